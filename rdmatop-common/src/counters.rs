@@ -201,7 +201,10 @@ pub mod slot_flag {
     pub const IN_MEMORY: u32 = 2048;
     /// Nothing counts the QP's posts now, or nothing did for a while: some are missing. The kernel side never sets it.
     pub const GAP: u32 = 4096;
-    /// All flags that mark something as not known except [`SRQ`] and [`GAP`], and [`POSTED`].
+    /// The QP was made while rdmatop ran, and what it posted before its functions were probed is in no count: it is not among what
+    /// rdmatop says of its process from the start on. The kernel side never sets it.
+    pub const LATE: u32 = 8192;
+    /// All flags that mark something as not known except [`SRQ`], [`GAP`] and [`LATE`], and [`POSTED`].
     pub const UNKNOWN: u32 =
         NO_RNR | NO_RETRANSMITS | NO_CQES | NO_LATENCY | NO_DOORBELLS | NO_SENDS | POSTED | IN_MEMORY;
 

@@ -88,6 +88,8 @@ pub struct WrRecord {
     pub owner_comm: [u8; COMM_LEN],
     /// GID of the peer's port, all zero when not known.
     pub dest_gid: [u8; 16],
+    /// The device's name when the QP was first seen, NUL-padded, all zero when not known: the name that the filter compared.
+    pub device: [u8; DEVICE_NAME_LEN],
 }
 
 /// Which work requests make records. User space writes it before counting begins.
@@ -157,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_record_cut_at_any_length_is_an_error_and_so_is_another_kind() {
-        assert_eq!((size_of::<WrRecord>(), size_of::<WrFilter>()), (112, 96));
+        assert_eq!((size_of::<WrRecord>(), size_of::<WrFilter>()), (176, 96));
         let mut record = WrRecord::read_from_bytes(&[0u8; size_of::<WrRecord>()]).unwrap();
         assert_eq!(decode(record.as_bytes()).err(), Some(DecodeError::Kind(0)));
         record.kind = kind::DONE;

@@ -9,7 +9,7 @@ use rdmatop_common::{
         OPCODES, QpSlot, USER_HITS_BITS, USER_QPS as QPS, USER_SAMPLES as SAMPLES, UserHits, UserQp,
         UserSample, free,
     },
-    event::COMM_LEN,
+    event::{COMM_LEN, DEVICE_NAME_LEN},
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -125,6 +125,7 @@ pub(crate) struct UserCq {
     pub(crate) owner: u32,
     pub(crate) reserved: u32,
     pub(crate) owner_comm: [u8; COMM_LEN],
+    pub(crate) device_name: [u8; DEVICE_NAME_LEN],
 }
 
 /// A QP whose work requests make records.
@@ -180,6 +181,7 @@ pub(crate) struct UserWork {
     pub(crate) signals: u32,
     pub(crate) owner_comm: [u8; COMM_LEN],
     pub(crate) dest_gid: [u8; 16],
+    pub(crate) device_name: [u8; DEVICE_NAME_LEN],
 }
 
 /// Bits of [`UserWork::flags`].

@@ -5,7 +5,7 @@ use aya_ebpf::{
     maps::{Array, HashMap, RingBuf},
 };
 use rdmatop_common::{
-    event::COMM_LEN,
+    event::{COMM_LEN, DEVICE_NAME_LEN},
     wr::{WrFilter, count},
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -20,6 +20,8 @@ const MMAPABLE: u32 = 1 << 10;
 const QPS: u32 = 65_536;
 /// How many work requests on send queues can be remembered at one time. The end of one that is not remembered has no wr_id.
 const OUTSTANDING: u32 = 65_536;
+/// How many CQEs can be kept at one time. The end of a WR whose CQE is not kept has no status.
+const KEPT: u32 = 16_384;
 
 /// Records of work requests. The kernel side writes, user space reads. User space sets the size at load.
 #[map]
@@ -50,6 +52,11 @@ pub(crate) static WR_QUEUES: HashMap<u64, u64> = HashMap::with_max_entries(QPS, 
 #[map]
 pub(crate) static WR_OUTSTANDING: HashMap<WrKey, Outstanding> = HashMap::with_max_entries(OUTSTANDING, 0);
 
+/// CQEs of sends that came while another CPU worked on the posts of their QP: the visit that finds by the ring's index that the WR has
+/// ended takes them from here.
+#[map]
+pub(crate) static WR_CQES: HashMap<WrKey, Kept> = HashMap::with_max_entries(KEPT, NO_PREALLOC);
+
 /// A QP and the number of a WR of its send queue.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -73,6 +80,17 @@ pub(crate) struct Outstanding {
     /// Bits of `wr::flag`.
     pub(crate) flags: u32,
     pub(crate) tid: u32,
+}
+
+/// What a CQE says.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Kept {
+    /// [`WrQp::born_ns`]: another QP may have the address later.
+    pub(crate) born_ns: u64,
+    pub(crate) status: u32,
+    /// Bits of `wr::flag`.
+    pub(crate) flags: u32,
 }
 
 /// A QP that is followed. Counts begin when a program first saw it; index in the driver's ring = (count + base) & mask.
@@ -103,6 +121,8 @@ pub(crate) struct WrQp {
     pub(crate) bell_ns: u64,
     pub(crate) born_ns: u64,
     pub(crate) device: u64,
+    /// How many of its WRs are in [`WR_CQES`].
+    pub(crate) kept: u64,
     pub(crate) mask: u32,
     pub(crate) rq_mask: u32,
     pub(crate) base: u32,
@@ -122,6 +142,7 @@ pub(crate) struct WrQp {
     pub(crate) emptied: u32,
     pub(crate) reserved: u32,
     pub(crate) owner_comm: [u8; COMM_LEN],
+    pub(crate) device_name: [u8; DEVICE_NAME_LEN],
 }
 
 /// Bits of [`WrQp::flags`].

@@ -1,9 +1,11 @@
 //! Work requests as events: what is printed, lost and left out is what happened, and equals what the programs did.
 
-use std::{cell::Cell, collections::BTreeMap};
+use std::{cell::Cell, collections::BTreeMap, process::Command};
 
 use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
+    child::output,
+    device::Device,
     kernel::{self, Preemption},
     lab::{self, DEVICE, Lab},
     perftest::{Accounts, Perftest},
@@ -270,6 +272,93 @@ fn filtered_and_sampled(skips: &Skips) -> Result<()> {
     let all = sum(&traced)?;
     let posts = list(&said, "posts")?.len() as u64;
     ensure!(all.seen == 2 * posts, "{all:?}, {posts} posts");
+    Ok(())
+}
+
+#[test]
+fn a_device_that_comes_late_again_or_under_another_name_is_named() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("work requests of devices that come late") else {
+        return Ok(());
+    };
+    held("work requests of devices that come late", late_devices)
+}
+
+fn late_devices(skips: &Skips) -> Result<()> {
+    const NAME: &str = "rxelate";
+    const OTHER: &str = "rxelater";
+    let rename = |from: &str, to: &str| output(Command::new("rdma").args(["dev", "set", from, "name", to]));
+    let all = start(&[], &[])?;
+    let run = |name: &str| {
+        let pair = Perftest::new("ib_send_bw").args(&["-Q", "1"]).iterations(50);
+        pair.devices(name, name).run()
+    };
+    let device = Device::add(NAME, 8)?;
+    let of_one = start(&["--device", NAME], &[])?;
+    run(NAME)?;
+    device.add_again()?;
+    run(NAME)?;
+    rename(NAME, OTHER)?;
+    let renamed = run(OTHER);
+    rename(OTHER, NAME)?;
+    renamed?;
+    let (all, of_one) = (skips.stop(all)?, skips.stop(of_one)?);
+    // Posts and ends of the client, and receives of the server.
+    for (name, count) in [(NAME, 300), (OTHER, 150)] {
+        let seen = all.events.filter(|event| event["device"] == name).len();
+        ensure!(seen == count, "{seen} of {name}");
+    }
+    let (whole, one) = (sum(&all)?, sum(&of_one)?);
+    ensure!((whole.happened, whole.seen) == (450, 450), "{whole:?}");
+    ensure!(
+        (one.happened, one.seen, one.filtered) == (450, 300, 150),
+        "{one:?}"
+    );
+    ensure!(of_one.events.len() == 300, "{} of one", of_one.events.len());
+    Ok(())
+}
+
+#[test]
+fn each_end_of_a_broken_qp_is_there_or_counted() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("work requests of broken QPs") else {
+        return Ok(());
+    };
+    for attach in ["kprobe", "fentry"] {
+        broken(attach).context(attach)?;
+    }
+    Ok(())
+}
+
+/// Nothing is tried twice here: whatever the kernel skips is counted.
+fn broken(attach: &str) -> Result<()> {
+    let trace = start(&["--attach", attach], &[])?;
+    let said = ["flush", "reset", "destroy"].map(|case| traffic::run("broken-qps", &["--case", case]));
+    let traced = trace.stop()?;
+    let all = sum(&traced)?;
+    let (mut happened, mut events) = (0, 0);
+    for said in said {
+        let said = said?;
+        for side in [&said["qp"], &said["peer"]] {
+            let of = |key| number(side, key);
+            let received = of("rx_ok")? + of("rx_flushed")?;
+            happened += 2 * of("posted")? + received;
+            let of_qp = traced.events.pid(u32::try_from(number(&said, "pid")?)?);
+            let ends = of_qp.qpn(id(side, "qpn")?).kind("wr_done");
+            let receives = ends.filter(|event| event["opcode"] == "recv").len() as u64;
+            ensure!(
+                receives <= received && received - receives <= all.lost,
+                "{side}: {receives}"
+            );
+            for end in ends.all() {
+                ensure!(
+                    all.lost > 0 || end["dropped"] == true || end["wc_status"].is_string(),
+                    "neither dropped nor with a status: {end}"
+                );
+            }
+            events += of_qp.qpn(id(side, "qpn")?).len() as u64;
+        }
+    }
+    ensure!(all.happened == happened, "{happened} happened: {all:?}");
+    ensure!(events == all.seen, "{events} events: {all:?}");
     Ok(())
 }
 

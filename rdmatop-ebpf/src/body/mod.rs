@@ -24,6 +24,7 @@ pub(crate) mod user_wr;
 pub(crate) mod verbs;
 pub(crate) mod wr;
 pub(crate) mod wr_cqe;
+pub(crate) mod wr_moves;
 pub(crate) mod wr_qps;
 pub(crate) mod write;
 

@@ -20,10 +20,10 @@ use rdmatop_common::{
 };
 
 use super::{
-    enter_or, hook,
+    hook,
     user::hits,
     user_posts::{doubt, recall},
-    user_work::{Request, report, unseen, wanted},
+    user_work::{Request, begin_poll, report, unseen, wanted},
     wr::{NO_WAKEUP, counted, filter, left_out},
 };
 use crate::{
@@ -93,6 +93,7 @@ fn join_one(number: u32, cq: u64, is_send: u32) -> Option<()> {
             new.owner_pid = (*work).owner_pid;
             new.owner = (*work).owner;
             copy(&raw const (*work).owner_comm, &raw mut new.owner_comm);
+            copy(&raw const (*work).device_name, &raw mut new.device_name);
             // If another CPU was first, its entry stays.
             let _ = USER_CQS.insert(&key, &*new, NOEXIST);
         }
@@ -134,7 +135,7 @@ pub(crate) fn polling(cq: u64, at: u64) -> Option<()> {
     // SAFETY: the map checked the pointer.
     unsafe { add(&raw mut (*hits()?).hits, 1) };
     let call = UserPoll { cq, wc: cq + at };
-    enter_or(&USER_POLLS, hook::USER_POLL_EX, &call, loss::WR_MISSED);
+    begin_poll(hook::USER_POLL_EX, &call);
     Some(())
 }
 
@@ -249,6 +250,7 @@ fn report_of_cq(entry: *mut UserCq, request: *const Request) -> Option<()> {
         of.device_index = (*entry).device_index;
         of.owner_pid = (*entry).owner_pid;
         copy(&raw const (*entry).owner_comm, &raw mut of.owner_comm);
+        copy(&raw const (*entry).device_name, &raw mut of.device);
         record.submit(NO_WAKEUP);
     }
     Some(())

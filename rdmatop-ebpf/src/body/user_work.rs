@@ -20,7 +20,7 @@ use rdmatop_common::{
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{
-    enter_or, hook,
+    hook,
     qp::{AH_GRH, mask},
     user::hits,
     user_cqs::leave,
@@ -202,6 +202,7 @@ pub(super) fn report(number: u32, request: *const Request) -> Option<()> {
         record.owner_pid = (*work).owner_pid;
         record.dest_qpn = (*request).dest_qpn;
         copy(&raw const (*work).owner_comm, &raw mut record.owner_comm);
+        copy(&raw const (*work).device_name, &raw mut record.device);
         if (*request).dest_qpn == UNKNOWN_U32 {
             record.dest_qpn = (*work).dest_qpn;
             copy(&raw const (*work).dest_gid, &raw mut record.dest_gid);
@@ -243,12 +244,13 @@ pub(super) fn introduce(number: u32, qp: u64, known: &QpKnown, handle: u64) -> O
         (*work).owner = u32::from(known.flags & (flag::OWNER_TASK | flag::OWNER_KERNEL));
         (*work).dest_qpn = UNKNOWN_U32;
         copy(&raw const known.owner_comm, &raw mut (*work).owner_comm);
+        copy(&raw const known.device_name, &raw mut (*work).device_name);
         let whose = Whose {
             pid: known.owner_pid,
             flags: u32::from(known.flags),
             comm: &known.owner_comm,
             qpn: known.qpn,
-            device: known.device,
+            device: &known.device_name,
         };
         let wanted = if is_wanted(&whose) { work_flag::WANTED } else { 0 };
         write_volatile(&raw mut (*work).flags, work_flag::USED | wanted);
@@ -477,13 +479,17 @@ pub(crate) fn polling(cq: u64, wc: u64) -> Option<()> {
     }
     // SAFETY: the map checked the pointer.
     unsafe { add(&raw mut (*hits()?).hits, 1) };
-    enter_or(
-        &USER_POLLS,
-        hook::USER_POLL,
-        &UserPoll { cq, wc },
-        loss::WR_MISSED,
-    );
+    begin_poll(hook::USER_POLL, &UserPoll { cq, wc });
     Some(())
+}
+
+/// Remembers a call that polls. One that the thread is in already is replaced: a function that wraps the provider's calls it, and the
+/// provider's own call says which completions there are. The wrapper's return then finds nothing to report.
+#[inline(always)]
+pub(super) fn begin_poll(hook: u32, call: &UserPoll) {
+    if USER_POLLS.insert(&call_key(hook), call, 0).is_err() {
+        unseen();
+    }
 }
 
 /// State of a walk over completions.

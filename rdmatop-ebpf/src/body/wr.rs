@@ -34,7 +34,8 @@ use crate::{
     task::now,
     words::{add, copy, zeroed},
     wr_maps::{
-        Outstanding, WR_COUNTS, WR_EVENTS, WR_FILTER, WR_OUTSTANDING, WR_QPS, WR_QUEUES, WrKey, WrQp, qp_flag,
+        Outstanding, WR_COUNTS, WR_CQES, WR_EVENTS, WR_FILTER, WR_OUTSTANDING, WR_QPS, WR_QUEUES, WrKey,
+        WrQp, qp_flag,
     },
 };
 
@@ -42,7 +43,7 @@ use crate::{
 /// than the record, and before Linux 6.4 it would let softirqs run inside the program (see `emit::wakeup`).
 pub(super) const NO_WAKEUP: u64 = 1;
 /// `IB_QPS_RESET`.
-const RESET: u32 = 0;
+pub(super) const RESET: u32 = 0;
 /// `IB_QPT_RC`, `IB_QPT_UC`: connected to one peer. `IB_QPT_UD`.
 const RC: u32 = 2;
 const UC: u32 = 3;
@@ -138,7 +139,7 @@ pub(super) fn send(qp: *mut WrQp, kind: u16, ts_ns: u64, fill: impl FnOnce(&mut 
         return;
     };
     let record = zeroed(&mut entry);
-    // SAFETY: the map checked the pointer; the names are 16 bytes at a multiple of 8 in both.
+    // SAFETY: the map checked the pointer; the names are whole words at a multiple of 8 in both.
     unsafe {
         record.ts_ns = ts_ns;
         record.kind = kind;
@@ -150,6 +151,7 @@ pub(super) fn send(qp: *mut WrQp, kind: u16, ts_ns: u64, fill: impl FnOnce(&mut 
         record.flags = (*qp).owner as u16;
         record.dest_qpn = UNKNOWN_U32;
         copy(&raw const (*qp).owner_comm, &raw mut record.owner_comm);
+        copy(&raw const (*qp).device_name, &raw mut record.device);
         if (*qp).qp_type == RC || (*qp).qp_type == UC {
             let dest: u32 = get_or_zero((*qp).rxe, &OFF_RXE_QP_DEST);
             record.dest_qpn = dest;
@@ -345,6 +347,7 @@ unsafe extern "C" fn end_one(_turn: u32, walk: *mut Ends) -> i64 {
     unsafe {
         let (qp, filter, wr) = ((*walk).qp, (*walk).filter, (*walk).next);
         (*walk).next = wr + 1;
+        let said = take_kept(qp, wr);
         if left_out(filter, wr) {
             counted(count::SAMPLED_OUT, 1);
             return 0;
@@ -358,9 +361,14 @@ unsafe extern "C" fn end_one(_turn: u32, walk: *mut Ends) -> i64 {
             copy(known, &raw mut *found);
             let _ = WR_OUTSTANDING.remove(&key);
         }
-        let mut status = (*walk).status as u32;
+        let (mut status, mut flags) = ((*walk).status as u32, (*walk).flags);
+        if status == NO_STATUS
+            && let Some((kept, full)) = said
+        {
+            (status, flags) = (kept, u64::from(full));
+        }
         let known = found.flags & u32::from(flag::DETAILS) != 0;
-        if status == NO_STATUS && known && (*walk).flags & u64::from(flag::DROPPED) == 0 {
+        if status == NO_STATUS && known && flags & u64::from(flag::DROPPED) == 0 {
             if found.flags & u32::from(flag::SIGNALED) == 0 {
                 status = 0;
             } else {
@@ -371,7 +379,7 @@ unsafe extern "C" fn end_one(_turn: u32, walk: *mut Ends) -> i64 {
             counted(count::FILTERED, 1);
             return 0;
         }
-        let flags = (*walk).flags as u16;
+        let flags = flags as u16;
         send(qp, kind::DONE, (*walk).now, |record| {
             record.status = status;
             record.number = (wr as u32).wrapping_add(1);
@@ -380,6 +388,26 @@ unsafe extern "C" fn end_one(_turn: u32, walk: *mut Ends) -> i64 {
         });
     }
     0
+}
+
+/// Takes the status of a WR, and its flags, that were kept while another CPU had the claim.
+#[inline(always)]
+fn take_kept(qp: *mut WrQp, wr: u64) -> Option<(u32, u32)> {
+    // SAFETY: the map checked the pointers.
+    unsafe {
+        if read_volatile(&raw const (*qp).kept) == 0 {
+            return None;
+        }
+        let key = WrKey { qp: (*qp).rxe, wr };
+        let kept = WR_CQES.get_ptr(&key)?;
+        let (born_ns, status, flags) = ((*kept).born_ns, (*kept).status, (*kept).flags);
+        let _ = WR_CQES.remove(&key);
+        if born_ns != (*qp).born_ns {
+            return None;
+        }
+        add(&raw mut (*qp).kept, u64::MAX);
+        Some((status, flags))
+    }
 }
 
 /// Brings the count of consumed send WRs up to date.
@@ -481,6 +509,10 @@ pub(crate) fn queue_ending(queue: u64) -> Option<()> {
         let to = unsafe { (*followed).seen };
         let _ = ends(followed, to, NO_STATUS, flag::DROPPED);
         release(followed);
+    } else {
+        // How many it were is not known.
+        counted(count::HAPPENED, 1);
+        lost(loss::WR_MISSED);
     }
     forget(qp);
     Some(())

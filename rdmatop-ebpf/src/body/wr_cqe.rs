@@ -21,7 +21,8 @@ use crate::{
         read,
     },
     task::now,
-    wr_maps::{WR_FILTER, WR_OUTSTANDING, WR_QPNS, WR_QPS, WrKey, WrQp, qp_flag},
+    words::add,
+    wr_maps::{Kept, WR_CQES, WR_FILTER, WR_OUTSTANDING, WR_QPNS, WR_QPS, WrKey, WrQp, qp_flag},
 };
 
 /// `IB_WC_WITH_IMM`.
@@ -131,7 +132,10 @@ fn is_receive(qp: *mut WrQp, cq: u64, said: &Cqe) -> bool {
             index,
             (*qp).mask,
         );
-        let next = if done < consumed { consumed - 1 } else { done };
+        let mut next = if done < consumed { consumed - 1 } else { done };
+        if is_kept(qp, next) {
+            next += 1;
+        }
         if next >= read_volatile(&raw const (*qp).seen) {
             return true;
         }
@@ -153,11 +157,51 @@ fn is_receive(qp: *mut WrQp, cq: u64, said: &Cqe) -> bool {
     }
 }
 
+/// Whether the CQE of a WR is kept.
+#[inline(always)]
+fn is_kept(qp: *mut WrQp, wr: u64) -> bool {
+    // SAFETY: the map checked the pointers.
+    unsafe {
+        read_volatile(&raw const (*qp).kept) != 0
+            && WR_CQES
+                .get_ptr(&WrKey { qp: (*qp).rxe, wr })
+                .is_some_and(|kept| (*kept).born_ns == (*qp).born_ns)
+    }
+}
+
+/// Keeps what a CQE says, because another CPU is at work on the posts of this QP and holds the claim. It may have been preempted there,
+/// where a hypervisor runs. The driver's next visit reports the end. Only the driver's task for the QP comes here, which moves the
+/// consumer index, too.
+#[inline(never)]
+fn keep(qp: *mut WrQp, status: u32, full: u16) {
+    // SAFETY: the map checked the pointers; the words are read whole.
+    unsafe {
+        let done = read_volatile(&raw const (*qp).done);
+        let before = read_volatile(&raw const (*qp).consumed);
+        let index: u32 = get_or_zero((*qp).sq, &OFF_QUEUE_INDEX);
+        let consumed = advance(before, u64::from((*qp).base), index, (*qp).mask);
+        let mut wr = if done < consumed { consumed - 1 } else { done };
+        if is_kept(qp, wr) {
+            wr += 1;
+        }
+        let key = WrKey { qp: (*qp).rxe, wr };
+        let kept = Kept {
+            born_ns: (*qp).born_ns,
+            status,
+            flags: u32::from(full),
+        };
+        if WR_CQES.insert(&key, &kept, 0).is_ok() {
+            add(&raw mut (*qp).kept, 1);
+        }
+    }
+}
+
 /// Reports the end of the request that a CQE is for: the one consumed last, or, if a flush posts the CQE before it consumes
 /// the request (6.12), the next one. Requests before it that are not signaled have ended too.
 #[inline(always)]
 fn sent(qp: *mut WrQp, status: u32, full: u16) -> Option<()> {
     if !claim(qp) {
+        keep(qp, status, full);
         return None;
     }
     let _ = posts(qp, found_at(qp), 0);
@@ -166,8 +210,10 @@ fn sent(qp: *mut WrQp, status: u32, full: u16) -> Option<()> {
     let (done, seen) = unsafe { ((*qp).done, (*qp).seen) };
     let mut last = done + 1;
     if done < to {
-        let _ = ends(qp, to - 1, NO_STATUS, 0);
-        last = to;
+        // If the CQE of the one consumed last has been kept, this is the next one's.
+        let next = u64::from(is_kept(qp, to - 1));
+        let _ = ends(qp, to - 1 + next, NO_STATUS, 0);
+        last = to + next;
     }
     if last <= seen {
         let _ = ends(qp, last, status, full);

@@ -91,6 +91,7 @@ extern "C" fn follow_wrs(qp: u64) -> u64 {
     new.born_ns = now();
     new.device = get_or_zero(qp, &OFF_QP_DEVICE);
     new.device_index = get_or_unknown(new.device, &OFF_DEV_INDEX);
+    name_device(&mut new.device_name, new.device);
     new.qpn = get(qp, &OFF_QP_NUM).unwrap_or(UNKNOWN_U32);
     new.qp_type = get(qp, &OFF_QP_TYPE).unwrap_or(UNKNOWN_U32);
     let mut pane = Pane::uninit();
@@ -120,7 +121,7 @@ extern "C" fn follow_wrs(qp: u64) -> u64 {
         flags: new.owner,
         comm: &new.owner_comm,
         qpn: new.qpn,
-        device: new.device,
+        device: &new.device_name,
     };
     if is_wanted(&whose) {
         new.flags |= qp_flag::WANTED;
@@ -170,15 +171,15 @@ pub(super) struct Whose<'a> {
     pub(super) flags: u32,
     pub(super) comm: &'a [u8; COMM_LEN],
     pub(super) qpn: u32,
-    /// `struct ib_device *`.
-    pub(super) device: u64,
+    /// The device's name.
+    pub(super) device: &'a [u8; DEVICE_NAME_LEN],
 }
 
 /// Whether the filter lets records of a QP through.
 #[inline(always)]
 #[expect(
     clippy::cast_ptr_alignment,
-    reason = "a map's value is aligned to 8, and so is the place of the name in it"
+    reason = "a map's value is aligned to 8, and so is the place of the name in it and in what is known of the QP"
 )]
 pub(super) fn is_wanted(qp: &Whose<'_>) -> bool {
     let Some(filter) = filter() else { return false };
@@ -203,11 +204,10 @@ pub(super) fn is_wanted(qp: &Whose<'_>) -> bool {
             }
         }
         if (*filter).device[0] != 0 {
-            let mut name = [0u64; DEVICE_NAME_LEN / 8];
-            name_device(&mut *(&raw mut name).cast(), qp.device);
             let wanted = (&raw const (*filter).device).cast::<u64>();
-            for (word, own) in name.iter().enumerate() {
-                if wanted.add(word).read_volatile() != *own {
+            let own = (&raw const *qp.device).cast::<u64>();
+            for word in 0..DEVICE_NAME_LEN / 8 {
+                if wanted.add(word).read_volatile() != own.add(word).read() {
                     return false;
                 }
             }

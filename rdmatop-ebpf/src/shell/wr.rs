@@ -3,7 +3,7 @@
 use aya_ebpf::{macros::kprobe, programs::ProbeContext};
 
 use crate::{
-    body::{wr, wr_cqe, wr_qps},
+    body::{wr, wr_cqe, wr_moves, wr_qps},
     maps::enabled,
 };
 
@@ -31,3 +31,5 @@ entry!(wr_completer(qp) wr::completing(qp));
 entry!(wr_packet(qp) wr::arrived(qp));
 entry!(wr_cq_post(cq, cqe) wr_cqe::posted(cq, cqe));
 entry!(wr_queue_end(queue) wr::queue_ending(queue));
+entry!(wr_modify(qp, attr, mask) wr_moves::modifying(qp, attr, mask as u32));
+entry!(wr_destroy(qp) wr_moves::destroying(qp));

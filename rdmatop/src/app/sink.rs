@@ -5,7 +5,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::reorder::Reorder;
 use super::writer::{Format, PAGE_BYTES, Page};
-use crate::model::event::Event;
+use crate::model::event::{Event, EventKind};
 use crate::model::filter::Filter;
 
 /// When to end: the time at which waiting is over, set once.
@@ -22,6 +22,11 @@ pub(super) struct EventCounts {
     pub(super) refused: u64,
     /// Of all seen, posts and ends of work requests.
     pub(super) work: u64,
+    /// Of these, not asked for: the kernel side cannot compare everything.
+    pub(super) work_filtered: u64,
+    /// Posts of processes that were let through, and of these the ones whose thread is not known.
+    pub(super) posts: u64,
+    pub(super) posts_without_thread: u64,
 }
 
 /// The way to the view.
@@ -169,10 +174,16 @@ impl Sink {
     pub(super) fn give(&mut self, event: &Event, filter: &Filter, counts: &mut EventCounts) {
         let is_event = u64::from(!event.event.is_concluded());
         counts.seen += is_event;
-        counts.work += u64::from(event.event.is_on_request());
+        let is_work = u64::from(event.event.is_on_request());
+        counts.work += is_work;
         if !filter.matches_event(event) {
             counts.filtered += is_event;
+            counts.work_filtered += is_work;
             return;
+        }
+        if event.event == EventKind::WrPost && !event.kernel {
+            counts.posts += 1;
+            counts.posts_without_thread += u64::from(event.tid.is_none());
         }
         self.take(event);
     }
@@ -290,7 +301,7 @@ mod tests {
                 seen: 3,
                 filtered: 1,
                 refused: 1,
-                work: 0
+                ..EventCounts::default()
             }
         );
         assert!(from.try_recv().is_ok());
@@ -434,7 +445,7 @@ mod tests {
                 seen: 4,
                 filtered: 0,
                 refused: 3,
-                work: 0
+                ..EventCounts::default()
             }
         );
         assert!(begin.elapsed() >= Duration::from_millis(200));

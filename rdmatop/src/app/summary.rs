@@ -100,7 +100,7 @@ mod tests {
             seen: 3,
             filtered: 0,
             refused: 0,
-            work: 0,
+            ..EventCounts::default()
         };
         let end = End {
             printed: 3,
@@ -131,7 +131,7 @@ mod tests {
             seen: 10,
             filtered: 2,
             refused: 1,
-            work: 0,
+            ..EventCounts::default()
         };
         let end = End {
             printed: 5,

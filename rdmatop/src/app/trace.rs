@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::plan::{Mode, Plan};
 use super::pump::{EbpfSide, Pump, Settings};
 use super::signals::{Ending, Signals};
-use super::sink::{Lines, Sink};
+use super::sink::{EventCounts, Lines, Sink};
 use super::source::Sources;
 use super::summary::{self, Unprinted};
 use super::writer::{self, Format, Writer};
@@ -157,7 +157,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
         };
         say(&summary::line(pump.counts, &end));
         say_probes(&mut probes, &pump.latest().health);
-        say_left_out(&pump.latest().health, pump.counts.work);
+        say_left_out(&pump.latest().health, pump.counts);
     }
     why.outcome()
 }
@@ -223,10 +223,9 @@ fn say_probes(probes: &mut work::ProbeLines, health: &Health) {
     }
 }
 
-/// What became of work requests, of which `seen` made events, which processes made too many events, and what
-/// the kernel skipped.
-fn say_left_out(health: &Health, seen: u64) {
-    if let Some(line) = work::summary(health, seen) {
+/// What became of work requests, which processes made too many events, and what the kernel skipped.
+fn say_left_out(health: &Health, counts: EventCounts) {
+    if let Some(line) = work::summary(health, counts) {
         say(&line);
     }
     for flood in &health.floods {

@@ -6,11 +6,15 @@ use rdmatop_common::wr::WrFilter;
 use zerocopy::FromZeros as _;
 
 use super::plan::Plan;
+use super::sink::EventCounts;
 use crate::model::cause::{CauseId, Obstacle};
 use crate::model::event::EventKind;
 use crate::model::input::EbpfState;
 use crate::model::snapshot::{DeviceRow, Health, QpRow, Snapshot, WorkRequests};
 use crate::step::step;
+
+#[cfg(test)]
+mod accounts;
 
 /// Bytes of a process's name that the kernel keeps.
 const COMM_MAX: usize = rdmatop_common::event::COMM_LEN - 1;
@@ -174,12 +178,14 @@ impl ProbeLines {
 }
 
 /// The last line about work requests: each that happened is among the events seen, left out or lost.
-pub(super) fn summary(health: &Health, seen: u64) -> Option<String> {
+pub(super) fn summary(health: &Health, counts: EventCounts) -> Option<String> {
     let WorkRequests {
         happened,
         filtered,
         sampled_out,
     } = health.work?;
+    let filtered = filtered + counts.work_filtered;
+    let seen = counts.work - counts.work_filtered;
     let lost = |at: &str| {
         let found = health.losses.iter().find(|loss| loss.at == at);
         found.map_or(0, |loss| loss.count)
@@ -190,9 +196,19 @@ pub(super) fn summary(health: &Health, seen: u64) -> Option<String> {
     } else {
         String::new()
     };
+    // The share matters where durations are judged: they are of the other posts.
+    let early = if counts.posts_without_thread > 0 {
+        format!(
+            "; {} of {} posts were found on the queue before their doorbell rang: they have no thread, and \
+             their ends no duration",
+            counts.posts_without_thread, counts.posts
+        )
+    } else {
+        String::new()
+    };
     Some(format!(
         "rdmatop: work requests: {happened} posts and ends happened, {seen} seen, {filtered} filtered out, {sampled_out} \
-         sampled out, {} lost{why}",
+         sampled out, {} lost{why}{early}",
         full + missed
     ))
 }
@@ -350,25 +366,40 @@ mod tests {
     #[test]
     fn the_last_line_adds_up() {
         let mut health = testkit::empty().health;
-        assert_eq!(summary(&health, 0), None);
+        let seen = |work, work_filtered| EventCounts {
+            work,
+            work_filtered,
+            ..EventCounts::default()
+        };
+        assert_eq!(summary(&health, seen(0, 0)), None);
         health.work = Some(WorkRequests {
             happened: 100,
             filtered: 20,
             sampled_out: 30,
         });
-        let line = summary(&health, 50).unwrap();
+        let line = summary(&health, seen(53, 3)).unwrap();
         assert_eq!(
             line,
-            "rdmatop: work requests: 100 posts and ends happened, 50 seen, 20 filtered out, 30 sampled out, 0 lost"
+            "rdmatop: work requests: 100 posts and ends happened, 50 seen, 23 filtered out, 30 sampled out, 0 lost"
         );
         health.losses = vec![Loss {
             at: "wr_ring",
             count: 7,
             records: true,
         }];
-        let line = summary(&health, 43).unwrap();
+        let line = summary(&health, seen(43, 0)).unwrap();
         assert!(
             line.ends_with("43 seen, 20 filtered out, 30 sampled out, 7 lost (ring full 7, not seen 0)"),
+            "{line}"
+        );
+        let early = EventCounts {
+            posts: 20,
+            posts_without_thread: 5,
+            ..seen(43, 0)
+        };
+        let line = summary(&health, early).unwrap();
+        assert!(
+            line.contains(" 7 lost (ring full 7, not seen 0); 5 of 20 posts were found"),
             "{line}"
         );
     }

@@ -32,6 +32,7 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
     ("wr_events::", &["6.1", "7.2"]),
     ("wr_events::filters_and_sampling", &[]),
     ("wr_events::a_tiny_ring", &[]),
+    ("wr_events::a_device_that_comes_late", &[]),
     ("wr_events::a_request_whose_completion_finds_no_room", &[]),
     ("wr_events::without_being_asked_for", &[]),
     // From 6.7 on the kernel counts what it skips, and only then can the test hold a sum to it.

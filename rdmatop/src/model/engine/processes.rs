@@ -58,6 +58,8 @@ pub(super) struct Process {
     pub(super) left: BTreeSet<u64>,
     pub(super) memory: Memory,
     pub(super) flow: Option<Box<Flow>>,
+    /// QPs of it that are gone posted what nothing counted, or may have: its sum is a lower bound.
+    pub(super) lacks: bool,
     pub(super) faults: Option<Meter>,
     pub(super) tcp: Option<Box<Tcp>>,
     /// The limit of its RDMA cgroup that is reached.
@@ -303,6 +305,7 @@ impl Processes {
                 left: BTreeSet::new(),
                 memory: Memory::default(),
                 flow: None,
+                lacks: false,
                 faults: None,
                 tcp: None,
                 limited: None,
@@ -440,6 +443,7 @@ impl Processes {
                 *process.qps.entry(device).or_default() += count;
             }
             process.left.extend(same.left);
+            process.lacks |= same.lacks;
             if let Some(theirs) = same.flow {
                 process.flow.get_or_insert_default().absorb(&theirs);
             }

@@ -211,6 +211,8 @@ pub(super) struct Qp {
     pub(super) probed: bool,
     /// It did, and the probes are gone: what it does is not known.
     pub(super) blind: bool,
+    /// It posted before its functions were probed, or may have.
+    pub(super) late: bool,
     /// An error was counted and a dump was asked for the state.
     pub(super) error_seen: bool,
     /// Number of the last dump that it was in.
@@ -243,6 +245,7 @@ impl Qp {
             slot: Slot::default(),
             probed: false,
             blind: false,
+            late: false,
             hidden: false,
             error_seen: false,
             dump: 0,

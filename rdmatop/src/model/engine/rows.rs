@@ -57,6 +57,9 @@ impl Engine {
             {
                 self.uncounted.extend(qp.process());
             }
+            if qp.late && qp.lives() {
+                self.uncounted.extend(qp.process());
+            }
             self.rows_remade += usize::from(qp.is_stale());
             let (devices, processes) = (&self.devices, &self.processes);
             let of = Others {
@@ -85,6 +88,7 @@ impl Engine {
         for process in self.processes.iter_mut() {
             let flow = process.flow.as_ref().and_then(|flow| flow.whole());
             let exact = flow.is_some_and(|flow| flow.known(TX_BYTES, fresh).is_some())
+                && !process.lacks
                 && !uncounted.contains(&process.uid);
             // What programs of ours count exactly is better: bytes of work requests. The NIC's are of packets.
             let hw = groups.sum(process.uid, now_ns, uncovered.contains(&process.uid));
@@ -97,13 +101,13 @@ impl Engine {
             if let Some((tx, rx)) = points {
                 process.series.push(tx, rx, "bytes");
             }
-            let lacks = flow.is_some_and(|flow| flow.lacks);
+            let lacks = process.lacks || uncounted.contains(&process.uid);
             let mut row = process.build(devices, counts_verbs, now_ns, fresh);
             process
                 .recently
                 .push(now_ns, recent_rates(all_packets, &row.traffic));
             row.recent = process.recently.average();
-            if lacks || uncounted.contains(&process.uid) {
+            if lacks {
                 row.traffic.is_partial();
             }
             if let Some(hw) = hw {
@@ -172,7 +176,7 @@ impl Qp {
 
     /// Whether nothing but a touch can change its row, or what its process lacks.
     fn rests(&self) -> bool {
-        self.is_still() && !self.blind && self.psn.meter.is_none()
+        self.is_still() && !self.blind && !self.late && self.psn.meter.is_none()
     }
 
     /// Adds a point to the history; true when that changed it.

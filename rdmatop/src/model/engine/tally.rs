@@ -161,8 +161,6 @@ pub(super) struct Flow {
     pub(super) resting: bool,
     /// A sum in which some count is missing for good.
     pub(super) short: bool,
-    /// A sum in which posts are missing that nothing counted: it is a lower bound.
-    pub(super) lacks: bool,
 }
 
 /// What a flow has counted.
@@ -273,7 +271,6 @@ impl Flow {
     pub(super) fn absorb(&mut self, other: &Self) {
         self.blurred |= other.blurred;
         self.short |= other.short;
-        self.lacks |= other.lacks;
         let Some(theirs) = &other.counts else { return };
         let Some(mine) = &mut self.counts else {
             self.counts = Some(theirs.clone());

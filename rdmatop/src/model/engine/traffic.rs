@@ -106,7 +106,14 @@ impl Engine {
     }
 
     fn slot_read(&mut self, number: u32, slot: &QpSlot, sample: &SlotsSample, now: Now) {
-        if slot.qp == 0 || is_never_hit(slot) {
+        if slot.qp == 0 {
+            return;
+        }
+        let never_hit = is_never_hit(slot);
+        if slot.flags & slot_flag::DESTROYED != 0 && (never_hit || slot.flags & slot_flag::LATE != 0) {
+            self.left_short(slot);
+        }
+        if never_hit {
             return;
         }
         let at = sample.at.unwrap_or(sample.mono_ns.into());
@@ -135,6 +142,7 @@ impl Engine {
         let round_ns = self.traffic.round_ns;
         let blurred = known.is_none() && round_ns.is_none_or(|round_ns| slot.since_ns < round_ns);
         let Some(qp) = self.qps.get_mut(uid) else { return };
+        qp.late = slot.flags & slot_flag::LATE != 0;
         let flow = qp.flow.get_or_insert_default();
         let delta = flow.read(slot, at);
         if blurred {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rdmatop_common::counters::{QpSlot, slot_flag};
 
-use super::Engine;
+use super::{Engine, qp::Owner};
 use crate::model::{cause::Cause, input::UprobesReport};
 
 impl Engine {
@@ -52,7 +52,7 @@ impl Engine {
             qp.touch();
             let (process, device) = (qp.process(), qp.key.device);
             if let Some(process) = process.and_then(|uid| self.processes.get_mut(uid)) {
-                process.flow.get_or_insert_default().lacks = true;
+                process.lacks = true;
             }
             if let Some(device) = self.devices.get_mut(device) {
                 device.flow.get_or_insert_default().short = true;
@@ -68,6 +68,26 @@ impl Engine {
         {
             // The count of the program says that there was nothing before.
             qp.edit().since_attach = false;
+        }
+    }
+
+    /// The last reading of a QP in whose counts something is missing, or in which nothing was counted at all although it may have
+    /// posted: so it is with the sum of its process from now on.
+    pub(super) fn left_short(&mut self, slot: &QpSlot) {
+        let uid = self.qps.born_at(slot.qp, slot.born_ns);
+        let process = match uid.and_then(|uid| self.qps.get(uid)) {
+            Some(qp) => qp.process(),
+            None => {
+                let owner = Owner {
+                    pid: Some(slot.owner_pid).filter(|pid| *pid != 0),
+                    start_ns: slot.owner_start_ns,
+                    ..Owner::default()
+                };
+                self.processes.of(owner, slot.born_ns).process
+            }
+        };
+        if let Some(process) = process.and_then(|uid| self.processes.get_mut(uid)) {
+            process.lacks = true;
         }
     }
 

@@ -34,7 +34,7 @@ use crate::{
 
 /// How often to look for records, which wake nobody.
 const LOOK: Duration = Duration::from_millis(50);
-/// The ring buffer: some two thousand records, which the reader empties twenty times a second. At higher rates the kernel side
+/// The ring buffer: some 1,400 records, which the reader empties twenty times a second. At higher rates the kernel side
 /// drops the others and counts them; the numbers of requests say which.
 const RING_BYTES: u32 = 256 << 10;
 /// Records handed on at a time.

@@ -129,6 +129,21 @@ pub(super) const WORK_HOOKS: &[Hook] = &[
         ..HOOK
     },
     Hook {
+        program: "wr_modify",
+        symbol: "_ib_modify_qp",
+        module: "ib_core",
+        gives: "receives whose completions the kernel skipped, as a count",
+        wants: &[&["OFF_ATTR_STATE"]],
+        ..HOOK
+    },
+    Hook {
+        program: "wr_destroy",
+        symbol: "ib_destroy_qp_user",
+        module: "ib_core",
+        gives: "receives whose completions the kernel skipped, as a count",
+        ..HOOK
+    },
+    Hook {
         program: "wr_queue_end",
         symbol: "rxe_queue_cleanup",
         gives: "work requests as events",

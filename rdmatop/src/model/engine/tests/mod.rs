@@ -34,6 +34,7 @@ mod logs;
 mod objects;
 mod places;
 mod ports;
+mod probed_sums;
 mod processes;
 mod programs;
 mod properties;

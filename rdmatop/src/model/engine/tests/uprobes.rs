@@ -8,7 +8,7 @@ use crate::model::{
 };
 
 /// A slot of a QP whose program is probed: `posted` sends, as many receives.
-fn probed(t: u64, qp: u64, qpn: u32, posted: u64) -> QpSlot {
+pub(super) fn probed(t: u64, qp: u64, qpn: u32, posted: u64) -> QpSlot {
     let unknown = slot_flag::NO_RNR
         | slot_flag::NO_RETRANSMITS
         | slot_flag::NO_CQES

@@ -9,6 +9,7 @@ use rdmatop_common::counters::{QpSlot, UserQp, slot_flag, user_word};
 
 use super::{
     super::slots::Wanted,
+    counts_late,
     reader::{self, Place},
 };
 use crate::source::uprobes::{Running, Words, low};
@@ -212,9 +213,10 @@ impl<M: Words> Follower<M> {
         qp.told = Some(count);
         slot.tx_posted = count;
         slot.flags |= slot_flag::IN_MEMORY;
-        slot.flags &= !slot_flag::SINCE_ATTACH;
-        if !qp.whole {
-            slot.flags |= slot_flag::SINCE_ATTACH;
+        if qp.whole {
+            slot.flags &= !slot_flag::SINCE_ATTACH;
+        } else {
+            counts_late(slot);
         }
         let destroyed = slot.flags & slot_flag::DESTROYED != 0;
         if qp.short {
@@ -330,7 +332,7 @@ mod tests {
         }
     }
 
-    const MEMORY: u32 = slot_flag::IN_MEMORY | slot_flag::SINCE_ATTACH;
+    const MEMORY: u32 = slot_flag::IN_MEMORY | slot_flag::SINCE_ATTACH | slot_flag::LATE;
     const GAP: u32 = MEMORY | slot_flag::GAP;
 
     #[test]

@@ -46,7 +46,7 @@ use super::{
 use crate::{
     model::{
         cause::{Cause, CauseId, Concerns, Obstacle},
-        input::{MemoryReport, UprobesReport},
+        input::{MemoryReport, SlotHead, UprobesReport},
     },
     source::{clock, uprobes::Helper},
 };
@@ -206,15 +206,17 @@ impl UserPath {
 
     /// Passes on the slots that have changed, numbered from [`FIRST_NUMBER`] on.
     pub(super) fn sweep(&mut self, mut give: impl FnMut(u32, QpSlot)) {
-        let (mut ready, handed) = {
+        let (mut ready, handed, pid) = {
             let mut shared = locked(&self.shared);
+            let pid = shared.report.pid;
             if shared.report.off.is_some() {
                 drop(shared);
                 self.memory = None;
                 return;
             }
-            (shared.ready.clone(), std::mem::take(&mut shared.handed))
+            (shared.ready.clone(), std::mem::take(&mut shared.handed), pid)
         };
+        let by_memory = self.memory.is_some();
         let mut memory = self.memory.as_mut();
         if let Some(memory) = &mut memory {
             memory.follower.add(handed);
@@ -252,6 +254,16 @@ impl UserPath {
                     give(FIRST_NUMBER + number, done_as_posted(slot));
                 } else if let Some(ready) = of(number, slot.born_ns) {
                     give(FIRST_NUMBER + number, completed(slot, *ready));
+                } else if slot.flags & slot_flag::DESTROYED != 0
+                    && pid.is_none_or(|pid| pid == slot.owner_pid)
+                {
+                    // Where counts come from memory, too, this slot may be one of which more is known already.
+                    let slot = if by_memory {
+                        SlotHead::of(&slot).slot()
+                    } else {
+                        slot
+                    };
+                    give(FIRST_NUMBER + number, unjudged(slot));
                 }
             },
         );
@@ -337,11 +349,26 @@ fn completed(mut slot: QpSlot, ready: Ready) -> QpSlot {
     }
     slot = done_as_posted(slot);
     if ready.since_ns > slot.since_ns {
-        slot.flags |= slot_flag::SINCE_ATTACH;
+        counts_late(&mut slot);
     }
     if !ready.sends_are_seen {
         slot.flags |= slot_flag::NO_SENDS;
     }
+    slot
+}
+
+/// What the QP posted before its functions were probed is missing.
+fn counts_late(slot: &mut QpSlot) {
+    if slot.flags & slot_flag::SINCE_ATTACH == 0 {
+        slot.flags |= slot_flag::SINCE_ATTACH | slot_flag::LATE;
+    }
+}
+
+/// The last counts of a QP whose functions the worker did not come to look at, or could not probe. Probes that other programs have
+/// brought may have counted some of its posts, or all: nobody knows.
+fn unjudged(slot: QpSlot) -> QpSlot {
+    let mut slot = done_as_posted(slot);
+    slot.flags |= slot_flag::SINCE_ATTACH | slot_flag::LATE;
     slot
 }
 
@@ -368,3 +395,34 @@ pub(super) fn off(obstacle: Obstacle) -> Cause {
 
 /// How often the thread looks for new QPs.
 const LOOK: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::FromZeros as _;
+
+    #[test]
+    fn counts_that_began_late_are_told_from_those_of_qps_from_before() {
+        const OLD: u32 = slot_flag::SINCE_ATTACH;
+        const LATE: u32 = slot_flag::SINCE_ATTACH | slot_flag::LATE;
+        let ready = |since_ns| Ready {
+            born_ns: 10,
+            since_ns,
+            sends_are_seen: true,
+            carried: None,
+        };
+        let slot = |flags| QpSlot {
+            since_ns: 10,
+            tx_posted: 7,
+            flags,
+            ..QpSlot::new_zeroed()
+        };
+        for (flags, probed_ns, expected) in [(0, 9, 0), (0, 11, LATE), (OLD, 9, OLD), (OLD, 11, OLD)] {
+            let passed_on = completed(slot(flags), ready(probed_ns));
+            assert_eq!((passed_on.flags, passed_on.tx_done), (expected, 7));
+        }
+        for flags in [0, OLD] {
+            assert_eq!(unjudged(slot(flags)).flags, LATE);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! SoftRoCE: what a modify or the destruction of a QP says of its work requests.
+//!
+//! Before Linux 6.4 the driver flushes receives in softirqs, and one that interrupts a program of ours runs all its CQEs where the
+//! kernel skips every program. The next receive of the QP shows by the ring's index that some are missing, but after a flush none
+//! comes. So the index is compared once more when the QP is about to leave that state, because RESET empties the ring without CQEs.
+
+use core::ptr::{read_volatile, write_volatile};
+
+use rdmatop_common::{counters::loss, wr::count};
+
+use super::{
+    qp::mask,
+    wr::{RESET, counted},
+};
+use crate::{
+    cursor::advance,
+    emit::lost_many,
+    offsets::{OFF_ATTR_STATE, OFF_QUEUE_INDEX, get},
+    wr_maps::{WR_QPS, WrQp, qp_flag},
+};
+
+/// Entry of `_ib_modify_qp(qp, attr, attr_mask, udata)`.
+#[inline(always)]
+pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) -> Option<()> {
+    let followed = WR_QPS.get_ptr_mut(&qp)?;
+    compare(followed);
+    if attr_mask & mask::STATE == 0 || get::<u32>(attr, &OFF_ATTR_STATE) != Some(RESET) {
+        return None;
+    }
+    // SAFETY: the map checked the pointer; the words are read and written whole.
+    unsafe {
+        // What has been consumed and not reported yet was not dropped. The completer's next visit decides there.
+        let index = get::<u32>((*followed).sq, &OFF_QUEUE_INDEX)?;
+        let done = read_volatile(&raw const (*followed).done);
+        if advance(done, u64::from((*followed).base), index, (*followed).mask) == done {
+            write_volatile(&raw mut (*followed).reset, 1);
+        }
+    }
+    Some(())
+}
+
+/// Entry of `ib_destroy_qp_user(qp, udata)`.
+#[inline(always)]
+pub(crate) fn destroying(qp: u64) -> Option<()> {
+    compare(WR_QPS.get_ptr_mut(&qp)?);
+    Some(())
+}
+
+/// Counts the receives whose CQEs no program saw. (If another CPU is just about to place the CQE of the one consumed last, that one
+/// counts twice: as lost and as what it is.)
+#[inline(always)]
+fn compare(qp: *mut WrQp) {
+    // SAFETY: the map checked the pointer; the words are read and written whole.
+    unsafe {
+        if (*qp).flags & qp_flag::SRQ != 0 {
+            return;
+        }
+        let Some(index) = get::<u32>((*qp).rq, &OFF_QUEUE_INDEX) else {
+            return;
+        };
+        let taken = advance(
+            read_volatile(&raw const (*qp).taken),
+            u64::from((*qp).rq_base),
+            index,
+            (*qp).rq_mask,
+        );
+        let received = read_volatile(&raw const (*qp).received);
+        let emptied = read_volatile(&raw const (*qp).emptied) != 0;
+        if taken <= received && !emptied {
+            return;
+        }
+        write_volatile(&raw mut (*qp).taken, taken);
+        write_volatile(&raw mut (*qp).received, taken);
+        // RESET has emptied the queue: nothing was received since.
+        if emptied {
+            write_volatile(&raw mut (*qp).emptied, 0);
+            return;
+        }
+        let missing = taken - received;
+        counted(count::HAPPENED, missing);
+        if (*qp).flags & qp_flag::WANTED == 0 {
+            counted(count::FILTERED, missing);
+        } else {
+            counted(count::INDEXED, missing);
+            lost_many(loss::WR_MISSED, missing);
+        }
+    }
+}
