@@ -75,16 +75,15 @@ impl Engine {
     /// posted: so it is with the sum of its process from now on.
     pub(super) fn left_short(&mut self, slot: &QpSlot) {
         let uid = self.qps.born_at(slot.qp, slot.born_ns);
-        let process = match uid.and_then(|uid| self.qps.get(uid)) {
-            Some(qp) => qp.process(),
-            None => {
-                let owner = Owner {
-                    pid: Some(slot.owner_pid).filter(|pid| *pid != 0),
-                    start_ns: slot.owner_start_ns,
-                    ..Owner::default()
-                };
-                self.processes.of(owner, slot.born_ns).process
-            }
+        let process = if let Some(qp) = uid.and_then(|uid| self.qps.get(uid)) {
+            qp.process()
+        } else {
+            let owner = Owner {
+                pid: Some(slot.owner_pid).filter(|pid| *pid != 0),
+                start_ns: slot.owner_start_ns,
+                ..Owner::default()
+            };
+            self.processes.of(owner, slot.born_ns).process
         };
         if let Some(process) = process.and_then(|uid| self.processes.get_mut(uid)) {
             process.lacks = true;

@@ -60,8 +60,6 @@ fn passed_on(qp: Option<Made>) -> QpSlot {
 }
 
 proptest! {
-    #![proptest_config(super::history::cases())]
-
     #[test]
     fn a_sum_of_probed_qps_is_exact_or_a_bound_that_says_so(steps in vec(step(), 1..80)) {
         let mut host = Host::new();

@@ -263,7 +263,7 @@ impl UserPath {
                     } else {
                         slot
                     };
-                    give(FIRST_NUMBER + number, unjudged(slot));
+                    give(FIRST_NUMBER + number, unjudged(&slot));
                 }
             },
         );
@@ -366,8 +366,8 @@ fn counts_late(slot: &mut QpSlot) {
 
 /// The last counts of a QP whose functions the worker did not come to look at, or could not probe. Probes that other programs have
 /// brought may have counted some of its posts, or all: nobody knows.
-fn unjudged(slot: QpSlot) -> QpSlot {
-    let mut slot = done_as_posted(slot);
+fn unjudged(slot: &QpSlot) -> QpSlot {
+    let mut slot = done_as_posted(*slot);
     slot.flags |= slot_flag::SINCE_ATTACH | slot_flag::LATE;
     slot
 }
@@ -422,7 +422,7 @@ mod tests {
             assert_eq!((passed_on.flags, passed_on.tx_done), (expected, 7));
         }
         for flags in [0, OLD] {
-            assert_eq!(unjudged(slot(flags)).flags, LATE);
+            assert_eq!(unjudged(&slot(flags)).flags, LATE);
         }
     }
 }
