@@ -321,6 +321,60 @@ fn a_process_that_ends_at_once_keeps_its_name_and_its_counts() -> Result<()> {
     Ok(())
 }
 
+/// A job on a file server that is gone looks like this. Whoever reads its memory by /proc waits until it is killed.
+#[test]
+fn a_process_that_cannot_be_read_is_named_and_blinds_nobody() -> Result<()> {
+    let Some(_lab) = Lab::enter("memory that cannot be read") else {
+        return Ok(());
+    };
+    output(Command::new("modprobe").arg("fuse"))?;
+    let stuck = Traffic::start("stuck-memory", &[])?;
+    let ready = stuck.ready()?;
+    let (pid, qpn) = (id(&ready, "pid")?, id(&ready, "qpn")?);
+    wait::for_some("the lock to be held", PATIENCE, || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        Ok(status.contains("State:\tD").then_some(()))
+    })?;
+    let window = Window::open(&[])?;
+    let other = Traffic::start("timed-posts", &["--count", "120", "--wait"])?;
+    other.ready()?;
+    // It is read while the other one still keeps its reader waiting, or at rest.
+    window.wait_looks(10)?;
+    let done = other.finish()?;
+    let sample = window.close()?;
+    let row = exact(&sample, id(&done, "pid")?, number(&done, "count")?)?;
+    let command = row.field("cmdline").as_str().unwrap_or_default();
+    ensure!(command.ends_with("timed-posts --count 120 --wait"), "{row:?}");
+    let row = exact(&sample, pid, 0)?;
+    ensure!(
+        row.field("comm") == "stuck-memory" && row.field("user") == "root",
+        "{row:?}"
+    );
+    for unknown in ["cmdline", "environ", "libraries"] {
+        ensure!(row.field(unknown).is_null(), "{unknown}: {row:?}");
+    }
+    sample.qp(pid, qpn)?;
+    let notes = &sample.value()["health"]["notes"];
+    let note = notes
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|note| note["id"] == "slow-process");
+    let note = note.with_context(|| format!("no note: {notes}"))?;
+    let (what, why) = (note["what"].as_str(), note["why"].as_str());
+    ensure!(
+        what == Some(&format!(
+            "Unknown of stuck-memory ({pid}): command line, environment, libraries"
+        )),
+        "{note}"
+    );
+    ensure!(
+        why.is_some_and(|why| why.starts_with(&format!("/proc/{pid}/cmdline did not answer for 2 s: "))),
+        "{note}"
+    );
+    Ok(())
+}
+
 /// Characters that a terminal obeys: controls, and marks that turn the direction of the text.
 fn dangerous(text: &str) -> Option<char> {
     let turns =

@@ -266,10 +266,12 @@ impl Pump {
             Ok(false) => Err(Stop::failure(
                 "sampling ended by itself: this is a defect of rdmatop",
             )),
+            // What may wait for a driver or for a process has a limit of its own, and is named there.
             Err(_) => Err(Stop::failure(format!(
-                "no answer from {} for {} s; a driver may hold the kernel's RDMA lock, see dmesg",
+                "no answer from {} for {} s; sudo cat /proc/{}/task/*/stack shows what rdmatop waits for",
                 self.sampler.as_ref().map_or("sampling", Sampler::busy_with),
-                ROUND_LIMIT.as_secs()
+                ROUND_LIMIT.as_secs(),
+                std::process::id()
             ))),
         }
     }

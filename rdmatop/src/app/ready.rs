@@ -1,10 +1,14 @@
 //! This machine's sources for a plan.
 
-use std::{io, thread};
+use std::{
+    io,
+    sync::{Arc, Mutex},
+    thread,
+};
 
 use super::host::{
     Advice, DeviceSource, GpuSource, HealthSource, HwCountersSource, LogSource, MapSource, OpenerSource,
-    ProcessSource, SeenSource, TcpSource,
+    ProcessSource, SeenSource, SharedDetails, TcpSource,
 };
 use super::plan::{Mode, Plan, Uprobes};
 use super::source::{Feed, Polled, Pushing, Sources};
@@ -19,6 +23,7 @@ use crate::source::ebpf::{
 use crate::source::kernel_log::KernelLog;
 use crate::source::limits;
 use crate::source::privileges;
+use crate::source::proc::Details;
 use crate::source::root::Root;
 
 /// Examines the machine and creates the sources; nothing is read from the kernel's RDMA side yet.
@@ -56,14 +61,15 @@ pub(super) fn with_prober(plan: &Plan) -> (Sources, Option<Prober>) {
     }
     let counted = plan.hw_counters.is_some();
     polled.push(Box::new(DeviceSource::new(root.clone()).counting(counted)));
-    polled.push(Box::new(ProcessSource::new(root.clone())));
+    let details: SharedDetails = Arc::new(Mutex::new(Details::new(root.clone())));
+    polled.push(Box::new(ProcessSource::new(root.clone(), Arc::clone(&details))));
     if plan.attach.is_some() {
         polled.push(Box::new(MapSource::new(sweep.clone())));
     }
     // Numbers of another PID namespace would be those of other processes.
     if !nested_pids {
-        polled.push(Box::new(TcpSource::new(root.clone())));
-        polled.push(Box::new(OpenerSource::new(root.clone())));
+        polled.push(Box::new(TcpSource::new(root.clone(), Arc::clone(&details))));
+        polled.push(Box::new(OpenerSource::new(root.clone(), details)));
         if plan.gpus {
             polled.push(Box::new(GpuSource::new(&root)));
         }

@@ -134,6 +134,8 @@ causes! {
     NoPlace,
     /// A device's driver answers late.
     SlowDevice,
+    /// A process's memory is not read to its end.
+    SlowProcess,
     /// The removal of a device waits.
     RemovalWaits,
     /// The kernel refused a reading, or its answer makes no sense.

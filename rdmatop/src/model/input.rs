@@ -153,6 +153,8 @@ pub enum Input {
     },
     /// Devices whose drivers answer late; replaces the list before.
     Slow(Vec<Cause>),
+    /// Processes whose details are late or too long; replaces the list before.
+    SlowProcesses(Vec<Cause>),
     /// The present round of reading has taken too long, and why; `None`: it has ended.
     RoundHangs(Option<Box<Cause>>),
     /// State of our own programs and of the host.

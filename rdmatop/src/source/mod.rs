@@ -15,6 +15,7 @@ pub mod openers;
 pub mod platform;
 pub mod privileges;
 pub mod proc;
+pub(crate) mod readers;
 pub mod removal;
 pub mod root;
 pub mod seam;

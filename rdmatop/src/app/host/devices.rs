@@ -17,9 +17,8 @@ use self::{
     entry::{Entry, held},
     job::{Answer, Ask, Counts, DeviceAnswer, DeviceList, Job, Open, What},
     leaving::{Gone, Leaving},
-    readers::Readers,
     round::{Context, Round},
-    turns::{Step, Subject, Turns},
+    turns::{MOST, Step, Subject, Turns},
 };
 use crate::{
     app::source::{Polled, Wants},
@@ -30,6 +29,7 @@ use crate::{
     source::{
         clock::now,
         netlink::{client::Nldev, error::NetlinkError, transport::Transport},
+        readers::Readers,
         removal,
         root::Root,
         sysfs::{device_dir, list_devices, lists_same_devices},
@@ -46,7 +46,6 @@ mod known;
 mod leaving;
 mod owners;
 mod pauses;
-mod readers;
 mod round;
 #[cfg(test)]
 mod tests;
@@ -116,7 +115,7 @@ impl DeviceSource {
     fn through<T: Transport + Send + 'static>(root: Root, open: Open<T>) -> Self {
         let of_threads = root.clone();
         Self {
-            readers: Readers::new(move || job::work(of_threads.clone(), Arc::clone(&open))),
+            readers: Readers::new(MOST, 1, move || job::work(of_threads.clone(), Arc::clone(&open))),
             root,
             turns: Turns::default(),
             entries: Vec::new(),

@@ -19,5 +19,5 @@ pub use hw_counters::HwCountersSource;
 pub use log::LogSource;
 pub use maps::{MapSource, SeenSource};
 pub use openers::OpenerSource;
-pub use processes::ProcessSource;
+pub use processes::{ProcessSource, SharedDetails};
 pub use tcp::TcpSource;

@@ -1,17 +1,17 @@
 //! Which processes have devices open.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::time::ClockId;
 
-use super::processes::{offset, read_facts};
+use super::processes::{SharedDetails, offset, search};
 use crate::{
     app::source::{Polled, Wants},
-    model::input::{Input, Opener, OpenersSample},
+    model::input::{Input, Opener, OpenersSample, ProcessFacts},
     source::{
         clock,
         openers::{Openers, openers},
-        proc::key,
+        proc::{Part, ProcKey, key},
         root::Root,
     },
     text,
@@ -23,15 +23,17 @@ const DESCRIBED: usize = 64;
 /// Looks at the open files of all processes where the engine asks for it: a port moves data and no queue pair explains it.
 pub struct OpenerSource {
     root: Root,
+    details: SharedDetails,
     start_offset: i64,
 }
 
 impl OpenerSource {
     /// Reads under `root`.
-    pub fn new(root: Root) -> Self {
+    pub fn new(root: Root, details: SharedDetails) -> Self {
         Self {
             start_offset: offset(&root),
             root,
+            details,
         }
     }
 }
@@ -44,22 +46,24 @@ impl Polled for OpenerSource {
     fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
         if wants.openers {
             let found = openers(&self.root);
-            out(Input::Openers(Box::new(self.sample(&found))));
+            out(Input::Openers(Box::new(self.sample(&found, wants.once))));
         }
     }
 }
 
 impl OpenerSource {
-    fn sample(&self, openers: &Openers) -> OpenersSample {
-        let mut known = BTreeMap::new();
+    fn sample(&self, openers: &Openers, once: bool) -> OpenersSample {
+        let pids: BTreeSet<u32> = openers.found.iter().map(|(_, pid)| *pid).collect();
+        let keys = pids
+            .iter()
+            .take(DESCRIBED)
+            .filter_map(|pid| key(&self.root, *pid));
+        let keys: Vec<ProcKey> = keys.collect();
+        let parts = &[Part::Libraries];
+        let known = search(&self.root, &self.details, &keys, parts, once, self.start_offset);
+        let known: BTreeMap<u32, ProcessFacts> = known.into_iter().map(|facts| (facts.pid, facts)).collect();
         let found = openers.found.iter().map(|(device, pid)| {
-            if known.len() < DESCRIBED {
-                known.entry(*pid).or_insert_with(|| {
-                    let key = key(&self.root, *pid)?;
-                    read_facts(&self.root, key, self.start_offset)
-                });
-            }
-            let facts = known.get(pid).and_then(Option::as_ref);
+            let facts = known.get(pid);
             let safe = |text: &String| text::sanitize(text.as_bytes());
             Opener {
                 device: device.clone(),
@@ -80,8 +84,10 @@ impl OpenerSource {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
-    use crate::source::fake::Fake;
+    use crate::source::{fake::Fake, proc::Details};
 
     #[test]
     fn candidates_have_name_job_and_libraries_and_are_looked_for_only_when_asked() {
@@ -98,7 +104,8 @@ mod tests {
         fake.proc("231/maps", "1-2 r-xp 0 08:01 3 /usr/lib/libnvshmem_host.so.3\n");
         fake.dir("proc/231/fd")
             .link("proc/231/fd/3", "/dev/infiniband/uverbs0");
-        let mut source = OpenerSource::new(fake.root());
+        let details = Details::new(fake.root());
+        let mut source = OpenerSource::new(fake.root(), Arc::new(Mutex::new(details)));
         let mut got = Vec::new();
         source.poll(&Wants::default(), &mut |input| got.push(input));
         assert!(got.is_empty());

@@ -1,43 +1,105 @@
 //! Processes: read once when they are new, watched for their end.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use rustix::time::ClockId;
 
 use super::limits::Limits;
 
 use crate::{
-    app::source::{Polled, Wants},
-    model::input::{Input, LockedMemory, ProcessFacts},
+    app::{
+        patience::stretched,
+        source::{Polled, Wants},
+    },
+    model::{
+        cause::Cause,
+        input::{Input, LockedMemory, ProcessFacts},
+    },
     source::{
         clock,
         proc::{
-            ProcBasic, ProcCache, ProcDetail, ProcKey, Users, Workload, clock_ticks, lives, locked::locked,
-            read_basic, read_detail, start_offset,
+            Ask, Asker, Details, Part, ProcBasic, ProcCache, ProcDetail, ProcKey, Users, Workload,
+            clock_ticks, lives, locked::locked, read_basic, start_offset,
         },
         root::Root,
     },
 };
 
+/// How long a round waits for details of new processes.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// The same in a mode that prints once: there, what is missing stays missing. One that does not answer takes two
+/// seconds.
+const ONCE: Duration = Duration::from_secs(3);
+
+/// The details of processes, for all sources that need some.
+pub type SharedDetails = Arc<Mutex<Details>>;
+
 /// Answers for the processes the engine asks for, and reports when one is gone.
 pub struct ProcessSource {
     root: Root,
     cache: ProcCache,
+    details: SharedDetails,
     watched: BTreeSet<u32>,
     limits: Limits,
+    /// What was sent last of processes that are late.
+    late: Vec<Cause>,
+    /// The mode prints once.
+    once: bool,
     /// See [`start_offset`].
     start_offset: i64,
 }
 
 impl ProcessSource {
     /// Reads under `root`.
-    pub fn new(root: Root) -> Self {
+    pub fn new(root: Root, details: SharedDetails) -> Self {
         Self {
             start_offset: offset(&root),
             root,
             cache: ProcCache::default(),
+            details,
             watched: BTreeSet::new(),
             limits: Limits::default(),
+            late: Vec::new(),
+            once: false,
+        }
+    }
+
+    /// Sends the facts of new processes and of those that are other programs than before, and details that come late.
+    fn send_facts(&mut self, fresh: &[ProcKey], wants: &Wants, read_ns: u64, out: &mut dyn FnMut(Input)) {
+        // Its first round says so, and later ones only look processes up.
+        self.once |= wants.once;
+        let mut details = self.details.lock().unwrap_or_else(PoisonError::into_inner);
+        let cache = &self.cache;
+        let of = |key: ProcKey| cache.get(key.pid).filter(|process| process.key() == key);
+        details.keep(|key| of(key).is_some());
+        let parts = if wants.counters {
+            Part::SHOWN
+        } else {
+            &[Part::CommandLine]
+        };
+        for process in fresh.iter().filter_map(|key| of(*key)) {
+            details.ask(Asker::Rows, ask(process, parts));
+        }
+        let (since_ns, patience) = patience(self.once, read_ns);
+        details.settle(since_ns, patience);
+        let mut answers = details.take(Asker::Rows);
+        for key in fresh {
+            answers.entry(*key).or_default();
+        }
+        for (key, detail) in answers {
+            if let Some(process) = of(key) {
+                let facts = facts(process, detail, self.start_offset, read_ns);
+                out(Input::Process(Box::new(facts)));
+            }
+        }
+        let late = details.notes();
+        if late != self.late {
+            self.late.clone_from(&late);
+            out(Input::SlowProcesses(late));
         }
     }
 }
@@ -65,17 +127,8 @@ impl Polled for ProcessSource {
             });
         }
         // After an exec it is another program with the same resources.
-        for key in changes.new.into_iter().chain(changes.renamed) {
-            if let Some(process) = self.cache.get(key.pid) {
-                let detail = wants.counters.then(|| read_detail(&self.root, key)).flatten();
-                out(Input::Process(Box::new(facts(
-                    process,
-                    detail,
-                    self.start_offset,
-                    read_ns,
-                ))));
-            }
-        }
+        let fresh: Vec<ProcKey> = changes.new.into_iter().chain(changes.renamed).collect();
+        self.send_facts(&fresh, wants, read_ns, out);
         if wants.counters && !wants.only_processes {
             let Self {
                 watched,
@@ -117,11 +170,51 @@ impl Polled for ProcessSource {
     }
 }
 
-/// The facts about exactly this process, read now; `None` when it ended.
-pub(super) fn read_facts(root: &Root, key: ProcKey, start_offset: i64) -> Option<ProcessFacts> {
+/// Since when asked details a round waits for that began at `round_ns`, and how long.
+fn patience(once: bool, round_ns: u64) -> (u64, Duration) {
+    if once {
+        (0, stretched(ONCE))
+    } else {
+        (round_ns, PATIENCE)
+    }
+}
+
+fn ask(process: &ProcBasic, parts: &'static [Part]) -> Ask {
+    Ask {
+        process: process.key(),
+        user: process.uid,
+        name: process.stat.comm.clone(),
+        parts,
+    }
+}
+
+/// The facts about exactly these processes, read now; those that do not answer in time have no details.
+pub(super) fn search(
+    root: &Root,
+    details: &SharedDetails,
+    processes: &[ProcKey],
+    parts: &'static [Part],
+    once: bool,
+    start_offset: i64,
+) -> Vec<ProcessFacts> {
+    if processes.is_empty() {
+        return Vec::new();
+    }
     let read_ns = clock::read(ClockId::Monotonic);
-    let process = read_basic(root, &Users::read(root), key.pid).filter(|process| process.key() == key)?;
-    Some(facts(&process, read_detail(root, key), start_offset, read_ns))
+    let users = Users::read(root);
+    let basic = processes
+        .iter()
+        .filter_map(|key| read_basic(root, &users, key.pid).filter(|process| process.key() == *key));
+    let basic: Vec<ProcBasic> = basic.collect();
+    let asks = basic.iter().map(|process| ask(process, parts)).collect();
+    let mut details = details.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut found = details.search(asks, patience(once, read_ns).1);
+    drop(details);
+    let facts = basic.iter().map(|process| {
+        let detail = found.remove(&process.key()).unwrap_or_default();
+        facts(process, detail, start_offset, read_ns)
+    });
+    facts.collect()
 }
 
 /// What to add to start times; see [`start_offset`].
@@ -129,23 +222,22 @@ pub(super) fn offset(root: &Root) -> i64 {
     clock_ticks(root).map_or(0, |ticks| start_offset(root, ticks))
 }
 
-fn facts(process: &ProcBasic, detail: Option<ProcDetail>, start_offset: i64, read_ns: u64) -> ProcessFacts {
-    let (libraries, environ) = detail.map_or((None, None), |d| (d.libraries, d.environ));
+fn facts(process: &ProcBasic, detail: ProcDetail, start_offset: i64, read_ns: u64) -> ProcessFacts {
     ProcessFacts {
         pid: process.stat.pid,
         start_ticks: process.stat.start.saturating_sub_signed(start_offset),
         read_ns,
         comm: Some(process.stat.comm.clone()),
-        cmdline: process.cmdline.clone(),
+        cmdline: detail.cmdline,
         uid: process.uid,
         user: process.user.clone(),
         cgroup: process.cgroup.as_ref().map(|c| c.path.clone()),
         workload: process.cgroup.as_ref().and_then(|c| spell(&c.workload)),
         workload_claimed: process.cgroup.as_ref().is_some_and(|c| c.workload.claimed),
         ppid: Some(process.stat.ppid),
-        libraries,
-        environ,
-        verbs_files: None,
+        libraries: detail.libraries,
+        environ: detail.environ,
+        verbs_files: detail.verbs_files,
     }
 }
 
@@ -183,6 +275,51 @@ fn name(workload: &Workload) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::fake::Fake;
+
+    const TAIL: &str =
+        "S 1 7 7 0 -1 4194560 100 0 0 0 30 12 0 0 20 -5 4 0 100 1000 200 18446744073709551615 1";
+
+    #[test]
+    fn a_process_has_its_details_with_its_first_facts_and_others_after_an_exec() {
+        let fake = Fake::new();
+        let becomes = |comm: &str, library: &str| {
+            fake.proc("7/stat", format!("7 ({comm}) {TAIL}\n"));
+            fake.proc("7/cmdline", format!("{comm}\0-x\0"));
+            fake.proc("7/maps", format!("1-2 r-xp 0 08:01 3 /usr/lib/{library}\n"));
+        };
+        let details = Arc::new(Mutex::new(Details::new(fake.root())));
+        let mut source = ProcessSource::new(fake.root(), details);
+        let mut facts = |counters| {
+            let wants = Wants {
+                processes: Arc::new([7]),
+                counters,
+                qps: true,
+                ..Wants::default()
+            };
+            let mut got = Vec::new();
+            source.poll(&wants, &mut |input| match input {
+                Input::Process(facts) => got.push((facts.cmdline.unwrap(), facts.libraries)),
+                other => panic!("{other:?}"),
+            });
+            got
+        };
+        becomes("bash", "libmpi.so.40");
+        let libraries = |name: &str| Some(vec![name.to_owned()]);
+        assert_eq!(facts(true), [("bash -x".into(), libraries("libmpi.so.40"))]);
+        assert_eq!(facts(true), []);
+        becomes("ib_send_bw", "libibverbs.so.1");
+        assert_eq!(
+            facts(true),
+            [("ib_send_bw -x".into(), libraries("libibverbs.so.1"))]
+        );
+        becomes("traced", "libibverbs.so.1");
+        assert_eq!(
+            facts(false),
+            [("traced -x".into(), None)],
+            "no view shows the rest"
+        );
+    }
 
     #[test]
     fn a_job_takes_precedence_over_its_container() {

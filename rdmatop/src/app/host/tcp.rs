@@ -1,39 +1,46 @@
 //! What programs with RDMA-capable libraries move by TCP.
 
-use std::{collections::BTreeSet, sync::mpsc, thread, time::Duration};
+use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::time::ClockId;
 
-use super::processes::{offset, read_facts};
+use super::processes::{SharedDetails, offset, search};
 use crate::{
     app::source::{Polled, Wants},
     model::input::{Input, ReadAt, TcpSample, TcpTotals},
     source::{
         clock,
-        proc::{ProcKey, verbs_files},
+        proc::{Part, ProcKey},
         root::Root,
         tcp::{TcpLook, TcpReader},
     },
 };
 
-/// How long to wait for the file systems of a process.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// What is read of the processes that are found.
+const PARTS: &[Part] = &[
+    Part::CommandLine,
+    Part::Environment,
+    Part::Libraries,
+    Part::VerbsFiles,
+];
 
 /// Looks at TCP connections where counters are wanted.
 pub struct TcpSource {
     reader: TcpReader,
     /// Processes whose facts were sent: the last look of a mode that prints once may be the first to find one.
     introduced: BTreeSet<ProcKey>,
+    details: SharedDetails,
     start_offset: i64,
     root: Root,
 }
 
 impl TcpSource {
     /// Reads under `root`.
-    pub fn new(root: Root) -> Self {
+    pub fn new(root: Root, details: SharedDetails) -> Self {
         Self {
             reader: TcpReader::default(),
             introduced: BTreeSet::new(),
+            details,
             start_offset: offset(&root),
             root,
         }
@@ -49,34 +56,36 @@ impl Polled for TcpSource {
         if wants.only_processes || !wants.counters {
             return;
         }
+        let Self {
+            reader,
+            details,
+            start_offset,
+            root,
+            ..
+        } = self;
+        let libraries = |processes: Vec<ProcKey>| -> BTreeMap<ProcKey, Vec<String>> {
+            let parts = &[Part::Libraries];
+            let found = search(root, details, &processes, parts, wants.once, 0);
+            let loaded = found.into_iter().filter_map(|facts| {
+                let key = processes.iter().find(|key| key.pid == facts.pid)?;
+                Some((*key, facts.libraries?))
+            });
+            loaded.collect()
+        };
         // A mode that prints once has no later look.
-        let look = self.reader.look(&self.root, wants.once || wants.tcp, || {
-            clock::read(ClockId::Monotonic)
-        });
-        let Some(look) = look else { return };
+        let must = wants.once || wants.tcp;
+        let clock = || clock::read(ClockId::Monotonic);
+        let Some(look) = reader.look(root, must, clock, libraries) else {
+            return;
+        };
         out(Input::Tcp(Box::new(sample(&look))));
         let found: BTreeSet<ProcKey> = look.processes.iter().map(|one| one.process).collect();
-        for key in found.difference(&self.introduced) {
-            if let Some(mut facts) = read_facts(&self.root, *key, self.start_offset) {
-                facts.verbs_files = verbs_files_in_time(&self.root, key.pid);
-                out(Input::Process(Box::new(facts)));
-            }
+        let fresh: Vec<ProcKey> = found.difference(&self.introduced).copied().collect();
+        for facts in search(root, details, &fresh, PARTS, wants.once, *start_offset) {
+            out(Input::Process(Box::new(facts)));
         }
         self.introduced = found;
     }
-}
-
-/// Whether a process finds device files, if its file systems answer in time. A thread that waits longer is left behind: it ends
-/// when its read does.
-fn verbs_files_in_time(root: &Root, pid: u32) -> Option<bool> {
-    let (answer, answered) = mpsc::channel();
-    let root = root.clone();
-    let read = move || {
-        // If the answer is late, its receiver is gone.
-        let _ = answer.send(verbs_files(&root, pid));
-    };
-    thread::Builder::new().name("files".to_owned()).spawn(read).ok()?;
-    answered.recv_timeout(PATIENCE).ok().flatten()
 }
 
 fn sample(look: &TcpLook) -> TcpSample {

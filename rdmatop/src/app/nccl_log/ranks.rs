@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
-    time::UNIX_EPOCH,
+    time::{Duration, Instant, UNIX_EPOCH},
 };
 
 use rustix::time::ClockId;
@@ -17,15 +17,14 @@ use crate::{
     },
     source::{
         clock,
-        proc::{Numbered, ProcKey, clock_ticks, key, numbered, read_detail},
+        proc::{Numbered, Part, ProcDetail, ProcKey, Teller, clock_ticks, key, numbered},
         root::Root,
     },
-    text,
 };
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Environments are read up to here.
-const ENVIRON_LIMIT: usize = 1 << 20;
+/// How long processes may keep it waiting. Each can for two seconds.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A log that was read.
 #[derive(Clone, Debug, Default)]
@@ -74,6 +73,12 @@ pub(super) fn find(report: &Report, inputs: &[Input], root: &Root) -> (Vec<Found
     }
     let clocks = Clocks::now(root);
     let (mut found, mut keys) = (Vec::new(), BTreeMap::new());
+    let (mut teller, until) = (Teller::new(root.clone()), Instant::now() + PATIENCE);
+    let mut tell = |process| {
+        let in_time = Instant::now() < until;
+        let parts = [Part::Environment, Part::Libraries];
+        teller.tell(process, None, if in_time { &parts } else { &[] })
+    };
     for (writer, process) in of_processes() {
         let logs: Vec<&Input> = process
             .inputs
@@ -87,7 +92,7 @@ pub(super) fn find(report: &Report, inputs: &[Input], root: &Root) -> (Vec<Found
             .flatten()
             // Of a host elsewhere only a container on this machine can be meant.
             .filter(|one| local || one.nested)
-            .filter_map(|one| candidate(root, one, &logs, &clocks))
+            .filter_map(|one| Some(candidate(root, one, tell(one.key)?, &logs, &clocks)))
             .filter(|one| one.is_of(&writer.host, &here))
             .collect();
         // The last write of the latest; a pipe has no time.
@@ -142,17 +147,15 @@ impl Clocks {
     }
 }
 
-/// `None`: it has ended meanwhile.
-fn candidate(root: &Root, one: &Numbered, logs: &[&Input], clocks: &Clocks) -> Option<Candidate> {
+fn candidate(root: &Root, one: &Numbered, detail: ProcDetail, logs: &[&Input], clocks: &Clocks) -> Candidate {
     let pid = one.key.pid;
-    let detail = read_detail(root, one.key)?;
     let namespace = |of: &str| root.link(&root.proc(format!("{of}/ns/net")));
     let networks = namespace(&pid.to_string()).zip(namespace("self"));
-    Some(Candidate {
+    Candidate {
         pid,
         comm: one.comm.clone(),
         nested: one.nested,
-        hostname: one.nested.then(|| own_hostname(root, pid)).flatten(),
+        hostname: detail.hostname.filter(|_| one.nested),
         start_ns: clocks.start_ns(one.key.start),
         libraries: detail.libraries,
         // The path of a file in a container is another, or is the same by chance.
@@ -162,16 +165,7 @@ fn candidate(root: &Root, one: &Numbered, logs: &[&Input], clocks: &Clocks) -> O
             has_open(root, pid, logs)
         },
         other_network: networks.map(|(its, ours)| its != ours),
-    })
-}
-
-/// Container runtimes set it to the container's host name.
-fn own_hostname(root: &Root, pid: u32) -> Option<String> {
-    let environ = root.bytes(&root.proc(format!("{pid}/environ")), ENVIRON_LIMIT)?;
-    let value = environ
-        .split(|byte| *byte == 0)
-        .find_map(|one| one.strip_prefix(b"HOSTNAME="))?;
-    Some(text::sanitize(value))
+    }
 }
 
 /// Whether it has one of the logs open. The links are compared by name: asking for the file may wait for its file system.

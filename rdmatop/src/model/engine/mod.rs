@@ -177,6 +177,8 @@ pub struct Engine {
     device_notes: Vec<Cause>,
     /// Devices whose drivers answer late.
     slow: Vec<Cause>,
+    /// The same of processes.
+    slow_processes: Vec<Cause>,
     /// Why the present round of reading has not ended, once it takes too long.
     hangs: Option<Cause>,
     /// What could not be read, by reader; each reading replaces the last.
@@ -319,6 +321,10 @@ impl Engine {
             Input::Gpus(sample) => return self.gpus(*sample),
             Input::Slow(notes) => {
                 self.slow = notes;
+                Vec::new()
+            }
+            Input::SlowProcesses(notes) => {
+                self.slow_processes = notes;
                 Vec::new()
             }
             Input::RoundHangs(cause) => {
@@ -575,6 +581,7 @@ impl Engine {
             follows_qps: self.ebpf.state.is_on() && self.ebpf.follows_qps,
             notes: if self.device_notes.is_empty()
                 && self.slow.is_empty()
+                && self.slow_processes.is_empty()
                 && uncounted.is_empty()
                 && self.uprobe_notes().next().is_none()
                 && hw_counters.is_empty()
@@ -585,6 +592,7 @@ impl Engine {
                 self.device_notes
                     .iter()
                     .chain(&self.slow)
+                    .chain(&self.slow_processes)
                     .cloned()
                     .chain(uncounted)
                     .chain(self.uprobe_notes().cloned())

@@ -6,10 +6,6 @@ use super::stat::Stat;
 use super::status::Status;
 use super::users::Users;
 use crate::source::root::Root;
-use crate::text;
-
-/// A command line longer than this is cut.
-const CMDLINE_LIMIT: usize = 4096;
 
 /// Identity of a process: its number, and its start in clock ticks after boot, because numbers are reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,8 +25,6 @@ pub struct ProcBasic {
     pub uid: Option<u32>,
     /// The user's name, if it is in `/etc/passwd`.
     pub user: Option<String>,
-    /// Arguments joined by blanks; `None` for kernel threads, zombies and unreadable ones.
-    pub cmdline: Option<String>,
     /// Cgroup and workload.
     pub cgroup: Option<Cgroup>,
 }
@@ -60,11 +54,6 @@ pub fn read_basic(root: &Root, users: &Users, pid: u32) -> Option<ProcBasic> {
     let dir = dir(root, pid);
     let stat = read_stat(root, &dir)?;
     let status = Status::parse(&root.bytes(&dir.join("status"), STATUS_LIMIT).unwrap_or_default());
-    let cmdline = if stat.kernel_thread {
-        None
-    } else {
-        read_cmdline(root, &dir)
-    };
     let cgroup = read_cgroup(root, &dir);
     // The process may have ended in between and a new one have its number: then these facts belong to two processes.
     // The next refresh reads the new one completely.
@@ -73,7 +62,6 @@ pub fn read_basic(root: &Root, users: &Users, pid: u32) -> Option<ProcBasic> {
         stat,
         uid: status.uid,
         user: status.uid.and_then(|uid| users.name(uid)).map(str::to_owned),
-        cmdline,
         cgroup,
     })
 }
@@ -84,16 +72,6 @@ pub(super) fn dir(root: &Root, pid: u32) -> PathBuf {
 
 pub(super) fn read_stat(root: &Root, dir: &Path) -> Option<Stat> {
     Stat::parse(&root.bytes(&dir.join("stat"), 4096)?)
-}
-
-pub(super) fn read_cmdline(root: &Root, dir: &Path) -> Option<String> {
-    let raw = root.bytes(&dir.join("cmdline"), CMDLINE_LIMIT)?;
-    let end = raw.iter().rposition(|b| *b != 0)? + 1;
-    let spaced: Vec<u8> = raw[..end]
-        .iter()
-        .map(|b| if *b == 0 { b' ' } else { *b })
-        .collect();
-    Some(text::sanitize_bounded(&spaced, CMDLINE_LIMIT))
 }
 
 pub(super) fn read_cgroup(root: &Root, dir: &Path) -> Option<Cgroup> {
@@ -111,8 +89,7 @@ mod tests {
     fn a_process_is_read_whole() {
         let fake = Fake::new();
         fake.proc("231/stat", line(231, b"ib send\nbw", 4711))
-            .proc("231/cmdline", b"ib_send_bw\0-d\0rx\x1be0\0");
-        fake.proc("231/status", "Tgid:\t231\nUid:\t1000\t1000\t1000\t1000\n");
+            .proc("231/status", "Tgid:\t231\nUid:\t1000\t1000\t1000\t1000\n");
         fake.proc(
             "231/cgroup",
             "0::/system.slice/slurmstepd.scope/job_211/step_0/user/task_0\n",
@@ -127,10 +104,7 @@ mod tests {
                 start: 4711
             }
         );
-        assert_eq!(
-            (p.stat.comm.as_str(), p.cmdline.as_deref()),
-            ("ib send\\x0abw", Some("ib_send_bw -d rx\\x1be0"))
-        );
+        assert_eq!(p.stat.comm, "ib send\\x0abw");
         assert_eq!((p.uid, p.user.as_deref()), (Some(1000), Some("alice")));
         assert_eq!(p.cgroup.and_then(|c| c.workload.slurm).map(|s| s.job), Some(211));
     }
@@ -138,9 +112,9 @@ mod tests {
     #[test]
     fn a_process_of_which_only_stat_is_readable_is_still_a_process() {
         let fake = Fake::new();
-        fake.proc("9/stat", line(9, b"x", 1)).proc("9/cmdline", "");
+        fake.proc("9/stat", line(9, b"x", 1));
         let p = read_basic(&fake.root(), &Users::default(), 9).unwrap();
-        assert_eq!((p.uid, p.user, p.cmdline, p.cgroup), (None, None, None, None));
+        assert_eq!((p.uid, p.user, p.cgroup), (None, None, None));
     }
 
     #[test]
@@ -154,6 +128,5 @@ mod tests {
         let me = std::process::id();
         let p = read_basic(&root, &Users::read(&root), me).expect("our own process is readable");
         assert_eq!(p.stat.pid, me);
-        assert!(p.cmdline.is_some());
     }
 }

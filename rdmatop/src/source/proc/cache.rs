@@ -3,7 +3,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 
 use super::alive::Watches;
-use super::basic::{ProcBasic, ProcKey, dir, read_basic, read_cgroup, read_cmdline, read_stat};
+use super::basic::{ProcBasic, ProcKey, dir, read_basic, read_cgroup, read_stat};
 use super::users::Users;
 use crate::source::root::Root;
 
@@ -30,8 +30,8 @@ pub struct ProcCache {
 impl ProcCache {
     /// Brings the cache to exactly those of `pids` that are alive now.
     ///
-    /// The start time in `stat` shows a reused number. A changed comm means exec (or a new thread name): then
-    /// command line and cgroup are read again, because launchers move a task to its cgroup before they exec it.
+    /// The start time in `stat` shows a reused number. A changed comm means exec (or a new thread name): then the
+    /// cgroup is read again, because launchers move a task to its cgroup before they exec it.
     pub fn refresh(&mut self, root: &Root, pids: impl IntoIterator<Item = u32>) -> Refreshed {
         let wanted: BTreeSet<u32> = pids.into_iter().collect();
         let mut out = Refreshed::default();
@@ -86,7 +86,6 @@ fn update(root: &Root, process: &mut ProcBasic) -> Option<bool> {
     let stat = read_stat(root, &dir).filter(|stat| stat.start == process.stat.start)?;
     let renamed = stat.comm != process.stat.comm;
     if renamed {
-        process.cmdline = read_cmdline(root, &dir);
         process.cgroup = read_cgroup(root, &dir);
     }
     process.stat = stat;
@@ -101,7 +100,6 @@ mod tests {
 
     fn process(fake: &Fake, pid: u32, comm: &str, start: u64) {
         fake.proc(format!("{pid}/stat"), line(pid, comm.as_bytes(), start));
-        fake.proc(format!("{pid}/cmdline"), format!("{comm}\0-x\0"));
         fake.proc(format!("{pid}/status"), "Uid:\t0\t0\t0\t0\n")
             .proc(format!("{pid}/cgroup"), "0::/\n");
     }
@@ -120,7 +118,7 @@ mod tests {
         let root = fake.root();
         let mut cache = ProcCache::default();
         assert_eq!(cache.refresh(&root, 1..=20).new.len(), 20);
-        assert_eq!(root.opens(), 20 * 5 + 1, "passwd is read once");
+        assert_eq!(root.opens(), 20 * 4 + 1, "passwd is read once");
         let before = root.opens();
         // As for a QP table: two thousand QPs with the same owners.
         assert_eq!(
@@ -140,10 +138,7 @@ mod tests {
         process(&fake, 7, "new", 200);
         let got = cache.refresh(&fake.root(), [7]);
         assert_eq!((got.gone, got.new), (vec![key(7, 100)], vec![key(7, 200)]));
-        assert_eq!(
-            cache.get(7).and_then(|p| p.cmdline.clone()),
-            Some("new -x".into())
-        );
+        assert_eq!(cache.get(7).map(|p| p.stat.comm.as_str()), Some("new"));
     }
 
     #[test]
@@ -174,14 +169,13 @@ mod tests {
         );
         assert_eq!(cache.refresh(&fake.root(), [7]), Refreshed::default());
         let p = cache.get(7).unwrap();
-        assert_eq!(p.cmdline.as_deref(), Some("ib_send_bw -x"));
         assert!(p.cgroup.as_ref().is_some_and(|c| c.workload.slurm.is_some()));
     }
 
     #[test]
     fn a_process_that_ends_while_it_is_read_is_not_half_a_process() {
         let fake = Fake::new();
-        fake.proc("7/cmdline", "x\0").proc("7/stat", "7 (x) garbage");
+        fake.proc("7/stat", "7 (x) garbage");
         let mut cache = ProcCache::default();
         assert_eq!(cache.refresh(&fake.root(), [7]), Refreshed::default());
         assert_eq!(cache.get(7), None);

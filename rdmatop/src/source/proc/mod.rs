@@ -1,7 +1,8 @@
 //! Processes as /proc shows them.
 //!
 //! Two tiers, both read once for each new process that holds RDMA resources and again when it execs: [`ProcBasic`],
-//! which [`ProcCache`] keeps, and [`ProcDetail`], which may be large.
+//! which [`ProcCache`] keeps and for which the kernel waits for nobody, and [`ProcDetail`], which may be large, and which
+//! [`Details`] reads.
 //! A process is (pid, start time): pids are reused, and counts of the old one never go to the new one.
 mod alive;
 mod basic;
@@ -9,7 +10,9 @@ mod boot;
 mod cache;
 mod cgroup;
 mod detail;
+mod details;
 mod environ;
+mod late;
 pub(crate) mod locked;
 mod maps;
 mod nodes;
@@ -18,6 +21,7 @@ mod own;
 mod sharers;
 mod stat;
 mod status;
+mod teller;
 mod users;
 
 pub use crate::workload::{Container, Pod, SlurmJob, Workload};
@@ -26,13 +30,15 @@ pub use basic::{ProcBasic, ProcKey, key, read_basic};
 pub use boot::start_offset;
 pub use cache::{ProcCache, Refreshed};
 pub use cgroup::Cgroup;
-pub use detail::{ProcDetail, read_detail};
+pub use detail::{Part, ProcDetail};
+pub(crate) use detail::{Told, read_part};
+pub use details::{Ask, Asker, Details};
 pub(crate) use environ::relevant;
 pub(crate) use maps::libraries;
-pub use nodes::verbs_files;
 pub use numbered::{Numbered, numbered};
 pub use own::{SelfCost, SelfMeter, clock_ticks};
 pub use sharers::{Sharers, sharers};
 pub use stat::Stat;
 pub use status::Status;
+pub use teller::Teller;
 pub use users::Users;

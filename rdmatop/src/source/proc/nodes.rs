@@ -12,7 +12,7 @@ use crate::source::{
 /// not look there, or because a read failed.
 ///
 /// This asks the file systems of the process, which may be a container's: one that hangs makes this call hang.
-pub fn verbs_files(root: &Root, pid: u32) -> Option<bool> {
+pub(super) fn verbs_files(root: &Root, pid: u32) -> Option<bool> {
     // A root directory that may not be entered is unlike one without the files.
     match Tree::of(root, &dir(root, pid)).ok()?.names("dev/infiniband") {
         Ok(files) => Some(files.iter().any(|file| file.as_bytes().starts_with(b"uverbs"))),

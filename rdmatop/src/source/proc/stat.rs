@@ -2,9 +2,6 @@
 use crate::source::root::parse_u64;
 use crate::text;
 
-/// `PF_KTHREAD` in include/linux/sched.h.
-const PF_KTHREAD: u64 = 0x0020_0000;
-
 /// The fields of one line that we use. Times are clock ticks (`AT_CLKTCK`, see [`super::clock_ticks`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
@@ -14,8 +11,6 @@ pub struct Stat {
     pub comm: String,
     /// Parent; 0 when it is outside the PID namespace.
     pub ppid: u32,
-    /// A thread of the kernel: it has no memory, no command line and no environment of its own.
-    pub kernel_thread: bool,
     /// CPU time, user and kernel, in ticks.
     pub cpu: u64,
     /// Start, in ticks after boot.
@@ -34,19 +29,17 @@ impl Stat {
         let mut fields = raw[close + 1..]
             .split(u8::is_ascii_whitespace)
             .filter(|field| !field.is_empty());
-        // Fields are numbered as in the manual page: state is 3, ppid 4, flags 9, utime 14, stime 15, starttime 22.
+        // Fields are numbered as in the manual page: state is 3, ppid 4, utime 14, stime 15, starttime 22.
         fields
             .next()
             .filter(|state| state.first().is_some_and(u8::is_ascii_alphabetic))?;
         let ppid = parse_u64(fields.next()?)?;
-        let flags = parse_u64(fields.nth(4)?)?;
-        let (user, kernel) = (parse_u64(fields.nth(4)?)?, parse_u64(fields.next()?)?);
+        let (user, kernel) = (parse_u64(fields.nth(9)?)?, parse_u64(fields.next()?)?);
         let start = parse_u64(fields.nth(6)?)?;
         Some(Self {
             pid: parse_u64(&raw[..open])?.try_into().ok()?,
             comm: text::sanitize(&raw[open + 1..close]),
             ppid: ppid.try_into().ok()?,
-            kernel_thread: flags & PF_KTHREAD != 0,
             cpu: user.saturating_add(kernel),
             start,
         })
@@ -77,7 +70,6 @@ mod tests {
             (s.pid, s.comm.as_str(), s.ppid, s.cpu, s.start),
             (231, "ib_send_bw", 1, 42, 4711)
         );
-        assert!(!s.kernel_thread);
     }
 
     #[test]
@@ -87,12 +79,6 @@ mod tests {
             assert_eq!((s.pid, s.ppid, s.start), (7, 1, 99), "{comm:?}");
             assert_eq!(s.comm, text::sanitize(comm.as_bytes()));
         }
-    }
-
-    #[test]
-    fn a_kernel_thread_is_known_by_its_flag() {
-        let raw = b"2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 3 0 0 20 0 1 0 2 0 0 1";
-        assert!(Stat::parse(raw).is_some_and(|s| s.kernel_thread && s.ppid == 0));
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::source::{
         transport::{Progress, Transport as _},
         wire::{DONE, ERROR, Messages, Status},
     },
-    proc::{ProcKey, key, read_detail},
+    proc::{ProcKey, key},
     root::Root,
 };
 
@@ -121,8 +121,15 @@ fn first_chosen(root: &Root) -> u16 {
 
 impl TcpReader {
     /// Looks, unless the last look was too short a time ago for what it took, or this namespace moves too little for a job.
-    /// `None`: it did not look, or sock_diag is not there.
-    pub fn look(&mut self, root: &Root, must: bool, clock: impl Fn() -> u64) -> Option<TcpLook> {
+    /// `None`: it did not look, or sock_diag is not there. `libraries` says what processes have loaded, as far as they
+    /// answer.
+    pub fn look(
+        &mut self,
+        root: &Root,
+        must: bool,
+        clock: impl Fn() -> u64,
+        libraries: impl FnOnce(Vec<ProcKey>) -> BTreeMap<ProcKey, Vec<String>>,
+    ) -> Option<TcpLook> {
         if !root.is_live() || (clock() < self.next_ns && !must) {
             return None;
         }
@@ -160,7 +167,7 @@ impl TcpReader {
         let wanted = self.totals.ownerless();
         if !wanted.is_empty() && (begin >= self.searched_ns + SEARCH_NS || must) {
             self.searched_ns = begin;
-            self.search(root, &wanted);
+            self.search(root, &wanted, libraries);
         }
         self.let_go(root);
         let end_ns = clock();
@@ -189,15 +196,17 @@ impl TcpReader {
     }
 
     /// Looks for the processes of connections.
-    fn search(&mut self, root: &Root, wanted: &BTreeSet<u32>) {
+    fn search(
+        &mut self,
+        root: &Root,
+        wanted: &BTreeSet<u32>,
+        libraries: impl FnOnce(Vec<ProcKey>) -> BTreeMap<ProcKey, Vec<String>>,
+    ) {
         let found = owners::find(root, wanted);
         let pids: BTreeSet<u32> = found.values().copied().collect();
-        for pid in pids {
-            let process = key(root, pid);
-            let libraries = process.and_then(|key| read_detail(root, key)?.libraries);
-            let matters = libraries.is_some_and(|list| list.iter().any(|name| communicates(name)));
-            if let Some(process) = process.filter(|_| matters) {
-                self.processes.insert(pid, process);
+        for (process, libraries) in libraries(pids.iter().filter_map(|pid| key(root, *pid)).collect()) {
+            if libraries.iter().any(|name| communicates(name)) {
+                self.processes.insert(process.pid, process);
             }
         }
         for inode in wanted {

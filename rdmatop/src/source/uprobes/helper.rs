@@ -17,13 +17,19 @@ use std::{
     },
     process::{Child, Command, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
+    thread,
     time::{Duration, Instant},
 };
 
+use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{Functions, Memory as _, Place, Process, functions};
-use crate::source::privileges::{self, Raised};
+use crate::source::{
+    privileges::{self, Raised},
+    proc::{Part, Told, read_part},
+    root::Root,
+};
 
 /// The program's name in its list of arguments, by which it knows that it is the helper.
 const NAME: &str = "rdmatop-reader";
@@ -33,11 +39,15 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const START: Duration = Duration::from_secs(20);
 /// Helpers that were killed and have not ended, at most.
 const MOST_LEFT: usize = 16;
-/// Size of a message: the words of 4096 QPs.
-const LONGEST: usize = 1 << 18;
+/// How often to look whether a helper that was killed has ended.
+const LOOKS: usize = 20;
+/// Addresses in a question.
+const WORDS: usize = 4096;
+/// Size of a message: those words, or the environment of a process.
+const LONGEST: usize = 1 << 20;
 
-/// Helpers that were killed.
-static LEFT: Mutex<Vec<Child>> = Mutex::new(Vec::new());
+/// Helpers that were killed, each with the user whose process it read last.
+static LEFT: Mutex<Vec<(Option<u32>, Child)>> = Mutex::new(Vec::new());
 
 #[derive(Serialize, Deserialize)]
 enum Question {
@@ -47,6 +57,8 @@ enum Question {
     Open(u32),
     /// Words at these addresses.
     Words(Vec<u64>),
+    /// A part of the details of a process.
+    Part(u32, Part),
 }
 
 /// What a process says of the functions that one of its QPs posts with. None of it is an address to put a
@@ -101,6 +113,8 @@ struct Ends {
     /// `None` once it was killed.
     child: Option<Child>,
     stream: UnixStream,
+    /// Whose process it read last.
+    user: Option<u32>,
 }
 
 /// Where words of a process's memory come from.
@@ -113,11 +127,38 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// How many helpers were killed while they read processes of a user, and have not ended.
+pub(crate) fn left_of(user: Option<u32>) -> usize {
+    let mut left = locked(&LEFT);
+    reap(&mut left);
+    left.iter().filter(|(of, _)| *of == user).count()
+}
+
+fn reap(left: &mut Vec<(Option<u32>, Child)>) {
+    left.retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
+}
+
+/// This program as the helper.
+#[cfg(not(test))]
+fn program() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(NAME);
+    command
+}
+
+/// The program of the tests as the helper.
+#[cfg(test)]
+fn program() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    let test = "source::uprobes::helper::tests::is_the_helper";
+    command.args(["--ignored", "--exact", test]);
+    command
+}
+
 impl Helper {
     /// Starts a helper.
     pub(crate) fn start() -> io::Result<Self> {
-        let mut command = Command::new("/proc/self/exe");
-        command.arg0(NAME);
+        let command = program();
         // The rights of a thread pass to its children where they are ambient; those of root do so anyway.
         let _rights = Raised::for_helper();
         Self::of(command)
@@ -126,7 +167,7 @@ impl Helper {
     fn of(mut command: Command) -> io::Result<Self> {
         {
             let mut left = locked(&LEFT);
-            left.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+            reap(&mut left);
             if left.len() >= MOST_LEFT {
                 return Err(io::Error::other("too many processes keep their readers waiting"));
             }
@@ -143,7 +184,8 @@ impl Helper {
         // With it goes our copy of the helper's end: else its end would not be seen.
         drop(command);
         let child = Some(child);
-        let helper = Self(Mutex::new(Ends { child, stream }));
+        let user = None;
+        let helper = Self(Mutex::new(Ends { child, stream, user }));
         let hello: Result<(), _> = locked(&helper.0).answer(START);
         hello.map_err(|_| io::Error::other("the process that reads memory does not start"))?;
         Ok(helper)
@@ -167,6 +209,12 @@ impl Helper {
         self.ask(&Question::Posts(pid, handle, qpn, ends))
     }
 
+    /// A part of the details of a process, whose user is this one.
+    pub(crate) fn part(&self, pid: u32, user: Option<u32>, part: Part) -> Result<Told, Unanswered> {
+        locked(&self.0).user = user;
+        self.ask(&Question::Part(pid, part))
+    }
+
     fn ask<T: DeserializeOwned>(&self, question: &Question) -> Result<T, Unanswered> {
         let mut ends = locked(&self.0);
         let asked = ends.child.is_some() && send(&ends.stream, question).is_ok();
@@ -185,7 +233,7 @@ impl Helper {
 impl Words for Helper {
     fn words(&self, addresses: &[u64]) -> Vec<Option<u32>> {
         let mut words = Vec::with_capacity(addresses.len());
-        for some in addresses.chunks(LONGEST / 64) {
+        for some in addresses.chunks(WORDS) {
             let answer: Vec<Option<u32>> = self.ask(&Question::Words(some.to_vec())).unwrap_or_default();
             words.extend(answer);
         }
@@ -205,8 +253,14 @@ impl Ends {
     fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
-            // Nobody waits for it, because it may not end.
-            locked(&LEFT).push(child);
+            // Most end at once, and leave nothing behind. Nobody waits longer, because one may not end.
+            for _ in 0..LOOKS {
+                if !matches!(child.try_wait(), Ok(None)) {
+                    return;
+                }
+                thread::sleep(Duration::from_millis(2));
+            }
+            locked(&LEFT).push((self.user, child));
         }
     }
 }
@@ -276,6 +330,11 @@ fn answers(mut stream: UnixStream) -> io::Result<()> {
                 process = Process::open(pid).ok();
                 send(&stream, &process.is_some())?;
             }
+            Question::Part(pid, part) => {
+                // The thread that asks ends with rdmatop: then nobody is left to kill a helper that waits.
+                let _ = set_parent_process_death_signal(Some(Signal::KILL));
+                send(&stream, &read_part(&Root::default(), pid, part))?;
+            }
             Question::Words(addresses) => {
                 let read = |address| {
                     let mut word = [0; 4];
@@ -332,15 +391,8 @@ pub(crate) fn posts(pid: u32, handle: u64, qpn: u32, ends: bool) -> Result<Posts
 mod tests {
     use super::*;
 
-    /// This test program as the helper.
     fn own() -> Helper {
-        let mut command = Command::new("/proc/self/exe");
-        command.args([
-            "--ignored",
-            "--exact",
-            "source::uprobes::helper::tests::is_the_helper",
-        ]);
-        Helper::of(command).unwrap()
+        Helper::start().unwrap()
     }
 
     #[test]
@@ -402,7 +454,7 @@ mod tests {
         // A later one takes its remains away.
         let remains = std::path::PathBuf::from(format!("/proc/{pid}"));
         let gone = (0..50).any(|_| {
-            std::thread::sleep(Duration::from_millis(100));
+            thread::sleep(Duration::from_millis(100));
             let _next = own();
             !remains.exists()
         });

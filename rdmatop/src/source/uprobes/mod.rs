@@ -21,7 +21,7 @@ pub(crate) use files::{Libraries, Opened, answers};
 pub(crate) use functions::{Functions, Memory, functions};
 #[cfg(test)]
 pub(crate) use helper::posts;
-pub(crate) use helper::{Helper, Mapped, Posts, Unanswered, Words, is_helper, serve};
+pub(crate) use helper::{Helper, Mapped, Posts, Unanswered, Words, is_helper, left_of, serve};
 pub(crate) use places::Place;
 pub(crate) use process::{Process, file};
 pub(crate) use running::{Running, Search, low};

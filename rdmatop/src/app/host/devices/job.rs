@@ -8,7 +8,6 @@ use super::{
     known::Listed,
     leaving,
     owners::Owners,
-    readers::Work,
     turns::{Sheet, Stage, Subject},
 };
 use crate::{
@@ -28,6 +27,7 @@ use crate::{
             sampler::{self, Want},
             transport::Transport,
         },
+        readers::Work,
         root::Root,
     },
 };

@@ -5,7 +5,6 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::readers::MOST;
 use crate::model::cause::{Cause, CauseId, Concerns};
 
 const MS: u64 = 1_000_000;
@@ -24,6 +23,9 @@ const LISTED_ONCE: u64 = 20 * SECOND;
 pub(super) const SLOW: u64 = SECOND;
 /// A slow device is left alone as long as it took, at most this long: its driver must have time for other work.
 const REST: u64 = 10 * SECOND;
+/// The largest number of threads that read devices. A node with sixteen ports on a dead fabric needs as many; devices
+/// beyond that are virtual functions of a few cards, and wait for each other anyway.
+pub(super) const MOST: usize = 16;
 /// How many slow devices get a line of their own.
 const LINES: usize = 3;
 /// How many names one line holds.

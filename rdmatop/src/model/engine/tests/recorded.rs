@@ -255,6 +255,7 @@ fn every_input() -> Vec<Input> {
             start_ticks: None,
         },
         Input::Slow(vec![cause()]),
+        Input::SlowProcesses(vec![cause()]),
         Input::RoundHangs(Some(Box::new(cause()))),
         Input::Health(Box::new(health)),
     ]

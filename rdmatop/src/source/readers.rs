@@ -1,8 +1,9 @@
-//! Threads that read devices, so that a driver that sleeps delays only its own device.
+//! Threads that read what may not answer, so that a driver that sleeps, or a process that cannot be read, delays only
+//! what is read of itself.
 //!
-//! Usually there is one. Another is started, up to a bound, only while all threads wait for a driver, and ends when
-//! no answer has been late for a while. A thread that hangs in the kernel cannot be stopped: it is left behind, and
-//! ends when its read does.
+//! Usually there is one. Another is started, up to a bound, only while all threads wait, and ends when no answer has
+//! been late for a while. A thread that hangs in the kernel cannot be stopped: it is left behind, and ends when its
+//! read does.
 
 use std::{
     collections::VecDeque,
@@ -11,10 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The largest number of threads. A node with sixteen ports on a dead fabric needs as many; devices beyond that are
-/// virtual functions of a few cards, and wait for each other anyway.
-pub(super) const MOST: usize = 16;
-/// All threads but one end when no answer has been late for this long.
+/// All threads but those that are kept end when no answer has been late for this long.
 const IDLE: Duration = if cfg!(test) {
     Duration::from_millis(20)
 } else {
@@ -24,14 +22,16 @@ const IDLE: Duration = if cfg!(test) {
 const STACK: usize = 512 << 10;
 
 /// The work of a thread.
-pub(super) type Work<J, A> = Box<dyn FnMut(J) -> A + Send>;
+pub(crate) type Work<J, A> = Box<dyn FnMut(J) -> A + Send>;
 /// Makes the work of a thread.
 type Hire<J, A> = Arc<dyn Fn() -> Work<J, A> + Send + Sync>;
 
 /// The threads and their jobs.
-pub(super) struct Readers<J, A> {
+pub(crate) struct Readers<J, A> {
     desk: Arc<Desk<J, A>>,
     hire: Hire<J, A>,
+    /// The largest number of threads.
+    most: usize,
     /// Runs jobs here when no thread can be started.
     own: Option<Work<J, A>>,
 }
@@ -53,6 +53,8 @@ struct State<J, A> {
     threads: usize,
     /// How many of them have a job.
     busy: usize,
+    /// So many do not end although nothing is late.
+    kept: usize,
     /// Since when no answer has been late.
     calm: Option<Instant>,
     /// The readers are shutting down.
@@ -70,7 +72,7 @@ impl<J, A> Desk<J, A> {
         loop {
             // Every thread gets jobs even if one were enough, so its idle time does not show whether it is needed.
             let calm = state.calm.is_some_and(|since| since.elapsed() >= IDLE);
-            if state.over || (calm && state.threads > 1) {
+            if state.over || (calm && state.threads > state.kept) {
                 break;
             }
             if let Some(job) = state.jobs.pop_front() {
@@ -97,14 +99,19 @@ impl<J, A> Desk<J, A> {
 }
 
 impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
-    /// No thread yet; `hire` makes the work of each.
-    pub(super) fn new(hire: impl Fn() -> Work<J, A> + Send + Sync + 'static) -> Self {
+    /// No thread yet, and never more than `most`; `kept` of them stay for good. `hire` makes the work of each.
+    pub(crate) fn new(
+        most: usize,
+        kept: usize,
+        hire: impl Fn() -> Work<J, A> + Send + Sync + 'static,
+    ) -> Self {
         let state = State {
             jobs: VecDeque::new(),
             answers: VecDeque::new(),
             wanted: 1,
             threads: 0,
             busy: 0,
+            kept,
             calm: None,
             over: false,
         };
@@ -115,31 +122,32 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
                 done: Condvar::new(),
             }),
             hire: Arc::new(hire),
+            most,
             own: None,
         }
     }
 
     /// Adds a job to the queue. The caller bounds the queue: a device has one job at most.
-    pub(super) fn push(&self, job: J) {
+    pub(crate) fn push(&self, job: J) {
         self.desk.state().jobs.push_back(job);
         self.desk.work.notify_one();
     }
 
     /// Number of threads.
-    pub(super) fn threads(&self) -> usize {
+    pub(crate) fn threads(&self) -> usize {
         self.desk.state().threads
     }
 
     /// How many of them have no job or are about to take one.
-    pub(super) fn free(&self) -> usize {
+    pub(crate) fn free(&self) -> usize {
         let state = self.desk.state();
         state.threads - state.busy
     }
 
     /// Starts another thread; false at the bound, or when the system refuses.
-    pub(super) fn grow(&self) -> bool {
+    pub(crate) fn grow(&self) -> bool {
         let mut state = self.desk.state();
-        if state.threads >= MOST {
+        if state.threads >= self.most {
             return false;
         }
         let (desk, hire) = (Arc::clone(&self.desk), Arc::clone(&self.hire));
@@ -160,7 +168,7 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
     }
 
     /// Whether no answer is late now.
-    pub(super) fn calm(&self, calm: bool) {
+    pub(crate) fn calm(&self, calm: bool) {
         let mut state = self.desk.state();
         state.calm = if calm {
             Some(state.calm.unwrap_or_else(Instant::now))
@@ -170,7 +178,7 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
     }
 
     /// Waits until there are `wanted` answers, but no longer than `wait`.
-    pub(super) fn wait_for(&self, wanted: usize, wait: Duration) {
+    pub(crate) fn wait_for(&self, wanted: usize, wait: Duration) {
         let mut state = self.desk.state();
         state.wanted = wanted;
         let waited = self
@@ -181,12 +189,12 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
     }
 
     /// An answer that is there.
-    pub(super) fn answer(&self) -> Option<A> {
+    pub(crate) fn answer(&self) -> Option<A> {
         self.desk.state().answers.pop_front()
     }
 
     /// Runs the next job on the caller's thread, when no other exists.
-    pub(super) fn work_here(&mut self) -> Option<A> {
+    pub(crate) fn work_here(&mut self) -> Option<A> {
         let job = self.desk.state().jobs.pop_front()?;
         Some(self.own.get_or_insert_with(|| (self.hire)())(job))
     }
@@ -208,9 +216,11 @@ mod tests {
 
     use super::*;
 
+    const MOST: usize = 4;
+
     /// Each job is the time to sleep, ms, and its own answer.
     fn sleepers() -> Readers<u64, u64> {
-        Readers::new(|| {
+        Readers::new(MOST, 1, || {
             Box::new(|ms| {
                 thread::sleep(Duration::from_millis(ms));
                 ms

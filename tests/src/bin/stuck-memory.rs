@@ -1,0 +1,161 @@
+//! Owns a QP, and lets nobody read its memory: one of its calls holds the lock of its address space and waits for a file
+//! system that does not answer, as calls of a job do on a file server that is gone.
+//!
+//! `stuck-memory [--device rxe0]` prints `{"ready":true,"pid":..,"qpn":..}`, and then waits in the kernel until it is
+//! killed. It needs root, to mount. The file system is this program's own, on `/dev/fuse`; its daemon, a child, answers
+//! all but reads, and ends with its parent. Then the kernel ends what waits.
+
+use std::{
+    ffi::CString,
+    fs::{self, File},
+    io::{Read as _, Write as _},
+    os::{
+        fd::AsRawFd as _,
+        unix::{ffi::OsStrExt as _, fs::FileExt as _},
+    },
+    path::Path,
+    ptr, thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use rdmatop_tests::{
+    args::{Args, report},
+    verbs::{Context, Cq, Pd, Qp, unlimit_memlock},
+};
+use serde_json::json;
+
+const PAGE: u32 = 4096;
+
+/// Requests that the daemon answers, include/uapi/linux/fuse.h.
+const GETATTR: u32 = 3;
+const OPEN: u32 = 14;
+const READ: u32 = 15;
+const INIT: u32 = 26;
+
+fn main() -> Result<()> {
+    let mut args = Args::from_env();
+    let device: String = args.value("--device", "rxe0".into())?;
+    args.finish()?;
+    // The daemon is forked while there is one thread and no QP.
+    let silent = silent_file()?;
+    unlimit_memlock()?;
+    let context = Context::open(&device).with_context(|| format!("open {device}"))?;
+    let pd = Pd::new(&context)?;
+    let cq = Cq::new(&context, 16)?;
+    let qp = Qp::new(&pd, &cq, 1)?;
+    let page = map(silent.as_raw_fd())?;
+    let memory = File::open("/proc/self/mem")?;
+    report(&json!({"ready": true, "pid": std::process::id(), "qpn": qp.qpn()}))?;
+    // The kernel holds the lock as a reader while it waits for the page.
+    thread::spawn(move || memory.read_exact_at(&mut [0; 8], page));
+    thread::sleep(Duration::from_millis(300));
+    // This one waits for the lock as a writer, and every later reader waits behind it.
+    map(silent.as_raw_fd())?;
+    anyhow::bail!("the lock was free")
+}
+
+fn checked(result: i32, what: &'static str) -> Result<i32> {
+    ensure!(result >= 0, "{what}: {}", std::io::Error::last_os_error());
+    Ok(result)
+}
+
+/// Maps a page of a file.
+fn map(fd: i32) -> Result<u64> {
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let page = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            PAGE as usize,
+            libc::PROT_READ,
+            libc::MAP_PRIVATE,
+            fd,
+            0,
+        )
+    };
+    ensure!(
+        page != libc::MAP_FAILED,
+        "mmap: {}",
+        std::io::Error::last_os_error()
+    );
+    Ok(page as u64)
+}
+
+/// A file whose reads are never answered.
+fn silent_file() -> Result<File> {
+    let path = std::env::temp_dir().join(format!("stuck-memory.{}", std::process::id()));
+    fs::write(&path, "")?;
+    let channel = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .context("/dev/fuse")?;
+    // Before it belongs to a mount the channel refuses to be read.
+    mount(&path, channel.as_raw_fd())?;
+    // SAFETY: there is one thread.
+    if checked(unsafe { libc::fork() }, "fork")? == 0 {
+        // SAFETY: takes numbers alone.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        let _ = serve(channel);
+        std::process::exit(0);
+    }
+    drop(channel);
+    let file = File::open(&path)?;
+    // Its size: a page beyond the end is not read.
+    ensure!(
+        file.metadata()?.len() == u64::from(PAGE),
+        "the daemon does not answer"
+    );
+    let name = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: `name` lives over the call. What is open stays.
+    let unmounted = unsafe { libc::umount2(name.as_ptr(), libc::MNT_DETACH) };
+    checked(unmounted, "umount")?;
+    fs::remove_file(&path)?;
+    Ok(file)
+}
+
+fn mount(path: &Path, channel: i32) -> Result<()> {
+    let name = CString::new(path.as_os_str().as_bytes())?;
+    let options = CString::new(format!("fd={channel},rootmode=100000,user_id=0,group_id=0"))?;
+    // SAFETY: all strings live over the call and end with a zero.
+    let mounted = unsafe {
+        libc::mount(
+            c"stuck-memory".as_ptr(),
+            name.as_ptr(),
+            c"fuse".as_ptr(),
+            libc::MS_NOSUID | libc::MS_NODEV,
+            options.as_ptr().cast(),
+        )
+    };
+    checked(mounted, "mount").map(|_| ())
+}
+
+/// The daemon: the file system is one file.
+fn serve(mut channel: File) -> Result<()> {
+    let mut request = vec![0; 1 << 17];
+    loop {
+        let length = channel.read(&mut request)?;
+        ensure!(length >= 40, "a request of {length} bytes");
+        let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| request[at + byte]));
+        let (kind, unique) = (word(4), request[8..16].to_vec());
+        let body = match kind {
+            READ => continue,
+            // Version 7.31, no flags, and writes of one page.
+            INIT => words(&[7, 31, 0, 0, 0, PAGE, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            // Valid for an hour: number, size, blocks; a file that all may read; block size.
+            GETATTR => words(&[
+                3600, 0, 0, 0, 1, 0, PAGE, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0o100_444, 1, 0, 0, 0, PAGE, 0,
+            ]),
+            OPEN => words(&[0; 4]),
+            _ => Vec::new(),
+        };
+        let error = if body.is_empty() { -libc::ENOSYS } else { 0 };
+        let length = u32::try_from(16 + body.len())?;
+        let head = [&length.to_ne_bytes()[..], &error.to_ne_bytes(), &unique].concat();
+        channel.write_all(&[head, body].concat())?;
+    }
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
