@@ -154,6 +154,11 @@ pub struct ViewArgs {
     /// no GPU be reset
     #[arg(long, conflicts_with = "trace")]
     pub no_gpus: bool,
+
+    /// Read no command line and no environment of processes: what is shown can be given to others. Names of processes, users and
+    /// jobs, and addresses, are shown
+    #[arg(long)]
+    pub mask: bool,
 }
 
 impl ViewArgs {

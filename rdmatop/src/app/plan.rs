@@ -89,6 +89,8 @@ pub(super) struct Plan {
     pub(super) beside_log: bool,
     /// Whether GPUs are asked how busy they are.
     pub(super) gpus: bool,
+    /// Read no command line and no environment.
+    pub(super) mask: bool,
     /// `--sample`: one work request in so many.
     pub(super) sample: u32,
     pub(super) color: bool,
@@ -167,6 +169,7 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
         beside_log,
         // Others show no verdict on what a job waits for.
         gpus: !view.no_gpus && !beside_log && matches!(mode, Mode::Live { .. } | Mode::Once { .. }),
+        mask: view.mask,
         sample: view.sample.unwrap_or(1),
         color: !view.no_color && !terminal.no_color,
     };

@@ -61,7 +61,8 @@ pub(super) fn with_prober(plan: &Plan) -> (Sources, Option<Prober>) {
     }
     let counted = plan.hw_counters.is_some();
     polled.push(Box::new(DeviceSource::new(root.clone()).counting(counted)));
-    let details: SharedDetails = Arc::new(Mutex::new(Details::new(root.clone())));
+    let read = if plan.mask { Details::masked } else { Details::new };
+    let details: SharedDetails = Arc::new(Mutex::new(read(root.clone())));
     polled.push(Box::new(ProcessSource::new(root.clone(), Arc::clone(&details))));
     if plan.attach.is_some() {
         polled.push(Box::new(MapSource::new(sweep.clone())));

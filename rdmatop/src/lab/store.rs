@@ -316,7 +316,7 @@ mod tests {
         for entry in [store.dir.clone(), store.dir.join(LOCK)] {
             let mode = fs::metadata(&entry).unwrap().mode();
             let others = fs::File::open(&entry).unwrap();
-            if mode & 0o077 == 0 {
+            if mode & 0o044 == 0 {
                 continue;
             }
             flock(&others, FlockOperation::NonBlockingLockExclusive).unwrap();

@@ -322,6 +322,31 @@ mod tests {
     }
 
     #[test]
+    fn masked_neither_command_line_nor_environment_is_read() {
+        let fake = Fake::new();
+        fake.proc("7/stat", format!("7 (trainer) {TAIL}\n"));
+        fake.proc("7/cmdline", "trainer\0--token=secret\0");
+        fake.proc("7/environ", "NCCL_IB_HCA=mlx5_0\0");
+        fake.proc("7/maps", "1-2 r-xp 0 08:01 3 /usr/lib/libnccl.so.2\n");
+        for counters in [true, false] {
+            let details = Arc::new(Mutex::new(Details::masked(fake.root())));
+            let mut source = ProcessSource::new(fake.root(), details);
+            let wants = Wants {
+                processes: Arc::new([7]),
+                counters,
+                qps: true,
+                ..Wants::default()
+            };
+            let mut got = Vec::new();
+            source.poll(&wants, &mut |input| match input {
+                Input::Process(facts) => got.push((facts.cmdline, facts.environ, facts.libraries.is_some())),
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(got, [(None, None, counters)]);
+        }
+    }
+
+    #[test]
     fn a_job_takes_precedence_over_its_container() {
         let slurm = Workload::from_path("/system.slice/slurmstepd.scope/job_211/step_0/user/task_0");
         assert_eq!(spell(&slurm).as_deref(), Some("slurm 211.0"));
