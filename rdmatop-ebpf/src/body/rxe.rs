@@ -602,8 +602,11 @@ pub(crate) fn queue_ending(queue: u64) -> Option<()> {
             // 6.1 does not even move the consumer index, and frees the queue with the WRs on it: they are gone too.
             (*slot).tx_done = (*slot).tx_posted;
             Some(())
-        } else {
+        } else if (*path).rq == queue {
             receives(path, slot)
+        } else {
+            // The entry is left from a QP before this one: the ring of that queue says nothing about this QP.
+            None
         }
     }
 }

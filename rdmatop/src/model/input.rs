@@ -421,7 +421,7 @@ pub struct Flood {
     pub pid: Option<u32>,
     /// Its name when it began to; `None` when not known.
     pub comm: Option<String>,
-    /// Failed calls beyond those that become events: [`FAILURES_A_SECOND`].
+    /// Failed calls beyond those that become events: `FAILURES_A_SECOND` of rdmatop-common.
     pub failures: u64,
     /// Of the records lost in the ring buffer, those that were refused because the process had taken its share
     /// of it.
