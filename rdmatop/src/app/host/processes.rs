@@ -280,6 +280,15 @@ mod tests {
     const TAIL: &str =
         "S 1 7 7 0 -1 4194560 100 0 0 0 30 12 0 0 20 -5 4 0 100 1000 200 18446744073709551615 1";
 
+    fn wants(counters: bool) -> Wants {
+        Wants {
+            processes: Arc::new([7]),
+            counters,
+            qps: true,
+            ..Wants::default()
+        }
+    }
+
     #[test]
     fn a_process_has_its_details_with_its_first_facts_and_others_after_an_exec() {
         let fake = Fake::new();
@@ -291,14 +300,8 @@ mod tests {
         let details = Arc::new(Mutex::new(Details::new(fake.root())));
         let mut source = ProcessSource::new(fake.root(), details);
         let mut facts = |counters| {
-            let wants = Wants {
-                processes: Arc::new([7]),
-                counters,
-                qps: true,
-                ..Wants::default()
-            };
             let mut got = Vec::new();
-            source.poll(&wants, &mut |input| match input {
+            source.poll(&wants(counters), &mut |input| match input {
                 Input::Process(facts) => got.push((facts.cmdline.unwrap(), facts.libraries)),
                 other => panic!("{other:?}"),
             });
@@ -331,14 +334,8 @@ mod tests {
         for counters in [true, false] {
             let details = Arc::new(Mutex::new(Details::masked(fake.root())));
             let mut source = ProcessSource::new(fake.root(), details);
-            let wants = Wants {
-                processes: Arc::new([7]),
-                counters,
-                qps: true,
-                ..Wants::default()
-            };
             let mut got = Vec::new();
-            source.poll(&wants, &mut |input| match input {
+            source.poll(&wants(counters), &mut |input| match input {
                 Input::Process(facts) => got.push((facts.cmdline, facts.environ, facts.libraries.is_some())),
                 other => panic!("{other:?}"),
             });
