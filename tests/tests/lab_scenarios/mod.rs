@@ -38,7 +38,8 @@ const SCENARIOS: &[(&str, Shows)] = &[
     ("rnr", Finding("receiver-not-ready", "receiver", "9")),
     ("dead-peer", Finding("peer-gone", "stream", "13")),
     ("rails", Finding("hot-port", "lab0", "14")),
-    ("funnel", Finding("rx-funnel", "lab4", "14")),
+    // Four senders on a busy machine are even in each of ten seconds only now and then.
+    ("funnel", Finding("rx-funnel", "lab4", "30")),
     ("loss", Finding("loss", "lab0", "13")),
     ("reorder", Finding("loss", "lab0", "13")),
     ("mtu", Healthy),
