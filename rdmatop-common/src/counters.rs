@@ -201,8 +201,8 @@ pub mod slot_flag {
     pub const IN_MEMORY: u32 = 2048;
     /// Nothing counts the QP's posts now, or nothing did for a while: some are missing. The kernel side never sets it.
     pub const GAP: u32 = 4096;
-    /// The QP was made while rdmatop ran, and what it posted before its functions were probed is in no count: it is not among what
-    /// rdmatop says of its process from the start on. The kernel side never sets it.
+    /// The QP was made while rdmatop ran, and what it posted before its functions were probed is in no
+    /// count: what rdmatop says of its process lacks it. The kernel side never sets this flag.
     pub const LATE: u32 = 8192;
     /// All flags that mark something as not known except [`SRQ`], [`GAP`] and [`LATE`], and [`POSTED`].
     pub const UNKNOWN: u32 =

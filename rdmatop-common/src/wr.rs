@@ -88,7 +88,8 @@ pub struct WrRecord {
     pub owner_comm: [u8; COMM_LEN],
     /// GID of the peer's port, all zero when not known.
     pub dest_gid: [u8; 16],
-    /// The device's name when the QP was first seen, NUL-padded, all zero when not known: the name that the filter compared.
+    /// The device's name when the QP was first seen, NUL-padded, all zero when not known. The filter
+    /// compared this name.
     pub device: [u8; DEVICE_NAME_LEN],
 }
 

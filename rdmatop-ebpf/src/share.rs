@@ -25,7 +25,7 @@ const SECOND: u64 = 1_000_000_000;
 /// What precedes a record in a ring buffer (`BPF_RINGBUF_HDR_SZ`).
 const HEADER: u64 = 8;
 
-/// The current process.
+/// The thread group id of the current process.
 #[inline(always)]
 pub(crate) fn caller() -> u32 {
     (bpf_get_current_pid_tgid() >> 32) as u32

@@ -82,7 +82,7 @@ pub(crate) struct Outstanding {
     pub(crate) tid: u32,
 }
 
-/// What a CQE says.
+/// The fields of a CQE that end a work request, kept until the driver visits its QP again.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Kept {

@@ -483,8 +483,9 @@ pub(crate) fn polling(cq: u64, wc: u64) -> Option<()> {
     Some(())
 }
 
-/// Remembers a call that polls. One that the thread is in already is replaced: a function that wraps the provider's calls it, and the
-/// provider's own call says which completions there are. The wrapper's return then finds nothing to report.
+/// Remembers a call that polls. It replaces a call that the thread is in already: a function that wraps the
+/// provider's has then called it, and the provider's own call says which completions there are. The return
+/// of the wrapper finds nothing to report.
 #[inline(always)]
 pub(super) fn begin_poll(hook: u32, call: &UserPoll) {
     if USER_POLLS.insert(&call_key(hook), call, 0).is_err() {

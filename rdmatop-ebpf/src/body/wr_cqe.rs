@@ -169,9 +169,9 @@ fn is_kept(qp: *mut WrQp, wr: u64) -> bool {
     }
 }
 
-/// Keeps what a CQE says, because another CPU is at work on the posts of this QP and holds the claim. It may have been preempted there,
-/// where a hypervisor runs. The driver's next visit reports the end. Only the driver's task for the QP comes here, which moves the
-/// consumer index, too.
+/// Keeps what a CQE says, because another CPU is at work on the posts of this QP and holds the claim: a
+/// hypervisor may have preempted that CPU. The driver's next visit reports the end. Only the driver's task for
+/// the QP, which also moves the consumer index, comes here.
 #[inline(never)]
 fn keep(qp: *mut WrQp, status: u32, full: u16) {
     // SAFETY: the map checked the pointers; the words are read whole.

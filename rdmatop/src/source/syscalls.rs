@@ -3,7 +3,7 @@
 //! A list of what is refused, and not of what is allowed: libraries that are not ours (libc, NVIDIA's NVML) make calls that differ from
 //! release to release, and a call that is refused by mistake would be a value that is missing on somebody's machine. The list takes
 //! away what CAP_SYS_ADMIN, CAP_SYS_PTRACE and CAP_SYS_RESOURCE, which stay permitted, would let injected code do at once: change
-//! mounts, namespaces, modules, the kernel, limits of disks and the clock, and write to other processes by system call. It does not
+//! mounts, namespaces, modules, the kernel, disk quotas and the clock, and write to other processes by system call. It does not
 //! make rdmatop a prison: bpf(2), perf_event_open(2) and /proc stay.
 
 use std::collections::BTreeMap;

@@ -60,7 +60,7 @@ fn checked(result: i32, what: &'static str) -> Result<i32> {
     Ok(result)
 }
 
-/// Maps a page of a file.
+/// Maps one page of a file and returns its address.
 fn map(fd: i32) -> Result<u64> {
     // SAFETY: a new mapping at an address that the kernel chooses.
     let page = unsafe {

@@ -58,7 +58,7 @@ impl Floods {
     }
 }
 
-/// The places of one session.
+/// The array of callers of one session, as the kernel side fills it.
 pub(super) struct Callers {
     map: Mapped<Caller>,
     /// What processes left whose places are free again, and what earlier sessions counted.

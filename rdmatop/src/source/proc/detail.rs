@@ -86,7 +86,7 @@ impl Part {
     }
 }
 
-/// The answer about one part.
+/// What the helper process answers about one part of the details.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Told {
     /// This part alone.

@@ -41,7 +41,7 @@ const SHARE: u64 = 50;
 /// Processes of searches that are remembered for being late.
 const REMEMBERED: usize = 256;
 
-/// What wants to know.
+/// Which kind of source asked for the details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Asker {
     /// The rows of processes: an answer that is late is wanted, too.
@@ -134,6 +134,8 @@ pub struct Details {
     users: BTreeMap<Option<u32>, User>,
     /// There is no thread, and none could be started.
     refused: bool,
+    /// Nobody gets a command line or an environment.
+    mask: bool,
 }
 
 impl std::fmt::Debug for Details {
@@ -155,14 +157,10 @@ impl Details {
 
     /// As [`Self::new`], but nobody gets a command line or an environment: they are not read.
     pub fn masked(root: Root) -> Self {
-        Self::through(move || {
-            let mut teller = Teller::new(root.clone());
-            Box::new(move |process, user, parts| {
-                let harmless = |part: &Part| !matches!(part, Part::CommandLine | Part::Environment);
-                let parts: Vec<Part> = parts.iter().copied().filter(harmless).collect();
-                teller.read(process, user, &parts)
-            })
-        })
+        Self {
+            mask: true,
+            ..Self::new(root)
+        }
     }
 
     /// Reads by what `hire` makes for each thread.
@@ -187,11 +185,15 @@ impl Details {
             tasks: BTreeMap::new(),
             users: BTreeMap::new(),
             refused: false,
+            mask: false,
         }
     }
 
     /// Wants details of a process, of a row from now on: what was known of it is of another program.
-    pub fn ask(&mut self, asker: Asker, ask: Ask) {
+    pub fn ask(&mut self, asker: Asker, mut ask: Ask) {
+        if self.mask {
+            ask.parts = without_words(ask.parts);
+        }
         let now_ns = now().mono_ns;
         let key = (ask.process, asker);
         let Some(task) = self.tasks.get_mut(&key) else {
@@ -417,6 +419,17 @@ impl Details {
             })
         });
         late::notes(late.collect())
+    }
+}
+
+/// The parts among these that hold no words of a user's: neither command line nor environment.
+fn without_words(parts: &[Part]) -> &'static [Part] {
+    let has = |part| parts.contains(&part);
+    match (has(Part::Libraries), has(Part::VerbsFiles)) {
+        (true, true) => &[Part::Libraries, Part::VerbsFiles],
+        (true, false) => &[Part::Libraries],
+        (false, true) => &[Part::VerbsFiles],
+        (false, false) => &[],
     }
 }
 

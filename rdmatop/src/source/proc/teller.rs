@@ -25,7 +25,7 @@ pub(super) struct Miss {
     pub(super) why: Why,
 }
 
-/// The result of a reading.
+/// What a [`Teller`] read of one process, and what it could not read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reading {
     pub(super) detail: ProcDetail,

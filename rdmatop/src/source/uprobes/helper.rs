@@ -138,7 +138,7 @@ fn reap(left: &mut Vec<(Option<u32>, Child)>) {
     left.retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
 }
 
-/// This program as the helper.
+/// The command that starts this program as the helper.
 #[cfg(not(test))]
 fn program() -> Command {
     let mut command = Command::new("/proc/self/exe");
