@@ -24,7 +24,7 @@ const GRH: u64 = 40;
 /// How long a receiver is stopped.
 const STOPPED: Duration = Duration::from_secs(3);
 /// Messages to the receiver that is stopped, and over the wire that loses some.
-const TO_STOPPED: u64 = 20_000;
+const TO_STOPPED: u64 = 10_000;
 const OVER_LOSSY: u64 = 2000;
 /// READs over the wire that loses some, and the bytes of each. One READ at a time, of which a part may have come; and eight, so that
 /// one that is asked for again is behind others.
@@ -219,7 +219,7 @@ fn ways() -> [Case; 6] {
         two_sided("-q 4", send(&["-q", "4"]), 1000, 4096),
         two_sided("-e", send(&["-e"]), 1000, 4096),
         two_sided("-R", send(&[]).cm(), 1000, 4096),
-        two_sided("20000 x 64", send(&[]), 20_000, 64),
+        two_sided("5000 x 64", send(&[]), 5000, 64),
     ]
 }
 

@@ -160,7 +160,7 @@ pub(super) fn run(executable: &Path, asked: &Asked<'_>) -> Result<Ran> {
             if modules.is_empty() {
                 continue;
             }
-            if let Some(reason) = no_nic.as_ref().filter(|_| group.options.contains(&"--nic")) {
+            if let Some(reason) = no_nic.as_ref().filter(|_| group.has_nic()) {
                 println!(
                     "SKIPPED {} on {}: {reason}",
                     group.modules.join(", "),
@@ -330,7 +330,8 @@ fn in_guest(
         );
     }
     script.push_str("exit $bad\n");
-    let mut lab = lab::command(guest.series.name, asked.timeout, guest.group.options)?;
+    let options = guest.group.options(guest.series, asked.everywhere());
+    let mut lab = lab::command(guest.series.name, asked.timeout, &options)?;
     lab.args(["--cpu-time", "--", "sh", "-c", &script]);
     lab.env("RDMATOP", asked.program);
     lab.env("RDMATOP_LAB_OUT", out);

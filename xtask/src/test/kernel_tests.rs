@@ -180,7 +180,8 @@ skips::f: test
             let modules = of_group(&all, group);
             modules.into_iter().map(|module| module.name).collect::<Vec<_>>()
         };
-        assert_eq!(of("rxe"), ["exact", "lifecycle"]);
+        assert_eq!(of("rxe"), ["exact"]);
+        assert_eq!(of("control"), ["lifecycle"]);
         assert_eq!(of("alone"), ["presence", "skips"]);
         assert_eq!(of("lab"), ["lab_scenarios"]);
         let sum: usize = GROUPS.iter().map(|group| of_group(&all, group).len()).sum();
