@@ -30,7 +30,7 @@ pub static PORT: Table<PortRow> = &[
         |p: &P, _| Value::word(p.state, |s| s.0.into(), |s| PortState::name(*s)))
         .words(&["link"]).screen("STATE", 1, (8, 12)).page(10, "STATE").detail(0, "state"),
     text("finding", "what is wrong with it and since when; 7 says more", super::finding::of_port)
-        .json("").words(&["finding"]).screen("FINDING", 1, (14, 26)),
+        .json("").words(&["finding"]).screen("FINDING", 5, (14, 26)),
     gauge("link", "link rate, bits per second; -: the provider has no true one", |p: &P, _| Value::number(p.rate_bps))
         .unit(Unit::BitsPerSecond).json("rate_bps").screen("LINK", 4, (4, 5)).page(60, "RATE").detail(20, "link"),
     text("netdev", "network device of the port", |p: &P, _| Value::text(p.netdev.as_ref()))
@@ -54,7 +54,7 @@ pub static PORT: Table<PortRow> = &[
     counter("congestion", "signs of congestion received, ECN marks and CNPs together, total", |p: &P, _| Value::total(p.congestion))
         .sense(Sense::Fault).json("congestion.total").screen("CONG", 5, (5, 6)),
     counter("rnr", "RNR NAKs in both directions, total", |p: &P, _| Value::total(p.rnr_naks))
-        .sense(Sense::Fault).json("rnr_naks.total").screen("RNR", 4, (4, 6)),
+        .sense(Sense::Fault).json("rnr_naks.total").screen("RNR", 3, (4, 6)),
     Field::new(Kind::History, "history", "Tx and Rx together, newest right, each row to its own maximum",
         |p: &P, _| Value::History(&p.history)).json("").screen("HISTORY", 9, (10, 40)),
     rate("tx_bytes", "bytes sent on the wire per second", |p: &P, _| Value::rate(p.tx_bytes))
