@@ -216,8 +216,8 @@ pub(super) const ALL: &[Scenario] = &[
         name: "storm",
         what: "four processes make 32 QPs each, bring them to RTS and destroy them, again and again, as jobs do that start",
         look: "Tab 5 (Trace) shows create, RESET->INIT, INIT->RTR, RTR->RTS and destroy of each QP, and tab 4 (Verbs) how long each \
-               step takes. The header on tab 1 counts the events that were lost: none with the default ring buffer. After 10 s tab 7 \
-               (Findings) says `qp-churn`, because jobs that start destroy none.",
+               step takes. The header on tab 1 counts the events that were lost, none with the default ring buffer, and after 10 s \
+               tab 7 (Findings) says `qp-churn`, because jobs that start destroy none.",
         ports: 1,
         mtu: JUMBO,
         wire: Clean,

@@ -45,7 +45,7 @@ pub static EVENT: Table<Event> = &[
     gauge("took", "time in the kernel function, or from post to end of a work request", |e: &E, _| Value::number(e.duration_ns))
         .unit(Unit::Nanoseconds).json("duration_ns").screen("TOOK", 5, (6, 6)),
     Field::new(Kind::Object, "what", "states, errno, what was set", |e: &E, _| failure(e))
-        .json("").words(&["errno"]).screen("WHAT", 0, (25, 120)),
+        .json("").words(&["errno"]).screen("WHAT", 0, (23, 120)),
     gauge("schema", "version of the object", |e: &E, _| Value::number(Some(e.schema))),
     gauge("mono_ns", "monotonic time", |e: &E, _| Value::number(Some(e.mono_ns))).unit(Unit::Nanoseconds),
     gauge("port", "port number", |e: &E, _| Value::number(e.port)),

@@ -30,7 +30,7 @@ pub static PORT: Table<PortRow> = &[
         |p: &P, _| Value::word(p.state, |s| s.0.into(), |s| PortState::name(*s)))
         .words(&["link"]).screen("STATE", 1, (8, 12)).page(10, "STATE").detail(0, "state"),
     text("finding", "what is wrong with it and since when; 7 says more", super::finding::of_port)
-        .json("").words(&["finding"]).screen("FINDING", 5, (14, 26)),
+        .json("").words(&["finding"]).screen("FINDING", 1, (14, 26)),
     gauge("link", "link rate, bits per second; -: the provider has no true one", |p: &P, _| Value::number(p.rate_bps))
         .unit(Unit::BitsPerSecond).json("rate_bps").screen("LINK", 4, (4, 5)).page(60, "RATE").detail(20, "link"),
     text("netdev", "network device of the port", |p: &P, _| Value::text(p.netdev.as_ref()))
@@ -40,13 +40,13 @@ pub static PORT: Table<PortRow> = &[
         .unit(Unit::BytesOrPackets).sense(Sense::Sent).json("").screen("TX", 0, (8, 8)),
     Field::new(Kind::Share, "tx_bar", "sent, against the link, or against the busiest port where a rate is unknown",
         |p: &P, s| share(s.judgement.scale.share(p, s.judgement.scale.sent(p))))
-        .sense(Sense::Sent).json("").screen("TX", 2, (10, 30)),
+        .sense(Sense::Sent).json("").screen("TX", 4, (10, 30)),
     rate("rx", "received per second on the wire, headers too; ~: payload of receives, where the driver counts no bytes",
         |p: &P, s| Value::rate(s.judgement.scale.received(p)))
         .unit(Unit::BytesOrPackets).sense(Sense::Received).json("").screen("RX", 0, (8, 8)),
     Field::new(Kind::Share, "rx_bar", "received, on the same scale",
         |p: &P, s| share(s.judgement.scale.share(p, s.judgement.scale.received(p))))
-        .sense(Sense::Received).json("").screen("RX", 2, (10, 30)),
+        .sense(Sense::Received).json("").screen("RX", 4, (10, 30)),
     counter("drops", "packets dropped, those that found no receive buffer too, total", |p: &P, _| Value::total(p.drops))
         .sense(Sense::Fault).json("drops.total").screen("DROP", 1, (5, 6)),
     counter("retx", "packets sent again, total (of SoftRoCE since attach); 12r: retries, where the driver counts only those",

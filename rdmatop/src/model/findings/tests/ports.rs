@@ -228,7 +228,8 @@ fn equal_processes_on_one_port_are_one_finding_whichever_is_the_busiest() {
     for now in &found[9..] {
         assert_eq!(
             now[0].verdict,
-            "All traffic of rank (PID 300) and 3 more leaves by mlx5_0/1 (66 % of its link): mlx5_1, mlx5_2, mlx5_3 are idle"
+            "All traffic of rank (PID 300) and 3 more leaves by mlx5_0/1 (66 % of its link), which their command line (-d mlx5_0) \
+             chose: mlx5_1, mlx5_2, mlx5_3 are idle"
         );
         assert_eq!((now.len(), &now[0].victims), (1, &vec![10, 11, 12, 13]));
     }

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use crate::model::fields::{PROCESS, finding_of, process_ties};
+use crate::model::findings::Severity;
 use crate::model::judgement::STUCK_MARK;
 use crate::model::snapshot::{DeviceRow, ProcessRow, Snapshot};
 
@@ -86,7 +87,9 @@ fn finding(c: &Ctx<'_>, at: usize) -> Cell {
     };
     let number = mark.number.map_or_else(String::new, |number| number.to_string());
     let sign = c.glyphs.sign(mark.severity, mark.role);
-    Cell::new(format!("{number}{sign}"), finding_tone(mark.severity)).and(mark.words, Tone::Normal)
+    // A letter needs a space before the age.
+    let gap = if mark.severity == Severity::Info { " " } else { "" };
+    Cell::new(format!("{number}{sign}{gap}"), finding_tone(mark.severity)).and(mark.words, Tone::Normal)
 }
 
 /// The table.
