@@ -24,10 +24,11 @@ Environment:
 /// The text below the options in `check --help` and in its man page.
 const CHECK_HELP: &str = "\
 Exit status:
-  0  nothing is wrong
+  0  nothing is wrong; what may be meant so is named
   1  warnings: it works worse than it could
   2  critical: something does not work
-  3  nothing could be examined: no RDMA, a failure, a usage error";
+  3  unknown: nothing is wrong in ports and states of QPs, and without eBPF the rest could
+     not be judged; or nothing could be examined: no RDMA, a failure, a usage error";
 
 /// htop for RDMA, augmented by eBPF.
 #[derive(Clone, Debug, Parser)]

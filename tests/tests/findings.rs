@@ -123,6 +123,7 @@ fn what_a_process_does_wrong_is_named() -> Result<()> {
     };
     for (what, id, code) in [
         ("mr-churn", "mr-churn", 1),
+        ("qp-churn", "qp-churn", 1),
         ("qp-leak", "qp-leak", 1),
         ("memlock", "verb-fails", 2),
     ] {
@@ -482,7 +483,7 @@ fn one_device_of_four_that_carries_all_is_hot() -> Result<()> {
     ];
     let pair = moving("ib_write_bw", &[])?;
     let check = Check::of("14")?;
-    let found = check.is_only("hot-port", 1, None)?;
+    let found = check.is_only("hot-port", 0, None)?;
     ensure!(found["device"] == DEVICE, "{found:#}");
     // The process has it from the option -d.
     let verdict = found["verdict"].as_str().unwrap_or_default();
@@ -491,5 +492,22 @@ fn one_device_of_four_that_carries_all_is_hot() -> Result<()> {
         "{found:#}"
     );
     drop((pair, others));
+    Ok(())
+}
+
+#[test]
+fn one_queue_pair_beside_sixteen_is_crowded_out() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("findings: contention") else {
+        return Ok(());
+    };
+    let many = moving("ib_write_bw", &["-q", "16", "-s", "65536"])?;
+    let few = moving("ib_write_bw", &["-s", "65536"])?;
+    let check = Check::of("20")?;
+    let found = check.is_only("contention", 0, Some(many.client.pid()))?;
+    let verdict = found["verdict"].as_str().context("no verdict")?;
+    ensure!(
+        verdict.contains(&format!("(PID {})", few.client.pid())),
+        "{found:#}"
+    );
     Ok(())
 }

@@ -10,7 +10,8 @@ use crate::exit::{Exit, Stop};
 use crate::model::findings::Severity;
 use crate::view::line::check;
 
-/// 0: it found nothing wrong, 1: warnings, 2: something does not work, 3: it could not look, or not for as long as it was to.
+/// 0: it found nothing wrong, 1: warnings, 2: something does not work, 3: it could not look, not for as long as it was to, or without
+/// eBPF although that was wanted.
 pub(super) async fn run(plan: &Plan) -> Result<ExitCode, Stop> {
     let outcome = look(plan).await;
     outcome.map(ExitCode::from).map_err(|stop| Stop {
@@ -42,7 +43,8 @@ async fn look(plan: &Plan) -> Result<u8, Stop> {
     };
     print_text(text.into_bytes(), &mut signals, ending).await?;
     Ok(match worst {
-        None => 0,
+        _ if check::is_unknown(&snapshot) => 3,
+        None | Some(Severity::Info) => 0,
         Some(Severity::Warning) => 1,
         Some(Severity::Critical) => 2,
     })

@@ -84,6 +84,20 @@ impl ByNumbers {
     }
 }
 
+/// Whether each of two QPs sends what the other one expects: the packet numbers of a connection begin anywhere among sixteen million. They
+/// are from the same dump, which takes a moment, and of those under way.
+fn follow_each_other(one: &QpRow, other: &QpRow) -> bool {
+    const NEAR: u32 = 1 << 16;
+    const ALL: u32 = 1 << 24;
+    let near = |sent: Option<u32>, expected: Option<u32>| {
+        let apart = sent
+            .zip(expected)
+            .map(|(sent, expected)| sent.wrapping_sub(expected) % ALL);
+        apart.is_some_and(|apart| apart.min(ALL - apart) < NEAR)
+    };
+    near(one.sq_psn, other.rq_psn) && near(other.sq_psn, one.rq_psn)
+}
+
 impl Snapshot {
     /// Whether the port of a QP has this address; `None` when its addresses are not known.
     fn has(&self, qp: &QpRow, gid: Gid) -> Option<bool> {
@@ -109,6 +123,8 @@ impl Snapshot {
         // Of both ends: whether the address that one sends to is the other's.
         let (mut sure, mut open) = (None, None);
         let (mut of_sure, mut of_open) = (0, 0);
+        // Of QPs with these numbers on several devices.
+        let (mut near, mut of_near) = (None, 0);
         for at in self.judgement.by_numbers().places(&self.qps, remote, qp.qpn) {
             let Some(other) = self.qps.get(at).filter(|other| other.uid != qp.uid) else {
                 continue;
@@ -117,9 +133,17 @@ impl Snapshot {
             let back = other.remote_gid.and_then(|gid| self.has(qp, gid));
             match (there, back) {
                 (Some(false), _) | (_, Some(false)) => {}
-                (None, None) => (open, of_open) = (Some(other), of_open + 1),
+                (None, None) => {
+                    (open, of_open) = (Some(other), of_open + 1);
+                    if follow_each_other(qp, other) {
+                        (near, of_near) = (open, of_near + 1);
+                    }
+                }
                 _ => (sure, of_sure) = (Some(other), of_sure + 1),
             }
+        }
+        if of_open > 1 && of_near == 1 {
+            (open, of_open) = (near, 1);
         }
         match (of_sure, of_open, sure, open) {
             (1, _, Some(qp), _) => Some(Peer::Here { qp, sure: true }),
@@ -220,6 +244,33 @@ mod tests {
         assert_eq!(names(&s), ["~102 rank", "~101 rank"]);
         let s = host(vec![qp(1, 1, 17, 18, None), qp(2, 2, 18, 17, Some(1))], true);
         assert_eq!(names(&s), ["102 rank", "101 rank"]);
+    }
+
+    #[test]
+    fn the_same_numbers_on_two_devices_are_told_apart_by_their_packet_numbers() {
+        // Both pairs were connected before rdmatop came: 17 and 18 of each of two devices.
+        let all = |psns: [[u32; 2]; 4]| {
+            let mut qps = vec![
+                qp(1, 1, 17, 18, None),
+                qp(2, 1, 18, 17, None),
+                qp(3, 2, 17, 18, None),
+                qp(4, 2, 18, 17, None),
+            ];
+            for (row, [sq, rq]) in qps.iter_mut().zip(psns) {
+                let row = Arc::make_mut(row);
+                (row.sq_psn, row.rq_psn) = (Some(sq), Some(rq));
+            }
+            names(&host(qps, true))
+        };
+        // The first sender is some packets ahead, and its numbers begin anew.
+        let told = all([
+            [90, 7000],
+            [7000, 0xff_fff0],
+            [5_000_000, 6_000_000],
+            [6_000_000, 5_000_000],
+        ]);
+        assert_eq!(told, ["~102 rank", "~101 rank", "~104 rank", "~103 rank"]);
+        assert_eq!(all([[0, 0]; 4]), ["-"; 4], "all begin with 0");
     }
 
     #[test]

@@ -137,6 +137,9 @@ pub struct Health {
     /// eBPF is on and records report everything that happens to QPs, so no dump is needed.
     #[serde(skip)]
     pub follows_qps: bool,
+    /// For how long the rules of findings have looked, since programs were attached or it was clear that none are, ns.
+    #[serde(skip)]
+    pub looked_ns: u64,
     /// What is missing, why, the remedy.
     pub notes: Shared<Cause>,
     /// Reads that failed in this interval.

@@ -153,7 +153,12 @@ fn each_scenario_shows_the_finding_that_it_teaches() -> Result<()> {
             let found = found.with_context(|| format!("no {id}: {check:#}\nit said:\n{said}"))?;
             let verdict = found["verdict"].as_str().context("no verdict")?;
             ensure!(verdict.contains(about), "{about}: {found:#}");
-            let other = findings.iter().filter(|other| other["id"] != *id).count();
+            // Its second process makes and destroys QPs.
+            let beside = if *name == "churn" { "qp-churn" } else { id };
+            let other = findings
+                .iter()
+                .filter(|other| other["id"] != *id && other["id"] != beside);
+            let other = other.count();
             ensure!(other == 0, "more than {id}: {check:#}");
             say(&format!("{name}: {verdict}"));
             Ok(())

@@ -173,7 +173,7 @@ pub(super) const ALL: &[Scenario] = &[
         name: "churn",
         what: "one process registers and deregisters a buffer, one makes and destroys a QP, as fast as they can",
         look: "Tab 4 (Verbs) shows how many reg_mr and create_qp there are each second, how long they take, and who calls. Tab 7 \
-               (Findings) says `mr-churn` after 10 s, and tab 5 (Trace) shows the QPs come and go.",
+               (Findings) says `mr-churn` and `qp-churn` after 10 s, and tab 5 (Trace) shows the QPs come and go.",
         ports: 1,
         mtu: JUMBO,
         wire: Clean,
@@ -216,7 +216,8 @@ pub(super) const ALL: &[Scenario] = &[
         name: "storm",
         what: "four processes make 32 QPs each, bring them to RTS and destroy them, again and again, as jobs do that start",
         look: "Tab 5 (Trace) shows create, RESET->INIT, INIT->RTR, RTR->RTS and destroy of each QP, and tab 4 (Verbs) how long each \
-               step takes. The header on tab 1 counts the events that were lost: none with the default ring buffer.",
+               step takes. The header on tab 1 counts the events that were lost, none with the default ring buffer, and after 10 s \
+               tab 7 (Findings) says `qp-churn`, because jobs that start destroy none.",
         ports: 1,
         mtu: JUMBO,
         wire: Clean,

@@ -14,6 +14,8 @@ pub(super) struct Memory {
     base: Option<i128>,
     base_ns: u64,
     recent: VecDeque<(u64, i128)>,
+    /// Bytes of all registrations that records told, whether or not they are still registered.
+    registered: u64,
     /// A region of unknown size was registered or deregistered since the last dump.
     unknown: bool,
 }
@@ -22,6 +24,8 @@ impl Memory {
     /// A region was registered (positive) or deregistered (negative); `None` when its size is unknown.
     pub(super) fn change(&mut self, bytes: Option<i128>, ts_ns: u64) {
         self.base.get_or_insert(0);
+        let more = bytes.and_then(|bytes| u64::try_from(bytes).ok());
+        self.registered = self.registered.saturating_add(more.unwrap_or(0));
         if ts_ns <= self.base_ns {
             // The dump includes it.
             return;
@@ -53,6 +57,12 @@ impl Memory {
         }
         self.recent.extend(other.recent);
         self.unknown |= other.unknown;
+        self.registered = self.registered.saturating_add(other.registered);
+    }
+
+    /// Bytes of all registrations that records told.
+    pub(super) fn registered(&self) -> u64 {
+        self.registered
     }
 
     /// Bytes now, `None` when unknown.

@@ -390,6 +390,7 @@ impl Engine {
         let before = self.last.upgrade();
         let mut snapshot = self.judge(snapshot, before.as_deref());
         snapshot.findings = self.findings.look(&snapshot).into();
+        snapshot.health.looked_ns = self.findings.looked_ns();
         let snapshot = Arc::new(snapshot);
         self.last = Arc::downgrade(&snapshot);
         snapshot
@@ -579,6 +580,7 @@ impl Engine {
             work: self.work,
             probes: self.ebpf.probes.clone(),
             follows_qps: self.ebpf.state.is_on() && self.ebpf.follows_qps,
+            looked_ns: 0,
             notes: if self.device_notes.is_empty()
                 && self.slow.is_empty()
                 && self.slow_processes.is_empty()

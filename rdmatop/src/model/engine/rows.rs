@@ -297,6 +297,7 @@ impl Process {
             devices: on,
             qps: self.qps.values().sum(),
             mr_bytes: self.memory.bytes(),
+            mr_registered: self.memory.registered(),
             traffic: self
                 .flow
                 .as_ref()

@@ -34,7 +34,7 @@ pub static EVENT: Table<Event> = &[
     gauge("time", "time of day, UTC", |e: &E, _| Value::number(Some(e.ts_ns)))
         .unit(Unit::Clock).json("ts_ns").screen("TIME UTC", 1, (15, 15)),
     text("event", "what happened", |e: &E, _| Value::Text(Cow::Borrowed(e.event.name())))
-        .words(&["event"]).screen("EVENT", 0, (11, 13)),
+        .words(&["event"]).screen("EVENT", 0, (13, 13)),
     text("device", "device", |e: &E, _| Value::text(e.device.as_ref())).words(&["dev", "device"]).screen("DEVICE", 3, (7, 13)),
     gauge("qpn", "QP number", |e: &E, _| Value::number(e.qpn)).words(&["qpn", "qp"]).screen("QPN", 1, (6, 8)),
     state("type", "QP type", |e: &E, _| Value::word(e.qp_type, |t| t.0.into(), |t| QpType::name(*t)))
@@ -45,7 +45,7 @@ pub static EVENT: Table<Event> = &[
     gauge("took", "time in the kernel function, or from post to end of a work request", |e: &E, _| Value::number(e.duration_ns))
         .unit(Unit::Nanoseconds).json("duration_ns").screen("TOOK", 5, (6, 6)),
     Field::new(Kind::Object, "what", "states, errno, what was set", |e: &E, _| failure(e))
-        .json("").words(&["errno"]).screen("WHAT", 0, (25, 120)),
+        .json("").words(&["errno"]).screen("WHAT", 0, (23, 120)),
     gauge("schema", "version of the object", |e: &E, _| Value::number(Some(e.schema))),
     gauge("mono_ns", "monotonic time", |e: &E, _| Value::number(Some(e.mono_ns))).unit(Unit::Nanoseconds),
     gauge("port", "port number", |e: &E, _| Value::number(e.port)),

@@ -21,9 +21,23 @@ fn since(age: &str, what: &str) -> String {
     format!("{age} {what}")
 }
 
-/// The worst finding of a process: whether it is the cause or suffers, and what and since when, in a few words.
-pub fn of_process(row: &ProcessRow, s: &Snapshot) -> Option<(Role, String)> {
-    let found = s.findings.iter().find(|found| found.concerns_process(row.uid))?;
+/// How a row shows the worst finding of its process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mark {
+    /// Of several findings its number, the worst is 1: rows with one number belong together.
+    pub number: Option<usize>,
+    /// How bad it is.
+    pub severity: Severity,
+    /// Whether the process is the cause or suffers.
+    pub role: Role,
+    /// What, and since when, in a few words.
+    pub words: String,
+}
+
+/// The worst finding of a process.
+pub fn of_process(row: &ProcessRow, s: &Snapshot) -> Option<Mark> {
+    let mut all = s.findings.iter().enumerate();
+    let (at, found) = all.find(|(_, found)| found.concerns_process(row.uid))?;
     let age = crate::text::age(found.age_s(s.mono_ns));
     // Of a port's or a peer's trouble all suffer alike.
     let cause = found.about.process.filter(|uid| *uid != row.uid);
@@ -33,12 +47,17 @@ pub fn of_process(row: &ProcessRow, s: &Snapshot) -> Option<(Role, String)> {
         (Some(_), None) => since(&age, "waits"),
         (None, _) => since(&age, &found.short),
     };
-    Some((found.role(row.uid)?, words))
+    Some(Mark {
+        number: (s.findings.len() > 1).then_some(at + 1),
+        severity: found.severity,
+        role: found.role(row.uid)?,
+        words,
+    })
 }
 
-/// The same without the role.
+/// The same in words.
 pub(super) fn words_of_process<'a>(row: &'a ProcessRow, s: &'a Snapshot) -> Value<'a> {
-    of_process(row, s).map_or(Value::Unknown, |(_, words)| Value::Text(Cow::Owned(words)))
+    of_process(row, s).map_or(Value::Unknown, |mark| Value::Text(Cow::Owned(mark.words)))
 }
 
 /// The worst finding of a port, in a few words.
@@ -54,8 +73,8 @@ pub(super) fn of_port<'a>(row: &'a PortRow, s: &'a Snapshot) -> Value<'a> {
 /// Fields of a finding.
 #[rustfmt::skip] // a row of the table is a line or two
 pub static FINDING: Table<Finding> = &[
-    state("severity", "critical: something does not work; warning: it works worse than it could", |f: &F, _| {
-        let rank = match f.severity { Severity::Critical => 0, Severity::Warning => 1 };
+    state("severity", "critical: something does not work; warning: it works worse than it could; info: it may be meant so", |f: &F, _| {
+        let rank = match f.severity { Severity::Critical => 0, Severity::Warning => 1, Severity::Info => 2 };
         Value::State(rank, Cow::Borrowed(f.severity.name()))
     }).words(&["severity"]).screen("SEVERITY", 0, (8, 8)),
     gauge("since", "how long it has been so", |f: &F, s| Value::number(s.mono_ns.checked_sub(f.since_mono_ns)))

@@ -40,13 +40,13 @@ pub static PORT: Table<PortRow> = &[
         .unit(Unit::BytesOrPackets).sense(Sense::Sent).json("").screen("TX", 0, (8, 8)),
     Field::new(Kind::Share, "tx_bar", "sent, against the link, or against the busiest port where a rate is unknown",
         |p: &P, s| share(s.judgement.scale.share(p, s.judgement.scale.sent(p))))
-        .sense(Sense::Sent).json("").screen("TX", 2, (10, 30)),
+        .sense(Sense::Sent).json("").screen("TX", 4, (10, 30)),
     rate("rx", "received per second on the wire, headers too; ~: payload of receives, where the driver counts no bytes",
         |p: &P, s| Value::rate(s.judgement.scale.received(p)))
         .unit(Unit::BytesOrPackets).sense(Sense::Received).json("").screen("RX", 0, (8, 8)),
     Field::new(Kind::Share, "rx_bar", "received, on the same scale",
         |p: &P, s| share(s.judgement.scale.share(p, s.judgement.scale.received(p))))
-        .sense(Sense::Received).json("").screen("RX", 2, (10, 30)),
+        .sense(Sense::Received).json("").screen("RX", 4, (10, 30)),
     counter("drops", "packets dropped, those that found no receive buffer too, total", |p: &P, _| Value::total(p.drops))
         .sense(Sense::Fault).json("drops.total").screen("DROP", 1, (5, 6)),
     counter("retx", "packets sent again, total (of SoftRoCE since attach); 12r: retries, where the driver counts only those",
@@ -54,7 +54,7 @@ pub static PORT: Table<PortRow> = &[
     counter("congestion", "signs of congestion received, ECN marks and CNPs together, total", |p: &P, _| Value::total(p.congestion))
         .sense(Sense::Fault).json("congestion.total").screen("CONG", 5, (5, 6)),
     counter("rnr", "RNR NAKs in both directions, total", |p: &P, _| Value::total(p.rnr_naks))
-        .sense(Sense::Fault).json("rnr_naks.total").screen("RNR", 4, (4, 6)),
+        .sense(Sense::Fault).json("rnr_naks.total").screen("RNR", 3, (4, 6)),
     Field::new(Kind::History, "history", "Tx and Rx together, newest right, each row to its own maximum",
         |p: &P, _| Value::History(&p.history)).json("").screen("HISTORY", 9, (10, 40)),
     rate("tx_bytes", "bytes sent on the wire per second", |p: &P, _| Value::rate(p.tx_bytes))

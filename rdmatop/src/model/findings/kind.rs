@@ -6,6 +6,8 @@ use serde::{Serialize, Serializer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
+    /// It may be meant so.
+    Info,
     /// It works, worse than it could.
     Warning,
     /// Something does not work.
@@ -16,6 +18,7 @@ impl Severity {
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Info => "info",
             Self::Warning => "warning",
             Self::Critical => "critical",
         }
@@ -27,9 +30,9 @@ impl Severity {
 pub struct Kind {
     /// Stable name.
     pub name: &'static str,
-    /// A symptom that lasts so long is raised, s. 0: at once.
+    /// A symptom that is there for so long within two and a half times that is raised, s. 0: at once.
     pub raise_s: u64,
-    /// A finding whose symptom stays away so long is cleared, s.
+    /// A finding whose symptom stays away so long is cleared, s: one and a half times `raise_s` or more.
     pub clear_s: u64,
     /// When a snapshot shows the symptom.
     pub rule: &'static str,
@@ -172,22 +175,40 @@ kinds! {
         fixed: "ERR of the process stops growing",
         trace: Traced::Yes,
     },
+    Contention => Kind {
+        name: "contention", raise_s: 10, clear_s: 15,
+        rule: "a process sends 8 times as much on a NIC as another one, by four times as many QPs or more, the other's QPs always have work \
+               requests of 4096 bytes or more that wait, and each QP gets about as much (a quarter to four times)",
+        source: "work requests and bytes of QPs; rdmatop's own limits",
+        why: "A NIC serves its QPs in turns, whoever has them: the process with few gets a small share. It may be meant, so it is information.",
+        fixed: "the other process sends more",
+        trace: Traced::No,
+    },
     TcpFallback => Kind {
         name: "tcp-fallback", raise_s: 5, clear_s: 10,
         rule: "a process with libnccl, librccl, libfabric, libucp, libnvshmem or libnixl moves 50 MB/s or more by TCP, both ways together, between \
                ports that were chosen and not assigned, less than a tenth of that by RDMA, and a port of the host is ACTIVE",
-        source: "sock_diag(7), /proc/PID/fd and maps; for the reason its environment and its /dev/infiniband; connections of other \
-                 network namespaces are not seen",
+        source: "sock_diag(7), /proc/PID/fd and maps, each 10 s: with the two looks that a rate needs it takes up to 25 s; for the \
+                 reason its environment and its /dev/infiniband; connections of other network namespaces are not seen",
         why: "TCP costs the job most of its bandwidth and CPU time that it needs elsewhere; nothing but its speed shows it.",
         fixed: "it has QPs, and its data goes by RDMA",
         trace: Traced::Yes,
     },
     MrChurn => Kind {
-        name: "mr-churn", raise_s: 10, clear_s: 10,
-        rule: "a process registers more than 100 memory regions per second",
-        source: "calls of reg_mr",
+        name: "mr-churn", raise_s: 10, clear_s: 15,
+        rule: "a process registers more than 100 memory regions per second; or registers and deregisters several within 20 s, and \
+               spends a quarter of a thread's time in that or registers 1 GB/s and as much as it moves",
+        source: "calls of reg_mr and dereg_mr and their time in the kernel; lengths of memory regions",
         why: "Each registration pins pages and takes longer than most transfers. Libraries keep registrations in a cache.",
-        fixed: "it calls reg_mr less often",
+        fixed: "it registers less memory, less often",
+        trace: Traced::Yes,
+    },
+    QpChurn => Kind {
+        name: "qp-churn", raise_s: 10, clear_s: 15,
+        rule: "a process makes and destroys more than 10 QPs per second",
+        source: "calls of create_qp and destroy_qp; rdmatop's own limit",
+        why: "A new connection costs both ends milliseconds and commands to the NIC; what it could carry meanwhile is lost.",
+        fixed: "it calls create_qp less often",
         trace: Traced::Yes,
     },
     QpLeak => Kind {
@@ -201,7 +222,8 @@ kinds! {
     },
     PortDown => Kind {
         name: "port-down", raise_s: 2, clear_s: 5,
-        rule: "the only port of a device is not ACTIVE and processes have QPs on the device",
+        rule: "the only port of a device is not ACTIVE and processes have QPs on the device; or a port that was ACTIVE since rdmatop began \
+               is not, and processes have other objects on its device (QPs made past the kernel are not listed)",
         source: "state of the port",
         why: "Nothing passes it. What its QPs have under way is repeated until they give up.",
         fixed: "the port is ACTIVE",
@@ -236,7 +258,7 @@ kinds! {
         trace: Traced::Yes,
     },
     Loss => Kind {
-        name: "loss", raise_s: 8, clear_s: 10,
+        name: "loss", raise_s: 8, clear_s: 12,
         rule: "packets are sent again, or senders start again, 10 times per second or more and for 0.1 % or more of the packets \
                sent, and neither RNR nor a stuck QP explains it; where QPs are counted, one of them sends again and finishes work; \
                what a receiver on this host got twice (duplicate_request) was late and not lost; where `traffic-class` is found it is the \
@@ -247,7 +269,7 @@ kinds! {
         trace: Traced::Yes,
     },
     Congestion => Kind {
-        name: "congestion-ignored", raise_s: 8, clear_s: 10,
+        name: "congestion-ignored", raise_s: 8, clear_s: 12,
         rule: "rp_cnp_ignored grows, or packets arrive marked by ECN and no CNP is sent",
         source: "hardware counters of mlx5",
         why: "Congestion control is switched off on this side: senders do not slow down, switches drop or pause.",
@@ -255,7 +277,7 @@ kinds! {
         trace: Traced::Yes,
     },
     IbCongestion => Kind {
-        name: "ib-congestion", raise_s: 8, clear_s: 10,
+        name: "ib-congestion", raise_s: 8, clear_s: 12,
         rule: "an InfiniBand port has data and waits 5 % of the time or more for the credits to send it",
         source: "port_xmit_wait, rate and lanes of the port: a tick is taken as one symbol time of a lane, the shortest that the \
                  InfiniBand specification has, so the true share is this or more (NVIDIA's switches count 8 bytes a tick and more); \
@@ -276,7 +298,7 @@ kinds! {
         trace: Traced::Yes,
     },
     TrafficClass => Kind {
-        name: "traffic-class", raise_s: 8, clear_s: 10,
+        name: "traffic-class", raise_s: 8, clear_s: 12,
         rule: "a port has flow control (PFC) on some priorities, sends 100 MB/s of RDMA or more, and less than a tenth of that leaves on \
                those priorities",
         source: "dcb netlink or qos/pfc of the network device; bytes by priority of ethtool (mlx5, mlx4, bnxt_en)",
@@ -285,17 +307,17 @@ kinds! {
         trace: Traced::Yes,
     },
     HotPort => Kind {
-        name: "hot-port", raise_s: 10, clear_s: 10,
+        name: "hot-port", raise_s: 10, clear_s: 15,
         rule: "of three or more ACTIVE ports of one driver, one carries more than twice the mean, and half of its link's \
                rate where that is known, and two or more carry less than 5 % of it; a process has objects on it",
         source: "bytes of ports, else packets",
-        why: "The job has the bandwidth of one NIC where it could have that of all. A variable or an option that names this NIC is \
-              shown, and it stays a warning: it may be meant, and it may be left over from a test.",
+        why: "The job has the bandwidth of one NIC where it could have that of all. Where an option of the command line names this \
+              NIC it is meant, and this is information. A variable that does is a warning: it may be left over from a test.",
         fixed: "all ports of the job send",
         trace: Traced::Yes,
     },
     RxFunnel => Kind {
-        name: "rx-funnel", raise_s: 10, clear_s: 10,
+        name: "rx-funnel", raise_s: 10, clear_s: 15,
         rule: "of three or more ACTIVE ports of one driver that carry anything, Tx is spread (three quarters carry half the mean \
                or more) and one has more than 70 % of all Rx",
         source: "bytes of ports, else packets",
@@ -304,7 +326,7 @@ kinds! {
         trace: Traced::Yes,
     },
     SmallMtu => Kind {
-        name: "small-mtu", raise_s: 5, clear_s: 5,
+        name: "small-mtu", raise_s: 5, clear_s: 8,
         rule: "an ACTIVE Ethernet port of 25 Gb/s or more that has QPs of processes has a network device whose MTU has no room for \
                RoCE packets of 4096 bytes, or QPs whose path MTU is below that for which it has room",
         source: "MTU of the port's network device; 96 bytes of headers (iboe_get_mtu of the kernel); path MTU of the modify to RTR",
@@ -322,7 +344,7 @@ kinds! {
         trace: Traced::Yes,
     },
     RoceV1 => Kind {
-        name: "roce-v1", raise_s: 5, clear_s: 5,
+        name: "roce-v1", raise_s: 5, clear_s: 8,
         rule: "QPs of a process send from a GID of RoCE v1, and their port has one of RoCE v2",
         source: "sgid_index of the modify to RTR; gid_attrs/types of the port",
         why: "RoCE v1 is not routed, and switches do not mark its packets (ECN).",
@@ -357,13 +379,20 @@ kinds! {
         trace: Traced::Yes,
     },
     Removal => Kind {
-        name: "removal-waits", raise_s: 3, clear_s: 2,
+        name: "removal-waits", raise_s: 3, clear_s: 5,
         rule: "the removal of a device waits for a process that holds it",
         source: "the device is in sysfs and no more in RDMA netlink",
         why: "The command that removes it hangs until the process closes the device.",
         fixed: "the device is gone",
         trace: Traced::Yes,
     },
+}
+
+impl Kind {
+    /// The time within which a symptom has to be there for [`Kind::raise_s`], ns.
+    pub const fn window_ns(&self) -> u64 {
+        self.raise_s * 2_500_000_000
+    }
 }
 
 impl FindingId {

@@ -5,6 +5,7 @@
 
 mod kind;
 mod limits;
+mod quiet;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use crate::step::NextStep;
 
 pub use kind::{FindingId, Kind, Severity};
 pub use limits::{Limit, Limits};
+pub use quiet::{Quiet, WITHOUT_EBPF};
 pub use watch::{Change, Watch};
 
 /// What a finding is about. The uids are those of the rows of the snapshot.

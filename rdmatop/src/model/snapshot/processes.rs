@@ -42,6 +42,9 @@ pub struct ProcessRow {
     pub qps: u64,
     /// MR bytes now; `None` when unknown.
     pub mr_bytes: Option<u64>,
+    /// Bytes of all registrations that were seen, whether or not they are still registered.
+    #[serde(skip)]
+    pub mr_registered: u64,
     /// Traffic.
     #[serde(flatten)]
     pub traffic: Traffic,

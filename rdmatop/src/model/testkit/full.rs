@@ -453,6 +453,7 @@ fn health() -> Health {
         ]
         .into(),
         follows_qps: true,
+        looked_ns: 60_000_000_000,
         notes: vec![Cause {
             concerns: Concerns::Device("mlx5_0".into()),
             ..cause(
@@ -623,6 +624,7 @@ fn processes() -> Vec<ProcessRow> {
         devices: vec!["mlx5_0".into(), "rxe0".into()],
         qps: 2,
         mr_bytes: Some(65_536),
+        mr_registered: 0,
         traffic: traffic(),
         verb_errors: Some(counter(1, 0.0)),
         tcp: Some(TcpTraffic {
@@ -668,6 +670,7 @@ fn processes() -> Vec<ProcessRow> {
         devices: vec!["rxe0".into()],
         qps: 1,
         mr_bytes: None,
+        mr_registered: 0,
         traffic: Traffic::default(),
         verb_errors: None,
         hw_counters: Vec::new(),

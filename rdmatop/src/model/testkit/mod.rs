@@ -35,6 +35,7 @@ pub(crate) fn empty() -> Snapshot {
         health: Health {
             ebpf: EbpfState::Starting,
             follows_qps: false,
+            looked_ns: 60_000_000_000,
             lost_events: None,
             losses: Vec::new(),
             floods: Shared::default(),

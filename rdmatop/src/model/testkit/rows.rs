@@ -218,6 +218,7 @@ pub(crate) fn process(uid: u64, pid: Option<u32>, comm: &str, device: &str, traf
         devices: vec![device.into()],
         qps: 8,
         mr_bytes: pid.map(|_| 64 << 20),
+        mr_registered: 0,
         traffic,
         verb_errors: pid.map(|_| count(0, 0.0, Source::Ebpf)),
         hw_counters: Vec::new(),

@@ -3,13 +3,24 @@
 use serde::Serialize;
 
 use crate::model::cause::Cause;
-use crate::model::findings::{Finding, Severity};
+use crate::model::findings::{Finding, Severity, WITHOUT_EBPF};
+use crate::model::input::EbpfState;
 use crate::model::judgement::Unobserved;
 use crate::model::snapshot::{SCHEMA, Snapshot};
 
 /// The worst of the findings.
 pub fn worst(snapshot: &Snapshot) -> Option<Severity> {
     snapshot.findings.iter().map(|found| found.severity).max()
+}
+
+/// Whether nothing is found because nothing but ports and states of QPs could be judged, though more was wanted.
+pub fn is_unknown(snapshot: &Snapshot) -> bool {
+    let severe = worst(snapshot).is_some_and(|worst| worst > Severity::Info);
+    !severe
+        && matches!(
+            snapshot.health.ebpf,
+            EbpfState::Starting | EbpfState::Unavailable(_)
+        )
 }
 
 /// The verdict in one line.
@@ -32,7 +43,23 @@ fn verdict(snapshot: &Snapshot) -> String {
             .count()
     };
     match (of(Severity::Critical), of(Severity::Warning)) {
-        (0, 0) => format!("ok: found nothing wrong on {what}"),
+        (0, 0) => {
+            let seconds = snapshot.health.looked_ns.saturating_add(500_000_000) / 1_000_000_000;
+            let (word, place, rest) = match &snapshot.health.ebpf {
+                EbpfState::On { .. } => ("ok", String::new(), ""),
+                EbpfState::Disabled => (
+                    "ok",
+                    format!(" in {WITHOUT_EBPF}"),
+                    "; the rest was not to be judged",
+                ),
+                _ => (
+                    "unknown",
+                    format!(" in {WITHOUT_EBPF}"),
+                    "; without eBPF the rest is not judged",
+                ),
+            };
+            format!("{word}: found nothing wrong{place} in {seconds} s on {what}{rest}")
+        }
         (0, warnings) => format!("warning: {} on {what}", plural(warnings, "warning")),
         (critical, 0) => format!("critical: {} on {what}", plural(critical, "critical finding")),
         (critical, warnings) => format!(
@@ -73,7 +100,11 @@ pub fn json(snapshot: &Snapshot) -> serde_json::Result<String> {
     let document = Document {
         schema: SCHEMA,
         time: snapshot.time,
-        verdict: worst(snapshot).map_or("ok", Severity::name),
+        verdict: match worst(snapshot) {
+            _ if is_unknown(snapshot) => "unknown",
+            None | Some(Severity::Info) => "ok",
+            Some(worst) => worst.name(),
+        },
         findings: &snapshot.findings,
         notes: &snapshot.health.notes,
         errors: &snapshot.health.errors,
@@ -85,15 +116,40 @@ pub fn json(snapshot: &Snapshot) -> serde_json::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::cause::{CauseId, Obstacle};
+    use crate::model::input::DataPaths;
     use crate::model::testkit::full;
 
     #[test]
     fn a_healthy_machine_is_ok_in_one_line() {
         let mut snapshot = full::empty();
         snapshot.health.notes = Vec::new().into();
+        snapshot.health.ebpf = EbpfState::On {
+            datapaths: DataPaths::default(),
+        };
         assert_eq!(
             text(&snapshot),
-            "ok: found nothing wrong on this host: 0 devices, 0 QPs\n"
+            "ok: found nothing wrong in 60 s on this host: 0 devices, 0 QPs\n"
+        );
+        let verdict = |snapshot: &Snapshot| {
+            let json: serde_json::Value = serde_json::from_str(&json(snapshot).unwrap()).unwrap();
+            (json["verdict"].as_str().unwrap().to_owned(), text(snapshot))
+        };
+        snapshot.health.ebpf = EbpfState::Disabled;
+        let (word, line) = verdict(&snapshot);
+        assert!(
+            word == "ok" && line.ends_with("; the rest was not to be judged\n"),
+            "{line}"
+        );
+        snapshot.health.ebpf = EbpfState::unavailable(Obstacle::new(CauseId::NoCapability, "no CAP_BPF", ""));
+        let (word, line) = verdict(&snapshot);
+        assert_eq!(
+            (&*word, &*line),
+            (
+                "unknown",
+                "unknown: found nothing wrong in ports and states of QPs in 60 s on this host: 0 devices, 0 QPs; without eBPF the \
+                 rest is not judged\n"
+            )
         );
     }
 

@@ -1,6 +1,8 @@
 //! Every symbol that is not plain text, in one table with two versions: nothing else in the view holds a non-ASCII
 //! symbol.
 
+use crate::model::findings::{Role, Severity};
+
 /// Symbols that the view draws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Glyphs {
@@ -32,10 +34,12 @@ pub struct Glyphs {
     pub group: &'static str,
     /// Before what is wrong, or missing.
     pub alert: &'static str,
-    /// The process that is the cause.
-    pub cause: &'static str,
-    /// A process that suffers from what another one does.
-    pub victim: &'static str,
+    /// The process that is the cause of something critical, of something less.
+    pub cause: [&'static str; 2],
+    /// A process that suffers from something critical, from something less.
+    pub victim: [&'static str; 2],
+    /// A process that does what may be meant.
+    pub meant: &'static str,
     /// At most, at least.
     pub bound: [&'static str; 2],
     /// Marks the selected row where there is no reverse video.
@@ -58,8 +62,9 @@ pub const UNICODE: Glyphs = Glyphs {
     tree: ["├─", "└─", "│ "],
     group: "┌─",
     alert: "●",
-    cause: "▲",
-    victim: "▽",
+    cause: ["▲", "△"],
+    victim: ["▼", "▽"],
+    meant: "i",
     bound: ["≤", "≥"],
     cursor: "›",
 };
@@ -80,13 +85,27 @@ pub const ASCII: Glyphs = Glyphs {
     tree: ["|-", "`-", "| "],
     group: ",-",
     alert: "*",
-    cause: "!",
-    victim: "o",
+    cause: ["!", "+"],
+    victim: ["O", "o"],
+    meant: "i",
     bound: ["<", ">"],
     cursor: ">",
 };
 
 impl Glyphs {
+    /// The sign of a finding in the row of a process.
+    pub const fn sign(&self, severity: Severity, role: Role) -> &'static str {
+        let signs = match role {
+            Role::Cause => self.cause,
+            Role::Victim => self.victim,
+        };
+        match severity {
+            Severity::Critical => signs[0],
+            Severity::Warning => signs[1],
+            Severity::Info => self.meant,
+        }
+    }
+
     /// A bar `fraction` full in `width` cells; the empty part is drawn as a track.
     pub fn bar(&self, fraction: f64, width: usize) -> (String, String) {
         let units = (fraction.clamp(0.0, 1.0) * width as f64 * 8.0).round();
@@ -141,7 +160,7 @@ mod tests {
 
     fn all(g: &Glyphs) -> Vec<&'static str> {
         let mut all = vec![
-            g.cut, g.arrow, g.gap, g.track, g.rule, g.wall, g.group, g.alert, g.cause, g.victim, g.cursor,
+            g.cut, g.arrow, g.gap, g.track, g.rule, g.wall, g.group, g.alert, g.meant, g.cursor,
         ];
         all.extend(
             g.sort
@@ -150,7 +169,9 @@ mod tests {
                 .chain(&g.eighths)
                 .chain(&g.bar)
                 .chain(&g.tree)
-                .chain(&g.bound),
+                .chain(&g.bound)
+                .chain(&g.cause)
+                .chain(&g.victim),
         );
         all
     }

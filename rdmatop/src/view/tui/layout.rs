@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use ratatui::layout::Rect;
 
 use crate::model::cause::Cause;
-use crate::model::findings::Finding;
+use crate::model::findings::{Finding, Quiet, WITHOUT_EBPF};
 
 use super::glyphs::Glyphs;
 use super::tab::Tab;
@@ -39,7 +39,9 @@ pub struct Shown<'a> {
     /// What is wrong, the worst first.
     pub findings: &'a [Finding],
     /// What to say when nothing is wrong; `None`: that is not known.
-    pub quiet: Option<&'static str>,
+    pub quiet: Option<Quiet>,
+    /// Whether programs count.
+    pub ebpf: bool,
     /// Why the columns of work requests are empty, where one reason is that of all.
     pub blind: Option<&'static str>,
     /// `CLOCK_MONOTONIC` of the snapshot, ns.
@@ -295,6 +297,22 @@ pub fn finding_lines(shown: &Shown<'_>, width: u16) -> Vec<String> {
         let Some(quiet) = shown.quiet else {
             return Vec::new();
         };
+        let (place, rest) = if shown.ebpf {
+            (String::new(), "")
+        } else {
+            (
+                format!(" in {WITHOUT_EBPF}"),
+                "; without eBPF the rest is not judged",
+            )
+        };
+        let enough = Quiet::ENOUGH_S;
+        let quiet = match quiet {
+            Quiet::Starting => "Looking: eBPF programs are being attached".to_owned(),
+            Quiet::Looking(seconds) => {
+                format!("Looking ({seconds} s of {enough}): no trouble yet{place}{rest}")
+            }
+            Quiet::Whole => format!("No trouble found{place}{rest}"),
+        };
         let blind = shown.blind.map(|blind| format!("; {blind}")).unwrap_or_default();
         return vec![format!("{quiet}{blind}")];
     };
@@ -346,7 +364,12 @@ fn steps(finding: &Finding, room: usize) -> Vec<String> {
     if text::width(&whole) <= room {
         return vec![whole];
     }
-    parts.iter().flat_map(|part| wrapped(part, room)).collect()
+    // A sentence has no readings of its result.
+    let (first, readings) = parts.split_at(usize::from(parts.len() > 1));
+    let command = first.iter().flat_map(|command| text::wrap_command(command, room));
+    command
+        .chain(readings.iter().flat_map(|part| wrapped(part, room)))
+        .collect()
 }
 
 /// A step in lines. The lines of a comment all begin as comments do, so that what is copied into a shell is right.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::event::Event;
+use crate::model::findings::{Quiet, Role, Severity};
 use crate::model::input::EbpfState;
 use crate::model::judgement::Stuck;
 use crate::model::snapshot::Snapshot;
@@ -273,8 +274,8 @@ impl State {
         self.put_cursor(cursor);
     }
 
-    /// Puts rows that need attention on top: processes that cause a finding, then their victims, then stuck QPs and
-    /// their owners.
+    /// Puts rows that need attention on top: for each finding, the worst first, the process that causes it, then its victims; then
+    /// stuck QPs and their owners.
     fn troubled_first(&self, order: &mut [table::Entry]) {
         let (snapshot, now) = (&self.snapshot, self.snapshot.mono_ns);
         if snapshot.findings.is_empty() && snapshot.judgement.stuck().len() == 0 {
@@ -284,14 +285,15 @@ impl State {
             Tab::Qps => order.sort_by_key(|e| Stuck::of(&snapshot.qps[e.at], now).is_none()),
             Tab::Processes => order.sort_by_key(|e| {
                 let uid = snapshot.processes[e.at].uid;
-                let mut found = snapshot.findings.iter();
-                if found.clone().any(|found| found.about.process == Some(uid)) {
-                    0
-                } else if found.any(|found| found.victims.contains(&uid)) {
-                    1
-                } else {
-                    2 + u8::from(snapshot.judgement.stuck_of(uid).is_none())
-                }
+                // What may be meant is no trouble.
+                let trouble = snapshot
+                    .findings
+                    .iter()
+                    .take_while(|found| found.severity > Severity::Info);
+                let mut trouble = trouble.enumerate();
+                let first = trouble.find_map(|(at, found)| Some((at, found.role(uid)? == Role::Victim)));
+                let stuck = usize::from(snapshot.judgement.stuck_of(uid).is_none());
+                first.unwrap_or((usize::MAX - 1 + stuck, false))
             }),
             _ => {}
         }
@@ -357,6 +359,7 @@ impl State {
             },
             findings: &self.snapshot.findings,
             quiet: self.quiet(),
+            ebpf: self.snapshot.health.ebpf.is_on(),
             blind: self
                 .bypassing_rows()
                 .then_some("'-' below: these NICs' work requests bypass the kernel"),
@@ -367,18 +370,17 @@ impl State {
     }
 
     /// What to say when nothing is wrong. QPs that are stuck are no finding where nobody waits for them.
-    fn quiet(&self) -> Option<&'static str> {
+    fn quiet(&self) -> Option<Quiet> {
         let snapshot = &self.snapshot;
         if snapshot.ports.is_empty() || snapshot.judgement.stuck().len() > 0 {
             return None;
         }
-        match &snapshot.health.ebpf {
-            EbpfState::On { .. } => Some("No trouble found"),
-            EbpfState::Starting => None,
-            EbpfState::Disabled | EbpfState::Unavailable(_) => {
-                Some("No trouble found in ports and states of QPs; without eBPF the rest is not judged")
-            }
-        }
+        Some(Quiet::of(snapshot))
+    }
+
+    /// Whether nothing is wrong, and rules have looked at all that they can for as long as they need.
+    pub(super) fn is_well(&self) -> bool {
+        self.snapshot.health.ebpf.is_on() && Quiet::of(&self.snapshot) == Quiet::Whole
     }
 
     /// Whether no work request is known, because no device has posts that pass the kernel.

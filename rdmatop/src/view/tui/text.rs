@@ -121,10 +121,62 @@ fn wrapped<'a>(words: impl Iterator<Item = &'a str>, max: usize) -> Vec<String> 
     lines
 }
 
+/// A command in lines that a shell takes as the one command that it is: each but the last ends in a backslash, and no quoted text is
+/// broken. Where a word has no room at all, as [`wrap`] does it.
+pub(super) fn wrap_command(command: &str, max: usize) -> Vec<String> {
+    const HELD: char = '\u{2420}';
+    let mut quote = None;
+    let held: String = command
+        .chars()
+        .map(|c| match (quote, c) {
+            (Some(_), ' ') => HELD,
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                c
+            }
+            (Some(open), _) if open == c => {
+                quote = None;
+                c
+            }
+            _ => c,
+        })
+        .collect();
+    let room = max.saturating_sub(2);
+    if width(command) <= max || held.split(' ').any(|word| width(word) > room) {
+        return wrap(command, max);
+    }
+    let lines = wrap(&held, room);
+    let last = lines.len().saturating_sub(1);
+    let shown = lines.into_iter().enumerate().map(|(at, line)| {
+        let line = line.replace(HELD, " ");
+        if at < last { format!("{line} \\") } else { line }
+    });
+    shown.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_command_that_is_wrapped_is_still_one_command() {
+        let command = "sudo grep -zE 'A B|C D' /proc/1/environ; echo \"a b\"";
+        assert_eq!(
+            wrap_command(command, 22),
+            [
+                "sudo grep -zE \\",
+                "'A B|C D' \\",
+                "/proc/1/environ; \\",
+                "echo \"a b\""
+            ]
+        );
+        assert_eq!(wrap_command(command, 80), [command]);
+        for width in 19..60 {
+            let lines = wrap_command(command, width);
+            assert_eq!(lines.join("\n").replace("\\\n", ""), command, "{width}");
+        }
+    }
 
     #[test]
     fn a_wide_character_is_never_cut_in_half() {

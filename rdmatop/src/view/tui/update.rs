@@ -15,6 +15,7 @@ use super::keys::{self, Action, Erase, Scope};
 use super::settings::{FASTEST, SLOWEST};
 use super::state::{Detail, Mode, State};
 use super::tab::Tab;
+use super::table::Fit;
 use super::trace_log::Follow;
 
 /// What the world has to do.
@@ -111,6 +112,9 @@ pub fn apply(state: &mut State, action: Action) -> Option<Effect> {
         Action::Top => to_row(state, 0),
         Action::Bottom => to_row(state, usize::MAX),
         Action::Scroll(by) => scroll(state, by),
+        Action::Detail if state.detail == Detail::Closed && state.table().order.is_empty() => {
+            state.message = Some("no row has a detail here".to_owned());
+        }
         Action::Detail => {
             state.detail = match state.detail {
                 Detail::Closed => Detail::Split,
@@ -175,8 +179,10 @@ pub fn apply(state: &mut State, action: Action) -> Option<Effect> {
             } else {
                 "where the order puts them"
             };
-            state.message = Some(format!("stuck QPs stand {place}"));
-            state.go(Tab::Qps);
+            state.message = Some(format!("rows with trouble stand {place}"));
+            if !matches!(state.tab, Tab::Processes | Tab::Qps) {
+                state.go(Tab::Qps);
+            }
             state.touch();
         }
         Action::Accept | Action::Toggle => choose(state, action),
@@ -239,8 +245,20 @@ fn scroll(state: &mut State, by: isize) {
         state.message = Some(format!("no columns hidden on the {side}; ? lists the keys"));
         return;
     }
-    let table = state.table_mut();
-    table.skip = table.skip.saturating_add_signed(by);
+    // A column that had no room anyway makes none when it is scrolled away.
+    let shown = |fit: &Fit| {
+        fit.placed
+            .iter()
+            .map(|placed| placed.column.id)
+            .collect::<Vec<_>>()
+    };
+    for _ in 0..state.spec().columns().len() {
+        let table = state.table_mut();
+        table.skip = table.skip.saturating_add_signed(by);
+        if shown(&state.fit(layout.heading.width)) != shown(&fit) {
+            break;
+        }
+    }
 }
 
 fn scroll_detail(state: &mut State, by: isize) {

@@ -21,6 +21,8 @@ struct Port {
     /// The last snapshot with it, ns.
     seen_ns: u64,
     active: Option<bool>,
+    /// It was ACTIVE in some snapshot.
+    was_active: bool,
     by_state: VecDeque<u64>,
     downed: Option<u64>,
     by_counter: VecDeque<u64>,
@@ -49,6 +51,7 @@ impl Port {
                 self.by_state.push_back(now);
             }
             self.active = Some(active);
+            self.was_active |= active;
         }
         if let Some(total) = downed(port) {
             let more = self.downed.map_or(0, |before| total.saturating_sub(before));
@@ -76,6 +79,13 @@ impl Flaps {
         if self.0.len() > snapshot.ports.len() {
             self.0.retain(|_, kept| kept.seen_ns == now);
         }
+    }
+
+    /// Whether a port was ACTIVE since rdmatop began.
+    pub(super) fn was_active(&self, port: &PortRow) -> bool {
+        self.0
+            .get(&(port.device_uid, port.port))
+            .is_some_and(|kept| kept.was_active)
     }
 
     /// The outages of a port, if they are as many as make a flapping link.

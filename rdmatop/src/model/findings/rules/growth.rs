@@ -16,11 +16,58 @@ const STEPS: usize = 5;
 /// A process id, a verb, and an errno.
 type Failure = (u32, Arc<str>, u32);
 
+/// Time over which registrations are looked at, ns: one of large memory takes seconds.
+const REGISTRATIONS_NS: u64 = 20 * S;
+/// Regions that are registered and deregistered again within that time: fewer are a start or an end.
+const AGAIN: u64 = 3;
+
+/// Totals of a process at one time.
+#[derive(Clone, Copy, Debug)]
+struct Registrations {
+    at_ns: u64,
+    made: u64,
+    ended: u64,
+    /// Time in the kernel for both.
+    ns: u64,
+    bytes: u64,
+}
+
+impl Registrations {
+    fn of(snapshot: &Snapshot, row: &VerbRow) -> Self {
+        let mut verbs = snapshot.verbs.iter();
+        let ended = verbs.find(|other| other.pid == row.pid && &*other.verb == "dereg_mr");
+        let ns = |row: &VerbRow| {
+            let times = row.latency.as_ref();
+            times.map_or(0, |times| times.mean_ns.unwrap_or(0).saturating_mul(times.count))
+        };
+        let mut processes = snapshot.processes.iter();
+        let process = processes.find(|process| row.process_uid == Some(process.uid));
+        Self {
+            at_ns: snapshot.mono_ns,
+            made: row.calls.total,
+            ended: ended.map_or(0, |row| row.calls.total),
+            ns: ns(row) + ended.map_or(0, ns),
+            bytes: process.map_or(0, |process| process.mr_registered),
+        }
+    }
+}
+
+/// What a process registers again and again, per second.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Registered {
+    pub(super) calls: f64,
+    /// Time in the kernel as a share of that of one thread.
+    pub(super) share: f64,
+    pub(super) bytes: f64,
+}
+
 /// What grew from snapshot to snapshot.
 #[derive(Clone, Debug, Default)]
 pub(in crate::model::findings) struct Growth {
     /// Numbers of QPs by time, oldest first; only those that changed.
     by_process: BTreeMap<u64, VecDeque<(u64, u64)>>,
+    /// What each process registered, by PID.
+    registrations: BTreeMap<u32, VecDeque<Registrations>>,
     /// Failed calls: in all, and in the last interval.
     failures: BTreeMap<Failure, (u64, u64)>,
     /// When links went down.
@@ -49,6 +96,7 @@ impl Growth {
             seen.insert(row.uid, points);
         }
         self.by_process = seen;
+        self.registrations(snapshot);
         self.flaps.look(snapshot, limits);
         self.latencies.look(snapshot);
         self.failures = snapshot
@@ -56,6 +104,41 @@ impl Growth {
             .iter()
             .flat_map(|row| self.failures_of(row))
             .collect();
+    }
+
+    fn registrations(&mut self, snapshot: &Snapshot) {
+        let oldest = snapshot.mono_ns.saturating_sub(REGISTRATIONS_NS);
+        let mut before = std::mem::take(&mut self.registrations);
+        for row in snapshot.verbs.iter().filter(|row| &*row.verb == "reg_mr") {
+            let mut points = before.remove(&row.pid).unwrap_or_default();
+            let now = Registrations::of(snapshot, row);
+            // Fewer than before: another process has the PID now.
+            if points.back().is_some_and(|last| last.made > now.made) {
+                points.clear();
+            }
+            points.push_back(now);
+            while points.len() > 1 && points[1].at_ns <= oldest {
+                points.pop_front();
+            }
+            self.registrations.insert(row.pid, points);
+        }
+    }
+
+    /// What a process registered lately; `None` where that is too short a time or too little to say.
+    pub(super) fn registered(&self, pid: u32) -> Option<Registered> {
+        let points = self.registrations.get(&pid)?;
+        let (first, last) = (points.front()?, points.back()?);
+        let ns = last
+            .at_ns
+            .checked_sub(first.at_ns)
+            .filter(|ns| *ns >= REGISTRATIONS_NS / 4)?;
+        let per_s = |now: u64, then: u64| now.saturating_sub(then) as f64 * 1e9 / ns as f64;
+        let again = (last.made - first.made).min(last.ended.saturating_sub(first.ended));
+        (again >= AGAIN).then(|| Registered {
+            calls: per_s(last.made, first.made),
+            share: per_s(last.ns, first.ns) / 1e9,
+            bytes: per_s(last.bytes, first.bytes),
+        })
     }
 
     fn failures_of(&self, row: &VerbRow) -> impl Iterator<Item = (Failure, (u64, u64))> {

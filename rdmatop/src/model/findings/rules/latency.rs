@@ -217,6 +217,7 @@ pub(super) fn rises(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             next: "Ping the peer: slow too -> the network (pauses, other traffic); fast -> the CPUs of both ends (top: ksoftirqd, kworker)".into(),
             short: "slow WRs".to_owned(),
             since_ns: now.begin_ns,
+            victims: vec![row.uid],
             ..scene.symptom(
                 FindingId::LatencyRises,
                 Severity::Warning,

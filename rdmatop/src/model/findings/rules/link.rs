@@ -52,11 +52,16 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             .iter()
             .filter(|other| other.device_uid == port.device_uid);
         // Of a device with several ports, QPs of another port are not concerned.
-        let users: Vec<_> = if own_ports.count() == 1 {
+        let mut users: Vec<_> = if own_ports.count() == 1 {
             scene.users(&port.device).collect()
         } else {
             Vec::new()
         };
+        // QPs that a driver makes past the kernel (DEVX) are not listed. A process that has other objects there may have such, and what
+        // was ACTIVE before is no spare port.
+        if users.is_empty() && scene.growth.flaps.was_active(port) {
+            users = scene.holders(&port.device).collect();
+        }
         let [first, rest @ ..] = &users[..] else { continue };
         let more = match rest.len() {
             0 => String::new(),
@@ -66,10 +71,6 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let mut evidence = vec![format!("state {state}")];
         evidence.extend(port.phys_state.map(|phys| format!("physical state {phys}")));
         let netdev = port.netdev.as_deref();
-        let about = About {
-            process: Some(first.uid),
-            ..about(port, None)
-        };
         out.push(Symptom {
             verdict: format!(
                 "{} is {state}: {}{more} cannot send or receive",
@@ -90,14 +91,17 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             ),
             short: format!("port {state}"),
             victims: users.iter().map(|row| row.uid).collect(),
-            ..scene.symptom(FindingId::PortDown, Severity::Critical, about)
+            ..scene.symptom(FindingId::PortDown, Severity::Critical, about(port, None))
         });
     }
 }
 
+/// The counter of outages.
+pub(in crate::model::findings) const LINK_DOWNED: &str = "link_downed";
+
 /// A counter of a link and its limit per second.
 const ERRORS: &[(&str, f64, Severity)] = &[
-    ("link_downed", 0.0, Severity::Critical),
+    (LINK_DOWNED, 0.0, Severity::Critical),
     ("local_link_integrity_errors", 0.0, Severity::Critical),
     ("excessive_buffer_overrun_errors", 0.0, Severity::Critical),
     ("link_error_recovery", 0.0, Severity::Warning),
@@ -125,7 +129,7 @@ pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let users: Vec<_> = scene.holders(&port.device).collect();
         let flaps = scene.growth.flaps.of(port, scene.limits).is_some();
         for (counter, limit, severity) in ERRORS {
-            let went_down = *counter == "link_downed";
+            let went_down = *counter == LINK_DOWNED;
             // It is said already.
             if went_down && flaps {
                 continue;
@@ -166,7 +170,7 @@ pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                     ),
                 },
                 victims: users.iter().map(|row| row.uid).collect(),
-                evidence: vec![format!("{counter} {total} in all, {} now", words::per_s(rate))],
+                evidence: vec![format!("{counter} {total} in all, {} when it last rose", words::per_s(rate))],
                 next: match port.netdev.as_deref() {
                     None => "ibdiagnet   # names links with errors -> change cable or transceiver there, else the switch's port".into(),
                     Some(netdev) if went_down => {

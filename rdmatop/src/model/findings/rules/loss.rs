@@ -10,6 +10,9 @@ use crate::model::input::EbpfState;
 use crate::model::snapshot::PortRow;
 use crate::step::{ShellWord, step};
 
+/// Packets that arrive twice, for each round of retransmission, below which none came out of order.
+const SELDOM: f64 = 0.2;
+
 /// Packets that are sent again.
 pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     // Ports are read before programs are attached; until then nothing is known of the QP that may explain it.
@@ -29,7 +32,9 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         if is_little(scene, again, sent) {
             continue;
         }
-        let again = again * (1.0 - arrived_twice(scene, port));
+        let twice = ArrivedTwice::of(scene, port);
+        let all = again;
+        let again = all * (1.0 - twice.share);
         let share = again / sent;
         // A sender without a receive buffer at its peer, or without a peer, starts again, too: the rules of QPs name those.
         let mut stuck = scene.snapshot.judgement.stuck();
@@ -44,24 +49,36 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         }
         let users: Vec<_> = scene.holders(&port.device).collect();
         let (place, rate) = (name(port), words::per_s(again));
-        let (verdict, what) = if packets {
-            (
-                format!(
-                    "Packets from {place} are lost ({} are sent again){}",
-                    words::percent(share),
-                    used_by(&users)
-                ),
-                "packets sent again",
+        // A receiver that gets a packet too early asks for the one before it, as if that were lost, and then gets it twice.
+        let rounds = growing(port.retries).unwrap_or(again);
+        let lost = if twice.known && all * twice.share < SELDOM * rounds {
+            "lost"
+        } else {
+            "lost or out of order"
+        };
+        let what = if packets {
+            "packets sent again"
+        } else {
+            "rounds of retransmission"
+        };
+        let mut evidence = vec![format!("{rate} {what}, {} packets sent", words::per_s(sent))];
+        // One that is missed makes the sender repeat all that it sent behind it.
+        let missed = rounds / (sent - all).max(rounds);
+        let verdict = if packets && rounds < again {
+            evidence.push(format!("{} rounds of retransmission", words::per_s(rounds)));
+            format!(
+                "About {} of the packets from {place} are {lost}, and {} of what it sends is sent again for them{}",
+                words::percent(missed),
+                words::percent(share),
+                used_by(&users)
             )
         } else {
-            (
-                format!(
-                    "Packets from {place} are lost ({} retransmissions/s){}",
-                    words::number(again),
-                    used_by(&users)
-                ),
-                "rounds of retransmission",
-            )
+            let how = if packets {
+                format!("{} are sent again", words::percent(share))
+            } else {
+                format!("{} retransmissions/s", words::number(again))
+            };
+            format!("Packets from {place} are {lost} ({how}){}", used_by(&users))
         };
         let severity = if share >= 10.0 * scene.limits.loss_share {
             Severity::Critical
@@ -70,11 +87,11 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         };
         out.push(Symptom {
             verdict,
-            evidence: vec![format!("{rate} {what}, {} packets sent", words::per_s(sent))],
+            evidence,
             next: port.netdev.as_deref().map_or_else(
-                || step!("rdma statistic show link {}/{}   # here and on the peer: drops that grow -> that host drops   # none grows -> the switch drops: PFC, ECN, MTU of its ports", ShellWord::device(&port.device), port.port),
+                || step!("rdma statistic show link {}/{}   # here and on the peer: drops that grow -> that host drops   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways", ShellWord::device(&port.device), port.port),
                 |netdev| {
-                    step!("ethtool -S {} | grep -E 'drop|discard'   # here and on the peer: one grows -> that host is slow, or PFC is off there   # none grows -> the switch drops: PFC, ECN, MTU of its ports", ShellWord::netdev(netdev))
+                    step!("ethtool -S {} | grep -E 'drop|discard'   # here and on the peer: one grows -> that host is slow, or PFC is off there   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways", ShellWord::netdev(netdev))
                 },
             ),
             short: "packet loss".to_owned(),
@@ -102,41 +119,55 @@ fn only_waits(scene: &Scene<'_>, port: &PortRow) -> bool {
     counted && !own.any(|qp| growing(qp.traffic.retransmits).is_some() && growing(qp.traffic.tx_wr).is_some())
 }
 
-/// The share of what the QPs of a port send again that receivers on this host had got before: the answer came late, because the
-/// host is busy, and nothing was lost. Of peers elsewhere it is not known.
-///
-/// A receiver counts such a packet as a duplicate. Behind a lost packet it drops the others, so those are no duplicates.
-fn arrived_twice(scene: &Scene<'_>, port: &PortRow) -> f64 {
-    // Of each QP that sends again: its device, that of its peer, and how much.
-    let resending: Vec<_> = scene
-        .snapshot
-        .qps
-        .iter()
-        .filter(|qp| !qp.exited)
-        .filter_map(|qp| {
-            let rate = growing(qp.traffic.retransmits)?;
-            let to = scene.peer(qp).and_then(|peer| peer.device_uid.get());
-            Some((qp.device_uid, to, rate))
-        })
-        .collect();
-    let mut to_each: BTreeMap<u64, f64> = BTreeMap::new();
-    for (_, to, rate) in &resending {
-        if let Some(to) = to {
-            *to_each.entry(*to).or_default() += rate;
+/// Of what the QPs of a port send again, what receivers on this host had got before.
+struct ArrivedTwice {
+    share: f64,
+    /// It is known of all of their receivers.
+    known: bool,
+}
+
+impl ArrivedTwice {
+    /// The answer to such a packet came late, because the host is busy, and nothing was lost. Of peers elsewhere it is not known.
+    ///
+    /// A receiver counts such a packet as a duplicate. Behind a lost packet it drops the others, so those are no duplicates.
+    fn of(scene: &Scene<'_>, port: &PortRow) -> Self {
+        // Of each QP that sends again: its device, that of its peer, and how much.
+        let resending: Vec<_> = scene
+            .snapshot
+            .qps
+            .iter()
+            .filter(|qp| !qp.exited)
+            .filter_map(|qp| {
+                let rate = growing(qp.traffic.retransmits)?;
+                let to = scene.peer(qp).and_then(|peer| peer.device_uid.get());
+                Some((qp.device_uid, to, rate))
+            })
+            .collect();
+        let mut to_each: BTreeMap<u64, f64> = BTreeMap::new();
+        for (_, to, rate) in &resending {
+            if let Some(to) = to {
+                *to_each.entry(*to).or_default() += rate;
+            }
+        }
+        // All that is sent again to a receiver shares its duplicates.
+        let share_of = |device: u64| {
+            let ports = scene.snapshot.ports.iter();
+            let duplicates = ports
+                .filter(|row| row.device_uid == device)
+                .find_map(|row| rate_of(row, "duplicate_request"))?;
+            Some((duplicates / to_each.get(&device)?).min(1.0))
+        };
+        let (mut again, mut twice, mut known) = (0.0, 0.0, true);
+        for (_, to, rate) in resending.iter().filter(|(of, ..)| *of == Some(port.device_uid)) {
+            let share = to.and_then(share_of);
+            again += rate;
+            twice += rate * share.unwrap_or(0.0);
+            known &= share.is_some();
+        }
+        let share = if again > 0.0 { twice / again } else { 0.0 };
+        Self {
+            share,
+            known: known && again > 0.0,
         }
     }
-    // All that is sent again to a receiver shares its duplicates.
-    let share_of = |device: u64| {
-        let ports = scene.snapshot.ports.iter();
-        let duplicates = ports
-            .filter(|row| row.device_uid == device)
-            .find_map(|row| rate_of(row, "duplicate_request"))?;
-        Some((duplicates / to_each.get(&device)?).min(1.0))
-    };
-    let (mut again, mut twice) = (0.0, 0.0);
-    for (_, to, rate) in resending.iter().filter(|(of, ..)| *of == Some(port.device_uid)) {
-        again += rate;
-        twice += rate * to.and_then(share_of).unwrap_or(0.0);
-    }
-    if again > 0.0 { twice / again } else { 0.0 }
 }

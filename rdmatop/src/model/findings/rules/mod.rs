@@ -1,5 +1,6 @@
 //! The rules: each looks at one snapshot and names symptoms.
 
+mod contention;
 mod flaps;
 mod growth;
 mod latency;
@@ -13,6 +14,7 @@ mod queue;
 mod rails;
 mod receiver;
 mod tcp;
+mod unanswered;
 mod verbs;
 
 use std::cell::OnceCell;
@@ -25,6 +27,7 @@ use crate::model::value::Counter;
 use crate::step::NextStep;
 
 pub(super) use growth::Growth;
+pub(super) use link::LINK_DOWNED;
 
 /// What rules look at.
 pub(super) struct Scene<'a> {
@@ -142,6 +145,7 @@ pub(super) fn all(scene: &Scene<'_>) -> Vec<Symptom> {
         qps::overflows,
         verbs::fail,
         verbs::churn,
+        verbs::reconnects,
         objects::leak,
         objects::removal,
         link::state,
@@ -164,6 +168,7 @@ pub(super) fn all(scene: &Scene<'_>) -> Vec<Symptom> {
         rails::slow,
         rails::load,
         tcp::fallback,
+        contention::crowds,
     ];
     let mut out = Vec::new();
     for rule in RULES {

@@ -283,6 +283,7 @@ fn slow(scene: &Scene<'_>, owner: &ProcessRow, limit: u64) -> Option<Symptom> {
         evidence,
         next: next.into(),
         short: format!("slow {state}"),
+        victims: vec![owner.uid],
         since_ns: scene.snapshot.mono_ns,
         ..scene.symptom(
             FindingId::SetupSlow,

@@ -1,13 +1,11 @@
 //! QPs that wait or failed, and work requests that ended with an error.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::collections::BTreeMap;
 
-use super::{Scene, growing, receiver, verbs};
+use super::{Scene, growing, unanswered, verbs};
 use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::ib::WcStatus;
 use crate::model::judgement::{Reason, StuckQp};
-use crate::model::peers::{Peer, address};
 use crate::model::snapshot::ProcessRow;
 use crate::step::step;
 use crate::text;
@@ -68,31 +66,7 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
         )
     };
     match id {
-        FindingId::PeerGone => {
-            out.since_ns = scene.interval_begin();
-            let from = peer(scene, first)
-                .map(|peer| format!(" from {peer}"))
-                .unwrap_or_default();
-            out.verdict = format!(
-                "No answer{from} for {many} of {who} on {device}: the peer is gone or packets are lost"
-            );
-            "no answer".clone_into(&mut out.short);
-            out.victims = vec![owner.uid];
-            out.next = peer_address(scene, first).map_or_else(
-                || {
-                    "rdmatop check   # on the peer's host: the process has ended -> restart the job; else look for drops at both ports"
-                        .into()
-                },
-                |address| {
-                    step!(
-                        "ping -c 3 {}   # no answer -> that host is down, or cable, route, firewall   # answers -> did its \
-                         process end (ps)? restart the job; else UDP 4791, MTU",
-                        address
-                    )
-                },
-            );
-            out.evidence.extend(no_answer(scene, qps));
-        }
+        FindingId::PeerGone => unanswered::tell(scene, owner, qps, &mut out),
         FindingId::QpSetup => {
             let age = text::age(now.saturating_sub(out.since_ns) / 1_000_000_000);
             let stay = if qps.len() == 1 { "stays" } else { "stay" };
@@ -126,48 +100,6 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
                 .into();
         }
     }
-    out
-}
-
-/// Who is at the other end of a stuck QP, where that is known.
-fn peer(scene: &Scene<'_>, qp: &StuckQp) -> Option<String> {
-    let row = scene.snapshot.qps.iter().find(|row| row.uid == qp.uid)?;
-    Some(match scene.snapshot.peer(row)? {
-        Peer::Here { qp: other, .. } => {
-            let owner = other.process_uid.get().and_then(|uid| scene.process(uid));
-            owner.map_or_else(|| format!("QP {}/{}", other.device, other.qpn), words::process)
-        }
-        Peer::At(gid) => address(gid),
-    })
-}
-
-/// The IPv4 address of the other end, where it is on another host.
-fn peer_address(scene: &Scene<'_>, qp: &StuckQp) -> Option<Ipv4Addr> {
-    let row = scene.snapshot.qps.iter().find(|row| row.uid == qp.uid)?;
-    match scene.snapshot.peer(row)? {
-        Peer::Here { .. } => None,
-        Peer::At(gid) => gid.ipv4(),
-    }
-}
-
-/// What the rows of QPs without an answer say: the first one's peer, and what they send again.
-fn no_answer(scene: &Scene<'_>, qps: &[&StuckQp]) -> Vec<String> {
-    let uids: BTreeSet<u64> = qps.iter().map(|qp| qp.uid).collect();
-    let rows: Vec<_> = scene
-        .snapshot
-        .qps
-        .iter()
-        .filter(|row| uids.contains(&row.uid))
-        .collect();
-    let mut out = Vec::new();
-    if let Some(row) = rows.iter().find(|row| row.uid == qps[0].uid) {
-        out.push(format!("{} does not answer", receiver::peer_of(row)));
-    }
-    let again: f64 = rows
-        .iter()
-        .filter_map(|row| growing(row.traffic.retransmits))
-        .sum();
-    out.push(format!("{} packets sent again, 0 finished", words::per_s(again)));
     out
 }
 
@@ -259,7 +191,7 @@ pub(super) fn completions(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             out.push(Symptom {
                 verdict: format!("Work requests of {who}{device} fail: {what} ({})", row.status),
                 evidence: vec![format!(
-                    "{} such completions, {} now",
+                    "{} such completions, {} when the last came",
                     row.cqes.total,
                     words::per_s(rate)
                 )],
@@ -284,7 +216,7 @@ pub(super) fn overflows(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         };
         out.push(Symptom {
             verdict: format!("{} polls too rarely: its completion queue is full and completions are lost", words::process(owner)),
-            evidence: vec![format!("{total} completions lost, {} now", words::per_s(rate))],
+            evidence: vec![format!("{total} completions lost, {} when it last happened", words::per_s(rate))],
             next: "Fix the program: create the CQ with as many entries as work requests can be outstanding, poll it more often. Then \
                    restart it: what is lost does not come again."
                 .into(),

@@ -203,16 +203,27 @@ fn names(ports: &[&PortRow], at: &[usize]) -> String {
     format!("{}{more}", list.join(", "))
 }
 
-/// The process that moves most on a device.
-fn mover(scene: &Scene<'_>, port: &PortRow) -> Option<(u64, String)> {
+/// The processes that move half as much as the busiest on a device, or more, by PID: equal ranks take turns at being the busiest.
+fn movers<'a>(scene: &Scene<'a>, port: &PortRow) -> Vec<&'a ProcessRow> {
     let rate = |row: &ProcessRow| {
         let traffic = &row.traffic;
         growing(traffic.tx_bytes).unwrap_or(0.0) + growing(traffic.rx_bytes).unwrap_or(0.0)
     };
-    let row = scene
-        .holders(&port.device)
-        .max_by(|a, b| rate(a).total_cmp(&rate(b)))?;
-    Some((row.uid, words::process(row)))
+    let most = scene.holders(&port.device).map(rate).fold(0.0, f64::max);
+    let mut rows: Vec<_> = scene.holders(&port.device).collect();
+    rows.retain(|row| rate(row) >= most / 2.0);
+    rows.sort_by_key(|row| row.pid);
+    rows
+}
+
+/// The first of some processes, and how many more there are.
+fn who(rows: &[&ProcessRow]) -> Option<String> {
+    let [first, more @ ..] = rows else { return None };
+    let first = words::process(first);
+    Some(match more.len() {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    })
 }
 
 /// Whether QPs of a port's device send packets again and none of its QPs finishes work. It takes seconds until they are called
@@ -243,20 +254,20 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
         return None;
     }
     // A storage server's kernel may well have one NIC of its own: no process can be told to use more.
-    let (mover, who) = mover(scene, port)?;
-    let about = About {
-        process: Some(mover),
-        ..about(port)
-    };
+    let movers = movers(scene, port);
+    let who = who(&movers)?;
     let full = link.map_or(String::new(), |link| {
         format!(" ({} of its link)", words::percent(tx.rates[tx.top] / link))
     });
-    let row = scene.process(mover);
-    let pid = row.and_then(|row| row.pid);
-    let choice = row.and_then(|row| Choice::of(row, &port.device));
-    let because = choice
-        .as_ref()
-        .map_or_else(String::new, |choice| format!(", which {} chose", choice.words()));
+    let choices: Option<Vec<Choice>> = movers.iter().map(|row| Choice::of(row, &port.device)).collect();
+    let choices = choices.unwrap_or_default();
+    // Whoever writes a NIC into a command line means it. A variable may be left over from a test, or from another machine.
+    let meant = !choices.is_empty() && choices.iter().all(|choice| matches!(choice, Choice::Option(..)));
+    let choice = choices.into_iter().next();
+    let whose = if movers.len() == 1 { "its" } else { "their" };
+    let because = choice.as_ref().map_or_else(String::new, |choice| {
+        format!(", which {whose} {} chose", choice.words())
+    });
     Some(Symptom {
         verdict: format!(
             "All traffic of {who} leaves by {}{full}{because}: {} are idle",
@@ -271,7 +282,7 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
             format!("{} sends {}", name(port), tx.of_port(tx.top)),
             format!("{} of {} ports send less than {} of that", idle.len(), ports.len(), words::percent(scene.limits.idle_share)),
         ],
-        next: choice.map_or_else(|| pid.map_or_else(
+        next: choice.map_or_else(|| movers[0].pid.map_or_else(
             || "Where one NIC is not meant, start the job without NCCL_IB_HCA, UCX_NET_DEVICES or FI_EFA_IFACE that names it.".into(),
             |pid| {
                 step!(
@@ -282,7 +293,12 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
             },
         ), |choice| choice.next()),
         short: format!("one NIC of {}", ports.len()),
-        ..scene.symptom(FindingId::HotPort, Severity::Warning, about)
+        victims: movers.iter().map(|row| row.uid).collect(),
+        ..scene.symptom(
+            FindingId::HotPort,
+            if meant { Severity::Info } else { Severity::Warning },
+            about(port),
+        )
     })
 }
 
@@ -326,8 +342,8 @@ impl Choice {
 
     fn words(&self) -> String {
         match self {
-            Self::Variable(_, set) => format!("its {set}"),
-            Self::Option(option, device) => format!("its command line ({option} {device})"),
+            Self::Variable(_, set) => set.clone(),
+            Self::Option(option, device) => format!("command line ({option} {device})"),
         }
     }
 
@@ -351,15 +367,10 @@ impl Choice {
 
 fn funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
     let port = ports[rx.top];
-    let mover = mover(scene, port);
-    let user = mover
-        .as_ref()
-        .map(|(_, name)| format!("; that port carries {name}"))
+    let movers = movers(scene, port);
+    let user = who(&movers)
+        .map(|who| format!("; that port carries {who}"))
         .unwrap_or_default();
-    let about = About {
-        process: mover.as_ref().map(|(uid, _)| *uid),
-        ..about(port)
-    };
     Symptom {
         verdict: format!(
             "{} gets {} of what this host receives, though all {} ports send{user}",
@@ -377,7 +388,7 @@ fn funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
                send to one address: see their NCCL_IB_HCA, UCX_NET_DEVICES"
             .into(),
         short: "Rx funnel".to_owned(),
-        victims: mover.map(|(uid, _)| uid).into_iter().collect(),
-        ..scene.symptom(FindingId::RxFunnel, Severity::Warning, about)
+        victims: movers.iter().map(|row| row.uid).collect(),
+        ..scene.symptom(FindingId::RxFunnel, Severity::Warning, about(port))
     }
 }

@@ -158,7 +158,7 @@ pub(super) fn fail(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             out.push(Symptom {
                 verdict: format!("{} of {who} fails with {name}: {what}", row.verb),
                 evidence: vec![format!(
-                    "{total} of {} calls failed so, {more} of them in the last interval",
+                    "{total} of {} calls failed so, {more} of them in the last interval that had any",
                     row.calls.total
                 )],
                 next,
@@ -235,21 +235,52 @@ fn nameless(row: &VerbRow) -> String {
     format!("{comm} (PID {})", row.pid)
 }
 
-/// Memory regions that are registered for each transfer.
+/// Memory regions that are registered for each transfer: many, or few that take long.
 pub(super) fn churn(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    let limits = scene.limits;
     for row in scene.snapshot.verbs.iter().filter(|row| &*row.verb == "reg_mr") {
-        let Some(rate) = growing(Some(row.calls)).filter(|rate| *rate > scene.limits.mr_per_s) else {
-            continue;
-        };
         let owner = row.process_uid.and_then(|uid| scene.process(uid));
         let who = owner.map_or_else(|| nameless(row), words::process);
+        let lately = scene.growth.registered(row.pid);
+        let mut evidence = vec![format!("{} calls of reg_mr in all", row.calls.total)];
+        evidence.extend(lately.map(|lately| {
+            format!(
+                "lately {} calls, {} of a thread's time in reg_mr and dereg_mr, {} bytes/s registered",
+                words::per_s(lately.calls),
+                words::percent(lately.share),
+                text::bytes(lately.bytes.round() as u64)
+            )
+        }));
+        let moved = owner.map_or(0.0, |owner| {
+            let traffic = [owner.traffic.tx_bytes, owner.traffic.rx_bytes];
+            traffic.into_iter().filter_map(growing).sum()
+        });
+        let verdict = if let Some(rate) = growing(Some(row.calls)).filter(|rate| *rate > limits.mr_per_s) {
+            format!(
+                "{who} registers memory {} times a second instead of reusing its memory regions",
+                words::number(rate)
+            )
+        } else if let Some(lately) = lately.filter(|lately| lately.share >= limits.mr_share) {
+            format!(
+                "{who} spends {} of a thread's time on registering memory ({} a call) instead of reusing its memory regions",
+                words::percent(lately.share),
+                mean(lately.share / lately.calls)
+            )
+        } else if let Some(lately) = lately.filter(|it| it.bytes >= limits.mr_bytes_per_s.max(moved)) {
+            format!(
+                "{who} registers {} of memory a second, as much as it moves or more, instead of reusing its memory regions",
+                text::bytes(lately.bytes.round() as u64)
+            )
+        } else {
+            continue;
+        };
         let about = About {
             process: row.process_uid,
             ..About::default()
         };
         out.push(Symptom {
-            verdict: format!("{who} registers memory {} times a second instead of reusing its memory regions", words::number(rate)),
-            evidence: vec![format!("{} calls of reg_mr in all", row.calls.total)],
+            verdict,
+            evidence,
             next: step!(
                 "sudo grep -zE 'UCX_RCACHE|FI_MR_CACHE' /proc/{}/environ   # =n, =disabled -> restart it without that   # prints nothing -> fix the \
                  program: it has to keep its buffers registered",
@@ -257,6 +288,55 @@ pub(super) fn churn(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             ),
             short: "MR churn".to_owned(),
             ..scene.symptom(FindingId::MrChurn, Severity::Warning, about)
+        });
+    }
+}
+
+/// A time of milliseconds or seconds.
+fn mean(seconds: f64) -> String {
+    if seconds >= 1.0 {
+        format!("{} s", words::number(seconds))
+    } else {
+        format!("{} ms", words::number(seconds * 1e3))
+    }
+}
+
+/// Connections that are made for each transfer.
+pub(super) fn reconnects(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    let calls = |row: &VerbRow| growing(Some(row.calls)).filter(|rate| *rate > scene.limits.qp_per_s);
+    for row in scene
+        .snapshot
+        .verbs
+        .iter()
+        .filter(|row| &*row.verb == "create_qp")
+    {
+        let Some(made) = calls(row) else { continue };
+        let mut verbs = scene.snapshot.verbs.iter();
+        let ends = verbs.find(|other| other.pid == row.pid && &*other.verb == "destroy_qp");
+        // Who only makes them starts a job, or leaks them.
+        let Some(ended) = ends.and_then(calls) else {
+            continue;
+        };
+        let owner = row.process_uid.and_then(|uid| scene.process(uid));
+        let about = About {
+            process: row.process_uid,
+            ..About::default()
+        };
+        out.push(Symptom {
+            verdict: format!(
+                "{} makes {} QPs a second and destroys {} instead of keeping its connections",
+                owner.map_or_else(|| nameless(row), words::process),
+                words::number(made),
+                words::number(ended)
+            ),
+            evidence: vec![format!("{} calls of create_qp in all", row.calls.total)],
+            next: step!(
+                "sudo rdmatop --trace --pid {} --event qp_modify,qp_destroy   # shows to which peer each connection goes -> fix the program: it has \
+                 to keep one QP for each peer",
+                row.pid
+            ),
+            short: "QP churn".to_owned(),
+            ..scene.symptom(FindingId::QpChurn, Severity::Warning, about)
         });
     }
 }

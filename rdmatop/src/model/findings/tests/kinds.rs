@@ -82,12 +82,22 @@ const PROOFS: &[(FindingId, On, &str)] = &[
         "findings::a_cgroup_that_may_have_no_more_objects_is_named_with_its_limit",
     ),
     (
+        FindingId::Contention,
+        On::Traffic,
+        "findings::one_queue_pair_beside_sixteen_is_crowded_out",
+    ),
+    (
         FindingId::TcpFallback,
         On::Traffic,
         "findings::a_job_on_tcp_is_named_and_what_it_moves_is_counted_to_the_byte",
     ),
     (
         FindingId::MrChurn,
+        On::Traffic,
+        "findings::what_a_process_does_wrong_is_named",
+    ),
+    (
+        FindingId::QpChurn,
         On::Traffic,
         "findings::what_a_process_does_wrong_is_named",
     ),
@@ -262,11 +272,18 @@ fn the_document_lists_every_kind_with_its_rule() {
 
 What rdmatop looks for, in each sample. `cargo test` writes this page anew with `RDMATOP_WRITE_DOCS=1`.
 
-A symptom that lasts as long as *raised after* says becomes a finding; 0 s is at once. A finding is cleared when its symptom
-stays away as long as *cleared after* says. A rule whose inputs are unknown (no eBPF, no such counter) says nothing: the notes
+A symptom becomes a finding when it was there as long as *raised after* says, in one piece or in several, within two and a half
+times as long; 0 s is at once. So a job that works in bursts is found where the symptom is there 40 % of the time, and what is
+there less is never found. A finding is cleared when its symptom stays away as long as *cleared after* says, which is one and a
+half times *raised after* or more: nothing is raised again within that window. A rule whose inputs are unknown (no eBPF, no such counter) says nothing: the notes
 name what is missing. The live view shows the worst finding above its tables and all of them on tab 7; `--once` and `--json`
 have them too; `rdmatop check` looks for 12 s and ends with 0 (found nothing), 1 (warnings), 2 (critical) or 3 (could not
-look).
+look). Where eBPF was wanted and is not there (an ordinary user), and nothing is wrong in ports and states of QPs, its verdict is
+`unknown` and it ends with 3; with `--no-ebpf` it judges these alone. The live view says `Looking` for 30 s, in which every rule
+had its window, before it says that no trouble is found.
+
+A finding is `critical` (something does not work), a `warning` (it works worse than it could) or `info`: it may be meant so. `check`
+ends with 0 where there is no other, and it is never above one that is worse.
 
 `--trace` prints a line when a finding is raised (`finding_raise`) and when it is cleared (`finding_clear`), unless `--event`
 names other kinds of events. It reads ports, states and calls every two seconds, and counts no work requests: the column
@@ -343,29 +360,55 @@ fn symptom(id: FindingId, device: u64, since_ns: u64, critical: bool) -> Symptom
     }
 }
 
+/// For how long a symptom was there within a window, from the looks that showed it.
+#[derive(Clone, Default)]
+struct Held {
+    spans: Vec<(u64, u64)>,
+    shown: bool,
+}
+
+impl Held {
+    fn look(&mut self, before: Option<u64>, now: u64, since: Option<u64>) {
+        let shown_before = std::mem::replace(&mut self.shown, since.is_some());
+        if let Some(since) = since {
+            let from = match before {
+                Some(before) if shown_before => before,
+                Some(before) => before.max(since),
+                None => since,
+            };
+            self.spans.push((from.min(now), now));
+        }
+    }
+
+    fn within(&self, begin: u64) -> u64 {
+        let spans = self.spans.iter();
+        spans.map(|(from, to)| to.saturating_sub(*from.max(&begin))).sum()
+    }
+}
+
 proptest! {
-    /// However symptoms of all kinds come and go on two devices: nothing is raised before it lasted, or cleared before it stayed away,
-    /// so long as its kind says; it is raised and cleared in turns.
+    /// However symptoms of all kinds come and go on two devices: a symptom is raised as soon as it was there for the raise time within
+    /// the window, and no sooner; cleared when it stayed away so long as its kind says; in turns, and once per window at most.
     #[test]
     fn no_kind_comes_and_goes_faster_than_it_says(
-        looks in prop::collection::vec((1_u64..15_000, any::<u64>(), any::<u64>(), 0_u64..5_000, any::<bool>()), 1..120)
+        looks in prop::collection::vec((1_u64..15_000, any::<u64>(), any::<u64>(), 0_u64..5_000, any::<bool>()), 1..120),
+        often in any::<bool>(),
     ) {
         let mut watch = Watch::default();
         let mut s = testkit::empty();
-        let mut last: BTreeMap<(FindingId, Option<u64>), (bool, u64)> = BTreeMap::new();
-        // Since when each symptom has been in each look: since the last that did not have it.
-        let mut held: BTreeMap<(FindingId, u64), u64> = BTreeMap::new();
+        let mut last: BTreeMap<(FindingId, u64), (bool, u64)> = BTreeMap::new();
+        let mut raised_at: BTreeMap<(FindingId, u64), u64> = BTreeMap::new();
+        let mut held: BTreeMap<(FindingId, u64), Held> = BTreeMap::new();
         let mut before = None;
         for (ms, first, second, ago, critical) in looks {
             let mut symptoms = Vec::new();
             let since = s.mono_ns.saturating_sub(ago * 1_000_000);
             for (at, id) in FindingId::ALL.iter().enumerate() {
                 for (device, bits) in [(1, first), (2, second)] {
-                    if bits >> (at % 64) & 1 == 1 {
+                    let shown = bits >> (at % 64) & 1 == 1;
+                    held.entry((*id, device)).or_default().look(before, s.mono_ns, shown.then_some(since));
+                    if shown {
                         symptoms.push(symptom(*id, device, since, critical));
-                        held.entry((*id, device)).or_insert(before.unwrap_or(since));
-                    } else {
-                        held.remove(&(*id, device));
                     }
                 }
             }
@@ -377,11 +420,14 @@ proptest! {
                 };
                 prop_assert_eq!(found.iter().any(|f| f.id == finding.id && f.about == finding.about), raised);
                 let kind = finding.id.kind();
+                let key = (finding.id, finding.about.device.unwrap());
                 if raised {
-                    let since = held[&(finding.id, finding.about.device.unwrap())];
-                    prop_assert!(s.mono_ns - since >= kind.raise_s * S, "{}", kind.name);
+                    if let Some(at) = raised_at.insert(key, s.mono_ns) {
+                        prop_assert!(s.mono_ns - at >= kind.window_ns(), "{} raised twice in a window", kind.name);
+                    }
+                } else {
+                    held.insert(key, Held::default());
                 }
-                let key = (finding.id, finding.about.device);
                 if let Some((was, at)) = last.insert(key, (raised, s.mono_ns)) {
                     prop_assert_ne!(was, raised, "raised twice, or cleared twice");
                     let least = if raised { kind.raise_s } else { kind.clear_s };
@@ -390,8 +436,60 @@ proptest! {
                     prop_assert!(raised);
                 }
             }
+            for ((id, device), held) in &held {
+                let enough = held.within(s.mono_ns.saturating_sub(id.kind().window_ns())) >= id.kind().raise_s * S;
+                let is_found = found.iter().any(|f| f.id == *id && f.about.device == Some(*device));
+                let was_raised = last.get(&(*id, *device)).is_some_and(|(raised, at)| *raised && *at < s.mono_ns);
+                prop_assert!(was_raised || is_found == (enough && held.shown), "{}: {enough} {is_found}", id.name());
+            }
             before = Some(s.mono_ns);
-            s.mono_ns += ms * 1_000_000;
+            s.mono_ns += if often { ms.div_ceil(10) } else { ms } * 1_000_000;
         }
+    }
+}
+
+#[test]
+fn a_symptom_in_bursts_is_raised_by_its_share_and_never_flaps() {
+    const LOOKS: u64 = 240;
+    for on in [1, 2, 3, 5, 8, 13, 21] {
+        for off in [1, 2, 3, 5, 8, 13, 21, 34] {
+            let mut watch = Watch::default();
+            let mut s = testkit::empty();
+            let mut raises: BTreeMap<FindingId, u64> = BTreeMap::new();
+            for look in 0..LOOKS {
+                let shown = look % (on + off) < on;
+                let since = s.mono_ns - S;
+                let symptoms = FindingId::ALL.iter().map(|id| symptom(*id, 1, since, false));
+                watch.follow(&s, symptoms.filter(|_| shown).collect());
+                for change in watch.take_changes() {
+                    if let Change::Raised(finding) = change {
+                        *raises.entry(finding.id).or_default() += 1;
+                    }
+                }
+                s.mono_ns += S;
+            }
+            for id in FindingId::ALL {
+                let kind = id.kind();
+                let raised = raises.get(id).copied().unwrap_or(0);
+                let window = kind.raise_s * 5 / 2;
+                // The most that a window of whole seconds holds.
+                let shown = |second: u64| second % (on + off) < on;
+                let most =
+                    (0..on + off).map(|begin| (begin..begin + window).filter(|at| shown(*at)).count() as u64);
+                let enough = most.max() >= Some(kind.raise_s);
+                let what = format!("{}: {on} s on, {off} s off: {raised}", kind.name);
+                assert_eq!(raised > 0, enough, "{what}");
+                assert!(raised <= 1 || off >= kind.clear_s, "{what}");
+                assert!(window == 0 || raised <= LOOKS / window + 1, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_cleared_had_less_in_its_window_than_what_raises() {
+    for id in FindingId::ALL {
+        let kind = id.kind();
+        assert!(2 * kind.clear_s >= 3 * kind.raise_s, "{}", kind.name);
     }
 }

@@ -43,6 +43,73 @@ fn calls_of_post_send_that_post_nothing_say_that_the_queue_is_full() {
     quiet("posts are not counted", &|t| t.tx_wr_posted = None);
 }
 
+/// Two senders on one NIC with so many QPs each; each QP of the second gets so many bytes a second, in messages of so many, and has
+/// work that waits or not. The first one's get 1 MB/s.
+fn beside(qps: [u64; 2], bytes: f64, message: f64, waits: bool) -> Vec<Finding> {
+    let mut s = pair();
+    s.qps.clear();
+    for (process, pid, count, bytes) in [(1, 254, qps[0], 1e6), (2, 251, qps[1], bytes)] {
+        let traffic = |bytes: f64| {
+            let mut traffic = rows::traffic(bytes / message, message, 0);
+            (traffic.tx_bytes, traffic.tx_wr) = (rate(bytes), rate(bytes / message));
+            let more = u64::from(waits || process == 1);
+            traffic.tx_wr_posted = rate(bytes / message).map(|count| Counter {
+                total: count.total + more,
+                ..count
+            });
+            traffic
+        };
+        for n in 0..count {
+            let uid = process * 100 + n;
+            let mut qp = rows::qp(
+                uid,
+                "rxe0",
+                u32::try_from(uid).unwrap(),
+                3,
+                Some(pid),
+                "x",
+                traffic(bytes),
+            );
+            Arc::make_mut(&mut qp).process_uid = Some(process).into();
+            s.qps.push(qp);
+        }
+        s.processes[usize::try_from(process - 1).unwrap()].traffic = traffic(bytes * count as f64);
+    }
+    after(12, &s)
+}
+
+#[test]
+fn a_process_with_many_queue_pairs_that_crowds_out_another_is_information() {
+    let found = beside([16, 1], 0.5e6, 65_536.0, true);
+    assert_eq!(ids(&found), ["contention"]);
+    assert_eq!(found[0].severity, Severity::Info);
+    assert_eq!(
+        found[0].verdict,
+        "ib_send_bw (PID 254) sends 128.0 Mb/s on rxe0 by 16 QPs; beside it server (PID 251) gets 4.0 Mb/s by 1 QP: the NIC serves \
+         them in turns"
+    );
+    for (what, found) in [
+        ("equal peers", beside([4, 4], 1e6, 65_536.0, true)),
+        ("twice as many", beside([8, 4], 1e6, 65_536.0, true)),
+        ("an idle peer", beside([16, 1], 0.0, 65_536.0, false)),
+        (
+            "one that is done with its work",
+            beside([16, 1], 0.5e6, 65_536.0, false),
+        ),
+        (
+            "one that asks for little at a time",
+            beside([16, 1], 0.5e6, 64.0, true),
+        ),
+        (
+            "one that gets little for another reason",
+            beside([16, 1], 0.1e6, 65_536.0, true),
+        ),
+        ("one QP that gets much", beside([1, 1], 0.1e6, 65_536.0, true)),
+    ] {
+        assert_eq!(ids(&found), [""; 0], "{what}");
+    }
+}
+
 /// A machine with one program that posts.
 fn posting() -> (Machine, usize) {
     let mut machine = Machine::new("node7", true);

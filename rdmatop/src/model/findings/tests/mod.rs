@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{Change, Finding, FindingId, Limits, Severity, Watch};
+use super::{About, Change, Finding, FindingId, Limits, Severity, Watch};
 
 use crate::model::ib::{PortState, QpState, WcStatus};
 use crate::model::input::LockedMemory;
@@ -361,7 +361,7 @@ fn who_suffers_is_told_from_who_is_the_cause() {
     let roles: Vec<_> = s
         .processes
         .iter()
-        .map(|row| (row.pid, finding_of(row, &s)))
+        .map(|row| (row.pid, finding_of(row, &s).map(|mark| (mark.role, mark.words))))
         .collect();
     assert_eq!(
         roles,
@@ -377,8 +377,31 @@ fn who_suffers_is_told_from_who_is_the_cause() {
         ..s.findings[0].clone()
     };
     s.findings = vec![found].into();
-    let (role, words) = finding_of(&s.processes[1], &s).unwrap();
-    assert_eq!((role, &*words), (Role::Victim, "6s posts few recv"));
+    let mark = finding_of(&s.processes[1], &s).unwrap();
+    assert_eq!((mark.role, &*mark.words), (Role::Victim, "6s posts few recv"));
+    assert_eq!((mark.number, mark.severity), (None, Severity::Warning));
+    // Of several findings each row shows the number of its worst.
+    let other = Finding {
+        severity: Severity::Info,
+        about: About {
+            process: Some(s.processes[0].uid),
+            ..About::default()
+        },
+        victims: Vec::new(),
+        ..s.findings[0].clone()
+    };
+    s.findings = vec![s.findings[0].clone(), other].into();
+    let numbers = s
+        .processes
+        .iter()
+        .map(|row| finding_of(row, &s).map(|mark| (mark.number, mark.severity)));
+    assert_eq!(
+        numbers.collect::<Vec<_>>(),
+        [
+            Some((Some(2), Severity::Info)),
+            Some((Some(1), Severity::Warning))
+        ]
+    );
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! QPs that wait or failed, and completions with an error.
 
 use super::*;
+use crate::model::ib::Gid;
+use crate::model::snapshot::PortGid;
 
 /// A pair whose two QPs have been in INIT for 6 s, both of one process.
 fn in_init() -> Snapshot {
@@ -44,6 +46,58 @@ fn a_dead_peer_and_a_qp_in_err_are_critical() {
         "{}",
         found[1].verdict
     );
+}
+
+#[test]
+fn a_peer_on_this_host_is_told_apart_by_whether_its_qp_is_still_there() {
+    let own = |last: u8| PortGid {
+        index: 1,
+        gid: Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, last]),
+        v1: Some(false),
+    };
+    let mut s = pair();
+    edit(&mut s, 0, |t| (t.retransmits, t.tx_wr) = (rate(80.0), rate(0.0)));
+    Arc::make_mut(&mut Arc::make_mut(&mut s.qps[0]).history).tx = vec![Some(0.0); 5];
+    s.ports[0].gids = Some(vec![own(1)].into());
+    for qp in s.qps.iter_mut() {
+        let row = Arc::make_mut(qp);
+        (row.device_uid, row.remote_gid) = (Some(s.ports[0].device_uid).into(), Some(own(1).gid));
+    }
+    let says = |s: &Snapshot| {
+        let found = after(5, s).remove(0);
+        assert_eq!(found.id, FindingId::PeerGone);
+        (found.verdict, found.next)
+    };
+    let (verdict, next) = says(&s);
+    assert_eq!(
+        verdict,
+        "No answer from server (PID 251) for 1 QP of ib_send_bw (PID 254) on rxe0: both live and are connected, so packets between \
+         them are lost"
+    );
+    assert!(next.starts_with("tc -s qdisc show dev "), "{next}");
+    Arc::make_mut(&mut s.qps[1]).state = Some(QpState(0));
+    assert!(
+        says(&s)
+            .0
+            .ends_with(": the peer's QP is in RESET and answers nothing")
+    );
+    // Its process destroyed it, and lives; its row is there for a while.
+    Arc::make_mut(&mut s.qps[1]).exited = true;
+    let (verdict, next) = says(&s);
+    assert_eq!(
+        verdict,
+        "No answer for 1 QP of ib_send_bw (PID 254) on rxe0: the peer, QP 18 of rxe0 on this host, was destroyed, its process lives"
+    );
+    assert!(next.starts_with("rdma resource show qp pid 254"), "{next}");
+    s.qps.truncate(1);
+    assert!(says(&s).0.ends_with("QP 18 of rxe0 on this host, was destroyed"));
+    // A QP of that number may be the peer.
+    let mut other = rows::qp(12, "rxe0", 18, 3, Some(251), "x", rows::traffic(0.0, 0.0, 0));
+    Arc::make_mut(&mut other).remote_qpn = None;
+    s.qps.push(other);
+    assert!(says(&s).0.starts_with("No answer from 10.0.0.1 for"));
+    Arc::make_mut(&mut s.qps[0]).remote_gid = None;
+    assert!(says(&s).0.starts_with("No answer for 1 QP of"));
 }
 
 #[test]

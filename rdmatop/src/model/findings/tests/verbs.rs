@@ -109,7 +109,7 @@ fn memory_that_cannot_be_locked_is_said_at_once_and_for_a_minute() {
     let found = watch.look(&s.clone().judged(None));
     assert_eq!(ids(&found), ["verb-fails"]);
     assert!(
-        found[0].evidence[0].ends_with("failed so, 2 of them in the last interval"),
+        found[0].evidence[0].ends_with("failed so, 2 of them in the last interval that had any"),
         "{:?}",
         found[0].evidence
     );
@@ -133,6 +133,98 @@ fn registrations_for_each_transfer_are_churn() {
     s.verbs[0].calls = Counter::whole(9, Some(101.0), Source::Ebpf);
     assert_eq!(ids(&after(8, &s)), [""; 0]);
     assert_eq!(ids(&after(10, &s)), ["mr-churn"]);
+}
+
+#[test]
+fn registrations_that_jitter_around_the_limit_are_churn() {
+    let mut watch = Watch::default();
+    let found: Vec<_> = (0..60)
+        .map(|second: u64| {
+            let mut s = pair();
+            s.mono_ns += second * S;
+            // 60 to 192 a second, 126 on average, in no order.
+            let per_s = 60.0 + (second * 7 % 12) as f64 * 12.0;
+            s.verbs
+                .push(rows::verb(254, "ib_send_bw", "reg_mr", per_s, &[], false));
+            ids(&watch.look(&s.judged(None)))
+        })
+        .collect();
+    let first = found.iter().position(|now| !now.is_empty()).unwrap();
+    assert!(first < 20, "{first}");
+    assert!(found[first..].iter().all(|now| *now == ["mr-churn"]));
+}
+
+/// What a process that registers is called second by second: each second so many calls of reg_mr and dereg_mr and so much time in
+/// both, and bytes.
+fn registering(calls: u64, freed: u64, ms: u64, bytes: u64) -> Vec<String> {
+    let mut watch = Watch::default();
+    let mut s = pair();
+    s.verbs = ["reg_mr", "dereg_mr"]
+        .map(|verb| rows::verb(254, "ib_send_bw", verb, 0.0, &[], false))
+        .into();
+    for second in 1..60_u64 {
+        s.mono_ns += S;
+        // One call in two seconds ends in one of them.
+        let ends = |calls: u64| calls * second / 2;
+        for (row, calls) in s.verbs.iter_mut().zip([calls, freed]) {
+            row.process_uid = Some(1);
+            row.calls = Counter::whole(ends(calls), Some(calls as f64 / 2.0), Source::Ebpf);
+            let latency = row.latency.as_mut().unwrap();
+            latency.count = ends(calls);
+            latency.mean_ns = Some(ms * 1_000_000);
+        }
+        s.processes[0].mr_registered = ends(calls) * bytes;
+        let found = watch.look(&s.clone().judged(None));
+        if second == 59 {
+            return found.into_iter().map(|found| found.verdict).collect();
+        }
+    }
+    Vec::new()
+}
+
+#[test]
+fn few_registrations_that_take_long_or_of_much_memory_are_churn_too() {
+    let who = "ib_send_bw (PID 254)";
+    assert_eq!(
+        registering(1, 1, 800, 512 << 20),
+        [format!(
+            "{who} spends 80 % of a thread's time on registering memory (1.6 s a call) instead of reusing its memory regions"
+        )]
+    );
+    assert_eq!(
+        registering(8, 8, 2, 1 << 30),
+        [format!(
+            "{who} registers 4 GiB of memory a second, as much as it moves or more, instead of reusing its memory regions"
+        )]
+    );
+    let quiet = [""; 0];
+    assert_eq!(
+        registering(1, 0, 800, 512 << 20),
+        quiet,
+        "it takes its buffers and keeps them"
+    );
+    assert_eq!(registering(8, 8, 2, 1 << 20), quiet, "small and quick");
+}
+
+#[test]
+fn connections_that_come_and_go_are_churn_and_a_start_is_none() {
+    let found = |made: f64, ended: f64| {
+        let mut s = pair();
+        for (verb, rate) in [("create_qp", made), ("destroy_qp", ended)] {
+            s.verbs
+                .push(rows::verb(254, "ib_send_bw", verb, rate, &[], false));
+        }
+        after(12, &s)
+    };
+    let churn = found(40.0, 39.0);
+    assert_eq!(ids(&churn), ["qp-churn"]);
+    assert_eq!(
+        churn[0].verdict,
+        "ib_send_bw (PID 254) makes 40 QPs a second and destroys 39 instead of keeping its connections"
+    );
+    assert_eq!(ids(&found(400.0, 0.0)), [""; 0], "a job starts");
+    assert_eq!(ids(&found(0.0, 400.0)), [""; 0], "a job ends");
+    assert_eq!(ids(&found(5.0, 5.0)), [""; 0], "now and then");
 }
 
 #[test]

@@ -5,7 +5,6 @@ use std::sync::LazyLock;
 
 use crate::model::fields::FINDING;
 use crate::model::findings::{Finding, Severity};
-use crate::model::input::EbpfState;
 use crate::model::snapshot::Snapshot;
 
 use super::super::theme::Tone;
@@ -20,6 +19,7 @@ pub(in crate::view::tui) fn tone(severity: Severity) -> Tone {
     match severity {
         Severity::Critical => Tone::Bad,
         Severity::Warning => Tone::Warn,
+        Severity::Info => Tone::Normal,
     }
 }
 
@@ -48,9 +48,10 @@ pub(super) static SPEC: Spec = Spec {
     },
     faded: |_, _| false,
     empty: |c| {
-        let blind = match &c.snapshot.health.ebpf {
-            EbpfState::On { .. } => "",
-            _ => " Without eBPF only ports, states of QPs and removals are judged.",
+        let blind = if c.snapshot.health.ebpf.is_on() {
+            ""
+        } else {
+            " Without eBPF only ports, states of QPs and removals are judged."
         };
         format!(
             "Nothing is wrong as far as it can be seen.{blind} docs/findings.md lists what is looked for."

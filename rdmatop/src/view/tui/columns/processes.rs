@@ -3,13 +3,13 @@
 use std::sync::LazyLock;
 
 use crate::model::fields::{PROCESS, finding_of, process_ties};
-use crate::model::findings::Role;
+use crate::model::findings::Severity;
 use crate::model::judgement::STUCK_MARK;
 use crate::model::snapshot::{DeviceRow, ProcessRow, Snapshot};
 
 use super::super::format;
 use super::super::theme::{Tone, stuck_tone};
-use super::{Cell, Ctx, Fields, Of, RowKey, Spec, all, no_device};
+use super::{Cell, Ctx, Fields, Of, RowKey, Spec, all, finding_tone, no_device};
 
 fn row(s: &Snapshot, at: usize) -> &ProcessRow {
     &s.processes[at]
@@ -79,17 +79,17 @@ fn qps(c: &Ctx<'_>, at: usize, width: usize) -> Cell {
     }
 }
 
-/// What is wrong with it, behind the sign of a cause or of one that suffers.
+/// What is wrong with it, behind the number of the finding and the sign of a cause or of one that suffers.
 fn finding(c: &Ctx<'_>, at: usize) -> Cell {
-    let Some((role, words)) = finding_of(row(c.snapshot, at), c.snapshot) else {
+    let Some(mark) = finding_of(row(c.snapshot, at), c.snapshot) else {
         // A dash would say that it is not known.
         return Cell::default();
     };
-    let (sign, tone) = match role {
-        Role::Cause => (c.glyphs.cause, Tone::Bad),
-        Role::Victim => (c.glyphs.victim, Tone::Warn),
-    };
-    Cell::new(sign, tone).and(words, Tone::Normal)
+    let number = mark.number.map_or_else(String::new, |number| number.to_string());
+    let sign = c.glyphs.sign(mark.severity, mark.role);
+    // A letter needs a space before the age.
+    let gap = if mark.severity == Severity::Info { " " } else { "" };
+    Cell::new(format!("{number}{sign}{gap}"), finding_tone(mark.severity)).and(mark.words, Tone::Normal)
 }
 
 /// The table.

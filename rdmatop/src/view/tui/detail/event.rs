@@ -8,7 +8,7 @@ use super::super::state::State;
 use super::super::theme::Tone;
 
 /// Lines for an event.
-pub(super) fn lines(state: &State, e: &Event) -> Vec<Cell> {
+pub(super) fn lines(state: &State, e: &Event, width: usize) -> Vec<Cell> {
     let mut out = vec![
         Cell::new(format!("{} ", e.event.name()), trace::tone(e))
             .and(format::clock(e.ts_ns), Tone::Dim)
@@ -17,7 +17,7 @@ pub(super) fn lines(state: &State, e: &Event) -> Vec<Cell> {
     ];
     // The JSON object is the complete list of fields; a field that it leaves out does not apply.
     if let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(e) {
-        for (name, value) in &fields {
+        for (name, value) in fields.iter().filter(|(name, _)| *name != "finding") {
             let value = match value {
                 serde_json::Value::Null => format::UNKNOWN.to_owned(),
                 serde_json::Value::String(text) => text.clone(),
@@ -30,6 +30,9 @@ pub(super) fn lines(state: &State, e: &Event) -> Vec<Cell> {
             };
             out.push(Cell::new(format!("{name:<14}"), Tone::Dim).and(value, tone));
         }
+    }
+    if let Some(found) = &e.finding {
+        out.extend(super::finding::lines(state, found, width));
     }
     out
 }

@@ -12,10 +12,8 @@ use crate::text::age;
 /// Lines for a finding.
 pub(super) fn lines(state: &State, found: &Finding, width: usize) -> Vec<Cell> {
     let tone = finding_tone(found.severity);
-    let mut out: Vec<Cell> = text::wrap(&found.verdict, width)
-        .into_iter()
-        .map(|line| Cell::new(line, tone))
-        .collect();
+    let verdict = text::wrap(&found.verdict, width).into_iter();
+    let mut out: Vec<Cell> = verdict.map(|line| Cell::new(line, tone)).collect();
     let since = age(found.age_s(state.snapshot.mono_ns));
     out.push(
         Cell::new("since ", Tone::Dim).and(format!("{since} ({})", found.severity.name()), Tone::Normal),
@@ -24,8 +22,20 @@ pub(super) fn lines(state: &State, found: &Finding, width: usize) -> Vec<Cell> {
         out.extend(long("seen ", fact, width));
     }
     out.extend(long("why  ", found.why, width));
-    for (at, step) in found.steps().enumerate() {
-        out.extend(long(if at == 0 { "do   " } else { "     " }, &step, width));
+    let steps: Vec<_> = found.steps().collect();
+    for (at, step) in steps.iter().enumerate() {
+        let name = if at == 0 { "do   " } else { "     " };
+        if at == 0 && steps.len() > 1 {
+            let lines = text::wrap_command(step, width.saturating_sub(6));
+            let heads = std::iter::once(name).chain(std::iter::repeat("     "));
+            out.extend(
+                heads
+                    .zip(lines)
+                    .map(|(head, line)| Cell::new(format!("{head} "), Tone::Dim).and(line, Tone::Normal)),
+            );
+        } else {
+            out.extend(long(name, step, width));
+        }
     }
     out.extend(long("fixed", &format!("when {}", found.fixed), width));
     let victims = state
@@ -35,7 +45,7 @@ pub(super) fn lines(state: &State, found: &Finding, width: usize) -> Vec<Cell> {
         .filter(|row| found.victims.contains(&row.uid));
     for row in victims {
         let pid = row.pid.map(|pid| format!(" ({pid})")).unwrap_or_default();
-        out.extend(long("waits", &format!("{}{pid}", row.comm), width));
+        out.extend(long("whom ", &format!("{}{pid}", row.comm), width));
     }
     out
 }

@@ -58,7 +58,7 @@ pub fn lines(state: &State, width: usize) -> Vec<Cell> {
         (Some(RowKey::Event(_)), Some(at)) => state
             .trace
             .get(at)
-            .map_or_else(Vec::new, |e| event::lines(state, e)),
+            .map_or_else(Vec::new, |e| event::lines(state, e, width)),
         (Some(RowKey::Probe(_)), Some(at)) => probe::lines(state, Some(&snapshot.health.probes[at]), width),
         (Some(RowKey::Finding(..)), Some(at)) => finding::lines(state, &snapshot.findings[at], width),
         (None, _) if state.tab == super::tab::Tab::Probes => probe::lines(state, None, width),

@@ -240,7 +240,7 @@ pub const BINDINGS: &[Binding] = &[
         A::Pin,
         View,
         FIND,
-        "stuck QPs on top; again: where the order puts them",
+        "rows with trouble on top; again: where the order puts them",
         None,
     ),
     bind(

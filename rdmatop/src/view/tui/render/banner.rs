@@ -23,8 +23,9 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
         }
     }
     if state.snapshot.findings.is_empty() && layout.findings.height > 0 {
+        let tone = if state.is_well() { Tone::Good } else { Tone::Normal };
         for line in layout::finding_lines(&state.shown(), layout.findings.width) {
-            let cell = Cell::new("  ", Tone::Good).and(line, Tone::Good);
+            let cell = Cell::new("  ", tone).and(line, tone);
             put(canvas, layout.findings, 0, &cell, state.paint(), state.glyphs.cut);
         }
     }

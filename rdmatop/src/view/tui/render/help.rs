@@ -16,7 +16,14 @@ const KEYS: usize = 14;
 
 /// Every key that works, and what the columns of the tab mean.
 pub(in crate::view::tui) fn lines(state: &State) -> Vec<Cell> {
-    let mut out = Vec::new();
+    let mut out = vec![Cell::new(
+        format!("Columns of {}", state.tab.names()[0]),
+        Tone::Title,
+    )];
+    let ctx = state.ctx();
+    for column in state.spec().columns() {
+        out.push(entry(&column.heading(&ctx), column.about));
+    }
     let mut groups: Vec<&str> = Vec::new();
     for binding in BINDINGS {
         if !groups.contains(&binding.group) {
@@ -24,9 +31,7 @@ pub(in crate::view::tui) fn lines(state: &State) -> Vec<Cell> {
         }
     }
     for group in groups {
-        if !out.is_empty() {
-            out.push(Cell::default());
-        }
+        out.push(Cell::default());
         out.push(Cell::new(group, Tone::Title));
         for binding in BINDINGS.iter().filter(|b| b.group == group) {
             out.push(entry(&keys::names(binding), binding.about));
@@ -41,15 +46,6 @@ pub(in crate::view::tui) fn lines(state: &State) -> Vec<Cell> {
     out.push(entry("", "the line of a note: 6:Probes; beside a list: close it"));
     out.push(entry("wheel", "scroll what is below the pointer"));
     out.push(Cell::default());
-    out.push(Cell::new(
-        format!("Columns of {}", state.tab.names()[0]),
-        Tone::Title,
-    ));
-    let ctx = state.ctx();
-    for column in state.spec().columns() {
-        out.push(entry(&column.heading(&ctx), column.about));
-    }
-    out.push(Cell::default());
     out.push(Cell::new("Signs", Tone::Title));
     out.push(entry("-", "not known or not observable; never a 0"));
     out.push(entry("0", "counted, and nothing happened"));
@@ -59,13 +55,19 @@ pub(in crate::view::tui) fn lines(state: &State) -> Vec<Cell> {
         &format!("> {}", state.glyphs.bound[1]),
         "in front of a number: at least; a part of it is not known",
     ));
+    let [cause, victim] = [state.glyphs.cause, state.glyphs.victim].map(|signs| signs.join(" "));
     out.push(entry(
-        state.glyphs.cause,
-        "FINDING: this process is the cause, or the one to look at",
+        &cause,
+        "FINDING: this process is the cause, or the one to look at; critical, warning",
     ));
     out.push(entry(
-        state.glyphs.victim,
-        "FINDING: it suffers from another process, a peer or a port",
+        &victim,
+        "FINDING: it suffers from another process, a peer or a port; critical, warning",
+    ));
+    out.push(entry(state.glyphs.meant, "FINDING: what it does may be meant so"));
+    out.push(entry(
+        &format!("2{}", state.glyphs.cause[1]),
+        "the number of the finding in 7:Findings: rows with one number belong together",
     ));
     out.push(entry("4!", "QPS: some of these queue pairs are stuck"));
     out.push(entry(

@@ -1,7 +1,7 @@
 //! What the signs on the screen mean, in one line above the last: only those that are there.
 
 use crate::model::fields::finding_of;
-use crate::model::findings::Role;
+use crate::model::findings::{Role, Severity};
 use crate::model::ib::QpState;
 use crate::model::judgement::STUCK_MARK;
 
@@ -41,16 +41,29 @@ fn signs(state: &State) -> Vec<(String, &'static str)> {
     let snapshot = &state.snapshot;
     let mut out = Vec::new();
     if state.tab == Tab::Processes {
-        let role = |wanted: Role| {
-            let mut rows = snapshot.processes.iter();
-            !snapshot.findings.is_empty()
-                && rows.any(|row| finding_of(row, snapshot).is_some_and(|(role, _)| role == wanted))
-        };
-        if role(Role::Cause) {
-            out.push((state.glyphs.cause.to_owned(), "cause"));
+        let rows = snapshot
+            .processes
+            .iter()
+            .filter(|_| !snapshot.findings.is_empty());
+        let marks: Vec<_> = rows.filter_map(|row| finding_of(row, snapshot)).collect();
+        if marks.iter().any(|mark| mark.number.is_some()) {
+            out.push(("1 2".to_owned(), "finding in 7"));
         }
-        if role(Role::Victim) {
-            out.push((state.glyphs.victim.to_owned(), "suffers from it"));
+        for (severity, role, meaning) in [
+            (Severity::Critical, Role::Cause, "cause, critical"),
+            (Severity::Critical, Role::Victim, "suffers, critical"),
+            (Severity::Warning, Role::Cause, "cause"),
+            (Severity::Warning, Role::Victim, "suffers"),
+        ] {
+            if marks
+                .iter()
+                .any(|mark| (mark.severity, mark.role) == (severity, role))
+            {
+                out.push((state.glyphs.sign(severity, role).to_owned(), meaning));
+            }
+        }
+        if marks.iter().any(|mark| mark.severity == Severity::Info) {
+            out.push((state.glyphs.meant.to_owned(), "may be meant"));
         }
     }
     out.push(("-".to_owned(), "not known"));
