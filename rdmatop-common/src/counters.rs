@@ -196,17 +196,12 @@ pub mod slot_flag {
     pub const NO_SENDS: u32 = 512;
     /// Probes on the program count its posts ([`provider::USER`]): accepted WRs are known, finished ones are not.
     pub const POSTED: u32 = 1024;
-    /// User space has read the number of posted send WRs from the program's memory. It is all that is known of them since then: not
-    /// their bytes and opcodes, nor receives. The kernel side never sets it.
-    pub const IN_MEMORY: u32 = 2048;
-    /// Nothing counts the QP's posts now, or nothing did for a while: some are missing. The kernel side never sets it.
-    pub const GAP: u32 = 4096;
     /// The QP was made while rdmatop ran, and what it posted before its functions were probed is in no
     /// count: what rdmatop says of its process lacks it. The kernel side never sets this flag.
-    pub const LATE: u32 = 8192;
-    /// All flags that mark something as not known except [`SRQ`], [`GAP`] and [`LATE`], and [`POSTED`].
+    pub const LATE: u32 = 2048;
+    /// All flags that mark something as not known except [`SRQ`] and [`LATE`], and [`POSTED`].
     pub const UNKNOWN: u32 =
-        NO_RNR | NO_RETRANSMITS | NO_CQES | NO_LATENCY | NO_DOORBELLS | NO_SENDS | POSTED | IN_MEMORY;
+        NO_RNR | NO_RETRANSMITS | NO_CQES | NO_LATENCY | NO_DOORBELLS | NO_SENDS | POSTED;
 
     /// Which provider's programs count the QP: the top byte of the flags.
     pub mod provider {
@@ -307,50 +302,7 @@ pub struct UserQp {
     pub probed_ns: u64,
     /// Written after it.
     pub probed_birth_ns: u64,
-    /// Calls that post sends, at their entry and at their return: while both are equal nobody posts. Written with
-    /// [`crate::offsets::WANT_USER_MEMORY`] only, as all below.
-    pub entered: u64,
-    /// See `entered`.
-    pub left: u64,
-    /// 1 more than the number of the [`UserSample`] that user space wants at the next return of a post. The kernel side zeroes it.
-    pub ask: u64,
-    /// How often the program asked for the state RESET, in which a provider sets its counts back.
-    pub resets: u64,
-    /// Address in the program of the word that counts posted send WRs, 0 while user space does not read it.
-    pub word_at: u64,
-    /// What that word was when the QP was destroyed; [`user_word::IS_READ`] is set if it could be read.
-    pub last_word: u64,
 }
-
-/// Of [`UserQp::last_word`].
-pub mod user_word {
-    /// Set beside the 32 bits of the word.
-    pub const IS_READ: u64 = 1 << 32;
-}
-
-/// Words of a program's `struct ibv_qp` and of what its provider keeps behind it, at the return of a post while no other thread posts to
-/// that QP.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct UserSample {
-    /// Written last. User space zeroes it before it asks.
-    pub done: u64,
-    /// Number of the QP.
-    pub number: u64,
-    /// Its birth.
-    pub born_ns: u64,
-    /// [`QpSlot::tx_posted`] at that moment.
-    pub count: u64,
-    /// How many of the words could be read, from the first on.
-    pub words_read: u64,
-    /// From the address of the `struct ibv_qp` on.
-    pub words: [u32; USER_WORDS],
-}
-
-/// How many words of a QP's struct are sampled: 2 KiB. In rdma-core v64 the counts of mlx5, mlx4, EFA, hns and siw lie below 1 KiB.
-pub const USER_WORDS: usize = 512;
-/// How many QPs can be sampled at one time.
-pub const USER_SAMPLES: u32 = 128;
 
 /// How often probes on programs were hit, on the CPUs that share this element.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -66,8 +66,6 @@ pub mod map {
     pub const USER_BATCHES: &str = "USER_BATCHES";
     /// Hits of probes on programs, by CPU.
     pub const USER_HITS: &str = "USER_HITS";
-    /// Samples of programs' QPs: [`crate::counters::UserSample`].
-    pub const USER_SAMPLES: &str = "USER_SAMPLES";
     /// Packets and receives that the programs of SoftRoCE saw, by CPU.
     pub const RXE_SEEN: &str = "RXE_SEEN";
     /// Ring buffer of work requests, for a trace that asks for them.

@@ -9,9 +9,6 @@ pub const WANT_QP_CREATES: &str = "WANT_QP_CREATES";
 /// The read-only global that says whether probes on programs make records of work requests: 1 or 0.
 pub const WANT_USER_WORK: &str = "WANT_USER_WORK";
 
-/// The read-only global that says whether probes on programs sample QPs for a count in their memory: 1 or 0.
-pub const WANT_USER_MEMORY: &str = "WANT_USER_MEMORY";
-
 /// The read-only global that says how many slots may go to QPs at rest: the slots below this number.
 pub const EAGER_SLOTS: &str = "EAGER_SLOTS";
 

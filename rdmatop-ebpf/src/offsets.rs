@@ -168,10 +168,6 @@ pub(crate) static WANT_QP_CREATES: Global<u32> = Global::new(1);
 #[unsafe(no_mangle)]
 pub(crate) static WANT_USER_WORK: Global<u32> = Global::new(0);
 
-/// Whether probes on programs sample QPs for a count in their memory. If it is 0, the verifier removes the code for that.
-#[unsafe(no_mangle)]
-pub(crate) static WANT_USER_MEMORY: Global<u32> = Global::new(0);
-
 /// Whether a member is in the kernel's BTF.
 #[inline(always)]
 pub(crate) fn is_known(offset: &Global<u32>) -> bool {

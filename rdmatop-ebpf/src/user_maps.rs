@@ -5,10 +5,7 @@ use aya_ebpf::{
     maps::{Array, HashMap, LruHashMap, Queue, Stack},
 };
 use rdmatop_common::{
-    counters::{
-        OPCODES, QpSlot, USER_HITS_BITS, USER_QPS as QPS, USER_SAMPLES as SAMPLES, UserHits, UserQp,
-        UserSample, free,
-    },
+    counters::{OPCODES, QpSlot, USER_HITS_BITS, USER_QPS as QPS, UserHits, UserQp, free},
     event::{COMM_LEN, DEVICE_NAME_LEN},
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -27,10 +24,6 @@ pub(crate) static USER_SLOTS: Array<QpSlot> = Array::with_max_entries(QPS, MMAPA
 /// Further counters of such a QP, by the same number. Written, read and freed as the slot.
 #[map]
 pub(crate) static USER_QPS: Array<UserQp> = Array::with_max_entries(QPS, MMAPABLE);
-
-/// Samples of QPs that user space has asked for. It reads them through mmap.
-#[map]
-pub(crate) static USER_SAMPLES: Array<UserSample> = Array::with_max_entries(SAMPLES, MMAPABLE);
 
 /// Numbers of `USER_SLOTS` that no QP has had yet, as ranges. User space fills it at load.
 #[map]

@@ -129,11 +129,6 @@ pub struct ViewArgs {
     )]
     pub uprobes: Option<Option<u32>>,
 
-    /// With --uprobes: where a program's library keeps a running count of its work requests, find it with probes, take the probes
-    /// away and read the count from the program's memory: costs the program nothing. Bytes, opcodes and receives are then unknown
-    #[arg(long, requires = "uprobes", conflicts_with = "trace", help_heading = "eBPF")]
-    pub uprobes_memory: bool,
-
     /// Remove these probes, or those of the key U, when they take more than so many percent of one core from all programs
     /// together [default: 10]
     #[arg(

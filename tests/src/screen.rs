@@ -30,15 +30,10 @@ impl Screen {
 
     /// As [`Screen::open`], with options.
     pub fn open_with(name: &str, options: &str) -> Result<Self> {
-        Self::open_in(name, options, "")
-    }
-
-    /// As [`Screen::open_with`], with more variables in its environment, as `NAME=value`.
-    pub fn open_in(name: &str, options: &str, env: &str) -> Result<Self> {
         let home = env::temp_dir().join(format!("rdmatop-{name}-{}", std::process::id()));
         fs::create_dir_all(&home)?;
         let command = format!(
-            "exec env XDG_CONFIG_HOME={} LC_ALL=C.UTF-8 {env} {} {options}",
+            "exec env XDG_CONFIG_HOME={} LC_ALL=C.UTF-8 {} {options}",
             home.display(),
             rdmatop::program()?.display()
         );

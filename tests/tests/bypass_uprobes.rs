@@ -80,59 +80,6 @@ fn posts_that_bypass_the_kernel_are_counted_as_the_program_counts_them() -> Resu
     Ok(())
 }
 
-/// pvrdma keeps its indices in the ring that it shares with the device, and none in its QP.
-#[test]
-fn a_provider_without_a_running_count_keeps_its_probes() -> Result<()> {
-    const POSTS: u64 = 20_000;
-    let Some(_lab) = enter("uprobes memory on pvrdma") else {
-        return Ok(());
-    };
-    let count = POSTS.to_string();
-    let mut posts = Traffic::start(
-        "timed-posts",
-        &[
-            "--device", DEVICE, "--op", "send", "--count", &count, "--wait", "--hold",
-        ],
-    )?;
-    let ready = posts.ready()?;
-    let (pid, qpn, peer) = (id(&ready, "pid")?, id(&ready, "qpn")?, id(&ready, "peer_qpn")?);
-    let window = Window::open(&["--uprobes", "--uprobes-memory", "--uprobe-limit", "100000"])?;
-    wait::until("probes on post_send and post_recv", PATIENCE, || {
-        probed(window.pid(), LIBRARY) == 2
-    })?;
-    // Attached, then told to the kernel side.
-    std::thread::sleep(Duration::from_secs(2));
-    posts.child.tell("go")?;
-    let done = |line: &str| line.contains("\"count\"");
-    posts.child.out.wait_for("its own count", PATIENCE, done)?;
-    ensure!(probed(window.pid(), LIBRARY) == 2, "the probes stay");
-    let sample = window.close()?;
-    posts.finish()?;
-    let (row, peer) = (sample.qp(pid, qpn)?, sample.qp(pid, peer)?);
-    let uprobes = &sample.value()["health"]["uprobes"];
-    println!("{:?} of {POSTS}: {uprobes}", total(row, "tx_wr_posted"));
-    ensure!(total(row, "tx_wr_posted") == Some(POSTS), "{row:?}");
-    ensure!(row.field("tx_wr_posted")["source"] == "uprobe", "{row:?}");
-    ensure!(total(row, "tx_bytes").is_some(), "{row:?}");
-    ensure!(total(peer, "rx_wr_posted") == Some(POSTS), "{peer:?}");
-    let failures = uprobes["failures"].as_array().cloned().unwrap_or_default();
-    ensure!(
-        failures.len() == 1 && failures[0]["id"] == "not-in-memory",
-        "{uprobes}"
-    );
-    let why = failures[0]["why"].to_string();
-    ensure!(
-        why.contains("this provider keeps no running count in its QP struct; probes stay"),
-        "{why}"
-    );
-    ensure!(
-        uprobes["memory"]["qps"] == 0 && uprobes["memory"]["gaps"] == 0,
-        "{uprobes}"
-    );
-    ensure!(uprobes["off"].is_null() && uprobes["missed"] == 0, "{uprobes}");
-    Ok(())
-}
-
 #[test]
 fn posts_that_bypass_the_kernel_are_events_one_by_one() -> Result<()> {
     let Some(_lab) = enter("work requests of pvrdma") else {

@@ -40,7 +40,6 @@ mod testnic_gpu;
 mod traffic;
 mod uprobes;
 mod uprobes_loads;
-mod uprobes_memory;
 mod verbs;
 mod wr_events;
 mod wr_uprobes;

@@ -17,7 +17,6 @@ pub(crate) mod siw;
 pub(crate) mod siw_cqe;
 pub(crate) mod user;
 pub(crate) mod user_cqs;
-pub(crate) mod user_memory;
 mod user_posts;
 pub(crate) mod user_work;
 pub(crate) mod user_wr;

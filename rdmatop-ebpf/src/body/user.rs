@@ -22,7 +22,7 @@ use rdmatop_common::{
 
 use super::{
     calls::Calls,
-    enter_or, hook, user_cqs, user_memory, user_posts,
+    enter_or, hook, user_cqs, user_posts,
     user_work::{self, Request},
 };
 use crate::{
@@ -166,7 +166,6 @@ pub(crate) fn seen(qp: u64) -> Option<()> {
         (*user).tx_rejected = 0;
         (*user).rx_rejected = 0;
         (*user).probed_birth_ns = 0;
-        user_memory::begin(user);
         (*slot).born_ns = known.born_ns;
         (*slot).owner_start_ns = known.owner_start_ns;
         (*slot).since_ns = now();
@@ -232,7 +231,6 @@ pub(crate) fn destroying(qp: u64) -> Option<()> {
         number: u64::from(number),
     };
     enter_or(&USER_DESTROYS, hook::USER_DESTROY, &call, loss::MISSED);
-    let _ = user_memory::destroying(number);
     Some(())
 }
 
@@ -298,9 +296,6 @@ pub(crate) fn posting(hook: u32, qp: u64, list: u64, bad: u64) -> Option<()> {
         at_ns: if user_work::wanted() { now() } else { 0 },
     };
     POSTS.remember_or(hook, &call, loss::MISSED);
-    if user_memory::wanted() && hook == hook::USER_SEND {
-        user_memory::enter(call.number as u32);
-    }
     if user_work::wanted() && hook == hook::USER_SEND {
         user_posts::enter(call.number as u32);
     }
@@ -318,9 +313,6 @@ pub(crate) fn posted(hook: u32, rc: i32) -> Option<()> {
             user_posts::doubt(call.number as u32);
         }
         user_posts::leave(call.number as u32);
-    }
-    if user_memory::wanted() && hook == hook::USER_SEND {
-        user_memory::leave(call.number as u32);
     }
     Some(())
 }

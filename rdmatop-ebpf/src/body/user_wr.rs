@@ -6,7 +6,7 @@ use rdmatop_common::counters::OPCODES;
 use super::{
     hook,
     user::{Segments, class, hit, hits, missed},
-    user_memory, user_posts, user_work,
+    user_posts, user_work,
 };
 use crate::{
     task::{call_key, now},
@@ -40,10 +40,6 @@ pub(crate) fn begun(qp: u64, cookie: u64, second: u64, fourth: u64) -> Option<()
     }
     // SAFETY: the map checked the pointer; the verifier sees the index masked.
     unsafe {
-        // A provider may count while a batch is built (EFA, hns), so the call begins here.
-        if user_memory::wanted() && (*batch).wrs == 0 {
-            user_memory::enter(number);
-        }
         (*batch).wrs += 1;
         (*batch).last = class as u64;
         *(&raw mut (*batch).ops).cast::<u64>().add(class) += 1;
@@ -97,10 +93,6 @@ pub(crate) fn aborted(qp: u64) -> Option<()> {
             let wrs = (*batch).wrs;
             user_work::batch(number, user_work::first(number, wrs), wrs, 0, false);
         }
-        if user_memory::wanted() && (*batch).wrs != 0 {
-            // The provider takes back what it has counted while it holds the QP's lock, which each other post needs.
-            user_memory::gone(number);
-        }
         clear(batch);
     }
     Some(())
@@ -151,9 +143,6 @@ pub(crate) fn completed(rc: i32) -> Option<()> {
     if user_work::wanted() {
         user_work::batch(built.number as u32, built.first, built.wrs, built.at_ns, rc == 0);
         user_posts::leave(built.number as u32);
-    }
-    if user_memory::wanted() {
-        user_memory::leave(built.number as u32);
     }
     let _ = USER_BUILT.remove(&key);
     Some(())

@@ -9,7 +9,7 @@ use aya_ebpf::{
 };
 
 use crate::{
-    body::{hook, user, user_cqs, user_memory, user_work, user_wr},
+    body::{hook, user, user_cqs, user_work, user_wr},
     maps::enabled,
 };
 
@@ -59,7 +59,6 @@ pub(crate) fn user_modify(ctx: ProbeContext) -> u32 {
     if enabled() {
         let _ = user::seen(qp);
         let _ = user_work::modifying(qp, attr, mask as u32);
-        let _ = user_memory::modifying(qp, attr, mask as u32);
     }
     0
 }

@@ -56,8 +56,6 @@ pub(super) struct Uprobes {
     pub(super) pid: Option<u32>,
     /// How much of a core they may take.
     pub(super) limit: f64,
-    /// `--uprobes-memory`.
-    pub(super) memory: bool,
 }
 
 /// Percent of a core that probes on programs may take.
@@ -162,7 +160,6 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
         uprobes: view.uprobes.map(|pid| Uprobes {
             pid,
             limit: uprobe_limit,
-            memory: view.uprobes_memory,
         }),
         uprobe_limit,
         hw_counters: view.hw_counters.then(|| HwCounters::new(Root::default())),
@@ -352,7 +349,6 @@ mod tests {
             Uprobes {
                 pid: None,
                 limit: 0.1,
-                memory: false,
             }
         );
         assert_eq!(
@@ -360,16 +356,12 @@ mod tests {
             Uprobes {
                 pid: Some(7),
                 limit: 2.5,
-                memory: false,
             }
         );
-        assert!(probes(&["--uprobes", "--uprobes-memory"]).memory);
         for args in [
             &["--uprobes", "--no-ebpf"][..],
             &["--uprobes=x"],
             &["--uprobes", "--uprobe-limit", "0"],
-            &["--uprobes-memory"],
-            &["--trace", "--event", "wr", "--uprobes", "--uprobes-memory"],
         ] {
             let all = ["rdmatop"].iter().chain(args);
             assert!(Cli::try_parse_from(all).is_err(), "{args:?}");

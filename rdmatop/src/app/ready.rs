@@ -116,10 +116,9 @@ fn options(plan: &Plan, attach: AttachMode, available: Option<u64>, nested_pids:
             AttachMode::Fentry => Attach::Fentry,
         },
         verb_times: plan.verb_times,
-        uprobes: plan.uprobes.map(|Uprobes { pid, limit, memory }| UserOptions {
+        uprobes: plan.uprobes.map(|Uprobes { pid, limit }| UserOptions {
             pid,
             limit,
-            memory,
             ends: plan.filter.events.contains(&EventKind::WrDone),
         }),
         work: plan

@@ -158,8 +158,6 @@ causes! {
     NotInDriver,
     /// What a program posts with cannot be probed.
     NotProbed,
-    /// What a program posts cannot be read from its memory.
-    NotInMemory,
     /// A program has a library loaded that may post past the functions that are probed.
     MayBypass,
     /// rdmatop lets the kernel bind QPs to counters of the NIC (`--hw-counters`).

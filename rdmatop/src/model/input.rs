@@ -393,25 +393,10 @@ pub struct UprobesReport {
     pub rejected_sends: u64,
     /// The same of receives.
     pub rejected_receives: u64,
-    /// What is read from the memory of programs; `None` without `--uprobes-memory`.
-    pub memory: Option<MemoryReport>,
     /// Why the probes are off.
     pub off: Option<Cause>,
-    /// What cannot be probed, or not be read from memory.
+    /// What cannot be probed.
     pub failures: Vec<Cause>,
-}
-
-/// Counts that are read from the memory of programs in the place of probes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MemoryReport {
-    /// QPs that are read.
-    pub qps: u64,
-    /// Processes whose QPs these are. They have no probes, but for new QPs.
-    pub processes: u64,
-    /// QPs of which probes take samples, to find the word that counts.
-    pub searching: u64,
-    /// QPs some of whose posts are not known: reading ended before probes counted again, or before the QP was destroyed.
-    pub gaps: u64,
 }
 
 /// A process that made more events than one may, and what of them was left out since start.

@@ -17,7 +17,7 @@ use super::{
 };
 
 /// Version of the format. A reader refuses every other one.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// What was called on the engine.
 #[derive(Clone, Debug, Serialize, Deserialize)]

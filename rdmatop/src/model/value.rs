@@ -17,9 +17,6 @@ pub enum Source {
     /// Counted by our probes on the program that posts: work requests that its provider accepted, exact since the probes
     /// were attached.
     Uprobe,
-    /// Counted by the provider of the program that posts, and read from its memory: work requests, exact since probes were attached. A
-    /// part may have been counted by these probes.
-    Memory,
     /// Counted by the NIC for the QPs that the kernel has bound to a counter: packets with headers, exact since they were bound.
     Hw,
     /// RDMA netlink (nldev).

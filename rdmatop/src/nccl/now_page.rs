@@ -92,8 +92,7 @@ fn is_partial(counter: Option<&Counter>) -> bool {
 
 /// Work requests show what receives and READs bring, and not what peers WRITE.
 fn is_received_in_part(live: &Live) -> bool {
-    let by_work_requests =
-        |counter: Counter| matches!(counter.source, Source::Ebpf | Source::Uprobe | Source::Memory);
+    let by_work_requests = |counter: Counter| matches!(counter.source, Source::Ebpf | Source::Uprobe);
     is_partial(live.rx_bytes.as_ref()) || live.rx_bytes.is_some_and(by_work_requests)
 }
 
@@ -116,7 +115,6 @@ fn source(source: Source) -> &'static str {
     match source {
         Source::Ebpf => "eBPF",
         Source::Uprobe => "probes on the program",
-        Source::Memory => "the program's memory",
         Source::Hw => "the NIC",
         Source::Netlink => "netlink",
         Source::Sysfs => "/sys",

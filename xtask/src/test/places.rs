@@ -173,7 +173,6 @@ pub(super) const GROUPS: [Group; 8] = [
             "skips",
             "uprobes",
             "uprobes_loads",
-            "uprobes_memory",
             "wr_uprobes",
             // Last: it locks the kernel down, for good.
             "lockdown",

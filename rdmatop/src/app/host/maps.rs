@@ -98,10 +98,6 @@ impl Polled for MapSource {
             out(Input::Seen(seen));
         }
         if wants.last {
-            // What the sweep has found out of memory that it could not read is in none later.
-            if let Some(report) = self.sweep.uprobes() {
-                out(Input::Uprobes(Box::new(report)));
-            }
             // After the counts: any skip that a count lacks had happened before the count was read.
             self.sweep.look_for_all_skips();
             self.tell_floods(out);

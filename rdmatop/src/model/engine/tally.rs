@@ -378,14 +378,11 @@ impl Flow {
             round.get(field).copied()
         };
         let rate = (self.known && rates_are_fresh).then(|| round().unwrap_or(0.0));
-        // Of a sum of several, what is less sure.
-        let unknown = self.total().unknown;
-        let source = if unknown & slot_flag::POSTED == 0 {
+        // Of a sum of both, what is less sure.
+        let source = if self.total().unknown & slot_flag::POSTED == 0 {
             Source::Ebpf
-        } else if unknown & slot_flag::IN_MEMORY == 0 {
-            Source::Uprobe
         } else {
-            Source::Memory
+            Source::Uprobe
         };
         Counter::whole(self.total().counts[field], rate, source)
     }
@@ -420,9 +417,7 @@ impl Flow {
         let counter = |field| self.counter(field, rates_are_fresh);
         let total = self.total();
         let known = |field| self.known(field, rates_are_fresh);
-        let opcodes_are_known = total.unknown & slot_flag::IN_MEMORY == 0;
         let by_opcode = (0..OPCODES)
-            .filter(|_| opcodes_are_known)
             .filter(|op| total.counts[OPS + op] > 0 || total.counts[OP_BYTES + op] > 0)
             .map(|op| OpcodeTraffic {
                 opcode: WrOpcode(small(op)),
@@ -443,10 +438,7 @@ impl Flow {
             rx_wr_posted: Some(counter(RX_POSTED)).filter(|_| {
                 let looked_at =
                     total.unknown & slot_flag::NO_CQES == 0 || total.unknown & slot_flag::POSTED != 0;
-                looked_at
-                    && !total.shared_receives
-                    && !self.resting
-                    && total.unknown & slot_flag::IN_MEMORY == 0
+                looked_at && !total.shared_receives && !self.resting
             }),
             tx_bytes: known(TX_BYTES),
             rx_bytes: known(RX_BYTES),
@@ -480,8 +472,7 @@ fn small(index: usize) -> u8 {
 /// The bits of `slot_flag` with which a count is unknown.
 fn without(field: usize) -> u32 {
     match field {
-        TX_WR | TX_POSTED => slot_flag::NO_SENDS,
-        TX_BYTES => slot_flag::NO_SENDS | slot_flag::IN_MEMORY,
+        TX_WR | TX_POSTED | TX_BYTES => slot_flag::NO_SENDS,
         RX_WR | RX_BYTES | CQES | ERRORS | CQ_OVERFLOWS | WC..LATENCY => slot_flag::NO_CQES,
         RETRANSMITS => slot_flag::NO_RETRANSMITS,
         RNR_WAITS => slot_flag::NO_RNR,

@@ -137,7 +137,6 @@ impl Engine {
         let Some(uid) = known.or_else(|| self.new_tenant(number, slot)) else {
             return;
         };
-        self.follow_gaps(uid, slot);
         // A QP that had its slot in the last round but was not seen then: when it counted is not known.
         let round_ns = self.traffic.round_ns;
         let blurred = known.is_none() && round_ns.is_none_or(|round_ns| slot.since_ns < round_ns);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rdmatop_common::counters::{QpSlot, slot_flag};
+use rdmatop_common::counters::QpSlot;
 
 use super::{Engine, qp::Owner};
 use crate::model::{cause::Cause, input::UprobesReport};
@@ -38,36 +38,6 @@ impl Engine {
             if let Some(device) = self.devices.get_mut(device) {
                 device.flow.get_or_insert_default().short = true;
             }
-        }
-    }
-
-    /// A QP of which nothing counts posts now, and one of which something does again: what is missing stays missing. And one of which
-    /// it turns out that nothing is.
-    pub(super) fn follow_gaps(&mut self, uid: u64, slot: &QpSlot) {
-        let Some(qp) = self.qps.get_mut(uid).filter(|qp| qp.probed) else {
-            return;
-        };
-        if slot.flags & slot_flag::GAP != 0 {
-            qp.blind = true;
-            qp.touch();
-            let (process, device) = (qp.process(), qp.key.device);
-            if let Some(process) = process.and_then(|uid| self.processes.get_mut(uid)) {
-                process.lacks = true;
-            }
-            if let Some(device) = self.devices.get_mut(device) {
-                device.flow.get_or_insert_default().short = true;
-            }
-        } else if qp.blind {
-            qp.blind = false;
-            if let Some(flow) = &mut qp.flow {
-                flow.blur();
-            }
-            qp.edit().since_attach = true;
-        } else if slot.flags & (slot_flag::IN_MEMORY | slot_flag::SINCE_ATTACH) == slot_flag::IN_MEMORY
-            && qp.row().since_attach
-        {
-            // The count of the program says that there was nothing before.
-            qp.edit().since_attach = false;
         }
     }
 

@@ -3,7 +3,7 @@
 //! No QP's cause is computed at each snapshot: [`Rows`] keeps how many QPs of whom are not counted, and a view asks for the QPs
 //! that it shows.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer, ser::SerializeSeq as _};
 
@@ -43,12 +43,6 @@ const MAYBE_NO_SLOT: Reason = Reason {
 const ONLY_POSTS: Reason = Reason {
     id: CauseId::NotFollowed,
     why: "probes on programs see what is posted, and not what becomes of it",
-    remedy: "",
-};
-
-const ONLY_A_COUNT: Reason = Reason {
-    id: CauseId::NotInMemory,
-    why: "the provider's count of posts is read from the program's memory, without probes: it says nothing else",
     remedy: "",
 };
 
@@ -229,33 +223,6 @@ pub(super) fn not_probed(
     }
     let becomes = Quantity::Completions;
     out.push((becomes, None, ONLY_POSTS.cause(becomes, Some(device))));
-    if snapshot
-        .health
-        .uprobes
-        .as_ref()
-        .is_some_and(|uprobes| uprobes.memory.is_some())
-    {
-        let of_device = |qp: &&Arc<QpRow>| qp.device_uid == Some(device.uid);
-        let reads = |qp: &Arc<QpRow>| {
-            qp.traffic
-                .tx_wr
-                .is_some_and(|counter| counter.source == Source::Memory)
-        };
-        let read = snapshot
-            .qps
-            .iter()
-            .filter(of_device)
-            .filter(|qp| reads(qp))
-            .count();
-        if read > 0 {
-            let details = Quantity::PostDetails;
-            out.push((
-                details,
-                Some(read as u64),
-                ONLY_A_COUNT.cause(details, Some(device)),
-            ));
-        }
-    }
     out
 }
 
@@ -367,12 +334,8 @@ impl<'a> Known<'a> {
 
     /// Calls `tell` with each quantity of a QP that is unknown although others are known: what it is, its cause's id and words.
     fn parts(&self, qp: &QpRow, mut tell: impl FnMut(Quantity, CauseId, &'static str)) {
-        let posted = [qp.traffic.tx_wr, qp.traffic.rx_wr_posted].into_iter().flatten();
-        let from = |source| posted.clone().any(|counter| counter.source == source);
-        if from(Source::Memory) {
-            tell(Quantity::PostDetails, ONLY_A_COUNT.id, ONLY_A_COUNT.why);
-        }
-        if from(Source::Uprobe) || from(Source::Memory) {
+        let mut posted = [qp.traffic.tx_wr, qp.traffic.rx_wr_posted].into_iter().flatten();
+        if posted.any(|counter| counter.source == Source::Uprobe) {
             tell(Quantity::Completions, ONLY_POSTS.id, ONLY_POSTS.why);
             return;
         }

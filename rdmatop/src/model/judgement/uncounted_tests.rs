@@ -6,7 +6,7 @@ use super::*;
 use crate::model::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     ib::QpType,
-    input::{DataPaths, EbpfState, MemoryReport, UprobesReport},
+    input::{DataPaths, EbpfState, UprobesReport},
     snapshot::{Hidden, Loss, Traffic},
     testkit,
     value::{Counter, Source},
@@ -176,31 +176,6 @@ fn a_qp_for_which_a_probed_function_was_called_says_only_that_its_end_is_not_see
         lines[0].starts_with("work requests of 1 QP: UCX is loaded"),
         "{lines:?}"
     );
-}
-
-#[test]
-fn a_qp_whose_count_is_read_from_memory_says_what_that_lacks() {
-    let mut s = nic("mlx5_core", &[]);
-    s.health.uprobes = Some(Arc::new(UprobesReport {
-        memory: Some(MemoryReport::default()),
-        ..UprobesReport::default()
-    }));
-    let posted = Counter::whole(7, Some(1.0), Source::Memory);
-    let known = Traffic {
-        tx_wr: Some(posted),
-        ..Traffic::default()
-    };
-    Arc::make_mut(&mut s.qps[0]).traffic = Arc::new(known.clone());
-    s.processes[0].traffic = known;
-    let want = [("completions", "not-followed"), ("post_details", "not-in-memory")];
-    assert_eq!(
-        unknown(&s),
-        want.map(|(what, id)| (what.to_owned(), id.to_owned())).into()
-    );
-    let judged = s.clone().judged(None);
-    let all: Vec<String> = judged.judgement.unobserved.iter().map(Unobserved::what).collect();
-    let says = "bytes, opcodes and posted receives of 1 QP: the provider's count";
-    assert!(all.iter().any(|line| line.starts_with(says)), "{all:?}");
 }
 
 #[test]

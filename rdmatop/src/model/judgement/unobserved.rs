@@ -26,8 +26,6 @@ pub enum Quantity {
     Latency,
     /// What becomes of work requests that are known to be posted: completions, errors, packets sent again, waits, times.
     Completions,
-    /// What work requests are that are known to be posted: bytes, opcodes; and posted receives.
-    PostDetails,
 }
 
 impl Quantity {
@@ -40,7 +38,6 @@ impl Quantity {
             Self::ReceiverWaits => "waits for a receiver",
             Self::Latency => "times of work requests",
             Self::Completions => "completions, errors and times",
-            Self::PostDetails => "bytes, opcodes and posted receives",
         }
     }
 }

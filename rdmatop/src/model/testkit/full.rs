@@ -9,8 +9,8 @@ use crate::model::ib::{
     AsyncEvent, CmEvent, Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode, WrRequest,
 };
 use crate::model::input::{
-    DataPaths, EbpfState, Flood, HostFacts, HwCountersReport, HwPort, MemoryReport, Opener, OpenersSample,
-    ProbeVerdict, Skipped, UprobesReport, Verdict,
+    DataPaths, EbpfState, Flood, HostFacts, HwCountersReport, HwPort, Opener, OpenersSample, ProbeVerdict,
+    Skipped, UprobesReport, Verdict,
 };
 use crate::model::judgement::{AllUnexplained, Bound, GpuUse, Unexplained};
 use crate::model::snapshot::{
@@ -792,12 +792,6 @@ fn uprobes() -> UprobesReport {
         missed: 2,
         rejected_sends: 3,
         rejected_receives: 4,
-        memory: Some(MemoryReport {
-            qps: 3,
-            processes: 1,
-            searching: 1,
-            gaps: 1,
-        }),
         off: None,
         failures: Vec::new(),
     }

@@ -113,7 +113,6 @@ fn options(asked: &Asked) -> Options {
             pid: Some(asked.pid),
             limit: asked.limit,
             ends: false,
-            memory: false,
         }),
         datapaths: false,
         ..Options::default()

@@ -7,7 +7,7 @@ use aya_log::EbpfLogger;
 use rdmatop_common::{
     counters::place,
     names::map,
-    offsets::{EAGER_SLOTS, WANT_QP_CREATES, WANT_USER_MEMORY, WANT_USER_WORK},
+    offsets::{EAGER_SLOTS, WANT_QP_CREATES, WANT_USER_WORK},
 };
 
 pub use super::choice::Options;
@@ -306,8 +306,6 @@ fn narrow(options: &Options, globals: &mut BTreeMap<&'static str, u32>) {
         u32::from(options.scope.shows(EventKind::QpCreate)),
     );
     globals.insert(WANT_USER_WORK, u32::from(options.user_work()));
-    let memory = options.uprobes.is_some_and(|uprobes| uprobes.memory);
-    globals.insert(WANT_USER_MEMORY, u32::from(memory));
 }
 
 impl Session {

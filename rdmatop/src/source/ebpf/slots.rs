@@ -39,16 +39,6 @@ struct Seen {
 /// time) may be written a moment after its total. No time has this bit: it would be 292 years after boot.
 const SETTLED: u64 = 1 << 63;
 
-/// Whether to pass on a slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
-    No,
-    /// If it has changed.
-    Yes,
-    /// In any case: something beside it has.
-    Anew,
-}
-
 /// The mapped array.
 pub struct SlotMap {
     array: Pieces<QpSlot>,
@@ -219,24 +209,14 @@ impl SlotMap {
     ///
     /// An idle slot costs reading some twenty words, and no system call.
     pub fn sweep(&mut self, give: impl FnMut(u32, QpSlot)) {
-        self.walk(false, |_, _, _| Wanted::Yes, give);
+        self.sweep_some(|_, _| true, give);
     }
 
-    /// As [`SlotMap::sweep`], for the slots that `wanted` accepts by number, birth and whether the QP is destroyed. A slot that it
-    /// accepts later is then passed on. That of a destroyed QP is passed on in any case, and is still in use when `wanted` sees it.
+    /// As [`SlotMap::sweep`], for the slots that `wanted` accepts by number and birth. A slot that it accepts later is
+    /// then passed on. That of a destroyed QP is passed on in any case.
     pub(super) fn sweep_some(
         &mut self,
-        wanted: impl FnMut(u32, u64, bool) -> Wanted,
-        give: impl FnMut(u32, QpSlot),
-    ) {
-        self.walk(true, wanted, give);
-    }
-
-    /// `asks`: `wanted` is asked of slots in which nothing has changed, too.
-    fn walk(
-        &mut self,
-        asks: bool,
-        mut wanted: impl FnMut(u32, u64, bool) -> Wanted,
+        wanted: impl Fn(u32, u64) -> bool,
         mut give: impl FnMut(u32, QpSlot),
     ) {
         self.array.take_in();
@@ -256,14 +236,9 @@ impl SlotMap {
                     first.wrapping_add((numbers.start - begin) as usize),
                 );
                 // SAFETY: as many slots from there are inside the mapping.
-                let next = unsafe {
-                    if asks {
-                        in_use_from(place, seen.len())
-                    } else {
-                        idle(place, seen)
-                    }
+                let Some(still) = (unsafe { idle(place, seen) }) else {
+                    break;
                 };
-                let Some(still) = next else { break };
                 let Some(seen) = seen.get_mut(still as usize) else {
                     break;
                 };
@@ -272,18 +247,11 @@ impl SlotMap {
                 // SAFETY: inside the mapping; the kernel writes each word whole.
                 let (qp, born_ns, flags) = unsafe { head(place) };
                 let destroyed = flags & slot_flag::DESTROYED != 0;
-                if qp == 0 {
-                    continue;
-                }
-                let wanted = wanted(number, born_ns, destroyed);
-                if !destroyed && wanted == Wanted::No {
+                if qp == 0 || !destroyed && !wanted(number, born_ns) {
                     continue;
                 }
                 // Sum before the copy: a count that changes in between changes the next sweep's sum.
                 let sum = sum(place);
-                if seen.born == born_ns | SETTLED && seen.sum == sum && !destroyed && wanted != Wanted::Anew {
-                    continue;
-                }
                 let moved = seen.born & !SETTLED != born_ns || seen.sum != sum;
                 let settled = if moved { 0 } else { SETTLED };
                 *seen = Seen {
@@ -379,19 +347,6 @@ unsafe fn idle(first: *const QpSlot, seen: &[Seen]) -> Option<u32> {
         place = place.wrapping_add(1);
     }
     None
-}
-
-/// The first of `count` slots from `first` on that is in use, counted from there.
-///
-/// # Safety
-///
-/// As many slots are inside the mapping.
-unsafe fn in_use_from(first: *const QpSlot, count: usize) -> Option<u32> {
-    (0..u32::try_from(count).unwrap_or(u32::MAX)).find(|at| {
-        let place = first.wrapping_add(*at as usize);
-        // SAFETY: the caller's; the kernel writes the word whole.
-        unsafe { read_volatile(&raw const (*place).qp) != 0 }
-    })
 }
 
 /// Sum of the [`SUMMED`] words of a slot.

@@ -79,7 +79,7 @@ impl Teller {
         if !self.root.is_live() {
             return Ok(read_part(&self.root, pid, part));
         }
-        let helper = match self.helper.take() {
+        let mut helper = match self.helper.take() {
             Some(helper) => helper,
             None => Helper::start().map_err(|error| Why::NoReader(error.to_string()))?,
         };

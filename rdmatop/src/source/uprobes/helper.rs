@@ -24,7 +24,7 @@ use std::{
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{Functions, Memory as _, Place, Process, functions};
+use super::{Functions, Place, Process, functions};
 use crate::source::{
     privileges::{self, Raised},
     proc::{Part, Told, read_part},
@@ -41,22 +41,18 @@ const START: Duration = Duration::from_secs(20);
 const MOST_LEFT: usize = 16;
 /// How often to look whether a helper that was killed has ended.
 const LOOKS: usize = 20;
-/// Addresses in a question.
-const WORDS: usize = 4096;
-/// Size of a message: those words, or the environment of a process.
+/// Size of a message, such as the environment of a process.
 const LONGEST: usize = 1 << 20;
 
 /// Helpers that were killed, each with the user whose process it read last.
-static LEFT: Mutex<Vec<(Option<u32>, Child)>> = Mutex::new(Vec::new());
+static LEFT: Mutex<Left> = Mutex::new(Vec::new());
+
+type Left = Vec<(Option<u32>, Child)>;
 
 #[derive(Serialize, Deserialize)]
 enum Question {
     /// [`Posts`] of a QP: process, handle, number, and whether to look for where its completions come from.
     Posts(u32, u64, u32, bool),
-    /// From now on words of this process are read.
-    Open(u32),
-    /// Words at these addresses.
-    Words(Vec<u64>),
     /// A part of the details of a process.
     Part(u32, Part),
 }
@@ -106,10 +102,7 @@ pub(crate) enum Unanswered {
 
 /// A helper.
 #[derive(Debug)]
-pub(crate) struct Helper(Mutex<Ends>);
-
-#[derive(Debug)]
-struct Ends {
+pub(crate) struct Helper {
     /// `None` once it was killed.
     child: Option<Child>,
     stream: UnixStream,
@@ -117,24 +110,18 @@ struct Ends {
     user: Option<u32>,
 }
 
-/// Where words of a process's memory come from.
-pub(crate) trait Words {
-    /// The words at these addresses, `None` for one that cannot be read.
-    fn words(&self, addresses: &[u64]) -> Vec<Option<u32>>;
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked() -> MutexGuard<'static, Left> {
+    LEFT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How many helpers were killed while they read processes of a user, and have not ended.
 pub(crate) fn left_of(user: Option<u32>) -> usize {
-    let mut left = locked(&LEFT);
+    let mut left = locked();
     reap(&mut left);
     left.iter().filter(|(of, _)| *of == user).count()
 }
 
-fn reap(left: &mut Vec<(Option<u32>, Child)>) {
+fn reap(left: &mut Left) {
     left.retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
 }
 
@@ -166,7 +153,7 @@ impl Helper {
 
     fn of(mut command: Command) -> io::Result<Self> {
         {
-            let mut left = locked(&LEFT);
+            let mut left = locked();
             reap(&mut left);
             if left.len() >= MOST_LEFT {
                 return Err(io::Error::other("too many processes keep their readers waiting"));
@@ -183,24 +170,19 @@ impl Helper {
             .spawn()?;
         // With it goes our copy of the helper's end: else its end would not be seen.
         drop(command);
-        let child = Some(child);
-        let user = None;
-        let helper = Self(Mutex::new(Ends { child, stream, user }));
-        let hello: Result<(), _> = locked(&helper.0).answer(START);
+        let mut helper = Self {
+            child: Some(child),
+            stream,
+            user: None,
+        };
+        let hello: Result<(), _> = helper.answer(START);
         hello.map_err(|_| io::Error::other("the process that reads memory does not start"))?;
         Ok(helper)
     }
 
-    /// Starts a helper that reads words of a process; `None` if its memory cannot be opened.
-    pub(crate) fn reading(pid: u32) -> Option<Self> {
-        let helper = Self::start().ok()?;
-        let is_open: bool = helper.ask(&Question::Open(pid)).ok()?;
-        is_open.then_some(helper)
-    }
-
     /// What a process says of a QP's functions; the inner error says why nothing is known.
     pub(crate) fn posts(
-        &self,
+        &mut self,
         pid: u32,
         handle: u64,
         qpn: u32,
@@ -210,39 +192,24 @@ impl Helper {
     }
 
     /// A part of the details of a process, whose user is this one.
-    pub(crate) fn part(&self, pid: u32, user: Option<u32>, part: Part) -> Result<Told, Unanswered> {
-        locked(&self.0).user = user;
+    pub(crate) fn part(&mut self, pid: u32, user: Option<u32>, part: Part) -> Result<Told, Unanswered> {
+        self.user = user;
         self.ask(&Question::Part(pid, part))
     }
 
-    fn ask<T: DeserializeOwned>(&self, question: &Question) -> Result<T, Unanswered> {
-        let mut ends = locked(&self.0);
-        let asked = ends.child.is_some() && send(&ends.stream, question).is_ok();
+    fn ask<T: DeserializeOwned>(&mut self, question: &Question) -> Result<T, Unanswered> {
+        let asked = self.child.is_some() && send(&self.stream, question).is_ok();
         let answer = if asked {
-            ends.answer(PATIENCE)
+            self.answer(PATIENCE)
         } else {
             Err(Unanswered::Lost)
         };
         if answer.is_err() {
-            ends.kill();
+            self.kill();
         }
         answer
     }
-}
 
-impl Words for Helper {
-    fn words(&self, addresses: &[u64]) -> Vec<Option<u32>> {
-        let mut words = Vec::with_capacity(addresses.len());
-        for some in addresses.chunks(WORDS) {
-            let answer: Vec<Option<u32>> = self.ask(&Question::Words(some.to_vec())).unwrap_or_default();
-            words.extend(answer);
-        }
-        words.resize(addresses.len(), None);
-        words
-    }
-}
-
-impl Ends {
     fn answer<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<T, Unanswered> {
         receive(&mut self.stream, Some(Instant::now() + patience)).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Unanswered::Late,
@@ -260,12 +227,12 @@ impl Ends {
                 }
                 thread::sleep(Duration::from_millis(2));
             }
-            locked(&LEFT).push((self.user, child));
+            locked().push((self.user, child));
         }
     }
 }
 
-impl Drop for Ends {
+impl Drop for Helper {
     fn drop(&mut self) {
         self.kill();
     }
@@ -322,28 +289,13 @@ pub(crate) fn serve() {
 
 fn answers(mut stream: UnixStream) -> io::Result<()> {
     send(&stream, &())?;
-    let mut process = None;
     loop {
         match receive(&mut stream, None)? {
             Question::Posts(pid, handle, qpn, ends) => send(&stream, &posts(pid, handle, qpn, ends))?,
-            Question::Open(pid) => {
-                process = Process::open(pid).ok();
-                send(&stream, &process.is_some())?;
-            }
             Question::Part(pid, part) => {
                 // The thread that asks ends with rdmatop: then nobody is left to kill a helper that waits.
                 let _ = set_parent_process_death_signal(Some(Signal::KILL));
                 send(&stream, &read_part(&Root::default(), pid, part))?;
-            }
-            Question::Words(addresses) => {
-                let read = |address| {
-                    let mut word = [0; 4];
-                    let read = process
-                        .as_ref()
-                        .is_some_and(|process| process.read(address, &mut word));
-                    read.then(|| u32::from_ne_bytes(word))
-                };
-                send(&stream, &addresses.into_iter().map(read).collect::<Vec<_>>())?;
             }
         }
     }
@@ -402,22 +354,8 @@ mod tests {
     }
 
     #[test]
-    fn words_are_read_in_their_order_and_one_that_cannot_be_read_is_none() {
-        let words = [7u32, 11];
-        let at = words.as_ptr() as u64;
-        let helper = own();
-        assert_eq!(helper.words(&[at]), [None], "of no process");
-        assert_eq!(helper.ask(&Question::Open(std::process::id())), Ok(true));
-        for _ in 0..2 {
-            assert_eq!(helper.words(&[at, 8, at + 4]), [Some(7), None, Some(11)]);
-        }
-        assert_eq!(helper.words(&[]), []);
-        assert_eq!(helper.ask(&Question::Open(u32::MAX)), Ok(false));
-    }
-
-    #[test]
     fn a_qp_that_is_none_is_answered_with_the_reason() {
-        let helper = own();
+        let mut helper = own();
         let none = helper.posts(std::process::id(), 8, 17, true).unwrap();
         assert!(none.unwrap_err().contains("libibverbs"));
         let gone = helper.posts(u32::MAX, 8, 17, true).unwrap();
@@ -428,7 +366,7 @@ mod tests {
     fn the_helper_has_no_descriptor_of_ours() {
         let _one = std::fs::File::open("/proc/self/maps").unwrap();
         let helper = own();
-        let pid = locked(&helper.0).child.as_ref().unwrap().id();
+        let pid = helper.child.as_ref().unwrap().id();
         let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
         let open: Vec<_> = open
             .flatten()
@@ -443,10 +381,10 @@ mod tests {
     fn a_helper_that_never_answers_is_killed_and_costs_its_question_alone() {
         let mut command = Command::new("sh");
         command.args(["-c", "printf '\\4\\0\\0\\0null' >&0; exec sleep 1000"]);
-        let helper = Helper::of(command).unwrap();
-        let pid = locked(&helper.0).child.as_ref().unwrap().id();
+        let mut helper = Helper::of(command).unwrap();
+        let pid = helper.child.as_ref().unwrap().id();
         let begun = Instant::now();
-        assert_eq!(helper.words(&[8, 16]), [None, None]);
+        assert_eq!(helper.posts(1, 8, 17, true).unwrap_err(), Unanswered::Late);
         assert!(begun.elapsed() < PATIENCE * 2);
         let again = Instant::now();
         assert_eq!(helper.posts(1, 8, 17, true).unwrap_err(), Unanswered::Lost);

@@ -13,15 +13,13 @@ mod functions;
 mod helper;
 mod places;
 mod process;
-mod running;
 
 pub(crate) use abi::{BEGIN, CQ_EX_OUTCOME, QP_EX_WR_ID, SET_INLINE_DATA, WR_START, after_landing_pad};
 pub(crate) use code::Code;
 pub(crate) use files::{Libraries, Opened, answers};
-pub(crate) use functions::{Functions, Memory, functions};
+pub(crate) use functions::{Functions, functions};
 #[cfg(test)]
 pub(crate) use helper::posts;
-pub(crate) use helper::{Helper, Mapped, Posts, Unanswered, Words, is_helper, left_of, serve};
+pub(crate) use helper::{Helper, Mapped, Posts, Unanswered, is_helper, left_of, serve};
 pub(crate) use places::Place;
 pub(crate) use process::{Process, file};
-pub(crate) use running::{Running, Search, low};

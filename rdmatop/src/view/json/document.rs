@@ -81,7 +81,6 @@ fn written() -> Keys {
         ("Flood", "/health/floods"),
         ("Skipped", "/health/skipped"),
         ("Uprobes", "/health/uprobes"),
-        ("Memory", "/health/uprobes/memory"),
         ("Hardware counters", "/health/hw_counters"),
         ("Hardware port", "/health/hw_counters/ports"),
         ("Note", "/health/hw_counters/ports/1/why"),

@@ -150,13 +150,6 @@ pub(super) fn uprobes_line(uprobes: &UprobesReport) -> String {
         uprobes.qps,
         percent(uprobes.limit)
     );
-    if let Some(memory) = &uprobes.memory {
-        let _ = write!(
-            line,
-            "; read from memory: QPs {}, processes {}",
-            memory.qps, memory.processes
-        );
-    }
     for (word, count) in [
         (
             "rejected",
@@ -164,7 +157,6 @@ pub(super) fn uprobes_line(uprobes: &UprobesReport) -> String {
         ),
         ("unmatched", uprobes.unmatched),
         ("missed", uprobes.missed),
-        ("gaps", uprobes.memory.as_ref().map_or(0, |memory| memory.gaps)),
     ] {
         if count > 0 {
             let _ = write!(line, "  {word} {count}");

@@ -137,10 +137,7 @@ impl Provider {
                 Quantity::Retransmissions => slot_flag::NO_RETRANSMITS,
                 Quantity::ReceiverWaits => slot_flag::NO_RNR,
                 Quantity::Latency => slot_flag::NO_LATENCY,
-                Quantity::WorkRequests
-                | Quantity::WireBytes
-                | Quantity::Completions
-                | Quantity::PostDetails => 0,
+                Quantity::WorkRequests | Quantity::WireBytes | Quantity::Completions => 0,
             }
         })
     }

@@ -5,25 +5,16 @@
 //! each function of a file: of one of the system's libraries for all processes that map it, so that nothing
 //! is missed from processes that start later, of any other file for one process. Only QPs whose functions are
 //! probed reach the model. `guard` watches the cost, which `price` measures.
-//!
-//! With `--uprobes-memory` the kernel side also samples the structs of QPs. The worker searches them for a word that counts posts
-//! (`calibrator`), and takes the probes from a process all of whose QPs have one. From then on each sweep reads these words
-//! (`followed`, through `reader`).
-mod calibrator;
-mod followed;
 mod guard;
 mod hooks;
 mod price;
 mod probed;
-mod reader;
 mod target;
 mod worker;
 
 use std::{
-    cell::RefCell,
     collections::HashMap,
     os::fd::AsFd as _,
-    ptr::read_volatile,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -35,22 +26,17 @@ use rdmatop_common::{
 };
 
 pub use hooks::{HOOKS, PROGRAMS};
-use rustix::time::ClockId;
 
 use super::{
     attach::explain,
     loader::{Loader, Target},
     mapped::{Mapped, MappedError},
-    slots::{SlotMap, Wanted},
+    slots::SlotMap,
 };
-use crate::{
-    model::{
-        cause::{Cause, CauseId, Concerns, Obstacle},
-        input::{MemoryReport, SlotHead, UprobesReport},
-    },
-    source::{clock, uprobes::Helper},
+use crate::model::{
+    cause::{Cause, CauseId, Concerns, Obstacle},
+    input::UprobesReport,
 };
-use followed::{Follower, GivenUp, Handed, Head};
 use price::Sample;
 use worker::{Arrays, Programs, Worker};
 
@@ -63,8 +49,6 @@ pub struct UserOptions {
     pub limit: f64,
     /// Probe where completions come from: for records of the ends of work requests.
     pub ends: bool,
-    /// Read counts from the memory of programs where their providers keep them, in the place of probes.
-    pub memory: bool,
 }
 
 /// Samples number user slots from here on, above all other slots.
@@ -76,9 +60,6 @@ struct Shared {
     /// QPs whose functions are probed, by number.
     ready: HashMap<u32, Ready>,
     report: UprobesReport,
-    /// QPs that the next sweep reads from memory, and those that it could not read any more.
-    handed: Vec<Handed<Helper>>,
-    given_up: Vec<GivenUp>,
 }
 
 /// A QP whose functions are probed.
@@ -88,8 +69,6 @@ struct Ready {
     /// When the last of its functions was probed.
     since_ns: u64,
     sends_are_seen: bool,
-    /// It was read from memory before: by how much that count was ahead of the slot.
-    carried: Option<u64>,
 }
 
 fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
@@ -100,16 +79,8 @@ fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 pub(super) struct UserPath {
     slots: SlotMap,
     shared: Arc<Mutex<Shared>>,
-    memory: Option<MemoryPath>,
     /// Ends when this is dropped. Nobody waits for it, because the kernel takes long to detach its probes.
     _worker: Worker,
-}
-
-/// QPs that are read from memory.
-struct MemoryPath {
-    follower: Follower<Helper>,
-    heads: Mapped<QpSlot>,
-    qps: Mapped<UserQp>,
 }
 
 /// A second handle to a map, because both are mapped.
@@ -159,18 +130,7 @@ impl UserPath {
         let mut take = |name: &'static str| maps.remove(name).ok_or(MappedError::NoMap(name));
         let (slots, free) = (take(map::USER_SLOTS)?, take(map::FREE_USER)?);
         let heads = Mapped::<QpSlot>::open(again(&slots, map::USER_SLOTS)?, map::USER_SLOTS)?;
-        let qps = take(map::USER_QPS)?;
-        let memory = if options.memory {
-            Some(MemoryPath {
-                follower: Follower::default(),
-                heads: Mapped::open(again(&slots, map::USER_SLOTS)?, map::USER_SLOTS)?,
-                qps: Mapped::open(again(&qps, map::USER_QPS)?, map::USER_QPS)?,
-            })
-        } else {
-            None
-        };
-        let qps = Mapped::<UserQp>::open(qps, map::USER_QPS)?;
-        let samples = Mapped::open(take(map::USER_SAMPLES)?, map::USER_SAMPLES)?;
+        let qps = Mapped::<UserQp>::open(take(map::USER_QPS)?, map::USER_QPS)?;
         let hits = Mapped::<UserHits>::open(take(map::USER_HITS)?, map::USER_HITS)?;
         let Map::Stack(data) = &free else {
             return Err(MappedError::NoMap(map::FREE_USER));
@@ -184,7 +144,6 @@ impl UserPath {
             report: UprobesReport {
                 pid: options.pid,
                 limit: options.limit,
-                memory: options.memory.then(MemoryReport::default),
                 ..UprobesReport::default()
             },
             ..Shared::default()
@@ -193,83 +152,37 @@ impl UserPath {
             slots: heads,
             qps,
             hits,
-            samples,
         };
         let worker = Worker::start(options, programs, sample, arrays, Arc::clone(&shared));
         Ok(Self {
             slots,
             shared,
-            memory,
             _worker: worker,
         })
     }
 
     /// Passes on the slots that have changed, numbered from [`FIRST_NUMBER`] on.
     pub(super) fn sweep(&mut self, mut give: impl FnMut(u32, QpSlot)) {
-        let (mut ready, handed, pid) = {
-            let mut shared = locked(&self.shared);
-            let pid = shared.report.pid;
+        let (ready, pid) = {
+            let shared = locked(&self.shared);
             if shared.report.off.is_some() {
-                drop(shared);
-                self.memory = None;
                 return;
             }
-            (shared.ready.clone(), std::mem::take(&mut shared.handed), pid)
+            (shared.ready.clone(), shared.report.pid)
         };
-        let by_memory = self.memory.is_some();
-        let mut memory = self.memory.as_mut();
-        if let Some(memory) = &mut memory {
-            memory.follower.add(handed);
-            let given_up = memory.read();
-            for qp in &given_up {
-                ready.remove(&qp.number);
-            }
-            MemoryPath::tell(&self.shared, given_up);
-        }
-        let memory = RefCell::new(memory);
         let of = |number, born_ns| ready.get(&number).filter(|ready| ready.born_ns == born_ns);
         self.slots.sweep_some(
-            |number, born_ns, destroyed| {
-                if let Some(memory) = memory.borrow_mut().as_mut() {
-                    let head = Head { born_ns, destroyed };
-                    if let Some(wanted) = memory.wants(number, head) {
-                        return wanted;
-                    }
-                    if of(number, born_ns).is_some() && memory.follower.returns(number, born_ns) {
-                        return Wanted::Anew;
-                    }
-                }
-                if of(number, born_ns).is_some() {
-                    Wanted::Yes
-                } else {
-                    Wanted::No
-                }
-            },
-            |number, mut slot| {
-                let is_read = memory
-                    .borrow_mut()
-                    .as_mut()
-                    .is_some_and(|memory| memory.follower.fill(number, &mut slot));
-                if is_read {
-                    give(FIRST_NUMBER + number, done_as_posted(slot));
-                } else if let Some(ready) = of(number, slot.born_ns) {
-                    give(FIRST_NUMBER + number, completed(slot, *ready));
+            |number, born_ns| of(number, born_ns).is_some(),
+            |number, slot| {
+                if let Some(ready) = of(number, slot.born_ns) {
+                    give(FIRST_NUMBER + number, completed(&slot, *ready));
                 } else if slot.flags & slot_flag::DESTROYED != 0
                     && pid.is_none_or(|pid| pid == slot.owner_pid)
                 {
-                    // Where counts come from memory, too, this slot may be one of which more is known already.
-                    let slot = if by_memory {
-                        SlotHead::of(&slot).slot()
-                    } else {
-                        slot
-                    };
                     give(FIRST_NUMBER + number, unjudged(&slot));
                 }
             },
         );
-        if let Some(memory) = memory.into_inner() {
-            memory.account(&self.shared);
-        }
     }
 
     /// Number and cost of the probes.
@@ -286,55 +199,6 @@ pub(super) fn programs(options: UserOptions) -> impl Iterator<Item = &'static st
         .filter(move |name| options.ends || !polls(name))
 }
 
-impl MemoryPath {
-    /// Reads all words; returns the QPs that cannot be read any more.
-    fn read(&mut self) -> Vec<GivenUp> {
-        let Self { follower, heads, qps } = self;
-        let head = |number| {
-            let place = heads.at(number);
-            // SAFETY: inside the mapping; the kernel writes each word whole.
-            let (qp, born_ns, flags) = unsafe {
-                (
-                    read_volatile(&raw const (*place).qp),
-                    read_volatile(&raw const (*place).born_ns),
-                    read_volatile(&raw const (*place).flags),
-                )
-            };
-            let destroyed = flags & slot_flag::DESTROYED != 0;
-            (qp != 0).then_some(Head { born_ns, destroyed })
-        };
-        follower.read(
-            || clock::read(ClockId::Monotonic),
-            head,
-            |number| qps.read(number),
-        )
-    }
-
-    fn wants(&mut self, number: u32, head: Head) -> Option<Wanted> {
-        let Self { follower, qps, .. } = self;
-        follower.wants(number, head, clock::read(ClockId::Monotonic), |number| {
-            qps.read(number)
-        })
-    }
-
-    /// Tells the worker.
-    fn tell(shared: &Mutex<Shared>, given_up: Vec<GivenUp>) {
-        let mut shared = locked(shared);
-        for qp in &given_up {
-            shared.ready.remove(&qp.number);
-        }
-        shared.given_up.extend(given_up);
-    }
-
-    /// Updates the report.
-    fn account(&self, shared: &Mutex<Shared>) {
-        if let Some(report) = &mut locked(shared).report.memory {
-            (report.qps, report.processes) = self.follower.numbers();
-            report.gaps = self.follower.gaps;
-        }
-    }
-}
-
 /// No program sees WRs finish, so the accepted WRs count as finished.
 fn done_as_posted(mut slot: QpSlot) -> QpSlot {
     slot.tx_done = slot.tx_posted;
@@ -342,26 +206,16 @@ fn done_as_posted(mut slot: QpSlot) -> QpSlot {
 }
 
 /// Adapts a slot to how its QP is probed.
-fn completed(mut slot: QpSlot, ready: Ready) -> QpSlot {
-    if let Some(carried) = ready.carried {
-        slot.tx_posted = slot.tx_posted.saturating_add(carried);
-        slot.flags |= slot_flag::IN_MEMORY;
-    }
-    slot = done_as_posted(slot);
-    if ready.since_ns > slot.since_ns {
-        counts_late(&mut slot);
+fn completed(slot: &QpSlot, ready: Ready) -> QpSlot {
+    let mut slot = done_as_posted(*slot);
+    // What it posted before its functions were probed is missing.
+    if ready.since_ns > slot.since_ns && slot.flags & slot_flag::SINCE_ATTACH == 0 {
+        slot.flags |= slot_flag::SINCE_ATTACH | slot_flag::LATE;
     }
     if !ready.sends_are_seen {
         slot.flags |= slot_flag::NO_SENDS;
     }
     slot
-}
-
-/// What the QP posted before its functions were probed is missing.
-fn counts_late(slot: &mut QpSlot) {
-    if slot.flags & slot_flag::SINCE_ATTACH == 0 {
-        slot.flags |= slot_flag::SINCE_ATTACH | slot_flag::LATE;
-    }
 }
 
 /// The last counts of a QP whose functions the worker did not come to look at, or could not probe. Probes that other programs have
@@ -409,7 +263,6 @@ mod tests {
             born_ns: 10,
             since_ns,
             sends_are_seen: true,
-            carried: None,
         };
         let slot = |flags| QpSlot {
             since_ns: 10,
@@ -418,7 +271,7 @@ mod tests {
             ..QpSlot::new_zeroed()
         };
         for (flags, probed_ns, expected) in [(0, 9, 0), (0, 11, LATE), (OLD, 9, OLD), (OLD, 11, OLD)] {
-            let passed_on = completed(slot(flags), ready(probed_ns));
+            let passed_on = completed(&slot(flags), ready(probed_ns));
             assert_eq!((passed_on.flags, passed_on.tx_done), (expected, 7));
         }
         for flags in [0, OLD] {

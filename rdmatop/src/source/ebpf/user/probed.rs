@@ -101,11 +101,6 @@ impl<T> Probed<T> {
         })
     }
 
-    /// Takes out the functions of a process that no QP uses.
-    pub(super) fn of_process(&mut self, pid: u32) -> Vec<T> {
-        self.remove(|spot, entry| spot.pid == Some(pid) && entry.users == 0)
-    }
-
     fn remove(&mut self, goes: impl Fn(&Spot, &Entry<T>) -> bool) -> Vec<T> {
         let gone: Vec<Spot> = self
             .entries
@@ -202,20 +197,15 @@ mod tests {
     }
 
     #[test]
-    fn the_probes_of_one_process_go_alone_and_none_that_a_qp_uses() {
+    fn the_probes_of_one_process_go_although_their_file_is_not_deleted() {
         let mut probed = Probed::new(8);
-        let of = |pid, offset| Spot {
-            pid: Some(pid),
-            ..spot(1, offset)
-        };
-        for spot in [of(7, 0), of(7, 16), of(8, 0)] {
-            probed.add(spot, (spot.pid, spot.offset));
+        let of = |pid| Spot { pid, ..spot(1, 0) };
+        for pid in [Some(7), Some(8), None] {
+            probed.add(of(pid), pid);
         }
-        assert!(probed.of_process(7).is_empty());
-        probed.release(&[of(7, 0), of(8, 0)], 5);
-        assert_eq!(probed.of_process(7), [(Some(7), 0)]);
-        // Process 8 has ended, and its library has not.
-        assert_eq!(probed.unreachable(1 << 40, |_| false), [(Some(8), 0)]);
-        assert_eq!(probed.len(), 1);
+        assert!(probed.unreachable(1 << 40, |_| false).is_empty(), "in use");
+        probed.release(&[of(Some(8)), of(None)], 5);
+        assert_eq!(probed.unreachable(1 << 40, |_| false), [Some(8)]);
+        assert_eq!(probed.len(), 2);
     }
 }

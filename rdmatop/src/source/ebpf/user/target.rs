@@ -97,7 +97,7 @@ impl Finder {
     }
 
     fn ask(&mut self, program: Program, ends: bool) -> Result<Posts, Unfit> {
-        let helper = match self.helper.take() {
+        let mut helper = match self.helper.take() {
             Some(helper) => helper,
             None => {
                 Helper::start().map_err(|error| Unfit::NotYet(format!("cannot read its memory: {error}")))?

@@ -1,5 +1,4 @@
 //! The thread that attaches probes to programs and detaches them. The kernel takes up to seconds for either.
-mod handover;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -8,14 +7,14 @@ use std::{
     ptr::{read_volatile, write_volatile},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering, fence},
+        atomic::{Ordering, fence},
         mpsc::{self, RecvTimeoutError, SyncSender},
     },
     thread,
     time::Duration,
 };
 
-use rdmatop_common::counters::{QpSlot, UserHits, UserQp, UserSample, slot_flag};
+use rdmatop_common::counters::{QpSlot, UserHits, UserQp, slot_flag};
 use rustix::time::ClockId;
 
 use super::{
@@ -32,8 +31,6 @@ use super::{
     probed::Probed,
     target::{Finder, Program, Spot, Target, Unfit},
 };
-use handover::InMemory;
-
 use crate::{
     model::cause::{Cause, CauseId, Concerns, Obstacle},
     source::{clock, limits, privileges::Raised, uprobes::Opened},
@@ -63,7 +60,6 @@ pub(super) struct Arrays {
     /// Their further counters.
     pub(super) qps: Mapped<UserQp>,
     pub(super) hits: Mapped<UserHits>,
-    pub(super) samples: Mapped<UserSample>,
 }
 
 impl Worker {
@@ -77,12 +73,7 @@ impl Worker {
     ) -> Self {
         let (alive, ended) = mpsc::sync_channel(0);
         let reports = Arc::clone(&shared);
-        let Arrays {
-            slots,
-            qps,
-            hits,
-            samples,
-        } = arrays;
+        let Arrays { slots, qps, hits } = arrays;
         let used_ranges = UsedRanges::of(slots.count());
         let mut work = Work {
             options,
@@ -95,9 +86,7 @@ impl Worker {
             shared,
             pmu: UprobePmu::read(),
             probed: Probed::new(MOST_FUNCTIONS),
-            memory: options.memory.then(|| InMemory::new(samples)),
             remover: None,
-            removing: Arc::default(),
             tidied_ns: 0,
             judged: HashMap::new(),
             guard: Guard::new(options.limit),
@@ -107,11 +96,6 @@ impl Worker {
             silent: BTreeSet::new(),
         };
         let run = move || {
-            // Programs are probed one by one then, and the first posts of each come soon.
-            if work.memory.is_some() {
-                let _rights = Raised::for_attach();
-                work.guard.hit_ns = work.measure();
-            }
             while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
                 if !work.round() {
                     break;
@@ -183,10 +167,6 @@ struct Work {
     probed: Probed<Probes>,
     /// To the thread that detaches probes; the kernel takes up to seconds for each.
     remover: Option<mpsc::Sender<Vec<Probes>>>,
-    /// How many batches of probes that thread has still to detach.
-    removing: Arc<AtomicUsize>,
-    /// `None` without `--uprobes-memory`.
-    memory: Option<InMemory>,
     /// When probes were last looked at that nobody can hit any more.
     tidied_ns: u64,
     /// By number and birth.
@@ -223,7 +203,6 @@ impl Work {
     /// Looks at all QPs once. Returns false when the thread has to end.
     fn round(&mut self) -> bool {
         let tenants = self.tenants();
-        self.take_back();
         let there: BTreeSet<(u32, u64)> = tenants.iter().map(|qp| (qp.number, qp.born_ns)).collect();
         let now_ns = monotonic();
         self.judged.retain(|key, qp| {
@@ -245,9 +224,7 @@ impl Work {
         locked(&self.shared)
             .ready
             .retain(|number, ready| there.contains(&(*number, ready.born_ns)));
-        // Where probes come and go while a program posts, those that go would count beside new ones.
-        let may_probe = self.memory.is_none() || self.removing.load(Ordering::Acquire) == 0;
-        for qp in tenants.iter().copied() {
+        for qp in tenants {
             let key = (qp.number, qp.born_ns);
             let now = self.qps.read(qp.number);
             let known = self.judged.entry(key).or_default();
@@ -256,7 +233,6 @@ impl Work {
             // Skip a destroyed QP: its program's memory no longer describes it.
             if let Verdict::Tried(tried) = verdict
                 && qp.lives
-                && may_probe
             {
                 // Opening files that another process has mapped requires CAP_SYS_ADMIN, as attaching does.
                 let rights = Raised::for_attach();
@@ -267,7 +243,6 @@ impl Work {
                 (known.verdict, known.uses) = (verdict, uses);
             }
         }
-        self.calibrate(&tenants, now_ns);
         self.tidy(now_ns);
         self.account()
     }
@@ -287,23 +262,16 @@ impl Work {
         if gone.is_empty() {
             return;
         }
-        let removing = Arc::clone(&self.removing);
         let remover = self.remover.get_or_insert_with(|| {
             let (to, gone) = mpsc::channel::<Vec<Probes>>();
-            let run = move || {
-                for gone in gone {
-                    drop(gone);
-                    removing.fetch_sub(1, Ordering::Release);
-                }
-            };
             // Without the thread the probes are detached here, with the receiver.
-            let _ = thread::Builder::new().name("unprobe".to_owned()).spawn(run);
+            let _ = thread::Builder::new()
+                .name("unprobe".to_owned())
+                .spawn(move || gone.into_iter().for_each(drop));
             to
         });
-        self.removing.fetch_add(1, Ordering::Release);
         if remover.send(gone).is_err() {
             self.remover = None;
-            self.removing.store(0, Ordering::Release);
         }
     }
 
@@ -364,12 +332,7 @@ impl Work {
             sends_are_seen,
         } = target;
         let mut since_ns = 0;
-        let posted = self.posted(qp.number);
-        for (mut spot, file) in spots {
-            // A process that is read later loses its probes alone.
-            if self.memory.is_some() {
-                spot.pid = Some(qp.pid);
-            }
+        for (spot, file) in spots {
             match self.probe(spot, file) {
                 Ok(since) => {
                     since_ns = since_ns.max(since);
@@ -392,7 +355,6 @@ impl Work {
             born_ns: qp.born_ns,
             since_ns,
             sends_are_seen,
-            carried: self.carried(qp, posted),
         };
         locked(&self.shared).ready.insert(qp.number, ready);
         Verdict::Ready
@@ -506,11 +468,8 @@ impl Work {
         let here = self.judged.values().map(|qp| qp.rejected);
         let (sends, receives) = here.fold(self.rejected, add);
         let too_costly = self.guard.look(sum.hits, Duration::from_nanos(monotonic()));
-        let searching = self.memory.as_ref().map_or(0, InMemory::searching);
-        let refusals = self.memory.iter().flat_map(InMemory::causes);
         let mut shared = locked(&self.shared);
-        let read = shared.report.memory.as_ref().map_or(0, |memory| memory.qps);
-        let ready = (shared.ready.len() as u64).saturating_sub(read);
+        let ready = shared.ready.len() as u64;
         let report = &mut shared.report;
         report.functions = self.probed.len() as u64;
         report.qps = ready;
@@ -522,10 +481,7 @@ impl Work {
         report.missed = sum.missed;
         report.rejected_sends = sends;
         report.rejected_receives = receives;
-        report.failures = self.failures.values().chain(refusals).cloned().collect();
-        if let Some(memory) = &mut report.memory {
-            memory.searching = searching;
-        }
+        report.failures = self.failures.values().cloned().collect();
         if too_costly {
             let why = format!(
                 "the probes took {:.0}% of a core from the programs, and may take {:.0}%",
@@ -542,9 +498,6 @@ impl Work {
             report.qps = 0;
             report.hits_per_s = None;
             report.cores = None;
-            if let Some(memory) = &mut report.memory {
-                (memory.qps, memory.processes, memory.searching) = (0, 0, 0);
-            }
             shared.ready.clear();
         }
         !too_costly

@@ -280,17 +280,11 @@ fn uprobes(state: &State) -> Option<Fact> {
     let price = format::known(uprobes.hit_ns, |ns| format!("{ns}ns"));
     let whose = uprobes.pid.map(|pid| format!(" on {pid}")).unwrap_or_default();
     let cell = |text: String| Cell::new(text, Tone::Accent);
-    let read = uprobes.memory.as_ref().filter(|memory| memory.qps > 0);
-    let read = read
-        .map(|memory| format!(", {} QPs read from memory", memory.qps))
-        .unwrap_or_default();
     Some((
         0,
         vec![
-            cell(format!(
-                "uprobes{whose} {speed} x {price} = {cores} of a core{read}"
-            )),
-            cell(format!("uprobes{whose} {cores} of a core{read}")),
+            cell(format!("uprobes{whose} {speed} x {price} = {cores} of a core")),
+            cell(format!("uprobes{whose} {cores} of a core")),
             cell(format!("uprobes {cores}")),
         ],
     ))
