@@ -18,7 +18,6 @@ mod limits;
 mod live;
 mod nccl_log;
 mod once;
-mod pages;
 mod patience;
 mod plan;
 mod probes;

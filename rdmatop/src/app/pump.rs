@@ -7,8 +7,6 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::heap::{self, Settling};
-use super::pages;
 use super::reorder::HOLD_NS;
 use super::sampler::Sampler;
 use super::sink::{End, EventCounts, Sink, asked, over};
@@ -18,7 +16,7 @@ use crate::model::cause::{Cause, CauseId, Concerns, Obstacle};
 use crate::model::engine::{EngineConfig, Lacks};
 use crate::model::event::Event;
 use crate::model::filter::Filter;
-use crate::model::input::{EbpfReport, EbpfState, Input, Timed};
+use crate::model::input::{EbpfReport, Input, Timed};
 use crate::model::recording::{Tap, Tee};
 use crate::model::snapshot::Snapshot;
 use crate::source::clock::now;
@@ -121,7 +119,6 @@ pub(super) struct Pump {
     looking_up: bool,
     /// When what findings need was last read, in a mode without counters.
     looked: Option<Instant>,
-    settling: Settling,
     /// A way into the channel, for a source that the mode starts later.
     feed: Option<Feed>,
     /// Counts of events by their fate.
@@ -180,7 +177,6 @@ impl Pump {
             introduced: false,
             looking_up: false,
             looked: None,
-            settling: Settling::default(),
             feed: kept,
             counts: EventCounts::default(),
             report,
@@ -559,13 +555,7 @@ impl Pump {
                 sink.take(&event);
             }
         }
-        let started = snapshot.health.ebpf != EbpfState::Starting;
-        let rows = snapshot.qps.len();
         self.publish(snapshot);
-        if live && self.settling.is_due(rows, self.engine.rows_remade(), started) {
-            pages::give_back();
-            heap::give_back();
-        }
     }
 
     fn publish(&mut self, snapshot: Arc<Snapshot>) {

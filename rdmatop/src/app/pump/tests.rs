@@ -3,7 +3,7 @@
 use super::*;
 use crate::app::fake::{Fake, devices};
 use crate::app::source::Polled;
-use crate::model::input::{QpReading, QpsSample, VerbsSample};
+use crate::model::input::{EbpfState, QpReading, QpsSample, VerbsSample};
 use rdmatop_common::{
     counters::{VerbErrorKey, VerbKey, VerbStats},
     verb,

@@ -198,8 +198,6 @@ pub struct Engine {
     last: Weak<Snapshot>,
     /// The rows of QPs that it has.
     rows: rows::QpRows,
-    /// Rows of QPs that the last snapshot does not share with the one before.
-    rows_remade: usize,
 }
 
 impl Engine {
@@ -404,11 +402,6 @@ impl Engine {
             self.processes.forget_idle(now.mono_ns, self.config.linger_ns);
         }
         self.processes.forget(now.mono_ns, self.config.linger_ns);
-    }
-
-    /// Rows of QPs that the last [`Engine::tick`] made: as many old ones are freed with the snapshot before.
-    pub fn rows_remade(&self) -> usize {
-        self.rows_remade
     }
 
     /// Findings that snapshots raised and cleared since the last call.

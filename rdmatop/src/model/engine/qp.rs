@@ -269,11 +269,6 @@ impl Qp {
         self.stale = true;
     }
 
-    /// The next snapshot gets a new row.
-    pub(super) fn is_stale(&self) -> bool {
-        self.stale
-    }
-
     pub(super) fn uid(&self) -> u64 {
         self.row.uid
     }

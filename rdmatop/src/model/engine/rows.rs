@@ -33,7 +33,6 @@ impl Engine {
         let renamed_processes = std::mem::take(&mut self.processes.renamed);
         let renamed_devices = std::mem::take(&mut self.renamed_devices);
         let names_changed = !renamed_processes.is_empty() || !renamed_devices.is_empty();
-        self.rows_remade = 0;
         // Ten thousand idle QPs then cost as much as none.
         if self.rows.at_rest && !all_changed && !names_changed && !self.qps.are_touched() {
             return self.rows.list.clone();
@@ -60,7 +59,6 @@ impl Engine {
             if qp.late && qp.lives() {
                 self.uncounted.extend(qp.process());
             }
-            self.rows_remade += usize::from(qp.is_stale());
             let (devices, processes) = (&self.devices, &self.processes);
             let of = Others {
                 devices,
