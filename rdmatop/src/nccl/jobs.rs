@@ -17,8 +17,8 @@ enum Key {
     Id(u64),
     /// Of the whole, how many parts came before, and color.
     Part(Whole, u64, i64, u32),
-    /// Number of ranks.
-    Unnamed(u32),
+    /// Number of ranks; and the host, where one has all of them.
+    Unnamed(u32, Option<usize>),
 }
 
 /// The communicator that a part was made of.
@@ -53,11 +53,14 @@ impl Job {
             Some(nodes) => Some(nodes == 1 && self.hosts.len() == 1),
             None if self.ranks == 1 => Some(true),
             None if self.hosts.len() > 1 => Some(false),
-            None => {
-                let named = self.hosts.first().is_some_and(|host| !host.is_empty());
-                (named && self.ranks_seen >= self.ranks as usize).then_some(true)
-            }
+            None => self.is_seen_on_one_host().then_some(true),
         }
+    }
+
+    /// Whether the log has all its ranks, and they are on one host.
+    pub fn is_seen_on_one_host(&self) -> bool {
+        let named = self.hosts.len() == 1 && self.hosts.first().is_some_and(|host| !host.is_empty());
+        named && self.ranks_seen >= self.ranks as usize
     }
 
     /// Whether its communicator is complete.
@@ -65,6 +68,9 @@ impl Job {
         self.ranks_joined > 0
     }
 }
+
+/// Communicators of one size that one without a name may be.
+const CANDIDATES: usize = 16;
 
 #[derive(Default)]
 struct Communicator {
@@ -81,32 +87,47 @@ struct Communicator {
 /// The jobs of all processes, the largest first.
 pub(super) fn of(processes: &BTreeMap<Writer, Process>) -> Vec<Job> {
     let mut all = All::default();
+    let mut hosts: BTreeMap<&str, Vec<&Process>> = BTreeMap::new();
     for (writer, process) in processes {
-        let ids: BTreeMap<u64, u64> = process
-            .members
-            .iter()
-            .filter_map(|member| Some((member.comm, member.id?)))
-            .collect();
-        let mut first = None;
-        for member in &process.members {
-            let at = all.enter(key(member, &ids), member, &writer.host);
-            match first {
-                None => first = Some(at),
-                Some(first) => all.join(first, at),
+        hosts.entry(&writer.host).or_default().push(process);
+    }
+    for (number, (host, processes)) in hosts.iter().enumerate() {
+        // Two jobs of one host each have the same ranks, and without `commId` nothing else tells them apart.
+        let mut unnamed: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+        for member in processes.iter().flat_map(|process| &process.members) {
+            if member.id.is_none() && member.part_of.is_none() {
+                unnamed.entry(member.ranks).or_default().insert(member.rank);
+            }
+        }
+        unnamed.retain(|ranks, seen| seen.len() == *ranks as usize && !host.is_empty());
+        for process in processes {
+            let ids = process
+                .members
+                .iter()
+                .filter_map(|member| Some((member.comm, member.id?)));
+            let ids: BTreeMap<u64, u64> = ids.collect();
+            let mut first = None;
+            for member in &process.members {
+                let alone = unnamed.contains_key(&member.ranks).then_some(number);
+                let at = all.enter(key(member, &ids, alone), member, host);
+                match first {
+                    None => first = Some(at),
+                    Some(first) => all.join(first, at),
+                }
             }
         }
     }
     all.jobs()
 }
 
-fn key(member: &Member, ids: &BTreeMap<u64, u64>) -> Key {
+fn key(member: &Member, ids: &BTreeMap<u64, u64>, alone: Option<usize>) -> Key {
     match (member.id, member.part_of) {
         (Some(id), _) => Key::Id(id),
         (None, Some((parent, count, color))) => {
             let whole = ids.get(&parent).map_or(Whole::Unknown, |id| Whole::Id(*id));
             Key::Part(whole, count, color, member.ranks)
         }
-        (None, None) => Key::Unnamed(member.ranks),
+        (None, None) => Key::Unnamed(member.ranks, alone),
     }
 }
 
@@ -159,7 +180,54 @@ impl All {
         }
     }
 
+    /// Where communicators have their id, one without it lost the line that has it: it is the one of as many ranks, that of its
+    /// host if there are several.
+    fn name_the_unnamed(&mut self) {
+        let mut named: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        let mut unnamed = Vec::new();
+        for (key, at) in &self.known {
+            match key {
+                Key::Id(_) => {
+                    let ranks = self.list.get(*at).map_or(0, |one| one.ranks);
+                    let of_size = named.entry(ranks).or_default();
+                    if of_size.len() < CANDIDATES {
+                        of_size.push(*at);
+                    }
+                }
+                Key::Unnamed(ranks, _) => unnamed.push((*ranks, *at)),
+                Key::Part(..) => {}
+            }
+        }
+        for (ranks, at) in unnamed {
+            let Some(of_size) = named.get(&ranks) else {
+                continue;
+            };
+            let Some(one) = self
+                .list
+                .get_mut(at)
+                .map(|one| (std::mem::take(&mut one.seen), one.hosts.clone(), one.nodes))
+            else {
+                continue;
+            };
+            let (seen, hosts, nodes) = one;
+            let shares = |to: &&usize| {
+                self.list
+                    .get(**to)
+                    .is_some_and(|to| !to.hosts.is_disjoint(&hosts))
+            };
+            let Some(to) = of_size.iter().find(shares).or_else(|| of_size.first()).copied() else {
+                continue;
+            };
+            if let Some(one) = self.list.get_mut(to) {
+                one.seen.extend(seen);
+                one.nodes = one.nodes.max(nodes);
+            }
+            self.join(to, at);
+        }
+    }
+
     fn jobs(mut self) -> Vec<Job> {
+        self.name_the_unnamed();
         let mut jobs: BTreeMap<usize, Job> = BTreeMap::new();
         for at in 0..self.list.len() {
             let root = self.root(at);

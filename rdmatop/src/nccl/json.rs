@@ -83,7 +83,11 @@ pub fn of(report: &Report, now: Option<&Now>) -> serde_json::Result<String> {
         versions: report.versions(),
         ranks_joined: jobs.first().map_or(0, |job| job.ranks_joined),
         ranks: jobs.first().map(|job| job.ranks),
-        hosts: report.hosts().into_iter().collect(),
+        hosts: report
+            .hosts()
+            .into_iter()
+            .filter(|host| !host.is_empty())
+            .collect(),
         nics: nics.collect(),
         local_connections: report.inside.local,
         nvlink_connections: report.inside.multi_node,

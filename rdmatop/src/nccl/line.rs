@@ -56,7 +56,7 @@ pub enum Line<'a> {
 /// The bytes of a line as text that is safe to print: without colours, byte order marks, and the zero bytes of UTF-16.
 pub fn clean(bytes: &[u8]) -> Cow<'_, str> {
     let bytes = bytes.get(..MAX).unwrap_or(bytes);
-    if bytes.iter().all(|b| matches!(b, b' '..=b'~')) {
+    if bytes.iter().all(|b| matches!(b, b' '..=b'~') && *b != b'&') {
         // Most lines: nothing to escape, nothing to copy.
         return std::str::from_utf8(bytes).unwrap_or_default().into();
     }
@@ -68,7 +68,12 @@ pub fn clean(bytes: &[u8]) -> Cow<'_, str> {
     while out.last().is_some_and(|b| matches!(b, b'\r' | b'\n')) {
         out.pop();
     }
-    text::sanitize(&out).into()
+    let safe = text::sanitize(&out);
+    // As in the source of a web page.
+    if safe.contains("&gt;") || safe.contains("&lt;") {
+        return safe.replace("&gt;", ">").replace("&lt;", "<").into();
+    }
+    safe.into()
 }
 
 /// The lines that a logger wrapped into JSON: one per line of its text. `None`: the line is not such JSON.
@@ -231,13 +236,12 @@ fn is_clock(host: &str, word: &str) -> bool {
     let hour = host.get(host.len().saturating_sub(2)..).unwrap_or_default();
     let is_hour = hour.len() == 2 && hour.parse::<u8>().is_ok_and(|hour| hour < 24);
     let date = host.strip_suffix(hour).unwrap_or_default();
-    let is_date = date.is_empty()
-        || date.strip_suffix(['T', '_', '-']).is_some_and(|date| {
-            date.len() >= 8
-                && date
-                    .bytes()
-                    .all(|b| b.is_ascii_digit() || matches!(b, b'-' | b'.'))
-        });
+    // `2026-11-26T`, `20261126-`.
+    let is_date = |date: &str| {
+        let digits = date.replace(['-', '.'], "");
+        digits.len() == 8 && digits.starts_with("20") && digits.bytes().all(|b| b.is_ascii_digit())
+    };
+    let is_date = date.is_empty() || date.strip_suffix(['T', '_', '-']).is_some_and(is_date);
     two_each && is_hour && is_date
 }
 
@@ -295,6 +299,13 @@ mod tests {
             "[pod/job-0/main] ",
             "main | ",
             "main  |",
+            "[1,mpirank:0,algo-1]<stdout>:",
+            "[1,0]&lt;stdout&gt;:",
+            "[prterun-head-77@1,0]<stdout>: ",
+            "[0] ",
+            "[ 1234.567890] head step[77]: ",
+            "I1126 12:34:56.789 77 file.cc:12] ",
+            "> ",
             "gpu-7: ",
             "slurm-12.out:",
             "logs/slurm-12.out:34:",
@@ -335,6 +346,9 @@ mod tests {
         assert_eq!(of("7:123:456 [0] NCCL INFO x").0, "7");
         assert_eq!(of("10:1:1 [0] NCCL INFO x").0, "10");
         assert_eq!(of("a:12:34 [0] NCCL INFO x").0, "a");
+        assert_eq!(of("192-0-2-12:34:56 [0] NCCL INFO x").0, "192-0-2-12");
+        assert_eq!(of("ip-192-168-10-12:34:56 [0] NCCL INFO x").0, "ip-192-168-10-12");
+        assert_eq!(of("192-168-10-12:34:56 [0] NCCL INFO x").0, "192-168-10-12");
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub struct Port {
     pub device: String,
     /// Port.
     pub port: u32,
-    /// `IB` or `RoCE`.
+    /// `IB` or `RoCE`; `UNSPECIFIED` of EFA.
     pub link: String,
 }
 
@@ -103,7 +103,7 @@ fn port(item: &str) -> Option<Port> {
         .filter(|device| !device.is_empty() && is_name(device))?;
     let number = parts.next()?.parse().ok()?;
     let link = link.split('/').next()?;
-    matches!(link, "IB" | "RoCE").then(|| Port {
+    matches!(link, "IB" | "RoCE" | "UNSPECIFIED").then(|| Port {
         device: device.to_owned(),
         port: number,
         link: link.to_owned(),

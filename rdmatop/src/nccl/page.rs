@@ -10,7 +10,7 @@ use super::{
     now::Now,
     now_page,
     report::{Report, Use, is_ib},
-    verdict::{self, count, nic_name},
+    verdict::{self, count, named, nic_name},
     warning::Warning,
 };
 
@@ -38,7 +38,7 @@ pub fn text(report: &Report, links: &Links, now: Option<&Now>) -> String {
     if verdict.on_tcp.len() > 1 || (verdict.on_tcp.len() == 1 && verdict.nics > 0) {
         section(&mut out, "On TCP");
         for (host, why) in &verdict.on_tcp {
-            wrapped(&mut out, "  ", 4, &format!("{host}: {why}"));
+            wrapped(&mut out, "  ", 4, &format!("{}: {why}", named(host)));
         }
     }
     settings(&mut out, report);
@@ -81,17 +81,14 @@ fn head(out: &mut String, report: &Report) {
     }
     let jobs = report.jobs();
     parts.extend(ranks(&jobs));
-    let hosts = report.hosts();
-    let named: Vec<&str> = hosts.iter().take(HOSTS).copied().collect();
-    if named.iter().any(|host| !host.is_empty()) {
+    let mut hosts = report.hosts();
+    hosts.remove("");
+    if !hosts.is_empty() {
+        let named: Vec<&str> = hosts.iter().take(HOSTS).copied().collect();
         let more = match hosts.len().saturating_sub(HOSTS) {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        let named: Vec<&str> = named
-            .iter()
-            .map(|host| if host.is_empty() { "-" } else { host })
-            .collect();
         let word = if hosts.len() == 1 { "host" } else { "hosts" };
         parts.push(format!("{} {word}: {}{more}", hosts.len(), named.join(", ")));
     }
@@ -105,7 +102,8 @@ fn head(out: &mut String, report: &Report) {
         let _ = writeln!(out, "Ranks run different versions: use one image on every host.");
     }
     if jobs.len() > 1 {
-        let words = "No communicator in this log joins these jobs. nccl-tests without MPI (make MPI=1) runs one on each host.";
+        let words = "No communicator in this log joins these jobs: several runs in one file, or nccl-tests without MPI (make MPI=1), \
+                     which runs one on each host.";
         wrapped(out, "", 2, words);
     }
     if report.torn > 0 {
@@ -178,7 +176,7 @@ fn nics(out: &mut String, report: &Report) {
         return;
     }
     section(out, "Connections between hosts, by NIC");
-    let named = report.nics.iter().map(|(nic, used)| {
+    let rows = report.nics.iter().map(|(nic, used)| {
         let link = report.name_of(nic).and_then(|(_, link)| link);
         (
             nic,
@@ -187,17 +185,17 @@ fn nics(out: &mut String, report: &Report) {
             link.unwrap_or_else(|| "-".to_owned()),
         )
     });
-    let named: Vec<_> = named.collect();
+    let rows: Vec<_> = rows.collect();
     let wide =
         |least: usize, lengths: &mut dyn Iterator<Item = usize>| lengths.fold(least, usize::max).min(32);
     let host = wide(4, &mut report.nics.keys().map(|nic| nic.host.chars().count()));
-    let name = wide(3, &mut named.iter().map(|(_, _, name, _)| name.chars().count()));
+    let name = wide(3, &mut rows.iter().map(|(_, _, name, _)| name.chars().count()));
     let _ = writeln!(
         out,
         "  {:host$}  {:name$}  {:6}  {:>6}  {:>7}  GPUDIRECT",
         "HOST", "NIC", "LINK", "SEND", "RECEIVE"
     );
-    for (nic, used, nic_name, link) in named {
+    for (nic, used, nic_name, link) in rows {
         let on = if nic.host.is_empty() { "-" } else { &nic.host };
         let _ = writeln!(
             out,

@@ -15,11 +15,11 @@ const MEMBERS: usize = 4096;
 /// GPUDirect RDMA of a NIC.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Direct {
-    /// Usable.
+    /// Usable, by one GPU at least.
     pub on: bool,
     /// Name of the NIC.
     pub name: Option<String>,
-    /// Why not.
+    /// Why not, for one GPU at least.
     pub why: Option<String>,
 }
 
@@ -84,20 +84,12 @@ impl Process {
         true
     }
 
-    /// Lines about a GPU and a NIC have no name, and say something only where no GPU reaches the NIC.
+    /// Lines about a GPU and a NIC have no name of it, and another GPU may be nearer.
     fn direct(&mut self, device: u32, new: Direct) {
         let known = self.gpu_direct.entry(device).or_default();
-        let name = new.name.clone().or(known.name.take());
-        let why = if new.on {
-            None
-        } else {
-            new.why.or(known.why.take())
-        };
-        *known = Direct {
-            on: new.on,
-            name,
-            why,
-        };
+        known.on |= new.on;
+        known.name = new.name.or(known.name.take());
+        known.why = known.why.take().or(new.why);
     }
 
     fn member(&mut self, new: Member) -> bool {

@@ -106,7 +106,7 @@ impl Report {
     /// The lines that follow are of the log of this number.
     pub fn begin(&mut self, input: u32) {
         self.flush();
-        self.input = input;
+        (self.wrapped, self.input) = (Wrapped::default(), input);
     }
 
     /// Takes one line.

@@ -91,6 +91,11 @@ pub(super) fn count(number: impl Into<u64>, word: &str) -> String {
     }
 }
 
+/// A host on the page.
+pub(super) fn named(host: &str) -> &str {
+    if host.is_empty() { "a host" } else { host }
+}
+
 fn length(of: usize) -> u64 {
     u64::try_from(of).unwrap_or(u64::MAX)
 }
@@ -127,7 +132,7 @@ pub fn of(report: &Report) -> Verdict {
                 1 => String::new(),
                 all => format!(" and {} more hosts", all - 1),
             };
-            let host = if host.is_empty() { "a host" } else { host };
+            let host = named(host);
             let line = format!("MIXED: RDMA on {nics} ({direct}), but {host}{more} on TCP, because {why}");
             (Kind::Mixed, line)
         }
@@ -258,20 +263,24 @@ fn without_connections(report: &Report, failed: bool) -> (Kind, String) {
     }
     let jobs = report.jobs();
     let inside = report.inside;
+    let progress = progress(&jobs, failed);
+    if inside.collnet == 0 && inside.multi_node > 0 && !jobs.iter().all(Job::is_seen_on_one_host) {
+        let nodes = jobs.iter().filter_map(|job| job.nodes).max();
+        let hosts = nodes.map_or(0, u64::from).max(length(report.hosts().len()));
+        let who = if hosts > 1 {
+            format!("{hosts} hosts")
+        } else {
+            "all ranks".to_owned()
+        };
+        let mut line = format!("NVLink: {who} are joined by NVLink (MNNVL), and no network is used");
+        if let Some(progress) = progress.filter(|_| !jobs.iter().all(Job::is_complete)) {
+            line += "; ";
+            line += &progress;
+        }
+        return (Kind::Nvlink, line);
+    }
     if inside.collnet == 0 && !jobs.is_empty() && jobs.iter().all(|job| job.is_local() == Some(true)) {
         return (Kind::Local, local(&jobs, failed));
-    }
-    let progress = progress(&jobs, failed);
-    if inside.collnet == 0 && inside.multi_node > 0 {
-        let nodes = jobs.iter().filter_map(|job| job.nodes).max();
-        let hosts = nodes.map_or_else(|| length(report.hosts().len()), u64::from);
-        let hosts = if hosts > 1 {
-            hosts.to_string()
-        } else {
-            "the".to_owned()
-        };
-        let line = format!("NVLink: {hosts} hosts are joined by NVLink (MNNVL), and no network is used");
-        return (Kind::Nvlink, line);
     }
     // What was chosen, and what of the connections is missing.
     let mut then: Vec<String> = progress.into_iter().collect();
@@ -323,6 +332,7 @@ fn chosen(report: &Report, complete: bool, and_then: &dyn Fn(String) -> String) 
     Some(match (rdma, tcp, other) {
         (Some((on, network)), Some((host, socket)), _) => {
             let why = why::tcp(report, host, socket);
+            let (on, host) = (named(on), named(host));
             let head = format!("MIXED: {on} chose network {network}, {host} chose {socket}, because {why}");
             (Kind::Mixed, and_then(head))
         }

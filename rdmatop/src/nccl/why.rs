@@ -143,7 +143,7 @@ pub(super) fn interfaces(report: &Report, host: &str) -> String {
 pub(super) fn no_gpu_direct(report: &Report, nic: &NicKey) -> String {
     let why = report.some_on(&nic.host).find_map(|process| {
         let direct = process.gpu_direct.get(&nic.device)?;
-        (!direct.on).then(|| direct.why.clone())
+        (!direct.on || direct.why.is_some()).then(|| direct.why.clone())
     });
     let no_module = "load nvidia_peermem, or use the open kernel driver with DMA-BUF";
     match why {

@@ -7,6 +7,7 @@
 
 mod network;
 mod plugins;
+mod start;
 mod verbs;
 
 #[cfg(test)]
@@ -74,6 +75,7 @@ pub fn entries() -> impl Iterator<Item = &'static Entry> {
         verbs::EVENTS,
         verbs::CALLS,
         network::ENTRIES,
+        start::ENTRIES,
         plugins::ENTRIES,
     ];
     tables.into_iter().flatten()

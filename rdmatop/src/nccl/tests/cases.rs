@@ -112,6 +112,7 @@ r2:2:2 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 1 nranks 2 cudaDev 0 nvmlDev
     Case {
         name: "in one host MNNVL is local",
         log: "\
+r1:2:2 [1] NCCL INFO comm 0x1 rank 1 nRanks 2 nNodes 1 localRanks 2 localRank 1 MNNVL 1
 r1:1:1 [0] NCCL INFO comm 0x1 rank 0 nRanks 2 nNodes 1 localRanks 2 localRank 0 MNNVL 1
 r1:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/MNNVL
 r1:1:1 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 8 commId 0x2 - Init COMPLETE
@@ -119,6 +120,39 @@ r1:1:1 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 2 cudaDev 0 nvmlDev
         first: "LOCAL: all 2 ranks are on one host, and no network is used (NVLink, PCIe or shared memory)",
         holds: &[],
         lacks: &["TCP"],
+    },
+    Case {
+        name: "of a rack that NVLink joins NCCL may count one node, and the log may be of one host",
+        log: "\
+r1:1:1 [0] NCCL INFO comm 0x1 rank 0 nRanks 8 nNodes 1 localRanks 8 localRank 0 MNNVL 1
+r1:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 4[0] via P2P/MNNVL
+",
+        first: "NVLink: all ranks are joined by NVLink (MNNVL), and no network is used",
+        holds: &[],
+        lacks: &["LOCAL"],
+    },
+    Case {
+        name: "two jobs of the same ranks before there was a commId",
+        log: "\
+u1:8:10 [0] NCCL INFO comm 0x50 rank 0 nranks 2 cudaDev 0 busId 18000 - Init COMPLETE
+u1:8:11 [1] NCCL INFO comm 0x51 rank 1 nranks 2 cudaDev 1 busId 2a000 - Init COMPLETE
+u2:8:20 [0] NCCL INFO comm 0x50 rank 0 nranks 2 cudaDev 0 busId 18000 - Init COMPLETE
+u2:8:21 [1] NCCL INFO comm 0x51 rank 1 nranks 2 cudaDev 1 busId 2a000 - Init COMPLETE
+",
+        first: "LOCAL: 2 jobs that do not know of each other, each on one host; no network is used",
+        holds: &["2 jobs of 2 ranks, all joined"],
+        lacks: &[],
+    },
+    Case {
+        name: "no host at all",
+        log: "\
+[0] NCCL INFO NET/Socket : Using [0]eth3:198.51.100.1<0>
+[0] NCCL INFO NCCL_IB_DISABLE set by environment to 1.
+12:34:56 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0
+",
+        first: "TCP: NET/Socket on eth3, because NCCL_IB_DISABLE is 1",
+        holds: &["  -     eth3"],
+        lacks: &["host:", "hosts:", "12"],
     },
     Case {
         name: "NICs of HPC-X have SHARP behind their link",
