@@ -2,6 +2,9 @@
 
 use super::fact::Fact;
 
+/// The longest name of a network; NCCL's plugins have shorter ones.
+const LONGEST: usize = 64;
+
 /// Direction of a channel's connection, seen from the process that logs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
@@ -90,7 +93,7 @@ fn carried_by(via: &str) -> Option<Via> {
         let at = parts.iter().position(|part| device(part).is_some())?;
         let name = parts.get(..at)?.join("/");
         let gpu_direct = parts.iter().skip(at + 1).any(|part| part.starts_with("GDRDMA"));
-        return (!name.is_empty()).then_some(Via::Net {
+        return (1..=LONGEST).contains(&name.len()).then_some(Via::Net {
             name,
             device: device(parts.get(at)?)?,
             gpu_direct,

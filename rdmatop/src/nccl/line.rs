@@ -109,6 +109,15 @@ impl<'a> Line<'a> {
             line.get(..at).unwrap_or_default(),
             line.get(at + word.len()..).unwrap_or_default().trim(),
         );
+        // A line between quotes, whose end may be that of JSON that was cut.
+        let text = if before.contains('"') {
+            text.split("\\n\"")
+                .next()
+                .unwrap_or_default()
+                .trim_end_matches('"')
+        } else {
+            text
+        };
         match writer(before) {
             Wrote::By(writer) if !is_nccl(text) && !names(text, &writer) => {
                 Self::Nccl { writer, level, text }
@@ -404,8 +413,19 @@ mod tests {
         for other in ["n:1:1 [0] NCCL INFO {x}", r#"{"log":7}"#, "{}", "{\"log\":\"a\""] {
             assert_eq!(unpacked(other), None, "{other}");
         }
-        // Cut JSON is not read, and its quotes make no host.
-        assert_eq!(of(r#"{"log":"n:1:1 [0] NCCL INFO x"#).0, "n");
+        // Cut JSON and other quotes make neither a host nor a word.
+        for quoted in [
+            r#"{"log":"n:1:1 [0] NCCL INFO Using network IB"#,
+            r#"{"log":"n:1:1 [0] NCCL INFO Using network IB\n","stream":"std"#,
+            r#"level=info msg="n:1:1 [0] NCCL INFO Using network IB""#,
+        ] {
+            let (host, _, _, text) = of(quoted);
+            assert_eq!(
+                (host.as_str(), text.as_str()),
+                ("n", "Using network IB"),
+                "{quoted}"
+            );
+        }
     }
 
     #[test]

@@ -44,9 +44,13 @@ pub(super) fn read(text: &str) -> Option<Fact> {
         });
     }
     let list = what.strip_prefix("Using ")?;
+    // Of the transport IB, and of plugins that are made of it.
+    let hcas = hcas(list.split(';').next()?);
+    if !hcas.is_empty() {
+        return Some(Fact::Hcas(hcas));
+    }
     if transport == "IB" {
-        let hcas = hcas(list.split(';').next()?);
-        return (!hcas.is_empty()).then_some(Fact::Hcas(hcas));
+        return None;
     }
     let interfaces = interfaces(list);
     (!interfaces.is_empty()).then_some(Fact::Interfaces(interfaces))

@@ -236,7 +236,7 @@ impl Report {
             self.take(host, fact);
             return;
         }
-        self.kept += text.len();
+        self.kept += text.len() + overhead(&fact);
         if self.kept > KEPT || !process.take(fact) {
             self.left_out += 1;
         }
@@ -385,6 +385,15 @@ impl Report {
             };
             Some((name, link.or_else(of_hca)))
         })
+    }
+}
+
+/// Bytes that a fact of few letters takes beyond them.
+fn overhead(fact: &Fact) -> usize {
+    match fact {
+        Fact::Hcas(hcas) => hcas.len() * 64,
+        Fact::Member(_) => 96,
+        _ => 0,
     }
 }
 

@@ -125,7 +125,14 @@ pub fn of(report: &Report) -> Verdict {
                 .next()
                 .map_or("Socket", |(nic, _)| nic.network.as_str());
             let on = why::interfaces(report, host);
-            (Kind::Tcp, format!("TCP: NET/{network}{on}, because {why}"))
+            let jobs = report.jobs();
+            if !jobs.is_empty() && jobs.iter().all(|job| job.is_local() == Some(true)) {
+                let why = why::inside(report, host);
+                let line = format!("TCP inside one host: NET/{network}{on}, because {why}");
+                (Kind::Tcp, line)
+            } else {
+                (Kind::Tcp, format!("TCP: NET/{network}{on}, because {why}"))
+            }
         }
         (_, Some((host, why)), _) => {
             let more = match verdict.on_tcp.len() {

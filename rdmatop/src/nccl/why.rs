@@ -116,6 +116,22 @@ fn of_process(process: &Process, network: &str) -> Option<String> {
         .or_else(provider)
 }
 
+/// Why a job on one host uses a network.
+pub(super) fn inside(report: &Report, host: &str) -> String {
+    let names = ["NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE"];
+    let of = |process: &Process| {
+        let set = names
+            .iter()
+            .filter_map(|name| variable(process, name, |value| value != "0"));
+        let set: Vec<String> = set.collect();
+        (!set.is_empty()).then(|| set.join(" and "))
+    };
+    report
+        .on(host)
+        .find_map(of)
+        .unwrap_or_else(|| "NCCL found no way by NVLink, PCIe or shared memory".to_owned())
+}
+
 /// Why a host is on TCP.
 pub(super) fn tcp(report: &Report, host: &str, network: &str) -> String {
     report
@@ -145,14 +161,17 @@ pub(super) fn no_gpu_direct(report: &Report, nic: &NicKey) -> String {
         let direct = process.gpu_direct.get(&nic.device)?;
         (!direct.on || direct.why.is_some()).then(|| direct.why.clone())
     });
+    let set = report
+        .some_on(&nic.host)
+        .find_map(|one| one.variables.get("NCCL_NET_GDR_LEVEL"));
+    let level = match set {
+        Some(level) => format!("NCCL_NET_GDR_LEVEL is {level}"),
+        None => "NCCL_NET_GDR_LEVEL sets how far is allowed".to_owned(),
+    };
     let no_module = "load nvidia_peermem, or use the open kernel driver with DMA-BUF";
     match why {
         Some(Some(why)) if why.starts_with("no module") => format!("no module: {no_module}"),
         Some(Some(why)) if why.starts_with("distance") => {
-            let level = match report.some_on(&nic.host).find_map(|one| one.variables.get("NCCL_NET_GDR_LEVEL")) {
-                Some(level) => format!("NCCL_NET_GDR_LEVEL is {level}"),
-                None => "NCCL_NET_GDR_LEVEL sets how far is allowed".to_owned(),
-            };
             format!("{why}: GPU and NIC are too far apart on PCIe; {level}")
         }
         Some(Some(why)) => why,
@@ -162,7 +181,7 @@ pub(super) fn no_gpu_direct(report: &Report, nic: &NicKey) -> String {
         None if report.some_on(&nic.host).any(|one| one.messages.contains_key("no-gpudirect")) => {
             "the kernel has neither peer memory nor DMA-BUF for these GPUs".to_owned()
         }
-        None => "the log does not say why; often GPU and NIC are too far apart (NCCL_NET_GDR_LEVEL)".to_owned(),
+        None => format!("the log does not say why; often GPU and NIC are too far apart ({level})"),
     }
 }
 

@@ -150,7 +150,7 @@ fn event(text: &str) -> Option<&str> {
 /// RDMA device that a message names: `hca mlx5_3`, `on dev mlx5_0:1`, or `NET/IB : mlx5_3:1 async ...`.
 pub fn device(text: &str) -> Option<&str> {
     let is_name = |name: &&str| {
-        !name.is_empty()
+        (1..=64).contains(&name.len())
             && name
                 .bytes()
                 .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'+'))

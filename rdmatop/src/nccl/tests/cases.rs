@@ -155,6 +155,41 @@ u2:8:21 [1] NCCL INFO comm 0x51 rank 1 nranks 2 cudaDev 1 busId 2a000 - Init COM
         lacks: &["host:", "hosts:", "12"],
     },
     Case {
+        name: "one host that may use nothing else is on TCP inside it",
+        log: "\
+n:1:1 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1
+n:1:1 [0] NCCL INFO NCCL_SHM_DISABLE set by environment to 1.
+n:1:1 [0] NCCL INFO NET/IB : No device found.
+n:1:1 [0] NCCL INFO NET/Socket : Using [0]lo:127.0.0.1<0>
+n:1:1 [0] NCCL INFO comm 0x2 rank 0 nRanks 2 nNodes 1 localRanks 2 localRank 0 MNNVL 0
+n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0
+",
+        first: "TCP inside one host: NET/Socket on lo, because NCCL_P2P_DISABLE is 1 and NCCL_SHM_DISABLE is 1",
+        holds: &[],
+        lacks: &["device"],
+    },
+    Case {
+        name: "Google's gIB is RDMA and lists its NICs",
+        log: "\
+n:1:1 [0] NCCL INFO NET/gIB : Initializing gIB v1.0.5
+n:1:1 [0] NCCL INFO NET/gIB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:198.51.100.1<0>
+n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/gIB/1/GDRDMA
+",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all",
+        holds: &["mlx5_1  RoCE", "1 of 2 NICs"],
+        lacks: &[],
+    },
+    Case {
+        name: "FasTrak and TCPX are TCP with GPUDirect",
+        log: "\
+n:1:1 [0] NCCL INFO NET/Plugin: Loaded net plugin FasTrak (v7)
+n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/FasTrak/0/GDRDMA
+",
+        first: "TCP: NET/FasTrak, because the network plugin FasTrak is TCP",
+        holds: &[],
+        lacks: &[],
+    },
+    Case {
         name: "NICs of HPC-X have SHARP behind their link",
         log: "\
 n:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_4:1/IB/SHARP [1]mlx5_5:1/IB/SHARP [RO]; OOB ib0:198.51.100.1<0>
