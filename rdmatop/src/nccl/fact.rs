@@ -1,8 +1,8 @@
 //! The fact in one line.
 //!
-//! The spellings are those of NCCL 2.4 to 2.30 (src/transport/net.cc, net_ib, net_socket.cc, p2p.cc, shm.cc, coll_net.cc,
-//! src/graph/{topo,paths}.cc, src/plugin, src/init.cc), of RCCL, which keeps them, and of aws-ofi-nccl (`NET/OFI ...`).
-//! What went wrong is in [`super::dictionary`].
+//! The spellings are those of NCCL 2.4 to 2.30 (src/transport/net.cc, net_ib, net_socket.cc, p2p.cc, shm.cc,
+//! coll_net.cc, src/graph/{topo,paths}.cc, src/plugin, src/init.cc), of RCCL, which keeps them, and of
+//! aws-ofi-nccl (`NET/OFI ...`). What went wrong is in [`super::dictionary`].
 
 use super::{
     channel::{self, Via, Way},
@@ -185,8 +185,8 @@ fn variable(text: &str) -> Option<Fact> {
     })
 }
 
-/// `ncclCommInitRank comm 0x1 rank 1 nranks 16 ... commId 0x2 - Init COMPLETE`, `... parent 0x1 splitCount 1 color 3 key 0
-/// - Init START`, and `comm 0x1 rank 0 nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 1`.
+/// `ncclCommInitRank comm 0x1 rank 1 nranks 16 ... commId 0x2 - Init COMPLETE`, `... parent 0x1 splitCount 1
+/// color 3 key 0 - Init START`, and `comm 0x1 rank 0 nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 1`.
 fn member(text: &str) -> Option<Member> {
     let complete = text.contains("Init COMPLETE");
     let started = text.contains("Init START");

@@ -1,9 +1,10 @@
 //! The communicators of a log, and the jobs that they belong to.
 //!
-//! A rank's number means something only within its communicator: a job has a communicator of all ranks and others of parts,
-//! and a log may hold several jobs. All ranks of a communicator print the same `commId` (since 2.16); a part has its parent's,
-//! and color. Before that only the number of ranks tells communicators apart. When one rank completes its communicator, all
-//! have: `ncclCommInitRank` returns when the ring between them is closed.
+//! A rank's number means something only within its communicator: a job has a communicator of all ranks and
+//! others of parts, and a log may hold several jobs. All ranks of a communicator print the same `commId` (since
+//! 2.16); a part has its parent's, and color. Before that only the number of ranks tells communicators apart.
+//! When one rank completes its communicator, all have: `ncclCommInitRank` returns when the ring between them is
+//! closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -180,8 +181,8 @@ impl All {
         }
     }
 
-    /// Where communicators have their id, one without it lost the line that has it: it is the one of as many ranks, that of its
-    /// host if there are several.
+    /// Where communicators have their id, one without it lost the line that has it: it is the one of as many
+    /// ranks, that of its host if there are several.
     fn name_the_unnamed(&mut self) {
         let mut named: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         let mut unnamed = Vec::new();

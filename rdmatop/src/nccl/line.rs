@@ -1,9 +1,10 @@
 //! One line of a log: its process and its text.
 //!
-//! NCCL writes `HOST:PID:TID [GPU] NCCL INFO TEXT` (`ncclDebugLog`, src/debug.cc, since 2.4), with a time in front if
-//! NCCL_DEBUG_TIMESTAMP_LEVELS is set, and in warnings the place in the source between GPU and level. Launchers and
-//! loggers add their own prefix: `[1,3]<stdout>:` (mpirun --tag-output), `3: ` (srun --label), `[default3]:` (torchrun),
-//! `[pod/x/y] ` (kubectl logs --prefix), `FILE:12:` (grep -n), a clock, or JSON around the whole line (docker, journald).
+//! NCCL writes `HOST:PID:TID [GPU] NCCL INFO TEXT` (`ncclDebugLog`, src/debug.cc, since 2.4), with a time in
+//! front if NCCL_DEBUG_TIMESTAMP_LEVELS is set, and in warnings the place in the source between GPU and level.
+//! Launchers and loggers add their own prefix: `[1,3]<stdout>:` (mpirun --tag-output), `3: ` (srun --label),
+//! `[default3]:` (torchrun), `[pod/x/y] ` (kubectl logs --prefix), `FILE:12:` (grep -n), a clock, or JSON
+//! around the whole line (docker, journald).
 
 use std::borrow::Cow;
 
@@ -53,7 +54,8 @@ pub enum Line<'a> {
     Plain(&'a str),
 }
 
-/// The bytes of a line as text that is safe to print: without colours, byte order marks, and the zero bytes of UTF-16.
+/// The bytes of a line as text that is safe to print: without colours, byte order marks, and the zero bytes of
+/// UTF-16.
 pub fn clean(bytes: &[u8]) -> Cow<'_, str> {
     let bytes = bytes.get(..MAX).unwrap_or(bytes);
     if bytes.iter().all(|b| matches!(b, b' '..=b'~') && *b != b'&') {

@@ -61,7 +61,8 @@ fn is_name(name: &str) -> bool {
     name.chars().all(|c| c.is_alphanumeric() || "_-.+".contains(c))
 }
 
-/// `[0]mlx5_0:1/RoCE [1]mlx5_1:1/IB/SHARP [RO]`; `[0]={[0] mlx5_2:1/RoCE, [1] mlx5_3:1/RoCE}` of NCCL 2.20 to 2.23.
+/// `[0]mlx5_0:1/RoCE [1]mlx5_1:1/IB/SHARP [RO]`; `[0]={[0] mlx5_2:1/RoCE, [1] mlx5_3:1/RoCE}` of NCCL 2.20 to
+/// 2.23.
 fn hcas(list: &str) -> Vec<Hca> {
     let mut out: Vec<Hca> = Vec::new();
     let mut merged = false;

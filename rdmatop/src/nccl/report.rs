@@ -20,7 +20,8 @@ use super::{
     wrapped::Wrapped,
 };
 
-/// The largest number of processes; a log of a larger job, or of something else, is cut, and the report says so.
+/// The largest number of processes; a log of a larger job, or of something else, is cut, and the report says
+/// so.
 const PROCESSES: usize = 65_536;
 /// NICs kept, of all hosts: 4,096 hosts with 16 each.
 const NICS: usize = 65_536;
@@ -342,8 +343,8 @@ impl Report {
         self.some_on(host).flat_map(|process| &process.hcas)
     }
 
-    /// A NIC's name and its kind of link. The list of virtual NICs and that of GPUDirect have merged ones; the numbers of the
-    /// list of the transport IB are those of its own networks alone.
+    /// A NIC's name and its kind of link. The list of virtual NICs and that of GPUDirect have merged ones; the
+    /// numbers of the list of the transport IB are those of its own networks alone.
     pub fn name_of(&self, nic: &NicKey) -> Option<(String, Option<String>)> {
         let is_ib = is_ib(&nic.network);
         self.some_on(&nic.host).find_map(|process| {
@@ -397,7 +398,8 @@ fn overhead(fact: &Fact) -> usize {
     }
 }
 
-/// Whether a network is the transport IB, or a plugin made of it: `IB`, `IBext_v8`, `UCX`, which lists NICs in the same words.
+/// Whether a network is the transport IB, or a plugin made of it: `IB`, `IBext_v8`, `UCX`, which lists NICs in
+/// the same words.
 pub(super) fn is_ib(network: &str) -> bool {
     network.starts_with("IB") || network.starts_with("UCX") || network.starts_with("gIB")
 }

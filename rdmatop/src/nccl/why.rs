@@ -1,4 +1,5 @@
-//! Why a process is not on RDMA, or a NIC has no GPUDirect: only what causes it counts. That no plugin was found is normal.
+//! Why a process is not on RDMA, or a NIC has no GPUDirect: only what causes it counts. That no plugin was
+//! found is normal.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +11,8 @@ use super::{
 /// Interfaces named in a line.
 const INTERFACES: usize = 4;
 
-/// What of a process's messages keeps it from RDMA, the most direct first: an entry of the dictionary and, of the device that its
-/// line names, in words.
+/// What of a process's messages keeps it from RDMA, the most direct first: an entry of the dictionary and, of
+/// the device that its line names, in words.
 const CAUSES: [(&str, &str); 14] = [
     ("ofi-no-provider", "the EFA plugin found no provider of libfabric"),
     ("ofi-only-efa", "the EFA plugin found another provider than EFA"),

@@ -1,4 +1,5 @@
-//! Text that a terminal, a mail or a ticket wrapped at 80 columns: puts the pieces of a line of NCCL together again.
+//! Text that a terminal, a mail or a ticket wrapped at 80 columns: puts the pieces of a line of NCCL together
+//! again.
 
 use super::line::is_nccl;
 

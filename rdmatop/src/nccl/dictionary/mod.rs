@@ -1,9 +1,10 @@
-//! What NCCL, RCCL and aws-ofi-nccl print when something about the network is wrong: each message with its versions, its meaning
-//! and what to do next.
+//! What NCCL, RCCL and aws-ofi-nccl print when something about the network is wrong: each message with its
+//! versions, its meaning and what to do next.
 //!
-//! The messages were read in the sources at each tag: NCCL 2.4 to 2.30 (src/transport, src/misc, src/plugin, src/bootstrap.cc,
-//! src/init.cc, src/proxy.cc, src/graph), RCCL of ROCm 5 to 7, aws-ofi-nccl 1.0 to 1.21. An entry matches by what its source has
-//! in that place, so a message is never explained by the words of another. `docs/nccl-messages.md` is made of these tables.
+//! The messages were read in the sources at each tag: NCCL 2.4 to 2.30 (src/transport, src/misc, src/plugin,
+//! src/bootstrap.cc, src/init.cc, src/proxy.cc, src/graph), RCCL of ROCm 5 to 7, aws-ofi-nccl 1.0 to 1.21. An
+//! entry matches by what its source has in that place, so a message is never explained by the words of another.
+//! `docs/nccl-messages.md` is made of these tables.
 
 mod network;
 mod plugins;
@@ -41,7 +42,8 @@ impl Kind {
 /// How a message is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum On {
-    /// It begins with the first words, and has the others after them, in this order. `*` as the first: anywhere.
+    /// It begins with the first words, and has the others after them, in this order. `*` as the first:
+    /// anywhere.
     Says(&'static [&'static str]),
     /// A failed work request with this status: number and name of `enum ibv_wc_status`.
     Status(u32, &'static str),
@@ -124,7 +126,8 @@ enum Status<'a> {
     Name(&'a str),
 }
 
-/// `... with error 12, opcode 0 ...` until 2.19, `status=12 ` until 2.28, `status=IBV_WC_RETRY_EXC_ERR(12)` since.
+/// `... with error 12, opcode 0 ...` until 2.19, `status=12 ` until 2.28, `status=IBV_WC_RETRY_EXC_ERR(12)`
+/// since.
 fn status(text: &str) -> Option<Status<'_>> {
     let is_completion =
         text.contains("Got completion ") || (text.contains("ompletion") && text.contains("status=IBV_WC_"));

@@ -1,5 +1,5 @@
-//! What the transport IB, of NCCL and of the plugins made of it, prints of verbs: statuses of work requests, events of devices,
-//! calls that failed.
+//! What the transport IB, of NCCL and of the plugins made of it, prints of verbs: statuses of work requests,
+//! events of devices, calls that failed.
 
 use super::{
     Entry,
@@ -27,7 +27,8 @@ const fn completion(
     }
 }
 
-/// By the numbers of `enum ibv_wc_status` (rdma-core, libibverbs/verbs.h). Those of reliable datagrams cannot occur.
+/// By the numbers of `enum ibv_wc_status` (rdma-core, libibverbs/verbs.h). Those of reliable datagrams cannot
+/// occur.
 pub(super) const COMPLETIONS: &[Entry] = &[
     completion(
         "message-too-long",

@@ -1,5 +1,5 @@
-//! Logs as people have published them, made smaller and written anew: for each the first line, what the page must hold, and what it
-//! must not.
+//! Logs as people have published them, made smaller and written anew: for each the first line, what the page
+//! must hold, and what it must not.
 
 use std::fmt::Write as _;
 
