@@ -20,6 +20,7 @@ use crate::{
     exit::{Exit, Stop},
     nccl::{
         identity::{Identity, is_here},
+        json,
         now::Now,
         page::{self, Links},
         report::Report,
@@ -44,10 +45,11 @@ pub(super) fn run(args: &NcclLogArgs, plan: &Plan) -> Result<Exit, Stop> {
     privileges::shed(false);
     let mut report = Report::default();
     let inputs = read_all(&mut report, &args.files)?;
+    report.end();
     let root = Root::default();
     let page = |now: Option<&Now>| {
         Ok(if args.json {
-            page::json(&report, now).map_err(|error| Stop::failure(format!("cannot make JSON: {error}")))?
+            json::of(&report, now).map_err(|error| Stop::failure(format!("cannot make JSON: {error}")))?
                 + "\n"
         } else {
             page::text(&report, &links(&report, &root), now)
@@ -223,6 +225,7 @@ mod tests {
     fn of(bytes: &[u8]) -> Report {
         let mut report = Report::default();
         read(&mut report, &mut BufReader::new(bytes), Path::new("log")).unwrap();
+        report.end();
         report
     }
 

@@ -2,7 +2,7 @@
 use std::collections::BTreeSet;
 
 use super::{assert_bounded, assert_safe};
-use crate::nccl::{page, report::Report};
+use crate::nccl::{json, page, report::Report};
 use crate::source::kernel_log;
 use crate::source::proc::{Cgroup, Stat, Status, libraries, relevant};
 use crate::source::sysfs::{FileValue, counter_value};
@@ -135,10 +135,11 @@ pub(super) fn nccl_log(raw: &[u8]) {
     for line in raw.split(|byte| *byte == b'\n') {
         report.line(line);
     }
+    report.end();
     for line in page::text(&report, &page::Links::default(), None).lines() {
         assert_safe(line);
     }
-    let json = page::json(&report, None);
+    let json = json::of(&report, None);
     assert!(json.is_ok_and(|json| serde_json::from_str::<serde_json::Value>(&json).is_ok()));
 }
 

@@ -41,7 +41,7 @@ fn says<'a>(report: &'a Report, live: &'a Live) -> Says<'a> {
             .map(|nic| nic.network.as_str())
     };
     // Without a connection over it, the network that was chosen is not used.
-    let local = report.local > 0 && report.nics.is_empty() && report.collnet == 0;
+    let local = report.inside.local > 0 && report.nics.is_empty() && report.inside.collnet == 0;
     let network = process
         .and_then(|process| process.network.as_deref())
         .or_else(of_host);
@@ -182,7 +182,7 @@ fn log_says_rdma(report: &Report, now: &Now, lives: &[&Live], out: &mut Vec<Said
             .processes
             .iter()
             .find(|(writer, _)| writer.host == live.host && writer.pid == live.log_pid);
-        process.is_some_and(|(_, process)| process.ranks.values().any(|joined| *joined))
+        process.is_some_and(|(_, process)| process.joined())
     };
     let without: Vec<&Live> = lives.iter().copied().filter(|live| live.qps == Some(0)).collect();
     for live in &without {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{
     identity::{Candidate, Identity, Proof},
     line::Writer,
-    report::Report,
+    report::{Report, is_ib},
 };
 use crate::model::{
     cause::{Cause, CauseId},
@@ -189,7 +189,7 @@ impl Now {
 
 fn ranks(report: &Report, writer: &Writer) -> Vec<u32> {
     let process = report.processes.get(writer);
-    process.map_or_else(Vec::new, |process| process.ranks.keys().copied().collect())
+    process.map_or_else(Vec::new, |process| process.ranks().into_iter().collect())
 }
 
 fn absent(report: &Report, found: &[Found]) -> Vec<Absent> {
@@ -272,7 +272,7 @@ fn named(report: &Report, processes: &[Live]) -> Named {
     let nics = report
         .nics
         .keys()
-        .filter(|nic| hosts.contains(nic.host.as_str()) && nic.network.starts_with("IB"));
+        .filter(|nic| hosts.contains(nic.host.as_str()) && is_ib(&nic.network));
     let mut out = Named::new();
     for nic in nics {
         let Some((name, _)) = report.name_of(nic) else {
@@ -280,11 +280,13 @@ fn named(report: &Report, processes: &[Live]) -> Named {
         };
         let merged = name.contains('+');
         for part in name.split('+') {
-            let ports = report.hcas(&nic.host).filter(|hca| hca.device == part);
-            let ports = ports.filter(|hca| merged || hca.index == nic.device);
+            let hcas = report
+                .hcas(&nic.host)
+                .filter(|hca| merged || hca.index == nic.device);
+            let ports = hcas.flat_map(|hca| &hca.ports).filter(|port| port.device == part);
             out.entry(part.to_owned())
                 .or_default()
-                .extend(ports.map(|hca| hca.port));
+                .extend(ports.map(|port| port.port));
         }
     }
     out

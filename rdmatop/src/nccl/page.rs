@@ -1,15 +1,17 @@
-//! The report as text for a terminal of 80 columns, and as JSON.
+//! The report as text for a terminal of 80 columns.
 
-use std::fmt::Write as _;
-
-use serde::Serialize;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
 
 use super::{
+    jobs::Job,
     now::Now,
     now_page,
-    perf::Perf,
-    report::{Report, Use},
-    verdict::{self, Verdict, nic_name},
+    report::{Report, Use, is_ib},
+    verdict::{self, count, named, nic_name},
+    warning::Warning,
 };
 
 /// Hosts named in one line.
@@ -36,7 +38,7 @@ pub fn text(report: &Report, links: &Links, now: Option<&Now>) -> String {
     if verdict.on_tcp.len() > 1 || (verdict.on_tcp.len() == 1 && verdict.nics > 0) {
         section(&mut out, "On TCP");
         for (host, why) in &verdict.on_tcp {
-            wrapped(&mut out, "  ", 4, &format!("{host}: {why}"));
+            wrapped(&mut out, "  ", 4, &format!("{}: {why}", named(host)));
         }
     }
     settings(&mut out, report);
@@ -72,22 +74,17 @@ pub(super) fn section(out: &mut String, title: &str) {
 }
 
 fn head(out: &mut String, report: &Report) {
-    let versions: Vec<&str> = report.versions.iter().map(String::as_str).collect();
+    let versions = report.versions();
     let mut parts = Vec::new();
     if !versions.is_empty() {
         parts.push(versions.join(" and "));
     }
-    let (joined, _, of) = report.ranks();
-    if let Some(of) = of {
-        parts.push(if joined as u64 >= u64::from(of) {
-            format!("{of} ranks, all joined")
-        } else {
-            format!("{joined} of {of} ranks joined")
-        });
-    }
-    let hosts = report.hosts();
-    let named: Vec<&str> = hosts.iter().take(HOSTS).copied().collect();
-    if named.iter().any(|host| !host.is_empty()) {
+    let jobs = report.jobs();
+    parts.extend(ranks(&jobs));
+    let mut hosts = report.hosts();
+    hosts.remove("");
+    if !hosts.is_empty() {
+        let named: Vec<&str> = hosts.iter().take(HOSTS).copied().collect();
         let more = match hosts.len().saturating_sub(HOSTS) {
             0 => String::new(),
             more => format!(" and {more} more"),
@@ -96,13 +93,37 @@ fn head(out: &mut String, report: &Report) {
         parts.push(format!("{} {word}: {}{more}", hosts.len(), named.join(", ")));
     }
     if let Some(channels) = report.channels {
-        parts.push(format!("{channels} channels"));
+        parts.push(count(channels, "channel"));
     }
     if !parts.is_empty() {
-        let _ = writeln!(out, "{}", parts.join("; "));
+        wrapped(out, "", 2, &parts.join("; "));
     }
-    if report.versions.len() > 1 {
+    if versions.len() > 1 {
         let _ = writeln!(out, "Ranks run different versions: use one image on every host.");
+    }
+    if jobs.len() > 1 {
+        let words = "No communicator in this log joins these jobs: several runs in one file, or nccl-tests without MPI (make MPI=1), \
+                     which runs one on each host.";
+        wrapped(out, "", 2, words);
+    }
+    if report.torn > 0 {
+        let separate = if report
+            .processes
+            .values()
+            .any(|one| one.variables.contains_key("NCCL_DEBUG_FILE"))
+        {
+            ""
+        } else {
+            " With NCCL_DEBUG_FILE=nccl.%h.%p.log each process writes its own file."
+        };
+        let words = format!(
+            "Torn: {} of {} lines of NCCL are cut into each other and left out, {} are used: counts of connections are lower \
+             bounds.{separate}",
+            report.torn,
+            report.nccl_lines,
+            report.nccl_lines.saturating_sub(report.torn)
+        );
+        wrapped(out, "", 2, &words);
     }
     if report.left_out > 0 {
         let _ = writeln!(
@@ -115,39 +136,73 @@ fn head(out: &mut String, report: &Report) {
     }
 }
 
+/// `16 ranks, all joined`.
+fn ranks(jobs: &[Job]) -> Option<String> {
+    let joined = |job: &Job| match (job.is_complete(), job.started) {
+        (true, _) if job.ranks == 1 => ", joined",
+        (true, _) => ", all joined",
+        (false, true) => ", none joined",
+        (false, false) => "",
+    };
+    match jobs {
+        [] => None,
+        [job] => {
+            let seen = if job.ranks_seen < job.ranks as usize {
+                format!(" ({} in this log)", job.ranks_seen)
+            } else {
+                String::new()
+            };
+            Some(format!("{}{}{seen}", count(job.ranks, "rank"), joined(job)))
+        }
+        jobs => {
+            // Alike, mostly.
+            let mut kinds: BTreeMap<(u32, &str), u64> = BTreeMap::new();
+            for job in jobs {
+                *kinds.entry((job.ranks, joined(job))).or_default() += 1;
+            }
+            let kinds = kinds.iter().rev().take(HOSTS);
+            let words: Vec<String> = kinds
+                .map(|((ranks, joined), jobs)| {
+                    format!("{} of {}{joined}", count(*jobs, "job"), count(*ranks, "rank"))
+                })
+                .collect();
+            Some(words.join(", "))
+        }
+    }
+}
+
 fn nics(out: &mut String, report: &Report) {
     if report.nics.is_empty() {
         return;
     }
     section(out, "Connections between hosts, by NIC");
+    let rows = report.nics.iter().map(|(nic, used)| {
+        let link = report.name_of(nic).and_then(|(_, link)| link);
+        (
+            nic,
+            *used,
+            nic_name(report, nic),
+            link.unwrap_or_else(|| "-".to_owned()),
+        )
+    });
+    let rows: Vec<_> = rows.collect();
     let wide =
         |least: usize, lengths: &mut dyn Iterator<Item = usize>| lengths.fold(least, usize::max).min(32);
     let host = wide(4, &mut report.nics.keys().map(|nic| nic.host.chars().count()));
-    let name = wide(
-        3,
-        &mut report
-            .nics
-            .keys()
-            .map(|nic| nic_name(report, nic).chars().count()),
-    );
+    let name = wide(3, &mut rows.iter().map(|(_, _, name, _)| name.chars().count()));
     let _ = writeln!(
         out,
         "  {:host$}  {:name$}  {:6}  {:>6}  {:>7}  GPUDIRECT",
         "HOST", "NIC", "LINK", "SEND", "RECEIVE"
     );
-    for (nic, used) in &report.nics {
-        let link = report
-            .name_of(nic)
-            .and_then(|(_, link)| link)
-            .unwrap_or_else(|| "-".to_owned());
+    for (nic, used, nic_name, link) in rows {
+        let on = if nic.host.is_empty() { "-" } else { &nic.host };
         let _ = writeln!(
             out,
-            "  {:host$}  {:name$}  {link:6}  {:>6}  {:>7}  {}",
-            nic.host,
-            nic_name(report, nic),
+            "  {on:host$}  {nic_name:name$}  {link:6}  {:>6}  {:>7}  {}",
             used.sends,
             used.receives,
-            direct(*used)
+            direct(used)
         );
     }
     for line in uneven(report) {
@@ -181,23 +236,36 @@ fn uneven(report: &Report) -> Vec<String> {
                 nic_name(report, nic)
             ));
         }
-        let listed = report
-            .on(host)
-            .map(|process| process.hcas.len())
-            .max()
-            .unwrap_or(0);
-        let idle = listed.saturating_sub(used.len());
-        if idle > 0 && used.iter().any(|(nic, _)| nic.network.starts_with("IB")) {
-            lines.push(format!(
-                "{host}: {idle} of {listed} NICs that NCCL listed have no connection."
-            ));
-        }
+        lines.extend(idle(report, host));
     }
     lines
 }
 
+/// How many of the ports that NCCL listed have no connection. A NIC that was made of several uses them all.
+fn idle(report: &Report, host: &str) -> Option<String> {
+    let process = report.some_on(host).max_by_key(|process| process.hcas.len())?;
+    let listed: BTreeSet<&str> = process
+        .hcas
+        .iter()
+        .flat_map(|hca| &hca.ports)
+        .map(|port| port.device.as_str())
+        .collect();
+    let mut used = BTreeSet::new();
+    for (nic, _) in report.nics_of(host).filter(|(nic, _)| is_ib(&nic.network)) {
+        let (name, _) = report.name_of(nic)?;
+        used.extend(name.split('+').map(str::to_owned));
+    }
+    let idle = listed.iter().filter(|name| !used.contains(**name)).count();
+    (idle > 0 && !used.is_empty()).then(|| {
+        format!(
+            "{host}: {idle} of {} NICs that NCCL listed have no connection.",
+            listed.len()
+        )
+    })
+}
+
 /// Variables that affect the network.
-const DECISIVE: [&str; 12] = [
+const DECISIVE: [&str; 16] = [
     "NCCL_IB_DISABLE",
     "NCCL_IB_HCA",
     "NCCL_IB_GID_INDEX",
@@ -207,6 +275,10 @@ const DECISIVE: [&str; 12] = [
     "NCCL_NET",
     "NCCL_NET_PLUGIN",
     "NCCL_NET_GDR_LEVEL",
+    "NCCL_IBEXT_DISABLE",
+    "NCCL_P2P_DISABLE",
+    "NCCL_SHM_DISABLE",
+    "NCCL_MNNVL_ENABLE",
     "NCCL_SOCKET_IFNAME",
     "NCCL_CROSS_NIC",
     "FI_PROVIDER",
@@ -241,11 +313,7 @@ fn settings(out: &mut String, report: &Report) {
     plugins.dedup();
     if !plugins.is_empty() {
         lines.push(format!("network plugin: {}", plugins.join(", ")));
-    } else if report
-        .processes
-        .values()
-        .any(|process| process.no_plugin.is_some())
-    {
+    } else if report.processes.values().any(|process| process.no_plugin) {
         // NCCL's alarming words for something normal: most machines have no plugin.
         lines.push("network plugin: none, NCCL's own transports are used".to_owned());
     }
@@ -258,41 +326,91 @@ fn settings(out: &mut String, report: &Report) {
 }
 
 fn warnings(out: &mut String, report: &Report) {
-    if report.warnings.is_empty() {
+    let all = &report.warnings;
+    if all.list.is_empty() {
         return;
     }
     section(out, "Warnings");
-    for warning in &report.warnings {
-        let hosts: Vec<&str> = warning.hosts.iter().take(HOSTS).map(String::as_str).collect();
-        let devices: Vec<String> = warning
-            .devices
-            .iter()
-            .take(HOSTS)
-            .map(|(host, device)| format!("{host} {device}"))
-            .collect();
-        let place = if devices.is_empty() {
-            hosts.join(", ")
-        } else {
-            devices.join(", ")
-        };
-        let times = if warning.count == 1 {
-            String::new()
-        } else {
-            format!(" ({} times)", warning.count)
-        };
-        match warning.meaning {
-            Some(meaning) => {
-                wrapped(out, "  ", 4, &format!("{place}{times}: {}", meaning.means));
-                wrapped(out, "    next: ", 10, meaning.next);
+    for warning in &all.list {
+        let place = place(warning);
+        match warning.entry {
+            Some(entry) => {
+                wrapped(out, "  ", 4, &format!("{place}{}", entry.means));
+                let next = format!("{}{}", entry.next, set_already(report, entry.next));
+                wrapped(out, "    next: ", 10, &next);
                 wrapped(out, "    NCCL: ", 10, &warning.text);
             }
-            None => {
-                wrapped(out, "  ", 4, &format!("{place}{times}: {}", warning.text));
-            }
+            None => wrapped(out, "  ", 4, &format!("{place}{}", warning.text)),
         }
     }
-    if report.warnings_left_out > 0 {
-        let _ = writeln!(out, "  and {} warnings of other kinds", report.warnings_left_out);
+    let unknown: u64 = all
+        .list
+        .iter()
+        .filter(|one| one.entry.is_none())
+        .map(|one| one.count)
+        .sum();
+    if unknown > 0 {
+        let _ = writeln!(
+            out,
+            "  {} without explanation: rdmatop does not know these words",
+            count(unknown, "warning")
+        );
+    }
+    if all.left_out > 0 {
+        let _ = writeln!(out, "  and {} of other kinds", count(all.left_out, "warning"));
+    }
+}
+
+/// `gpu-a mlx5_0 (3 times): `.
+fn place(warning: &Warning) -> String {
+    let devices = warning
+        .devices
+        .iter()
+        .map(|(host, device)| format!("{host} {device}").trim().to_owned());
+    let hosts = warning.hosts.iter().filter(|host| !host.is_empty());
+    let (names, all): (Vec<String>, usize) = if warning.devices.is_empty() {
+        (hosts.take(HOSTS).cloned().collect(), warning.hosts.len())
+    } else {
+        (devices.take(HOSTS).collect(), warning.devices.len())
+    };
+    let more = match all.saturating_sub(HOSTS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let times = if warning.count == 1 {
+        String::new()
+    } else {
+        format!("({} times)", warning.count)
+    };
+    let names = format!("{}{more}", names.join(", "));
+    let words = [names, times].into_iter().filter(|part| !part.is_empty());
+    let place = words.collect::<Vec<_>>().join(" ");
+    if place.is_empty() {
+        place
+    } else {
+        format!("{place}: ")
+    }
+}
+
+/// The variables that advice names and the job has set: ` (NCCL_IB_HCA is mlx5 here)`.
+fn set_already(report: &Report, advice: &str) -> String {
+    let is_of_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    let names: BTreeSet<&str> = advice
+        .split(|c: char| !is_of_name(c))
+        .filter(|word| word.starts_with("NCCL_") || word.starts_with("OFI_") || word.starts_with("FI_"))
+        .collect();
+    let of_name = |name: &&str| {
+        let value = report
+            .processes
+            .values()
+            .find_map(|process| process.variables.get(*name))?;
+        Some(format!("{name} is {value} here"))
+    };
+    let set: Vec<String> = names.iter().filter_map(of_name).collect();
+    if set.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", set.join("; "))
     }
 }
 
@@ -356,83 +474,4 @@ fn bandwidth(out: &mut String, report: &Report, links: &Links) {
             "  {wrong} values were WRONG: the data did not arrive as it was sent"
         );
     }
-}
-
-/// The report as one JSON object.
-pub fn json(report: &Report, now: Option<&Now>) -> serde_json::Result<String> {
-    #[derive(Serialize)]
-    struct Nic<'a> {
-        host: &'a str,
-        network: &'a str,
-        index: u32,
-        name: Option<String>,
-        link: Option<String>,
-        #[serde(flatten)]
-        used: Use,
-    }
-    #[derive(Serialize)]
-    struct Warned<'a> {
-        id: Option<&'static str>,
-        count: u64,
-        hosts: Vec<&'a str>,
-        text: &'a str,
-    }
-    #[derive(Serialize)]
-    struct Document<'a> {
-        schema: u32,
-        verdict: Verdict,
-        now: Option<&'a Now>,
-        versions: Vec<&'a str>,
-        ranks_joined: usize,
-        ranks: Option<u32>,
-        hosts: Vec<&'a str>,
-        nics: Vec<Nic<'a>>,
-        local_connections: u64,
-        warnings: Vec<Warned<'a>>,
-        nccl_tests: &'a Perf,
-        lines: u64,
-        lines_left_out: u64,
-    }
-    let (ranks_joined, _, ranks) = report.ranks();
-    let document = Document {
-        schema: crate::model::snapshot::SCHEMA,
-        verdict: verdict::of(report),
-        now,
-        versions: report.versions.iter().map(String::as_str).collect(),
-        ranks_joined,
-        ranks,
-        hosts: report.hosts().into_iter().collect(),
-        nics: report
-            .nics
-            .iter()
-            .map(|(nic, used)| {
-                let (name, link) = report
-                    .name_of(nic)
-                    .map_or((None, None), |(name, link)| (Some(name), link));
-                Nic {
-                    host: &nic.host,
-                    network: &nic.network,
-                    index: nic.device,
-                    name,
-                    link,
-                    used: *used,
-                }
-            })
-            .collect(),
-        local_connections: report.local,
-        warnings: report
-            .warnings
-            .iter()
-            .map(|warning| Warned {
-                id: warning.meaning.map(|meaning| meaning.id),
-                count: warning.count,
-                hosts: warning.hosts.iter().map(String::as_str).collect(),
-                text: &warning.text,
-            })
-            .collect(),
-        nccl_tests: &report.perf,
-        lines: report.lines,
-        lines_left_out: report.left_out,
-    };
-    serde_json::to_string(&document)
 }

@@ -1,59 +1,36 @@
-//! The facts of all processes of a job, in one picture.
+//! The facts of all processes of a log, in one picture.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+};
 
 use serde::Serialize;
 
 use super::{
-    fact::{self, Fact, Hca, Via, Way},
-    line::{Level, Line, Writer},
+    channel::{Via, Way},
+    dictionary::{self, Kind},
+    fact::{self, Fact},
+    jobs::{self, Job},
+    line::{self, Level, Line, Writer},
+    nics::Hca,
     perf::Perf,
-    warning::{self, Meaning},
+    process::{NAMES, Process},
+    warning::Warnings,
+    wrapped::Wrapped,
 };
 
-/// The largest number of processes; a log of a larger job, or of something else, is cut, and the report says so.
+/// The largest number of processes; a log of a larger job, or of something else, is cut, and the report says
+/// so.
 const PROCESSES: usize = 65_536;
-/// Kinds of warning kept.
-const WARNINGS: usize = 64;
-/// Names kept of each list of one process.
-const NAMES: usize = 256;
 /// NICs kept, of all hosts: 4,096 hosts with 16 each.
 const NICS: usize = 65_536;
 /// Bytes of text kept of all processes. A process of a job logs some 4 KiB of what is kept.
 const KEPT: usize = 256 << 20;
 /// Processes of a host that are asked for the name of a NIC. Each process of a job lists all NICs of its host.
 const ASKED: usize = 256;
-
-/// What one process logged.
-#[derive(Clone, Debug, Default)]
-pub struct Process {
-    /// Its ranks, and whether each has joined.
-    pub ranks: BTreeMap<u32, bool>,
-    /// Ranks of the job.
-    pub of: Option<u32>,
-    /// The network it chose.
-    pub network: Option<String>,
-    /// NICs of the transport IB.
-    pub hcas: Vec<Hca>,
-    /// The transport IB found none.
-    pub no_hca: bool,
-    /// Interfaces of the transport Socket.
-    pub interfaces: Vec<String>,
-    /// GPUDirect RDMA by number of the NIC: usable, its name, why not.
-    pub gpu_direct: BTreeMap<u32, (bool, Option<String>, Option<String>)>,
-    /// Variables that it reported to have read.
-    pub variables: BTreeMap<String, String>,
-    /// The network plugin it loaded.
-    pub plugin: Option<String>,
-    /// Why it loaded none.
-    pub no_plugin: Option<String>,
-    /// libfabric's provider.
-    pub provider: Option<String>,
-    /// Its known warnings.
-    pub warnings: BTreeSet<&'static str>,
-    /// Numbers of the logs that have lines of it; see [`Report::begin`].
-    pub inputs: BTreeSet<u32>,
-}
+/// Of a torn log, a host with so many lines is one, whatever it is called.
+const SELDOM: u64 = 8;
 
 /// Connections of one NIC, or of one interface of a network, of one host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -77,19 +54,15 @@ pub struct NicKey {
     pub device: u32,
 }
 
-/// A warning, and how often.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Warning {
-    /// Its meaning, where known.
-    pub meaning: Option<Meaning>,
-    /// The words of the first one.
-    pub text: String,
-    /// How often.
-    pub count: u64,
-    /// The processes that wrote it.
-    pub hosts: BTreeSet<String>,
-    /// RDMA devices that it names, with their host.
-    pub devices: BTreeSet<(String, String)>,
+/// Connections that need no network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Inside {
+    /// GPU to GPU, or through the host's memory.
+    pub local: u64,
+    /// Of these, those of a job whose hosts NVLink joins.
+    pub multi_node: u64,
+    /// To in-network reduction.
+    pub collnet: u64,
 }
 
 /// Everything.
@@ -99,10 +72,14 @@ pub struct Report {
     pub input: u32,
     /// Lines read.
     pub lines: u64,
-    /// Of these, NCCL's.
+    /// Of these, NCCL's, whole or torn.
     pub nccl_lines: u64,
+    /// Of these, INFO.
+    pub info: u64,
+    /// Of [`Self::nccl_lines`], lines that are cut into each other, or whose writer is.
+    pub torn: u64,
     /// Libraries and versions.
-    pub versions: BTreeSet<String>,
+    versions: BTreeSet<String>,
     /// Processes.
     pub processes: BTreeMap<Writer, Process>,
     /// Lines of processes and NICs beyond the limits.
@@ -111,64 +88,158 @@ pub struct Report {
     kept: usize,
     /// NICs with connections over a network.
     pub nics: BTreeMap<NicKey, Use>,
-    /// Connections inside hosts.
-    pub local: u64,
-    /// Connections to in-network reduction.
-    pub collnet: u64,
+    /// Connections that need none.
+    pub inside: Inside,
     /// Channels of the widest ring.
     pub channels: Option<u32>,
     /// Bandwidth of NICs in NCCL's topology, GB/s.
     pub nic_speed: BTreeMap<u32, f64>,
-    /// Warnings, in the order of their first line.
-    pub warnings: Vec<Warning>,
-    /// Warnings of kinds beyond the limit.
-    pub warnings_left_out: u64,
+    /// Warnings.
+    pub warnings: Warnings,
+    /// A fault shows that data moves by verbs.
+    pub verbs: bool,
     /// nccl-tests.
     pub perf: Perf,
+    wrapped: Wrapped,
 }
 
 impl Report {
     /// The lines that follow are of the log of this number.
     pub fn begin(&mut self, input: u32) {
-        self.input = input;
+        self.flush();
+        (self.wrapped, self.input) = (Wrapped::default(), input);
     }
 
     /// Takes one line.
     pub fn line(&mut self, bytes: &[u8]) {
         self.lines += 1;
-        match Line::read(bytes) {
+        let line = line::clean(bytes);
+        match line::unpacked(&line) {
+            Some(lines) => lines.iter().for_each(|line| self.unwrapped(line)),
+            None => self.unwrapped(&line),
+        }
+    }
+
+    fn unwrapped(&mut self, line: &str) {
+        let mut wrapped = std::mem::take(&mut self.wrapped);
+        wrapped.take(line, |line| self.whole(line));
+        self.wrapped = wrapped;
+    }
+
+    fn flush(&mut self) {
+        let mut wrapped = std::mem::take(&mut self.wrapped);
+        wrapped.end(|line| self.whole(line));
+    }
+
+    /// The last log ends: what was kept back is taken, and what torn lines seemed to say is removed.
+    pub fn end(&mut self) {
+        self.flush();
+        if self.torn == 0 {
+            return;
+        }
+        let mut lines: BTreeMap<&str, u64> = BTreeMap::new();
+        for (writer, process) in &self.processes {
+            *lines.entry(&writer.host).or_default() += process.lines;
+        }
+        // A host's name without its beginning, or behind the end of another line.
+        let reversed: BTreeSet<String> = lines
+            .iter()
+            .filter(|(_, count)| **count >= SELDOM)
+            .map(|(host, _)| host.chars().rev().collect())
+            .collect();
+        let is_part = |host: &str| {
+            let back: String = host.chars().rev().collect();
+            let longer = reversed
+                .range::<str, _>((Bound::Excluded(back.as_str()), Bound::Unbounded))
+                .next()
+                .is_some_and(|longer| longer.starts_with(&back));
+            let shorter = back
+                .char_indices()
+                .any(|(at, _)| at > 0 && back.get(..at).is_some_and(|end| reversed.contains(end)));
+            longer || shorter
+        };
+        // A line without a host has lost it, where the others have one.
+        let named: u64 = lines
+            .iter()
+            .filter(|(host, _)| !host.is_empty())
+            .map(|(_, count)| count)
+            .sum();
+        let parts: BTreeSet<String> = lines
+            .iter()
+            .filter(|(host, count)| {
+                if host.is_empty() {
+                    **count < named
+                } else {
+                    **count < SELDOM && is_part(host)
+                }
+            })
+            .map(|(host, _)| (*host).to_owned())
+            .collect();
+        for host in &parts {
+            self.torn += lines.get(host.as_str()).copied().unwrap_or_default();
+        }
+        self.processes.retain(|writer, _| !parts.contains(&writer.host));
+        self.nics.retain(|nic, _| !parts.contains(&nic.host));
+        self.warnings.forget(|host| !parts.contains(host));
+    }
+
+    fn whole(&mut self, line: &str) {
+        match Line::read(line) {
             Line::Plain(text) => {
-                self.perf.line(&text);
-                if let Some(Fact::Version(version)) = fact::plain(&text) {
+                self.perf.line(text);
+                if let Some(Fact::Version(version)) = fact::plain(text) {
                     self.version(version);
                 }
             }
+            Line::Torn => {
+                self.nccl_lines += 1;
+                self.torn += 1;
+            }
             Line::Nccl { writer, level, text } => {
                 self.nccl_lines += 1;
-                if !self.processes.contains_key(&writer) && self.processes.len() >= PROCESSES {
-                    self.left_out += 1;
-                    return;
-                }
-                if level == Level::Warn {
-                    self.warn(&writer, &text);
-                }
-                let input = self.input;
-                let process = self.processes.entry(writer.clone()).or_default();
-                if process.inputs.len() < NAMES {
-                    process.inputs.insert(input);
-                }
-                let Some(fact) = fact::of(&text) else { return };
-                if fact.is_of_process() {
-                    self.kept += text.len();
-                    if self.kept > KEPT {
-                        self.left_out += 1;
-                    } else {
-                        process.take(&fact);
-                    }
-                } else {
-                    self.take(&writer, fact);
-                }
+                self.nccl(writer, level, text);
             }
+        }
+    }
+
+    fn nccl(&mut self, writer: Writer, level: Level, text: &str) {
+        if !self.processes.contains_key(&writer) && self.processes.len() >= PROCESSES {
+            self.left_out += 1;
+            return;
+        }
+        let fact = fact::of(text);
+        let host = writer.host.clone();
+        let process = self.processes.entry(writer).or_default();
+        process.lines += 1;
+        self.info += u64::from(level == Level::Info);
+        if process.inputs.len() < NAMES {
+            process.inputs.insert(self.input);
+        }
+        if fact.is_none() || level == Level::Warn {
+            let by_the_way = |kind| matches!(kind, Kind::Choice | Kind::Note);
+            let entry =
+                dictionary::look_up(text).filter(|entry| level == Level::Warn || by_the_way(entry.kind));
+            if let Some(entry) = entry {
+                let device = process.messages.entry(entry.id).or_default();
+                if device.is_none() {
+                    *device = dictionary::device(text).map(str::to_owned);
+                }
+                self.verbs |= dictionary::shows_verbs(text, entry.kind);
+            }
+            // What NCCL says by the way decides, and is no warning.
+            let is_warning = level == Level::Warn || entry.is_some_and(|entry| entry.kind == Kind::Note);
+            if is_warning && !text.is_empty() {
+                self.warnings.take(&host, text, entry);
+            }
+        }
+        let Some(fact) = fact else { return };
+        if !fact.is_of_process() {
+            self.take(host, fact);
+            return;
+        }
+        self.kept += text.len() + overhead(&fact);
+        if self.kept > KEPT || !process.take(fact) {
+            self.left_out += 1;
         }
     }
 
@@ -178,69 +249,22 @@ impl Report {
         }
     }
 
-    fn warn(&mut self, writer: &Writer, text: &str) {
-        let meaning = warning::meaning(text);
-        if let (Some(meaning), Some(process)) = (meaning, self.processes.get_mut(writer)) {
-            process.warnings.insert(meaning.id);
-        } else if let Some(meaning) = meaning {
-            let process = Process {
-                warnings: BTreeSet::from([meaning.id]),
-                ..Process::default()
-            };
-            self.processes.insert(writer.clone(), process);
-        }
-        let same = |known: &Warning| match (known.meaning, meaning) {
-            (Some(a), Some(b)) => a == b,
-            (None, None) => known.text == text,
-            _ => false,
-        };
-        let at = self.warnings.iter().position(same);
-        let at = match at {
-            Some(at) => at,
-            None if self.warnings.len() >= WARNINGS => {
-                self.warnings_left_out += 1;
-                return;
-            }
-            None => {
-                self.warnings.push(Warning {
-                    meaning,
-                    text: text.to_owned(),
-                    count: 0,
-                    hosts: BTreeSet::new(),
-                    devices: BTreeSet::new(),
-                });
-                self.warnings.len() - 1
-            }
-        };
-        if let Some(warning) = self.warnings.get_mut(at) {
-            warning.count += 1;
-            if warning.hosts.len() < NAMES {
-                warning.hosts.insert(writer.host.clone());
-            }
-            if let Some(device) = warning::device(text)
-                && warning.devices.len() < NAMES
-            {
-                warning.devices.insert((writer.host.clone(), device.to_owned()));
-            }
-        }
-    }
-
-    fn take(&mut self, writer: &Writer, fact: Fact) {
+    fn take(&mut self, host: String, fact: Fact) {
         match fact {
             Fact::Version(version) => self.version(version),
             Fact::Channels(count) => self.channels = self.channels.max(Some(count)),
             Fact::NicSpeed { device, gigabytes } if self.nic_speed.len() < NAMES => {
                 self.nic_speed.insert(device, gigabytes);
             }
-            Fact::Channel { way, via, .. } => match via {
+            Fact::Channel { way, via } => match via {
                 Via::Net {
-                    name,
+                    name: network,
                     device,
                     gpu_direct,
                 } => {
                     let key = NicKey {
-                        host: writer.host.clone(),
-                        network: name,
+                        host,
+                        network,
                         device,
                     };
                     if self.nics.len() >= NICS && !self.nics.contains_key(&key) {
@@ -254,11 +278,26 @@ impl Report {
                     }
                     nic.gpu_direct += u64::from(gpu_direct);
                 }
-                Via::CollNet { .. } => self.collnet += 1,
-                Via::Peer | Via::Memory => self.local += 1,
+                Via::CollNet => self.inside.collnet += 1,
+                Via::Peer { multi_node } => {
+                    self.inside.local += 1;
+                    self.inside.multi_node += u64::from(multi_node);
+                }
+                Via::Memory => self.inside.local += 1,
             },
             _ => {}
         }
+    }
+
+    /// Libraries and versions. One line prints `2.28.9`, another `2.28.9+cuda13.0`: that is one.
+    pub fn versions(&self) -> Vec<&str> {
+        let is_short_for = |short: &str, long: &str| {
+            long.strip_prefix(short)
+                .is_some_and(|rest| rest.starts_with(['+', '-']) || (self.torn > 0 && !rest.is_empty()))
+        };
+        let all = self.versions.iter().map(String::as_str);
+        all.filter(|one| !self.versions.iter().any(|other| is_short_for(one, other)))
+            .collect()
     }
 
     /// Hosts, in order.
@@ -294,14 +333,9 @@ impl Report {
             .take_while(move |(nic, _)| nic.host == host)
     }
 
-    /// Ranks that have joined, ranks seen, and ranks of the job.
-    pub fn ranks(&self) -> (usize, usize, Option<u32>) {
-        let mut all: BTreeMap<u32, bool> = BTreeMap::new();
-        for (rank, joined) in self.processes.values().flat_map(|process| &process.ranks) {
-            *all.entry(*rank).or_default() |= joined;
-        }
-        let of = self.processes.values().filter_map(|process| process.of).max();
-        (all.values().filter(|joined| **joined).count(), all.len(), of)
+    /// The jobs of the log, the largest first.
+    pub fn jobs(&self) -> Vec<Job> {
+        jobs::of(&self.processes)
     }
 
     /// The NICs of the transport IB that processes of a host listed.
@@ -309,55 +343,63 @@ impl Report {
         self.some_on(host).flat_map(|process| &process.hcas)
     }
 
-    /// A NIC's name: from the list of GPUDirect, which has merged ones, otherwise from the list of HCAs.
+    /// A NIC's name and its kind of link. The list of virtual NICs and that of GPUDirect have merged ones; the
+    /// numbers of the list of the transport IB are those of its own networks alone.
     pub fn name_of(&self, nic: &NicKey) -> Option<(String, Option<String>)> {
+        let is_ib = is_ib(&nic.network);
         self.some_on(&nic.host).find_map(|process| {
-            let hca = process.hcas.iter().find(|hca| hca.index == nic.device);
-            let merged = process
+            let hca = process
+                .hcas
+                .iter()
+                .find(|hca| hca.index == nic.device)
+                .filter(|_| is_ib);
+            let made = process.virtual_nics.get(&nic.device).filter(|_| is_ib).cloned();
+            let direct = process
                 .gpu_direct
                 .get(&nic.device)
-                .and_then(|(_, name, _)| name.clone());
-            let link = hca.map(|hca| hca.link.clone());
-            match (merged, hca) {
-                (Some(name), _) => Some((name, link)),
-                (None, Some(hca)) if nic.network.starts_with("IB") => Some((hca.device.clone(), link)),
-                _ => None,
-            }
+                .and_then(|direct| direct.name.clone());
+            let interface = || {
+                let at = usize::try_from(nic.device).ok().filter(|_| !is_ib)?;
+                process.interfaces.get(at).cloned()
+            };
+            let name = made
+                .or(direct)
+                .or_else(|| hca.map(Hca::name))
+                .or_else(interface)?;
+            let of_part = |part: &str| {
+                let mut ports = process.hcas.iter().flat_map(|hca| &hca.ports);
+                ports
+                    .find(|port| port.device == part)
+                    .map(|port| port.link.clone())
+            };
+            let links: Option<BTreeSet<String>> = name.split('+').map(of_part).collect();
+            let link = links.and_then(|links| {
+                if links.len() == 1 {
+                    links.into_iter().next()
+                } else {
+                    None
+                }
+            });
+            let of_hca = || {
+                hca.and_then(|hca| hca.ports.first())
+                    .map(|port| port.link.clone())
+            };
+            Some((name, link.or_else(of_hca)))
         })
     }
 }
 
-impl Process {
-    /// Takes a fact about itself.
-    fn take(&mut self, fact: &Fact) {
-        match fact {
-            Fact::Hcas(hcas) => self.hcas = hcas.iter().take(NAMES).cloned().collect(),
-            Fact::NoHca => self.no_hca = true,
-            Fact::Interfaces(names) => self.interfaces = names.iter().take(NAMES).cloned().collect(),
-            Fact::Network(name) => self.network = Some(name.clone()),
-            Fact::GpuDirect {
-                on,
-                device,
-                name,
-                why,
-            } if self.gpu_direct.len() < NAMES => {
-                self.gpu_direct.insert(*device, (*on, name.clone(), why.clone()));
-            }
-            Fact::Variable { name, value } if self.variables.len() < NAMES => {
-                self.variables.insert(name.clone(), value.clone());
-            }
-            Fact::Plugin(name) => self.plugin = Some(name.clone()),
-            Fact::NoPlugin(why) => self.no_plugin = Some(why.clone()),
-            Fact::Provider { name, .. } => self.provider = Some(name.clone()),
-            Fact::Rank {
-                rank,
-                ranks,
-                complete,
-            } if self.ranks.len() < NAMES => {
-                *self.ranks.entry(*rank).or_default() |= complete;
-                self.of = self.of.max(Some(*ranks));
-            }
-            _ => {}
-        }
+/// Bytes that a fact of few letters takes beyond them.
+fn overhead(fact: &Fact) -> usize {
+    match fact {
+        Fact::Hcas(hcas) => hcas.len() * 64,
+        Fact::Member(_) => 96,
+        _ => 0,
     }
+}
+
+/// Whether a network is the transport IB, or a plugin made of it: `IB`, `IBext_v8`, `UCX`, which lists NICs in
+/// the same words.
+pub(super) fn is_ib(network: &str) -> bool {
+    network.starts_with("IB") || network.starts_with("UCX") || network.starts_with("gIB")
 }

@@ -1,10 +1,15 @@
-//! The judgement: whether the job uses RDMA, on which NICs, with GPUDirect or not, and otherwise why not.
+//! The judgement: whether the job uses RDMA, on which NICs, with GPUDirect or not, otherwise why not, and what
+//! broke it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::report::{NicKey, Process, Report};
+use super::{
+    jobs::Job,
+    report::{NicKey, Report},
+    why,
+};
 
 /// In one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -16,6 +21,8 @@ pub enum Kind {
     Tcp,
     /// Some are RDMA, some TCP.
     Mixed,
+    /// NVLink joins the hosts, and no network is used.
+    Nvlink,
     /// No connection leaves its host.
     Local,
     /// The log does not show it.
@@ -29,6 +36,8 @@ pub struct Verdict {
     pub kind: Kind,
     /// In one line.
     pub line: String,
+    /// What broke the job: the first fault of the warnings.
+    pub fault: Option<String>,
     /// NICs in use.
     pub nics: usize,
     /// Of these, those all of whose connections have GPUDirect RDMA.
@@ -42,75 +51,30 @@ pub struct Verdict {
 /// Whether a network is RDMA; `None` where its name does not say.
 pub(super) fn is_rdma(network: &str, provider: Option<&str>) -> Option<bool> {
     let lower = network.to_lowercase();
-    if lower.contains("socket") {
+    let named = |names: &[&str]| names.iter().any(|name| lower.contains(name));
+    // Google's FastSocket, GPUDirect-TCPX and FasTrak are TCP.
+    if named(&["socket", "tcp", "fastrak"]) {
         return Some(false);
     }
-    if lower.starts_with("ib") || lower.starts_with("gib") {
+    if lower.starts_with("ib") || named(&["gib", "infiniband", "roce", "rdma", "cxi", "efa"]) {
         return Some(true);
     }
-    if lower.contains("libfabric") || lower.contains("ofi") {
+    if named(&["libfabric", "ofi"]) {
         let provider = provider?.to_lowercase();
-        if provider.starts_with("efa") || provider.starts_with("verbs") || provider.starts_with("cxi") {
+        let begins = |names: &[&str]| names.iter().any(|name| provider.starts_with(name));
+        if begins(&["efa", "verbs", "cxi", "psm", "opx"]) {
             return Some(true);
         }
-        return (provider.starts_with("tcp") || provider.starts_with("sockets")).then_some(false);
+        return begins(&["tcp", "sockets", "udp"]).then_some(false);
     }
+    // UCX chooses among its own transports.
     None
 }
 
 fn provider<'a>(report: &'a Report, host: &'a str) -> Option<&'a str> {
-    report.on(host).find_map(|process| process.provider.as_deref())
-}
-
-/// Why a process is on TCP, the most direct reason first.
-fn why_process(process: &Process) -> Option<String> {
-    let variable = |name: &str, says: fn(&str) -> bool| {
-        let value = process.variables.get(name).filter(|value| says(value))?;
-        Some(format!("{name} is {value}"))
-    };
-    let no_library = || {
-        let missing = process.warnings.contains("no-libibverbs");
-        missing.then(|| "libibverbs could not be opened".to_owned())
-    };
-    let no_hca = || {
-        process
-            .no_hca
-            .then(|| match process.variables.get("NCCL_IB_HCA") {
-                Some(hcas) => format!("NCCL found no usable RDMA device (NCCL_IB_HCA is {hcas})"),
-                None => "NCCL found no usable RDMA device".to_owned(),
-            })
-    };
-    let provider = || {
-        let provider = process.provider.as_ref()?;
-        Some(format!("libfabric's provider is {provider}"))
-    };
-    variable("NCCL_IB_DISABLE", |value| {
-        value.parse::<i64>().is_ok_and(|value| value != 0)
-    })
-    .or_else(|| variable("NCCL_NET", |value| value.to_lowercase().contains("socket")))
-    .or_else(no_library)
-    .or_else(no_hca)
-    .or_else(provider)
-}
-
-/// Why a host is on TCP.
-fn why_tcp(report: &Report, host: &str) -> String {
-    let plugin = || report.on(host).find_map(|process| process.no_plugin.clone());
     report
-        .on(host)
-        .find_map(why_process)
-        .or_else(plugin)
-        .unwrap_or_else(|| "the log does not say why".to_owned())
-}
-
-/// Interfaces that TCP uses on a host.
-fn interfaces(report: &Report, host: &str) -> String {
-    let names: BTreeSet<&str> = report
-        .on(host)
-        .flat_map(|process| &process.interfaces)
-        .map(String::as_str)
-        .collect();
-    names.into_iter().collect::<Vec<_>>().join(", ")
+        .some_on(host)
+        .find_map(|process| process.provider.as_deref())
 }
 
 /// The name of a NIC on the page.
@@ -120,22 +84,21 @@ pub fn nic_name(report: &Report, nic: &NicKey) -> String {
         .map_or_else(|| format!("{}/{}", nic.network, nic.device), |(name, _)| name)
 }
 
-fn no_gpu_direct(report: &Report, nic: &NicKey) -> String {
-    let why = report.some_on(&nic.host).find_map(|process| {
-        let (on, _, why) = process.gpu_direct.get(&nic.device)?;
-        (!on).then(|| why.clone())
-    });
-    match why {
-        Some(Some(why)) if why == "no module" => {
-            "no module: load nvidia_peermem, or use the open kernel driver with DMA-BUF".to_owned()
-        }
-        Some(Some(why)) if why.starts_with("distance") => {
-            format!("{why}: GPU and NIC are too far apart on PCIe; NCCL_NET_GDR_LEVEL sets how far is allowed")
-        }
-        Some(Some(why)) => why,
-        Some(None) => "disabled for this NIC: nvidia_peermem is not loaded and DMA-BUF is not there, or the driver lacks it".to_owned(),
-        None => "the log does not say why; often GPU and NIC are too far apart (NCCL_NET_GDR_LEVEL)".to_owned(),
+/// `1 rank`, `2 ranks`.
+pub(super) fn count(number: impl Into<u64>, word: &str) -> String {
+    match number.into() {
+        1 => format!("1 {word}"),
+        number => format!("{number} {word}s"),
     }
+}
+
+/// A host on the page.
+pub(super) fn named(host: &str) -> &str {
+    if host.is_empty() { "a host" } else { host }
+}
+
+fn length(of: usize) -> u64 {
+    u64::try_from(of).unwrap_or(u64::MAX)
 }
 
 /// Judges the report.
@@ -143,118 +106,287 @@ pub fn of(report: &Report) -> Verdict {
     let mut verdict = Verdict {
         kind: Kind::Unknown,
         line: String::new(),
+        fault: fault(report),
         nics: 0,
         gpu_direct: 0,
         on_tcp: BTreeMap::new(),
         without_gpu_direct: BTreeMap::new(),
     };
-    let mut unknown: BTreeSet<&str> = BTreeSet::new();
-    let mut rdma_hosts = BTreeSet::new();
+    let unknown = connections(report, &mut verdict);
+    let direct = match (verdict.gpu_direct, verdict.nics) {
+        (0, _) => "no GPUDirect".to_owned(),
+        (on, all) if on == all => "GPUDirect on all".to_owned(),
+        (on, all) => format!("GPUDirect on {on} of {all}"),
+    };
+    let nics = count(length(verdict.nics), "NIC");
+    let (kind, line) = match (verdict.nics, verdict.on_tcp.first_key_value(), unknown) {
+        (0, Some((host, why)), _) => {
+            let network = report
+                .nics_of(host)
+                .next()
+                .map_or("Socket", |(nic, _)| nic.network.as_str());
+            let on = why::interfaces(report, host);
+            let jobs = report.jobs();
+            if !jobs.is_empty() && jobs.iter().all(|job| job.is_local() == Some(true)) {
+                let why = why::inside(report, host);
+                let line = format!("TCP inside one host: NET/{network}{on}, because {why}");
+                (Kind::Tcp, line)
+            } else {
+                (Kind::Tcp, format!("TCP: NET/{network}{on}, because {why}"))
+            }
+        }
+        (_, Some((host, why)), _) => {
+            let more = match verdict.on_tcp.len() {
+                1 => String::new(),
+                all => format!(" and {} more hosts", all - 1),
+            };
+            let host = named(host);
+            let line = format!("MIXED: RDMA on {nics} ({direct}), but {host}{more} on TCP, because {why}");
+            (Kind::Mixed, line)
+        }
+        (0, None, Some(network)) => {
+            let line =
+                format!("unknown: the network is {network}, and its name does not say whether that is RDMA");
+            (Kind::Unknown, line)
+        }
+        (0, None, None) => without_connections(report, verdict.fault.is_some()),
+        (_, None, _) => {
+            let nvlink = if report.inside.multi_node > 0 {
+                ", beside NVLink between hosts (MNNVL)"
+            } else {
+                ""
+            };
+            (Kind::Rdma, format!("RDMA: yes, {nics}, {direct}{nvlink}"))
+        }
+    };
+    (verdict.kind, verdict.line) = (kind, line);
+    if let Some(fault) = &verdict.fault {
+        verdict.line.push_str("; FAULT: ");
+        verdict.line.push_str(fault);
+    }
+    verdict
+}
+
+/// Counts the NICs with connections. A network that is neither: its name.
+fn connections<'a>(report: &'a Report, verdict: &mut Verdict) -> Option<&'a str> {
+    // GPUDirect over a network that is not TCP is RDMA, whatever the network is called.
+    let direct = report.nics.iter().filter(|(_, used)| used.gpu_direct > 0);
+    let proven: BTreeSet<&str> = direct.map(|(nic, _)| nic.network.as_str()).collect();
+    let mut unknown = None;
     for (nic, used) in &report.nics {
-        match is_rdma(&nic.network, provider(report, &nic.host)) {
+        let by_name = is_rdma(&nic.network, provider(report, &nic.host));
+        let by_connections = || proven.contains(nic.network.as_str()).then_some(true);
+        match by_name.or_else(by_connections) {
             Some(true) => {
                 verdict.nics += 1;
-                rdma_hosts.insert(nic.host.as_str());
                 if used.gpu_direct == used.sends + used.receives {
                     verdict.gpu_direct += 1;
                 } else {
                     let name = format!("{} {}", nic.host, nic_name(report, nic));
-                    verdict
-                        .without_gpu_direct
-                        .insert(name.trim().to_owned(), no_gpu_direct(report, nic));
+                    let why = why::no_gpu_direct(report, nic);
+                    verdict.without_gpu_direct.insert(name.trim().to_owned(), why);
                 }
             }
             Some(false) => {
                 verdict
                     .on_tcp
                     .entry(nic.host.clone())
-                    .or_insert_with(|| why_tcp(report, &nic.host));
+                    .or_insert_with(|| why::tcp(report, &nic.host, &nic.network));
             }
-            None => {
-                unknown.insert(&nic.network);
-            }
+            None => unknown = Some(nic.network.as_str()),
         }
     }
-    let direct = match (verdict.gpu_direct, verdict.nics) {
-        (0, _) => "no GPUDirect".to_owned(),
-        (on, all) if on == all => "GPUDirect on all".to_owned(),
-        (on, all) => format!("GPUDirect on {on} of {all}"),
+    unknown
+}
+
+/// The first fault of the warnings: where, and what.
+fn fault(report: &Report) -> Option<String> {
+    let worst = report.warnings.worst()?;
+    let place = match (worst.devices.first(), worst.hosts.first()) {
+        (Some((host, device)), _) => format!("{host} {device}"),
+        (None, Some(host)) => host.clone(),
+        (None, None) => String::new(),
     };
-    let nics = match verdict.nics {
-        1 => "1 NIC".to_owned(),
-        count => format!("{count} NICs"),
+    let more = match worst.devices.len().max(worst.hosts.len()) {
+        0 | 1 => String::new(),
+        all => format!(" and {} more", all - 1),
     };
-    (verdict.kind, verdict.line) = match (verdict.nics, verdict.on_tcp.first_key_value(), unknown.first()) {
-        (0, Some((host, why)), _) => {
-            let on = interfaces(report, host);
-            let on = if on.is_empty() { on } else { format!(" on {on}") };
-            (Kind::Tcp, format!("TCP: NET/Socket{on}, because {why}"))
-        }
-        (_, Some((host, why)), _) => {
-            let more = match verdict.on_tcp.len() {
-                1 => String::new(),
-                count => format!(" and {} more hosts", count - 1),
-            };
-            (
-                Kind::Mixed,
-                format!("MIXED: RDMA on {nics} ({direct}), but {host}{more} on TCP, because {why}"),
-            )
-        }
-        (0, None, Some(network)) => (
-            Kind::Unknown,
-            format!("unknown: the network is {network}, and its name does not say whether that is RDMA"),
-        ),
-        (0, None, None) => without_channels(report),
-        (_, None, _) => (Kind::Rdma, format!("RDMA: yes, {nics}, {direct}")),
+    let place = place.trim();
+    let means = worst.entry.map(|entry| entry.means)?;
+    let kinds = report
+        .warnings
+        .list
+        .iter()
+        .filter(|warning| warning.kind() == worst.kind())
+        .count();
+    let others = match kinds {
+        0 | 1 => String::new(),
+        kinds => format!(" (and {} below)", count(length(kinds - 1), "other fault")),
     };
-    verdict
+    Some(if place.is_empty() {
+        format!("{means}{others}")
+    } else {
+        format!("{place}{more}: {means}{others}")
+    })
+}
+
+/// How far the jobs are.
+fn progress(jobs: &[Job], failed: bool) -> Option<String> {
+    let job = jobs
+        .iter()
+        .find(|job| !job.is_complete())
+        .or_else(|| jobs.first())?;
+    let ranks = job.ranks;
+    if job.is_complete() {
+        return Some(match (jobs.len(), ranks) {
+            (1, 1) => "its only rank has joined".to_owned(),
+            (1, _) => format!("all {ranks} ranks have joined"),
+            (all, _) => format!("all ranks of {all} jobs have joined"),
+        });
+    }
+    if !job.started {
+        return None;
+    }
+    if failed {
+        return Some("the job did not start".to_owned());
+    }
+    let part = if job.ranks_seen < ranks as usize {
+        format!(" (this log is of {} of them)", job.ranks_seen)
+    } else {
+        String::new()
+    };
+    let line = format!("0 of {ranks} ranks have joined{part}: the job is starting, or waits for a rank");
+    Some(line)
 }
 
 /// No connection over a network was logged.
-fn without_channels(report: &Report) -> (Kind, String) {
-    if report.nccl_lines == 0 {
-        let line = "unknown: no line of NCCL in this log. Run the job with NCCL_DEBUG=INFO";
-        return (Kind::Unknown, line.to_owned());
+fn without_connections(report: &Report, failed: bool) -> (Kind, String) {
+    if report.nccl_lines == report.torn {
+        let line = if report.torn > 0 {
+            "unknown: every line of NCCL in this log is cut into another".to_owned()
+        } else {
+            "unknown: no line of NCCL in this log. Run the job with NCCL_DEBUG=INFO".to_owned()
+        };
+        return (Kind::Unknown, line);
     }
-    let (joined, seen, of) = report.ranks();
-    let waiting = of.is_some_and(|of| joined < of as usize);
-    let chosen = report.processes.iter().find_map(|(writer, process)| {
-        let network = process.network.as_deref()?;
-        Some((network, is_rdma(network, provider(report, &writer.host))))
-    });
-    if report.local > 0 && !waiting && report.collnet == 0 {
-        let line = "LOCAL: all ranks communicate within their host (NVLink, PCIe or shared memory); no network is used";
-        return (Kind::Local, line.to_owned());
+    let jobs = report.jobs();
+    let inside = report.inside;
+    let progress = progress(&jobs, failed);
+    if inside.collnet == 0 && inside.multi_node > 0 && !jobs.iter().all(Job::is_seen_on_one_host) {
+        let nodes = jobs.iter().filter_map(|job| job.nodes).max();
+        let hosts = nodes.map_or(0, u64::from).max(length(report.hosts().len()));
+        let who = if hosts > 1 {
+            format!("{hosts} hosts")
+        } else {
+            "all ranks".to_owned()
+        };
+        let mut line = format!("NVLink: {who} are joined by NVLink (MNNVL), and no network is used");
+        if let Some(progress) = progress.filter(|_| !jobs.iter().all(Job::is_complete)) {
+            line += "; ";
+            line += &progress;
+        }
+        return (Kind::Nvlink, line);
     }
-    let then = if waiting {
-        format!(
-            "{joined} of {} ranks have joined: the job is starting, or waits for a rank",
-            of.unwrap_or_default()
-        )
-    } else if seen == 0 {
-        "NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS with INIT and NET show more".to_owned()
-    } else {
-        "the connections are not in this log; NCCL_DEBUG_SUBSYS must contain INIT or NET".to_owned()
+    if inside.collnet == 0 && !jobs.is_empty() && jobs.iter().all(|job| job.is_local() == Some(true)) {
+        return (Kind::Local, local(&jobs, failed));
+    }
+    // What was chosen, and what of the connections is missing.
+    let mut then: Vec<String> = progress.into_iter().collect();
+    let complete = jobs.first().is_some_and(Job::is_complete);
+    if complete || (inside.local > 0 && jobs.iter().all(|job| !job.started)) {
+        let of = jobs.first().filter(|job| job.ranks_seen < job.ranks as usize);
+        let of = of.map_or_else(String::new, |job| {
+            format!(", of {} of {} ranks,", job.ranks_seen, job.ranks)
+        });
+        then.push(format!("this log{of} shows no connection between hosts"));
+    }
+    then.extend(why::advice(report, complete).filter(|_| !failed));
+    let and_then = |head: String| {
+        let parts = std::iter::once(head).chain(then.iter().cloned());
+        parts.collect::<Vec<_>>().join("; ")
     };
-    match chosen {
-        Some((network, Some(true))) => (
-            Kind::Unknown,
-            format!("RDMA was chosen (network {network}); {then}"),
-        ),
-        Some((network, Some(false))) => {
-            let why = report
-                .hosts()
-                .first()
-                .map_or_else(String::new, |host| why_tcp(report, host));
-            (
-                Kind::Tcp,
-                format!("TCP was chosen (network {network}), because {why}; {then}"),
+    chosen(report, complete, &and_then).unwrap_or_else(|| {
+        if report.verbs {
+            return (Kind::Rdma, and_then("RDMA, as the warnings show".to_owned()));
+        }
+        let why = report
+            .processes
+            .iter()
+            .find_map(|(_, process)| why::by_messages(process));
+        let head = match (why, complete || inside.local > 0) {
+            (Some(why), _) => format!("unknown: no RDMA, because {why}"),
+            (None, true) => "unknown".to_owned(),
+            (None, false) => "unknown: no network was chosen yet".to_owned(),
+        };
+        let line = and_then(head).replacen("unknown; ", "unknown: ", 1);
+        (Kind::Unknown, line)
+    })
+}
+
+/// The networks that were chosen.
+fn chosen(report: &Report, complete: bool, and_then: &dyn Fn(String) -> String) -> Option<(Kind, String)> {
+    let (mut rdma, mut tcp, mut other) = (None, None, None);
+    for (writer, process) in &report.processes {
+        let Some(network) = process.network.as_deref() else {
+            continue;
+        };
+        let of = match is_rdma(network, process.provider.as_deref()) {
+            Some(true) => &mut rdma,
+            Some(false) => &mut tcp,
+            None => &mut other,
+        };
+        of.get_or_insert((writer.host.as_str(), network));
+    }
+    Some(match (rdma, tcp, other) {
+        (Some((on, network)), Some((host, socket)), _) => {
+            let why = why::tcp(report, host, socket);
+            let (on, host) = (named(on), named(host));
+            let head = format!("MIXED: {on} chose network {network}, {host} chose {socket}, because {why}");
+            (Kind::Mixed, and_then(head))
+        }
+        (Some((_, network)), None, _) if complete => {
+            (Kind::Rdma, and_then(format!("RDMA: network {network}")))
+        }
+        (Some((_, network)), None, _) => {
+            let line = and_then(format!("RDMA was chosen (network {network})"));
+            (Kind::Unknown, line)
+        }
+        (None, Some((host, network)), _) => {
+            let (why, on) = (why::tcp(report, host, network), why::interfaces(report, host));
+            let head = format!("TCP was chosen (network {network}{on}), because {why}");
+            (Kind::Tcp, and_then(head))
+        }
+        (None, None, Some((_, network))) => {
+            let head = format!("unknown: network {network}, and its name does not say whether that is RDMA");
+            (Kind::Unknown, and_then(head))
+        }
+        (None, None, None) => return None,
+    })
+}
+
+/// Every job is on one host.
+fn local(jobs: &[Job], failed: bool) -> String {
+    let complete = jobs.iter().all(Job::is_complete);
+    let then = match progress(jobs, failed) {
+        Some(progress) if !complete => format!("; {progress}"),
+        _ => String::new(),
+    };
+    match jobs {
+        [job] if job.ranks == 1 => format!("LOCAL: a single rank needs no network{then}"),
+        [job] => {
+            let network = if complete {
+                "no network is used (NVLink, PCIe or shared memory)"
+            } else {
+                "no network is needed"
+            };
+            format!(
+                "LOCAL: all {} ranks are on one host, and {network}{then}",
+                job.ranks
             )
         }
-        Some((network, None)) => (Kind::Unknown, format!("unknown: network {network}; {then}")),
-        None => (
-            Kind::Unknown,
-            format!("unknown: no network was chosen yet; {then}"),
+        jobs => format!(
+            "LOCAL: {} jobs that do not know of each other, each on one host; no network is used{then}",
+            jobs.len()
         ),
     }
 }

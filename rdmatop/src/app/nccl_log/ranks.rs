@@ -194,6 +194,7 @@ mod tests {
         let mut report = Report::default();
         let host = hostname(&Root::default());
         report.line(format!("{host}:{pid}:{pid} [0] NCCL INFO Using network IB").as_bytes());
+        report.end();
         report
     }
 
@@ -245,6 +246,7 @@ mod tests {
         let me = std::process::id();
         report.line(format!("some-other-host-9:{me}:1 [0] NCCL INFO Using network IB").as_bytes());
         report.line(b":7:7 [0] NCCL INFO Using network IB");
+        report.end();
         assert!(find(&report, &[Input::default()], &Root::default()).0.is_empty());
     }
 }

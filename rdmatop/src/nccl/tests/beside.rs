@@ -2,6 +2,7 @@
 
 use super::super::{
     identity::{Candidate, Identity, Proof},
+    json,
     line::Writer,
     now::{Found, Kind, Now},
     page::{self, Links},
@@ -403,7 +404,7 @@ fn the_section_reads_well_and_is_absent_where_there_is_nothing_to_say() {
         DOCUMENT.contains(&format!("```\n{beginning}\n```\n")),
         "docs/nccl-log.md"
     );
-    let json: serde_json::Value = serde_json::from_str(&page::json(&report, Some(&now)).unwrap()).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json::of(&report, Some(&now)).unwrap()).unwrap();
     let process = &json["now"]["processes"][0];
     assert_eq!(
         (&process["log_pid"], &process["pid"]),
@@ -431,7 +432,7 @@ fn the_document_names_every_key_and_every_line() {
     let report = read(&two_hosts());
     let shot = snapshot(vec![rank(100, &["mlx5_0"])], vec![port("mlx5_0", 38e9)]);
     let now = Now::of(&report, &[found(100, Some(100)), found(101, None)], &shot, 3.0);
-    let json: serde_json::Value = serde_json::from_str(&page::json(&report, Some(&now)).unwrap()).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json::of(&report, Some(&now)).unwrap()).unwrap();
     let now = &json["now"];
     let rows = |section: &str| -> String {
         let (_, rest) = DOCUMENT.split_once(&format!("\n{section}\n")).unwrap();

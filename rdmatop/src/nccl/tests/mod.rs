@@ -2,8 +2,10 @@
 //! documentation networks.
 
 mod beside;
+mod cases;
 
 use super::{
+    json,
     page::{self, Links},
     report::Report,
     verdict::{self, Kind},
@@ -19,6 +21,7 @@ fn read(log: &str) -> Report {
     for line in log.lines() {
         report.line(line.as_bytes());
     }
+    report.end();
     report
 }
 
@@ -35,6 +38,7 @@ fn many_hosts_nics_and_words_are_bounded_and_counted() {
                 .as_bytes(),
         );
     }
+    report.end();
     assert_eq!((report.processes.len(), report.nics.len()), (65_536, 65_536));
     assert_eq!(report.left_out + 65_536, 140_000);
     let (begin, page) = (Instant::now(), page::text(&report, &Links::default(), None));
@@ -106,7 +110,12 @@ fn a_job_on_rdma_is_recognised_with_its_nics_and_gpudirect() {
     let verdict = verdict::of(&report);
     assert_eq!(verdict.kind, Kind::Rdma);
     assert_eq!(verdict.line, "RDMA: yes, 4 NICs, GPUDirect on 3 of 4");
-    assert_eq!(report.ranks(), (4, 4, Some(4)));
+    let jobs = report.jobs();
+    assert_eq!(jobs.len(), 1);
+    assert_eq!(
+        (jobs[0].ranks_joined, jobs[0].ranks_seen, jobs[0].ranks),
+        (4, 4, 4)
+    );
     assert_eq!(
         verdict.without_gpu_direct.keys().collect::<Vec<_>>(),
         ["gpu-b mlx5_1"]
@@ -145,7 +154,7 @@ fn a_job_on_tcp_names_the_interface_and_the_reason() {
         ),
         (
             "\nn:1:1 [0] misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]\n",
-            "libibverbs could not be opened",
+            "libibverbs could not be opened: it is missing in the image (install libibverbs1 and ibverbs-providers)",
         ),
         (
             "n:1:1 [0] NCCL INFO NET/IB : No device found.\n",
@@ -178,11 +187,8 @@ fn logs_of_2_4_and_2_7_are_read_too() {
                m:22:301 [2] NCCL INFO comm 0x7f rank 0 nranks 16 cudaDev 2 nvmlDev 2 - Init COMPLETE\n";
     assert_eq!(line_of(old), "RDMA: yes, 1 NIC, GPUDirect on all");
     let report = read(old);
-    assert_eq!(
-        report.versions.iter().collect::<Vec<_>>(),
-        ["NCCL 2.4.7+cuda10.0"]
-    );
-    assert_eq!(report.local, 1);
+    assert_eq!(report.versions(), ["NCCL 2.4.7+cuda10.0"]);
+    assert_eq!(report.inside.local, 1);
 }
 
 #[test]
@@ -217,7 +223,7 @@ fn libfabric_is_rdma_by_its_provider() {
     assert_eq!(line_of(&log("efa")), "RDMA: yes, 1 NIC, GPUDirect on all");
     assert_eq!(
         line_of(&log("tcp;ofi_rxm")),
-        "TCP: NET/Socket, because libfabric's provider is tcp;ofi_rxm"
+        "TCP: NET/AWS Libfabric, because libfabric's provider is tcp;ofi_rxm"
     );
     let old = "h:1:1 [0] NCCL INFO NET/OFI Selected Provider is efa (found 1 nics)\n\
                h:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/AWS Libfabric/0/GDRDMA\n";
@@ -231,7 +237,7 @@ fn rccl_writes_the_same_lines() {
                r:5:5 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA comm 0x55 nRanks 16\n";
     let report = read(log);
     assert_eq!(verdict::of(&report).line, "RDMA: yes, 1 NIC, GPUDirect on all");
-    assert!(report.versions.contains("RCCL 2.18.3+hip6.0"));
+    assert_eq!(report.versions(), ["RCCL 2.18.3+hip6.0"]);
 }
 
 #[test]
@@ -307,7 +313,7 @@ fn hostile_text_reaches_neither_page_nor_json_raw() {
     let report = read(log);
     for text in [
         page::text(&report, &Links::default(), None),
-        page::json(&report, None).unwrap(),
+        json::of(&report, None).unwrap(),
     ] {
         let bad = text
             .chars()
@@ -319,7 +325,7 @@ fn hostile_text_reaches_neither_page_nor_json_raw() {
 #[test]
 fn json_says_the_same() {
     let json: serde_json::Value =
-        serde_json::from_str(&page::json(&read(&two_hosts()), None).unwrap()).unwrap();
+        serde_json::from_str(&json::of(&read(&two_hosts()), None).unwrap()).unwrap();
     assert_eq!(json["verdict"]["kind"], "rdma");
     assert_eq!(json["verdict"]["nics"], 4);
     assert_eq!(json["verdict"]["gpu_direct"], 3);
@@ -340,9 +346,10 @@ proptest! {
             let cut: String = line.chars().take(cut).collect();
             report.line(format!("{cut}{junk}").as_bytes());
         }
+        report.end();
         let text = page::text(&report, &Links::default(), None);
         prop_assert!(!text.lines().next().unwrap_or_default().is_empty());
         prop_assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
-        prop_assert!(page::json(&report, None).is_ok());
+        prop_assert!(json::of(&report, None).is_ok());
     }
 }

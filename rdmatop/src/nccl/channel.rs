@@ -1,0 +1,169 @@
+//! Connections of channels: `Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA`.
+
+use super::fact::Fact;
+
+/// The longest name of a network; NCCL's plugins have shorter ones.
+const LONGEST: usize = 64;
+
+/// Direction of a channel's connection, seen from the process that logs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It sends.
+    Send,
+    /// It receives.
+    Receive,
+    /// Inside a host, or by NVLink: both ends in one line.
+    Local,
+}
+
+/// The transport of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// A network: `NET/IB/0/GDRDMA`.
+    Net {
+        /// Name of the network, as `Using network` has it.
+        name: String,
+        /// Number of its device.
+        device: u32,
+        /// Data passes between NIC and GPU without the host's memory.
+        gpu_direct: bool,
+    },
+    /// In-network reduction: `COLLNET/SHARP/0`.
+    CollNet,
+    /// GPU to GPU; `P2P/MNNVL` where NVLink joins hosts.
+    Peer {
+        /// The job uses NVLink between hosts.
+        multi_node: bool,
+    },
+    /// The host's memory.
+    Memory,
+}
+
+/// Reads the text of a line.
+pub(super) fn read(text: &str) -> Option<Fact> {
+    let (head, rest) = text.split_once(" : ")?;
+    let (kind, number) = head.split_once(' ')?;
+    match kind {
+        // `Ring` until 2.6; `Coll` until 2.8.
+        "Channel" | "Ring" | "CollNet" | "Coll" => {}
+        _ => return None,
+    }
+    let (number, count) = match number.split_once('/') {
+        Some((number, count)) => (number, Some(count)),
+        None => (number, None),
+    };
+    number.trim().parse::<u32>().ok()?;
+    let Some((ranks, via)) = rest.split_once(" via ") else {
+        // `Channel 00/16 : 0 1 2 3`: the ring itself.
+        let ring = !rest.contains("->") && kind == "Channel";
+        return count
+            .filter(|_| ring)
+            .and_then(|count| count.trim().parse().ok())
+            .map(Fact::Channels);
+    };
+    let words: Vec<&str> = ranks.split_whitespace().collect();
+    let way = match words.last() {
+        Some(&"[send]") => Way::Send,
+        Some(&"[receive]") => Way::Receive,
+        _ => Way::Local,
+    };
+    match words.as_slice() {
+        [from, "->", to, ..] if is_rank(from) && is_rank(to) => {}
+        // CollNet has one end: the network.
+        [rank, ..] if kind.starts_with("Coll") && is_rank(rank) => {}
+        _ => return None,
+    }
+    Some(Fact::Channel {
+        way,
+        via: carried_by(via.trim())?,
+    })
+}
+
+/// `7[4100]`: a rank and its GPU.
+fn is_rank(word: &str) -> bool {
+    word.split('[')
+        .next()
+        .is_some_and(|rank| rank.parse::<u32>().is_ok())
+}
+
+fn carried_by(via: &str) -> Option<Via> {
+    if let Some(rest) = via.strip_prefix("NET/") {
+        // The name of a plugin may hold spaces and slashes; the device's number is the first part that is one.
+        let parts: Vec<&str> = rest.split('/').collect();
+        let at = parts.iter().position(|part| device(part).is_some())?;
+        let name = parts.get(..at)?.join("/");
+        let gpu_direct = parts.iter().skip(at + 1).any(|part| part.starts_with("GDRDMA"));
+        return (1..=LONGEST).contains(&name.len()).then_some(Via::Net {
+            name,
+            device: device(parts.get(at)?)?,
+            gpu_direct,
+        });
+    }
+    if via.starts_with("COLLNET/") {
+        return Some(Via::CollNet);
+    }
+    if let Some(rest) = via.strip_prefix("P2P") {
+        let multi_node = rest.starts_with("/MNNVL");
+        return Some(Via::Peer { multi_node });
+    }
+    (via.starts_with("SHM") || via.contains("shared memory")).then_some(Via::Memory)
+}
+
+/// `2`, `2(3)` (by the process of rank 3), and what follows the connection in RCCL: `0 comm 0x55`.
+fn device(part: &str) -> Option<u32> {
+    let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+    let (number, rest) = part.split_at_checked(end)?;
+    let ends = rest.is_empty() || rest.starts_with(['(', ' ', '"', '\\']);
+    number.parse().ok().filter(|_| ends)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn via(text: &str) -> Option<Via> {
+        match read(&format!("Channel 00/0 : 0[0] -> 8[0] [send] via {text}")) {
+            Some(Fact::Channel { via, .. }) => Some(via),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_device_is_a_whole_number_and_nothing_is_made_of_a_part() {
+        let net = |name: &str, device, gpu_direct| {
+            Some(Via::Net {
+                name: name.to_owned(),
+                device,
+                gpu_direct,
+            })
+        };
+        assert_eq!(via("NET/IB/12/GDRDMA"), net("IB", 12, true));
+        assert_eq!(via("NET/IB/2(3)/GDRDMA(PCI)/Shared"), net("IB", 2, true));
+        assert_eq!(
+            via("NET/AWS Libfabric/7/GDRDMA/Shared"),
+            net("AWS Libfabric", 7, true)
+        );
+        assert_eq!(via("NET/UCX/0 comm 0x55 nRanks 16"), net("UCX", 0, false));
+        for torn in ["NET/IB/1rectory", "NET/IB", "NET/IB/", "NET//0", "NE"] {
+            assert_eq!(via(torn), None, "{torn}");
+        }
+        assert_eq!(read("Channel 00/0 : 0[0] -> x [send] via NET/IB/0"), None);
+        assert_eq!(read("Channel x/0 : 0[0] -> 1[0] [send] via NET/IB/0"), None);
+    }
+
+    #[test]
+    fn what_needs_no_network_is_told_apart() {
+        assert_eq!(via("P2P/CUMEM/read"), Some(Via::Peer { multi_node: false }));
+        assert_eq!(via("P2P/MNNVL"), Some(Via::Peer { multi_node: true }));
+        assert_eq!(via("SHM/direct/direct"), Some(Via::Memory));
+        let collnet = Some(Fact::Channel {
+            way: Way::Receive,
+            via: Via::CollNet,
+        });
+        assert_eq!(
+            read("CollNet 00/0 : 4 [receive] via COLLNET/SHARP/0/GDRDMA"),
+            collnet
+        );
+        assert_eq!(read("Coll 00 : 4 [receive] via COLLNET/SHARP/0"), collnet);
+    }
+}

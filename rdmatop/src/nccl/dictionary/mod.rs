@@ -1,0 +1,185 @@
+//! What NCCL, RCCL and aws-ofi-nccl print when something about the network is wrong: each message with its
+//! versions, its meaning and what to do next.
+//!
+//! The messages were read in the sources at each tag: NCCL 2.4 to 2.30 (src/transport, src/misc, src/plugin,
+//! src/bootstrap.cc, src/init.cc, src/proxy.cc, src/graph), RCCL of ROCm 5 to 7, aws-ofi-nccl 1.0 to 1.21. An
+//! entry matches by what its source has in that place, so a message is never explained by the words of another.
+//! `docs/nccl-messages.md` is made of these tables.
+
+mod network;
+mod plugins;
+mod start;
+mod verbs;
+
+#[cfg(test)]
+mod tests;
+
+/// What a message is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// The job fails by it, or will.
+    Fault,
+    /// It follows from a fault that another line, or another rank, has.
+    Follows,
+    /// It decides which network is used.
+    Choice,
+    /// It is slow, or worth knowing.
+    Note,
+}
+
+impl Kind {
+    /// In one word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fault => "fault",
+            Self::Follows => "follows",
+            Self::Choice => "choice",
+            Self::Note => "note",
+        }
+    }
+}
+
+/// How a message is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum On {
+    /// It begins with the first words, and has the others after them, in this order. `*` as the first:
+    /// anywhere.
+    Says(&'static [&'static str]),
+    /// A failed work request with this status: number and name of `enum ibv_wc_status`.
+    Status(u32, &'static str),
+    /// An asynchronous event, by `ibv_event_type_str`.
+    Event(&'static str),
+}
+
+/// An entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    /// Stable name, for JSON.
+    pub id: &'static str,
+    /// Library and versions that print it.
+    pub versions: &'static str,
+    /// How it is known.
+    pub on: On,
+    /// What it is about.
+    pub kind: Kind,
+    /// What happened.
+    pub means: &'static str,
+    /// What to do next.
+    pub next: &'static str,
+    /// A line that it explains.
+    pub example: &'static str,
+}
+
+/// All entries.
+pub fn entries() -> impl Iterator<Item = &'static Entry> {
+    let tables = [
+        verbs::COMPLETIONS,
+        verbs::EVENTS,
+        verbs::CALLS,
+        network::ENTRIES,
+        start::ENTRIES,
+        plugins::ENTRIES,
+    ];
+    tables.into_iter().flatten()
+}
+
+/// The entry of a message, where there is one.
+pub fn look_up(text: &str) -> Option<&'static Entry> {
+    let status = status(text);
+    let event = event(text);
+    if status.is_none() && event.is_none() {
+        return entries().find(|entry| matches!(entry.on, On::Says(words) if says(text, words)));
+    }
+    entries().find(|entry| match entry.on {
+        On::Status(number, name) => {
+            status == Some(Status::Number(number)) || status == Some(Status::Name(name))
+        }
+        On::Event(name) => event == Some(name),
+        On::Says(_) => false,
+    })
+}
+
+fn says(text: &str, words: &[&str]) -> bool {
+    let (mut rest, mut anywhere) = (text, false);
+    words.iter().all(|word| {
+        if *word == "*" {
+            anywhere = true;
+            return true;
+        }
+        let found = if anywhere {
+            rest.find(word)
+        } else {
+            rest.starts_with(word).then_some(0)
+        };
+        anywhere = true;
+        rest = found
+            .and_then(|at| rest.get(at + word.len()..))
+            .unwrap_or_default();
+        found.is_some()
+    })
+}
+
+/// The status of a failed work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status<'a> {
+    Number(u32),
+    Name(&'a str),
+}
+
+/// `... with error 12, opcode 0 ...` until 2.19, `status=12 ` until 2.28, `status=IBV_WC_RETRY_EXC_ERR(12)`
+/// since.
+fn status(text: &str) -> Option<Status<'_>> {
+    let is_completion =
+        text.contains("Got completion ") || (text.contains("ompletion") && text.contains("status=IBV_WC_"));
+    let (_, rest) = text
+        .split_once(" status=")
+        .or_else(|| text.split_once(" with error "))
+        .filter(|_| is_completion)?;
+    let word = rest
+        .split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+        .next()
+        .filter(|word| !word.is_empty())?;
+    Some(word.parse().map_or(Status::Name(word), Status::Number))
+}
+
+/// `NET/IB : mlx5_0:1 Got async event : port error`, `... async fatal event on QP (0x7f): local ... error`.
+fn event(text: &str) -> Option<&str> {
+    let is_event = text.starts_with("NET/IB") && text.contains(" async ") && text.contains(" event");
+    let (_, name) = text.rsplit_once(": ").filter(|_| is_event)?;
+    let end = name.rfind('(').filter(|_| name.ends_with(')'));
+    Some(end.map_or(name, |end| name.get(..end).unwrap_or(name)).trim())
+}
+
+/// RDMA device that a message names: `hca mlx5_3`, `on dev mlx5_0:1`, or `NET/IB : mlx5_3:1 async ...`.
+pub fn device(text: &str) -> Option<&str> {
+    let is_name = |name: &&str| {
+        (1..=64).contains(&name.len())
+            && name
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'+'))
+    };
+    let word = |rest: &'static str| {
+        let (_, rest) = text.split_once(rest)?;
+        rest.split([' ', ':', ',']).next().filter(is_name)
+    };
+    if let Some(name) = word(" hca ")
+        .or_else(|| word(" on dev "))
+        .or_else(|| word("open device "))
+    {
+        return Some(name);
+    }
+    let rest = text
+        .strip_prefix("NET/IB : ")
+        .or_else(|| text.strip_prefix("NET/IB: "))?;
+    let (device, port) = rest.split(' ').next()?.split_once(':')?;
+    let is_port = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+    Some(device).filter(is_name).filter(|_| is_port)
+}
+
+/// Whether a fault shows that the job moves data by verbs, whatever its network is called.
+pub fn shows_verbs(text: &str, kind: Kind) -> bool {
+    let of_verbs = ["NET/IB", "Call to ibv_", "ibv_"]
+        .iter()
+        .any(|word| text.starts_with(word));
+    of_verbs && matches!(kind, Kind::Fault | Kind::Follows)
+}

@@ -1,0 +1,256 @@
+//! The communicators of a log, and the jobs that they belong to.
+//!
+//! A rank's number means something only within its communicator: a job has a communicator of all ranks and
+//! others of parts, and a log may hold several jobs. All ranks of a communicator print the same `commId` (since
+//! 2.16); a part has its parent's, and color. Before that only the number of ranks tells communicators apart.
+//! When one rank completes its communicator, all have: `ncclCommInitRank` returns when the ring between them is
+//! closed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::{fact::Member, line::Writer, process::Process};
+
+/// What tells one communicator from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Id(u64),
+    /// Of the whole, how many parts came before, and color.
+    Part(Whole, u64, i64, u32),
+    /// Number of ranks; and the host, where one has all of them.
+    Unnamed(u32, Option<usize>),
+}
+
+/// The communicator that a part was made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Whole {
+    Id(u64),
+    Unknown,
+}
+
+/// Ranks that know each other: the largest of the communicators that share processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Job {
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Ranks that have joined: all, or none.
+    pub ranks_joined: u32,
+    /// The log has the beginning of a communicator.
+    #[serde(skip)]
+    pub started: bool,
+    /// Ranks that the log has lines of.
+    pub ranks_seen: usize,
+    /// Hosts that the log has lines of.
+    pub hosts: BTreeSet<String>,
+    /// Hosts, as NCCL counts them: null where it does not say.
+    pub nodes: Option<u32>,
+}
+
+impl Job {
+    /// Whether all its ranks are on one host; `None`: not known.
+    pub fn is_local(&self) -> Option<bool> {
+        match self.nodes {
+            Some(nodes) => Some(nodes == 1 && self.hosts.len() == 1),
+            None if self.ranks == 1 => Some(true),
+            None if self.hosts.len() > 1 => Some(false),
+            None => self.is_seen_on_one_host().then_some(true),
+        }
+    }
+
+    /// Whether the log has all its ranks, and they are on one host.
+    pub fn is_seen_on_one_host(&self) -> bool {
+        let named = self.hosts.len() == 1 && self.hosts.first().is_some_and(|host| !host.is_empty());
+        named && self.ranks_seen >= self.ranks as usize
+    }
+
+    /// Whether its communicator is complete.
+    pub fn is_complete(&self) -> bool {
+        self.ranks_joined > 0
+    }
+}
+
+/// Communicators of one size that one without a name may be.
+const CANDIDATES: usize = 16;
+
+#[derive(Default)]
+struct Communicator {
+    started: bool,
+    complete: bool,
+    ranks: u32,
+    seen: BTreeSet<u32>,
+    hosts: BTreeSet<String>,
+    nodes: Option<u32>,
+    /// Communicators that share a process have the same root.
+    root: usize,
+}
+
+/// The jobs of all processes, the largest first.
+pub(super) fn of(processes: &BTreeMap<Writer, Process>) -> Vec<Job> {
+    let mut all = All::default();
+    let mut hosts: BTreeMap<&str, Vec<&Process>> = BTreeMap::new();
+    for (writer, process) in processes {
+        hosts.entry(&writer.host).or_default().push(process);
+    }
+    for (number, (host, processes)) in hosts.iter().enumerate() {
+        // Two jobs of one host each have the same ranks, and without `commId` nothing else tells them apart.
+        let mut unnamed: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+        for member in processes.iter().flat_map(|process| &process.members) {
+            if member.id.is_none() && member.part_of.is_none() {
+                unnamed.entry(member.ranks).or_default().insert(member.rank);
+            }
+        }
+        unnamed.retain(|ranks, seen| seen.len() == *ranks as usize && !host.is_empty());
+        for process in processes {
+            let ids = process
+                .members
+                .iter()
+                .filter_map(|member| Some((member.comm, member.id?)));
+            let ids: BTreeMap<u64, u64> = ids.collect();
+            let mut first = None;
+            for member in &process.members {
+                let alone = unnamed.contains_key(&member.ranks).then_some(number);
+                let at = all.enter(key(member, &ids, alone), member, host);
+                match first {
+                    None => first = Some(at),
+                    Some(first) => all.join(first, at),
+                }
+            }
+        }
+    }
+    all.jobs()
+}
+
+fn key(member: &Member, ids: &BTreeMap<u64, u64>, alone: Option<usize>) -> Key {
+    match (member.id, member.part_of) {
+        (Some(id), _) => Key::Id(id),
+        (None, Some((parent, count, color))) => {
+            let whole = ids.get(&parent).map_or(Whole::Unknown, |id| Whole::Id(*id));
+            Key::Part(whole, count, color, member.ranks)
+        }
+        (None, None) => Key::Unnamed(member.ranks, alone),
+    }
+}
+
+#[derive(Default)]
+struct All {
+    known: BTreeMap<Key, usize>,
+    list: Vec<Communicator>,
+}
+
+impl All {
+    fn enter(&mut self, key: Key, member: &Member, host: &str) -> usize {
+        let next = self.list.len();
+        let at = *self.known.entry(key).or_insert(next);
+        if at == next {
+            self.list.push(Communicator {
+                ranks: member.ranks,
+                root: next,
+                ..Communicator::default()
+            });
+        }
+        if let Some(one) = self.list.get_mut(at) {
+            one.started |= member.started;
+            one.complete |= member.complete;
+            one.nodes = one.nodes.max(member.nodes);
+            one.seen.insert(member.rank);
+            if !one.hosts.contains(host) {
+                one.hosts.insert(host.to_owned());
+            }
+        }
+        at
+    }
+
+    fn root(&mut self, mut at: usize) -> usize {
+        while let Some(up) = self.list.get(at).map(|one| one.root).filter(|up| *up != at) {
+            // Halves the way for the next one.
+            let above = self.list.get(up).map_or(up, |one| one.root);
+            if let Some(one) = self.list.get_mut(at) {
+                one.root = above;
+            }
+            at = above;
+        }
+        at
+    }
+
+    fn join(&mut self, a: usize, b: usize) {
+        let (a, b) = (self.root(a), self.root(b));
+        let (low, high) = (a.min(b), a.max(b));
+        if let Some(one) = self.list.get_mut(high) {
+            one.root = low;
+        }
+    }
+
+    /// Where communicators have their id, one without it lost the line that has it: it is the one of as many
+    /// ranks, that of its host if there are several.
+    fn name_the_unnamed(&mut self) {
+        let mut named: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        let mut unnamed = Vec::new();
+        for (key, at) in &self.known {
+            match key {
+                Key::Id(_) => {
+                    let ranks = self.list.get(*at).map_or(0, |one| one.ranks);
+                    let of_size = named.entry(ranks).or_default();
+                    if of_size.len() < CANDIDATES {
+                        of_size.push(*at);
+                    }
+                }
+                Key::Unnamed(ranks, _) => unnamed.push((*ranks, *at)),
+                Key::Part(..) => {}
+            }
+        }
+        for (ranks, at) in unnamed {
+            let Some(of_size) = named.get(&ranks) else {
+                continue;
+            };
+            let Some(one) = self
+                .list
+                .get_mut(at)
+                .map(|one| (std::mem::take(&mut one.seen), one.hosts.clone(), one.nodes))
+            else {
+                continue;
+            };
+            let (seen, hosts, nodes) = one;
+            let shares = |to: &&usize| {
+                self.list
+                    .get(**to)
+                    .is_some_and(|to| !to.hosts.is_disjoint(&hosts))
+            };
+            let Some(to) = of_size.iter().find(shares).or_else(|| of_size.first()).copied() else {
+                continue;
+            };
+            if let Some(one) = self.list.get_mut(to) {
+                one.seen.extend(seen);
+                one.nodes = one.nodes.max(nodes);
+            }
+            self.join(to, at);
+        }
+    }
+
+    fn jobs(mut self) -> Vec<Job> {
+        self.name_the_unnamed();
+        let mut jobs: BTreeMap<usize, Job> = BTreeMap::new();
+        for at in 0..self.list.len() {
+            let root = self.root(at);
+            let Some(one) = self.list.get_mut(at).map(std::mem::take) else {
+                continue;
+            };
+            // The position of a communicator that was taken is still that of its root.
+            if let Some(empty) = self.list.get_mut(at) {
+                empty.root = one.root;
+            }
+            let job = jobs.entry(root).or_default();
+            job.nodes = job.nodes.max(one.nodes);
+            if (one.ranks, one.complete, one.seen.len()) > (job.ranks, job.is_complete(), job.ranks_seen) {
+                job.ranks = one.ranks;
+                job.ranks_joined = if one.complete { one.ranks } else { 0 };
+                job.started = one.started;
+                job.ranks_seen = one.seen.len();
+            }
+            job.hosts.extend(one.hosts);
+        }
+        let mut jobs: Vec<Job> = jobs.into_values().collect();
+        jobs.sort_by(|a, b| b.ranks.cmp(&a.ranks).then_with(|| a.hosts.cmp(&b.hosts)));
+        jobs
+    }
+}

@@ -1,0 +1,591 @@
+//! Logs as people have published them, made smaller and written anew: for each the first line, what the page
+//! must hold, and what it must not.
+
+use std::fmt::Write as _;
+
+use super::{
+    super::page::{self, Links},
+    read,
+};
+
+struct Case {
+    name: &'static str,
+    log: &'static str,
+    first: &'static str,
+    holds: &'static [&'static str],
+    lacks: &'static [&'static str],
+}
+
+const NO_LIBRARY: &str = "TCP: NET/Socket on eth1, because libibverbs could not be opened: it is missing in the image (install \
+                          libibverbs1 and ibverbs-providers)";
+
+const CASES: &[Case] = &[
+    Case {
+        name: "a missing library is INFO since 2.11, and a missing plugin is normal",
+        log: "\
+w0:7:7 [0] NCCL INFO NET/Plugin : No plugin found (libnccl-net.so), using internal implementation
+w0:7:7 [0] NCCL INFO Failed to open libibverbs.so[.1]
+w0:7:7 [0] NCCL INFO NET/Socket : Using [0]eth1:198.51.100.1<0>
+w0:7:7 [0] NCCL INFO Using network Socket
+w0:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0
+",
+        first: NO_LIBRARY,
+        holds: &["network plugin: none", " eth1 "],
+        lacks: &["Warnings"],
+    },
+    Case {
+        name: "the same as 2.30 spells it",
+        log: "\
+w0:7:7 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so
+w0:7:7 [0] NCCL INFO Count not open libibverbs.so
+w0:7:7 [0] NCCL INFO Count not open libibverbs.so.1
+w0:7:7 [0] NCCL INFO Failed to initialize NET plugin IB
+w0:7:7 [0] NCCL INFO NET/Socket : Using [0]eth1:198.51.100.1<0>
+w0:7:7 [0] NCCL INFO Assigned NET plugin Socket to comm
+w0:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0
+",
+        first: NO_LIBRARY,
+        holds: &[],
+        lacks: &["Failed to initialize"],
+    },
+    Case {
+        name: "of the library's two names one is enough",
+        log: "\
+w0:7:7 [0] NCCL INFO Count not open libibverbs.so
+w0:7:7 [0] NCCL INFO NET/IB : No device found.
+w0:7:7 [0] NCCL INFO NET/Socket : Using [0]eth1:198.51.100.1<0>
+w0:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0
+",
+        first: "TCP: NET/Socket on eth1, because NCCL found no usable RDMA device",
+        holds: &[],
+        lacks: &["libibverbs"],
+    },
+    Case {
+        name: "the same as RCCL spells it",
+        log: "\
+amd1:7:7 [0] NCCL INFO NET/Plugin: Could not find: librccl-net.so
+amd1:7:7 [0] NCCL INFO Could not open libibverbs.so
+amd1:7:7 [0] NCCL INFO NET/IB : No device found.
+amd1:7:7 [0] NCCL INFO NET/Socket : Using [0]eth1:198.51.100.1<0>
+amd1:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0 comm 0x55 nRanks 02
+",
+        first: NO_LIBRARY,
+        holds: &[],
+        lacks: &[],
+    },
+    Case {
+        name: "a cut log of a job of several hosts is not local",
+        log: "\
+p:21:21 [0] NCCL INFO comm 0x9 rank 8 nRanks 16 nNodes 2 localRanks 8 localRank 0 MNNVL 0
+p:21:21 [0] NCCL INFO Channel 00/0 : 8[0] -> 9[1] via P2P/IPC
+q:22:22 [0] NCCL INFO Connected all rings
+",
+        first: "unknown: this log, of 1 of 16 ranks, shows no connection between hosts",
+        holds: &[],
+        lacks: &["LOCAL", "starting", "joined"],
+    },
+    Case {
+        name: "one rank's COMPLETE is that of all",
+        log: "\
+p:21:21 [1] NCCL INFO Using network IB
+p:21:21 [1] NCCL INFO ncclCommInitRank comm 0x9 rank 3 nranks 32 cudaDev 1 nvmlDev 1 busId 18000 commId 0x77 - Init START
+p:21:21 [1] NCCL INFO Channel 00/0 : 3[1] -> 4[2] via P2P/CUMEM
+p:21:21 [1] NCCL INFO ncclCommInitRank comm 0x9 rank 3 nranks 32 cudaDev 1 nvmlDev 1 busId 18000 commId 0x77 - Init COMPLETE
+",
+        first: "RDMA: network IB; all 32 ranks have joined; this log, of 1 of 32 ranks, shows no connection between hosts",
+        holds: &["32 ranks, all joined (1 in this log)"],
+        lacks: &["starting", "NCCL_DEBUG"],
+    },
+    Case {
+        name: "NVLink between hosts needs no network",
+        log: "\
+r1:1:1 [0] NCCL INFO Using network IB
+r1:1:1 [0] NCCL INFO comm 0x1 rank 0 nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 1
+r1:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] via P2P/MNNVL
+r2:2:2 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] via P2P/MNNVL
+r2:2:2 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 1 nranks 2 cudaDev 0 nvmlDev 0 busId 801000 commId 0x2 - Init COMPLETE
+",
+        first: "NVLink: 2 hosts are joined by NVLink (MNNVL), and no network is used",
+        holds: &[],
+        lacks: &["LOCAL", "TCP"],
+    },
+    Case {
+        name: "in one host MNNVL is local",
+        log: "\
+r1:2:2 [1] NCCL INFO comm 0x1 rank 1 nRanks 2 nNodes 1 localRanks 2 localRank 1 MNNVL 1
+r1:1:1 [0] NCCL INFO comm 0x1 rank 0 nRanks 2 nNodes 1 localRanks 2 localRank 0 MNNVL 1
+r1:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/MNNVL
+r1:1:1 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 8 commId 0x2 - Init COMPLETE
+",
+        first: "LOCAL: all 2 ranks are on one host, and no network is used (NVLink, PCIe or shared memory)",
+        holds: &[],
+        lacks: &["TCP"],
+    },
+    Case {
+        name: "of a rack that NVLink joins NCCL may count one node, and the log may be of one host",
+        log: "\
+r1:1:1 [0] NCCL INFO comm 0x1 rank 0 nRanks 8 nNodes 1 localRanks 8 localRank 0 MNNVL 1
+r1:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 4[0] via P2P/MNNVL
+",
+        first: "NVLink: all ranks are joined by NVLink (MNNVL), and no network is used",
+        holds: &[],
+        lacks: &["LOCAL"],
+    },
+    Case {
+        name: "two jobs of the same ranks before there was a commId",
+        log: "\
+u1:8:10 [0] NCCL INFO comm 0x50 rank 0 nranks 2 cudaDev 0 busId 18000 - Init COMPLETE
+u1:8:11 [1] NCCL INFO comm 0x51 rank 1 nranks 2 cudaDev 1 busId 2a000 - Init COMPLETE
+u2:8:20 [0] NCCL INFO comm 0x50 rank 0 nranks 2 cudaDev 0 busId 18000 - Init COMPLETE
+u2:8:21 [1] NCCL INFO comm 0x51 rank 1 nranks 2 cudaDev 1 busId 2a000 - Init COMPLETE
+",
+        first: "LOCAL: 2 jobs that do not know of each other, each on one host; no network is used",
+        holds: &["2 jobs of 2 ranks, all joined"],
+        lacks: &[],
+    },
+    Case {
+        name: "no host at all",
+        log: "\
+[0] NCCL INFO NET/Socket : Using [0]eth3:198.51.100.1<0>
+[0] NCCL INFO NCCL_IB_DISABLE set by environment to 1.
+12:34:56 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0
+",
+        first: "TCP: NET/Socket on eth3, because NCCL_IB_DISABLE is 1",
+        holds: &["  -     eth3"],
+        lacks: &["host:", "hosts:", "12"],
+    },
+    Case {
+        name: "one host that may use nothing else is on TCP inside it",
+        log: "\
+n:1:1 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1
+n:1:1 [0] NCCL INFO NCCL_SHM_DISABLE set by environment to 1.
+n:1:1 [0] NCCL INFO NET/IB : No device found.
+n:1:1 [0] NCCL INFO NET/Socket : Using [0]lo:127.0.0.1<0>
+n:1:1 [0] NCCL INFO comm 0x2 rank 0 nRanks 2 nNodes 1 localRanks 2 localRank 0 MNNVL 0
+n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0
+",
+        first: "TCP inside one host: NET/Socket on lo, because NCCL_P2P_DISABLE is 1 and NCCL_SHM_DISABLE is 1",
+        holds: &[],
+        lacks: &["device"],
+    },
+    Case {
+        name: "Google's gIB is RDMA and lists its NICs",
+        log: "\
+n:1:1 [0] NCCL INFO NET/gIB : Initializing gIB v1.0.5
+n:1:1 [0] NCCL INFO NET/gIB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:198.51.100.1<0>
+n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/gIB/1/GDRDMA
+",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all",
+        holds: &["mlx5_1  RoCE", "1 of 2 NICs"],
+        lacks: &[],
+    },
+    Case {
+        name: "FasTrak and TCPX are TCP with GPUDirect",
+        log: "\
+n:1:1 [0] NCCL INFO NET/Plugin: Loaded net plugin FasTrak (v7)
+n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/FasTrak/0/GDRDMA
+",
+        first: "TCP: NET/FasTrak, because the network plugin FasTrak is TCP",
+        holds: &[],
+        lacks: &[],
+    },
+    Case {
+        name: "NICs of HPC-X have SHARP behind their link",
+        log: "\
+n:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_4:1/IB/SHARP [1]mlx5_5:1/IB/SHARP [RO]; OOB ib0:198.51.100.1<0>
+n:1:1 [0] NCCL INFO NET/Plugin: Loaded net plugin IBext_v8 (v8)
+n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IBext_v8/0/GDRDMA
+",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all",
+        holds: &["mlx5_4  IB ", "1 of 2 NICs that NCCL listed have no connection", "network plugin: IBext_v8"],
+        lacks: &["IB/0"],
+    },
+    Case {
+        name: "merged NICs of 2.20 to 2.23",
+        log: "\
+n:1:1 [0] NCCL INFO NET/IB : Using [0]={[0] mlx5_6:1/RoCE, [1] mlx5_7:1/RoCE} [1]={[2] mlx5_8:1/RoCE, [3] mlx5_9:1/RoCE} [RO]; OOB eth0:198.51.100.1<0>
+n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0
+n:1:1 [0] NCCL INFO Channel 01/0 : 0[0] -> 8[0] [send] via NET/IB/1
+",
+        first: "RDMA: yes, 2 NICs, no GPUDirect",
+        holds: &["mlx5_6+mlx5_7  RoCE ", "mlx5_8+mlx5_9  RoCE "],
+        lacks: &["have no connection"],
+    },
+    Case {
+        name: "virtual NICs of 2.24 on use all their parts",
+        log: "\
+n:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [2]mlx5_2:1/RoCE [RO]; OOB eth0:198.51.100.1<0>
+n:1:1 [0] NCCL INFO NET/IB : Made virtual device [3] name=mlx5_0+mlx5_1 speed=400000 ndevs=2
+n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/3/GDRDMA
+",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all",
+        holds: &["mlx5_0+mlx5_1  RoCE ", "1 of 3 NICs that NCCL listed have no connection"],
+        lacks: &[],
+    },
+    Case {
+        name: "a clock is no process, and hosts stay apart",
+        log: "\
+Nov  3 01:02:03 x:61:62 [0] NCCL INFO NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'
+01:02:03 y:63:64 [0] NCCL INFO NET/IB : No device found.
+01:02:03 x:61:62 [0] NCCL INFO Channel 00/0 : 1[1] -> 0[0] [receive] via NET/IB/0/GDRDMA
+2026-11-03T01:02:03 y:63:64 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [receive] via NET/Socket/0
+",
+        first: "MIXED: RDMA on 1 NIC (GPUDirect on all), but y on TCP, because NCCL found no usable RDMA device",
+        holds: &["2 hosts: x, y"],
+        lacks: &["01"],
+    },
+    Case {
+        name: "warnings alone name the device and the fault",
+        log: "\
+n:1:1 [4] ib_plugin.c:1615 NCCL WARN NET/IB : Got completion from peer 198.51.100.2<4711> with status=12 opcode=0 len=0 vendor err 129 (Recv) hca mlx5_6
+",
+        first: "RDMA, as the warnings show; FAULT: n mlx5_6: the peer did not answer (status 12, retries exceeded): its process or \
+                host is gone, or packets are lost on the way",
+        holds: &[],
+        lacks: &["no network was chosen"],
+    },
+    Case {
+        name: "the plugin of EFA failed, before a variable that does not matter then",
+        log: "\
+n:1:1 [1] NCCL INFO NET/Plugin: Loaded net plugin AWS Libfabric (v8)
+n:1:1 [1] NCCL INFO NET/Plugin: Failed to find ncclCollNetPlugin symbol (>= v5). ncclCollNetPlugin symbols v4 and lower are not supported.
+n:1:1 [1] NCCL INFO NET/OFI No eligible providers were found
+n:1:1 [1] nccl_net_ofi_create_plugin:259 NCCL WARN NET/OFI aws-ofi-nccl initialization failed
+n:1:1 [1] NCCL INFO NCCL_IB_DISABLE set by environment to 1.
+n:1:1 [1] NCCL INFO NET/Socket : Using [0]eth1:198.51.100.1<0>
+n:1:1 [1] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0
+",
+        first: "TCP: NET/Socket on eth1, because the EFA plugin found no provider of libfabric",
+        holds: &["network plugin: AWS Libfabric", "NCCL_IB_DISABLE=1", "failed to start"],
+        lacks: &["ncclCollNetPlugin", "FAULT"],
+    },
+    Case {
+        name: "FastSocket is TCP by the plugin",
+        log: "\
+n:1:1 [0] NCCL INFO NET/Plugin: Loaded net plugin FastSocket (v6)
+n:1:1 [0] NCCL INFO NET/Plugin: Failed to find ncclCollNetPlugin symbol (>= v5). ncclCollNetPlugin symbols v4 and lower are not supported.
+n:1:1 [0] NCCL INFO NET/FastSocket : Using [0]enp6s0f0:198.51.100.4<0>
+n:1:1 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/FastSocket/0
+",
+        first: "TCP: NET/FastSocket on enp6s0f0, because the network plugin FastSocket is TCP",
+        holds: &[],
+        lacks: &["ncclCollNetPlugin"],
+    },
+    Case {
+        name: "UCX with GPUDirect is RDMA, and its NICs have their names",
+        log: "\
+n:1:1 [0] NCCL INFO P2P plugin UCX
+n:1:1 [0] NCCL INFO NET/IB : Using [0]bnxt_re0:1/RoCE ; OOB eth0:198.51.100.4<0>
+n:1:1 [0] NCCL INFO Using network UCX
+n:1:1 [0] NCCL INFO Channel 00/0 : 1[7000] -> 0[b7000] [receive] via NET/UCX/0/GDRDMA comm 0x22 nRanks 02
+",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all",
+        holds: &["bnxt_re0  RoCE"],
+        lacks: &[],
+    },
+    Case {
+        name: "GPUDirect proves RDMA where the provider's line is missing",
+        log: "\
+n:1:1 [0] NCCL INFO Channel 01/1 : 4[0] -> 0[0] [receive] via NET/Libfabric/7/GDRDMA/Shared
+n:1:1 [0] NCCL INFO Channel 02/1 : 4[0] -> 0[0] [receive] via NET/Libfabric/6
+",
+        first: "RDMA: yes, 2 NICs, GPUDirect on 1 of 2",
+        holds: &[],
+        lacks: &["unknown"],
+    },
+    Case {
+        name: "lines that are cut into each other make nothing",
+        log: "\
+g1:1612:16169g1:1618:1695 [7] NCCL INFO Channel 07/0 : 7[7] -> 15[7] [send] via NET/IB/3/GDRDMA
+g1:1618:1695 [7] NCCL INFO Channel 15/0 : 7[7] -> 15[7] [send] via NET/IB/8/GDRDMA
+",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all",
+        holds: &["1 host: g1", "Torn: 1 of 2 lines", "IB/8"],
+        lacks: &["IB/3", "16169g1"],
+    },
+    Case {
+        name: "a device that cannot be opened is the cause, by name",
+        log: "\
+n:1:1 [0] misc/ibvwrap.cc:212 NCCL WARN Call to ibv_open_device failed
+n:1:1 [0] transport/net_ib.cc:148 NCCL WARN NET/IB : Unable to open device mlx5_bond_1
+n:1:1 [0] NCCL INFO NET/IB : No device found.
+n:1:1 [0] NCCL INFO NET/Socket : Using [0]bond0:198.51.100.2<0>
+n:1:1 [0] NCCL INFO Using network Socket
+",
+        first: "TCP was chosen (network Socket on bond0), because the device mlx5_bond_1 cannot be opened (/dev/infiniband missing \
+                in the container, or no rights)",
+        holds: &["--device=/dev/infiniband"],
+        lacks: &["no usable RDMA device"],
+    },
+    Case {
+        name: "events as old versions spell them, each with its own meaning",
+        log: "\
+n:1:1 [3] transport/net_ib.cc:93 NCCL WARN NET/IB : mlx5_2:1 Got async event : GID table change
+n:1:1 [3] transport/net_ib.cc:93 NCCL WARN NET/IB : Got async event : local catastrophic error
+n:1:1 [3] transport/net_ib.cc:93 NCCL WARN NET/IB : mlx5_2:1 Got async event : port error
+",
+        first: "RDMA, as the warnings show; FAULT: n: the NIC itself failed (and 1 other fault below)",
+        holds: &["n mlx5_2: the port went down", "n mlx5_2: addresses of the NIC changed", "DHCP"],
+        lacks: &[],
+    },
+    Case {
+        name: "the text is inside docker's JSON",
+        log: r#"{"log":"n:1:1 [0] NCCL INFO NCCL version 2.26.2+cuda12.2\n","stream":"stdout","time":"2026-05-01T12:34:56Z"}
+{"log":"n:1:1 [0] NCCL INFO NCCL_IB_HCA set to mlx5\n","stream":"stdout","time":"2026-05-01T12:34:56Z"}
+{"log":"n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via NET/IB/1/GDRDMA\n","stream":"stdout","time":"2026-05-01T12:34:56Z"}
+"#,
+        first: "RDMA: yes, 1 NIC, GPUDirect on all",
+        holds: &["NCCL 2.26.2+cuda12.2; 1 host: n", "NCCL_IB_HCA=mlx5\n"],
+        lacks: &["\"n", "stream"],
+    },
+    Case {
+        name: "each status has its own meaning",
+        log: "\
+n:1:1 [0] net_ib.cc:1909 NCCL WARN NET/IB : Got completion from peer 198.51.100.1<33057> with status=10 opcode=0 len=0 vendor err 136 (Send)
+n:1:1 [0] net_ib.cc:1909 NCCL WARN NET/IB : Got completion from peer 198.51.100.1<33057> with status=11 opcode=0 len=0 vendor err 137 (Send)
+n:1:1 [0] net_ib.cc:1909 NCCL WARN NET/IB : Got completion from peer 198.51.100.1<33057> with status=77 opcode=0 len=0 vendor err 137 (Send)
+",
+        first: "RDMA, as the warnings show; FAULT: n: the peer's NIC may not touch the memory named (status 10, remote access error) \
+                (and 1 other fault below)",
+        holds: &["status 11, remote operation error", "with status=77", "1 warning without explanation"],
+        lacks: &["times", "ibv_poll_cq"],
+    },
+    Case {
+        name: "a part of a communicator is not the job",
+        log: "\
+a:1:1 [0] NCCL INFO Using network IB
+a:1:1 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 16 cudaDev 0 nvmlDev 0 busId 1 commId 0x5 - Init COMPLETE
+a:1:1 [0] NCCL INFO ncclCommSplit comm 0x2 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 1 parent 0x1 splitCount 1 color 3 key 0- Init START
+",
+        first: "RDMA: network IB; all 16 ranks have joined; this log, of 1 of 16 ranks, shows no connection between hosts",
+        holds: &["16 ranks, all joined"],
+        lacks: &["2 ranks", "starting"],
+    },
+    Case {
+        name: "two jobs of the same ranks do not know of each other",
+        log: "\
+u1:8:10 [0] NCCL INFO Using network IB
+u1:8:10 [0] NCCL INFO comm 0x50 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 18000 commId 0xa1 - Init START
+u1:8:11 [1] NCCL INFO comm 0x51 rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId 2a000 commId 0xa1 - Init START
+u1:8:10 [0] NCCL INFO Channel 03/0 : 0[0] -> 1[1] via P2P/direct pointer
+u1:8:10 [0] NCCL INFO comm 0x50 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 18000 commId 0xa1 - Init COMPLETE
+u2:8:20 [0] NCCL INFO comm 0x50 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 18000 commId 0xb2 - Init START
+u2:8:21 [1] NCCL INFO comm 0x51 rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId 2a000 commId 0xb2 - Init START
+u2:8:20 [0] NCCL INFO comm 0x50 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 18000 commId 0xb2 - Init COMPLETE
+",
+        first: "LOCAL: 2 jobs that do not know of each other, each on one host; no network is used",
+        holds: &["2 jobs of 2 ranks, all joined", "MPI=1"],
+        lacks: &["4 ranks", "TCP"],
+    },
+    Case {
+        name: "GPU memory that cannot be registered says what is missing",
+        log: "\
+n1:5:9 [0] misc/ibvwrap.cc:182 NCCL WARN Call to ibv_reg_mr_iova2 failed with error Bad address
+n1:5:9 [0] misc/ibvwrap.cc:288 NCCL WARN Call to ibv_reg_dmabuf_mr failed with error Operation not supported errno 95
+n2:7:9 [3] misc/ibvwrap.cc:182 NCCL WARN Call to ibv_reg_mr failed with error Invalid argument
+",
+        first: "RDMA, as the warnings show; FAULT: n1: GPU memory cannot be registered (Bad address): no module tells the NIC where \
+                it is (and 2 other faults below)",
+        holds: &["nvidia_peermem", "DMA-BUF", "does not fit the GPU's driver"],
+        lacks: &["locked memory"],
+    },
+    Case {
+        name: "a fault outranks that the job is starting, a version is one in two spellings, and one host needs no network",
+        log: "\
+vm:3:3 [0] NCCL INFO NCCL version 2.28.9+cuda13.0
+vm:4:4 [0] NCCL INFO NET/IB : No device found.
+vm:4:4 [0] NCCL INFO NET/IB : Using [RO]; OOB eth0:198.51.100.2<0>
+vm:4:4 [0] NCCL INFO Using network Socket
+vm:3:3 [0] NCCL INFO ncclCommInitRankConfig comm 0x3d rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 60 commId 0xc3 - Init START
+vm:4:4 [0] NCCL INFO ncclCommInitRankConfig comm 0x15 rank 1 nranks 2 cudaDev 0 nvmlDev 0 busId 60 commId 0xc3 - Init START
+
+[2026-11-26 14:04:42] vm:4:4 [0] init.cc:904 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 60
+EXC DistBackendError NCCL error in: NCCLUtils.cpp:93, invalid usage (run with NCCL_DEBUG=WARN for details), NCCL version 2.28.9
+",
+        first: "LOCAL: all 2 ranks are on one host, and no network is needed; the job did not start; FAULT: vm: two ranks use the \
+                same GPU",
+        holds: &["NCCL 2.28.9+cuda13.0; 2 ranks, none joined"],
+        lacks: &["different versions", "TCP", "starting"],
+    },
+    Case {
+        name: "ranks that write to one file tear each other's lines",
+        log: "\
+vm:70:70 [0] NCCL INFO ncclOsDlopen(libnccl-env.so) failed: No such file or divm:71:71 [0] NCCL INFO ncclOsDlopen(libnccl-env.so) failed
+rectory
+vm:71:71 [0] NCCL INFO Using network Socket
+-1->3->2 [25vm:71:71 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/2
+ivm:71:71 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/4
+vm:70:70 [0] NCCL INFO ncclCommInitRankConfig comm 0x2 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 60 commId 0x9 - Init START
+vm:71:71 [0] NCCL INFO comm 0x3 rank 1 nRanks 2 nNodes 1 localRanks 2 localRank 1 MNNVL 0
+vm:70:7vm:71:71 [0] NCCL INFO comm 0x3 rank 7 nRanks 9 nNodes 3 localRanks 2 localRank 1 MNNVL 0
+vm:70:70 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] via P2P/CUMEM
+vm:71:71 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] via P2P/CUMEM
+vm:71:71 [0] NCCL INFO Connected all rings, use ring PXN 0 GDR 0
+vm:71:71 [0] NCCL INFO Connected all trees
+vm:71:71 [0] NCCL INFO ncclCommInitRankConfig comm 0x3 rank 1 nranks 2 cudaDev 0 nvmlDev 0 busId 60 commId 0x9 - Init COMPLETE
+",
+        first: "LOCAL: all 2 ranks are on one host, and no network is used (NVLink, PCIe or shared memory)",
+        holds: &["2 ranks, all joined; 1 host: vm\n", "Torn: 4 of 12 lines"],
+        lacks: &["IB/2", "IB/4", "ivm"],
+    },
+    Case {
+        name: "a single rank needs no network, and a plugin that is missing no word",
+        log: "\
+n:1:1 [0] NCCL INFO NET/IB : No device found.
+n:1:1 [0] NCCL INFO Using network Socket
+n:1:1 [0] NCCL INFO ncclCommInitRank comm 0x2 rank 0 nranks 1 cudaDev 0 nvmlDev 0 busId 60 commId 0x9 - Init COMPLETE
+",
+        first: "LOCAL: a single rank needs no network",
+        holds: &["1 rank, joined"],
+        lacks: &["TCP", "NCCL_"],
+    },
+    Case {
+        name: "one host without InfiniBand needs none",
+        log: "\
+n:1:1 [0] NCCL INFO NET/IB : No device found.
+n:1:1 [0] NCCL INFO Using network Socket
+n:1:1 [0] NCCL INFO comm 0x2 rank 0 nRanks 8 nNodes 1 localRanks 8 localRank 0 MNNVL 0
+n:1:1 [0] NCCL INFO ncclCommInitRank comm 0x2 rank 0 nranks 8 cudaDev 0 nvmlDev 0 busId 60 commId 0x9 - Init COMPLETE
+",
+        first: "LOCAL: all 8 ranks are on one host, and no network is used (NVLink, PCIe or shared memory)",
+        holds: &[],
+        lacks: &["TCP", "unknown"],
+    },
+    Case {
+        name: "a rank that waits for others is told from a part of a log",
+        log: "\
+n:1:1 [0] NCCL INFO Using network IB
+n:1:1 [0] NCCL INFO ncclCommInitRank comm 0x2 rank 0 nranks 8 cudaDev 0 nvmlDev 0 busId 60 commId 0x9 - Init START
+",
+        first: "RDMA was chosen (network IB); 0 of 8 ranks have joined (this log is of 1 of them): the job is starting, or waits for a \
+                rank",
+        holds: &[],
+        lacks: &["NCCL_DEBUG"],
+    },
+    Case {
+        name: "hosts that chose different networks",
+        log: "\
+a:1:1 [0] NCCL INFO Using network IB
+b:1:1 [0] NCCL INFO NCCL_NET set by environment to Socket.
+b:1:1 [0] NCCL INFO Using network Socket
+a:1:1 [0] NCCL INFO comm 0x2 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 60 commId 0x9 - Init START
+b:1:1 [0] NCCL INFO comm 0x2 rank 1 nranks 2 cudaDev 0 nvmlDev 0 busId 60 commId 0x9 - Init START
+",
+        first: "MIXED: a chose network IB, b chose Socket, because NCCL_NET is Socket; 0 of 2 ranks have joined: the job is \
+                starting, or waits for a rank",
+        holds: &[],
+        lacks: &[],
+    },
+    Case {
+        name: "advice names what is set already",
+        log: "\
+n:1:1 [0] NCCL INFO NCCL_IB_HCA set by environment to mlx5.
+n:1:1 [0] connect.cc:987 NCCL WARN NET/IB : Attempted to connect incompatible devices: [0]mlx5_0:1/IB and [1]mlx5_1:1/RoCE. Try selecting NICs
+",
+        first: "RDMA, as the warnings show; FAULT: n: one end is InfiniBand, the other RoCE",
+        holds: &["with NCCL_IB_HCA (NCCL_IB_HCA is mlx5 here)"],
+        lacks: &["NCCL_DEBUG"],
+    },
+    Case {
+        name: "a retry and what another rank makes of a fault are not the fault",
+        log: "\
+n:1:1 [0] NCCL INFO Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1, curr state INIT, next state RTR, retrying 1/34 after 100 msec of sleep
+n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA
+n:1:1 [0] misc/socket.cc:50 NCCL WARN socketProgress: Connection closed by remote peer m<4711>
+",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all; FAULT: n: another rank closed its connection: it ended or crashed",
+        holds: &["look for the rank that ended first"],
+        lacks: &["ARP"],
+    },
+    Case {
+        name: "text that was wrapped at 80 columns",
+        log: "\
+node-a:161258:161690 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/R
+oCE [RO]; OOB eth0:198.51.100.1<0>
+node-a:161258:161690 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB
+/1/GDRDMA
+",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all",
+        holds: &["mlx5_1  RoCE"],
+        lacks: &["Torn"],
+    },
+    Case {
+        name: "warnings that are not known are shown as they are and counted",
+        log: "\
+n:1:1 [0] x.cc:1 NCCL WARN Something odd at 0x7f01 on 3
+n:1:1 [0] x.cc:1 NCCL WARN Something odd at 0x7f02 on 4
+",
+        first: "unknown: no network was chosen yet; NCCL_DEBUG=INFO shows the network",
+        holds: &["n (2 times): Something odd at 0x7f01 on 3", "2 warnings without explanation"],
+        lacks: &["next:", "FAULT"],
+    },
+    Case {
+        name: "two builds of one version are two",
+        log: "NCCL version 2.28.9+cuda13.0\nNCCL version 2.28.9+cuda12.8\nNCCL version 2.28.9\nn:1:1 [0] NCCL INFO x\n",
+        first: "unknown: no network was chosen yet; NCCL_DEBUG_SUBSYS must contain INIT or NET",
+        holds: &["NCCL 2.28.9+cuda12.8 and NCCL 2.28.9+cuda13.0", "different versions"],
+        lacks: &[],
+    },
+];
+
+#[test]
+fn published_logs_are_judged_as_they_are() {
+    let mut wrong = String::new();
+    for case in CASES {
+        let page = page::text(&read(case.log), &Links::default(), None);
+        let first = page.lines().next().unwrap_or_default();
+        // Long lines are broken.
+        let whole = page.split_whitespace().collect::<Vec<_>>().join(" ");
+        let holds = case
+            .holds
+            .iter()
+            .all(|text| page.contains(text) || whole.contains(text));
+        let lacks = case.lacks.iter().all(|text| !page.contains(text));
+        if first != case.first || !holds || !lacks {
+            let (name, holds, lacks) = (case.name, case.holds, case.lacks);
+            let _ = writeln!(
+                wrong,
+                "{name}\nwanted {:?}\n{holds:?} {lacks:?}\n{page}",
+                case.first
+            );
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// Windows and a launcher's labels change nothing.
+#[test]
+fn every_log_reads_alike_behind_prefixes_and_in_other_encodings() {
+    for case in CASES.iter().filter(|case| !case.name.contains("80 columns")) {
+        let wanted = page::text(&read(case.log), &Links::default(), None);
+        let each = |of: &dyn Fn(&str) -> String| case.log.lines().map(of).collect::<Vec<_>>().join("\n");
+        let plain = !case.log.starts_with('{') && !case.log.contains("\nrectory");
+        for (log, applies) in [
+            (each(&|line| format!("{line}\r")), true),
+            (each(&|line| format!("\u{1b}[36m{line}\u{1b}[0m")), true),
+            (each(&|line| format!("3: {line}")), plain),
+            (each(&|line| format!("[1,3]<stdout>:{line}")), plain),
+            (
+                each(&|line| format!("2026-11-03T01:02:03.456789Z stdout F {line}")),
+                plain,
+            ),
+            (
+                each(&|line| format!("Nov 03 01:02:03 head step[7]: {line}")),
+                plain,
+            ),
+            (
+                each(&|line| serde_json::json!({"log": format!("{line}\n"), "stream": "stderr"}).to_string()),
+                plain,
+            ),
+        ] {
+            if applies {
+                assert_eq!(
+                    page::text(&read(&log), &Links::default(), None),
+                    wanted,
+                    "{}",
+                    case.name
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Why a process is not on RDMA, or a NIC has no GPUDirect: only what causes it counts. That no plugin was
+//! found is normal.
+
+use std::collections::BTreeSet;
+
+use super::{
+    process::Process,
+    report::{NicKey, Report},
+};
+
+/// Interfaces named in a line.
+const INTERFACES: usize = 4;
+
+/// What of a process's messages keeps it from RDMA, the most direct first: an entry of the dictionary and, of
+/// the device that its line names, in words.
+const CAUSES: [(&str, &str); 14] = [
+    ("ofi-no-provider", "the EFA plugin found no provider of libfabric"),
+    ("ofi-only-efa", "the EFA plugin found another provider than EFA"),
+    ("ofi-old-libfabric", "libfabric is too old for the EFA plugin"),
+    (
+        "ofi-no-rdma-write",
+        "this EFA device has no RDMA write, which the plugin's protocol needs",
+    ),
+    ("ofi-cuda", "the EFA plugin found no CUDA"),
+    (
+        "ofi-no-protocol",
+        "the EFA plugin failed to start: no protocol of it worked on libfabric",
+    ),
+    ("ofi-init", "the EFA plugin (aws-ofi-nccl) failed to start"),
+    (
+        "plugin-unsupported",
+        "the network plugin is of a version that NCCL cannot use",
+    ),
+    (
+        "no-libibverbs",
+        "libibverbs could not be opened: it is missing in the image (install libibverbs1 and ibverbs-providers)",
+    ),
+    ("old-libibverbs", "libibverbs is too old"),
+    (
+        "device-unopened",
+        "the device cannot be opened (/dev/infiniband missing in the container, or no rights)",
+    ),
+    ("device-unanswering", "the device does not answer"),
+    ("no-interface", "no network interface matches NCCL_SOCKET_IFNAME"),
+    ("no-device", "NCCL found no usable RDMA device"),
+];
+/// Of [`CAUSES`], those that a loaded plugin has before all settings of NCCL's own transport.
+const OF_PLUGIN: usize = 8;
+
+fn message(process: &Process, causes: &[(&str, &str)]) -> Option<String> {
+    let (id, words) = causes.iter().find(|(id, _)| process.messages.contains_key(id))?;
+    let device = process.messages.get(id).and_then(Option::as_deref);
+    let words = match device {
+        // `the device mlx5_0 cannot ...`
+        Some(name) => words.replacen("the device", &format!("the device {name}"), 1),
+        None => (*words).to_owned(),
+    };
+    let hcas = process
+        .variables
+        .get("NCCL_IB_HCA")
+        .filter(|_| *id == "no-device");
+    Some(match hcas {
+        Some(hcas) => format!("{words} (NCCL_IB_HCA is {hcas})"),
+        None => words,
+    })
+}
+
+/// What of a process's messages keeps it from RDMA.
+pub(super) fn by_messages(process: &Process) -> Option<String> {
+    message(process, &CAUSES)
+}
+
+fn variable(process: &Process, name: &str, says: fn(&str) -> bool) -> Option<String> {
+    let value = process.variables.get(name).filter(|value| says(value))?;
+    Some(format!("{name} is {value}"))
+}
+
+fn is_on(value: &str) -> bool {
+    value.parse::<i64>().is_ok_and(|value| value != 0)
+}
+
+/// Why a process is on TCP, the most direct reason first.
+fn of_process(process: &Process, network: &str) -> Option<String> {
+    let by_name = || {
+        variable(process, "NCCL_NET", |value| {
+            value.to_lowercase().contains("socket")
+        })
+    };
+    let provider = || {
+        let provider = process.provider.as_ref()?;
+        Some(format!("libfabric's provider is {provider}"))
+    };
+    let plugin = || {
+        let own = network != "Socket" && network.to_lowercase() != "socket";
+        own.then(|| format!("the network plugin {network} is TCP"))
+    };
+    if let Some(why) = by_name() {
+        return Some(why);
+    }
+    if network.to_lowercase().contains("libfabric") {
+        return provider();
+    }
+    let (of_plugin, of_nccl) = CAUSES.split_at_checked(OF_PLUGIN).unwrap_or_default();
+    let missing = || {
+        let wanted = process
+            .variables
+            .get("NCCL_NET_PLUGIN")
+            .filter(|_| process.no_plugin)?;
+        (wanted != "none").then(|| format!("NCCL_NET_PLUGIN is {wanted}, and that plugin was not found"))
+    };
+    plugin()
+        .or_else(|| message(process, of_plugin))
+        .or_else(|| variable(process, "NCCL_IB_DISABLE", is_on))
+        .or_else(|| message(process, of_nccl))
+        .or_else(|| variable(process, "NCCL_IBEXT_DISABLE", is_on))
+        .or_else(missing)
+        .or_else(provider)
+}
+
+/// Why a job on one host uses a network.
+pub(super) fn inside(report: &Report, host: &str) -> String {
+    let names = ["NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE"];
+    let of = |process: &Process| {
+        let set = names
+            .iter()
+            .filter_map(|name| variable(process, name, |value| value != "0"));
+        let set: Vec<String> = set.collect();
+        (!set.is_empty()).then(|| set.join(" and "))
+    };
+    report
+        .on(host)
+        .find_map(of)
+        .unwrap_or_else(|| "NCCL found no way by NVLink, PCIe or shared memory".to_owned())
+}
+
+/// Why a host is on TCP.
+pub(super) fn tcp(report: &Report, host: &str, network: &str) -> String {
+    report
+        .on(host)
+        .find_map(|process| of_process(process, network))
+        .unwrap_or_else(|| "the log does not say why".to_owned())
+}
+
+/// ` on eth0, eth1`: the interfaces that TCP uses on a host.
+pub(super) fn interfaces(report: &Report, host: &str) -> String {
+    let names: BTreeSet<&str> = report
+        .on(host)
+        .flat_map(|process| &process.interfaces)
+        .map(String::as_str)
+        .collect();
+    let shown: Vec<&str> = names.iter().take(INTERFACES).copied().collect();
+    match names.len() {
+        0 => String::new(),
+        all if all > INTERFACES => format!(" on {} and {} more", shown.join(", "), all - INTERFACES),
+        _ => format!(" on {}", shown.join(", ")),
+    }
+}
+
+/// Why a NIC has connections without GPUDirect.
+pub(super) fn no_gpu_direct(report: &Report, nic: &NicKey) -> String {
+    let why = report.some_on(&nic.host).find_map(|process| {
+        let direct = process.gpu_direct.get(&nic.device)?;
+        (!direct.on || direct.why.is_some()).then(|| direct.why.clone())
+    });
+    let set = report
+        .some_on(&nic.host)
+        .find_map(|one| one.variables.get("NCCL_NET_GDR_LEVEL"));
+    let level = match set {
+        Some(level) => format!("NCCL_NET_GDR_LEVEL is {level}"),
+        None => "NCCL_NET_GDR_LEVEL sets how far is allowed".to_owned(),
+    };
+    let no_module = "load nvidia_peermem, or use the open kernel driver with DMA-BUF";
+    match why {
+        Some(Some(why)) if why.starts_with("no module") => format!("no module: {no_module}"),
+        Some(Some(why)) if why.starts_with("distance") => {
+            format!("{why}: GPU and NIC are too far apart on PCIe; {level}")
+        }
+        Some(Some(why)) => why,
+        Some(None) => {
+            "disabled for this NIC: nvidia_peermem is not loaded and DMA-BUF is not there, or the driver lacks it".to_owned()
+        }
+        None if report.some_on(&nic.host).any(|one| one.messages.contains_key("no-gpudirect")) => {
+            "the kernel has neither peer memory nor DMA-BUF for these GPUs".to_owned()
+        }
+        None => format!("the log does not say why; often GPU and NIC are too far apart ({level})"),
+    }
+}
+
+/// What to set to see more: only what is not set.
+pub(super) fn advice(report: &Report, complete: bool) -> Option<String> {
+    if report.info == 0 {
+        return Some("NCCL_DEBUG=INFO shows the network".to_owned());
+    }
+    let processes = || report.processes.values();
+    // Lines of the same subsystems as the connections' are there.
+    let shown =
+        processes().any(|one| one.network.is_some() || !one.members.is_empty() || !one.hcas.is_empty());
+    (!shown && !complete).then(|| "NCCL_DEBUG_SUBSYS must contain INIT or NET".to_owned())
+}

@@ -1,0 +1,126 @@
+//! Text that a terminal, a mail or a ticket wrapped at 80 columns: puts the pieces of a line of NCCL together
+//! again.
+
+use super::line::is_nccl;
+
+/// The width at which people's tools wrap.
+const WIDTH: usize = 80;
+/// A line that a wrapping tool broke at a space is hardly shorter than this.
+const SHORTEST: usize = WIDTH - 30;
+
+/// The state between lines.
+#[derive(Clone, Debug, Default)]
+pub struct Wrapped {
+    /// A line of NCCL's that may go on.
+    held: Option<String>,
+    /// Columns of its last piece.
+    last: usize,
+    /// The log has a longer line: it is not wrapped.
+    wide: bool,
+    /// Lines are broken at spaces, which the break took.
+    at_spaces: bool,
+}
+
+impl Wrapped {
+    /// Takes a line, and gives each line that is complete.
+    pub fn take(&mut self, line: &str, mut complete: impl FnMut(&str)) {
+        let columns = line.chars().count();
+        self.wide |= columns > WIDTH;
+        if let Some(mut held) = self.held.take() {
+            if let Some(between) = self.between(line).filter(|_| !self.wide) {
+                held.push_str(between);
+                held.push_str(line);
+                (self.held, self.last) = (Some(held), columns);
+                return;
+            }
+            complete(&held);
+        }
+        if !self.wide && columns >= SHORTEST && is_nccl(line) {
+            (self.held, self.last) = (Some(line.to_owned()), columns);
+        } else {
+            complete(line);
+        }
+    }
+
+    /// Gives what is held: the log ends.
+    pub fn end(&mut self, complete: impl FnOnce(&str)) {
+        if let Some(held) = self.held.take() {
+            complete(&held);
+        }
+    }
+
+    /// What stood between the last piece and this one; `None`: this one is a line of its own.
+    fn between(&mut self, line: &str) -> Option<&'static str> {
+        let own =
+            line.trim().is_empty() || is_nccl(line) || line.starts_with('#') || line.contains("CCL version");
+        if own {
+            return None;
+        }
+        if self.last == WIDTH {
+            return Some(if self.at_spaces { " " } else { "" });
+        }
+        let first = line.split(' ').next().unwrap_or_default().chars().count();
+        let broken = self.last >= SHORTEST && first > 0 && self.last + 1 + first > WIDTH;
+        self.at_spaces |= broken && self.last + 1 < WIDTH;
+        broken.then_some(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(lines: &[&str]) -> Vec<String> {
+        let (mut wrapped, mut out) = (Wrapped::default(), Vec::new());
+        for line in lines {
+            wrapped.take(line, |line| out.push(line.to_owned()));
+        }
+        wrapped.end(|line| out.push(line.to_owned()));
+        out
+    }
+
+    const LINE: &str = "gpu-node-0001:161258:161690 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE \
+                        [2]mlx5_2:1/RoCE [3]mlx5_3:1/RoCE [4]mlx5_4:1/RoCE [RO]; OOB eth0:192.0.2.1<0>";
+
+    #[test]
+    fn a_line_that_was_cut_at_80_columns_or_broken_at_spaces_is_whole_again() {
+        let cut: Vec<&str> = (0..LINE.len())
+            .step_by(80)
+            .map(|at| &LINE[at..LINE.len().min(at + 80)])
+            .collect();
+        assert!(cut.len() == 3);
+        assert_eq!(of(&[&cut[..], &["hello"]].concat()), [LINE, "hello"]);
+        let mut broken = vec![String::new()];
+        for word in LINE.split(' ') {
+            let last = broken.last_mut().unwrap();
+            if last.is_empty() {
+                last.push_str(word);
+            } else if last.len() + 1 + word.len() <= 80 {
+                last.push(' ');
+                last.push_str(word);
+            } else {
+                broken.push(word.to_owned());
+            }
+        }
+        let pieces: Vec<&str> = broken.iter().map(String::as_str).collect();
+        assert!(pieces.len() == 3);
+        assert_eq!(of(&pieces), [LINE]);
+    }
+
+    #[test]
+    fn lines_of_other_programs_stay_their_own() {
+        let short = "n:1:1 [0] NCCL INFO Using network IB";
+        let nearly = "n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0/Shared00";
+        assert_eq!(nearly.len(), 80);
+        for lines in [
+            &[short, "hello"][..],
+            &[nearly, ""],
+            &[nearly, "# nThread 1"],
+            &[nearly, "NCCL version 2.18.5"],
+            &[nearly, nearly],
+            &[LINE, nearly, "hello"],
+        ] {
+            assert_eq!(of(lines), lines);
+        }
+    }
+}
