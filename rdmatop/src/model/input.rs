@@ -183,7 +183,7 @@ pub enum WatchReport {
     Off(Obstacle),
     /// Records of the QP in their order, and how many found no room or were not seen so far.
     Records {
-        /// They.
+        /// The records that were read.
         #[serde(with = "numbers")]
         records: Vec<WrRecord>,
         /// Records that found no room, since the beginning.
@@ -391,7 +391,7 @@ pub struct UprobesReport {
     pub missed: u64,
     /// Send work requests that a provider did not accept; they are not among those posted.
     pub rejected_sends: u64,
-    /// The same of receives.
+    /// Receives that the provider rejected.
     pub rejected_receives: u64,
     /// Why the probes are off.
     pub off: Option<Cause>,

@@ -14,7 +14,7 @@ use super::snapshot::{QpRow, Snapshot};
 pub enum Peer<'a> {
     /// A QP of this host.
     Here {
-        /// It.
+        /// The QP at the other end.
         qp: &'a QpRow,
         /// The addresses agree. Otherwise they are not known: the numbers do, and those of no other QP.
         sure: bool,

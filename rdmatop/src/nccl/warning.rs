@@ -37,7 +37,7 @@ impl Warning {
 /// The warnings of a log, in the order of their first line.
 #[derive(Clone, Debug, Default)]
 pub struct Warnings {
-    /// They.
+    /// The warnings that were kept.
     pub list: Vec<Warning>,
     /// Warnings of kinds beyond the limit.
     pub left_out: u64,

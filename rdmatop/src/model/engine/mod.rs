@@ -177,7 +177,7 @@ pub struct Engine {
     device_notes: Vec<Cause>,
     /// Devices whose drivers answer late.
     slow: Vec<Cause>,
-    /// The same of processes.
+    /// Processes whose answers are late.
     slow_processes: Vec<Cause>,
     /// Why the present round of reading has not ended, once it takes too long.
     hangs: Option<Cause>,

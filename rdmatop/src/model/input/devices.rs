@@ -222,9 +222,9 @@ pub struct PortReading {
 /// An entry of a GID table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GidReading {
-    /// Its place.
+    /// Its index in the port's GID table.
     pub index: u16,
-    /// It.
+    /// The GID, in network byte order.
     pub gid: [u8; 16],
     /// It is one of RoCE v1 (or of InfiniBand); `None` when the type could not be read.
     pub v1: Option<bool>,

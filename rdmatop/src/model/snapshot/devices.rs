@@ -174,9 +174,9 @@ pub struct PortRow {
 /// An entry of a port's GID table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortGid {
-    /// Its place.
+    /// Its index in the port's GID table.
     pub index: u16,
-    /// It.
+    /// The GID, in network byte order.
     pub gid: Gid,
     /// It is one of RoCE v1 (or of InfiniBand); `None` when the type is not known.
     pub v1: Option<bool>,

@@ -24,9 +24,9 @@ const PLACES: u16 = 256;
 /// An entry of a GID table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GidFacts {
-    /// Its place.
+    /// Its index in the port's GID table.
     pub index: u16,
-    /// It.
+    /// The GID, in network byte order.
     pub gid: [u8; 16],
     /// It is one of RoCE v1 or of `InfiniBand`, which have one word for their type; `None` when that could not be read.
     pub v1: Option<bool>,

@@ -65,7 +65,7 @@ impl AllUnexplained {
         self.0.is_empty()
     }
 
-    /// They.
+    /// All of them, in the order of devices and ports.
     pub fn iter(&self) -> impl Iterator<Item = &Unexplained> {
         self.0.iter()
     }
