@@ -330,7 +330,7 @@ fn in_guest(
         );
     }
     script.push_str("exit $bad\n");
-    let options = guest.group.options(guest.series, asked.everywhere());
+    let options = guest.group.options();
     let mut lab = lab::command(guest.series.name, asked.timeout, &options)?;
     lab.args(["--cpu-time", "--", "sh", "-c", &script]);
     lab.env("RDMATOP", asked.program);

@@ -92,11 +92,9 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// The options of `lab run` for a guest of this group. By default two CPUs are there where all tests run, and one on the other
-    /// kernels: what the kernel decides is the same on one.
-    pub(super) fn options(&self, series: Series, everywhere: bool) -> Vec<&'static str> {
-        let two_cpus = self.two_cpus && (everywhere || series.name == EVERYTHING);
-        let cpus = if two_cpus { "2" } else { "1" };
+    /// The options of `lab run` for a guest of this group.
+    pub(super) fn options(&self) -> Vec<&'static str> {
+        let cpus = if self.two_cpus { "2" } else { "1" };
         [self.options, &["--cpus", cpus]].concat()
     }
 
@@ -116,10 +114,18 @@ pub(super) const GROUPS: [Group; 8] = [
         seconds: 10,
         waits: false,
     },
-    // The control plane, and programs that come and go.
+    // The control plane, programs that come and go, and data paths without programs that may interrupt each other.
     Group {
         name: "control",
-        modules: &["faults_many", "lifecycle", "live", "robust", "verbs"],
+        modules: &[
+            "consumer",
+            "faults_many",
+            "lifecycle",
+            "live",
+            "robust",
+            "siw",
+            "verbs",
+        ],
         options: &[],
         two_cpus: false,
         has: |_| true,
