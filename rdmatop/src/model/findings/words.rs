@@ -45,13 +45,21 @@ pub(super) fn per_s(rate: f64) -> String {
 
 /// Bits per second of a rate in bytes.
 pub(super) fn bits(bytes: f64) -> String {
-    let bits = bytes * 8.0;
-    for (unit, size) in [("Gb/s", 1e9), ("Mb/s", 1e6), ("kb/s", 1e3)] {
-        if bits >= size {
-            return format!("{:.1} {unit}", bits / size);
+    scaled(bytes * 8.0, "b/s")
+}
+
+/// Bytes per second.
+pub(super) fn bytes(rate: f64) -> String {
+    scaled(rate, "B/s")
+}
+
+fn scaled(value: f64, unit: &str) -> String {
+    for (prefix, size) in [("G", 1e9), ("M", 1e6), ("k", 1e3)] {
+        if value >= size {
+            return format!("{:.1} {prefix}{unit}", value / size);
         }
     }
-    format!("{bits:.0} b/s")
+    format!("{value:.0} {unit}")
 }
 
 /// A share in percent.

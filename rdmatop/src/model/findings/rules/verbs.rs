@@ -245,10 +245,10 @@ pub(super) fn churn(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let mut evidence = vec![format!("{} calls of reg_mr in all", row.calls.total)];
         evidence.extend(lately.map(|lately| {
             format!(
-                "lately {} calls, {} of a thread's time in reg_mr and dereg_mr, {} bytes/s registered",
+                "lately {} calls, {} of a thread's time in reg_mr and dereg_mr, {} registered",
                 words::per_s(lately.calls),
                 words::percent(lately.share),
-                text::bytes(lately.bytes.round() as u64)
+                words::bytes(lately.bytes)
             )
         }));
         let moved = owner.map_or(0.0, |owner| {
@@ -268,8 +268,8 @@ pub(super) fn churn(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             )
         } else if let Some(lately) = lately.filter(|it| it.bytes >= limits.mr_bytes_per_s.max(moved)) {
             format!(
-                "{who} registers {} of memory a second, as much as it moves or more, instead of reusing its memory regions",
-                text::bytes(lately.bytes.round() as u64)
+                "{who} registers {} of memory, as much as it moves or more, instead of reusing its memory regions",
+                words::bytes(lately.bytes)
             )
         } else {
             continue;

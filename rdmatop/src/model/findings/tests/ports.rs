@@ -193,13 +193,13 @@ fn four_on_one(of_each: [f64; 4]) -> Snapshot {
     let mut s = rails([sum, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0; 8]);
     s.ports.truncate(4);
     s.devices.truncate(4);
-    s.processes = (0..4)
+    s.processes = (0..4_u32)
         .map(|n| {
             let traffic = Traffic {
-                tx_bytes: rate(of_each[n]),
+                tx_bytes: rate(of_each[n as usize]),
                 ..Traffic::default()
             };
-            rows::process(10 + n as u64, Some(300 + n as u32), "rank", "mlx5_0", traffic)
+            rows::process(10 + u64::from(n), Some(300 + n), "rank", "mlx5_0", traffic)
         })
         .collect();
     s.processes.iter_mut().for_each(|row| row.workload = None);
@@ -221,7 +221,7 @@ fn equal_processes_on_one_port_are_one_finding_whichever_is_the_busiest() {
     let mut watch = Watch::default();
     let found = by_second(&mut watch, 40, |second| {
         let mut each = [8e9; 4];
-        each[second as usize % 4] = 9e9;
+        each[usize::try_from(second % 4).unwrap()] = 9e9;
         four_on_one(each)
     });
     assert_eq!(ids(&found[9]), ["hot-port"]);

@@ -194,7 +194,7 @@ fn few_registrations_that_take_long_or_of_much_memory_are_churn_too() {
     assert_eq!(
         registering(8, 8, 2, 1 << 30),
         [format!(
-            "{who} registers 4 GiB of memory a second, as much as it moves or more, instead of reusing its memory regions"
+            "{who} registers 4.3 GB/s of memory, as much as it moves or more, instead of reusing its memory regions"
         )]
     );
     let quiet = [""; 0];
