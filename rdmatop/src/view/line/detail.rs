@@ -2,13 +2,8 @@
 
 use std::{io::Write, net::Ipv6Addr};
 
-use super::{
-    errno,
-    put::{self, Row, Word},
-    units,
-};
+use super::{errno, units};
 use crate::model::event::{BUDGET, Event, EventKind};
-use crate::model::ib::QpState;
 use crate::text;
 
 /// Bits of `ib_qp_attr_mask`, include/rdma/ib_verbs.h, in their order.
@@ -37,91 +32,9 @@ const ATTRS: [(u32, &str); 22] = [
     (1 << 25, "RATE_LIMIT"),
 ];
 
-/// Bytes of the longest usual detail: two states, eight numbers with their names, a duration.
-pub(super) const ROOM: usize = 128;
-
-/// Names of QP states, by their number.
-const STATES: [Word<8>; QpState::ALL.len()] = {
-    let mut words = [match Word::of("") {
-        Some(word) => word,
-        None => panic!(),
-    }; QpState::ALL.len()];
-    let mut state = 0;
-    while state < words.len() {
-        let number = QpState::ALL[state].0 as usize;
-        if let Some(name) = QpState::ALL[state].name()
-            && let Some(word) = Word::of(name)
-        {
-            words[number] = word;
-        }
-        state += 1;
-    }
-    words
-};
-
 /// Appends the detail of an event: words separated by single spaces, `name value` pairs, first what happened, then
 /// its result, then the time it took.
 pub fn write(out: &mut Vec<u8>, event: &Event) {
-    let mut row = Row::<ROOM>::new();
-    match usual(&mut row, event).and_then(|()| row.whole()) {
-        Some(text) => out.extend_from_slice(text.strip_prefix(b" ").unwrap_or(text)),
-        None => words(out, event),
-    }
-}
-
-/// Nearly all events: a QP that took a step, without a failure. A space before each word.
-pub(super) fn usual<const N: usize>(row: &mut Row<N>, event: &Event) -> Option<()> {
-    let is_step = matches!(
-        event.event,
-        EventKind::QpCreate | EventKind::QpDestroy | EventKind::QpModify
-    );
-    let attributes = event.to.is_none() && event.attr_mask.is_some_and(|mask| mask != 0);
-    if !is_step || attributes || event.rc.is_some_and(|rc| rc != 0) {
-        return None;
-    }
-    let name = |state: QpState| STATES.get(usize::from(state.0));
-    match (event.from, event.to) {
-        (Some(from), Some(to)) => {
-            row.text(*b" ");
-            row.word(name(from)?);
-            row.text(*b"->");
-            row.word(name(to)?);
-        }
-        (None, Some(to)) => {
-            row.text(*b" ->");
-            row.word(name(to)?);
-        }
-        (Some(from), None) => {
-            row.text(*b" in ");
-            row.word(name(from)?);
-        }
-        (None, None) => {}
-    }
-    let port = event.port.filter(|_| event.event == EventKind::QpModify);
-    short(row, *b" port ", port);
-    short(row, *b" dest ", event.dest_qpn);
-    short(row, *b" mtu ", event.path_mtu);
-    short(row, *b" sgid ", event.sgid_index);
-    short(row, *b" timeout ", event.timeout);
-    short(row, *b" retry ", event.retry_cnt);
-    short(row, *b" rnr ", event.rnr_retry);
-    short(row, *b" by-pid ", event.by_pid);
-    if let Some(ns) = event.duration_ns {
-        row.text(*b" ");
-        put::duration(row, ns);
-    }
-    Some(())
-}
-
-fn short<const M: usize, const N: usize>(row: &mut Row<N>, name: [u8; M], value: Option<impl Into<u64>>) {
-    if let Some(value) = value {
-        row.text(name);
-        row.number(value.into());
-    }
-}
-
-/// As [`write`], for any event.
-fn words(out: &mut Vec<u8>, event: &Event) {
     let start = out.len();
     match event.event {
         EventKind::QpCreate | EventKind::QpDestroy | EventKind::QpModify => qp(out, event),
@@ -174,20 +87,9 @@ fn finding(out: &mut Vec<u8>, event: &Event) {
 
 fn qp(out: &mut Vec<u8>, event: &Event) {
     match (event.from, event.to) {
-        (Some(from), Some(to)) => {
-            out.push(b' ');
-            state(out, from);
-            out.extend_from_slice(b"->");
-            state(out, to);
-        }
-        (None, Some(to)) => {
-            out.extend_from_slice(b" ->");
-            state(out, to);
-        }
-        (Some(from), None) => {
-            out.extend_from_slice(b" in ");
-            state(out, from);
-        }
+        (Some(from), Some(to)) => word(out, Some(format_args!("{from}->{to}"))),
+        (None, Some(to)) => word(out, Some(format_args!("->{to}"))),
+        (Some(from), None) => pair(out, "in", Some(from)),
         (None, None) => {}
     }
     if event.to.is_none()
@@ -233,14 +135,6 @@ fn work(out: &mut Vec<u8>, event: &Event) {
     }
     if work.cq_full {
         word(out, Some("cq-full"));
-    }
-}
-
-fn state(out: &mut Vec<u8>, state: QpState) {
-    match state.name() {
-        Some(name) => out.extend_from_slice(name.as_bytes()),
-        // Writing into memory cannot fail.
-        None => drop(write!(out, "{state}")),
     }
 }
 
@@ -296,18 +190,13 @@ fn pair(out: &mut Vec<u8>, name: &str, value: Option<impl std::fmt::Display>) {
 }
 
 fn number(out: &mut Vec<u8>, name: &str, value: Option<impl Into<u64>>) {
-    if let Some(value) = value {
-        out.push(b' ');
-        out.extend_from_slice(name.as_bytes());
-        out.push(b' ');
-        put::number(out, value.into());
-    }
+    pair(out, name, value.map(Into::into));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
+    use crate::model::ib::QpState;
 
     fn shown(event: &Event) -> String {
         let mut out = b"x ".to_vec();
@@ -320,46 +209,6 @@ mod tests {
         let mut event = Event::new(EventKind::QpModify, 0, 0);
         event.attr_mask = Some(1 << 7 | 1 << 10 | 1 << 30);
         assert_eq!(shown(&event), "AV|RETRY_CNT|0x40000000");
-    }
-
-    #[test]
-    fn every_state_has_its_name() {
-        for state in QpState::ALL {
-            let mut row = Row::<8>::new();
-            row.word(&STATES[usize::from(state.0)]);
-            assert_eq!(row.whole(), state.name().map(str::as_bytes));
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn the_usual_detail_is_that_of_any_event(
-            kind in 0..EventKind::ALL.len(),
-            states: (Option<u8>, Option<u8>),
-            numbers: (Option<u32>, Option<u32>, Option<u16>, Option<u32>),
-            bytes: (Option<u8>, Option<u8>, Option<u8>, Option<u8>),
-            (rc, mask, span, shift) in (proptest::option::of(-1i32..1), proptest::option::of(0u32..3), proptest::option::of(0u64..), 0u32..64),
-        ) {
-            let mut event = Event::new(EventKind::ALL[kind], 0, 0);
-            event.from = states.0.map(|state| QpState(state % 9));
-            event.to = states.1.map(|state| QpState(state % 9));
-            (event.port, event.dest_qpn, event.path_mtu, event.by_pid) = numbers;
-            (event.sgid_index, event.timeout, event.retry_cnt, event.rnr_retry) = bytes;
-            (event.rc, event.attr_mask) = (rc, mask);
-            event.duration_ns = span.map(|span| span >> shift);
-            let (mut any, mut row) = (Vec::new(), Row::<ROOM>::new());
-            words(&mut any, &event);
-            prop_assert_eq!(shown(&event), String::from_utf8(any.clone()).unwrap());
-            if usual(&mut row, &event).is_some() {
-                let text = row.whole().expect("there is room for all of it");
-                prop_assert_eq!(text.strip_prefix(b" ").unwrap_or_default(), any.as_slice());
-            } else {
-                let step = matches!(event.event, EventKind::QpCreate | EventKind::QpDestroy | EventKind::QpModify);
-                let known = [event.from, event.to].iter().flatten().all(|state| state.name().is_some());
-                let plain = known && rc != Some(-1) && (event.to.is_some() || mask.unwrap_or(0) == 0);
-                prop_assert!(!step || !plain, "{:?}", event);
-            }
-        }
     }
 
     #[test]

@@ -5,6 +5,5 @@ pub mod errno;
 pub mod event;
 pub mod once;
 pub mod probes;
-pub mod put;
 pub mod table;
 pub mod units;

@@ -1,19 +1,39 @@
 //! Numbers as text. JSON never uses this.
 
-use super::put;
 use crate::text;
 
-/// Bytes of the longest time span, and the room that a number takes while it is written.
-const DURATION: usize = 32;
-
-/// A time span: three significant digits and a unit, `842ns`, `12.3us`, `4.56ms`, `1.23s`.
+/// A time span: three significant digits and a unit, half a digit rounded up: `842ns`, `12.3us`, `4.56ms`, `1.23s`.
 pub fn duration(ns: u64) -> String {
-    let mut row = put::Row::<DURATION>::new();
-    put::duration(&mut row, ns);
-    row.whole()
-        .map(String::from_utf8_lossy)
-        .unwrap_or_default()
-        .into_owned()
+    const S: u64 = 1_000_000_000;
+    // What would be rounded to 1000 of a unit is one of the next.
+    let (unit, name) = match ns {
+        0..1_000 => return format!("{ns}ns"),
+        1_000..999_500 => (1_000, "us"),
+        999_500..999_500_000 => (1_000_000, "ms"),
+        999_500_000..999_500_000_000 => (S, "s"),
+        _ => return format!("{}s", ns / S + u64::from(ns % S >= S / 2)),
+    };
+    let (tens, decimals) = match ns {
+        _ if ns * 200 < 1999 * unit => (100, 2),
+        _ if ns * 20 < 1999 * unit => (10, 1),
+        _ => (1, 0),
+    };
+    let step = unit / tens;
+    let rounded = (ns + step / 2) / step;
+    match decimals {
+        0 => format!("{rounded}{name}"),
+        _ => format!("{}.{:0decimals$}{name}", rounded / tens, rounded % tens),
+    }
+}
+
+/// Time of day in UTC with microseconds, from `CLOCK_REALTIME` ns: `13:37:00.000123`.
+///
+/// UTC, because it needs no time zone database and compares with the logs of other machines.
+pub fn time_of_day(wall_ns: u64) -> String {
+    let micros = wall_ns / 1000;
+    let seconds = micros / 1_000_000;
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{hour:02}:{minute:02}:{second:02}.{:06}", micros % 1_000_000)
 }
 
 /// A count or a speed in powers of 1000: `0`, `0.5`, `999`, `1.20k`, `34.0M`.
@@ -116,6 +136,34 @@ mod tests {
     }
 
     #[test]
+    fn spans_around_every_change_of_unit_and_of_decimals_have_three_digits() {
+        let shown = [
+            (999_499, "999us"),
+            (999_500, "1.00ms"),
+            (9_994_999, "9.99ms"),
+            (9_995_000, "10.0ms"),
+            (99_949_999, "99.9ms"),
+            (99_950_000, "100ms"),
+            (1_225_000, "1.23ms"),
+            (1_224_999, "1.22ms"),
+            (999_499_999_999, "999s"),
+            (999_500_000_000, "1000s"),
+            (1_000_500_000_000, "1001s"),
+            (u64::MAX, "18446744074s"),
+        ];
+        for (ns, text) in shown {
+            assert_eq!(duration(ns), text, "{ns}");
+        }
+    }
+
+    #[test]
+    fn a_time_of_day_is_utc_with_microseconds() {
+        assert_eq!(time_of_day(0), "00:00:00.000000");
+        assert_eq!(time_of_day(1_700_000_000_123_456_789), "22:13:20.123456");
+        assert_eq!(time_of_day(86_399_000_009_999), "23:59:59.000009");
+    }
+
+    #[test]
     fn counts_are_decimal_and_bytes_binary() {
         assert_eq!(
             [count(0.5), count(0.01), count(9.97), count(2.0)],
@@ -147,6 +195,26 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_span_is_nearest_to_its_time(ns: u64, shift in 0u32..64) {
+            let ns = ns >> shift;
+            let shown = duration(ns);
+            let digits = shown.trim_end_matches(char::is_alphabetic);
+            let name = &shown[digits.len()..];
+            let unit = match name {
+                "ns" => 1.0,
+                "us" => 1e3,
+                "ms" => 1e6,
+                _ => 1e9,
+            };
+            let value: f64 = digits.parse().unwrap();
+            let decimals = digits.split_once('.').map_or(0, |(_, after)| after.len());
+            let half = unit * 0.5 / 10f64.powi(i32::try_from(decimals).unwrap());
+            prop_assert!((value * unit - ns as f64).abs() <= half * 1.000_001, "{ns}: {shown}");
+            prop_assert!(name == "ns" || value >= 1.0 && (value < 999.5 || name == "s"), "{ns}: {shown}");
+            prop_assert!(decimals == 0 || digits.len() == 4, "{ns}: {shown}");
+        }
+
         #[test]
         fn any_number_is_short(ns: u64, value in 0f64..1e18) {
             prop_assert!(duration(ns).len() <= 12);
