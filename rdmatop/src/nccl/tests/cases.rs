@@ -190,6 +190,16 @@ n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/FasTrak/0/GDRDMA
         lacks: &[],
     },
     Case {
+        name: "the beginning of a log, and versions that do not name the network",
+        log: "\
+m:22:95 [2] NCCL INFO NET/Socket : Using [0]ib0:198.51.100.1<0>
+m:22:95 [2] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB ; OOB ib0:198.51.100.1<0>
+",
+        first: "RDMA was chosen (network IB)",
+        holds: &[],
+        lacks: &["Socket", "NCCL_DEBUG"],
+    },
+    Case {
         name: "NICs of HPC-X have SHARP behind their link",
         log: "\
 n:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_4:1/IB/SHARP [1]mlx5_5:1/IB/SHARP [RO]; OOB ib0:198.51.100.1<0>
