@@ -54,7 +54,12 @@ pub enum Fact {
         name: String,
     },
     /// Interfaces of the transport Socket, or of a plugin.
-    Interfaces(Vec<String>),
+    Interfaces {
+        /// Name of the network.
+        network: String,
+        /// Names of the interfaces.
+        names: Vec<String>,
+    },
     /// The network that was chosen.
     Network(String),
     /// GPUDirect RDMA of a NIC.
@@ -98,7 +103,7 @@ impl Fact {
         match self {
             Self::Hcas(_)
             | Self::Virtual { .. }
-            | Self::Interfaces(_)
+            | Self::Interfaces { .. }
             | Self::Network(_)
             | Self::GpuDirect { .. }
             | Self::Variable { .. }

@@ -205,20 +205,20 @@ fn by(word: &str) -> Wrote {
     }
     let is_number = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
     let is_path = |part: &str| part.contains(['.', '/']);
-    // Before the host may stand labels, a file of grep's, and a number that is a label or follows such a file.
+    // Before the host may stand labels, a file of grep's, and a number that is a label or follows such a file. A
+    // host and a number there may also be the begin of another prefix, with this one cut into its numbers.
+    let begins_with_digit = host.starts_with(|c: char| c.is_ascii_digit());
     let number_fits = |at: usize| {
-        at.checked_sub(1)
-            .and_then(|at| prefix.get(at))
-            .is_none_or(|file| is_path(file))
+        let before = at.checked_sub(1).and_then(|at| prefix.get(at));
+        before.is_none_or(|file| is_path(file) || (!begins_with_digit && *file != host))
     };
     let numbers_fit = prefix
         .iter()
         .enumerate()
         .all(|(at, part)| !is_number(part) || number_fits(at));
-    let host_fits = prefix.last().is_none_or(|last| {
-        let begins_with_digit = host.starts_with(|c: char| c.is_ascii_digit());
-        !is_number(host) && (!begins_with_digit || is_number(last) || is_path(last))
-    });
+    let host_fits = prefix
+        .last()
+        .is_none_or(|last| !is_number(host) && (!begins_with_digit || is_number(last) || is_path(last)));
     if !numbers_fit || !host_fits {
         return Wrote::Torn;
     }
@@ -320,6 +320,7 @@ mod tests {
             "gpu-7: ",
             "slurm-12.out:",
             "logs/slurm-12.out:34:",
+            "log:34:",
             "[2026-01-02 03:04:05] ",
             "2026-01-02 03:04:05 ",
             "2026-01-02T03:04:05.678901234Z stdout F ",
@@ -397,6 +398,7 @@ mod tests {
             "g1:161258:16169g1:161264:161695 [7] NCCL INFO x",
             "g1:161258:1616g2:161264:161695 [7] NCCL INFO x",
             "vm:57vm:571:571 [0] NCCL INFO x",
+            "vm:57:vm:571:571 [0] NCCL INFO x",
             "vm:570:571:571 [0] NCCL INFO x",
             "vm:1:1 [0] NCCL INFO such file or divm:2:2 [0] NCCL INFO y",
             "vm:1:1 [0] NCCL INFO such file or divm:2:2 [0] NC",

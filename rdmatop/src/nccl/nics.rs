@@ -53,7 +53,10 @@ pub(super) fn read(text: &str) -> Option<Fact> {
         return None;
     }
     let interfaces = interfaces(list);
-    (!interfaces.is_empty()).then_some(Fact::Interfaces(interfaces))
+    (!interfaces.is_empty()).then(|| Fact::Interfaces {
+        network: transport.to_owned(),
+        names: interfaces,
+    })
 }
 
 /// Letters, digits and what else names of devices have.
@@ -211,10 +214,10 @@ mod tests {
         let plugin = "NET/FastSocket : Using [0]enp6s0f0:192.0.2.4<0> [1]enp7s0f0:192.0.2.5<0>";
         assert_eq!(
             read(plugin),
-            Some(Fact::Interfaces(vec![
-                "enp6s0f0".to_owned(),
-                "enp7s0f0".to_owned()
-            ]))
+            Some(Fact::Interfaces {
+                network: "FastSocket".to_owned(),
+                names: vec!["enp6s0f0".to_owned(), "enp7s0f0".to_owned()]
+            })
         );
         assert_eq!(read("NET/Socket: Using 2 threads and 8 sockets per thread"), None);
         assert_eq!(read("NET/IB : Using [RO]; OOB eth0:192.0.2.2<0>"), None);

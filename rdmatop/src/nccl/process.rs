@@ -34,6 +34,8 @@ pub struct Process {
     at: BTreeMap<(u64, u32), usize>,
     /// The network it chose.
     pub network: Option<String>,
+    /// The network that listed interfaces.
+    listed: Option<String>,
     /// NICs of the transport IB.
     pub hcas: Vec<Hca>,
     /// NICs made of several, and those of one, by number.
@@ -64,7 +66,10 @@ impl Process {
             Fact::Virtual { index, name } if self.virtual_nics.len() < NAMES => {
                 self.virtual_nics.insert(index, name);
             }
-            Fact::Interfaces(names) => self.interfaces = names.into_iter().take(NAMES).collect(),
+            Fact::Interfaces { network, names } => {
+                self.listed = Some(network);
+                self.interfaces = names.into_iter().take(NAMES).collect();
+            }
             Fact::Network(name) => self.network = Some(name),
             Fact::GpuDirect {
                 on,
@@ -114,6 +119,12 @@ impl Process {
         self.at.insert(key, self.members.len());
         self.members.push(new);
         true
+    }
+
+    /// The network it chose. Before 2.6, and in the beginning of a log, no line says so: it is IB where that found a NIC.
+    pub fn network(&self) -> Option<&str> {
+        let of_ib = || (!self.hcas.is_empty()).then_some("IB");
+        self.network.as_deref().or_else(of_ib).or(self.listed.as_deref())
     }
 
     /// The number of ranks of its largest communicator.

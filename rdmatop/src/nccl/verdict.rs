@@ -327,7 +327,7 @@ fn without_connections(report: &Report, failed: bool) -> (Kind, String) {
 fn chosen(report: &Report, complete: bool, and_then: &dyn Fn(String) -> String) -> Option<(Kind, String)> {
     let (mut rdma, mut tcp, mut other) = (None, None, None);
     for (writer, process) in &report.processes {
-        let Some(network) = process.network.as_deref() else {
+        let Some(network) = process.network() else {
             continue;
         };
         let of = match is_rdma(network, process.provider.as_deref()) {

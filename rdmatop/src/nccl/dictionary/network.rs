@@ -160,7 +160,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         Fault,
         MIXED,
         ONE_KIND,
-        "NET/IB : Attempted to connect incompatible devices: [0]mlx5_0:1/IB and [1]mlx5_1:1/RoCE. Try selecting NICs",
+        "NET/IB : Attempted to connect incompatible devices: [0]mlx5_0:1/IB and [1]mlx5_1:1/RoCE",
     ),
     entry(
         "mixed-links",
@@ -169,7 +169,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         Fault,
         MIXED,
         ONE_KIND,
-        "NET/IB : Remote IB device is incompatible with the local [0]mlx5_0:1/RoCE. Try selecting NICs",
+        "NET/IB : Remote IB device is incompatible with the local [0]mlx5_0:1/RoCE",
     ),
     entry(
         "mixed-links",
@@ -187,7 +187,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         Note,
         "an InfiniBand and a RoCE port were to be merged into one NIC",
         ONE_KIND,
-        "NET/IB : Attempted to merge incompatible devices: [0]mlx5_0:1/IB and [1]mlx5_1:1/RoCE. Try selecting NICs",
+        "NET/IB : Attempted to merge incompatible devices: [0]mlx5_0:1/IB and [1]mlx5_1:1/RoCE",
     ),
     entry(
         "mixed-merge",
@@ -322,7 +322,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         Note,
         "GPUs cannot start transfers themselves (GIN): there is neither nvidia_peermem nor DMA-BUF",
         "load nvidia_peermem, or use the open GPU kernel driver with DMA-BUF",
-        "Unable to use GIN: Peermem is not supported, and device 0 does not support DMA-BUF.",
+        "Unable to use GIN: Peermem is not supported",
     ),
     entry(
         "no-gpudirect",
@@ -331,7 +331,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         Note,
         "GPUDirect is off: the kernel has no peer memory for AMD GPUs",
         "install amdgpu-dkms, or a kernel and driver with DMA-BUF (NCCL_DMABUF_ENABLE=1)",
-        "GDRDMA not enabled. Could not find memory_peers directory or peer_memory symbol",
+        "GDRDMA not enabled. Could not find memory_peers",
     ),
     entry(
         "no-flid",
@@ -340,6 +340,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         Note,
         "the two ends are in different InfiniBand subnets, and the router's address is not configured",
         "ask whoever runs the subnet managers for FLIDs of the routers",
-        "Warning: remote FLID configured as zero even when endpoints are on different subnets, using dlid as fallback",
+        "Warning: remote FLID configured as zero",
     ),
 ];

@@ -84,7 +84,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         Choice,
         "the EFA plugin could not start any protocol on libfabric",
         START,
-        "NET/OFI Unable to find a protocol that worked.  Failing initialization.",
+        "NET/OFI Unable to find a protocol that worked",
     ),
     entry(
         "ofi-no-rdma-write",
@@ -93,7 +93,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         Choice,
         "this EFA device has no RDMA write, which the chosen protocol needs",
         "OFI_NCCL_PROTOCOL=SENDRECV on such instances",
-        "NET/OFI FI_OPT_EFA_EMULATED_WRITE is true when the communication protocol is RDMA write.",
+        "NET/OFI FI_OPT_EFA_EMULATED_WRITE is true",
     ),
     entry(
         "ofi-cuda",
@@ -238,7 +238,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         Fault,
         "the protocol that NCCL_PROTO sets may corrupt data on this network",
         "unset NCCL_PROTO",
-        "NET/OFI NCCL_PROTO was set to \"LL/LL128\", but the Libfabric endpoint does not support 128 byte in-order aligned stores.",
+        "NET/OFI NCCL_PROTO was set to \"LL/LL128\"",
     ),
     entry(
         "ofi-topology",
@@ -274,6 +274,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         Follows,
         "the network plugin is of a version that NCCL cannot use",
         "a plugin and an NCCL of the same time",
-        "NCCL_DEVICE_UNPACK plugin has incompatible version 8, this NCCL build is compatible with 7, not using it",
+        "NCCL_DEVICE_UNPACK plugin has incompatible version 8",
     ),
 ];

@@ -159,7 +159,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         Fault,
         "NCCL_COMM_ID is not an address with a port",
         "set it to HOST:PORT of the first rank, or not at all",
-        "Invalid NCCL_COMM_ID, please use format: <ipv4>:<port> or [<ipv6>]:<port> or <hostname>:<port>",
+        "Invalid NCCL_COMM_ID",
     ),
     entry(
         "double-rank",
@@ -201,7 +201,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         Fault,
         "two ranks use the same GPU",
         SHARED_GPU,
-        "Multiple ranks detected using the same GPU on this node. Set NCCL_MULTI_RANK_GPU_ENABLE=1 to enable this configuration.",
+        "Multiple ranks detected using the same GPU on this node. Set NCCL_MULTI_RANK_GPU_ENABLE=1",
     ),
     entry(
         "versions",
@@ -255,7 +255,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         Fault,
         "ranks see different numbers of NICs",
         "look for a host with a NIC missing or its port down",
-        "Detected mixed local Net device counts across ranks (min 7, max 8). Set NCCL_IGNORE_NET_MISMATCH=1 to continue.",
+        "Detected mixed local Net device counts across ranks (min 7, max 8)",
     ),
     entry(
         "other-network",
@@ -274,7 +274,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         "NVLink between hosts is there, and cannot be used: the IMEX service or its channel is missing",
         "nvidia-imex runs on every host of the rack (`nvidia-imex-ctl -N`), and the job may open \
          /dev/nvidia-caps-imex-channels; NCCL_MNNVL_ENABLE=0 does without",
-        "MNNVL (cliqueSize 16) is available but not working on this system. Check the IMEX configuration (nvidia-imex-ctl -N).",
+        "MNNVL (cliqueSize 16) is available but not working",
     ),
     entry(
         "imex",
@@ -346,7 +346,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         Note,
         "two GPUs with NVLink between them cannot reach each other's memory",
         "`nvidia-smi topo -p2p r` and `dmesg`: most often hardware",
-        "P2P is disabled between NVLINK connected GPUs 0 and 1. This should not be the case",
+        "P2P is disabled between NVLINK connected GPUs 0 and 1",
     ),
     // What other ranks and threads make of a fault.
     entry(
@@ -393,7 +393,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         Note,
         "the kernel was not started with what RCCL asks for: GPUDirect may be slow, or hang",
         "iommu=pt on the kernel's command line",
-        "Missing \"iommu=pt\" from kernel command line which can lead to system instablity or hang!",
+        "Missing \"iommu=pt\" from kernel command line",
     ),
     entry(
         "numa-balancing",
@@ -402,6 +402,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         Note,
         "the kernel moves memory between NUMA nodes: bandwidths vary",
         "sysctl kernel.numa_balancing=0",
-        "NUMA auto balancing enabled which can lead to variability in the RCCL performance!",
+        "NUMA auto balancing enabled",
     ),
 ];

@@ -190,6 +190,16 @@ n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/FasTrak/0/GDRDMA
         lacks: &[],
     },
     Case {
+        name: "the beginning of a log, and versions that do not name the network",
+        log: "\
+m:22:95 [2] NCCL INFO NET/Socket : Using [0]ib0:198.51.100.1<0>
+m:22:95 [2] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB ; OOB ib0:198.51.100.1<0>
+",
+        first: "RDMA was chosen (network IB)",
+        holds: &[],
+        lacks: &["Socket", "NCCL_DEBUG"],
+    },
+    Case {
         name: "NICs of HPC-X have SHARP behind their link",
         log: "\
 n:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_4:1/IB/SHARP [1]mlx5_5:1/IB/SHARP [RO]; OOB ib0:198.51.100.1<0>
@@ -248,7 +258,7 @@ n:1:1 [4] ib_plugin.c:1615 NCCL WARN NET/IB : Got completion from peer 198.51.10
         name: "the plugin of EFA failed, before a variable that does not matter then",
         log: "\
 n:1:1 [1] NCCL INFO NET/Plugin: Loaded net plugin AWS Libfabric (v8)
-n:1:1 [1] NCCL INFO NET/Plugin: Failed to find ncclCollNetPlugin symbol (>= v5). ncclCollNetPlugin symbols v4 and lower are not supported.
+n:1:1 [1] NCCL INFO NET/Plugin: Failed to find ncclCollNetPlugin symbol (>= v5)
 n:1:1 [1] NCCL INFO NET/OFI No eligible providers were found
 n:1:1 [1] nccl_net_ofi_create_plugin:259 NCCL WARN NET/OFI aws-ofi-nccl initialization failed
 n:1:1 [1] NCCL INFO NCCL_IB_DISABLE set by environment to 1.
@@ -263,7 +273,7 @@ n:1:1 [1] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0
         name: "FastSocket is TCP by the plugin",
         log: "\
 n:1:1 [0] NCCL INFO NET/Plugin: Loaded net plugin FastSocket (v6)
-n:1:1 [0] NCCL INFO NET/Plugin: Failed to find ncclCollNetPlugin symbol (>= v5). ncclCollNetPlugin symbols v4 and lower are not supported.
+n:1:1 [0] NCCL INFO NET/Plugin: Failed to find ncclCollNetPlugin symbol (>= v5)
 n:1:1 [0] NCCL INFO NET/FastSocket : Using [0]enp6s0f0:198.51.100.4<0>
 n:1:1 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/FastSocket/0
 ",
@@ -480,7 +490,7 @@ b:1:1 [0] NCCL INFO comm 0x2 rank 1 nranks 2 cudaDev 0 nvmlDev 0 busId 60 commId
         name: "advice names what is set already",
         log: "\
 n:1:1 [0] NCCL INFO NCCL_IB_HCA set by environment to mlx5.
-n:1:1 [0] connect.cc:987 NCCL WARN NET/IB : Attempted to connect incompatible devices: [0]mlx5_0:1/IB and [1]mlx5_1:1/RoCE. Try selecting NICs
+n:1:1 [0] connect.cc:987 NCCL WARN NET/IB : Attempted to connect incompatible devices: [0]mlx5_0:1/IB and [1]mlx5_1:1/RoCE
 ",
         first: "RDMA, as the warnings show; FAULT: n: one end is InfiniBand, the other RoCE",
         holds: &["with NCCL_IB_HCA (NCCL_IB_HCA is mlx5 here)"],
