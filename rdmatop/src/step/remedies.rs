@@ -41,7 +41,7 @@ const CHANGING: [&str; 15] = [
     "rdma dev set ",
     "--trust ",
 ];
-const EXTENTS: [&str; 14] = [
+const EXTENTS: [&str; 16] = [
     "until the next boot",
     "from now on",
     "from then on",
@@ -56,6 +56,9 @@ const EXTENTS: [&str; 14] = [
     "for all users",
     "log in anew",
     "LimitMEMLOCK",
+    // They name the process and the cgroup whose limit it is.
+    "--memlock=unlimited",
+    "/sys/fs/cgroup{}/rdma.max",
 ];
 
 /// The texts of remedies in a file.

@@ -44,7 +44,7 @@ fn rdma(p: &Platform, out: &mut Vec<Cause>) {
             CauseId::NoSysfs,
             "Link rates, GIDs and drivers are missing, and there is no eBPF",
             "/sys is not mounted here",
-            "`sudo mount -t sysfs sysfs /sys`, or give the container the host's /sys",
+            "`sudo mount -t sysfs sysfs /sys` until the next boot, or give the container the host's /sys",
         );
     } else if p.rdma_devices.is_none() {
         let why = "the kernel has no RDMA subsystem loaded (ib_core, /sys/class/infiniband)";
@@ -108,7 +108,7 @@ fn devices(count: usize) -> String {
 fn ebpf_rights(p: &Platform, out: &mut Vec<Cause>) {
     const WHAT: &str = "No eBPF: no lifecycle events and no per-QP rates";
     if p.surroundings.initial_user_namespace == Some(false) {
-        let why = "rdmatop runs in a user namespace, whose root has no right to load eBPF";
+        let why = "root of the user namespace in which rdmatop runs has no right to load eBPF";
         return push(
             out,
             CauseId::UserNamespace,
@@ -240,7 +240,7 @@ fn processes(p: &Platform, out: &mut Vec<Cause>) {
             CauseId::NoProcfs,
             "Names, users and cgroups of processes are missing",
             "/proc is not mounted here",
-            "`sudo mount -t proc proc /proc`",
+            "`sudo mount -t proc proc /proc`, until the next boot",
         );
     }
     if p.surroundings.initial_pid_namespace == Some(false) {

@@ -98,7 +98,7 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 || show(port),
                 |netdev| {
                     step!(
-                        "ip link show dev {}   # no UP within <> -> sudo ip link set dev {} up   # NO-CARRIER -> plug in the cable, or \
+                        "ip link show dev {}   # no UP within <> -> until the next boot: sudo ip link set dev {} up   # NO-CARRIER -> plug in the cable, or \
                          switch on the port at its other end",
                         ShellWord::netdev(netdev),
                         ShellWord::netdev(netdev)
