@@ -135,13 +135,6 @@ pub(crate) static KNOWN: &[Known] = &[
         "`aer_print_error`, drivers/pci/pcie/aer.c",
     ),
     known(
-        &["PCIe Bus Error: severity=Correct"],
-        Weight::Warning,
-        "PCI Express had to repeat a transfer; many of them point to bad contacts",
-        bus,
-        "`aer_print_error`, drivers/pci/pcie/aer.c, an error before Linux 5.8 and a warning since",
-    ),
-    known(
         &["NETDEV WATCHDOG", "timed out"],
         Weight::Critical,
         "the NIC has stopped sending",
