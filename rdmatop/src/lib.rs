@@ -2,6 +2,7 @@
 pub mod app;
 pub mod cli;
 pub mod doctor;
+mod driver_log;
 pub mod errno;
 pub mod exit;
 #[doc(hidden)]

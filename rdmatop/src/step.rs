@@ -237,4 +237,6 @@ macro_rules! step {
 pub(crate) use step;
 
 #[cfg(test)]
+mod remedies;
+#[cfg(test)]
 mod tests;

@@ -118,6 +118,8 @@ pub struct Host {
     pub virtual_machine: bool,
     /// /sys is not mounted.
     pub without_sys: bool,
+    /// RDMA devices are seen only in the network namespace that they belong to (`rdma system`: netns exclusive).
+    pub exclusive: bool,
 }
 
 /// An RDMA device.
@@ -164,6 +166,10 @@ pub struct Port {
     pub gids: Fact<Vec<Gid>>,
     /// Network interface.
     pub netdev: Option<Netdev>,
+    /// It has queue pairs of programs, or of the kernel's storage.
+    pub in_use: bool,
+    /// Its counters say that data passed it since its driver was loaded.
+    pub was_used: bool,
 }
 
 /// An entry of a GID table.
@@ -200,6 +206,10 @@ pub struct Netdev {
     pub up: Option<bool>,
     /// It has a signal.
     pub carrier: Option<bool>,
+    /// It had one since it was made.
+    pub had_carrier: bool,
+    /// The interfaces that a bond consists of.
+    pub members: Vec<String>,
     /// Flow control, where it can be read.
     pub lossless: Fact<Lossless>,
 }
@@ -228,6 +238,8 @@ pub struct Pci {
     pub current: Fact<PciLink>,
     /// The link that the function is capable of.
     pub max: Fact<PciLink>,
+    /// The link that the bridge at the other end is capable of.
+    pub slot: Fact<PciLink>,
     /// Type of its IOMMU group: `identity`, `DMA`, `DMA-FQ`; absent without an IOMMU.
     pub iommu: Fact<String>,
     /// Bridges above it that redirect traffic between devices (ACS).

@@ -1,8 +1,10 @@
 //! The result of a check.
 
+use std::iter;
+
 use serde::Serialize;
 
-use super::table::Check;
+use super::{table::Check, words::names};
 use crate::step::NextStep;
 
 /// The status of a line, the mildest first.
@@ -86,11 +88,42 @@ pub(super) const WITH_ROOT: &str = "sudo rdmatop doctor";
 
 /// The lines of one check.
 #[derive(Debug, Default)]
-pub(super) struct Lines(Vec<(Status, String, [String; 2], NextStep)>);
+pub(super) struct Lines(Vec<Found>);
+
+/// A line, before it is known which others say the same.
+#[derive(Debug)]
+struct Found {
+    status: Status,
+    subject: String,
+    text: String,
+    why: String,
+    remedy: NextStep,
+    /// What it says, without the names of its subject: lines that differ in them alone become one.
+    same: String,
+}
 
 impl Lines {
     fn push(&mut self, status: Status, subject: &str, said: [String; 2], remedy: NextStep) {
-        self.0.push((status, subject.to_owned(), said, remedy));
+        let [text, why] = said;
+        let mut same = format!("{text}: {why}");
+        if !subject.is_empty() {
+            same = same.replace(subject, "\0");
+        }
+        self.0.push(Found {
+            status,
+            subject: subject.to_owned(),
+            text,
+            why,
+            remedy,
+            same,
+        });
+    }
+
+    /// The subject of the last line is also named so.
+    pub(super) fn alias(&mut self, name: &str) {
+        if let Some(last) = self.0.last_mut().filter(|_| !name.is_empty()) {
+            last.same = last.same.replace(name, "\0");
+        }
     }
 
     /// As it should be.
@@ -111,6 +144,12 @@ impl Lines {
         remedy: impl Into<NextStep>,
     ) {
         self.push(Status::Skip, "", [text.into(), why.into()], remedy.into());
+    }
+
+    /// Not known of one subject.
+    pub(super) fn skip_of(&mut self, subject: &str, text: impl Into<String>, why: impl Into<String>) {
+        let said = [text.into(), why.into()];
+        self.push(Status::Skip, subject, said, NextStep::default());
     }
 
     /// Not known, although it should be.
@@ -146,24 +185,43 @@ impl Lines {
         self.0.is_empty()
     }
 
-    /// As lines of `check`; several subjects with the same words share one line.
+    /// As lines of `check`. Subjects of which the same is said for the same reason share one line, which has the remedy for
+    /// the first of them.
     pub(super) fn into_lines(self, check: &Check) -> Vec<Line> {
-        let mut out: Vec<Line> = Vec::new();
-        for (status, subject, [text, why], remedy) in self.0 {
-            let line = Line {
-                id: check.id,
-                group: check.group,
-                status,
-                subject,
-                text,
-                why,
-                remedy,
+        let mut groups: Vec<(Found, Vec<String>)> = Vec::new();
+        for found in self.0 {
+            let same = |(first, _): &&mut (Found, Vec<String>)| {
+                first.status == found.status
+                    && first.same == found.same
+                    && (found.subject == first.subject
+                        || !found.subject.is_empty() && !first.subject.is_empty())
             };
-            if !out.contains(&line) {
-                out.push(line);
+            match groups.iter_mut().find(same) {
+                Some((first, _)) if first.subject == found.subject => {}
+                Some((_, more)) => more.push(found.subject),
+                None => groups.push((found, Vec::new())),
             }
         }
-        out
+        let lines = groups.into_iter().map(|(first, more)| {
+            let others = match more.as_slice() {
+                [] => String::new(),
+                [one] => format!("; the same for {one}"),
+                several => format!("; the same for {} others: {}", several.len(), names(several)),
+            };
+            Line {
+                id: check.id,
+                group: check.group,
+                status: first.status,
+                subject: iter::once(first.subject)
+                    .chain(more)
+                    .collect::<Vec<_>>()
+                    .join(", "),
+                text: first.text + &others,
+                why: first.why,
+                remedy: first.remedy,
+            }
+        });
+        lines.collect()
     }
 }
 

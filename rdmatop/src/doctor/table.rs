@@ -85,7 +85,7 @@ pub static CHECKS: &[Check] = &[
         Ports,
         ports::state,
         "NVIDIA NVSentinel, NIC health monitor; IBTA port states",
-        "fails when a port is not ACTIVE, or none is; warns when its network interface is switched off and another port is ACTIVE"
+        "fails when a port that something says should be ACTIVE is not: its cable has a signal, queue pairs are on it, it has carried data or had a signal, the same port of more than two thirds of the NICs of its kind is ACTIVE, or no port is; warns when its network interface is switched off; any other is a spare"
     ),
     check!(
         "port.rate",
@@ -116,7 +116,7 @@ pub static CHECKS: &[Check] = &[
         Pcie,
         pcie::link,
         "sysfs `current_link_*` and `max_link_*`, Documentation/ABI/testing/sysfs-bus-pci",
-        "warns when a NIC's PCIe link carries less than its ports, or is below what the NIC can do while a sibling's is not"
+        "warns when a NIC's PCIe link carries less than its ports, or is below what the NIC can do while a sibling's is not; says whether the slot could do more"
     ),
     check!(
         "pcie.iommu",
@@ -159,7 +159,7 @@ pub static CHECKS: &[Check] = &[
         Lossless,
         lossless::pfc,
         "NVIDIA RoCE configuration guides; IEEE 802.1Qbb",
-        "warns when ports differ in PFC or in trust, or PFC is on and the port does not trust DSCP"
+        "warns when ports differ in PFC or in trust, or PFC is on and the port does not trust DSCP; the members of a bond are not read, and a line says so"
     ),
     check!(
         "lossless.ecn",
@@ -222,7 +222,7 @@ pub static CHECKS: &[Check] = &[
         Jobs,
         jobs::disabled,
         "NCCL, UCX and libfabric documentation",
-        "fails when a process's settings turn RDMA off: NCCL_IB_DISABLE, NCCL_NET, UCX_TLS, FI_PROVIDER, NVSHMEM_REMOTE_TRANSPORT"
+        "fails when a process's settings turn RDMA off: NCCL_IB_DISABLE (with NCCL_NET=IBext NCCL_IBEXT_DISABLE), NCCL_NET, UCX_TLS, FI_PROVIDER, NVSHMEM_REMOTE_TRANSPORT"
     ),
     check!(
         "job.devices",

@@ -1,4 +1,4 @@
-//! Errors that the kernel logs while rdmatop runs, from `/dev/kmsg`.
+//! Errors that the kernel logs while rdmatop runs, from `/dev/kmsg`: by level, and by what is known of a line (`driver_log`).
 //!
 //! Each read(2) returns one record (Documentation/ABI/testing/dev-kmsg):
 //! `PRIORITY,SEQUENCE,MICROSECONDS,FLAGS;TEXT`, then lines ` KEY=VALUE`, of which ` DEVICE=+pci:0000:3b:00.0` names the device
@@ -12,6 +12,7 @@ use rustix::{
 };
 
 use crate::{
+    driver_log::{self, Weight},
     model::{
         cause::{Cause, CauseId, Concerns},
         input::LoggedError,
@@ -30,6 +31,8 @@ const AT_A_TIME: usize = 256;
 const TEXT: usize = 240;
 /// `KERN_ERR`: messages of this level and of more urgent ones.
 const ERR: u32 = 3;
+/// Priorities above this one are what programs have written.
+const KERNEL: u32 = 7;
 
 /// The kernel's log behind the place where it was opened, or why it cannot be read.
 #[derive(Debug)]
@@ -134,20 +137,29 @@ fn open_at_end() -> rustix::io::Result<Option<OwnedFd>> {
     Ok(Some(file))
 }
 
-/// A record of the kernel's own of level err or worse; `None` for any other.
+/// A record of the kernel's own that is known to be bad, or that is of level err or worse and not known to be harmless; `None` for
+/// any other.
 pub fn parse(record: &[u8]) -> Option<LoggedError> {
     let (head, body) = split(record, b';')?;
     let (priority, _) = split(head, b',')?;
     // Facility in the upper bits: 0 is the kernel, others are what programs have written.
     let priority: u32 = std::str::from_utf8(priority).ok()?.parse().ok()?;
-    if priority > ERR {
+    if priority > KERNEL {
         return None;
     }
     let mut lines = body.split(|byte| *byte == b'\n');
     let said = lines.next().filter(|said| !said.is_empty())?;
+    let said = text::sanitize_bounded(said, TEXT);
+    let is_bad = match driver_log::of(&said) {
+        Some(known) => known.weight > Weight::Harmless,
+        None => priority <= ERR,
+    };
+    if !is_bad {
+        return None;
+    }
     let device = lines.find_map(|line| line.strip_prefix(b" DEVICE="));
     Some(LoggedError {
-        text: text::sanitize_bounded(said, TEXT),
+        text: said,
         device: device.map(|device| text::sanitize_bounded(device, TEXT)),
     })
 }
@@ -173,6 +185,9 @@ mod tests {
                 device: Some("+pci:0000:3b:00.0".into()),
             })
         );
+        // The worst line of mlx5 is a warning.
+        let worst = b"4,7,9,-;mlx5_core 0000:3b:00.0: wait_func:1186:(pid 4): ACCESS_REG(0x805) timeout. Will cause a leak of a command resource\n";
+        assert!(parse(worst).is_some());
         let bare = parse(b"0,1,2,-,caller=T1;panic\x1b[2J").unwrap();
         assert_eq!((bare.text.as_str(), bare.device), ("panic\\x1b[2J", None));
     }
@@ -181,6 +196,8 @@ mod tests {
     fn warnings_and_what_programs_wrote_are_no_errors_of_the_kernel() {
         for record in [
             "4,1,2,-;a warning",
+            "12,1,2,-;mlx5_core 0000:3b:00.0: timeout. Will cause a leak of a command resource",
+            "3,1,2,-;mlx5_core 0000:3b:00.0: Detected insufficient power on the PCIe slot (27W).",
             "6,1,2,-;for information",
             "11,1,2,-;infiniband rxe0: a program wrote this as an error",
             "3,1,2,-;",

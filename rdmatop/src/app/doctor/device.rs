@@ -8,7 +8,7 @@ use crate::{
     source::{
         dcb::{self, Dcb},
         root::{Root, is_component},
-        sysfs::{DeviceFacts, PortFacts, netdev_pfc, read_device},
+        sysfs::{DeviceFacts, PortFacts, netdev_members, netdev_pfc, read_device},
     },
     text,
 };
@@ -102,6 +102,11 @@ fn read_port(root: &Root, device: &Path, facts: &PortFacts, roce: bool, interfac
         link_layer: facts.link_layer.clone(),
         gids: gids(root, &dir),
         netdev: interface.map(|name| netdev(root, name)),
+        in_use: false,
+        was_used: ["port_xmit_data", "port_rcv_data"].iter().any(|file| {
+            root.number(&dir.join("counters").join(file))
+                .is_some_and(|count| count > 0)
+        }),
     }
 }
 
@@ -151,7 +156,14 @@ fn netdev(root: &Root, name: &str) -> Netdev {
     netdev.mtu = number("mtu").and_then(|mtu| mtu.try_into().ok());
     netdev.up = number("flags").map(|flags| flags & IFF_UP != 0);
     netdev.carrier = number("carrier").map(|carrier| carrier == 1);
-    netdev.lossless = lossless(root, name, &dir);
+    netdev.had_carrier = number("carrier_up_count").is_some_and(|times| times > 0);
+    netdev.members = netdev_members(root, name);
+    netdev.lossless = if netdev.members.is_empty() {
+        lossless(root, name, &dir)
+    } else {
+        // That of a bond says nothing: its members have it.
+        Fact::Unreadable("its interface is a bond, whose members were not read".to_owned())
+    };
     netdev
 }
 

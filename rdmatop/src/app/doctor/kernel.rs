@@ -1,7 +1,7 @@
 //! What the RDMA core reports by netlink: devices that are being removed, and processes that use devices.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     ffi::{OsStr, OsString},
     ops::ControlFlow,
     os::unix::ffi::OsStrExt,
@@ -12,7 +12,13 @@ use std::{
 use crate::{
     doctor::Fact,
     source::{
-        netlink::{client::Nldev, enums::NetnsMode, error::NetlinkError, record::Owner, socket::Socket},
+        netlink::{
+            client::Nldev,
+            enums::{NetnsMode, QpType},
+            error::NetlinkError,
+            record::{Owner, Qp},
+            socket::Socket,
+        },
         open_files, removal,
         root::Root,
         sysfs::list_devices,
@@ -30,6 +36,8 @@ pub(super) struct Said {
     pub(super) leaving: Fact<Vec<(String, String)>>,
     /// Processes with an open device.
     pub(super) users: BTreeSet<u32>,
+    /// Ports with queue pairs, by the name of their device.
+    pub(super) in_use: BTreeMap<String, BTreeSet<u32>>,
 }
 
 pub(super) fn ask(root: &Root) -> Said {
@@ -39,7 +47,7 @@ pub(super) fn ask(root: &Root) -> Said {
         Err(error) => {
             return Said {
                 leaving: Fact::Unreadable(format!("RDMA netlink: {error}")),
-                users: BTreeSet::new(),
+                ..Said::default()
             };
         }
     };
@@ -49,7 +57,30 @@ pub(super) fn ask(root: &Root) -> Said {
             Err(error) => Fact::Unreadable(format!("RDMA netlink: {error}")),
         },
         users: users(&mut nldev).unwrap_or_default(),
+        in_use: in_use(&mut nldev).unwrap_or_default(),
     }
+}
+
+/// Ports with queue pairs of programs, or connected ones of the kernel. The kernel has others (SMI, GSI, IPoIB) on each port,
+/// whether it has a cable or not.
+fn in_use(nldev: &mut Nldev<Socket>) -> Result<BTreeMap<String, BTreeSet<u32>>, NetlinkError> {
+    let is_of_use = |qp: &Qp| {
+        qp.owner.as_ref().and_then(Owner::pid).is_some()
+            || matches!(qp.qp_type, Some(QpType::Rc | QpType::Uc))
+    };
+    let mut ports: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
+    for (name, summary) in nldev.named_summaries()?.items {
+        if summary.get("qp") == Some(0) {
+            continue;
+        }
+        let all = nldev.qps(summary.device_index)?.items;
+        let device = text::sanitize(&name.sysfs_bytes());
+        ports
+            .entry(device)
+            .or_default()
+            .extend(all.iter().filter(|qp| is_of_use(qp)).filter_map(|qp| qp.port));
+    }
+    Ok(ports)
 }
 
 fn leaving(root: &Root, nldev: &mut Nldev<Socket>) -> Result<Vec<(String, String)>, NetlinkError> {

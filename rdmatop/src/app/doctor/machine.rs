@@ -41,6 +41,7 @@ pub(super) fn host(root: &Root, platform: &Platform) -> Host {
             .find(|line| line.starts_with("flags"))
             .is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor")),
         without_sys: platform.without_sys,
+        exclusive: platform.exclusive,
     }
 }
 

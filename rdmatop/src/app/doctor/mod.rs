@@ -152,8 +152,8 @@ fn drivers(root: &Root, names: Option<&[OsString]>, search: bool, facts: &mut Fa
             Part::Openers(found, cut)
         }));
     }
-    let mut devices = Vec::new();
-    let mut users = BTreeSet::new();
+    let mut devices: Vec<Device> = Vec::new();
+    let (mut users, mut in_use) = (BTreeSet::new(), BTreeMap::new());
     if root.is_live() {
         facts.leaving = Fact::Unknown("RDMA netlink did not answer in time".to_owned());
     }
@@ -164,6 +164,7 @@ fn drivers(root: &Root, names: Option<&[OsString]>, search: bool, facts: &mut Fa
             Some(Part::Kernel(said)) => {
                 facts.leaving = said.leaving;
                 users.extend(said.users);
+                in_use = said.in_use;
             }
             Some(Part::Openers(pids, cut)) => {
                 users.extend(pids);
@@ -182,6 +183,12 @@ fn drivers(root: &Root, names: Option<&[OsString]>, search: bool, facts: &mut Fa
         }
     }
     if names.is_some() {
+        for device in &mut devices {
+            let used = in_use.get(&device.name);
+            for port in &mut device.ports {
+                port.in_use = used.is_some_and(|ports| ports.contains(&port.number));
+            }
+        }
         devices.sort_by_key(|device| natural(&device.name));
         facts.devices = Fact::Known(devices);
     }

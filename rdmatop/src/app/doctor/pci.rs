@@ -43,6 +43,7 @@ pub(super) fn of(root: &Root, facts: &PciFacts) -> Pci {
     pci.node = facts.numa_node;
     pci.current = facts.current.map(PciLink::from).into();
     pci.max = facts.max.map(PciLink::from).into();
+    pci.slot = facts.slot.map(PciLink::from).into();
     pci
 }
 

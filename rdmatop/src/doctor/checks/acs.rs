@@ -41,7 +41,7 @@ pub(crate) fn acs(facts: &Facts, out: &mut Lines) {
             ),
             "GPUDirect then goes through the root complex, at half the speed or less.",
             step!(
-                "sudo setpci -s {} ECAP_ACS+0x6.w=0000 (each bridge), or switch ACS off in the BIOS",
+                "sudo setpci -s {} ECAP_ACS+0x6.w=0000   # each of these bridges, until the next boot; it takes the isolation of virtual machines' devices; for good: ACS off in the BIOS",
                 ShellWord::new(first, "ADDRESS")
             ),
         );

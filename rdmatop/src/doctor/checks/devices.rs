@@ -17,7 +17,7 @@ pub(crate) fn present(facts: &Facts, out: &mut Lines) {
             "",
             "devices cannot be seen: /sys is not mounted",
             "RDMA libraries read /sys to find devices.",
-            "mount -t sysfs sysfs /sys, or give the container the host's /sys",
+            "sudo mount -t sysfs sysfs /sys   # until the next boot; or give the container the host's /sys",
         );
     }
     match &facts.devices {
@@ -29,6 +29,12 @@ pub(crate) fn present(facts: &Facts, out: &mut Lines) {
             "no RDMA: the kernel's RDMA subsystem (ib_core) is not loaded",
             ONLY_TCP,
             "load the driver of your NIC, if it has one for RDMA",
+        ),
+        Fact::Known(all) if all.is_empty() && facts.host.exclusive => out.fail(
+            "",
+            "no RDMA device in this network namespace: each belongs to one (mode exclusive)",
+            ONLY_TCP,
+            "in a container: --network=host; or move one here from its own: sudo rdma dev set DEVICE netns NAME",
         ),
         Fact::Known(all) if all.is_empty() && facts.idle_nics.is_empty() => out.fail(
             "",
@@ -47,7 +53,7 @@ fn each(all: &[Device], out: &mut Lines) {
             &device.name,
             format!("{} is listed, and its files in /sys are missing", device.name),
             "RDMA libraries find the name and cannot use the device.",
-            "docker run -v /sys/devices:/sys/devices:ro ...",
+            "start the container with -v /sys/devices:/sys/devices:ro",
         );
     }
     for device in all.iter().filter(|device| device.late) {
@@ -87,7 +93,10 @@ pub(crate) fn driver(facts: &Facts, out: &mut Lines) {
             None => "it has no driver".to_owned(),
         };
         let text = format!("{} at {} has no RDMA device: {driver}", nic.what, nic.address);
-        let remedy = step!("sudo modprobe {}; sudo dmesg | tail -50", nic.module);
+        let remedy = step!(
+            "sudo modprobe {}; sudo dmesg | tail -50   # loads the driver until the next boot; what it found is in the log",
+            nic.module
+        );
         // Beside other devices it may serve TCP alone.
         if facts.answering().next().is_some() {
             out.warn(
@@ -138,7 +147,7 @@ pub(crate) fn verbs(facts: &Facts, out: &mut Lines) {
                 "",
                 "programs cannot open the devices: ib_uverbs is not loaded",
                 "Only the kernel's own users (storage) can use RDMA now.",
-                "sudo modprobe ib_uverbs",
+                "sudo modprobe ib_uverbs   # loads it until the next boot",
             ),
         };
     };
@@ -188,7 +197,7 @@ pub(crate) fn firmware(facts: &Facts, out: &mut Lines) {
                     what,
                     format!("different firmware on equal NICs: {}", each.join(", ")),
                     "Ranks of one job then run at different speeds or with different faults.",
-                    "bring all to the newest of them (for Mellanox/NVIDIA: mlxfwmanager)",
+                    "bring all to the newest of them (Mellanox/NVIDIA: `sudo mlxfwmanager` lists what they have, and changes nothing)",
                 );
             }
             _ => {}

@@ -14,13 +14,13 @@ pub(crate) fn gids(facts: &Facts, out: &mut Lines) {
         let name = port_name(device, port);
         let netdev = port.netdev.as_ref().map(|netdev| netdev.name.as_str());
         let address = step!(
-            "sudo ip address add ADDRESS/PREFIX dev {}",
+            "sudo ip address add ADDRESS/PREFIX dev {}   # until the next boot",
             ShellWord::or(netdev, "INTERFACE")
         );
         let gids = match &port.gids {
             Fact::Known(gids) => gids,
             Fact::Unreadable(why) => {
-                out.skip(format!("addresses (GIDs) of {name}"), why.clone(), "");
+                out.skip_of(&name, format!("addresses (GIDs) of {name}"), why.clone());
                 continue;
             }
             Fact::Unknown(why) => {

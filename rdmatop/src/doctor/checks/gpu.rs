@@ -40,13 +40,13 @@ pub(crate) fn direct(facts: &Facts, out: &mut Lines) {
             "",
             format!("{gpus}, and no NVIDIA kernel module is loaded"),
             "Without it neither jobs nor NICs can use the GPUs.",
-            "sudo modprobe nvidia; nvidia-smi",
+            "sudo modprobe nvidia; nvidia-smi   # loads the driver until the next boot, and lists what it found",
         ),
         (Some(_), _) => out.warn(
             "",
             "NICs cannot reach GPU memory (no GPUDirect RDMA): nvidia_peermem is not loaded",
             "Data then takes a copy through the host's memory, at half the speed or less.",
-            "sudo modprobe nvidia_peermem, or use NVIDIA's open kernel module on Linux 5.12 or newer",
+            "sudo modprobe nvidia_peermem   # until the next boot; or use NVIDIA's open kernel module on Linux 5.12 or newer",
         ),
     }
 }

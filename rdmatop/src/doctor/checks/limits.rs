@@ -66,7 +66,7 @@ pub(crate) fn memlock(facts: &Facts, out: &mut Lines) {
         ways.dedup();
         let remedy = match (processes.as_slice(), ways.as_slice()) {
             ([one], [way]) => step!(
-                "sudo prlimit --pid {} --memlock=unlimited   # for its next start: {}",
+                "sudo prlimit --pid {} --memlock=unlimited   # for what it registers from now on; for its next start: {}",
                 one.pid,
                 *way
             ),
@@ -105,7 +105,7 @@ pub(crate) fn default(facts: &Facts, out: &mut Lines) {
                         .into()
                 } else {
                     step!(
-                        "LimitMEMLOCK=infinity by: sudo systemctl edit {}",
+                        "LimitMEMLOCK=infinity by: sudo systemctl edit {}; it counts from its next start on",
                         ShellWord::new(&service.comm, "UNIT")
                     )
                 };

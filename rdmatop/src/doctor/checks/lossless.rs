@@ -1,5 +1,7 @@
 //! Flow control of Ethernet: RoCE needs a network without loss, or at least congestion marks.
 
+use std::collections::BTreeMap;
+
 use crate::doctor::{
     facts::{Fact, Facts, Lossless},
     line::Lines,
@@ -11,8 +13,7 @@ use crate::step::{ShellWord, step};
 /// reason.
 fn known<'a>(facts: &'a Facts, what: &str, out: &mut Lines) -> Vec<(String, &'a str, &'a Lossless)> {
     let mut all = Vec::new();
-    let mut blind: Vec<String> = Vec::new();
-    let mut reason = "";
+    let mut blind: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for device in facts.hardware() {
         for port in device.ports.iter().filter(|port| port.roce) {
             let Some(netdev) = &port.netdev else { continue };
@@ -23,15 +24,14 @@ fn known<'a>(facts: &'a Facts, what: &str, out: &mut Lines) -> Vec<(String, &'a 
                     out.unknown(&name, format!("{what} of {name}"), why.clone());
                 }
                 Fact::Unreadable(why) => {
-                    blind.push(port_name(device, port));
-                    reason = why;
+                    blind.entry(why).or_default().push(port_name(device, port));
                 }
                 Fact::Absent => {}
             }
         }
     }
-    if !blind.is_empty() {
-        out.skip(format!("{what} of {}", names(&blind)), reason, "");
+    for (reason, ports) in blind {
+        out.skip(format!("{what} of {}", names(&ports)), reason, "");
     }
     all
 }
@@ -58,7 +58,7 @@ pub(crate) fn pfc(facts: &Facts, out: &mut Lines) {
                 format!("{port} has flow control (PFC) and does not trust DSCP"),
                 "RoCE v2 marks its packets by DSCP: they all end in priority 0.",
                 step!(
-                    "sudo mlnx_qos -i {} --trust dscp, or dcb",
+                    "sudo mlnx_qos -i {} --trust dscp   # at once, until the next boot; on all hosts, as the switches have it",
                     ShellWord::netdev(interface)
                 ),
             );
@@ -94,7 +94,7 @@ pub(crate) fn pfc(facts: &Facts, out: &mut Lines) {
                 "",
                 format!("ports differ in flow control: {}", each.join("; ")),
                 "Some then lose packets where others are paused.",
-                "sudo mlnx_qos -i INTERFACE (each), and make them alike",
+                "sudo mlnx_qos -i INTERFACE   # of each: shows its settings; make them alike",
             );
         }
         _ => {}
@@ -123,7 +123,7 @@ pub(crate) fn ecn(facts: &Facts, out: &mut Lines) {
                 ),
                 "Senders are then slowed by pauses alone, which spread through the network.",
                 step!(
-                    "echo 1 | sudo tee /sys/class/net/{}/ecn/roce_np/enable/{}",
+                    "echo 1 | sudo tee /sys/class/net/{}/ecn/roce_np/enable/{}   # at once, until the next boot",
                     ShellWord::netdev(interface),
                     *first
                 ),

@@ -59,7 +59,7 @@ pub(crate) fn mtu(facts: &Facts, out: &mut Lines) {
         // Jumbo frames have to be set on the whole path, or packets are dropped.
         let raise = |to: u32| {
             step!(
-                "sudo ip link set dev {} mtu {}, and the same on switches and peers",
+                "sudo ip link set dev {} mtu {}   # until the next boot; on the switches first, and on all hosts",
                 ShellWord::netdev(interface),
                 to
             )

@@ -25,9 +25,9 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
                 format!("{subject} has no /dev/infiniband"),
                 "RDMA libraries open devices there; without it jobs use TCP.",
                 if facts.pid.is_some() {
-                    "docker run --device=/dev/infiniband --cap-add IPC_LOCK ... (Kubernetes: an RDMA device plugin)"
+                    "start the container with --device=/dev/infiniband --cap-add=IPC_LOCK (Kubernetes: an RDMA device plugin)"
                 } else {
-                    "sudo modprobe ib_uverbs; sudo udevadm trigger"
+                    "sudo modprobe ib_uverbs   # loads it until the next boot"
                 },
             );
         }
@@ -68,9 +68,9 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
                 text,
                 "RDMA libraries open devices there; without it jobs use TCP.",
                 if facts.pid.is_some() {
-                    "docker run --device=/dev/infiniband --cap-add IPC_LOCK ..."
+                    "start the container with --device=/dev/infiniband --cap-add=IPC_LOCK"
                 } else {
-                    "sudo udevadm trigger"
+                    "sudo udevadm trigger --action=add --subsystem-match=infiniband_verbs   # makes the files anew"
                 },
             );
         }
@@ -80,7 +80,7 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
             "",
             format!("{subject} may not open the files of {}", names(&closed)),
             "RDMA libraries open them for reading and writing.",
-            "sudo chmod a+rw /dev/infiniband/uverbs*, or the udev rules of rdma-core",
+            "sudo chmod a+rw /dev/infiniband/uverbs*   # every user may use the NICs, until the next boot; for good: a udev rule",
         );
     }
     if nodes.iter().all(|(name, _)| name != "rdma_cm") && missing.is_empty() {
@@ -89,9 +89,9 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
             format!("{subject} has no /dev/infiniband/rdma_cm"),
             "Programs that connect by IP address (rdma_cm: rping, UCX, storage) cannot.",
             if facts.pid.is_some() {
-                "docker run --device=/dev/infiniband ..."
+                "start the container with --device=/dev/infiniband"
             } else {
-                "sudo modprobe rdma_ucm"
+                "sudo modprobe rdma_ucm   # loads it until the next boot"
             },
         );
     }
@@ -126,7 +126,7 @@ fn sees(facts: &Facts, subject: &str, out: &mut Lines) {
                     names(&broken)
                 ),
                 "RDMA libraries find the names and cannot use the devices.",
-                "docker run -v /sys/devices:/sys/devices:ro ...",
+                "start the container with -v /sys/devices:/sys/devices:ro",
             );
         }
     }

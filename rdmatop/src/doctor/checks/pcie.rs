@@ -49,10 +49,23 @@ pub(crate) fn link(facts: &Facts, out: &mut Lines) {
             link_words(*current),
             link_words(*max)
         );
-        let remedy = step!(
-            "reseat the card, check slot and BIOS; sudo lspci -vvs {} | grep Lnk",
-            ShellWord::new(&pci.address, "ADDRESS")
-        );
+        let address = ShellWord::new(&pci.address, "ADDRESS");
+        let remedy = match pci.slot.known() {
+            // Both ends could do more: the contacts are bad, or something is set so.
+            Some(slot) if below && current.bits_per_sec < slot.bits_per_sec => step!(
+                "reseat the card; again -> BIOS, riser; sudo lspci -vvs {} | grep Lnk",
+                address
+            ),
+            Some(_) if below => step!(
+                "the slot can do no more: use another slot; grep . /sys/bus/pci/devices/{}/../max_link_*",
+                address
+            ),
+            _ if below => step!(
+                "see whether the slot can do more: sudo lspci -vvs {} | grep Lnk",
+                address
+            ),
+            _ => "the card itself can do no more: nothing is to be done".into(),
+        };
         if current.bits_per_sec < *wanted {
             let text = if below {
                 text
@@ -98,7 +111,7 @@ pub(crate) fn iommu(facts: &Facts, out: &mut Lines) {
         match (pci.iommu.known(), pci.iommu.unreadable()) {
             (Some(kind), _) if kind.starts_with("DMA") => translated.push(device.name.as_str()),
             (Some(_), _) => through += 1,
-            (None, Some(why)) => out.skip(format!("IOMMU of {}", device.name), why, ""),
+            (None, Some(why)) => out.skip_of(&device.name, format!("IOMMU of {}", device.name), why),
             (None, None) => without += 1,
         }
     }
@@ -107,7 +120,7 @@ pub(crate) fn iommu(facts: &Facts, out: &mut Lines) {
             &names(&translated),
             format!("an IOMMU translates each transfer of {}", names(&translated)),
             "That costs bandwidth, most of all between GPU and NIC.",
-            "boot the kernel with iommu=pt (in /etc/default/grub), unless devices go to virtual machines",
+            "boot the kernel with iommu=pt (x86) or iommu.passthrough=1 (ARM): what virtual machines are given stays isolated",
         );
     }
     if out.is_empty() {

@@ -11,23 +11,100 @@ use crate::step::{ShellWord, step};
 
 const PICKED: &str = "A job that picks this port fails, hangs or falls back to TCP.";
 
+const NONE_UP: &str = "No port of this machine is up.";
+
+/// Siblings of which more than this share is up make one that is down a fault: in a row of eight, six are.
+const SHARE: [usize; 2] = [2, 3];
+
 pub(crate) fn state(facts: &Facts, out: &mut Lines) {
     let all: Vec<(&Device, &Port)> = facts.ports().collect();
     let active = all.iter().filter(|(_, port)| port.active()).count();
+    let mut spare = Vec::new();
     for (device, port) in &all {
         let name = port_name(device, port);
         match (port.state.known(), port.state.unreadable()) {
             (Some(4), _) => {}
-            (Some(state), _) => down(&name, *state, port, active > 0, out),
+            (Some(state), _) => {
+                let expected = expected(&all, device, port, active);
+                let off = port
+                    .netdev
+                    .as_ref()
+                    .is_some_and(|netdev| netdev.up == Some(false));
+                if expected.is_none() && (off || !has_signal(port)) {
+                    spare.push(name);
+                } else {
+                    down(&name, *state, port, expected, out);
+                }
+            }
             (None, why) => {
                 let why = why.unwrap_or("its driver does not say");
-                out.skip(format!("state of {name}"), why, "");
+                out.skip_of(&name, format!("state of {name}"), why);
             }
         }
     }
-    if out.is_empty() && !all.is_empty() {
-        out.pass("", format!("{active} of {} up: {}", all.len(), kinds(&all)));
+    let beside = match spare.len() {
+        0 => String::new(),
+        1 => format!(
+            "; {} is down and taken for a spare: nothing uses it",
+            names(&spare)
+        ),
+        _ => format!(
+            "; {} are down and taken for spares: nothing uses them",
+            names(&spare)
+        ),
+    };
+    if !all.is_empty() && (out.is_empty() || !spare.is_empty()) {
+        out.pass(
+            "",
+            format!("{active} of {} up: {}{beside}", all.len(), kinds(&all)),
+        );
     }
+}
+
+/// What says that a port should be up; `None` where nothing does, as for one without a cable.
+fn expected(all: &[(&Device, &Port)], device: &Device, port: &Port, active: usize) -> Option<&'static str> {
+    let off = port
+        .netdev
+        .as_ref()
+        .is_some_and(|netdev| netdev.up == Some(false));
+    let had_signal = port.netdev.as_ref().is_some_and(|netdev| netdev.had_carrier);
+    let place = |device: &Device, port: &Port| {
+        // The ports of one card are functions of one device of PCI, in the order of the functions.
+        let function = device
+            .pci
+            .as_ref()
+            .and_then(|pci| pci.address.chars().next_back());
+        let kind = (device.driver.clone(), device.board.known().cloned());
+        (!device.software).then_some((kind, function, port.number))
+    };
+    let own = place(device, port);
+    let is_other = |other: &Device| other.name != device.name;
+    let siblings: Vec<&Port> = all
+        .iter()
+        .filter(|(other, at)| is_other(other) && own.is_some() && place(other, at) == own)
+        .map(|(_, port)| *port)
+        .collect();
+    let up = siblings.iter().filter(|port| port.active()).count();
+    if active == 0 {
+        Some(NONE_UP)
+    } else if port.in_use {
+        Some("Queue pairs are on it.")
+    } else if port.was_used {
+        Some("It has carried data since its driver was loaded.")
+    } else if had_signal && !off {
+        Some("It had a signal since its driver was loaded.")
+    } else if up * SHARE[1] > siblings.len() * SHARE[0] {
+        Some("The same port of other NICs of its kind is up.")
+    } else {
+        None
+    }
+}
+
+/// Whether there is a signal in its cable.
+fn has_signal(port: &Port) -> bool {
+    let waits = port.link_layer.as_deref() == Some("InfiniBand") && matches!(port.state.known(), Some(2 | 3));
+    let carrier = port.netdev.as_ref().and_then(|netdev| netdev.carrier);
+    waits || carrier.unwrap_or(port.physical.known() == Some(&5))
 }
 
 /// Link layers, each once.
@@ -51,14 +128,15 @@ fn kinds(all: &[(&Device, &Port)]) -> String {
     kinds.join(", ")
 }
 
-fn down(name: &str, state: u32, port: &Port, others: bool, out: &mut Lines) {
+fn down(name: &str, state: u32, port: &Port, expected: Option<&'static str>, out: &mut Lines) {
+    let why = expected.map_or_else(|| PICKED.to_owned(), |expected| format!("{expected} {PICKED}"));
     // A port that waits for its subnet manager has a signal.
     if port.link_layer.as_deref() == Some("InfiniBand") && matches!(state, 2 | 3) {
         return out.fail(
             name,
             format!("{name} waits for the subnet manager (state {})", word(state)),
-            PICKED,
-            "sudo sminfo; start opensm, or the switch's subnet manager",
+            why,
+            "sudo sminfo   # no answer -> start opensm on one host, or the switch's subnet manager",
         );
     }
     let Some(netdev) = &port.netdev else {
@@ -71,23 +149,27 @@ fn down(name: &str, state: u32, port: &Port, others: bool, out: &mut Lines) {
         return out.fail(
             name,
             format!("{name} is {}: {signal}", word(state)),
-            PICKED,
+            why,
             "check the cable and the switch's port; sudo dmesg | tail -50",
         );
     };
-    let interface = &netdev.name;
+    let interface = ShellWord::netdev(&netdev.name);
     if netdev.up == Some(false) {
         let text = format!(
-            "{name} is {}: its interface {interface} is switched off",
-            word(state)
+            "{name} is {}: its interface {} is switched off",
+            word(state),
+            netdev.name
         );
-        let remedy = step!("sudo ip link set dev {} up", ShellWord::netdev(interface));
-        if others {
-            out.warn(name, text, PICKED, remedy);
+        let remedy = step!(
+            "sudo ip link set dev {} up   # switches it on until the next boot",
+            interface
+        );
+        if port.in_use || expected == Some(NONE_UP) {
+            out.fail(name, text, why, remedy);
         } else {
-            out.fail(name, text, PICKED, remedy);
+            out.warn(name, text, why, remedy);
         }
-        return;
+        return out.alias(&netdev.name);
     }
     let signal = match netdev.carrier {
         Some(false) => "has no signal",
@@ -96,13 +178,18 @@ fn down(name: &str, state: u32, port: &Port, others: bool, out: &mut Lines) {
     };
     out.fail(
         name,
-        format!("{name} is {}: its interface {interface} {signal}", word(state)),
-        PICKED,
-        step!(
-            "check the cable and the switch's port; sudo ethtool {}",
-            ShellWord::netdev(interface)
-        ),
+        format!("{name} is {}: its interface {} {signal}", word(state), netdev.name),
+        why,
+        match netdev.members.as_slice() {
+            [] => step!("check the cable and the switch's port; sudo ethtool {}", interface),
+            [first, ..] => step!(
+                "check the cables and the switches' ports; cat /proc/net/bonding/{}; sudo ethtool {}, and so each member",
+                interface,
+                ShellWord::netdev(first)
+            ),
+        },
     );
+    out.alias(&netdev.name);
 }
 
 fn word(state: u32) -> &'static str {

@@ -25,8 +25,14 @@ pub(crate) fn buffers(facts: &Facts, out: &mut Lines) {
                 bytes(wmem)
             ),
             "A job that falls back to TCP is then even slower than it has to be.",
-            // These are RMEM and WMEM.
-            "sudo sysctl -w net.ipv4.tcp_rmem='4096 131072 6291456' net.ipv4.tcp_wmem='4096 16384 4194304'",
+            // These are RMEM and WMEM. What is larger stays as it is.
+            match (rmem < RMEM, wmem < WMEM) {
+                (true, true) => {
+                    "sudo sysctl -w net.ipv4.tcp_rmem='4096 131072 6291456' net.ipv4.tcp_wmem='4096 16384 4194304'   # until the next boot"
+                }
+                (true, false) => "sudo sysctl -w net.ipv4.tcp_rmem='4096 131072 6291456'   # until the next boot",
+                (false, _) => "sudo sysctl -w net.ipv4.tcp_wmem='4096 16384 4194304'   # until the next boot",
+            },
         );
     } else {
         out.pass(
@@ -50,7 +56,7 @@ pub(crate) fn backlog(facts: &Facts, out: &mut Lines) {
             "",
             format!("only {backlog} ranks can wait to connect (net.core.somaxconn)"),
             "A job starts by all ranks connecting to one by TCP; those beyond that are refused.",
-            "sudo sysctl -w net.core.somaxconn=4096",
+            "sudo sysctl -w net.core.somaxconn=4096   # until the next boot; programs that listen already keep theirs",
         ),
         Some(backlog) => out.pass(
             "",

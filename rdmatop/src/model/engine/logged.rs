@@ -2,19 +2,29 @@
 
 use std::sync::Arc;
 
+use crate::driver_log::weight;
 use crate::model::{input::LoggedError, snapshot::DeviceRow};
 
 /// What the driver of one device logged.
 #[derive(Debug, Default)]
 pub(super) struct Errors {
     count: u64,
-    /// The last one, and when it was read.
+    /// The last one, or a worse one of less than [`STAYS`] before, and when it was read.
     last: Option<(Arc<str>, u64)>,
 }
+
+/// How long a line is shown in the place of later ones that are not as bad, ns.
+const STAYS: u64 = 60_000_000_000;
 
 impl Errors {
     pub(super) fn add(&mut self, error: &LoggedError, now_ns: u64) {
         self.count += 1;
+        let is_worse = |(text, ns): &(Arc<str>, u64)| {
+            now_ns.saturating_sub(*ns) < STAYS && weight(text) > weight(&error.text)
+        };
+        if self.last.as_ref().is_some_and(is_worse) {
+            return;
+        }
         self.last = Some((error.text.as_str().into(), now_ns));
     }
 
@@ -59,6 +69,23 @@ mod tests {
             text: text.into(),
             device: device.map(Into::into),
         }
+    }
+
+    #[test]
+    fn a_worse_line_stays_for_a_minute() {
+        let mut errors = Errors::default();
+        let worst = "timeout. Will cause a leak of a command resource";
+        let last = |errors: &Errors| errors.last.as_ref().map(|(text, _)| text.to_string());
+        for (text, at_ns, shown) in [
+            ("a", 1, "a"),
+            (worst, 2, worst),
+            ("b", 3, worst),
+            ("c", STAYS + 2, "c"),
+        ] {
+            errors.add(&error(text, None), at_ns);
+            assert_eq!(last(&errors).as_deref(), Some(shown));
+        }
+        assert_eq!(errors.count, 4);
     }
 
     #[test]

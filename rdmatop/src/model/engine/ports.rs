@@ -13,7 +13,7 @@ use super::{
 use crate::model::{
     ib::{Gid, PhysState, PortState},
     input::{GidReading, PortReading, RawReading, RawSource},
-    snapshot::{HISTORY, NamedCounter, PortGid, PortRow},
+    snapshot::{Gauge, HISTORY, NamedCounter, PortGid, PortRow},
     value::{Counter, Shared, Source},
 };
 
@@ -25,6 +25,7 @@ pub(super) struct Port {
     phys_state: Option<PhysState>,
     link_layer: Option<Arc<str>>,
     netdev: Option<Arc<str>>,
+    netdev_members: Arc<[Arc<str>]>,
     netdev_mtu: Option<u32>,
     pfc: Option<u8>,
     gids: Option<Arc<[PortGid]>>,
@@ -57,8 +58,11 @@ struct Held {
     unit_bytes: Option<u64>,
     /// What it means, where a table has it.
     help: Option<&'static str>,
-    /// `None` until it was read for the first time.
+    /// `None` until it was read for the first time, and for a gauge.
     meter: Option<Meter>,
+    /// Of a number that may fall, which it was at the last reading.
+    gauge: Option<u64>,
+    is_gauge: bool,
     /// The last reading could read it. One that could not be read keeps its meter: the next rate is over the time
     /// since the last read.
     read: bool,
@@ -74,12 +78,18 @@ impl Held {
             unit_bytes: provider.unit_bytes(raw.source, &raw.name),
             help: provider.help(raw.source, &raw.name),
             meter: None,
+            gauge: None,
+            is_gauge: provider.is_gauge(raw.source, &raw.name),
             read: false,
         }
     }
 
     fn fold(&mut self, raw: &RawReading, min_interval_ns: u64) {
         self.read = raw.value.is_some();
+        if self.is_gauge {
+            self.gauge = raw.value;
+            return;
+        }
         match (&mut self.meter, raw.value) {
             (_, None) => {}
             (Some(meter), Some(value)) => meter.read(value, raw.at, self.width, min_interval_ns),
@@ -137,6 +147,7 @@ impl Port {
             phys_state: None,
             link_layer: None,
             netdev: None,
+            netdev_members: Arc::default(),
             netdev_mtu: None,
             pfc: None,
             gids: None,
@@ -167,6 +178,10 @@ impl Port {
         self.phys_state = reading.phys_state;
         self.link_layer = names::safe_opt(reading.link_layer.as_ref());
         self.netdev = names::safe_opt(reading.netdev.as_ref());
+        let members = reading.netdev_members.iter();
+        self.netdev_members = members
+            .map(|member| names::safe(member.as_bytes()).into())
+            .collect();
         self.netdev_mtu = reading.netdev_mtu;
         self.pfc = reading.pfc;
         self.gids = reading
@@ -221,6 +236,10 @@ impl Port {
                 meter: kept.and_then(|kept| kept.meter),
                 ..Held::new(raw, Arc::clone(&shown), provider)
             };
+            let new = Held {
+                meter: new.meter.filter(|_| !new.is_gauge),
+                ..new
+            };
             held.insert(shown, (new, at));
         }
         self.places = vec![None; counters.len()];
@@ -263,6 +282,7 @@ impl Port {
             phys_state: self.phys_state,
             link_layer: self.link_layer.clone(),
             netdev: self.netdev.clone(),
+            netdev_members: Arc::clone(&self.netdev_members),
             netdev_mtu: self.netdev_mtu,
             pfc: self.pfc,
             gids: self.gids.clone(),
@@ -286,6 +306,7 @@ impl Port {
             rnr_naks: role(Role::RnrNaks),
             rdma_alone: self.provider.counts_rdma_alone(self.link_layer.as_deref()),
             counters,
+            gauges: self.gauges(),
             history: Arc::default(),
             recent: None,
         };
@@ -332,6 +353,19 @@ impl Port {
             self.shown = list.collect();
         }
         self.shown.clone()
+    }
+
+    /// The numbers that may fall.
+    fn gauges(&self) -> Vec<Gauge> {
+        let gauge = |held: &Held| {
+            Some(Gauge {
+                name: Arc::clone(&held.shown),
+                help: held.help,
+                value: held.gauge?,
+                source: source(held.from),
+            })
+        };
+        self.counters.iter().filter_map(gauge).collect()
     }
 
     /// Packets both ways since this was last asked; `None` where they are not counted, and the first time.
@@ -558,6 +592,41 @@ mod tests {
         ];
         port.count(&counters, Provider::Mlx5, 1);
         assert_eq!(row(&mut port, 1).tx_bytes, None);
+    }
+
+    #[test]
+    fn a_number_that_may_fall_has_no_total_and_no_rate_and_is_no_counter() {
+        use RawSource::Netlink;
+        let mut port = Port::new();
+        let names = ["num_qps_congested", "current_rate", "tx_bytes"];
+        for (second, value) in [(1, 9), (2, 4), (3, 0)] {
+            let at_ns = second * SECOND;
+            let counters = names.map(|name| (name, if name == "tx_bytes" { second } else { value }, Netlink));
+            port.read(&reading(at_ns, &counters), Provider::Mana, 1);
+            let row = row(&mut port, at_ns);
+            let gauges: Vec<_> = row
+                .gauges
+                .iter()
+                .map(|gauge| (&*gauge.name, gauge.value))
+                .collect();
+            assert_eq!(gauges, [("current_rate", value), ("num_qps_congested", value)]);
+            let counters: Vec<_> = row.counters.iter().map(|row| &*row.name).collect();
+            assert_eq!(counters, ["tx_bytes"]);
+        }
+        // When the driver becomes known, the counter of an unknown one is no counter.
+        let mut port = Port::new();
+        port.read(
+            &reading(SECOND, &[("current_rate", 5, Netlink)]),
+            Provider::Other,
+            1,
+        );
+        port.read(
+            &reading(2 * SECOND, &[("current_rate", 3, Netlink)]),
+            Provider::Mana,
+            1,
+        );
+        let row = row(&mut port, 2 * SECOND);
+        assert_eq!((row.counters.len(), row.gauges[0].value), (0, 3));
     }
 
     #[test]

@@ -371,8 +371,8 @@ kinds! {
     },
     DriverErrors => Kind {
         name: "driver-errors", raise_s: 0, clear_s: 5,
-        rule: "the kernel logged an error (level err or more urgent) in the last 60 s that names the device or its PCI function; \
-               SoftRoCE and soft iWARP, which log each call that they refuse, are left out",
+        rule: "the kernel logged an error (level err or more urgent, or a line that is known to be bad at any level, and none that is known \
+               to be harmless) in the last 60 s that names the device or its PCI function; SoftRoCE and soft iWARP, which log each call that they refuse, are left out",
         source: "/dev/kmsg from rdmatop's start on; with kernel.dmesg_restrict=1 it needs root or CAP_SYSLOG at the start",
         why: "The driver or the firmware could not do what a program or the network asked for.",
         fixed: "the kernel logs no more of them",

@@ -202,6 +202,9 @@ pub struct PortReading {
     pub link_layer: Option<String>,
     /// Network device name.
     pub netdev: Option<String>,
+    /// The network devices of which that is a bond.
+    #[serde(default)]
+    pub netdev_members: Vec<String>,
     /// Network device MTU, bytes.
     pub netdev_mtu: Option<u32>,
     /// Priorities with flow control (PFC) of the network device, a bit for each; `None` when that is not known.

@@ -11,7 +11,7 @@ use crate::model::{
     ib::{Gid, PhysState, PortState},
     input::PcieLink,
     judgement::Quantity,
-    value::{Counter, Shared},
+    value::{Counter, Shared, Source},
 };
 
 /// Whether a device is being removed.
@@ -114,6 +114,9 @@ pub struct PortRow {
     pub link_layer: Option<Arc<str>>,
     /// Network device.
     pub netdev: Option<Arc<str>>,
+    /// The network devices of which that is a bond: they have the link, and statistics of it.
+    #[serde(skip)]
+    pub netdev_members: Arc<[Arc<str>]>,
     /// MTU of the network device, bytes.
     pub netdev_mtu: Option<u32>,
     /// Priorities with flow control (PFC), a bit for each; `None` when that is not known.
@@ -163,6 +166,8 @@ pub struct PortRow {
     pub rdma_alone: bool,
     /// Every counter the provider has. Where none of them changed, the list is that of the snapshot before.
     pub counters: Shared<NamedCounter>,
+    /// Every number of the provider that may fall.
+    pub gauges: Vec<Gauge>,
     /// Tx and Rx bytes/s (packets/s where there are no bytes).
     #[serde(skip)]
     pub history: Arc<History>,
@@ -192,6 +197,20 @@ impl PortRow {
     pub fn any_rx_bytes(&self) -> Option<&Counter> {
         self.rx_bytes.as_ref().or(self.wr_rx_bytes.as_ref())
     }
+}
+
+/// A number under the provider's name that may fall: it is as it is now, and has no total and no rate.
+#[derive(Clone, Debug, Serialize)]
+pub struct Gauge {
+    /// The provider's name.
+    pub name: Arc<str>,
+    /// What it means, a sentence without its full stop.
+    #[serde(skip)]
+    pub help: Option<&'static str>,
+    /// At the last reading.
+    pub value: u64,
+    /// Where it came from.
+    pub source: Source,
 }
 
 /// A counter under the provider's name, as the provider counts it.

@@ -14,7 +14,7 @@ use crate::model::input::{
 };
 use crate::model::judgement::{AllUnexplained, Bound, GpuUse, Unexplained};
 use crate::model::snapshot::{
-    CounterGroup, DeviceRow, DeviceState, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic,
+    CounterGroup, DeviceRow, DeviceState, Gauge, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic,
     PortRow, ProcessRow, QpRow, Snapshot, StatusCount, Step, TcpTraffic, Traffic, VerbRow,
 };
 use crate::model::value::{Counter, Shared, Source};
@@ -537,6 +537,7 @@ fn ports() -> Vec<PortRow> {
         phys_state: Some(PhysState(5)),
         link_layer: Some("Ethernet".into()),
         netdev: Some("ens1np0".into()),
+        netdev_members: Arc::default(),
         netdev_mtu: Some(9000),
         pfc: None,
         gids: None,
@@ -571,6 +572,12 @@ fn ports() -> Vec<PortRow> {
             },
         }]
         .into(),
+        gauges: vec![Gauge {
+            name: "active_qps".into(),
+            help: Some("QPs that exist"),
+            value: 12,
+            source: Source::Netlink,
+        }],
         recent: None,
         history: Arc::new(History::default()),
     };

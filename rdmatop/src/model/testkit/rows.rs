@@ -151,6 +151,7 @@ pub(crate) fn rail(
         phys_state: Some(PhysState(5)),
         link_layer: Some("Ethernet".into()),
         netdev: Some(format!("eth{}", n - 1).into()),
+        netdev_members: Arc::default(),
         netdev_mtu: Some(4200),
         pfc: None,
         gids: None,
@@ -183,6 +184,7 @@ pub(crate) fn rail(
             named("np_cnp_sent", 40_120, 118.0),
         ]
         .into(),
+        gauges: Vec::new(),
         recent: None,
         history: history(
             "bytes",

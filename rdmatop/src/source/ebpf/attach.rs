@@ -292,7 +292,7 @@ pub(super) fn explain(error: &(dyn std::error::Error + 'static)) -> Obstacle {
         Some(Errno::PERM) if limits::locked_memory_is_short() => (CauseId::NoMemory, limits::LOCKED),
         Some(Errno::PERM | Errno::ACCESS) if rustix::process::geteuid().is_root() => (
             CauseId::NotPermitted,
-            "start the container with --cap-add BPF,PERFMON,SYS_ADMIN,SYS_RESOURCE, or run on the host",
+            "start the container with --cap-add=BPF --cap-add=PERFMON --cap-add=SYS_ADMIN --cap-add=SYS_RESOURCE, or run on the host",
         ),
         Some(Errno::PERM | Errno::ACCESS) => (
             CauseId::NotPermitted,

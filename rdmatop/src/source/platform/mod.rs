@@ -19,11 +19,12 @@ pub use namespaces::Surroundings;
 pub use remedy::missing;
 pub use security::{Lockdown, Security};
 
+use super::netlink::{client::Nldev, enums::NetnsMode};
 use super::proc::Status;
 use super::root::Root;
 use super::sysfs::{count_dangling, list_devices};
 
-/// All facts. Whether RDMA devices are shared between network namespaces is not here: netlink reports it.
+/// All facts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Platform {
     /// Kernel and memory.
@@ -44,6 +45,8 @@ pub struct Platform {
     pub without_proc: bool,
     /// RDMA devices; `None` when the kernel has no RDMA subsystem loaded.
     pub rdma_devices: Option<usize>,
+    /// There is none here, and each belongs to one network namespace (`rdma system`: netns exclusive), which may be another one.
+    pub exclusive: bool,
     /// Of these, how many are only a name: what /sys/class/infiniband points to is missing.
     pub dangling_devices: usize,
 }
@@ -67,6 +70,7 @@ impl Platform {
             without_sys: !root.sys("kernel").is_dir(),
             without_proc: !root.proc("self").exists(),
             rdma_devices: devices.as_ref().map(Vec::len),
+            exclusive: root.is_live() && devices.as_ref().is_some_and(Vec::is_empty) && is_exclusive(),
             dangling_devices: devices.map_or(0, |devices| count_dangling(root, &devices)),
         }
     }
@@ -75,6 +79,11 @@ impl Platform {
     pub fn module(&self, name: &str) -> Option<&ModuleFacts> {
         self.modules.iter().find(|module| module.name == name)
     }
+}
+
+fn is_exclusive() -> bool {
+    let settings = Nldev::open().and_then(|mut nldev| nldev.sys_get());
+    settings.is_ok_and(|settings| settings.netns_mode == Some(NetnsMode::Exclusive))
 }
 
 #[cfg(test)]

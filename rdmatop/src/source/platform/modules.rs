@@ -37,8 +37,8 @@ pub struct ModuleFacts {
 }
 
 impl ModuleFacts {
-    /// The driver of a NIC.
-    pub fn is_hardware(&self) -> bool {
+    /// The driver of a NIC, loaded as a module. One that is built in says nothing about the machine's hardware.
+    pub fn is_loaded_for_hardware(&self) -> bool {
         const OTHERS: [&str; 7] = [
             "ib_core",
             "ib_uverbs",
@@ -48,7 +48,7 @@ impl ModuleFacts {
             "siw",
             "nvidia_peermem",
         ];
-        !OTHERS.contains(&self.name.as_str())
+        self.loaded && self.out_of_tree.is_some() && !OTHERS.contains(&self.name.as_str())
     }
 }
 

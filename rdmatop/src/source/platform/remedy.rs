@@ -3,6 +3,10 @@ use super::{Capability, Lockdown, Platform};
 use crate::model::cause::{Cause, CauseId, Concerns};
 use crate::step::{NextStep, step};
 
+/// What to do where devices belong to one network namespace each.
+const ELSEWHERE: &str = "run in the network namespace of the device (a container: --network=host), or move the device here from there: \
+                             sudo rdma dev set DEVICE netns NAME";
+
 /// All that is known to be missing, the most basic first. An unknown fact makes no cause.
 pub fn missing(platform: &Platform) -> Vec<Cause> {
     let mut out = Vec::new();
@@ -26,7 +30,7 @@ fn push(out: &mut Vec<Cause>, id: CauseId, what: &str, why: impl Into<String>, r
 /// How to get what `caps` allow: root without them is in a container, where sudo does not help.
 fn grant(p: &Platform, caps: &'static str) -> NextStep {
     if p.euid == Some(0) {
-        step!("start the container with --cap-add {}, or run on the host", caps)
+        step!("start the container with --cap-add={}, or run on the host", caps)
     } else {
         "run with sudo".into()
     }
@@ -40,7 +44,7 @@ fn rdma(p: &Platform, out: &mut Vec<Cause>) {
             CauseId::NoSysfs,
             "Link rates, GIDs and drivers are missing, and there is no eBPF",
             "/sys is not mounted here",
-            "`mount -t sysfs sysfs /sys`, or give the container the host's /sys",
+            "`sudo mount -t sysfs sysfs /sys` until the next boot, or give the container the host's /sys",
         );
     } else if p.rdma_devices.is_none() {
         let why = "the kernel has no RDMA subsystem loaded (ib_core, /sys/class/infiniband)";
@@ -52,10 +56,7 @@ fn rdma(p: &Platform, out: &mut Vec<Cause>) {
             step!("load the driver of your NIC, {}", LAB),
         );
     } else if p.rdma_devices == Some(0)
-        && let Some(driver) = p
-            .modules
-            .iter()
-            .find(|module| module.loaded && module.is_hardware())
+        && let Some(driver) = p.modules.iter().find(|module| module.is_loaded_for_hardware())
     {
         let why = format!(
             "{} is loaded, and no device of it is in this network namespace",
@@ -67,6 +68,14 @@ fn rdma(p: &Platform, out: &mut Vec<Cause>) {
             "No RDMA device",
             why,
             "run in the network namespace of the device (a container: --network=host), or see what dmesg says of the NIC",
+        );
+    } else if p.exclusive {
+        push(
+            out,
+            CauseId::NoRdmaDevice,
+            "No RDMA device",
+            "RDMA devices belong to one network namespace each (mode exclusive), and none to this one",
+            ELSEWHERE,
         );
     } else if p.rdma_devices == Some(0) {
         let why = "the RDMA subsystem is loaded and has no device in this network namespace";
@@ -99,7 +108,7 @@ fn devices(count: usize) -> String {
 fn ebpf_rights(p: &Platform, out: &mut Vec<Cause>) {
     const WHAT: &str = "No eBPF: no lifecycle events and no per-QP rates";
     if p.surroundings.initial_user_namespace == Some(false) {
-        let why = "rdmatop runs in a user namespace, whose root has no right to load eBPF";
+        let why = "root of the user namespace in which rdmatop runs has no right to load eBPF";
         return push(
             out,
             CauseId::UserNamespace,
@@ -126,7 +135,7 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Cause>) {
     if !lacks.is_empty() {
         let (why, remedy) = if p.euid == Some(0) {
             let why = format!("root without {} (a container drops them)", lacks.join(" and "));
-            (why, grant(p, "BPF,PERFMON,SYS_ADMIN"))
+            (why, grant(p, "BPF --cap-add=PERFMON --cap-add=SYS_ADMIN"))
         } else {
             let sysctl = if paranoid.is_some() {
                 " with kernel.perf_event_paranoid at 2 or less"
@@ -151,7 +160,7 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Cause>) {
             WHAT,
             why,
             step!(
-                "{}, or `sysctl kernel.perf_event_paranoid=2`",
+                "{}, or `sysctl -w kernel.perf_event_paranoid=2`, for all users until the next boot",
                 grant(p, "SYS_ADMIN")
             ),
         );
@@ -231,7 +240,7 @@ fn processes(p: &Platform, out: &mut Vec<Cause>) {
             CauseId::NoProcfs,
             "Names, users and cgroups of processes are missing",
             "/proc is not mounted here",
-            "`mount -t proc proc /proc`",
+            "`sudo mount -t proc proc /proc`, until the next boot",
         );
     }
     if p.surroundings.initial_pid_namespace == Some(false) {
@@ -296,6 +305,7 @@ mod tests {
             dangling_devices: 0,
             without_sys: false,
             without_proc: false,
+            exclusive: false,
         }
     }
 
@@ -338,6 +348,20 @@ mod tests {
     fn each_missing_thing_gives_exactly_its_line() {
         assert_eq!(ids(|p| p.rdma_devices = None), [CauseId::NoRdmaSubsystem]);
         assert_eq!(ids(|p| p.rdma_devices = Some(0)), [CauseId::NoRdmaDevice]);
+        let why = |out_of_tree, exclusive| {
+            let mut p = good();
+            (p.rdma_devices, p.exclusive) = (Some(0), exclusive);
+            p.modules.push(ModuleFacts {
+                name: "mlx5_ib".into(),
+                out_of_tree,
+                ..core(false, true)
+            });
+            missing(&p).remove(0).why
+        };
+        assert!(why(Some(false), false).starts_with("mlx5_ib is loaded"));
+        // One that is built in says nothing about the hardware.
+        assert!(!why(None, false).contains("mlx5_ib"));
+        assert!(why(None, true).contains("mode exclusive"));
         assert_eq!(ids(|p| p.dangling_devices = 1), [CauseId::DanglingSysfs]);
         let blind = |p: &mut Platform| {
             (p.without_sys, p.rdma_devices) = (true, None);

@@ -1,6 +1,7 @@
 //! A network device under an RDMA port: `/sys/class/net/NAME`.
 
 use crate::source::root::{Root, is_component};
+use crate::text;
 
 /// MTU in bytes of a network device; `None` when the network namespace of rdmatop has no such device.
 pub fn netdev_mtu(root: &Root, name: &str) -> Option<u32> {
@@ -21,6 +22,19 @@ pub fn netdev_pfc(root: &Root, name: &str) -> Option<Vec<u8>> {
     let known = flags.len() == 8 && flags.iter().all(|flag| matches!(*flag, "0" | "1"));
     let on = (0..8).zip(flags).filter(|(_, flag)| *flag == "1");
     known.then(|| on.map(|(priority, _)| priority).collect())
+}
+
+/// The interfaces that a bond consists of; none for any other network device.
+pub fn netdev_members(root: &Root, name: &str) -> Vec<String> {
+    if !is_component(name.as_ref()) {
+        return Vec::new();
+    }
+    let members = root.line(&root.sys("class/net").join(name).join("bonding/slaves"));
+    let members = members.unwrap_or_default();
+    let all = members
+        .split_whitespace()
+        .map(|member| text::sanitize(member.as_bytes()));
+    all.collect()
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@ pub struct PciFacts {
     pub current: Option<PcieLink>,
     /// The link that the device is capable of.
     pub max: Option<PcieLink>,
+    /// The link that the bridge at the other end is capable of.
+    pub slot: Option<PcieLink>,
 }
 
 /// Speed and width of a PCI Express link.
@@ -44,7 +46,7 @@ impl PcieLink {
 pub(super) fn read_pci(root: &Root, device: &Path) -> Option<PciFacts> {
     let real = fs::canonicalize(device).ok()?;
     let dir: PathBuf = real.ancestors().find(|dir| address(dir).is_some())?.to_owned();
-    let link = |speed, width| {
+    let link = |dir: &Path, speed, width| {
         Some(PcieLink {
             mega_transfers: parse_speed(&root.value(&dir.join(speed))?)?,
             // 0 and 255 stand for a width that the kernel could not read (pcie_get_width_cap, NLW of a dead link).
@@ -60,8 +62,12 @@ pub(super) fn read_pci(root: &Root, device: &Path) -> Option<PciFacts> {
         numa_node: root
             .signed(&dir.join("numa_node"))
             .and_then(|n| n.try_into().ok()),
-        current: link("current_link_speed", "current_link_width"),
-        max: link("max_link_speed", "max_link_width"),
+        current: link(&dir, "current_link_speed", "current_link_width"),
+        max: link(&dir, "max_link_speed", "max_link_width"),
+        slot: dir
+            .parent()
+            .filter(|bridge| address(bridge).is_some())
+            .and_then(|bridge| link(bridge, "max_link_speed", "max_link_width")),
     })
 }
 

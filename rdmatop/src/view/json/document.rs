@@ -112,6 +112,7 @@ fn written() -> Keys {
         ("Counter", "/ports/0/congestion"),
         ("Counter", "/processes/0/verb_errors"),
         ("Named counter", "/ports/0/counters"),
+        ("Gauge", "/ports/0/gauges"),
         ("Opcode", "/qps/0/by_opcode"),
         ("Counter", "/qps/0/by_opcode/0/wr"),
         ("Status", "/qps/0/by_status"),

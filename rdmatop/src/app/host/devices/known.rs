@@ -18,7 +18,7 @@ use crate::{
             transport::Transport,
         },
         root::Root,
-        sysfs::{self, DeviceFacts, device_dir, netdev_mtu, netdev_pfc, read_device},
+        sysfs::{self, DeviceFacts, device_dir, netdev_members, netdev_mtu, netdev_pfc, read_device},
     },
     text,
 };
@@ -33,6 +33,7 @@ pub(super) struct Sysfs {
     facts: Option<DeviceFacts>,
     read_ns: Option<u64>,
     mtus: HashMap<u32, u32>,
+    members: HashMap<u32, Vec<String>>,
     /// Priorities with flow control, by port.
     pfc: HashMap<u32, u8>,
     /// Ports.
@@ -225,11 +226,14 @@ impl Sysfs {
         self.read_ns = Some(now_ns);
         self.facts = dir.and_then(|dir| read_device(root, &dir));
         self.mtus.clear();
+        self.members.clear();
         for port in self.facts.iter().flat_map(|facts| &facts.ports) {
             let mtu = port.netdev.as_deref().and_then(|netdev| netdev_mtu(root, netdev));
             if let Some(mtu) = mtu {
                 self.mtus.insert(port.port, mtu);
             }
+            let members = port.netdev.as_deref().map(|netdev| netdev_members(root, netdev));
+            self.members.extend(members.map(|members| (port.port, members)));
         }
         self.refresh_flow_control(root);
     }
@@ -305,6 +309,7 @@ impl Sysfs {
             netdev: netdev
                 .map(|name| text::sanitize(name.as_bytes()))
                 .or_else(|| facts.and_then(|f| f.netdev.clone())),
+            netdev_members: self.members.get(&sample.port).cloned().unwrap_or_default(),
             netdev_mtu: self.mtus.get(&sample.port).copied(),
             pfc: self.pfc.get(&sample.port).copied(),
             rate_bps: facts.and_then(|f| f.rate.as_ref()?.honest_bits_per_sec()),

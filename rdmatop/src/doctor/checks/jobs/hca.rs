@@ -105,10 +105,15 @@ pub(crate) fn gid(facts: &Facts, out: &mut Lines) {
             let subject = &job.subject;
             for (why, ports) in &bad {
                 let text = format!("{subject}: {name}={index} is {why} of {}", names(ports));
-                let remedy = step!(
-                    "rdmatop doctor shows the right index (line of GIDs); or start the job without {}",
-                    name
-                );
+                let remedy = if name == "NCCL_IB_GID_INDEX" {
+                    "start the job without NCCL_IB_GID_INDEX: from 2.21 on NCCL finds the index; for older ones rdmatop doctor shows it (line of GIDs)"
+                        .into()
+                } else {
+                    step!(
+                        "rdmatop doctor shows the right index (line of GIDs); or start the job without {}",
+                        name
+                    )
+                };
                 if *why == NO_GID {
                     out.fail(subject, text, "Connections fail, or the job uses TCP.", remedy);
                 } else {

@@ -89,11 +89,20 @@ pub(crate) fn disabled(facts: &Facts, out: &mut Lines) {
             );
         };
         let verbs = has_verbs_nic(facts);
-        if let Some(value) = job.get("NCCL_IB_DISABLE")
+        // The plug-in with this transport of its own asks NCCL_IBEXT_DISABLE in place of NCCL_IB_DISABLE.
+        let by_plugin = job
+            .get("NCCL_NET")
+            .is_some_and(|net| net.get(..5).is_some_and(|net| net.eq_ignore_ascii_case("ibext")));
+        let switch = if by_plugin {
+            "NCCL_IBEXT_DISABLE"
+        } else {
+            "NCCL_IB_DISABLE"
+        };
+        if let Some(value) = job.get(switch)
             && verbs
             && value.parse::<i64>().is_ok_and(|value| value != 0)
         {
-            off("NCCL_IB_DISABLE", value);
+            off(switch, value);
         }
         if let Some(value) = job.get("NCCL_NET")
             && value.eq_ignore_ascii_case("socket")

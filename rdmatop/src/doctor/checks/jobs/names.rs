@@ -99,6 +99,8 @@ mod tests {
             "NCCL_DEBUG_FILE",
             "NCCL_MY_PLUGIN_SETTING",
             "NCCL_FASTRAK_X",
+            "NCCL_LIBDIR",
+            "NCCL_LIB_DIR",
             "PATH",
             "NCCL_",
         ] {

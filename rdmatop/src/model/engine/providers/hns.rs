@@ -22,8 +22,14 @@ const COUNTERS: &[Entry] = &[
     c("tx_uc_pkt", Packets, "packets of UC sent"),
     c("tx_ud_pkt", Packets, "packets of UD sent"),
     c("tx_xrc_pkt", Packets, "packets of XRC sent"),
-    c("ecn_db", Events, "doorbells of congestion control"),
+    c("ecn_doorbell", Events, "doorbells of congestion control"),
+    c("rx_buffer", Events, "not described in the source"),
+    c("trp_get_mpt_err_pkt", Packets, "packets whose memory region could not be read"),
+    c("trp_get_irrl_err_pkt", Packets, "packets whose list of outstanding READs could not be read"),
+    c("trp_rx_sof", Packets, "not described in the source"),
     c("cq_cqe", Events, "completions"),
+    c("cq_poe", Events, "not described in the source"),
+    c("cq_notify", Events, "notifications of completion queues"),
 ];
 
 pub(super) const TABLE: Table = Table {

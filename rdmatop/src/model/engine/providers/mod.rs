@@ -5,8 +5,10 @@
 //! in no table is shown under its own name, with the width of 64 bits. How each was verified is in its entry.
 
 mod bnxt_re;
+mod cxgb4;
 mod efa;
 mod erdma;
+mod hfi1;
 mod hns;
 mod infiniband;
 mod ionic;
@@ -44,6 +46,8 @@ pub(super) enum Provider {
     Hns,
     Qedr,
     Ionic,
+    Cxgb4,
+    Hfi1,
     Other,
 }
 
@@ -66,6 +70,9 @@ const FAMILIES: &[(&str, Provider)] = &[
     ("qedr", Provider::Qedr),
     ("qede", Provider::Qedr),
     ("ionic", Provider::Ionic),
+    ("cxgb4", Provider::Cxgb4),
+    ("iw_cxgb4", Provider::Cxgb4),
+    ("hfi1", Provider::Hfi1),
 ];
 
 /// Counters that only one family has.
@@ -157,6 +164,8 @@ impl Provider {
             Self::Hns => &hns::TABLE,
             Self::Qedr => &qedr::TABLE,
             Self::Ionic => &ionic::TABLE,
+            Self::Cxgb4 => &cxgb4::TABLE,
+            Self::Hfi1 => &hfi1::TABLE,
             Self::Other => &infiniband::TABLE,
         }
     }
@@ -182,7 +191,11 @@ impl Provider {
             _ if self == Self::Mlx5 => (self.table(), name.strip_prefix("vport_").unwrap_or(name)),
             _ => (self.table(), name),
         };
-        table.counters.iter().find(|entry| entry.name == name)
+        let named = |name: &str| table.counters.iter().find(|entry| entry.name == name);
+        named(name).or_else(|| match self {
+            Self::Hfi1 => named(&hfi1::without_number(name)?),
+            _ => None,
+        })
     }
 
     /// What a counter means, a sentence without its full stop; `None` where no table has it.
@@ -193,6 +206,12 @@ impl Provider {
     /// Width of a counter.
     pub(super) fn width(self, from: RawSource, name: &str) -> Width {
         self.entry(from, name).map_or(Width::Bits64, |entry| entry.width)
+    }
+
+    /// Whether its value may fall: it counts nothing, and has no total and no rate.
+    pub(super) fn is_gauge(self, from: RawSource, name: &str) -> bool {
+        self.entry(from, name)
+            .is_some_and(|entry| entry.unit == Unit::Gauge)
     }
 
     /// Bytes that one count stands for, where it is not one.

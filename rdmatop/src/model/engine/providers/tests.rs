@@ -1,3 +1,5 @@
+mod exported;
+
 use std::{collections::BTreeSet, fmt::Write as _};
 
 use super::{
@@ -6,7 +8,7 @@ use super::{
 };
 
 /// Every table, in the order of the page.
-const TABLES: [(Provider, &Table); 13] = [
+const TABLES: [(Provider, &Table); 15] = [
     (Provider::Mlx5, &mlx5::TABLE),
     (Provider::Mlx4, &mlx4::TABLE),
     (Provider::Efa, &efa::TABLE),
@@ -16,6 +18,8 @@ const TABLES: [(Provider, &Table); 13] = [
     (Provider::Hns, &hns::TABLE),
     (Provider::Qedr, &qedr::TABLE),
     (Provider::Ionic, &ionic::TABLE),
+    (Provider::Cxgb4, &cxgb4::TABLE),
+    (Provider::Hfi1, &hfi1::TABLE),
     (Provider::Mana, &mana::TABLE),
     (Provider::Other, &infiniband::TABLE),
     (Provider::Rxe, &rxe::TABLE),
@@ -36,7 +40,9 @@ fn a_provider_is_known_by_its_driver_or_else_by_the_device() {
         (Some("bnxt_en"), "bnxt_re0", Provider::Bnxt),
         (Some("rdma_rxe"), "foo/bar", Provider::Rxe),
         (Some("qedr"), "rxe_like", Provider::Qedr),
-        (Some("hfi1"), "rxe_like", Provider::Other),
+        (Some("hfi1"), "rxe_like", Provider::Hfi1),
+        (Some("cxgb4"), "anything", Provider::Cxgb4),
+        (Some("ocrdma"), "rxe_like", Provider::Other),
         (None, "rxe0", Provider::Rxe),
         (None, "ionic_0", Provider::Ionic),
     ] {
@@ -124,6 +130,51 @@ fn names_of_old_and_of_new_kernels_lead_to_one_meaning() {
         ways(Provider::Siw, Role::TxBytes),
         [vec![], vec![]] as [Vec<&str>; 2]
     );
+}
+
+#[test]
+fn every_name_that_a_driver_exports_has_a_meaning() {
+    for (provider, names) in exported::EXPORTED {
+        for name in names.split(';') {
+            let from = RawSource::Netlink;
+            assert!(
+                provider.help(from, name).is_some(),
+                "{provider:?}: {name} is in no table"
+            );
+            assert_eq!(name.ends_with(",32"), name.contains(','), "{name}");
+        }
+    }
+    // What the table has of a driver of Linux, and the driver has not, is a name that nobody will see.
+    let (_, bnxt) = exported::EXPORTED
+        .iter()
+        .find(|(provider, _)| *provider == Provider::Bnxt)
+        .unwrap();
+    for entry in bnxt_re::TABLE.counters {
+        assert!(bnxt.split(';').any(|name| name == entry.name), "{}", entry.name);
+    }
+}
+
+#[test]
+fn counters_of_hfi1_are_known_with_the_numbers_of_their_lanes_and_their_width() {
+    let width = |name| Provider::Hfi1.width(RawSource::Netlink, name);
+    assert_eq!(width("TxUnVLErr,32"), Width::Bits32);
+    assert_eq!(width("SwLinkDown,32"), Width::Bits64, "the driver adds it up");
+    let help = |name| Provider::Hfi1.help(RawSource::Netlink, name);
+    assert_eq!(help("XmitDscdVl15,32"), help("XmitDscdVl0,32"));
+    assert!(help("XmitDscdVl15,32").is_some() && help("TxPktVL7").is_some());
+    assert_eq!((help("TxPktVL7,32"), help("7"), help("")), (None, None, None));
+}
+
+#[test]
+fn a_number_that_may_fall_is_a_gauge_and_in_no_sum() {
+    let gauge = |provider: Provider, name| provider.is_gauge(RawSource::Netlink, name);
+    assert!(gauge(Provider::Bnxt, "active_qps") && gauge(Provider::Bnxt, "watermark_mrs"));
+    assert!(gauge(Provider::Mana, "num_qps_congested") && gauge(Provider::Mana, "current_rate"));
+    assert!(!gauge(Provider::Bnxt, "tx_bytes") && !gauge(Provider::Other, "current_rate"));
+    for (_, table) in TABLES {
+        let gauges = table.counters.iter().filter(|entry| entry.unit == Unit::Gauge);
+        assert!(gauges.clone().all(|entry| entry.role.is_none()), "{}", table.name);
+    }
 }
 
 #[test]

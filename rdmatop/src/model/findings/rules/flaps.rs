@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::Scene;
-use super::link::{about, name, used_by};
+use super::link::{about, interface, name, used_by};
 use crate::model::findings::{FindingId, Limits, Severity, Symptom, words};
 use crate::model::ib::PortState;
 use crate::model::snapshot::{PortRow, Snapshot};
-use crate::step::{ShellWord, step};
+use crate::step::step;
 use crate::text;
 
 const S: u64 = 1_000_000_000;
@@ -122,13 +122,14 @@ pub(super) fn flaps(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 used_by(&users)
             ),
             evidence: vec![format!("by {}, the last time {} ago", downs.witness, ago(*last))],
-            next: port.netdev.as_deref().map_or_else(
+            next: interface(port).map_or_else(
                 || "ibdiagnet   # names the link -> change its cable or transceiver; again -> the switch's log".into(),
-                |netdev| {
+                |(netdev, more)| {
                     step!(
-                        "ethtool -m {}   # optical power below its low alarm -> change transceiver or cable   # else -> the switch's \
-                         log, firmware of both ends",
-                        ShellWord::netdev(netdev)
+                        "sudo ethtool -m {}   # optical power below its low alarm -> change transceiver or cable   # else -> the switch's \
+                         log, firmware of both ends{}",
+                        netdev,
+                        more
                     )
                 },
             ),

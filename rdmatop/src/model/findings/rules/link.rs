@@ -27,6 +27,23 @@ pub(super) fn show(port: &PortRow) -> NextStep {
     step!("rdma link show {}/{}", ShellWord::device(&port.device), port.port)
 }
 
+/// The network device that has the link of a port, which of a bond is its first member, and a word about the other members.
+pub(super) fn interface(port: &PortRow) -> Option<(ShellWord, NextStep)> {
+    let netdev = port.netdev.as_deref()?;
+    let Some((first, more)) = port.netdev_members.split_first() else {
+        return Some((ShellWord::netdev(netdev), NextStep::default()));
+    };
+    let more = match more {
+        [] => NextStep::default(),
+        [second, ..] => step!(
+            "   # and so each other member of {}: {}",
+            ShellWord::said(netdev),
+            ShellWord::said(second)
+        ),
+    };
+    Some((ShellWord::netdev(first), more))
+}
+
 /// The rate of a counter by the provider's name.
 pub(super) fn rate_of(port: &PortRow, name: &str) -> Option<f64> {
     let row = port.counters.iter().find(|row| &*row.name == name)?;
@@ -82,7 +99,7 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 || show(port),
                 |netdev| {
                     step!(
-                        "ip link show dev {}   # no UP within <> -> sudo ip link set dev {} up   # NO-CARRIER -> plug in the cable, or \
+                        "ip link show dev {}   # no UP within <> -> until the next boot: sudo ip link set dev {} up   # NO-CARRIER -> plug in the cable, or \
                          switch on the port at its other end",
                         ShellWord::netdev(netdev),
                         ShellWord::netdev(netdev)
@@ -171,20 +188,22 @@ pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 },
                 victims: users.iter().map(|row| row.uid).collect(),
                 evidence: vec![format!("{counter} {total} in all, {} when it last rose", words::per_s(rate))],
-                next: match port.netdev.as_deref() {
+                next: match interface(port) {
                     None => "ibdiagnet   # names links with errors -> change cable or transceiver there, else the switch's port".into(),
-                    Some(netdev) if went_down => {
+                    Some((netdev, more)) if went_down => {
                         step!(
-                            "ethtool -m {}   # optical power below its low alarm -> change transceiver or cable   # else -> the \
-                             switch's log says why that port went down",
-                            ShellWord::netdev(netdev)
+                            "sudo ethtool -m {}   # optical power below its low alarm -> change transceiver or cable   # else -> the \
+                             switch's log says why that port went down{}",
+                            netdev,
+                            more
                         )
                     }
-                    Some(netdev) => {
+                    Some((netdev, more)) => {
                         step!(
                             "ethtool -S {} | grep -v ': 0$'   # error counts that grow -> change cable or transceiver, else the \
-                             switch's port",
-                            ShellWord::netdev(netdev)
+                             switch's port{}",
+                            netdev,
+                            more
                         )
                     }
                 },
@@ -229,10 +248,11 @@ pub(super) fn congestion(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             verdict,
             evidence: vec![evidence],
             next: step!(
-                "cat /sys/class/net/{}/ecn/{}/enable/*   # by priority, 0 to 7; 0 for the one that RoCE uses -> echo 1 | \
-                 sudo tee that file",
-                ShellWord::or(port.netdev.as_deref(), "NETDEV"),
-                which
+                "cat /sys/class/net/{}/ecn/{}/enable/*   # by priority, 0 to 7; 0 for the one that RoCE uses -> switch it on until the next boot: \
+                 echo 1 | sudo tee that file   # no such files -> the kernel's own driver: sudo mlxconfig -d {} q | grep ROCE_CC_PRIO_MASK",
+                interface(port).map_or_else(|| ShellWord::or(None, "NETDEV"), |(netdev, _)| netdev),
+                which,
+                ShellWord::device(&port.device)
             ),
             short: "ECN ignored".to_owned(),
             ..scene.symptom(FindingId::Congestion, Severity::Warning, about(port, None))
@@ -266,7 +286,7 @@ pub(super) fn mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 rate / 1_000_000_000
             )],
             next: step!(
-                "sudo ip link set dev {} mtu 9000   # on all hosts, and as much on the switches; then restart the job",
+                "sudo ip link set dev {} mtu 9000   # until the next boot; as much on the switches first, then on all hosts; then restart the job",
                 ShellWord::or(port.netdev.as_deref(), "NETDEV")
             ),
             short: format!("MTU {mtu}"),
@@ -312,7 +332,7 @@ pub(super) fn path_mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 row.netdev_mtu.unwrap_or(0),
                 row.netdev.as_deref().unwrap_or("its network device")
             )],
-            next: "ip link   # on the peers: a smaller mtu there -> sudo ip link set dev NETDEV mtu 9000   # else the job asks for it: UCX_IB_PATH_MTU, \
+            next: "ip link   # on the peers: a smaller mtu there -> sudo ip link set dev NETDEV mtu 9000 (until the next boot; on the switches first)   # else the job asks for it: UCX_IB_PATH_MTU, \
                    perftest -m"
                 .into(),
             short: format!("path MTU {mtu}"),
@@ -408,7 +428,7 @@ pub(super) fn commands(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         out.push(Symptom {
             verdict: format!("{} refuses commands of its driver ({counter})", port.device),
             evidence: vec![format!("{counter} {}", words::per_s(rate))],
-            next: "sudo dmesg | tail -50   # errors of the driver -> reset the NIC or reboot; again -> firmware, vendor".into(),
+            next: "sudo dmesg | tail -50   # errors of the driver -> keep them for the vendor, then reset the NIC or reboot; again -> firmware, vendor".into(),
             short: counter.to_owned(),
             ..scene.symptom(FindingId::AdminErrors, Severity::Critical, about(port, None))
         });

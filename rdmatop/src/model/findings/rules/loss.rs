@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::link::{about, name, rate_of, used_by};
+use super::link::{about, interface, name, rate_of, used_by};
 use super::pauses::is_outside;
 use super::{Scene, growing};
 use crate::model::findings::{FindingId, Severity, Symptom, words};
@@ -88,10 +88,10 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         out.push(Symptom {
             verdict,
             evidence,
-            next: port.netdev.as_deref().map_or_else(
+            next: interface(port).map_or_else(
                 || step!("rdma statistic show link {}/{}   # here and on the peer: drops that grow -> that host drops   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways", ShellWord::device(&port.device), port.port),
-                |netdev| {
-                    step!("ethtool -S {} | grep -E 'drop|discard'   # here and on the peer: one grows -> that host is slow, or PFC is off there   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways", ShellWord::netdev(netdev))
+                |(netdev, more)| {
+                    step!("ethtool -S {} | grep -E 'drop|discard'   # here and on the peer: one grows -> that host is slow, or PFC is off there   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways{}", netdev, more)
                 },
             ),
             short: "packet loss".to_owned(),

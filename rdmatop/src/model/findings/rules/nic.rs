@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Scene;
+use crate::driver_log::{self, Weight};
 use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::ib::{PortState, QpState};
 use crate::model::input::PcieLink;
@@ -61,7 +62,7 @@ pub(super) fn pcie(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 format!("its active ports carry {}", words::bits(wanted as f64 / 8.0)),
             ],
             next: step!(
-                "sudo lspci -vvs {} | grep Lnk   # LnkSta below LnkCap -> reseat the card; again -> slot, riser, BIOS",
+                "grep . /sys/bus/pci/devices/{}/../max_link_*   # what the slot can do: as little -> another slot   # more -> reseat the card; again -> riser, BIOS",
                 ShellWord::or(device.pci.as_deref(), "ADDRESS")
             ),
             short: format!("PCIe {}", generation(now)),
@@ -92,13 +93,18 @@ pub(super) fn logged(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         if now.saturating_sub(at) >= RECENT {
             continue;
         }
-        out.push(Symptom {
-            verdict: format!("The driver of {} logs an error: {text}", device.name),
-            evidence: vec![format!(
-                "{} in the kernel's log since rdmatop began",
-                words::count(count, "error")
-            )],
-            next: device.pci.as_deref().map_or_else(
+        let known = driver_log::of(text);
+        let mut evidence = vec![format!(
+            "{} in the kernel's log since rdmatop began",
+            words::count(count, "error")
+        )];
+        evidence.extend(known.map(|known| format!("it means: {}", known.meaning)));
+        let severity = match known.map(|known| known.weight) {
+            Some(Weight::Critical) => Severity::Critical,
+            _ => Severity::Warning,
+        };
+        let by_level = || {
+            device.pci.as_deref().map_or_else(
                 || {
                     "sudo dmesg --level=emerg,alert,crit,err | tail -50   # the first line of them says what failed; again -> firmware, vendor"
                         .into()
@@ -109,12 +115,17 @@ pub(super) fn logged(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                         ShellWord::new(pci, "ADDRESS")
                     )
                 },
-            ),
+            )
+        };
+        out.push(Symptom {
+            verdict: format!("The driver of {} logs an error: {text}", device.name),
+            evidence,
+            next: known.map_or_else(by_level, |known| (known.next)()),
             short: "driver error".to_owned(),
             since_ns: at,
             ..scene.symptom(
                 FindingId::DriverErrors,
-                Severity::Warning,
+                severity,
                 About {
                     device: Some(device.uid),
                     ..About::default()
@@ -168,7 +179,7 @@ pub(super) fn roce_v1(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 crate::model::peers::address(better.gid)
             )],
             next: step!(
-                "Start the job with GID index {}: NCCL_IB_GID_INDEX, UCX_IB_GID_INDEX, perftest -x. rdmatop doctor lists them.",
+                "Start the job with GID index {}: UCX_IB_GID_INDEX, perftest -x, of NCCL before 2.21 NCCL_IB_GID_INDEX. From 2.21 on NCCL finds it where that is not set.",
                 better.index
             ),
             short: "RoCE v1".to_owned(),

@@ -1,13 +1,13 @@
 //! Ethernet flow control: pauses, and traffic in a class that has none.
 
 use super::Scene;
-use super::link::{about, name, used_by};
+use super::link::{about, interface, name, used_by};
 use crate::model::findings::{FindingId, Severity, Symptom, words};
 use crate::model::ib::PortState;
 use crate::model::snapshot::{PortRow, ProcessRow};
 use crate::model::value::Source;
 use crate::pause::{Meaning, Unit, Way, meaning};
-use crate::step::{ShellWord, step};
+use crate::step::{NextStep, ShellWord, step};
 
 /// Of the settings of libraries those that choose the traffic class of RoCE packets.
 const CLASSES: [&str; 2] = ["NCCL_IB_TC", "UCX_IB_TRAFFIC_CLASS"];
@@ -89,7 +89,8 @@ pub(super) fn storm(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 continue;
             }
             let users: Vec<_> = scene.holders(&port.device).collect();
-            let netdev = ShellWord::or(port.netdev.as_deref(), "NETDEV");
+            let (netdev, more) =
+                interface(port).unwrap_or_else(|| (ShellWord::or(None, "NETDEV"), NextStep::default()));
             let place = name(port);
             let (verdict, next, part) = match way {
                 Way::Tx => (
@@ -98,8 +99,9 @@ pub(super) fn storm(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                         used_by(&users)
                     ),
                     step!(
-                        "ethtool -S {} | grep -E 'outbound_pci_stalled|discards|buffer'   # they grow -> PCIe link, IOMMU, memory: rdmatop doctor   # all 0 -> receives are posted late",
-                        netdev
+                        "ethtool -S {} | grep -E 'outbound_pci_stalled|discards|buffer'   # they grow -> PCIe link, IOMMU, memory: rdmatop doctor   # all 0 -> receives are posted late{}",
+                        netdev,
+                        more
                     ),
                     "tx",
                 ),
@@ -109,8 +111,9 @@ pub(super) fn storm(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                         used_by(&users)
                     ),
                     step!(
-                        "ethtool -S {} | grep pause   # it grows -> on the switch: the host behind the port that sends most pauses is the slow one",
-                        netdev
+                        "ethtool -S {} | grep pause   # it grows -> on the switch: the host behind the port that sends most pauses is the slow one{}",
+                        netdev,
+                        more
                     ),
                     "rx",
                 ),
@@ -224,7 +227,7 @@ pub(super) fn class(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             evidence,
             next: step!(
                 "sudo mlnx_qos -i {}   # which DSCP belongs to priority {}; then set it in the job, often NCCL_IB_TC={} UCX_IB_TRAFFIC_CLASS={}",
-                ShellWord::or(port.netdev.as_deref(), "NETDEV"),
+                interface(port).map_or_else(|| ShellWord::or(None, "NETDEV"), |(netdev, _)| netdev),
                 first,
                 class,
                 class

@@ -64,9 +64,9 @@ pub(super) fn slow(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 ),
                 victims: vec![user.uid],
                 evidence: vec![format!("{at_best} of {} ports run at {} Gb/s", ports.len(), gb(best))],
-                next: port.netdev.as_deref().map_or_else(
+                next: link::interface(port).map_or_else(
                     || link::show(port),
-                    |netdev| step!("ethtool {}   # Link partner advertises less -> set the switch's port   # else -> change cable or transceiver; the job stops meanwhile", ShellWord::netdev(netdev)),
+                    |(netdev, more)| step!("ethtool {}   # Link partner advertises less -> set the switch's port   # else -> change cable or transceiver; the job stops meanwhile{}", netdev, more),
                 ),
                 short: format!("link {} Gb/s", gb(rate)),
                 ..scene.symptom(FindingId::PortSlow, Severity::Warning, about(port))
@@ -384,7 +384,7 @@ fn funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
             rx.of_port(rx.top),
             words::percent(rx.rates[rx.top] / rx.sum)
         )],
-        next: "sysctl net.ipv4.conf.all.arp_ignore   # 0 -> one NIC answers for all: sudo sysctl -w net.ipv4.conf.all.arp_ignore=1   # else -> peers \
+        next: "sysctl net.ipv4.conf.all.arp_ignore   # 0 -> one NIC answers for all: sudo sysctl -w net.ipv4.conf.all.arp_ignore=1 (for all its interfaces, until the next boot)   # else -> peers \
                send to one address: see their NCCL_IB_HCA, UCX_NET_DEVICES"
             .into(),
         short: "Rx funnel".to_owned(),

@@ -40,15 +40,15 @@ fn meaning(verb: &str, errno: u32, pid: u32, cgroup: Option<&str>) -> Option<(&'
         ENODATA if verb == "modify_qp" => (
             "the GID table is empty at the index that it asks for",
             step!(
-                "rdmatop doctor --pid {}   # lists GIDs that exist -> start it with such a one: NCCL_IB_GID_INDEX, \
-                 UCX_IB_GID_INDEX, perftest -x",
+                "rdmatop doctor --pid {}   # lists GIDs that exist -> start it with such a one: \
+                 UCX_IB_GID_INDEX, perftest -x; NCCL from 2.21 on without NCCL_IB_GID_INDEX",
                 pid
             ),
         ),
         EAGAIN => (
             "a limit is reached, as a rule that of the RDMA cgroup",
             step!(
-                "cat \"/sys/fs/cgroup$(cut -d: -f3- /proc/{}/cgroup)/rdma.max\"   # a number -> write max in its place: echo \
+                "cat \"/sys/fs/cgroup$(cut -d: -f3- /proc/{}/cgroup)/rdma.max\"   # a number -> lift that limit of the whole cgroup: echo \
                  'DEVICE hca_object=max' | sudo tee that file",
                 pid
             ),
@@ -71,7 +71,7 @@ fn meaning(verb: &str, errno: u32, pid: u32, cgroup: Option<&str>) -> Option<(&'
         ),
         EIO | ETIMEDOUT => (
             "the NIC or its firmware does not answer",
-            "sudo dmesg | tail -50   # errors of the driver -> reset the NIC or reboot; again -> firmware, vendor".into(),
+            "sudo dmesg | tail -50   # errors of the driver -> keep them for the vendor, then reset the NIC or reboot; again -> firmware, vendor".into(),
         ),
         ENODEV => (
             "the device is gone",

@@ -3,6 +3,7 @@
 use crate::model::snapshot::{DeviceState, PortRow};
 
 use super::super::columns::Cell;
+use super::super::format;
 use super::super::state::State;
 use super::super::text;
 use super::super::theme::Tone;
@@ -56,6 +57,21 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
         let why = "> at least: a counter of the sum could not be read.";
         out.push(Cell::new(why, Tone::Warn));
     }
+    if !p.gauges.is_empty() {
+        out.push(heading("Of the driver, as it is now"));
+    }
+    for gauge in &p.gauges {
+        let source = format!("{:?}", gauge.source).to_lowercase();
+        let line = Cell::new(
+            format!("{:<24}{:>29}", gauge.name, format::exact(gauge.value)),
+            Tone::Normal,
+        );
+        out.push(explained(
+            line.and(format!("  {source}"), Tone::Dim),
+            gauge.help,
+            width,
+        ));
+    }
     if p.counters.is_empty() {
         out.push(Cell::new("The provider has no counters.", Tone::Dim));
         return out;
@@ -72,14 +88,19 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
             Some(bytes) => line.and(format!(", words of {bytes} bytes"), Tone::Dim),
             None => line,
         };
-        match c.help {
-            Some(help) if line.width() + MEANING.len() + help.chars().count() <= width => {
-                out.push(line.and(format!("{MEANING}{help}"), Tone::Dim));
-            }
-            _ => out.push(line),
-        }
+        out.push(explained(line, c.help, width));
     }
     out
+}
+
+/// A line with what its number means, where there is room for that.
+fn explained(line: Cell, help: Option<&str>, width: usize) -> Cell {
+    match help {
+        Some(help) if line.width() + MEANING.len() + help.chars().count() <= width => {
+            line.and(format!("{MEANING}{help}"), Tone::Dim)
+        }
+        _ => line,
+    }
 }
 
 /// Before what a counter means.
