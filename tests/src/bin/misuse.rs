@@ -58,12 +58,7 @@ fn main() -> Result<()> {
         give_up_rights()?;
     }
     report(&json!({"ready": true, "pid": std::process::id()}))?;
-    let over = Arc::new(AtomicBool::new(false));
-    let end = Arc::clone(&over);
-    thread::spawn(move || {
-        let _ = wait_for_stdin_end();
-        end.store(true, Ordering::Relaxed);
-    });
+    let over = over();
     let entries = if what == "no-poll" { 4 } else { 64 };
     let mut queue = matches!(&*what, "full-queue" | "no-poll")
         .then(|| Queue::new(&context, &peer, entries))
@@ -142,6 +137,17 @@ fn main() -> Result<()> {
         done += 1;
     }
     report(&json!({"pid": std::process::id(), "done": done, "failed": failed}))
+}
+
+/// Becomes true when stdin is closed.
+fn over() -> Arc<AtomicBool> {
+    let over = Arc::new(AtomicBool::new(false));
+    let end = Arc::clone(&over);
+    thread::spawn(move || {
+        let _ = wait_for_stdin_end();
+        end.store(true, Ordering::Relaxed);
+    });
+    over
 }
 
 /// A send queue that is never given time to become empty.

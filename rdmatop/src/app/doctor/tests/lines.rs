@@ -211,9 +211,9 @@ fn a_port_is_expected_up_only_where_something_says_so() {
         |facts| port(facts, 1).was_used = true,
         |facts| port(facts, 1).netdev.as_mut().unwrap().had_carrier = true,
         |facts| {
-            (3..8)
-                .step_by(2)
-                .for_each(|at| port(facts, at).state = Fact::Known(4))
+            for at in (3..8).step_by(2) {
+                port(facts, at).state = Fact::Known(4);
+            }
         },
     ];
     for change in evidence {
@@ -383,8 +383,7 @@ fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
                 .into(),
             )
         };
-        pci.current = link(8);
-        pci.slot = slot.map_or(Fact::Absent, link);
+        (pci.current, pci.slot) = (link(8), slot.map_or(Fact::Absent, link));
         let report = examine(&facts);
         let line = report.lines.iter().find(|line| line.id == "pcie.link").unwrap();
         line.remedy.to_string()
