@@ -67,7 +67,7 @@ struct Finder {
     found: Vec<String>,
     /// Within an expression that is a remedy as a whole.
     within: bool,
-    /// The last part of a pair of texts is a remedy.
+    /// Within a function that gives pairs of a meaning and a remedy.
     pairs: bool,
 }
 
@@ -88,6 +88,12 @@ impl<'ast> Visit<'ast> for Finder {
         if item.ident != "tests" {
             visit::visit_item_mod(self, item);
         }
+    }
+
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        self.pairs = item.sig.ident == "meaning";
+        visit::visit_item_fn(self, item);
+        self.pairs = false;
     }
 
     fn visit_attribute(&mut self, _: &'ast syn::Attribute) {}
@@ -184,10 +190,7 @@ fn remedies() -> BTreeMap<String, PathBuf> {
     }
     let mut out = BTreeMap::new();
     for file in files {
-        let mut finder = Finder {
-            pairs: file.ends_with("rules/qps.rs"),
-            ..Finder::default()
-        };
+        let mut finder = Finder::default();
         finder.visit_file(&syn::parse_file(&fs::read_to_string(&file).unwrap()).unwrap());
         for remedy in finder.found {
             out.entry(remedy).or_insert_with(|| file.clone());

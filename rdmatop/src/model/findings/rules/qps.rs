@@ -151,7 +151,7 @@ fn meaning(status: WcStatus) -> (&'static str, &'static str) {
         ),
         12 => (
             "the peer did not answer",
-            "Does ping reach the peer's host, and does its process run? Both -> compare GID index and MTU of both sides: rdmatop doctor. Where NICs reach their own rail alone: NCCL_CROSS_NIC=0.",
+            "Is the peer's host reached by ping, and does its process run? Both -> compare GID index and MTU of both sides: rdmatop doctor. Where NICs reach their own rail alone: NCCL_CROSS_NIC=0.",
         ),
         13 => (
             "the peer posted no receive in time",
