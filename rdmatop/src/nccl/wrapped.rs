@@ -28,7 +28,10 @@ impl Wrapped {
         self.wide |= columns > WIDTH;
         if let Some(mut held) = self.held.take() {
             if let Some(between) = self.between(line).filter(|_| !self.wide) {
-                held.push_str(between);
+                // Some tools leave the space at the end of the line.
+                if !held.ends_with(' ') {
+                    held.push_str(between);
+                }
                 held.push_str(line);
                 (self.held, self.last) = (Some(held), columns);
                 return;
@@ -105,6 +108,10 @@ mod tests {
         let pieces: Vec<&str> = broken.iter().map(String::as_str).collect();
         assert!(pieces.len() == 3);
         assert_eq!(of(&pieces), [LINE]);
+        let spaced = broken.iter().map(|piece| format!("{piece} "));
+        let spaced: Vec<String> = spaced.collect();
+        let pieces: Vec<&str> = spaced.iter().map(String::as_str).collect();
+        assert_eq!(of(&pieces), [format!("{LINE} ")]);
     }
 
     #[test]
