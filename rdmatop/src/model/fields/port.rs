@@ -94,4 +94,5 @@ pub static PORT: Table<PortRow> = &[
     text("link_layer", "Ethernet or InfiniBand", |p: &P, _| Value::text(p.link_layer.as_ref())).page(30, "LINK").detail(30, "layer"),
     gauge("netdev_mtu", "MTU of the network device, bytes", |p: &P, _| Value::number(p.netdev_mtu)).page(50, "MTU").detail(50, "netdev MTU"),
     object("counters", "every counter of the driver"),
+    object("gauges", "every number of the driver that may fall"),
 ];
