@@ -1,4 +1,5 @@
-//! Builds the C shim over libibverbs with the system's compiler and headers, and the programs under examples/.
+//! Builds the C shim over libibverbs with the system's compiler and headers, and the programs under
+//! examples/.
 //!
 //! `ibv_post_send`, `ibv_poll_cq` and their structures are inline C: going through the headers of the machine
 //! cannot get a layout wrong, hand-written Rust structures could.

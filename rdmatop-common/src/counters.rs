@@ -11,7 +11,8 @@ pub const HIST_BUCKETS: usize = 32;
 pub const OPCODES: usize = 16;
 /// Counters of completions by status: index 0 to 22 is `IB_WC_*`, index 23 counts all other statuses.
 pub const WC_STATUSES: usize = 24;
-/// Doorbell times kept per QP, by WR number modulo this: a WR so far behind the newest has no latency ([`loss::STAMP`]).
+/// Doorbell times kept per QP, by WR number modulo this: a WR so far behind the newest has no latency
+/// ([`loss::STAMP`]).
 pub const STAMPS_PER_QP: usize = 256;
 /// How many QPs can be counted at one time by default. See [`place`].
 pub const DEFAULT_SLOTS: u32 = 16_384;
@@ -26,16 +27,16 @@ pub const VERB_ERROR_ENTRIES: u32 = 4096;
 /// Triples in one chunk of the array of failures.
 pub const VERB_ERRORS_A_CHUNK: u32 = 256;
 
-/// A row of the array ROOM: how much of one growing map is in use. The kernel side adds to it; user space reads it
-/// through mmap and enlarges the map in time.
+/// A row of the array ROOM: how much of one growing map is in use. The kernel side adds to it; user space
+/// reads it through mmap and enlarges the map in time.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Room {
-    /// The kernel side may take numbers below this. User space raises it once their memory exists. 0 for a hash table,
-    /// which needs no limit.
+    /// The kernel side may take numbers below this. User space raises it once their memory exists. 0 for a
+    /// hash table, which needs no limit.
     pub limit: u64,
-    /// Of a hash table: the entries in use in each generation. Of an array: [`room::TAKEN`], [`room::WAITING`] and
-    /// [`room::REFUSED`].
+    /// Of a hash table: the entries in use in each generation. Of an array: [`room::TAKEN`],
+    /// [`room::WAITING`] and [`room::REFUSED`].
     pub used: [u64; room::GENERATIONS as usize],
 }
 
@@ -67,8 +68,9 @@ pub mod room {
     pub const TAKEN: usize = 0;
     /// Index into [`super::Room::used`] of the slots: how many QPs are to be counted and have no slot yet.
     pub const WAITING: usize = 1;
-    /// Index into [`super::Room::used`] of the slots: how often a QP that is to be counted found no room in the tables of
-    /// QPs. It only grows: as long as it does not change, every QP that the kernel has listed is in the tables.
+    /// Index into [`super::Room::used`] of the slots: how often a QP that is to be counted found no room in
+    /// the tables of QPs. It only grows: as long as it does not change, every QP that the kernel has listed
+    /// is in the tables.
     pub const REFUSED: usize = 2;
     /// Added to a count when one is given back: -1.
     pub const BACK: u64 = u64::MAX;
@@ -76,9 +78,9 @@ pub mod room {
     /// Entries of each generation of a hash table; 0 for a generation that user space never makes.
     pub type Sizes = [u32; GENERATIONS as usize];
 
-    /// How many QPs can be known at one time, idle ones included. From Linux 6.1 on an entry takes memory only while it is
-    /// in use (see `Generations` in rdmatop-ebpf), so the first generation has room for bursts: source/ebpf/growth.rs
-    /// explains the sizes.
+    /// How many QPs can be known at one time, idle ones included. From Linux 6.1 on an entry takes memory
+    /// only while it is in use (see `Generations` in rdmatop-ebpf), so the first generation has room for
+    /// bursts: source/ebpf/growth.rs explains the sizes.
     pub const KNOWN_QPS: Sizes = [4096, 28_672, 98_304, 0];
     /// [`KNOWN_QPS`], or a single generation of `most` entries where that is less.
     pub const fn qps(most: u32) -> Sizes {
@@ -90,8 +92,8 @@ pub mod room {
     }
     /// Queues in the first generation of their table.
     pub const FIRST_QUEUES: u32 = 2048;
-    /// How many queues can be known at one time: two per slot. The last generation alone has room for all of them: new keys
-    /// go to the newest generation, so entries that come free in older ones stay unused.
+    /// How many queues can be known at one time: two per slot. The last generation alone has room for all of
+    /// them: new keys go to the newest generation, so entries that come free in older ones stay unused.
     pub const fn queues(slots: u32) -> Sizes {
         [FIRST_QUEUES, FIRST_QUEUES * 7, slots.saturating_mul(2), 0]
     }
@@ -103,9 +105,10 @@ pub mod room {
 
 /// Ranges of free numbers of an array: the free list of each array is a stack of such ranges.
 ///
-/// A CPU pops the top range, takes its first number and pushes the rest back. A CPU that comes in between pops the range
-/// below, so the numbers of a new array are divided into several ranges ([`free::ranges`]). The verifier of Linux 5.10
-/// knows no compare-and-exchange: a queue or stack map is the only thing that a program can take from atomically there.
+/// A CPU pops the top range, takes its first number and pushes the rest back. A CPU that comes in between
+/// pops the range below, so the numbers of a new array are divided into several ranges ([`free::ranges`]).
+/// The verifier of Linux 5.10 knows no compare-and-exchange: a queue or stack map is the only thing that a
+/// program can take from atomically there.
 pub mod free {
     /// How many ranges the first chunk is divided into, and each later doubling.
     const FIRST: u32 = 16;
@@ -118,8 +121,8 @@ pub mod free {
         (first as u64) << 32 | end as u64
     }
 
-    /// The ranges that the numbers below `count` are divided into. The first `chunk` numbers have memory from the start,
-    /// the others get it later, the lowest first: so ranges of low numbers are short.
+    /// The ranges that the numbers below `count` are divided into. The first `chunk` numbers have memory from
+    /// the start, the others get it later, the lowest first: so ranges of low numbers are short.
     pub fn ranges(count: u32, chunk: u32) -> impl Iterator<Item = (u32, u32)> {
         let (mut first, mut end) = (0, 0);
         core::iter::from_fn(move || {
@@ -153,9 +156,9 @@ pub mod free {
 
 /// Values that stand for a slot number where a QP has no slot.
 ///
-/// A QP gets a slot when it is created (or found) as long as slots below [`place::eager`] are free. Later QPs get one when
-/// they move, that is, when they post, send or complete something: the rest of the array is kept for them, because a QP at
-/// rest needs no slot.
+/// A QP gets a slot when it is created (or found) as long as slots below [`place::eager`] are free. Later QPs
+/// get one when they move, that is, when they post, send or complete something: the rest of the array is kept
+/// for them, because a QP at rest needs no slot.
 pub mod place {
     /// The QP is not counted: its provider's posts do not enter the kernel.
     pub const UNCOUNTED: u32 = u32::MAX;
@@ -172,8 +175,8 @@ pub mod place {
 
 /// Bits of [`QpSlot::flags`].
 pub mod slot_flag {
-    /// The QP existed before it was counted, because the programs were not yet attached or no slot was free: its totals
-    /// start when counting started.
+    /// The QP existed before it was counted, because the programs were not yet attached or no slot was free:
+    /// its totals start when counting started.
     pub const SINCE_ATTACH: u32 = 1;
     /// Owned by a kernel consumer.
     pub const KERNEL: u32 = 2;
@@ -181,8 +184,8 @@ pub mod slot_flag {
     pub const DESTROYED: u32 = 4;
     /// Receives come from a shared receive queue: [`super::QpSlot::rx_posted`] is not known per QP.
     pub const SRQ: u32 = 8;
-    /// The kernel's BTF does not describe the RNR timer, or the provider has none: [`super::QpSlot::rnr_waits`] is not
-    /// known.
+    /// The kernel's BTF does not describe the RNR timer, or the provider has none:
+    /// [`super::QpSlot::rnr_waits`] is not known.
     pub const NO_RNR: u32 = 16;
     /// No program sees retransmissions: [`super::QpSlot::retransmits`] is not known.
     pub const NO_RETRANSMITS: u32 = 32;
@@ -194,7 +197,8 @@ pub mod slot_flag {
     pub const NO_DOORBELLS: u32 = 256;
     /// Sends can be posted through a function without a probe: what was sent is not known.
     pub const NO_SENDS: u32 = 512;
-    /// Probes on the program count its posts ([`provider::USER`]): accepted WRs are known, finished ones are not.
+    /// Probes on the program count its posts ([`provider::USER`]): accepted WRs are known, finished ones are
+    /// not.
     pub const POSTED: u32 = 1024;
     /// The QP was made while rdmatop ran, and what it posted before its functions were probed is in no
     /// count: what rdmatop says of its process lacks it. The kernel side never sets this flag.
@@ -216,11 +220,12 @@ pub mod slot_flag {
     }
 }
 
-/// Counters of one QP: totals since its creation, or since attach ([`slot_flag::SINCE_ATTACH`]). WRs that were on the
-/// queues at attach count as posted, so posted minus done is always the number of outstanding WRs.
+/// Counters of one QP: totals since its creation, or since attach ([`slot_flag::SINCE_ATTACH`]). WRs that
+/// were on the queues at attach count as posted, so posted minus done is always the number of outstanding
+/// WRs.
 ///
-/// User space mmaps the array of slots: reading ten thousand idle QPs costs no system call. Each field is either written
-/// from a single context or changed by an atomic add (see rdmatop-ebpf).
+/// User space mmaps the array of slots: reading ten thousand idle QPs costs no system call. Each field is
+/// either written from a single context or changed by an atomic add (see rdmatop-ebpf).
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct QpSlot {
@@ -247,11 +252,11 @@ pub struct QpSlot {
     pub tx_posted: u64,
     /// Send WRs finished, signaled or not (from the consumer index).
     pub tx_done: u64,
-    /// Bytes of send WRs posted (for RDMA READ: bytes requested). The kernel side reads them from the queue when the
-    /// provider next works on it, a moment after `tx_posted`.
+    /// Bytes of send WRs posted (for RDMA READ: bytes requested). The kernel side reads them from the queue
+    /// when the provider next works on it, a moment after `tx_posted`.
     pub tx_bytes: u64,
-    /// Receive WRs posted, as of the last receive completion or modify: the program posts them without entering the
-    /// kernel. Not known with [`slot_flag::SRQ`].
+    /// Receive WRs posted, as of the last receive completion or modify: the program posts them without
+    /// entering the kernel. Not known with [`slot_flag::SRQ`].
     pub rx_posted: u64,
     /// Receive completions without error.
     pub rx_done: u64,
@@ -261,8 +266,8 @@ pub struct QpSlot {
     pub cqes: u64,
     /// Request packets sent with a PSN that had been sent before.
     pub retransmits: u64,
-    /// Finished waits for a receiver without buffers: expiries of the RNR NAK timer. A NAK that arrives during a wait
-    /// prolongs that wait. Not known with [`slot_flag::NO_RNR`].
+    /// Finished waits for a receiver without buffers: expiries of the RNR NAK timer. A NAK that arrives
+    /// during a wait prolongs that wait. Not known with [`slot_flag::NO_RNR`].
     pub rnr_waits: u64,
     /// CQEs that the provider could not place because the CQ was full.
     pub cq_overflows: u64,
@@ -297,8 +302,8 @@ pub struct UserQp {
     pub tx_rejected: u64,
     /// Receive WRs that the provider did not accept.
     pub rx_rejected: u64,
-    /// Since when all functions that the QP's program posts with have been probed. Written by user space, valid for the QP with
-    /// this [`QpSlot::born_ns`].
+    /// Since when all functions that the QP's program posts with have been probed. Written by user space,
+    /// valid for the QP with this [`QpSlot::born_ns`].
     pub probed_ns: u64,
     /// Written after it.
     pub probed_birth_ns: u64,
@@ -310,7 +315,8 @@ pub struct UserQp {
 pub struct UserHits {
     /// Hits at entries and returns.
     pub hits: u64,
-    /// Entries with a QP that the kernel side does not know for the process, for example after fork(2): no QP counts them.
+    /// Entries with a QP that the kernel side does not know for the process, for example after fork(2): no QP
+    /// counts them.
     pub unmatched: u64,
     /// Calls that a program could not fully read, or not remember: their WRs are missing.
     pub missed: u64,
@@ -321,8 +327,8 @@ pub struct UserHits {
 /// Log2 of the number of [`RxeSeen`], which CPUs share.
 pub const RXE_SEEN_BITS: u32 = 6;
 
-/// What the programs of SoftRoCE saw, on the CPUs that share this element. Compared with the driver's own counters, it shows
-/// what the kernel skipped on kernels that do not count that.
+/// What the programs of SoftRoCE saw, on the CPUs that share this element. Compared with the driver's own
+/// counters, it shows what the kernel skipped on kernels that do not count that.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RxeSeen {
@@ -413,8 +419,8 @@ pub struct Caller {
     pub from: u64,
     /// See `from`.
     pub bytes: u64,
-    /// Records since the process got the place that were refused, because its records took more than a quarter
-    /// of what was free.
+    /// Records since the process got the place that were refused, because its records took more than a
+    /// quarter of what was free.
     pub refused: u64,
 }
 
@@ -422,7 +428,8 @@ pub struct Caller {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct VerbEntry {
-    /// Which process and verb. Written before the index leads to the entry, and not changed as long as it does.
+    /// Which process and verb. Written before the index leads to the entry, and not changed as long as it
+    /// does.
     pub key: VerbKey,
     /// Their counters.
     pub stats: VerbStats,
@@ -432,7 +439,8 @@ pub struct VerbEntry {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct VerbErrorEntry {
-    /// Which process, verb and errno. Written before the index leads to the entry, and not changed as long as it does.
+    /// Which process, verb and errno. Written before the index leads to the entry, and not changed as long as
+    /// it does.
     pub key: VerbErrorKey,
     /// Number of failures.
     pub count: u64,
@@ -440,41 +448,43 @@ pub struct VerbErrorEntry {
 
 /// Index into the array of losses.
 pub mod loss {
-    /// A lifecycle record found no room in the ring buffer, or its process had taken its share of one that was
-    /// nearly full ([`super::Caller::refused`]).
+    /// A lifecycle record found no room in the ring buffer, or its process had taken its share of one that
+    /// was nearly full ([`super::Caller::refused`]).
     pub const RING: u32 = 0;
-    /// The record of a call is missing: the programs found no room to remember the call or its QP, or the kernel skipped the
-    /// entry program, or it skipped a program that makes its record at once. A call that was under way when counting began
-    /// counts here too: only its return is seen.
+    /// The record of a call is missing: the programs found no room to remember the call or its QP, or the
+    /// kernel skipped the entry program, or it skipped a program that makes its record at once. A call that
+    /// was under way when counting began counts here too: only its return is seen.
     pub const STASH: u32 = 1;
-    /// A QP moved and found no free counter slot: it is not counted until it finds one. Counted once per QP, not with each
-    /// event.
+    /// A QP moved and found no free counter slot: it is not counted until it finds one. Counted once per QP,
+    /// not with each event.
     pub const SLOT: u32 = 2;
     /// A process and verb found no room in the verb map.
     pub const VERB: u32 = 3;
-    /// A send WR was counted without opcode and bytes: its queue element was overwritten before a program looked, or could
-    /// not be read.
+    /// A send WR was counted without opcode and bytes: its queue element was overwritten before a program
+    /// looked, or could not be read.
     pub const WALK: u32 = 4;
     /// A WR has no latency: a later doorbell has overwritten its time ([`super::STAMPS_PER_QP`]).
     pub const STAMP: u32 = 5;
-    /// A return probe did not fire (the kernel had no free return instance) or was skipped: that call made no record.
-    /// The kernel counts these from 6.7 on; before, one is noticed when the same thread enters the same function again.
+    /// A return probe did not fire (the kernel had no free return instance) or was skipped: that call made no
+    /// record. The kernel counts these from 6.7 on; before, one is noticed when the same thread enters the
+    /// same function again.
     pub const RETURN: u32 = 6;
-    /// The kernel skipped a program that counts, on the data path or for verbs, because a program was already running on
-    /// that CPU. Counts of completions, retransmissions, doorbells and verb calls may be too low by as many; counts that
-    /// come from ring indices are not. Linux counts skips of kprobes from 6.7 on. Before 6.4, where SoftRoCE works in
-    /// softirqs and skips are likely, the model adds what the driver has counted and no program saw ([`super::RxeSeen`]).
+    /// The kernel skipped a program that counts, on the data path or for verbs, because a program was already
+    /// running on that CPU. Counts of completions, retransmissions, doorbells and verb calls may be too low
+    /// by as many; counts that come from ring indices are not. Linux counts skips of kprobes from 6.7 on.
+    /// Before 6.4, where SoftRoCE works in softirqs and skips are likely, the model adds what the driver has
+    /// counted and no program saw ([`super::RxeSeen`]).
     ///
-    /// Also counted here: a call that a probe on a program could not read or remember, and a CQE of soft iWARP that found no
-    /// room and whose QP is not known; it stays counted as a completion.
+    /// Also counted here: a call that a probe on a program could not read or remember, and a CQE of soft
+    /// iWARP that found no room and whose QP is not known; it stays counted as a completion.
     pub const MISSED: u32 = 7;
     /// A record of a work request found no room in its ring buffer.
     pub const WR_RING: u32 = 8;
-    /// The post or the end of a work request was not seen: the kernel skipped a program, or there was no room to remember
-    /// the QP.
+    /// The post or the end of a work request was not seen: the kernel skipped a program, or there was no room
+    /// to remember the QP.
     pub const WR_MISSED: u32 = 9;
-    /// A QP found no room in the tables of QPs: it is not counted until it does. Counted at the QP's creation, and after
-    /// that with its events, at most once every 10 ms.
+    /// A QP found no room in the tables of QPs: it is not counted until it does. Counted at the QP's
+    /// creation, and after that with its events, at most once every 10 ms.
     pub const PLACE: u32 = 10;
     /// Number of causes.
     pub const COUNT: u32 = 11;

@@ -1,7 +1,7 @@
 //! Lifecycle records, which the kernel side sends through the ring buffer.
 //!
-//! They are rare by design. [`crate::counters`] counts work requests; only a trace that asks for them gets a record for each
-//! ([`crate::wr`]).
+//! They are rare by design. [`crate::counters`] counts work requests; only a trace that asks for them gets a
+//! record for each ([`crate::wr`]).
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -51,7 +51,8 @@ pub mod flag {
     pub const DEVICE: u16 = 4;
     /// A kernel thread was running when the record was made: `pid`, `tid` and `comm` are not those of a user.
     pub const KTHREAD: u16 = 8;
-    /// [`super::QpRecord::born_ns`] is when the QP was created. Without this bit the QP existed before that time.
+    /// [`super::QpRecord::born_ns`] is when the QP was created. Without this bit the QP existed before that
+    /// time.
     pub const CREATED: u16 = 16;
 }
 
@@ -127,11 +128,11 @@ pub struct QpRecord {
     pub sgid_index: u8,
     /// `ib_qp_attr.ah_attr.grh.dgid` when masked and the address has a GRH, else all zero.
     pub dest_gid: [u8; 16],
-    /// `bpf_ktime_get_ns()` when the kernel side first saw the QP: at its creation with [`flag::CREATED`]. With
-    /// [`Prefix::object`] it identifies the QP, because the kernel reuses addresses. 0 when not known.
+    /// `bpf_ktime_get_ns()` when the kernel side first saw the QP: at its creation with [`flag::CREATED`].
+    /// With [`Prefix::object`] it identifies the QP, because the kernel reuses addresses. 0 when not known.
     pub born_ns: u64,
-    /// Start time of the owner process, `task_struct.start_boottime` in ns: identifies the process, because the kernel reuses
-    /// process ids. 0 when not known.
+    /// Start time of the owner process, `task_struct.start_boottime` in ns: identifies the process, because
+    /// the kernel reuses process ids. 0 when not known.
     pub owner_start_ns: u64,
 }
 
@@ -169,8 +170,8 @@ pub mod cm {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CmRecord {
-    /// Common part; `object` is the `struct rdma_id_private *`, or 0 where the module has no BTF. Then the record names no device, and
-    /// the calling process as the owner.
+    /// Common part; `object` is the `struct rdma_id_private *`, or 0 where the module has no BTF. Then the
+    /// record names no device, and the calling process as the owner.
     pub prefix: Prefix,
     /// One of [`cm`].
     pub what: u32,
@@ -178,7 +179,8 @@ pub struct CmRecord {
     pub event: u32,
     /// Status of the event (negative errno or IB reason), 0 otherwise.
     pub status: i32,
-    /// The kernel's number for the `rdma_cm_id` (restrack id), which another device's id may have too; 0 while it has no device.
+    /// The kernel's number for the `rdma_cm_id` (restrack id), which another device's id may have too; 0
+    /// while it has no device.
     pub cm_id: u32,
     /// The first 28 bytes of a `sockaddr_in`, `sockaddr_in6` or `sockaddr_ib`, as in the tracepoint.
     pub src: [u8; 28],
@@ -215,7 +217,8 @@ pub enum Record {
     Verb(VerbRecord),
 }
 
-/// Why bytes from the ring buffer are not a record. Either means that the eBPF object and this binary do not match.
+/// Why bytes from the ring buffer are not a record. Either means that the eBPF object and this binary do not
+/// match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
     /// Fewer bytes than the record's kind needs.
@@ -249,7 +252,8 @@ fn read<T: FromBytes>(bytes: &[u8]) -> Result<T, DecodeError> {
         })
 }
 
-/// Decodes one ring-buffer record. A record that is too short is an error; missing bytes are never taken as zeroes.
+/// Decodes one ring-buffer record. A record that is too short is an error; missing bytes are never taken as
+/// zeroes.
 pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
     // Read the kind alone: copying the whole prefix here would copy it twice.
     const KIND: usize = core::mem::offset_of!(Prefix, kind);

@@ -20,7 +20,8 @@ pub mod map {
     pub const OBJECT_CALLS: &str = "OBJECT_CALLS";
     /// Verb calls by ioctl between entry and return, by the low bits of the thread id.
     pub const IOCTL_CALLS: &str = "IOCTL_CALLS";
-    /// Verb calls that found their place in [`IOCTL_CALLS`] or `WRITE_CALLS` taken, and calls of rdma_cm, by thread and hook.
+    /// Verb calls that found their place in [`IOCTL_CALLS`] or `WRITE_CALLS` taken, and calls of rdma_cm, by
+    /// thread and hook.
     pub const VERB_CALLS: &str = "VERB_CALLS";
     /// One word: 1 once every program is attached. Until then nothing is counted or emitted.
     pub const CONTROL: &str = "CONTROL";

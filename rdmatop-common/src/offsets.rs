@@ -1,7 +1,7 @@
 //! The struct members that the kernel side reads, and the read-only global that carries each offset.
 //!
-//! User space resolves the offsets from the running kernel's BTF at load time, never from a header or a version table.
-//! [`UNKNOWN`] means that the member is not in BTF and the kernel side does not read it.
+//! User space resolves the offsets from the running kernel's BTF at load time, never from a header or a
+//! version table. [`UNKNOWN`] means that the member is not in BTF and the kernel side does not read it.
 
 /// The read-only global that says whether creates of QPs are shown: 1 or 0.
 pub const WANT_QP_CREATES: &str = "WANT_QP_CREATES";
@@ -186,7 +186,8 @@ pub const OFFSETS: &[Offset] = &[
     at("OFF_SIW_WQE_STATUS", "siw", "siw_wqe", "wr_status"),
 ];
 
-/// Whether this member exists shows whether the kernel has bpf_get_current_task_btf(): both came with Linux 5.11.
+/// Whether this member exists shows whether the kernel has bpf_get_current_task_btf(): both came with Linux
+/// 5.11.
 pub const SIGN_OF_TASK_BTF: &str = "OFF_PROG_ATTACH_BTF";
 
 /// Offsets that no program reads at. Whether the member exists tells which kernel is running.
@@ -196,8 +197,8 @@ pub const SIGNS: &[&str] = &[
     "OFF_RXE_TASK_TASKLET",
 ];
 
-/// A tracepoint field whose byte offset the kernel side needs. User space reads it from the event's `format` file in
-/// tracefs.
+/// A tracepoint field whose byte offset the kernel side needs. User space reads it from the event's `format`
+/// file in tracefs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TracepointField {
     /// Name of the read-only global in rdmatop-ebpf.

@@ -1,10 +1,11 @@
 //! Numbers of verb calls.
 //!
-//! A program calls a verb by `ioctl(RDMA_VERBS_IOCTL)` with an object and a method, by `write()` with a command, or by an
-//! ioctl that wraps a write command (`UVERBS_METHOD_INVOKE_WRITE`). Current rdma-core sends `modify_qp` and `reg_mr` only
-//! the third way, so one numbering covers all three: `object << 16 | method` for the first, [`WRITE`] plus the command for
-//! the other two. Commands of the connection manager come by `write()` to a file of its own: [`CM`] plus the command. The
-//! numbers are uAPI: include/uapi/rdma/ib_user_verbs.h, ib_user_ioctl_cmds.h, rdma_user_cm.h.
+//! A program calls a verb by `ioctl(RDMA_VERBS_IOCTL)` with an object and a method, by `write()` with a
+//! command, or by an ioctl that wraps a write command (`UVERBS_METHOD_INVOKE_WRITE`). Current rdma-core sends
+//! `modify_qp` and `reg_mr` only the third way, so one numbering covers all three: `object << 16 | method`
+//! for the first, [`WRITE`] plus the command for the other two. Commands of the connection manager come by
+//! `write()` to a file of its own: [`CM`] plus the command. The numbers are uAPI:
+//! include/uapi/rdma/ib_user_verbs.h, ib_user_ioctl_cmds.h, rdma_user_cm.h.
 
 /// Marks a write command.
 pub const WRITE: u32 = 0x8000_0000;
@@ -16,8 +17,8 @@ pub const CM: u32 = 0x2000_0000;
 /// Or-ed with the number of a bind whose address is of family `AF_IB`.
 pub const AF_IB: u32 = 0x100;
 
-/// The highest object id that exists: two name spaces (`UVERBS_ID_NS_SHIFT`) of 12 bits. The kernel refuses higher ones,
-/// but a program may send them.
+/// The highest object id that exists: two name spaces (`UVERBS_ID_NS_SHIFT`) of 12 bits. The kernel refuses
+/// higher ones, but a program may send them.
 const LAST_OBJECT: u16 = 0x1fff;
 
 /// Stands for all calls of one process whose method or command the kernel does not define: a program may send
@@ -277,8 +278,8 @@ mod tests {
             assert_eq!(is_named(verb), named, "{verb:#x}");
             known += usize::from(named);
         }
-        // Each write command is met twice. A process takes no more entries of the table of verbs than this, and
-        // one for each method of a driver that it calls.
+        // Each write command is met twice. A process takes no more entries of the table of verbs than this,
+        // and one for each method of a driver that it calls.
         assert!(known < 200, "{known}");
     }
 }

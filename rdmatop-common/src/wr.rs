@@ -1,5 +1,5 @@
-//! Records of single work requests, for a trace that asks for them. They have a ring buffer of their own, so that a million
-//! of them do not displace lifecycle records.
+//! Records of single work requests, for a trace that asks for them. They have a ring buffer of their own, so
+//! that a million of them do not displace lifecycle records.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -82,7 +82,8 @@ pub struct WrRecord {
     pub tid: u32,
     /// QP number of the peer, [`crate::event::UNKNOWN_U32`] when not known.
     pub dest_qpn: u32,
-    /// Number of the work request on its send queue, from 1 when the QP was first seen; 0 when not known, and for a receive.
+    /// Number of the work request on its send queue, from 1 when the QP was first seen; 0 when not known, and
+    /// for a receive.
     pub number: u32,
     /// `comm` of the owner, or the kernel consumer's name.
     pub owner_comm: [u8; COMM_LEN],
@@ -105,8 +106,8 @@ pub struct WrFilter {
     pub sample: u32,
     /// [`WrFilter::QPN`], [`WrFilter::NO_POSTS`] and [`WrFilter::NO_ENDS`].
     pub flags: u32,
-    /// Only QPs of an owner with this name, up to the first NUL; all zero is any. Of a name of 16 bytes or more the first 15
-    /// count.
+    /// Only QPs of an owner with this name, up to the first NUL; all zero is any. Of a name of 16 bytes or
+    /// more the first 15 count.
     pub comm: [u8; COMM_LEN],
     /// Only QPs of the device with this name; NUL-padded, all zero is any.
     pub device: [u8; DEVICE_NAME_LEN],
@@ -121,8 +122,8 @@ impl WrFilter {
     pub const NO_ENDS: u32 = 4;
 }
 
-/// Index into the array of counts of work requests. [`HAPPENED`](count::HAPPENED) is the sum of those printed, lost, filtered
-/// and sampled out.
+/// Index into the array of counts of work requests. [`HAPPENED`](count::HAPPENED) is the sum of those
+/// printed, lost, filtered and sampled out.
 pub mod count {
     /// Posts and ends of work requests that the programs found.
     pub const HAPPENED: u32 = 0;
@@ -130,10 +131,11 @@ pub mod count {
     pub const FILTERED: u32 = 1;
     /// Of these, those left out by sampling.
     pub const SAMPLED_OUT: u32 = 2;
-    /// Signaled requests whose end shows in the ring's index and not in a completion: the kernel skipped the program that
-    /// sees completions. They make a record all the same.
+    /// Signaled requests whose end shows in the ring's index and not in a completion: the kernel skipped the
+    /// program that sees completions. They make a record all the same.
     pub const HEALED: u32 = 3;
-    /// Receives that the ring's index shows to be missing. They are among [`crate::counters::loss::WR_MISSED`].
+    /// Receives that the ring's index shows to be missing. They are among
+    /// [`crate::counters::loss::WR_MISSED`].
     pub const INDEXED: u32 = 4;
     /// Number of counts.
     pub const COUNT: u32 = 5;

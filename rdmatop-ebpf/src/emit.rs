@@ -28,8 +28,8 @@ pub(crate) fn lost(cause: u32) {
     lost_many(cause, 1);
 }
 
-/// Counts several losses of one cause. Losses are rare, so one array for all CPUs, which user space reads through mmap,
-/// costs less than one per CPU.
+/// Counts several losses of one cause. Losses are rare, so one array for all CPUs, which user space reads
+/// through mmap, costs less than one per CPU.
 #[inline(never)]
 pub(crate) fn lost_many(cause: u32, n: u64) {
     if let Some(count) = LOSSES.get_ptr_mut(cause) {
@@ -41,22 +41,25 @@ pub(crate) fn lost_many(cause: u32, n: u64) {
 const NO_WAKEUP: u64 = 1;
 const FORCE_WAKEUP: u64 = 2;
 
-/// 1 while the ring buffer holds a record for which the reader has not been woken. In `.bss`, as the hints in maps.rs.
+/// 1 while the ring buffer holds a record for which the reader has not been woken. In `.bss`, as the hints in
+/// maps.rs.
 static HELD: Held = Held(UnsafeCell::new(0));
 
 struct Held(UnsafeCell<u32>);
 
-// SAFETY: a word that is read and written whole; an extra wake-up does no harm, and the reader looks once a second anyway.
+// SAFETY: a word that is read and written whole; an extra wake-up does no harm, and the reader looks once a
+// second anyway.
 unsafe impl Sync for Held {}
 
-/// The flags to submit a record with. By default the kernel wakes the reader only if it had read everything, and the reader
-/// sleeps after each drain: a storm of records costs few wake-ups, an idle machine none.
+/// The flags to submit a record with. By default the kernel wakes the reader only if it had read everything,
+/// and the reader sleeps after each drain: a storm of records costs few wake-ups, an idle machine none.
 ///
-/// `breaking`: the record is about a QP that goes to ERR. Before Linux 6.4 rxe flushes the QP's queues in a softirq, raised
-/// by the call that has just returned. A wake-up interrupts this CPU (irq_work), and softirqs run at the end of that
-/// interrupt, in the middle of this program. There the kernel skips every other program without notice, so all CQEs of the
-/// flush would be missed. Therefore this record wakes nobody: the reader finds it with the next record, or on its own timer.
-/// Another interrupt can still come in that moment: `slots::Provider::flushed` counts what it hid.
+/// `breaking`: the record is about a QP that goes to ERR. Before Linux 6.4 rxe flushes the QP's queues in a
+/// softirq, raised by the call that has just returned. A wake-up interrupts this CPU (irq_work), and softirqs
+/// run at the end of that interrupt, in the middle of this program. There the kernel skips every other
+/// program without notice, so all CQEs of the flush would be missed. Therefore this record wakes nobody: the
+/// reader finds it with the next record, or on its own timer. Another interrupt can still come in that
+/// moment: `slots::Provider::flushed` counts what it hid.
 #[inline(always)]
 fn wakeup(breaking: bool) -> u64 {
     if !COUNTING || !works_in_softirqs() {
@@ -114,8 +117,8 @@ pub(crate) fn send_for<T: FromZeros + IntoBytes + 'static>(
     }
 }
 
-/// As [`send`], of a QP and its owner, and for a `fill` that writes every byte: the space holds what an earlier
-/// record left there. `breaking` as for [`wakeup`].
+/// As [`send`], of a QP and its owner, and for a `fill` that writes every byte: the space holds what an
+/// earlier record left there. `breaking` as for [`wakeup`].
 #[inline(always)]
 pub(crate) fn send_whole<T: FromBytes + 'static>(
     breaking: bool,
@@ -129,8 +132,8 @@ pub(crate) fn send_whole<T: FromBytes + 'static>(
     }
 }
 
-/// As [`send_for`], but without waking the reader, which looks once a second: a wake-up would let softirqs run
-/// here.
+/// As [`send_for`], but without waking the reader, which looks once a second: a wake-up would let softirqs
+/// run here.
 #[inline(always)]
 pub(crate) fn send_quietly<T: FromZeros + IntoBytes + 'static>(
     whose: impl FnOnce() -> u32,
@@ -151,7 +154,8 @@ pub(crate) unsafe trait Prefixed: Copy + 'static {}
 // SAFETY: it is.
 unsafe impl Prefixed for ObjectRecord {}
 
-/// Sends the record that the entry program remembered, with the call's end and result. Copies it once, from map to ring.
+/// Sends the record that the entry program remembered, with the call's end and result. Copies it once, from
+/// map to ring.
 ///
 /// # Safety
 /// The pointer must be to a map value that nobody writes meanwhile.

@@ -1,12 +1,14 @@
 //! Maps that user space enlarges while programs use them.
 //!
-//! Each is an array of maps (`BPF_MAP_TYPE_ARRAY_OF_MAPS`) that holds inner maps of one kind. User space makes an inner map
-//! and puts it into the next place of the outer map: from then on programs find it, and no counter moves. The definitions
-//! here are those of the inner maps; the loader makes the outer maps around them (source/ebpf/grown.rs of rdmatop).
+//! Each is an array of maps (`BPF_MAP_TYPE_ARRAY_OF_MAPS`) that holds inner maps of one kind. User space
+//! makes an inner map and puts it into the next place of the outer map: from then on programs find it, and no
+//! counter moves. The definitions here are those of the inner maps; the loader makes the outer maps around
+//! them (source/ebpf/grown.rs of rdmatop).
 //!
-//! From Linux 6.1 on tables of QPs allocate an entry when its key is inserted ([`Generations::on_demand`]). Older kernels
-//! warn about tracing programs that use such tables, and refuse them on a real-time kernel (`check_map_prog_compatibility`,
-//! kernel/bpf/verifier.c): there the loader asks the kernel to allocate all entries when it makes the table.
+//! From Linux 6.1 on tables of QPs allocate an entry when its key is inserted ([`Generations::on_demand`]).
+//! Older kernels warn about tracing programs that use such tables, and refuse them on a real-time kernel
+//! (`check_map_prog_compatibility`, kernel/bpf/verifier.c): there the loader asks the kernel to allocate all
+//! entries when it makes the table.
 
 use core::{
     cell::UnsafeCell,
@@ -97,18 +99,19 @@ impl<T> Chunks<T> {
     }
 }
 
-/// A hash table in generations: each is several times larger than the one before, new keys go to the newest, and a key
-/// stays in its generation.
+/// A hash table in generations: each is several times larger than the one before, new keys go to the newest,
+/// and a key stays in its generation.
 ///
-/// While user space adds a generation, a program that is already running may not find it yet. If two CPUs insert the same
-/// new key at that moment, one of them from such a program, both can succeed. For that, the first two events of one QP must
-/// coincide with one of the times in a session when a table grows; the QP would have two slots until it ends.
+/// While user space adds a generation, a program that is already running may not find it yet. If two CPUs
+/// insert the same new key at that moment, one of them from such a program, both can succeed. For that, the
+/// first two events of one QP must coincide with one of the times in a session when a table grows; the QP
+/// would have two slots until it ends.
 ///
 /// `N` is how many generations the table can have: each costs two look-ups in the functions below.
 ///
-/// These functions are not inlined. The verifier (seen on Linux 6.12) replaces each look-up in a program by code of its own, and for
-/// each of them copies what it knows of all instructions of the program: inlined, up to 192 look-ups in 3,800 instructions took a
-/// third of the CPU time of a start.
+/// These functions are not inlined. The verifier (seen on Linux 6.12) replaces each look-up in a program by
+/// code of its own, and for each of them copies what it knows of all instructions of the program: inlined, up
+/// to 192 look-ups in 3,800 instructions took a third of the CPU time of a start.
 #[repr(C)]
 pub(crate) struct Generations<K, V, const N: u32> {
     definition: Definition,
@@ -146,7 +149,8 @@ impl<K, V, const N: u32> Generations<K, V, N> {
         self.get_ptr_mut(key).map(<*mut V>::cast_const)
     }
 
-    /// The value of a key, null where no generation has the key. While there is no second generation there is no later one.
+    /// The value of a key, null where no generation has the key. While there is no second generation there is
+    /// no later one.
     #[inline(never)]
     fn find(&self, key: &K) -> *mut V {
         self.find_here(key)
@@ -181,7 +185,8 @@ impl<K, V, const N: u32> Generations<K, V, N> {
     /// Inserts a key that no generation has. `row`: the row of ROOM that counts the table's entries.
     #[inline(always)]
     pub(crate) fn insert_new(&self, row: u32, key: &K, value: &V) -> Result<(), ()> {
-        // While there is one generation, adding finds a key that is there. It is added to that one even if there is a second by then.
+        // While there is one generation, adding finds a key that is there. It is added to that one even if
+        // there is a second by then.
         let several = self.definition.inner(1).is_some();
         if several && self.get_ptr(key).is_some() {
             return Err(());
@@ -233,7 +238,8 @@ impl<K, V, const N: u32> Generations<K, V, N> {
         0
     }
 
-    /// Removes a key if its value `matches`: one look-up less in each generation than to look at the value first.
+    /// Removes a key if its value `matches`: one look-up less in each generation than to look at the value
+    /// first.
     #[cfg(not(feature = "counters"))]
     #[inline(always)]
     pub(crate) fn remove_where(&self, row: u32, key: &K, matches: impl Fn(*const V) -> bool) {

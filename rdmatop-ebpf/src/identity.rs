@@ -1,4 +1,5 @@
-//! The identity of a QP of any provider: its device, number, type, port and owner, and when a program first saw it.
+//! The identity of a QP of any provider: its device, number, type, port and owner, and when a program first
+//! saw it.
 //!
 //! Nothing here depends on how, or whether, a provider's work requests are counted: `slots` does that.
 
@@ -36,7 +37,8 @@ pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: Entry<'_>, depth: Dept
     known.owner_start_ns = owner.start_ns;
     known.flags |= owner.flags;
     if owner.flags & flag::OWNER_KERNEL != 0 {
-        // rdma_cm creates QPs for its callers and gives its own name; the PD has the caller's name (__ib_alloc_pd).
+        // rdma_cm creates QPs for its callers and gives its own name; the PD has the caller's name
+        // (__ib_alloc_pd).
         let pd = get_or_zero(qp, &OFF_QP_PD);
         let mut pane = Pane::uninit();
         let entry = entry(&mut pane, place_of(pd, &OFF_PD_RES));

@@ -1,8 +1,8 @@
 //! rdmatop's eBPF programs. On the host this crate is an empty program, so that `cargo build --workspace`
 //! needs no bpf toolchain; the real build is `cargo xtask build-ebpf`.
 //!
-//! `body` holds the logic; `shell` holds the thin programs through which a kprobe or a tracepoint enters it. No offset
-//! is written in the code: see `offsets`.
+//! `body` holds the logic; `shell` holds the thin programs through which a kprobe or a tracepoint enters it.
+//! No offset is written in the code: see `offsets`.
 #![cfg_attr(
     target_arch = "bpf",
     no_std,

@@ -1,9 +1,11 @@
-//! Every map: its type, its size, its writers and its readers. docs/identity.md says for each key why no two objects share it.
+//! Every map: its type, its size, its writers and its readers. docs/identity.md says for each key why no two
+//! objects share it.
 //!
-//! User space reads and writes the mmapped maps without a system call. Once counting has begun it makes system calls on the
-//! others only to make a map larger, to make room in a full one, and to switch counting off: while bpf(2) works on a map, the
-//! kernel skips every kprobe program on that CPU (`bpf_disable_instrumentation`, kernel/bpf/syscall.c), and if the calling
-//! task is preempted there, it skips them until that task runs again.
+//! User space reads and writes the mmapped maps without a system call. Once counting has begun it makes
+//! system calls on the others only to make a map larger, to make room in a full one, and to switch counting
+//! off: while bpf(2) works on a map, the kernel skips every kprobe program on that CPU
+//! (`bpf_disable_instrumentation`, kernel/bpf/syscall.c), and if the calling task is preempted there, it
+//! skips them until that task runs again.
 
 use core::{
     cell::UnsafeCell,
@@ -37,8 +39,8 @@ pub(crate) static EVENTS: Ring = Ring::new(512 << 10);
 #[map]
 pub(crate) static LOSSES: Array<u64> = Array::with_max_entries(loss::COUNT, MMAPABLE);
 
-/// What each process put into `EVENTS`, by a hash of its PID: see share.rs. The kernel side writes; user space
-/// reads through mmap and frees the places of processes that are quiet.
+/// What each process put into `EVENTS`, by a hash of its PID: see share.rs. The kernel side writes; user
+/// space reads through mmap and frees the places of processes that are quiet.
 #[map]
 pub(crate) static CALLERS: Array<Caller> = Array::with_max_entries(PLACES + 1, MMAPABLE);
 
@@ -57,8 +59,8 @@ pub(crate) static MODIFY_CALLS: Array<Place<ModifyCall>> = Array::with_max_entri
 /// Number of places in [`MODIFY_CALLS`], a power of two.
 pub(crate) const MODIFY_PLACES: u32 = 512;
 
-/// Modify calls that found their place taken. A thread is in one call of a hook at a time, and TIDs are those of the initial
-/// namespace; the same holds for every map with this key.
+/// Modify calls that found their place taken. A thread is in one call of a hook at a time, and TIDs are those
+/// of the initial namespace; the same holds for every map with this key.
 #[map]
 pub(crate) static MODIFY_REST: HashMap<CallKey, ModifyCall> = HashMap::with_max_entries(256, 0);
 
@@ -88,21 +90,23 @@ pub(crate) const IOCTL_PLACES: u32 = 512;
 #[map]
 pub(crate) static VERB_CALLS: HashMap<CallKey, VerbCall> = HashMap::with_max_entries(512, 0);
 
-/// `write()` calls of verbs between entry and return, by the low bits of the thread id. Every doorbell is such a call, and
-/// an array element costs a tenth of a hash entry. A call that finds its place taken goes to `VERB_CALLS`.
+/// `write()` calls of verbs between entry and return, by the low bits of the thread id. Every doorbell is
+/// such a call, and an array element costs a tenth of a hash entry. A call that finds its place taken goes to
+/// `VERB_CALLS`.
 #[map]
 pub(crate) static WRITE_CALLS: Array<WriteCall> = Array::with_max_entries(WRITE_PLACES, 0);
 
 /// Number of places in [`WRITE_CALLS`], a power of two.
 pub(crate) const WRITE_PLACES: u32 = 512;
 
-/// Verb counters. The kernel side writes, user space reads through mmap. All CPUs add atomically to the same counters: a
-/// process rarely calls the same verb on two CPUs at once.
+/// Verb counters. The kernel side writes, user space reads through mmap. All CPUs add atomically to the same
+/// counters: a process rarely calls the same verb on two CPUs at once.
 #[map]
 pub(crate) static VERBS: Chunks<[VerbEntry; VERBS_A_CHUNK as usize]> = Chunks::new();
 
-/// Number in `VERBS` by process and verb, on all devices. The next process with the PID goes on with the counts. The kernel side writes and reads; user space removes the entries of ended
-/// processes when room becomes scarce.
+/// Number in `VERBS` by process and verb, on all devices. The next process with the PID goes on with the
+/// counts. The kernel side writes and reads; user space removes the entries of ended processes when room
+/// becomes scarce.
 #[map]
 pub(crate) static VERB_INDEX: Generations<VerbKey, u32, { room::GENERATIONS }> =
     Generations::new(room::VERB_KEYS[0]);
@@ -124,16 +128,16 @@ pub(crate) static VERB_ERROR_INDEX: Generations<VerbErrorKey, u32, { room::GENER
 #[map]
 pub(crate) static FREE_VERB_ERRORS: Stack<u64> = Stack::with_max_entries(free::STACK, 0);
 
-/// What the programs know about a QP, by its address, which belongs to one QP of all devices at a time: the value has its birth,
-/// and the entry goes when the QP is destroyed. Written at create, modify, destroy and query, and with the first
-/// work request.
+/// What the programs know about a QP, by its address, which belongs to one QP of all devices at a time: the
+/// value has its birth, and the entry goes when the QP is destroyed. Written at create, modify, destroy and
+/// query, and with the first work request.
 #[map]
 pub(crate) static QP_INDEX: Generations<u64, QpKnown, { room::QP_GENERATIONS }> =
     Generations::on_demand(room::KNOWN_QPS[0]);
 
-/// The slot where a program last found a QP, by the top bits of a hash of the QP's address: a look-up here takes a few
-/// instructions, one in a hash table more than a hundred. `QpPath::qp` says whether the hint still holds. The array is in
-/// `.bss`, whose address a program knows without a look-up.
+/// The slot where a program last found a QP, by the top bits of a hash of the QP's address: a look-up here
+/// takes a few instructions, one in a hash table more than a hundred. `QpPath::qp` says whether the hint
+/// still holds. The array is in `.bss`, whose address a program knows without a look-up.
 pub(crate) static QP_HINTS: Hints = Hints(UnsafeCell::new([0; 1 << HINT_BITS]));
 
 /// See [`QP_HINTS`].
@@ -143,7 +147,8 @@ pub(crate) struct Hints(UnsafeCell<[u32; 1 << HINT_BITS]>);
 unsafe impl Sync for Hints {}
 
 impl Hints {
-    /// The hint for a QP. Addresses from one slab differ in their middle bits; the multiplication moves those to the top.
+    /// The hint for a QP. Addresses from one slab differ in their middle bits; the multiplication moves those
+    /// to the top.
     #[inline(always)]
     pub(crate) fn of(&self, qp: u64) -> *mut u32 {
         let place = qp.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - HINT_BITS);
@@ -155,7 +160,8 @@ impl Hints {
 /// Log2 of the number of hints.
 pub(crate) const HINT_BITS: u32 = 14;
 
-/// Calls of soft iWARP that complete a WR, by a hash of their stack: see body/siw_cqe. In `.bss`, as [`QP_HINTS`].
+/// Calls of soft iWARP that complete a WR, by a hash of their stack: see body/siw_cqe. In `.bss`, as
+/// [`QP_HINTS`].
 pub(crate) static CQE_CALLS: CqeCalls = CqeCalls(UnsafeCell::new([[0; 2]; 1 << CQE_PLACE_BITS]));
 
 /// See [`CQE_CALLS`].
@@ -177,8 +183,8 @@ impl CqeCalls {
 /// Log2 of the number of places in [`CQE_CALLS`].
 pub(crate) const CQE_PLACE_BITS: u32 = 10;
 
-/// Counters and data paths of QPs. The data path writes; user space reads the counters through mmap and zeroes a slot
-/// before it frees it.
+/// Counters and data paths of QPs. The data path writes; user space reads the counters through mmap and
+/// zeroes a slot before it frees it.
 #[map]
 pub(crate) static QP_SLOTS: Chunks<SlotChunk> = Chunks::new();
 
@@ -191,8 +197,8 @@ pub(crate) struct SlotChunk {
 }
 
 impl Chunks<SlotChunk> {
-    /// Data path and counters of a slot. `None` for `counters::place::UNCOUNTED`, `AT_REST` and `NONE_LEFT`, for which no
-    /// chunk exists.
+    /// Data path and counters of a slot. `None` for `counters::place::UNCOUNTED`, `AT_REST` and `NONE_LEFT`,
+    /// for which no chunk exists.
     #[inline(always)]
     pub(crate) fn at(&self, number: u32) -> Option<(*mut QpPath, *mut QpSlot)> {
         let chunk = self.get_ptr_mut(number / SLOTS_A_CHUNK)?;
@@ -215,20 +221,21 @@ pub(crate) static FREE_SLOTS: Stack<u64> = Stack::with_max_entries(free::STACK, 
 #[map]
 pub(crate) static USED_SLOTS: Queue<u32> = Queue::with_max_entries(DEFAULT_SLOTS, 0);
 
-/// QP address by device address and QP number: a user CQE holds only the number, and each device numbers its QPs by itself. Written
-/// with `QP_INDEX`.
+/// QP address by device address and QP number: a user CQE holds only the number, and each device numbers its
+/// QPs by itself. Written with `QP_INDEX`.
 #[map]
 pub(crate) static QPN_INDEX: Generations<QpnKey, u64, { room::QP_GENERATIONS }> =
     Generations::on_demand(room::KNOWN_QPS[0]);
 
-/// Slot of a QP by the address of either of its queues. Written with the slot and at destroy, read once when a queue is
-/// freed. It also decides when two CPUs give the same QP a slot: the CPU that inserts the send queue first wins.
+/// Slot of a QP by the address of either of its queues. Written with the slot and at destroy, read once when
+/// a queue is freed. It also decides when two CPUs give the same QP a slot: the CPU that inserts the send
+/// queue first wins.
 #[map]
 pub(crate) static QUEUE_SLOTS: Generations<u64, u32, { room::QP_GENERATIONS }> =
     Generations::on_demand(room::FIRST_QUEUES);
 
-/// Time in ns before which no program looks for a slot, after one found none: a QP without a slot would look with each
-/// event.
+/// Time in ns before which no program looks for a slot, after one found none: a QP without a slot would look
+/// with each event.
 pub(crate) static NEXT_TRY: Word = Word(UnsafeCell::new(0));
 
 /// A word that every program may write. In `.bss`, as [`QP_HINTS`].
@@ -251,8 +258,8 @@ impl Word {
     }
 }
 
-/// Key of a call in flight: the thread and the hook. One thread can be in modify and destroy at once, because destroy can
-/// drain the QP.
+/// Key of a call in flight: the thread and the hook. One thread can be in modify and destroy at once, because
+/// destroy can drain the QP.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct CallKey {
@@ -317,14 +324,16 @@ pub(crate) struct WriteCall {
     pub(crate) reserved: u32,
 }
 
-/// What the programs know about a QP of any provider. They read what never changes once, so that an event costs few reads.
-/// A program fills this in on its stack: with 8 bytes more, Linux 6.1 refuses the deepest chain of calls that does so.
+/// What the programs know about a QP of any provider. They read what never changes once, so that an event
+/// costs few reads. A program fills this in on its stack: with 8 bytes more, Linux 6.1 refuses the deepest
+/// chain of calls that does so.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct QpKnown {
     /// Number in `QP_SLOTS`, or one of `counters::place`.
     pub(crate) slot: u32,
-    /// Bits of `event::flag`: those about owner and device, `KTHREAD` when the owner is a kernel thread, and `CREATED`.
+    /// Bits of `event::flag`: those about owner and device, `KTHREAD` when the owner is a kernel thread, and
+    /// `CREATED`.
     pub(crate) flags: u16,
     /// `IB_QPS_*`, `UNKNOWN_U8` when not known.
     pub(crate) state: u8,
@@ -344,25 +353,31 @@ pub(crate) struct QpKnown {
     pub(crate) owner_comm: [u8; COMM_LEN],
     /// When a program first saw it: distinguishes it from the next QP at its address.
     pub(crate) born_ns: u64,
-    /// When its owner was started, 0 when not known: distinguishes the owner from the next process with that id.
+    /// When its owner was started, 0 when not known: distinguishes the owner from the next process with that
+    /// id.
     pub(crate) owner_start_ns: u64,
-    /// The consumer indices of its queues at that time, 0 for a new QP. Counts begin there, however late the QP gets a slot.
+    /// The consumer indices of its queues at that time, 0 for a new QP. Counts begin there, however late the
+    /// QP gets a slot.
     pub(crate) sq_base: u32,
     pub(crate) rq_base: u32,
-    /// `slot_flag::SINCE_ATTACH` for a QP from before attach, else 0. A whole word, so that the struct is copied by words.
+    /// `slot_flag::SINCE_ATTACH` for a QP from before attach, else 0. A whole word, so that the struct is
+    /// copied by words.
     pub(crate) since: u64,
-    /// The device's name when the QP was first seen; `device_index` identifies a device that has been renamed since.
+    /// The device's name when the QP was first seen; `device_index` identifies a device that has been renamed
+    /// since.
     pub(crate) device_name: [u8; DEVICE_NAME_LEN],
 }
 
-/// The data path of a counted QP. The counts are in the slot; index in the provider's ring = (count + base) & mask.
+/// The data path of a counted QP. The counts are in the slot; index in the provider's ring = (count + base) &
+/// mask.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct QpPath {
     /// `struct ib_qp *`, 0 for none.
     pub(crate) qp: u64,
-    /// Where the send and the receive queue are in the memory that the user program shares. SoftRoCE: the address of the
-    /// producer index in `struct rxe_queue_buf`; siw: that of the first element. A QP's queues are never resized.
+    /// Where the send and the receive queue are in the memory that the user program shares. SoftRoCE: the
+    /// address of the producer index in `struct rxe_queue_buf`; siw: that of the first element. A QP's queues
+    /// are never resized.
     pub(crate) sq_ring: u64,
     pub(crate) rq_ring: u64,
     /// `struct rxe_queue *` of the two (siw: the queues themselves), 0 for none.
@@ -376,18 +391,19 @@ pub(crate) struct QpPath {
     pub(crate) flags: u32,
     pub(crate) sq_base: u64,
     pub(crate) rq_base: u64,
-    /// Send WRs that the driver has consumed, as far as the programs have seen. `QpSlot::tx_done` may be ahead by WRs that are
-    /// being flushed: see `failed` in body/rxe.
+    /// Send WRs that the driver has consumed, as far as the programs have seen. `QpSlot::tx_done` may be
+    /// ahead by WRs that are being flushed: see `failed` in body/rxe.
     pub(crate) done: u64,
-    /// The first send WR that failed since the QP last went to RTS: the driver flushes or drops this one and all later ones.
-    /// All ones for none.
+    /// The first send WR that failed since the QP last went to RTS: the driver flushes or drops this one and
+    /// all later ones. All ones for none.
     pub(crate) failed: u64,
     /// Receive WRs that the driver has consumed, as far as the programs have seen.
     pub(crate) taken: u64,
     /// 1 during a modify to RESET.
     pub(crate) resetting: u64,
-    /// The consumer indices of the send queue (low half) and the receive queue (high half) when the QP was about to go to ERR, or
-    /// when a program last compared them with the CQEs since then. All ones for a QP that is not in ERR.
+    /// The consumer indices of the send queue (low half) and the receive queue (high half) when the QP was
+    /// about to go to ERR, or when a program last compared them with the CQEs since then. All ones for a QP
+    /// that is not in ERR.
     pub(crate) flushed_at: u64,
     /// How many WRs had ended with a CQE by then, without sends that succeeded.
     pub(crate) flushed_ends: u64,
@@ -397,19 +413,20 @@ pub(crate) struct QpPath {
     pub(crate) rung: u64,
     /// Time of the doorbell for the WR that finished last, 0 = not known.
     pub(crate) carry_ns: u64,
-    /// When the driver was about to place the last CQE of a send WR, 0 = none since its completer last took times.
+    /// When the driver was about to place the last CQE of a send WR, 0 = none since its completer last took
+    /// times.
     pub(crate) cqe_ns: u64,
     /// `expires` of the RNR timer in the last wait that was counted.
     pub(crate) rnr_expires: u64,
-    /// `expires` of the RNR timer when a packet was last sent again after a wait: the requester writes it, the completer reads
-    /// it.
+    /// `expires` of the RNR timer when a packet was last sent again after a wait: the requester writes it,
+    /// the completer reads it.
     pub(crate) rnr_resent: u64,
     /// The lowest PSN that no request has used yet.
     pub(crate) fresh_psn: u32,
     /// 1 when `fresh_psn` means something.
     pub(crate) psn_known: u32,
-    /// When the doorbells were rung, by WR number. The doorbell writes, the completer reads. No program clears a stamp,
-    /// because it carries the lap that it belongs to (see `stamp` in body/rxe).
+    /// When the doorbells were rung, by WR number. The doorbell writes, the completer reads. No program
+    /// clears a stamp, because it carries the lap that it belongs to (see `stamp` in body/rxe).
     pub(crate) stamps: [u64; STAMPS_PER_QP],
 }
 

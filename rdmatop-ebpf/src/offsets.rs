@@ -12,7 +12,8 @@ use zerocopy::FromZeros;
 macro_rules! offsets {
     ($($name:ident),* $(,)?) => {
         $(
-            // Each offset has a symbol, because user space sets it by name before load; the verifier then folds it.
+            // Each offset has a symbol, because user space sets it by name before load; the verifier then
+            // folds it.
             #[unsafe(no_mangle)]
             pub(crate) static $name: Global<u32> = Global::new(UNKNOWN);
         )*
@@ -164,7 +165,8 @@ pub(crate) const COUNTING: bool = cfg!(feature = "counters");
 #[unsafe(no_mangle)]
 pub(crate) static WANT_QP_CREATES: Global<u32> = Global::new(1);
 
-/// Whether probes on programs make records of work requests. If it is 0, the verifier removes the code for them.
+/// Whether probes on programs make records of work requests. If it is 0, the verifier removes the code for
+/// them.
 #[unsafe(no_mangle)]
 pub(crate) static WANT_USER_WORK: Global<u32> = Global::new(0);
 
@@ -180,8 +182,8 @@ pub(crate) static EAGER_SLOTS: Global<u32> = Global::new(0);
 
 /// Address of a member, `None` when its offset is unknown.
 ///
-/// Callers pass an address on as a plain word with 0 for none: LLVM copies the undefined half of a `None`, and the verifier
-/// refuses a register that was never written.
+/// Callers pass an address on as a plain word with 0 for none: LLVM copies the undefined half of a `None`,
+/// and the verifier refuses a register that was never written.
 #[inline(always)]
 pub(crate) fn member(base: u64, offset: &Global<u32>) -> Option<u64> {
     let offset = offset.load();
@@ -205,12 +207,12 @@ pub(crate) fn get<T>(base: u64, offset: &Global<u32>) -> Option<T> {
     read(member(base, offset)?)
 }
 
-/// Reads into a place, because a large return value would be copied byte by byte. The helper zeroes the place when the
-/// address is bad. Returns whether the read succeeded.
+/// Reads into a place, because a large return value would be copied byte by byte. The helper zeroes the place
+/// when the address is bad. Returns whether the read succeeded.
 #[inline(always)]
 pub(crate) fn read_into<T>(place: &mut T, address: u64) -> bool {
-    // SAFETY: the helper checks the address itself and fails on a bad one, after it has zeroed the place; every T used
-    // is plain integers.
+    // SAFETY: the helper checks the address itself and fails on a bad one, after it has zeroed the place;
+    // every T used is plain integers.
     unsafe {
         generated::bpf_probe_read_kernel(
             (&raw mut *place).cast(),
@@ -220,7 +222,8 @@ pub(crate) fn read_into<T>(place: &mut T, address: u64) -> bool {
     }
 }
 
-/// As [`read_into`], a text up to its NUL: most names are much shorter than their place. Returns 1 if the address is bad, else 0.
+/// As [`read_into`], a text up to its NUL: most names are much shorter than their place. Returns 1 if the
+/// address is bad, else 0.
 #[inline(always)]
 pub(crate) fn read_text<const N: usize>(place: &mut [u8; N], address: u64) -> u64 {
     // SAFETY: as above.
@@ -230,18 +233,19 @@ pub(crate) fn read_text<const N: usize>(place: &mut [u8; N], address: u64) -> u6
     result.cast_unsigned() >> 63
 }
 
-/// All ones if a helper has failed, else 0. Without a branch: the verifier follows both sides of one through all the code after
-/// it, and the results of several reads would multiply.
+/// All ones if a helper has failed, else 0. Without a branch: the verifier follows both sides of one through
+/// all the code after it, and the results of several reads would multiply.
 #[inline(always)]
 fn failed(result: i64) -> u64 {
     (result >> 63).cast_unsigned()
 }
 
-/// Neighbouring members of a struct, read at once: a read costs some hundred instructions, however short it is.
+/// Neighbouring members of a struct, read at once: a read costs some hundred instructions, however short it
+/// is.
 ///
-/// The layout of the struct depends on the kernel. A member outside the window is read separately; offsets are constants to
-/// the verifier, so it keeps only one of the two paths. All fields but the words are values, not memory: the verifier of 5.10
-/// forgets constants that were stored.
+/// The layout of the struct depends on the kernel. A member outside the window is read separately; offsets
+/// are constants to the verifier, so it keeps only one of the two paths. All fields but the words are values,
+/// not memory: the verifier of 5.10 forgets constants that were stored.
 #[derive(Clone, Copy)]
 pub(crate) struct Window<'a, const WORDS: usize> {
     words: &'a [u64; WORDS],
@@ -255,13 +259,13 @@ pub(crate) struct Window<'a, const WORDS: usize> {
 pub(crate) type Pane<const WORDS: usize> = MaybeUninit<[u64; WORDS]>;
 
 impl<'a, const WORDS: usize> Window<'a, WORDS> {
-    /// Opens a window on the struct at `base` that begins at its member `first`. If that offset is unknown, the window is
-    /// empty and each member is read separately.
+    /// Opens a window on the struct at `base` that begins at its member `first`. If that offset is unknown,
+    /// the window is empty and each member is read separately.
     #[inline(always)]
     pub(crate) fn open(pane: &'a mut Pane<WORDS>, base: u64, first: &Global<u32>) -> Self {
         let first = u64::from(first.load());
-        // With an unknown offset this address is invalid, or nothing uses the words.
-        // SAFETY: the helper checks the address itself and fails on a bad one; it writes all of the place, zeroes then.
+        // With an unknown offset this address is invalid, or nothing uses the words. SAFETY: the helper
+        // checks the address itself and fails on a bad one; it writes all of the place, zeroes then.
         let result = unsafe {
             generated::bpf_probe_read_kernel(
                 pane.as_mut_ptr().cast(),
@@ -296,7 +300,8 @@ impl<'a, const WORDS: usize> Window<'a, WORDS> {
         // A member before the window wraps around; an unknown offset is far away.
         let inside = offset.wrapping_sub(self.first);
         if inside <= (WORDS * 8 - size_of::<T>()) as u64 && self.first != u64::from(UNKNOWN) {
-            // SAFETY: inside the words; members are aligned, and so is the first one; every T used is plain integers.
+            // SAFETY: inside the words; members are aligned, and so is the first one; every T used is plain
+            // integers.
             Some(unsafe { read_volatile(self.words.as_ptr().cast::<u8>().add(inside as usize).cast::<T>()) })
         } else if offset == u64::from(UNKNOWN) {
             None
@@ -306,8 +311,8 @@ impl<'a, const WORDS: usize> Window<'a, WORDS> {
     }
 }
 
-/// Reads a member, zero when its offset is unknown or the address is bad, for callers that need no distinction. Without a
-/// branch, because the verifier would follow both sides through all the code after it.
+/// Reads a member, zero when its offset is unknown or the address is bad, for callers that need no
+/// distinction. Without a branch, because the verifier would follow both sides through all the code after it.
 #[inline(always)]
 pub(crate) fn get_or_zero<T: FromZeros>(base: u64, offset: &Global<u32>) -> T {
     let offset = offset.load();
@@ -345,12 +350,13 @@ pub(crate) fn read_or_zero<T>(address: u64) -> T {
     read_or_not(address).0
 }
 
-/// Reads `T` at a kernel address. If the address is bad, `T` is zero and the word all ones, else the word is 0.
+/// Reads `T` at a kernel address. If the address is bad, `T` is zero and the word all ones, else the word is
+/// 0.
 #[inline(always)]
 fn read_or_not<T>(address: u64) -> (T, u64) {
     let mut place = MaybeUninit::<T>::uninit();
-    // SAFETY: the helper checks the address itself; it writes all of the place, zeroes when it fails; every T used is
-    // plain integers.
+    // SAFETY: the helper checks the address itself; it writes all of the place, zeroes when it fails; every T
+    // used is plain integers.
     unsafe {
         let result = generated::bpf_probe_read_kernel(
             place.as_mut_ptr().cast(),

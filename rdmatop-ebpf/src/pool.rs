@@ -12,8 +12,8 @@ const TRIES: u32 = 4;
 #[inline(always)]
 pub(crate) fn take_below(stack: &Stack<u64>, limit: u32) -> Option<u32> {
     for _ in 0..TRIES {
-        // Peek first: while a range is popped only to be pushed back, another CPU splits the range below it. The range on top
-        // may lie above the limit, while another CPU holds the range that was on top before.
+        // Peek first: while a range is popped only to be pushed back, another CPU splits the range below it.
+        // The range on top may lie above the limit, while another CPU holds the range that was on top before.
         let Ok(Some(range)) = stack.peek() else { continue };
         if free::unpack(range).0 >= limit {
             continue;

@@ -1,5 +1,5 @@
-//! All providers whose work requests are counted, for programs that see the QPs of all. A new provider adds one case to each
-//! function.
+//! All providers whose work requests are counted, for programs that see the QPs of all. A new provider adds
+//! one case to each function.
 
 use rdmatop_common::counters::QpSlot;
 
@@ -10,8 +10,8 @@ use crate::{
     slots::Provider,
 };
 
-/// The provider that the QP's device has. It is looked up each time: the programs that use it run seldom, and `QpKnown` has
-/// no room to store it.
+/// The provider that the QP's device has. It is looked up each time: the programs that use it run seldom, and
+/// `QpKnown` has no room to store it.
 pub(crate) struct Any;
 
 /// Whether the QP is siw's. If siw is not loaded, the verifier removes this and all code that depends on it.

@@ -10,8 +10,8 @@ use crate::{
     words::clear,
 };
 
-/// The process on whose share of the ring buffer a QP's records go: its owner, because asynchronous events come
-/// in workers. The current one of a QP that a kernel consumer owns.
+/// The process on whose share of the ring buffer a QP's records go: its owner, because asynchronous events
+/// come in workers. The current one of a QP that a kernel consumer owns.
 #[inline(always)]
 pub(crate) fn owner(known: &QpKnown) -> u32 {
     if known.owner_pid == 0 {
@@ -28,7 +28,8 @@ pub(crate) fn describe(record: &mut QpRecord, kind: u16, qp: u64, known: &QpKnow
     fill(record, known);
 }
 
-/// As [`describe`], without the prefix. Writes every byte: without `..` a new field has to be written here too.
+/// As [`describe`], without the prefix. Writes every byte: without `..` a new field has to be written here
+/// too.
 #[inline(always)]
 pub(crate) fn fill(record: &mut QpRecord, known: &QpKnown) {
     let QpRecord {
@@ -75,7 +76,8 @@ pub(crate) fn fill(record: &mut QpRecord, known: &QpKnown) {
     *owner_start_ns = known.owner_start_ns;
 }
 
-/// Reports that a QP moves and no slot is left for it. Called on the data path, so it does not wake the reader.
+/// Reports that a QP moves and no slot is left for it. Called on the data path, so it does not wake the
+/// reader.
 #[inline(always)]
 pub(crate) fn uncounted(qp: u64, known: &QpKnown) {
     send_quietly(

@@ -76,7 +76,8 @@ fn place(pid: u32) -> Option<*mut Caller> {
 pub(crate) extern "C" fn is_over_budget() -> u64 {
     let Some(place) = place(caller()) else { return 0 };
     let now = now();
-    // SAFETY: the map checked the pointer. Threads that begin a second at once may let some more calls through.
+    // SAFETY: the map checked the pointer. Threads that begin a second at once may let some more calls
+    // through.
     unsafe {
         write_volatile(&raw mut (*place).used_ns, now);
         if now - read_volatile(&raw const (*place).second_ns) >= SECOND {

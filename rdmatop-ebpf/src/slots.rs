@@ -1,8 +1,9 @@
 //! Which slot counts which QP. [`Provider`] hides how a provider's work requests are counted.
 //!
-//! While many slots are free, a QP gets one when it is created, or when a program first sees it if it is older. The last half
-//! of the slots is kept for QPs that move: see `counters::place`. For a QP without a slot the programs remember the consumer
-//! indices that its queues had when they first saw it, and its counts begin there.
+//! While many slots are free, a QP gets one when it is created, or when a program first sees it if it is
+//! older. The last half of the slots is kept for QPs that move: see `counters::place`. For a QP without a
+//! slot the programs remember the consumer indices that its queues had when they first saw it, and its counts
+//! begin there.
 
 use core::{
     mem::MaybeUninit,
@@ -30,36 +31,38 @@ use crate::{
     words::zeroed,
 };
 
-/// For [`search`]: the QP gets a slot if work is on its queues. With 1 it gets one in any case, with 0 it gets none.
+/// For [`search`]: the QP gets a slot if work is on its queues. With 1 it gets one in any case, with 0 it
+/// gets none.
 const BUSY: u64 = 2;
 /// [`QpPath::flushed_at`] of a QP that is not in ERR. No ring has such indices.
 pub(crate) const NOT_IN_ERR: u64 = u64::MAX;
-/// How long no program looks for a slot after one found none, ns: a search costs more than all the rest of an event, and
-/// user space frees slots at most every few milliseconds.
+/// How long no program looks for a slot after one found none, ns: a search costs more than all the rest of an
+/// event, and user space frees slots at most every few milliseconds.
 const TRY_AGAIN_NS: u64 = 10_000_000;
 
-/// What the slots need to know about the QPs of a provider whose work requests are counted. The programs that count are in
-/// `body`.
+/// What the slots need to know about the QPs of a provider whose work requests are counted. The programs that
+/// count are in `body`.
 ///
-/// Providers are types and not values, so that a program for one provider contains no code of another. Programs of the
-/// control plane, which see the QPs of all providers, use [`crate::providers::Any`].
+/// Providers are types and not values, so that a program for one provider contains no code of another.
+/// Programs of the control plane, which see the QPs of all providers, use [`crate::providers::Any`].
 pub(crate) trait Provider: Functions {
     /// Whether the device is this provider's and its QPs can be read.
     fn counts(device: u64) -> bool;
-    /// Writes into `path` where a QP's rings are, over the values of the slot's last QP. `flags`: bits of `slot_flag`, to which
-    /// the provider adds its own. False when the QP cannot be read.
+    /// Writes into `path` where a QP's rings are, over the values of the slot's last QP. `flags`: bits of
+    /// `slot_flag`, to which the provider adds its own. False when the QP cannot be read.
     fn layout(path: *mut QpPath, qp: u64, flags: u32) -> bool;
     /// The consumer indices of a QP's send and receive queue.
     fn consumers(qp: u64) -> (u32, u32);
     /// Whether anything is on a QP's queues.
     fn has_work(qp: u64) -> bool;
-    /// Updates a slot after a modify that succeeded. `reset`: the QP went to RESET; `new_psn`: the send PSN was set.
+    /// Updates a slot after a modify that succeeded. `reset`: the QP went to RESET; `new_psn`: the send PSN
+    /// was set.
     fn modified(path: *mut QpPath, slot: *mut QpSlot, reset: bool, new_psn: bool);
     /// The QP is about to go to ERR. Called only where rxe works in softirqs, as is [`Self::flushed`].
     fn breaking(_path: *mut QpPath, _slot: *mut QpSlot) {}
-    /// Counts the CQEs of WRs that were flushed since [`Self::breaking`] and that no program has seen: the flush ran in a softirq
-    /// inside a program of ours, where the kernel skips every other program. Called when that modify has returned and before
-    /// the QP's next modify or destroy.
+    /// Counts the CQEs of WRs that were flushed since [`Self::breaking`] and that no program has seen: the
+    /// flush ran in a softirq inside a program of ours, where the kernel skips every other program. Called
+    /// when that modify has returned and before the QP's next modify or destroy.
     fn flushed(_path: *mut QpPath, _slot: *mut QpSlot) {}
 }
 
@@ -100,8 +103,8 @@ pub(crate) fn known<P: Provider>(qp: u64) -> Option<(*mut QpPath, *mut QpSlot)> 
     hinted(qp).or_else(|| at(P::search(qp, 0) as u32))
 }
 
-/// The slot number of a QP without a valid hint. `moving`: as for [`find`], [`find_busy`] and [`known`]. Call it as
-/// `P::search`.
+/// The slot number of a QP without a valid hint. `moving`: as for [`find`], [`find_busy`] and [`known`]. Call
+/// it as `P::search`.
 #[inline(always)]
 pub(crate) fn search<P: Provider>(qp: u64, moving: u64) -> u64 {
     let mut number = if let Some(known) = QP_INDEX.get_ptr(&qp) {
@@ -126,8 +129,8 @@ pub(crate) fn search<P: Provider>(qp: u64, moving: u64) -> u64 {
     u64::from(number)
 }
 
-/// Gives a QP a slot and returns its number. If a QP that moves finds none, this makes a record and counts a loss, once
-/// until the QP finds one. Call it as `P::settle`.
+/// Gives a QP a slot and returns its number. If a QP that moves finds none, this makes a record and counts a
+/// loss, once until the QP finds one. Call it as `P::settle`.
 #[inline(always)]
 pub(crate) fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
     let Some(known) = QP_INDEX.get_ptr_mut(&qp) else {
@@ -172,8 +175,8 @@ pub(crate) fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
         (*path).sq
     };
     introduce(path, slot, known);
-    // A doorbell and a completion on two CPUs may both be the QP's first event. By now the slot is complete but for the
-    // addresses.
+    // A doorbell and a completion on two CPUs may both be the QP's first event. By now the slot is complete
+    // but for the addresses.
     if QUEUE_SLOTS.insert_new(room::QUEUE_SLOTS, &sq, &number).is_err() {
         if let Some(other) = QUEUE_SLOTS.get_ptr(&sq) {
             // SAFETY: the map checked the pointer.
@@ -188,7 +191,8 @@ pub(crate) fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
                 }
             }
         }
-        // The entry is left over from an earlier queue at this address whose end no program saw, or there was no room.
+        // The entry is left over from an earlier queue at this address whose end no program saw, or there was
+        // no room.
         QUEUE_SLOTS.set(room::QUEUE_SLOTS, &sq, &number);
     }
     publish(path, slot, qp, number);
@@ -203,8 +207,8 @@ fn set_place(known: &mut QpKnown, place: u32) {
     unsafe { write_volatile(&raw mut known.slot, place) };
 }
 
-/// Remembers a QP from before attach, and marks it as at rest if its provider's work requests are counted. Returns its slot
-/// number or one of `counters::place`. Call it as `P::adopt`.
+/// Remembers a QP from before attach, and marks it as at rest if its provider's work requests are counted.
+/// Returns its slot number or one of `counters::place`. Call it as `P::adopt`.
 #[inline(always)]
 pub(crate) fn adopt<P: Provider>(qp: u64) -> u64 {
     let mut known = MaybeUninit::uninit();
@@ -224,7 +228,8 @@ pub(crate) fn adopt<P: Provider>(qp: u64) -> u64 {
     }
     if known.slot != UNCOUNTED {
         rooms::count(room::SLOTS, room::REFUSED, 1);
-        // Each event of a QP that is not remembered comes here: count a loss every 10 ms, not a million times a second.
+        // Each event of a QP that is not remembered comes here: count a loss every 10 ms, not a million times
+        // a second.
         if now() >= NEXT_TRY.load() {
             NEXT_TRY.store(now() + TRY_AGAIN_NS);
             lost(loss::PLACE);
@@ -240,7 +245,8 @@ pub(crate) fn made<P: Provider>(known: &mut QpKnown, qp: u64) {
     if insert(known, qp) {
         return;
     }
-    // The kernel reuses addresses: the entry is an older QP's, whose destroy no program saw or has not returned yet.
+    // The kernel reuses addresses: the entry is an older QP's, whose destroy no program saw or has not
+    // returned yet.
     if let Some(old) = QP_INDEX.get_ptr(&qp) {
         // SAFETY: the map checked the pointer.
         let old = unsafe { Identity::of(qp, &*old) };
@@ -269,7 +275,8 @@ fn rest<P: Provider>(known: &mut QpKnown, qp: u64, since: u32) {
     known.slot = AT_REST;
 }
 
-/// Prepares a QP that has just been created for counting, if it is to be counted. It gets a slot while many are free.
+/// Prepares a QP that has just been created for counting, if it is to be counted. It gets a slot while many
+/// are free.
 #[inline(always)]
 fn place<P: Provider>(known: &mut QpKnown, qp: u64) {
     rest::<P>(known, qp, 0);
@@ -299,8 +306,8 @@ fn unplace(known: &mut QpKnown) {
     }
 }
 
-/// Puts a QP into the indices by address and by number, and opens its slot if it has one. False if another QP has the
-/// address, or there is no room.
+/// Puts a QP into the indices by address and by number, and opens its slot if it has one. False if another QP
+/// has the address, or there is no room.
 #[inline(always)]
 fn insert(known: &QpKnown, qp: u64) -> bool {
     let done = QP_INDEX.insert_new(room::QP_INDEX, &qp, known).is_ok();
@@ -338,7 +345,8 @@ pub(crate) fn asked<P: Provider>(qp: u64) {
     }
 }
 
-/// What the programs know about a QP; a QP from before attach is remembered now. `None` when there is no room for it.
+/// What the programs know about a QP; a QP from before attach is remembered now. `None` when there is no room
+/// for it.
 #[inline(always)]
 pub(crate) fn learn<P: Provider>(qp: u64) -> Option<*mut QpKnown> {
     QP_INDEX.get_ptr_mut(&qp).or_else(|| {
@@ -350,7 +358,8 @@ pub(crate) fn learn<P: Provider>(qp: u64) -> Option<*mut QpKnown> {
 /// Writes the identity of a slot's new QP, except its address.
 #[inline(always)]
 fn introduce(path: *mut QpPath, slot: *mut QpSlot, entry: &QpKnown) {
-    // SAFETY: the map checked the pointers; user space zeroed the slot before it freed it, and nobody else has it.
+    // SAFETY: the map checked the pointers; user space zeroed the slot before it freed it, and nobody else
+    // has it.
     unsafe {
         (*slot).born_ns = entry.born_ns;
         (*slot).since_ns = now();
@@ -405,8 +414,8 @@ pub(crate) fn destroyed(qp: u64, known: &QpKnown) {
         // SAFETY: the map checked the pointer.
         && unsafe { (*now).born_ns == known.born_ns }
     {
-        // Take the entry as it is now: a WR that destroy flushed may have given the QP a slot since the call began.
-        // SAFETY: as above.
+        // Take the entry as it is now: a WR that destroy flushed may have given the QP a slot since the call
+        // began. SAFETY: as above.
         let identity = Identity::of(qp, unsafe { &*now });
         retire(&identity);
     }
@@ -460,8 +469,8 @@ fn retire(identity: &Identity) {
     let _ = USED_SLOTS.push(identity.slot, 0);
 }
 
-/// A QP is about to go to RESET, which empties its queues without CQEs, or to ERR, which flushes them ([`Provider::breaking`]).
-/// If it is at rest and has work on its queues, it gets a slot now.
+/// A QP is about to go to RESET, which empties its queues without CQEs, or to ERR, which flushes them
+/// ([`Provider::breaking`]). If it is at rest and has work on its queues, it gets a slot now.
 #[inline(always)]
 pub(crate) fn emptying<P: Provider>(qp: u64, reset: bool) {
     let resting = QP_INDEX
@@ -484,8 +493,8 @@ pub(crate) fn emptying<P: Provider>(qp: u64, reset: bool) {
     }
 }
 
-/// A QP is about to be modified or destroyed: see [`Provider::flushed`]. Afterwards its queues may be emptied without CQEs.
-/// Not inlined, for the stack of the entry of a modify.
+/// A QP is about to be modified or destroyed: see [`Provider::flushed`]. Afterwards its queues may be emptied
+/// without CQEs. Not inlined, for the stack of the entry of a modify.
 #[inline(never)]
 pub(crate) fn leaving<P: Provider>(qp: u64) {
     let Some(known) = QP_INDEX.get_ptr(&qp) else {
@@ -502,8 +511,8 @@ pub(crate) fn leaving<P: Provider>(qp: u64) {
     }
 }
 
-/// Updates the slot of a QP after a successful modify. `what`: bit 0 to RESET, bit 1 a new PSN, bit 2 to ERR. Not inlined:
-/// otherwise the verifier of 6.1 finds a register that was never written.
+/// Updates the slot of a QP after a successful modify. `what`: bit 0 to RESET, bit 1 a new PSN, bit 2 to ERR.
+/// Not inlined: otherwise the verifier of 6.1 finds a register that was never written.
 #[inline(never)]
 pub(crate) fn modified<P: Provider>(qp: u64, number: u64, what: u64) {
     let (reset, new_psn, broken) = (what & 1 != 0, what & 2 != 0, what & 4 != 0);

@@ -32,8 +32,9 @@ pub(crate) fn stamp(prefix: &mut Prefix, kind: u16, object: u64) {
     prefix.flags |= of_current_kthread();
 }
 
-/// As [`stamp`], for a QP; writes every byte. Owner and device come from `known`. If the owner itself is calling, the KTHREAD flag does too, and
-/// so does the name of the process's first thread if `known` is `fresh`, that is, read just now.
+/// As [`stamp`], for a QP; writes every byte. Owner and device come from `known`. If the owner itself is
+/// calling, the KTHREAD flag does too, and so does the name of the process's first thread if `known` is
+/// `fresh`, that is, read just now.
 #[inline(always)]
 pub(crate) fn stamp_known(
     prefix: &mut Prefix,
@@ -90,7 +91,8 @@ fn begin(prefix: &mut Prefix, kind: u16, object: u64, ts_ns: u64) {
     prefix.tid = pid_tgid as u32;
 }
 
-/// Reads the current thread's name, directly where possible: the helper takes 207 instructions to copy 16 bytes (6.12).
+/// Reads the current thread's name, directly where possible: the helper takes 207 instructions to copy 16
+/// bytes (6.12).
 #[inline(always)]
 fn name_current(comm: &mut [u8; COMM_LEN]) {
     if let Some(name) = of_current::<[u64; COMM_LEN / 8]>(&OFF_TASK_COMM) {
@@ -102,8 +104,8 @@ fn name_current(comm: &mut [u8; COMM_LEN]) {
     }
 }
 
-/// Loads a member of the current task directly, because the verifier knows the type that the helper returns. `None` before
-/// Linux 5.11, which has no such helper, and where the offset is unknown.
+/// Loads a member of the current task directly, because the verifier knows the type that the helper returns.
+/// `None` before Linux 5.11, which has no such helper, and where the offset is unknown.
 #[inline(always)]
 fn of_current<T>(offset: &Global<u32>) -> Option<T> {
     let offset = offset.load();
@@ -117,9 +119,9 @@ fn of_current<T>(offset: &Global<u32>) -> Option<T> {
     }
 }
 
-/// Name and start of the first thread of the current process, as [`of_current`]. The verifier also knows the type of that
-/// pointer, and from Linux 6.2 on it searches all types of the kernel for it, which takes four million instructions: one load. So
-/// this is left out where creates are not shown.
+/// Name and start of the first thread of the current process, as [`of_current`]. The verifier also knows the
+/// type of that pointer, and from Linux 6.2 on it searches all types of the kernel for it, which takes four
+/// million instructions: one load. So this is left out where creates are not shown.
 #[inline(always)]
 fn of_leader() -> Option<([u64; COMM_LEN / 8], u64)> {
     let (comm, start) = (OFF_TASK_COMM.load(), OFF_TASK_START.load());
@@ -158,8 +160,8 @@ fn kthread(flags: u32) -> u16 {
 /// The head of a `struct rdma_restrack_entry`: task, `kern_name`, type.
 pub(crate) type Entry<'a> = Window<'a, 3>;
 
-/// Reads the head of the entry at `res`. For 0 it is all zeroes, which means no owner. Without a branch, because the
-/// verifier would follow both sides.
+/// Reads the head of the entry at `res`. For 0 it is all zeroes, which means no owner. Without a branch,
+/// because the verifier would follow both sides.
 #[inline(always)]
 pub(crate) fn entry(pane: &mut Pane<3>, res: u64) -> Entry<'_> {
     Window::open(pane, res, &OFF_RES_TASK)
@@ -195,15 +197,18 @@ pub(crate) enum Depth {
     Name,
     /// Also its start, and whether it is a kernel thread.
     Whole,
-    /// As `Whole`, in a program that runs often: few instructions for the current task, and more for the verifier.
+    /// As `Whole`, in a program that runs often: few instructions for the current task, and more for the
+    /// verifier.
     Often,
 }
 
-/// The owner that a `struct rdma_restrack_entry` names: the task that created the object, or the kernel consumer. The current
-/// task need not be the owner: processes that share a verbs file can destroy each other's objects. The name goes to `comm`: that
-/// of the process, not of the thread that made the call. `depth`: what to find out, and how.
+/// The owner that a `struct rdma_restrack_entry` names: the task that created the object, or the kernel
+/// consumer. The current task need not be the owner: processes that share a verbs file can destroy each
+/// other's objects. The name goes to `comm`: that of the process, not of the thread that made the call.
+/// `depth`: what to find out, and how.
 ///
-/// What is known of the current task takes a few loads, where reading a member of another one takes a hundred instructions.
+/// What is known of the current task takes a few loads, where reading a member of another one takes a hundred
+/// instructions.
 #[inline(always)]
 pub(crate) fn owner_of(entry: Entry<'_>, comm: &mut [u8; COMM_LEN], depth: Depth) -> Owner {
     let mut owner = Owner {
@@ -266,8 +271,8 @@ pub(crate) fn owner_of(entry: Entry<'_>, comm: &mut [u8; COMM_LEN], depth: Depth
 pub(crate) fn name_consumer(comm: &mut [u8; COMM_LEN], entry: Entry<'_>) -> bool {
     match entry.get::<u64>(&OFF_RES_KERN_NAME) {
         Some(name) if name != 0 => {
-            // A string shorter than COMM_LEN may end at the end of a page. Then the read fails and the name is empty, but the
-            // caller still sets the flag.
+            // A string shorter than COMM_LEN may end at the end of a page. Then the read fails and the name
+            // is empty, but the caller still sets the flag.
             read_into(comm, name);
             true
         }
@@ -295,7 +300,8 @@ pub(crate) fn device(prefix: &mut Prefix, device: u64) {
     }
 }
 
-/// Reads the name of a `struct ib_device` into a place of zeroes. Returns `flag::DEVICE` if it could be read, else 0.
+/// Reads the name of a `struct ib_device` into a place of zeroes. Returns `flag::DEVICE` if it could be read,
+/// else 0.
 #[inline(always)]
 pub(crate) fn name_device(place: &mut [u8; DEVICE_NAME_LEN], device: u64) -> u16 {
     if !is_known(&OFF_DEV_NAME) {

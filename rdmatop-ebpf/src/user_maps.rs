@@ -1,4 +1,5 @@
-//! Maps of QPs that probes on their programs count. The loader makes them only if the user asked for such probes.
+//! Maps of QPs that probes on their programs count. The loader makes them only if the user asked for such
+//! probes.
 
 use aya_ebpf::{
     macros::map,
@@ -17,7 +18,8 @@ const MMAPABLE: u32 = 1 << 10;
 /// `BPF_F_NO_PREALLOC`.
 const NO_PREALLOC: u32 = 1;
 
-/// Counters, as `QP_SLOTS`. The kernel side writes, user space reads through mmap and zeroes a slot before it frees it.
+/// Counters, as `QP_SLOTS`. The kernel side writes, user space reads through mmap and zeroes a slot before it
+/// frees it.
 #[map]
 pub(crate) static USER_SLOTS: Array<QpSlot> = Array::with_max_entries(QPS, MMAPABLE);
 
@@ -29,7 +31,8 @@ pub(crate) static USER_QPS: Array<UserQp> = Array::with_max_entries(QPS, MMAPABL
 #[map]
 pub(crate) static FREE_USER: Stack<u64> = Stack::with_max_entries(free::STACK, 0);
 
-/// Numbers of destroyed QPs, the oldest first. One is free again once user space has read and zeroed its slot.
+/// Numbers of destroyed QPs, the oldest first. One is free again once user space has read and zeroed its
+/// slot.
 #[map]
 pub(crate) static USED_USER: Queue<u32> = Queue::with_max_entries(QPS, 0);
 
@@ -49,8 +52,8 @@ pub(crate) static USER_INDEX: HashMap<UserKey, u32> = HashMap::with_max_entries(
 #[map]
 pub(crate) static USER_NUMBERS: HashMap<u64, u32> = HashMap::with_max_entries(QPS, NO_PREALLOC);
 
-/// Hits, by the low bits of the CPU number: each CPU would have to fetch a word that all share at each post. User space
-/// reads them through mmap.
+/// Hits, by the low bits of the CPU number: each CPU would have to fetch a word that all share at each post.
+/// User space reads them through mmap.
 #[map]
 pub(crate) static USER_HITS: Array<UserHits> = Array::with_max_entries(1 << USER_HITS_BITS, MMAPABLE);
 
@@ -86,8 +89,8 @@ pub(crate) static USER_BUILDING: HashMap<UserBuildingKey, Building> =
 #[map]
 pub(crate) static USER_POLLS: HashMap<CallKey, UserPoll> = HashMap::with_max_entries(4096, 0);
 
-/// CQs of followed QPs. Written when a QP is found and when it is destroyed. No program sees the end of a CQ, so the map drops the
-/// one used longest ago.
+/// CQs of followed QPs. Written when a QP is found and when it is destroyed. No program sees the end of a CQ,
+/// so the map drops the one used longest ago.
 #[map]
 pub(crate) static USER_CQS: LruHashMap<UserKey, UserCq> = LruHashMap::with_max_entries(QPS, 0);
 
@@ -95,8 +98,8 @@ pub(crate) static USER_CQS: LruHashMap<UserKey, UserCq> = LruHashMap::with_max_e
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct UserCq {
-    /// Addresses in the kernel's `struct ib_cq`: how many users it has, and the number by which it differs from one that has its
-    /// address later.
+    /// Addresses in the kernel's `struct ib_cq`: how many users it has, and the number by which it differs
+    /// from one that has its address later.
     pub(crate) usecnt_at: u64,
     pub(crate) id_at: u64,
     /// How many QPs had it for sends, and for receives.
@@ -129,8 +132,8 @@ pub(crate) struct UserWork {
     pub(crate) qp: u64,
     /// The program's `struct ibv_qp *`.
     pub(crate) handle: u64,
-    /// From there: its `struct ibv_context *` and its CQs. Zero while no call of the process has been seen; of the CQs the kernel may
-    /// say it before.
+    /// From there: its `struct ibv_context *` and its CQs. Zero while no call of the process has been seen;
+    /// of the CQs the kernel may say it before.
     pub(crate) context: u64,
     pub(crate) send_cq: u64,
     pub(crate) receive_cq: u64,
@@ -149,9 +152,9 @@ pub(crate) struct UserWork {
     pub(crate) early_id: u64,
     /// How many requests the program has begun with the `ibv_wr_*` calls.
     pub(crate) built: u64,
-    /// Always 0, which the verifier does not know. Before Linux 6.7 it follows one turn of a callback of `bpf_loop` (commit
-    /// ab5cfac139ab there made it follow any number), and removes as dead what only a later turn can reach. So a value that a
-    /// callback changes and asks for must not begin as a constant.
+    /// Always 0, which the verifier does not know. Before Linux 6.7 it follows one turn of a callback of
+    /// `bpf_loop` (commit ab5cfac139ab there made it follow any number), and removes as dead what only a
+    /// later turn can reach. So a value that a callback changes and asks for must not begin as a constant.
     pub(crate) zero: u64,
     /// Bits of [`work_flag`].
     pub(crate) flags: u32,
@@ -234,7 +237,8 @@ pub(crate) struct Building {
 pub(crate) struct UserPoll {
     /// The program's `struct ibv_cq *`.
     pub(crate) cq: u64,
-    /// Where the provider writes completions. Of `start_poll` and `next_poll`: the address in the CQ of what they say of one.
+    /// Where the provider writes completions. Of `start_poll` and `next_poll`: the address in the CQ of what
+    /// they say of one.
     pub(crate) wc: u64,
 }
 
@@ -263,8 +267,8 @@ pub(crate) struct UserCall {
     pub(crate) at_ns: u64,
 }
 
-/// Work requests between `ibv_wr_start` and `ibv_wr_complete`. The program holds the QP's lock meanwhile, so this has one
-/// writer.
+/// Work requests between `ibv_wr_start` and `ibv_wr_complete`. The program holds the QP's lock meanwhile, so
+/// this has one writer.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct UserBatch {
@@ -277,7 +281,8 @@ pub(crate) struct UserBatch {
     /// Counts by opcode, as in the slot.
     pub(crate) ops: [u64; OPCODES],
     pub(crate) op_bytes: [u64; OPCODES],
-    /// Number of the first of them in [`USER_BUILDING`], and when the program called `ibv_wr_complete`: where records are made.
+    /// Number of the first of them in [`USER_BUILDING`], and when the program called `ibv_wr_complete`: where
+    /// records are made.
     pub(crate) first: u64,
     pub(crate) at_ns: u64,
 }

@@ -19,8 +19,8 @@ fn is_clean(slot: u32) -> bool {
         .is_some_and(|(_, slot)| unsafe { read_volatile(&raw const (*slot).qp) == 0 })
 }
 
-/// Takes the slot that was retired first, if user space has zeroed it and it is below the limit. Otherwise moves it to the
-/// end of the queue.
+/// Takes the slot that was retired first, if user space has zeroed it and it is below the limit. Otherwise
+/// moves it to the end of the queue.
 #[inline(always)]
 fn reuse(limit: u32) -> Option<u32> {
     let Ok(Some(slot)) = USED_SLOTS.pop() else {
@@ -34,8 +34,8 @@ fn reuse(limit: u32) -> Option<u32> {
     None
 }
 
-/// Takes a free slot, `UNCOUNTED` for none. `moving`: the QP moves and may get any slot. Retired slots come first, so that
-/// slots in use stay at the start of the array and a sweep is short. Global: see `functions`.
+/// Takes a free slot, `UNCOUNTED` for none. `moving`: the QP moves and may get any slot. Retired slots come
+/// first, so that slots in use stay at the start of the array and a sweep is short. Global: see `functions`.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn take_slot(moving: u64) -> u64 {
@@ -56,7 +56,8 @@ pub(crate) extern "C" fn take_slot(moving: u64) -> u64 {
     let slot = reused()
         .or_else(|| pool::take_below(&FREE_SLOTS, limit))
         .or_else(|| {
-            // No unused slot is left. User space does not free slots in exactly the order of the queue, so try several.
+            // No unused slot is left. User space does not free slots in exactly the order of the queue, so
+            // try several.
             for _ in 0..4 {
                 if moving != 0
                     && let Some(slot) = reuse(limit)

@@ -15,7 +15,8 @@ pub(crate) fn add(word: *mut u64, value: u64) {
     unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(word, value) };
 }
 
-/// Zeroes a place word by word. Without this LLVM calls a memset that goes byte by byte: five instructions each.
+/// Zeroes a place word by word. Without this LLVM calls a memset that goes byte by byte: five instructions
+/// each.
 ///
 /// # Safety
 /// The place must be writable and aligned to 8 bytes; all zeroes must be a value of `T`, whose size must be a
@@ -32,7 +33,8 @@ pub(crate) unsafe fn clear<T>(place: *mut T) {
 #[inline(always)]
 pub(crate) fn zeroed<T: FromZeros + IntoBytes>(place: &mut MaybeUninit<T>) -> &mut T {
     const { assert!(align_of::<T>() == 8 && size_of::<T>().is_multiple_of(8)) };
-    // SAFETY: the place is ours; FromZeros says that zeroes are a value, and they are written before it is used.
+    // SAFETY: the place is ours; FromZeros says that zeroes are a value, and they are written before it is
+    // used.
     unsafe {
         clear(place.as_mut_ptr());
         place.assume_init_mut()

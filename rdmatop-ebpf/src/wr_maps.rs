@@ -1,4 +1,5 @@
-//! Maps of the programs that make records of work requests. The loader makes them only if a trace asks for such records.
+//! Maps of the programs that make records of work requests. The loader makes them only if a trace asks for
+//! such records.
 
 use aya_ebpf::{
     macros::map,
@@ -18,7 +19,8 @@ const MMAPABLE: u32 = 1 << 10;
 
 /// How many QPs can be followed at one time.
 const QPS: u32 = 65_536;
-/// How many work requests on send queues can be remembered at one time. The end of one that is not remembered has no wr_id.
+/// How many work requests on send queues can be remembered at one time. The end of one that is not remembered
+/// has no wr_id.
 const OUTSTANDING: u32 = 65_536;
 /// How many CQEs can be kept at one time. The end of a WR whose CQE is not kept has no status.
 const KEPT: u32 = 16_384;
@@ -35,7 +37,8 @@ pub(crate) static WR_FILTER: Array<WrFilter> = Array::with_max_entries(1, 0);
 #[map]
 pub(crate) static WR_COUNTS: Array<u64> = Array::with_max_entries(count::COUNT, MMAPABLE);
 
-/// QPs that are followed, by `struct ib_qp *`. Written when a program first sees one, and when its send queue is freed.
+/// QPs that are followed, by `struct ib_qp *`. Written when a program first sees one, and when its send queue
+/// is freed.
 #[map]
 pub(crate) static WR_QPS: HashMap<u64, WrQp> = HashMap::with_max_entries(QPS, NO_PREALLOC);
 
@@ -47,13 +50,13 @@ pub(crate) static WR_QPNS: HashMap<QpnKey, u64> = HashMap::with_max_entries(QPS,
 #[map]
 pub(crate) static WR_QUEUES: HashMap<u64, u64> = HashMap::with_max_entries(QPS, NO_PREALLOC);
 
-/// What is on the send queues. A user program may overwrite a queue element as soon as the driver has consumed it, so what
-/// the record of the end needs is copied at the post.
+/// What is on the send queues. A user program may overwrite a queue element as soon as the driver has
+/// consumed it, so what the record of the end needs is copied at the post.
 #[map]
 pub(crate) static WR_OUTSTANDING: HashMap<WrKey, Outstanding> = HashMap::with_max_entries(OUTSTANDING, 0);
 
-/// CQEs of sends that came while another CPU worked on the posts of their QP: the visit that finds by the ring's index that the WR has
-/// ended takes them from here.
+/// CQEs of sends that came while another CPU worked on the posts of their QP: the visit that finds by the
+/// ring's index that the WR has ended takes them from here.
 #[map]
 pub(crate) static WR_CQES: HashMap<WrKey, Kept> = HashMap::with_max_entries(KEPT, NO_PREALLOC);
 
@@ -93,7 +96,8 @@ pub(crate) struct Kept {
     pub(crate) flags: u32,
 }
 
-/// A QP that is followed. Counts begin when a program first saw it; index in the driver's ring = (count + base) & mask.
+/// A QP that is followed. Counts begin when a program first saw it; index in the driver's ring = (count +
+/// base) & mask.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct WrQp {
@@ -110,8 +114,8 @@ pub(crate) struct WrQp {
     pub(crate) seen: u64,
     /// Send WRs that the driver has consumed.
     pub(crate) consumed: u64,
-    /// Send WRs whose end was reported. It can be ahead of `consumed`, because the flush of Linux 6.12 posts a CQE before it
-    /// consumes the WR.
+    /// Send WRs whose end was reported. It can be ahead of `consumed`, because the flush of Linux 6.12 posts
+    /// a CQE before it consumes the WR.
     pub(crate) done: u64,
     /// Receives whose end was reported.
     pub(crate) received: u64,

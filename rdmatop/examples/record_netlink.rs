@@ -1,8 +1,8 @@
 //! Records what this kernel says over RDMA netlink, as test input or to report a wrong reading.
 //!
-//! `record_netlink FILE [COMMENT]` reads every device twice, and records the answers to requests about a device that does
-//! not exist. The file holds device names, process ids, addresses of connections and, as root, keys of memory
-//! regions: look before you share it. Format: `rdmatop::source::netlink::recording`.
+//! `record_netlink FILE [COMMENT]` reads every device twice, and records the answers to requests about a
+//! device that does not exist. The file holds device names, process ids, addresses of connections and, as
+//! root, keys of memory regions: look before you share it. Format: `rdmatop::source::netlink::recording`.
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};

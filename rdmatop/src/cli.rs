@@ -71,7 +71,8 @@ pub struct ViewArgs {
     #[arg(long, value_name = "SECS", value_parser = run_time, conflicts_with = "once", allow_negative_numbers = true)]
     pub duration: Option<Duration>,
 
-    /// Sort processes by this column: numbers from the largest, names and the PID from the smallest [default: tx]
+    /// Sort processes by this column: numbers from the largest, names and the PID from the smallest [default:
+    /// tx]
     #[arg(long, value_name = "COL", conflicts_with = "trace", value_parser = sort_words())]
     pub sort: Option<String>,
 
@@ -95,9 +96,9 @@ pub struct ViewArgs {
     #[arg(long, value_name = "QPN", help_heading = "Filters")]
     pub qpn: Option<u32>,
 
-    /// Only these events: qp_create, qp_modify, ..., or a family: qp, mr, cq, cm, wr, finding; lost records always show. Work requests
-    /// (wr_post, wr_done; SoftRoCE, and with --uprobes NICs that bypass the kernel) show only when named here: each makes its
-    /// post dearer
+    /// Only these events: qp_create, qp_modify, ..., or a family: qp, mr, cq, cm, wr, finding; lost records
+    /// always show. Work requests (wr_post, wr_done; SoftRoCE, and with --uprobes NICs that bypass the
+    /// kernel) show only when named here: each makes its post dearer
     #[arg(
         long, value_name = "KIND[,KIND]", value_delimiter = ',', value_parser = event_selector,
         conflicts_with = "once", help_heading = "Filters"
@@ -111,26 +112,27 @@ pub struct ViewArgs {
     )]
     pub sample: Option<u32>,
 
-    /// How programs are attached: auto takes kprobe; fentry costs the traced program less and keeps the RDMA modules that it
-    /// enters from being unloaded meanwhile [default: auto]
+    /// How programs are attached: auto takes kprobe; fentry costs the traced program less and keeps the RDMA
+    /// modules that it enters from being unloaded meanwhile [default: auto]
     #[arg(long, value_name = "HOW", conflicts_with = "no_ebpf", help_heading = "eBPF")]
     pub attach: Option<AttachMode>,
 
-    /// Times and errors of post_send, and of what else comes by write(), where posts are counted too: costs each of those
-    /// some 1500 instructions more
+    /// Times and errors of post_send, and of what else comes by write(), where posts are counted too: costs
+    /// each of those some 1500 instructions more
     #[arg(long, conflicts_with = "no_ebpf", help_heading = "eBPF")]
     pub verb_times: bool,
 
-    /// Count work requests whose posts bypass the kernel, by probes on the programs that post them: of all, or of one process;
-    /// costs these programs about a microsecond for each post. In a trace with --event wr, print them
+    /// Count work requests whose posts bypass the kernel, by probes on the programs that post them: of all,
+    /// or of one process; costs these programs about a microsecond for each post. In a trace with --event wr,
+    /// print them
     #[arg(
         long, value_name = "PID", value_parser = pid, num_args = 0..=1, require_equals = true,
         conflicts_with = "no_ebpf", help_heading = "eBPF"
     )]
     pub uprobes: Option<Option<u32>>,
 
-    /// Remove these probes, or those of the key U, when they take more than so many percent of one core from all programs
-    /// together [default: 10]
+    /// Remove these probes, or those of the key U, when they take more than so many percent of one core from
+    /// all programs together [default: 10]
     #[arg(
         long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100_000),
         conflicts_with = "no_ebpf", help_heading = "eBPF"
@@ -141,18 +143,18 @@ pub struct ViewArgs {
     #[arg(long, help_heading = "eBPF")]
     pub no_ebpf: bool,
 
-    /// Have NICs that can (mlx5) count by process: sets mode auto,pid on each port where nothing is set, says so, and takes it
-    /// back at the end. Counts QPs that are made meanwhile
+    /// Have NICs that can (mlx5) count by process: sets mode auto,pid on each port where nothing is set, says
+    /// so, and takes it back at the end. Counts QPs that are made meanwhile
     #[arg(long, conflicts_with = "trace", help_heading = "Counters of the NIC")]
     pub hw_counters: bool,
 
-    /// Do not ask NVIDIA GPUs how busy they are. While rdmatop asks, it has their driver open: the driver cannot be unloaded, and
-    /// no GPU be reset
+    /// Do not ask NVIDIA GPUs how busy they are. While rdmatop asks, it has their driver open: the driver
+    /// cannot be unloaded, and no GPU be reset
     #[arg(long, conflicts_with = "trace")]
     pub no_gpus: bool,
 
-    /// Read no command line and no environment of processes: what is shown can be given to others. Names of processes, users and
-    /// jobs, and addresses, are shown
+    /// Read no command line and no environment of processes: what is shown can be given to others. Names of
+    /// processes, users and jobs, and addresses, are shown
     #[arg(long)]
     pub mask: bool,
 }
@@ -185,14 +187,16 @@ pub enum Command {
     #[command(after_help = CHECK_HELP)]
     Check(CheckArgs),
 
-    /// Check devices, ports, limits and settings of this machine, or of one process: what is wrong, and what to do
+    /// Check devices, ports, limits and settings of this machine, or of one process: what is wrong, and what
+    /// to do
     #[command(after_help = AFTER_DOCTOR)]
     Doctor(DoctorArgs),
 
     /// Make, remove and show SoftRoCE devices to try things on
     Lab(crate::lab::LabArgs),
 
-    /// Read what a job logged with NCCL_DEBUG=INFO: RDMA or TCP, on which NICs, with GPUDirect or not, and why
+    /// Read what a job logged with NCCL_DEBUG=INFO: RDMA or TCP, on which NICs, with GPUDirect or not, and
+    /// why
     #[command(name = "nccl-log")]
     NcclLog(NcclLogArgs),
 
@@ -264,8 +268,8 @@ pub struct NcclLogArgs {
     #[arg(value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
-    /// How long to look at processes of the log that run on this machine, to set what they move beside what the log says: 0.5 to
-    /// 3600, or 0 to read the log alone
+    /// How long to look at processes of the log that run on this machine, to set what they move beside what
+    /// the log says: 0.5 to 3600, or 0 to read the log alone
     #[arg(long = "for", value_name = "SECS", value_parser = beside, default_value = "3", allow_negative_numbers = true)]
     pub seconds: Duration,
 
@@ -289,8 +293,8 @@ pub struct ProbesArgs {
     #[arg(long, value_name = "HOW")]
     pub attach: Option<AttachMode>,
 
-    /// Times and errors of post_send, and of what else comes by write(), where posts are counted too: costs each of those
-    /// some 1500 instructions more
+    /// Times and errors of post_send, and of what else comes by write(), where posts are counted too: costs
+    /// each of those some 1500 instructions more
     #[arg(long)]
     pub verb_times: bool,
 }
@@ -333,8 +337,8 @@ pub fn command() -> clap::Command {
     command
 }
 
-/// One line for a usage error. Clap prints several paragraphs with a usage summary; a terminal or a log needs the
-/// error and where to find help.
+/// One line for a usage error. Clap prints several paragraphs with a usage summary; a terminal or a log needs
+/// the error and where to find help.
 pub fn one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {

@@ -1,4 +1,5 @@
-//! What drivers write into the kernel's log, by what it says: the level that a driver chooses does not say how bad a line is.
+//! What drivers write into the kernel's log, by what it says: the level that a driver chooses does not say
+//! how bad a line is.
 //!
 //! Texts are those of Linux 6.1 to 6.12, and NVIDIA's NVSentinel and gpud look for the worst of them too.
 

@@ -7,8 +7,8 @@
 //! | 2 | the command line makes no sense |
 //! | 3 | nothing to show: no RDMA on this machine |
 //!
-//! A reader that goes away (`rdmatop --trace | head -3`) is not a failure and ends rdmatop without a message. The
-//! summary on stderr counts what was seen and not printed.
+//! A reader that goes away (`rdmatop --trace | head -3`) is not a failure and ends rdmatop without a message.
+//! The summary on stderr counts what was seen and not printed.
 
 use std::io;
 use std::process::ExitCode;

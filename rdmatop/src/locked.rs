@@ -1,4 +1,5 @@
-//! Who sets the limit of locked memory of a process, and how it gets a larger one: that depends on what it runs in.
+//! Who sets the limit of locked memory of a process, and how it gets a larger one: that depends on what it
+//! runs in.
 
 use crate::step::{NextStep, ShellWord, step};
 use crate::workload::Workload;

@@ -1,9 +1,9 @@
 //! Writes that never wait.
 //!
-//! A terminal whose other side has stopped reading, and a pipe without a reader, block a plain write(2) for ever, and
-//! the thread with it: a thread that handles signals or detaches programs must not write that way. `O_NONBLOCK` on
-//! the descriptor that we were given would affect all processes that share it, among them the shell, and would stay
-//! after a SIGKILL. So the same terminal or pipe is opened once more, for us alone.
+//! A terminal whose other side has stopped reading, and a pipe without a reader, block a plain write(2) for
+//! ever, and the thread with it: a thread that handles signals or detaches programs must not write that way.
+//! `O_NONBLOCK` on the descriptor that we were given would affect all processes that share it, among them the
+//! shell, and would stay after a SIGKILL. So the same terminal or pipe is opened once more, for us alone.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -16,8 +16,8 @@ use rustix::termios;
 
 /// Bytes that a pipe takes without blocking once poll(2) reports room: a page, `PIPE_BUF` (pipe(7)).
 const OF_A_PIPE: usize = 4096;
-/// As many for a terminal: `tty_buffer_alloc` allocates multiples of 256, and a serial line reports room only when
-/// fewer than 256 bytes (`WAKEUP_CHARS`) wait in its page.
+/// As many for a terminal: `tty_buffer_alloc` allocates multiples of 256, and a serial line reports room only
+/// when fewer than 256 bytes (`WAKEUP_CHARS`) wait in its page.
 const OF_A_TERMINAL: usize = 256;
 
 /// Writes bytes without blocking.
@@ -89,8 +89,8 @@ impl Outlet {
         Ok(done)
     }
 
-    /// Waits for room; false when there was none within `limit`. A broken descriptor has room: the write reports the
-    /// error.
+    /// Waits for room; false when there was none within `limit`. A broken descriptor has room: the write
+    /// reports the error.
     pub fn room(&self, limit: Duration) -> bool {
         let limit = Timespec::try_from(limit).unwrap_or(Timespec {
             tv_sec: 0,
@@ -108,8 +108,8 @@ fn anew(shared: BorrowedFd<'_>, terminal: bool) -> Option<OwnedFd> {
     if let Ok(fd) = open(path, flags, Mode::empty()) {
         return Some(fd);
     }
-    // After su(1) the terminal belongs to another user, and root has given up the right to bypass that. Anyone may
-    // open /dev/tty; tcgetsid(3) fails on a terminal that is not the controlling one.
+    // After su(1) the terminal belongs to another user, and root has given up the right to bypass that.
+    // Anyone may open /dev/tty; tcgetsid(3) fails on a terminal that is not the controlling one.
     if terminal && termios::tcgetsid(shared).is_ok() {
         return open("/dev/tty", flags, Mode::empty()).ok();
     }

@@ -1,8 +1,8 @@
 //! Counters of Ethernet flow control, as drivers name them in `ethtool -S`.
 //!
-//! Names are those of Linux 6.12: mlx5 (`en_stats.c`), bnxt_en (`bnxt_ethtool.c`), ice and i40e (`*_ethtool.c`), hns3
-//! (`hclge_main.c`), mlx4 (`en_ethtool.c`). Durations are used where the driver documents their unit: microseconds in mlx5
-//! and bnxt_en.
+//! Names are those of Linux 6.12: mlx5 (`en_stats.c`), bnxt_en (`bnxt_ethtool.c`), ice and i40e
+//! (`*_ethtool.c`), hns3 (`hclge_main.c`), mlx4 (`en_ethtool.c`). Durations are used where the driver
+//! documents their unit: microseconds in mlx5 and bnxt_en.
 
 /// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

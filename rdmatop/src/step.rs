@@ -1,8 +1,8 @@
-//! What a person is told to do next. Much of it is a command that is pasted into a shell, often as root, and names what other users
-//! have named: cgroups, network interfaces, devices.
+//! What a person is told to do next. Much of it is a command that is pasted into a shell, often as root, and
+//! names what other users have named: cgroups, network interfaces, devices.
 //!
-//! A [`NextStep`] is made of text of this program and of [`ShellWord`]s, numbers and other steps. There is no way from other text to a
-//! step, so a name cannot get into a command unless it is quoted.
+//! A [`NextStep`] is made of text of this program and of [`ShellWord`]s, numbers and other steps. There is no
+//! way from other text to a step, so a name cannot get into a command unless it is quoted.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,12 +14,13 @@ use crate::text;
 
 /// A name as one word of a command, or a part of one.
 ///
-/// A word of letters, digits and `_@%+=:,./-` that begins with a letter, a digit or one of `_./` stays as it is, any other is in
-/// single quotes. Where a name is not safe to paste the
-/// word is what stands for it, and the step says so:
+/// A word of letters, digits and `_@%+=:,./-` that begins with a letter, a digit or one of `_./` stays as it
+/// is, any other is in single quotes. Where a name is not safe to paste the word is what stands for it, and
+/// the step says so:
 /// * one that begins with `-` would be an option;
 /// * one with white space: a view breaks its lines there, and the pasted word would be another one;
-/// * one that was made safe to print ([`text::sanitize`]) is not the real name, so the command would act on something else.
+/// * one that was made safe to print ([`text::sanitize`]) is not the real name, so the command would act on
+///   something else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShellWord {
     word: Cow<'static, str>,
@@ -48,7 +49,8 @@ impl ShellWord {
         )
     }
 
-    /// A name in a sentence, by which no command acts: as it is shown elsewhere, in quotes if it has anything that a shell acts on.
+    /// A name in a sentence, by which no command acts: as it is shown elsewhere, in quotes if it has anything
+    /// that a shell acts on.
     pub(crate) fn said(name: &str) -> Self {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b" _@%+:,./-".contains(&byte);
         Self {
@@ -224,7 +226,8 @@ pub(crate) const fn holes(template: &str) -> usize {
     found
 }
 
-/// A [`NextStep`]: a literal template, and what stands in the place of each `{}`. Braces with something between them are text.
+/// A [`NextStep`]: a literal template, and what stands in the place of each `{}`. Braces with something
+/// between them are text.
 macro_rules! step {
     ($template:literal $(, $part:expr)* $(,)?) => {{
         const {

@@ -14,9 +14,9 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 ///   becomes `\u{HEX}`;
 /// * all else, the backslash included, stays as it is.
 ///
-/// The result is for display and for keys, and cannot be reversed: a name that contains the six characters of an
-/// escape looks like the escape. In exchange the function is idempotent: text that passes through it twice is not
-/// escaped twice.
+/// The result is for display and for keys, and cannot be reversed: a name that contains the six characters of
+/// an escape looks like the escape. In exchange the function is idempotent: text that passes through it twice
+/// is not escaped twice.
 pub fn sanitize(bytes: &[u8]) -> String {
     // Nearly every text is printable ASCII, which stays as it is.
     if bytes.iter().all(|byte| (b' '..=b'~').contains(byte)) {
@@ -34,8 +34,9 @@ pub fn sanitize(bytes: &[u8]) -> String {
     out
 }
 
-/// Whether [`sanitize`] may have written an escape into this text. A name that holds the characters of one itself counts too: the two
-/// cannot be told apart. What systemd escapes in the names of units (`\x2d`) are characters that [`sanitize`] leaves as they are.
+/// Whether [`sanitize`] may have written an escape into this text. A name that holds the characters of one
+/// itself counts too: the two cannot be told apart. What systemd escapes in the names of units (`\x2d`) are
+/// characters that [`sanitize`] leaves as they are.
 pub(crate) fn may_be_sanitized(text: &str) -> bool {
     let mut rest = text;
     while let Some((_, after)) = rest.split_once('\\') {
@@ -49,9 +50,10 @@ pub(crate) fn may_be_sanitized(text: &str) -> bool {
     false
 }
 
-/// A finite number that is not negative, with none, one or two decimals. It is that of `format!("{value:.2}")`, except that a value
-/// just beside the middle of two results (1.115) may become the other one: the standard library computes with the exact value of the
-/// float, which takes several times as long, and a trace prints a duration in each line.
+/// A finite number that is not negative, with none, one or two decimals. It is that of
+/// `format!("{value:.2}")`, except that a value just beside the middle of two results (1.115) may become the
+/// other one: the standard library computes with the exact value of the float, which takes several times as
+/// long, and a trace prints a duration in each line.
 pub(crate) fn decimal(value: f64, decimals: u32) -> String {
     let scale = 10_u64.pow(decimals);
     let scaled = (value * scale as f64).round_ties_even();
@@ -77,7 +79,8 @@ pub fn sanitize_bounded(bytes: &[u8], max_bytes: usize) -> String {
     out
 }
 
-/// The first `max_bytes`, without a character that the bound would split: its first half would show as broken bytes.
+/// The first `max_bytes`, without a character that the bound would split: its first half would show as broken
+/// bytes.
 fn whole_characters(bytes: &[u8], max_bytes: usize) -> &[u8] {
     let Some(head) = bytes.get(..max_bytes) else {
         return bytes;
@@ -114,8 +117,9 @@ fn push_hex(out: &mut String, byte: u8) {
 
 /// True for a non-ASCII character that must not reach a terminal unescaped.
 pub(crate) fn is_unsafe(c: char) -> bool {
-    // The width table gives None for controls and 0 for characters without a glyph of their own; the ranges after it
-    // are those to which some versions of the table give a width although terminals act on them or draw nothing.
+    // The width table gives None for controls and 0 for characters without a glyph of their own; the ranges
+    // after it are those to which some versions of the table give a width although terminals act on them or
+    // draw nothing.
     c.width().is_none_or(|columns| columns == 0)
         || matches!(c,
             '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'

@@ -1,6 +1,7 @@
 //! Names of environment variables that steer RDMA stacks.
 
-/// Without `NCCL_`: the variables that NCCL reads today, and those that releases since 2.4 accept without effect.
+/// Without `NCCL_`: the variables that NCCL reads today, and those that releases since 2.4 accept without
+/// effect.
 pub(crate) const NCCL: &str = "\
     MAX_NRINGS MIN_NRINGS ALGO ALLGATHERV_ENABLE ALLOC_P2P_NET_LL_BUFFERS ASYNC_ERROR_HANDLING BLOCKING_WAIT BUFFSIZE CGA_CLUSTER_SIZE \
     CHECKS_DISABLE CHECK_MODE CHECK_POINTERS CHUNK_SIZE COLLNET_ENABLE COLLNET_NODE_THRESHOLD COMM_BLOCKING \
@@ -70,7 +71,8 @@ const OTHERS: &str = "\
     UCX_RCACHE UCX_RC_RETRY_COUNT UCX_RC_RNR_RETRY_COUNT UCX_RC_RNR_TIMEOUT UCX_RC_TIMEOUT UCX_RNDV_SCHEME UCX_RNDV_THRESH \
     UCX_SOCKADDR_TLS_PRIORITY UCX_TCP_CM_REUSEADDR UCX_TLS UCX_UD_TIMEOUT UCX_WARN_UNUSED_ENV_VARS WORLD_SIZE";
 
-/// Whether the value of a variable may be shown. A name that no library reads may hold anything, a password too.
+/// Whether the value of a variable may be shown. A name that no library reads may hold anything, a password
+/// too.
 pub(crate) fn value_is_shown(name: &str) -> bool {
     let of_nccl = name.strip_prefix("NCCL_").or_else(|| name.strip_prefix("RCCL_"));
     of_nccl.map_or_else(

@@ -1,7 +1,7 @@
 //! The job behind a cgroup path: Slurm, Kubernetes, containers, virtual machines.
 
-/// The job, pod and container that a cgroup path names. They nest (a Slurm job in a pod, a container in a job), so
-/// all are kept, each the innermost of its kind.
+/// The job, pod and container that a cgroup path names. They nest (a Slurm job in a pod, a container in a
+/// job), so all are kept, each the innermost of its kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Workload {
     /// Slurm job.
@@ -12,8 +12,9 @@ pub struct Workload {
     pub container: Option<Container>,
     /// libvirt virtual machine, as systemd-machined names it.
     pub machine: Option<String>,
-    /// A user may have made the directory that names it: below the cgroup of a user's own systemd, or of an unprivileged LXC
-    /// container, each user makes what he likes. What it names is a claim, by which nothing may be summed or decided.
+    /// A user may have made the directory that names it: below the cgroup of a user's own systemd, or of an
+    /// unprivileged LXC container, each user makes what he likes. What it names is a claim, by which nothing
+    /// may be summed or decided.
     pub claimed: bool,
 }
 
@@ -43,7 +44,8 @@ pub struct Container {
 }
 
 impl Workload {
-    /// Reads one path. Leading `/..` (the view from another cgroup namespace) and systemd's `\xNN` are understood.
+    /// Reads one path. Leading `/..` (the view from another cgroup namespace) and systemd's `\xNN` are
+    /// understood.
     pub fn from_path(path: &str) -> Self {
         let mut out = Self::default();
         let mut above = "";
@@ -86,8 +88,8 @@ impl Workload {
         self.slurm.is_some() || self.pod.is_some() || self.container.is_some() || self.machine.is_some()
     }
 
-    /// Takes from `other` what is not known yet: on a hybrid machine several paths complement each other. A claim gives way to what
-    /// root named.
+    /// Takes from `other` what is not known yet: on a hybrid machine several paths complement each other. A
+    /// claim gives way to what root named.
     pub fn fill_from(&mut self, other: &Self) {
         if !other.names_any() || (other.claimed && !self.claimed && self.names_any()) {
             return;
@@ -122,7 +124,8 @@ impl Workload {
     }
 }
 
-/// Whether a directory is handed over to a user, who may then make directories below it: `user@1000.service`, `lxc.payload.NAME`.
+/// Whether a directory is handed over to a user, who may then make directories below it: `user@1000.service`,
+/// `lxc.payload.NAME`.
 fn is_delegated(part: &str) -> bool {
     let of_systemd = part.starts_with("user@") && part.strip_suffix(".service").is_some();
     of_systemd || part.starts_with("lxc.payload.")
@@ -132,7 +135,8 @@ fn number_after(part: &str, prefix: &str) -> Option<u64> {
     part.strip_prefix(prefix)?.parse().ok()
 }
 
-/// `kubepods-burstable-podUID.slice` (systemd driver, `_` for `-`), or `podUID` below `kubepods` (cgroupfs driver).
+/// `kubepods-burstable-podUID.slice` (systemd driver, `_` for `-`), or `podUID` below `kubepods` (cgroupfs
+/// driver).
 fn pod(part: &str, above: &str) -> Option<Pod> {
     let (uid, place) = match part.strip_suffix(".slice") {
         Some(slice) => {
@@ -164,7 +168,8 @@ fn container(part: &str, above: &str) -> Option<Container> {
     let of_scope = SCOPES.iter().find_map(|prefix| name.strip_prefix(prefix));
     let by_place = matches!(above, "docker" | "cri-containerd") || above.starts_with("pod");
     let id = of_scope.or_else(|| by_place.then_some(name))?;
-    // `libpod-conmon-ID` and `crio-conmon-ID` are the monitors beside the containers: the length distinguishes them.
+    // `libpod-conmon-ID` and `crio-conmon-ID` are the monitors beside the containers: the length
+    // distinguishes them.
     let is_id = id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit());
     is_id.then(|| Container { id: id.to_owned() })
 }

@@ -1,4 +1,5 @@
-//! The real binary on this machine. What needs a machine without RDMA says so and passes over one that has it.
+//! The real binary on this machine. What needs a machine without RDMA says so and passes over one that has
+//! it.
 
 #![expect(clippy::print_stderr, reason = "a test that is passed over says why")]
 

@@ -1,5 +1,5 @@
-//! Which part may import which (ARCHITECTURE.md, "One direction"). The test reads every source file, so that a shortcut fails
-//! here and not in a review.
+//! Which part may import which (ARCHITECTURE.md, "One direction"). The test reads every source file, so that
+//! a shortcut fails here and not in a review.
 
 use std::{
     collections::BTreeMap,
@@ -43,8 +43,8 @@ const OUTSIDE: &[&str] = &[
     "tokio",
 ];
 
-/// What opens a file. Where paths of other users are at hand, `source::root` opens those of the kernel and `source::foreign` the
-/// others.
+/// What opens a file. Where paths of other users are at hand, `source::root` opens those of the kernel and
+/// `source::foreign` the others.
 const OPENERS: &[&str] = &[
     "std::fs::File::open",
     "std::fs::OpenOptions",
@@ -268,7 +268,8 @@ impl Named {
         }
     }
 
-    /// Notes the parts of a path of files, as in "7/root/etc". A text with blanks is for people, and /proc/self is rdmatop.
+    /// Notes the parts of a path of files, as in "7/root/etc". A text with blanks is for people, and
+    /// /proc/self is rdmatop.
     fn literal(&mut self, text: &str) {
         if text.contains(char::is_whitespace) || text.starts_with("/proc/self/") {
             return;
@@ -385,8 +386,8 @@ fn begins(path: &str, with: &str) -> bool {
 fn broken<'a>(module: &[String], named: &'a [Mention]) -> Vec<&'a str> {
     let is_in = |rule: &&Rule| module.iter().zip(rule.of).filter(|(a, b)| a == *b).count() == rule.of.len();
     let rules: Vec<&Rule> = RULES.iter().filter(is_in).collect();
-    // The first opens what is another user's, so that nothing else does. The second walks to the system's libraries by descriptors, and
-    // refuses what is not root's.
+    // The first opens what is another user's, so that nothing else does. The second walks to the system's
+    // libraries by descriptors, and refuses what is not root's.
     if module == ["source", "foreign"] || module == ["source", "uprobes", "files"] {
         return Vec::new();
     }

@@ -1,5 +1,5 @@
-//! The model's memory under churn: what is gone is forgotten. In a process of its own, because it counts all that is
-//! allocated.
+//! The model's memory under churn: what is gone is forgotten. In a process of its own, because it counts all
+//! that is allocated.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},

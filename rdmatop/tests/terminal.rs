@@ -1,4 +1,5 @@
-//! The real binary on a real terminal, on this machine: how it ends, what it leaves behind, and that nothing holds it up.
+//! The real binary on a real terminal, on this machine: how it ends, what it leaves behind, and that nothing
+//! holds it up.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -11,7 +12,8 @@ use rdmatop_tests::wait::{PATIENCE, until};
 
 /// What stands in the tab line of every screen.
 const SHOWN: &str = "Processes";
-/// What an end may take: nothing is attached here that would have to be detached, and this machine is not emulated.
+/// What an end may take: nothing is attached here that would have to be detached, and this machine is not
+/// emulated.
 const SOON: Duration = Duration::from_secs(15);
 /// The main screen, and the cursor: the last things that are written.
 const BACK: &[u8] = b"\x1b[?1049l\x1b[?25h";
@@ -103,7 +105,8 @@ fn a_terminal_that_does_not_read_does_not_outlast_the_duration() {
 #[test]
 fn a_terminal_that_reads_again_gets_the_newest_screen_and_is_told_what_it_missed() {
     let mut view = view(&["--delay", "0.1"]);
-    // A key takes the message away. On a machine that is busy the view may not have read all keys when the terminal reads again.
+    // A key takes the message away. On a machine that is busy the view may not have read all keys when the
+    // terminal reads again.
     let told = (1..=5).any(|turn| {
         fill(&mut view);
         // The last key: the help is open or closed; this opens the filter's prompt on either.
@@ -380,7 +383,8 @@ fn who_starts_it_in_the_background_can_end_it_there() {
     let mut on = shell(&home);
     let top = env!("CARGO_BIN_EXE_rdmatop");
     types(&mut on, &format!("{top} --no-ebpf &\n"), "Stopped");
-    // The status is asked for: bash prints once more that the job is stopped, and takes its end just then for reported.
+    // The status is asked for: bash prints once more that the job is stopped, and takes its end just then for
+    // reported.
     let ended = "P=$!; kill %1; while kill -0 $P 2>&-; do sleep 0.1; done; wait $P; echo EN''DED $?\n";
     types(&mut on, ended, &format!("ENDED {}\r", 128 + libc::SIGTERM));
     types(&mut on, &format!("{top} --no-ebpf &\n"), "Stopped");

@@ -30,9 +30,9 @@ pub struct Expect {
     pub doorbells: Option<u64>,
     /// Receives come from a shared receive queue.
     pub srq: bool,
-    /// It tells the sender how many messages it has taken, as perftest does with iWARP: RDMA WRITEs of 4 bytes, each with a
-    /// completion. How many it does not print, and its rows are held to the number that rdmatop itself gives; a test that
-    /// has no other WRITEs compares the sum with the function tracer's.
+    /// It tells the sender how many messages it has taken, as perftest does with iWARP: RDMA WRITEs of 4
+    /// bytes, each with a completion. How many it does not print, and its rows are held to the number that
+    /// rdmatop itself gives; a test that has no other WRITEs compares the sum with the function tracer's.
     pub credits: bool,
 }
 
@@ -95,8 +95,8 @@ pub fn ping_pong(name: &'static str, pair: Perftest, n: u64, size: u64) -> Case 
 }
 
 impl Case {
-    /// Compares every QP of both sides, and each process, with what perftest says that it did. `skipped`: how many
-    /// runs of a program the kernel has left out, see [`Table::equal_unless_skipped`].
+    /// Compares every QP of both sides, and each process, with what perftest says that it did. `skipped`: how
+    /// many runs of a program the kernel has left out, see [`Table::equal_unless_skipped`].
     pub fn compare(
         &self,
         table: &mut Table,

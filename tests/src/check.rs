@@ -30,8 +30,8 @@ impl Looking {
         Ok(Self(Child::spawn(&mut rdmatop::command(&args)?)?))
     }
 
-    /// As [`Self::begin`], and waits until its programs are attached. It does not say when: it has as many probes as a window then,
-    /// which says when it counts.
+    /// As [`Self::begin`], and waits until its programs are attached. It does not say when: it has as many
+    /// probes as a window then, which says when it counts.
     pub fn begin_attached(seconds: &str) -> Result<Self> {
         let window = Window::open(&[])?;
         let all = kernel::probes()?.len();

@@ -69,7 +69,8 @@ impl Lines {
         self.all().join("\n")
     }
 
-    /// The first line for which `wanted` is true; an error when the stream ends or the time is up without one.
+    /// The first line for which `wanted` is true; an error when the stream ends or the time is up without
+    /// one.
     pub fn wait_for(&self, what: &str, limit: Duration, wanted: impl Fn(&str) -> bool) -> Result<String> {
         let end = Instant::now() + limit;
         let mut collected = self.inner.0.lock().unwrap_or_else(PoisonError::into_inner);

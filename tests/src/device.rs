@@ -40,8 +40,8 @@ impl Device {
         lab::await_gid(name)
     }
 
-    /// Removes the device and adds one of the same name over the same interface: it has another index, and numbers its
-    /// QPs from the start.
+    /// Removes the device and adds one of the same name over the same interface: it has another index, and
+    /// numbers its QPs from the start.
     pub fn add_again(&self) -> Result<()> {
         shell(&format!("rdma link delete {}", self.name))?;
         self.link()

@@ -126,8 +126,8 @@ impl Events {
             .sum()
     }
 
-    /// The life of a QP in words: `create`, `RESET->INIT`, ..., `destroy`; modifies that set no state are left
-    /// out (`-R` has them).
+    /// The life of a QP in words: `create`, `RESET->INIT`, ..., `destroy`; modifies that set no state are
+    /// left out (`-R` has them).
     pub fn life(&self) -> Vec<String> {
         self.list
             .iter()

@@ -1,5 +1,5 @@
-//! How often a function of the kernel ran, by the function tracer: unlike a kprobe it also sees a run that interrupts a
-//! traced one.
+//! How often a function of the kernel ran, by the function tracer: unlike a kprobe it also sees a run that
+//! interrupts a traced one.
 
 use std::{fs, path::Path};
 

@@ -74,8 +74,8 @@ pub fn bpf_programs() -> Result<Vec<u32>> {
     Ok(ids)
 }
 
-/// Which programs of process `pid` the kernel has skipped, by their names, as /proc tells of its open files; 0 for those
-/// that it has not.
+/// Which programs of process `pid` the kernel has skipped, by their names, as /proc tells of its open files;
+/// 0 for those that it has not.
 pub fn skipped_programs(pid: u32) -> Result<BTreeMap<String, u64>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(format!("/proc/{pid}/fdinfo"))? {
@@ -118,7 +118,8 @@ fn program_name(id: u32) -> Result<String> {
     // bpf_fd and info_len share the first word.
     let head = u64::from(fd.as_raw_fd().cast_unsigned()) | (info.len() as u64) << 32;
     let mut attr = [head, info.as_mut_ptr() as u64];
-    // SAFETY: the kernel writes as much into `info` as it is told of; zeroes there ask for none of the arrays.
+    // SAFETY: the kernel writes as much into `info` as it is told of; zeroes there ask for none of the
+    // arrays.
     let rc = unsafe { libc::syscall(libc::SYS_bpf, GET_INFO, attr.as_mut_ptr(), size_of_val(&attr)) };
     if rc < 0 {
         return Err(std::io::Error::last_os_error()).with_context(|| format!("info of program {id}"));

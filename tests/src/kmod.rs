@@ -13,7 +13,8 @@ pub struct Module {
 }
 
 impl Module {
-    /// Loads module `name` with `options` for test `test`; `None`, with the reason printed, where it was not built.
+    /// Loads module `name` with `options` for test `test`; `None`, with the reason printed, where it was not
+    /// built.
     pub fn load(test: &str, name: &'static str, options: &[&str]) -> Result<Option<Self>> {
         let Some(dir) = env::var_os("RDMATOP_KMOD") else {
             lab::skip(

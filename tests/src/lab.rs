@@ -112,8 +112,8 @@ pub fn address(device: &str) -> Result<String> {
         .to_owned())
 }
 
-/// Waits until `device` has the GID of its IPv4 address: the kernel fills the table from a work queue, and a QP that
-/// is connected before would not get to RTR.
+/// Waits until `device` has the GID of its IPv4 address: the kernel fills the table from a work queue, and a
+/// QP that is connected before would not get to RTR.
 pub fn await_gid(device: &str) -> Result<()> {
     let path = format!("/sys/class/infiniband/{device}/ports/1/gids/{IPV4_GID}");
     let what = format!("the IPv4 GID of {device}");

@@ -19,7 +19,8 @@ pub fn map_nccl() -> Result<()> {
     let path = dir.join("libnccl.so.2");
     fs::write(&path, [0; 4096])?;
     let file = File::open(&path)?;
-    // SAFETY: the kernel chooses the place; nothing else uses the mapping, which stays until the process ends.
+    // SAFETY: the kernel chooses the place; nothing else uses the mapping, which stays until the process
+    // ends.
     let address = unsafe {
         libc::mmap(
             std::ptr::null_mut(),

@@ -122,8 +122,8 @@ impl Disk<'_> {
 
 impl Drop for NvmeTarget {
     fn drop(&mut self) {
-        // Best effort: each step for itself. What stayed would keep rdma_rxe from being unloaded, which other tests
-        // would find.
+        // Best effort: each step for itself. What stayed would keep rdma_rxe from being unloaded, which other
+        // tests would find.
         let _ = shell(&format!(
             "for controller in /sys/class/nvme/nvme*/delete_controller; do
                 [ -e $controller ] && echo 1 >$controller

@@ -19,8 +19,8 @@ use crate::{
 /// A pair that takes longer than this hangs: perftest itself would wait for ever.
 pub const LIMIT: Duration = PATIENCE;
 
-/// How long perftest's handshake may take where it is known to hang now and then, without rdmatop too: then another pair is
-/// started.
+/// How long perftest's handshake may take where it is known to hang now and then, without rdmatop too: then
+/// another pair is started.
 pub const HANDSHAKE: Duration = Duration::from_mins(1);
 
 /// How many pairs are started by rdma_cm until none is rejected, and what perftest says then.
@@ -30,8 +30,8 @@ const REJECTED: &str = "RDMA_CM_EVENT_REJECTED; error: 8";
 /// Pairs started by this process.
 static PAIRS: AtomicU16 = AtomicU16::new(0);
 
-/// A port of the pair's own. The test executables run one after another: each has its range, so that none meets what
-/// the one before has left in TIME_WAIT. All are below the ephemeral ports.
+/// A port of the pair's own. The test executables run one after another: each has its range, so that none
+/// meets what the one before has left in TIME_WAIT. All are below the ephemeral ports.
 fn next_port() -> u16 {
     const EACH: u16 = 64;
     let range = u16::try_from(std::process::id() % 200).unwrap_or(0);
@@ -181,9 +181,10 @@ impl Perftest {
 
     /// Runs a pair to its end.
     ///
-    /// With `-R` the kernel now and then rejects the client with 8, no such service (`IB_CM_REJ_INVALID_SERVICE_ID`), and perftest
-    /// crashes: seen twice, on Linux 5.10 with two guests and builds on two CPUs, although the server's id was in LISTEN. That
-    /// pair has moved nothing: another one is run.
+    /// With `-R` the kernel now and then rejects the client with 8, no such service
+    /// (`IB_CM_REJ_INVALID_SERVICE_ID`), and perftest crashes: seen twice, on Linux 5.10 with two guests and
+    /// builds on two CPUs, although the server's id was in LISTEN. That pair has moved nothing: another one
+    /// is run.
     pub fn run(&self) -> Result<Accounts> {
         for _ in 1..CM_PAIRS {
             let mut pair = self.start()?;
@@ -342,7 +343,8 @@ pub fn with_stopped_receiver(iterations: u64, size: u64, time: Duration) -> Resu
     Ok(pair)
 }
 
-/// A pair whose server was killed, and whose client has found out and ended. Every request asks for a completion.
+/// A pair whose server was killed, and whose client has found out and ended. Every request asks for a
+/// completion.
 pub fn with_killed_server() -> Result<Pair> {
     // rxe takes 7 retries, perftest's default, as endless; only with -R can another number be set. It is then
     // the RNR retry count too, so a send could fail on a slow receiver before its time: RDMA WRITE cannot.
@@ -352,7 +354,8 @@ pub fn with_killed_server() -> Result<Pair> {
         .size(1024)
         .args(&["-Q", "1"]);
     let pair = pair.args(&["--retry_count=1"]);
-    // One retry is also what connecting gets: on a busy machine it may not be enough, and then perftest waits.
+    // One retry is also what connecting gets: on a busy machine it may not be enough, and then perftest
+    // waits.
     let mut tries = 0;
     let mut pair = loop {
         let pair = pair.start()?;

@@ -1,4 +1,5 @@
-//! A program on a terminal of its own, of 160 columns and 50 rows, whose output is taken, or not taken for a while.
+//! A program on a terminal of its own, of 160 columns and 50 rows, whose output is taken, or not taken for a
+//! while.
 
 use std::{
     fs::File,
@@ -19,8 +20,8 @@ use crate::wait::{self, PATIENCE};
 
 /// Columns and rows at the start.
 pub const SIZE: (u16, u16) = (160, 50);
-/// "Where is the cursor?" (DSR 6, ECMA-48) and the answer. A program that asks waits seconds for a terminal that is
-/// silent, which would be measured as its start.
+/// "Where is the cursor?" (DSR 6, ECMA-48) and the answer. A program that asks waits seconds for a terminal
+/// that is silent, which would be measured as its start.
 const ASKED: &[u8] = b"\x1b[6n";
 const ANSWER: &[u8] = b"\x1b[1;1R";
 /// How often the reader looks whether it is to go on, in milliseconds.
@@ -135,8 +136,9 @@ impl OnTerminal {
         // SAFETY: all these calls are async-signal-safe; the terminal is the new session's stdin.
         unsafe {
             command.pre_exec(move || {
-                // As login does: a shell without job control ignores SIGINT and SIGQUIT for what it starts with `&`, nohup
-                // ignores SIGHUP, and a program inherits that through any number of parents. SIGKILL and SIGSTOP refuse.
+                // As login does: a shell without job control ignores SIGINT and SIGQUIT for what it starts
+                // with `&`, nohup ignores SIGHUP, and a program inherits that through any number of parents.
+                // SIGKILL and SIGSTOP refuse.
                 for signal in 1..=last {
                     libc::signal(signal, libc::SIG_DFL);
                 }

@@ -24,8 +24,9 @@ pub const END: Duration = PATIENCE;
 /// A window, in seconds: longer than any traffic takes, for it is closed when that is over.
 const WINDOW: &str = "600";
 
-/// The rdmatop binary: `$RDMATOP`, else the one built beside the tests; in the lab a copy of it that every user can execute. The
-/// repository may lie below a directory that its owner alone can enter, as root's home is on most machines.
+/// The rdmatop binary: `$RDMATOP`, else the one built beside the tests; in the lab a copy of it that every
+/// user can execute. The repository may lie below a directory that its owner alone can enter, as root's home
+/// is on most machines.
 pub fn program() -> Result<PathBuf> {
     let built = built()?;
     if !lab::is_here() {
@@ -206,8 +207,8 @@ impl Window {
         self.child.pid()
     }
 
-    /// Waits until its main thread has gone to sleep `times` times more. While the window is open it wakes every 200 ms to
-    /// look new processes up; how long that takes is up to the machine.
+    /// Waits until its main thread has gone to sleep `times` times more. While the window is open it wakes
+    /// every 200 ms to look new processes up; how long that takes is up to the machine.
     pub fn wait_looks(&self, times: u64) -> Result<()> {
         let slept = || -> Result<u64> {
             let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
@@ -222,8 +223,8 @@ impl Window {
         })
     }
 
-    /// Ends the window and reads the sample. The traffic must be over: a window that closed before it would count
-    /// less, and the test would blame the wrong one.
+    /// Ends the window and reads the sample. The traffic must be over: a window that closed before it would
+    /// count less, and the test would blame the wrong one.
     pub fn close(mut self) -> Result<Snapshot> {
         ensure!(
             self.child.ended()?.is_none(),

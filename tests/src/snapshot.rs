@@ -65,8 +65,9 @@ impl Snapshot {
         self.value["health"]["lost_events"].as_u64()
     }
 
-    /// How many runs of a data path program the kernel has skipped (`health.losses`, `missed`). Linux before 6.7
-    /// does not count them: before 6.4, where it happens, it is what SoftRoCE's driver counted and no program saw.
+    /// How many runs of a data path program the kernel has skipped (`health.losses`, `missed`). Linux before
+    /// 6.7 does not count them: before 6.4, where it happens, it is what SoftRoCE's driver counted and no
+    /// program saw.
     pub fn skipped(&self) -> u64 {
         self.lost_at("missed")
     }
@@ -83,7 +84,8 @@ impl Snapshot {
         loss.and_then(|loss| loss["count"].as_u64()).unwrap_or(0)
     }
 
-    /// Programs that the kernel skipped, and how often (`health.skipped`); `None` where it does not count that.
+    /// Programs that the kernel skipped, and how often (`health.skipped`); `None` where it does not count
+    /// that.
     pub fn skipped_programs(&self) -> Option<BTreeMap<String, u64>> {
         let rows = self.value["health"]["skipped"].as_array()?;
         rows.iter()

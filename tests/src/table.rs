@@ -1,5 +1,5 @@
-//! Text for the log of the tests, printed past libtest's capture: a skip and what was compared must be seen when
-//! everything passes.
+//! Text for the log of the tests, printed past libtest's capture: a skip and what was compared must be seen
+//! when everything passes.
 
 use std::{env, fmt::Write as _, fs::File, io::Write as _, path::Path};
 
@@ -26,8 +26,8 @@ pub struct Row {
     pub ok: bool,
 }
 
-/// Where the rows of all tests of a run are gathered, in the directory that the lab brings back; `cargo xtask test`
-/// reads it by this name.
+/// Where the rows of all tests of a run are gathered, in the directory that the lab brings back; `cargo xtask
+/// test` reads it by this name.
 const GATHERED: &str = "equality.tsv";
 
 /// The equality table of one test.
@@ -48,8 +48,8 @@ impl Table {
         );
     }
 
-    /// Compares a count that does not heal when the kernel skips a program: equal when it says that it skipped
-    /// none, and short of `expected` by `skipped` at most otherwise.
+    /// Compares a count that does not heal when the kernel skips a program: equal when it says that it
+    /// skipped none, and short of `expected` by `skipped` at most otherwise.
     pub fn equal_unless_skipped(
         &mut self,
         workload: &str,
@@ -81,8 +81,8 @@ impl Table {
         });
     }
 
-    /// Says how many rows hold, adds the table to those gathered from this run, and fails if any row does: then the
-    /// whole table is printed.
+    /// Says how many rows hold, adds the table to those gathered from this run, and fails if any row does:
+    /// then the whole table is printed.
     ///
     /// # Panics
     /// When a row is not ok, or when there is none: a table that compared nothing proves nothing.

@@ -156,8 +156,8 @@ impl Wish {
         self.set("hw", &names.join(","))
     }
 
-    /// Over a network device of its own, `net`, with this MTU once it is up ([`TestNic::add`]), which has these statistics of
-    /// `ethtool -S`.
+    /// Over a network device of its own, `net`, with this MTU once it is up ([`TestNic::add`]), which has
+    /// these statistics of `ethtool -S`.
     #[must_use]
     pub fn net(mut self, name: &str, address: &str, mtu: u32, stats: &[&str]) -> Self {
         self.up = vec![
@@ -170,8 +170,9 @@ impl Wish {
         self.set("net", name)
     }
 
-    /// A key of the module: `commands` (names of `hw_counters` of the device itself), `ports`, `ib`, `pma`, `uverbs`, `netdevs`,
-    /// `firmware`, `driver_id`, `v1` (GIDs of RoCE v1 too), `pci` (address of the parent).
+    /// A key of the module: `commands` (names of `hw_counters` of the device itself), `ports`, `ib`, `pma`,
+    /// `uverbs`, `netdevs`, `firmware`, `driver_id`, `v1` (GIDs of RoCE v1 too), `pci` (address of the
+    /// parent).
     #[must_use]
     pub fn set(mut self, key: &str, value: &str) -> Self {
         self.lines.push(format!("{key}={value}"));
@@ -274,7 +275,8 @@ impl Port {
         self.order(&format!("pfc {mask}"))
     }
 
-    /// The GID of this type ("IB/RoCE v1", "RoCE v2") and address ("0a33:0001" for 10.51.0.1), when the kernel has made it.
+    /// The GID of this type ("IB/RoCE v1", "RoCE v2") and address ("0a33:0001" for 10.51.0.1), when the
+    /// kernel has made it.
     pub fn gid(&self, kind: &str, address: &str) -> Result<u32> {
         let dir = PathBuf::from("/sys/class/infiniband")
             .join(&self.device)

@@ -1,8 +1,9 @@
 //! One start of rdmatop for the workloads of several tests.
 //!
-//! Starting and ending rdmatop is most of what a kernel test costs where each instruction is translated. So the tests of a module that
-//! only ask about their own processes share one window, or one trace: the first of them starts it, runs the workloads of all, one
-//! after another, and ends it; each then compares its own with what rdmatop said. A test that is run alone runs all workloads too.
+//! Starting and ending rdmatop is most of what a kernel test costs where each instruction is translated. So
+//! the tests of a module that only ask about their own processes share one window, or one trace: the first of
+//! them starts it, runs the workloads of all, one after another, and ends it; each then compares its own with
+//! what rdmatop said. A test that is run alone runs all workloads too.
 
 use std::sync::OnceLock;
 

@@ -7,12 +7,12 @@ use std::{
 
 use anyhow::{Result, bail};
 
-/// How long what must come may take, everywhere: a guest whose instructions are translated, on a machine that builds and runs
-/// another guest beside it, takes a hundred times as long as a machine of its own. A wait ends when what it waits for is
-/// there, so only what never comes takes this long.
+/// How long what must come may take, everywhere: a guest whose instructions are translated, on a machine that
+/// builds and runs another guest beside it, takes a hundred times as long as a machine of its own. A wait
+/// ends when what it waits for is there, so only what never comes takes this long.
 pub const PATIENCE: Duration = Duration::from_mins(5);
-/// What an end may take that waits for nobody, where that is tested: nobody would call it hanging. The emulated kernel needs
-/// most of it to detach programs.
+/// What an end may take that waits for nobody, where that is tested: nobody would call it hanging. The
+/// emulated kernel needs most of it to detach programs.
 pub const SOON: Duration = Duration::from_mins(1);
 
 const STEP: Duration = Duration::from_millis(20);

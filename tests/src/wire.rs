@@ -97,8 +97,8 @@ pub struct Loss<'a> {
 }
 
 impl Loss<'_> {
-    /// From now on it holds each packet back for `time`. Changed in place: without a queueing discipline for a moment the wire drops
-    /// what it held back, and programs on Linux 7.2 end with an error then.
+    /// From now on it holds each packet back for `time`. Changed in place: without a queueing discipline for
+    /// a moment the wire drops what it held back, and programs on Linux 7.2 end with an error then.
     pub fn change_delay(&self, time: &str) -> Result<()> {
         for end in self.ends {
             let netem = ["qdisc", "change", "dev", end, "root", "netem", "delay", time];

@@ -60,8 +60,9 @@ pub fn pick(events: &Events, keys: &[&str]) -> Vec<Value> {
         .collect()
 }
 
-/// Holds the ends of one QP's sends, each of which asked for a completion and succeeded, against its posts: the N-th end is that
-/// of the N-th post. Returns how many have what the posts said, which must be what their own posts said.
+/// Holds the ends of one QP's sends, each of which asked for a completion and succeeded, against its posts:
+/// the N-th end is that of the N-th post. Returns how many have what the posts said, which must be what their
+/// own posts said.
 pub fn told(posts: &Events, ends: &Events) -> Result<usize> {
     const FROM_POST: [&str; 4] = ["wr_id", "opcode", "bytes", "signaled"];
     ensure!(

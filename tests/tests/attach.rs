@@ -1,5 +1,6 @@
-//! Probes that come and go while a process posts, and a driver that is unloaded in between. The guest has one CPU: the code
-//! that is patched then is what the traffic runs through, and QEMU's translator may go on with the old code on another CPU.
+//! Probes that come and go while a process posts, and a driver that is unloaded in between. The guest has one
+//! CPU: the code that is patched then is what the traffic runs through, and QEMU's translator may go on with
+//! the old code on another CPU.
 
 use std::{process::Command, thread, time::Duration};
 
@@ -64,9 +65,9 @@ fn work_requests_are_counted_before_and_after_the_driver_was_reloaded() -> Resul
     let before = kernel::bpf_programs()?;
     let before: Vec<u32> = before.into_iter().filter(|id| !others.contains(id)).collect();
     kernel::reload_rxe()?;
-    // A probe in a module that was unloaded never runs again: another session takes over, perhaps after one that found the
-    // module gone and has fewer programs. While one takes over from the other there are those of both, at some moment as many
-    // as before: then there are others at the next look.
+    // A probe in a module that was unloaded never runs again: another session takes over, perhaps after one
+    // that found the module gone and has fewer programs. While one takes over from the other there are those
+    // of both, at some moment as many as before: then there are others at the next look.
     let mut last = Vec::new();
     wait::until(
         "as many programs as before, all of them new, for a while",

@@ -1,5 +1,5 @@
-//! A NIC to which programs post without entering the kernel (`cargo xtask lab --nic pvrdma`): the control plane is right, and
-//! what nobody can see from the kernel is unknown, never 0.
+//! A NIC to which programs post without entering the kernel (`cargo xtask lab --nic pvrdma`): the control
+//! plane is right, and what nobody can see from the kernel is unknown, never 0.
 
 use std::{process::Command, time::Duration};
 

@@ -1,5 +1,5 @@
-//! `--uprobes` on a NIC to which programs post without entering the kernel (`cargo xtask lab --nic pvrdma`): what probes
-//! count is what the programs say they did.
+//! `--uprobes` on a NIC to which programs post without entering the kernel (`cargo xtask lab --nic pvrdma`):
+//! what probes count is what the programs say they did.
 
 use std::time::Duration;
 
@@ -70,7 +70,8 @@ fn posts_that_bypass_the_kernel_are_counted_as_the_program_counts_them() -> Resu
     for side in [&early.client, &early.server] {
         for qpn in &side.qpns {
             let row = sample.qp(side.pid, *qpn)?;
-            // Gone before its library was known, or counted from then on, or from its first post on; never a part for all.
+            // Gone before its library was known, or counted from then on, or from its first post on; never a
+            // part for all.
             let sent = total(row, "tx_wr_posted");
             let whole = side != &early.client || sent == Some(side.iterations);
             ensure!(sent.is_none() || row.is("since_attach") || whole, "{row:?}");
@@ -104,8 +105,8 @@ fn posts_that_bypass_the_kernel_are_events_one_by_one() -> Result<()> {
             .any(|line| line.ends_with("functions of programs are probed from now on"))
     })?;
     first.finish()?;
-    // Of a new QP it is known after 20 ms or more that its functions are probed, and until then its ends are without their posts. So
-    // many take ten times as long.
+    // Of a new QP it is known after 20 ms or more that its functions are probed, and until then its ends are
+    // without their posts. So many take ten times as long.
     let run = pair.iterations(4000).args(&["-l", "4", "-q", "2"]).run()?;
     let traced = trace.stop()?;
     let all = sum(&traced)?;

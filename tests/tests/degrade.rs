@@ -1,4 +1,5 @@
-//! What is missing on a machine: the rest is shown all the same, and one line says what is missing, why, and the remedy.
+//! What is missing on a machine: the rest is shown all the same, and one line says what is missing, why, and
+//! the remedy.
 
 use std::path::Path;
 
@@ -105,7 +106,8 @@ fn too_few_open_files_leave_netlink_what_it_needs() -> Result<()> {
     // A soft limit is raised.
     let (code, child) = behind(&["prlimit", "--nofile=40:4096"], &["probes", "--json"])?;
     ensure!(code == Some(0), "{}", child.err.text());
-    // With next to none nobody knows whether there are devices: that is a failure, not a machine without RDMA.
+    // With next to none nobody knows whether there are devices: that is a failure, not a machine without
+    // RDMA.
     for limit in ["7", "9"] {
         let (code, child) = behind(&["prlimit", &format!("--nofile={limit}:{limit}")], &["--once"])?;
         ensure!(code == Some(1), "{limit}: {code:?}: {}", child.out.text());
@@ -176,7 +178,8 @@ fn without_btf_it_says_so_and_counts_nothing() -> Result<()> {
     Ok(())
 }
 
-/// The PIDs of records are the machine's, those of netlink the namespace's: where there are no records, the latter count.
+/// The PIDs of records are the machine's, those of netlink the namespace's: where there are no records, the
+/// latter count.
 #[test]
 fn in_a_pid_namespace_without_programs_netlink_tells_of_owners() -> Result<()> {
     let Some(_lab) = Lab::enter("PID namespace without programs") else {

@@ -66,8 +66,8 @@ fn ip(args: &str) -> Result<String> {
     output(Command::new("ip").args(args.split(' ')))
 }
 
-/// A verbs file that a program inherited keeps the QPs of the process that opened it: that program is named, and no process that
-/// opened the same device itself.
+/// A verbs file that a program inherited keeps the QPs of the process that opened it: that program is named,
+/// and no process that opened the same device itself.
 #[test]
 fn the_processes_that_share_a_verbs_file_are_named() -> Result<()> {
     let Some(_lab) = Lab::enter("a shared verbs file") else {

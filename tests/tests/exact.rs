@@ -1,7 +1,8 @@
 //! The data path of SoftRoCE: what rdmatop counts equals what perftest says it did.
 //!
-//! All workloads run in one window of `rdmatop --once --json --delay N`: the rows of QPs that were destroyed inside of it must
-//! still be in the sample (`exited`). Lossless pairs are held to equality; lossy ones to sum rules.
+//! All workloads run in one window of `rdmatop --once --json --delay N`: the rows of QPs that were destroyed
+//! inside of it must still be in the sample (`exited`). Lossless pairs are held to equality; lossy ones to
+//! sum rules.
 
 use std::time::Duration;
 
@@ -26,15 +27,16 @@ const STOPPED: Duration = Duration::from_secs(3);
 /// Messages to the receiver that is stopped, and over the wire that loses some.
 const TO_STOPPED: u64 = 10_000;
 const OVER_LOSSY: u64 = 2000;
-/// READs over the wire that loses some, and the bytes of each. One READ at a time, of which a part may have come; and eight, so that
-/// one that is asked for again is behind others.
+/// READs over the wire that loses some, and the bytes of each. One READ at a time, of which a part may have
+/// come; and eight, so that one that is asked for again is behind others.
 const READS: u64 = 300;
 const READ_SIZE: u64 = 16_384;
 const OUTSTANDING: [&str; 2] = ["1", "8"];
 /// What is posted by those that had begun before the window.
 const MID_WAY: [&str; 2] = ["write", "send"];
 
-/// Pairs that ran one after another over the loopback of the lab's device, and what its driver counted meanwhile.
+/// Pairs that ran one after another over the loopback of the lab's device, and what its driver counted
+/// meanwhile.
 #[derive(Debug)]
 struct Pairs {
     accounts: Vec<Accounts>,
@@ -129,8 +131,9 @@ fn compare(lab: &Lab, title: &str, cases: &[Case], ran: &Pairs, sample: &Snapsho
     for (case, accounts) in cases.iter().zip(&ran.accounts) {
         case.compare(&mut table, sample, accounts, sample.skipped())?;
     }
-    // Nothing is lost inside one device: whatever was sent again arrived twice. Unless a receiver was not ready: it
-    // drops that packet and, without counting each, those behind it (check_psn), which then arrive only once.
+    // Nothing is lost inside one device: whatever was sent again arrived twice. Unless a receiver was not
+    // ready: it drops that packet and, without counting each, those behind it (check_psn), which then arrive
+    // only once.
     if let Some(duplicates) = ran.duplicates {
         let sides = ran.accounts.iter().flat_map(|pair| [&pair.client, &pair.server]);
         let pids: Vec<u32> = sides.map(|side| side.pid).collect();
@@ -318,9 +321,9 @@ fn latencies_agree_with_the_program_s_own_clock() -> Result<()> {
     let (count, early) = (seen["count"].as_u64(), seen["early"].as_u64());
     let covered = count.zip(early).map(|(count, early)| count + early);
     table.equal("write", "latency count + early", 1000, covered);
-    // The kernel's time begins after the program's and ends before it. By how much less it is depends on who else
-    // wanted the CPU between the completion and the poll, which one request in a hundred can show in the mean and in
-    // the maximum, but not in the median.
+    // The kernel's time begins after the program's and ends before it. By how much less it is depends on who
+    // else wanted the CPU between the completion and the poll, which one request in a hundred can show in the
+    // mean and in the maximum, but not in the median.
     for key in ["mean_ns", "max_ns"] {
         let (ours, theirs) = (seen[key].as_u64(), number(own, key)?);
         let ok = ours.is_some_and(|ours| ours > 0 && ours <= theirs);

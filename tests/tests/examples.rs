@@ -1,4 +1,5 @@
-//! What examples/ and deploy/ say one sees: each program that is installed runs beside rdmatop, and its README's numbers hold.
+//! What examples/ and deploy/ say one sees: each program that is installed runs beside rdmatop, and its
+//! README's numbers hold.
 
 use std::{env, fs, process::Command};
 
@@ -66,7 +67,8 @@ fn command(words: &[&str]) -> Command {
     command
 }
 
-/// The types of the QPs by which a process moved something, each once: libraries make many more to learn what a device can.
+/// The types of the QPs by which a process moved something, each once: libraries make many more to learn what
+/// a device can.
 fn busy_types(sample: &Snapshot, pid: u32) -> Vec<String> {
     let moved = |row: &Row<'_>| row.total("tx_wr").max(row.total("rx_wr")) > Some(0);
     let own = sample.qps().filter(|row| row.field("pid") == pid).filter(moved);
@@ -269,7 +271,8 @@ fn open_mpi_sends_what_an_all_reduce_has_to_over_ucx_and_over_libfabric() -> Res
     }
     let ways = [
         "--mca pml ucx -x UCX_TLS=rc,self -x UCX_IB_GID_INDEX=0",
-        // libfabric makes CQs for so many peers, and with its default, 256, one larger than SoftRoCE's largest.
+        // libfabric makes CQs for so many peers, and with its default, 256, one larger than SoftRoCE's
+        // largest.
         "--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include verbs;ofi_rxm -x FI_UNIVERSE_SIZE=16",
     ];
     let window = Window::open(&[])?;
@@ -318,8 +321,8 @@ fn listed(key: &str) -> Result<Vec<String>> {
     Ok(words.map(str::to_lowercase).collect())
 }
 
-/// What stands before a program that runs as in the DaemonSet's container: its capabilities, and of what is mounted
-/// below /sys tracefs alone.
+/// What stands before a program that runs as in the DaemonSet's container: its capabilities, and of what is
+/// mounted below /sys tracefs alone.
 fn as_in_the_pod(capabilities: &[String]) -> [String; 7] {
     let sys = "umount -l /sys/kernel/debug /sys/kernel/security";
     let added: Vec<String> = capabilities.iter().map(|name| format!(",+{name}")).collect();

@@ -1,5 +1,5 @@
-//! What a machine, a container or an administrator takes away: rights, memory, threads, file systems. The rest is shown all
-//! the same, and one line says what is missing, why, and the remedy that helps there.
+//! What a machine, a container or an administrator takes away: rights, memory, threads, file systems. The
+//! rest is shown all the same, and one line says what is missing, why, and the remedy that helps there.
 
 use std::fs;
 
@@ -118,8 +118,8 @@ fn root_of_a_user_namespace_is_told_that_its_rights_end_there() -> Result<()> {
     let Some(_lab) = Lab::enter("user namespace") else {
         return Ok(());
     };
-    // The kernel makes none for a process in a chroot, which the lab's jobs run in: so its root becomes that of a mount
-    // namespace first.
+    // The kernel makes none for a process in a chroot, which the lab's jobs run in: so its root becomes that
+    // of a mount namespace first.
     let script = "cd /new && mount -o move . / && exec chroot . /usr/bin/unshare -U -r \"$0\" \"$@\"";
     let enter = [
         "nsenter",

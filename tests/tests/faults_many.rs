@@ -1,5 +1,5 @@
-//! More of everything than there is room for: QPs than counter slots, QPs than a person can read, events than the ring
-//! buffer holds, and the same numbers twice.
+//! More of everything than there is room for: QPs than counter slots, QPs than a person can read, events than
+//! the ring buffer holds, and the same numbers twice.
 
 use std::{env, fs, process::Command, time::Duration};
 
@@ -154,8 +154,8 @@ fn with_more_qps_than_slots_those_that_move_are_counted_to_the_last() -> Result<
     Ok(())
 }
 
-/// Makes as many QPs as RDMATOP_MANY_QPS says. 70,000 need 8 GB of memory and over a minute, so only who asks for them has them:
-/// `RDMATOP_MANY_QPS=70000 cargo xtask lab run --memory 8192 ...`.
+/// Makes as many QPs as RDMATOP_MANY_QPS says. 70,000 need 8 GB of memory and over a minute, so only who asks
+/// for them has them: `RDMATOP_MANY_QPS=70000 cargo xtask lab run --memory 8192 ...`.
 #[test]
 fn beside_tens_of_thousands_of_qps_at_rest_a_pair_is_counted_and_none_is_missing() -> Result<()> {
     const ENDS: u64 = 2;
@@ -289,8 +289,8 @@ fn maps_begin_small_and_grow_under_traffic_without_losing_a_count() -> Result<()
         Some(small),
         small < 2 << 20,
     );
-    // Traffic goes on while the QPs beside it are made, for which slots and tables have to grow: beyond 1024 QPs the tables
-    // of QPs get their second generation.
+    // Traffic goes on while the QPs beside it are made, for which slots and tables have to grow: beyond 1024
+    // QPs the tables of QPs get their second generation.
     let many = Traffic::start("idle-qps", &["--qps", "1200"])?;
     for _ in 0..20 {
         first.order("post 0 2 10")?;
@@ -340,7 +340,8 @@ fn qps_that_find_no_room_in_the_tables_are_unknown_and_counted_from_when_there_i
     rest.ready()?;
     let mut pairs = Pairs::start(4, &[])?;
     pairs.order("post 0 4 3")?;
-    // Now there is room. Nobody but rdmatop lists the QPs: those that only receive do nothing that shows their address.
+    // Now there is room. Nobody but rdmatop lists the QPs: those that only receive do nothing that shows
+    // their address.
     rest.finish()?;
     std::thread::sleep(LISTED);
     pairs.order("post 0 4 7")?;

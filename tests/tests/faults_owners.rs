@@ -1,5 +1,5 @@
-//! Who owns a QP where that is hard to know: other users, namespaces, reused PIDs, processes that end at once, hostile
-//! names. Each process's counts are compared with what it posted.
+//! Who owns a QP where that is hard to know: other users, namespaces, reused PIDs, processes that end at
+//! once, hostile names. Each process's counts are compared with what it posted.
 
 use std::{
     fs,
@@ -66,8 +66,8 @@ fn counts() -> bool {
     fs::exists("/sys/kernel/btf/rdma_rxe").unwrap_or(false)
 }
 
-/// A thread that is not the first one makes the QP, so that the kernel lists it under the thread's id; later a child posts
-/// through what it inherited. Both are the same process to the user: that of the QP's creator.
+/// A thread that is not the first one makes the QP, so that the kernel lists it under the thread's id; later
+/// a child posts through what it inherited. Both are the same process to the user: that of the QP's creator.
 #[test]
 fn a_qp_that_a_thread_made_and_a_child_uses_stays_its_creator_s() -> Result<()> {
     let Some(_lab) = Lab::enter("a shared QP") else {
@@ -321,7 +321,8 @@ fn a_process_that_ends_at_once_keeps_its_name_and_its_counts() -> Result<()> {
     Ok(())
 }
 
-/// A job on a file server that is gone looks like this. Whoever reads its memory by /proc waits until it is killed.
+/// A job on a file server that is gone looks like this. Whoever reads its memory by /proc waits until it is
+/// killed.
 #[test]
 fn a_process_that_cannot_be_read_is_named_and_blinds_nobody() -> Result<()> {
     let Some(_lab) = Lab::enter("memory that cannot be read") else {
@@ -475,7 +476,8 @@ fn who_looks_from_a_network_namespace_without_devices_is_told_where_it_looked() 
     let Some(_lab) = Lab::enter("exclusive network namespaces") else {
         return Ok(());
     };
-    // A device of another namespace, while all are shared: it is shown, without the network device that is not here.
+    // A device of another namespace, while all are shared: it is shown, without the network device that is
+    // not here.
     let namespace = Namespace::new("rdmatop-other")?;
     let inside = |words: &[&str]| -> Result<(Option<i32>, Child)> {
         let mut command = Command::new("ip");

@@ -1,4 +1,5 @@
-//! `--attach fentry`: what is entered by it, what it tells beside kprobes, what it loses in a storm, what it pins.
+//! `--attach fentry`: what is entered by it, what it tells beside kprobes, what it loses in a storm, what it
+//! pins.
 
 use std::{collections::BTreeSet, fs, thread, time::Duration};
 
@@ -23,8 +24,8 @@ const CALLS: [&str; 5] = [
     "ib_uverbs_cmd_verbs",
 ];
 
-/// Whether a task can take over while one of our programs runs: then a program of the control plane could be skipped,
-/// and these stay kprobes.
+/// Whether a task can take over while one of our programs runs: then a program of the control plane could be
+/// skipped, and these stay kprobes.
 fn preempts() -> bool {
     let modes = fs::read_to_string("/sys/kernel/debug/sched/preempt").unwrap_or_default();
     !modes.contains("(none)") && !modes.contains("(voluntary)")
@@ -254,8 +255,8 @@ fn modules_are_held_while_fentry_is_attached_and_the_first_line_says_so() -> Res
     let mut held = Vec::new();
     for mode in ["kprobe", "fentry"] {
         let trace = Trace::start(&["--attach", mode])?;
-        // An open netlink socket holds ib_core in either mode (netlink_create, net/netlink/af_netlink.c), and for some moments
-        // rdmatop has a second one: the least of several looks is what is held all the time.
+        // An open netlink socket holds ib_core in either mode (netlink_create, net/netlink/af_netlink.c), and
+        // for some moments rdmatop has a second one: the least of several looks is what is held all the time.
         let mut least = all()?;
         for _ in 0..20 {
             thread::sleep(Duration::from_millis(50));

@@ -170,8 +170,8 @@ fn a_step_of_the_clock_and_a_stop_of_rdmatop_change_no_rate() -> Result<()> {
         let process = sample.process(id(&done, "pid")?)?;
         table.equal(what, "tx_wr", count, process.total("tx_wr"));
         let window_s = sample.value()["interval_ns"].as_f64().context("no interval")? / 1e9;
-        // All of it happened within the window: the rate is the count over the window's length, up to the time that one
-        // sampling takes, and so is not that of an hour or of the time before the stop.
+        // All of it happened within the window: the rate is the count over the window's length, up to the
+        // time that one sampling takes, and so is not that of an hour or of the time before the stop.
         let told = process.rate("tx_wr").map(|rate| (rate * window_s).round());
         let near = told.is_some_and(|told| (told - 500.0).abs() <= 100.0);
         #[expect(

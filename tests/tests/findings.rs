@@ -1,5 +1,5 @@
-//! Findings on a real kernel: each trouble that the lab can make is found and named, and nothing else is; healthy traffic
-//! has none.
+//! Findings on a real kernel: each trouble that the lab can make is found and named, and nothing else is;
+//! healthy traffic has none.
 
 use std::{fs, process::Command, thread, time::Duration};
 
@@ -38,7 +38,8 @@ fn healthy_traffic_has_no_findings() -> Result<()> {
     let Some(_lab) = Lab::enter_data_path("findings: healthy") else {
         return Ok(());
     };
-    // Side by side: several QPs, a latency test, READs, and a queue that its program keeps full, but posts to only what has room.
+    // Side by side: several QPs, a latency test, READs, and a queue that its program keeps full, but posts to
+    // only what has room.
     let mut pairs = Vec::new();
     for (program, args) in [
         ("ib_send_bw", &["-q", "2"][..]),
@@ -191,8 +192,8 @@ fn work_requests_on_a_path_that_becomes_slow_are_named() -> Result<()> {
     })?;
     let looking = Looking::begin_attached("900")?;
     thread::sleep(FAST);
-    // Each way. The guest has one CPU, with which perftest polls: on a busy host the fast path has times of a quarter of a second too,
-    // and with 100 ms the slow ones would be just four times as long.
+    // Each way. The guest has one CPU, with which perftest polls: on a busy host the fast path has times of a
+    // quarter of a second too, and with 100 ms the slow ones would be just four times as long.
     delay.change_delay("600ms")?;
     thread::sleep(SLOW);
     let check = looking.interrupt()?;
@@ -287,8 +288,9 @@ impl RdmaCgroup {
 
 impl Drop for RdmaCgroup {
     fn drop(&mut self) {
-        // A cgroup that is removed with a limit and without objects leaves the limit in the device's list, with its memory freed:
-        // the kernel dies when the device goes (rdmacg_css_offline, seen on 6.12). Without a limit there is nothing to leave.
+        // A cgroup that is removed with a limit and without objects leaves the limit in the device's list,
+        // with its memory freed: the kernel dies when the device goes (rdmacg_css_offline, seen on 6.12).
+        // Without a limit there is nothing to leave.
         let _ = fs::write(
             format!("{}/rdma.max", Self::DIR),
             format!("{DEVICE} hca_object=max"),
@@ -320,8 +322,8 @@ fn a_cgroup_that_may_have_no_more_objects_is_named_with_its_limit() -> Result<()
     Ok(())
 }
 
-/// A SoftRoCE device whose peers, 10.80.0.129 and up, answer after 600 ms who has their addresses: less than the second after
-/// which the kernel gives up.
+/// A SoftRoCE device whose peers, 10.80.0.129 and up, answer after 600 ms who has their addresses: less than
+/// the second after which the kernel gives up.
 struct SlowPeers;
 
 impl SlowPeers {

@@ -1,5 +1,5 @@
-//! 50 000 QP events at full speed, and many refreshes. What this shows does not depend on the kernel: one kernel of a full
-//! run.
+//! 50 000 QP events at full speed, and many refreshes. What this shows does not depend on the kernel: one
+//! kernel of a full run.
 
 use std::{env, fs, thread::sleep, time::Duration};
 
@@ -21,8 +21,8 @@ fn a_ring_of_8_kib_under_50_000_events_loses_many_and_tells_of_each() -> Result<
         return Ok(());
     };
     let trace = Trace::start_with(&[], &[("RDMATOP_RING_BYTES", "8192")])?;
-    // 500 QPs with 101 events each: a create costs the emulated machine as much as fifty modifies. `cargo xtask
-    // bench` has 200 000 events in a guest that does not mind.
+    // 500 QPs with 101 events each: a create costs the emulated machine as much as fifty modifies. `cargo
+    // xtask bench` has 200 000 events in a guest that does not mind.
     let args = ["--count", "500", "--laps", "25", "--threads", "4"];
     let done = traffic::run("qp-churn", &args)?;
     let storm = Storm::of(&trace.stop()?, &done)?;

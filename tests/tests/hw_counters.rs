@@ -1,6 +1,6 @@
-//! Counters that the kernel binds QPs to (`rdma statistic qp`): what they say is shown, and `--hw-counters` sets that up, takes it
-//! back at every end, and leaves alone what others have set. With the module rxe_counters SoftRoCE has such counters; without it,
-//! it is a driver that has none.
+//! Counters that the kernel binds QPs to (`rdma statistic qp`): what they say is shown, and `--hw-counters`
+//! sets that up, takes it back at every end, and leaves alone what others have set. With the module
+//! rxe_counters SoftRoCE has such counters; without it, it is a driver that has none.
 
 use std::{collections::BTreeMap, process::Command};
 
@@ -314,7 +314,8 @@ const OPTIONAL: [&str; 4] = [
 /// One of them that somebody has switched on before.
 const OTHERS: &str = "rdma_rx_packets";
 
-/// The port's optional counters that rdma(8) lists, in order: with `supported` all of them, without only those that count.
+/// The port's optional counters that rdma(8) lists, in order: with `supported` all of them, without only
+/// those that count.
 fn optional(supported: &[&str]) -> Result<Vec<String>> {
     let mut command = Command::new("rdma");
     command.args(["statistic", "mode"]).args(supported);
@@ -349,7 +350,8 @@ fn is_undone(said: &str) -> Result<()> {
     Ok(())
 }
 
-/// Of optional counters those are switched on that were off, with the mode, and at each end those alone are switched off again.
+/// Of optional counters those are switched on that were off, with the mode, and at each end those alone are
+/// switched off again.
 #[test]
 fn optional_counters_and_the_mode_are_set_together_and_exactly_that_is_undone() -> Result<()> {
     let Some(_lab) = Lab::enter("--hw-counters with optional counters") else {

@@ -1,8 +1,9 @@
-//! Whose counts are whose, where QPs of several devices come and go with the same numbers and at the same addresses.
+//! Whose counts are whose, where QPs of several devices come and go with the same numbers and at the same
+//! addresses.
 //!
-//! The kernel gives a freed QP's memory to the next one of any device at once, and each device numbers its QPs by
-//! itself. All of it happens in one `rdmatop --once` window, which reads the counters when it closes: by then each
-//! number and each address has had many QPs.
+//! The kernel gives a freed QP's memory to the next one of any device at once, and each device numbers its
+//! QPs by itself. All of it happens in one `rdmatop --once` window, which reads the counters when it closes:
+//! by then each number and each address has had many QPs.
 
 use std::collections::BTreeMap;
 
@@ -31,8 +32,8 @@ struct Did {
     bytes: u64,
 }
 
-/// A process sends `messages` from one of its two QPs on `device` to the other. How many and how long they are tells one
-/// process from all others.
+/// A process sends `messages` from one of its two QPs on `device` to the other. How many and how long they
+/// are tells one process from all others.
 fn run(device: &'static str, messages: u64) -> Result<Did> {
     let (count, size) = (messages.to_string(), (8 * messages).to_string());
     let args = [

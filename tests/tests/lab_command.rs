@@ -1,4 +1,5 @@
-//! `rdmatop lab`: whatever ends or hinders it, what it made is known, and `lab down` removes that and nothing else.
+//! `rdmatop lab`: whatever ends or hinders it, what it made is known, and `lab down` removes that and nothing
+//! else.
 
 use std::{
     fs,
@@ -181,7 +182,8 @@ fn what_was_renamed_is_removed_and_what_has_its_name_is_not() -> Result<()> {
     Ok(())
 }
 
-/// A device that `lab up` made is being removed, and a process holds it: what is said, and that the list stays whole.
+/// A device that `lab up` made is being removed, and a process holds it: what is said, and that the list
+/// stays whole.
 fn hangs(before: &Things, listed: &[u8], made: &Things, held: &str) -> Result<()> {
     let status = run(&["status"])?;
     let line = status.lines().find(|line| line.starts_with("rxe1: "));

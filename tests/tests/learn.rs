@@ -1,7 +1,7 @@
 //! docs/learn.md: its commands are run, and print what it shows.
 //!
-//! With `RDMATOP_WRITE_DOCS=1` nothing is compared. The page as it would be now is always left in the directory for results, where
-//! `cargo xtask learn` takes it from.
+//! With `RDMATOP_WRITE_DOCS=1` nothing is compared. The page as it would be now is always left in the
+//! directory for results, where `cargo xtask learn` takes it from.
 
 use std::{env, fs, path::Path, process::Command};
 
@@ -23,7 +23,8 @@ const PAGE: &str = include_str!("../../docs/learn.md");
 const PROGRAMS: &str = env!("RDMATOP_EXAMPLES");
 /// What a plain cloud instance has: an interface with the default route. This is the name on most.
 const INTERFACE: &str = "eth0";
-/// PIDs of the guest begin at some hundred. On a machine that has run for a while they are longer, and a table's columns wider.
+/// PIDs of the guest begin at some hundred. On a machine that has run for a while they are longer, and a
+/// table's columns wider.
 const LAST_PID: &str = "20000";
 
 #[test]
@@ -74,8 +75,8 @@ fn differences((shown, played): (&Block, &Block)) -> Vec<String> {
     each.collect()
 }
 
-/// The guest as a machine that has just been started somewhere: an interface, no RDMA device, rdma_rxe not loaded. As before when
-/// dropped.
+/// The guest as a machine that has just been started somewhere: an interface, no RDMA device, rdma_rxe not
+/// loaded. As before when dropped.
 struct PlainInstance {
     links: Vec<(String, String)>,
 }

@@ -74,8 +74,9 @@ fn together() -> Result<&'static (Workloads, Traced)> {
                 Ok(ready)
             }),
             errors: Did::of(|| traffic::run("verb-errors", &[])),
-            // The event comes from a softirq. Where that interrupts one of our own programs on the same CPU, the kernel skips
-            // the probe (trace_call_bpf, bpf_prog_active) and 6.1 does not even count it; so one of five has to come.
+            // The event comes from a softirq. Where that interrupts one of our own programs on the same CPU,
+            // the kernel skips the probe (trace_call_bpf, bpf_prog_active) and 6.1 does not even count it; so
+            // one of five has to come.
             drained: Did::of(|| (0..5).map(|_| traffic::run("sqd", &[])).collect()),
             orphan: Did::of(|| {
                 let held = Traffic::start("hold-fd", &[])?;
@@ -214,7 +215,8 @@ fn four_qps_a_side_have_four_lives() -> Result<()> {
     Ok(())
 }
 
-/// A trace of one family loads only what that family needs: no program of it may need what another one brings.
+/// A trace of one family loads only what that family needs: no program of it may need what another one
+/// brings.
 #[test]
 fn each_family_of_events_can_be_traced_alone() -> Result<()> {
     let Some(_lab) = Lab::enter("families alone") else {
@@ -252,18 +254,20 @@ struct OnDevice {
     device: &'static str,
     /// Of the device's network interface.
     address: String,
-    /// Its pairs. The ids of the first one of the first device are there while the pairs of the second device run.
+    /// Its pairs. The ids of the first one of the first device are there while the pairs of the second device
+    /// run.
     pairs: Vec<Accounts>,
 }
 
-/// Pairs on two new devices, whose ids of rdma_cm have the same numbers: a pair on the first device disconnects when those on the
-/// second one have done all that they do.
+/// Pairs on two new devices, whose ids of rdma_cm have the same numbers: a pair on the first device
+/// disconnects when those on the second one have done all that they do.
 fn connect_on_two_devices() -> Result<[OnDevice; 2]> {
     const DEVICES: [&str; 2] = ["rxe1", "rxe2"];
     let _devices = (Device::add(DEVICES[0], 1)?, Device::add(DEVICES[1], 2)?);
     let pair = |device| Perftest::new("ib_send_bw").cm().devices(device, device);
-    // A server listens on all devices, which takes a number of each, and a connection takes numbers of its device alone. How many, and so
-    // which pairs have the same ones, differs from kernel to kernel: one pair before and several meanwhile meet them on all.
+    // A server listens on all devices, which takes a number of each, and a connection takes numbers of its
+    // device alone. How many, and so which pairs have the same ones, differs from kernel to kernel: one pair
+    // before and several meanwhile meet them on all.
     let before = pair(DEVICES[0]).iterations(100).run()?;
     let first = pair(DEVICES[0]).iterations(5000).start()?;
     first.wait_connected()?;
@@ -338,15 +342,15 @@ fn a_connection_through_rdma_cm_shows_both_ends_and_their_addresses() -> Result<
             let life = own.qpn(qpn).life();
             assert_eq!(life.first().map(String::as_str), Some("create"));
             assert_eq!(life.last().map(String::as_str), Some("destroy"));
-            // librdmacm brings a QP to INIT when it is made and again when it is connected; rdma_cm takes both ends
-            // to RTS, and on its disconnect to ERR.
+            // librdmacm brings a QP to INIT when it is made and again when it is connected; rdma_cm takes
+            // both ends to RTS, and on its disconnect to ERR.
             let begin: Vec<&str> = life.iter().skip(1).take(4).map(String::as_str).collect();
             assert_eq!(begin, ["RESET->INIT", "INIT->INIT", "INIT->RTR", "RTR->RTS"]);
         }
         let reached = own
             .kind("cm_event")
-            // The kernel tells the passive side ESTABLISHED and the active side CONNECT_RESPONSE; librdmacm makes the
-            // active side's ESTABLISHED itself.
+            // The kernel tells the passive side ESTABLISHED and the active side CONNECT_RESPONSE; librdmacm
+            // makes the active side's ESTABLISHED itself.
             .filter(|event| event["cm_event"] == "ESTABLISHED" || event["cm_event"] == "CONNECT_RESPONSE");
         assert!(!reached.is_empty(), "pid {} was not connected", side.pid);
         for event in reached.all() {
@@ -393,8 +397,8 @@ fn a_killed_process_still_owns_the_destroys_of_its_objects() -> Result<()> {
     Ok(())
 }
 
-/// Makes the same QPs on a device and on its successor; the PIDs. rxe hands numbers out in a circle of 131072, and begins anew with a
-/// new device: the same numbers come back.
+/// Makes the same QPs on a device and on its successor; the PIDs. rxe hands numbers out in a circle of
+/// 131072, and begins anew with a new device: the same numbers come back.
 fn run_on_two_devices() -> Result<[u32; 2]> {
     let netdev = lab::netdev(DEVICE)?;
     let churn_on_new = || -> Result<u32> {

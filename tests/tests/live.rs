@@ -1,5 +1,5 @@
-//! The live view in a real terminal under real traffic: what the screen says is what perftest did, and keys and
-//! the mouse do what they say.
+//! The live view in a real terminal under real traffic: what the screen says is what perftest did, and keys
+//! and the mouse do what they say.
 
 use std::{fs, process::Command, thread, time::Duration};
 
@@ -101,8 +101,8 @@ fn w_shows_the_work_requests_of_a_qp_and_its_programs_are_there_only_meanwhile()
     Screen::leave()
 }
 
-/// The words under the heading that begins in `column` of `line`, down to the first empty line or the line of keys, which
-/// follows at once where there are more rows than room.
+/// The words under the heading that begins in `column` of `line`, down to the first empty line or the line of
+/// keys, which follows at once where there are more rows than room.
 fn names(screen: &str, (column, line): (usize, usize)) -> Vec<String> {
     let keys = |row: &&str| row.starts_with("? Help");
     let rows = screen.lines().skip(line + 1).take_while(|row| !keys(row));

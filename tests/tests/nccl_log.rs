@@ -1,4 +1,5 @@
-//! `rdmatop nccl-log` beside processes that run: which process wrote the log, its QPs and bytes, and where log and life differ.
+//! `rdmatop nccl-log` beside processes that run: which process wrote the log, its QPs and bytes, and where
+//! log and life differ.
 
 use std::{
     fs,
@@ -71,8 +72,8 @@ fn rate(counter: &Value) -> Result<f64> {
         .with_context(|| format!("no rate: {counter}"))
 }
 
-/// Between the sample and the process's own account stands a sample that holds the window: each of the three is at least the one
-/// before, and the first is more than nothing.
+/// Between the sample and the process's own account stands a sample that holds the window: each of the three
+/// is at least the one before, and the first is more than nothing.
 #[test]
 fn a_rank_on_rdma_is_shown_with_its_qps_and_the_bytes_that_another_sample_counts() -> Result<()> {
     let Some(_lab) = Lab::enter_data_path("nccl-log: RDMA") else {

@@ -7,7 +7,8 @@ use rdmatop_tests::{
     rdmatop::Window,
 };
 
-/// From this version on the kernel itself refuses a name that is not there: rdmatop does not ask /proc/kallsyms.
+/// From this version on the kernel itself refuses a name that is not there: rdmatop does not ask
+/// /proc/kallsyms.
 const ASKS_NOBODY: (u32, u32) = (6, 7);
 
 fn version(release: &str) -> Option<(u32, u32)> {

@@ -48,8 +48,8 @@ fn while_it_traces_no_thread_has_more_than_it_needs() -> Result<()> {
     trace.stop().map(drop)
 }
 
-/// The right to change how QPs are bound to counters stays permitted only where that was asked for, and is in effect only while
-/// an order is given.
+/// The right to change how QPs are bound to counters stays permitted only where that was asked for, and is in
+/// effect only while an order is given.
 #[test]
 fn the_right_to_change_counters_is_kept_where_it_was_asked_for() -> Result<()> {
     let Some(_lab) = Lab::enter("privileges of --hw-counters") else {

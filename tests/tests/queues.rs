@@ -213,7 +213,8 @@ fn what_is_flushed_dropped_or_posted_at_the_last_moment_is_counted_once() -> Res
             let own = &done[side];
             let row = sample.qp(id(done, "pid")?, id(own, "qpn")?)?;
             let name = format!("{case}, {side}");
-            // From the rings' indices: right whatever the kernel skips. What was posted has finished, well or not.
+            // From the rings' indices: right whatever the kernel skips. What was posted has finished, well or
+            // not.
             for (counter, key) in [
                 ("tx_wr_posted", "posted"),
                 ("tx_wr", "posted"),

@@ -1,5 +1,5 @@
-//! The data path of soft iWARP: what rdmatop counts equals what perftest and rping say they did, and what this provider
-//! cannot show is unknown.
+//! The data path of soft iWARP: what rdmatop counts equals what perftest and rping say they did, and what
+//! this provider cannot show is unknown.
 
 use std::process::Command;
 
@@ -77,9 +77,9 @@ fn sends(name: &'static str, args: &[&str], n: u64, size: u64) -> Case {
     case
 }
 
-/// Starts a pair. Now and then one does not get through perftest's handshake with this driver, also without rdmatop (of two
-/// QPs, -q 2, 1 pair of 6 on Linux 7.2): it is refused, or waits for ever. Nothing has been measured then, and the next pair
-/// has QPs of its own.
+/// Starts a pair. Now and then one does not get through perftest's handshake with this driver, also without
+/// rdmatop (of two QPs, -q 2, 1 pair of 6 on Linux 7.2): it is refused, or waits for ever. Nothing has been
+/// measured then, and the next pair has QPs of its own.
 fn connect(case: &Case) -> Result<Pair> {
     for _ in 0..2 {
         let pair = case.pair.start()?;
@@ -152,9 +152,9 @@ fn ways() -> [Case; 4] {
         sends("siw -l 10", &["-l", "10"], 1000, 4096),
         signalled,
         sends("siw -q 2", &["-q", "2"], 500, 4096),
-        // Not -e: with it pairs of perftest hang on this driver now and then, without rdmatop too (2 of 6 on Linux 6.1,
-        // none of 24 with the other options; ib_send_lat -e as well). One cause is in perftest: a sender that is out of
-        // credits sleeps for an event, and credits come without one.
+        // Not -e: with it pairs of perftest hang on this driver now and then, without rdmatop too (2 of 6 on
+        // Linux 6.1, none of 24 with the other options; ib_send_lat -e as well). One cause is in perftest: a
+        // sender that is out of credits sleeps for an event, and credits come without one.
         sends("siw 5000 x 64", &[], 5000, 64),
     ]
 }
@@ -251,8 +251,8 @@ fn two_providers_are_counted_side_by_side_and_each_says_what_it_cannot_show() ->
     Ok(())
 }
 
-/// Lets rping ping; the PIDs of server and client. A ping is: the client sends its buffer's address, the server READs it and
-/// sends, the client sends the next one, the server WRITEs and sends.
+/// Lets rping ping; the PIDs of server and client. A ping is: the client sends its buffer's address, the
+/// server READs it and sends, the client sends the next one, the server WRITEs and sends.
 fn ping() -> Result<(u32, u32)> {
     let rping = |side: &str| {
         let mut command = Command::new("rping");
@@ -323,8 +323,8 @@ fn each_request_of_rping_is_an_event_by_probes() -> Result<()> {
         table.equal(who, "ends of receives", 2 * PINGS, of(pid, "wr_done", "recv"));
     }
     table.equal("all", "lost", 0, Some(all.lost));
-    // Each asks for a completion, which has the time since its post where it is certain which one that is: a thread of rping's own
-    // polls, and may be there before the call that posts has returned.
+    // Each asks for a completion, which has the time since its post where it is certain which one that is: a
+    // thread of rping's own polls, and may be there before the call that posts has returned.
     let mut timed = 0;
     for (who, pid) in [("server", server), ("client", client)] {
         let of = |kind| {

@@ -1,7 +1,8 @@
-//! Runs of programs that the kernel leaves out: what heals is counted all the same, what does not is reported.
+//! Runs of programs that the kernel leaves out: what heals is counted all the same, what does not is
+//! reported.
 //!
-//! The guest has one CPU, and its kernel preempts system calls: the driver's work then runs in the middle of other
-//! programs' bpf(2) calls.
+//! The guest has one CPU, and its kernel preempts system calls: the driver's work then runs in the middle of
+//! other programs' bpf(2) calls.
 
 use std::{collections::BTreeMap, thread, time::Duration};
 
@@ -184,8 +185,9 @@ fn the_first_work_requests_of_a_qp_are_found_again_or_counted() -> Result<()> {
     let pairs = 200;
     let mut n = 0;
     loop {
-        // Made while nothing is skipped: of a QP whose creation no program saw, the trace cannot say how old it is. Each posts
-        // once, because their rings are so small that they go round with the second request.
+        // Made while nothing is skipped: of a QP whose creation no program saw, the trace cannot say how old
+        // it is. Each posts once, because their rings are so small that they go round with the second
+        // request.
         let mut traffic = Traffic::start("paired-qps", &["--pairs", &pairs.to_string()])?;
         traffic.ready()?;
         let reader = Traffic::start("map-reader", &[])?;
@@ -221,8 +223,8 @@ fn waits_for_a_receiver_are_the_runs_of_the_driver_s_timer() -> Result<()> {
     };
     let naks = || lab::hw_counter(DEVICE, "rcvd_rnr_err")?.context("no rcvd_rnr_err");
     let mut table = Table::default();
-    // One receive at a time, so that nearly each message waits; small ones, and some of so many packets that the timer
-    // often interrupts a program.
+    // One receive at a time, so that nearly each message waits; small ones, and some of so many packets that
+    // the timer often interrupts a program.
     for (size, n) in [(64, 400), (65_536, 500)] {
         let runs = Runs::of("rnr_nak_timer")?;
         let window = Window::open(&[])?;
@@ -238,8 +240,9 @@ fn waits_for_a_receiver_are_the_runs_of_the_driver_s_timer() -> Result<()> {
         let waits = client.total("rnr_waits");
         let name = format!("{n} x {size}");
         table.rule(&name, "timer runs", "> 20", Some(runs), runs > 20);
-        // The timer interrupts our programs; what it leaves behind is counted by one that it does not interrupt. Before Linux
-        // 6.4, which does not count skips, all work of a wait may happen in that interrupt.
+        // The timer interrupts our programs; what it leaves behind is counted by one that it does not
+        // interrupt. Before Linux 6.4, which does not count skips, all work of a wait may happen in that
+        // interrupt.
         let skipped = if counts_skips(&lab) { 0 } else { sample.skipped() };
         table.equal_unless_skipped(&name, "rnr_waits = timer runs", runs, waits, skipped);
         // A NAK that comes during a wait makes that longer.

@@ -1,5 +1,5 @@
-//! Cards with hardware counters, by a driver whose counters are known: names, states, totals, rates, wraps, resets, failures
-//! and slow answers on a machine with eight "mlx5" ports and no SoftRoCE.
+//! Cards with hardware counters, by a driver whose counters are known: names, states, totals, rates, wraps,
+//! resets, failures and slow answers on a machine with eight "mlx5" ports and no SoftRoCE.
 
 use std::{
     fs,
@@ -19,7 +19,8 @@ use rdmatop_tests::{
 };
 use serde_json::Value;
 
-/// Of a rate, as a part of it. The driver computes a counter when it is asked, within the read whose middle is its time.
+/// Of a rate, as a part of it. The driver computes a counter when it is asked, within the read whose middle
+/// is its time.
 const RATE_TOLERANCE: f64 = 0.005;
 
 /// The row of a port.
@@ -120,7 +121,8 @@ fn eight_ports_are_named_and_described() -> Result<()> {
     Ok(())
 }
 
-/// Bytes of bnxt_re, octets of irdma and InfiniBand ports may be of IP: nothing follows from them. mlx5's and EFA's are of queue pairs.
+/// Bytes of bnxt_re, octets of irdma and InfiniBand ports may be of IP: nothing follows from them. mlx5's and
+/// EFA's are of queue pairs.
 #[test]
 fn a_port_that_moves_data_without_a_queue_pair_names_who_has_its_card_open() -> Result<()> {
     let Some(_lab) = Lab::enter("unexplained") else {
@@ -513,7 +515,8 @@ fn a_sum_of_which_a_part_cannot_be_read_is_not_shown_as_the_whole() -> Result<()
     let sample = window(3, || ports[1].fail(Call::Hw, libc::EIO))?;
     ensure!(!port(&sample, "mlx5_0")?["drops"].is_null());
     let row = port(&sample, "mlx5_1")?;
-    // out_of_buffer is unknown; port_xmit_discards alone is not what the port dropped, but as much at the least.
+    // out_of_buffer is unknown; port_xmit_discards alone is not what the port dropped, but as much at the
+    // least.
     let drops = &row["drops"];
     ensure!(drops["total"].is_null() && drops["rate"].is_null(), "{row}");
     ensure!(drops["at_least"]["total"].as_u64().is_some(), "{row}");
@@ -588,8 +591,9 @@ fn one_slow_card_makes_neither_the_others_old_nor_the_keys_dead() -> Result<()> 
     Ok(())
 }
 
-/// Of the rate of a slow card, as a part of it. Where in a read of seconds the driver looked at the counter nobody knows;
-/// of two reads whose lengths differ by more than this part of the time between them there is no rate.
+/// Of the rate of a slow card, as a part of it. Where in a read of seconds the driver looked at the counter
+/// nobody knows; of two reads whose lengths differ by more than this part of the time between them there is
+/// no rate.
 const SLOW_TOLERANCE: f64 = 0.05;
 
 /// The rate of a slow card is over the time between its own two reads, or unknown; the others have theirs.

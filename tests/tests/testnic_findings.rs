@@ -103,7 +103,8 @@ fn links_that_go_down_again_and_again_flap_by_state_or_by_counter() -> Result<()
     Ok(())
 }
 
-/// Waits until rdmatop has looked at the counters of all these ports in two rounds: what grows then is seen to grow.
+/// Waits until rdmatop has looked at the counters of all these ports in two rounds: what grows then is seen
+/// to grow.
 fn await_looks(ports: &[Port]) -> Result<()> {
     // The reads of one round are much closer to one another.
     const ROUND_NS: u64 = 500_000_000;
@@ -152,7 +153,8 @@ fn errors_of_links_congestion_and_refused_commands_are_found_on_their_cards() ->
     ports[0].rate("symbol_error", 40)?;
     ports[1].rate("rp_cnp_ignored", 10)?;
     ports[2].rate("np_ecn_marked_roce_packets", 50)?;
-    // Of 12.5 GB/s by four lanes, 3.1e9 symbols of one: 2 % and 6 % of the time. The counter ends at 2^32, after 24 s.
+    // Of 12.5 GB/s by four lanes, 3.1e9 symbols of one: 2 % and 6 % of the time. The counter ends at 2^32,
+    // after 24 s.
     quiet.rate("port_xmit_wait", 60_000_000)?;
     waits.rate("port_xmit_wait", 180_000_000)?;
     // No link without credits: on Ethernet it means nothing.
@@ -227,8 +229,8 @@ const STATS: &[&str] = &[
     "tx_prio3_bytes",
 ];
 
-/// What a card with queue pairs, a network device and a slot can have: a slow link, pauses, a class without flow control, GIDs of
-/// RoCE v1, a small MTU of the network device or of the path, and a slow slot.
+/// What a card with queue pairs, a network device and a slot can have: a slow link, pauses, a class without
+/// flow control, GIDs of RoCE v1, a small MTU of the network device or of the path, and a slow slot.
 #[test]
 fn what_a_card_with_queue_pairs_can_have_is_found_and_over_when_it_is_mended() -> Result<()> {
     let Some(_lab) = Lab::enter("findings of cards: used") else {

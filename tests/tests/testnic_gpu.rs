@@ -1,5 +1,5 @@
-//! What a job waits for, by the links of a test driver and by GPUs of which a library of ours tells: it is loaded by the name of NVIDIA's
-//! and called like that, and no hardware.
+//! What a job waits for, by the links of a test driver and by GPUs of which a library of ours tells: it is
+//! loaded by the name of NVIDIA's and called like that, and no hardware.
 
 use std::{env, fs, path::PathBuf, process::Command, thread, time::Duration};
 

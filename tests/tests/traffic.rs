@@ -1,5 +1,5 @@
-//! The traffic programs and the perftest harness do what they say: held against the kernel's own account, with
-//! no rdmatop involved. If these fail, nothing that the other tests say about rdmatop can be believed.
+//! The traffic programs and the perftest harness do what they say: held against the kernel's own account,
+//! with no rdmatop involved. If these fail, nothing that the other tests say about rdmatop can be believed.
 
 use std::{process::Command, time::Duration};
 

@@ -1,7 +1,7 @@
 //! `--uprobes`: what probes on programs count is what the kernel counts and what perftest says it did.
 //!
-//! Two rdmatops look at the same traffic: one counts in the kernel, the other counts nothing there (`RDMATOP_DATAPATHS=0`)
-//! and probes the provider's functions.
+//! Two rdmatops look at the same traffic: one counts in the kernel, the other counts nothing there
+//! (`RDMATOP_DATAPATHS=0`) and probes the provider's functions.
 
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path, process::Command, time::Duration};
 
@@ -40,15 +40,16 @@ fn opcodes(row: Row<'_>) -> Vec<(Value, Value, Value)> {
     rows.iter().map(of).collect()
 }
 
-/// Holds what the probes counted of a side against what the kernel side counted; returns the sums of sends, receives and
-/// bytes.
+/// Holds what the probes counted of a side against what the kernel side counted; returns the sums of sends,
+/// receives and bytes.
 fn is_equal(side: &Account, probed: &Snapshot, kernel: &Snapshot) -> Result<[u64; 3]> {
     let mut sums = [0; 3];
     for qpn in &side.qpns {
         let (ours, theirs) = (probed.qp(side.pid, *qpn)?, kernel.qp(side.pid, *qpn)?);
         ensure!(!ours.is("since_attach"), "it came after the probes: {ours:?}");
         ensure!(theirs.field("tx_wr_posted")["source"] == "ebpf", "{theirs:?}");
-        // The target of RDMA WRITE and READ called none of the functions: whether it posts in another way is not known.
+        // The target of RDMA WRITE and READ called none of the functions: whether it posts in another way is
+        // not known.
         let posted = ["tx_wr_posted", "rx_wr_posted"].map(|key| theirs.field(key)["total"].as_u64());
         let is_target = posted.iter().flatten().all(|total| *total == 0);
         if !is_target {
@@ -236,7 +237,8 @@ fn of_a_list_that_the_provider_rejects_in_the_middle_the_accepted_part_counts() 
     Ok(())
 }
 
-/// A program that waits before its first post, in a mount namespace where the provider's library is a file of its own.
+/// A program that waits before its first post, in a mount namespace where the provider's library is a file of
+/// its own.
 fn in_a_container(library: &Path, copy: &Path, count: u64) -> Result<Traffic> {
     with_a_copy(library, copy, "timed-posts", &format!("--count {count} --wait"))
 }
@@ -279,7 +281,8 @@ fn ping(program: &Path, seconds: &str) -> Result<Vec<(u32, u32)>> {
     Ok(sides)
 }
 
-/// In a container, with a library that was replaced since, statically linked, killed while it posts, and a child of fork(2).
+/// In a container, with a library that was replaced since, statically linked, killed while it posts, and a
+/// child of fork(2).
 #[test]
 fn programs_with_a_library_of_their_own_are_counted() -> Result<()> {
     const POSTS: [u64; 2] = [300, 200];

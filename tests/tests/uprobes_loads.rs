@@ -1,5 +1,6 @@
-//! `--uprobes` and programs whose code comes and goes: libraries that are unloaded and loaded again, and a process that becomes
-//! another program. What probes count is what the program posted and what the kernel side of another rdmatop counts.
+//! `--uprobes` and programs whose code comes and goes: libraries that are unloaded and loaded again, and a
+//! process that becomes another program. What probes count is what the program posted and what the kernel
+//! side of another rdmatop counts.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -20,7 +21,8 @@ const FUNCTIONS: usize = 2;
 /// What each work request of the programs writes.
 const LENGTH: u64 = 64;
 
-/// A QP that stands, so that the functions of the machine's library are probed before others post; that library, and rdmatop.
+/// A QP that stands, so that the functions of the machine's library are probed before others post; that
+/// library, and rdmatop.
 fn probing() -> Result<(Traffic, PathBuf, Window)> {
     let idle = standing()?;
     let library = library(idle.child.pid())?;
@@ -70,8 +72,8 @@ fn is_healthy(sample: &Snapshot) -> Result<()> {
     Ok(())
 }
 
-/// The file keeps its name, so its probes stay while nobody has it mapped, and nothing is missed at the next load, wherever it is
-/// mapped then.
+/// The file keeps its name, so its probes stay while nobody has it mapped, and nothing is missed at the next
+/// load, wherever it is mapped then.
 #[test]
 fn a_library_that_is_unloaded_and_loaded_elsewhere_is_counted_from_its_first_post() -> Result<()> {
     const LOADS: u64 = 3;
@@ -117,8 +119,8 @@ fn a_library_that_is_unloaded_and_loaded_elsewhere_is_counted_from_its_first_pos
     is_healthy(&probed)
 }
 
-/// The file has no name any more: once its QP is gone and it is unloaded nobody can call it, so its probes go, while the process
-/// lives. Its mount still gives the file to the process, which loads it again.
+/// The file has no name any more: once its QP is gone and it is unloaded nobody can call it, so its probes
+/// go, while the process lives. Its mount still gives the file to the process, which loads it again.
 #[test]
 fn a_deleted_library_that_is_unloaded_keeps_no_probe_and_is_probed_anew_at_the_next_load() -> Result<()> {
     const LOADS: u64 = 2;
@@ -165,7 +167,8 @@ fn a_deleted_library_that_is_unloaded_keeps_no_probe_and_is_probed_anew_at_the_n
     is_healthy(&probed)
 }
 
-/// With a living QP the process becomes another program, which has the library at another address and posts at once.
+/// With a living QP the process becomes another program, which has the library at another address and posts
+/// at once.
 #[test]
 fn a_process_that_becomes_another_program_is_counted_in_both() -> Result<()> {
     const BEFORE: u64 = 250;

@@ -70,7 +70,8 @@ fn check(row: Row<'_>, name: &str, calls: u64, failed: Option<&Value>) -> Result
     Ok(())
 }
 
-/// Runs verb-calls under rdmatop with `args`, again where the kernel skipped a program: how often is a matter of the host's load.
+/// Runs verb-calls under rdmatop with `args`, again where the kernel skipped a program: how often is a matter
+/// of the host's load.
 fn undisturbed(args: &[&str]) -> Result<(Value, Snapshot)> {
     const TRIES: u32 = 5;
     for _ in 0..TRIES {

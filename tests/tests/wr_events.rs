@@ -1,4 +1,5 @@
-//! Work requests as events: what is printed, lost and left out is what happened, and equals what the programs did.
+//! Work requests as events: what is printed, lost and left out is what happened, and equals what the programs
+//! did.
 
 use std::{cell::Cell, collections::BTreeMap, process::Command};
 
@@ -36,10 +37,11 @@ impl Skips {
     }
 }
 
-/// Holds a trace to what programs did. The kernel runs no kprobe program inside another, as where an interrupt's work begins
-/// in the middle of one: then an end has no status, or a receive is lost and counted. How often is a matter of the host's load. So
-/// what differs is compared once more, but only where the kernel says that it skipped a program. Linux 6.1 does not count that:
-/// there the first comparison holds or the test fails.
+/// Holds a trace to what programs did. The kernel runs no kprobe program inside another, as where an
+/// interrupt's work begins in the middle of one: then an end has no status, or a receive is lost and counted.
+/// How often is a matter of the host's load. So what differs is compared once more, but only where the kernel
+/// says that it skipped a program. Linux 6.1 does not count that: there the first comparison holds or the
+/// test fails.
 fn held(name: &str, attempt: impl Fn(&Skips) -> Result<()>) -> Result<()> {
     for try_number in 1.. {
         let skips = Skips::default();
@@ -430,7 +432,8 @@ fn what_the_kernel_skips_is_found_again_or_counted() -> Result<()> {
     reader.finish()?;
     let traced = trace.stop()?;
     let all = sum(&traced)?;
-    // What is not seen is a bound: of a request whose completion was skipped just before its QP ended the event is there too.
+    // What is not seen is a bound: of a request whose completion was skipped just before its QP ended the
+    // event is there too.
     ensure!(
         (3 * n..=3 * n + all.lost).contains(&all.happened),
         "{all:?} of {}",

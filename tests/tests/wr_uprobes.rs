@@ -1,5 +1,6 @@
-//! Work requests of programs as events, by probes on the programs (`--uprobes`): each is one that the program posted, or one
-//! whose completion it polled. On SoftRoCE, which the kernel side leaves to the probes here (`RDMATOP_DATAPATHS=0`).
+//! Work requests of programs as events, by probes on the programs (`--uprobes`): each is one that the program
+//! posted, or one whose completion it polled. On SoftRoCE, which the kernel side leaves to the probes here
+//! (`RDMATOP_DATAPATHS=0`).
 
 use std::{thread, time::Duration};
 
@@ -72,7 +73,8 @@ fn known_requests_appear_with_their_numbers_in_their_order() -> Result<()> {
     let did = list(&said, "posts")?;
     let mut seen = pick(&posts, &["wr_id", "opcode", "bytes", "signaled"]);
     for (event, did) in seen.iter_mut().zip(&did) {
-        // A request that does not ask for a completion may be on a QP that makes one for each: unknown, and not false.
+        // A request that does not ask for a completion may be on a QP that makes one for each: unknown, and
+        // not false.
         if did[3] == false && event[3].is_null() {
             event[3] = false.into();
         }
@@ -149,7 +151,8 @@ fn batches_of_the_extended_calls_appear_when_they_are_posted() -> Result<()> {
     };
     let rounds = ROUNDS.to_string();
     let start = || Traffic::start("extended-posts", &["--rounds", &rounds]);
-    // One QP is there before the probes, so that its first posts may have been missed; the other goes to RTS under them.
+    // One QP is there before the probes, so that its first posts may have been missed; the other goes to RTS
+    // under them.
     let mut before = start()?;
     let old = before.ready()?;
     let trace = probing(&[], &[])?;

@@ -32,8 +32,8 @@ fn parse_targets(text: &str) -> Vec<Archive> {
     text.lines().filter_map(archive).collect()
 }
 
-/// The archives of the machine's apt, whatever format its sources have. Apt names them once it has their Release files: where
-/// it has none, as in an image whose lists were removed, they are fetched into `lists`.
+/// The archives of the machine's apt, whatever format its sources have. Apt names them once it has their
+/// Release files: where it has none, as in an image whose lists were removed, they are fetched into `lists`.
 fn archives(lists: &Path) -> Result<Vec<Archive>> {
     let ask = |options: &[String]| -> Result<Vec<Archive>> {
         let mut command = Command::new("apt-get");
@@ -71,7 +71,8 @@ pub(crate) struct Mirror {
 }
 
 impl Mirror {
-    /// The machine's; `None` where it has no Debian archive. `lists` is a directory to fetch package lists into.
+    /// The machine's; `None` where it has no Debian archive. `lists` is a directory to fetch package lists
+    /// into.
     pub(crate) fn of_machine(lists: &Path) -> Result<Option<Self>> {
         Ok(choose_mirror(&archives(lists)?))
     }
@@ -131,7 +132,8 @@ pub(crate) struct KernelPackages {
     pub(crate) packages: Vec<String>,
 }
 
-/// Picks the newest plain amd64 kernel among package `names`; `series` (`6.12`) narrows it down, `compare` orders versions.
+/// Picks the newest plain amd64 kernel among package `names`; `series` (`6.12`) narrows it down, `compare`
+/// orders versions.
 ///
 /// Newer Debian splits the kernel into linux-binary and linux-modules and leaves linux-image as an
 /// empty shell; where the split pair exists it is taken.

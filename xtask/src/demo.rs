@@ -28,7 +28,8 @@ pub(crate) struct DemoArgs {
     args: Vec<String>,
 }
 
-/// Waits until perftest's receiver listens: on a loaded host a second is not enough, and the sender tries but once.
+/// Waits until perftest's receiver listens: on a loaded host a second is not enough, and the sender tries but
+/// once.
 const LISTENS: &str = r"
 listens() {
     waited=0

@@ -1,6 +1,7 @@
-//! The eBPF object without its DWARF, which the BTF was made from and which is of no use at run time: three quarters
-//! of the file, and thirty thousand relocations that the loader would read at each start. And without the source line of each
-//! instruction, which was half of the rest: the loader does not give it to the kernel.
+//! The eBPF object without its DWARF, which the BTF was made from and which is of no use at run time: three
+//! quarters of the file, and thirty thousand relocations that the loader would read at each start. And
+//! without the source line of each instruction, which was half of the rest: the loader does not give it to
+//! the kernel.
 //!
 //! Also part of rdmatop's build script, which embeds the result.
 
@@ -12,8 +13,8 @@ use object::read::elf::{FileHeader as _, SectionHeader as _};
 /// Data of a section begins at a multiple of this.
 const ALIGN: usize = 8;
 
-/// Copies an object section by section and leaves those of debug info empty. Sections keep their numbers, by which
-/// symbols and relocations go.
+/// Copies an object section by section and leaves those of debug info empty. Sections keep their numbers, by
+/// which symbols and relocations go.
 pub(crate) fn without_debug(elf: &[u8]) -> Result<Vec<u8>, object::Error> {
     let header = FileHeader64::<LittleEndian>::parse(elf)?;
     let endian = header.endian()?;
@@ -23,7 +24,8 @@ pub(crate) fn without_debug(elf: &[u8]) -> Result<Vec<u8>, object::Error> {
     for section in sections.iter() {
         let mut kept = *section;
         let name = sections.section_name(endian, section).unwrap_or_default();
-        // The relocations of .BTF.ext hold the offsets of instructions once more: the section itself has them.
+        // The relocations of .BTF.ext hold the offsets of instructions once more: the section itself has
+        // them.
         if name.starts_with(b".debug_") || name.starts_with(b".rel.debug_") || name == b".rel.BTF.ext" {
             kept.sh_type.set(endian, SHT_NULL);
             kept.sh_offset.set(endian, 0);
@@ -53,8 +55,9 @@ pub(crate) fn without_debug(elf: &[u8]) -> Result<Vec<u8>, object::Error> {
 
 /// A .BTF.ext section without its source lines; `None` if it is not understood.
 ///
-/// Its header (`struct btf_ext_header`, tools/lib/bpf/libbpf_internal.h) has its own length, then offset and length of the types
-/// of functions, of the source lines, and, in a longer one, of the relocations of types; offsets count from the header's end.
+/// Its header (`struct btf_ext_header`, tools/lib/bpf/libbpf_internal.h) has its own length, then offset and
+/// length of the types of functions, of the source lines, and, in a longer one, of the relocations of types;
+/// offsets count from the header's end.
 fn without_lines(ext: &[u8]) -> Option<Vec<u8>> {
     const HEADER_LEN: usize = 4;
     const FUNCTIONS: usize = 8;

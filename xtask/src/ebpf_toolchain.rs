@@ -1,7 +1,8 @@
 //! Finds a toolchain for the bpf target and runs it. Plain std, for `rdmatop/build.rs` includes this file.
 //!
 //! The ladder, first that fits: a rustup nightly with rust-src; Debian's rustc with the prebuilt bpf core
-//! library; Debian's rustc with its rust-src. All need bpf-linker, whose LLVM must be as new as the compiler's.
+//! library; Debian's rustc with its rust-src. All need bpf-linker, whose LLVM must be as new as the
+//! compiler's.
 
 use std::env;
 use std::fs::{self, File};
@@ -131,8 +132,8 @@ fn nightly_sysroot() -> Option<PathBuf> {
     nightly_of(&String::from_utf8(output.stdout).ok()?).filter(|sysroot| sysroot.join("bin/rustc").is_file())
 }
 
-/// Where `nightly` lies in rustup's list: a line has the name, perhaps remarks, and the directory. A nightly of some
-/// date is none: it was installed for another purpose.
+/// Where `nightly` lies in rustup's list: a line has the name, perhaps remarks, and the directory. A nightly
+/// of some date is none: it was installed for another purpose.
 fn nightly_of(list: &str) -> Option<PathBuf> {
     list.lines().find_map(|line| {
         let name = line.split_whitespace().next()?;
@@ -192,8 +193,8 @@ fn leaks(name: &str) -> bool {
         || DROPPED.contains(&name)
 }
 
-/// The machine that will run the programs, whose registers aya-ebpf has to know: `target` in a build script, which may
-/// be for another one than this.
+/// The machine that will run the programs, whose registers aya-ebpf has to know: `target` in a build script,
+/// which may be for another one than this.
 fn architecture(target: Option<String>) -> String {
     target.unwrap_or_else(|| env::consts::ARCH.to_owned())
 }
@@ -272,8 +273,8 @@ impl Toolchain {
     }
 }
 
-/// Keeps other builds away from `target_dir` until the file is dropped: both objects are built into the same file there, and the builds of
-/// two profiles may run at the same time.
+/// Keeps other builds away from `target_dir` until the file is dropped: both objects are built into the same
+/// file there, and the builds of two profiles may run at the same time.
 pub(crate) fn alone(target_dir: &Path) -> io::Result<File> {
     fs::create_dir_all(target_dir)?;
     let file = File::create(target_dir.join("objects.lock"))?;

@@ -44,8 +44,8 @@ pub(crate) fn forget(out: &Path) -> Result<()> {
     }
 }
 
-/// Prints the table in short and writes it whole to target/equality.md; nothing when no row came. `outs`: where the guests
-/// left their files.
+/// Prints the table in short and writes it whole to target/equality.md; nothing when no row came. `outs`:
+/// where the guests left their files.
 pub(crate) fn finish(outs: &[PathBuf]) -> Result<()> {
     let gathered: String = outs
         .iter()

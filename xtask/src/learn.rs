@@ -1,5 +1,5 @@
-//! `cargo xtask learn`: docs/learn.md with what its commands print now. The kernel test of the page runs them, because it compares
-//! the same outputs with the page that is there (tests/tests/learn.rs).
+//! `cargo xtask learn`: docs/learn.md with what its commands print now. The kernel test of the page runs
+//! them, because it compares the same outputs with the page that is there (tests/tests/learn.rs).
 
 use std::{fs, path::PathBuf};
 

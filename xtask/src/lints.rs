@@ -1,5 +1,5 @@
-//! Whether a compiler's warnings fail a check. Each release of clippy knows new lints: what passed yesterday would
-//! fail on a machine whose stable toolchain is of today, with nothing wrong.
+//! Whether a compiler's warnings fail a check. Each release of clippy knows new lints: what passed yesterday
+//! would fail on a machine whose stable toolchain is of today, with nothing wrong.
 
 use std::path::Path;
 use std::process::Command;
@@ -36,7 +36,43 @@ fn minor(version: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+
     use super::*;
+    use crate::paths;
+
+    /// `max_width` of rustfmt.toml, which rustfmt does not hold comments to.
+    const WIDTH: usize = 110;
+
+    /// The Rust files below a directory.
+    fn sources(dir: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+        let of = |path: PathBuf| if path.is_dir() { sources(&path) } else { vec![path] };
+        let files = entries.flat_map(of);
+        files
+            .filter(|file| file.extension().is_some_and(|end| end == "rs"))
+            .collect()
+    }
+
+    #[test]
+    fn no_comment_is_wider_than_the_code() {
+        let crates = ["rdmatop", "rdmatop-common", "rdmatop-ebpf", "tests", "xtask"];
+        let files = crates.iter().flat_map(|name| sources(&paths::repo().join(name)));
+        let mut wide = Vec::new();
+        for file in files {
+            // Pictures are as wide as they are.
+            let mut drawn = false;
+            for (line, text) in fs::read_to_string(&file).unwrap().lines().enumerate() {
+                let comment = text.trim_start().starts_with("//");
+                drawn ^= comment && text.contains("```");
+                if comment && !drawn && text.chars().count() > WIDTH {
+                    wide.push(format!("{}:{}", file.display(), line + 1));
+                }
+            }
+        }
+        assert_eq!(wide, [""; 0]);
+    }
 
     #[test]
     fn the_version_is_read_from_rustc_of_every_channel() {

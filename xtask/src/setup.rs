@@ -1,5 +1,5 @@
-//! `cargo xtask setup`: brings a Debian machine with a rustup stable toolchain to where everything builds and runs.
-//! On Ubuntu, which has no compiler for the bpf target, it takes rustup's nightly.
+//! `cargo xtask setup`: brings a Debian machine with a rustup stable toolchain to where everything builds and
+//! runs. On Ubuntu, which has no compiler for the bpf target, it takes rustup's nightly.
 //!
 //! Looks first, so that a complete machine costs some milliseconds; changes only what is missing.
 
@@ -14,7 +14,8 @@ use crate::{
     step,
 };
 
-/// The bpf-linker whose features name LLVM 21 to 23, among them that of Debian's rustc and of rustup's nightly.
+/// The bpf-linker whose features name LLVM 21 to 23, among them that of Debian's rustc and of rustup's
+/// nightly.
 const LINKER: &str = "0.13.0";
 
 /// `cargo xtask setup`
@@ -252,7 +253,8 @@ fn ask_for_sudo(lacking: &[&str]) -> Result<()> {
     );
 }
 
-/// A rustup nightly with the source of the core library, where there is no compiler for the bpf target after all.
+/// A rustup nightly with the source of the core library, where there is no compiler for the bpf target after
+/// all.
 fn compiler(dry_run: bool) -> Result<bool> {
     let Err(missing) = ebpf_toolchain::compiler() else {
         return Ok(false);
@@ -393,7 +395,8 @@ fn kernels(dry_run: bool) -> Result<bool> {
     Ok(true)
 }
 
-/// What the tests' kernel modules are built against. Without it their tests are skipped, so a failure is only reported.
+/// What the tests' kernel modules are built against. Without it their tests are skipped, so a failure is only
+/// reported.
 fn kernel_headers(dry_run: bool) -> bool {
     let lacking: Vec<_> = kernel::ALL
         .into_iter()

@@ -1,4 +1,5 @@
-//! `cargo xtask test`: everything that must pass, from style to four real kernels; and `cargo xtask check`: style and unit tests.
+//! `cargo xtask test`: everything that must pass, from style to four real kernels; and `cargo xtask check`:
+//! style and unit tests.
 
 mod counts;
 mod guests;
@@ -40,8 +41,9 @@ pub(crate) struct TestArgs {
     /// Only this kernel: 5.10, 6.1, 6.12 or 7.2; may be repeated
     #[arg(long)]
     kernel: Vec<String>,
-    /// Run all there is, as before a release: each kernel test on every kernel, and the fuzz targets for longer. Else every test runs on one kernel, and on the others what the kernel decides. With --kernel all tests run
-    /// on the kernels that are named
+    /// Run all there is, as before a release: each kernel test on every kernel, and the fuzz targets for
+    /// longer. Else every test runs on one kernel, and on the others what the kernel decides. With --kernel
+    /// all tests run on the kernels that are named
     #[arg(long)]
     everywhere: bool,
     /// Kernel tests only
@@ -53,8 +55,9 @@ pub(crate) struct TestArgs {
     /// Seconds that one guest's tests may take
     #[arg(long, default_value_t = 2700)]
     timeout: u64,
-    /// Run each test that failed once more, alone, a kernel test in a fresh guest, if no more than this many unit tests or kernel
-    /// tests failed; one that passes then is printed as flaky and does not fail the run. 0: never
+    /// Run each test that failed once more, alone, a kernel test in a fresh guest, if no more than this many
+    /// unit tests or kernel tests failed; one that passes then is printed as flaky and does not fail the run.
+    /// 0: never
     #[arg(long, default_value_t = 3)]
     again: u64,
     /// Only tests whose name contains this
@@ -111,7 +114,8 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
         search: SEARCH[usize::from(args.everywhere)],
         again: args.again,
     };
-    // At the same time: builds that have one CPU busy, downloads and tests that wait leave much of a machine idle.
+    // At the same time: builds that have one CPU busy, downloads and tests that wait leave much of a machine
+    // idle.
     let units_run = AtomicBool::new(!args.only_lab);
     let (units, kernels) = thread::scope(|scope| {
         let units = (!args.only_lab).then(|| {
@@ -179,7 +183,8 @@ fn cannot(name: &str, why: &str) -> Part {
 
 /// Builds what the guests need, and runs them.
 fn in_guests(args: &TestArgs, units_run: &AtomicBool) -> Result<guests::Ran> {
-    // Beside each other: downloads leave the CPUs idle, and so does the last step of the program's build all but one.
+    // Beside each other: downloads leave the CPUs idle, and so does the last step of the program's build all
+    // but one.
     let (program, executable) = thread::scope(|scope| {
         let kernels = scope.spawn(|| guests::prepare(&args.kernel));
         let program = scope.spawn(release);
@@ -201,8 +206,9 @@ fn in_guests(args: &TestArgs, units_run: &AtomicBool) -> Result<guests::Ran> {
     guests::run(&executable, &asked)
 }
 
-/// As many as there are CPUs, up to four. With more of them the host stops a guest's CPU more often while it runs one of our
-/// programs; the interrupt that then waits has rxe work in its softirq before Linux 6.4, where the kernel skips programs.
+/// As many as there are CPUs, up to four. With more of them the host stops a guest's CPU more often while it
+/// runs one of our programs; the interrupt that then waits has rxe work in its softirq before Linux 6.4,
+/// where the kernel skips programs.
 fn guests_at_once() -> usize {
     thread::available_parallelism().map_or(1, usize::from).min(4)
 }
@@ -213,7 +219,8 @@ fn cargo(args: &[&str]) -> Command {
     command
 }
 
-/// A build at the lowest priority: what the guests need is built first, and then what they leave of the machine is enough.
+/// A build at the lowest priority: what the guests need is built first, and then what they leave of the
+/// machine is enough.
 fn behind_guests(command: &Command) -> Command {
     let mut behind = Command::new("nice");
     behind
@@ -228,7 +235,8 @@ fn style_and_units(asked: &Units<'_>) -> Part {
     const NAME: &str = "style and unit tests";
     let started = Instant::now();
     let mut all = Outcome::default();
-    // A failure is printed at once and counted; the rest still runs, so that one run shows all there is to mend.
+    // A failure is printed at once and counted; the rest still runs, so that one run shows all there is to
+    // mend.
     let mut check = |label: &str, outcome: Result<()>| match outcome {
         Ok(()) => all.counts.passed += 1,
         Err(error) => {
@@ -294,8 +302,9 @@ fn style_and_units(asked: &Units<'_>) -> Part {
 /// Integration tests that need no kernel of the lab.
 const ON_THE_HOST: [&str; 5] = ["cli", "fuzz", "layers", "memory", "terminal"];
 
-/// Builds all tests, the program and the traffic programs. With one selection of packages dependencies have one set of features, so that
-/// cargo builds each of them once; traffic programs have no unit tests, for which `--bins` would link each of them twice.
+/// Builds all tests, the program and the traffic programs. With one selection of packages dependencies have
+/// one set of features, so that cargo builds each of them once; traffic programs have no unit tests, for
+/// which `--bins` would link each of them twice.
 const BUILD: [&str; 10] = [
     "test",
     "--workspace",
@@ -309,8 +318,8 @@ const BUILD: [&str; 10] = [
     "--message-format=json",
 ];
 
-/// Runs unit tests with these arguments of libtest. Not behind the guests: some wait for a program no longer than a terminal's user
-/// would.
+/// Runs unit tests with these arguments of libtest. Not behind the guests: some wait for a program no longer
+/// than a terminal's user would.
 fn unit_tests(args: &[&str], search: Search, one_by_one: bool) -> Outcome {
     let mut test = cargo(&["test", "--workspace", "--no-fail-fast", "--lib", "--bin", "xtask"]);
     for name in ON_THE_HOST {
@@ -331,8 +340,8 @@ fn unit_tests(args: &[&str], search: Search, one_by_one: bool) -> Outcome {
     all
 }
 
-/// Runs the unit tests that failed once more, when no guest runs any more: some are about moments between a program and its
-/// terminal, for which a machine with guests on all CPUs may be too busy.
+/// Runs the unit tests that failed once more, when no guest runs any more: some are about moments between a
+/// program and its terminal, for which a machine with guests on all CPUs may be too busy.
 fn units_again(mut units: Part, asked: &Units<'_>) -> Part {
     let failures = &units.outcome.failures;
     let tests: Vec<&str> = failures
@@ -362,7 +371,8 @@ pub(crate) fn release() -> Result<PathBuf> {
     Ok(paths::target().join("release/rdmatop"))
 }
 
-/// Has cargo compile this repository by clippy's driver, which is the compiler with more lints: one pass over the sources makes both.
+/// Has cargo compile this repository by clippy's driver, which is the compiler with more lints: one pass over
+/// the sources makes both.
 fn by_clippy(cargo: &mut Command) -> Result<()> {
     let sysroot = step::run(
         "ask rustc for its place",
@@ -405,7 +415,8 @@ fn messages(text: &str) -> impl Iterator<Item = Value> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok())
 }
 
-/// The compiler's warnings and errors in cargo's JSON messages, each once: cargo repeats those of what it need not compile again.
+/// The compiler's warnings and errors in cargo's JSON messages, each once: cargo repeats those of what it
+/// need not compile again.
 fn diagnostics(text: &str) -> Vec<String> {
     let rendered = messages(text)
         .filter(|message| message["reason"] == "compiler-message")

@@ -1,7 +1,7 @@
 //! Calls between entry and return, remembered by thread.
 //!
-//! A call has a place in an array, by the low bits of the thread id: that costs a tenth of inserting into a hash table and
-//! deleting from it. A call whose place another thread has goes to a hash table.
+//! A call has a place in an array, by the low bits of the thread id: that costs a tenth of inserting into a
+//! hash table and deleting from it. A call whose place another thread has goes to a hash table.
 
 use core::{
     mem::MaybeUninit,
@@ -40,11 +40,11 @@ impl<T: Copy> Calls<T> {
         self.places.get_ptr_mut(key.tid & (self.number - 1))
     }
 
-    /// Remembers a call. If there is no room, the call's return counts the loss. If an earlier call of this thread is still
-    /// remembered, this counts it: its return probe did not fire.
+    /// Remembers a call. If there is no room, the call's return counts the loss. If an earlier call of this
+    /// thread is still remembered, this counts it: its return probe did not fire.
     ///
-    /// Linux 5.10 has no compare-and-exchange. Of several CPUs that add to the claims at once, at most one then reads 1; a
-    /// CPU that comes while the place is taken reads more.
+    /// Linux 5.10 has no compare-and-exchange. Of several CPUs that add to the claims at once, at most one
+    /// then reads 1; a CPU that comes while the place is taken reads more.
     #[inline(always)]
     pub(crate) fn remember(&self, hook: u32, call: &T) {
         self.remember_or(hook, call, loss::RETURN);

@@ -1,11 +1,12 @@
 //! rdma_cm: connections, from the `rdma_cma` tracepoints.
 //!
-//! A raw tracepoint passes the `struct rdma_id_private` itself. Its restrack entry names the owner and its `id` the device,
-//! so no program remembers anything about an id: the kernel numbers ids for each device, and numbers come again.
+//! A raw tracepoint passes the `struct rdma_id_private` itself. Its restrack entry names the owner and its
+//! `id` the device, so no program remembers anything about an id: the kernel numbers ids for each device, and
+//! numbers come again.
 //!
-//! Where the module has no BTF (Linux 5.10), the programs get the tracepoint's record, which names neither the device nor a
-//! process. Then only calls show an owner, the caller; what the record of an event in a worker lacks, the engine looks up
-//! (`model/engine/connections.rs`).
+//! Where the module has no BTF (Linux 5.10), the programs get the tracepoint's record, which names neither
+//! the device nor a process. Then only calls show an owner, the caller; what the record of an event in a
+//! worker lacks, the engine looks up (`model/engine/connections.rs`).
 
 use crate::{
     emit::{send, send_for},
@@ -23,16 +24,16 @@ use rdmatop_common::{
     offsets::UNKNOWN,
 };
 
-/// The process on whose share of the ring buffer a record goes: the id's owner, because events come in workers.
-/// The current one of an id that a kernel consumer owns.
+/// The process on whose share of the ring buffer a record goes: the id's owner, because events come in
+/// workers. The current one of an id that a kernel consumer owns.
 #[inline(always)]
 fn whose(res: u64) -> u32 {
     let owner = get_or_zero(get_or_zero(res, &OFF_RES_TASK), &OFF_TASK_TGID);
     if owner == 0 { caller() } else { owner }
 }
 
-/// The raw tracepoint `WHAT`, whose first argument is the `struct rdma_id_private *`. `event`: the second one of
-/// `cm_event_handler`, the `struct rdma_cm_event *`; 0 elsewhere.
+/// The raw tracepoint `WHAT`, whose first argument is the `struct rdma_id_private *`. `event`: the second one
+/// of `cm_event_handler`, the `struct rdma_cm_event *`; 0 elsewhere.
 #[inline(always)]
 pub(crate) fn raw<const WHAT: u32>(id_priv: u64, event: u64) -> Option<()> {
     let res = member(id_priv, &OFF_IDPRIV_RES)?;
@@ -72,8 +73,8 @@ pub(crate) struct Fields {
     pub(crate) dst: u32,
 }
 
-/// Reads a field. Of a wider field (`event` is an unsigned long) it reads the low word, which comes first: the object is built
-/// for little-endian machines only (bpfel).
+/// Reads a field. Of a wider field (`event` is an unsigned long) it reads the low word, which comes first:
+/// the object is built for little-endian machines only (bpfel).
 #[inline(always)]
 fn field<T>(ctx: &TracePointContext, offset: u32) -> Option<T> {
     if offset == UNKNOWN {

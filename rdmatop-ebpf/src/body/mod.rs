@@ -56,9 +56,10 @@ pub(crate) mod hook {
 /// `BPF_NOEXIST`, include/uapi/linux/bpf.h.
 const NOEXIST: u64 = 1;
 
-/// Remembers a call. If there is no room, the call's return counts the loss ([`not_entered`]). If an earlier call of this
-/// thread is still remembered, this counts it: its return probe did not fire, because the kernel tracks only a limited
-/// number of returns (kretprobe maxactive) and does not report a missed one to the program.
+/// Remembers a call. If there is no room, the call's return counts the loss ([`not_entered`]). If an earlier
+/// call of this thread is still remembered, this counts it: its return probe did not fire, because the kernel
+/// tracks only a limited number of returns (kretprobe maxactive) and does not report a missed one to the
+/// program.
 #[inline(always)]
 pub(crate) fn enter<T>(calls: &HashMap<CallKey, T>, hook: u32, call: &T) {
     enter_or(calls, hook, call, loss::RETURN);

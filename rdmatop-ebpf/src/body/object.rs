@@ -48,7 +48,8 @@ fn describe(record: &mut ObjectRecord, kind: u16, object: u64, entry: Entry<'_>)
     record.res_id = UNKNOWN_U32;
     record.size = match kind {
         kind::MR_REG | kind::MR_DEREG => get::<u64>(object, &OFF_MR_LENGTH),
-        // ib_cq.cqe is an int; on some providers it is one less than the number of entries. Report the kernel's value.
+        // ib_cq.cqe is an int; on some providers it is one less than the number of entries. Report the
+        // kernel's value.
         _ => get::<u32>(object, &OFF_CQ_CQE).map(u64::from),
     }
     .unwrap_or(u64::MAX);
@@ -77,8 +78,8 @@ pub(crate) fn destroyed(hook: u32, rc: i32) -> Option<()> {
         not_entered(loss::STASH);
         return None;
     };
-    // SAFETY: the map checked the pointer; no other program writes this thread's entry while the thread is inside the
-    // call, and none frees it before the end of this program.
+    // SAFETY: the map checked the pointer; no other program writes this thread's entry while the thread is
+    // inside the call, and none frees it before the end of this program.
     unsafe { finish(call, rc) };
     let _ = OBJECT_CALLS.remove(&key);
     Some(())

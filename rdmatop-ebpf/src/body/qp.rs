@@ -1,8 +1,8 @@
 //! Queue pairs: create, modify, destroy, asynchronous events.
 //!
-//! These programs slow down the calls they observe. So they read only once what never changes about a QP, entry programs
-//! remember next to nothing, and the return program reads the attributes of a modify, which the caller still holds, in three
-//! reads at most.
+//! These programs slow down the calls they observe. So they read only once what never changes about a QP,
+//! entry programs remember next to nothing, and the return program reads the attributes of a modify, which
+//! the caller still holds, in three reads at most.
 
 use core::mem::MaybeUninit;
 
@@ -127,8 +127,8 @@ fn byte(value: u32) -> u8 {
     if value < 255 { value as u8 } else { UNKNOWN_U8 }
 }
 
-/// `value` if its bit in the mask is set, else all ones, which means unknown. Without a branch, because the verifier would
-/// follow each combination.
+/// `value` if its bit in the mask is set, else all ones, which means unknown. Without a branch, because the
+/// verifier would follow each combination.
 #[inline(always)]
 fn masked(value: Option<u32>, attr_mask: u32, bit: u32) -> u32 {
     let unset = ((attr_mask >> bit.trailing_zeros()) & 1).wrapping_sub(1);
@@ -144,8 +144,9 @@ fn masked_byte(value: Option<u8>, attr_mask: u32, bit: u32) -> u8 {
 /// The attributes at the head of `struct ib_qp_attr`: states, MTU, PSNs, QP number.
 type Head<'a> = Window<'a, 4>;
 
-/// Writes the attributes whose bits are set in the mask. The mask matters: rdma_cm modifies the minimum RNR timer alone and
-/// leaves the state 0, which would look like a step to RESET. Returns the port, 0 if it was not read.
+/// Writes the attributes whose bits are set in the mask. The mask matters: rdma_cm modifies the minimum RNR
+/// timer alone and leaves the state 0, which would look like a step to RESET. Returns the port, 0 if it was
+/// not read.
 #[inline(always)]
 fn attributes(record: &mut QpRecord, head: Head<'_>, attr: u64, attr_mask: u32) -> u8 {
     const TAIL: u32 = mask::PORT | mask::TIMEOUT | mask::RETRY_CNT | mask::RNR_RETRY;
@@ -198,8 +199,9 @@ fn modified(rc: i32) -> Option<()> {
     Some(())
 }
 
-/// Reports a modify that returned, and remembers its state and port. Not inlined: the frames of a chain of calls have 512 bytes
-/// in all, and with this one `qps::learn` would have too few for the functions that it calls in the object that counts.
+/// Reports a modify that returned, and remembers its state and port. Not inlined: the frames of a chain of
+/// calls have 512 bytes in all, and with this one `qps::learn` would have too few for the functions that it
+/// calls in the object that counts.
 #[cfg_attr(feature = "counters", inline(never))]
 #[cfg_attr(not(feature = "counters"), inline(always))]
 fn stepped(call: &ModifyCall, known: *mut QpKnown, rc: i32) {
@@ -335,8 +337,8 @@ pub(crate) fn async_event(event: u64) -> Option<()> {
     Some(())
 }
 
-/// Entry of `ib_query_qp(qp, ...)`, which the kernel calls for each QP when user space lists QPs. A QP from before attach is
-/// remembered here; it gets a slot now if many are free, else when it moves.
+/// Entry of `ib_query_qp(qp, ...)`, which the kernel calls for each QP when user space lists QPs. A QP from
+/// before attach is remembered here; it gets a slot now if many are free, else when it moves.
 #[cfg(feature = "counters")]
 #[inline(always)]
 pub(crate) fn queried(qp: u64) -> Option<()> {

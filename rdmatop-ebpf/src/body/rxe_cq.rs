@@ -28,7 +28,8 @@ struct Completion {
 /// The head of `struct ib_uverbs_wc` (uAPI, the same on every kernel), which a user program's CQ holds.
 type UserWc = [u32; 8];
 
-/// Counts a successful receive, of a known QP or not: the driver has just counted it as one of its `rdma_recvs`.
+/// Counts a successful receive, of a known QP or not: the driver has just counted it as one of its
+/// `rdma_recvs`.
 #[inline(always)]
 fn see(status: u32, opcode: u32) {
     if status == 0
@@ -70,8 +71,8 @@ fn completion(cq: u64, cqe: u64) -> Option<Completion> {
     }
 }
 
-/// Counts a CQE, or that there was no room for it. The tasks of a QP's two queues can complete at once, so the words that they
-/// share are changed by atomic adds.
+/// Counts a CQE, or that there was no room for it. The tasks of a QP's two queues can complete at once, so
+/// the words that they share are changed by atomic adds.
 #[inline(always)]
 pub(crate) fn posted(cq: u64, cqe: u64, overflow: bool) -> Option<()> {
     let done = completion(cq, cqe)?;

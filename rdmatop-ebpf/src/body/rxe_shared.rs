@@ -10,21 +10,23 @@ use crate::offsets::{
 /// `RDMA_DRIVER_RXE`, include/uapi/rdma/ib_user_ioctl_verbs.h.
 const DRIVER: u32 = 14;
 
-/// Whether a device is one of SoftRoCE, whose QPs can be read. Every provider's QP struct contains an `ib_qp`; only the driver
-/// id says which provider it is.
+/// Whether a device is one of SoftRoCE, whose QPs can be read. Every provider's QP struct contains an
+/// `ib_qp`; only the driver id says which provider it is.
 #[inline(always)]
 pub(crate) fn is_rxe(device: u64) -> bool {
     is_known(&OFF_RXE_QP_IBQP) && get::<u32>(device, &OFF_DEV_DRIVER) == Some(DRIVER)
 }
 
-/// Whether the driver works in softirqs: before Linux 6.4. A softirq can run inside a program of ours, when an interrupt comes
-/// there, and the kernel skips every other program in it. Where this is false, the verifier removes what depends on it.
+/// Whether the driver works in softirqs: before Linux 6.4. A softirq can run inside a program of ours, when
+/// an interrupt comes there, and the kernel skips every other program in it. Where this is false, the
+/// verifier removes what depends on it.
 #[inline(always)]
 pub(crate) fn works_in_softirqs() -> bool {
     OFF_RXE_TASK_TASKLET.load() != UNKNOWN
 }
 
-/// Whether the CQ is full, which `rxe_cq_post` checks first. A kprobe sees the entry of that function, not its result.
+/// Whether the CQ is full, which `rxe_cq_post` checks first. A kprobe sees the entry of that function, not
+/// its result.
 #[inline(always)]
 pub(crate) fn is_full(cq: u64) -> bool {
     let at: u64 = get_or_zero(cq, &OFF_RXE_CQ_QUEUE);
@@ -36,8 +38,8 @@ pub(crate) fn is_full(cq: u64) -> bool {
     let producer: u32 = queue.get(&OFF_QUEUE_INDEX).unwrap_or(0);
     let consumer: u32 = get_or_zero(ring, &OFF_RING_CONSUMER);
     let no_room = |producer: u32| producer.wrapping_add(1).wrapping_sub(consumer) & mask == 0;
-    // Where QPs share a CQ, another CPU may have posted a CQE since the producer was read, and the program may have taken it:
-    // then the consumer is ahead of that producer, which looks the same. A producer read after the consumer is not behind it.
-    // No ring or no mask means that a read failed.
+    // Where QPs share a CQ, another CPU may have posted a CQE since the producer was read, and the program
+    // may have taken it: then the consumer is ahead of that producer, which looks the same. A producer read
+    // after the consumer is not behind it. No ring or no mask means that a read failed.
     ring != 0 && mask != 0 && no_room(producer) && no_room(get_or_zero(at, &OFF_QUEUE_INDEX))
 }

@@ -1,13 +1,14 @@
 //! Soft iWARP (siw): work requests, from the indices of its queues.
 //!
-//! A user program writes elements into queues that it shares with the driver and marks each valid; `write()` of POST_SEND
-//! only wakes the driver. siw has no producer index: the posted WRs are the valid elements from the consumer index on. The
-//! driver takes one element at a time, in `siw_activate_tx`, with the QP's `sq_lock` held and no WR under way, so reads at
-//! its entry are free of races. By then each taken element has been sent and is finished, unless it is an RDMA READ, which
-//! waits for its response in the outbound read queue (`orq`).
+//! A user program writes elements into queues that it shares with the driver and marks each valid; `write()`
+//! of POST_SEND only wakes the driver. siw has no producer index: the posted WRs are the valid elements from
+//! the consumer index on. The driver takes one element at a time, in `siw_activate_tx`, with the QP's
+//! `sq_lock` held and no WR under way, so reads at its entry are free of races. By then each taken element
+//! has been sent and is finished, unless it is an RDMA READ, which waits for its response in the outbound
+//! read queue (`orq`).
 //!
-//! Elements are the driver's uAPI (include/uapi/rdma/siw-abi.h) and so the same on every kernel. The driver's own structs
-//! are not: their offsets are from BTF.
+//! Elements are the driver's uAPI (include/uapi/rdma/siw-abi.h) and so the same on every kernel. The driver's
+//! own structs are not: their offsets are from BTF.
 
 use core::{
     ffi::c_void,
@@ -57,7 +58,8 @@ const CQ_ERR: u32 = 0;
 const READ: u32 = 1;
 const READ_LOCAL_INV: u32 = 2;
 const READ_RESPONSE: u32 = 9;
-/// `IB_WR_*` for each `enum siw_opcode` from `SIW_OP_WRITE` = 0 to `SIW_OP_REG_MR` = 11, four bits each; 15 is any other.
+/// `IB_WR_*` for each `enum siw_opcode` from `SIW_OP_WRITE` = 0 to `SIW_OP_REG_MR` = 11, four bits each; 15
+/// is any other.
 const OPCODE_OF: u64 = 0xf7ff_5693_2b40;
 /// `SIW_OP_INVAL_STAG`, the first opcode without data; WRs with data have lower ones.
 const LOCAL: u32 = 10;
@@ -224,8 +226,8 @@ struct Walk {
     counts: u64,
 }
 
-/// Walks over the valid elements from number `next` on and returns the number of the first that is not valid. The driver has
-/// taken those below `taken`.
+/// Walks over the valid elements from number `next` on and returns the number of the first that is not valid.
+/// The driver has taken those below `taken`.
 #[inline(always)]
 unsafe fn walk(walk: &mut Walk, taken: u64) -> u64 {
     let ahead = walk.next.saturating_sub(taken);
@@ -259,7 +261,8 @@ unsafe extern "C" fn walk_one(_turn: u32, walk: *mut Walk) -> i64 {
     0
 }
 
-/// Counts the opcode and the bytes of a WR. Called only with `sq_lock` held, or when the driver sends no more.
+/// Counts the opcode and the bytes of a WR. Called only with `sq_lock` held, or when the driver sends no
+/// more.
 #[inline(always)]
 unsafe fn count(slot: *mut QpSlot, sqe: u64, head: u32) {
     let opcode = opcode(head);
@@ -286,14 +289,16 @@ unsafe fn count(slot: *mut QpSlot, sqe: u64, head: u32) {
     }
 }
 
-/// Counts WRs on the send queue that have not been counted. Called only with `sq_lock` held, or when the driver sends no more.
+/// Counts WRs on the send queue that have not been counted. Called only with `sq_lock` held, or when the
+/// driver sends no more.
 #[inline(always)]
 unsafe fn posted(path: *mut QpPath, slot: *mut QpSlot, siw: u64, taken: u64) {
     // SAFETY: the caller's pointers are checked.
     unsafe {
         let mut next = (*path).walked;
         if next < taken {
-            // WRs were posted after the last visit and taken at once. The driver keeps a copy of the WR that it took last.
+            // WRs were posted after the last visit and taken at once. The driver keeps a copy of the WR that
+            // it took last.
             if taken - next > 1 {
                 lost_many(loss::WALK, taken - next - 1);
             }
@@ -318,9 +323,10 @@ unsafe fn posted(path: *mut QpPath, slot: *mut QpSlot, siw: u64, taken: u64) {
     }
 }
 
-/// Entry of `siw_post_send(ib_qp, wr, bad_wr)`. A user program's WRs are already on the queue. This call puts a kernel
-/// consumer's WRs there, and they are counted when the driver takes one. While a WR is under way, which a slow receiver can
-/// prolong, the driver takes no other: so that waiting WRs show as posted, this looks for them too.
+/// Entry of `siw_post_send(ib_qp, wr, bad_wr)`. A user program's WRs are already on the queue. This call puts
+/// a kernel consumer's WRs there, and they are counted when the driver takes one. While a WR is under way,
+/// which a slow receiver can prolong, the driver takes no other: so that waiting WRs show as posted, this
+/// looks for them too.
 #[inline(always)]
 pub(crate) fn doorbell(qp: u64) -> Option<()> {
     let (path, slot) = find::<Siw>(qp)?;
@@ -349,8 +355,8 @@ pub(crate) fn doorbell(qp: u64) -> Option<()> {
     Some(())
 }
 
-/// Entry of `siw_activate_tx(siw_qp)`: no WR is being sent, and `sq_lock` is held. The driver also calls it for a READ by the
-/// peer, even for a QP that never moved.
+/// Entry of `siw_activate_tx(siw_qp)`: no WR is being sent, and `sq_lock` is held. The driver also calls it
+/// for a READ by the peer, even for a QP that never moved.
 #[inline(always)]
 pub(crate) fn activating(siw: u64) -> Option<()> {
     let (path, slot) = find_busy::<Siw>(ib_qp(siw))?;
@@ -363,9 +369,10 @@ pub(crate) fn activating(siw: u64) -> Option<()> {
     Some(())
 }
 
-/// How many taken WRs are unfinished when the response to a READ is complete and that READ is still in the `orq`: the other
-/// READs in the `orq`, and the WR under way unless it is one of these READs. A READ that is only queued may or may not be in
-/// the `orq`; it is taken as not. A later visit, at the latest when that READ finishes, corrects the count.
+/// How many taken WRs are unfinished when the response to a READ is complete and that READ is still in the
+/// `orq`: the other READs in the `orq`, and the WR under way unless it is one of these READs. A READ that is
+/// only queued may or may not be in the `orq`; it is taken as not. A later visit, at the latest when that
+/// READ finishes, corrects the count.
 #[inline(always)]
 fn beside_this_read(siw: u64) -> u64 {
     let wqe = siw + u64::from(OFF_SIW_TX_WQE.load());
@@ -390,8 +397,8 @@ pub(crate) fn read_ending(wqe: u64, opcode: u32) -> Option<()> {
     Some(())
 }
 
-/// Entry of `siw_sqe_complete(siw_qp, siw_sqe, bytes, status)`, for a WR that is signaled, has failed or is flushed. `stack`:
-/// the stack pointer.
+/// Entry of `siw_sqe_complete(siw_qp, siw_sqe, bytes, status)`, for a WR that is signaled, has failed or is
+/// flushed. `stack`: the stack pointer.
 #[inline(always)]
 pub(crate) fn sent(siw: u64, sqe: u64, status: u32, stack: u64) -> Option<()> {
     let cq: u64 = get(siw, &OFF_SIW_SCQ)?;
@@ -415,7 +422,8 @@ pub(crate) fn sent(siw: u64, sqe: u64, status: u32, stack: u64) -> Option<()> {
         } else if matches!(opcode(head(sqe)), READ | READ_LOCAL_INV) {
             finished(slot, taken, beside_this_read(siw));
         }
-        // Else a kernel consumer posts the WR to a broken QP (`ib_drain_sq`): it is on no queue, and ends with this CQE.
+        // Else a kernel consumer posts the WR to a broken QP (`ib_drain_sq`): it is on no queue, and ends
+        // with this CQE.
     }
     Some(())
 }

@@ -1,9 +1,10 @@
 //! Work requests of programs whose posts do not enter the kernel, by probes on the provider's functions.
 //!
-//! The kernel keeps the address of each user `struct ibv_qp` (`ib_uobject.user_handle`). Process and address are the key by
-//! which a probe finds the QP; from the address user space finds the functions to probe. The layouts of work requests are
-//! those compiled into applications (rdma-core, libibverbs/verbs.h). A post is counted at its return, when it is known how
-//! much of the list the provider accepted; the caller's list still exists then.
+//! The kernel keeps the address of each user `struct ibv_qp` (`ib_uobject.user_handle`). Process and address
+//! are the key by which a probe finds the QP; from the address user space finds the functions to probe. The
+//! layouts of work requests are those compiled into applications (rdma-core, libibverbs/verbs.h). A post is
+//! counted at its return, when it is known how much of the list the provider accepted; the caller's list
+//! still exists then.
 
 use core::{
     ffi::c_void,
@@ -109,8 +110,8 @@ fn take() -> Option<u32> {
     pool::take_below(&FREE_USER, u32::MAX)
 }
 
-/// Entry of `_ib_modify_qp` and of `ib_query_qp`, which show a QP to the program. When user space dumps all QPs over netlink,
-/// the kernel calls the second for each, so QPs from before attach are found.
+/// Entry of `_ib_modify_qp` and of `ib_query_qp`, which show a QP to the program. When user space dumps all
+/// QPs over netlink, the kernel calls the second for each, so QPs from before attach are found.
 #[inline(always)]
 pub(crate) fn seen(qp: u64) -> Option<()> {
     let known = qps::learn(qp)?;
@@ -160,7 +161,8 @@ pub(crate) fn seen(qp: u64) -> Option<()> {
         // SAFETY: the map checked the pointer; nobody else has the number.
         unsafe { clear(batch) };
     }
-    // SAFETY: the map checked the pointers; user space zeroed the slot before it freed it, and nobody else has it.
+    // SAFETY: the map checked the pointers; user space zeroed the slot before it freed it, and nobody else
+    // has it.
     unsafe {
         (*user).handle = handle;
         (*user).tx_rejected = 0;
@@ -263,7 +265,8 @@ pub(crate) fn destroyed(rc: i32) -> Option<()> {
     Some(())
 }
 
-/// Counts a hit at the entry of a provider's function. Returns the QP's number, if this process has such a counted QP.
+/// Counts a hit at the entry of a provider's function. Returns the QP's number, if this process has such a
+/// counted QP.
 #[inline(always)]
 pub(super) fn hit(qp: u64) -> Option<u32> {
     if !enabled() {
@@ -397,8 +400,8 @@ struct List {
     at_ns: u64,
 }
 
-/// Visits one work request. `struct ibv_send_wr` and `struct ibv_recv_wr` begin alike: id, next, segments, their number; a
-/// send then has the opcode.
+/// Visits one work request. `struct ibv_send_wr` and `struct ibv_recv_wr` begin alike: id, next, segments,
+/// their number; a send then has the opcode.
 unsafe extern "C" fn one(_turn: u32, list: *mut List) -> i64 {
     // SAFETY: the list is on the caller's stack; the verifier follows its pointers.
     unsafe {
@@ -439,8 +442,9 @@ fn sum(segments: u64, number: u32, opcode: u32) -> Segments {
     }
 }
 
-/// Counts one work request of a list and makes a record of it; returns 0 if all segments could be read. A `struct
-/// ibv_send_wr` has its flags at 32, immediate data at 36, and of a datagram the destination's QP number at 48.
+/// Counts one work request of a list and makes a record of it; returns 0 if all segments could be read. A
+/// `struct ibv_send_wr` has its flags at 32, immediate data at 36, and of a datagram the destination's QP
+/// number at 48.
 #[inline(always)]
 unsafe fn record(list: *const List, at: u64, wr_id: u64, segments: u64, what: u64) -> u64 {
     let (number, opcode) = (what as u32, (what >> 32) as u32);
@@ -472,8 +476,8 @@ unsafe fn record(list: *const List, at: u64, wr_id: u64, segments: u64, what: u6
     }
 }
 
-/// Counts opcode and bytes of a send. Several threads may be here for one QP at once, because they do not hold the
-/// provider's lock.
+/// Counts opcode and bytes of a send. Several threads may be here for one QP at once, because they do not
+/// hold the provider's lock.
 #[inline(always)]
 unsafe fn count(slot: *mut QpSlot, opcode: u32, sum: &Segments) {
     let class = class(opcode);
@@ -496,8 +500,8 @@ pub(super) fn class(opcode: u32) -> usize {
     class & (OPCODES - 1)
 }
 
-/// State of a walk over the segments of a work request, or over buffers of inline data. Both have an address first, then
-/// the length.
+/// State of a walk over the segments of a work request, or over buffers of inline data. Both have an address
+/// first, then the length.
 #[derive(Default)]
 pub(super) struct Segments {
     /// Address of the next length.

@@ -1,11 +1,13 @@
-//! Completions that a program takes from a `struct ibv_cq_ex` by `ibv_start_poll` and `ibv_next_poll` (rdma-core,
-//! libibverbs/verbs.h). At their return the CQ holds `wr_id` and status of one completion. QP number and opcode are given by
-//! functions of the provider, which a probe cannot call and a program need not.
+//! Completions that a program takes from a `struct ibv_cq_ex` by `ibv_start_poll` and `ibv_next_poll`
+//! (rdma-core, libibverbs/verbs.h). At their return the CQ holds `wr_id` and status of one completion. QP
+//! number and opcode are given by functions of the provider, which a probe cannot call and a program need
+//! not.
 //!
-//! So the QP of a completion is known where the CQ can have completions of no other QP, and whether it is of a send or a receive
-//! where the CQ is for one of both only. Both come from the kernel's own QPs. What makes it certain is the kernel's count of the
-//! users of a CQ (`ib_cq.usecnt`): if it differs from the number of QPs that are known here, something else uses the CQ as well, such
-//! as a QP that has no number, or a shared receive queue of XRC. A QP that was destroyed may have left completions behind.
+//! So the QP of a completion is known where the CQ can have completions of no other QP, and whether it is of
+//! a send or a receive where the CQ is for one of both only. Both come from the kernel's own QPs. What makes
+//! it certain is the kernel's count of the users of a CQ (`ib_cq.usecnt`): if it differs from the number of
+//! QPs that are known here, something else uses the CQ as well, such as a QP that has no number, or a shared
+//! receive queue of XRC. A QP that was destroyed may have left completions behind.
 
 use core::{
     mem::MaybeUninit,
@@ -125,8 +127,8 @@ pub(super) fn leave(work: &UserWork) {
     }
 }
 
-/// Entry of a provider's `start_poll(cq, attr)` and `next_poll(cq)`. `at`: where a `struct ibv_cq_ex` has `comp_mask`, with `status` and
-/// `wr_id` behind it.
+/// Entry of a provider's `start_poll(cq, attr)` and `next_poll(cq)`. `at`: where a `struct ibv_cq_ex` has
+/// `comp_mask`, with `status` and `wr_id` behind it.
 #[inline(always)]
 pub(crate) fn polling(cq: u64, at: u64) -> Option<()> {
     if !wanted() || !enabled() {
@@ -211,7 +213,8 @@ fn took(cq: u64, at: u64) -> Option<()> {
     Some(())
 }
 
-/// Makes a record of a completion whose QP is not known, if it is asked for. `None` if that is not known. Not inlined, as `report`.
+/// Makes a record of a completion whose QP is not known, if it is asked for. `None` if that is not known. Not
+/// inlined, as `report`.
 #[inline(never)]
 fn report_of_cq(entry: *mut UserCq, request: *const Request) -> Option<()> {
     let filter = filter()?;

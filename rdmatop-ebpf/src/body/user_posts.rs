@@ -1,21 +1,23 @@
-//! Posts of programs whose ends no program of ours has seen yet. The end of a send then has the time of its post, and what only
-//! the post says: a completion does not name the kind of a request and its bytes.
+//! Posts of programs whose ends no program of ours has seen yet. The end of a send then has the time of its
+//! post, and what only the post says: a completion does not name the kind of a request and its bytes.
 //!
-//! A completion names its request by `wr_id` only, which need not be unique. The order makes it certain which request it is:
-//! a send queue finishes in order. For that all of this must hold, and where it does not, ends of the QP say nothing of their
-//! posts until it goes through RESET:
+//! A completion names its request by `wr_id` only, which need not be unique. The order makes it certain which
+//! request it is: a send queue finishes in order. For that all of this must hold, and where it does not, ends
+//! of the QP say nothing of their posts until it goes through RESET:
 //!
-//! * Every post since the QP's send queue was empty was seen, so its functions were probed before (`UserQp::probed_ns`).
+//! * Every post since the QP's send queue was empty was seen, so its functions were probed before
+//!   (`UserQp::probed_ns`).
 //! * One thread posts. Of posts of two threads the order in the queue is not known.
 //! * One thread polls. What two threads have polled may reach this code in another order.
-//! * No completion contradicts: one without a post, of another kind than its post, or behind a request that asked for a
-//!   completion and has none.
+//! * No completion contradicts: one without a post, of another kind than its post, or behind a request that
+//!   asked for a completion and has none.
 //!
-//! A QP may complete each request, also those that do not ask for it, and the kernel does not keep whether. So of two requests
-//! with one `wr_id`, where the first does not ask, it is uncertain which one a completion is for, unless earlier ones have shown it.
+//! A QP may complete each request, also those that do not ask for it, and the kernel does not keep whether.
+//! So of two requests with one `wr_id`, where the first does not ask, it is uncertain which one a completion
+//! is for, unless earlier ones have shown it.
 //!
-//! The poster writes `sends`, the poller `ended` and `signals`. The request of a post that has not returned yet may already
-//! have ended: the poller leaves a note (`early`), and the poster drops that post.
+//! The poster writes `sends`, the poller `ended` and `signals`. The request of a post that has not returned
+//! yet may already have ended: the poller leaves a note (`early`), and the poster drops that post.
 
 use core::{
     ffi::c_void,
@@ -63,8 +65,8 @@ fn key(number: u32, nth: u64) -> WrKey {
     }
 }
 
-/// A QP gets a state. Until RTS its send queue is empty. iWARP's connection manager makes that last step without a modify, so the
-/// time is that of the last modify before the first post.
+/// A QP gets a state. Until RTS its send queue is empty. iWARP's connection manager makes that last step
+/// without a modify, so the time is that of the last modify before the first post.
 #[inline(always)]
 pub(super) unsafe fn moves(number: u32, work: *mut UserWork, to: u32) {
     // SAFETY: the caller's pointer is that of the map; nobody posts to a QP while it is in these states.
@@ -149,8 +151,8 @@ pub(super) fn leave(number: u32) {
     }
 }
 
-/// Remembers the send that a program has posted as its `nth` on a QP, and counts it. Not inlined, so that it does not enlarge the
-/// caller's stack frame.
+/// Remembers the send that a program has posted as its `nth` on a QP, and counts it. Not inlined, so that it
+/// does not enlarge the caller's stack frame.
 #[inline(never)]
 pub(super) fn remember(number: u32, nth: u64, request: *const Request) -> Option<()> {
     let work = USER_WORK.get_ptr_mut(number)?;
@@ -196,7 +198,8 @@ struct Search {
     number: u64,
     wr_id: u64,
     next: u64,
-    /// 1 more than the place of a post with this `wr_id`, 0 for none: the one found, and the first that asks for no completion.
+    /// 1 more than the place of a post with this `wr_id`, 0 for none: the one found, and the first that asks
+    /// for no completion.
     found: u64,
     unasked: u64,
     /// Bits of [`mode`].
@@ -298,8 +301,8 @@ unsafe fn find(work: *mut UserWork, number: u32, request: *const Request, to: u6
             return None;
         }
         if found.unasked != 0 {
-            // Two may be meant: one that asks for no completion, or a later one; if both do not ask, it is the first of them that
-            // succeeded.
+            // Two may be meant: one that asks for no completion, or a later one; if both do not ask, it is
+            // the first of them that succeeded.
             if found.found != 0 || (failed && several) {
                 return None;
             }
@@ -316,14 +319,15 @@ unsafe fn find(work: *mut UserWork, number: u32, request: *const Request, to: u6
     }
 }
 
-/// Whether a successful completion can be that of such a request. One without an opcode (`ibv_start_poll`) may be that of any.
+/// Whether a successful completion can be that of such a request. One without an opcode (`ibv_start_poll`)
+/// may be that of any.
 #[inline(always)]
 fn fits(request: u32, completion: u32) -> bool {
     completion == NO_OPCODE || (request < KINDS && (COMPLETES_AS >> (request * 4) & 15) as u32 == completion)
 }
 
-/// Adds to the end of a send what its post says, where it is certain which one that is. `completion`: the opcode that the
-/// completion has. Not inlined, as [`remember`].
+/// Adds to the end of a send what its post says, where it is certain which one that is. `completion`: the
+/// opcode that the completion has. Not inlined, as [`remember`].
 #[inline(never)]
 pub(super) fn recall(number: u32, request: *mut Request, completion: u32) -> Option<()> {
     let work = USER_WORK.get_ptr_mut(number)?;
@@ -385,7 +389,8 @@ pub(super) fn recall(number: u32, request: *mut Request, completion: u32) -> Opt
     Some(())
 }
 
-/// An end without a post: that of the call in flight, or of one that was not seen. `to`: how many posts were looked at.
+/// An end without a post: that of the call in flight, or of one that was not seen. `to`: how many posts were
+/// looked at.
 #[inline(always)]
 unsafe fn not_found(work: *mut UserWork, wr_id: u64, to: u64) {
     // SAFETY: the caller's pointer is that of the map.

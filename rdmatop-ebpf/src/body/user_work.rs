@@ -1,9 +1,10 @@
-//! Records of single work requests of programs whose posts do not enter the kernel: the posts that [`super::user`] and
-//! [`super::user_wr`] count, and the completions that a program polls.
+//! Records of single work requests of programs whose posts do not enter the kernel: the posts that
+//! [`super::user`] and [`super::user_wr`] count, and the completions that a program polls.
 //!
-//! Nothing here is read from a provider's queues. A post is reported at the return of the provider's function, when it is
-//! known that the provider has accepted it; an end is a `struct ibv_wc` that the provider's `poll_cq` has written (rdma-core,
-//! libibverbs/verbs.h). A request that is not signaled has no completion if it succeeds, and so no end.
+//! Nothing here is read from a provider's queues. A post is reported at the return of the provider's
+//! function, when it is known that the provider has accepted it; an end is a `struct ibv_wc` that the
+//! provider's `poll_cq` has written (rdma-core, libibverbs/verbs.h). A request that is not signaled has no
+//! completion if it succeeds, and so no end.
 
 use core::{
     ffi::c_void,
@@ -57,8 +58,9 @@ const WC: u64 = 48;
 const COMPLETIONS: i32 = 1 << 16;
 /// `IBV_WC_WITH_IMM`.
 const WITH_IMM: u32 = 2;
-/// `IBV_WR_*` for each `IBV_WC_*` of a send that stands for one kind of request only, four bits each: RDMA READ, compare and
-/// swap, fetch and add, bind, invalidate. `IBV_WC_SEND` and `IBV_WC_RDMA_WRITE` stand for several.
+/// `IBV_WR_*` for each `IBV_WC_*` of a send that stands for one kind of request only, four bits each: RDMA
+/// READ, compare and swap, fetch and add, bind, invalidate. `IBV_WC_SEND` and `IBV_WC_RDMA_WRITE` stand for
+/// several.
 const FIRST_KNOWN: u32 = 2;
 const LAST_KNOWN: u32 = 6;
 const REQUEST_OF: u64 = 0x0786_5400;
@@ -130,8 +132,8 @@ impl Request {
     }
 }
 
-/// Makes a record of a work request of the QP with this number, if it is asked for. Not inlined, so that it does not enlarge
-/// the callers' stack frames.
+/// Makes a record of a work request of the QP with this number, if it is asked for. Not inlined, so that it
+/// does not enlarge the callers' stack frames.
 #[inline(never)]
 pub(super) fn report(number: u32, request: *const Request) -> Option<()> {
     let work = USER_WORK.get_ptr_mut(number)?;
@@ -254,7 +256,8 @@ pub(super) fn introduce(number: u32, qp: u64, known: &QpKnown, handle: u64) -> O
         };
         let wanted = if is_wanted(&whose) { work_flag::WANTED } else { 0 };
         write_volatile(&raw mut (*work).flags, work_flag::USED | wanted);
-        // Until the program's context is known its number alone finds the QP, unless another device's QP has it, too.
+        // Until the program's context is known its number alone finds the QP, unless another device's QP has
+        // it, too.
         let key = UserQpn {
             context: 0,
             pid: known.owner_pid,
@@ -296,8 +299,8 @@ pub(super) fn retire(number: u32) -> Option<()> {
     Some(())
 }
 
-/// Reads what the program's own `struct ibv_qp` says, in a call of its process: context, and the CQs. Its head is context,
-/// `qp_context`, pd, `send_cq`, `recv_cq`.
+/// Reads what the program's own `struct ibv_qp` says, in a call of its process: context, and the CQs. Its
+/// head is context, `qp_context`, pd, `send_cq`, `recv_cq`.
 #[inline(always)]
 pub(super) fn look(number: u32) -> Option<()> {
     let work = USER_WORK.get_ptr_mut(number)?;
@@ -328,8 +331,8 @@ pub(super) fn look(number: u32) -> Option<()> {
     Some(())
 }
 
-/// Entry of `_ib_modify_qp(qp, attr, attr_mask, udata)`: reads which peer the QP gets. A QP gets its peer once, on its way to RTR; a
-/// modify that fails leaves it without one, and the next try names it again.
+/// Entry of `_ib_modify_qp(qp, attr, attr_mask, udata)`: reads which peer the QP gets. A QP gets its peer
+/// once, on its way to RTR; a modify that fails leaves it without one, and the next try names it again.
 #[inline(always)]
 pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) -> Option<()> {
     if !wanted() || !enabled() {
@@ -367,7 +370,8 @@ pub(super) fn building(number: u32, nth: u64) -> UserBuildingKey {
     }
 }
 
-/// Remembers a work request that a program begins to build. `at`: where a `struct ibv_qp_ex` has `wr_id` and `wr_flags`.
+/// Remembers a work request that a program begins to build. `at`: where a `struct ibv_qp_ex` has `wr_id` and
+/// `wr_flags`.
 #[inline(always)]
 pub(super) fn begin(number: u32, qp: u64, at: u64, opcode: u32, imm: u32) -> Option<()> {
     let _ = look(number);
@@ -561,7 +565,8 @@ fn halves(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }
 
-/// Reports one completion: `wr_id`, status, opcode, `vendor_err`, `byte_len`, imm, `qp_num`, `src_qp`, `wc_flags`.
+/// Reports one completion: `wr_id`, status, opcode, `vendor_err`, `byte_len`, imm, `qp_num`, `src_qp`,
+/// `wc_flags`.
 unsafe extern "C" fn completion(_turn: u32, polled: *mut Polled) -> i64 {
     // SAFETY: the walk is on the caller's stack; the verifier follows its pointers.
     unsafe {

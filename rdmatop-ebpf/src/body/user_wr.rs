@@ -1,5 +1,5 @@
-//! Work requests that a program builds with the `ibv_wr_*` calls (rdma-core, libibverbs/verbs.h): one call gives the opcode,
-//! another the data, and `ibv_wr_complete` posts all of them or none.
+//! Work requests that a program builds with the `ibv_wr_*` calls (rdma-core, libibverbs/verbs.h): one call
+//! gives the opcode, another the data, and `ibv_wr_complete` posts all of them or none.
 
 use rdmatop_common::counters::OPCODES;
 
@@ -23,11 +23,12 @@ mod data {
     pub(super) const INLINE: u64 = 1;
 }
 
-/// `IBV_WR_SEND_WITH_IMM`: `wr_send_imm(qp, imm)`; `wr_rdma_write_imm(qp, rkey, remote_addr, imm)` has it behind an address.
+/// `IBV_WR_SEND_WITH_IMM`: `wr_send_imm(qp, imm)`; `wr_rdma_write_imm(qp, rkey, remote_addr, imm)` has it
+/// behind an address.
 const SEND_IMM: u32 = 3;
 
-/// Entry of `wr_send(qp)` and the other functions that begin a work request. The cookie has the opcode, and in its upper half
-/// where a `struct ibv_qp_ex` has `wr_id`.
+/// Entry of `wr_send(qp)` and the other functions that begin a work request. The cookie has the opcode, and
+/// in its upper half where a `struct ibv_qp_ex` has `wr_id`.
 #[inline(always)]
 pub(crate) fn begun(qp: u64, cookie: u64, second: u64, fourth: u64) -> Option<()> {
     let number = hit(qp)?;
@@ -47,8 +48,8 @@ pub(crate) fn begun(qp: u64, cookie: u64, second: u64, fourth: u64) -> Option<()
     Some(())
 }
 
-/// Entry of `wr_set_sge(qp, lkey, addr, length)`, `wr_set_inline_data(qp, addr, length)`, and of the functions that take
-/// `(qp, number, list)`.
+/// Entry of `wr_set_sge(qp, lkey, addr, length)`, `wr_set_inline_data(qp, addr, length)`, and of the
+/// functions that take `(qp, number, list)`.
 #[inline(always)]
 pub(crate) fn given(qp: u64, how: u64, second: u64, third: u64, fourth: u64) -> Option<()> {
     let number = hit(qp)?;
@@ -98,8 +99,8 @@ pub(crate) fn aborted(qp: u64) -> Option<()> {
     Some(())
 }
 
-/// Entry of `wr_complete(qp)`. Here the thread still holds the QP's lock; before the return another thread may build the next
-/// batch.
+/// Entry of `wr_complete(qp)`. Here the thread still holds the QP's lock; before the return another thread
+/// may build the next batch.
 #[inline(always)]
 pub(crate) fn completing(qp: u64) -> Option<()> {
     let number = hit(qp)?;

@@ -49,7 +49,8 @@ pub(super) fn of_command(command: u32) -> u32 {
         }
 }
 
-/// The verb of an ioctl. Object 0 with method 0 wraps a write command, which is in the user's attribute array.
+/// The verb of an ioctl. Object 0 with method 0 wraps a write command, which is in the user's attribute
+/// array.
 #[inline(always)]
 fn of_ioctl(header: u64, attrs: u64) -> Option<u32> {
     let object: u16 = read(header + 2)?;
@@ -74,8 +75,8 @@ fn of_ioctl(header: u64, attrs: u64) -> Option<u32> {
     None
 }
 
-/// Entry of `ib_uverbs_cmd_verbs(ufile, hdr, user_attrs)`. The return program reads which verb it is; in a trace it does so
-/// only if the call failed.
+/// Entry of `ib_uverbs_cmd_verbs(ufile, hdr, user_attrs)`. The return program reads which verb it is; in a
+/// trace it does so only if the call failed.
 #[inline(always)]
 pub(crate) fn ioctl_entered(file: u64, header: u64, attrs: u64) -> Option<()> {
     let call = VerbCall {
@@ -108,7 +109,8 @@ fn error_entry(number: u32) -> Option<*mut VerbErrorEntry> {
     })
 }
 
-/// The counters of a process and verb. A new pair gets an entry; its key is written before the index leads to it.
+/// The counters of a process and verb. A new pair gets an entry; its key is written before the index leads to
+/// it.
 #[inline(always)]
 fn stats(key: VerbKey) -> Option<*mut VerbStats> {
     if let Some(number) = VERB_INDEX.get_ptr(&key) {
@@ -184,10 +186,10 @@ pub(crate) fn ioctl_returned(rc: i32) -> Option<()> {
     count(verb, rc, Some(took))
 }
 
-/// The verb to count a call as: one for all whose method the kernel does not define, so that a process takes a
-/// limited number of entries. Of a method without a name, a driver's own, it is known that the kernel defines
-/// it once a call has succeeded. The command of a write is the user's word even then, but the kernel's commands
-/// all have names.
+/// The verb to count a call as: one for all whose method the kernel does not define, so that a process takes
+/// a limited number of entries. Of a method without a name, a driver's own, it is known that the kernel
+/// defines it once a call has succeeded. The command of a write is the user's word even then, but the
+/// kernel's commands all have names.
 #[inline(always)]
 fn folded(verb: u32, rc: i32) -> u32 {
     if verb::is_named(verb) {
@@ -200,7 +202,8 @@ fn folded(verb: u32, rc: i32) -> u32 {
     verb::UNKNOWN
 }
 
-/// Counts a call that has returned. `took` is `None` for a call that waits, whose duration says nothing about the kernel.
+/// Counts a call that has returned. `took` is `None` for a call that waits, whose duration says nothing about
+/// the kernel.
 #[inline(always)]
 pub(super) fn count(verb: u32, rc: i32, took: Option<u64>) -> Option<()> {
     if !COUNTING {
@@ -216,7 +219,8 @@ pub(super) fn count(verb: u32, rc: i32, took: Option<u64>) -> Option<()> {
         add(&raw mut (*stats).calls, 1);
         if let Some(took) = took {
             add(&raw mut (*stats).ns, took);
-            // Two CPUs may race here and the smaller value may win; avoiding that would cost more than it is worth.
+            // Two CPUs may race here and the smaller value may win; avoiding that would cost more than it is
+            // worth.
             if (*stats).max_ns < took {
                 (*stats).max_ns = took;
             }

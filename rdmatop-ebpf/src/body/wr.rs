@@ -1,13 +1,13 @@
 //! SoftRoCE: a record for each work request that is posted, and one for each that ends.
 //!
-//! A user program posts into memory that it shares with the driver, so posts are found as in [`super::rxe`]: from the ring's
-//! producer index, at the doorbell, or in the driver's own task if that is faster. An end shows as a CQE, or in the ring's
-//! consumer index alone: for requests that are not signaled, and when RESET or destroy empties a queue. If the kernel skips a
-//! program, the next visit finds what it missed.
+//! A user program posts into memory that it shares with the driver, so posts are found as in [`super::rxe`]:
+//! from the ring's producer index, at the doorbell, or in the driver's own task if that is faster. An end
+//! shows as a CQE, or in the ring's consumer index alone: for requests that are not signaled, and when RESET
+//! or destroy empties a queue. If the kernel skips a program, the next visit finds what it missed.
 //!
-//! The doorbell runs in the poster's thread and the completer in the driver's, on two CPUs at once, and each post must be
-//! reported once. So a visit claims the QP first; one that does not get the claim leaves its posts to the visit that has it,
-//! or to the next.
+//! The doorbell runs in the poster's thread and the completer in the driver's, on two CPUs at once, and each
+//! post must be reported once. So a visit claims the QP first; one that does not get the claim leaves its
+//! posts to the visit that has it, or to the next.
 
 use core::{
     ffi::c_void,
@@ -39,8 +39,9 @@ use crate::{
     },
 };
 
-/// `BPF_RB_NO_WAKEUP`, include/uapi/linux/bpf.h. The reader looks on its own timer: a wake-up for each record would cost more
-/// than the record, and before Linux 6.4 it would let softirqs run inside the program (see `emit::wakeup`).
+/// `BPF_RB_NO_WAKEUP`, include/uapi/linux/bpf.h. The reader looks on its own timer: a wake-up for each record
+/// would cost more than the record, and before Linux 6.4 it would let softirqs run inside the program (see
+/// `emit::wakeup`).
 pub(super) const NO_WAKEUP: u64 = 1;
 /// `IB_QPS_RESET`.
 pub(super) const RESET: u32 = 0;
@@ -90,7 +91,8 @@ struct Claim {
     got: u64,
 }
 
-/// Tries to claim, without compare-and-exchange: two CPUs that try at once may both read 2, and both try again.
+/// Tries to claim, without compare-and-exchange: two CPUs that try at once may both read 2, and both try
+/// again.
 unsafe extern "C" fn claim_once(_turn: u32, claim: *mut Claim) -> i64 {
     // SAFETY: the claim is on the caller's stack; the verifier follows its pointers.
     unsafe {
@@ -105,7 +107,8 @@ unsafe extern "C" fn claim_once(_turn: u32, claim: *mut Claim) -> i64 {
     0
 }
 
-/// Claims a QP. Programs run with preemption off and do not nest, so a program that has the claim is running on another CPU.
+/// Claims a QP. Programs run with preemption off and do not nest, so a program that has the claim is running
+/// on another CPU.
 #[inline(always)]
 pub(super) fn claim(qp: *mut WrQp) -> bool {
     let mut claim = Claim {
@@ -177,8 +180,8 @@ struct Posts {
     tid: u64,
 }
 
-/// Reports the posts since the last visit. `post_ns`: when their doorbell was rung, 0 when not known; `tid`: the thread that
-/// rang it, 0 when not known.
+/// Reports the posts since the last visit. `post_ns`: when their doorbell was rung, 0 when not known; `tid`:
+/// the thread that rang it, 0 when not known.
 #[inline(always)]
 pub(super) fn posts(qp: *mut WrQp, post_ns: u64, tid: u64) -> Option<()> {
     // SAFETY: the map checked the pointer; the caller has claimed the QP.
@@ -306,8 +309,8 @@ struct Ends {
     flags: u64,
 }
 
-/// Reports that the WRs below number `to` have ended. Without a CQE (`status` is [`NO_STATUS`]) a WR that is not signaled has
-/// succeeded: the driver makes a CQE for each that fails.
+/// Reports that the WRs below number `to` have ended. Without a CQE (`status` is [`NO_STATUS`]) a WR that is
+/// not signaled has succeeded: the driver makes a CQE for each that fails.
 #[inline(always)]
 pub(super) fn ends(qp: *mut WrQp, to: u64, status: u32, flags: u16) -> Option<()> {
     // SAFETY: the map checked the pointer; the caller has claimed the QP.
@@ -413,7 +416,8 @@ fn take_kept(qp: *mut WrQp, wr: u64) -> Option<(u32, u32)> {
 /// Brings the count of consumed send WRs up to date.
 #[inline(always)]
 pub(super) fn consumed(qp: *mut WrQp) -> u64 {
-    // SAFETY: the map checked the pointer; the caller has claimed the QP. The cursor is read before the index.
+    // SAFETY: the map checked the pointer; the caller has claimed the QP. The cursor is read before the
+    // index.
     unsafe {
         let before = (*qp).consumed;
         let Some(index) = get::<u32>((*qp).sq, &OFF_QUEUE_INDEX) else {
@@ -425,16 +429,16 @@ pub(super) fn consumed(qp: *mut WrQp) -> u64 {
     }
 }
 
-/// When the WRs that a visit from the driver's task finds were posted: at a kernel consumer's last call. 0 for a user program,
-/// whose doorbell no program has seen.
+/// When the WRs that a visit from the driver's task finds were posted: at a kernel consumer's last call. 0
+/// for a user program, whose doorbell no program has seen.
 #[inline(always)]
 pub(super) fn found_at(qp: *mut WrQp) -> u64 {
     // SAFETY: the map checked the pointer.
     unsafe { (*qp).bell_ns }
 }
 
-/// Entry of `rxe_post_send(qp, wr, bad_wr)`. A user program's WRs are already on the ring; this call puts a kernel consumer's
-/// WRs there.
+/// Entry of `rxe_post_send(qp, wr, bad_wr)`. A user program's WRs are already on the ring; this call puts a
+/// kernel consumer's WRs there.
 #[inline(always)]
 pub(crate) fn doorbell(qp: u64) -> Option<()> {
     let followed = follow(qp)?;
@@ -490,14 +494,15 @@ pub(crate) fn completing(rxe: u64) -> Option<()> {
     Some(())
 }
 
-/// Entry of `rxe_resp_queue_pkt(rxe_qp, skb)`: a packet for the QP. A QP that only receives is first seen here.
+/// Entry of `rxe_resp_queue_pkt(rxe_qp, skb)`: a packet for the QP. A QP that only receives is first seen
+/// here.
 #[inline(always)]
 pub(crate) fn arrived(rxe: u64) -> Option<()> {
     follow(rxe + u64::from(OFF_RXE_QP_IBQP.load())).map(|_| ())
 }
 
-/// Entry of `rxe_queue_cleanup(queue)`: the queue has been drained and is about to be freed. The WRs drained last, and those
-/// that 6.1 leaves on it, ended without a CQE.
+/// Entry of `rxe_queue_cleanup(queue)`: the queue has been drained and is about to be freed. The WRs drained
+/// last, and those that 6.1 leaves on it, ended without a CQE.
 #[inline(always)]
 pub(crate) fn queue_ending(queue: u64) -> Option<()> {
     // SAFETY: the map checked the pointer.

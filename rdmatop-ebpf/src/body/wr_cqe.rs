@@ -42,8 +42,8 @@ struct Cqe {
     flags: u32,
 }
 
-/// The head of `struct ib_uverbs_wc` (uAPI, the same on every kernel), which a user program's CQ holds: `wr_id`, status,
-/// opcode, `vendor_err`, `byte_len`, imm, `qp_num`, `src_qp`, `wc_flags`.
+/// The head of `struct ib_uverbs_wc` (uAPI, the same on every kernel), which a user program's CQ holds:
+/// `wr_id`, status, opcode, `vendor_err`, `byte_len`, imm, `qp_num`, `src_qp`, `wc_flags`.
 type UserWc = [u64; 5];
 
 #[inline(always)]
@@ -97,8 +97,8 @@ pub(crate) fn posted(cq: u64, cqe: u64) -> Option<()> {
         (get::<u64>(cqe, &OFF_WC_QP)?, said)
     };
     let Some(followed) = WR_QPS.get_ptr_mut(&qp) else {
-        // No program saw the QP's first packet, or there was no room for the QP: it is not known whether the trace asks for
-        // its WRs.
+        // No program saw the QP's first packet, or there was no room for the QP: it is not known whether the
+        // trace asks for its WRs.
         counted(count::HAPPENED, 1);
         lost(loss::WR_MISSED);
         return None;
@@ -111,9 +111,10 @@ pub(crate) fn posted(cq: u64, cqe: u64) -> Option<()> {
     }
 }
 
-/// Whether a CQE is of the receive queue. A CQE with an error does not say so: its opcode is 0. If both queues complete to
-/// one CQ, the CQE is taken as one of the send queue if the next request to end has the same `wr_id`. If a receive has that
-/// `wr_id` too, the two are reported in each other's place: as many of each, in another order.
+/// Whether a CQE is of the receive queue. A CQE with an error does not say so: its opcode is 0. If both
+/// queues complete to one CQ, the CQE is taken as one of the send queue if the next request to end has the
+/// same `wr_id`. If a receive has that `wr_id` too, the two are reported in each other's place: as many of
+/// each, in another order.
 #[inline(always)]
 fn is_receive(qp: *mut WrQp, cq: u64, said: &Cqe) -> bool {
     if said.status == 0 {
@@ -170,8 +171,8 @@ fn is_kept(qp: *mut WrQp, wr: u64) -> bool {
 }
 
 /// Keeps what a CQE says, because another CPU is at work on the posts of this QP and holds the claim: a
-/// hypervisor may have preempted that CPU. The driver's next visit reports the end. Only the driver's task for
-/// the QP, which also moves the consumer index, comes here.
+/// hypervisor may have preempted that CPU. The driver's next visit reports the end. Only the driver's task
+/// for the QP, which also moves the consumer index, comes here.
 #[inline(never)]
 fn keep(qp: *mut WrQp, status: u32, full: u16) {
     // SAFETY: the map checked the pointers; the words are read whole.
@@ -196,8 +197,9 @@ fn keep(qp: *mut WrQp, status: u32, full: u16) {
     }
 }
 
-/// Reports the end of the request that a CQE is for: the one consumed last, or, if a flush posts the CQE before it consumes
-/// the request (6.12), the next one. Requests before it that are not signaled have ended too.
+/// Reports the end of the request that a CQE is for: the one consumed last, or, if a flush posts the CQE
+/// before it consumes the request (6.12), the next one. Requests before it that are not signaled have ended
+/// too.
 #[inline(always)]
 fn sent(qp: *mut WrQp, status: u32, full: u16) -> Option<()> {
     if !claim(qp) {
@@ -222,8 +224,8 @@ fn sent(qp: *mut WrQp, status: u32, full: u16) -> Option<()> {
     Some(())
 }
 
-/// Reports the end of a receive. Receives of one QP end one after the other, so the queue's index shows for which of them the
-/// kernel skipped this program, except for receives from a shared queue.
+/// Reports the end of a receive. Receives of one QP end one after the other, so the queue's index shows for
+/// which of them the kernel skipped this program, except for receives from a shared queue.
 #[inline(always)]
 #[expect(
     clippy::manual_is_multiple_of,

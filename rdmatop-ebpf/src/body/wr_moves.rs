@@ -1,8 +1,9 @@
 //! SoftRoCE: what a modify or the destruction of a QP says of its work requests.
 //!
-//! Before Linux 6.4 the driver flushes receives in softirqs, and one that interrupts a program of ours runs all its CQEs where the
-//! kernel skips every program. The next receive of the QP shows by the ring's index that some are missing, but after a flush none
-//! comes. So the index is compared once more when the QP is about to leave that state, because RESET empties the ring without CQEs.
+//! Before Linux 6.4 the driver flushes receives in softirqs, and one that interrupts a program of ours runs
+//! all its CQEs where the kernel skips every program. The next receive of the QP shows by the ring's index
+//! that some are missing, but after a flush none comes. So the index is compared once more when the QP is
+//! about to leave that state, because RESET empties the ring without CQEs.
 
 use core::ptr::{read_volatile, write_volatile};
 
@@ -29,7 +30,8 @@ pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) -> Option<()> {
     }
     // SAFETY: the map checked the pointer; the words are read and written whole.
     unsafe {
-        // What has been consumed and not reported yet was not dropped. The completer's next visit decides there.
+        // What has been consumed and not reported yet was not dropped. The completer's next visit decides
+        // there.
         let index = get::<u32>((*followed).sq, &OFF_QUEUE_INDEX)?;
         let done = read_volatile(&raw const (*followed).done);
         if advance(done, u64::from((*followed).base), index, (*followed).mask) == done {
@@ -46,8 +48,8 @@ pub(crate) fn destroying(qp: u64) -> Option<()> {
     Some(())
 }
 
-/// Counts the receives whose CQEs no program saw. (If another CPU is just about to place the CQE of the one consumed last, that one
-/// counts twice: as lost and as what it is.)
+/// Counts the receives whose CQEs no program saw. (If another CPU is just about to place the CQE of the one
+/// consumed last, that one counts twice: as lost and as what it is.)
 #[inline(always)]
 fn compare(qp: *mut WrQp) {
     // SAFETY: the map checked the pointer; the words are read and written whole.

@@ -1,4 +1,5 @@
-//! SoftRoCE: which QPs the programs of [`super::wr`] follow, and whether the filter lets their records through.
+//! SoftRoCE: which QPs the programs of [`super::wr`] follow, and whether the filter lets their records
+//! through.
 
 use core::{mem::MaybeUninit, ptr::read_volatile};
 
@@ -34,7 +35,8 @@ const SIGNAL_ALL: u32 = 0;
 /// What [`follow_wrs`] returns if it had no room for the QP.
 const NO_ROOM: u64 = 1;
 
-/// Returns a followed QP, and begins to follow it if needed. A QP with another send queue at the same address is a new QP.
+/// Returns a followed QP, and begins to follow it if needed. A QP with another send queue at the same address
+/// is a new QP.
 #[inline(always)]
 pub(super) fn follow(qp: u64) -> Option<*mut WrQp> {
     if let Some(known) = WR_QPS.get_ptr_mut(&qp) {
@@ -52,9 +54,10 @@ pub(super) fn follow(qp: u64) -> Option<*mut WrQp> {
     WR_QPS.get_ptr_mut(&qp)
 }
 
-/// Entry of `rdma_restrack_add(res)`, for an object of any provider. Begins to follow a new QP of SoftRoCE before its first work
-/// request. [`follow`] alone would begin at the consumer index of a QP that it first sees at work, because the QP may be from
-/// before the trace; what the driver had consumed while the kernel skipped our programs would be in no count.
+/// Entry of `rdma_restrack_add(res)`, for an object of any provider. Begins to follow a new QP of SoftRoCE
+/// before its first work request. [`follow`] alone would begin at the consumer index of a QP that it first
+/// sees at work, because the QP may be from before the trace; what the driver had consumed while the kernel
+/// skipped our programs would be in no count.
 #[inline(always)]
 pub(crate) fn created(res: u64) -> Option<()> {
     if get::<u32>(res, &OFF_RES_TYPE)? != restrack::QP {
@@ -67,8 +70,8 @@ pub(crate) fn created(res: u64) -> Option<()> {
     Some(())
 }
 
-/// Begins to follow a QP. Returns [`NO_ROOM`] if there is none. Not inlined, so that it does not enlarge the callers' stack frames.
-/// Global: see `functions`.
+/// Begins to follow a QP. Returns [`NO_ROOM`] if there is none. Not inlined, so that it does not enlarge the
+/// callers' stack frames. Global: see `functions`.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn follow_wrs(qp: u64) -> u64 {

@@ -1,7 +1,7 @@
 //! QPs of a trace, which counts nothing.
 //!
-//! Without `slots` the kernel loads the programs of a trace with a third less work: 58 M instructions instead of 84 M for the five
-//! programs of `--trace --event qp_modify`, Linux 6.12.
+//! Without `slots` the kernel loads the programs of a trace with a third less work: 58 M instructions instead
+//! of 84 M for the five programs of `--trace --event qp_modify`, Linux 6.12.
 
 use core::mem::MaybeUninit;
 
@@ -20,12 +20,14 @@ use crate::{
 #[inline(always)]
 pub(crate) fn made(known: &mut QpKnown, qp: u64) {
     if QP_INDEX.insert_new(room::QP_INDEX, &qp, known).is_err() {
-        // The kernel reuses addresses: the entry is an older QP's, whose destroy no program saw or has not returned yet.
+        // The kernel reuses addresses: the entry is an older QP's, whose destroy no program saw or has not
+        // returned yet.
         QP_INDEX.replace(room::QP_INDEX, &qp, known);
     }
 }
 
-/// What the programs know about a QP; a QP from before attach is remembered now. `None` when there is no room for it.
+/// What the programs know about a QP; a QP from before attach is remembered now. `None` when there is no room
+/// for it.
 #[inline(always)]
 pub(crate) fn learn(qp: u64) -> Option<*mut QpKnown> {
     QP_INDEX.get_ptr_here(&qp).or_else(|| {
@@ -46,7 +48,8 @@ extern "C" fn adopt(qp: u64) -> u64 {
     0
 }
 
-/// Whether the hooks of a driver make events of its work requests, so that probes on programs leave them alone.
+/// Whether the hooks of a driver make events of its work requests, so that probes on programs leave them
+/// alone.
 #[inline(always)]
 pub(crate) fn is_left_to_kernel(device: u64) -> bool {
     is_rxe(device)

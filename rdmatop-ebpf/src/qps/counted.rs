@@ -32,7 +32,8 @@ pub(crate) fn leaving(qp: u64) {
     slots::leaving::<Any>(qp);
 }
 
-/// Follows a modify that succeeded. `reset`: the QP went to RESET; `new_psn`: the send PSN was set; `broken`: it went to ERR.
+/// Follows a modify that succeeded. `reset`: the QP went to RESET; `new_psn`: the send PSN was set; `broken`:
+/// it went to ERR.
 #[inline(always)]
 pub(crate) fn modified(qp: u64, slot: u32, reset: bool, new_psn: bool, broken: bool) {
     let what = u64::from(reset) | u64::from(new_psn) << 1 | u64::from(broken) << 2;

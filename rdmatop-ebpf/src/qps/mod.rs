@@ -1,5 +1,5 @@
-//! What the programs of the control plane know about QPs, with counters (`counted`) or without (`bare`). Both have the same
-//! functions, so that the programs are written once.
+//! What the programs of the control plane know about QPs, with counters (`counted`) or without (`bare`). Both
+//! have the same functions, so that the programs are written once.
 
 #[cfg(not(feature = "counters"))]
 mod bare;

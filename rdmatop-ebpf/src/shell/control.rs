@@ -1,6 +1,6 @@
-//! Programs of the control plane. Each hook has a kprobe or kretprobe program, which pins no module and needs no module BTF.
-//! Hooks on calls that a process makes also have an fentry or fexit program, which costs the process less but pins the
-//! module. rdmatop's list of hooks (`source/ebpf/control.rs`) names both.
+//! Programs of the control plane. Each hook has a kprobe or kretprobe program, which pins no module and needs
+//! no module BTF. Hooks on calls that a process makes also have an fentry or fexit program, which costs the
+//! process less but pins the module. rdmatop's list of hooks (`source/ebpf/control.rs`) names both.
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -16,8 +16,9 @@ use crate::{
     maps::enabled,
 };
 
-/// Entry programs: name of the kprobe program, name of the fentry program if there is one, arguments as u64, body.
-/// `always`: runs also while counting is off. `kept`: the body stores the arguments and does not calculate with them.
+/// Entry programs: name of the kprobe program, name of the fentry program if there is one, arguments as u64,
+/// body. `always`: runs also while counting is off. `kept`: the body stores the arguments and does not
+/// calculate with them.
 macro_rules! entry {
     (always $kprobe:ident($($arg:ident),*) $body:expr) => {
         #[kprobe]

@@ -1,5 +1,5 @@
-//! The programs: one thin program per hook and way to attach. rdmatop's `source/ebpf/control.rs` and `datapath.rs` say what
-//! each is for.
+//! The programs: one thin program per hook and way to attach. rdmatop's `source/ebpf/control.rs` and
+//! `datapath.rs` say what each is for.
 mod control;
 #[cfg(feature = "counters")]
 mod rxe;
@@ -13,9 +13,9 @@ use core::ptr::read_volatile;
 
 use aya_ebpf::{EbpfContext, helpers::generated};
 
-/// An argument of the function that an fentry or fexit program is attached to. Loaded from the context it would be a
-/// typed pointer, with which the verifier allows no arithmetic. The helper returns the same word as a plain number, and the
-/// verifier inlines it.
+/// An argument of the function that an fentry or fexit program is attached to. Loaded from the context it
+/// would be a typed pointer, with which the verifier allows no arithmetic. The helper returns the same word
+/// as a plain number, and the verifier inlines it.
 #[inline(always)]
 pub(crate) fn argument(ctx: &impl EbpfContext, number: u32) -> Option<u64> {
     let mut value = 0u64;
@@ -24,7 +24,8 @@ pub(crate) fn argument(ctx: &impl EbpfContext, number: u32) -> Option<u64> {
     (rc == 0).then_some(value)
 }
 
-/// As [`argument`], for a word that is only stored: it may have any type, and a load costs a tenth of the helper.
+/// As [`argument`], for a word that is only stored: it may have any type, and a load costs a tenth of the
+/// helper.
 #[inline(always)]
 #[expect(clippy::unnecessary_wraps, reason = "stands for `argument`")]
 pub(crate) fn word(ctx: &impl EbpfContext, number: u32) -> Option<u64> {

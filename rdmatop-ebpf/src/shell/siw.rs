@@ -4,8 +4,8 @@ use aya_ebpf::{EbpfContext as _, bindings::pt_regs, macros::kprobe, programs::Pr
 
 use crate::body::siw;
 
-/// Offset of the stack pointer in the registers of a kprobe. Each architecture names it differently in aya-ebpf; the size of
-/// the registers identifies the architecture.
+/// Offset of the stack pointer in the registers of a kprobe. Each architecture names it differently in
+/// aya-ebpf; the size of the registers identifies the architecture.
 const STACK_POINTER: usize = match size_of::<pt_regs>() {
     // x86-64
     168 => 152,

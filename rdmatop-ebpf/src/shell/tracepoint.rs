@@ -1,5 +1,6 @@
-//! Programs of the `rdma_cma` tracepoints: two for each, of which user space attaches one. That of the raw tracepoint needs the
-//! module's BTF. The other needs only the tracepoint's format file, from which user space reads the offsets of fields.
+//! Programs of the `rdma_cma` tracepoints: two for each, of which user space attaches one. That of the raw
+//! tracepoint needs the module's BTF. The other needs only the tracepoint's format file, from which user
+//! space reads the offsets of fields.
 
 use aya_ebpf::{
     macros::{raw_tracepoint, tracepoint},

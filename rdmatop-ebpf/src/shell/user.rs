@@ -23,11 +23,12 @@ static NOTHING: ProgramArray = ProgramArray::with_max_entries(1, 0);
 /// Keeps a program's frames on the kernel stack of the thread that it runs for.
 ///
 /// Since Linux 6.13 a program of the kprobe type with a frame of 64 bytes or more has one stack per CPU
-/// (`bpf_enable_priv_stack`), because the kernel does not run such a program while it is already running on that CPU. For
-/// uprobes the kernel does not ensure that: they bypass `bpf_prog_active` (`bpf_prog_run_array_uprobe`). Where the kernel
-/// preempts them (7.2 does), another thread on that CPU runs the same program on the same stack, and work requests of one QP
-/// were counted for another. A program with a tail call gets no such stack, whether it makes the call or not. This one never
-/// makes it, and the verifier removes the call.
+/// (`bpf_enable_priv_stack`), because the kernel does not run such a program while it is already running on
+/// that CPU. For uprobes the kernel does not ensure that: they bypass `bpf_prog_active`
+/// (`bpf_prog_run_array_uprobe`). Where the kernel preempts them (7.2 does), another thread on that CPU runs
+/// the same program on the same stack, and work requests of one QP were counted for another. A program with a
+/// tail call gets no such stack, whether it makes the call or not. This one never makes it, and the verifier
+/// removes the call.
 #[inline(always)]
 fn keep_own_stack(ctx: &impl EbpfContext) {
     if NEVER.load() != 0 {

@@ -1,4 +1,5 @@
-//! Programs that make records of SoftRoCE work requests: kprobes, attached only for a trace that asks for them.
+//! Programs that make records of SoftRoCE work requests: kprobes, attached only for a trace that asks for
+//! them.
 
 use aya_ebpf::{macros::kprobe, programs::ProbeContext};
 

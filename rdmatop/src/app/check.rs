@@ -10,8 +10,8 @@ use crate::exit::{Exit, Stop};
 use crate::model::findings::Severity;
 use crate::view::line::check;
 
-/// 0: it found nothing wrong, 1: warnings, 2: something does not work, 3: it could not look, not for as long as it was to, or without
-/// eBPF although that was wanted.
+/// 0: it found nothing wrong, 1: warnings, 2: something does not work, 3: it could not look, not for as long
+/// as it was to, or without eBPF although that was wanted.
 pub(super) async fn run(plan: &Plan) -> Result<ExitCode, Stop> {
     let outcome = look(plan).await;
     outcome.map(ExitCode::from).map_err(|stop| Stop {

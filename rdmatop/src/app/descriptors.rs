@@ -7,10 +7,10 @@ const MANY: i32 = 255;
 
 /// Makes the kernel enlarge our table of descriptors, before there are threads.
 ///
-/// With threads, each enlargement waits for a grace period of RCU (`expand_fdtable`, fs/file.c): 9 ms in the middle
-/// of attaching.
+/// With threads, each enlargement waits for a grace period of RCU (`expand_fdtable`, fs/file.c): 9 ms in the
+/// middle of attaching.
 pub(super) fn make_room() {
-    // A low RLIMIT_NOFILE refuses this; then the table grows when needed. It keeps its size when this descriptor is
-    // closed.
+    // A low RLIMIT_NOFILE refuses this; then the table grows when needed. It keeps its size when this
+    // descriptor is closed.
     let _ = rustix::io::fcntl_dupfd_cloexec(std::io::stderr().as_fd(), MANY);
 }

@@ -4,20 +4,20 @@
 const LARGE: i32 = 160 << 10;
 /// How much free memory is kept at the end of the heap.
 const KEPT: i32 = 256 << 10;
-/// In a trace: as much as arrives while the ring buffer's reader sleeps once, so that its pages need not be allocated
-/// again.
+/// In a trace: as much as arrives while the ring buffer's reader sleeps once, so that its pages need not be
+/// allocated again.
 const KEPT_IN_TRACE: i32 = 4 << 20;
 
 /// Sets the allocator for a program whose large blocks are short-lived. Called before there are threads.
 ///
-/// By default glibc raises the bound of what it keeps to the largest block that was ever freed, and has a heap for
-/// each thread: one dump in the sampler's thread then keeps megabytes for good.
+/// By default glibc raises the bound of what it keeps to the largest block that was ever freed, and has a
+/// heap for each thread: one dump in the sampler's thread then keeps megabytes for good.
 pub(super) fn settle() {
     set(Setting::Large, LARGE);
     set(Setting::Kept, KEPT);
     set(Setting::Heaps, 1);
-    // A huge page at the end of a table or over a hole of the heap takes up to 2 MiB that were never requested.
-    // SAFETY: takes integers; a refusal leaves the kernel's default, which is as correct.
+    // A huge page at the end of a table or over a hole of the heap takes up to 2 MiB that were never
+    // requested. SAFETY: takes integers; a refusal leaves the kernel's default, which is as correct.
     unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
 }
 

@@ -7,19 +7,19 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Enough open files: three for each program, two for each watched process, and a reserve.
 const FILES: u64 = 4096;
 
-/// With fewer, the terminal, the threads and netlink cannot be opened, which would look like a machine without RDMA.
-/// With this many, up to some hundred, everything but eBPF works.
+/// With fewer, the terminal, the threads and netlink cannot be opened, which would look like a machine
+/// without RDMA. With this many, up to some hundred, everything but eBPF works.
 const LEAST: u64 = 32;
 
-/// Raises the soft limit of open files to the hard one: shells and service managers set it low for programs that use
-/// select(2), and rdmatop does not.
+/// Raises the soft limit of open files to the hard one: shells and service managers set it low for programs
+/// that use select(2), and rdmatop does not.
 pub(super) fn raise() {
     // If this is refused the old limit stays.
     let _ = setrlimit(Resource::Nofile, wanted(getrlimit(Resource::Nofile)));
 }
 
-/// With less address space an allocation may fail anywhere, which ends a program without a message: the stacks of
-/// threads, the kernel's BTF, the tables of a large machine.
+/// With less address space an allocation may fail anywhere, which ends a program without a message: the
+/// stacks of threads, the kernel's BTF, the tables of a large machine.
 const LEAST_ADDRESSES: u64 = 40 << 20;
 
 /// Ends rdmatop with a message where too few files or too little memory are allowed to read anything.

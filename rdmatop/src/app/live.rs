@@ -32,15 +32,16 @@ use crate::{
     view::tui::{Control, Outcome, Tab, TuiError, TuiOptions, settings::Sort, terminal},
 };
 
-/// Events between the engine and the screen. A screen that falls behind loses the oldest and shows their number.
+/// Events between the engine and the screen. A screen that falls behind loses the oldest and shows their
+/// number.
 const EVENTS: usize = 8192;
-/// The longest time that the eBPF side waits for the first rows. Loading and attaching programs would delay the rows; but
-/// netlink may hang behind a driver, and then the programs are what still shows something.
+/// The longest time that the eBPF side waits for the first rows. Loading and attaching programs would delay
+/// the rows; but netlink may hang behind a driver, and then the programs are what still shows something.
 const FIRST_ROWS: Duration = Duration::from_millis(100);
 /// The longest time that the end may take.
 const GRACE: Duration = Duration::from_secs(1);
-/// The longest time that the screen may take to end. It receives the signals too and ends at once; one that hangs is
-/// left behind.
+/// The longest time that the screen may take to end. It receives the signals too and ends at once; one that
+/// hangs is left behind.
 const SCREEN: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
@@ -104,7 +105,8 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
                 () = async { sleep_until(deadline.unwrap_or_else(Instant::now)).await }, if deadline.is_some() => break None,
             }
         };
-        // It holds a feed, and an eBPF side that waits for the first rows holds another: the channel ends without both.
+        // It holds a feed, and an eBPF side that waits for the first rows holds another: the channel ends
+        // without both.
         drop(on_request);
         if let Some(stop) = stop_ebpf {
             stop();
@@ -149,7 +151,8 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     }
 }
 
-/// Makes the eBPF side wait for the first rows, which the returned sender reports. Dropping the sender cancels its start.
+/// Makes the eBPF side wait for the first rows, which the returned sender reports. Dropping the sender
+/// cancels its start.
 fn hold_back(sources: &mut Sources, plan: &Plan) -> Option<oneshot::Sender<()>> {
     // A trace shows events, which come from eBPF alone.
     if matches!(plan.mode, Mode::Live { trace: true }) {
@@ -214,7 +217,8 @@ impl OnRequest {
         prober.probe(Asked {
             pid,
             limit: self.limit,
-            // A QP from before INIT is not found by a query, but its program has still to modify it, which shows it.
+            // A QP from before INIT is not found by a query, but its program has still to modify it, which
+            // shows it.
             qps: qps.map(|qp| (qp.device.to_string(), qp.qpn)).collect(),
         });
     }

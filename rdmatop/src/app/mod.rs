@@ -5,8 +5,8 @@
 //! eBPF thread ------ when something happens-+--> one bounded channel --> pump (engine) --> watch: snapshots
 //!                                                                                     \--> mpsc: events --> view
 //! ```
-//! The pump runs alone on the runtime's thread. Whatever may block has a thread of its own: sampling, the eBPF
-//! side, writing lines, drawing.
+//! The pump runs alone on the runtime's thread. Whatever may block has a thread of its own: sampling, the
+//! eBPF side, writing lines, drawing.
 mod check;
 mod defect;
 mod descriptors;
@@ -171,8 +171,8 @@ impl Terminal {
     }
 }
 
-/// Writes everything to stdout at once and waits for the reader: only for modes that keep the default action of all
-/// signals.
+/// Writes everything to stdout at once and waits for the reader: only for modes that keep the default action
+/// of all signals.
 fn print(text: &str) -> Result<Written, Stop> {
     let mut out = io::stdout().lock();
     written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))

@@ -1,4 +1,5 @@
-//! `rdmatop nccl-log`: reads logs, plain or compressed, from files or standard input, and looks at the processes that wrote them.
+//! `rdmatop nccl-log`: reads logs, plain or compressed, from files or standard input, and looks at the
+//! processes that wrote them.
 
 mod input;
 mod ranks;
@@ -158,8 +159,8 @@ fn waits(name: &Path) {
     ));
 }
 
-/// Reads one log to its present end. A log that is being written ends within a line or a compressed block: the
-/// complete part counts.
+/// Reads one log to its present end. A log that is being written ends within a line or a compressed block:
+/// the complete part counts.
 fn read(report: &mut Report, from: &mut dyn BufRead, name: &Path) -> Result<(), Stop> {
     let cannot = |error: &io::Error| Stop::failure(format!("cannot read {}: {error}", name.display()));
     let gzip = from

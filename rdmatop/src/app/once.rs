@@ -24,8 +24,8 @@ use crate::source::root::Root;
 use crate::view::tui::TuiOptions;
 use crate::view::{json, line};
 
-/// The verifier decides how long loading takes; on a slow machine some seconds. Without the programs the sample goes
-/// on.
+/// The verifier decides how long loading takes; on a slow machine some seconds. Without the programs the
+/// sample goes on.
 const START_LIMIT: Duration = Duration::from_secs(15);
 
 /// How long a reader may take nothing after the end was requested.
@@ -164,8 +164,8 @@ pub(super) async fn print_text(
     hand_over(writer::whole(File::from(out), bytes)?, signals, ending).await
 }
 
-/// Waits for the reader until a signal asks for the end, and then as long as the reader goes on: tens of thousands of QPs are
-/// tens of megabytes, for which a program that parses them needs its time.
+/// Waits for the reader until a signal asks for the end, and then as long as the reader goes on: tens of
+/// thousands of QPs are tens of megabytes, for which a program that parses them needs its time.
 async fn hand_over(writing: Whole, signals: &mut Signals, ending: Option<Ending>) -> Result<(), Stop> {
     let over = async {
         if ending.is_none() {

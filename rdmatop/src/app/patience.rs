@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// The limit, times `RDMATOP_PATIENCE`: a machine that emulates another one, or is busy with others, needs many times as long
-/// to load programs and to answer, and is neither broken nor slow by itself.
+/// The limit, times `RDMATOP_PATIENCE`: a machine that emulates another one, or is busy with others, needs
+/// many times as long to load programs and to answer, and is neither broken nor slow by itself.
 pub(super) fn stretched(limit: Duration) -> Duration {
     limit * factor(std::env::var("RDMATOP_PATIENCE").ok().as_deref())
 }

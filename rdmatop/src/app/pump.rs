@@ -37,11 +37,11 @@ const HANG: Duration = if cfg!(test) {
 };
 /// After the end's grace: sources that have sent nothing for this long have nothing more, or hang.
 const QUIET: Duration = Duration::from_millis(50);
-/// Between the two samples of a one-shot mode new processes are looked up this often: a process that ends before the
-/// second sample has left /proc by then.
+/// Between the two samples of a one-shot mode new processes are looked up this often: a process that ends
+/// before the second sample has left /proc by then.
 const LOOK_UP: Duration = Duration::from_millis(200);
-/// A mode that shows findings and no counters reads what findings need this often: some read rates, and most last for seconds
-/// before they are raised.
+/// A mode that shows findings and no counters reads what findings need this often: some read rates, and most
+/// last for seconds before they are raised.
 const LOOK: Duration = if cfg!(test) {
     Duration::from_millis(90)
 } else {
@@ -82,8 +82,8 @@ pub(super) struct Settings {
 
 /// A mode's handle on the eBPF source.
 pub(super) struct EbpfSide {
-    /// Its state at each change, as the engine was given it. Not bounded: loading or unloading a module makes one or
-    /// two.
+    /// Its state at each change, as the engine was given it. Not bounded: loading or unloading a module makes
+    /// one or two.
     pub(super) reports: mpsc::UnboundedReceiver<EbpfReport>,
     /// Asks it to hand over the rest and to end.
     pub(super) stop: Box<dyn FnOnce() + Send>,
@@ -294,8 +294,8 @@ impl Pump {
         }
     }
 
-    /// Samples at `delay` and takes messages until the end is requested; then takes what the sources still send until
-    /// they have ended, or until the grace is over. `check` sees the first snapshot.
+    /// Samples at `delay` and takes messages until the end is requested; then takes what the sources still
+    /// send until they have ended, or until the grace is over. `check` sees the first snapshot.
     pub(super) async fn run(
         &mut self,
         sink: &mut Sink,
@@ -373,7 +373,8 @@ impl Pump {
                 () = over(over_at) => break,
             }
         }
-        // No event waits any more: those still on their way are counted, and refused where the view accepts none.
+        // No event waits any more: those still on their way are counted, and refused where the view accepts
+        // none.
         while let Ok(Some(message)) = timeout(QUIET, self.messages.recv()).await {
             self.take(message, sink, end).await;
             sink.flush(settled(sink), &mut self.counts, end).await;
@@ -452,8 +453,9 @@ impl Pump {
         lacks
     }
 
-    /// Requests the facts of the processes that the first round found; true when there are any. The first snapshot
-    /// then has their names: ten thousand rows that got them with the second would be in memory twice.
+    /// Requests the facts of the processes that the first round found; true when there are any. The first
+    /// snapshot then has their names: ten thousand rows that got them with the second would be in memory
+    /// twice.
     fn introduce(&mut self) -> bool {
         let mut wants = Wants {
             round: self.round,

@@ -28,7 +28,8 @@ use crate::source::root::Root;
 
 /// Examines the machine and creates the sources; nothing is read from the kernel's RDMA side yet.
 ///
-/// Gives up privileges, so it must run before the first thread. What is missing is judged by the rights before that.
+/// Gives up privileges, so it must run before the first thread. What is missing is judged by the rights
+/// before that.
 pub(super) fn sources(plan: &Plan) -> Sources {
     with_prober(plan).0
 }
@@ -99,9 +100,9 @@ pub(super) fn with_prober(plan: &Plan) -> (Sources, Option<Prober>) {
     (sources, prober)
 }
 
-/// How to attach. RDMATOP_RING_BYTES makes the ring buffer tiny (or large), for tests of loss and for storms, and
-/// RDMATOP_WR_RING_BYTES that of work requests;
-/// RDMATOP_SLOTS says how many QPs can have moved and be counted; RDMATOP_QPS lets fewer QPs be known, for tests.
+/// How to attach. RDMATOP_RING_BYTES makes the ring buffer tiny (or large), for tests of loss and for storms,
+/// and RDMATOP_WR_RING_BYTES that of work requests; RDMATOP_SLOTS says how many QPs can have moved and be
+/// counted; RDMATOP_QPS lets fewer QPs be known, for tests.
 fn options(plan: &Plan, attach: AttachMode, available: Option<u64>, nested_pids: bool) -> Options {
     let mut options = Options {
         ring_bytes: ring::bytes(plan.mode, available),
@@ -146,7 +147,8 @@ fn options(plan: &Plan, attach: AttachMode, available: Option<u64>, nested_pids:
     options
 }
 
-/// Kinds of events that a trace needs: findings follow the states of QPs, and probes on programs the QPs themselves.
+/// Kinds of events that a trace needs: findings follow the states of QPs, and probes on programs the QPs
+/// themselves.
 fn needed(plan: &Plan) -> Vec<EventKind> {
     let mut kinds = plan.filter.events.clone();
     if !kinds.is_empty() && plan.filter.shows_findings() {

@@ -1,16 +1,18 @@
 //! Events in the order of their times.
 //!
-//! The ring buffer hands records over in the order in which space was reserved, and each is stamped some instructions
-//! before or after that. When two CPUs reserve at once the later stamp may come first, and a program that is
-//! interrupted in between is later still. So an event waits until one arrives that is younger by [`HOLD_NS`], or for
-//! that time when nothing follows. The engine gets the kernel's order all the same, because that order decides who
-//! owns a reused address.
+//! The ring buffer hands records over in the order in which space was reserved, and each is stamped some
+//! instructions before or after that. When two CPUs reserve at once the later stamp may come first, and a
+//! program that is interrupted in between is later still. So an event waits until one arrives that is younger
+//! by [`HOLD_NS`], or for that time when nothing follows. The engine gets the kernel's order all the same,
+//! because that order decides who owns a reused address.
 
-/// How long an event may wait, ns. An interrupt between the stamp and the reservation runs softirqs for 2 ms or a little more
-/// (`MAX_SOFTIRQ_TIME`, kernel/softirq.c); this is several times as long, and too short to be seen.
+/// How long an event may wait, ns. An interrupt between the stamp and the reservation runs softirqs for 2 ms
+/// or a little more (`MAX_SOFTIRQ_TIME`, kernel/softirq.c); this is several times as long, and too short to
+/// be seen.
 pub(super) const HOLD_NS: u64 = 10_000_000;
 
-/// Keeps the youngest; the rest leaves in the order of times. Of equal times the first to arrive leaves first.
+/// Keeps the youngest; the rest leaves in the order of times. Of equal times the first to arrive leaves
+/// first.
 #[derive(Debug)]
 pub(super) struct Reorder<T> {
     held: Vec<(u64, T)>,

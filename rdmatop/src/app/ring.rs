@@ -7,12 +7,13 @@ use super::plan::Mode;
 /// must hold the records of one second for a reader that they starve. The fastest storm measured was 60 000
 /// records a second, untraced, on one core.
 const TRACE: u64 = 16 << 20;
-/// Of all other modes: 20 000 QP records. Their reader can be starved as well, but a dump repairs what is lost there.
+/// Of all other modes: 20 000 QP records. Their reader can be starved as well, but a dump repairs what is
+/// lost there.
 const VIEW: u64 = 4 << 20;
 /// A smaller buffer holds too little for one sleep of the reader.
 const LEAST: u64 = 512 << 10;
-/// At most this fraction of the available memory: pages of a ring buffer are allocated when it is created and never
-/// swapped.
+/// At most this fraction of the available memory: pages of a ring buffer are allocated when it is created and
+/// never swapped.
 const SHARE: u64 = 64;
 
 /// Bytes for the ring buffer of a mode: a power of two, as the kernel requires.

@@ -34,9 +34,11 @@ pub(super) struct EventCounts {
 pub(super) enum Sink {
     /// No view wants events.
     Discard,
-    /// Lines: waits for room. Meanwhile the ring buffer in the kernel stores records and counts those that it loses.
+    /// Lines: waits for room. Meanwhile the ring buffer in the kernel stores records and counts those that it
+    /// loses.
     Lines(Lines),
-    /// The live view: events without room are refused and reported as a loss, so that the screen never stalls.
+    /// The live view: events without room are refused and reported as a loss, so that the screen never
+    /// stalls.
     Drop(Live),
 }
 
@@ -57,8 +59,8 @@ impl Live {
     }
 }
 
-/// The way to the writer. Events become text here: a page that changes threads costs one wake-up, events that change
-/// threads one by one cost more than all other work on them.
+/// The way to the writer. Events become text here: a page that changes threads costs one wake-up, events that
+/// change threads one by one cost more than all other work on them.
 #[derive(Debug)]
 pub(super) struct Lines {
     format: Format,
@@ -118,10 +120,11 @@ impl Lines {
         }
     }
 
-    /// The page up to a byte, without touching single lines: nearly always they were made in the order of their times.
+    /// The page up to a byte, without touching single lines: nearly always they were made in the order of
+    /// their times.
     fn cut(&mut self, at: usize, events: u64) -> Page {
-        // The next page will have about the same length. Room that stays unused costs nothing, but a page without room is
-        // copied to grow.
+        // The next page will have about the same length. Room that stays unused costs nothing, but a page
+        // without room is copied to grow.
         let mut rest = Vec::with_capacity(self.page.text.len() * 2);
         rest.extend_from_slice(self.page.text.get(at..).unwrap_or_default());
         let mut text = std::mem::replace(&mut self.page.text, rest);
@@ -131,7 +134,8 @@ impl Lines {
         Page { text, events }
     }
 
-    /// As [`Lines::take`], of lines that were not made in the order of their times. Those that stay are in order afterwards.
+    /// As [`Lines::take`], of lines that were not made in the order of their times. Those that stay are in
+    /// order afterwards.
     fn sort(&mut self, until_ns: u64) -> Page {
         let whole = std::mem::take(&mut self.page);
         let base = std::mem::take(&mut self.base);
@@ -146,8 +150,8 @@ impl Lines {
     }
 }
 
-/// A loss is detected some time after it happened, and a finding while records of earlier times are on their way: its line
-/// stands where it was detected.
+/// A loss is detected some time after it happened, and a finding while records of earlier times are on their
+/// way: its line stands where it was detected.
 fn put<T>(order: &mut Reorder<T>, event: &Event, item: T) {
     if event.event.is_concluded() {
         order.push_behind(item);
@@ -220,8 +224,8 @@ impl Sink {
         matches!(self, Self::Lines(lines) if lines.page.text.len() >= PAGE_BYTES)
     }
 
-    /// Hands on what happened up to `until_ns`, in the order of times. Lines wait for room, after the end no longer
-    /// than its grace.
+    /// Hands on what happened up to `until_ns`, in the order of times. Lines wait for room, after the end no
+    /// longer than its grace.
     pub(super) async fn flush(&mut self, until_ns: u64, counts: &mut EventCounts, end: &mut End) {
         let lines = match self {
             Self::Discard => return,

@@ -23,7 +23,8 @@ pub(super) fn device(filter: &Filter, all: &Snapshot) -> Result<(), Stop> {
     )))
 }
 
-/// An end when `--pid` names no process. A process without RDMA objects may still create some: a trace waits for it.
+/// An end when `--pid` names no process. A process without RDMA objects may still create some: a trace waits
+/// for it.
 pub(super) fn process(filter: &Filter, all: &Snapshot, root: &Root) -> Result<(), Stop> {
     let Some(pid) = filter.pid else { return Ok(()) };
     if has_rdma(pid, all) || lives(root, pid) {
@@ -47,7 +48,8 @@ pub(super) fn rdma_process(filter: &Filter, all: &Snapshot, root: &Root) -> Resu
     }
 }
 
-/// The line for a `--comm` that no process has. This is no failure, because a later process may have the name.
+/// The line for a `--comm` that no process has. This is no failure, because a later process may have the
+/// name.
 pub(super) fn comm(filter: &Filter, all: &Snapshot) -> Option<String> {
     let comm = filter.comm.as_ref()?;
     let by_name = Filter {

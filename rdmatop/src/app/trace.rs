@@ -162,7 +162,8 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
     why.outcome()
 }
 
-/// Waits for the last pages, unless the writer has ended. Returns why the trace ends, and what was not printed.
+/// Waits for the last pages, unless the writer has ended. Returns why the trace ends, and what was not
+/// printed.
 async fn written(why: Finish, writer: &mut Writer) -> (Finish, Unprinted) {
     match why {
         Finish::Reader(written) => {
@@ -309,8 +310,8 @@ fn spell(time: Duration) -> String {
     units::duration(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// What is not seen. The first line names the modules that stay loaded, and the line about the change says that other
-/// programs count.
+/// What is not seen. The first line names the modules that stay loaded, and the line about the change says
+/// that other programs count.
 fn say_unseen(report: &EbpfReport) {
     let said = |id| matches!(id, CauseId::Pinned | CauseId::AttachedAnew);
     for cause in report.notes.iter().filter(|cause| !said(cause.id)) {
@@ -341,7 +342,8 @@ async fn reached(until: Option<Instant>) {
     }
 }
 
-/// Waits until no process reads `out` any more. Only a write would show that, and an idle trace writes nothing.
+/// Waits until no process reads `out` any more. Only a write would show that, and an idle trace writes
+/// nothing.
 async fn unread(out: BorrowedFd<'_>) {
     let now = Timespec {
         tv_sec: 0,

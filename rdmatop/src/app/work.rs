@@ -1,4 +1,5 @@
-//! Work requests in a trace: what the kernel side is to leave out, what cannot be seen, and whether all was printed.
+//! Work requests in a trace: what the kernel side is to leave out, what cannot be seen, and whether all was
+//! printed.
 
 use std::collections::BTreeSet;
 
@@ -19,8 +20,8 @@ mod accounts;
 /// Bytes of a process's name that the kernel keeps.
 const COMM_MAX: usize = rdmatop_common::event::COMM_LEN - 1;
 
-/// What the kernel side makes records of. It may let through more than was asked for: events are filtered again here, where
-/// names are as they are shown.
+/// What the kernel side makes records of. It may let through more than was asked for: events are filtered
+/// again here, where names are as they are shown.
 pub(super) fn filter(plan: &Plan, nested_pids: bool) -> WrFilter {
     let mut filter = WrFilter::new_zeroed();
     let asked = &plan.filter;
@@ -65,7 +66,8 @@ fn copy(place: &mut [u8], name: &str) {
     }
 }
 
-/// What the kernel side makes records of while the view watches one QP; or why that QP's work requests cannot be seen.
+/// What the kernel side makes records of while the view watches one QP; or why that QP's work requests cannot
+/// be seen.
 pub(super) fn watched(qp: &QpRow, all: &Snapshot) -> Result<WrFilter, Obstacle> {
     match &all.health.ebpf {
         EbpfState::On { .. } => {}

@@ -59,7 +59,8 @@ pub(super) struct Whole {
     pub(super) outcome: oneshot::Receiver<Result<Written, Stop>>,
 }
 
-/// Writes all of `bytes`, and says how that went: on a thread, because a reader that does not read holds it up for ever.
+/// Writes all of `bytes`, and says how that went: on a thread, because a reader that does not read holds it
+/// up for ever.
 pub(super) fn whole(mut out: impl Write + Send + 'static, bytes: Vec<u8>) -> Result<Whole, Stop> {
     let taken = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&taken);
@@ -77,8 +78,9 @@ pub(super) fn whole(mut out: impl Write + Send + 'static, bytes: Vec<u8>) -> Res
     Ok(Whole { taken, outcome })
 }
 
-/// How long a refused thread is tried again. A thread that has ended counts against the limit of processes (RLIMIT_NPROC)
-/// until the kernel has taken it apart, a moment after its last instruction: a reader that has just ended may be in the way.
+/// How long a refused thread is tried again. A thread that has ended counts against the limit of processes
+/// (RLIMIT_NPROC) until the kernel has taken it apart, a moment after its last instruction: a reader that has
+/// just ended may be in the way.
 const TRIED_FOR: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
 

@@ -1,5 +1,5 @@
-//! The facts that were read. Each is known, absent, could not be read, or is not known although it should be, with the reason: the
-//! four are never mixed up.
+//! The facts that were read. Each is known, absent, could not be read, or is not known although it should be,
+//! with the reason: the four are never mixed up.
 
 use crate::model::cause::Cause;
 use crate::step::NextStep;
@@ -14,7 +14,8 @@ pub enum Fact<T> {
     Absent,
     /// It may exist; why it could not be read.
     Unreadable(String),
-    /// It may exist; why it was not read, although rdmatop has the right: it did not answer in time, or reading it is not safe.
+    /// It may exist; why it was not read, although rdmatop has the right: it did not answer in time, or
+    /// reading it is not safe.
     Unknown(String),
 }
 
@@ -118,7 +119,8 @@ pub struct Host {
     pub virtual_machine: bool,
     /// /sys is not mounted.
     pub without_sys: bool,
-    /// RDMA devices are seen only in the network namespace that they belong to (`rdma system`: netns exclusive).
+    /// RDMA devices are seen only in the network namespace that they belong to (`rdma system`: netns
+    /// exclusive).
     pub exclusive: bool,
 }
 
@@ -333,7 +335,8 @@ pub struct Process {
     pub rdma_limits: Fact<Vec<RdmaLimit>>,
     /// Its network interfaces.
     pub interfaces: Fact<Vec<String>>,
-    /// Files in its /dev/infiniband, each with whether it may open it for reading and writing; `None` is unknown.
+    /// Files in its /dev/infiniband, each with whether it may open it for reading and writing; `None` is
+    /// unknown.
     pub nodes: Fact<Vec<(String, Option<bool>)>>,
     /// RDMA devices that its /sys lists, each with whether its files are there.
     pub sees: Fact<Vec<(String, bool)>>,

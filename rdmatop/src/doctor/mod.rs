@@ -1,5 +1,5 @@
-//! `rdmatop doctor`: judges the facts about a machine or a process, line by line. Pure: [`facts`] are the facts,
-//! [`table`] the checks, [`page`] the output.
+//! `rdmatop doctor`: judges the facts about a machine or a process, line by line. Pure: [`facts`] are the
+//! facts, [`table`] the checks, [`page`] the output.
 
 mod checks;
 pub mod facts;

@@ -1,5 +1,5 @@
-//! Every check: its subject, when it warns or fails, and where the rule comes from. docs/doctor.md has the same
-//! table.
+//! Every check: its subject, when it warns or fails, and where the rule comes from. docs/doctor.md has the
+//! same table.
 
 use super::{
     checks::{

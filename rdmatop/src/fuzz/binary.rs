@@ -123,7 +123,8 @@ fn qp(entry: &[u8], reader: &mut QpReader) {
     );
 }
 
-/// Records of both ring buffers, each after two bytes with its length, through the engine to the printed output.
+/// Records of both ring buffers, each after two bytes with its length, through the engine to the printed
+/// output.
 pub(super) fn event(raw: &[u8]) {
     let mut engine = Engine::new(EngineConfig::default());
     let now = Now {

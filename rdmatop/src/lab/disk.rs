@@ -1,8 +1,8 @@
-//! The disk of the scenario `nvme`: an NVMe target of the kernel (nvmet_rdma) on a file, and the kernel's host (nvme_rdma)
-//! connected to it through one RDMA device.
+//! The disk of the scenario `nvme`: an NVMe target of the kernel (nvmet_rdma) on a file, and the kernel's
+//! host (nvme_rdma) connected to it through one RDMA device.
 //!
-//! All of it has one name, which is made up for this run, so everything with that name is ours. It outlives this process when that
-//! is killed: then `lab down` or the next `lab run` removes it.
+//! All of it has one name, which is made up for this run, so everything with that name is ours. It outlives
+//! this process when that is killed: then `lab down` or the next `lab run` removes it.
 use std::fs;
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, symlink};
@@ -165,7 +165,8 @@ pub(super) fn remove(disk: &MadeDisk) -> Result<bool, LabError> {
     Ok(was)
 }
 
-/// Whether the port is the one that was made for this disk. One with another address, or with a subsystem, is somebody else's.
+/// Whether the port is the one that was made for this disk. One with another address, or with a subsystem, is
+/// somebody else's.
 fn is_our_port(disk: &MadeDisk, port: &Path) -> bool {
     let address = fs::read_to_string(port.join("addr_traddr")).unwrap_or_default();
     let free = fs::read_dir(port.join("subsystems")).is_ok_and(|mut linked| linked.next().is_none());

@@ -15,11 +15,11 @@ use super::{DownArgs, LabError};
 const PATIENCE: u32 = 20;
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// Removes what `up` made, and what a `lab run` that was killed left, last first. What is gone already is said and
-/// forgotten; what only has the name of ours is left alone.
+/// Removes what `up` made, and what a `lab run` that was killed left, last first. What is gone already is
+/// said and forgotten; what only has the name of ours is left alone.
 ///
-/// `RDMA_NLDEV_CMD_DELLINK` blocks, deaf to signals, while a process has the device open, so holders are looked
-/// for first; one that opens it in between still makes this wait.
+/// `RDMA_NLDEV_CMD_DELLINK` blocks, deaf to signals, while a process has the device open, so holders are
+/// looked for first; one that opens it in between still makes this wait.
 pub(super) fn down(
     host: &mut dyn Host,
     store: &Store,
@@ -75,7 +75,8 @@ pub(super) fn remove(
     // All of them before the first is removed: a refusal leaves everything as it was.
     let mut present = host.devices()?;
     let mut leaving = leaving_of(host, made, which, &present);
-    // What a `lab run` that was killed left: its programs end, and the kernel removes its devices, which takes a moment.
+    // What a `lab run` that was killed left: its programs end, and the kernel removes its devices, which
+    // takes a moment.
     for _ in 0..PATIENCE {
         let is_of_run = made.devices.iter().any(|device| device.run);
         if !is_of_run || leaving.is_empty() && !is_run_held(host, made, &present)? {
@@ -86,8 +87,8 @@ pub(super) fn remove(
         leaving = leaving_of(host, made, which, &present);
     }
     if let Some(leaving) = leaving.into_iter().next() {
-        // It is not gone: its interface and its driver are needed until it is, and what is not in the list any more nobody
-        // removes.
+        // It is not gone: its interface and its driver are needed until it is, and what is not in the list
+        // any more nobody removes.
         return Err(LabError::Leaving {
             device: leaving.name.to_string(),
             held: leaving.held,

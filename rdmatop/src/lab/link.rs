@@ -1,5 +1,6 @@
-//! The little of rtnetlink that the lab needs: dummy interfaces with an address, and cables to a switch, on which
-//! packets are lost or overtake others. Layouts: include/uapi/linux/rtnetlink.h, if_link.h, if_addr.h, veth.h, pkt_sched.h.
+//! The little of rtnetlink that the lab needs: dummy interfaces with an address, and cables to a switch, on
+//! which packets are lost or overtake others. Layouts: include/uapi/linux/rtnetlink.h, if_link.h, if_addr.h,
+//! veth.h, pkt_sched.h.
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::run::Wire;
@@ -55,7 +56,8 @@ fn order(request: &Request) -> Result<(), NetlinkError> {
         .map(|_| ())
 }
 
-/// Makes a dummy interface with a hardware address, up. An address that is given is one that udev leaves alone.
+/// Makes a dummy interface with a hardware address, up. An address that is given is one that udev leaves
+/// alone.
 pub(super) fn add_dummy(name: &str, address: [u8; 6]) -> Result<(), NetlinkError> {
     order(&Request::new(RTM_NEWLINK, Reply::Ack, CREATE).with(|writer| {
         writer
@@ -83,8 +85,8 @@ pub(super) fn remove(index: u32) -> Result<(), NetlinkError> {
     order(&Request::new(RTM_DELLINK, Reply::Ack, 0).with(|writer| writer.raw(&ifinfo(index, 0))))
 }
 
-/// Makes the switch, in the network namespace of this thread. It floods what is sent to groups: neighbours are looked for that
-/// way, and nothing there says who listens.
+/// Makes the switch, in the network namespace of this thread. It floods what is sent to groups: neighbours
+/// are looked for that way, and nothing there says who listens.
 pub(super) fn add_switch() -> Result<(), NetlinkError> {
     order(&Request::new(RTM_NEWLINK, Reply::Ack, CREATE).with(|writer| {
         writer

@@ -1,8 +1,9 @@
 //! `rdmatop lab`: SoftRoCE devices to try things on, made over netlink and removed again without a trace.
 //!
-//! `run` makes what one scenario needs, runs its traffic and takes all of it down again. `up` loads rdma_rxe and makes devices, `down` removes just what `up` made, `status` reports. What was made is
-//! kept in /run/rdmatop/lab.json, each before it is made. rdma_rxe is unloaded only if `up` loaded it and nothing else may
-//! have use of it: unloading takes the devices of others too.
+//! `run` makes what one scenario needs, runs its traffic and takes all of it down again. `up` loads rdma_rxe
+//! and makes devices, `down` removes just what `up` made, `status` reports. What was made is kept in
+//! /run/rdmatop/lab.json, each before it is made. rdma_rxe is unloaded only if `up` loaded it and nothing
+//! else may have use of it: unloading takes the devices of others too.
 mod disk;
 mod down;
 mod host;
@@ -94,7 +95,8 @@ pub struct RunArgs {
     /// Run on a machine that has RDMA devices of its own too
     #[arg(long)]
     pub force: bool,
-    /// Where the traffic programs are [default: examples/build of the source, or ../lib/rdmatop of this program]
+    /// Where the traffic programs are [default: examples/build of the source, or ../lib/rdmatop of this
+    /// program]
     #[arg(long, value_name = "DIR")]
     pub programs: Option<PathBuf>,
     /// Print nothing but that it runs
@@ -277,8 +279,8 @@ fn right(error: &NetlinkError) -> &'static str {
     }
 }
 
-/// How long to wait for another `rdmatop lab`: one that makes 64 devices takes seconds, one that removes a device in use
-/// as long as that is used.
+/// How long to wait for another `rdmatop lab`: one that makes 64 devices takes seconds, one that removes a
+/// device in use as long as that is used.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs `rdmatop lab ...` on this machine.

@@ -41,8 +41,8 @@ pub(super) fn presence(root: &Path, kernel: &str, module: &str) -> Presence {
     }
 }
 
-/// The module a line of modules.dep (`path: dependencies`) or modules.builtin (`path`) is about. File names may
-/// have `-` where the module's name has `_`.
+/// The module a line of modules.dep (`path: dependencies`) or modules.builtin (`path`) is about. File names
+/// may have `-` where the module's name has `_`.
 fn stem(line: &str) -> Option<&str> {
     let path = line.split(':').next()?;
     path.rsplit('/').next()?.split_once(".ko").map(|(stem, _)| stem)

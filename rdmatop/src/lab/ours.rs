@@ -10,8 +10,8 @@ fn same<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
 
 /// The device that `ours` is about, whatever it is called by now.
 ///
-/// One that was about to be made is the software device on that interface which was not there before: an interface
-/// carries one rxe device at most.
+/// One that was about to be made is the software device on that interface which was not there before: an
+/// interface carries one rxe device at most.
 pub(super) fn device<'a>(ours: &MadeDevice, present: &'a [Present]) -> Option<&'a Present> {
     present.iter().find(|it| match &ours.found {
         Some(found) => {

@@ -1,4 +1,5 @@
-//! Which package brings rdma_rxe and the modules of NVMe over RDMA, by distribution. Says what is known, and that the rest is not.
+//! Which package brings rdma_rxe and the modules of NVMe over RDMA, by distribution. Says what is known, and
+//! that the rest is not.
 
 use crate::source::platform::os_release;
 use crate::step::{NextStep, ShellWord, step};

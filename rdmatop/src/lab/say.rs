@@ -2,8 +2,8 @@
 use std::fmt;
 use std::io::{self, Write};
 
-/// Writes lines. After the first that fails it is silent, and [`Say::end`] reports that one: half-made devices are worse
-/// than a line that is missing.
+/// Writes lines. After the first that fails it is silent, and [`Say::end`] reports that one: half-made
+/// devices are worse than a line that is missing.
 pub(super) struct Say<'a> {
     out: &'a mut dyn Write,
     failed: io::Result<()>,

@@ -1,7 +1,8 @@
 //! What `lab up` and `lab run` made, and how it is distinguished from what others made.
 //!
-//! Each thing is listed before the kernel is asked for it, with what will identify it once it is there, and again with
-//! what the kernel gave it. So whatever ends `lab up` at whatever moment, what it made is in the list.
+//! Each thing is listed before the kernel is asked for it, with what will identify it once it is there, and
+//! again with what the kernel gave it. So whatever ends `lab up` at whatever moment, what it made is in the
+//! list.
 use serde::{Deserialize, Serialize};
 
 use super::disk::MODULES;
@@ -39,8 +40,8 @@ pub(super) struct FoundDevice {
     /// Stays through a renaming; begins anew when ib_core is loaded anew.
     pub(super) index: u32,
     pub(super) node_guid: Option<u64>,
-    /// Of its directory in sysfs: one number is given once until the next boot (`kernfs_new_node`), and stays through a
-    /// renaming.
+    /// Of its directory in sysfs: one number is given once until the next boot (`kernfs_new_node`), and stays
+    /// through a renaming.
     pub(super) inode: Option<u64>,
 }
 

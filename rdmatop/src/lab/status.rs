@@ -8,8 +8,8 @@ use super::say::Say;
 use super::state::Made;
 use super::store::Store;
 
-/// Shows which devices there are, which of them `lab up` made, and which processes hold them. With a file that cannot be read all but what is ours is
-/// told, and the error is the last line.
+/// Shows which devices there are, which of them `lab up` made, and which processes hold them. With a file
+/// that cannot be read all but what is ours is told, and the error is the last line.
 pub(super) fn status(host: &mut dyn Host, store: &Store, say: &mut Say<'_>) -> Result<ExitCode, LabError> {
     let boot = host.boot();
     let looked = store.look();

@@ -1,8 +1,9 @@
 //! The file of what `lab up` made: /run/rdmatop/lab.json, lost with the boot as the devices are.
 //!
-//! It decides what root removes, so only root's file in root's directory counts: no link is followed, and what others
-//! could have written is not read. A file beside it, which its owner alone can open, keeps two `rdmatop lab` at once apart: a lock
-//! on what others can open is theirs to take too (flock(2) asks for no right to write).
+//! It decides what root removes, so only root's file in root's directory counts: no link is followed, and
+//! what others could have written is not read. A file beside it, which its owner alone can open, keeps two
+//! `rdmatop lab` at once apart: a lock on what others can open is theirs to take too (flock(2) asks for no
+//! right to write).
 use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -100,9 +101,9 @@ impl Store {
 
     /// Opens the file that is locked; makes it first.
     ///
-    /// Without `O_CLOEXEC`: modprobe inherits it, and the lock with it. When `lab up` is killed meanwhile, the next
-    /// `rdmatop lab` waits until that module is loaded or not. The programs of `lab run` inherit it too: when that is killed, the
-    /// next one waits until they have ended.
+    /// Without `O_CLOEXEC`: modprobe inherits it, and the lock with it. When `lab up` is killed meanwhile,
+    /// the next `rdmatop lab` waits until that module is loaded or not. The programs of `lab run` inherit it
+    /// too: when that is killed, the next one waits until they have ended.
     fn open_lock(&self, dir: &OwnedFd) -> Result<OwnedFd, LabError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         openat(dir, LOCK, flags, Mode::from_raw_mode(0o600)).map_err(|errno| self.failed("lock", &errno))
@@ -132,8 +133,8 @@ impl Store {
                         dir,
                         _lock: lock,
                     };
-                    // Only the holder of the lock writes it, so a killed `rdmatop lab` left it. If it cannot be removed, `save`
-                    // reports that.
+                    // Only the holder of the lock writes it, so a killed `rdmatop lab` left it. If it cannot
+                    // be removed, `save` reports that.
                     let _ = locked.remove(NEW);
                     return Ok(locked);
                 }
@@ -160,8 +161,8 @@ impl Store {
         }
     }
 
-    /// None if there is no file. One that does not parse is an error: to take it for nothing would orphan what it
-    /// lists.
+    /// None if there is no file. One that does not parse is an error: to take it for nothing would orphan
+    /// what it lists.
     fn load(&self, dir: &OwnedFd) -> Result<Option<Made>, LabError> {
         // O_NONBLOCK: a FIFO would be waited for.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -197,8 +198,8 @@ impl Locked<'_> {
         self.store.load(&self.dir)
     }
 
-    /// Writes a new file and renames it over the old one, so that whatever happens one of the two is there and whole.
-    /// When this returns it is there for good. Nothing made: no file.
+    /// Writes a new file and renames it over the old one, so that whatever happens one of the two is there
+    /// and whole. When this returns it is there for good. Nothing made: no file.
     pub(super) fn save(&self, made: &Made) -> Result<(), LabError> {
         if made.is_nothing() {
             self.remove(FILE)

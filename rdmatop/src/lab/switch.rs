@@ -1,12 +1,12 @@
 //! The switch that the ports of `lab run` are plugged into: a bridge in a network namespace of its own.
 //!
-//! Both ends of a connection are in the machine's own network namespace: before Linux 7 rdma_rxe sends and receives in the
-//! first one alone (`rxe_net.c`: `init_net`). Packets between two of its ports cross the switch all the same, because a
-//! link-local address belongs to one interface: to any other it is a neighbour. So no route, rule or setting of the machine is
-//! changed.
+//! Both ends of a connection are in the machine's own network namespace: before Linux 7 rdma_rxe sends and
+//! receives in the first one alone (`rxe_net.c`: `init_net`). Packets between two of its ports cross the
+//! switch all the same, because a link-local address belongs to one interface: to any other it is a
+//! neighbour. So no route, rule or setting of the machine is changed.
 //!
-//! The namespace has no name. It lives as long as this process holds it, and with it go the switch, the cables, both ends of
-//! each, and the RDMA devices on them: whatever ends the process.
+//! The namespace has no name. It lives as long as this process holds it, and with it go the switch, the
+//! cables, both ends of each, and the RDMA devices on them: whatever ends the process.
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -34,8 +34,8 @@ impl Switch {
     /// Makes a namespace with the switch in it.
     pub(super) fn make() -> Result<Self, LabError> {
         let made = in_thread(|| {
-            // SAFETY: the network namespace alone is another one, and of this thread, which ends below. File descriptors and
-            // memory stay shared as they were.
+            // SAFETY: the network namespace alone is another one, and of this thread, which ends below. File
+            // descriptors and memory stay shared as they were.
             unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.map_err(std::io::Error::from)?;
             let namespace = File::open("/proc/thread-self/ns/net")?;
             Ok((namespace, link::add_switch()))
@@ -72,7 +72,8 @@ fn in_thread<T: Send>(work: impl FnOnce() -> std::io::Result<T> + Send) -> std::
     })
 }
 
-/// A link-local address that can be used at once: nobody else can have it. The machine's defaults may be otherwise.
+/// A link-local address that can be used at once: nobody else can have it. The machine's defaults may be
+/// otherwise.
 pub(super) fn prepare_ipv6(name: &str) -> Result<(), LabError> {
     let dir = Path::new("/proc/sys/net/ipv6/conf").join(name);
     if !dir.exists() {
@@ -87,7 +88,8 @@ pub(super) fn prepare_ipv6(name: &str) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Waits until port 1 of a device is ACTIVE and has its link-local GID, which the kernel writes from a work queue.
+/// Waits until port 1 of a device is ACTIVE and has its link-local GID, which the kernel writes from a work
+/// queue.
 pub(super) fn await_device(name: &str) -> Result<(), LabError> {
     let port = Path::new("/sys/class/infiniband").join(name).join("ports/1");
     let has =

@@ -8,7 +8,8 @@ use super::state::{Made, MadeDevice, MadeInterface, MadeModule};
 use super::store::Store;
 use super::{LabError, UpArgs};
 
-/// Makes what is missing. What is about to be made is in the file before the kernel is asked for it, see `state.rs`.
+/// Makes what is missing. What is about to be made is in the file before the kernel is asked for it, see
+/// `state.rs`.
 pub(super) fn up(
     host: &mut dyn Host,
     store: &Store,
@@ -75,7 +76,8 @@ pub(super) fn up(
         added?;
         say.line(format_args!("made {name} on {}", netdev.name));
         if others_reach_it {
-            // rdma_rxe takes packets of everybody, and a peer that guesses a QP and a key reads and writes memory.
+            // rdma_rxe takes packets of everybody, and a peer that guesses a QP and a key reads and writes
+            // memory.
             say.line(format_args!(
                 "{name} is open to the network of {} (UDP port 4791): a firewall keeps strangers out, `rdmatop lab down` ends it",
                 netdev.name

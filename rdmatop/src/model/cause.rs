@@ -203,8 +203,8 @@ impl CauseId {
     }
 }
 
-/// A fact that is in the way, and what to do about it. The caller that knows what is missing because of it makes a
-/// [`Cause`] of it.
+/// A fact that is in the way, and what to do about it. The caller that knows what is missing because of it
+/// makes a [`Cause`] of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Obstacle {
     /// Which cause.

@@ -111,8 +111,8 @@ impl EventKind {
         }
     }
 
-    /// Whether rdmatop concludes it from what it has read, as opposed to what happened in the kernel, which is counted: printed
-    /// and lost ones are all there were.
+    /// Whether rdmatop concludes it from what it has read, as opposed to what happened in the kernel, which
+    /// is counted: printed and lost ones are all there were.
     pub const fn is_concluded(self) -> bool {
         matches!(self, Self::Lost | Self::FindingRaise | Self::FindingClear)
     }
@@ -192,7 +192,8 @@ pub struct Event {
     /// Asynchronous event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub async_event: Option<AsyncEvent>,
-    /// What events of rdma_cm have beside this; in a place of its own, because few events are and a log keeps thousands.
+    /// What events of rdma_cm have beside this; in a place of its own, because few events are and a log keeps
+    /// thousands.
     #[serde(flatten)]
     pub cm: Option<Box<Cm>>,
     /// The work request that was posted or has ended; in a place of its own for the same reason.

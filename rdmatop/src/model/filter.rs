@@ -17,8 +17,8 @@ const COMM_MAX: usize = rdmatop_common::event::COMM_LEN - 1;
 pub struct Filter {
     /// Owner's process id.
     pub pid: Option<u32>,
-    /// Owner's name, in full. A kernel consumer matches with and without its brackets; a name longer than the kernel
-    /// keeps matches the part that it keeps.
+    /// Owner's name, in full. A kernel consumer matches with and without its brackets; a name longer than the
+    /// kernel keeps matches the part that it keeps.
     pub comm: Option<String>,
     /// Device name, whole.
     pub device: Option<String>,
@@ -39,7 +39,8 @@ impl Filter {
         self.events.is_empty() || self.events.iter().any(|kind| kind.is_finding())
     }
 
-    /// Whether to show an event. Losses always pass: a user who sees only a part must learn that it may have gaps.
+    /// Whether to show an event. Losses always pass: a user who sees only a part must learn that it may have
+    /// gaps.
     #[inline]
     pub fn matches_event(&self, event: &Event) -> bool {
         if event.event == EventKind::Lost {
@@ -59,8 +60,8 @@ impl Filter {
             && (self.qpn.is_none() || self.qpn == event.qpn)
     }
 
-    /// Whether to show a finding that this snapshot raised or cleared, as [`Filter::apply`] does with those of a snapshot. One
-    /// that is cleared may be of a process that is gone.
+    /// Whether to show a finding that this snapshot raised or cleared, as [`Filter::apply`] does with those
+    /// of a snapshot. One that is cleared may be of a process that is gone.
     pub fn matches_change(&self, event: &Event, snapshot: &Snapshot) -> bool {
         let Some(finding) = &event.finding else {
             return false;

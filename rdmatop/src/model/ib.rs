@@ -1,7 +1,7 @@
 //! Enumerations of InfiniBand verbs, spelled as rdma-core and the kernel spell them.
 //!
-//! Values are from include/rdma/ib_verbs.h and include/uapi/rdma/ib_user_verbs.h; an unknown value keeps its number,
-//! so that a newer kernel shows a number instead of a wrong name.
+//! Values are from include/rdma/ib_verbs.h and include/uapi/rdma/ib_user_verbs.h; an unknown value keeps its
+//! number, so that a newer kernel shows a number instead of a wrong name.
 
 use std::fmt;
 
@@ -73,7 +73,8 @@ spelled! {
 }
 
 impl PortState {
-    /// Whether packets pass the port: ACTIVE, also while the port hides a link error that may be short (ACTIVE_DEFER).
+    /// Whether packets pass the port: ACTIVE, also while the port hides a link error that may be short
+    /// (ACTIVE_DEFER).
     pub const fn is_active(self) -> bool {
         matches!(self.0, 4 | 5)
     }
@@ -110,8 +111,8 @@ spelled! {
 }
 
 spelled! {
-    /// `enum ib_wr_opcode`, the work requests of the send queue (include/uapi/rdma/ib_user_verbs.h). The last is any other, those
-    /// of the kernel alone (`IB_WR_REG_MR`) among them.
+    /// `enum ib_wr_opcode`, the work requests of the send queue (include/uapi/rdma/ib_user_verbs.h). The last
+    /// is any other, those of the kernel alone (`IB_WR_REG_MR`) among them.
     WrOpcode {
         0 => "rdma_write", 1 => "rdma_write_imm", 2 => "send", 3 => "send_imm", 4 => "rdma_read",
         5 => "atomic_cmp_swp", 6 => "atomic_fetch_add", 7 => "local_inv", 8 => "bind_mw", 9 => "send_inv",
@@ -121,8 +122,8 @@ spelled! {
 }
 
 spelled! {
-    /// What a single work request asks for: `enum ib_uverbs_wr_opcode`; a receive from 128 on, as `enum ib_uverbs_wc_opcode` has
-    /// it.
+    /// What a single work request asks for: `enum ib_uverbs_wr_opcode`; a receive from 128 on, as `enum
+    /// ib_uverbs_wc_opcode` has it.
     WrRequest {
         0 => "rdma_write", 1 => "rdma_write_imm", 2 => "send", 3 => "send_imm", 4 => "rdma_read",
         5 => "atomic_cmp_swp", 6 => "atomic_fetch_add", 7 => "local_inv", 8 => "bind_mw", 9 => "send_inv",

@@ -39,12 +39,12 @@ pub struct Now {
     pub wall_ns: u64,
 }
 
-/// When something was read. Each counter has its own time, because a rate is its increase divided by the time between
-/// its own two reads.
+/// When something was read. Each counter has its own time, because a rate is its increase divided by the time
+/// between its own two reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadAt {
-    /// `CLOCK_MONOTONIC` in the middle of the read, ns: the kernel looked at the counter somewhere between its
-    /// beginning and its end.
+    /// `CLOCK_MONOTONIC` in the middle of the read, ns: the kernel looked at the counter somewhere between
+    /// its beginning and its end.
     pub mono_ns: u64,
     /// Half of the duration of the read, ns: the true time may differ from `mono_ns` by this much.
     pub within_ns: u64,
@@ -148,7 +148,8 @@ pub enum Input {
     ProcessGone {
         /// Process id: another one may have it by now.
         pid: u32,
-        /// Start time, as in [`ProcessFacts`]; `None` of a process that /proc did not have when it was asked for.
+        /// Start time, as in [`ProcessFacts`]; `None` of a process that /proc did not have when it was asked
+        /// for.
         start_ticks: Option<u64>,
     },
     /// Devices whose drivers answer late; replaces the list before.
@@ -164,7 +165,8 @@ pub enum Input {
 /// What the source of a watched QP reports.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WatchSample {
-    /// Number of the watch: the user may end one and begin another while records of the first are on their way.
+    /// Number of the watch: the user may end one and begin another while records of the first are on their
+    /// way.
     pub watch: u64,
     /// `uid` of the QP.
     pub qp: u64,
@@ -195,7 +197,8 @@ pub enum WatchReport {
     Over,
 }
 
-/// What SoftRoCE's programs have seen, on all devices together, to be compared with the driver's own counters.
+/// What SoftRoCE's programs have seen, on all devices together, to be compared with the driver's own
+/// counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenByPrograms {
     /// Number of the session of eBPF programs: each begins at 0.
@@ -408,8 +411,8 @@ pub struct Flood {
     pub comm: Option<String>,
     /// Failed calls beyond those that become events: `FAILURES_A_SECOND` of rdmatop-common.
     pub failures: u64,
-    /// Of the records lost in the ring buffer, those that were refused because the process had taken its share
-    /// of it.
+    /// Of the records lost in the ring buffer, those that were refused because the process had taken its
+    /// share of it.
     pub records: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Values of the kernel-user ABI in a recording: each is a list of numbers.
 //!
-//! Most words of a record and of a counter slot are zero, so a value is written as the number of its other words,
-//! followed by the place and the value of each.
+//! Most words of a record and of a counter slot are zero, so a value is written as the number of its other
+//! words, followed by the place and the value of each.
 
 use rdmatop_common::{
     counters::{QpSlot, VerbErrorKey, VerbKey, VerbStats},
@@ -13,8 +13,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 const WORD: usize = size_of::<u64>();
 
-/// Sizes and byte order of the types that a recording holds as they are in memory: a reader with another layout must
-/// refuse it.
+/// Sizes and byte order of the types that a recording holds as they are in memory: a reader with another
+/// layout must refuse it.
 pub(super) fn layout() -> Vec<usize> {
     vec![
         size_of::<QpRecord>(),

@@ -1,7 +1,8 @@
 //! Who is at the other end of a QP.
 //!
-//! Two QPs of this host are connected when each names the other's number, and the address that one sends to belongs to the
-//! port of the other. Numbers alone are not enough: each device gives its own, and a QP on another host may have the same.
+//! Two QPs of this host are connected when each names the other's number, and the address that one sends to
+//! belongs to the port of the other. Numbers alone are not enough: each device gives its own, and a QP on
+//! another host may have the same.
 
 use std::net::Ipv6Addr;
 use std::sync::{Arc, OnceLock};
@@ -84,8 +85,8 @@ impl ByNumbers {
     }
 }
 
-/// Whether each of two QPs sends what the other one expects: the packet numbers of a connection begin anywhere among sixteen million. They
-/// are from the same dump, which takes a moment, and of those under way.
+/// Whether each of two QPs sends what the other one expects: the packet numbers of a connection begin
+/// anywhere among sixteen million. They are from the same dump, which takes a moment, and of those under way.
 fn follow_each_other(one: &QpRow, other: &QpRow) -> bool {
     const NEAR: u32 = 1 << 16;
     const ALL: u32 = 1 << 24;
@@ -281,7 +282,8 @@ mod tests {
     }
 
     proptest! {
-        /// However numbers and addresses fall: who is surely a peer has the address, and says the same of the other.
+        /// However numbers and addresses fall: who is surely a peer has the address, and says the same of the
+        /// other.
         #[test]
         fn a_sure_peer_has_the_address_and_is_one_to_one(
             all in prop::collection::vec((1_u64..4, 1_u32..4, 1_u32..4, prop::option::of(1_u8..5)), 0..12), known: bool,

@@ -1,7 +1,7 @@
 //! A recording: every input of the engine, in order, so that another engine can be given the same.
 //!
-//! One JSON object a line. The first holds the version and the settings of the engine; each of the others is an
-//! [`Entry`]. Nothing here does I/O: callers pass bytes in and take bytes out.
+//! One JSON object a line. The first holds the version and the settings of the engine; each of the others is
+//! an [`Entry`]. Nothing here does I/O: callers pass bytes in and take bytes out.
 
 use std::{borrow::Cow, ops::Deref, sync::Arc};
 

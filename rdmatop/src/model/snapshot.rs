@@ -1,7 +1,7 @@
 //! What views show: immutable, complete, cheap to share.
 //!
-//! Field names are the JSON schema (version 1, docs/json.md). `None` means unknown and is written as null. All text
-//! is safe to print.
+//! Field names are the JSON schema (version 1, docs/json.md). `None` means unknown and is written as null.
+//! All text is safe to print.
 
 mod devices;
 mod processes;
@@ -54,8 +54,8 @@ pub struct Snapshot {
     pub judgement: Judgement,
     /// What is wrong, the worst first, then the oldest.
     pub findings: Shared<Finding>,
-    /// Ports that move data which no queue pair explains: concluded from all rows, so a filter makes none. JSON has them in
-    /// `judgement`.
+    /// Ports that move data which no queue pair explains: concluded from all rows, so a filter makes none.
+    /// JSON has them in `judgement`.
     pub unexplained: AllUnexplained,
     /// Devices, natural order of their names.
     pub devices: Vec<DeviceRow>,
@@ -63,7 +63,8 @@ pub struct Snapshot {
     pub ports: Vec<PortRow>,
     /// Processes and kernel consumers that have or had RDMA objects or made verb calls.
     pub processes: Vec<ProcessRow>,
-    /// QPs. A row in which nothing changed is the same `Arc` as in the snapshot before, and so is the list where no row changed.
+    /// QPs. A row in which nothing changed is the same `Arc` as in the snapshot before, and so is the list
+    /// where no row changed.
     pub qps: Shared<Arc<QpRow>>,
     /// Verb calls by process.
     pub verbs: Vec<VerbRow>,
@@ -114,8 +115,8 @@ impl Serialize for Snapshot {
 pub struct Health {
     /// eBPF programs.
     pub ebpf: EbpfState,
-    /// Records lost since start, all causes that lose records. `None` while no program runs and none is known to be
-    /// lost: nothing is traced, so nobody knows what was missed.
+    /// Records lost since start, all causes that lose records. `None` while no program runs and none is known
+    /// to be lost: nothing is traced, so nobody knows what was missed.
     pub lost_events: Option<u64>,
     /// Losses by cause; only causes that happened.
     pub losses: Vec<Loss>,
@@ -137,7 +138,8 @@ pub struct Health {
     /// eBPF is on and records report everything that happens to QPs, so no dump is needed.
     #[serde(skip)]
     pub follows_qps: bool,
-    /// For how long the rules of findings have looked, since programs were attached or it was clear that none are, ns.
+    /// For how long the rules of findings have looked, since programs were attached or it was clear that none
+    /// are, ns.
     #[serde(skip)]
     pub looked_ns: u64,
     /// What is missing, why, the remedy.
@@ -157,7 +159,8 @@ impl Health {
     }
 }
 
-/// What became of posts and ends of work requests since start: the others made an event, or are among the losses.
+/// What became of posts and ends of work requests since start: the others made an event, or are among the
+/// losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkRequests {
     /// Posts and ends on the QPs that are followed.

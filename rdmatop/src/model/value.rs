@@ -14,10 +14,11 @@ use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct as _};
 pub enum Source {
     /// Counted or seen by our eBPF programs: exact since attach.
     Ebpf,
-    /// Counted by our probes on the program that posts: work requests that its provider accepted, exact since the probes
-    /// were attached.
+    /// Counted by our probes on the program that posts: work requests that its provider accepted, exact since
+    /// the probes were attached.
     Uprobe,
-    /// Counted by the NIC for the QPs that the kernel has bound to a counter: packets with headers, exact since they were bound.
+    /// Counted by the NIC for the QPs that the kernel has bound to a counter: packets with headers, exact
+    /// since they were bound.
     Hw,
     /// RDMA netlink (nldev).
     Netlink,
@@ -59,8 +60,8 @@ impl PartialEq<Option<u64>> for Maybe64 {
 
 /// A count that only grows, and its speed.
 ///
-/// In JSON the total and the rate of a lower bound are null, and what is known of them is in `at_least`: a program
-/// that reads totals must not take a part for the whole.
+/// In JSON the total and the rate of a lower bound are null, and what is known of them is in `at_least`: a
+/// program that reads totals must not take a part for the whole.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Counter {
     /// Count since creation or since attach, in the counter's own unit.

@@ -9,8 +9,8 @@ use super::{
 };
 use crate::model::ib::PortState;
 
-/// What moves less, in bytes per second both ways together, is not the data of a collective: connections are kept alive and ranks
-/// tell each other where they are.
+/// What moves less, in bytes per second both ways together, is not the data of a collective: connections are
+/// kept alive and ranks tell each other where they are.
 const MOVES: f64 = 1e6;
 /// A NIC of a job that carries less than this part of what the busiest carries has no share of the work.
 const SHARE: f64 = 0.01;

@@ -88,7 +88,8 @@ fn is_rank(word: &str) -> bool {
 
 fn carried_by(via: &str) -> Option<Via> {
     if let Some(rest) = via.strip_prefix("NET/") {
-        // The name of a plugin may hold spaces and slashes; the device's number is the first part that is one.
+        // The name of a plugin may hold spaces and slashes; the device's number is the first part that is
+        // one.
         let parts: Vec<&str> = rest.split('/').collect();
         let at = parts.iter().position(|part| device(part).is_some())?;
         let name = parts.get(..at)?.join("/");

@@ -98,7 +98,8 @@ pub enum Fact {
 }
 
 impl Fact {
-    /// Whether it is about the process that logs it, and not about the job, a connection or a NIC of the host.
+    /// Whether it is about the process that logs it, and not about the job, a connection or a NIC of the
+    /// host.
     pub fn is_of_process(&self) -> bool {
         match self {
             Self::Hcas(_)

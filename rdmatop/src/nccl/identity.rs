@@ -1,10 +1,10 @@
-//! Which process of this machine wrote a line of the log. A PID alone does not say: it may be used again, and in a container it
-//! is the number that the container knows.
+//! Which process of this machine wrote a line of the log. A PID alone does not say: it may be used again, and
+//! in a container it is the number that the container knows.
 
 use serde::Serialize;
 
-/// Times of a log's file and of a process come from two clocks, and a start is known to a tick: they are compared with so much
-/// tolerance.
+/// Times of a log's file and of a process come from two clocks, and a start is known to a tick: they are
+/// compared with so much tolerance.
 const SLACK_NS: u64 = 2_000_000_000;
 
 /// A process of this machine with the number that the log has.
@@ -34,7 +34,8 @@ pub struct Candidate {
 pub enum Proof {
     /// It has the log's file open.
     LogOpen,
-    /// It has NCCL's or RCCL's library mapped, and began before the log's last write, where that time is known.
+    /// It has NCCL's or RCCL's library mapped, and began before the log's last write, where that time is
+    /// known.
     Library,
     /// It has CUDA's library and not NCCL's, which may be linked into the program: not certain.
     Static,
@@ -115,8 +116,8 @@ impl Candidate {
     }
 }
 
-/// Decides among the processes with the number that the log has. `last_write_ns` is when the log was last written, ns since the
-/// epoch; `None`: that is not known.
+/// Decides among the processes with the number that the log has. `last_write_ns` is when the log was last
+/// written, ns since the epoch; `None`: that is not known.
 pub fn identify(candidates: Vec<Candidate>, last_write_ns: Option<u64>) -> Identity {
     let mut fit: Vec<(Candidate, Proof)> = Vec::new();
     let mut unfit = None;

@@ -1,10 +1,10 @@
 //! The communicators of a log, and the jobs that they belong to.
 //!
 //! A rank's number means something only within its communicator: a job has a communicator of all ranks and
-//! others of parts, and a log may hold several jobs. All ranks of a communicator print the same `commId` (since
-//! 2.16); a part has its parent's, and color. Before that only the number of ranks tells communicators apart.
-//! When one rank completes its communicator, all have: `ncclCommInitRank` returns when the ring between them is
-//! closed.
+//! others of parts, and a log may hold several jobs. All ranks of a communicator print the same `commId`
+//! (since 2.16); a part has its parent's, and color. Before that only the number of ranks tells communicators
+//! apart. When one rank completes its communicator, all have: `ncclCommInitRank` returns when the ring
+//! between them is closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,10 +1,10 @@
 //! One line of a log: its process and its text.
 //!
 //! NCCL writes `HOST:PID:TID [GPU] NCCL INFO TEXT` (`ncclDebugLog`, src/debug.cc, since 2.4), with a time in
-//! front if NCCL_DEBUG_TIMESTAMP_LEVELS is set, and in warnings the place in the source between GPU and level.
-//! Launchers and loggers add their own prefix: `[1,3]<stdout>:` (mpirun --tag-output), `3: ` (srun --label),
-//! `[default3]:` (torchrun), `[pod/x/y] ` (kubectl logs --prefix), `FILE:12:` (grep -n), a clock, or JSON
-//! around the whole line (docker, journald).
+//! front if NCCL_DEBUG_TIMESTAMP_LEVELS is set, and in warnings the place in the source between GPU and
+//! level. Launchers and loggers add their own prefix: `[1,3]<stdout>:` (mpirun --tag-output), `3: ` (srun
+//! --label), `[default3]:` (torchrun), `[pod/x/y] ` (kubectl logs --prefix), `FILE:12:` (grep -n), a clock,
+//! or JSON around the whole line (docker, journald).
 
 use std::borrow::Cow;
 
@@ -54,8 +54,8 @@ pub enum Line<'a> {
     Plain(&'a str),
 }
 
-/// The bytes of a line as text that is safe to print: without colours, byte order marks, and the zero bytes of
-/// UTF-16.
+/// The bytes of a line as text that is safe to print: without colours, byte order marks, and the zero bytes
+/// of UTF-16.
 pub fn clean(bytes: &[u8]) -> Cow<'_, str> {
     let bytes = bytes.get(..MAX).unwrap_or(bytes);
     if bytes.iter().all(|b| matches!(b, b' '..=b'~') && *b != b'&') {
@@ -205,8 +205,9 @@ fn by(word: &str) -> Wrote {
     }
     let is_number = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
     let is_path = |part: &str| part.contains(['.', '/']);
-    // Before the host may stand labels, a file of grep's, and a number that is a label or follows such a file. A
-    // host and a number there may also be the begin of another prefix, with this one cut into its numbers.
+    // Before the host may stand labels, a file of grep's, and a number that is a label or follows such a
+    // file. A host and a number there may also be the begin of another prefix, with this one cut into its
+    // numbers.
     let begins_with_digit = host.starts_with(|c: char| c.is_ascii_digit());
     let number_fits = |at: usize| {
         let before = at.checked_sub(1).and_then(|at| prefix.get(at));

@@ -5,8 +5,8 @@
 //! [`nics`] read the text, [`dictionary`] knows what went wrong, [`report`] combines all [`process`]es,
 //! [`jobs`] finds which ranks belong together, [`verdict`] judges, [`page`] and [`json`] print the result. Of
 //! processes that are alive on this machine [`identity`] says which they are, and [`now`] and `beside` set a
-//! snapshot of rdmatop's beside the log. No I/O here; a log may contain anything, so all text is sanitized when
-//! a line is read.
+//! snapshot of rdmatop's beside the log. No I/O here; a log may contain anything, so all text is sanitized
+//! when a line is read.
 mod beside;
 pub mod channel;
 pub mod dictionary;

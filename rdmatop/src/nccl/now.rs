@@ -146,7 +146,8 @@ pub struct Said {
 }
 
 impl Now {
-    /// Without a look: no process of the log is there. `None`: the log is not of this machine, and there is nothing to say.
+    /// Without a look: no process of the log is there. `None`: the log is not of this machine, and there is
+    /// nothing to say.
     pub fn without_look(report: &Report, found: &[Found]) -> Option<Self> {
         (!found.is_empty()).then(|| Self {
             absent: absent(report, found),

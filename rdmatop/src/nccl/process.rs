@@ -121,7 +121,8 @@ impl Process {
         true
     }
 
-    /// The network it chose. Before 2.6, and in the beginning of a log, no line says so: it is IB where that found a NIC.
+    /// The network it chose. Before 2.6, and in the beginning of a log, no line says so: it is IB where that
+    /// found a NIC.
     pub fn network(&self) -> Option<&str> {
         let of_ib = || (!self.hcas.is_empty()).then_some("IB");
         self.network.as_deref().or_else(of_ib).or(self.listed.as_deref())

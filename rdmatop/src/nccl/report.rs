@@ -27,7 +27,8 @@ const PROCESSES: usize = 65_536;
 const NICS: usize = 65_536;
 /// Bytes of text kept of all processes. A process of a job logs some 4 KiB of what is kept.
 const KEPT: usize = 256 << 20;
-/// Processes of a host that are asked for the name of a NIC. Each process of a job lists all NICs of its host.
+/// Processes of a host that are asked for the name of a NIC. Each process of a job lists all NICs of its
+/// host.
 const ASKED: usize = 256;
 /// Of a torn log, a host with so many lines is one, whatever it is called.
 const SELDOM: u64 = 8;
@@ -343,8 +344,8 @@ impl Report {
         self.some_on(host).flat_map(|process| &process.hcas)
     }
 
-    /// A NIC's name and its kind of link. The list of virtual NICs and that of GPUDirect have merged ones; the
-    /// numbers of the list of the transport IB are those of its own networks alone.
+    /// A NIC's name and its kind of link. The list of virtual NICs and that of GPUDirect have merged ones;
+    /// the numbers of the list of the transport IB are those of its own networks alone.
     pub fn name_of(&self, nic: &NicKey) -> Option<(String, Option<String>)> {
         let is_ib = is_ib(&nic.network);
         self.some_on(&nic.host).find_map(|process| {
@@ -398,8 +399,8 @@ fn overhead(fact: &Fact) -> usize {
     }
 }
 
-/// Whether a network is the transport IB, or a plugin made of it: `IB`, `IBext_v8`, `UCX`, which lists NICs in
-/// the same words.
+/// Whether a network is the transport IB, or a plugin made of it: `IB`, `IBext_v8`, `UCX`, which lists NICs
+/// in the same words.
 pub(super) fn is_ib(network: &str) -> bool {
     network.starts_with("IB") || network.starts_with("UCX") || network.starts_with("gIB")
 }

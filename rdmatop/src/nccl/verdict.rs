@@ -1,5 +1,5 @@
-//! The judgement: whether the job uses RDMA, on which NICs, with GPUDirect or not, otherwise why not, and what
-//! broke it.
+//! The judgement: whether the job uses RDMA, on which NICs, with GPUDirect or not, otherwise why not, and
+//! what broke it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

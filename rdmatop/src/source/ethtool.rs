@@ -1,5 +1,5 @@
-//! Statistics that the driver of a network interface keeps, as `ethtool -S` prints them: ioctl SIOCETHTOOL of netdevice(7),
-//! linux/ethtool.h. Any user may read them.
+//! Statistics that the driver of a network interface keeps, as `ethtool -S` prints them: ioctl SIOCETHTOOL of
+//! netdevice(7), linux/ethtool.h. Any user may read them.
 
 use std::{
     num::NonZeroUsize,
@@ -46,8 +46,8 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Opens those of `interface`, of this network namespace, whose names are `wanted`. `None` when it has none of them or they
-    /// cannot be read.
+    /// Opens those of `interface`, of this network namespace, whose names are `wanted`. `None` when it has
+    /// none of them or they cannot be read.
     pub fn open(interface: &str, wanted: impl Fn(&str) -> bool) -> Option<Self> {
         let name = interface_name(interface)?;
         let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()?;
@@ -155,9 +155,10 @@ fn call(socket: &OwnedFd, name: &[libc::c_char; libc::IFNAMSIZ], buffer: &mut Bu
         data: buffer.bytes().as_mut_ptr().cast(),
         rest: [0; 16],
     };
-    // SAFETY: `request` has the layout and the size of `struct ifreq`. Of the buffer that it names the kernel writes from the
-    // begin on. It writes as many statistics as the driver has at that moment, whatever the buffer was made for; what would go
-    // beyond the buffer meets a page without access, and the call ends with EFAULT.
+    // SAFETY: `request` has the layout and the size of `struct ifreq`. Of the buffer that it names the kernel
+    // writes from the begin on. It writes as many statistics as the driver has at that moment, whatever the
+    // buffer was made for; what would go beyond the buffer meets a page without access, and the call ends
+    // with EFAULT.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
     if done < 0 {
         return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
@@ -167,8 +168,8 @@ fn call(socket: &OwnedFd, name: &[libc::c_char; libc::IFNAMSIZ], buffer: &mut Bu
 
 /// Memory that ends at a page without access.
 ///
-/// The number of statistics may grow between the call that counts them and the one that reads them, and the kernel does not
-/// compare it with the room that the caller has.
+/// The number of statistics may grow between the call that counts them and the one that reads them, and the
+/// kernel does not compare it with the room that the caller has.
 #[derive(Debug)]
 struct Buffer {
     map: NonNull<u8>,
@@ -207,8 +208,8 @@ impl Buffer {
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: `from` and `len` lie in the mapping before its last page; it is readable, writable and zeroed at first, and
-        // lives as long as the buffer, which is borrowed mutably here.
+        // SAFETY: `from` and `len` lie in the mapping before its last page; it is readable, writable and
+        // zeroed at first, and lives as long as the buffer, which is borrowed mutably here.
         unsafe { std::slice::from_raw_parts_mut(self.map.as_ptr().add(self.from), self.len) }
     }
 }
@@ -250,7 +251,8 @@ mod tests {
             let begin = buffer.bytes().as_mut_ptr();
             let mut got = 0;
             while got < room {
-                // SAFETY: the kernel checks each address that it writes to; up to `room` all are the buffer's.
+                // SAFETY: the kernel checks each address that it writes to; up to `room` all are the
+                // buffer's.
                 let now = unsafe { libc::read(read.as_raw_fd(), begin.add(got).cast(), room - got) };
                 got += usize::try_from(now).unwrap();
             }

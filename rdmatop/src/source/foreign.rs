@@ -5,19 +5,19 @@
 //! mounts, a FUSE file asks its daemon. A link decides what is opened, and rdmatop may be root. So the rules
 //! are:
 //!
-//! * A path is walked name by name, by descriptors that open nothing (`O_PATH`). Links are followed inside the
-//!   root directory of the process and lead nowhere else; `..` ends there; magic links (/proc/PID/fd) are none
-//!   of its files.
+//! * A path is walked name by name, by descriptors that open nothing (`O_PATH`). Links are followed inside
+//!   the root directory of the process and lead nowhere else; `..` ends there; magic links (/proc/PID/fd) are
+//!   none of its files.
 //! * No other mount is entered. Directories that the kernel itself fills (/dev, /sys) are mounts in each
 //!   container: for these alone, mounts of the types in `KERNELS` are entered. A process whose root directory
 //!   is rdmatop's own has the machine's mounts, which only root can change: they are entered.
 //! * Content is read from regular files alone, up to a limit, without waiting (`O_NONBLOCK`).
 //! * Content is read only if the user of the process could read it: the owner's, the group's or the others'
-//!   bits of the file allow that user to read, and those of each directory on the way allow a search. ACLs and
-//!   capabilities of the process give nothing here.
+//!   bits of the file allow that user to read, and those of each directory on the way allow a search. ACLs
+//!   and capabilities of the process give nothing here.
 //!
-//! A root directory may be a FUSE file system of the user. Then each of these calls may hang in the kernel: the
-//! caller has a deadline and leaves the thread behind.
+//! A root directory may be a FUSE file system of the user. Then each of these calls may hang in the kernel:
+//! the caller has a deadline and leaves the thread behind.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -358,8 +358,8 @@ fn kind_of_mount(table: &[u8], id: u64) -> Option<&[u8]> {
     words.next()
 }
 
-/// Opens the file behind a mapping, a magic link below `/proc/PID/map_files` that leads to this very file: in a
-/// container, deleted or replaced since. A mapping may be of a device.
+/// Opens the file behind a mapping, a magic link below `/proc/PID/map_files` that leads to this very file: in
+/// a container, deleted or replaced since. A mapping may be of a device.
 pub fn mapped(link: &Path) -> Result<File, Refusal> {
     let found = Found::at(link)?;
     found.must_be(&[FileType::RegularFile])?;

@@ -1,8 +1,9 @@
-//! Errors that the kernel logs while rdmatop runs, from `/dev/kmsg`: by level, and by what is known of a line (`driver_log`).
+//! Errors that the kernel logs while rdmatop runs, from `/dev/kmsg`: by level, and by what is known of a line
+//! (`driver_log`).
 //!
 //! Each read(2) returns one record (Documentation/ABI/testing/dev-kmsg):
-//! `PRIORITY,SEQUENCE,MICROSECONDS,FLAGS;TEXT`, then lines ` KEY=VALUE`, of which ` DEVICE=+pci:0000:3b:00.0` names the device
-//! that a driver logged the message for.
+//! `PRIORITY,SEQUENCE,MICROSECONDS,FLAGS;TEXT`, then lines ` KEY=VALUE`, of which ` DEVICE=+pci:0000:3b:00.0`
+//! names the device that a driver logged the message for.
 
 use rustix::{
     fd::OwnedFd,
@@ -39,8 +40,8 @@ const KERNEL: u32 = 7;
 pub struct KernelLog(Result<OwnedFd, Cause>);
 
 impl KernelLog {
-    /// Opens it behind its last record. With the sysctl kernel.dmesg_restrict this needs CAP_SYSLOG, and only here: the kernel
-    /// does not ask again when it is read.
+    /// Opens it behind its last record. With the sysctl kernel.dmesg_restrict this needs CAP_SYSLOG, and only
+    /// here: the kernel does not ask again when it is read.
     pub fn open() -> Self {
         let opened = match open_at_end() {
             Ok(Some(file)) => Ok(file),
@@ -66,7 +67,8 @@ impl KernelLog {
             match read(file, &mut record) {
                 Ok(0) | Err(Errno::AGAIN) => break,
                 Ok(len) => errors.extend(parse(&record[..len])),
-                // Records were overwritten before they were read: the next read returns the oldest that is left.
+                // Records were overwritten before they were read: the next read returns the oldest that is
+                // left.
                 Err(Errno::PIPE | Errno::INTR) => {}
                 Err(errno) => {
                     self.0 = Err(Hindrance::of(errno).cause(geteuid().is_root()));
@@ -137,8 +139,8 @@ fn open_at_end() -> rustix::io::Result<Option<OwnedFd>> {
     Ok(Some(file))
 }
 
-/// A record of the kernel's own that is known to be bad, or that is of level err or worse and not known to be harmless; `None` for
-/// any other.
+/// A record of the kernel's own that is known to be bad, or that is of level err or worse and not known to be
+/// harmless; `None` for any other.
 pub fn parse(record: &[u8]) -> Option<LoggedError> {
     let (head, body) = split(record, b';')?;
     let (priority, _) = split(head, b',')?;

@@ -33,8 +33,9 @@ pub const FILES: &str = "raise the limit of open files: `ulimit -n`";
 /// The remedy where maps and programs are charged to the limit of locked memory.
 pub const LOCKED: &str = "raise the limit of locked memory: `ulimit -l unlimited`, or add CAP_SYS_RESOURCE";
 
-/// Whether maps and programs may be refused with EPERM because they are charged to the limit of locked memory, as before
-/// Linux 5.11 (`bpf_charge_memlock`), and that limit is low. Later kernels charge the cgroup.
+/// Whether maps and programs may be refused with EPERM because they are charged to the limit of locked
+/// memory, as before Linux 5.11 (`bpf_charge_memlock`), and that limit is low. Later kernels charge the
+/// cgroup.
 pub fn locked_memory_is_short() -> bool {
     charges_locked_memory(kernel_version()) && getrlimit(Resource::Memlock).current.is_some()
 }

@@ -10,8 +10,8 @@ use std::{
 
 use super::root::Root;
 
-/// The largest number of open files that one search reads of the processes of one user: the search must end. It
-/// goes on with the processes of the others, so that no user hides them.
+/// The largest number of open files that one search reads of the processes of one user: the search must end.
+/// It goes on with the processes of the others, so that no user hides them.
 pub(crate) const MOST: usize = 200_000;
 
 /// How far a walk came.
@@ -28,8 +28,8 @@ pub(super) fn of(root: &Root, pid: u32) -> io::Result<fs::ReadDir> {
     fs::read_dir(root.proc(format!("{pid}/fd")))
 }
 
-/// Hands each process and the target of each of its open files to `see`, whose `Break` ends with this process;
-/// reads `most` files of a user at most.
+/// Hands each process and the target of each of its open files to `see`, whose `Break` ends with this
+/// process; reads `most` files of a user at most.
 pub(crate) fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &[u8]) -> ControlFlow<()>) -> Walk {
     let mut out = Walk::default();
     let mut looked: HashMap<u32, usize> = HashMap::new();
@@ -44,8 +44,8 @@ pub(crate) fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &[u8]) -> 
                 continue;
             }
         };
-        // Its directory belongs to its user, or to root where it may not be dumped. If it has ended, it has no
-        // more files.
+        // Its directory belongs to its user, or to root where it may not be dumped. If it has ended, it has
+        // no more files.
         let user = fs::metadata(root.proc(&name)).map_or(0, |dir| dir.uid());
         let looked = looked.entry(user).or_default();
         for file in files.flatten() {

@@ -1,6 +1,7 @@
 //! Which processes have a device open: by their descriptors of `/dev/infiniband/uverbs*`.
 //!
-//! A process can use a device through queue pairs that the kernel does not list, but not without its verbs file.
+//! A process can use a device through queue pairs that the kernel does not list, but not without its verbs
+//! file.
 
 use std::{collections::BTreeMap, ffi::OsStr, ops::ControlFlow, os::unix::ffi::OsStrExt as _};
 
@@ -51,8 +52,8 @@ fn devices(root: &Root) -> BTreeMap<Vec<u8>, String> {
     names.into_iter().filter_map(device).collect()
 }
 
-/// The name of a verbs file, which a container may have in another directory. One that was deleted is of a device that is being
-/// removed.
+/// The name of a verbs file, which a container may have in another directory. One that was deleted is of a
+/// device that is being removed.
 fn file(target: &[u8]) -> Option<&[u8]> {
     let name = target.rsplit(|b| *b == b'/').next()?;
     OsStr::from_bytes(name)

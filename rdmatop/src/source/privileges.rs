@@ -1,9 +1,11 @@
-//! Least privilege: rdmatop gives up at once what it does not need, and raises what only attaching needs only then.
+//! Least privilege: rdmatop gives up at once what it does not need, and raises what only attaching needs only
+//! then.
 //!
-//! Capabilities belong to threads and are inherited by threads started later, so [`shed`] runs before any other
-//! thread exists. Afterwards every thread, also one that parses data of the kernel and of processes, has `KEPT` in
-//! effect and no more. The thread that attaches raises the rest with [`Raised`] and lowers it again. The rest has to
-//! stay permitted, because a reloaded module makes rdmatop attach again, and maps grow.
+//! Capabilities belong to threads and are inherited by threads started later, so [`shed`] runs before any
+//! other thread exists. Afterwards every thread, also one that parses data of the kernel and of processes,
+//! has `KEPT` in effect and no more. The thread that attaches raises the rest with [`Raised`] and lowers it
+//! again. The rest has to stay permitted, because a reloaded module makes rdmatop attach again, and maps
+//! grow.
 
 use super::syscalls;
 use rustix::thread::{
@@ -11,14 +13,14 @@ use rustix::thread::{
     set_no_new_privs,
 };
 
-/// In effect all the time. CAP_BPF: kernels with `unprivileged_bpf_disabled` refuse even a map look-up without it.
-/// The other two: names, environments and libraries of other users' processes in /proc.
+/// In effect all the time. CAP_BPF: kernels with `unprivileged_bpf_disabled` refuse even a map look-up
+/// without it. The other two: names, environments and libraries of other users' processes in /proc.
 const KEPT: CapabilitySet = CapabilitySet::BPF
     .union(CapabilitySet::SYS_PTRACE)
     .union(CapabilitySet::DAC_READ_SEARCH);
 
-/// In effect while attaching. CAP_SYS_ADMIN: kprobes where `perf_event_paranoid` is above 2 (Debian's default), and
-/// descriptors of modules' BTF. CAP_SYS_RESOURCE: the locked-memory limit before 5.11.
+/// In effect while attaching. CAP_SYS_ADMIN: kprobes where `perf_event_paranoid` is above 2 (Debian's
+/// default), and descriptors of modules' BTF. CAP_SYS_RESOURCE: the locked-memory limit before 5.11.
 const ATTACH: CapabilitySet = KEPT
     .union(CapabilitySet::PERFMON)
     .union(CapabilitySet::SYS_ADMIN)
@@ -33,16 +35,16 @@ const HELPER: CapabilitySet = CapabilitySet::SYS_PTRACE
 /// In effect while a thread changes its own policy of scheduling (`ebpf::unpreempted`).
 const PRIORITY: CapabilitySet = KEPT.union(CapabilitySet::SYS_NICE);
 
-/// In effect while an order changes how the kernel binds QPs to counters; permitted only where that was asked for
-/// (`--hw-counters`).
+/// In effect while an order changes how the kernel binds QPs to counters; permitted only where that was asked
+/// for (`--hw-counters`).
 const COUNTERS: CapabilitySet = KEPT.union(CapabilitySet::NET_ADMIN);
 
 /// All that is ever in effect.
 const PERMITTED: CapabilitySet = ATTACH.union(PRIORITY);
 
-/// Gives up everything but `PERMITTED`, and everything but `KEPT` until it is raised, and system calls that are never made. A
-/// set-user-id bit gives nothing to programs that are started later. Without privileges this does nothing. `counters`: the right to change how QPs are bound to
-/// counters stays permitted.
+/// Gives up everything but `PERMITTED`, and everything but `KEPT` until it is raised, and system calls that
+/// are never made. A set-user-id bit gives nothing to programs that are started later. Without privileges
+/// this does nothing. `counters`: the right to change how QPs are bound to counters stays permitted.
 pub fn shed(counters: bool) {
     let Ok(now) = capabilities(None) else { return };
     let permitted = if counters {

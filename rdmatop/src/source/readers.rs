@@ -1,9 +1,9 @@
-//! Threads that read what may not answer, so that a driver that sleeps, or a process that cannot be read, delays only
-//! what is read of itself.
+//! Threads that read what may not answer, so that a driver that sleeps, or a process that cannot be read,
+//! delays only what is read of itself.
 //!
-//! Usually there is one. Another is started, up to a bound, only while all threads wait, and ends when no answer has
-//! been late for a while. A thread that hangs in the kernel cannot be stopped: it is left behind, and ends when its
-//! read does.
+//! Usually there is one. Another is started, up to a bound, only while all threads wait, and ends when no
+//! answer has been late for a while. A thread that hangs in the kernel cannot be stopped: it is left behind,
+//! and ends when its read does.
 
 use std::{
     collections::VecDeque,
@@ -47,7 +47,8 @@ struct Desk<J, A> {
 struct State<J, A> {
     jobs: VecDeque<J>,
     answers: VecDeque<A>,
-    /// How many answers the caller waits for. To wake it for each would be two switches of context for a device.
+    /// How many answers the caller waits for. To wake it for each would be two switches of context for a
+    /// device.
     wanted: usize,
     /// Number of threads.
     threads: usize,
@@ -70,7 +71,8 @@ impl<J, A> Desk<J, A> {
     fn next(&self) -> Option<J> {
         let mut state = self.state();
         loop {
-            // Every thread gets jobs even if one were enough, so its idle time does not show whether it is needed.
+            // Every thread gets jobs even if one were enough, so its idle time does not show whether it is
+            // needed.
             let calm = state.calm.is_some_and(|since| since.elapsed() >= IDLE);
             if state.over || (calm && state.threads > state.kept) {
                 break;
@@ -99,7 +101,8 @@ impl<J, A> Desk<J, A> {
 }
 
 impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
-    /// No thread yet, and never more than `most`; `kept` of them stay for good. `hire` makes the work of each.
+    /// No thread yet, and never more than `most`; `kept` of them stay for good. `hire` makes the work of
+    /// each.
     pub(crate) fn new(
         most: usize,
         kept: usize,

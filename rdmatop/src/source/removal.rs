@@ -1,9 +1,9 @@
 //! Devices whose removal waits until no process holds them.
 //!
-//! `ib_unregister_device` first removes the device from netlink's list, then asks each client to let go, and only
-//! then removes it from sysfs. The client of a driver that cannot disconnect its users (`ib_uverbs_remove_one`) waits
-//! there until the last of them closes its file: traffic goes on, netlink does not list the device, and its file in
-//! `/dev` is gone.
+//! `ib_unregister_device` first removes the device from netlink's list, then asks each client to let go, and
+//! only then removes it from sysfs. The client of a driver that cannot disconnect its users
+//! (`ib_uverbs_remove_one`) waits there until the last of them closes its file: traffic goes on, netlink does
+//! not list the device, and its file in `/dev` is gone.
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -70,11 +70,11 @@ impl fmt::Display for Holders {
     }
 }
 
-/// Directories in `/sys/class/infiniband` of devices that are being removed (or, for some milliseconds, created):
-/// netlink does not list them. `listed` returns whether it lists one.
+/// Directories in `/sys/class/infiniband` of devices that are being removed (or, for some milliseconds,
+/// created): netlink does not list them. `listed` returns whether it lists one.
 ///
-/// `shared`: devices are visible in every network namespace (`rdma system`). Otherwise netlink also leaves out
-/// devices of another namespace; these still have their verbs file, which a removal takes away first.
+/// `shared`: devices are visible in every network namespace (`rdma system`). Otherwise netlink also leaves
+/// out devices of another namespace; these still have their verbs file, which a removal takes away first.
 pub fn unlisted(
     root: &Root,
     dirs: &[OsString],
@@ -129,8 +129,8 @@ pub fn holders(root: &Root) -> Holders {
     }
 }
 
-/// Whether an open file is a verbs file of a device that has none any more. In a container with its own device node
-/// the file still exists, but no device has that number.
+/// Whether an open file is a verbs file of a device that has none any more. In a container with its own
+/// device node the file still exists, but no device has that number.
 fn is_orphan(target: &[u8], files: &BTreeMap<OsString, OsString>) -> bool {
     const DELETED: &[u8] = b" (deleted)";
     let (path, deleted) = match target.strip_suffix(DELETED) {

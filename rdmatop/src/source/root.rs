@@ -1,7 +1,7 @@
 //! The trees that the readers read, and a tolerant way to read one small kernel file.
 //!
-//! Rule of every reader: a file that is missing, forbidden (EPERM, EACCES), refused (EINVAL, EIO, ENOTSUP, ENODEV,
-//! ESRCH), empty or contains `N/A` is one unknown value; it does not affect other values.
+//! Rule of every reader: a file that is missing, forbidden (EPERM, EACCES), refused (EINVAL, EIO, ENOTSUP,
+//! ENODEV, ESRCH), empty or contains `N/A` is one unknown value; it does not affect other values.
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -45,7 +45,8 @@ impl Root {
         }
     }
 
-    /// A root whose three trees are `proc`, `sys` and `etc` below `base`: a fixture, or a host mounted elsewhere.
+    /// A root whose three trees are `proc`, `sys` and `etc` below `base`: a fixture, or a host mounted
+    /// elsewhere.
     pub fn under(base: &Path) -> Self {
         Self::new(base.join("proc"), base.join("sys"), base.join("etc"))
     }
@@ -144,8 +145,8 @@ impl Root {
         Ok(names)
     }
 
-    /// Whether a directory has these names, which are sorted, and no others. It allocates nothing, so it suits a check at
-    /// each refresh. False for a directory that cannot be read to its end.
+    /// Whether a directory has these names, which are sorted, and no others. It allocates nothing, so it
+    /// suits a check at each refresh. False for a directory that cannot be read to its end.
     pub fn still_lists(&self, path: &Path, names: &[OsString]) -> bool {
         self.opens.fetch_add(1, Ordering::Relaxed);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -173,8 +174,8 @@ impl Root {
     }
 }
 
-/// A directory of sysfs of which many attributes are read: the path to it is looked up once. In sysfs a path of ten names costs
-/// more than the rest of a reading.
+/// A directory of sysfs of which many attributes are read: the path to it is looked up once. In sysfs a path
+/// of ten names costs more than the rest of a reading.
 #[derive(Debug)]
 pub struct Dir {
     fd: OwnedFd,

@@ -1,7 +1,8 @@
 //! The seam between what reads the outside world and the engine.
 //!
-//! A source imports neither the engine nor a view. Polled sources implement [`Polled`] and run one after another on
-//! the sampler thread, where they may block; sources that send on their own (the ring buffer) hold a [`Feed`].
+//! A source imports neither the engine nor a view. Polled sources implement [`Polled`] and run one after
+//! another on the sampler thread, where they may block; sources that send on their own (the ring buffer) hold
+//! a [`Feed`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,8 +22,9 @@ use crate::model::{
 pub struct Wants {
     /// Number of the round, from 0.
     pub round: u64,
-    /// The QP table is wanted from a dump: the first sync, the repair after a loss, or, without eBPF, the regular
-    /// reading. The cost of a dump is quadratic in QPs inside the kernel, so it is requested only when needed.
+    /// The QP table is wanted from a dump: the first sync, the repair after a loss, or, without eBPF, the
+    /// regular reading. The cost of a dump is quadratic in QPs inside the kernel, so it is requested only
+    /// when needed.
     pub qps: bool,
     /// Every QP is wanted, even of devices that seem at rest: the table may be wrong.
     pub repair: bool,
@@ -52,8 +54,8 @@ pub struct Wants {
 const FULL_EVERY: u64 = 30;
 
 impl Wants {
-    /// No view shows devices, processes or the host, and the engine lacks nothing: a trace needs records alone. These
-    /// are still read from time to time, so that the engine forgets what is gone.
+    /// No view shows devices, processes or the host, and the engine lacks nothing: a trace needs records
+    /// alone. These are still read from time to time, so that the engine forgets what is gone.
     pub fn is_light(&self) -> bool {
         !self.only_processes && !self.counters && !self.qps && !self.round.is_multiple_of(FULL_EVERY)
     }
@@ -94,16 +96,16 @@ pub struct Sources {
 
 /// A source that sends on its own.
 pub struct Pushing {
-    /// Starts it, once the channel exists, inside the mode's runtime. Must return soon: what waits gets a thread of its
-    /// own. The source reports its state as [`Input::Ebpf`], including a failed start.
+    /// Starts it, once the channel exists, inside the mode's runtime. Must return soon: what waits gets a
+    /// thread of its own. The source reports its state as [`Input::Ebpf`], including a failed start.
     pub start: Box<dyn FnOnce(Feed) + Send>,
     /// Asks it to hand over what it still has and to drop its feed.
     pub stop: Box<dyn FnOnce() + Send>,
 }
 
 impl Pushing {
-    /// Delays the start until `first` receives a message, for `patience` at most. A sender that is dropped before cancels
-    /// the start.
+    /// Delays the start until `first` receives a message, for `patience` at most. A sender that is dropped
+    /// before cancels the start.
     #[must_use]
     pub fn after(self, first: oneshot::Receiver<()>, patience: Duration) -> Self {
         let Self { start, stop } = self;
@@ -127,8 +129,8 @@ impl Pushing {
 pub(crate) enum Message {
     /// A source has read something.
     Input(Timed),
-    /// All polled sources had their turn: time for a snapshot. It travels in the same channel, so that it cannot
-    /// overtake their inputs.
+    /// All polled sources had their turn: time for a snapshot. It travels in the same channel, so that it
+    /// cannot overtake their inputs.
     RoundDone,
 }
 
@@ -166,8 +168,8 @@ impl Feed {
         }
     }
 
-    /// Waits for room. For a source with a buffer of its own, such as the ring buffer: the kernel counts what that
-    /// buffer loses meanwhile.
+    /// Waits for room. For a source with a buffer of its own, such as the ring buffer: the kernel counts what
+    /// that buffer loses meanwhile.
     pub async fn send(&self, input: Input) -> Result<(), Ended> {
         self.to.send(read(input)).await.map_err(|_| Ended)
     }

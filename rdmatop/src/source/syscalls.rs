@@ -1,9 +1,10 @@
 //! System calls that rdmatop never makes, refused by the kernel from then on (seccomp(2)).
 //!
-//! A list of what is refused, and not of what is allowed: libraries that are not ours (libc, NVIDIA's NVML) make calls that differ from
-//! release to release, and a call that is refused by mistake would be a value that is missing on somebody's machine. The list takes
-//! away what CAP_SYS_ADMIN, CAP_SYS_PTRACE and CAP_SYS_RESOURCE, which stay permitted, would let injected code do at once: change
-//! mounts, namespaces, modules, the kernel, disk quotas and the clock, and write to other processes by system call. It does not
+//! A list of what is refused, and not of what is allowed: libraries that are not ours (libc, NVIDIA's NVML)
+//! make calls that differ from release to release, and a call that is refused by mistake would be a value
+//! that is missing on somebody's machine. The list takes away what CAP_SYS_ADMIN, CAP_SYS_PTRACE and
+//! CAP_SYS_RESOURCE, which stay permitted, would let injected code do at once: change mounts, namespaces,
+//! modules, the kernel, disk quotas and the clock, and write to other processes by system call. It does not
 //! make rdmatop a prison: bpf(2), perf_event_open(2) and /proc stay.
 
 use std::collections::BTreeMap;
@@ -55,8 +56,8 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_iopl,
 ];
 
-/// Has the kernel answer `EPERM` to them, for this thread and those that it starts. A kernel without seccomp refuses nothing: that
-/// is as it was.
+/// Has the kernel answer `EPERM` to them, for this thread and those that it starts. A kernel without seccomp
+/// refuses nothing: that is as it was.
 pub(super) fn refuse() {
     if let Some(program) = program() {
         let _ = seccompiler::apply_filter(&program);

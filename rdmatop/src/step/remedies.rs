@@ -1,4 +1,5 @@
-//! docs/remedies.md: every remedy of doctor and of findings, what its commands change, and the source that proves it.
+//! docs/remedies.md: every remedy of doctor and of findings, what its commands change, and the source that
+//! proves it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -38,7 +38,8 @@ fn hostile() -> String {
     HOSTILE.concat()
 }
 
-/// The words that a shell gives the programs of `command`, which are not run: each is a function that prints its words.
+/// The words that a shell gives the programs of `command`, which are not run: each is a function that prints
+/// its words.
 fn words(command: &str) -> Result<Vec<String>, String> {
     const PROGRAMS: &[&str] = &[
         "awk",
@@ -88,8 +89,8 @@ fn words(command: &str) -> Result<Vec<String>, String> {
     Ok(all.split_terminator('\0').map(str::to_owned).collect())
 }
 
-/// The commands of a template: from the name of a program to the end of the command, which a sentence may follow. What a reading of
-/// its result says after `-> ` may be one too.
+/// The commands of a template: from the name of a program to the end of the command, which a sentence may
+/// follow. What a reading of its result says after `-> ` may be one too.
 pub(super) fn commands(template: &str) -> Vec<&str> {
     const STARTS: &[&str] = &[
         "capsh ",

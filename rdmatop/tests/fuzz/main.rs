@@ -1,7 +1,9 @@
-//! Each reader of foreign bytes over its kept corpus, and then for some seconds over what a mutator makes of it.
+//! Each reader of foreign bytes over its kept corpus, and then for some seconds over what a mutator makes of
+//! it.
 //!
-//! `RDMATOP_FUZZ_SECONDS` is how long for each target [10], `RDMATOP_FUZZ_SEED` the seed of the mutator. What fails is
-//! kept below target/tmp/; once mended it goes into the corpus. Hours of it, led by coverage: docs/fuzzing.md.
+//! `RDMATOP_FUZZ_SECONDS` is how long for each target [10], `RDMATOP_FUZZ_SEED` the seed of the mutator. What
+//! fails is kept below target/tmp/; once mended it goes into the corpus. Hours of it, led by coverage:
+//! docs/fuzzing.md.
 mod mutate;
 
 use std::fs;
@@ -18,7 +20,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use mutate::Mutator;
 
-/// Makes a failure repeatable; changed when the mutator is, so that CI does not look at the same inputs for ever.
+/// Makes a failure repeatable; changed when the mutator is, so that CI does not look at the same inputs for
+/// ever.
 const SEED: u64 = 20_261_121;
 /// CPU time that one input may take, without optimization.
 const SLOWEST: Duration = Duration::from_secs(2);

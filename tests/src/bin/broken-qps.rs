@@ -1,15 +1,18 @@
 //! QPs whose queues do not run empty in an orderly way.
 //!
-//! `broken-qps --case NAME [--device rxe0]`. Two QPs of this process are connected, `qp` sends and `peer` answers:
-//! * `flush`: `qp` has sends without an answer and receives when it goes to ERR, and again after it went to RESET and was
-//!   connected anew, three times. Both of its queues complete to one CQ, and so do both of `peer`'s.
+//! `broken-qps --case NAME [--device rxe0]`. Two QPs of this process are connected, `qp` sends and `peer`
+//! answers:
+//! * `flush`: `qp` has sends without an answer and receives when it goes to ERR, and again after it went to
+//!   RESET and was connected anew, three times. Both of its queues complete to one CQ, and so do both of
+//!   `peer`'s.
 //! * `reset`: the same, and it goes to RESET at once: nothing is flushed.
 //! * `destroy`: the same, and it is destroyed.
-//! * `refill`: an RDMA WRITE to memory that is not the peer's breaks both; `peer`, whose receive queue was full, fills it
-//!   again.
+//! * `refill`: an RDMA WRITE to memory that is not the peer's breaks both; `peer`, whose receive queue was
+//!   full, fills it again.
 //! * `greedy`: a second thread posts receives whenever there is room for one.
 //!
-//! Prints `{"pid":..,"qp":SIDE,"peer":SIDE}`, a SIDE is `{"qpn":..,"posted":..,"bytes":..,"ok":..,"errors":..,"flushed":..,
+//! Prints `{"pid":..,"qp":SIDE,"peer":SIDE}`, a SIDE is
+//! `{"qpn":..,"posted":..,"bytes":..,"ok":..,"errors":..,"flushed":..,
 //! "rx_posted":..,"rx_ok":..,"rx_bytes":..,"rx_flushed":..}`: what was posted, and the CQEs that were polled.
 
 use std::{
@@ -36,7 +39,8 @@ const FLUSHED: u32 = 5;
 const RECEIVE: u64 = 1 << 63;
 const SIZE: u32 = 1000;
 const LIMIT: Duration = Duration::from_secs(20);
-/// Longer than the RNR timer (0.64 ms) and the timeout of a retransmission (67 ms) that QPs of the tests have.
+/// Longer than the RNR timer (0.64 ms) and the timeout of a retransmission (67 ms) that QPs of the tests
+/// have.
 const TIME_WAIT: Duration = Duration::from_millis(200);
 
 /// A QP and its account.
@@ -181,11 +185,11 @@ impl Pair {
             for side in [&self.qp, &self.peer] {
                 side.qp.to_state(State::Reset).context("to RESET")?;
             }
-            // rxe's timers go on through RESET: one of this life that ends in the next one sends old packets again, whose PSNs
-            // the next one has too.
+            // rxe's timers go on through RESET: one of this life that ends in the next one sends old packets
+            // again, whose PSNs the next one has too.
             thread::sleep(TIME_WAIT);
-            // Once on 7.2 the next step, to INIT, failed with EINVAL, so the QP had left RESET. By rxe's source a task that runs during
-            // a RESET can put the QP into ERR after it (`rxe_qp_error`).
+            // Once on 7.2 the next step, to INIT, failed with EINVAL, so the QP had left RESET. By rxe's
+            // source a task that runs during a RESET can put the QP into ERR after it (`rxe_qp_error`).
             for side in [&self.qp, &self.peer] {
                 side.qp.to_state(State::Reset).context("to RESET again")?;
             }

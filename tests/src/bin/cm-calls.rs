@@ -1,7 +1,8 @@
 //! Makes a known number of rdma_cm calls, as librdmacm does, and prints it: `{"pid":..,"calls":{VERB:N,..},
 //! "failed":{VERB:ERRNO,..}}`.
 //!
-//! It speaks to /dev/infiniband/rdma_cm itself (include/uapi/rdma/rdma_user_cm.h), so that nothing adds calls of its own.
+//! It speaks to /dev/infiniband/rdma_cm itself (include/uapi/rdma/rdma_user_cm.h), so that nothing adds calls
+//! of its own.
 
 use std::{
     fs::{File, OpenOptions},

@@ -1,7 +1,8 @@
-//! Overruns a CQ: posts more signalled RDMA WRITEs than it has room for and polls only when all have finished.
+//! Overruns a CQ: posts more signalled RDMA WRITEs than it has room for and polls only when all have
+//! finished.
 //!
-//! `cq-overflow [--device rxe0] [--extra 20]` posts what the CQ holds and EXTRA more. For each CQE without room the
-//! kernel sends `CQ_ERR`; when all those are there, so are all the CQEs that had room. Prints
+//! `cq-overflow [--device rxe0] [--extra 20]` posts what the CQ holds and EXTRA more. For each CQE without
+//! room the kernel sends `CQ_ERR`; when all those are there, so are all the CQEs that had room. Prints
 //! `{"pid":..,"qpn":..,"peer_qpn":..,"posted":..,"capacity":..,"polled":..,"cq_errors":..,"bytes":..}`.
 
 use std::time::Duration;

@@ -1,12 +1,14 @@
 //! Completions that are taken by `ibv_start_poll` and `ibv_next_poll`.
 //!
-//! `extended-polls [--device rxe0] [--count 40] [--queued 6]` makes five pairs of QPs of this process, each QP connected to the
-//! other of its pair. In the first pair each QP has a CQ for its sends and one for its receives; in the second one for both; the
-//! first QPs of the next two pairs share the two, and so do the second ones; the fifth is as the first, but its CQs were those of another
-//! pair, which was destroyed. It prints `{"ready":true,"pid":..,"apart":[QPN,
-//! QPN],"one":[..],"shared":[QPN, QPN, QPN, QPN],"again":[..]}`. When stdin ends the first QP of each pair sends COUNT messages; then the second one
-//! posts QUEUED receives and goes to ERR, and the first one posts QUEUED sends and goes to ERR. When it has all completions it prints
-//! `{"pid":..,"taken":[[QPN, wr_id, status, of a receive],..],"calls":..}`: each as it got it, and how often it called.
+//! `extended-polls [--device rxe0] [--count 40] [--queued 6]` makes five pairs of QPs of this process, each
+//! QP connected to the other of its pair. In the first pair each QP has a CQ for its sends and one for its
+//! receives; in the second one for both; the first QPs of the next two pairs share the two, and so do the
+//! second ones; the fifth is as the first, but its CQs were those of another pair, which was destroyed. It
+//! prints `{"ready":true,"pid":..,"apart":[QPN, QPN],"one":[..],"shared":[QPN, QPN, QPN, QPN],"again":[..]}`.
+//! When stdin ends the first QP of each pair sends COUNT messages; then the second one posts QUEUED receives
+//! and goes to ERR, and the first one posts QUEUED sends and goes to ERR. When it has all completions it
+//! prints `{"pid":..,"taken":[[QPN, wr_id, status, of a receive],..],"calls":..}`: each as it got it, and how
+//! often it called.
 
 use std::{
     sync::Arc,
@@ -136,7 +138,8 @@ fn main() -> Result<()> {
             qp.post_send(OF_QP * number + nth, Opcode::Send, bytes, &from, &to)?;
         }
     }
-    // In the order in which they were made: the CQs of sends, and those of receives, which are there when the sends have ended.
+    // In the order in which they were made: the CQs of sends, and those of receives, which are there when the
+    // sends have ended.
     for (cq, of) in [(0, 1), (4, 1), (6, 2), (10, 1)] {
         taker.take(cq, of * count, 1)?;
     }

@@ -1,10 +1,10 @@
 //! Work requests by the `ibv_wr_*` calls.
 //!
 //! `extended-posts [--device rxe0] [--rounds 100] [--then-exec]` connects two QPs of this process, prints
-//! `{"ready":true,"pid":..,"qpn":..}`, and when stdin ends posts in each round two batches, which it waits for, and one that it
-//! aborts; at the end one that the provider refuses. Then it prints `{"posted":..,"bytes":..,"rejected":..,"opcodes":[[opcode,
-//! work requests, bytes],..]}`, as it counted them itself. With `--then-exec` a line on stdin begins the posts, and after them the
-//! process becomes `cat`.
+//! `{"ready":true,"pid":..,"qpn":..}`, and when stdin ends posts in each round two batches, which it waits
+//! for, and one that it aborts; at the end one that the provider refuses. Then it prints
+//! `{"posted":..,"bytes":..,"rejected":..,"opcodes":[[opcode, work requests, bytes],..]}`, as it counted them
+//! itself. With `--then-exec` a line on stdin begins the posts, and after them the process becomes `cat`.
 
 use std::{
     collections::BTreeMap,
@@ -75,7 +75,8 @@ fn main() -> Result<()> {
         }
         wait_for(&peers, 2).with_context(|| format!("receives of round {round}"))?;
         qp.start();
-        // Not among those posted: of inline data that these calls give, librxe 44 tells the kernel a length of 0.
+        // Not among those posted: of inline data that these calls give, librxe 44 tells the kernel a length
+        // of 0.
         qp.add(0, Opcode::RdmaWrite, Data::Inline, 40, &from, &to);
         qp.add(0, Opcode::RdmaWrite, Data::InlineList, 30, &from, &to);
         qp.abort();

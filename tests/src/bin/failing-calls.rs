@@ -1,8 +1,8 @@
 //! Makes calls of verbs that fail, as fast as it can, as user 1000: in turn a method that the kernel does not
 //! define, each time another one, and `query_port` without a port.
 //!
-//! `failing-calls [--device rxe0]` prints `{"ready":true,"pid":..}`, goes on until stdin is closed, and prints
-//! `{"pid":..,"unknown":N,"known":N}`: how often each failed.
+//! `failing-calls [--device rxe0]` prints `{"ready":true,"pid":..}`, goes on until stdin is closed, and
+//! prints `{"pid":..,"unknown":N,"known":N}`: how often each failed.
 
 use std::{
     io::{self, Read as _},

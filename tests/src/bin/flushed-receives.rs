@@ -1,7 +1,7 @@
 //! Overruns a CQ without a connection: posts more receives than it has room for, and breaks the QP.
 //!
-//! `flushed-receives [--device siw0] [--extra 8]` posts what the CQ holds and EXTRA more. The driver flushes them until one
-//! finds no room, sends `CQ_ERR` for that one and leaves the others. Prints
+//! `flushed-receives [--device siw0] [--extra 8]` posts what the CQ holds and EXTRA more. The driver flushes
+//! them until one finds no room, sends `CQ_ERR` for that one and leaves the others. Prints
 //! `{"pid":..,"qpn":..,"posted":..,"capacity":..,"flushed":..,"cq_errors":..}`.
 
 use std::time::Duration;

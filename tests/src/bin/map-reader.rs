@@ -69,8 +69,8 @@ fn main() -> Result<()> {
 }
 
 fn bpf<T>(command: libc::c_long, attr: &mut T) -> io::Result<i32> {
-    // SAFETY: the kernel reads the attributes, of which it is told the length; the value behind a pointer in them is as
-    // long as the map says.
+    // SAFETY: the kernel reads the attributes, of which it is told the length; the value behind a pointer in
+    // them is as long as the map says.
     let rc = unsafe {
         libc::syscall(
             libc::SYS_bpf,

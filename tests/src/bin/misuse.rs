@@ -1,20 +1,24 @@
 //! Uses verbs in ways that work and are wrong, until stdin is closed.
 //!
-//! `misuse --what mr-churn|qp-churn|qp-leak|memlock|cgroup|slow-peers|full-queue|no-poll|wrong-key [--device rxe0] [--peer rxe0] [--cgroup DIR] [--network A.B.C]`
+//! `misuse --what mr-churn|qp-churn|qp-leak|memlock|cgroup|slow-peers|full-queue|no-poll|wrong-key [--device
+//! rxe0] [--peer rxe0] [--cgroup DIR] [--network A.B.C]`
 //! * `mr-churn`: registers and deregisters a small buffer as fast as it can;
 //! * `qp-churn`: creates a QP and destroys it as fast as it can;
 //! * `qp-leak`: creates eight QPs each second and destroys none;
-//! * `memlock`: as a user without rights, with 8 KiB of memory that may be locked, registers a larger buffer again and
-//!   again, ten times a second;
-//! * `cgroup`: in the cgroup `--cgroup`, creates QPs until that may have no more, and tries again ten times a second;
-//! * `full-queue`: posts WRITEs until the send queue has no room, tries again and again, and polls after each try that fails; the QP
-//!   at the other end is on device `--peer`;
+//! * `memlock`: as a user without rights, with 8 KiB of memory that may be locked, registers a larger buffer
+//!   again and again, ten times a second;
+//! * `cgroup`: in the cgroup `--cgroup`, creates QPs until that may have no more, and tries again ten times a
+//!   second;
+//! * `full-queue`: posts WRITEs until the send queue has no room, tries again and again, and polls after each
+//!   try that fails; the QP at the other end is on device `--peer`;
 //! * `no-poll`: posts 20 WRITEs a second to a CQ of four entries, and polls none of its completions;
-//! * `wrong-key`: each second connects two QPs, posts a WRITE to memory that is not the peer's, and keeps the last four pairs;
-//! * `slow-peers`: connects a QP to A.B.C.129, one to A.B.C.130, and so on up to A.B.C.254, and keeps the last 16.
+//! * `wrong-key`: each second connects two QPs, posts a WRITE to memory that is not the peer's, and keeps the
+//!   last four pairs;
+//! * `slow-peers`: connects a QP to A.B.C.129, one to A.B.C.130, and so on up to A.B.C.254, and keeps the
+//!   last 16.
 //!
-//! Prints `{"ready":true,"pid":..}`; at the end `{"pid":..,"done":N,"failed":N}`: MRs or QPs that were made or
-//! WRITEs posted, and calls that failed with ENOMEM or EAGAIN.
+//! Prints `{"ready":true,"pid":..}`; at the end `{"pid":..,"done":N,"failed":N}`: MRs or QPs that were made
+//! or WRITEs posted, and calls that failed with ENOMEM or EAGAIN.
 
 use std::{
     fs, io,

@@ -1,12 +1,14 @@
 //! Pairs of QPs that move when told to.
 //!
-//! `paired-qps [--device rxe0] [--pairs 1] [--size 64]` makes PAIRS pairs and prints `{"ready":true,"pid":..}`. Each line
-//! on stdin is an order, answered by `{"done":N}`, N counting the orders:
-//! * `post FIRST COUNT N`: N SENDs one after the other from the first QP to the second of COUNT pairs, from pair FIRST on;
+//! `paired-qps [--device rxe0] [--pairs 1] [--size 64]` makes PAIRS pairs and prints
+//! `{"ready":true,"pid":..}`. Each line on stdin is an order, answered by `{"done":N}`, N counting the
+//! orders:
+//! * `post FIRST COUNT N`: N SENDs one after the other from the first QP to the second of COUNT pairs, from
+//!   pair FIRST on;
 //! * `renew FIRST COUNT`: destroys these pairs and makes others in their places.
 //!
-//! At the end of stdin it prints `{"pid":..,"qps":[{"qpn":..,"tx":..,"rx":..,"size":..,"alive":..}]}`: all QPs that there
-//! were, with the completions that it polled.
+//! At the end of stdin it prints `{"pid":..,"qps":[{"qpn":..,"tx":..,"rx":..,"size":..,"alive":..}]}`: all
+//! QPs that there were, with the completions that it polled.
 
 use std::{
     io,

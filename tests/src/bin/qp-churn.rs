@@ -1,11 +1,11 @@
 //! Makes and destroys QPs as fast as it can: create, INIT, RTR, RTS, destroy.
 //!
-//! `qp-churn [--device rxe0] [--count 1000] [--laps 1] [--threads 1] [--fifo] [--wait]`
-//! COUNT is the number of QPs of all threads together. With LAPS above 1 a QP goes back to RESET and up to RTS again
-//! before its end: many events without the price of a create. `--fifo` runs the threads under `SCHED_FIFO`, which leaves
-//! a reader on the same CPU no time; `--wait` starts only when a line (or the end) comes on stdin.
-//! Prints `{"pid":..,"created":..,"modified":..,"destroyed":..,"events":..,"laps":..,"cqs":..,"elapsed_ns":..}`: what
-//! was really done; each thread makes and destroys a CQ besides.
+//! `qp-churn [--device rxe0] [--count 1000] [--laps 1] [--threads 1] [--fifo] [--wait]` COUNT is the number
+//! of QPs of all threads together. With LAPS above 1 a QP goes back to RESET and up to RTS again before its
+//! end: many events without the price of a create. `--fifo` runs the threads under `SCHED_FIFO`, which leaves
+//! a reader on the same CPU no time; `--wait` starts only when a line (or the end) comes on stdin. Prints
+//! `{"pid":..,"created":..,"modified":..,"destroyed":..,"events":..,"laps":..,"cqs":..,"elapsed_ns":..}`:
+//! what was really done; each thread makes and destroys a CQ besides.
 
 use std::{
     io,

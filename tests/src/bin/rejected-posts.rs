@@ -1,9 +1,10 @@
 //! Lists of work requests that the provider accepts up to one in the middle.
 //!
-//! `rejected-posts [--device rxe0] [--rounds 50]` connects two QPs of this process, prints `{"ready":true,"pid":..,"qpn":..}`,
-//! and when stdin ends posts in each round a list with a bad request in the middle, one that finds no room for its last
-//! requests, and one that is accepted. Then it prints `{"posted":..,"bytes":..,"rejected":..,"receives":..,
-//! "rejected_receives":..}`, as the provider has told it.
+//! `rejected-posts [--device rxe0] [--rounds 50]` connects two QPs of this process, prints
+//! `{"ready":true,"pid":..,"qpn":..}`, and when stdin ends posts in each round a list with a bad request in
+//! the middle, one that finds no room for its last requests, and one that is accepted. Then it prints
+//! `{"posted":..,"bytes":..,"rejected":..,"receives":.., "rejected_receives":..}`, as the provider has told
+//! it.
 
 use std::{
     thread,

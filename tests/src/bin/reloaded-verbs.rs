@@ -1,10 +1,11 @@
 //! Loads libibverbs and its providers, uses them, and unloads them, several times.
 //!
-//! `reloaded-verbs [--device rxe0] [--count 100] [--loads 3]` loads a library that is linked with libibverbs, connects two QPs,
-//! prints `{"ready":true,"pid":..,"qpn":..,"at":..,"load":N}` and waits for a line on stdin. Then it posts COUNT + N work
-//! requests, destroys its QPs, unloads libibverbs and the provider, prints `{"unloaded":N,"posted":..}` and waits for a line
-//! again. The next load is at another address. With `--then-exec COMMAND` the last load is not unloaded: with living QPs the
-//! process becomes that command, whose words are parted by spaces.
+//! `reloaded-verbs [--device rxe0] [--count 100] [--loads 3]` loads a library that is linked with libibverbs,
+//! connects two QPs, prints `{"ready":true,"pid":..,"qpn":..,"at":..,"load":N}` and waits for a line on
+//! stdin. Then it posts COUNT + N work requests, destroys its QPs, unloads libibverbs and the provider,
+//! prints `{"unloaded":N,"posted":..}` and waits for a line again. The next load is at another address. With
+//! `--then-exec COMMAND` the last load is not unloaded: with living QPs the process becomes that command,
+//! whose words are parted by spaces.
 
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_void},
@@ -114,8 +115,8 @@ impl Plugin {
         }
     }
 
-    /// Unloads everything. libibverbs loads all providers that are installed and never closes one, and each keeps libibverbs:
-    /// what it took is given back for it.
+    /// Unloads everything. libibverbs loads all providers that are installed and never closes one, and each
+    /// keeps libibverbs: what it took is given back for it.
     fn unload(self, provider: &str) -> Result<()> {
         let providers = Path::new(provider).parent().context("no directory")?;
         for entry in fs::read_dir(providers)? {

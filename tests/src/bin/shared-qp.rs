@@ -1,12 +1,14 @@
-//! A QP that several tasks use: made and used by a thread that is not the first, then by a child of fork(2) and by the first.
+//! A QP that several tasks use: made and used by a thread that is not the first, then by a child of fork(2)
+//! and by the first.
 //!
-//! `shared-qp [--device rxe0] [--count 100] [--size 64] [--thread-ends] [--sharer]` has a second thread make two QPs and post COUNT writes from the one to
-//! the other. It prints `{"ready":true,"pid":..,"tid":..,"qpn":..}`, waits for a line on stdin, and forks. The child puts one
-//! write on the ring that it inherited; the kernel refuses its doorbell, because a verbs file is only for the credentials that
-//! opened it (`ib_safe_file_access`), so that write waits for the next doorbell. Then the first thread posts COUNT writes. At
-//! the end it prints the same with the child's PID and with how many there were. With `--thread-ends` the second thread ends
-//! before the first line. With `--sharer` a `sleep`, whose PID the first line has, inherits the verbs file before that, and has it
-//! open until the end.
+//! `shared-qp [--device rxe0] [--count 100] [--size 64] [--thread-ends] [--sharer]` has a second thread make
+//! two QPs and post COUNT writes from the one to the other. It prints
+//! `{"ready":true,"pid":..,"tid":..,"qpn":..}`, waits for a line on stdin, and forks. The child puts one
+//! write on the ring that it inherited; the kernel refuses its doorbell, because a verbs file is only for the
+//! credentials that opened it (`ib_safe_file_access`), so that write waits for the next doorbell. Then the
+//! first thread posts COUNT writes. At the end it prints the same with the child's PID and with how many
+//! there were. With `--thread-ends` the second thread ends before the first line. With `--sharer` a `sleep`,
+//! whose PID the first line has, inherits the verbs file before that, and has it open until the end.
 
 use std::{
     fs,
@@ -100,7 +102,8 @@ impl Drop for Sharer {
     }
 }
 
-/// Starts a program that inherits the verbs file. libibverbs opens it to be closed at exec; a duplicate is not.
+/// Starts a program that inherits the verbs file. libibverbs opens it to be closed at exec; a duplicate is
+/// not.
 fn sharer() -> Result<Sharer> {
     let mut files = fs::read_dir("/proc/self/fd")?.flatten();
     let is_verbs = |path: &Path| path.as_os_str().as_bytes().starts_with(b"/dev/infiniband/uverbs");
@@ -168,7 +171,8 @@ impl Pair {
 
 /// Runs `work` in a child of fork(2), and returns its PID once it has succeeded.
 fn in_a_child(work: impl FnOnce() -> Result<()>) -> Result<i32> {
-    // SAFETY: the only other thread is parked or has ended, so no lock is held by a task that the child lacks.
+    // SAFETY: the only other thread is parked or has ended, so no lock is held by a task that the child
+    // lacks.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let code = match work() {

@@ -1,9 +1,9 @@
 //! RDMA WRITEs without a pause, until told to end.
 //!
-//! `steady-posts [--device rxe0] [--size 1024] [--depth 16] [--nccl 1]` keeps DEPTH requests outstanding between two QPs of this
-//! process, prints `{"ready":true,"pid":..,"qpn":..,"peer_qpn":..}` after the first DEPTH, and ends when stdin does:
-//! then it waits for what is outstanding and prints `{"pid":..,"qpn":..,"posted":..}`. With `--nccl 1` it has a library of NCCL's
-//! name mapped.
+//! `steady-posts [--device rxe0] [--size 1024] [--depth 16] [--nccl 1]` keeps DEPTH requests outstanding
+//! between two QPs of this process, prints `{"ready":true,"pid":..,"qpn":..,"peer_qpn":..}` after the first
+//! DEPTH, and ends when stdin does: then it waits for what is outstanding and prints
+//! `{"pid":..,"qpn":..,"posted":..}`. With `--nccl 1` it has a library of NCCL's name mapped.
 
 use std::{
     sync::{

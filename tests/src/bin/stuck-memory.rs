@@ -1,9 +1,9 @@
-//! Owns a QP, and lets nobody read its memory: one of its calls holds the lock of its address space and waits for a file
-//! system that does not answer, as calls of a job do on a file server that is gone.
+//! Owns a QP, and lets nobody read its memory: one of its calls holds the lock of its address space and waits
+//! for a file system that does not answer, as calls of a job do on a file server that is gone.
 //!
-//! `stuck-memory [--device rxe0]` prints `{"ready":true,"pid":..,"qpn":..}`, and then waits in the kernel until it is
-//! killed. It needs root, to mount. The file system is this program's own, on `/dev/fuse`; its daemon, a child, answers
-//! all but reads, and ends with its parent. Then the kernel ends what waits.
+//! `stuck-memory [--device rxe0]` prints `{"ready":true,"pid":..,"qpn":..}`, and then waits in the kernel
+//! until it is killed. It needs root, to mount. The file system is this program's own, on `/dev/fuse`; its
+//! daemon, a child, answers all but reads, and ends with its parent. Then the kernel ends what waits.
 
 use std::{
     ffi::CString,

@@ -1,9 +1,10 @@
-//! Moves bytes by TCP as a job does whose communication library found no RDMA: a file named libnccl.so.2 is mapped, and both
-//! ports are chosen by the kernel.
+//! Moves bytes by TCP as a job does whose communication library found no RDMA: a file named libnccl.so.2 is
+//! mapped, and both ports are chosen by the kernel.
 //!
-//! `tcp-job [--bytes N] [--devices 0]` prints `{"ready":true,"pid":..}`, waits for a line on stdin, and sends N bytes (0: as many as it can
-//! until stdin is closed) to another thread of its own. Then it prints `{"pid":..,"sent":N}` and keeps the connection until
-//! stdin is closed. Without devices its /dev/infiniband is empty, as in a container that was started without them.
+//! `tcp-job [--bytes N] [--devices 0]` prints `{"ready":true,"pid":..}`, waits for a line on stdin, and sends
+//! N bytes (0: as many as it can until stdin is closed) to another thread of its own. Then it prints
+//! `{"pid":..,"sent":N}` and keeps the connection until stdin is closed. Without devices its /dev/infiniband
+//! is empty, as in a container that was started without them.
 
 use std::{
     ffi::CStr,

@@ -1,10 +1,11 @@
 //! One work request outstanding at a time, timed from before the post to the poll that finds it finished.
 //!
-//! `timed-posts [--device rxe0] [--count 1000] [--size 64] [--op write|read|send] [--before N] [--wait] [--hold]`
-//! Two QPs of this process talk to each other. With `--before N` it does N requests; then, or with `--wait`, it prints
-//! `{"ready":true,"pid":..,"qpn":..,"peer_qpn":..}` and waits for a line on stdin: a tracer attached there must
-//! count COUNT, not N + COUNT. With `--hold` the QPs stay until stdin ends. The times printed are those of the COUNT requests: log2 buckets (`i` holds
-//! `[2^i, 2^(i+1))` ns), mean, median, 99th percentile and largest, and the same for the call of `ibv_post_send`.
+//! `timed-posts [--device rxe0] [--count 1000] [--size 64] [--op write|read|send] [--before N] [--wait]
+//! [--hold]` Two QPs of this process talk to each other. With `--before N` it does N requests; then, or with
+//! `--wait`, it prints `{"ready":true,"pid":..,"qpn":..,"peer_qpn":..}` and waits for a line on stdin: a
+//! tracer attached there must count COUNT, not N + COUNT. With `--hold` the QPs stay until stdin ends. The
+//! times printed are those of the COUNT requests: log2 buckets (`i` holds `[2^i, 2^(i+1))` ns), mean, median,
+//! 99th percentile and largest, and the same for the call of `ibv_post_send`.
 
 use std::{
     io,

@@ -1,6 +1,8 @@
-//! Makes a known number of calls of each verb and prints it: `{"pid":..,"calls":{VERB:N,..},"by_write":{..}}`.
+//! Makes a known number of calls of each verb and prints it:
+//! `{"pid":..,"calls":{VERB:N,..},"by_write":{..}}`.
 //!
-//! `verb-calls [--device rxe0]`: what rdma-core sends by ioctl and what a program may send by `write()`, apart.
+//! `verb-calls [--device rxe0]`: what rdma-core sends by ioctl and what a program may send by `write()`,
+//! apart.
 
 use anyhow::{Context as _, Result, ensure};
 use rdmatop_tests::{

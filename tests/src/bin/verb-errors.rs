@@ -1,4 +1,5 @@
-//! Makes verbs fail on purpose and prints what it got: `{"pid":..,"qpn":..,"errors":[{"verb":..,"errno":..},..]}`.
+//! Makes verbs fail on purpose and prints what it got:
+//! `{"pid":..,"qpn":..,"errors":[{"verb":..,"errno":..},..]}`.
 //!
 //! `verb-errors [--device rxe0]`: a CQ too big, an MR where nothing is mapped, a modify from RESET to RTS.
 

@@ -10,8 +10,8 @@
 //! ```
 //! ````
 //!
-//! `1$` and `2$` are two terminals, `$` is one where the other does not matter. After `<!-- learn: NAME, terminal 2 -->` only what
-//! terminal 2 prints is shown.
+//! `1$` and `2$` are two terminals, `$` is one where the other does not matter. After `<!-- learn: NAME,
+//! terminal 2 -->` only what terminal 2 prints is shown.
 
 use anyhow::{Context as _, Result, bail, ensure};
 

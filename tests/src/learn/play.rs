@@ -22,7 +22,8 @@ const ENDS: [&str; 2] = ["--delay", "--duration"];
 /// How `rdmatop check` ends that has found something, as it has to wherever the page calls it.
 const FOUND: [i32; 2] = [1, 2];
 
-/// Where the commands are typed: a directory with what a clone has after `make -C examples`, and rdmatop on the path.
+/// Where the commands are typed: a directory with what a clone has after `make -C examples`, and rdmatop on
+/// the path.
 #[derive(Debug)]
 pub struct Stage {
     dir: PathBuf,

@@ -70,8 +70,9 @@ fn is_event(line: &str) -> bool {
     time.len() == 15 && time.split(':').count() == 3 && time.starts_with(|first: char| first.is_ascii_digit())
 }
 
-/// The last line about work requests. The kernel may skip a program that it is asked to run inside another: how often is a
-/// matter of load. Records that the ring had no room for stay in the line: at the page's rates it has.
+/// The last line about work requests. The kernel may skip a program that it is asked to run inside another:
+/// how often is a matter of load. Records that the ring had no room for stay in the line: at the page's rates
+/// it has.
 fn without_skips(line: &str) -> &str {
     match line.split_once(" (ring full 0, not seen ") {
         Some((before, _)) if before.starts_with(WORK) => before,
@@ -79,7 +80,8 @@ fn without_skips(line: &str) -> &str {
     }
 }
 
-/// Whether the last line about work requests has each that happened among those seen, left out or lost. `None` for another line.
+/// Whether the last line about work requests has each that happened among those seen, left out or lost.
+/// `None` for another line.
 pub fn adds_up(line: &str) -> Option<bool> {
     let all = line.strip_prefix(WORK)?;
     let all = all.split_once(" (").map_or(all, |(all, _)| all);

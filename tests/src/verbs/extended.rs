@@ -37,8 +37,9 @@ impl ExtendedCq {
         Ok(Self { cq: Arc::new(cq) })
     }
 
-    /// Fills `room`, or takes nothing if there is nothing: `ibv_start_poll`, and `ibv_next_poll` for the others, which must be there.
-    /// With `is_last` once more, and the CQ cannot be used after that (see shim.c).
+    /// Fills `room`, or takes nothing if there is nothing: `ibv_start_poll`, and `ibv_next_poll` for the
+    /// others, which must be there. With `is_last` once more, and the CQ cannot be used after that (see
+    /// shim.c).
     pub fn take(&self, room: &mut [Wc], is_last: bool) -> io::Result<usize> {
         let most = i32::try_from(room.len()).unwrap_or(i32::MAX);
         let cq = self.cq.raw.as_ptr();

@@ -5,8 +5,8 @@ use std::io;
 use super::{Mr, Qp, check, ffi};
 
 impl Qp {
-    /// Posts `count` RDMA WRITEs in one list, of `length` bytes, `length` + 1 and so on. No QP takes the one with the number
-    /// `bad_at`, if there is one. Returns how many the provider has accepted.
+    /// Posts `count` RDMA WRITEs in one list, of `length` bytes, `length` + 1 and so on. No QP takes the one
+    /// with the number `bad_at`, if there is one. Returns how many the provider has accepted.
     pub fn post_list(
         &self,
         count: u32,

@@ -135,7 +135,8 @@ impl Context {
         Ok(gid)
     }
 
-    /// Index of a GID by which QPs of this device reach each other: that of IPv4, or the first where there is no other.
+    /// Index of a GID by which QPs of this device reach each other: that of IPv4, or the first where there is
+    /// no other.
     fn gid_index(&self) -> i32 {
         match self.gid(IPV4_GID) {
             Ok(gid) if gid != [0; 16] => IPV4_GID,
@@ -225,7 +226,8 @@ impl Mr {
     pub fn at_unmapped_address(pd: &Arc<Pd>, length: usize) -> io::Result<()> {
         let mut err = 0;
         let nowhere = std::ptr::without_provenance_mut(0x1000);
-        // SAFETY: the kernel checks the address; page 1 is below vm.mmap_min_addr, so nobody's memory is pinned.
+        // SAFETY: the kernel checks the address; page 1 is below vm.mmap_min_addr, so nobody's memory is
+        // pinned.
         let raw = unsafe { ffi::shim_reg_mr(pd.raw.as_ptr(), nowhere, length, &raw mut err) };
         let raw = made(raw, err)?;
         // SAFETY: just made, not kept.
@@ -363,7 +365,8 @@ impl Qp {
         .map(drop)
     }
 
-    /// As [`Self::post_send`], signalled or not, and with immediate data, which only opcodes that carry some send.
+    /// As [`Self::post_send`], signalled or not, and with immediate data, which only opcodes that carry some
+    /// send.
     pub fn post_as(
         &self,
         wr_id: u64,

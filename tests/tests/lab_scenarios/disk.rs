@@ -41,7 +41,8 @@ pub(crate) fn configfs() -> Result<()> {
     output(Command::new("sh").args(["-c", mount])).map(drop)
 }
 
-/// Completed reads and writes of the path to the disk, which the block layer counts (Documentation/block/stat.rst).
+/// Completed reads and writes of the path to the disk, which the block layer counts
+/// (Documentation/block/stat.rst).
 fn disk_commands() -> Result<(u64, u64)> {
     // With native multipath the path is hidden, and on Linux 6.1 it alone counts.
     let mut disks = Vec::new();

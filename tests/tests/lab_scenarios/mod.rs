@@ -291,8 +291,8 @@ fn rdmatop_counts_six_sends_of_each_rank_in_each_round() -> Result<()> {
 
 #[test]
 fn an_mtu_of_1500_makes_packets_of_1024_bytes() -> Result<()> {
-    // RoCE v2 puts 78 bytes around a payload (Ethernet, IPv6, UDP, BTH, ICRC), 16 more around a message's first (RETH). The rest is
-    // for the time between the two reads.
+    // RoCE v2 puts 78 bytes around a payload (Ethernet, IPv6, UDP, BTH, ICRC), 16 more around a message's
+    // first (RETH). The rest is for the time between the two reads.
     const LONGEST: u64 = 1200;
     let Some(_lab) = Lab::enter("lab run: mtu") else {
         return Ok(());
@@ -304,8 +304,8 @@ fn an_mtu_of_1500_makes_packets_of_1024_bytes() -> Result<()> {
         let bytes = sent_by(&netdev, "tx_bytes")?;
         let packets = sent_by(&netdev, "tx_packets")?;
         let said = run.end(libc::SIGINT)?;
-        // The mean of all frames, whether or not some are sent again. Those of 4096 bytes would be four times as long; an
-        // acknowledgement goes the other way.
+        // The mean of all frames, whether or not some are sent again. Those of 4096 bytes would be four times
+        // as long; an acknowledgement goes the other way.
         let mean = bytes / packets.max(1);
         ensure!(
             packets > 64 && (1000..=LONGEST).contains(&mean),
@@ -426,7 +426,8 @@ fn the_view_runs_beside_a_scenario_and_ends_it() -> Result<()> {
     })
 }
 
-/// The lab's own device is away, for what looks at all devices of a driver; it is there again when this is dropped.
+/// The lab's own device is away, for what looks at all devices of a driver; it is there again when this is
+/// dropped.
 struct Alone {
     netdev: String,
 }

@@ -218,13 +218,13 @@ impl Numbers<'_> {
 
     /// Three rows hold the limit of 0.65, because none alone says all of it.
     ///
-    /// * The producers' own CPU is what the limit means where the tracer finds a CPU that nobody else needs: the producer
-    ///   then pays for the programs on its way and for nothing else. It is measured in the guest of one CPU, whose
-    ///   scheduler knows which of the two ran. With two CPUs on one emulated core both clocks run while either
-    ///   executes, and a producer's would hold the tracer's work. Once with all kinds of events, once with those of
-    ///   queue pairs alone.
-    /// * The elapsed time of the storm, tracer and producers on one core, is what it means on a machine that is full. It
-    ///   holds the CPU of both, and is the row that other tracers' figures compare with.
+    /// * The producers' own CPU is what the limit means where the tracer finds a CPU that nobody else needs:
+    ///   the producer then pays for the programs on its way and for nothing else. It is measured in the guest
+    ///   of one CPU, whose scheduler knows which of the two ran. With two CPUs on one emulated core both
+    ///   clocks run while either executes, and a producer's would hold the tracer's work. Once with all kinds
+    ///   of events, once with those of queue pairs alone.
+    /// * The elapsed time of the storm, tracer and producers on one core, is what it means on a machine that
+    ///   is full. It holds the CPU of both, and is the row that other tracers' figures compare with.
     fn storm(&self, mode: &str) -> Vec<Row> {
         let row = |formula: &str, unit, ours, base, limit| Row {
             goal: "G8",

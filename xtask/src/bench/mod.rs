@@ -91,8 +91,8 @@ pub(crate) fn main(args: &BenchArgs) -> Result<u8> {
             cpus: 1,
             minutes: 15,
         },
-        // Reader and producers run on two CPUs, as they would; these share one emulated core, so CPU times are not
-        // told apart here: what a storm costs its producers is measured by the stage with one CPU.
+        // Reader and producers run on two CPUs, as they would; these share one emulated core, so CPU times
+        // are not told apart here: what a storm costs its producers is measured by the stage with one CPU.
         Stage {
             name: "storm",
             goals: &["G8"],

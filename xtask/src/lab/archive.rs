@@ -1,5 +1,5 @@
-//! What kernels and their headers have in common: one process fetches, the others wait, and an archive is looked for in
-//! several places.
+//! What kernels and their headers have in common: one process fetches, the others wait, and an archive is
+//! looked for in several places.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,8 @@ use super::kernel::{self, Series};
 use crate::apt::{self, Mirror, PrivateApt};
 use crate::step;
 
-/// Returns what `have` finds in the cache, else makes it with `make`: one process at a time, the others wait for it.
+/// Returns what `have` finds in the cache, else makes it with `make`: one process at a time, the others wait
+/// for it.
 pub(super) fn once<T>(
     name: &str,
     what: &str,

@@ -1,4 +1,5 @@
-//! The build tree of a lab kernel: Debian's header packages, unpacked into the cache and made to work from there.
+//! The build tree of a lab kernel: Debian's header packages, unpacked into the cache and made to work from
+//! there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,8 +27,8 @@ fn dir(release: &str) -> PathBuf {
 
 fn cached(kernel: &Kernel) -> Option<Headers> {
     let dir = dir(&kernel.release);
-    // The marker is written last. It also names the directory, whose path is in files of the tree: a cache that was
-    // moved is unpacked again.
+    // The marker is written last. It also names the directory, whose path is in files of the tree: a cache
+    // that was moved is unpacked again.
     let marker = fs::read_to_string(dir.join("version")).ok()?;
     let (version, place) = marker.split_once('\n')?;
     (Path::new(place.trim_end()) == dir).then(|| Headers {
@@ -82,7 +83,8 @@ fn fetch(series: Series, kernel: &Kernel, title: &str, apt: &PrivateApt) -> Resu
         "{title}: the kernel's makefiles cannot work in {}: name another cache (RDMATOP_CACHE)",
         dir.display()
     );
-    // Not beside and renamed: paths of the tree are written into its files. What vouches for it is the marker.
+    // Not beside and renamed: paths of the tree are written into its files. What vouches for it is the
+    // marker.
     let _ = fs::remove_file(dir.join("version"));
     let root = dir.join("root");
     archive::unpack(title, &files, &root)?;

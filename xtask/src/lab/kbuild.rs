@@ -29,8 +29,9 @@ pub(super) struct DriverSource {
 /// An option of kernels that were built by gcc 14 or newer.
 const ALIGNMENT: &str = "-fmin-function-alignment";
 
-/// Between make and a compiler that does not know [`ALIGNMENT`]: the older option aligns cold code less, which only live
-/// patching would mind. The attributes are such that this compiler leaves out with a warning at each header.
+/// Between make and a compiler that does not know [`ALIGNMENT`]: the older option aligns cold code less,
+/// which only live patching would mind. The attributes are such that this compiler leaves out with a warning
+/// at each header.
 const OLDER_COMPILER: &str = "#!/bin/sh
 for word do
     shift
@@ -139,7 +140,8 @@ impl DriverSource {
             "-j{}",
             thread::available_parallelism().map_or(2, std::num::NonZero::get)
         ));
-        // The makefiles would look for the kernel's own debug information, which is in no small package: see `module_btf`.
+        // The makefiles would look for the kernel's own debug information, which is in no small package: see
+        // `module_btf`.
         make.arg("CONFIG_DEBUG_INFO_BTF_MODULES=");
         make.args(self.options).arg("modules");
         // What a caller's make or cargo has set is not for this one.
@@ -158,7 +160,8 @@ impl DriverSource {
     }
 }
 
-/// What to give make as the compiler: the machine's gcc, or a script before it when it is older than the kernel's.
+/// What to give make as the compiler: the machine's gcc, or a script before it when it is older than the
+/// kernel's.
 fn compiler(work: &Path) -> Result<String> {
     let knows = Command::new("gcc")
         .args([

@@ -56,8 +56,8 @@ pub(crate) enum LabCommand {
         #[arg(long, default_value = "all")]
         kernel: String,
     },
-    /// Build the test drivers of tests/kmod and the kernel's siw, which `run` and `shell` then hand to the guest in
-    /// $RDMATOP_KMOD and $RDMATOP_SIW
+    /// Build the test drivers of tests/kmod and the kernel's siw, which `run` and `shell` then hand to the
+    /// guest in $RDMATOP_KMOD and $RDMATOP_SIW
     Modules {
         /// Kernel to build for: 6.1, 6.12, 7.2, or all
         #[arg(long, default_value = "all")]
@@ -67,7 +67,8 @@ pub(crate) enum LabCommand {
     List,
 }
 
-/// `cargo xtask lab run` of this very program, with these options: the caller adds `--` and what runs in the guest.
+/// `cargo xtask lab run` of this very program, with these options: the caller adds `--` and what runs in the
+/// guest.
 pub(crate) fn command(kernel: &str, timeout: u64, options: &[&str]) -> Result<Command> {
     let mut lab = Command::new(env::current_exe().context("cannot tell what program this is")?);
     lab.args([
@@ -88,8 +89,8 @@ pub(crate) struct GuestArgs {
     /// Kernel: 5.10, 6.1, 6.12 or 7.2 (the newest of Debian unstable)
     #[arg(long, default_value = "6.12")]
     pub(crate) kernel: String,
-    /// Number of `SoftRoCE` devices rxe0, rxe1, ..., each over a dummy interface with address 10.77.N.1 [default: 1; with
-    /// --nic 0]
+    /// Number of `SoftRoCE` devices rxe0, rxe1, ..., each over a dummy interface with address 10.77.N.1
+    /// [default: 1; with --nic 0]
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=250))]
     pub(crate) devices: Option<u32>,
     /// A NIC to which programs post without entering the kernel (Linux 6.1 and 6.12)
@@ -202,8 +203,8 @@ fn cpu_of_children() -> Option<f64> {
     Some((next()? + next()?) / 100.0)
 }
 
-/// Builds the modules that tests need on a kernel, which is fetched first: what each is and where it lies, or why it is not
-/// there. One that fails does not keep the other from being built.
+/// Builds the modules that tests need on a kernel, which is fetched first: what each is and where it lies, or
+/// why it is not there. One that fails does not keep the other from being built.
 pub(crate) fn build_modules(series: Series) -> Result<[(&'static str, Result<PathBuf>); 2]> {
     let kernel = kernel::ensure(series)?;
     Ok([
@@ -337,7 +338,8 @@ fn environment(target: &Path, out: &Path) -> Vec<(&'static str, OsString)> {
         ("LANG", "C.UTF-8".into()),
         ("TERM", env::var_os("TERM").unwrap_or_else(|| "dumb".into())),
         ("RDMATOP_LAB", "1".into()),
-        // Loading programs takes seconds where instructions are translated, and more where others want the CPU too.
+        // Loading programs takes seconds where instructions are translated, and more where others want the
+        // CPU too.
         ("RDMATOP_PATIENCE", "20".into()),
         ("RDMATOP_LAB_OUT", out.into()),
     ];

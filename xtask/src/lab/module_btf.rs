@@ -81,7 +81,8 @@ fn unpacked(image: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// What a program makes of `data`; what follows the compressed part makes it fail at the end, which does not matter.
+/// What a program makes of `data`; what follows the compressed part makes it fail at the end, which does not
+/// matter.
 fn run(tool: &[&str], data: &[u8]) -> Option<Vec<u8>> {
     let (program, arguments) = tool.split_first()?;
     let mut child = Command::new(program)

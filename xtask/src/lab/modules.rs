@@ -1,4 +1,5 @@
-//! Kernel modules that the lab brings along: the test drivers of `tests/kmod`, and siw, which Debian leaves out.
+//! Kernel modules that the lab brings along: the test drivers of `tests/kmod`, and siw, which Debian leaves
+//! out.
 
 use std::path::PathBuf;
 

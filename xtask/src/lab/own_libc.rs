@@ -11,7 +11,8 @@ use anyhow::{Context, Result};
 
 const LOADER: &str = "ld-linux-x86-64.so.2";
 
-/// Puts a script before each program of the `linux-kbuild` package in `root`; the C library was unpacked there too.
+/// Puts a script before each program of the `linux-kbuild` package in `root`; the C library was unpacked
+/// there too.
 pub(super) fn wrap(root: &Path) -> Result<()> {
     let libraries: Vec<PathBuf> = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"]
         .map(|dir| root.join(dir))
@@ -38,7 +39,8 @@ pub(super) fn wrap(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// `$0` is the program's path, since make starts them by path: a tool that looks for others beside itself finds them.
+/// `$0` is the program's path, since make starts them by path: a tool that looks for others beside itself
+/// finds them.
 fn script(loader: &Path, libraries: &[PathBuf]) -> String {
     let libraries: Vec<String> = libraries.iter().map(|dir| dir.display().to_string()).collect();
     format!(

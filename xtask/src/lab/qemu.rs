@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 pub(crate) enum Accel {
     /// Translated, one host thread for each guest CPU.
     Tcg,
-    /// Translated, all guest CPUs in turn on one host thread: code that one of them changes is changed for all.
+    /// Translated, all guest CPUs in turn on one host thread: code that one of them changes is changed for
+    /// all.
     Single,
     /// Translated in one thread, and the guest's clock counts instructions: 1 ns each.
     Icount,
@@ -48,10 +49,11 @@ fn value(path: &Path) -> String {
 impl Vm {
     /// The arguments of `qemu-system-x86_64`.
     pub(crate) fn args(&self) -> Vec<OsString> {
-        // QEMU 7.2's translator mis-emulates cmpxchg16b. It makes each turn of rep stosb and movsb, for a byte, a step of its own:
-        // icount would charge them like so many instructions, and without icount they take so much time. A kernel, and a libc,
-        // to which the CPU says nothing of fast ones has loops of words. Four levels of page tables are one less to walk than five.
-        // Together they save a quarter of the CPU time of a start of rdmatop in a guest of one CPU, and about a twentieth in one of two.
+        // QEMU 7.2's translator mis-emulates cmpxchg16b. It makes each turn of rep stosb and movsb, for a
+        // byte, a step of its own: icount would charge them like so many instructions, and without icount
+        // they take so much time. A kernel, and a libc, to which the CPU says nothing of fast ones has loops
+        // of words. Four levels of page tables are one less to walk than five. Together they save a quarter
+        // of the CPU time of a start of rdmatop in a guest of one CPU, and about a twentieth in one of two.
         let (accel, cpu, icount) = match self.accel {
             Accel::Tcg => ("tcg,thread=multi", "max,-cx16,-erms,-fsrm,-la57", None),
             Accel::Single => ("tcg,thread=single", "max,-cx16,-erms,-fsrm,-la57", None),
@@ -91,8 +93,8 @@ impl Vm {
         // An oops ends the guest at once and with a reason, instead of leaving a hung job to the timeout.
         let mut append =
             "console=ttyS0 loglevel=4 panic=-1 oops=panic random.trust_cpu=on rdinit=/init".to_owned();
-        // Linux 5.10 panics (setup_IO_APIC) when the timer does not tick within its first ten: on a loaded host
-        // it may not. Counted instructions know no load.
+        // Linux 5.10 panics (setup_IO_APIC) when the timer does not tick within its first ten: on a loaded
+        // host it may not. Counted instructions know no load.
         if self.accel != Accel::Icount {
             append.push_str(" no_timer_check");
         }
@@ -105,8 +107,8 @@ impl Vm {
             "chardev:console",
         ]);
         add(&["-device", "virtio-serial-pci,max_ports=8"]);
-        // A slot whose link is slower than it could be: it is capable of 16 GT/s and 16 lanes, and QEMU's devices of 2.5 GT/s
-        // and one. Tests hang a card on it.
+        // A slot whose link is slower than it could be: it is capable of 16 GT/s and 16 lanes, and QEMU's
+        // devices of 2.5 GT/s and one. Tests hang a card on it.
         add(&[
             "-device",
             "pcie-root-port,id=slow,chassis=1,hotplug=off,x-speed=16,x-width=16",

@@ -411,24 +411,28 @@ fn last_words(log: &str, lines: usize) -> Vec<&str> {
 
 /// Whether a kernel died of code that it had changed and QEMU had not looked at again.
 ///
-/// Attaching and detaching a kprobe puts an int3 at the function's first byte for a moment, and so does turning a static branch
-/// (`static_key`, which the scheduler has many of) at its 5 bytes. Once in some dozen times under full traffic a guest of
-/// two CPUs dies of one that is no longer there, in one of two ways:
+/// Attaching and detaching a kprobe puts an int3 at the function's first byte for a moment, and so does
+/// turning a static branch (`static_key`, which the scheduler has many of) at its 5 bytes. Once in some dozen
+/// times under full traffic a guest of two CPUs dies of one that is no longer there, in one of two ways:
 ///
-/// * It goes to address 0, with interrupts off and the arguments still in their registers: as the kernel would that takes the
-///   int3 for a kprobe with a copy of the instruction, and finds none (`setup_singlestep`).
-/// * Nobody in the kernel knows the int3 (`exc_int3`), and the byte before the instruction pointer is no int3.
+/// * It goes to address 0, with interrupts off and the arguments still in their registers: as the kernel
+///   would that takes the int3 for a kprobe with a copy of the instruction, and finds none
+///   (`setup_singlestep`).
+/// * Nobody in the kernel knows the int3 (`exc_int3`), and the byte before the instruction pointer is no
+///   int3.
 ///
 /// bpftrace's kprobes do it as ours do; with one CPU it was not seen.
 fn is_stale_code(words: &str) -> bool {
     let jumped_to_0 =
         words.contains("#PF: supervisor instruction fetch in kernel mode") && words.contains("RIP: 0010:0x0");
-    // The first code is that of the oops; behind it stands the code of what was interrupted, and of the program.
+    // The first code is that of the oops; behind it stands the code of what was interrupted, and of the
+    // program.
     let code = words.lines().find_map(|line| line.split_once("Code: "));
     jumped_to_0 || words.contains("int3: 0000 [#1]") && code.is_some_and(|(_, code)| is_without_int3(code))
 }
 
-/// Whether of the code around the instruction pointer, whose byte is in brackets, the byte before it is no int3.
+/// Whether of the code around the instruction pointer, whose byte is in brackets, the byte before it is no
+/// int3.
 fn is_without_int3(code: &str) -> bool {
     let before = code.split_once('<').map_or("", |(before, _)| before);
     before

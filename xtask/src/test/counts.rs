@@ -23,8 +23,8 @@ impl Counts {
         self.tests += other.tests;
     }
 
-    /// Takes what a line of a test run says: libtest's result lines, and the skips that kernel tests print (libtest
-    /// has counted those as passed).
+    /// Takes what a line of a test run says: libtest's result lines, and the skips that kernel tests print
+    /// (libtest has counted those as passed).
     pub(super) fn line(&mut self, line: &str) {
         if let Some(rest) = line.strip_prefix("test result: ") {
             let count = |what: &str| {

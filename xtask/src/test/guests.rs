@@ -222,9 +222,9 @@ pub(super) fn run(executable: &Path, asked: &Asked<'_>) -> Result<Ran> {
     })
 }
 
-/// Runs the tests that failed once more, alone, each guest's in a fresh one: with guests and builds beside it on few CPUs, a
-/// translated guest meets delays of seconds now and then, for which a test of timing between programs cannot always be ready.
-/// When many failed, the delay is not the cause.
+/// Runs the tests that failed once more, alone, each guest's in a fresh one: with guests and builds beside it
+/// on few CPUs, a translated guest meets delays of seconds now and then, for which a test of timing between
+/// programs cannot always be ready. When many failed, the delay is not the cause.
 fn second_runs(ended: &mut [Ended], executable: &Path, asked: &Asked<'_>) -> Result<()> {
     let failed: u64 = ended.iter().map(|ended| ended.outcome.counts.failed).sum();
     if failed > asked.again {
@@ -281,7 +281,8 @@ fn work(
     }
 }
 
-/// Builds the modules of the tests. Without one its tests say that they are skipped; this says why it is not there.
+/// Builds the modules of the tests. Without one its tests say that they are skipped; this says why it is not
+/// there.
 fn build_modules(series: Series) -> Result<()> {
     if !modules::has_test_drivers(series) {
         return Ok(());
@@ -308,7 +309,8 @@ fn in_guest_again(guest: &Guest, executable: &Path, asked: &Asked<'_>) -> Result
     Ok(record.end(code))
 }
 
-/// One boot that runs these tests, one after another, because all of them share the kernel; and how the boot ended.
+/// One boot that runs these tests, one after another, because all of them share the kernel; and how the boot
+/// ended.
 fn in_guest(
     guest: &Guest,
     executable: &Path,
@@ -318,10 +320,12 @@ fn in_guest(
 ) -> Result<(Record, i32)> {
     let out = guest.out(run);
     equality::forget(&out)?;
-    // Each probe that is detached waits for a grace period of RCU: 2 s for a trace, 0.9 s with expedited ones.
+    // Each probe that is detached waits for a grace period of RCU: 2 s for a trace, 0.9 s with expedited
+    // ones.
     let mut script = String::from("echo 1 >/sys/kernel/rcu_expedited\nbad=0\n");
     for Module { name, tests } in tests {
-        // The first line is as cargo names what it runs. A module that fails does not keep the next from running.
+        // The first line is as cargo names what it runs. A module that fails does not keep the next from
+        // running.
         let _ = writeln!(
             script,
             "echo '     Running in the guest ({name})'\n'{}' --test-threads=1 --exact {} || bad=1",

@@ -5,9 +5,9 @@ use crate::lab::{kernel::Series, modules, nic};
 /// The kernel on which each test runs by default: the one that is installed most.
 pub(super) const EVERYTHING: &str = "6.12";
 
-/// The tests that run on other kernels too by default, by the beginnings of their names, of which the longest decides: what the kernel
-/// decides, which is hooks and offsets, the equality of each data path, ways to attach, and what is known to differ. `--everywhere`
-/// runs each test on every kernel.
+/// The tests that run on other kernels too by default, by the beginnings of their names, of which the longest
+/// decides: what the kernel decides, which is hooks and offsets, the equality of each data path, ways to
+/// attach, and what is known to differ. `--everywhere` runs each test on every kernel.
 pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
     // The hooks of the control plane and the offsets that they read: each object's life once.
     ("lifecycle::", &["5.10", "6.1", "7.2"]),
@@ -59,12 +59,15 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
     ("testnic::totals_are_the_drivers", &["7.2"]),
 ];
 
-/// Tests that only `--everywhere` runs, because they wait or work for long and what they prove stands elsewhere too.
+/// Tests that only `--everywhere` runs, because they wait or work for long and what they prove stands
+/// elsewhere too.
 pub(super) const ONLY_EVERYWHERE: &[&str] = &[
-    // Two and a half minutes of traffic. The rule is tested in simulated time (model/findings/tests), the times of work requests
-    // against the program's own clock (exact::latencies_agree_with_the_program_s_own_clock).
+    // Two and a half minutes of traffic. The rule is tested in simulated time (model/findings/tests), the
+    // times of work requests against the program's own clock
+    // (exact::latencies_agree_with_the_program_s_own_clock).
     "findings::work_requests_on_a_path_that_becomes_slow_are_named",
-    // The same findings, alone and about the same end, are what lab_scenarios waits for with rnr, dead-peer, rails, churn, leak and memlock.
+    // The same findings, alone and about the same end, are what lab_scenarios waits for with rnr, dead-peer,
+    // rails, churn, leak and memlock.
     "findings::a_receiver_that_is_stopped_is_named_and_not_its_sender",
     "findings::a_peer_that_was_killed_is_missed_by_its_sender",
     "findings::one_device_of_four_that_carries_all_is_hot",
@@ -79,15 +82,17 @@ pub(super) struct Group {
     pub(super) modules: &'static [&'static str],
     /// Options of `lab run`, besides the number of CPUs.
     options: &'static [&'static str],
-    /// Whether the tests need two CPUs at once, as the equality of data paths does. On one CPU a start of rdmatop costs the translator a
-    /// quarter less, and programs that poll while they wait have one CPU busy instead of two.
+    /// Whether the tests need two CPUs at once, as the equality of data paths does. On one CPU a start of
+    /// rdmatop costs the translator a quarter less, and programs that poll while they wait have one CPU busy
+    /// instead of two.
     two_cpus: bool,
     /// Whether a kernel can have such a guest.
     pub(super) has: fn(Series) -> bool,
-    /// About how long a test takes: the longest guest begins first, and the short ones fill what is left at the end.
+    /// About how long a test takes: the longest guest begins first, and the short ones fill what is left at
+    /// the end.
     pub(super) seconds: usize,
-    /// Its tests wait most of their time, for counters to be read again and for what must last a while: such guests have a place of
-    /// their own beside the others, which have the CPUs busy.
+    /// Its tests wait most of their time, for counters to be read again and for what must last a while: such
+    /// guests have a place of their own beside the others, which have the CPUs busy.
     pub(super) waits: bool,
 }
 
@@ -114,7 +119,8 @@ pub(super) const GROUPS: [Group; 8] = [
         seconds: 10,
         waits: false,
     },
-    // The control plane, programs that come and go, and data paths without programs that may interrupt each other.
+    // The control plane, programs that come and go, and data paths without programs that may interrupt each
+    // other.
     Group {
         name: "control",
         modules: &[
@@ -165,10 +171,10 @@ pub(super) const GROUPS: [Group; 8] = [
         seconds: 15,
         waits: false,
     },
-    // They turn switches of the whole kernel, or let programs come and go under traffic: what a switch leaves behind would be
-    // everybody's. One CPU, because the code that all kprobes go through is patched by them, and QEMU's translator may go on
-    // with the old code on another CPU: then no kprobe runs there any more, or the guest dies. The last one locks the kernel
-    // down, for which there is no way back.
+    // They turn switches of the whole kernel, or let programs come and go under traffic: what a switch leaves
+    // behind would be everybody's. One CPU, because the code that all kprobes go through is patched by them,
+    // and QEMU's translator may go on with the old code on another CPU: then no kprobe runs there any more,
+    // or the guest dies. The last one locks the kernel down, for which there is no way back.
     Group {
         name: "alone",
         modules: &[
@@ -209,8 +215,8 @@ pub(super) const GROUPS: [Group; 8] = [
         seconds: 10,
         waits: true,
     },
-    // A NIC that the kernel does not see at work. One CPU, as above: a probe on a process turns a static branch of the scheduler
-    // (perf_sched_events), and the guest died of it.
+    // A NIC that the kernel does not see at work. One CPU, as above: a probe on a process turns a static
+    // branch of the scheduler (perf_sched_events), and the guest died of it.
     Group {
         name: "bypass",
         modules: &["bypass", "bypass_uprobes"],

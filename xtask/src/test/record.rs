@@ -1,4 +1,5 @@
-//! What a test run printed, line by line: how many passed, which failed and what those printed, and how long each took.
+//! What a test run printed, line by line: how many passed, which failed and what those printed, and how long
+//! each took.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -39,12 +40,14 @@ impl Failure {
         }
     }
 
-    /// Whether it is a test of an executable that came to its end; else a step, a signal, or a guest that died.
+    /// Whether it is a test of an executable that came to its end; else a step, a signal, or a guest that
+    /// died.
     pub(super) fn is_a_test(&self) -> bool {
         !self.executable.is_empty() && !self.test.contains(' ')
     }
 
-    /// `unit tests cli: the_help_is_stable`, and of a module of kernel tests `5.10 rxe: lifecycle::a_storm_is_printed`.
+    /// `unit tests cli: the_help_is_stable`, and of a module of kernel tests `5.10 rxe:
+    /// lifecycle::a_storm_is_printed`.
     pub(super) fn name(&self) -> String {
         let module = self
             .test
@@ -95,8 +98,8 @@ impl Outcome {
         self.guests.extend(other.guests);
     }
 
-    /// Takes a second run of the tests that failed: those that ran and passed in it are flaky. One that broke off, or in which
-    /// a test was skipped, shows nothing.
+    /// Takes a second run of the tests that failed: those that ran and passed in it are flaky. One that broke
+    /// off, or in which a test was skipped, shows nothing.
     pub(super) fn second_run(&mut self, second: &Self) {
         if second.counts.skipped > 0 || !second.failures.iter().all(Failure::is_a_test) {
             return;
@@ -287,8 +290,8 @@ impl Record {
         self.open = false;
     }
 
-    /// An executable, or the whole run, that did not come to its end: which of its tests had failed, the one that had begun,
-    /// and what was printed last.
+    /// An executable, or the whole run, that did not come to its end: which of its tests had failed, the one
+    /// that had begun, and what was printed last.
     fn break_off(&mut self, how: &str) {
         self.outcome.counts.failed += self.failed.len() as u64;
         let test = match self.begun.take() {
@@ -318,7 +321,8 @@ impl Record {
         });
     }
 
-    /// The end of the run, whose status was `code`. One that fails without a failed test did not finish: a failure too.
+    /// The end of the run, whose status was `code`. One that fails without a failed test did not finish: a
+    /// failure too.
     pub(super) fn end(mut self, code: i32) -> Outcome {
         // In a guest the tests' own status is 0 or 1: others are the lab's.
         let of_lab = self.one_by_one && code > 1;
@@ -341,7 +345,8 @@ fn executable(line: &str) -> Option<String> {
     Some(file.rsplit_once('-').map_or(file, |(name, _)| name).to_owned())
 }
 
-/// Lines without stack traces: the message before them says what is wrong, and they would leave no room for it.
+/// Lines without stack traces: the message before them says what is wrong, and they would leave no room for
+/// it.
 fn without_traces(lines: &[String]) -> impl DoubleEndedIterator<Item = &str> {
     let mut trace = false;
     let kept: Vec<&str> = lines

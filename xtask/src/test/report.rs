@@ -1,5 +1,5 @@
-//! The end of a test run's log: what took longest, the sums, and last of all what failed, so that the end of a log alone
-//! says what is to be mended.
+//! The end of a test run's log: what took longest, the sums, and last of all what failed, so that the end of
+//! a log alone says what is to be mended.
 
 use std::fmt::Write as _;
 

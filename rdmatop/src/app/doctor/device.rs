@@ -13,8 +13,8 @@ use crate::{
     text,
 };
 
-/// After so many unset places in a row a GID table is not read further: some have thousands of places, filled from
-/// the front.
+/// After so many unset places in a row a GID table is not read further: some have thousands of places, filled
+/// from the front.
 const GAP: u32 = 16;
 /// Places of a GID table that are read at most.
 const GIDS: u32 = 4096;
@@ -60,8 +60,8 @@ pub(super) fn late(name: &OsStr) -> Device {
     }
 }
 
-/// The interface of a port whose GIDs name none: the one on which the SoftRoCE device was made, or the only one of
-/// the card.
+/// The interface of a port whose GIDs name none: the one on which the SoftRoCE device was made, or the only
+/// one of the card.
 fn only_interface(root: &Root, facts: &DeviceFacts, dir: &Path) -> Option<String> {
     if facts.parent_netdev.is_some() {
         return facts.parent_netdev.clone();

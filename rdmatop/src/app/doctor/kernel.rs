@@ -61,8 +61,8 @@ pub(super) fn ask(root: &Root) -> Said {
     }
 }
 
-/// Ports with queue pairs of programs, or connected ones of the kernel. The kernel has others (SMI, GSI, IPoIB) on each port,
-/// whether it has a cable or not.
+/// Ports with queue pairs of programs, or connected ones of the kernel. The kernel has others (SMI, GSI,
+/// IPoIB) on each port, whether it has a cable or not.
 fn in_use(nldev: &mut Nldev<Socket>) -> Result<BTreeMap<String, BTreeSet<u32>>, NetlinkError> {
     let is_of_use = |qp: &Qp| {
         qp.owner.as_ref().and_then(Owner::pid).is_some()
@@ -112,8 +112,8 @@ fn leaving(root: &Root, nldev: &mut Nldev<Socket>) -> Result<Vec<(String, String
 fn users(nldev: &mut Nldev<Socket>) -> Result<BTreeSet<u32>, NetlinkError> {
     let mut users = BTreeSet::new();
     for (_, summary) in nldev.named_summaries()?.items {
-        // Linux 5.10 does not list contexts. A process with a context has a protection domain, unless it only queries
-        // the device.
+        // Linux 5.10 does not list contexts. A process with a context has a protection domain, unless it only
+        // queries the device.
         let device = summary.device_index;
         match nldev.ctxs(device) {
             Ok(all) => users.extend(
@@ -133,8 +133,8 @@ fn users(nldev: &mut Nldev<Socket>) -> Result<BTreeSet<u32>, NetlinkError> {
     Ok(users)
 }
 
-/// Processes with an open file of an RDMA device or of a GPU, as far as their files are readable, and whether the search stopped at
-/// its limit of `most` files.
+/// Processes with an open file of an RDMA device or of a GPU, as far as their files are readable, and whether
+/// the search stopped at its limit of `most` files.
 pub(super) fn openers(root: &Root, most: usize) -> (BTreeSet<u32>, bool) {
     let mut found = BTreeSet::new();
     let walk = open_files::walk(root, most, |pid, target| {

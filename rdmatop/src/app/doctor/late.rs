@@ -10,8 +10,8 @@ use std::{
 
 /// A piece of work.
 pub(super) struct Job<A> {
-    /// Whose files it reads; `None`: the machine's. The jobs of one user have threads of their own and delay no
-    /// others.
+    /// Whose files it reads; `None`: the machine's. The jobs of one user have threads of their own and delay
+    /// no others.
     of: Option<u32>,
     work: Box<dyn FnOnce() -> A + Send>,
 }
@@ -26,8 +26,8 @@ impl<A> Job<A> {
 /// The jobs that are left, each with its place.
 type Desk<A> = Mutex<VecDeque<(usize, Job<A>)>>;
 
-/// Runs all jobs, those of one user by `most` threads at most, and returns the answers that arrive in time, in
-/// the order of the jobs. A thread that hangs in the kernel cannot be stopped; it ends when its read does.
+/// Runs all jobs, those of one user by `most` threads at most, and returns the answers that arrive in time,
+/// in the order of the jobs. A thread that hangs in the kernel cannot be stopped; it ends when its read does.
 pub(super) fn gather<A: Send + 'static>(jobs: Vec<Job<A>>, most: usize, until: Instant) -> Vec<Option<A>> {
     let mut answers: Vec<Option<A>> = jobs.iter().map(|_| None).collect();
     let mut desks: BTreeMap<Option<u32>, VecDeque<(usize, Job<A>)>> = BTreeMap::new();

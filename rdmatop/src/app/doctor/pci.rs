@@ -84,8 +84,8 @@ fn placed(dir: &Path) -> Pci {
 fn redirecting(bridges: &[PathBuf]) -> Fact<Vec<String>> {
     let mut on = Vec::new();
     for bridge in bridges {
-        // Reading past the first 64 bytes takes CAP_SYS_ADMIN (pci_read_config); without it the kernel returns only
-        // those.
+        // Reading past the first 64 bytes takes CAP_SYS_ADMIN (pci_read_config); without it the kernel
+        // returns only those.
         let raised = Raised::for_attach();
         let config = read::bytes(&bridge.join("config"), 4096);
         drop(raised);
@@ -107,8 +107,8 @@ fn redirecting(bridges: &[PathBuf]) -> Fact<Vec<String>> {
     Fact::Known(on)
 }
 
-/// Whether the access control services of a configuration space redirect requests or completions between peers
-/// (`PCI_ACS_RR`, `PCI_ACS_CR`), include/uapi/linux/pci_regs.h.
+/// Whether the access control services of a configuration space redirect requests or completions between
+/// peers (`PCI_ACS_RR`, `PCI_ACS_CR`), include/uapi/linux/pci_regs.h.
 fn acs_redirects(config: &[u8]) -> bool {
     const ACS: u32 = 0x000d;
     const REDIRECT: u16 = 0x04 | 0x08;

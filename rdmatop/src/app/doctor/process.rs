@@ -75,8 +75,8 @@ pub(super) fn read(root: &Root, subject: Subject) -> Process {
 /// Reads what is below its root directory, as far as a check of this subject asks for it. The file systems
 /// there may hang.
 pub(super) fn below(root: &Root, subject: Subject) -> Below {
-    // rdmatop itself stands for the machine: in a container that has the host's PID namespace, as a DaemonSet's
-    // with hostPID, the machine's /dev is that of PID 1.
+    // rdmatop itself stands for the machine: in a container that has the host's PID namespace, as a
+    // DaemonSet's with hostPID, the machine's /dev is that of PID 1.
     let of_init = |tree: &Tree| tree.find("dev").is_ok();
     let tree = match subject {
         Subject::Own => match Tree::of(root, &root.proc("1")) {

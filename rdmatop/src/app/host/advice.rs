@@ -22,7 +22,8 @@ pub struct Advice {
     root: Root,
     /// How eBPF is wanted, if at all.
     attach: Option<AttachMode>,
-    /// Facts as of the start; user and capabilities stay as they were then, because rdmatop has given up some since.
+    /// Facts as of the start; user and capabilities stay as they were then, because rdmatop has given up some
+    /// since.
     start: Platform,
     missing: Vec<Cause>,
     notes: Vec<Cause>,
@@ -31,8 +32,8 @@ pub struct Advice {
 }
 
 impl Advice {
-    /// Reads the machine. Call it before privileges are given up: what is missing is judged by the rights of the
-    /// start.
+    /// Reads the machine. Call it before privileges are given up: what is missing is judged by the rights of
+    /// the start.
     pub fn new(root: Root, attach: Option<AttachMode>) -> Self {
         let mut advice = Self {
             dirs: list_devices(&root),
@@ -62,8 +63,8 @@ impl Advice {
         &self.notes
     }
 
-    /// Examines the machine again when a device was added or removed, when `changed`, or when it is time. True when
-    /// the notes changed.
+    /// Examines the machine again when a device was added or removed, when `changed`, or when it is time.
+    /// True when the notes changed.
     pub fn look(&mut self, changed: bool) -> bool {
         if !changed && self.read.elapsed() < EVERY && lists_same_devices(&self.root, self.dirs.as_deref()) {
             return false;
@@ -80,8 +81,8 @@ impl Advice {
 
     fn judge(&mut self, platform: &Platform) -> bool {
         self.missing = missing(platform);
-        // A user who gave --no-ebpf needs no note that eBPF is missing, and one who did not ask for fentry does not
-        // miss it.
+        // A user who gave --no-ebpf needs no note that eBPF is missing, and one who did not ask for fentry
+        // does not miss it.
         let shown = self.missing.iter().filter(|cause| {
             (self.attach.is_some() || !cause.id.is_of_ebpf_alone())
                 && (self.attach == Some(AttachMode::Fentry) || cause.id != CauseId::NoFentry)
@@ -103,8 +104,8 @@ fn facts(root: &Root) -> Platform {
     platform
 }
 
-/// RDMA devices that netlink lists; `None` where it does not answer. They are listed by their resource counts, for
-/// which the kernel asks no driver: one that waits for its firmware would delay the start.
+/// RDMA devices that netlink lists; `None` where it does not answer. They are listed by their resource
+/// counts, for which the kernel asks no driver: one that waits for its firmware would delay the start.
 fn listed<T: Transport>(nldev: &mut Nldev<T>) -> Option<usize> {
     Some(nldev.named_summaries().ok()?.items.len())
 }

@@ -1,10 +1,11 @@
 //! Devices, ports and QPs: RDMA netlink for what changes, sysfs for the rest.
 //!
-//! The identity of a device, its ports and its resources change rarely: they are listed when something shows that they
-//! changed, and from time to time. In between a round reads counters only.
+//! The identity of a device, its ports and its resources change rarely: they are listed when something shows
+//! that they changed, and from time to time. In between a round reads counters only.
 //!
-//! Threads do the reads that may wait for a driver (`readers`, `job`). A round takes the answers that arrive in time;
-//! a late one belongs to a later round (`turns` decides), and until then the device keeps its last values.
+//! Threads do the reads that may wait for a driver (`readers`, `job`). A round takes the answers that arrive
+//! in time; a late one belongs to a later round (`turns` decides), and until then the device keeps its last
+//! values.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -51,8 +52,9 @@ mod round;
 mod tests;
 mod turns;
 
-/// Devices are listed again after this, ns, even if nothing shows a change. Only a listing reads facts of sysfs and the attributes that
-/// a driver sets when it registers a device; states and counts are read more often.
+/// Devices are listed again after this, ns, even if nothing shows a change. Only a listing reads facts of
+/// sysfs and the attributes that a driver sets when it registers a device; states and counts are read more
+/// often.
 const LIST_EVERY: u64 = 30_000_000_000;
 /// States of ports and counts of resources are asked for again after this, ns.
 const STATES_EVERY: u64 = 5_000_000_000;
@@ -62,12 +64,12 @@ const ONE_THAT_COMES: Duration = if cfg!(test) {
 } else {
     Duration::from_millis(250)
 };
-/// Up to so many devices are asked for their counts in each round that wants QPs. With more, those at rest are asked
-/// together with their states: only the counts show a first QP there, and each device's counts cost the kernel as
-/// much as its counters.
+/// Up to so many devices are asked for their counts in each round that wants QPs. With more, those at rest
+/// are asked together with their states: only the counts show a first QP there, and each device's counts cost
+/// the kernel as much as its counters.
 const FEW: usize = 8;
-/// With more, a device at rest is asked again after this, ns: in every other round of a refresh of one second. Records of the
-/// programs show a first QP at once.
+/// With more, a device at rest is asked again after this, ns: in every other round of a refresh of one
+/// second. Records of the programs show a first QP at once.
 const RESTED: u64 = 1_500_000_000;
 
 /// Reads devices, and QPs when they are wanted.
@@ -134,7 +136,8 @@ impl DeviceSource {
         }
     }
 
-    /// With `counting`, counters that QPs are bound to are looked for on each device all the time, and otherwise now and then.
+    /// With `counting`, counters that QPs are bound to are looked for on each device all the time, and
+    /// otherwise now and then.
     #[must_use]
     pub fn counting(mut self, counting: bool) -> Self {
         self.counting = counting;
@@ -331,7 +334,8 @@ impl DeviceSource {
         self.order(subject, &name, round, what);
     }
 
-    /// Looks for devices that are being removed, and reads them. `gone` were listed the last time and are not now.
+    /// Looks for devices that are being removed, and reads them. `gone` were listed the last time and are not
+    /// now.
     fn leave(&mut self, gone: Vec<Gone>, found: &DeviceList, round: &mut Round) {
         let listed = |dir: &OsStr| is_listed(found, dir);
         let dirs = self.dirs.as_deref().unwrap_or_default();
@@ -370,8 +374,8 @@ impl DeviceSource {
         self.wait(round);
     }
 
-    /// Reads the counters of the listed devices; with `resources`, also what else is due. Fails when a device is not
-    /// the one that was listed.
+    /// Reads the counters of the listed devices; with `resources`, also what else is due. Fails when a device
+    /// is not the one that was listed.
     fn again(&mut self, wants: &Wants, resources: bool, round: &mut Round) -> Result<(), Changed> {
         let states = resources && round.before_ns.saturating_sub(self.states_ns) >= STATES_EVERY;
         let resources = resources && (states || wants.qps || wants.objects);

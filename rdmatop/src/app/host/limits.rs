@@ -79,7 +79,8 @@ impl Limits {
         }
     }
 
-    /// Whether a process has a cgroup that the last look did not see, apart from those that were too many for it.
+    /// Whether a process has a cgroup that the last look did not see, apart from those that were too many for
+    /// it.
     fn has_new<'a>(&self, mut processes: impl Iterator<Item = (u32, &'a str)>) -> bool {
         self.seen.len() < CGROUPS && processes.any(|(_, path)| !self.seen.contains(path))
     }

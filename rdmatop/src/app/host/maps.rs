@@ -39,8 +39,8 @@ impl MapSource {
     }
 }
 
-/// Reads what SoftRoCE's programs have seen, before the devices are read; [`MapSource`] reads it again after that. The driver's
-/// counters, read in between, can be compared with both.
+/// Reads what SoftRoCE's programs have seen, before the devices are read; [`MapSource`] reads it again after
+/// that. The driver's counters, read in between, can be compared with both.
 pub struct SeenSource(pub MapSweep);
 
 /// Whether devices are read in such a round.

@@ -20,7 +20,8 @@ use crate::{
 /// Processes whose libraries are read, at most.
 const DESCRIBED: usize = 64;
 
-/// Looks at the open files of all processes where the engine asks for it: a port moves data and no queue pair explains it.
+/// Looks at the open files of all processes where the engine asks for it: a port moves data and no queue pair
+/// explains it.
 pub struct OpenerSource {
     root: Root,
     details: SharedDetails,

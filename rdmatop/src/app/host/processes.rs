@@ -31,8 +31,8 @@ use crate::{
 
 /// How long a round waits for details of new processes.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// The same in a mode that prints once: there, what is missing stays missing. One that does not answer takes two
-/// seconds.
+/// The same in a mode that prints once: there, what is missing stays missing. One that does not answer takes
+/// two seconds.
 const ONCE: Duration = Duration::from_secs(3);
 
 /// The details of processes, for all sources that need some.
@@ -68,7 +68,8 @@ impl ProcessSource {
         }
     }
 
-    /// Sends the facts of new processes and of those that are other programs than before, and details that come late.
+    /// Sends the facts of new processes and of those that are other programs than before, and details that
+    /// come late.
     fn send_facts(&mut self, fresh: &[ProcKey], wants: &Wants, read_ns: u64, out: &mut dyn FnMut(Input)) {
         // Its first round says so, and later ones only look processes up.
         self.once |= wants.once;
@@ -241,7 +242,8 @@ fn facts(process: &ProcBasic, detail: ProcDetail, start_offset: i64, read_ns: u6
     }
 }
 
-/// A workload in one or two words, the innermost that is known. A claim ends with `?`, so it is never the name of what root named.
+/// A workload in one or two words, the innermost that is known. A claim ends with `?`, so it is never the
+/// name of what root named.
 fn spell(workload: &Workload) -> Option<String> {
     let name = name(workload)?;
     Some(if workload.claimed {

@@ -27,7 +27,8 @@ const PARTS: &[Part] = &[
 /// Looks at TCP connections where counters are wanted.
 pub struct TcpSource {
     reader: TcpReader,
-    /// Processes whose facts were sent: the last look of a mode that prints once may be the first to find one.
+    /// Processes whose facts were sent: the last look of a mode that prints once may be the first to find
+    /// one.
     introduced: BTreeSet<ProcKey>,
     details: SharedDetails,
     start_offset: i64,

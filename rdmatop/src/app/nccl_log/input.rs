@@ -1,5 +1,5 @@
-//! The bytes of one log. A pipe may be without data for long, or for ever: then a line says what rdmatop waits
-//! for.
+//! The bytes of one log. A pipe may be without data for long, or for ever: then a line says what rdmatop
+//! waits for.
 
 use std::{
     io::{self, ErrorKind, Read},
@@ -28,8 +28,8 @@ impl<F: AsFd + Read, S: FnOnce()> Patient<F, S> {
         Self { from, say }
     }
 
-    /// Waits until a read gives data, the end or an error. A pipe that nobody has opened for writing yet is not
-    /// at its end.
+    /// Waits until a read gives data, the end or an error. A pipe that nobody has opened for writing yet is
+    /// not at its end.
     fn wait(&mut self) -> io::Result<()> {
         loop {
             let patience = self.say.is_some().then_some(SILENCE);

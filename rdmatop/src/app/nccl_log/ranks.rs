@@ -54,7 +54,8 @@ pub(super) fn hostname(root: &Root) -> String {
     root.line(&root.proc("sys/kernel/hostname")).unwrap_or_default()
 }
 
-/// The processes of a log that are, or were, on this machine, and who they are. Keys tell later whether one has ended.
+/// The processes of a log that are, or were, on this machine, and who they are. Keys tell later whether one
+/// has ended.
 pub(super) fn find(report: &Report, inputs: &[Input], root: &Root) -> (Vec<Found>, BTreeMap<u32, ProcKey>) {
     let here = hostname(root);
     let of_processes = || {
@@ -168,7 +169,8 @@ fn candidate(root: &Root, one: &Numbered, detail: ProcDetail, logs: &[&Input], c
     }
 }
 
-/// Whether it has one of the logs open. The links are compared by name: asking for the file may wait for its file system.
+/// Whether it has one of the logs open. The links are compared by name: asking for the file may wait for its
+/// file system.
 fn has_open(root: &Root, pid: u32, logs: &[&Input]) -> Option<bool> {
     let paths: Vec<&[u8]> = logs
         .iter()

@@ -1,5 +1,6 @@
-//! What a trace says of work requests adds up in whatever order devices, QPs and work requests come and go: each post and end is
-//! among the events printed, filtered out, sampled out or lost, and what is printed is what was asked for.
+//! What a trace says of work requests adds up in whatever order devices, QPs and work requests come and go:
+//! each post and end is among the events printed, filtered out, sampled out or lost, and what is printed is
+//! what was asked for.
 
 use std::cell::RefCell;
 
@@ -26,7 +27,8 @@ use crate::{
     },
 };
 
-/// Names that a device can have, and owners of QPs. The third owner's name is shown otherwise than the kernel has it.
+/// Names that a device can have, and owners of QPs. The third owner's name is shown otherwise than the kernel
+/// has it.
 const NAMES: [&str; 3] = ["rxe0", "rxe1", "a\u{1b}b"];
 const OWNERS: [(u32, &str); 3] = [(7, "pair"), (8, "storm"), (9, "a b")];
 
@@ -96,7 +98,8 @@ struct Qp {
     ends: u64,
 }
 
-/// Devices and QPs as the kernel has them, the programs as `body/wr.rs` and `body/wr_qps.rs` have them, and the engine.
+/// Devices and QPs as the kernel has them, the programs as `body/wr.rs` and `body/wr_qps.rs` have them, and
+/// the engine.
 struct World {
     plan: Plan,
     asked: WrFilter,

@@ -1,8 +1,9 @@
 //! `lab run`: one scenario on devices of its own.
 //!
-//! The devices are listed in the file before they are made, as those of `lab up`, and the lock is held to the end: there is one
-//! scenario at a time. They go with this process whatever ends it (`switch.rs`), but for those of `nvme` (`disk.rs`); what is left then, the list and the module, goes
-//! with `lab down` or with the next `lab run`.
+//! The devices are listed in the file before they are made, as those of `lab up`, and the lock is held to the
+//! end: there is one scenario at a time. They go with this process whatever ends it (`switch.rs`), but for
+//! those of `nvme` (`disk.rs`); what is left then, the list and the module, goes with `lab down` or with the
+//! next `lab run`.
 mod ending;
 mod scenario;
 mod traffic;

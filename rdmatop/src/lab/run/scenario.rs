@@ -152,7 +152,8 @@ pub(super) const ALL: &[Scenario] = &[
         ports: 2,
         mtu: JUMBO,
         wire: Reorders(100),
-        // One packet each: of the larger ones, one on Linux 6.1 ended as an invalid request when it was sent again from its middle.
+        // One packet each: of the larger ones, one on Linux 6.1 ended as an invalid request when it was sent
+        // again from its middle.
         traffic: &[(
             "stream",
             &["-d", "lab0", "-p", "lab1", "-o", "write", "-b", "4096"],

@@ -143,7 +143,8 @@ pub(super) fn end_with_parent(command: &mut Command, signal: Signal) {
             Err(io::Error::other("the parent has ended"))
         }
     };
-    // SAFETY: between fork and exec only two system calls are made and nothing is allocated, but for a parent that is dead.
+    // SAFETY: between fork and exec only two system calls are made and nothing is allocated, but for a parent
+    // that is dead.
     unsafe { command.pre_exec(arrange) };
 }
 

@@ -1,4 +1,5 @@
-//! `lab run` on a made-up machine, without programs: a child would inherit the locks of the tests that run beside it.
+//! `lab run` on a made-up machine, without programs: a child would inherit the locks of the tests that run
+//! beside it.
 use std::panic::{self, AssertUnwindSafe};
 
 use super::Lab;

@@ -18,9 +18,10 @@ use crate::model::{
 /// Ids whose owner is remembered.
 const MOST: usize = 65_536;
 
-/// An id as a tracepoint names it, where the module has no BTF. The kernel numbers ids for each device from 1, so two devices
-/// have ids of one number at the same time; the two addresses with their ports tell them apart. Two connections can agree in all of
-/// this if they are in different network namespaces, or one came after the other.
+/// An id as a tracepoint names it, where the module has no BTF. The kernel numbers ids for each device from
+/// 1, so two devices have ids of one number at the same time; the two addresses with their ports tell them
+/// apart. Two connections can agree in all of this if they are in different network namespaces, or one came
+/// after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Id {
     number: u32,
@@ -31,7 +32,8 @@ struct Id {
 /// Owners of connections, for records that name none because a worker was running.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
-    /// `None`: several processes have used an id of this key, so that nobody knows which of them a worker works for.
+    /// `None`: several processes have used an id of this key, so that nobody knows which of them a worker
+    /// works for.
     owners: HashMap<Id, Option<Owner>>,
 }
 

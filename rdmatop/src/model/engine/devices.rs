@@ -102,8 +102,8 @@ impl Devices {
         changes
     }
 
-    /// Readings without the kernel's index get that of a known device: the one with their name, or the only one that
-    /// is known from work requests and is in no reading.
+    /// Readings without the kernel's index get that of a known device: the one with their name, or the only
+    /// one that is known from work requests and is in no reading.
     fn recognize(&self, readings: &mut [DeviceReading], names: &mut Names) {
         let listed: BTreeSet<u32> = readings.iter().map(|reading| reading.index).collect();
         let unknown = readings
@@ -177,8 +177,8 @@ impl Devices {
         }
     }
 
-    /// Folds counters in. A device that no reading has listed is gone or new: the next reading of all devices shows
-    /// which of the two.
+    /// Folds counters in. A device that no reading has listed is gone or new: the next reading of all devices
+    /// shows which of the two.
     pub(super) fn counted(&mut self, sample: CountersSample, min_interval_ns: u64) {
         if sample.mono_ns < self.last_ns {
             return;
@@ -219,8 +219,8 @@ impl Devices {
         }
     }
 
-    /// Why errors are not watched, where a device is that they could be of: those that SoftRoCE and soft iWARP log are no
-    /// finding, see `findings/rules/nic.rs`.
+    /// Why errors are not watched, where a device is that they could be of: those that SoftRoCE and soft
+    /// iWARP log are no finding, see `findings/rules/nic.rs`.
     pub(super) fn log_note(&self) -> Option<&Cause> {
         let cause = self.log.as_ref()?.as_ref().err()?;
         let hardware = |device: &Device| device.row.pci.is_some() && !device.is_followed();
@@ -285,8 +285,8 @@ impl Devices {
         self.at(index, ts_ns, &name).uid
     }
 
-    /// The device that is being removed and whose index was not known until work requests showed it: the one with
-    /// this name, or, without a name, the only one.
+    /// The device that is being removed and whose index was not known until work requests showed it: the one
+    /// with this name, or, without a name, the only one.
     fn adopt(&mut self, index: u32, name: Option<&Arc<str>>) -> Option<u64> {
         let mut all = self.by_index.range(UNLISTED..).map(|(at, device)| (*at, device));
         let at = match name {
@@ -325,7 +325,8 @@ impl Devices {
         self.by_index.get_mut(self.indexes.get(uid)?)
     }
 
-    /// Packets of a port since this was last asked, for a dump that began at `began_ns`; `None` where they are not counted.
+    /// Packets of a port since this was last asked, for a dump that began at `began_ns`; `None` where they
+    /// are not counted.
     pub(super) fn passed(&mut self, uid: u64, port: u32, began_ns: u64) -> Option<Passed> {
         self.get_mut(uid)?.ports.get_mut(&port)?.passed(began_ns)
     }
@@ -436,8 +437,8 @@ impl Device {
         self.provider.unknown()
     }
 
-    /// What its QPs counted, as its port's. Only SoftRoCE's QPs are counted completely, and only for a device with
-    /// one port is the port of a QP certain.
+    /// What its QPs counted, as its port's. Only SoftRoCE's QPs are counted completely, and only for a device
+    /// with one port is the port of a QP certain.
     fn counted(&self, provider: Provider, rates_are_fresh: bool) -> Option<Counted> {
         let flow = self.flow.as_ref()?.whole()?;
         let counter = |field| flow.known(field, rates_are_fresh);

@@ -1,4 +1,5 @@
-//! Dumps of QPs: initial sync, and repair after loss. Records are the truth about what is newer than the dump.
+//! Dumps of QPs: initial sync, and repair after loss. Records are the truth about what is newer than the
+//! dump.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -178,8 +179,8 @@ impl Engine {
         Some(uid)
     }
 
-    /// The number now has another owner than at the last dump: between the two it was given to another QP. Records
-    /// report that more exactly, unless some were lost.
+    /// The number now has another owner than at the last dump: between the two it was given to another QP.
+    /// Records report that more exactly, unless some were lost.
     fn is_anothers(&self, qp: &Qp, reading: &QpReading) -> bool {
         let reported = reading.pid.filter(|pid| *pid != 0 && !self.has_foreign_pids());
         let differ = reported
@@ -194,8 +195,8 @@ impl Engine {
         let had_process = qp.process().is_some();
         let born_ns = qp.row().born_mono_ns.get().unwrap_or(began_ns);
         if let Some(name) = &reading.kern_name {
-            // A record holds only the start of the name; the dump has all of it. But rdma_cm makes QPs for its
-            // callers, and only a record has the caller's name.
+            // A record holds only the start of the name; the dump has all of it. But rdma_cm makes QPs for
+            // its callers, and only a record has the caller's name.
             let better = name != "rdma_cm" || !qp.row().kernel || qp.comm().is_none();
             let name = self.names.kernel(name.as_bytes());
             if better && qp.comm() != Some(&name) {
@@ -210,7 +211,8 @@ impl Engine {
                 self.qps.set_owner(uid, owner, &mut self.processes);
             }
         } else if foreign {
-            // Another process has the number, or no owner is given because the owner is outside of this namespace.
+            // Another process has the number, or no owner is given because the owner is outside of this
+            // namespace.
         } else if reading.pid.is_some_and(|pid| pid != 0) {
             if qp.row().orphan {
                 qp.edit().orphan = false;
@@ -224,8 +226,9 @@ impl Engine {
                 self.qps.set_owner(uid, owner, &mut self.processes);
             }
         } else if !qp.row().kernel {
-            // The kernel leaves the PID out once the task that made the QP is dead: a process, whose QP others hold, or
-            // one thread of a process that goes on. A process that was never seen may be either.
+            // The kernel leaves the PID out once the task that made the QP is dead: a process, whose QP
+            // others hold, or one thread of a process that goes on. A process that was never seen may be
+            // either.
             let orphan = self.processes.has_ended(qp.process());
             if qp.row().orphan != orphan {
                 qp.edit().orphan = orphan;
@@ -234,8 +237,9 @@ impl Engine {
     }
 }
 
-/// Where the next QP of a dump may be in the table. A dump lists QPs by number, and most got their places in the
-/// table in that order: the place after the last one is right nearly always, and costs less than a look-up.
+/// Where the next QP of a dump may be in the table. A dump lists QPs by number, and most got their places in
+/// the table in that order: the place after the last one is right nearly always, and costs less than a
+/// look-up.
 #[derive(Default)]
 struct Guess {
     /// Found last.

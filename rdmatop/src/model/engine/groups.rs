@@ -1,7 +1,7 @@
 //! Counters of NICs that QPs are bound to (`rdma statistic qp`), and what they say of processes.
 //!
-//! A counter goes with the last of its QPs, and what it counted since its last reading goes with it. So what a process had
-//! counted stays in its sum, and the sum is a lower bound from then on.
+//! A counter goes with the last of its QPs, and what it counted since its last reading goes with it. So what
+//! a process had counted stays in its sum, and the sum is a lower bound from then on.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -128,8 +128,8 @@ impl Groups {
         }
     }
 
-    /// Processes with a QP that has been there for a reading and is bound to no counter. In RESET it sends nothing, and is
-    /// bound when it leaves it.
+    /// Processes with a QP that has been there for a reading and is bound to no counter. In RESET it sends
+    /// nothing, and is bound when it leaves it.
     pub(super) fn uncovered(&self, qps: &Qps) -> BTreeSet<u64> {
         if self.all.is_empty() && self.gone.is_empty() {
             return BTreeSet::new();
@@ -321,8 +321,8 @@ impl Engine {
             .retain(|process, _| processes.get(*process).is_some());
     }
 
-    /// The process whose QPs are bound to a counter: the kernel names it where it binds by process; otherwise the owner of all
-    /// its QPs.
+    /// The process whose QPs are bound to a counter: the kernel names it where it binds by process; otherwise
+    /// the owner of all its QPs.
     fn owner_of(&mut self, device: u64, group: &GroupReading, at_ns: u64) -> Option<u64> {
         if let Some(pid) = group.pid.filter(|_| !self.has_foreign_pids()) {
             return Some(self.processes.user(pid, None, at_ns));

@@ -1,7 +1,7 @@
 //! A fast hash for keys that are a few numbers: QP numbers, process ids, addresses.
 //!
-//! The keys are the kernel's own. No program can choose enough of them to make long chains. The standard hash, which
-//! is safe against chosen keys, makes a refresh of ten thousand QPs five times as expensive.
+//! The keys are the kernel's own. No program can choose enough of them to make long chains. The standard
+//! hash, which is safe against chosen keys, makes a refresh of ten thousand QPs five times as expensive.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -29,7 +29,8 @@ impl Hasher for Mix {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // An odd number with its bits all over (the golden ratio): addresses differ in their middle bits only.
+        // An odd number with its bits all over (the golden ratio): addresses differ in their middle bits
+        // only.
         self.0 = (self.0.rotate_left(26) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 

@@ -7,7 +7,8 @@ use crate::model::snapshot::History;
 /// The empty history that all rows share which never moved.
 static EMPTY: LazyLock<Arc<History>> = LazyLock::new(Arc::default);
 
-/// A growing history. While there is nothing but zeroes and unknowns it is the shared empty one and costs nothing.
+/// A growing history. While there is nothing but zeroes and unknowns it is the shared empty one and costs
+/// nothing.
 #[derive(Debug)]
 pub(super) struct Series {
     points: Arc<History>,

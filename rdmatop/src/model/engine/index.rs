@@ -6,10 +6,11 @@ use hashbrown::{HashTable, hash_table::Entry};
 
 use super::hash::Mix;
 
-/// Numbers of entries of another table, by a key that the entries hold. The keys are not stored again: with ten thousand QPs
-/// that would take 0.26 MB more.
+/// Numbers of entries of another table, by a key that the entries hold. The keys are not stored again: with
+/// ten thousand QPs that would take 0.26 MB more.
 ///
-/// Each method takes the function that returns the key of an entry. It must return the same key for as long as the entry is here.
+/// Each method takes the function that returns the key of an entry. It must return the same key for as long
+/// as the entry is here.
 #[derive(Debug, Default)]
 pub(super) struct Index(HashTable<u64>);
 

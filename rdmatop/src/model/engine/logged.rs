@@ -36,8 +36,8 @@ impl Errors {
     }
 }
 
-/// Whether an error concerns this device. dev_err(9) names the PCI function, and ibdev_err() the RDMA device with a colon behind
-/// it (`ibdev_printk`, drivers/infiniband/core/device.c).
+/// Whether an error concerns this device. dev_err(9) names the PCI function, and ibdev_err() the RDMA device
+/// with a colon behind it (`ibdev_printk`, drivers/infiniband/core/device.c).
 pub(super) fn concerns(error: &LoggedError, name: &str, pci: Option<&str>) -> bool {
     let of_function = |pci: &str| {
         let named = error

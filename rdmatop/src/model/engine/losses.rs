@@ -59,7 +59,8 @@ impl Losses {
         self.cumulative(CHANNEL, count, now_ns)
     }
 
-    /// Runs of counting programs that were skipped on a kernel that does not count them, see [`super::overlooked`].
+    /// Runs of counting programs that were skipped on a kernel that does not count them, see
+    /// [`super::overlooked`].
     pub(super) fn overlooked(&mut self, count: u64) {
         let missed = loss::MISSED as usize;
         self.total[missed] = self.total[missed].saturating_add(count);

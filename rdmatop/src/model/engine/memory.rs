@@ -101,9 +101,10 @@ pub(super) enum Ended {
     Unseen,
 }
 
-/// Regions by the address of their `struct ib_mr`, which no two regions of any device have at one time. The kernel gives an
-/// address away while the call that deregisters its region has not returned: the record of the next registration may then come before
-/// that of the deregistration, which is of a region that was there when its call began.
+/// Regions by the address of their `struct ib_mr`, which no two regions of any device have at one time. The
+/// kernel gives an address away while the call that deregisters its region has not returned: the record of
+/// the next registration may then come before that of the deregistration, which is of a region that was there
+/// when its call began.
 #[derive(Debug, Default)]
 pub(super) struct Regions {
     places: NumberMap<u64, Place>,

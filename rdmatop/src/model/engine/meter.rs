@@ -8,9 +8,10 @@ use crate::model::{
 /// Nanoseconds in a second.
 pub(super) const SECOND: u64 = 1_000_000_000;
 
-/// A reading does not end an interval when its own duration differs by more than this part of the interval from that
-/// of the reading before. Reads of one kind take equally long, so the middles of two reads are as far apart as the
-/// moments at which the kernel read the counter, unless a read was delayed (SIGSTOP, preemption) at an unknown point.
+/// A reading does not end an interval when its own duration differs by more than this part of the interval
+/// from that of the reading before. Reads of one kind take equally long, so the middles of two reads are as
+/// far apart as the moments at which the kernel read the counter, unless a read was delayed (SIGSTOP,
+/// preemption) at an unknown point.
 const HELD_UP: u64 = 20;
 
 /// A counter between two readings.
@@ -65,9 +66,9 @@ impl Meter {
 
     /// A later reading. One that is not later is ignored: sources are threads.
     ///
-    /// A value that went down is a wrap when the counter is known to have 32 bits, or was near the end of 64, and the
-    /// step is the smaller half; otherwise the counter was reset: it goes on from there, and this interval has no
-    /// rate. A counter that is full has counted more than it says, and no rate.
+    /// A value that went down is a wrap when the counter is known to have 32 bits, or was near the end of 64,
+    /// and the step is the smaller half; otherwise the counter was reset: it goes on from there, and this
+    /// interval has no rate. A counter that is full has counted more than it says, and no rate.
     pub(super) fn read(&mut self, raw: u64, at: impl Into<ReadAt>, width: Width, min_interval_ns: u64) {
         let at = at.into();
         if at.mono_ns <= self.at_ns {
@@ -94,8 +95,8 @@ impl Meter {
                 Some(raw + (WRAP - self.raw)).filter(|delta| *delta < WRAP / 2)
             }
             Width::StopsAt(_) => None,
-            // No counter gets so far by counting: it started near its maximum, as some drivers' counters do to
-            // uncover such defects.
+            // No counter gets so far by counting: it started near its maximum, as some drivers' counters do
+            // to uncover such defects.
             Width::Bits32 | Width::Bits64 => {
                 Some(raw.wrapping_sub(self.raw)).filter(|delta| *delta < 1 << 62)
             }
@@ -303,7 +304,8 @@ mod tests {
         meter.read(6200, 63 * SECOND, Width::Bits64, MIN);
         assert_eq!(rate(&meter, 63 * SECOND), Some(100.0));
         meter.read(6300, 64 * SECOND, Width::Bits64, MIN);
-        // And within one: when in that minute the kernel read the counter is not known, so the next reading gives the rate.
+        // And within one: when in that minute the kernel read the counter is not known, so the next reading
+        // gives the rate.
         let at = ReadAt::between(65 * SECOND, 125 * SECOND);
         meter.read(6400, at, Width::Bits64, MIN);
         assert_eq!(rate(&meter, 125 * SECOND), None);

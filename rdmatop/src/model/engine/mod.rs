@@ -74,14 +74,15 @@ pub struct Lacks {
     /// The QP table may be wrong, because records were lost or because a QP went to ERR on its own: a fresh
     /// [`Input::Qps`] is wanted. True until one arrives that began later.
     pub repair: bool,
-    /// Processes whose facts are wanted, each once. The answer is [`Input::Process`], or [`Input::ProcessGone`] when
-    /// there is no such process any more.
+    /// Processes whose facts are wanted, each once. The answer is [`Input::Process`], or
+    /// [`Input::ProcessGone`] when there is no such process any more.
     pub processes: Vec<u32>,
-    /// A port moves data that no queue pair explains: who has its device open? The answer is [`Input::Openers`].
+    /// A port moves data that no queue pair explains: who has its device open? The answer is
+    /// [`Input::Openers`].
     #[serde(default)]
     pub openers: bool,
-    /// Processes whose registrations of memory failed for want of it since the last answer: how much may they lock? The answer is
-    /// [`Input::Locked`].
+    /// Processes whose registrations of memory failed for want of it since the last answer: how much may they
+    /// lock? The answer is [`Input::Locked`].
     #[serde(default)]
     pub locked: Vec<u32>,
 }
@@ -96,16 +97,17 @@ pub struct EngineConfig {
     pub max_ended: usize,
     /// Two readings closer than this give no rate, ns: the error of the clock would be most of it.
     pub min_interval_ns: u64,
-    /// rdmatop runs in a PID namespace of its own: records have the PIDs of the machine, dumps and /proc those of the
-    /// namespace. While there are records, owners come from them alone, and no input reports the end of a process.
+    /// rdmatop runs in a PID namespace of its own: records have the PIDs of the machine, dumps and /proc
+    /// those of the namespace. While there are records, owners come from them alone, and no input reports the
+    /// end of a process.
     pub nested_pids: bool,
     /// The state of eBPF before the first report of it.
     pub ebpf: EbpfState,
     /// What the rules of findings compare with.
     #[serde(default)]
     pub limits: Limits,
-    /// Whether rows of QPs have the states that records report in their timelines. Nobody reads them in a trace without findings,
-    /// and they take a tenth of what its events cost.
+    /// Whether rows of QPs have the states that records report in their timelines. Nobody reads them in a
+    /// trace without findings, and they take a tenth of what its events cost.
     #[serde(default = "yes")]
     pub timelines: bool,
 }
@@ -152,7 +154,8 @@ pub struct Engine {
     regions: memory::Regions,
     connections: connections::Connections,
     traffic: traffic::Traffic,
-    /// Processes with a QP that no program counts, as of the last [`Engine::tick`]: their sums are lower bounds.
+    /// Processes with a QP that no program counts, as of the last [`Engine::tick`]: their sums are lower
+    /// bounds.
     uncounted: BTreeSet<u64>,
     verbs: verbs::Verbs,
     /// Dumps of QPs folded in.
@@ -362,7 +365,8 @@ impl Engine {
         let processes = self.process_rows(now_ns, fresh);
         let (devices, mut ports) = self.devices.rows(now_ns, fresh, &self.ebpf.state);
         if self.config.nested_pids {
-            // The kernel does not list the QPs of other PID namespaces, and they are counted in the same counters.
+            // The kernel does not list the QPs of other PID namespaces, and they are counted in the same
+            // counters.
             for port in &mut ports {
                 port.rdma_alone = false;
             }
@@ -394,7 +398,8 @@ impl Engine {
         snapshot
     }
 
-    /// Forgets what has been gone for long. [`Engine::tick`] does so too; this is for a round without a snapshot.
+    /// Forgets what has been gone for long. [`Engine::tick`] does so too; this is for a round without a
+    /// snapshot.
     pub fn forget(&mut self, now: Now) {
         self.qps
             .forget(now.mono_ns, self.config.linger_ns, self.config.max_ended);
@@ -524,7 +529,8 @@ impl Engine {
             .and_then(|uid| self.processes.get(uid))
             .is_some_and(|process| !process.qps.is_empty());
         if holds {
-            // Records of its last moments may be on the way, or another process holds its QPs: a dump shows which.
+            // Records of its last moments may be on the way, or another process holds its QPs: a dump shows
+            // which.
             self.losses.want_repair(now.mono_ns);
         }
     }
@@ -539,7 +545,8 @@ impl Engine {
         self.join_verbs(from, to);
     }
 
-    /// Takes a list unless a newer one has arrived before it: two threads read the counts of skips, which only grow.
+    /// Takes a list unless a newer one has arrived before it: two threads read the counts of skips, which
+    /// only grow.
     fn skipped(&mut self, programs: Option<Vec<Skipped>>) {
         let sum = |list: &[Skipped]| list.iter().map(|program| program.count).sum::<u64>();
         let newer = match (&self.skipped, &programs) {

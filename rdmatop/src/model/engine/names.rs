@@ -6,7 +6,8 @@ use rdmatop_common::event::{COMM_LEN, DEVICE_NAME_LEN};
 
 use crate::text;
 
-/// Raw names remembered; more than any host has at one time, and a bound for those that change names on purpose.
+/// Raw names remembered; more than any host has at one time, and a bound for those that change names on
+/// purpose.
 const REMEMBERED: usize = 4096;
 /// Names looked at before the map: most records are about few processes on few devices.
 const RECENT: usize = 4;

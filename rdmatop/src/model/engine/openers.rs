@@ -45,7 +45,8 @@ impl Engine {
         snapshot
     }
 
-    /// The last snapshot, which has all rows, again with the candidates that were found since; `None` where none were looked for.
+    /// The last snapshot, which has all rows, again with the candidates that were found since; `None` where
+    /// none were looked for.
     pub fn with_openers(&self, latest: &Snapshot) -> Option<Snapshot> {
         let sample = self.holders.sample.as_ref()?;
         let mut again = latest.clone();

@@ -1,11 +1,14 @@
-//! What the kernel skipped on kernels that do not count skips: SoftRoCE's own counters against what our programs saw.
+//! What the kernel skipped on kernels that do not count skips: SoftRoCE's own counters against what our
+//! programs saw.
 //!
-//! Before Linux 6.4 rxe works in softirqs, and in a softirq that interrupts one of our programs the kernel skips all the others.
-//! The driver counts each packet that it has sent (`sent_pkts`) and each receive that it completes (`rdma_recvs`); our programs
-//! count the entries of the functions that do this. The two counts cannot be read at the same moment, so their difference is known
-//! within bounds: the driver's count minus the programs' count from before is an upper bound, minus their count from after a lower
-//! bound. When a lower bound exceeds the least upper bound from earlier, the kernel has skipped at least as many runs as it exceeds
-//! it by. While nothing moves both bounds are equal and the result is exact. It does not show which QP lacks the count.
+//! Before Linux 6.4 rxe works in softirqs, and in a softirq that interrupts one of our programs the kernel
+//! skips all the others. The driver counts each packet that it has sent (`sent_pkts`) and each receive that
+//! it completes (`rdma_recvs`); our programs count the entries of the functions that do this. The two counts
+//! cannot be read at the same moment, so their difference is known within bounds: the driver's count minus
+//! the programs' count from before is an upper bound, minus their count from after a lower bound. When a
+//! lower bound exceeds the least upper bound from earlier, the kernel has skipped at least as many runs as it
+//! exceeds it by. While nothing moves both bounds are equal and the result is exact. It does not show which
+//! QP lacks the count.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,9 +18,11 @@ use crate::model::input::{
 
 /// The driver's counters: packets sent, receives completed.
 const NAMES: [&str; 2] = ["sent_pkts", "rdma_recvs"];
-/// Counts of the programs that are remembered, to find the last one before a reading of the driver's counters.
+/// Counts of the programs that are remembered, to find the last one before a reading of the driver's
+/// counters.
 const REMEMBERED: usize = 16;
-/// At most so many packets or receives are counted by one side and not yet by the other while traffic flows: one for each CPU.
+/// At most so many packets or receives are counted by one side and not yet by the other while traffic flows:
+/// one for each CPU.
 const IN_FLIGHT: i128 = 256;
 
 /// Counters of one port, by [`NAMES`].

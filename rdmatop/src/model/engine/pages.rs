@@ -3,8 +3,8 @@
 /// Numbers of a page.
 const PAGE: usize = 64;
 
-/// Entries by number, in pages that are made when the first of their numbers comes: ranges without an entry cost
-/// nothing, and those in use hold their entries side by side, without a hash's room to spare.
+/// Entries by number, in pages that are made when the first of their numbers comes: ranges without an entry
+/// cost nothing, and those in use hold their entries side by side, without a hash's room to spare.
 #[derive(Debug)]
 pub(super) struct Pages<T>(Vec<Option<Box<[Option<T>; PAGE]>>>);
 

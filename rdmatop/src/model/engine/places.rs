@@ -1,5 +1,5 @@
-//! QPs without a counter slot: those at rest, which have counted nothing, and those that found none left, or no room in
-//! the tables of QPs, whose counts are not known. See `rdmatop_common::counters::place`.
+//! QPs without a counter slot: those at rest, which have counted nothing, and those that found none left, or
+//! no room in the tables of QPs, whose counts are not known. See `rdmatop_common::counters::place`.
 
 use std::collections::BTreeSet;
 
@@ -69,7 +69,8 @@ impl Places {
     }
 }
 
-/// What there is, or was, too little of for a slot for each QP that moves. With the number of slots, 0 for not known.
+/// What there is, or was, too little of for a slot for each QP that moves. With the number of slots, 0 for
+/// not known.
 #[derive(Clone, Copy, Debug)]
 enum Shortage<'a> {
     /// The user's choice is the limit.
@@ -166,8 +167,8 @@ impl Engine {
         self.places.shown |= counts;
     }
 
-    /// A sweep was folded in: QPs of the last dump that are in no slot are at rest, where others of their device are
-    /// in one.
+    /// A sweep was folded in: QPs of the last dump that are in no slot are at rest, where others of their
+    /// device are in one.
     pub(super) fn settle_rest(&mut self) {
         // Of a QP that is in no table nothing is seen, whatever it does.
         if !self.places.shown || self.places.lacks_some || self.places_in_doubt() {
@@ -190,7 +191,8 @@ impl Engine {
         }
     }
 
-    /// More QPs found no slot than are known by name: a QP without one may be among them, so that its 0 is no fact.
+    /// More QPs found no slot than are known by name: a QP without one may be among them, so that its 0 is no
+    /// fact.
     pub(super) fn places_in_doubt(&self) -> bool {
         self.losses.without_slot() > self.places.told
     }
@@ -261,8 +263,8 @@ fn in_parentheses(names: &[String], all: u64) -> String {
     }
 }
 
-/// `now`: QPs that found no room in the tables and have no slot, some of them by name; `others`: there may be more, or
-/// they may be in no table yet.
+/// `now`: QPs that found no room in the tables and have no slot, some of them by name; `others`: there may be
+/// more, or they may be in no table yet.
 fn unlisted(now: u64, names: &[String], others: bool, refusal: Option<&Obstacle>) -> Cause {
     const SUMS: &str = "and the sums they belong to";
     let named = in_parentheses(names, now);
@@ -303,8 +305,8 @@ fn unlisted(now: u64, names: &[String], others: bool, refusal: Option<&Obstacle>
     }
 }
 
-/// `now`: QPs that are not counted now, some of them by name; `lost`: all that ever were; `nameless`: those of which only
-/// the number is known.
+/// `now`: QPs that are not counted now, some of them by name; `lost`: all that ever were; `nameless`: those
+/// of which only the number is known.
 fn note(now: u64, names: &[String], lost: u64, nameless: u64, shortage: Shortage<'_>) -> Cause {
     let slots = |capacity| match capacity {
         0 => "all counter slots".to_owned(),

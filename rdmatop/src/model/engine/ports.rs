@@ -63,8 +63,8 @@ struct Held {
     /// Of a number that may fall, which it was at the last reading.
     gauge: Option<u64>,
     is_gauge: bool,
-    /// The last reading could read it. One that could not be read keeps its meter: the next rate is over the time
-    /// since the last read.
+    /// The last reading could read it. One that could not be read keeps its meter: the next rate is over the
+    /// time since the last read.
     read: bool,
 }
 
@@ -164,8 +164,8 @@ impl Port {
         }
     }
 
-    /// Folds a reading in. A counter that is not in it is not there any more: it is forgotten, not kept at its last
-    /// value.
+    /// Folds a reading in. A counter that is not in it is not there any more: it is forgotten, not kept at
+    /// its last value.
     pub(super) fn read(&mut self, reading: &PortReading, provider: Provider, min_interval_ns: u64) {
         self.count(&reading.counters, provider, min_interval_ns);
         self.describe(reading);

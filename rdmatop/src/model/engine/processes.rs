@@ -1,5 +1,5 @@
-//! Processes and kernel consumers. A process is (pid, start time). Records and slots of QPs have both; a pid without a start
-//! time stands for its present holder, until /proc or a record has the start time.
+//! Processes and kernel consumers. A process is (pid, start time). Records and slots of QPs have both; a pid
+//! without a start time stands for its present holder, until /proc or a record has the start time.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -143,8 +143,8 @@ impl Processes {
         self.by_pid.get(&pid).copied()
     }
 
-    /// The process that calls of a pid swept at `ts_ns` belong to. A sweep is the first one after the process's
-    /// end when the one before it was earlier: then it still has what the process did last.
+    /// The process that calls of a pid swept at `ts_ns` belong to. A sweep is the first one after the
+    /// process's end when the one before it was earlier: then it still has what the process did last.
     pub(super) fn caller(&mut self, pid: u32, before_ns: Option<u64>, ts_ns: u64) -> u64 {
         let last_words = self.holder(pid).filter(|uid| {
             let ended = self.all.get(uid).and_then(|process| process.ended_ns);
@@ -155,8 +155,8 @@ impl Processes {
 
     /// The process that a user's object of `ts_ns` belongs to.
     ///
-    /// A name that the process is not known to have, after its facts were read, may mean a reused pid: it is then
-    /// another process until /proc says that it is the same.
+    /// A name that the process is not known to have, after its facts were read, may mean a reused pid: it is
+    /// then another process until /proc says that it is the same.
     pub(super) fn user(&mut self, pid: u32, comm: Option<&Arc<str>>, ts_ns: u64) -> u64 {
         if let Some(uid) = self.holder(pid)
             && let Some(process) = self.all.get_mut(&uid)
@@ -186,9 +186,9 @@ impl Processes {
         }
     }
 
-    /// The process's first thread was named `comm` at `ts_ns`: that is the process's name and replaces the one from
-    /// /proc. A shell that forks a program is read under the shell's name until the exec, and a short program is
-    /// never read again.
+    /// The process's first thread was named `comm` at `ts_ns`: that is the process's name and replaces the
+    /// one from /proc. A shell that forks a program is read under the shell's name until the exec, and a
+    /// short program is never read again.
     pub(super) fn called(&mut self, uid: u64, comm: &Arc<str>, ts_ns: u64) {
         if let Some(process) = self.all.get_mut(&uid)
             && process.comm != *comm
@@ -217,8 +217,8 @@ impl Processes {
         uid
     }
 
-    /// A start time that was not known before: it belongs to the PID's holder if that one's start is not known, else
-    /// to another process.
+    /// A start time that was not known before: it belongs to the PID's holder if that one's start is not
+    /// known, else to another process.
     fn start(&mut self, pid: u32, start_ns: u64, comm: Option<&Arc<str>>, ts_ns: u64) -> u64 {
         let ticks = start_ns / TICK_NS;
         let holder = self.holder(pid);
@@ -366,9 +366,9 @@ impl Processes {
                 }
                 self.end(before, now_ns);
             }
-            // One process was taken for ended, and a record of an MR or a CQ, which has only the PID, for one of
-            // another process. Records of QPs name their process by PID and start time, since two processes can have
-            // one PID within one tick.
+            // One process was taken for ended, and a record of an MR or a CQ, which has only the PID, for one
+            // of another process. Records of QPs name their process by PID and start time, since two
+            // processes can have one PID within one tick.
             let has_qps = |process: &Process| !process.qps.is_empty() || process.flow.is_some();
             if let Some(known) = known.filter(|_| !self.all.get(&uid).is_some_and(has_qps)) {
                 return self.join(uid, known);
@@ -579,8 +579,8 @@ impl Processes {
         wanted
     }
 
-    /// Forgets users that have owned no QP and made no call for `linger_ns`: where no input reports the end of a
-    /// process, it may have ended, and is not shown as ended.
+    /// Forgets users that have owned no QP and made no call for `linger_ns`: where no input reports the end
+    /// of a process, it may have ended, and is not shown as ended.
     pub(super) fn forget_idle(&mut self, now_ns: u64, linger_ns: u64) {
         let (by_pid, by_start) = (&mut self.by_pid, &mut self.by_start);
         self.all.retain(|uid, process| {

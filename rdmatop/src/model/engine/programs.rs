@@ -19,8 +19,8 @@ impl Engine {
         }
     }
 
-    /// Whether PIDs of records belong to another namespace than those of dumps and of /proc. Until it is known
-    /// whether there will be records, no PID is taken from a dump.
+    /// Whether PIDs of records belong to another namespace than those of dumps and of /proc. Until it is
+    /// known whether there will be records, no PID is taken from a dump.
     pub(super) fn has_foreign_pids(&self) -> bool {
         let records = matches!(self.ebpf.state, EbpfState::Starting | EbpfState::On { .. });
         self.config.nested_pids && records
@@ -40,8 +40,8 @@ impl Engine {
         self.losses.want_repair(now_ns);
     }
 
-    /// Composes the notes: why there is no eBPF, unless a note about the machine already explains it, what is missing
-    /// on the machine, and what the programs do not see.
+    /// Composes the notes: why there is no eBPF, unless a note about the machine already explains it, what is
+    /// missing on the machine, and what the programs do not see.
     pub(super) fn note(&mut self) {
         let machine = &self.health.notes;
         let refused = refused(&self.ebpf.state, machine);

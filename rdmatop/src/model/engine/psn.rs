@@ -5,8 +5,8 @@ use crate::model::ib::QpState;
 
 /// Packets estimated from the movement of the send PSN.
 ///
-/// A PSN has 24 bits, so an interval in which it may have gone round says nothing. How far it can have gone is what the port has
-/// sent and received in that time: a READ moves it by the packets of its answer.
+/// A PSN has 24 bits, so an interval in which it may have gone round says nothing. How far it can have gone
+/// is what the port has sent and received in that time: a READ moves it by the packets of its answer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Psn {
     /// When the last PSN was read or set.
@@ -18,7 +18,8 @@ pub(super) struct Psn {
 /// The last PSN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct LastPsn(
-    /// 24 bits of the PSN, [`LastPsn::KNOWN`] and [`LastPsn::READY`]: an option and a flag beside it would take 8 bytes more in each QP.
+    /// 24 bits of the PSN, [`LastPsn::KNOWN`] and [`LastPsn::READY`]: an option and a flag beside it would
+    /// take 8 bytes more in each QP.
     u32,
 );
 

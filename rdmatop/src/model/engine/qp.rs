@@ -86,7 +86,8 @@ impl Beginnings {
     }
 }
 
-/// Births of a QP, one for each set of programs that saw it. Nearly all QPs are seen by one set, whose entry is stored in place.
+/// Births of a QP, one for each set of programs that saw it. Nearly all QPs are seen by one set, whose entry
+/// is stored in place.
 #[derive(Debug, Default)]
 struct Births {
     /// At the QP's address.
@@ -173,8 +174,9 @@ struct End {
 /// A QP. There may be ten thousand, so what few of them have is stored elsewhere.
 #[derive(Debug)]
 pub(super) struct Qp {
-    /// What is known of it, as views see it: the only copy, shared with the snapshots until it changes. The names of
-    /// its device and owner, its traffic and whether it has ended are as of the last [`Qp::current_row`].
+    /// What is known of it, as views see it: the only copy, shared with the snapshots until it changes. The
+    /// names of its device and owner, its traffic and whether it has ended are as of the last
+    /// [`Qp::current_row`].
     row: Arc<QpRow>,
     /// The row differs from what the next snapshot has to show.
     stale: bool,
@@ -359,7 +361,8 @@ impl Qp {
         self.comm = owner.comm;
     }
 
-    /// The row for a snapshot; if anything has changed, `complete` first fills in what comes from other tables.
+    /// The row for a snapshot; if anything has changed, `complete` first fills in what comes from other
+    /// tables.
     pub(super) fn current_row(&mut self, complete: impl FnOnce(&Self, &mut QpRow)) -> Arc<QpRow> {
         // Most of ten thousand have not changed.
         if self.stale {
@@ -399,7 +402,8 @@ impl Qp {
         row
     }
 
-    /// The state at `ts_ns`; one that is older than the known state only fills the timeline. Returns the row, to be changed.
+    /// The state at `ts_ns`; one that is older than the known state only fills the timeline. Returns the row,
+    /// to be changed.
     fn enter(&mut self, state: QpState, ts_ns: u64, source: Source, duration_ns: Option<u64>) -> &mut QpRow {
         let row = self.turn(state, ts_ns, source);
         if row.timeline.is_empty() {
@@ -436,8 +440,8 @@ impl Qp {
         } else {
             !self.created || self.first_ns <= at_ns
         };
-        // A QP that a dump misses ended between the dump's beginning and its end. In that time the number may have
-        // been given to another QP.
+        // A QP that a dump misses ended between the dump's beginning and its end. In that time the number may
+        // have been given to another QP.
         let is_itself = self.object != 0 && self.object == sighting.object;
         let had_ended_by = |end: End| if is_itself { end.gone_ns } else { end.at_ns.get() };
         was_there && self.end.is_none_or(|end| at_ns <= had_ended_by(end))
@@ -477,7 +481,8 @@ impl Qp {
             && same(reading.rq_psn, self.row.rq_psn)
     }
 
-    /// The kernel side saw it for the first time after `ts_ns`: what a dump saw before may have been another QP.
+    /// The kernel side saw it for the first time after `ts_ns`: what a dump saw before may have been another
+    /// QP.
     pub(super) fn is_sighted_after(&self, ts_ns: u64) -> bool {
         self.births().any(|(_, born_ns)| born_ns > ts_ns)
     }

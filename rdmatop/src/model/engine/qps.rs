@@ -1,14 +1,16 @@
 //! The table of QPs. A QP is (device generation, number, creation): the kernel reuses both its number and its
 //! address.
 //!
-//! Each record and each slot says which QP it belongs to: the address, and the time at which the kernel side first
-//! saw the QP there. No two QPs share both, so this is a plain look-up. Only the first sign of a QP has to be judged:
-//! the QP may already be known by its number alone, from a dump or from an earlier set of programs.
+//! Each record and each slot says which QP it belongs to: the address, and the time at which the kernel side
+//! first saw the QP there. No two QPs share both, so this is a plain look-up. Only the first sign of a QP has
+//! to be judged: the QP may already be known by its number alone, from a dump or from an earlier set of
+//! programs.
 //!
-//! That judgement rests on one fact. A device gives a number to one QP at a time, and the time stamps of a QP lie
-//! within that time: its birth after the number was given, the beginning of its destruction before the number is
-//! free. So of two QPs with one number on one device, the first has ended before the second is born. A table of the
-//! QPs that had a number, with the times at which they existed, therefore shows which QP a time belongs to.
+//! That judgement rests on one fact. A device gives a number to one QP at a time, and the time stamps of a QP
+//! lie within that time: its birth after the number was given, the beginning of its destruction before the
+//! number is free. So of two QPs with one number on one device, the first has ended before the second is
+//! born. A table of the QPs that had a number, with the times at which they existed, therefore shows which QP
+//! a time belongs to.
 
 use std::{collections::VecDeque, num::NonZero, sync::Arc};
 
@@ -61,8 +63,8 @@ pub(super) struct Qps {
     by_object: NumberMap<u64, u64>,
     /// By address and birth, as the kernel side knows them: the QPs that are not the latest at their address.
     by_birth: NumberMap<(u64, u64), u64>,
-    /// The latest QP of each number, living or not. [`Qp::before`] leads to the earlier ones, each of which has
-    /// ended.
+    /// The latest QP of each number, living or not. [`Qp::before`] leads to the earlier ones, each of which
+    /// has ended.
     by_key: Index,
     ended: VecDeque<(u64, u64)>,
     /// Latest end among those that had to be forgotten early.
@@ -120,8 +122,8 @@ impl Qps {
             .find(|uid| self.all.get(*uid).is_some_and(Qp::lives))
     }
 
-    /// The latest QPs of a number: on its device, on a device that the kernel side does not know, and for QP 0 and QP
-    /// 1 where one side does not know the port.
+    /// The latest QPs of a number: on its device, on a device that the kernel side does not know, and for QP
+    /// 0 and QP 1 where one side does not know the port.
     fn last_of(&self, key: Key) -> [Option<u64>; 3] {
         let of = |key| self.at_key(key);
         let nowhere = (key.device != 0).then_some(Key { device: 0, ..key });
@@ -207,8 +209,8 @@ impl Qps {
         uid
     }
 
-    /// Puts a QP among those that had its number, in the order of time. An earlier QP with the number has ended; so
-    /// has this one if its report came so late that another QP has the number by now.
+    /// Puts a QP among those that had its number, in the order of time. An earlier QP with the number has
+    /// ended; so has this one if its report came so late that another QP has the number by now.
     fn place(&mut self, uid: u64, processes: &mut Processes) {
         let Some(qp) = self.all.get(uid) else { return };
         let (key, first_ns, seen_ns) = (qp.key, qp.first_ns, qp.seen_ns);
@@ -298,8 +300,8 @@ impl Qps {
         }
     }
 
-    /// From `first_ns` on the address belongs to this QP: the earlier one has ended, or this one, if its report came
-    /// late. True when this one is the latest there.
+    /// From `first_ns` on the address belongs to this QP: the earlier one has ended, or this one, if its
+    /// report came late. True when this one is the latest there.
     fn move_in(&mut self, uid: u64, object: u64, first_ns: u64, processes: &mut Processes) -> bool {
         let Some(other) = self.by_object.insert(object, uid) else {
             return true;
@@ -330,7 +332,8 @@ impl Qps {
         if row.timeline.iter().any(|step| step.mono_ns < ts_ns) {
             Arc::make_mut(&mut qp.edit().timeline).retain(|step| step.mono_ns >= ts_ns);
         }
-        // Later states are known already: from a dump under way, or from a record that arrived before this one.
+        // Later states are known already: from a dump under way, or from a record that arrived before this
+        // one.
         let row = qp.row();
         let known = row
             .state
@@ -454,7 +457,8 @@ impl Qps {
 
     fn remove(&mut self, uid: u64) {
         let before = self.all.get(uid).and_then(|qp| qp.before);
-        // An earlier QP of its number is kept longer while its last counts are not in, and must still be found.
+        // An earlier QP of its number is kept longer while its last counts are not in, and must still be
+        // found.
         if before.is_some_and(|before| self.all.get(before.get()).is_some()) {
             self.displace(uid);
         }

@@ -1,13 +1,14 @@
 //! What a process moved in the last seconds, for the verdict on what it waits for.
 //!
-//! Not [`History`](crate::model::snapshot::History): its points are one a snapshot, whatever the time between two snapshots, and do not
-//! say which of them are lower bounds.
+//! Not [`History`](crate::model::snapshot::History): its points are one a snapshot, whatever the time between
+//! two snapshots, and do not say which of them are lower bounds.
 
 use std::collections::VecDeque;
 
 use crate::model::{snapshot::Recent, value::Source};
 
-/// Seconds that are averaged over, ns (ours): the steps of a training job, in which it computes and communicates in turn, are shorter.
+/// Seconds that are averaged over, ns (ours): the steps of a training job, in which it computes and
+/// communicates in turn, are shorter.
 const SPAN_NS: u64 = 30_000_000_000;
 /// Points that are kept: with a shorter refresh the average is of a shorter time, and says so.
 const MOST: usize = 128;
@@ -39,7 +40,8 @@ pub(super) struct Recently {
 }
 
 impl Recently {
-    /// Adds what is known at a snapshot. Unknown rates end the time that is averaged over, and so does another source.
+    /// Adds what is known at a snapshot. Unknown rates end the time that is averaged over, and so does
+    /// another source.
     pub(super) fn push(&mut self, now_ns: u64, rates: Option<Rates>) {
         let last_ns = self.last_ns.replace(now_ns);
         let Some(rates) = rates.filter(|rates| rates.tx.or(rates.rx).is_some()) else {

@@ -152,8 +152,8 @@ impl Engine {
         out(&event);
     }
 
-    /// The creator of an object is the task that owns it, and the name in the record is that of its thread at that
-    /// time.
+    /// The creator of an object is the task that owns it, and the name in the record is that of its thread at
+    /// that time.
     fn named_by_its_first_thread(&mut self, process: u64, prefix: &Prefix) {
         let is_first = prefix.flags & (flag::KTHREAD | flag::OWNER_KERNEL) == 0
             && prefix.tid == prefix.pid
@@ -170,8 +170,8 @@ impl Engine {
     /// The QP a record is about, made when it is new.
     pub(super) fn qp_of(&mut self, record: &QpRecord, kind: EventKind) -> Option<u64> {
         let prefix = &record.prefix;
-        // The time at which the call began: the QP existed then. When the call returns, the number of a destroyed QP
-        // can belong to another.
+        // The time at which the call began: the QP existed then. When the call returns, the number of a
+        // destroyed QP can belong to another.
         let ts_ns = call_ns(prefix);
         if kind != EventKind::QpCreate
             && let Some(uid) = self.qps.born_at(prefix.object, record.born_ns)

@@ -27,8 +27,8 @@ pub(super) struct QpRows {
 }
 
 impl Engine {
-    /// Rows of all QPs in the order in which they became known. A row in which nothing changed is the same `Arc` as
-    /// before, and so is the list where no row changed.
+    /// Rows of all QPs in the order in which they became known. A row in which nothing changed is the same
+    /// `Arc` as before, and so is the list where no row changed.
     pub(super) fn qp_rows(&mut self, now_ns: u64, all_changed: bool, fresh: bool) -> Shared<Arc<QpRow>> {
         let renamed_processes = std::mem::take(&mut self.processes.renamed);
         let renamed_devices = std::mem::take(&mut self.renamed_devices);
@@ -88,7 +88,8 @@ impl Engine {
             let exact = flow.is_some_and(|flow| flow.known(TX_BYTES, fresh).is_some())
                 && !process.lacks
                 && !uncounted.contains(&process.uid);
-            // What programs of ours count exactly is better: bytes of work requests. The NIC's are of packets.
+            // What programs of ours count exactly is better: bytes of work requests. The NIC's are of
+            // packets.
             let hw = groups.sum(process.uid, now_ns, uncovered.contains(&process.uid));
             let all_packets = hw.as_ref().map(|hw| hw.rates());
             let hw = hw.filter(|_| !exact);
@@ -125,8 +126,8 @@ fn rates(flow: &Flow, fresh: bool) -> (Option<f64>, Option<f64>) {
     )
 }
 
-/// What is known of all that a process moves: packets of all its QPs where the NIC counts them. Of work requests only a lower bound:
-/// what a peer reads and writes by itself is none.
+/// What is known of all that a process moves: packets of all its QPs where the NIC counts them. Of work
+/// requests only a lower bound: what a peer reads and writes by itself is none.
 fn recent_rates(all_packets: Option<(Option<f64>, Option<f64>)>, traffic: &Traffic) -> Option<recent::Rates> {
     let counted = all_packets.filter(|(tx, rx)| tx.is_some() && rx.is_some());
     if let Some((tx, rx)) = counted {
@@ -155,8 +156,8 @@ struct Others<'a> {
 }
 
 impl Qp {
-    /// Whether no program counts what it does, although it was there before the last sweep began. One of SoftRoCE that is
-    /// older than the programs gets its slot when it moves.
+    /// Whether no program counts what it does, although it was there before the last sweep began. One of
+    /// SoftRoCE that is older than the programs gets its slot when it moves.
     fn is_uncounted(&self, devices: &Devices, last_sweep_ns: u64) -> bool {
         let gets_one_later = || {
             !self.created

@@ -1,10 +1,11 @@
 //! A table by numbers that are given in rising order and never reused.
 
-/// Entries in the order of their numbers, side by side: allocated one by one between short-lived objects, each would
-/// keep a page of memory. A removed entry leaves a gap until gaps are the greater part.
+/// Entries in the order of their numbers, side by side: allocated one by one between short-lived objects,
+/// each would keep a page of memory. A removed entry leaves a gap until gaps are the greater part.
 ///
-/// A look-up guesses the place, which is right for all that came since gaps were closed last, and searches only when that
-/// fails: a record looks its QP up several times, and a tree costs two hundred instructions each time.
+/// A look-up guesses the place, which is right for all that came since gaps were closed last, and searches
+/// only when that fails: a record looks its QP up several times, and a tree costs two hundred instructions
+/// each time.
 #[derive(Debug)]
 pub(super) struct Table<T> {
     entries: Vec<(u64, Option<T>)>,

@@ -104,8 +104,8 @@ impl Tally {
         }
     }
 
-    /// What was counted between `before` and `self`, and whether every count only grew. A count that went down counts
-    /// as no movement.
+    /// What was counted between `before` and `self`, and whether every count only grew. A count that went
+    /// down counts as no movement.
     fn since(&self, before: &Self) -> (Self, bool) {
         let mut delta = Self {
             latency_max: self.latency_max,
@@ -143,10 +143,11 @@ impl Tally {
 /// Counts per second, in the places of a [`Tally`].
 pub(super) type Speeds = [f64; LEN];
 
-/// A tally that is read once a round: that of a QP, or that of a process or a device, which is the sum of its QPs.
+/// A tally that is read once a round: that of a QP, or that of a process or a device, which is the sum of its
+/// QPs.
 ///
-/// A QP's rate is what was counted between its own two last readings over the time between them; a sum's is the sum of
-/// those rates.
+/// A QP's rate is what was counted between its own two last readings over the time between them; a sum's is
+/// the sum of those rates.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
     /// `None` stands for all zeroes: a tally has a hundred numbers, and most of ten thousand QPs are idle.
@@ -316,8 +317,8 @@ impl Flow {
         self.turn(known, gathered)
     }
 
-    /// Adds the rates of a QP whose round was closed just now. Where they are unknown, those of the sum are unknown
-    /// too.
+    /// Adds the rates of a QP whose round was closed just now. Where they are unknown, those of the sum are
+    /// unknown too.
     pub(super) fn gather(&mut self, qp: &Self) {
         if !qp.known {
             self.blurred = true;
@@ -336,9 +337,9 @@ impl Flow {
         changed
     }
 
-    /// The time between the readings at the two ends of a round. A flow that a sweep did not read, because nothing
-    /// had been counted, is as of that sweep's beginning; so is one that has never counted anything. `None` when one of the readings was delayed, by preemption
-    /// or SIGSTOP, for a time that matters.
+    /// The time between the readings at the two ends of a round. A flow that a sweep did not read, because
+    /// nothing had been counted, is as of that sweep's beginning; so is one that has never counted anything.
+    /// `None` when one of the readings was delayed, by preemption or SIGSTOP, for a time that matters.
     fn elapsed_ns(&mut self, round: Round) -> Option<u64> {
         let as_of = |read: ReadAt, sweep_ns: u64| {
             if read.mono_ns < sweep_ns {

@@ -47,7 +47,8 @@ impl Engine {
     }
 }
 
-/// Totals count from when connections were first seen, and a process that is new was not worth a search before.
+/// Totals count from when connections were first seen, and a process that is new was not worth a search
+/// before.
 fn begin(sample: &TcpSample) -> Tcp {
     let zero = || Meter::new(0, sample.before.unwrap_or_default());
     Tcp {

@@ -1,7 +1,8 @@
-//! Sweeps of the counter slots: from cumulative counts of slots to totals and rates of QPs, processes and ports.
+//! Sweeps of the counter slots: from cumulative counts of slots to totals and rates of QPs, processes and
+//! ports.
 //!
-//! Each sweep adds what is new in a slot to its QP, to the QP's owner and to its device. So the sum of a process
-//! keeps what its ended QPs did, and never goes down.
+//! Each sweep adds what is new in a slot to its QP, to the QP's owner and to its device. So the sum of a
+//! process keeps what its ended QPs did, and never goes down.
 
 use std::num::NonZeroU32;
 
@@ -339,8 +340,8 @@ impl Engine {
     }
 }
 
-/// A slot of probes on a program that never called what is probed. It may post in another way (UCX on mlx5, libfabric on EFA), so
-/// nothing is known of its QP.
+/// A slot of probes on a program that never called what is probed. It may post in another way (UCX on mlx5,
+/// libfabric on EFA), so nothing is known of its QP.
 fn is_never_hit(slot: &QpSlot) -> bool {
     let by_probes = slot.flags & slot_flag::provider::MASK == slot_flag::provider::USER;
     by_probes && slot.tx_posted == 0 && slot.rx_posted == 0

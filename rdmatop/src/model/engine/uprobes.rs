@@ -25,7 +25,8 @@ impl Engine {
         self.lose_probes();
     }
 
-    /// Once the probes are off, what their QPs do is not known any more, and neither is any sum that they belong to.
+    /// Once the probes are off, what their QPs do is not known any more, and neither is any sum that they
+    /// belong to.
     fn lose_probes(&mut self) {
         for qp in self.qps.iter_mut().filter(|qp| qp.probed) {
             qp.probed = false;
@@ -41,8 +42,8 @@ impl Engine {
         }
     }
 
-    /// The last reading of a QP in whose counts something is missing, or in which nothing was counted at all although it may have
-    /// posted: so it is with the sum of its process from now on.
+    /// The last reading of a QP in whose counts something is missing, or in which nothing was counted at all
+    /// although it may have posted: so it is with the sum of its process from now on.
     pub(super) fn left_short(&mut self, slot: &QpSlot) {
         let uid = self.qps.born_at(slot.qp, slot.born_ns);
         let process = if let Some(qp) = uid.and_then(|uid| self.qps.get(uid)) {

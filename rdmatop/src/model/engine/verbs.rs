@@ -28,11 +28,11 @@ const ERESTARTSYS: u32 = 512;
 
 /// Whether a call fails by design.
 ///
-/// libibverbs asks for the size of a reply with a buffer that is too small, once for each open device: `query_device`
-/// then fails with ENOSPC (`has_ioctl_write`). librdmacm binds to an InfiniBand address, once for each process:
-/// ENODEV where there is none (`ucma_set_af_ib_support`). A wait for an event ends without one where the file does
-/// not block or a signal arrives. A library that reads a GID table entry by entry, as UCX does, gets ENODATA for each
-/// empty one (`rdma_get_gid_attr`): a thousand of them on SoftRoCE.
+/// libibverbs asks for the size of a reply with a buffer that is too small, once for each open device:
+/// `query_device` then fails with ENOSPC (`has_ioctl_write`). librdmacm binds to an InfiniBand address, once
+/// for each process: ENODEV where there is none (`ucma_set_af_ib_support`). A wait for an event ends without
+/// one where the file does not block or a signal arrives. A library that reads a GID table entry by entry, as
+/// UCX does, gets ENODATA for each empty one (`rdma_get_gid_attr`): a thousand of them on SoftRoCE.
 pub(super) fn is_probe(verb: u32, errno: u32) -> bool {
     match errno {
         ENOSPC => verb & !verb::EXTENDED == verb::QUERY_DEVICE,
@@ -55,7 +55,8 @@ pub(super) struct VerbNames {
 }
 
 impl VerbNames {
-    /// Verbs are numbered by the kernel, but decoded from a user's bytes: numbers without a name are not kept.
+    /// Verbs are numbered by the kernel, but decoded from a user's bytes: numbers without a name are not
+    /// kept.
     pub(super) fn of(&mut self, number: u32) -> Arc<str> {
         match verb::name(number) {
             Some(name) => Arc::clone(self.known.entry(number).or_insert_with(|| name.into())),
@@ -100,9 +101,9 @@ impl Errno {
     }
 }
 
-/// What is kept of an entry whose process is forgotten: enough to compute what the next process with its PID does.
-/// The kernel side keeps such entries until its table is half full; a row for each, mostly empty histograms, took 6
-/// MB.
+/// What is kept of an entry whose process is forgotten: enough to compute what the next process with its PID
+/// does. The kernel side keeps such entries until its table is half full; a row for each, mostly empty
+/// histograms, took 6 MB.
 #[derive(Debug)]
 struct Past {
     calls: u64,
@@ -164,7 +165,8 @@ pub(super) struct Verbs {
     /// Entries that the kernel side has.
     held: NumberSet<VerbKey>,
     last_ns: Option<u64>,
-    /// Processes whose registrations of memory failed for want of it, and of which is not asked yet how much they may lock.
+    /// Processes whose registrations of memory failed for want of it, and of which is not asked yet how much
+    /// they may lock.
     short_of_memory: BTreeSet<u32>,
 }
 
@@ -247,7 +249,8 @@ impl Engine {
             let at_ns = sample.calls_only_ns.filter(|_| only).unwrap_or(sample.mono_ns);
             let delta = self.calls(*key, stats, process, at_ns, before_ns);
             if let Some(row) = self.verbs.rows.get_mut(key) {
-                // Totals continue when the data path changes: what is unknown for some calls is unknown for the sum.
+                // Totals continue when the data path changes: what is unknown for some calls is unknown for
+                // the sum.
                 row.only |= only;
             }
             *faults.entry(process).or_default() += delta;
@@ -276,7 +279,8 @@ impl Engine {
         }
         let min = self.config.min_interval_ns;
         for calls in self.verbs.rows.values_mut().filter(|calls| !calls.only) {
-            // Of what is left out it is known that it stands still. The others were read at this very time already.
+            // Of what is left out it is known that it stands still. The others were read at this very time
+            // already.
             faults.entry(calls.process).or_default();
             calls.stands_still(sample.mono_ns, min);
         }
@@ -291,8 +295,8 @@ impl Engine {
         self.forget_calls(&calls_only);
     }
 
-    /// Keeps the rows of processes that are shown, and of the others what is needed while the kernel side has the
-    /// entry.
+    /// Keeps the rows of processes that are shown, and of the others what is needed while the kernel side has
+    /// the entry.
     fn forget_calls(&mut self, calls_only: &NumberSet<VerbKey>) {
         let Self { verbs, processes, .. } = self;
         let held = std::mem::take(&mut verbs.held);

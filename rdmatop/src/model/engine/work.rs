@@ -37,7 +37,8 @@ impl Engine {
         let mut event = Event::new(kind, wall_ns, record.ts_ns);
         let is = |bit| record.flags & bit != 0;
         if let Some(index) = known(record.device_index) {
-            // The name that the kernel side compared with the filter: the list of devices may be older than the QP.
+            // The name that the kernel side compared with the filter: the list of devices may be older than
+            // the QP.
             let name = Some(self.names.device(&record.device)).filter(|name| !name.is_empty());
             let uid = self.devices.resolve(index, name.as_ref(), record.ts_ns);
             event.device = name.or_else(|| self.devices.get(uid).map(|device| Arc::clone(&device.name)));

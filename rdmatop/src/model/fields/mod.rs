@@ -1,8 +1,9 @@
 //! The fields of all things that have rows: one static table for each.
 //!
-//! A row of a table holds everything about a field: its id, its kind, its unit, how it is read and ordered, where it
-//! stands in JSON, the words that name it in filters and `--sort`, and how tables show it. The tables of the screen
-//! and of `--once`, `--sort`, filters, docs/config.md and the keys of docs/json.md come from them.
+//! A row of a table holds everything about a field: its id, its kind, its unit, how it is read and ordered,
+//! where it stands in JSON, the words that name it in filters and `--sort`, and how tables show it. The
+//! tables of the screen and of `--once`, `--sort`, filters, docs/config.md and the keys of docs/json.md come
+//! from them.
 
 mod device;
 mod event;
@@ -150,8 +151,8 @@ pub const COUNTERS: u8 = 100;
 /// A field in the detail pane of the screen.
 #[derive(Clone, Copy, Debug)]
 pub struct Detail {
-    /// Labels stand in the order of this number. From [`COUNTERS`] on they stand in the list of counters, with rate and
-    /// total.
+    /// Labels stand in the order of this number. From [`COUNTERS`] on they stand in the list of counters,
+    /// with rate and total.
     pub place: u8,
     /// What the pane calls it.
     pub label: &'static str,
@@ -357,8 +358,8 @@ pub fn sorted_by(word: &str) -> Option<&'static Field<ProcessRow>> {
     PROCESS.iter().find(|field| field.meta.sorts_by(word))
 }
 
-/// Rows by a key, largest first if `down`; unknown ones come last in both directions. Equal ones are in the order of
-/// `ties`.
+/// Rows by a key, largest first if `down`; unknown ones come last in both directions. Equal ones are in the
+/// order of `ties`.
 pub fn order(rows: &mut [(usize, Key<'_>)], down: bool, ties: impl Fn(usize, usize) -> Ordering) {
     rows.sort_by(|(a, x), (b, y)| compare(x, y, down).then_with(|| ties(*a, *b)));
 }

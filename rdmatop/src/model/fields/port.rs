@@ -8,7 +8,8 @@ use crate::model::{
     snapshot::{PortRow, Snapshot},
 };
 
-/// Device and number; its order is that of the snapshot: mlx5_2 before mlx5_10, rails where people expect them.
+/// Device and number; its order is that of the snapshot: mlx5_2 before mlx5_10, rails where people expect
+/// them.
 fn name<'a>(port: &'a PortRow, s: &'a Snapshot) -> Value<'a> {
     let is_it = |p: &PortRow| (p.device_uid, p.port) == (port.device_uid, port.port);
     let at = s.ports.iter().position(is_it).unwrap_or(s.ports.len());

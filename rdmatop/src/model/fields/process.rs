@@ -17,8 +17,8 @@ fn both(a: Option<Counter>, b: Option<Counter>) -> Option<Counter> {
 
 type P = ProcessRow;
 
-/// All errors of a process. No error of one kind says nothing where the other is unknown. Only a process makes verb calls; one
-/// without queue pairs has no completions.
+/// All errors of a process. No error of one kind says nothing where the other is unknown. Only a process
+/// makes verb calls; one without queue pairs has no completions.
 fn errors(row: &ProcessRow) -> Option<Counter> {
     match (row.traffic.completion_errors, row.verb_errors) {
         (Some(completions), None) if row.kernel || row.pid.is_none() => Some(completions),

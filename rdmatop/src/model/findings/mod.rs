@@ -1,7 +1,8 @@
 //! Findings: what is wrong on this host, in words, with the process and the device that it concerns.
 //!
-//! Rules (`rules`) look at one snapshot and name symptoms. [`Watch`] turns symptoms into findings: a symptom that lasts
-//! is raised, one that stays away is cleared. Both are pure. A rule whose inputs are unknown names no symptom.
+//! Rules (`rules`) look at one snapshot and name symptoms. [`Watch`] turns symptoms into findings: a symptom
+//! that lasts is raised, one that stays away is cleared. Both are pure. A rule whose inputs are unknown names
+//! no symptom.
 
 mod kind;
 mod limits;
@@ -87,7 +88,8 @@ impl Finding {
         self.role(uid).is_some()
     }
 
-    /// [`Self::next`] in its parts: the command or the sentence, then each reading of its result with its `# `.
+    /// [`Self::next`] in its parts: the command or the sentence, then each reading of its result with its `#
+    /// `.
     pub fn steps(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let mut parts = self.next.split("   # ");
         let command = parts.next().map(Cow::Borrowed);

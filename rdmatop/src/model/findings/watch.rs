@@ -1,10 +1,11 @@
 //! Hysteresis: from symptoms of single snapshots to findings that are raised and cleared.
 //!
-//! A symptom is raised when it was there for the raise time of its kind, in one piece or in several, within a window of two and
-//! a half raise times: for 40 % of the window. Jobs work in bursts, and a job that exchanges data half of the time is met half of
-//! the time; 40 % leaves room for samples that lie across the ends of bursts. A symptom with a smaller share never becomes a
-//! finding. A finding is cleared when its symptom stayed away for the clear time, which is one and a half raise times or more: what
-//! the window then still holds is less than what raises. It begins anew, so a finding is raised once per window at most.
+//! A symptom is raised when it was there for the raise time of its kind, in one piece or in several, within a
+//! window of two and a half raise times: for 40 % of the window. Jobs work in bursts, and a job that
+//! exchanges data half of the time is met half of the time; 40 % leaves room for samples that lie across the
+//! ends of bursts. A symptom with a smaller share never becomes a finding. A finding is cleared when its
+//! symptom stayed away for the clear time, which is one and a half raise times or more: what the window then
+//! still holds is less than what raises. It begins anew, so a finding is raised once per window at most.
 
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 

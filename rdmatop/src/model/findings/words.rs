@@ -15,7 +15,8 @@ pub(super) fn process(row: &ProcessRow) -> String {
     }
 }
 
-/// Twelve digits tell pods apart, as they do containers: with all of its UID a pod's verdict is a line longer.
+/// Twelve digits tell pods apart, as they do containers: with all of its UID a pod's verdict is a line
+/// longer.
 fn short(job: &str) -> &str {
     const POD: &str = "pod 01234567-0123";
     match job.get(..POD.len()) {

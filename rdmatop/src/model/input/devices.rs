@@ -115,8 +115,8 @@ pub struct HwPort {
     pub why: Option<Box<Cause>>,
 }
 
-/// The kernel gives no index from here on (`xa_limit_31b`): these stand for devices that are being removed and whose
-/// index is not known.
+/// The kernel gives no index from here on (`xa_limit_31b`): these stand for devices that are being removed
+/// and whose index is not known.
 pub const UNLISTED: u32 = 1 << 31;
 
 /// Speed and width of a PCI Express link.
@@ -180,8 +180,8 @@ pub enum RawSource {
 pub struct RawReading {
     /// The provider's name.
     pub name: Arc<str>,
-    /// Value as the kernel reports it, in the provider's unit. `None`: the counter exists and could not be read, so
-    /// that a sum with it is a lower bound.
+    /// Value as the kernel reports it, in the provider's unit. `None`: the counter exists and could not be
+    /// read, so that a sum with it is a lower bound.
     pub value: Option<u64>,
     /// Where it was read.
     pub source: RawSource,
@@ -207,7 +207,8 @@ pub struct PortReading {
     pub netdev_members: Vec<String>,
     /// Network device MTU, bytes.
     pub netdev_mtu: Option<u32>,
-    /// Priorities with flow control (PFC) of the network device, a bit for each; `None` when that is not known.
+    /// Priorities with flow control (PFC) of the network device, a bit for each; `None` when that is not
+    /// known.
     #[serde(default)]
     pub pfc: Option<u8>,
     /// Signalling rate, bits/s; `None` when the provider only has a placeholder (rxe says 2.5 Gb/s).

@@ -41,7 +41,8 @@ pub struct TcpSample {
     pub at: ReadAt,
     /// When the look before was: a process that is new in this one had moved nothing then.
     pub before: Option<ReadAt>,
-    /// Processes that moved much between ports that a library chose, and have a library mapped that could use RDMA.
+    /// Processes that moved much between ports that a library chose, and have a library mapped that could use
+    /// RDMA.
     pub processes: Vec<TcpTotals>,
 }
 
@@ -93,7 +94,8 @@ pub struct Opener {
 pub struct ProcessFacts {
     /// Process id.
     pub pid: u32,
-    /// Start time, clock ticks since boot as the kernel counts them: a process with a reused pid has another one.
+    /// Start time, clock ticks since boot as the kernel counts them: a process with a reused pid has another
+    /// one.
     pub start_ticks: u64,
     /// `CLOCK_MONOTONIC` before the rest was read, ns.
     pub read_ns: u64,

@@ -54,8 +54,8 @@ pub struct QpReading {
 pub struct SlotsSample {
     /// `CLOCK_MONOTONIC` when the sweep began, ns.
     pub mono_ns: u64,
-    /// When the slots of this sample were copied, which is later: between two samples of one sweep the reader may have
-    /// waited for the engine. `None`: when the sweep began.
+    /// When the slots of this sample were copied, which is later: between two samples of one sweep the reader
+    /// may have waited for the engine. `None`: when the sweep began.
     pub at: Option<ReadAt>,
     /// Slot number and copy, only slots in use.
     #[serde(with = "numbers")]
@@ -133,7 +133,8 @@ impl SlotHead {
 pub struct VerbsSample {
     /// `CLOCK_MONOTONIC` in the middle of the reading, ns.
     pub mono_ns: u64,
-    /// Only what has changed since the sample before is in `verbs` and `errors`; what is left out stands still.
+    /// Only what has changed since the sample before is in `verbs` and `errors`; what is left out stands
+    /// still.
     pub partial: bool,
     /// Process and verb of entries that the kernel side has given up since the sample before.
     pub gone: Vec<(u32, u32)>,

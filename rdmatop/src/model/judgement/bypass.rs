@@ -1,5 +1,5 @@
-//! Libraries that may post past the functions of the provider, so that no probe on these sees it. Neither a library that is loaded
-//! nor a QP without a call proves it: the words say "may".
+//! Libraries that may post past the functions of the provider, so that no probe on these sees it. Neither a
+//! library that is loaded nor a QP without a call proves it: the words say "may".
 
 use super::{Quantity, uncounted::concerns};
 use crate::model::{

@@ -1,7 +1,7 @@
 //! What a snapshot means: totals, what is stuck, what cannot be observed and why.
 //!
-//! Each snapshot is judged once and carries the result, so that the screen, `--once` and `--json` agree. What depends
-//! on QPs alone is kept while none of their rows changed.
+//! Each snapshot is judged once and carries the result, so that the screen, `--once` and `--json` agree. What
+//! depends on QPs alone is kept while none of their rows changed.
 
 mod bound;
 mod bypass;
@@ -45,9 +45,11 @@ pub struct Judgement {
     pub unexplained: AllUnexplained,
     /// Scale of bars.
     pub scale: Scale,
-    /// Probes that are on, partly on, broken, and not supported by this kernel. Those whose driver is not there do not count.
+    /// Probes that are on, partly on, broken, and not supported by this kernel. Those whose driver is not
+    /// there do not count.
     pub probes: [usize; 4],
-    /// For each process with stuck QPs, by its uid: how many, and why the first is; failures come before waits.
+    /// For each process with stuck QPs, by its uid: how many, and why the first is; failures come before
+    /// waits.
     by_process: Arc<BTreeMap<u64, (u64, Stuck)>>,
     /// How many of `rows.waiting` are stuck at the snapshot's time.
     stuck: usize,
@@ -61,8 +63,8 @@ struct Rows {
     states: Vec<StateCount>,
     /// Live ones.
     live: u64,
-    /// Those that are stuck, or will be if they stay as they are, with the time (`CLOCK_MONOTONIC`, ns) from which
-    /// they count as stuck; the first to be stuck comes first.
+    /// Those that are stuck, or will be if they stay as they are, with the time (`CLOCK_MONOTONIC`, ns) from
+    /// which they count as stuck; the first to be stuck comes first.
     waiting: Vec<(u64, StuckQp)>,
     /// Live ones that move without a counter slot, by device.
     uncounted: BTreeMap<u64, u64>,
@@ -162,14 +164,15 @@ impl Rows {
     }
 }
 
-/// Whether each row is the same `Arc` as in the other snapshot. Ten thousand QPs are compared by the addresses of their rows,
-/// without reading the rows, and where all are at rest by the address of their list.
+/// Whether each row is the same `Arc` as in the other snapshot. Ten thousand QPs are compared by the
+/// addresses of their rows, without reading the rows, and where all are at rest by the address of their list.
 fn same_rows(a: &Shared<Arc<QpRow>>, b: &Shared<Arc<QpRow>>) -> bool {
     a.is(b) || a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
 }
 
 impl Judgement {
-    /// Judges `snapshot` whatever judgement it carries; `before` is a judged one that may share most of its rows.
+    /// Judges `snapshot` whatever judgement it carries; `before` is a judged one that may share most of its
+    /// rows.
     fn of(snapshot: &Snapshot, before: Option<&Snapshot>) -> Self {
         let kept = before.filter(|before| same_rows(&before.qps, &snapshot.qps));
         let kept = kept.map(|before| &before.judgement);
@@ -245,7 +248,8 @@ impl Serialize for Judgement {
 }
 
 impl Snapshot {
-    /// The snapshot with its judgement. `before` is the one before it; what did not change is taken from there.
+    /// The snapshot with its judgement. `before` is the one before it; what did not change is taken from
+    /// there.
     #[must_use]
     pub fn judged(mut self, before: Option<&Self>) -> Self {
         self.judgement = Judgement::of(&self, before);

@@ -87,8 +87,8 @@ impl Stuck {
         matches!(self.reason, Reason::Failed | Reason::SendFailed)
     }
 
-    /// In which state it is stuck, with a blank before it, and for how long where that is informative: ` in INIT for
-    /// 7s`.
+    /// In which state it is stuck, with a blank before it, and for how long where that is informative: ` in
+    /// INIT for 7s`.
     pub fn place(self, mono_ns: u64) -> String {
         let long = || {
             let ns = self.since_ns.map_or(0, |since| mono_ns.saturating_sub(since));
@@ -109,11 +109,11 @@ impl Stuck {
     }
 }
 
-/// Whether a row is stuck, or will be if it stays as it is, and the time from which it counts as stuck; 0 is at once.
-/// States are compared by number, because this runs for every QP of which something changed.
+/// Whether a row is stuck, or will be if it stays as it is, and the time from which it counts as stuck; 0 is
+/// at once. States are compared by number, because this runs for every QP of which something changed.
 ///
-/// RTR is never stuck: a side that only receives stays there for its whole life, as perftest's receivers do. Neither
-/// is INIT for types without a peer, nor RESET, where libraries keep spare QPs.
+/// RTR is never stuck: a side that only receives stays there for its whole life, as perftest's receivers do.
+/// Neither is INIT for types without a peer, nor RESET, where libraries keep spare QPs.
 pub(super) fn from(qp: &QpRow) -> Option<(u64, Stuck)> {
     let state = qp.state.filter(|_| !qp.exited)?;
     let reason = match state {
@@ -142,8 +142,8 @@ fn grows(counter: Option<Counter>) -> bool {
     counter.and_then(|c| c.rate).is_some_and(|rate| rate > 0.0)
 }
 
-/// Whether it is known that no send WR finished and no byte moved in the newest points of the history. An empty
-/// history holds only zeroes and unknowns.
+/// Whether it is known that no send WR finished and no byte moved in the newest points of the history. An
+/// empty history holds only zeroes and unknowns.
 fn rests(qp: &QpRow) -> bool {
     let sent = &qp.history.tx;
     qp.traffic.tx_wr.and_then(|c| c.rate) == Some(0.0)

@@ -93,8 +93,8 @@ impl Totals {
         let moves = |row: &&ProcessRow| row.qps > 0 || row.traffic.tx_wr.is_some();
         for process in snapshot.processes.iter().filter(moves) {
             let sent = process.traffic.tx_wr;
-            // Its management datagrams are no process's traffic: when they are unknown, sums must not become lower
-            // bounds.
+            // Its management datagrams are no process's traffic: when they are unknown, sums must not become
+            // lower bounds.
             if sent.is_some_and(|c| c.rate.is_some()) || !(process.kernel && &*process.comm == MAD) {
                 out.wr.add_counter(sent);
             }
@@ -121,8 +121,8 @@ impl Totals {
             }
             // A provider without byte counters of its own (rxe): what eBPF counted by QP takes their place.
             let [tx, rx] = rows.moved.get(&device.uid).copied().unwrap_or_default();
-            // Where no packet passed there were no bytes either. Otherwise a peer's reads are sent, and its writes
-            // received, without a work request here.
+            // Where no packet passed there were no bytes either. Otherwise a peer's reads are sent, and its
+            // writes received, without a work request here.
             let packets: [fn(&PortRow) -> Option<Counter>; 2] = [|p| p.tx_packets, |p| p.rx_packets];
             for (sum, bytes, packets) in [(&mut self.tx, tx, packets[0]), (&mut self.rx, rx, packets[1])] {
                 let mut rates = ports().map(|p| packets(p).and_then(|c| c.rate));

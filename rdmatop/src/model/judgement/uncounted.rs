@@ -1,7 +1,7 @@
 //! Why no program counts the work requests of a device, a process or a QP.
 //!
-//! No QP's cause is computed at each snapshot: [`Rows`] keeps how many QPs of whom are not counted, and a view asks for the QPs
-//! that it shows.
+//! No QP's cause is computed at each snapshot: [`Rows`] keeps how many QPs of whom are not counted, and a
+//! view asks for the QPs that it shows.
 
 use std::collections::BTreeMap;
 
@@ -88,7 +88,8 @@ fn not_followed(health: &Health) -> Obstacle {
     }
 }
 
-/// QPs of a device: whether their work requests are counted. Those of the RDMA core carry no work requests of anybody.
+/// QPs of a device: whether their work requests are counted. Those of the RDMA core carry no work requests of
+/// anybody.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Counted {
     /// Some are.
@@ -183,8 +184,8 @@ pub(super) fn is_probed(health: &Health, device: &DeviceRow) -> bool {
     matches!(health.ebpf, EbpfState::On { .. }) && health.uprobes.is_some() && !device.followed
 }
 
-/// What is not known of the QPs of a device where [`is_probed`], of how many (`None`: all) and why. `cause`: why those
-/// that no probe counts are unknown.
+/// What is not known of the QPs of a device where [`is_probed`], of how many (`None`: all) and why. `cause`:
+/// why those that no probe counts are unknown.
 pub(super) fn not_probed(
     snapshot: &Snapshot,
     rows: &Rows,
@@ -332,7 +333,8 @@ impl<'a> Known<'a> {
         Some(Why::refined(cause, self.health, device, qp.kernel, process))
     }
 
-    /// Calls `tell` with each quantity of a QP that is unknown although others are known: what it is, its cause's id and words.
+    /// Calls `tell` with each quantity of a QP that is unknown although others are known: what it is, its
+    /// cause's id and words.
     fn parts(&self, qp: &QpRow, mut tell: impl FnMut(Quantity, CauseId, &'static str)) {
         let mut posted = [qp.traffic.tx_wr, qp.traffic.rx_wr_posted].into_iter().flatten();
         if posted.any(|counter| counter.source == Source::Uprobe) {
@@ -360,8 +362,8 @@ pub fn why_qp_is_unknown(snapshot: &Snapshot, qp: &QpRow) -> Vec<Cause> {
     out
 }
 
-/// Why the work requests of a process are unknown; `None`: some are known. A program that counts those of one of its devices is
-/// enough.
+/// Why the work requests of a process are unknown; `None`: some are known. A program that counts those of one
+/// of its devices is enough.
 pub fn why_process_is_uncounted(snapshot: &Snapshot, process: &ProcessRow) -> Option<Cause> {
     if !says_nothing(&process.traffic) {
         return None;
@@ -386,8 +388,8 @@ pub fn why_process_is_uncounted(snapshot: &Snapshot, process: &ProcessRow) -> Op
     })
 }
 
-/// The QPs of a snapshot as JSON: each row, and what is unknown of it. Found out here, so that a snapshot that nobody writes
-/// costs nothing.
+/// The QPs of a snapshot as JSON: each row, and what is unknown of it. Found out here, so that a snapshot
+/// that nobody writes costs nothing.
 pub(crate) struct QpsWritten<'a>(pub(crate) &'a Snapshot);
 
 impl Serialize for QpsWritten<'_> {

@@ -43,7 +43,8 @@ fn probed(mut s: Snapshot) -> Snapshot {
     s
 }
 
-/// `unknown` of the first QP in JSON. Each is explained in the judgement, and the words of the QP have the same ids.
+/// `unknown` of the first QP in JSON. Each is explained in the judgement, and the words of the QP have the
+/// same ids.
 fn unknown(s: &Snapshot) -> BTreeMap<String, String> {
     let s = s.clone().judged(None);
     let json = serde_json::to_value(&s).unwrap();

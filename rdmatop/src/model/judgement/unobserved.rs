@@ -24,7 +24,8 @@ pub enum Quantity {
     ReceiverWaits,
     /// How long work requests take.
     Latency,
-    /// What becomes of work requests that are known to be posted: completions, errors, packets sent again, waits, times.
+    /// What becomes of work requests that are known to be posted: completions, errors, packets sent again,
+    /// waits, times.
     Completions,
 }
 

@@ -72,7 +72,8 @@ pub struct DeviceRow {
     /// Programs of ours count work requests of its driver, where they are attached.
     #[serde(skip)]
     pub followed: bool,
-    /// How the programs that count its work requests are attached, `kprobe` or `fentry`; `None` when none are.
+    /// How the programs that count its work requests are attached, `kprobe` or `fentry`; `None` when none
+    /// are.
     pub datapath: Option<Arc<str>>,
     /// What programs cannot see of its driver's work requests, and why.
     #[serde(skip)]
@@ -80,8 +81,8 @@ pub struct DeviceRow {
 }
 
 impl DeviceRow {
-    /// Whether processes may use it through queue pairs that the kernel does not list. Of the drivers in Linux only mlx5's lets a
-    /// library make them past ib_core (DEVX). An unknown driver may be that one.
+    /// Whether processes may use it through queue pairs that the kernel does not list. Of the drivers in
+    /// Linux only mlx5's lets a library make them past ib_core (DEVX). An unknown driver may be that one.
     pub fn may_hide_qps(&self) -> bool {
         let is_mlx5 = |driver: &Arc<str>| driver.starts_with("mlx5");
         !self.followed && self.driver.as_ref().is_none_or(is_mlx5)
@@ -149,7 +150,8 @@ pub struct PortRow {
     pub out_of_buffer: Option<Counter>,
     /// Packets sent again.
     pub retransmits: Option<Counter>,
-    /// How often a sender had to start again: timeouts, NAKs of the peer. Each sends one packet or many again.
+    /// How often a sender had to start again: timeouts, NAKs of the peer. Each sends one packet or many
+    /// again.
     pub retries: Option<Counter>,
     /// Signs of congestion received: packets with a mark, and notifications (CNP).
     pub congestion: Option<Counter>,
@@ -218,8 +220,8 @@ pub struct Gauge {
 pub struct NamedCounter {
     /// The provider's name.
     pub name: Arc<str>,
-    /// Bytes that one count stands for: 4 for data counters of the InfiniBand specification, which count words.
-    /// `None`: the name says what is counted.
+    /// Bytes that one count stands for: 4 for data counters of the InfiniBand specification, which count
+    /// words. `None`: the name says what is counted.
     pub unit_bytes: Option<u64>,
     /// What it means, a sentence without its full stop (docs/counters.md); `None`: it is not known.
     #[serde(skip)]

@@ -34,7 +34,8 @@ pub struct ProcessRow {
     pub cgroup: Option<Arc<str>>,
     /// Container, pod or job; with `?` at its end if it is claimed.
     pub workload: Option<Arc<str>>,
-    /// A user may have made the cgroup that names it, so it is not known whether that is true: nothing is summed or concluded by it.
+    /// A user may have made the cgroup that names it, so it is not known whether that is true: nothing is
+    /// summed or concluded by it.
     pub workload_claimed: bool,
     /// Devices it has QPs on; of one that has ended also those that it had QPs on.
     pub devices: Vec<Arc<str>>,
@@ -54,8 +55,8 @@ pub struct ProcessRow {
     pub hw_counters: Vec<CounterGroup>,
     /// What it moves by TCP where it could use RDMA; `None`: nothing of note.
     pub tcp: Option<TcpTraffic>,
-    /// How busy the links of its job were, and whether it waits for them; `None`: that is not known. Concluded from all rows, so
-    /// a filter leaves it as it is.
+    /// How busy the links of its job were, and whether it waits for them; `None`: that is not known.
+    /// Concluded from all rows, so a filter leaves it as it is.
     pub bound: Option<Bound>,
     /// What it moved in the last seconds; `None`: that is not known.
     #[serde(skip)]
@@ -63,7 +64,8 @@ pub struct ProcessRow {
     /// The limit of its RDMA cgroup that is reached; `None`: none, or that is not known.
     #[serde(skip)]
     pub limited: Option<Arc<LimitReached>>,
-    /// How much memory it may lock, looked up when its registrations last failed for want of memory; `None`: not looked up.
+    /// How much memory it may lock, looked up when its registrations last failed for want of memory; `None`:
+    /// not looked up.
     #[serde(skip)]
     pub locked: Option<Arc<LockedMemory>>,
     /// Libraries of interest.
@@ -104,8 +106,8 @@ pub struct Recent {
     pub tx: Option<f64>,
     /// Received.
     pub rx: Option<f64>,
-    /// It is all that moved. Otherwise these are lower bounds: of some QPs nothing is known, or a peer may have read and
-    /// written, which no work request here shows.
+    /// It is all that moved. Otherwise these are lower bounds: of some QPs nothing is known, or a peer may
+    /// have read and written, which no work request here shows.
     pub whole: bool,
     /// What counted it.
     pub source: Source,

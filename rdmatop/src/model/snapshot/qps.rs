@@ -39,7 +39,8 @@ pub struct QpRow {
     pub comm: Option<Arc<str>>,
     /// Owned by a kernel consumer.
     pub kernel: bool,
-    /// Its owner exited, another process still holds it; or its process is not known, because the thread that made it ended.
+    /// Its owner exited, another process still holds it; or its process is not known, because the thread that
+    /// made it ended.
     pub orphan: bool,
     /// Destroyed; the row stays for some seconds.
     pub exited: bool,
@@ -73,8 +74,8 @@ pub struct QpRow {
 }
 
 impl QpRow {
-    /// Age at a time of `CLOCK_MONOTONIC` ([`Snapshot::mono_ns`]), ns. Not a field: a row with an age would change at
-    /// every snapshot, and ten thousand idle rows could not be shared.
+    /// Age at a time of `CLOCK_MONOTONIC` ([`Snapshot::mono_ns`]), ns. Not a field: a row with an age would
+    /// change at every snapshot, and ten thousand idle rows could not be shared.
     pub fn age_ns(&self, mono_ns: u64) -> Option<u64> {
         mono_ns.checked_sub(self.born_mono_ns.get()?)
     }

@@ -18,8 +18,8 @@ pub struct Traffic {
     pub tx_wr_posted: Option<Counter>,
     /// Receive WRs completed.
     pub rx_wr: Option<Counter>,
-    /// Receive WRs posted, as of the last receive completion or modify, or of destroy. `None` also where receives
-    /// come from a shared receive queue (SRQ), which belongs to no QP.
+    /// Receive WRs posted, as of the last receive completion or modify, or of destroy. `None` also where
+    /// receives come from a shared receive queue (SRQ), which belongs to no QP.
     pub rx_wr_posted: Option<Counter>,
     /// Bytes of send-side WRs.
     pub tx_bytes: Option<Counter>,
@@ -39,8 +39,8 @@ pub struct Traffic {
     pub doorbells: Option<Counter>,
     /// CQEs for which the CQ had no room.
     pub cq_overflows: Option<Counter>,
-    /// Packets. Of a QP: an estimate from the movement of its send PSN, which a READ moves by the packets of its answer. Of a
-    /// process: as the NIC counts them for its QPs.
+    /// Packets. Of a QP: an estimate from the movement of its send PSN, which a READ moves by the packets of
+    /// its answer. Of a process: as the NIC counts them for its QPs.
     pub tx_packets: Option<Counter>,
     /// Send WRs by opcode; only those that happened.
     pub by_opcode: Vec<OpcodeTraffic>,
@@ -51,8 +51,8 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Bytes per second that its work requests send and receive. The bytes of a READ are among those of send WRs, and they are
-    /// received.
+    /// Bytes per second that its work requests send and receive. The bytes of a READ are among those of send
+    /// WRs, and they are received.
     pub fn ways(&self) -> [Option<f64>; 2] {
         let reads = self.by_opcode.iter().filter(|o| matches!(o.opcode.0, 4 | 11));
         let read: f64 = reads.filter_map(|o| o.bytes.rate).sum();

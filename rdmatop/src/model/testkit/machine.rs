@@ -318,7 +318,8 @@ impl Machine {
         self.apply(Input::Records(vec![Record::Qp(record)]));
     }
 
-    /// A QP that a process creates and brings to a state; `peer`: number, and last byte of the address. Returns its place.
+    /// A QP that a process creates and brings to a state; `peer`: number, and last byte of the address.
+    /// Returns its place.
     pub(crate) fn qp(
         &mut self,
         nic: usize,

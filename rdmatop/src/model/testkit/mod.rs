@@ -1,4 +1,5 @@
-//! Synthetic snapshots for tests: here one of each kind that a screen must cope with, in [`full`] one that sets every field.
+//! Synthetic snapshots for tests: here one of each kind that a screen must cope with, in [`full`] one that
+//! sets every field.
 
 pub(crate) mod full;
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! Twenty situations in which somebody looks at rdmatop for the first time: ten on a node with SoftRoCE, where work requests
-//! are counted, ten on a node with eight NICs, where only its ports are. Other jobs run beside.
+//! Twenty situations in which somebody looks at rdmatop for the first time: ten on a node with SoftRoCE,
+//! where work requests are counted, ten on a node with eight NICs, where only its ports are. Other jobs run
+//! beside.
 
 use super::machine::{DEREG_MR, Machine, REG_MR, Work};
 use crate::model::findings::FindingId;
@@ -14,7 +15,8 @@ pub(crate) struct Situation {
     pub(crate) truth: &'static str,
     /// What rdmatop must find, and nothing else.
     pub(crate) finds: Option<FindingId>,
-    /// What a reader must see on the first screen of 80 columns: the cause, who or what it is, what to do next.
+    /// What a reader must see on the first screen of 80 columns: the cause, who or what it is, what to do
+    /// next.
     pub(crate) says: &'static [&'static str],
     /// Makes it.
     pub(crate) make: fn() -> Snapshot,

@@ -1,7 +1,9 @@
-//! The work requests of one QP as they go by: what is outstanding, when nothing ended, the last of them. No I/O, no clock.
+//! The work requests of one QP as they go by: what is outstanding, when nothing ended, the last of them. No
+//! I/O, no clock.
 //!
-//! Records carry the number of their request on its send queue, so posts and ends are counted exactly even where records found
-//! no room: the next record tells how many happened in between. Requests of a send queue end in their order.
+//! Records carry the number of their request on its send queue, so posts and ends are counted exactly even
+//! where records found no room: the next record tells how many happened in between. Requests of a send queue
+//! end in their order.
 
 use std::collections::VecDeque;
 
@@ -258,8 +260,8 @@ impl Watched {
         self.state = WatchState::Gone;
     }
 
-    /// What the counters of the QP say is outstanding, read when the last record was long ago. Where records found no room,
-    /// those of the last posts and ends may be among them, and no later number tells.
+    /// What the counters of the QP say is outstanding, read when the last record was long ago. Where records
+    /// found no room, those of the last posts and ends may be among them, and no later number tells.
     pub fn settle(&mut self, outstanding: u64, now_ns: u64) {
         const QUIET_NS: u64 = 1_000_000_000;
         let quiet = now_ns.saturating_sub(self.newest_ns) > QUIET_NS;

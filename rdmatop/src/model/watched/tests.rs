@@ -206,8 +206,8 @@ proptest! {
         prop_assert!(listed <= records.len() as u64);
     }
 
-    /// Whatever records are lost, a request that has ended is not outstanding once a later one is known to have ended, and
-    /// the counts are right.
+    /// Whatever records are lost, a request that has ended is not outstanding once a later one is known to
+    /// have ended, and the counts are right.
     #[test]
     fn lost_records_change_no_count(lost in proptest::collection::vec(any::<bool>(), 200)) {
         let all = (1..=100u32).flat_map(|n| [post(n, u64::from(n)), done(n, n.into(), u64::from(n) + 1)]);

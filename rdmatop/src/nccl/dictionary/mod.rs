@@ -3,8 +3,8 @@
 //!
 //! The messages were read in the sources at each tag: NCCL 2.4 to 2.30 (src/transport, src/misc, src/plugin,
 //! src/bootstrap.cc, src/init.cc, src/proxy.cc, src/graph), RCCL of ROCm 5 to 7, aws-ofi-nccl 1.0 to 1.21. An
-//! entry matches by what its source has in that place, so a message is never explained by the words of another.
-//! `docs/nccl-messages.md` is made of these tables.
+//! entry matches by what its source has in that place, so a message is never explained by the words of
+//! another. `docs/nccl-messages.md` is made of these tables.
 
 mod network;
 mod plugins;

@@ -1,5 +1,5 @@
-//! Logs in the formats of NCCL 2.4, 2.7, 2.18 and 2.27, of RCCL and of aws-ofi-nccl. The lines are ours, addresses are of
-//! documentation networks.
+//! Logs in the formats of NCCL 2.4, 2.7, 2.18 and 2.27, of RCCL and of aws-ofi-nccl. The lines are ours,
+//! addresses are of documentation networks.
 
 mod beside;
 mod cases;
@@ -25,7 +25,8 @@ fn read(log: &str) -> Report {
     report
 }
 
-/// What a hostile or broken log can have many of. What is made of it is bounded, and takes no time that grows by the square.
+/// What a hostile or broken log can have many of. What is made of it is bounded, and takes no time that grows
+/// by the square.
 #[test]
 fn many_hosts_nics_and_words_are_bounded_and_counted() {
     let mut report = Report::default();
@@ -69,7 +70,8 @@ fn line_of(log: &str) -> String {
     verdict::of(&read(log)).line
 }
 
-/// A job of two hosts on four NICs as NCCL 2.18 logs it; GPUDirect on all but the last NIC of the second host.
+/// A job of two hosts on four NICs as NCCL 2.18 logs it; GPUDirect on all but the last NIC of the second
+/// host.
 fn two_hosts() -> String {
     let mut log = String::from("NCCL version 2.18.5+cuda12.0\n");
     for (host, first) in [("gpu-a", 0), ("gpu-b", 2)] {
@@ -335,7 +337,8 @@ fn json_says_the_same() {
 }
 
 proptest! {
-    /// Lines cut, doubled, shuffled and mixed with anything: no panic, a verdict always, nothing unsafe printed.
+    /// Lines cut, doubled, shuffled and mixed with anything: no panic, a verdict always, nothing unsafe
+    /// printed.
     #[test]
     fn no_log_panics(picks in proptest::collection::vec((0usize..60, 0usize..200, "\\PC{0,30}"), 0..80)) {
         let log = two_hosts();

@@ -1,7 +1,7 @@
 //! Whether kprobes run at all.
 //!
-//! With either of two kernel switches off, a kprobe can be attached and never runs, without an error and without a count:
-//! events that its program misses would look like events that did not happen.
+//! With either of two kernel switches off, a kprobe can be attached and never runs, without an error and
+//! without a count: events that its program misses would look like events that did not happen.
 
 use std::{fs::File, os::unix::fs::FileExt as _, path::PathBuf};
 
@@ -13,8 +13,8 @@ const BY_FTRACE: bool = !cfg!(target_arch = "aarch64");
 
 /// The two switches.
 ///
-/// While `kernel.ftrace_enabled` is 0, `ftrace_startup_enable` (kernel/trace/ftrace.c) does not patch the function.
-/// `kprobes/enabled` in debugfs calls `arm_all_kprobes` or its opposite (kernel/kprobes.c).
+/// While `kernel.ftrace_enabled` is 0, `ftrace_startup_enable` (kernel/trace/ftrace.c) does not patch the
+/// function. `kprobes/enabled` in debugfs calls `arm_all_kprobes` or its opposite (kernel/kprobes.c).
 #[derive(Debug)]
 pub(crate) struct Switches {
     ftrace: Switch,
@@ -48,8 +48,8 @@ impl Switches {
     }
 }
 
-/// A file with 0 or 1. It stays open: a session reads it once a second, and to open it costs three times as much as to read it. As
-/// long as it is open, its file system (debugfs) cannot be unmounted.
+/// A file with 0 or 1. It stays open: a session reads it once a second, and to open it costs three times as
+/// much as to read it. As long as it is open, its file system (debugfs) cannot be unmounted.
 #[derive(Debug)]
 struct Switch {
     path: PathBuf,
@@ -76,11 +76,11 @@ impl Switch {
     }
 }
 
-/// Why the kernel would load no program, whatever rights rdmatop has, and the remedy. The verifier itself would only report
-/// a refused instruction.
+/// Why the kernel would load no program, whatever rights rdmatop has, and the remedy. The verifier itself
+/// would only report a refused instruction.
 ///
-/// Checked once: the kernel checks lockdown at load (`bpf_tracing_func_proto`, kernel/trace/bpf_trace.c), and loaded programs
-/// keep running.
+/// Checked once: the kernel checks lockdown at load (`bpf_tracing_func_proto`, kernel/trace/bpf_trace.c), and
+/// loaded programs keep running.
 pub(super) fn locked_down(root: &Root) -> Option<Obstacle> {
     let modes = root.line(&root.sys("kernel/security/lockdown"))?;
     modes.contains("[confidentiality]").then(|| {

@@ -78,9 +78,11 @@ pub(super) struct Attacher<'a> {
     /// `None` when the user did not ask for fentry.
     modules: Option<Modules<'a>>,
     pub(super) programs: Vec<Attached>,
-    /// A program is not attached because the limit of open files is reached: nothing else can be opened either.
+    /// A program is not attached because the limit of open files is reached: nothing else can be opened
+    /// either.
     pub(super) no_more_files: bool,
-    /// The kernel lets no program read its memory. To let the verifier refuse each program would take seconds.
+    /// The kernel lets no program read its memory. To let the verifier refuse each program would take
+    /// seconds.
     forbidden: bool,
 }
 
@@ -255,8 +257,8 @@ impl<'a> Attacher<'a> {
     }
 }
 
-/// The verifier's messages if a kernel does not let eBPF read its memory: under lockdown the helper does not exist
-/// (`bpf_tracing_func_proto`). In a container the lockdown mode may not be readable.
+/// The verifier's messages if a kernel does not let eBPF read its memory: under lockdown the helper does not
+/// exist (`bpf_tracing_func_proto`). In a container the lockdown mode may not be readable.
 const REFUSES_TO_READ: [&str; 2] = ["cannot use helper bpf_probe_read", "unknown func bpf_probe_read"];
 
 fn reads_forbidden() -> Obstacle {
@@ -267,7 +269,8 @@ fn reads_forbidden() -> Obstacle {
     )
 }
 
-/// The chain of causes as an obstacle. Long text is cut, because a verifier log can have hundreds of kilobytes.
+/// The chain of causes as an obstacle. Long text is cut, because a verifier log can have hundreds of
+/// kilobytes.
 pub(super) fn explain(error: &(dyn std::error::Error + 'static)) -> Obstacle {
     const LIMIT: usize = 400;
     let mut text = error.to_string();

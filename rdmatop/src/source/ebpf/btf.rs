@@ -1,8 +1,9 @@
-//! A small reader of BTF: it finds the offset of member `a.b.c` of struct `s`, and the type id of function `f`.
+//! A small reader of BTF: it finds the offset of member `a.b.c` of struct `s`, and the type id of function
+//! `f`.
 //!
-//! Format: Documentation/bpf/btf.rst. A module's file (`/sys/kernel/btf/<module>`) is split: its type ids and string offsets
-//! continue those of vmlinux, so it is read on top of a shared base. The reader checks every offset; a broken file is an
-//! error.
+//! Format: Documentation/bpf/btf.rst. A module's file (`/sys/kernel/btf/<module>`) is split: its type ids and
+//! string offsets continue those of vmlinux, so it is read on top of a shared base. The reader checks every
+//! offset; a broken file is an error.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -17,10 +18,11 @@ use super::kernel_btf;
 
 const MAGIC: u16 = 0xeb9f;
 const HEADER_LEN: usize = 24;
-/// How many members to visit for all offsets of one file. A kernel's file needs some ten thousand; in a broken file
-/// anonymous structs may contain each other without end.
+/// How many members to visit for all offsets of one file. A kernel's file needs some ten thousand; in a
+/// broken file anonymous structs may contain each other without end.
 const MOST_MEMBERS: u32 = 1 << 18;
-/// The reader keeps the position of every so many-th type: other types are a short walk away, and few are needed.
+/// The reader keeps the position of every so many-th type: other types are a short walk away, and few are
+/// needed.
 const STEP: usize = 32;
 
 /// Kinds of `btf_type` that the reader uses, include/uapi/linux/btf.h.
@@ -198,8 +200,8 @@ impl Btf {
         None
     }
 
-    /// Byte offsets of members, `names` as (struct, dotted member path), in one pass over this file's own types. The result
-    /// lacks bit fields and members that do not exist.
+    /// Byte offsets of members, `names` as (struct, dotted member path), in one pass over this file's own
+    /// types. The result lacks bit fields and members that do not exist.
     pub fn offsets<'a>(&self, names: &[(&'a str, &'a str)]) -> HashMap<(&'a str, &'a str), u32> {
         let mut found = HashMap::new();
         let mut left = MOST_MEMBERS;
@@ -274,7 +276,8 @@ struct Index {
     structs: Vec<u32>,
 }
 
-/// Walks over all types. This is the longest computation of rdmatop's start, so it keeps nothing about most types.
+/// Walks over all types. This is the longest computation of rdmatop's start, so it keeps nothing about most
+/// types.
 fn index(data: &[u8], section: Range<usize>) -> Result<Index, BtfError> {
     let malformed = BtfError::Malformed;
     let mut marks = Vec::with_capacity(section.len() / (20 * STEP));
@@ -310,10 +313,12 @@ fn index(data: &[u8], section: Range<usize>) -> Result<Index, BtfError> {
     })
 }
 
-/// Bytes after the first 12 of a type, which all kinds share. `None` for an unknown kind, which cannot be skipped.
+/// Bytes after the first 12 of a type, which all kinds share. `None` for an unknown kind, which cannot be
+/// skipped.
 #[inline]
 fn tail_len(info: u32) -> Option<usize> {
-    /// By kind: fixed bytes, bytes per member. A table, because a jump for each of a hundred thousand types costs more.
+    /// By kind: fixed bytes, bytes per member. A table, because a jump for each of a hundred thousand types
+    /// costs more.
     const TAILS: [Option<(u8, u8)>; 32] = {
         let mut tails = [None; 32];
         let each: [(usize, u8, u8); 19] = [
@@ -375,7 +380,8 @@ impl Type<'_> {
         }
     }
 
-    /// Bit offset and type of a member, also inside anonymous structs and unions. `left`: how many members may still be visited.
+    /// Bit offset and type of a member, also inside anonymous structs and unions. `left`: how many members
+    /// may still be visited.
     fn member(&self, name: &str, depth: u32, left: &mut u32) -> Option<(u32, u32)> {
         if depth > 16 || !matches!(self.kind(), kind::STRUCT | kind::UNION) {
             return None;
@@ -394,7 +400,8 @@ impl Type<'_> {
         None
     }
 
-    /// Name offset, type and bit offset of each member. Names are compared in place, because one may lack its end.
+    /// Name offset, type and bit offset of each member. Names are compared in place, because one may lack its
+    /// end.
     fn members(self) -> impl Iterator<Item = (usize, u32, u32)> {
         let bit_fields = self.info >> 31 == 1;
         (0..(self.info & 0xffff) as usize).filter_map(move |i| {

@@ -52,8 +52,8 @@ pub struct Options {
     pub uprobes: Option<UserOptions>,
     /// Count work requests in the kernel where possible. Tests switch it off to test probes on programs.
     pub datapaths: bool,
-    /// Make records of the work requests that the filter selects; the number is the size of their ring buffer in bytes. With
-    /// `None` the programs that make them are not loaded.
+    /// Make records of the work requests that the filter selects; the number is the size of their ring buffer
+    /// in bytes. With `None` the programs that make them are not loaded.
     pub work: Option<(WrFilter, u32)>,
 }
 
@@ -108,7 +108,8 @@ pub(super) fn programs(options: &Options) -> BTreeSet<&'static str> {
     each.flatten().chain(user.into_iter().flatten()).collect()
 }
 
-/// The offsets that the programs of a trace read, so that rdmatop need not read the BTF of drivers; `None`: programs may read all.
+/// The offsets that the programs of a trace read, so that rdmatop need not read the BTF of drivers; `None`:
+/// programs may read all.
 pub(super) fn read_offsets(options: &Options) -> Option<BTreeSet<&'static str>> {
     if options.scope.counters() || options.kernel_work() || options.uprobes.is_some() {
         return None;
@@ -120,7 +121,8 @@ pub(super) fn read_offsets(options: &Options) -> Option<BTreeSet<&'static str>> 
     Some(named.chain([SIGN_OF_TASK_BTF]).collect())
 }
 
-/// Why the `write()` commands are not probed beside a data path. `cargo xtask bench --only G6` measures the cost.
+/// Why the `write()` commands are not probed beside a data path. `cargo xtask bench --only G6` measures the
+/// cost.
 fn too_costly() -> Obstacle {
     Obstacle::new(
         CauseId::TooCostly,
@@ -130,8 +132,8 @@ fn too_costly() -> Obstacle {
     )
 }
 
-/// Whether every call of post_send shows as a doorbell of a QP: then `write()` need not be probed for such calls. It must be
-/// if any device's driver is not counted.
+/// Whether every call of post_send shows as a doorbell of a QP: then `write()` need not be probed for such
+/// calls. It must be if any device's driver is not counted.
 pub(super) fn counts_all_posts(datapaths: &DataPaths, facts: &Facts, hardware: bool) -> bool {
     let mut loaded = DATA_PATHS
         .iter()
@@ -157,10 +159,12 @@ pub(super) fn growing(slots: u32) -> [(&'static str, u32); 9] {
 
 /// Size of the first ring buffer in bytes.
 pub(super) fn first_ring(options: &Options) -> u32 {
-    /// Holds two and a half thousand QP records: those of four naps of the reader in the fastest storm measured.
+    /// Holds two and a half thousand QP records: those of four naps of the reader in the fastest storm
+    /// measured.
     const FIRST: u32 = 512 << 10;
-    /// A trace shows only records, so nothing makes up for a lost one. This holds the records of 80 ms of that storm if the reader gets
-    /// no CPU; the trace gets its whole ring buffer [`TRACE_SETTLES`] after its start.
+    /// A trace shows only records, so nothing makes up for a lost one. This holds the records of 80 ms of
+    /// that storm if the reader gets no CPU; the trace gets its whole ring buffer [`TRACE_SETTLES`] after its
+    /// start.
     const FIRST_OF_TRACE: u32 = 1 << 20;
     match options.scope {
         Scope::All => options.ring_bytes.min(FIRST),
@@ -168,13 +172,13 @@ pub(super) fn first_ring(options: &Options) -> u32 {
     }
 }
 
-/// When a trace replaces its first ring buffer by one of the full size, after it began to count. To make 16 MiB and to map them takes
-/// 12 million instructions, a tenth of what a trace needs until its first event.
+/// When a trace replaces its first ring buffer by one of the full size, after it began to count. To make 16
+/// MiB and to map them takes 12 million instructions, a tenth of what a trace needs until its first event.
 pub(super) const TRACE_SETTLES: Duration = Duration::from_millis(100);
 
-/// Attaches the hooks that find QPs whose programs are to be probed, if the user asked for that. Returns their outcomes, and
-/// why not all are attached. Their order relative to other hooks of the same functions does not matter, because each of them
-/// remembers a QP that is not known yet.
+/// Attaches the hooks that find QPs whose programs are to be probed, if the user asked for that. Returns
+/// their outcomes, and why not all are attached. Their order relative to other hooks of the same functions
+/// does not matter, because each of them remembers a QP that is not known yet.
 pub(super) fn find_users(options: &Options, attacher: &mut Attacher<'_>) -> (Vec<Outcome>, Option<Obstacle>) {
     let hooks = user::HOOKS.iter().filter(|_| options.uprobes.is_some());
     let outcomes: Vec<_> = hooks.map(|hook| attacher.one(hook)).collect();
@@ -183,7 +187,8 @@ pub(super) fn find_users(options: &Options, attacher: &mut Attacher<'_>) -> (Vec
     (outcomes, why)
 }
 
-/// Entries of maps that do not grow, if at most `most` QPs are counted, and the size of the first ring buffer.
+/// Entries of maps that do not grow, if at most `most` QPs are counted, and the size of the first ring
+/// buffer.
 pub(super) fn entries(options: &Options, most: u32) -> Vec<(&'static str, u32)> {
     let work = options.work.map(|(_, bytes)| (map::WR_EVENTS, bytes));
     [(map::EVENTS, first_ring(options)), (map::USED_SLOTS, most)]

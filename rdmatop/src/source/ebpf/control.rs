@@ -54,7 +54,8 @@ const ALONE: Hook = Hook {
     ..Hook::BASE
 };
 
-/// The entry of a call. The return program reports what this one remembered, or counts a loss if it finds nothing.
+/// The entry of a call. The return program reports what this one remembered, or counts a loss if it finds
+/// nothing.
 const ENTRY: Hook = Hook::BASE;
 
 /// The return of a call, which makes the record.
@@ -125,10 +126,11 @@ const CM_WANTS_STATUS: Offsets = &[
 
 /// Every hook of the control plane.
 pub const CONTROL_PLANE: &[Hook] = &[
-    // Return probes come before their entry: in the other order, a call could be remembered whose return no program sees.
+    // Return probes come before their entry: in the other order, a call could be remembered whose return no
+    // program sees.
     //
-    // The hooks of create, modify and destroy keep the QP's state, which the records of a modify and of an asynchronous event
-    // show: so each kind of QP event needs all three.
+    // The hooks of create, modify and destroy keep the QP's state, which the records of a modify and of an
+    // asynchronous event show: so each kind of QP event needs all three.
     Hook {
         program: "modify_qp_ret",
         symbol: "_ib_modify_qp",
@@ -329,7 +331,8 @@ pub const CONTROL_PLANE: &[Hook] = &[
         fast: Some(fast("fe_cmd_verbs")),
         ..VERB_ENTRY
     },
-    // If a data path counts posts, these are not attached (`super::session`), because they slow down every doorbell.
+    // If a data path counts posts, these are not attached (`super::session`), because they slow down every
+    // doorbell.
     Hook {
         program: "uverbs_write_ret",
         symbol: "ib_uverbs_write",
@@ -344,9 +347,10 @@ pub const CONTROL_PLANE: &[Hook] = &[
         role: Role::Write,
         ..VERB_ENTRY
     },
-    // A thread that waits for an event stays in ucma_write, and the kernel tracks only max(10, twice the CPUs) returns of one
-    // probe at a time (`register_kretprobe`): if more threads wait, other calls are missed, and counted as missed. The twenty
-    // functions that ucma_write calls do not have this problem, but each would need a probe.
+    // A thread that waits for an event stays in ucma_write, and the kernel tracks only max(10, twice the
+    // CPUs) returns of one probe at a time (`register_kretprobe`): if more threads wait, other calls are
+    // missed, and counted as missed. The twenty functions that ucma_write calls do not have this problem, but
+    // each would need a probe.
     Hook {
         program: "ucma_write_ret",
         symbol: "ucma_write",

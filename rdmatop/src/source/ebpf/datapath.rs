@@ -62,12 +62,13 @@ const RXE_HOOK: Hook = Hook {
     ..Hook::BASE
 };
 
-/// SoftRoCE. Only functions that have the same name on 6.1, 6.12 and 7.2: the responder, which was renamed, is not needed.
+/// SoftRoCE. Only functions that have the same name on 6.1, 6.12 and 7.2: the responder, which was renamed,
+/// is not needed.
 ///
-/// Only the doorbell is worth fentry, because only there the hook slows down the posting program. An fentry program can be
-/// preempted, and the kernel then skips it for a task that enters the same function on that CPU: on 7.2 six of a thousand
-/// receive completions were missing. The next event reads a missed doorbell from the ring's index, but nothing recovers a
-/// missed completion. kprobes run with preemption off.
+/// Only the doorbell is worth fentry, because only there the hook slows down the posting program. An fentry
+/// program can be preempted, and the kernel then skips it for a task that enters the same function on that
+/// CPU: on 7.2 six of a thousand receive completions were missing. The next event reads a missed doorbell
+/// from the ring's index, but nothing recovers a missed completion. kprobes run with preemption off.
 pub const RXE: DataPath = DataPath {
     path: &RXE_PATH,
     hooks: &[
@@ -85,8 +86,8 @@ pub const RXE: DataPath = DataPath {
                 "OFF_RXE_QP_RNR_PENDING",
             ]],
             role: Role::Counts,
-            // It reads its counts from the rings and the QP, so its next run finds what a skipped one missed, except a wait
-            // during which every run was skipped, and WRs of a ring that went round in between.
+            // It reads its counts from the rings and the QP, so its next run finds what a skipped one missed,
+            // except a wait during which every run was skipped, and WRs of a ring that went round in between.
             cost: Some(
                 "post-to-completion times may be too long; a wait for a receiver, or a whole ring of WRs, may be missing",
             ),
@@ -98,8 +99,8 @@ pub const RXE: DataPath = DataPath {
             gives: "doorbells, send WRs posted, post time",
             role: Role::Counts,
             cost: Some("as many doorbells and calls of post_send may be missing"),
-            // The only hook of the data path that slows down the posting program. The next event reads from the ring's
-            // index what a skipped doorbell would have reported.
+            // The only hook of the data path that slows down the posting program. The next event reads from
+            // the ring's index what a skipped doorbell would have reported.
             fast: Some(Fast {
                 program: "fe_post_send",
                 heals: true,

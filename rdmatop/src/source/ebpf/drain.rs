@@ -15,13 +15,14 @@ use crate::{
     source::seam::{Ended, Feed},
 };
 
-/// How long to sleep after the ring buffer was found empty. The first record after a silence is read at once; in a storm
-/// the reader, the engine and the writer wake a hundred times a second, each time for hundreds of records. A ring buffer of
-/// 4 MiB holds what two million records a second bring in that time.
+/// How long to sleep after the ring buffer was found empty. The first record after a silence is read at once;
+/// in a storm the reader, the engine and the writer wake a hundred times a second, each time for hundreds of
+/// records. A ring buffer of 4 MiB holds what two million records a second bring in that time.
 pub(super) const NAP: Duration = Duration::from_millis(10);
 /// How many records to hand on at a time: enough that many share one wake-up of the engine.
 const RECORDS_AT_A_TIME: usize = 256;
-/// Batches between two checks for a stop, of the modules and of the losses: in a storm the ring buffer may never be empty.
+/// Batches between two checks for a stop, of the modules and of the losses: in a storm the ring buffer may
+/// never be empty.
 const BATCHES_AT_A_TIME: usize = 16;
 
 /// Hands records of work requests on. Returns true when there may be more.
@@ -82,8 +83,8 @@ pub(super) async fn drain(
     feed: &Feed,
 ) -> Result<Drained, Ended> {
     let mut drained = Drained::default();
-    // The channel sets the pace: while it is full the ring buffer fills, and the kernel side counts the records that
-    // find no room.
+    // The channel sets the pace: while it is full the ring buffer fills, and the kernel side counts the
+    // records that find no room.
     let mut expected = 0;
     for _ in 0..BATCHES_AT_A_TIME {
         // After a full batch the next one is usually as full; growing the list would copy it eight times.
@@ -114,8 +115,8 @@ pub(super) async fn drain(
 }
 
 pub(super) fn registered(ring: RingBuf<MapData>) -> Result<AsyncFd<RingBuf<MapData>>, Obstacle> {
-    // SAFETY: a RingBuf owns its map's descriptor and returns the same one until it is dropped; the AsyncFd deregisters it
-    // before that.
+    // SAFETY: a RingBuf owns its map's descriptor and returns the same one until it is dropped; the AsyncFd
+    // deregisters it before that.
     unsafe { AsyncFd::register(ring) }
         .map_err(|error| Obstacle::new(CauseId::Unreadable, error.to_string(), ""))
 }

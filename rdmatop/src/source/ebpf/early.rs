@@ -1,6 +1,7 @@
 //! The first memory of growing maps, made while programs are loaded and attached.
 //!
-//! The kernel ends each change of an array of maps with a wait for a grace period, some 10 ms in which it does nothing for us.
+//! The kernel ends each change of an array of maps with a wait for a grace period, some 10 ms in which it
+//! does nothing for us.
 
 use std::{
     sync::{Arc, Mutex},
@@ -25,8 +26,8 @@ struct Work {
 }
 
 impl Early {
-    /// Maps without memory. Those of a session that counts no work requests begin now, with a ring buffer of `ring_bytes`: what
-    /// others need depends on the programs that can be attached.
+    /// Maps without memory. Those of a session that counts no work requests begin now, with a ring buffer of
+    /// `ring_bytes`: what others need depends on the programs that can be attached.
     pub(super) fn of(mut growth: Growth, ring_bytes: Option<u32>) -> Self {
         if ring_bytes.is_some() {
             growth.without_slots();

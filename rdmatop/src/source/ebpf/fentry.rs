@@ -56,8 +56,8 @@ impl Module {
         })
     }
 
-    /// Loads one program and attaches it to a function of the module. Returns the program and its link; the program runs as
-    /// long as the link is open.
+    /// Loads one program and attaches it to a function of the module. Returns the program and its link; the
+    /// program runs as long as the link is open.
     pub(super) fn attach(
         &self,
         loader: &Loader,

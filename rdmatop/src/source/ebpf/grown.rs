@@ -1,9 +1,9 @@
 //! Maps that grow while programs use them: arrays of maps, see `grown.rs` of rdmatop-ebpf.
 //!
-//! To put a new map into its place takes a system call on a map while the programs count. While that call exchanges a pointer
-//! (`bpf_map_update_value`), the kernel runs no kprobe program on this CPU, so no other task may have the CPU meanwhile
-//! ([`Unpreempted`]). Then the call waits for an RCU grace period, during which programs run again
-//! (`maybe_wait_bpf_programs`).
+//! To put a new map into its place takes a system call on a map while the programs count. While that call
+//! exchanges a pointer (`bpf_map_update_value`), the kernel runs no kprobe program on this CPU, so no other
+//! task may have the CPU meanwhile ([`Unpreempted`]). Then the call waits for an RCU grace period, during
+//! which programs run again (`maybe_wait_bpf_programs`).
 
 use std::{
     collections::HashMap,
@@ -39,8 +39,9 @@ pub(super) type Outers = HashMap<String, Outer>;
 /// `BPF_F_NO_PREALLOC`, include/uapi/linux/bpf.h.
 const NO_PREALLOC: u32 = 1;
 
-/// Whether tracing programs may use hash tables that allocate an entry when its key is inserted: since Linux 6.1 these use
-/// `bpf_mem_alloc`. A vendor's older kernel may support that too; there rdmatop takes more memory than needed.
+/// Whether tracing programs may use hash tables that allocate an entry when its key is inserted: since Linux
+/// 6.1 these use `bpf_mem_alloc`. A vendor's older kernel may support that too; there rdmatop takes more
+/// memory than needed.
 fn allocates_on_demand(version: Option<(u32, u32)>) -> bool {
     version.is_some_and(|version| version >= (6, 1))
 }
@@ -68,8 +69,9 @@ impl Outer {
     /// Makes an outer map whose inner maps have the given definition.
     pub(super) fn create(name: &str, definition: &aya_obj::Map, places: u32) -> Result<Self, LoadError> {
         let definition = fitted(definition);
-        // The kernel takes type, sizes and flags from a template map and does not keep it. How many entries there are is each
-        // inner map's own: a ring buffer of 16 MiB as a template would take eight million instructions.
+        // The kernel takes type, sizes and flags from a template map and does not keep it. How many entries
+        // there are is each inner map's own: a ring buffer of 16 MiB as a template would take eight million
+        // instructions.
         let mut template = definition.clone();
         if template.map_type() == bpf_map_type::BPF_MAP_TYPE_RINGBUF as u32 {
             template.set_max_entries(u32::try_from(page_size()).unwrap_or(4096));
@@ -190,7 +192,8 @@ impl Put {
     }
 }
 
-/// How many threads put maps into their places: each call waits for a grace period, and several calls can share one.
+/// How many threads put maps into their places: each call waits for a grace period, and several calls can
+/// share one.
 pub(super) const AT_ONCE: usize = 16;
 
 /// Puts maps into their places, as many as the kernel accepts.

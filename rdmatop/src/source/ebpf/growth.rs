@@ -29,29 +29,33 @@ use crate::{
     source::netlink::{client::Nldev, error::NetlinkError},
 };
 
-// Why the sizes suffice. While the number of QPs grows, the reader looks every 2 ms (`Grower::nap`), and programs find new
-// memory less than 1 ms later, before the kernel waits for its grace period. If another addition is under way, it first has
-// to end with its own grace period, after some 30 ms at worst on a machine that does not swap. A create_qp takes at least
-// 20 us (a system call, an object, two queues), and at most four threads do that in the kernel at once, because locks protect
-// the object tables of a device and the addresses of queues (vmalloc). So at most 600 QPs are created in 3 ms, 6600 in 33 ms.
+// Why the sizes suffice. While the number of QPs grows, the reader looks every 2 ms (`Grower::nap`), and
+// programs find new memory less than 1 ms later, before the kernel waits for its grace period. If another
+// addition is under way, it first has to end with its own grace period, after some 30 ms at worst on a
+// machine that does not swap. A create_qp takes at least 20 us (a system call, an object, two queues), and at
+// most four threads do that in the kernel at once, because locks protect the object tables of a device and
+// the addresses of queues (vmalloc). So at most 600 QPs are created in 3 ms, 6600 in 33 ms.
 //
-// A table of QPs has room for 3072 more at first, when no addition is under way, and for at least 4096 while it grows. A QP
-// that still finds no room is reported as not counted at its creation, and its counts are unknown. The programs remember it
-// at its next modify (three come before it can move) or send, or when all QPs are listed, which the grower has the kernel do
-// as soon as there is room (`relist`): a QP that only receives makes no call that shows its address. From then on it is
-// counted, and marked as counted since then.
+// A table of QPs has room for 3072 more at first, when no addition is under way, and for at least 4096 while
+// it grows. A QP that still finds no room is reported as not counted at its creation, and its counts are
+// unknown. The programs remember it at its next modify (three come before it can move) or send, or when all
+// QPs are listed, which the grower has the kernel do as soon as there is room (`relist`): a QP that only
+// receives makes no call that shows its address. From then on it is counted, and marked as counted since
+// then.
 
-/// How many numbers to keep free at least. A QP takes a number when it first moves, after three more calls (to INIT, RTR,
-/// RTS): a thread needs 50 us per such QP. QPs that still wait for a number count as demand, so memory is added before they
-/// move.
+/// How many numbers to keep free at least. A QP takes a number when it first moves, after three more calls
+/// (to INIT, RTR, RTS): a thread needs 50 us per such QP. QPs that still wait for a number count as demand,
+/// so memory is added before they move.
 const LEAST_FREE: u64 = 64;
 /// As [`LEAST_FREE`], for pairs of process and verb: a process that starts makes eight.
 const LEAST_FREE_VERBS: u64 = 128;
 
-/// How many entries to keep free in the newest generation of a table, or three quarters of it if that is less.
+/// How many entries to keep free in the newest generation of a table, or three quarters of it if that is
+/// less.
 const LEAST_FREE_ENTRIES: u64 = 4096;
 
-/// How many numbers should have memory if `demand` are in use or needed: half as many again, and at least `least_free` more.
+/// How many numbers should have memory if `demand` are in use or needed: half as many again, and at least
+/// `least_free` more.
 fn wanted(demand: u64, least_free: u64, most: u32) -> u32 {
     let wanted = demand.saturating_add((demand / 2).max(least_free));
     u32::try_from(wanted).unwrap_or(u32::MAX).min(most)
@@ -62,8 +66,8 @@ fn pieces(wanted: u32, made: u32, each: u32) -> u32 {
     wanted.div_ceil(each).saturating_sub(made)
 }
 
-/// Whether a table's newest generation of `size` entries, `used` of them in use, is too small for `more` keys that are sure
-/// to come, or for those that may come before the next generation exists.
+/// Whether a table's newest generation of `size` entries, `used` of them in use, is too small for `more` keys
+/// that are sure to come, or for those that may come before the next generation exists.
 fn is_short(size: u32, used: u64, more: u64) -> bool {
     let size = u64::from(size);
     let free = size.saturating_sub(used);
@@ -167,8 +171,8 @@ fn hand_over<T: FromBytes + IntoBytes + Copy + 'static>(
 }
 
 impl Growth {
-    /// The growing maps, none of which has memory yet. `slots`: how many QPs can be counted at most; `known_qps`: how many can
-    /// be known.
+    /// The growing maps, none of which has memory yet. `slots`: how many QPs can be counted at most;
+    /// `known_qps`: how many can be known.
     pub(super) fn new(mut outers: Outers, rooms: Rooms, slots: u32, known_qps: u32) -> (Self, Pieces) {
         let most = |name: &str, most| if outers.contains_key(name) { most } else { 0 };
         let pieces = Pieces {
@@ -251,8 +255,8 @@ impl Growth {
         (growth, pieces)
     }
 
-    /// Makes the maps that counting begins with, with room for `qps` existing QPs as far as the kernel grants memory. Returns
-    /// the ring buffer.
+    /// Makes the maps that counting begins with, with room for `qps` existing QPs as far as the kernel grants
+    /// memory. Returns the ring buffer.
     pub(super) fn begin(&mut self, ring_bytes: u32, qps: u64) -> Result<MapData, Obstacle> {
         let Some(outer) = &mut self.ring else {
             return Err(Obstacle::new(CauseId::Defect, "the object has no EVENTS map", ""));
@@ -261,7 +265,8 @@ impl Growth {
         let put = outer.next(&ring).map_err(|error| explain(&error))?;
         self.try_to(0, vec![put], &mut Headroom::unlimited())?;
         self.ring_bytes = ring_bytes;
-        // If there is not room for all QPs, some are still counted, and `refusal` says why the others are not.
+        // If there is not room for all QPs, some are still counted, and `refusal` says why the others are
+        // not.
         self.grow(qps, None);
         Ok(ring)
     }
@@ -318,8 +323,8 @@ impl Growth {
             .sum()
     }
 
-    /// Gives maps the memory they need, at least enough for `qps` QPs, and replaces the ring buffer by one of `ring` bytes. If
-    /// the kernel refuses memory, the next call asks again.
+    /// Gives maps the memory they need, at least enough for `qps` QPs, and replaces the ring buffer by one of
+    /// `ring` bytes. If the kernel refuses memory, the next call asks again.
     pub(super) fn grow(&mut self, qps: u64, ring: Option<u32>) {
         if self.stuck.is_some() {
             return;
@@ -356,8 +361,8 @@ impl Growth {
         }
     }
 
-    /// Adds generations to tables that are short of room. This comes before the slots: a QP without room in a table is not
-    /// counted, but a QP without a slot has correct counts until it moves.
+    /// Adds generations to tables that are short of room. This comes before the slots: a QP without room in a
+    /// table is not counted, but a QP without a slot has correct counts until it moves.
     fn add_generations(&mut self, qps: u64, headroom: &mut Headroom) -> Result<(), Obstacle> {
         let keys: Vec<u64> = self.tables.iter().map(|table| self.keys(table, qps)).collect();
         let mut outcome = Ok(());
@@ -385,7 +390,8 @@ impl Growth {
         })
     }
 
-    /// Adds chunks, up to [`AT_ONCE`] at a time, the first time together with `puts`. Each time tables come first.
+    /// Adds chunks, up to [`AT_ONCE`] at a time, the first time together with `puts`. Each time tables come
+    /// first.
     fn try_to(&mut self, qps: u64, mut puts: Vec<Put>, headroom: &mut Headroom) -> Result<(), Obstacle> {
         loop {
             let mut outcome = self.add_generations(qps, headroom);
@@ -450,13 +456,13 @@ impl Table {
 
 /// How long to wait after the kernel refused memory.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
-/// How long to wait after a list of QPs: the least time, and the multiple of the time that the last list took. A list takes
-/// time quadratic in the number of QPs of a device.
+/// How long to wait after a list of QPs: the least time, and the multiple of the time that the last list
+/// took. A list takes time quadratic in the number of QPs of a device.
 const LIST_AGAIN: Duration = Duration::from_secs(1);
 const LIST_SELDOM: u32 = 20;
 
-/// Makes the kernel list the QPs of all devices, which shows each QP to the programs (`ib_query_qp`). Returns whether the
-/// lists are complete.
+/// Makes the kernel list the QPs of all devices, which shows each QP to the programs (`ib_query_qp`). Returns
+/// whether the lists are complete.
 fn list_qps() -> Result<bool, NetlinkError> {
     let mut nldev = Nldev::open()?;
     let devices = nldev.devices()?;
@@ -520,7 +526,8 @@ impl Grower {
         self.ring_wanted = true;
     }
 
-    /// How long the reader may nap now: its usual time, or a moment if the number of known QPs has reached a new maximum.
+    /// How long the reader may nap now: its usual time, or a moment if the number of known QPs has reached a
+    /// new maximum.
     pub(super) fn nap(&mut self, usual: Duration) -> Duration {
         /// See the comment at the top of the file.
         const SHORT: Duration = Duration::from_millis(2);
@@ -568,8 +575,8 @@ impl Grower {
         }
     }
 
-    /// Makes the kernel list all QPs if some found no room in the tables and there is room now. This uses a thread that nobody
-    /// waits for, because a driver may be slow to answer.
+    /// Makes the kernel list all QPs if some found no room in the tables and there is room now. This uses a
+    /// thread that nobody waits for, because a driver may be slow to answer.
     fn relist(&mut self) {
         if !self.rooms.lacks_some() {
             return;

@@ -1,7 +1,8 @@
 //! How much memory the cgroup of rdmatop has left.
 //!
-//! The kernel charges a map to the cgroup of the process that makes it (Linux 5.11 and later). If a map takes the last byte
-//! of the cgroup, the OOM killer ends rdmatop at its next page fault. So the maps stop growing before that.
+//! The kernel charges a map to the cgroup of the process that makes it (Linux 5.11 and later). If a map takes
+//! the last byte of the cgroup, the OOM killer ends rdmatop at its next page fault. So the maps stop growing
+//! before that.
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +14,8 @@ use crate::{
 /// Bytes kept for rdmatop itself: more than it needs for ten thousand QPs.
 const RESERVE: u64 = 16 << 20;
 
-/// Bytes that loading the programs takes at most: the object, the first maps, and the verifier's memory where the kernel
-/// charges it to the cgroup (measured: Linux 7.2 does, 6.12 does not).
+/// Bytes that loading the programs takes at most: the object, the first maps, and the verifier's memory where
+/// the kernel charges it to the cgroup (measured: Linux 7.2 does, 6.12 does not).
 const START: u64 = 15 << 20;
 
 /// A limit that no machine reaches: cgroup version 1 writes "no limit" as a number.
@@ -92,7 +93,8 @@ fn left(root: &Root) -> Option<u64> {
     least
 }
 
-/// Whether the cgroup has the memory left that loading the programs takes. Without this check the OOM killer would end rdmatop.
+/// Whether the cgroup has the memory left that loading the programs takes. Without this check the OOM killer
+/// would end rdmatop.
 pub(super) fn can_start() -> Result<(), Obstacle> {
     can_start_on(&Root::default())
 }

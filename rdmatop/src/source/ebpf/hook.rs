@@ -1,7 +1,7 @@
 //! A [`Hook`]: everything that user space knows about one program and the place that it is attached to.
 //!
-//! A new hook is one entry in a table of [`super::control`], [`super::datapath`], `work` or [`super::user`]. All other code
-//! reads the entry.
+//! A new hook is one entry in a table of [`super::control`], [`super::datapath`], `work` or [`super::user`].
+//! All other code reads the entry.
 
 use crate::model::event::EventKind;
 
@@ -35,15 +35,16 @@ impl Entry {
     }
 }
 
-/// A second program for a hook, entered by fentry or fexit. It costs the traced program less than a kprobe, needs the BTF
-/// of the hook's module (Linux 5.11) and keeps that module loaded. A hook has none if its fentry program would miss events,
-/// or if its function is called too rarely to matter.
+/// A second program for a hook, entered by fentry or fexit. It costs the traced program less than a kprobe,
+/// needs the BTF of the hook's module (Linux 5.11) and keeps that module loaded. A hook has none if its
+/// fentry program would miss events, or if its function is called too rarely to matter.
 ///
-/// A kprobe program runs with preemption off, and the kernel skips it if any other kprobe program is running on the CPU. The
-/// kernel skips an fentry program only if the same program is running on the CPU (`prog->active`, kernel/bpf/trampoline.c):
-/// in a softirq that interrupts it, and on a preemptible kernel in a task that preempts it. In storms of 40 000 events by
-/// four threads on two CPUs, fentry lost none in four runs each on Linux 6.1 and 6.12 (`preempt=voluntary`), and 299, 767 and
-/// 734 in three runs on 7.2 (`preempt=lazy`), where kprobes lose none. So the control plane uses kprobes on such kernels.
+/// A kprobe program runs with preemption off, and the kernel skips it if any other kprobe program is running
+/// on the CPU. The kernel skips an fentry program only if the same program is running on the CPU
+/// (`prog->active`, kernel/bpf/trampoline.c): in a softirq that interrupts it, and on a preemptible kernel in
+/// a task that preempts it. In storms of 40 000 events by four threads on two CPUs, fentry lost none in four
+/// runs each on Linux 6.1 and 6.12 (`preempt=voluntary`), and 299, 767 and 734 in three runs on 7.2
+/// (`preempt=lazy`), where kprobes lose none. So the control plane uses kprobes on such kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fast {
     /// Name in the object.
@@ -52,8 +53,8 @@ pub struct Fast {
     pub heals: bool,
 }
 
-/// A second program for a tracepoint, which gets the tracepoint's arguments instead of the record that is made of them. It runs
-/// where all offsets in `needs` are known.
+/// A second program for a tracepoint, which gets the tracepoint's arguments instead of the record that is
+/// made of them. It runs where all offsets in `needs` are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Raw {
     /// Name in the object.
@@ -67,18 +68,18 @@ pub struct Raw {
 /// What a skipped run of a program costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
-    /// A record, which the program makes by itself. Skipped runs for objects that it ignores count too, so this is an upper
-    /// bound.
+    /// A record, which the program makes by itself. Skipped runs for objects that it ignores count too, so
+    /// this is an upper bound.
     Record,
-    /// A record, which the program makes from what its entry program remembered. The entry program's own skips need no
-    /// check: the return program then finds nothing remembered and counts a loss.
+    /// A record, which the program makes from what its entry program remembered. The entry program's own
+    /// skips need no check: the return program then finds nothing remembered and counts a loss.
     Return,
     /// Counts, which may be too low.
     Count,
     /// Records of work requests, unless the next visit finds them by a ring's index.
     Work,
-    /// Something only where the kernel skips other programs, too. rdmatop names the program and the number of its skips, and
-    /// adds them to no sum of losses.
+    /// Something only where the kernel skips other programs, too. rdmatop names the program and the number of
+    /// its skips, and adds them to no sum of losses.
     Named,
     /// Nothing: something else counts the loss, or finds what was missed.
     Nothing,
@@ -116,8 +117,8 @@ pub type Offsets = &'static [&'static [&'static str]];
 /// What all hooks of a provider's data path share.
 #[derive(Debug)]
 pub struct Path {
-    /// The module of the provider's driver: if it is not loaded there is nothing to count, whatever module has a hook's
-    /// function.
+    /// The module of the provider's driver: if it is not loaded there is nothing to count, whatever module
+    /// has a hook's function.
     pub driver: &'static str,
     /// The provider's name for users.
     pub name: &'static str,
@@ -140,7 +141,8 @@ pub struct Hook {
     pub module: &'static str,
     /// The data path that the hook belongs to.
     pub path: Option<&'static Path>,
-    /// The hook belongs to no data path and manages the slots of all: it reads the offsets that their hooks read.
+    /// The hook belongs to no data path and manages the slots of all: it reads the offsets that their hooks
+    /// read.
     pub keeps_slots: bool,
     /// Readings of its data path's QPs that are unknown without the hook: bits of `slot_flag`.
     pub unknown_without: u32,
@@ -152,8 +154,8 @@ pub struct Hook {
     pub needs: Offsets,
     /// Offsets for single readings, which show as unknown without them.
     pub wants: Offsets,
-    /// Offsets that only some events need. A trace that does not ask for these events sets the offsets to unknown, so that the
-    /// verifier removes the code that reads them.
+    /// Offsets that only some events need. A trace that does not ask for these events sets the offsets to
+    /// unknown, so that the verifier removes the code that reads them.
     pub only_for: &'static [(&'static str, &'static [EventKind])],
     /// What is lost when the kernel skips the program.
     pub skip: Skip,

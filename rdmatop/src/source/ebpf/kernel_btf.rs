@@ -1,8 +1,9 @@
 //! vmlinux's BTF from the kernel's own BTF object.
 //!
-//! /sys/kernel/btf/vmlinux returns a page per read(2), copied twice (`kernfs_file_read_iter`, fs/kernfs/file.c): some 1500
-//! reads for 6 MB. `BPF_OBJ_GET_INFO_BY_FD` copies the same bytes at once (`btf_get_info_by_fd`, kernel/bpf/btf.c). It needs
-//! CAP_SYS_ADMIN, and Linux 5.11, since which vmlinux's object has an id and a name.
+//! /sys/kernel/btf/vmlinux returns a page per read(2), copied twice (`kernfs_file_read_iter`,
+//! fs/kernfs/file.c): some 1500 reads for 6 MB. `BPF_OBJ_GET_INFO_BY_FD` copies the same bytes at once
+//! (`btf_get_info_by_fd`, kernel/bpf/btf.c). It needs CAP_SYS_ADMIN, and Linux 5.11, since which vmlinux's
+//! object has an id and a name.
 
 use std::{
     io,
@@ -15,13 +16,14 @@ use rustix::param::page_size;
 
 use super::sys::{bpf, empty, raw_bpf};
 
-/// How many BTF objects to look at. vmlinux's has the lowest id, except for those of programs that were loaded before it was
-/// first needed.
+/// How many BTF objects to look at. vmlinux's has the lowest id, except for those of programs that were
+/// loaded before it was first needed.
 const LOOKED_AT: usize = 64;
 /// A larger size is taken as an error: no kernel has so much BTF.
 const MOST: u32 = 256 << 20;
 
-/// The bytes of /sys/kernel/btf/vmlinux; `None` if the kernel does not return them this way: then the caller reads the file.
+/// The bytes of /sys/kernel/btf/vmlinux; `None` if the kernel does not return them this way: then the caller
+/// reads the file.
 pub(super) fn vmlinux() -> Option<Vec<u8>> {
     let mut id = 0;
     for _ in 0..LOOKED_AT {
@@ -68,15 +70,16 @@ fn bytes(object: &OwnedFd, size: u32) -> Option<Vec<u8>> {
     (info.btf_size == size).then_some(bytes)
 }
 
-/// Has the kernel give a block its memory at once, instead of by a page fault for each page. Linux before 5.14
-/// refuses, and the page faults come.
+/// Has the kernel give a block its memory at once, instead of by a page fault for each page. Linux before
+/// 5.14 refuses, and the page faults come.
 fn populate(block: &mut [MaybeUninit<u8>]) {
     let (start, page) = (block.as_mut_ptr(), page_size());
     let unaligned = start.addr().next_multiple_of(page) - start.addr();
     let Some(rest) = block.len().checked_sub(unaligned) else {
         return;
     };
-    // SAFETY: whole pages inside the block. The kernel changes none that has memory, and gives the others zeroes.
+    // SAFETY: whole pages inside the block. The kernel changes none that has memory, and gives the others
+    // zeroes.
     unsafe {
         libc::madvise(
             start.add(unaligned).cast(),

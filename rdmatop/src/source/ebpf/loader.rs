@@ -1,9 +1,10 @@
 //! Makes maps and programs in the kernel from the embedded object.
 //!
-//! Aya's own loader always reads all of vmlinux's BTF, which rdmatop does not need (`EbpfLoader::new`, 88 M instructions and
-//! some 20 MB), loads and keeps every program, and cannot attach fentry programs to a module's functions. So aya-obj parses
-//! and links the object, and aya handles maps, but this module loads the programs: only the wanted ones, one by one, so that
-//! each gets its own verdict. Only this module, [`super::fentry`] and [`super::sys`] depend on aya-obj's version.
+//! Aya's own loader always reads all of vmlinux's BTF, which rdmatop does not need (`EbpfLoader::new`, 88 M
+//! instructions and some 20 MB), loads and keeps every program, and cannot attach fentry programs to a
+//! module's functions. So aya-obj parses and links the object, and aya handles maps, but this module loads
+//! the programs: only the wanted ones, one by one, so that each gets its own verdict. Only this module,
+//! [`super::fentry`] and [`super::sys`] depend on aya-obj's version.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -41,7 +42,8 @@ const ALWAYS: [&str; 7] = [
     map::FREE_VERB_ERRORS,
 ];
 
-/// A map of so few entries keeps them although no program names it: user space reads each row of ROOM and LOSSES.
+/// A map of so few entries keeps them although no program names it: user space reads each row of ROOM and
+/// LOSSES.
 const FEW: u32 = 64;
 const _: () = assert!(room::COUNT <= FEW && loss::COUNT <= FEW);
 
@@ -76,8 +78,8 @@ pub(super) enum Target<'a> {
 /// A linked object whose programs can be loaded.
 pub(super) struct Loader {
     object: Object,
-    /// The object's own BTF, loaded into the kernel, which requires it if a program passes a callback to bpf_loop. `None` if
-    /// the kernel did not accept it.
+    /// The object's own BTF, loaded into the kernel, which requires it if a program passes a callback to
+    /// bpf_loop. `None` if the kernel did not accept it.
     own: Option<OwnedFd>,
 }
 
@@ -270,8 +272,8 @@ fn is_table(kind: u32) -> bool {
     .any(|table| *table as u32 == kind)
 }
 
-/// Writes the data of a section into its map, and freezes read-only sections: if the verifier knows a value to be constant,
-/// it follows only one path.
+/// Writes the data of a section into its map, and freezes read-only sections: if the verifier knows a value
+/// to be constant, it follows only one path.
 fn fill(map: &MapData, definition: &mut aya_obj::Map) -> Result<(), LoadError> {
     let fd = map.fd().as_fd().as_raw_fd().cast_unsigned();
     let refused = |what| move |error| LoadError::Refused { what, error };
@@ -310,10 +312,11 @@ fn own_btf(object: &mut Object) -> Option<OwnedFd> {
     unsafe { bpf(bpf_cmd::BPF_BTF_LOAD, &mut attr) }.ok()
 }
 
-/// Loads the program again with a log and returns the log's last lines. The first try has no log, because a log costs time.
+/// Loads the program again with a log and returns the log's last lines. The first try has no log, because a
+/// log costs time.
 fn verifier_log(attr: &mut bpf_attr) -> String {
-    // Before Linux 6.4 a log that is too long for the buffer lacks its end, which has the reason. Pages that are never
-    // written cost nothing.
+    // Before Linux 6.4 a log that is too long for the buffer lacks its end, which has the reason. Pages that
+    // are never written cost nothing.
     const SIZE: u32 = 1 << 24;
     let mut log = vec![0u8; SIZE as usize];
     // SAFETY: the attribute is that of the failed load.

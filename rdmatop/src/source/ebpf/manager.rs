@@ -1,7 +1,7 @@
 //! Keeps a session alive and reads its ring buffer.
 //!
-//! A kprobe dies silently when its module is unloaded, and a module that is loaded later has none. So the manager watches
-//! the modules; when they change it replaces the session by a new one and reports the gap.
+//! A kprobe dies silently when its module is unloaded, and a module that is loaded later has none. So the
+//! manager watches the modules; when they change it replaces the session by a new one and reports the gap.
 
 use std::{
     sync::Arc,
@@ -43,8 +43,8 @@ use crate::{
 
 /// How often to check the modules.
 const WATCH: Duration = Duration::from_secs(1);
-/// How often to look for records of work requests. They wake nobody: a wake-up would cost the posting program more than the
-/// record does.
+/// How often to look for records of work requests. They wake nobody: a wake-up would cost the posting program
+/// more than the record does.
 const LOOK_FOR_WORK: Duration = Duration::from_millis(10);
 /// How often to read losses while records come.
 const LOSSES_EVERY: Duration = Duration::from_millis(200);
@@ -61,8 +61,8 @@ pub struct Manager {
     begun: bool,
     /// How long to wait after the next session that cannot be read.
     pause: Duration,
-    /// The previous session, switched off. Each of its programs takes milliseconds to detach, and the next session must
-    /// count before that.
+    /// The previous session, switched off. Each of its programs takes milliseconds to detach, and the next
+    /// session must count before that.
     retired: Option<Session>,
     /// Makes the present session's maps grow.
     grower: Option<Grower>,
@@ -73,7 +73,8 @@ pub struct Manager {
     modules: Modules,
 }
 
-/// Stops a manager, which then reads the remaining records, reads the losses once more, and closes its channel.
+/// Stops a manager, which then reads the remaining records, reads the losses once more, and closes its
+/// channel.
 #[derive(Clone, Debug)]
 pub struct StopHandle(Arc<Notify>);
 
@@ -98,8 +99,8 @@ enum After {
 
 type Starting = oneshot::Receiver<Result<Session, Obstacle>>;
 
-/// Loads and attaches a session on a thread of its own, because that takes system calls and the verifier. The runtime's
-/// `spawn_blocking` would panic if no thread can be started.
+/// Loads and attaches a session on a thread of its own, because that takes system calls and the verifier. The
+/// runtime's `spawn_blocking` would panic if no thread can be started.
 fn start(options: &Options) -> Result<Starting, Obstacle> {
     let options = options.clone();
     let (told, starting) = oneshot::channel();
@@ -234,9 +235,10 @@ impl Manager {
         outcome
     }
 
-    /// The kernel's switch for kprobes was turned off. The programs stay attached: detaching them while it is off disables
-    /// ftrace until the next boot (`__disarm_kprobe_ftrace` warns, 6.12). Once the switch is on again their counts are useless,
-    /// because times would include the blind interval. So a new session replaces them then.
+    /// The kernel's switch for kprobes was turned off. The programs stay attached: detaching them while it is
+    /// off disables ftrace until the next boot (`__disarm_kprobe_ftrace` warns, 6.12). Once the switch is on
+    /// again their counts are useless, because times would include the blind interval. So a new session
+    /// replaces them then.
     async fn blinded(&self, obstacle: Obstacle, feed: &Feed) -> Result<(), Ended> {
         // Read the counts now: those so far are correct, later ones are not.
         self.last_counts(feed).await?;
@@ -300,7 +302,8 @@ impl Manager {
                 _ = watch.tick() => {
                     session.flush_log();
                     self.tell_floods(feed).await?;
-                    // The end of a QP makes a record: without one since the last look there is nothing to free.
+                    // The end of a QP makes a record: without one since the last look there is nothing to
+                    // free.
                     if self.may_free {
                         self.may_free = !self.sweep.make_room();
                     }
@@ -315,7 +318,8 @@ impl Manager {
                             let rings = Rings { events: ring, work };
                             return self.succeed(rings, session, feed).await;
                         }
-                        // While the switch is off, other changes wait until programs can be attached and detached again.
+                        // While the switch is off, other changes wait until programs can be attached and
+                        // detached again.
                         _ => {}
                     }
                 }
@@ -333,7 +337,8 @@ impl Manager {
                         Ok(guard) => guard,
                         Err(error) => return Ok(unreadable(&error.to_string())),
                     };
-                    // Clear before the drain: a record that comes after the drain then sets the readiness again.
+                    // Clear before the drain: a record that comes after the drain then sets the readiness
+                    // again.
                     guard.clear_ready();
                     records = true;
                 }
@@ -344,8 +349,8 @@ impl Manager {
                         feed.send(Input::Losses(self.sweep.losses())).await?;
                     }
                     if !records {
-                        // Not tokio's sleep, which waits in epoll_wait(2): the next record would wake this thread too early.
-                        // Nothing else runs on this thread.
+                        // Not tokio's sleep, which waits in epoll_wait(2): the next record would wake this
+                        // thread too early. Nothing else runs on this thread.
                         std::thread::sleep(self.grower.as_mut().map_or(NAP, |grower| grower.nap(NAP)));
                     }
                 }
@@ -353,8 +358,8 @@ impl Manager {
         }
     }
 
-    /// Switches a session off and reads its remaining records. If the kernel refuses to switch it off, its programs run until
-    /// they are detached.
+    /// Switches a session off and reads its remaining records. If the kernel refuses to switch it off, its
+    /// programs run until they are detached.
     async fn empty(
         &mut self,
         ring: &mut AsyncFd<RingBuf<MapData>>,
@@ -390,8 +395,8 @@ impl Manager {
 }
 
 impl Manager {
-    /// Attaches a new session while the present one still counts, then switches from one to the other: probes in modules that
-    /// stayed loaded miss only calls in flight at that moment.
+    /// Attaches a new session while the present one still counts, then switches from one to the other: probes
+    /// in modules that stayed loaded miss only calls in flight at that moment.
     async fn succeed(&mut self, rings: Rings, session: &mut Session, feed: &Feed) -> Result<After, Ended> {
         let Rings {
             events: mut ring,
@@ -410,8 +415,8 @@ impl Manager {
                 }
             }
         };
-        // Switch this session off before the next is on, so that no event comes twice. If counters are wanted, `serve` takes
-        // over the next session's maps before it switches the session on.
+        // Switch this session off before the next is on, so that no event comes twice. If counters are
+        // wanted, `serve` takes over the next session's maps before it switches the session on.
         let _ = session.set_enabled(false);
         if let Ok(next) = &mut started
             && !self.options.scope.counters()

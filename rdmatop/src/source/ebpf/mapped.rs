@@ -81,8 +81,8 @@ impl<T: FromBytes + IntoBytes + Copy> Mapped<T> {
     fn of(map: &MapData, count: u32, name: &'static str) -> Result<Self, MappedError> {
         let no_map = || MappedError::NoMap(name);
         let bytes = NonZeroUsize::new(count as usize * size_of::<T>()).ok_or_else(no_map)?;
-        // SAFETY: a new shared mapping at an address of the kernel's choice; the size is within the map's, which the
-        // kernel rounds up to pages itself.
+        // SAFETY: a new shared mapping at an address of the kernel's choice; the size is within the map's,
+        // which the kernel rounds up to pages itself.
         let address = unsafe {
             mmap(
                 std::ptr::null_mut(),
@@ -188,8 +188,8 @@ impl<T: FromBytes + IntoBytes + Copy> Pieces<T> {
         }
     }
 
-    /// Elements that lie side by side: their numbers, and the address of the first, valid as long as `self` is. Those that are in
-    /// no chunk are left out.
+    /// Elements that lie side by side: their numbers, and the address of the first, valid as long as `self`
+    /// is. Those that are in no chunk are left out.
     pub(super) fn runs(&self, numbers: Range<u32>) -> impl Iterator<Item = (Range<u32>, *mut T)> {
         let (from, to) = (numbers.start / self.each, numbers.end.div_ceil(self.each));
         let pieces = self.mapped.get(from as usize..).unwrap_or_default();
@@ -200,7 +200,8 @@ impl<T: FromBytes + IntoBytes + Copy> Pieces<T> {
         })
     }
 
-    /// Addresses of elements, as [`Pieces::runs`]. Many cost less this way than one by one with [`Pieces::at`].
+    /// Addresses of elements, as [`Pieces::runs`]. Many cost less this way than one by one with
+    /// [`Pieces::at`].
     pub(super) fn places(&self, numbers: Range<u32>) -> impl Iterator<Item = (u32, *mut T)> {
         self.runs(numbers).flat_map(|(numbers, first)| {
             let places = (0_usize..).map(move |at| first.wrapping_add(at));
@@ -215,8 +216,8 @@ impl<T: FromBytes + IntoBytes + Copy> Pieces<T> {
     }
 }
 
-/// How far past the last entry in use to look for a new one: entries are taken in order, but a CPU may not have written its
-/// entry yet when a later one is already visible.
+/// How far past the last entry in use to look for a new one: entries are taken in order, but a CPU may not
+/// have written its entry yet when a later one is already visible.
 const LOOKAHEAD: u32 = 16;
 
 /// Numbers `first..end` of an array, of which `first..high` have ever been in use.
@@ -251,7 +252,8 @@ impl UsedRanges {
         )
     }
 
-    /// Gives all numbers below `most` to the kernel side, the lowest on top. It takes only those below its limit.
+    /// Gives all numbers below `most` to the kernel side, the lowest on top. It takes only those below its
+    /// limit.
     pub(super) fn fill(
         free: &mut Stack<impl std::borrow::BorrowMut<aya::maps::MapData>, u64>,
         most: u32,

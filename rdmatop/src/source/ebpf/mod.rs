@@ -1,9 +1,10 @@
 //! eBPF: our programs in the kernel, and what they report.
 //!
-//! [`control`] and [`datapath`] list the hooks, each as one [`hook::Hook`]. [`plan`] decides from facts which to attach,
-//! [`session`] loads and attaches the programs, [`manager`] replaces the session when modules are reloaded, reads the ring
-//! buffer and reports the state, [`sweep`] reads the maps, [`slots`] the counters of QPs. [`preempt`] decides whether fentry
-//! programs could miss events. Offsets come from [`btf`] through [`offsets`].
+//! [`control`] and [`datapath`] list the hooks, each as one [`hook::Hook`]. [`plan`] decides from facts which
+//! to attach, [`session`] loads and attaches the programs, [`manager`] replaces the session when modules are
+//! reloaded, reads the ring buffer and reports the state, [`sweep`] reads the maps, [`slots`] the counters of
+//! QPs. [`preempt`] decides whether fentry programs could miss events. Offsets come from [`btf`] through
+//! [`offsets`].
 mod armed;
 mod attach;
 pub mod btf;

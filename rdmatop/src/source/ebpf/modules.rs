@@ -22,8 +22,8 @@ static NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Generations(Vec<Option<u64>>);
 
-/// The directory of modules, kept open: the manager looks at it once a second, and a path costs twice as much from the root as from
-/// here. As long as it is open, the file system at /sys cannot be unmounted.
+/// The directory of modules, kept open: the manager looks at it once a second, and a path costs twice as much
+/// from the root as from here. As long as it is open, the file system at /sys cannot be unmounted.
 #[derive(Debug)]
 pub(super) struct Modules {
     path: PathBuf,

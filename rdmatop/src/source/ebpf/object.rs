@@ -19,8 +19,8 @@ pub(super) fn counting() -> Option<&'static [u8]> {
     object!("RDMATOP_COUNTING_OBJECT")
 }
 
-/// The object of a trace. It has no programs that count, and its others do not count, so that the kernel loads them with less
-/// work.
+/// The object of a trace. It has no programs that count, and its others do not count, so that the kernel
+/// loads them with less work.
 pub(super) fn trace() -> Option<&'static [u8]> {
     object!("RDMATOP_TRACE_OBJECT")
 }

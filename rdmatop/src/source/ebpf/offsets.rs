@@ -1,4 +1,5 @@
-//! Resolves the kernel side's offsets on the running kernel: from BTF for struct members, from tracefs for tracepoints.
+//! Resolves the kernel side's offsets on the running kernel: from BTF for struct members, from tracefs for
+//! tracepoints.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -83,7 +84,8 @@ impl BtfSet {
         )
     }
 
-    /// A module's own BTF, `None` when the kernel has none for it (5.10, or a module that was built without BTF).
+    /// A module's own BTF, `None` when the kernel has none for it (5.10, or a module that was built without
+    /// BTF).
     pub fn module(&mut self, name: &str) -> Option<Arc<Btf>> {
         let base = self.vmlinux.clone()?;
         let path = self.places.btf.join(name);
@@ -93,8 +95,8 @@ impl BtfSet {
             .clone()
     }
 
-    /// Whether vmlinux's layout of a module's structs can be trusted. With an out-of-tree ib_core (a vendor's OFED) vmlinux
-    /// describes the in-tree structs, not those in use: then only the module's own BTF is used.
+    /// Whether vmlinux's layout of a module's structs can be trusted. With an out-of-tree ib_core (a vendor's
+    /// OFED) vmlinux describes the in-tree structs, not those in use: then only the module's own BTF is used.
     fn vmlinux_speaks_for(&self, module: &str) -> bool {
         if module == VMLINUX {
             return true;

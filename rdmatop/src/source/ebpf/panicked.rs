@@ -1,5 +1,6 @@
-//! A panic in the thread that keeps the eBPF session. It is a defect of ours, and must not look like a quiet machine: the
-//! session's programs are detached when the panic ends, and nothing would be counted from then on.
+//! A panic in the thread that keeps the eBPF session. It is a defect of ours, and must not look like a quiet
+//! machine: the session's programs are detached when the panic ends, and nothing would be counted from then
+//! on.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,8 +10,8 @@ use crate::{
     source::seam::Feed,
 };
 
-/// Runs `work` to its end, and reports that nothing is counted any more if it panics. The panic's own message has been
-/// printed by then. Must not be called on a runtime's thread: it waits for room in the channel.
+/// Runs `work` to its end, and reports that nothing is counted any more if it panics. The panic's own message
+/// has been printed by then. Must not be called on a runtime's thread: it waits for room in the channel.
 pub(crate) fn reported(work: impl FnOnce(), sweep: &MapSweep, feed: &Feed) {
     // Nothing of what `work` leaves half done is used again, except the sweep's maps, and those are let go.
     if catch_unwind(AssertUnwindSafe(work)).is_ok() {

@@ -20,8 +20,8 @@ use crate::model::{
 pub struct Facts {
     /// Modules with a directory in /sys/module.
     pub modules: BTreeSet<String>,
-    /// The wanted functions in /proc/kallsyms, and how many have each name; `None` on a kernel that itself refuses a name that
-    /// does not exist or is ambiguous.
+    /// The wanted functions in /proc/kallsyms, and how many have each name; `None` on a kernel that itself
+    /// refuses a name that does not exist or is ambiguous.
     pub symbols: Option<HashMap<String, usize>>,
     /// Why tracefs cannot be read, and the remedy.
     pub without_tracefs: Option<Obstacle>,

@@ -1,7 +1,7 @@
 //! Whether the kernel can preempt one of our programs.
 //!
-//! A kprobe program runs with preemption off on every kernel. An fentry program is not preempted only if the kernel runs
-//! with `preempt=none` or `voluntary`, as Debian's Linux 6.1 and 6.12 do; 7.2 runs with `lazy`.
+//! A kprobe program runs with preemption off on every kernel. An fentry program is not preempted only if the
+//! kernel runs with `preempt=none` or `voluntary`, as Debian's Linux 6.1 and 6.12 do; 7.2 runs with `lazy`.
 
 use crate::model::cause::{CauseId, Obstacle};
 use crate::source::root::Root;
@@ -15,8 +15,8 @@ pub fn why(root: &Root) -> Option<Obstacle> {
     Some(Obstacle::new(CauseId::KprobeInstead, why, ""))
 }
 
-/// As [`why`], from the kernel's version line (`PREEMPT` if built so, `PREEMPT_DYNAMIC` if it chooses at boot), the kernel's
-/// modes with the present one in brackets, and its command line.
+/// As [`why`], from the kernel's version line (`PREEMPT` if built so, `PREEMPT_DYNAMIC` if it chooses at
+/// boot), the kernel's modes with the present one in brackets, and its command line.
 fn of(version: &str, modes: Option<&str>, cmdline: &str) -> Option<String> {
     let built = version
         .split_whitespace()

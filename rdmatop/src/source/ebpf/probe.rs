@@ -1,6 +1,6 @@
-//! Attaches a loaded program to a kprobe, a kretprobe, a uprobe or a tracepoint: by perf_event_open(2), and a link (Linux
-//! 5.15; from 6.7 on it reports what a kprobe missed) or an ioctl on older kernels. The program stays attached while the
-//! descriptors are open, so the end of the process detaches it.
+//! Attaches a loaded program to a kprobe, a kretprobe, a uprobe or a tracepoint: by perf_event_open(2), and a
+//! link (Linux 5.15; from 6.7 on it reports what a kprobe missed) or an ioctl on older kernels. The program
+//! stays attached while the descriptors are open, so the end of the process detaches it.
 
 use std::{
     ffi::CString,
@@ -69,9 +69,9 @@ impl KprobePmu {
 
     /// Attaches at the entry or the return of a function of a module.
     ///
-    /// Given the module's name, the kernel searches only that module's symbols, not those of all modules, which it otherwise
-    /// does twice for each probe from Linux 6.7 on (`validate_probe_symbol`, `kprobe_lookup_name`). Built-in code has no
-    /// module name: then the second try finds the function.
+    /// Given the module's name, the kernel searches only that module's symbols, not those of all modules,
+    /// which it otherwise does twice for each probe from Linux 6.7 on (`validate_probe_symbol`,
+    /// `kprobe_lookup_name`). Built-in code has no module name: then the second try finds the function.
     pub(super) fn attach(
         self,
         program: &OwnedFd,
@@ -107,8 +107,8 @@ impl UprobePmu {
         KprobePmu::of("uprobe").map(Self)
     }
 
-    /// Attaches at an offset in a file, or at the return of the function there, in one process or in all that map the file. The
-    /// program can read the `cookie` (Linux 5.15).
+    /// Attaches at an offset in a file, or at the return of the function there, in one process or in all that
+    /// map the file. The program can read the `cookie` (Linux 5.15).
     pub(super) fn attach(
         self,
         program: &OwnedFd,
@@ -164,8 +164,8 @@ pub(super) fn tracepoint(
     bind(unsafe { open(&mut attr) }?, program)
 }
 
-/// Attaches to a raw tracepoint: the program gets the tracepoint's arguments. The kernel knows it by its name alone, and looks in
-/// the modules too.
+/// Attaches to a raw tracepoint: the program gets the tracepoint's arguments. The kernel knows it by its name
+/// alone, and looks in the modules too.
 pub(super) fn raw_tracepoint(program: &OwnedFd, event: &str) -> Result<OwnedFd, ProbeError> {
     let name = CString::new(event).map_err(|error| ProbeError::Open(error.into()))?;
     let mut attr = empty();

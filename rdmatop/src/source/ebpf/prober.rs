@@ -1,5 +1,5 @@
-//! Probes the programs of one process while the user asks for it: a session of its own, with its programs and maps, which the
-//! sweep reads beside those of the session that counts. That one is not touched.
+//! Probes the programs of one process while the user asks for it: a session of its own, with its programs and
+//! maps, which the sweep reads beside those of the session that counts. That one is not touched.
 
 use std::{
     sync::mpsc::{self, RecvTimeoutError},
@@ -40,7 +40,8 @@ pub struct Asked {
     pub pid: u32,
     /// How much of a core the probes may take.
     pub limit: f64,
-    /// Device and number of its QPs: of those from before the probes the kernel side learns by a query of each.
+    /// Device and number of its QPs: of those from before the probes the kernel side learns by a query of
+    /// each.
     pub qps: Vec<(String, u32)>,
 }
 
@@ -166,7 +167,8 @@ fn fails(sweep: &MapSweep, number: u64, asked: &Asked, obstacle: Obstacle) {
     sweep.lend(number, Err(UprobesReport { off, ..report(asked) }));
 }
 
-/// Asks the kernel for QPs, so that its programs see them. What cannot be asked for is found when it changes its state.
+/// Asks the kernel for QPs, so that its programs see them. What cannot be asked for is found when it changes
+/// its state.
 fn query(qps: &[(String, u32)]) {
     let Ok(mut nldev) = Nldev::open() else { return };
     let Ok(devices) = nldev.named_summaries() else {

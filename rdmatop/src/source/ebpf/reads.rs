@@ -1,5 +1,5 @@
-//! Finds which offsets each program of the embedded object reads, for the test that compares the tables of hooks with the
-//! programs.
+//! Finds which offsets each program of the embedded object reads, for the test that compares the tables of
+//! hooks with the programs.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -11,8 +11,8 @@ use rdmatop_common::offsets::{OFFSETS, TRACEPOINT_FIELDS};
 
 /// The globals that each program refers to, including those of the functions that it calls.
 ///
-/// This gives each global a distinct value and links the object as for loading. A 64-bit load of an address in a map then
-/// points at a value that identifies the global.
+/// This gives each global a distinct value and links the object as for loading. A 64-bit load of an address
+/// in a map then points at a value that identifies the global.
 pub(super) fn by_program(elf: &[u8]) -> BTreeMap<String, BTreeSet<&'static str>> {
     let globals: Vec<&'static str> = OFFSETS
         .iter()

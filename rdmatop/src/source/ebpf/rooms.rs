@@ -28,7 +28,8 @@ impl Rooms {
     }
 
     fn limit_of(&self, row: u32) -> &AtomicU64 {
-        // SAFETY: inside the mapping, which lives as long as this does; aligned, and both sides use the word whole.
+        // SAFETY: inside the mapping, which lives as long as this does; aligned, and both sides use the word
+        // whole.
         unsafe { AtomicU64::from_ptr(&raw mut (*self.rows.at(row)).limit) }
     }
 
@@ -51,7 +52,8 @@ impl Rooms {
     /// One of the counts of [`Room::used`].
     pub(super) fn used(&self, row: u32, what: usize) -> u64 {
         let count = self.used_of(row, what).load(Ordering::Relaxed);
-        // The count can be below 0 for a moment, when one CPU frees what another has just taken and not yet counted.
+        // The count can be below 0 for a moment, when one CPU frees what another has just taken and not yet
+        // counted.
         if count > u64::MAX / 2 { 0 } else { count }
     }
 
@@ -60,7 +62,8 @@ impl Rooms {
         self.used(room::SLOTS, room::REFUSED)
     }
 
-    /// Notes that a list of all QPs is complete: it showed the kernel side every QP that was among the `refused` when it began.
+    /// Notes that a list of all QPs is complete: it showed the kernel side every QP that was among the
+    /// `refused` when it began.
     pub(super) fn set_listed(&self, refused: u64) {
         self.listed.fetch_max(refused, Ordering::Relaxed);
     }

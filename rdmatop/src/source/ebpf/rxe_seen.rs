@@ -1,8 +1,8 @@
 //! What the programs of SoftRoCE saw, to be compared with the driver's own counters.
 //!
-//! Before Linux 6.4 rxe works in softirqs. In a softirq that interrupts one of our programs the kernel skips all our other
-//! programs, and kernels of that age do not count this. The driver counts the same packets and receives; the model compares
-//! both counts.
+//! Before Linux 6.4 rxe works in softirqs. In a softirq that interrupts one of our programs the kernel skips
+//! all our other programs, and kernels of that age do not count this. The driver counts the same packets and
+//! receives; the model compares both counts.
 
 use rdmatop_common::{counters::RxeSeen, names::map};
 

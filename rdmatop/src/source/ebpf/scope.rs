@@ -1,7 +1,8 @@
 //! What a session is for: which hooks it needs, and which readings it can do without.
 //!
-//! Loading and attaching a program costs tens of millions of instructions, and each attached program slows down the calls
-//! that it observes. A trace of some events needs neither the data path nor the hooks of other events.
+//! Loading and attaching a program costs tens of millions of instructions, and each attached program slows
+//! down the calls that it observes. A trace of some events needs neither the data path nor the hooks of other
+//! events.
 
 use std::collections::BTreeMap;
 
@@ -48,8 +49,8 @@ impl Scope {
         !hook.events.is_empty() && asks_for(kinds, hook.events)
     }
 
-    /// Sets the offsets of unwanted readings to unknown: the verifier then removes the code for them, and the kernel side
-    /// makes no record that the filter would drop.
+    /// Sets the offsets of unwanted readings to unknown: the verifier then removes the code for them, and the
+    /// kernel side makes no record that the filter would drop.
     pub fn narrow(&self, offsets: &mut BTreeMap<&'static str, u32>) {
         let Self::Events(kinds) = self else { return };
         let each = datapath::all_hooks().flat_map(|hook| hook.only_for);

@@ -1,4 +1,5 @@
-//! A session: loads the object with resolved offsets and attaches the programs one by one, with a verdict for each.
+//! A session: loads the object with resolved offsets and attaches the programs one by one, with a verdict for
+//! each.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -121,8 +122,9 @@ fn lift_memlock() {
     let _ = rustix::process::setrlimit(rustix::process::Resource::Memlock, unlimited);
 }
 
-/// Whether the kernel refuses to probe a function if several have its name: `create_local_trace_kprobe` counts the names
-/// from Linux 6.7 on, and stable kernels got that at different times. Other kernels would probe the first function.
+/// Whether the kernel refuses to probe a function if several have its name: `create_local_trace_kprobe`
+/// counts the names from Linux 6.7 on, and stable kernels got that at different times. Other kernels would
+/// probe the first function.
 fn refuses_ambiguous_names(root: &Root) -> bool {
     let release = root.line(&root.proc("sys/kernel/osrelease")).unwrap_or_default();
     let mut numbers = release
@@ -134,8 +136,8 @@ fn refuses_ambiguous_names(root: &Root) -> bool {
     }
 }
 
-/// How many functions have each name; `None` if /proc/kallsyms cannot be read. The kernel formats some 200 000 lines one by
-/// one, which takes half the time of rdmatop's start.
+/// How many functions have each name; `None` if /proc/kallsyms cannot be read. The kernel formats some 200
+/// 000 lines one by one, which takes half the time of rdmatop's start.
 fn symbols<'a>(root: &Root, names: impl Iterator<Item = &'a str>) -> Option<HashMap<String, usize>> {
     let names: Vec<&str> = names.collect::<BTreeSet<_>>().into_iter().collect();
     let found = find_symbols(root, &names)?;
@@ -143,8 +145,8 @@ fn symbols<'a>(root: &Root, names: impl Iterator<Item = &'a str>) -> Option<Hash
     Some(found.into_iter().map(count).collect())
 }
 
-/// Why there is no session if /sys/module does not list ib_core: it may be masked, as container runtimes do, or ib_core is
-/// not loaded.
+/// Why there is no session if /sys/module does not list ib_core: it may be masked, as container runtimes do,
+/// or ib_core is not loaded.
 fn without_core(root: &Root) -> Obstacle {
     let loaded = list_devices(root).is_some()
         || root.bytes(&root.proc("modules"), 1 << 20).is_some_and(|list| {
@@ -192,8 +194,8 @@ fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Result<F
     })
 }
 
-/// Causes for what is not seen. Without vmlinux's BTF nearly nothing is seen, which is one cause. `masked`: the files with
-/// the kernel's BTF are hidden, including those of modules.
+/// Causes for what is not seen. Without vmlinux's BTF nearly nothing is seen, which is one cause. `masked`:
+/// the files with the kernel's BTF are hidden, including those of modules.
 fn unseen(outcomes: &[Outcome], problems: &[String], masked: bool) -> Vec<Cause> {
     let Some(problem) = problems.first() else {
         return unseen::causes(outcomes, masked);
@@ -279,8 +281,8 @@ fn nothing_attached(outcomes: &[Outcome]) -> Obstacle {
 fn check(options: &Options, outcomes: &[Outcome]) -> Result<(), Obstacle> {
     // If a trace needs only hooks whose modules are not loaded yet, wait for the modules.
     let waiting = options.scope != Scope::All && outcomes.iter().all(|o| o.verdict == Verdict::NotApplicable);
-    // A raw tracepoint attaches where kprobes are forbidden (kernel.perf_event_paranoid above 2): rdma_cm's events alone are no eBPF side,
-    // unless a trace asks for nothing else.
+    // A raw tracepoint attaches where kprobes are forbidden (kernel.perf_event_paranoid above 2): rdma_cm's
+    // events alone are no eBPF side, unless a trace asks for nothing else.
     let is_enough =
         |outcome: &Outcome| outcome.is_on() && (options.scope != Scope::All || outcome.hook.raw.is_none());
     if waiting || outcomes.iter().any(is_enough) {
@@ -289,7 +291,8 @@ fn check(options: &Options, outcomes: &[Outcome]) -> Result<(), Obstacle> {
     Err(nothing_attached(outcomes))
 }
 
-/// Gives the maps that grow their first memory, with room for the QPs that exist if they can be `counted`. Returns the ring buffer.
+/// Gives the maps that grow their first memory, with room for the QPs that exist if they can be `counted`.
+/// Returns the ring buffer.
 fn begin(growth: &mut Growth, options: &Options, counted: bool) -> Result<MapData, Obstacle> {
     if !counted {
         growth.without_slots();
@@ -467,7 +470,8 @@ impl Session {
         pinned(&self.programs)
     }
 
-    /// The attached programs, to read how often the kernel skipped them. `None` if too many files are open for that.
+    /// The attached programs, to read how often the kernel skipped them. `None` if too many files are open
+    /// for that.
     pub(super) fn watched(&self) -> Option<Vec<Watched>> {
         let each = self.programs.iter().map(|attached| {
             let link = match attached.link() {

@@ -1,8 +1,9 @@
 //! How often the kernel skipped our programs.
 //!
-//! The kernel counts skips in two places, from Linux 6.7 on. `trace_call_bpf` skips a program if another is running on the
-//! CPU, or while bpf(2) works on a map: `recursion_misses` of the program. The kernel skips the kprobe itself while it
-//! handles another kprobe, and a return if no return instance is left: `missed` of the link. Before 6.7 nothing is counted.
+//! The kernel counts skips in two places, from Linux 6.7 on. `trace_call_bpf` skips a program if another is
+//! running on the CPU, or while bpf(2) works on a map: `recursion_misses` of the program. The kernel skips
+//! the kprobe itself while it handles another kprobe, and a return if no return instance is left: `missed` of
+//! the link. Before 6.7 nothing is counted.
 
 use std::{
     io,
@@ -50,7 +51,8 @@ pub(super) struct Skips {
     counted: bool,
 }
 
-/// How many programs one look covers: each takes a system call or two. Before the last report all are looked at.
+/// How many programs one look covers: each takes a system call or two. Before the last report all are looked
+/// at.
 const PER_LOOK: usize = 4;
 
 impl Skips {
@@ -134,7 +136,8 @@ fn fold(losses: &mut [u64; loss::COUNT as usize], record: u64, returns: u64, cou
     if let Some(sum) = losses.get_mut(loss::STASH as usize) {
         *sum += record;
     }
-    // The kernel side counts the same skipped returns when the thread enters the function again: do not add them twice.
+    // The kernel side counts the same skipped returns when the thread enters the function again: do not add
+    // them twice.
     if let Some(sum) = losses.get_mut(loss::RETURN as usize) {
         *sum = returns.max(*sum);
     }
@@ -200,8 +203,8 @@ fn missed(link: &OwnedFd) -> io::Result<u64> {
     Ok(info.missed)
 }
 
-/// `BPF_OBJ_GET_INFO_BY_FD`; returns how many bytes the kernel filled in. It touches no map, so the kernel skips no program
-/// meanwhile.
+/// `BPF_OBJ_GET_INFO_BY_FD`; returns how many bytes the kernel filled in. It touches no map, so the kernel
+/// skips no program meanwhile.
 fn ask<T>(object: &OwnedFd, info: &mut T) -> io::Result<usize> {
     let mut attr = empty();
     attr.info.bpf_fd = object.as_raw_fd().cast_unsigned();

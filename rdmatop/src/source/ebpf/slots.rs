@@ -18,8 +18,8 @@ use super::{
 };
 use crate::model::cause::Obstacle;
 
-/// When slots are scarce, how many final counts of destroyed QPs to keep for the next sweep: 7 MB. If more QPs end between
-/// two samples, slots run out, and the kernel side counts the QPs that find none.
+/// When slots are scarce, how many final counts of destroyed QPs to keep for the next sweep: 7 MB. If more
+/// QPs end between two samples, slots run out, and the kernel side counts the QPs that find none.
 const MOST_KEPT: usize = 8192;
 
 /// The words whose sum shows a change: owner and flags, then every count that is not a breakdown of another.
@@ -35,8 +35,9 @@ struct Seen {
     sum: u64,
 }
 
-/// Bit in [`Seen::born`]: the slot was reported once more after it stopped changing, because a breakdown (by opcode, status,
-/// time) may be written a moment after its total. No time has this bit: it would be 292 years after boot.
+/// Bit in [`Seen::born`]: the slot was reported once more after it stopped changing, because a breakdown (by
+/// opcode, status, time) may be written a moment after its total. No time has this bit: it would be 292 years
+/// after boot.
 const SETTLED: u64 = 1 << 63;
 
 /// The mapped array.
@@ -51,8 +52,8 @@ pub struct SlotMap {
     posts: Posts,
     /// Final counts of slots that were freed since the last sweep.
     kept: Vec<(u32, QpSlot)>,
-    /// Readings that are unknown for a provider's QPs, because a program of its data path is not attached: one of
-    /// `slot_flag::provider`, and bits of `slot_flag`.
+    /// Readings that are unknown for a provider's QPs, because a program of its data path is not attached:
+    /// one of `slot_flag::provider`, and bits of `slot_flag`.
     unknown: Vec<(u32, u32)>,
 }
 
@@ -165,8 +166,9 @@ impl SlotMap {
         }
     }
 
-    /// Frees slots of destroyed QPs if slots of the last half are in use. It does not wait for the next sweep, which may be
-    /// minutes away (`--once`), while other QPs move. False if there was no need, or not all could be freed.
+    /// Frees slots of destroyed QPs if slots of the last half are in use. It does not wait for the next
+    /// sweep, which may be minutes away (`--once`), while other QPs move. False if there was no need, or not
+    /// all could be freed.
     pub(super) fn make_room(&mut self) -> bool {
         self.array.take_in();
         let array = &self.array;
@@ -204,16 +206,17 @@ impl SlotMap {
         std::mem::take(&mut self.kept)
     }
 
-    /// Passes on copies of the slots in use that have changed since the last sweep; the first sweep passes on all. The slot of a
-    /// destroyed QP is passed on once more, with its final counters, and is free afterwards.
+    /// Passes on copies of the slots in use that have changed since the last sweep; the first sweep passes on
+    /// all. The slot of a destroyed QP is passed on once more, with its final counters, and is free
+    /// afterwards.
     ///
     /// An idle slot costs reading some twenty words, and no system call.
     pub fn sweep(&mut self, give: impl FnMut(u32, QpSlot)) {
         self.sweep_some(|_, _| true, give);
     }
 
-    /// As [`SlotMap::sweep`], for the slots that `wanted` accepts by number and birth. A slot that it accepts later is
-    /// then passed on. That of a destroyed QP is passed on in any case.
+    /// As [`SlotMap::sweep`], for the slots that `wanted` accepts by number and birth. A slot that it accepts
+    /// later is then passed on. That of a destroyed QP is passed on in any case.
     pub(super) fn sweep_some(
         &mut self,
         wanted: impl Fn(u32, u64) -> bool,
@@ -258,8 +261,8 @@ impl SlotMap {
                     born: born_ns | settled,
                     sum,
                 };
-                // Read the flag first: if it is set, what is copied after it is final. If not, the kernel side may still change
-                // counters during the copy.
+                // Read the flag first: if it is set, what is copied after it is final. If not, the kernel
+                // side may still change counters during the copy.
                 fence(Ordering::Acquire);
                 let copy = if destroyed {
                     *seen = Seen::default();
@@ -277,7 +280,8 @@ impl SlotMap {
     }
 }
 
-/// Reads the slot of a destroyed QP for the last time and frees it. The caller has seen `slot_flag::DESTROYED` before.
+/// Reads the slot of a destroyed QP for the last time and frees it. The caller has seen
+/// `slot_flag::DESTROYED` before.
 fn last(array: &Pieces<QpSlot>, rooms: Option<&Rooms>, number: u32) -> QpSlot {
     let place = array.at(number);
     let copy = not_behind(array.read(number));
@@ -328,8 +332,8 @@ unsafe fn head(place: *const QpSlot) -> (u64, u64, u32) {
     }
 }
 
-/// The first of the slots from `first` on that is neither empty nor unchanged, counted from there. Of ten thousand idle QPs each
-/// costs some thirty instructions.
+/// The first of the slots from `first` on that is neither empty nor unchanged, counted from there. Of ten
+/// thousand idle QPs each costs some thirty instructions.
 ///
 /// # Safety
 ///
@@ -353,8 +357,8 @@ unsafe fn idle(first: *const QpSlot, seen: &[Seen]) -> Option<u32> {
 fn sum(place: *const QpSlot) -> u64 {
     let words = place.cast::<u64>();
     SUMMED.fold(0, |sum, word| {
-        // SAFETY: the caller's slot is inside the mapping, the word is one of its own and aligned as it is; the
-        // kernel writes it whole.
+        // SAFETY: the caller's slot is inside the mapping, the word is one of its own and aligned as it is;
+        // the kernel writes it whole.
         sum.wrapping_add(unsafe { read_volatile(words.add(word)) })
     })
 }

@@ -1,4 +1,5 @@
-//! Reads the maps: losses, verb counters, counters of QPs, all through mmap. `maps.rs` of rdmatop-ebpf says why.
+//! Reads the maps: losses, verb counters, counters of QPs, all through mmap. `maps.rs` of rdmatop-ebpf says
+//! why.
 
 use std::{
     cell::Cell,
@@ -125,9 +126,9 @@ impl Maps {
 }
 
 impl Maps {
-    /// Ends of work requests in skipped runs that nothing else has reported. Never less than before, because what has been
-    /// reported as lost stays so, even if the QP's next visit finds it: else what happened would be less than what was seen and
-    /// lost.
+    /// Ends of work requests in skipped runs that nothing else has reported. Never less than before, because
+    /// what has been reported as lost stays so, even if the QP's next visit finds it: else what happened
+    /// would be less than what was seen and lost.
     fn unreported_work(&self) -> u64 {
         let work = self.work();
         let reported = work[count::HEALED as usize] + work[count::INDEXED as usize];
@@ -311,7 +312,8 @@ impl MapSweep {
         self.inner().asked = Some(Asked { number, path });
     }
 
-    /// They count, from now on in [`MapSweep::slots`], or this is known of them; unless they are not asked for any more.
+    /// They count, from now on in [`MapSweep::slots`], or this is known of them; unless they are not asked
+    /// for any more.
     pub(super) fn lend(&self, number: u64, path: Result<UserPath, UprobesReport>) {
         let mut inner = self.inner();
         if let Some(asked) = inner.asked.as_mut().filter(|asked| asked.number == number) {
@@ -346,7 +348,8 @@ impl MapSweep {
         Some(sums)
     }
 
-    /// Programs that the kernel skipped, over all sessions, as of the last look; `None` if the kernel does not count skips.
+    /// Programs that the kernel skipped, over all sessions, as of the last look; `None` if the kernel does
+    /// not count skips.
     pub fn skipped(&self) -> Option<Vec<Skipped>> {
         let inner = self.inner();
         match &inner.maps {
@@ -363,16 +366,17 @@ impl MapSweep {
         }
     }
 
-    /// Asks the kernel about all programs. Call it before losses are reported for the last time, and after the counts were read.
+    /// Asks the kernel about all programs. Call it before losses are reported for the last time, and after
+    /// the counts were read.
     pub fn look_for_all_skips(&self) {
         if let Some(maps) = &mut self.inner().maps {
             maps.skips.look_at_all();
         }
     }
 
-    /// Verb counters now, `None` without a session. When room is scarce, entries of ended processes are dropped. Calls of
-    /// post_send that come from doorbells are as of the last [`MapSweep::slots`]. A session's first sample has all entries, the
-    /// others only those that changed, unless `all` is set.
+    /// Verb counters now, `None` without a session. When room is scarce, entries of ended processes are
+    /// dropped. Calls of post_send that come from doorbells are as of the last [`MapSweep::slots`]. A
+    /// session's first sample has all entries, the others only those that changed, unless `all` is set.
     pub fn verbs(&self, all: bool) -> Option<VerbsSample> {
         let mut inner = self.inner();
         let Inner {
@@ -415,8 +419,8 @@ impl MapSweep {
         Some(sample)
     }
 
-    /// Frees counter slots of destroyed QPs when slots are scarce; their counts are in the next [`MapSweep::slots`]. Returns
-    /// whether all of those QPs were looked for and freed.
+    /// Frees counter slots of destroyed QPs when slots are scarce; their counts are in the next
+    /// [`MapSweep::slots`]. Returns whether all of those QPs were looked for and freed.
     pub(super) fn make_room(&self) -> bool {
         let mut inner = self.inner();
         let Inner { maps, paused, .. } = &mut *inner;
@@ -424,8 +428,9 @@ impl MapSweep {
         slots.filter(|_| !*paused).is_some_and(SlotMap::make_room)
     }
 
-    /// Passes on the counters of QPs that have changed, in one or more samples; nothing if no data path is counted. The caller
-    /// must use every sample: each change is reported once, and so is the slot of a destroyed QP.
+    /// Passes on the counters of QPs that have changed, in one or more samples; nothing if no data path is
+    /// counted. The caller must use every sample: each change is reported once, and so is the slot of a
+    /// destroyed QP.
     pub fn slots(&self, mono_ns: u64, out: &mut dyn FnMut(SlotsSample)) {
         let mut inner = self.inner();
         if inner.paused {
@@ -457,7 +462,8 @@ impl MapSweep {
             });
         }
         let began_ns = monotonic();
-        // When the first slot in `sample` was copied: between two samples the engine may have kept this thread waiting.
+        // When the first slot in `sample` was copied: between two samples the engine may have kept this
+        // thread waiting.
         let mut from_ns = began_ns;
         let mut put = |number, slot: QpSlot| {
             if slot.as_bytes().iter().skip(COUNTS).all(|byte| *byte == 0) {

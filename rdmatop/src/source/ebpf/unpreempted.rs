@@ -1,14 +1,14 @@
 //! Keeps other tasks off the CPU during one short call.
 //!
 //! While a task is inside a bpf(2) call that changes a map, the kernel runs no kprobe program on its CPU
-//! (`bpf_disable_instrumentation`). A kernel that preempts tasks in system calls (`preempt=lazy`, as Debian's 7.2 runs, or
-//! `full`) may let another task run there meanwhile, and skips every program for that task until the first one goes on. No task
-//! of an ordinary policy preempts one of `SCHED_FIFO` (sched(7)).
+//! (`bpf_disable_instrumentation`). A kernel that preempts tasks in system calls (`preempt=lazy`, as Debian's
+//! 7.2 runs, or `full`) may let another task run there meanwhile, and skips every program for that task until
+//! the first one goes on. No task of an ordinary policy preempts one of `SCHED_FIFO` (sched(7)).
 
 use crate::source::privileges::Raised;
 
-/// The calling thread runs under `SCHED_FIFO` until this is dropped, if it has the right to (`CAP_SYS_NICE`, or
-/// `RLIMIT_RTPRIO`).
+/// The calling thread runs under `SCHED_FIFO` until this is dropped, if it has the right to (`CAP_SYS_NICE`,
+/// or `RLIMIT_RTPRIO`).
 #[must_use = "the policy is put back when this is dropped"]
 pub(super) struct Unpreempted {
     /// The policy before, `None` if it was not changed.
@@ -25,8 +25,8 @@ impl Policy {
     /// The calling thread's.
     fn now() -> Option<Self> {
         let mut param = libc::sched_param { sched_priority: 0 };
-        // The system calls themselves, because musl's functions of these names fail: POSIX means processes, Linux threads.
-        // SAFETY: 0 is the calling thread; the call takes no address.
+        // The system calls themselves, because musl's functions of these names fail: POSIX means processes,
+        // Linux threads. SAFETY: 0 is the calling thread; the call takes no address.
         let number = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
         // SAFETY: the kernel writes one `sched_param`, which outlives the call.
         let rc = unsafe { libc::syscall(libc::SYS_sched_getparam, 0, &raw mut param) };

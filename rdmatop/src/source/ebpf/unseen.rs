@@ -1,4 +1,5 @@
-//! Turns the outcomes of hooks into causes for the user: what is not seen because a program is not attached. Pure.
+//! Turns the outcomes of hooks into causes for the user: what is not seen because a program is not attached.
+//! Pure.
 
 use super::{datapath::DATA_PATHS, hook::Path, plan::Outcome};
 use crate::model::{
@@ -17,8 +18,8 @@ pub(super) fn of_data_path(path: &Path) -> String {
 /// How many things a line names; `rdmatop probes` lists all.
 const NAMED: usize = 3;
 
-/// One cause for each obstacle that prevents programs from being attached. A module that is not loaded is no obstacle,
-/// because it has nothing to see. `masked`: the kernel's BTF is not in /sys.
+/// One cause for each obstacle that prevents programs from being attached. A module that is not loaded is no
+/// obstacle, because it has nothing to see. `masked`: the kernel's BTF is not in /sys.
 pub(super) fn causes(outcomes: &[Outcome], masked: bool) -> Vec<Cause> {
     let mut out = Vec::new();
     let off = || {
@@ -83,8 +84,8 @@ fn obstacle(outcome: &Outcome) -> Obstacle {
     outcome.obstacles.first().cloned().unwrap_or_else(unknown)
 }
 
-/// An obstacle with a remedy. Without BTF it does not name the members that one program misses, because that is one cause
-/// for all programs.
+/// An obstacle with a remedy. Without BTF it does not name the members that one program misses, because that
+/// is one cause for all programs.
 pub(super) fn for_the_user(obstacle: Obstacle, masked: bool) -> Obstacle {
     if obstacle.id == CauseId::NoBtf && masked {
         return Obstacle::new(

@@ -1,5 +1,5 @@
-//! Counters by process and verb, or by process, verb and errno: mapped arrays. Only the kernel side looks entries up, in hash
-//! tables.
+//! Counters by process and verb, or by process, verb and errno: mapped arrays. Only the kernel side looks
+//! entries up, in hash tables.
 
 use std::{
     mem::offset_of,
@@ -74,7 +74,8 @@ impl Entry for VerbErrorEntry {
 #[derive(Clone, Copy, Default)]
 struct Reported {
     count: u64,
-    /// It was reported once more after it stopped changing, because its other words may be written a moment after the count.
+    /// It was reported once more after it stopped changing, because its other words may be written a moment
+    /// after the count.
     settled: bool,
 }
 
@@ -95,8 +96,8 @@ pub(super) struct Table<T: Entry> {
     rooms: Rooms,
     index: Generations,
     free: Stack<MapData, u64>,
-    /// Entries whose keys have been removed, so that the kernel side no longer finds them. They are freed at the next read:
-    /// by then programs that had found one before have long ended.
+    /// Entries whose keys have been removed, so that the kernel side no longer finds them. They are freed at
+    /// the next read: by then programs that had found one before have long ended.
     leaving: Vec<(u32, T::Key)>,
     /// What was last reported, by number.
     reported: Vec<Reported>,
@@ -129,9 +130,9 @@ impl<T: Entry> Table<T> {
         })
     }
 
-    /// The changes since the last read, or with `all` every entry. When most entries are taken, this calls `is_alive` for some
-    /// of the processes to make room. It does so only then, because that takes system calls, during which the kernel skips
-    /// kprobes on this CPU.
+    /// The changes since the last read, or with `all` every entry. When most entries are taken, this calls
+    /// `is_alive` for some of the processes to make room. It does so only then, because that takes system
+    /// calls, during which the kernel skips kprobes on this CPU.
     ///
     /// An entry that has not changed costs reading two of its words.
     pub(super) fn read(&mut self, all: bool, is_alive: impl Fn(u32) -> bool) -> Changed<T> {
@@ -206,7 +207,8 @@ impl<T: Entry> Table<T> {
                 write_volatile(place, T::new_zeroed());
                 fence(Ordering::Release);
             }
-            // If the stack were full, the entry would be lost; it is larger than the number of entries freed at one time.
+            // If the stack were full, the entry would be lost; it is larger than the number of entries freed
+            // at one time.
             let _ = self.free.push(free::pack(number, number + 1), 0);
             self.rooms.give_back(T::ROWS.0, room::TAKEN);
         }
@@ -216,8 +218,8 @@ impl<T: Entry> Table<T> {
 /// Process and count of an entry.
 fn heads<T: Entry>(array: &Pieces<T>, number: u32) -> (u32, u64) {
     let place = array.at(number);
-    // SAFETY: inside the mapping; every key begins with the process, and the count is a word of the entry that both sides
-    // use whole.
+    // SAFETY: inside the mapping; every key begins with the process, and the count is a word of the entry
+    // that both sides use whole.
     unsafe {
         (
             read_volatile(place.cast::<u32>()),

@@ -1,5 +1,6 @@
-//! Watches the work requests of one QP while the user looks at them: a session of its own, with its programs, maps and ring
-//! buffer, from the moment the user asks until the user stops. The session that counts is not touched.
+//! Watches the work requests of one QP while the user looks at them: a session of its own, with its programs,
+//! maps and ring buffer, from the moment the user asks until the user stops. The session that counts is not
+//! touched.
 
 use std::{
     sync::mpsc::{self, RecvTimeoutError},
@@ -34,12 +35,13 @@ use crate::{
 
 /// How often to look for records, which wake nobody.
 const LOOK: Duration = Duration::from_millis(50);
-/// The ring buffer: some 1,400 records, which the reader empties twenty times a second. At higher rates the kernel side
-/// drops the others and counts them; the numbers of requests say which.
+/// The ring buffer: some 1,400 records, which the reader empties twenty times a second. At higher rates the
+/// kernel side drops the others and counts them; the numbers of requests say which.
 const RING_BYTES: u32 = 256 << 10;
 /// Records handed on at a time.
 const AT_A_TIME: usize = 512;
-/// Batches between two looks for an order: a ring that is filled as fast as it is read must not keep one waiting.
+/// Batches between two looks for an order: a ring that is filled as fast as it is read must not keep one
+/// waiting.
 const BATCHES: usize = 8;
 /// How often to look whether programs can be detached.
 const AGAIN: Duration = Duration::from_secs(1);

@@ -1,4 +1,5 @@
-//! The hooks that report work requests as events. Their programs are loaded only if a trace asks for these events by name.
+//! The hooks that report work requests as events. Their programs are loaded only if a trace asks for these
+//! events by name.
 
 use rdmatop_common::counters::slot_flag;
 
@@ -60,8 +61,8 @@ const HOOK: Hook = Hook {
     ..Hook::BASE
 };
 
-/// SoftRoCE. A program posts receives in memory that it shares with the driver, without any call, so no hook can report
-/// those posts.
+/// SoftRoCE. A program posts receives in memory that it shares with the driver, without any call, so no hook
+/// can report those posts.
 pub(super) const WORK_HOOKS: &[Hook] = &[
     // A QP that this program did not see is followed from its first doorbell, packet or completion on.
     Hook {

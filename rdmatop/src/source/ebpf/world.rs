@@ -9,13 +9,15 @@ use crate::{
     source::{root::Root, sysfs::has_hardware},
 };
 
-/// The state of the machine that a session is made for. When modules change, the manager makes another session.
+/// The state of the machine that a session is made for. When modules change, the manager makes another
+/// session.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct World {
     pub(super) modules: Generations,
     /// A device exists whose posts no program of ours counts.
     hardware: bool,
-    /// Why kprobes do not run. If an administrator switches them off during a session, it sees nothing from then on.
+    /// Why kprobes do not run. If an administrator switches them off during a session, it sees nothing from
+    /// then on.
     pub(super) unarmed: Option<Obstacle>,
 }
 

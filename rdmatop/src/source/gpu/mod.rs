@@ -1,11 +1,11 @@
 //! How busy GPUs are, by NVML's GPU performance monitoring (GPM: Hopper and later).
 //!
-//! NVML's `utilization.gpu` is of no use here: it is the time in which any kernel runs, and a kernel of NCCL that waits for a peer runs
-//! too. GPM counts the multiprocessors that have work and the time of tensor cores: a kernel that waits has a few of the first and none
-//! of the second.
+//! NVML's `utilization.gpu` is of no use here: it is the time in which any kernel runs, and a kernel of NCCL
+//! that waits for a peer runs too. GPM counts the multiprocessors that have work and the time of tensor
+//! cores: a kernel that waits has a few of the first and none of the second.
 //!
-//! The library is the driver's `libnvidia-ml.so.1`, loaded when it is needed. A driver may take seconds for an answer, or give none, so
-//! a thread of its own asks.
+//! The library is the driver's `libnvidia-ml.so.1`, loaded when it is needed. A driver may take seconds for
+//! an answer, or give none, so a thread of its own asks.
 
 #[cfg(test)]
 mod tests;
@@ -68,7 +68,8 @@ impl Gpus {
         })
     }
 
-    /// What they did between the two last readings, if that is new; asks for the next. `Err`: there will be none any more.
+    /// What they did between the two last readings, if that is new; asks for the next. `Err`: there will be
+    /// none any more.
     pub fn poll(&mut self) -> Result<Option<GpuSample>, NoGpus> {
         let answer = match self.answers.try_recv() {
             Ok(sample) => Some(sample),

@@ -4,7 +4,8 @@ use crate::model::cause::{CauseId, Obstacle};
 use crate::source::netlink::error::NetlinkError;
 use crate::source::netlink::record::{Binding, Mask, Mode, OptionalCounter};
 
-/// Optional counters of mlx5 that count what QPs send and receive, by process where QPs are bound to them (Linux 6.15).
+/// Optional counters of mlx5 that count what QPs send and receive, by process where QPs are bound to them
+/// (Linux 6.15).
 const TRAFFIC: [&str; 4] = [
     "rdma_tx_packets",
     "rdma_tx_bytes",

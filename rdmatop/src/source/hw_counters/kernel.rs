@@ -41,7 +41,8 @@ pub trait Kernel {
     fn list(&mut self) -> Result<Vec<(u32, String)>, NetlinkError>;
     /// One of them.
     fn device(&mut self, index: u32) -> Result<Present, NetlinkError>;
-    /// Whether the driver of a device has a function that binds QPs to counters; `None` where that cannot be known.
+    /// Whether the driver of a device has a function that binds QPs to counters; `None` where that cannot be
+    /// known.
     fn binds(&mut self, device: &Present) -> Option<bool>;
     /// How QPs of a port are bound.
     fn binding(&mut self, device: u32, port: u32) -> Result<Binding, NetlinkError>;

@@ -1,7 +1,7 @@
 //! The changes of this run, and the end of them.
 //!
-//! Each change is in the file before it is made, and leaves the file when it is taken back. Taken back is only what is still as
-//! it was set: the device is the same generation, the mode is ours.
+//! Each change is in the file before it is made, and leaves the file when it is taken back. Taken back is
+//! only what is still as it was set: the device is the same generation, the mode is ours.
 
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex, TryLockError};
@@ -26,7 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// No device has so many.
 const MOST_PORTS: u32 = 64;
 
-/// The changes of this run. A handle: the thread that makes them and the one that takes them back have one each.
+/// The changes of this run. A handle: the thread that makes them and the one that takes them back have one
+/// each.
 #[derive(Clone)]
 pub struct HwCounters(Arc<Mutex<Session<Live>>>);
 
@@ -72,7 +73,8 @@ impl HwCounters {
     }
 }
 
-/// Takes back what a rdmatop left that was killed. Lines for the user. Nearly always there is no file, and nothing is done.
+/// Takes back what a rdmatop left that was killed. Lines for the user. Nearly always there is no file, and
+/// nothing is done.
 pub fn recover(root: Root) -> Vec<String> {
     let locked = match Locked::left() {
         Ok(locked) => locked,
@@ -418,7 +420,8 @@ fn restore_port(kernel: &mut impl Kernel, port: &Changed) -> Result<Restored, Ne
     Ok(outcome)
 }
 
-/// Unbinds the QPs that the kernel bound by process: before the mode was set none was bound. Returns how many stay bound.
+/// Unbinds the QPs that the kernel bound by process: before the mode was set none was bound. Returns how many
+/// stay bound.
 fn unbind_all(kernel: &mut impl Kernel, index: u32, port: u32) -> usize {
     let bound = bound_by_us(kernel, index, port);
     for set in &bound {

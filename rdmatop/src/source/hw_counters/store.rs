@@ -1,7 +1,8 @@
 //! The file of what was changed: /run/rdmatop/hw-counters.json, lost with the boot as the changes are.
 //!
-//! It decides what root changes, so only root's file in root's directory counts: no link is followed, and what others could have
-//! written is not read. A second file is locked for as long as a rdmatop has something changed.
+//! It decides what root changes, so only root's file in root's directory counts: no link is followed, and
+//! what others could have written is not read. A second file is locked for as long as a rdmatop has something
+//! changed.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -131,8 +132,8 @@ impl Locked {
         Changes::parse(&raw).map(Some).map_err(|why| failed(&why))
     }
 
-    /// Writes a new file and renames it over the old one, so that one of the two is there and whole whatever happens. Nothing
-    /// changed: no file.
+    /// Writes a new file and renames it over the old one, so that one of the two is there and whole whatever
+    /// happens. Nothing changed: no file.
     pub fn save(&self, changes: &Changes) -> io::Result<()> {
         if changes.ports.is_empty() {
             return self.remove(FILE);

@@ -32,8 +32,8 @@ pub mod cmd {
     pub const RES_MR_GET: u16 = 13;
     /// `RDMA_NLDEV_CMD_RES_PD_GET`: protection domains, can dump.
     pub const RES_PD_GET: u16 = 14;
-    /// `RDMA_NLDEV_CMD_STAT_SET`: how QPs of a port are bound to counters, and which optional counters count; needs
-    /// `CAP_NET_ADMIN`.
+    /// `RDMA_NLDEV_CMD_STAT_SET`: how QPs of a port are bound to counters, and which optional counters count;
+    /// needs `CAP_NET_ADMIN`.
     pub const STAT_SET: u16 = 16;
     /// `RDMA_NLDEV_CMD_STAT_GET`: hardware counters of a port; a dump: those of bound QPs.
     pub const STAT_GET: u16 = 17;
@@ -41,7 +41,8 @@ pub mod cmd {
     pub const STAT_DEL: u16 = 18;
     /// `RDMA_NLDEV_CMD_RES_CTX_GET`: user contexts, can dump.
     pub const RES_CTX_GET: u16 = 22;
-    /// `RDMA_NLDEV_CMD_STAT_GET_STATUS`: which counters a port has, and which of the optional ones count (Linux 5.16).
+    /// `RDMA_NLDEV_CMD_STAT_GET_STATUS`: which counters a port has, and which of the optional ones count
+    /// (Linux 5.16).
     pub const STAT_GET_STATUS: u16 = 24;
 }
 

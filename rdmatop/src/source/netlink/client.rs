@@ -22,9 +22,10 @@ const MOST_PORTS: u32 = 255;
 
 /// The RDMA device interface of netlink (nldev).
 ///
-/// A device's index changes when it is added again. For an index that is gone the kernel answers `EINVAL`, or, for a
-/// dump, an `NLMSG_DONE` that carries it (5.10 to 7.2). A device that is removed during its dump may still leave a
-/// short list, so a caller that misses QPs of a device asks [`devices`](Self::devices) again.
+/// A device's index changes when it is added again. For an index that is gone the kernel answers `EINVAL`,
+/// or, for a dump, an `NLMSG_DONE` that carries it (5.10 to 7.2). A device that is removed during its dump
+/// may still leave a short list, so a caller that misses QPs of a device asks [`devices`](Self::devices)
+/// again.
 #[derive(Debug)]
 pub struct Nldev<T> {
     transport: T,
@@ -143,8 +144,8 @@ impl<T: Transport> Nldev<T> {
 
     /// The same for every device, with its name: a third cheaper for each than one request each.
     ///
-    /// This lists devices without asking any driver. [`devices`](Self::devices) makes each driver report its firmware
-    /// version (`ib_get_device_fw_str`), and waits for one that sleeps.
+    /// This lists devices without asking any driver. [`devices`](Self::devices) makes each driver report its
+    /// firmware version (`ib_get_device_fw_str`), and waits for one that sleeps.
     pub fn named_summaries(&mut self) -> Result<Dump<(Name, Summary)>, NetlinkError> {
         // `ib_enum_all_devs` puts one device into a datagram.
         let request = Request::nldev(cmd::RES_GET, Reply::Dump).brief();
@@ -174,8 +175,8 @@ impl<T: Transport> Nldev<T> {
             .ok_or(NetlinkError::EndedEarly)
     }
 
-    /// As [`counters`](Self::counters), each handed to `visit` by its raw name: no allocation, for a reading that
-    /// comes every second.
+    /// As [`counters`](Self::counters), each handed to `visit` by its raw name: no allocation, for a reading
+    /// that comes every second.
     pub fn each_counter(
         &mut self,
         device: u32,
@@ -208,9 +209,9 @@ impl<T: Transport> Nldev<T> {
         self.entries(device)
     }
 
-    /// As [`qps`](Self::qps), each handed to `visit` as it arrives, some perhaps twice: ten thousand need no list.
-    /// `None` marks the beginning, also of a dump that is asked for again. Returns whether the last dump was
-    /// interrupted too.
+    /// As [`qps`](Self::qps), each handed to `visit` as it arrives, some perhaps twice: ten thousand need no
+    /// list. `None` marks the beginning, also of a dump that is asked for again. Returns whether the last
+    /// dump was interrupted too.
     pub fn each_qp(&mut self, device: u32, visit: &mut dyn FnMut(Option<Qp>)) -> Result<bool, NetlinkError> {
         let request = Request::nldev(Qp::COMMAND, Reply::Dump).device(device);
         let (mut interrupted, mut reader) = (false, QpReader::default());
@@ -229,10 +230,11 @@ impl<T: Transport> Nldev<T> {
         Ok(interrupted)
     }
 
-    /// One queue pair by its number; `None` when it does not exist, is not visible in our PID namespace, or has no port yet.
+    /// One queue pair by its number; `None` when it does not exist, is not visible in our PID namespace, or
+    /// has no port yet.
     ///
-    /// The kernel refuses a request without a port (`res_get_common_doit`), and answers EAGAIN for the port of another QP, so
-    /// each port is asked for in turn.
+    /// The kernel refuses a request without a port (`res_get_common_doit`), and answers EAGAIN for the port
+    /// of another QP, so each port is asked for in turn.
     pub fn qp(&mut self, device: u32, lqpn: u32) -> Result<Option<Qp>, NetlinkError> {
         for port in 1..=MOST_PORTS {
             let request = Request::nldev(Qp::COMMAND, Reply::One)
@@ -270,8 +272,8 @@ impl<T: Transport> Nldev<T> {
         self.entries(device)
     }
 
-    /// Creates software device `name` of `kind` (`rxe`, `siw`) on `netdev`. Needs `CAP_NET_ADMIN`; the kernel loads
-    /// the driver if it can (`nldev_newlink`).
+    /// Creates software device `name` of `kind` (`rxe`, `siw`) on `netdev`. Needs `CAP_NET_ADMIN`; the kernel
+    /// loads the driver if it can (`nldev_newlink`).
     pub fn new_link(&mut self, name: &[u8], kind: &[u8], netdev: &[u8]) -> Result<(), NetlinkError> {
         let request = Request::nldev(cmd::NEWLINK, Reply::Ack).with(|writer| {
             writer

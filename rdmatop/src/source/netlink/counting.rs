@@ -1,7 +1,8 @@
-//! Requests about counters that QPs are bound to, one method each. Those that change something need `CAP_NET_ADMIN`.
+//! Requests about counters that QPs are bound to, one method each. Those that change something need
+//! `CAP_NET_ADMIN`.
 //!
-//! The orders are byte for byte those of rdma(8) from iproute2 (`rdma statistic qp set`, `unbind`, `rdma statistic set`), which
-//! tests hold against what it was seen to send.
+//! The orders are byte for byte those of rdma(8) from iproute2 (`rdma statistic qp set`, `unbind`, `rdma
+//! statistic set`), which tests hold against what it was seen to send.
 use super::attr::{
     DEV_INDEX, PORT_INDEX, RES_LQPN, RES_QP, STAT_AUTO_MODE_MASK, STAT_COUNTER_ID, STAT_HWCOUNTER_INDEX,
     STAT_HWCOUNTERS, STAT_MODE, STAT_OPCOUNTER_ENABLED, STAT_RES, cmd,
@@ -20,7 +21,8 @@ const OF_QPS: u32 = RES_QP as u32;
 
 /// How QPs of a port are to be bound: automatically by `mask`, or with an empty mask not any more.
 ///
-/// `optional`: to the optional counters too. Kernels before Linux 6.15 do not know the attribute, so it is left out for false.
+/// `optional`: to the optional counters too. Kernels before Linux 6.15 do not know the attribute, so it is
+/// left out for false.
 pub fn set_auto(device: u32, port: u32, mask: Mask, optional: bool) -> Request {
     Request::nldev(cmd::STAT_SET, Reply::Ack).with(|writer| {
         let writer = writer
@@ -65,8 +67,8 @@ pub fn set_optional(device: u32, port: u32, indexes: &[u32]) -> Request {
 }
 
 impl<T: Transport> Nldev<T> {
-    /// Counters that QPs of a device are bound to. The kernel asks the driver for the values of each, and a NIC its firmware;
-    /// where none is bound it asks nobody.
+    /// Counters that QPs of a device are bound to. The kernel asks the driver for the values of each, and a
+    /// NIC its firmware; where none is bound it asks nobody.
     pub fn counter_sets(&mut self, device: u32) -> Result<Dump<CounterSet>, NetlinkError> {
         let request = Request::nldev(CounterSet::COMMAND, Reply::Dump)
             .device(device)

@@ -1,5 +1,5 @@
-//! Numbers in the kernel's records, under the names that verbs use. An unknown number is kept (`Other`), never
-//! guessed.
+//! Numbers in the kernel's records, under the names that verbs use. An unknown number is kept (`Other`),
+//! never guessed.
 use std::fmt;
 
 macro_rules! kernel_enum {

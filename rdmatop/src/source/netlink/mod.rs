@@ -5,7 +5,8 @@
 //! * [`record`]: attributes to typed records; [`enums`]: the kernel's state and type numbers;
 //! * [`request`] and [`reply`]: one request out, one reply or dump in;
 //! * [`socket`] (the only I/O) and [`recording`] (recorded bytes), both a [`transport::Transport`];
-//! * [`client`] and [`counting`]: one method per request; [`sampler`]: one reading of a device, each part with its own error.
+//! * [`client`] and [`counting`]: one method per request; [`sampler`]: one reading of a device, each part
+//!   with its own error.
 //!
 //! Reading needs no privilege (`nldev_cb_table` flags only the commands that write with
 //! `RDMA_NL_ADMIN_PERM`, drivers/infiniband/core/nldev.c); keys of memory regions are the exception.

@@ -7,8 +7,8 @@ use std::fmt::{self, Write as _};
 
 use crate::text::is_unsafe;
 
-/// A name as the kernel gave it. [`Display`](fmt::Display) is safe for a terminal: it escapes backslashes and what
-/// [`crate::text::sanitize`] escapes, reversibly.
+/// A name as the kernel gave it. [`Display`](fmt::Display) is safe for a terminal: it escapes backslashes and
+/// what [`crate::text::sanitize`] escapes, reversibly.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Name(Box<[u8]>);
 

@@ -1,9 +1,9 @@
 //! Exchanges kept as bytes: to test against real kernels' answers, and to report a wrong reading.
 //!
-//! File format, all numbers little-endian: the 8 bytes `rdmanl\x00\x01`, then frames. A frame is a kind byte, a
-//! `u32` length and that many bytes. Kinds: `#` a comment (UTF-8), `>` a request (`u32` port id of the socket,
-//! then the message), `<` a datagram received for the request before it. Messages inside are in the byte order
-//! of the machine that recorded.
+//! File format, all numbers little-endian: the 8 bytes `rdmanl\x00\x01`, then frames. A frame is a kind byte,
+//! a `u32` length and that many bytes. Kinds: `#` a comment (UTF-8), `>` a request (`u32` port id of the
+//! socket, then the message), `<` a datagram received for the request before it. Messages inside are in the
+//! byte order of the machine that recorded.
 use thiserror::Error;
 
 use super::error::NetlinkError;
@@ -140,9 +140,9 @@ impl<T: Transport> Transport for Recorder<T> {
 
 /// A transport that answers from a recording.
 ///
-/// A request gets the answer of the recorded one that equals it except for the sequence number; a repeated request
-/// the next such one, and at the end the last again. Sequence numbers of the answers are changed to the new
-/// request's.
+/// A request gets the answer of the recorded one that equals it except for the sequence number; a repeated
+/// request the next such one, and at the end the last again. Sequence numbers of the answers are changed to
+/// the new request's.
 #[derive(Debug)]
 pub struct Replay {
     recording: Recording,

@@ -4,7 +4,8 @@ use crate::source::clock::Span;
 
 use super::record::{Device, HwCounter, Mr, Port, Summary};
 
-/// The objects of a dump, and whether it is whole. Under churn the kernel lists some twice: the last reading is kept.
+/// The objects of a dump, and whether it is whole. Under churn the kernel lists some twice: the last reading
+/// is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dump<T> {
     /// The objects, each once, in the kernel's order.
@@ -41,7 +42,8 @@ impl RequestError {
     }
 
     /// The driver lacks what was asked for, which is no failure: for a driver without counters
-    /// `stat_get_doit_default_counter` (nldev.c) returns EINVAL or EOPNOTSUPP, and some drivers return ENOENT.
+    /// `stat_get_doit_default_counter` (nldev.c) returns EINVAL or EOPNOTSUPP, and some drivers return
+    /// ENOENT.
     pub fn is_absence(&self) -> bool {
         matches!(self.errno, Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOENT))
     }

@@ -8,8 +8,8 @@ use super::record::{Device, Summary};
 use super::sample::{DeviceSample, Dump, PortSample, RequestError};
 use super::transport::Transport;
 
-/// Most ports that are read of one device: no device has so many, and a garbled count must not keep rdmatop busy for
-/// minutes.
+/// Most ports that are read of one device: no device has so many, and a garbled count must not keep rdmatop
+/// busy for minutes.
 const MAX_PORTS: u32 = 1024;
 
 /// What is read of a device besides its resource counts.
@@ -32,8 +32,8 @@ impl Want {
     };
 }
 
-/// Reads a device that was listed before. `counts` are its resource counts where the caller has just read them; otherwise
-/// they are asked for. Fails only in parts.
+/// Reads a device that was listed before. `counts` are its resource counts where the caller has just read
+/// them; otherwise they are asked for. Fails only in parts.
 pub fn sample<T: Transport>(
     nldev: &mut Nldev<T>,
     device: Device,

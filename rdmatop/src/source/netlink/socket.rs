@@ -11,20 +11,20 @@ use rustix::net::{bind, getsockname, recvfrom, sendto, socket_with};
 use super::error::NetlinkError;
 use super::transport::{Datagram, Progress, Sink, Transport};
 
-/// How long to wait for one datagram. The kernel answers while it handles the send, so this time passes only when
-/// something is badly wrong.
+/// How long to wait for one datagram. The kernel answers while it handles the send, so this time passes only
+/// when something is badly wrong.
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Receive buffer. The kernel makes dump datagrams as large as the largest buffer it has seen, up to 32 KiB, and
-/// fewer datagrams cost it less: for each it scans the table from its start.
+/// Receive buffer. The kernel makes dump datagrams as large as the largest buffer it has seen, up to 32 KiB,
+/// and fewer datagrams cost it less: for each it scans the table from its start.
 const BUFFER: usize = 64 * 1024;
 
-/// What is received into where each datagram holds one short record: the kernel makes and zeroes 32 KiB for each on a socket that
-/// has once received into more. With its own part at the end this is 8 KiB.
+/// What is received into where each datagram holds one short record: the kernel makes and zeroes 32 KiB for
+/// each on a socket that has once received into more. With its own part at the end this is 8 KiB.
 const BRIEF: usize = 7680;
 
-/// A netlink socket, opened on first use and kept; opened again after an exchange that did not end cleanly, so that
-/// no rest of it can be taken for a later answer.
+/// A netlink socket, opened on first use and kept; opened again after an exchange that did not end cleanly,
+/// so that no rest of it can be taken for a later answer.
 #[derive(Debug)]
 pub struct Socket {
     protocol: Option<Protocol>,

@@ -1,8 +1,8 @@
 //! Netlink messages and attributes over byte slices: reading and writing, no I/O, no `unsafe`.
 //!
 //! Layout: include/uapi/linux/netlink.h. All numbers are in host byte order, everything is aligned to 4.
-//! Reading trusts nothing: a length that does not fit is a [`WireError`], never a panic and never a made-up value;
-//! callers skip unknown attributes.
+//! Reading trusts nothing: a length that does not fit is a [`WireError`], never a panic and never a made-up
+//! value; callers skip unknown attributes.
 use thiserror::Error;
 
 use super::attr::attribute_name;
@@ -190,7 +190,8 @@ impl<'a> Attr<'a> {
         }
     }
 
-    /// Out of line: ten thousand records of ten attributes each pass the caller, and none of them gets this far.
+    /// Out of line: ten thousand records of ten attributes each pass the caller, and none of them gets this
+    /// far.
     #[cold]
     fn not_of_size(&self, need: usize) -> WireError {
         WireError::AttrSize {

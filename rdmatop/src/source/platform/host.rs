@@ -35,8 +35,8 @@ impl Host {
     }
 }
 
-/// One variable of os-release(5), safe to print: shell assignments, quoted or not. The last assignment wins, as in a
-/// shell.
+/// One variable of os-release(5), safe to print: shell assignments, quoted or not. The last assignment wins,
+/// as in a shell.
 pub(crate) fn os_release(raw: &[u8], key: &str) -> Option<String> {
     let lines = raw.split(|b| *b == b'\n').map(<[u8]>::trim_ascii);
     let value = lines

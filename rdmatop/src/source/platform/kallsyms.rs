@@ -76,8 +76,8 @@ fn search(mut lines: impl BufRead, names: &[&str]) -> Option<HashMap<String, Vec
     }
 }
 
-/// "ffffffffc0a01230 t rxe_modify_qp\t[rdma_rxe]": name and module of a function. Data is left out, and so are
-/// the pseudo modules of JITed programs and trampolines (`bpf`, `__builtin__ftrace`).
+/// "ffffffffc0a01230 t rxe_modify_qp\t[rdma_rxe]": name and module of a function. Data is left out, and so
+/// are the pseudo modules of JITed programs and trampolines (`bpf`, `__builtin__ftrace`).
 fn function(line: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     let mut words = line
         .split(u8::is_ascii_whitespace)

@@ -29,15 +29,16 @@ pub struct ModuleFacts {
     pub name: String,
     /// Loaded and live, or built into the kernel as far as sysfs shows.
     pub loaded: bool,
-    /// `Some(true)`: built outside the kernel tree (OFED), so that vmlinux's BTF does not describe its structures.
-    /// `None`: not loaded, or built in.
+    /// `Some(true)`: built outside the kernel tree (OFED), so that vmlinux's BTF does not describe its
+    /// structures. `None`: not loaded, or built in.
     pub out_of_tree: Option<bool>,
     /// The kernel has BTF for the module.
     pub btf: bool,
 }
 
 impl ModuleFacts {
-    /// The driver of a NIC, loaded as a module. One that is built in says nothing about the machine's hardware.
+    /// The driver of a NIC, loaded as a module. One that is built in says nothing about the machine's
+    /// hardware.
     pub fn is_loaded_for_hardware(&self) -> bool {
         const OTHERS: [&str; 7] = [
             "ib_core",
@@ -59,8 +60,8 @@ pub(super) fn read(root: &Root) -> Vec<ModuleFacts> {
     let one = |name: &str| {
         let dir = root.sys("module").join(name);
         let in_list = live.contains(name.as_bytes());
-        // A module that is being loaded or unloaded has a directory too, but with `initstate`; built-in code has
-        // none.
+        // A module that is being loaded or unloaded has a directory too, but with `initstate`; built-in code
+        // has none.
         let built_in = dir.is_dir() && !dir.join("initstate").exists() && !dir.join("taint").exists();
         let taint = root.bytes(&dir.join("taint"), 64);
         ModuleFacts {

@@ -12,8 +12,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
 use super::basic::dir;
 use crate::source::root::Root;
 
-/// Whether a process with this number exists. /proc may not be mounted, or hide processes of other users (hidepid);
-/// then kill(2) with signal 0 answers: EPERM for another user's process, ESRCH for none.
+/// Whether a process with this number exists. /proc may not be mounted, or hide processes of other users
+/// (hidepid); then kill(2) with signal 0 answers: EPERM for another user's process, ESRCH for none.
 pub fn lives(root: &Root, pid: u32) -> bool {
     let signalled = || {
         let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
@@ -22,8 +22,8 @@ pub fn lives(root: &Root, pid: u32) -> bool {
     dir(root, pid).exists() || signalled()
 }
 
-/// Processes watched by descriptor: two each, of the 1024 that a program may have by default. Each further process
-/// costs a read of `stat`.
+/// Processes watched by descriptor: two each, of the 1024 that a program may have by default. Each further
+/// process costs a read of `stat`.
 const WATCHED: usize = 192;
 /// `TASK_COMM_LEN`, and the newline that `comm` ends with.
 const COMM: usize = 17;

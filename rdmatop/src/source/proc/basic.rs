@@ -19,7 +19,8 @@ pub struct ProcKey {
 /// One process. All text is safe to print.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcBasic {
-    /// Name, parent, flags and CPU ticks as of the last read, which was when the process was new or changed its name.
+    /// Name, parent, flags and CPU ticks as of the last read, which was when the process was new or changed
+    /// its name.
     pub stat: Stat,
     /// Real user.
     pub uid: Option<u32>,
@@ -55,8 +56,8 @@ pub fn read_basic(root: &Root, users: &Users, pid: u32) -> Option<ProcBasic> {
     let stat = read_stat(root, &dir)?;
     let status = Status::parse(&root.bytes(&dir.join("status"), STATUS_LIMIT).unwrap_or_default());
     let cgroup = read_cgroup(root, &dir);
-    // The process may have ended in between and a new one have its number: then these facts belong to two processes.
-    // The next refresh reads the new one completely.
+    // The process may have ended in between and a new one have its number: then these facts belong to two
+    // processes. The next refresh reads the new one completely.
     let still = read_stat(root, &dir).is_some_and(|now| now.start == stat.start);
     still.then(|| ProcBasic {
         stat,

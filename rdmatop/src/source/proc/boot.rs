@@ -5,8 +5,9 @@ use crate::source::root::Root;
 /// Nanoseconds of a second.
 const SECOND_NS: i128 = 1_000_000_000;
 
-/// By how many ticks the start times in this /proc are later than the kernel's: the offset of the boot clock of our
-/// time namespace (`timens_add_boottime` in fs/proc/array.c). 0 outside of a time namespace, and before Linux 5.6.
+/// By how many ticks the start times in this /proc are later than the kernel's: the offset of the boot clock
+/// of our time namespace (`timens_add_boottime` in fs/proc/array.c). 0 outside of a time namespace, and
+/// before Linux 5.6.
 pub fn start_offset(root: &Root, ticks_per_second: u64) -> i64 {
     let raw = root.bytes(&root.proc("self/timens_offsets"), 4096);
     let text = raw.as_deref().map(String::from_utf8_lossy).unwrap_or_default();

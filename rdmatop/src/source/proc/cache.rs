@@ -18,8 +18,8 @@ pub struct Refreshed {
     pub renamed: Vec<ProcKey>,
 }
 
-/// The cache. A new process costs some opens. Later a refresh reads two descriptors that are kept open, or, where
-/// that is impossible (see `Watches`), opens one file (`stat`).
+/// The cache. A new process costs some opens. Later a refresh reads two descriptors that are kept open, or,
+/// where that is impossible (see `Watches`), opens one file (`stat`).
 #[derive(Debug, Default)]
 pub struct ProcCache {
     users: Option<Users>,
@@ -30,8 +30,8 @@ pub struct ProcCache {
 impl ProcCache {
     /// Brings the cache to exactly those of `pids` that are alive now.
     ///
-    /// The start time in `stat` shows a reused number. A changed comm means exec (or a new thread name): then the
-    /// cgroup is read again, because launchers move a task to its cgroup before they exec it.
+    /// The start time in `stat` shows a reused number. A changed comm means exec (or a new thread name): then
+    /// the cgroup is read again, because launchers move a task to its cgroup before they exec it.
     pub fn refresh(&mut self, root: &Root, pids: impl IntoIterator<Item = u32>) -> Refreshed {
         let wanted: BTreeSet<u32> = pids.into_iter().collect();
         let mut out = Refreshed::default();
@@ -41,7 +41,8 @@ impl ProcCache {
             if wanted.contains(pid) && unchanged.binary_search(pid).is_ok() {
                 return true;
             }
-            // The watch comes first: a name that changes while the rest is read is then seen at the next refresh.
+            // The watch comes first: a name that changes while the rest is read is then seen at the next
+            // refresh.
             watches.renamed(*pid);
             let change = wanted.contains(pid).then(|| update(root, process)).flatten();
             match change {
@@ -79,8 +80,8 @@ impl ProcCache {
     }
 }
 
-/// Refreshes one process and returns whether its name changed; `None` when it ended, even if its number belongs to
-/// another one now.
+/// Refreshes one process and returns whether its name changed; `None` when it ended, even if its number
+/// belongs to another one now.
 fn update(root: &Root, process: &mut ProcBasic) -> Option<bool> {
     let dir = dir(root, process.stat.pid);
     let stat = read_stat(root, &dir).filter(|stat| stat.start == process.stat.start)?;

@@ -4,15 +4,16 @@ use crate::{text, workload::Workload};
 /// The cgroup of a process, and the job that its path names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroup {
-    /// The most informative path, safe to print: of version 2 unless that is `/` and a version 1 hierarchy has more.
+    /// The most informative path, safe to print: of version 2 unless that is `/` and a version 1 hierarchy
+    /// has more.
     pub path: String,
     /// Job, pod, container or machine, as far as the paths name one.
     pub workload: Workload,
 }
 
 impl Cgroup {
-    /// Parses the file. On hybrid machines every hierarchy counts, version 2 first: a container manager may use only
-    /// one of them. `None` when the file has no line.
+    /// Parses the file. On hybrid machines every hierarchy counts, version 2 first: a container manager may
+    /// use only one of them. `None` when the file has no line.
     pub fn parse(raw: &[u8]) -> Option<Self> {
         let mut paths: Vec<&[u8]> = Vec::new();
         for line in raw.split(|b| *b == b'\n') {

@@ -1,8 +1,8 @@
 //! The second tier: what a process has in its memory, and how it is mapped.
 //!
-//! The kernel takes the lock of the process's address space for these files, and a call of the process may hold that for
-//! ever: one that waits for a file system that does not answer. The root directory of a process may itself be such a file
-//! system. So [`Details`](super::Details) has them read.
+//! The kernel takes the lock of the process's address space for these files, and a call of the process may
+//! hold that for ever: one that waits for a file system that does not answer. The root directory of a process
+//! may itself be such a file system. So [`Details`](super::Details) has them read.
 
 use std::io::{BufReader, Read as _};
 
@@ -19,11 +19,13 @@ use crate::text;
 const COMMAND_LINE: usize = 4096;
 /// An environment larger than this is read up to here.
 const ENVIRONMENT: usize = 1 << 20;
-/// Libraries are unknown where the list of mappings is longer. The usual limit of 65,530 mappings takes some 7 MB.
+/// Libraries are unknown where the list of mappings is longer. The usual limit of 65,530 mappings takes some
+/// 7 MB.
 const MAPS: u64 = 16 << 20;
 
-/// Details of one process. Environment and libraries need the right to inspect the process (`ptrace_may_access`): a part
-/// that is not readable, or was not asked for, is `None`. All text is safe to print.
+/// Details of one process. Environment and libraries need the right to inspect the process
+/// (`ptrace_may_access`): a part that is not readable, or was not asked for, is `None`. All text is safe to
+/// print.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcDetail {
     /// Arguments joined by blanks; `None` for kernel threads and zombies, too.

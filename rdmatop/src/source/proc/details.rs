@@ -1,8 +1,8 @@
 //! Has details of processes read, so that one that cannot be read keeps nobody waiting.
 //!
-//! Threads ask ([`Teller`]), each within bounded time. A user has two of them at most at a time, and less of their time
-//! for readings that repeat themselves; users whose processes were late come after the others. What did not answer is
-//! asked again after a while, and named until it answers.
+//! Threads ask ([`Teller`]), each within bounded time. A user has two of them at most at a time, and less of
+//! their time for readings that repeat themselves; users whose processes were late come after the others.
+//! What did not answer is asked again after a while, and named until it answers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,10 +32,12 @@ const OF_USER: usize = 2;
 const LEFT_OF_USER: usize = 4;
 /// After this time without an answer another thread asks the others.
 const BEHIND: Duration = Duration::from_millis(50);
-/// What did not answer is asked again after this time, ns, and after twice as long each time, up to the other.
+/// What did not answer is asked again after this time, ns, and after twice as long each time, up to the
+/// other.
 const REST: u64 = 30 * SECOND;
 const LONGEST_REST: u64 = 300 * SECOND;
-/// How long the processes of one user may be read again and again, ns; one part in so many of the time adds to it.
+/// How long the processes of one user may be read again and again, ns; one part in so many of the time adds
+/// to it.
 const CREDIT: i64 = SECOND.cast_signed();
 const SHARE: u64 = 50;
 /// Processes of searches that are remembered for being late.
@@ -224,8 +226,8 @@ impl Details {
         }
     }
 
-    /// Waits for what was asked since `since_ns`, `patience` at most; not for what was late before, or has to wait for
-    /// other reasons.
+    /// Waits for what was asked since `since_ns`, `patience` at most; not for what was late before, or has to
+    /// wait for other reasons.
     pub fn settle(&mut self, since_ns: u64, patience: Duration) {
         let end = Instant::now() + patience;
         loop {

@@ -1,15 +1,15 @@
 //! `/proc/PID/environ`: the variables that steer RDMA stacks.
 //!
-//! The file shows the environment at exec; what the program set later is not in it. An environment holds secrets: only the variables
-//! below are read, and of those that no library is known to have only the names.
+//! The file shows the environment at exec; what the program set later is not in it. An environment holds
+//! secrets: only the variables below are read, and of those that no library is known to have only the names.
 use crate::{text, variables::value_is_shown};
 
 /// A value longer than this is cut; library paths and host lists run to kilobytes.
 const VALUE_LIMIT: usize = 256;
 /// No library has a variable with a longer name.
 const NAME_LIMIT: usize = 128;
-/// The largest number of variables. A job has some dozens; a process may have made up a hundred thousand, and each is
-/// compared with all before it.
+/// The largest number of variables. A job has some dozens; a process may have made up a hundred thousand, and
+/// each is compared with all before it.
 const MOST: usize = 256;
 
 /// In place of the value of a variable that no library is known to have.
@@ -64,8 +64,8 @@ const NAMES: [&str; 21] = [
     "ROCR_VISIBLE_DEVICES",
 ];
 
-/// The RDMA-relevant variables, safe to print, in the order of the file. Of a name that occurs twice the first
-/// counts, as with getenv(3). At most [`MOST`].
+/// The RDMA-relevant variables, safe to print, in the order of the file. Of a name that occurs twice the
+/// first counts, as with getenv(3). At most [`MOST`].
 pub(crate) fn relevant(raw: &[u8]) -> Vec<(String, String)> {
     let mut out: Vec<(String, String)> = Vec::new();
     for entry in raw.split(|b| *b == 0) {
@@ -131,7 +131,8 @@ mod tests {
         assert_eq!(values, [HIDDEN, HIDDEN, HIDDEN, HIDDEN, "mlx5_0"]);
     }
 
-    /// What rules and checks look at is among what is shown: else they would judge by a value that is not there.
+    /// What rules and checks look at is among what is shown: else they would judge by a value that is not
+    /// there.
     #[test]
     fn each_job_variable_has_its_value() {
         for name in NAMES {

@@ -33,7 +33,8 @@ pub(crate) fn locked(root: &Root, pid: u32) -> Option<Locked> {
     })
 }
 
-/// Whether the limit does not count for a process; `namespace`: its user namespace, `None` when that cannot be read.
+/// Whether the limit does not count for a process; `namespace`: its user namespace, `None` when that cannot
+/// be read.
 pub(crate) fn exempt(status: &Status, namespace: impl FnOnce() -> Option<Vec<u8>>) -> Option<bool> {
     let has = status.cap_eff? & IPC_LOCK != 0;
     Some(has && namespace().is_none_or(|namespace| namespace == FIRST_USER_NAMESPACE))

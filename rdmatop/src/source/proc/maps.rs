@@ -3,7 +3,8 @@ use std::io::BufRead;
 
 use crate::text;
 
-/// The largest number of libraries. A process has some dozens; it can map sixty-five thousand files with such names.
+/// The largest number of libraries. A process has some dozens; it can map sixty-five thousand files with such
+/// names.
 const MOST: usize = 128;
 
 /// Library names up to `.so`, or their first part where plugins and versions follow (`libnccl-net-ofi.so`).
@@ -46,8 +47,8 @@ const PREFIXES: [&str; 20] = [
     "libhfi1",
 ];
 
-/// File names without paths, such as `libnccl.so.2`, each once, at most [`MOST`]. Reads the file line by line: a large
-/// process has tens of thousands of mappings.
+/// File names without paths, such as `libnccl.so.2`, each once, at most [`MOST`]. Reads the file line by
+/// line: a large process has tens of thousands of mappings.
 pub(crate) fn libraries(mut maps: impl BufRead) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     let (mut line, mut last) = (Vec::new(), Vec::new());

@@ -1,9 +1,9 @@
 //! Processes as /proc shows them.
 //!
-//! Two tiers, both read once for each new process that holds RDMA resources and again when it execs: [`ProcBasic`],
-//! which [`ProcCache`] keeps and for which the kernel waits for nobody, and [`ProcDetail`], which may be large, and which
-//! [`Details`] reads.
-//! A process is (pid, start time): pids are reused, and counts of the old one never go to the new one.
+//! Two tiers, both read once for each new process that holds RDMA resources and again when it execs:
+//! [`ProcBasic`], which [`ProcCache`] keeps and for which the kernel waits for nobody, and [`ProcDetail`],
+//! which may be large, and which [`Details`] reads. A process is (pid, start time): pids are reused, and
+//! counts of the old one never go to the new one.
 mod alive;
 mod basic;
 mod boot;

@@ -8,10 +8,11 @@ use crate::source::{
     root::Root,
 };
 
-/// Whether a process finds a file `/dev/infiniband/uverbs*` below its root directory. `None`: that is not known, because rdmatop may
-/// not look there, or because a read failed.
+/// Whether a process finds a file `/dev/infiniband/uverbs*` below its root directory. `None`: that is not
+/// known, because rdmatop may not look there, or because a read failed.
 ///
-/// This asks the file systems of the process, which may be a container's: one that hangs makes this call hang.
+/// This asks the file systems of the process, which may be a container's: one that hangs makes this call
+/// hang.
 pub(super) fn verbs_files(root: &Root, pid: u32) -> Option<bool> {
     // A root directory that may not be entered is unlike one without the files.
     match Tree::of(root, &dir(root, pid)).ok()?.names("dev/infiniband") {

@@ -1,5 +1,5 @@
-//! Processes that have an open verbs file of another process, too: after fork(2), or because a descriptor was passed (unix(7),
-//! `SCM_RIGHTS`).
+//! Processes that have an open verbs file of another process, too: after fork(2), or because a descriptor was
+//! passed (unix(7), `SCM_RIGHTS`).
 //!
 //! A QP belongs to the process that made it, and lasts until the last descriptor of its verbs file is closed.
 
@@ -13,7 +13,8 @@ use crate::{
     text,
 };
 
-/// The largest number of open files that one search reads: no working machine has so many, and the search must end.
+/// The largest number of open files that one search reads: no working machine has so many, and the search
+/// must end.
 const MOST_FILES: usize = 200_000;
 
 /// The processes that share verbs files with a process.
@@ -65,7 +66,8 @@ fn is_same(one: (u32, u32), other: (u32, u32)) -> io::Result<bool> {
     Ok(order == 0)
 }
 
-/// Which processes have a verbs file of `pid` open; `None` if it has none. Fails where its own files cannot be read.
+/// Which processes have a verbs file of `pid` open; `None` if it has none. Fails where its own files cannot
+/// be read.
 pub fn sharers(root: &Root, pid: u32) -> io::Result<Option<Sharers>> {
     let names = root.list(&root.proc("")).unwrap_or_default();
     search(root, pid, &names, is_same)
@@ -137,7 +139,8 @@ mod tests {
         let fake = Fake::new();
         fd(&fake, 7, 3, "/dev/infiniband/uverbs0");
         fd(&fake, 7, 4, "/dev/null");
-        // A child, a process that opened the device itself, one that has another device, and one that has ended.
+        // A child, a process that opened the device itself, one that has another device, and one that has
+        // ended.
         fd(&fake, 8, 3, "/dev/infiniband/uverbs0");
         fake.proc("8/comm", "a\x1bchild\n");
         fd(&fake, 9, 5, "/dev/infiniband/uverbs0");

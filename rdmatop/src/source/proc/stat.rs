@@ -18,8 +18,8 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Parses the file. The comm stands unescaped between the first `(` and the last `)`: it may hold parentheses,
-    /// blanks and newlines itself, while nothing after it can hold a `)`.
+    /// Parses the file. The comm stands unescaped between the first `(` and the last `)`: it may hold
+    /// parentheses, blanks and newlines itself, while nothing after it can hold a `)`.
     pub fn parse(raw: &[u8]) -> Option<Self> {
         let open = raw.iter().position(|b| *b == b'(')?;
         let close = raw

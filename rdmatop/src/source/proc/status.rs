@@ -16,7 +16,8 @@ pub struct Status {
     pub euid: Option<u32>,
     /// Effective capabilities, as bits of capabilities(7).
     pub cap_eff: Option<u64>,
-    /// Memory that drivers hold for it, bytes (`mm->pinned_vm`): what `ib_umem_get` compares with the limit of locked memory.
+    /// Memory that drivers hold for it, bytes (`mm->pinned_vm`): what `ib_umem_get` compares with the limit
+    /// of locked memory.
     pub pinned: Option<u64>,
 }
 

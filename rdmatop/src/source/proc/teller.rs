@@ -70,7 +70,8 @@ impl Teller {
                 break;
             }
         }
-        // Facts of two processes are not mixed. This also detects a number that was reused before the first read.
+        // Facts of two processes are not mixed. This also detects a number that was reused before the first
+        // read.
         reading.ended = key(&self.root, process.pid) != Some(process);
         reading
     }

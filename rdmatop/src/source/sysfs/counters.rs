@@ -1,4 +1,5 @@
-//! Port counters: `ports/N/counters` (IB performance management) and `ports/N/hw_counters` (the driver's own names).
+//! Port counters: `ports/N/counters` (IB performance management) and `ports/N/hw_counters` (the driver's own
+//! names).
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -15,14 +16,15 @@ pub enum CounterGroup {
     /// `counters/`: names fixed by the IB specification. rxe has no such directory; drivers without a PMA
     /// answer `N/A (no PMA)` or EINVAL.
     Port,
-    /// `hw_counters/`: names of the driver. The same values come over RDMA netlink (`STAT_GET`) in one message.
+    /// `hw_counters/`: names of the driver. The same values come over RDMA netlink (`STAT_GET`) in one
+    /// message.
     Hardware,
     /// `hw_counters/` of the device itself, of which only `COMMANDS` are read.
     Commands,
 }
 
-/// Counters of commands that EFA keeps for the device (`EFA_DEFINE_DEVICE_STATS` of efa_verbs.c). Until Linux 5.13 they are among those
-/// of the port; since then netlink does not have them.
+/// Counters of commands that EFA keeps for the device (`EFA_DEFINE_DEVICE_STATS` of efa_verbs.c). Until Linux
+/// 5.13 they are among those of the port; since then netlink does not have them.
 const COMMANDS: [&str; 9] = [
     "cmds_err",
     "no_completion_cmds",
@@ -56,10 +58,11 @@ pub enum FileValue {
     Failed,
 }
 
-/// The open counter files of one port: a round costs one `pread` for each counter instead of open, read and close.
+/// The open counter files of one port: a round costs one `pread` for each counter instead of open, read and
+/// close.
 ///
-/// An open sysfs file does not hold the device: after removal every read fails. Files of a device that was added
-/// again have to be opened again. Each counter takes one file descriptor.
+/// An open sysfs file does not hold the device: after removal every read fails. Files of a device that was
+/// added again have to be opened again. Each counter takes one file descriptor.
 #[derive(Debug)]
 pub struct CounterFiles {
     group: CounterGroup,
@@ -161,8 +164,8 @@ pub(crate) fn value(raw: &[u8]) -> FileValue {
         .map_or(FileValue::Failed, FileValue::Value)
 }
 
-/// What a failed read means. A device without performance management lists the counters all the same and refuses each
-/// (`get_perf_mad` returns EINVAL); a driver lists in `hw_counters` only counters that it has.
+/// What a failed read means. A device without performance management lists the counters all the same and
+/// refuses each (`get_perf_mad` returns EINVAL); a driver lists in `hw_counters` only counters that it has.
 fn refusal(group: CounterGroup, errno: Option<i32>) -> FileValue {
     match errno {
         Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS | libc::EPROTONOSUPPORT)

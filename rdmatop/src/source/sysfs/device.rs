@@ -37,7 +37,8 @@ pub fn device_dir(name: &[u8]) -> Option<OsString> {
     Some(OsString::from_vec(dir)).filter(|dir| is_component(dir))
 }
 
-/// Names of the device directories, sorted. `None`: no RDMA subsystem in this kernel (`ib_core` is not loaded).
+/// Names of the device directories, sorted. `None`: no RDMA subsystem in this kernel (`ib_core` is not
+/// loaded).
 pub fn list_devices(root: &Root) -> Option<Vec<OsString>> {
     root.list(&root.sys("class/infiniband"))
 }
@@ -58,7 +59,8 @@ pub fn count_dangling(root: &Root, dirs: &[OsString]) -> usize {
 
 /// Whether a device is software: a driver does its work, not a NIC.
 fn is_software(root: &Root, dir: &Path) -> bool {
-    // On older kernels an rxe device has the `device` link of its network device; only rxe devices have `parent`.
+    // On older kernels an rxe device has the `device` link of its network device; only rxe devices have
+    // `parent`.
     root.line(&dir.join("parent")).is_some() || fs::symlink_metadata(dir.join("device")).is_err()
 }
 

@@ -5,12 +5,12 @@ use std::path::Path;
 use crate::source::root::Root;
 
 /// Slots that are read. The kernel fills the first of a RoCE port from the device itself
-/// (`ib_cache_gid_set_default_gid` in drivers/infiniband/core/cache.c). A table has up to some thousand slots, and
-/// reading them all took longer than everything else at the start.
+/// (`ib_cache_gid_set_default_gid` in drivers/infiniband/core/cache.c). A table has up to some thousand
+/// slots, and reading them all took longer than everything else at the start.
 const SLOTS: u32 = 4;
 
-/// The network device of the first GID that has one, below `port` (`.../ports/N`). `None` on InfiniBand, and when it
-/// lives in another network namespace.
+/// The network device of the first GID that has one, below `port` (`.../ports/N`). `None` on InfiniBand, and
+/// when it lives in another network namespace.
 pub(super) fn first_netdev(root: &Root, port: &Path) -> Option<String> {
     let ndevs = port.join("gid_attrs").join("ndevs");
     (0..SLOTS).find_map(|slot| root.line(&ndevs.join(slot.to_string())))
@@ -28,7 +28,8 @@ pub struct GidFacts {
     pub index: u16,
     /// The GID, in network byte order.
     pub gid: [u8; 16],
-    /// It is one of RoCE v1 or of `InfiniBand`, which have one word for their type; `None` when that could not be read.
+    /// It is one of RoCE v1 or of `InfiniBand`, which have one word for their type; `None` when that could
+    /// not be read.
     pub v1: Option<bool>,
 }
 

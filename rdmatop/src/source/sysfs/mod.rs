@@ -1,8 +1,8 @@
 //! RDMA devices, their ports and their network devices as sysfs shows them.
 //!
-//! Source of the layout: `Documentation/ABI/stable/sysfs-class-infiniband` and drivers/infiniband/core/sysfs.c.
-//! Nothing here needs privilege. Everything but the counters changes rarely: read a device when it appears and
-//! on a slow beat, and its counters at every tick.
+//! Source of the layout: `Documentation/ABI/stable/sysfs-class-infiniband` and
+//! drivers/infiniband/core/sysfs.c. Nothing here needs privilege. Everything but the counters changes rarely:
+//! read a device when it appears and on a slow beat, and its counters at every tick.
 mod counters;
 mod device;
 mod gid;

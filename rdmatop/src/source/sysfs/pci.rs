@@ -30,7 +30,8 @@ pub struct PcieLink {
 }
 
 impl PcieLink {
-    /// Bits per second one way after line coding (8b/10b up to Gen2, 128b/130b after), before packet overhead.
+    /// Bits per second one way after line coding (8b/10b up to Gen2, 128b/130b after), before packet
+    /// overhead.
     pub fn bits_per_sec(self) -> u64 {
         let raw = u64::from(self.mega_transfers) * u64::from(self.width) * 1_000_000;
         if self.mega_transfers <= 5000 {
@@ -41,15 +42,16 @@ impl PcieLink {
     }
 }
 
-/// The PCI function that `device` (the `device` link of a class directory) is, or sits on: a scalable function
-/// is an auxiliary device below its PCI parent.
+/// The PCI function that `device` (the `device` link of a class directory) is, or sits on: a scalable
+/// function is an auxiliary device below its PCI parent.
 pub(super) fn read_pci(root: &Root, device: &Path) -> Option<PciFacts> {
     let real = fs::canonicalize(device).ok()?;
     let dir: PathBuf = real.ancestors().find(|dir| address(dir).is_some())?.to_owned();
     let link = |dir: &Path, speed, width| {
         Some(PcieLink {
             mega_transfers: parse_speed(&root.value(&dir.join(speed))?)?,
-            // 0 and 255 stand for a width that the kernel could not read (pcie_get_width_cap, NLW of a dead link).
+            // 0 and 255 stand for a width that the kernel could not read (pcie_get_width_cap, NLW of a dead
+            // link).
             width: root
                 .number(&dir.join(width))
                 .filter(|w| (1..=32).contains(w))?

@@ -1,5 +1,5 @@
-//! Link rates that are no rates of a link: what drivers report when they do not know it, or always. No share of such a rate may be
-//! shown.
+//! Link rates that are no rates of a link: what drivers report when they do not know it, or always. No share
+//! of such a rate may be shown.
 
 use std::path::Path;
 
@@ -25,11 +25,13 @@ struct Constant {
 }
 
 /// Where drivers have the constant, below drivers/infiniband/hw:
-/// * EFA: `efa_query_port`, before the device told its speed (`max_link_speed_gbps`); its instances have 50 to 400 Gb/s.
+/// * EFA: `efa_query_port`, before the device told its speed (`max_link_speed_gbps`); its instances have 50
+///   to 400 Gb/s.
 /// * MANA: `mana_ib_query_port`, before it asked the network device.
 /// * erdma: `erdma_query_port` of the driver outside Linux; Linux's asks the network device.
 ///
-/// Where a driver has learnt better, a true rate of 100 Gb/s cannot be told from the constant, and is not shown.
+/// Where a driver has learnt better, a true rate of 100 Gb/s cannot be told from the constant, and is not
+/// shown.
 const CONSTANTS: &[Constant] = &[
     Constant {
         driver: "efa",
@@ -52,10 +54,12 @@ const CONSTANTS: &[Constant] = &[
 /// Whether the rate of the port with this directory is none of its link.
 pub(super) fn is_placeholder(dir: &Path, port: Port<'_>, rate: &str) -> bool {
     let rate = rate.trim();
-    // Only a real InfiniBand device has such slow links. There it is worth reporting: a link that came up with width 1.
+    // Only a real InfiniBand device has such slow links. There it is worth reporting: a link that came up
+    // with width 1.
     let infiniband = !port.software && port.link_layer == Some("InfiniBand");
-    // `ib_get_eth_speed` (core/verbs.c) reports 1X SDR for a network device that is slower or does not know its speed; vmw_pvrdma, an
-    // emulated device, always does. 4X SDR is no rate of Ethernet there: hns before Linux 6.6 and i40iw always report it.
+    // `ib_get_eth_speed` (core/verbs.c) reports 1X SDR for a network device that is slower or does not know
+    // its speed; vmw_pvrdma, an emulated device, always does. 4X SDR is no rate of Ethernet there: hns before
+    // Linux 6.6 and i40iw always report it.
     if !infiniband && (rate.starts_with("2.5 Gb/sec") || rate.ends_with("(4X SDR)")) {
         return true;
     }

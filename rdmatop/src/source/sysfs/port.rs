@@ -23,8 +23,8 @@ impl Rate {
     }
 }
 
-/// Facts of one port. [`super::CounterFiles`] reads its counters, netlink its state: here each of those files would
-/// be a request to the driver (`ib_query_port`), for hardware a command to its firmware.
+/// Facts of one port. [`super::CounterFiles`] reads its counters, netlink its state: here each of those files
+/// would be a request to the driver (`ib_query_port`), for hardware a command to its firmware.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortFacts {
     /// Port number, from 1.

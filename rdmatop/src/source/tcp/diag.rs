@@ -64,7 +64,8 @@ fn at<const N: usize>(bytes: &[u8], offset: usize) -> WireResult<[u8; N]> {
     })
 }
 
-/// Reads one record; `None` when it has no counts: the kernel leaves them out for a socket that is just closing.
+/// Reads one record; `None` when it has no counts: the kernel leaves them out for a socket that is just
+/// closing.
 pub(super) fn connection(payload: &[u8]) -> WireResult<Option<Connection>> {
     let [family] = at(payload, 0)?;
     let end = |port: usize, address: usize| -> WireResult<SocketAddr> {

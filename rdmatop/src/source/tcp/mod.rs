@@ -1,8 +1,9 @@
-//! Bytes that programs with RDMA-capable communication libraries move by TCP instead: sock_diag(7) and `/proc/PID/fd`.
+//! Bytes that programs with RDMA-capable communication libraries move by TCP instead: sock_diag(7) and
+//! `/proc/PID/fd`.
 //!
-//! Only connections between two ports that the kernel or a library chose are looked at: libraries for collective
-//! communication listen on such ports, servers of files and data do not. Only connections of our own network namespace are
-//! seen.
+//! Only connections between two ports that the kernel or a library chose are looked at: libraries for
+//! collective communication listen on such ports, servers of files and data do not. Only connections of our
+//! own network namespace are seen.
 
 mod diag;
 mod octets;
@@ -46,8 +47,8 @@ pub(crate) fn fuzz(raw: &[u8]) {
 const S: u64 = 1_000_000_000;
 /// Looks take at most one part in so many of the time.
 const SHARE: u64 = 1000;
-/// Between two looks of a view that goes on: for each the kernel walks its whole table of connections, which costs more than
-/// all else that an idle view reads in a second.
+/// Between two looks of a view that goes on: for each the kernel walks its whole table of connections, which
+/// costs more than all else that an idle view reads in a second.
 const EVERY_NS: u64 = 10 * S;
 /// After the first look, and after the first count of bytes: one alone has no rate.
 const SOON_NS: u64 = S;
@@ -120,9 +121,9 @@ fn first_chosen(root: &Root) -> u16 {
 }
 
 impl TcpReader {
-    /// Looks, unless the last look was too short a time ago for what it took, or this namespace moves too little for a job.
-    /// `None`: it did not look, or sock_diag is not there. `libraries` says what processes have loaded, as far as they
-    /// answer.
+    /// Looks, unless the last look was too short a time ago for what it took, or this namespace moves too
+    /// little for a job. `None`: it did not look, or sock_diag is not there. `libraries` says what processes
+    /// have loaded, as far as they answer.
     pub fn look(
         &mut self,
         root: &Root,
@@ -142,7 +143,8 @@ impl TcpReader {
             };
             if let Some(wait) = wait {
                 self.next_ns = now_ns + wait;
-                // The next look is a first one: its connections would show what they moved in all this time as moved just now.
+                // The next look is a first one: its connections would show what they moved in all this time
+                // as moved just now.
                 (self.totals, self.last) = (Totals::default(), None);
                 return None;
             }

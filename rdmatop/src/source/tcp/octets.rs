@@ -1,8 +1,9 @@
-//! Whether our network namespace moves enough bytes at all that a job on TCP could be among them: small files instead of a walk
-//! over all connections.
+//! Whether our network namespace moves enough bytes at all that a job on TCP could be among them: small files
+//! instead of a walk over all connections.
 //!
-//! Bytes of network devices include those of all connections, so while devices move little, connections do too. Only when they
-//! move much, maybe by RDMA, are the bytes of IP packets read: the kernel takes nine times as long to print those.
+//! Bytes of network devices include those of all connections, so while devices move little, connections do
+//! too. Only when they move much, maybe by RDMA, are the bytes of IP packets read: the kernel takes nine
+//! times as long to print those.
 
 use crate::source::root::Root;
 
@@ -10,7 +11,8 @@ use crate::source::root::Root;
 const BUSY: f64 = 10e6;
 /// Bytes of `/proc/net/netstat` and `/proc/net/snmp6` that are read at most.
 const LIMIT: usize = 64 << 10;
-/// Bytes of `/proc/net/dev` that are read at most, a line of some 120 for each device. A longer file costs more than it saves.
+/// Bytes of `/proc/net/dev` that are read at most, a line of some 120 for each device. A longer file costs
+/// more than it saves.
 const DEVICES_LIMIT: usize = 4096;
 
 /// What a count of bytes says.
@@ -92,8 +94,8 @@ impl Octets {
     }
 }
 
-/// `/proc/net/dev` has two lines of titles, and then for each device a name, eight values of what it received, of which the first
-/// is bytes, and as many of what it sent.
+/// `/proc/net/dev` has two lines of titles, and then for each device a name, eight values of what it
+/// received, of which the first is bytes, and as many of what it sent.
 fn of_devices(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
     text.lines().skip(2).try_fold(0_u64, |sum, line| {

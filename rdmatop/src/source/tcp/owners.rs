@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::source::root::Root;
 
-/// The processes that have these sockets open, by inode. With several (a fork), the one with the lowest number.
+/// The processes that have these sockets open, by inode. With several (a fork), the one with the lowest
+/// number.
 pub(super) fn find(root: &Root, inodes: &BTreeSet<u32>) -> BTreeMap<u32, u32> {
     let mut found = BTreeMap::new();
     let names = root.list(&root.proc("")).unwrap_or_default();

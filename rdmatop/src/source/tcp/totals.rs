@@ -7,7 +7,8 @@ use std::{
 
 use super::diag::Connection;
 
-/// Bytes per second from which the process of a connection is looked for: to find it, `/proc/*/fd` of all processes is read.
+/// Bytes per second from which the process of a connection is looked for: to find it, `/proc/*/fd` of all
+/// processes is read.
 const BUSY: f64 = 10e6;
 /// Connections kept at most.
 const MOST: usize = 1 << 16;
@@ -133,7 +134,8 @@ impl Totals {
 }
 
 impl Entry {
-    /// One that was there at the first look has moved bytes before; a later one has moved all of them since the last look.
+    /// One that was there at the first look has moved bytes before; a later one has moved all of them since
+    /// the last look.
     fn new(connection: &Connection, first: bool) -> Self {
         let mut new = Self {
             inode: connection.inode,

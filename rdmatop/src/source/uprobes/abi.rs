@@ -1,6 +1,6 @@
-//! What applications have compiled in of libibverbs, and so never changes: `ibv_post_send`, `ibv_post_recv` and the
-//! `ibv_wr_*` calls are inline functions (rdma-core, libibverbs/verbs.h). Offsets in bytes, on a machine with 64-bit
-//! pointers.
+//! What applications have compiled in of libibverbs, and so never changes: `ibv_post_send`, `ibv_post_recv`
+//! and the `ibv_wr_*` calls are inline functions (rdma-core, libibverbs/verbs.h). Offsets in bytes, on a
+//! machine with 64-bit pointers.
 
 /// `ibv_qp.context`.
 pub(super) const QP_CONTEXT: u64 = 0;
@@ -14,8 +14,8 @@ pub(super) const CONTEXT_POLL_CQ: u64 = 96;
 /// `ibv_context.ops.post_send`, and post_recv behind it.
 pub(super) const CONTEXT_POST_SEND: u64 = 208;
 
-/// The function pointers of a `struct ibv_qp_ex`, from `wr_atomic_cmp_swp` on. Before them lies `struct ibv_qp` with a mutex
-/// and a condition variable, whose size depends on the machine.
+/// The function pointers of a `struct ibv_qp_ex`, from `wr_atomic_cmp_swp` on. Before them lies `struct
+/// ibv_qp` with a mutex and a condition variable, whose size depends on the machine.
 pub(super) const QP_EX_CALLS: u64 = if cfg!(target_arch = "aarch64") { 192 } else { 184 };
 /// `wr_id` of a `struct ibv_qp_ex`, and `wr_flags` behind it: right before the pointers.
 pub(crate) const QP_EX_WR_ID: u64 = QP_EX_CALLS - 16;
@@ -24,7 +24,8 @@ pub(super) const QP_EX_NUMBER: usize = 22;
 
 /// `ibv_qp.send_cq`, and `recv_cq` behind it.
 pub(super) const QP_CQS: u64 = 24;
-/// Where a `struct ibv_cq_ex` has `comp_mask` and `status`, and `wr_id` behind them. As with a QP, a mutex lies before that.
+/// Where a `struct ibv_cq_ex` has `comp_mask` and `status`, and `wr_id` behind them. As with a QP, a mutex
+/// lies before that.
 pub(crate) const CQ_EX_OUTCOME: u64 = if cfg!(target_arch = "aarch64") { 136 } else { 128 };
 /// Its function pointers: `start_poll`, `next_poll` and `end_poll`.
 pub(super) const CQ_EX_CALLS: u64 = CQ_EX_OUTCOME + 16;
@@ -53,8 +54,9 @@ pub(crate) const WR_START: usize = 17;
 /// User addresses are below this, with five levels of page tables as well.
 pub(super) const USER_END: u64 = 1 << 56;
 
-/// How far behind the entry of a function a probe is placed. A landing pad of Intel CET is not emulated by the kernel's
-/// uprobes: a probe on it costs a single step, ten times as much as one on the instruction behind it.
+/// How far behind the entry of a function a probe is placed. A landing pad of Intel CET is not emulated by
+/// the kernel's uprobes: a probe on it costs a single step, ten times as much as one on the instruction
+/// behind it.
 pub(crate) fn after_landing_pad(code: &[u8]) -> u64 {
     const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
     if cfg!(target_arch = "x86_64") && code.starts_with(&ENDBR64) {

@@ -27,7 +27,8 @@ const STRING_SIZE: u64 = 10;
 /// What each provider calls to be found by libibverbs; the number behind it is that of the interface.
 const REGISTERS: &[u8] = b"\0verbs_register_driver";
 
-/// How an unwind table begins that a linker has sorted: version, and how its numbers are written (DW_EH_PE_*).
+/// How an unwind table begins that a linker has sorted: version, and how its numbers are written
+/// (DW_EH_PE_*).
 const SORTED: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
 /// What follows in a common record: signed numbers of four bytes, relative to their own place.
 const RELATIVE: u8 = 0x1b;
@@ -233,7 +234,8 @@ impl<'a, F: Bytes> Code<'a, F> {
         for letter in letters {
             match letter {
                 b'R' => relative = *take(1)? == RELATIVE,
-                // Who handles exceptions, an address of four or eight bytes, and how what it needs is written.
+                // Who handles exceptions, an address of four or eight bytes, and how what it needs is
+                // written.
                 b'P' => match *take(1)? & 0x0f {
                     0x03 | 0x0b => {
                         take(4)?;

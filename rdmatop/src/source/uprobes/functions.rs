@@ -1,4 +1,5 @@
-//! From a user `struct ibv_qp` to the addresses of the functions behind it. Pure but for the memory that is given.
+//! From a user `struct ibv_qp` to the addresses of the functions behind it. Pure but for the memory that is
+//! given.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,8 +20,8 @@ pub(crate) struct Functions {
     pub(crate) post_recv: u64,
     /// The provider's `poll_cq`, 0 if that is not known.
     pub(crate) poll_cq: u64,
-    /// What lies where the QP's two CQs, as `struct ibv_cq_ex`, have `start_poll`, `next_poll` and `end_poll`. Of a CQ that is none:
-    /// anything.
+    /// What lies where the QP's two CQs, as `struct ibv_cq_ex`, have `start_poll`, `next_poll` and
+    /// `end_poll`. Of a CQ that is none: anything.
     pub(crate) polls: [[u64; 3]; 2],
     /// What lies where a `struct ibv_qp_ex` has its function pointers. Of a QP that is none: anything.
     pub(crate) extended: [u64; abi::QP_EX_NUMBER],
@@ -32,8 +33,8 @@ pub(crate) enum Miss {
     /// Memory that has to be there cannot be read: the process is ending, or it is not what it seems.
     #[error("its memory cannot be read")]
     Unreadable,
-    /// The kernel's handle is no `struct ibv_qp` of this number: the program does not use libibverbs, or the QP is not
-    /// finished yet.
+    /// The kernel's handle is no `struct ibv_qp` of this number: the program does not use libibverbs, or the
+    /// QP is not finished yet.
     #[error("it does not use a libibverbs that rdmatop knows")]
     NotIbverbs,
 }

@@ -63,7 +63,8 @@ enum Question {
 pub(crate) struct Posts {
     /// As pointers.
     pub(crate) found: Functions,
-    /// Where they are: `post_send` and `post_recv`, `poll_cq`, the calls of both CQs, and the `ibv_wr_*` calls.
+    /// Where they are: `post_send` and `post_recv`, `poll_cq`, the calls of both CQs, and the `ibv_wr_*`
+    /// calls.
     pub(crate) plain: [Option<Place>; 2],
     pub(crate) poll: Option<Place>,
     pub(crate) polls: [[Option<Place>; 3]; 2],

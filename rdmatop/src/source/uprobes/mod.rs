@@ -1,5 +1,5 @@
-//! Where a process posts work requests without the kernel: from the address that the kernel keeps of each user
-//! `struct ibv_qp` to the functions that its program calls, as places in files.
+//! Where a process posts work requests without the kernel: from the address that the kernel keeps of each
+//! user `struct ibv_qp` to the functions that its program calls, as places in files.
 //!
 //! What another process says, which may be hostile, is a hint and never an address to put a probe on.
 //! [`Helper`] reads it, in a process that may be lost, and checks each address and each length; what cannot

@@ -47,8 +47,8 @@ fn hex(digits: &[u8]) -> Option<u64> {
     u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
-/// The places of addresses; `None` for one that is not in code of a file. Line by line: a large process has tens of
-/// thousands of mappings.
+/// The places of addresses; `None` for one that is not in code of a file. Line by line: a large process has
+/// tens of thousands of mappings.
 pub(crate) fn places<const N: usize>(mut maps: impl BufRead, addresses: [u64; N]) -> [Option<Place>; N] {
     let mut found = [None; N];
     let mut line = Vec::new();

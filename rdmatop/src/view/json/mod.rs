@@ -40,8 +40,8 @@ struct ProbesReport<'a> {
     notes: &'a [Cause],
 }
 
-/// serde_json writes NaN and the infinities as null, which means "unknown" here, and escapes every control character,
-/// so an object is always one line.
+/// serde_json writes NaN and the infinities as null, which means "unknown" here, and escapes every control
+/// character, so an object is always one line.
 fn line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *out, value)?;
     out.write_all(b"\n")

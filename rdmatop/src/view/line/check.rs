@@ -13,7 +13,8 @@ pub fn worst(snapshot: &Snapshot) -> Option<Severity> {
     snapshot.findings.iter().map(|found| found.severity).max()
 }
 
-/// Whether nothing is found because nothing but ports and states of QPs could be judged, though more was wanted.
+/// Whether nothing is found because nothing but ports and states of QPs could be judged, though more was
+/// wanted.
 pub fn is_unknown(snapshot: &Snapshot) -> bool {
     let severe = worst(snapshot).is_some_and(|worst| worst > Severity::Info);
     !severe

@@ -32,8 +32,8 @@ const ATTRS: [(u32, &str); 22] = [
     (1 << 25, "RATE_LIMIT"),
 ];
 
-/// Appends the detail of an event: words separated by single spaces, `name value` pairs, first what happened, then
-/// its result, then the time it took.
+/// Appends the detail of an event: words separated by single spaces, `name value` pairs, first what happened,
+/// then its result, then the time it took.
 pub fn write(out: &mut Vec<u8>, event: &Event) {
     let start = out.len();
     match event.event {

@@ -11,7 +11,8 @@ use crate::text;
 
 /// Columns of a comm. `TASK_COMM_LEN` is 15 bytes and a NUL, so only escaped and bracketed names are cut.
 const COMM: usize = 16;
-/// Columns at which a device name is cut; it moves the rest of its line from 10 on. The kernel allows 63 bytes.
+/// Columns at which a device name is cut; it moves the rest of its line from 10 on. The kernel allows 63
+/// bytes.
 const DEVICE_MAX: usize = 24;
 
 /// The header line, without a newline.
@@ -25,8 +26,8 @@ pub fn header() -> String {
     out
 }
 
-/// Appends the line of an event, without a newline. Text is cut to its columns; a number never is, it moves the
-/// rest of its line instead.
+/// Appends the line of an event, without a newline. Text is cut to its columns; a number never is, it moves
+/// the rest of its line instead.
 pub fn line(out: &mut Vec<u8>, event: &Event) {
     let start = out.len();
     columns(out, event);

@@ -1,9 +1,9 @@
-//! The text of `--once`: head lines, then tables of ports, processes and QPs, then what is missing, stuck, and not
-//! observable. `!` after a state: the QP is stuck in it.
+//! The text of `--once`: head lines, then tables of ports, processes and QPs, then what is missing, stuck,
+//! and not observable. `!` after a state: the QP is stuck in it.
 //!
-//! `-` means unknown or not observable, never zero. `~` marks an estimate, `>=` a sum of which a part could not be
-//! read. A rate in packets, where the provider counts no bytes, ends with `p`. `TX/s` of a port is what passed the
-//! wire, `WRTX/s` the payload of its work requests.
+//! `-` means unknown or not observable, never zero. `~` marks an estimate, `>=` a sum of which a part could
+//! not be read. A rate in packets, where the provider counts no bytes, ends with `p`. `TX/s` of a port is
+//! what passed the wire, `WRTX/s` the payload of its work requests.
 
 use std::cmp::Reverse;
 use std::fmt::Write;
@@ -230,7 +230,8 @@ fn judged(out: &mut String, snapshot: &Snapshot) {
     unobserved(out, snapshot);
 }
 
-/// What cannot be observed, and why, one line for the devices that lack the same for one reason: eight ports of one driver do.
+/// What cannot be observed, and why, one line for the devices that lack the same for one reason: eight ports
+/// of one driver do.
 pub(super) fn unobserved(out: &mut String, snapshot: &Snapshot) {
     let mut groups: Vec<(Vec<&str>, &Unobserved)> = Vec::new();
     for next in &snapshot.judgement.unobserved {

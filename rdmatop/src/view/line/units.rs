@@ -2,7 +2,8 @@
 
 use crate::text;
 
-/// A time span: three significant digits and a unit, half a digit rounded up: `842ns`, `12.3us`, `4.56ms`, `1.23s`.
+/// A time span: three significant digits and a unit, half a digit rounded up: `842ns`, `12.3us`, `4.56ms`,
+/// `1.23s`.
 pub fn duration(ns: u64) -> String {
     const S: u64 = 1_000_000_000;
     // What would be rounded to 1000 of a unit is one of the next.

@@ -1,7 +1,7 @@
 //! Which rows a user wants to see: `rxe0`, `dev:mlx5_0 state:ERR`, `!comm:perftest`.
 //!
-//! A row must match all words. A word with a field's name is compared with that field only; in a table without the
-//! field it matches, so that `qpn:17` narrows the QPs and leaves the devices as they are.
+//! A row must match all words. A word with a field's name is compared with that field only; in a table
+//! without the field it matches, so that `qpn:17` narrows the QPs and leaves the devices as they are.
 
 use crate::errno;
 use crate::model::fields::Value;
@@ -111,8 +111,8 @@ impl Term {
     }
 }
 
-/// `contains` without regard to case; `needle` is lower case already. Names are nearly always ASCII, which needs no
-/// copy.
+/// `contains` without regard to case; `needle` is lower case already. Names are nearly always ASCII, which
+/// needs no copy.
 fn contains(text: &str, needle: &str) -> bool {
     if text.is_ascii() && needle.is_ascii() {
         let needle = needle.as_bytes();

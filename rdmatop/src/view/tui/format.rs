@@ -79,8 +79,8 @@ pub fn count(value: u64) -> String {
     }
 }
 
-/// A total in `width` columns: exact where it fits, else with fewer digits, rounded down: `20k` in three, `>9`
-/// where nothing else does.
+/// A total in `width` columns: exact where it fits, else with fewer digits, rounded down: `20k` in three,
+/// `>9` where nothing else does.
 pub fn count_in(value: u64, width: usize) -> String {
     let exact = count(value);
     if exact.len() <= width {

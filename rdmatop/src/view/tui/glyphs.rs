@@ -1,5 +1,5 @@
-//! Every symbol that is not plain text, in one table with two versions: nothing else in the view holds a non-ASCII
-//! symbol.
+//! Every symbol that is not plain text, in one table with two versions: nothing else in the view holds a
+//! non-ASCII symbol.
 
 use crate::model::findings::{Role, Severity};
 

@@ -1,5 +1,5 @@
-//! Writes changed settings a little after the last change, on a thread of its own: a home directory may be on a
-//! server that does not answer, and the screen must not wait for it.
+//! Writes changed settings a little after the last change, on a thread of its own: a home directory may be on
+//! a server that does not answer, and the screen must not wait for it.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
@@ -10,7 +10,8 @@ use super::settings::Settings;
 /// A change is written after this time without another: stepping through the themes is one write.
 pub(super) const QUIET: Duration = Duration::from_secs(2);
 
-/// How long the end waits for the file: a home directory whose server does not answer must not keep the program.
+/// How long the end waits for the file: a home directory whose server does not answer must not keep the
+/// program.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The way to the thread, and its result at the end.
@@ -54,8 +55,8 @@ impl<S: Fn(&Settings) -> Result<(), String> + Clone + Send + 'static> Keeper<S> 
         }
     }
 
-    /// Writes what is not written yet, and waits no longer than `patience`. `Err`: the changes are not saved, and
-    /// why.
+    /// Writes what is not written yet, and waits no longer than `patience`. `Err`: the changes are not saved,
+    /// and why.
     pub(super) fn finish(self, patience: Duration) -> Result<(), String> {
         match (self.work, self.left) {
             (Some((to, done)), _) => {

@@ -1,4 +1,5 @@
-//! Keys. One table is both the handler and the help: a key that is not in it does nothing, a key in it is explained.
+//! Keys. One table is both the handler and the help: a key that is not in it does nothing, a key in it is
+//! explained.
 
 use crossterm::event::{KeyCode as K, KeyEvent, KeyModifiers};
 
@@ -128,7 +129,8 @@ pub struct Binding {
 
 /// The meaning of `event` in `scope`.
 pub fn action(scope: Scope, event: KeyEvent) -> Option<Action> {
-    // Shift is part of the character; keys with Alt and similar are not bound, and must not act as the plain key.
+    // Shift is part of the character; keys with Alt and similar are not bound, and must not act as the plain
+    // key.
     let mods = event.modifiers - KeyModifiers::SHIFT;
     let chord = Chord(event.code, mods);
     BINDINGS

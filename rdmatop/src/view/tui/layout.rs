@@ -227,8 +227,8 @@ pub fn notes_lines(notes: &[Cause], width: u16) -> Vec<(String, bool)> {
     out
 }
 
-/// The first note in at most `most` lines, with a mark if there are others. Without room for the reason the remedy is
-/// shown: the Probes tab has all of it.
+/// The first note in at most `most` lines, with a mark if there are others. Without room for the reason the
+/// remedy is shown: the Probes tab has all of it.
 pub fn banner_lines(shown: &Shown<'_>, width: u16, most: u16) -> Vec<String> {
     let notes = shown.notes;
     let Some(first) = notes.first() else {
@@ -289,8 +289,8 @@ fn most_lines(shown: &Shown<'_>) -> usize {
     usize::from(height).saturating_sub(taken).clamp(LEAST, MOST)
 }
 
-/// The worst finding in one line, or in several where there is room: how bad it is, since when, what is wrong; then what to do next,
-/// and how one sees that it is over.
+/// The worst finding in one line, or in several where there is room: how bad it is, since when, what is
+/// wrong; then what to do next, and how one sees that it is over.
 pub fn finding_lines(shown: &Shown<'_>, width: u16) -> Vec<String> {
     let most = most_lines(shown);
     let Some(worst) = shown.findings.first() else {
@@ -356,8 +356,8 @@ pub fn finding_lines(shown: &Shown<'_>, width: u16) -> Vec<String> {
     lines
 }
 
-/// What to do next: the command on a line of its own, so that it can be copied, and the readings of its result behind it where there
-/// is room, else below.
+/// What to do next: the command on a line of its own, so that it can be copied, and the readings of its
+/// result behind it where there is room, else below.
 fn steps(finding: &Finding, room: usize) -> Vec<String> {
     let parts: Vec<_> = finding.steps().collect();
     let whole = parts.join(" ");
@@ -372,7 +372,8 @@ fn steps(finding: &Finding, room: usize) -> Vec<String> {
         .collect()
 }
 
-/// A step in lines. The lines of a comment all begin as comments do, so that what is copied into a shell is right.
+/// A step in lines. The lines of a comment all begin as comments do, so that what is copied into a shell is
+/// right.
 fn wrapped(step: &str, room: usize) -> Vec<String> {
     const SIGN: &str = "# ";
     let Some(comment) = step.strip_prefix(SIGN) else {

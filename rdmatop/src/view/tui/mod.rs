@@ -11,8 +11,9 @@
 //! ? Help  Enter Detail  Tab Next  f Filter  s Sort  q Quit         keys.rs
 //! ```
 //!
-//! Terminal events become actions (`keys`), actions change the state (`update`), the state is drawn (`render`),
-//! what changed of it is sent (`painter`). Only `terminal`, `run`, `keep` and `settings` touch the world.
+//! Terminal events become actions (`keys`), actions change the state (`update`), the state is drawn
+//! (`render`), what changed of it is sent (`painter`). Only `terminal`, `run`, `keep` and `settings` touch
+//! the world.
 
 pub mod columns;
 pub mod detail;

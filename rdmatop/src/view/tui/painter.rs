@@ -21,7 +21,8 @@ pub struct Painter {
     changes: Vec<Change>,
 }
 
-/// The cells of a changed line. Those on the terminal are made again when they are needed: to keep them takes 48 bytes a cell.
+/// The cells of a changed line. Those on the terminal are made again when they are needed: to keep them takes
+/// 48 bytes a cell.
 #[derive(Debug)]
 struct Change {
     shown: Buffer,
@@ -48,7 +49,8 @@ impl Change {
 }
 
 impl Painter {
-    /// Shows the frame that `draw` makes. Returns the result of `draw`, and how many lines had to be made again.
+    /// Shows the frame that `draw` makes. Returns the result of `draw`, and how many lines had to be made
+    /// again.
     pub fn paint<B: Backend, T>(
         &mut self,
         backend: &mut B,

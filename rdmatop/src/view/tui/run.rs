@@ -51,8 +51,9 @@ pub struct TuiOptions {
 }
 
 impl TuiOptions {
-    /// The limits of findings from the user's settings, for modes that print, and why the file is not understood. A file that
-    /// cannot be read, such as one in another user's home, is not reported: these modes use nothing else of it.
+    /// The limits of findings from the user's settings, for modes that print, and why the file is not
+    /// understood. A file that cannot be read, such as one in another user's home, is not reported: these
+    /// modes use nothing else of it.
     pub fn limits() -> (Limits, Option<String>) {
         match super::settings::path(env).as_deref().map(Settings::load) {
             Some(Ok(settings)) => (settings.findings, None),
@@ -153,8 +154,9 @@ impl From<io::Error> for TuiError {
 
 /// Runs the view until the user leaves, a signal comes, or the engine ends.
 ///
-/// The newest snapshot is shown; `events` is drained continuously so that the engine never waits. Changed settings
-/// are saved a little later, and at the end. Drawing blocks: give the view a runtime (a thread) of its own.
+/// The newest snapshot is shown; `events` is drained continuously so that the engine never waits. Changed
+/// settings are saved a little later, and at the end. Drawing blocks: give the view a runtime (a thread) of
+/// its own.
 pub async fn run(
     opts: TuiOptions,
     mut snapshots: watch::Receiver<Arc<Snapshot>>,
@@ -247,7 +249,8 @@ impl Screen for Guard {
     }
 
     fn suspend(&mut self) -> Result<(), TuiError> {
-        // If the terminal does not read, not all of it is given back: the user stops the process all the same.
+        // If the terminal does not read, not all of it is given back: the user stops the process all the
+        // same.
         let _ = terminal::restore();
         terminal::stop();
         // The SIGCONT that resumed us arrives through the loop, and so does a SIGTERM that arrived before it.

@@ -28,7 +28,8 @@ pub const SLOWEST: Duration = Duration::from_mins(1);
 /// Fastest refresh.
 pub const FASTEST: Duration = Duration::from_millis(100);
 
-/// Settings of the live view. Unknown keys, tables and columns are an error, so that a typing mistake is reported.
+/// Settings of the live view. Unknown keys, tables and columns are an error, so that a typing mistake is
+/// reported.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
@@ -106,8 +107,8 @@ impl Default for Settings {
     }
 }
 
-/// Why settings were not read or written: in one line that is safe for a terminal, whatever the file, the path and
-/// the environment contain.
+/// Why settings were not read or written: in one line that is safe for a terminal, whatever the file, the
+/// path and the environment contain.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// Not readable, not writable.
@@ -167,8 +168,8 @@ fn foreign(path: &Path) -> Option<(PathBuf, u32)> {
     })
 }
 
-/// The content of the regular file `path`. A sudo that keeps HOME reads a file of the user's: a FIFO there would
-/// block root's program for ever, and /dev/zero would fill its memory.
+/// The content of the regular file `path`. A sudo that keeps HOME reads a file of the user's: a FIFO there
+/// would block root's program for ever, and /dev/zero would fill its memory.
 fn text_of(path: &Path) -> io::Result<String> {
     let file = File::options()
         .read(true)
@@ -218,8 +219,9 @@ impl Settings {
         Ok(out)
     }
 
-    /// Writes `path` completely or not at all, and makes its directory. Root writes only below root's directories: a
-    /// sudo that keeps HOME would leave files that the user cannot change, and follow the user's links.
+    /// Writes `path` completely or not at all, and makes its directory. Root writes only below root's
+    /// directories: a sudo that keeps HOME would leave files that the user cannot change, and follow the
+    /// user's links.
     pub fn save(&self, path: &Path) -> Result<(), SettingsError> {
         if rustix::process::geteuid().is_root()
             && let Some((owner, uid)) = foreign(path)
@@ -250,8 +252,8 @@ impl Settings {
         })
     }
 
-    /// The settings to write at the end: `saved`, with the user's changes since `start`. An option of one run, which
-    /// is in `start` but not in `saved`, is not saved.
+    /// The settings to write at the end: `saved`, with the user's changes since `start`. An option of one
+    /// run, which is in `start` but not in `saved`, is not saved.
     #[must_use]
     pub fn onto(&self, start: &Self, saved: &Self) -> Self {
         fn pick<T: Clone + PartialEq>(now: &T, start: &T, saved: &T) -> T {

@@ -129,8 +129,8 @@ impl State {
         for tab in Tab::ALL {
             let spec = columns::spec(tab);
             let saved = state.settings.sort.get(table_name(tab));
-            // The file and the command line name only existing tabs and columns; anything else falls back to the
-            // default.
+            // The file and the command line name only existing tabs and columns; anything else falls back to
+            // the default.
             let saved = saved.filter(|s| spec.columns().iter().any(|c| c.id == s.by && c.sortable));
             let (by, down) = saved.map_or((spec.sort.0, spec.sort.1), |s| (s.by.as_str(), s.down));
             let table = &mut state.tables[tab.index()];
@@ -274,8 +274,8 @@ impl State {
         self.put_cursor(cursor);
     }
 
-    /// Puts rows that need attention on top: for each finding, the worst first, the process that causes it, then its victims; then
-    /// stuck QPs and their owners.
+    /// Puts rows that need attention on top: for each finding, the worst first, the process that causes it,
+    /// then its victims; then stuck QPs and their owners.
     fn troubled_first(&self, order: &mut [table::Entry]) {
         let (snapshot, now) = (&self.snapshot, self.snapshot.mono_ns);
         if snapshot.findings.is_empty() && snapshot.judgement.stuck().len() == 0 {
@@ -392,7 +392,8 @@ impl State {
             && !snapshot.devices.iter().any(|device| device.followed)
     }
 
-    /// Whether rows have unknown numbers for that reason: a process without queue pairs has them for another one.
+    /// Whether rows have unknown numbers for that reason: a process without queue pairs has them for another
+    /// one.
     fn bypassing_rows(&self) -> bool {
         let mut counts = self.snapshot.processes.iter().map(|row| row.qps);
         self.posts_bypass() && (self.snapshot.processes.is_empty() || counts.any(|qps| qps > 0))

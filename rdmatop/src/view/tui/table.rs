@@ -37,8 +37,8 @@ pub enum Line {
     Last,
 }
 
-/// The rows that pass `filter`, sorted. Unknown values come last, and rows with equal keys keep the order of the
-/// snapshot unless the table has another.
+/// The rows that pass `filter`, sorted. Unknown values come last, and rows with equal keys keep the order of
+/// the snapshot unless the table has another.
 pub fn order(ctx: &Ctx<'_>, spec: &Spec, filter: &Filter, sort: &str, down: bool) -> Vec<Entry> {
     let rows = (0..(spec.len)(ctx)).filter(|at| filter.is_empty() || filter.matches(ctx, spec, *at));
     let mut rows: Vec<usize> = rows.collect();
@@ -76,8 +76,8 @@ pub struct Fit {
     pub skipped: usize,
 }
 
-/// Lays out `columns` in `width`: those with the highest priority number are left out until the least widths fit,
-/// then names grow before numbers. Columns in `chosen` were requested by the user and are left out last.
+/// Lays out `columns` in `width`: those with the highest priority number are left out until the least widths
+/// fit, then names grow before numbers. Columns in `chosen` were requested by the user and are left out last.
 pub fn fit(columns: &[&'static Column], chosen: &[&str], skip: usize, width: u16) -> Fit {
     let priority = |c: &Column| {
         if chosen.contains(&c.id) {

@@ -23,8 +23,9 @@ const LONG: Duration = Duration::from_secs(2);
 
 /// The terminal while it is ours. Dropping gives it back.
 ///
-/// A terminal that does not read gets no frame before the rest of the last one: cut within an escape sequence it
-/// would show garbage. Frames meanwhile are dropped and counted, and the next drawn frame holds all changes.
+/// A terminal that does not read gets no frame before the rest of the last one: cut within an escape sequence
+/// it would show garbage. Frames meanwhile are dropped and counted, and the next drawn frame holds all
+/// changes.
 pub struct Guard {
     painter: Painter,
     mouse: bool,
@@ -49,7 +50,8 @@ impl Guard {
             let before = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |info| {
                 let _ = restore();
-                // A thread that panics while nothing reads must not wait for the reader: others wait for this thread.
+                // A thread that panics while nothing reads must not wait for the reader: others wait for this
+                // thread.
                 if say::heard() {
                     before(info);
                 }
@@ -91,8 +93,8 @@ impl Guard {
         self.stall.is_some_and(|stall| stall.dropped > 0)
     }
 
-    /// The report about a stall that is over: for how long the terminal took nothing, and how many frames were
-    /// dropped.
+    /// The report about a stall that is over: for how long the terminal took nothing, and how many frames
+    /// were dropped.
     pub fn caught_up(&mut self) -> Option<(Duration, u64)> {
         if self.behind() {
             return None;
@@ -137,8 +139,8 @@ impl Guard {
     }
 }
 
-/// The terminal's present columns and lines: one ioctl, so that each frame can ask. SIGWINCH alone is not enough:
-/// only the foreground process group gets it.
+/// The terminal's present columns and lines: one ioctl, so that each frame can ask. SIGWINCH alone is not
+/// enough: only the foreground process group gets it.
 pub fn size() -> io::Result<(u16, u16)> {
     match rustix::termios::tcgetwinsize(io::stdout()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => Ok((size.ws_col, size.ws_row)),

@@ -121,8 +121,8 @@ fn wrapped<'a>(words: impl Iterator<Item = &'a str>, max: usize) -> Vec<String> 
     lines
 }
 
-/// A command in lines that a shell takes as the one command that it is: each but the last ends in a backslash, and no quoted text is
-/// broken. Where a word has no room at all, as [`wrap`] does it.
+/// A command in lines that a shell takes as the one command that it is: each but the last ends in a
+/// backslash, and no quoted text is broken. Where a word has no room at all, as [`wrap`] does it.
 pub(super) fn wrap_command(command: &str, max: usize) -> Vec<String> {
     const HELD: char = '\u{2420}';
     let mut quote = None;

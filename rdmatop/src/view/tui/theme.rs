@@ -85,8 +85,8 @@ const fn rgb(r: u8, g: u8, b: u8, near: Color) -> Ink {
 
 /// Every theme; the first is the default.
 pub const THEMES: &[Theme] = &[
-    // The colour of the background is not known. These inks have 4.5:1 against black and against white, which only a
-    // luminance of 0.175 to 0.183 has; of the sixteen, palettes agree on red and magenta alone.
+    // The colour of the background is not known. These inks have 4.5:1 against black and against white, which
+    // only a luminance of 0.175 to 0.183 has; of the sixteen, palettes agree on red and magenta alone.
     Theme {
         name: "default",
         about: "readable on light and on dark ground",
@@ -246,8 +246,8 @@ impl Paint {
     }
 }
 
-/// Nearest colour of xterm's 256: greys of the ramp (8, 18, ... 238), else of the 6x6x6 cube (levels 0, 95, 135,
-/// ... 255).
+/// Nearest colour of xterm's 256: greys of the ramp (8, 18, ... 238), else of the 6x6x6 cube (levels 0, 95,
+/// 135, ... 255).
 fn cube((r, g, b): (u8, u8, u8)) -> u8 {
     if r == g && g == b && (8..=238).contains(&r) {
         return 232 + (r - 8) / 10;
@@ -377,7 +377,8 @@ mod tests {
 
     #[test]
     fn every_ink_has_the_contrast_that_text_needs_on_the_grounds_of_its_theme() {
-        // 4.5 is WCAG's AA. 256 fixed colours have few that reach it against black and white at once: 3.8 there.
+        // 4.5 is WCAG's AA. 256 fixed colours have few that reach it against black and white at once: 3.8
+        // there.
         for (depth, least) in [(Depth::True, 4.5), (Depth::Ansi256, 3.8)] {
             for theme in THEMES {
                 let paint = Paint { theme, depth };

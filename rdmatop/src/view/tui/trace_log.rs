@@ -69,7 +69,8 @@ pub struct TraceLog {
 impl TraceLog {
     /// Adds an event; the oldest goes when the log is full.
     pub fn push(&mut self, event: Event) {
-        // All of its room at once, of which the kernel gives what is written: a buffer that doubles leaves its old halves in the heap.
+        // All of its room at once, of which the kernel gives what is written: a buffer that doubles leaves
+        // its old halves in the heap.
         if self.events.capacity() < KEPT {
             self.events.reserve_exact(KEPT - self.events.len());
         }

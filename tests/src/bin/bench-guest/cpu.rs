@@ -43,7 +43,8 @@ pub(crate) fn process(pid: u32) -> Result<u64> {
     read(clock).with_context(|| format!("CPU clock of process {pid}"))
 }
 
-/// CPU time of each thread of process `pid` that is now off the CPU, by its name; threads of one name are added up.
+/// CPU time of each thread of process `pid` that is now off the CPU, by its name; threads of one name are
+/// added up.
 pub(crate) fn threads(pid: u32) -> Result<BTreeMap<String, u64>> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
@@ -121,8 +122,8 @@ fn rest(pid: u32) -> Result<(Instant, u64)> {
     }
 }
 
-/// CPU time per second of `pid` over about `window`, from the rest after one refresh to the rest after another:
-/// a window that cut a refresh would be off by a tenth.
+/// CPU time per second of `pid` over about `window`, from the rest after one refresh to the rest after
+/// another: a window that cut a refresh would be off by a tenth.
 pub(crate) fn per_second(pid: u32, window: Duration) -> Result<f64> {
     let (start, before) = rest(pid)?;
     thread::sleep(window);
@@ -130,7 +131,8 @@ pub(crate) fn per_second(pid: u32, window: Duration) -> Result<f64> {
     Ok((after - before) as f64 / (end - start).as_secs_f64())
 }
 
-/// Bytes of eBPF maps, the ring buffer among them, that are mapped and present in process `pid`: a part of `VmRSS`.
+/// Bytes of eBPF maps, the ring buffer among them, that are mapped and present in process `pid`: a part of
+/// `VmRSS`.
 pub(crate) fn mapped(pid: u32) -> Result<f64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps"))?;
     Ok(mapped_in(&text) * 1024.0)
@@ -152,8 +154,8 @@ fn mapped_in(smaps: &str) -> f64 {
     kilobytes
 }
 
-/// A line of /proc/PID/status in bytes, for example `VmRSS`. `RssAnon` is memory of the process's own; the rest of
-/// `VmRSS` are mapped files and eBPF maps.
+/// A line of /proc/PID/status in bytes, for example `VmRSS`. `RssAnon` is memory of the process's own; the
+/// rest of `VmRSS` are mapped files and eBPF maps.
 pub(crate) fn memory(pid: u32, name: &str) -> Result<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status

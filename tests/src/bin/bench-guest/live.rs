@@ -68,8 +68,8 @@ impl View {
         Ok(Some((view, row)))
     }
 
-    /// What the first row with data shows: the device, and in our views the number of devices where the kernel's own
-    /// queue pairs are on several.
+    /// What the first row with data shows: the device, and in our views the number of devices where the
+    /// kernel's own queue pairs are on several.
     fn first_row(self) -> Result<String> {
         let devices = fs::read_dir("/sys/class/infiniband")?.count();
         Ok(if self == Self::Peer || devices == 1 {

@@ -1,5 +1,5 @@
-//! Measures inside the lab's instruction-counting guest, for `cargo xtask bench`: one nanosecond of CPU time is
-//! one instruction there.
+//! Measures inside the lab's instruction-counting guest, for `cargo xtask bench`: one nanosecond of CPU time
+//! is one instruction there.
 //!
 //! `bench-guest --stage one|many|storm --goals G1,G2 --ours PATH [--peer PATH] --out FILE`
 //! Writes `{"values":{NAME:NUMBER},"missing":{NAME:WHY}}` to FILE, anew after each scenario, so that what was

@@ -12,11 +12,11 @@ use crate::{
     report::Report,
 };
 
-/// Over this much the CPU of a refreshing view is averaged: ten refreshes of a second, so that what is read every five seconds
-/// is twice in each window, wherever it begins.
+/// Over this much the CPU of a refreshing view is averaged: ten refreshes of a second, so that what is read
+/// every five seconds is twice in each window, wherever it begins.
 const WINDOW: Duration = Duration::from_millis(9500);
-/// What a view does once is over by then: attaching, the first sync, and learning which devices are at rest, which takes two
-/// readings of their counts, five seconds apart.
+/// What a view does once is over by then: attaching, the first sync, and learning which devices are at rest,
+/// which takes two readings of their counts, five seconds apart.
 const WARM: Duration = Duration::from_secs(9);
 const READY: Duration = Duration::from_mins(4);
 

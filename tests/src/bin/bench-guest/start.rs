@@ -66,8 +66,9 @@ pub(crate) fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     pinger.stop()
 }
 
-/// The least of a few runs; the first has to fetch the program's pages from the host. Each run is recorded too: what a
-/// start races with may end before or after its first draw, and the least alone does not show that.
+/// The least of a few runs; the first has to fetch the program's pages from the host. Each run is recorded
+/// too: what a start races with may end before or after its first draw, and the least alone does not show
+/// that.
 fn best(report: &mut Report, name: &str, mut once: impl FnMut() -> Result<Option<Took>>) {
     let mut least: Option<Took> = None;
     for run in 1..=RUNS {

@@ -46,9 +46,10 @@ fn churn(qps: u32, threads: u32, more: &[&str]) -> Result<Churn> {
     })
 }
 
-/// The least that `times` calls give. What is above it is not our programs': the kernel's own account of them (bpf_stats_enabled) is the
-/// same, and yet the traced program takes 250 instructions an event more while every second tracer runs, and an untraced one now and
-/// then. Where instructions are the clock a run repeats this, so one figure would take it for what the tracer costs.
+/// The least that `times` calls give. What is above it is not our programs': the kernel's own account of them
+/// (bpf_stats_enabled) is the same, and yet the traced program takes 250 instructions an event more while
+/// every second tracer runs, and an untraced one now and then. Where instructions are the clock a run repeats
+/// this, so one figure would take it for what the tracer costs.
 fn least(times: u32, mut of: impl FnMut() -> Result<f64>) -> Result<f64> {
     let mut least = f64::INFINITY;
     for _ in 0..times {
@@ -74,7 +75,8 @@ fn ours(bench: &Bench, mode: &str, more: &[&str], ring: Option<u32>) -> Result<T
 /// CPU of the tracer per printed event, and of the traced program.
 pub(crate) fn per_event(bench: &Bench, report: &mut Report) -> Result<()> {
     const QPS: u32 = 2000;
-    // The first churn of a boot fills the kernel's caches, which takes 400 instructions an event: it is no base.
+    // The first churn of a boot fills the kernel's caches, which takes 400 instructions an event: it is no
+    // base.
     churn(QPS, 1, &[])?;
     let base = least(TRACERS, || churn(QPS, 1, &[]).map(|base| base.cpu / base.events))?;
     report.value("event.producer.none", base);
@@ -95,7 +97,8 @@ pub(crate) fn per_event(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// What an event costs the program that makes it. What it costs the tracer goes into the report, where the last tracer's stays.
+/// What an event costs the program that makes it. What it costs the tracer goes into the report, where the
+/// last tracer's stays.
 fn printed(tracer: Tracer, name: &str, qps: u32, report: &mut Report) -> Result<f64> {
     let before = tracer.idle()?;
     let threads = cpu::threads(tracer.pid())?;
@@ -124,8 +127,9 @@ fn happened(done: &Churn, threads: u32) -> f64 {
     done.events + 2.0 * f64::from(threads)
 }
 
-/// What an event costs the program that makes it, untraced and traced. For a guest of one CPU: where two share the
-/// emulated core, a thread's CPU clock runs on while the other CPU executes, and the tracer's work is in it.
+/// What an event costs the program that makes it, untraced and traced. For a guest of one CPU: where two
+/// share the emulated core, a thread's CPU clock runs on while the other CPU executes, and the tracer's work
+/// is in it.
 pub(crate) fn producers(bench: &Bench, report: &mut Report) -> Result<()> {
     const QPS: u32 = 20_000;
     const THREADS: u32 = 4;
@@ -201,8 +205,8 @@ pub(crate) fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// One storm (queue pairs, threads, options) with rdmatop: what happened, what was printed and what it says it lost. All
-/// kinds of events are asked for: a loss does not say of which kind it was.
+/// One storm (queue pairs, threads, options) with rdmatop: what happened, what was printed and what it says
+/// it lost. All kinds of events are asked for: a loss does not say of which kind it was.
 fn storm(
     bench: &Bench,
     mode: &str,

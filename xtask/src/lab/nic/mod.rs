@@ -86,8 +86,8 @@ fn socket(run_dir: &Path) -> PathBuf {
     run_dir.join("mux.sock")
 }
 
-/// QEMU's options: the device wants to be function 1 beside a vmxnet3, whose address is its GID, and the guest's memory to be
-/// shared.
+/// QEMU's options: the device wants to be function 1 beside a vmxnet3, whose address is its GID, and the
+/// guest's memory to be shared.
 pub(super) fn arguments(run_dir: &Path, memory: u32) -> Vec<String> {
     let socket = socket(run_dir);
     [

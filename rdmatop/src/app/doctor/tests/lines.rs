@@ -13,8 +13,8 @@ use crate::{
 
 static HEALTHY: LazyLock<Facts> = LazyLock::new(|| collect(&trees::gpu_node().root(), None));
 
-/// Lines that the healthy node's report does not have, without the pass lines that they replace: `FAIL port.state
-/// text`.
+/// Lines that the healthy node's report does not have, without the pass lines that they replace: `FAIL
+/// port.state text`.
 fn changed(change: impl FnOnce(&mut Facts)) -> Vec<String> {
     let mut facts = HEALTHY.clone();
     let before = examine(&facts);

@@ -121,8 +121,8 @@ impl PortCounters {
         Ok(out)
     }
 
-    /// Adds a counter from netlink, without its time. The names arrive in the same order every time; another order
-    /// makes new entries.
+    /// Adds a counter from netlink, without its time. The names arrive in the same order every time; another
+    /// order makes new entries.
     fn push(&mut self, name: &[u8], value: u64, out: &mut Vec<RawReading>) {
         let at = out.len();
         if self.names.get(at).is_none_or(|known| known.as_bytes() != name) {

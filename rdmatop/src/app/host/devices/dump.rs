@@ -53,10 +53,11 @@ pub(super) fn dump<T: Transport>(
 
 /// Adds the QPs of a device; true when none is missing.
 ///
-/// Between two datagrams the kernel resumes a dump after as many objects as it has sent (`res_get_common_dumpit`,
-/// drivers/infiniband/core/nldev.c): for each QP that is destroyed in between it leaves out a living one without an
-/// error. So a QP that the last dump had and this one lacks is requested by its number. When very many are missing,
-/// as after the end of a job, the dump is taken again: QPs that both lack are gone.
+/// Between two datagrams the kernel resumes a dump after as many objects as it has sent
+/// (`res_get_common_dumpit`, drivers/infiniband/core/nldev.c): for each QP that is destroyed in between it
+/// leaves out a living one without an error. So a QP that the last dump had and this one lacks is requested
+/// by its number. When very many are missing, as after the end of a job, the dump is taken again: QPs that
+/// both lack are gone.
 fn whole<T: Transport>(
     nldev: &mut Nldev<T>,
     owners: &mut Owners,
@@ -73,7 +74,8 @@ fn whole<T: Transport>(
             return Ok(false);
         }
         let dumped = out.iter().skip(start);
-        // Those of management last as long as their device, and exist once for each port. The other numbers arrive sorted.
+        // Those of management last as long as their device, and exist once for each port. The other numbers
+        // arrive sorted.
         let mut now: Vec<u32> = dumped.filter(|qp| !is_special(qp)).map(|qp| qp.qpn).collect();
         now.sort_unstable();
         let missing = missing(&listed.numbers, &now);
@@ -93,8 +95,8 @@ fn whole<T: Transport>(
     Ok(false)
 }
 
-/// Whether it is QP 0 or QP 1, through which the kernel manages a port. A device of iWARP has none, and its first QPs, which
-/// belong to whoever makes them, may have these numbers.
+/// Whether it is QP 0 or QP 1, through which the kernel manages a port. A device of iWARP has none, and its
+/// first QPs, which belong to whoever makes them, may have these numbers.
 pub(super) fn is_special(qp: &QpReading) -> bool {
     // RC or UC.
     let connected = matches!(qp.qp_type, Some(QpType(2 | 3)));

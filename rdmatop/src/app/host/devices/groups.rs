@@ -1,7 +1,8 @@
 //! Counters that QPs of a device are bound to.
 //!
-//! The kernel asks the driver for the values of each, and the driver its firmware: once a second is enough. Where no QP is bound the
-//! kernel asks nobody, and rdmatop looks every five seconds, because anybody may bind some.
+//! The kernel asks the driver for the values of each, and the driver its firmware: once a second is enough.
+//! Where no QP is bound the kernel asks nobody, and rdmatop looks every five seconds, because anybody may
+//! bind some.
 
 use super::{known::Listed, owners::Owners};
 use crate::{
@@ -19,7 +20,8 @@ use crate::{
     },
 };
 
-/// Between two readings where QPs are bound, ns; a round of a second is never quite that long after the one before.
+/// Between two readings where QPs are bound, ns; a round of a second is never quite that long after the one
+/// before.
 const EVERY: u64 = 900_000_000;
 /// Between two looks where none is, ns.
 const LOOK_EVERY: u64 = 5_000_000_000;
@@ -52,7 +54,8 @@ impl Bound {
     }
 }
 
-/// Reads those of a device, where that is due. An error says nothing here: kernels before 5.3 and some drivers know no such thing.
+/// Reads those of a device, where that is due. An error says nothing here: kernels before 5.3 and some
+/// drivers know no such thing.
 pub(super) fn read<T: Transport>(
     nldev: &mut Nldev<T>,
     owners: &mut Owners,

@@ -259,7 +259,8 @@ impl<T: Transport> Reader<T> {
         Ok(self.nldev.insert(nldev))
     }
 
-    /// Reads counters that QPs are bound to. After the list of QPs: each of that list that is bound has its counter then.
+    /// Reads counters that QPs are bound to. After the list of QPs: each of that list that is bound has its
+    /// counter then.
     fn bound(&mut self, pace: Pace, before_ns: u64, answer: &mut DeviceAnswer) {
         if let (Some(nldev), Some(listed)) = (&mut self.nldev, &mut answer.listed) {
             answer.groups = groups::read(nldev, &mut self.owners, listed, pace, before_ns);

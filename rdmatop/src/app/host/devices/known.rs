@@ -23,8 +23,8 @@ use crate::{
     text,
 };
 
-/// A listing reads facts of sysfs again if the last reading is this old, ns: speed, MTU and the like change rarely. It is less
-/// than the time between two regular listings, so that each of these reads them.
+/// A listing reads facts of sysfs again if the last reading is this old, ns: speed, MTU and the like change
+/// rarely. It is less than the time between two regular listings, so that each of these reads them.
 const FACTS_EVERY: u64 = 20_000_000_000;
 
 /// Facts of sysfs, and how counters are read.
@@ -123,8 +123,8 @@ impl Listed {
         let mut sum = 0_u64;
         for port in &mut self.known.ports {
             let counters = port.read(nldev, device_index)?;
-            // Counters only rise, except for resets and wraps: an unchanged checksum means unchanged counters.
-            // Those of the network interface rise with any traffic, also where nobody uses RDMA.
+            // Counters only rise, except for resets and wraps: an unchanged checksum means unchanged
+            // counters. Those of the network interface rise with any traffic, also where nobody uses RDMA.
             for counter in counters
                 .iter()
                 .filter(|counter| counter.source != RawSource::Ethtool)
@@ -141,7 +141,8 @@ impl Listed {
         Ok(())
     }
 
-    /// It is not in use: no process has it open, it has only the kernel's own QPs and no MR, and no counter moves.
+    /// It is not in use: no process has it open, it has only the kernel's own QPs and no MR, and no counter
+    /// moves.
     pub(super) fn rests(&self) -> bool {
         self.steady
             && !self.moved
@@ -182,8 +183,8 @@ impl Listed {
         self.special = special.then(|| qps.to_vec());
     }
 
-    /// Takes over ports and resource counts of a later reading; returns the new reading if anything changed. Fails
-    /// when something that could be read at the listing cannot be read now.
+    /// Takes over ports and resource counts of a later reading; returns the new reading if anything changed.
+    /// Fails when something that could be read at the listing cannot be read now.
     pub(super) fn again(&mut self, sample: &DeviceSample) -> Result<Option<DeviceReading>, ()> {
         if sample.errors().count() > self.errors {
             return Err(());
@@ -238,7 +239,8 @@ impl Sysfs {
         self.refresh_flow_control(root);
     }
 
-    /// Looks up what the network interfaces under the ports have of flow control. Software devices take no part in it.
+    /// Looks up what the network interfaces under the ports have of flow control. Software devices take no
+    /// part in it.
     fn refresh_flow_control(&mut self, root: &Root) {
         self.pfc.clear();
         let facts = self.facts.as_ref().filter(|facts| !facts.software);
@@ -333,8 +335,8 @@ fn link(link: sysfs::PcieLink) -> PcieLink {
     }
 }
 
-/// The driver's name. Software devices have no driver link, but their protocol identifies the driver: only rxe speaks
-/// RoCE and only siw speaks iWARP.
+/// The driver's name. Software devices have no driver link, but their protocol identifies the driver: only
+/// rxe speaks RoCE and only siw speaks iWARP.
 fn driver(facts: &DeviceFacts, protocol: Option<&str>) -> Option<String> {
     let module = match protocol {
         Some("roce") if facts.parent_netdev.is_some() => Some("rdma_rxe"),

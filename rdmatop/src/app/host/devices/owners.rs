@@ -14,8 +14,8 @@ use crate::source::{
 pub(super) struct Owners {
     root: Root,
     known: HashMap<u32, u32>,
-    /// The latest results, by the low bits of the number. Queue pairs of ten processes arrive in any order, and a map
-    /// look-up for each would cost as much as reading its record.
+    /// The latest results, by the low bits of the number. Queue pairs of ten processes arrive in any order,
+    /// and a map look-up for each would cost as much as reading its record.
     recent: [Option<(u32, u32)>; RECENT],
 }
 

@@ -1,7 +1,7 @@
 //! Counters of Ethernet flow control, of the network interface under a port.
 //!
-//! To read them the kernel asks the driver for all of its statistics, under its lock of network devices, and the driver asks the
-//! firmware. So they are read less often than the others.
+//! To read them the kernel asks the driver for all of its statistics, under its lock of network devices, and
+//! the driver asks the firmware. So they are read less often than the others.
 
 use crate::{
     model::input::{RawReading, RawSource, ReadAt},

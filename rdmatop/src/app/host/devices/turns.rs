@@ -1,4 +1,5 @@
-//! Which device is asked next, which devices a round waits for, and which are reported as slow. No clock, no threads.
+//! Which device is asked next, which devices a round waits for, and which are reported as slow. No clock, no
+//! threads.
 
 use std::{
     collections::BTreeMap,
@@ -14,17 +15,19 @@ const SECOND: u64 = 1_000 * MS;
 const BEHIND: u64 = 250 * MS;
 /// How long a round waits for a driver.
 const AWAITED: u64 = 500 * MS;
-/// How long a round waits for the kernel itself: it lists ten thousand queue pairs in seconds without a driver.
+/// How long a round waits for the kernel itself: it lists ten thousand queue pairs in seconds without a
+/// driver.
 const LISTED: u64 = 3 * SECOND;
 /// The same in a mode that prints once: there, what is missing stays missing.
 const ONCE: u64 = 8 * SECOND;
 const LISTED_ONCE: u64 = 20 * SECOND;
 /// A device that takes longer is reported as slow.
 pub(super) const SLOW: u64 = SECOND;
-/// A slow device is left alone as long as it took, at most this long: its driver must have time for other work.
+/// A slow device is left alone as long as it took, at most this long: its driver must have time for other
+/// work.
 const REST: u64 = 10 * SECOND;
-/// The largest number of threads that read devices. A node with sixteen ports on a dead fabric needs as many; devices
-/// beyond that are virtual functions of a few cards, and wait for each other anyway.
+/// The largest number of threads that read devices. A node with sixteen ports on a dead fabric needs as many;
+/// devices beyond that are virtual functions of a few cards, and wait for each other anyway.
 pub(super) const MOST: usize = 16;
 /// How many slow devices get a line of their own.
 const LINES: usize = 3;
@@ -189,8 +192,8 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Whether `subject` is to be asked now: not while its answer is outstanding, and not when it is slow and has just
-    /// answered. A mode that prints once asks in time for its print.
+    /// Whether `subject` is to be asked now: not while its answer is outstanding, and not when it is slow and
+    /// has just answered. A mode that prints once asks in time for its print.
     pub(super) fn is_due(&self, subject: Subject, now_ns: u64, once: bool) -> bool {
         let Some(turn) = self.all.get(&subject) else {
             return true;
@@ -227,8 +230,8 @@ impl Turns {
     pub(super) fn ask(&mut self, subject: Subject, name: &Arc<str>, now_ns: u64, once: bool) -> Sheet {
         let turn = self.all.entry(subject).or_default();
         turn.name = Arc::clone(name);
-        // A round of the live view does not wait for a device that was late the last time: its answer goes to a later
-        // round.
+        // A round of the live view does not wait for a device that was late the last time: its answer goes to
+        // a later round.
         let late = turn
             .took
             .is_some_and(|took| took.ns > took.longest.0.patience(false));

@@ -8,7 +8,8 @@ use crate::doctor::{
 };
 use crate::step::step;
 
-/// Variables that list devices. UCX's may also list network interfaces, and NCCL's entries are prefixes of names.
+/// Variables that list devices. UCX's may also list network interfaces, and NCCL's entries are prefixes of
+/// names.
 const LISTS: [(&str, bool); 3] = [
     ("NCCL_IB_HCA", false),
     ("UCX_NET_DEVICES", true),

@@ -1,7 +1,7 @@
 //! Values of variables.
 
-/// A list of devices or interfaces as NCCL reads it (`parseStringList`, src/misc/utils.cc): `=` in front: whole names,
-/// `^`: all but these; each may have `:PORT`.
+/// A list of devices or interfaces as NCCL reads it (`parseStringList`, src/misc/utils.cc): `=` in front:
+/// whole names, `^`: all but these; each may have `:PORT`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct List<'a> {
     /// All but these.

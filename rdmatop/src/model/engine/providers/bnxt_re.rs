@@ -8,7 +8,8 @@ use super::table::{
     counter as c,
 };
 
-/// Until this kernel version counters have the driver's own names, from the next on those that mlx5 has for the same.
+/// Until this kernel version counters have the driver's own names, from the next on those that mlx5 has for
+/// the same.
 const OWN: &str = "6.17";
 const AS_MLX5: &str = "6.18";
 
@@ -42,7 +43,8 @@ const COUNTERS: &[Entry] = &[
     c("out_of_sequence", Packets, "packets dropped because they came out of order").since(AS_MLX5),
     c("max_retry_exceeded", Events, "requests given up after all retries"),
     c("unrecoverable_err", Events, "errors that a QP did not survive"),
-    // bnxt_re_ib_get_hw_stats of Linux 6.1, 6.12 and 7.2: value[BNXT_RE_RECOVERABLE_ERRORS] = hw_stats->tx_bcast_pkts.
+    // bnxt_re_ib_get_hw_stats of Linux 6.1, 6.12 and 7.2: value[BNXT_RE_RECOVERABLE_ERRORS] =
+    // hw_stats->tx_bcast_pkts.
     c("recoverable_errors", Packets, "broadcast packets sent: the driver fills it with tx_bcast_pkts, and no error is counted in it"),
     c("bad_resp_err", Events, "bad responses received"),
     c("local_qp_op_err", Events, "errors of a QP's own operation"),

@@ -1,5 +1,5 @@
-//! `ports/N/counters` of the InfiniBand specification, `PortCounters` and `PortCountersExtended`: names, units and widths are those of
-//! the specification with every driver that has them.
+//! `ports/N/counters` of the InfiniBand specification, `PortCounters` and `PortCountersExtended`: names,
+//! units and widths are those of the specification with every driver that has them.
 
 use super::table::{
     Carries, Entry,

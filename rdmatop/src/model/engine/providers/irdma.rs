@@ -14,7 +14,8 @@ const NEW: &str = "6.18";
 
 #[rustfmt::skip] // a counter is a line or two
 const COUNTERS: &[Entry] = &[
-    // The driver adds up what the hardware counts in 24, 32 or 48 bits (irdma_update_stats), so that these do not wrap.
+    // The driver adds up what the hardware counts in 24, 32 or 48 bits (irdma_update_stats), so that these do
+    // not wrap.
     c("ip4OutOctets", Bytes, "bytes sent in IPv4 packets").is(Role::TxBytes).by(TestDriver),
     c("ip6OutOctets", Bytes, "bytes sent in IPv6 packets").is(Role::TxBytes),
     c("ip4InOctets", Bytes, "bytes received in IPv4 packets").is(Role::RxBytes),

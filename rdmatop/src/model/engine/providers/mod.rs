@@ -1,8 +1,9 @@
 //! What the counters of each provider mean.
 //!
-//! Names are the drivers' own (`rdma_stat_desc` tables under drivers/infiniband, `ports/N/counters`), one file of data for each
-//! provider, and docs/counters.md is written from them. A meaning for which a provider has no counter is unknown; a counter that is
-//! in no table is shown under its own name, with the width of 64 bits. How each was verified is in its entry.
+//! Names are the drivers' own (`rdma_stat_desc` tables under drivers/infiniband, `ports/N/counters`), one
+//! file of data for each provider, and docs/counters.md is written from them. A meaning for which a provider
+//! has no counter is unknown; a counter that is in no table is shown under its own name, with the width of 64
+//! bits. How each was verified is in its entry.
 
 mod bnxt_re;
 mod cxgb4;
@@ -170,7 +171,8 @@ impl Provider {
         }
     }
 
-    /// The ways to a meaning, best first. The first one of which any name exists is taken, and its names are added up.
+    /// The ways to a meaning, best first. The first one of which any name exists is taken, and its names are
+    /// added up.
     pub(super) fn ways(self, role: Role) -> [impl Iterator<Item = &'static str>; 2] {
         let table = self.table();
         let pma = table.pma && self != Self::Other;

@@ -1,4 +1,5 @@
-//! What a table of counters consists of: data that the engine, the detail of a port and docs/counters.md read.
+//! What a table of counters consists of: data that the engine, the detail of a port and docs/counters.md
+//! read.
 
 use super::super::meter::Width;
 
@@ -100,8 +101,8 @@ impl Unit {
 pub(super) enum Proof {
     /// On the driver itself, in kernel tests. Only a software driver has this.
     Driver,
-    /// By the test driver, which shows counters of this name on a real kernel: the way of the number is verified, the meaning is the
-    /// kernel's source.
+    /// By the test driver, which shows counters of this name on a real kernel: the way of the number is
+    /// verified, the meaning is the kernel's source.
     TestDriver,
     /// Read in the kernel's source.
     Source,
@@ -130,7 +131,8 @@ pub(super) struct Entry {
     /// What it means, a sentence without its full stop.
     pub(super) help: &'static str,
     pub(super) role: Option<Role>,
-    /// Counters of one role and one way are added up. Of several ways the first is taken of which any counter exists.
+    /// Counters of one role and one way are added up. Of several ways the first is taken of which any counter
+    /// exists.
     pub(super) way: u8,
     pub(super) width: Width,
     /// The first kernel version that has it; `None`: not known.

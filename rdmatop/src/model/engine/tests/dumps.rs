@@ -358,8 +358,8 @@ fn an_owner_that_is_known_after_the_dump_makes_a_qp_no_orphan() {
     assert_eq!((row.orphan, row.pid), (false, Some(231)));
 }
 
-/// In a PID namespace of its own rdmatop gets the machine's PIDs from records and its own namespace's from everything
-/// else.
+/// In a PID namespace of its own rdmatop gets the machine's PIDs from records and its own namespace's from
+/// everything else.
 #[test]
 fn with_pids_of_two_namespaces_only_records_name_owners() {
     let mut host = Host::with(EngineConfig {
@@ -412,8 +412,8 @@ fn with_pids_of_two_namespaces_only_records_name_owners() {
         rows.map(|row| (row.pid, row.exited)).collect()
     };
     assert_eq!(pids(&mut host), [(Some(231), false), (Some(400), false)]);
-    // No input reports an end here: a process that owns nothing and does nothing is forgotten, and not shown as
-    // ended.
+    // No input reports an end here: a process that owns nothing and does nothing is forgotten, and not shown
+    // as ended.
     host.pass(4 * SECOND);
     host.apply(called(host.now, 400, 2));
     host.pass(4 * SECOND);

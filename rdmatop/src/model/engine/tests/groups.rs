@@ -189,7 +189,8 @@ fn the_notes_say_what_was_set_once_and_why_something_was_not() {
     assert_eq!(host.tick().health.notes[0].id, CauseId::NoBinding);
 }
 
-/// A port of 100 kB/s, and what is said of its user after so many seconds in which it receives so many bytes a second.
+/// A port of 100 kB/s, and what is said of its user after so many seconds in which it receives so many bytes
+/// a second.
 fn links(seconds: u64, per_s: u64, qps: &[u32]) -> Option<Bound> {
     let mut host = Host::new();
     let mut mlx5 = counting(0, "mlx5_0", "mlx5_core", &[("out_of_buffer", 0)]);

@@ -1,9 +1,9 @@
 //! A kernel, and rdmatop's programs in it, that reuse every address and number as soon as they may.
 //!
-//! An address goes to the next QP of any device, a number to the next QP of its device, a process id to the next
-//! process, a slot to the next QP that is counted. A device that is added again has another index and starts with the
-//! same numbers. What the sources report of all this waits in two queues, records and samples, and either may lag
-//! behind.
+//! An address goes to the next QP of any device, a number to the next QP of its device, a process id to the
+//! next process, a slot to the next QP that is counted. A device that is added again has another index and
+//! starts with the same numbers. What the sources report of all this waits in two queues, records and
+//! samples, and either may lag behind.
 
 use std::collections::{BTreeMap, VecDeque};
 

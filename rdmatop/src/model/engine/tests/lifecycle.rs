@@ -171,7 +171,8 @@ fn a_reused_address_is_another_qp() {
 
 #[test]
 fn a_destroy_reported_after_the_address_was_reused_ends_its_own_qp() {
-    // The QP is freed inside the call. A busy CPU may return from it long after another has made the next QP there.
+    // The QP is freed inside the call. A busy CPU may return from it long after another has made the next QP
+    // there.
     for begun in [5 * MS, 60 * MS] {
         let mut host = Host::new();
         let t = host.now;

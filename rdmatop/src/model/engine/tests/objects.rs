@@ -1,5 +1,5 @@
-//! MRs, CQs and ids of rdma_cm of several devices, which have the same numbers, at addresses and in processes whose numbers come again
-//! at once: each event and each byte goes to the true owner.
+//! MRs, CQs and ids of rdma_cm of several devices, which have the same numbers, at addresses and in processes
+//! whose numbers come again at once: each event and each byte goes to the true owner.
 
 use std::collections::BTreeMap;
 
@@ -197,7 +197,8 @@ impl Machine {
         };
         match kind {
             Kind::Mr => {
-                // A region whose address another one has has ended, although the record of its end is still to come.
+                // A region whose address another one has has ended, although the record of its end is still
+                // to come.
                 for other in &mut self.objects {
                     if other.kind == Kind::Mr && other.address == address && !other.told {
                         other.told = true;

@@ -1,4 +1,5 @@
-//! QPs without a counter slot: at rest means 0, no slot left means unknown, and which of the two is never guessed.
+//! QPs without a counter slot: at rest means 0, no slot left means unknown, and which of the two is never
+//! guessed.
 
 use rdmatop_common::counters::{loss, place};
 

@@ -1,5 +1,5 @@
-//! What a process has posted by its probed QPs is exact, or a bound that says so, however short QPs live and whenever their functions
-//! come to be probed.
+//! What a process has posted by its probed QPs is exact, or a bound that says so, however short QPs live and
+//! whenever their functions come to be probed.
 
 use proptest::{collection::vec, prelude::*};
 

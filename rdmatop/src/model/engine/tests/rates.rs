@@ -1,5 +1,5 @@
-//! At a constant true speed, every rate that is shown is that speed, whenever each counter was read, and whether or not
-//! the machine slept in between.
+//! At a constant true speed, every rate that is shown is that speed, whenever each counter was read, and
+//! whether or not the machine slept in between.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,8 @@ use crate::model::{
 
 const US: u64 = 1000;
 
-/// One round of sampling: how long after the round before it begins, and how long each of its reads takes, in us.
+/// One round of sampling: how long after the round before it begins, and how long each of its reads takes, in
+/// us.
 #[derive(Clone, Debug)]
 struct Round {
     pause: u64,
@@ -284,7 +285,8 @@ fn host_before_the_night() -> (Host, u64) {
     (host, born)
 }
 
-/// CLOCK_MONOTONIC stands still while a machine sleeps; the clock of the day and that of processes' starts go on.
+/// CLOCK_MONOTONIC stands still while a machine sleeps; the clock of the day and that of processes' starts go
+/// on.
 #[test]
 fn a_suspend_changes_no_rate_no_age_and_no_identity() {
     // Before the QP that waits is stuck, when it would be found to be, and long after.
@@ -360,7 +362,8 @@ fn rates_are_those_of(snapshot: &Snapshot, second: u64) {
     );
 }
 
-/// After a night, a process and a QP that take the numbers of those before are others, and start without an age.
+/// After a night, a process and a QP that take the numbers of those before are others, and start without an
+/// age.
 #[test]
 fn after_a_suspend_a_reused_number_is_another_process_and_another_qp() {
     let (mut host, born) = host_before_the_night();
@@ -422,7 +425,8 @@ proptest! {
         let mut labs = [(); 2].map(|()| Lab::new(EngineConfig::default(), lossy));
         let first = first.then_some(Step::Attach);
         for mut step in first.into_iter().chain(steps) {
-            // Two processes that start within one tick of /proc have a night between them on one machine only.
+            // Two processes that start within one tick of /proc have a night between them on one machine
+            // only.
             if let Step::Spawn { same_tick, .. } = &mut step {
                 *same_tick = false;
             }

@@ -303,7 +303,8 @@ fn other_recordings_are_refused_in_one_line() {
     };
     assert!(refused("").contains("no recording"));
     assert!(refused("time ns\n").contains("no recording"));
-    // Slots of format 1 may hold counts that were read from the memory of programs, which nothing marks any more.
+    // Slots of format 1 may hold counts that were read from the memory of programs, which nothing marks any
+    // more.
     assert!(refused(&head.replace("\"recording\":2", "\"recording\":1")).contains("format 1"));
     assert!(refused(&head.replace("\"layout\":[", "\"layout\":[0,")).contains("layout"));
     assert!(refused(&format!("{head}{{\"tick\":{{\"mono_ns\"")).contains("line 2"));

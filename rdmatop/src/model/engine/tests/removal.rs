@@ -64,7 +64,8 @@ fn blank() -> Host {
     }
 }
 
-/// A machine on which `rxe0` was being removed before the first reading, which comes before or after its work requests.
+/// A machine on which `rxe0` was being removed before the first reading, which comes before or after its work
+/// requests.
 fn met(before: bool) -> Arc<Snapshot> {
     let mut host = blank();
     let t = host.now;

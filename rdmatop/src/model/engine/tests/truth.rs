@@ -1,4 +1,5 @@
-//! Whatever the kernel reuses, and however late and out of order the inputs come: counts go to the true owner.
+//! Whatever the kernel reuses, and however late and out of order the inputs come: counts go to the true
+//! owner.
 
 use std::collections::HashMap;
 
@@ -25,7 +26,8 @@ fn counted(flow: Option<&Flow>) -> Work {
     Work { sent, received }
 }
 
-/// What the engine claims about the QPs and the devices that there were, by their places in the kernel's lists.
+/// What the engine claims about the QPs and the devices that there were, by their places in the kernel's
+/// lists.
 #[derive(Default)]
 struct Said {
     qps: HashMap<usize, Work>,
@@ -121,8 +123,8 @@ fn check(lab: &Lab) -> Said {
     said
 }
 
-/// Asserts that everything is known once everything has arrived: the counts of each QP, the sums of processes and
-/// devices, and which QPs live.
+/// Asserts that everything is known once everything has arrived: the counts of each QP, the sums of processes
+/// and devices, and which QPs live.
 fn check_all(lab: &mut Lab) {
     let said = check(lab);
     let kernel = &lab.kernel;

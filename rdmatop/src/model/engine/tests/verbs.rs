@@ -379,8 +379,8 @@ fn calls_that_are_only_counted_have_neither_errors_nor_times() {
         ("post_send", 30, Some(20.0))
     );
     assert!(row.errors.is_none() && row.latency.is_none() && row.errnos.is_empty());
-    // The data path is gone, and write() is counted where it enters: for the sum of both only the number of calls is
-    // known.
+    // The data path is gone, and write() is counted where it enters: for the sum of both only the number of
+    // calls is known.
     host.pass(SECOND);
     sample(&mut host, &[(231, verb::POST_SEND, stats(5, 1))], &[]);
     let snapshot = host.tick();

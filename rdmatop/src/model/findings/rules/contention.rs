@@ -22,8 +22,9 @@ impl Use {
     }
 }
 
-/// A NIC serves its QPs in turns. Who has few beside one with many gets as much for each, so little in all. A process that sends
-/// little by itself has work requests that are small, or QPs that are done with theirs, or gets another share for each.
+/// A NIC serves its QPs in turns. Who has few beside one with many gets as much for each, so little in all. A
+/// process that sends little by itself has work requests that are small, or QPs that are done with theirs, or
+/// gets another share for each.
 pub(super) fn crowds(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     let limits = scene.limits;
     let sent = |row: &ProcessRow| growing(row.traffic.tx_bytes).unwrap_or(0.0);

@@ -14,8 +14,8 @@ const S: u64 = 1_000_000_000;
 /// Times kept of each port: more make no other finding.
 const KEPT: usize = 64;
 
-/// When a port went down, by each of the two witnesses, oldest first, ns. A short outage is seen by the counter alone, and not
-/// every driver has the counter.
+/// When a port went down, by each of the two witnesses, oldest first, ns. A short outage is seen by the
+/// counter alone, and not every driver has the counter.
 #[derive(Clone, Debug, Default)]
 struct Port {
     /// The last snapshot with it, ns.

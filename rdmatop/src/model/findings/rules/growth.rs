@@ -1,5 +1,5 @@
-//! What only several snapshots show: how the number of QPs of each process developed lately, and with which errno verbs fail
-//! now, and which links go down again and again.
+//! What only several snapshots show: how the number of QPs of each process developed lately, and with which
+//! errno verbs fail now, and which links go down again and again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -157,8 +157,8 @@ impl Growth {
         (*more > 0).then_some(*more)
     }
 
-    /// By how many QPs a process grew in the window, and since when, if it grew in several steps and the last one was
-    /// within the window too.
+    /// By how many QPs a process grew in the window, and since when, if it grew in several steps and the last
+    /// one was within the window too.
     pub(super) fn of(&self, process_uid: u64) -> Option<(u64, u64)> {
         let points = self.by_process.get(&process_uid)?;
         let ((since, first), (_, last)) = (points.front()?, points.back()?);

@@ -27,7 +27,8 @@ pub(super) fn show(port: &PortRow) -> NextStep {
     step!("rdma link show {}/{}", ShellWord::device(&port.device), port.port)
 }
 
-/// The network device that has the link of a port, which of a bond is its first member, and a word about the other members.
+/// The network device that has the link of a port, which of a bond is its first member, and a word about the
+/// other members.
 pub(super) fn interface(port: &PortRow) -> Option<(ShellWord, NextStep)> {
     let netdev = port.netdev.as_deref()?;
     let Some((first, more)) = port.netdev_members.split_first() else {
@@ -50,7 +51,8 @@ pub(super) fn rate_of(port: &PortRow, name: &str) -> Option<f64> {
     row.counter.rate
 }
 
-/// Ports of which any counter rises. Most ports of a large node are at rest, and the rules below look for many names.
+/// Ports of which any counter rises. Most ports of a large node are at rest, and the rules below look for
+/// many names.
 fn moving<'a>(scene: &Scene<'a>) -> impl Iterator<Item = &'a PortRow> {
     let rises = |row: &NamedCounter| row.counter.rate.is_some_and(|rate| rate > 0.0);
     let ports = scene.snapshot.ports.iter();
@@ -74,8 +76,8 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         } else {
             Vec::new()
         };
-        // QPs that a driver makes past the kernel (DEVX) are not listed. A process that has other objects there may have such, and what
-        // was ACTIVE before is no spare port.
+        // QPs that a driver makes past the kernel (DEVX) are not listed. A process that has other objects
+        // there may have such, and what was ACTIVE before is no spare port.
         if users.is_empty() && scene.growth.flaps.was_active(port) {
             users = scene.holders(&port.device).collect();
         }

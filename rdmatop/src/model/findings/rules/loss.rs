@@ -36,7 +36,8 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let all = again;
         let again = all * (1.0 - twice.share);
         let share = again / sent;
-        // A sender without a receive buffer at its peer, or without a peer, starts again, too: the rules of QPs name those.
+        // A sender without a receive buffer at its peer, or without a peer, starts again, too: the rules of
+        // QPs name those.
         let mut stuck = scene.snapshot.judgement.stuck();
         let waits = stuck.any(|qp| qp.device == port.device && qp.stuck.reason.repeats());
         if waits
@@ -49,7 +50,8 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         }
         let users: Vec<_> = scene.holders(&port.device).collect();
         let (place, rate) = (name(port), words::per_s(again));
-        // A receiver that gets a packet too early asks for the one before it, as if that were lost, and then gets it twice.
+        // A receiver that gets a packet too early asks for the one before it, as if that were lost, and then
+        // gets it twice.
         let rounds = growing(port.retries).unwrap_or(again);
         let lost = if twice.known && all * twice.share < SELDOM * rounds {
             "lost"
@@ -105,8 +107,9 @@ fn is_little(scene: &Scene<'_>, again: f64, sent: f64) -> bool {
     again < scene.limits.loss_per_s || again / sent < scene.limits.loss_share
 }
 
-/// Whether the QPs of a port's device are counted, and none of them both sends again and finishes work. The peer of such a QP
-/// may be gone; that it waits is known only after some seconds, and until then it is not called loss.
+/// Whether the QPs of a port's device are counted, and none of them both sends again and finishes work. The
+/// peer of such a QP may be gone; that it waits is known only after some seconds, and until then it is not
+/// called loss.
 fn only_waits(scene: &Scene<'_>, port: &PortRow) -> bool {
     let counted = scene
         .device(port.device_uid)
@@ -127,9 +130,11 @@ struct ArrivedTwice {
 }
 
 impl ArrivedTwice {
-    /// The answer to such a packet came late, because the host is busy, and nothing was lost. Of peers elsewhere it is not known.
+    /// The answer to such a packet came late, because the host is busy, and nothing was lost. Of peers
+    /// elsewhere it is not known.
     ///
-    /// A receiver counts such a packet as a duplicate. Behind a lost packet it drops the others, so those are no duplicates.
+    /// A receiver counts such a packet as a duplicate. Behind a lost packet it drops the others, so those are
+    /// no duplicates.
     fn of(scene: &Scene<'_>, port: &PortRow) -> Self {
         // Of each QP that sends again: its device, that of its peer, and how much.
         let resending: Vec<_> = scene

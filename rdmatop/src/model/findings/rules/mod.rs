@@ -72,8 +72,8 @@ impl<'a> Scene<'a> {
         self.holders(device).filter(|row| row.qps > 0)
     }
 
-    /// Processes with any RDMA object on a device. QPs that the driver makes past the kernel (DEVX) are not seen; their PDs and
-    /// MRs are.
+    /// Processes with any RDMA object on a device. QPs that the driver makes past the kernel (DEVX) are not
+    /// seen; their PDs and MRs are.
     fn holders(&self, device: &str) -> impl Iterator<Item = &'a ProcessRow> {
         let rows = self.snapshot.processes.iter();
         let live = rows.filter(|row| !row.kernel && !row.exited);

@@ -1,4 +1,5 @@
-//! What the NIC hangs on, what its driver logs, and how QPs get connected: the PCI Express link, GIDs, the time of modifies.
+//! What the NIC hangs on, what its driver logs, and how QPs get connected: the PCI Express link, GIDs, the
+//! time of modifies.
 
 use std::collections::BTreeMap;
 
@@ -80,8 +81,8 @@ pub(super) fn pcie(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-/// NICs whose driver logged an error lately. SoftRoCE logs each call that it refuses ("rxe_reg_user_mr: returned err = -12"):
-/// that is the program's error, and the verb's errno says it already.
+/// NICs whose driver logged an error lately. SoftRoCE logs each call that it refuses ("rxe_reg_user_mr:
+/// returned err = -12"): that is the program's error, and the verb's errno says it already.
 pub(super) fn logged(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     let now = scene.snapshot.mono_ns;
     for device in scene.snapshot.devices.iter().filter(|device| !device.followed) {
@@ -227,8 +228,8 @@ impl Setups {
     }
 }
 
-/// Processes whose modifies are slow in the kernel. How long a program itself waits between two is its own affair: a server
-/// waits for its client.
+/// Processes whose modifies are slow in the kernel. How long a program itself waits between two is its own
+/// affair: a server waits for its client.
 pub(super) fn setup(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     let limit = scene.limits.setup_ms * MS;
     for row in scene

@@ -27,7 +27,8 @@ fn rising(port: &PortRow) -> impl Iterator<Item = (Meaning, f64)> {
 /// What a port has of pauses in one way.
 #[derive(Default)]
 struct Paused {
-    /// The largest share of the time that a priority, or the link, is paused; `None` where durations are not counted.
+    /// The largest share of the time that a priority, or the link, is paused; `None` where durations are not
+    /// counted.
     share: Option<f64>,
     frames: f64,
     storms: f64,
@@ -173,7 +174,8 @@ fn outside(scene: &Scene<'_>, port: &PortRow) -> Option<Outside> {
             }
         }
     }
-    // The rest has to be there: where bytes of priorities are not counted, or not those of RDMA, nothing is known.
+    // The rest has to be there: where bytes of priorities are not counted, or not those of RDMA, nothing is
+    // known.
     let is_outside = lossless < rdma * scene.limits.class_share && other >= rdma / 2.0;
     is_outside.then(|| Outside {
         rdma,
@@ -183,7 +185,8 @@ fn outside(scene: &Scene<'_>, port: &PortRow) -> Option<Outside> {
     })
 }
 
-/// Whether the traffic of a port leaves without the flow control that the port has: then packets are lost for that reason.
+/// Whether the traffic of a port leaves without the flow control that the port has: then packets are lost for
+/// that reason.
 pub(super) fn is_outside(scene: &Scene<'_>, port: &PortRow) -> bool {
     outside(scene, port).is_some()
 }
@@ -212,8 +215,8 @@ pub(super) fn class(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             list(&outside.on)
         )];
         evidence.extend(users.first().and_then(|process| class_of(process)));
-        // DSCP in the middle of the eight values that a NIC maps to the priority when nothing else is set; bit 1 of the class is
-        // ECN capable transport.
+        // DSCP in the middle of the eight values that a NIC maps to the priority when nothing else is set;
+        // bit 1 of the class is ECN capable transport.
         let first = outside.on.first().copied().unwrap_or(0);
         let class = (u32::from(first) * 8 + 2) << 2 | 2;
         out.push(Symptom {

@@ -3,8 +3,8 @@
 use super::{Scene, growing};
 use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 
-/// Calls of post_send that post nothing. Each call that succeeds posts one work request or more, so there are never more
-/// doorbells than posted work requests, but for those of refused calls.
+/// Calls of post_send that post nothing. Each call that succeeds posts one work request or more, so there are
+/// never more doorbells than posted work requests, but for those of refused calls.
 pub(super) fn full(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     let live = scene
         .snapshot

@@ -32,8 +32,9 @@ pub(super) fn groups<'a>(scene: &Scene<'a>) -> Vec<Vec<&'a PortRow>> {
         .collect()
 }
 
-/// A port that negotiated less than most of its siblings, and that one process uses together with them. Ports that no process
-/// uses together need not be alike: a node may have storage NICs with the driver of those that its jobs use.
+/// A port that negotiated less than most of its siblings, and that one process uses together with them. Ports
+/// that no process uses together need not be alike: a node may have storage NICs with the driver of those
+/// that its jobs use.
 pub(super) fn slow(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for ports in scene.rails() {
         let Some(best) = ports.iter().filter_map(|port| port.rate_bps).max() else {
@@ -203,7 +204,8 @@ fn names(ports: &[&PortRow], at: &[usize]) -> String {
     format!("{}{more}", list.join(", "))
 }
 
-/// The processes that move half as much as the busiest on a device, or more, by PID: equal ranks take turns at being the busiest.
+/// The processes that move half as much as the busiest on a device, or more, by PID: equal ranks take turns
+/// at being the busiest.
 fn movers<'a>(scene: &Scene<'a>, port: &PortRow) -> Vec<&'a ProcessRow> {
     let rate = |row: &ProcessRow| {
         let traffic = &row.traffic;
@@ -226,8 +228,8 @@ fn who(rows: &[&ProcessRow]) -> Option<String> {
     })
 }
 
-/// Whether QPs of a port's device send packets again and none of its QPs finishes work. It takes seconds until they are called
-/// stuck.
+/// Whether QPs of a port's device send packets again and none of its QPs finishes work. It takes seconds
+/// until they are called stuck.
 fn only_repeats(scene: &Scene<'_>, port: &PortRow) -> bool {
     let own = || {
         let qps = scene.snapshot.qps.iter();
@@ -261,7 +263,8 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
     });
     let choices: Option<Vec<Choice>> = movers.iter().map(|row| Choice::of(row, &port.device)).collect();
     let choices = choices.unwrap_or_default();
-    // Whoever writes a NIC into a command line means it. A variable may be left over from a test, or from another machine.
+    // Whoever writes a NIC into a command line means it. A variable may be left over from a test, or from
+    // another machine.
     let meant = !choices.is_empty() && choices.iter().all(|choice| matches!(choice, Choice::Option(..)));
     let choice = choices.into_iter().next();
     let whose = if movers.len() == 1 { "its" } else { "their" };

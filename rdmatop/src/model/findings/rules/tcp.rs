@@ -33,8 +33,8 @@ pub(super) fn fallback(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-/// Bytes per second that a process moves by RDMA; where its work requests are not counted, all that its ports move.
-/// `None`: not known.
+/// Bytes per second that a process moves by RDMA; where its work requests are not counted, all that its ports
+/// move. `None`: not known.
 fn by_rdma(scene: &Scene<'_>, row: &ProcessRow) -> Option<f64> {
     if row.qps == 0 {
         return Some(0.0);

@@ -53,7 +53,8 @@ fn port_of<'a>(scene: &Scene<'a>, gid: Gid) -> Option<&'a PortRow> {
     scene.snapshot.ports.iter().find(has)
 }
 
-/// Whether a live QP of that port's device may be the peer: it has the number, and no other QP as its own peer.
+/// Whether a live QP of that port's device may be the peer: it has the number, and no other QP as its own
+/// peer.
 fn has_peer(scene: &Scene<'_>, qp: &QpRow, port: &PortRow) -> bool {
     let mut all = scene.snapshot.qps.iter().filter(|other| !other.exited);
     all.any(|other| {

@@ -17,11 +17,12 @@ const ENOSPC: u32 = 28;
 const ENODATA: u32 = 61;
 const ETIMEDOUT: u32 = 110;
 
-/// Bytes of locked memory that are enough for the buffers of most jobs: a limit above this, of which half is free, need not be what a
-/// registration failed for.
+/// Bytes of locked memory that are enough for the buffers of most jobs: a limit above this, of which half is
+/// free, need not be what a registration failed for.
 const AMPLE: u64 = 1 << 30;
 
-/// What an errno of a verb means, and what to do; `None` for those that programs ask for, such as EINVAL of a try.
+/// What an errno of a verb means, and what to do; `None` for those that programs ask for, such as EINVAL of a
+/// try.
 fn meaning(verb: &str, errno: u32, pid: u32, cgroup: Option<&str>) -> Option<(&'static str, NextStep)> {
     const USED_UP: &str = "rdma resource show   # a count that is huge -> end or mend the program that makes so many   \
                            # else fewer QPs and MRs in all: ibv_devinfo -v shows max_qp, max_mr";
@@ -62,7 +63,8 @@ fn meaning(verb: &str, errno: u32, pid: u32, cgroup: Option<&str>) -> Option<(&'
             ),
         ),
         ENOSPC => ("the NIC's resources are exhausted", USED_UP.into()),
-        // The core resolves the address that is to go into the QP (`rdma_addr_find_l2_eth_by_grh`), and waits a second.
+        // The core resolves the address that is to go into the QP (`rdma_addr_find_l2_eth_by_grh`), and waits
+        // a second.
         ETIMEDOUT if matches!(verb, "modify_qp" | "create_ah") => (
             "no answer from the peer's address (ARP on RoCE), or from the NIC's firmware",
             "ip neigh | grep -E 'INCOMPLETE|FAILED'   # an address -> ping it: its host, cable or VLAN   # none -> \
@@ -81,8 +83,8 @@ fn meaning(verb: &str, errno: u32, pid: u32, cgroup: Option<&str>) -> Option<(&'
     })
 }
 
-/// Whether a failure of this verb is no way to find out what there is: libraries probe, and resolve addresses and routes by the
-/// connection manager on each device that may lead to the peer.
+/// Whether a failure of this verb is no way to find out what there is: libraries probe, and resolve addresses
+/// and routes by the connection manager on each device that may lead to the peer.
 fn is_no_try(row: &VerbRow) -> bool {
     !row.probe && !row.verb.starts_with("cm_")
 }
@@ -169,8 +171,8 @@ pub(super) fn fail(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-/// Why a registration has no memory, and what to do: `ib_umem_get` compares what drivers hold for the process with its limit, and
-/// pins nothing where memory itself is short.
+/// Why a registration has no memory, and what to do: `ib_umem_get` compares what drivers hold for the process
+/// with its limit, and pins nothing where memory itself is short.
 fn short_of_memory(locked: &LockedMemory, cgroup: Option<&str>) -> (String, NextStep) {
     let Some(limit) = locked.limit.filter(|_| locked.exempt != Some(true)) else {
         return (

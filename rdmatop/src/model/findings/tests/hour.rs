@@ -1,4 +1,5 @@
-//! An hour of the programs of perftest, as a machine with SoftRoCE and one with eight NICs report it: nothing is found.
+//! An hour of the programs of perftest, as a machine with SoftRoCE and one with eight NICs report it: nothing
+//! is found.
 
 use super::FindingId;
 use crate::model::input::RawSource;

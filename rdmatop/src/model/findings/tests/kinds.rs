@@ -1,4 +1,5 @@
-//! All kinds together: their page, by which tests each is proven, and that none comes and goes faster than it says.
+//! All kinds together: their page, by which tests each is proven, and that none comes and goes faster than it
+//! says.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -387,8 +388,9 @@ impl Held {
 }
 
 proptest! {
-    /// However symptoms of all kinds come and go on two devices: a symptom is raised as soon as it was there for the raise time within
-    /// the window, and no sooner; cleared when it stayed away so long as its kind says; in turns, and once per window at most.
+    /// However symptoms of all kinds come and go on two devices: a symptom is raised as soon as it was there
+    /// for the raise time within the window, and no sooner; cleared when it stayed away so long as its kind
+    /// says; in turns, and once per window at most.
     #[test]
     fn no_kind_comes_and_goes_faster_than_it_says(
         looks in prop::collection::vec((1_u64..15_000, any::<u64>(), any::<u64>(), 0_u64..5_000, any::<bool>()), 1..120),

@@ -43,8 +43,8 @@ fn calls_of_post_send_that_post_nothing_say_that_the_queue_is_full() {
     quiet("posts are not counted", &|t| t.tx_wr_posted = None);
 }
 
-/// Two senders on one NIC with so many QPs each; each QP of the second gets so many bytes a second, in messages of so many, and has
-/// work that waits or not. The first one's get 1 MB/s.
+/// Two senders on one NIC with so many QPs each; each QP of the second gets so many bytes a second, in
+/// messages of so many, and has work that waits or not. The first one's get 1 MB/s.
 fn beside(qps: [u64; 2], bytes: f64, message: f64, waits: bool) -> Vec<Finding> {
     let mut s = pair();
     s.qps.clear();

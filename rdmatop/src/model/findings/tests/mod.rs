@@ -484,8 +484,8 @@ fn what_needs_counts_of_work_requests_is_not_in_a_trace_and_the_table_says_so() 
 }
 
 proptest! {
-    /// However symptoms come and go: nothing is raised before it lasted, or cleared before it stayed away, so long as its
-    /// kind says.
+    /// However symptoms come and go: nothing is raised before it lasted, or cleared before it stayed away, so
+    /// long as its kind says.
     #[test]
     fn no_finding_comes_and_goes_faster_than_its_kind_says(
         looks in prop::collection::vec((1_u64..4_000, any::<bool>(), any::<bool>(), any::<bool>()), 1..200)

@@ -13,7 +13,8 @@ fn a_port_that_is_down_matters_where_it_is_used() {
         (found[0].device.as_deref(), found[0].pid),
         (Some("mlx5_3"), Some(4711))
     );
-    // QPs that the kernel does not list: who has other objects there loses a port that was ACTIVE, and a spare port was not.
+    // QPs that the kernel does not list: who has other objects there loses a port that was ACTIVE, and a
+    // spare port was not.
     let mut devx = s.clone();
     devx.processes[0].qps = 0;
     assert_eq!(ids(&after(3, &devx)), [""; 0]);
@@ -270,7 +271,8 @@ fn a_link_that_goes_down_again_and_again_flaps_and_one_long_outage_does_not() {
     s.processes[0].devices.remove(3);
     s.ports[4].netdev = Some("eth4".into());
     named(&mut s.ports[4], "link_downed", 0.0);
-    // Down for ten seconds of each minute; the first of two looks at it each minute sees the port with the counter up again.
+    // Down for ten seconds of each minute; the first of two looks at it each minute sees the port with the
+    // counter up again.
     let minute = |s: &mut Snapshot, watch: &mut Watch, down: bool, rises: u64| {
         let mut found = Vec::new();
         for second in (0..60).step_by(10) {

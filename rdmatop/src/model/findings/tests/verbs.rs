@@ -154,8 +154,8 @@ fn registrations_that_jitter_around_the_limit_are_churn() {
     assert!(found[first..].iter().all(|now| *now == ["mr-churn"]));
 }
 
-/// What a process that registers is called second by second: each second so many calls of reg_mr and dereg_mr and so much time in
-/// both, and bytes.
+/// What a process that registers is called second by second: each second so many calls of reg_mr and dereg_mr
+/// and so much time in both, and bytes.
 fn registering(calls: u64, freed: u64, ms: u64, bytes: u64) -> Vec<String> {
     let mut watch = Watch::default();
     let mut s = pair();

@@ -1,7 +1,7 @@
 //! What the GPUs of a job did.
 //!
-//! A kernel of NCCL that waits for a peer occupies a few multiprocessors, one for each channel, and no tensor core. So a
-//! job computes when most multiprocessors have work and tensor cores do much of it.
+//! A kernel of NCCL that waits for a peer occupies a few multiprocessors, one for each channel, and no tensor
+//! core. So a job computes when most multiprocessors have work and tensor cores do much of it.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,8 @@ use crate::model::input::GpuSample;
 
 /// Share of the multiprocessors with work from which a GPU computes (ours).
 const SMS: f64 = 0.7;
-/// The same of the time of its tensor cores (ours): kernels that wait may be written to occupy all multiprocessors.
+/// The same of the time of its tensor cores (ours): kernels that wait may be written to occupy all
+/// multiprocessors.
 const TENSOR: f64 = 0.1;
 /// The verdict needs so many seconds, ns, as that by links.
 const LEAST_NS: u64 = super::LEAST_NS;
@@ -32,7 +33,8 @@ pub struct GpuUse {
 }
 
 impl GpuUse {
-    /// Of the GPUs on which these processes compute; `None` where one of those is shared with another process, or does not tell.
+    /// Of the GPUs on which these processes compute; `None` where one of those is shared with another
+    /// process, or does not tell.
     pub(super) fn of(processes: &BTreeSet<u32>, samples: &[GpuSample], now_ns: u64) -> Option<Self> {
         let newest = samples.last()?;
         if now_ns.saturating_sub(newest.mono_ns) > OLD_NS {

@@ -1,13 +1,15 @@
 //! How busy the links of a job are, and whether they are what it waits for.
 //!
-//! The job of a process are the processes with the same workload, unless that is only claimed, otherwise the process alone. Its links are the ACTIVE ports with a
-//! queue pair of it that can move data. Where the true rate of one of them is not known, nothing is said. What the links carried is what
-//! is counted of the job, where that is all of it. Otherwise it is what passed the ports, whoever moved it.
+//! The job of a process are the processes with the same workload, unless that is only claimed, otherwise the
+//! process alone. Its links are the ACTIVE ports with a queue pair of it that can move data. Where the true
+//! rate of one of them is not known, nothing is said. What the links carried is what is counted of the job,
+//! where that is all of it. Otherwise it is what passed the ports, whoever moved it.
 //!
-//! Links at rest do not mean that a job computes: it may wait for another node. NVML's utilisation would not tell: it is the time in which
-//! any kernel runs (`nvmlUtilization_t`), and a kernel of NCCL that waits for a peer runs too (100 % in a hang, NVIDIA/nccl issue 238).
-//! What GPUs of Hopper and later count of multiprocessors and tensor cores ([`gpu`]) tells. Where links are full and GPUs compute, the
-//! job overlaps the two, and there is no verdict.
+//! Links at rest do not mean that a job computes: it may wait for another node. NVML's utilisation would not
+//! tell: it is the time in which any kernel runs (`nvmlUtilization_t`), and a kernel of NCCL that waits for a
+//! peer runs too (100 % in a hang, NVIDIA/nccl issue 238). What GPUs of Hopper and later count of
+//! multiprocessors and tensor cores ([`gpu`]) tells. Where links are full and GPUs compute, the job overlaps
+//! the two, and there is no verdict.
 
 mod gpu;
 #[cfg(test)]
@@ -29,7 +31,8 @@ use crate::model::{
     value::Source,
 };
 
-/// Share of what its links could carry from which a job is bound by them (ours): headers and gaps between messages take the rest.
+/// Share of what its links could carry from which a job is bound by them (ours): headers and gaps between
+/// messages take the rest.
 const BUSY: f64 = 0.8;
 /// The same up to which they are used little, so that a job whose GPUs compute is bound by them (ours).
 const IDLE: f64 = 0.5;

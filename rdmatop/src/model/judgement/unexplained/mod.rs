@@ -1,10 +1,12 @@
 //! Ports that move data which no queue pair that the kernel lists can move.
 //!
-//! A driver may let a library make queue pairs past ib_core: mlx5's does (DEVX), and UCX, NVSHMEM and DOCA use it. The kernel then
-//! knows neither the queue pairs nor the work requests, but the port counts the bytes, and the process has the device's file open.
+//! A driver may let a library make queue pairs past ib_core: mlx5's does (DEVX), and UCX, NVSHMEM and DOCA
+//! use it. The kernel then knows neither the queue pairs nor the work requests, but the port counts the
+//! bytes, and the process has the device's file open.
 //!
-//! No healthy machine may be told so, therefore the bytes must be of queue pairs alone (`PortRow::rdma_alone`), and each queue pair
-//! that is known must be unable to move them. One that is idle by exact counts is not: a peer may read and write through it.
+//! No healthy machine may be told so, therefore the bytes must be of queue pairs alone
+//! (`PortRow::rdma_alone`), and each queue pair that is known must be unable to move them. One that is idle
+//! by exact counts is not: a peer may read and write through it.
 
 #[cfg(test)]
 mod tests;
@@ -20,12 +22,14 @@ use crate::model::{
 };
 use crate::step::{NextStep, ShellWord, step};
 
-/// Bytes per second, both ways together, from which traffic needs an explanation. Management datagrams are far less.
+/// Bytes per second, both ways together, from which traffic needs an explanation. Management datagrams are
+/// far less.
 const MUCH: f64 = 1e6;
-/// A queue pair that left the states in which it moves data less than this ago may have moved it, ns: counters and QPs are not
-/// read at one time.
+/// A queue pair that left the states in which it moves data less than this ago may have moved it, ns:
+/// counters and QPs are not read at one time.
 const SETTLED: u64 = 10_000_000_000;
-/// Without records of all that happens to QPs one may have come and gone unseen; traffic must go on for so many samples.
+/// Without records of all that happens to QPs one may have come and gone unseen; traffic must go on for so
+/// many samples.
 const SAMPLES: usize = 4;
 /// Candidates that a sentence names.
 const NAMED: usize = 4;

@@ -1,4 +1,5 @@
-//! The kprobes that find QPs whose programs can be probed, and the eBPF programs that are attached to those programs.
+//! The kprobes that find QPs whose programs can be probed, and the eBPF programs that are attached to those
+//! programs.
 
 use super::super::hook::{Entry, Hook, Role, Skip};
 use crate::source::uprobes::{CQ_EX_OUTCOME, QP_EX_WR_ID};

@@ -1,4 +1,5 @@
-//! `--uprobes`: work requests of programs whose posts do not enter the kernel, by probes on the provider's functions.
+//! `--uprobes`: work requests of programs whose posts do not enter the kernel, by probes on the provider's
+//! functions.
 //!
 //! The kernel side finds the QPs (`hooks`) and counts each in a slot of its own. A thread (`worker`) looks at
 //! the slots, finds the functions that each QP's program posts with (`target`), and attaches probes once to
@@ -95,8 +96,8 @@ fn again(map: &Map, name: &'static str) -> Result<Map, MappedError> {
 }
 
 impl UserPath {
-    /// Takes the maps, loads the programs and starts the thread. Call it before counting begins, because it makes system calls
-    /// on maps.
+    /// Takes the maps, loads the programs and starts the thread. Call it before counting begins, because it
+    /// makes system calls on maps.
     pub(super) fn open(
         options: UserOptions,
         loader: &Loader,
@@ -218,8 +219,8 @@ fn completed(slot: &QpSlot, ready: Ready) -> QpSlot {
     slot
 }
 
-/// The last counts of a QP whose functions the worker did not come to look at, or could not probe. Probes that other programs have
-/// brought may have counted some of its posts, or all: nobody knows.
+/// The last counts of a QP whose functions the worker did not come to look at, or could not probe. Probes
+/// that other programs have brought may have counted some of its posts, or all: nobody knows.
 fn unjudged(slot: &QpSlot) -> QpSlot {
     let mut slot = done_as_posted(*slot);
     slot.flags |= slot_flag::SINCE_ATTACH | slot_flag::LATE;

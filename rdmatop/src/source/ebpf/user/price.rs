@@ -10,8 +10,8 @@ use crate::source::uprobes::{Opened, Process, after_landing_pad, file};
 const CALLS: u32 = 200;
 const ROWS: u32 = 5;
 
-/// A work request that is posted to a QP that does not exist: a `struct ibv_send_wr` with one segment, followed by that
-/// `struct ibv_sge`.
+/// A work request that is posted to a QP that does not exist: a `struct ibv_send_wr` with one segment,
+/// followed by that `struct ibv_sge`.
 #[derive(Debug)]
 pub(super) struct Sample {
     request: Box<[u64; 18]>,

@@ -1,5 +1,5 @@
-//! The functions that are probed, who uses them, and which probes go: those that nobody can hit any more, and where there is no
-//! room, those that nobody has used for the longest time.
+//! The functions that are probed, who uses them, and which probes go: those that nobody can hit any more, and
+//! where there is no room, those that nobody has used for the longest time.
 //!
 //! A library stays probed when its last process ends, so that of the next one nothing is missed. Pure.
 

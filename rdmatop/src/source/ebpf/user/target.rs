@@ -190,8 +190,8 @@ enum Reach {
     OfItsUser,
 }
 
-/// `start_poll` and `next_poll` of a CQ, of which `end_poll` is given as well: none if these are not three functions. A CQ that has
-/// no such calls has zeros there, or words of the provider's own.
+/// `start_poll` and `next_poll` of a CQ, of which `end_poll` is given as well: none if these are not three
+/// functions. A CQ that has no such calls has zeros there, or words of the provider's own.
 fn polls([start, next, end]: [Option<Place>; 3]) -> Vec<Place> {
     let (Some(start), Some(next), Some(end)) = (start, next, end) else {
         return Vec::new();
@@ -200,14 +200,15 @@ fn polls([start, next, end]: [Option<Place>; 3]) -> Vec<Place> {
     if distinct { vec![start, next] } else { Vec::new() }
 }
 
-/// The `ibv_wr_*` calls of a QP to probe: an empty list if it has none, `None` if not all of them can be probed.
+/// The `ibv_wr_*` calls of a QP to probe: an empty list if it has none, `None` if not all of them can be
+/// probed.
 fn extended<const N: usize>(
     found: &Functions,
     places: &[Option<Place>; N],
 ) -> Option<Vec<(Function, Place)>> {
     let [Some(_), Some(complete), Some(abort)] = places.get(WR_START..WR_START + 3)? else {
-        // A QP with such calls has these three. Without such calls the memory holds anything, but hardly ever three
-        // addresses of code.
+        // A QP with such calls has these three. Without such calls the memory holds anything, but hardly ever
+        // three addresses of code.
         return Some(Vec::new());
     };
     let data = [Data::Inline, Data::InlineList, Data::Sge, Data::List].map(Function::Data);

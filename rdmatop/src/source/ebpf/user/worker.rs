@@ -363,7 +363,8 @@ impl Work {
     /// Tells the kernel side since when all functions of a QP have been probed.
     fn tell(&self, qp: Tenant, since_ns: u64) {
         let place = self.qps.at(qp.number);
-        // SAFETY: inside the mapping; the kernel side reads the first word only after it has found the second one.
+        // SAFETY: inside the mapping; the kernel side reads the first word only after it has found the second
+        // one.
         unsafe {
             write_volatile(&raw mut (*place).probed_ns, since_ns);
             fence(Ordering::Release);

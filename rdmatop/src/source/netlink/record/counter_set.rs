@@ -76,7 +76,8 @@ pub struct Binding {
     pub mode: Mode,
     /// Of [`Mode::Auto`].
     pub mask: Mask,
-    /// Of [`Mode::Auto`]: to the optional counters too. `None`: this kernel knows no such thing (before Linux 6.15).
+    /// Of [`Mode::Auto`]: to the optional counters too. `None`: this kernel knows no such thing (before Linux
+    /// 6.15).
     pub optional: Option<bool>,
 }
 
@@ -160,7 +161,8 @@ pub struct CounterSet {
 }
 
 impl CounterSet {
-    /// By what the kernel put its QPs together: the record has no mask, and of type and process what the mask has.
+    /// By what the kernel put its QPs together: the record has no mask, and of type and process what the mask
+    /// has.
     pub fn mask(&self) -> Mask {
         let by = |there: bool, mask: Mask| if there { mask.0 } else { 0 };
         Mask(by(self.qp_type.is_some(), Mask::TYPE) | by(self.owner.is_some(), Mask::PID))

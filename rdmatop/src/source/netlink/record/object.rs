@@ -1,6 +1,6 @@
 //! Records of which only the owner is read, and for memory regions the size: MR, PD, user context, CM id
-//! (`fill_res_{mr,pd,ctx,cm_id}_entry`, drivers/infiniband/core/nldev.c). The keys of regions (`RES_LKEY`, `RES_RKEY`) are
-//! secrets, so no code reads them.
+//! (`fill_res_{mr,pd,ctx,cm_id}_entry`, drivers/infiniband/core/nldev.c). The keys of regions (`RES_LKEY`,
+//! `RES_RKEY`) are secrets, so no code reads them.
 use super::{Entry, Owner};
 use crate::source::netlink::attr::{
     RES_CM_ID, RES_CM_ID_ENTRY, RES_CM_IDN, RES_CTX, RES_CTX_ENTRY, RES_CTXN, RES_MR, RES_MR_ENTRY,

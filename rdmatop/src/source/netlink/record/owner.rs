@@ -2,7 +2,8 @@
 use crate::source::netlink::attr::{RES_KERN_NAME, RES_PID};
 use crate::source::netlink::wire::{Attr, WireResult};
 
-/// The process or kernel module that created a resource (`fill_res_name_pid`, drivers/infiniband/core/nldev.c).
+/// The process or kernel module that created a resource (`fill_res_name_pid`,
+/// drivers/infiniband/core/nldev.c).
 ///
 /// Records hold `Option<Owner>`: the kernel sends neither for an orphan, a user object whose creator exited
 /// while another process holds the verbs file.
@@ -23,8 +24,8 @@ impl Owner {
         }
     }
 
-    /// The owner for a PID. Kernels before 6.x send PID 0 for a creator outside of our PID namespace: that owner is
-    /// unknown.
+    /// The owner for a PID. Kernels before 6.x send PID 0 for a creator outside of our PID namespace: that
+    /// owner is unknown.
     pub(super) fn process(pid: u32) -> Option<Self> {
         Some(pid).filter(|&pid| pid != 0).map(Self::Process)
     }

@@ -65,8 +65,8 @@ impl Entry for Qp {
         })
     }
 
-    /// The QP number. QP 0 and QP 1 exist once for each port, so their port is part of the identity, as in the
-    /// kernel's own key (`rdma_restrack_add`, drivers/infiniband/core/restrack.c).
+    /// The QP number. QP 0 and QP 1 exist once for each port, so their port is part of the identity, as in
+    /// the kernel's own key (`rdma_restrack_add`, drivers/infiniband/core/restrack.c).
     fn identity(&self) -> Option<u64> {
         let special = matches!(self.qp_type, Some(QpType::Smi | QpType::Gsi));
         let port = if special { self.port.unwrap_or(0) } else { 0 };
@@ -76,8 +76,8 @@ impl Entry for Qp {
 
 /// Reads the entries of a dump one after another.
 ///
-/// Nearly all of ten thousand entries hold the same attributes in the same order: their values are then read from the
-/// places known from the entry before, for a third of the cost of decoding each attribute.
+/// Nearly all of ten thousand entries hold the same attributes in the same order: their values are then read
+/// from the places known from the entry before, for a third of the cost of decoding each attribute.
 #[derive(Debug, Default)]
 pub struct QpReader {
     shape: Option<Shape>,

@@ -1,5 +1,6 @@
-//! Orders and answers about counters that QPs are bound to, against what rdma(8) of iproute2 6.1 and Linux 6.12 were seen to
-//! exchange (`strace -e trace=sendto,recvmsg -xx rdma statistic ...`, device index 0, port 1).
+//! Orders and answers about counters that QPs are bound to, against what rdma(8) of iproute2 6.1 and Linux
+//! 6.12 were seen to exchange (`strace -e trace=sendto,recvmsg -xx rdma statistic ...`, device index 0, port
+//! 1).
 use proptest::prelude::*;
 
 use super::super::client::Nldev;

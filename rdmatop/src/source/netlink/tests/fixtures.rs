@@ -237,7 +237,8 @@ fn contexts_are_listed_where_the_kernel_can_and_refused_on_5_10() {
 
 #[test]
 fn a_request_for_a_missing_device_is_an_error_alone_and_as_a_dump() {
-    // The kernel ends the dump at once, with the error in its NLMSG_DONE: a reader that skips it sees an empty list.
+    // The kernel ends the dump at once, with the error in its NLMSG_DONE: a reader that skips it sees an
+    // empty list.
     for (kernel, bytes) in FIXTURES {
         let mut nldev = twice(bytes).2;
         let absent = 4_000_000;

@@ -165,7 +165,8 @@ proptest! {
         for (exchange, offset, byte) in hits {
             let at = exchange.index(recording.exchanges.len());
             let Some(datagram) = recording.exchanges[at].datagrams.first_mut() else { continue };
-            // After the header: a changed sequence number or port id would only make the message another socket's.
+            // After the header: a changed sequence number or port id would only make the message another
+            // socket's.
             if datagram.len() > MESSAGE_HEADER {
                 let at = MESSAGE_HEADER + offset.index(datagram.len() - MESSAGE_HEADER);
                 datagram[at] = byte;

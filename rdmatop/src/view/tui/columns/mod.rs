@@ -267,8 +267,8 @@ fn number(number: i64, unit: Unit, width: usize) -> String {
 /// A share as a bar.
 pub(super) fn bar(c: &Ctx<'_>, share: f64, width: usize, tone: Tone) -> Cell {
     let (full, track) = c.glyphs.bar(share, width);
-    // On the link's own scale a nearly full bar is worth attention; on a relative one the busiest port is always
-    // full.
+    // On the link's own scale a nearly full bar is worth attention; on a relative one the busiest port is
+    // always full.
     let tone = if c.snapshot.judgement.scale.link && share >= 0.9 {
         Tone::Bad
     } else {

@@ -1,4 +1,5 @@
-//! What is wrong, and what is missing: a line or two of each on every tab, all of it on Findings and on Probes.
+//! What is wrong, and what is missing: a line or two of each on every tab, all of it on Findings and on
+//! Probes.
 
 use super::super::columns::{Cell, finding_tone};
 use super::super::layout::{self, Layout};

@@ -1,7 +1,7 @@
 //! The content of each line of a frame, before it becomes cells.
 //!
-//! Making cells of text (graphemes, widths) and comparing them costs ten times as much as writing the text. A line
-//! with the same marks as in the frame before needs neither: its cells depend only on its marks.
+//! Making cells of text (graphemes, widths) and comparing them costs ten times as much as writing the text. A
+//! line with the same marks as in the frame before needs neither: its cells depend only on its marks.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

@@ -41,8 +41,8 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
     }
 }
 
-/// The facts in their order, two spaces between them. Where they do not fit, the least important get shorter, and
-/// when none can, are left out.
+/// The facts in their order, two spaces between them. Where they do not fit, the least important get shorter,
+/// and when none can, are left out.
 fn join(mut facts: Vec<Fact>, width: usize) -> Cell {
     // Of the form in use of each fact. One of no width takes no space.
     let own = |fact: &Fact| fact.1.first().map_or(0, Cell::width);

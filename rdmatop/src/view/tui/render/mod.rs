@@ -85,8 +85,8 @@ fn put(canvas: &mut Canvas, area: Rect, y: u16, cell: &Cell, paint: Paint, mark:
     }
 }
 
-/// As [`put`] where no mark is needed: what has no room is not drawn. The last piece, which is nearly all of a line of a
-/// chart, needs no measuring then.
+/// As [`put`] where no mark is needed: what has no room is not drawn. The last piece, which is nearly all of
+/// a line of a chart, needs no measuring then.
 fn put_clipped(canvas: &mut Canvas, area: Rect, y: u16, cell: &Cell, paint: Paint) {
     let room = usize::from(area.width);
     let mut used = 0;

@@ -1,4 +1,5 @@
-//! Tx and Rx of each port beside the others, on every tab: a hot, an idle or a funnelled rail is seen at once.
+//! Tx and Rx of each port beside the others, on every tab: a hot, an idle or a funnelled rail is seen at
+//! once.
 
 use std::fmt::{self, Write as _};
 
@@ -75,7 +76,8 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
     }
 }
 
-/// Adds text to a line. Text of the tone of the last piece joins it: of idle ports the whole line is one piece to draw.
+/// Adds text to a line. Text of the tone of the last piece joins it: of idle ports the whole line is one
+/// piece to draw.
 fn join(line: &mut Cell, text: fmt::Arguments<'_>, tone: Tone) {
     if line.0.last().is_none_or(|(_, last)| *last != tone) {
         line.0.push((String::new().into(), tone));
@@ -134,7 +136,8 @@ impl Plan {
     }
 }
 
-/// A port's share in `width` columns as a bar, with its number at the end where there is room; one that is not ACTIVE says so.
+/// A port's share in `width` columns as a bar, with its number at the end where there is room; one that is
+/// not ACTIVE says so.
 fn bar(state: &State, port: &PortRow, counter: Option<Counter>, width: usize, tone: Tone) -> Cell {
     if let Some(down) = port.state.filter(|state| !PortState::is_active(*state)) {
         let word = text::cut(&down.to_string(), width, "x");

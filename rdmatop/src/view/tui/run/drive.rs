@@ -146,7 +146,8 @@ fn act<S: Screen>(
     match effect {
         None | Some(Effect::Still) => {}
         Some(Effect::Quit) => return Ok(Some(Outcome::Quit)),
-        // A full channel means that the app is behind; the newest wish is in the state and goes with the next one.
+        // A full channel means that the app is behind; the newest wish is in the state and goes with the next
+        // one.
         Some(Effect::Refresh(_)) => {
             let _ = control.try_send(Control::Refresh(state.delay));
         }

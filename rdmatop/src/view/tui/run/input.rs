@@ -94,8 +94,8 @@ impl SignalSource for Signals {
     }
 }
 
-/// A thread that reads the terminal. It polls the descriptor itself first, because crossterm goes on reading a
-/// terminal that hung up as if no key were pressed.
+/// A thread that reads the terminal. It polls the descriptor itself first, because crossterm goes on reading
+/// a terminal that hung up as if no key were pressed.
 pub(super) struct Reader {
     /// Keys, the mouse, sizes; an error is the last message.
     pub(super) events: mpsc::Receiver<io::Result<TermEvent>>,
@@ -137,9 +137,9 @@ impl Drop for Reader {
 }
 
 fn read(tty: &OwnedFd, sender: &mpsc::Sender<io::Result<TermEvent>>, stop: &OwnedFd, look: &OwnedFd) {
-    // crossterm handles SIGWINCH too. One that it has not taken hides the next key: it waits for edges, and loses
-    // that of the key while it reports the new size. So it is asked at each new size, and from time to time, because
-    // its signal handler may run after the one that wakes this thread.
+    // crossterm handles SIGWINCH too. One that it has not taken hides the next key: it waits for edges, and
+    // loses that of the key while it reports the new size. So it is asked at each new size, and from time to
+    // time, because its signal handler may run after the one that wakes this thread.
     let wait = Timespec {
         tv_sec: 0,
         tv_nsec: 500_000_000,

@@ -158,8 +158,8 @@ fn run(test: impl Future<Output = ()>) {
 fn nothing_is_drawn_when_nothing_changed() {
     run(async {
         let bench = Bench::start(testkit::busy(), Tab::Processes, (80, 24)).await;
-        // Several frames' time, a pointer that moves, a button that goes up, keys that do nothing, events that
-        // this tab does not show.
+        // Several frames' time, a pointer that moves, a button that goes up, keys that do nothing, events
+        // that this tab does not show.
         tokio::time::sleep(FRAME * 4).await;
         for kind in [MouseEventKind::Moved, MouseEventKind::Up(MouseButton::Left)] {
             for column in 0..40 {

@@ -1,9 +1,9 @@
 //! Signals that end the process: the terminal first.
 //!
-//! Signals that ask for an orderly end (SIGINT, SIGTERM, SIGHUP) go through the loop; SIGPIPE is ignored; SIGKILL
-//! cannot be caught. All others that end a process by default are handled here: the handler gives the terminal back,
-//! and the process still ends by the signal, so that its parent sees the true reason. The kernel detaches the
-//! programs.
+//! Signals that ask for an orderly end (SIGINT, SIGTERM, SIGHUP) go through the loop; SIGPIPE is ignored;
+//! SIGKILL cannot be caught. All others that end a process by default are handled here: the handler gives the
+//! terminal back, and the process still ends by the signal, so that its parent sees the true reason. The
+//! kernel detaches the programs.
 
 use std::sync::OnceLock;
 
@@ -52,8 +52,8 @@ pub(super) fn watch() {
         .collect()
     });
     for (signal, _) in before {
-        // SAFETY: `ended` has the signature that SA_SIGINFO asks for, and calls only what signal-safety(7) allows. A stack
-        // that overflowed needs the other one, which each thread of Rust has.
+        // SAFETY: `ended` has the signature that SA_SIGINFO asks for, and calls only what signal-safety(7)
+        // allows. A stack that overflowed needs the other one, which each thread of Rust has.
         unsafe {
             let mut action = std::mem::zeroed::<sigaction>();
             action.sa_sigaction = ended as *const () as usize;
@@ -73,8 +73,8 @@ extern "C" fn ended(signal: c_int, info: *mut siginfo_t, _: *mut c_void) {
         let mut all = all.iter();
         all.find_map(|(number, before)| (*number == signal).then_some(*before))
     });
-    // SAFETY: all zeroes is SIG_DFL without flags. sigaction(2) and raise(3) are async-signal-safe. What is raised here waits
-    // for the return of the handler.
+    // SAFETY: all zeroes is SIG_DFL without flags. sigaction(2) and raise(3) are async-signal-safe. What is
+    // raised here waits for the return of the handler.
     unsafe {
         let action = before.unwrap_or_else(|| std::mem::zeroed());
         libc::sigaction(signal, &raw const action, std::ptr::null_mut());

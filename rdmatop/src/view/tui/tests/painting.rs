@@ -12,7 +12,8 @@ use super::super::painter::Painter;
 use super::super::text;
 use super::*;
 
-/// A terminal: a sign wider than a column takes the next one with it, and loses both when one is written over.
+/// A terminal: a sign wider than a column takes the next one with it, and loses both when one is written
+/// over.
 #[derive(Default)]
 struct Glass {
     cells: Buffer,

@@ -10,7 +10,8 @@ use crate::model::watched::Watched;
 
 const MS: u64 = 1_000_000;
 
-/// A QP that posts an RDMA WRITE every 40 ms, each of which takes 10 ms; nothing ends from 5 s to 6.4 s and again from 8 s on.
+/// A QP that posts an RDMA WRITE every 40 ms, each of which takes 10 ms; nothing ends from 5 s to 6.4 s and
+/// again from 8 s on.
 fn watched(qp: u64) -> Watched {
     let mut watched = Watched::new(1, qp);
     let mut records = Vec::new();

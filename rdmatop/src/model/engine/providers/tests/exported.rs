@@ -1,5 +1,5 @@
-//! The names that the drivers of Linux 6.1, 6.12 and 7.2 give their ports' counters, as their sources and modules have them. They are
-//! facts about those drivers: the tables must have a meaning for each.
+//! The names that the drivers of Linux 6.1, 6.12 and 7.2 give their ports' counters, as their sources and
+//! modules have them. They are facts about those drivers: the tables must have a meaning for each.
 
 use super::Provider;
 
