@@ -122,26 +122,42 @@ fn what_a_process_does_wrong_is_named() -> Result<()> {
     let Some(_lab) = Lab::enter("findings: misuse") else {
         return Ok(());
     };
-    for (what, id, code) in [
-        ("mr-churn", "mr-churn", 1),
-        ("qp-churn", "qp-churn", 1),
-        ("qp-leak", "qp-leak", 1),
-        ("memlock", "verb-fails", 2),
+    let mut wrong = Vec::new();
+    for (what, id, severity) in [
+        ("mr-churn", "mr-churn", "warning"),
+        ("qp-churn", "qp-churn", "warning"),
+        ("qp-leak", "qp-leak", "warning"),
+        ("memlock", "verb-fails", "critical"),
     ] {
         let misuse = Traffic::start("misuse", &["--what", what])?;
         let pid = pid_of(&misuse.ready()?["pid"])?;
-        let check = Check::of("14")?;
-        let found = check.is_only(id, code, Some(pid))?;
-        if what == "memlock" {
-            let verdict = found["verdict"].as_str().context("no verdict")?;
-            ensure!(
-                verdict.starts_with("reg_mr of misuse")
+        wrong.push((misuse, pid, id, severity));
+    }
+    // Side by side, and each is found once.
+    let check = Check::of("16")?;
+    let findings = check.findings()?;
+    ensure!(
+        findings.len() == wrong.len() && check.code == Some(2),
+        "{:#}",
+        check.document
+    );
+    for (misuse, pid, id, severity) in wrong {
+        misuse.finish()?;
+        let found = findings.iter().find(|found| found["pid"] == pid);
+        let found = found.with_context(|| format!("{id}, PID {pid}: {:#}", check.document))?;
+        ensure!(
+            found["id"] == id && found["severity"] == severity,
+            "{id}, {severity}: {found:#}"
+        );
+        let verdict = found["verdict"].as_str().context("no verdict")?;
+        ensure!(verdict.contains(&format!("PID {pid}")), "{verdict}");
+        ensure!(
+            id != "verb-fails"
+                || verdict.starts_with("reg_mr of misuse")
                     && verdict
                         .ends_with("fails with ENOMEM: its locked-memory limit is 8 KiB (0 bytes in use)"),
-                "{verdict}"
-            );
-        }
-        misuse.finish()?;
+            "{verdict}"
+        );
     }
     Ok(())
 }

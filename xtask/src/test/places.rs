@@ -66,12 +66,11 @@ pub(super) const ONLY_EVERYWHERE: &[&str] = &[
     // times of work requests against the program's own clock
     // (exact::latencies_agree_with_the_program_s_own_clock).
     "findings::work_requests_on_a_path_that_becomes_slow_are_named",
-    // The same findings, alone and about the same end, are what lab_scenarios waits for with rnr, dead-peer,
-    // rails, churn, leak and memlock.
+    // The same findings, alone and about the same end, are what lab_scenarios waits for with rnr, dead-peer
+    // and rails.
     "findings::a_receiver_that_is_stopped_is_named_and_not_its_sender",
     "findings::a_peer_that_was_killed_is_missed_by_its_sender",
     "findings::one_device_of_four_that_carries_all_is_hot",
-    "findings::what_a_process_does_wrong_is_named",
 ];
 
 /// Modules of tests with a guest of their own.
