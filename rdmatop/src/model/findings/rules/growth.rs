@@ -33,21 +33,18 @@ struct Registrations {
 }
 
 impl Registrations {
-    fn of(snapshot: &Snapshot, row: &VerbRow) -> Self {
-        let mut verbs = snapshot.verbs.iter();
-        let ended = verbs.find(|other| other.pid == row.pid && &*other.verb == "dereg_mr");
+    /// `row` and `ended` are the calls of reg_mr and of dereg_mr.
+    fn of(at_ns: u64, row: &VerbRow, ended: Option<&VerbRow>, bytes: u64) -> Self {
         let ns = |row: &VerbRow| {
             let times = row.latency.as_ref();
             times.map_or(0, |times| times.mean_ns.unwrap_or(0).saturating_mul(times.count))
         };
-        let mut processes = snapshot.processes.iter();
-        let process = processes.find(|process| row.process_uid == Some(process.uid));
         Self {
-            at_ns: snapshot.mono_ns,
+            at_ns,
             made: row.calls.total,
             ended: ended.map_or(0, |row| row.calls.total),
             ns: ns(row) + ended.map_or(0, ns),
-            bytes: process.map_or(0, |process| process.mr_registered),
+            bytes,
         }
     }
 }
@@ -109,9 +106,19 @@ impl Growth {
     fn registrations(&mut self, snapshot: &Snapshot) {
         let oldest = snapshot.mono_ns.saturating_sub(REGISTRATIONS_NS);
         let mut before = std::mem::take(&mut self.registrations);
-        for row in snapshot.verbs.iter().filter(|row| &*row.verb == "reg_mr") {
+        let of = |verb: &'static str| snapshot.verbs.iter().filter(move |row| &*row.verb == verb);
+        let ended: BTreeMap<u32, &VerbRow> = of("dereg_mr").map(|row| (row.pid, row)).collect();
+        let processes = snapshot.processes.iter();
+        let bytes: BTreeMap<u64, u64> = processes.map(|row| (row.uid, row.mr_registered)).collect();
+        for row in of("reg_mr") {
             let mut points = before.remove(&row.pid).unwrap_or_default();
-            let now = Registrations::of(snapshot, row);
+            let registered = row.process_uid.and_then(|uid| bytes.get(&uid));
+            let now = Registrations::of(
+                snapshot.mono_ns,
+                row,
+                ended.get(&row.pid).copied(),
+                registered.copied().unwrap_or(0),
+            );
             // Fewer than before: another process has the PID now.
             if points.back().is_some_and(|last| last.made > now.made) {
                 points.clear();
