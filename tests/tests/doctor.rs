@@ -107,6 +107,46 @@ fn healed(before: &Run) -> Result<()> {
     })
 }
 
+/// The interface is switched off: of a port that nobody uses, and of one with a queue pair on it.
+fn switched_off(healthy: &Run) -> Result<()> {
+    ip(&format!("link set {NETDEV} down"))?;
+    let run = Run::of(&[])?;
+    let spare = format!(
+        "1 of 2 up: Ethernet (SoftRoCE has no speed of its own); {DEVICE} is down and taken for a spare: nothing uses it"
+    );
+    let wanted = line("pass", "port.state", spare);
+    ensure!(run.since(healthy)? == [wanted], "{:?}", run.since(healthy)?);
+    ensure!(run.code == healthy.code, "{run:?}");
+    ip(&format!("link set {NETDEV} up"))?;
+    healed(healthy)?;
+
+    let traffic = Traffic::start("idle-qps", &["--device", DEVICE, "--qps", "1"])?;
+    traffic.ready()?;
+    let held = Run::of(&[])?;
+    ip(&format!("link set {NETDEV} down"))?;
+    let run = Run::of(&[])?;
+    let wanted = line(
+        "fail",
+        "port.state",
+        format!("{DEVICE} is down: its interface {NETDEV} is switched off"),
+    );
+    ensure!(run.since(&held)? == [wanted], "{:?}", run.since(&held)?);
+    ensure!(run.code == Some(2), "{run:?}");
+    let remedy = run.value["lines"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|line| line["id"] == "port.state")
+        .and_then(|line| line["remedy"].as_str())
+        .context("a remedy")?
+        .to_owned();
+    // The remedy is a command: it heals.
+    output(Command::new("sh").args(["-c", remedy.trim_start_matches("sudo ")]))?;
+    healed(&held)?;
+    traffic.finish()?;
+    healed(healthy)
+}
+
 #[test]
 fn what_is_broken_is_one_line_and_no_other_changes() -> Result<()> {
     let Some(_lab) = Lab::enter("doctor") else {
@@ -125,27 +165,7 @@ fn what_is_broken_is_one_line_and_no_other_changes() -> Result<()> {
     let expected = healthy.lines().iter().any(|line| line.0 == "warn");
     ensure!(healthy.code == Some(i32::from(expected)), "{healthy:?}");
 
-    // The interface is switched off.
-    ip(&format!("link set {NETDEV} down"))?;
-    let run = Run::of(&[])?;
-    let wanted = line(
-        "warn",
-        "port.state",
-        format!("{DEVICE} is down: its interface {NETDEV} is switched off"),
-    );
-    ensure!(run.since(&healthy)? == [wanted], "{:?}", run.since(&healthy)?);
-    ensure!(run.code == Some(1), "{run:?}");
-    let remedy = run.value["lines"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .find(|line| line["id"] == "port.state")
-        .and_then(|line| line["remedy"].as_str())
-        .context("a remedy")?
-        .to_owned();
-    // The remedy is a command: it heals.
-    output(Command::new("sh").args(["-c", remedy.trim_start_matches("sudo ")]))?;
-    healed(&healthy)?;
+    switched_off(&healthy)?;
 
     // Its packets are made smaller.
     ip(&format!("link set {NETDEV} mtu 1000"))?;

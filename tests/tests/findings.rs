@@ -512,20 +512,3 @@ fn one_device_of_four_that_carries_all_is_hot() -> Result<()> {
     drop((pair, others));
     Ok(())
 }
-
-#[test]
-fn one_queue_pair_beside_sixteen_is_crowded_out() -> Result<()> {
-    let Some(_lab) = Lab::enter_data_path("findings: contention") else {
-        return Ok(());
-    };
-    let many = moving("ib_write_bw", &["-q", "16", "-s", "65536"])?;
-    let few = moving("ib_write_bw", &["-s", "65536"])?;
-    let check = Check::of("20")?;
-    let found = check.is_only("contention", 0, Some(many.client.pid()))?;
-    let verdict = found["verdict"].as_str().context("no verdict")?;
-    ensure!(
-        verdict.contains(&format!("(PID {})", few.client.pid())),
-        "{found:#}"
-    );
-    Ok(())
-}

@@ -175,15 +175,6 @@ kinds! {
         fixed: "ERR of the process stops growing",
         trace: Traced::Yes,
     },
-    Contention => Kind {
-        name: "contention", raise_s: 10, clear_s: 15,
-        rule: "a process sends 8 times as much on a NIC as another one, by four times as many QPs or more, the other's QPs always have work \
-               requests of 4096 bytes or more that wait, and each QP gets about as much (a quarter to four times)",
-        source: "work requests and bytes of QPs; rdmatop's own limits",
-        why: "A NIC serves its QPs in turns, whoever has them: the process with few gets a small share. It may be meant, so it is information.",
-        fixed: "the other process sends more",
-        trace: Traced::No,
-    },
     TcpFallback => Kind {
         name: "tcp-fallback", raise_s: 5, clear_s: 10,
         rule: "a process with libnccl, librccl, libfabric, libucp, libnvshmem or libnixl moves 50 MB/s or more by TCP, both ways together, between \

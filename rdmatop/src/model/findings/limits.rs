@@ -78,8 +78,6 @@ limits! {
     class_share: f64 = 0.1, SHARE, "share of that which leaves with flow control, below which its class is wrong";
     tcp_bytes_per_s: f64 = 50e6, POSITIVE, "bytes per second, both ways together, that a job moves by TCP where it could use RDMA";
     tcp_rdma_share: f64 = 0.1, SHARE, "what such a job moves by RDMA at most, as a share of that";
-    crowd_ratio: f64 = 8.0, (1.0, 1e6), "times what another process sends on the same NIC, to crowd it out";
-    crowd_message: f64 = 4096.0, POSITIVE, "bytes per work request from which a process is one that asks for bandwidth";
     setup_ms: u64 = 500, POSITIVE, "milliseconds in the kernel from which a step of a QP to INIT, RTR or RTS is slow";
     mtu_rate_bps: u64 = 25_000_000_000, POSITIVE, "bits per second of an Ethernet port from which its MTU matters";
     payload_bytes: u64 = 4096, (256.0, 4096.0), "bytes of payload that a RoCE packet of such a port should carry";

@@ -1,6 +1,5 @@
 //! The rules: each looks at one snapshot and names symptoms.
 
-mod contention;
 mod flaps;
 mod growth;
 mod latency;
@@ -168,7 +167,6 @@ pub(super) fn all(scene: &Scene<'_>) -> Vec<Symptom> {
         rails::slow,
         rails::load,
         tcp::fallback,
-        contention::crowds,
     ];
     let mut out = Vec::new();
     for rule in RULES {

@@ -83,11 +83,6 @@ const PROOFS: &[(FindingId, On, &str)] = &[
         "findings::a_cgroup_that_may_have_no_more_objects_is_named_with_its_limit",
     ),
     (
-        FindingId::Contention,
-        On::Traffic,
-        "findings::one_queue_pair_beside_sixteen_is_crowded_out",
-    ),
-    (
         FindingId::TcpFallback,
         On::Traffic,
         "findings::a_job_on_tcp_is_named_and_what_it_moves_is_counted_to_the_byte",
