@@ -20,7 +20,7 @@ pub struct Member {
     pub part_of: Option<(u64, u64, i64)>,
     /// Its number.
     pub rank: u32,
-    /// Number of ranks.
+    /// How many ranks the communicator has.
     pub ranks: u32,
     /// Hosts, or parts of a rack that NVLink joins.
     pub nodes: Option<u32>,

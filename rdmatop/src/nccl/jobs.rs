@@ -32,7 +32,7 @@ enum Whole {
 /// Ranks that know each other: the largest of the communicators that share processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Job {
-    /// Number of ranks.
+    /// How many ranks the job has.
     pub ranks: u32,
     /// Ranks that have joined: all, or none.
     pub ranks_joined: u32,

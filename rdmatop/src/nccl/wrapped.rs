@@ -5,6 +5,9 @@ use super::line::is_nccl;
 
 /// The width at which people's tools wrap.
 const WIDTH: usize = 80;
+/// Bytes of a line that is put together. NCCL's longest, with a hundred NICs, have a few thousand; a log whose lines never
+/// end is not taken into memory as one.
+const LONGEST: usize = 64 << 10;
 /// A line that a wrapping tool broke at a space is hardly shorter than this.
 const SHORTEST: usize = WIDTH - 30;
 
@@ -27,7 +30,8 @@ impl Wrapped {
         let columns = line.chars().count();
         self.wide |= columns > WIDTH;
         if let Some(mut held) = self.held.take() {
-            if let Some(between) = self.between(line).filter(|_| !self.wide) {
+            let fits = held.len() < LONGEST && !self.wide;
+            if let Some(between) = self.between(line).filter(|_| fits) {
                 // Some tools leave the space at the end of the line.
                 if !held.ends_with(' ') {
                     held.push_str(between);
@@ -112,6 +116,18 @@ mod tests {
         let spaced: Vec<String> = spaced.collect();
         let pieces: Vec<&str> = spaced.iter().map(String::as_str).collect();
         assert_eq!(of(&pieces), [format!("{LINE} ")]);
+    }
+
+    #[test]
+    fn a_line_that_never_ends_is_given_in_parts() {
+        let nearly = "n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0/Shared00";
+        let piece = "x".repeat(WIDTH);
+        let lines: Vec<&str> = std::iter::once(nearly)
+            .chain(std::iter::repeat_n(&*piece, 4096))
+            .collect();
+        let whole = of(&lines);
+        assert!(whole.iter().all(|line| line.len() < LONGEST + 2 * WIDTH));
+        assert_eq!(whole.iter().map(String::len).sum::<usize>(), 4097 * WIDTH);
     }
 
     #[test]

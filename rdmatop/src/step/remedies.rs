@@ -15,7 +15,7 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/remedies.md");
 const BEGIN: &str = "<!-- remedies -->\n";
 const END: &str = "<!-- end of remedies -->";
 const HEAD: &str = "| remedy | changes | source |\n|---|---|---|\n";
-/// Where they are.
+/// Below src: the files and directories whose remedies the page has.
 const PLACES: [&str; 6] = [
     "doctor",
     "model/findings/rules",

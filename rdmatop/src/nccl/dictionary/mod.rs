@@ -70,6 +70,27 @@ pub struct Entry {
     pub example: &'static str,
 }
 
+/// An entry that is known by its words, for the tables.
+const fn entry(
+    id: &'static str,
+    versions: &'static str,
+    words: &'static [&'static str],
+    kind: Kind,
+    means: &'static str,
+    next: &'static str,
+    example: &'static str,
+) -> Entry {
+    Entry {
+        id,
+        versions,
+        on: On::Says(words),
+        kind,
+        means,
+        next,
+        example,
+    }
+}
+
 /// All entries.
 pub fn entries() -> impl Iterator<Item = &'static Entry> {
     let tables = [

@@ -2,29 +2,9 @@
 
 use super::{
     Entry,
-    Kind::{self, Choice, Fault, Follows, Note},
-    On::Says,
+    Kind::{Choice, Fault, Follows, Note},
+    entry,
 };
-
-const fn entry(
-    id: &'static str,
-    versions: &'static str,
-    words: &'static [&'static str],
-    kind: Kind,
-    means: &'static str,
-    next: &'static str,
-    example: &'static str,
-) -> Entry {
-    Entry {
-        id,
-        versions,
-        on: Says(words),
-        kind,
-        means,
-        next,
-        example,
-    }
-}
 
 const NO_LIBRARY: &str =
     "libibverbs could not be opened: it is not installed here, or not in the image of the container";

@@ -2,29 +2,9 @@
 
 use super::{
     Entry,
-    Kind::{self, Choice, Fault, Follows, Note},
-    On::Says,
+    Kind::{Choice, Fault, Follows, Note},
+    entry,
 };
-
-const fn entry(
-    id: &'static str,
-    versions: &'static str,
-    words: &'static [&'static str],
-    kind: Kind,
-    means: &'static str,
-    next: &'static str,
-    example: &'static str,
-) -> Entry {
-    Entry {
-        id,
-        versions,
-        on: Says(words),
-        kind,
-        means,
-        next,
-        example,
-    }
-}
 
 const START: &str = "`fi_info -p efa` in the container (cxi on Slingshot); /dev/infiniband passed in; libfabric and aws-ofi-nccl of one \
                      release of the EFA installer; the plugin's lines with NCCL_DEBUG=INFO";

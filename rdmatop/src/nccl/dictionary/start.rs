@@ -2,29 +2,9 @@
 
 use super::{
     Entry,
-    Kind::{self, Fault, Follows, Note},
-    On::Says,
+    Kind::{Fault, Follows, Note},
+    entry,
 };
-
-const fn entry(
-    id: &'static str,
-    versions: &'static str,
-    words: &'static [&'static str],
-    kind: Kind,
-    means: &'static str,
-    next: &'static str,
-    example: &'static str,
-) -> Entry {
-    Entry {
-        id,
-        versions,
-        on: Says(words),
-        kind,
-        means,
-        next,
-        example,
-    }
-}
 
 const FIRST: &str = "look for the rank that ended first: the others only report it";
 const UNREACHED: &str = "the interface that NCCL took (`Bootstrap : Using`) does not reach that host: NCCL_SOCKET_IFNAME names one that does; \

@@ -4,7 +4,8 @@
 use super::{
     Entry,
     Kind::{self, Choice, Fault, Follows, Note},
-    On::{self, Event, Says, Status},
+    On::{Event, Status},
+    entry,
 };
 
 const fn completion(
@@ -305,15 +306,7 @@ const fn call(
     next: &'static str,
     example: &'static str,
 ) -> Entry {
-    Entry {
-        id,
-        versions: "NCCL 2.4 on, RCCL",
-        on: Says(words) as On,
-        kind,
-        means,
-        next,
-        example,
-    }
+    entry(id, "NCCL 2.4 on, RCCL", words, kind, means, next, example)
 }
 
 const MEMLOCK: &str = "`ulimit -l unlimited` for the job (docker: --ulimit memlock=-1; pod: capabilities.add IPC_LOCK; Slurm: \

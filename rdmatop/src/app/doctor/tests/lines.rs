@@ -179,7 +179,7 @@ fn a_port_that_is_down_is_one_line_whatever_else_follows_from_it() {
     assert!(report.lines.iter().all(|line| line.id != "port.rate"));
 }
 
-/// What is reported of ports.
+/// The texts of the lines that the check of port states makes.
 fn lines(report: &crate::doctor::Report) -> Vec<&str> {
     let of_ports = report.lines.iter().filter(|line| line.id == "port.state");
     of_ports.map(|line| line.text.as_str()).collect()
