@@ -5,8 +5,8 @@ use super::line::is_nccl;
 
 /// The width at which people's tools wrap.
 const WIDTH: usize = 80;
-/// Bytes of a line that is put together. NCCL's longest, with a hundred NICs, have a few thousand; a log whose lines never
-/// end is not taken into memory as one.
+/// Bytes of a line that is put together. NCCL's longest, with a hundred NICs, have a few thousand; a log
+/// whose lines never end is not taken into memory as one.
 const LONGEST: usize = 64 << 10;
 /// A line that a wrapping tool broke at a space is hardly shorter than this.
 const SHORTEST: usize = WIDTH - 30;
