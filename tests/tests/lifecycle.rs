@@ -291,6 +291,17 @@ fn connect_on_two_devices() -> Result<[OnDevice; 2]> {
 fn each_id_has_the_owner_and_the_device_of_its_address(events: &Events, both: &[OnDevice; 2]) -> Result<()> {
     // Without it an event in a worker names no device, and no process before the owner has made a call.
     let has_btf = Path::new("/sys/kernel/btf/rdma_cm").exists();
+    let pids_of = |pairs: &[Accounts]| -> Vec<[u32; 2]> {
+        let both_ends = pairs.iter().map(|pair| [pair.server.pid, pair.client.pid]);
+        both_ends.collect()
+    };
+    let elsewhere = |device: &str, pid: &Value| {
+        let others = both.iter().filter(|other| other.device != device);
+        others
+            .flat_map(|other| pids_of(&other.pairs))
+            .flatten()
+            .any(|other| *pid == other)
+    };
     let mut numbers = Vec::new();
     for OnDevice {
         device,
@@ -298,18 +309,14 @@ fn each_id_has_the_owner_and_the_device_of_its_address(events: &Events, both: &[
         pairs,
     } in both
     {
-        let pids: Vec<[u32; 2]> = pairs
-            .iter()
-            .map(|pair| [pair.server.pid, pair.client.pid])
-            .collect();
+        let pids = pids_of(pairs);
         let begin = format!("{address}:");
         let own = events.filter(|event| event["src"].as_str().is_some_and(|src| src.starts_with(&begin)));
         for event in own.all() {
             let unknown = !has_btf && event["pid"].is_null();
-            ensure!(
-                unknown || pids.iter().flatten().any(|pid| event["pid"] == *pid),
-                "not of {device}: {event}"
-            );
+            // A pair that rdma_cm rejected was started again, so that other processes had IDs here too.
+            ensure!(unknown || !event["pid"].is_null(), "of nobody: {event}");
+            ensure!(!elsewhere(device, &event["pid"]), "not of {device}: {event}");
             ensure!(!has_btf || event["device"] == *device, "not on {device}: {event}");
         }
         for kind in ["cm_event", "cm_connect", "cm_accept", "cm_disconnect"] {

@@ -334,7 +334,7 @@ fn in_guest(
         );
     }
     script.push_str("exit $bad\n");
-    let options = guest.group.options();
+    let options = guest.group.options(guest.series);
     let mut lab = lab::command(guest.series.name, asked.timeout, &options)?;
     lab.args(["--cpu-time", "--", "sh", "-c", &script]);
     lab.env("RDMATOP", asked.program);
