@@ -3,11 +3,11 @@
 //! Starting and ending rdmatop is most of what a kernel test costs where each instruction is translated. So
 //! the tests of a module that only ask about their own processes share one window, or one trace: the first of
 //! them starts it, runs the workloads of all, one after another, and ends it; each then compares its own with
-//! what rdmatop said. A test that is run alone runs all workloads too.
+//! what rdmatop said. Workloads of tests that were not asked for do not run.
 
-use std::sync::OnceLock;
+use std::{env, sync::OnceLock};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 
 /// What a workload did, or why it could not: that fails its own test and no other.
 #[derive(Debug)]
@@ -17,6 +17,15 @@ impl<T> Did<T> {
     /// Runs a workload.
     pub fn of(workload: impl FnOnce() -> Result<T>) -> Self {
         Self(workload().map_err(|error| format!("{error:#}")))
+    }
+
+    /// Runs the workload of one test, by libtest's name of it, unless libtest was asked for others alone.
+    pub fn of_test(test: &str, workload: impl FnOnce() -> Result<T>) -> Self {
+        if is_asked(env::args().skip(1), test) {
+            Self::of(workload)
+        } else {
+            Self::of(|| bail!("{test} was not asked for, and its workload did not run"))
+        }
     }
 
     /// What it did, to go on with.
@@ -30,6 +39,17 @@ impl<T> Did<T> {
             .as_ref()
             .map_err(|why| anyhow!("the workload failed: {why}"))
     }
+}
+
+/// Whether libtest runs this test with these arguments: all are asked for that are not chosen by their whole
+/// names, as `cargo xtask test` does where a kernel has a part of a module.
+fn is_asked(mut args: impl Iterator<Item = String>, test: &str) -> bool {
+    let mut by_name = false;
+    let named = args.any(|arg| {
+        by_name |= arg == "--exact";
+        arg == test
+    });
+    named || !by_name
 }
 
 /// What the workloads did, and what rdmatop said of them.
@@ -60,8 +80,6 @@ impl<T> Default for Together<T> {
 mod tests {
     use std::cell::Cell;
 
-    use anyhow::bail;
-
     use super::*;
 
     #[test]
@@ -80,5 +98,19 @@ mod tests {
             assert_eq!(said, "the workload failed: no device");
         }
         assert_eq!(runs.get(), 1);
+    }
+
+    #[test]
+    fn a_workload_runs_unless_others_are_asked_for_by_their_names() {
+        let asked = |args: &[&str]| is_asked(args.iter().map(ToString::to_string), "exact::kinds");
+        assert!(asked(&[
+            "--test-threads=1",
+            "--exact",
+            "exact::ways",
+            "exact::kinds"
+        ]));
+        assert!(!asked(&["--exact", "exact::ways"]));
+        assert!(asked(&["exact::"]));
+        assert!(asked(&[]));
     }
 }

@@ -77,22 +77,39 @@ fn together() -> Result<&'static (Workloads, Snapshot)> {
         let window = Window::open(&[])?;
         let workloads = Workloads {
             mid_way: Did::of(|| finish_mid_way(begun)),
-            kinds: Did::of(|| run(&kinds())),
-            ways: Did::of(|| run(&ways())),
-            two: Did::of(run_two),
-            timed: Did::of(|| traffic::run("timed-posts", &["--count", "1000", "--op", "write"])),
-            stopped: Did::of(run_stopped),
-            lossy: Did::of(|| {
-                let wire = Wire::up()?;
-                let loss = wire.lose("1%")?;
-                let pair = Perftest::new("ib_send_bw").iterations(OVER_LOSSY);
-                let ran = run_lossy(&pair);
-                drop(loss);
-                ran
+            kinds: Did::of_test(
+                "exact::every_kind_of_request_is_counted_exactly",
+                || run(&kinds()),
+            ),
+            ways: Did::of_test("exact::every_way_of_posting_is_counted_exactly", || run(&ways())),
+            two: Did::of_test("exact::two_pairs_at_once_are_told_apart", run_two),
+            timed: Did::of_test("exact::latencies_agree_with_the_program_s_own_clock", || {
+                traffic::run("timed-posts", &["--count", "1000", "--op", "write"])
             }),
-            reads: Did::of(run_reads),
-            dead: Did::of(perftest::with_killed_server),
-            beside_a_trace: Did::of(|| {
+            stopped: Did::of_test(
+                "exact::a_stopped_receiver_shows_as_rnr_waits_and_loses_no_count",
+                run_stopped,
+            ),
+            lossy: Did::of_test(
+                "exact::loss_on_the_wire_shows_as_retransmissions_and_loses_no_count",
+                || {
+                    let wire = Wire::up()?;
+                    let loss = wire.lose("1%")?;
+                    let pair = Perftest::new("ib_send_bw").iterations(OVER_LOSSY);
+                    let ran = run_lossy(&pair);
+                    drop(loss);
+                    ran
+                },
+            ),
+            reads: Did::of_test(
+                "exact::reads_that_are_asked_for_again_are_retransmissions",
+                run_reads,
+            ),
+            dead: Did::of_test(
+                "exact::a_dead_peer_ends_in_one_retry_error_and_flushes_that_add_up",
+                perftest::with_killed_server,
+            ),
+            beside_a_trace: Did::of_test("exact::a_trace_beside_a_window_changes_no_count", || {
                 let trace = Trace::start(&[])?;
                 let ran = run(&beside_a_trace())?;
                 trace.stop()?;

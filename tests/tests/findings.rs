@@ -30,6 +30,8 @@ fn moving(program: &'static str, args: &[&str]) -> Result<Pair> {
     wait::for_some("packets of the pair", END, || {
         Ok((packets()? >= before + 500).then_some(()))
     })?;
+    pair.server.step_back()?;
+    pair.client.step_back()?;
     Ok(pair)
 }
 

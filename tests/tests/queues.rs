@@ -54,13 +54,23 @@ fn together() -> Result<&'static (Workloads, Snapshot)> {
         });
         let mut workloads = Workloads {
             before_attach: Did::of(|| anyhow::bail!("not yet")),
-            ways: Did::of(|| run(&ways())),
-            shared: Did::of(|| run(&shared())),
-            overflow: Did::of(|| traffic::run("cq-overflow", &["--extra", "20"])),
-            broken: Did::of(|| {
-                let run = |case: &'static str| traffic::run("broken-qps", &["--case", case]).context(case);
-                BROKEN.into_iter().map(run).collect()
-            }),
+            ways: Did::of_test("queues::kprobe_and_fentry_count_the_same", || run(&ways())),
+            shared: Did::of_test(
+                "queues::receives_from_a_shared_queue_are_counted_and_their_posts_are_unknown",
+                || run(&shared()),
+            ),
+            overflow: Did::of_test(
+                "queues::completions_that_find_the_cq_full_are_counted_apart",
+                || traffic::run("cq-overflow", &["--extra", "20"]),
+            ),
+            broken: Did::of_test(
+                "queues::what_is_flushed_dropped_or_posted_at_the_last_moment_is_counted_once",
+                || {
+                    let run =
+                        |case: &'static str| traffic::run("broken-qps", &["--case", case]).context(case);
+                    BROKEN.into_iter().map(run).collect()
+                },
+            ),
         };
         let sample = window.close()?;
         workloads.before_attach = Did::of(|| {

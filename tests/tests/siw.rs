@@ -39,19 +39,25 @@ fn together() -> Result<&'static (Workloads, Snapshot)> {
         let _siw = Siw::up()?;
         let window = Window::open(&[])?;
         let workloads = Workloads {
-            kinds: Did::of(|| run(&kinds())),
-            ways: Did::of(|| {
+            kinds: Did::of_test("siw::every_kind_of_request_is_counted_exactly", || run(&kinds())),
+            ways: Did::of_test("siw::every_way_of_posting_is_counted_exactly", || {
                 // Four bytes that end a TCP segment come in at once.
                 let writes = Runs::of("siw_proc_write")?;
                 let ran = run(&ways())?;
                 Ok((ran, writes.count()?))
             }),
-            overflow: Did::of(|| traffic::run("flushed-receives", &["--device", siw::DEVICE])),
-            beside_rxe: Did::of(|| {
-                let started: Result<Vec<_>> = beside_rxe().iter().map(connect).collect();
-                started?.into_iter().map(Pair::finish).collect()
-            }),
-            pings: Did::of(ping),
+            overflow: Did::of_test(
+                "siw::a_completion_without_room_is_an_overflow_and_no_completion",
+                || traffic::run("flushed-receives", &["--device", siw::DEVICE]),
+            ),
+            beside_rxe: Did::of_test(
+                "siw::two_providers_are_counted_side_by_side_and_each_says_what_it_cannot_show",
+                || {
+                    let started: Result<Vec<_>> = beside_rxe().iter().map(connect).collect();
+                    started?.into_iter().map(Pair::finish).collect()
+                },
+            ),
+            pings: Did::of_test("siw::rping_reads_writes_and_sends_as_often_as_it_says", ping),
         };
         Ok((workloads, window.close()?))
     })
