@@ -449,7 +449,7 @@ fn set_filter(state: &mut State, text: &str) {
     state.touch();
 }
 
-/// Puts the cursor on the next row that matches the search, `here` included or not.
+/// Puts the cursor on the next row that matches the search, `here` included or not, and says how many do.
 fn find(state: &mut State, from: usize, by: isize, here: bool) {
     let wanted = Filter::parse(&state.search);
     let len = state.table().order.len().cast_signed();
@@ -457,12 +457,20 @@ fn find(state: &mut State, from: usize, by: isize, here: bool) {
         return;
     }
     let (ctx, spec) = (state.ctx(), state.spec());
+    let rows = state.table().order.iter().enumerate();
+    let matching: Vec<usize> = rows
+        .filter(|(_, row)| wanted.matches(&ctx, spec, row.at))
+        .map(|(at, _)| at)
+        .collect();
+    // How far it is from where the search begins, in the direction in which it goes.
     let first = isize::from(!here);
-    let found = (first..first + len)
-        .map(|step| (from.cast_signed() + by * step).rem_euclid(len).unsigned_abs())
-        .find(|at| wanted.matches(&ctx, spec, state.table().order[*at].at));
-    match found {
-        Some(at) => to_row(state, at),
+    let steps = |at: usize| (by * (at.cast_signed() - from.cast_signed()) - first).rem_euclid(len);
+    let nearest = (0..matching.len()).min_by_key(|number| steps(matching[*number]));
+    match nearest {
+        Some(number) => {
+            to_row(state, matching[number]);
+            state.message = Some(format!("match {} of {}", number + 1, matching.len()));
+        }
         None => state.message = Some(format!("no row matches {:?}", state.search)),
     }
 }

@@ -30,6 +30,7 @@ fn prompt(name: &'static str, input: &str, width: usize, state: &State) -> Cell 
         .and("_", Tone::Accent);
     let wide = cell.width();
     let help = match (&state.message, &state.mode) {
+        (Some(message), Mode::Search { .. }) => format!("   {message}   Enter keep  Esc undo  then n N"),
         (Some(message), _) => format!("   {message}"),
         (None, Mode::Filter { .. }) => {
             let names: Vec<_> = state.spec().words().iter().map(|n| format!("{n}:")).collect();

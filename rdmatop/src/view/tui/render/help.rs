@@ -58,7 +58,7 @@ pub(in crate::view::tui) fn lines(state: &State) -> Vec<Cell> {
     let [cause, victim] = [state.glyphs.cause, state.glyphs.victim].map(|signs| signs.join(" "));
     out.push(entry(
         &cause,
-        "FINDING: this process is the cause, or the one to look at; critical, warning",
+        "FINDING: it is the cause, or the one to look at; critical, warning",
     ));
     out.push(entry(
         &victim,
@@ -109,34 +109,34 @@ fn entry(key: &str, about: &str) -> Cell {
     Cell::new(format!("  {key}{}", " ".repeat(pad)), Tone::Accent).and(format!(" {about}"), Tone::Normal)
 }
 
-/// Draws the list over the screen.
+/// Draws the list over the screen, in two columns where it is longer than the screen and both fit.
 pub(super) fn draw(state: &State, canvas: &mut Canvas) {
     let Mode::Help(first) = state.mode else { return };
     let lines = lines(state);
-    let wide = lines.iter().map(Cell::width).max().unwrap_or(0) + 4;
-    let wanted = (
-        u16::try_from(wide).unwrap_or(u16::MAX),
-        u16::try_from(lines.len() + 2).unwrap_or(u16::MAX),
-    );
+    let number = |length: usize| u16::try_from(length).unwrap_or(u16::MAX);
     let room = (state.size.0, state.size.1.saturating_sub(1));
+    let longest = lines.iter().map(Cell::width).max().unwrap_or(0);
+    // Two blanks beside each column, and the frame.
+    let wide = |columns: usize| number((longest + 2) * columns + 2);
+    let is_long = lines.len() + 2 > usize::from(room.1);
+    let columns = if is_long && wide(2) <= room.0 { 2 } else { 1 };
+    let wanted = (wide(columns), number(lines.len().div_ceil(columns) + 2));
     let area = layout::popup(room, wanted);
     let height = usize::from(area.height.saturating_sub(2));
-    let first = first.min(lines.len().saturating_sub(height));
-    let below = lines.len().saturating_sub(first + height);
+    let fits = height * columns;
+    let first = first.min(lines.len().saturating_sub(fits));
+    let below = lines.len().saturating_sub(first + fits);
     let title = if below > 0 {
         format!("Keys   Down: {}", more(below))
     } else {
         "Keys".to_owned()
     };
-    let inner = popup_box(state, area, &title, canvas);
-    for (y, line) in lines.iter().skip(first).take(height).enumerate() {
-        put(
-            canvas,
-            inner,
-            u16::try_from(y).unwrap_or(u16::MAX),
-            line,
-            state.paint(),
-            state.glyphs.cut,
-        );
+    let mut column = popup_box(state, area, &title, canvas);
+    column.width = column.width.min(number(longest));
+    for part in lines[first..].chunks(height.max(1)).take(columns) {
+        for (y, line) in part.iter().take(height).enumerate() {
+            put(canvas, column, number(y), line, state.paint(), state.glyphs.cut);
+        }
+        column.x += number(longest + 2);
     }
 }

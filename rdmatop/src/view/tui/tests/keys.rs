@@ -130,12 +130,18 @@ fn a_filter_narrows_as_it_is_typed_and_escape_takes_it_back() {
 fn a_search_jumps_and_n_goes_around() {
     let mut s = state(testkit::busy(), Tab::Processes, (80, 24));
     typed(&mut s, "/nccl");
+    assert_eq!(s.message.as_deref(), Some("match 1 of 2"));
     code(&mut s, KeyCode::Enter);
     let first = s.table().cursor;
-    typed(&mut s, "n");
-    assert_ne!(s.table().cursor, first);
-    typed(&mut s, "n");
-    assert_eq!(s.table().cursor, first);
+    for (key, message) in [
+        ("n", "match 2 of 2"),
+        ("n", "match 1 of 2"),
+        ("N", "match 2 of 2"),
+    ] {
+        typed(&mut s, key);
+        assert_eq!(s.message.as_deref(), Some(message));
+        assert_eq!(s.table().cursor == first, message == "match 1 of 2");
+    }
     typed(&mut s, "/no such name");
     assert!(s.message.as_deref().unwrap_or("").contains("no row matches"));
 }

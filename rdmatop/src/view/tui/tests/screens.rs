@@ -84,6 +84,16 @@ fn menus_prompts_and_help() {
 }
 
 #[test]
+fn the_help_has_two_columns_where_there_is_room() {
+    let mut state = state(testkit::busy(), Tab::Processes, (200, 70));
+    typed(&mut state, "?");
+    let screen = screen(&state);
+    for line in render::help_lines(&state) {
+        assert!(screen.contains(line.text().trim()), "{}\n{screen}", line.text());
+    }
+}
+
+#[test]
 fn the_help_lists_exactly_the_keys_that_are_handled() {
     use super::super::keys::{BINDINGS, names};
     let state = state(testkit::busy(), Tab::Processes, (80, 24));
