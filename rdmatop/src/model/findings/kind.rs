@@ -307,6 +307,17 @@ kinds! {
         fixed: "all ports of the job send",
         trace: Traced::Yes,
     },
+    RailsIdle => Kind {
+        name: "rails-idle", raise_s: 12, clear_s: 20,
+        rule: "of three or more ACTIVE ports of one driver and rate, some carry less than 5 % of the busiest both ways, and the others, \
+               two or more, carry half of their links' rate or more (where that is not known: half of the busiest); more processes of \
+               one job than ports fill those, or (info) one process fills them and has QPs on all idle ones",
+        source: "bytes of ports, else packets; devices, job and traffic of processes; rdmatop's own limits",
+        why: "The job waits for ports that are full while others do nothing. Information where one process has QPs on all of them: the \
+              idle ones may be for storage.",
+        fixed: "all ports of the job send",
+        trace: Traced::Yes,
+    },
     RxFunnel => Kind {
         name: "rx-funnel", raise_s: 10, clear_s: 15,
         rule: "of three or more ACTIVE ports of one driver that carry anything, Tx is spread (three quarters carry half the mean \

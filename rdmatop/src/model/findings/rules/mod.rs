@@ -2,6 +2,7 @@
 
 mod flaps;
 mod growth;
+mod idle;
 mod latency;
 mod link;
 mod loss;

@@ -158,6 +158,11 @@ const PROOFS: &[(FindingId, On, &str)] = &[
         "findings::one_device_of_four_that_carries_all_is_hot",
     ),
     (
+        FindingId::RailsIdle,
+        On::Traffic,
+        "findings::two_of_four_devices_that_carry_a_job_leave_the_others_idle",
+    ),
+    (
         FindingId::RxFunnel,
         On::Traffic,
         "lab_scenarios::each_scenario_shows_the_finding_that_it_teaches",
