@@ -573,3 +573,24 @@ fn two_of_four_devices_that_carry_a_job_leave_the_others_idle() -> Result<()> {
     drop((pairs, job, others));
     Ok(())
 }
+
+#[test]
+fn a_process_that_only_registers_memory_is_named() -> Result<()> {
+    const HOME: &str = "/tmp/rdmatop-growth";
+    let Some(_lab) = Lab::enter("findings: growing memory") else {
+        return Ok(());
+    };
+    // Half an hour is too long for a test.
+    let settings = Path::new(HOME).join("rdmatop");
+    fs::create_dir_all(&settings)?;
+    fs::write(
+        settings.join("config.toml"),
+        "[findings]\nmr_growth_window_s = 60\nmr_growth_bytes = 1e6\n",
+    )?;
+    let misuse = Traffic::start("misuse", &["--what", "mr-growth"])?;
+    let pid = pid_of(&misuse.ready()?["pid"])?;
+    let check = Looking::begin_with("75", &[("XDG_CONFIG_HOME", HOME)])?.end()?;
+    check.is_only("mr-growth", 0, Some(pid))?;
+    misuse.finish()?;
+    Ok(())
+}

@@ -194,6 +194,15 @@ kinds! {
         fixed: "it registers less memory, less often",
         trace: Traced::Yes,
     },
+    MrGrowth => Kind {
+        name: "mr-growth", raise_s: 0, clear_s: 60,
+        rule: "the registered memory of a process never fell within 30 minutes, grew in six or more of their eight parts, and by 1 GiB \
+               or more in all",
+        source: "lengths of the memory regions of the process; rdmatop's own limits",
+        why: "Registered memory is pinned: it cannot be swapped or moved, until the machine has none left. It may be meant so.",
+        fixed: "MR of the process falls, or stays",
+        trace: Traced::Yes,
+    },
     QpChurn => Kind {
         name: "qp-churn", raise_s: 10, clear_s: 15,
         rule: "a process makes and destroys more than 10 QPs per second",

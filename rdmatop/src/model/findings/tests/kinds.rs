@@ -93,6 +93,11 @@ const PROOFS: &[(FindingId, On, &str)] = &[
         "findings::what_a_process_does_wrong_is_named",
     ),
     (
+        FindingId::MrGrowth,
+        On::Traffic,
+        "findings::a_process_that_only_registers_memory_is_named",
+    ),
+    (
         FindingId::QpChurn,
         On::Traffic,
         "findings::what_a_process_does_wrong_is_named",
