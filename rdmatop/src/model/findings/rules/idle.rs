@@ -28,28 +28,26 @@ pub(super) fn rails(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<
     let mut seen = BTreeSet::new();
     let mut users: Vec<&ProcessRow> = full.iter().flat_map(|at| movers(scene, ports[*at])).collect();
     users.retain(|row| seen.insert(row.uid));
-    let (severity, who) = match shared_job(&users, full.len()) {
-        Some(job) => (
+    let (severity, who) = if let Some(job) = shared_job(&users, full.len()) {
+        (
             Severity::Warning,
             format!(
                 "{} processes of {job} share the others, which are full",
                 users.len()
             ),
-        ),
-        None => {
-            let has_qps = |row: &ProcessRow, at: &usize| row.devices.contains(&ports[*at].device);
-            let uses_all = |row: &&ProcessRow| {
-                full.iter().filter(|at| has_qps(row, at)).count() >= 2
-                    && idle.iter().all(|at| has_qps(row, at))
-            };
-            users.retain(uses_all);
-            let user = words::process(users.first()?);
-            (
-                // Storage may have NICs of its own, on which the same process has queue pairs.
-                Severity::Info,
-                format!("{user} has QPs on them, and fills the others"),
-            )
-        }
+        )
+    } else {
+        let has_qps = |row: &ProcessRow, at: &usize| row.devices.contains(&ports[*at].device);
+        let uses_all = |row: &&ProcessRow| {
+            full.iter().filter(|at| has_qps(row, at)).count() >= 2 && idle.iter().all(|at| has_qps(row, at))
+        };
+        users.retain(uses_all);
+        let user = words::process(users.first()?);
+        // Storage may have NICs of its own, on which the same process has queue pairs.
+        (
+            Severity::Info,
+            format!("{user} has QPs on them, and fills the others"),
+        )
     };
     let pid = users.iter().find_map(|row| row.pid)?;
     Some(Symptom {
