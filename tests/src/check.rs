@@ -26,8 +26,14 @@ pub struct Check {
 impl Looking {
     /// It begins, and looks for some seconds.
     pub fn begin(seconds: &str) -> Result<Self> {
-        let args = ["check", "--json", "--for", seconds];
-        Ok(Self(Child::spawn(&mut rdmatop::command(&args)?)?))
+        Self::begin_with(seconds, &[])
+    }
+
+    /// As [`Self::begin`], with variables of the environment.
+    pub fn begin_with(seconds: &str, variables: &[(&str, &str)]) -> Result<Self> {
+        let mut command = rdmatop::command(&["check", "--json", "--for", seconds])?;
+        command.envs(variables.iter().copied());
+        Ok(Self(Child::spawn(&mut command)?))
     }
 
     /// As [`Self::begin`], and waits until its programs are attached. It does not say when: it has as many

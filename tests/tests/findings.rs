@@ -1,7 +1,7 @@
 //! Findings on a real kernel: each trouble that the lab can make is found and named, and nothing else is;
 //! healthy traffic has none.
 
-use std::{fs, process::Command, thread, time::Duration};
+use std::{fs, path::Path, process::Command, thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use rdmatop_tests::{
@@ -512,5 +512,87 @@ fn one_device_of_four_that_carries_all_is_hot() -> Result<()> {
         "{found:#}"
     );
     drop((pair, others));
+    Ok(())
+}
+
+/// A cgroup as Slurm makes one for a task of a job.
+struct JobCgroup;
+
+impl JobCgroup {
+    const DIR: &str = "/sys/fs/cgroup/system.slice/slurmstepd.scope/job_7341/step_0/user/task_0";
+
+    fn with(processes: impl Iterator<Item = u32>) -> Result<Self> {
+        fs::create_dir_all(Self::DIR)?;
+        for pid in processes {
+            fs::write(format!("{}/cgroup.procs", Self::DIR), pid.to_string())?;
+        }
+        Ok(Self)
+    }
+}
+
+impl Drop for JobCgroup {
+    fn drop(&mut self) {
+        for dir in Path::new(Self::DIR).ancestors().take(6) {
+            let _ = fs::remove_dir(dir);
+        }
+    }
+}
+
+#[test]
+fn two_of_four_devices_that_carry_a_job_leave_the_others_idle() -> Result<()> {
+    let Some(_lab) = Lab::enter("findings: idle rails") else {
+        return Ok(());
+    };
+    let others = [
+        Device::add("rxe-b", 71)?,
+        Device::add("rxe-c", 72)?,
+        Device::add("rxe-d", 73)?,
+    ];
+    let pairs = [DEVICE, "rxe-b"].map(|device| {
+        let pair = Perftest::new("ib_write_bw")
+            .iterations(ENDLESS)
+            .devices(device, device);
+        pair.start()
+    });
+    let [first, second] = pairs;
+    let pairs = [first?, second?];
+    for pair in &pairs {
+        pair.wait_connected()?;
+    }
+    let job = JobCgroup::with(
+        pairs
+            .iter()
+            .flat_map(|pair| [pair.server.pid(), pair.client.pid()]),
+    )?;
+    let check = Check::of("16")?;
+    let found = check.is_only("rails-idle", 1, None)?;
+    let verdict = found["verdict"].as_str().context("no verdict")?;
+    ensure!(
+        verdict
+            == "2 of 4 ports are idle (rxe-c, rxe-d): 4 processes of slurm 7341.0 share the others, which are full",
+        "{verdict}"
+    );
+    drop((pairs, job, others));
+    Ok(())
+}
+
+#[test]
+fn a_process_that_only_registers_memory_is_named() -> Result<()> {
+    const HOME: &str = "/tmp/rdmatop-growth";
+    let Some(_lab) = Lab::enter("findings: growing memory") else {
+        return Ok(());
+    };
+    // Half an hour is too long for a test.
+    let settings = Path::new(HOME).join("rdmatop");
+    fs::create_dir_all(&settings)?;
+    fs::write(
+        settings.join("config.toml"),
+        "[findings]\nmr_growth_window_s = 60\nmr_growth_bytes = 1e6\n",
+    )?;
+    let misuse = Traffic::start("misuse", &["--what", "mr-growth"])?;
+    let pid = pid_of(&misuse.ready()?["pid"])?;
+    let check = Looking::begin_with("75", &[("XDG_CONFIG_HOME", HOME)])?.end()?;
+    check.is_only("mr-growth", 0, Some(pid))?;
+    misuse.finish()?;
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! Uses verbs in ways that work and are wrong, until stdin is closed.
 //!
-//! `misuse --what mr-churn|qp-churn|qp-leak|memlock|cgroup|slow-peers|full-queue|no-poll|wrong-key [--device
+//! `misuse --what mr-churn|mr-growth|qp-churn|qp-leak|memlock|cgroup|slow-peers|full-queue|no-poll|wrong-key [--device
 //! rxe0] [--peer rxe0] [--cgroup DIR] [--network A.B.C]`
 //! * `mr-churn`: registers and deregisters a small buffer as fast as it can;
+//! * `mr-growth`: registers 64 KiB ten times a second and deregisters nothing;
 //! * `qp-churn`: creates a QP and destroys it as fast as it can;
 //! * `qp-leak`: creates eight QPs each second and destroys none;
 //! * `memlock`: as a user without rights, with 8 KiB of memory that may be locked, registers a larger buffer
@@ -67,10 +68,14 @@ fn main() -> Result<()> {
     let mut queue = matches!(&*what, "full-queue" | "no-poll")
         .then(|| Queue::new(&context, &peer, entries))
         .transpose()?;
-    let (mut done, mut failed, mut qps) = (0_u64, 0_u64, Vec::new());
+    let (mut done, mut failed, mut qps, mut regions) = (0_u64, 0_u64, Vec::new(), Vec::new());
     while !over.load(Ordering::Relaxed) {
         match &*what {
             "mr-churn" => drop(Mr::new(&pd, 4096)?),
+            "mr-growth" => {
+                regions.push(Mr::new(&pd, 1 << 16)?);
+                thread::sleep(Duration::from_millis(100));
+            }
             "qp-churn" => drop(Qp::new(&pd, &cq, 1)?),
             "qp-leak" => {
                 qps.push(Qp::new(&pd, &cq, 1)?);

@@ -194,6 +194,15 @@ kinds! {
         fixed: "it registers less memory, less often",
         trace: Traced::Yes,
     },
+    MrGrowth => Kind {
+        name: "mr-growth", raise_s: 0, clear_s: 60,
+        rule: "the registered memory of a process never fell within 30 minutes, grew in six or more of their eight parts, and by 1 GiB \
+               or more in all",
+        source: "lengths of the memory regions of the process; rdmatop's own limits",
+        why: "Registered memory is pinned: it cannot be swapped or moved, until the machine has none left. It may be meant so.",
+        fixed: "MR of the process falls, or stays",
+        trace: Traced::Yes,
+    },
     QpChurn => Kind {
         name: "qp-churn", raise_s: 10, clear_s: 15,
         rule: "a process makes and destroys more than 10 QPs per second",
@@ -304,6 +313,17 @@ kinds! {
         source: "bytes of ports, else packets",
         why: "The job has the bandwidth of one NIC where it could have that of all. Where an option of the command line names this \
               NIC it is meant, and this is information. A variable that does is a warning: it may be left over from a test.",
+        fixed: "all ports of the job send",
+        trace: Traced::Yes,
+    },
+    RailsIdle => Kind {
+        name: "rails-idle", raise_s: 12, clear_s: 20,
+        rule: "of three or more ACTIVE ports of one driver and rate, some carry less than 5 % of the busiest both ways, and the others, \
+               two or more, carry half of their links' rate or more (where that is not known: half of the busiest); more processes of \
+               one job than ports fill those, or (info) one process fills them and has QPs on all idle ones",
+        source: "bytes of ports, else packets; devices, job and traffic of processes; rdmatop's own limits",
+        why: "The job waits for ports that are full while others do nothing. Information where one process has QPs on all of them: the \
+              idle ones may be for storage.",
         fixed: "all ports of the job send",
         trace: Traced::Yes,
     },

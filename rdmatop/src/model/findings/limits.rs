@@ -54,6 +54,8 @@ limits! {
     mr_share: f64 = 0.25, POSITIVE, "share of the time of one thread that a process spends in registering memory and taking it back";
     mr_bytes_per_s: f64 = 1e9, POSITIVE, "bytes per second that a process registers and takes back, at least as many as it moves";
     qp_per_s: f64 = 10.0, POSITIVE, "QPs per second that one process makes and destroys";
+    mr_growth_bytes: u64 = 1 << 30, POSITIVE, "bytes by which the registered memory of a process grows within `mr_growth_window_s`";
+    mr_growth_window_s: u64 = 1800, (60.0, 86_400.0), "seconds over which the registered memory of a process is looked at";
     leak_qps: u64 = 32, (1.0, 1e9), "QPs by which a process grows within `leak_window_s`";
     leak_window_s: u64 = 60, (10.0, 86_400.0), "seconds over which the growth of a process is looked at";
     flaps: u64 = 3, (2.0, 64.0), "times that a link goes down within `flap_window_s`, to flap";

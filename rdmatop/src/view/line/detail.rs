@@ -4,6 +4,7 @@ use std::{io::Write, net::Ipv6Addr};
 
 use super::{errno, units};
 use crate::model::event::{BUDGET, Event, EventKind};
+use crate::model::ib::QpState;
 use crate::text;
 
 /// Bits of `ib_qp_attr_mask`, include/rdma/ib_verbs.h, in their order.
@@ -54,16 +55,18 @@ pub fn write(out: &mut Vec<u8>, event: &Event) {
         EventKind::FindingRaise | EventKind::FindingClear => finding(out, event),
     }
     if let Some(rc) = event.rc.filter(|rc| *rc != 0) {
-        word(out, Some("="));
-        word(out, Some(errno::show(rc)));
+        text(out, "= ");
+        text(out, &errno::show(rc));
+        text(out, " ");
     }
     number(out, "by-pid", event.by_pid);
     if let Some(ns) = event.duration_ns {
-        word(out, Some(units::duration(ns)));
+        text(out, &units::duration(ns));
+        text(out, " ");
     }
-    // Every word has a space before it; the first one has to lose its own.
-    if out.get(start) == Some(&b' ') {
-        out.remove(start);
+    // Every word has a space after it; the last one has to lose its own.
+    if out.len() > start {
+        out.pop();
     }
 }
 
@@ -87,9 +90,17 @@ fn finding(out: &mut Vec<u8>, event: &Event) {
 
 fn qp(out: &mut Vec<u8>, event: &Event) {
     match (event.from, event.to) {
-        (Some(from), Some(to)) => word(out, Some(format_args!("{from}->{to}"))),
-        (None, Some(to)) => word(out, Some(format_args!("->{to}"))),
-        (Some(from), None) => pair(out, "in", Some(from)),
+        (from, Some(to)) => {
+            state(out, from);
+            text(out, "->");
+            state(out, Some(to));
+            text(out, " ");
+        }
+        (Some(from), None) => {
+            text(out, "in ");
+            state(out, Some(from));
+            text(out, " ");
+        }
         (None, None) => {}
     }
     if event.to.is_none()
@@ -105,6 +116,15 @@ fn qp(out: &mut Vec<u8>, event: &Event) {
     number(out, "timeout", event.timeout);
     number(out, "retry", event.retry_cnt);
     number(out, "rnr", event.rnr_retry);
+}
+
+fn state(out: &mut Vec<u8>, state: Option<QpState>) {
+    let Some(state) = state else { return };
+    match state.name() {
+        Some(name) => text(out, name),
+        // Writing into memory cannot fail.
+        None => drop(write!(out, "{state}")),
+    }
 }
 
 /// A work request: what it is, its peer, how it ended.
@@ -177,26 +197,34 @@ fn lost(out: &mut Vec<u8>, event: &Event) {
     pair(out, "at", event.lost_where);
 }
 
+fn text(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(text.as_bytes());
+}
+
 fn word(out: &mut Vec<u8>, text: Option<impl std::fmt::Display>) {
     if let Some(text) = text {
-        let _ = write!(out, " {text}");
+        let _ = write!(out, "{text} ");
     }
 }
 
 fn pair(out: &mut Vec<u8>, name: &str, value: Option<impl std::fmt::Display>) {
     if let Some(value) = value {
-        let _ = write!(out, " {name} {value}");
+        let _ = write!(out, "{name} {value} ");
     }
 }
 
 fn number(out: &mut Vec<u8>, name: &str, value: Option<impl Into<u64>>) {
-    pair(out, name, value.map(Into::into));
+    if let Some(value) = value {
+        text(out, name);
+        text(out, " ");
+        units::number(out, value.into());
+        text(out, " ");
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ib::QpState;
 
     fn shown(event: &Event) -> String {
         let mut out = b"x ".to_vec();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::flaps::Flaps;
 use super::latency::Latencies;
+use super::memory;
 use crate::model::findings::Limits;
 use crate::model::snapshot::{Snapshot, VerbRow};
 
@@ -69,6 +70,8 @@ pub(in crate::model::findings) struct Growth {
     failures: BTreeMap<Failure, (u64, u64)>,
     /// When links went down.
     pub(super) flaps: Flaps,
+    /// What processes have registered.
+    pub(super) memory: memory::Registered,
     /// How long work requests of each process took.
     pub(super) latencies: Latencies,
 }
@@ -94,6 +97,7 @@ impl Growth {
         }
         self.by_process = seen;
         self.registrations(snapshot);
+        self.memory.look(snapshot, limits);
         self.flaps.look(snapshot, limits);
         self.latencies.look(snapshot);
         self.failures = snapshot

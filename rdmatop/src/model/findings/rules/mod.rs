@@ -2,9 +2,11 @@
 
 mod flaps;
 mod growth;
+mod idle;
 mod latency;
 mod link;
 mod loss;
+mod memory;
 mod nic;
 mod objects;
 mod pauses;
@@ -146,6 +148,7 @@ pub(super) fn all(scene: &Scene<'_>) -> Vec<Symptom> {
         verbs::churn,
         verbs::reconnects,
         objects::leak,
+        memory::growth,
         objects::removal,
         link::state,
         link::errors,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::link::{self, name};
-use super::{Scene, growing};
+use super::{Scene, growing, idle};
 use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::ib::PortState;
 use crate::model::snapshot::{PortRow, ProcessRow};
@@ -76,7 +76,7 @@ pub(super) fn slow(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-fn about(port: &PortRow) -> About {
+pub(super) fn about(port: &PortRow) -> About {
     About {
         device: Some(port.device_uid),
         port: Some(port.port),
@@ -85,12 +85,12 @@ fn about(port: &PortRow) -> About {
 }
 
 /// One direction of some ports; `None` when it is not known of one.
-struct Load {
-    rates: Vec<f64>,
+pub(super) struct Load {
+    pub(super) rates: Vec<f64>,
     sum: f64,
     /// The busiest.
-    top: usize,
-    bytes: bool,
+    pub(super) top: usize,
+    pub(super) bytes: bool,
 }
 
 impl Load {
@@ -128,7 +128,7 @@ impl Load {
         self.rates[self.top] >= least
     }
 
-    fn of_port(&self, at: usize) -> String {
+    pub(super) fn of_port(&self, at: usize) -> String {
         if self.bytes {
             words::bits(self.rates[at])
         } else {
@@ -137,7 +137,7 @@ impl Load {
     }
 
     /// The idle ones, by name.
-    fn idle(&self, share: f64) -> Vec<usize> {
+    pub(super) fn idle(&self, share: f64) -> Vec<usize> {
         let limit = self.rates[self.top] * share;
         (0..self.rates.len())
             .filter(|at| self.rates[*at] < limit)
@@ -157,7 +157,8 @@ pub(super) fn load(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         if let Some(rx) = received(&used).filter(|rx| is_funnel(scene, &used, rx)) {
             out.push(funnel(scene, &used, &rx));
         } else if tx.is_worth_a_look(scene) {
-            out.extend(hot(scene, ports, &tx));
+            // Where several are full, that one of them has more is of no interest.
+            out.extend(idle::rails(scene, ports, &tx).or_else(|| hot(scene, ports, &tx)));
         }
     }
 }
@@ -177,7 +178,7 @@ fn sent(ports: &[&PortRow]) -> Option<Load> {
     Load::of(ports, |port| port.tx_bytes, |port| port.tx_packets)
 }
 
-fn received(ports: &[&PortRow]) -> Option<Load> {
+pub(super) fn received(ports: &[&PortRow]) -> Option<Load> {
     Load::of(ports, |port| port.rx_bytes, |port| port.rx_packets)
 }
 
@@ -195,7 +196,7 @@ fn is_funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> bool {
 /// Names in a list.
 const SHOWN: usize = 3;
 
-fn names(ports: &[&PortRow], at: &[usize]) -> String {
+pub(super) fn names(ports: &[&PortRow], at: &[usize]) -> String {
     let list: Vec<&str> = at.iter().take(SHOWN).map(|at| &*ports[*at].device).collect();
     let more = match at.len().saturating_sub(SHOWN) {
         0 => String::new(),
@@ -206,7 +207,7 @@ fn names(ports: &[&PortRow], at: &[usize]) -> String {
 
 /// The processes that move half as much as the busiest on a device, or more, by PID: equal ranks take turns
 /// at being the busiest.
-fn movers<'a>(scene: &Scene<'a>, port: &PortRow) -> Vec<&'a ProcessRow> {
+pub(super) fn movers<'a>(scene: &Scene<'a>, port: &PortRow) -> Vec<&'a ProcessRow> {
     let rate = |row: &ProcessRow| {
         let traffic = &row.traffic;
         growing(traffic.tx_bytes).unwrap_or(0.0) + growing(traffic.rx_bytes).unwrap_or(0.0)

@@ -93,6 +93,11 @@ const PROOFS: &[(FindingId, On, &str)] = &[
         "findings::what_a_process_does_wrong_is_named",
     ),
     (
+        FindingId::MrGrowth,
+        On::Traffic,
+        "findings::a_process_that_only_registers_memory_is_named",
+    ),
+    (
         FindingId::QpChurn,
         On::Traffic,
         "findings::what_a_process_does_wrong_is_named",
@@ -156,6 +161,11 @@ const PROOFS: &[(FindingId, On, &str)] = &[
         FindingId::HotPort,
         On::Traffic,
         "findings::one_device_of_four_that_carries_all_is_hot",
+    ),
+    (
+        FindingId::RailsIdle,
+        On::Traffic,
+        "findings::two_of_four_devices_that_carry_a_job_leave_the_others_idle",
     ),
     (
         FindingId::RxFunnel,

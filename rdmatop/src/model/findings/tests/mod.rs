@@ -317,6 +317,41 @@ fn limits_of_one_s_own_are_used() {
 }
 
 #[test]
+fn memory_that_is_registered_and_never_deregistered_grows() {
+    // What a process has registered in each minute of an hour and a half, in MiB.
+    let found = |mib: fn(u64) -> u64| -> Vec<Vec<&'static str>> {
+        let mut watch = Watch::default();
+        (0..90_u64)
+            .map(|minute| {
+                let mut s = pair();
+                s.mono_ns += minute * 60 * S;
+                s.processes[0].mr_bytes = (mib(minute) > 0).then(|| mib(minute) << 20);
+                ids(&watch.look(&s.judged(None)))
+            })
+            .collect()
+    };
+    let never = vec![vec![""; 0]; 90];
+    let grows = found(|minute| 100 + 60 * minute.min(60));
+    assert!(grows[..17].iter().all(Vec::is_empty), "{grows:?}");
+    assert_eq!(grows[40], ["mr-growth"]);
+    assert_eq!(grows[89], [""; 0], "it grows no more");
+    assert_eq!(found(|minute| 100 + 10 * minute), never, "slowly");
+    assert_eq!(
+        found(|minute| if minute < 8 { 1000 * (minute + 1) } else { 8000 }),
+        never,
+        "its start"
+    );
+    assert_eq!(found(|minute| 100 + 1000 * (minute % 15)), never, "it gives back");
+    assert_eq!(found(|minute| 100 + 6000 * (minute / 20)), never, "few steps");
+    assert_eq!(found(|_| 0), never, "unknown");
+    assert_eq!(
+        found(|minute| (minute % 2) * (100 + 60 * minute)),
+        never,
+        "often unknown"
+    );
+}
+
+#[test]
 fn a_process_that_only_creates_qps_leaks_them() {
     let leaks = |moving: u64| {
         let mut watch = Watch::default();

@@ -113,6 +113,106 @@ fn a_hot_port_says_what_chose_it() {
     }
 }
 
+/// A job with a process or more on each port that carries anything: `of_port` of them.
+fn ranks(tx: [f64; 8], of_port: u32) -> Snapshot {
+    let mut s = rails(tx, tx);
+    s.processes.clear();
+    for ((n, port), tx) in (0_u32..).zip(&s.ports).zip(tx).filter(|(_, tx)| *tx > 0.0) {
+        for rank in n * 10..n * 10 + of_port {
+            let traffic = Traffic {
+                tx_bytes: rate(tx / f64::from(of_port)),
+                ..Traffic::default()
+            };
+            let (uid, pid) = (u64::from(rank) + 100, Some(7000 + rank));
+            s.processes
+                .push(rows::process(uid, pid, "rank", &port.device, traffic));
+        }
+    }
+    s
+}
+
+#[test]
+fn half_of_the_rails_that_carry_nothing_are_idle() {
+    let mut half = [0.0; 8];
+    half[..4].fill(40e9);
+    let found = after(24, &ranks(half, 2));
+    assert_eq!(ids(&found), ["rails-idle"]);
+    assert_eq!(found[0].severity, Severity::Warning);
+    assert_eq!(
+        found[0].verdict,
+        "4 of 8 ports are idle (mlx5_4, mlx5_5, mlx5_6 and 1 more): 8 processes of slurm 7341.0 share the others, which are full"
+    );
+    assert_eq!(found[0].victims.len(), 8);
+    // One of eight, and six of them.
+    let mut one = [40e9; 8];
+    one[6] = 0.0;
+    assert_eq!(ids(&after(24, &ranks(one, 2))), ["rails-idle"]);
+    let mut two = [0.0; 8];
+    two[..2].fill(40e9);
+    assert_eq!(ids(&after(24, &ranks(two, 2))), ["rails-idle"]);
+    // One process that has queue pairs on all of them.
+    let found = after(24, &rails(half, half));
+    assert_eq!(ids(&found), ["rails-idle"]);
+    assert_eq!(found[0].severity, Severity::Info);
+    assert!(
+        found[0]
+            .verdict
+            .ends_with("): rank (PID 4711, slurm 7341.0) has QPs on them, and fills the others")
+    );
+    // It goes when they carry their part.
+    let mut watch = Watch::default();
+    let found: Vec<_> = (0..60_u64)
+        .map(|second| {
+            let mut now = if second < 25 {
+                ranks(half, 2)
+            } else {
+                ranks([20e9; 8], 1)
+            };
+            now.mono_ns += second * S;
+            ids(&watch.look(&now.judged(None)))
+        })
+        .collect();
+    assert_eq!((&*found[24], &*found[59]), (&["rails-idle"][..], &[][..]));
+}
+
+#[test]
+fn rails_that_nobody_could_use_are_not_idle() {
+    let mut half = [0.0; 8];
+    half[..4].fill(40e9);
+    assert_eq!(ids(&after(60, &ranks(half, 1))), [""; 0], "a job of four GPUs");
+    let mut jobs = ranks(half, 2);
+    jobs.processes[3].workload = Some("slurm 9.0".into());
+    assert_eq!(ids(&after(60, &jobs)), [""; 0], "two jobs");
+    let mut claimed = ranks(half, 2);
+    claimed
+        .processes
+        .iter_mut()
+        .for_each(|row| row.workload_claimed = true);
+    assert_eq!(ids(&after(60, &claimed)), [""; 0], "whose job it is is not known");
+    let mut slow = ranks(half, 2);
+    slow.ports[4..]
+        .iter_mut()
+        .for_each(|port| port.rate_bps = Some(100_000_000_000));
+    assert_eq!(ids(&after(60, &slow)), [""; 0], "NICs of another kind");
+    let mut calm = half;
+    calm[..4].fill(4e9);
+    assert_eq!(
+        ids(&after(60, &ranks(calm, 2))),
+        [""; 0],
+        "there is no want of ports"
+    );
+    let mut deaf = ranks(half, 2);
+    (deaf.ports[5].rx_bytes, deaf.ports[5].rx_packets) = (None, None);
+    assert_eq!(ids(&after(60, &deaf)), [""; 0], "it may receive");
+    let mut receives = half;
+    receives[4..].fill(20e9);
+    let mut s = ranks(half, 2);
+    for (port, rx) in s.ports.iter_mut().zip(receives) {
+        port.rx_bytes = rate(rx);
+    }
+    assert_eq!(ids(&after(60, &s)), [""; 0], "the others receive");
+}
+
 #[test]
 fn one_hot_port_of_eight_and_one_that_gets_all_receives() {
     let mut one = [0.0; 8];
