@@ -187,7 +187,7 @@ pub(super) const GROUPS: [Group; 8] = [
         options: &[],
         // Debian's 5.10 is not preemptible, and its kretprobes have one instance for each CPU there may be:
         // on one CPU a call that waits takes the returns of all others (register_kretprobe).
-        two_cpus: |series| series.name == "5.10",
+        two_cpus: |series| matches!(series.name, "5.10" | "7.2"),
         has: |_| true,
         seconds: 8,
         waits: false,
