@@ -548,22 +548,14 @@ fn two_of_four_devices_that_carry_a_job_leave_the_others_idle() -> Result<()> {
         Device::add("rxe-c", 72)?,
         Device::add("rxe-d", 73)?,
     ];
-    let pairs = [DEVICE, "rxe-b"].map(|device| {
-        let pair = Perftest::new("ib_write_bw")
-            .iterations(ENDLESS)
-            .devices(device, device);
-        pair.start()
-    });
-    let [first, second] = pairs;
-    let pairs = [first?, second?];
-    for pair in &pairs {
-        pair.wait_connected()?;
+    // They all pause alike, so that no port has much more than another.
+    let mut ranks = Vec::new();
+    for device in [DEVICE, DEVICE, "rxe-b", "rxe-b"] {
+        let rank = Traffic::start("steady-posts", &["--device", device])?;
+        rank.ready()?;
+        ranks.push(rank);
     }
-    let job = JobCgroup::with(
-        pairs
-            .iter()
-            .flat_map(|pair| [pair.server.pid(), pair.client.pid()]),
-    )?;
+    let job = JobCgroup::with(ranks.iter().map(|rank| rank.child.pid()))?;
     let check = Check::of("16")?;
     let found = check.is_only("rails-idle", 1, None)?;
     let verdict = found["verdict"].as_str().context("no verdict")?;
@@ -572,7 +564,7 @@ fn two_of_four_devices_that_carry_a_job_leave_the_others_idle() -> Result<()> {
             == "2 of 4 ports are idle (rxe-c, rxe-d): 4 processes of slurm 7341.0 share the others, which are full",
         "{verdict}"
     );
-    drop((pairs, job, others));
+    drop((ranks, job, others));
     Ok(())
 }
 

@@ -66,6 +66,8 @@ pub enum Action {
     Work,
     /// Probes on the program of the selected process.
     Probe,
+    /// What the selected finding says to do, into the clipboard.
+    Copy,
     /// Forget the events.
     Clear,
     /// The list of keys.

@@ -248,6 +248,10 @@ impl Screen for Guard {
         Ok(Self::clear(self)?)
     }
 
+    fn copy(&mut self, text: &str) -> Result<(), TuiError> {
+        Ok(Self::copy(self, text)?)
+    }
+
     fn suspend(&mut self) -> Result<(), TuiError> {
         // If the terminal does not read, not all of it is given back: the user stops the process all the
         // same.

@@ -6,6 +6,7 @@ mod taken;
 use std::io;
 use std::time::{Duration, Instant};
 
+use crossterm::{clipboard::CopyToClipboard, queue};
 use ratatui::backend::CrosstermBackend;
 
 use super::painter::Painter;
@@ -126,6 +127,13 @@ impl Guard {
     pub fn clear(&mut self) -> io::Result<()> {
         // After what the terminal has not taken yet.
         self.painter.clear(&mut CrosstermBackend::new(&mut self.frame))?;
+        self.pour().map(drop)
+    }
+
+    /// Asks the terminal to put a text into its clipboard: OSC 52, in which the text is in base64.
+    pub fn copy(&mut self, text: &str) -> io::Result<()> {
+        // After what the terminal has not taken yet.
+        queue!(self.frame, CopyToClipboard::to_clipboard_from(text))?;
         self.pour().map(drop)
     }
 

@@ -1,5 +1,6 @@
 //! What an action does to the state, and what it asks of the world.
 
+mod copy;
 mod mouse;
 mod probe;
 mod work;
@@ -19,7 +20,7 @@ use super::table::Fit;
 use super::trace_log::Follow;
 
 /// What the world has to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Leave.
     Quit,
@@ -29,6 +30,8 @@ pub enum Effect {
     Watch(Option<u64>),
     /// Probe the programs of the process with this PID, or of none.
     Probe(Option<u32>),
+    /// Put this text into the terminal's clipboard.
+    Copy(String),
     /// Stop the process.
     Suspend,
     /// Draw everything again.
@@ -166,6 +169,7 @@ pub fn apply(state: &mut State, action: Action) -> Option<Effect> {
         Action::Follow => follow(state),
         Action::Work => work::open(state),
         Action::Probe => return probe::switch(state),
+        Action::Copy => return copy::next_step(state),
         Action::Clear => {
             state.trace.clear();
             state.touch();

@@ -141,6 +141,14 @@ pub const BINDINGS: &[Binding] = &[
         None,
     ),
     bind(
+        &[ch('y')],
+        A::Copy,
+        View,
+        LOOK,
+        "copy what the finding says to do (OSC 52)",
+        None,
+    ),
+    bind(
         &[ch(' '), ch('p')],
         A::Freeze,
         View,

@@ -32,6 +32,8 @@ pub(super) trait Screen {
     fn pour(&mut self) -> Result<bool, TuiError>;
     /// Forgets what is on the screen, so that the next frame is drawn completely.
     fn clear(&mut self) -> Result<(), TuiError>;
+    /// Asks the terminal to put a text into its clipboard.
+    fn copy(&mut self, text: &str) -> Result<(), TuiError>;
     /// Gives the screen back and stops the process; resumes after `fg`.
     fn suspend(&mut self) -> Result<(), TuiError>;
     /// Takes the screen again.
@@ -157,6 +159,7 @@ fn act<S: Screen>(
         Some(Effect::Probe(pid)) => {
             let _ = control.try_send(Control::Probe(pid));
         }
+        Some(Effect::Copy(text)) => screen.copy(&text)?,
         Some(Effect::Suspend) => screen.suspend()?,
         Some(Effect::Redraw) => screen.clear()?,
     }

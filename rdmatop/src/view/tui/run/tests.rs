@@ -41,6 +41,10 @@ impl Screen for Counting {
         Ok(())
     }
 
+    fn copy(&mut self, _text: &str) -> Result<(), TuiError> {
+        Ok(())
+    }
+
     fn suspend(&mut self) -> Result<(), TuiError> {
         Ok(())
     }

@@ -147,6 +147,22 @@ fn a_search_jumps_and_n_goes_around() {
 }
 
 #[test]
+fn y_copies_the_command_of_the_selected_finding_alone() {
+    let mut s = state(testkit::troubled(), Tab::Findings, (120, 40));
+    for row in 0..s.table().order.len() {
+        s.put_cursor(row);
+        let found = &s.snapshot.findings[s.selected().unwrap()];
+        let step = found.steps().next().unwrap().into_owned();
+        assert!(!step.contains("   # "), "{step}");
+        assert_eq!(typed(&mut s, "y"), Some(Effect::Copy(step.clone())));
+        assert!(s.message.as_deref().unwrap().ends_with(&step));
+    }
+    let mut s = state(testkit::busy(), Tab::Qps, (120, 40));
+    assert_eq!(typed(&mut s, "y"), None);
+    assert!(s.message.is_some());
+}
+
+#[test]
 fn following_a_qp_shows_its_events_and_losses_only() {
     let mut s = state(testkit::busy(), Tab::Qps, (80, 24));
     typed(&mut s, "/289");

@@ -1,0 +1,23 @@
+//! The key that copies what a finding says to do.
+
+use super::super::columns::RowKey;
+use super::super::state::State;
+use super::Effect;
+
+/// Copies the command, or the sentence, of the selected finding: without the readings of its result, which
+/// are behind it.
+pub(super) fn next_step(state: &mut State) -> Option<Effect> {
+    let found = match (state.table().selected.as_ref(), state.selected()) {
+        (Some(RowKey::Finding(..)), Some(at)) => state.snapshot.findings.get(at),
+        _ => None,
+    };
+    let step = found.and_then(|found| found.steps().next());
+    let step = step
+        .map(|step| step.trim_end().to_owned())
+        .filter(|step| !step.is_empty());
+    state.message = Some(match &step {
+        Some(step) => format!("copied, if the terminal takes OSC 52: {step}"),
+        None => "y copies what a finding says to do: choose one in 7 Findings".to_owned(),
+    });
+    step.map(Effect::Copy)
+}
