@@ -188,14 +188,25 @@ impl Perftest {
     pub fn run(&self) -> Result<Accounts> {
         for _ in 1..CM_PAIRS {
             let mut pair = self.start()?;
-            let said =
-                |client: &Child| client.err.text().contains(REJECTED) || client.out.text().contains(REJECTED);
-            if !self.cm || pair.client.succeed(LIMIT).is_ok() || !said(&pair.client) {
+            if !self.cm || pair.client.succeed(LIMIT).is_ok() || !pair.was_rejected() {
                 return pair.finish();
             }
-            say("perftest's client was rejected by rdma_cm: another pair");
         }
         self.start()?.finish()
+    }
+
+    /// Starts a pair, another one where rdma_cm rejects it, and waits until it is connected.
+    pub fn start_connected(&self) -> Result<Pair> {
+        for _ in 1..CM_PAIRS {
+            let pair = self.start()?;
+            match pair.wait_connected() {
+                Err(_) if self.cm && pair.was_rejected() => {}
+                connected => return connected.map(|()| pair),
+            }
+        }
+        let pair = self.start()?;
+        pair.wait_connected()?;
+        Ok(pair)
     }
 
     fn command(&self, device: &str, port: u16) -> Command {
@@ -223,6 +234,17 @@ impl Perftest {
 }
 
 impl Pair {
+    /// Whether rdma_cm rejected its client; says so.
+    fn was_rejected(&self) -> bool {
+        let rejected = [&self.client.err, &self.client.out]
+            .iter()
+            .any(|output| output.text().contains(REJECTED));
+        if rejected {
+            say("perftest's client was rejected by rdma_cm: another pair");
+        }
+        rejected
+    }
+
     /// Waits for both ends and reads their accounts.
     pub fn finish(mut self) -> Result<Accounts> {
         self.client.succeed(LIMIT)?;

@@ -579,7 +579,7 @@ fn a_process_that_only_registers_memory_is_named() -> Result<()> {
     fs::create_dir_all(&settings)?;
     fs::write(
         settings.join("config.toml"),
-        "[findings]\nmr_growth_window_s = 60\nmr_growth_bytes = 1e6\n",
+        "[findings]\nmr_growth_window_s = 60\nmr_growth_bytes = 1000000\n",
     )?;
     let misuse = Traffic::start("misuse", &["--what", "mr-growth"])?;
     let pid = pid_of(&misuse.ready()?["pid"])?;

@@ -269,8 +269,7 @@ fn connect_on_two_devices() -> Result<[OnDevice; 2]> {
     // device alone. How many, and so which pairs have the same ones, differs from kernel to kernel: one pair
     // before and several meanwhile meet them on all.
     let before = pair(DEVICES[0]).iterations(100).run()?;
-    let first = pair(DEVICES[0]).iterations(5000).start()?;
-    first.wait_connected()?;
+    let first = pair(DEVICES[0]).iterations(5000).start_connected()?;
     first.client.signal(libc::SIGSTOP)?;
     let meanwhile: Result<Vec<_>> = (0..3).map(|_| pair(DEVICES[1]).iterations(100).run()).collect();
     first.client.signal(libc::SIGCONT)?;

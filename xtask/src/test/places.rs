@@ -67,6 +67,10 @@ pub(super) const ONLY_EVERYWHERE: &[&str] = &[
     "findings::a_receiver_that_is_stopped_is_named_and_not_its_sender",
     "findings::a_peer_that_was_killed_is_missed_by_its_sender",
     "findings::one_device_of_four_that_carries_all_is_hot",
+    // The rules are tested in simulated time. One waits for more than a minute, the other has four programs
+    // post at once.
+    "findings::a_process_that_only_registers_memory_is_named",
+    "findings::two_of_four_devices_that_carry_a_job_leave_the_others_idle",
     // The rule is tested in simulated time; that a provider's refusal is counted is
     // uprobes::of_a_list_that_the_provider_rejects_in_the_middle_the_accepted_part_counts.
     "findings::a_program_that_posts_to_a_queue_without_room_is_named",
