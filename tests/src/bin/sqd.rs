@@ -1,8 +1,9 @@
 //! Provokes an asynchronous QP event: moves a QP from RTS to SQD and waits for `SQ_DRAINED`.
 //!
-//! `sqd [--device rxe0]` prints `{"pid":..,"qpn":..,"event":"SQ_DRAINED"|null,"number":..}`.
+//! `sqd [--device rxe0] [--times 1]` does so with so many QPs, one after another, and prints
+//! `{"pid":..,"qpns":[..],"events":["SQ_DRAINED"|null|"other",..]}`.
 
-use std::time::Duration;
+use std::{thread, time::Duration};
 
 use anyhow::{Context as _, Result};
 use rdmatop_tests::{
@@ -14,34 +15,33 @@ use serde_json::json;
 fn main() -> Result<()> {
     let mut args = Args::from_env();
     let device: String = args.value("--device", "rxe0".into())?;
+    let times: u32 = args.value("--times", 1)?;
     args.finish()?;
     unlimit_memlock()?;
     let context = Context::open(&device).with_context(|| format!("open {device}"))?;
     let pd = Pd::new(&context)?;
     let cq = Cq::new(&context, 64)?;
-    let qp = Qp::new(&pd, &cq, 16)?;
-    let peer = Qp::new(&pd, &cq, 16)?;
     let from = Mr::new(&pd, 4096)?;
     let to = Mr::new(&pd, 4096)?;
-    connect(&qp, &peer)?;
-    // Something to drain: on rxe the event is sent when the queue runs empty in SQD.
-    for number in 0..4 {
-        qp.post_send(number, Opcode::RdmaWrite, 4096, &from, &to)?;
-    }
-    qp.to_sqd_with_event()?;
-    let event = context.async_event(Duration::from_secs(3))?;
-    let name = event.map(|(kind, _)| {
-        if kind == EVENT_SQ_DRAINED {
-            "SQ_DRAINED"
-        } else {
-            "other"
+    let (mut qpns, mut events) = (Vec::new(), Vec::new());
+    for time in 0..times {
+        let qp = Qp::new(&pd, &cq, 16)?;
+        let peer = Qp::new(&pd, &cq, 16)?;
+        connect(&qp, &peer)?;
+        // Something to drain: on rxe the event is sent when the queue runs empty in SQD.
+        for number in 0..4 {
+            qp.post_send(number, Opcode::RdmaWrite, 4096, &from, &to)?;
         }
-    });
-    report(&json!({
-        "pid": std::process::id(),
-        "qpn": qp.qpn(),
-        "event": name,
-        "number": event.map(|(kind, _)| kind),
-        "event_qpn": event.map(|(_, number)| number),
-    }))
+        // While it drains, and when all is done.
+        if time % 2 == 1 {
+            thread::sleep(Duration::from_millis(10));
+        }
+        qp.to_sqd_with_event()?;
+        let event = context.async_event(Duration::from_secs(3))?;
+        let is_of_it = |(kind, number): (u32, u32)| kind == EVENT_SQ_DRAINED && number == qp.qpn();
+        events.push(event.map(|event| if is_of_it(event) { "SQ_DRAINED" } else { "other" }));
+        qpns.push(qp.qpn());
+        while cq.poll()?.is_some() {}
+    }
+    report(&json!({"pid": std::process::id(), "qpns": qpns, "events": events}))
 }
