@@ -583,7 +583,7 @@ fn a_process_that_only_registers_memory_is_named() -> Result<()> {
     )?;
     let misuse = Traffic::start("misuse", &["--what", "mr-growth"])?;
     let pid = pid_of(&misuse.ready()?["pid"])?;
-    let check = Looking::begin_with("75", &[("XDG_CONFIG_HOME", HOME)])?.end()?;
+    let check = Looking::begin_with("100", &[("XDG_CONFIG_HOME", HOME)])?.end()?;
     check.is_only("mr-growth", 0, Some(pid))?;
     misuse.finish()?;
     Ok(())

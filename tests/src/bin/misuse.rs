@@ -102,7 +102,6 @@ fn main() -> Result<()> {
             "full-queue" => {
                 if !queue.as_mut().context("no queue")?.post(done)? {
                     failed += 1;
-                    thread::sleep(Duration::from_millis(1));
                     continue;
                 }
             }
