@@ -1,4 +1,4 @@
-//! RDMA WRITEs until told to end.
+//! RDMA WRITEs until told to end, with a pause of 5 ms wherever none has completed.
 //!
 //! `steady-posts [--device rxe0] [--size 1024] [--depth 16] [--nccl 1]` keeps DEPTH requests outstanding
 //! between two QPs of this process, prints `{"ready":true,"pid":..,"qpn":..,"peer_qpn":..}` after the first

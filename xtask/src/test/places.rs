@@ -25,7 +25,8 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
         &["5.10", "6.1", "7.2"],
     ),
     // The equality of each data path: each kind of request, and what becomes of requests in QPs that fail.
-    // The other workloads of these modules are about programs, wires and options, which no kernel decides.
+    // The other workloads of these modules are shapes of programs and of faults: they run on 6.12, and on the
+    // other kernels with --everywhere.
     ("exact::every_kind_of_request", &["6.1", "7.2"]),
     ("exact::loss_on_the_wire", &["6.1", "7.2"]),
     ("queues::what_is_flushed", &["6.1", "7.2"]),
@@ -46,6 +47,7 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
     ("robust::the_module_can_be_reloaded", &["5.10", "7.2"]),
     ("robust::the_device_can_be_removed", &["7.2"]),
     // Before 5.11 maps are charged to the limit of locked memory, and not to the cgroup.
+    ("faults_host::a_memory_cgroup", &["5.10"]),
     ("faults_host::maps_that_find_no_locked_memory", &["5.10"]),
     // From 6.7 on the kernel counts what it skips; 6.1 has no counts, and its test says so.
     ("skips::every_program_that_the_kernel_skipped", &["6.1", "7.2"]),
@@ -106,9 +108,11 @@ pub(super) const ONLY_EVERYWHERE: &[&str] = &[
     // faults_terminal::a_sample_into_a_full_pipe and a_pipe_that_nobody_reads show that nobody who does not
     // read holds programs in the kernel; the terminal itself is what rdmatop/tests/terminal.rs has.
     "faults_terminal::a_terminal_that_does_not_read_keeps_nothing_attached",
-    // faults_terminal::a_step_of_the_clock_changes_no_rate and a_stop_of_twenty_seconds are the live view's.
+    // faults_terminal::a_step_of_the_clock_changes_no_rate and a_stop_of_twenty_seconds hold the counts and
+    // rates of a window to the same.
     "figures::a_step_of_the_clock_and_a_stop_of_rdmatop_change_no_rate",
-    // Memory over time is what `cargo xtask bench` measures, the table after churn what
+    // rdmatop/tests/memory.rs holds the memory of the engine flat through 40,000 QPs that come and go, and
+    // the table after churn is what
     // faults_many::churn_that_overruns_the_ring_buffer_is_told_and_the_table_is_netlinks_afterwards shows.
     "flood::hundreds_of_refreshes_while_qps_come_and_go_leave_memory_flat_and_the_table_as_netlink_has_it",
     // Filters and families are decided in unit tests of the tracer; lifecycle::filters_keep_what_they_name
@@ -126,8 +130,6 @@ pub(super) const ONLY_EVERYWHERE: &[&str] = &[
     "uprobes::probes_that_nobody_can_hit_make_room_for_others",
     // fentry::a_storm and lifecycle::a_storm count the same ring in the same way.
     "fentry::a_storm_under_fentry_is_printed_or_counted_as_lost_to_the_last_event",
-    // The same limit as faults_host::a_memory_cgroup's from another side.
-    "faults_host::a_small_address_space_is_told_by_its_own_limit",
 ];
 
 /// Modules of tests with a guest of their own.
@@ -191,8 +193,9 @@ pub(super) const GROUPS: [Group; 8] = [
         options: &[],
         // Debian's 5.10 is not preemptible, and its kretprobes have one instance for each CPU there may be:
         // on one CPU a call that waits takes the returns of all others (register_kretprobe). On 6.1 the
-        // softirq that reports an event interrupts our programs on their only CPU, and the kernel skips its
-        // own. 7.2 preempts programs, and skips those that another task enters on that CPU meanwhile.
+        // softirq that reports an event interrupts our programs, most often on an only CPU, and the kernel
+        // skips its program. 7.2 preempts programs, and skips those that another task enters on that CPU
+        // meanwhile.
         two_cpus: |series| series.name != EVERYTHING,
         has: |_| true,
         seconds: 8,

@@ -26,7 +26,7 @@ pub fn header() -> String {
 /// Appends the line of an event, without a newline. Text is cut to its columns; a number never is, it moves
 /// the rest of its line instead.
 ///
-/// Its pieces are appended one by one: `write!` with widths takes nine times as many instructions, and a line
+/// Its pieces are appended one by one: `write!` with widths takes five times as many instructions, and a line
 /// is most of what a traced event costs.
 pub fn line(out: &mut Vec<u8>, event: &Event) {
     let start = out.len();

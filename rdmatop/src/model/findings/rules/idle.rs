@@ -70,7 +70,7 @@ pub(super) fn rails(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<
             ),
         ],
         next: step!(
-            "sudo grep -zE 'NCCL_IB_HCA|UCX_NET_DEVICES|FI_EFA_IFACE' /proc/{}/environ   # names some NICs -> name all that are meant, \
+            "sudo grep -zE 'NCCL_IB_HCA|UCX_NET_DEVICES|FI_EFA_IFACE' /proc/{}/environ | cat -v   # names some NICs -> name all that are meant, \
              when the job starts next   # prints nothing -> start it next with NCCL_DEBUG=INFO: rdmatop nccl-log shows the NIC of each rank",
             pid
         ),

@@ -33,7 +33,9 @@ impl Registered {
             match last {
                 Some((_, before)) if before == bytes => {}
                 // One point for each part is enough.
-                Some((then, before)) if before < bytes && now - then < window / PARTS && points.len() > 1 => {
+                Some((then, before))
+                    if before < bytes && now.saturating_sub(then) < window / PARTS && points.len() > 1 =>
+                {
                     points.pop_back();
                     points.push_back((then, bytes));
                 }

@@ -290,7 +290,7 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
             || "Where one NIC is not meant, start the job without NCCL_IB_HCA, UCX_NET_DEVICES or FI_EFA_IFACE that names it.".into(),
             |pid| {
                 step!(
-                    "sudo grep -zE 'NCCL_IB_HCA|UCX_NET_DEVICES|FI_EFA_IFACE' /proc/{}/environ   # names one NIC -> restart without it, or name all NICs   # prints nothing -> an option of the \
+                    "sudo grep -zE 'NCCL_IB_HCA|UCX_NET_DEVICES|FI_EFA_IFACE' /proc/{}/environ | cat -v   # names one NIC -> restart without it, or name all NICs   # prints nothing -> an option of the \
                      program (perftest: -d)",
                     pid
                 )

@@ -284,7 +284,7 @@ pub(super) fn churn(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             verdict,
             evidence,
             next: step!(
-                "sudo grep -zE 'UCX_RCACHE|FI_MR_CACHE' /proc/{}/environ   # =n, =disabled -> restart it without that   # prints nothing -> fix the \
+                "sudo grep -zE 'UCX_RCACHE|FI_MR_CACHE' /proc/{}/environ | cat -v   # =n, =disabled -> restart it without that   # prints nothing -> fix the \
                  program: it has to keep its buffers registered",
                 row.pid
             ),
