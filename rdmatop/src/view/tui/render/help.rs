@@ -13,6 +13,8 @@ use crate::model::judgement::Unobserved;
 
 /// Width of the column of keys.
 const KEYS: usize = 14;
+/// Width of the longest text beside it: both fit on a screen of 80 columns.
+const ABOUT: usize = 58;
 
 /// Every key that works, and what the columns of the tab mean.
 pub(in crate::view::tui) fn lines(state: &State) -> Vec<Cell> {
@@ -22,7 +24,7 @@ pub(in crate::view::tui) fn lines(state: &State) -> Vec<Cell> {
     )];
     let ctx = state.ctx();
     for column in state.spec().columns() {
-        out.push(entry(&column.heading(&ctx), column.about));
+        out.extend(wrapped(&column.heading(&ctx), column.about));
     }
     let mut groups: Vec<&str> = Vec::new();
     for binding in BINDINGS {
@@ -56,21 +58,21 @@ pub(in crate::view::tui) fn lines(state: &State) -> Vec<Cell> {
         "in front of a number: at least; a part of it is not known",
     ));
     let [cause, victim] = [state.glyphs.cause, state.glyphs.victim].map(|signs| signs.join(" "));
-    out.push(entry(
+    out.extend(wrapped(
         &cause,
-        "FINDING: it is the cause, or the one to look at; critical, warning",
+        "FINDING: this process is the cause, or the one to look at; critical, warning",
     ));
-    out.push(entry(
+    out.extend(wrapped(
         &victim,
         "FINDING: it suffers from another process, a peer or a port; critical, warning",
     ));
     out.push(entry(state.glyphs.meant, "FINDING: what it does may be meant so"));
-    out.push(entry(
+    out.extend(wrapped(
         &format!("2{}", state.glyphs.cause[1]),
         "the number of the finding in 7:Findings: rows with one number belong together",
     ));
     out.push(entry("4!", "QPS: some of these queue pairs are stuck"));
-    out.push(entry(
+    out.extend(wrapped(
         "tracer lost",
         "events that rdmatop could not take from the kernel; no packets",
     ));
@@ -83,7 +85,6 @@ pub(in crate::view::tui) fn lines(state: &State) -> Vec<Cell> {
 fn causes(state: &State) -> Vec<Cell> {
     /// Devices that are named.
     const NAMED: usize = 3;
-    const WIDE: usize = 60;
     let mut groups: Vec<(Vec<&str>, &Unobserved)> = Vec::new();
     for next in &state.snapshot.judgement.unobserved {
         match groups.iter_mut().find(|(_, first)| first.is_like(next)) {
@@ -98,10 +99,17 @@ fn causes(state: &State) -> Vec<Cell> {
         if more > 0 {
             let _ = write!(named, " and {more} more");
         }
-        text::wrap(&format!("{named}: {}", unobserved.what()), WIDE)
+        wrapped("", &format!("{named}: {}", unobserved.what()))
     };
-    let lines = groups.into_iter().flat_map(told);
-    lines.map(|line| entry("", &line)).collect()
+    groups.into_iter().flat_map(told).collect()
+}
+
+/// An entry whose text may take several lines.
+fn wrapped(key: &str, about: &str) -> Vec<Cell> {
+    let lines = text::wrap(about, ABOUT).into_iter().enumerate();
+    lines
+        .map(|(at, line)| entry(if at == 0 { key } else { "" }, &line))
+        .collect()
 }
 
 fn entry(key: &str, about: &str) -> Cell {

@@ -85,11 +85,14 @@ fn menus_prompts_and_help() {
 
 #[test]
 fn the_help_has_two_columns_where_there_is_room() {
-    let mut state = state(testkit::busy(), Tab::Processes, (200, 70));
-    typed(&mut state, "?");
-    let screen = screen(&state);
-    for line in render::help_lines(&state) {
-        assert!(screen.contains(line.text().trim()), "{}\n{screen}", line.text());
+    for tab in Tab::ALL {
+        // Lower than the longest list, and twice as wide as any line.
+        let mut state = state(testkit::busy(), tab, (160, 75));
+        typed(&mut state, "?");
+        let screen = screen(&state);
+        for line in render::help_lines(&state) {
+            assert!(screen.contains(line.text().trim()), "{}\n{screen}", line.text());
+        }
     }
 }
 
