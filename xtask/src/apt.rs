@@ -98,7 +98,7 @@ fn choose_mirror(archives: &[Archive]) -> Option<Mirror> {
 /// series, and some mirrors keep the archived suites beside the living ones.
 pub(crate) fn candidates(mirror: &Mirror, suite: &str) -> Vec<(String, String)> {
     let mut list = vec![(mirror.main.clone(), suite.to_owned())];
-    if suite != "unstable" {
+    if suite != "unstable" && !suite.ends_with("-backports") {
         if let Some(security) = &mirror.security {
             list.push((security.clone(), format!("{suite}-security")));
         }

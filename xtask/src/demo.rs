@@ -103,7 +103,7 @@ exit $code
 /// Runs the command; the exit status is rdmatop's.
 pub(crate) fn main(args: &DemoArgs) -> Result<u8> {
     setup::without_kernels()?;
-    let program = test::release()?;
+    let program = test::program(test::Profile::Lab)?;
     let screen = stdout().is_terminal();
     if args.nic.is_none() && has_device() {
         eprintln!(

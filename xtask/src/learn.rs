@@ -28,7 +28,7 @@ pub(crate) fn main(args: &LearnArgs) -> Result<u8> {
     setup::without_kernels()?;
     let rdmatop = match &args.rdmatop {
         Some(built) => built.clone(),
-        None => test::release()?,
+        None => test::program(test::Profile::Lab)?,
     };
     let test = test::build()?.kernel_tests;
     let out = paths::target().join(TEST);

@@ -82,7 +82,7 @@ const MARKS: [&str; 2] = ["<!-- screen -->", "<!-- end of screen -->"];
 /// Takes the screens and puts them under docs/screens.
 pub(crate) fn main(args: &ScreensArgs) -> Result<u8> {
     setup::without_kernels()?;
-    let rdmatop = test::release()?;
+    let rdmatop = test::program(test::Profile::Lab)?;
     let out = paths::target().join("screens");
     fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
     let mut lab = lab::command(&args.kernel, 420, &["--", "sh", "-c", SCRIPT])?;

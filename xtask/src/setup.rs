@@ -10,7 +10,7 @@ use clap::Args;
 
 use crate::{
     apt, ebpf_toolchain,
-    lab::{headers, kernel, modules},
+    lab::{headers, kernel, modules, newer_qemu},
     step,
 };
 
@@ -123,6 +123,9 @@ pub(crate) fn ensure(args: SetupArgs, verbose: bool) -> Result<bool> {
     if !args.no_kernels {
         did |= kernels(args.dry_run)?;
         did |= kernel_headers(args.dry_run);
+        if !args.dry_run {
+            newer_qemu::fetch_if_missing();
+        }
     }
     Ok(did)
 }
@@ -184,8 +187,7 @@ fn packages(wanted: &[(&str, &[&str])], dry_run: bool, verbose: bool) -> Result<
     if !absent.is_empty() {
         eprintln!("setup: not in this machine's apt: {}", absent.join(" "));
     }
-    let os_release = || fs::read_to_string("/etc/os-release").unwrap_or_default();
-    if up_to_date && absent.contains(&CORE) && is_debian_12(&os_release()) {
+    if up_to_date && absent.contains(&CORE) && is_debian_12() {
         bail!(
             "Debian 12 has {CORE} in its security archive alone: add the suite bookworm-security to apt's sources, and \
              run this again"
@@ -206,8 +208,13 @@ fn packages(wanted: &[(&str, &[&str])], dry_run: bool, verbose: bool) -> Result<
     Ok(true)
 }
 
-/// Whether /etc/os-release is that of Debian 12.
-fn is_debian_12(os_release: &str) -> bool {
+/// Whether this machine is a Debian 12.
+pub(crate) fn is_debian_12() -> bool {
+    is_of_debian_12(&fs::read_to_string("/etc/os-release").unwrap_or_default())
+}
+
+/// Whether an /etc/os-release is that of Debian 12.
+fn is_of_debian_12(os_release: &str) -> bool {
     let has = |line| os_release.lines().any(|there| there == line);
     has("ID=debian") && has("VERSION_CODENAME=bookworm")
 }
@@ -448,9 +455,9 @@ mod tests {
     #[test]
     fn debian_12_is_told_from_its_heirs() {
         let debian = "PRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nVERSION_CODENAME=bookworm\nID=debian\n";
-        assert!(is_debian_12(debian));
-        assert!(!is_debian_12(&debian.replace("bookworm", "trixie")));
-        assert!(!is_debian_12(
+        assert!(is_of_debian_12(debian));
+        assert!(!is_of_debian_12(&debian.replace("bookworm", "trixie")));
+        assert!(!is_of_debian_12(
             &debian.replace("ID=debian", "ID=other\nID_LIKE=debian")
         ));
     }

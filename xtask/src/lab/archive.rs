@@ -1,5 +1,5 @@
-//! What kernels and their headers have in common: one process fetches, the others wait, and an archive is
-//! looked for in several places.
+//! What kernels, their headers and QEMU have in common: one process fetches, the others wait, and an archive
+//! is looked for in several places.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::kernel::{self, Series};
+use super::kernel;
 use crate::apt::{self, Mirror, PrivateApt};
 use crate::step;
 
@@ -35,21 +35,20 @@ pub(super) fn once<T>(
     have().map_or_else(make, Ok)
 }
 
-/// Calls `take` with one archive of `series` after the other, until one has all that it wants.
+/// Calls `take` with one archive of the Debian suite `suite` after the other, until one has all that it
+/// wants.
 ///
-/// `job` names the private apt's directory, so that two jobs of one series do not share it.
+/// `job` names the private apt's directory, so that two jobs of one suite do not share it.
 pub(super) fn from_any<T>(
-    series: Series,
+    suite: &str,
     job: &str,
     title: &str,
     mut take: impl FnMut(&PrivateApt) -> Result<T>,
 ) -> Result<T> {
     let Some(mirror) = Mirror::of_machine(&kernel::cache().join("apt").join("lists"))? else {
-        bail!(
-            "{title}: no Debian archive among this machine's apt sources; the lab takes its kernels from there"
-        );
+        bail!("{title}: no Debian archive among this machine's apt sources, from which the lab takes it");
     };
-    for (uri, suite) in apt::candidates(&mirror, series.suite) {
+    for (uri, suite) in apt::candidates(&mirror, suite) {
         let work = kernel::cache().join("apt").join(format!("{suite}-{job}"));
         let _ = fs::remove_dir_all(&work);
         let taken = PrivateApt::new(work.clone(), &uri, &suite)
@@ -65,8 +64,7 @@ pub(super) fn from_any<T>(
         }
     }
     bail!(
-        "{title} cannot be had: with a network that has a Debian archive, `cargo xtask lab fetch --kernel {}` fetches it",
-        series.name
+        "{title} cannot be had: with a network that has a Debian archive, `cargo xtask lab fetch` fetches it"
     )
 }
 

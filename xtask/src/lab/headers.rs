@@ -54,7 +54,7 @@ pub(super) fn ensure(series: Series, kernel: &Kernel) -> Result<Headers> {
         &title,
         || cached(kernel),
         || {
-            archive::from_any(series, &format!("{}-headers", series.name), &title, |apt| {
+            archive::from_any(series.suite, &format!("{}-headers", series.name), &title, |apt| {
                 fetch(series, kernel, &title, apt)
             })
         },

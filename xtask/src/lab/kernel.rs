@@ -118,7 +118,9 @@ pub(crate) fn ensure(series: Series) -> Result<Kernel> {
 
 fn fetch(series: Series) -> Result<Kernel> {
     let title = format!("lab: Linux {} (Debian {})", series.name, series.suite);
-    archive::from_any(series, series.name, &title, |apt| fetch_from(series, &title, apt))
+    archive::from_any(series.suite, series.name, &title, |apt| {
+        fetch_from(series, &title, apt)
+    })
 }
 
 fn fetch_from(series: Series, title: &str, apt: &PrivateApt) -> Result<Kernel> {

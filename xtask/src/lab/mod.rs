@@ -10,6 +10,7 @@ pub(crate) mod kernel;
 mod linux_source;
 mod module_btf;
 pub(crate) mod modules;
+pub(crate) mod newer_qemu;
 pub(crate) mod nic;
 mod own_libc;
 mod qemu;
@@ -168,6 +169,7 @@ pub(crate) fn main(command: LabCommand) -> Result<u8> {
                 }
                 println!("{:5} {}", series.name, fetched.release);
             }
+            newer_qemu::fetch_if_missing();
             Ok(0)
         }
         LabCommand::Modules { kernel } => {

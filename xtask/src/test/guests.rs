@@ -26,7 +26,7 @@ use crate::{
     lab::{
         self,
         kernel::{self, Series},
-        modules, nic,
+        modules, newer_qemu, nic,
     },
     paths,
 };
@@ -130,6 +130,7 @@ fn wanted(names: &[String]) -> Vec<Series> {
 
 /// Brings the kernels of these names and builds the modules that tests need there: guests share them.
 pub(super) fn prepare(names: &[String]) -> Result<()> {
+    newer_qemu::fetch_if_missing();
     for series in wanted(names) {
         kernel::ensure(series)?;
         build_modules(series)?;
