@@ -2,6 +2,7 @@
 //! which kernel and in which guest each of them runs (xtask/src/test/places.rs).
 
 mod attach;
+mod by_ports;
 mod bypass;
 mod bypass_uprobes;
 mod consumer;

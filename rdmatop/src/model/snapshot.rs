@@ -21,7 +21,7 @@ use super::{
     watched::Picture,
 };
 
-pub use devices::{DeviceRow, DeviceState, Gauge, Hidden, NamedCounter, PortGid, PortRow};
+pub use devices::{DeviceRow, DeviceState, Gauge, Hidden, NamedCounter, PortGid, PortRow, may_hide_qps};
 pub use processes::{CounterGroup, ProcessRow, Recent, TcpTraffic};
 pub use qps::{QpRow, Step};
 pub use traffic::{Latency, OpcodeTraffic, StatusCount, Traffic};

@@ -20,6 +20,8 @@ pub enum Source {
     /// Counted by the NIC for the QPs that the kernel has bound to a counter: packets with headers, exact
     /// since they were bound.
     Hw,
+    /// Counted by the port that no other process can have used: packets with headers.
+    Port,
     /// RDMA netlink (nldev).
     Netlink,
     /// A file under /sys.
@@ -58,10 +60,33 @@ impl PartialEq<Option<u64>> for Maybe64 {
     }
 }
 
+/// What a rate is where it is not what the total is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RateIs {
+    /// Exact where the total is, otherwise a lower bound.
+    #[default]
+    AsTotal,
+    /// Exact, although the total may be a lower bound.
+    Exact,
+    /// An upper bound: others may have a part in it.
+    AtMost,
+}
+
+/// What is known of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// It is that number.
+    Exact,
+    /// It is that number or more.
+    AtLeast,
+    /// It is that number or less.
+    AtMost,
+}
+
 /// A count that only grows, and its speed.
 ///
-/// In JSON the total and the rate of a lower bound are null, and what is known of them is in `at_least`: a
-/// program that reads totals must not take a part for the whole.
+/// In JSON a total and a rate that are bounds are null, and what is known of them is in `at_least` and
+/// `at_most`: a program that reads totals must not take a part for the whole.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Counter {
     /// Count since creation or since attach, in the counter's own unit.
@@ -70,8 +95,11 @@ pub struct Counter {
     pub rate: Option<f64>,
     /// Where it came from.
     pub source: Source,
-    /// Something that belongs to it could not be read: `total` and `rate` are lower bounds.
+    /// Something that belongs to it could not be read: `total` is a lower bound, and so is `rate` unless
+    /// `rate_is` says otherwise.
     pub partial: bool,
+    /// What `rate` is.
+    pub rate_is: RateIs,
 }
 
 impl Counter {
@@ -82,17 +110,55 @@ impl Counter {
             rate,
             source,
             partial: false,
+            rate_is: RateIs::AsTotal,
         }
     }
 
-    /// The sum. The rate is known when both are, and a lower bound makes the sum one.
+    /// What is known of the total.
+    pub const fn total_known(self) -> Known {
+        if self.partial {
+            Known::AtLeast
+        } else {
+            Known::Exact
+        }
+    }
+
+    /// What is known of the rate.
+    pub const fn rate_known(self) -> Known {
+        match self.rate_is {
+            RateIs::AsTotal => self.total_known(),
+            RateIs::Exact => Known::Exact,
+            RateIs::AtMost => Known::AtMost,
+        }
+    }
+
+    /// The rate of which it is certain that so much moved; `None` where that is not known.
+    pub fn certain_rate(self) -> Option<f64> {
+        self.rate.filter(|_| self.rate_known() != Known::AtMost)
+    }
+
+    /// The sum. The rate is known when both are. A bound makes the sum one; of an upper and a lower one
+    /// only the lower one is left.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
+        let partial = self.partial || other.partial;
+        let bounds = [self.rate_known(), other.rate_known()];
+        let has = |bound| bounds.contains(&bound);
+        let mixed = has(Known::AtMost) && has(Known::AtLeast);
+        let part = |counter: Self| {
+            let nothing = mixed && counter.rate_known() == Known::AtMost;
+            counter.rate.map(|rate| if nothing { 0.0 } else { rate })
+        };
         Self {
             total: self.total.saturating_add(other.total),
-            rate: self.rate.zip(other.rate).map(|(a, b)| a + b),
+            rate: part(self).zip(part(other)).map(|(a, b)| a + b),
             source: self.source,
-            partial: self.partial || other.partial,
+            partial,
+            rate_is: match (mixed, has(Known::AtMost), has(Known::AtLeast)) {
+                (false, true, _) => RateIs::AtMost,
+                (false, false, false) if partial => RateIs::Exact,
+                _ => RateIs::AsTotal,
+            },
         }
     }
 }
@@ -104,17 +170,26 @@ impl Serialize for Counter {
             total: u64,
             rate: Option<f64>,
         }
-        let known = AtLeast {
+        #[derive(Serialize)]
+        struct AtMost {
+            rate: Option<f64>,
+        }
+        let (total, rate) = (self.total_known(), self.rate_known());
+        let at_least = (total == Known::AtLeast).then_some(AtLeast {
             total: self.total,
-            rate: self.rate,
-        };
-        let whole = !self.partial;
-        let mut fields = serializer.serialize_struct("Counter", if whole { 3 } else { 4 })?;
-        fields.serialize_field("total", &whole.then_some(self.total))?;
-        fields.serialize_field("rate", &self.rate.filter(|_| whole))?;
+            rate: self.rate.filter(|_| rate == Known::AtLeast),
+        });
+        let at_most = (rate == Known::AtMost).then_some(AtMost { rate: self.rate });
+        let length = 3 + usize::from(at_least.is_some()) + usize::from(at_most.is_some());
+        let mut fields = serializer.serialize_struct("Counter", length)?;
+        fields.serialize_field("total", &(total == Known::Exact).then_some(self.total))?;
+        fields.serialize_field("rate", &self.rate.filter(|_| rate == Known::Exact))?;
         fields.serialize_field("source", &self.source)?;
-        if !whole {
+        if let Some(known) = at_least {
             fields.serialize_field("at_least", &known)?;
+        }
+        if let Some(known) = at_most {
+            fields.serialize_field("at_most", &known)?;
         }
         fields.end()
     }
@@ -209,5 +284,41 @@ mod tests {
             Counter::whole(u64::MAX, None, Source::Netlink).plus(known).total,
             u64::MAX
         );
+    }
+
+    #[test]
+    fn a_rate_has_a_bound_of_its_own() {
+        let known = Counter::whole(7, Some(1.5), Source::Port);
+        let at_most = Counter {
+            partial: true,
+            rate_is: RateIs::AtMost,
+            ..known
+        };
+        assert_eq!(
+            serde_json::to_string(&at_most).unwrap(),
+            r#"{"total":null,"rate":null,"source":"port","at_least":{"total":7,"rate":null},"at_most":{"rate":1.5}}"#
+        );
+        assert_eq!(at_most.certain_rate(), None);
+        let again = Counter {
+            rate_is: RateIs::Exact,
+            ..at_most
+        };
+        assert_eq!(
+            serde_json::to_string(&again).unwrap(),
+            r#"{"total":null,"rate":1.5,"source":"port","at_least":{"total":7,"rate":null}}"#
+        );
+        let part = Counter {
+            partial: true,
+            ..known
+        };
+        let sum = |a: Counter, b: Counter| {
+            let (one, other) = (a.plus(b), b.plus(a));
+            assert_eq!((one.rate, one.rate_known()), (other.rate, other.rate_known()));
+            (one.rate, one.rate_known(), one.total_known())
+        };
+        assert_eq!(sum(known, at_most), (Some(3.0), Known::AtMost, Known::AtLeast));
+        assert_eq!(sum(known, again), (Some(3.0), Known::Exact, Known::AtLeast));
+        assert_eq!(sum(part, at_most), (Some(1.5), Known::AtLeast, Known::AtLeast));
+        assert_eq!(sum(part, again), (Some(3.0), Known::AtLeast, Known::AtLeast));
     }
 }

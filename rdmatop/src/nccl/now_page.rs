@@ -8,7 +8,7 @@ use super::{
 };
 use crate::model::{
     ib::PortState,
-    value::{Counter, Source},
+    value::{Counter, Known, Source},
 };
 
 /// Rows of each table; a machine has eight GPUs or sixteen, and may run more jobs than one.
@@ -87,7 +87,7 @@ fn cell(value: Option<f64>, is_bound: bool) -> String {
 }
 
 fn is_partial(counter: Option<&Counter>) -> bool {
-    counter.is_some_and(|counter| counter.partial)
+    counter.is_some_and(|counter| counter.rate_known() == Known::AtLeast)
 }
 
 /// Work requests show what receives and READs bring, and not what peers WRITE.
@@ -116,6 +116,7 @@ fn source(source: Source) -> &'static str {
         Source::Ebpf => "eBPF",
         Source::Uprobe => "probes on the program",
         Source::Hw => "the NIC",
+        Source::Port => "the port",
         Source::Netlink => "netlink",
         Source::Sysfs => "/sys",
         Source::Ethtool => "ethtool",

@@ -53,6 +53,8 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
     ("skips::every_program_that_the_kernel_skipped", &["6.1", "7.2"]),
     // The oldest kernel has no counts of work requests, and the screen says why.
     ("live::the_screen_shows_what_perftest_did", &["5.10", "7.2"]),
+    // SoftRoCE counts bytes from 7.2 on; before, the test says so.
+    ("by_ports::", &["7.2"]),
     // netlink's and sysfs' counters of the newest kernel.
     ("testnic::totals_are_the_drivers", &["7.2"]),
 ];

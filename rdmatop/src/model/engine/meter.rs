@@ -2,7 +2,7 @@
 
 use crate::model::{
     input::ReadAt,
-    value::{Counter, Source},
+    value::{Counter, RateIs, Source},
 };
 
 /// Nanoseconds in a second.
@@ -170,6 +170,7 @@ impl Meter {
                 .filter(|_| !is_stale(self.from.mono_ns, self.elapsed_ns, now_ns)),
             source,
             partial: self.short,
+            rate_is: RateIs::AsTotal,
         }
     }
 }

@@ -54,6 +54,7 @@ mod qps;
 mod recent;
 mod records;
 mod rows;
+mod shares;
 mod table;
 mod tally;
 mod tcp;
@@ -169,6 +170,7 @@ pub struct Engine {
     uprobes: Option<Arc<UprobesReport>>,
     /// Counters of NICs that QPs are bound to.
     groups: groups::Groups,
+    shares: shares::Shares,
     /// What `--hw-counters` has changed.
     hw_counters: Option<Arc<HwCountersReport>>,
     places: places::Places,
@@ -362,7 +364,6 @@ impl Engine {
         let (fresh, turned) = self.traffic.freshness(now_ns);
         let turned = self.doubts_turned() || turned;
         let qps = self.qp_rows(now_ns, turned, fresh);
-        let processes = self.process_rows(now_ns, fresh);
         let (devices, mut ports) = self.devices.rows(now_ns, fresh, &self.ebpf.state);
         if self.config.nested_pids {
             // The kernel does not list the QPs of other PID namespaces, and they are counted in the same
@@ -371,6 +372,8 @@ impl Engine {
                 port.rdma_alone = false;
             }
         }
+        let shares = self.shares(&devices, &ports, &qps, now_ns);
+        let processes = self.process_rows(now_ns, fresh, &shares);
         let watched = self.look_at_watched(&qps, now_ns);
         let snapshot = Snapshot {
             schema: SCHEMA,
@@ -542,6 +545,7 @@ impl Engine {
         }
         self.regions.rename(from, to);
         self.groups.rename(from, to);
+        self.shares.rename(from, to);
         self.join_verbs(from, to);
     }
 

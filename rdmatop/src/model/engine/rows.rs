@@ -1,6 +1,6 @@
 //! Rows: the tables as views see them.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     Engine,
@@ -11,6 +11,7 @@ use super::{
     processes::{Process, Processes},
     qp::{Qp, unknown_traffic},
     recent,
+    shares::Share,
     tally::{Flow, RX_BYTES, TX_BYTES},
 };
 use crate::model::{
@@ -78,7 +79,12 @@ impl Engine {
     }
 
     /// Rows of all processes.
-    pub(super) fn process_rows(&mut self, now_ns: u64, fresh: bool) -> Vec<ProcessRow> {
+    pub(super) fn process_rows(
+        &mut self,
+        now_ns: u64,
+        fresh: bool,
+        shares: &BTreeMap<u64, Share>,
+    ) -> Vec<ProcessRow> {
         let counts_verbs = self.counts_verbs();
         let uncovered = self.groups.uncovered(&self.qps);
         let (devices, uncounted, groups) = (&self.devices, &self.uncounted, &self.groups);
@@ -93,22 +99,29 @@ impl Engine {
             let hw = groups.sum(process.uid, now_ns, uncovered.contains(&process.uid));
             let all_packets = hw.as_ref().map(|hw| hw.rates());
             let hw = hw.filter(|_| !exact);
+            let share = shares
+                .get(&process.uid)
+                .filter(|_| hw.is_none() && flow.is_none());
             let points = match (&hw, flow) {
                 (Some(hw), _) if hw.tx_bytes.or(hw.rx_bytes).is_some() => Some(hw.rates()),
-                (_, flow) => flow.map(|flow| rates(flow, fresh)),
+                (_, Some(flow)) => Some(rates(flow, fresh)),
+                (_, None) => share.map(|share| share.rates()),
             };
             if let Some((tx, rx)) = points {
                 process.series.push(tx, rx, "bytes");
             }
             let lacks = process.lacks || uncounted.contains(&process.uid);
             let mut row = process.build(devices, counts_verbs, now_ns, fresh);
+            if lacks {
+                row.traffic.is_partial();
+            }
+            if let Some(share) = share {
+                share.take_place(&mut row.traffic);
+            }
             process
                 .recently
                 .push(now_ns, recent_rates(all_packets, &row.traffic));
             row.recent = process.recently.average();
-            if lacks {
-                row.traffic.is_partial();
-            }
             if let Some(hw) = hw {
                 hw.take_place(&mut row.traffic);
             }
@@ -143,7 +156,7 @@ fn recent_rates(all_packets: Option<(Option<f64>, Option<f64>)>, traffic: &Traff
     Some(recent::Rates {
         tx,
         rx,
-        whole: false,
+        whole: source == Source::Port,
         source,
     })
 }

@@ -11,12 +11,18 @@ use crate::model::testkit::full;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/fields.md");
 
-/// Where a value stands in the JSON of a row; of a counter that is a lower bound, its `at_least`.
+/// Where a value stands in the JSON of a row; of a counter that is a bound, in its `at_least` or `at_most`.
 fn place<'a>(row: &'a Json, path: &str) -> Option<&'a Json> {
     let (mut at, mut keys) = (row, path.split('.').peekable());
     while let Some(key) = keys.next() {
-        let part = at.get("at_least").filter(|_| keys.peek().is_none());
-        at = part.unwrap_or(at).get(key)?;
+        let mut bounds = ["at_least", "at_most"]
+            .iter()
+            .filter_map(|bound| at.get(bound)?.get(key));
+        let known = bounds.find(|value| !value.is_null());
+        at = match known.filter(|_| keys.peek().is_none()) {
+            Some(value) => value,
+            None => at.get(key)?,
+        };
     }
     Some(at)
 }

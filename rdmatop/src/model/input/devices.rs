@@ -158,6 +158,10 @@ pub struct DeviceReading {
     pub resources: BTreeMap<String, u64>,
     /// MR bytes by owner pid, when MRs were dumped.
     pub mr_bytes: Option<BTreeMap<u32, u64>>,
+    /// The processes that have it open, where they may have queue pairs that the kernel does not list; `None`
+    /// where nobody asked, or the kernel does not say whose all of them are.
+    #[serde(default)]
+    pub contexts: Option<Vec<u32>>,
     /// Ports.
     pub ports: Vec<PortReading>,
 }

@@ -32,6 +32,7 @@ pub use totals::{Scale, StateCount, Sum, Totals, counts_bytes, says_nothing};
 pub(super) use uncounted::QpsWritten;
 pub use uncounted::{why_process_is_uncounted, why_qp_is_unknown};
 pub use unexplained::{AllUnexplained, Unexplained};
+pub(super) use unexplained::{are_known, is_of_the_core};
 pub use unobserved::{Quantity, Unobserved, sentence};
 
 /// What a snapshot means.

@@ -62,6 +62,10 @@ pub struct DeviceRow {
     pub ctxs: Option<u64>,
     /// SRQs.
     pub srqs: Option<u64>,
+    /// The processes that have it open, where one of them may have queue pairs that the kernel does not list;
+    /// `None`: not known.
+    #[serde(skip)]
+    pub contexts: Option<Arc<[u32]>>,
     /// Errors that its driver logged since rdmatop began; `None` where the kernel's log cannot be read.
     pub driver_errors: Option<u64>,
     /// The last of them.
@@ -84,9 +88,13 @@ impl DeviceRow {
     /// Whether processes may use it through queue pairs that the kernel does not list. Of the drivers in
     /// Linux only mlx5's lets a library make them past ib_core (DEVX). An unknown driver may be that one.
     pub fn may_hide_qps(&self) -> bool {
-        let is_mlx5 = |driver: &Arc<str>| driver.starts_with("mlx5");
-        !self.followed && self.driver.as_ref().is_none_or(is_mlx5)
+        !self.followed && may_hide_qps(self.driver.as_deref())
     }
+}
+
+/// Whether a library may make queue pairs past ib_core on a device of this driver.
+pub fn may_hide_qps(driver: Option<&str>) -> bool {
+    driver.is_none_or(|driver| driver.starts_with("mlx5"))
 }
 
 /// Something that cannot be observed of any device of a driver, and why.

@@ -56,7 +56,7 @@ impl Traffic {
     pub fn ways(&self) -> [Option<f64>; 2] {
         let reads = self.by_opcode.iter().filter(|o| matches!(o.opcode.0, 4 | 11));
         let read: f64 = reads.filter_map(|o| o.bytes.rate).sum();
-        let [tx, rx] = [self.tx_bytes, self.rx_bytes].map(|c| c.and_then(|c| c.rate));
+        let [tx, rx] = [self.tx_bytes, self.rx_bytes].map(|c| c.and_then(Counter::certain_rate));
         [tx.map(|tx| (tx - read).max(0.0)), rx.map(|rx| rx + read)]
     }
 

@@ -17,7 +17,7 @@ use crate::model::snapshot::{
     CounterGroup, DeviceRow, DeviceState, Gauge, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic,
     PortRow, ProcessRow, QpRow, Snapshot, StatusCount, Step, TcpTraffic, Traffic, VerbRow,
 };
-use crate::model::value::{Counter, Shared, Source};
+use crate::model::value::{Counter, RateIs, Shared, Source};
 
 use super::rows::{self, cause};
 
@@ -493,6 +493,7 @@ fn devices() -> Vec<DeviceRow> {
             cm_ids: Some(0),
             ctxs: Some(1),
             srqs: Some(0),
+            contexts: None,
             driver_errors: Some(1),
             driver_error: Some("mlx5_core 0000:01:00.0: cmd_work_handler: failed".into()),
             driver_error_ns: None,
@@ -518,6 +519,7 @@ fn devices() -> Vec<DeviceRow> {
             cm_ids: None,
             ctxs: None,
             srqs: None,
+            contexts: None,
             driver_errors: None,
             driver_error: None,
             driver_error_ns: None,
@@ -600,6 +602,7 @@ fn ports() -> Vec<PortRow> {
             rate: None,
             source: Source::Netlink,
             partial: false,
+            rate_is: RateIs::AsTotal,
         }),
         drops: None,
         out_of_buffer: None,
@@ -678,7 +681,14 @@ fn processes() -> Vec<ProcessRow> {
         qps: 1,
         mr_bytes: None,
         mr_registered: 0,
-        traffic: Traffic::default(),
+        traffic: Traffic {
+            rx_bytes: Some(Counter {
+                partial: true,
+                rate_is: RateIs::AtMost,
+                ..Counter::whole(1 << 20, Some(2.5e6), Source::Port)
+            }),
+            ..Traffic::default()
+        },
         verb_errors: None,
         hw_counters: Vec::new(),
         tcp: None,

@@ -1,6 +1,6 @@
 //! A machine as its sources report it, second by second: what the engine is given on a real one.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use rdmatop_common::{
     counters::{QpSlot, VerbErrorKey, VerbKey, VerbStats, bucket, slot_flag},
@@ -17,7 +17,7 @@ use crate::model::input::{
     Input, LockedMemory, Now, PortReading, ProbeVerdict, ProcessFacts, RawReading, RawSource, ReadAt,
     SlotsSample, TcpSample, TcpTotals, VerbsSample, Verdict,
 };
-use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::{Snapshot, may_hide_qps};
 
 const S: u64 = 1_000_000_000;
 const WALL: u64 = 1_780_000_000 * S;
@@ -392,14 +392,19 @@ impl Machine {
 
     fn read_devices(&mut self) {
         let at = ReadAt::from(self.now);
+        // NCCL opens every NIC.
+        let open: BTreeSet<u32> = self.qps.iter().map(|qp| qp.slot.owner_pid).collect();
+        let open: Vec<u32> = open.into_iter().collect();
         let devices = self.nics.iter_mut().enumerate().map(|(nic, this)| {
+            let hides = may_hide_qps(this.reading.driver.as_deref());
             let mut reading = this.reading.clone();
             let qps = self
                 .qps
                 .iter()
                 .filter(|qp| qp.slot.device_index as usize == nic)
                 .count();
-            reading.resources.insert("qp".to_owned(), qps as u64 + 1);
+            reading.resources.insert("qp".to_owned(), qps as u64);
+            reading.contexts = hides.then(|| open.clone());
             for counter in &mut this.counters {
                 counter.total += counter.per_s;
             }

@@ -130,6 +130,7 @@ pub(crate) fn rail(
         cm_ids: Some(4),
         ctxs: Some(8),
         srqs: None,
+        contexts: None,
         driver_errors: None,
         driver_error: None,
         driver_error_ns: None,

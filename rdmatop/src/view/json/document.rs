@@ -111,6 +111,7 @@ fn written() -> Keys {
         ("Counter", "/ports/0/tx_bytes"),
         ("Counter", "/ports/0/congestion"),
         ("Counter", "/processes/0/verb_errors"),
+        ("Counter", "/processes/1/rx_bytes"),
         ("Named counter", "/ports/0/counters"),
         ("Gauge", "/ports/0/gauges"),
         ("Opcode", "/qps/0/by_opcode"),

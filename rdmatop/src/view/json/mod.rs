@@ -89,7 +89,7 @@ mod tests {
         fn a_rate_leaves_as_a_number_or_as_null(rate in proptest::num::f64::ANY, total: u64) {
             let mut snapshot = full::snapshot();
             for port in &mut snapshot.ports {
-                port.tx_bytes = Some(Counter { total, rate: Some(rate), source: Source::Sysfs, partial: false });
+                port.tx_bytes = Some(Counter::whole(total, Some(rate), Source::Sysfs));
             }
             snapshot.health.self_cpu = Some(rate);
             let mut out = Vec::new();

@@ -18,7 +18,7 @@ use crate::model::fields::{self, Meta, Unit, Value};
 use crate::model::input::{EbpfState, UprobesReport};
 use crate::model::judgement::{STUCK_MARK, Stuck, StuckQp, Sum, Unobserved};
 use crate::model::snapshot::{DeviceRow, DeviceState, Health, PortRow, ProcessRow, QpRow, Snapshot, VerbRow};
-use crate::model::value::{Counter, Source};
+use crate::model::value::{Counter, Known, Source};
 use crate::text;
 
 /// Everything, ready to print.
@@ -381,11 +381,12 @@ fn show(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
-fn estimated(counter: Counter) -> &'static str {
-    match counter.source {
-        _ if counter.partial => ">=",
-        Source::Est => "~",
-        _ => "",
+fn mark_of(known: Known, source: Source) -> &'static str {
+    match (known, source) {
+        (Known::AtLeast, _) => ">=",
+        (Known::AtMost, _) => "<=",
+        (Known::Exact, Source::Est) => "~",
+        (Known::Exact, _) => "",
     }
 }
 
@@ -393,7 +394,11 @@ fn rate(counter: Option<Counter>, unit: fn(f64) -> String) -> Option<String> {
     let counter = counter?;
     // A rate that is not a number is unknown.
     let rate = counter.rate.filter(|rate| rate.is_finite())?;
-    Some(format!("{}{}", estimated(counter), unit(rate)))
+    Some(format!(
+        "{}{}",
+        mark_of(counter.rate_known(), counter.source),
+        unit(rate)
+    ))
 }
 
 fn per_second(counter: Option<Counter>) -> String {
@@ -408,7 +413,11 @@ fn speed(bytes: Option<Counter>, packets: Option<Counter>) -> String {
 
 fn total(counter: Option<Counter>) -> String {
     counter.map_or_else(String::new, |counter| {
-        format!("{}{}", estimated(counter), counter.total)
+        format!(
+            "{}{}",
+            mark_of(counter.total_known(), counter.source),
+            counter.total
+        )
     })
 }
 
@@ -457,12 +466,7 @@ mod tests {
     #[test]
     fn a_rate_that_is_no_number_is_a_dash() {
         for bad in [f64::NAN, f64::INFINITY] {
-            let counter = Counter {
-                total: 1,
-                rate: Some(bad),
-                source: Source::Ebpf,
-                partial: false,
-            };
+            let counter = Counter::whole(1, Some(bad), Source::Ebpf);
             assert_eq!(per_second(Some(counter)), "");
             assert_eq!(speed(Some(counter), None), "");
         }

@@ -1,6 +1,6 @@
 //! Numbers as text. Unknown is `-`, never 0.
 
-use crate::model::value::{Counter, Source};
+use crate::model::value::{Counter, Known, Source};
 pub use crate::text::age;
 use crate::text::decimal;
 
@@ -118,38 +118,48 @@ pub fn known<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), text)
 }
 
-/// A mark before a derived value, and before a lower bound.
-pub fn mark(counter: &Counter) -> &'static str {
-    match counter.source {
-        _ if counter.partial => ">",
-        Source::Est => "~",
-        _ => "",
+fn mark(known: Known, source: Source) -> &'static str {
+    match (known, source) {
+        (Known::AtLeast, _) => ">",
+        (Known::AtMost, _) => "<",
+        (Known::Exact, Source::Est) => "~",
+        (Known::Exact, _) => "",
     }
+}
+
+/// A mark before a rate that is derived or a bound.
+pub fn rate_mark(counter: &Counter) -> &'static str {
+    mark(counter.rate_known(), counter.source)
+}
+
+/// A mark before a total that is derived or a bound.
+pub fn total_mark(counter: &Counter) -> &'static str {
+    mark(counter.total_known(), counter.source)
 }
 
 /// Rate of a counter, as it is.
 pub fn rate(counter: Option<&Counter>) -> String {
     known(counter.and_then(|c| Some((c, c.rate?))), |(c, r)| {
-        format!("{}{}", mark(c), si(r))
+        format!("{}{}", rate_mark(c), si(r))
     })
 }
 
 /// Rate of a counter of bytes, in `units`.
 pub fn byte_rate(counter: Option<&Counter>, units: Units) -> String {
     known(counter.and_then(|c| Some((c, c.rate?))), |(c, r)| {
-        format!("{}{}", mark(c), si(units.of_bytes(r)))
+        format!("{}{}", rate_mark(c), si(units.of_bytes(r)))
     })
 }
 
 /// Total of a counter.
 pub fn total(counter: Option<&Counter>) -> String {
-    known(counter, |c| format!("{}{}", mark(c), count(c.total)))
+    known(counter, |c| format!("{}{}", total_mark(c), count(c.total)))
 }
 
 /// Total of a counter in `width` columns.
 pub fn total_in(counter: Option<&Counter>, width: usize) -> String {
     known(counter, |c| {
-        let mark = mark(c);
+        let mark = total_mark(c);
         format!("{mark}{}", count_in(c.total, width.saturating_sub(mark.len())))
     })
 }

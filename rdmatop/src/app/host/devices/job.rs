@@ -22,7 +22,7 @@ use crate::{
             enums::NetnsMode,
             error::NetlinkError,
             name::Name,
-            record::{Device, Summary},
+            record::{Ctx, Device, Summary},
             sample::DeviceSample,
             sampler::{self, Want},
             transport::Transport,
@@ -317,7 +317,10 @@ impl<T: Transport> Reader<T> {
         sheet.enter(Stage::Facts, now().mono_ns);
         // Another generation is another device.
         let before = before.filter(|before| before.key == sample.device.key());
-        let (mut listed, reading) = Listed::list(&self.root, sample, before.map(|b| *b), before_ns);
+        let (mut listed, mut reading) = Listed::list(&self.root, sample, before.map(|b| *b), before_ns);
+        reading.contexts = contexts(nldev, &mut self.owners, &listed);
+        listed.opened(reading.contexts.clone());
+        let _ = listed.reopened();
         errors.extend(listed.withheld().map(|error| error.cause(concerns.clone())));
         let qps = want.mrs.then(|| {
             sheet.enter(Stage::Objects, now().mono_ns);
@@ -355,10 +358,15 @@ impl<T: Transport> Reader<T> {
         if ask.counters {
             sheet.enter(Stage::Counters, now().mono_ns);
             listed.read(nldev, &mut answer.ports).map_err(|_| ())?;
+            let contexts = contexts(nldev, &mut self.owners, listed);
+            listed.opened(contexts);
         }
         let stage = if ask.states { Stage::Ports } else { Stage::Objects };
         let counts = match &ask.counts {
-            Counts::No => return Ok(()),
+            Counts::No => {
+                answer.changed = listed.reopened();
+                return Ok(());
+            }
             Counts::Unless if listed.rests() => {
                 answer.rests = true;
                 return Ok(());
@@ -411,6 +419,24 @@ fn dumped<T: Transport>(
     };
     let error = dump(nldev, owners, listed, count, &mut out).err();
     (out, error)
+}
+
+/// The processes that have a device open, where they may have queue pairs that the kernel does not list.
+/// `None` on others; before Linux 5.14, which does not list them; and where the kernel does not name the
+/// process of one, which is in another PID namespace then. No driver is asked.
+fn contexts<T: Transport>(nldev: &mut Nldev<T>, owners: &mut Owners, listed: &Listed) -> Option<Vec<u32>> {
+    if !listed.may_hide_qps() {
+        return None;
+    }
+    let list = nldev
+        .ctxs(listed.device().index)
+        .ok()
+        .filter(|list| !list.interrupted)?;
+    let process = |ctx: &Ctx| Some(owners.process(ctx.owner.as_ref()?.pid()?));
+    let mut processes: Vec<u32> = list.items.iter().map(process).collect::<Option<_>>()?;
+    processes.sort_unstable();
+    processes.dedup();
+    Some(processes)
 }
 
 /// Bytes of regions by process; `None` unless they were listed.

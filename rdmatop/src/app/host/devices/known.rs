@@ -7,6 +7,7 @@ use crate::{
     model::{
         ib::{PhysState, PortState},
         input::{DeviceReading, GidReading, PcieLink, PortCounters, PortReading, QpReading, RawSource},
+        snapshot::may_hide_qps,
     },
     source::{
         dcb,
@@ -51,6 +52,10 @@ pub(super) struct Listed {
     special: Option<Vec<QpReading>>,
     /// Numbers of its QPs in the last dump, sorted.
     pub(super) numbers: Vec<u32>,
+    /// The processes that have it open, where that is of interest.
+    contexts: Option<Vec<u32>>,
+    /// Others than when it was last told.
+    reopened: bool,
     /// The last two readings had the same resource counts.
     steady: bool,
     /// Its counters moved between the last two readings.
@@ -81,6 +86,8 @@ impl Listed {
             // Whether they are still all is a question of their number, as between two listings.
             special: before.and_then(|before| before.special.clone()),
             numbers: Vec::new(),
+            contexts: None,
+            reopened: false,
             moved: before.is_some_and(|before| before.moved),
             counters: before.and_then(|before| before.counters),
             bound: before.map(|before| before.bound).unwrap_or_default(),
@@ -165,6 +172,31 @@ impl Listed {
         self.sample.summary.as_ref()?.as_ref().ok()?.get(what)
     }
 
+    /// Takes over who has it open.
+    pub(super) fn opened(&mut self, contexts: Option<Vec<u32>>) {
+        self.reopened |= self.contexts != contexts;
+        self.contexts = contexts;
+    }
+
+    /// The new reading, if others have it open than when it was last told.
+    pub(super) fn reopened(&mut self) -> Option<DeviceReading> {
+        std::mem::take(&mut self.reopened).then(|| self.reading())
+    }
+
+    fn reading(&self) -> DeviceReading {
+        DeviceReading {
+            contexts: self.contexts.clone(),
+            ..self.known.reading(&self.sample)
+        }
+    }
+
+    /// Whether a process that has it open may have queue pairs that the kernel does not list.
+    pub(super) fn may_hide_qps(&self) -> bool {
+        let facts = self.known.facts.as_ref();
+        let driver = facts.and_then(|facts| driver(facts, self.device().protocol.as_deref()));
+        may_hide_qps(driver.as_deref())
+    }
+
     /// The device.
     pub(super) fn device(&self) -> &Device {
         &self.sample.device
@@ -203,7 +235,8 @@ impl Listed {
                 changed = true;
             }
         }
-        Ok(changed.then(|| self.known.reading(&self.sample)))
+        let reopened = self.reopened();
+        Ok(reopened.or_else(|| changed.then(|| self.reading())))
     }
 }
 

@@ -16,10 +16,10 @@ use crate::source::{
     fake::Fake,
     netlink::{
         attr::{
-            DEV_INDEX, DEV_NAME, PORT_INDEX, RES_LQPN, RES_PID, RES_QP, RES_QP_ENTRY, RES_SQ_PSN,
-            RES_SUMMARY, RES_SUMMARY_ENTRY, RES_SUMMARY_ENTRY_CURR, RES_SUMMARY_ENTRY_NAME, RES_TYPE,
-            STAT_HWCOUNTER_ENTRY, STAT_HWCOUNTER_ENTRY_NAME, STAT_HWCOUNTER_ENTRY_VALUE, STAT_HWCOUNTERS,
-            cmd, message_type,
+            DEV_INDEX, DEV_NAME, PORT_INDEX, RES_CTX, RES_CTX_ENTRY, RES_CTXN, RES_LQPN, RES_PID, RES_QP,
+            RES_QP_ENTRY, RES_SQ_PSN, RES_SUMMARY, RES_SUMMARY_ENTRY, RES_SUMMARY_ENTRY_CURR,
+            RES_SUMMARY_ENTRY_NAME, RES_TYPE, STAT_HWCOUNTER_ENTRY, STAT_HWCOUNTER_ENTRY_NAME,
+            STAT_HWCOUNTER_ENTRY_VALUE, STAT_HWCOUNTERS, cmd, message_type,
         },
         transport::{Datagram, Progress, Sink},
         wire::{Attrs, DONE, ERROR, F_DUMP, F_DUMP_INTR, F_MULTI, Message, MessageWriter, Messages},
@@ -34,6 +34,8 @@ struct Made {
     /// QPs besides QP 1: number and send PSN.
     qps: Vec<(u32, u32)>,
     ctxs: u64,
+    /// Processes that have it open; 0 is one that the kernel does not name.
+    open: Vec<u32>,
     packets: u64,
     /// Hardware counters; empty: `sent_pkts` with `packets`.
     counters: Vec<(&'static str, u64)>,
@@ -159,6 +161,20 @@ fn qps(request: &Message<'_>, index: u32, made: &Made, left_out: &[u32]) -> Vec<
         .finish()
 }
 
+fn contexts(request: &Message<'_>, index: u32, made: &Made) -> Vec<u8> {
+    let entry = |table: MessageWriter, (number, pid): (u32, &u32)| {
+        table.nest(RES_CTX_ENTRY, |entry| match pid {
+            0 => entry.u32(RES_CTXN, number),
+            pid => entry.u32(RES_CTXN, number).u32(RES_PID, *pid),
+        })
+    };
+    MessageWriter::new(request.kind, F_MULTI, request.seq)
+        .portid(PORTID)
+        .u32(DEV_INDEX, index)
+        .nest(RES_CTX, |table| (0..).zip(&made.open).fold(table, entry))
+        .finish()
+}
+
 fn counter(request: &Message<'_>, made: &Made) -> Vec<u8> {
     let entry = |table: MessageWriter, (name, value): (&str, u64)| {
         table.nest(STAT_HWCOUNTER_ENTRY, |entry| {
@@ -228,6 +244,7 @@ fn answer(state: &mut State, request: &Message<'_>) -> Vec<Vec<u8>> {
             return vec![part, ended(request, one(index).errno)];
         }
         (cmd::RES_QP_GET, Some(index)) => vec![qps(request, index, one(index), &left_out)],
+        (cmd::RES_CTX_GET, Some(index)) => vec![contexts(request, index, one(index))],
         (cmd::STAT_GET, Some(index)) if one(index).refuses != 0 => {
             return vec![refused(request, one(index).refuses)];
         }
@@ -403,6 +420,43 @@ fn counters_that_neither_netlink_nor_their_files_have_are_known_to_be_missing() 
 }
 
 /// The counters of `driver`, from netlink and sysfs to the port's row.
+/// A round of counters: who has device 0 open, if that is told.
+fn opened(host: &mut Host) -> Option<Option<Vec<u32>>> {
+    let wants = Wants {
+        round: host.round,
+        counters: true,
+        ..Wants::default()
+    };
+    host.round += 1;
+    let mut told = None;
+    host.source.poll(&wants, &mut |input| match input {
+        Input::Devices(sample) => told = Some(sample.devices[0].contexts.clone()),
+        Input::Counters(sample) => told = sample.changed.first().map(|reading| reading.contexts.clone()),
+        _ => {}
+    });
+    told
+}
+
+#[test]
+fn who_has_a_device_open_is_told_beside_its_counters() {
+    // No process has these numbers: each stands for itself.
+    let [one, other] = [u32::MAX - 1, u32::MAX];
+    let mut host = Host::new(1);
+    host.kernel.change(0, |made| made.open = vec![other, one, other]);
+    assert_eq!(opened(&mut host), Some(Some(vec![one, other])));
+    assert_eq!(opened(&mut host), None, "nothing has changed");
+    host.kernel.change(0, |made| made.open = vec![one]);
+    assert_eq!(opened(&mut host), Some(Some(vec![one])));
+    host.kernel.change(0, |made| made.open = vec![one, 0]);
+    assert_eq!(opened(&mut host), Some(None), "one is in another PID namespace");
+    // What the driver's library cannot hide is not asked.
+    let mut host = Host::new(1);
+    host.files
+        .link("sys/class/infiniband/rxe0/device/driver", "../../drivers/hns3");
+    opened(&mut host);
+    assert_eq!(host.kernel.asked(cmd::RES_CTX_GET).len(), 0);
+}
+
 fn row(driver: &str, netlink: &[(&'static str, u64)], files: &[(&str, u64)]) -> PortRow {
     let mut host = Host::new(1);
     host.files.dir("sys/class/infiniband/rxe0/ports/1");

@@ -35,9 +35,7 @@ pub(super) const TABLE: Table = Table {
     name: "SoftRoCE (rdma_rxe)",
     source: "sw/rxe/rxe_hw_counters.c",
     note: "",
-    carries: Carries::Unknown(
-        "rdmatop counts its work requests, so nothing has to be concluded from the port",
-    ),
+    carries: Carries::Rdma("it counts where it sends and receives its own packets"),
     pma: false,
     counters: COUNTERS,
 };

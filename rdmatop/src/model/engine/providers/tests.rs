@@ -209,7 +209,7 @@ fn only_ports_whose_bytes_are_of_queue_pairs_alone_can_show_that_some_are_unknow
     assert!(!alone(Provider::Mlx5, "InfiniBand"), "IPoIB");
     assert!(!Provider::Mlx5.counts_rdma_alone(None));
     for (provider, table) in TABLES {
-        if !matches!(provider, Provider::Mlx5 | Provider::Efa) {
+        if !matches!(provider, Provider::Mlx5 | Provider::Efa | Provider::Rxe) {
             assert!(!alone(provider, "Ethernet"), "{}", table.name);
         }
     }

@@ -41,6 +41,7 @@ mod properties;
 mod rates;
 mod recorded;
 mod removal;
+mod shares;
 mod sums;
 mod traffic;
 mod truth;

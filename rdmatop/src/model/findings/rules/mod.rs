@@ -131,9 +131,7 @@ impl<'a> Scene<'a> {
 
 /// The rate of a counter that grows.
 fn growing(counter: Option<Counter>) -> Option<f64> {
-    counter
-        .and_then(|counter| counter.rate)
-        .filter(|rate| *rate > 0.0)
+    counter.and_then(Counter::certain_rate).filter(|rate| *rate > 0.0)
 }
 
 /// Symptoms of all rules.

@@ -39,7 +39,7 @@ fn by_rdma(scene: &Scene<'_>, row: &ProcessRow) -> Option<f64> {
     if row.qps == 0 {
         return Some(0.0);
     }
-    let rate = |counter: Option<Counter>| counter?.rate;
+    let rate = |counter: Option<Counter>| counter?.certain_rate();
     let own = rate(row.traffic.tx_bytes).zip(rate(row.traffic.rx_bytes));
     if let Some((sent, received)) = own {
         return Some(sent + received);

@@ -95,7 +95,7 @@ impl AllUnexplained {
             let mut devices = snapshot.devices.iter();
             let device = devices.find(|device| device.uid == port.device_uid)?;
             let plain = device.state == Some(DeviceState::Registered) && !device.followed;
-            let none = plain && !explained.contains(&device.uid) && are_known(snapshot, device);
+            let none = plain && !explained.contains(&device.uid) && are_known(&snapshot.qps, device);
             none.then(|| Unexplained::new(device, port.port, openers.cloned()))
         };
         Self(moving.into_iter().filter_map(one).collect())
@@ -206,7 +206,7 @@ fn explained(snapshot: &Snapshot) -> BTreeSet<u64> {
 }
 
 /// A queue pair for management datagrams, or one that the driver itself uses to register memory.
-pub(super) fn is_of_the_core(qp: &QpRow) -> bool {
+pub(in crate::model) fn is_of_the_core(qp: &QpRow) -> bool {
     let management = qp.qp_type.is_some_and(|kind| kind.0 < 2);
     management || (qp.kernel && qp.comm.as_deref() == Some("[mlx5_ib]"))
 }
@@ -220,9 +220,8 @@ fn may_move(qp: &QpRow, now_ns: u64) -> bool {
 }
 
 /// Whether all queue pairs that the kernel counts on the device are known.
-fn are_known(snapshot: &Snapshot, device: &DeviceRow) -> bool {
-    let own = snapshot
-        .qps
+pub(in crate::model) fn are_known(qps: &[Arc<QpRow>], device: &DeviceRow) -> bool {
+    let own = qps
         .iter()
         .filter(|qp| !qp.exited && qp.device_uid == Some(device.uid));
     device.qps.is_some_and(|qps| qps <= own.count() as u64)

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use crate::model::fields::PROCESS;
 use crate::model::judgement::why_process_is_uncounted;
 use crate::model::snapshot::{CounterGroup, ProcessRow};
+use crate::model::value::{Known, Source};
 
 use super::super::columns::Cell;
 use super::super::format;
@@ -71,6 +72,22 @@ fn bound_counter(group: &CounterGroup, width: usize) -> Vec<Cell> {
     out
 }
 
+/// How its bytes are known, where its ports count them.
+fn by_ports(p: &ProcessRow) -> Option<&'static str> {
+    let counters = [p.traffic.tx_bytes, p.traffic.rx_bytes];
+    let mut by_ports = counters
+        .into_iter()
+        .flatten()
+        .filter(|counter| counter.source == Source::Port)
+        .peekable();
+    by_ports.peek()?;
+    Some(if by_ports.any(|counter| counter.rate_known() == Known::AtMost) {
+        "< at most: TX and RX are what its ports moved, and others may have moved a part of it."
+    } else {
+        "TX and RX are what its ports moved, headers too: no other process can have used them."
+    })
+}
+
 /// Lines for a process.
 pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
     let mut out = Vec::new();
@@ -118,6 +135,13 @@ pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
     out.extend(chart::history(state, &p.history, width, 2, false));
     for (label, value) in long_ones.iter().filter(|(_, value)| value != format::UNKNOWN) {
         out.extend(long(label, value, width));
+    }
+    if let Some(line) = by_ports(p) {
+        out.extend(
+            text::wrap(line, width)
+                .into_iter()
+                .map(|line| Cell::new(line, Tone::Dim)),
+        );
     }
     out.extend(traffic::lines(
         state,

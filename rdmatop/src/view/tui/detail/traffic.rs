@@ -108,7 +108,10 @@ pub(super) fn counter(name: &str, c: &Counter) -> Cell {
         if c.rate.is_some() { Tone::Normal } else { Tone::Dim },
     )
     .and(
-        format!("{:>17}", format!("{}{}", format::mark(c), format::exact(c.total))),
+        format!(
+            "{:>17}",
+            format!("{}{}", format::total_mark(c), format::exact(c.total))
+        ),
         Tone::Normal,
     )
     .and(format!("  {source}"), Tone::Dim)
@@ -149,14 +152,7 @@ mod tests {
     fn every_counter_there_is_has_its_line_known_or_not() {
         let snapshot = Arc::new(testkit::one_row());
         let state = State::new(snapshot, Settings::default(), Tab::Qps, true, Depth::True);
-        let counter = |total| {
-            Some(Counter {
-                total,
-                rate: None,
-                source: Source::Ebpf,
-                partial: false,
-            })
-        };
+        let counter = |total| Some(Counter::whole(total, None, Source::Ebpf));
         // Field by field: a new counter does not compile here until it has a line.
         let known = Traffic {
             tx_wr: counter(9001),

@@ -4,6 +4,8 @@ use crate::model::fields::finding_of;
 use crate::model::findings::{Role, Severity};
 use crate::model::ib::QpState;
 use crate::model::judgement::STUCK_MARK;
+use crate::model::snapshot::ProcessRow;
+use crate::model::value::{Counter, Known};
 
 use super::super::columns::Cell;
 use super::super::layout::Layout;
@@ -75,6 +77,14 @@ fn signs(state: &State) -> Vec<(String, &'static str)> {
     let mut sums = [totals.tx, totals.rx, totals.wr].into_iter();
     if sums.any(|sum| sum.partial && sum.known().is_some()) {
         out.push((state.glyphs.bound[1].to_owned(), "at least"));
+    }
+    let at_most = |row: &ProcessRow| {
+        let counters = [row.traffic.tx_bytes, row.traffic.rx_bytes];
+        let mut known = counters.into_iter().flatten().map(Counter::rate_known);
+        known.any(|known| known == Known::AtMost)
+    };
+    if state.tab == Tab::Processes && snapshot.processes.iter().any(at_most) {
+        out.push(("<".to_owned(), "at most"));
     }
     for (state, meaning) in [("INIT", "not connected yet"), ("RTS", "connected")] {
         let mut states = totals.states.iter().map(|row| row.state.and_then(QpState::name));

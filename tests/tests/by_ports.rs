@@ -1,0 +1,116 @@
+//! Bytes of a process by its ports, where no program counts its work requests (`RDMATOP_DATAPATHS=0`), as on
+//! a NIC. SoftRoCE counts bytes from Linux 7.2 on, every packet of a queue pair and nothing else.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, ensure};
+use rdmatop_tests::{
+    lab::{self, Lab, skip},
+    perftest::{Accounts, Perftest},
+    rdmatop::Window,
+    snapshot::{Row, Snapshot},
+    table::Table,
+    uprobes,
+    wire::{CLIENT, SERVER, Wire},
+};
+
+const COUNTERS: [(&str, &str); 2] = [("tx_bytes", "sent_bytes"), ("rx_bytes", "rcvd_bytes")];
+
+/// What the driver has counted of both ends of the wire.
+fn counted() -> Result<BTreeMap<(&'static str, &'static str), u64>> {
+    let mut all = BTreeMap::new();
+    for device in [CLIENT, SERVER] {
+        for (_, name) in COUNTERS {
+            let value = lab::hw_counter(device, name)?.with_context(|| format!("no {name} of {device}"))?;
+            all.insert((device, name), value);
+        }
+    }
+    Ok(all)
+}
+
+/// A sample of a window in which these pairs ran, what they say of themselves, and what each port counted.
+fn watched(
+    pairs: &[Perftest],
+) -> Result<(
+    Snapshot,
+    Vec<Accounts>,
+    BTreeMap<(&'static str, &'static str), u64>,
+)> {
+    let window = Window::open_with(&[], &uprobes::ENV)?;
+    let before = counted()?;
+    let running: Vec<_> = pairs
+        .iter()
+        .map(|pair| pair.clone().devices(SERVER, CLIENT).start())
+        .collect::<Result<_>>()?;
+    let accounts = running
+        .into_iter()
+        .map(|pair| pair.finish())
+        .collect::<Result<_>>()?;
+    let mut moved = counted()?;
+    for (key, value) in &mut moved {
+        *value -= before[key];
+    }
+    Ok((window.close()?, accounts, moved))
+}
+
+#[test]
+fn a_process_alone_on_a_port_has_its_bytes_to_the_last() -> Result<()> {
+    let Some(lab) = Lab::enter("bytes by ports") else {
+        return Ok(());
+    };
+    if lab::hw_counter(lab::DEVICE, "sent_bytes")?.is_none() {
+        skip(
+            "bytes by ports",
+            &format!("SoftRoCE of Linux {} counts no bytes", lab.release),
+        );
+        return Ok(());
+    }
+    let _wire = Wire::up()?;
+    let mut table = Table::default();
+    for (program, iterations, size) in [
+        ("ib_send_bw", 200, 4096),
+        ("ib_write_bw", 150, 65_536),
+        ("ib_read_bw", 100, 8192),
+    ] {
+        let pair = Perftest::new(program).iterations(iterations).size(size);
+        let (sample, accounts, moved) = watched(&[pair])?;
+        for (account, device) in [(&accounts[0].client, CLIENT), (&accounts[0].server, SERVER)] {
+            let row = sample.process(account.pid)?;
+            for (key, name) in COUNTERS {
+                ensure!(row.source(key) == Some("port"), "{program}: {}", row.field(key));
+                let what = format!("{program} {device} {name}");
+                table.equal(&what, key, moved[&(device, name)], row.total(key));
+            }
+        }
+        // The payload went one way, and headers are less than a tenth of it.
+        let most = moved.values().copied().max().unwrap_or(0);
+        let payload = iterations * size;
+        ensure!(
+            (payload..payload + payload / 10).contains(&most),
+            "{program}: {most} bytes for {payload}"
+        );
+    }
+    // Two processes on each port, at the same time: neither has a total, and each a bound.
+    let pairs = [200, 600].map(|iterations| Perftest::new("ib_send_bw").iterations(iterations).size(4096));
+    let (sample, accounts, _) = watched(&pairs)?;
+    for account in accounts.iter().flat_map(|pair| [&pair.client, &pair.server]) {
+        let row = sample.process(account.pid)?;
+        bound(row, account.iterations * account.size)?;
+    }
+    table.check(&lab, "bytes by ports");
+    Ok(())
+}
+
+/// What is shown of a process that shared its port is no more than what it moved.
+fn bound(row: Row<'_>, payload: u64) -> Result<()> {
+    for (key, _) in COUNTERS {
+        let counter = row.field(key);
+        ensure!(
+            counter["total"].is_null() && counter["rate"].is_null(),
+            "{counter}"
+        );
+        let least = counter["at_least"]["total"].as_u64().context("no at_least")?;
+        ensure!(least <= payload + payload / 10, "{counter} of {payload}");
+    }
+    Ok(())
+}
