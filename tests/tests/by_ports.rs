@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, ensure};
 use rdmatop_tests::{
     lab::{self, Lab, skip},
-    perftest::{Accounts, Perftest},
+    perftest::{Accounts, Pair, Perftest},
     rdmatop::Window,
     snapshot::{Row, Snapshot},
     table::Table,
@@ -16,9 +16,12 @@ use rdmatop_tests::{
 
 const COUNTERS: [(&str, &str); 2] = [("tx_bytes", "sent_bytes"), ("rx_bytes", "rcvd_bytes")];
 
+/// Values of the driver's counters, by device and name.
+type Counted = BTreeMap<(&'static str, &'static str), u64>;
+
 /// What the driver has counted of both ends of the wire.
-fn counted() -> Result<BTreeMap<(&'static str, &'static str), u64>> {
-    let mut all = BTreeMap::new();
+fn counted() -> Result<Counted> {
+    let mut all = Counted::new();
     for device in [CLIENT, SERVER] {
         for (_, name) in COUNTERS {
             let value = lab::hw_counter(device, name)?.with_context(|| format!("no {name} of {device}"))?;
@@ -29,23 +32,14 @@ fn counted() -> Result<BTreeMap<(&'static str, &'static str), u64>> {
 }
 
 /// A sample of a window in which these pairs ran, what they say of themselves, and what each port counted.
-fn watched(
-    pairs: &[Perftest],
-) -> Result<(
-    Snapshot,
-    Vec<Accounts>,
-    BTreeMap<(&'static str, &'static str), u64>,
-)> {
+fn watched(pairs: &[Perftest]) -> Result<(Snapshot, Vec<Accounts>, Counted)> {
     let window = Window::open_with(&[], &uprobes::ENV)?;
     let before = counted()?;
     let running: Vec<_> = pairs
         .iter()
         .map(|pair| pair.clone().devices(SERVER, CLIENT).start())
         .collect::<Result<_>>()?;
-    let accounts = running
-        .into_iter()
-        .map(|pair| pair.finish())
-        .collect::<Result<_>>()?;
+    let accounts = running.into_iter().map(Pair::finish).collect::<Result<_>>()?;
     let mut moved = counted()?;
     for (key, value) in &mut moved {
         *value -= before[key];

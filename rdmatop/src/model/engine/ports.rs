@@ -304,6 +304,7 @@ impl Port {
             cnp_handled: role(Role::CnpHandled),
             cnp_sent: role(Role::CnpSent),
             rnr_naks: role(Role::RnrNaks),
+            all_of_rdma: self.provider.counts_all_of_rdma(),
             rdma_alone: self.provider.counts_rdma_alone(self.link_layer.as_deref()),
             counters,
             gauges: self.gauges(),

@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::Engine;
 use crate::model::{
+    input::EbpfState,
     judgement::{are_known, is_of_the_core},
     snapshot::{DeviceRow, DeviceState, PortRow, QpRow, Traffic},
     value::{Counter, RateIs, Source},
@@ -126,7 +127,18 @@ pub(super) struct Seen<'a> {
     pub(super) process: &'a dyn Fn(u32) -> Option<(u64, bool)>,
     /// Records say of each queue pair when it came and went, and none of them was lost.
     pub(super) records: bool,
+    /// Programs are being attached.
+    pub(super) starts: bool,
     pub(super) now_ns: u64,
+}
+
+impl Seen<'_> {
+    /// Whether the bytes of a port say something of those of its users. Where programs count work requests,
+    /// or will in a moment, nobody asks.
+    fn is_of_use(&self, port: &PortRow, device: &DeviceRow) -> bool {
+        let counts = port.all_of_rdma && port.tx_bytes.or(port.rx_bytes).is_some();
+        counts && device.datapath.is_none() && !(device.followed && self.starts)
+    }
 }
 
 /// Bytes of ports by process.
@@ -175,30 +187,29 @@ impl Shares {
     pub(super) fn look(&mut self, seen: &Seen<'_>) -> BTreeMap<u64, Share> {
         let last_ns = std::mem::replace(&mut self.last_ns, seen.now_ns);
         self.snapshot += 1;
-        // Where programs count the work requests of a device, its ports are not asked.
-        let device = |uid: u64| {
-            let mut all = seen.devices.iter();
-            all.find(|device| device.uid == uid && device.datapath.is_none())
-        };
+        let device = |uid: u64| seen.devices.iter().find(|device| device.uid == uid);
         let ports: Vec<(&PortRow, &DeviceRow)> = seen
             .ports
             .iter()
-            .filter(|port| port.tx_bytes.or(port.rx_bytes).is_some())
             .filter_map(|port| Some((port, device(port.device_uid)?)))
             .collect();
+        let is_of_use = |(port, device): &(&PortRow, &DeviceRow)| seen.is_of_use(port, device);
+        if !ports.iter().any(is_of_use) {
+            *self = Self {
+                lost: self.lost,
+                ..Self::default()
+            };
+            return BTreeMap::new();
+        }
         self.ports.retain(|place, _| {
             let is = |(port, _): &(&PortRow, &DeviceRow)| (port.device_uid, port.port) == *place;
             ports.iter().any(is)
         });
-        if ports.is_empty() {
-            self.moved.clear();
-            return BTreeMap::new();
-        }
         for (port, _) in &ports {
             self.ports.entry((port.device_uid, port.port)).or_default();
         }
-        self.users_of_qps(seen, last_ns);
         let mut sums: BTreeMap<u64, [Sum; 2]> = BTreeMap::new();
+        self.users_of_qps(seen, last_ns, &mut sums);
         for (port, device) in ports {
             self.port(seen, port, device, &mut sums);
         }
@@ -216,8 +227,9 @@ impl Shares {
         sums.into_iter().map(share).collect()
     }
 
-    /// Notes whose queue pairs can carry data, or could since the last snapshot.
-    fn users_of_qps(&mut self, seen: &Seen<'_>, last_ns: u64) {
+    /// Notes whose queue pairs can carry data, or could since the last snapshot. Of a process with one on a
+    /// port that is not known, nothing is known.
+    fn users_of_qps(&mut self, seen: &Seen<'_>, last_ns: u64, sums: &mut BTreeMap<u64, [Sum; 2]>) {
         let last = Last {
             snapshot: self.snapshot,
             at_ns: seen.now_ns,
@@ -232,7 +244,13 @@ impl Shares {
                 None => 0..=u32::MAX,
             };
             let ports = (device, *ports.start())..=(device, *ports.end());
-            for (_, port) in self.ports.range_mut(ports) {
+            let mut known = self.ports.range_mut(ports).peekable();
+            if let (None, User::Process(process)) = (known.peek(), user) {
+                for sum in sums.entry(process).or_default() {
+                    (sum.rate, sum.short) = (None, true);
+                }
+            }
+            for (_, port) in known {
                 port.users.insert(user, last);
             }
         }
@@ -268,8 +286,9 @@ impl Shares {
             Some((User::Process(process), _)) if all_known && port.users.len() == 1 => Some(*process),
             _ => None,
         };
+        let of_use = seen.is_of_use(row, device);
         for (way, counter) in [row.tx_bytes, row.rx_bytes].into_iter().enumerate() {
-            let whole = counter.filter(|counter| !counter.partial);
+            let whole = counter.filter(|counter| of_use && !counter.partial);
             let now = whole.map(|counter| counter.total);
             let before = std::mem::replace(&mut port.totals[way], now);
             let delta = now.zip(before).and_then(|(now, before)| now.checked_sub(before));
@@ -353,6 +372,7 @@ impl Engine {
             qps,
             process: &process,
             records,
+            starts: matches!(self.ebpf.state, EbpfState::Starting),
             now_ns,
         })
     }

@@ -174,6 +174,9 @@ pub struct PortRow {
     /// Every byte that its byte counters count is of a queue pair, and none of IP.
     #[serde(skip)]
     pub rdma_alone: bool,
+    /// Every byte of a queue pair is among what its byte counters count.
+    #[serde(skip)]
+    pub all_of_rdma: bool,
     /// Every counter the provider has. Where none of them changed, the list is that of the snapshot before.
     pub counters: Shared<NamedCounter>,
     /// Every number of the provider that may fall.

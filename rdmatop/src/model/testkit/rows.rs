@@ -178,6 +178,7 @@ pub(crate) fn rail(
         cnp_sent: None,
         rnr_naks: Some(count(0, 0.0, Source::Netlink)),
         rdma_alone: true,
+        all_of_rdma: true,
         counters: vec![
             named("duplicate_request", 0, 0.0),
             named("out_of_sequence", 118, 3.0),

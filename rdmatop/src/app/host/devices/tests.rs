@@ -420,19 +420,22 @@ fn counters_that_neither_netlink_nor_their_files_have_are_known_to_be_missing() 
 }
 
 /// The counters of `driver`, from netlink and sysfs to the port's row.
-/// A round of counters: who has device 0 open, if that is told.
-fn opened(host: &mut Host) -> Option<Option<Vec<u32>>> {
+/// A round of counters: who has device 0 open, each time that this is told.
+fn opened(host: &mut Host) -> Vec<Option<Vec<u32>>> {
     let wants = Wants {
         round: host.round,
         counters: true,
         ..Wants::default()
     };
     host.round += 1;
-    let mut told = None;
-    host.source.poll(&wants, &mut |input| match input {
-        Input::Devices(sample) => told = Some(sample.devices[0].contexts.clone()),
-        Input::Counters(sample) => told = sample.changed.first().map(|reading| reading.contexts.clone()),
-        _ => {}
+    let mut told = Vec::new();
+    host.source.poll(&wants, &mut |input| {
+        let readings = match input {
+            Input::Devices(sample) => sample.devices,
+            Input::Counters(sample) => sample.changed,
+            _ => return,
+        };
+        told.extend(readings.into_iter().map(|reading| reading.contexts));
     });
     told
 }
@@ -443,12 +446,12 @@ fn who_has_a_device_open_is_told_beside_its_counters() {
     let [one, other] = [u32::MAX - 1, u32::MAX];
     let mut host = Host::new(1);
     host.kernel.change(0, |made| made.open = vec![other, one, other]);
-    assert_eq!(opened(&mut host), Some(Some(vec![one, other])));
-    assert_eq!(opened(&mut host), None, "nothing has changed");
+    assert_eq!(opened(&mut host), [Some(vec![one, other])]);
+    assert_eq!(opened(&mut host), [], "nothing has changed");
     host.kernel.change(0, |made| made.open = vec![one]);
-    assert_eq!(opened(&mut host), Some(Some(vec![one])));
+    assert_eq!(opened(&mut host), [Some(vec![one])]);
     host.kernel.change(0, |made| made.open = vec![one, 0]);
-    assert_eq!(opened(&mut host), Some(None), "one is in another PID namespace");
+    assert_eq!(opened(&mut host), [None], "one is in another PID namespace");
     // What the driver's library cannot hide is not asked.
     let mut host = Host::new(1);
     host.files

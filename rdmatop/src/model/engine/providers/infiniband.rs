@@ -42,7 +42,7 @@ pub(super) const TABLE: Table = Table {
     source: "core/sysfs.c",
     note: "Of `ports/N/counters`, which mlx5, mlx4 and drivers that are in no table here have. One that is full stays at its largest \
            value, and is shown as at least that.",
-    carries: Carries::Unknown("InfiniBand ports also carry IP (IPoIB)"),
+    carries: Carries::More("InfiniBand ports also carry IP (IPoIB)"),
     pma: true,
     counters: COUNTERS,
 };

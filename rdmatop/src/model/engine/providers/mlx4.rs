@@ -40,7 +40,7 @@ pub(super) const TABLE: Table = Table {
     name: "mlx4",
     source: "hw/mlx4/main.c",
     note: "",
-    carries: Carries::Unknown(
+    carries: Carries::More(
         "InfiniBand ports also carry IP (IPoIB), and the driver makes all QPs through the kernel",
     ),
     pma: true,

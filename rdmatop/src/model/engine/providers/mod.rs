@@ -222,6 +222,11 @@ impl Provider {
         (entry.unit == Unit::Words).then_some(4)
     }
 
+    /// Whether its byte counters count every byte of a queue pair.
+    pub(super) fn counts_all_of_rdma(self) -> bool {
+        self.table().carries.all_of_rdma()
+    }
+
     /// Whether the byte counters of a port with this link layer count nothing but traffic of queue pairs.
     pub(super) fn counts_rdma_alone(self, link_layer: Option<&str>) -> bool {
         self.table().carries.rdma_alone(link_layer)

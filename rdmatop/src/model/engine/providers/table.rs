@@ -219,7 +219,9 @@ pub(super) enum Carries {
     Rdma(&'static str),
     /// RDMA alone where the link is Ethernet, for the reason; on InfiniBand IP too.
     RdmaOnEthernet(&'static str),
-    /// Other traffic too, or that is not known, for the reason.
+    /// All of RDMA, and other traffic, for the reason.
+    More(&'static str),
+    /// That is not known, for the reason.
     Unknown(&'static str),
 }
 
@@ -229,14 +231,19 @@ impl Carries {
         match self {
             Self::Rdma(_) => true,
             Self::RdmaOnEthernet(_) => link_layer == Some("Ethernet"),
-            Self::Unknown(_) => false,
+            Self::More(_) | Self::Unknown(_) => false,
         }
+    }
+
+    /// Whether every byte of a queue pair is counted.
+    pub(super) fn all_of_rdma(self) -> bool {
+        !matches!(self, Self::Unknown(_))
     }
 
     #[cfg(test)]
     pub(super) fn why(self) -> &'static str {
         match self {
-            Self::Rdma(why) | Self::RdmaOnEthernet(why) | Self::Unknown(why) => why,
+            Self::Rdma(why) | Self::RdmaOnEthernet(why) | Self::More(why) | Self::Unknown(why) => why,
         }
     }
 }

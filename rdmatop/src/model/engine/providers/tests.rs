@@ -243,6 +243,7 @@ fn page() -> String {
         let only = match table.carries {
             Carries::Rdma(_) => "RDMA alone",
             Carries::RdmaOnEthernet(_) => "RDMA alone on Ethernet",
+            Carries::More(_) => "RDMA and other traffic",
             Carries::Unknown(_) => "no conclusion is drawn from them",
         };
         let _ = writeln!(out, "Byte counters: {only}: {}.", table.carries.why());

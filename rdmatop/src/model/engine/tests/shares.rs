@@ -21,6 +21,8 @@ struct Nic {
     second: u64,
     sent: u64,
     contexts: Option<Vec<u32>>,
+    /// Each process has a queue pair on a device without counters, too.
+    beside: bool,
 }
 
 impl Nic {
@@ -35,6 +37,7 @@ impl Nic {
             second: 1,
             sent: 77_000_000,
             contexts: None,
+            beside: false,
         };
         if ebpf {
             let on = EbpfReport {
@@ -84,7 +87,11 @@ impl Nic {
         }];
         self.apply(Input::Devices(Box::new(DevicesSample {
             mono_ns: self.second * SECOND,
-            devices: vec![device],
+            devices: if self.beside {
+                vec![device, counting(1, "hns_0", "hns3", &[])]
+            } else {
+                vec![device]
+            },
             ..DevicesSample::default()
         })));
         let qp = |(qpn, pid, state): &Pair| QpReading {
@@ -99,10 +106,15 @@ impl Nic {
             pid: *pid,
             kern_name: pid.is_none().then(|| "nvme_rdma".to_owned()),
         };
+        let beside = pairs.iter().filter(|_| self.beside).map(|pair| QpReading {
+            device_index: 1,
+            ..qp(pair)
+        });
+        let beside: Vec<_> = beside.collect();
         self.apply(Input::Qps(Box::new(QpsSample {
             mono_ns: self.second * SECOND,
-            complete: vec![0],
-            qps: pairs.iter().map(qp).collect(),
+            complete: vec![0, 1],
+            qps: pairs.iter().map(qp).chain(beside).collect(),
             errors: Vec::new(),
         })));
         self.engine.tick(at(self.second * SECOND))
@@ -274,13 +286,29 @@ fn on_mlx5_each_process_that_has_it_open_is_looked_at() {
 }
 
 #[test]
-fn a_port_that_carries_ip_too_is_an_upper_bound() {
-    let mut nic = Nic::new("mlx4_core");
-    let shown = shown(&nic.seconds(RATE, &[(10, Some(231), RTS)]), 231);
-    assert!(
-        shown.is_none_or(|(_, known, _)| known == Known::AtMost),
-        "{shown:?}"
-    );
+fn what_other_traffic_a_port_counts_decides_what_is_known() {
+    for (driver, expected) in [
+        // IP over InfiniBand passes it too.
+        ("mlx4_core", Some(Known::AtMost)),
+        // Which bytes it counts is not known.
+        ("bnxt_re", None),
+        ("irdma", None),
+    ] {
+        let mut nic = Nic::new(driver);
+        let snapshot = nic.seconds(RATE, &[(10, Some(231), RTS)]);
+        let known = sent(&snapshot, Some(231)).filter(|counter| counter.rate.is_some());
+        assert_eq!(known.map(Counter::rate_known), expected, "{driver}");
+    }
+}
+
+#[test]
+fn a_process_with_a_port_that_counts_nothing_has_no_rate() {
+    let mut nic = Nic::new("efa");
+    let pairs = [(10, Some(231), RTS)];
+    nic.beside = true;
+    nic.seconds(RATE, &pairs);
+    let counter = sent(&nic.second(RATE, &pairs), Some(231)).unwrap();
+    assert_eq!((counter.rate, counter.total_known()), (None, Known::AtLeast));
 }
 
 proptest! {
