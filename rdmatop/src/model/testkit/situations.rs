@@ -1,5 +1,5 @@
-//! Twenty situations in which somebody looks at rdmatop for the first time: ten on a node with SoftRoCE,
-//! where work requests are counted, ten on a node with eight NICs, where only its ports are. Other jobs run
+//! Situations in which somebody looks at rdmatop for the first time: some on a node with SoftRoCE,
+//! where work requests are counted, others on a node with eight NICs, where only its ports are. Other jobs run
 //! beside.
 
 use super::machine::{DEREG_MR, Machine, REG_MR, Work};
@@ -425,6 +425,44 @@ fn eight_memlock() -> Snapshot {
     machine.snapshot()
 }
 
+fn eight_shared() -> Snapshot {
+    let mut machine = eight();
+    machine.process(
+        7_900,
+        "python3 infer.py",
+        Some("slurm 7990.0"),
+        &["libnccl.so.2"],
+        &[],
+    );
+    for n in 0..2 {
+        machine.qp(0, 5_000 + n, (7_900, "python3"), 3, Some((5_100 + n, 140)));
+    }
+    machine.run(60);
+    machine.snapshot()
+}
+
+fn eight_half() -> Snapshot {
+    let mut machine = idle_eight();
+    for rank in 0..8_u8 {
+        let nic = usize::from(rank) / 2;
+        let pid = 7_600 + u32::from(rank);
+        machine.process(
+            pid,
+            "python3 train.py --world 8",
+            Some("slurm 7680.0"),
+            &["libnccl.so.2"],
+            &[],
+        );
+        for n in 0..2 {
+            let qpn = 6_000 + u32::from(rank) * 16 + n;
+            machine.qp(nic, qpn, (pid, "python3"), 3, Some((qpn + 500, 150 + rank)));
+        }
+        bytes(&mut machine, nic, 46e9, 46e9);
+    }
+    machine.run(60);
+    machine.snapshot()
+}
+
 /// All of them.
 #[rustfmt::skip] // a row of the table is a line or two
 pub(crate) const ALL: &[Situation] = &[
@@ -449,7 +487,7 @@ pub(crate) const ALL: &[Situation] = &[
     Situation { name: "soft-10-qp-leak", truth: "PID 1044 creates QPs and destroys none", finds: Some(FindingId::QpLeak),
         says: &["kvstore (PID 1044)", "destroyed none", "ibv_destroy_qp"], make: qp_leak },
     Situation { name: "eight-01-healthy", truth: "a job with a rank on each of eight NICs", finds: None,
-        says: &["No trouble found"], make: eight_healthy },
+        says: &["No trouble found", "mlx5_0 4 - 168G 168G", "mlx5_7 4 - 168G 168G"], make: eight_healthy },
     Situation { name: "eight-02-hot", truth: "PID 7200 has NCCL_IB_HCA=mlx5_2: one NIC of eight", finds: Some(FindingId::HotPort),
         says: &["python3 (PID 7200", "leaves by mlx5_2", "which its NCCL_IB_HCA=mlx5_2 chose"], make: eight_hot },
     Situation { name: "eight-03-funnel", truth: "all peers send to the address of mlx5_3", finds: Some(FindingId::RxFunnel),
@@ -468,4 +506,8 @@ pub(crate) const ALL: &[Situation] = &[
         says: &["Packets from mlx5_4/1 are lost", "PID 7104", "ethtool -S"], make: eight_loss },
     Situation { name: "eight-10-memlock", truth: "reg_mr of PID 7555 fails with ENOMEM in its pod", finds: Some(FindingId::VerbFails),
         says: &["reg_mr of python3 (PID 7555", "ENOMEM", "limit is 8 MiB", "prlimit --memlock", "IPC_LOCK", "containerd"], make: eight_memlock },
+    Situation { name: "eight-11-two-jobs", truth: "PID 7900 of another job uses mlx5_0 beside rank 0 (PID 7100)", finds: None,
+        says: &["No trouble found", "mlx5_0 4 - <168G <168G", "mlx5_0 2 - <168G <168G", "mlx5_1 4 - 168G 168G", "< at most"], make: eight_shared },
+    Situation { name: "eight-12-half-idle", truth: "eight ranks fill four NICs, and four carry nothing", finds: Some(FindingId::RailsIdle),
+        says: &["mlx5_4", "slurm 7680.0"], make: eight_half },
 ];

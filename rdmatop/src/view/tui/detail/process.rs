@@ -73,7 +73,8 @@ fn bound_counter(group: &CounterGroup, width: usize) -> Vec<Cell> {
 }
 
 /// How its bytes are known, where its ports count them.
-fn by_ports(p: &ProcessRow) -> Option<&'static str> {
+fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
+    const SHOWN: usize = 4;
     let counters = [p.traffic.tx_bytes, p.traffic.rx_bytes];
     let mut by_ports = counters
         .into_iter()
@@ -81,11 +82,30 @@ fn by_ports(p: &ProcessRow) -> Option<&'static str> {
         .filter(|counter| counter.source == Source::Port)
         .peekable();
     by_ports.peek()?;
-    Some(if by_ports.any(|counter| counter.rate_known() == Known::AtMost) {
-        "< at most: TX and RX are what its ports moved, and others may have moved a part of it."
-    } else {
-        "TX and RX are what its ports moved, headers too: no other process can have used them."
-    })
+    if !by_ports.any(|counter| counter.rate_known() == Known::AtMost) {
+        return Some(
+            "TX and RX are what its ports moved, headers too: no other process can have used them."
+                .to_owned(),
+        );
+    }
+    let has_qps = |other: &&ProcessRow| {
+        let shares = other.devices.iter().any(|device| p.devices.contains(device));
+        other.uid != p.uid && shares && other.qps > 0 && &*other.comm != "[ib_core]"
+    };
+    let mut others = state.snapshot.processes.iter().filter(has_qps);
+    let named = others.by_ref().take(SHOWN).map(|other| match other.pid {
+        Some(pid) => format!("{} ({pid})", other.comm),
+        None => other.comm.to_string(),
+    });
+    let named: Vec<_> = named.collect();
+    let who = match (named.is_empty(), others.count()) {
+        (true, _) => "others that can".to_owned(),
+        (false, 0) => named.join(", "),
+        (false, more) => format!("{} and {more} more", named.join(", ")),
+    };
+    Some(format!(
+        "< at most: TX and RX are what its ports moved, and {who} may have moved a part of it."
+    ))
 }
 
 /// Lines for a process.
@@ -136,9 +156,9 @@ pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
     for (label, value) in long_ones.iter().filter(|(_, value)| value != format::UNKNOWN) {
         out.extend(long(label, value, width));
     }
-    if let Some(line) = by_ports(p) {
+    if let Some(line) = by_ports(state, p) {
         out.extend(
-            text::wrap(line, width)
+            text::wrap(&line, width)
                 .into_iter()
                 .map(|line| Cell::new(line, Tone::Dim)),
         );
@@ -163,4 +183,38 @@ pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::testkit::situations::ALL;
+    use crate::view::tui::settings::Settings;
+    use crate::view::tui::tab::Tab;
+    use crate::view::tui::theme::Depth;
+
+    #[test]
+    fn bytes_by_ports_say_whose_they_may_be_too() {
+        let shared = ALL
+            .iter()
+            .find(|situation| situation.name == "eight-11-two-jobs")
+            .unwrap();
+        let snapshot = Arc::new((shared.make)());
+        let state = State::new(
+            Arc::clone(&snapshot),
+            Settings::default(),
+            Tab::Processes,
+            true,
+            Depth::True,
+        );
+        let said = |pid: u32| {
+            let row = snapshot.processes.iter().find(|row| row.pid == Some(pid));
+            by_ports(&state, row.unwrap()).unwrap()
+        };
+        assert!(said(7100).contains("what its ports moved, and python3 (7900) may have moved a part"));
+        assert!(said(7900).contains("all_reduce_perf (7100) may have"));
+        assert!(said(7101).contains("no other process can have used them"));
+    }
 }

@@ -1,4 +1,4 @@
-//! Twenty situations, and what a reader sees of each: kept in docs/screens as text and as pictures.
+//! Situations, and what a reader sees of each: kept in docs/screens as text and as pictures.
 
 use std::fmt::Write as _;
 use std::path::Path;
