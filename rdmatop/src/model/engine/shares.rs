@@ -4,7 +4,10 @@
 //! process alone has queue pairs that can carry data on a port, what the port counted is its. Where several
 //! have, each moved at most that.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::Engine;
 use crate::model::{
@@ -46,7 +49,37 @@ struct Last {
 struct Port {
     /// Bytes sent and received, as the last snapshot had them.
     totals: [Option<u64>; 2],
+    /// Whose queue pairs can carry data.
     users: BTreeMap<User, Last>,
+    /// Who may have queue pairs that the kernel does not list.
+    hidden: BTreeMap<User, Last>,
+}
+
+impl Port {
+    /// Forgets who was last seen long ago, and returns the others.
+    fn lately(&mut self, now: Last) -> BTreeSet<User> {
+        let is_late = |_: &User, seen: &mut Last| {
+            now.snapshot - seen.snapshot < SNAPSHOTS || now.at_ns - seen.at_ns < LINGER
+        };
+        self.users.retain(is_late);
+        self.hidden.retain(is_late);
+        self.users.keys().chain(self.hidden.keys()).copied().collect()
+    }
+
+    /// The process that alone can have moved what the port counted. Whose queue pairs nobody lists may be any
+    /// process that has the device open, of whatever library: only where that is one process is it certain.
+    fn sole(&self, users: &BTreeSet<User>, device: &DeviceRow) -> Option<u64> {
+        let mut all = users.iter();
+        let (Some(User::Process(process)), None) = (all.next(), all.next()) else {
+            return None;
+        };
+        let listed = self.users.contains_key(&User::Process(*process));
+        let alone = device
+            .contexts
+            .as_ref()
+            .is_some_and(|contexts| contexts.len() == 1);
+        (listed || alone).then_some(*process)
+    }
 }
 
 /// What a process moved through a port.
@@ -109,7 +142,7 @@ impl Sum {
             rate: self.rate,
             source: Source::Port,
             partial: self.short,
-            rate_is: if self.at_most {
+            rate_is: if self.at_most && self.rate.is_some() {
                 RateIs::AtMost
             } else {
                 RateIs::Exact
@@ -155,9 +188,10 @@ pub(super) struct Shares {
 impl Shares {
     /// Two rows turned out to be one process.
     pub(super) fn rename(&mut self, from: u64, to: u64) {
-        for port in self.ports.values_mut() {
-            if let Some(last) = port.users.remove(&User::Process(from)) {
-                port.users.insert(User::Process(to), last);
+        let ports = self.ports.values_mut();
+        for seen in ports.flat_map(|port| [&mut port.users, &mut port.hidden]) {
+            if let Some(last) = seen.remove(&User::Process(from)) {
+                seen.insert(User::Process(to), last);
             }
         }
         let of_it: Vec<_> = self.moved.range((from, (0, 0))..(from + 1, (0, 0))).collect();
@@ -272,27 +306,21 @@ impl Shares {
             snapshot: self.snapshot,
             at_ns: seen.now_ns,
         };
-        for user in hidden_users(device, seen) {
-            port.users.insert(user, last);
-        }
-        port.users.retain(|_, seen_last| {
-            self.snapshot - seen_last.snapshot < SNAPSHOTS || last.at_ns - seen_last.at_ns < LINGER
-        });
+        port.hidden
+            .extend(hidden_users(device, seen).into_iter().map(|user| (user, last)));
+        let users = port.lately(last);
         let all_known = seen.records
             && row.rdma_alone
             && device.state == Some(DeviceState::Registered)
             && are_known(seen.qps, device);
-        let sole = match port.users.first_key_value() {
-            Some((User::Process(process), _)) if all_known && port.users.len() == 1 => Some(*process),
-            _ => None,
-        };
+        let sole = port.sole(&users, device).filter(|_| all_known);
         let of_use = seen.is_of_use(row, device);
         for (way, counter) in [row.tx_bytes, row.rx_bytes].into_iter().enumerate() {
             let whole = counter.filter(|counter| of_use && !counter.partial);
             let now = whole.map(|counter| counter.total);
             let before = std::mem::replace(&mut port.totals[way], now);
             let delta = now.zip(before).and_then(|(now, before)| now.checked_sub(before));
-            for user in port.users.keys() {
+            for user in &users {
                 let User::Process(process) = *user else { continue };
                 let moved = self.moved.entry((process, place)).or_default();
                 match delta {

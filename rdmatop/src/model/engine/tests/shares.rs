@@ -286,6 +286,25 @@ fn on_mlx5_each_process_that_has_it_open_is_looked_at() {
 }
 
 #[test]
+fn unlisted_queue_pairs_are_of_the_only_one_that_has_it_open() {
+    let shown_where = |contexts: &[u32]| {
+        let mut nic = Nic::new("mlx5_core");
+        nic.contexts = Some(contexts.to_vec());
+        // A queue pair that carries nothing gives each process its row.
+        let pairs = [(10, Some(231), 1), (20, Some(240), 1)];
+        nic.second(RATE, &pairs);
+        nic.libraries(231, &["libuct.so.0"]);
+        nic.libraries(240, &["libnccl.so.2"]);
+        for _ in 0..8 {
+            nic.second(RATE, &pairs);
+        }
+        shown(&nic.second(RATE, &pairs), 231)
+    };
+    assert_eq!(shown_where(&[231]), EXACT);
+    assert_eq!(shown_where(&[231, 240]), AT_MOST, "NCCL may have made its own");
+}
+
+#[test]
 fn what_other_traffic_a_port_counts_decides_what_is_known() {
     for (driver, expected) in [
         // IP over InfiniBand passes it too.
