@@ -74,7 +74,8 @@ pub(super) const fn rx_wr<R: Moves>(priority: u8, place: u8) -> Field<R> {
 }
 
 pub(super) const fn tx<R: Moves>(priority: u8, place: u8) -> Field<R> {
-    let help = "traffic of send-side WRs; for a READ the bytes requested";
+    let help =
+        "bytes of send WRs, for a READ those requested; of a process whose WRs nothing counts, of its ports";
     rate("tx", help, |r: &R, _| Value::rate(r.traffic().tx_bytes))
         .unit(Unit::Bytes)
         .sense(Sense::Sent)
@@ -85,9 +86,11 @@ pub(super) const fn tx<R: Moves>(priority: u8, place: u8) -> Field<R> {
 }
 
 pub(super) const fn rx<R: Moves>(priority: u8, place: u8) -> Field<R> {
-    rate("rx", "traffic of receive completions", |r: &R, _| {
-        Value::rate(r.traffic().rx_bytes)
-    })
+    rate(
+        "rx",
+        "bytes of receive completions; of a process whose WRs nothing counts, of its ports",
+        |r: &R, _| Value::rate(r.traffic().rx_bytes),
+    )
     .unit(Unit::Bytes)
     .sense(Sense::Received)
     .json("rx_bytes.rate")
