@@ -74,8 +74,7 @@ pub(super) const fn rx_wr<R: Moves>(priority: u8, place: u8) -> Field<R> {
 }
 
 pub(super) const fn tx<R: Moves>(priority: u8, place: u8) -> Field<R> {
-    let help =
-        "bytes of send WRs, for a READ those requested; of a process whose WRs nothing counts, of its ports";
+    let help = "bytes of send WRs (READ: those asked for); else of ports";
     rate("tx", help, |r: &R, _| Value::rate(r.traffic().tx_bytes))
         .unit(Unit::Bytes)
         .sense(Sense::Sent)
@@ -86,11 +85,9 @@ pub(super) const fn tx<R: Moves>(priority: u8, place: u8) -> Field<R> {
 }
 
 pub(super) const fn rx<R: Moves>(priority: u8, place: u8) -> Field<R> {
-    rate(
-        "rx",
-        "bytes of receive completions; of a process whose WRs nothing counts, of its ports",
-        |r: &R, _| Value::rate(r.traffic().rx_bytes),
-    )
+    rate("rx", "bytes of receive completions; else of ports", |r: &R, _| {
+        Value::rate(r.traffic().rx_bytes)
+    })
     .unit(Unit::Bytes)
     .sense(Sense::Received)
     .json("rx_bytes.rate")
