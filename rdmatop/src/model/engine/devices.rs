@@ -312,6 +312,15 @@ impl Devices {
             .map(|gone| gone.at_ns)
     }
 
+    /// The drivers of the devices that a process has open, as far as that was asked.
+    pub(super) fn opened_by(&self, pid: u32) -> impl Iterator<Item = Provider> {
+        let open = move |device: &&Device| {
+            let contexts = device.row.contexts.as_deref();
+            contexts.is_some_and(|contexts| contexts.contains(&pid))
+        };
+        self.by_index.values().filter(open).map(Device::provider)
+    }
+
     /// Whether a data path in the kernel counts a device's QPs, as of the last snapshot.
     pub(super) fn is_counted(&self, uid: u64) -> bool {
         self.get(uid).is_some_and(|device| device.row.datapath.is_some())

@@ -28,6 +28,7 @@ use super::{
 mod address;
 mod connections;
 mod devices;
+mod driver_verbs;
 mod dump;
 mod floods;
 mod gpus;

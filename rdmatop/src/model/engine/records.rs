@@ -8,7 +8,7 @@ use rdmatop_common::event::{
 };
 
 use super::{
-    Engine,
+    Engine, driver_verbs,
     memory::{Ended, Region},
     qp::{Key, Owner, Qp},
     qps::Sighting,
@@ -390,8 +390,11 @@ impl Engine {
         };
         let owner = self.processes.of(owner, prefix.ts_ns);
         Self::attribute(&mut event, owner, prefix);
-        event.device = self.device_in(prefix, call_ns(prefix)).map(|(_, name)| name);
-        event.verb = Some(self.verb_names.of(record.verb));
+        let device = self.device_in(prefix, call_ns(prefix));
+        let driver = device.as_ref().and_then(|(uid, _)| self.devices.get(*uid));
+        let own = driver.and_then(|driver| driver_verbs::name(driver.provider(), record.verb));
+        event.verb = Some(own.map_or_else(|| self.verb_names.of(record.verb), Into::into));
+        event.device = device.map(|(_, name)| name);
         event.rc = Some(prefix.rc);
         Some(event)
     }

@@ -9,7 +9,9 @@ use std::{
     sync::Arc,
 };
 
-use super::Engine;
+use rdmatop_common::counters::VerbKey;
+
+use super::{Engine, driver_verbs::DEVX_CREATE};
 use crate::model::{
     input::EbpfState,
     judgement::{are_known, is_of_the_core},
@@ -386,13 +388,17 @@ impl Engine {
     ) -> BTreeMap<u64, Share> {
         let follows = self.ebpf.state.is_on() && self.ebpf.follows_qps;
         let records = self.shares.lost_none(Some(self.losses.records())) && follows;
-        let processes = &self.processes;
+        let (processes, verbs) = (&self.processes, &self.verbs);
         self.shares.retain(|process| processes.get(process).is_some());
         let process = |pid: u32| {
             let uid = processes.holder(pid)?;
             let libraries = processes.get(uid)?.facts.libraries.as_ref();
             let libraries = libraries.map(|libraries| libraries.as_slice());
-            Some((uid, makes_its_own(libraries)))
+            let devx = verbs.succeeded(VerbKey {
+                pid,
+                verb: DEVX_CREATE,
+            });
+            Some((uid, devx || makes_its_own(libraries)))
         };
         self.shares.look(&Seen {
             devices,

@@ -171,6 +171,16 @@ pub(super) struct Verbs {
 }
 
 impl Verbs {
+    /// Whether a call of this kind has succeeded.
+    pub(super) fn succeeded(&self, key: VerbKey) -> bool {
+        let calls = self.rows.get(&key);
+        calls.is_some_and(|calls| {
+            let of = |now: u64, before: u64| now.saturating_sub(before);
+            let (raw, before) = (&calls.raw, &calls.before);
+            of(raw.calls, before.calls) > of(raw.errors, before.errors)
+        })
+    }
+
     /// Processes of which it is wanted how much memory they may lock, [`ASKED`] at most.
     pub(super) fn take_short_of_memory(&mut self) -> Vec<u32> {
         let mut wanted: Vec<u32> = std::mem::take(&mut self.short_of_memory).into_iter().collect();
@@ -440,7 +450,10 @@ impl Engine {
                 process_uid: Some(calls.process),
                 pid: key.pid,
                 comm: Some(Arc::clone(&process.comm)),
-                verb: self.verb_names.of(key.verb),
+                verb: match self.driver_verb(*key, calls.process) {
+                    Some(name) => name.into(),
+                    None => self.verb_names.of(key.verb),
+                },
                 calls: calls.made.counter(Source::Ebpf, now_ns),
                 errors: (!calls.only).then(|| calls.errors.counter(Source::Ebpf, now_ns)),
                 probe: !errnos.is_empty() && errnos.iter().all(|(errno, _)| is_probe(key.verb, *errno)),

@@ -286,6 +286,36 @@ fn on_mlx5_each_process_that_has_it_open_is_looked_at() {
 }
 
 #[test]
+fn who_makes_objects_past_the_kernel_is_named_and_may_have_moved_them() {
+    let mut nic = Nic::new("mlx5_core");
+    nic.contexts = Some(vec![231, 240]);
+    let pairs = [(10, Some(231), RTS), (20, Some(240), 1)];
+    nic.second(RATE, &pairs);
+    for pid in [231, 240] {
+        nic.libraries(pid, &["libibverbs.so.1"]);
+    }
+    nic.seconds(RATE, &pairs);
+    for _ in 0..8 {
+        nic.second(RATE, &pairs);
+    }
+    assert_eq!(shown(&nic.second(RATE, &pairs), 231), EXACT);
+    let key = VerbKey {
+        pid: 240,
+        verb: 4097 << 16 | 4096,
+    };
+    let mut stats = VerbStats::new_zeroed();
+    (stats.calls, stats.errors) = (2, 1);
+    nic.apply(Input::Verbs(Box::new(VerbsSample {
+        mono_ns: nic.second * SECOND,
+        verbs: vec![(key, stats)],
+        ..VerbsSample::default()
+    })));
+    let snapshot = nic.second(RATE, &pairs);
+    assert_eq!(&*snapshot.verbs[0].verb, "devx_obj_create");
+    assert_eq!(shown(&snapshot, 231), AT_MOST);
+}
+
+#[test]
 fn unlisted_queue_pairs_are_of_the_only_one_that_has_it_open() {
     let shown_where = |contexts: &[u32]| {
         let mut nic = Nic::new("mlx5_core");
