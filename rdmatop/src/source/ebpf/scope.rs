@@ -114,11 +114,11 @@ mod tests {
 
     #[test]
     fn the_object_of_a_trace_has_the_programs_of_each_event_and_none_that_counts() {
-        let Some(object) = object::trace() else {
+        let Some(object) = object::of(false) else {
             println!("skipped: this build carries no eBPF object, so that no program can be looked at");
             return;
         };
-        let there = reads::by_program(object);
+        let there = reads::by_program(&object);
         let kinds = EventKind::ALL.to_vec();
         let scope = Scope::Events(kinds);
         for hook in datapath::all_hooks() {
@@ -132,11 +132,11 @@ mod tests {
 
     #[test]
     fn a_trace_resolves_every_offset_that_its_programs_read() {
-        let Some(object) = object::trace() else {
+        let Some(object) = object::of(false) else {
             println!("skipped: this build carries no eBPF object, so that no program can be looked at");
             return;
         };
-        let there = reads::by_program(object);
+        let there = reads::by_program(&object);
         for kind in EventKind::ALL.into_iter().filter(|kind| !kind.is_on_request()) {
             let options = Options {
                 scope: Scope::Events(vec![kind]),

@@ -341,7 +341,7 @@ impl Session {
             globals: &resolved.values,
         };
         let (loader, maps) =
-            Loader::new(object, &wanted).map_err(|error| at("cannot load eBPF maps", explain(&error)))?;
+            Loader::new(&object, &wanted).map_err(|error| at("cannot load eBPF maps", explain(&error)))?;
         let Maps {
             plain: mut maps,
             grown,
