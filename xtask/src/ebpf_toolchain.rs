@@ -153,14 +153,17 @@ fn nightly_of(list: &str) -> Option<PathBuf> {
 pub(crate) fn find_in_path(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     // cargo install's directory may not be in $PATH.
-    let cargo_bin = env::var_os("CARGO_HOME")
-        .map(PathBuf::from)
-        .or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")))
-        .map(|home| home.join("bin"));
     env::split_paths(&path)
-        .chain(cargo_bin)
+        .chain(cargo_home().map(|home| home.join("bin")))
         .map(|dir| dir.join(name))
         .find(|file| file.is_file())
+}
+
+/// Where cargo keeps the sources of crates, and the programs that it installs.
+pub(crate) fn cargo_home() -> Option<PathBuf> {
+    env::var_os("CARGO_HOME")
+        .map(PathBuf::from)
+        .or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")))
 }
 
 /// Whether an outer cargo's variable must not reach the inner one.
@@ -200,7 +203,7 @@ fn architecture(target: Option<String>) -> String {
 }
 
 impl Toolchain {
-    fn command(&self, program: &str, target_dir: &Path) -> Command {
+    fn command(&self, program: &str, repo: &Path, target_dir: &Path) -> Command {
         let mut command = Command::new(self.bin.join(program));
         for (name, _) in env::vars_os() {
             if name.to_str().is_some_and(leaks) {
@@ -210,7 +213,17 @@ impl Toolchain {
         let arch = architecture(env::var("CARGO_CFG_TARGET_ARCH").ok());
         let arch = format!("--cfg=bpf_target_arch=\"{arch}\"");
         let linker = format!("-Clinker={}", self.linker.display());
-        let flags = [linker.as_str(), "-Clink-arg=--btf", "-Cpanic=abort", &arch];
+        let mut flags = vec![linker, "-Clink-arg=--btf".into(), "-Cpanic=abort".into(), arch];
+        // The BTF names source files: without this, objects that are built in two places would differ.
+        let sysroot = self.bin.parent().map(Path::to_path_buf);
+        let places = [
+            (sysroot, "/rustc"),
+            (cargo_home(), "/cargo"),
+            (Some(repo.to_owned()), "/rdmatop"),
+        ];
+        for (place, name) in places {
+            flags.extend(place.map(|place| format!("--remap-path-prefix={}={name}", place.display())));
+        }
         command
             .env("CARGO", self.bin.join("cargo"))
             .env("RUSTC", self.bin.join("rustc"))
@@ -237,7 +250,7 @@ impl Toolchain {
 
     /// The command that compiles an object.
     pub(crate) fn build_command(&self, repo: &Path, target_dir: &Path, object: Object) -> Command {
-        let mut command = self.command("cargo", target_dir);
+        let mut command = self.command("cargo", repo, target_dir);
         command.arg("build").args(object.features).current_dir(repo);
         self.add_common(&mut command);
         command
@@ -263,7 +276,7 @@ impl Toolchain {
                 self.rustc().display()
             ));
         }
-        let mut command = self.command("cargo-clippy", target_dir);
+        let mut command = self.command("cargo-clippy", repo, target_dir);
         command.arg("clippy").args(object.features).current_dir(repo);
         self.add_common(&mut command);
         if fail {

@@ -8,6 +8,7 @@
 mod apt;
 mod bench;
 mod demo;
+mod dist;
 mod ebpf;
 mod ebpf_strip;
 mod ebpf_toolchain;
@@ -46,6 +47,8 @@ enum Cmd {
     Setup(setup::SetupArgs),
     /// Run the main job on real RDMA traffic, in the lab where this machine has no RDMA device
     Demo(demo::DemoArgs),
+    /// Make the files of a release: program, tarball and Debian package, with their checksums
+    Dist(dist::DistArgs),
     /// Take the documentation's screens from a real run in the lab
     Screens(screens::ScreensArgs),
     /// Write docs/learn.md anew: run its commands in the lab and put in what they print
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Cmd::Bench(args) => bench::main(&args),
         Cmd::Setup(args) => setup::main(args),
         Cmd::Demo(args) => demo::main(&args),
+        Cmd::Dist(args) => dist::main(args),
         Cmd::Screens(args) => screens::main(&args),
         Cmd::Learn(args) => learn::main(&args),
         Cmd::Check(args) => test::check(&args),

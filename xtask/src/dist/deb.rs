@@ -1,0 +1,144 @@
+//! The Debian package, by dpkg-deb.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::arch::Arch;
+use super::linker::GLIBC;
+use super::tree::{PACKAGE, compress, said_by, write};
+
+/// Who answers for the package. A packager puts his own name here.
+const MAINTAINER: &str = "rdmatop maintainers <rdmatop@localhost>";
+
+/// Licences as files of their own, which Debian wants in one file.
+const LICENCES: [&str; 4] = ["LICENSE", "LICENSE-MIT", "LICENSE-APACHE", "THIRD-PARTY"];
+
+/// The file's name, as Debian's tools expect it.
+pub(super) fn file_name(version: &str, arch: Arch) -> String {
+    format!("{PACKAGE}_{version}-1_{}.deb", arch.debian())
+}
+
+/// Packs the tree below `prefix` as /usr into `file`.
+pub(super) fn make(prefix: &Path, arch: Arch, version: &str, epoch: u64, file: &Path) -> Result<()> {
+    let root = prefix.with_file_name(format!("{PACKAGE}-{version}-{}.deb.d", arch.debian()));
+    let _ = fs::remove_dir_all(&root);
+    fs::create_dir_all(&root).with_context(|| format!("cannot create {}", root.display()))?;
+    let usr = root.join("usr");
+    said_by(Command::new("cp").arg("--recursive").arg(prefix).arg(&usr))?;
+    // Debian's zsh looks here for completions of packages.
+    let zsh = usr.join("share/zsh");
+    fs::rename(zsh.join("site-functions"), zsh.join("vendor-completions")).context("completions for zsh")?;
+    documents(&usr.join("share/doc").join(PACKAGE), version, epoch)?;
+    said_by(Command::new("chmod").args(["-R", "u=rwX,go=rX"]).arg(&root))?;
+    let size = said_by(
+        Command::new("du")
+            .args(["--summarize", "--apparent-size", "--block-size=1024"])
+            .arg(&usr),
+    )?;
+    let size = String::from_utf8_lossy(&size);
+    let size = size.split_whitespace().next().context("du printed nothing")?;
+    let sums = said_by(
+        Command::new("sh")
+            .args([
+                "-c",
+                "find usr -type f -print0 | LC_ALL=C sort -z | xargs -0 md5sum",
+            ])
+            .current_dir(&root),
+    )?;
+    write(&root.join("DEBIAN/md5sums"), &sums)?;
+    write(
+        &root.join("DEBIAN/control"),
+        control(version, arch, size).as_bytes(),
+    )?;
+    // xz: Debian 11 cannot read what newer tools take by default. Times after the epoch are set to it.
+    said_by(
+        Command::new("dpkg-deb")
+            .args(["--root-owner-group", "-Zxz", "--build"])
+            .arg(&root)
+            .arg(file)
+            .env("SOURCE_DATE_EPOCH", epoch.to_string()),
+    )
+    .map(drop)
+}
+
+fn control(version: &str, arch: Arch, size: &str) -> String {
+    format!(
+        "\
+Package: {PACKAGE}
+Version: {version}-1
+Architecture: {}
+Maintainer: {MAINTAINER}
+Installed-Size: {size}
+Depends: libc6 (>= {GLIBC})
+Conflicts: rdmatop
+Section: net
+Priority: optional
+Description: live view of RDMA devices, processes and queue pairs
+ Shows which RDMA device, process and queue pair moves data, how much, and what
+ happened to each queue pair. Counters come from RDMA netlink and sysfs, and,
+ with the rights for it, from eBPF programs.
+ .
+ This is not the netlink-only program of the same name.
+",
+        arch.debian()
+    )
+}
+
+/// Makes Debian's files of the documents that lie in `doc`.
+fn documents(doc: &Path, version: &str, epoch: u64) -> Result<()> {
+    let mut copyright = String::new();
+    for name in LICENCES {
+        let file = doc.join(name);
+        let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        // Debian refers to its own copy of this long text.
+        let text = if name == "LICENSE-APACHE" {
+            "On Debian systems the Apache License is in /usr/share/common-licenses/Apache-2.0.\n"
+        } else {
+            text.as_str()
+        };
+        let _ = write!(copyright, "{text}\n{}\n\n", "-".repeat(80));
+        fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
+    }
+    write(&doc.join("copyright"), copyright.as_bytes())?;
+    let date = said_by(
+        Command::new("date")
+            .args(["--utc", "--rfc-email", &format!("--date=@{epoch}")])
+            .env("LC_ALL", "C"),
+    )?;
+    let date = String::from_utf8_lossy(&date);
+    let changelog = format!(
+        "{PACKAGE} ({version}-1) unstable; urgency=medium\n\n  * Version {version}: changelog.gz says what is new.\n\n \
+         -- {MAINTAINER}  {}\n",
+        date.trim()
+    );
+    write(&doc.join("changelog.Debian"), changelog.as_bytes())?;
+    fs::rename(doc.join("CHANGELOG.md"), doc.join("changelog")).context("the changelog")?;
+    for name in ["changelog", "changelog.Debian"] {
+        compress(&doc.join(name))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_package_has_a_name_of_its_own_and_excludes_the_other_program() {
+        let text = control("1.2.3", Arch::Aarch64, "42");
+        for line in [
+            "Package: rdmatop-bpf",
+            "Version: 1.2.3-1",
+            "Architecture: arm64",
+            "Conflicts: rdmatop",
+            "Depends: libc6 (>= 2.28)",
+        ] {
+            assert!(text.lines().any(|there| there == line), "{line} in\n{text}");
+        }
+        assert_eq!(file_name("1.2.3", Arch::X86_64), "rdmatop-bpf_1.2.3-1_amd64.deb");
+    }
+}

@@ -1,0 +1,114 @@
+//! The linker of the artefacts: zig's. It knows the symbols of each version of glibc, so that a program can be
+//! linked for a machine that is older than this one, or another one.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::arch::Arch;
+use crate::{paths, step};
+
+/// The glibc that artefacts are linked for: that of RHEL 8, and older than that of Ubuntu 20.04 and Debian 11.
+pub(super) const GLIBC: &str = "2.28";
+
+/// The version of zig. Another one may make other bytes.
+const VERSION: &str = "0.14.1";
+/// What pip installs. With the hash it takes nothing else under this name.
+const REQUIREMENT: &str =
+    "ziglang==0.14.1 --hash=sha256:6eb9d4d759b292c83810dbee2e9e8e3fbfbf01d864e6e9811bae711fd74e1c2f\n";
+
+/// Where zig is, which is fetched into the cache once.
+fn zig() -> Result<PathBuf> {
+    let dir = paths::cache().join(format!("zig-{VERSION}"));
+    let program = dir.join("ziglang/zig");
+    if program.is_file() {
+        return Ok(program);
+    }
+    let new = paths::cache().join(format!("zig-{VERSION}.new"));
+    let _ = fs::remove_dir_all(&new);
+    fs::create_dir_all(&new).with_context(|| format!("cannot create {}", new.display()))?;
+    let list = new.join("requirements.txt");
+    fs::write(&list, REQUIREMENT).with_context(|| format!("cannot write {}", list.display()))?;
+    let mut pip = Command::new("python3");
+    pip.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--require-hashes",
+        "--requirement",
+    ]);
+    pip.arg(&list).arg("--target").arg(&new);
+    step::run(
+        &format!("dist: fetch zig {VERSION}, which links for glibc {GLIBC}"),
+        &mut pip,
+    )
+    .context("zig comes from PyPI by `python3 -m pip` (Debian: apt-get install python3-pip)")?;
+    fs::rename(&new, &dir).with_context(|| format!("cannot rename {}", new.display()))?;
+    Ok(program)
+}
+
+/// Writes the program into `dir` that rustc calls in the place of a C compiler to link for `arch`.
+pub(super) fn wrapper(arch: Arch, dir: &Path) -> Result<PathBuf> {
+    let file = dir.join(format!("link-{}", arch.name()));
+    let text = script(&zig()?, &paths::cache().join("zig-cache"), arch);
+    fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755))
+        .with_context(|| format!("cannot make {} executable", file.display()))?;
+    Ok(file)
+}
+
+/// A shell script that calls zig with the arguments of rustc, but for those that choose another linker, and
+/// with zig's unwinder in the place of that of GCC: a static one, so that libgcc_s.so.1 is not needed.
+fn script(zig: &Path, cache: &Path, arch: Arch) -> String {
+    format!(
+        r#"#!/bin/sh
+set -eu
+for arg do
+    shift
+    case $arg in
+    -fuse-ld=* | -B* | --target=* | -Wl,--no-undefined-version) ;;
+    -lgcc_s) set -- "$@" -lunwind ;;
+    *) set -- "$@" "$arg" ;;
+    esac
+done
+export ZIG_GLOBAL_CACHE_DIR='{cache}' ZIG_LOCAL_CACHE_DIR='{cache}'
+exec '{zig}' cc -target {arch}-linux-gnu.{GLIBC} "$@"
+"#,
+        cache = cache.display(),
+        zig = zig.display(),
+        arch = arch.name(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_linker_gets_what_rustc_gives_but_for_other_linkers() {
+        let text = script(Path::new("/bin/echo"), Path::new("/tmp"), Arch::Aarch64);
+        let output = Command::new("sh")
+            .args([
+                "-c",
+                &text,
+                "link",
+                "-fuse-ld=lld",
+                "-B/a/gcc-ld",
+                "-o",
+                "an out",
+                "-lgcc_s",
+                "-lc",
+            ])
+            .output()
+            .unwrap();
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            format!("cc -target aarch64-linux-gnu.{GLIBC} -o an out -lunwind -lc\n")
+        );
+    }
+}

@@ -1,0 +1,136 @@
+//! `cargo xtask dist`: the artefacts of a release, made so that two builds of one commit are equal byte for
+//! byte.
+
+mod arch;
+mod checks;
+mod deb;
+mod licences;
+mod linker;
+mod program;
+mod roots;
+mod rpm;
+mod tarball;
+mod tree;
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+
+use crate::paths;
+use arch::Arch;
+
+/// `cargo xtask dist`
+#[derive(Args, Clone, Copy)]
+pub(crate) struct DistArgs {
+    /// The machines to build for
+    #[arg(long, value_enum, default_value = "x86_64")]
+    arch: Wanted,
+    /// Install, upgrade, remove and purge the package in fresh roots of these Debian suites too: needs root
+    /// and mmdebstrap
+    #[arg(long)]
+    roots: bool,
+}
+
+/// What `--arch` takes.
+#[derive(Clone, Copy, ValueEnum)]
+enum Wanted {
+    #[value(name = "x86_64")]
+    X86_64,
+    #[value(name = "aarch64")]
+    Aarch64,
+    All,
+}
+
+impl Wanted {
+    fn archs(self) -> &'static [Arch] {
+        match self {
+            Self::X86_64 => &[Arch::X86_64],
+            Self::Aarch64 => &[Arch::Aarch64],
+            Self::All => &[Arch::X86_64, Arch::Aarch64],
+        }
+    }
+}
+
+/// The version of all crates of the workspace.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Makes the artefacts in `target/dist`.
+pub(crate) fn main(args: DistArgs) -> Result<u8> {
+    let epoch = epoch()?;
+    let out = paths::target().join("dist");
+    let work = paths::target().join("dist-work");
+    for dir in [&out, &work] {
+        let _ = fs::remove_dir_all(dir);
+        fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    }
+    let own: Vec<PathBuf> = program::own_paths()?.into_iter().map(|(path, _)| path).collect();
+    for arch in args.arch.archs() {
+        make(*arch, &own, epoch, &work, &out)?;
+    }
+    sums(&out)?;
+    if args.roots {
+        roots::try_all(&out, &work, epoch)?;
+    }
+    Ok(0)
+}
+
+/// Makes the artefacts for one machine.
+fn make(arch: Arch, own: &[PathBuf], epoch: u64, work: &Path, out: &Path) -> Result<()> {
+    let program = program::build(arch, epoch, work)?;
+    let passed = checks::program(&program, linker::GLIBC, own)?;
+    println!(
+        "{}: {} bytes, needs glibc {} or newer",
+        program.display(),
+        passed.size,
+        passed.glibc
+    );
+    let native = work.join(format!("rdmatop-{}", env::consts::ARCH));
+    if !native.is_file() {
+        bail!("the man pages are written by a program for this machine, which is made first: use --arch all");
+    }
+    let name = format!("{}-{VERSION}-{}", tree::PACKAGE, arch.name());
+    let dir = work.join(&name);
+    tree::lay(&dir, &program, &native, arch.triple())?;
+    tarball::pack(&dir, &out.join(format!("{name}.tar.gz")), epoch)?;
+    deb::make(
+        &dir,
+        arch,
+        VERSION,
+        epoch,
+        &out.join(deb::file_name(VERSION, arch)),
+    )?;
+    rpm::make(&dir, arch, VERSION, epoch, out)
+}
+
+/// The time that all files of an artefact have: that of the commit, so that it does not depend on the build.
+fn epoch() -> Result<u64> {
+    if let Ok(given) = env::var("SOURCE_DATE_EPOCH") {
+        return given.parse().context("SOURCE_DATE_EPOCH is a number of seconds");
+    }
+    let time = tree::said_by(
+        Command::new("git")
+            .args(["log", "-1", "--format=%ct"])
+            .current_dir(paths::repo()),
+    )
+    .context("a source without git needs SOURCE_DATE_EPOCH")?;
+    String::from_utf8_lossy(&time)
+        .trim()
+        .parse()
+        .context("the time of the commit")
+}
+
+/// Writes SHA256SUMS, as `sha256sum --check` reads it.
+fn sums(out: &Path) -> Result<()> {
+    let mut names: Vec<_> = fs::read_dir(out)?
+        .flatten()
+        .map(|entry| entry.file_name())
+        .collect();
+    names.sort();
+    let sums = tree::said_by(Command::new("sha256sum").args(&names).current_dir(out))?;
+    print!("{}", String::from_utf8_lossy(&sums));
+    tree::write(&out.join("SHA256SUMS"), &sums)
+}

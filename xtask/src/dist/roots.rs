@@ -1,0 +1,130 @@
+//! The package in fresh roots of Debian: installed, upgraded, removed and purged, with nothing left behind.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::arch::Arch;
+use super::tree::{self, PACKAGE, said_by};
+use super::{VERSION, deb};
+use crate::{apt, paths, step};
+
+/// The suites whose roots are tried, the oldest first.
+const SUITES: [&str; 4] = ["bullseye", "bookworm", "trixie", "unstable"];
+
+/// What is done in each.
+const SCRIPT: &str = include_str!("roots.sh");
+
+/// A version that comes after this one.
+const NEXT: &str = concat!(env!("CARGO_PKG_VERSION"), "+next");
+
+/// Tries the package of this machine's architecture in all roots.
+pub(super) fn try_all(out: &Path, work: &Path, epoch: u64) -> Result<()> {
+    let arch = if Arch::X86_64.is_here() {
+        Arch::X86_64
+    } else {
+        Arch::Aarch64
+    };
+    let package = out.join(deb::file_name(VERSION, arch));
+    ensure!(
+        package.is_file(),
+        "no {}: build for this machine too",
+        package.display()
+    );
+    let newer = work.join(deb::file_name(NEXT, arch));
+    deb::make(
+        &work.join(format!("{PACKAGE}-{VERSION}-{}", arch.name())),
+        arch,
+        NEXT,
+        epoch,
+        &newer,
+    )?;
+    let other = other(work)?;
+    let mut failed = Vec::new();
+    for suite in SUITES {
+        match root(suite, work).and_then(|root| in_root(&root, [&package, &newer, &other])) {
+            Ok(said) => println!("{suite}: installed, upgraded, removed, purged; {}", said.trim()),
+            Err(error) => {
+                println!("{suite}: {error:#}");
+                failed.push(suite);
+            }
+        }
+    }
+    if failed.is_empty() {
+        return Ok(());
+    }
+    bail!("the package failed in {}", failed.join(", "))
+}
+
+/// An empty package under the other program's name.
+fn other(work: &Path) -> Result<PathBuf> {
+    let dir = work.join("other.deb.d");
+    let control = "Package: rdmatop\nVersion: 1\nArchitecture: all\nMaintainer: nobody <nobody@localhost>\nDescription: a test\n";
+    tree::write(&dir.join("DEBIAN/control"), control.as_bytes())?;
+    let file = work.join("other.deb");
+    said_by(
+        Command::new("dpkg-deb")
+            .args(["--root-owner-group", "-Zxz", "--build"])
+            .arg(&dir)
+            .arg(&file),
+    )?;
+    Ok(file)
+}
+
+/// A fresh root of a suite, unpacked from a tarball that the cache keeps.
+fn root(suite: &str, work: &Path) -> Result<PathBuf> {
+    let tarball = paths::cache().join(format!("root-{suite}.tar"));
+    if !tarball.is_file() {
+        let mirror = apt::Mirror::of_machine(&paths::cache().join("apt/lists"))?
+            .context("no Debian archive among this machine's apt sources")?;
+        let new = paths::cache().join(format!("root-{suite}.new.tar"));
+        let mut make = Command::new("mmdebstrap");
+        // As in xtask/src/apt.rs: a mirror's signature is checked, its age is not.
+        make.args([
+            "--aptopt=Acquire::Check-Valid-Until \"false\"",
+            "--variant=minbase",
+            suite,
+        ])
+        .arg(&new)
+        .arg(&mirror.main);
+        step::run(&format!("dist: make a root of {suite}"), &mut make)
+            .context("Debian: apt-get install mmdebstrap")?;
+        fs::rename(&new, &tarball).with_context(|| format!("cannot rename {}", new.display()))?;
+    }
+    let dir = work.join(format!("root-{suite}"));
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    said_by(
+        Command::new("tar")
+            .arg("--extract")
+            .arg("--file")
+            .arg(&tarball)
+            .arg("--directory")
+            .arg(&dir),
+    )?;
+    Ok(dir)
+}
+
+/// Runs the script in a root, and returns what it printed.
+fn in_root(root: &Path, packages: [&PathBuf; 3]) -> Result<String> {
+    let tried = root.join("try");
+    fs::create_dir_all(&tried).with_context(|| format!("cannot create {}", tried.display()))?;
+    let mut chroot = Command::new("chroot");
+    chroot.arg(root).args(["sh", "-c", SCRIPT, "try"]);
+    for (file, name) in packages.iter().zip(["this.deb", "next.deb", "other.deb"]) {
+        fs::copy(file, tried.join(name)).with_context(|| format!("cannot copy {}", file.display()))?;
+        chroot.arg(format!("/try/{name}"));
+    }
+    chroot.arg(format!("{NEXT}-1"));
+    let output = chroot.output().context("cannot start chroot")?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(
+        output.status.success(),
+        "{}: {said}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(said)
+}

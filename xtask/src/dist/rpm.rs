@@ -1,0 +1,102 @@
+//! The RPM package, by rpmbuild. It finds out by itself which libraries and symbol versions the program needs.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::arch::Arch;
+use super::tree::{self, PACKAGE, said_by};
+
+/// Settings of rpmbuild: files stay as they are, equal trees make equal bytes, and RHEL 8 can unpack them.
+const SETTINGS: [&str; 8] = [
+    "_buildhost localhost",
+    "_binary_payload w9.xzdio",
+    "_build_id_links none",
+    "__os_install_post %{nil}",
+    "debug_package %{nil}",
+    "use_source_date_epoch_as_buildtime 1",
+    "clamp_mtime_to_source_date_epoch 1",
+    "_build_name_fmt %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm",
+];
+
+/// Packs the tree below `prefix` as /usr into a file in `out`.
+pub(super) fn make(prefix: &Path, arch: Arch, version: &str, epoch: u64, out: &Path) -> Result<()> {
+    let top = prefix.with_file_name(format!("{PACKAGE}-{version}-{}.rpm.d", arch.name()));
+    let _ = fs::remove_dir_all(&top);
+    let file = top.join("package.spec");
+    tree::write(&file, spec(prefix, version).as_bytes())?;
+    let mut rpmbuild = Command::new("rpmbuild");
+    for setting in SETTINGS {
+        rpmbuild.args(["--define", setting]);
+    }
+    rpmbuild
+        .arg("--define")
+        .arg(format!("_topdir {}", top.display()))
+        .arg("--define")
+        .arg(format!("_rpmdir {}", out.display()))
+        .args(["-bb", "--quiet", "--target", &format!("{}-linux", arch.name())])
+        .arg(&file)
+        .env("SOURCE_DATE_EPOCH", epoch.to_string());
+    said_by(&mut rpmbuild)
+        .map(drop)
+        .context("Debian: apt-get install rpm")
+}
+
+fn spec(prefix: &Path, version: &str) -> String {
+    format!(
+        "\
+Name: {PACKAGE}
+Version: {version}
+Release: 1
+Summary: Live view of RDMA devices, processes and queue pairs
+License: MIT OR Apache-2.0
+Conflicts: rdmatop
+
+%description
+Shows which RDMA device, process and queue pair moves data, how much, and what
+happened to each queue pair. Counters come from RDMA netlink and sysfs, and,
+with the rights for it, from eBPF programs.
+
+This is not the netlink-only program of the same name.
+
+%install
+mkdir -p %{{buildroot}}
+cp -r '{prefix}' %{{buildroot}}/usr
+chmod -R u=rwX,go=rX %{{buildroot}}
+
+%files
+%defattr(-,root,root)
+/usr/bin/rdmatop
+/usr/share/man/man1/rdmatop*.1.gz
+/usr/share/bash-completion/completions/rdmatop
+/usr/share/zsh/site-functions/_rdmatop
+/usr/share/fish/vendor_completions.d/rdmatop.fish
+%dir /usr/share/doc/{PACKAGE}
+%doc /usr/share/doc/{PACKAGE}/*.md
+%license /usr/share/doc/{PACKAGE}/LICENSE*
+%license /usr/share/doc/{PACKAGE}/THIRD-PARTY
+",
+        prefix = prefix.display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spec_lists_files_and_excludes_the_other_program() {
+        let text = spec(Path::new("/a b/tree"), "1.2.3");
+        for line in [
+            "Name: rdmatop-bpf",
+            "Version: 1.2.3",
+            "Conflicts: rdmatop",
+            "cp -r '/a b/tree' %{buildroot}/usr",
+            "%dir /usr/share/doc/rdmatop-bpf",
+        ] {
+            assert!(text.lines().any(|there| there == line), "{line} in\n{text}");
+        }
+    }
+}
