@@ -134,8 +134,8 @@ fn objects(repo: &Path, out: &Path) -> Result<bool, String> {
     Ok(true)
 }
 
-/// Writes what is embedded of a built object: the length of the rest of it without debug info, in eight bytes, and that
-/// rest deflated, which is a fifth of it.
+/// Writes what is embedded of a built object: its length without debug info, in eight bytes, and that much of
+/// it deflated, which takes a fifth.
 fn embed(built: &Path, object: &Path) -> Result<(), String> {
     let bytes = fs::read(built).map_err(|error| format!("cannot read {}: {error}", built.display()))?;
     let bytes = ebpf_strip::without_debug(&bytes).map_err(|error| format!("{}: {error}", built.display()))?;

@@ -40,6 +40,17 @@ impl Arch {
         }
     }
 
+    /// Why no artefact is made for it.
+    pub(super) fn refused(self) -> Option<&'static str> {
+        match self {
+            Self::X86_64 => None,
+            Self::Aarch64 => Some(
+                "no artefact for aarch64: its eBPF programs read other registers than those for x86-64, and no kernel of \
+                 that architecture has loaded them yet, because the lab has x86-64 guests alone",
+            ),
+        }
+    }
+
     /// Whether a program of it runs on this machine.
     pub(super) fn is_here(self) -> bool {
         self.name() == env::consts::ARCH

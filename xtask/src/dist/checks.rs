@@ -93,8 +93,8 @@ fn needed(elf: &[u8]) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The newest of the versions that are glibc's. One without a number (`GLIBC_PRIVATE`, `GLIBC_ABI_DT_RELR`) is
-/// that of no release, or only of new ones.
+/// The newest of the versions that are glibc's. One without a number (`GLIBC_PRIVATE`,
+/// `GLIBC_ABI_DT_RELR`) is that of no release, or only of new ones.
 fn newest_glibc(names: &[String]) -> Result<Version> {
     let mut newest = None;
     for name in names {

@@ -14,8 +14,8 @@ use super::tree::{PACKAGE, compress, said_by, write};
 /// Who answers for the package. A packager puts his own name here.
 const MAINTAINER: &str = "rdmatop maintainers <rdmatop@localhost>";
 
-/// Licences as files of their own, which Debian wants in one file.
-const LICENCES: [&str; 4] = ["LICENSE", "LICENSE-MIT", "LICENSE-APACHE", "THIRD-PARTY"];
+/// Our licences as files of their own, which Debian wants in one file.
+const LICENCES: [&str; 3] = ["LICENSE", "LICENSE-MIT", "LICENSE-APACHE"];
 
 /// The file's name, as Debian's tools expect it.
 pub(super) fn file_name(version: &str, arch: Arch) -> String {
@@ -34,13 +34,14 @@ pub(super) fn make(prefix: &Path, arch: Arch, version: &str, epoch: u64, file: &
     fs::rename(zsh.join("site-functions"), zsh.join("vendor-completions")).context("completions for zsh")?;
     documents(&usr.join("share/doc").join(PACKAGE), version, epoch)?;
     said_by(Command::new("chmod").args(["-R", "u=rwX,go=rX"]).arg(&root))?;
-    let size = said_by(
-        Command::new("du")
-            .args(["--summarize", "--apparent-size", "--block-size=1024"])
-            .arg(&usr),
+    // Of files alone: the size of a directory depends on the file system that it lies in.
+    let sizes = said_by(
+        Command::new("find")
+            .arg(&usr)
+            .args(["-type", "f", "-printf", "%s\n"]),
     )?;
-    let size = String::from_utf8_lossy(&size);
-    let size = size.split_whitespace().next().context("du printed nothing")?;
+    let sizes = String::from_utf8_lossy(&sizes);
+    let bytes: u64 = sizes.lines().filter_map(|line| line.parse::<u64>().ok()).sum();
     let sums = said_by(
         Command::new("sh")
             .args([
@@ -52,7 +53,7 @@ pub(super) fn make(prefix: &Path, arch: Arch, version: &str, epoch: u64, file: &
     write(&root.join("DEBIAN/md5sums"), &sums)?;
     write(
         &root.join("DEBIAN/control"),
-        control(version, arch, size).as_bytes(),
+        control(version, arch, bytes.div_ceil(1024)).as_bytes(),
     )?;
     // xz: Debian 11 cannot read what newer tools take by default. Times after the epoch are set to it.
     said_by(
@@ -65,7 +66,7 @@ pub(super) fn make(prefix: &Path, arch: Arch, version: &str, epoch: u64, file: &
     .map(drop)
 }
 
-fn control(version: &str, arch: Arch, size: &str) -> String {
+fn control(version: &str, arch: Arch, size: u64) -> String {
     format!(
         "\
 Package: {PACKAGE}
@@ -94,15 +95,16 @@ fn documents(doc: &Path, version: &str, epoch: u64) -> Result<()> {
     for name in LICENCES {
         let file = doc.join(name);
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        // Debian refers to its own copy of this long text.
-        let text = if name == "LICENSE-APACHE" {
-            "On Debian systems the Apache License is in /usr/share/common-licenses/Apache-2.0.\n"
-        } else {
-            text.as_str()
-        };
-        let _ = write!(copyright, "{text}\n{}\n\n", "-".repeat(80));
+        // Debian has this long text itself.
+        if name != "LICENSE-APACHE" {
+            let _ = writeln!(copyright, "{text}");
+        }
         fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
     }
+    copyright.push_str(
+        "On Debian systems the Apache License is in /usr/share/common-licenses/Apache-2.0.\n\
+         Licences of the crates in the program: THIRD-PARTY.gz in this directory.\n",
+    );
     write(&doc.join("copyright"), copyright.as_bytes())?;
     let date = said_by(
         Command::new("date")
@@ -117,7 +119,7 @@ fn documents(doc: &Path, version: &str, epoch: u64) -> Result<()> {
     );
     write(&doc.join("changelog.Debian"), changelog.as_bytes())?;
     fs::rename(doc.join("CHANGELOG.md"), doc.join("changelog")).context("the changelog")?;
-    for name in ["changelog", "changelog.Debian"] {
+    for name in ["changelog", "changelog.Debian", "THIRD-PARTY"] {
         compress(&doc.join(name))?;
     }
     Ok(())
@@ -129,13 +131,14 @@ mod tests {
 
     #[test]
     fn the_package_has_a_name_of_its_own_and_excludes_the_other_program() {
-        let text = control("1.2.3", Arch::Aarch64, "42");
+        let text = control("1.2.3", Arch::Aarch64, 42);
         for line in [
             "Package: rdmatop-bpf",
             "Version: 1.2.3-1",
             "Architecture: arm64",
             "Conflicts: rdmatop",
             "Depends: libc6 (>= 2.28)",
+            "Installed-Size: 42",
         ] {
             assert!(text.lines().any(|there| there == line), "{line} in\n{text}");
         }

@@ -21,8 +21,8 @@ The program also contains Rust's standard library (MIT OR Apache-2.0, https://ww
 libunwind and compiler-rt as zig brings them (Apache-2.0 WITH LLVM-exception, https://llvm.org).
 ";
 
-/// A text with name, version and licence of each crate that rdmatop links for a target, then each licence text
-/// once, with the crates that have it.
+/// A text with name, version and licence of each crate that rdmatop links for a target, then each licence
+/// text once, with the crates that have it.
 pub(super) fn of_dependencies(triple: &str) -> Result<String> {
     let mut tree = Command::new("cargo");
     tree.args([

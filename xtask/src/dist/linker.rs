@@ -1,5 +1,5 @@
-//! The linker of the artefacts: zig's. It knows the symbols of each version of glibc, so that a program can be
-//! linked for a machine that is older than this one, or another one.
+//! The linker of the artefacts: zig's. It knows the symbols of each version of glibc, so that a program can
+//! be linked for a machine that is older than this one, or another one.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,7 +11,8 @@ use anyhow::{Context, Result};
 use super::arch::Arch;
 use crate::{paths, step};
 
-/// The glibc that artefacts are linked for: that of RHEL 8, and older than that of Ubuntu 20.04 and Debian 11.
+/// The glibc that artefacts are linked for: that of RHEL 8, and older than that of Ubuntu 20.04 and
+/// Debian 11.
 pub(super) const GLIBC: &str = "2.28";
 
 /// The version of zig. Another one may make other bytes.

@@ -60,6 +60,9 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Makes the artefacts in `target/dist`.
 pub(crate) fn main(args: DistArgs) -> Result<u8> {
+    if let Some(reason) = args.arch.archs().iter().find_map(|arch| arch.refused()) {
+        bail!("{reason}");
+    }
     let epoch = epoch()?;
     let out = paths::target().join("dist");
     let work = paths::target().join("dist-work");

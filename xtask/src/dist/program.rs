@@ -1,4 +1,5 @@
-//! Builds rdmatop as it is released: for an old glibc, without symbols, and without a path of this machine in it.
+//! Builds rdmatop as it is released: for an old glibc, without symbols, and without a path of this machine
+//! in it.
 
 use std::env;
 use std::fs;
@@ -10,8 +11,9 @@ use anyhow::{Context, Result};
 use super::{arch::Arch, linker};
 use crate::{ebpf_toolchain, paths, step};
 
-/// How the program is optimised when all its crates are linked into one. Each of them was optimised for speed before:
-/// it is a tenth smaller so, and takes 3 % more instructions. To optimise the crate itself for size costs 29 %.
+/// How the program is optimised when all its crates are linked into one. Each of them was optimised for speed
+/// before: the program is a tenth smaller so, and takes 3 % more instructions. To optimise the crate itself
+/// for size costs 29 %.
 const LINKED_SMALL: [&str; 1] = ["-Copt-level=s"];
 
 /// Builds for `arch`, and returns the program. Files that only the build needs go to `work`.

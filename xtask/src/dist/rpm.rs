@@ -1,4 +1,5 @@
-//! The RPM package, by rpmbuild. It finds out by itself which libraries and symbol versions the program needs.
+//! The RPM package, by rpmbuild, which finds out by itself which libraries and symbol versions the program
+//! needs.
 
 use std::fs;
 use std::path::Path;
