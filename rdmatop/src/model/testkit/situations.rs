@@ -1,6 +1,5 @@
-//! Situations in which somebody looks at rdmatop for the first time: some on a node with SoftRoCE,
-//! where work requests are counted, others on a node with eight NICs, where only its ports are. Other jobs run
-//! beside.
+//! Situations in which somebody looks at rdmatop for the first time: some on a node with SoftRoCE, where work
+//! requests are counted, others on a node with eight NICs, where only its ports are. Other jobs run beside.
 
 use super::machine::{DEREG_MR, Machine, REG_MR, Work};
 use crate::model::findings::FindingId;
