@@ -47,7 +47,7 @@ enum Cmd {
     Setup(setup::SetupArgs),
     /// Run the main job on real RDMA traffic, in the lab where this machine has no RDMA device
     Demo(demo::DemoArgs),
-    /// Make the files of a release: program, tarball and Debian package, with their checksums
+    /// Make the files of a release: tarball, Debian package and RPM package, with their checksums
     Dist(dist::DistArgs),
     /// Take the documentation's screens from a real run in the lab
     Screens(screens::ScreensArgs),

@@ -29,8 +29,8 @@ pub(crate) struct DistArgs {
     /// The machines to build for
     #[arg(long, value_enum, default_value = "x86_64")]
     arch: Wanted,
-    /// Install, upgrade, remove and purge the package in fresh roots of these Debian suites too: needs root
-    /// and mmdebstrap
+    /// Also install, upgrade, remove and purge the package in fresh roots of Debian 11, 12, 13 and unstable:
+    /// needs root and mmdebstrap
     #[arg(long)]
     roots: bool,
 }
