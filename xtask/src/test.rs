@@ -370,9 +370,9 @@ fn units_again(mut units: Part, asked: &Units<'_>) -> Part {
 /// By which profile of Cargo.toml the program is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Profile {
-    /// The same code, compiled in two thirds of the time.
+    /// `lab` of Cargo.toml: the same code, compiled in two thirds of the time.
     Lab,
-    /// What is released.
+    /// `release`: the program as it is given away.
     Release,
 }
 

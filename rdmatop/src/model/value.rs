@@ -60,7 +60,7 @@ impl PartialEq<Option<u64>> for Maybe64 {
     }
 }
 
-/// What a rate is where it is not what the total is.
+/// How certain a rate is, where that differs from its total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RateIs {
     /// Exact where the total is, otherwise a lower bound.
@@ -72,7 +72,7 @@ pub enum RateIs {
     AtMost,
 }
 
-/// What is known of a number.
+/// Says whether a number is exact or a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// It is that number.
@@ -98,7 +98,7 @@ pub struct Counter {
     /// Something that belongs to it could not be read: `total` is a lower bound, and so is `rate` unless
     /// `rate_is` says otherwise.
     pub partial: bool,
-    /// What `rate` is.
+    /// How certain `rate` is.
     pub rate_is: RateIs,
 }
 

@@ -32,7 +32,7 @@ impl Arch {
         }
     }
 
-    /// What Debian calls it.
+    /// Returns the name that Debian has for it.
     pub(super) fn debian(self) -> &'static str {
         match self {
             Self::X86_64 => "amd64",

@@ -23,7 +23,7 @@ use clap::{Args, ValueEnum};
 use crate::paths;
 use arch::Arch;
 
-/// `cargo xtask dist`
+/// The options of `cargo xtask dist`.
 #[derive(Args, Clone, Copy)]
 pub(crate) struct DistArgs {
     /// The machines to build for
@@ -35,7 +35,7 @@ pub(crate) struct DistArgs {
     roots: bool,
 }
 
-/// What `--arch` takes.
+/// The values of `--arch`.
 #[derive(Clone, Copy, ValueEnum)]
 enum Wanted {
     #[value(name = "x86_64")]

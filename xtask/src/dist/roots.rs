@@ -14,7 +14,7 @@ use crate::{apt, paths, step};
 /// The suites whose roots are tried, the oldest first.
 const SUITES: [&str; 4] = ["bullseye", "bookworm", "trixie", "unstable"];
 
-/// What is done in each.
+/// The script that runs in each root.
 const SCRIPT: &str = include_str!("roots.sh");
 
 /// A version that comes after this one.

@@ -171,6 +171,7 @@ pub struct Engine {
     uprobes: Option<Arc<UprobesReport>>,
     /// Counters of NICs that QPs are bound to.
     groups: groups::Groups,
+    /// Which bytes of ports are whose.
     shares: shares::Shares,
     /// What `--hw-counters` has changed.
     hw_counters: Option<Arc<HwCountersReport>>,

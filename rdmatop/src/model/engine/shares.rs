@@ -9,8 +9,6 @@ use std::{
     sync::Arc,
 };
 
-use rdmatop_common::counters::VerbKey;
-
 use super::{Engine, driver_verbs::DEVX_CREATE};
 use crate::model::{
     input::EbpfState,
@@ -35,7 +33,7 @@ type Place = (u64, u32);
 enum User {
     /// A process or a kernel consumer, by its uid.
     Process(u64),
-    /// That is not known.
+    /// Nobody knows whose it is.
     Unknown,
 }
 
@@ -51,9 +49,9 @@ struct Last {
 struct Port {
     /// Bytes sent and received, as the last snapshot had them.
     totals: [Option<u64>; 2],
-    /// Whose queue pairs can carry data.
+    /// The users whose queue pairs can carry data.
     users: BTreeMap<User, Last>,
-    /// Who may have queue pairs that the kernel does not list.
+    /// The users who may have queue pairs that the kernel does not list.
     hidden: BTreeMap<User, Last>,
 }
 
@@ -158,8 +156,11 @@ pub(super) struct Seen<'a> {
     pub(super) devices: &'a [DeviceRow],
     pub(super) ports: &'a [PortRow],
     pub(super) qps: &'a [Arc<QpRow>],
-    /// Of a process: its uid, and whether it may have queue pairs that the kernel does not list.
+    /// Returns the uid of a process, and whether its libraries make queue pairs that the kernel does not list.
     pub(super) process: &'a dyn Fn(u32) -> Option<(u64, bool)>,
+    /// The processes that were seen to make objects past the kernel, on whatever device; `None` where such a
+    /// call may have been missed.
+    pub(super) devx: Option<Vec<u64>>,
     /// Records say of each queue pair when it came and went, and none of them was lost.
     pub(super) records: bool,
     /// Programs are being attached.
@@ -176,7 +177,7 @@ impl Seen<'_> {
     }
 }
 
-/// Bytes of ports by process.
+/// Keeps from one snapshot to the next which bytes of ports are whose.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     ports: BTreeMap<Place, Port>,
@@ -360,14 +361,16 @@ fn hidden_users(device: &DeviceRow, seen: &Seen<'_>) -> Vec<User> {
     if !device.may_hide_qps() {
         return Vec::new();
     }
-    let Some(contexts) = &device.contexts else {
+    let (Some(contexts), Some(devx)) = (&device.contexts, &seen.devx) else {
         return vec![User::Unknown];
     };
     let user = |pid: &u32| match (seen.process)(*pid) {
         None => Some(User::Unknown),
         Some((process, hides)) => hides.then_some(User::Process(process)),
     };
-    contexts.iter().filter_map(user).collect()
+    // One that made objects may have closed the device again between two readings.
+    let made = devx.iter().map(|process| User::Process(*process));
+    contexts.iter().filter_map(user).chain(made).collect()
 }
 
 /// Whether a process with these libraries may make queue pairs past the kernel; one whose libraries are not
@@ -388,23 +391,21 @@ impl Engine {
     ) -> BTreeMap<u64, Share> {
         let follows = self.ebpf.state.is_on() && self.ebpf.follows_qps;
         let records = self.shares.lost_none(Some(self.losses.records())) && follows;
-        let (processes, verbs) = (&self.processes, &self.verbs);
+        let processes = &self.processes;
         self.shares.retain(|process| processes.get(process).is_some());
         let process = |pid: u32| {
             let uid = processes.holder(pid)?;
             let libraries = processes.get(uid)?.facts.libraries.as_ref();
             let libraries = libraries.map(|libraries| libraries.as_slice());
-            let devx = verbs.succeeded(VerbKey {
-                pid,
-                verb: DEVX_CREATE,
-            });
-            Some((uid, devx || makes_its_own(libraries)))
+            Some((uid, makes_its_own(libraries)))
         };
+        let all_verbs = !self.losses.verbs_incomplete();
         self.shares.look(&Seen {
             devices,
             ports,
             qps,
             process: &process,
+            devx: all_verbs.then(|| self.verbs.callers_of(DEVX_CREATE).collect()),
             records,
             starts: matches!(self.ebpf.state, EbpfState::Starting),
             now_ns,

@@ -171,14 +171,15 @@ pub(super) struct Verbs {
 }
 
 impl Verbs {
-    /// Whether a call of this kind has succeeded.
-    pub(super) fn succeeded(&self, key: VerbKey) -> bool {
-        let calls = self.rows.get(&key);
-        calls.is_some_and(|calls| {
-            let of = |now: u64, before: u64| now.saturating_sub(before);
+    /// The processes of which a call of this verb has succeeded, by their uids.
+    pub(super) fn callers_of(&self, verb: u32) -> impl Iterator<Item = u64> {
+        let succeeded = |calls: &Calls| {
+            let since = |now: u64, before: u64| now.saturating_sub(before);
             let (raw, before) = (&calls.raw, &calls.before);
-            of(raw.calls, before.calls) > of(raw.errors, before.errors)
-        })
+            since(raw.calls, before.calls) > since(raw.errors, before.errors)
+        };
+        let of_verb = self.rows.iter().filter(move |(key, _)| key.verb == verb);
+        of_verb.filter_map(move |(_, calls)| succeeded(calls).then_some(calls.process))
     }
 
     /// Processes of which it is wanted how much memory they may lock, [`ASKED`] at most.

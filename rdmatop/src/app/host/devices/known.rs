@@ -54,7 +54,7 @@ pub(super) struct Listed {
     pub(super) numbers: Vec<u32>,
     /// The processes that have it open, where that is of interest.
     contexts: Option<Vec<u32>>,
-    /// Others than when it was last told.
+    /// `contexts` has changed since it was last reported.
     reopened: bool,
     /// The last two readings had the same resource counts.
     steady: bool,
@@ -178,7 +178,7 @@ impl Listed {
         self.contexts = contexts;
     }
 
-    /// The new reading, if others have it open than when it was last told.
+    /// The new reading, if `contexts` has changed since it was last reported.
     pub(super) fn reopened(&mut self) -> Option<DeviceReading> {
         std::mem::take(&mut self.reopened).then(|| self.reading())
     }

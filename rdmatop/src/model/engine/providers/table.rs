@@ -221,7 +221,7 @@ pub(super) enum Carries {
     RdmaOnEthernet(&'static str),
     /// All of RDMA, and other traffic, for the reason.
     More(&'static str),
-    /// That is not known, for the reason.
+    /// It is not known which traffic they count, for the reason.
     Unknown(&'static str),
 }
 

@@ -120,7 +120,7 @@ impl Nic {
         self.engine.tick(at(self.second * SECOND))
     }
 
-    /// Two of them.
+    /// Two such seconds.
     fn seconds(&mut self, bytes: u64, pairs: &[Pair]) -> Arc<Snapshot> {
         self.second(bytes, pairs);
         self.second(bytes, pairs)
@@ -313,6 +313,12 @@ fn who_makes_objects_past_the_kernel_is_named_and_may_have_moved_them() {
     let snapshot = nic.second(RATE, &pairs);
     assert_eq!(&*snapshot.verbs[0].verb, "devx_obj_create");
     assert_eq!(shown(&snapshot, 231), AT_MOST);
+    nic.contexts = Some(vec![231]);
+    assert_eq!(
+        shown(&nic.second(RATE, &pairs), 231),
+        AT_MOST,
+        "it closed the device"
+    );
 }
 
 #[test]

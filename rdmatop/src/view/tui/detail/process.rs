@@ -99,7 +99,7 @@ fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
     });
     let named: Vec<_> = named.collect();
     let who = match (named.is_empty(), others.count()) {
-        (true, _) => "others that can".to_owned(),
+        (true, _) => "others".to_owned(),
         (false, 0) => named.join(", "),
         (false, more) => format!("{} and {more} more", named.join(", ")),
     };
