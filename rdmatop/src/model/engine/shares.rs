@@ -156,7 +156,8 @@ pub(super) struct Seen<'a> {
     pub(super) devices: &'a [DeviceRow],
     pub(super) ports: &'a [PortRow],
     pub(super) qps: &'a [Arc<QpRow>],
-    /// Returns the uid of a process, and whether its libraries make queue pairs that the kernel does not list.
+    /// Returns the uid of a process, and whether its libraries make queue pairs that the kernel does not
+    /// list.
     pub(super) process: &'a dyn Fn(u32) -> Option<(u64, bool)>,
     /// The processes that were seen to make objects past the kernel, on whatever device; `None` where such a
     /// call may have been missed.
