@@ -79,6 +79,17 @@ impl Events {
         self.filter(|event| event["event"] == kind)
     }
 
+    /// Those of the hooks: not findings, which are rdmatop's own.
+    #[must_use]
+    pub fn of_hooks(&self) -> Self {
+        let finding = |event: &Value| {
+            event["event"]
+                .as_str()
+                .is_some_and(|kind| kind.starts_with("finding_"))
+        };
+        self.filter(|event| !finding(event))
+    }
+
     /// Those of process `pid`.
     #[must_use]
     pub fn pid(&self, pid: u32) -> Self {

@@ -108,6 +108,31 @@ pub struct Traced {
     pub status: ExitStatus,
 }
 
+impl Traced {
+    /// The lines that say which programs the kernel skipped, and how often.
+    pub fn skips(&self) -> Vec<&str> {
+        let lines = self.stderr.iter().map(String::as_str);
+        lines
+            .filter(|line| line.starts_with("rdmatop: the kernel skipped "))
+            .collect()
+    }
+
+    /// The events, of which none was lost.
+    ///
+    /// # Panics
+    /// When some were: the message says which, and what rdmatop said of them.
+    pub fn whole(&self) -> &Events {
+        let lost = self.events.kind("lost");
+        assert!(
+            lost.is_empty(),
+            "events were lost: {:?}\n{}",
+            lost.all(),
+            self.stderr.join("\n")
+        );
+        &self.events
+    }
+}
+
 impl Trace {
     /// Starts it with more options and waits until it counts.
     pub fn start(args: &[&str]) -> Result<Self> {

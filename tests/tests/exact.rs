@@ -26,7 +26,7 @@ const GRH: u64 = 40;
 const STOPPED: Duration = Duration::from_secs(3);
 /// Messages to the receiver that is stopped, and over the wire that loses some.
 const TO_STOPPED: u64 = 10_000;
-const OVER_LOSSY: u64 = 2000;
+const OVER_LOSSY: u64 = 500;
 /// READs over the wire that loses some, and the bytes of each. One READ at a time, of which a part may have
 /// come; and eight, so that one that is asked for again is behind others.
 const READS: u64 = 300;

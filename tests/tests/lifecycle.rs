@@ -28,7 +28,7 @@ fn trace(args: &[&str], traffic: impl FnOnce() -> Result<Accounts>) -> Result<(T
     let trace = Trace::start(args)?;
     let accounts = traffic()?;
     let traced = trace.stop()?;
-    assert_eq!(traced.events.lost(), 0, "events were lost");
+    traced.whole();
     Ok((traced, accounts))
 }
 
@@ -49,46 +49,65 @@ struct Workloads {
 
 static TOGETHER: Together<(Workloads, Traced)> = Together::new();
 
+/// So often the workloads run until the kernel skipped no program.
+const TRIES: usize = 4;
+
+/// The workloads and their trace. A kernel that preempts programs (Debian's 7.2) skips one that another task
+/// enters on that CPU meanwhile, and any kernel one whose hook a softirq reaches in the middle of another. rdmatop
+/// counts such a skip as a lost event; who asks for each event needs a trace without one.
 fn together() -> Result<&'static (Workloads, Traced)> {
     TOGETHER.get(|| {
-        let before = Did::of(|| {
-            let idle = Traffic::start("idle-qps", &["--qps", "4", "--state", "rts"])?;
-            let ready = idle.ready()?;
-            Ok((idle, ready, rdmatop::once(&["--delay", "1"])?))
-        });
-        let trace = Trace::start(&[])?;
-        let workloads = Workloads {
-            before: Did::of(|| {
-                let (idle, ready, sample) = before.into_inner()?;
-                idle.finish()?;
-                Ok((ready, sample))
-            }),
-            plain: Did::of(|| Perftest::new("ib_send_bw").run()),
-            four: Did::of(|| Perftest::new("ib_send_bw").args(&["-q", "4"]).run()),
-            connected: Did::of(connect_on_two_devices),
-            killed: Did::of(|| {
-                let mut idle = Traffic::start("idle-qps", &["--qps", "3"])?;
-                let ready = idle.ready()?;
-                idle.child.signal(libc::SIGKILL)?;
-                idle.child.wait(traffic::LIMIT)?;
-                Ok(ready)
-            }),
-            errors: Did::of(|| traffic::run("verb-errors", &[])),
-            // The event comes from a softirq. Where that interrupts one of our own programs on the same CPU,
-            // the kernel skips the probe (trace_call_bpf, bpf_prog_active) and 6.1 does not even count it, on
-            // a busy host more often than not; so one of forty has to come.
-            drained: Did::of(|| traffic::run("sqd", &["--times", "40"])),
-            orphan: Did::of(|| {
-                let held = Traffic::start("hold-fd", &[])?;
-                let ready = held.ready()?;
-                held.finish()?;
-                Ok(ready)
-            }),
-            reused: Did::of(run_on_two_devices),
-        };
-        let traced = trace.stop()?;
-        Ok((workloads, traced))
+        let mut ran = workloads()?;
+        for _ in 1..TRIES {
+            let skips = ran.1.skips();
+            if ran.1.events.lost() == 0 || skips.is_empty() {
+                break;
+            }
+            say(&format!("the workloads run once more: {}", skips.join("; ")));
+            ran = workloads()?;
+        }
+        Ok(ran)
     })
+}
+
+fn workloads() -> Result<(Workloads, Traced)> {
+    let before = Did::of(|| {
+        let idle = Traffic::start("idle-qps", &["--qps", "4", "--state", "rts"])?;
+        let ready = idle.ready()?;
+        Ok((idle, ready, rdmatop::once(&["--delay", "1"])?))
+    });
+    let trace = Trace::start(&[])?;
+    let workloads = Workloads {
+        before: Did::of(|| {
+            let (idle, ready, sample) = before.into_inner()?;
+            idle.finish()?;
+            Ok((ready, sample))
+        }),
+        plain: Did::of(|| Perftest::new("ib_send_bw").run()),
+        four: Did::of(|| Perftest::new("ib_send_bw").args(&["-q", "4"]).run()),
+        connected: Did::of(connect_on_two_devices),
+        killed: Did::of(|| {
+            let mut idle = Traffic::start("idle-qps", &["--qps", "3"])?;
+            let ready = idle.ready()?;
+            idle.child.signal(libc::SIGKILL)?;
+            idle.child.wait(traffic::LIMIT)?;
+            Ok(ready)
+        }),
+        errors: Did::of(|| traffic::run("verb-errors", &[])),
+        // The event comes from a softirq. Where that interrupts one of our own programs on the same CPU,
+        // the kernel skips the probe (trace_call_bpf, bpf_prog_active) and 6.1 does not even count it, on
+        // a busy host more often than not; so one of forty has to come.
+        drained: Did::of(|| traffic::run("sqd", &["--times", "40"])),
+        orphan: Did::of(|| {
+            let held = Traffic::start("hold-fd", &[])?;
+            let ready = held.ready()?;
+            held.finish()?;
+            Ok(ready)
+        }),
+        reused: Did::of(run_on_two_devices),
+    };
+    let traced = trace.stop()?;
+    Ok((workloads, traced))
 }
 
 /// A list of what a traffic program says.
@@ -101,7 +120,7 @@ fn list<'a>(done: &'a Value, key: &str) -> Result<&'a Vec<Value>> {
 /// The workloads and the events, of which none was lost.
 fn all() -> Result<(&'static Workloads, &'static Traced)> {
     let (did, traced) = together()?;
-    assert_eq!(traced.events.lost(), 0, "events were lost");
+    traced.whole();
     Ok((did, traced))
 }
 
@@ -583,7 +602,7 @@ fn every_event_has_the_keys_of_the_schema_and_no_others() -> Result<()> {
         return Ok(());
     };
     let (_, traced) = all()?;
-    let events = &traced.events;
+    let events = traced.events.of_hooks();
     let kinds: BTreeSet<_> = events
         .all()
         .iter()
@@ -670,7 +689,7 @@ fn the_summary_counts_what_was_printed() -> Result<()> {
     let (_, traced) = all()?;
     let summary = traced.stderr.last().context("no summary")?;
     assert!(
-        summary.contains(&format!("{} events", traced.events.len())),
+        summary.contains(&format!("{} events", traced.events.of_hooks().len())),
         "{summary}"
     );
     assert!(
