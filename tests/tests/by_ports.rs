@@ -61,7 +61,7 @@ fn a_process_alone_on_a_port_has_its_bytes_to_the_last() -> Result<()> {
     }
     let _wire = Wire::up()?;
     let mut table = Table::default();
-    for (program, iterations, size) in [("ib_write_bw", 150, 65_536), ("ib_read_bw", 100, 8192)] {
+    for (program, iterations, size) in [("ib_write_bw", 30, 65_536), ("ib_read_bw", 60, 8192)] {
         let pair = Perftest::new(program).iterations(iterations).size(size);
         let (sample, accounts, moved) = watched(&[pair])?;
         for (account, device) in [(&accounts[0].client, CLIENT), (&accounts[0].server, SERVER)] {
@@ -81,7 +81,7 @@ fn a_process_alone_on_a_port_has_its_bytes_to_the_last() -> Result<()> {
         );
     }
     // Two processes on each port, at the same time: neither has a total, and each a bound.
-    let pairs = [200, 600].map(|iterations| Perftest::new("ib_send_bw").iterations(iterations).size(4096));
+    let pairs = [100, 300].map(|iterations| Perftest::new("ib_send_bw").iterations(iterations).size(4096));
     let (sample, accounts, _) = watched(&pairs)?;
     for account in accounts.iter().flat_map(|pair| [&pair.client, &pair.server]) {
         let row = sample.process(account.pid)?;

@@ -44,10 +44,9 @@ fn healthy_traffic_has_no_findings() -> Result<()> {
     // only what has room.
     let mut pairs = Vec::new();
     for (program, args) in [
-        ("ib_send_bw", &["-q", "2"][..]),
+        ("ib_send_bw", &["-q", "2", "-t", "128"][..]),
         ("ib_write_lat", &[]),
         ("ib_read_bw", &[]),
-        ("ib_write_bw", &["-t", "128"]),
     ] {
         pairs.push(moving(program, args)?);
     }

@@ -53,8 +53,8 @@ static TOGETHER: Together<(Workloads, Traced)> = Together::new();
 const TRIES: usize = 4;
 
 /// The workloads and their trace. A kernel that preempts programs (Debian's 7.2) skips one that another task
-/// enters on that CPU meanwhile, and any kernel one whose hook a softirq reaches in the middle of another. rdmatop
-/// counts such a skip as a lost event; who asks for each event needs a trace without one.
+/// enters on that CPU meanwhile, and any kernel one whose hook a softirq reaches in the middle of another.
+/// rdmatop counts such a skip as a lost event; who asks for each event needs a trace without one.
 fn together() -> Result<&'static (Workloads, Traced)> {
     TOGETHER.get(|| {
         let mut ran = workloads()?;

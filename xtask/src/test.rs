@@ -71,6 +71,8 @@ struct Units<'a> {
     behind_guests: bool,
     /// How long it looks for what fails.
     search: Search,
+    /// Also build the documentation, which compiles each dependency anew for its types.
+    rustdoc: bool,
     /// Run so many failed tests once more.
     again: u64,
 }
@@ -94,6 +96,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
         filter: args.filter.as_deref(),
         behind_guests: false,
         search: SEARCH[0],
+        rustdoc: true,
         again: 0,
     };
     let part = style_and_units(&units);
@@ -112,6 +115,7 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
         filter: args.filter.as_deref(),
         behind_guests: true,
         search: SEARCH[usize::from(args.everywhere)],
+        rustdoc: args.everywhere,
         again: args.again,
     };
     // At the same time: builds that have one CPU busy, downloads and tests that wait leave much of a machine
@@ -139,6 +143,7 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
             "fuzz targets: {} s each instead of {} s; properties: {} inputs each instead of {}",
             short.fuzz, long.fuzz, short.cases, long.cases
         ));
+        left_out.push("rustdoc: cargo xtask check runs it too".to_owned());
     }
     match kernels {
         Ok(ran) => {
@@ -183,21 +188,21 @@ fn cannot(name: &str, why: &str) -> Part {
 
 /// Builds what the guests need, and runs them.
 fn in_guests(args: &TestArgs, units_run: &AtomicBool) -> Result<guests::Ran> {
-    // Beside each other: downloads leave the CPUs idle, and so does the last step of the program's build all
-    // but one.
-    let profile = if args.everywhere {
-        Profile::Release
-    } else {
-        Profile::Lab
-    };
-    let (program, executable) = thread::scope(|scope| {
+    // Beside each other: downloads leave the CPUs idle.
+    let (program, built) = thread::scope(|scope| {
         let kernels = scope.spawn(|| guests::prepare(&args.kernel));
-        let program = scope.spawn(|| program(profile));
+        let released = args.everywhere.then(|| scope.spawn(|| program(Profile::Release)));
         let tests = build();
         let panicked = |_| anyhow!("a builder panicked");
         kernels.join().map_err(panicked)??;
-        anyhow::Ok((program.join().map_err(panicked)??, tests?.kernel_tests))
+        let released = released
+            .map(|builder| builder.join().map_err(panicked)?)
+            .transpose()?;
+        anyhow::Ok((released, tests?))
     })?;
+    // In a guest it takes half a second longer to start than an optimized one, which takes six minutes of a
+    // CPU to build.
+    let program = program.unwrap_or(built.program);
     let asked = Asked {
         program: &program,
         kernels: &args.kernel,
@@ -208,7 +213,7 @@ fn in_guests(args: &TestArgs, units_run: &AtomicBool) -> Result<guests::Ran> {
         again: args.again,
         units_run,
     };
-    guests::run(&executable, &asked)
+    guests::run(&built.kernel_tests, &asked)
 }
 
 /// As many as there are CPUs, up to four. With more of them the host stops a guest's CPU more often while it
@@ -292,7 +297,9 @@ fn style_and_units(asked: &Units<'_>) -> Part {
         Ok(())
     });
     check("the tests' build and clippy", lints);
-    check("rustdoc", step::run("rustdoc", &mut doc).map(drop));
+    if asked.rustdoc {
+        check("rustdoc", step::run("rustdoc", &mut doc).map(drop));
+    }
     let filter: Vec<&str> = asked.filter.into_iter().collect();
     all.add(unit_tests(&filter, asked.search, false));
     let seconds = started.elapsed().as_secs_f64();
@@ -405,6 +412,8 @@ fn by_clippy(cargo: &mut Command) -> Result<()> {
 pub(crate) struct Built {
     /// The kernel tests.
     pub(crate) kernel_tests: PathBuf,
+    /// rdmatop, as the tests on the host run it.
+    program: PathBuf,
     /// What lints say, as the compiler prints it.
     warnings: Vec<String>,
 }
@@ -423,7 +432,9 @@ pub(crate) fn build() -> Result<Built> {
         )
     })?;
     Ok(Built {
-        kernel_tests: executable(&text, "kernel").context("cargo named no executable of the kernel tests")?,
+        kernel_tests: executable(&text, "test", "kernel")
+            .context("cargo named no executable of the kernel tests")?,
+        program: executable(&text, "bin", "rdmatop").context("cargo named no rdmatop")?,
         warnings: diagnostics(&text),
     })
 }
@@ -445,11 +456,13 @@ fn diagnostics(text: &str) -> Vec<String> {
     all
 }
 
-/// The executable of integration test `name` in cargo's JSON messages.
-fn executable(text: &str, name: &str) -> Option<PathBuf> {
+/// The executable of a target of this kind (`test`, `bin`) and name in cargo's JSON messages: not the unit
+/// tests of a program, which have its kind and name.
+fn executable(text: &str, kind: &str, name: &str) -> Option<PathBuf> {
     messages(text).find_map(|message| {
         let target = &message["target"];
-        let is = target["name"] == name && target["kind"][0] == "test";
+        let units = kind == "bin" && message["profile"]["test"] == true;
+        let is = target["name"] == name && target["kind"][0] == kind && !units;
         is.then(|| message["executable"].as_str().map(PathBuf::from))?
     })
 }
@@ -461,8 +474,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_executable_is_that_of_the_integration_test() {
+    fn the_executable_is_that_of_the_kind_and_no_unit_test() {
         let lines = concat!(
+            r#"{"reason":"compiler-artifact","target":{"kind":["bin"],"name":"cli"},"profile":{"test":true},"executable":"/t/u"}"#,
+            "\n",
+            r#"{"reason":"compiler-artifact","target":{"kind":["bin"],"name":"cli"},"profile":{"test":false},"executable":"/t/bin"}"#,
+            "\n",
             r#"{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"kernel"},"executable":"/t/lib"}"#,
             "\n",
             r#"{"reason":"compiler-artifact","target":{"kind":["test"],"name":"cli"},"executable":"/t/cli"}"#,
@@ -470,8 +487,12 @@ mod tests {
             r#"{"reason":"compiler-artifact","target":{"kind":["test"],"name":"kernel"},"executable":"/t/kernel"}"#,
             "\n",
         );
-        assert_eq!(executable(lines, "kernel"), Some(PathBuf::from("/t/kernel")));
-        assert_eq!(executable(lines, "learn"), None);
+        let is =
+            |kind, name, path: &str| assert_eq!(executable(lines, kind, name), Some(PathBuf::from(path)));
+        is("test", "kernel", "/t/kernel");
+        is("test", "cli", "/t/cli");
+        is("bin", "cli", "/t/bin");
+        assert_eq!(executable(lines, "test", "learn"), None);
     }
 
     #[test]

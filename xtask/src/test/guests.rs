@@ -157,7 +157,7 @@ pub(super) fn run(executable: &Path, asked: &Asked<'_>) -> Result<Ran> {
         let here = kernel_tests::on(&all_tests, *series, asked.everywhere());
         left_out.extend(here.left_out(*series));
         for group in GROUPS.iter().filter(|group| (group.has)(*series)) {
-            let modules = kernel_tests::of_group(&here.run, group);
+            let modules = kernel_tests::of_group(&here.run, group, *series);
             if modules.is_empty() {
                 continue;
             }
