@@ -20,4 +20,5 @@ pub mod step;
 pub mod text;
 mod variables;
 pub mod view;
+mod wire_bytes;
 pub mod workload;

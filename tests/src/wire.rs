@@ -5,7 +5,7 @@
 
 use std::{fs, process::Command};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::{child::output, lab};
 
@@ -20,18 +20,47 @@ pub struct Wire {
     ours: bool,
 }
 
+/// One veth pair.
+const PAIR: &str = "
+            ip link add va type veth peer name vb";
+
+/// Two veth pairs, whose ends are bonds `va` (of `va0` and `va1`) and `vb`. They spread by addresses of Ethernet,
+/// of which there are two: one pair carries all.
+const BONDS: &str = "
+            modprobe bonding max_bonds=0
+            for bond in va vb; do
+                ip link add $bond type bond mode balance-xor miimon 100
+            done
+            for at in 0 1; do
+                ip link add va$at type veth peer name vb$at
+                ip link set va$at master va
+                ip link set vb$at master vb
+            done";
+
 impl Wire {
     /// Makes the wire, or takes the one that `lab run --wire` made.
     pub fn up() -> Result<Self> {
         if fs::exists(format!("/sys/class/infiniband/{CLIENT}"))? {
             return Ok(Self { ours: false });
         }
+        Self::over(PAIR)
+    }
+
+    /// Makes a wire of two links, which are a bond at each end.
+    pub fn bonded() -> Result<Self> {
+        ensure!(
+            !fs::exists(format!("/sys/class/infiniband/{CLIENT}"))?,
+            "{CLIENT} is there already"
+        );
+        Self::over(BONDS)
+    }
+
+    fn over(interfaces: &str) -> Result<Self> {
         // From here on drop cleans up, whatever step fails.
         let wire = Self { ours: true };
-        shell(
+        shell(&format!(
             "set -e
-            modprobe veth
-            ip link add va type veth peer name vb
+            modprobe veth{interfaces}
             ip address add 10.78.0.1/32 dev va
             ip address add 10.78.0.2/32 dev vb
             ip link set va up
@@ -51,8 +80,8 @@ impl Wire {
             ip rule add pref 9 lookup local
             ip rule del pref 0
             rdma link add rxa type rxe netdev va
-            rdma link add rxb type rxe netdev vb",
-        )?;
+            rdma link add rxb type rxe netdev vb"
+        ))?;
         for device in [CLIENT, SERVER] {
             lab::await_gid(device)?;
         }
@@ -124,7 +153,8 @@ impl Drop for Wire {
                 for pref in 1 2 5 6 9; do ip rule del pref $pref; done
                 rdma link delete rxa
                 rdma link delete rxb
-                ip link delete va",
+                for end in va va0 va1 vb; do ip link delete $end 2>/dev/null; done
+                true",
             );
         }
     }

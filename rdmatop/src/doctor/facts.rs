@@ -211,7 +211,16 @@ pub struct Netdev {
     /// It had one since it was made.
     pub had_carrier: bool,
     /// The interfaces that a bond consists of.
-    pub members: Vec<String>,
+    pub members: Vec<Member>,
+    /// Flow control, where it can be read; of a bond its members have it.
+    pub lossless: Fact<Lossless>,
+}
+
+/// An interface of a bond.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Member {
+    /// Name.
+    pub name: String,
     /// Flow control, where it can be read.
     pub lossless: Fact<Lossless>,
 }

@@ -159,7 +159,7 @@ pub static CHECKS: &[Check] = &[
         Lossless,
         lossless::pfc,
         "NVIDIA RoCE configuration guides; IEEE 802.1Qbb",
-        "warns when ports differ in PFC or in trust, or PFC is on and the port does not trust DSCP; the members of a bond are not read, and a line says so"
+        "warns when ports differ in PFC or in trust, or PFC is on and the port does not trust DSCP; of a bond each of its links"
     ),
     check!(
         "lossless.ecn",

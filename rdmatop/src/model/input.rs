@@ -22,9 +22,9 @@ use super::{
 };
 
 pub use devices::{
-    CountersSample, DeviceGroups, DeviceReading, DevicesSample, GidReading, GroupReading, GroupsSample,
-    HwCountersReport, HwPort, LoggedError, PcieLink, PortCounters, PortReading, RawReading, RawSource,
-    UNLISTED,
+    BondReading, CountersSample, DeviceGroups, DeviceReading, DevicesSample, GidReading, GroupReading,
+    GroupsSample, HwCountersReport, HwPort, LoggedError, MemberReading, PcieLink, PortCounters, PortReading,
+    RawReading, RawSource, UNLISTED,
 };
 pub use gpus::{GpuActivity, GpuReading, GpuSample};
 pub use processes::{LimitReached, LockedMemory, Opener, OpenersSample, ProcessFacts, TcpSample, TcpTotals};

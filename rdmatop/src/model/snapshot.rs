@@ -21,7 +21,9 @@ use super::{
     watched::Picture,
 };
 
-pub use devices::{DeviceRow, DeviceState, Gauge, Hidden, NamedCounter, PortGid, PortRow, may_hide_qps};
+pub use devices::{
+    Bond, DeviceRow, DeviceState, Gauge, Hidden, Member, NamedCounter, PortGid, PortRow, may_hide_qps,
+};
 pub use processes::{CounterGroup, ProcessRow, Recent, TcpTraffic};
 pub use qps::{QpRow, Step};
 pub use traffic::{Latency, OpcodeTraffic, StatusCount, Traffic};

@@ -4,11 +4,11 @@ use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
 use super::{pci, read};
 use crate::{
-    doctor::facts::{Device, Fact, Gid, Lossless, Netdev, Port},
+    doctor::facts::{Device, Fact, Gid, Lossless, Member, Netdev, Port},
     source::{
         dcb::{self, Dcb},
         root::{Root, is_component},
-        sysfs::{DeviceFacts, PortFacts, netdev_members, netdev_pfc, read_device},
+        sysfs::{BondMember, DeviceFacts, PortFacts, netdev_bond, netdev_pfc, read_device},
     },
     text,
 };
@@ -157,13 +157,18 @@ fn netdev(root: &Root, name: &str) -> Netdev {
     netdev.up = number("flags").map(|flags| flags & IFF_UP != 0);
     netdev.carrier = number("carrier").map(|carrier| carrier == 1);
     netdev.had_carrier = number("carrier_up_count").is_some_and(|times| times > 0);
-    netdev.members = netdev_members(root, name);
-    netdev.lossless = if netdev.members.is_empty() {
-        lossless(root, name, &dir)
-    } else {
-        // That of a bond says nothing: its members have it.
-        Fact::Unreadable("its interface is a bond, whose members were not read".to_owned())
+    let members = netdev_bond(root, name)
+        .map(|bond| bond.members)
+        .unwrap_or_default();
+    let member = |member: BondMember| Member {
+        lossless: lossless(root, &member.name, &root.sys("class/net").join(&member.name)),
+        name: member.name,
     };
+    netdev.members = members.into_iter().map(member).collect();
+    // That of a bond itself says nothing.
+    if netdev.members.is_empty() {
+        netdev.lossless = lossless(root, name, &dir);
+    }
     netdev
 }
 

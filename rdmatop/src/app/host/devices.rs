@@ -42,11 +42,11 @@ mod counters;
 mod dump;
 mod entry;
 mod groups;
+mod interfaces;
 mod job;
 mod known;
 mod leaving;
 mod owners;
-mod pauses;
 mod round;
 #[cfg(test)]
 mod tests;

@@ -9,24 +9,30 @@ use crate::doctor::{
 };
 use crate::step::{ShellWord, step};
 
-/// Ethernet ports of hardware with what is known of their flow control; unreadable ones get a skip line with
-/// the reason.
+/// Ethernet ports of hardware, of a bond each of its links, with what is known of their flow control;
+/// unreadable ones get a skip line with the reason.
 fn known<'a>(facts: &'a Facts, what: &str, out: &mut Lines) -> Vec<(String, &'a str, &'a Lossless)> {
     let mut all = Vec::new();
     let mut blind: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut add = |name: String, interface: &'a str, fact: &'a Fact<Lossless>| match fact {
+        Fact::Known(lossless) => all.push((name, interface, lossless)),
+        Fact::Unknown(why) => out.unknown(&name, format!("{what} of {name}"), why.clone()),
+        Fact::Unreadable(why) => blind.entry(why).or_default().push(name),
+        Fact::Absent => {}
+    };
     for device in facts.hardware() {
         for port in device.ports.iter().filter(|port| port.roce) {
             let Some(netdev) = &port.netdev else { continue };
-            match &netdev.lossless {
-                Fact::Known(lossless) => all.push((port_name(device, port), netdev.name.as_str(), lossless)),
-                Fact::Unknown(why) => {
-                    let name = port_name(device, port);
-                    out.unknown(&name, format!("{what} of {name}"), why.clone());
-                }
-                Fact::Unreadable(why) => {
-                    blind.entry(why).or_default().push(port_name(device, port));
-                }
-                Fact::Absent => {}
+            let name = port_name(device, port);
+            for member in &netdev.members {
+                add(
+                    format!("{name} ({})", member.name),
+                    &member.name,
+                    &member.lossless,
+                );
+            }
+            if netdev.members.is_empty() {
+                add(name, &netdev.name, &netdev.lossless);
             }
         }
     }

@@ -185,7 +185,7 @@ fn down(name: &str, state: u32, port: &Port, expected: Option<&'static str>, out
             [first, ..] => step!(
                 "check the cables and the switches' ports; cat /proc/net/bonding/{}; sudo ethtool {}, and so each member",
                 interface,
-                ShellWord::netdev(first)
+                ShellWord::netdev(&first.name)
             ),
         },
     );

@@ -12,10 +12,11 @@ use super::{
 };
 use crate::model::{
     ib::{Gid, PhysState, PortState},
-    input::{GidReading, PortReading, RawReading, RawSource},
-    snapshot::{Gauge, HISTORY, NamedCounter, PortGid, PortRow},
+    input::{BondReading, GidReading, MemberReading, PortReading, RawReading, RawSource},
+    snapshot::{Bond, Gauge, HISTORY, Member, NamedCounter, PortGid, PortRow},
     value::{Counter, Shared, Source},
 };
+use crate::wire_bytes;
 
 /// One port of one generation of a device.
 #[derive(Debug)]
@@ -25,7 +26,8 @@ pub(super) struct Port {
     phys_state: Option<PhysState>,
     link_layer: Option<Arc<str>>,
     netdev: Option<Arc<str>>,
-    netdev_members: Arc<[Arc<str>]>,
+    /// Without counters.
+    bond: Option<Bond>,
     netdev_mtu: Option<u32>,
     pfc: Option<u8>,
     gids: Option<Arc<[PortGid]>>,
@@ -123,6 +125,21 @@ pub(super) struct Counted {
     pub(super) retransmits: Option<Counter>,
 }
 
+/// A bond as a reading describes it.
+fn described(reading: &BondReading) -> Bond {
+    let member = |member: &MemberReading| Member {
+        name: names::safe(member.name.as_bytes()).into(),
+        up: member.up,
+        rate_bps: member.rate_bps,
+        tx_bytes: None,
+        rx_bytes: None,
+    };
+    Bond {
+        mode: names::safe_opt(reading.mode.as_ref()),
+        members: reading.members.iter().map(member).collect(),
+    }
+}
+
 /// An entry of the GID table that is set.
 fn known(reading: &GidReading) -> Option<PortGid> {
     Some(PortGid {
@@ -147,7 +164,7 @@ impl Port {
             phys_state: None,
             link_layer: None,
             netdev: None,
-            netdev_members: Arc::default(),
+            bond: None,
             netdev_mtu: None,
             pfc: None,
             gids: None,
@@ -178,10 +195,7 @@ impl Port {
         self.phys_state = reading.phys_state;
         self.link_layer = names::safe_opt(reading.link_layer.as_ref());
         self.netdev = names::safe_opt(reading.netdev.as_ref());
-        let members = reading.netdev_members.iter();
-        self.netdev_members = members
-            .map(|member| names::safe(member.as_bytes()).into())
-            .collect();
+        self.bond = reading.bond.as_ref().map(described);
         self.netdev_mtu = reading.netdev_mtu;
         self.pfc = reading.pfc;
         self.gids = reading
@@ -282,11 +296,12 @@ impl Port {
             phys_state: self.phys_state,
             link_layer: self.link_layer.clone(),
             netdev: self.netdev.clone(),
-            netdev_members: Arc::clone(&self.netdev_members),
+            bond: self.bond.as_ref().map(|bond| self.with_bytes(bond, now_ns)),
             netdev_mtu: self.netdev_mtu,
             pfc: self.pfc,
             gids: self.gids.clone(),
-            rate_bps: self.rate_bps,
+            // Drivers say the rate of one member, or a sum of all.
+            rate_bps: self.bond.as_ref().map_or(self.rate_bps, Bond::rate_bps),
             lanes: self.lanes,
             tx_bytes: role(Role::TxBytes),
             rx_bytes: role(Role::RxBytes),
@@ -329,6 +344,28 @@ impl Port {
         self.recently.push(now_ns, passed);
         row.recent = self.recently.average();
         row
+    }
+
+    /// A bond with what passed the wire of each member.
+    fn with_bytes(&self, bond: &Bond, now_ns: u64) -> Bond {
+        let counter = |member: &Member, way| {
+            let software = wire_bytes::SOFTWARE.get(way).copied();
+            let mut names = wire_bytes::names(way).chain(software);
+            names.find_map(|name| {
+                let name = wire_bytes::of_member(&member.name, name);
+                let at = self.counters.binary_search_by(|held| (*held.shown).cmp(&name));
+                self.counters.get(at.ok()?)?.counter(now_ns)
+            })
+        };
+        let member = |member: &Member| Member {
+            tx_bytes: counter(member, 0),
+            rx_bytes: counter(member, 1),
+            ..member.clone()
+        };
+        Bond {
+            mode: bond.mode.clone(),
+            members: bond.members.iter().map(member).collect(),
+        }
     }
 
     /// All counters at `now_ns`. Those of a port at rest are the same from row to row.

@@ -336,6 +336,25 @@ kinds! {
         fixed: "all ports of the job receive",
         trace: Traced::Yes,
     },
+    LagImbalance => Kind {
+        name: "lag-imbalance", raise_s: 10, clear_s: 15,
+        rule: "of an ACTIVE port over a bond that is no active-backup one and has two links or more, one link has more than 90 % of what it \
+               sends, or of what it receives, and that is 1 % of the link's rate or more (where that is not known: 1 MB/s)",
+        source: "bytes on the wire of each link of the bond (ethtool -S: tx_bytes_phy, tx_bytes.nic, tx_bytes; of SoftRoCE the interface's \
+                 own); rdmatop's own limits",
+        why: "The bond is as fast as that link. Few queue pairs, or one UDP source port for all, are the usual reason. Information while the \
+              link is less than half full.",
+        fixed: "both links of the bond move bytes",
+        trace: Traced::Yes,
+    },
+    LagDegraded => Kind {
+        name: "lag-degraded", raise_s: 5, clear_s: 8,
+        rule: "a link of the bond under an ACTIVE port with QPs of processes is down, and another one is up",
+        source: "bonding_slave/mii_status of each link",
+        why: "The port stays ACTIVE with a part of its rate: nothing else says so.",
+        fixed: "all links of the bond are up",
+        trace: Traced::Yes,
+    },
     SmallMtu => Kind {
         name: "small-mtu", raise_s: 5, clear_s: 8,
         rule: "an ACTIVE Ethernet port of 25 Gb/s or more that has QPs of processes has a network device whose MTU has no room for \

@@ -206,9 +206,9 @@ pub struct PortReading {
     pub link_layer: Option<String>,
     /// Network device name.
     pub netdev: Option<String>,
-    /// The network devices of which that is a bond.
+    /// Of a network device that is a bond: what it consists of.
     #[serde(default)]
-    pub netdev_members: Vec<String>,
+    pub bond: Option<BondReading>,
     /// Network device MTU, bytes.
     pub netdev_mtu: Option<u32>,
     /// Priorities with flow control (PFC) of the network device, a bit for each; `None` when that is not
@@ -225,6 +225,26 @@ pub struct PortReading {
     pub gids: Option<Vec<GidReading>>,
     /// Counters of any name.
     pub counters: Vec<RawReading>,
+}
+
+/// The bond over which a port sends and receives.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BondReading {
+    /// How it spreads what it sends, as the kernel names it: `802.3ad`, `active-backup`.
+    pub mode: Option<String>,
+    /// Its network devices.
+    pub members: Vec<MemberReading>,
+}
+
+/// A network device of a bond. Its counters are among those of the port, as `eth0:tx_bytes_phy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberReading {
+    /// Name.
+    pub name: String,
+    /// Whether its link is up.
+    pub up: Option<bool>,
+    /// Speed, bits/s.
+    pub rate_bps: Option<u64>,
 }
 
 /// An entry of a GID table.

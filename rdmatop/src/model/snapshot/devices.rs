@@ -106,6 +106,53 @@ pub struct Hidden {
     pub why: &'static str,
 }
 
+/// The bond over which a port sends and receives (RoCE LAG).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Bond {
+    /// How it spreads what it sends: `802.3ad`, `balance-xor`, `active-backup`.
+    pub mode: Option<Arc<str>>,
+    /// Its network devices, which have the links, and the statistics of them.
+    pub members: Arc<[Member]>,
+}
+
+impl Bond {
+    /// Whether one member carries all, and the others wait for its end.
+    pub fn is_active_backup(&self) -> bool {
+        self.mode.as_deref() == Some("active-backup")
+    }
+
+    /// The members whose links are up.
+    pub fn up(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| member.up == Some(true))
+    }
+
+    /// What it can carry, bits/s: all that is up together, or the fastest of that where one carries all.
+    /// `None` where it is not known of each member that is up.
+    pub fn rate_bps(&self) -> Option<u64> {
+        let rates: Vec<u64> = self.up().map(|member| member.rate_bps).collect::<Option<_>>()?;
+        if self.is_active_backup() {
+            rates.into_iter().max()
+        } else {
+            (!rates.is_empty()).then(|| rates.iter().sum())
+        }
+    }
+}
+
+/// A network device of a [`Bond`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Member {
+    /// Name.
+    pub name: Arc<str>,
+    /// Whether its link is up; `None` when that could not be read.
+    pub up: Option<bool>,
+    /// Its speed, bits/s.
+    pub rate_bps: Option<u64>,
+    /// Bytes sent on its wire, by its driver's counter: RDMA and IP, headers included.
+    pub tx_bytes: Option<Counter>,
+    /// The same for received bytes.
+    pub rx_bytes: Option<Counter>,
+}
+
 /// A port.
 #[derive(Clone, Debug, Serialize)]
 pub struct PortRow {
@@ -123,9 +170,8 @@ pub struct PortRow {
     pub link_layer: Option<Arc<str>>,
     /// Network device.
     pub netdev: Option<Arc<str>>,
-    /// The network devices of which that is a bond: they have the link, and statistics of it.
-    #[serde(skip)]
-    pub netdev_members: Arc<[Arc<str>]>,
+    /// Of a network device that is a bond: what it consists of.
+    pub bond: Option<Bond>,
     /// MTU of the network device, bytes.
     pub netdev_mtu: Option<u32>,
     /// Priorities with flow control (PFC), a bit for each; `None` when that is not known.
@@ -134,7 +180,7 @@ pub struct PortRow {
     /// GIDs; `None` when they could not be read.
     #[serde(skip)]
     pub gids: Option<Arc<[PortGid]>>,
-    /// Rate, bits/s; `None` when the provider has no true one.
+    /// Rate, bits/s, of a bond what [`Bond::rate_bps`] says; `None` when the provider has no true one.
     pub rate_bps: Option<u64>,
     /// Lanes of the link, for which symbols are counted.
     #[serde(skip)]

@@ -14,8 +14,8 @@ use crate::model::input::{
 };
 use crate::model::judgement::{AllUnexplained, Bound, GpuUse, Unexplained};
 use crate::model::snapshot::{
-    CounterGroup, DeviceRow, DeviceState, Gauge, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic,
-    PortRow, ProcessRow, QpRow, Snapshot, StatusCount, Step, TcpTraffic, Traffic, VerbRow,
+    Bond, CounterGroup, DeviceRow, DeviceState, Gauge, Health, History, Latency, Loss, Member, NamedCounter,
+    OpcodeTraffic, PortRow, ProcessRow, QpRow, Snapshot, StatusCount, Step, TcpTraffic, Traffic, VerbRow,
 };
 use crate::model::value::{Counter, RateIs, Shared, Source};
 
@@ -539,7 +539,18 @@ fn ports() -> Vec<PortRow> {
         phys_state: Some(PhysState(5)),
         link_layer: Some("Ethernet".into()),
         netdev: Some("ens1np0".into()),
-        netdev_members: Arc::default(),
+        bond: Some(Bond {
+            mode: Some("802.3ad".into()),
+            members: ["ens1f0np0", "ens1f1np1"]
+                .map(|name| Member {
+                    name: name.into(),
+                    up: Some(true),
+                    rate_bps: Some(50_000_000_000),
+                    tx_bytes: from(Source::Ethtool, 1 << 39, 5.75e9),
+                    rx_bytes: from(Source::Ethtool, 1 << 38, 0.0),
+                })
+                .into(),
+        }),
         netdev_mtu: Some(9000),
         pfc: None,
         gids: None,
@@ -588,6 +599,7 @@ fn ports() -> Vec<PortRow> {
         device_uid: 2,
         device: "rxe0".into(),
         netdev: Some("eth0".into()),
+        bond: None,
         netdev_mtu: Some(1500),
         pfc: None,
         gids: None,

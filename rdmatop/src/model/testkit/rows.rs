@@ -152,7 +152,7 @@ pub(crate) fn rail(
         phys_state: Some(PhysState(5)),
         link_layer: Some("Ethernet".into()),
         netdev: Some(format!("eth{}", n - 1).into()),
-        netdev_members: Arc::default(),
+        bond: None,
         netdev_mtu: Some(4200),
         pfc: None,
         gids: None,

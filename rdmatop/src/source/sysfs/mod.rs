@@ -17,6 +17,6 @@ pub use device::{
     DeviceFacts, count_dangling, device_dir, has_hardware, list_devices, lists_same_devices, read_device,
 };
 pub use gid::GidFacts;
-pub use netdev::{netdev_members, netdev_mtu, netdev_pfc};
+pub use netdev::{Bond, BondMember, netdev_bond, netdev_mtu, netdev_pfc};
 pub use pci::{PciFacts, PcieLink};
 pub use port::{PortFacts, Rate};

@@ -121,6 +121,9 @@ fn written() -> Keys {
         ("Counter", "/verbs/0/errors"),
         ("Latency", "/verbs/0/latency"),
         ("Step", "/qps/0/timeline"),
+        ("Bond", "/ports/0/bond"),
+        ("Member", "/ports/0/bond/members"),
+        ("Counter", "/ports/0/bond/members/0/tx_bytes"),
         ("Verb", "/verbs"),
     ] {
         all.add(section, snapshot.pointer(place).expect(place));

@@ -6,7 +6,7 @@ use super::{collect, trees};
 use crate::{
     doctor::{
         Fact, Facts, Status, examine,
-        facts::{Gid, IdleNic, Port, Process, RdmaLimit, Service, Sharers, SoftRoce},
+        facts::{Gid, IdleNic, Member, Port, Process, RdmaLimit, Service, Sharers, SoftRoce},
     },
     model::cause::{Cause, CauseId, Concerns},
 };
@@ -503,9 +503,27 @@ fn flow_control_that_differs_or_is_not_used_is_named() {
     let line = changed(|facts| {
         facts.host.exclusive = true;
         let netdev = port(facts, 2).netdev.as_mut().unwrap();
-        netdev.lossless = Fact::Unreadable("its interface is a bond, whose members were not read".into());
+        netdev.lossless = Fact::Unreadable("dcb netlink: refused".into());
     });
     assert_eq!(line, ["Skip lossless.pfc flow control (PFC) of mlx5_2"]);
+    // Of a bond each link has its own, which a line names.
+    let line = changed(|facts| {
+        let netdev = port(facts, 2).netdev.as_mut().unwrap();
+        let lossless = std::mem::take(&mut netdev.lossless);
+        netdev.members = ["eth4", "eth5"]
+            .map(|name| Member {
+                name: name.into(),
+                lossless: lossless.clone(),
+            })
+            .into();
+        if let Fact::Known(lossless) = &mut netdev.members[1].lossless {
+            lossless.trust = Some("pcp".into());
+        }
+    });
+    assert_eq!(
+        line[0],
+        "Warn lossless.pfc mlx5_2 (eth5) has flow control (PFC) and does not trust DSCP"
+    );
     let line = lossless(|lossless| lossless.ecn_off = Some(vec![3, 4]));
     assert_eq!(
         line,

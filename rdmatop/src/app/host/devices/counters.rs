@@ -2,7 +2,7 @@
 
 use std::{ffi::OsStr, sync::Arc};
 
-use super::pauses::Pauses;
+use super::interfaces::Interfaces;
 use crate::{
     model::input::{RawReading, RawSource, ReadAt},
     source::{
@@ -33,8 +33,8 @@ pub(super) struct PortCounters {
     names: Vec<Arc<str>>,
     /// Open files: `counters/`, and `hw_counters/` where netlink does not serve them.
     files: Vec<(CounterFiles, RawSource, Vec<Arc<str>>)>,
-    /// Those of the network interface.
-    pub(super) pauses: Pauses,
+    /// Those of the network interface, or of the interfaces of a bond.
+    pub(super) interfaces: Interfaces,
 }
 
 fn read_at(span: Span) -> ReadAt {
@@ -88,7 +88,7 @@ impl PortCounters {
     }
 
     /// The counters of a listing, and those of the files at present.
-    pub(super) fn listed(&mut self, sample: &PortSample) -> Vec<RawReading> {
+    pub(super) fn listed(&mut self, root: &Root, sample: &PortSample) -> Vec<RawReading> {
         let mut out = Vec::with_capacity(self.names.len());
         if let (Some(Ok(list)), Some(span)) = (&sample.counters, sample.counters_at) {
             for counter in list {
@@ -97,13 +97,14 @@ impl PortCounters {
             stamp(&mut out, span);
         }
         self.read_files(&mut out);
-        self.pauses.add_to(&mut out);
+        self.interfaces.add_to(root, &mut out);
         out
     }
 
     /// The present counters.
     pub(super) fn read<T: Transport>(
         &mut self,
+        root: &Root,
         nldev: &mut Nldev<T>,
         device: u32,
     ) -> Result<Vec<RawReading>, NetlinkError> {
@@ -117,7 +118,7 @@ impl PortCounters {
             stamp(&mut out, span);
         }
         self.read_files(&mut out);
-        self.pauses.add_to(&mut out);
+        self.interfaces.add_to(root, &mut out);
         Ok(out)
     }
 

@@ -357,7 +357,9 @@ impl<T: Transport> Reader<T> {
         };
         if ask.counters {
             sheet.enter(Stage::Counters, now().mono_ns);
-            listed.read(nldev, &mut answer.ports).map_err(|_| ())?;
+            listed
+                .read(&self.root, nldev, &mut answer.ports)
+                .map_err(|_| ())?;
             let contexts = contexts(nldev, &mut self.owners, listed);
             listed.opened(contexts);
         }

@@ -6,7 +6,10 @@ use super::{counters, dump::is_special, groups::Bound};
 use crate::{
     model::{
         ib::{PhysState, PortState},
-        input::{DeviceReading, GidReading, PcieLink, PortCounters, PortReading, QpReading, RawSource},
+        input::{
+            BondReading, DeviceReading, GidReading, MemberReading, PcieLink, PortCounters, PortReading,
+            QpReading, RawSource,
+        },
         snapshot::may_hide_qps,
     },
     source::{
@@ -19,7 +22,7 @@ use crate::{
             transport::Transport,
         },
         root::Root,
-        sysfs::{self, DeviceFacts, device_dir, netdev_members, netdev_mtu, netdev_pfc, read_device},
+        sysfs::{self, Bond, DeviceFacts, device_dir, netdev_bond, netdev_mtu, netdev_pfc, read_device},
     },
     text,
 };
@@ -34,7 +37,8 @@ pub(super) struct Sysfs {
     facts: Option<DeviceFacts>,
     read_ns: Option<u64>,
     mtus: HashMap<u32, u32>,
-    members: HashMap<u32, Vec<String>>,
+    /// What the interfaces under ports consist of that are bonds.
+    bonds: HashMap<u32, Bond>,
     /// Priorities with flow control, by port.
     pfc: HashMap<u32, u8>,
     /// Ports.
@@ -109,7 +113,7 @@ impl Listed {
         }
         known.refresh(root, &sample, now_ns);
         let mut reading = known.reading(&sample);
-        known.counters(&sample, &mut reading);
+        known.counters(root, &sample, &mut reading);
         (
             Self {
                 numbers,
@@ -123,13 +127,14 @@ impl Listed {
     /// Adds the counters of all its ports.
     pub(super) fn read<T: Transport>(
         &mut self,
+        root: &Root,
         nldev: &mut Nldev<T>,
         out: &mut Vec<PortCounters>,
     ) -> Result<(), NetlinkError> {
         let device_index = self.sample.device.index;
         let mut sum = 0_u64;
         for port in &mut self.known.ports {
-            let counters = port.read(nldev, device_index)?;
+            let counters = port.read(root, nldev, device_index)?;
             // Counters only rise, except for resets and wraps: an unchanged checksum means unchanged
             // counters. Those of the network interface rise with any traffic, also where nobody uses RDMA.
             for counter in counters
@@ -260,35 +265,44 @@ impl Sysfs {
         self.read_ns = Some(now_ns);
         self.facts = dir.and_then(|dir| read_device(root, &dir));
         self.mtus.clear();
-        self.members.clear();
+        self.bonds.clear();
         for port in self.facts.iter().flat_map(|facts| &facts.ports) {
             let mtu = port.netdev.as_deref().and_then(|netdev| netdev_mtu(root, netdev));
             if let Some(mtu) = mtu {
                 self.mtus.insert(port.port, mtu);
             }
-            let members = port.netdev.as_deref().map(|netdev| netdev_members(root, netdev));
-            self.members.extend(members.map(|members| (port.port, members)));
+            let bond = port
+                .netdev
+                .as_deref()
+                .and_then(|netdev| netdev_bond(root, netdev));
+            self.bonds.extend(bond.map(|bond| (port.port, bond)));
         }
-        self.refresh_flow_control(root);
+        self.refresh_interfaces(root);
     }
 
-    /// Looks up what the network interfaces under the ports have of flow control. Software devices take no
-    /// part in it.
-    fn refresh_flow_control(&mut self, root: &Root) {
+    /// Opens the counters of the network interfaces under the ports, and looks up what they have of flow
+    /// control. Software devices take no part in that.
+    fn refresh_interfaces(&mut self, root: &Root) {
         self.pfc.clear();
-        let facts = self.facts.as_ref().filter(|facts| !facts.software);
+        let Some(facts) = &self.facts else { return };
         for kept in &mut self.ports {
-            let mut ports = facts.iter().flat_map(|facts| &facts.ports);
-            let facts = ports.find(|facts| facts.port == kept.port);
-            let netdev = facts.and_then(|facts| facts.netdev.as_deref());
-            kept.pauses.follow(root, netdev);
-            let Some(netdev) = netdev else { continue };
-            let by_dcb = root
-                .is_live()
-                .then(|| dcb::of(netdev).ok().flatten()?.pfc)
-                .flatten();
-            if let Some(on) = by_dcb.or_else(|| netdev_pfc(root, netdev)) {
-                let mask = on.iter().fold(0, |mask, priority| mask | 1 << (priority & 7));
+            let port = facts.ports.iter().find(|facts| facts.port == kept.port);
+            let netdev = port.and_then(|facts| facts.netdev.as_deref());
+            let bond = self.bonds.get(&kept.port);
+            kept.interfaces
+                .follow(root, netdev, bond, facts.driver.as_deref(), facts.software);
+            if facts.software {
+                continue;
+            }
+            // Of a bond its interfaces have it, and one word for all is true only where they are alike.
+            let members = bond.iter().flat_map(|bond| &bond.members);
+            let mut interfaces: Vec<&str> = members.map(|member| &*member.name).collect();
+            if interfaces.is_empty() {
+                interfaces.extend(netdev);
+            }
+            let mut all = interfaces.iter().map(|netdev| priorities(root, netdev));
+            let first = all.next().flatten();
+            if let Some(mask) = first.filter(|_| all.all(|other| other == first)) {
                 self.pfc.insert(kept.port, mask);
             }
         }
@@ -322,10 +336,10 @@ impl Sysfs {
     }
 
     /// Adds the counters of a listing.
-    fn counters(&mut self, sample: &DeviceSample, reading: &mut DeviceReading) {
+    fn counters(&mut self, root: &Root, sample: &DeviceSample, reading: &mut DeviceReading) {
         let ports = self.ports.iter_mut().zip(&sample.ports);
         for ((kept, port), reading) in ports.zip(&mut reading.ports) {
-            reading.counters = kept.listed(port);
+            reading.counters = kept.listed(root, port);
         }
     }
 
@@ -344,7 +358,7 @@ impl Sysfs {
             netdev: netdev
                 .map(|name| text::sanitize(name.as_bytes()))
                 .or_else(|| facts.and_then(|f| f.netdev.clone())),
-            netdev_members: self.members.get(&sample.port).cloned().unwrap_or_default(),
+            bond: self.bonds.get(&sample.port).map(bond),
             netdev_mtu: self.mtus.get(&sample.port).copied(),
             pfc: self.pfc.get(&sample.port).copied(),
             rate_bps: facts.and_then(|f| f.rate.as_ref()?.honest_bits_per_sec()),
@@ -352,6 +366,28 @@ impl Sysfs {
             gids: facts.and_then(|f| Some(f.gids.as_ref()?.iter().map(gid).collect())),
             counters: Vec::new(),
         }
+    }
+}
+
+/// Priorities with flow control of an interface, a bit for each; `None` when that is not known.
+fn priorities(root: &Root, netdev: &str) -> Option<u8> {
+    let by_dcb = root
+        .is_live()
+        .then(|| dcb::of(netdev).ok().flatten()?.pfc)
+        .flatten();
+    let on = by_dcb.or_else(|| netdev_pfc(root, netdev))?;
+    Some(on.iter().fold(0, |mask, priority| mask | 1 << (priority & 7)))
+}
+
+fn bond(bond: &Bond) -> BondReading {
+    let member = |member: &sysfs::BondMember| MemberReading {
+        name: member.name.clone(),
+        up: member.up,
+        rate_bps: member.rate_bps,
+    };
+    BondReading {
+        mode: bond.mode.clone(),
+        members: bond.members.iter().map(member).collect(),
     }
 }
 

@@ -31,7 +31,8 @@ pub(super) fn show(port: &PortRow) -> NextStep {
 /// other members.
 pub(super) fn interface(port: &PortRow) -> Option<(ShellWord, NextStep)> {
     let netdev = port.netdev.as_deref()?;
-    let Some((first, more)) = port.netdev_members.split_first() else {
+    let members = port.bond.as_ref().map_or(&[][..], |bond| &*bond.members);
+    let Some((first, more)) = members.split_first() else {
         return Some((ShellWord::netdev(netdev), NextStep::default()));
     };
     let more = match more {
@@ -39,10 +40,10 @@ pub(super) fn interface(port: &PortRow) -> Option<(ShellWord, NextStep)> {
         [second, ..] => step!(
             "   # and so each other member of {}: {}",
             ShellWord::said(netdev),
-            ShellWord::said(second)
+            ShellWord::said(&second.name)
         ),
     };
-    Some((ShellWord::netdev(first), more))
+    Some((ShellWord::netdev(&first.name), more))
 }
 
 /// The rate of a counter by the provider's name.

@@ -3,6 +3,7 @@
 mod flaps;
 mod growth;
 mod idle;
+mod lag;
 mod latency;
 mod link;
 mod loss;
@@ -167,6 +168,8 @@ pub(super) fn all(scene: &Scene<'_>) -> Vec<Symptom> {
         nic::setup,
         rails::slow,
         rails::load,
+        lag::imbalance,
+        lag::without_link,
         tcp::fallback,
     ];
     let mut out = Vec::new();

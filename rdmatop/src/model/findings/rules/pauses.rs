@@ -8,6 +8,7 @@ use crate::model::snapshot::{PortRow, ProcessRow};
 use crate::model::value::Source;
 use crate::pause::{Meaning, Unit, Way, meaning};
 use crate::step::{NextStep, ShellWord, step};
+use crate::wire_bytes::without_member;
 
 /// Of the settings of libraries those that choose the traffic class of RoCE packets.
 const CLASSES: [&str; 2] = ["NCCL_IB_TC", "UCX_IB_TRAFFIC_CLASS"];
@@ -20,7 +21,7 @@ fn rising(port: &PortRow) -> impl Iterator<Item = (Meaning, f64)> {
         .filter(|row| row.counter.source == Source::Ethtool);
     of_netdev.filter_map(|row| {
         let rate = row.counter.rate.filter(|rate| *rate > 0.0)?;
-        Some((meaning(&row.name)?, rate))
+        Some((meaning(without_member(&row.name))?, rate))
     })
 }
 

@@ -170,7 +170,17 @@ const PROOFS: &[(FindingId, On, &str)] = &[
     (
         FindingId::RxFunnel,
         On::Traffic,
-        "lab_scenarios::each_scenario_shows_the_finding_that_it_teaches",
+        "lab_scenarios::scenarios_of_troubles_that_other_tests_make_show_their_findings",
+    ),
+    (
+        FindingId::LagImbalance,
+        On::Traffic,
+        "findings::a_bond_of_which_one_link_has_all_and_one_that_lost_a_link",
+    ),
+    (
+        FindingId::LagDegraded,
+        On::Traffic,
+        "findings::a_bond_of_which_one_link_has_all_and_one_that_lost_a_link",
     ),
     (
         FindingId::SmallMtu,

@@ -2,6 +2,7 @@
 
 mod hour;
 mod kinds;
+mod lag;
 mod load;
 mod nic;
 mod pauses;

@@ -1,6 +1,7 @@
 //! A port and its device, with every counter the provider has.
 
-use crate::model::snapshot::{DeviceState, PortRow};
+use crate::model::snapshot::{DeviceState, Member, PortRow};
+use crate::model::value::Counter;
 
 use super::super::columns::Cell;
 use super::super::format;
@@ -16,6 +17,13 @@ use crate::model::judgement::counts_bytes;
 pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
     let device = state.snapshot.devices.iter().find(|d| d.uid == p.device_uid);
     let mut out = facts(width, &facts_of(state, PORT, p));
+    if let Some(bond) = &p.bond {
+        out.push(heading("Links of its bond           rate   sent/s   recv/s"));
+        out.extend(bond.members.iter().map(|member| link(state, member)));
+        let mode = bond.mode.as_deref().unwrap_or("not known");
+        let lines = text::wrap(&format!("Mode of the bond: {mode}."), width);
+        out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Dim)));
+    }
     if let Some(d) = device {
         if d.state == Some(DeviceState::Removing) {
             let why = "The device is being removed: the kernel waits until no process has it open. What netlink reports of it is unknown.";
@@ -91,6 +99,22 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
         out.push(explained(line, c.help, width));
     }
     out
+}
+
+/// A link of a bond, and what passes it.
+fn link(state: &State, member: &Member) -> Cell {
+    let (word, tone) = match member.up {
+        Some(true) => ("up", Tone::Good),
+        Some(false) => ("down", Tone::Bad),
+        None => ("-", Tone::Dim),
+    };
+    let rate = |counter: Option<&Counter>| format!("{:>9}", format::byte_rate(counter, state.settings.units));
+    let speed = member.rate_bps.map_or_else(|| "-".to_owned(), format::link);
+    Cell::new(format!("{:<16}", member.name), Tone::Strong)
+        .and(format!("{word:<5}"), tone)
+        .and(format!("{speed:>11}"), Tone::Normal)
+        .and(rate(member.tx_bytes.as_ref()), Tone::Tx)
+        .and(rate(member.rx_bytes.as_ref()), Tone::Rx)
 }
 
 /// A line with what its number means, where there is room for that.
