@@ -30,7 +30,7 @@ pub(crate) fn main(args: &LearnArgs) -> Result<u8> {
         Some(built) => built.clone(),
         None => test::program(test::Profile::Lab)?,
     };
-    let test = test::build()?.kernel_tests;
+    let test = test::build(false)?.kernel_tests;
     let out = paths::target().join(TEST);
     fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
     let written = out.join("learn.md");
