@@ -24,8 +24,8 @@ pub struct Wire {
 const PAIR: &str = "
             ip link add va type veth peer name vb";
 
-/// Two veth pairs, whose ends are bonds `va` (of `va0` and `va1`) and `vb`. They spread by addresses of Ethernet,
-/// of which there are two: one pair carries all.
+/// Two veth pairs, whose ends are bonds `va` (of `va0` and `va1`) and `vb`. They spread by addresses of
+/// Ethernet, of which there are two: one pair carries all.
 const BONDS: &str = "
             modprobe bonding max_bonds=0
             for bond in va vb; do

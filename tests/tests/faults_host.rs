@@ -258,7 +258,7 @@ fn a_small_address_space_is_told_by_its_own_limit() -> Result<()> {
         ensure!(least < 500, "it does not begin within {least} MB");
     }
     let mut refused = 0;
-    for more in [0, 35, 50, 65, 95] {
+    for more in [0, 35, 65] {
         let megabytes = least + more;
         let (code, child) = within(megabytes, &["--once", "--json", "--delay", "0.2"])?;
         let said = child.err.all();

@@ -134,7 +134,8 @@ fn what_a_process_does_wrong_is_named() -> Result<()> {
         let pid = pid_of(&misuse.ready()?["pid"])?;
         wrong.push((misuse, pid, id, severity));
     }
-    // Side by side, and each is found once. They have the CPU busy: the one that leaks has its share of it late.
+    // Side by side, and each is found once. They have the CPU busy: the one that leaks has its share of it
+    // late.
     let check = Check::of("24")?;
     let findings = check.findings()?;
     ensure!(
@@ -548,14 +549,16 @@ fn a_bond_of_which_one_link_has_all_and_one_that_lost_a_link() -> Result<()> {
     pair.wait_connected()?;
     pair.server.step_back()?;
     pair.client.step_back()?;
-    let check = Check::of("24")?;
-    // Of links of 10 Gb/s, far from full: it may be meant.
+    // Its links say that they have 10 Gb/s, of which a translated CPU sends little.
+    const HOME: &str = "/tmp/rdmatop-bond";
+    let settings = Path::new(HOME).join("rdmatop");
+    fs::create_dir_all(&settings)?;
+    fs::write(settings.join("config.toml"), "[findings]\nlag_load = 0.0005\n")?;
+    let check = Looking::begin_with("24", &[("XDG_CONFIG_HOME", HOME)])?.end()?;
     let findings = check.findings()?;
-    ensure!(
-        findings.iter().all(|found| found["id"] == "lag-imbalance"),
-        "{:#}",
-        check.document
-    );
+    // Far from full: it may be meant. As perftest's option that names the device.
+    let known = |found: &Value| found["id"] == "lag-imbalance" || found["id"] == "hot-port";
+    ensure!(findings.iter().all(known), "{:#}", check.document);
     for (device, way) in [(wire::CLIENT, "sends"), (wire::SERVER, "receives")] {
         let place = format!("{device}/1 {way} ");
         let is_it = |found: &&Value| {

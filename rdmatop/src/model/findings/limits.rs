@@ -73,6 +73,7 @@ limits! {
     idle_share: f64 = 0.05, SHARE, "what a port carries at most, as a share of the hottest, to be idle";
     funnel_share: f64 = 0.7, SHARE, "share of all Rx that one port has, to be a funnel";
     lag_share: f64 = 0.9, SHARE, "share of what a bond sends or receives that one of its links has, to have it alone";
+    lag_load: f64 = 0.01, SHARE, "share of that link's rate from which it is worth a word";
     rail_bytes_per_s: f64 = 1e6, POSITIVE, "bytes per second below which the load of a port is not judged";
     rail_packets_per_s: f64 = 1e3, POSITIVE, "packets per second below which the load of a port is not judged";
     pause_frames_per_s: f64 = 1e3, POSITIVE, "Ethernet pause frames per second, one way, from which they are a storm";

@@ -1,5 +1,5 @@
-//! Counters of the network interface under a port: Ethernet flow control, and of each interface of a bond what
-//! passed its wire.
+//! Counters of the network interface under a port: Ethernet flow control, and of each interface of a bond
+//! what passed its wire.
 //!
 //! To read them the kernel asks the driver for all of its statistics, under its lock of network devices, and
 //! the driver asks the firmware. So they are read less often than the others.

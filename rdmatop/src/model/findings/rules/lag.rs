@@ -8,9 +8,6 @@ use crate::model::snapshot::{Bond, Member, PortRow, QpRow};
 use crate::model::value::Counter;
 use crate::step::{NextStep, ShellWord, step};
 
-/// From this share of its link's rate on, the load of a member is worth a word.
-const WORTH_A_WORD: f64 = 0.01;
-
 /// ACTIVE ports over a bond.
 fn bonds<'a>(scene: &Scene<'a>) -> impl Iterator<Item = (&'a PortRow, &'a Bond)> {
     let ports = scene.snapshot.ports.iter();
@@ -31,7 +28,7 @@ fn alone<'a>(
         .collect::<Option<_>>()?;
     let (member, rate) = up.iter().zip(&rates).max_by(|a, b| a.1.total_cmp(b.1))?;
     let least = member.rate_bps.map_or(scene.limits.rail_bytes_per_s, |bits| {
-        WORTH_A_WORD * bits as f64 / 8.0
+        scene.limits.lag_load * bits as f64 / 8.0
     });
     let share = rate / rates.iter().sum::<f64>();
     (*rate >= least && share >= scene.limits.lag_share).then_some((member, *rate, share))
