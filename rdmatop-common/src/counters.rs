@@ -14,94 +14,10 @@ pub const WC_STATUSES: usize = 24;
 /// Doorbell times kept per QP, by WR number modulo this: a WR so far behind the newest has no latency
 /// ([`loss::STAMP`]).
 pub const STAMPS_PER_QP: usize = 256;
-/// How many QPs can be counted at one time by default. See [`place`].
-pub const DEFAULT_SLOTS: u32 = 16_384;
-/// Slots in one chunk of the slot array.
-pub const SLOTS_A_CHUNK: u32 = 64;
 /// How many pairs of process and verb can be counted at one time.
-pub const VERB_ENTRIES: u32 = 8192;
-/// Pairs in one chunk of the array of verb counters.
-pub const VERBS_A_CHUNK: u32 = 256;
+pub const VERB_ENTRIES: u32 = 4096;
 /// How many triples of process, verb and errno can be counted at one time.
 pub const VERB_ERROR_ENTRIES: u32 = 4096;
-/// Triples in one chunk of the array of failures.
-pub const VERB_ERRORS_A_CHUNK: u32 = 256;
-
-/// A row of the array ROOM: how much of one growing map is in use. The kernel side adds to it; user space
-/// reads it through mmap and enlarges the map in time.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Room {
-    /// The kernel side may take numbers below this. User space raises it once their memory exists. 0 for a
-    /// hash table, which needs no limit.
-    pub limit: u64,
-    /// Of a hash table: the entries in use in each generation. Of an array: [`room::TAKEN`],
-    /// [`room::WAITING`] and [`room::REFUSED`].
-    pub used: [u64; room::GENERATIONS as usize],
-}
-
-/// Indices of the rows of ROOM, and of the counts in a row.
-pub mod room {
-    /// Generations of a hash table, at most.
-    pub const GENERATIONS: u32 = 4;
-    /// Generations of the tables of QPs and of their queues.
-    pub const QP_GENERATIONS: u32 = 3;
-    /// Slots of QPs.
-    pub const SLOTS: u32 = 0;
-    /// Pairs of process and verb.
-    pub const VERBS: u32 = 1;
-    /// Triples of process, verb and errno.
-    pub const VERB_ERRORS: u32 = 2;
-    /// Index of QPs by address.
-    pub const QP_INDEX: u32 = 3;
-    /// Index of QPs by number.
-    pub const QPN_INDEX: u32 = 4;
-    /// Index of slots by queue.
-    pub const QUEUE_SLOTS: u32 = 5;
-    /// Index of numbers of [`VERBS`] by key.
-    pub const VERB_INDEX: u32 = 6;
-    /// Index of numbers of [`VERB_ERRORS`] by key.
-    pub const VERB_ERROR_INDEX: u32 = 7;
-    /// Number of rows.
-    pub const COUNT: u32 = 8;
-    /// Index into [`super::Room::used`] of an array: how many numbers are taken and not yet free again.
-    pub const TAKEN: usize = 0;
-    /// Index into [`super::Room::used`] of the slots: how many QPs are to be counted and have no slot yet.
-    pub const WAITING: usize = 1;
-    /// Index into [`super::Room::used`] of the slots: how often a QP that is to be counted found no room in
-    /// the tables of QPs. It only grows: as long as it does not change, every QP that the kernel has listed
-    /// is in the tables.
-    pub const REFUSED: usize = 2;
-    /// Added to a count when one is given back: -1.
-    pub const BACK: u64 = u64::MAX;
-
-    /// Entries of each generation of a hash table; 0 for a generation that user space never makes.
-    pub type Sizes = [u32; GENERATIONS as usize];
-
-    /// How many QPs can be known at one time, idle ones included. From Linux 6.1 on an entry takes memory
-    /// only while it is in use (see `Generations` in rdmatop-ebpf), so the first generation has room for
-    /// bursts: source/ebpf/growth.rs explains the sizes.
-    pub const KNOWN_QPS: Sizes = [4096, 28_672, 98_304, 0];
-    /// [`KNOWN_QPS`], or a single generation of `most` entries where that is less.
-    pub const fn qps(most: u32) -> Sizes {
-        if most < KNOWN_QPS[0] {
-            [most, 0, 0, 0]
-        } else {
-            KNOWN_QPS
-        }
-    }
-    /// Queues in the first generation of their table.
-    pub const FIRST_QUEUES: u32 = 2048;
-    /// How many queues can be known at one time: two per slot. The last generation alone has room for all of
-    /// them: new keys go to the newest generation, so entries that come free in older ones stay unused.
-    pub const fn queues(slots: u32) -> Sizes {
-        [FIRST_QUEUES, FIRST_QUEUES * 7, slots.saturating_mul(2), 0]
-    }
-    /// Pairs of process and verb. The kernel allocates all entries of a generation when it is made.
-    pub const VERB_KEYS: Sizes = [256, 1792, 14_336, 256];
-    /// Triples of process, verb and errno, as [`VERB_KEYS`].
-    pub const VERB_ERROR_KEYS: Sizes = [128, 896, 7168, 128];
-}
 
 /// Ranges of free numbers of an array: the free list of each array is a stack of such ranges.
 ///
@@ -110,9 +26,8 @@ pub mod room {
 /// The verifier of Linux 5.10 knows no compare-and-exchange: a queue or stack map is the only thing that a
 /// program can take from atomically there.
 pub mod free {
-    /// How many ranges the first chunk is divided into, and each later doubling.
-    const FIRST: u32 = 16;
-    const LATER: u32 = 8;
+    /// How many ranges the numbers are divided into, at most.
+    const RANGES: u32 = 16;
     /// Capacity of a stack of ranges, including single numbers that are given back.
     pub const STACK: u32 = 1024;
 
@@ -121,31 +36,12 @@ pub mod free {
         (first as u64) << 32 | end as u64
     }
 
-    /// The ranges that the numbers below `count` are divided into. The first `chunk` numbers have memory from
-    /// the start, the others get it later, the lowest first: so ranges of low numbers are short.
-    pub fn ranges(count: u32, chunk: u32) -> impl Iterator<Item = (u32, u32)> {
-        let (mut first, mut end) = (0, 0);
-        core::iter::from_fn(move || {
-            if first >= count {
-                return None;
-            }
-            if first == end {
-                end = if first == 0 {
-                    chunk
-                } else {
-                    first.saturating_mul(2)
-                };
-            }
-            // `end` is the chunk times a power of two, so the step divides it.
-            let step = if end <= chunk {
-                (chunk / FIRST).max(1)
-            } else {
-                (end / 2 / LATER).max(1)
-            };
-            let range = (first, (first + step).min(end).min(count));
-            first = range.1;
-            Some(range)
-        })
+    /// The ranges that the numbers below `count` are divided into.
+    pub fn ranges(count: u32) -> impl Iterator<Item = (u32, u32)> {
+        let step = count.div_ceil(RANGES).max(1);
+        (0..count)
+            .step_by(step as usize)
+            .map(move |first| (first, count.min(first + step)))
     }
 
     /// Unpacks a range: its first number, and the number after its last.
@@ -488,6 +384,10 @@ pub mod loss {
     pub const PLACE: u32 = 10;
     /// Number of causes.
     pub const COUNT: u32 = 11;
+    /// No cause, but the element after them: how often a QP that is to be counted found no room in the tables
+    /// of QPs, with each of its events. As long as it does not change, every QP that the kernel has listed is
+    /// in the tables.
+    pub const REFUSED: u32 = COUNT;
     /// A stable name for each cause: `where` in JSON.
     pub const NAMES: [&str; COUNT as usize] = [
         "ring",
@@ -528,7 +428,7 @@ mod tests {
         for count in [1, 2, 15, 16, 17, 63, 64, 65, 100, 4096, 16_384, 1 << 20] {
             let mut next = 0;
             let mut ranges = 0;
-            for (first, end) in free::ranges(count, 64) {
+            for (first, end) in free::ranges(count) {
                 assert!(
                     first == next && first < end,
                     "{count}: {first}..{end} after {next}"
@@ -537,19 +437,6 @@ mod tests {
             }
             assert_eq!(next, count);
             assert!(ranges <= free::STACK / 2, "{ranges}");
-        }
-    }
-
-    #[test]
-    fn user_space_makes_no_generation_of_qps_that_programs_do_not_look_at() {
-        for sizes in [
-            room::KNOWN_QPS,
-            room::qps(1),
-            room::qps(1 << 20),
-            room::queues(16_384),
-        ] {
-            let unseen = sizes.iter().skip(room::QP_GENERATIONS as usize);
-            assert!(unseen.copied().all(|size| size == 0), "{sizes:?}");
         }
     }
 

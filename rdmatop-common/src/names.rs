@@ -41,6 +41,8 @@ pub mod map {
     pub const QP_INDEX: &str = "QP_INDEX";
     /// The slots: counters of QPs.
     pub const QP_SLOTS: &str = "QP_SLOTS";
+    /// By slot number: where the rings of the QP are.
+    pub const QP_PATHS: &str = "QP_PATHS";
     /// Slot numbers that no QP has had yet, as ranges.
     pub const FREE_SLOTS: &str = "FREE_SLOTS";
     /// Slot numbers of destroyed QPs, the oldest first.
@@ -49,8 +51,6 @@ pub mod map {
     pub const QPN_INDEX: &str = "QPN_INDEX";
     /// From a provider's queue to the slot number of its QP.
     pub const QUEUE_SLOTS: &str = "QUEUE_SLOTS";
-    /// How much of each growing map is in use: [`crate::counters::Room`].
-    pub const ROOM: &str = "ROOM";
     /// Slots of QPs that are counted by probes on their programs ("user QPs" below).
     pub const USER_SLOTS: &str = "USER_SLOTS";
     /// Further counters of user QPs, by the same number as in [`USER_SLOTS`].

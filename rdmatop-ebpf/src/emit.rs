@@ -10,11 +10,11 @@ use rdmatop_common::{
     event::{ObjectRecord, Prefix},
 };
 
+use aya_ebpf::maps::ring_buf::RingBufEntry;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::{
     body::rxe_shared::works_in_softirqs,
-    grown::Entry,
     maps::{EVENTS, LOSSES},
     offsets::COUNTING,
     share::{caller, is_over_share},
@@ -79,20 +79,28 @@ fn wakeup(breaking: bool) -> u64 {
     FORCE_WAKEUP
 }
 
+/// What `bpf_ringbuf_query` tells: bytes that nobody has read yet, bytes that the ring buffer can hold, and how
+/// far the reader and the programs have come, in bytes since it was made. `BPF_RB_*`,
+/// include/uapi/linux/bpf.h.
+const UNREAD: u64 = 0;
+const SIZE: u64 = 1;
+const READ_TO: u64 = 2;
+const WRITTEN_TO: u64 = 3;
+
 /// Reserves space for a record, or counts that there is none. `whose`: the process on whose share of the ring
 /// buffer the record goes.
 #[inline(always)]
-fn space<T: 'static>(whose: impl FnOnce() -> u32) -> Option<Entry<T>> {
-    let ring = EVENTS.now()?;
-    let (unread, size) = (ring.unread(), ring.size());
+fn space<T: 'static>(whose: impl FnOnce() -> u32) -> Option<RingBufEntry<T>> {
+    let (unread, size) = (EVENTS.query(UNREAD), EVENTS.query(SIZE));
     if unread > size - size / 4 {
         let free = size - unread;
         let bytes = size_of::<T>() as u64;
-        if is_over_share(u64::from(whose()), bytes, free, ring.read_to(), ring.written_to()) != 0 {
+        let (read, written) = (EVENTS.query(READ_TO), EVENTS.query(WRITTEN_TO));
+        if is_over_share(u64::from(whose()), bytes, free, read, written) != 0 {
             return None;
         }
     }
-    let entry = ring.reserve();
+    let entry = EVENTS.reserve(0);
     if entry.is_none() {
         lost(loss::RING);
     }

@@ -1,9 +1,8 @@
 //! Functions that the verifier checks once for each program that contains them.
 //!
 //! The verifier follows a call to a static function from each of its call sites, in each state that a program
-//! can have there. With the loops of growing maps that was up to 61,000 instructions and 18 MB of the
-//! verifier's memory for one program (measured on Linux 6.12 and 7.2; 7.2 charges this memory to rdmatop's
-//! cgroup, 6.12 does not). A global function is checked by itself, for any arguments, and a caller may assume
+//! can have there, which was up to 61,000 instructions and 18 MB of its memory for one program (measured on
+//! Linux 6.12 and 7.2; 7.2 charges this memory to rdmatop's cgroup, 6.12 does not). A global function is checked by itself, for any arguments, and a caller may assume
 //! nothing about its result. So these functions take and return integers only.
 //!
 //! `no_mangle` and `extern "C"` make a function global. They also keep the compiler from removing an argument

@@ -46,8 +46,6 @@ mod emit;
 #[cfg(all(target_arch = "bpf", feature = "counters"))]
 mod functions;
 #[cfg(target_arch = "bpf")]
-mod grown;
-#[cfg(target_arch = "bpf")]
 mod identity;
 #[cfg(target_arch = "bpf")]
 mod maps;
@@ -61,8 +59,6 @@ mod providers;
 mod qps;
 #[cfg(target_arch = "bpf")]
 mod record;
-#[cfg(target_arch = "bpf")]
-mod rooms;
 #[cfg(target_arch = "bpf")]
 mod share;
 #[cfg(target_arch = "bpf")]

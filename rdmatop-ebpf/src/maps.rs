@@ -2,10 +2,12 @@
 //! objects share it.
 //!
 //! User space reads and writes the mmapped maps without a system call. Once counting has begun it makes
-//! system calls on the others only to make a map larger, to make room in a full one, and to switch counting
-//! off: while bpf(2) works on a map, the kernel skips every kprobe program on that CPU
-//! (`bpf_disable_instrumentation`, kernel/bpf/syscall.c), and if the calling task is preempted there, it
-//! skips them until that task runs again.
+//! system calls on the others only to make room in a full one, and to switch counting off: while bpf(2)
+//! works on a map, the kernel skips every kprobe program on that CPU (`bpf_disable_instrumentation`,
+//! kernel/bpf/syscall.c), and if the calling task is preempted there, it skips them until that task runs
+//! again.
+//!
+//! No map grows. The loader sets the sizes of those that hold QPs.
 
 use core::{
     cell::UnsafeCell,
@@ -14,30 +16,37 @@ use core::{
 
 use aya_ebpf::{
     macros::map,
-    maps::{Array, HashMap, Queue, Stack},
+    maps::{Array, HashMap, Queue, RingBuf, Stack},
 };
 use rdmatop_common::{
     counters::{
-        CALLERS as PLACES, Caller, DEFAULT_SLOTS, QpSlot, RXE_SEEN_BITS, RxeSeen, SLOTS_A_CHUNK,
-        STAMPS_PER_QP, VERB_ERRORS_A_CHUNK, VERBS_A_CHUNK, VerbEntry, VerbErrorEntry, VerbErrorKey, VerbKey,
-        free, loss, room,
+        CALLERS as PLACES, Caller, QpSlot, RXE_SEEN_BITS, RxeSeen, STAMPS_PER_QP, VERB_ENTRIES,
+        VERB_ERROR_ENTRIES, VerbEntry, VerbErrorEntry, VerbErrorKey, VerbKey, free, loss,
     },
     event::{COMM_LEN, DEVICE_NAME_LEN, ObjectRecord},
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::{
-    grown::{Chunks, Generations, Ring},
-    rooms::MMAPABLE,
-};
+/// `BPF_F_MMAPABLE`, include/uapi/linux/bpf.h.
+const MMAPABLE: u32 = 1 << 10;
+/// `BPF_F_NO_PREALLOC`: an entry takes memory only while it is in use. Before Linux 6.1 the kernel warns about
+/// tracing programs that use such tables, and refuses them on a real-time kernel
+/// (`check_map_prog_compatibility`, kernel/bpf/verifier.c): there the loader removes this flag.
+const NO_PREALLOC: u32 = 1;
+/// `BPF_NOEXIST`.
+pub(crate) const NOEXIST: u64 = 1;
+/// `BPF_ANY`.
+pub(crate) const ANY: u64 = 0;
+/// For a map whose size the loader sets (`source/ebpf/choice.rs` of rdmatop).
+const SET_AT_LOAD: u32 = 1;
 
-/// Lifecycle records. The kernel side writes, user space reads. User space sets the size at load.
+/// Lifecycle records. The kernel side writes, user space reads.
 #[map]
-pub(crate) static EVENTS: Ring = Ring::new(512 << 10);
+pub(crate) static EVENTS: RingBuf = RingBuf::with_byte_size(4096, 0);
 
-/// Counts of losses, by cause. The kernel side adds, user space reads through mmap.
+/// Counts of losses, by cause, and `loss::REFUSED`. The kernel side adds, user space reads through mmap.
 #[map]
-pub(crate) static LOSSES: Array<u64> = Array::with_max_entries(loss::COUNT, MMAPABLE);
+pub(crate) static LOSSES: Array<u64> = Array::with_max_entries(loss::REFUSED + 1, MMAPABLE);
 
 /// What each process put into `EVENTS`, by a hash of its PID: see share.rs. The kernel side writes; user
 /// space reads through mmap and frees the places of processes that are quiet.
@@ -102,38 +111,36 @@ pub(crate) const WRITE_PLACES: u32 = 512;
 /// Verb counters. The kernel side writes, user space reads through mmap. All CPUs add atomically to the same
 /// counters: a process rarely calls the same verb on two CPUs at once.
 #[map]
-pub(crate) static VERBS: Chunks<[VerbEntry; VERBS_A_CHUNK as usize]> = Chunks::new();
+pub(crate) static VERBS: Array<VerbEntry> = Array::with_max_entries(VERB_ENTRIES, MMAPABLE);
 
 /// Number in `VERBS` by process and verb, on all devices. The next process with the PID goes on with the
 /// counts. The kernel side writes and reads; user space removes the entries of ended processes when room
 /// becomes scarce.
 #[map]
-pub(crate) static VERB_INDEX: Generations<VerbKey, u32, { room::GENERATIONS }> =
-    Generations::new(room::VERB_KEYS[0]);
+pub(crate) static VERB_INDEX: HashMap<VerbKey, u32> = HashMap::with_max_entries(VERB_ENTRIES, NO_PREALLOC);
 
-/// Free numbers of `VERBS`, as ranges. User space fills it at load.
+/// Free numbers of `VERBS`, as ranges: there is room for each number alone. User space fills it at load.
 #[map]
-pub(crate) static FREE_VERBS: Stack<u64> = Stack::with_max_entries(free::STACK, 0);
+pub(crate) static FREE_VERBS: Stack<u64> = Stack::with_max_entries(VERB_ENTRIES, 0);
 
 /// Failed verb calls by errno, as `VERBS`.
 #[map]
-pub(crate) static VERB_ERRORS: Chunks<[VerbErrorEntry; VERB_ERRORS_A_CHUNK as usize]> = Chunks::new();
+pub(crate) static VERB_ERRORS: Array<VerbErrorEntry> = Array::with_max_entries(VERB_ERROR_ENTRIES, MMAPABLE);
 
 /// As `VERB_INDEX`.
 #[map]
-pub(crate) static VERB_ERROR_INDEX: Generations<VerbErrorKey, u32, { room::GENERATIONS }> =
-    Generations::new(room::VERB_ERROR_KEYS[0]);
+pub(crate) static VERB_ERROR_INDEX: HashMap<VerbErrorKey, u32> =
+    HashMap::with_max_entries(VERB_ERROR_ENTRIES, NO_PREALLOC);
 
 /// As `FREE_VERBS`.
 #[map]
-pub(crate) static FREE_VERB_ERRORS: Stack<u64> = Stack::with_max_entries(free::STACK, 0);
+pub(crate) static FREE_VERB_ERRORS: Stack<u64> = Stack::with_max_entries(VERB_ERROR_ENTRIES, 0);
 
 /// What the programs know about a QP, by its address, which belongs to one QP of all devices at a time: the
 /// value has its birth, and the entry goes when the QP is destroyed. Written at create, modify, destroy and
 /// query, and with the first work request.
 #[map]
-pub(crate) static QP_INDEX: Generations<u64, QpKnown, { room::QP_GENERATIONS }> =
-    Generations::on_demand(room::KNOWN_QPS[0]);
+pub(crate) static QP_INDEX: HashMap<u64, QpKnown> = HashMap::with_max_entries(SET_AT_LOAD, NO_PREALLOC);
 
 /// The slot where a program last found a QP, by the top bits of a hash of the QP's address: a look-up here
 /// takes a few instructions, one in a hash table more than a hundred. `QpPath::qp` says whether the hint
@@ -183,35 +190,14 @@ impl CqeCalls {
 /// Log2 of the number of places in [`CQE_CALLS`].
 pub(crate) const CQE_PLACE_BITS: u32 = 10;
 
-/// Counters and data paths of QPs. The data path writes; user space reads the counters through mmap and
-/// zeroes a slot before it frees it.
+/// Counters of QPs. The data path writes; user space reads them through mmap and zeroes a slot before it frees
+/// it.
 #[map]
-pub(crate) static QP_SLOTS: Chunks<SlotChunk> = Chunks::new();
+pub(crate) static QP_SLOTS: Array<QpSlot> = Array::with_max_entries(SET_AT_LOAD, MMAPABLE);
 
-/// A chunk of the array of slots. The counters come first: user space maps only them.
-#[repr(C)]
-pub(crate) struct SlotChunk {
-    pub(crate) slots: [QpSlot; SLOTS_A_CHUNK as usize],
-    /// Where the rings of each slot's QP are, and how far the programs have counted.
-    pub(crate) paths: [QpPath; SLOTS_A_CHUNK as usize],
-}
-
-impl Chunks<SlotChunk> {
-    /// Data path and counters of a slot. `None` for `counters::place::UNCOUNTED`, `AT_REST` and `NONE_LEFT`,
-    /// for which no chunk exists.
-    #[inline(always)]
-    pub(crate) fn at(&self, number: u32) -> Option<(*mut QpPath, *mut QpSlot)> {
-        let chunk = self.get_ptr_mut(number / SLOTS_A_CHUNK)?;
-        let place = (number % SLOTS_A_CHUNK) as usize;
-        // SAFETY: the map checked the pointer, and the rest of the division is a place in both arrays.
-        unsafe {
-            Some((
-                (&raw mut (*chunk).paths).cast::<QpPath>().add(place),
-                (&raw mut (*chunk).slots).cast::<QpSlot>().add(place),
-            ))
-        }
-    }
-}
+/// By slot number: where the rings of the QP are, and how far the programs have counted.
+#[map]
+pub(crate) static QP_PATHS: Array<QpPath> = Array::with_max_entries(SET_AT_LOAD, 0);
 
 /// Slots that no QP has had yet, as ranges. User space fills it at load.
 #[map]
@@ -219,20 +205,18 @@ pub(crate) static FREE_SLOTS: Stack<u64> = Stack::with_max_entries(free::STACK, 
 
 /// Slots of destroyed QPs, the oldest first. One is free again once user space has read and zeroed it.
 #[map]
-pub(crate) static USED_SLOTS: Queue<u32> = Queue::with_max_entries(DEFAULT_SLOTS, 0);
+pub(crate) static USED_SLOTS: Queue<u32> = Queue::with_max_entries(SET_AT_LOAD, 0);
 
 /// QP address by device address and QP number: a user CQE holds only the number, and each device numbers its
 /// QPs by itself. Written with `QP_INDEX`.
 #[map]
-pub(crate) static QPN_INDEX: Generations<QpnKey, u64, { room::QP_GENERATIONS }> =
-    Generations::on_demand(room::KNOWN_QPS[0]);
+pub(crate) static QPN_INDEX: HashMap<QpnKey, u64> = HashMap::with_max_entries(SET_AT_LOAD, NO_PREALLOC);
 
 /// Slot of a QP by the address of either of its queues. Written with the slot and at destroy, read once when
 /// a queue is freed. It also decides when two CPUs give the same QP a slot: the CPU that inserts the send
 /// queue first wins.
 #[map]
-pub(crate) static QUEUE_SLOTS: Generations<u64, u32, { room::QP_GENERATIONS }> =
-    Generations::on_demand(room::FIRST_QUEUES);
+pub(crate) static QUEUE_SLOTS: HashMap<u64, u32> = HashMap::with_max_entries(SET_AT_LOAD, NO_PREALLOC);
 
 /// Time in ns before which no program looks for a slot, after one found none: a QP without a slot would look
 /// with each event.

@@ -1,14 +1,12 @@
 //! Free numbers of the mmapped arrays.
 
 use aya_ebpf::maps::Stack;
-use rdmatop_common::counters::{free, room};
-
-use crate::rooms::{count, limit};
+use rdmatop_common::counters::free;
 
 /// How often to try to find a range: more CPUs than there are ranges may be here at once.
 const TRIES: u32 = 4;
 
-/// Takes a free number below a limit. Does not count it.
+/// Takes a free number below a limit.
 #[inline(always)]
 pub(crate) fn take_below(stack: &Stack<u64>, limit: u32) -> Option<u32> {
     for _ in 0..TRIES {
@@ -33,23 +31,14 @@ pub(crate) fn take_below(stack: &Stack<u64>, limit: u32) -> Option<u32> {
     None
 }
 
-/// Takes a free number and counts it.
+/// Takes a free number.
 #[inline(always)]
-pub(crate) fn take(stack: &Stack<u64>, row: u32) -> Option<u32> {
-    let number = take_below(stack, limit(row))?;
-    count(row, room::TAKEN, 1);
-    Some(number)
+pub(crate) fn take(stack: &Stack<u64>) -> Option<u32> {
+    take_below(stack, u32::MAX)
 }
 
 /// Gives back a number that has not been used.
 #[inline(always)]
-pub(crate) fn give_back(stack: &Stack<u64>, row: u32, number: u32) {
-    count(row, room::TAKEN, room::BACK);
-    put_back(stack, number);
-}
-
-/// As [`give_back`], for numbers that are not counted.
-#[inline(always)]
-pub(crate) fn put_back(stack: &Stack<u64>, number: u32) {
+pub(crate) fn give_back(stack: &Stack<u64>, number: u32) {
     let _ = stack.push(free::pack(number, number + 1), 0);
 }

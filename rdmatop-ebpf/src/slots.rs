@@ -13,7 +13,7 @@ use core::{
 use rdmatop_common::counters::{
     QpSlot, loss,
     place::{AT_REST, NONE_LEFT, UNCOUNTED},
-    room, slot_flag,
+    slot_flag,
 };
 
 use crate::{
@@ -21,11 +21,11 @@ use crate::{
     functions::Functions,
     identity::identify,
     maps::{
-        NEXT_TRY, QP_HINTS, QP_INDEX, QP_SLOTS, QPN_INDEX, QUEUE_SLOTS, QpKnown, QpPath, QpnKey, USED_SLOTS,
-        enabled,
+        ANY, NEXT_TRY, NOEXIST, QP_HINTS, QP_INDEX, QP_PATHS, QP_SLOTS, QPN_INDEX, QUEUE_SLOTS, QpKnown,
+        QpPath, QpnKey, USED_SLOTS, enabled,
     },
     offsets::{OFF_QP_RES, Pane, place_of},
-    record, rooms,
+    record,
     task::{Depth, entry, now},
     vacancy::{give_back, take_slot},
     words::zeroed,
@@ -66,10 +66,10 @@ pub(crate) trait Provider: Functions {
     fn flushed(_path: *mut QpPath, _slot: *mut QpSlot) {}
 }
 
-/// Path and counters of a slot.
+/// Path and counters of a slot. `None` for [`UNCOUNTED`], [`AT_REST`] and [`NONE_LEFT`].
 #[inline(always)]
 pub(crate) fn at(number: u32) -> Option<(*mut QpPath, *mut QpSlot)> {
-    QP_SLOTS.at(number)
+    Some((QP_PATHS.get_ptr_mut(number)?, QP_SLOTS.get_ptr_mut(number)?))
 }
 
 #[inline(always)]
@@ -163,7 +163,6 @@ pub(crate) fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
     if !P::layout(path, qp, since) {
         give_back(number);
         set_place(known, UNCOUNTED);
-        rooms::count(room::SLOTS, room::WAITING, room::BACK);
         return u64::from(UNCOUNTED);
     }
     let sq = unsafe {
@@ -177,7 +176,7 @@ pub(crate) fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
     introduce(path, slot, known);
     // A doorbell and a completion on two CPUs may both be the QP's first event. By now the slot is complete
     // but for the addresses.
-    if QUEUE_SLOTS.insert_new(room::QUEUE_SLOTS, &sq, &number).is_err() {
+    if QUEUE_SLOTS.insert(&sq, &number, NOEXIST).is_err() {
         if let Some(other) = QUEUE_SLOTS.get_ptr(&sq) {
             // SAFETY: the map checked the pointer.
             let other = unsafe { *other };
@@ -193,11 +192,10 @@ pub(crate) fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
         }
         // The entry is left over from an earlier queue at this address whose end no program saw, or there was
         // no room.
-        QUEUE_SLOTS.set(room::QUEUE_SLOTS, &sq, &number);
+        let _ = QUEUE_SLOTS.insert(&sq, &number, ANY);
     }
     publish(path, slot, qp, number);
     set_place(known, number);
-    rooms::count(room::SLOTS, room::WAITING, room::BACK);
     u64::from(number)
 }
 
@@ -227,7 +225,7 @@ pub(crate) fn adopt<P: Provider>(qp: u64) -> u64 {
         return u64::from(unsafe { read_volatile(&raw const (*other).slot) });
     }
     if known.slot != UNCOUNTED {
-        rooms::count(room::SLOTS, room::REFUSED, 1);
+        lost(loss::REFUSED);
         // Each event of a QP that is not remembered comes here: count a loss every 10 ms, not a million times
         // a second.
         if now() >= NEXT_TRY.load() {
@@ -257,7 +255,7 @@ pub(crate) fn made<P: Provider>(known: &mut QpKnown, qp: u64) {
     }
     unplace(known);
     if known.slot == NONE_LEFT {
-        rooms::count(room::SLOTS, room::REFUSED, 1);
+        lost(loss::REFUSED);
         lost(loss::PLACE);
     }
 }
@@ -310,7 +308,7 @@ fn unplace(known: &mut QpKnown) {
 /// has the address, or there is no room.
 #[inline(always)]
 fn insert(known: &QpKnown, qp: u64) -> bool {
-    let done = QP_INDEX.insert_new(room::QP_INDEX, &qp, known).is_ok();
+    let done = QP_INDEX.insert(&qp, known, NOEXIST).is_ok();
     if !done || known.slot == UNCOUNTED {
         return done;
     }
@@ -320,7 +318,7 @@ fn insert(known: &QpKnown, qp: u64) -> bool {
         reserved: 0,
     };
     // The kernel reuses QP numbers: the newer QP has it.
-    QPN_INDEX.set(room::QPN_INDEX, &key, &qp);
+    let _ = QPN_INDEX.insert(&key, &qp, ANY);
     if let Some((path, slot)) = at(known.slot) {
         // SAFETY: inside the array.
         unsafe { write_volatile(QP_HINTS.of(qp), known.slot) };
@@ -328,11 +326,9 @@ fn insert(known: &QpKnown, qp: u64) -> bool {
         // SAFETY: the map checked the pointer.
         let sq = unsafe { (*path).sq };
         if sq != 0 {
-            QUEUE_SLOTS.set(room::QUEUE_SLOTS, &sq, &known.slot);
+            let _ = QUEUE_SLOTS.insert(&sq, &known.slot, ANY);
         }
         publish(path, slot, qp, known.slot);
-    } else {
-        rooms::count(room::SLOTS, room::WAITING, 1);
     }
     done
 }
@@ -382,7 +378,7 @@ fn publish(path: *mut QpPath, slot: *mut QpSlot, qp: u64, number: u32) {
         (*path).rq
     };
     if rq != 0 {
-        QUEUE_SLOTS.set(room::QUEUE_SLOTS, &rq, &number);
+        let _ = QUEUE_SLOTS.insert(&rq, &number, ANY);
     }
 }
 
@@ -425,7 +421,7 @@ pub(crate) fn destroyed(qp: u64, known: &QpKnown) {
 #[inline(always)]
 fn retire(identity: &Identity) {
     let qp = identity.qp;
-    QP_INDEX.remove(room::QP_INDEX, &qp);
+    let _ = QP_INDEX.remove(&qp);
     if identity.slot == UNCOUNTED {
         return;
     }
@@ -439,10 +435,9 @@ fn retire(identity: &Identity) {
         // SAFETY: the map checked the pointer.
         && unsafe { *owner } == qp
     {
-        QPN_INDEX.remove(room::QPN_INDEX, &key);
+        let _ = QPN_INDEX.remove(&key);
     }
     let Some((path, slot)) = at(identity.slot) else {
-        rooms::count(room::SLOTS, room::WAITING, room::BACK);
         return;
     };
     // SAFETY: the map checked the pointers.
@@ -457,7 +452,7 @@ fn retire(identity: &Identity) {
             // SAFETY: as above.
             && unsafe { *owner } == identity.slot
         {
-            QUEUE_SLOTS.remove(room::QUEUE_SLOTS, &queue);
+            let _ = QUEUE_SLOTS.remove(&queue);
         }
     }
     // SAFETY: as above; the flags have this one writer after `open`.

@@ -2,12 +2,12 @@
 
 use core::ptr::read_volatile;
 
-use rdmatop_common::counters::{place::UNCOUNTED, room};
+use rdmatop_common::counters::place::UNCOUNTED;
 
 use crate::{
     maps::{FREE_SLOTS, QP_SLOTS, USED_SLOTS},
     offsets::EAGER_SLOTS,
-    pool, rooms,
+    pool,
 };
 
 /// Whether user space has read and zeroed a slot.
@@ -15,8 +15,8 @@ use crate::{
 fn is_clean(slot: u32) -> bool {
     // SAFETY: the map checked the pointer; user space writes the word whole, and last.
     QP_SLOTS
-        .at(slot)
-        .is_some_and(|(_, slot)| unsafe { read_volatile(&raw const (*slot).qp) == 0 })
+        .get_ptr_mut(slot)
+        .is_some_and(|slot| unsafe { read_volatile(&raw const (*slot).qp) == 0 })
 }
 
 /// Takes the slot that was retired first, if user space has zeroed it and it is below the limit. Otherwise
@@ -39,10 +39,11 @@ fn reuse(limit: u32) -> Option<u32> {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn take_slot(moving: u64) -> u64 {
-    let mut limit = rooms::limit(room::SLOTS);
-    if moving == 0 && limit > EAGER_SLOTS.load() {
-        limit = EAGER_SLOTS.load();
-    }
+    let limit = if moving == 0 {
+        EAGER_SLOTS.load()
+    } else {
+        UNCOUNTED
+    };
     let reused = || {
         if let Ok(Some(oldest)) = USED_SLOTS.peek()
             && oldest < limit
@@ -67,14 +68,11 @@ pub(crate) extern "C" fn take_slot(moving: u64) -> u64 {
             }
             None
         });
-    if slot.is_some() {
-        rooms::count(room::SLOTS, room::TAKEN, 1);
-    }
     u64::from(slot.unwrap_or(UNCOUNTED))
 }
 
 /// Puts back a slot that was taken and not used.
 #[inline(always)]
 pub(crate) fn give_back(number: u32) {
-    pool::give_back(&FREE_SLOTS, room::SLOTS, number);
+    pool::give_back(&FREE_SLOTS, number);
 }

@@ -10,6 +10,9 @@ use crate::model::event::EventKind;
 use crate::model::fields;
 
 /// The text below the options in `--help` and in the man page.
+/// The most QPs that can be asked for: 3 GiB of kernel memory, where work requests are counted there.
+pub const MOST_QPS: u32 = 1 << 20;
+
 const AFTER_HELP: &str = "\
 Exit status:
   0  done; also when the reader of a pipe went away, and after SIGINT or SIGTERM
@@ -121,6 +124,14 @@ pub struct ViewArgs {
     /// each of those some 1500 instructions more
     #[arg(long, conflicts_with = "no_ebpf", help_heading = "eBPF")]
     pub verb_times: bool,
+
+    /// Make room for so many QPs: for each 3 KiB of kernel memory where SoftRoCE or soft iWARP is loaded, a few
+    /// bytes elsewhere. Without this: for twice as many as there are at the start, and for 256 or 8192 at least
+    #[arg(
+        long, value_name = "N", conflicts_with = "no_ebpf",
+        value_parser = clap::value_parser!(u32).range(2..=i64::from(MOST_QPS)), help_heading = "eBPF"
+    )]
+    pub max_qps: Option<u32>,
 
     /// Count work requests whose posts bypass the kernel, by probes on the programs that post them: of all,
     /// or of one process; costs these programs about a microsecond for each post. In a trace with --event wr,

@@ -19,7 +19,7 @@ const BPF: u64 = 1 << 39;
 
 /// In effect all the time.
 const KEPT: u64 = BPF | SYS_PTRACE | DAC_READ_SEARCH;
-/// Raised to attach, and (`SYS_NICE`) for the moment in which a map gets more memory.
+/// Raised to attach, and (`SYS_NICE`) for the moment in which entries leave a map.
 const PERMITTED: u64 = KEPT | PERFMON | SYS_ADMIN | SYS_RESOURCE | SYS_NICE;
 
 /// A line of /proc/PID/task/TID/status in hexadecimal.

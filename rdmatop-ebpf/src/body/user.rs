@@ -107,7 +107,7 @@ fn take() -> Option<u32> {
         let _ = USED_USER.push(number, 0);
     }
     // All numbers on the stack have memory.
-    pool::take_below(&FREE_USER, u32::MAX)
+    pool::take(&FREE_USER)
 }
 
 /// Entry of `_ib_modify_qp` and of `ib_query_qp`, which show a QP to the program. When user space dumps all
@@ -181,7 +181,7 @@ pub(crate) fn seen(qp: u64) -> Option<()> {
     }
     if USER_INDEX.insert(&key, &number, NOEXIST).is_err() {
         // Another CPU was first, or there is no room.
-        pool::put_back(&FREE_USER, number);
+        pool::give_back(&FREE_USER, number);
         return None;
     }
     let _ = USER_NUMBERS.insert(&qp, &number, 0);

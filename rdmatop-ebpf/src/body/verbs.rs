@@ -6,8 +6,8 @@ use super::{calls::Calls, hook, not_entered};
 use crate::{
     emit::{lost, send},
     maps::{
-        FREE_VERB_ERRORS, FREE_VERBS, IOCTL_CALLS, IOCTL_PLACES, VERB_CALLS, VERB_ERROR_INDEX, VERB_ERRORS,
-        VERB_INDEX, VERBS, VerbCall,
+        FREE_VERB_ERRORS, FREE_VERBS, IOCTL_CALLS, IOCTL_PLACES, NOEXIST, VERB_CALLS, VERB_ERROR_INDEX,
+        VERB_ERRORS, VERB_INDEX, VERBS, VerbCall,
     },
     offsets::{COUNTING, OFF_UDEV_IB_DEV, OFF_UFILE_DEVICE, get, read},
     pool,
@@ -17,10 +17,7 @@ use crate::{
 };
 use aya_ebpf::helpers::bpf_probe_read_user;
 use rdmatop_common::{
-    counters::{
-        VERB_ERRORS_A_CHUNK, VERBS_A_CHUNK, VerbEntry, VerbErrorEntry, VerbErrorKey, VerbKey, VerbStats,
-        bucket, loss, room,
-    },
+    counters::{VerbErrorKey, VerbKey, VerbStats, bucket, loss},
     event::{VerbRecord, kind},
     verb,
 };
@@ -89,47 +86,29 @@ pub(crate) fn ioctl_entered(file: u64, header: u64, attrs: u64) -> Option<()> {
     Some(())
 }
 
-/// An entry of `VERBS`.
-#[inline(always)]
-fn verb_entry(number: u32) -> Option<*mut VerbEntry> {
-    let chunk = VERBS.get_ptr_mut(number / VERBS_A_CHUNK)?;
-    // SAFETY: the map checked the pointer; the rest of the division is a place in it.
-    Some(unsafe { chunk.cast::<VerbEntry>().add((number % VERBS_A_CHUNK) as usize) })
-}
-
-/// An entry of `VERB_ERRORS`.
-#[inline(always)]
-fn error_entry(number: u32) -> Option<*mut VerbErrorEntry> {
-    let chunk = VERB_ERRORS.get_ptr_mut(number / VERB_ERRORS_A_CHUNK)?;
-    // SAFETY: as above.
-    Some(unsafe {
-        chunk
-            .cast::<VerbErrorEntry>()
-            .add((number % VERB_ERRORS_A_CHUNK) as usize)
-    })
-}
-
 /// The counters of a process and verb. A new pair gets an entry; its key is written before the index leads to
 /// it.
 #[inline(always)]
 fn stats(key: VerbKey) -> Option<*mut VerbStats> {
     if let Some(number) = VERB_INDEX.get_ptr(&key) {
         // SAFETY: the map checked both pointers.
-        return verb_entry(unsafe { *number }).map(|entry| unsafe { &raw mut (*entry).stats });
+        return VERBS
+            .get_ptr_mut(unsafe { *number })
+            .map(|entry| unsafe { &raw mut (*entry).stats });
     }
-    let entry = pool::take(&FREE_VERBS, room::VERBS).and_then(|number| {
-        let entry = verb_entry(number)?;
+    let entry = pool::take(&FREE_VERBS).and_then(|number| {
+        let entry = VERBS.get_ptr_mut(number)?;
         // SAFETY: the map checked the pointer, and nobody else has this entry.
         unsafe { (*entry).key = key };
-        if VERB_INDEX.insert_new(room::VERB_INDEX, &key, &number).is_ok() {
+        if VERB_INDEX.insert(&key, &number, NOEXIST).is_ok() {
             return Some(entry);
         }
         // SAFETY: as above.
         unsafe { (*entry).key = VerbKey { pid: 0, verb: 0 } };
-        pool::give_back(&FREE_VERBS, room::VERBS, number);
+        pool::give_back(&FREE_VERBS, number);
         // Another CPU was first, or there is no room.
         // SAFETY: the map checked the pointer.
-        verb_entry(unsafe { *VERB_INDEX.get_ptr(&key)? })
+        VERBS.get_ptr_mut(unsafe { *VERB_INDEX.get_ptr(&key)? })
     });
     if entry.is_none() {
         lost(loss::VERB);
@@ -143,24 +122,23 @@ fn stats(key: VerbKey) -> Option<*mut VerbStats> {
 fn errors(key: &VerbErrorKey) -> Option<*mut u64> {
     if let Some(number) = VERB_ERROR_INDEX.get_ptr(key) {
         // SAFETY: the map checked both pointers.
-        return error_entry(unsafe { *number }).map(|entry| unsafe { &raw mut (*entry).count });
+        return VERB_ERRORS
+            .get_ptr_mut(unsafe { *number })
+            .map(|entry| unsafe { &raw mut (*entry).count });
     }
-    let number = pool::take(&FREE_VERB_ERRORS, room::VERB_ERRORS)?;
-    let entry = error_entry(number)?;
+    let number = pool::take(&FREE_VERB_ERRORS)?;
+    let entry = VERB_ERRORS.get_ptr_mut(number)?;
     // SAFETY: the map checked the pointer, and nobody else has this entry.
     unsafe { (*entry).key = *key };
-    if VERB_ERROR_INDEX
-        .insert_new(room::VERB_ERROR_INDEX, key, &number)
-        .is_ok()
-    {
+    if VERB_ERROR_INDEX.insert(key, &number, NOEXIST).is_ok() {
         // SAFETY: as above.
         return Some(unsafe { &raw mut (*entry).count });
     }
     // SAFETY: as above.
     unsafe { (*entry).key.pid = 0 };
-    pool::give_back(&FREE_VERB_ERRORS, room::VERB_ERRORS, number);
+    pool::give_back(&FREE_VERB_ERRORS, number);
     // SAFETY: the map checked both pointers.
-    let entry = error_entry(unsafe { *VERB_ERROR_INDEX.get_ptr(key)? })?;
+    let entry = VERB_ERRORS.get_ptr_mut(unsafe { *VERB_ERROR_INDEX.get_ptr(key)? })?;
     // SAFETY: as above.
     Some(unsafe { &raw mut (*entry).count })
 }

@@ -5,12 +5,10 @@
 
 use core::mem::MaybeUninit;
 
-use rdmatop_common::counters::room;
-
 use crate::{
     body::rxe_shared::is_rxe,
     identity::identify,
-    maps::{QP_INDEX, QpKnown},
+    maps::{ANY, NOEXIST, QP_INDEX, QpKnown},
     offsets::{OFF_QP_RES, Pane, place_of},
     task::{Depth, entry},
     words::zeroed,
@@ -19,18 +17,16 @@ use crate::{
 /// Remembers a QP that has just been created.
 #[inline(always)]
 pub(crate) fn made(known: &mut QpKnown, qp: u64) {
-    if QP_INDEX.insert_new(room::QP_INDEX, &qp, known).is_err() {
-        // The kernel reuses addresses: the entry is an older QP's, whose destroy no program saw or has not
-        // returned yet.
-        QP_INDEX.replace(room::QP_INDEX, &qp, known);
-    }
+    // The kernel reuses addresses: an entry that is there is an older QP's, whose destroy no program saw or has
+    // not returned yet.
+    let _ = QP_INDEX.insert(&qp, &*known, ANY);
 }
 
 /// What the programs know about a QP; a QP from before attach is remembered now. `None` when there is no room
 /// for it.
 #[inline(always)]
 pub(crate) fn learn(qp: u64) -> Option<*mut QpKnown> {
-    QP_INDEX.get_ptr_here(&qp).or_else(|| {
+    QP_INDEX.get_ptr_mut(&qp).or_else(|| {
         adopt(qp);
         QP_INDEX.get_ptr_mut(&qp)
     })
@@ -44,7 +40,7 @@ extern "C" fn adopt(qp: u64) -> u64 {
     let known = zeroed::<QpKnown>(&mut known);
     let res = place_of(qp, &OFF_QP_RES);
     identify(known, qp, entry(&mut Pane::uninit(), res), Depth::Whole);
-    let _ = QP_INDEX.insert_new(room::QP_INDEX, &qp, &*known);
+    let _ = QP_INDEX.insert(&qp, &*known, NOEXIST);
     0
 }
 
@@ -58,8 +54,10 @@ pub(crate) fn is_left_to_kernel(device: u64) -> bool {
 /// Forgets a QP that was destroyed, unless a new QP already has its address.
 #[inline(always)]
 pub(crate) fn destroyed(qp: u64, known: &QpKnown) {
-    QP_INDEX.remove_where(room::QP_INDEX, &qp, |now| {
+    if let Some(now) = QP_INDEX.get_ptr(&qp)
         // SAFETY: the map checked the pointer.
-        unsafe { (*now).born_ns == known.born_ns }
-    });
+        && unsafe { (*now).born_ns == known.born_ns }
+    {
+        let _ = QP_INDEX.remove(&qp);
+    }
 }

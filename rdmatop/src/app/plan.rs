@@ -77,6 +77,8 @@ pub(super) struct Plan {
     pub(super) attach: Option<AttachMode>,
     /// `--verb-times`.
     pub(super) verb_times: bool,
+    /// `--max-qps`.
+    pub(super) max_qps: Option<u32>,
     /// `--uprobes`.
     pub(super) uprobes: Option<Uprobes>,
     /// How much of a core probes on programs may take, also those that a key switches on.
@@ -157,6 +159,7 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
         sort: view.sort.clone(),
         attach,
         verb_times,
+        max_qps: view.max_qps,
         uprobes: view.uprobes.map(|pid| Uprobes {
             pid,
             limit: uprobe_limit,

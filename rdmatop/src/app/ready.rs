@@ -13,7 +13,7 @@ use super::host::{
 use super::plan::{Mode, Plan, Uprobes};
 use super::source::{Feed, Polled, Pushing, Sources};
 use super::{ring, work};
-use crate::cli::AttachMode;
+use crate::cli::{AttachMode, MOST_QPS};
 use crate::model::cause::{CauseId, Obstacle};
 use crate::model::event::EventKind;
 use crate::model::input::EbpfState;
@@ -101,8 +101,8 @@ pub(super) fn with_prober(plan: &Plan) -> (Sources, Option<Prober>) {
 }
 
 /// How to attach. RDMATOP_RING_BYTES makes the ring buffer tiny (or large), for tests of loss and for storms,
-/// and RDMATOP_WR_RING_BYTES that of work requests; RDMATOP_SLOTS says how many QPs can have moved and be
-/// counted; RDMATOP_QPS lets fewer QPs be known, for tests.
+/// and RDMATOP_WR_RING_BYTES that of work requests; RDMATOP_SLOTS and RDMATOP_QPS make fewer slots and smaller
+/// tables of QPs than else, for tests.
 fn options(plan: &Plan, attach: AttachMode, available: Option<u64>, nested_pids: bool) -> Options {
     let mut options = Options {
         ring_bytes: ring::bytes(plan.mode, available),
@@ -117,6 +117,7 @@ fn options(plan: &Plan, attach: AttachMode, available: Option<u64>, nested_pids:
             AttachMode::Fentry => Attach::Fentry,
         },
         verb_times: plan.verb_times,
+        max_qps: plan.max_qps,
         uprobes: plan.uprobes.map(|Uprobes { pid, limit }| UserOptions {
             pid,
             limit,
@@ -136,12 +137,8 @@ fn options(plan: &Plan, attach: AttachMode, available: Option<u64>, nested_pids:
     if let (Some((_, bytes)), Some(asked)) = (&mut options.work, tiny) {
         *bytes = asked;
     }
-    if let Some(slots) = asked("RDMATOP_SLOTS").filter(|slots| (2..=MOST_SLOTS).contains(slots)) {
-        options.slots = slots;
-    }
-    if let Some(qps) = asked("RDMATOP_QPS").filter(|qps| *qps > 0) {
-        options.known_qps = qps;
-    }
+    options.slots = asked("RDMATOP_SLOTS").filter(|slots| (2..=MOST_QPS).contains(slots));
+    options.known_qps = asked("RDMATOP_QPS").filter(|qps| (1..=MOST_QPS).contains(qps));
     // For tests: what the kernel can count is left to the probes on programs, and the two can be compared.
     options.datapaths = asked("RDMATOP_DATAPATHS") != Some(0);
     options
@@ -159,9 +156,6 @@ fn needed(plan: &Plan) -> Vec<EventKind> {
     }
     kinds
 }
-
-/// Three KiB of kernel memory for each.
-const MOST_SLOTS: u32 = 1 << 20;
 
 /// A number from the environment.
 fn asked(name: &str) -> Option<u32> {

@@ -7,14 +7,15 @@ use super::plan::Mode;
 /// must hold the records of one second for a reader that they starve. The fastest storm measured was 60 000
 /// records a second, untraced, on one core.
 const TRACE: u64 = 16 << 20;
-/// Of all other modes: 20 000 QP records. Their reader can be starved as well, but a dump repairs what is
-/// lost there.
-const VIEW: u64 = 4 << 20;
-/// A smaller buffer holds too little for one sleep of the reader.
-const LEAST: u64 = 512 << 10;
+/// Of all other modes: 2500 QP records, those of four naps of the reader in that storm. Their reader can be
+/// starved for longer, but a dump repairs what is lost there. A smaller buffer holds too little for one nap.
+const VIEW: u64 = 512 << 10;
+const LEAST: u64 = VIEW;
 /// At most this fraction of the available memory: pages of a ring buffer are allocated when it is created and
 /// never swapped.
 const SHARE: u64 = 64;
+/// At most so much where the available memory is not known.
+const WITHOUT_NUMBER: u64 = 4 << 20;
 
 /// Bytes for the ring buffer of a mode: a power of two, as the kernel requires.
 pub(super) fn bytes(mode: Mode, available: Option<u64>) -> u32 {
@@ -22,7 +23,7 @@ pub(super) fn bytes(mode: Mode, available: Option<u64>) -> u32 {
         Mode::Lines { .. } => TRACE,
         Mode::Live { .. } | Mode::Once { .. } | Mode::Check { .. } | Mode::Probes { .. } => VIEW,
     };
-    let most = available.map_or(VIEW, |bytes| bytes / SHARE);
+    let most = available.map_or(WITHOUT_NUMBER, |bytes| bytes / SHARE);
     let mut bytes = wanted;
     while bytes > most && bytes > LEAST {
         bytes /= 2;
@@ -40,14 +41,15 @@ mod tests {
     #[test]
     fn a_trace_has_room_for_a_second_and_a_view_for_less() {
         assert_eq!(bytes(LINES, Some(64 << 30)), 16 << 20);
-        assert_eq!(bytes(LIVE, Some(64 << 30)), 4 << 20);
+        assert_eq!(bytes(LIVE, Some(64 << 30)), 512 << 10);
     }
 
     #[test]
     fn little_memory_makes_a_small_buffer_and_never_a_useless_one() {
         assert_eq!(bytes(LINES, Some(1 << 30)), 16 << 20);
         assert_eq!(bytes(LINES, Some((1 << 30) - 1)), 8 << 20);
-        assert_eq!(bytes(LIVE, Some(100 << 20)), 1 << 20);
+        assert_eq!(bytes(LINES, Some(100 << 20)), 1 << 20);
+        assert_eq!(bytes(LIVE, Some(100 << 20)), 512 << 10);
         assert_eq!(bytes(LINES, Some(0)), 512 << 10);
         assert_eq!(bytes(LINES, None), 4 << 20);
     }

@@ -12,7 +12,7 @@ use super::{
     tally::{Flow, Tally},
 };
 use crate::model::{
-    cause::{Cause, CauseId, Concerns, Obstacle},
+    cause::{Cause, CauseId, Concerns},
     event::EventKind,
     input::{EbpfState, SlotsSample},
 };
@@ -34,12 +34,6 @@ pub(super) struct Places {
     lacks_some: bool,
     /// How many slots there are, 0 for not known.
     capacity: u32,
-    /// How many there may be, 0 for not known.
-    most: u32,
-    /// Why there are no more, where the kernel refused the memory.
-    refusal: Option<Obstacle>,
-    /// The last of these.
-    refused: Option<Obstacle>,
     /// A dump showed all QPs to the kernel side: those that are in no slot are at rest.
     shown: bool,
     /// What [`Engine::places_in_doubt`] said last.
@@ -49,38 +43,9 @@ pub(super) struct Places {
 impl Places {
     /// Notes what a sweep says of the slots and tables as such.
     pub(super) fn swept(&mut self, sample: &SlotsSample) {
-        (self.capacity, self.most) = (sample.capacity, sample.most);
+        self.capacity = sample.capacity;
         self.lacks_some = sample.lacks_some;
-        self.refusal.clone_from(&sample.refusal);
-        if sample.refusal.is_some() {
-            self.refused.clone_from(&sample.refusal);
-        }
     }
-
-    /// What keeps, or kept, QPs without slots.
-    fn shortage(&self) -> Shortage<'_> {
-        let slots = self.capacity;
-        match (&self.refusal, &self.refused) {
-            (Some(refusal), _) => Shortage::Memory(slots, refusal),
-            (None, Some(refused)) => Shortage::Past(refused),
-            (None, None) if slots < self.most => Shortage::Time(slots),
-            (None, None) => Shortage::Slots(slots),
-        }
-    }
-}
-
-/// What there is, or was, too little of for a slot for each QP that moves. With the number of slots, 0 for
-/// not known.
-#[derive(Clone, Copy, Debug)]
-enum Shortage<'a> {
-    /// The user's choice is the limit.
-    Slots(u32),
-    /// Memory for more comes, a moment late.
-    Time(u32),
-    /// The kernel refuses memory for more.
-    Memory(u32, &'a Obstacle),
-    /// It did, and does no more.
-    Past(&'a Obstacle),
 }
 
 impl Engine {
@@ -217,7 +182,7 @@ impl Engine {
                 &self.names(&self.places.without),
                 lost,
                 lost.saturating_sub(self.places.told),
-                self.places.shortage(),
+                self.places.capacity,
             ));
         }
         // How many losses there were says nothing: each QP has one with most of what it does.
@@ -226,7 +191,6 @@ impl Engine {
                 self.places.unlisted.len() as u64,
                 &self.names(&self.places.unlisted),
                 self.places.lacks_some,
-                self.places.refusal.as_ref(),
             ));
         }
         notes
@@ -265,7 +229,7 @@ fn in_parentheses(names: &[String], all: u64) -> String {
 
 /// `now`: QPs that found no room in the tables and have no slot, some of them by name; `others`: there may be
 /// more, or they may be in no table yet.
-fn unlisted(now: u64, names: &[String], others: bool, refusal: Option<&Obstacle>) -> Cause {
+fn unlisted(now: u64, names: &[String], others: bool) -> Cause {
     const SUMS: &str = "and the sums they belong to";
     let named = in_parentheses(names, now);
     let what = match (now, others) {
@@ -276,39 +240,27 @@ fn unlisted(now: u64, names: &[String], others: bool, refusal: Option<&Obstacle>
             count(now)
         ),
     };
-    let (why, remedy) = match (refusal.filter(|_| others), others, now) {
-        (Some(refusal), ..) => (
-            format!("the tables of QPs are full, and the kernel gives no memory for more: {}", refusal.why),
-            if refusal.remedy.is_empty() { "See dmesg".into() } else { refusal.remedy.clone() },
-        ),
-        (None, true, _) => (
-            "they found the tables of QPs full: they came faster than these grow, or more QPs exist than rdmatop can \
-             remember"
-                .to_owned(),
-            "rdmatop looks for them as soon as there is room, and counts them from then on".into(),
-        ),
-        (None, false, 0) => (
-            "they found the tables of QPs full".to_owned(),
-            "None is needed: there is room now, and those that still exist are counted".into(),
-        ),
-        (None, false, _) => (
-            "they found the tables of QPs full".to_owned(),
-            "None is needed: each is counted from its next work request on".into(),
-        ),
+    let remedy = match (others, now) {
+        (true, _) => {
+            "rdmatop looks for them as soon as there is room, and counts them from then on. Started anew it makes room \
+             for twice as many QPs as there are then, or for as many as --max-qps says"
+        }
+        (false, 0) => "None is needed: there is room now, and those that still exist are counted",
+        (false, _) => "None is needed: each is counted from its next work request on",
     };
     Cause {
         id: CauseId::NoPlace,
         concerns: Concerns::Host,
         what,
-        why,
-        remedy,
+        why: "they found the tables of QPs full".into(),
+        remedy: remedy.into(),
     }
 }
 
 /// `now`: QPs that are not counted now, some of them by name; `lost`: all that ever were; `nameless`: those
-/// of which only the number is known.
-fn note(now: u64, names: &[String], lost: u64, nameless: u64, shortage: Shortage<'_>) -> Cause {
-    let slots = |capacity| match capacity {
+/// of which only the number is known. `capacity`: how many slots there are, 0 for not known.
+fn note(now: u64, names: &[String], lost: u64, nameless: u64, capacity: u32) -> Cause {
+    let slots = match capacity {
         0 => "all counter slots".to_owned(),
         n => format!("all {n} counter slots"),
     };
@@ -324,54 +276,17 @@ fn note(now: u64, names: &[String], lost: u64, nameless: u64, shortage: Shortage
             count(lost)
         )
     };
-    let remedy_of = |obstacle: &Obstacle| {
-        if obstacle.remedy.is_empty() {
-            "See dmesg".into()
-        } else {
-            obstacle.remedy.clone()
-        }
-    };
-    let (why, remedy) = match shortage {
-        Shortage::Memory(capacity, refusal) => (
-            format!(
-                "{} are taken, and the kernel gives no memory for more: {}",
-                slots(capacity),
-                refusal.why
-            ),
-            step!(
-                "{}. rdmatop asks again each second, and 64 more slots take 200 KiB",
-                remedy_of(refusal)
-            ),
-        ),
-        Shortage::Past(refused) => (
-            format!(
-                "the kernel gave no memory for more counter slots: {}",
-                refused.why
-            ),
-            step!("{}. There is memory now", remedy_of(refused)),
-        ),
-        Shortage::Time(capacity) => (
-            format!("{} were taken, and memory for more came late", slots(capacity)),
-            "None is needed: each is counted from its next work request on".into(),
-        ),
-        Shortage::Slots(capacity) => {
-            let more = capacity.max(1).saturating_mul(2).next_power_of_two();
-            (
-                format!("{} were taken by other QPs that had moved", slots(capacity)),
-                step!(
-                    "A QP is counted again once others are destroyed. Start rdmatop with RDMATOP_SLOTS={}: each slot \
-                     takes 3 KiB of kernel memory",
-                    more
-                ),
-            )
-        }
-    };
+    let more = capacity.max(1).saturating_mul(2).next_power_of_two();
     Cause {
         id: CauseId::NoSlot,
         concerns: Concerns::Host,
         what,
-        why,
-        remedy,
+        why: format!("{slots} were taken by other QPs that had moved"),
+        remedy: step!(
+            "A QP is counted again once others are destroyed. Start rdmatop with --max-qps={}: each QP takes 3 KiB of \
+             kernel memory",
+            more
+        ),
     }
 }
 
@@ -382,26 +297,26 @@ mod tests {
     #[test]
     fn the_line_names_some_says_how_many_and_what_helps() {
         let names = ["rxe0/17".to_owned(), "rxe0/18".to_owned()];
-        let one = note(2, &names, 5, 0, Shortage::Slots(16_384));
+        let one = note(2, &names, 5, 0, 16_384);
         assert_eq!(
             one.what,
             "Not counted: work requests, bytes and latency of 2 QPs (rxe0/17, rxe0/18), and the sums they belong to"
         );
         assert!(one.why.contains("all 16384 counter slots"), "{one}");
-        assert!(one.remedy.contains("RDMATOP_SLOTS=32768"), "{one}");
-        let more = note(2, &names, 9, 7, Shortage::Slots(8)).what;
+        assert!(one.remedy.contains("--max-qps=32768"), "{one}");
+        let more = note(2, &names, 9, 7, 8).what;
         assert!(more.contains("of 9 QPs (rxe0/17, rxe0/18 and 7 more)"), "{more}");
-        let over = note(0, &[], 1, 0, Shortage::Slots(8)).what;
+        let over = note(0, &[], 1, 0, 8).what;
         assert_eq!(over, "Not counted for a time: 1 QP, and the sums they belong to");
     }
 
     #[test]
-    fn the_line_about_the_tables_says_what_is_so_now_and_asks_for_no_slots() {
+    fn the_line_about_the_tables_says_what_is_so_now_and_what_helps() {
         let names = ["rxe0/17".to_owned()];
         let said = |now, names: &[String], others| {
-            let cause = unlisted(now, names, others, None);
+            let cause = unlisted(now, names, others);
             assert_eq!(cause.id, CauseId::NoPlace);
-            assert!(!cause.to_string().contains("RDMATOP_SLOTS"), "{cause}");
+            assert_eq!(cause.remedy.contains("--max-qps"), others, "{cause}");
             cause.to_string()
         };
         let full = said(2, &names, true);
@@ -416,47 +331,5 @@ mod tests {
         );
         assert!(said(0, &[], true).contains("Not counted: work requests, bytes and latency of some QPs,"));
         assert!(said(0, &[], false).contains("Not counted for a time: some QPs,"));
-        let no_memory = Obstacle::new(CauseId::NoMemory, "out of memory", "free memory");
-        let refused = unlisted(1, &names, true, Some(&no_memory));
-        assert!(
-            refused.why.ends_with("out of memory") && refused.remedy == "free memory",
-            "{refused}"
-        );
-    }
-
-    #[test]
-    fn memory_that_the_kernel_refuses_is_the_reason_and_not_the_number_of_slots() {
-        let no_memory = Obstacle::new(CauseId::NoMemory, "out of memory", "free memory");
-        let names = ["rxe0/17".to_owned()];
-        let refused = note(1, &names, 1, 0, Shortage::Memory(192, &no_memory));
-        assert_eq!(refused.id, CauseId::NoSlot);
-        assert!(
-            refused.why.ends_with("gives no memory for more: out of memory"),
-            "{refused}"
-        );
-        assert!(refused.remedy.starts_with("free memory. "), "{refused}");
-        let past = note(0, &[], 1, 0, Shortage::Past(&no_memory));
-        assert!(
-            past.why.contains("gave no memory") && past.what.contains("for a time"),
-            "{past}"
-        );
-        let late = note(1, &names, 1, 0, Shortage::Time(192));
-        for cause in [refused, past, late] {
-            assert!(!cause.remedy.contains("RDMATOP_SLOTS"), "{cause}");
-        }
-    }
-
-    #[test]
-    fn fewer_slots_than_there_may_be_are_no_reason_to_ask_for_more() {
-        let mut places = Places::default();
-        let sample = SlotsSample {
-            capacity: 192,
-            most: 16_384,
-            ..SlotsSample::default()
-        };
-        places.swept(&sample);
-        assert!(matches!(places.shortage(), Shortage::Time(192)));
-        places.swept(&SlotsSample { most: 192, ..sample });
-        assert!(matches!(places.shortage(), Shortage::Slots(192)));
     }
 }

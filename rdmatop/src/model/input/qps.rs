@@ -6,7 +6,7 @@ use zerocopy::FromZeros as _;
 
 use super::ReadAt;
 use crate::model::{
-    cause::{Cause, Obstacle},
+    cause::Cause,
     ib::{QpState, QpType},
     numbers,
 };
@@ -68,10 +68,6 @@ pub struct SlotsSample {
     pub more: bool,
     /// Slots there are, taken or not; 0 for not known.
     pub capacity: u32,
-    /// Slots there can be; 0 for not known.
-    pub most: u32,
-    /// Why there are no more of them, where the kernel refused the memory.
-    pub refusal: Option<Obstacle>,
     /// QPs may exist that found no room in the tables of the kernel side: they are not counted.
     pub lacks_some: bool,
 }

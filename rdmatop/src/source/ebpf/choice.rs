@@ -1,20 +1,9 @@
 //! What a session loads and attaches: the programs and the sizes of maps that the user's choices ask for.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    time::Duration,
-};
+use std::collections::{BTreeSet, HashMap};
 
 use aya::maps::{Array, Map, MapData};
-use rdmatop_common::{
-    counters::{
-        DEFAULT_SLOTS, SLOTS_A_CHUNK, VERB_ENTRIES, VERB_ERROR_ENTRIES, VERB_ERRORS_A_CHUNK, VERBS_A_CHUNK,
-        room,
-    },
-    names::map,
-    offsets::SIGN_OF_TASK_BTF,
-    wr::WrFilter,
-};
+use rdmatop_common::{names::map, offsets::SIGN_OF_TASK_BTF, wr::WrFilter};
 
 use super::{
     attach::{Attacher, explain},
@@ -40,10 +29,12 @@ pub struct Options {
     pub ring_bytes: u32,
     /// Which programs to attach to hooks.
     pub attach: Attach,
-    /// How many existing QPs can have moved. Tests make it tiny.
-    pub slots: u32,
-    /// How many QPs can be known at one time, if fewer than `room::KNOWN_QPS`. Tests make it tiny.
-    pub known_qps: u32,
+    /// How many QPs to have room for; `None`: twice as many as there are, and some at least.
+    pub max_qps: Option<u32>,
+    /// How many slots to have in any case. Tests make it tiny.
+    pub slots: Option<u32>,
+    /// How many QPs the tables are to hold in any case. Tests make it tiny.
+    pub known_qps: Option<u32>,
     /// What the session is to deliver.
     pub scope: Scope,
     /// Time `write()` commands even where that slows down every doorbell: beside a data path, and in a trace.
@@ -78,12 +69,12 @@ impl Options {
 
 impl Default for Options {
     fn default() -> Self {
-        // 4 MiB hold some 20 000 QP records: 0.4 s of the fastest storm measured (50 000 a second).
         Self {
-            ring_bytes: 4 << 20,
+            ring_bytes: 512 << 10,
             attach: Attach::Auto,
-            slots: DEFAULT_SLOTS,
-            known_qps: u32::MAX,
+            max_qps: None,
+            slots: None,
+            known_qps: None,
             scope: Scope::All,
             verb_times: false,
             uprobes: None,
@@ -142,40 +133,6 @@ pub(super) fn counts_all_posts(datapaths: &DataPaths, facts: &Facts, hardware: b
     !datapaths.is_empty() && !hardware && loaded.all(|driver| datapaths.of(driver).is_some())
 }
 
-/// The growing maps, and how many inner maps each may have. `slots`: how many QPs can be counted at most.
-pub(super) fn growing(slots: u32) -> [(&'static str, u32); 9] {
-    [
-        (map::EVENTS, 1),
-        (map::QP_SLOTS, slots.div_ceil(SLOTS_A_CHUNK)),
-        (map::VERBS, VERB_ENTRIES / VERBS_A_CHUNK),
-        (map::VERB_ERRORS, VERB_ERROR_ENTRIES / VERB_ERRORS_A_CHUNK),
-        (map::QP_INDEX, room::GENERATIONS),
-        (map::QPN_INDEX, room::GENERATIONS),
-        (map::QUEUE_SLOTS, room::GENERATIONS),
-        (map::VERB_INDEX, room::GENERATIONS),
-        (map::VERB_ERROR_INDEX, room::GENERATIONS),
-    ]
-}
-
-/// Size of the first ring buffer in bytes.
-pub(super) fn first_ring(options: &Options) -> u32 {
-    /// Holds two and a half thousand QP records: those of four naps of the reader in the fastest storm
-    /// measured.
-    const FIRST: u32 = 512 << 10;
-    /// A trace shows only records, so nothing makes up for a lost one. This holds the records of 80 ms of
-    /// that storm if the reader gets no CPU; the trace gets its whole ring buffer [`TRACE_SETTLES`] after its
-    /// start.
-    const FIRST_OF_TRACE: u32 = 1 << 20;
-    match options.scope {
-        Scope::All => options.ring_bytes.min(FIRST),
-        Scope::Events(_) => options.ring_bytes.min(FIRST_OF_TRACE),
-    }
-}
-
-/// When a trace replaces its first ring buffer by one of the full size, after it began to count. To make 16
-/// MiB and to map them takes 12 million instructions, a tenth of what a trace needs until its first event.
-pub(super) const TRACE_SETTLES: Duration = Duration::from_millis(100);
-
 /// Attaches the hooks that find QPs whose programs are to be probed, if the user asked for that. Returns
 /// their outcomes, and why not all are attached. Their order relative to other hooks of the same functions
 /// does not matter, because each of them remembers a QP that is not known yet.
@@ -187,14 +144,81 @@ pub(super) fn find_users(options: &Options, attacher: &mut Attacher<'_>) -> (Vec
     (outcomes, why)
 }
 
-/// Entries of maps that do not grow, if at most `most` QPs are counted, and the size of the first ring
-/// buffer.
-pub(super) fn entries(options: &Options, most: u32) -> Vec<(&'static str, u32)> {
-    let work = options.work.map(|(_, bytes)| (map::WR_EVENTS, bytes));
-    [(map::EVENTS, first_ring(options)), (map::USED_SLOTS, most)]
+/// How many QPs there are at the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Existing {
+    pub(super) all: u64,
+    /// Those of software devices.
+    pub(super) software: u64,
+}
+
+/// How many QPs the maps have room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sizes {
+    /// QPs that can be known at one time, idle ones included.
+    known: u32,
+    /// QPs that can be counted at one time: see `counters::place`.
+    pub(super) slots: u32,
+}
+
+/// Bytes of the counters of a QP and of its data path, with its entries in QUEUE_SLOTS.
+const SLOT: u64 = 3400;
+/// Bytes of the entries of a QP in QP_INDEX and QPN_INDEX, where they are made beforehand; on demand two
+/// buckets.
+const KNOWN: u64 = 320;
+const KNOWN_ON_DEMAND: u64 = 32;
+
+impl Sizes {
+    /// The least sizes, on kernels that make entries on demand and on others, and the largest that rdmatop
+    /// takes unasked. With the least ones all maps take less than 4 MiB.
+    const LEAST_KNOWN: [u32; 2] = [8192, 2048];
+    const MOST_KNOWN: u32 = 131_072;
+    const LEAST_SLOTS: u32 = 256;
+    const MOST_SLOTS: u32 = 16_384;
+
+    /// `counted`: a provider whose work requests the kernel side counts is there.
+    pub(super) fn of(options: &Options, existing: Existing, counted: bool, on_demand: bool) -> Self {
+        let room = |existing: u64, least: u32, most: u32| {
+            let twice = u32::try_from(existing.saturating_mul(2)).unwrap_or(u32::MAX);
+            options.max_qps.unwrap_or(twice.clamp(least, most))
+        };
+        let [tables, small] = Self::LEAST_KNOWN;
+        let least = if on_demand { tables } else { small };
+        let slots = room(existing.software, Self::LEAST_SLOTS, Self::MOST_SLOTS);
+        Self {
+            known: options
+                .known_qps
+                .unwrap_or(room(existing.all, least, Self::MOST_KNOWN)),
+            slots: if counted {
+                options.slots.unwrap_or(slots)
+            } else {
+                1
+            },
+        }
+    }
+
+    /// About how many bytes the maps take that these sizes are of.
+    pub(super) fn bytes(self, on_demand: bool) -> u64 {
+        let known = if on_demand { KNOWN_ON_DEMAND } else { KNOWN };
+        u64::from(self.slots) * SLOT + u64::from(self.known) * known
+    }
+
+    /// Entries of the maps whose size is set at load.
+    pub(super) fn entries(self, options: &Options) -> Vec<(&'static str, u32)> {
+        let work = options.work.map(|(_, bytes)| (map::WR_EVENTS, bytes));
+        [
+            (map::EVENTS, options.ring_bytes),
+            (map::QP_INDEX, self.known),
+            (map::QPN_INDEX, self.known),
+            (map::QP_SLOTS, self.slots),
+            (map::QP_PATHS, self.slots),
+            (map::USED_SLOTS, self.slots),
+            (map::QUEUE_SLOTS, self.slots.saturating_mul(2)),
+        ]
         .into_iter()
         .chain(work)
         .collect()
+    }
 }
 
 /// Passes the filter for work requests to the kernel side, before any program runs.
@@ -257,4 +281,50 @@ pub(super) fn control_plane(
             }
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(options: &Options, all: u64, software: u64, counted: bool) -> (u32, u32) {
+        let sizes = Sizes::of(options, Existing { all, software }, counted, true);
+        (sizes.known, sizes.slots)
+    }
+
+    #[test]
+    fn there_is_room_for_twice_the_qps_and_slots_only_where_they_can_be_counted() {
+        let default = Options::default();
+        assert_eq!(sizes(&default, 100, 100, true), (8192, 256));
+        assert_eq!(sizes(&default, 10_000, 1000, true), (20_000, 2000));
+        assert_eq!(sizes(&default, 10_000, 0, true), (20_000, 256), "all of hardware");
+        assert_eq!(sizes(&default, 10_000, 0, false), (20_000, 1));
+        assert_eq!(sizes(&default, u64::MAX, u64::MAX, true), (131_072, 16_384));
+        let old = Sizes::of(&default, Existing::default(), true, false);
+        assert_eq!((old.known, old.slots), (2048, 256));
+    }
+
+    #[test]
+    fn what_is_asked_for_is_made_and_a_test_can_make_less() {
+        let asked = Options {
+            max_qps: Some(100_000),
+            ..Options::default()
+        };
+        assert_eq!(sizes(&asked, 7, 7, true), (100_000, 100_000));
+        assert_eq!(sizes(&asked, 7, 7, false), (100_000, 1));
+        let tiny = Options {
+            slots: Some(8),
+            known_qps: Some(64),
+            ..asked
+        };
+        assert_eq!(sizes(&tiny, 7, 7, true), (64, 8));
+    }
+
+    #[test]
+    fn the_default_maps_are_small() {
+        for on_demand in [false, true] {
+            let sizes = Sizes::of(&Options::default(), Existing::default(), true, on_demand);
+            assert!(sizes.bytes(on_demand) < 2 << 20, "{}", sizes.bytes(on_demand));
+        }
+    }
 }

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use aya::maps::{MapData, RingBuf};
 use rdmatop_common::{event::decode, wr};
-use tokio::{io::unix::AsyncFd, time::sleep};
+use tokio::io::unix::AsyncFd;
 
-use super::growth::Grower;
 use crate::{
     model::{
         cause::{CauseId, Obstacle},
@@ -17,7 +16,7 @@ use crate::{
 
 /// How long to sleep after the ring buffer was found empty. The first record after a silence is read at once;
 /// in a storm the reader, the engine and the writer wake a hundred times a second, each time for hundreds of
-/// records. A ring buffer of 4 MiB holds what two million records a second bring in that time.
+/// records.
 pub(super) const NAP: Duration = Duration::from_millis(10);
 /// How many records to hand on at a time: enough that many share one wake-up of the engine.
 const RECORDS_AT_A_TIME: usize = 256;
@@ -57,31 +56,12 @@ pub(super) async fn drain_work(ring: Option<&mut RingBuf<MapData>>, feed: &Feed)
 pub(super) struct Drained {
     /// There may be more.
     pub(super) more: bool,
-    pub(super) bytes: usize,
-}
-
-/// Sends to the channel. While the channel is full the maps still grow.
-async fn hand_on(input: Input, grower: &mut Option<Grower>, feed: &Feed) -> Result<(), Ended> {
-    let sending = feed.send(input);
-    tokio::pin!(sending);
-    loop {
-        if let Some(grower) = grower {
-            grower.look();
-        }
-        tokio::select! {
-            biased;
-            sent = &mut sending => return sent,
-            () = sleep(NAP) => {}
-        }
-    }
+    /// There were records.
+    pub(super) any: bool,
 }
 
 /// Hands records on.
-pub(super) async fn drain(
-    ring: &mut RingBuf<MapData>,
-    grower: &mut Option<Grower>,
-    feed: &Feed,
-) -> Result<Drained, Ended> {
+pub(super) async fn drain(ring: &mut RingBuf<MapData>, feed: &Feed) -> Result<Drained, Ended> {
     let mut drained = Drained::default();
     // The channel sets the pace: while it is full the ring buffer fills, and the kernel side counts the
     // records that find no room.
@@ -92,7 +72,7 @@ pub(super) async fn drain(
         let mut bad = false;
         while records.len() < RECORDS_AT_A_TIME && !bad {
             let Some(item) = ring.next() else { break };
-            drained.bytes += item.len();
+            drained.any = true;
             match decode(&item) {
                 Ok(record) => records.push(record),
                 Err(_) => bad = true,
@@ -101,7 +81,7 @@ pub(super) async fn drain(
         let more = bad || records.len() == RECORDS_AT_A_TIME;
         expected = records.len();
         if !records.is_empty() {
-            hand_on(Input::Records(records), grower, feed).await?;
+            feed.send(Input::Records(records)).await?;
         }
         if bad {
             feed.send(Input::BadRecord).await?;

@@ -1,8 +1,7 @@
 //! How much memory the cgroup of rdmatop has left.
 //!
 //! The kernel charges a map to the cgroup of the process that makes it (Linux 5.11 and later). If a map takes
-//! the last byte of the cgroup, the OOM killer ends rdmatop at its next page fault. So the maps stop growing
-//! before that.
+//! the last byte of the cgroup, the OOM killer ends rdmatop at its next page fault.
 
 use std::path::{Path, PathBuf};
 
@@ -11,12 +10,12 @@ use crate::{
     source::{limits, root::Root},
 };
 
-/// Bytes kept for rdmatop itself: more than it needs for ten thousand QPs.
-const RESERVE: u64 = 16 << 20;
-
-/// Bytes that loading the programs takes at most: the object, the first maps, and the verifier's memory where
-/// the kernel charges it to the cgroup (measured: Linux 7.2 does, 6.12 does not).
+/// Bytes that loading the programs takes at most: the object, the maps, and the verifier's memory where the
+/// kernel charges it to the cgroup (measured: Linux 7.2 does, 6.12 does not).
 const START: u64 = 15 << 20;
+
+/// Bytes of maps for QPs that are in [`START`]: more than the least ones take.
+const INCLUDED: u64 = 2 << 20;
 
 /// A limit that no machine reaches: cgroup version 1 writes "no limit" as a number.
 const NO_LIMIT: u64 = 1 << 60;
@@ -93,60 +92,25 @@ fn left(root: &Root) -> Option<u64> {
     least
 }
 
-/// Whether the cgroup has the memory left that loading the programs takes. Without this check the OOM killer
-/// would end rdmatop.
-pub(super) fn can_start() -> Result<(), Obstacle> {
-    can_start_on(&Root::default())
+/// Whether the cgroup has the memory left that loading the programs takes, with maps of so many `bytes`. Without
+/// this check the OOM killer would end rdmatop.
+pub(super) fn can_start(bytes: u64) -> Result<(), Obstacle> {
+    can_start_on(&Root::default(), bytes)
 }
 
-fn can_start_on(root: &Root) -> Result<(), Obstacle> {
+fn can_start_on(root: &Root, bytes: u64) -> Result<(), Obstacle> {
+    let takes = START.saturating_add(bytes.saturating_sub(INCLUDED));
     match left(root) {
-        Some(left) if left < START => Err(Obstacle::new(
+        Some(left) if left < takes => Err(Obstacle::new(
             CauseId::NoMemory,
             format!(
                 "the memory limit of rdmatop's cgroup leaves {:.1} MiB, and loading the eBPF programs may take {} MiB",
                 left as f64 / f64::from(1 << 20),
-                START >> 20
+                takes.div_ceil(1 << 20)
             ),
             limits::memory(),
         )),
         _ => Ok(()),
-    }
-}
-
-/// Memory that maps may take now.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Headroom(Option<u64>);
-
-impl Headroom {
-    /// No limit but the kernel's.
-    pub(super) fn unlimited() -> Self {
-        Self(None)
-    }
-
-    /// The memory left in the cgroup, less a reserve.
-    pub(super) fn now() -> Self {
-        Self::of(&Root::default())
-    }
-
-    fn of(root: &Root) -> Self {
-        Self(left(root).map(|left| left.saturating_sub(RESERVE)))
-    }
-
-    /// Takes so many bytes, or says why not.
-    pub(super) fn take(&mut self, bytes: u64) -> Result<(), Obstacle> {
-        let Some(left) = &mut self.0 else { return Ok(()) };
-        *left = left.checked_sub(bytes).ok_or_else(|| {
-            Obstacle::new(
-                CauseId::NoMemory,
-                format!(
-                    "the memory limit of rdmatop's cgroup leaves no more than the {} MiB that rdmatop itself may need",
-                    RESERVE >> 20
-                ),
-                limits::memory(),
-            )
-        })?;
-        Ok(())
     }
 }
 
@@ -188,14 +152,6 @@ mod tests {
             ],
         );
         assert_eq!(left(&root), Some(19 * MIB), "page cache gives way");
-        let mut headroom = Headroom::of(&root);
-        assert!(headroom.take(2 * MIB).is_ok() && headroom.take(MIB).is_ok());
-        let refused = headroom.take(1).unwrap_err();
-        assert_eq!(refused.id, CauseId::NoMemory);
-        assert!(
-            refused.why.contains("cgroup") && !refused.remedy.is_empty(),
-            "{refused}"
-        );
     }
 
     #[test]
@@ -209,8 +165,10 @@ mod tests {
                 ],
             )
         };
-        assert!(can_start_on(&small(5 * MIB).1).is_ok());
-        let refused = can_start_on(&small(5 * MIB + 1).1).unwrap_err();
+        assert!(can_start_on(&small(5 * MIB).1, INCLUDED).is_ok());
+        let more = can_start_on(&small(5 * MIB).1, INCLUDED + 1).unwrap_err();
+        assert!(more.why.contains("may take 16 MiB"), "{more}");
+        let refused = can_start_on(&small(5 * MIB + 1).1, 0).unwrap_err();
         assert_eq!(refused.id, CauseId::NoMemory);
         assert!(refused.why.contains("leaves 15.0 MiB"), "{refused}");
     }
@@ -219,8 +177,7 @@ mod tests {
     fn without_a_limit_nothing_is_held_back() {
         let (_dir, root) = machine("0::/\n", &[]);
         assert_eq!(left(&root), None);
-        assert!(can_start_on(&root).is_ok());
-        assert!(Headroom::of(&root).take(u64::MAX).is_ok());
+        assert!(can_start_on(&root, u64::MAX).is_ok());
         let (_dir, root) = machine(
             "4:cpu,memory:/\n0::/\n",
             &[
@@ -254,6 +211,5 @@ mod tests {
             ],
         );
         assert_eq!(left(&root), Some(5 * MIB));
-        assert!(Headroom::of(&root).take(1).is_err());
     }
 }

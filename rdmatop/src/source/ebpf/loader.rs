@@ -20,32 +20,38 @@ use aya_obj::{
         bpf_insn, bpf_map_type, bpf_prog_type,
     },
 };
-use rdmatop_common::{
-    counters::{loss, room},
-    names::map,
-};
+use rdmatop_common::{counters::loss, names::map};
 
 use super::{
-    grown::{Outer, Outers},
     load_error::LoadError,
     sys::{bpf, empty, raw_bpf},
 };
 
 /// Maps that user space always reads. Other maps are made only if a wanted program names them.
-const ALWAYS: [&str; 7] = [
-    map::CALLERS,
-    map::CONTROL,
-    map::EVENTS,
-    map::LOSSES,
-    map::ROOM,
-    map::FREE_VERBS,
-    map::FREE_VERB_ERRORS,
+const ALWAYS: [&str; 4] = [map::CALLERS, map::CONTROL, map::EVENTS, map::LOSSES];
+
+/// A map of so few entries keeps them although no program names it: user space reads each element of LOSSES.
+const FEW: u32 = 64;
+const _: () = assert!(loss::REFUSED < FEW);
+
+/// Tables whose entries are made beforehand where the kernel warns of others.
+const ON_DEMAND: [&str; 5] = [
+    map::QP_INDEX,
+    map::QPN_INDEX,
+    map::QUEUE_SLOTS,
+    map::VERB_INDEX,
+    map::VERB_ERROR_INDEX,
 ];
 
-/// A map of so few entries keeps them although no program names it: user space reads each row of ROOM and
-/// LOSSES.
-const FEW: u32 = 64;
-const _: () = assert!(room::COUNT <= FEW && loss::COUNT <= FEW);
+/// `BPF_F_NO_PREALLOC`, include/uapi/linux/bpf.h.
+const NO_PREALLOC: u32 = 1;
+
+/// Whether tracing programs may use hash tables that allocate an entry when its key is inserted: since Linux
+/// 6.1 these use `bpf_mem_alloc`. A vendor's older kernel may support that too; there rdmatop takes more
+/// memory than needed.
+pub(super) fn allocates_on_demand(version: Option<(u32, u32)>) -> bool {
+    version.is_some_and(|version| version >= (6, 1))
+}
 
 /// What to make from the object.
 pub(super) struct Wanted<'a> {
@@ -53,8 +59,8 @@ pub(super) struct Wanted<'a> {
     pub(super) programs: &'a BTreeSet<&'static str>,
     /// Maps whose number of entries differs from the object's.
     pub(super) entries: &'a [(&'static str, u32)],
-    /// Growing maps, and how many places the outer array of each has.
-    pub(super) grown: &'a [(&'static str, u32)],
+    /// Whether tables may take memory when a key is inserted: [`allocates_on_demand`].
+    pub(super) on_demand: bool,
     /// Values of read-only globals.
     pub(super) globals: &'a BTreeMap<&'static str, u32>,
 }
@@ -84,12 +90,7 @@ pub(super) struct Loader {
 }
 
 /// The maps of an object, by name.
-#[derive(Default)]
-pub(super) struct Maps {
-    pub(super) plain: HashMap<String, Map>,
-    /// Growing maps. They hold no inner maps yet.
-    pub(super) grown: Outers,
-}
+pub(super) type Maps = HashMap<String, Map>;
 
 fn link(error: &dyn std::fmt::Display) -> LoadError {
     LoadError::Link(error.to_string())
@@ -137,7 +138,7 @@ impl Loader {
         object.relocate_calls(&text).map_err(|e| link(&e))?;
         object.sanitize_functions(aya::features());
         let named: BTreeSet<i32> = linked(&mut object).map(|insn| insn.imm).collect();
-        let mut maps = Maps::default();
+        let mut maps = Maps::new();
         let mut fds = HashMap::new();
         for (number, (name, definition)) in (0..).zip(&mut definitions) {
             if let Some((_, entries)) = wanted.entries.iter().find(|(map, _)| map == name) {
@@ -146,13 +147,11 @@ impl Loader {
             if definition.map_type() == bpf_map_type::BPF_MAP_TYPE_RINGBUF as u32 {
                 definition.set_value_size(0);
             }
-            if let Some((_, places)) = wanted.grown.iter().find(|(map, _)| map == name) {
-                if named.contains(&number) || ALWAYS.contains(&name.as_str()) {
-                    let outer = Outer::create(name, definition, *places)?;
-                    fds.insert(number, outer.fd().as_raw_fd());
-                    maps.grown.insert(name.clone(), outer);
-                }
-                continue;
+            if let aya_obj::Map::Legacy(map) = &mut *definition
+                && !wanted.on_demand
+                && ON_DEMAND.contains(&name.as_str())
+            {
+                map.def.map_flags &= !NO_PREALLOC;
             }
             if !named.contains(&number) {
                 // No program uses this map. Each map takes a page or two, and there are dozens.
@@ -167,7 +166,7 @@ impl Loader {
             let map = MapData::create(definition.clone(), name, None)?;
             fill(&map, definition)?;
             fds.insert(number, map.fd().as_fd().as_raw_fd());
-            maps.plain.insert(name.clone(), Map::from_map_data(map)?);
+            maps.insert(name.clone(), Map::from_map_data(map)?);
         }
         for insn in linked(&mut object) {
             insn.imm = *fds
@@ -348,6 +347,16 @@ mod tests {
         insn.code = u8::try_from(code).unwrap();
         insn.set_src_reg(u8::try_from(source).unwrap());
         insn
+    }
+
+    #[test]
+    fn entries_are_made_beforehand_where_the_kernel_warns_of_others() {
+        for old in [None, Some((5, 10)), Some((5, 14)), Some((6, 0))] {
+            assert!(!allocates_on_demand(old), "{old:?}");
+        }
+        for new in [(6, 1), (6, 12), (7, 0)] {
+            assert!(allocates_on_demand(Some(new)), "{new:?}");
+        }
     }
 
     #[test]

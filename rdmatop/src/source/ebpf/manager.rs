@@ -19,10 +19,9 @@ use tokio::{
 
 use super::{
     armed::Switches,
-    choice::TRACE_SETTLES,
     drain::{NAP, drain, drain_work, registered},
-    growth::Grower,
     modules::Modules,
+    relist::Relister,
     report::{not_started, on},
     session::{self, Options, Session},
     sweep::MapSweep,
@@ -64,8 +63,7 @@ pub struct Manager {
     /// The previous session, switched off. Each of its programs takes milliseconds to detach, and the next
     /// session must count before that.
     retired: Option<Session>,
-    /// Makes the present session's maps grow.
-    grower: Option<Grower>,
+    relister: Relister,
     /// QPs may have ended whose slots are not free yet.
     may_free: bool,
     /// Both are looked at once a second while a session counts.
@@ -142,7 +140,7 @@ impl Manager {
             begun: false,
             pause: TRY_AGAIN,
             retired: None,
-            grower: None,
+            relister: Relister::new(),
             may_free: true,
             switches: Switches::new(&Root::default()),
             modules: Modules::new(),
@@ -210,8 +208,6 @@ impl Manager {
         }
         let outcome = match watched_ring(&mut session) {
             Ok(ring) => {
-                let growth = session.take_growth();
-                self.grower = growth.map(|growth| Grower::new(growth, self.options.ring_bytes));
                 self.let_go();
                 self.pause = TRY_AGAIN;
                 let anew = std::mem::replace(&mut self.begun, true);
@@ -229,7 +225,6 @@ impl Manager {
             let _ = session.set_enabled(false);
             self.last_counts(feed).await?;
         }
-        self.grower = None;
         self.sweep.release();
         self.retired = Some(session);
         outcome
@@ -273,18 +268,10 @@ impl Manager {
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut watch = tokio::time::interval(WATCH);
         watch.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let settling = sleep(TRACE_SETTLES);
-        tokio::pin!(settling);
-        let mut settled = self.options.scope.counters();
         let mut losses_at = Instant::now();
         let mut blind = world.unarmed.clone();
         let mut records = false;
-        let grown = self.grower.as_ref().map(Grower::done).unwrap_or_default();
         loop {
-            // Before the records, because handing them on may wait for the engine.
-            if let Err(error) = self.grow(&mut ring, feed).await? {
-                return Ok(unreadable(&error.why));
-            }
             tokio::select! {
                 biased;
                 () = self.stop.notified() => {
@@ -302,11 +289,7 @@ impl Manager {
                 _ = watch.tick() => {
                     session.flush_log();
                     self.tell_floods(feed).await?;
-                    // The end of a QP makes a record: without one since the last look there is nothing to
-                    // free.
-                    if self.may_free {
-                        self.may_free = !self.sweep.make_room();
-                    }
+                    self.relister.look(&self.sweep);
                     // Some records wake nobody: see `wakeup` in rdmatop-ebpf.
                     records |= self.drain(ring.get_mut(), feed).await?;
                     match self.switches.why_not() {
@@ -321,15 +304,6 @@ impl Manager {
                         // While the switch is off, other changes wait until programs can be attached and
                         // detached again.
                         _ => {}
-                    }
-                }
-                // There may be a new ring buffer, which the top of the loop takes over.
-                () = grown.notified() => {}
-                // The top of the loop starts to make it.
-                () = &mut settling, if !settled => {
-                    settled = true;
-                    if let Some(grower) = &mut self.grower {
-                        grower.enlarge_ring();
                     }
                 }
                 guard = ring.readable_mut(), if !records => {
@@ -351,7 +325,7 @@ impl Manager {
                     if !records {
                         // Not tokio's sleep, which waits in epoll_wait(2): the next record would wake this
                         // thread too early. Nothing else runs on this thread.
-                        std::thread::sleep(self.grower.as_mut().map_or(NAP, |grower| grower.nap(NAP)));
+                        std::thread::sleep(NAP);
                     }
                 }
             }
@@ -368,11 +342,6 @@ impl Manager {
         feed: &Feed,
     ) -> Result<(), Ended> {
         let _ = session.set_enabled(false);
-        if let Some(grower) = &mut self.grower {
-            grower.finish();
-        }
-        // If the new ring buffer cannot be registered, the old one is still read.
-        drop(self.change_ring(ring, feed).await?);
         while self.drain(ring.get_mut(), feed).await? {}
         while drain_work(work.as_deref_mut(), feed).await? {}
         self.sweep.look_for_all_skips();
@@ -410,7 +379,7 @@ impl Manager {
             tokio::select! {
                 started = &mut starting => break started,
                 () = sleep(NAP) => {
-                    drain(ring.get_mut(), &mut self.grower, feed).await?;
+                    drain(ring.get_mut(), feed).await?;
                     drain_work(work.as_mut(), feed).await?;
                 }
             }
@@ -433,38 +402,16 @@ impl Manager {
 }
 
 impl Manager {
-    /// Makes the maps grow if needed, and changes to the new ring buffer if there is one.
-    async fn grow(
-        &mut self,
-        ring: &mut AsyncFd<RingBuf<MapData>>,
-        feed: &Feed,
-    ) -> Result<Result<(), Obstacle>, Ended> {
-        if let Some(grower) = &mut self.grower {
-            grower.look();
-        }
-        self.change_ring(ring, feed).await
-    }
-
-    async fn change_ring(
-        &mut self,
-        ring: &mut AsyncFd<RingBuf<MapData>>,
-        feed: &Feed,
-    ) -> Result<Result<(), Obstacle>, Ended> {
-        let Some(next) = self.grower.as_mut().and_then(Grower::take_ring) else {
-            return Ok(Ok(()));
-        };
-        // The old ring buffer's records come first, and it gets no more.
-        while drain(ring.get_mut(), &mut self.grower, feed).await?.more {}
-        let next = session::ring(next).and_then(registered);
-        Ok(next.map(|next| *ring = next))
-    }
-
-    /// As [`drain`], and notes how many bytes the ring buffer had.
+    /// As [`drain`], and frees slots of QPs that have ended.
     async fn drain(&mut self, ring: &mut RingBuf<MapData>, feed: &Feed) -> Result<bool, Ended> {
-        let drained = drain(ring, &mut self.grower, feed).await?;
-        self.may_free |= drained.bytes > 0;
-        if let Some(grower) = &mut self.grower {
-            grower.drained(drained.bytes);
+        let drained = drain(ring, feed).await?;
+        // The end of a QP makes a record: without one there is nothing to free.
+        if drained.any {
+            self.may_free = true;
+            self.relister.qps_ended();
+        }
+        if self.may_free {
+            self.may_free = !self.sweep.make_room();
         }
         Ok(drained.more)
     }

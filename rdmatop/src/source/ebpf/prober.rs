@@ -1,16 +1,11 @@
 //! Probes the programs of one process while the user asks for it: a session of its own, with its programs and
 //! maps, which the sweep reads beside those of the session that counts. That one is not touched.
 
-use std::{
-    sync::mpsc::{self, RecvTimeoutError},
-    thread,
-    time::Duration,
-};
+use std::{sync::mpsc, thread, time::Duration};
 
 use super::{
     armed::Switches,
     choice::Options,
-    growth::Grower,
     scope::Scope,
     session::Session,
     sweep::MapSweep,
@@ -26,8 +21,6 @@ use crate::{
     source::{limits, netlink::client::Nldev, privileges::Raised, root::Root},
 };
 
-/// How often to look whether the maps need room.
-const LOOK: Duration = Duration::from_millis(20);
 /// How often to look whether programs can be detached.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Bytes of the ring buffer, into which these programs write nothing.
@@ -139,22 +132,13 @@ fn run(sweep: &MapSweep, number: u64, asked: &Asked, orders: &mpsc::Receiver<()>
         }
         None => {}
     }
-    let mut grower = session
-        .take_growth()
-        .map(|growth| Grower::new(growth, options.ring_bytes));
     if let Err(obstacle) = switch(&mut session, true) {
         fails(sweep, number, asked, obstacle);
     }
     query(&asked.qps);
-    while let Err(RecvTimeoutError::Timeout) = orders.recv_timeout(LOOK) {
-        if let Some(grower) = &mut grower {
-            grower.look();
-        }
-    }
+    // Until the sender is dropped.
+    while orders.recv().is_ok() {}
     let _ = switch(&mut session, false);
-    if let Some(grower) = &mut grower {
-        grower.finish();
-    }
     // While kprobes are switched off, detaching them would disable ftrace until the next boot.
     let mut switches = Switches::new(&Root::default());
     while switches.why_not().is_some() {

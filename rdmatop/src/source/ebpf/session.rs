@@ -16,20 +16,17 @@ use super::{
     armed,
     attach::{Attached, Attacher, explain, pinned},
     choice::{
-        Counting, choose_work, control_plane, count, counts_all_posts, entries, find_users, first_ring,
-        growing, programs, read_offsets,
+        Counting, Existing, Sizes, choose_work, control_plane, count, counts_all_posts, find_users, programs,
+        read_offsets,
     },
     datapath::{self, Attach},
-    early::Early,
-    growth::{Growth, Pieces},
     headroom,
     hook::{Role, Skip},
-    loader::{Loader, Maps, Wanted},
+    loader::{Loader, Wanted, allocates_on_demand},
     log, object,
     offsets::{self, Places},
     plan::{self, Facts, Outcome},
     preempt,
-    rooms::Rooms,
     rxe_seen::Kept,
     scope::Scope,
     skipped::Watched,
@@ -45,10 +42,11 @@ use crate::{
         input::{DataPaths, ProbeVerdict, Verdict},
     },
     source::{
+        limits,
         netlink::client::Nldev,
         platform::find_symbols,
         root::Root,
-        sysfs::{has_hardware, list_devices},
+        sysfs::{has_hardware, is_hardware, list_devices},
     },
 };
 
@@ -100,10 +98,6 @@ pub struct Session {
     unseen: Vec<Cause>,
     datapaths: DataPaths,
     slots: Option<SlotMap>,
-    ring: Option<MapData>,
-    growth: Option<Growth>,
-    pieces: Option<Pieces>,
-    rooms: Rooms,
     user: Option<Result<UserPath, Cause>>,
     /// Probes on programs make records of work requests.
     follows_user_work: bool,
@@ -231,19 +225,19 @@ fn no_counters(obstacle: Obstacle) -> Cause {
     cause
 }
 
-/// How many QPs all devices have now: those that move need slots as soon as counting begins.
-fn existing_qps() -> u64 {
+/// How many QPs there are now.
+fn existing_qps(root: &Root) -> Existing {
     let listed = Nldev::open().and_then(|mut nldev| nldev.named_summaries());
-    let counts = listed.into_iter().flat_map(|dump| dump.items);
-    let qps = counts
-        .flat_map(|(_, summary)| summary.counts)
-        .filter(|count| &*count.name == "qp");
-    qps.map(|count| count.count).sum()
-}
-
-/// Converts a map to a ring buffer.
-pub(super) fn ring(map: MapData) -> Result<RingBuf<MapData>, Obstacle> {
-    RingBuf::try_from(Map::RingBuf(map)).map_err(|error| explain(&error))
+    let mut existing = Existing::default();
+    for (device, summary) in listed.into_iter().flat_map(|dump| dump.items) {
+        let counts = summary.counts.iter().filter(|count| &*count.name == "qp");
+        let qps: u64 = counts.map(|count| count.count).sum();
+        existing.all += qps;
+        if !is_hardware(root, device.to_string().as_ref()) {
+            existing.software += qps;
+        }
+    }
+    existing
 }
 
 /// Checks what every program needs on this machine.
@@ -291,16 +285,6 @@ fn check(options: &Options, outcomes: &[Outcome]) -> Result<(), Obstacle> {
     Err(nothing_attached(outcomes))
 }
 
-/// Gives the maps that grow their first memory, with room for the QPs that exist if they can be `counted`.
-/// Returns the ring buffer.
-fn begin(growth: &mut Growth, options: &Options, counted: bool) -> Result<MapData, Obstacle> {
-    if !counted {
-        growth.without_slots();
-    }
-    let qps = if counted { existing_qps() } else { 0 };
-    growth.begin(first_ring(options), qps)
-}
-
 /// Takes away the readings that nobody asked for.
 fn narrow(options: &Options, globals: &mut BTreeMap<&'static str, u32>) {
     options.scope.narrow(globals);
@@ -324,36 +308,27 @@ impl Session {
         let facts = facts(&root, &places, &resolved)?;
         // Only fentry needs it from here on; it takes several MB, and so does the verifier.
         let mut btf = (options.attach == Attach::Fentry).then_some(btf);
-        headroom::can_start()?;
         narrow(options, &mut resolved.values);
         if !options.datapaths {
             datapath::blank(&mut resolved.values);
         }
         // If there is nothing to count, no program takes a slot.
         let countable = counts && options.datapaths && facts.counts();
-        let most = if countable { options.slots.max(1) } else { 1 };
-        resolved.values.insert(EAGER_SLOTS, place::eager(most));
-        let sizes = entries(options, most);
+        let on_demand = allocates_on_demand(limits::kernel_version());
+        let sizes = Sizes::of(options, existing_qps(&root), countable, on_demand);
+        headroom::can_start(sizes.bytes(on_demand))?;
+        resolved.values.insert(EAGER_SLOTS, place::eager(sizes.slots));
         let wanted = Wanted {
             programs: &programs(options),
-            entries: &sizes,
-            grown: &growing(most),
+            entries: &sizes.entries(options),
+            on_demand,
             globals: &resolved.values,
         };
-        let (loader, maps) =
+        let (loader, mut maps) =
             Loader::new(&object, &wanted).map_err(|error| at("cannot load eBPF maps", explain(&error)))?;
-        let Maps {
-            plain: mut maps,
-            grown,
-        } = maps;
         if let Some((filter, _)) = options.work {
             choose_work(&mut maps, filter)?;
         }
-        let rooms =
-            Rooms::open(maps.get(map::ROOM)).map_err(|error| at("cannot load eBPF maps", explain(&error)))?;
-        let (growth, mut pieces) = Growth::new(grown, rooms.clone(), most, options.known_qps);
-        let refusal = growth.refusal();
-        let early = Early::of(growth, (!counts).then(|| first_ring(options)));
         let mut attacher = Attacher::new(&loader, &facts, &places, btf.as_mut());
         let Counting {
             outcomes: hot,
@@ -373,21 +348,14 @@ impl Session {
         }
         check(options, &outcomes)?;
         let Attacher { programs, .. } = attacher;
-        // Loading programs needed its descriptor; what is mapped stays.
-        maps.remove(map::ROOM);
         let log = programs.first().and_then(|first| log::of(&maps, &first.program));
         let masked = !places.btf.join("vmlinux").exists();
         let mut unseen = unseen(&outcomes, &resolved.problems, masked);
-        let (growth, ring) = early
-            .finish(|growth| begin(growth, options, !datapaths.is_empty()))
-            .map_err(|obstacle| at("cannot load eBPF maps", obstacle))?;
         let mut slots = None;
         if !datapaths.is_empty()
-            && let Some(free) = maps.remove(map::FREE_SLOTS)
+            && let (Some(array), Some(free)) = (maps.remove(map::QP_SLOTS), maps.remove(map::FREE_SLOTS))
         {
-            let arriving = std::mem::take(&mut pieces.slots);
-            let open = SlotMap::open(arriving, free, most, rooms.clone(), refusal, unknown);
-            match open {
+            match SlotMap::open(array, free, map::QP_SLOTS, unknown) {
                 Ok(map) => slots = Some(map),
                 Err(error) => {
                     unseen.push(no_counters(explain(&error)));
@@ -407,10 +375,6 @@ impl Session {
             unseen,
             datapaths,
             slots,
-            ring: Some(ring),
-            growth: Some(growth),
-            pieces: Some(pieces),
-            rooms,
             follows_user_work: options.user_work() && matches!(user, Some(Ok(_))),
             user,
             kept,
@@ -511,22 +475,8 @@ impl Session {
     /// Takes the ring buffer, once.
     pub fn take_ring(&mut self) -> Result<RingBuf<MapData>, Obstacle> {
         let none = || Obstacle::new(CauseId::Defect, "the object has no EVENTS map", "");
-        ring(self.ring.take().ok_or_else(none)?)
-    }
-
-    /// Takes the growing maps, once.
-    pub(super) fn take_growth(&mut self) -> Option<Growth> {
-        self.growth.take()
-    }
-
-    /// Takes the readers' side of the verb tables, once.
-    pub(super) fn take_pieces(&mut self) -> Option<Pieces> {
-        self.pieces.take()
-    }
-
-    /// How much of each growing map is in use.
-    pub(super) fn rooms(&self) -> &Rooms {
-        &self.rooms
+        let ring = self.maps.remove(map::EVENTS).ok_or_else(none)?;
+        RingBuf::try_from(ring).map_err(|error| explain(&error))
     }
 
     /// What SoftRoCE's programs count for the comparison with the driver.

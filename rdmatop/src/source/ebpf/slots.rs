@@ -8,15 +8,10 @@ use std::{
 };
 
 use aya::maps::{Map, MapData, Stack};
-use rdmatop_common::counters::{QpSlot, SLOTS_A_CHUNK, place, room, slot_flag};
+use rdmatop_common::counters::{QpSlot, place, slot_flag};
 use zerocopy::FromZeros as _;
 
-use super::{
-    growth::{Refusal, lock},
-    mapped::{Arriving, Mapped, MappedError, Pieces, UsedRanges},
-    rooms::Rooms,
-};
-use crate::model::cause::Obstacle;
+use super::mapped::{Mapped, MappedError, UsedRanges};
 
 /// When slots are scarce, how many final counts of destroyed QPs to keep for the next sweep: 7 MB. If more
 /// QPs end between two samples, slots run out, and the kernel side counts the QPs that find none.
@@ -42,11 +37,8 @@ const SETTLED: u64 = 1 << 63;
 
 /// The mapped array.
 pub struct SlotMap {
-    array: Pieces<QpSlot>,
+    array: Mapped<QpSlot>,
     used_ranges: UsedRanges,
-    /// `None` for an array that does not grow: no [`Rooms`] counts its slots.
-    rooms: Option<Rooms>,
-    refusal: Refusal,
     /// By slot number, up to the highest that was in use.
     seen: Vec<Seen>,
     posts: Posts,
@@ -91,22 +83,18 @@ impl Posts {
 }
 
 impl SlotMap {
-    /// Gives the numbers of `most` slots to the kernel side. Their memory comes through `arriving`.
+    /// Gives all slots to the kernel side.
     pub(super) fn open(
-        arriving: Arriving<QpSlot>,
+        slots: Map,
         free: Map,
-        most: u32,
-        rooms: Rooms,
-        refusal: Refusal,
+        name: &'static str,
         unknown: Vec<(u32, u32)>,
     ) -> Result<Self, MappedError> {
-        let mut free: Stack<MapData, u64> =
-            Stack::try_from(free).map_err(|_| MappedError::NoMap("FREE_SLOTS"))?;
+        let mut free: Stack<MapData, u64> = Stack::try_from(free).map_err(|_| MappedError::NoMap(name))?;
+        let array = Mapped::open(slots, name)?;
         Ok(Self {
-            array: Pieces::new(SLOTS_A_CHUNK, arriving),
-            used_ranges: UsedRanges::fill(&mut free, most, SLOTS_A_CHUNK)?,
-            rooms: Some(rooms),
-            refusal,
+            used_ranges: UsedRanges::fill(&mut free, array.count())?,
+            array,
             seen: Vec::new(),
             posts: Posts::default(),
             kept: Vec::new(),
@@ -114,43 +102,9 @@ impl SlotMap {
         })
     }
 
-    /// As [`SlotMap::open`], for an array that does not grow.
-    pub(super) fn whole(slots: Map, free: Map, name: &'static str) -> Result<Self, MappedError> {
-        let mut free: Stack<MapData, u64> = Stack::try_from(free).map_err(|_| MappedError::NoMap(name))?;
-        let slots = Mapped::open(slots, name)?;
-        let count = slots.count();
-        Ok(Self {
-            array: Pieces::new(count, Arriving::new(vec![slots].into())),
-            used_ranges: UsedRanges::fill(&mut free, count, count)?,
-            rooms: None,
-            refusal: Refusal::default(),
-            seen: Vec::new(),
-            posts: Posts::default(),
-            kept: Vec::new(),
-            unknown: Vec::new(),
-        })
-    }
-
-    /// Number of slots that have memory.
+    /// Number of slots.
     pub(super) fn capacity(&self) -> u32 {
-        self.rooms
-            .as_ref()
-            .map_or_else(|| self.array.count(), |rooms| rooms.limit(room::SLOTS))
-    }
-
-    /// Number of slots that the array can grow to.
-    pub(super) fn most(&self) -> u32 {
-        self.used_ranges.count()
-    }
-
-    /// Whether QPs may exist that found no room in the tables.
-    pub(super) fn lacks_some(&self) -> bool {
-        self.rooms.as_ref().is_some_and(Rooms::lacks_some)
-    }
-
-    /// Why the kernel refused memory for more slots, if it did.
-    pub(super) fn refusal(&self) -> Option<Obstacle> {
-        lock(&self.refusal).clone()
+        self.array.count()
     }
 
     /// Calls of post_send by process, as of the last sweep. The process is the QP's owner.
@@ -170,18 +124,17 @@ impl SlotMap {
     /// sweep, which may be minutes away (`--once`), while other QPs move. False if there was no need, or not
     /// all could be freed.
     pub(super) fn make_room(&mut self) -> bool {
-        self.array.take_in();
         let array = &self.array;
         // SAFETY: inside the mapping; the kernel writes the word whole.
         let in_use = |number| unsafe { read_volatile(&raw const (*array.at(number)).qp) != 0 };
-        let ranges = self.used_ranges.ranges(array.count(), in_use);
+        let ranges = self.used_ranges.ranges(in_use);
         if !self.used_ranges.goes_beyond(place::eager(self.capacity())) {
             return false;
         }
         let mut ended = Vec::new();
-        for (number, place) in ranges.flat_map(|numbers| array.places(numbers)) {
+        for number in ranges.flatten() {
             // SAFETY: inside the mapping; the kernel writes each word whole.
-            let flags = unsafe { read_volatile(&raw const (*place).flags) };
+            let flags = unsafe { read_volatile(&raw const (*array.at(number)).flags) };
             if flags & slot_flag::DESTROYED != 0 {
                 ended.push(number);
             }
@@ -191,7 +144,7 @@ impl SlotMap {
                 return false;
             }
             fence(Ordering::Acquire);
-            let last = last(array, self.rooms.as_ref(), number);
+            let last = last(array, number);
             if let Some(seen) = self.seen.get_mut(number as usize) {
                 *seen = Seen::default();
             }
@@ -222,12 +175,12 @@ impl SlotMap {
         wanted: impl Fn(u32, u64) -> bool,
         mut give: impl FnMut(u32, QpSlot),
     ) {
-        self.array.take_in();
         let array = &self.array;
         // SAFETY: inside the mapping; the kernel writes the word whole.
         let in_use = |number| unsafe { read_volatile(&raw const (*array.at(number)).qp) != 0 };
-        let ranges = self.used_ranges.ranges(array.count(), in_use);
-        for (mut numbers, first) in ranges.flat_map(|numbers| array.runs(numbers)) {
+        let ranges = self.used_ranges.ranges(in_use);
+        for mut numbers in ranges.filter(|numbers| !numbers.is_empty()) {
+            let first = array.at(numbers.start);
             if self.seen.len() < numbers.end as usize {
                 self.seen.resize(numbers.end as usize, Seen::default());
             }
@@ -266,7 +219,7 @@ impl SlotMap {
                 fence(Ordering::Acquire);
                 let copy = if destroyed {
                     *seen = Seen::default();
-                    last(array, self.rooms.as_ref(), number)
+                    last(array, number)
                 } else {
                     QpSlot {
                         flags,
@@ -282,7 +235,7 @@ impl SlotMap {
 
 /// Reads the slot of a destroyed QP for the last time and frees it. The caller has seen
 /// `slot_flag::DESTROYED` before.
-fn last(array: &Pieces<QpSlot>, rooms: Option<&Rooms>, number: u32) -> QpSlot {
+fn last(array: &Mapped<QpSlot>, number: u32) -> QpSlot {
     let place = array.at(number);
     let copy = not_behind(array.read(number));
     // Clear the address last: the kernel side takes a slot without address as free.
@@ -295,9 +248,6 @@ fn last(array: &Pieces<QpSlot>, rooms: Option<&Rooms>, number: u32) -> QpSlot {
         write_volatile(place, empty);
         fence(Ordering::Release);
         write_volatile(&raw mut (*place).qp, 0);
-    }
-    if let Some(rooms) = rooms {
-        rooms.give_back(room::SLOTS, room::TAKEN);
     }
     copy
 }

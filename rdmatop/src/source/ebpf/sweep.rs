@@ -3,7 +3,10 @@
 
 use std::{
     cell::Cell,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use rdmatop_common::{
@@ -24,7 +27,7 @@ use super::{
     skipped::Skips,
     slots::SlotMap,
     user::UserPath,
-    verb_table::Table,
+    verb_table::{Entry, Table},
 };
 use crate::model::cause::Cause;
 use crate::model::input::{
@@ -41,9 +44,14 @@ const COUNTS: usize = std::mem::offset_of!(QpSlot, doorbells);
 /// The maps of one session.
 struct Maps {
     losses: Mapped<u64>,
+    /// How often QPs had found no room in the tables (`loss::REFUSED`) when the last complete list of QPs
+    /// began.
+    listed: Arc<AtomicU64>,
     callers: Callers,
-    verbs: Table<VerbEntry>,
-    errors: Table<VerbErrorEntry>,
+    /// `None` if no program counts verbs.
+    verbs: Option<Table<VerbEntry>>,
+    /// `None` if no program counts failures.
+    errors: Option<Table<VerbErrorEntry>>,
     /// `None` if no data path is counted.
     slots: Option<SlotMap>,
     /// `None` without `--uprobes`. The error says why nothing is probed.
@@ -72,25 +80,14 @@ impl Maps {
     /// Takes the maps. Call it before counting begins, because it fills the lists of free entries.
     fn of(session: &mut Session, floods: Floods) -> Result<Self, MappedError> {
         let losses = session.take_map(map::LOSSES);
-        let pieces = session.take_pieces().ok_or(MappedError::NoMap("VERBS"))?;
         Ok(Self {
             losses: Mapped::open(losses.ok_or(MappedError::NoMap("LOSSES"))?, "LOSSES")?,
+            listed: Arc::default(),
             callers: Callers::open(session.take_map(map::CALLERS), floods)?,
-            verbs: Table::open(
-                pieces.verbs,
-                pieces.verb_index,
-                pieces.most_verbs,
-                session.take_map(map::FREE_VERBS),
-                session.rooms(),
-                "VERBS",
-            )?,
-            errors: Table::open(
-                pieces.errors,
-                pieces.error_index,
-                pieces.most_errors,
-                session.take_map(map::FREE_VERB_ERRORS),
-                session.rooms(),
-                "VERB_ERRORS",
+            verbs: table(session, [map::VERBS, map::VERB_INDEX, map::FREE_VERBS])?,
+            errors: table(
+                session,
+                [map::VERB_ERRORS, map::VERB_ERROR_INDEX, map::FREE_VERB_ERRORS],
             )?,
             slots: session.take_slots(),
             user: session.take_user(),
@@ -113,6 +110,12 @@ impl Maps {
 }
 
 impl Maps {
+    /// How often QPs found no room in the tables; `None` if all those that did were listed since.
+    fn unlisted(&self) -> Option<u64> {
+        let refused = self.losses.read(loss::REFUSED);
+        (refused > self.listed.load(Ordering::Relaxed)).then_some(refused)
+    }
+
     /// Counts of work requests in this session.
     fn work(&self) -> WorkCounts {
         let mut counts = WorkCounts::default();
@@ -136,6 +139,22 @@ impl Maps {
         self.unreported.set(self.unreported.get().max(unreported));
         self.unreported.get()
     }
+}
+
+/// The table of these maps: its array, its index and its free numbers. `None` if no program uses it.
+fn table<T: Entry>(
+    session: &mut Session,
+    [array, index, free]: [&'static str; 3],
+) -> Result<Option<Table<T>>, MappedError> {
+    let maps = (
+        session.take_map(array),
+        session.take_map(index),
+        session.take_map(free),
+    );
+    let (Some(entries), Some(index), Some(free)) = maps else {
+        return Ok(None);
+    };
+    Table::open(entries, index, free, array).map(Some)
 }
 
 /// Whether a process exists. The kernel side reports pids of the initial namespace, as our /proc does.
@@ -385,8 +404,9 @@ impl MapSweep {
         let maps = maps.as_mut().filter(|_| !*paused)?;
         // Read failures first, so that the calls include each failure that was read.
         let partial = std::mem::replace(&mut maps.verbs_told, true) && !all;
-        let errors = maps.errors.read(!partial, is_alive);
-        let (verbs, span) = clock::timed(|| maps.verbs.read(!partial, is_alive));
+        let errors = maps.errors.as_mut().map(|table| table.read(!partial, is_alive));
+        let (verbs, span) = clock::timed(|| maps.verbs.as_mut().map(|table| table.read(!partial, is_alive)));
+        let (verbs, errors) = (verbs.unwrap_or_default(), errors.unwrap_or_default());
         let mut calls_only = Vec::new();
         if let Some(slots) = &mut maps.slots
             && !maps.counts_writes
@@ -419,10 +439,23 @@ impl MapSweep {
         Some(sample)
     }
 
+    /// How often QPs found no room in the tables so far, and where to write that once all QPs were listed.
+    /// `None` if none was refused since the last list.
+    pub(super) fn unlisted(&self) -> Option<(u64, Arc<AtomicU64>)> {
+        let inner = self.inner();
+        let maps = inner.maps.as_ref()?;
+        // Where no work request is counted, it does not matter.
+        maps.slots.as_ref()?;
+        Some((maps.unlisted()?, Arc::clone(&maps.listed)))
+    }
+
     /// Frees counter slots of destroyed QPs when slots are scarce; their counts are in the next
     /// [`MapSweep::slots`]. Returns whether all of those QPs were looked for and freed.
     pub(super) fn make_room(&self) -> bool {
-        let mut inner = self.inner();
+        // The sampler holds the lock while it waits for the engine; the reader of records must not.
+        let Ok(mut inner) = self.0.try_lock() else {
+            return false;
+        };
         let Inner { maps, paused, .. } = &mut *inner;
         let slots = maps.as_mut().and_then(|maps| maps.slots.as_mut());
         slots.filter(|_| !*paused).is_some_and(SlotMap::make_room)
@@ -445,9 +478,7 @@ impl MapSweep {
             mono_ns,
             partial: maps.slots_told,
             capacity: maps.slots.as_ref().map_or(0, SlotMap::capacity),
-            most: maps.slots.as_ref().map_or(0, SlotMap::most),
-            refusal: maps.slots.as_ref().and_then(SlotMap::refusal),
-            lacks_some: maps.slots.as_ref().is_some_and(SlotMap::lacks_some),
+            lacks_some: maps.slots.is_some() && maps.unlisted().is_some(),
             ..SlotsSample::default()
         };
         maps.slots_told = true;
@@ -474,7 +505,6 @@ impl MapSweep {
                 let rest = SlotsSample {
                     slots: Vec::with_capacity(SLOTS_A_SAMPLE),
                     idle: std::mem::take(&mut sample.idle),
-                    refusal: sample.refusal.clone(),
                     ..sample
                 };
                 let mut full = std::mem::replace(&mut sample, rest);

@@ -3,21 +3,20 @@
 
 use std::{
     mem::offset_of,
+    os::fd::{AsFd as _, AsRawFd as _},
     ptr::{read_volatile, write_volatile},
     sync::atomic::{Ordering, fence},
 };
 
 use aya::maps::{Map, MapData, Stack};
-use rdmatop_common::counters::{
-    VERB_ERRORS_A_CHUNK, VERBS_A_CHUNK, VerbEntry, VerbErrorEntry, VerbErrorKey, VerbKey, VerbStats, free,
-    room,
-};
+use aya_obj::generated::bpf_cmd;
+use rdmatop_common::counters::{VerbEntry, VerbErrorEntry, VerbErrorKey, VerbKey, VerbStats, free};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 use super::{
-    grown::Generations,
-    mapped::{Arriving, MappedError, Pieces, UsedRanges},
-    rooms::Rooms,
+    mapped::{Mapped, MappedError, UsedRanges},
+    sys::{empty, raw_bpf},
+    unpreempted::Unpreempted,
 };
 
 /// For how many entries to check at one time whether the process still exists: each takes a system call.
@@ -29,10 +28,6 @@ pub(super) trait Entry: FromBytes + IntoBytes + FromZeros + Copy {
     type Key: IntoBytes + Immutable + Copy;
     /// Index of the word with the count that is written first when an entry changes.
     const COUNT: usize;
-    /// Entries in a chunk of the array.
-    const EACH: u32;
-    /// Rows of the array of rooms: for the entries, and for their keys.
-    const ROWS: (u32, u32);
 
     /// Process of the entry, 0 if it is free.
     fn pid(&self) -> u32;
@@ -43,8 +38,6 @@ pub(super) trait Entry: FromBytes + IntoBytes + FromZeros + Copy {
 impl Entry for VerbEntry {
     type Key = VerbKey;
     const COUNT: usize = (offset_of!(Self, stats) + offset_of!(VerbStats, calls)) / 8;
-    const EACH: u32 = VERBS_A_CHUNK;
-    const ROWS: (u32, u32) = (room::VERBS, room::VERB_INDEX);
 
     fn pid(&self) -> u32 {
         self.key.pid
@@ -58,8 +51,6 @@ impl Entry for VerbEntry {
 impl Entry for VerbErrorEntry {
     type Key = VerbErrorKey;
     const COUNT: usize = offset_of!(Self, count) / 8;
-    const EACH: u32 = VERB_ERRORS_A_CHUNK;
-    const ROWS: (u32, u32) = (room::VERB_ERRORS, room::VERB_ERROR_INDEX);
 
     fn pid(&self) -> u32 {
         self.key.pid
@@ -87,14 +78,21 @@ pub(super) struct Changed<T: Entry> {
     pub(super) gone: Vec<T::Key>,
 }
 
+impl<T: Entry> Default for Changed<T> {
+    fn default() -> Self {
+        Self {
+            entries: Vec::new(),
+            gone: Vec::new(),
+        }
+    }
+}
+
 /// One of the two tables.
 pub(super) struct Table<T: Entry> {
-    array: Pieces<T>,
+    array: Mapped<T>,
     used_ranges: UsedRanges,
-    /// How many entries there can be.
-    most: u32,
-    rooms: Rooms,
-    index: Generations,
+    /// The hash table that leads to the entries.
+    index: MapData,
     free: Stack<MapData, u64>,
     /// Entries whose keys have been removed, so that the kernel side no longer finds them. They are freed at
     /// the next read: by then programs that had found one before have long ended.
@@ -106,22 +104,17 @@ pub(super) struct Table<T: Entry> {
 }
 
 impl<T: Entry> Table<T> {
-    /// Gives the numbers of `most` entries to the kernel side. Their memory comes through `arriving`.
-    pub(super) fn open(
-        arriving: Arriving<T>,
-        index: Generations,
-        most: u32,
-        free: Option<Map>,
-        rooms: &Rooms,
-        name: &'static str,
-    ) -> Result<Self, MappedError> {
+    /// Gives all entries to the kernel side.
+    pub(super) fn open(array: Map, index: Map, free: Map, name: &'static str) -> Result<Self, MappedError> {
         let no_map = || MappedError::NoMap(name);
-        let mut free = Stack::try_from(free.ok_or_else(no_map)?).map_err(|_| no_map())?;
+        let mut free = Stack::try_from(free).map_err(|_| no_map())?;
+        let Map::HashMap(index) = index else {
+            return Err(no_map());
+        };
+        let array = Mapped::open(array, name)?;
         Ok(Self {
-            used_ranges: UsedRanges::fill(&mut free, most, T::EACH)?,
-            array: Pieces::new(T::EACH, arriving),
-            most,
-            rooms: rooms.clone(),
+            used_ranges: UsedRanges::fill(&mut free, array.count())?,
+            array,
             index,
             free,
             leaving: Vec::new(),
@@ -136,21 +129,17 @@ impl<T: Entry> Table<T> {
     ///
     /// An entry that has not changed costs reading two of its words.
     pub(super) fn read(&mut self, all: bool, is_alive: impl Fn(u32) -> bool) -> Changed<T> {
-        let mut changed = Changed {
-            entries: Vec::new(),
-            gone: Vec::new(),
-        };
+        let mut changed = Changed::default();
         self.free_left(&mut changed.gone);
-        self.array.take_in();
         let array = &self.array;
         let mut used: Vec<(u32, u64)> = self
             .used_ranges
-            .numbers(array.count(), |number| heads(array, number).0 != 0)
+            .numbers(|number| heads(array, number).0 != 0)
             .map(|number| (number, heads(array, number)))
             .filter(|(_, (pid, count))| *pid != 0 && *count != 0)
             .map(|(number, (_, count))| (number, count))
             .collect();
-        if used.len() > self.most as usize / 2 {
+        if used.len() > self.array.count() as usize / 2 {
             self.make_room(&mut used, is_alive);
         }
         for (number, count) in used {
@@ -184,10 +173,7 @@ impl<T: Entry> Table<T> {
             if asked.0 != entry.pid() {
                 asked = (entry.pid(), is_alive(entry.pid()));
             }
-            if !asked.1
-                && let Some(generation) = self.index.remove(entry.key().as_bytes())
-            {
-                self.rooms.give_back(T::ROWS.1, generation);
+            if !asked.1 && remove(&self.index, entry.key().as_bytes()) {
                 // Read again: now no program adds to it.
                 *count = heads(&self.array, *number).1;
                 self.leaving.push((*number, entry.key()));
@@ -207,16 +193,26 @@ impl<T: Entry> Table<T> {
                 write_volatile(place, T::new_zeroed());
                 fence(Ordering::Release);
             }
-            // If the stack were full, the entry would be lost; it is larger than the number of entries freed
-            // at one time.
+            // There is room for every number.
             let _ = self.free.push(free::pack(number, number + 1), 0);
-            self.rooms.give_back(T::ROWS.0, room::TAKEN);
         }
     }
 }
 
+/// Removes a key from a hash table that programs use meanwhile. Returns whether it was there.
+fn remove(map: &MapData, key: &[u8]) -> bool {
+    let mut attr = empty();
+    // SAFETY: a union of plain integers, all zero; the fields of MAP_DELETE_ELEM are written.
+    let element = unsafe { &mut attr.__bindgen_anon_2 };
+    element.map_fd = map.fd().as_fd().as_raw_fd().cast_unsigned();
+    element.key = key.as_ptr() as u64;
+    let _unpreempted = Unpreempted::begin();
+    // SAFETY: the caller's key is one of the map's, and outlives the call.
+    unsafe { raw_bpf(bpf_cmd::BPF_MAP_DELETE_ELEM, &mut attr) }.is_ok()
+}
+
 /// Process and count of an entry.
-fn heads<T: Entry>(array: &Pieces<T>, number: u32) -> (u32, u64) {
+fn heads<T: Entry>(array: &Mapped<T>, number: u32) -> (u32, u64) {
     let place = array.at(number);
     // SAFETY: inside the mapping; every key begins with the process, and the count is a word of the entry
     // that both sides use whole.

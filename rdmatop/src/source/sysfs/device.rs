@@ -67,10 +67,12 @@ fn is_software(root: &Root, dir: &Path) -> bool {
 /// Whether there is a device that is not software.
 pub fn has_hardware(root: &Root) -> bool {
     let names = list_devices(root).unwrap_or_default();
-    names
-        .iter()
-        .filter_map(|name| device_path(root, name))
-        .any(|dir| !is_software(root, &dir))
+    names.iter().any(|name| is_hardware(root, name))
+}
+
+/// Whether there is a device of this name that is not software.
+pub fn is_hardware(root: &Root, name: &OsStr) -> bool {
+    device_path(root, name).is_some_and(|dir| !is_software(root, &dir))
 }
 
 /// Reads one device with its ports; `None` when there is no such directory.

@@ -14,7 +14,8 @@ mod port;
 pub(crate) use counters::value as counter_value;
 pub use counters::{CounterFiles, CounterGroup, FileValue};
 pub use device::{
-    DeviceFacts, count_dangling, device_dir, has_hardware, list_devices, lists_same_devices, read_device,
+    DeviceFacts, count_dangling, device_dir, has_hardware, is_hardware, list_devices, lists_same_devices,
+    read_device,
 };
 pub use gid::GidFacts;
 pub use netdev::{Bond, BondMember, netdev_bond, netdev_mtu, netdev_pfc};

@@ -58,9 +58,24 @@ impl View {
         Some(command)
     }
 
+    /// As [`View::command`], with room for `qps` QPs.
+    pub(crate) fn command_for(self, bench: &Bench, qps: u32) -> Option<Command> {
+        let mut command = self.command(bench)?;
+        if qps >= 10_000 && matches!(self, Self::Ours) {
+            // Those of the device itself too.
+            command.args(["--max-qps", &(qps + 16).to_string()]);
+        }
+        Some(command)
+    }
+
     /// Starts it and waits for the first row: the running view, and the time from the start. `None` as above.
     pub(crate) fn start(self, bench: &Bench) -> Result<Option<(OnTerminal, Duration)>> {
-        let Some(mut command) = self.command(bench) else {
+        self.start_for(bench, 0)
+    }
+
+    /// As [`View::start`], with room for `qps` QPs.
+    pub(crate) fn start_for(self, bench: &Bench, qps: u32) -> Result<Option<(OnTerminal, Duration)>> {
+        let Some(mut command) = self.command_for(bench, qps) else {
             return Ok(None);
         };
         let view = OnTerminal::start(&mut command)?;

@@ -71,7 +71,7 @@ pub(crate) fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         let held = hold(&load);
         match held {
             Ok(holder) => {
-                measure(bench, name, report);
+                measure(bench, name, load.qps, report);
                 if name.starts_with('q') || name == "idle" {
                     let mut command = Command::new("rdma");
                     report.try_value(
@@ -90,7 +90,7 @@ pub(crate) fn run(bench: &Bench, report: &mut Report) -> Result<()> {
 
 /// No queue pair, all the devices that the guest has.
 pub(crate) fn devices(bench: &Bench, report: &mut Report) -> Result<()> {
-    measure(bench, "many", report);
+    measure(bench, "many", 0, report);
     let mut command = Command::new("rdma");
     let cost = cpu::of_run(command.args(["-j", "statistic", "show"]))?;
     report.value("rdma.many.stat", cost);
@@ -124,7 +124,7 @@ fn release(holder: Option<Child>) -> Result<()> {
     Ok(())
 }
 
-fn measure(bench: &Bench, load: &str, report: &mut Report) {
+fn measure(bench: &Bench, load: &str, made: u32, report: &mut Report) {
     match floor::measure() {
         Ok(Floor {
             stat,
@@ -141,7 +141,7 @@ fn measure(bench: &Bench, load: &str, report: &mut Report) {
     }
     for view in [View::OursNoEbpf, View::Ours, View::Peer] {
         let name = format!("{}.{load}", view.name());
-        match refresh(bench, view) {
+        match refresh(bench, view, made) {
             Ok(Some(refresh)) => {
                 report.value(format!("{name}.cpu"), refresh.cpu);
                 report.value(format!("{name}.rss"), refresh.resident);
@@ -166,8 +166,8 @@ struct Refresh {
     maps: f64,
 }
 
-fn refresh(bench: &Bench, view: View) -> Result<Option<Refresh>> {
-    let Some((mut running, _)) = view.start(bench)? else {
+fn refresh(bench: &Bench, view: View, qps: u32) -> Result<Option<Refresh>> {
+    let Some((mut running, _)) = view.start_for(bench, qps)? else {
         return Ok(None);
     };
     thread::sleep(WARM);

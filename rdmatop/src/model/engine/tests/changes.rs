@@ -20,8 +20,6 @@ impl Host {
             partial: true,
             more,
             capacity: 8,
-            most: 8,
-            refusal: None,
             lacks_some: false,
         };
         self.apply(Input::Slots(Box::new(sample)));

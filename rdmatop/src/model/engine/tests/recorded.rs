@@ -83,8 +83,6 @@ fn every_input() -> Vec<Input> {
         partial: true,
         more: true,
         capacity: 16,
-        most: 64,
-        refusal: Some(Obstacle::new(CauseId::NoMemory, "why", "do")),
         lacks_some: true,
     };
     let port = PortCounters {

@@ -139,7 +139,7 @@ impl UserPath {
         let fd = data.fd().as_fd().try_clone_to_owned();
         let fd = fd.map_err(|_| MappedError::NoMap(map::FREE_USER))?;
         let numbers = Map::Stack(MapData::from_fd(fd)?);
-        let slots = SlotMap::whole(slots, free, map::USER_SLOTS)?;
+        let slots = SlotMap::open(slots, free, map::USER_SLOTS, Vec::new())?;
         own(numbers, take(map::USER_INDEX)?, sample.handle())?;
         let shared = Arc::new(Mutex::new(Shared {
             report: UprobesReport {

@@ -296,10 +296,7 @@ impl Work {
             };
             (qp != 0 && wanted.is_none_or(|pid| pid == tenant.pid)).then_some(tenant)
         };
-        self.used_ranges
-            .numbers(self.slots.count(), in_use)
-            .filter_map(tenant)
-            .collect()
+        self.used_ranges.numbers(in_use).filter_map(tenant).collect()
     }
 
     /// Finds and probes the functions that a QP's program posts with.
