@@ -1,5 +1,6 @@
 //! The rules: each looks at one snapshot and names symptoms.
 
+mod contention;
 mod flaps;
 mod growth;
 mod idle;
@@ -167,6 +168,7 @@ pub(super) fn all(scene: &Scene<'_>) -> Vec<Symptom> {
         nic::setup,
         rails::slow,
         rails::load,
+        contention::contention,
         tcp::fallback,
     ];
     let mut out = Vec::new();

@@ -173,6 +173,11 @@ const PROOFS: &[(FindingId, On, &str)] = &[
         "lab_scenarios::each_scenario_shows_the_finding_that_it_teaches",
     ),
     (
+        FindingId::Contention,
+        On::Traffic,
+        "findings::a_process_with_many_qps_beside_one_with_a_single_one_is_named",
+    ),
+    (
         FindingId::SmallMtu,
         On::Driver,
         "testnic_findings::what_a_card_with_queue_pairs_can_have_is_found_and_over_when_it_is_mended",
