@@ -71,7 +71,7 @@ static void pong(struct rc *rc, uint32_t bytes)
 	}
 }
 
-static void play(const char *who, const char *device, int gid, uint32_t bytes, int socket, bool first)
+static void play(const char *who, const char *device, int gid, uint32_t bytes, unsigned seconds, int socket, bool first)
 {
 	const int depth = 16;
 	struct rc rc;
@@ -85,6 +85,8 @@ static void play(const char *who, const char *device, int gid, uint32_t bytes, i
 	printf("%s: PID %d, %s, QP %u, connected to QP %u\n", who, getpid(), device, rc.self.qpn, rc.peer.qpn);
 	/* No side begins before both are in RTS. */
 	rc_exchange(&rc, socket);
+	/* However long it took to get here. */
+	alarm(seconds);
 	if (first)
 		ping(&rc, bytes);
 	else
@@ -112,18 +114,18 @@ int main(int argc, char **argv)
 			return 2;
 		}
 	}
-	rc_handle_signals(seconds);
+	rc_handle_signals(0);
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets))
 		rc_die("socketpair");
 	child = rc_fork("pong");
 	if (child == 0) {
 		/* Of both ends each keeps one: when its peer has died, a read ends instead of waiting. */
 		close(sockets[0]);
-		play("pong", peer ? peer : device, gid, bytes, sockets[1], false);
+		play("pong", peer ? peer : device, gid, bytes, seconds, sockets[1], false);
 		return 0;
 	}
 	close(sockets[1]);
-	play("ping", device, gid, bytes, sockets[0], true);
+	play("ping", device, gid, bytes, seconds, sockets[0], true);
 	kill(child, SIGTERM);
 	return waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }

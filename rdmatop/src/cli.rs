@@ -71,7 +71,10 @@ pub struct ViewArgs {
     pub delay: Option<Duration>,
 
     /// End by itself after so many seconds; a trace counts them from when its programs are attached
-    #[arg(long, value_name = "SECS", value_parser = run_time, conflicts_with = "once", allow_negative_numbers = true)]
+    #[arg(
+        long = "for", alias = "duration", value_name = "SECS", value_parser = run_time, conflicts_with = "once",
+        allow_negative_numbers = true
+    )]
     pub duration: Option<Duration>,
 
     /// Sort processes by this column: numbers from the largest, names and the PID from the smallest [default:
@@ -212,11 +215,9 @@ pub enum Command {
     NcclLog(NcclLogArgs),
 
     /// Print the man page, or write all pages into a directory
-    #[command(hide = true)]
     Man(ManArgs),
 
     /// Print the completions for a shell
-    #[command(hide = true)]
     Completions(CompletionsArgs),
 }
 

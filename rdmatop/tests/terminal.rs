@@ -96,7 +96,7 @@ fn a_terminal_that_does_not_read_keeps_no_signal_from_ending_it() {
 
 #[test]
 fn a_terminal_that_does_not_read_does_not_outlast_the_duration() {
-    let mut view = view(&["--delay", "0.1", "--duration", "4"]);
+    let mut view = view(&["--delay", "0.1", "--for", "4"]);
     fill(&mut view);
     let status = ends_with_the_terminal_given_back(&mut view, SOON + Duration::from_secs(4));
     assert_eq!(status.code(), Some(0), "{status}");

@@ -143,7 +143,7 @@ fn without_sys_netlink_still_tells_and_nobody_says_that_there_is_no_rdma() -> Re
             .as_array()
             .is_some_and(|list| !list.is_empty())
     );
-    let (code, child) = behind(&without, &["--trace", "--duration", "1"])?;
+    let (code, child) = behind(&without, &["--trace", "--for", "1"])?;
     let said = child.err.text();
     ensure!(
         code == Some(1) && said.contains("/sys is not mounted"),

@@ -142,7 +142,7 @@ fn root_of_a_user_namespace_is_told_that_its_rights_end_there() -> Result<()> {
             .any(|note| note.contains("--cap-add") || note.contains("sudo")),
         "{notes:?}"
     );
-    let (code, trace) = behind(&enter, &["--trace", "--duration", "0.3"])?;
+    let (code, trace) = behind(&enter, &["--trace", "--for", "0.3"])?;
     let said = trace.err.all();
     ensure!(
         code == Some(1)
@@ -167,7 +167,7 @@ fn a_memory_cgroup_of_20_mb_costs_no_counter_and_one_of_14_mb_a_trace() -> Resul
     let script = format!("echo $$ >{SMALL}/cgroup.procs && exec \"$0\" \"$@\"");
     let limit = |bytes: &str| fs::write(format!("{SMALL}/memory.max"), bytes);
     let sample = limit("20M").map(|()| sample(&["sh", "-c", &script]));
-    let trace = limit("14M").map(|()| behind(&["sh", "-c", &script], &["--trace", "--duration", "0.3"]));
+    let trace = limit("14M").map(|()| behind(&["sh", "-c", &script], &["--trace", "--for", "0.3"]));
     let _ = fs::remove_dir(SMALL);
     let (sample, (code, trace)) = (sample??, trace??);
     devices_are_told(&sample)?;

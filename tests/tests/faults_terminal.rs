@@ -84,12 +84,12 @@ fn a_terminal_that_does_not_read_keeps_nothing_attached() -> Result<()> {
         .context(name)?;
     }
     leaves_nothing(|| {
-        let mut view = view(&["--duration", "20"])?;
+        let mut view = view(&["--for", "20"])?;
         let begin = Instant::now();
         fill(&mut view)?;
         ends_soon(&mut view, begin + Duration::from_secs(20), 0)
     })
-    .context("--duration")
+    .context("--for")
 }
 
 /// A pipe that holds as much as it can.
@@ -139,13 +139,13 @@ fn a_pipe_that_nobody_reads_keeps_no_trace_attached_and_what_was_not_printed_is_
     .context("SIGTERM")?;
     leaves_nothing(|| {
         let (_read, write) = full_pipe()?;
-        let args = ["--trace", "--json", "--duration", "5"];
+        let args = ["--trace", "--json", "--for", "5"];
         let mut trace = Child::spawn_into(&mut rdmatop::command(&args)?, write, Stdio::piped())?;
         rdmatop::wait_counting(&trace)?;
         traffic::run("qp-churn", &["--count", "20"])?;
         wait_soon(&mut trace, 0)
     })
-    .context("--duration")
+    .context("--for")
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn integrity_costs_nothing_and_confidentiality_is_named_as_what_forbids_ebpf() -
         let rows = sample.qps().filter(|row| *row.field("pid") == pid).count();
         ensure!(rows == 2, "netlink has two QPs of {pid}, the sample {rows}");
     }
-    let (code, trace) = behind(&["env"], &["--trace", "--duration", "0.3"])?;
+    let (code, trace) = behind(&["env"], &["--trace", "--for", "0.3"])?;
     let said = trace.err.all();
     ensure!(
         code == Some(1) && said.len() == 1 && said[0].contains("lockdown"),

@@ -61,7 +61,7 @@ fn with_rdma_and_without_soft_roce_nobody_speaks_of_soft_roce() -> Result<()> {
     let reasons = programs
         .iter()
         .filter_map(|row| row["reason"].as_str().map(str::to_owned));
-    let (_, trace) = behind(&["env"], &["--trace", "--duration", "0.3"])?;
+    let (_, trace) = behind(&["env"], &["--trace", "--for", "0.3"])?;
     // Without any RDMA device a SoftRoCE one is a remedy.
     let lines = notes_of(&told["notes"])
         .into_iter()

@@ -1,4 +1,4 @@
-//! The hidden commands that make files for packagers: the man pages and the completions.
+//! The commands that make files for packagers: the man pages and the completions.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -36,7 +36,7 @@ fn render(command: clap::Command) -> io::Result<Vec<u8>> {
 
 fn write_pages(dir: &Path) -> io::Result<()> {
     let top = command();
-    for sub in top.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+    for sub in top.get_subcommands() {
         std::fs::write(
             dir.join(Man::new(sub.clone()).get_filename()),
             render(sub.clone())?,
@@ -68,8 +68,10 @@ mod tests {
             names,
             [
                 "rdmatop-check.1",
+                "rdmatop-completions.1",
                 "rdmatop-doctor.1",
                 "rdmatop-lab.1",
+                "rdmatop-man.1",
                 "rdmatop-nccl-log.1",
                 "rdmatop-probes.1",
                 "rdmatop.1"
@@ -88,7 +90,7 @@ mod tests {
             let mut out = Vec::new();
             clap_complete::generate(shell, &mut command(), "rdmatop", &mut out);
             let text = String::from_utf8(out).unwrap();
-            for option in ["no-ebpf", "trace", "duration", "kprobe"] {
+            for option in ["no-ebpf", "trace", "delay", "kprobe"] {
                 assert!(text.contains(option), "{shell}: {option}");
             }
         }

@@ -254,6 +254,28 @@ mod tests {
     }
 
     #[test]
+    fn how_long_is_the_same_option_everywhere_and_its_old_names_work() {
+        for args in [
+            &["--for", "3"][..],
+            &["--duration", "3"],
+            &["check", "--for", "3"],
+            &["nccl-log", "--for", "3"],
+            &["lab", "run", "rnr", "--for", "3"],
+            &["lab", "run", "rnr", "--seconds", "3"],
+        ] {
+            assert!(
+                Cli::try_parse_from(["rdmatop"].iter().chain(args)).is_ok(),
+                "{args:?}"
+            );
+        }
+        let help = crate::cli::command().render_long_help().to_string();
+        assert!(!help.contains("--duration"), "{help}");
+        for command in ["man", "completions"] {
+            assert!(help.contains(&format!("\n  {command} ")), "{help}");
+        }
+    }
+
+    #[test]
     fn a_live_view_without_a_terminal_is_refused_with_the_way_out() {
         for terminal in [PIPE, Terminal { dumb: true, ..SCREEN }] {
             let stop = of(&[], terminal).unwrap_err();

@@ -451,7 +451,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_the_sources_hand_over_at_the_end_is_printed_too() {
-        let (outcome, text) = traced(&["--json", "--duration", "0.3"], machine(records(5000))).await;
+        let (outcome, text) = traced(&["--json", "--for", "0.3"], machine(records(5000))).await;
         assert_eq!(outcome, Ok(Exit::Ok));
         let qpns: Vec<u64> = text
             .lines()
@@ -509,7 +509,7 @@ mod tests {
         let source = Fake::new(rounds);
         let asked = std::sync::Arc::clone(&source.asked);
         sources.polled = vec![Box::new(source)];
-        let args = [&["--json", "--delay", "0.1", "--duration", "14"], args].concat();
+        let args = [&["--json", "--delay", "0.1", "--for", "14"], args].concat();
         let (outcome, text) = traced(&args, sources).await;
         assert_eq!(outcome, Ok(Exit::Ok));
         let looks = asked
@@ -588,7 +588,7 @@ mod tests {
 
     #[tokio::test]
     async fn lines_stand_under_a_header() {
-        let (outcome, text) = traced(&["--duration", "0.2"], machine(records(4))).await;
+        let (outcome, text) = traced(&["--for", "0.2"], machine(records(4))).await;
         assert_eq!(outcome, Ok(Exit::Ok));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 5);
@@ -634,7 +634,7 @@ mod tests {
         let (read, write) = io::pipe().unwrap();
         let begin = Instant::now();
         let outcome = follow(
-            &planned(&["--duration", "0.2"]),
+            &planned(&["--for", "0.2"]),
             machine(records(20_000)),
             std::os::fd::OwnedFd::from(write).into(),
         )

@@ -1,34 +1,8 @@
 //! Words and numbers as the page has them.
 
 use super::facts::{Device, Facts, Port};
-pub(super) use crate::text::bytes;
-
-/// Names that are listed before "and N more".
-const NAMED: usize = 4;
-
-/// A name's beginning and the number that it ends with.
-fn split(name: &str) -> Option<(&str, u64)> {
-    let digits = name.len() - name.bytes().rev().take_while(u8::is_ascii_digit).count();
-    let (head, tail) = name.split_at_checked(digits)?;
-    Some((head, tail.parse().ok()?))
-}
-
-/// `mlx5_0 to mlx5_7`, `a and b`, `a, b, c, d and 4 more`.
-pub(super) fn names<S: AsRef<str>>(all: &[S]) -> String {
-    let all: Vec<&str> = all.iter().map(AsRef::as_ref).collect();
-    let run = all.iter().map(|name| split(name)).collect::<Option<Vec<_>>>();
-    let in_order = run.is_some_and(|run| {
-        run.windows(2)
-            .all(|two| two[0].0 == two[1].0 && Some(two[1].1) == two[0].1.checked_add(1))
-    });
-    match all.as_slice() {
-        [] => String::new(),
-        [one] => (*one).to_owned(),
-        [first, .., last] if in_order && all.len() > 2 => format!("{first} to {last}"),
-        [most @ .., last] if all.len() <= NAMED + 1 => format!("{} and {last}", most.join(", ")),
-        _ => format!("{} and {} more", all[..NAMED].join(", "), all.len() - NAMED),
-    }
-}
+use crate::text::cut_columns;
+pub(super) use crate::text::{bytes, lists, names};
 
 /// `1 device`, `8 devices`.
 pub(super) fn count(number: usize, one: &str) -> String {
@@ -39,6 +13,14 @@ pub(super) fn count(number: usize, one: &str) -> String {
     } else {
         format!("{number} {one}s")
     }
+}
+
+/// A variable and what it is set to; of a long list only its beginning.
+pub(super) fn setting(name: &str, value: &str) -> String {
+    const COLUMNS: usize = 64;
+    let begin = cut_columns(value, COLUMNS);
+    let dots = if begin.len() < value.len() { "..." } else { "" };
+    format!("{name}={begin}{dots}")
 }
 
 /// `400 Gb/s`.
@@ -88,22 +70,6 @@ impl Port {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_are_listed_as_one_would_say_them() {
-        let eight: Vec<String> = (0..8).map(|n| format!("mlx5_{n}")).collect();
-        assert_eq!(names(&eight), "mlx5_0 to mlx5_7");
-        assert_eq!(names(&["a"]), "a");
-        assert_eq!(names(&["rxe0", "rxe1"]), "rxe0 and rxe1");
-        assert_eq!(names(&["a", "c", "x"]), "a, c and x");
-        assert_eq!(names(&["a", "b", "c", "d", "e", "f"]), "a, b, c, d and 2 more");
-        assert_eq!(names(&["m1", "m2", "m4"]), "m1, m2 and m4");
-        assert_eq!(
-            names(&["m18446744073709551615", "m0", "m1"]),
-            "m18446744073709551615, m0 and m1"
-        );
-        assert_eq!(names::<&str>(&[]), "");
-    }
 
     #[test]
     fn numbers_have_units() {

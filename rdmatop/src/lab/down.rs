@@ -10,6 +10,7 @@ use super::say::Say;
 use super::state::{Made, MadeModule};
 use super::store::{Locked, Store};
 use super::{DownArgs, LabError};
+use crate::text;
 
 /// Looks at what is being removed, and the time between them: 5 s with the time that each takes.
 const PATIENCE: u32 = 20;
@@ -98,7 +99,7 @@ pub(super) fn remove(
         let Some(now) = ours::device(device, &present) else {
             continue;
         };
-        let holders = host.holders(now.index)?.join(", ");
+        let holders = text::names(&host.holders(now.index)?);
         if holders.is_empty() {
             continue;
         }
@@ -262,7 +263,7 @@ pub(super) fn module(host: &mut dyn Host, ours: &MadeModule, say: &mut Say<'_>) 
         .map(|device| device.name.to_string())
         .collect();
     let why = if !others.is_empty() {
-        format!("{} may need it", others.join(", "))
+        format!("{} may need it", text::names(&others))
     } else if host.netns_mode() != Some(NetnsMode::Shared) {
         "another network namespace may have a device that needs it".into()
     } else {

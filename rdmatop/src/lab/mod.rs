@@ -87,7 +87,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub list: bool,
     /// End after so many seconds [default: at Ctrl-C]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    #[arg(long = "for", alias = "seconds", value_name = "SECS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub seconds: Option<u32>,
     /// Open the live view beside it; leaving the view ends the scenario
     #[arg(long)]

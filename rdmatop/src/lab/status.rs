@@ -7,6 +7,7 @@ use super::ours;
 use super::say::Say;
 use super::state::Made;
 use super::store::Store;
+use crate::text;
 
 /// Shows which devices there are, which of them `lab up` made, and which processes hold them. With a file
 /// that cannot be read all but what is ours is told, and the error is the last line.
@@ -74,7 +75,7 @@ fn device_line(host: &mut dyn Host, device: &Present, made: Option<&Made>, prese
         Some(Some(ours)) => format!("made by rdmatop as {}", ours.name),
     };
     let names = device.netdevs.iter().map(|netdev| netdev.name.to_string());
-    let netdevs = names.collect::<Vec<_>>().join(", ");
+    let netdevs = text::names(&names.collect::<Vec<_>>());
     let on = if netdevs.is_empty() {
         "no interface in sight".into()
     } else {
@@ -82,7 +83,7 @@ fn device_line(host: &mut dyn Host, device: &Present, made: Option<&Made>, prese
     };
     let used = match host.holders(device.index) {
         Ok(holders) if holders.is_empty() => "not in use".into(),
-        Ok(holders) => format!("used by {}", holders.join(", ")),
+        Ok(holders) => format!("used by {}", text::names(&holders)),
         Err(error) => error.to_string(),
     };
     format!("{}: {on}, {whose}, {used}", device.name)

@@ -19,6 +19,7 @@ use crate::model::{
     snapshot::{PortRow, ProcessRow, Snapshot, TcpTraffic},
     value::Counter,
 };
+use crate::text;
 
 /// A process of the log on this machine, and who it is.
 #[derive(Clone, Debug)]
@@ -210,7 +211,7 @@ fn absent(report: &Report, found: &[Found]) -> Vec<Absent> {
                 (
                     format!(
                         "several processes have this number, each in a PID namespace of its own, here {}: which one wrote the log is not known",
-                        pids.join(", ")
+                        text::names(&pids)
                     ),
                     false,
                 )
@@ -354,7 +355,7 @@ fn missing(now: &Now, lives: &[(&Found, &Candidate, Proof)], snapshot: &Snapshot
         out.extend(
             by_reason
                 .into_iter()
-                .map(|(what, devices)| format!("{}: {what}", devices.join(", "))),
+                .map(|(what, devices)| format!("{}: {what}", text::names(&devices))),
         );
     }
     let whose = |test: fn(&Candidate) -> bool| {
@@ -363,7 +364,7 @@ fn missing(now: &Now, lives: &[(&Found, &Candidate, Proof)], snapshot: &Snapshot
             .filter(|(_, one, _)| test(one))
             .map(|(_, one, _)| one.pid.to_string());
         let pids: Vec<String> = pids.collect();
-        (!pids.is_empty()).then(|| pids.join(", "))
+        (!pids.is_empty()).then(|| text::names(&pids))
     };
     if let Some(pids) = whose(|one| one.other_network == Some(true)) {
         out.push(format!(

@@ -13,6 +13,7 @@ use super::{
     verdict::{self, count, named, nic_name},
     warning::Warning,
 };
+use crate::text;
 
 /// Hosts named in one line.
 const HOSTS: usize = 4;
@@ -300,7 +301,7 @@ fn settings(out: &mut String, report: &Report) {
             [one] => lines.push(format!("{name}={one}")),
             several => lines.push(format!(
                 "{name} differs between processes: {}",
-                several.join(", ")
+                text::names(several)
             )),
         }
     }
@@ -312,7 +313,7 @@ fn settings(out: &mut String, report: &Report) {
     plugins.sort_unstable();
     plugins.dedup();
     if !plugins.is_empty() {
-        lines.push(format!("network plugin: {}", plugins.join(", ")));
+        lines.push(format!("network plugin: {}", text::names(&plugins)));
     } else if report.processes.values().any(|process| process.no_plugin) {
         // NCCL's alarming words for something normal: most machines have no plugin.
         lines.push("network plugin: none, NCCL's own transports are used".to_owned());

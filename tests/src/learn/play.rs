@@ -18,7 +18,7 @@ use crate::{child::Child, rdmatop, wait::PATIENCE};
 /// How a command in the first terminal says that it has begun: then the second terminal has its turn.
 const BEGUN: [&str; 4] = ["rdmatop: tracing", "rdmatop: measuring", "running", "ping: PID"];
 /// Options with which a command ends by itself; another in the first terminal is ended by Ctrl-C.
-const ENDS: [&str; 2] = ["--delay", "--duration"];
+const ENDS: [&str; 2] = ["--delay", "--for"];
 /// How `rdmatop check` ends that has found something, as it has to wherever the page calls it.
 const FOUND: [i32; 2] = [1, 2];
 

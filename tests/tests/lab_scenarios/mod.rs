@@ -394,11 +394,11 @@ fn a_storm_of_qps_is_counted_to_the_last_and_found_as_churn() -> Result<()> {
 
 #[test]
 fn a_scenario_ends_by_its_time_and_fails_without_its_programs() -> Result<()> {
-    let Some(_lab) = Lab::enter("lab run --seconds") else {
+    let Some(_lab) = Lab::enter("lab run --for") else {
         return Ok(());
     };
     leaves_nothing(|| {
-        let mut run = Run::start(&["pingpong", "--seconds", "2"])?;
+        let mut run = Run::start(&["pingpong", "--for", "2"])?;
         run.child.succeed(LIMIT)?;
         ensure!(
             run.child.out.text().contains("running for 2 s"),

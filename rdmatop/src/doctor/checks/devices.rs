@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::doctor::{
     facts::{Device, Fact, Facts, SoftRoce},
     line::Lines,
-    words::{count, names},
+    words::{count, lists, names},
 };
 use crate::step::step;
 
@@ -80,10 +80,7 @@ fn each(all: &[Device], out: &mut Lines) {
         .iter()
         .map(|(driver, devices)| format!("{} ({driver})", names(devices)))
         .collect();
-    out.pass(
-        "",
-        format!("{}: {}", count(all.len(), "device"), kinds.join(", ")),
-    );
+    out.pass("", format!("{}: {}", count(all.len(), "device"), names(&kinds)));
 }
 
 pub(crate) fn driver(facts: &Facts, out: &mut Lines) {
@@ -195,7 +192,7 @@ pub(crate) fn firmware(facts: &Facts, out: &mut Lines) {
                 let what = if board.is_empty() { driver } else { board };
                 out.warn(
                     what,
-                    format!("different firmware on equal NICs: {}", each.join(", ")),
+                    format!("different firmware on equal NICs: {}", lists(&each)),
                     "Ranks of one job then run at different speeds or with different faults.",
                     "bring all to the newest of them (Mellanox/NVIDIA: `sudo mlxfwmanager` lists what they have, and changes nothing)",
                 );
@@ -204,10 +201,7 @@ pub(crate) fn firmware(facts: &Facts, out: &mut Lines) {
         }
     }
     if out.is_empty() && !same.is_empty() {
-        out.pass(
-            "",
-            format!("the same firmware on equal NICs: {}", same.join(", ")),
-        );
+        out.pass("", format!("the same firmware on equal NICs: {}", names(&same)));
     }
 }
 

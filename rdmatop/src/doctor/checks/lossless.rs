@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::doctor::{
     facts::{Fact, Facts, Lossless},
     line::Lines,
-    words::{names, port_name},
+    words::{lists, names, port_name},
 };
 use crate::step::{ShellWord, step};
 
@@ -98,7 +98,7 @@ pub(crate) fn pfc(facts: &Facts, out: &mut Lines) {
                 .collect();
             out.warn(
                 "",
-                format!("ports differ in flow control: {}", each.join("; ")),
+                format!("ports differ in flow control: {}", lists(&each)),
                 "Some then lose packets where others are paused.",
                 "sudo mlnx_qos -i INTERFACE   # of each: shows its settings; make them alike",
             );

@@ -125,7 +125,7 @@ fn kinds(all: &[(&Device, &Port)]) -> String {
             kinds.push(kind);
         }
     }
-    kinds.join(", ")
+    names(&kinds)
 }
 
 fn down(name: &str, state: u32, port: &Port, expected: Option<&'static str>, out: &mut Lines) {

@@ -27,6 +27,7 @@ use super::say::Say;
 use super::state::{DISK as DISK_NAME, DiskModule, Made, MadeDevice, MadeDisk, MadeInterface};
 use super::store::{Locked, Store};
 use super::{LabError, RunArgs, ours, up};
+use crate::text;
 
 /// What `--view` waits for.
 const RUNS: &str = "running";
@@ -131,7 +132,7 @@ impl<'a> Lab<'a> {
             .map(|device| device.name.to_string())
             .collect();
         if !own.is_empty() && !args.force {
-            return Err(LabError::OwnDevices(own.join(", ")));
+            return Err(LabError::OwnDevices(text::names(&own)));
         }
         down::remove(host, locked, &mut lab.made, Which::Run, say)?;
         Ok(lab)

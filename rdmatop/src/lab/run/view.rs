@@ -22,7 +22,7 @@ pub(crate) fn view(args: &RunArgs) -> Result<ExitCode, LabError> {
     let mut scenario = Command::new(&own);
     scenario.args(["lab", "run", "--quiet"]).args(&args.scenario);
     if let Some(seconds) = args.seconds {
-        scenario.arg(format!("--seconds={seconds}"));
+        scenario.arg(format!("--for={seconds}"));
     }
     if args.force {
         scenario.arg("--force");

@@ -244,7 +244,7 @@ pub(super) fn unobserved(out: &mut String, snapshot: &Snapshot) {
         let _ = writeln!(
             out,
             "not observable: {}: {}",
-            devices.join(", "),
+            text::names(&devices),
             unobserved.what()
         );
     }

@@ -14,7 +14,7 @@ pub struct Glyphs {
     pub arrow: &'static str,
     /// Sorted upwards, sorted downwards.
     pub sort: [&'static str; 2],
-    /// More columns to the left, to the right.
+    /// More columns to the left, to the right: the keys that show them.
     pub more: [&'static str; 2],
     /// Eighths of a sparkline or chart, from nearly nothing to full.
     pub eighths: [&'static str; 8],
@@ -52,7 +52,7 @@ pub const UNICODE: Glyphs = Glyphs {
     cut: "…",
     arrow: "→",
     sort: ["↑", "↓"],
-    more: ["‹", "›"],
+    more: ["←", "→"],
     eighths: ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"],
     gap: "·",
     bar: ["▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"],
@@ -75,7 +75,7 @@ pub const ASCII: Glyphs = Glyphs {
     cut: "~",
     arrow: "->",
     sort: ["^", "v"],
-    more: ["<", ">"],
+    more: ["<-", "->"],
     eighths: ["_", "_", ".", ":", "-", "=", "+", "#"],
     gap: " ",
     bar: ["-", "-", "-", "-", "=", "=", "=", "#"],

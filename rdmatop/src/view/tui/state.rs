@@ -317,8 +317,9 @@ impl State {
         self.show_cursor();
     }
 
-    /// What narrows the rows of a table of this height, for the right end of the tabs.
-    pub fn narrowing(&self, height: usize) -> String {
+    /// What narrows the rows, and how many columns are not on the screen, for the right end of the tabs.
+    pub fn narrowing(&self, layout: &Layout) -> String {
+        let height = usize::from(layout.rows.height);
         let mut parts = Vec::new();
         let (first, all) = (self.table().offset, self.table().order.len());
         if height > 0 && all > height {
@@ -342,6 +343,11 @@ impl State {
                 parts.push(format!("{} older gone", self.trace.forgotten()));
             }
         }
+        // On a narrow screen there is room for one of them.
+        if layout.heading.height > 0 && (parts.is_empty() || layout.tabs.width >= 80) {
+            parts.push(self.fit(layout.heading.width).hidden(self.glyphs));
+        }
+        parts.retain(|part| !part.is_empty());
         parts.join("  ")
     }
 

@@ -4,6 +4,7 @@ use crate::model::fields::{self, Kind, Value};
 
 use super::columns::{Align, Column, Ctx, Spec};
 use super::filter::Filter;
+use super::glyphs::Glyphs;
 
 /// A row in the order of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +75,19 @@ pub struct Fit {
     pub shed: usize,
     /// Columns scrolled away to the left.
     pub skipped: usize,
+}
+
+impl Fit {
+    /// How many more columns there are on each side, with the key that shows them: `←2 +3→`.
+    pub fn hidden(&self, glyphs: &Glyphs) -> String {
+        let [left, right] = glyphs.more;
+        match (self.skipped, self.shed) {
+            (0, 0) => String::new(),
+            (0, shed) => format!("+{shed}{right}"),
+            (skipped, 0) => format!("{left}{skipped}"),
+            (skipped, shed) => format!("{left}{skipped} +{shed}{right}"),
+        }
+    }
 }
 
 /// Lays out `columns` in `width`: those with the highest priority number are left out until the least widths

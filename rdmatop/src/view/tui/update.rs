@@ -116,7 +116,10 @@ pub fn apply(state: &mut State, action: Action) -> Option<Effect> {
         Action::Bottom => to_row(state, usize::MAX),
         Action::Scroll(by) => scroll(state, by),
         Action::Detail if state.detail == Detail::Closed && state.table().order.is_empty() => {
-            state.message = Some("no row has a detail here".to_owned());
+            state.message = Some(match state.tab {
+                Tab::Findings => "nothing is found yet that Enter could show".to_owned(),
+                _ => "no row has a detail here".to_owned(),
+            });
         }
         Action::Detail => {
             state.detail = match state.detail {

@@ -125,7 +125,7 @@ fn firmware_that_differs_within_a_board_is_named_and_between_boards_it_is_not() 
     assert_eq!(
         line,
         [
-            "Warn device.firmware different firmware on equal NICs: 28.36.1010 on mlx5_3, 28.39.1002 on mlx5_0, mlx5_1, mlx5_2, mlx5_4 and 3 more"
+            "Warn device.firmware different firmware on equal NICs: 28.36.1010 on mlx5_3; 28.39.1002 on mlx5_0, mlx5_1, mlx5_2, mlx5_4 and 3 more"
         ]
     );
     let line = changed(|facts| {

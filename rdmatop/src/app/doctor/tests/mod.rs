@@ -2,6 +2,7 @@
 
 mod hostile;
 mod lines;
+mod many;
 mod trees;
 
 use std::{fmt::Write as _, sync::LazyLock};

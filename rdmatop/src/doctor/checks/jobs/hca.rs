@@ -4,7 +4,7 @@ use super::{jobs, value::List};
 use crate::doctor::{
     facts::{Fact, Facts, Gid},
     line::Lines,
-    words::{names, port_name},
+    words::{names, port_name, setting},
 };
 use crate::step::step;
 
@@ -59,7 +59,10 @@ pub(crate) fn devices(facts: &Facts, out: &mut Lines) {
             if used.is_empty() && !list.entries.iter().any(|(entry, _)| is_interface(entry)) {
                 out.fail(
                     subject,
-                    format!("{subject}: {name}={value} takes no RDMA device of this machine"),
+                    format!(
+                        "{subject}: {} takes no RDMA device of this machine",
+                        setting(name, value)
+                    ),
                     format!("The job uses TCP, or ends at its start; this machine has {has}."),
                     remedy,
                 );
@@ -74,7 +77,7 @@ pub(crate) fn devices(facts: &Facts, out: &mut Lines) {
                     remedy,
                 );
             } else if !used.is_empty() {
-                out.pass("", format!("{name}={value} takes {}", names(&used)));
+                out.pass("", format!("{} takes {}", setting(name, value), names(&used)));
             }
         }
     }

@@ -10,7 +10,7 @@ use super::limits::subject;
 use crate::doctor::{
     facts::{Fact, Facts, Process},
     line::{Lines, WITH_ROOT},
-    words::{count, names as names_of},
+    words::{count, names as names_of, setting},
 };
 use crate::step::step;
 
@@ -83,7 +83,7 @@ pub(crate) fn disabled(facts: &Facts, out: &mut Lines) {
         let mut off = |name: &'static str, value: &str| {
             out.fail(
                 subject,
-                format!("{subject}: {name}={value} turns RDMA off"),
+                format!("{subject}: {} turns RDMA off", setting(name, value)),
                 WHY,
                 step!("start the job without {}", name),
             );
@@ -139,7 +139,11 @@ pub(crate) fn interface(facts: &Facts, out: &mut Lines) {
         for (name, exact) in [("NCCL_SOCKET_IFNAME", false), ("GLOO_SOCKET_IFNAME", true)] {
             let Some(value) = job.get(name) else { continue };
             if let Some(why) = job.first.interfaces.unknown() {
-                out.unknown(subject, format!("{subject}: what {name}={value} names"), why);
+                out.unknown(
+                    subject,
+                    format!("{subject}: what {} names", setting(name, value)),
+                    why,
+                );
             }
             let Some(interfaces) = job.first.interfaces.known() else {
                 continue;
@@ -153,15 +157,15 @@ pub(crate) fn interface(facts: &Facts, out: &mut Lines) {
             if used.is_empty() {
                 out.fail(
                     subject,
-                    format!("{subject}: {name}={value} names no network interface that it has"),
+                    format!(
+                        "{subject}: {} names no network interface that it has",
+                        setting(name, value)
+                    ),
                     "Ranks find each other over it; the job ends or hangs at its start.",
                     step!("ip -br link; start the job with {}=INTERFACE", name),
                 );
             } else {
-                out.pass(
-                    "",
-                    format!("{name}={value} names {}", crate::doctor::words::names(&used)),
-                );
+                out.pass("", format!("{} names {}", setting(name, value), names_of(&used)));
             }
         }
     }

@@ -103,19 +103,10 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
     out
 }
 
-/// The first QPs by number.
+/// The QPs by number.
 fn list(qps: &[&StuckQp]) -> String {
-    const SHOWN: usize = 6;
-    let names: Vec<String> = qps
-        .iter()
-        .take(SHOWN)
-        .map(|qp| format!("{}/{}", qp.device, qp.qpn))
-        .collect();
-    let more = match qps.len().saturating_sub(SHOWN) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    format!("{}{more}", names.join(", "))
+    let names: Vec<String> = qps.iter().map(|qp| format!("{}/{}", qp.device, qp.qpn)).collect();
+    text::names(&names)
 }
 
 /// What a status means, and what to do.

@@ -21,6 +21,7 @@ use crate::model::{
     snapshot::{DeviceRow, DeviceState, PortRow, QpRow, Snapshot},
 };
 use crate::step::{NextStep, ShellWord, step};
+use crate::text;
 
 /// Bytes per second, both ways together, from which traffic needs an explanation. Management datagrams are
 /// far less.
@@ -117,7 +118,7 @@ impl AllUnexplained {
             Cause {
                 what: format!(
                     "{} {moves} data without a queue pair that the kernel lists",
-                    places.join(", ")
+                    text::names(&places)
                 ),
                 ..cause.clone()
             }

@@ -383,7 +383,7 @@ fn candidates_are_those_of_now_and_ports_of_which_the_same_is_said_share_a_note(
     });
     assert_eq!(two.notes().len(), 1);
     assert!(
-        two.notes()[0].what.starts_with("mlx5_0/1, mlx5_0/2 move data"),
+        two.notes()[0].what.starts_with("mlx5_0/1 and mlx5_0/2 move data"),
         "{}",
         two.notes()[0]
     );

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::sync::LazyLock;
 
 use crate::model::fields::FINDING;
-use crate::model::findings::{Finding, Severity};
+use crate::model::findings::{Finding, Quiet, Severity};
 use crate::model::snapshot::Snapshot;
 
 use super::super::theme::Tone;
@@ -53,8 +53,16 @@ pub(super) static SPEC: Spec = Spec {
         } else {
             " Without eBPF only ports, states of QPs and removals are judged."
         };
-        format!(
-            "Nothing is wrong as far as it can be seen.{blind} docs/findings.md lists what is looked for."
-        )
+        let quiet = match Quiet::of(c.snapshot) {
+            Quiet::Whole => "Nothing is wrong as far as it can be seen.".to_owned(),
+            Quiet::Starting => "Nothing is found yet: eBPF programs are being attached.".to_owned(),
+            Quiet::Looking(seconds) => {
+                format!(
+                    "Nothing is found yet: {seconds} s of {} are over that every rule has its time in.",
+                    Quiet::ENOUGH_S
+                )
+            }
+        };
+        format!("{quiet}{blind} docs/findings.md lists what is looked for.")
     },
 };

@@ -22,7 +22,7 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
     }
     let mut room = usize::from(layout.legend.width);
     let mut line = Cell::default();
-    for (at, (sign, meaning)) in signs(state).into_iter().enumerate() {
+    for (at, (sign, meaning)) in signs(state, layout).into_iter().enumerate() {
         let gap = if at == 0 { "" } else { "  " };
         let wide = text::width(gap) + text::width(&sign) + 1 + text::width(meaning);
         // The most important come first.
@@ -39,7 +39,7 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
 }
 
 /// Signs and their meanings.
-fn signs(state: &State) -> Vec<(String, &'static str)> {
+fn signs(state: &State, layout: &Layout) -> Vec<(String, &'static str)> {
     let snapshot = &state.snapshot;
     let mut out = Vec::new();
     if state.tab == Tab::Processes {
@@ -91,6 +91,10 @@ fn signs(state: &State) -> Vec<(String, &'static str)> {
         if states.any(|name| name == Some(state)) {
             out.push((state.to_owned(), meaning));
         }
+    }
+    let fit = state.fit(layout.heading.width);
+    if fit.shed > 0 {
+        out.push((state.glyphs.more[1].to_owned(), "more columns"));
     }
     out
 }

@@ -15,7 +15,7 @@ use super::{Canvas, put, select};
 /// Draws the tabs.
 pub(super) fn draw_tabs(state: &State, layout: &Layout, canvas: &mut Canvas) {
     let paint = state.paint();
-    let note = state.narrowing(usize::from(layout.rows.height));
+    let note = state.narrowing(layout);
     let labels = layout.labels(state.tab, &note);
     let end = labels.last().map_or(0, |(_, rect, _)| rect.right());
     for (tab, rect, label) in labels {

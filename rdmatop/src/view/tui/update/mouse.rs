@@ -34,7 +34,7 @@ pub(super) fn event(state: &mut State, mouse: MouseEvent) -> Option<Effect> {
         state.mode = Mode::View;
         return None;
     }
-    let note = state.narrowing(usize::from(layout.rows.height));
+    let note = state.narrowing(&layout);
     if let Some((tab, ..)) = layout
         .labels(state.tab, &note)
         .into_iter()
