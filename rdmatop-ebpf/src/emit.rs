@@ -79,8 +79,8 @@ fn wakeup(breaking: bool) -> u64 {
     FORCE_WAKEUP
 }
 
-/// What `bpf_ringbuf_query` tells: bytes that nobody has read yet, bytes that the ring buffer can hold, and how
-/// far the reader and the programs have come, in bytes since it was made. `BPF_RB_*`,
+/// What `bpf_ringbuf_query` tells: bytes that nobody has read yet, bytes that the ring buffer can hold, and
+/// how far the reader and the programs have come, in bytes since it was made. `BPF_RB_*`,
 /// include/uapi/linux/bpf.h.
 const UNREAD: u64 = 0;
 const SIZE: u64 = 1;

@@ -29,8 +29,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// `BPF_F_MMAPABLE`, include/uapi/linux/bpf.h.
 const MMAPABLE: u32 = 1 << 10;
-/// `BPF_F_NO_PREALLOC`: an entry takes memory only while it is in use. Before Linux 6.1 the kernel warns about
-/// tracing programs that use such tables, and refuses them on a real-time kernel
+/// `BPF_F_NO_PREALLOC`: an entry takes memory only while it is in use. Before Linux 6.1 the kernel warns
+/// about tracing programs that use such tables, and refuses them on a real-time kernel
 /// (`check_map_prog_compatibility`, kernel/bpf/verifier.c): there the loader removes this flag.
 const NO_PREALLOC: u32 = 1;
 /// `BPF_NOEXIST`.
@@ -190,8 +190,8 @@ impl CqeCalls {
 /// Log2 of the number of places in [`CQE_CALLS`].
 pub(crate) const CQE_PLACE_BITS: u32 = 10;
 
-/// Counters of QPs. The data path writes; user space reads them through mmap and zeroes a slot before it frees
-/// it.
+/// Counters of QPs. The data path writes; user space reads them through mmap and zeroes a slot before it
+/// frees it.
 #[map]
 pub(crate) static QP_SLOTS: Array<QpSlot> = Array::with_max_entries(SET_AT_LOAD, MMAPABLE);
 

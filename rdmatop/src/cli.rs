@@ -128,8 +128,9 @@ pub struct ViewArgs {
     #[arg(long, conflicts_with = "no_ebpf", help_heading = "eBPF")]
     pub verb_times: bool,
 
-    /// Make room for so many QPs: for each 3 KiB of kernel memory where SoftRoCE or soft iWARP is loaded, a few
-    /// bytes elsewhere. Without this: for twice as many as there are at the start, and for 256 or 8192 at least
+    /// Make room for so many QPs: for each 3 KiB of kernel memory where SoftRoCE or soft iWARP is loaded, a
+    /// few bytes elsewhere. Without this: for twice as many as there are at the start, and for 256 or 8192 at
+    /// least
     #[arg(
         long, value_name = "N", conflicts_with = "no_ebpf",
         value_parser = clap::value_parser!(u32).range(2..=i64::from(MOST_QPS)), help_heading = "eBPF"

@@ -204,7 +204,8 @@ fn split(name: &str) -> Option<(&str, u64)> {
     Some((head, tail.parse().ok()?))
 }
 
-/// Names in a list that is short however many there are: `mlx5_0 to mlx5_7`, `a and b`, `a, b, c, d and 4 more`.
+/// Names in a list that is short however many there are: `mlx5_0 to mlx5_7`, `a and b`, `a, b, c, d and 4
+/// more`.
 pub(crate) fn names<S: AsRef<str>>(all: &[S]) -> String {
     let all: Vec<&str> = all.iter().map(AsRef::as_ref).collect();
     let run = all.iter().map(|name| split(name)).collect::<Option<Vec<_>>>();

@@ -9,7 +9,7 @@ use rdmatop_tests::{
     kernel,
     lab::{self, DEVICE, Lab, skip},
     maps,
-    rdmatop::{END, Window},
+    rdmatop::Window,
     snapshot::{Row, Snapshot},
     table::Table,
     traffic::{self, LIMIT, Traffic, id, number},

@@ -17,8 +17,8 @@ use crate::{
 /// Remembers a QP that has just been created.
 #[inline(always)]
 pub(crate) fn made(known: &mut QpKnown, qp: u64) {
-    // The kernel reuses addresses: an entry that is there is an older QP's, whose destroy no program saw or has
-    // not returned yet.
+    // The kernel reuses addresses: an entry that is there is an older QP's, whose destroy no program saw or
+    // has not returned yet.
     let _ = QP_INDEX.insert(&qp, &*known, ANY);
 }
 

@@ -101,8 +101,8 @@ pub(super) fn with_prober(plan: &Plan) -> (Sources, Option<Prober>) {
 }
 
 /// How to attach. RDMATOP_RING_BYTES makes the ring buffer tiny (or large), for tests of loss and for storms,
-/// and RDMATOP_WR_RING_BYTES that of work requests; RDMATOP_SLOTS and RDMATOP_QPS make fewer slots and smaller
-/// tables of QPs than else, for tests.
+/// and RDMATOP_WR_RING_BYTES that of work requests; RDMATOP_SLOTS and RDMATOP_QPS make fewer slots and
+/// smaller tables of QPs than else, for tests.
 fn options(plan: &Plan, attach: AttachMode, available: Option<u64>, nested_pids: bool) -> Options {
     let mut options = Options {
         ring_bytes: ring::bytes(plan.mode, available),

@@ -1,6 +1,6 @@
-//! Has the kernel list all QPs once some found no room in the tables and there may be room again: a list shows
-//! each QP to the programs (`ib_query_qp`), which then remember it. A QP that only receives makes no call that
-//! shows its address.
+//! Has the kernel list all QPs once some found no room in the tables and there may be room again: a list
+//! shows each QP to the programs (`ib_query_qp`), which then remember it. A QP that only receives makes no
+//! call that shows its address.
 
 use std::{
     sync::atomic::Ordering,

@@ -3,7 +3,7 @@
 use super::{collect, trees};
 use crate::doctor::{
     Fact, Facts, examine,
-    facts::{Device, Gid, IdleNic, Lossless, PciLink, Process, RdmaLimit, Service, Sharers},
+    facts::{Device, Gid, IdleNic, Lossless, Member, PciLink, Process, RdmaLimit, Service, Sharers},
 };
 
 const DEVICES: u32 = 150;
@@ -46,7 +46,12 @@ const OF_DEVICES: &[fn(&mut Device, u32)] = &[
     |device, n| device.ports[0].netdev.as_mut().unwrap().mtu = Some(1500 + n),
     |device, n| {
         let netdev = device.ports[0].netdev.as_mut().unwrap();
-        netdev.members = list(DEVICES, "eth");
+        let lossless = &netdev.lossless;
+        let member = |name| Member {
+            name,
+            lossless: lossless.clone(),
+        };
+        netdev.members = list(DEVICES, "eth").into_iter().map(member).collect();
         (netdev.up, netdev.carrier) = (Some(n % 2 == 0), Some(false));
         device.ports[0].state = Fact::Known(1);
     },
