@@ -9,10 +9,10 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use crate::model::event::EventKind;
 use crate::model::fields;
 
-/// The text below the options in `--help` and in the man page.
 /// The most QPs that can be asked for: 3 GiB of kernel memory, where work requests are counted there.
 pub const MOST_QPS: u32 = 1 << 20;
 
+/// The text below the options in `--help` and in the man page.
 const AFTER_HELP: &str = "\
 Exit status:
   0  done; also when the reader of a pipe went away, and after SIGINT or SIGTERM
