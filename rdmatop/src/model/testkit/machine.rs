@@ -13,9 +13,9 @@ use crate::model::engine::{Engine, EngineConfig};
 use crate::model::findings::FindingId;
 use crate::model::ib::{PhysState, PortState};
 use crate::model::input::{
-    DataPaths, DeviceReading, DevicesSample, EbpfReport, EbpfState, GidReading, HealthSample, HostFacts,
-    Input, LockedMemory, Now, PortReading, ProbeVerdict, ProcessFacts, RawReading, RawSource, ReadAt,
-    SlotsSample, TcpSample, TcpTotals, VerbsSample, Verdict,
+    BondReading, DataPaths, DeviceReading, DevicesSample, EbpfReport, EbpfState, GidReading, HealthSample,
+    HostFacts, Input, LockedMemory, MemberReading, Now, PortReading, ProbeVerdict, ProcessFacts, RawReading,
+    RawSource, ReadAt, SlotsSample, TcpSample, TcpTotals, VerbsSample, Verdict,
 };
 use crate::model::snapshot::{Snapshot, may_hide_qps};
 
@@ -240,6 +240,22 @@ impl Machine {
     /// The port of a device has another rate.
     pub(crate) fn rate(&mut self, nic: usize, gb: u64) {
         self.nics[nic].reading.ports[0].rate_bps = Some(gb * S);
+    }
+
+    /// The port of a device is over a bond of two links of so many Gb/s.
+    pub(crate) fn bond(&mut self, nic: usize, links: [&str; 2], gb: u64) {
+        let port = &mut self.nics[nic].reading.ports[0];
+        port.netdev = Some("bond0".to_owned());
+        port.bond = Some(BondReading {
+            mode: Some("802.3ad".to_owned()),
+            members: links
+                .map(|name| MemberReading {
+                    name: name.to_owned(),
+                    up: Some(true),
+                    rate_bps: Some(gb * S),
+                })
+                .into(),
+        });
     }
 
     /// A process; `libraries` are those that it has loaded. Without a job it was started in a shell.

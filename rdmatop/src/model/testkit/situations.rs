@@ -478,6 +478,33 @@ fn eight_half() -> Snapshot {
     machine.snapshot()
 }
 
+fn bond() -> Snapshot {
+    let mut machine = Machine::new("gpu30", false);
+    let nic = machine.nic("mlx5_bond_0", "mlx5_core", Some(200));
+    machine.bond(nic, ["ens1f0np0", "ens1f1np1"], 200);
+    bytes(&mut machine, nic, 23e9, 21e9);
+    for (name, per_s) in [
+        ("ens1f0np0:tx_bytes_phy", 23e9),
+        ("ens1f0np0:rx_bytes_phy", 11e9),
+        ("ens1f1np1:tx_bytes_phy", 2e4),
+        ("ens1f1np1:rx_bytes_phy", 10e9),
+    ] {
+        machine.counter(nic, name, RawSource::Ethtool, per_s);
+    }
+    machine.process(
+        8_100,
+        "python3 train.py --world 16",
+        Some("slurm 8080.0"),
+        &["libnccl.so.2"],
+        &[],
+    );
+    for n in 0..2 {
+        machine.qp(nic, 7_000 + n, (8_100, "python3"), 3, Some((7_100 + n, 160)));
+    }
+    machine.run(60);
+    machine.snapshot()
+}
+
 /// All of them.
 #[rustfmt::skip] // a row of the table is a line or two
 pub(crate) const ALL: &[Situation] = &[
@@ -527,4 +554,6 @@ pub(crate) const ALL: &[Situation] = &[
         says: &["No trouble found", "mlx5_0 4 - <168G <168G", "mlx5_0 2 - <168G <168G", "mlx5_1 4 - 168G 168G", "< at most"], make: eight_shared },
     Situation { name: "eight-12-half-idle", truth: "eight ranks fill four NICs, and four carry nothing", finds: Some(FindingId::RailsIdle),
         says: &["mlx5_4", "slurm 7680.0"], make: eight_half },
+    Situation { name: "bond-01-one-link", truth: "mlx5_bond_0 sends by ens1f0np0 alone, the other link of its bond is idle", finds: Some(FindingId::LagImbalance),
+        says: &["ens1f0np0 alone", "one of 2 links", "python3 (PID 8100", "port_sel_mode", "NCCL_IB_QPS_PER_CONNECTION"], make: bond },
 ];
