@@ -2,8 +2,9 @@
 //!
 //! The verifier follows a call to a static function from each of its call sites, in each state that a program
 //! can have there, which was up to 61,000 instructions and 18 MB of its memory for one program (measured on
-//! Linux 6.12 and 7.2; 7.2 charges this memory to rdmatop's cgroup, 6.12 does not). A global function is checked by itself, for any arguments, and a caller may assume
-//! nothing about its result. So these functions take and return integers only.
+//! Linux 6.12 and 7.2; 7.2 charges this memory to rdmatop's cgroup, 6.12 does not). A global function is
+//! checked by itself, for any arguments, and a caller may assume nothing about its result. So these functions
+//! take and return integers only.
 //!
 //! `no_mangle` and `extern "C"` make a function global. They also keep the compiler from removing an argument
 //! that has the same value in all calls, because BTF would still describe it.

@@ -92,8 +92,8 @@ fn left(root: &Root) -> Option<u64> {
     least
 }
 
-/// Whether the cgroup has the memory left that loading the programs takes, with maps of so many `bytes`. Without
-/// this check the OOM killer would end rdmatop.
+/// Whether the cgroup has the memory left that loading the programs takes, with maps for QPs of so many
+/// `bytes`. Without this check the OOM killer would end rdmatop.
 pub(super) fn can_start(bytes: u64) -> Result<(), Obstacle> {
     can_start_on(&Root::default(), bytes)
 }

@@ -66,8 +66,8 @@ impl<T: FromBytes + IntoBytes + Copy> Mapped<T> {
         }
         let count = info.max_entries();
         let bytes = NonZeroUsize::new(count as usize * size_of::<T>()).ok_or_else(no_map)?;
-        // SAFETY: a new shared mapping at an address of the kernel's choice, which keeps the map alive; the size
-        // is the map's, which the kernel rounds up to pages itself.
+        // SAFETY: a new shared mapping at an address of the kernel's choice, which keeps the map alive; the
+        // size is the map's, which the kernel rounds up to pages itself.
         let address = unsafe {
             mmap(
                 std::ptr::null_mut(),
