@@ -105,14 +105,14 @@ const OF_PROCESSES: &[fn(&mut Process, u32)] = &[
             process,
             &["NCCL_IB_HCA", "NVSHMEM_HCA_LIST"],
             &list(DEVICES, if n % 2 == 0 { "mlx5_" } else { "mlx9_" }).join(","),
-        )
+        );
     },
     |process, _| {
         set(
             process,
             &["UCX_NET_DEVICES", "UCX_TLS", "FI_PROVIDER"],
             &list(DEVICES, "tcp").join(","),
-        )
+        );
     },
     |process, n| {
         process.interfaces = Fact::Known(list(DEVICES, "eth"));
@@ -129,7 +129,7 @@ const OF_PROCESSES: &[fn(&mut Process, u32)] = &[
                 "NCCL_IB_HCAS",
             ],
             &n.to_string(),
-        )
+        );
     },
 ];
 

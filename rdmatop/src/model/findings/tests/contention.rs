@@ -96,7 +96,7 @@ fn processes_that_get_what_they_ask_for_do_not_contend() {
         quiet("unknown", &|s| of(s, many, &|t| t.tx_wr = None));
     }
     quiet("the link has room", &|s| {
-        s.ports[0].rate_bps = Some(1_000_000_000)
+        s.ports[0].rate_bps = Some(1_000_000_000);
     });
     let mut full = s.clone();
     full.ports[0].rate_bps = Some(100_000_000);
