@@ -565,6 +565,7 @@ impl Drop for JobCgroup {
 
 #[test]
 fn a_bond_of_which_one_link_has_all_and_one_that_lost_a_link() -> Result<()> {
+    const HOME: &str = "/tmp/rdmatop-bond";
     let Some(_lab) = Lab::enter("findings: bond") else {
         return Ok(());
     };
@@ -575,7 +576,6 @@ fn a_bond_of_which_one_link_has_all_and_one_that_lost_a_link() -> Result<()> {
     pair.server.step_back()?;
     pair.client.step_back()?;
     // Its links say that they have 10 Gb/s, of which a translated CPU sends little.
-    const HOME: &str = "/tmp/rdmatop-bond";
     let settings = Path::new(HOME).join("rdmatop");
     fs::create_dir_all(&settings)?;
     fs::write(settings.join("config.toml"), "[findings]\nlag_load = 0.0005\n")?;

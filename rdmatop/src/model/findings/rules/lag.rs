@@ -8,6 +8,9 @@ use crate::model::snapshot::{Bond, Member, PortRow, QpRow};
 use crate::model::value::Counter;
 use crate::step::{NextStep, ShellWord, step};
 
+/// What a member counted in one way.
+type Bytes = fn(&Member) -> Option<Counter>;
+
 /// ACTIVE ports over a bond.
 fn bonds<'a>(scene: &Scene<'a>) -> impl Iterator<Item = (&'a PortRow, &'a Bond)> {
     let ports = scene.snapshot.ports.iter();
@@ -17,11 +20,7 @@ fn bonds<'a>(scene: &Scene<'a>) -> impl Iterator<Item = (&'a PortRow, &'a Bond)>
 
 /// The member that carries nearly all in one way, its rate, and its share of the whole; `None` where the load
 /// is small, spread, or not known of each member.
-fn alone<'a>(
-    scene: &Scene<'_>,
-    up: &[&'a Member],
-    bytes: fn(&Member) -> Option<Counter>,
-) -> Option<(&'a Member, f64, f64)> {
+fn alone<'a>(scene: &Scene<'_>, up: &[&'a Member], bytes: Bytes) -> Option<(&'a Member, f64, f64)> {
     let rates: Vec<f64> = up
         .iter()
         .map(|member| bytes(member)?.certain_rate())
@@ -48,7 +47,7 @@ pub(super) fn imbalance(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         if up.len() < 2 {
             continue;
         }
-        let ways: [(&str, fn(&Member) -> Option<Counter>); 2] = [
+        let ways: [(&str, Bytes); 2] = [
             ("sends", |member| member.tx_bytes),
             ("receives", |member| member.rx_bytes),
         ];
