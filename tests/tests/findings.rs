@@ -515,31 +515,6 @@ fn one_device_of_four_that_carries_all_is_hot() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn a_process_with_many_qps_beside_one_with_a_single_one_is_named() -> Result<()> {
-    let Some(_lab) = Lab::enter_data_path("findings: contention") else {
-        return Ok(());
-    };
-    // A packet is sent again after four seconds: what waits for its turn is no loss.
-    let patient = ["-t", "24", "-u", "20"];
-    let one = moving("ib_write_bw", &patient)?;
-    let many = moving("ib_write_bw", &[&patient[..], &["-q", "16"]].concat())?;
-    let check = Check::of("30")?;
-    let found = check.is_only("contention", 0, Some(many.client.pid()))?;
-    ensure!(
-        found["severity"] == "info" && found["device"] == DEVICE,
-        "{found:#}"
-    );
-    let verdict = found["verdict"].as_str().context("no verdict")?;
-    ensure!(
-        verdict.contains(" by 16 QPs of ")
-            && verdict.contains(&format!("PID {}) has 1 QP and gets ", one.client.pid())),
-        "{verdict}"
-    );
-    drop((one, many));
-    Ok(())
-}
-
 /// A cgroup as Slurm makes one for a task of a job.
 struct JobCgroup;
 

@@ -355,17 +355,6 @@ kinds! {
         fixed: "all links of the bond are up",
         trace: Traced::Yes,
     },
-    Contention => Kind {
-        name: "contention", raise_s: 10, clear_s: 15,
-        rule: "two processes of different jobs send by one port, each QP of both has two or more send WRs outstanding on average, one \
-               sends eight times as much or more, and a QP of it no more than three times what one of the other sends; where the rate of \
-               the link is known, half of it is in use",
-        source: "send WRs posted and finished, and bytes of each QP: silent on NICs that bypass the kernel; rdmatop's own limits",
-        why: "Queue pairs with work are served in turn: a process with 16 of them gets 16 times what a process with one gets, however \
-              much that one waits. It may be meant so.",
-        fixed: "the one with fewer QPs waits no more",
-        trace: Traced::No,
-    },
     SmallMtu => Kind {
         name: "small-mtu", raise_s: 5, clear_s: 8,
         rule: "an ACTIVE Ethernet port of 25 Gb/s or more that has QPs of processes has a network device whose MTU has no room for \

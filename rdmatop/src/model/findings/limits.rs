@@ -71,7 +71,6 @@ limits! {
     hot_ratio: f64 = 2.0, (1.0, 1e6), "times the mean of all ports that one carries, to be hot";
     hot_share: f64 = 0.5, SHARE, "share of its link's rate from which a hot port is a bottleneck";
     idle_share: f64 = 0.05, SHARE, "what a port carries at most, as a share of the hottest, to be idle";
-    share_ratio: f64 = 8.0, (1.0, 1e6), "times as much that one process sends by a port as another one that has more to send, to crowd it out";
     funnel_share: f64 = 0.7, SHARE, "share of all Rx that one port has, to be a funnel";
     lag_share: f64 = 0.9, SHARE, "share of what a bond sends or receives that one of its links has, to have it alone";
     lag_load: f64 = 0.01, SHARE, "share of that link's rate from which it is worth a word";

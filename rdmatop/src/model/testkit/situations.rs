@@ -227,22 +227,6 @@ fn qp_leak() -> Snapshot {
     machine.snapshot()
 }
 
-fn contention() -> Snapshot {
-    let mut machine = Machine::new("node7", true);
-    let rxe0 = machine.nic("rxe0", "rdma_rxe", None);
-    packets(&mut machine, rxe0, 19_600.0, 19_600.0);
-    for (pid, qps) in [(1100, 16), (1101, 1)] {
-        machine.process(pid, "ib_write_bw -d rxe0 -x 1 10.0.0.9", None, &[], &[]);
-        for n in 0..qps {
-            let qpn = pid * 16 + n;
-            let qp = machine.qp(rxe0, qpn, (pid, "ib_write_bw"), 3, Some((qpn, 9)));
-            machine.work(qp, writes(14.0));
-        }
-    }
-    machine.run(60);
-    machine.snapshot()
-}
-
 /// Bytes per second of a port of mlx5, both ways.
 fn bytes(machine: &mut Machine, nic: usize, tx: f64, rx: f64) {
     for (name, per_s) in [
@@ -528,8 +512,6 @@ pub(crate) const ALL: &[Situation] = &[
         says: &["rxe1/1 is DOWN", "PID 955", "ip link"], make: port_down },
     Situation { name: "soft-10-qp-leak", truth: "PID 1044 creates QPs and destroys none", finds: Some(FindingId::QpLeak),
         says: &["kvstore (PID 1044)", "destroyed none", "ibv_destroy_qp"], make: qp_leak },
-    Situation { name: "soft-11-contention", truth: "PID 1100 has 16 QPs, PID 1101 one; both have more to send", finds: Some(FindingId::Contention),
-        says: &["ib_write_bw (PID 1100) sends", "by 16 QPs of rxe0/1", "(PID 1101) has 1 QP and gets", "perftest -q"], make: contention },
     Situation { name: "eight-01-healthy", truth: "a job with a rank on each of eight NICs", finds: None,
         says: &["No trouble found", "mlx5_0 4 - 168G 168G", "mlx5_7 4 - 168G 168G"], make: eight_healthy },
     Situation { name: "eight-02-hot", truth: "PID 7200 has NCCL_IB_HCA=mlx5_2: one NIC of eight", finds: Some(FindingId::HotPort),

@@ -1,6 +1,5 @@
 //! The rules: each looks at one snapshot and names symptoms.
 
-mod contention;
 mod flaps;
 mod growth;
 mod idle;
@@ -171,7 +170,6 @@ pub(super) fn all(scene: &Scene<'_>) -> Vec<Symptom> {
         rails::load,
         lag::imbalance,
         lag::without_link,
-        contention::contention,
         tcp::fallback,
     ];
     let mut out = Vec::new();

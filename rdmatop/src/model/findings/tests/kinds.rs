@@ -183,11 +183,6 @@ const PROOFS: &[(FindingId, On, &str)] = &[
         "findings::a_bond_of_which_one_link_has_all_and_one_that_lost_a_link",
     ),
     (
-        FindingId::Contention,
-        On::Traffic,
-        "findings::a_process_with_many_qps_beside_one_with_a_single_one_is_named",
-    ),
-    (
         FindingId::SmallMtu,
         On::Driver,
         "testnic_findings::what_a_card_with_queue_pairs_can_have_is_found_and_over_when_it_is_mended",

@@ -1,6 +1,5 @@
 //! Each rule on a snapshot that shows its symptom, and on one that does not.
 
-mod contention;
 mod hour;
 mod kinds;
 mod lag;
