@@ -168,8 +168,8 @@ mod tests {
 
     #[test]
     fn a_program_that_is_not_fit_is_refused_with_the_reason() {
-        // This program needs what this machine has, and has the name of this directory in it: here, and without
-        // its debug info nowhere else.
+        // This program needs what this machine has, and has the name of this directory in it: here, and
+        // without its debug info nowhere else.
         let named = std::hint::black_box(concat!("\n", env!("CARGO_MANIFEST_DIR"), "/src"));
         let here = Path::new(named.trim()).parent().unwrap();
         let own = env::current_exe().unwrap();
