@@ -33,9 +33,9 @@ const MMAPABLE: u32 = 1 << 10;
 /// about tracing programs that use such tables, and refuses them on a real-time kernel
 /// (`check_map_prog_compatibility`, kernel/bpf/verifier.c): there the loader removes this flag.
 const NO_PREALLOC: u32 = 1;
-/// `BPF_NOEXIST`.
+/// An insert fails where the key is there: `BPF_NOEXIST`, include/uapi/linux/bpf.h.
 pub(crate) const NOEXIST: u64 = 1;
-/// `BPF_ANY`.
+/// An insert replaces the value where the key is there: `BPF_ANY`.
 pub(crate) const ANY: u64 = 0;
 /// For a map whose size the loader sets (`source/ebpf/choice.rs` of rdmatop).
 const SET_AT_LOAD: u32 = 1;

@@ -128,8 +128,8 @@ pub struct ViewArgs {
     #[arg(long, conflicts_with = "no_ebpf", help_heading = "eBPF")]
     pub verb_times: bool,
 
-    /// Make room for so many QPs: for each 3 KiB of kernel memory where SoftRoCE or soft iWARP is loaded, a
-    /// few bytes elsewhere. Without this: for twice as many as there are at the start, and for 256 or 8192 at
+    /// Make room for so many QPs: for each 3 KiB of kernel memory where SoftRoCE or soft iWARP is loaded, 32
+    /// bytes elsewhere. Without this: for twice as many as there are at the start, and for 256 or 16384 at
     /// least
     #[arg(
         long, value_name = "N", conflicts_with = "no_ebpf",

@@ -20,7 +20,7 @@ pub struct Wire {
     ours: bool,
 }
 
-/// One veth pair.
+/// The commands that make one pair of veth interfaces, `va` and `vb`.
 const PAIR: &str = "
             ip link add va type veth peer name vb";
 

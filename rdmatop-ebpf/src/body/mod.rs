@@ -32,7 +32,7 @@ use rdmatop_common::counters::loss;
 
 use crate::{
     emit::lost,
-    maps::{CallKey, enabled},
+    maps::{CallKey, NOEXIST, enabled},
     task::call_key,
 };
 
@@ -52,9 +52,6 @@ pub(crate) mod hook {
     pub(crate) const USER_POLL: u32 = 12;
     pub(crate) const USER_POLL_EX: u32 = 13;
 }
-
-/// `BPF_NOEXIST`, include/uapi/linux/bpf.h.
-const NOEXIST: u64 = 1;
 
 /// Remembers a call. If there is no room, the call's return counts the loss ([`not_entered`]). If an earlier
 /// call of this thread is still remembered, this counts it: its return probe did not fire, because the kernel

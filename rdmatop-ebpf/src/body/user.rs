@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     emit::lost,
-    maps::enabled,
+    maps::{NOEXIST, enabled},
     offsets::{OFF_QP_SRQ, OFF_QP_UOBJECT, OFF_UOBJECT_HANDLE, get, get_or_zero},
     pool, qps,
     task::{call_key, now},
@@ -39,8 +39,6 @@ use crate::{
     words::{add, clear},
 };
 
-/// `BPF_NOEXIST`, include/uapi/linux/bpf.h.
-const NOEXIST: u64 = 1;
 /// How many WRs of a list are read. A longer list counts as a loss.
 const WRS: u32 = 4096;
 /// How many segments of a WR are read without `bpf_loop`, and how many in all.

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     emit::lost,
-    maps::enabled,
+    maps::{NOEXIST, enabled},
     offsets::{
         OFF_CQ_ID, OFF_CQ_UOBJECT, OFF_CQ_USECNT, OFF_QP_RECV_CQ, OFF_QP_SEND_CQ, OFF_UOBJECT_HANDLE, get,
         member, read,
@@ -40,9 +40,6 @@ use crate::{
     words::{add, copy, zeroed},
     wr_maps::WR_EVENTS,
 };
-
-/// `BPF_NOEXIST`, include/uapi/linux/bpf.h.
-const NOEXIST: u64 = 1;
 
 #[inline(always)]
 fn key(pid: u32, handle: u64) -> UserKey {

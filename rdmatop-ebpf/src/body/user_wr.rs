@@ -9,13 +9,11 @@ use super::{
     user_posts, user_work,
 };
 use crate::{
+    maps::NOEXIST,
     task::{call_key, now},
     user_maps::{USER_BATCHES, USER_BUILT, USER_QPS, USER_SLOTS, UserBatch},
     words::{add, clear},
 };
-
-/// `BPF_NOEXIST`, include/uapi/linux/bpf.h.
-const NOEXIST: u64 = 1;
 
 /// How a call gives data: the cookies that rdmatop attaches probes with.
 mod data {

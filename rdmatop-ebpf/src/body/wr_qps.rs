@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     emit::lost,
-    maps::QpnKey,
+    maps::{NOEXIST, QpnKey},
     offsets::{
         OFF_DEV_INDEX, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_RES, OFF_QP_TYPE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX,
         OFF_QUEUE_MASK, OFF_QUEUE_SHIFT, OFF_RES_TYPE, OFF_RXE_QP_IBQP, OFF_RXE_QP_RCQ, OFF_RXE_QP_RQ,
@@ -28,8 +28,6 @@ use crate::{
     wr_maps::{WR_QPNS, WR_QPS, WR_QUEUES, WrQp, qp_flag},
 };
 
-/// `BPF_NOEXIST`.
-const NOEXIST: u64 = 1;
 /// `IB_SIGNAL_ALL_WR` of a QP.
 const SIGNAL_ALL: u32 = 0;
 /// What [`follow_wrs`] returns if it had no room for the QP.

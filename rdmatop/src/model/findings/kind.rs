@@ -350,7 +350,7 @@ kinds! {
     LagDegraded => Kind {
         name: "lag-degraded", raise_s: 5, clear_s: 8,
         rule: "a link of the bond under an ACTIVE port with QPs of processes is down, and another one is up",
-        source: "bonding_slave/mii_status of each link",
+        source: "bonding_slave/mii_status of each link, each 20 s",
         why: "The port stays ACTIVE with a part of its rate: nothing else says so.",
         fixed: "all links of the bond are up",
         trace: Traced::Yes,

@@ -169,28 +169,36 @@ const KNOWN: u64 = 320;
 const KNOWN_ON_DEMAND: u64 = 32;
 
 impl Sizes {
-    /// The least sizes, on kernels that make entries on demand and on others, and the largest that rdmatop
-    /// takes unasked. With the least ones all maps take less than 4 MiB.
-    const LEAST_KNOWN: [u32; 2] = [8192, 2048];
+    /// How many QPs the tables hold at least, on kernels that make entries on demand and on others. One
+    /// user's QPs must not take the room of all others easily, and all maps of a view take less than 4 MiB:
+    /// so there is more where no slots are, and most in a trace, whose ring buffer is larger than its tables.
+    const LEAST_KNOWN: [u32; 2] = [16_384, 2048];
+    const LEAST_WITHOUT_SLOTS: [u32; 2] = [32_768, 4096];
+    const LEAST_OF_TRACE: [u32; 2] = [131_072, 16_384];
+    /// The largest sizes that rdmatop takes unasked.
     const MOST_KNOWN: u32 = 131_072;
     const LEAST_SLOTS: u32 = 256;
     const MOST_SLOTS: u32 = 16_384;
 
     /// `counted`: a provider whose work requests the kernel side counts is there.
     pub(super) fn of(options: &Options, existing: Existing, counted: bool, on_demand: bool) -> Self {
-        let room = |existing: u64, least: u32, most: u32| {
-            let twice = u32::try_from(existing.saturating_mul(2)).unwrap_or(u32::MAX);
-            options.max_qps.unwrap_or(twice.clamp(least, most))
+        let twice = |existing: u64| u32::try_from(existing.saturating_mul(2)).unwrap_or(u32::MAX);
+        let [tables, small] = match options.scope {
+            Scope::Events(_) => Self::LEAST_OF_TRACE,
+            Scope::All if counted => Self::LEAST_KNOWN,
+            Scope::All => Self::LEAST_WITHOUT_SLOTS,
         };
-        let [tables, small] = Self::LEAST_KNOWN;
         let least = if on_demand { tables } else { small };
-        let slots = room(existing.software, Self::LEAST_SLOTS, Self::MOST_SLOTS);
+        // Who asks for few wants little memory, which the slots take. The tables are as large as without
+        // that.
+        let known = twice(existing.all).clamp(least, Self::MOST_KNOWN);
+        let slots = twice(existing.software).clamp(Self::LEAST_SLOTS, Self::MOST_SLOTS);
         Self {
             known: options
                 .known_qps
-                .unwrap_or(room(existing.all, least, Self::MOST_KNOWN)),
+                .unwrap_or(known.max(options.max_qps.unwrap_or(0))),
             slots: if counted {
-                options.slots.unwrap_or(slots)
+                options.slots.or(options.max_qps).unwrap_or(slots)
             } else {
                 1
             },
@@ -295,13 +303,19 @@ mod tests {
     #[test]
     fn there_is_room_for_twice_the_qps_and_slots_only_where_they_can_be_counted() {
         let default = Options::default();
-        assert_eq!(sizes(&default, 100, 100, true), (8192, 256));
+        assert_eq!(sizes(&default, 100, 100, true), (16_384, 256));
         assert_eq!(sizes(&default, 10_000, 1000, true), (20_000, 2000));
         assert_eq!(sizes(&default, 10_000, 0, true), (20_000, 256), "all of hardware");
-        assert_eq!(sizes(&default, 10_000, 0, false), (20_000, 1));
+        assert_eq!(sizes(&default, 20_000, 0, false), (40_000, 1));
+        assert_eq!(sizes(&default, 100, 0, false), (32_768, 1));
         assert_eq!(sizes(&default, u64::MAX, u64::MAX, true), (131_072, 16_384));
         let old = Sizes::of(&default, Existing::default(), true, false);
         assert_eq!((old.known, old.slots), (2048, 256));
+        let trace = Options {
+            scope: Scope::Events(Vec::new()),
+            ..Options::default()
+        };
+        assert_eq!(sizes(&trace, 100, 0, false), (131_072, 1));
     }
 
     #[test]
@@ -312,6 +326,11 @@ mod tests {
         };
         assert_eq!(sizes(&asked, 7, 7, true), (100_000, 100_000));
         assert_eq!(sizes(&asked, 7, 7, false), (100_000, 1));
+        let few = Options {
+            max_qps: Some(10),
+            ..Options::default()
+        };
+        assert_eq!(sizes(&few, 7, 7, true), (16_384, 10), "the tables do not shrink");
         let tiny = Options {
             slots: Some(8),
             known_qps: Some(64),

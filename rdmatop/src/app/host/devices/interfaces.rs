@@ -27,7 +27,7 @@ pub(super) struct Interfaces {
     all: Vec<Interface>,
 }
 
-/// Those of one interface.
+/// The counters of one interface.
 #[derive(Debug)]
 struct Interface {
     netdev: String,

@@ -11,7 +11,7 @@ use crate::step::{NextStep, ShellWord, step};
 /// What a member counted in one way.
 type Bytes = fn(&Member) -> Option<Counter>;
 
-/// ACTIVE ports over a bond.
+/// The ports that are ACTIVE and send over a bond.
 fn bonds<'a>(scene: &Scene<'a>) -> impl Iterator<Item = (&'a PortRow, &'a Bond)> {
     let ports = scene.snapshot.ports.iter();
     let active = ports.filter(|port| port.state.is_some_and(PortState::is_active));

@@ -103,7 +103,7 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
     out
 }
 
-/// The QPs by number.
+/// The QPs of the snapshot by their numbers.
 fn list(qps: &[&StuckQp]) -> String {
     let names: Vec<String> = qps.iter().map(|qp| format!("{}/{}", qp.device, qp.qpn)).collect();
     text::names(&names)
