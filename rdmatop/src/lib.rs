@@ -13,6 +13,7 @@ pub mod model;
 pub mod nccl;
 pub mod outlet;
 mod pause;
+pub mod pcie;
 mod roce;
 pub mod say;
 pub mod source;

@@ -1,9 +1,9 @@
-//! What a job waits for, by the links of a test driver and by GPUs of which a library of ours tells: it is
-//! loaded by the name of NVIDIA's and called like that, and no hardware.
+//! What a job waits for, and whether its NIC is near to its GPU, by the links of a test driver and by GPUs of
+//! which a library of ours tells: it is loaded by the name of NVIDIA's and called like that, and no hardware.
 
 use std::{env, fs, path::PathBuf, process::Command, thread, time::Duration};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use rdmatop_tests::{
     child::output,
     lab::Lab,
@@ -17,9 +17,9 @@ const SOURCE: &str = concat!(
     "/../rdmatop/src/source/gpu/fake_nvml.c"
 );
 
-/// Builds the library, which says that `pid` computes, into a directory of its own.
-fn library(pid: &str, sms: u32, tensor: u32) -> Result<PathBuf> {
-    let dir = env::temp_dir().join(format!("rdmatop-gpu-{sms}-{tensor}"));
+/// Builds the library, which says that `pid` computes, into a directory of its own. `at`: further macros.
+fn library(pid: &str, sms: u32, tensor: u32, at: &[String]) -> Result<PathBuf> {
+    let dir = env::temp_dir().join(format!("rdmatop-gpu-{sms}-{tensor}-{}", at.len()));
     fs::create_dir_all(&dir)?;
     output(
         Command::new("cc")
@@ -29,6 +29,7 @@ fn library(pid: &str, sms: u32, tensor: u32) -> Result<PathBuf> {
                 format!("-DTENSOR={tensor}"),
                 format!("-DPID={pid}"),
             ])
+            .args(at)
             .args([SOURCE, "-o"])
             .arg(dir.join("libnvidia-ml.so.1")),
     )?;
@@ -56,7 +57,7 @@ fn a_job_with_gpus_waits_for_them_or_for_its_links() -> Result<()> {
         (2_812_500_000, 20, 0, Some("communication")),
     ] {
         port.rate("port_xmit_data", words)?;
-        let library = library(&pid.to_string(), sms, tensor)?;
+        let library = library(&pid.to_string(), sms, tensor, &[])?;
         let path = library.to_str().context("a path")?;
         let window = Window::open_with(&[], &[("LD_LIBRARY_PATH", path)])?;
         thread::sleep(Duration::from_secs(13));
@@ -70,6 +71,85 @@ fn a_job_with_gpus_waits_for_them_or_for_its_links() -> Result<()> {
         let exact = (share - f64::from(sms) / 100.0).abs() < 1e-9;
         ensure!(exact && bound["gpu"]["gpus"] == 1, "{bound}");
     }
+    job.finish()?;
+    Ok(())
+}
+
+/// Two PCI functions of this machine, each in a slot of its own on the host bridge: address, bus, slot.
+fn two_slots() -> Result<[(String, u32, u32); 2]> {
+    let mut all: Vec<(String, u32, u32)> = fs::read_dir("/sys/bus/pci/devices")?
+        .filter_map(|entry| {
+            let address = entry.ok()?.file_name().into_string().ok()?;
+            let (bus, slot) = address
+                .strip_prefix("0000:")?
+                .strip_suffix(".0")?
+                .split_once(':')?;
+            let number = |text| u32::from_str_radix(text, 16).ok();
+            Some((address.clone(), number(bus)?, number(slot)?))
+        })
+        .collect();
+    all.sort();
+    let mut all = all.into_iter();
+    all.next()
+        .zip(all.next())
+        .map(<[_; 2]>::from)
+        .context("fewer than two PCI functions")
+}
+
+#[test]
+fn a_nic_far_from_the_gpu_of_its_only_user_is_named() -> Result<()> {
+    let Some(_lab) = Lab::enter("a far NIC") else {
+        return Ok(());
+    };
+    let Some(nic) = TestNic::load("a far NIC")? else {
+        return Ok(());
+    };
+    nic.add_gpu("0000:0f:00.0")?;
+    let [near, far] = two_slots()?;
+    let card = |name: &str, slot: &str, net: &str, address: &str| {
+        let wish = Wish::mlx5(name).set("uverbs", "1").set("pci", slot);
+        nic.add(&wish.net(net, address, 9000, &[]))
+    };
+    let idle = card("mlx5_0", &near.0, "rail0", "10.50.0.1")?;
+    let used = card("mlx5_1", &far.0, "rail1", "10.50.1.1")?;
+    let gid = used.gid("RoCE v2", "0a32:0101")?.to_string();
+    let job = Traffic::start("raw-qps", &["--devices", "mlx5_1", "--gid", &gid])?;
+    let pid = job.ready()?["pid"].clone();
+    let at = [format!("-DBUS={}", near.1), format!("-DSLOT={}", near.2)];
+    let library = library(&pid.to_string(), 50, 10, &at)?;
+    let path = library.to_str().context("a path")?;
+    let sample = |words: u64| -> Result<_> {
+        idle.rate("port_xmit_data", words)?;
+        let window = Window::open_with(&[], &[("LD_LIBRARY_PATH", path)])?;
+        thread::sleep(Duration::from_secs(14));
+        window.close()
+    };
+    used.rate("port_xmit_data", 2_812_500_000)?;
+    let lone = sample(0)?;
+    let rows = lone.value()["processes"].as_array().context("no processes")?;
+    let row = rows.iter().find(|row| row["pid"] == pid).context("no job")?;
+    ensure!(row["gpus"] == serde_json::json!([near.0]), "{row}");
+    let named = |sample: &serde_json::Value| {
+        let found = sample["findings"].as_array().into_iter().flatten();
+        found
+            .filter(|found| found["id"] == "far-nic")
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    let [found] = &named(lone.value())[..] else {
+        bail!("{}", lone.value()["findings"]);
+    };
+    let verdict = found["verdict"].as_str().context("no verdict")?;
+    for part in [
+        &*pid.to_string(),
+        &near.0,
+        "mlx5_1/1, on the same PCIe host bridge",
+        "mlx5_0/1 behind the same PCIe switch is idle",
+    ] {
+        ensure!(verdict.contains(part), "{part}: {verdict}");
+    }
+    // The near one is somebody's.
+    ensure!(named(sample(2_812_500_000)?.value()).is_empty());
     job.finish()?;
     Ok(())
 }

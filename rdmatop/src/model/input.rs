@@ -26,7 +26,7 @@ pub use devices::{
     GroupsSample, HwCountersReport, HwPort, LoggedError, MemberReading, PcieLink, PortCounters, PortReading,
     RawReading, RawSource, UNLISTED,
 };
-pub use gpus::{GpuActivity, GpuReading, GpuSample};
+pub use gpus::{GpuActivity, GpuPlace, GpuReading, GpuSample};
 pub use processes::{LimitReached, LockedMemory, Opener, OpenersSample, ProcessFacts, TcpSample, TcpTotals};
 pub use qps::{QpReading, QpsSample, SlotHead, SlotsSample, VerbsSample};
 

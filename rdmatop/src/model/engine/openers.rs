@@ -82,8 +82,12 @@ fn judged(
     }
     let mut snapshot = snapshot.judged(before);
     let bounds = Bound::find(&snapshot, gpus);
+    let last = gpus.last().filter(|sample| sample.is_of(snapshot.mono_ns));
     for (row, bound) in snapshot.processes.iter_mut().zip(bounds) {
         row.bound = bound;
+        row.gpus = last
+            .zip(row.pid.filter(|_| !row.exited))
+            .and_then(|(sample, pid)| sample.of(pid));
     }
     snapshot
 }

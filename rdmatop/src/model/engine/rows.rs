@@ -325,6 +325,7 @@ impl Process {
             locked: self.locked.clone(),
             libraries: self.facts.libraries.clone(),
             environ: self.facts.environ.clone(),
+            gpus: None,
             verbs_files: self.facts.verbs_files,
             history: self.series.points(),
         }

@@ -1,10 +1,11 @@
 //! Processes and kernel consumers.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::traffic::{self, Moves as _, with_traffic};
 use super::{Field, Kind, Sense, Table, Unit, Value, counter, flag, gauge, object, rate, text};
-use crate::model::{snapshot::ProcessRow, value::Counter};
+use crate::model::{input::GpuPlace, snapshot::ProcessRow, value::Counter};
 
 /// The sum of both; a part that is not known makes it a lower bound.
 fn both(a: Option<Counter>, b: Option<Counter>) -> Option<Counter> {
@@ -24,6 +25,16 @@ fn errors(row: &ProcessRow) -> Option<Counter> {
         (Some(completions), None) if row.kernel || row.pid.is_none() => Some(completions),
         (None, Some(verbs)) if row.qps == 0 => Some(verbs).filter(|verbs| verbs.total > 0),
         (completions, verbs) => both(completions, verbs).filter(|sum| !sum.partial || sum.total > 0),
+    }
+}
+
+/// GPUs by their addresses, or that there is none.
+fn addresses(gpus: &[Arc<GpuPlace>]) -> String {
+    let all: Vec<&str> = gpus.iter().map(|gpu| gpu.address.as_str()).collect();
+    if all.is_empty() {
+        "none".to_owned()
+    } else {
+        all.join(" ")
     }
 }
 
@@ -71,6 +82,8 @@ pub static PROCESS: Table<ProcessRow> = with_traffic![ProcessRow;
     text("cgroup", "cgroup path", |p: &P, _| Value::text(p.cgroup.as_ref())).words(&["cgroup"]).detail(50, "cgroup"),
     traffic::packets(),
     object("hw_counters", "counters of the NIC that its QPs are bound to"),
+    Field::new(Kind::Object, "gpus", "PCI addresses of the GPUs that it computes on",
+        |p: &P, _| p.gpus.as_deref().map_or(Value::Unknown, |gpus| Value::Text(Cow::Owned(addresses(gpus))))).detail(33, "GPUs"),
     Field::new(Kind::Object, "bound", "how busy the links and the GPUs of its job are, and which of them it waits for (communication-bound, compute-bound)",
         |p: &P, _| p.bound.map_or(Value::Unknown, |bound| Value::Text(Cow::Owned(bound.line())))).detail(35, "links"),
     object("tcp", "what it moves by TCP although it could use RDMA"),

@@ -336,6 +336,18 @@ kinds! {
         fixed: "all ports of the job receive",
         trace: Traced::Yes,
     },
+    FarNic => Kind {
+        name: "far-nic", raise_s: 10, clear_s: 15,
+        rule: "a process that computes on one GPU is the only one with QPs on a busy port, and of the ACTIVE ports of that driver one that \
+               is nearer to the GPU (switch, host bridge, NUMA node) carries less than 5 % of that; the bytes of all those ports and the \
+               places of their NICs are known",
+        source: "nvmlDeviceGetComputeRunningProcesses and nvmlDeviceGetPciInfo of NVIDIA's library; paths of the PCI functions in sysfs; \
+                 bytes of ports; rdmatop's own limits",
+        why: "Each byte passes the processor, and between sockets their link, which the GPUs of the node share: NCCL uses no GPUDirect \
+              over such a way unless it is told to.",
+        fixed: "the nearer port carries the bytes",
+        trace: Traced::Yes,
+    },
     LagImbalance => Kind {
         name: "lag-imbalance", raise_s: 10, clear_s: 15,
         rule: "of an ACTIVE port over a bond that is no active-backup one and has two links or more, one link has more than 90 % of what it \

@@ -149,6 +149,9 @@ pub struct DeviceReading {
     pub fw_version: Option<String>,
     /// PCI address.
     pub pci: Option<String>,
+    /// From the host bridge (`pci0000:17`) through the root port to its PCI function; empty where not known.
+    #[serde(default)]
+    pub pci_path: Arc<[String]>,
     /// NUMA node.
     pub numa_node: Option<i32>,
     /// PCI Express link: negotiated, and what the device is capable of.

@@ -1,4 +1,6 @@
-//! GPUs: how busy they were.
+//! GPUs: where they are, how busy they were, and who computes on them.
+
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -13,9 +15,44 @@ pub struct GpuSample {
     pub gpus: Vec<GpuReading>,
 }
 
+/// How old the newest reading may be to tell of now, ns (ours).
+const OLD_NS: u64 = 5_000_000_000;
+
+impl GpuSample {
+    /// Whether it tells of this moment.
+    pub fn is_of(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.mono_ns) <= OLD_NS
+    }
+
+    /// The GPUs on which a process computes; `None` where one does not tell who does, or where it is.
+    pub fn of(&self, pid: u32) -> Option<Arc<[Arc<GpuPlace>]>> {
+        let mut all = Vec::new();
+        for gpu in &self.gpus {
+            if gpu.processes.as_ref()?.contains(&pid) {
+                all.push(Arc::clone(gpu.place.as_ref()?));
+            }
+        }
+        Some(all.into())
+    }
+}
+
+/// Where a GPU is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuPlace {
+    /// PCI address, `DDDD:BB:DD.F`.
+    pub address: String,
+    /// From the host bridge (`pci0000:17`) through the root port to the function; empty where not known.
+    pub path: Vec<String>,
+    /// NUMA node; `None` where the kernel knows none.
+    pub node: Option<u32>,
+}
+
 /// One GPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GpuReading {
+    /// Where it is; `None` when its driver does not tell.
+    #[serde(default)]
+    pub place: Option<Arc<GpuPlace>>,
     /// How busy it was; `None` when it does not tell.
     pub activity: Option<GpuActivity>,
     /// Processes that compute on it; `None` when they cannot be listed.

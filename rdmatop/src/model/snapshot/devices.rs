@@ -43,6 +43,9 @@ pub struct DeviceRow {
     pub fw_version: Option<Arc<str>>,
     /// PCI address.
     pub pci: Option<Arc<str>>,
+    /// From the host bridge (`pci0000:17`) through the root port to its PCI function; empty where not known.
+    #[serde(skip)]
+    pub pci_path: Arc<[String]>,
     /// NUMA node.
     pub numa_node: Option<i32>,
     /// PCI Express link: negotiated, and what the device is capable of.

@@ -2,11 +2,11 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::{History, NamedCounter, Traffic};
 use crate::model::{
-    input::{LimitReached, LockedMemory},
+    input::{GpuPlace, LimitReached, LockedMemory},
     judgement::Bound,
     value::{Counter, Shared, Source},
 };
@@ -72,12 +72,23 @@ pub struct ProcessRow {
     pub libraries: Option<Shared<String>>,
     /// RDMA-relevant environment.
     pub environ: Option<Shared<(String, String)>>,
+    /// The GPUs that it computes on, as their driver's library lists it; `None`: not known.
+    #[serde(serialize_with = "addresses")]
+    pub gpus: Option<Arc<[Arc<GpuPlace>]>>,
     /// Whether it finds `/dev/infiniband/uverbs*`, without which libraries see no RDMA device.
     #[serde(skip)]
     pub verbs_files: Option<bool>,
     /// Tx and Rx bytes/s (or WRs/s).
     #[serde(skip)]
     pub history: Arc<History>,
+}
+
+/// GPUs by their addresses.
+fn addresses<S: Serializer>(gpus: &Option<Arc<[Arc<GpuPlace>]>>, to: S) -> Result<S::Ok, S::Error> {
+    match gpus {
+        Some(gpus) => to.collect_seq(gpus.iter().map(|gpu| &gpu.address)),
+        None => to.serialize_none(),
+    }
 }
 
 /// A counter of the NIC, and what it has counted of the QPs that are bound to it.

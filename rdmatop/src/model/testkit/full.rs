@@ -9,8 +9,8 @@ use crate::model::ib::{
     AsyncEvent, CmEvent, Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode, WrRequest,
 };
 use crate::model::input::{
-    DataPaths, EbpfState, Flood, HostFacts, HwCountersReport, HwPort, Opener, OpenersSample, ProbeVerdict,
-    Skipped, UprobesReport, Verdict,
+    DataPaths, EbpfState, Flood, GpuPlace, HostFacts, HwCountersReport, HwPort, Opener, OpenersSample,
+    ProbeVerdict, Skipped, UprobesReport, Verdict,
 };
 use crate::model::judgement::{AllUnexplained, Bound, GpuUse, Unexplained};
 use crate::model::snapshot::{
@@ -485,6 +485,7 @@ fn devices() -> Vec<DeviceRow> {
             fw_version: Some("28.39.1002".into()),
             pci: Some("0000:3b:00.0".into()),
             numa_node: Some(0),
+            pci_path: Arc::default(),
             pcie: None,
             qps: Some(2),
             cqs: Some(3),
@@ -511,6 +512,7 @@ fn devices() -> Vec<DeviceRow> {
             fw_version: None,
             pci: None,
             numa_node: None,
+            pci_path: Arc::default(),
             pcie: None,
             qps: Some(2),
             cqs: None,
@@ -675,6 +677,7 @@ fn processes() -> Vec<ProcessRow> {
         locked: None,
         libraries: Some(vec!["libibverbs".into()].into()),
         environ: Some(vec![("NCCL_IB_HCA".into(), "mlx5".into())].into()),
+        gpus: Some([gpu()].into()),
         verbs_files: Some(true),
         history: Arc::new(History::default()),
     };
@@ -710,10 +713,21 @@ fn processes() -> Vec<ProcessRow> {
         locked: None,
         libraries: None,
         environ: None,
+        gpus: None,
         verbs_files: None,
         ..user.clone()
     };
     vec![user, kernel]
+}
+
+fn gpu() -> Arc<GpuPlace> {
+    Arc::new(GpuPlace {
+        address: "0000:0f:00.0".to_owned(),
+        path: ["pci0000:0e", "0000:0e:01.0", "0000:0f:00.0"]
+            .map(str::to_owned)
+            .to_vec(),
+        node: Some(0),
+    })
 }
 
 /// A job that its links hold back, and one of which a part is not known.

@@ -122,6 +122,7 @@ pub(crate) fn rail(
         fw_version: Some("28.41.1000".into()),
         pci: Some(format!("0000:{n:02x}:00.0").into()),
         numa_node: Some(i32::from(n > 2)),
+        pci_path: Arc::default(),
         pcie: None,
         qps: Some(64),
         cqs: Some(32),
@@ -233,6 +234,7 @@ pub(crate) fn process(uid: u64, pid: Option<u32>, comm: &str, device: &str, traf
         locked: None,
         libraries: pid.map(|_| vec!["libibverbs.so.1".to_owned(), "libnccl.so.2".to_owned()].into()),
         environ: pid.map(|_| vec![("NCCL_IB_HCA".to_owned(), "mlx5_0,mlx5_1".to_owned())].into()),
+        gpus: None,
         verbs_files: pid.map(|_| true),
         history,
     }

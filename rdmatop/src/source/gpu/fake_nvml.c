@@ -1,11 +1,15 @@
 /* A library with the functions of libnvidia-ml.so.1 that rdmatop calls, for its tests: it is no hardware. What it says is set
- * when it is built: GPUS, GPM (1: they have it), SM and TENSOR (percent), PID, and DELAY, the seconds until a sample is
- * there. A sample is a number, one more each. */
+ * when it is built: GPUS, GPM (1: they have it), SM and TENSOR (percent), PID, DELAY, the seconds until a sample is there, and BUS and SLOT,
+ * the PCI address of the first GPU; the next has the next bus. A sample is a number, one more each. */
 #include <stddef.h>
 #include <unistd.h>
 
 #ifndef DELAY
 #define DELAY 0
+#endif
+#ifndef BUS
+#define BUS 0x0f
+#define SLOT 0
 #endif
 
 enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3 };
@@ -37,6 +41,12 @@ struct process {
 	unsigned int gpu_instance, compute_instance;
 };
 
+struct pci {
+	char legacy_id[16];
+	unsigned int domain, bus, device, device_id, subsystem_id;
+	char id[32];
+};
+
 static long samples[64];
 static unsigned int allocated;
 static long taken;
@@ -55,6 +65,12 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **device)
 {
 	*device = (void *)(size_t)(index + 1);
 	return index < GPUS ? SUCCESS : INVALID;
+}
+
+int nvmlDeviceGetPciInfo_v3(void *device, struct pci *pci)
+{
+	*pci = (struct pci){ .bus = BUS + (unsigned int)(size_t)device - 1, .device = SLOT };
+	return SUCCESS;
 }
 
 int nvmlGpmQueryDeviceSupport(void *device, struct support *support)

@@ -1,4 +1,5 @@
-//! How busy GPUs are, by NVML's GPU performance monitoring (GPM: Hopper and later).
+//! Where GPUs are, which processes compute on them, and how busy they are, by NVML and its GPU performance
+//! monitoring (GPM: Hopper and later; of others it is not known how busy they are).
 //!
 //! NVML's `utilization.gpu` is of no use here: it is the time in which any kernel runs, and a kernel of NCCL
 //! that waits for a peer runs too. GPM counts the multiprocessors that have work and the time of tensor
@@ -11,6 +12,7 @@
 mod tests;
 
 use std::{
+    sync::Arc,
     sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel},
     thread,
     time::{Duration, Instant},
@@ -20,8 +22,8 @@ use nvml_wrapper::{
     Device, GpmSample, Nvml, enums::gpm::GpmMetricId, error::NvmlError, gpm::gpm_metrics_get,
 };
 
-use super::{clock::now, privileges, root::Root};
-use crate::model::input::{GpuActivity, GpuReading, GpuSample};
+use super::{clock::now, privileges, root::Root, sysfs::read_pci_at};
+use crate::model::input::{GpuActivity, GpuPlace, GpuReading, GpuSample};
 
 /// The driver's library.
 const LIBRARY: &str = "libnvidia-ml.so.1";
@@ -45,19 +47,19 @@ impl Gpus {
     pub fn of(root: &Root) -> Option<Self> {
         root.list(&root.proc("driver/nvidia/gpus"))
             .filter(|gpus| !gpus.is_empty())?;
-        Self::by(LIBRARY)
+        Self::by(LIBRARY, root.clone())
     }
 
     /// Those that this library knows.
-    fn by(library: &str) -> Option<Self> {
+    fn by(library: &str, root: Root) -> Option<Self> {
         let (ask, asked) = sync_channel(1);
         let (answer, answers) = sync_channel(1);
         let library = library.to_owned();
         let serve = move || {
             // The library needs none of rdmatop's rights.
             privileges::renounce();
-            // Without the library, or GPUs that have GPM, the thread ends, and there are no answers.
-            let _ = serve(&library, &asked, &answer);
+            // Without the library the thread ends, and there are no answers.
+            let _ = serve(&library, &root, &asked, &answer);
         };
         thread::Builder::new().name("gpus".to_owned()).spawn(serve).ok()?;
         Some(Self {
@@ -104,25 +106,29 @@ fn is_whole(sample: &GpuSample) -> bool {
     sample.before_ns > 0
 }
 
-/// No GPU has GPM, or the driver's library cannot be loaded.
+/// The driver's library cannot be loaded, or knows no GPU.
 #[derive(Clone, Copy, Debug)]
 pub struct NoGpus;
 
 /// Answers until nobody asks any more.
-fn serve(library: &str, asked: &Receiver<()>, answer: &SyncSender<GpuSample>) -> Result<(), NvmlError> {
+fn serve(
+    library: &str,
+    root: &Root,
+    asked: &Receiver<()>,
+    answer: &SyncSender<GpuSample>,
+) -> Result<(), NvmlError> {
     let nvml = Nvml::builder().lib_path(library.as_ref()).init()?;
     let mut gpus = Vec::new();
     for index in 0..nvml.device_count()? {
+        let device = nvml.device_by_index(index)?;
         gpus.push(Gpu {
-            device: nvml.device_by_index(index)?,
+            place: place(&device, root),
+            has_gpm: device.gpm_support().is_ok_and(|has| has),
+            device,
             last: None,
         });
     }
-    // One without GPM stays: what a job that uses it does is not known.
-    if !gpus
-        .iter()
-        .any(|gpu| gpu.device.gpm_support().is_ok_and(|has| has))
-    {
+    if gpus.is_empty() {
         return Ok(());
     }
     let mut before_ns = 0;
@@ -142,19 +148,34 @@ fn serve(library: &str, asked: &Receiver<()>, answer: &SyncSender<GpuSample>) ->
     Ok(())
 }
 
+/// Where a GPU is; `None` when the library does not say.
+fn place(device: &Device<'_>, root: &Root) -> Option<Arc<GpuPlace>> {
+    let pci = device.pci_info().ok()?;
+    let address = format!("{:04x}:{:02x}:{:02x}.0", pci.domain, pci.bus, pci.device);
+    let facts = read_pci_at(root, &address);
+    Some(Arc::new(GpuPlace {
+        node: facts.as_ref().and_then(|facts| facts.numa_node),
+        path: facts.map_or_else(Vec::new, |facts| facts.path.to_vec()),
+        address,
+    }))
+}
+
 struct Gpu<'a> {
+    place: Option<Arc<GpuPlace>>,
+    has_gpm: bool,
     device: Device<'a>,
     last: Option<GpmSample<'a>>,
 }
 
 impl<'a> Gpu<'a> {
     fn read(&mut self, nvml: &'a Nvml) -> GpuReading {
-        let sample = self.device.gpm_sample().ok();
+        let sample = self.has_gpm.then(|| self.device.gpm_sample().ok()).flatten();
         let both = self.last.as_ref().zip(sample.as_ref());
         let activity = both.and_then(|(before, after)| activity(nvml, before, after));
         self.last = sample;
         let processes = self.device.running_compute_processes().ok();
         GpuReading {
+            place: self.place.clone(),
             activity,
             processes: processes.map(|all| all.into_iter().map(|process| process.pid).collect()),
         }

@@ -37,7 +37,13 @@ fn library(dir: &Path, values: &[(&str, &str)]) -> PathBuf {
 fn read(values: &[(&str, &str)]) -> Result<GpuSample, NoGpus> {
     let dir = tempfile::tempdir().unwrap();
     let library = library(dir.path(), values);
-    let mut gpus = Gpus::by(library.to_str().unwrap()).unwrap();
+    let fake = Fake::new();
+    fake.sys("devices/pci0000:0e/0000:0e:01.0/0000:0f:00.0/numa_node", "1\n")
+        .link(
+            "sys/bus/pci/devices/0000:0f:00.0",
+            fake.root().sys("devices/pci0000:0e/0000:0e:01.0/0000:0f:00.0"),
+        );
+    let mut gpus = Gpus::by(library.to_str().unwrap(), fake.root()).unwrap();
     let begin = Instant::now();
     loop {
         if let Some(sample) = gpus.poll()? {
@@ -49,7 +55,7 @@ fn read(values: &[(&str, &str)]) -> Result<GpuSample, NoGpus> {
 }
 
 #[test]
-fn gpus_with_gpm_tell_how_busy_they_are_and_who_computes() {
+fn gpus_with_gpm_tell_where_they_are_how_busy_and_who_computes() {
     let values = [
         ("GPUS", "2"),
         ("GPM", "1"),
@@ -58,14 +64,27 @@ fn gpus_with_gpm_tell_how_busy_they_are_and_who_computes() {
         ("PID", "4711"),
     ];
     let sample = read(&values).unwrap();
-    let reading = GpuReading {
+    let reading = |place: GpuPlace| GpuReading {
+        place: Some(Arc::new(place)),
         activity: Some(GpuActivity {
             sms: 0.875,
             tensor: 0.25,
         }),
         processes: Some(vec![4711]),
     };
-    assert_eq!(sample.gpus, [reading.clone(), reading]);
+    let path = ["pci0000:0e", "0000:0e:01.0", "0000:0f:00.0"];
+    let first = GpuPlace {
+        address: "0000:0f:00.0".to_owned(),
+        path: path.map(str::to_owned).to_vec(),
+        node: Some(1),
+    };
+    // sysfs has nothing of the second one.
+    let second = GpuPlace {
+        address: "0000:10:00.0".to_owned(),
+        path: Vec::new(),
+        node: None,
+    };
+    assert_eq!(sample.gpus, [reading(first), reading(second)]);
     assert!(sample.before_ns > 0 && sample.mono_ns - sample.before_ns >= EVERY / 2);
 }
 
@@ -80,7 +99,7 @@ fn the_last_reading_is_of_the_time_since_the_first() {
     ];
     let dir = tempfile::tempdir().unwrap();
     let library = library(dir.path(), &values);
-    let mut gpus = Gpus::by(library.to_str().unwrap()).unwrap();
+    let mut gpus = Gpus::by(library.to_str().unwrap(), Fake::new().root()).unwrap();
     let begin = now().mono_ns;
     assert!(gpus.poll().unwrap().is_none() && gpus.waits);
     while gpus.waits {
@@ -112,7 +131,7 @@ fn a_value_that_is_none_is_unknown() {
 }
 
 #[test]
-fn gpus_before_hopper_and_a_machine_without_the_library_are_not_asked_again() {
+fn gpus_before_hopper_tell_who_computes_and_not_how_busy_they_are() {
     let values = [
         ("GPUS", "1"),
         ("GPM", "0"),
@@ -120,8 +139,13 @@ fn gpus_before_hopper_and_a_machine_without_the_library_are_not_asked_again() {
         ("TENSOR", "25"),
         ("PID", "1"),
     ];
-    assert!(read(&values).is_err());
-    let mut none = Gpus::by("/no/such/libnvidia-ml.so.1").unwrap();
+    let gpu = read(&values).unwrap().gpus.remove(0);
+    assert_eq!((gpu.activity, gpu.processes), (None, Some(vec![1])));
+}
+
+#[test]
+fn without_the_library_nobody_is_asked_again() {
+    let mut none = Gpus::by("/no/such/libnvidia-ml.so.1", Fake::new().root()).unwrap();
     let begin = Instant::now();
     while none.poll().is_ok() {
         assert!(begin.elapsed() < Duration::from_mins(1), "it does not end");
@@ -141,7 +165,7 @@ fn a_driver_that_does_not_answer_delays_nothing() {
     ];
     let dir = tempfile::tempdir().unwrap();
     let library = library(dir.path(), &values);
-    let mut gpus = Gpus::by(library.to_str().unwrap()).unwrap();
+    let mut gpus = Gpus::by(library.to_str().unwrap(), Fake::new().root()).unwrap();
     let begin = Instant::now();
     for _ in 0..100 {
         assert!(gpus.poll().unwrap().is_none());

@@ -19,5 +19,5 @@ pub use device::{
 };
 pub use gid::GidFacts;
 pub use netdev::{Bond, BondMember, netdev_bond, netdev_mtu, netdev_pfc};
-pub use pci::{PciFacts, PcieLink};
+pub use pci::{PciFacts, PcieLink, read_pci_at};
 pub use port::{PortFacts, Rate};

@@ -2,6 +2,7 @@
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::source::root::Root;
 
@@ -10,6 +11,9 @@ use crate::source::root::Root;
 pub struct PciFacts {
     /// Address, `DDDD:BB:DD.F`.
     pub address: String,
+    /// From the host bridge (`pci0000:17`) through the root port to the function; empty where sysfs has it
+    /// elsewhere.
+    pub path: Arc<[String]>,
     /// NUMA node; `None` where the kernel reports none (-1).
     pub numa_node: Option<u32>,
     /// The link as it was negotiated.
@@ -61,6 +65,7 @@ pub(super) fn read_pci(root: &Root, device: &Path) -> Option<PciFacts> {
     };
     Some(PciFacts {
         address: address(&dir)?,
+        path: path(&dir),
         numa_node: root
             .signed(&dir.join("numa_node"))
             .and_then(|n| n.try_into().ok()),
@@ -71,6 +76,20 @@ pub(super) fn read_pci(root: &Root, device: &Path) -> Option<PciFacts> {
             .filter(|bridge| address(bridge).is_some())
             .and_then(|bridge| link(bridge, "max_link_speed", "max_link_width")),
     })
+}
+
+/// The PCI function of this address, which is no path of another user's: a driver said it.
+pub fn read_pci_at(root: &Root, address: &str) -> Option<PciFacts> {
+    read_pci(root, &root.sys("bus/pci/devices").join(address))
+}
+
+/// The names from the host bridge to a function's directory, below which all others are.
+fn path(dir: &Path) -> Arc<[String]> {
+    let name = |dir: &Path| dir.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+    let is_host = |name: &String| name.starts_with("pci") && name.contains(':');
+    let all: Vec<String> = dir.ancestors().filter_map(name).collect();
+    let host = all.iter().position(is_host);
+    host.map_or_else(Arc::default, |host| all[..=host].iter().rev().cloned().collect())
 }
 
 fn address(dir: &Path) -> Option<String> {
@@ -122,6 +141,7 @@ mod tests {
         );
         let pci = read_pci(&fake.root(), &fake.root().sys("class/infiniband/mlx5_2/device")).unwrap();
         assert_eq!(pci.address, "0000:3b:00.0");
+        assert_eq!(*pci.path, ["pci0000:3a", "0000:3a:00.0", "0000:3b:00.0"]);
         assert_eq!(pci.numa_node, Some(1));
         assert_eq!(
             pci.current,

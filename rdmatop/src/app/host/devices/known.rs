@@ -318,6 +318,9 @@ impl Sysfs {
             driver: facts.and_then(|facts| driver(facts, sample.device.protocol.as_deref())),
             fw_version: sample.device.firmware.as_deref().map(str::to_owned),
             pci: facts.and_then(|f| Some(f.pci.as_ref()?.address.clone())),
+            pci_path: facts
+                .and_then(|f| Some(f.pci.as_ref()?.path.clone()))
+                .unwrap_or_default(),
             numa_node: facts.and_then(|f| i32::try_from(f.pci.as_ref()?.numa_node?).ok()),
             pcie: facts.and_then(|f| {
                 let pci = f.pci.as_ref()?;

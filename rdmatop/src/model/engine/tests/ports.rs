@@ -222,6 +222,7 @@ fn the_only_user_of_a_port_that_is_full_is_bound_by_communication() {
         for back in (0..11).rev() {
             let mono_ns = host.now - back * SECOND;
             let gpu = GpuReading {
+                place: None,
                 activity: Some(GpuActivity { sms, tensor: 0.2 }),
                 processes: Some(vec![231]),
             };

@@ -1,5 +1,6 @@
 //! The rules: each looks at one snapshot and names symptoms.
 
+mod far;
 mod flaps;
 mod growth;
 mod idle;
@@ -168,6 +169,7 @@ pub(super) fn all(scene: &Scene<'_>) -> Vec<Symptom> {
         nic::setup,
         rails::slow,
         rails::load,
+        far::nic,
         lag::imbalance,
         lag::without_link,
         tcp::fallback,

@@ -307,7 +307,7 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
 }
 
 /// What made a process use one device alone.
-enum Choice {
+pub(super) enum Choice {
     /// A variable, and how it is set.
     Variable(&'static str, String),
     /// An option of its command line, and the device.
@@ -316,7 +316,7 @@ enum Choice {
 
 impl Choice {
     /// The variable or option that names exactly this device; `None`: there is none, or neither can be read.
-    fn of(row: &ProcessRow, device: &str) -> Option<Self> {
+    pub(super) fn of(row: &ProcessRow, device: &str) -> Option<Self> {
         const VARIABLES: [&str; 3] = ["NCCL_IB_HCA", "UCX_NET_DEVICES", "FI_EFA_IFACE"];
         const OPTIONS: [&str; 4] = ["-d", "--ib-dev", "--ib_dev", "--device"];
         // `=mlx5_0:1` of NCCL, `mlx5_0:1` of UCX and of others. With `^` the list says which not to use.

@@ -173,6 +173,11 @@ const PROOFS: &[(FindingId, On, &str)] = &[
         "lab_scenarios::scenarios_of_troubles_that_other_tests_make_show_their_findings",
     ),
     (
+        FindingId::FarNic,
+        On::Driver,
+        "testnic_gpu::a_nic_far_from_the_gpu_of_its_only_user_is_named",
+    ),
+    (
         FindingId::LagImbalance,
         On::Traffic,
         "findings::a_bond_of_which_one_link_has_all_and_one_that_lost_a_link",

@@ -1,5 +1,6 @@
 //! Each rule on a snapshot that shows its symptom, and on one that does not.
 
+mod far;
 mod hour;
 mod kinds;
 mod lag;

@@ -7,6 +7,7 @@ use crate::model::input::{GpuActivity, GpuReading, GpuSample};
 /// A reading each second up to now, of one GPU for each list of processes.
 fn readings(s: &Snapshot, seconds: u64, sms: f64, tensor: f64, processes: &[&[u32]]) -> Vec<GpuSample> {
     let gpu = |pids: &&[u32]| GpuReading {
+        place: None,
         activity: Some(GpuActivity { sms, tensor }),
         processes: Some(pids.to_vec()),
     };
