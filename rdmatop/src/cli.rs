@@ -451,5 +451,5 @@ fn name(text: &str) -> Result<String, String> {
         return Err("the name is empty".to_owned());
     }
     // Names as they are displayed, so that a name on the screen can be typed, and one typed in full as well.
-    Ok(crate::text::sanitize(text.as_bytes()))
+    Ok(rdmatop_base::text::sanitize(text.as_bytes()))
 }

@@ -48,11 +48,11 @@ use crate::cli::{self, Cli, Command};
 use crate::exit::{Exit, Stop, Written, written};
 use crate::lab::{self, LabArgs, LabError};
 use crate::model::cause::Cause;
-use crate::say::{self, say};
 use crate::source::hw_counters::{self, HwCounters};
 use crate::source::root::Root;
 use crate::source::uprobes;
 use plan::{Mode, Plan, Terminal};
+use rdmatop_output::say::{self, say};
 
 /// For `crate::fuzz`.
 pub(crate) fn fuzz_doctor(raw: &[u8]) {

@@ -12,7 +12,7 @@ use crate::model::cause::{CauseId, Obstacle};
 use crate::model::event::EventKind;
 use crate::model::input::EbpfState;
 use crate::model::snapshot::{DeviceRow, Health, QpRow, Snapshot, WorkRequests};
-use crate::step::step;
+use rdmatop_base::step::step;
 
 #[cfg(test)]
 mod accounts;

@@ -2,7 +2,7 @@
 //! with the reason: the four are never mixed up.
 
 use crate::model::cause::Cause;
-use crate::step::NextStep;
+use rdmatop_base::step::NextStep;
 
 /// The result of reading one fact.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

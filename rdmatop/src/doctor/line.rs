@@ -5,7 +5,7 @@ use std::iter;
 use serde::Serialize;
 
 use super::{table::Check, words::names};
-use crate::step::NextStep;
+use rdmatop_base::step::NextStep;
 
 /// The status of a line, the mildest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -11,7 +11,7 @@ mod words;
 pub use facts::{Fact, Facts};
 pub use line::{Group, Line, Report, Status};
 
-use crate::step::{NextStep, step};
+use rdmatop_base::step::{NextStep, step};
 
 /// All checks, in the order of the table.
 pub fn examine(facts: &Facts) -> Report {

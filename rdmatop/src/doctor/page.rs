@@ -9,7 +9,7 @@ use super::{
     line::{Line, Report, Status},
     words::count,
 };
-use crate::text;
+use rdmatop_base::text;
 
 /// Columns of a terminal.
 const WIDTH: usize = 80;

@@ -1,8 +1,8 @@
 //! Words and numbers as the page has them.
 
 use super::facts::{Device, Facts, Port};
-use crate::text::cut_columns;
-pub(super) use crate::text::{bytes, lists, names};
+use rdmatop_base::text::cut_columns;
+pub(super) use rdmatop_base::text::{bytes, lists, names};
 
 /// `1 device`, `8 devices`.
 pub(super) fn count(number: usize, one: &str) -> String {

@@ -6,10 +6,10 @@ use crate::nccl::{json, page, report::Report};
 use crate::source::kernel_log;
 use crate::source::proc::{Cgroup, Stat, Status, libraries, relevant};
 use crate::source::sysfs::{FileValue, counter_value};
-use crate::text;
-use crate::variables::value_is_shown;
 use crate::view::tui::filter::Filter;
 use crate::view::tui::settings::Settings;
+use rdmatop_base::text;
+use rdmatop_base::variables::value_is_shown;
 
 /// `/proc/PID/cgroup`.
 pub(super) fn cgroup(raw: &[u8]) {

@@ -33,7 +33,11 @@ pub const TARGETS: &[(&str, Target)] = &[
 
 /// Asserts that a view may print the text: one line, nothing that controls a terminal.
 fn assert_safe(text: &str) {
-    assert_eq!(crate::text::sanitize(text.as_bytes()), text, "not safe to print");
+    assert_eq!(
+        rdmatop_base::text::sanitize(text.as_bytes()),
+        text,
+        "not safe to print"
+    );
 }
 
 /// Asserts that the text is no longer than an escape of each of its bytes.

@@ -10,7 +10,7 @@ use super::say::Say;
 use super::state::{Made, MadeModule};
 use super::store::{Locked, Store};
 use super::{DownArgs, LabError};
-use crate::text;
+use rdmatop_base::text;
 
 /// Looks at what is being removed, and the time between them: 5 s with the time that each takes.
 const PATIENCE: u32 = 20;

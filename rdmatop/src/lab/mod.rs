@@ -35,7 +35,7 @@ use self::say::Say;
 use self::store::Store;
 use crate::doctor::facts::SoftRoce;
 use crate::source::netlink::error::NetlinkError;
-use crate::step::NextStep;
+use rdmatop_base::step::NextStep;
 
 /// Arguments of `rdmatop lab`.
 #[derive(Debug, Clone, Args)]

@@ -2,7 +2,7 @@
 //! that the rest is not.
 
 use crate::source::platform::os_release;
-use crate::step::{NextStep, ShellWord, step};
+use rdmatop_base::step::{NextStep, ShellWord, step};
 
 /// What /etc/os-release says (os-release(5)).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -136,7 +136,7 @@ mod tests {
             let mut file = format!("ID={id}\nID_LIKE=").into_bytes();
             file.extend(like);
             let advice = advice(&OsRelease::parse(&file), &kernel, "rdma_rxe");
-            proptest::prop_assert_eq!(crate::text::sanitize(advice.as_bytes()), &*advice);
+            proptest::prop_assert_eq!(rdmatop_base::text::sanitize(advice.as_bytes()), &*advice);
         }
     }
 }

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::disk::MODULES;
-use crate::text;
+use rdmatop_base::text;
 
 /// Form of the file.
 const VERSION: u32 = 2;

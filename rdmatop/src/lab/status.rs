@@ -7,7 +7,7 @@ use super::ours;
 use super::say::Say;
 use super::state::Made;
 use super::store::Store;
-use crate::text;
+use rdmatop_base::text;
 
 /// Shows which devices there are, which of them `lab up` made, and which processes hold them. With a file
 /// that cannot be read all but what is ours is told, and the error is the last line.

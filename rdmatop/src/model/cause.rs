@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::step::NextStep;
+use rdmatop_base::step::NextStep;
 
 /// Why something is missing, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -123,7 +123,7 @@ impl EventKind {
     }
 }
 
-/// One event. Text fields are already safe to print (see `crate::text`).
+/// One event. Text fields are already safe to print (see `rdmatop_base::text`).
 ///
 /// `None` is unknown or not applicable to the kind; JSON leaves such fields out except the six that every
 /// object has (`device`, `qpn`, `pid`, `tid`, `comm`, `rc`: null when unknown).

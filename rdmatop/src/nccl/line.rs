@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 
-use crate::text;
+use rdmatop_base::text;
 
 /// Longer lines are cut: NCCL's own buffer is 1 KiB, a list of HCAs 2 KiB, and JSON around it may be long.
 const MAX: usize = 32 * 1024;

@@ -19,7 +19,7 @@ use crate::model::{
     snapshot::{PortRow, ProcessRow, Snapshot, TcpTraffic},
     value::Counter,
 };
-use crate::text;
+use rdmatop_base::text;
 
 /// A process of the log on this machine, and who it is.
 #[derive(Clone, Debug)]

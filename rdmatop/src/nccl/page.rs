@@ -13,7 +13,7 @@ use super::{
     verdict::{self, count, named, nic_name},
     warning::Warning,
 };
-use crate::text;
+use rdmatop_base::text;
 
 /// Hosts named in one line.
 const HOSTS: usize = 4;

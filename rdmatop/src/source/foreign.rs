@@ -39,7 +39,7 @@ use rustix::{
 };
 
 use super::root::{Root, parse_u64};
-use crate::text;
+use rdmatop_base::text;
 
 /// Types of mounts that the kernel answers alone.
 const KERNELS: [&[u8]; 4] = [b"devtmpfs", b"tmpfs", b"sysfs", b"ramfs"];

@@ -12,12 +12,12 @@ use rustix::{
     process::geteuid,
 };
 
-use crate::{
+use crate::model::{
+    cause::{Cause, CauseId, Concerns},
+    input::LoggedError,
+};
+use rdmatop_base::{
     driver_log::{self, Weight},
-    model::{
-        cause::{Cause, CauseId, Concerns},
-        input::LoggedError,
-    },
     text,
 };
 

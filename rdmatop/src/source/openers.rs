@@ -6,7 +6,8 @@
 use std::{collections::BTreeMap, ffi::OsStr, ops::ControlFlow, os::unix::ffi::OsStrExt as _};
 
 use super::open_files;
-use crate::{source::root::Root, text};
+use crate::source::root::Root;
+use rdmatop_base::text;
 
 /// Processes that have devices open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::open_files;
 use crate::source::root::Root;
-use crate::text;
+use rdmatop_base::text;
 
 /// A process that holds a device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

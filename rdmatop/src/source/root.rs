@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags, RawDir};
 
-use crate::text;
+use rdmatop_base::text;
 
 /// One sysfs attribute is one page at most; procfs files of that size come in one read too.
 const SMALL: usize = 4096;

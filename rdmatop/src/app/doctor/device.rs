@@ -10,8 +10,8 @@ use crate::{
         root::{Root, is_component},
         sysfs::{BondMember, DeviceFacts, PortFacts, netdev_bond, netdev_pfc, read_device},
     },
-    text,
 };
+use rdmatop_base::text;
 
 /// After so many unset places in a row a GID table is not read further: some have thousands of places, filled
 /// from the front.

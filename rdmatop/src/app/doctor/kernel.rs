@@ -23,8 +23,8 @@ use crate::{
         root::Root,
         sysfs::list_devices,
     },
-    text,
 };
+use rdmatop_base::text;
 
 /// A device that is being created looks for some milliseconds like one that is being removed.
 const AGAIN: Duration = Duration::from_millis(250);

@@ -15,8 +15,8 @@ use crate::{
         root::Root,
         sysfs::{PciFacts, PcieLink},
     },
-    text,
 };
+use rdmatop_base::text;
 
 const MELLANOX: u64 = 0x15b3;
 const AMAZON: u64 = 0x1d0f;

@@ -10,8 +10,8 @@ use crate::{
         proc::{Cgroup, Status, locked, relevant, sharers},
         root::Root,
     },
-    text,
 };
+use rdmatop_base::text;
 
 /// An environment larger than this is read up to here.
 const ENVIRON: usize = 1 << 20;

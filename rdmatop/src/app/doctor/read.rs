@@ -5,8 +5,8 @@ use std::{io, path::Path};
 use crate::{
     doctor::Fact,
     source::{foreign::Refusal, root},
-    text,
 };
+use rdmatop_base::text;
 
 /// One sysfs attribute is one page at most.
 const SMALL: usize = 4096;

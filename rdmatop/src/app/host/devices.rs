@@ -35,8 +35,8 @@ use crate::{
         root::Root,
         sysfs::{device_dir, list_devices, lists_same_devices},
     },
-    text,
 };
+use rdmatop_base::text;
 
 mod counters;
 mod dump;

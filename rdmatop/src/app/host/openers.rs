@@ -14,8 +14,8 @@ use crate::{
         proc::{Part, ProcKey, key},
         root::Root,
     },
-    text,
 };
+use rdmatop_base::text;
 
 /// Processes whose libraries are read, at most.
 const DESCRIBED: usize = 64;

@@ -5,7 +5,7 @@ use crate::doctor::{
     line::{Lines, WITH_ROOT},
     words::names,
 };
-use crate::step::{ShellWord, step};
+use rdmatop_base::step::{ShellWord, step};
 
 pub(crate) fn acs(facts: &Facts, out: &mut Lines) {
     const WHAT: &str = "whether PCIe bridges redirect traffic between GPU and NIC (ACS)";

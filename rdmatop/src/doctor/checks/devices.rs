@@ -7,7 +7,7 @@ use crate::doctor::{
     line::Lines,
     words::{count, lists, names},
 };
-use crate::step::step;
+use rdmatop_base::step::step;
 
 const ONLY_TCP: &str = "Programs on this machine can use TCP only.";
 

@@ -5,7 +5,7 @@ use crate::doctor::{
     line::Lines,
     words::port_name,
 };
-use crate::step::{ShellWord, step};
+use rdmatop_base::step::{ShellWord, step};
 
 pub(crate) fn gids(facts: &Facts, out: &mut Lines) {
     let mut places: Vec<u32> = Vec::new();

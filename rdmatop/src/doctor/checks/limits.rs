@@ -1,11 +1,11 @@
 //! How much memory processes may lock, and RDMA cgroups.
 
-use crate::{
-    doctor::{
-        facts::{Facts, Process},
-        line::{Lines, WITH_ROOT},
-        words::{bytes, names},
-    },
+use crate::doctor::{
+    facts::{Facts, Process},
+    line::{Lines, WITH_ROOT},
+    words::{bytes, names},
+};
+use rdmatop_base::{
     locked,
     step::{NextStep, ShellWord, step},
 };

@@ -7,7 +7,7 @@ use crate::doctor::{
     line::Lines,
     words::{lists, names, port_name},
 };
-use crate::step::{ShellWord, step};
+use rdmatop_base::step::{ShellWord, step};
 
 /// Ethernet ports of hardware, of a bond each of its links, with what is known of their flow control;
 /// unreadable ones get a skip line with the reason.

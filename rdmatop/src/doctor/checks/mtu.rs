@@ -1,11 +1,11 @@
 //! Packet size: that of an Ethernet port follows from the MTU of its interface.
 
-use crate::{
-    doctor::{
-        facts::Facts,
-        line::Lines,
-        words::{names, port_name, rate},
-    },
+use crate::doctor::{
+    facts::Facts,
+    line::Lines,
+    words::{names, port_name, rate},
+};
+use rdmatop_base::{
     roce::payload,
     step::{ShellWord, step},
 };

@@ -5,7 +5,7 @@ use crate::doctor::{
     line::Lines,
     words::{count, names, rate},
 };
-use crate::step::{ShellWord, step};
+use rdmatop_base::step::{ShellWord, step};
 
 fn link_words(link: PciLink) -> String {
     let generation = match link.mega_transfers {

@@ -7,7 +7,7 @@ use crate::doctor::{
     line::Lines,
     words::{names, port_name, rate as in_words},
 };
-use crate::step::{ShellWord, step};
+use rdmatop_base::step::{ShellWord, step};
 
 const PICKED: &str = "A job that picks this port fails, hangs or falls back to TCP.";
 

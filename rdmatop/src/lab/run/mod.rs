@@ -27,7 +27,7 @@ use super::say::Say;
 use super::state::{DISK as DISK_NAME, DiskModule, Made, MadeDevice, MadeDisk, MadeInterface};
 use super::store::{Locked, Store};
 use super::{LabError, RunArgs, ours, up};
-use crate::text;
+use rdmatop_base::text;
 
 /// What `--view` waits for.
 const RUNS: &str = "running";

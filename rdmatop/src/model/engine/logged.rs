@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::driver_log::weight;
 use crate::model::{input::LoggedError, snapshot::DeviceRow};
+use rdmatop_base::driver_log::weight;
 
 /// What the driver of one device logged.
 #[derive(Debug, Default)]

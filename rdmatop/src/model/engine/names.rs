@@ -4,7 +4,7 @@ use std::{cmp::Ordering, collections::HashMap, sync::Arc};
 
 use rdmatop_common::event::{COMM_LEN, DEVICE_NAME_LEN};
 
-use crate::text;
+use rdmatop_base::text;
 
 /// Raw names remembered; more than any host has at one time, and a bound for those that change names on
 /// purpose.

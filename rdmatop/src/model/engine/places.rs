@@ -16,7 +16,7 @@ use crate::model::{
     event::EventKind,
     input::{EbpfState, SlotsSample},
 };
-use crate::step::step;
+use rdmatop_base::step::step;
 
 /// QPs that a line names; the rows of all say it.
 const NAMED: usize = 3;

@@ -16,7 +16,7 @@ use crate::model::{
     snapshot::{Bond, Gauge, HISTORY, Member, NamedCounter, PortGid, PortRow},
     value::{Counter, Shared, Source},
 };
-use crate::wire_bytes;
+use rdmatop_base::wire_bytes;
 
 /// One port of one generation of a device.
 #[derive(Debug)]

@@ -3,11 +3,11 @@
 use std::{borrow::Cow, net::SocketAddr};
 
 use super::{Field, Kind, Table, Unit, Value, flag, gauge, object, state, text};
-use crate::errno;
 use crate::model::{
     event::Event,
     ib::{AsyncEvent, CmEvent, QpState, QpType, WcStatus, WrRequest},
 };
+use rdmatop_base::errno;
 
 fn qp_state(state: Option<QpState>) -> Value<'static> {
     Value::word(state, |s| s.0.into(), |s| QpState::name(*s))

@@ -38,7 +38,7 @@ pub struct Mark {
 pub fn of_process(row: &ProcessRow, s: &Snapshot) -> Option<Mark> {
     let mut all = s.findings.iter().enumerate();
     let (at, found) = all.find(|(_, found)| found.concerns_process(row.uid))?;
-    let age = crate::text::age(found.age_s(s.mono_ns));
+    let age = rdmatop_base::text::age(found.age_s(s.mono_ns));
     // Of a port's or a peer's trouble all suffer alike.
     let cause = found.about.process.filter(|uid| *uid != row.uid);
     let cause = cause.filter(|uid| found.role(*uid) == Some(Role::Cause));
@@ -65,7 +65,7 @@ pub(super) fn of_port<'a>(row: &'a PortRow, s: &'a Snapshot) -> Value<'a> {
     let mut found = s.findings.iter().filter(|found| found.about.port.is_some());
     let found = found.find(|found| found.concerns_port(row.device_uid, row.port));
     found.map_or(Value::Unknown, |found| {
-        let age = crate::text::age(found.age_s(s.mono_ns));
+        let age = rdmatop_base::text::age(found.age_s(s.mono_ns));
         Value::Text(Cow::Owned(since(&age, &found.short)))
     })
 }

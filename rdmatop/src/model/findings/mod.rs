@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::step::NextStep;
+use rdmatop_base::step::NextStep;
 
 pub use kind::{FindingId, Kind, Severity};
 pub use limits::{Limit, Limits};

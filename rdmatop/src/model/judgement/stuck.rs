@@ -9,7 +9,7 @@ use crate::model::{
     snapshot::QpRow,
     value::Counter,
 };
-use crate::text;
+use rdmatop_base::text;
 
 /// A connection takes milliseconds from INIT to RTS; a QP that needs seconds waits for its peer.
 const SETUP_NS: u64 = 5_000_000_000;

@@ -282,7 +282,7 @@ pub(super) fn explain(error: &(dyn std::error::Error + 'static)) -> Obstacle {
     if REFUSES_TO_READ.iter().any(|words| text.contains(words)) {
         return reads_forbidden();
     }
-    let mut text = crate::text::sanitize(text.as_bytes());
+    let mut text = rdmatop_base::text::sanitize(text.as_bytes());
     if text.chars().count() > LIMIT {
         text = text.chars().take(LIMIT).collect::<String>() + " ...";
     }

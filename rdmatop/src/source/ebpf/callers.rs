@@ -14,7 +14,8 @@ use rdmatop_common::{
 };
 
 use super::mapped::{Mapped, MappedError};
-use crate::{model::input::Flood, text};
+use crate::model::input::Flood;
+use rdmatop_base::text;
 
 /// A process that has made no event for so long gives its place back.
 const QUIET_NS: u64 = 2_000_000_000;

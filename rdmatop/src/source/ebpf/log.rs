@@ -23,7 +23,7 @@ impl log::Log for Stderr {
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        crate::say::say(&format!("ebpf {} {}", record.level(), record.args()));
+        rdmatop_output::say::say(&format!("ebpf {} {}", record.level(), record.args()));
     }
 
     fn flush(&self) {}

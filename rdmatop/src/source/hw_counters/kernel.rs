@@ -14,7 +14,7 @@ use crate::source::platform::find_parts;
 use crate::source::privileges::Raised;
 use crate::source::root::Root;
 use crate::source::sysfs::{device_dir, list_devices, read_device};
-use crate::text;
+use rdmatop_base::text;
 
 /// A device, by what stays through a renaming.
 #[derive(Debug, Clone, PartialEq, Eq)]

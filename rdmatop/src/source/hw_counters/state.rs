@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::text;
+use rdmatop_base::text;
 
 /// Form of the file.
 const VERSION: u32 = 1;

@@ -5,10 +5,10 @@
 //! them escapes.
 use std::fmt::{self, Write as _};
 
-use crate::text::is_unsafe;
+use rdmatop_base::text::is_unsafe;
 
 /// A name as the kernel gave it. [`Display`](fmt::Display) is safe for a terminal: it escapes backslashes and
-/// what [`crate::text::sanitize`] escapes, reversibly.
+/// what [`rdmatop_base::text::sanitize`] escapes, reversibly.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Name(Box<[u8]>);
 

@@ -1,7 +1,7 @@
 //! The host: its kernel, and how much memory is available.
 
 use crate::source::root::{Root, parse_u64};
-use crate::text;
+use rdmatop_base::text;
 
 /// The header of every report. All text is safe to print.
 #[derive(Debug, Clone, Default, PartialEq)]

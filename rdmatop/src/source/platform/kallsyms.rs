@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 
 use crate::source::root::Root;
-use crate::text;
+use rdmatop_base::text;
 
 /// Where a symbol lives.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

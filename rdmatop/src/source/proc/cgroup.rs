@@ -1,5 +1,5 @@
 //! `/proc/PID/cgroup` (cgroups(7)): lines of `hierarchy:controllers:path`.
-use crate::{text, workload::Workload};
+use rdmatop_base::{text, workload::Workload};
 
 /// The cgroup of a process, and the job that its path names.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use super::environ::relevant;
 use super::maps::libraries;
 use super::nodes::verbs_files;
 use crate::source::root::Root;
-use crate::text;
+use rdmatop_base::text;
 
 /// A command line longer than this is cut.
 const COMMAND_LINE: usize = 4096;

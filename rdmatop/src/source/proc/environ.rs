@@ -2,7 +2,7 @@
 //!
 //! The file shows the environment at exec; what the program set later is not in it. An environment holds
 //! secrets: only the variables below are read, and of those that no library is known to have only the names.
-use crate::{text, variables::value_is_shown};
+use rdmatop_base::{text, variables::value_is_shown};
 
 /// A value longer than this is cut; library paths and host lists run to kilobytes.
 const VALUE_LIMIT: usize = 256;

@@ -5,8 +5,8 @@ use super::teller::{Miss, Why};
 use crate::{
     model::cause::{Cause, CauseId, Concerns},
     source::limits,
-    step::step,
 };
+use rdmatop_base::step::step;
 
 /// A process that takes longer to answer is named, ns.
 pub(super) const SLOW: u64 = 1_000_000_000;

@@ -1,7 +1,7 @@
 //! `/proc/PID/maps`: which RDMA, MPI and collective libraries a process has loaded.
 use std::io::BufRead;
 
-use crate::text;
+use rdmatop_base::text;
 
 /// The largest number of libraries. A process has some dozens; it can map sixty-five thousand files with such
 /// names.

@@ -24,7 +24,6 @@ mod status;
 mod teller;
 mod users;
 
-pub use crate::workload::{Container, Pod, SlurmJob, Workload};
 pub use alive::lives;
 pub use basic::{ProcBasic, ProcKey, key, read_basic};
 pub use boot::start_offset;
@@ -37,6 +36,7 @@ pub(crate) use environ::relevant;
 pub(crate) use maps::libraries;
 pub use numbered::{Numbered, numbered};
 pub use own::{SelfCost, SelfMeter, clock_ticks};
+pub use rdmatop_base::workload::{Container, Pod, SlurmJob, Workload};
 pub use sharers::{Sharers, sharers};
 pub use stat::Stat;
 pub use status::Status;

@@ -8,10 +8,8 @@ use std::{
     io::{self, ErrorKind},
 };
 
-use crate::{
-    source::{open_files, root::Root},
-    text,
-};
+use crate::source::{open_files, root::Root};
+use rdmatop_base::text;
 
 /// The largest number of open files that one search reads: no working machine has so many, and the search
 /// must end.

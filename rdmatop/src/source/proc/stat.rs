@@ -1,6 +1,6 @@
 //! `/proc/PID/stat` (proc_pid_stat(5); `do_task_stat` in fs/proc/array.c).
 use crate::source::root::parse_u64;
-use crate::text;
+use rdmatop_base::text;
 
 /// The fields of one line that we use. Times are clock ticks (`AT_CLKTCK`, see [`super::clock_ticks`]).
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 use std::collections::HashMap;
 
 use crate::source::root::Root;
-use crate::text;
+use rdmatop_base::text;
 
 /// Names by user number. Users of a directory service (LDAP, SSSD) are not in the file and stay numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use super::device::device_path;
 use crate::source::clock::{Span, timed};
 use crate::source::root::{Root, meaningful, parse_u64};
-use crate::text;
+use rdmatop_base::text;
 
 /// Which counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

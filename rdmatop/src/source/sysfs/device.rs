@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::pci::{PciFacts, read_pci};
 use super::port::{PortFacts, read_port};
 use crate::source::root::{Root, is_component};
-use crate::text;
+use rdmatop_base::text;
 
 /// Facts of one device. Its counters are read by [`super::CounterFiles`].
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! A network device under an RDMA port: `/sys/class/net/NAME`.
 
 use crate::source::root::{Root, is_component};
-use crate::text;
+use rdmatop_base::text;
 
 /// MTU in bytes of a network device; `None` when the network namespace of rdmatop has no such device.
 pub fn netdev_mtu(root: &Root, name: &str) -> Option<u32> {

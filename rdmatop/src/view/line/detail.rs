@@ -5,7 +5,7 @@ use std::{io::Write, net::Ipv6Addr};
 use super::{errno, units};
 use crate::model::event::{BUDGET, Event, EventKind};
 use crate::model::ib::QpState;
-use crate::text;
+use rdmatop_base::text;
 
 /// Bits of `ib_qp_attr_mask`, include/rdma/ib_verbs.h, in their order.
 const ATTRS: [(u32, &str); 22] = [

@@ -1,6 +1,6 @@
 //! Return codes as text.
 
-use crate::errno::name;
+use rdmatop_base::errno::name;
 
 /// A return code as text: `-22 EINVAL`, or the number alone when it has no name.
 pub fn show(rc: i32) -> String {

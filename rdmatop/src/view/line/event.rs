@@ -4,7 +4,7 @@ use std::{fmt::Write as _, io::Write as _};
 
 use super::{detail, units};
 use crate::model::event::Event;
-use crate::text;
+use rdmatop_base::text;
 
 /// Columns of a comm. `TASK_COMM_LEN` is 15 bytes and a NUL, so only escaped and bracketed names are cut.
 const COMM: usize = 16;

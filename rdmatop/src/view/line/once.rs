@@ -13,13 +13,13 @@ use super::{
     table::{Align, Table},
     units,
 };
-use crate::errno;
 use crate::model::fields::{self, Meta, Unit, Value};
 use crate::model::input::{EbpfState, UprobesReport};
 use crate::model::judgement::{STUCK_MARK, Stuck, StuckQp, Sum, Unobserved};
 use crate::model::snapshot::{DeviceRow, DeviceState, Health, PortRow, ProcessRow, QpRow, Snapshot, VerbRow};
 use crate::model::value::{Counter, Known, Source};
-use crate::text;
+use rdmatop_base::errno;
+use rdmatop_base::text;
 
 /// Everything, ready to print.
 pub fn page(snapshot: &Snapshot) -> String {

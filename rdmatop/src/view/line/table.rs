@@ -1,6 +1,6 @@
 //! Plain tables: a header, aligned columns, one row a line. No frames, so that awk and grep can read them.
 
-use crate::text;
+use rdmatop_base::text;
 
 /// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

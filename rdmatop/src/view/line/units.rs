@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::text;
+use rdmatop_base::text;
 
 /// Appends a whole number. `write!` takes five times as many instructions, and a line of an event has up to
 /// ten numbers.

@@ -317,7 +317,7 @@ pub fn finding_lines(shown: &Shown<'_>, width: u16) -> Vec<String> {
         return vec![format!("{quiet}{blind}")];
     };
     let room = usize::from(width).saturating_sub(text::width(shown.glyphs.alert) + 1);
-    let age = crate::text::age(worst.age_s(shown.mono_ns));
+    let age = rdmatop_base::text::age(worst.age_s(shown.mono_ns));
     let more = match shown.findings.len() {
         1 => String::new(),
         all if most > 1 => format!("  +{} in 7:Findings", all - 1),

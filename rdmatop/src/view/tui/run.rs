@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use crate::model::event::Event;
 use crate::model::findings::Limits;
 use crate::model::snapshot::Snapshot;
-use crate::say::say;
+use rdmatop_output::say::say;
 
 use super::glyphs;
 use super::keep::{self, Keeper};

@@ -16,7 +16,7 @@ use super::format::Units;
 use super::theme;
 use crate::model::fields;
 use crate::model::findings::Limits;
-use crate::text::sanitize;
+use rdmatop_base::text::sanitize;
 
 /// Begins every file we write.
 const HEAD: &str =

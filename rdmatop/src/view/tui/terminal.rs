@@ -11,7 +11,7 @@ use ratatui::backend::CrosstermBackend;
 
 use super::painter::Painter;
 use super::render::Canvas;
-use crate::say;
+use rdmatop_output::say;
 
 pub use taken::{await_foreground, foreground, restore, stop};
 

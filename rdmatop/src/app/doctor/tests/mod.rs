@@ -13,8 +13,8 @@ use super::collect;
 use crate::{
     doctor::{Facts, Status, examine, page, table},
     source::fake::Fake,
-    text,
 };
+use rdmatop_base::text;
 
 fn page_of(fake: &Fake, pid: Option<u32>) -> String {
     let facts = collect(&fake.root(), pid);

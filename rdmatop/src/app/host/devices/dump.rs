@@ -12,8 +12,8 @@ use crate::{
         record::{Owner, Qp},
         transport::Transport,
     },
-    text,
 };
+use rdmatop_base::text;
 
 /// The largest space reserved before a dump: other programs decide the count.
 const MAX_ROOM: u64 = 1 << 16;

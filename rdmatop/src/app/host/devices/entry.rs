@@ -6,8 +6,8 @@ use super::{job::DeviceAnswer, known::Listed, leaving};
 use crate::{
     model::{cause::Cause, input::DeviceReading},
     source::netlink::{name::Name, record::Device},
-    text,
 };
+use rdmatop_base::text;
 
 /// A device that netlink lists.
 pub(super) struct Entry {

@@ -8,15 +8,14 @@ use std::sync::Arc;
 
 use crate::{
     model::input::{RawReading, RawSource, ReadAt},
-    pause,
     source::{
         clock::{now, timed},
         ethtool::Statistics,
         root::Root,
         sysfs::Bond,
     },
-    wire_bytes,
 };
+use rdmatop_base::{pause, wire_bytes};
 
 /// Time between two reads, ns.
 const EVERY: u64 = 5_000_000_000;

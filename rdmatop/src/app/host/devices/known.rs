@@ -24,8 +24,8 @@ use crate::{
         root::Root,
         sysfs::{self, Bond, DeviceFacts, device_dir, netdev_bond, netdev_mtu, netdev_pfc, read_device},
     },
-    text,
 };
+use rdmatop_base::text;
 
 /// A listing reads facts of sysfs again if the last reading is this old, ns: speed, MTU and the like change
 /// rarely. It is less than the time between two regular listings, so that each of these reads them.

@@ -17,8 +17,8 @@ use crate::{
         root::Root,
         sysfs::{device_dir, read_device},
     },
-    text,
 };
+use rdmatop_base::text;
 
 /// The search for holders runs again after this time, ns: it reads the open files of every process.
 const HOLDERS_EVERY: u64 = 5_000_000_000;

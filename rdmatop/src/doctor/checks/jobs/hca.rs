@@ -6,7 +6,7 @@ use crate::doctor::{
     line::Lines,
     words::{names, port_name, setting},
 };
-use crate::step::step;
+use rdmatop_base::step::step;
 
 /// Variables that list devices. UCX's may also list network interfaces, and NCCL's entries are prefixes of
 /// names.

@@ -12,7 +12,7 @@ use crate::doctor::{
     line::{Lines, WITH_ROOT},
     words::{count, names as names_of, setting},
 };
-use crate::step::step;
+use rdmatop_base::step::step;
 
 pub(crate) use hca::{devices, gid};
 pub(crate) use names::names;

@@ -3,8 +3,8 @@
 use super::jobs;
 use crate::doctor::facts::Facts;
 use crate::doctor::line::Lines;
-use crate::step::step;
-use crate::variables::NCCL;
+use rdmatop_base::step::step;
+use rdmatop_base::variables::NCCL;
 
 /// No longer read, with their replacements.
 const OLD: [(&str, &str); 6] = [

@@ -4,7 +4,7 @@ use super::*;
 use crate::model::cause::{Cause, CauseId, Concerns};
 use crate::model::input::UNLISTED;
 use crate::model::snapshot::DeviceState;
-use crate::step::NextStep;
+use rdmatop_base::step::NextStep;
 
 /// What sysfs still has of a device.
 fn going(index: u32, name: &str) -> DeviceReading {

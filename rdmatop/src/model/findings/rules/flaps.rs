@@ -7,8 +7,8 @@ use super::link::{about, interface, name, used_by};
 use crate::model::findings::{FindingId, Limits, Severity, Symptom, words};
 use crate::model::ib::PortState;
 use crate::model::snapshot::{PortRow, Snapshot};
-use crate::step::step;
-use crate::text;
+use rdmatop_base::step::step;
+use rdmatop_base::text;
 
 const S: u64 = 1_000_000_000;
 /// Times kept of each port: more make no other finding.

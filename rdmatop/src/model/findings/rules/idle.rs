@@ -6,7 +6,7 @@ use super::Scene;
 use super::rails::{Load, about, movers, names, received};
 use crate::model::findings::{FindingId, Severity, Symptom, words};
 use crate::model::snapshot::{PortRow, ProcessRow};
-use crate::step::step;
+use rdmatop_base::step::step;
 
 /// Some of these ports carry next to nothing, the others, two or more, are full, and who moves data on those
 /// could use the idle ones. A job that has as many processes as full ports uses what it was given.

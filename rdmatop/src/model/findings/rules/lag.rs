@@ -6,7 +6,7 @@ use crate::model::findings::{FindingId, Severity, Symptom, words};
 use crate::model::ib::PortState;
 use crate::model::snapshot::{Bond, Member, PortRow, QpRow};
 use crate::model::value::Counter;
-use crate::step::{NextStep, ShellWord, step};
+use rdmatop_base::step::{NextStep, ShellWord, step};
 
 /// What a member counted in one way.
 type Bytes = fn(&Member) -> Option<Counter>;

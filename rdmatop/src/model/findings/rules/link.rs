@@ -6,8 +6,8 @@ use super::Scene;
 use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::ib::PortState;
 use crate::model::snapshot::{NamedCounter, PortRow, ProcessRow};
-use crate::roce::payload;
-use crate::step::{NextStep, ShellWord, step};
+use rdmatop_base::roce::payload;
+use rdmatop_base::step::{NextStep, ShellWord, step};
 
 pub(super) fn about(port: &PortRow, part: Option<&str>) -> About {
     About {

@@ -8,7 +8,7 @@ use super::{Scene, growing};
 use crate::model::findings::{FindingId, Severity, Symptom, words};
 use crate::model::input::EbpfState;
 use crate::model::snapshot::PortRow;
-use crate::step::{ShellWord, step};
+use rdmatop_base::step::{ShellWord, step};
 
 /// Packets that arrive twice, for each round of retransmission, below which none came out of order.
 const SELDOM: f64 = 0.2;

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use super::Scene;
 use crate::model::findings::{About, FindingId, Limits, Severity, Symptom, words};
 use crate::model::snapshot::Snapshot;
-use crate::step::step;
-use crate::text;
+use rdmatop_base::step::step;
+use rdmatop_base::text;
 
 const S: u64 = 1_000_000_000;
 /// Parts of the window, and in how many of them a process has to register more: buffers that a program

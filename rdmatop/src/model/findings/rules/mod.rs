@@ -26,7 +26,7 @@ use super::{About, FindingId, Limits, Severity, Symptom};
 use crate::model::peers::Peer;
 use crate::model::snapshot::{DeviceRow, PortRow, ProcessRow, QpRow, Snapshot};
 use crate::model::value::Counter;
-use crate::step::NextStep;
+use rdmatop_base::step::NextStep;
 
 pub(super) use growth::Growth;
 pub(super) use link::LINK_DOWNED;

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use super::Scene;
-use crate::driver_log::{self, Weight};
 use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::ib::{PortState, QpState};
 use crate::model::input::PcieLink;
 use crate::model::snapshot::{ProcessRow, QpRow};
-use crate::step::{ShellWord, step};
+use rdmatop_base::driver_log::{self, Weight};
+use rdmatop_base::step::{ShellWord, step};
 
 const MS: u64 = 1_000_000;
 /// Steps and errors older than this are of no concern now, ns.

@@ -4,7 +4,7 @@ use super::Scene;
 use crate::model::cause::{CauseId, Concerns};
 use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::snapshot::DeviceState;
-use crate::step::step;
+use rdmatop_base::step::step;
 
 /// Processes that create QPs and use few of them.
 pub(super) fn leak(scene: &Scene<'_>, out: &mut Vec<Symptom>) {

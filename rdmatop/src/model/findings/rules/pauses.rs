@@ -6,9 +6,9 @@ use crate::model::findings::{FindingId, Severity, Symptom, words};
 use crate::model::ib::PortState;
 use crate::model::snapshot::{PortRow, ProcessRow};
 use crate::model::value::Source;
-use crate::pause::{Meaning, Unit, Way, meaning};
-use crate::step::{NextStep, ShellWord, step};
-use crate::wire_bytes::without_member;
+use rdmatop_base::pause::{Meaning, Unit, Way, meaning};
+use rdmatop_base::step::{NextStep, ShellWord, step};
+use rdmatop_base::wire_bytes::without_member;
 
 /// Of the settings of libraries those that choose the traffic class of RoCE packets.
 const CLASSES: [&str; 2] = ["NCCL_IB_TC", "UCX_IB_TRAFFIC_CLASS"];

@@ -7,8 +7,8 @@ use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::ib::WcStatus;
 use crate::model::judgement::{Reason, StuckQp};
 use crate::model::snapshot::ProcessRow;
-use crate::step::step;
-use crate::text;
+use rdmatop_base::step::step;
+use rdmatop_base::text;
 
 /// QPs that are stuck, one symptom for those of one process with one reason.
 pub(super) fn stuck(scene: &Scene<'_>, out: &mut Vec<Symptom>) {

@@ -8,7 +8,7 @@ use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::ib::PortState;
 use crate::model::snapshot::{PortRow, ProcessRow};
 use crate::model::value::Counter;
-use crate::step::{NextStep, ShellWord, step};
+use rdmatop_base::step::{NextStep, ShellWord, step};
 
 /// Fewer ports than this have no pattern.
 const LEAST: usize = 3;

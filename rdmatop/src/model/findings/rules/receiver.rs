@@ -7,7 +7,7 @@ use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::judgement::{Reason, Stuck};
 use crate::model::peers::address;
 use crate::model::snapshot::{ProcessRow, QpRow};
-use crate::step::{NextStep, ShellWord, step};
+use rdmatop_base::step::{NextStep, ShellWord, step};
 
 /// The senders of one process that wait for one receiver.
 #[derive(Default)]

@@ -5,7 +5,7 @@ use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::ib::PortState;
 use crate::model::snapshot::{ProcessRow, TcpTraffic};
 use crate::model::value::Counter;
-use crate::step::{ShellWord, step};
+use rdmatop_base::step::{ShellWord, step};
 
 /// Variables that keep a library from RDMA, and with which value.
 const SWITCHES: &[(&str, &str)] = &[

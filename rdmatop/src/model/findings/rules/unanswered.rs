@@ -8,7 +8,7 @@ use crate::model::ib::{Gid, QpState};
 use crate::model::judgement::StuckQp;
 use crate::model::peers::{Peer, address};
 use crate::model::snapshot::{PortRow, ProcessRow, QpRow};
-use crate::step::{NextStep, ShellWord, step};
+use rdmatop_base::step::{NextStep, ShellWord, step};
 
 /// What is known of the other end of a QP that gets no answer.
 enum End<'a> {

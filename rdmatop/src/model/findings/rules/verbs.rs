@@ -5,8 +5,8 @@ use crate::model::engine::registers_memory;
 use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::input::{LimitReached, LockedMemory};
 use crate::model::snapshot::VerbRow;
-use crate::step::{NextStep, step};
-use crate::{errno, locked, text};
+use rdmatop_base::step::{NextStep, step};
+use rdmatop_base::{errno, locked, text};
 
 const EPERM: u32 = 1;
 const EIO: u32 = 5;

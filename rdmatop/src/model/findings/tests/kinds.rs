@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::super::{About, Change, FindingId, Limits, Severity, Symptom, Watch};
 use super::S;
 use crate::model::testkit;
-use crate::step::NextStep;
+use rdmatop_base::step::NextStep;
 
 /// On what a test runs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -20,8 +20,8 @@ use crate::model::{
     input::{Opener, OpenersSample},
     snapshot::{DeviceRow, DeviceState, PortRow, QpRow, Snapshot},
 };
-use crate::step::{NextStep, ShellWord, step};
-use crate::text;
+use rdmatop_base::step::{NextStep, ShellWord, step};
+use rdmatop_base::text;
 
 /// Bytes per second, both ways together, from which traffic needs an explanation. Management datagrams are
 /// far less.

@@ -34,8 +34,8 @@ use super::{
 use crate::{
     model::cause::{Cause, CauseId, Concerns, Obstacle},
     source::{clock, limits, privileges::Raised, uprobes::Opened},
-    text,
 };
+use rdmatop_base::text;
 
 /// How often to try a QP that cannot be probed yet.
 const TRIES: u32 = 10;

@@ -3,9 +3,9 @@
 use std::cmp::Ordering;
 use std::sync::LazyLock;
 
-use crate::errno;
 use crate::model::event::{BUDGET, Event, EventKind};
 use crate::model::fields::EVENT;
+use rdmatop_base::errno;
 
 use super::super::format;
 use super::super::theme::Tone;
@@ -122,7 +122,7 @@ pub(in crate::view::tui) fn what(c: &Ctx<'_>, e: &Event) -> Cell {
     }
     if let Some(finding) = &e.finding {
         if e.event == EventKind::FindingClear {
-            let age = crate::text::age(finding.age_s(e.mono_ns));
+            let age = rdmatop_base::text::age(finding.age_s(e.mono_ns));
             add(format!("over after {age}:"), Tone::Good);
         }
         add(finding.verdict.clone(), Tone::Normal);

@@ -7,7 +7,7 @@ use super::super::state::State;
 use super::super::text;
 use super::super::theme::Tone;
 use super::long;
-use crate::text::age;
+use rdmatop_base::text::age;
 
 /// Lines for a finding.
 pub(super) fn lines(state: &State, found: &Finding, width: usize) -> Vec<Cell> {

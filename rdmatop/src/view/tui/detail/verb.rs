@@ -7,8 +7,8 @@ use super::super::state::State;
 use super::super::theme::Tone;
 use super::super::{format, text};
 use super::{counters_of, heading, traffic};
-use crate::errno;
 use crate::model::fields::VERB;
+use rdmatop_base::errno;
 
 /// Lines for a verb.
 pub(super) fn lines(state: &State, v: &VerbRow, width: usize) -> Vec<Cell> {

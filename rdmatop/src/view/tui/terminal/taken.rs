@@ -11,7 +11,7 @@ use rustix::process::getpgrp;
 use rustix::termios::{self, OptionalActions, QueueSelector, Termios};
 use rustix::thread::gettid;
 
-use crate::outlet::Outlet;
+use rdmatop_output::outlet::Outlet;
 
 /// The alternate screen, no cursor.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";

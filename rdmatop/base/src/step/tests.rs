@@ -8,7 +8,7 @@ use std::process::Command;
 
 use proptest::prelude::*;
 
-use super::{NextStep, ShellWord, quoted};
+use super::{NextStep, ShellWord, quoted, step};
 
 /// Names that mean something to a shell.
 const HOSTILE: &[&str] = &[
@@ -146,6 +146,11 @@ fn templates(text: &str) -> Vec<String> {
     literals.collect()
 }
 
+/// The directory of the program's crates.
+pub(super) fn program() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
 /// Rust files below `dir`.
 pub(super) fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).unwrap() {
@@ -160,10 +165,15 @@ pub(super) fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
 
 /// Each command of this program that has a place for a name, in the words of its template.
 fn all_commands() -> BTreeMap<String, PathBuf> {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let program = program();
+    let crates = fs::read_dir(&program).unwrap();
+    let crates = crates.map(|entry| entry.unwrap().path().join("src"));
     let mut files = Vec::new();
-    sources(&src, &mut files);
-    files.retain(|path| !path.starts_with(src.join("step")) && !path.ends_with("src/step.rs"));
+    for src in crates.filter(|src| src.is_dir()).chain([program.join("src")]) {
+        sources(&src, &mut files);
+    }
+    let own = program.join("base/src");
+    files.retain(|path| !path.starts_with(own.join("step")) && *path != own.join("step.rs"));
     let mut out = BTreeMap::new();
     for file in files {
         let text = fs::read_to_string(&file).unwrap();

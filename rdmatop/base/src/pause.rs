@@ -6,7 +6,7 @@
 
 /// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Way {
+pub enum Way {
     /// The port received it: the other end of the link asks this port to stop.
     Rx,
     /// The port sent it: it asks the other end to stop.
@@ -15,7 +15,7 @@ pub(crate) enum Way {
 
 /// What a counter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unit {
+pub enum Unit {
     /// Frames that ask for a pause.
     Frames,
     /// Time in pause, µs.
@@ -28,11 +28,13 @@ pub(crate) enum Unit {
 
 /// A counter's meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Meaning {
-    pub(crate) way: Way,
-    pub(crate) unit: Unit,
+pub struct Meaning {
+    /// Sent or received.
+    pub way: Way,
+    /// What it counts.
+    pub unit: Unit,
     /// Of this priority (PFC, IEEE 802.1Qbb); `None`: of the whole link (IEEE 802.3x).
-    pub(crate) priority: Option<u8>,
+    pub priority: Option<u8>,
 }
 
 /// Names around a priority, `W` for rx or tx, `N` for the priority.
@@ -62,7 +64,7 @@ const LINKS: &[(&str, Unit)] = &[
 ];
 
 /// What a counter of this name means; `None` for one that is not of flow control.
-pub(crate) fn meaning(name: &str) -> Option<Meaning> {
+pub fn meaning(name: &str) -> Option<Meaning> {
     for (way, word) in [(Way::Rx, "rx"), (Way::Tx, "tx")] {
         for (pattern, unit) in LINKS {
             if rest(pattern, word, name) == Some("") {

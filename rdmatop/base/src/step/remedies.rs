@@ -4,25 +4,25 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use syn::visit::{self, Visit};
 
-use super::tests::{commands, sources};
+use super::tests::{commands, program, sources};
 
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/remedies.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/remedies.md");
 const BEGIN: &str = "<!-- remedies -->\n";
 const END: &str = "<!-- end of remedies -->";
 const HEAD: &str = "| remedy | changes | source |\n|---|---|---|\n";
-/// Below src: the files and directories whose remedies the page has.
+/// Below rdmatop/: the files and directories whose remedies the page has.
 const PLACES: [&str; 6] = [
-    "doctor",
-    "model/findings/rules",
-    "driver_log.rs",
-    "locked.rs",
-    "lab/packages.rs",
-    "source/platform/remedy.rs",
+    "doctor/src",
+    "model/src/findings/rules",
+    "base/src/driver_log.rs",
+    "base/src/locked.rs",
+    "lab/src/packages.rs",
+    "sources/src/platform/remedy.rs",
 ];
 /// Commands that change something. A remedy with one must say how far that goes, by one of [`EXTENTS`].
 const CHANGING: [&str; 15] = [
@@ -180,9 +180,9 @@ impl<'ast> Visit<'ast> for Finder {
 
 /// Each remedy, and the file in which it is first.
 fn remedies() -> BTreeMap<String, PathBuf> {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let program = program();
     let mut files = Vec::new();
-    for place in PLACES.map(|place| src.join(place)) {
+    for place in PLACES.map(|place| program.join(place)) {
         if place.is_dir() {
             sources(&place, &mut files);
         } else {

@@ -37,7 +37,7 @@ pub fn sanitize(bytes: &[u8]) -> String {
 /// Whether [`sanitize`] may have written an escape into this text. A name that holds the characters of one
 /// itself counts too: the two cannot be told apart. What systemd escapes in the names of units (`\x2d`) are
 /// characters that [`sanitize`] leaves as they are.
-pub(crate) fn may_be_sanitized(text: &str) -> bool {
+pub fn may_be_sanitized(text: &str) -> bool {
     let mut rest = text;
     while let Some((_, after)) = rest.split_once('\\') {
         let byte = after.strip_prefix('x').and_then(|hex| hex.get(..2));
@@ -54,7 +54,7 @@ pub(crate) fn may_be_sanitized(text: &str) -> bool {
 /// `format!("{value:.2}")`, except that a value just beside the middle of two results (1.115) may become the
 /// other one: the standard library computes with the exact value of the float, which takes several times as
 /// long, and a trace prints a duration in each line.
-pub(crate) fn decimal(value: f64, decimals: u32) -> String {
+pub fn decimal(value: f64, decimals: u32) -> String {
     let scale = 10_u64.pow(decimals);
     let scaled = (value * scale as f64).round_ties_even();
     #[expect(
@@ -116,7 +116,7 @@ fn push_hex(out: &mut String, byte: u8) {
 }
 
 /// True for a non-ASCII character that must not reach a terminal unescaped.
-pub(crate) fn is_unsafe(c: char) -> bool {
+pub fn is_unsafe(c: char) -> bool {
     // The width table gives None for controls and 0 for characters without a glyph of their own; the ranges
     // after it are those to which some versions of the table give a width although terminals act on them or
     // draw nothing.
@@ -178,7 +178,7 @@ pub fn age(seconds: u64) -> String {
 }
 
 /// `64 KiB`, `8 MiB`, `1.5 GiB`.
-pub(crate) fn bytes(count: u64) -> String {
+pub fn bytes(count: u64) -> String {
     const UNITS: [(u32, &str); 3] = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     for (shift, unit) in UNITS {
         let whole = count >> shift;
@@ -206,7 +206,7 @@ fn split(name: &str) -> Option<(&str, u64)> {
 
 /// Names in a list that is short however many there are: `mlx5_0 to mlx5_7`, `a and b`, `a, b, c, d and 4
 /// more`.
-pub(crate) fn names<S: AsRef<str>>(all: &[S]) -> String {
+pub fn names<S: AsRef<str>>(all: &[S]) -> String {
     let all: Vec<&str> = all.iter().map(AsRef::as_ref).collect();
     let run = all.iter().map(|name| split(name)).collect::<Option<Vec<_>>>();
     let in_order = run.is_some_and(|run| {
@@ -223,7 +223,7 @@ pub(crate) fn names<S: AsRef<str>>(all: &[S]) -> String {
 }
 
 /// As [`names`], of what contains commas itself: `a, b; c, d; and 3 more`.
-pub(crate) fn lists<S: AsRef<str>>(all: &[S]) -> String {
+pub fn lists<S: AsRef<str>>(all: &[S]) -> String {
     let shown: Vec<&str> = all.iter().take(NAMED).map(AsRef::as_ref).collect();
     match all.len() - shown.len() {
         0 => shown.join("; "),

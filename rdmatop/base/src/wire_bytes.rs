@@ -12,29 +12,29 @@ const DRIVERS: &[(&str, [&str; 2])] = &[
 
 /// Names of the statistics of any interface, below `statistics` in sysfs. They have RDMA too where software
 /// speaks it.
-pub(crate) const SOFTWARE: [&str; 2] = ["tx_bytes", "rx_bytes"];
+pub const SOFTWARE: [&str; 2] = ["tx_bytes", "rx_bytes"];
 
 /// The driver's names of bytes sent and received; `None` where no such name is known.
-pub(crate) fn of_driver(driver: Option<&str>) -> Option<[&'static str; 2]> {
+pub fn of_driver(driver: Option<&str>) -> Option<[&'static str; 2]> {
     let known = DRIVERS.iter().find(|(name, _)| Some(*name) == driver);
     known.map(|(_, names)| *names)
 }
 
 /// Names of bytes sent (0) or received (1) that any driver has.
-pub(crate) fn names(way: usize) -> impl Iterator<Item = &'static str> {
+pub fn names(way: usize) -> impl Iterator<Item = &'static str> {
     DRIVERS
         .iter()
         .filter_map(move |(_, names)| names.get(way).copied())
 }
 
 /// The name of a member's counter among those of the port.
-pub(crate) fn of_member(member: &str, name: &str) -> String {
+pub fn of_member(member: &str, name: &str) -> String {
     format!("{member}:{name}")
 }
 
 /// A counter's name without the member that has it: no interface has a colon in its name
 /// (`dev_valid_name`, net/core/dev.c).
-pub(crate) fn without_member(name: &str) -> &str {
+pub fn without_member(name: &str) -> &str {
     name.split_once(':').map_or(name, |(_, name)| name)
 }
 

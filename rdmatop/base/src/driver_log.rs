@@ -7,7 +7,7 @@ use crate::step::{NextStep, step};
 
 /// How bad a line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Weight {
+pub enum Weight {
     /// It is no error, whatever its level.
     Harmless,
     /// Something did not work.
@@ -17,16 +17,18 @@ pub(crate) enum Weight {
 }
 
 /// A line that is known.
-pub(crate) struct Known {
+pub struct Known {
     /// It has all of these, in this order.
-    pub(crate) parts: &'static [&'static str],
-    pub(crate) weight: Weight,
+    pub parts: &'static [&'static str],
+    /// How bad it is.
+    pub weight: Weight,
     /// What it means, a sentence without its full stop.
-    pub(crate) meaning: &'static str,
-    pub(crate) next: fn() -> NextStep,
+    pub meaning: &'static str,
+    /// What to do.
+    pub next: fn() -> NextStep,
     /// Where that is from.
     #[cfg_attr(not(test), expect(dead_code, reason = "docs/remedies.md"))]
-    pub(crate) source: &'static str,
+    source: &'static str,
 }
 
 const fn known(
@@ -64,7 +66,7 @@ fn nothing() -> NextStep {
 }
 
 /// The first that fits counts.
-pub(crate) static KNOWN: &[Known] = &[
+pub static KNOWN: &[Known] = &[
     known(
         &["timeout. Will cause a leak of a command resource"],
         Weight::Critical,
@@ -166,7 +168,7 @@ pub(crate) static KNOWN: &[Known] = &[
 ];
 
 /// What a line of the log is known for.
-pub(crate) fn of(text: &str) -> Option<&'static Known> {
+pub fn of(text: &str) -> Option<&'static Known> {
     let has_all = |known: &&Known| {
         let mut rest = Some(text);
         for part in known.parts {
@@ -178,7 +180,7 @@ pub(crate) fn of(text: &str) -> Option<&'static Known> {
 }
 
 /// How bad a line is that was logged as an error, or is known.
-pub(crate) fn weight(text: &str) -> Weight {
+pub fn weight(text: &str) -> Weight {
     of(text).map_or(Weight::Warning, |known| known.weight)
 }
 
@@ -228,7 +230,7 @@ mod tests {
 
     #[test]
     fn the_page_has_all_of_them() {
-        const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/remedies.md");
+        const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/remedies.md");
         let mut table = "| text | | meaning | source |\n|---|---|---|---|\n".to_owned();
         for known in KNOWN {
             let text = known.parts.join("` ... `");

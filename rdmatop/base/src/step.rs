@@ -30,7 +30,7 @@ pub struct ShellWord {
 
 impl ShellWord {
     /// `name`, or `place` where that cannot be pasted.
-    pub(crate) fn new(name: &str, place: &'static str) -> Self {
+    pub fn new(name: &str, place: &'static str) -> Self {
         let word = quoted(name);
         Self {
             stands_in: word.is_none(),
@@ -39,7 +39,7 @@ impl ShellWord {
     }
 
     /// [`Self::new`], or `place` for a name that is not known.
-    pub(crate) fn or(name: Option<&str>, place: &'static str) -> Self {
+    pub fn or(name: Option<&str>, place: &'static str) -> Self {
         name.map_or(
             Self {
                 word: Cow::Borrowed(place),
@@ -51,7 +51,7 @@ impl ShellWord {
 
     /// A name in a sentence, by which no command acts: as it is shown elsewhere, in quotes if it has anything
     /// that a shell acts on.
-    pub(crate) fn said(name: &str) -> Self {
+    pub fn said(name: &str) -> Self {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b" _@%+:,./-".contains(&byte);
         Self {
             word: Cow::Owned(if name.bytes().all(plain) {
@@ -64,17 +64,17 @@ impl ShellWord {
     }
 
     /// A network interface.
-    pub(crate) fn netdev(name: &str) -> Self {
+    pub fn netdev(name: &str) -> Self {
         Self::new(name, "NETDEV")
     }
 
     /// An RDMA device.
-    pub(crate) fn device(name: &str) -> Self {
+    pub fn device(name: &str) -> Self {
         Self::new(name, "DEVICE")
     }
 
     /// The path of a cgroup below the mount point of its hierarchy; it begins with `/`.
-    pub(crate) fn cgroup(path: &str) -> Self {
+    pub fn cgroup(path: &str) -> Self {
         Self::new(path, "/CGROUP")
     }
 }
@@ -112,7 +112,7 @@ pub struct NextStep(Cow<'static, str>);
 
 impl NextStep {
     /// `template` with a part in the place of each `{}`: [`step!`] makes sure that there are as many.
-    pub(crate) fn of(template: &'static str, parts: &[&dyn part::Part]) -> Self {
+    pub fn of(template: &'static str, parts: &[&dyn part::Part]) -> Self {
         let mut text = String::with_capacity(template.len() + 16 * parts.len());
         let mut stand_ins: Vec<&str> = Vec::new();
         let mut rest = template.split("{}");
@@ -165,7 +165,7 @@ mod part {
 
     use super::{NextStep, ShellWord};
 
-    pub(crate) trait Part {
+    pub trait Part {
         fn put(&self, out: &mut String);
 
         /// The word, if it stands for a name.
@@ -214,7 +214,7 @@ mod part {
 }
 
 /// How many `{}` a template has.
-pub(crate) const fn holes(template: &str) -> usize {
+pub const fn holes(template: &str) -> usize {
     let bytes = template.as_bytes();
     let (mut at, mut found) = (1, 0);
     while at < bytes.len() {
@@ -228,7 +228,9 @@ pub(crate) const fn holes(template: &str) -> usize {
 
 /// A [`NextStep`]: a literal template, and what stands in the place of each `{}`. Braces with something
 /// between them are text.
-macro_rules! step {
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __step {
     ($template:literal $(, $part:expr)* $(,)?) => {{
         const {
             let parts: &[&str] = &[$(stringify!($part)),*];
@@ -237,7 +239,8 @@ macro_rules! step {
         $crate::step::NextStep::of($template, &[$(&$part),*])
     }};
 }
-pub(crate) use step;
+#[doc(inline)]
+pub use __step as step;
 
 #[cfg(test)]
 mod remedies;

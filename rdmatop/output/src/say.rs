@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::outlet::Outlet;
-use crate::text;
+use rdmatop_base::text;
 
 /// The most bytes that wait for a reader.
 const WAITING: usize = 64 << 10;

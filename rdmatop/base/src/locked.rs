@@ -65,7 +65,7 @@ impl Home {
 }
 
 /// How what runs in this cgroup gets a larger limit at its next start. `None`: the cgroup is not known.
-pub(crate) fn raise(cgroup: Option<&str>) -> NextStep {
+pub fn raise(cgroup: Option<&str>) -> NextStep {
     match cgroup.map_or(Home::Unknown, Home::of) {
         Home::Slurm => "slurmd.service LimitMEMLOCK=infinity, slurm.conf PropagateResourceLimitsExcept=MEMLOCK",
         Home::Pod { crio: false } => {
@@ -90,7 +90,7 @@ pub(crate) fn raise(cgroup: Option<&str>) -> NextStep {
 }
 
 /// The command that ends an RDMA limit of a cgroup.
-pub(crate) fn without_rdma_limit(device: &str, resource: &str, cgroup: &str) -> NextStep {
+pub fn without_rdma_limit(device: &str, resource: &str, cgroup: &str) -> NextStep {
     step!(
         "printf '%s %s=max\\n' {} {} | sudo tee /sys/fs/cgroup{}/rdma.max",
         ShellWord::device(device),

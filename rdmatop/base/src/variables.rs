@@ -2,7 +2,7 @@
 
 /// Without `NCCL_`: the variables that NCCL reads today, and those that releases since 2.4 accept without
 /// effect.
-pub(crate) const NCCL: &str = "\
+pub const NCCL: &str = "\
     MAX_NRINGS MIN_NRINGS ALGO ALLGATHERV_ENABLE ALLOC_P2P_NET_LL_BUFFERS ASYNC_ERROR_HANDLING BLOCKING_WAIT BUFFSIZE CGA_CLUSTER_SIZE \
     CHECKS_DISABLE CHECK_MODE CHECK_POINTERS CHUNK_SIZE COLLNET_ENABLE COLLNET_NODE_THRESHOLD COMM_BLOCKING \
     COMM_ID COMM_SHRINK_SHARE_RESOURCES COMM_SPLIT_SHARE_RESOURCES CONFIG_FILE CONF_FILE CONNECT_ROUND_MAX_PEERS \
@@ -73,7 +73,7 @@ const OTHERS: &str = "\
 
 /// Whether the value of a variable may be shown. A name that no library reads may hold anything, a password
 /// too.
-pub(crate) fn value_is_shown(name: &str) -> bool {
+pub fn value_is_shown(name: &str) -> bool {
     let of_nccl = name.strip_prefix("NCCL_").or_else(|| name.strip_prefix("RCCL_"));
     of_nccl.map_or_else(
         || OTHERS.split_ascii_whitespace().any(|known| known == name),
