@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-use crate::model::event::EventKind;
-use crate::model::fields;
+use rdmatop_model::event::EventKind;
+use rdmatop_model::fields;
 
 /// The most QPs that can be asked for: 3 GiB of kernel memory, where work requests are counted there.
 pub const MOST_QPS: u32 = 1 << 20;

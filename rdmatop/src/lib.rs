@@ -6,7 +6,6 @@ pub mod exit;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod lab;
-pub mod model;
 pub mod nccl;
 pub mod source;
 pub mod view;

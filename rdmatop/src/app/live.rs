@@ -17,12 +17,6 @@ use super::{
 };
 use crate::{
     exit::{Exit, Stop},
-    model::{
-        engine::EngineConfig,
-        event::Event,
-        snapshot::{QpRow, Snapshot},
-        watched::{Picture, WatchState},
-    },
     source::{
         ebpf::{Asked, Prober, Watcher},
         limits,
@@ -30,6 +24,12 @@ use crate::{
         seam::{Feed, Sources},
     },
     view::tui::{Control, Outcome, Tab, TuiError, TuiOptions, settings::Sort, terminal},
+};
+use rdmatop_model::{
+    engine::EngineConfig,
+    event::Event,
+    snapshot::{QpRow, Snapshot},
+    watched::{Picture, WatchState},
 };
 
 /// Events between the engine and the screen. A screen that falls behind loses the oldest and shows their

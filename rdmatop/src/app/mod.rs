@@ -47,11 +47,11 @@ use clap::Parser;
 use crate::cli::{self, Cli, Command};
 use crate::exit::{Exit, Stop, Written, written};
 use crate::lab::{self, LabArgs, LabError};
-use crate::model::cause::Cause;
 use crate::source::hw_counters::{self, HwCounters};
 use crate::source::root::Root;
 use crate::source::uprobes;
 use plan::{Mode, Plan, Terminal};
+use rdmatop_model::cause::Cause;
 use rdmatop_output::say::{self, say};
 
 /// For `crate::fuzz`.

@@ -1,8 +1,8 @@
 //! The facts that were read. Each is known, absent, could not be read, or is not known although it should be,
 //! with the reason: the four are never mixed up.
 
-use crate::model::cause::Cause;
 use rdmatop_base::step::NextStep;
+use rdmatop_model::cause::Cause;
 
 /// The result of reading one fact.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

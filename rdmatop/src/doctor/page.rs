@@ -173,7 +173,7 @@ pub fn json(facts: &Facts, report: &Report) -> serde_json::Result<String> {
         _ => Status::Fail,
     };
     serde_json::to_string(&Document {
-        schema: crate::model::snapshot::SCHEMA,
+        schema: rdmatop_model::snapshot::SCHEMA,
         verdict: &report.verdict(),
         status,
         host: facts.host.name.as_deref(),

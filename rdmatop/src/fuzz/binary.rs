@@ -2,11 +2,6 @@
 use std::sync::Arc;
 
 use super::assert_safe;
-use crate::model::engine::{Engine, EngineConfig};
-use crate::model::event::Event;
-use crate::model::fields::{EVENT, Value};
-use crate::model::input::{Input, Now};
-use crate::model::snapshot::Snapshot;
 use crate::source::ebpf::btf::Btf;
 use crate::source::netlink::attr;
 use crate::source::netlink::client::Nldev;
@@ -16,6 +11,11 @@ use crate::source::netlink::sampler::{self, Want};
 use crate::source::netlink::transport::{Datagram, Progress, Sink, Transport};
 use crate::source::netlink::wire::{Attrs, MessageWriter, Messages, Status};
 use crate::view;
+use rdmatop_model::engine::{Engine, EngineConfig};
+use rdmatop_model::event::Event;
+use rdmatop_model::fields::{EVENT, Value};
+use rdmatop_model::input::{Input, Now};
+use rdmatop_model::snapshot::Snapshot;
 
 /// Port id of the made-up socket.
 const PORTID: u32 = 77;

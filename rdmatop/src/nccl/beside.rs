@@ -7,7 +7,7 @@ use super::{
     report::Report,
     verdict::is_rdma,
 };
-use crate::model::ib::PortState;
+use rdmatop_model::ib::PortState;
 
 /// What moves less, in bytes per second both ways together, is not the data of a collective: connections are
 /// kept alive and ranks tell each other where they are.

@@ -77,7 +77,7 @@ pub fn of(report: &Report, now: Option<&Now>) -> serde_json::Result<String> {
         text: &warning.text,
     });
     let document = Document {
-        schema: crate::model::snapshot::SCHEMA,
+        schema: rdmatop_model::snapshot::SCHEMA,
         verdict: verdict::of(report),
         now,
         versions: report.versions(),

@@ -12,14 +12,14 @@ use super::{
     line::Writer,
     report::{Report, is_ib},
 };
-use crate::model::{
+use rdmatop_base::text;
+use rdmatop_model::{
     cause::{Cause, CauseId},
     ib::{PortState, QpState},
     judgement::Quantity,
     snapshot::{PortRow, ProcessRow, Snapshot, TcpTraffic},
     value::Counter,
 };
-use rdmatop_base::text;
 
 /// A process of the log on this machine, and who it is.
 #[derive(Clone, Debug)]

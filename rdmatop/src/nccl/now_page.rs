@@ -6,7 +6,7 @@ use super::{
     now::{Kind, Live, Now, Port},
     page::{section, wrapped},
 };
-use crate::model::{
+use rdmatop_model::{
     ib::PortState,
     value::{Counter, Known, Source},
 };

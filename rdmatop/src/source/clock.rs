@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::model::input::Now;
+use rdmatop_model::input::Now;
 
 /// A clock now, ns: [`ClockId::Monotonic`] is that of `bpf_ktime_get_ns` and of every rate.
 pub fn read(clock: ClockId) -> u64 {

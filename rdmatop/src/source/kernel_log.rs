@@ -12,13 +12,13 @@ use rustix::{
     process::geteuid,
 };
 
-use crate::model::{
-    cause::{Cause, CauseId, Concerns},
-    input::LoggedError,
-};
 use rdmatop_base::{
     driver_log::{self, Weight},
     text,
+};
+use rdmatop_model::{
+    cause::{Cause, CauseId, Concerns},
+    input::LoggedError,
 };
 
 /// The file, and the numbers of the device behind it: a container may have a terminal under that name.

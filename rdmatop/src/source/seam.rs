@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::clock::now;
-use crate::model::{
+use rdmatop_model::{
     cause::Cause,
     input::{EbpfState, Input, Timed},
 };

@@ -6,7 +6,6 @@ use super::{process, read};
 use crate::{
     doctor::facts::{Device, Fact, GpuMemory, Host, Own, Service, SoftRoce, Tcp},
     lab,
-    model::cause::Concerns,
     source::{
         ebpf::Switches,
         platform::{Platform, missing},
@@ -14,6 +13,7 @@ use crate::{
         root::Root,
     },
 };
+use rdmatop_model::cause::Concerns;
 
 /// Programs whose limits jobs inherit.
 const SERVICES: [&str; 8] = [

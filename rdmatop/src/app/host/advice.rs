@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use crate::{
     cli::AttachMode,
-    model::cause::{Cause, CauseId},
     source::{
         netlink::{client::Nldev, transport::Transport},
         platform::{Platform, missing},
@@ -13,6 +12,7 @@ use crate::{
         sysfs::{list_devices, lists_same_devices},
     },
 };
+use rdmatop_model::cause::{Cause, CauseId};
 
 /// Facts whose change nothing reports are read again after this time: some sixty small files.
 const EVERY: Duration = Duration::from_secs(30);

@@ -23,10 +23,6 @@ use self::{
 };
 use crate::{
     app::source::{Polled, Wants},
-    model::{
-        cause::{Cause, CauseId, Concerns, Obstacle},
-        input::{DeviceReading, Input},
-    },
     source::{
         clock::now,
         netlink::{client::Nldev, error::NetlinkError, transport::Transport},
@@ -37,6 +33,10 @@ use crate::{
     },
 };
 use rdmatop_base::text;
+use rdmatop_model::{
+    cause::{Cause, CauseId, Concerns, Obstacle},
+    input::{DeviceReading, Input},
+};
 
 mod counters;
 mod dump;

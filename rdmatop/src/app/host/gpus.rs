@@ -2,9 +2,9 @@
 
 use crate::{
     app::source::{Polled, Wants},
-    model::input::Input,
     source::{gpu::Gpus, root::Root},
 };
+use rdmatop_model::input::Input;
 
 /// Asks the GPUs where counters are wanted.
 pub struct GpuSource(Option<Gpus>);

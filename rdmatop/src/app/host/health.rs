@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use super::Advice;
 use crate::{
     app::source::{Polled, Wants},
-    model::input::{HealthSample, HostFacts, Input},
     source::{proc::SelfMeter, root::Root},
 };
+use rdmatop_model::input::{HealthSample, HostFacts, Input};
 
 /// Reports health once a round.
 pub struct HealthSource {

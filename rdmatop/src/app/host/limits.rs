@@ -3,10 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::doctor::process::limits_of;
-use crate::{
-    model::input::{Input, LimitReached},
-    source::root::Root,
-};
+use crate::source::root::Root;
+use rdmatop_model::input::{Input, LimitReached};
 
 /// How often limits are looked at where there are any, ns.
 const OFTEN: u64 = 2_000_000_000;

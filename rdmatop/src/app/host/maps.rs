@@ -2,9 +2,9 @@
 
 use crate::{
     app::source::{Polled, Wants},
-    model::input::{Input, Skipped},
     source::{clock::now, ebpf::MapSweep},
 };
+use rdmatop_model::input::{Input, Skipped};
 
 /// Reads losses and counters.
 pub struct MapSource {

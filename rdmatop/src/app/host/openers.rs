@@ -7,7 +7,6 @@ use rustix::time::ClockId;
 use super::processes::{SharedDetails, offset, search};
 use crate::{
     app::source::{Polled, Wants},
-    model::input::{Input, Opener, OpenersSample, ProcessFacts},
     source::{
         clock,
         openers::{Openers, openers},
@@ -16,6 +15,7 @@ use crate::{
     },
 };
 use rdmatop_base::text;
+use rdmatop_model::input::{Input, Opener, OpenersSample, ProcessFacts};
 
 /// Processes whose libraries are read, at most.
 const DESCRIBED: usize = 64;

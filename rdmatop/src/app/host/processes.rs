@@ -15,10 +15,6 @@ use crate::{
         patience::stretched,
         source::{Polled, Wants},
     },
-    model::{
-        cause::Cause,
-        input::{Input, LockedMemory, ProcessFacts},
-    },
     source::{
         clock,
         proc::{
@@ -27,6 +23,10 @@ use crate::{
         },
         root::Root,
     },
+};
+use rdmatop_model::{
+    cause::Cause,
+    input::{Input, LockedMemory, ProcessFacts},
 };
 
 /// How long a round waits for details of new processes.

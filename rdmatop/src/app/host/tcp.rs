@@ -7,7 +7,6 @@ use rustix::time::ClockId;
 use super::processes::{SharedDetails, offset, search};
 use crate::{
     app::source::{Polled, Wants},
-    model::input::{Input, ReadAt, TcpSample, TcpTotals},
     source::{
         clock,
         proc::{Part, ProcKey},
@@ -15,6 +14,7 @@ use crate::{
         tcp::{TcpLook, TcpReader},
     },
 };
+use rdmatop_model::input::{Input, ReadAt, TcpSample, TcpTotals};
 
 /// What is read of the processes that are found.
 const PARTS: &[Part] = &[

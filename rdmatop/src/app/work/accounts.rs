@@ -20,11 +20,11 @@ use crate::{
         sink::{EventCounts, Sink},
     },
     cli::Cli,
-    model::{
-        engine::{Engine, EngineConfig},
-        event::{Event, EventKind},
-        input::{DeviceReading, DevicesSample, Input, Now},
-    },
+};
+use rdmatop_model::{
+    engine::{Engine, EngineConfig},
+    event::{Event, EventKind},
+    input::{DeviceReading, DevicesSample, Input, Now},
 };
 
 /// Names that a device can have, and owners of QPs. The third owner's name is shown otherwise than the kernel

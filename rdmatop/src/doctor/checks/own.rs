@@ -1,12 +1,10 @@
 //! The needs of rdmatop itself.
 
-use crate::{
-    doctor::{
-        facts::Facts,
-        line::{Lines, WITH_ROOT},
-    },
-    model::cause::CauseId,
+use crate::doctor::{
+    facts::Facts,
+    line::{Lines, WITH_ROOT},
 };
+use rdmatop_model::cause::CauseId;
 
 /// The causes that keep eBPF programs from running.
 const EBPF: [CauseId; 8] = [

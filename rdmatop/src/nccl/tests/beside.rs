@@ -9,7 +9,7 @@ use super::super::{
     report::Report,
 };
 use super::{read, two_hosts};
-use crate::model::{
+use rdmatop_model::{
     cause::{CauseId, Concerns, Obstacle},
     ib::{PortState, QpState},
     snapshot::{PortRow, ProcessRow, QpRow, Snapshot, TcpTraffic, Traffic},

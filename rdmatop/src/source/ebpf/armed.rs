@@ -5,8 +5,8 @@
 
 use std::{fs::File, os::unix::fs::FileExt as _, path::PathBuf};
 
-use crate::model::cause::{CauseId, Obstacle};
 use crate::source::root::Root;
+use rdmatop_model::cause::{CauseId, Obstacle};
 
 /// Whether a kprobe at a function's entry uses ftrace (`CONFIG_KPROBES_ON_FTRACE`), which arm64 lacks.
 const BY_FTRACE: bool = !cfg!(target_arch = "aarch64");

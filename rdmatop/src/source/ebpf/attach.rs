@@ -17,11 +17,11 @@ use super::{
     plan::{self, Decision, Facts, Outcome},
     probe::{Event, KprobePmu, ProbeError, raw_tracepoint, tracepoint},
 };
-use crate::model::{
+use crate::source::{limits, platform::Surroundings, root::Root};
+use rdmatop_model::{
     cause::{CauseId, Obstacle},
     input::Verdict,
 };
-use crate::source::{limits, platform::Surroundings, root::Root};
 
 /// An attached program, which runs until this is dropped.
 #[derive(Debug)]

@@ -14,8 +14,8 @@ use rdmatop_common::{
 };
 
 use super::mapped::{Mapped, MappedError};
-use crate::model::input::Flood;
 use rdmatop_base::text;
+use rdmatop_model::input::Flood;
 
 /// A process that has made no event for so long gives its place back.
 const QUIET_NS: u64 = 2_000_000_000;

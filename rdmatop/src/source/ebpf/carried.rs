@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rdmatop_common::counters::{VerbErrorKey, VerbKey, VerbStats};
 use zerocopy::FromZeros as _;
 
-use crate::model::input::VerbsSample;
+use rdmatop_model::input::VerbsSample;
 
 /// Sums over all sessions before the present one.
 #[derive(Default)]

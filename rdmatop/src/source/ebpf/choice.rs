@@ -17,7 +17,7 @@ use super::{
     user::{self, UserOptions},
     work::WORK_HOOKS,
 };
-use crate::model::{
+use rdmatop_model::{
     cause::{CauseId, Obstacle},
     input::{DataPaths, Verdict},
 };

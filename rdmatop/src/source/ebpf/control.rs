@@ -1,7 +1,7 @@
 //! The hooks of the control plane, for QPs of any provider.
 
 use super::hook::{Entry, Fast, Hook, Offsets, Raw, Role, Skip};
-use crate::model::event::EventKind;
+use rdmatop_model::event::EventKind;
 
 /// The current task. A helper gives its name if BTF lacks the offset.
 const CURRENT: &[&str] = &["OFF_TASK_COMM", "OFF_TASK_FLAGS"];

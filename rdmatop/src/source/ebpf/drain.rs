@@ -6,12 +6,10 @@ use aya::maps::{MapData, RingBuf};
 use rdmatop_common::{event::decode, wr};
 use tokio::io::unix::AsyncFd;
 
-use crate::{
-    model::{
-        cause::{CauseId, Obstacle},
-        input::Input,
-    },
-    source::seam::{Ended, Feed},
+use crate::source::seam::{Ended, Feed};
+use rdmatop_model::{
+    cause::{CauseId, Obstacle},
+    input::Input,
 };
 
 /// How long to sleep after the ring buffer was found empty. The first record after a silence is read at once;

@@ -5,10 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{
-    model::cause::{CauseId, Obstacle},
-    source::{limits, root::Root},
-};
+use crate::source::{limits, root::Root};
+use rdmatop_model::cause::{CauseId, Obstacle};
 
 /// Bytes that loading the programs takes at most: the object, the maps, and the verifier's memory where the
 /// kernel charges it to the cgroup (measured: Linux 7.2 does, 6.12 does not).

@@ -3,7 +3,7 @@
 //! A new hook is one entry in a table of [`super::control`], [`super::datapath`], `work` or [`super::user`].
 //! All other code reads the entry.
 
-use crate::model::event::EventKind;
+use rdmatop_model::event::EventKind;
 
 /// Where and how the kernel enters a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,17 +27,15 @@ use super::{
     sweep::MapSweep,
     world::World,
 };
-use crate::{
-    model::{
-        cause::{CauseId, Obstacle},
-        input::Input,
-    },
-    source::{
-        clock, limits,
-        privileges::Raised,
-        root::Root,
-        seam::{Ended, Feed},
-    },
+use crate::source::{
+    clock, limits,
+    privileges::Raised,
+    root::Root,
+    seam::{Ended, Feed},
+};
+use rdmatop_model::{
+    cause::{CauseId, Obstacle},
+    input::Input,
 };
 
 /// How often to check the modules.

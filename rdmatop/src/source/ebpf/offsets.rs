@@ -10,7 +10,7 @@ use std::{
 use rdmatop_common::offsets::{OFFSETS, Offset, TRACEPOINT_FIELDS, UNKNOWN};
 
 use super::btf::{Btf, BtfError};
-use crate::model::cause::{CauseId, Obstacle};
+use rdmatop_model::cause::{CauseId, Obstacle};
 
 /// Offsets by the name of the global that carries them, and why any are missing.
 #[derive(Debug, Default)]

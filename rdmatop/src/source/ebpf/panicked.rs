@@ -5,10 +5,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::{report::not_started, sweep::MapSweep};
-use crate::{
-    model::cause::{CauseId, Obstacle},
-    source::seam::Feed,
-};
+use crate::source::seam::Feed;
+use rdmatop_model::cause::{CauseId, Obstacle};
 
 /// Runs `work` to its end, and reports that nothing is counted any more if it panics. The panic's own message
 /// has been printed by then. Must not be called on a runtime's thread: it waits for room in the channel.
@@ -37,10 +35,8 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::{
-        model::input::{EbpfState, Input},
-        source::seam::Message,
-    };
+    use crate::source::seam::Message;
+    use rdmatop_model::input::{EbpfState, Input};
 
     fn after(work: impl FnOnce()) -> Option<Input> {
         let (to, mut from) = mpsc::channel(1);

@@ -10,7 +10,7 @@ use super::{
     hook::{Entry, Hook, Role},
     user,
 };
-use crate::model::{
+use rdmatop_model::{
     cause::{CauseId, Concerns, Obstacle},
     input::{ProbeVerdict, Verdict},
 };

@@ -3,8 +3,8 @@
 //! A kprobe program runs with preemption off on every kernel. An fentry program is not preempted only if the
 //! kernel runs with `preempt=none` or `voluntary`, as Debian's Linux 6.1 and 6.12 do; 7.2 runs with `lazy`.
 
-use crate::model::cause::{CauseId, Obstacle};
 use crate::source::root::Root;
+use rdmatop_model::cause::{CauseId, Obstacle};
 
 /// Why fentry programs can be preempted; `None` if they cannot.
 pub fn why(root: &Root) -> Option<Obstacle> {

@@ -12,13 +12,11 @@ use super::{
     user::{UserOptions, off},
     watcher::switch,
 };
-use crate::{
-    model::{
-        cause::{CauseId, Obstacle},
-        event::EventKind,
-        input::UprobesReport,
-    },
-    source::{limits, netlink::client::Nldev, privileges::Raised, root::Root},
+use crate::source::{limits, netlink::client::Nldev, privileges::Raised, root::Root};
+use rdmatop_model::{
+    cause::{CauseId, Obstacle},
+    event::EventKind,
+    input::UprobesReport,
 };
 
 /// How often to look whether programs can be detached.

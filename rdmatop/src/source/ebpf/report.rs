@@ -1,7 +1,7 @@
 //! What the manager reports of its sessions.
 
 use super::session::Session;
-use crate::model::{
+use rdmatop_model::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     input::{EbpfReport, EbpfState, Input},
 };

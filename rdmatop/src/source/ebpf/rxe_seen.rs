@@ -13,7 +13,7 @@ use super::{
     plan::Outcome,
     session::Session,
 };
-use crate::model::input::SeenByPrograms;
+use rdmatop_model::input::SeenByPrograms;
 
 /// The sign of a driver that works in softirqs.
 const TASKLETS: &str = "OFF_RXE_TASK_TASKLET";

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use rdmatop_common::offsets::UNKNOWN;
 
 use super::{datapath, hook::Hook};
-use crate::model::event::EventKind;
+use rdmatop_model::event::EventKind;
 
 /// What a session is to deliver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -35,19 +35,17 @@ use super::{
     user::{self, UserPath},
     work::WORK_HOOKS,
 };
-use crate::{
-    model::{
-        cause::{Cause, CauseId, Concerns, Obstacle},
-        event::EventKind,
-        input::{DataPaths, ProbeVerdict, Verdict},
-    },
-    source::{
-        limits,
-        netlink::client::Nldev,
-        platform::find_symbols,
-        root::Root,
-        sysfs::{has_hardware, is_hardware, list_devices},
-    },
+use crate::source::{
+    limits,
+    netlink::client::Nldev,
+    platform::find_symbols,
+    root::Root,
+    sysfs::{has_hardware, is_hardware, list_devices},
+};
+use rdmatop_model::{
+    cause::{Cause, CauseId, Concerns, Obstacle},
+    event::EventKind,
+    input::{DataPaths, ProbeVerdict, Verdict},
 };
 
 /// rdmatop was built without the eBPF object.

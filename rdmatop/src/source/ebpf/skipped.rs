@@ -17,7 +17,7 @@ use super::{
     hook::{Hook, Skip},
     sys::{empty, raw_bpf},
 };
-use crate::model::input;
+use rdmatop_model::input;
 
 /// A program that is attached.
 #[derive(Debug)]

@@ -29,11 +29,11 @@ use super::{
     user::UserPath,
     verb_table::{Entry, Table},
 };
-use crate::model::cause::Cause;
-use crate::model::input::{
+use crate::source::{clock, proc::lives, root::Root};
+use rdmatop_model::cause::Cause;
+use rdmatop_model::input::{
     Flood, ReadAt, SeenByPrograms, Skipped, SlotHead, SlotsSample, UprobesReport, VerbsSample,
 };
-use crate::source::{clock, proc::lives, root::Root};
 
 /// How many slots to hand over at a time: ten thousand that all changed take 8 MB.
 const SLOTS_A_SAMPLE: usize = 64;

@@ -2,7 +2,7 @@
 //! Pure.
 
 use super::{datapath::DATA_PATHS, hook::Path, plan::Outcome};
-use crate::model::{
+use rdmatop_model::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     input::Verdict,
 };

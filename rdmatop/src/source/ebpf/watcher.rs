@@ -19,18 +19,16 @@ use super::{
     armed::Switches, choice::Options, mapped::Mapped, scope::Scope, session::Session,
     unpreempted::Unpreempted,
 };
-use crate::{
-    model::{
-        cause::{CauseId, Obstacle},
-        event::EventKind,
-        input::{Input, WatchReport, WatchSample},
-    },
-    source::{
-        limits,
-        privileges::Raised,
-        root::Root,
-        seam::{Ended, Feed},
-    },
+use crate::source::{
+    limits,
+    privileges::Raised,
+    root::Root,
+    seam::{Ended, Feed},
+};
+use rdmatop_model::{
+    cause::{CauseId, Obstacle},
+    event::EventKind,
+    input::{Input, WatchReport, WatchSample},
 };
 
 /// How often to look for records, which wake nobody.

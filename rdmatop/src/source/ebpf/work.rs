@@ -7,7 +7,7 @@ use super::{
     datapath::RXE_MODULE,
     hook::{Hook, Path, Skip},
 };
-use crate::model::event::EventKind;
+use rdmatop_model::event::EventKind;
 
 static PATH: Path = Path {
     driver: RXE_MODULE,

@@ -4,10 +4,8 @@ use super::{
     armed::Switches,
     modules::{Generations, Modules},
 };
-use crate::{
-    model::cause::Obstacle,
-    source::{root::Root, sysfs::has_hardware},
-};
+use crate::source::{root::Root, sysfs::has_hardware};
+use rdmatop_model::cause::Obstacle;
 
 /// The state of the machine that a session is made for. When modules change, the manager makes another
 /// session.

@@ -21,7 +21,7 @@ use nvml_wrapper::{
 };
 
 use super::{clock::now, privileges, root::Root};
-use crate::model::input::{GpuActivity, GpuReading, GpuSample};
+use rdmatop_model::input::{GpuActivity, GpuReading, GpuSample};
 
 /// The driver's library.
 const LIBRARY: &str = "libnvidia-ml.so.1";

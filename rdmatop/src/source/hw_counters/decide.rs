@@ -1,8 +1,8 @@
 //! What to change so that QPs are counted by process, from what is there. Pure.
 
-use crate::model::cause::{CauseId, Obstacle};
 use crate::source::netlink::error::NetlinkError;
 use crate::source::netlink::record::{Binding, Mask, Mode, OptionalCounter};
+use rdmatop_model::cause::{CauseId, Obstacle};
 
 /// Optional counters of mlx5 that count what QPs send and receive, by process where QPs are bound to them
 /// (Linux 6.15).

@@ -12,12 +12,12 @@ use super::decide::{self, Orders, Seen};
 use super::kernel::{Kernel, Live, Present};
 use super::state::{Changed, Changes};
 use super::store::{Denied, Locked};
-use crate::model::cause::{CauseId, Concerns, Obstacle};
-use crate::model::input::{HwCountersReport, HwPort};
 use crate::source::netlink::counting::{set_auto, set_optional, unbind};
 use crate::source::netlink::error::NetlinkError;
 use crate::source::netlink::record::{CounterSet, Mask, Mode};
 use crate::source::root::Root;
+use rdmatop_model::cause::{CauseId, Concerns, Obstacle};
+use rdmatop_model::input::{HwCountersReport, HwPort};
 
 /// Devices are listed again after this, also where nothing shows a change.
 const LIST_EVERY: Duration = Duration::from_secs(10);

@@ -6,8 +6,8 @@ use thiserror::Error;
 use super::name::Name;
 use super::sample::RequestError;
 use super::wire::WireError;
-use crate::model::cause::{CauseId, Obstacle};
 use crate::source::limits;
+use rdmatop_model::cause::{CauseId, Obstacle};
 
 /// A failed netlink exchange. The request is added where it is known, in [`RequestError`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -1,6 +1,6 @@
 //! What was read of one device. Data only.
-use crate::model::cause::{Cause, Concerns, Obstacle};
 use crate::source::clock::Span;
+use rdmatop_model::cause::{Cause, Concerns, Obstacle};
 
 use super::record::{Device, HwCounter, Mr, Port, Summary};
 

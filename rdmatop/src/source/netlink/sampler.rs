@@ -1,6 +1,6 @@
 //! One reading of one device: each part that is wanted, each failure kept to its part.
-use crate::model::cause::{CauseId, Obstacle};
 use crate::source::clock::timed;
+use rdmatop_model::cause::{CauseId, Obstacle};
 
 use super::client::Nldev;
 use super::error::NetlinkError;

@@ -1,7 +1,7 @@
 //! What is missing on this machine, why, and what to do: one cause each. Pure.
 use super::{Capability, Lockdown, Platform};
-use crate::model::cause::{Cause, CauseId, Concerns};
 use rdmatop_base::step::{NextStep, step};
+use rdmatop_model::cause::{Cause, CauseId, Concerns};
 
 /// What to do where devices belong to one network namespace each.
 const ELSEWHERE: &str = "run in the network namespace of the device (a container: --network=host), or move the device here from there: \

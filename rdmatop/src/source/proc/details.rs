@@ -13,15 +13,13 @@ use super::basic::ProcKey;
 use super::detail::{Part, ProcDetail};
 use super::late::{self, Late, Waits};
 use super::teller::{Miss, Reading, Teller, Why};
-use crate::{
-    model::cause::Cause,
-    source::{
-        clock::now,
-        readers::{Readers, Work},
-        root::Root,
-        uprobes::left_of,
-    },
+use crate::source::{
+    clock::now,
+    readers::{Readers, Work},
+    root::Root,
+    uprobes::left_of,
 };
+use rdmatop_model::cause::Cause;
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -2,11 +2,9 @@
 
 use super::detail::Part;
 use super::teller::{Miss, Why};
-use crate::{
-    model::cause::{Cause, CauseId, Concerns},
-    source::limits,
-};
+use crate::source::limits;
 use rdmatop_base::step::step;
+use rdmatop_model::cause::{Cause, CauseId, Concerns};
 
 /// A process that takes longer to answer is named, ns.
 pub(super) const SLOW: u64 = 1_000_000_000;

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::model::cause::{CauseId, Obstacle};
-use crate::model::input::EbpfState;
-use crate::model::testkit::full;
+use rdmatop_model::cause::{CauseId, Obstacle};
+use rdmatop_model::input::EbpfState;
+use rdmatop_model::testkit::full;
 
 const DOCUMENT: &str = include_str!("../../../../docs/json.md");
 
@@ -130,7 +130,7 @@ fn written() -> Keys {
     }
     let unavailable = EbpfState::unavailable(Obstacle::new(CauseId::Refused, "x", "y"));
     all.add("eBPF", &json(&unavailable));
-    let traffic = json(&crate::model::snapshot::Traffic::default());
+    let traffic = json(&rdmatop_model::snapshot::Traffic::default());
     let traffic = traffic.as_object().expect("an object").keys().cloned().collect();
     all.add_with_traffic("Process", &snapshot["processes"], &traffic);
     all.add_with_traffic("QP", &snapshot["qps"], &traffic);
@@ -173,7 +173,7 @@ fn every_key_is_documented_and_every_documented_key_exists() {
 /// In both directions: the page's description of a row, and the table of its fields.
 #[test]
 fn every_key_of_a_row_has_its_field_and_every_field_its_key() {
-    use crate::model::fields::{self, Table};
+    use rdmatop_model::fields::{self, Table};
     fn keys<R>(table: Table<R>) -> BTreeSet<String> {
         let paths = table
             .iter()
@@ -197,7 +197,7 @@ fn every_key_of_a_row_has_its_field_and_every_field_its_key() {
 
 #[test]
 fn every_word_of_an_enumeration_is_documented() {
-    use crate::model::event::EventKind;
+    use rdmatop_model::event::EventKind;
     let section = |title: &str| {
         let from = DOCUMENT.find(&format!("\n## {title}\n")).expect("the section");
         let rest = &DOCUMENT[from + 4..];
@@ -215,7 +215,7 @@ fn every_word_of_an_enumeration_is_documented() {
     {
         assert!(section("Loss").contains(&format!("`{word}`")), "{word}");
     }
-    for id in crate::model::cause::CauseId::ALL {
+    for id in rdmatop_model::cause::CauseId::ALL {
         let word = serde_json::to_value(id).expect("a word");
         let word = word.as_str().expect("a word");
         assert!(section("Note").contains(&format!("* `{word}`: ")), "{word}");

@@ -1,6 +1,6 @@
 //! An event as JSON: the model's type is the schema.
 
-use crate::model::event::Event;
+use rdmatop_model::event::Event;
 
 /// Appends one event as one line.
 pub fn event(out: &mut Vec<u8>, event: &Event) {

@@ -4,9 +4,9 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::model::cause::Cause;
-use crate::model::input::{EbpfState, ProbeVerdict};
-use crate::model::snapshot::{Health, SCHEMA, Snapshot};
+use rdmatop_model::cause::Cause;
+use rdmatop_model::input::{EbpfState, ProbeVerdict};
+use rdmatop_model::snapshot::{Health, SCHEMA, Snapshot};
 
 #[cfg(test)]
 mod document;
@@ -50,10 +50,10 @@ fn line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::event::{Event, EventKind};
-    use crate::model::testkit::full;
-    use crate::model::value::{Counter, Source};
     use proptest::prelude::*;
+    use rdmatop_model::event::{Event, EventKind};
+    use rdmatop_model::testkit::full;
+    use rdmatop_model::value::{Counter, Source};
 
     #[test]
     fn every_kind_of_event_is_one_object_on_one_line() {

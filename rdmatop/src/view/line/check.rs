@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-use crate::model::cause::Cause;
-use crate::model::findings::{Finding, Severity, WITHOUT_EBPF};
-use crate::model::input::EbpfState;
-use crate::model::judgement::Unobserved;
-use crate::model::snapshot::{SCHEMA, Snapshot};
+use rdmatop_model::cause::Cause;
+use rdmatop_model::findings::{Finding, Severity, WITHOUT_EBPF};
+use rdmatop_model::input::EbpfState;
+use rdmatop_model::judgement::Unobserved;
+use rdmatop_model::snapshot::{SCHEMA, Snapshot};
 
 /// The worst of the findings.
 pub fn worst(snapshot: &Snapshot) -> Option<Severity> {
@@ -117,9 +117,9 @@ pub fn json(snapshot: &Snapshot) -> serde_json::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::cause::{CauseId, Obstacle};
-    use crate::model::input::DataPaths;
-    use crate::model::testkit::full;
+    use rdmatop_model::cause::{CauseId, Obstacle};
+    use rdmatop_model::input::DataPaths;
+    use rdmatop_model::testkit::full;
 
     #[test]
     fn a_healthy_machine_is_ok_in_one_line() {

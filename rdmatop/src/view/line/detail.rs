@@ -3,9 +3,9 @@
 use std::{io::Write, net::Ipv6Addr};
 
 use super::{errno, units};
-use crate::model::event::{BUDGET, Event, EventKind};
-use crate::model::ib::QpState;
 use rdmatop_base::text;
+use rdmatop_model::event::{BUDGET, Event, EventKind};
+use rdmatop_model::ib::QpState;
 
 /// Bits of `ib_qp_attr_mask`, include/rdma/ib_verbs.h, in their order.
 const ATTRS: [(u32, &str); 22] = [

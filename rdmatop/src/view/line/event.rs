@@ -3,8 +3,8 @@
 use std::{fmt::Write as _, io::Write as _};
 
 use super::{detail, units};
-use crate::model::event::Event;
 use rdmatop_base::text;
+use rdmatop_model::event::Event;
 
 /// Columns of a comm. `TASK_COMM_LEN` is 15 bytes and a NUL, so only escaped and bracketed names are cut.
 const COMM: usize = 16;
@@ -101,10 +101,10 @@ fn blanks(out: &mut Vec<u8>, count: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::event::{Cm, EventKind};
-    use crate::model::ib::QpType;
-    use crate::model::testkit::full;
     use proptest::prelude::*;
+    use rdmatop_model::event::{Cm, EventKind};
+    use rdmatop_model::ib::QpType;
+    use rdmatop_model::testkit::full;
 
     fn shown(event: &Event) -> String {
         let mut out = Vec::new();

@@ -13,13 +13,15 @@ use super::{
     table::{Align, Table},
     units,
 };
-use crate::model::fields::{self, Meta, Unit, Value};
-use crate::model::input::{EbpfState, UprobesReport};
-use crate::model::judgement::{STUCK_MARK, Stuck, StuckQp, Sum, Unobserved};
-use crate::model::snapshot::{DeviceRow, DeviceState, Health, PortRow, ProcessRow, QpRow, Snapshot, VerbRow};
-use crate::model::value::{Counter, Known, Source};
 use rdmatop_base::errno;
 use rdmatop_base::text;
+use rdmatop_model::fields::{self, Meta, Unit, Value};
+use rdmatop_model::input::{EbpfState, UprobesReport};
+use rdmatop_model::judgement::{STUCK_MARK, Stuck, StuckQp, Sum, Unobserved};
+use rdmatop_model::snapshot::{
+    DeviceRow, DeviceState, Health, PortRow, ProcessRow, QpRow, Snapshot, VerbRow,
+};
+use rdmatop_model::value::{Counter, Known, Source};
 
 /// Everything, ready to print.
 pub fn page(snapshot: &Snapshot) -> String {
@@ -424,7 +426,7 @@ fn total(counter: Option<Counter>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::testkit::full;
+    use rdmatop_model::testkit::full;
 
     #[test]
     fn a_machine_at_work_reads_well() {
@@ -441,7 +443,7 @@ mod tests {
         let mut snapshot = full::empty();
         snapshot
             .qps
-            .push(std::sync::Arc::new(crate::model::testkit::rows::unknown_qp()));
+            .push(std::sync::Arc::new(rdmatop_model::testkit::rows::unknown_qp()));
         let text = page(&snapshot);
         let row = text.lines().last().unwrap();
         assert_eq!(

@@ -1,8 +1,8 @@
 //! The table of `rdmatop probes`.
 
 use super::table::Table;
-use crate::model::input::Verdict;
-use crate::model::snapshot::Health;
+use rdmatop_model::input::Verdict;
+use rdmatop_model::snapshot::Health;
 
 /// The table, then what is missing, one line each.
 pub fn table(health: &Health) -> String {
@@ -40,7 +40,7 @@ pub fn verdict(verdict: Verdict) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::testkit::full;
+    use rdmatop_model::testkit::full;
 
     #[test]
     fn the_table_says_what_is_attached_and_what_is_not() {

@@ -3,8 +3,8 @@
 //! A row must match all words. A word with a field's name is compared with that field only; in a table
 //! without the field it matches, so that `qpn:17` narrows the QPs and leaves the devices as they are.
 
-use crate::model::fields::Value;
 use rdmatop_base::errno;
+use rdmatop_model::fields::Value;
 
 use super::columns::{self, Ctx, Spec};
 use super::tab::Tab;

@@ -1,8 +1,8 @@
 //! Numbers as text. Unknown is `-`, never 0.
 
-use crate::model::value::{Counter, Known, Source};
 pub use rdmatop_base::text::age;
 use rdmatop_base::text::decimal;
+use rdmatop_model::value::{Counter, Known, Source};
 
 /// Unit of traffic on the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -1,7 +1,7 @@
 //! Every symbol that is not plain text, in one table with two versions: nothing else in the view holds a
 //! non-ASCII symbol.
 
-use crate::model::findings::{Role, Severity};
+use rdmatop_model::findings::{Role, Severity};
 
 /// Symbols that the view draws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

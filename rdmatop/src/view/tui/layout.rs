@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use ratatui::layout::Rect;
 
-use crate::model::cause::Cause;
-use crate::model::findings::{Finding, Quiet, WITHOUT_EBPF};
+use rdmatop_model::cause::Cause;
+use rdmatop_model::findings::{Finding, Quiet, WITHOUT_EBPF};
 
 use super::glyphs::Glyphs;
 use super::tab::Tab;

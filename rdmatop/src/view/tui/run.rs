@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use crate::model::event::Event;
-use crate::model::findings::Limits;
-use crate::model::snapshot::Snapshot;
+use rdmatop_model::event::Event;
+use rdmatop_model::findings::Limits;
+use rdmatop_model::snapshot::Snapshot;
 use rdmatop_output::say::say;
 
 use super::glyphs;

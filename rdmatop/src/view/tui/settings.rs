@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize, Serializer, ser::Error as _};
 
 use super::format::Units;
 use super::theme;
-use crate::model::fields;
-use crate::model::findings::Limits;
 use rdmatop_base::text::sanitize;
+use rdmatop_model::fields;
+use rdmatop_model::findings::Limits;
 
 /// Begins every file we write.
 const HEAD: &str =

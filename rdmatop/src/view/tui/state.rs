@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::model::event::Event;
-use crate::model::findings::{Quiet, Role, Severity};
-use crate::model::input::EbpfState;
-use crate::model::judgement::Stuck;
-use crate::model::snapshot::Snapshot;
+use rdmatop_model::event::Event;
+use rdmatop_model::findings::{Quiet, Role, Severity};
+use rdmatop_model::input::EbpfState;
+use rdmatop_model::judgement::Stuck;
+use rdmatop_model::snapshot::Snapshot;
 
 use super::columns::{self, Column, Ctx, Spec};
 use super::filter::Filter;

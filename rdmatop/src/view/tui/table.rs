@@ -1,6 +1,6 @@
 //! Order of rows and layout of columns. Both are kept until something that they depend on changes.
 
-use crate::model::fields::{self, Kind, Value};
+use rdmatop_model::fields::{self, Kind, Value};
 
 use super::columns::{Align, Column, Ctx, Spec};
 use super::filter::Filter;

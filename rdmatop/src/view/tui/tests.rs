@@ -16,7 +16,7 @@ use crossterm::event::{Event as TermEvent, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::model::snapshot::Snapshot;
+use rdmatop_model::snapshot::Snapshot;
 
 use super::render;
 use super::settings::Settings;
@@ -24,7 +24,7 @@ use super::state::State;
 use super::tab::Tab;
 use super::theme::Depth;
 use super::update::{self, Effect};
-use crate::model::testkit;
+use rdmatop_model::testkit;
 
 const SIZES: [(u16, u16); 4] = [(40, 12), (80, 24), (120, 40), (200, 50)];
 

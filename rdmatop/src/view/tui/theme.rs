@@ -2,7 +2,7 @@
 
 use ratatui::style::{Color, Modifier, Style};
 
-use crate::model::judgement::Stuck;
+use rdmatop_model::judgement::Stuck;
 
 /// What a piece of text means. Themes colour meanings, never places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

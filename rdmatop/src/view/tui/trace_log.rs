@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::model::event::Event;
+use rdmatop_model::event::Event;
 
 /// Events kept.
 pub const KEPT: usize = 10_000;

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::model::snapshot::ProcessRow;
+use rdmatop_model::snapshot::ProcessRow;
 
 use super::table::{Branch, Entry, Line};
 

@@ -3,13 +3,11 @@
 use std::sync::LazyLock;
 
 use super::{collect, trees};
-use crate::{
-    doctor::{
-        Fact, Facts, Status, examine,
-        facts::{Gid, IdleNic, Member, Port, Process, RdmaLimit, Service, Sharers, SoftRoce},
-    },
-    model::cause::{Cause, CauseId, Concerns},
+use crate::doctor::{
+    Fact, Facts, Status, examine,
+    facts::{Gid, IdleNic, Member, Port, Process, RdmaLimit, Service, Sharers, SoftRoce},
 };
+use rdmatop_model::cause::{Cause, CauseId, Concerns};
 
 static HEALTHY: LazyLock<Facts> = LazyLock::new(|| collect(&trees::gpu_node().root(), None));
 

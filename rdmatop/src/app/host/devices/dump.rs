@@ -1,19 +1,17 @@
 //! The QPs of one device, complete.
 
 use super::{known::Listed, owners::Owners};
-use crate::{
-    model::{
-        ib::{QpState, QpType},
-        input::{QpReading, QpsSample},
-    },
-    source::netlink::{
-        client::Nldev,
-        error::NetlinkError,
-        record::{Owner, Qp},
-        transport::Transport,
-    },
+use crate::source::netlink::{
+    client::Nldev,
+    error::NetlinkError,
+    record::{Owner, Qp},
+    transport::Transport,
 };
 use rdmatop_base::text;
+use rdmatop_model::{
+    ib::{QpState, QpType},
+    input::{QpReading, QpsSample},
+};
 
 /// The largest space reserved before a dump: other programs decide the count.
 const MAX_ROOM: u64 = 1 << 16;

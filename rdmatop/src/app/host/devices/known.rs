@@ -3,29 +3,27 @@
 use std::collections::HashMap;
 
 use super::{counters, dump::is_special, groups::Bound};
-use crate::{
-    model::{
-        ib::{PhysState, PortState},
-        input::{
-            BondReading, DeviceReading, GidReading, MemberReading, PcieLink, PortCounters, PortReading,
-            QpReading, RawSource,
-        },
-        snapshot::may_hide_qps,
+use crate::source::{
+    dcb,
+    netlink::{
+        client::Nldev,
+        error::NetlinkError,
+        record::{Device, DeviceKey},
+        sample::{DeviceSample, PortSample, RequestError},
+        transport::Transport,
     },
-    source::{
-        dcb,
-        netlink::{
-            client::Nldev,
-            error::NetlinkError,
-            record::{Device, DeviceKey},
-            sample::{DeviceSample, PortSample, RequestError},
-            transport::Transport,
-        },
-        root::Root,
-        sysfs::{self, Bond, DeviceFacts, device_dir, netdev_bond, netdev_mtu, netdev_pfc, read_device},
-    },
+    root::Root,
+    sysfs::{self, Bond, DeviceFacts, device_dir, netdev_bond, netdev_mtu, netdev_pfc, read_device},
 };
 use rdmatop_base::text;
+use rdmatop_model::{
+    ib::{PhysState, PortState},
+    input::{
+        BondReading, DeviceReading, GidReading, MemberReading, PcieLink, PortCounters, PortReading,
+        QpReading, RawSource,
+    },
+    snapshot::may_hide_qps,
+};
 
 /// A listing reads facts of sysfs again if the last reading is this old, ns: speed, MTU and the like change
 /// rarely. It is less than the time between two regular listings, so that each of these reads them.
@@ -421,9 +419,9 @@ mod tests {
     use std::ffi::OsStr;
 
     use super::*;
-    use crate::model::cause::{CauseId, Obstacle};
-    use crate::model::ib::QpType;
     use crate::source::fake::Fake;
+    use rdmatop_model::cause::{CauseId, Obstacle};
+    use rdmatop_model::ib::QpType;
 
     fn listed() -> Listed {
         let device = Device {

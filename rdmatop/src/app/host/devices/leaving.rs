@@ -4,21 +4,21 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use super::known::Listed;
-use crate::{
-    model::cause::{Cause, CauseId, Concerns, Obstacle},
-    model::input::{DeviceReading, UNLISTED},
-    source::{
-        netlink::{
-            name::Name,
-            record::Device,
-            sample::{DeviceSample, PortSample, RequestError},
-        },
-        removal::{self, Holders},
-        root::Root,
-        sysfs::{device_dir, read_device},
+use crate::source::{
+    netlink::{
+        name::Name,
+        record::Device,
+        sample::{DeviceSample, PortSample, RequestError},
     },
+    removal::{self, Holders},
+    root::Root,
+    sysfs::{device_dir, read_device},
 };
 use rdmatop_base::text;
+use rdmatop_model::{
+    cause::{Cause, CauseId, Concerns, Obstacle},
+    input::{DeviceReading, UNLISTED},
+};
 
 /// The search for holders runs again after this time, ns: it reads the open files of every process.
 const HOLDERS_EVERY: u64 = 5_000_000_000;

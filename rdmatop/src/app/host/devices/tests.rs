@@ -6,12 +6,6 @@ mod slow;
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::model::{
-    engine::{Engine, EngineConfig},
-    input::{DevicesSample, QpsSample, RawReading, RawSource, UNLISTED},
-    snapshot::PortRow,
-    value::Counter,
-};
 use crate::source::{
     fake::Fake,
     netlink::{
@@ -24,6 +18,12 @@ use crate::source::{
         transport::{Datagram, Progress, Sink},
         wire::{Attrs, DONE, ERROR, F_DUMP, F_DUMP_INTR, F_MULTI, Message, MessageWriter, Messages},
     },
+};
+use rdmatop_model::{
+    engine::{Engine, EngineConfig},
+    input::{DevicesSample, QpsSample, RawReading, RawSource, UNLISTED},
+    snapshot::PortRow,
+    value::Counter,
 };
 
 const PORTID: u32 = 77;

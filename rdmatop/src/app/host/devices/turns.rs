@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use crate::model::cause::{Cause, CauseId, Concerns};
+use rdmatop_model::cause::{Cause, CauseId, Concerns};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;

@@ -34,11 +34,11 @@ use super::{
     mapped::{Mapped, MappedError},
     slots::SlotMap,
 };
-use crate::model::{
+use price::Sample;
+use rdmatop_model::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     input::UprobesReport,
 };
-use price::Sample;
 use worker::{Arrays, Programs, Worker};
 
 /// What the user asked for.

@@ -31,11 +31,9 @@ use super::{
     probed::Probed,
     target::{Finder, Program, Spot, Target, Unfit},
 };
-use crate::{
-    model::cause::{Cause, CauseId, Concerns, Obstacle},
-    source::{clock, limits, privileges::Raised, uprobes::Opened},
-};
+use crate::source::{clock, limits, privileges::Raised, uprobes::Opened};
 use rdmatop_base::text;
+use rdmatop_model::cause::{Cause, CauseId, Concerns, Obstacle};
 
 /// How often to try a QP that cannot be probed yet.
 const TRIES: u32 = 10;

@@ -7,7 +7,7 @@ use super::super::attr::{
     STAT_HWCOUNTER_ENTRY_VALUE, STAT_HWCOUNTERS, cmd, message_type,
 };
 use super::super::client::Nldev;
-use crate::model::cause::{CauseId, Obstacle};
+use rdmatop_model::cause::{CauseId, Obstacle};
 
 use super::super::record::Summary;
 use super::super::sample::RequestError;

@@ -3,10 +3,10 @@
 use std::cmp::Ordering;
 use std::sync::LazyLock;
 
-use crate::model::fields::{DEVICE, PORT};
-use crate::model::judgement::says_nothing;
-use crate::model::snapshot::{DeviceRow, DeviceState, PortRow, Snapshot};
-use crate::model::value::{Counter, Source};
+use rdmatop_model::fields::{DEVICE, PORT};
+use rdmatop_model::judgement::says_nothing;
+use rdmatop_model::snapshot::{DeviceRow, DeviceState, PortRow, Snapshot};
+use rdmatop_model::value::{Counter, Source};
 
 use super::super::format;
 use super::super::theme::Tone;

@@ -3,9 +3,9 @@
 use std::cmp::Ordering;
 use std::sync::LazyLock;
 
-use crate::model::fields::FINDING;
-use crate::model::findings::{Finding, Quiet, Severity};
-use crate::model::snapshot::Snapshot;
+use rdmatop_model::fields::FINDING;
+use rdmatop_model::findings::{Finding, Quiet, Severity};
+use rdmatop_model::snapshot::Snapshot;
 
 use super::super::theme::Tone;
 use super::{Cell, Fields, Of, RowKey, Spec, all};

@@ -14,12 +14,12 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
 
-use crate::model::event::Event;
-use crate::model::fields::{Field, Kind, Meta, Sense, Table, Unit, Value};
-use crate::model::findings::{About, Finding, FindingId};
-use crate::model::input::{EbpfState, ProbeVerdict};
-use crate::model::snapshot::{DeviceRow, History, PortRow, ProcessRow, QpRow, Snapshot, VerbRow};
-use crate::model::value::Counter;
+use rdmatop_model::event::Event;
+use rdmatop_model::fields::{Field, Kind, Meta, Sense, Table, Unit, Value};
+use rdmatop_model::findings::{About, Finding, FindingId};
+use rdmatop_model::input::{EbpfState, ProbeVerdict};
+use rdmatop_model::snapshot::{DeviceRow, History, PortRow, ProcessRow, QpRow, Snapshot, VerbRow};
+use rdmatop_model::value::Counter;
 
 use super::format::{self, Units};
 use super::glyphs::Glyphs;

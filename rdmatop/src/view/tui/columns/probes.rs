@@ -3,9 +3,9 @@
 use std::cmp::Ordering;
 use std::sync::LazyLock;
 
-use crate::model::fields::PROBE;
-use crate::model::input::{ProbeVerdict, Verdict};
-use crate::model::snapshot::Snapshot;
+use rdmatop_model::fields::PROBE;
+use rdmatop_model::input::{ProbeVerdict, Verdict};
+use rdmatop_model::snapshot::Snapshot;
 
 use super::super::theme::Tone;
 use super::{Cell, Fields, Of, RowKey, Spec, all, no_ebpf};

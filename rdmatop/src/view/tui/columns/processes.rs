@@ -2,10 +2,10 @@
 
 use std::sync::LazyLock;
 
-use crate::model::fields::{PROCESS, finding_of, process_ties};
-use crate::model::findings::Severity;
-use crate::model::judgement::STUCK_MARK;
-use crate::model::snapshot::{DeviceRow, ProcessRow, Snapshot};
+use rdmatop_model::fields::{PROCESS, finding_of, process_ties};
+use rdmatop_model::findings::Severity;
+use rdmatop_model::judgement::STUCK_MARK;
+use rdmatop_model::snapshot::{DeviceRow, ProcessRow, Snapshot};
 
 use super::super::format;
 use super::super::theme::{Tone, stuck_tone};

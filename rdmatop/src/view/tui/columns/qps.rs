@@ -3,10 +3,10 @@
 use std::cmp::Ordering;
 use std::sync::LazyLock;
 
-use crate::model::fields::QP;
-use crate::model::ib::QpState;
-use crate::model::judgement::{STUCK_MARK, Stuck};
-use crate::model::snapshot::{QpRow, Snapshot};
+use rdmatop_model::fields::QP;
+use rdmatop_model::ib::QpState;
+use rdmatop_model::judgement::{STUCK_MARK, Stuck};
+use rdmatop_model::snapshot::{QpRow, Snapshot};
 
 use super::super::format;
 use super::super::theme::{Tone, stuck_tone};

@@ -3,9 +3,9 @@
 use std::cmp::Ordering;
 use std::sync::LazyLock;
 
-use crate::model::event::{BUDGET, Event, EventKind};
-use crate::model::fields::EVENT;
 use rdmatop_base::errno;
+use rdmatop_model::event::{BUDGET, Event, EventKind};
+use rdmatop_model::fields::EVENT;
 
 use super::super::format;
 use super::super::theme::Tone;
@@ -24,7 +24,7 @@ pub(in crate::view::tui) fn tone(event: &Event) -> Tone {
         EventKind::QpModify
             if event
                 .to
-                .and_then(crate::model::ib::QpState::name)
+                .and_then(rdmatop_model::ib::QpState::name)
                 .is_some_and(|s| matches!(s, "ERR" | "SQE")) =>
         {
             Tone::Bad

@@ -3,9 +3,9 @@
 use std::cmp::Ordering;
 use std::sync::LazyLock;
 
-use crate::model::fields::VERB;
-use crate::model::snapshot::{Snapshot, VerbRow};
 use rdmatop_base::errno;
+use rdmatop_model::fields::VERB;
+use rdmatop_model::snapshot::{Snapshot, VerbRow};
 
 use super::super::format;
 use super::super::theme::Tone;

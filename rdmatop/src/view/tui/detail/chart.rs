@@ -1,13 +1,13 @@
 //! Charts and histograms as lines of text.
 
-use crate::model::snapshot::{History, Latency};
+use rdmatop_model::snapshot::{History, Latency};
 
 use super::super::columns::Cell;
 use super::super::format::{self, Units};
 use super::super::glyphs::Glyphs;
 use super::super::state::State;
 use super::super::theme::Tone;
-use crate::model::judgement::counts_bytes;
+use rdmatop_model::judgement::counts_bytes;
 
 /// Width of the labels to the left of a chart.
 const MARGIN: usize = 14;

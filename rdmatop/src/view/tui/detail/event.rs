@@ -1,6 +1,6 @@
 //! An event, every field by its JSON name.
 
-use crate::model::event::Event;
+use rdmatop_model::event::Event;
 
 use super::super::columns::{Cell, trace};
 use super::super::format;

@@ -1,6 +1,6 @@
 //! A finding: what is wrong, the numbers, why it matters, what to do next.
 
-use crate::model::findings::Finding;
+use rdmatop_model::findings::Finding;
 
 use super::super::columns::{Cell, finding_tone};
 use super::super::state::State;

@@ -10,8 +10,8 @@ mod qp;
 mod traffic;
 mod verb;
 
-use crate::model::fields::{self, COUNTERS, Table, Unit, Value};
-use crate::model::value::Counter;
+use rdmatop_model::fields::{self, COUNTERS, Table, Unit, Value};
+use rdmatop_model::value::Counter;
 
 use super::columns::Cell;
 use super::columns::RowKey;

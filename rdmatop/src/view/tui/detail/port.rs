@@ -1,7 +1,7 @@
 //! A port and its device, with every counter the provider has.
 
-use crate::model::snapshot::{DeviceState, Member, PortRow};
-use crate::model::value::Counter;
+use rdmatop_model::snapshot::{DeviceState, Member, PortRow};
+use rdmatop_model::value::Counter;
 
 use super::super::columns::Cell;
 use super::super::format;
@@ -10,8 +10,8 @@ use super::super::text;
 use super::super::theme::Tone;
 use super::traffic::{COUNTERS, counter};
 use super::{chart, counters_of, facts, facts_of, heading};
-use crate::model::fields::{DEVICE, PORT};
-use crate::model::judgement::counts_bytes;
+use rdmatop_model::fields::{DEVICE, PORT};
+use rdmatop_model::judgement::counts_bytes;
 
 /// Lines for a port.
 pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
@@ -88,7 +88,7 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
         "Of the driver, as it counts   per second        total  source",
     ));
     // Moving counters first; the rest in the provider's order.
-    let moving = |c: &crate::model::value::Counter| c.rate.is_some_and(|r| r > 0.0);
+    let moving = |c: &rdmatop_model::value::Counter| c.rate.is_some_and(|r| r > 0.0);
     let (live, still): (Vec<_>, Vec<_>) = p.counters.iter().partition(|c| moving(&c.counter));
     for c in live.into_iter().chain(still) {
         let line = counter(&c.name, &c.counter);

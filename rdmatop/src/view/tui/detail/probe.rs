@@ -1,7 +1,7 @@
 //! A program's verdict, and the notes in full.
 
-use crate::model::fields::PROBE;
-use crate::model::input::ProbeVerdict;
+use rdmatop_model::fields::PROBE;
+use rdmatop_model::input::ProbeVerdict;
 
 use super::super::columns::{Cell, probe_word};
 use super::super::state::State;

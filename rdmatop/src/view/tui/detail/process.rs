@@ -3,10 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::model::fields::PROCESS;
-use crate::model::judgement::why_process_is_uncounted;
-use crate::model::snapshot::{CounterGroup, ProcessRow};
-use crate::model::value::{Known, Source};
+use rdmatop_model::fields::PROCESS;
+use rdmatop_model::judgement::why_process_is_uncounted;
+use rdmatop_model::snapshot::{CounterGroup, ProcessRow};
+use rdmatop_model::value::{Known, Source};
 
 use super::super::columns::Cell;
 use super::super::format;
@@ -190,10 +190,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::model::testkit::situations::ALL;
     use crate::view::tui::settings::Settings;
     use crate::view::tui::tab::Tab;
     use crate::view::tui::theme::Depth;
+    use rdmatop_model::testkit::situations::ALL;
 
     #[test]
     fn bytes_by_ports_say_whose_they_may_be_too() {

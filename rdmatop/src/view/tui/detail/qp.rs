@@ -1,8 +1,8 @@
 //! A queue pair: its life, then its traffic.
 
-use crate::model::fields::QP;
-use crate::model::snapshot::QpRow;
-use crate::model::value::Source;
+use rdmatop_model::fields::QP;
+use rdmatop_model::snapshot::QpRow;
+use rdmatop_model::value::Source;
 
 use super::super::columns::Cell;
 use super::super::format;
@@ -10,7 +10,7 @@ use super::super::state::State;
 use super::super::text;
 use super::super::theme::{Tone, stuck_tone};
 use super::{chart, facts, facts_of, heading, traffic};
-use crate::model::judgement::{Reason, Stuck, why_qp_is_unknown};
+use rdmatop_model::judgement::{Reason, Stuck, why_qp_is_unknown};
 
 /// Lines for a QP.
 pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {

@@ -1,10 +1,10 @@
 //! Work requests, bytes, completions, latency: the part that processes and QPs share.
 
-use crate::model::cause::Cause;
-use crate::model::fields::Table;
-use crate::model::judgement::sentence;
-use crate::model::snapshot::{Latency, Traffic};
-use crate::model::value::Counter;
+use rdmatop_model::cause::Cause;
+use rdmatop_model::fields::Table;
+use rdmatop_model::judgement::sentence;
+use rdmatop_model::snapshot::{Latency, Traffic};
+use rdmatop_model::value::Counter;
 
 use super::super::columns::Cell;
 use super::super::format;
@@ -140,13 +140,13 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::model::fields::QP;
-    use crate::model::snapshot::QpRow;
-    use crate::model::testkit;
-    use crate::model::value::Source;
     use crate::view::tui::settings::Settings;
     use crate::view::tui::tab::Tab;
     use crate::view::tui::theme::Depth;
+    use rdmatop_model::fields::QP;
+    use rdmatop_model::snapshot::QpRow;
+    use rdmatop_model::testkit;
+    use rdmatop_model::value::Source;
 
     #[test]
     fn every_counter_there_is_has_its_line_known_or_not() {

@@ -1,14 +1,14 @@
 //! A verb of a process.
 
-use crate::model::snapshot::VerbRow;
+use rdmatop_model::snapshot::VerbRow;
 
 use super::super::columns::Cell;
 use super::super::state::State;
 use super::super::theme::Tone;
 use super::super::{format, text};
 use super::{counters_of, heading, traffic};
-use crate::model::fields::VERB;
 use rdmatop_base::errno;
+use rdmatop_model::fields::VERB;
 
 /// Lines for a verb.
 pub(super) fn lines(state: &State, v: &VerbRow, width: usize) -> Vec<Cell> {
@@ -55,7 +55,7 @@ mod tests {
 
     use super::super::super::{settings::Settings, tab::Tab, theme::Depth};
     use super::*;
-    use crate::model::testkit;
+    use rdmatop_model::testkit;
 
     fn text(change: impl FnOnce(&mut VerbRow)) -> String {
         let snapshot = Arc::new(testkit::busy());

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use ratatui::layout::Rect;
 
-use crate::model::input::EbpfState;
+use rdmatop_model::input::EbpfState;
 
 use super::super::columns::Cell;
 use super::super::format;
@@ -13,7 +13,7 @@ use super::super::state::State;
 use super::super::theme::Tone;
 use super::super::{detail, text};
 use super::{Canvas, put};
-use crate::model::judgement::Sum;
+use rdmatop_model::judgement::Sum;
 
 /// A fact: its rank, 0 is always shown; and its forms, the longest first.
 type Fact = (u8, Vec<Cell>);

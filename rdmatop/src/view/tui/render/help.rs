@@ -9,7 +9,7 @@ use super::super::state::{Mode, State};
 use super::super::text;
 use super::super::theme::Tone;
 use super::{Canvas, more, popup_box, put};
-use crate::model::judgement::Unobserved;
+use rdmatop_model::judgement::Unobserved;
 
 /// Width of the column of keys.
 const KEYS: usize = 14;

@@ -1,11 +1,11 @@
 //! What the signs on the screen mean, in one line above the last: only those that are there.
 
-use crate::model::fields::finding_of;
-use crate::model::findings::{Role, Severity};
-use crate::model::ib::QpState;
-use crate::model::judgement::STUCK_MARK;
-use crate::model::snapshot::ProcessRow;
-use crate::model::value::{Counter, Known};
+use rdmatop_model::fields::finding_of;
+use rdmatop_model::findings::{Role, Severity};
+use rdmatop_model::ib::QpState;
+use rdmatop_model::judgement::STUCK_MARK;
+use rdmatop_model::snapshot::ProcessRow;
+use rdmatop_model::value::{Counter, Known};
 
 use super::super::columns::Cell;
 use super::super::layout::Layout;

@@ -3,9 +3,9 @@
 
 use std::fmt::{self, Write as _};
 
-use crate::model::ib::PortState;
-use crate::model::snapshot::PortRow;
-use crate::model::value::Counter;
+use rdmatop_model::ib::PortState;
+use rdmatop_model::snapshot::PortRow;
+use rdmatop_model::value::Counter;
 
 use super::super::columns::{self, Cell};
 use super::super::format::{self, Units};
@@ -247,7 +247,7 @@ fn labels(ports: &[PortRow]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::testkit::rows;
+    use rdmatop_model::testkit::rows;
 
     fn ports(names: &[&str]) -> Vec<PortRow> {
         let one = |(n, name): (u64, &&str)| rows::rail(n, name, None, None, None).1;

@@ -9,7 +9,7 @@ use super::super::state::{State, WorkPane};
 use super::super::text;
 use super::super::theme::Tone;
 use super::{Canvas, put, rule};
-use crate::model::watched::{Moment, Picture, Request, SLOT_NS, Slot, WatchState};
+use rdmatop_model::watched::{Moment, Picture, Request, SLOT_NS, Slot, WatchState};
 
 /// Width of the labels beside the lanes.
 const MARGIN: usize = 6;
@@ -342,7 +342,7 @@ fn row(state: &State, request: &Request, mono_ns: u64, wide: bool) -> Cell {
     let took = if outstanding { age } else { request.took_ns };
     let took = format::known(took, format::nanos);
     let (status, tone) = if outstanding {
-        let old = age.is_some_and(|age| age >= crate::model::watched::STALL_NS);
+        let old = age.is_some_and(|age| age >= rdmatop_model::watched::STALL_NS);
         ("outstanding".to_owned(), if old { Tone::Bad } else { Tone::Good })
     } else if request.unseen_end {
         ("ended, its record found no room".to_owned(), Tone::Dim)

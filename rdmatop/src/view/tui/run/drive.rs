@@ -7,8 +7,8 @@ use crossterm::event::Event as TermEvent;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Duration, Instant, sleep_until};
 
-use crate::model::event::Event;
-use crate::model::snapshot::Snapshot;
+use rdmatop_model::event::Event;
+use rdmatop_model::snapshot::Snapshot;
 
 use super::super::settings::Settings;
 use super::super::state::State;

@@ -9,7 +9,7 @@ use super::super::super::render;
 use super::super::super::settings::Settings;
 use super::super::super::theme::Depth;
 use super::*;
-use crate::model::testkit;
+use rdmatop_model::testkit;
 
 /// Counts frames and the rows that were formatted for them.
 struct Counting {

@@ -10,7 +10,7 @@ use super::super::columns::{self, Column};
 use super::super::state::table_name;
 use super::super::tab::Tab;
 use super::super::theme;
-use crate::model::findings::Limits;
+use rdmatop_model::findings::Limits;
 
 /// What is checked here; the type refuses all else by itself.
 #[derive(Deserialize)]

@@ -6,9 +6,9 @@ use super::super::format;
 use super::super::format::Units;
 use super::super::state::Detail;
 use super::*;
-use crate::model::ib::QpState;
-use crate::model::testkit::full;
 use crate::view::{json, line};
+use rdmatop_model::ib::QpState;
+use rdmatop_model::testkit::full;
 
 /// Each of the three with what the model judged.
 fn hold(snapshot: Snapshot) {
@@ -167,8 +167,8 @@ fn the_screen_the_text_and_the_json_agree() {
     let mut waiting = testkit::busy();
     for (at, state) in [(0, 1), (1, 4)] {
         let qp = Arc::make_mut(&mut waiting.qps[at]);
-        (qp.state, qp.qp_type) = (Some(QpState(state)), Some(crate::model::ib::QpType(2)));
-        qp.timeline = Arc::new(vec![crate::model::snapshot::Step {
+        (qp.state, qp.qp_type) = (Some(QpState(state)), Some(rdmatop_model::ib::QpType(2)));
+        qp.timeline = Arc::new(vec![rdmatop_model::snapshot::Step {
             mono_ns: waiting.mono_ns,
             state: QpState(state),
             duration_ns: None,
@@ -176,7 +176,7 @@ fn the_screen_the_text_and_the_json_agree() {
     }
     waiting.mono_ns += 60_000_000_000;
     let mut short = testkit::one_row();
-    short.health.losses.push(crate::model::snapshot::Loss {
+    short.health.losses.push(rdmatop_model::snapshot::Loss {
         at: "walk",
         count: 5,
         records: false,

@@ -9,7 +9,7 @@ use super::super::columns::RowKey;
 use super::super::state::{Detail, Mode, Probing};
 use super::super::trace_log::{Follow, KEPT};
 use super::*;
-use crate::model::input::EbpfState;
+use rdmatop_model::input::EbpfState;
 
 fn mouse(state: &mut State, kind: MouseEventKind, column: u16, row: u16) {
     let event = MouseEvent {

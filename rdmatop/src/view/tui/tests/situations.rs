@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::svg;
 use super::*;
-use crate::model::testkit::situations::{ALL, Situation};
+use rdmatop_model::testkit::situations::{ALL, Situation};
 
 const PAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/screens/situations");
 const SHOWN: [(u16, u16); 3] = [(40, 12), (80, 24), (200, 50)];

@@ -4,7 +4,7 @@ use ratatui::style::{Color, Modifier};
 
 use super::super::theme::THEMES;
 use super::*;
-use crate::model::{judgement::Bound, value::Source};
+use rdmatop_model::{judgement::Bound, value::Source};
 
 fn cell_at<'a>(buf: &'a Buffer, text: &str) -> Option<&'a ratatui::buffer::Cell> {
     (0..buf.area.height).find_map(|y| {

@@ -25,11 +25,11 @@ fn equal_keys_keep_the_order_of_the_snapshot() {
 /// `--once` and the live view order processes alike, whatever `--sort` says.
 #[test]
 fn a_word_of_sort_gives_one_order_here_and_in_once() {
-    use crate::model::fields;
+    use rdmatop_model::fields;
     let mut snapshot = testkit::busy();
     snapshot
         .processes
-        .extend(crate::model::testkit::full::snapshot().processes);
+        .extend(rdmatop_model::testkit::full::snapshot().processes);
     // Two that sort alike, in the order that pids do not have.
     let mut twin = snapshot.processes[0].clone();
     (twin.uid, twin.pid) = (999, Some(1));
@@ -270,7 +270,7 @@ fn what_qps_move_is_a_lower_bound_because_one_sided_traffic_of_peers_is_not_seen
         let traffic = Arc::make_mut(&mut qp.traffic);
         traffic.rx_bytes = traffic
             .rx_bytes
-            .map(|c| crate::model::value::Counter { rate: Some(0.0), ..c });
+            .map(|c| rdmatop_model::value::Counter { rate: Some(0.0), ..c });
     }
     let s = state(snapshot, Tab::Processes, (80, 24));
     assert!(screen(&s).contains("Rx -  "), "{}", screen(&s));
@@ -278,7 +278,7 @@ fn what_qps_move_is_a_lower_bound_because_one_sided_traffic_of_peers_is_not_seen
 
 #[test]
 fn the_bytes_of_a_read_are_received() {
-    use crate::model::ib::WrOpcode;
+    use rdmatop_model::ib::WrOpcode;
     let mut snapshot = testkit::one_row();
     for qp in snapshot.qps.iter_mut() {
         let t = Arc::make_mut(&mut Arc::make_mut(qp).traffic);

@@ -4,9 +4,9 @@ use rdmatop_common::wr::{NO_STATUS, WrRecord, flag, kind};
 use zerocopy::FromZeros as _;
 
 use super::*;
-use crate::model::cause::{CauseId, Obstacle};
-use crate::model::input::{Now, WatchReport};
-use crate::model::watched::Watched;
+use rdmatop_model::cause::{CauseId, Obstacle};
+use rdmatop_model::input::{Now, WatchReport};
+use rdmatop_model::watched::Watched;
 
 const MS: u64 = 1_000_000;
 

@@ -3,8 +3,8 @@
 use super::super::columns::RowKey;
 use super::super::state::{Probing, State};
 use super::Effect;
-use crate::model::input::EbpfState;
-use crate::model::snapshot::Snapshot;
+use rdmatop_model::input::EbpfState;
+use rdmatop_model::snapshot::Snapshot;
 
 /// Switches the probes on, or off.
 pub(super) fn switch(state: &mut State) -> Option<Effect> {
