@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rdmatop::view::tui::{TuiOptions, run};
 use rdmatop_model::testkit;
+use rdmatop_views::tui::{TuiOptions, run};
 use tokio::sync::{mpsc, watch};
 
 fn made(kind: &str) -> rdmatop_model::snapshot::Snapshot {
@@ -56,7 +56,7 @@ async fn main() -> anyhow::Result<()> {
             tokio::select! {
                 () = tokio::time::sleep(delay) => {}
                 wish = wishes.recv() => match wish {
-                    Some(rdmatop::view::tui::Control::Refresh(new)) => delay = new,
+                    Some(rdmatop_views::tui::Control::Refresh(new)) => delay = new,
                     _ => return,
                 },
             }

@@ -1,11 +1,8 @@
 //! rdmatop: htop for RDMA, augmented by eBPF.
 pub mod app;
 pub mod cli;
-pub mod doctor;
 pub mod exit;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod lab;
-pub mod nccl;
 pub mod source;
-pub mod view;

@@ -20,13 +20,13 @@ use super::writer::{self, Format, Writer};
 use super::{heap, ready, say, targets, work};
 use crate::exit::{Exit, Stop, Written};
 use crate::source::root::Root;
-use crate::view::line::units;
-use crate::view::tui::TuiOptions;
 use rdmatop_model::cause::CauseId;
 use rdmatop_model::engine::EngineConfig;
 use rdmatop_model::findings::Limits;
 use rdmatop_model::input::{EbpfReport, EbpfState};
 use rdmatop_model::snapshot::{Health, Snapshot};
+use rdmatop_views::line::units;
+use rdmatop_views::tui::TuiOptions;
 
 /// The longest time that the end may take: the sources hand over the rest, the writer writes it.
 const GRACE: Duration = Duration::from_secs(2);

@@ -11,8 +11,8 @@ use tokio::sync::{mpsc, oneshot};
 use super::patience::stretched;
 use crate::exit::{Stop, Written, written};
 use crate::source::limits;
-use crate::view::{json, line};
 use rdmatop_model::event::Event;
+use rdmatop_views::{json, line};
 
 /// Pages that wait for the writer: with [`PAGE_BYTES`] some 4 MB.
 const WAITING: usize = 64;

@@ -2,14 +2,14 @@
 use std::collections::BTreeSet;
 
 use super::{assert_bounded, assert_safe};
-use crate::nccl::{json, page, report::Report};
 use crate::source::kernel_log;
 use crate::source::proc::{Cgroup, Stat, Status, libraries, relevant};
 use crate::source::sysfs::{FileValue, counter_value};
-use crate::view::tui::filter::Filter;
-use crate::view::tui::settings::Settings;
 use rdmatop_base::text;
 use rdmatop_base::variables::value_is_shown;
+use rdmatop_nccl_log::{json, page, report::Report};
+use rdmatop_views::tui::filter::Filter;
+use rdmatop_views::tui::settings::Settings;
 
 /// `/proc/PID/cgroup`.
 pub(super) fn cgroup(raw: &[u8]) {

@@ -33,9 +33,9 @@ use self::host::{Host, System};
 use self::module::Presence;
 use self::say::Say;
 use self::store::Store;
-use crate::doctor::facts::SoftRoce;
 use crate::source::netlink::error::NetlinkError;
 use rdmatop_base::step::NextStep;
+use rdmatop_doctor::facts::SoftRoce;
 
 /// Arguments of `rdmatop lab`.
 #[derive(Debug, Clone, Args)]

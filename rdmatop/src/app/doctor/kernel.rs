@@ -9,22 +9,20 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    doctor::Fact,
-    source::{
-        netlink::{
-            client::Nldev,
-            enums::{NetnsMode, QpType},
-            error::NetlinkError,
-            record::{Owner, Qp},
-            socket::Socket,
-        },
-        open_files, removal,
-        root::Root,
-        sysfs::list_devices,
+use crate::source::{
+    netlink::{
+        client::Nldev,
+        enums::{NetnsMode, QpType},
+        error::NetlinkError,
+        record::{Owner, Qp},
+        socket::Socket,
     },
+    open_files, removal,
+    root::Root,
+    sysfs::list_devices,
 };
 use rdmatop_base::text;
+use rdmatop_doctor::Fact;
 
 /// A device that is being created looks for some milliseconds like one that is being removed.
 const AGAIN: Duration = Duration::from_millis(250);

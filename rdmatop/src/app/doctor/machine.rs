@@ -4,7 +4,6 @@ use std::path::Path;
 
 use super::{process, read};
 use crate::{
-    doctor::facts::{Device, Fact, GpuMemory, Host, Own, Service, SoftRoce, Tcp},
     lab,
     source::{
         ebpf::Switches,
@@ -13,6 +12,7 @@ use crate::{
         root::Root,
     },
 };
+use rdmatop_doctor::facts::{Device, Fact, GpuMemory, Host, Own, Service, SoftRoce, Tcp};
 use rdmatop_model::cause::Concerns;
 
 /// Programs whose limits jobs inherit.

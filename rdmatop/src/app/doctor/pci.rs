@@ -8,15 +8,13 @@ use std::{
 };
 
 use super::read;
-use crate::{
-    doctor::facts::{Fact, Gpu, IdleNic, Pci, PciLink},
-    source::{
-        privileges::Raised,
-        root::Root,
-        sysfs::{PciFacts, PcieLink},
-    },
+use crate::source::{
+    privileges::Raised,
+    root::Root,
+    sysfs::{PciFacts, PcieLink},
 };
 use rdmatop_base::text;
+use rdmatop_doctor::facts::{Fact, Gpu, IdleNic, Pci, PciLink};
 
 const MELLANOX: u64 = 0x15b3;
 const AMAZON: u64 = 0x1d0f;

@@ -3,15 +3,13 @@
 use std::{ffi::OsString, os::unix::ffi::OsStrExt, path::Path};
 
 use super::read;
-use crate::{
-    doctor::facts::{Fact, Process, RdmaLimit, Sharers},
-    source::{
-        foreign::{Refusal, Tree},
-        proc::{Cgroup, Status, locked, relevant, sharers},
-        root::Root,
-    },
+use crate::source::{
+    foreign::{Refusal, Tree},
+    proc::{Cgroup, Status, locked, relevant, sharers},
+    root::Root,
 };
 use rdmatop_base::text;
+use rdmatop_doctor::facts::{Fact, Process, RdmaLimit, Sharers};
 
 /// An environment larger than this is read up to here.
 const ENVIRON: usize = 1 << 20;

@@ -2,11 +2,9 @@
 
 use std::{io, path::Path};
 
-use crate::{
-    doctor::Fact,
-    source::{foreign::Refusal, root},
-};
+use crate::source::{foreign::Refusal, root};
 use rdmatop_base::text;
+use rdmatop_doctor::Fact;
 
 /// One sysfs attribute is one page at most.
 const SMALL: usize = 4096;

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use super::{collect, trees};
-use crate::doctor::{
+use rdmatop_doctor::{
     Fact, Facts, Status, examine,
     facts::{Gid, IdleNic, Member, Port, Process, RdmaLimit, Service, Sharers, SoftRoce},
 };
@@ -39,7 +39,7 @@ fn port(facts: &mut Facts, number: usize) -> &mut Port {
     &mut devices(facts)[number].ports[0]
 }
 
-fn devices(facts: &mut Facts) -> &mut Vec<crate::doctor::facts::Device> {
+fn devices(facts: &mut Facts) -> &mut Vec<rdmatop_doctor::facts::Device> {
     match &mut facts.devices {
         Fact::Known(devices) => devices,
         other => panic!("{other:?}"),
@@ -178,7 +178,7 @@ fn a_port_that_is_down_is_one_line_whatever_else_follows_from_it() {
 }
 
 /// The texts of the lines that the check of port states makes.
-fn lines(report: &crate::doctor::Report) -> Vec<&str> {
+fn lines(report: &rdmatop_doctor::Report) -> Vec<&str> {
     let of_ports = report.lines.iter().filter(|line| line.id == "port.state");
     of_ports.map(|line| line.text.as_str()).collect()
 }
@@ -242,7 +242,7 @@ fn a_port_is_expected_up_only_where_something_says_so() {
 fn what_is_said_of_many_is_one_line_with_their_number() {
     let mut facts = HEALTHY.clone();
     let first = devices(&mut facts)[0].clone();
-    devices(&mut facts).extend((8..158).map(|at| crate::doctor::facts::Device {
+    devices(&mut facts).extend((8..158).map(|at| rdmatop_doctor::facts::Device {
         name: format!("mlx5_{at}"),
         late: at % 2 == 0,
         dangling: at % 2 == 1,
@@ -280,7 +280,7 @@ fn what_is_said_of_many_is_one_line_with_their_number() {
         drivers[0].text.contains("the same for 149 others"),
         "{drivers:#?}"
     );
-    let page = crate::doctor::page::text(&facts, &report, true, false);
+    let page = rdmatop_doctor::page::text(&facts, &report, true, false);
     assert!(page.lines().count() < 100, "{page}");
 }
 
@@ -481,7 +481,7 @@ fn interrupts_in_one_place_are_named() {
 
 #[test]
 fn flow_control_that_differs_or_is_not_used_is_named() {
-    let lossless = |change: fn(&mut crate::doctor::facts::Lossless)| {
+    let lossless = |change: fn(&mut rdmatop_doctor::facts::Lossless)| {
         changed(move |facts| {
             if let Fact::Known(lossless) = &mut port(facts, 2).netdev.as_mut().unwrap().lossless {
                 change(lossless);
