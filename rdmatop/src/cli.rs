@@ -208,7 +208,7 @@ pub enum Command {
     Doctor(DoctorArgs),
 
     /// Make, remove and show SoftRoCE devices to try things on
-    Lab(crate::lab::LabArgs),
+    Lab(rdmatop_lab::LabArgs),
 
     /// Read what a job logged with NCCL_DEBUG=INFO: RDMA or TCP, on which NICs, with GPUDirect or not, and
     /// why

@@ -2,7 +2,5 @@
 pub mod app;
 pub mod cli;
 pub mod exit;
-#[doc(hidden)]
+#[cfg(feature = "testkit")]
 pub mod fuzz;
-pub mod lab;
-pub mod source;

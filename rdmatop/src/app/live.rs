@@ -15,20 +15,18 @@ use super::{
     sink::Sink,
     targets, work,
 };
-use crate::{
-    exit::{Exit, Stop},
-    source::{
-        ebpf::{Asked, Prober, Watcher},
-        limits,
-        root::Root,
-        seam::{Feed, Sources},
-    },
-};
+use crate::exit::{Exit, Stop};
+use rdmatop_loader::{Asked, Prober, Watcher};
 use rdmatop_model::{
     engine::EngineConfig,
     event::Event,
     snapshot::{QpRow, Snapshot},
     watched::{Picture, WatchState},
+};
+use rdmatop_sources::{
+    limits,
+    root::Root,
+    seam::{Feed, Sources},
 };
 use rdmatop_views::tui::{Control, Outcome, Tab, TuiError, TuiOptions, settings::Sort, terminal};
 

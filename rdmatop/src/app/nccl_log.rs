@@ -19,12 +19,6 @@ use super::{block_on, once, plan::Plan, print, ready, say, signals::Signals};
 use crate::{
     cli::NcclLogArgs,
     exit::{Exit, Stop},
-    source::{
-        foreign::{self, Refusal},
-        privileges,
-        root::Root,
-        sysfs::{list_devices, read_device},
-    },
 };
 use rdmatop_nccl_log::{
     identity::{Identity, is_here},
@@ -32,6 +26,12 @@ use rdmatop_nccl_log::{
     now::Now,
     page::{self, Links},
     report::Report,
+};
+use rdmatop_sources::{
+    foreign::{self, Refusal},
+    privileges,
+    root::Root,
+    sysfs::{list_devices, read_device},
 };
 
 use input::Patient;

@@ -17,10 +17,10 @@ use super::source::Sources;
 use super::writer::{self, Whole};
 use super::{nothing_to_show, ready, say, targets};
 use crate::exit::{Exit, Stop, Written};
-use crate::source::root::Root;
 use rdmatop_model::engine::EngineConfig;
 use rdmatop_model::fields;
 use rdmatop_model::snapshot::Snapshot;
+use rdmatop_sources::root::Root;
 use rdmatop_views::tui::TuiOptions;
 use rdmatop_views::{json, line};
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::cli::{AttachMode, Cli, Command};
 use crate::exit::Stop;
-use crate::source::hw_counters::HwCounters;
-use crate::source::root::Root;
 use rdmatop_model::filter::Filter;
+use rdmatop_sources::hw_counters::HwCounters;
+use rdmatop_sources::root::Root;
 
 /// The output's properties, from the environment.
 #[derive(Clone, Copy, Debug, Default)]

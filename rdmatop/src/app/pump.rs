@@ -12,7 +12,6 @@ use super::sampler::Sampler;
 use super::sink::{End, EventCounts, Sink, asked, over};
 use super::source::{Feed, Message, Sources, Wants};
 use crate::exit::Stop;
-use crate::source::clock::now;
 use rdmatop_model::cause::{Cause, CauseId, Concerns, Obstacle};
 use rdmatop_model::engine::{EngineConfig, Lacks};
 use rdmatop_model::event::Event;
@@ -20,6 +19,7 @@ use rdmatop_model::filter::Filter;
 use rdmatop_model::input::{EbpfReport, Input, Timed};
 use rdmatop_model::recording::{Tap, Tee};
 use rdmatop_model::snapshot::Snapshot;
+use rdmatop_sources::clock::now;
 
 #[cfg(test)]
 mod tests;

@@ -19,12 +19,12 @@ use super::summary::{self, Unprinted};
 use super::writer::{self, Format, Writer};
 use super::{heap, ready, say, targets, work};
 use crate::exit::{Exit, Stop, Written};
-use crate::source::root::Root;
 use rdmatop_model::cause::CauseId;
 use rdmatop_model::engine::EngineConfig;
 use rdmatop_model::findings::Limits;
 use rdmatop_model::input::{EbpfReport, EbpfState};
 use rdmatop_model::snapshot::{Health, Snapshot};
+use rdmatop_sources::root::Root;
 use rdmatop_views::line::units;
 use rdmatop_views::tui::TuiOptions;
 
@@ -366,12 +366,12 @@ mod tests {
     use crate::app::plan::{Terminal, plan};
     use crate::app::source::{Feed, Pushing};
     use crate::cli::Cli;
-    use crate::source::clock::now;
     use clap::Parser;
     use rdmatop_common::event::{QpRecord, Record, flag, kind};
     use rdmatop_model::cause::{Concerns, Obstacle};
     use rdmatop_model::ib::PortState;
     use rdmatop_model::input::{DeviceReading, DevicesSample, Input, PortReading, QpReading, QpsSample};
+    use rdmatop_sources::clock::now;
     use std::io::Read;
     use std::sync::mpsc;
     use zerocopy::FromZeros;

@@ -10,8 +10,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::patience::stretched;
 use crate::exit::{Stop, Written, written};
-use crate::source::limits;
 use rdmatop_model::event::Event;
+use rdmatop_sources::limits;
 use rdmatop_views::{json, line};
 
 /// Pages that wait for the writer: with [`PAGE_BYTES`] some 4 MB.

@@ -2,19 +2,19 @@
 use std::sync::Arc;
 
 use super::assert_safe;
-use crate::source::ebpf::btf::Btf;
-use crate::source::netlink::attr;
-use crate::source::netlink::client::Nldev;
-use crate::source::netlink::error::NetlinkError;
-use crate::source::netlink::record::{Entry, Qp, QpReader};
-use crate::source::netlink::sampler::{self, Want};
-use crate::source::netlink::transport::{Datagram, Progress, Sink, Transport};
-use crate::source::netlink::wire::{Attrs, MessageWriter, Messages, Status};
+use rdmatop_loader::btf::Btf;
 use rdmatop_model::engine::{Engine, EngineConfig};
 use rdmatop_model::event::Event;
 use rdmatop_model::fields::{EVENT, Value};
 use rdmatop_model::input::{Input, Now};
 use rdmatop_model::snapshot::Snapshot;
+use rdmatop_sources::netlink::attr;
+use rdmatop_sources::netlink::client::Nldev;
+use rdmatop_sources::netlink::error::NetlinkError;
+use rdmatop_sources::netlink::record::{Entry, Qp, QpReader};
+use rdmatop_sources::netlink::sampler::{self, Want};
+use rdmatop_sources::netlink::transport::{Datagram, Progress, Sink, Transport};
+use rdmatop_sources::netlink::wire::{Attrs, MessageWriter, Messages, Status};
 
 /// Port id of the made-up socket.
 const PORTID: u32 = 77;

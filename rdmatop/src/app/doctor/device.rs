@@ -3,13 +3,13 @@
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
 use super::{pci, read};
-use crate::source::{
+use rdmatop_base::text;
+use rdmatop_doctor::facts::{Device, Fact, Gid, Lossless, Member, Netdev, Port};
+use rdmatop_sources::{
     dcb::{self, Dcb},
     root::{Root, is_component},
     sysfs::{BondMember, DeviceFacts, PortFacts, netdev_bond, netdev_pfc, read_device},
 };
-use rdmatop_base::text;
-use rdmatop_doctor::facts::{Device, Fact, Gid, Lossless, Member, Netdev, Port};
 
 /// After so many unset places in a row a GID table is not read further: some have thousands of places, filled
 /// from the front.

@@ -9,7 +9,9 @@ use std::{
     time::Duration,
 };
 
-use crate::source::{
+use rdmatop_base::text;
+use rdmatop_doctor::Fact;
+use rdmatop_sources::{
     netlink::{
         client::Nldev,
         enums::{NetnsMode, QpType},
@@ -21,8 +23,6 @@ use crate::source::{
     root::Root,
     sysfs::list_devices,
 };
-use rdmatop_base::text;
-use rdmatop_doctor::Fact;
 
 /// A device that is being created looks for some milliseconds like one that is being removed.
 const AGAIN: Duration = Duration::from_millis(250);

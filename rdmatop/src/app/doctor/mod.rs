@@ -25,15 +25,18 @@ use super::{patience::stretched, plan::Terminal, print};
 use crate::{
     cli::DoctorArgs,
     exit::{Exit, Stop},
-    source::{open_files, platform::Platform, privileges, proc::lives, root::Root, sysfs::list_devices},
 };
 use rdmatop_doctor::{
     Fact, Facts,
     facts::{Device, Gpu, IdleNic, Process},
     page,
 };
+use rdmatop_sources::{
+    open_files, platform::Platform, privileges, proc::lives, root::Root, sysfs::list_devices,
+};
 
 /// For `crate::fuzz`: the readers of what drivers and the kernel write.
+#[cfg(feature = "testkit")]
 pub(super) fn fuzz(raw: &[u8]) {
     read::fuzz(raw);
     process::fuzz(raw);

@@ -1,10 +1,8 @@
 //! Errors in the kernel's log.
 
-use crate::{
-    app::source::{Polled, Wants},
-    source::kernel_log::KernelLog,
-};
+use crate::app::source::{Polled, Wants};
 use rdmatop_model::input::Input;
+use rdmatop_sources::kernel_log::KernelLog;
 
 /// Reads the log once a round.
 pub struct LogSource {

@@ -9,15 +9,15 @@ use std::{
 
 use rustix::time::ClockId;
 
-use crate::source::{
-    clock,
-    proc::{Numbered, Part, ProcDetail, ProcKey, Teller, clock_ticks, key, numbered},
-    root::Root,
-};
 use rdmatop_nccl_log::{
     identity::{Candidate, Identity, identify, is_here},
     now::Found,
     report::Report,
+};
+use rdmatop_sources::{
+    clock,
+    proc::{Numbered, Part, ProcDetail, ProcKey, Teller, clock_ticks, key, numbered},
+    root::Root,
 };
 
 const SECOND_NS: u64 = 1_000_000_000;

@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use super::super::pci;
 use super::{collect, trees};
 use rdmatop_doctor::{
     Fact, Facts, Status, examine,
@@ -354,11 +355,11 @@ fn a_job_whose_gid_index_is_wrong_on_a_port_is_named_with_the_port() {
 #[test]
 fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
     let link = |mega_transfers, width| {
-        let link = crate::source::sysfs::PcieLink {
+        let link = rdmatop_sources::sysfs::PcieLink {
             mega_transfers,
             width,
         };
-        changed(move |facts| devices(facts)[2].pci.as_mut().unwrap().current = Fact::Known(link.into()))
+        changed(move |facts| devices(facts)[2].pci.as_mut().unwrap().current = Fact::Known(pci::link(link)))
     };
     assert_eq!(
         link(32_000, 8),
@@ -373,13 +374,10 @@ fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
         let pci = devices(&mut facts)[2].pci.as_mut().unwrap();
         let link = |width| {
             let mega_transfers = 32_000;
-            Fact::Known(
-                crate::source::sysfs::PcieLink {
-                    mega_transfers,
-                    width,
-                }
-                .into(),
-            )
+            Fact::Known(pci::link(rdmatop_sources::sysfs::PcieLink {
+                mega_transfers,
+                width,
+            }))
         };
         (pci.current, pci.slot) = (link(8), slot.map_or(Fact::Absent, link));
         let report = examine(&facts);
@@ -396,13 +394,10 @@ fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
     let line = changed(|facts| {
         for device in devices(facts) {
             device.ports[0].rate = Fact::Known(100_000_000_000);
-            device.pci.as_mut().unwrap().current = Fact::Known(
-                crate::source::sysfs::PcieLink {
-                    mega_transfers: 16_000,
-                    width: 16,
-                }
-                .into(),
-            );
+            device.pci.as_mut().unwrap().current = Fact::Known(pci::link(rdmatop_sources::sysfs::PcieLink {
+                mega_transfers: 16_000,
+                width: 16,
+            }));
         }
     });
     assert!(line.iter().all(|line| line.starts_with("Pass")), "{line:?}");

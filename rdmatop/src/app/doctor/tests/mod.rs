@@ -10,9 +10,9 @@ use std::{fmt::Write as _, sync::LazyLock};
 use proptest::prelude::*;
 
 use super::collect;
-use crate::source::fake::Fake;
 use rdmatop_base::text;
 use rdmatop_doctor::{Facts, Status, examine, page, table};
+use rdmatop_sources::fake::Fake;
 
 fn page_of(fake: &Fake, pid: Option<u32>) -> String {
     let facts = collect(&fake.root(), pid);

@@ -3,7 +3,8 @@
 use std::{ffi::OsStr, sync::Arc};
 
 use super::interfaces::Interfaces;
-use crate::source::{
+use rdmatop_model::input::{RawReading, RawSource, ReadAt};
+use rdmatop_sources::{
     clock::{Span, timed},
     netlink::{
         client::Nldev,
@@ -14,7 +15,6 @@ use crate::source::{
     root::Root,
     sysfs::{CounterFiles, CounterGroup, FileValue},
 };
-use rdmatop_model::input::{RawReading, RawSource, ReadAt};
 
 /// State of a port's counters, kept so that a round allocates nothing but its list of values.
 #[derive(Debug, Default)]

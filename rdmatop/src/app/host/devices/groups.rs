@@ -5,17 +5,17 @@
 //! bind some.
 
 use super::{known::Listed, owners::Owners};
-use crate::source::{
+use rdmatop_model::{
+    ib::QpType,
+    input::{DeviceGroups, GroupReading, ReadAt},
+};
+use rdmatop_sources::{
     clock::timed,
     netlink::{
         client::Nldev,
         record::{CounterSet, Mode, Owner},
         transport::Transport,
     },
-};
-use rdmatop_model::{
-    ib::QpType,
-    input::{DeviceGroups, GroupReading, ReadAt},
 };
 
 /// Between two readings where QPs are bound, ns; a round of a second is never quite that long after the one

@@ -6,14 +6,14 @@
 
 use std::sync::Arc;
 
-use crate::source::{
+use rdmatop_base::{pause, wire_bytes};
+use rdmatop_model::input::{RawReading, RawSource, ReadAt};
+use rdmatop_sources::{
     clock::{now, timed},
     ethtool::Statistics,
     root::Root,
     sysfs::Bond,
 };
-use rdmatop_base::{pause, wire_bytes};
-use rdmatop_model::input::{RawReading, RawSource, ReadAt};
 
 /// Time between two reads, ns.
 const EVERY: u64 = 5_000_000_000;

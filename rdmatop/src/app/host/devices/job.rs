@@ -10,7 +10,11 @@ use super::{
     owners::Owners,
     turns::{Sheet, Stage, Subject},
 };
-use crate::source::{
+use rdmatop_model::{
+    cause::{Cause, Concerns},
+    input::{DeviceGroups, DeviceReading, PortCounters, QpsSample},
+};
+use rdmatop_sources::{
     clock::now,
     netlink::{
         client::Nldev,
@@ -24,10 +28,6 @@ use crate::source::{
     },
     readers::Work,
     root::Root,
-};
-use rdmatop_model::{
-    cause::{Cause, Concerns},
-    input::{DeviceGroups, DeviceReading, PortCounters, QpsSample},
 };
 
 /// One reading.

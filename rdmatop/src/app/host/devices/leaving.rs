@@ -4,7 +4,12 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use super::known::Listed;
-use crate::source::{
+use rdmatop_base::text;
+use rdmatop_model::{
+    cause::{Cause, CauseId, Concerns, Obstacle},
+    input::{DeviceReading, UNLISTED},
+};
+use rdmatop_sources::{
     netlink::{
         name::Name,
         record::Device,
@@ -13,11 +18,6 @@ use crate::source::{
     removal::{self, Holders},
     root::Root,
     sysfs::{device_dir, read_device},
-};
-use rdmatop_base::text;
-use rdmatop_model::{
-    cause::{Cause, CauseId, Concerns, Obstacle},
-    input::{DeviceReading, UNLISTED},
 };
 
 /// The search for holders runs again after this time, ns: it reads the open files of every process.
@@ -216,7 +216,7 @@ fn note(device: &str, holders: &Holders, only: bool) -> Cause {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::removal::Holder;
+    use rdmatop_sources::removal::Holder;
 
     fn holders(count: u32) -> Vec<Holder> {
         let one = |pid| Holder {

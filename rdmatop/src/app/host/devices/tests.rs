@@ -6,7 +6,13 @@ mod slow;
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::source::{
+use rdmatop_model::{
+    engine::{Engine, EngineConfig},
+    input::{DevicesSample, QpsSample, RawReading, RawSource, UNLISTED},
+    snapshot::PortRow,
+    value::Counter,
+};
+use rdmatop_sources::{
     fake::Fake,
     netlink::{
         attr::{
@@ -18,12 +24,6 @@ use crate::source::{
         transport::{Datagram, Progress, Sink},
         wire::{Attrs, DONE, ERROR, F_DUMP, F_DUMP_INTR, F_MULTI, Message, MessageWriter, Messages},
     },
-};
-use rdmatop_model::{
-    engine::{Engine, EngineConfig},
-    input::{DevicesSample, QpsSample, RawReading, RawSource, UNLISTED},
-    snapshot::PortRow,
-    value::Counter,
 };
 
 const PORTID: u32 = 77;
