@@ -67,7 +67,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("model", &["base", "common"]),
     ("nccl-log", &["base", "model"]),
     ("output", &["base"]),
-    ("sources", &["base", "common", "model"]),
+    ("sources", &["base", "model"]),
     ("views", &["base", "model", "output"]),
 ];
 
