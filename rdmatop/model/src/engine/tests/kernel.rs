@@ -400,7 +400,7 @@ impl Kernel {
         self.slots.fill(QpSlot::new_zeroed());
     }
 
-    /// As `source::ebpf::slots` does it.
+    /// As `rdmatop_loader::slots` does it.
     pub(super) fn sweep(&mut self) {
         let mut sample = SlotsSample {
             mono_ns: self.tick(),
