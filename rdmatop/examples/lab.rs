@@ -2,7 +2,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use rdmatop::lab::{LabArgs, run};
+use rdmatop_lab::{LabArgs, run};
 
 #[derive(Parser)]
 struct Cli {

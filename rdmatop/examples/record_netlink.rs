@@ -2,14 +2,14 @@
 //!
 //! `record_netlink FILE [COMMENT]` reads every device twice, and records the answers to requests about a
 //! device that does not exist. The file holds device names, process ids, addresses of connections and, as
-//! root, keys of memory regions: look before you share it. Format: `rdmatop::source::netlink::recording`.
+//! root, keys of memory regions: look before you share it. Format: `rdmatop_sources::netlink::recording`.
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use rdmatop::source::netlink::client::Nldev;
-use rdmatop::source::netlink::recording::Recorder;
-use rdmatop::source::netlink::sampler::{self, Want};
-use rdmatop::source::netlink::socket::Socket;
+use rdmatop_sources::netlink::client::Nldev;
+use rdmatop_sources::netlink::recording::Recorder;
+use rdmatop_sources::netlink::sampler::{self, Want};
+use rdmatop_sources::netlink::socket::Socket;
 
 /// No kernel has given out this index.
 const ABSENT: u32 = 4_000_000;

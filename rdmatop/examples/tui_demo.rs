@@ -5,15 +5,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-// The test kit names `crate::model`; here the crate is this example.
-use rdmatop::model;
-use rdmatop::view::tui::{TuiOptions, run};
+use rdmatop_model::testkit;
+use rdmatop_views::tui::{TuiOptions, run};
 use tokio::sync::{mpsc, watch};
 
-#[path = "../src/model/testkit/mod.rs"]
-mod testkit;
-
-fn made(kind: &str) -> model::snapshot::Snapshot {
+fn made(kind: &str) -> rdmatop_model::snapshot::Snapshot {
     match kind {
         "empty" => testkit::empty(),
         "one" => testkit::one_row(),
@@ -26,7 +22,7 @@ fn made(kind: &str) -> model::snapshot::Snapshot {
     }
 }
 
-fn move_on(s: &mut model::snapshot::Snapshot, tick: u32) {
+fn move_on(s: &mut rdmatop_model::snapshot::Snapshot, tick: u32) {
     let swing = 1.0 + 0.2 * f64::from(tick).sin();
     s.mono_ns += 1_000_000_000 * u64::from(tick);
     for p in &mut s.processes {
@@ -60,7 +56,7 @@ async fn main() -> anyhow::Result<()> {
             tokio::select! {
                 () = tokio::time::sleep(delay) => {}
                 wish = wishes.recv() => match wish {
-                    Some(rdmatop::view::tui::Control::Refresh(new)) => delay = new,
+                    Some(rdmatop_views::tui::Control::Refresh(new)) => delay = new,
                     _ => return,
                 },
             }

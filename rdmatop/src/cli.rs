@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-use crate::model::event::EventKind;
-use crate::model::fields;
+use rdmatop_model::event::EventKind;
+use rdmatop_model::fields;
 
 /// The most QPs that can be asked for: 3 GiB of kernel memory, where work requests are counted there.
 pub const MOST_QPS: u32 = 1 << 20;
@@ -208,7 +208,7 @@ pub enum Command {
     Doctor(DoctorArgs),
 
     /// Make, remove and show SoftRoCE devices to try things on
-    Lab(crate::lab::LabArgs),
+    Lab(rdmatop_lab::LabArgs),
 
     /// Read what a job logged with NCCL_DEBUG=INFO: RDMA or TCP, on which NICs, with GPUDirect or not, and
     /// why
@@ -451,5 +451,5 @@ fn name(text: &str) -> Result<String, String> {
         return Err("the name is empty".to_owned());
     }
     // Names as they are displayed, so that a name on the screen can be typed, and one typed in full as well.
-    Ok(crate::text::sanitize(text.as_bytes()))
+    Ok(rdmatop_base::text::sanitize(text.as_bytes()))
 }

@@ -1,5 +1,6 @@
-//! Which part may import which (ARCHITECTURE.md, "One direction"). The test reads every source file, so that
-//! a shortcut fails here and not in a review.
+//! Which part may import which (ARCHITECTURE.md, "One direction"), as far as the compiler does not see to it: it
+//! keeps a crate to those of its manifest, and manifests are held to a list here. The test reads every source
+//! file, so that a shortcut fails here and not in a review.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +12,7 @@ use syn::visit::{self, Visit};
 
 /// What a part of the tree may not name.
 struct Rule {
-    /// The part, a path below `crate`.
+    /// The part, a path from its crate on.
     of: &'static [&'static str],
     /// Beginnings of paths; `.name` is a method, and `/name` a part of a path of files.
     never: &'static [&'static str],
@@ -19,7 +20,8 @@ struct Rule {
     but: &'static [&'static str],
 }
 
-/// What does I/O, has a clock, or knows the outside world.
+/// What does I/O, has a clock, or knows the outside world. What other crates offer for that is in no manifest of
+/// a crate that is pure.
 const OUTSIDE: &[&str] = &[
     "std::fs",
     "std::io",
@@ -34,17 +36,10 @@ const OUTSIDE: &[&str] = &[
     "std::time::Instant",
     "std::time::SystemTime",
     "std::env",
-    "aya",
-    "crossterm",
-    "libc",
-    "nvml_wrapper",
-    "ratatui",
-    "rustix",
-    "tokio",
 ];
 
-/// What opens a file. Where paths of other users are at hand, `source::root` opens those of the kernel and
-/// `source::foreign` the others.
+/// What opens a file. Where paths of other users are at hand, `rdmatop_sources::root` opens those of the
+/// kernel and `rdmatop_sources::foreign` the others.
 const OPENERS: &[&str] = &[
     "std::fs::File::open",
     "std::fs::OpenOptions",
@@ -58,145 +53,147 @@ const OPENERS: &[&str] = &[
     ".read_dir",
 ];
 
-/// Names below `/proc/PID` that lead to files of that process's user. Only `source::foreign` has such paths.
+/// Names below `/proc/PID` that lead to files of that process's user. Only `rdmatop_sources::foreign` has such
+/// paths.
 const LEAD_OUT: &[&str] = &["/root", "/cwd"];
 
+/// Crates of ours that each crate of the program may use. A manifest that names another one fails here, and a
+/// path to a crate that is in no manifest fails in the compiler.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("base", &[]),
+    ("doctor", &["base", "model"]),
+    ("lab", &["base", "doctor", "sources"]),
+    ("loader", &["base", "common", "model", "output", "sources"]),
+    ("model", &["base", "common"]),
+    ("nccl-log", &["base", "model"]),
+    ("output", &["base"]),
+    ("sources", &["base", "model"]),
+    ("views", &["base", "model", "output"]),
+];
+
+/// Crates without I/O and clock.
+const PURE: [&str; 4] = [
+    "rdmatop_base",
+    "rdmatop_doctor",
+    "rdmatop_model",
+    "rdmatop_nccl_log",
+];
+
+/// Crates of others that they may use, one of ours or each: none of these does I/O.
+const PURE_USES: &[(&str, &str)] = &[
+    ("", "hashbrown"),
+    ("", "serde"),
+    ("", "serde_json"),
+    ("", "thiserror"),
+    ("", "unicode-width"),
+    ("", "zerocopy"),
+    // Numbers of errors.
+    ("rdmatop-base", "libc"),
+];
+
+/// Rules of what no compiler looks at: parts of the standard library, of a crate, and paths of files.
 const RULES: &[Rule] = &[
     Rule {
-        of: &["app", "doctor"],
+        of: &["rdmatop", "app", "doctor"],
         never: OPENERS,
         but: &[],
     },
     Rule {
-        of: &["app", "nccl_log"],
+        of: &["rdmatop", "app", "nccl_log"],
         never: OPENERS,
         but: &[],
     },
     Rule {
-        of: &["source", "ebpf", "user"],
+        of: &["rdmatop_loader", "user"],
         never: OPENERS,
         but: &[],
     },
     Rule {
-        of: &["source", "proc"],
+        of: &["rdmatop_sources", "proc"],
         never: OPENERS,
         but: &[],
     },
     Rule {
-        of: &["source", "uprobes"],
+        of: &["rdmatop_sources", "uprobes"],
         never: OPENERS,
         but: &[],
     },
     Rule {
-        of: &["app"],
+        of: &["rdmatop", "app"],
         never: LEAD_OUT,
         but: &[],
     },
     Rule {
-        of: &["source"],
+        of: &["rdmatop_loader"],
         never: LEAD_OUT,
         but: &[],
     },
     Rule {
-        of: &["source"],
-        never: &[
-            "crate::view",
-            "crate::app",
-            "crate::cli",
-            "crate::lab",
-            "crate::nccl",
-            "crate::doctor",
-            "crate::model",
-        ],
+        of: &["rdmatop_sources"],
+        never: LEAD_OUT,
+        but: &[],
+    },
+    Rule {
+        of: &["rdmatop_sources"],
+        never: &["rdmatop_model"],
         // What they send, and why something is missing.
+        but: &["rdmatop_model::input", "rdmatop_model::cause"],
+    },
+    Rule {
+        of: &["rdmatop_loader"],
+        never: &["rdmatop_model"],
         but: &[
-            "crate::model::input",
-            "crate::model::cause",
-            "crate::model::event::EventKind",
+            "rdmatop_model::input",
+            "rdmatop_model::cause",
+            "rdmatop_model::event::EventKind",
         ],
     },
     Rule {
-        of: &["model"],
-        never: &[
-            "crate::view",
-            "crate::app",
-            "crate::cli",
-            "crate::lab",
-            "crate::nccl",
-            "crate::doctor",
-            "crate::outlet",
-            "crate::say",
-            "crate::source",
-        ],
+        of: &["rdmatop_views"],
+        never: &["rdmatop_model::engine"],
         but: &[],
     },
     Rule {
-        of: &["model"],
-        never: OUTSIDE,
-        but: &[],
-    },
-    Rule {
-        of: &["view"],
-        never: &[
-            "crate::source",
-            "crate::app",
-            "crate::cli",
-            "crate::lab",
-            "crate::model::engine",
-        ],
-        but: &[],
-    },
-    Rule {
-        of: &["nccl"],
-        never: &[
-            "crate::view",
-            "crate::app",
-            "crate::cli",
-            "crate::doctor",
-            "crate::lab",
-            "crate::outlet",
-            "crate::say",
-            "crate::source",
-            "crate::model",
-        ],
+        of: &["rdmatop_nccl_log"],
+        never: &["rdmatop_model"],
         // A snapshot, which is data, to set beside a log.
         but: &[
-            "crate::model::cause",
-            "crate::model::ib",
-            "crate::model::judgement::Quantity",
-            "crate::model::snapshot",
-            "crate::model::value",
+            "rdmatop_model::cause",
+            "rdmatop_model::ib",
+            "rdmatop_model::judgement::Quantity",
+            "rdmatop_model::snapshot",
+            "rdmatop_model::value",
         ],
     },
     Rule {
-        of: &["nccl"],
+        of: &["rdmatop_doctor"],
+        never: &["rdmatop_model"],
+        // Why rdmatop lacks something, and the version of all JSON.
+        but: &["rdmatop_model::cause", "rdmatop_model::snapshot::SCHEMA"],
+    },
+    Rule {
+        of: &[PURE[0]],
         never: OUTSIDE,
         but: &[],
     },
     Rule {
-        of: &["doctor"],
-        never: &[
-            "crate::view",
-            "crate::app",
-            "crate::cli",
-            "crate::lab",
-            "crate::nccl",
-            "crate::outlet",
-            "crate::say",
-            "crate::source",
-            "crate::model",
-        ],
-        // Why rdmatop lacks something, and the version of all JSON.
-        but: &["crate::model::cause", "crate::model::snapshot::SCHEMA"],
+        of: &[PURE[1]],
+        never: OUTSIDE,
+        but: &[],
     },
     Rule {
-        of: &["doctor"],
+        of: &[PURE[2]],
+        never: OUTSIDE,
+        but: &[],
+    },
+    Rule {
+        of: &[PURE[3]],
         never: OUTSIDE,
         but: &[],
     },
 ];
 
-/// The paths that a file names, from `crate` or a crate's name on.
+/// The paths that a file names, from a crate's name on.
 struct Named {
     /// Path of the module that is being read.
     module: Vec<String>,
@@ -213,9 +210,10 @@ struct Mention {
 }
 
 impl Named {
-    /// A path without `self`, `super` and the names that this file has for others.
+    /// A path without `crate`, `self`, `super` and the names that this file has for others.
     fn whole(&self, path: &[String]) -> Vec<String> {
         let (mut from, rest) = match path.split_first() {
+            Some((first, rest)) if first == "crate" => (vec![self.module[0].clone()], rest),
             Some((first, _)) if first == "self" || first == "super" => (self.module.clone(), path),
             Some((first, rest)) if self.imported.contains_key(first) => (self.imported[first].clone(), rest),
             _ => (Vec::new(), path),
@@ -303,13 +301,17 @@ impl Named {
     }
 }
 
+/// What is compiled for tests alone, of this crate or of others.
+const FOR_TESTS: [&str; 3] = ["test", r#"any(test,feature="testkit")"#, r#"feature="testkit""#];
+
 /// Tests may use whatever they need.
 fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let syn::Meta::List(list) = &attribute.meta else {
             return false;
         };
-        list.path.is_ident("cfg") && list.tokens.to_string() == "test"
+        let condition: String = list.tokens.to_string().split_whitespace().collect();
+        list.path.is_ident("cfg") && FOR_TESTS.contains(&&*condition)
     })
 }
 
@@ -364,10 +366,7 @@ impl<'ast> Visit<'ast> for Named {
 fn named(module: &[String], text: &str) -> Vec<Mention> {
     let file = syn::parse_file(text).expect("Rust");
     let mut named = Named {
-        module: ["crate".to_owned()]
-            .into_iter()
-            .chain(module.iter().cloned())
-            .collect(),
+        module: module.to_vec(),
         imported: BTreeMap::new(),
         found: Vec::new(),
     };
@@ -388,7 +387,7 @@ fn broken<'a>(module: &[String], named: &'a [Mention]) -> Vec<&'a str> {
     let rules: Vec<&Rule> = RULES.iter().filter(is_in).collect();
     // The first opens what is another user's, so that nothing else does. The second walks to the system's
     // libraries by descriptors, and refuses what is not root's.
-    if module == ["source", "foreign"] || module == ["source", "uprobes", "files"] {
+    if module == ["rdmatop_sources", "foreign"] || module == ["rdmatop_sources", "uprobes", "files"] {
         return Vec::new();
     }
     let breaks = |named: &&Mention| {
@@ -407,7 +406,7 @@ fn broken<'a>(module: &[String], named: &'a [Mention]) -> Vec<&'a str> {
         .collect()
 }
 
-/// Modules below a directory: path from `crate`, file. Files that only tests include are left out.
+/// Modules below a directory: path from the crate's name on, file. Files that only tests include are left out.
 fn modules(dir: &Path, at: &[String], found: &mut Vec<(Vec<String>, PathBuf)>) {
     let mut entries: Vec<PathBuf> = fs::read_dir(dir)
         .expect("a directory")
@@ -415,21 +414,24 @@ fn modules(dir: &Path, at: &[String], found: &mut Vec<(Vec<String>, PathBuf)>) {
         .collect();
     entries.sort();
     // What its parent declares for tests only.
-    let parent = [dir.join("mod.rs"), dir.with_extension("rs")];
+    let parent = [dir.join("lib.rs"), dir.join("mod.rs"), dir.with_extension("rs")];
     let text: String = parent
         .iter()
         .filter_map(|path| fs::read_to_string(path).ok())
         .collect();
     for path in entries {
         let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
-        if text.contains(&format!("#[cfg(test)]\nmod {name};"))
-            || text.contains(&format!("#[cfg(test)]\npub mod {name};"))
-            || text.contains(&format!("#[cfg(test)]\npub(crate) mod {name};"))
-        {
+        let is_for_tests = FOR_TESTS.iter().any(|condition| {
+            let condition = condition.replace(',', ", ").replace('=', " = ");
+            ["", "pub ", "pub(crate) "]
+                .iter()
+                .any(|public| text.contains(&format!("#[cfg({condition})]\n{public}mod {name};")))
+        });
+        if is_for_tests {
             continue;
         }
         let mut here = at.to_vec();
-        if name != "mod" {
+        if name != "mod" && name != "lib" {
             here.push(name);
         }
         if path.is_dir() {
@@ -440,11 +442,90 @@ fn modules(dir: &Path, at: &[String], found: &mut Vec<(Vec<String>, PathBuf)>) {
     }
 }
 
+/// The crates of the program: name, directory.
+fn crates() -> Vec<(String, PathBuf)> {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = vec![("rdmatop".to_owned(), program.to_owned())];
+    for entry in fs::read_dir(program).expect("a directory") {
+        let dir = entry.expect("an entry").path();
+        if dir.join("Cargo.toml").is_file() {
+            let name = dir.file_name().expect("a name").to_string_lossy();
+            found.push((format!("rdmatop-{name}"), dir));
+        }
+    }
+    found.sort();
+    found
+}
+
+/// What a manifest names below `[dependencies]`.
+fn dependencies(manifest: &str) -> Vec<&str> {
+    let (_, rest) = manifest.split_once("\n[dependencies]\n").unwrap_or_default();
+    rest.lines()
+        .take_while(|line| !line.starts_with('['))
+        .filter_map(|line| line.split(['.', ' ']).next())
+        .filter(|name| !name.is_empty() && !name.starts_with('#'))
+        .collect()
+}
+
+/// What a manifest names that its crate may not use.
+fn too_many<'a>(name: &str, manifest: &'a str) -> Vec<&'a str> {
+    let may = MAY_USE.iter().find(|(of, _)| name == format!("rdmatop-{of}"));
+    let (_, may) = may.unwrap_or_else(|| panic!("{name}: what may it use?"));
+    let is_pure = PURE.contains(&&*name.replace('-', "_"));
+    dependencies(manifest)
+        .into_iter()
+        .filter(|used| match used.strip_prefix("rdmatop-") {
+            Some(ours) => !may.contains(&ours),
+            None => is_pure && !PURE_USES.contains(&(name, *used)) && !PURE_USES.contains(&("", *used)),
+        })
+        .collect()
+}
+
+#[test]
+fn each_crate_uses_only_the_crates_that_it_may() {
+    let mut seen = 0;
+    for (name, dir) in crates().into_iter().filter(|(name, _)| name != "rdmatop") {
+        let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
+        assert!(manifest.contains(&format!("name = \"{name}\"\n")), "{name}");
+        assert_eq!(too_many(&name, &manifest), [""; 0], "{name}: see MAY_USE");
+        seen += 1;
+    }
+    assert_eq!(seen, MAY_USE.len());
+    let with =
+        |line| format!("[package]\n\n[dependencies]\n# Why.\n{line}\n\n[dev-dependencies]\nrdmatop-views\n");
+    for (name, line, wrong) in [
+        (
+            "rdmatop-model",
+            "rdmatop-sources.workspace = true",
+            "rdmatop-sources",
+        ),
+        (
+            "rdmatop-model",
+            "rdmatop-output = { path = \"x\" }",
+            "rdmatop-output",
+        ),
+        ("rdmatop-nccl-log", "tokio.workspace = true", "tokio"),
+        ("rdmatop-model", "libc.workspace = true", "libc"),
+        (
+            "rdmatop-sources",
+            "rdmatop-views.workspace = true",
+            "rdmatop-views",
+        ),
+    ] {
+        assert_eq!(too_many(name, &with(line)), [wrong], "{name}");
+    }
+    assert_eq!(
+        too_many("rdmatop-model", &with("serde.workspace = true")),
+        [""; 0]
+    );
+}
+
 #[test]
 fn each_layer_imports_only_what_it_may() {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut all = Vec::new();
-    modules(&src, &[], &mut all);
+    for (name, dir) in crates() {
+        modules(&dir.join("src"), &[name.replace('-', "_")], &mut all);
+    }
     assert!(all.len() > 100, "only {} modules found", all.len());
     let mut wrong = Vec::new();
     for (module, file) in &all {
@@ -460,32 +541,37 @@ fn each_layer_imports_only_what_it_may() {
 
 #[test]
 fn a_shortcut_is_found_however_it_is_spelled() {
-    let module = ["view".to_owned(), "tui".to_owned()];
+    let module = ["rdmatop_views".to_owned(), "tui".to_owned()];
     for text in [
-        "use crate::source::netlink;",
-        "use crate::{model::snapshot::Snapshot, source::{root::Root, sysfs}};",
-        "use super::super::source::root::Root as R;",
-        "fn f() { crate::source::root::Root::default(); }",
-        "mod inner { use super::super::super::source::*; }",
-        "struct S { root: crate::source::root::Root }",
-        "use crate::model; fn f() { model::engine::Engine::default(); }",
-        "use crate::model as m; struct S(m::engine::Engine);",
-        "use crate::model::{self}; struct S(model::engine::Engine);",
-        "use crate::model::*;",
-        "fn f() { println!(\"{:?}\", [(crate::source::root::Root::default(), 1)]); }",
+        "use rdmatop_model::engine;",
+        "use rdmatop_model::{snapshot::Snapshot, engine::{Engine, EngineConfig}};",
+        "use rdmatop_model::engine::Engine as E;",
+        "fn f() { rdmatop_model::engine::Engine::default(); }",
+        "mod inner { use rdmatop_model::engine::*; }",
+        "struct S { engine: rdmatop_model::engine::Engine }",
+        "use rdmatop_model as m; struct S(m::engine::Engine);",
+        "use rdmatop_model::{self as m}; struct S(m::engine::Engine);",
+        "use rdmatop_model::*;",
+        "fn f() { println!(\"{:?}\", [(rdmatop_model::engine::Engine::default(), 1)]); }",
     ] {
         assert_ne!(broken(&module, &named(&module, text)), [""; 0], "{text}");
     }
     for text in [
-        "use crate::model::snapshot::Snapshot;",
-        "#[cfg(test)] mod tests { use crate::source::root::Root; }",
-        "use super::source_of_nothing;",
-        "use crate::model::snapshot::*;",
-        "fn f() { matches!(x, crate::model::snapshot::Snapshot { .. }); }",
+        "use rdmatop_model::snapshot::Snapshot;",
+        "#[cfg(test)] mod tests { use rdmatop_model::engine::Engine; }",
+        "#[cfg(any(test, feature = \"testkit\"))] mod kit { use rdmatop_model::engine::Engine; }",
+        "use super::engine_of_nothing;",
+        "use rdmatop_model::snapshot::*;",
+        "fn f() { matches!(x, rdmatop_model::snapshot::Snapshot { .. }); }",
     ] {
         assert_eq!(broken(&module, &named(&module, text)), [""; 0], "{text}");
     }
-    let doctor = ["app".to_owned(), "doctor".to_owned(), "process".to_owned()];
+    let doctor = [
+        "rdmatop".to_owned(),
+        "app".to_owned(),
+        "doctor".to_owned(),
+        "process".to_owned(),
+    ];
     for text in [
         "use std::fs::File; fn f() { File::open(path); }",
         "use std::fs; fn f() { fs::read(path); }",
@@ -505,7 +591,7 @@ fn a_shortcut_is_found_however_it_is_spelled() {
     ] {
         assert_eq!(broken(&doctor, &named(&doctor, text)), [""; 0], "{text}");
     }
-    let engine = ["model".to_owned(), "engine".to_owned()];
+    let engine = ["rdmatop_model".to_owned(), "engine".to_owned()];
     for text in [
         "use std::{fs, sync::Arc};",
         "fn f() { std::time::Instant::now(); }",

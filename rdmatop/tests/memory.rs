@@ -9,14 +9,14 @@ use std::{
     },
 };
 
-use rdmatop::model::{
-    engine::{Engine, EngineConfig},
-    input::{DeviceReading, DevicesSample, Input, Now, PortReading, ProcessFacts, SlotsSample, VerbsSample},
-    snapshot::Snapshot,
-};
 use rdmatop_common::{
     counters::{QpSlot, VERB_ENTRIES, VerbErrorKey, VerbKey, VerbStats, slot_flag},
     event::{ObjectRecord, Prefix, QpRecord, Record, UNKNOWN_U8, UNKNOWN_U32, flag, kind},
+};
+use rdmatop_model::{
+    engine::{Engine, EngineConfig},
+    input::{DeviceReading, DevicesSample, Input, Now, PortReading, ProcessFacts, SlotsSample, VerbsSample},
+    snapshot::Snapshot,
 };
 use zerocopy::FromZeros as _;
 

@@ -36,6 +36,12 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let text = fs::read_to_string(root.join("docs/faults.md")).unwrap();
         let mut all = Vec::new();
+        let program = fs::read_dir(root.join("rdmatop")).unwrap();
+        for part in program.map(|entry| entry.unwrap().path().join("src")) {
+            if part.is_dir() {
+                sources(&part, &mut all);
+            }
+        }
         for dir in ["rdmatop/src", "rdmatop/tests", "tests/tests", "tests/src"] {
             sources(&root.join(dir), &mut all);
         }

@@ -14,7 +14,7 @@ use rdmatop_tests::{
 
 const SOURCE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
-    "/../rdmatop/src/source/gpu/fake_nvml.c"
+    "/../rdmatop/sources/src/gpu/fake_nvml.c"
 );
 
 /// Builds the library, which says that `pid` computes, into a directory of its own. `at`: further macros.

@@ -333,16 +333,31 @@ const BUILD: [&str; 10] = [
 /// With guests the same build gives the program that runs there: without optimization it takes half a second
 /// longer to start, and cannot follow a storm on one translated CPU; unit tests take half the time with it.
 /// Who works on rdmatop builds more often than that pays.
-const FOR_GUESTS: [&str; 4] = [
-    "--config",
-    "profile.dev.package.rdmatop.opt-level=1",
-    "--config",
-    "profile.dev.debug=false",
+fn for_guests() -> Vec<String> {
+    let optimized = PROGRAM.map(|part| format!("profile.dev.package.{part}.opt-level=1"));
+    let settings = optimized.into_iter().chain(["profile.dev.debug=false".into()]);
+    settings
+        .flat_map(|setting| ["--config".into(), setting])
+        .collect()
+}
+
+/// The crates of the program.
+const PROGRAM: [&str; 10] = [
+    "rdmatop",
+    "rdmatop-base",
+    "rdmatop-doctor",
+    "rdmatop-lab",
+    "rdmatop-loader",
+    "rdmatop-model",
+    "rdmatop-nccl-log",
+    "rdmatop-output",
+    "rdmatop-sources",
+    "rdmatop-views",
 ];
 
 /// Options of cargo for a build whose program runs in guests, or does not.
-fn options(for_guests: bool) -> &'static [&'static str] {
-    if for_guests { &FOR_GUESTS } else { &[] }
+fn options(guests: bool) -> Vec<String> {
+    if guests { for_guests() } else { Vec::new() }
 }
 
 /// Runs unit tests with these arguments of libtest. Not behind the guests: some wait for a program no longer
@@ -514,6 +529,24 @@ mod tests {
         let line = r#"{"reason":"compiler-message","message":{"rendered":"warning: unused\n"}}"#;
         let text = format!("{line}\n{line}\nnot JSON\n");
         assert_eq!(diagnostics(&text), ["warning: unused\n"]);
+    }
+
+    #[test]
+    fn every_crate_of_the_program_is_optimized_for_guests() {
+        let entries = fs::read_dir(paths::repo().join("rdmatop")).unwrap();
+        let below = entries
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.join("Cargo.toml").is_file())
+            .map(|path| format!("rdmatop-{}", path.file_name().unwrap().to_string_lossy()));
+        let mut names: Vec<String> = below.chain(["rdmatop".into()]).collect();
+        names.sort();
+        assert_eq!(names, PROGRAM);
+        let options = for_guests();
+        assert!(
+            options.contains(&"profile.dev.package.rdmatop-views.opt-level=1".to_owned()),
+            "{options:?}"
+        );
+        assert_eq!(options.len(), 2 * PROGRAM.len() + 2);
     }
 
     #[test]

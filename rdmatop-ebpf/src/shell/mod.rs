@@ -1,4 +1,4 @@
-//! The programs: one thin program per hook and way to attach. rdmatop's `source/ebpf/control.rs` and
+//! The programs: one thin program per hook and way to attach. rdmatop's `loader/control.rs` and
 //! `datapath.rs` say what each is for.
 mod control;
 #[cfg(feature = "counters")]

@@ -1,5 +1,5 @@
 //! Programs of the SoftRoCE data path: kprobes, which pin no module, and for the doorbell also fentry.
-//! rdmatop's `source/ebpf/datapath.rs` explains why only that one. The programs check whether counting is on
+//! rdmatop's `loader/datapath.rs` explains why only that one. The programs check whether counting is on
 //! only for a QP that they do not know yet: before counting begins they know none.
 
 use aya_ebpf::{

@@ -7,8 +7,8 @@ use super::plan::{Mode, Plan};
 use super::ready;
 use super::signals::Signals;
 use crate::exit::{Exit, Stop};
-use crate::model::findings::Severity;
-use crate::view::line::check;
+use rdmatop_model::findings::Severity;
+use rdmatop_views::line::check;
 
 /// 0: it found nothing wrong, 1: warnings, 2: something does not work, 3: it could not look, not for as long
 /// as it was to, or without eBPF although that was wanted.

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::source::{Polled, Wants};
-use crate::model::input::{DeviceReading, DevicesSample, Input};
-use crate::source::clock::now;
+use rdmatop_model::input::{DeviceReading, DevicesSample, Input};
+use rdmatop_sources::clock::now;
 
 /// Plays rounds, then an empty one for ever; records what the pump asked for.
 pub(super) struct Fake {

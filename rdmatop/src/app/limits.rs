@@ -1,7 +1,7 @@
 //! Limits of the process that it may raise itself.
 
 use crate::exit::Stop;
-use crate::source::limits;
+use rdmatop_sources::limits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Enough open files: three for each program, two for each watched process, and a reserve.

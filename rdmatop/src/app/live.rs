@@ -15,22 +15,20 @@ use super::{
     sink::Sink,
     targets, work,
 };
-use crate::{
-    exit::{Exit, Stop},
-    model::{
-        engine::EngineConfig,
-        event::Event,
-        snapshot::{QpRow, Snapshot},
-        watched::{Picture, WatchState},
-    },
-    source::{
-        ebpf::{Asked, Prober, Watcher},
-        limits,
-        root::Root,
-        seam::{Feed, Sources},
-    },
-    view::tui::{Control, Outcome, Tab, TuiError, TuiOptions, settings::Sort, terminal},
+use crate::exit::{Exit, Stop};
+use rdmatop_loader::{Asked, Prober, Watcher};
+use rdmatop_model::{
+    engine::EngineConfig,
+    event::Event,
+    snapshot::{QpRow, Snapshot},
+    watched::{Picture, WatchState},
 };
+use rdmatop_sources::{
+    limits,
+    root::Root,
+    seam::{Feed, Sources},
+};
+use rdmatop_views::tui::{Control, Outcome, Tab, TuiError, TuiOptions, settings::Sort, terminal};
 
 /// Events between the engine and the screen. A screen that falls behind loses the oldest and shows their
 /// number.
@@ -279,7 +277,7 @@ fn screen(
     let (done, screen) = oneshot::channel();
     let work = move || {
         let shown = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => runtime.block_on(crate::view::tui::run(options, snapshots, events, control)),
+            Ok(runtime) => runtime.block_on(rdmatop_views::tui::run(options, snapshots, events, control)),
             Err(error) => Err(TuiError::Io(error)),
         };
         // The mode may have ended already.

@@ -46,15 +46,16 @@ use clap::Parser;
 
 use crate::cli::{self, Cli, Command};
 use crate::exit::{Exit, Stop, Written, written};
-use crate::lab::{self, LabArgs, LabError};
-use crate::model::cause::Cause;
-use crate::say::{self, say};
-use crate::source::hw_counters::{self, HwCounters};
-use crate::source::root::Root;
-use crate::source::uprobes;
 use plan::{Mode, Plan, Terminal};
+use rdmatop_lab::{LabArgs, LabError};
+use rdmatop_model::cause::Cause;
+use rdmatop_output::say::{self, say};
+use rdmatop_sources::hw_counters::{self, HwCounters};
+use rdmatop_sources::root::Root;
+use rdmatop_sources::uprobes;
 
 /// For `crate::fuzz`.
+#[cfg(feature = "testkit")]
 pub(crate) fn fuzz_doctor(raw: &[u8]) {
     doctor::fuzz(raw);
 }
@@ -131,7 +132,7 @@ impl Drop for TakeBack {
 }
 
 fn in_lab(args: &LabArgs) -> Result<ExitCode, Stop> {
-    match lab::run(args) {
+    match rdmatop_lab::run(args) {
         Ok(code) => Ok(code),
         Err(LabError::Output(error)) => written(Err(error)).map(|_| Exit::Ok.into()),
         Err(error) => Err(Stop::failure(error.to_string())),

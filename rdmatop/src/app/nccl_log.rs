@@ -19,19 +19,19 @@ use super::{block_on, once, plan::Plan, print, ready, say, signals::Signals};
 use crate::{
     cli::NcclLogArgs,
     exit::{Exit, Stop},
-    nccl::{
-        identity::{Identity, is_here},
-        json,
-        now::Now,
-        page::{self, Links},
-        report::Report,
-    },
-    source::{
-        foreign::{self, Refusal},
-        privileges,
-        root::Root,
-        sysfs::{list_devices, read_device},
-    },
+};
+use rdmatop_nccl_log::{
+    identity::{Identity, is_here},
+    json,
+    now::Now,
+    page::{self, Links},
+    report::Report,
+};
+use rdmatop_sources::{
+    foreign::{self, Refusal},
+    privileges,
+    root::Root,
+    sysfs::{list_devices, read_device},
 };
 
 use input::Patient;

@@ -17,12 +17,12 @@ use super::source::Sources;
 use super::writer::{self, Whole};
 use super::{nothing_to_show, ready, say, targets};
 use crate::exit::{Exit, Stop, Written};
-use crate::model::engine::EngineConfig;
-use crate::model::fields;
-use crate::model::snapshot::Snapshot;
-use crate::source::root::Root;
-use crate::view::tui::TuiOptions;
-use crate::view::{json, line};
+use rdmatop_model::engine::EngineConfig;
+use rdmatop_model::fields;
+use rdmatop_model::snapshot::Snapshot;
+use rdmatop_sources::root::Root;
+use rdmatop_views::tui::TuiOptions;
+use rdmatop_views::{json, line};
 
 /// The verifier decides how long loading takes; on a slow machine some seconds. Without the programs the
 /// sample goes on.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::cli::{AttachMode, Cli, Command};
 use crate::exit::Stop;
-use crate::model::filter::Filter;
-use crate::source::hw_counters::HwCounters;
-use crate::source::root::Root;
+use rdmatop_model::filter::Filter;
+use rdmatop_sources::hw_counters::HwCounters;
+use rdmatop_sources::root::Root;
 
 /// The output's properties, from the environment.
 #[derive(Clone, Copy, Debug, Default)]
@@ -222,8 +222,8 @@ fn view_mode(cli: &Cli, terminal: Terminal) -> Result<Mode, Stop> {
 mod tests {
     use super::*;
     use crate::exit::Exit;
-    use crate::model::event::EventKind;
     use clap::Parser;
+    use rdmatop_model::event::EventKind;
 
     const SCREEN: Terminal = Terminal {
         stdout: true,

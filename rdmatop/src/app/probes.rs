@@ -9,8 +9,8 @@ use super::plan::{Mode, Plan};
 use super::pump::{Pump, Settings};
 use super::{print, ready};
 use crate::exit::{Exit, Stop};
-use crate::model::input::EbpfState;
-use crate::view::{json, line};
+use rdmatop_model::input::EbpfState;
+use rdmatop_views::{json, line};
 
 /// The verifier decides how long loading takes.
 const START_LIMIT: Duration = Duration::from_mins(1);

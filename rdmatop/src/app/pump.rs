@@ -12,14 +12,14 @@ use super::sampler::Sampler;
 use super::sink::{End, EventCounts, Sink, asked, over};
 use super::source::{Feed, Message, Sources, Wants};
 use crate::exit::Stop;
-use crate::model::cause::{Cause, CauseId, Concerns, Obstacle};
-use crate::model::engine::{EngineConfig, Lacks};
-use crate::model::event::Event;
-use crate::model::filter::Filter;
-use crate::model::input::{EbpfReport, Input, Timed};
-use crate::model::recording::{Tap, Tee};
-use crate::model::snapshot::Snapshot;
-use crate::source::clock::now;
+use rdmatop_model::cause::{Cause, CauseId, Concerns, Obstacle};
+use rdmatop_model::engine::{EngineConfig, Lacks};
+use rdmatop_model::event::Event;
+use rdmatop_model::filter::Filter;
+use rdmatop_model::input::{EbpfReport, Input, Timed};
+use rdmatop_model::recording::{Tap, Tee};
+use rdmatop_model::snapshot::Snapshot;
+use rdmatop_sources::clock::now;
 
 #[cfg(test)]
 mod tests;

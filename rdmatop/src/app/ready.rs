@@ -14,17 +14,15 @@ use super::plan::{Mode, Plan, Uprobes};
 use super::source::{Feed, Polled, Pushing, Sources};
 use super::{ring, work};
 use crate::cli::{AttachMode, MOST_QPS};
-use crate::model::cause::{CauseId, Obstacle};
-use crate::model::event::EventKind;
-use crate::model::input::EbpfState;
-use crate::source::ebpf::{
-    Attach, Manager, MapSweep, Options, Prober, Scope, UserOptions, not_started, reported,
-};
-use crate::source::kernel_log::KernelLog;
-use crate::source::limits;
-use crate::source::privileges;
-use crate::source::proc::Details;
-use crate::source::root::Root;
+use rdmatop_loader::{Attach, Manager, MapSweep, Options, Prober, Scope, UserOptions, not_started, reported};
+use rdmatop_model::cause::{CauseId, Obstacle};
+use rdmatop_model::event::EventKind;
+use rdmatop_model::input::EbpfState;
+use rdmatop_sources::kernel_log::KernelLog;
+use rdmatop_sources::limits;
+use rdmatop_sources::privileges;
+use rdmatop_sources::proc::Details;
+use rdmatop_sources::root::Root;
 
 /// Examines the machine and creates the sources; nothing is read from the kernel's RDMA side yet.
 ///

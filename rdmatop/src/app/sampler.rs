@@ -6,7 +6,7 @@ use std::thread;
 
 use super::source::{Feed, Polled, Wants};
 use crate::exit::Stop;
-use crate::source::limits;
+use rdmatop_sources::limits;
 
 /// A running sampler. Dropping it ends the thread after its present round, without waiting.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{Exit, Stop};
-use crate::source::root::Root;
+use rdmatop_sources::root::Root;
 
 /// SIGINT, SIGTERM and SIGHUP. SIGPIPE is ignored by the Rust runtime: writes fail with EPIPE instead.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ fn hup_ignored(root: &Root) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::fake::Fake;
+    use rdmatop_sources::fake::Fake;
 
     #[test]
     fn nohup_is_seen_in_the_mask() {

@@ -5,8 +5,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::reorder::Reorder;
 use super::writer::{Format, PAGE_BYTES, Page};
-use crate::model::event::{Event, EventKind};
-use crate::model::filter::Filter;
+use rdmatop_model::event::{Event, EventKind};
+use rdmatop_model::filter::Filter;
 
 /// When to end: the time at which waiting is over, set once.
 pub(super) type End = watch::Receiver<Option<Instant>>;
@@ -277,8 +277,8 @@ pub(super) async fn over(end: &mut End) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::event::EventKind;
     use proptest::prelude::*;
+    use rdmatop_model::event::EventKind;
     use std::time::Duration;
 
     fn event(kind: EventKind) -> Event {

@@ -1,2 +1,2 @@
 //! The seam to the sources, under the name that the modes use.
-pub use crate::source::seam::*;
+pub use rdmatop_sources::seam::*;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::sink::EventCounts;
 use crate::exit::{Stop, Written};
-use crate::view::line::units;
+use rdmatop_views::line::units;
 
 /// How a trace ended.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,10 +1,10 @@
 //! `--device` and `--pid` that match nothing: one line with what there is.
 
 use crate::exit::Stop;
-use crate::model::filter::Filter;
-use crate::model::snapshot::Snapshot;
-use crate::source::proc::lives;
-use crate::source::root::Root;
+use rdmatop_model::filter::Filter;
+use rdmatop_model::snapshot::Snapshot;
+use rdmatop_sources::proc::lives;
+use rdmatop_sources::root::Root;
 
 /// Names listed in a message; a machine may have ten thousand processes.
 const SHOWN: usize = 8;
@@ -95,8 +95,8 @@ fn list(names: impl Iterator<Item = String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::testkit::full;
-    use crate::source::fake::Fake;
+    use rdmatop_model::testkit::full;
+    use rdmatop_sources::fake::Fake;
 
     #[test]
     fn an_unknown_device_is_reported_with_the_existing_ones() {

@@ -19,14 +19,14 @@ use super::summary::{self, Unprinted};
 use super::writer::{self, Format, Writer};
 use super::{heap, ready, say, targets, work};
 use crate::exit::{Exit, Stop, Written};
-use crate::model::cause::CauseId;
-use crate::model::engine::EngineConfig;
-use crate::model::findings::Limits;
-use crate::model::input::{EbpfReport, EbpfState};
-use crate::model::snapshot::{Health, Snapshot};
-use crate::source::root::Root;
-use crate::view::line::units;
-use crate::view::tui::TuiOptions;
+use rdmatop_model::cause::CauseId;
+use rdmatop_model::engine::EngineConfig;
+use rdmatop_model::findings::Limits;
+use rdmatop_model::input::{EbpfReport, EbpfState};
+use rdmatop_model::snapshot::{Health, Snapshot};
+use rdmatop_sources::root::Root;
+use rdmatop_views::line::units;
+use rdmatop_views::tui::TuiOptions;
 
 /// The longest time that the end may take: the sources hand over the rest, the writer writes it.
 const GRACE: Duration = Duration::from_secs(2);
@@ -366,12 +366,12 @@ mod tests {
     use crate::app::plan::{Terminal, plan};
     use crate::app::source::{Feed, Pushing};
     use crate::cli::Cli;
-    use crate::model::cause::{Concerns, Obstacle};
-    use crate::model::ib::PortState;
-    use crate::model::input::{DeviceReading, DevicesSample, Input, PortReading, QpReading, QpsSample};
-    use crate::source::clock::now;
     use clap::Parser;
     use rdmatop_common::event::{QpRecord, Record, flag, kind};
+    use rdmatop_model::cause::{Concerns, Obstacle};
+    use rdmatop_model::ib::PortState;
+    use rdmatop_model::input::{DeviceReading, DevicesSample, Input, PortReading, QpReading, QpsSample};
+    use rdmatop_sources::clock::now;
     use std::io::Read;
     use std::sync::mpsc;
     use zerocopy::FromZeros;
@@ -392,7 +392,7 @@ mod tests {
     fn on(programs: usize) -> EbpfReport {
         EbpfReport {
             state: EbpfState::On {
-                datapaths: crate::model::input::DataPaths::default(),
+                datapaths: rdmatop_model::input::DataPaths::default(),
             },
             programs,
             ..EbpfReport::default()

@@ -8,11 +8,11 @@ use zerocopy::FromZeros as _;
 
 use super::plan::Plan;
 use super::sink::EventCounts;
-use crate::model::cause::{CauseId, Obstacle};
-use crate::model::event::EventKind;
-use crate::model::input::EbpfState;
-use crate::model::snapshot::{DeviceRow, Health, QpRow, Snapshot, WorkRequests};
-use crate::step::step;
+use rdmatop_base::step::step;
+use rdmatop_model::cause::{CauseId, Obstacle};
+use rdmatop_model::event::EventKind;
+use rdmatop_model::input::EbpfState;
+use rdmatop_model::snapshot::{DeviceRow, Health, QpRow, Snapshot, WorkRequests};
 
 #[cfg(test)]
 mod accounts;
@@ -224,10 +224,10 @@ mod tests {
     use super::*;
     use crate::app::plan::{Terminal, plan};
     use crate::cli::Cli;
-    use crate::model::cause::{CauseId, Concerns, Obstacle};
-    use crate::model::input::UprobesReport;
-    use crate::model::snapshot::Loss;
-    use crate::model::testkit;
+    use rdmatop_model::cause::{CauseId, Concerns, Obstacle};
+    use rdmatop_model::input::UprobesReport;
+    use rdmatop_model::snapshot::Loss;
+    use rdmatop_model::testkit;
 
     fn filtered(args: &[&str], nested_pids: bool) -> WrFilter {
         let cli = Cli::try_parse_from(["rdmatop", "--trace"].iter().chain(args)).unwrap();
@@ -343,7 +343,7 @@ mod tests {
         (qp.device_uid, qp.device) = (Some(all.devices[0].uid).into(), "rxe0".into());
         all.devices[0].driver = Some("rdma_rxe".into());
         all.health.ebpf = EbpfState::On {
-            datapaths: crate::model::input::DataPaths::default(),
+            datapaths: rdmatop_model::input::DataPaths::default(),
         };
         let filter = watched(&qp, &all).unwrap();
         assert_eq!(

@@ -10,9 +10,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::patience::stretched;
 use crate::exit::{Stop, Written, written};
-use crate::model::event::Event;
-use crate::source::limits;
-use crate::view::{json, line};
+use rdmatop_model::event::Event;
+use rdmatop_sources::limits;
+use rdmatop_views::{json, line};
 
 /// Pages that wait for the writer: with [`PAGE_BYTES`] some 4 MB.
 const WAITING: usize = 64;
@@ -162,7 +162,7 @@ fn work(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::testkit::full;
+    use rdmatop_model::testkit::full;
 
     #[test]
     fn a_thread_that_is_refused_for_a_moment_is_tried_again_and_another_failure_is_reported_at_once() {

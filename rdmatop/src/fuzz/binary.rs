@@ -2,20 +2,19 @@
 use std::sync::Arc;
 
 use super::assert_safe;
-use crate::model::engine::{Engine, EngineConfig};
-use crate::model::event::Event;
-use crate::model::fields::{EVENT, Value};
-use crate::model::input::{Input, Now};
-use crate::model::snapshot::Snapshot;
-use crate::source::ebpf::btf::Btf;
-use crate::source::netlink::attr;
-use crate::source::netlink::client::Nldev;
-use crate::source::netlink::error::NetlinkError;
-use crate::source::netlink::record::{Entry, Qp, QpReader};
-use crate::source::netlink::sampler::{self, Want};
-use crate::source::netlink::transport::{Datagram, Progress, Sink, Transport};
-use crate::source::netlink::wire::{Attrs, MessageWriter, Messages, Status};
-use crate::view;
+use rdmatop_loader::btf::Btf;
+use rdmatop_model::engine::{Engine, EngineConfig};
+use rdmatop_model::event::Event;
+use rdmatop_model::fields::{EVENT, Value};
+use rdmatop_model::input::{Input, Now};
+use rdmatop_model::snapshot::Snapshot;
+use rdmatop_sources::netlink::attr;
+use rdmatop_sources::netlink::client::Nldev;
+use rdmatop_sources::netlink::error::NetlinkError;
+use rdmatop_sources::netlink::record::{Entry, Qp, QpReader};
+use rdmatop_sources::netlink::sampler::{self, Want};
+use rdmatop_sources::netlink::transport::{Datagram, Progress, Sink, Transport};
+use rdmatop_sources::netlink::wire::{Attrs, MessageWriter, Messages, Status};
 
 /// Port id of the made-up socket.
 const PORTID: u32 = 77;
@@ -153,16 +152,16 @@ pub(super) fn event(raw: &[u8]) {
         shown(&event, &snapshot);
     }
     let mut out = Vec::new();
-    let written = view::json::snapshot(&mut out, &snapshot);
+    let written = rdmatop_views::json::snapshot(&mut out, &snapshot);
     assert!(written.is_ok() && serde_json::from_slice::<serde_json::Value>(&out).is_ok());
 }
 
 /// What views make of an event is safe to print: its line, its JSON, its fields on the screen.
 fn shown(event: &Event, snapshot: &Snapshot) {
     let (mut line, mut json) = (Vec::new(), Vec::new());
-    view::line::event::line(&mut line, event);
+    rdmatop_views::line::event::line(&mut line, event);
     assert_safe(&String::from_utf8_lossy(&line));
-    view::json::event(&mut json, event);
+    rdmatop_views::json::event(&mut json, event);
     let json = String::from_utf8_lossy(&json);
     assert_safe(json.trim_end_matches('\n'));
     assert!(serde_json::from_str::<serde_json::Value>(&json).is_ok(), "{json}");

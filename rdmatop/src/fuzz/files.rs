@@ -2,14 +2,14 @@
 use std::collections::BTreeSet;
 
 use super::{assert_bounded, assert_safe};
-use crate::nccl::{json, page, report::Report};
-use crate::source::kernel_log;
-use crate::source::proc::{Cgroup, Stat, Status, libraries, relevant};
-use crate::source::sysfs::{FileValue, counter_value};
-use crate::text;
-use crate::variables::value_is_shown;
-use crate::view::tui::filter::Filter;
-use crate::view::tui::settings::Settings;
+use rdmatop_base::text;
+use rdmatop_base::variables::value_is_shown;
+use rdmatop_nccl_log::{json, page, report::Report};
+use rdmatop_sources::kernel_log;
+use rdmatop_sources::proc::{Cgroup, Stat, Status, libraries, relevant};
+use rdmatop_sources::sysfs::{FileValue, counter_value};
+use rdmatop_views::tui::filter::Filter;
+use rdmatop_views::tui::settings::Settings;
 
 /// `/proc/PID/cgroup`.
 pub(super) fn cgroup(raw: &[u8]) {
@@ -194,10 +194,10 @@ pub(super) fn sanitize(raw: &[u8]) {
     let columns = text::cut_columns(&safe, bound);
     assert!(safe.starts_with(columns));
     assert!(text::width(columns) <= bound, "{columns:?} in {bound} columns");
-    let name = crate::source::netlink::name::Name::from(raw);
+    let name = rdmatop_sources::netlink::name::Name::from(raw);
     let shown = name.to_string();
     assert_eq!(
-        crate::source::netlink::name::Name::unescape(&shown).as_ref(),
+        rdmatop_sources::netlink::name::Name::unescape(&shown).as_ref(),
         Some(&name)
     );
     assert_safe(&shown);
@@ -205,10 +205,10 @@ pub(super) fn sanitize(raw: &[u8]) {
 
 /// `/run/rdmatop/hw-counters.json`.
 pub(super) fn hw_counters(raw: &[u8]) {
-    crate::source::hw_counters::state::fuzz(raw);
+    rdmatop_sources::hw_counters::state::fuzz(raw);
 }
 
 /// The state file of `lab up`, or any other bytes.
 pub(super) fn lab_state(raw: &[u8]) {
-    crate::lab::fuzz_state(raw);
+    rdmatop_lab::fuzz_state(raw);
 }

@@ -13,10 +13,10 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("btf", binary::btf),
     ("cgroup", files::cgroup),
     ("counters", files::counters),
-    ("dcb", crate::source::dcb::fuzz),
+    ("dcb", rdmatop_sources::dcb::fuzz),
     ("doctor", crate::app::fuzz_doctor),
     ("environ", files::environ),
-    ("ethtool", crate::source::ethtool::fuzz),
+    ("ethtool", rdmatop_sources::ethtool::fuzz),
     ("event", binary::event),
     ("filter", files::filter),
     ("hw_counters", files::hw_counters),
@@ -28,12 +28,16 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("proc", files::proc),
     ("sanitize", files::sanitize),
     ("settings", files::settings),
-    ("sock_diag", crate::source::tcp::fuzz),
+    ("sock_diag", rdmatop_sources::tcp::fuzz),
 ];
 
 /// Asserts that a view may print the text: one line, nothing that controls a terminal.
 fn assert_safe(text: &str) {
-    assert_eq!(crate::text::sanitize(text.as_bytes()), text, "not safe to print");
+    assert_eq!(
+        rdmatop_base::text::sanitize(text.as_bytes()),
+        text,
+        "not safe to print"
+    );
 }
 
 /// Asserts that the text is no longer than an escape of each of its bytes.

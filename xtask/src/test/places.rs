@@ -120,7 +120,7 @@ pub(super) const ONLY_EVERYWHERE: &[&str] = &[
     // Filters and families are decided in unit tests of the tracer; lifecycle::filters_keep_what_they_name
     // shows that they reach it.
     "lifecycle::each_family_of_events_can_be_traced_alone",
-    // What the mouse does has unit tests (view/tui).
+    // What the mouse does has unit tests (views/tui).
     "live::the_mouse_chooses_a_tab_a_row_and_an_order_and_what_was_chosen_is_kept",
     // The same programs make the same troubles for findings::what_a_process_does_wrong_is_named and
     // findings::a_job_on_tcp_is_named_and_what_it_moves_is_counted_to_the_byte; `reorder` has the finding of

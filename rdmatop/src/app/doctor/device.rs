@@ -3,14 +3,12 @@
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
 use super::{pci, read};
-use crate::{
-    doctor::facts::{Device, Fact, Gid, Lossless, Member, Netdev, Port},
-    source::{
-        dcb::{self, Dcb},
-        root::{Root, is_component},
-        sysfs::{BondMember, DeviceFacts, PortFacts, netdev_bond, netdev_pfc, read_device},
-    },
-    text,
+use rdmatop_base::text;
+use rdmatop_doctor::facts::{Device, Fact, Gid, Lossless, Member, Netdev, Port};
+use rdmatop_sources::{
+    dcb::{self, Dcb},
+    root::{Root, is_component},
+    sysfs::{BondMember, DeviceFacts, PortFacts, netdev_bond, netdev_pfc, read_device},
 };
 
 /// After so many unset places in a row a GID table is not read further: some have thousands of places, filled

@@ -9,21 +9,19 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    doctor::Fact,
-    source::{
-        netlink::{
-            client::Nldev,
-            enums::{NetnsMode, QpType},
-            error::NetlinkError,
-            record::{Owner, Qp},
-            socket::Socket,
-        },
-        open_files, removal,
-        root::Root,
-        sysfs::list_devices,
+use rdmatop_base::text;
+use rdmatop_doctor::Fact;
+use rdmatop_sources::{
+    netlink::{
+        client::Nldev,
+        enums::{NetnsMode, QpType},
+        error::NetlinkError,
+        record::{Owner, Qp},
+        socket::Socket,
     },
-    text,
+    open_files, removal,
+    root::Root,
+    sysfs::list_devices,
 };
 
 /// A device that is being created looks for some milliseconds like one that is being removed.

@@ -3,16 +3,13 @@
 use std::path::Path;
 
 use super::{process, read};
-use crate::{
-    doctor::facts::{Device, Fact, GpuMemory, Host, Own, Service, SoftRoce, Tcp},
-    lab,
-    model::cause::Concerns,
-    source::{
-        ebpf::Switches,
-        platform::{Platform, missing},
-        proc::Stat,
-        root::Root,
-    },
+use rdmatop_doctor::facts::{Device, Fact, GpuMemory, Host, Own, Service, SoftRoce, Tcp};
+use rdmatop_loader::Switches;
+use rdmatop_model::cause::Concerns;
+use rdmatop_sources::{
+    platform::{Platform, missing},
+    proc::Stat,
+    root::Root,
 };
 
 /// Programs whose limits jobs inherit.
@@ -163,7 +160,7 @@ pub(super) fn softroce(root: &Root, devices: &Fact<Vec<Device>>, idle: bool) -> 
         return None;
     }
     Some(if root.is_live() {
-        lab::softroce()
+        rdmatop_lab::softroce()
     } else {
         SoftRoce::Unknown
     })

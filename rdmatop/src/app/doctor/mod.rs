@@ -24,16 +24,19 @@ use self::{
 use super::{patience::stretched, plan::Terminal, print};
 use crate::{
     cli::DoctorArgs,
-    doctor::{
-        self, Fact, Facts,
-        facts::{Device, Gpu, IdleNic, Process},
-        page,
-    },
     exit::{Exit, Stop},
-    source::{open_files, platform::Platform, privileges, proc::lives, root::Root, sysfs::list_devices},
+};
+use rdmatop_doctor::{
+    Fact, Facts,
+    facts::{Device, Gpu, IdleNic, Process},
+    page,
+};
+use rdmatop_sources::{
+    open_files, platform::Platform, privileges, proc::lives, root::Root, sysfs::list_devices,
 };
 
 /// For `crate::fuzz`: the readers of what drivers and the kernel write.
+#[cfg(feature = "testkit")]
 pub(super) fn fuzz(raw: &[u8]) {
     read::fuzz(raw);
     process::fuzz(raw);
@@ -63,7 +66,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Stop> {
         });
     }
     let facts = collect(&root, args.pid);
-    let report = doctor::examine(&facts);
+    let report = rdmatop_doctor::examine(&facts);
     let terminal = Terminal::here();
     let colors = terminal.stdout && !terminal.dumb && !terminal.no_color && !args.no_color;
     let text = if args.json {

@@ -8,14 +8,12 @@ use std::{
 };
 
 use super::read;
-use crate::{
-    doctor::facts::{Fact, Gpu, IdleNic, Pci, PciLink},
-    source::{
-        privileges::Raised,
-        root::Root,
-        sysfs::{PciFacts, PcieLink},
-    },
-    text,
+use rdmatop_base::text;
+use rdmatop_doctor::facts::{Fact, Gpu, IdleNic, Pci, PciLink};
+use rdmatop_sources::{
+    privileges::Raised,
+    root::Root,
+    sysfs::{PciFacts, PcieLink},
 };
 
 const MELLANOX: u64 = 0x15b3;
@@ -25,13 +23,12 @@ const CORNELIS: u64 = 0x434e;
 const NVIDIA: u64 = 0x10de;
 const AMD: u64 = 0x1002;
 
-impl From<PcieLink> for PciLink {
-    fn from(link: PcieLink) -> Self {
-        Self {
-            mega_transfers: link.mega_transfers,
-            width: link.width,
-            bits_per_sec: link.bits_per_sec(),
-        }
+/// A link as it was read, with its rate.
+pub(super) fn link(link: PcieLink) -> PciLink {
+    PciLink {
+        mega_transfers: link.mega_transfers,
+        width: link.width,
+        bits_per_sec: link.bits_per_sec(),
     }
 }
 
@@ -41,9 +38,9 @@ pub(super) fn of(root: &Root, facts: &PciFacts) -> Pci {
     let mut pci = placed(&dir);
     pci.address.clone_from(&facts.address);
     pci.node = facts.numa_node;
-    pci.current = facts.current.map(PciLink::from).into();
-    pci.max = facts.max.map(PciLink::from).into();
-    pci.slot = facts.slot.map(PciLink::from).into();
+    pci.current = facts.current.map(link).into();
+    pci.max = facts.max.map(link).into();
+    pci.slot = facts.slot.map(link).into();
     pci
 }
 
@@ -136,6 +133,7 @@ fn acs_redirects(config: &[u8]) -> bool {
 }
 
 /// For `crate::fuzz`: whatever chain of capabilities a configuration space has, reading it ends.
+#[cfg(feature = "testkit")]
 pub(super) fn fuzz(raw: &[u8]) {
     if acs_redirects(raw) {
         assert!(raw.len() > 0x100);

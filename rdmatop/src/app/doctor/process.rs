@@ -3,14 +3,12 @@
 use std::{ffi::OsString, os::unix::ffi::OsStrExt, path::Path};
 
 use super::read;
-use crate::{
-    doctor::facts::{Fact, Process, RdmaLimit, Sharers},
-    source::{
-        foreign::{Refusal, Tree},
-        proc::{Cgroup, Status, locked, relevant, sharers},
-        root::Root,
-    },
-    text,
+use rdmatop_base::text;
+use rdmatop_doctor::facts::{Fact, Process, RdmaLimit, Sharers};
+use rdmatop_sources::{
+    foreign::{Refusal, Tree},
+    proc::{Cgroup, Status, locked, relevant, sharers},
+    root::Root,
 };
 
 /// An environment larger than this is read up to here.
@@ -298,6 +296,7 @@ fn entries(raw: &[u8]) -> Vec<(String, String, Option<u64>)> {
 }
 
 /// For `crate::fuzz`: names of the rdma cgroup's files are safe to print.
+#[cfg(feature = "testkit")]
 pub(super) fn fuzz(raw: &[u8]) {
     for (device, resource, _) in entries(raw) {
         for name in [device, resource] {
@@ -361,8 +360,8 @@ fn sees(tree: &Tree) -> Fact<Vec<(String, bool)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::fake::Fake;
     use proptest::prelude::*;
+    use rdmatop_sources::fake::Fake;
 
     const LIMITS: &str = "Limit                     Soft Limit           Hard Limit           Units     \n\
         Max locked memory         8388608              unlimited            bytes     \n";

@@ -2,11 +2,9 @@
 
 use std::{io, path::Path};
 
-use crate::{
-    doctor::Fact,
-    source::{foreign::Refusal, root},
-    text,
-};
+use rdmatop_base::text;
+use rdmatop_doctor::Fact;
+use rdmatop_sources::{foreign::Refusal, root};
 
 /// One sysfs attribute is one page at most.
 const SMALL: usize = 4096;
@@ -94,6 +92,7 @@ pub(super) fn cpus(list: &str) -> Option<Vec<u32>> {
 }
 
 /// For `crate::fuzz`: a value is a part of what was read; a list of CPUs is bounded.
+#[cfg(feature = "testkit")]
 pub(super) fn fuzz(raw: &[u8]) {
     let value = value(raw);
     assert!(value.is_empty() || raw.windows(value.len()).any(|part| part == value));
@@ -109,7 +108,7 @@ pub(super) fn fuzz(raw: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::fake::Fake;
+    use rdmatop_sources::fake::Fake;
 
     #[test]
     fn what_is_absent_and_what_cannot_be_read_differ() {

@@ -3,15 +3,13 @@
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
-use crate::{
-    cli::AttachMode,
-    model::cause::{Cause, CauseId},
-    source::{
-        netlink::{client::Nldev, transport::Transport},
-        platform::{Platform, missing},
-        root::Root,
-        sysfs::{list_devices, lists_same_devices},
-    },
+use crate::cli::AttachMode;
+use rdmatop_model::cause::{Cause, CauseId};
+use rdmatop_sources::{
+    netlink::{client::Nldev, transport::Transport},
+    platform::{Platform, missing},
+    root::Root,
+    sysfs::{list_devices, lists_same_devices},
 };
 
 /// Facts whose change nothing reports are read again after this time: some sixty small files.
@@ -113,7 +111,7 @@ fn listed<T: Transport>(nldev: &mut Nldev<T>) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::fake::Fake;
+    use rdmatop_sources::fake::Fake;
 
     fn shown(advice: &Advice) -> Vec<&str> {
         advice.notes().iter().map(|note| note.what.as_str()).collect()
@@ -138,7 +136,7 @@ mod tests {
 
     #[test]
     fn devices_are_counted_without_asking_a_driver() {
-        use crate::source::netlink::{
+        use rdmatop_sources::netlink::{
             attr::{cmd, message_type},
             error::NetlinkError,
             transport::Sink,

@@ -21,21 +21,19 @@ use self::{
     round::{Context, Round},
     turns::{MOST, Step, Subject, Turns},
 };
-use crate::{
-    app::source::{Polled, Wants},
-    model::{
-        cause::{Cause, CauseId, Concerns, Obstacle},
-        input::{DeviceReading, Input},
-    },
-    source::{
-        clock::now,
-        netlink::{client::Nldev, error::NetlinkError, transport::Transport},
-        readers::Readers,
-        removal,
-        root::Root,
-        sysfs::{device_dir, list_devices, lists_same_devices},
-    },
-    text,
+use crate::app::source::{Polled, Wants};
+use rdmatop_base::text;
+use rdmatop_model::{
+    cause::{Cause, CauseId, Concerns, Obstacle},
+    input::{DeviceReading, Input},
+};
+use rdmatop_sources::{
+    clock::now,
+    netlink::{client::Nldev, error::NetlinkError, transport::Transport},
+    readers::Readers,
+    removal,
+    root::Root,
+    sysfs::{device_dir, list_devices, lists_same_devices},
 };
 
 mod counters;

@@ -1,10 +1,8 @@
 //! How busy GPUs are.
 
-use crate::{
-    app::source::{Polled, Wants},
-    model::input::Input,
-    source::{gpu::Gpus, root::Root},
-};
+use crate::app::source::{Polled, Wants};
+use rdmatop_model::input::Input;
+use rdmatop_sources::{gpu::Gpus, root::Root};
 
 /// Asks the GPUs where counters are wanted.
 pub struct GpuSource(Option<Gpus>);

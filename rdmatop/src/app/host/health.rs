@@ -3,11 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::Advice;
-use crate::{
-    app::source::{Polled, Wants},
-    model::input::{HealthSample, HostFacts, Input},
-    source::{proc::SelfMeter, root::Root},
-};
+use crate::app::source::{Polled, Wants};
+use rdmatop_model::input::{HealthSample, HostFacts, Input};
+use rdmatop_sources::{proc::SelfMeter, root::Root};
 
 /// Reports health once a round.
 pub struct HealthSource {

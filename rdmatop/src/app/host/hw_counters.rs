@@ -2,8 +2,8 @@
 //! after the signals are handled: what is set is taken back.
 
 use crate::app::source::{Polled, Wants};
-use crate::model::input::Input;
-use crate::source::hw_counters::HwCounters;
+use rdmatop_model::input::Input;
+use rdmatop_sources::hw_counters::HwCounters;
 
 /// Sets ports that are new.
 pub struct HwCountersSource(pub HwCounters);

@@ -3,10 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::doctor::process::limits_of;
-use crate::{
-    model::input::{Input, LimitReached},
-    source::root::Root,
-};
+use rdmatop_model::input::{Input, LimitReached};
+use rdmatop_sources::root::Root;
 
 /// How often limits are looked at where there are any, ns.
 const OFTEN: u64 = 2_000_000_000;
@@ -89,7 +87,7 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::fake::Fake;
+    use rdmatop_sources::fake::Fake;
 
     #[test]
     fn a_limit_is_reported_when_it_is_reached_and_when_it_is_not_any_more() {

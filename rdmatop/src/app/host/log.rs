@@ -1,10 +1,8 @@
 //! Errors in the kernel's log.
 
-use crate::{
-    app::source::{Polled, Wants},
-    model::input::Input,
-    source::kernel_log::KernelLog,
-};
+use crate::app::source::{Polled, Wants};
+use rdmatop_model::input::Input;
+use rdmatop_sources::kernel_log::KernelLog;
 
 /// Reads the log once a round.
 pub struct LogSource {
@@ -41,7 +39,7 @@ impl Polled for LogSource {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::cause::{Cause, CauseId, Concerns};
+    use rdmatop_model::cause::{Cause, CauseId, Concerns};
 
     #[test]
     fn a_log_that_cannot_be_read_is_reported_once() {

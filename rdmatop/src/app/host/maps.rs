@@ -1,10 +1,9 @@
 //! The maps of the eBPF session, once a round.
 
-use crate::{
-    app::source::{Polled, Wants},
-    model::input::{Input, Skipped},
-    source::{clock::now, ebpf::MapSweep},
-};
+use crate::app::source::{Polled, Wants};
+use rdmatop_loader::MapSweep;
+use rdmatop_model::input::{Input, Skipped};
+use rdmatop_sources::clock::now;
 
 /// Reads losses and counters.
 pub struct MapSource {

@@ -5,16 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use rustix::time::ClockId;
 
 use super::processes::{SharedDetails, offset, search};
-use crate::{
-    app::source::{Polled, Wants},
-    model::input::{Input, Opener, OpenersSample, ProcessFacts},
-    source::{
-        clock,
-        openers::{Openers, openers},
-        proc::{Part, ProcKey, key},
-        root::Root,
-    },
-    text,
+use crate::app::source::{Polled, Wants};
+use rdmatop_base::text;
+use rdmatop_model::input::{Input, Opener, OpenersSample, ProcessFacts};
+use rdmatop_sources::{
+    clock,
+    openers::{Openers, openers},
+    proc::{Part, ProcKey, key},
+    root::Root,
 };
 
 /// Processes whose libraries are read, at most.
@@ -88,7 +86,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use crate::source::{fake::Fake, proc::Details};
+    use rdmatop_sources::{fake::Fake, proc::Details};
 
     #[test]
     fn candidates_have_name_job_and_libraries_and_are_looked_for_only_when_asked() {

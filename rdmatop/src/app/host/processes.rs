@@ -10,23 +10,21 @@ use rustix::time::ClockId;
 
 use super::limits::Limits;
 
-use crate::{
-    app::{
-        patience::stretched,
-        source::{Polled, Wants},
+use crate::app::{
+    patience::stretched,
+    source::{Polled, Wants},
+};
+use rdmatop_model::{
+    cause::Cause,
+    input::{Input, LockedMemory, ProcessFacts},
+};
+use rdmatop_sources::{
+    clock,
+    proc::{
+        Ask, Asker, Details, Part, ProcBasic, ProcCache, ProcDetail, ProcKey, Users, Workload, clock_ticks,
+        lives, locked::locked, read_basic, start_offset,
     },
-    model::{
-        cause::Cause,
-        input::{Input, LockedMemory, ProcessFacts},
-    },
-    source::{
-        clock,
-        proc::{
-            Ask, Asker, Details, Part, ProcBasic, ProcCache, ProcDetail, ProcKey, Users, Workload,
-            clock_ticks, lives, locked::locked, read_basic, start_offset,
-        },
-        root::Root,
-    },
+    root::Root,
 };
 
 /// How long a round waits for details of new processes.
@@ -277,7 +275,7 @@ fn name(workload: &Workload) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::fake::Fake;
+    use rdmatop_sources::fake::Fake;
 
     const TAIL: &str =
         "S 1 7 7 0 -1 4194560 100 0 0 0 30 12 0 0 20 -5 4 0 100 1000 200 18446744073709551615 1";

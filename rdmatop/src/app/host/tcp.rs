@@ -5,15 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use rustix::time::ClockId;
 
 use super::processes::{SharedDetails, offset, search};
-use crate::{
-    app::source::{Polled, Wants},
-    model::input::{Input, ReadAt, TcpSample, TcpTotals},
-    source::{
-        clock,
-        proc::{Part, ProcKey},
-        root::Root,
-        tcp::{TcpLook, TcpReader},
-    },
+use crate::app::source::{Polled, Wants};
+use rdmatop_model::input::{Input, ReadAt, TcpSample, TcpTotals};
+use rdmatop_sources::{
+    clock,
+    proc::{Part, ProcKey},
+    root::Root,
+    tcp::{TcpLook, TcpReader},
 };
 
 /// What is read of the processes that are found.

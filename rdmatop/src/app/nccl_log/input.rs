@@ -75,7 +75,7 @@ mod tests {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     use super::*;
-    use crate::source::foreign;
+    use rdmatop_sources::foreign;
 
     #[test]
     fn a_pipe_is_read_to_its_end_and_its_silence_is_said_once() {

@@ -9,17 +9,15 @@ use std::{
 
 use rustix::time::ClockId;
 
-use crate::{
-    nccl::{
-        identity::{Candidate, Identity, identify, is_here},
-        now::Found,
-        report::Report,
-    },
-    source::{
-        clock,
-        proc::{Numbered, Part, ProcDetail, ProcKey, Teller, clock_ticks, key, numbered},
-        root::Root,
-    },
+use rdmatop_nccl_log::{
+    identity::{Candidate, Identity, identify, is_here},
+    now::Found,
+    report::Report,
+};
+use rdmatop_sources::{
+    clock,
+    proc::{Numbered, Part, ProcDetail, ProcKey, Teller, clock_ticks, key, numbered},
+    root::Root,
 };
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -190,7 +188,7 @@ fn has_open(root: &Root, pid: u32, logs: &[&Input]) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nccl::identity::Proof;
+    use rdmatop_nccl_log::identity::Proof;
 
     fn log(pid: u32) -> Report {
         let mut report = Report::default();

@@ -3,11 +3,11 @@
 use super::*;
 use crate::app::fake::{Fake, devices};
 use crate::app::source::Polled;
-use crate::model::input::{EbpfState, QpReading, QpsSample, VerbsSample};
 use rdmatop_common::{
     counters::{VerbErrorKey, VerbKey, VerbStats},
     verb,
 };
+use rdmatop_model::input::{EbpfState, QpReading, QpsSample, VerbsSample};
 use zerocopy::FromZeros as _;
 
 fn pump(source: Fake, filter: Filter) -> Pump {
@@ -28,7 +28,7 @@ fn pump(source: Fake, filter: Filter) -> Pump {
 fn programs(follows_qps: bool) -> Input {
     Input::Ebpf(Box::new(EbpfReport {
         state: EbpfState::On {
-            datapaths: crate::model::input::DataPaths::default(),
+            datapaths: rdmatop_model::input::DataPaths::default(),
         },
         follows_qps,
         ..EbpfReport::default()
@@ -107,7 +107,7 @@ fn dump_of(pid: u32) -> QpsSample {
 
 #[tokio::test]
 async fn the_first_snapshot_has_the_names_of_the_first_rounds_processes() {
-    use crate::model::input::ProcessFacts;
+    use rdmatop_model::input::ProcessFacts;
     let dump = dump_of(231);
     let facts = ProcessFacts {
         pid: 231,
@@ -337,7 +337,7 @@ async fn a_round_that_hangs_is_reported_with_its_name_and_does_not_stop_the_view
 
 #[tokio::test]
 async fn a_recording_of_the_pumps_inputs_plays_back_identically() {
-    use crate::model::recording::{Player, Recorder};
+    use rdmatop_model::recording::{Player, Recorder};
     use std::sync::{Mutex, PoisonError};
     let recorder = Arc::new(Mutex::new(Recorder::new(&EngineConfig::default())));
     let filled = Arc::clone(&recorder);

@@ -20,11 +20,11 @@ use crate::{
         sink::{EventCounts, Sink},
     },
     cli::Cli,
-    model::{
-        engine::{Engine, EngineConfig},
-        event::{Event, EventKind},
-        input::{DeviceReading, DevicesSample, Input, Now},
-    },
+};
+use rdmatop_model::{
+    engine::{Engine, EngineConfig},
+    event::{Event, EventKind},
+    input::{DeviceReading, DevicesSample, Input, Now},
 };
 
 /// Names that a device can have, and owners of QPs. The third owner's name is shown otherwise than the kernel
@@ -325,7 +325,7 @@ proptest! {
         prop_assert_eq!(seen + filtered + sampled + lost, happened);
         prop_assert_eq!(seen, world.printed.len() as u64, "what is said to be seen is printed");
         let printed = world.printed.iter().map(|event| (event.qpn.unwrap(), event.device.clone().unwrap()));
-        let shown = |name: &str| crate::text::sanitize(name.as_bytes());
+        let shown = |name: &str| rdmatop_base::text::sanitize(name.as_bytes());
         let expected = world.expected.iter().map(|(qpn, name)| (*qpn, shown(name).into()));
         prop_assert_eq!(printed.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     }

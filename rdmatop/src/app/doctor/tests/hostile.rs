@@ -8,10 +8,8 @@ use super::{
     super::{Subject, in_turn, kernel, silent},
     collect, trees,
 };
-use crate::{
-    doctor::{Fact, Facts, Status, examine, facts::Process, page},
-    source::fake::Fake,
-};
+use rdmatop_doctor::{Fact, Facts, Status, examine, facts::Process, page};
+use rdmatop_sources::fake::Fake;
 
 const CONF: &str = "its /etc/nccl.conf";
 

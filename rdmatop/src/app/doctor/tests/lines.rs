@@ -2,14 +2,13 @@
 
 use std::sync::LazyLock;
 
+use super::super::pci;
 use super::{collect, trees};
-use crate::{
-    doctor::{
-        Fact, Facts, Status, examine,
-        facts::{Gid, IdleNic, Member, Port, Process, RdmaLimit, Service, Sharers, SoftRoce},
-    },
-    model::cause::{Cause, CauseId, Concerns},
+use rdmatop_doctor::{
+    Fact, Facts, Status, examine,
+    facts::{Gid, IdleNic, Member, Port, Process, RdmaLimit, Service, Sharers, SoftRoce},
 };
+use rdmatop_model::cause::{Cause, CauseId, Concerns};
 
 static HEALTHY: LazyLock<Facts> = LazyLock::new(|| collect(&trees::gpu_node().root(), None));
 
@@ -41,7 +40,7 @@ fn port(facts: &mut Facts, number: usize) -> &mut Port {
     &mut devices(facts)[number].ports[0]
 }
 
-fn devices(facts: &mut Facts) -> &mut Vec<crate::doctor::facts::Device> {
+fn devices(facts: &mut Facts) -> &mut Vec<rdmatop_doctor::facts::Device> {
     match &mut facts.devices {
         Fact::Known(devices) => devices,
         other => panic!("{other:?}"),
@@ -180,7 +179,7 @@ fn a_port_that_is_down_is_one_line_whatever_else_follows_from_it() {
 }
 
 /// The texts of the lines that the check of port states makes.
-fn lines(report: &crate::doctor::Report) -> Vec<&str> {
+fn lines(report: &rdmatop_doctor::Report) -> Vec<&str> {
     let of_ports = report.lines.iter().filter(|line| line.id == "port.state");
     of_ports.map(|line| line.text.as_str()).collect()
 }
@@ -244,7 +243,7 @@ fn a_port_is_expected_up_only_where_something_says_so() {
 fn what_is_said_of_many_is_one_line_with_their_number() {
     let mut facts = HEALTHY.clone();
     let first = devices(&mut facts)[0].clone();
-    devices(&mut facts).extend((8..158).map(|at| crate::doctor::facts::Device {
+    devices(&mut facts).extend((8..158).map(|at| rdmatop_doctor::facts::Device {
         name: format!("mlx5_{at}"),
         late: at % 2 == 0,
         dangling: at % 2 == 1,
@@ -282,7 +281,7 @@ fn what_is_said_of_many_is_one_line_with_their_number() {
         drivers[0].text.contains("the same for 149 others"),
         "{drivers:#?}"
     );
-    let page = crate::doctor::page::text(&facts, &report, true, false);
+    let page = rdmatop_doctor::page::text(&facts, &report, true, false);
     assert!(page.lines().count() < 100, "{page}");
 }
 
@@ -356,11 +355,11 @@ fn a_job_whose_gid_index_is_wrong_on_a_port_is_named_with_the_port() {
 #[test]
 fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
     let link = |mega_transfers, width| {
-        let link = crate::source::sysfs::PcieLink {
+        let link = rdmatop_sources::sysfs::PcieLink {
             mega_transfers,
             width,
         };
-        changed(move |facts| devices(facts)[2].pci.as_mut().unwrap().current = Fact::Known(link.into()))
+        changed(move |facts| devices(facts)[2].pci.as_mut().unwrap().current = Fact::Known(pci::link(link)))
     };
     assert_eq!(
         link(32_000, 8),
@@ -375,13 +374,10 @@ fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
         let pci = devices(&mut facts)[2].pci.as_mut().unwrap();
         let link = |width| {
             let mega_transfers = 32_000;
-            Fact::Known(
-                crate::source::sysfs::PcieLink {
-                    mega_transfers,
-                    width,
-                }
-                .into(),
-            )
+            Fact::Known(pci::link(rdmatop_sources::sysfs::PcieLink {
+                mega_transfers,
+                width,
+            }))
         };
         (pci.current, pci.slot) = (link(8), slot.map_or(Fact::Absent, link));
         let report = examine(&facts);
@@ -398,13 +394,10 @@ fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
     let line = changed(|facts| {
         for device in devices(facts) {
             device.ports[0].rate = Fact::Known(100_000_000_000);
-            device.pci.as_mut().unwrap().current = Fact::Known(
-                crate::source::sysfs::PcieLink {
-                    mega_transfers: 16_000,
-                    width: 16,
-                }
-                .into(),
-            );
+            device.pci.as_mut().unwrap().current = Fact::Known(pci::link(rdmatop_sources::sysfs::PcieLink {
+                mega_transfers: 16_000,
+                width: 16,
+            }));
         }
     });
     assert!(line.iter().all(|line| line.starts_with("Pass")), "{line:?}");
@@ -483,7 +476,7 @@ fn interrupts_in_one_place_are_named() {
 
 #[test]
 fn flow_control_that_differs_or_is_not_used_is_named() {
-    let lossless = |change: fn(&mut crate::doctor::facts::Lossless)| {
+    let lossless = |change: fn(&mut rdmatop_doctor::facts::Lossless)| {
         changed(move |facts| {
             if let Fact::Known(lossless) = &mut port(facts, 2).netdev.as_mut().unwrap().lossless {
                 change(lossless);

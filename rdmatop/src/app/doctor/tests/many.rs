@@ -1,7 +1,7 @@
 //! Lists on large machines: no line of any check grows with the number of devices, processes or files.
 
 use super::{collect, trees};
-use crate::doctor::{
+use rdmatop_doctor::{
     Fact, Facts, examine,
     facts::{Device, Gid, IdleNic, Lossless, Member, PciLink, Process, RdmaLimit, Service, Sharers},
 };
@@ -293,7 +293,7 @@ fn no_line_grows_with_devices_or_processes() {
     }
     long.dedup();
     assert!(long.is_empty(), "{}", long.join("\n"));
-    let all = crate::doctor::table::CHECKS.iter().map(|check| check.id);
+    let all = rdmatop_doctor::table::CHECKS.iter().map(|check| check.id);
     let unseen: Vec<_> = all.filter(|id| !seen.contains(id)).collect();
     let without_a_list = [
         "device.search",

@@ -10,11 +10,9 @@ use std::{fmt::Write as _, sync::LazyLock};
 use proptest::prelude::*;
 
 use super::collect;
-use crate::{
-    doctor::{Facts, Status, examine, page, table},
-    source::fake::Fake,
-    text,
-};
+use rdmatop_base::text;
+use rdmatop_doctor::{Facts, Status, examine, page, table};
+use rdmatop_sources::fake::Fake;
 
 fn page_of(fake: &Fake, pid: Option<u32>) -> String {
     let facts = collect(&fake.root(), pid);

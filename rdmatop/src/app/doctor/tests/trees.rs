@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::source::fake::Fake;
+use rdmatop_sources::fake::Fake;
 
 const LIMITS: &str = "Limit                     Soft Limit           Hard Limit           Units\n\
     Max locked memory         unlimited            unlimited            bytes\n";

@@ -3,19 +3,17 @@
 use std::{ffi::OsStr, sync::Arc};
 
 use super::interfaces::Interfaces;
-use crate::{
-    model::input::{RawReading, RawSource, ReadAt},
-    source::{
-        clock::{Span, timed},
-        netlink::{
-            client::Nldev,
-            error::NetlinkError,
-            sample::{PortSample, RequestError},
-            transport::Transport,
-        },
-        root::Root,
-        sysfs::{CounterFiles, CounterGroup, FileValue},
+use rdmatop_model::input::{RawReading, RawSource, ReadAt};
+use rdmatop_sources::{
+    clock::{Span, timed},
+    netlink::{
+        client::Nldev,
+        error::NetlinkError,
+        sample::{PortSample, RequestError},
+        transport::Transport,
     },
+    root::Root,
+    sysfs::{CounterFiles, CounterGroup, FileValue},
 };
 
 /// State of a port's counters, kept so that a round allocates nothing but its list of values.

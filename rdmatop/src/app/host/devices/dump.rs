@@ -1,18 +1,16 @@
 //! The QPs of one device, complete.
 
 use super::{known::Listed, owners::Owners};
-use crate::{
-    model::{
-        ib::{QpState, QpType},
-        input::{QpReading, QpsSample},
-    },
-    source::netlink::{
-        client::Nldev,
-        error::NetlinkError,
-        record::{Owner, Qp},
-        transport::Transport,
-    },
-    text,
+use rdmatop_base::text;
+use rdmatop_model::{
+    ib::{QpState, QpType},
+    input::{QpReading, QpsSample},
+};
+use rdmatop_sources::netlink::{
+    client::Nldev,
+    error::NetlinkError,
+    record::{Owner, Qp},
+    transport::Transport,
 };
 
 /// The largest space reserved before a dump: other programs decide the count.

@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use super::{job::DeviceAnswer, known::Listed, leaving};
-use crate::{
-    model::{cause::Cause, input::DeviceReading},
-    source::netlink::{name::Name, record::Device},
-    text,
-};
+use rdmatop_base::text;
+use rdmatop_model::{cause::Cause, input::DeviceReading};
+use rdmatop_sources::netlink::{name::Name, record::Device};
 
 /// A device that netlink lists.
 pub(super) struct Entry {

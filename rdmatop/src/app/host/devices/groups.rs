@@ -5,18 +5,16 @@
 //! bind some.
 
 use super::{known::Listed, owners::Owners};
-use crate::{
-    model::{
-        ib::QpType,
-        input::{DeviceGroups, GroupReading, ReadAt},
-    },
-    source::{
-        clock::timed,
-        netlink::{
-            client::Nldev,
-            record::{CounterSet, Mode, Owner},
-            transport::Transport,
-        },
+use rdmatop_model::{
+    ib::QpType,
+    input::{DeviceGroups, GroupReading, ReadAt},
+};
+use rdmatop_sources::{
+    clock::timed,
+    netlink::{
+        client::Nldev,
+        record::{CounterSet, Mode, Owner},
+        transport::Transport,
     },
 };
 

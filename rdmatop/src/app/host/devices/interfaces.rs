@@ -6,16 +6,13 @@
 
 use std::sync::Arc;
 
-use crate::{
-    model::input::{RawReading, RawSource, ReadAt},
-    pause,
-    source::{
-        clock::{now, timed},
-        ethtool::Statistics,
-        root::Root,
-        sysfs::Bond,
-    },
-    wire_bytes,
+use rdmatop_base::{pause, wire_bytes};
+use rdmatop_model::input::{RawReading, RawSource, ReadAt};
+use rdmatop_sources::{
+    clock::{now, timed},
+    ethtool::Statistics,
+    root::Root,
+    sysfs::Bond,
 };
 
 /// Time between two reads, ns.

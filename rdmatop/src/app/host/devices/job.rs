@@ -10,26 +10,24 @@ use super::{
     owners::Owners,
     turns::{Sheet, Stage, Subject},
 };
-use crate::{
-    model::{
-        cause::{Cause, Concerns},
-        input::{DeviceGroups, DeviceReading, PortCounters, QpsSample},
+use rdmatop_model::{
+    cause::{Cause, Concerns},
+    input::{DeviceGroups, DeviceReading, PortCounters, QpsSample},
+};
+use rdmatop_sources::{
+    clock::now,
+    netlink::{
+        client::Nldev,
+        enums::NetnsMode,
+        error::NetlinkError,
+        name::Name,
+        record::{Ctx, Device, Summary},
+        sample::DeviceSample,
+        sampler::{self, Want},
+        transport::Transport,
     },
-    source::{
-        clock::now,
-        netlink::{
-            client::Nldev,
-            enums::NetnsMode,
-            error::NetlinkError,
-            name::Name,
-            record::{Ctx, Device, Summary},
-            sample::DeviceSample,
-            sampler::{self, Want},
-            transport::Transport,
-        },
-        readers::Work,
-        root::Root,
-    },
+    readers::Work,
+    root::Root,
 };
 
 /// One reading.

@@ -3,28 +3,26 @@
 use std::collections::HashMap;
 
 use super::{counters, dump::is_special, groups::Bound};
-use crate::{
-    model::{
-        ib::{PhysState, PortState},
-        input::{
-            BondReading, DeviceReading, GidReading, MemberReading, PcieLink, PortCounters, PortReading,
-            QpReading, RawSource,
-        },
-        snapshot::may_hide_qps,
+use rdmatop_base::text;
+use rdmatop_model::{
+    ib::{PhysState, PortState},
+    input::{
+        BondReading, DeviceReading, GidReading, MemberReading, PcieLink, PortCounters, PortReading,
+        QpReading, RawSource,
     },
-    source::{
-        dcb,
-        netlink::{
-            client::Nldev,
-            error::NetlinkError,
-            record::{Device, DeviceKey},
-            sample::{DeviceSample, PortSample, RequestError},
-            transport::Transport,
-        },
-        root::Root,
-        sysfs::{self, Bond, DeviceFacts, device_dir, netdev_bond, netdev_mtu, netdev_pfc, read_device},
+    snapshot::may_hide_qps,
+};
+use rdmatop_sources::{
+    dcb,
+    netlink::{
+        client::Nldev,
+        error::NetlinkError,
+        record::{Device, DeviceKey},
+        sample::{DeviceSample, PortSample, RequestError},
+        transport::Transport,
     },
-    text,
+    root::Root,
+    sysfs::{self, Bond, DeviceFacts, device_dir, netdev_bond, netdev_mtu, netdev_pfc, read_device},
 };
 
 /// A listing reads facts of sysfs again if the last reading is this old, ns: speed, MTU and the like change
@@ -424,9 +422,9 @@ mod tests {
     use std::ffi::OsStr;
 
     use super::*;
-    use crate::model::cause::{CauseId, Obstacle};
-    use crate::model::ib::QpType;
-    use crate::source::fake::Fake;
+    use rdmatop_model::cause::{CauseId, Obstacle};
+    use rdmatop_model::ib::QpType;
+    use rdmatop_sources::fake::Fake;
 
     fn listed() -> Listed {
         let device = Device {
@@ -492,7 +490,7 @@ mod tests {
 
     #[test]
     fn a_changed_count_is_reported_and_a_new_error_asks_for_a_listing() {
-        use crate::source::netlink::record::{ResourceCount, Summary};
+        use rdmatop_sources::netlink::record::{ResourceCount, Summary};
         let mut listed = listed();
         let mut sample = DeviceSample::new(listed.device().clone());
         assert!(listed.again(&sample).is_ok_and(|changed| changed.is_none()));

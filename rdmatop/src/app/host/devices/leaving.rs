@@ -4,20 +4,20 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use super::known::Listed;
-use crate::{
-    model::cause::{Cause, CauseId, Concerns, Obstacle},
-    model::input::{DeviceReading, UNLISTED},
-    source::{
-        netlink::{
-            name::Name,
-            record::Device,
-            sample::{DeviceSample, PortSample, RequestError},
-        },
-        removal::{self, Holders},
-        root::Root,
-        sysfs::{device_dir, read_device},
+use rdmatop_base::text;
+use rdmatop_model::{
+    cause::{Cause, CauseId, Concerns, Obstacle},
+    input::{DeviceReading, UNLISTED},
+};
+use rdmatop_sources::{
+    netlink::{
+        name::Name,
+        record::Device,
+        sample::{DeviceSample, PortSample, RequestError},
     },
-    text,
+    removal::{self, Holders},
+    root::Root,
+    sysfs::{device_dir, read_device},
 };
 
 /// The search for holders runs again after this time, ns: it reads the open files of every process.
@@ -216,7 +216,7 @@ fn note(device: &str, holders: &Holders, only: bool) -> Cause {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::removal::Holder;
+    use rdmatop_sources::removal::Holder;
 
     fn holders(count: u32) -> Vec<Holder> {
         let one = |pid| Holder {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::source::{
+use rdmatop_sources::{
     netlink::record::{Mr, Owner},
     proc::Status,
     root::Root,
@@ -82,7 +82,7 @@ impl Owners {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::fake::Fake;
+    use rdmatop_sources::fake::Fake;
 
     #[test]
     fn a_thread_leads_to_its_process_and_an_unknown_number_to_itself() {

@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::job::DeviceAnswer;
-use crate::{
-    app::source::Wants,
-    model::cause::Cause,
-    model::input::{
-        CountersSample, DeviceGroups, DeviceReading, DevicesSample, GroupsSample, Input, QpsSample,
-    },
+use crate::app::source::Wants;
+use rdmatop_model::{
+    cause::Cause,
+    input::{CountersSample, DeviceGroups, DeviceReading, DevicesSample, GroupsSample, Input, QpsSample},
 };
 
 /// A round, or the answers that arrived late before it.

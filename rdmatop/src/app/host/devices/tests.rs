@@ -6,13 +6,13 @@ mod slow;
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::model::{
+use rdmatop_model::{
     engine::{Engine, EngineConfig},
     input::{DevicesSample, QpsSample, RawReading, RawSource, UNLISTED},
     snapshot::PortRow,
     value::Counter,
 };
-use crate::source::{
+use rdmatop_sources::{
     fake::Fake,
     netlink::{
         attr::{

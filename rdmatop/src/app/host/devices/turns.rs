@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use crate::model::cause::{Cause, CauseId, Concerns};
+use rdmatop_model::cause::{Cause, CauseId, Concerns};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -406,7 +406,7 @@ impl Turn {
     /// The cause that no thread is free to read it.
     fn starved(&self, subject: Subject, threads: usize) -> Cause {
         let remedy = if threads < MOST {
-            crate::source::limits::threads()
+            rdmatop_sources::limits::threads()
         } else {
             "It is read when one of those answers; dmesg may say why they are late"
         };

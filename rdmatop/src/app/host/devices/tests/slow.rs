@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::*;
-use crate::model::snapshot::Snapshot;
+use rdmatop_model::snapshot::Snapshot;
 
 /// Three devices, and the engine that gets their inputs.
 struct Watched {

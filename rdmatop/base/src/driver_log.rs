@@ -1,0 +1,264 @@
+//! What drivers write into the kernel's log, by what it says: the level that a driver chooses does not say
+//! how bad a line is.
+//!
+//! Texts are those of Linux 6.1 to 6.12, and NVIDIA's NVSentinel and gpud look for the worst of them too.
+
+use crate::step::{NextStep, step};
+
+/// How bad a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Weight {
+    /// It is no error, whatever its level.
+    Harmless,
+    /// Something did not work.
+    Warning,
+    /// The device does not work until somebody does something.
+    Critical,
+}
+
+/// A line that is known.
+pub struct Known {
+    /// It has all of these, in this order.
+    pub parts: &'static [&'static str],
+    /// How bad it is.
+    pub weight: Weight,
+    /// What it means, a sentence without its full stop.
+    pub meaning: &'static str,
+    /// What to do.
+    pub next: fn() -> NextStep,
+    /// Where that is from.
+    #[cfg_attr(not(test), expect(dead_code, reason = "docs/remedies.md"))]
+    source: &'static str,
+}
+
+const fn known(
+    parts: &'static [&'static str],
+    weight: Weight,
+    meaning: &'static str,
+    next: fn() -> NextStep,
+    source: &'static str,
+) -> Known {
+    Known {
+        parts,
+        weight,
+        meaning,
+        next,
+        source,
+    }
+}
+
+fn reset() -> NextStep {
+    step!(
+        "sudo dmesg | tail -50   # keep it for the vendor; then end the jobs and reset the NIC or reboot; again -> firmware, card"
+    )
+}
+
+fn module() -> NextStep {
+    step!("change the transceiver or the cable of that module; again -> the card's slot: power, cooling")
+}
+
+fn bus() -> NextStep {
+    step!("sudo lspci -tv   # finds the slot; reseat the card; again -> riser, slot, card")
+}
+
+fn nothing() -> NextStep {
+    step!("nothing is to be done")
+}
+
+/// The first that fits counts.
+pub static KNOWN: &[Known] = &[
+    known(
+        &["timeout. Will cause a leak of a command resource"],
+        Weight::Critical,
+        "the firmware of the NIC did not answer a command: it hangs, and each such command is lost for good",
+        reset,
+        "mlx5 `wait_func`, `cb_timeout_handler` (cmd.c), a warning there; NVSentinel calls it fatal",
+    ),
+    known(
+        &["device's health compromised - reached miss count"],
+        Weight::Critical,
+        "the firmware of the NIC has stopped",
+        reset,
+        "mlx5 `poll_health` (health.c)",
+    ),
+    known(
+        &["Fatal error ", " detected"],
+        Weight::Critical,
+        "the NIC has reported a fatal error of itself",
+        reset,
+        "mlx5 `poll_health` (health.c)",
+    ),
+    known(
+        &["health recovery fail"],
+        Weight::Critical,
+        "the driver could not bring the NIC back after an error",
+        reset,
+        "mlx5 `mlx5_fw_fatal_reporter_err_work` (health.c)",
+    ),
+    known(
+        &["Health issue observed"],
+        Weight::Warning,
+        "the NIC reports a problem of itself; the lines behind it say which",
+        reset,
+        "mlx5 `print_health_info` (health.c), with a level that the firmware chooses",
+    ),
+    known(
+        &["Port module event[error]", "Power budget exceeded"],
+        Weight::Critical,
+        "the transceiver takes more power than the port may give, and is off",
+        module,
+        "mlx5 `port_module` (events.c)",
+    ),
+    known(
+        &["Port module event[error]", "High Temperature"],
+        Weight::Critical,
+        "the transceiver is too hot, and is off",
+        module,
+        "mlx5 `port_module` (events.c)",
+    ),
+    known(
+        &["Port module event[error]"],
+        Weight::Warning,
+        "the port cannot use its transceiver or cable",
+        module,
+        "mlx5 `port_module` (events.c)",
+    ),
+    known(
+        &["Detected insufficient power on the PCIe slot"],
+        Weight::Harmless,
+        "the slot promises less power than the card may take; boards that power it in another way log it too (DGX Spark)",
+        nothing,
+        "mlx5 `mlx5_pcie_event` (events.c), a warning there; NVIDIA dgx-spark-playbooks #108",
+    ),
+    known(
+        &["PCIe Bus Error: severity=Uncorrect"],
+        Weight::Critical,
+        "a transfer over PCI Express failed",
+        bus,
+        "`aer_print_error`, drivers/pci/pcie/aer.c",
+    ),
+    known(
+        &["NETDEV WATCHDOG", "timed out"],
+        Weight::Critical,
+        "the NIC has stopped sending",
+        reset,
+        "`dev_watchdog`, net/sched/sch_generic.c",
+    ),
+    known(
+        &["TX timeout detected, starting reset task"],
+        Weight::Critical,
+        "the NIC has stopped sending, and the driver resets it",
+        reset,
+        "bnxt_en `bnxt_tx_timeout` (bnxt.c)",
+    ),
+    known(
+        &["Error (timeout: ", ") msg {"],
+        Weight::Critical,
+        "the firmware of the NIC did not answer a command",
+        reset,
+        "bnxt_en `__hwrm_send` (bnxt_hwrm.c)",
+    ),
+    known(
+        &["Firmware reset aborted"],
+        Weight::Critical,
+        "the driver could not restart the firmware of the NIC",
+        reset,
+        "bnxt_en `bnxt_fw_reset_task` (bnxt.c)",
+    ),
+];
+
+/// What a line of the log is known for.
+pub fn of(text: &str) -> Option<&'static Known> {
+    let has_all = |known: &&Known| {
+        let mut rest = Some(text);
+        for part in known.parts {
+            rest = rest.and_then(|rest| rest.split_once(part)).map(|(_, rest)| rest);
+        }
+        rest.is_some()
+    };
+    KNOWN.iter().find(has_all)
+}
+
+/// How bad a line is that was logged as an error, or is known.
+pub fn weight(text: &str) -> Weight {
+    of(text).map_or(Weight::Warning, |known| known.weight)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn lines_are_judged_by_what_they_say() {
+        let mlx5 = |text: &str| of(&format!("mlx5_core 0000:3b:00.0: {text}")).map(|known| known.weight);
+        for (text, weight) in [
+            (
+                "wait_func:1186:(pid 411): ACCESS_REG(0x805) timeout. Will cause a leak of a command resource",
+                Some(Weight::Critical),
+            ),
+            (
+                "cmd[3]: MODIFY_RQ(0x909) Async, timeout. Will cause a leak of a command resource",
+                Some(Weight::Critical),
+            ),
+            (
+                "poll_health:785:(pid 0): Fatal error 1 detected",
+                Some(Weight::Critical),
+            ),
+            (
+                "Port module event[error]: module 0, Cable error, Power budget exceeded",
+                Some(Weight::Critical),
+            ),
+            (
+                "Port module event[error]: module 0, Cable error, Bad or shorted cable/module",
+                Some(Weight::Warning),
+            ),
+            (
+                "mlx5_pcie_event:301:(pid 9): Detected insufficient power on the PCIe slot (27W).",
+                Some(Weight::Harmless),
+            ),
+            ("Port module event: module 0, Cable unplugged", None),
+            (
+                "CREATE_QP(0x500) op_mod(0x0) failed, status bad parameter(0x3)",
+                None,
+            ),
+        ] {
+            assert_eq!(mlx5(text), weight, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_page_has_all_of_them() {
+        const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/remedies.md");
+        let mut table = "| text | | meaning | source |\n|---|---|---|---|\n".to_owned();
+        for known in KNOWN {
+            let text = known.parts.join("` ... `");
+            let _ = writeln!(
+                table,
+                "| `{text}` | {:?} | {} | {} |",
+                known.weight, known.meaning, known.source
+            );
+        }
+        let page = std::fs::read_to_string(PAGE).unwrap();
+        let (before, rest) = page.split_once("<!-- log -->\n").unwrap();
+        let (written, after) = rest.split_once("<!-- end of log -->").unwrap();
+        if std::env::var_os("RDMATOP_WRITE_DOCS").is_some() {
+            let page = format!("{before}<!-- log -->\n{table}<!-- end of log -->{after}");
+            return std::fs::write(PAGE, page).unwrap();
+        }
+        assert!(written == table, "run the test with RDMATOP_WRITE_DOCS=1");
+    }
+
+    #[test]
+    fn each_line_is_found_by_its_own_text_and_says_what_to_do() {
+        for known in KNOWN {
+            let text = known.parts.join("x");
+            assert!(
+                std::ptr::eq(of(&text).unwrap(), known),
+                "{text}: an earlier one hides it"
+            );
+            assert!(!known.meaning.is_empty() && !known.source.is_empty() && !(known.next)().is_empty());
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! What all parts of rdmatop share: texts, next steps, and what names and numbers of the kernel mean. No I/O,
+//! no clock.
+pub mod driver_log;
+pub mod errno;
+pub mod locked;
+pub mod pause;
+pub mod pcie;
+pub mod roce;
+pub mod step;
+pub mod text;
+pub mod variables;
+pub mod wire_bytes;
+pub mod workload;

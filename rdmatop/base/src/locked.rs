@@ -1,0 +1,171 @@
+//! Who sets the limit of locked memory of a process, and how it gets a larger one: that depends on what it
+//! runs in.
+
+use crate::step::{NextStep, ShellWord, step};
+use crate::workload::Workload;
+
+/// What a process runs in, as far as it decides about its limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Home {
+    Slurm,
+    /// A pod; whether CRI-O started it, else containerd.
+    Pod {
+        crio: bool,
+    },
+    /// A container; the program that starts such.
+    Container(&'static str),
+    Machine,
+    /// A unit of systemd.
+    Unit(String),
+    /// What a user's own systemd started.
+    UserManager,
+    /// A shell, by ssh or at the console.
+    Login,
+    Unknown,
+}
+
+impl Home {
+    /// By the path of the cgroup.
+    fn of(cgroup: &str) -> Self {
+        let workload = Some(Workload::from_path(cgroup)).filter(|workload| !workload.claimed);
+        let workload = workload.unwrap_or_default();
+        if workload.slurm.is_some() {
+            return Self::Slurm;
+        }
+        if workload.pod.is_some() {
+            let crio = cgroup.contains("/crio-");
+            return Self::Pod { crio };
+        }
+        if workload.container.is_some() {
+            return Self::Container(if cgroup.contains("libpod") {
+                "podman"
+            } else if cgroup.contains("nerdctl-") {
+                "nerdctl"
+            } else {
+                "docker"
+            });
+        }
+        if workload.machine.is_some() {
+            return Self::Machine;
+        }
+        let mut parts = cgroup.split('/');
+        if parts.clone().any(|part| part.starts_with("user@")) {
+            return Self::UserManager;
+        }
+        if parts
+            .clone()
+            .any(|part| part.starts_with("session-") && part.strip_suffix(".scope").is_some())
+        {
+            return Self::Login;
+        }
+        parts
+            .rfind(|part| part.strip_suffix(".service").is_some_and(|name| !name.is_empty()))
+            .map_or(Self::Unknown, |unit| Self::Unit(unit.to_owned()))
+    }
+}
+
+/// How what runs in this cgroup gets a larger limit at its next start. `None`: the cgroup is not known.
+pub fn raise(cgroup: Option<&str>) -> NextStep {
+    match cgroup.map_or(Home::Unknown, Home::of) {
+        Home::Slurm => "slurmd.service LimitMEMLOCK=infinity, slurm.conf PropagateResourceLimitsExcept=MEMLOCK",
+        Home::Pod { crio: false } => {
+            "securityContext.capabilities.add [IPC_LOCK] of the pod; or LimitMEMLOCK=infinity on the node, by: sudo systemctl edit containerd"
+        }
+        Home::Pod { crio: true } => {
+            "securityContext.capabilities.add [IPC_LOCK] of the pod; or on the node: crio.conf, default_ulimits memlock=-1:-1"
+        }
+        Home::Container(program) => return step!("{} run --ulimit memlock=-1", program),
+        Home::Machine => "virsh edit, <memtune><hard_limit> above the memory of the machine",
+        Home::Unit(unit) => {
+            return step!(
+                "[Service] LimitMEMLOCK=infinity, by: sudo systemctl edit {}",
+                ShellWord::new(&unit, "UNIT")
+            );
+        }
+        Home::UserManager => "[Service] LimitMEMLOCK=infinity, by: sudo systemctl edit user@.service; then log in anew",
+        Home::Login => "'* - memlock unlimited' in /etc/security/limits.conf; log in anew",
+        Home::Unknown => "ulimit -l unlimited in the shell that starts it",
+    }
+    .into()
+}
+
+/// The command that ends an RDMA limit of a cgroup.
+pub fn without_rdma_limit(device: &str, resource: &str, cgroup: &str) -> NextStep {
+    step!(
+        "printf '%s %s=max\\n' {} {} | sudo tee /sys/fs/cgroup{}/rdma.max",
+        ShellWord::device(device),
+        ShellWord::new(resource, "RESOURCE"),
+        ShellWord::cgroup(cgroup)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn the_advice_is_that_for_what_the_process_runs_in() {
+        let pod = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod8f4c7a52_1b2c_4d3e_9f10_0a1b2c3d4e5f.slice";
+        for (cgroup, says) in [
+            (
+                "/system.slice/slurmstepd.scope/job_211/step_0/user/task_0".to_owned(),
+                "PropagateResourceLimitsExcept=MEMLOCK",
+            ),
+            (
+                format!("{pod}/cri-containerd-{ID}.scope"),
+                "systemctl edit containerd",
+            ),
+            (format!("{pod}/crio-{ID}.scope"), "crio.conf"),
+            (
+                format!("/system.slice/docker-{ID}.scope"),
+                "docker run --ulimit memlock=-1",
+            ),
+            (format!("/docker/{ID}"), "docker run --ulimit memlock=-1"),
+            (
+                format!("/machine.slice/libpod-{ID}.scope/container"),
+                "podman run --ulimit memlock=-1",
+            ),
+            (
+                format!("/system.slice/nerdctl-{ID}.scope"),
+                "nerdctl run --ulimit memlock=-1",
+            ),
+            (
+                r"/machine.slice/machine-qemu\x2d2\x2dinstance.scope/libvirt/emulator".to_owned(),
+                "hard_limit",
+            ),
+            (
+                "/system.slice/kvstore.service".to_owned(),
+                "[Service] LimitMEMLOCK=infinity, by: sudo systemctl edit kvstore.service",
+            ),
+            (
+                "/system.slice/system-kv.slice/kv@7.service/worker".to_owned(),
+                "systemctl edit kv@7.service",
+            ),
+            (
+                "/user.slice/user-1000.slice/user@1000.service/app.slice/x.service".to_owned(),
+                "systemctl edit user@.service",
+            ),
+            (
+                "/user.slice/user-1000.slice/user@1000.service/slurmstepd.scope/job_7/step_0".to_owned(),
+                "systemctl edit user@.service",
+            ),
+            (
+                "/user.slice/user-1000.slice/session-3.scope".to_owned(),
+                "limits.conf",
+            ),
+            ("/".to_owned(), "ulimit -l unlimited"),
+            (
+                "/system.slice/a;reboot.service".to_owned(),
+                "systemctl edit 'a;reboot.service'",
+            ),
+        ] {
+            let said = raise(Some(&cgroup));
+            assert!(said.contains(says), "{cgroup}: {said}");
+            let docker = said.contains("docker");
+            assert_eq!(docker, cgroup.contains("docker"), "{cgroup}: {said}");
+        }
+        assert!(raise(None).contains("ulimit -l unlimited"));
+    }
+}

@@ -1,0 +1,394 @@
+//! The one place that makes text from the kernel and from processes safe to print.
+//!
+//! A device name, a comm, a command line, an environment value or a counter name can hold any bytes: the
+//! kernel accepts ESC and newline in RDMA device names and in comms. Everything a reader hands on as a
+//! `String` went through [`sanitize`]; views, JSON and exporters only add the escaping of their format.
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// Makes any bytes printable on one terminal line.
+///
+/// * a byte that is not part of valid UTF-8 becomes `\xNN`;
+/// * a control character below U+0080 (ESC, newline, tab, NUL, DEL) becomes `\xNN`;
+/// * any other character that draws nothing, steers the terminal or reorders text (C1 controls, bidirectional
+///   marks and overrides, zero-width and combining characters, line and paragraph separators, tags, fillers)
+///   becomes `\u{HEX}`;
+/// * all else, the backslash included, stays as it is.
+///
+/// The result is for display and for keys, and cannot be reversed: a name that contains the six characters of
+/// an escape looks like the escape. In exchange the function is idempotent: text that passes through it twice
+/// is not escaped twice.
+pub fn sanitize(bytes: &[u8]) -> String {
+    // Nearly every text is printable ASCII, which stays as it is.
+    if bytes.iter().all(|byte| (b' '..=b'~').contains(byte)) {
+        return String::from_utf8_lossy(bytes).into_owned();
+    }
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            push_safe(&mut out, c);
+        }
+        for byte in chunk.invalid() {
+            push_hex(&mut out, *byte);
+        }
+    }
+    out
+}
+
+/// Whether [`sanitize`] may have written an escape into this text. A name that holds the characters of one
+/// itself counts too: the two cannot be told apart. What systemd escapes in the names of units (`\x2d`) are
+/// characters that [`sanitize`] leaves as they are.
+pub fn may_be_sanitized(text: &str) -> bool {
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once('\\') {
+        let byte = after.strip_prefix('x').and_then(|hex| hex.get(..2));
+        let byte = byte.and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        if after.starts_with("u{") || byte.is_some_and(|byte| !(b' '..=b'~').contains(&byte)) {
+            return true;
+        }
+        rest = after;
+    }
+    false
+}
+
+/// A finite number that is not negative, with none, one or two decimals. It is that of
+/// `format!("{value:.2}")`, except that a value just beside the middle of two results (1.115) may become the
+/// other one: the standard library computes with the exact value of the float, which takes several times as
+/// long, and a trace prints a duration in each line.
+pub fn decimal(value: f64, decimals: u32) -> String {
+    let scale = 10_u64.pow(decimals);
+    let scaled = (value * scale as f64).round_ties_even();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a cast from float to integer saturates"
+    )]
+    let scaled = scaled as u64;
+    let (whole, part) = (scaled / scale, scaled % scale);
+    match decimals {
+        0 => whole.to_string(),
+        1 => format!("{whole}.{part}"),
+        _ => format!("{whole}.{part:02}"),
+    }
+}
+
+/// [`sanitize`] with a bound: reads at most `max_bytes` of input and returns at most `max_bytes`.
+pub fn sanitize_bounded(bytes: &[u8], max_bytes: usize) -> String {
+    let mut out = sanitize(whole_characters(bytes, max_bytes));
+    let keep = cut(&out, max_bytes).len();
+    out.truncate(keep);
+    out
+}
+
+/// The first `max_bytes`, without a character that the bound would split: its first half would show as broken
+/// bytes.
+fn whole_characters(bytes: &[u8], max_bytes: usize) -> &[u8] {
+    let Some(head) = bytes.get(..max_bytes) else {
+        return bytes;
+    };
+    let cut = |back: &usize| {
+        let rest = &bytes[max_bytes - back..];
+        let rest = rest.get(..4).unwrap_or(rest);
+        let first = rest
+            .utf8_chunks()
+            .next()
+            .and_then(|chunk| chunk.valid().chars().next());
+        first.is_some_and(|first| first.len_utf8() > *back)
+    };
+    let back = (1..=max_bytes.min(3)).find(cut).unwrap_or(0);
+    &head[..max_bytes - back]
+}
+
+fn push_safe(out: &mut String, c: char) {
+    if c.is_ascii_control() {
+        push_hex(out, c as u8);
+    } else if is_unsafe(c) {
+        out.extend(c.escape_unicode());
+    } else {
+        out.push(c);
+    }
+}
+
+fn push_hex(out: &mut String, byte: u8) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    out.push_str("\\x");
+    out.push(char::from(DIGITS[usize::from(byte >> 4)]));
+    out.push(char::from(DIGITS[usize::from(byte & 15)]));
+}
+
+/// True for a non-ASCII character that must not reach a terminal unescaped.
+pub fn is_unsafe(c: char) -> bool {
+    // The width table gives None for controls and 0 for characters without a glyph of their own; the ranges
+    // after it are those to which some versions of the table give a width although terminals act on them or
+    // draw nothing.
+    c.width().is_none_or(|columns| columns == 0)
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// The directory name under which sysfs shows a kernel object with this name.
+///
+/// `kobject_set_name_vargs` (lib/kobject.c) replaces every `/` by `!`, so the RDMA device `foo/bar` lives in
+/// `/sys/class/infiniband/foo!bar`.
+pub fn sysfs_name(name: &str) -> String {
+    name.replace('/', "!")
+}
+
+/// The longest prefix of `s` that has at most `max_bytes` bytes and ends between characters.
+pub fn cut(s: &str, max_bytes: usize) -> &str {
+    &s[..s.floor_char_boundary(max_bytes)]
+}
+
+/// The longest prefix of `s` that takes at most `columns` terminal columns.
+pub fn cut_columns(s: &str, columns: usize) -> &str {
+    let mut used = 0;
+    for (at, c) in s.char_indices() {
+        used += c.width().unwrap_or(0);
+        if used > columns {
+            return &s[..at];
+        }
+    }
+    s
+}
+
+/// Terminal columns of `s`: East Asian wide characters take two.
+pub fn width(s: &str) -> usize {
+    // Nearly every name is ASCII, and the tables of the other scripts cost a look-up for each character.
+    if s.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+        return s.len();
+    }
+    s.width()
+}
+
+/// An age in two units at most: `7s`, `3m12s`, `4h03m`, `12d4h`.
+pub fn age(seconds: u64) -> String {
+    let (d, h, m, s) = (
+        seconds / 86_400,
+        seconds / 3600 % 24,
+        seconds / 60 % 60,
+        seconds % 60,
+    );
+    match (d, h, m) {
+        (0, 0, 0) => format!("{s}s"),
+        (0, 0, _) => format!("{m}m{s:02}s"),
+        (0, ..) => format!("{h}h{m:02}m"),
+        _ => format!("{d}d{h}h"),
+    }
+}
+
+/// `64 KiB`, `8 MiB`, `1.5 GiB`.
+pub fn bytes(count: u64) -> String {
+    const UNITS: [(u32, &str); 3] = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    for (shift, unit) in UNITS {
+        let whole = count >> shift;
+        if whole > 0 {
+            let tenth = (count >> (shift - 10) & 1023) * 10 / 1024;
+            return if tenth == 0 {
+                format!("{whole} {unit}")
+            } else {
+                format!("{whole}.{tenth} {unit}")
+            };
+        }
+    }
+    format!("{count} bytes")
+}
+
+/// Names that are listed before "and N more".
+const NAMED: usize = 4;
+
+/// A name's beginning and the number that it ends with.
+fn split(name: &str) -> Option<(&str, u64)> {
+    let digits = name.len() - name.bytes().rev().take_while(u8::is_ascii_digit).count();
+    let (head, tail) = name.split_at_checked(digits)?;
+    Some((head, tail.parse().ok()?))
+}
+
+/// Names in a list that is short however many there are: `mlx5_0 to mlx5_7`, `a and b`, `a, b, c, d and 4
+/// more`.
+pub fn names<S: AsRef<str>>(all: &[S]) -> String {
+    let all: Vec<&str> = all.iter().map(AsRef::as_ref).collect();
+    let run = all.iter().map(|name| split(name)).collect::<Option<Vec<_>>>();
+    let in_order = run.is_some_and(|run| {
+        run.windows(2)
+            .all(|two| two[0].0 == two[1].0 && Some(two[1].1) == two[0].1.checked_add(1))
+    });
+    match all.as_slice() {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [first, .., last] if in_order && all.len() > 2 => format!("{first} to {last}"),
+        [most @ .., last] if all.len() <= NAMED + 1 => format!("{} and {last}", most.join(", ")),
+        _ => format!("{} and {} more", all[..NAMED].join(", "), all.len() - NAMED),
+    }
+}
+
+/// As [`names`], of what contains commas itself: `a, b; c, d; and 3 more`.
+pub fn lists<S: AsRef<str>>(all: &[S]) -> String {
+    let shown: Vec<&str> = all.iter().take(NAMED).map(AsRef::as_ref).collect();
+    match all.len() - shown.len() {
+        0 => shown.join("; "),
+        more => format!("{}; and {more} more", shown.join("; ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_listed_as_one_would_say_them() {
+        let eight: Vec<String> = (0..8).map(|n| format!("mlx5_{n}")).collect();
+        assert_eq!(names(&eight), "mlx5_0 to mlx5_7");
+        assert_eq!(names(&["a"]), "a");
+        assert_eq!(names(&["rxe0", "rxe1"]), "rxe0 and rxe1");
+        assert_eq!(names(&["a", "c", "x"]), "a, c and x");
+        assert_eq!(names(&["a", "b", "c", "d", "e", "f"]), "a, b, c, d and 2 more");
+        assert_eq!(names(&["m1", "m2", "m4"]), "m1, m2 and m4");
+        assert_eq!(
+            names(&["m18446744073709551615", "m0", "m1"]),
+            "m18446744073709551615, m0 and m1"
+        );
+        assert_eq!(names::<&str>(&[]), "");
+        assert_eq!(lists(&["a, b", "c"]), "a, b; c");
+        assert_eq!(lists(&["a", "b", "c", "d", "e"]), "a; b; c; d; and 1 more");
+    }
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_number_between_two_decimals_goes_to_the_even_one() {
+        let shown = [0.125, 0.375, 2.5, 99.95, 1023.9]
+            .map(|value| [0, 1, 2].map(|decimals| decimal(value, decimals)));
+        assert_eq!(
+            shown,
+            [
+                ["0", "0.1", "0.12"],
+                ["0", "0.4", "0.38"],
+                ["2", "2.5", "2.50"],
+                ["100", "100.0", "99.95"],
+                ["1024", "1023.9", "1023.90"]
+            ]
+        );
+    }
+
+    #[test]
+    fn escape_sequences_newlines_and_invalid_bytes_become_visible() {
+        assert_eq!(
+            sanitize(b"a\x1b[31mb\nc\td\0\x7f"),
+            "a\\x1b[31mb\\x0ac\\x09d\\x00\\x7f"
+        );
+        assert_eq!(sanitize(b"bad\xff\xc3("), "bad\\xff\\xc3(");
+    }
+
+    #[test]
+    fn bidi_zero_width_and_c1_characters_become_visible() {
+        assert_eq!(sanitize("x\u{202e}y".as_bytes()), "x\\u{202e}y");
+        assert_eq!(
+            sanitize("\u{200b}\u{feff}\u{2066}".as_bytes()),
+            "\\u{200b}\\u{feff}\\u{2066}"
+        );
+        assert_eq!(sanitize("\u{9b}31m\u{2028}".as_bytes()), "\\u{9b}31m\\u{2028}");
+        assert_eq!(sanitize("e\u{301}".as_bytes()), "e\\u{301}");
+    }
+
+    #[test]
+    fn what_systemd_escapes_is_a_real_name() {
+        for (text, changed) in [
+            (r"machine-qemu\x2d2\x2dinstance.scope", false),
+            (r"a\b", false),
+            (r"a\", false),
+            (r"a\x1b[31m", true),
+            (r"a\xff", true),
+            (r"a\u{202e}", true),
+        ] {
+            assert_eq!(may_be_sanitized(text), changed, "{text}");
+        }
+    }
+
+    #[test]
+    fn ordinary_text_in_any_script_stays() {
+        for s in [
+            "mlx5_0",
+            "ib_send_bw -d rxe0",
+            "naïve",
+            "日本語",
+            "back\\slash",
+            "🦀",
+        ] {
+            assert_eq!(sanitize(s.as_bytes()), s);
+        }
+    }
+
+    #[test]
+    fn a_slash_becomes_a_bang_as_in_the_kernel() {
+        assert_eq!(sysfs_name("foo/bar/baz"), "foo!bar!baz");
+        assert_eq!(sysfs_name("mlx5_0"), "mlx5_0");
+    }
+
+    #[test]
+    fn cutting_never_splits_a_character() {
+        assert_eq!(cut("日本", 4), "日");
+        assert_eq!(cut("日本", 99), "日本");
+        assert_eq!(cut_columns("日本x", 3), "日");
+        assert_eq!(cut_columns("日本x", 5), "日本x");
+        assert_eq!(width("日本x"), 5);
+    }
+
+    #[test]
+    fn printable_ascii_takes_the_columns_of_the_tables() {
+        let all: String = (' '..='~').collect();
+        assert_eq!(width(&all), all.width());
+        assert_eq!(width(&all), 95);
+    }
+
+    #[test]
+    fn the_bound_holds_for_input_that_grows_by_escaping() {
+        assert_eq!(sanitize_bounded(&[0; 100], 10), "\\x00\\x00\\x");
+    }
+
+    #[test]
+    fn a_character_at_the_bound_is_left_out_and_not_shown_as_broken_bytes() {
+        assert_eq!(sanitize_bounded("naïve".as_bytes(), 3), "na");
+        assert_eq!(sanitize_bounded("naïve".as_bytes(), 4), "naï");
+        assert_eq!(sanitize_bounded("a🦀b".as_bytes(), 4), "a");
+        assert_eq!(sanitize_bounded(b"a\xf0\x9f\xa6", 4), "a\\xf");
+        assert_eq!(sanitize_bounded(b"\xf0\x9f(", 2), "\\x");
+    }
+
+    proptest! {
+        #[test]
+        fn decimals_are_those_of_the_standard_library(thousandths in 0u64..2_000_000_000) {
+            // A tie may fall to another side: the product is rounded before it is.
+            prop_assume!(thousandths % 10 != 5);
+            let value = thousandths as f64 / 1000.0;
+            prop_assert_eq!(decimal(value, 2), format!("{value:.2}"));
+        }
+
+        #[test]
+        fn text_that_was_changed_can_be_told(bytes in prop::collection::vec(any::<u8>(), 0..20), s in "\\PC*|[\\x00-\u{10ffff}]*") {
+            for bytes in [&bytes[..], s.as_bytes()] {
+                let safe = sanitize(bytes);
+                prop_assert!(safe.as_bytes() == bytes || may_be_sanitized(&safe), "{safe:?}");
+            }
+        }
+
+        #[test]
+        fn sanitizing_twice_changes_nothing(bytes: Vec<u8>) {
+            let once = sanitize(&bytes);
+            prop_assert_eq!(sanitize(once.as_bytes()), once);
+        }
+
+        #[test]
+        fn sanitized_text_has_no_character_that_acts_or_hides(s in "\\PC*|[\\x00-\u{10ffff}]*") {
+            let safe = sanitize(s.as_bytes());
+            prop_assert!(safe.chars().all(|c| !c.is_control() && c.width().is_some_and(|w| w > 0)), "{safe:?}");
+        }
+
+        #[test]
+        fn a_cut_is_a_prefix_within_its_bound(s: String, max in 0usize..40) {
+            prop_assert!(cut(&s, max).len() <= max && s.starts_with(cut(&s, max)));
+            let columns = cut_columns(&s, max);
+            prop_assert!(s.starts_with(columns));
+            prop_assert!(columns.chars().filter_map(UnicodeWidthChar::width).sum::<usize>() <= max);
+        }
+    }
+}

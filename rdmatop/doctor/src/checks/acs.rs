@@ -1,0 +1,51 @@
+//! Access control services of PCIe bridges: GPU-to-NIC traffic through the root complex is slow.
+
+use crate::{
+    facts::{Fact, Facts, Pci},
+    line::{Lines, WITH_ROOT},
+    words::names,
+};
+use rdmatop_base::step::{ShellWord, step};
+
+pub(crate) fn acs(facts: &Facts, out: &mut Lines) {
+    const WHAT: &str = "whether PCIe bridges redirect traffic between GPU and NIC (ACS)";
+    if facts.host.virtual_machine || facts.gpus.is_empty() {
+        return;
+    }
+    let nics = facts.hardware().filter_map(|device| device.pci.as_ref());
+    let nics: Vec<&Pci> = nics.collect();
+    if nics.is_empty() {
+        return;
+    }
+    let mut on: Vec<&str> = Vec::new();
+    let mut known = false;
+    for pci in nics.into_iter().chain(facts.gpus.iter().map(|gpu| &gpu.pci)) {
+        match &pci.acs {
+            Fact::Known(bridges) => {
+                known = true;
+                on.extend(bridges.iter().map(String::as_str));
+            }
+            Fact::Unreadable(why) => return out.skip(WHAT, why.clone(), WITH_ROOT),
+            Fact::Unknown(why) => return out.unknown("", WHAT, why.clone()),
+            Fact::Absent => {}
+        }
+    }
+    on.sort_unstable();
+    on.dedup();
+    if let Some(first) = on.first() {
+        out.warn(
+            first,
+            format!(
+                "PCIe bridges redirect traffic between GPU and NIC (ACS): {}",
+                names(&on)
+            ),
+            "GPUDirect then goes through the root complex, at half the speed or less.",
+            step!(
+                "sudo setpci -s {} ECAP_ACS+0x6.w=0000   # each of these bridges, until the next boot; it takes the isolation of virtual machines' devices; for good: ACS off in the BIOS",
+                ShellWord::new(first, "ADDRESS")
+            ),
+        );
+    } else if known {
+        out.pass("", "no PCIe bridge redirects traffic between GPU and NIC (ACS)");
+    }
+}

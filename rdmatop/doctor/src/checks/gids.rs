@@ -1,0 +1,73 @@
+//! Addresses of RoCE ports.
+
+use crate::{
+    facts::{Fact, Facts},
+    line::Lines,
+    words::port_name,
+};
+use rdmatop_base::step::{ShellWord, step};
+
+pub(crate) fn gids(facts: &Facts, out: &mut Lines) {
+    let mut places: Vec<u32> = Vec::new();
+    let mut fine = 0;
+    for (device, port) in facts.ports().filter(|(_, port)| port.roce) {
+        let name = port_name(device, port);
+        let netdev = port.netdev.as_ref().map(|netdev| netdev.name.as_str());
+        let address = step!(
+            "sudo ip address add ADDRESS/PREFIX dev {}   # until the next boot",
+            ShellWord::or(netdev, "INTERFACE")
+        );
+        let gids = match &port.gids {
+            Fact::Known(gids) => gids,
+            Fact::Unreadable(why) => {
+                out.skip_of(&name, format!("addresses (GIDs) of {name}"), why.clone());
+                continue;
+            }
+            Fact::Unknown(why) => {
+                out.unknown(&name, format!("addresses (GIDs) of {name}"), why.clone());
+                continue;
+            }
+            // A device of iWARP kind.
+            Fact::Absent => continue,
+        };
+        let v2 = || gids.iter().filter(|gid| gid.v2);
+        if let Some(gid) = v2().find(|gid| gid.ipv4().is_some()) {
+            places.push(gid.index);
+            fine += 1;
+        } else if v2().any(|gid| !gid.link_local()) {
+            fine += 1;
+        } else if v2().next().is_some() {
+            out.warn(
+                &name,
+                format!("{name} has a link-local address (GID) only"),
+                "It cannot reach peers behind a router, and jobs look for a GID of IPv4.",
+                address,
+            );
+        } else {
+            let what = if gids.is_empty() {
+                "no address (GID)"
+            } else {
+                "addresses (GIDs) of RoCE v1 only"
+            };
+            out.fail(
+                &name,
+                format!("{name} has {what}"),
+                "RoCE v2 takes its addresses from those of the interface; without one no peer is reached.",
+                address,
+            );
+        }
+    }
+    if !out.is_empty() || fine == 0 {
+        return;
+    }
+    places.sort_unstable();
+    places.dedup();
+    out.pass(
+        "",
+        match places.as_slice() {
+            [] => "RoCE v2 addresses (GIDs) of IPv6".to_owned(),
+            [one] => format!("RoCE v2 address (GID) of IPv4 at index {one}"),
+            _ => "RoCE v2 addresses (GIDs) of IPv4, their index differs by port".to_owned(),
+        },
+    );
+}

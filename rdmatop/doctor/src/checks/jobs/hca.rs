@@ -1,0 +1,152 @@
+//! Devices and GIDs that settings name.
+
+use super::{jobs, value::List};
+use crate::{
+    facts::{Fact, Facts, Gid},
+    line::Lines,
+    words::{names, port_name, setting},
+};
+use rdmatop_base::step::step;
+
+/// Variables that list devices. UCX's may also list network interfaces, and NCCL's entries are prefixes of
+/// names.
+const LISTS: [(&str, bool); 3] = [
+    ("NCCL_IB_HCA", false),
+    ("UCX_NET_DEVICES", true),
+    ("NVSHMEM_HCA_LIST", false),
+];
+
+const GIDS: [(&str, &str); 3] = [
+    ("NCCL_IB_GID_INDEX", "NCCL_IB_HCA"),
+    ("UCX_IB_GID_INDEX", "UCX_NET_DEVICES"),
+    ("NVSHMEM_IB_GID_INDEX", "NVSHMEM_HCA_LIST"),
+];
+
+pub(crate) fn devices(facts: &Facts, out: &mut Lines) {
+    let Some(all) = facts.devices.known() else { return };
+    let known: Vec<&str> = all.iter().map(|device| device.name.as_str()).collect();
+    for job in jobs(facts) {
+        for (name, exact) in LISTS {
+            let Some(value) = job.get(name).filter(|value| !value.eq_ignore_ascii_case("all")) else {
+                continue;
+            };
+            let list = List::parse(value, exact);
+            let interfaces = job.first.interfaces.known().filter(|_| name == "UCX_NET_DEVICES");
+            let is_interface = |entry: &str| {
+                interfaces.is_some_and(|interfaces| interfaces.iter().any(|interface| interface == entry))
+            };
+            let missing: Vec<&str> = list
+                .entries
+                .iter()
+                .map(|(entry, _)| *entry)
+                .filter(|entry| !known.iter().any(|device| list.means(entry, device)) && !is_interface(entry))
+                .collect();
+            let used: Vec<&str> = known
+                .iter()
+                .copied()
+                .filter(|device| list.takes(device))
+                .collect();
+            let subject = &job.subject;
+            let has = if known.is_empty() {
+                "no RDMA device".to_owned()
+            } else {
+                names(&known)
+            };
+            let remedy = step!(
+                "start the job with {} of this machine's devices, or without",
+                name
+            );
+            if used.is_empty() && !list.entries.iter().any(|(entry, _)| is_interface(entry)) {
+                out.fail(
+                    subject,
+                    format!(
+                        "{subject}: {} takes no RDMA device of this machine",
+                        setting(name, value)
+                    ),
+                    format!("The job uses TCP, or ends at its start; this machine has {has}."),
+                    remedy,
+                );
+            } else if !missing.is_empty() && !list.not {
+                out.warn(
+                    subject,
+                    format!(
+                        "{subject}: {name} names {}, which this machine does not have",
+                        names(&missing)
+                    ),
+                    format!("The job uses fewer NICs than it was meant to; this machine has {has}."),
+                    remedy,
+                );
+            } else if !used.is_empty() {
+                out.pass("", format!("{} takes {}", setting(name, value), names(&used)));
+            }
+        }
+    }
+}
+
+pub(crate) fn gid(facts: &Facts, out: &mut Lines) {
+    for job in jobs(facts) {
+        for (name, devices) in GIDS {
+            let Some(index) = job.get(name).and_then(|value| value.parse::<u32>().ok()) else {
+                continue;
+            };
+            let list = List::parse(job.get(devices).unwrap_or_default(), devices == "UCX_NET_DEVICES");
+            let mut bad: Vec<(&str, Vec<String>)> = Vec::new();
+            let mut fine = Vec::new();
+            for (device, port) in facts.ports() {
+                let Fact::Known(gids) = &port.gids else { continue };
+                if !port.roce || !list.takes_port(&device.name, port.number) {
+                    continue;
+                }
+                let port = port_name(device, port);
+                match wrong(gids.iter().find(|gid| gid.index == index)) {
+                    None => fine.push(port),
+                    Some(why) => match bad.iter_mut().find(|(known, _)| *known == why) {
+                        Some((_, ports)) => ports.push(port),
+                        None => bad.push((why, vec![port])),
+                    },
+                }
+            }
+            let subject = &job.subject;
+            for (why, ports) in &bad {
+                let text = format!("{subject}: {name}={index} is {why} of {}", names(ports));
+                let remedy = if name == "NCCL_IB_GID_INDEX" {
+                    "start the job without NCCL_IB_GID_INDEX: from 2.21 on NCCL finds the index; for older ones rdmatop doctor shows it (line of GIDs)"
+                        .into()
+                } else {
+                    step!(
+                        "rdmatop doctor shows the right index (line of GIDs); or start the job without {}",
+                        name
+                    )
+                };
+                if *why == NO_GID {
+                    out.fail(subject, text, "Connections fail, or the job uses TCP.", remedy);
+                } else {
+                    out.warn(
+                        subject,
+                        text,
+                        "Packets of that kind do not pass routers, and peers may not answer.",
+                        remedy,
+                    );
+                }
+            }
+            if bad.is_empty() && !fine.is_empty() {
+                out.pass(
+                    "",
+                    format!("{name}={index} is a RoCE v2 address (GID) of {}", names(&fine)),
+                );
+            }
+        }
+    }
+}
+
+const NO_GID: &str = "no address (GID)";
+
+/// What is wrong with a GID.
+fn wrong(gid: Option<&Gid>) -> Option<&'static str> {
+    match gid {
+        None => Some(NO_GID),
+        Some(gid) if !gid.v2 => Some("an address (GID) of RoCE v1"),
+        Some(gid) if gid.link_local() => Some("a link-local address (GID)"),
+        Some(_) => None,
+    }
+}

@@ -1,0 +1,250 @@
+//! Settings of processes, checked against what this machine has.
+
+mod hca;
+mod names;
+mod value;
+
+use std::collections::BTreeSet;
+
+use super::limits::subject;
+use crate::{
+    facts::{Fact, Facts, Process},
+    line::{Lines, WITH_ROOT},
+    words::{count, names as names_of, setting},
+};
+use rdmatop_base::step::step;
+
+pub(crate) use hca::{devices, gid};
+pub(crate) use names::names;
+
+/// Processes with the same settings.
+struct Job<'a> {
+    subject: String,
+    first: &'a Process,
+    environ: &'a [(String, String)],
+}
+
+impl Job<'_> {
+    fn get(&self, name: &str) -> Option<&str> {
+        let found = self.environ.iter().find(|(known, _)| known == name);
+        found
+            .map(|(_, value)| value.trim())
+            .filter(|value| !value.is_empty())
+    }
+}
+
+/// Whether a variable is the same for all ranks of a job.
+fn shared(name: &str) -> bool {
+    const PREFIXES: [&str; 6] = ["NCCL_", "UCX_", "FI_", "NVSHMEM_", "GLOO_", "RCCL_"];
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+fn jobs(facts: &Facts) -> Vec<Job<'_>> {
+    type Settings<'a> = BTreeSet<&'a (String, String)>;
+    let mut groups: Vec<(Settings<'_>, Vec<&Process>)> = Vec::new();
+    for process in &facts.processes {
+        let Some(environ) = process.environ.known() else {
+            continue;
+        };
+        let settings: Settings<'_> = environ.iter().filter(|(name, _)| shared(name)).collect();
+        match groups.iter_mut().find(|(known, _)| *known == settings) {
+            Some((_, processes)) => processes.push(process),
+            None => groups.push((settings, vec![process])),
+        }
+    }
+    groups
+        .into_iter()
+        .filter_map(|(_, processes)| {
+            let first = *processes.first()?;
+            Some(Job {
+                subject: subject(&processes),
+                first,
+                environ: first.environ.known()?,
+            })
+        })
+        .collect()
+}
+
+/// Whether the machine has a device that RDMA libraries would use.
+fn has_verbs_nic(facts: &Facts) -> bool {
+    facts
+        .answering()
+        .any(|device| device.driver.as_deref() != Some("efa"))
+}
+
+pub(crate) fn disabled(facts: &Facts, out: &mut Lines) {
+    const WHY: &str = "The job uses TCP although this machine has RDMA.";
+    // Without devices, turning RDMA off changes nothing.
+    if facts.answering().next().is_none() {
+        return;
+    }
+    for job in jobs(facts) {
+        let subject = &job.subject;
+        let mut off = |name: &'static str, value: &str| {
+            out.fail(
+                subject,
+                format!("{subject}: {} turns RDMA off", setting(name, value)),
+                WHY,
+                step!("start the job without {}", name),
+            );
+        };
+        let verbs = has_verbs_nic(facts);
+        // The plug-in with this transport of its own asks NCCL_IBEXT_DISABLE in place of NCCL_IB_DISABLE.
+        let by_plugin = job
+            .get("NCCL_NET")
+            .is_some_and(|net| net.get(..5).is_some_and(|net| net.eq_ignore_ascii_case("ibext")));
+        let switch = if by_plugin {
+            "NCCL_IBEXT_DISABLE"
+        } else {
+            "NCCL_IB_DISABLE"
+        };
+        if let Some(value) = job.get(switch)
+            && verbs
+            && value.parse::<i64>().is_ok_and(|value| value != 0)
+        {
+            off(switch, value);
+        }
+        if let Some(value) = job.get("NCCL_NET")
+            && value.eq_ignore_ascii_case("socket")
+        {
+            off("NCCL_NET", value);
+        }
+        if let Some(value) = job.get("NCCL_NET_PLUGIN")
+            && value.eq_ignore_ascii_case("none")
+            && !verbs
+        {
+            off("NCCL_NET_PLUGIN", value);
+        }
+        if let Some(value) = job.get("UCX_TLS")
+            && value::ucx_without_rdma(value)
+        {
+            off("UCX_TLS", value);
+        }
+        if let Some(value) = job.get("FI_PROVIDER")
+            && value::fabric_without_rdma(value)
+        {
+            off("FI_PROVIDER", value);
+        }
+        if let Some(value) = job.get("NVSHMEM_REMOTE_TRANSPORT")
+            && value.eq_ignore_ascii_case("none")
+        {
+            off("NVSHMEM_REMOTE_TRANSPORT", value);
+        }
+    }
+}
+
+pub(crate) fn interface(facts: &Facts, out: &mut Lines) {
+    for job in jobs(facts) {
+        let subject = &job.subject;
+        for (name, exact) in [("NCCL_SOCKET_IFNAME", false), ("GLOO_SOCKET_IFNAME", true)] {
+            let Some(value) = job.get(name) else { continue };
+            if let Some(why) = job.first.interfaces.unknown() {
+                out.unknown(
+                    subject,
+                    format!("{subject}: what {} names", setting(name, value)),
+                    why,
+                );
+            }
+            let Some(interfaces) = job.first.interfaces.known() else {
+                continue;
+            };
+            let list = value::List::parse(value, exact);
+            let used: Vec<&str> = interfaces
+                .iter()
+                .map(String::as_str)
+                .filter(|interface| list.takes(interface))
+                .collect();
+            if used.is_empty() {
+                out.fail(
+                    subject,
+                    format!(
+                        "{subject}: {} names no network interface that it has",
+                        setting(name, value)
+                    ),
+                    "Ranks find each other over it; the job ends or hangs at its start.",
+                    step!("ip -br link; start the job with {}=INTERFACE", name),
+                );
+            } else {
+                out.pass("", format!("{} names {}", setting(name, value), names_of(&used)));
+            }
+        }
+    }
+}
+
+pub(crate) fn sharers(facts: &Facts, out: &mut Lines) {
+    let process = &facts.view;
+    let sharers = match &process.sharers {
+        Fact::Known(sharers) => sharers,
+        Fact::Unreadable(why) => return out.skip("which processes share its verbs files", why, WITH_ROOT),
+        Fact::Unknown(why) => return out.unknown("", "which processes share its verbs files", why),
+        Fact::Absent => return,
+    };
+    let subject = subject(&[process]);
+    if !sharers.found.is_empty() {
+        let named: Vec<String> = sharers
+            .found
+            .iter()
+            .map(|(pid, comm)| format!("PID {pid} ({comm})"))
+            .collect();
+        let text = format!(
+            "{subject} shares verbs files with {}: its queue pairs last until all have closed them",
+            names_of(&named)
+        );
+        out.pass(&subject, text);
+    }
+    if sharers.partial {
+        out.skip(
+            "whether further processes share its verbs files",
+            "not all processes could be looked at",
+            WITH_ROOT,
+        );
+    } else if sharers.found.is_empty() {
+        out.pass(
+            &subject,
+            format!("{subject} shares no verbs file with another process"),
+        );
+    }
+}
+
+pub(crate) fn hidden(facts: &Facts, out: &mut Lines) {
+    if facts.hidden_processes > 0 {
+        out.skip(
+            format!(
+                "settings and limits of {}",
+                count(facts.hidden_processes, "process")
+            ),
+            "other users' processes show them to root only",
+            WITH_ROOT,
+        );
+    } else if let Some(why) = facts
+        .processes
+        .iter()
+        .find_map(|process| process.environ.unreadable())
+    {
+        out.skip("settings of processes", why, WITH_ROOT);
+    }
+    for process in &facts.processes {
+        let subject = subject(&[process]);
+        if let Some(why) = process.environ.unknown() {
+            out.unknown(&subject, format!("settings of {subject}"), why);
+        }
+        if let Some(why) = process.conf.unknown() {
+            out.unknown(
+                &subject,
+                format!("settings of {subject} in its /etc/nccl.conf"),
+                why,
+            );
+        }
+    }
+    if facts.left_out > 0 {
+        let what = format!(
+            "settings and limits of {}",
+            count(facts.left_out, "further process")
+        );
+        let why = format!(
+            "one run looks at {}; `rdmatop doctor --pid PID` looks at one",
+            facts.processes.len()
+        );
+        out.unknown("", what, why);
+    }
+}

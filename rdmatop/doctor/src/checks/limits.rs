@@ -1,0 +1,163 @@
+//! How much memory processes may lock, and RDMA cgroups.
+
+use crate::{
+    facts::{Facts, Process},
+    line::{Lines, WITH_ROOT},
+    words::{bytes, names},
+};
+use rdmatop_base::{
+    locked,
+    step::{NextStep, ShellWord, step},
+};
+
+/// Enough for the buffers of most jobs.
+pub(crate) const MEMLOCK_WARN: u64 = 1 << 30;
+/// The kernel's default before 5.16: too little for any job.
+pub(crate) const MEMLOCK_FAIL: u64 = 64 << 10;
+/// Percentage of a cgroup's limit that gives a warning.
+pub(crate) const CGROUP_WARN: u64 = 90;
+
+const WHY: &str = "RDMA locks its buffers in memory; beyond the limit registration fails (ENOMEM).";
+
+/// Processes in the words of a line: `PID 7 (python3)`, or their number.
+pub(crate) fn subject(processes: &[&Process]) -> String {
+    if let [one] = processes {
+        return format!("PID {} ({})", one.pid, one.comm);
+    }
+    let pids: Vec<String> = processes.iter().map(|process| process.pid.to_string()).collect();
+    format!("PIDs {}", names(&pids))
+}
+
+pub(crate) fn memlock(facts: &Facts, out: &mut Lines) {
+    let mut low: Vec<(u64, Vec<&Process>)> = Vec::new();
+    let mut fine = Vec::new();
+    let mut exempt = true;
+    for process in &facts.processes {
+        if let Some(why) = process.memlock.unknown() {
+            let subject = subject(&[process]);
+            out.unknown(&subject, format!("locked memory of {subject}"), why);
+        }
+        match (process.memlock.known(), process.memlock.unreadable()) {
+            (Some(Some(limit)), _) if *limit < MEMLOCK_WARN && !process.may_lock => {
+                match low.iter_mut().find(|(known, _)| known == limit) {
+                    Some((_, same)) => same.push(process),
+                    None => low.push((*limit, vec![process])),
+                }
+            }
+            (Some(limit), _) => {
+                exempt &= limit.is_some_and(|limit| limit < MEMLOCK_WARN);
+                fine.push(process);
+            }
+            (None, Some(why)) => out.skip(
+                format!("locked memory of {}", subject(&[process])),
+                why,
+                WITH_ROOT,
+            ),
+            (None, None) => {}
+        }
+    }
+    for (limit, processes) in &low {
+        let text = format!("{} may lock {} of memory", subject(processes), bytes(*limit));
+        // What is good for all of them; what one runs in says nothing about the others.
+        let mut ways: Vec<NextStep> = processes
+            .iter()
+            .map(|process| locked::raise(process.cgroup.as_deref()))
+            .collect();
+        ways.dedup();
+        let remedy = match (processes.as_slice(), ways.as_slice()) {
+            ([one], [way]) => step!(
+                "sudo prlimit --pid {} --memlock=unlimited   # for what it registers from now on; for its next start: {}",
+                one.pid,
+                *way
+            ),
+            (_, [way]) => way.clone(),
+            _ => step!(
+                "rdmatop doctor --pid {}, as of each of them: each runs in something else",
+                processes[0].pid
+            ),
+        };
+        if *limit <= MEMLOCK_FAIL {
+            out.fail(&subject(processes), text, WHY, remedy);
+        } else {
+            out.warn(&subject(processes), text, WHY, remedy);
+        }
+    }
+    if out.is_empty() && !fine.is_empty() {
+        let enough = if exempt {
+            "any memory (CAP_IPC_LOCK)"
+        } else {
+            "enough memory"
+        };
+        out.pass("", format!("{} may lock {enough}", subject(&fine)));
+    }
+}
+
+pub(crate) fn default(facts: &Facts, out: &mut Lines) {
+    if facts.hardware().next().is_none() || facts.pid.is_some() {
+        return;
+    }
+    let mut fine = Vec::new();
+    for service in &facts.services {
+        match service.memlock {
+            Some(limit) if limit < MEMLOCK_WARN && !service.exempt => {
+                let unit = if service.shell {
+                    "ulimit -l unlimited; for all: `* - memlock unlimited` in /etc/security/limits.conf"
+                        .into()
+                } else {
+                    step!(
+                        "LimitMEMLOCK=infinity by: sudo systemctl edit {}; it counts from its next start on",
+                        ShellWord::new(&service.comm, "UNIT")
+                    )
+                };
+                out.warn(
+                    &service.comm,
+                    format!(
+                        "{} hands on a limit of {} of locked memory",
+                        service.comm,
+                        bytes(limit)
+                    ),
+                    WHY,
+                    unit,
+                );
+            }
+            _ => fine.push(service.comm.as_str()),
+        }
+    }
+    if out.is_empty() && !fine.is_empty() {
+        out.pass("", format!("jobs of {} may lock enough memory", names(&fine)));
+    }
+}
+
+pub(crate) fn cgroup(facts: &Facts, out: &mut Lines) {
+    let view = &facts.view;
+    if let Some(why) = view.rdma_limits.unreadable() {
+        return out.skip("RDMA limits of the cgroup", why, "");
+    }
+    if let Some(why) = view.rdma_limits.unknown() {
+        return out.unknown("", "RDMA limits of the cgroup", why);
+    }
+    let limits = view.rdma_limits.known().map_or(&[][..], Vec::as_slice);
+    for limit in limits {
+        let Some(current) = limit.current else { continue };
+        let text = format!(
+            "{current} of {} {} of {} are in use in cgroup {}",
+            limit.max,
+            match limit.resource.as_str() {
+                "hca_handle" => "device handles",
+                _ => "RDMA objects",
+            },
+            limit.device,
+            limit.cgroup
+        );
+        let why = "At the limit, queue pairs and memory regions cannot be made (EAGAIN).";
+        let remedy = locked::without_rdma_limit(&limit.device, &limit.resource, &limit.cgroup);
+        if current >= limit.max {
+            out.fail(&limit.device, text, why, remedy);
+        } else if u128::from(current) * 100 >= u128::from(limit.max) * u128::from(CGROUP_WARN) {
+            out.warn(&limit.device, text, why, remedy);
+        }
+    }
+    if out.is_empty() && !limits.is_empty() {
+        out.pass("", "RDMA limits of the cgroup are not reached");
+    }
+}

@@ -1,0 +1,127 @@
+//! Packet size: that of an Ethernet port follows from the MTU of its interface.
+
+use crate::{
+    facts::Facts,
+    line::Lines,
+    words::{names, port_name, rate},
+};
+use rdmatop_base::{
+    roce::payload,
+    step::{ShellWord, step},
+};
+
+/// A port of this speed needs large packets, bits per second.
+pub(crate) const FAST: u64 = 25_000_000_000;
+/// The payload that they should carry there.
+pub(crate) const FAST_MTU: u32 = 4096;
+/// The payload that they should carry anywhere: an interface with the usual 1500 allows it.
+pub(crate) const LEAST: u32 = 1024;
+
+struct Seen<'a> {
+    port: String,
+    interface: &'a str,
+    mtu: u32,
+    payload: u32,
+    fast: Option<u64>,
+    kind: (Option<&'a str>, Option<u64>),
+}
+
+pub(crate) fn mtu(facts: &Facts, out: &mut Lines) {
+    let mut all: Vec<Seen<'_>> = Vec::new();
+    for (device, port) in facts.ports().filter(|(_, port)| port.roce) {
+        let Some(netdev) = &port.netdev else { continue };
+        let Some(mtu) = netdev.mtu else { continue };
+        let rate = port.rate.known().copied();
+        all.push(Seen {
+            port: port_name(device, port),
+            interface: &netdev.name,
+            mtu,
+            payload: payload(mtu).unwrap_or(0),
+            fast: rate.filter(|rate| *rate >= FAST),
+            kind: (device.driver.as_deref(), rate),
+        });
+    }
+    for seen in &all {
+        let Seen {
+            port,
+            interface,
+            mtu,
+            payload,
+            ..
+        } = seen;
+        let best = all
+            .iter()
+            .filter(|other| other.kind == seen.kind)
+            .map(|other| other.payload)
+            .max()
+            .unwrap_or_default();
+        let is = format!("packets of {port} carry {payload} bytes: {interface} has MTU {mtu}");
+        // Jumbo frames have to be set on the whole path, or packets are dropped.
+        let raise = |to: u32| {
+            step!(
+                "sudo ip link set dev {} mtu {}   # until the next boot; on the switches first, and on all hosts",
+                ShellWord::netdev(interface),
+                to
+            )
+        };
+        if *payload < LEAST {
+            out.warn(
+                port,
+                is,
+                "Smaller packets cost speed, and peers with a larger size cannot connect.",
+                raise(if seen.fast.is_some() { 9000 } else { 1500 }),
+            );
+        } else if let (Some(bits), true) = (seen.fast, *payload < FAST_MTU) {
+            out.warn(
+                port,
+                is,
+                format!(
+                    "At {} packets of {FAST_MTU} bytes are needed for full speed.",
+                    rate(bits)
+                ),
+                raise(9000),
+            );
+        } else if *payload < best {
+            out.warn(
+                port,
+                format!("{is}; its siblings carry {best}"),
+                "A collective runs at the speed of its slowest NIC.",
+                raise(9000),
+            );
+        }
+    }
+    if !out.is_empty() || all.is_empty() {
+        return;
+    }
+    let mut sizes: Vec<(u32, u32)> = all.iter().map(|seen| (seen.payload, seen.mtu)).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let sizes: Vec<String> = sizes
+        .iter()
+        .map(|(payload, mtu)| format!("{payload} bytes (interface MTU {mtu})"))
+        .collect();
+    out.pass("", format!("packets carry {}", names(&sizes)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_carry_what_the_kernel_computes() {
+        // Seen on Linux 6.12: 1500 gives 1024, 4200 gives 4096.
+        for (mtu, carries) in [
+            (9000, Some(4096)),
+            (4200, Some(4096)),
+            (4191, Some(2048)),
+            (1500, Some(1024)),
+            (1000, Some(512)),
+            (352, Some(256)),
+            (351, None),
+            (0, None),
+        ] {
+            assert_eq!(payload(mtu), carries, "{mtu}");
+        }
+        assert_eq!(payload(u32::MAX), Some(4096));
+    }
+}

@@ -1,0 +1,133 @@
+//! /dev/infiniband and /sys as a process sees them.
+
+use crate::{
+    facts::{Fact, Facts},
+    line::{Lines, WITH_ROOT},
+    words::{count, names},
+};
+
+pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
+    let view = &facts.view;
+    let subject = match facts.pid {
+        Some(pid) => format!("PID {pid} ({})", view.comm),
+        None => "this machine".to_owned(),
+    };
+    let Some(verbs) = facts.verbs.known() else { return };
+    sees(facts, &subject, out);
+    if verbs.is_empty() {
+        return;
+    }
+    let nodes = match &view.nodes {
+        Fact::Known(nodes) => nodes,
+        Fact::Absent => {
+            return out.fail(
+                "",
+                format!("{subject} has no /dev/infiniband"),
+                "RDMA libraries open devices there; without it jobs use TCP.",
+                if facts.pid.is_some() {
+                    "start the container with --device=/dev/infiniband --cap-add=IPC_LOCK (Kubernetes: an RDMA device plugin)"
+                } else {
+                    "sudo modprobe ib_uverbs   # loads it until the next boot"
+                },
+            );
+        }
+        Fact::Unreadable(why) => {
+            return out.skip(format!("/dev/infiniband of {subject}"), why.clone(), WITH_ROOT);
+        }
+        Fact::Unknown(why) => {
+            return out.unknown(&subject, format!("/dev/infiniband of {subject}"), why.clone());
+        }
+    };
+    let mut missing = Vec::new();
+    let mut closed = Vec::new();
+    let mut blind = Vec::new();
+    for (file, device) in verbs {
+        let what = format!("{device} ({file})");
+        match nodes.iter().find(|(name, _)| name == file) {
+            None => missing.push(what),
+            Some((_, Some(false))) => closed.push(what),
+            Some((_, None)) => blind.push(what),
+            Some((_, Some(true))) => {}
+        }
+    }
+    if !blind.is_empty() {
+        out.unknown(
+            &subject,
+            format!("whether {subject} may open the files of {}", names(&blind)),
+            "they lie on another mount, or are links",
+        );
+    }
+    if !missing.is_empty() {
+        let text = format!("{subject} has no file in /dev/infiniband for {}", names(&missing));
+        // A container with only some of the devices is as intended.
+        if facts.pid.is_some() && missing.len() < verbs.len() {
+            out.pass("", text);
+        } else {
+            out.fail(
+                "",
+                text,
+                "RDMA libraries open devices there; without it jobs use TCP.",
+                if facts.pid.is_some() {
+                    "start the container with --device=/dev/infiniband --cap-add=IPC_LOCK"
+                } else {
+                    "sudo udevadm trigger --action=add --subsystem-match=infiniband_verbs   # makes the files anew"
+                },
+            );
+        }
+    }
+    if !closed.is_empty() {
+        out.warn(
+            "",
+            format!("{subject} may not open the files of {}", names(&closed)),
+            "RDMA libraries open them for reading and writing.",
+            "sudo chmod a+rw /dev/infiniband/uverbs*   # every user may use the NICs, until the next boot; for good: a udev rule",
+        );
+    }
+    if nodes.iter().all(|(name, _)| name != "rdma_cm") && missing.is_empty() {
+        out.warn(
+            "",
+            format!("{subject} has no /dev/infiniband/rdma_cm"),
+            "Programs that connect by IP address (rdma_cm: rping, UCX, storage) cannot.",
+            if facts.pid.is_some() {
+                "start the container with --device=/dev/infiniband"
+            } else {
+                "sudo modprobe rdma_ucm   # loads it until the next boot"
+            },
+        );
+    }
+    if out.is_empty() {
+        out.pass(
+            "",
+            format!(
+                "{subject} has the files of {} in /dev/infiniband",
+                count(verbs.len(), "device")
+            ),
+        );
+    }
+}
+
+fn sees(facts: &Facts, subject: &str, out: &mut Lines) {
+    let sees = &facts.view.sees;
+    if let Some(why) = sees.unknown() {
+        out.unknown(subject, format!("the devices that {subject} finds in /sys"), why);
+    }
+    if let Some(sees) = sees.known() {
+        let broken: Vec<&str> = sees
+            .iter()
+            .filter(|(_, whole)| !whole)
+            .map(|(name, _)| name.as_str())
+            .collect();
+        // For the host itself the check of devices reports this.
+        if facts.pid.is_some() && !broken.is_empty() {
+            out.fail(
+                &names(&broken),
+                format!(
+                    "{subject} finds {} in /sys and their files are missing",
+                    names(&broken)
+                ),
+                "RDMA libraries find the names and cannot use the devices.",
+                "start the container with -v /sys/devices:/sys/devices:ro",
+            );
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Ports: up, and as fast as their siblings.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    facts::{Device, Facts, Port},
+    line::Lines,
+    words::{names, port_name, rate as in_words},
+};
+use rdmatop_base::step::{ShellWord, step};
+
+const PICKED: &str = "A job that picks this port fails, hangs or falls back to TCP.";
+
+const NONE_UP: &str = "No port of this machine is up.";
+
+/// Siblings of which more than this share is up make one that is down a fault: in a row of eight, six are.
+const SHARE: [usize; 2] = [2, 3];
+
+pub(crate) fn state(facts: &Facts, out: &mut Lines) {
+    let all: Vec<(&Device, &Port)> = facts.ports().collect();
+    let active = all.iter().filter(|(_, port)| port.active()).count();
+    let mut spare = Vec::new();
+    for (device, port) in &all {
+        let name = port_name(device, port);
+        match (port.state.known(), port.state.unreadable()) {
+            (Some(4), _) => {}
+            (Some(state), _) => {
+                let expected = expected(&all, device, port, active);
+                let off = port
+                    .netdev
+                    .as_ref()
+                    .is_some_and(|netdev| netdev.up == Some(false));
+                if expected.is_none() && (off || !has_signal(port)) {
+                    spare.push(name);
+                } else {
+                    down(&name, *state, port, expected, out);
+                }
+            }
+            (None, why) => {
+                let why = why.unwrap_or("its driver does not say");
+                out.skip_of(&name, format!("state of {name}"), why);
+            }
+        }
+    }
+    let beside = match spare.len() {
+        0 => String::new(),
+        1 => format!(
+            "; {} is down and taken for a spare: nothing uses it",
+            names(&spare)
+        ),
+        _ => format!(
+            "; {} are down and taken for spares: nothing uses them",
+            names(&spare)
+        ),
+    };
+    if !all.is_empty() && (out.is_empty() || !spare.is_empty()) {
+        out.pass(
+            "",
+            format!("{active} of {} up: {}{beside}", all.len(), kinds(&all)),
+        );
+    }
+}
+
+/// What says that a port should be up; `None` where nothing does, as for one without a cable.
+fn expected(all: &[(&Device, &Port)], device: &Device, port: &Port, active: usize) -> Option<&'static str> {
+    let off = port
+        .netdev
+        .as_ref()
+        .is_some_and(|netdev| netdev.up == Some(false));
+    let had_signal = port.netdev.as_ref().is_some_and(|netdev| netdev.had_carrier);
+    let place = |device: &Device, port: &Port| {
+        // The ports of one card are functions of one device of PCI, in the order of the functions.
+        let function = device
+            .pci
+            .as_ref()
+            .and_then(|pci| pci.address.chars().next_back());
+        let kind = (device.driver.clone(), device.board.known().cloned());
+        (!device.software).then_some((kind, function, port.number))
+    };
+    let own = place(device, port);
+    let is_other = |other: &Device| other.name != device.name;
+    let siblings: Vec<&Port> = all
+        .iter()
+        .filter(|(other, at)| is_other(other) && own.is_some() && place(other, at) == own)
+        .map(|(_, port)| *port)
+        .collect();
+    let up = siblings.iter().filter(|port| port.active()).count();
+    if active == 0 {
+        Some(NONE_UP)
+    } else if port.in_use {
+        Some("Queue pairs are on it.")
+    } else if port.was_used {
+        Some("It has carried data since its driver was loaded.")
+    } else if had_signal && !off {
+        Some("It had a signal since its driver was loaded.")
+    } else if up * SHARE[1] > siblings.len() * SHARE[0] {
+        Some("The same port of other NICs of its kind is up.")
+    } else {
+        None
+    }
+}
+
+/// Whether there is a signal in its cable.
+fn has_signal(port: &Port) -> bool {
+    let waits = port.link_layer.as_deref() == Some("InfiniBand") && matches!(port.state.known(), Some(2 | 3));
+    let carrier = port.netdev.as_ref().and_then(|netdev| netdev.carrier);
+    waits || carrier.unwrap_or(port.physical.known() == Some(&5))
+}
+
+/// Link layers, each once.
+fn kinds(all: &[(&Device, &Port)]) -> String {
+    let mut kinds: Vec<String> = Vec::new();
+    for (device, port) in all {
+        let kind = match port.link_layer.as_deref() {
+            Some("Unspecified") | None if device.driver.as_deref() == Some("efa") => "EFA",
+            Some("Unspecified") | None => "of an unknown kind",
+            Some(layer) => layer,
+        };
+        let kind = if device.software {
+            format!("{kind} (SoftRoCE has no speed of its own)")
+        } else {
+            kind.to_owned()
+        };
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    names(&kinds)
+}
+
+fn down(name: &str, state: u32, port: &Port, expected: Option<&'static str>, out: &mut Lines) {
+    let why = expected.map_or_else(|| PICKED.to_owned(), |expected| format!("{expected} {PICKED}"));
+    // A port that waits for its subnet manager has a signal.
+    if port.link_layer.as_deref() == Some("InfiniBand") && matches!(state, 2 | 3) {
+        return out.fail(
+            name,
+            format!("{name} waits for the subnet manager (state {})", word(state)),
+            why,
+            "sudo sminfo   # no answer -> start opensm on one host, or the switch's subnet manager",
+        );
+    }
+    let Some(netdev) = &port.netdev else {
+        let signal = match port.physical.known() {
+            Some(2) => "it looks for a signal",
+            Some(3) => "it is disabled",
+            Some(5) => "the cable has a signal",
+            _ => "no signal is known",
+        };
+        return out.fail(
+            name,
+            format!("{name} is {}: {signal}", word(state)),
+            why,
+            "check the cable and the switch's port; sudo dmesg | tail -50",
+        );
+    };
+    let interface = ShellWord::netdev(&netdev.name);
+    if netdev.up == Some(false) {
+        let text = format!(
+            "{name} is {}: its interface {} is switched off",
+            word(state),
+            netdev.name
+        );
+        let remedy = step!(
+            "sudo ip link set dev {} up   # switches it on until the next boot",
+            interface
+        );
+        if port.in_use || expected == Some(NONE_UP) {
+            out.fail(name, text, why, remedy);
+        } else {
+            out.warn(name, text, why, remedy);
+        }
+        return out.alias(&netdev.name);
+    }
+    let signal = match netdev.carrier {
+        Some(false) => "has no signal",
+        Some(true) => "has a signal",
+        None => "is switched on",
+    };
+    out.fail(
+        name,
+        format!("{name} is {}: its interface {} {signal}", word(state), netdev.name),
+        why,
+        match netdev.members.as_slice() {
+            [] => step!("check the cable and the switch's port; sudo ethtool {}", interface),
+            [first, ..] => step!(
+                "check the cables and the switches' ports; cat /proc/net/bonding/{}; sudo ethtool {}, and so each member",
+                interface,
+                ShellWord::netdev(&first.name)
+            ),
+        },
+    );
+    out.alias(&netdev.name);
+}
+
+fn word(state: u32) -> &'static str {
+    match state {
+        0 => "NOP",
+        1 => "down",
+        2 => "INIT",
+        3 => "ARMED",
+        5 => "ACTIVE_DEFER",
+        _ => "in an unknown state",
+    }
+}
+
+pub(crate) fn rate(facts: &Facts, out: &mut Lines) {
+    let mut groups: BTreeMap<(&str, &str), Vec<(String, u64)>> = BTreeMap::new();
+    for device in facts.hardware() {
+        for port in device.ports.iter().filter(|port| port.active()) {
+            let kind = (
+                device.driver.as_deref().unwrap_or_default(),
+                device.board.known().map_or("", String::as_str),
+            );
+            if let Some(rate) = port.rate.known() {
+                groups
+                    .entry(kind)
+                    .or_default()
+                    .push((port_name(device, port), *rate));
+            }
+        }
+    }
+    for ports in groups.values() {
+        let best = ports.iter().map(|(_, rate)| *rate).max().unwrap_or_default();
+        let fastest = ports.iter().filter(|(_, rate)| *rate == best).count();
+        let mut slower: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
+        for (name, rate) in ports.iter().filter(|(_, rate)| *rate < best) {
+            slower.entry(*rate).or_default().push(name);
+        }
+        for (rate, slow) in slower {
+            out.warn(
+                &names(&slow),
+                format!(
+                    "{} at {}, {} of its kind at {}",
+                    if slow.len() == 1 {
+                        format!("{} runs", slow[0])
+                    } else {
+                        format!("{} run", names(&slow))
+                    },
+                    in_words(rate),
+                    if fastest == 1 { "another" } else { "others" },
+                    in_words(best)
+                ),
+                "A collective runs at the speed of its slowest NIC.",
+                step!(
+                    "check cable, transceiver and the switch's port; sudo ethtool INTERFACE, or sudo mlxlink -d {}",
+                    ShellWord::device(slow[0])
+                ),
+            );
+        }
+    }
+    // Without their number: a port that is down has its own line.
+    let mut speeds: Vec<u64> = groups.values().flatten().map(|(_, rate)| *rate).collect();
+    speeds.sort_unstable();
+    speeds.dedup();
+    if out.is_empty() && !speeds.is_empty() {
+        let several = speeds.len() > 1;
+        let speeds: Vec<String> = speeds.into_iter().map(in_words).collect();
+        let (s, alike) = if several {
+            ("s", ", the same on equal NICs")
+        } else {
+            ("", "")
+        };
+        out.pass("", format!("link speed{s} {}{alike}", names(&speeds)));
+    }
+}

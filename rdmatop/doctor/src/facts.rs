@@ -1,0 +1,398 @@
+//! The facts that were read. Each is known, absent, could not be read, or is not known although it should be,
+//! with the reason: the four are never mixed up.
+
+use rdmatop_base::step::NextStep;
+use rdmatop_model::cause::Cause;
+
+/// The result of reading one fact.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Fact<T> {
+    /// Its value.
+    Known(T),
+    /// It does not exist here.
+    #[default]
+    Absent,
+    /// It may exist; why it could not be read.
+    Unreadable(String),
+    /// It may exist; why it was not read, although rdmatop has the right: it did not answer in time, or
+    /// reading it is not safe.
+    Unknown(String),
+}
+
+impl<T> Fact<T> {
+    /// The value.
+    pub fn known(&self) -> Option<&T> {
+        match self {
+            Self::Known(value) => Some(value),
+            Self::Absent | Self::Unreadable(_) | Self::Unknown(_) => None,
+        }
+    }
+
+    /// Why it could not be read.
+    pub fn unreadable(&self) -> Option<&str> {
+        match self {
+            Self::Unreadable(why) => Some(why),
+            Self::Known(_) | Self::Absent | Self::Unknown(_) => None,
+        }
+    }
+
+    /// Why it was not read.
+    pub fn unknown(&self) -> Option<&str> {
+        match self {
+            Self::Unknown(why) => Some(why),
+            Self::Known(_) | Self::Absent | Self::Unreadable(_) => None,
+        }
+    }
+
+    /// Converts the value with `read`; a value that `read` does not understand counts as unreadable.
+    pub fn parse<U>(self, read: impl FnOnce(T) -> Option<U>) -> Fact<U> {
+        match self {
+            Self::Known(value) => {
+                read(value).map_or_else(|| Fact::Unreadable("its text is odd".to_owned()), Fact::Known)
+            }
+            Self::Absent => Fact::Absent,
+            Self::Unreadable(why) => Fact::Unreadable(why),
+            Self::Unknown(why) => Fact::Unknown(why),
+        }
+    }
+}
+
+impl<T> From<Option<T>> for Fact<T> {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Absent, Self::Known)
+    }
+}
+
+/// Everything. All text is safe to print.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Facts {
+    /// The machine.
+    pub host: Host,
+    /// `--pid`: the process whose view is judged.
+    pub pid: Option<u32>,
+    /// RDMA devices; absent where the kernel has no RDMA subsystem loaded.
+    pub devices: Fact<Vec<Device>>,
+    /// Devices that are being removed, each with its holders in words.
+    pub leaving: Fact<Vec<(String, String)>>,
+    /// Verbs devices by name of the RDMA device (`uverbs0`, `mlx5_0`); absent where ib_uverbs is not loaded.
+    pub verbs: Fact<Vec<(String, String)>>,
+    /// RDMA NICs on PCI without a driver or without an RDMA device.
+    pub idle_nics: Vec<IdleNic>,
+    /// Searches whose results are not all known, each with the reason.
+    pub unfinished: Vec<(&'static str, &'static str)>,
+    /// GPUs of NVIDIA and AMD.
+    pub gpus: Vec<Gpu>,
+    /// How GPU memory reaches a NIC.
+    pub gpu_memory: GpuMemory,
+    /// CPUs of each NUMA node.
+    pub nodes: Vec<(u32, Vec<u32>)>,
+    /// TCP settings.
+    pub tcp: Tcp,
+    /// Limits that container runtimes and job managers pass on.
+    pub services: Vec<Service>,
+    /// The subject of the report: the process of `--pid`, otherwise rdmatop itself.
+    pub view: Process,
+    /// Processes that use RDMA or GPUs, or the one of `--pid`.
+    pub processes: Vec<Process>,
+    /// Processes that hold RDMA or GPU devices, or may, and could not be inspected.
+    pub hidden_processes: usize,
+    /// Further processes that hold RDMA or GPU devices, beyond the number that one run looks at.
+    pub left_out: usize,
+    /// rdmatop's own needs.
+    pub own: Own,
+    /// SoftRoCE; known only on machines without RDMA hardware.
+    pub softroce: Option<SoftRoce>,
+}
+
+/// The machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    /// Its name.
+    pub name: Option<String>,
+    /// Kernel release.
+    pub kernel: Option<String>,
+    /// Major and minor number of it.
+    pub version: Option<(u32, u32)>,
+    /// rdmatop runs as root.
+    pub root: bool,
+    /// The CPU reports that it belongs to a virtual machine.
+    pub virtual_machine: bool,
+    /// /sys is not mounted.
+    pub without_sys: bool,
+    /// RDMA devices are seen only in the network namespace that they belong to (`rdma system`: netns
+    /// exclusive).
+    pub exclusive: bool,
+}
+
+/// An RDMA device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    /// Directory in /sys/class/infiniband.
+    pub name: String,
+    /// Driver of its PCI function.
+    pub driver: Option<String>,
+    /// SoftRoCE or another device without hardware.
+    pub software: bool,
+    /// Listed, but its files are missing.
+    pub dangling: bool,
+    /// Its driver did not answer in time; the other facts are unknown.
+    pub late: bool,
+    /// Firmware version.
+    pub firmware: Fact<String>,
+    /// Board.
+    pub board: Fact<String>,
+    /// Its PCI function.
+    pub pci: Option<Pci>,
+    /// Its interrupts, each with the CPUs that it goes to.
+    pub irqs: Vec<Vec<u32>>,
+    /// Ports.
+    pub ports: Vec<Port>,
+}
+
+/// A port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Port {
+    /// From 1.
+    pub number: u32,
+    /// `enum ib_port_state`: 1 down, 2 init, 3 armed, 4 active.
+    pub state: Fact<u32>,
+    /// `enum ib_port_phys_state`: 2 polling, 3 disabled, 5 link up.
+    pub physical: Fact<u32>,
+    /// Bits per second; absent where the device has no rate of its own.
+    pub rate: Fact<u64>,
+    /// Ethernet, InfiniBand, Unspecified.
+    pub link_layer: Option<String>,
+    /// Its packets are RoCE.
+    pub roce: bool,
+    /// GIDs that are set.
+    pub gids: Fact<Vec<Gid>>,
+    /// Network interface.
+    pub netdev: Option<Netdev>,
+    /// It has queue pairs of programs, or of the kernel's storage.
+    pub in_use: bool,
+    /// Its counters say that data passed it since its driver was loaded.
+    pub was_used: bool,
+}
+
+/// An entry of a GID table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gid {
+    /// Index in the table.
+    pub index: u32,
+    /// The address.
+    pub bytes: [u8; 16],
+    /// `RoCE v2`: over UDP, which routers forward.
+    pub v2: bool,
+}
+
+impl Gid {
+    /// An IPv4 address.
+    pub fn ipv4(&self) -> Option<std::net::Ipv4Addr> {
+        std::net::Ipv6Addr::from(self.bytes).to_ipv4_mapped()
+    }
+
+    /// fe80::/64, which routers do not forward.
+    pub fn link_local(&self) -> bool {
+        self.bytes.starts_with(&[0xfe, 0x80])
+    }
+}
+
+/// A network interface under a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Netdev {
+    /// Name.
+    pub name: String,
+    /// MTU in bytes.
+    pub mtu: Option<u32>,
+    /// Switched on.
+    pub up: Option<bool>,
+    /// It has a signal.
+    pub carrier: Option<bool>,
+    /// It had one since it was made.
+    pub had_carrier: bool,
+    /// The interfaces that a bond consists of.
+    pub members: Vec<Member>,
+    /// Flow control, where it can be read; of a bond its members have it.
+    pub lossless: Fact<Lossless>,
+}
+
+/// An interface of a bond.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Member {
+    /// Name.
+    pub name: String,
+    /// Flow control, where it can be read.
+    pub lossless: Fact<Lossless>,
+}
+
+/// Flow control of an Ethernet port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lossless {
+    /// Priorities with PFC.
+    pub pfc: Option<Vec<u8>>,
+    /// The field that decides a packet's priority: `pcp` or `dscp`.
+    pub trust: Option<String>,
+    /// Priorities whose notification of congestion is off (`ecn/roce_np/enable`).
+    pub ecn_off: Option<Vec<u8>>,
+}
+
+/// A PCI function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pci {
+    /// Address.
+    pub address: String,
+    /// From the host bridge (`pci0000:17`) through the root port to the function.
+    pub path: Vec<String>,
+    /// NUMA node.
+    pub node: Option<u32>,
+    /// The negotiated link: mega-transfers per second, lanes.
+    pub current: Fact<PciLink>,
+    /// The link that the function is capable of.
+    pub max: Fact<PciLink>,
+    /// The link that the bridge at the other end is capable of.
+    pub slot: Fact<PciLink>,
+    /// Type of its IOMMU group: `identity`, `DMA`, `DMA-FQ`; absent without an IOMMU.
+    pub iommu: Fact<String>,
+    /// Bridges above it that redirect traffic between devices (ACS).
+    pub acs: Fact<Vec<String>>,
+}
+
+/// Speed and width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PciLink {
+    /// Mega-transfers per second and lane.
+    pub mega_transfers: u32,
+    /// Lanes.
+    pub width: u32,
+    /// Its rate in one direction.
+    pub bits_per_sec: u64,
+}
+
+/// A NIC that could do RDMA and has no RDMA device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdleNic {
+    /// PCI address.
+    pub address: String,
+    /// Its name.
+    pub what: &'static str,
+    /// Its RDMA driver.
+    pub module: &'static str,
+    /// Its present driver.
+    pub driver: Option<String>,
+}
+
+/// A GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gpu {
+    /// Made by NVIDIA, else AMD.
+    pub nvidia: bool,
+    /// Its place on PCI.
+    pub pci: Pci,
+}
+
+/// How GPU memory reaches a NIC.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GpuMemory {
+    /// nvidia_peermem or another client of peer memory is loaded.
+    pub peermem: bool,
+    /// NVIDIA's kernel module: whether it is the open one; absent where none is loaded.
+    pub open_module: Fact<bool>,
+}
+
+/// TCP settings; `None` is unknown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tcp {
+    /// The largest receive buffer that tuning gives, bytes.
+    pub rmem: Option<u64>,
+    /// Largest send buffer.
+    pub wmem: Option<u64>,
+    /// `net.core.somaxconn`.
+    pub backlog: Option<u64>,
+}
+
+/// A running container runtime or job manager.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Its name.
+    pub comm: String,
+    /// Its limit of locked memory, bytes; `None`: unlimited.
+    pub memlock: Option<u64>,
+    /// It may exceed the limit.
+    pub exempt: bool,
+    /// The shell that rdmatop was started from.
+    pub shell: bool,
+}
+
+/// A process that was inspected.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// Its name.
+    pub comm: String,
+    /// Variables that steer RDMA libraries, including those of /etc/nccl.conf.
+    pub environ: Fact<Vec<(String, String)>>,
+    /// Whether its /etc/nccl.conf was read.
+    pub conf: Fact<()>,
+    /// Its limit of locked memory, bytes; `Known(None)`: unlimited.
+    pub memlock: Fact<Option<u64>>,
+    /// It may lock memory beyond that (CAP_IPC_LOCK).
+    pub may_lock: bool,
+    /// The path of its cgroup, which tells what it runs in.
+    pub cgroup: Option<String>,
+    /// Limits of its RDMA cgroups.
+    pub rdma_limits: Fact<Vec<RdmaLimit>>,
+    /// Its network interfaces.
+    pub interfaces: Fact<Vec<String>>,
+    /// Files in its /dev/infiniband, each with whether it may open it for reading and writing; `None` is
+    /// unknown.
+    pub nodes: Fact<Vec<(String, Option<bool>)>>,
+    /// RDMA devices that its /sys lists, each with whether its files are there.
+    pub sees: Fact<Vec<(String, bool)>>,
+    /// Processes that have its verbs files open too. Only looked for with `--pid`.
+    pub sharers: Fact<Sharers>,
+}
+
+/// The processes that share a process's open verbs files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sharers {
+    /// Number and name of each.
+    pub found: Vec<(u32, String)>,
+    /// Not all processes could be looked at.
+    pub partial: bool,
+}
+
+/// A limit of the RDMA cgroup controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RdmaLimit {
+    /// Cgroup.
+    pub cgroup: String,
+    /// Device.
+    pub device: String,
+    /// `hca_handle` or `hca_object`.
+    pub resource: String,
+    /// At most.
+    pub max: u64,
+    /// Now.
+    pub current: Option<u64>,
+}
+
+/// What rdmatop needs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Own {
+    /// What is missing, as the live view says it.
+    pub missing: Vec<Cause>,
+    /// The kernel has BTF.
+    pub btf: Option<bool>,
+}
+
+/// Where SoftRoCE stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SoftRoce {
+    /// The module is loaded or can be.
+    Ready,
+    /// This kernel does not have it; what to do.
+    Missing(NextStep),
+    /// There is no list of modules.
+    Unknown,
+}

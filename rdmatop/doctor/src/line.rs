@@ -1,0 +1,284 @@
+//! The result of a check.
+
+use std::iter;
+
+use serde::Serialize;
+
+use super::{table::Check, words::names};
+use rdmatop_base::step::NextStep;
+
+/// The status of a line, the mildest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// As it should be.
+    Pass,
+    /// Unknown, and the line has the reason.
+    Skip,
+    /// Unknown although rdmatop has the right to know it: the check was not made, and could have failed.
+    Unknown,
+    /// Works, but costs speed or may fail.
+    Warn,
+    /// Does not work.
+    Fail,
+}
+
+/// The subject of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Group {
+    /// RDMA devices.
+    Devices,
+    /// Their ports and network interfaces.
+    Ports,
+    /// PCI Express, interrupts, NUMA.
+    Pcie,
+    /// GPUs beside the NICs.
+    Gpu,
+    /// Flow control of Ethernet.
+    Lossless,
+    /// Limits of processes.
+    Limits,
+    /// The fallback without RDMA.
+    Tcp,
+    /// Settings of running jobs.
+    Jobs,
+    /// What rdmatop itself needs.
+    Rdmatop,
+}
+
+impl Group {
+    /// Its name on the page.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Devices => "devices",
+            Self::Ports => "ports",
+            Self::Pcie => "pcie",
+            Self::Gpu => "gpu",
+            Self::Lossless => "lossless",
+            Self::Limits => "limits",
+            Self::Tcp => "tcp",
+            Self::Jobs => "jobs",
+            Self::Rdmatop => "rdmatop",
+        }
+    }
+}
+
+/// One line. All text is safe to print.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Line {
+    /// The check.
+    pub id: &'static str,
+    /// Its subject.
+    pub group: Group,
+    /// Its status.
+    pub status: Status,
+    /// Device, port or process, if it concerns one.
+    pub subject: String,
+    /// The result in words.
+    pub text: String,
+    /// Why it matters, or why the result is unknown.
+    pub why: String,
+    /// What to do, as a command where possible.
+    pub remedy: NextStep,
+}
+
+/// The remedy of a line that needs root's rights.
+pub(super) const WITH_ROOT: &str = "sudo rdmatop doctor";
+
+/// The lines of one check.
+#[derive(Debug, Default)]
+pub(super) struct Lines(Vec<Found>);
+
+/// A line, before it is known which others say the same.
+#[derive(Debug)]
+struct Found {
+    status: Status,
+    subject: String,
+    text: String,
+    why: String,
+    remedy: NextStep,
+    /// What it says, without the names of its subject: lines that differ in them alone become one.
+    same: String,
+}
+
+impl Lines {
+    fn push(&mut self, status: Status, subject: &str, said: [String; 2], remedy: NextStep) {
+        let [text, why] = said;
+        let mut same = format!("{text}: {why}");
+        if !subject.is_empty() {
+            same = same.replace(subject, "\0");
+        }
+        self.0.push(Found {
+            status,
+            subject: subject.to_owned(),
+            text,
+            why,
+            remedy,
+            same,
+        });
+    }
+
+    /// The subject of the last line is also named so.
+    pub(super) fn alias(&mut self, name: &str) {
+        if let Some(last) = self.0.last_mut().filter(|_| !name.is_empty()) {
+            last.same = last.same.replace(name, "\0");
+        }
+    }
+
+    /// As it should be.
+    pub(super) fn pass(&mut self, subject: &str, text: impl Into<String>) {
+        self.push(
+            Status::Pass,
+            subject,
+            [text.into(), String::new()],
+            NextStep::default(),
+        );
+    }
+
+    /// Not known.
+    pub(super) fn skip(
+        &mut self,
+        text: impl Into<String>,
+        why: impl Into<String>,
+        remedy: impl Into<NextStep>,
+    ) {
+        self.push(Status::Skip, "", [text.into(), why.into()], remedy.into());
+    }
+
+    /// Not known of one subject.
+    pub(super) fn skip_of(&mut self, subject: &str, text: impl Into<String>, why: impl Into<String>) {
+        let said = [text.into(), why.into()];
+        self.push(Status::Skip, subject, said, NextStep::default());
+    }
+
+    /// Not known, although it should be.
+    pub(super) fn unknown(&mut self, subject: &str, text: impl Into<String>, why: impl Into<String>) {
+        let said = [text.into(), why.into()];
+        self.push(Status::Unknown, subject, said, NextStep::default());
+    }
+
+    /// Works, with a loss.
+    pub(super) fn warn(
+        &mut self,
+        subject: &str,
+        text: impl Into<String>,
+        why: impl Into<String>,
+        remedy: impl Into<NextStep>,
+    ) {
+        self.push(Status::Warn, subject, [text.into(), why.into()], remedy.into());
+    }
+
+    /// Does not work.
+    pub(super) fn fail(
+        &mut self,
+        subject: &str,
+        text: impl Into<String>,
+        why: impl Into<String>,
+        remedy: impl Into<NextStep>,
+    ) {
+        self.push(Status::Fail, subject, [text.into(), why.into()], remedy.into());
+    }
+
+    /// Nothing was found.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// As lines of `check`. Subjects of which the same is said for the same reason share one line, which has
+    /// the remedy for the first of them.
+    pub(super) fn into_lines(self, check: &Check) -> Vec<Line> {
+        let mut groups: Vec<(Found, Vec<String>)> = Vec::new();
+        for found in self.0 {
+            let same = |(first, _): &&mut (Found, Vec<String>)| {
+                first.status == found.status
+                    && first.same == found.same
+                    && (found.subject == first.subject
+                        || !found.subject.is_empty() && !first.subject.is_empty())
+            };
+            match groups.iter_mut().find(same) {
+                Some((first, _)) if first.subject == found.subject => {}
+                Some((_, more)) => more.push(found.subject),
+                None => groups.push((found, Vec::new())),
+            }
+        }
+        let lines = groups.into_iter().map(|(first, more)| {
+            let others = match more.as_slice() {
+                [] => String::new(),
+                [one] => format!("; the same for {one}"),
+                several => format!("; the same for {} others: {}", several.len(), names(several)),
+            };
+            Line {
+                id: check.id,
+                group: check.group,
+                status: first.status,
+                subject: iter::once(first.subject)
+                    .chain(more)
+                    .collect::<Vec<_>>()
+                    .join(", "),
+                text: first.text + &others,
+                why: first.why,
+                remedy: first.remedy,
+            }
+        });
+        lines.collect()
+    }
+}
+
+/// The lines of all checks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// In the order of the table.
+    pub lines: Vec<Line>,
+    /// Checks without a subject on this machine.
+    pub not_applicable: Vec<&'static str>,
+}
+
+impl Report {
+    /// How many lines have this status.
+    pub fn count(&self, status: Status) -> usize {
+        self.lines.iter().filter(|line| line.status == status).count()
+    }
+
+    /// The exit code: 0, 1 with warnings, 2 with failures, 3 where neither is there and a check was not made.
+    pub fn code(&self) -> u8 {
+        match self.lines.iter().map(|line| line.status).max() {
+            Some(Status::Fail) => 2,
+            Some(Status::Warn) => 1,
+            Some(Status::Unknown) => 3,
+            Some(Status::Skip | Status::Pass) | None => 0,
+        }
+    }
+
+    /// The overall result in one line.
+    pub fn verdict(&self) -> String {
+        let count = |status, one: &str, more: &str| match self.count(status) {
+            0 => None,
+            1 => Some(format!("1 {one}")),
+            count => Some(format!("{count} {more}")),
+        };
+        let found: Vec<String> = [
+            count(Status::Fail, "problem", "problems"),
+            count(Status::Warn, "warning", "warnings"),
+            count(Status::Unknown, "check not made", "checks not made"),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        let worst = self
+            .lines
+            .iter()
+            .find(|line| line.status == Status::Fail)
+            .or_else(|| self.lines.iter().find(|line| line.status == Status::Warn))
+            .or_else(|| self.lines.iter().find(|line| line.status == Status::Unknown));
+        if let Some(worst) = worst {
+            return format!("doctor: {}: {}", found.join(", "), worst.text);
+        }
+        let skipped = match self.count(Status::Skip) {
+            0 => String::new(),
+            count => format!("; {count} could not be checked"),
+        };
+        let passed = super::words::count(self.count(Status::Pass), "check");
+        format!("doctor: no problem found; {passed} passed{skipped}")
+    }
+}

@@ -1,0 +1,97 @@
+//! Words and numbers as the page has them.
+
+use super::facts::{Device, Facts, Port};
+use rdmatop_base::text::cut_columns;
+pub(super) use rdmatop_base::text::{bytes, lists, names};
+
+/// `1 device`, `8 devices`.
+pub(super) fn count(number: usize, one: &str) -> String {
+    if number == 1 {
+        format!("1 {one}")
+    } else if let Some(stem) = one.strip_suffix("ss") {
+        format!("{number} {stem}sses")
+    } else {
+        format!("{number} {one}s")
+    }
+}
+
+/// A variable and what it is set to; of a long list only its beginning.
+pub(super) fn setting(name: &str, value: &str) -> String {
+    const COLUMNS: usize = 64;
+    let begin = cut_columns(value, COLUMNS);
+    let dots = if begin.len() < value.len() { "..." } else { "" };
+    format!("{name}={begin}{dots}")
+}
+
+/// `400 Gb/s`.
+pub(super) fn rate(bits: u64) -> String {
+    let tenths = bits / 100_000_000;
+    match tenths % 10 {
+        0 => format!("{} Gb/s", tenths / 10),
+        part => format!("{}.{part} Gb/s", tenths / 10),
+    }
+}
+
+/// `mlx5_0`, or `mlx5_0 port 2` of a device with several.
+pub(super) fn port_name(device: &Device, port: &Port) -> String {
+    if device.ports.len() > 1 {
+        format!("{} port {}", device.name, port.number)
+    } else {
+        device.name.clone()
+    }
+}
+
+impl Facts {
+    /// Devices that answered.
+    pub(super) fn answering(&self) -> impl Iterator<Item = &Device> {
+        let all = self.devices.known().into_iter().flatten();
+        all.filter(|device| !device.late && !device.dangling)
+    }
+
+    /// Of these, the ones with hardware.
+    pub(super) fn hardware(&self) -> impl Iterator<Item = &Device> {
+        self.answering().filter(|device| !device.software)
+    }
+
+    /// Ports of devices that answered.
+    pub(super) fn ports(&self) -> impl Iterator<Item = (&Device, &Port)> {
+        self.answering()
+            .flat_map(|device| device.ports.iter().map(move |port| (device, port)))
+    }
+}
+
+impl Port {
+    /// Whether traffic can pass.
+    pub(super) fn active(&self) -> bool {
+        self.state.known() == Some(&4)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_units() {
+        assert_eq!(
+            (rate(400_000_000_000).as_str(), rate(2_500_000_000).as_str()),
+            ("400 Gb/s", "2.5 Gb/s")
+        );
+        assert_eq!(
+            (bytes(65536).as_str(), bytes(8 << 20).as_str()),
+            ("64 KiB", "8 MiB")
+        );
+        assert_eq!(
+            (
+                bytes(1 << 30).as_str(),
+                bytes(3 << 29).as_str(),
+                bytes(5).as_str()
+            ),
+            ("1 GiB", "1.5 GiB", "5 bytes")
+        );
+        assert_eq!(
+            (count(1, "process"), count(2, "process"), count(3, "port")),
+            ("1 process".into(), "2 processes".into(), "3 ports".into())
+        );
+    }
+}

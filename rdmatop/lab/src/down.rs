@@ -1,0 +1,280 @@
+//! `lab down`.
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use super::disk;
+use super::host::{Host, Leaving, NetnsMode, Present};
+use super::ours;
+use super::say::Say;
+use super::state::{Made, MadeModule};
+use super::store::{Locked, Store};
+use super::{DownArgs, LabError};
+use rdmatop_base::text;
+
+/// Looks at what is being removed, and the time between them: 5 s with the time that each takes.
+const PATIENCE: u32 = 20;
+const MOMENT: Duration = Duration::from_millis(100);
+
+/// Removes what `up` made, and what a `lab run` that was killed left, last first. What is gone already is
+/// said and forgotten; what only has the name of ours is left alone.
+///
+/// `RDMA_NLDEV_CMD_DELLINK` blocks, deaf to signals, while a process has the device open, so holders are
+/// looked for first; one that opens it in between still makes this wait.
+pub(super) fn down(
+    host: &mut dyn Host,
+    store: &Store,
+    args: &DownArgs,
+    say: &mut Say<'_>,
+) -> Result<ExitCode, LabError> {
+    let locked = store.lock()?;
+    let boot = host.boot();
+    let Some(mut made) = locked.load()?.filter(|made| !made.is_nothing()) else {
+        say.line(format_args!(
+            "nothing to remove: `lab up` made nothing, or it is removed already"
+        ));
+        return Ok(ExitCode::SUCCESS);
+    };
+    if made.boot != boot {
+        locked.save(&Made::new(&boot))?;
+        say.line(format_args!(
+            "nothing to remove: this machine was booted since `lab up`, and what that made is gone"
+        ));
+        return Ok(ExitCode::SUCCESS);
+    }
+    remove(host, &locked, &mut made, Which::All { force: args.force }, say)?;
+    if let Some(ours) = made.module.take() {
+        module(host, &ours, say)?;
+        locked.save(&made)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    /// Everything; with force what is held open too.
+    All { force: bool },
+    /// What `lab run` made.
+    Run,
+}
+
+impl Which {
+    fn has(self, run: bool) -> bool {
+        run || self != Self::Run
+    }
+}
+
+/// Removes devices and interfaces of the list, last first, and takes them off it.
+pub(super) fn remove(
+    host: &mut dyn Host,
+    locked: &Locked<'_>,
+    made: &mut Made,
+    which: Which,
+    say: &mut Say<'_>,
+) -> Result<(), LabError> {
+    // All of them before the first is removed: a refusal leaves everything as it was.
+    let mut present = host.devices()?;
+    let mut leaving = leaving_of(host, made, which, &present);
+    // What a `lab run` that was killed left: its programs end, and the kernel removes its devices, which
+    // takes a moment.
+    for _ in 0..PATIENCE {
+        let is_of_run = made.devices.iter().any(|device| device.run);
+        if !is_of_run || leaving.is_empty() && !is_run_held(host, made, &present)? {
+            break;
+        }
+        thread::sleep(MOMENT);
+        present = host.devices()?;
+        leaving = leaving_of(host, made, which, &present);
+    }
+    if let Some(leaving) = leaving.into_iter().next() {
+        // It is not gone: its interface and its driver are needed until it is, and what is not in the list
+        // any more nobody removes.
+        return Err(LabError::Leaving {
+            device: leaving.name.to_string(),
+            held: leaving.held,
+        });
+    }
+    for device in made.devices.iter().filter(|device| which.has(device.run)) {
+        let Some(now) = ours::device(device, &present) else {
+            continue;
+        };
+        let holders = text::names(&host.holders(now.index)?);
+        if holders.is_empty() {
+            continue;
+        }
+        if which != (Which::All { force: true }) {
+            return Err(LabError::Held {
+                device: now.name.to_string(),
+                holders,
+            });
+        }
+        say.line(format_args!(
+            "{} is held open by {holders}: waiting until they close it",
+            now.name
+        ));
+    }
+    disk(host, locked, made, say)?;
+    devices(host, locked, made, which, say)?;
+    interfaces(host, locked, made, which, say)
+}
+
+/// Removes the disk, and the modules that were loaded for it and that nothing else has use of.
+fn disk(
+    host: &mut dyn Host,
+    locked: &Locked<'_>,
+    made: &mut Made,
+    say: &mut Say<'_>,
+) -> Result<(), LabError> {
+    let Some(ours) = made.disk.take() else {
+        return Ok(());
+    };
+    // In the list it stays until all is gone.
+    if host.remove_disk(&ours)? {
+        say.line(format_args!("removed the NVMe disk {}", ours.name));
+    }
+    for name in disk::MODULES.into_iter().rev() {
+        let Some(module) = ours.modules.iter().find(|module| module.name == name) else {
+            continue;
+        };
+        let loaded = host.module_inode(name);
+        if loaded.is_none() || module.inode.is_some_and(|inode| loaded != Some(inode)) {
+            continue;
+        }
+        match host.unload_disk_module(name) {
+            Ok(()) => say.line(format_args!("unloaded {name}")),
+            Err(error) => say.line(format_args!("{name} stays loaded: {error}")),
+        }
+    }
+    locked.save(made)
+}
+
+fn is_run_held(host: &mut dyn Host, made: &Made, present: &[Present]) -> Result<bool, LabError> {
+    for device in made.devices.iter().filter(|device| device.run) {
+        if let Some(now) = ours::device(device, present)
+            && !host.holders(now.index)?.is_empty()
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn leaving_of(host: &mut dyn Host, made: &Made, which: Which, present: &[Present]) -> Vec<Leaving> {
+    let mut leaving = ours::leaving(host, made, present);
+    let asked = |going: &Leaving| {
+        let mut ours = made.devices.iter().filter(|device| which.has(device.run));
+        ours.any(|device| going.name == *device.name)
+    };
+    leaving.retain(asked);
+    leaving
+}
+
+/// What a removed thing is called, now and when it was made.
+fn removed(say: &mut Say<'_>, now: &dyn ToString, then: &str) {
+    let now = now.to_string();
+    if now == then {
+        say.line(format_args!("removed {now}"));
+    } else {
+        say.line(format_args!("removed {now}, which was made as {then}"));
+    }
+}
+
+fn devices(
+    host: &mut dyn Host,
+    locked: &Locked<'_>,
+    made: &mut Made,
+    which: Which,
+    say: &mut Say<'_>,
+) -> Result<(), LabError> {
+    while let Some(at) = made.devices.iter().rposition(|device| which.has(device.run)) {
+        let device = &made.devices[at];
+        let present = host.devices()?;
+        match ours::device(device, &present) {
+            Some(now) => {
+                if let Err(error) = host.remove_device(now)
+                    && ours::device(device, &host.devices()?).is_some()
+                {
+                    return Err(error);
+                }
+                removed(say, &now.name, &device.name);
+            }
+            // It was never made.
+            None if device.found.is_none() => {}
+            None if present.iter().any(|now| now.name == *device.name) => say.line(format_args!(
+                "{} is another device of that name now: left as it is",
+                device.name
+            )),
+            None => say.line(format_args!("{} is gone already", device.name)),
+        }
+        made.devices.remove(at);
+        locked.save(made)?;
+    }
+    Ok(())
+}
+
+fn interfaces(
+    host: &mut dyn Host,
+    locked: &Locked<'_>,
+    made: &mut Made,
+    which: Which,
+    say: &mut Say<'_>,
+) -> Result<(), LabError> {
+    while let Some(at) = made
+        .interfaces
+        .iter()
+        .rposition(|interface| which.has(interface.run))
+    {
+        let interface = &made.interfaces[at];
+        let present = host.interfaces();
+        match ours::interface(interface, &present) {
+            Some(now) => {
+                if let Err(error) = host.remove_interface(now)
+                    && ours::interface(interface, &host.interfaces()).is_some()
+                {
+                    return Err(error);
+                }
+                removed(say, &now.name, &interface.name);
+            }
+            None if interface.found.is_none() => {}
+            None if present.iter().any(|now| now.name == *interface.name) => say.line(format_args!(
+                "{} is another interface of that name now: left as it is",
+                interface.name
+            )),
+            None => say.line(format_args!("{} is gone already", interface.name)),
+        }
+        made.interfaces.remove(at);
+        locked.save(made)?;
+    }
+    Ok(())
+}
+
+/// Unloads rdma_rxe unless something else may use it: without it all rxe devices are gone, whoever made them.
+pub(super) fn module(host: &mut dyn Host, ours: &MadeModule, say: &mut Say<'_>) -> Result<(), LabError> {
+    let loaded = host.rxe_inode();
+    if loaded.is_none() || ours.inode.is_some_and(|inode| loaded != Some(inode)) {
+        // Somebody unloaded it, and perhaps loaded it again.
+        return Ok(());
+    }
+    let others: Vec<String> = host
+        .devices()?
+        .iter()
+        .filter(|device| device.software)
+        .map(|device| device.name.to_string())
+        .collect();
+    let why = if !others.is_empty() {
+        format!("{} may need it", text::names(&others))
+    } else if host.netns_mode() != Some(NetnsMode::Shared) {
+        "another network namespace may have a device that needs it".into()
+    } else {
+        match host.unload_rxe() {
+            Ok(()) => {
+                say.line(format_args!("unloaded rdma_rxe"));
+                return Ok(());
+            }
+            Err(error) => error.to_string(),
+        }
+    };
+    say.line(format_args!("rdma_rxe stays loaded: {why}"));
+    Ok(())
+}

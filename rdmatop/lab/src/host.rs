@@ -1,0 +1,542 @@
+//! What the lab does to the machine, behind a trait so that its decisions are tested without one.
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use super::module::{self, Presence};
+use super::run::Wire;
+use super::state::MadeDisk;
+pub(super) use super::switch::Switch;
+use super::{LabError, disk, link, switch};
+use rdmatop_sources::netlink::client::Nldev;
+pub(super) use rdmatop_sources::netlink::enums::NetnsMode;
+use rdmatop_sources::netlink::error::NetlinkError;
+use rdmatop_sources::netlink::name::Name;
+use rdmatop_sources::netlink::record::{Owner, Port};
+use rdmatop_sources::netlink::socket::Socket;
+use rdmatop_sources::removal;
+use rdmatop_sources::root::Root;
+use rdmatop_sources::sysfs;
+
+/// The module of SoftRoCE.
+const RXE: &str = "rdma_rxe";
+
+/// An RDMA device there is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Present {
+    pub(super) name: Name,
+    pub(super) index: u32,
+    pub(super) node_guid: Option<u64>,
+    /// Of its directory in sysfs.
+    pub(super) inode: Option<u64>,
+    /// It is or may be one of rdma_rxe.
+    pub(super) software: bool,
+    /// Interfaces of its ports.
+    pub(super) netdevs: Vec<Netdev>,
+}
+
+/// An interface under a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Netdev {
+    pub(super) index: u32,
+    pub(super) name: Name,
+}
+
+/// A network interface there is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Interface {
+    pub(super) name: Name,
+    pub(super) index: u32,
+    /// Hardware address, of those that have one of six bytes.
+    pub(super) address: Option<[u8; 6]>,
+    /// Of its directory in sysfs.
+    pub(super) inode: Option<u64>,
+}
+
+/// An RDMA device whose removal waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Leaving {
+    pub(super) name: Name,
+    /// Who holds it, in words.
+    pub(super) held: String,
+}
+
+/// The machine.
+pub(super) trait Host {
+    /// Which boot this is.
+    fn boot(&mut self) -> String;
+    /// Is rdma_rxe in the kernel? An error if it can never be.
+    fn has_rxe(&mut self) -> Result<bool, LabError>;
+    /// Makes sure that rdma_rxe is loaded, and what programs need to use its devices.
+    fn load_rxe(&mut self) -> Result<(), LabError>;
+    /// Inode of rdma_rxe's directory in sysfs; none while it is not loaded.
+    fn rxe_inode(&mut self) -> Option<u64>;
+    /// Unloads rdma_rxe; refused while it is in use.
+    fn unload_rxe(&mut self) -> Result<(), LabError>;
+    /// Are RDMA devices of other network namespaces seen here? None when that is not known.
+    fn netns_mode(&mut self) -> Option<NetnsMode>;
+    /// RDMA devices; none where there is no RDMA.
+    fn devices(&mut self) -> Result<Vec<Present>, LabError>;
+    /// Devices that are being removed, besides those that are `present`.
+    fn leaving(&mut self, _present: &[Present]) -> Vec<Leaving> {
+        Vec::new()
+    }
+    /// Makes an rxe device.
+    fn add_device(&mut self, name: &str, netdev: &Interface) -> Result<(), LabError>;
+    /// Removes an RDMA device; hangs while it is open.
+    fn remove_device(&mut self, device: &Present) -> Result<(), LabError>;
+    /// Processes with objects on a device, as `PID (comm)`.
+    fn holders(&mut self, index: u32) -> Result<Vec<String>, LabError>;
+    /// Interface of the default route.
+    fn default_netdev(&mut self) -> Option<String>;
+    /// Network interfaces of this network namespace.
+    fn interfaces(&mut self) -> Vec<Interface>;
+    /// A hardware address that no interface has.
+    fn new_address(&mut self) -> [u8; 6];
+    /// Makes a dummy interface.
+    fn add_dummy(&mut self, name: &str, address: [u8; 6]) -> Result<(), LabError>;
+    /// Gives an interface an IPv4 address, if it does not have that one.
+    fn add_ipv4(&mut self, interface: &Interface, address: [u8; 4]) -> Result<(), LabError>;
+    /// Makes a switch in a network namespace of its own.
+    fn new_switch(&mut self) -> Result<Switch, LabError>;
+    /// Makes an interface with a cable to the switch, up, with a link-local address and no other.
+    fn add_port(&mut self, switch: &Switch, name: &str, address: [u8; 6], mtu: u32) -> Result<(), LabError>;
+    /// Makes an interface without a cable, up, with a link-local address and no other.
+    fn add_inside(&mut self, name: &str, address: [u8; 6]) -> Result<(), LabError>;
+    /// Inode of a module's directory in sysfs; none while it is not loaded.
+    fn module_inode(&mut self, name: &str) -> Option<u64>;
+    /// Loads what the disk needs; an error that names the module that the kernel has not.
+    fn load_disk_modules(&mut self) -> Result<(), LabError>;
+    /// Unloads one of them; refused while it is in use.
+    fn unload_disk_module(&mut self, name: &'static str) -> Result<(), LabError>;
+    /// Makes the disk, and says where it is.
+    fn make_disk(&mut self, disk: &MadeDisk, device: &str) -> Result<PathBuf, LabError>;
+    /// Removes what there is of it; false when there was nothing.
+    fn remove_disk(&mut self, disk: &MadeDisk) -> Result<bool, LabError>;
+    /// Waits until an RDMA device can carry traffic.
+    fn await_device(&mut self, name: &str) -> Result<(), LabError>;
+    /// Disturbs the packets that an interface sends.
+    fn disturb(&mut self, interface: &Interface, wire: Wire) -> Result<(), LabError>;
+    /// Removes an interface.
+    fn remove_interface(&mut self, interface: &Interface) -> Result<(), LabError>;
+}
+
+/// This machine.
+#[derive(Debug, Default)]
+pub(super) struct System {
+    nldev: Option<Nldev<Socket>>,
+}
+
+pub(super) fn cannot(action: impl Into<String>) -> impl FnOnce(NetlinkError) -> LabError {
+    let action = action.into();
+    move |source| LabError::Netlink { action, source }
+}
+
+impl System {
+    fn nldev(&mut self) -> Result<&mut Nldev<Socket>, NetlinkError> {
+        let nldev = match self.nldev.take() {
+            Some(nldev) => nldev,
+            None => Nldev::open()?,
+        };
+        Ok(self.nldev.insert(nldev))
+    }
+}
+
+impl Host for System {
+    fn boot(&mut self) -> String {
+        let boot = fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        Name::from(boot.trim_ascii()).to_string()
+    }
+
+    fn has_rxe(&mut self) -> Result<bool, LabError> {
+        match module::presence(Path::new("/"), &kernel(), RXE) {
+            Presence::Loaded => Ok(true),
+            Presence::Absent => Err(module::no_module(Path::new("/"), &kernel(), RXE)),
+            // Without a list of modules, in a container or under a kernel from elsewhere, modprobe decides.
+            Presence::Loadable | Presence::Unknown => Ok(false),
+        }
+    }
+
+    fn load_rxe(&mut self) -> Result<(), LabError> {
+        match module::presence(Path::new("/"), &kernel(), RXE) {
+            Presence::Loaded => {}
+            Presence::Unknown => {
+                module::modprobe(RXE, &[]).map_err(|_| module::no_module(Path::new("/"), &kernel(), RXE))?;
+            }
+            Presence::Loadable | Presence::Absent => module::modprobe(RXE, &[])?,
+        }
+        // For programs to open the device and to connect by address; the device itself works without.
+        let _ = module::modprobe("ib_uverbs", &[]);
+        let _ = module::modprobe("rdma_ucm", &[]);
+        Ok(())
+    }
+
+    fn rxe_inode(&mut self) -> Option<u64> {
+        inode(&Path::new("/sys/module").join(RXE))
+    }
+
+    fn unload_rxe(&mut self) -> Result<(), LabError> {
+        module::rmmod(RXE)
+    }
+
+    fn netns_mode(&mut self) -> Option<NetnsMode> {
+        self.nldev().ok()?.sys_get().ok()?.netns_mode
+    }
+
+    fn devices(&mut self) -> Result<Vec<Present>, LabError> {
+        let nldev = match self.nldev() {
+            Err(NetlinkError::NoRdma) => return Ok(Vec::new()),
+            nldev => nldev.map_err(cannot("list RDMA devices"))?,
+        };
+        let devices = nldev.devices().map_err(cannot("list RDMA devices"))?.items;
+        let present = devices.into_iter().map(|device| {
+            let ports = nldev.ports(device.index).unwrap_or_default().items;
+            let netdev = |port: Port| {
+                let netdev = port.netdev?;
+                Some(Netdev {
+                    index: netdev.index,
+                    name: netdev.name?,
+                })
+            };
+            let dir = Path::new("/sys/class/infiniband").join(OsStr::from_bytes(&device.name.sysfs_bytes()));
+            Present {
+                index: device.index,
+                node_guid: device.node_guid.map(|guid| guid.0),
+                inode: inode(&dir),
+                // rdma_rxe's own attribute; and before Linux 5.11 its devices have those of their NIC's card.
+                software: dir.join("parent").exists() || !dir.join("device").exists(),
+                netdevs: ports.into_iter().filter_map(netdev).collect(),
+                name: device.name,
+            }
+        });
+        Ok(present.collect())
+    }
+
+    fn leaving(&mut self, present: &[Present]) -> Vec<Leaving> {
+        let root = Root::default();
+        let listed = |devices: &[Present], dir: &OsStr| {
+            let same = |device: &Present| OsStr::from_bytes(&device.name.sysfs_bytes()) == dir;
+            devices.iter().any(same)
+        };
+        let dirs = || sysfs::list_devices(&root).unwrap_or_default();
+        let shared = |nldev: &mut Nldev<Socket>| {
+            let settings = nldev.sys_get().ok();
+            settings.is_some_and(|settings| settings.netns_mode == Some(NetnsMode::Shared))
+        };
+        let shared = self.nldev().is_ok_and(shared);
+        let mut found = removal::unlisted(&root, &dirs(), |dir| listed(present, dir), shared);
+        if found.is_empty() {
+            return Vec::new();
+        }
+        // One that is just being made looks the same for some milliseconds.
+        thread::sleep(Duration::from_millis(250));
+        let now = self.devices().unwrap_or_default();
+        let still = removal::unlisted(&root, &dirs(), |dir| listed(&now, dir), shared);
+        found.retain(|dir| still.contains(dir));
+        let held = removal::holders(&root).to_string();
+        let leaving = |dir: OsString| Leaving {
+            name: Name::from(dir.as_bytes()),
+            held: held.clone(),
+        };
+        found.into_iter().map(leaving).collect()
+    }
+
+    fn add_device(&mut self, name: &str, netdev: &Interface) -> Result<(), LabError> {
+        let netdev = &netdev.name;
+        let add = |nldev: &mut Nldev<Socket>| nldev.new_link(name.as_bytes(), b"rxe", netdev.as_bytes());
+        self.nldev()
+            .and_then(add)
+            .map_err(cannot(format!("make {name} on {netdev}")))
+    }
+
+    fn remove_device(&mut self, device: &Present) -> Result<(), LabError> {
+        self.nldev()
+            .and_then(|nldev| nldev.del_link(device.index))
+            .map_err(cannot(format!("remove {}", device.name)))
+    }
+
+    fn holders(&mut self, index: u32) -> Result<Vec<String>, LabError> {
+        let nldev = self.nldev().map_err(cannot("look for holders"))?;
+        let mut pids = BTreeSet::new();
+        let mut add = |owner: &Option<Owner>| pids.extend(owner.as_ref().and_then(Owner::pid));
+        // A process that only opened the device has a context and nothing else. 5.10 counts contexts and does
+        // not list them.
+        let unlisted = match nldev.ctxs(index) {
+            Ok(ctxs) => {
+                ctxs.items.iter().for_each(|ctx| add(&ctx.owner));
+                0
+            }
+            Err(NetlinkError::Kernel { .. }) => {
+                let summary = nldev.summary(index).map_err(cannot("look for holders"))?;
+                summary.get("ctx").unwrap_or(0)
+            }
+            Err(error) => return Err(cannot("look for holders")(error)),
+        };
+        let look = cannot("look for holders");
+        let found = (|| {
+            nldev.pds(index)?.items.iter().for_each(|pd| add(&pd.owner));
+            nldev.qps(index)?.items.iter().for_each(|qp| add(&qp.owner));
+            nldev.cm_ids(index)?.items.iter().for_each(|id| add(&id.owner));
+            Ok(())
+        })();
+        found.map_err(look)?;
+        if unlisted > 0 {
+            let name = nldev
+                .devices()
+                .map_err(cannot("look for holders"))?
+                .items
+                .into_iter();
+            let name = name
+                .filter(|device| device.index == index)
+                .map(|device| device.name)
+                .next();
+            pids.extend(name.iter().flat_map(|name| openers(Path::new("/"), name)));
+        }
+        let nobody = pids.is_empty() && unlisted > 0;
+        let unnamed = nobody.then(|| format!("{unlisted} unnamed (this kernel only counts open contexts)"));
+        Ok(pids.into_iter().map(describe).chain(unnamed).collect())
+    }
+
+    fn default_netdev(&mut self) -> Option<String> {
+        default_route(&fs::read_to_string("/proc/net/route").ok()?)
+    }
+
+    fn interfaces(&mut self) -> Vec<Interface> {
+        let dirs = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+        let interface = |entry: fs::DirEntry| {
+            let dir = entry.path();
+            let text = |file: &str| fs::read_to_string(dir.join(file)).ok();
+            Some(Interface {
+                index: text("ifindex")?.trim().parse().ok()?,
+                address: text("address").and_then(|text| hardware_address(text.trim())),
+                inode: inode(&dir),
+                name: Name::from(entry.file_name().as_bytes()),
+            })
+        };
+        dirs.filter_map(interface).collect()
+    }
+
+    fn new_address(&mut self) -> [u8; 6] {
+        // Administered locally, of one interface.
+        let mut address = [0x02, 0, 0, 0, 0, 0];
+        let read = fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut address[1..]));
+        if read.is_err() {
+            address[1..5].copy_from_slice(&std::process::id().to_ne_bytes());
+        }
+        address
+    }
+
+    fn add_dummy(&mut self, name: &str, address: [u8; 6]) -> Result<(), LabError> {
+        if !Path::new("/sys/module/dummy").exists() {
+            // Loaded by the kernel itself, the module would bring a dummy0 that was not asked for.
+            module::modprobe("dummy", &["numdummies=0"])?;
+        }
+        link::add_dummy(name, address).map_err(cannot(format!("make interface {name}")))
+    }
+
+    fn add_ipv4(&mut self, interface: &Interface, address: [u8; 4]) -> Result<(), LabError> {
+        match link::add_address(interface.index, address) {
+            Err(error) if error.errno() != Some(libc::EEXIST) => {
+                Err(cannot(format!("give {} an address", interface.name))(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn new_switch(&mut self) -> Result<Switch, LabError> {
+        Switch::make()
+    }
+
+    fn add_port(&mut self, switch: &Switch, name: &str, address: [u8; 6], mtu: u32) -> Result<(), LabError> {
+        switch.add_cable(name, address, mtu)?;
+        switch::prepare_ipv6(name)?;
+        let found = self
+            .interfaces()
+            .into_iter()
+            .find(|interface| interface.name == *name);
+        let index = found.ok_or_else(|| LabError::NoInterface(name.into()))?.index;
+        link::set_up(index).map_err(cannot(format!("bring {name} up")))
+    }
+
+    fn add_inside(&mut self, name: &str, address: [u8; 6]) -> Result<(), LabError> {
+        self.add_dummy(name, address)?;
+        switch::prepare_ipv6(name)
+    }
+
+    fn module_inode(&mut self, name: &str) -> Option<u64> {
+        inode(&Path::new("/sys/module").join(name))
+    }
+
+    fn load_disk_modules(&mut self) -> Result<(), LabError> {
+        let root = Path::new("/");
+        let standing = disk::WANTED.map(|module| (module, module::presence(root, &kernel(), module)));
+        if let Some((module, _)) = standing.iter().find(|(_, at)| *at == Presence::Absent) {
+            return Err(module::no_module(root, &kernel(), module));
+        }
+        for (module, at) in standing {
+            if at != Presence::Loaded {
+                module::modprobe(module, &[])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn unload_disk_module(&mut self, name: &'static str) -> Result<(), LabError> {
+        if name == "nvme_rdma" && disk::has_others() {
+            return Err(LabError::Module {
+                command: "rmmod",
+                module: name,
+                reason: "there is another NVMe controller over RDMA".into(),
+            });
+        }
+        module::rmmod(name)
+    }
+
+    fn make_disk(&mut self, disk: &MadeDisk, device: &str) -> Result<PathBuf, LabError> {
+        let gid = Path::new("/sys/class/infiniband")
+            .join(device)
+            .join("ports/1/gids/0");
+        let address = fs::read_to_string(gid).map_err(|_| LabError::NotReady(device.into()))?;
+        disk::make(disk, &disk.netdev, address.trim())
+    }
+
+    fn remove_disk(&mut self, disk: &MadeDisk) -> Result<bool, LabError> {
+        disk::remove(disk)
+    }
+
+    fn await_device(&mut self, name: &str) -> Result<(), LabError> {
+        switch::await_device(name)
+    }
+
+    fn disturb(&mut self, interface: &Interface, wire: Wire) -> Result<(), LabError> {
+        link::disturb(interface.index, wire).map_err(cannot(format!(
+            "disturb the packets of {} (tc-netem(8), module sch_netem)",
+            interface.name
+        )))
+    }
+
+    fn remove_interface(&mut self, interface: &Interface) -> Result<(), LabError> {
+        link::remove(interface.index).map_err(cannot(format!("remove interface {}", interface.name)))
+    }
+}
+
+fn kernel() -> String {
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    kernel.trim().to_string()
+}
+
+fn inode(path: &Path) -> Option<u64> {
+    fs::metadata(path).ok().map(|meta| meta.ino())
+}
+
+/// `02:1a:...`, of six bytes.
+fn hardware_address(text: &str) -> Option<[u8; 6]> {
+    let bytes: Option<Vec<u8>> = text
+        .split(':')
+        .map(|byte| u8::from_str_radix(byte, 16).ok())
+        .collect();
+    bytes?.try_into().ok()
+}
+
+fn describe(pid: u32) -> String {
+    match fs::read(format!("/proc/{pid}/comm")) {
+        Ok(comm) => format!("{pid} ({})", Name::from(comm.trim_ascii_end())),
+        Err(_) => pid.to_string(),
+    }
+}
+
+/// Processes that have the verbs file of a device open, by /proc/PID/fd.
+fn openers(root: &Path, device: &Name) -> Vec<u32> {
+    let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten();
+    let is_ours = |entry: &fs::DirEntry| {
+        fs::read(entry.path().join("ibdev")).is_ok_and(|name| name.trim_ascii_end() == device.as_bytes())
+    };
+    let verbs = entries(&root.join("sys/class/infiniband_verbs"));
+    let files: Vec<_> = verbs
+        .filter(is_ours)
+        .map(|entry| Path::new("/dev/infiniband").join(entry.file_name()))
+        .collect();
+    let holds = |process: &Path| {
+        entries(&process.join("fd"))
+            .any(|fd| fs::read_link(fd.path()).is_ok_and(|target| files.contains(&target)))
+    };
+    let pid = |entry: fs::DirEntry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        holds(&entry.path()).then_some(pid)
+    };
+    entries(&root.join("proc")).filter_map(pid).collect()
+}
+
+/// The interface of the default route in /proc/net/route: destination and mask 0, lowest metric.
+fn default_route(table: &str) -> Option<String> {
+    let routes = table.lines().skip(1).filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [name, destination, _, _, _, _, metric, mask, ..] = fields[..] else {
+            return None;
+        };
+        (destination == "00000000" && mask == "00000000").then_some((metric.parse::<u32>().ok()?, name))
+    });
+    routes
+        .min_by_key(|(metric, _)| *metric)
+        .map(|(_, name)| name.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{default_route, hardware_address, openers};
+    use rdmatop_sources::netlink::name::Name;
+
+    #[test]
+    fn who_has_the_verbs_file_of_just_this_device_open_is_found() {
+        let root = tempfile::tempdir().unwrap();
+        let make = |dir: &str| {
+            let dir = root.path().join(dir);
+            std::fs::create_dir_all(&dir).unwrap();
+            dir
+        };
+        std::fs::write(make("sys/class/infiniband_verbs/uverbs0").join("ibdev"), "rxe0\n").unwrap();
+        std::fs::write(make("sys/class/infiniband_verbs/uverbs1").join("ibdev"), "rxe1\n").unwrap();
+        for (pid, file) in [("231", "uverbs0"), ("232", "uverbs1"), ("self", "uverbs0")] {
+            let fd = make(&format!("proc/{pid}/fd")).join("3");
+            std::os::unix::fs::symlink(format!("/dev/infiniband/{file}"), fd).unwrap();
+        }
+        assert_eq!(openers(root.path(), &Name::from("rxe0")), [231]);
+        assert_eq!(openers(root.path(), &Name::from("rxe9")), Vec::<u32>::new());
+    }
+
+    #[test]
+    fn a_hardware_address_has_six_bytes() {
+        assert_eq!(
+            hardware_address("02:00:5e:10:00:ff"),
+            Some([2, 0, 0x5e, 0x10, 0, 0xff])
+        );
+        for other in ["", "00:00:00:00", "80:00:02:08:fe:80:00:00", "zz:00:5e:10:00:ff"] {
+            assert_eq!(hardware_address(other), None, "{other}");
+        }
+    }
+
+    const HEADER: &str =
+        "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n";
+
+    #[test]
+    fn the_default_route_of_the_lowest_metric_wins() {
+        let table = format!(
+            "{HEADER}ens5\t0000000A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n\
+             wlan0\t00000000\t0100000A\t0003\t0\t0\t600\t00000000\t0\t0\t0\n\
+             ens5\t00000000\t0100000A\t0003\t0\t0\t100\t00000000\t0\t0\t0\n"
+        );
+        assert_eq!(default_route(&table).as_deref(), Some("ens5"));
+    }
+
+    #[test]
+    fn no_default_route_is_none() {
+        assert_eq!(default_route(HEADER), None);
+        assert_eq!(default_route("junk\njunk 00000000\n"), None);
+    }
+}

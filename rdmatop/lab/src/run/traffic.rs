@@ -1,0 +1,182 @@
+//! The traffic programs of a scenario: examples/ of the source.
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
+
+use super::scenario::{DISK, Scenario};
+use crate::LabError;
+
+/// How long programs may take to end when they are asked to.
+const GRACE: Duration = Duration::from_secs(3);
+const MOMENT: Duration = Duration::from_millis(20);
+
+/// Programs that run; killed when this is dropped.
+#[derive(Debug)]
+pub(super) struct Traffic {
+    programs: Vec<(&'static str, Child)>,
+}
+
+/// Where the programs of a scenario are, in its order.
+pub(super) fn find_all(scenario: &Scenario, dir: Option<&Path>) -> Result<Vec<PathBuf>, LabError> {
+    let own = std::env::current_exe().unwrap_or_default();
+    let dirs = dir.map_or_else(|| beside(&own), |dir| vec![dir.to_path_buf()]);
+    let find = |(program, _): &(&'static str, _)| {
+        let mut paths = dirs.iter().map(|dir| dir.join(program));
+        paths.find(|path| path.is_file()).ok_or_else(|| {
+            let looked: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();
+            LabError::NoProgram {
+                program,
+                looked: looked.join(", "),
+            }
+        })
+    };
+    scenario.traffic.iter().map(find).collect()
+}
+
+/// Only places that belong to this program as much as its own: root runs what is found.
+fn beside(own: &Path) -> Vec<PathBuf> {
+    let above = |levels: usize| own.ancestors().nth(levels).map(Path::to_path_buf);
+    [
+        // SOURCE/target/release/rdmatop
+        above(3).map(|source| source.join("examples/build")),
+        // PREFIX/bin/rdmatop
+        above(2).map(|prefix| prefix.join("lib/rdmatop")),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+impl Traffic {
+    /// Starts all of them. They get no signal of the terminal, and end with this process whatever ends that.
+    pub(super) fn start(
+        scenario: &Scenario,
+        paths: &[PathBuf],
+        disk: Option<&Path>,
+        quiet: bool,
+    ) -> Result<Self, LabError> {
+        let mut traffic = Self { programs: Vec::new() };
+        for ((program, args), path) in scenario.traffic.iter().zip(paths) {
+            let mut command = Command::new(path);
+            for arg in *args {
+                match disk {
+                    Some(disk) if *arg == DISK => command.arg(disk),
+                    _ => command.arg(arg),
+                };
+            }
+            command.stdin(Stdio::null()).process_group(0);
+            if quiet {
+                command.stdout(Stdio::null()).stderr(Stdio::null());
+            }
+            end_with_parent(&mut command, Signal::KILL);
+            let child = command.spawn().map_err(|error| LabError::Start {
+                program: path.display().to_string(),
+                reason: error.to_string(),
+            })?;
+            traffic.programs.push((program, child));
+        }
+        Ok(traffic)
+    }
+
+    /// One that has ended by itself, which none should.
+    pub(super) fn ended(&mut self) -> Option<LabError> {
+        self.programs.iter_mut().find_map(|(program, child)| {
+            let how = match child.try_wait() {
+                Ok(None) => return None,
+                Ok(Some(status)) => status.to_string(),
+                Err(error) => error.to_string(),
+            };
+            Some(LabError::Ended { program, how })
+        })
+    }
+
+    /// Asks all to end, and waits for it.
+    pub(super) fn end(mut self) {
+        for (_, child) in &mut self.programs {
+            if matches!(child.try_wait(), Ok(None)) {
+                signal(child, Signal::TERM);
+            }
+        }
+        let last = Instant::now() + GRACE;
+        while Instant::now() < last {
+            if self
+                .programs
+                .iter_mut()
+                .all(|(_, child)| matches!(child.try_wait(), Ok(Some(_))))
+            {
+                break;
+            }
+            thread::sleep(MOMENT);
+        }
+    }
+}
+
+impl Drop for Traffic {
+    fn drop(&mut self) {
+        for (_, child) in &mut self.programs {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Signals a child that was not waited for.
+pub(super) fn signal(child: &Child, signal: Signal) {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let _ = pid.map(|pid| kill_process(pid, signal));
+}
+
+/// Lets the kernel signal the child when this thread, the first of the process, ends.
+pub(super) fn end_with_parent(command: &mut Command, signal: Signal) {
+    let parent = getpid();
+    let arrange = move || -> io::Result<()> {
+        set_parent_process_death_signal(Some(signal))?;
+        // It may have ended before.
+        if getppid() == Some(parent) {
+            Ok(())
+        } else {
+            Err(io::Error::other("the parent has ended"))
+        }
+    };
+    // SAFETY: between fork and exec only two system calls are made and nothing is allocated, but for a parent
+    // that is dead.
+    unsafe { command.pre_exec(arrange) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_looked_for_beside_the_own_one_and_nowhere_else() {
+        assert_eq!(
+            beside(Path::new("/src/rdmatop/target/release/rdmatop")),
+            [
+                Path::new("/src/rdmatop/examples/build"),
+                Path::new("/src/rdmatop/target/lib/rdmatop")
+            ]
+        );
+        assert_eq!(
+            beside(Path::new("/usr/bin/rdmatop"))[1],
+            Path::new("/usr/lib/rdmatop")
+        );
+        let none = tempfile::tempdir().unwrap();
+        let scenario = &super::super::scenario::ALL[0];
+        let error = find_all(scenario, Some(none.path())).unwrap_err().to_string();
+        assert!(
+            error.contains("make -C examples") && error.contains("pingpong"),
+            "{error}"
+        );
+        assert!(!error.contains('\n'), "{error}");
+        std::fs::write(none.path().join("pingpong"), "").unwrap();
+        assert_eq!(
+            find_all(scenario, Some(none.path())).unwrap(),
+            [none.path().join("pingpong")]
+        );
+    }
+}

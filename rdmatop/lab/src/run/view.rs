@@ -1,0 +1,96 @@
+//! `lab run --view`: the scenario as a quiet child, the live view as another that has the terminal.
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::RUNS;
+use super::ending::Ending;
+use super::traffic::{end_with_parent, signal};
+use crate::{LabError, RunArgs};
+
+/// How long a child may take to end: the scenario takes its devices down, the view detaches its programs.
+const GRACE: Duration = Duration::from_secs(30);
+const MOMENT: Duration = Duration::from_millis(50);
+
+/// Runs both until one of them ends.
+pub(crate) fn view(args: &RunArgs) -> Result<ExitCode, LabError> {
+    let mut ending = Ending::new(None)?;
+    let own = std::env::current_exe().map_err(|error| failed(&error))?;
+    let mut scenario = Command::new(&own);
+    scenario.args(["lab", "run", "--quiet"]).args(&args.scenario);
+    if let Some(seconds) = args.seconds {
+        scenario.arg(format!("--for={seconds}"));
+    }
+    if args.force {
+        scenario.arg("--force");
+    }
+    if let Some(dir) = &args.programs {
+        scenario.arg("--programs").arg(dir);
+    }
+    end_with_parent(&mut scenario, Signal::TERM);
+    // Why it failed goes to our stderr: the view is not there yet.
+    let mut scenario = scenario
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| failed(&error))?;
+    if !runs(&mut scenario) {
+        let _ = scenario.wait();
+        return Ok(ExitCode::FAILURE);
+    }
+    let shown = Command::new(&own).spawn().map_err(|error| failed(&error));
+    let code = match shown {
+        Ok(mut shown) => {
+            while alive(&mut scenario) && alive(&mut shown) && !ending.came() {}
+            end(&mut shown);
+            // What the view said of its end is its own; it fails where there is no terminal.
+            let seen = shown.wait().is_ok_and(|status| status.success());
+            Ok(if seen {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            })
+        }
+        Err(error) => Err(error),
+    };
+    end(&mut scenario);
+    code
+}
+
+fn failed(error: &std::io::Error) -> LabError {
+    LabError::Start {
+        program: "rdmatop".into(),
+        reason: error.to_string(),
+    }
+}
+
+/// Waits for the line that says so; then its output is of no interest.
+fn runs(scenario: &mut Child) -> bool {
+    let Some(out) = scenario.stdout.take() else {
+        return false;
+    };
+    let mut lines = BufReader::new(out).lines().map_while(Result::ok);
+    let found = lines.any(|line| line.starts_with(RUNS));
+    thread::spawn(move || lines.for_each(drop));
+    found
+}
+
+fn alive(child: &mut Child) -> bool {
+    matches!(child.try_wait(), Ok(None))
+}
+
+/// Asks a child to end, and kills it if it does not.
+fn end(child: &mut Child) {
+    if alive(child) {
+        signal(child, Signal::TERM);
+    }
+    let last = Instant::now() + GRACE;
+    while alive(child) && Instant::now() < last {
+        thread::sleep(MOMENT);
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}

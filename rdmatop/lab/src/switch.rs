@@ -1,0 +1,105 @@
+//! The switch that the ports of `lab run` are plugged into: a bridge in a network namespace of its own.
+//!
+//! Both ends of a connection are in the machine's own network namespace: before Linux 7 rdma_rxe sends and
+//! receives in the first one alone (`rxe_net.c`: `init_net`). Packets between two of its ports cross the
+//! switch all the same, because a link-local address belongs to one interface: to any other it is a
+//! neighbour. So no route, rule or setting of the machine is changed.
+//!
+//! The namespace has no name. It lives as long as this process holds it, and with it go the switch, the
+//! cables, both ends of each, and the RDMA devices on them: whatever ends the process.
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+
+use super::host::cannot;
+use super::{LabError, link};
+use rdmatop_sources::netlink::error::NetlinkError;
+
+/// A port is ready within milliseconds, where instructions are translated within a second.
+const LIMIT: Duration = Duration::from_secs(20);
+const MOMENT: Duration = Duration::from_millis(20);
+
+/// The switch.
+#[derive(Debug, Default)]
+pub(super) struct Switch {
+    /// None on the made-up machine of the tests.
+    namespace: Option<File>,
+}
+
+impl Switch {
+    /// Makes a namespace with the switch in it.
+    pub(super) fn make() -> Result<Self, LabError> {
+        let made = in_thread(|| {
+            // SAFETY: the network namespace alone is another one, and of this thread, which ends below. File
+            // descriptors and memory stay shared as they were.
+            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.map_err(std::io::Error::from)?;
+            let namespace = File::open("/proc/thread-self/ns/net")?;
+            Ok((namespace, link::add_switch()))
+        });
+        let (namespace, added) = made.map_err(|error| LabError::Namespace(error.to_string()))?;
+        added.map_err(cannot("make a bridge (module bridge)"))?;
+        Ok(Self {
+            namespace: Some(namespace),
+        })
+    }
+
+    /// Makes an interface here, down, whose other end is plugged in.
+    pub(super) fn add_cable(&self, name: &str, address: [u8; 6], mtu: u32) -> Result<(), LabError> {
+        let Some(namespace) = &self.namespace else {
+            return Ok(());
+        };
+        link::add_cable(name, address, mtu, namespace.as_fd())
+            .map_err(cannot(format!("make interface {name} (module veth)")))?;
+        let plugged: Result<Result<(), NetlinkError>, _> = in_thread(|| {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+            Ok(link::plug(name))
+        });
+        plugged
+            .map_err(|error| LabError::Namespace(error.to_string()))?
+            .map_err(cannot(format!("plug {name} in")))
+    }
+}
+
+/// A thread has its own network namespace, and this one keeps what it is in.
+fn in_thread<T: Send>(work: impl FnOnce() -> std::io::Result<T> + Send) -> std::io::Result<T> {
+    thread::scope(|scope| {
+        let ended = scope.spawn(work).join();
+        ended.unwrap_or_else(|_| Err(std::io::Error::other("a thread panicked")))
+    })
+}
+
+/// A link-local address that can be used at once: nobody else can have it. The machine's defaults may be
+/// otherwise.
+pub(super) fn prepare_ipv6(name: &str) -> Result<(), LabError> {
+    let dir = Path::new("/proc/sys/net/ipv6/conf").join(name);
+    if !dir.exists() {
+        return Err(LabError::NoIpv6);
+    }
+    for (file, value) in [("disable_ipv6", "0"), ("accept_dad", "0"), ("addr_gen_mode", "0")] {
+        fs::write(dir.join(file), value).map_err(|error| LabError::Setting {
+            path: dir.join(file).display().to_string(),
+            reason: error.to_string(),
+        })?;
+    }
+    Ok(())
+}
+
+/// Waits until port 1 of a device is ACTIVE and has its link-local GID, which the kernel writes from a work
+/// queue.
+pub(super) fn await_device(name: &str) -> Result<(), LabError> {
+    let port = Path::new("/sys/class/infiniband").join(name).join("ports/1");
+    let has =
+        |file: &str, word: &str| fs::read_to_string(port.join(file)).is_ok_and(|text| text.contains(word));
+    let end = Instant::now() + LIMIT;
+    while !(has("state", "ACTIVE") && has("gids/0", "fe80:")) {
+        if Instant::now() > end {
+            return Err(LabError::NotReady(name.into()));
+        }
+        thread::sleep(MOMENT);
+    }
+    Ok(())
+}

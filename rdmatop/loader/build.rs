@@ -1,0 +1,148 @@
+//! Embeds the two eBPF objects, that of counters and that of a trace: those in the directory that
+//! `RDMATOP_EBPF_OBJECTS` names, else ones built from source here.
+//!
+//! Without a toolchain for the bpf target rdmatop still builds: `cfg(ebpf_object)` is off and it works from
+//! netlink alone. `RDMATOP_EBPF_SKIP=1` asks for that.
+
+use std::env;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+
+#[path = "../../xtask/src/ebpf_toolchain.rs"]
+#[expect(dead_code, reason = "xtask uses the rest")]
+mod ebpf_toolchain;
+
+#[path = "../../xtask/src/ebpf_strip.rs"]
+mod ebpf_strip;
+
+fn main() -> ExitCode {
+    println!("cargo::rustc-check-cfg=cfg(ebpf_object)");
+    for name in ["RDMATOP_EBPF_OBJECTS", "RDMATOP_EBPF_SKIP"] {
+        println!("cargo::rerun-if-env-changed={name}");
+    }
+    let (Some(manifest), Some(out)) = (env::var_os("CARGO_MANIFEST_DIR"), env::var_os("OUT_DIR")) else {
+        println!("cargo::error=build.rs runs under cargo only");
+        return ExitCode::FAILURE;
+    };
+    let (manifest, out) = (PathBuf::from(manifest), PathBuf::from(out));
+    let repo = manifest.ancestors().nth(2).unwrap_or(&manifest);
+    for path in [
+        "rdmatop-ebpf/src",
+        "rdmatop-ebpf/Cargo.toml",
+        "rdmatop-common/src",
+        "rdmatop-common/Cargo.toml",
+        "xtask/src/ebpf_toolchain.rs",
+        "xtask/src/ebpf_strip.rs",
+    ] {
+        println!("cargo::rerun-if-changed={}", repo.join(path).display());
+    }
+    match objects(repo, &out) {
+        Ok(true) => {
+            println!("cargo::rustc-cfg=ebpf_object");
+            for (variable, object) in [
+                ("RDMATOP_COUNTING_OBJECT", ebpf_toolchain::COUNTING),
+                ("RDMATOP_TRACE_OBJECT", ebpf_toolchain::TRACE),
+            ] {
+                println!("cargo::rustc-env={variable}={}", out.join(object.file).display());
+            }
+            ExitCode::SUCCESS
+        }
+        Ok(false) => ExitCode::SUCCESS,
+        Err(error) => {
+            for line in error.lines() {
+                println!("cargo::error={line}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Has cargo come back here once a package or a cargo tool is installed: it may be what was missing.
+///
+/// Only files that exist are named: an absent one would bring cargo back at every build.
+fn watch_installs() {
+    let cargo_home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let installed = cargo_home.map(|home| home.join(".crates2.json"));
+    for file in [Some(PathBuf::from("/var/lib/dpkg/status")), installed]
+        .into_iter()
+        .flatten()
+    {
+        if file.is_file() {
+            println!("cargo::rerun-if-changed={}", file.display());
+        }
+    }
+}
+
+/// Writes the objects to `out`; false if there are to be none.
+fn objects(repo: &Path, out: &Path) -> Result<bool, String> {
+    let both = [ebpf_toolchain::COUNTING, ebpf_toolchain::TRACE];
+    if let Some(given) = env::var_os("RDMATOP_EBPF_OBJECTS").filter(|given| !given.is_empty()) {
+        let given = repo.join(given);
+        for object in both {
+            let file = given.join(object.file);
+            println!("cargo::rerun-if-changed={}", file.display());
+            if !file.is_file() {
+                return Err(format!(
+                    "RDMATOP_EBPF_OBJECTS names {}, where no {} is",
+                    given.display(),
+                    object.file
+                ));
+            }
+            embed(&file, &out.join(object.file))?;
+        }
+        return Ok(true);
+    }
+    if env::var_os("RDMATOP_EBPF_SKIP").is_some_and(|skip| skip == "1") {
+        println!("cargo::warning=RDMATOP_EBPF_SKIP=1: this rdmatop has no eBPF programs");
+        return Ok(false);
+    }
+    let toolchain = match ebpf_toolchain::find() {
+        Ok(toolchain) => toolchain,
+        Err(missing) => {
+            println!("cargo::warning=this rdmatop has no eBPF programs: {missing}");
+            watch_installs();
+            return Ok(false);
+        }
+    };
+    // `cargo xtask build-ebpf` builds into the same directory: what one built the other need not. It is not
+    // the outer cargo's, whose lock is held while this runs.
+    let build = out.ancestors().find(|dir| dir.ends_with("build"));
+    let target = build
+        .and_then(Path::parent)
+        .and_then(Path::parent)
+        .unwrap_or(out)
+        .join("ebpf");
+    let _alone = ebpf_toolchain::alone(&target)
+        .map_err(|error| format!("cannot lock {}: {error}", target.display()))?;
+    for object in both {
+        let output = toolchain
+            .build_command(repo, &target, object)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| format!("cannot start {}: {error}", toolchain.name))?;
+        if !output.status.success() {
+            let text = String::from_utf8_lossy(&output.stderr);
+            return Err(format!(
+                "the eBPF programs do not compile (RDMATOP_EBPF_SKIP=1 leaves them out):\n{text}"
+            ));
+        }
+        // A copy: the other object, and the next build of another profile, overwrite what cargo built.
+        embed(&ebpf_toolchain::built_object(&target), &out.join(object.file))?;
+    }
+    Ok(true)
+}
+
+/// Writes what is embedded of a built object: its length without debug info, in eight bytes, and that much of
+/// it deflated, which takes a fifth.
+fn embed(built: &Path, object: &Path) -> Result<(), String> {
+    let bytes = fs::read(built).map_err(|error| format!("cannot read {}: {error}", built.display()))?;
+    let bytes = ebpf_strip::without_debug(&bytes).map_err(|error| format!("{}: {error}", built.display()))?;
+    let length = (bytes.len() as u64).to_le_bytes().to_vec();
+    let mut deflater = flate2::write::DeflateEncoder::new(length, flate2::Compression::best());
+    let embedded = deflater.write_all(&bytes).and_then(|()| deflater.finish());
+    embedded
+        .and_then(|embedded| fs::write(object, embedded))
+        .map_err(|error| format!("cannot write {}: {error}", object.display()))
+}

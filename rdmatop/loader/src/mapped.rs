@@ -1,0 +1,222 @@
+//! Array maps that are mapped into rdmatop's memory, so that reads and writes need no system call.
+
+use std::{
+    borrow::Borrow,
+    num::NonZeroUsize,
+    ops::Range,
+    os::fd::AsFd,
+    ptr::{NonNull, read_volatile},
+};
+
+use aya::maps::{Map, MapError, Stack};
+use rdmatop_common::counters::free;
+use rustix::{
+    io::Errno,
+    mm::{MapFlags, ProtFlags, mmap, munmap},
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use rdmatop_sources::limits;
+
+/// Why an array cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum MappedError {
+    /// The object lacks the map, or has it with another type.
+    #[error("the object has no usable {0} map")]
+    NoMap(&'static str),
+    /// The kernel refused the mapping.
+    #[error("cannot map the counters into memory: {0}; {remedy}", remedy = mmap_remedy(*.0))]
+    Mmap(rustix::io::Errno),
+    /// The list of free entries could not be filled.
+    #[error("cannot fill the list of free entries: {0}")]
+    Fill(#[from] MapError),
+}
+
+fn mmap_remedy(errno: Errno) -> &'static str {
+    if errno == Errno::NOMEM {
+        limits::memory()
+    } else {
+        "that needs Linux 5.5 (BPF_F_MMAPABLE)"
+    }
+}
+
+/// A mapped array of plain integers. The kernel side may write during a read; each word is read whole.
+pub(super) struct Mapped<T> {
+    array: NonNull<T>,
+    bytes: NonZeroUsize,
+    count: u32,
+}
+
+// SAFETY: the pointer is to a shared mapping that this value owns; nothing about it is tied to a thread.
+unsafe impl<T> Send for Mapped<T> {}
+// SAFETY: every access is volatile or atomic, because the kernel side writes at any time.
+unsafe impl<T> Sync for Mapped<T> {}
+
+impl<T: FromBytes + IntoBytes + Copy> Mapped<T> {
+    /// Maps an array map whose value is a `T`.
+    pub(super) fn open(map: impl Borrow<Map>, name: &'static str) -> Result<Self, MappedError> {
+        let no_map = || MappedError::NoMap(name);
+        let Map::Array(data) = map.borrow() else {
+            return Err(no_map());
+        };
+        let info = data.info().map_err(|_| no_map())?;
+        // The kernel rounds values up to 8 bytes: only a T of such a size has the layout of a slice.
+        if info.value_size() as usize != size_of::<T>() || !size_of::<T>().is_multiple_of(8) {
+            return Err(no_map());
+        }
+        let count = info.max_entries();
+        let bytes = NonZeroUsize::new(count as usize * size_of::<T>()).ok_or_else(no_map)?;
+        // SAFETY: a new shared mapping at an address of the kernel's choice, which keeps the map alive; the
+        // size is the map's, which the kernel rounds up to pages itself.
+        let address = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                bytes.get(),
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                data.fd().as_fd(),
+                0,
+            )
+            .map_err(MappedError::Mmap)?
+        };
+        Ok(Self {
+            array: NonNull::new(address.cast()).ok_or_else(no_map)?,
+            bytes,
+            count,
+        })
+    }
+
+    /// Number of elements.
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Address of an element, valid as long as `self` is.
+    pub(super) fn at(&self, number: u32) -> *mut T {
+        assert!(number < self.count, "element {number} of {}", self.count);
+        // SAFETY: below `count`, so inside the mapping.
+        unsafe { self.array.as_ptr().add(number as usize) }
+    }
+
+    /// A copy of an element.
+    pub(super) fn read(&self, number: u32) -> T {
+        // SAFETY: inside the mapping; any bytes are a T.
+        unsafe { read_volatile(self.at(number)) }
+    }
+}
+
+#[cfg(test)]
+impl<T> Mapped<T> {
+    /// So many zeroes, without a map.
+    pub(super) fn anonymous(count: u32) -> Self {
+        let bytes = NonZeroUsize::new(count as usize * size_of::<T>()).unwrap();
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let address = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes.get(), rights, MapFlags::PRIVATE)
+        };
+        Self {
+            array: NonNull::new(address.unwrap().cast()).unwrap(),
+            bytes,
+            count,
+        }
+    }
+}
+
+impl<T> Drop for Mapped<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `open`; nobody holds a reference into it.
+        let _ = unsafe { munmap(self.array.as_ptr().cast(), self.bytes.get()) };
+    }
+}
+
+/// How far past the last entry in use to look for a new one: entries are taken in order, but a CPU may not
+/// have written its entry yet when a later one is already visible.
+const LOOKAHEAD: u32 = 16;
+
+/// Numbers `first..end` of an array, of which `first..high` have ever been in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct UsedRange {
+    high: u32,
+    first: u32,
+    end: u32,
+}
+
+/// The numbers of an array that have ever been in use.
+#[derive(Debug)]
+pub(super) struct UsedRanges(Vec<UsedRange>);
+
+impl UsedRanges {
+    /// Divides all numbers below `count` into the ranges that the kernel side starts with.
+    pub(super) fn of(count: u32) -> Self {
+        Self(
+            free::ranges(count)
+                .map(|(first, end)| UsedRange {
+                    high: first,
+                    first,
+                    end,
+                })
+                .collect(),
+        )
+    }
+
+    /// Gives all numbers below `count` to the kernel side, the lowest on top.
+    pub(super) fn fill(
+        free: &mut Stack<impl std::borrow::BorrowMut<aya::maps::MapData>, u64>,
+        count: u32,
+    ) -> Result<Self, MapError> {
+        let used_ranges = Self::of(count);
+        for range in used_ranges.0.iter().rev() {
+            free.push(free::pack(range.first, range.end), 0)?;
+        }
+        Ok(used_ranges)
+    }
+
+    /// Whether `number` or a higher one has been in use, as of the last [`UsedRanges::numbers`].
+    pub(super) fn goes_beyond(&self, number: u32) -> bool {
+        self.0
+            .iter()
+            .any(|range| range.high > range.first && range.high > number)
+    }
+
+    /// The numbers that may be in use.
+    pub(super) fn numbers<F: Fn(u32) -> bool>(&mut self, in_use: F) -> impl Iterator<Item = u32> + use<F> {
+        self.ranges(in_use).flatten()
+    }
+
+    /// As [`UsedRanges::numbers`].
+    pub(super) fn ranges<F: Fn(u32) -> bool>(
+        &mut self,
+        in_use: F,
+    ) -> impl Iterator<Item = Range<u32>> + use<F> {
+        for range in &mut self.0 {
+            while let Some(beyond) = (range.high..range.end.min(range.high + LOOKAHEAD))
+                .rev()
+                .find(|number| in_use(*number))
+            {
+                range.high = beyond + 1;
+            }
+        }
+        self.0.clone().into_iter().map(|range| range.first..range.high)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_use_are_found_past_one_that_is_not_written_yet() {
+        // Ranges of 100.
+        let mut used_ranges = UsedRanges::of(1600);
+        let used = [0, 2, 200, 201, 202 + 12];
+        let found: Vec<u32> = used_ranges.numbers(|number| used.contains(&number)).collect();
+        assert_eq!(found, (0..3).chain(200..215).collect::<Vec<_>>());
+        // A number that was in use once is always listed.
+        assert_eq!(used_ranges.numbers(|_| false).count(), 18);
+        assert!(
+            used_ranges.goes_beyond(214) && !used_ranges.goes_beyond(215),
+            "ranges that nobody used end there"
+        );
+    }
+}

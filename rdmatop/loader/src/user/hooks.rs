@@ -1,0 +1,164 @@
+//! The kprobes that find QPs whose programs can be probed, and the eBPF programs that are attached to those
+//! programs.
+
+use super::super::hook::{Entry, Hook, Role, Skip};
+use rdmatop_sources::uprobes::{CQ_EX_OUTCOME, QP_EX_WR_ID};
+
+/// Which CQs a QP has, and how many users the kernel counts for each.
+const CQS: &[&str] = &[
+    "OFF_QP_SEND_CQ",
+    "OFF_QP_RECV_CQ",
+    "OFF_CQ_UOBJECT",
+    "OFF_CQ_USECNT",
+    "OFF_CQ_ID",
+];
+
+/// A hook that finds a QP, with the offsets that its slot and the way to its program need.
+const FINDS: Hook = Hook {
+    gives: "QPs whose posts bypass the kernel, for --uprobes",
+    needs: &[&["OFF_QP_UOBJECT", "OFF_UOBJECT_HANDLE"]],
+    wants: &[&["OFF_QP_SRQ"], CQS],
+    keeps_slots: true,
+    skip: Skip::Count,
+    role: Role::Probes,
+    ..Hook::BASE
+};
+
+/// Attached with `--uprobes` only.
+pub const HOOKS: &[Hook] = &[
+    Hook {
+        program: "user_destroy_ret",
+        entry: Entry::Kretprobe,
+        symbol: "ib_destroy_qp_user",
+        gives: "final counts of a destroyed QP, for --uprobes",
+        needs: &[],
+        wants: &[],
+        keeps_slots: false,
+        ..FINDS
+    },
+    Hook {
+        program: "user_destroy",
+        symbol: "ib_destroy_qp_user",
+        gives: "final counts of a destroyed QP, for --uprobes",
+        needs: &[],
+        wants: &[],
+        keeps_slots: false,
+        ..FINDS
+    },
+    Hook {
+        program: "user_modify",
+        symbol: "_ib_modify_qp",
+        wants: &[
+            &["OFF_QP_SRQ"],
+            CQS,
+            &[
+                "OFF_ATTR_STATE",
+                "OFF_ATTR_DEST_QPN",
+                "OFF_ATTR_DGID",
+                "OFF_ATTR_AH_FLAGS",
+            ],
+        ],
+        ..FINDS
+    },
+    Hook {
+        program: "user_query",
+        symbol: "ib_query_qp",
+        ..FINDS
+    },
+];
+
+/// A function of a provider that is probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Function {
+    PostSend,
+    PostRecv,
+    /// One of the `ibv_wr_*` calls, which begins a work request of this opcode.
+    Begin(u32),
+    /// One of the `ibv_wr_*` calls, which gives the data of a work request.
+    Data(Data),
+    Abort,
+    Complete,
+    /// Where completions come from: for records of work requests.
+    PollCq,
+    /// `ibv_start_poll` and `ibv_next_poll` of a `struct ibv_cq_ex`, as `PollCq`.
+    PollEx,
+}
+
+/// How a call gives data. The eBPF program distinguishes the calls by these numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Data {
+    Sge = 0,
+    Inline = 1,
+    List = 2,
+    InlineList = 3,
+}
+
+impl Function {
+    /// The eBPF program for the entry, and the one for the return.
+    pub(super) const fn programs(self) -> (&'static str, Option<&'static str>) {
+        match self {
+            Self::PostSend => ("user_post_send", Some("user_post_send_ret")),
+            Self::PostRecv => ("user_post_recv", Some("user_post_recv_ret")),
+            Self::Begin(_) => ("user_wr", None),
+            Self::Data(_) => ("user_wr_data", None),
+            Self::Abort => ("user_wr_abort", None),
+            Self::Complete => ("user_wr_complete", Some("user_wr_done")),
+            Self::PollCq => ("user_poll_cq", Some("user_poll_cq_ret")),
+            Self::PollEx => ("user_poll_ex", Some("user_poll_ex_ret")),
+        }
+    }
+
+    /// The cookie to attach the eBPF program with, if the same one is attached to several functions.
+    pub(super) const fn cookie(self) -> Option<u64> {
+        match self {
+            // With the place of the work request's number and flags.
+            Self::Begin(opcode) => Some(QP_EX_WR_ID << 32 | opcode as u64),
+            Self::Data(how) => Some(how as u64),
+            Self::PollEx => Some(CQ_EX_OUTCOME),
+            _ => None,
+        }
+    }
+}
+
+/// eBPF programs that are attached to functions of user programs. No [`Hook`] lists them.
+pub const PROGRAMS: [&str; 13] = [
+    "user_post_send",
+    "user_post_send_ret",
+    "user_post_recv",
+    "user_post_recv_ret",
+    "user_wr",
+    "user_wr_data",
+    "user_wr_abort",
+    "user_wr_complete",
+    "user_wr_done",
+    "user_poll_cq",
+    "user_poll_cq_ret",
+    "user_poll_ex",
+    "user_poll_ex_ret",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_program_is_that_of_a_function() {
+        let functions = [
+            Function::PostSend,
+            Function::PostRecv,
+            Function::Begin(0),
+            Function::Data(Data::Sge),
+            Function::Abort,
+            Function::Complete,
+            Function::PollCq,
+            Function::PollEx,
+        ];
+        let named = functions.map(Function::programs);
+        let named: Vec<_> = named
+            .iter()
+            .flat_map(|(entry, back)| [Some(*entry), *back])
+            .flatten()
+            .collect();
+        assert_eq!(named, PROGRAMS);
+    }
+}

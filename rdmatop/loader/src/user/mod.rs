@@ -1,0 +1,282 @@
+//! `--uprobes`: work requests of programs whose posts do not enter the kernel, by probes on the provider's
+//! functions.
+//!
+//! The kernel side finds the QPs (`hooks`) and counts each in a slot of its own. A thread (`worker`) looks at
+//! the slots, finds the functions that each QP's program posts with (`target`), and attaches probes once to
+//! each function of a file: of one of the system's libraries for all processes that map it, so that nothing
+//! is missed from processes that start later, of any other file for one process. Only QPs whose functions are
+//! probed reach the model. `guard` watches the cost, which `price` measures.
+mod guard;
+mod hooks;
+mod price;
+mod probed;
+mod target;
+mod worker;
+
+use std::{
+    collections::HashMap,
+    os::fd::AsFd as _,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use aya::maps::{HashMap as AyaHashMap, Map, MapData, Stack};
+use rdmatop_common::{
+    counters::{QpSlot, UserHits, UserQp, free, slot_flag},
+    names::map,
+};
+
+pub use hooks::{HOOKS, PROGRAMS};
+
+use super::{
+    attach::explain,
+    loader::{Loader, Target},
+    mapped::{Mapped, MappedError},
+    slots::SlotMap,
+};
+use price::Sample;
+use rdmatop_model::{
+    cause::{Cause, CauseId, Concerns, Obstacle},
+    input::UprobesReport,
+};
+use worker::{Arrays, Programs, Worker};
+
+/// What the user asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct UserOptions {
+    /// One process, or all.
+    pub pid: Option<u32>,
+    /// How much of a core the probes may take.
+    pub limit: f64,
+    /// Probe where completions come from: for records of the ends of work requests.
+    pub ends: bool,
+}
+
+/// Samples number user slots from here on, above all other slots.
+pub(super) const FIRST_NUMBER: u32 = 1 << 20;
+
+/// What the worker thread shares with the sweep.
+#[derive(Debug, Default)]
+struct Shared {
+    /// QPs whose functions are probed, by number.
+    ready: HashMap<u32, Ready>,
+    report: UprobesReport,
+}
+
+/// A QP whose functions are probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ready {
+    born_ns: u64,
+    /// When the last of its functions was probed.
+    since_ns: u64,
+    sends_are_seen: bool,
+}
+
+fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Slots and worker of the probed QPs of one session.
+pub(super) struct UserPath {
+    slots: SlotMap,
+    shared: Arc<Mutex<Shared>>,
+    /// Ends when this is dropped. Nobody waits for it, because the kernel takes long to detach its probes.
+    _worker: Worker,
+}
+
+/// A second handle to a map, because both are mapped.
+fn again(map: &Map, name: &'static str) -> Result<Map, MappedError> {
+    let Map::Array(data) = map else {
+        return Err(MappedError::NoMap(name));
+    };
+    let fd = data.fd().as_fd().try_clone_to_owned();
+    let fd = fd.map_err(|_| MappedError::NoMap(name))?;
+    let data = MapData::from_fd(fd).map_err(|_| MappedError::NoMap(name))?;
+    Ok(Map::Array(data))
+}
+
+impl UserPath {
+    /// Takes the maps, loads the programs and starts the thread. Call it before counting begins, because it
+    /// makes system calls on maps.
+    pub(super) fn open(
+        options: UserOptions,
+        loader: &Loader,
+        maps: &mut HashMap<String, Map>,
+    ) -> Result<Self, Obstacle> {
+        let load = |name: &str| {
+            loader.load(name, &Target::Kprobe).map_err(|error| {
+                let obstacle = explain(&error);
+                if obstacle.why.contains("unknown func bpf_loop") {
+                    return Obstacle::new(
+                        CauseId::Refused,
+                        "this kernel is too old: it takes Linux 5.17",
+                        "",
+                    );
+                }
+                obstacle
+            })
+        };
+        let programs = programs(options).map(|name| Ok((name, load(name)?)));
+        let programs: Programs = programs.collect::<Result<_, Obstacle>>()?;
+        let sample = Sample::new();
+        Self::mapped(options, programs, sample, maps).map_err(|error| explain(&error))
+    }
+
+    fn mapped(
+        options: UserOptions,
+        programs: Programs,
+        sample: Sample,
+        maps: &mut HashMap<String, Map>,
+    ) -> Result<Self, MappedError> {
+        let mut take = |name: &'static str| maps.remove(name).ok_or(MappedError::NoMap(name));
+        let (slots, free) = (take(map::USER_SLOTS)?, take(map::FREE_USER)?);
+        let heads = Mapped::<QpSlot>::open(again(&slots, map::USER_SLOTS)?, map::USER_SLOTS)?;
+        let qps = Mapped::<UserQp>::open(take(map::USER_QPS)?, map::USER_QPS)?;
+        let hits = Mapped::<UserHits>::open(take(map::USER_HITS)?, map::USER_HITS)?;
+        let Map::Stack(data) = &free else {
+            return Err(MappedError::NoMap(map::FREE_USER));
+        };
+        let fd = data.fd().as_fd().try_clone_to_owned();
+        let fd = fd.map_err(|_| MappedError::NoMap(map::FREE_USER))?;
+        let numbers = Map::Stack(MapData::from_fd(fd)?);
+        let slots = SlotMap::open(slots, free, map::USER_SLOTS, Vec::new())?;
+        own(numbers, take(map::USER_INDEX)?, sample.handle())?;
+        let shared = Arc::new(Mutex::new(Shared {
+            report: UprobesReport {
+                pid: options.pid,
+                limit: options.limit,
+                ..UprobesReport::default()
+            },
+            ..Shared::default()
+        }));
+        let arrays = Arrays {
+            slots: heads,
+            qps,
+            hits,
+        };
+        let worker = Worker::start(options, programs, sample, arrays, Arc::clone(&shared));
+        Ok(Self {
+            slots,
+            shared,
+            _worker: worker,
+        })
+    }
+
+    /// Passes on the slots that have changed, numbered from [`FIRST_NUMBER`] on.
+    pub(super) fn sweep(&mut self, mut give: impl FnMut(u32, QpSlot)) {
+        let (ready, pid) = {
+            let shared = locked(&self.shared);
+            if shared.report.off.is_some() {
+                return;
+            }
+            (shared.ready.clone(), shared.report.pid)
+        };
+        let of = |number, born_ns| ready.get(&number).filter(|ready| ready.born_ns == born_ns);
+        self.slots.sweep_some(
+            |number, born_ns| of(number, born_ns).is_some(),
+            |number, slot| {
+                if let Some(ready) = of(number, slot.born_ns) {
+                    give(FIRST_NUMBER + number, completed(&slot, *ready));
+                } else if slot.flags & slot_flag::DESTROYED != 0
+                    && pid.is_none_or(|pid| pid == slot.owner_pid)
+                {
+                    give(FIRST_NUMBER + number, unjudged(&slot));
+                }
+            },
+        );
+    }
+
+    /// Number and cost of the probes.
+    pub(super) fn report(&self) -> UprobesReport {
+        locked(&self.shared).report.clone()
+    }
+}
+
+/// The programs to load.
+pub(super) fn programs(options: UserOptions) -> impl Iterator<Item = &'static str> {
+    let polls = |name: &str| name.starts_with("user_poll_");
+    PROGRAMS
+        .into_iter()
+        .filter(move |name| options.ends || !polls(name))
+}
+
+/// No program sees WRs finish, so the accepted WRs count as finished.
+fn done_as_posted(mut slot: QpSlot) -> QpSlot {
+    slot.tx_done = slot.tx_posted;
+    slot
+}
+
+/// Adapts a slot to how its QP is probed.
+fn completed(slot: &QpSlot, ready: Ready) -> QpSlot {
+    let mut slot = done_as_posted(*slot);
+    // What it posted before its functions were probed is missing.
+    if ready.since_ns > slot.since_ns && slot.flags & slot_flag::SINCE_ATTACH == 0 {
+        slot.flags |= slot_flag::SINCE_ATTACH | slot_flag::LATE;
+    }
+    if !ready.sends_are_seen {
+        slot.flags |= slot_flag::NO_SENDS;
+    }
+    slot
+}
+
+/// The last counts of a QP whose functions the worker did not come to look at, or could not probe. Probes
+/// that other programs have brought may have counted some of its posts, or all: nobody knows.
+fn unjudged(slot: &QpSlot) -> QpSlot {
+    let mut slot = done_as_posted(*slot);
+    slot.flags |= slot_flag::SINCE_ATTACH | slot_flag::LATE;
+    slot
+}
+
+/// Takes a number for rdmatop's own QP, to which only [`Sample`] posts. Its slot shows as free.
+fn own(free: Map, index: Map, handle: u64) -> Result<(), MappedError> {
+    let mut free: Stack<MapData, u64> =
+        Stack::try_from(free).map_err(|_| MappedError::NoMap(map::FREE_USER))?;
+    let (first, end) = free::unpack(free.pop(0)?);
+    free.push(free::pack(first + 1, end), 0)?;
+    let mut index: AyaHashMap<MapData, [u64; 2], u32> =
+        AyaHashMap::try_from(index).map_err(|_| MappedError::NoMap(map::USER_INDEX))?;
+    // As `UserKey` of rdmatop-ebpf: handle, process, zero.
+    index.insert([handle, u64::from(std::process::id())], first, 0)?;
+    Ok(())
+}
+
+/// The cause to report when nothing is probed.
+pub(super) fn off(obstacle: Obstacle) -> Cause {
+    obstacle.takes(
+        "Not counted: work requests that bypass the kernel",
+        Concerns::Host,
+    )
+}
+
+/// How often the thread looks for new QPs.
+const LOOK: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::FromZeros as _;
+
+    #[test]
+    fn counts_that_began_late_are_told_from_those_of_qps_from_before() {
+        const OLD: u32 = slot_flag::SINCE_ATTACH;
+        const LATE: u32 = slot_flag::SINCE_ATTACH | slot_flag::LATE;
+        let ready = |since_ns| Ready {
+            born_ns: 10,
+            since_ns,
+            sends_are_seen: true,
+        };
+        let slot = |flags| QpSlot {
+            since_ns: 10,
+            tx_posted: 7,
+            flags,
+            ..QpSlot::new_zeroed()
+        };
+        for (flags, probed_ns, expected) in [(0, 9, 0), (0, 11, LATE), (OLD, 9, OLD), (OLD, 11, OLD)] {
+            let passed_on = completed(&slot(flags), ready(probed_ns));
+            assert_eq!((passed_on.flags, passed_on.tx_done), (expected, 7));
+        }
+        for flags in [0, OLD] {
+            assert_eq!(unjudged(&slot(flags)).flags, LATE);
+        }
+    }
+}

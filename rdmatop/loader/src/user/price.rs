@@ -1,0 +1,85 @@
+//! The cost of a probed post, measured on a function and a work request of rdmatop's own.
+
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use rdmatop_sources::uprobes::{Opened, Process, after_landing_pad, file};
+
+/// Calls in a row, and the number of rows: the fastest row counts.
+const CALLS: u32 = 200;
+const ROWS: u32 = 5;
+
+/// A work request that is posted to a QP that does not exist: a `struct ibv_send_wr` with one segment,
+/// followed by that `struct ibv_sge`.
+#[derive(Debug)]
+pub(super) struct Sample {
+    request: Box<[u64; 18]>,
+}
+
+static RETURNS: AtomicI32 = AtomicI32::new(0);
+
+/// Stands for a provider's post_send.
+#[inline(never)]
+extern "C" fn post(qp: u64, list: u64, bad: u64) -> i32 {
+    std::hint::black_box((qp, list, bad));
+    RETURNS.load(Ordering::Relaxed)
+}
+
+impl Sample {
+    pub(super) fn new() -> Self {
+        let mut request = Box::new([0; 18]);
+        // One segment of 64 bytes behind the work request; opcode 2 is a send.
+        request[2] = request.as_ptr() as u64 + 16 * 8;
+        request[3] = 1 | 2 << 32;
+        request[17] = 64;
+        Self { request }
+    }
+
+    /// Address that stands for the QP's.
+    pub(super) fn handle(&self) -> u64 {
+        self.request.as_ptr() as u64
+    }
+
+    /// File and offset of the function that stands for the provider's.
+    pub(super) fn place() -> Option<(Opened, u64)> {
+        let pid = std::process::id();
+        let [place] = Process::open(pid).ok()?.places([post as *const () as u64]).ok()?;
+        let place = place?;
+        let file = file(pid, &place).ok()?;
+        let offset = place.offset + after_landing_pad(&file.code(place.offset));
+        Some((file, offset))
+    }
+
+    /// How long a call takes now, ns of this thread's CPU time, in the fastest row.
+    pub(super) fn call_ns(&self) -> u64 {
+        let row = || {
+            let begun = thread_ns();
+            for _ in 0..CALLS {
+                std::hint::black_box(post(self.handle(), self.handle(), 0));
+            }
+            thread_ns().saturating_sub(begun) / u64::from(CALLS)
+        };
+        (0..ROWS).map(|_| row()).min().unwrap_or(0)
+    }
+}
+
+fn thread_ns() -> u64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_work_request_is_one_of_libibverbs() {
+        let sample = Sample::new();
+        let [_, next, segments, what] = *sample.request.first_chunk().unwrap();
+        assert_eq!((next, what & 0xffff_ffff, what >> 32), (0, 1, 2));
+        assert_eq!(segments, sample.handle() + 128);
+        assert_eq!(sample.request[17], 64, "ibv_sge.length is at 8");
+        assert!(sample.call_ns() < 1_000_000);
+    }
+}

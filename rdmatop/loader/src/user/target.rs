@@ -1,0 +1,396 @@
+//! Finds and opens the functions that one QP's program posts with.
+
+use std::{collections::BTreeSet, io::BufReader, path::Path};
+
+use super::hooks::{Data, Function};
+use rdmatop_sources::root;
+use rdmatop_sources::uprobes::{
+    BEGIN, Code, Functions, Helper, Libraries, Mapped, Opened, Place, Posts, SET_INLINE_DATA, Unanswered,
+    WR_START, after_landing_pad, answers, file,
+};
+
+/// A function in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Spot {
+    pub(super) function: Function,
+    /// Device and inode.
+    pub(super) file: (u64, u64),
+    /// Offset of the probe in the file.
+    pub(super) offset: u64,
+    /// The one process that is probed there, `None` for all.
+    pub(super) pid: Option<u32>,
+}
+
+/// The functions to probe for a QP.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) spots: Vec<(Spot, Opened)>,
+    /// Every send of the QP calls one of these functions.
+    pub(super) sends_are_seen: bool,
+}
+
+/// Why a QP cannot be probed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unfit {
+    /// A later try may succeed.
+    NotYet(String),
+    /// No later try can succeed.
+    Never(String),
+    /// The process's memory does not answer.
+    Silent,
+}
+
+/// A QP's program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Program {
+    pub(super) pid: u32,
+    pub(super) handle: u64,
+    pub(super) qpn: u32,
+}
+
+/// What is asked about programs: a helper, and the system's libraries.
+#[derive(Debug, Default)]
+pub(super) struct Finder {
+    helper: Option<Helper>,
+    libraries: Libraries,
+}
+
+impl Finder {
+    /// Finds the functions that a QP's program posts with, and with `ends` the one that its completions come
+    /// from.
+    pub(super) fn of(&mut self, program: Program, ends: bool) -> Result<Target, Unfit> {
+        let posts = self.ask(program, ends)?;
+        self.target(program.pid, &posts)
+    }
+
+    /// Decides what is probed of what a process says.
+    fn target(&self, pid: u32, posts: &Posts) -> Result<Target, Unfit> {
+        let mut calls = Vec::with_capacity(32);
+        for (function, place) in [Function::PostSend, Function::PostRecv]
+            .into_iter()
+            .zip(posts.plain)
+        {
+            let place = place.ok_or_else(|| Unfit::Never("its functions are not in a file".into()))?;
+            calls.push((function, place));
+        }
+        calls.extend(posts.poll.map(|place| (Function::PollCq, place)));
+        let of_cqs: BTreeSet<_> = posts.polls.into_iter().flat_map(polls).collect();
+        let extended = extended(&posts.found, &posts.extended);
+        let sends_are_seen = extended.is_some();
+        calls.extend(extended.unwrap_or_default());
+        let spots = calls
+            .iter()
+            .map(|(function, place)| self.spot(pid, posts, *function, place));
+        let mut spots: Vec<_> = spots.collect::<Result<_, _>>()?;
+        let provider = spots.first().map(|(spot, _)| spot.file);
+        for place in &of_cqs {
+            // What is no function pointer may still lead to code.
+            let of_provider = posts.file(place).map(|file| file.identity) == provider;
+            if of_provider && let Ok(found) = self.spot(pid, posts, Function::PollEx, place) {
+                spots.push(found);
+            }
+        }
+        Ok(Target {
+            spots,
+            sends_are_seen,
+        })
+    }
+
+    fn ask(&mut self, program: Program, ends: bool) -> Result<Posts, Unfit> {
+        let mut helper = match self.helper.take() {
+            Some(helper) => helper,
+            None => {
+                Helper::start().map_err(|error| Unfit::NotYet(format!("cannot read its memory: {error}")))?
+            }
+        };
+        let answer = helper.posts(program.pid, program.handle, program.qpn, ends);
+        match answer {
+            Ok(said) => {
+                self.helper = Some(helper);
+                said.map_err(Unfit::NotYet)
+            }
+            Err(Unanswered::Late) => Err(Unfit::Silent),
+            Err(Unanswered::Lost) => Err(Unfit::NotYet("the process that reads memory has ended".into())),
+        }
+    }
+
+    fn spot(
+        &self,
+        pid: u32,
+        posts: &Posts,
+        function: Function,
+        place: &Place,
+    ) -> Result<(Spot, Opened), Unfit> {
+        let never = |why: &str| Unfit::Never(why.into());
+        let mapped = posts
+            .file(place)
+            .ok_or_else(|| never("its library has no file"))?;
+        let (file, reach) = self.open(pid, posts.user, mapped, place)?;
+        let code = Code::of(file.file()).filter(Code::is_provider);
+        if reach != Reach::OfItsUser && code.is_none() {
+            return Err(never("the file that it posts from is no provider of verbs"));
+        }
+        if reach != Reach::OfItsUser && !code.is_some_and(|code| code.is_entry(place.offset)) {
+            return Err(never(
+                "where it says that it posts from no function of its library begins",
+            ));
+        }
+        let spot = Spot {
+            function,
+            file: file.identity,
+            offset: place.offset + after_landing_pad(&file.code(place.offset)),
+            pid: (reach != Reach::System).then_some(pid),
+        };
+        Ok((spot, file))
+    }
+
+    /// Opens the file of a mapping.
+    fn open(
+        &self,
+        pid: u32,
+        user: Option<u32>,
+        mapped: &Mapped,
+        place: &Place,
+    ) -> Result<(Opened, Reach), Unfit> {
+        let of_system = self.libraries.open(&mapped.path);
+        if let Some(file) = of_system.filter(|file| file.identity == mapped.identity) {
+            return Ok((file, Reach::System));
+        }
+        // Opening it, and putting a probe into it, reads it.
+        let mounts = root::open(Path::new("/proc/self/mountinfo")).map(BufReader::new);
+        if !mounts.is_ok_and(|mounts| answers(mounts, place.device)) {
+            let why =
+                "its library is not one of the system's, and on a file system that may keep rdmatop waiting";
+            return Err(Unfit::Never(why.into()));
+        }
+        let failed = |error| Unfit::NotYet(format!("cannot read the file of its library: {error}"));
+        let file = file(pid, place).map_err(failed)?;
+        if file.identity != mapped.identity {
+            return Err(Unfit::NotYet("the file of its library changes".into()));
+        }
+        let reach = if user == Some(file.owner) {
+            Reach::OfItsUser
+        } else {
+            Reach::Process
+        };
+        Ok((file, reach))
+    }
+}
+
+/// How far a file is to be trusted. The kernel keeps the probes of a process through exec, also of a program
+/// that runs for another user: what its new memory maps of the file is probed, too. So a place has to be
+/// right there as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    /// Root's, of the system: functions of a provider are probed for all processes.
+    System,
+    /// Any other: functions of a provider are probed for one process.
+    Process,
+    /// It belongs to the user of the process, who may do with it and with the process what he likes.
+    OfItsUser,
+}
+
+/// `start_poll` and `next_poll` of a CQ, of which `end_poll` is given as well: none if these are not three
+/// functions. A CQ that has no such calls has zeros there, or words of the provider's own.
+fn polls([start, next, end]: [Option<Place>; 3]) -> Vec<Place> {
+    let (Some(start), Some(next), Some(end)) = (start, next, end) else {
+        return Vec::new();
+    };
+    let distinct = start != next && next != end && end != start;
+    if distinct { vec![start, next] } else { Vec::new() }
+}
+
+/// The `ibv_wr_*` calls of a QP to probe: an empty list if it has none, `None` if not all of them can be
+/// probed.
+fn extended<const N: usize>(
+    found: &Functions,
+    places: &[Option<Place>; N],
+) -> Option<Vec<(Function, Place)>> {
+    let [Some(_), Some(complete), Some(abort)] = places.get(WR_START..WR_START + 3)? else {
+        // A QP with such calls has these three. Without such calls the memory holds anything, but hardly ever
+        // three addresses of code.
+        return Some(Vec::new());
+    };
+    let data = [Data::Inline, Data::InlineList, Data::Sge, Data::List].map(Function::Data);
+    let begin = BEGIN.map(|(number, opcode)| (number, Function::Begin(opcode)));
+    let given = (SET_INLINE_DATA..).zip(data);
+    let mut calls = Vec::with_capacity(N);
+    for (number, function) in begin.into_iter().chain(given) {
+        match (found.extended.get(number)?, places.get(number)?) {
+            // The program did not ask for this call.
+            (0, _) => {}
+            (_, Some(place)) => calls.push((function, *place)),
+            // An older library has something else after wr_abort.
+            (_, None) if number > WR_START => {}
+            (_, None) => return None,
+        }
+    }
+    calls.extend([(Function::Abort, *abort), (Function::Complete, *complete)]);
+    // If two pointers lead to one function, a probe there cannot distinguish the calls.
+    let distinct: BTreeSet<_> = calls
+        .iter()
+        .map(|(_, place)| (place.range, place.offset))
+        .collect();
+    (distinct.len() == calls.len()).then_some(calls)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const N: usize = 22;
+
+    /// A QP whose pointers with these numbers lead to code, each to another function.
+    fn qp(pointers: &[usize]) -> (Functions, [Option<Place>; N]) {
+        let mut extended = [0; N];
+        let mut places = [None; N];
+        for number in pointers {
+            extended[*number] = 0x1000 + *number as u64;
+            places[*number] = Some(Place {
+                range: (0x1000, 0x2000),
+                offset: *number as u64,
+                device: (8, 1),
+            });
+        }
+        let found = Functions {
+            post_send: 1,
+            post_recv: 2,
+            poll_cq: 3,
+            polls: [[0; 3]; 2],
+            extended,
+        };
+        (found, places)
+    }
+
+    fn names(calls: Option<Vec<(Function, Place)>>) -> Option<Vec<Function>> {
+        calls.map(|calls| calls.into_iter().map(|(function, _)| function).collect())
+    }
+
+    /// What this process says if the functions of its QP were here.
+    fn says(address: u64) -> Posts {
+        let mut context = vec![0; 32];
+        (context[26], context[27]) = (address, address);
+        let mut qp = vec![0; 64];
+        (qp[0], qp[6]) = (context.as_ptr() as u64, 17 << 32);
+        rdmatop_sources::uprobes::posts(std::process::id(), qp.as_ptr() as u64, 17, true).unwrap()
+    }
+
+    /// Code of a file in the memory of this process, from which on a function begins.
+    fn mapped(path: &Path) -> u64 {
+        use rustix::mm::{MapFlags, ProtFlags, mmap};
+        let file = fs::File::open(path).unwrap();
+        let code = Code::of(&file).unwrap();
+        let first = (0x1000..0x100_000).find(|offset| code.is_entry(*offset)).unwrap();
+        let rights = ProtFlags::READ | ProtFlags::EXEC;
+        // SAFETY: the kernel chooses the place, and nobody writes to it or calls it.
+        let at = unsafe { mmap(std::ptr::null_mut(), 1 << 20, rights, MapFlags::PRIVATE, &file, 0) };
+        at.unwrap() as u64 + first
+    }
+
+    #[test]
+    fn what_a_process_says_is_probed_where_its_file_confirms_it() {
+        let finder = Finder::default();
+        let own = std::process::id();
+        let reach = |posts: &Posts| {
+            let target = finder.target(own, posts).map(|target| target.spots);
+            target.map(|spots| spots.iter().map(|(spot, _)| spot.pid).collect::<Vec<_>>())
+        };
+        let refused = |posts: &Posts, why: &str| match reach(posts) {
+            Err(Unfit::Never(said)) => assert!(said.contains(why), "{said}"),
+            other => panic!("{why}: {other:?}"),
+        };
+        let mut write = says(libc::write as *const () as u64);
+        write.user = None;
+        if write.file(&write.plain[0].unwrap()).is_none() {
+            println!("skipped: /proc/self/map_files cannot be read: this takes CAP_SYS_ADMIN");
+            return;
+        }
+        refused(&write, "no provider of verbs");
+        refused(&says(8192), "not in a file");
+        let provider = Path::new("/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so");
+        if !provider.exists() {
+            println!("skipped: no provider on this machine");
+            return;
+        }
+        let at = mapped(provider);
+        assert_eq!(reach(&says(at)), Ok(vec![None, None]), "one of the system's");
+        refused(&says(at + 1), "no function of its library begins");
+        // The same library elsewhere: in a container, for one.
+        let elsewhere = tempfile::tempdir().unwrap();
+        let copy = elsewhere.path().join("libmlx5.so");
+        fs::copy(provider, &copy).unwrap();
+        let at = mapped(&copy);
+        let (mut begins, mut inside) = (says(at), says(at + 1));
+        let mounts = BufReader::new(fs::File::open("/proc/self/mountinfo").unwrap());
+        if !answers(mounts, begins.plain[0].unwrap().device) {
+            refused(&begins, "file system");
+            return;
+        }
+        assert_eq!(reach(&inside), Ok(vec![Some(own); 2]), "a file of its own user's");
+        (begins.user, inside.user) = (None, None);
+        assert_eq!(reach(&begins), Ok(vec![Some(own); 2]));
+        refused(&inside, "no function of its library begins");
+    }
+
+    #[test]
+    fn the_calls_of_a_qp_are_those_that_it_has() {
+        let (found, places) = qp(&[5, 7, 13, 14, 15, 16, 17, 18, 19]);
+        let wanted = vec![
+            Function::Begin(0),
+            Function::Begin(2),
+            Function::Data(Data::Inline),
+            Function::Data(Data::InlineList),
+            Function::Data(Data::Sge),
+            Function::Data(Data::List),
+            Function::Abort,
+            Function::Complete,
+        ];
+        assert_eq!(names(extended(&found, &places)), Some(wanted));
+    }
+
+    #[test]
+    fn a_qp_without_them_has_nothing_to_probe_whatever_lies_there() {
+        let (mut found, places) = qp(&[17, 18]);
+        found.extended[19] = 77;
+        assert_eq!(names(extended(&found, &places)), Some(Vec::new()));
+    }
+
+    #[test]
+    fn the_calls_of_an_extended_cq_are_three_functions() {
+        let at = |offset| {
+            Some(Place {
+                range: (0x1000, 0x2000),
+                offset,
+                device: (8, 1),
+            })
+        };
+        assert_eq!(polls([at(1), at(2), at(3)]).len(), 2);
+        for none in [
+            [None; 3],
+            [at(1), at(2), None],
+            [at(1), at(1), at(3)],
+            [at(1), at(2), at(1)],
+        ] {
+            assert_eq!(polls(none), Vec::new());
+        }
+    }
+
+    #[test]
+    fn calls_that_cannot_be_probed_or_told_apart_leave_sends_unknown() {
+        let (mut found, places) = qp(&[5, 15, 17, 18, 19]);
+        found.extended[7] = 77;
+        assert_eq!(names(extended(&found, &places)), None, "a pointer to no code");
+        let (mut found, mut places) = qp(&[5, 15, 17, 18, 19]);
+        (found.extended[7], places[7]) = (found.extended[5], places[5]);
+        assert_eq!(names(extended(&found, &places)), None, "two of one function");
+        let (mut found, places) = qp(&[5, 15, 17, 18, 19]);
+        (found.extended[20], found.extended[21]) = (1, u64::MAX);
+        assert_eq!(
+            names(extended(&found, &places)).map(|calls| calls.len()),
+            Some(4),
+            "an older library"
+        );
+    }
+}

@@ -1,0 +1,501 @@
+//! The thread that attaches probes to programs and detaches them. The kernel takes up to seconds for either.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fs::File,
+    os::{fd::OwnedFd, unix::fs::MetadataExt as _},
+    ptr::{read_volatile, write_volatile},
+    sync::{
+        Arc, Mutex,
+        atomic::{Ordering, fence},
+        mpsc::{self, RecvTimeoutError, SyncSender},
+    },
+    thread,
+    time::Duration,
+};
+
+use rdmatop_common::counters::{QpSlot, UserHits, UserQp, slot_flag};
+use rustix::time::ClockId;
+
+use super::{
+    super::{
+        attach::explain,
+        mapped::{Mapped, UsedRanges},
+        probe::{Event, UprobePmu},
+    },
+    LOOK, Ready, Shared, UserOptions,
+    guard::Guard,
+    hooks::Function,
+    locked, off,
+    price::Sample,
+    probed::Probed,
+    target::{Finder, Program, Spot, Target, Unfit},
+};
+use rdmatop_base::text;
+use rdmatop_model::cause::{Cause, CauseId, Concerns, Obstacle};
+use rdmatop_sources::{clock, limits, privileges::Raised, uprobes::Opened};
+
+/// How often to try a QP that cannot be probed yet.
+const TRIES: u32 = 10;
+/// How many functions to probe at most: each takes three or five open files.
+const MOST_FUNCTIONS: usize = 128;
+/// How often to look for probes that nobody can hit any more, ns.
+const TIDY_NS: u64 = 1_000_000_000;
+/// How many failures to report, each in a line.
+const MOST_FAILURES: usize = 4;
+
+/// Loaded programs by name.
+pub(super) type Programs = BTreeMap<&'static str, OwnedFd>;
+
+/// Ends the thread when dropped, without waiting for it.
+pub(super) struct Worker {
+    _alive: SyncSender<()>,
+}
+
+/// The arrays that the thread reads.
+pub(super) struct Arrays {
+    pub(super) slots: Mapped<QpSlot>,
+    /// Their further counters.
+    pub(super) qps: Mapped<UserQp>,
+    pub(super) hits: Mapped<UserHits>,
+}
+
+impl Worker {
+    /// Starts the thread. If that fails nothing is probed, and the report says so.
+    pub(super) fn start(
+        options: UserOptions,
+        programs: Programs,
+        sample: Sample,
+        arrays: Arrays,
+        shared: Arc<Mutex<Shared>>,
+    ) -> Self {
+        let (alive, ended) = mpsc::sync_channel(0);
+        let reports = Arc::clone(&shared);
+        let Arrays { slots, qps, hits } = arrays;
+        let used_ranges = UsedRanges::of(slots.count());
+        let mut work = Work {
+            options,
+            programs,
+            sample,
+            slots,
+            qps,
+            hits,
+            used_ranges,
+            shared,
+            pmu: UprobePmu::read(),
+            probed: Probed::new(MOST_FUNCTIONS),
+            remover: None,
+            tidied_ns: 0,
+            judged: HashMap::new(),
+            guard: Guard::new(options.limit),
+            rejected: (0, 0),
+            failures: BTreeMap::new(),
+            finder: Finder::default(),
+            silent: BTreeSet::new(),
+        };
+        let run = move || {
+            while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                if !work.round() {
+                    break;
+                }
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("uprobes".to_owned()).spawn(run) {
+            let why = format!("cannot start a thread: {error}");
+            locked(&reports).report.off = Some(off(Obstacle::new(CauseId::NoThread, why, limits::threads())));
+        }
+        Self { _alive: alive }
+    }
+}
+
+/// The probes of a function.
+struct Probes {
+    /// When they were attached.
+    since_ns: u64,
+    /// At the entry and the return.
+    _events: Vec<Event>,
+    file: File,
+}
+
+impl Probes {
+    /// Whether the file has no name any more: only processes that have it mapped can still use it.
+    fn is_of_deleted_file(&self) -> bool {
+        self.file.metadata().is_ok_and(|file| file.nlink() == 0)
+    }
+}
+
+/// Whether a QP can be probed.
+#[derive(Clone, Copy)]
+enum Verdict {
+    /// Not so far, after this many tries.
+    Tried(u32),
+    Ready,
+    Unfit,
+}
+
+/// What the thread knows about a QP.
+struct Judged {
+    verdict: Verdict,
+    /// Sends and receives that the provider has rejected so far.
+    rejected: (u64, u64),
+    /// The probed functions that it uses, until it is destroyed.
+    uses: Vec<Spot>,
+}
+
+impl Default for Judged {
+    fn default() -> Self {
+        Self {
+            verdict: Verdict::Tried(0),
+            rejected: (0, 0),
+            uses: Vec::new(),
+        }
+    }
+}
+
+struct Work {
+    options: UserOptions,
+    programs: Programs,
+    sample: Sample,
+    slots: Mapped<QpSlot>,
+    qps: Mapped<UserQp>,
+    hits: Mapped<UserHits>,
+    used_ranges: UsedRanges,
+    shared: Arc<Mutex<Shared>>,
+    pmu: Option<UprobePmu>,
+    probed: Probed<Probes>,
+    /// To the thread that detaches probes; the kernel takes up to seconds for each.
+    remover: Option<mpsc::Sender<Vec<Probes>>>,
+    /// When probes were last looked at that nobody can hit any more.
+    tidied_ns: u64,
+    /// By number and birth.
+    judged: HashMap<(u32, u64), Judged>,
+    guard: Guard,
+    /// Rejected sends and receives of QPs that no longer have a slot.
+    rejected: (u64, u64),
+    /// Failures by process, as long as the process has QPs.
+    failures: BTreeMap<u32, Cause>,
+    finder: Finder,
+    /// Processes whose memory does not answer.
+    silent: BTreeSet<u32>,
+}
+
+/// A QP in a slot.
+#[derive(Clone, Copy)]
+struct Tenant {
+    number: u32,
+    born_ns: u64,
+    pid: u32,
+    qpn: u32,
+    lives: bool,
+}
+
+fn add(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
+    (a.0.saturating_add(b.0), a.1.saturating_add(b.1))
+}
+
+fn monotonic() -> u64 {
+    clock::read(ClockId::Monotonic)
+}
+
+impl Work {
+    /// Looks at all QPs once. Returns false when the thread has to end.
+    fn round(&mut self) -> bool {
+        let tenants = self.tenants();
+        let there: BTreeSet<(u32, u64)> = tenants.iter().map(|qp| (qp.number, qp.born_ns)).collect();
+        let now_ns = monotonic();
+        self.judged.retain(|key, qp| {
+            let stays = there.contains(key);
+            if !stays {
+                self.rejected = add(self.rejected, qp.rejected);
+                self.probed.release(&qp.uses, now_ns);
+            }
+            stays
+        });
+        for qp in tenants.iter().filter(|qp| !qp.lives) {
+            if let Some(known) = self.judged.get_mut(&(qp.number, qp.born_ns)) {
+                self.probed.release(&std::mem::take(&mut known.uses), now_ns);
+            }
+        }
+        let alive: BTreeSet<u32> = tenants.iter().filter(|qp| qp.lives).map(|qp| qp.pid).collect();
+        self.failures.retain(|pid, _| alive.contains(pid));
+        self.silent.retain(|pid| alive.contains(pid));
+        locked(&self.shared)
+            .ready
+            .retain(|number, ready| there.contains(&(*number, ready.born_ns)));
+        for qp in tenants {
+            let key = (qp.number, qp.born_ns);
+            let now = self.qps.read(qp.number);
+            let known = self.judged.entry(key).or_default();
+            known.rejected = (now.tx_rejected, now.rx_rejected);
+            let verdict = known.verdict;
+            // Skip a destroyed QP: its program's memory no longer describes it.
+            if let Verdict::Tried(tried) = verdict
+                && qp.lives
+            {
+                // Opening files that another process has mapped requires CAP_SYS_ADMIN, as attaching does.
+                let rights = Raised::for_attach();
+                let mut uses = Vec::new();
+                let verdict = self.judge(qp, now.handle, tried, &mut uses);
+                drop(rights);
+                let known = self.judged.entry(key).or_default();
+                (known.verdict, known.uses) = (verdict, uses);
+            }
+        }
+        self.tidy(now_ns);
+        self.account()
+    }
+
+    /// Removes the probes that nobody can hit any more.
+    fn tidy(&mut self, now_ns: u64) {
+        if now_ns.saturating_sub(self.tidied_ns) < TIDY_NS {
+            return;
+        }
+        self.tidied_ns = now_ns;
+        let gone = self.probed.unreachable(now_ns, Probes::is_of_deleted_file);
+        self.unprobe(gone);
+    }
+
+    /// Detaches probes, on a thread of its own.
+    fn unprobe(&mut self, gone: Vec<Probes>) {
+        if gone.is_empty() {
+            return;
+        }
+        let remover = self.remover.get_or_insert_with(|| {
+            let (to, gone) = mpsc::channel::<Vec<Probes>>();
+            // Without the thread the probes are detached here, with the receiver.
+            let _ = thread::Builder::new()
+                .name("unprobe".to_owned())
+                .spawn(move || gone.into_iter().for_each(drop));
+            to
+        });
+        if remover.send(gone).is_err() {
+            self.remover = None;
+        }
+    }
+
+    /// The QPs in slots, including destroyed ones whose last counts have not been read yet.
+    fn tenants(&mut self) -> Vec<Tenant> {
+        let slots = &self.slots;
+        // SAFETY: inside the mapping; the kernel writes the word whole.
+        let in_use = |number| unsafe { read_volatile(&raw const (*slots.at(number)).qp) != 0 };
+        let wanted = self.options.pid;
+        let tenant = |number| {
+            let place = slots.at(number);
+            // SAFETY: as above.
+            let (qp, tenant) = unsafe {
+                let tenant = Tenant {
+                    number,
+                    born_ns: read_volatile(&raw const (*place).born_ns),
+                    pid: read_volatile(&raw const (*place).owner_pid),
+                    qpn: read_volatile(&raw const (*place).qpn),
+                    lives: read_volatile(&raw const (*place).flags) & slot_flag::DESTROYED == 0,
+                };
+                (read_volatile(&raw const (*place).qp), tenant)
+            };
+            (qp != 0 && wanted.is_none_or(|pid| pid == tenant.pid)).then_some(tenant)
+        };
+        self.used_ranges.numbers(in_use).filter_map(tenant).collect()
+    }
+
+    /// Finds and probes the functions that a QP's program posts with.
+    fn judge(&mut self, qp: Tenant, handle: u64, tried: u32, uses: &mut Vec<Spot>) -> Verdict {
+        // Each question costs the time until it is late.
+        if self.silent.contains(&qp.pid) {
+            return Verdict::Unfit;
+        }
+        let program = Program {
+            pid: qp.pid,
+            handle,
+            qpn: qp.qpn,
+        };
+        let target = match self.finder.of(program, self.options.ends) {
+            Ok(target) => target,
+            Err(Unfit::NotYet(_)) if tried < TRIES => return Verdict::Tried(tried + 1),
+            Err(Unfit::Silent) => {
+                self.silent.insert(qp.pid);
+                let why = "its memory does not answer: a page of it keeps who reads it waiting";
+                self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""));
+                return Verdict::Unfit;
+            }
+            Err(Unfit::NotYet(why) | Unfit::Never(why)) => {
+                self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""));
+                return Verdict::Unfit;
+            }
+        };
+        let Target {
+            spots,
+            sends_are_seen,
+        } = target;
+        let mut since_ns = 0;
+        for (spot, file) in spots {
+            match self.probe(spot, file) {
+                Ok(since) => {
+                    since_ns = since_ns.max(since);
+                    uses.push(spot);
+                }
+                Err(obstacle) => {
+                    self.probed.release(&std::mem::take(uses), monotonic());
+                    self.fails(qp, obstacle);
+                    return Verdict::Unfit;
+                }
+            }
+        }
+        if sends_are_seen {
+            self.tell(qp, since_ns);
+        } else {
+            let why = "some of its ibv_wr_* calls share a function or are not in its library's file";
+            self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""));
+        }
+        let ready = Ready {
+            born_ns: qp.born_ns,
+            since_ns,
+            sends_are_seen,
+        };
+        locked(&self.shared).ready.insert(qp.number, ready);
+        Verdict::Ready
+    }
+
+    /// Tells the kernel side since when all functions of a QP have been probed.
+    fn tell(&self, qp: Tenant, since_ns: u64) {
+        let place = self.qps.at(qp.number);
+        // SAFETY: inside the mapping; the kernel side reads the first word only after it has found the second
+        // one.
+        unsafe {
+            write_volatile(&raw mut (*place).probed_ns, since_ns);
+            fence(Ordering::Release);
+            write_volatile(&raw mut (*place).probed_birth_ns, qp.born_ns);
+        }
+    }
+
+    fn fails(&mut self, qp: Tenant, obstacle: Obstacle) {
+        // The QPs of a process fail for one reason, so report one line for all of them.
+        let what = format!("Not counted: work requests of process {}", qp.pid);
+        let cause = obstacle.takes(what, Concerns::Host);
+        if self.failures.len() < MOST_FAILURES {
+            self.failures.entry(qp.pid).or_insert(cause);
+        }
+    }
+
+    /// Probes a function for one more QP, unless it already is. Returns since when it has been probed.
+    fn probe(&mut self, spot: Spot, file: Opened) -> Result<u64, Obstacle> {
+        if let Some(probes) = self.probed.take(&spot) {
+            return Ok(probes.since_ns);
+        }
+        let Some(contradicting) = self.probed.contradicting(&spot) else {
+            let why = "another program says that one of its functions is another one";
+            return Err(Obstacle::new(CauseId::NotProbed, why, ""));
+        };
+        self.unprobe(contradicting);
+        let Some(gone) = self.probed.make_room() else {
+            let why = format!("living queue pairs use {MOST_FUNCTIONS} functions that are probed already");
+            return Err(Obstacle::new(
+                CauseId::NotProbed,
+                why,
+                "--uprobes=PID probes one process",
+            ));
+        };
+        self.unprobe(gone);
+        if self.guard.hit_ns.is_none() {
+            self.guard.hit_ns = self.measure();
+        }
+        let pid = spot.pid.or(self.options.pid);
+        let events = self.attach(spot.function, &file.path(), spot.offset, pid)?;
+        let since_ns = monotonic();
+        let probes = Probes {
+            since_ns,
+            _events: events,
+            file: file.into_file(),
+        };
+        self.probed.add(spot, probes);
+        Ok(since_ns)
+    }
+
+    /// Attaches the return first: a remembered entry whose return no program sees would count as a loss.
+    fn attach(
+        &self,
+        function: Function,
+        path: &str,
+        offset: u64,
+        pid: Option<u32>,
+    ) -> Result<Vec<Event>, Obstacle> {
+        let none = || {
+            Obstacle::new(
+                CauseId::NoKprobes,
+                "this kernel has no uprobe events: CONFIG_UPROBE_EVENTS",
+                "",
+            )
+        };
+        let pmu = self.pmu.ok_or_else(none)?;
+        let (entry, back) = function.programs();
+        let attach = |program: &str, at_return| {
+            let program = self.programs.get(program).ok_or_else(none)?;
+            pmu.attach(program, path, offset, pid, at_return, function.cookie())
+                .map_err(|error| explain(&error))
+        };
+        let back = back.map(|program| attach(program, true)).transpose()?;
+        Ok(std::iter::once(attach(entry, false)?).chain(back).collect())
+    }
+
+    /// Measures the cost of a hit, ns: half of what entry and return add to a call of rdmatop's own function.
+    fn measure(&self) -> Option<u64> {
+        let (file, offset) = Sample::place()?;
+        let plain = self.sample.call_ns();
+        let own = Some(std::process::id());
+        let events = self.attach(Function::PostSend, &file.path(), offset, own).ok()?;
+        let probed = self.sample.call_ns();
+        drop(events);
+        Some((probed.saturating_sub(plain) / 2).max(1))
+    }
+
+    /// Updates the report. Returns false when the probes must be removed.
+    fn account(&mut self) -> bool {
+        let mut sum = UserHits {
+            hits: 0,
+            unmatched: 0,
+            missed: 0,
+            reserved: [0; 5],
+        };
+        for cpu in 0..self.hits.count() {
+            let hits = self.hits.read(cpu);
+            sum.hits = sum.hits.saturating_add(hits.hits);
+            sum.unmatched = sum.unmatched.saturating_add(hits.unmatched);
+            sum.missed = sum.missed.saturating_add(hits.missed);
+        }
+        let here = self.judged.values().map(|qp| qp.rejected);
+        let (sends, receives) = here.fold(self.rejected, add);
+        let too_costly = self.guard.look(sum.hits, Duration::from_nanos(monotonic()));
+        let mut shared = locked(&self.shared);
+        let ready = shared.ready.len() as u64;
+        let report = &mut shared.report;
+        report.functions = self.probed.len() as u64;
+        report.qps = ready;
+        report.hits = sum.hits;
+        report.hits_per_s = self.guard.speed();
+        report.hit_ns = self.guard.hit_ns;
+        report.cores = self.guard.cores();
+        report.unmatched = sum.unmatched;
+        report.missed = sum.missed;
+        report.rejected_sends = sends;
+        report.rejected_receives = receives;
+        report.failures = self.failures.values().cloned().collect();
+        if too_costly {
+            let why = format!(
+                "the probes took {:.0}% of a core from the programs, and may take {:.0}%",
+                self.guard.cores().unwrap_or(0.0) * 100.0,
+                self.options.limit * 100.0
+            );
+            let remedy = "`--uprobe-limit` takes a higher percentage, `--uprobes=PID` probes one process";
+            report.off = Some(off(Obstacle::new(
+                CauseId::TooCostly,
+                text::sanitize(why.as_bytes()),
+                remedy,
+            )));
+            report.functions = 0;
+            report.qps = 0;
+            report.hits_per_s = None;
+            report.cores = None;
+            shared.ready.clear();
+        }
+        !too_costly
+    }
+}

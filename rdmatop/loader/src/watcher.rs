@@ -1,0 +1,238 @@
+//! Watches the work requests of one QP while the user looks at them: a session of its own, with its programs,
+//! maps and ring buffer, from the moment the user asks until the user stops. The session that counts is not
+//! touched.
+
+use std::{
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::Duration,
+};
+
+use aya::maps::{MapData, RingBuf};
+use rdmatop_common::{
+    counters::loss,
+    names::map,
+    wr::{WrFilter, WrRecord, decode},
+};
+
+use super::{
+    armed::Switches, choice::Options, mapped::Mapped, scope::Scope, session::Session,
+    unpreempted::Unpreempted,
+};
+use rdmatop_model::{
+    cause::{CauseId, Obstacle},
+    event::EventKind,
+    input::{Input, WatchReport, WatchSample},
+};
+use rdmatop_sources::{
+    limits,
+    privileges::Raised,
+    root::Root,
+    seam::{Ended, Feed},
+};
+
+/// How often to look for records, which wake nobody.
+const LOOK: Duration = Duration::from_millis(50);
+/// The ring buffer: some 1,400 records, which the reader empties twenty times a second. At higher rates the
+/// kernel side drops the others and counts them; the numbers of requests say which.
+const RING_BYTES: u32 = 256 << 10;
+/// Records handed on at a time.
+const AT_A_TIME: usize = 512;
+/// Batches between two looks for an order: a ring that is filled as fast as it is read must not keep one
+/// waiting.
+const BATCHES: usize = 8;
+/// How often to look whether programs can be detached.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// An order to a running watch. Dropping the sender ends the watch.
+enum Order {
+    /// Detach; the picture stays.
+    Detach,
+}
+
+/// Watches at most one QP at a time.
+#[derive(Debug)]
+pub struct Watcher {
+    feed: Feed,
+    watches: u64,
+    running: Option<mpsc::Sender<Order>>,
+}
+
+impl Watcher {
+    /// A watcher that has loaded nothing.
+    pub fn new(feed: Feed) -> Self {
+        Self {
+            feed,
+            watches: 0,
+            running: None,
+        }
+    }
+
+    /// Watches a QP from now on, or reports why it cannot. `filter` selects the QP.
+    pub fn watch(&mut self, qp: u64, filter: Result<WrFilter, Obstacle>) {
+        self.watches += 1;
+        let (to, orders) = mpsc::channel();
+        self.running = Some(to);
+        let watch = Watch {
+            feed: self.feed.clone(),
+            number: self.watches,
+            qp,
+            orders,
+        };
+        let failed = (self.feed.clone(), self.watches);
+        let spawned = thread::Builder::new().name("watch".to_owned()).spawn(move || {
+            // The engine is gone: the program ends, and with it what is attached.
+            let _: Result<(), Ended> = watch.run(filter);
+        });
+        if let Err(error) = spawned {
+            let (feed, watch) = failed;
+            let why = format!("cannot start a thread: {error}");
+            let report = WatchReport::Off(Obstacle::new(CauseId::NoThread, why, limits::threads()));
+            let _ = feed.offer(Input::Watch(Box::new(WatchSample { watch, qp, report })));
+        }
+    }
+
+    /// Detaches the programs; what was seen stays.
+    pub fn detach(&mut self) {
+        if let Some(running) = &self.running {
+            // It may have ended.
+            let _ = running.send(Order::Detach);
+        }
+    }
+
+    /// Ends the watch.
+    pub fn stop(&mut self) {
+        self.running = None;
+    }
+}
+
+/// A watch, on a thread of its own.
+struct Watch {
+    feed: Feed,
+    number: u64,
+    qp: u64,
+    orders: mpsc::Receiver<Order>,
+}
+
+impl Watch {
+    fn report(&self, report: WatchReport) -> Result<(), Ended> {
+        let (watch, qp) = (self.number, self.qp);
+        self.feed
+            .send_blocking(Input::Watch(Box::new(WatchSample { watch, qp, report })))
+    }
+
+    fn run(&self, filter: Result<WrFilter, Obstacle>) -> Result<(), Ended> {
+        match filter {
+            Err(obstacle) => self.report(WatchReport::Off(obstacle))?,
+            Ok(filter) => {
+                self.report(WatchReport::Starting)?;
+                let started = {
+                    let _rights = Raised::for_attach();
+                    Session::start(&options(filter))
+                };
+                match started.and_then(Sight::open) {
+                    Ok(sight) => self.look(sight)?,
+                    Err(obstacle) => self.report(WatchReport::Off(obstacle))?,
+                }
+            }
+        }
+        // Until the user stops looking.
+        while self.orders.recv().is_ok() {}
+        self.report(WatchReport::Over)
+    }
+
+    /// Hands records on until an order arrives or the sender is dropped, and detaches the programs.
+    fn look(&self, mut sight: Sight) -> Result<(), Ended> {
+        self.report(WatchReport::On)?;
+        let mut told = (0, 0);
+        while let Err(RecvTimeoutError::Timeout) = self.orders.recv_timeout(LOOK) {
+            for _ in 0..BATCHES {
+                let records = sight.records();
+                let (full, missed) = sight.lost();
+                if records.is_empty() && (full, missed) == told {
+                    break;
+                }
+                told = (full, missed);
+                let more = records.len() == AT_A_TIME;
+                self.report(WatchReport::Records {
+                    records,
+                    full,
+                    missed,
+                })?;
+                if !more {
+                    break;
+                }
+            }
+        }
+        sight.close();
+        Ok(())
+    }
+}
+
+/// What the session loads: the programs of work requests and nothing else.
+fn options(filter: WrFilter) -> Options {
+    Options {
+        ring_bytes: 4096,
+        scope: Scope::Events(vec![EventKind::WrPost, EventKind::WrDone]),
+        work: Some((filter, RING_BYTES)),
+        ..Options::default()
+    }
+}
+
+/// An attached session and its maps.
+struct Sight {
+    ring: RingBuf<MapData>,
+    losses: Mapped<u64>,
+    session: Session,
+}
+
+impl Sight {
+    fn open(mut session: Session) -> Result<Self, Obstacle> {
+        let defect = |why: &str| Obstacle::new(CauseId::Defect, why, "");
+        let Some(ring) = session.take_work() else {
+            return Err(session
+                .why_no_work()
+                .unwrap_or_else(|| defect("no program of work requests is attached")));
+        };
+        let losses = session.take_map(map::LOSSES);
+        let losses = losses.ok_or_else(|| defect("the object has no LOSSES map"))?;
+        let losses = Mapped::open(losses, map::LOSSES)
+            .map_err(|error| Obstacle::new(CauseId::Unreadable, error.to_string(), ""))?;
+        switch(&mut session, true)?;
+        Ok(Self {
+            ring,
+            losses,
+            session,
+        })
+    }
+
+    fn records(&mut self) -> Vec<WrRecord> {
+        let mut records = Vec::new();
+        while records.len() < AT_A_TIME
+            && let Some(item) = self.ring.next()
+        {
+            records.extend(decode(&item).ok());
+        }
+        records
+    }
+
+    /// Records that found no room, and posts and ends that no program saw.
+    fn lost(&self) -> (u64, u64) {
+        (self.losses.read(loss::WR_RING), self.losses.read(loss::WR_MISSED))
+    }
+
+    /// Detaches the programs. While kprobes are switched off, that would disable ftrace until the next boot.
+    fn close(mut self) {
+        let _ = switch(&mut self.session, false);
+        let mut switches = Switches::new(&Root::default());
+        while switches.why_not().is_some() {
+            thread::sleep(AGAIN);
+        }
+    }
+}
+
+/// Switches the programs on or off. The other session counts meanwhile, and must miss nothing.
+pub(super) fn switch(session: &mut Session, on: bool) -> Result<(), Obstacle> {
+    let _unpreempted = Unpreempted::begin();
+    session.set_enabled(on)
+}

@@ -1,0 +1,498 @@
+//! Devices: one generation each, independent of the present name.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{
+    logged::{self, Errors},
+    names::{self, Names},
+    ports::{Counted, Port, PortOf},
+    providers::Provider,
+    psn::Passed,
+    table::Table,
+    tally::{Flow, RETRANSMITS, RX_BYTES, TX_BYTES},
+};
+use crate::{
+    cause::Cause,
+    input::{CountersSample, DeviceReading, DevicesSample, EbpfState, LoggedError, UNLISTED},
+    snapshot::{DeviceRow, DeviceState, PortRow},
+};
+
+/// Generations that ended and are remembered, for records that come late.
+const GONE: usize = 64;
+
+/// One generation of a device: from `ib_register_device` to `ib_unregister_device`.
+#[derive(Debug)]
+pub(super) struct Device {
+    pub(super) uid: u64,
+    pub(super) index: u32,
+    pub(super) name: Arc<str>,
+    guid: Option<u64>,
+    /// When it was first seen. An older sample cannot show that it is gone.
+    seen_ns: u64,
+    provider: Provider,
+    /// What a reading said, as views see it.
+    row: DeviceRow,
+    ports: BTreeMap<u32, Port>,
+    errors: Errors,
+    /// What its QPs counted; `None` until one of them has a slot.
+    pub(super) flow: Option<Box<Flow>>,
+}
+
+/// A generation that ended.
+#[derive(Debug)]
+struct Gone {
+    uid: u64,
+    index: u32,
+    seen_ns: u64,
+    at_ns: u64,
+}
+
+/// The devices there are.
+#[derive(Debug, Default)]
+pub(super) struct Devices {
+    by_index: BTreeMap<u32, Device>,
+    /// Their indexes, by generation: each record looks here.
+    indexes: Table<u32>,
+    gone: Vec<Gone>,
+    /// Why the kernel's log is not read; `None` before the first look.
+    log: Option<Result<(), Cause>>,
+    last_uid: u64,
+    last_ns: u64,
+}
+
+/// What a sample changed.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    /// Generations that ended, and their names.
+    pub(super) gone: BTreeMap<u64, Arc<str>>,
+    /// Generations with another name than before.
+    pub(super) renamed: BTreeSet<u64>,
+}
+
+impl Devices {
+    /// Folds a reading of all devices in.
+    pub(super) fn read(
+        &mut self,
+        sample: &mut DevicesSample,
+        min_interval_ns: u64,
+        names: &mut Names,
+    ) -> Changes {
+        let mut changes = Changes::default();
+        if sample.mono_ns < self.last_ns {
+            return changes;
+        }
+        self.last_ns = sample.mono_ns;
+        self.recognize(&mut sample.devices, names);
+        let listed: BTreeSet<u32> = sample.devices.iter().map(|reading| reading.index).collect();
+        let missing: Vec<u32> = self
+            .by_index
+            .iter()
+            .filter(|(index, device)| !listed.contains(index) && device.seen_ns <= sample.mono_ns)
+            .map(|(index, _)| *index)
+            .collect();
+        for index in missing {
+            changes.gone.extend(self.end(index, sample.mono_ns));
+        }
+        for reading in std::mem::take(&mut sample.devices) {
+            self.read_one(reading, sample.mono_ns, min_interval_ns, names, &mut changes);
+        }
+        changes
+    }
+
+    /// Readings without the kernel's index get that of a known device: the one with their name, or the only
+    /// one that is known from work requests and is in no reading.
+    fn recognize(&self, readings: &mut [DeviceReading], names: &mut Names) {
+        let listed: BTreeSet<u32> = readings.iter().map(|reading| reading.index).collect();
+        let unknown = readings
+            .iter()
+            .filter(|reading| reading.index >= UNLISTED)
+            .count();
+        let left = |device: &&Device| device.index < UNLISTED && !listed.contains(&device.index);
+        for reading in readings.iter_mut().filter(|reading| reading.index >= UNLISTED) {
+            let name = names.of(reading.name.as_bytes());
+            let mut nameless = self
+                .by_index
+                .values()
+                .filter(left)
+                .filter(|device| device.is_nameless());
+            let only = nameless
+                .next()
+                .filter(|_| nameless.next().is_none() && unknown == 1);
+            let same = self
+                .by_index
+                .values()
+                .filter(left)
+                .find(|device| device.name == name);
+            if let Some(known) = same.or(only) {
+                reading.index = known.index;
+            }
+        }
+    }
+
+    fn read_one(
+        &mut self,
+        reading: DeviceReading,
+        at_ns: u64,
+        min_interval_ns: u64,
+        names: &mut Names,
+        changes: &mut Changes,
+    ) {
+        let other = self.by_index.get(&reading.index).is_some_and(|device| {
+            device
+                .guid
+                .zip(reading.node_guid)
+                .is_some_and(|(before, now)| before != now)
+        });
+        if other {
+            changes.gone.extend(self.end(reading.index, at_ns));
+        }
+        let name = names.of(reading.name.as_bytes());
+        let device = self.at(reading.index, at_ns, &name);
+        if device.name != name {
+            device.name = name;
+            changes.renamed.insert(device.uid);
+        }
+        if reading.held {
+            return device.hold(&reading);
+        }
+        device.guid = reading.node_guid.or(device.guid);
+        device.provider = match Provider::of(reading.driver.as_deref(), &device.name) {
+            Provider::Other => {
+                let counters = reading.ports.iter().flat_map(|port| &port.counters);
+                Provider::by_counters(counters.map(|raw| &*raw.name)).unwrap_or(Provider::Other)
+            }
+            provider => provider,
+        };
+        let provider = device.provider;
+        device.describe(&reading);
+        let mut before = std::mem::take(&mut device.ports);
+        for port in reading.ports {
+            let mut kept = before.remove(&port.number).unwrap_or_else(Port::new);
+            let number = port.number;
+            kept.read(&port, provider, min_interval_ns);
+            device.ports.insert(number, kept);
+        }
+    }
+
+    /// Folds counters in. A device that no reading has listed is gone or new: the next reading of all devices
+    /// shows which of the two.
+    pub(super) fn counted(&mut self, sample: CountersSample, min_interval_ns: u64) {
+        if sample.mono_ns < self.last_ns {
+            return;
+        }
+        self.last_ns = sample.mono_ns;
+        for reading in &sample.changed {
+            if let Some(device) = self.by_index.get_mut(&reading.index) {
+                device.describe(reading);
+                for read in &reading.ports {
+                    if let Some(port) = device.ports.get_mut(&read.number) {
+                        port.describe(read);
+                    }
+                }
+            }
+        }
+        for read in sample.ports {
+            if let Some(device) = self.by_index.get_mut(&read.device_index)
+                && let Some(port) = device.ports.get_mut(&read.number)
+            {
+                port.count(&read.counters, device.provider, min_interval_ns);
+            }
+        }
+    }
+
+    /// Counts each error for the devices that it names.
+    pub(super) fn logged(&mut self, errors: Result<Vec<LoggedError>, Box<Cause>>, now_ns: u64) {
+        let (errors, log) = match errors {
+            Ok(errors) => (errors, Ok(())),
+            Err(cause) => (Vec::new(), Err(*cause)),
+        };
+        self.log = Some(log);
+        for error in &errors {
+            for device in self.by_index.values_mut() {
+                if logged::concerns(error, &device.name, device.row.pci.as_deref()) {
+                    device.errors.add(error, now_ns);
+                }
+            }
+        }
+    }
+
+    /// Why errors are not watched, where a device is that they could be of: those that SoftRoCE and soft
+    /// iWARP log are no finding, see `findings/rules/nic.rs`.
+    pub(super) fn log_note(&self) -> Option<&Cause> {
+        let cause = self.log.as_ref()?.as_ref().err()?;
+        let hardware = |device: &Device| device.row.pci.is_some() && !device.is_followed();
+        self.by_index.values().any(hardware).then_some(cause)
+    }
+
+    /// The device of an index, made when it is new.
+    fn at(&mut self, index: u32, seen_ns: u64, name: &Arc<str>) -> &mut Device {
+        let (last_uid, indexes) = (&mut self.last_uid, &mut self.indexes);
+        self.by_index.entry(index).or_insert_with(|| {
+            *last_uid += 1;
+            indexes.push(*last_uid, index);
+            Device {
+                uid: *last_uid,
+                index,
+                name: Arc::clone(name),
+                guid: None,
+                seen_ns,
+                provider: Provider::Other,
+                row: nameless(*last_uid, index, name),
+                ports: BTreeMap::new(),
+                errors: Errors::default(),
+                flow: None,
+            }
+        })
+    }
+
+    fn end(&mut self, index: u32, at_ns: u64) -> Option<(u64, Arc<str>)> {
+        let device = self.by_index.remove(&index)?;
+        self.indexes.remove(device.uid);
+        if self.gone.len() >= GONE {
+            self.gone.remove(0);
+        }
+        self.gone.push(Gone {
+            uid: device.uid,
+            index,
+            seen_ns: device.seen_ns,
+            at_ns,
+        });
+        Some((device.uid, device.name))
+    }
+
+    /// The generation that had this index at `ts_ns`; one that no reading has listed yet is made, with `name`
+    /// or, without one, its number.
+    pub(super) fn resolve(&mut self, index: u32, name: Option<&Arc<str>>, ts_ns: u64) -> u64 {
+        let now = self.by_index.get(&index);
+        if let Some(device) = now.filter(|device| device.seen_ns <= ts_ns) {
+            return device.uid;
+        }
+        // The record came late. Indexes start again when ib_core is loaded again.
+        let late = |gone: &&Gone| gone.index == index && ts_ns <= gone.at_ns;
+        let mut late = self.gone.iter().rev().filter(late).peekable();
+        let last = late.peek().map(|gone| gone.uid);
+        let then = late.find(|gone| gone.seen_ns <= ts_ns).map(|gone| gone.uid);
+        if let Some(uid) = then.or(now.map(|device| device.uid)).or(last) {
+            return uid;
+        }
+        if let Some(uid) = self.adopt(index, name) {
+            return uid;
+        }
+        let name = name.map_or_else(|| number_of(index), Arc::clone);
+        self.at(index, ts_ns, &name).uid
+    }
+
+    /// The device that is being removed and whose index was not known until work requests showed it: the one
+    /// with this name, or, without a name, the only one.
+    fn adopt(&mut self, index: u32, name: Option<&Arc<str>>) -> Option<u64> {
+        let mut all = self.by_index.range(UNLISTED..).map(|(at, device)| (*at, device));
+        let at = match name {
+            Some(name) => all.find(|(_, device)| device.name == *name)?.0,
+            None => all.next().filter(|_| all.next().is_none())?.0,
+        };
+        let mut device = self.by_index.remove(&at)?;
+        device.index = index;
+        device.row.index = Some(index);
+        let uid = device.uid;
+        if let Some(known) = self.indexes.get_mut(uid) {
+            *known = index;
+        }
+        self.by_index.insert(index, device);
+        Some(uid)
+    }
+
+    /// When a generation ended, if it has.
+    pub(super) fn ended_ns(&self, uid: u64) -> Option<u64> {
+        self.gone
+            .iter()
+            .find(|gone| gone.uid == uid)
+            .map(|gone| gone.at_ns)
+    }
+
+    /// The drivers of the devices that a process has open, as far as that was asked.
+    pub(super) fn opened_by(&self, pid: u32) -> impl Iterator<Item = Provider> {
+        let open = move |device: &&Device| {
+            let contexts = device.row.contexts.as_deref();
+            contexts.is_some_and(|contexts| contexts.contains(&pid))
+        };
+        self.by_index.values().filter(open).map(Device::provider)
+    }
+
+    /// Whether a data path in the kernel counts a device's QPs, as of the last snapshot.
+    pub(super) fn is_counted(&self, uid: u64) -> bool {
+        self.get(uid).is_some_and(|device| device.row.datapath.is_some())
+    }
+
+    pub(super) fn get(&self, uid: u64) -> Option<&Device> {
+        self.by_index.get(self.indexes.get(uid)?)
+    }
+
+    pub(super) fn get_mut(&mut self, uid: u64) -> Option<&mut Device> {
+        self.by_index.get_mut(self.indexes.get(uid)?)
+    }
+
+    /// Packets of a port since this was last asked, for a dump that began at `began_ns`; `None` where they
+    /// are not counted.
+    pub(super) fn passed(&mut self, uid: u64, port: u32, began_ns: u64) -> Option<Passed> {
+        self.get_mut(uid)?.ports.get_mut(&port)?.passed(began_ns)
+    }
+
+    #[cfg(test)]
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Device> {
+        self.by_index.values()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Device> {
+        self.by_index.values_mut()
+    }
+
+    /// Rows in natural order of the names.
+    pub(super) fn rows(
+        &mut self,
+        now_ns: u64,
+        rates_are_fresh: bool,
+        ebpf: &EbpfState,
+    ) -> (Vec<DeviceRow>, Vec<PortRow>) {
+        let mut sorted: Vec<&mut Device> = self.by_index.values_mut().collect();
+        sorted.sort_by(|a, b| names::natural(&a.name, &b.name).then(a.index.cmp(&b.index)));
+        let mut ports = Vec::new();
+        let mut rows = Vec::with_capacity(sorted.len());
+        for device in sorted {
+            let provider = device.provider;
+            let counted = device.counted(provider, rates_are_fresh);
+            device.row.datapath = match ebpf {
+                EbpfState::On { datapaths } => provider.driver().and_then(|driver| datapaths.of(driver)),
+                _ => None,
+            };
+            device
+                .errors
+                .show(matches!(self.log, Some(Ok(()))), &mut device.row);
+            for port in device.ports.values_mut() {
+                let of = PortOf {
+                    device_uid: device.uid,
+                    device: &device.name,
+                    counted,
+                };
+                ports.push(port.row(&of, now_ns));
+            }
+            rows.push(device.row.clone());
+        }
+        (rows, ports)
+    }
+}
+
+impl Device {
+    /// Only work requests have shown it, and its name is not known.
+    fn is_nameless(&self) -> bool {
+        self.row.state.is_none() && self.name == number_of(self.index)
+    }
+
+    /// Takes over what a reading has of it.
+    fn describe(&mut self, reading: &DeviceReading) {
+        let count = |name: &str| reading.resources.get(name).copied();
+        let state = if reading.removing {
+            DeviceState::Removing
+        } else {
+            DeviceState::Registered
+        };
+        self.row = DeviceRow {
+            state: Some(state),
+            node_guid: self.guid.map(names::guid),
+            driver: names::safe_opt(reading.driver.as_ref()),
+            fw_version: names::safe_opt(reading.fw_version.as_ref()),
+            pci: names::safe_opt(reading.pci.as_ref()),
+            numa_node: reading.numa_node,
+            pci_path: Arc::clone(&reading.pci_path),
+            pcie: reading.pcie,
+            qps: count("qp"),
+            cqs: count("cq"),
+            mrs: count("mr"),
+            pds: count("pd"),
+            cm_ids: count("cm_id"),
+            ctxs: count("ctx"),
+            srqs: count("srq"),
+            contexts: reading.contexts.as_deref().map(Arc::from),
+            followed: self.is_followed(),
+            datapath: None,
+            hidden: self.provider.hidden(),
+            ..nameless(self.uid, self.index, &self.name)
+        };
+    }
+
+    /// Takes over that it is there.
+    fn hold(&mut self, reading: &DeviceReading) {
+        if self.row.state.is_none() {
+            self.describe(reading);
+        }
+        self.row.name = Arc::clone(&self.name);
+        if reading.removing {
+            self.row.state = Some(DeviceState::Removing);
+        }
+    }
+
+    /// The family of its driver.
+    pub(super) fn provider(&self) -> Provider {
+        self.provider
+    }
+
+    /// Whether programs count what its QPs do.
+    pub(super) fn is_followed(&self) -> bool {
+        self.provider.driver().is_some()
+    }
+
+    /// Which counts of its driver's QPs are unknown, as bits of `slot_flag`.
+    pub(super) fn unknown(&self) -> u32 {
+        self.provider.unknown()
+    }
+
+    /// What its QPs counted, as its port's. Only SoftRoCE's QPs are counted completely, and only for a device
+    /// with one port is the port of a QP certain.
+    fn counted(&self, provider: Provider, rates_are_fresh: bool) -> Option<Counted> {
+        let flow = self.flow.as_ref()?.whole()?;
+        let counter = |field| flow.known(field, rates_are_fresh);
+        (provider == Provider::Rxe && self.ports.len() == 1).then(|| Counted {
+            tx_bytes: counter(TX_BYTES),
+            rx_bytes: counter(RX_BYTES),
+            retransmits: counter(RETRANSMITS),
+        })
+    }
+}
+
+/// A placeholder for the name of a device of which only the index is known.
+fn number_of(index: u32) -> Arc<str> {
+    format!("#{index}").into()
+}
+
+/// A row of a device of which only this is known.
+fn nameless(uid: u64, index: u32, name: &Arc<str>) -> DeviceRow {
+    DeviceRow {
+        uid,
+        index: (index < UNLISTED).then_some(index),
+        name: Arc::clone(name),
+        state: None,
+        node_guid: None,
+        driver: None,
+        fw_version: None,
+        pci: None,
+        numa_node: None,
+        pci_path: Arc::default(),
+        pcie: None,
+        qps: None,
+        cqs: None,
+        mrs: None,
+        pds: None,
+        cm_ids: None,
+        ctxs: None,
+        srqs: None,
+        contexts: None,
+        driver_errors: None,
+        driver_error: None,
+        driver_error_ns: None,
+        followed: false,
+        datapath: None,
+        hidden: &[],
+    }
+}

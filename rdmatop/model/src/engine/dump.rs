@@ -1,0 +1,271 @@
+//! Dumps of QPs: initial sync, and repair after loss. Records are the truth about what is newer than the
+//! dump.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    Engine,
+    hash::NumberMap,
+    psn::{Passed, PsnReading},
+    qp::{Key, Owner, Qp},
+    qps::Qps,
+};
+use crate::input::{Now, QpReading, QpsSample};
+
+impl Engine {
+    /// Folds a dump in.
+    pub(super) fn dump(&mut self, sample: QpsSample, now: Now) {
+        let began_ns = sample.mono_ns;
+        self.dumps = self.dumps.wrapping_add(1);
+        let mut device = None;
+        let mut keys = Vec::with_capacity(sample.qps.len());
+        for reading in &sample.qps {
+            let uid = match device {
+                Some((index, uid)) if index == reading.device_index => uid,
+                _ => self.devices.resolve(reading.device_index, None, began_ns),
+            };
+            device = Some((reading.device_index, uid));
+            keys.push(Key::new(uid, reading.qpn, reading.port));
+        }
+        let passed = self.passed(&sample, &keys);
+        // The kernel's order, in which QP 0 and QP 1 come last.
+        let mut guess = Guess::default();
+        if keys.is_sorted_by_key(|key| (key.device, key.port, key.qpn)) && !has_twins(&keys) {
+            for (key, reading) in keys.iter().zip(&sample.qps) {
+                self.dumped(*key, reading, (began_ns, &passed), now, &mut guess);
+            }
+        } else {
+            // A dump under churn lists some QPs twice; the later reading is the fresher one.
+            let mut latest: NumberMap<Key, &QpReading> = keys.iter().copied().zip(&sample.qps).collect();
+            for key in &keys {
+                if let Some(reading) = latest.remove(key) {
+                    self.dumped(*key, reading, (began_ns, &passed), now, &mut guess);
+                }
+            }
+        }
+        let complete: BTreeSet<u64> = sample
+            .complete
+            .iter()
+            .map(|index| self.devices.resolve(*index, None, began_ns))
+            .collect();
+        let gone: Vec<u64> = self
+            .qps
+            .iter()
+            .filter(|qp| {
+                qp.dump != self.dumps
+                    && qp.lives()
+                    && complete.contains(&qp.key.device)
+                    && qp.is_older_than(began_ns)
+            })
+            .map(Qp::uid)
+            .collect();
+        for uid in gone {
+            self.qps.end_by(uid, began_ns, now.mono_ns, &mut self.processes);
+        }
+        self.losses.repaired(began_ns);
+        self.shown();
+        if self.qps.forgotten_ns() > began_ns {
+            // The dump may have brought back a QP that ended after the dump began and is forgotten already.
+            self.losses.want_repair(now.mono_ns);
+        }
+        self.set_errors("qps", sample.errors);
+    }
+
+    /// Packets of the ports of a dump, since the dump before.
+    fn passed(&mut self, sample: &QpsSample, keys: &[Key]) -> BTreeMap<(u64, u32), Passed> {
+        let mut out = BTreeMap::new();
+        let mut ports: Vec<(u64, u32)> = Vec::new();
+        for (key, reading) in keys.iter().zip(&sample.qps) {
+            let port = (key.device, reading.port.unwrap_or(1));
+            if ports.last() != Some(&port) && !ports.contains(&port) {
+                ports.push(port);
+            }
+        }
+        for (device, port) in ports {
+            if let Some(passed) = self.devices.passed(device, port, sample.mono_ns) {
+                out.insert((device, port), passed);
+            }
+        }
+        out
+    }
+
+    /// One QP of a dump.
+    fn dumped(
+        &mut self,
+        key: Key,
+        reading: &QpReading,
+        (began_ns, passed): (u64, &BTreeMap<(u64, u32), Passed>),
+        now: Now,
+        guess: &mut Guess,
+    ) {
+        let passed = passed.get(&(key.device, reading.port.unwrap_or(1))).copied();
+        let psn = reading.sq_psn.map(|psn| PsnReading {
+            psn,
+            state: reading.state,
+            at_ns: began_ns,
+            passed,
+        });
+        let (dump, min) = (self.dumps, self.config.min_interval_ns);
+        // Nearly all of ten thousand QPs have not changed.
+        if let Some(qp) = guess.find(&mut self.qps, key)
+            && qp.is_as(reading)
+        {
+            qp.dump = dump;
+            if let Some(psn) = psn.filter(|_| qp.event_ns <= began_ns) {
+                qp.psn.read(psn, min);
+            }
+            return;
+        }
+        let uid = self.changed(key, reading, (began_ns, psn), now);
+        if let Some(qp) = uid.and_then(|uid| self.qps.get_mut(uid)) {
+            qp.dump = dump;
+        }
+    }
+
+    /// A QP of a dump that is new or has changed; returns it unless it has ended since.
+    fn changed(
+        &mut self,
+        key: Key,
+        reading: &QpReading,
+        (began_ns, psn): (u64, Option<PsnReading>),
+        now: Now,
+    ) -> Option<u64> {
+        if let Some(qp) = self.qps.live(key).and_then(|uid| self.qps.get(uid)) {
+            let uid = qp.uid();
+            if qp.is_sighted_after(began_ns) {
+                // The dump may have seen an earlier QP with this number; the records are about this one.
+                return Some(uid);
+            }
+            if self.is_anothers(qp, reading) {
+                self.qps.end_by(uid, began_ns, now.mono_ns, &mut self.processes);
+            }
+        }
+        let uid = match self.qps.live(key) {
+            Some(uid) => uid,
+            None if self.qps.ended_at(key).is_some_and(|ended| ended > began_ns) => return None,
+            None => self.insert_qp(key, began_ns, now.mono_ns),
+        };
+        self.qps.set_device(uid, key.device, &mut self.processes);
+        let min = self.config.min_interval_ns;
+        self.own_by_dump(uid, reading, began_ns);
+        let qp = self.qps.get_mut(uid)?;
+        let known = qp.row();
+        let before = (
+            known.qp_type,
+            known.port,
+            known.remote_qpn,
+            known.sq_psn,
+            known.rq_psn,
+        );
+        let (mut remote_qpn, mut sq_psn, mut rq_psn) = (known.remote_qpn, known.sq_psn, known.rq_psn);
+        let (qp_type, port) = (reading.qp_type.or(known.qp_type), reading.port.or(known.port));
+        if let Some(state) = reading.state {
+            qp.observe(state, began_ns, &mut self.beginnings);
+        }
+        // An attribute that a record has set since is newer.
+        if qp.event_ns <= began_ns {
+            remote_qpn = reading.remote_qpn.or(remote_qpn);
+            rq_psn = reading.rq_psn.or(rq_psn);
+            if let Some(psn) = psn {
+                sq_psn = Some(psn.psn);
+                qp.psn.read(psn, min);
+            }
+        }
+        if before != (qp_type, port, remote_qpn, sq_psn, rq_psn) {
+            let row = qp.edit();
+            (row.qp_type, row.port) = (qp_type, port);
+            (row.remote_qpn, row.sq_psn, row.rq_psn) = (remote_qpn, sq_psn, rq_psn);
+        }
+        Some(uid)
+    }
+
+    /// The number now has another owner than at the last dump: between the two it was given to another QP.
+    /// Records report that more exactly, unless some were lost.
+    fn is_anothers(&self, qp: &Qp, reading: &QpReading) -> bool {
+        let reported = reading.pid.filter(|pid| *pid != 0 && !self.has_foreign_pids());
+        let differ = reported
+            .zip(qp.row().pid)
+            .is_some_and(|(reported, known)| reported != known);
+        differ && (!qp.is_owner_sure() || self.losses.wants_repair())
+    }
+
+    fn own_by_dump(&mut self, uid: u64, reading: &QpReading, began_ns: u64) {
+        let foreign = self.has_foreign_pids();
+        let Some(qp) = self.qps.get_mut(uid) else { return };
+        let had_process = qp.process().is_some();
+        let born_ns = qp.row().born_mono_ns.get().unwrap_or(began_ns);
+        if let Some(name) = &reading.kern_name {
+            // A record holds only the start of the name; the dump has all of it. But rdma_cm makes QPs for
+            // its callers, and only a record has the caller's name.
+            let better = name != "rdma_cm" || !qp.row().kernel || qp.comm().is_none();
+            let name = self.names.kernel(name.as_bytes());
+            if better && qp.comm() != Some(&name) {
+                let owner = self.processes.of(
+                    Owner {
+                        comm: Some(name),
+                        kernel: true,
+                        ..Owner::default()
+                    },
+                    born_ns,
+                );
+                self.qps.set_owner(uid, owner, &mut self.processes);
+            }
+        } else if foreign {
+            // Another process has the number, or no owner is given because the owner is outside of this
+            // namespace.
+        } else if reading.pid.is_some_and(|pid| pid != 0) {
+            if qp.row().orphan {
+                qp.edit().orphan = false;
+            }
+            if !had_process {
+                let owner = Owner {
+                    pid: reading.pid,
+                    ..Owner::default()
+                };
+                let owner = self.processes.of(owner, born_ns);
+                self.qps.set_owner(uid, owner, &mut self.processes);
+            }
+        } else if !qp.row().kernel {
+            // The kernel leaves the PID out once the task that made the QP is dead: a process, whose QP
+            // others hold, or one thread of a process that goes on. A process that was never seen may be
+            // either.
+            let orphan = self.processes.has_ended(qp.process());
+            if qp.row().orphan != orphan {
+                qp.edit().orphan = orphan;
+            }
+        }
+    }
+}
+
+/// Where the next QP of a dump may be in the table. A dump lists QPs by number, and most got their places in
+/// the table in that order: the place after the last one is right nearly always, and costs less than a
+/// look-up.
+#[derive(Default)]
+struct Guess {
+    /// Found last.
+    last: Option<u64>,
+    /// The last QP was at the place after its predecessor: the next one may be at the place after that.
+    in_step: bool,
+}
+
+impl Guess {
+    /// The living QP of `key`, as [`Qps::live_mut`] finds it.
+    fn find<'a>(&mut self, qps: &'a mut Qps, key: Key) -> Option<&'a mut Qp> {
+        let next = self.last.and_then(|uid| uid.checked_add(1));
+        let is_it = |uid: u64| qps.get(uid).is_some_and(|qp| qp.key == key && qp.lives());
+        if let Some(uid) = next.filter(|uid| self.in_step && is_it(*uid)) {
+            self.last = Some(uid);
+            return qps.get_mut(uid);
+        }
+        let found = qps.live_mut(key);
+        let uid = found.as_ref().map(|qp| qp.uid());
+        self.in_step = uid.is_some() && (uid == next || next.is_none());
+        self.last = uid;
+        found
+    }
+}
+
+/// Whether a sorted list holds a key twice.
+fn has_twins(keys: &[Key]) -> bool {
+    keys.iter().zip(keys.iter().skip(1)).any(|(a, b)| a == b)
+}

@@ -1,0 +1,395 @@
+//! Counters of NICs that QPs are bound to (`rdma statistic qp`), and what they say of processes.
+//!
+//! A counter goes with the last of its QPs, and what it counted since its last reading goes with it. So what
+//! a process had counted stays in its sum, and the sum is a lower bound from then on.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
+
+use super::{
+    Engine,
+    devices::{Device, Devices},
+    meter::Meter,
+    providers::Provider,
+    qp::{Key, Qp},
+    qps::Qps,
+};
+use crate::{
+    cause::{Cause, CauseId, Concerns, Obstacle},
+    ib::QpState,
+    input::{DeviceGroups, GroupReading, GroupsSample, HwCountersReport, RawSource},
+    snapshot::{CounterGroup, NamedCounter, Traffic},
+    value::{Counter, Source},
+};
+
+/// Names of mlx5 for what QPs send and receive, in the places of [`Sum`].
+const TX_BYTES: &str = "rdma_tx_bytes";
+const RX_BYTES: &str = "rdma_rx_bytes";
+const TX_PACKETS: &str = "rdma_tx_packets";
+/// How many QP numbers and causes a line names.
+const NAMED: usize = 8;
+
+/// A counter of a device.
+#[derive(Debug)]
+struct Group {
+    device: u64,
+    id: u32,
+    port: u32,
+    mode: Arc<str>,
+    process: Option<u64>,
+    qps: Arc<[u32]>,
+    counters: Vec<(Arc<str>, Meter)>,
+}
+
+impl Group {
+    /// Not all drivers count the bytes of QPs, and one process may have QPs on devices of several.
+    fn counts_bytes(&self) -> bool {
+        let has = |wanted: &str| self.counters.iter().any(|(name, _)| **name == *wanted);
+        has(TX_BYTES) && has(RX_BYTES)
+    }
+
+    fn counter(&self, name: &str, now_ns: u64) -> Option<Counter> {
+        let mut counters = self.counters.iter();
+        let (_, meter) = counters.find(|(known, _)| **known == *name)?;
+        Some(meter.counter(Source::Hw, now_ns))
+    }
+}
+
+/// What counters that are gone had counted of a process.
+#[derive(Debug, Default)]
+struct Gone {
+    totals: BTreeMap<Arc<str>, u64>,
+}
+
+/// The counters.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    all: Vec<Group>,
+    gone: HashMap<u64, Gone>,
+    /// QPs that are bound, by device and number.
+    bound: HashSet<(u64, u32)>,
+    /// Those whose packets are counted.
+    packets: HashSet<(u64, u32)>,
+    /// When the counters of a device were last read.
+    read_ns: BTreeMap<u64, u64>,
+    names: HashMap<String, Arc<str>>,
+}
+
+/// What the NIC has counted of a process.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sum {
+    pub(super) tx_bytes: Option<Counter>,
+    pub(super) rx_bytes: Option<Counter>,
+    tx_packets: Option<Counter>,
+    /// Its rates are of all QPs. Its totals may still be lower bounds, for what was counted before.
+    rates_are_whole: bool,
+}
+
+impl Sum {
+    /// Rates of both directions, where they are of all QPs.
+    pub(super) fn rates(self) -> (Option<f64>, Option<f64>) {
+        let rate = |counter: Option<Counter>| counter.filter(|_| self.rates_are_whole)?.rate;
+        (rate(self.tx_bytes), rate(self.rx_bytes))
+    }
+
+    /// Writes what is counted in the place of what is not known, or not of all QPs.
+    pub(super) fn take_place(self, traffic: &mut Traffic) {
+        for (place, counted) in [
+            (&mut traffic.tx_bytes, self.tx_bytes),
+            (&mut traffic.rx_bytes, self.rx_bytes),
+            (&mut traffic.tx_packets, self.tx_packets),
+        ] {
+            if counted.is_some_and(|counted| place.is_none() || !counted.partial) {
+                *place = counted;
+            }
+        }
+    }
+}
+
+impl Groups {
+    /// Whether the NIC counts the packets of a QP.
+    pub(super) fn counts_packets_of(&self, key: &Key) -> bool {
+        self.packets.contains(&(key.device, key.qpn))
+    }
+
+    /// Two rows turned out to be one process.
+    pub(super) fn rename(&mut self, from: u64, to: u64) {
+        for group in self.all.iter_mut().filter(|group| group.process == Some(from)) {
+            group.process = Some(to);
+        }
+        if let Some(gone) = self.gone.remove(&from) {
+            let sums = &mut self.gone.entry(to).or_default().totals;
+            for (name, total) in gone.totals {
+                let sum = sums.entry(name).or_default();
+                *sum = sum.saturating_add(total);
+            }
+        }
+    }
+
+    /// Processes with a QP that has been there for a reading and is bound to no counter. In RESET it sends
+    /// nothing, and is bound when it leaves it.
+    pub(super) fn uncovered(&self, qps: &Qps) -> BTreeSet<u64> {
+        if self.all.is_empty() && self.gone.is_empty() {
+            return BTreeSet::new();
+        }
+        let uncovered = |qp: &&Qp| {
+            let read_ns = self.read_ns.get(&qp.key.device).copied().unwrap_or(u64::MAX);
+            qp.lives()
+                && qp.first_ns < read_ns
+                && qp.row().state != Some(QpState(0))
+                && !self.bound.contains(&(qp.key.device, qp.key.qpn))
+        };
+        qps.iter().filter(uncovered).filter_map(Qp::process).collect()
+    }
+
+    /// What was counted of a process; `None` where none of its QPs is or was bound.
+    pub(super) fn sum(&self, process: u64, now_ns: u64, uncovered: bool) -> Option<Sum> {
+        let gone = self.gone.get(&process);
+        let mut own = self
+            .all
+            .iter()
+            .filter(|group| group.process == Some(process))
+            .peekable();
+        if own.peek().is_none() && gone.is_none() {
+            return None;
+        }
+        let own: Vec<_> = own.collect();
+        let sum = |name: &str| {
+            let past = gone.and_then(|gone| gone.totals.get(name)).copied();
+            let parts = own.iter().map(|group| group.counter(name, now_ns));
+            let known: Vec<Counter> = parts.clone().flatten().collect();
+            let missing = parts.count() - known.len();
+            let present = known.into_iter().reduce(Counter::plus);
+            let sum = match (present, past) {
+                (Some(present), past) => Counter {
+                    total: present.total.saturating_add(past.unwrap_or(0)),
+                    ..present
+                },
+                (None, Some(past)) => Counter::whole(past, None, Source::Hw),
+                (None, None) => return None,
+            };
+            Some(Counter {
+                partial: sum.partial || uncovered || missing > 0 || past.is_some(),
+                ..sum
+            })
+        };
+        Some(Sum {
+            tx_bytes: sum(TX_BYTES),
+            rx_bytes: sum(RX_BYTES),
+            tx_packets: sum(TX_PACKETS),
+            rates_are_whole: !uncovered && own.iter().all(|group| group.counts_bytes()),
+        })
+    }
+
+    /// The counters of a process, for its row.
+    pub(super) fn rows(&self, process: u64, devices: &Devices, now_ns: u64) -> Vec<CounterGroup> {
+        let own = self.all.iter().filter(|group| group.process == Some(process));
+        own.map(|group| CounterGroup {
+            device: devices
+                .get(group.device)
+                .map_or_else(|| "?".into(), |device| Arc::clone(&device.name)),
+            port: group.port,
+            id: group.id,
+            mode: Arc::clone(&group.mode),
+            qps: Arc::clone(&group.qps),
+            counters: group
+                .counters
+                .iter()
+                .map(|(name, meter)| NamedCounter {
+                    name: Arc::clone(name),
+                    unit_bytes: None,
+                    help: devices
+                        .get(group.device)
+                        .and_then(|device| device.provider().help(RawSource::Netlink, name)),
+                    counter: meter.counter(Source::Hw, now_ns),
+                })
+                .collect(),
+        })
+        .collect()
+    }
+
+    fn name(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.names.get(name) {
+            return Arc::clone(known);
+        }
+        let safe: Arc<str> = super::names::safe(name.as_bytes()).into();
+        // No driver has so many; what is hostile is not kept.
+        if self.names.len() < 4096 {
+            self.names.insert(name.to_owned(), Arc::clone(&safe));
+        }
+        safe
+    }
+
+    /// Takes over the counters of a device. `owners`: the process of each.
+    fn read(
+        &mut self,
+        device: u64,
+        provider: Provider,
+        read: DeviceGroups,
+        owners: Vec<Option<u64>>,
+        min_interval_ns: u64,
+    ) {
+        let at = read.at;
+        if self.read_ns.get(&device).is_some_and(|last| at.mono_ns <= *last) {
+            return;
+        }
+        self.read_ns.insert(device, at.mono_ns);
+        let (mut before, others): (Vec<Group>, Vec<Group>) = std::mem::take(&mut self.all)
+            .into_iter()
+            .partition(|group| group.device == device);
+        self.all = others;
+        for (reading, process) in read.groups.into_iter().zip(owners) {
+            let same = |group: &Group| {
+                group.id == reading.id
+                    && group.port == reading.port
+                    && (group.process == process || group.process.is_none() || process.is_none())
+            };
+            let mut group = match before.iter().position(same) {
+                Some(known) => before.swap_remove(known),
+                None => Group {
+                    device,
+                    id: reading.id,
+                    port: reading.port,
+                    mode: super::names::safe(reading.mode.as_bytes()).into(),
+                    process,
+                    qps: Arc::default(),
+                    counters: Vec::new(),
+                },
+            };
+            group.process = process.or(group.process);
+            if *group.qps != *reading.qps {
+                group.qps = reading.qps.into();
+            }
+            for (name, value) in reading.counters {
+                let name = self.name(&name);
+                let width = provider.width(RawSource::Netlink, &name);
+                match group.counters.iter_mut().find(|(known, _)| *known == name) {
+                    Some((_, meter)) => meter.read(value, at, width, min_interval_ns),
+                    None => group.counters.push((name, Meter::first(value, at, width))),
+                }
+            }
+            self.all.push(group);
+        }
+        for group in before {
+            self.end(&group, at.mono_ns);
+        }
+        self.all.sort_by_key(|group| (group.device, group.id));
+        self.index();
+    }
+
+    /// A counter is gone: what it had counted stays its process's.
+    fn end(&mut self, group: &Group, now_ns: u64) {
+        let Some(process) = group.process else { return };
+        let totals = &mut self.gone.entry(process).or_default().totals;
+        for (name, meter) in &group.counters {
+            let sum = totals.entry(Arc::clone(name)).or_default();
+            *sum = sum.saturating_add(meter.counter(Source::Hw, now_ns).total);
+        }
+    }
+
+    fn index(&mut self) {
+        self.bound.clear();
+        self.packets.clear();
+        for group in &self.all {
+            let qps = group.qps.iter().map(|qpn| (group.device, *qpn));
+            self.bound.extend(qps.clone());
+            if group.counters.iter().any(|(name, _)| **name == *TX_PACKETS) {
+                self.packets.extend(qps);
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Folds a reading of counters in.
+    pub(super) fn groups(&mut self, sample: GroupsSample) {
+        for read in sample.devices {
+            let device = self.devices.resolve(read.device_index, None, read.at.mono_ns);
+            let provider = self.devices.get(device).map_or(Provider::Other, Device::provider);
+            let owners = read.groups.iter();
+            let owners: Vec<_> = owners
+                .map(|group| self.owner_of(device, group, read.at.mono_ns))
+                .collect();
+            let min = self.config.min_interval_ns;
+            self.groups.read(device, provider, read, owners, min);
+        }
+        let processes = &self.processes;
+        self.groups
+            .gone
+            .retain(|process, _| processes.get(*process).is_some());
+    }
+
+    /// The process whose QPs are bound to a counter: the kernel names it where it binds by process; otherwise
+    /// the owner of all its QPs.
+    fn owner_of(&mut self, device: u64, group: &GroupReading, at_ns: u64) -> Option<u64> {
+        if let Some(pid) = group.pid.filter(|_| !self.has_foreign_pids()) {
+            return Some(self.processes.user(pid, None, at_ns));
+        }
+        let of = |qpn: &u32| {
+            let uid = self.qps.live(Key::new(device, *qpn, Some(group.port)))?;
+            self.qps.get(uid)?.process()
+        };
+        let mut owners = group.qps.iter().map(of);
+        let first = owners.next()??;
+        owners.all(|owner| owner == Some(first)).then_some(first)
+    }
+
+    /// Takes over what `--hw-counters` has changed.
+    pub(super) fn hw_counters(&mut self, report: Box<HwCountersReport>) {
+        self.hw_counters = Some(Arc::from(report));
+    }
+
+    /// What `--hw-counters` has changed, and why something is not counted.
+    pub(super) fn hw_counters_notes(&self) -> Vec<Cause> {
+        let Some(report) = &self.hw_counters else {
+            return Vec::new();
+        };
+        let place = |device: &str, port: u32| format!("{device}/{port}");
+        let listed = |places: Vec<String>| match places.len().saturating_sub(NAMED) {
+            0 => places.join(", "),
+            more => format!("{} and {more} more", places[..NAMED].join(", ")),
+        };
+        let set: Vec<String> = report
+            .ports
+            .iter()
+            .filter(|port| port.set)
+            .map(|port| place(&port.device, port.port))
+            .collect();
+        let mut notes = Vec::new();
+        let any = !set.is_empty();
+        if any {
+            let why = format!(
+                "rdmatop has set mode auto,pid on {}: queue pairs made since are counted by process; it is taken back at the end",
+                listed(set)
+            );
+            notes.push(
+                Obstacle::new(CauseId::CountersSet, why, "")
+                    .takes("Hardware counters are on", Concerns::Host),
+            );
+        }
+        let mut refused: Vec<(&Cause, Vec<String>)> = Vec::new();
+        for port in &report.ports {
+            // Where some port counts, that a driver of another kind cannot is no news.
+            let Some(why) = port
+                .why
+                .as_deref()
+                .filter(|why| !(any && why.id == CauseId::NoBinding))
+            else {
+                continue;
+            };
+            let like = |known: &&mut (&Cause, Vec<String>)| known.0.reason() == why.reason();
+            match refused.iter_mut().find(like) {
+                Some((_, places)) => places.push(place(&port.device, port.port)),
+                None => refused.push((why, vec![place(&port.device, port.port)])),
+            }
+        }
+        notes.extend(refused.into_iter().map(|(why, places)| Cause {
+            what: format!("No hardware counters by process on {}", listed(places)),
+            ..why.clone()
+        }));
+        notes.extend(report.failed.as_deref().cloned());
+        notes
+    }
+}

@@ -1,0 +1,335 @@
+//! QPs without a counter slot: those at rest, which have counted nothing, and those that found none left, or
+//! no room in the tables of QPs, whose counts are not known. See `rdmatop_common::counters::place`.
+
+use std::collections::BTreeSet;
+
+use rdmatop_common::{counters::place, event::QpRecord};
+
+use super::{
+    Engine,
+    devices::Device,
+    qp::{Qp, Slot},
+    tally::{Flow, Tally},
+};
+use crate::{
+    cause::{Cause, CauseId, Concerns},
+    event::EventKind,
+    input::{EbpfState, SlotsSample},
+};
+use rdmatop_base::step::step;
+
+/// QPs that a line names; the rows of all say it.
+const NAMED: usize = 3;
+
+/// QPs without a slot.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    /// QPs that moved and had none, as far as they live and have none.
+    without: BTreeSet<u64>,
+    /// How often the kernel side reported one.
+    told: u64,
+    /// QPs that found no room in the tables when they were made, as far as they live and have no slot.
+    unlisted: BTreeSet<u64>,
+    /// QPs may exist that are in no table (`SlotsSample::lacks_some`).
+    lacks_some: bool,
+    /// How many slots there are, 0 for not known.
+    capacity: u32,
+    /// A dump showed all QPs to the kernel side: those that are in no slot are at rest.
+    shown: bool,
+    /// What [`Engine::places_in_doubt`] said last.
+    doubted: bool,
+}
+
+impl Places {
+    /// Notes what a sweep says of the slots and tables as such.
+    pub(super) fn swept(&mut self, sample: &SlotsSample) {
+        self.capacity = sample.capacity;
+        self.lacks_some = sample.lacks_some;
+    }
+}
+
+impl Engine {
+    /// A record of a QP's birth says where it is counted.
+    pub(super) fn placed(&mut self, uid: u64, record: &QpRecord) {
+        match record.slot {
+            place::AT_REST => self.rests(uid, false),
+            place::NONE_LEFT => {
+                self.is_short(uid);
+                // Unknown until it has a slot: what it does before it is in a table is in no count.
+                if let Some(qp) = self.qps.get_mut(uid)
+                    && qp.slot != Slot::Held
+                {
+                    qp.edit().uncounted = true;
+                    self.places.unlisted.insert(uid);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A QP moved and found no slot.
+    pub(super) fn uncounted(&mut self, record: &QpRecord) {
+        if let Some(uid) = self.qp_of(record, EventKind::QpModify) {
+            self.goes_without(uid);
+        }
+    }
+
+    fn goes_without(&mut self, uid: u64) {
+        self.places.told += 1;
+        let Some(qp) = self.qps.get_mut(uid) else { return };
+        // Told of late, it may have found one since.
+        if qp.slot != Slot::Held {
+            qp.edit().uncounted = true;
+            self.places.without.insert(uid);
+        }
+        self.is_short(uid);
+    }
+
+    /// The sums that a QP belongs to lack what it does now.
+    fn is_short(&mut self, uid: u64) {
+        let Some(qp) = self.qps.get(uid) else { return };
+        let (process, device) = (qp.process(), qp.key.device);
+        if let Some(process) = process.and_then(|uid| self.processes.get_mut(uid)) {
+            process.flow.get_or_insert_default().short = true;
+        }
+        if let Some(device) = self.devices.get_mut(device) {
+            device.flow.get_or_insert_default().short = true;
+        }
+    }
+
+    /// A QP got a slot.
+    pub(super) fn got_slot(&mut self, uid: u64) {
+        self.places.without.remove(&uid);
+        self.places.unlisted.remove(&uid);
+        let Some(qp) = self.qps.get_mut(uid) else { return };
+        if qp.row().uncounted {
+            qp.edit().uncounted = false;
+        }
+        if let Some(flow) = &mut qp.flow {
+            flow.resting = false;
+        }
+    }
+
+    /// A QP has counted nothing so far.
+    fn rests(&mut self, uid: u64, since_attach: bool) {
+        let Some(qp) = self.qps.get_mut(uid) else { return };
+        if !may_rest(qp) {
+            return;
+        }
+        let (process, device) = (qp.process(), qp.key.device);
+        // What its driver's counts do not say of one that moves is not 0 of one that rests.
+        let unknown = self.devices.get(device).map_or(0, Device::unknown);
+        let nothing = Tally::knowing_all_but(unknown);
+        qp.flow = Some(Flow::at_rest(&nothing));
+        qp.edit().since_attach |= since_attach;
+        self.traffic.moves(uid);
+        self.credit(process, device, &nothing, false);
+    }
+
+    /// A dump was folded in: while it was made the kernel side got to know each QP in it.
+    pub(super) fn shown(&mut self) {
+        let counts = matches!(&self.ebpf.state, EbpfState::On { datapaths } if !datapaths.is_empty());
+        self.places.shown |= counts;
+    }
+
+    /// A sweep was folded in: QPs of the last dump that are in no slot are at rest, where others of their
+    /// device are in one.
+    pub(super) fn settle_rest(&mut self) {
+        // Of a QP that is in no table nothing is seen, whatever it does.
+        if !self.places.shown || self.places.lacks_some || self.places_in_doubt() {
+            return;
+        }
+        self.places.shown = false;
+        let rest: Vec<u64> = self
+            .qps
+            .iter()
+            .filter(|qp| may_rest(qp) && qp.dump == self.dumps && qp.row().born_mono_ns.get().is_none())
+            .filter(|qp| {
+                let device = self.devices.get(qp.key.device);
+                // Of others only QPs whose programs are probed have a flow, and it says nothing of the rest.
+                device.is_some_and(|device| device.flow.is_some() && device.is_followed())
+            })
+            .map(Qp::uid)
+            .collect();
+        for uid in rest {
+            self.rests(uid, true);
+        }
+    }
+
+    /// More QPs found no slot than are known by name: a QP without one may be among them, so that its 0 is no
+    /// fact.
+    pub(super) fn places_in_doubt(&self) -> bool {
+        self.losses.without_slot() > self.places.told
+    }
+
+    /// Whether [`Engine::places_in_doubt`] has changed since this was last asked.
+    pub(super) fn doubts_turned(&mut self) -> bool {
+        let doubt = self.places_in_doubt();
+        std::mem::replace(&mut self.places.doubted, doubt) != doubt
+    }
+
+    /// The lines about QPs that are not counted.
+    pub(super) fn uncounted_notes(&mut self) -> Vec<Cause> {
+        let (qps, places) = (&self.qps, &mut self.places);
+        let lives = |uid: &u64| qps.get(*uid).is_some_and(Qp::lives);
+        places.without.retain(lives);
+        places.unlisted.retain(lives);
+        let mut notes = Vec::new();
+        let lost = self.losses.without_slot().max(self.places.told);
+        if lost > 0 {
+            notes.push(note(
+                self.places.without.len() as u64,
+                &self.names(&self.places.without),
+                lost,
+                lost.saturating_sub(self.places.told),
+                self.places.capacity,
+            ));
+        }
+        // How many losses there were says nothing: each QP has one with most of what it does.
+        if self.losses.without_place() > 0 || !self.places.unlisted.is_empty() || self.places.lacks_some {
+            notes.push(unlisted(
+                self.places.unlisted.len() as u64,
+                &self.names(&self.places.unlisted),
+                self.places.lacks_some,
+            ));
+        }
+        notes
+    }
+
+    fn names(&self, qps: &BTreeSet<u64>) -> Vec<String> {
+        let named = qps.iter().take(NAMED).filter_map(|uid| self.qps.get(*uid));
+        let name = |qp: &Qp| {
+            let device = self.devices.get(qp.key.device).map_or("?", |device| &device.name);
+            format!("{device}/{}", qp.key.qpn)
+        };
+        named.map(name).collect()
+    }
+}
+
+fn may_rest(qp: &Qp) -> bool {
+    qp.flow.is_none() && qp.slot != Slot::Held && !qp.row().uncounted && qp.lives()
+}
+
+fn count(n: u64) -> String {
+    if n == 1 {
+        "1 QP".to_owned()
+    } else {
+        format!("{n} QPs")
+    }
+}
+
+/// Some names of `all` QPs, in parentheses.
+fn in_parentheses(names: &[String], all: u64) -> String {
+    match (names.is_empty(), all - names.len() as u64) {
+        (true, _) => String::new(),
+        (false, 0) => format!(" ({})", names.join(", ")),
+        (false, more) => format!(" ({} and {more} more)", names.join(", ")),
+    }
+}
+
+/// `now`: QPs that found no room in the tables and have no slot, some of them by name; `others`: there may be
+/// more, or they may be in no table yet.
+fn unlisted(now: u64, names: &[String], others: bool) -> Cause {
+    const SUMS: &str = "and the sums they belong to";
+    let named = in_parentheses(names, now);
+    let what = match (now, others) {
+        (0, false) => format!("Not counted for a time: some QPs, {SUMS}"),
+        (0, true) => format!("Not counted: work requests, bytes and latency of some QPs, {SUMS}"),
+        _ => format!(
+            "Not counted: work requests, bytes and latency of {}{named}, {SUMS}",
+            count(now)
+        ),
+    };
+    let remedy = match (others, now) {
+        (true, _) => {
+            "rdmatop looks for them as soon as there is room, and counts them from then on. Started anew it makes room \
+             for twice as many QPs as there are then, or for as many as --max-qps says"
+        }
+        (false, 0) => "None is needed: there is room now, and those that still exist are counted",
+        (false, _) => "None is needed: each is counted from its next work request on",
+    };
+    Cause {
+        id: CauseId::NoPlace,
+        concerns: Concerns::Host,
+        what,
+        why: "they found the tables of QPs full".into(),
+        remedy: remedy.into(),
+    }
+}
+
+/// `now`: QPs that are not counted now, some of them by name; `lost`: all that ever were; `nameless`: those
+/// of which only the number is known. `capacity`: how many slots there are, 0 for not known.
+fn note(now: u64, names: &[String], lost: u64, nameless: u64, capacity: u32) -> Cause {
+    let slots = match capacity {
+        0 => "all counter slots".to_owned(),
+        n => format!("all {n} counter slots"),
+    };
+    let what = if now + nameless > 0 {
+        let named = in_parentheses(names, now + nameless);
+        format!(
+            "Not counted: work requests, bytes and latency of {}{named}, and the sums they belong to",
+            count(now + nameless)
+        )
+    } else {
+        format!(
+            "Not counted for a time: {}, and the sums they belong to",
+            count(lost)
+        )
+    };
+    let more = capacity.max(1).saturating_mul(2).next_power_of_two();
+    Cause {
+        id: CauseId::NoSlot,
+        concerns: Concerns::Host,
+        what,
+        why: format!("{slots} were taken by other QPs that had moved"),
+        remedy: step!(
+            "A QP is counted again once others are destroyed. Start rdmatop with --max-qps={}: each QP takes 3 KiB of \
+             kernel memory",
+            more
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_names_some_says_how_many_and_what_helps() {
+        let names = ["rxe0/17".to_owned(), "rxe0/18".to_owned()];
+        let one = note(2, &names, 5, 0, 16_384);
+        assert_eq!(
+            one.what,
+            "Not counted: work requests, bytes and latency of 2 QPs (rxe0/17, rxe0/18), and the sums they belong to"
+        );
+        assert!(one.why.contains("all 16384 counter slots"), "{one}");
+        assert!(one.remedy.contains("--max-qps=32768"), "{one}");
+        let more = note(2, &names, 9, 7, 8).what;
+        assert!(more.contains("of 9 QPs (rxe0/17, rxe0/18 and 7 more)"), "{more}");
+        let over = note(0, &[], 1, 0, 8).what;
+        assert_eq!(over, "Not counted for a time: 1 QP, and the sums they belong to");
+    }
+
+    #[test]
+    fn the_line_about_the_tables_says_what_is_so_now_and_what_helps() {
+        let names = ["rxe0/17".to_owned()];
+        let said = |now, names: &[String], others| {
+            let cause = unlisted(now, names, others);
+            assert_eq!(cause.id, CauseId::NoPlace);
+            assert_eq!(cause.remedy.contains("--max-qps"), others, "{cause}");
+            cause.to_string()
+        };
+        let full = said(2, &names, true);
+        assert!(
+            full.contains("of 2 QPs (rxe0/17 and 1 more),") && full.contains("as soon as there is room"),
+            "{full}"
+        );
+        let known = said(1, &names, false);
+        assert!(
+            known.contains("of 1 QP (rxe0/17),") && known.contains("next work request"),
+            "{known}"
+        );
+        assert!(said(0, &[], true).contains("Not counted: work requests, bytes and latency of some QPs,"));
+        assert!(said(0, &[], false).contains("Not counted for a time: some QPs,"));
+    }
+}

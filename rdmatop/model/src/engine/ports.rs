@@ -1,0 +1,717 @@
+//! Counters of a port: every one under its own name, and those with a shared meaning.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    history::Series,
+    meter::{Meter, Width},
+    names,
+    providers::{Provider, Role},
+    psn::Passed,
+    recent::{Rates, Recently},
+};
+use crate::{
+    ib::{Gid, PhysState, PortState},
+    input::{BondReading, GidReading, MemberReading, PortReading, RawReading, RawSource},
+    snapshot::{Bond, Gauge, HISTORY, Member, NamedCounter, PortGid, PortRow},
+    value::{Counter, Shared, Source},
+};
+use rdmatop_base::wire_bytes;
+
+/// One port of one generation of a device.
+#[derive(Debug)]
+pub(super) struct Port {
+    number: u32,
+    state: Option<PortState>,
+    phys_state: Option<PhysState>,
+    link_layer: Option<Arc<str>>,
+    netdev: Option<Arc<str>>,
+    /// Without counters.
+    bond: Option<Bond>,
+    netdev_mtu: Option<u32>,
+    pfc: Option<u8>,
+    gids: Option<Arc<[PortGid]>>,
+    rate_bps: Option<u64>,
+    lanes: Option<u8>,
+    /// In the order of their shown names.
+    counters: Vec<Held>,
+    /// Place in `counters` of each counter of the last reading; `None` for a name that was there already.
+    places: Vec<Option<usize>>,
+    /// Places in `counters` of what each role is made of, by [`Role`].
+    roles: [Vec<usize>; Role::ALL.len()],
+    /// The counters as the last row has them.
+    shown: Shared<NamedCounter>,
+    /// Packets both ways at the last dump of QPs, and when that began.
+    at_dump: Option<(u64, u64)>,
+    provider: Provider,
+    history: Series,
+    recently: Recently,
+}
+
+/// A counter.
+#[derive(Debug)]
+struct Held {
+    /// As it was read.
+    raw: Arc<str>,
+    shown: Arc<str>,
+    from: RawSource,
+    width: Width,
+    /// Bytes of one count, where that is not one.
+    unit_bytes: Option<u64>,
+    /// What it means, where a table has it.
+    help: Option<&'static str>,
+    /// `None` until it was read for the first time, and for a gauge.
+    meter: Option<Meter>,
+    /// Of a number that may fall, which it was at the last reading.
+    gauge: Option<u64>,
+    is_gauge: bool,
+    /// The last reading could read it. One that could not be read keeps its meter: the next rate is over the
+    /// time since the last read.
+    read: bool,
+}
+
+impl Held {
+    fn new(raw: &RawReading, shown: Arc<str>, provider: Provider) -> Self {
+        Self {
+            raw: Arc::clone(&raw.name),
+            shown,
+            from: raw.source,
+            width: provider.width(raw.source, &raw.name),
+            unit_bytes: provider.unit_bytes(raw.source, &raw.name),
+            help: provider.help(raw.source, &raw.name),
+            meter: None,
+            gauge: None,
+            is_gauge: provider.is_gauge(raw.source, &raw.name),
+            read: false,
+        }
+    }
+
+    fn fold(&mut self, raw: &RawReading, min_interval_ns: u64) {
+        self.read = raw.value.is_some();
+        if self.is_gauge {
+            self.gauge = raw.value;
+            return;
+        }
+        match (&mut self.meter, raw.value) {
+            (_, None) => {}
+            (Some(meter), Some(value)) => meter.read(value, raw.at, self.width, min_interval_ns),
+            (meter, Some(value)) => *meter = Some(Meter::first(value, raw.at, self.width)),
+        }
+    }
+
+    /// As the provider counts it; `None` when it cannot be read now.
+    fn counter(&self, now_ns: u64) -> Option<Counter> {
+        let meter = self.meter.as_ref().filter(|_| self.read)?;
+        Some(meter.counter(source(self.from), now_ns))
+    }
+
+    /// The counter in bytes, if its unit is a number of bytes.
+    fn in_bytes(&self, now_ns: u64) -> Option<Counter> {
+        let counter = self.counter(now_ns)?;
+        let unit = self.unit_bytes.unwrap_or(1);
+        Some(Counter {
+            total: counter.total.saturating_mul(unit),
+            rate: counter.rate.map(|rate| rate * unit as f64),
+            ..counter
+        })
+    }
+}
+
+/// What the port of a software device did according to the slots of its QPs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counted {
+    pub(super) tx_bytes: Option<Counter>,
+    pub(super) rx_bytes: Option<Counter>,
+    pub(super) retransmits: Option<Counter>,
+}
+
+/// A bond as a reading describes it.
+fn described(reading: &BondReading) -> Bond {
+    let member = |member: &MemberReading| Member {
+        name: names::safe(member.name.as_bytes()).into(),
+        up: member.up,
+        rate_bps: member.rate_bps,
+        tx_bytes: None,
+        rx_bytes: None,
+    };
+    Bond {
+        mode: names::safe_opt(reading.mode.as_ref()),
+        members: reading.members.iter().map(member).collect(),
+    }
+}
+
+/// An entry of the GID table that is set.
+fn known(reading: &GidReading) -> Option<PortGid> {
+    Some(PortGid {
+        index: reading.index,
+        gid: Gid::known(reading.gid)?,
+        v1: reading.v1,
+    })
+}
+
+/// The device that has the port, for its row.
+pub(super) struct PortOf<'a> {
+    pub(super) device_uid: u64,
+    pub(super) device: &'a Arc<str>,
+    pub(super) counted: Option<Counted>,
+}
+
+impl Port {
+    pub(super) fn new() -> Self {
+        Self {
+            number: 0,
+            state: None,
+            phys_state: None,
+            link_layer: None,
+            netdev: None,
+            bond: None,
+            netdev_mtu: None,
+            pfc: None,
+            gids: None,
+            rate_bps: None,
+            lanes: None,
+            counters: Vec::new(),
+            places: Vec::new(),
+            roles: Default::default(),
+            shown: Shared::default(),
+            at_dump: None,
+            provider: Provider::Other,
+            history: Series::new(HISTORY),
+            recently: Recently::default(),
+        }
+    }
+
+    /// Folds a reading in. A counter that is not in it is not there any more: it is forgotten, not kept at
+    /// its last value.
+    pub(super) fn read(&mut self, reading: &PortReading, provider: Provider, min_interval_ns: u64) {
+        self.count(&reading.counters, provider, min_interval_ns);
+        self.describe(reading);
+    }
+
+    /// Takes over what a reading says of the port, without its counters.
+    pub(super) fn describe(&mut self, reading: &PortReading) {
+        self.number = reading.number;
+        self.state = reading.state;
+        self.phys_state = reading.phys_state;
+        self.link_layer = names::safe_opt(reading.link_layer.as_ref());
+        self.netdev = names::safe_opt(reading.netdev.as_ref());
+        self.bond = reading.bond.as_ref().map(described);
+        self.netdev_mtu = reading.netdev_mtu;
+        self.pfc = reading.pfc;
+        self.gids = reading
+            .gids
+            .as_ref()
+            .map(|gids| gids.iter().filter_map(known).collect());
+        self.rate_bps = reading.rate_bps;
+        self.lanes = reading.lanes;
+    }
+
+    /// Folds the counters of a reading in.
+    pub(super) fn count(&mut self, counters: &[RawReading], provider: Provider, min_interval_ns: u64) {
+        if self.provider != provider || !self.is_laid_out_as(counters) {
+            self.lay_out(counters, provider);
+        }
+        for (raw, place) in counters.iter().zip(&self.places) {
+            if let Some(held) = place.and_then(|place| self.counters.get_mut(place)) {
+                held.fold(raw, min_interval_ns);
+            }
+        }
+    }
+
+    /// Whether a reading has the counters of the last one in the same order, which is nearly always so.
+    fn is_laid_out_as(&self, counters: &[RawReading]) -> bool {
+        counters.len() == self.places.len()
+            && counters.iter().zip(&self.places).all(|(raw, place)| {
+                place
+                    .and_then(|place| self.counters.get(place))
+                    .is_some_and(|held| held.from == raw.source && same(&held.raw, &raw.name))
+            })
+    }
+
+    /// Makes a place for each counter of a reading, and keeps those that were there.
+    fn lay_out(&mut self, counters: &[RawReading], provider: Provider) {
+        let before = std::mem::take(&mut self.counters);
+        let mut before: BTreeMap<Arc<str>, Held> = before
+            .into_iter()
+            .map(|held| (Arc::clone(&held.shown), held))
+            .collect();
+        let mut held: BTreeMap<Arc<str>, (Held, usize)> = BTreeMap::new();
+        // Netlink before sysfs: one name read from both is one counter.
+        let mut order: Vec<usize> = (0..counters.len()).collect();
+        order.sort_by_key(|at| counters.get(*at).map(|raw| raw.source as u8));
+        for at in order {
+            let Some(raw) = counters.get(at) else { continue };
+            let shown = shown_name(&raw.name);
+            if held.contains_key(&shown) {
+                continue;
+            }
+            let kept = before.remove(&shown).filter(|kept| kept.from == raw.source);
+            let new = Held {
+                meter: kept.and_then(|kept| kept.meter),
+                ..Held::new(raw, Arc::clone(&shown), provider)
+            };
+            let new = Held {
+                meter: new.meter.filter(|_| !new.is_gauge),
+                ..new
+            };
+            held.insert(shown, (new, at));
+        }
+        self.places = vec![None; counters.len()];
+        for (place, (held, at)) in held.into_values().enumerate() {
+            if let Some(slot) = self.places.get_mut(at) {
+                *slot = Some(place);
+            }
+            self.counters.push(held);
+        }
+        // Their units and meanings may be others.
+        self.shown = Shared::default();
+        self.provider = provider;
+        self.roles = Role::ALL.map(|role| self.places_of(role));
+    }
+
+    /// Places of the counters that a role is the sum of.
+    fn places_of(&self, role: Role) -> Vec<usize> {
+        let place = |name: &str| {
+            self.counters
+                .binary_search_by(|held| (*held.shown).cmp(name))
+                .ok()
+        };
+        self.provider
+            .ways(role)
+            .into_iter()
+            .map(|names| names.filter_map(place).collect::<Vec<_>>())
+            .find(|places| !places.is_empty())
+            .unwrap_or_default()
+    }
+
+    /// The row at `now_ns`; adds a point to the history.
+    pub(super) fn row(&mut self, of: &PortOf<'_>, now_ns: u64) -> PortRow {
+        let counters = self.shown(now_ns);
+        let role = |role| self.role(&[role], now_ns);
+        let mut row = PortRow {
+            device_uid: of.device_uid,
+            device: Arc::clone(of.device),
+            port: self.number,
+            state: self.state,
+            phys_state: self.phys_state,
+            link_layer: self.link_layer.clone(),
+            netdev: self.netdev.clone(),
+            bond: self.bond.as_ref().map(|bond| self.with_bytes(bond, now_ns)),
+            netdev_mtu: self.netdev_mtu,
+            pfc: self.pfc,
+            gids: self.gids.clone(),
+            // Drivers say the rate of one member, or a sum of all.
+            rate_bps: self.bond.as_ref().map_or(self.rate_bps, Bond::rate_bps),
+            lanes: self.lanes,
+            tx_bytes: role(Role::TxBytes),
+            rx_bytes: role(Role::RxBytes),
+            wr_tx_bytes: of.counted.and_then(|counted| counted.tx_bytes),
+            wr_rx_bytes: of.counted.and_then(|counted| counted.rx_bytes),
+            tx_packets: role(Role::TxPackets),
+            rx_packets: role(Role::RxPackets),
+            drops: self.role(&[Role::Drops, Role::OutOfBuffer], now_ns),
+            out_of_buffer: role(Role::OutOfBuffer),
+            retransmits: role(Role::Retransmits)
+                .or_else(|| of.counted.and_then(|counted| counted.retransmits)),
+            retries: role(Role::Retries),
+            congestion: self.role(&[Role::EcnMarked, Role::CnpHandled], now_ns),
+            ecn_marked: role(Role::EcnMarked),
+            cnp_handled: role(Role::CnpHandled),
+            cnp_sent: role(Role::CnpSent),
+            rnr_naks: role(Role::RnrNaks),
+            all_of_rdma: self.provider.counts_all_of_rdma(),
+            rdma_alone: self.provider.counts_rdma_alone(self.link_layer.as_deref()),
+            counters,
+            gauges: self.gauges(),
+            history: Arc::default(),
+            recent: None,
+        };
+        let (tx, rx) = (row.any_tx_bytes().copied(), row.any_rx_bytes().copied());
+        let (tx, rx, unit) = if tx.is_some() || rx.is_some() {
+            (tx, rx, "bytes")
+        } else {
+            (row.tx_packets, row.rx_packets, "packets")
+        };
+        self.history
+            .push(tx.and_then(|c| c.rate), rx.and_then(|c| c.rate), unit);
+        row.history = self.history.points();
+        let passed = row.tx_bytes.zip(row.rx_bytes).map(|(tx, rx)| Rates {
+            tx: tx.rate,
+            rx: rx.rate,
+            whole: !tx.partial && !rx.partial,
+            source: tx.source,
+        });
+        self.recently.push(now_ns, passed);
+        row.recent = self.recently.average();
+        row
+    }
+
+    /// A bond with what passed the wire of each member.
+    fn with_bytes(&self, bond: &Bond, now_ns: u64) -> Bond {
+        let counter = |member: &Member, way| {
+            let software = wire_bytes::SOFTWARE.get(way).copied();
+            let mut names = wire_bytes::names(way).chain(software);
+            names.find_map(|name| {
+                let name = wire_bytes::of_member(&member.name, name);
+                let at = self.counters.binary_search_by(|held| (*held.shown).cmp(&name));
+                self.counters.get(at.ok()?)?.counter(now_ns)
+            })
+        };
+        let member = |member: &Member| Member {
+            tx_bytes: counter(member, 0),
+            rx_bytes: counter(member, 1),
+            ..member.clone()
+        };
+        Bond {
+            mode: bond.mode.clone(),
+            members: bond.members.iter().map(member).collect(),
+        }
+    }
+
+    /// All counters at `now_ns`. Those of a port at rest are the same from row to row.
+    fn shown(&mut self, now_ns: u64) -> Shared<NamedCounter> {
+        let counters = || {
+            self.counters
+                .iter()
+                .filter_map(|held| Some((held, held.counter(now_ns)?)))
+        };
+        let mut shown = self.shown.iter();
+        let same = counters().all(|(held, counter)| {
+            shown
+                .next()
+                .is_some_and(|shown| Arc::ptr_eq(&shown.name, &held.shown) && shown.counter == counter)
+        });
+        if !same || shown.next().is_some() {
+            let list = counters().map(|(held, counter)| NamedCounter {
+                name: Arc::clone(&held.shown),
+                unit_bytes: held.unit_bytes,
+                help: held.help,
+                counter,
+            });
+            self.shown = list.collect();
+        }
+        self.shown.clone()
+    }
+
+    /// The numbers that may fall.
+    fn gauges(&self) -> Vec<Gauge> {
+        let gauge = |held: &Held| {
+            Some(Gauge {
+                name: Arc::clone(&held.shown),
+                help: held.help,
+                value: held.gauge?,
+                source: source(held.from),
+            })
+        };
+        self.counters.iter().filter_map(gauge).collect()
+    }
+
+    /// Packets both ways since this was last asked; `None` where they are not counted, and the first time.
+    pub(super) fn passed(&mut self, began_ns: u64) -> Option<Passed> {
+        let of = |role| self.role(&[role], began_ns).filter(|counter| !counter.partial);
+        let now = of(Role::TxPackets)
+            .zip(of(Role::RxPackets))
+            .map(|(tx, rx)| (tx.total.saturating_add(rx.total), began_ns));
+        let before = std::mem::replace(&mut self.at_dump, now);
+        let ((before, since_ns), (now, _)) = before.zip(now)?;
+        Some(Passed {
+            since_ns,
+            packets: now.saturating_sub(before),
+        })
+    }
+
+    /// The sum of the counters that make up roles. Where some of them cannot be read, a lower bound.
+    fn role(&self, roles: &[Role], now_ns: u64) -> Option<Counter> {
+        let parts = || {
+            let places = roles.iter().filter_map(|role| self.roles.get(*role as usize));
+            places.flatten().filter_map(|place| self.counters.get(*place))
+        };
+        let sum = parts()
+            .filter_map(|held| held.in_bytes(now_ns))
+            .reduce(Counter::plus)?;
+        let missing = parts().any(|held| !held.read);
+        Some(Counter {
+            partial: sum.partial || missing,
+            ..sum
+        })
+    }
+}
+
+/// The readers of counters mostly share the names.
+fn same(a: &Arc<str>, b: &Arc<str>) -> bool {
+    Arc::ptr_eq(a, b) || a == b
+}
+
+fn source(from: RawSource) -> Source {
+    match from {
+        RawSource::Netlink => Source::Netlink,
+        RawSource::Sysfs | RawSource::Pma => Source::Sysfs,
+        RawSource::Ethtool => Source::Ethtool,
+    }
+}
+
+fn shown_name(name: &Arc<str>) -> Arc<str> {
+    let safe = names::safe(name.as_bytes());
+    if *safe == **name {
+        Arc::clone(name)
+    } else {
+        safe.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::meter::SECOND;
+
+    fn reading(at_ns: u64, counters: &[(&str, u64, RawSource)]) -> PortReading {
+        PortReading {
+            number: 1,
+            counters: counters
+                .iter()
+                .map(|(name, value, source)| raw(at_ns, name, Some(*value), *source))
+                .collect(),
+            ..PortReading::default()
+        }
+    }
+
+    fn raw(at_ns: u64, name: &str, value: Option<u64>, source: RawSource) -> RawReading {
+        RawReading {
+            name: name.into(),
+            value,
+            source,
+            at: at_ns.into(),
+        }
+    }
+
+    fn row(port: &mut Port, now: u64) -> PortRow {
+        let device: Arc<str> = "dev".into();
+        port.row(
+            &PortOf {
+                device_uid: 1,
+                device: &device,
+                counted: None,
+            },
+            now,
+        )
+    }
+
+    fn two(
+        provider: Provider,
+        first: &[(&str, u64, RawSource)],
+        second: &[(&str, u64, RawSource)],
+    ) -> PortRow {
+        let mut port = Port::new();
+        port.read(&reading(SECOND, first), provider, 1);
+        port.read(&reading(2 * SECOND, second), provider, 1);
+        row(&mut port, 2 * SECOND)
+    }
+
+    #[test]
+    fn an_rxe_port_without_byte_counters_has_packets_and_unknown_bytes() {
+        use RawSource::Netlink;
+        let row = two(
+            Provider::Rxe,
+            &[("sent_pkts", 10, Netlink), ("rcvd_pkts", 20, Netlink)],
+            &[("sent_pkts", 110, Netlink), ("rcvd_pkts", 20, Netlink)],
+        );
+        assert_eq!(row.tx_bytes, None);
+        assert_eq!(row.tx_packets.unwrap().rate, Some(100.0));
+        assert_eq!(row.rx_packets.unwrap().rate, Some(0.0));
+        assert_eq!(
+            (row.history.unit, row.history.tx.as_slice()),
+            ("packets", [Some(100.0)].as_slice())
+        );
+        assert_eq!(row.drops, None);
+    }
+
+    #[test]
+    fn irdma_adds_up_both_ip_families() {
+        use RawSource::Netlink;
+        let row = two(
+            Provider::Irdma,
+            &[("ip4OutOctets", 0, Netlink), ("ip6OutOctets", 5, Netlink)],
+            &[("ip4OutOctets", 100, Netlink), ("ip6OutOctets", 55, Netlink)],
+        );
+        assert_eq!(row.tx_bytes.unwrap().total, 155);
+        assert_eq!(row.tx_bytes.unwrap().rate, Some(150.0));
+    }
+
+    #[test]
+    fn parts_of_drops_and_congestion_are_known_and_the_sums_are_those_of_all_parts() {
+        use RawSource::{Netlink, Pma};
+        let at = |n| {
+            [
+                ("out_of_buffer", 3 * n, Netlink),
+                ("port_xmit_discards", 2 * n, Pma),
+                ("np_ecn_marked_roce_packets", 5 * n, Netlink),
+                ("rp_cnp_handled", 7 * n, Netlink),
+                ("np_cnp_sent", 11 * n, Netlink),
+                ("of_a_later_kernel", n, Netlink),
+            ]
+        };
+        let row = two(Provider::Mlx5, &at(1), &at(2));
+        let rates = [row.drops, row.out_of_buffer, row.congestion, row.ecn_marked];
+        let rates = rates.map(|c| c.and_then(|c| c.rate));
+        assert_eq!(rates, [Some(5.0), Some(3.0), Some(12.0), Some(5.0)]);
+        assert_eq!(row.cnp_handled.and_then(|c| c.rate), Some(7.0));
+        assert_eq!(row.cnp_sent.and_then(|c| c.rate), Some(11.0), "and in no sum");
+        let help = |name| row.counters.iter().find(|c| &*c.name == name).map(|c| c.help);
+        assert_eq!(help("of_a_later_kernel"), Some(None), "shown under its own name");
+        assert!(help("out_of_buffer").flatten().is_some());
+    }
+
+    #[test]
+    fn an_mlx5_port_has_bytes_drops_and_retries() {
+        use RawSource::{Netlink, Pma};
+        let row = two(
+            Provider::Mlx5,
+            &[
+                ("port_xmit_data", 0, Pma),
+                ("out_of_buffer", 1, Netlink),
+                ("packet_seq_err", 2, Netlink),
+            ],
+            &[
+                ("port_xmit_data", 1024, Pma),
+                ("out_of_buffer", 3, Netlink),
+                ("packet_seq_err", 2, Netlink),
+            ],
+        );
+        assert_eq!(
+            row.tx_bytes,
+            Some(Counter::whole(4096, Some(4096.0), Source::Sysfs))
+        );
+        assert_eq!(row.drops.unwrap().rate, Some(2.0));
+        assert_eq!(row.retries.unwrap().rate, Some(0.0));
+        assert_eq!(row.retransmits, None, "it counts no packets that were sent again");
+        let words = row
+            .counters
+            .iter()
+            .find(|c| &*c.name == "port_xmit_data")
+            .unwrap();
+        assert_eq!(
+            (words.counter.total, words.counter.rate, words.unit_bytes),
+            (1024, Some(1024.0), Some(4)),
+            "as its file says it"
+        );
+    }
+
+    #[test]
+    fn a_sum_of_which_a_part_cannot_be_read_is_a_bound_and_whole_again_with_it() {
+        use RawSource::{Netlink, Pma, Sysfs};
+        let mut port = Port::new();
+        let mut at = |second: u64, hw: Option<u64>, from| {
+            let at_ns = second * SECOND;
+            let counters = [
+                raw(at_ns, "out_of_buffer", hw, from),
+                raw(at_ns, "port_xmit_discards", Some(2 * second), Pma),
+            ];
+            port.count(&counters, Provider::Mlx5, 1);
+            row(&mut port, at_ns)
+        };
+        let drops = |row: &PortRow| row.drops.map(|c| (c.total, c.rate, c.partial)).unwrap();
+        at(1, Some(200), Netlink);
+        assert_eq!(drops(&at(2, Some(400), Netlink)), (404, Some(202.0), false));
+        let part = at(3, None, Netlink);
+        assert_eq!(drops(&part), (6, Some(2.0), true));
+        assert!(part.counters.iter().all(|c| &*c.name != "out_of_buffer"));
+        // Missed for one round: its next rate is over the two seconds since it was read.
+        assert_eq!(drops(&at(4, Some(800), Netlink)), (808, Some(202.0), false));
+        // Netlink refuses, and the file of the counter does too: the sum still counts as incomplete.
+        assert_eq!(drops(&at(5, None, Sysfs)), (10, Some(2.0), true));
+    }
+
+    #[test]
+    fn a_sum_of_which_nothing_can_be_read_is_unknown_and_no_other_counter_stands_in() {
+        let mut port = Port::new();
+        let counters = [
+            raw(1, "port_xmit_data", None, RawSource::Pma),
+            raw(1, "rdma_tx_bytes", Some(5), RawSource::Netlink),
+        ];
+        port.count(&counters, Provider::Mlx5, 1);
+        assert_eq!(row(&mut port, 1).tx_bytes, None);
+    }
+
+    #[test]
+    fn a_number_that_may_fall_has_no_total_and_no_rate_and_is_no_counter() {
+        use RawSource::Netlink;
+        let mut port = Port::new();
+        let names = ["num_qps_congested", "current_rate", "tx_bytes"];
+        for (second, value) in [(1, 9), (2, 4), (3, 0)] {
+            let at_ns = second * SECOND;
+            let counters = names.map(|name| (name, if name == "tx_bytes" { second } else { value }, Netlink));
+            port.read(&reading(at_ns, &counters), Provider::Mana, 1);
+            let row = row(&mut port, at_ns);
+            let gauges: Vec<_> = row
+                .gauges
+                .iter()
+                .map(|gauge| (&*gauge.name, gauge.value))
+                .collect();
+            assert_eq!(gauges, [("current_rate", value), ("num_qps_congested", value)]);
+            let counters: Vec<_> = row.counters.iter().map(|row| &*row.name).collect();
+            assert_eq!(counters, ["tx_bytes"]);
+        }
+        // When the driver becomes known, the counter of an unknown one is no counter.
+        let mut port = Port::new();
+        port.read(
+            &reading(SECOND, &[("current_rate", 5, Netlink)]),
+            Provider::Other,
+            1,
+        );
+        port.read(
+            &reading(2 * SECOND, &[("current_rate", 3, Netlink)]),
+            Provider::Mana,
+            1,
+        );
+        let row = row(&mut port, 2 * SECOND);
+        assert_eq!((row.counters.len(), row.gauges[0].value), (0, 3));
+    }
+
+    #[test]
+    fn a_name_from_two_sources_is_one_counter_and_netlink_wins() {
+        use RawSource::{Netlink, Sysfs};
+        let row = two(
+            Provider::Efa,
+            &[],
+            &[("tx_bytes", 8, Sysfs), ("tx_bytes", 7, Netlink)],
+        );
+        assert_eq!(row.tx_bytes.unwrap().total, 7);
+        let names: Vec<_> = row.counters.iter().map(|c| (&*c.name, c.counter.total)).collect();
+        assert_eq!(names, [("tx_bytes", 7)]);
+    }
+
+    #[test]
+    fn a_counter_that_cannot_be_read_any_more_is_unknown() {
+        let row = two(Provider::Rxe, &[("sent_pkts", 10, RawSource::Netlink)], &[]);
+        assert_eq!(row.tx_packets, None);
+        assert!(row.counters.is_empty());
+    }
+
+    #[test]
+    fn counters_that_come_in_another_order_are_the_same_counters() {
+        use RawSource::{Netlink, Sysfs};
+        let row = two(
+            Provider::Rxe,
+            &[
+                ("sent_pkts", 10, Netlink),
+                ("x", 1, Sysfs),
+                ("rcvd_pkts", 20, Netlink),
+            ],
+            &[
+                ("x", 2, Sysfs),
+                ("rcvd_pkts", 30, Netlink),
+                ("sent_pkts", 40, Netlink),
+            ],
+        );
+        assert_eq!(row.tx_packets.unwrap().rate, Some(30.0));
+        assert_eq!(row.rx_packets.unwrap().rate, Some(10.0));
+        let rates: Vec<_> = row.counters.iter().map(|c| c.counter.rate).collect();
+        assert_eq!(rates, [Some(10.0), Some(30.0), Some(1.0)]);
+    }
+
+    #[test]
+    fn an_unknown_counter_passes_under_its_own_safe_name() {
+        let row = two(Provider::Other, &[], &[("odd\u{1b}[31m", 3, RawSource::Sysfs)]);
+        assert_eq!(&*row.counters[0].name, "odd\\x1b[31m");
+    }
+}

@@ -1,0 +1,632 @@
+//! Processes and kernel consumers. A process is (pid, start time). Records and slots of QPs have both; a pid
+//! without a start time stands for its present holder, until /proc or a record has the start time.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use super::{
+    hash::NumberMap,
+    history::Series,
+    memory::Memory,
+    meter::Meter,
+    names,
+    qp::Owner,
+    recent::Recently,
+    tally::{Flow, Tally},
+    tcp::Tcp,
+};
+use crate::{
+    input::{LimitReached, LockedMemory, ProcessFacts},
+    snapshot::HISTORY,
+    value::Shared,
+};
+
+/// Names of threads kept for one process.
+const ALIASES: usize = 8;
+/// Devices kept of those on which a process has no QP any more.
+const DEVICES_LEFT: usize = 64;
+/// Nanoseconds of a clock tick as /proc counts them (`USER_HZ`).
+const TICK_NS: u64 = 10_000_000;
+
+/// A process or a kernel consumer.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) uid: u64,
+    pub(super) pid: Option<u32>,
+    pub(super) kernel: bool,
+    /// As /proc has it, or as follows from `start_ns`.
+    start_ticks: Option<u64>,
+    /// As the kernel side reports it.
+    pub(super) start_ns: Option<u64>,
+    /// The process of the same pid that this one may turn out to be.
+    split_of: Option<u64>,
+    pub(super) ended_ns: Option<u64>,
+    /// Since when it has done nothing and owned no QP, where only records show it.
+    idle_ns: Option<u64>,
+    pub(super) comm: Arc<str>,
+    /// `comm` is a name that was read; otherwise it is made of the pid.
+    named: bool,
+    /// When /proc was last read for this process; 0: never.
+    read_ns: u64,
+    aliases: Vec<Arc<str>>,
+    pub(super) facts: Facts,
+    /// Living QPs by generation of the device.
+    pub(super) qps: BTreeMap<u64, u64>,
+    /// Devices on which it had QPs that are gone.
+    pub(super) left: BTreeSet<u64>,
+    pub(super) memory: Memory,
+    pub(super) flow: Option<Box<Flow>>,
+    /// QPs of it that are gone posted what nothing counted, or may have: its sum is a lower bound.
+    pub(super) lacks: bool,
+    pub(super) faults: Option<Meter>,
+    pub(super) tcp: Option<Box<Tcp>>,
+    /// The limit of its RDMA cgroup that is reached.
+    pub(super) limited: Option<Arc<LimitReached>>,
+    /// How much memory it may lock, when that was looked up.
+    pub(super) locked: Option<Arc<LockedMemory>>,
+    pub(super) series: Series,
+    pub(super) recently: Recently,
+}
+
+impl Process {
+    /// A record has its name. True when only its PID was known.
+    fn name(&mut self, comm: &Arc<str>) -> bool {
+        if self.named {
+            return false;
+        }
+        self.comm = Arc::clone(comm);
+        self.named = true;
+        true
+    }
+}
+
+/// What /proc said, safe to print.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    pub(super) ppid: Option<u32>,
+    pub(super) cmdline: Option<Arc<str>>,
+    pub(super) user: Option<Arc<str>>,
+    pub(super) cgroup: Option<Arc<str>>,
+    pub(super) workload: Option<Arc<str>>,
+    pub(super) workload_claimed: bool,
+    pub(super) libraries: Option<Shared<String>>,
+    pub(super) environ: Option<Shared<(String, String)>>,
+    pub(super) verbs_files: Option<bool>,
+}
+
+/// What reading the facts about a process showed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Learnt {
+    /// Facts of a process, known or new.
+    Facts,
+    /// Two rows are one process: replace the first by the second.
+    SameProcess(u64, u64),
+}
+
+/// The processes there are, and for some time those there were.
+#[derive(Debug, Default)]
+pub(super) struct Processes {
+    all: BTreeMap<u64, Process>,
+    /// The present holder of each pid.
+    by_pid: NumberMap<u32, u64>,
+    /// By pid and start, those whose start the kernel side reported.
+    by_start: NumberMap<(u32, u64), u64>,
+    by_kernel_name: HashMap<Arc<str>, u64>,
+    wanted: Vec<u32>,
+    /// Those whose name changed since the last snapshot.
+    pub(super) renamed: BTreeSet<u64>,
+    last_uid: u64,
+}
+
+impl Processes {
+    pub(super) fn get(&self, uid: u64) -> Option<&Process> {
+        self.all.get(&uid)
+    }
+
+    pub(super) fn get_mut(&mut self, uid: u64) -> Option<&mut Process> {
+        self.all.get_mut(&uid)
+    }
+
+    #[cfg(test)]
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Process> {
+        self.all.values()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Process> {
+        self.all.values_mut()
+    }
+
+    /// The present holder of a pid.
+    pub(super) fn holder(&self, pid: u32) -> Option<u64> {
+        self.by_pid.get(&pid).copied()
+    }
+
+    /// The process that calls of a pid swept at `ts_ns` belong to. A sweep is the first one after the
+    /// process's end when the one before it was earlier: then it still has what the process did last.
+    pub(super) fn caller(&mut self, pid: u32, before_ns: Option<u64>, ts_ns: u64) -> u64 {
+        let last_words = self.holder(pid).filter(|uid| {
+            let ended = self.all.get(uid).and_then(|process| process.ended_ns);
+            ended.is_some_and(|ended| before_ns.is_none_or(|before| ended >= before))
+        });
+        last_words.unwrap_or_else(|| self.user(pid, None, ts_ns))
+    }
+
+    /// The process that a user's object of `ts_ns` belongs to.
+    ///
+    /// A name that the process is not known to have, after its facts were read, may mean a reused pid: it is
+    /// then another process until /proc says that it is the same.
+    pub(super) fn user(&mut self, pid: u32, comm: Option<&Arc<str>>, ts_ns: u64) -> u64 {
+        if let Some(uid) = self.holder(pid)
+            && let Some(process) = self.all.get_mut(&uid)
+        {
+            process.idle_ns = None;
+            let gone = process.ended_ns.is_some_and(|ended| ts_ns > ended);
+            let strange = process.start_ticks.is_some()
+                && comm.is_some_and(|comm| *comm != process.comm && !process.aliases.contains(comm));
+            if !gone && !strange {
+                if let Some(comm) = comm {
+                    self.name(uid, comm);
+                }
+                return uid;
+            }
+            let split_of = (!gone).then_some(uid);
+            return self.add_user(pid, comm, split_of);
+        }
+        self.add_user(pid, comm, None)
+    }
+
+    /// A record has the name of a process of which only the PID was known.
+    pub(super) fn name(&mut self, uid: u64, comm: &Arc<str>) {
+        if let Some(process) = self.all.get_mut(&uid)
+            && process.name(comm)
+        {
+            self.renamed.insert(uid);
+        }
+    }
+
+    /// The process's first thread was named `comm` at `ts_ns`: that is the process's name and replaces the
+    /// one from /proc. A shell that forks a program is read under the shell's name until the exec, and a
+    /// short program is never read again.
+    pub(super) fn called(&mut self, uid: u64, comm: &Arc<str>, ts_ns: u64) {
+        if let Some(process) = self.all.get_mut(&uid)
+            && process.comm != *comm
+            && process.read_ns < ts_ns
+        {
+            process.comm = Arc::clone(comm);
+            process.named = true;
+            self.renamed.insert(uid);
+        }
+    }
+
+    /// The process of this pid that was started at `start_ns`, as the kernel side reports for `ts_ns`.
+    fn started(&mut self, pid: u32, start_ns: u64, comm: Option<&Arc<str>>, ts_ns: u64) -> u64 {
+        let uid = match self.by_start.get(&(pid, start_ns)) {
+            Some(uid) => *uid,
+            None => self.start(pid, start_ns, comm, ts_ns),
+        };
+        if let Some(process) = self.all.get_mut(&uid) {
+            process.idle_ns = None;
+            if let Some(comm) = comm
+                && process.name(comm)
+            {
+                self.renamed.insert(uid);
+            }
+        }
+        uid
+    }
+
+    /// A start time that was not known before: it belongs to the PID's holder if that one's start is not
+    /// known, else to another process.
+    fn start(&mut self, pid: u32, start_ns: u64, comm: Option<&Arc<str>>, ts_ns: u64) -> u64 {
+        let ticks = start_ns / TICK_NS;
+        let holder = self.holder(pid);
+        let mut is_newest = true;
+        if let Some(process) = holder.and_then(|uid| self.all.get_mut(&uid)) {
+            let is_it = process.start_ns.is_none()
+                && match process.start_ticks {
+                    Some(known) => known == ticks,
+                    None => process.ended_ns.is_none_or(|ended| ts_ns <= ended),
+                };
+            if is_it {
+                process.start_ns = Some(start_ns);
+                process.start_ticks = Some(ticks);
+                self.by_start.insert((pid, start_ns), process.uid);
+                return process.uid;
+            }
+            is_newest = match process.start_ns {
+                Some(known) => known < start_ns,
+                None => process.start_ticks.is_none_or(|known| known < ticks),
+            };
+        }
+        let uid = if is_newest {
+            // The earlier holder of the number has ended.
+            if let Some(holder) = holder {
+                self.end(holder, ts_ns);
+            }
+            self.add_user(pid, comm, None)
+        } else {
+            let uid = self.add_named(pid, comm, None);
+            self.end(uid, ts_ns);
+            uid
+        };
+        if let Some(process) = self.all.get_mut(&uid) {
+            process.start_ns = Some(start_ns);
+            process.start_ticks = Some(ticks);
+        }
+        self.by_start.insert((pid, start_ns), uid);
+        uid
+    }
+
+    fn add_user(&mut self, pid: u32, comm: Option<&Arc<str>>, split_of: Option<u64>) -> u64 {
+        let uid = self.add_named(pid, comm, split_of);
+        self.by_pid.insert(pid, uid);
+        self.wanted.push(pid);
+        uid
+    }
+
+    fn add_named(&mut self, pid: u32, comm: Option<&Arc<str>>, split_of: Option<u64>) -> u64 {
+        // Without a name the pid is all there is to show.
+        let name = comm.map_or_else(|| format!("#{pid}").into(), Arc::clone);
+        self.add(name, comm.is_some(), Some(pid), split_of)
+    }
+
+    /// The row of a kernel consumer; `name` has its brackets.
+    pub(super) fn kernel(&mut self, name: &Arc<str>) -> u64 {
+        if let Some(uid) = self.by_kernel_name.get(name) {
+            return *uid;
+        }
+        let uid = self.add(Arc::clone(name), true, None, None);
+        self.by_kernel_name.insert(Arc::clone(name), uid);
+        uid
+    }
+
+    fn add(&mut self, comm: Arc<str>, named: bool, pid: Option<u32>, split_of: Option<u64>) -> u64 {
+        self.last_uid += 1;
+        let uid = self.last_uid;
+        self.all.insert(
+            uid,
+            Process {
+                uid,
+                pid,
+                kernel: pid.is_none(),
+                start_ticks: None,
+                start_ns: None,
+                split_of,
+                ended_ns: None,
+                idle_ns: None,
+                comm,
+                named,
+                read_ns: 0,
+                aliases: Vec::new(),
+                facts: Facts::default(),
+                qps: BTreeMap::new(),
+                left: BTreeSet::new(),
+                memory: Memory::default(),
+                flow: None,
+                lacks: false,
+                faults: None,
+                tcp: None,
+                limited: None,
+                locked: None,
+                series: Series::new(HISTORY),
+                recently: Recently::default(),
+            },
+        );
+        uid
+    }
+
+    /// Completes an owner with the process it is.
+    pub(super) fn of(&mut self, mut owner: Owner, ts_ns: u64) -> Owner {
+        owner.process = match (&owner.comm, owner.pid) {
+            (Some(name), _) if owner.kernel => Some(self.kernel(name)),
+            (comm, Some(pid)) if owner.start_ns != 0 => {
+                Some(self.started(pid, owner.start_ns, comm.as_ref(), ts_ns))
+            }
+            (comm, Some(pid)) => Some(self.user(pid, comm.as_ref(), ts_ns)),
+            _ => None,
+        };
+        owner
+    }
+
+    /// Folds in what /proc said.
+    pub(super) fn learn(&mut self, facts: &ProcessFacts, now_ns: u64) -> Learnt {
+        let uid = match self.holder(facts.pid) {
+            Some(uid) => uid,
+            None => self.add_user(facts.pid, None, None),
+        };
+        let started = self.all.get(&uid).and_then(|process| process.start_ticks);
+        if started.is_some_and(|ticks| ticks > facts.start_ticks) {
+            // The number was reused since /proc was read: the facts are of one before.
+            if let Some(uid) = self.find(facts.pid, facts.start_ticks) {
+                self.describe(uid, facts);
+            }
+            return Learnt::Facts;
+        }
+        let known = self
+            .find(facts.pid, facts.start_ticks)
+            .filter(|_| started.is_none());
+        if started.is_some_and(|ticks| ticks != facts.start_ticks) {
+            self.end(uid, now_ns);
+            let uid = self.add_user(facts.pid, None, None);
+            self.describe(uid, facts);
+        } else {
+            self.describe(uid, facts);
+            if started.is_some()
+                && let Some(process) = self.all.get_mut(&uid)
+            {
+                // One before it was gone from /proc, not this one.
+                process.ended_ns = None;
+            }
+            let split_of = self.all.get_mut(&uid).and_then(|process| process.split_of.take());
+            if let Some(before) = split_of {
+                if self.all.get(&before).and_then(|process| process.start_ticks) == Some(facts.start_ticks) {
+                    return self.join(uid, before);
+                }
+                self.end(before, now_ns);
+            }
+            // One process was taken for ended, and a record of an MR or a CQ, which has only the PID, for one
+            // of another process. Records of QPs name their process by PID and start time, since two
+            // processes can have one PID within one tick.
+            let has_qps = |process: &Process| !process.qps.is_empty() || process.flow.is_some();
+            if let Some(known) = known.filter(|_| !self.all.get(&uid).is_some_and(has_qps)) {
+                return self.join(uid, known);
+            }
+        }
+        self.wanted.retain(|pid| *pid != facts.pid);
+        Learnt::Facts
+    }
+
+    fn describe(&mut self, uid: u64, facts: &ProcessFacts) {
+        let Some(process) = self.all.get_mut(&uid) else {
+            return;
+        };
+        process.start_ticks = Some(facts.start_ticks);
+        process.read_ns = facts.read_ns;
+        if let Some(comm) = names::safe_opt(facts.comm.as_ref())
+            && comm != process.comm
+        {
+            // The name until now was a thread's: records will use it again.
+            let before = std::mem::replace(&mut process.comm, comm);
+            if std::mem::replace(&mut process.named, true) && process.aliases.len() < ALIASES {
+                process.aliases.push(before);
+            }
+            self.renamed.insert(uid);
+        }
+        let safe = |text: &String| names::safe(text.as_bytes());
+        process.facts = Facts {
+            ppid: facts.ppid,
+            cmdline: names::safe_opt(facts.cmdline.as_ref()),
+            user: names::safe_opt(facts.user.as_ref()).or_else(|| facts.uid.map(|id| id.to_string().into())),
+            cgroup: names::safe_opt(facts.cgroup.as_ref()),
+            workload: names::safe_opt(facts.workload.as_ref()),
+            workload_claimed: facts.workload_claimed,
+            libraries: facts
+                .libraries
+                .as_ref()
+                .map(|list| list.iter().map(safe).collect()),
+            environ: facts.environ.as_ref().map(|list| {
+                let safe = |(name, value): &(String, String)| (safe(name), safe(value));
+                list.iter().map(safe).collect()
+            }),
+            // Only what looks at TCP connections reads it.
+            verbs_files: facts.verbs_files.or(process.facts.verbs_files),
+        };
+    }
+
+    /// `uid` is `before` under another name. Its QPs are the caller's to move.
+    fn join(&mut self, uid: u64, before: u64) -> Learnt {
+        let Some(same) = self.all.remove(&uid) else {
+            return Learnt::Facts;
+        };
+        if let Some(pid) = same.pid {
+            self.by_pid.insert(pid, before);
+            self.wanted.retain(|wanted| *wanted != pid);
+            if let Some(start_ns) = same.start_ns {
+                self.by_start.insert((pid, start_ns), before);
+            }
+        }
+        if let Some(process) = self.all.get_mut(&before) {
+            process.start_ns = process.start_ns.or(same.start_ns);
+            for alias in same.aliases.into_iter().chain([same.comm]) {
+                if process.aliases.len() < ALIASES && alias != process.comm {
+                    process.aliases.push(alias);
+                }
+            }
+            process.facts = same.facts;
+            process.tcp = same.tcp.or(process.tcp.take());
+            // /proc had it just now.
+            process.ended_ns = None;
+            process.memory.absorb(same.memory);
+            for (device, count) in same.qps {
+                *process.qps.entry(device).or_default() += count;
+            }
+            process.left.extend(same.left);
+            process.lacks |= same.lacks;
+            if let Some(theirs) = same.flow {
+                process.flow.get_or_insert_default().absorb(&theirs);
+            }
+            process.faults = match (process.faults.take(), same.faults) {
+                (Some(mut mine), Some(theirs)) => {
+                    mine.join(&theirs);
+                    Some(mine)
+                }
+                (mine, theirs) => mine.or(theirs),
+            };
+        }
+        Learnt::SameProcess(uid, before)
+    }
+
+    /// The process of this pid and start time.
+    fn find(&self, pid: u32, start_ticks: u64) -> Option<u64> {
+        let is_it = |process: &&Process| process.pid == Some(pid) && process.start_ticks == Some(start_ticks);
+        self.all.values().find(is_it).map(|process| process.uid)
+    }
+
+    /// A process is gone from /proc: the pid's holder, or the one of `start_ticks`.
+    pub(super) fn gone(&mut self, pid: u32, start_ticks: Option<u64>, now_ns: u64) -> Option<u64> {
+        let uid = self.holder(pid)?;
+        let started = self.all.get(&uid).and_then(|process| process.start_ticks);
+        if let (Some(gone), Some(started)) = (start_ticks, started)
+            && gone != started
+        {
+            let before = self.find(pid, gone)?;
+            self.end(before, now_ns);
+            return Some(before);
+        }
+        self.wanted.retain(|wanted| *wanted != pid);
+        // The row that was split off it is gone too, whether or not both were one process.
+        let before = self.all.get_mut(&uid).and_then(|process| process.split_of.take());
+        for uid in before.into_iter().chain([uid]) {
+            self.end(uid, now_ns);
+        }
+        Some(uid)
+    }
+
+    /// Whether a process has ended, as far as is known; one that is not known has.
+    pub(super) fn has_ended(&self, uid: Option<u64>) -> bool {
+        let process = uid.and_then(|uid| self.all.get(&uid));
+        process.is_none_or(|process| process.ended_ns.is_some())
+    }
+
+    fn end(&mut self, uid: u64, now_ns: u64) {
+        if let Some(process) = self.all.get_mut(&uid)
+            && process.ended_ns.is_none()
+        {
+            process.ended_ns = Some(now_ns);
+        }
+    }
+
+    /// Numbers name other processes from now on: those known until now have ended, as far as is known.
+    pub(super) fn end_all(&mut self, now_ns: u64) {
+        let holders: Vec<u64> = self.by_pid.drain().map(|(_, uid)| uid).collect();
+        for uid in holders {
+            self.end(uid, now_ns);
+        }
+        self.wanted.clear();
+    }
+
+    /// A living QP came.
+    pub(super) fn link(&mut self, uid: u64, device: u64) {
+        if let Some(process) = self.all.get_mut(&uid) {
+            *process.qps.entry(device).or_default() += 1;
+        }
+    }
+
+    /// A living QP went.
+    pub(super) fn unlink(&mut self, uid: u64, device: u64) {
+        if let Some(process) = self.all.get_mut(&uid)
+            && let Some(count) = process.qps.get_mut(&device)
+        {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                process.qps.remove(&device);
+                if process.left.len() < DEVICES_LEFT {
+                    process.left.insert(device);
+                }
+            }
+        }
+    }
+
+    /// Counts of a QP, in this round.
+    pub(super) fn credit(&mut self, uid: u64, delta: &Tally) {
+        if let Some(process) = self.all.get_mut(&uid) {
+            process.flow.get_or_insert_default().add(delta);
+        }
+    }
+
+    /// Counts of a QP, from before its owner was known.
+    pub(super) fn credit_old(&mut self, uid: u64, delta: &Tally) {
+        if let Some(process) = self.all.get_mut(&uid) {
+            process.flow.get_or_insert_default().add_old(delta);
+        }
+    }
+
+    /// Counts of a QP that turned out to be another process's.
+    pub(super) fn take_back(&mut self, uid: u64, delta: &Tally) {
+        if let Some(flow) = self.all.get_mut(&uid).and_then(|process| process.flow.as_mut()) {
+            flow.take_back(delta);
+        }
+    }
+
+    /// Takes over which processes are at a limit of their RDMA cgroup.
+    pub(super) fn limited(&mut self, reached: Vec<LimitReached>) {
+        self.all.values_mut().for_each(|process| process.limited = None);
+        for limit in reached {
+            let uid = self.by_pid.get(&limit.pid);
+            if let Some(process) = uid.and_then(|uid| self.all.get_mut(uid)) {
+                process.limited = Some(Arc::new(limit));
+            }
+        }
+    }
+
+    /// Takes over how much memory processes may lock.
+    pub(super) fn locked(&mut self, found: Vec<LockedMemory>) {
+        for locked in found {
+            let uid = self.by_pid.get(&locked.pid);
+            if let Some(process) = uid.and_then(|uid| self.all.get_mut(uid)) {
+                process.locked = Some(Arc::new(locked));
+            }
+        }
+    }
+
+    /// Process ids whose facts are wanted.
+    pub(super) fn take_wanted(&mut self) -> Vec<u32> {
+        let mut wanted = std::mem::take(&mut self.wanted);
+        wanted.sort_unstable();
+        wanted.dedup();
+        wanted
+    }
+
+    /// Forgets users that have owned no QP and made no call for `linger_ns`: where no input reports the end
+    /// of a process, it may have ended, and is not shown as ended.
+    pub(super) fn forget_idle(&mut self, now_ns: u64, linger_ns: u64) {
+        let (by_pid, by_start) = (&mut self.by_pid, &mut self.by_start);
+        self.all.retain(|uid, process| {
+            if !process.qps.is_empty() {
+                process.idle_ns = None;
+            }
+            if process.pid.is_none() || !process.qps.is_empty() {
+                return true;
+            }
+            let since = *process.idle_ns.get_or_insert(now_ns);
+            let keep = now_ns.saturating_sub(since) <= linger_ns;
+            if !keep {
+                forget_names(*uid, process, by_pid, by_start);
+            }
+            keep
+        });
+    }
+
+    /// Forgets processes that ended, own nothing any more, and have been shown for long enough.
+    pub(super) fn forget(&mut self, now_ns: u64, linger_ns: u64) {
+        let (by_pid, by_start) = (&mut self.by_pid, &mut self.by_start);
+        self.all.retain(|uid, process| {
+            let over = process
+                .ended_ns
+                .is_some_and(|ended| ended.saturating_add(linger_ns) <= now_ns);
+            let keep = !over || !process.qps.is_empty();
+            if !keep {
+                forget_names(*uid, process, by_pid, by_start);
+            }
+            keep
+        });
+    }
+}
+
+/// Removes the keys by which a process was found.
+fn forget_names(
+    uid: u64,
+    process: &Process,
+    by_pid: &mut NumberMap<u32, u64>,
+    by_start: &mut NumberMap<(u32, u64), u64>,
+) {
+    let Some(pid) = process.pid else { return };
+    if by_pid.get(&pid) == Some(&uid) {
+        by_pid.remove(&pid);
+    }
+    if let Some(start_ns) = process.start_ns {
+        by_start.remove(&(pid, start_ns));
+    }
+}

@@ -1,0 +1,234 @@
+//! What the counters of each provider mean.
+//!
+//! Names are the drivers' own (`rdma_stat_desc` tables under drivers/infiniband, `ports/N/counters`), one
+//! file of data for each provider, and docs/counters.md is written from them. A meaning for which a provider
+//! has no counter is unknown; a counter that is in no table is shown under its own name, with the width of 64
+//! bits. How each was verified is in its entry.
+
+mod bnxt_re;
+mod cxgb4;
+mod efa;
+mod erdma;
+mod hfi1;
+mod hns;
+mod infiniband;
+mod ionic;
+mod irdma;
+mod mana;
+mod mlx4;
+mod mlx5;
+mod qedr;
+mod rxe;
+mod siw;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use rdmatop_common::counters::slot_flag;
+
+use super::meter::Width;
+use crate::{input::RawSource, judgement::Quantity, snapshot::Hidden};
+
+pub(super) use table::Role;
+use table::{Entry, Table, Unit};
+
+/// A family of drivers with one set of counter names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Provider {
+    Rxe,
+    Siw,
+    Mlx5,
+    Mlx4,
+    Efa,
+    Bnxt,
+    Mana,
+    Irdma,
+    Erdma,
+    Hns,
+    Qedr,
+    Ionic,
+    Cxgb4,
+    Hfi1,
+    Other,
+}
+
+/// Beginning of a driver's or a device's name, and the family.
+const FAMILIES: &[(&str, Provider)] = &[
+    ("rdma_rxe", Provider::Rxe),
+    ("rxe", Provider::Rxe),
+    ("siw", Provider::Siw),
+    ("mlx5", Provider::Mlx5),
+    ("mlx4", Provider::Mlx4),
+    ("efa", Provider::Efa),
+    ("bnxt", Provider::Bnxt),
+    ("mana", Provider::Mana),
+    ("irdma", Provider::Irdma),
+    ("i40iw", Provider::Irdma),
+    ("ice", Provider::Irdma),
+    ("idpf", Provider::Irdma),
+    ("erdma", Provider::Erdma),
+    ("hns", Provider::Hns),
+    ("qedr", Provider::Qedr),
+    ("qede", Provider::Qedr),
+    ("ionic", Provider::Ionic),
+    ("cxgb4", Provider::Cxgb4),
+    ("iw_cxgb4", Provider::Cxgb4),
+    ("hfi1", Provider::Hfi1),
+];
+
+/// Counters that only one family has.
+const SIGNATURES: &[(&str, Provider)] = &[
+    ("sent_pkts", Provider::Rxe),
+    ("rp_cnp_ignored", Provider::Mlx5),
+    ("retrans_timeout_events", Provider::Efa),
+    ("requester_oos_nak", Provider::Mana),
+    ("ip4OutOctets", Provider::Irdma),
+    ("hw_tx_bytes_cnt", Provider::Erdma),
+];
+
+impl Provider {
+    /// The family by the counters of a device that has no driver link and may have any name: rxe devices have
+    /// none, and any device can be renamed.
+    pub(super) fn by_counters<'a>(mut names: impl Iterator<Item = &'a str>) -> Option<Self> {
+        names.find_map(|name| {
+            SIGNATURES
+                .iter()
+                .find(|(signature, _)| *signature == name)
+                .map(|(_, provider)| *provider)
+        })
+    }
+
+    /// The family, by the driver's name if it is known, else by the device's (`mlx5_0`).
+    pub(super) fn of(driver: Option<&str>, device: &str) -> Self {
+        let name = driver.unwrap_or(device);
+        FAMILIES
+            .iter()
+            .find(|(start, _)| name.starts_with(start))
+            .map_or(Self::Other, |(_, provider)| *provider)
+    }
+
+    /// The module of a driver whose work requests programs of ours can count, `None` for any other.
+    pub(super) fn driver(self) -> Option<&'static str> {
+        match self {
+            Self::Rxe => Some("rdma_rxe"),
+            Self::Siw => Some("siw"),
+            _ => None,
+        }
+    }
+
+    /// What no program can see of this driver's work requests, and why.
+    pub(super) fn hidden(self) -> &'static [Hidden] {
+        const SIW: &[Hidden] = &[
+            Hidden {
+                what: Quantity::Retransmissions,
+                why: "TCP sends again and does not report it to the driver",
+            },
+            Hidden {
+                what: Quantity::ReceiverWaits,
+                why: "iWARP has none: a message without a receive buffer ends the connection",
+            },
+            Hidden {
+                what: Quantity::Latency,
+                why: "no program times them with this driver",
+            },
+        ];
+        match self {
+            Self::Siw => SIW,
+            _ => &[],
+        }
+    }
+
+    /// The same as bits of `slot_flag`, as slots of this driver's QPs have them: for QPs without a slot.
+    pub(super) fn unknown(self) -> u32 {
+        self.hidden().iter().fold(0, |bits, hidden| {
+            bits | match hidden.what {
+                Quantity::Retransmissions => slot_flag::NO_RETRANSMITS,
+                Quantity::ReceiverWaits => slot_flag::NO_RNR,
+                Quantity::Latency => slot_flag::NO_LATENCY,
+                Quantity::WorkRequests | Quantity::WireBytes | Quantity::Completions => 0,
+            }
+        })
+    }
+
+    /// Its counters.
+    fn table(self) -> &'static Table {
+        match self {
+            Self::Rxe => &rxe::TABLE,
+            Self::Siw => &siw::TABLE,
+            Self::Mlx5 => &mlx5::TABLE,
+            Self::Mlx4 => &mlx4::TABLE,
+            Self::Efa => &efa::TABLE,
+            Self::Bnxt => &bnxt_re::TABLE,
+            Self::Mana => &mana::TABLE,
+            Self::Irdma => &irdma::TABLE,
+            Self::Erdma => &erdma::TABLE,
+            Self::Hns => &hns::TABLE,
+            Self::Qedr => &qedr::TABLE,
+            Self::Ionic => &ionic::TABLE,
+            Self::Cxgb4 => &cxgb4::TABLE,
+            Self::Hfi1 => &hfi1::TABLE,
+            Self::Other => &infiniband::TABLE,
+        }
+    }
+
+    /// The ways to a meaning, best first. The first one of which any name exists is taken, and its names are
+    /// added up.
+    pub(super) fn ways(self, role: Role) -> [impl Iterator<Item = &'static str>; 2] {
+        let table = self.table();
+        let pma = table.pma && self != Self::Other;
+        let specified = if pma { infiniband::TABLE.counters } else { &[] };
+        [0, 1].map(|way| {
+            let all = table.counters.iter().chain(specified);
+            all.filter(move |entry| entry.role == Some(role) && entry.way == way)
+                .map(|entry| entry.name)
+        })
+    }
+
+    /// What a counter is, where a table has it.
+    fn entry(self, from: RawSource, name: &str) -> Option<&'static Entry> {
+        let (table, name) = match from {
+            RawSource::Pma => (&infiniband::TABLE, name),
+            RawSource::Ethtool => return None,
+            // A representor's counter (INIT_VPORT_Q_COUNTER of mlx5).
+            _ if self == Self::Mlx5 => (self.table(), name.strip_prefix("vport_").unwrap_or(name)),
+            _ => (self.table(), name),
+        };
+        let named = |name: &str| table.counters.iter().find(|entry| entry.name == name);
+        named(name).or_else(|| match self {
+            Self::Hfi1 => named(&hfi1::without_number(name)?),
+            _ => None,
+        })
+    }
+
+    /// What a counter means, a sentence without its full stop; `None` where no table has it.
+    pub(super) fn help(self, from: RawSource, name: &str) -> Option<&'static str> {
+        Some(self.entry(from, name)?.help)
+    }
+
+    /// Width of a counter.
+    pub(super) fn width(self, from: RawSource, name: &str) -> Width {
+        self.entry(from, name).map_or(Width::Bits64, |entry| entry.width)
+    }
+
+    /// Whether its value may fall: it counts nothing, and has no total and no rate.
+    pub(super) fn is_gauge(self, from: RawSource, name: &str) -> bool {
+        self.entry(from, name)
+            .is_some_and(|entry| entry.unit == Unit::Gauge)
+    }
+
+    /// Bytes that one count stands for, where it is not one.
+    pub(super) fn unit_bytes(self, from: RawSource, name: &str) -> Option<u64> {
+        let entry = self.entry(from, name)?;
+        (entry.unit == Unit::Words).then_some(4)
+    }
+
+    /// Whether its byte counters count every byte of a queue pair.
+    pub(super) fn counts_all_of_rdma(self) -> bool {
+        self.table().carries.all_of_rdma()
+    }
+
+    /// Whether the byte counters of a port with this link layer count nothing but traffic of queue pairs.
+    pub(super) fn counts_rdma_alone(self, link_layer: Option<&str>) -> bool {
+        self.table().carries.rdma_alone(link_layer)
+    }
+}

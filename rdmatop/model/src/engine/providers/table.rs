@@ -1,0 +1,267 @@
+//! What a table of counters consists of: data that the engine, the detail of a port and docs/counters.md
+//! read.
+
+use super::super::meter::Width;
+
+/// A meaning that several providers share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum Role {
+    TxBytes,
+    RxBytes,
+    TxPackets,
+    RxPackets,
+    /// Packets that were dropped, but for those without a receive buffer.
+    Drops,
+    /// Packets that found no receive buffer.
+    OutOfBuffer,
+    /// Packets that were sent again.
+    Retransmits,
+    /// Times that a sender started again, each with any number of packets.
+    Retries,
+    /// Packets received with a mark of congestion (ECN).
+    EcnMarked,
+    /// Notifications of congestion (CNP) received, which slow a sender down.
+    CnpHandled,
+    /// Notifications of congestion sent.
+    CnpSent,
+    RnrNaks,
+}
+
+impl Role {
+    /// All of them, in order.
+    pub(in crate::engine) const ALL: [Self; 12] = [
+        Self::TxBytes,
+        Self::RxBytes,
+        Self::TxPackets,
+        Self::RxPackets,
+        Self::Drops,
+        Self::OutOfBuffer,
+        Self::Retransmits,
+        Self::Retries,
+        Self::EcnMarked,
+        Self::CnpHandled,
+        Self::CnpSent,
+        Self::RnrNaks,
+    ];
+
+    /// The key of a port's JSON object that a counter of this role is a part of.
+    #[cfg(test)]
+    pub(super) fn key(self) -> &'static str {
+        match self {
+            Self::TxBytes => "tx_bytes",
+            Self::RxBytes => "rx_bytes",
+            Self::TxPackets => "tx_packets",
+            Self::RxPackets => "rx_packets",
+            Self::Drops => "drops",
+            Self::OutOfBuffer => "out_of_buffer",
+            Self::Retransmits => "retransmits",
+            Self::Retries => "retries",
+            Self::EcnMarked => "ecn_marked",
+            Self::CnpHandled => "cnp_handled",
+            Self::CnpSent => "cnp_sent",
+            Self::RnrNaks => "rnr_naks",
+        }
+    }
+}
+
+/// What one count of a counter stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    Bytes,
+    /// 4 bytes: the InfiniBand specification counts data in words, and RoCE drivers divide by four to comply.
+    Words,
+    Packets,
+    /// Requests, commands, calls.
+    Requests,
+    /// Times that something happened.
+    Events,
+    /// Ticks of a clock of the port.
+    Ticks,
+    /// No counter: a number that goes up and down.
+    Gauge,
+}
+
+impl Unit {
+    #[cfg(test)]
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Words => "words of 4 bytes",
+            Self::Packets => "packets",
+            Self::Requests => "requests",
+            Self::Events => "events",
+            Self::Ticks => "ticks",
+            Self::Gauge => "gauge",
+        }
+    }
+}
+
+/// How it was verified that the counter has this name and this meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// On the driver itself, in kernel tests. Only a software driver has this.
+    Driver,
+    /// By the test driver, which shows counters of this name on a real kernel: the way of the number is
+    /// verified, the meaning is the kernel's source.
+    TestDriver,
+    /// Read in the kernel's source.
+    Source,
+    /// Read in source that is public and not the kernel's.
+    Firmware,
+}
+
+impl Proof {
+    #[cfg(test)]
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Driver => "the driver, in tests",
+            Self::TestDriver => "test driver",
+            Self::Source => "kernel source only",
+            Self::Firmware => "firmware source only",
+        }
+    }
+}
+
+/// A counter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    /// The driver's own.
+    pub(super) name: &'static str,
+    pub(super) unit: Unit,
+    /// What it means, a sentence without its full stop.
+    pub(super) help: &'static str,
+    pub(super) role: Option<Role>,
+    /// Counters of one role and one way are added up. Of several ways the first is taken of which any counter
+    /// exists.
+    pub(super) way: u8,
+    pub(super) width: Width,
+    /// The first kernel version that has it; `None`: not known.
+    #[cfg_attr(not(test), expect(dead_code, reason = "docs/counters.md"))]
+    pub(super) since: Option<&'static str>,
+    /// The last one.
+    #[cfg_attr(not(test), expect(dead_code, reason = "docs/counters.md"))]
+    pub(super) until: Option<&'static str>,
+    #[cfg_attr(not(test), expect(dead_code, reason = "docs/counters.md"))]
+    pub(super) proof: Proof,
+}
+
+/// A counter of 64 bits, known from the kernel's source.
+pub(super) const fn counter(name: &'static str, unit: Unit, help: &'static str) -> Entry {
+    Entry {
+        name,
+        unit,
+        help,
+        role: None,
+        way: 0,
+        width: Width::Bits64,
+        since: None,
+        until: None,
+        proof: Proof::Source,
+    }
+}
+
+impl Entry {
+    pub(super) const fn is(self, role: Role) -> Self {
+        Self {
+            role: Some(role),
+            ..self
+        }
+    }
+
+    /// Of a role that a better way may have.
+    pub(super) const fn else_is(self, role: Role) -> Self {
+        Self {
+            role: Some(role),
+            way: 1,
+            ..self
+        }
+    }
+
+    /// It goes on at 0 after 2^32 - 1.
+    pub(super) const fn wraps(self) -> Self {
+        Self {
+            width: Width::Bits32,
+            ..self
+        }
+    }
+
+    /// It has so many bits and stays at its largest value.
+    pub(super) const fn stops(self, bits: u32) -> Self {
+        Self {
+            width: Width::StopsAt((1 << bits) - 1),
+            ..self
+        }
+    }
+
+    pub(super) const fn since(self, version: &'static str) -> Self {
+        Self {
+            since: Some(version),
+            ..self
+        }
+    }
+
+    pub(super) const fn until(self, version: &'static str) -> Self {
+        Self {
+            until: Some(version),
+            ..self
+        }
+    }
+
+    pub(super) const fn by(self, proof: Proof) -> Self {
+        Self { proof, ..self }
+    }
+}
+
+/// What bytes the byte counters of a provider count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Carries {
+    /// RDMA alone, for the reason.
+    Rdma(&'static str),
+    /// RDMA alone where the link is Ethernet, for the reason; on InfiniBand IP too.
+    RdmaOnEthernet(&'static str),
+    /// All of RDMA, and other traffic, for the reason.
+    More(&'static str),
+    /// It is not known which traffic they count, for the reason.
+    Unknown(&'static str),
+}
+
+impl Carries {
+    /// Whether every byte is of a queue pair of RDMA.
+    pub(super) fn rdma_alone(self, link_layer: Option<&str>) -> bool {
+        match self {
+            Self::Rdma(_) => true,
+            Self::RdmaOnEthernet(_) => link_layer == Some("Ethernet"),
+            Self::More(_) | Self::Unknown(_) => false,
+        }
+    }
+
+    /// Whether every byte of a queue pair is counted.
+    pub(super) fn all_of_rdma(self) -> bool {
+        !matches!(self, Self::Unknown(_))
+    }
+
+    #[cfg(test)]
+    pub(super) fn why(self) -> &'static str {
+        match self {
+            Self::Rdma(why) | Self::RdmaOnEthernet(why) | Self::More(why) | Self::Unknown(why) => why,
+        }
+    }
+}
+
+/// The counters of one provider.
+#[derive(Debug)]
+pub(super) struct Table {
+    /// Of the driver, as people call it.
+    #[cfg_attr(not(test), expect(dead_code, reason = "docs/counters.md"))]
+    pub(super) name: &'static str,
+    /// The file of Linux that has the names, below `drivers/infiniband`.
+    #[cfg_attr(not(test), expect(dead_code, reason = "docs/counters.md"))]
+    pub(super) source: &'static str,
+    /// What else a reader of the numbers must know.
+    #[cfg_attr(not(test), expect(dead_code, reason = "docs/counters.md"))]
+    pub(super) note: &'static str,
+    pub(super) carries: Carries,
+    /// It has `ports/N/counters` of the InfiniBand specification, which mean something.
+    pub(super) pma: bool,
+    pub(super) counters: &'static [Entry],
+}

@@ -1,0 +1,286 @@
+mod exported;
+
+use std::{collections::BTreeSet, fmt::Write as _};
+
+use super::{
+    table::{Carries, Proof},
+    *,
+};
+
+/// Every table, in the order of the page.
+const TABLES: [(Provider, &Table); 15] = [
+    (Provider::Mlx5, &mlx5::TABLE),
+    (Provider::Mlx4, &mlx4::TABLE),
+    (Provider::Efa, &efa::TABLE),
+    (Provider::Bnxt, &bnxt_re::TABLE),
+    (Provider::Irdma, &irdma::TABLE),
+    (Provider::Erdma, &erdma::TABLE),
+    (Provider::Hns, &hns::TABLE),
+    (Provider::Qedr, &qedr::TABLE),
+    (Provider::Ionic, &ionic::TABLE),
+    (Provider::Cxgb4, &cxgb4::TABLE),
+    (Provider::Hfi1, &hfi1::TABLE),
+    (Provider::Mana, &mana::TABLE),
+    (Provider::Other, &infiniband::TABLE),
+    (Provider::Rxe, &rxe::TABLE),
+    (Provider::Siw, &siw::TABLE),
+];
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/counters.md");
+
+fn ways(provider: Provider, role: Role) -> [Vec<&'static str>; 2] {
+    provider.ways(role).map(Iterator::collect)
+}
+
+#[test]
+fn a_provider_is_known_by_its_driver_or_else_by_the_device() {
+    for (driver, device, provider) in [
+        (Some("mlx5_core"), "anything", Provider::Mlx5),
+        (Some("mlx4_core"), "mlx4_0", Provider::Mlx4),
+        (Some("bnxt_en"), "bnxt_re0", Provider::Bnxt),
+        (Some("rdma_rxe"), "foo/bar", Provider::Rxe),
+        (Some("qedr"), "rxe_like", Provider::Qedr),
+        (Some("hfi1"), "rxe_like", Provider::Hfi1),
+        (Some("cxgb4"), "anything", Provider::Cxgb4),
+        (Some("ocrdma"), "rxe_like", Provider::Other),
+        (None, "rxe0", Provider::Rxe),
+        (None, "ionic_0", Provider::Ionic),
+    ] {
+        assert_eq!(Provider::of(driver, device), provider, "{driver:?} {device}");
+    }
+}
+
+#[test]
+fn a_renamed_device_without_a_driver_is_known_by_its_counters() {
+    let names = ["ack_deferred", "sent_pkts"];
+    assert_eq!(Provider::by_counters(names.into_iter()), Some(Provider::Rxe));
+    assert_eq!(
+        Provider::by_counters(["tx_bytes"].into_iter()),
+        None,
+        "several have it"
+    );
+}
+
+#[test]
+fn a_counter_that_tells_a_provider_is_in_its_table_and_in_no_other() {
+    for (name, provider) in SIGNATURES {
+        let having = TABLES.iter().filter(|(_, table)| {
+            let mut counters = table.counters.iter();
+            counters.any(|entry| entry.name == *name)
+        });
+        let having: Vec<Provider> = having.map(|(provider, _)| *provider).collect();
+        assert_eq!(having, [*provider], "{name}");
+    }
+}
+
+#[test]
+fn counters_of_32_bits_are_those_of_the_query_of_mlx5_and_of_the_diagnostics_of_mlx4() {
+    let width = |provider: Provider, name| provider.width(RawSource::Netlink, name);
+    assert_eq!(width(Provider::Mlx5, "out_of_buffer"), Width::Bits32);
+    assert_eq!(width(Provider::Mlx5, "vport_out_of_buffer"), Width::Bits32);
+    assert_eq!(width(Provider::Mlx5, "rp_cnp_handled"), Width::Bits64);
+    assert_eq!(width(Provider::Mlx5, "rdma_tx_bytes"), Width::Bits64);
+    assert_eq!(width(Provider::Mlx4, "sq_num_to"), Width::Bits32);
+    assert_eq!(width(Provider::Bnxt, "out_of_buffer"), Width::Bits64);
+    assert_eq!(width(Provider::Rxe, "sent_pkts"), Width::Bits64);
+    assert_eq!(width(Provider::Mlx5, "of_a_later_kernel"), Width::Bits64);
+}
+
+#[test]
+fn counters_of_the_infiniband_specification_stop_where_it_says_and_only_they_count_words() {
+    for provider in [Provider::Mlx5, Provider::Efa] {
+        let width = |name| provider.width(RawSource::Pma, name);
+        assert_eq!(width("port_xmit_discards"), Width::StopsAt(65_535));
+        assert_eq!(width("link_downed"), Width::StopsAt(255));
+        assert_eq!(width("local_link_integrity_errors"), Width::StopsAt(15));
+        assert_eq!(width("port_xmit_data"), Width::StopsAt(0xffff_ffff));
+        assert_eq!(width("unicast_rcv_packets"), Width::Bits64);
+        let unit = |from, name| provider.unit_bytes(from, name);
+        assert_eq!(unit(RawSource::Pma, "port_rcv_data"), Some(4));
+        assert_eq!(unit(RawSource::Pma, "port_rcv_packets"), None);
+        for other in [RawSource::Netlink, RawSource::Sysfs] {
+            assert_eq!(unit(other, "port_rcv_data"), None);
+        }
+    }
+}
+
+#[test]
+fn names_of_old_and_of_new_kernels_lead_to_one_meaning() {
+    assert_eq!(
+        ways(Provider::Bnxt, Role::Retries),
+        [
+            vec!["to_retransmits", "seq_err_naks_rcvd"],
+            vec!["local_ack_timeout_err", "packet_seq_err"]
+        ]
+    );
+    assert_eq!(
+        ways(Provider::Irdma, Role::Retransmits),
+        [vec!["RetransSegs"], vec!["tcpRetransSegs"]]
+    );
+    // The file, and where the port has none the optional counter.
+    assert_eq!(
+        ways(Provider::Mlx5, Role::TxBytes),
+        [vec!["port_xmit_data"], vec!["rdma_tx_bytes"]]
+    );
+    assert_eq!(
+        ways(Provider::Other, Role::TxBytes),
+        [vec!["port_xmit_data"], vec![]]
+    );
+    assert_eq!(
+        ways(Provider::Siw, Role::TxBytes),
+        [vec![], vec![]] as [Vec<&str>; 2]
+    );
+}
+
+#[test]
+fn every_name_that_a_driver_exports_has_a_meaning() {
+    for (provider, names) in exported::EXPORTED {
+        for name in names.split(';') {
+            let from = RawSource::Netlink;
+            assert!(
+                provider.help(from, name).is_some(),
+                "{provider:?}: {name} is in no table"
+            );
+            assert_eq!(name.ends_with(",32"), name.contains(','), "{name}");
+        }
+    }
+    // What the table has of a driver of Linux, and the driver has not, is a name that nobody will see.
+    let (_, bnxt) = exported::EXPORTED
+        .iter()
+        .find(|(provider, _)| *provider == Provider::Bnxt)
+        .unwrap();
+    for entry in bnxt_re::TABLE.counters {
+        assert!(bnxt.split(';').any(|name| name == entry.name), "{}", entry.name);
+    }
+}
+
+#[test]
+fn counters_of_hfi1_are_known_with_the_numbers_of_their_lanes_and_their_width() {
+    let width = |name| Provider::Hfi1.width(RawSource::Netlink, name);
+    assert_eq!(width("TxUnVLErr,32"), Width::Bits32);
+    assert_eq!(width("SwLinkDown,32"), Width::Bits64, "the driver adds it up");
+    let help = |name| Provider::Hfi1.help(RawSource::Netlink, name);
+    assert_eq!(help("XmitDscdVl15,32"), help("XmitDscdVl0,32"));
+    assert!(help("XmitDscdVl15,32").is_some() && help("TxPktVL7").is_some());
+    assert_eq!((help("TxPktVL7,32"), help("7"), help("")), (None, None, None));
+}
+
+#[test]
+fn a_number_that_may_fall_is_a_gauge_and_in_no_sum() {
+    let gauge = |provider: Provider, name| provider.is_gauge(RawSource::Netlink, name);
+    assert!(gauge(Provider::Bnxt, "active_qps") && gauge(Provider::Bnxt, "watermark_mrs"));
+    assert!(gauge(Provider::Mana, "num_qps_congested") && gauge(Provider::Mana, "current_rate"));
+    assert!(!gauge(Provider::Bnxt, "tx_bytes") && !gauge(Provider::Other, "current_rate"));
+    for (_, table) in TABLES {
+        let gauges = table.counters.iter().filter(|entry| entry.unit == Unit::Gauge);
+        assert!(gauges.clone().all(|entry| entry.role.is_none()), "{}", table.name);
+    }
+}
+
+#[test]
+fn a_counter_is_in_a_table_once_and_is_described() {
+    for (_, table) in TABLES {
+        let mut seen = BTreeSet::new();
+        for entry in table.counters {
+            let at = format!("{} of {}", entry.name, table.name);
+            assert!(seen.insert(entry.name), "{at} is there twice");
+            assert!(!entry.help.is_empty() && !entry.help.ends_with('.'), "{at}");
+            assert!(entry.way < 2, "{at}: only two ways are looked at");
+            // What is added up must be of one kind.
+            let unit = entry.role.map(|role| match role {
+                Role::TxBytes | Role::RxBytes => matches!(entry.unit, Unit::Bytes | Unit::Words),
+                Role::Retries => matches!(entry.unit, Unit::Packets | Unit::Events),
+                _ => entry.unit == Unit::Packets,
+            });
+            assert_ne!(unit, Some(false), "{at}: {:?}", entry.unit);
+            let software = matches!(table.name, "SoftRoCE (rdma_rxe)");
+            assert!(
+                entry.proof != Proof::Driver || software,
+                "{at}: no hardware was seen"
+            );
+        }
+    }
+}
+
+#[test]
+fn only_ports_whose_bytes_are_of_queue_pairs_alone_can_show_that_some_are_unknown() {
+    let alone = |provider: Provider, layer| provider.counts_rdma_alone(Some(layer));
+    assert!(alone(Provider::Mlx5, "Ethernet") && alone(Provider::Efa, "Ethernet"));
+    assert!(!alone(Provider::Mlx5, "InfiniBand"), "IPoIB");
+    assert!(!Provider::Mlx5.counts_rdma_alone(None));
+    for (provider, table) in TABLES {
+        if !matches!(provider, Provider::Mlx5 | Provider::Efa | Provider::Rxe) {
+            assert!(!alone(provider, "Ethernet"), "{}", table.name);
+        }
+    }
+}
+
+/// The page, written from the tables.
+fn page() -> String {
+    let mut out = "# Counters of each provider\n\n\
+        What a port's counters mean, which of them make its columns, and how that was verified. `cargo test` writes this page anew with \
+        `RDMATOP_WRITE_DOCS=1` from the tables in `rdmatop/model/src/engine/providers/`.\n\n\
+        * Part of: the key of a [Port](json.md#port) whose sum the counter is in; (else): only where no counter without this word \
+        exists. DROP is `drops`, which has `out_of_buffer` in it; CONG is `ecn_marked` and `cnp_handled` together; RETX is `retransmits`, \
+        else `retries`; RNR is `rnr_naks`.\n\
+        * Width: a counter of 32 bits goes on at 0, which rdmatop adds up; one that stops stays at its largest value, and is shown as at \
+        least that. All others have 64 bits.\n\
+        * Kernels: the first and the last Linux version that has the name, where that is known.\n\
+        * Verified: *test driver*: a kernel module of ours shows a counter of this name on real kernels, which verifies the way of the \
+        number, and not that the hardware counts what the kernel's source says. No counter of this page was read on a physical NIC.\n\n\
+        A counter that is in no table is shown under its own name. Flow control (pause frames) is no counter of these drivers: it is read \
+        from the network device under the port (`ethtool -S`); `rdmatop/base/src/pause.rs` has the names of mlx5, bnxt_en, ice, i40e, hns3 and mlx4.\n"
+        .to_owned();
+    for (_, table) in TABLES {
+        let _ = write!(
+            out,
+            "\n## {}\n\nNames: `drivers/infiniband/{}`. ",
+            table.name, table.source
+        );
+        if !table.note.is_empty() {
+            let _ = write!(out, "{} ", table.note);
+        }
+        let only = match table.carries {
+            Carries::Rdma(_) => "RDMA alone",
+            Carries::RdmaOnEthernet(_) => "RDMA alone on Ethernet",
+            Carries::More(_) => "RDMA and other traffic",
+            Carries::Unknown(_) => "no conclusion is drawn from them",
+        };
+        let _ = writeln!(out, "Byte counters: {only}: {}.", table.carries.why());
+        if table.counters.is_empty() {
+            continue;
+        }
+        out.push_str("\n| counter | meaning | part of | unit | width | kernels | verified |\n|---|---|---|---|---|---|---|\n");
+        for entry in table.counters {
+            let role = entry.role.map_or_else(String::new, |role| {
+                format!("`{}`{}", role.key(), if entry.way > 0 { " (else)" } else { "" })
+            });
+            let width = match entry.width {
+                Width::Bits32 => "32".to_owned(),
+                Width::StopsAt(most) => format!("stops at {most}"),
+                Width::Bits64 => "64".to_owned(),
+            };
+            let kernels = match (entry.since, entry.until) {
+                (Some(since), _) => format!("from {since} on"),
+                (None, Some(until)) => format!("up to {until}"),
+                (None, None) => String::new(),
+            };
+            let (unit, proof) = (entry.unit.name(), entry.proof.name());
+            let _ = writeln!(
+                out,
+                "| `{}` | {} | {role} | {unit} | {width} | {kernels} | {proof} |",
+                entry.name, entry.help
+            );
+        }
+    }
+    out
+}
+
+#[test]
+fn the_page_of_counters_is_that_of_the_tables() {
+    if std::env::var_os("RDMATOP_WRITE_DOCS").is_some() {
+        std::fs::write(PAGE, page()).unwrap();
+    }
+    let written = std::fs::read_to_string(PAGE).unwrap_or_default();
+    assert!(written == page(), "run the test with RDMATOP_WRITE_DOCS=1");
+}

@@ -1,0 +1,189 @@
+//! What the movement of a QP's send PSN says of its packets.
+
+use super::meter::Meter;
+use crate::ib::QpState;
+
+/// Packets estimated from the movement of the send PSN.
+///
+/// A PSN has 24 bits, so an interval in which it may have gone round says nothing. How far it can have gone
+/// is what the port has sent and received in that time: a READ moves it by the packets of its answer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Psn {
+    /// When the last PSN was read or set.
+    at_ns: u64,
+    pub(super) meter: Option<Box<Meter>>,
+    last: LastPsn,
+}
+
+/// The last PSN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct LastPsn(
+    /// 24 bits of the PSN, [`LastPsn::KNOWN`] and [`LastPsn::READY`]: an option and a flag beside it would
+    /// take 8 bytes more in each QP.
+    u32,
+);
+
+impl LastPsn {
+    const KNOWN: u32 = 1 << 31;
+    /// The QP could send by then: before RTS the PSN is whatever the next modify makes of it.
+    const READY: u32 = 1 << 30;
+    const MASK: u32 = 0xff_ffff;
+
+    fn new(psn: u32, ready: bool) -> Self {
+        Self(psn & Self::MASK | Self::KNOWN | if ready { Self::READY } else { 0 })
+    }
+
+    /// The PSN if there is one and the QP could send.
+    fn ready(self) -> Option<u32> {
+        let both = Self::KNOWN | Self::READY;
+        (self.0 & both == both).then_some(self.0 & Self::MASK)
+    }
+}
+
+/// Packets of a port, both ways, between two dumps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Passed {
+    /// When the first of them began.
+    pub(super) since_ns: u64,
+    /// How many.
+    pub(super) packets: u64,
+}
+
+/// A reading of a send PSN.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PsnReading {
+    pub(super) psn: u32,
+    pub(super) state: Option<QpState>,
+    pub(super) at_ns: u64,
+    /// `None`: the port's packets are not counted.
+    pub(super) passed: Option<Passed>,
+}
+
+impl Psn {
+    /// A modify set the PSN at which the QP starts: that is no movement.
+    pub(super) fn set(&mut self, psn: u32, at_ns: u64) {
+        (self.last, self.at_ns) = (LastPsn::new(psn, true), at_ns);
+    }
+
+    /// A reading. Half the 24-bit circle or more is a step back (the QP went back to an older packet), not
+    /// eight million packets forward.
+    pub(super) fn read(&mut self, reading: PsnReading, min_interval_ns: u64) {
+        const MASK: u32 = LastPsn::MASK;
+        /// Of the two readings that are compared: the port's counters are read some time before the PSNs.
+        const SLACK: u64 = 1 << 16;
+        let at_ns = reading.at_ns;
+        let since = std::mem::replace(&mut self.at_ns, at_ns);
+        let ready = reading.state.is_some_and(|state| matches!(state.0, 3 | 4));
+        let last = std::mem::replace(&mut self.last, LastPsn::new(reading.psn, ready));
+        let before = last.ready().filter(|_| ready);
+        let Some(before) = before else {
+            if let Some(meter) = &mut self.meter {
+                meter.skip(at_ns);
+            }
+            return;
+        };
+        let moved = reading.psn.wrapping_sub(before) & MASK;
+        let passed = reading.passed.filter(|passed| passed.since_ns <= since);
+        let known = passed.is_some_and(|passed| {
+            passed.packets < u64::from(MASK / 2)
+                && (moved > MASK / 2 || u64::from(moved) <= passed.packets.saturating_mul(2) + SLACK)
+        });
+        if !known {
+            if let Some(meter) = &mut self.meter {
+                meter.skip(at_ns);
+            }
+            return;
+        }
+        if moved > MASK / 2 {
+            return;
+        }
+        // A PSN that has never moved may be one that the provider does not update.
+        if moved > 0 && self.meter.is_none() {
+            self.meter = Some(Box::new(Meter::new(0, since)));
+        }
+        if let Some(meter) = &mut self.meter {
+            meter.add(moved.into(), at_ns, min_interval_ns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::Source;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    const RTS: QpState = QpState(3);
+
+    /// Readings of a QP that can send, a second apart, beside so many packets of its port in each.
+    fn read(psn: &mut Psn, values: &[u32], packets: Option<u64>) {
+        for value in values {
+            let since_ns = psn.at_ns.max(SECOND);
+            let reading = PsnReading {
+                psn: *value,
+                state: Some(RTS),
+                at_ns: since_ns + SECOND,
+                passed: packets.map(|packets| Passed { since_ns: 0, packets }),
+            };
+            psn.read(reading, 1);
+        }
+    }
+
+    fn counted(psn: &Psn) -> (u64, Option<f64>, bool) {
+        let counter = psn.meter.as_ref().unwrap().counter(Source::Est, psn.at_ns);
+        (counter.total, counter.rate, counter.partial)
+    }
+
+    #[test]
+    fn a_psn_that_passes_its_largest_value_is_counted_through_it() {
+        let mut psn = Psn::default();
+        read(&mut psn, &[0xff_fff0], Some(64));
+        assert!(psn.meter.is_none());
+        read(&mut psn, &[0x10], Some(64));
+        assert_eq!(counted(&psn), (32, Some(32.0), false));
+    }
+
+    #[test]
+    fn a_psn_that_stands_still_or_goes_back_says_nothing() {
+        let mut psn = Psn::default();
+        read(&mut psn, &[100, 100, 50], Some(64));
+        assert!(psn.meter.is_none());
+    }
+
+    #[test]
+    fn an_interval_in_which_a_psn_can_have_gone_round_has_no_rate_and_makes_the_total_a_bound() {
+        let mut psn = Psn::default();
+        read(&mut psn, &[0, 1000], Some(5000));
+        assert_eq!(counted(&psn), (1000, Some(1000.0), false));
+        // Ten million packets passed the port, and this QP's PSN is 2000 further: or 2000 and once round.
+        read(&mut psn, &[3000], Some(10_000_000));
+        assert_eq!(counted(&psn), (1000, None, true));
+        read(&mut psn, &[4000], Some(5000));
+        assert_eq!(counted(&psn), (2000, Some(1000.0), true));
+        let mut unknown = Psn::default();
+        read(&mut unknown, &[0, 1000, 2000], None);
+        assert!(unknown.meter.is_none(), "nobody knows how often it went round");
+    }
+
+    #[test]
+    fn a_psn_that_a_modify_sets_unseen_is_no_traffic() {
+        let mut psn = Psn::default();
+        let reading = |psn, state, seconds| PsnReading {
+            psn,
+            state: Some(QpState(state)),
+            at_ns: seconds * SECOND,
+            passed: Some(Passed {
+                since_ns: 0,
+                packets: 7,
+            }),
+        };
+        // To RTS with a first PSN of its own; then to RESET and to another one between two dumps.
+        psn.read(reading(0, 1, 1), 1);
+        psn.read(reading(4_000_000, 3, 2), 1);
+        psn.read(reading(8_000_000, 3, 3), 1);
+        assert!(psn.meter.is_none());
+        psn.read(reading(8_000_005, 3, 4), 1);
+        assert_eq!(counted(&psn), (5, Some(5.0), false));
+    }
+}

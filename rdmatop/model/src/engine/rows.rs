@@ -1,0 +1,333 @@
+//! Rows: the tables as views see them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    Engine,
+    devices::Devices,
+    groups::Groups,
+    history::{Series, moves, no_points},
+    names,
+    processes::{Process, Processes},
+    qp::{Qp, unknown_traffic},
+    recent,
+    shares::Share,
+    tally::{Flow, RX_BYTES, TX_BYTES},
+};
+use crate::{
+    snapshot::{ProcessRow, QP_HISTORY, QpRow, Traffic},
+    value::{Counter, Shared, Source},
+};
+
+/// The rows of all QPs as the last snapshot has them.
+#[derive(Debug, Default)]
+pub(super) struct QpRows {
+    list: Shared<Arc<QpRow>>,
+    /// None of them changes by itself: as long as no QP is touched, the next snapshot has the same list.
+    at_rest: bool,
+}
+
+impl Engine {
+    /// Rows of all QPs in the order in which they became known. A row in which nothing changed is the same
+    /// `Arc` as before, and so is the list where no row changed.
+    pub(super) fn qp_rows(&mut self, now_ns: u64, all_changed: bool, fresh: bool) -> Shared<Arc<QpRow>> {
+        let renamed_processes = std::mem::take(&mut self.processes.renamed);
+        let renamed_devices = std::mem::take(&mut self.renamed_devices);
+        let names_changed = !renamed_processes.is_empty() || !renamed_devices.is_empty();
+        // Ten thousand idle QPs then cost as much as none.
+        if self.rows.at_rest && !all_changed && !names_changed && !self.qps.are_touched() {
+            return self.rows.list.clone();
+        }
+        let mut rows = Vec::with_capacity(self.qps.len());
+        let mut at_rest = true;
+        self.uncounted.clear();
+        let last_sweep_ns = self.traffic.last_sweep_ns();
+        let doubt = self.places_in_doubt();
+        for qp in self.qps.iter_mut().filter(|qp| !qp.hidden) {
+            // Most of ten thousand QPs are idle: they cost these few comparisons.
+            let renamed = names_changed
+                && (renamed_devices.contains(&qp.key.device)
+                    || qp.process().is_some_and(|uid| renamed_processes.contains(&uid)));
+            // An estimate's rate ages without any input.
+            if qp.point(now_ns, fresh) || all_changed || renamed || qp.psn.meter.is_some() {
+                qp.touch();
+            }
+            if (qp.flow.is_none() || qp.blind)
+                && last_sweep_ns.is_some_and(|at| qp.is_uncounted(&self.devices, at))
+            {
+                self.uncounted.extend(qp.process());
+            }
+            if qp.late && qp.lives() {
+                self.uncounted.extend(qp.process());
+            }
+            let (devices, processes) = (&self.devices, &self.processes);
+            let of = Others {
+                devices,
+                processes,
+                groups: &self.groups,
+            };
+            let row = qp.current_row(|qp, row| qp.complete(row, &of, now_ns, fresh, doubt));
+            at_rest &= qp.rests();
+            rows.push(row);
+        }
+        self.qps.settle();
+        self.rows = QpRows {
+            list: rows.into(),
+            at_rest,
+        };
+        self.rows.list.clone()
+    }
+
+    /// Rows of all processes.
+    pub(super) fn process_rows(
+        &mut self,
+        now_ns: u64,
+        fresh: bool,
+        shares: &BTreeMap<u64, Share>,
+    ) -> Vec<ProcessRow> {
+        let counts_verbs = self.counts_verbs();
+        let uncovered = self.groups.uncovered(&self.qps);
+        let (devices, uncounted, groups) = (&self.devices, &self.uncounted, &self.groups);
+        let mut rows = Vec::new();
+        for process in self.processes.iter_mut() {
+            let flow = process.flow.as_ref().and_then(|flow| flow.whole());
+            let exact = flow.is_some_and(|flow| flow.known(TX_BYTES, fresh).is_some())
+                && !process.lacks
+                && !uncounted.contains(&process.uid);
+            // What programs of ours count exactly is better: bytes of work requests. The NIC's are of
+            // packets.
+            let hw = groups.sum(process.uid, now_ns, uncovered.contains(&process.uid));
+            let all_packets = hw.as_ref().map(|hw| hw.rates());
+            let hw = hw.filter(|_| !exact);
+            let share = shares
+                .get(&process.uid)
+                .filter(|_| hw.is_none() && flow.is_none());
+            let points = match (&hw, flow) {
+                (Some(hw), _) if hw.tx_bytes.or(hw.rx_bytes).is_some() => Some(hw.rates()),
+                (_, Some(flow)) => Some(rates(flow, fresh)),
+                (_, None) => share.map(|share| share.rates()),
+            };
+            if let Some((tx, rx)) = points {
+                process.series.push(tx, rx, "bytes");
+            }
+            let lacks = process.lacks || uncounted.contains(&process.uid);
+            let mut row = process.build(devices, counts_verbs, now_ns, fresh);
+            if lacks {
+                row.traffic.is_partial();
+            }
+            if let Some(share) = share {
+                share.take_place(&mut row.traffic);
+            }
+            process
+                .recently
+                .push(now_ns, recent_rates(all_packets, &row.traffic));
+            row.recent = process.recently.average();
+            if let Some(hw) = hw {
+                hw.take_place(&mut row.traffic);
+            }
+            row.hw_counters = groups.rows(process.uid, devices, now_ns);
+            rows.push(row);
+        }
+        rows
+    }
+}
+
+fn rates(flow: &Flow, fresh: bool) -> (Option<f64>, Option<f64>) {
+    (
+        flow.known(TX_BYTES, fresh).and_then(|counter| counter.rate),
+        flow.known(RX_BYTES, fresh).and_then(|counter| counter.rate),
+    )
+}
+
+/// What is known of all that a process moves: packets of all its QPs where the NIC counts them. Of work
+/// requests only a lower bound: what a peer reads and writes by itself is none.
+fn recent_rates(all_packets: Option<(Option<f64>, Option<f64>)>, traffic: &Traffic) -> Option<recent::Rates> {
+    let counted = all_packets.filter(|(tx, rx)| tx.is_some() && rx.is_some());
+    if let Some((tx, rx)) = counted {
+        return Some(recent::Rates {
+            tx,
+            rx,
+            whole: true,
+            source: Source::Hw,
+        });
+    }
+    let source = traffic.tx_bytes.or(traffic.rx_bytes)?.source;
+    let [tx, rx] = traffic.ways();
+    Some(recent::Rates {
+        tx,
+        rx,
+        whole: source == Source::Port,
+        source,
+    })
+}
+
+/// Tables that a row of a QP is completed from.
+struct Others<'a> {
+    devices: &'a Devices,
+    processes: &'a Processes,
+    groups: &'a Groups,
+}
+
+impl Qp {
+    /// Whether no program counts what it does, although it was there before the last sweep began. One of
+    /// SoftRoCE that is older than the programs gets its slot when it moves.
+    fn is_uncounted(&self, devices: &Devices, last_sweep_ns: u64) -> bool {
+        let gets_one_later = || {
+            !self.created
+                && devices
+                    .get(self.key.device)
+                    .is_none_or(super::devices::Device::is_followed)
+        };
+        self.lives() && self.seen_ns < last_sweep_ns && !gets_one_later()
+    }
+
+    /// It counts nothing and has no history: its row changes only when something touches it.
+    fn is_still(&self) -> bool {
+        self.flow.as_ref().is_some_and(|flow| !flow.moving) && self.series.is_none()
+    }
+
+    /// Whether nothing but a touch can change its row, or what its process lacks.
+    fn rests(&self) -> bool {
+        self.is_still() && !self.blind && !self.late && self.psn.meter.is_none()
+    }
+
+    /// Adds a point to the history; true when that changed it.
+    #[inline]
+    fn point(&mut self, now_ns: u64, fresh: bool) -> bool {
+        !self.is_still() && self.lives() && self.moving_point(now_ns, fresh)
+    }
+
+    /// As [`Qp::point`], for a QP that may have moved.
+    fn moving_point(&mut self, now_ns: u64, fresh: bool) -> bool {
+        let flow = self
+            .flow
+            .as_ref()
+            .filter(|_| !self.row().uncounted && !self.blind);
+        let (tx, rx, unit) = match (flow, self.packets(now_ns)) {
+            (Some(flow), _) => {
+                let (tx, rx) = rates(flow, fresh);
+                (tx, rx, "bytes")
+            }
+            (None, Some(packets)) => (packets.rate, None, "packets"),
+            (None, None) => return false,
+        };
+        if self.series.is_none() && !moves(tx, rx) {
+            return false;
+        }
+        let series = self
+            .series
+            .get_or_insert_with(|| Box::new(Series::new(QP_HISTORY)));
+        let changed = series.push(tx, rx, unit);
+        if series.is_empty() {
+            self.series = None;
+        }
+        changed
+    }
+
+    fn packets(&self, now_ns: u64) -> Option<Counter> {
+        self.psn
+            .meter
+            .as_ref()
+            .map(|meter| meter.counter(Source::Est, now_ns))
+    }
+
+    /// Fills in what other tables have, and the traffic.
+    /// `doubt`: some QP moved without a slot, and it is not known which one.
+    fn complete(&self, row: &mut QpRow, of: &Others<'_>, now_ns: u64, fresh: bool, doubt: bool) {
+        let Others {
+            devices,
+            processes,
+            groups,
+        } = *of;
+        let counted = |flow: &&Flow| !(row.uncounted || self.blind || flow.resting && doubt);
+        row.traffic = match self.flow.as_ref().filter(counted) {
+            Some(flow) => flow.shared_traffic(fresh),
+            // What is counted is not estimated.
+            None => match self
+                .packets(now_ns)
+                .filter(|_| !groups.counts_packets_of(&self.key))
+            {
+                Some(packets) => Arc::new(Traffic {
+                    tx_packets: Some(packets),
+                    ..Traffic::default()
+                }),
+                None => unknown_traffic(),
+            },
+        };
+        row.device_uid = Some(self.key.device).filter(|uid| *uid != 0).into();
+        // The name of a removed device stays.
+        if let Some(device) = devices.get(self.key.device) {
+            row.device = Arc::clone(&device.name);
+        }
+        row.comm = row
+            .process_uid
+            .get()
+            .and_then(|uid| processes.get(uid))
+            .map(|process| &process.comm)
+            .or(self.comm())
+            .cloned();
+        row.exited = !self.lives();
+        row.history = self
+            .series
+            .as_ref()
+            .map_or_else(no_points, |series| series.points());
+    }
+}
+
+impl Process {
+    fn build(&self, devices: &Devices, counts_verbs: bool, now_ns: u64, fresh: bool) -> ProcessRow {
+        // The QPs of a process end with it. It stays one of the devices that it used.
+        let left = self.left.iter().filter(|_| self.ended_ns.is_some());
+        let mut on: Vec<Arc<str>> = self
+            .qps
+            .keys()
+            .chain(left)
+            .filter_map(|uid| devices.get(*uid))
+            .map(|device| Arc::clone(&device.name))
+            .collect();
+        // They are nearly always in order: devices get their numbers as they are found.
+        on.sort_by(|a, b| names::natural(a, b));
+        on.dedup();
+        // Every call since attach is counted: a user process without an entry has made none that failed.
+        let faults = match &self.faults {
+            Some(meter) => Some(meter.counter(Source::Ebpf, now_ns)),
+            None if counts_verbs && !self.kernel => Some(Counter::whole(0, None, Source::Ebpf)),
+            None => None,
+        };
+        ProcessRow {
+            uid: self.uid,
+            pid: self.pid,
+            ppid: self.facts.ppid,
+            kernel: self.kernel,
+            exited: self.ended_ns.is_some(),
+            comm: Arc::clone(&self.comm),
+            cmdline: self.facts.cmdline.clone(),
+            user: self.facts.user.clone(),
+            cgroup: self.facts.cgroup.clone(),
+            workload: self.facts.workload.clone(),
+            workload_claimed: self.facts.workload_claimed,
+            devices: on,
+            qps: self.qps.values().sum(),
+            mr_bytes: self.memory.bytes(),
+            mr_registered: self.memory.registered(),
+            traffic: self
+                .flow
+                .as_ref()
+                .and_then(|flow| flow.whole())
+                .map(|flow| flow.traffic(fresh))
+                .unwrap_or_default(),
+            verb_errors: faults.filter(|_| counts_verbs),
+            hw_counters: Vec::new(),
+            tcp: self.tcp.as_ref().map(|tcp| tcp.row(now_ns)),
+            bound: None,
+            recent: None,
+            limited: self.limited.clone(),
+            locked: self.locked.clone(),
+            libraries: self.facts.libraries.clone(),
+            environ: self.facts.environ.clone(),
+            gpus: None,
+            verbs_files: self.facts.verbs_files,
+            history: self.series.points(),
+        }
+    }
+}

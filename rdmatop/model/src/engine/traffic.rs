@@ -1,0 +1,348 @@
+//! Sweeps of the counter slots: from cumulative counts of slots to totals and rates of QPs, processes and
+//! ports.
+//!
+//! Each sweep adds what is new in a slot to its QP, to the QP's owner and to its device. So the sum of a
+//! process keeps what its ended QPs did, and never goes down.
+
+use std::num::NonZeroU32;
+
+use rdmatop_common::counters::{QpSlot, slot_flag};
+
+use super::{
+    Engine,
+    hash::NumberSet,
+    meter::is_stale,
+    pages::Pages,
+    qp::{Key, Owner, Slot},
+    qps::Sighting,
+    tally::{Round, Tally},
+};
+use crate::input::{Now, ReadAt, SlotsSample};
+
+/// The QP that has a slot.
+#[derive(Clone, Copy, Debug)]
+struct Tenant {
+    /// Its birth. No slot has two QPs that were born at one time: the first has to end before.
+    born_ns: u64,
+    qp: u64,
+    /// Sweep in which it was last seen.
+    sweep: NonZeroU32,
+}
+
+/// The slots, and the pace of sweeps.
+#[derive(Debug, Default)]
+pub(super) struct Traffic {
+    tenants: Pages<Tenant>,
+    /// QPs whose rates may change when the round is closed: idle ones cost nothing.
+    moving: Vec<u64>,
+    /// Number of the last sweep; they wrap. `None` before the first.
+    sweep: Option<NonZeroU32>,
+    /// The last sample was not the end of its sweep.
+    goes_on: bool,
+    last_ns: u64,
+    /// When the last round was closed.
+    round_ns: Option<u64>,
+    elapsed_ns: u64,
+    were_fresh: bool,
+}
+
+impl Traffic {
+    /// The rates of a QP may change when the round is closed.
+    pub(super) fn moves(&mut self, uid: u64) {
+        self.moving.push(uid);
+    }
+
+    /// Whether the rates of the last round still say something about `now_ns`.
+    pub(super) fn is_fresh(&self, now_ns: u64) -> bool {
+        self.has_swept() && !is_stale(self.last_ns, self.elapsed_ns, now_ns)
+    }
+
+    /// When the last sweep began.
+    pub(super) fn last_sweep_ns(&self) -> Option<u64> {
+        self.has_swept().then_some(self.last_ns)
+    }
+
+    fn this_sweep(&self) -> NonZeroU32 {
+        self.sweep.unwrap_or(NonZeroU32::MIN)
+    }
+
+    pub(super) fn has_swept(&self) -> bool {
+        self.sweep.is_some()
+    }
+
+    /// As [`Traffic::is_fresh`], and whether that has changed since it was last asked.
+    pub(super) fn freshness(&mut self, now_ns: u64) -> (bool, bool) {
+        let fresh = self.is_fresh(now_ns);
+        (fresh, std::mem::replace(&mut self.were_fresh, fresh) != fresh)
+    }
+}
+
+impl Engine {
+    /// Folds a sweep in.
+    pub(super) fn slots(&mut self, sample: &SlotsSample, now: Now) {
+        if !self.traffic.goes_on {
+            if self.traffic.has_swept() && sample.mono_ns <= self.traffic.last_ns {
+                return;
+            }
+            let sweep = self.traffic.sweep.and_then(|last| last.checked_add(1));
+            self.traffic.sweep = Some(sweep.unwrap_or(NonZeroU32::MIN));
+            self.traffic.last_ns = sample.mono_ns;
+        }
+        self.traffic.goes_on = sample.more;
+        self.places.swept(sample);
+        for (number, slot) in &sample.slots {
+            self.slot_read(*number, slot, sample, now);
+        }
+        for (number, head) in &sample.idle {
+            self.slot_read(*number, &head.slot(), sample, now);
+        }
+        if sample.more {
+            return;
+        }
+        if !sample.partial {
+            self.left_slots();
+        }
+        self.settle_rest();
+        self.close_round(sample.mono_ns);
+    }
+
+    fn slot_read(&mut self, number: u32, slot: &QpSlot, sample: &SlotsSample, now: Now) {
+        if slot.qp == 0 {
+            return;
+        }
+        let never_hit = is_never_hit(slot);
+        if slot.flags & slot_flag::DESTROYED != 0 && (never_hit || slot.flags & slot_flag::LATE != 0) {
+            self.left_short(slot);
+        }
+        if never_hit {
+            return;
+        }
+        let at = sample.at.unwrap_or(sample.mono_ns.into());
+        self.slot(number, slot, at, now);
+        if sample.partial && slot.flags & slot_flag::DESTROYED != 0 {
+            self.left_slot(number);
+        }
+    }
+
+    fn slot(&mut self, number: u32, slot: &QpSlot, at: ReadAt, now: Now) {
+        let sweep = self.traffic.this_sweep();
+        let known = self
+            .traffic
+            .tenants
+            .get_mut(number)
+            .filter(|tenant| tenant.born_ns == slot.born_ns)
+            .map(|tenant| {
+                tenant.sweep = sweep;
+                tenant.qp
+            });
+        let Some(uid) = known.or_else(|| self.new_tenant(number, slot)) else {
+            return;
+        };
+        // A QP that had its slot in the last round but was not seen then: when it counted is not known.
+        let round_ns = self.traffic.round_ns;
+        let blurred = known.is_none() && round_ns.is_none_or(|round_ns| slot.since_ns < round_ns);
+        let Some(qp) = self.qps.get_mut(uid) else { return };
+        qp.late = slot.flags & slot_flag::LATE != 0;
+        let flow = qp.flow.get_or_insert_default();
+        let delta = flow.read(slot, at);
+        if blurred {
+            flow.blur();
+        }
+        if !flow.moving && (delta.is_some() || known.is_none()) {
+            flow.moving = true;
+            self.traffic.moving.push(uid);
+        }
+        if let Some(delta) = &delta {
+            qp.touch();
+            // The provider moves a QP to ERR on its own, without a modify: only a dump shows it.
+            if delta.errors() > 0 && !qp.error_seen && qp.lives() {
+                qp.error_seen = true;
+                self.losses.want_repair(now.mono_ns);
+            }
+        }
+        let (process, device) = (qp.process(), qp.key.device);
+        if slot.flags & slot_flag::DESTROYED != 0 {
+            self.qps.end(uid, self.traffic.last_ns, &mut self.processes);
+        }
+        if delta.is_some() || known.is_none() {
+            // The owner of a newly seen QP gets even a zero: from now on it is counted.
+            self.credit(process, device, &delta.unwrap_or_default(), blurred);
+        }
+    }
+
+    pub(super) fn credit(&mut self, process: Option<u64>, device: u64, delta: &Tally, blurred: bool) {
+        match process {
+            Some(process) if blurred => self.processes.credit_old(process, delta),
+            Some(process) => self.processes.credit(process, delta),
+            None => {}
+        }
+        if let Some(device) = self.devices.get_mut(device) {
+            let flow = device.flow.get_or_insert_default();
+            if blurred {
+                flow.add_old(delta);
+            } else {
+                flow.add(delta);
+            }
+        }
+    }
+
+    /// Gives a slot to another QP and returns that QP.
+    fn new_tenant(&mut self, number: u32, slot: &QpSlot) -> Option<u64> {
+        let uid = self.tenant(slot)?;
+        let probed = slot.flags & slot_flag::provider::MASK == slot_flag::provider::USER;
+        // Probes that the user asked for do not know what the kernel side counts already.
+        if probed
+            && self
+                .qps
+                .get(uid)
+                .is_some_and(|qp| self.devices.is_counted(qp.key.device))
+        {
+            return None;
+        }
+        let tenant = Tenant {
+            born_ns: slot.born_ns,
+            qp: uid,
+            sweep: self.traffic.this_sweep(),
+        };
+        if let Some(before) = self.traffic.tenants.insert(number, tenant) {
+            self.qps.left_slot(before.qp);
+        }
+        self.got_slot(uid);
+        if let Some(qp) = self.qps.get_mut(uid) {
+            qp.slot = Slot::Held;
+            qp.probed = probed;
+            qp.blind = false;
+            if let Some(flow) = &mut qp.flow {
+                flow.begin_slot();
+            }
+            qp.edit().since_attach |= slot.flags & slot_flag::SINCE_ATTACH != 0;
+        }
+        Some(uid)
+    }
+
+    /// The QP of a slot that belongs to another QP than before.
+    fn tenant(&mut self, slot: &QpSlot) -> Option<u64> {
+        let uid = if let Some(uid) = self.qps.born_at(slot.qp, slot.born_ns) {
+            uid
+        } else {
+            let device = self.devices.resolve(slot.device_index, None, slot.born_ns);
+            let is_user = slot.owner_pid != 0 && slot.flags & slot_flag::KERNEL == 0;
+            self.sighted(&Sighting {
+                object: slot.qp,
+                born_ns: slot.born_ns,
+                created: slot.flags & slot_flag::SINCE_ATTACH == 0,
+                key: Some(Key::new(device, slot.qpn, None)),
+                ts_ns: slot.born_ns,
+                owner: is_user.then_some((slot.owner_pid, slot.owner_start_ns)),
+            })?
+        };
+        self.own_by_slot(uid, slot);
+        Some(uid)
+    }
+
+    fn own_by_slot(&mut self, uid: u64, slot: &QpSlot) {
+        let unsure = self.qps.get(uid).is_some_and(|qp| !qp.is_owner_sure());
+        if slot.flags & slot_flag::KERNEL != 0 {
+            if let Some(qp) = self.qps.get_mut(uid) {
+                // The slot does not name the consumer; a record or a dump will.
+                qp.edit().kernel = true;
+            }
+            return;
+        }
+        if !unsure || slot.owner_pid == 0 {
+            return;
+        }
+        let owner = Owner {
+            pid: Some(slot.owner_pid),
+            start_ns: slot.owner_start_ns,
+            ..Owner::default()
+        };
+        let owner = self.processes.of(owner, slot.born_ns);
+        self.qps.set_owner(uid, owner, &mut self.processes);
+        if let Some(qp) = self.qps.get_mut(uid) {
+            qp.make_sure(slot.owner_start_ns);
+        }
+    }
+
+    /// The slot of a destroyed QP was read for the last time.
+    fn left_slot(&mut self, number: u32) {
+        if let Some(tenant) = self.traffic.tenants.remove(number) {
+            self.qps.left_slot(tenant.qp);
+        }
+    }
+
+    fn left_slots(&mut self) {
+        let sweep = self.traffic.sweep;
+        let qps = &mut self.qps;
+        let mut held = NumberSet::default();
+        self.traffic.tenants.retain(|tenant| {
+            if Some(tenant.sweep) == sweep {
+                held.insert(tenant.qp);
+            }
+            Some(tenant.sweep) == sweep
+        });
+        // Also slots that only a record has named.
+        for uid in qps.in_slots() {
+            if !held.contains(&uid) {
+                qps.left_slot(uid);
+            }
+        }
+    }
+
+    /// Makes rates of what was counted since the last round, unless that is too short a time.
+    fn close_round(&mut self, sweep_ns: u64) {
+        let elapsed = self.traffic.round_ns.map(|round_ns| sweep_ns - round_ns);
+        if elapsed.is_some_and(|elapsed| elapsed < self.config.min_interval_ns.max(1)) {
+            return;
+        }
+        self.traffic.round_ns = Some(sweep_ns);
+        self.traffic.elapsed_ns = elapsed.unwrap_or(0);
+        let round = Round {
+            from_ns: elapsed.map(|elapsed| sweep_ns - elapsed),
+            to_ns: sweep_ns,
+        };
+        let (qps, processes, devices) = (&mut self.qps, &mut self.processes, &mut self.devices);
+        self.traffic.moving.retain(|uid| {
+            let Some(qp) = qps.get_mut(*uid) else { return false };
+            let (process, device) = (qp.process(), qp.key.device);
+            let Some(flow) = &mut qp.flow else { return false };
+            let changed = flow.close(round);
+            flow.moving = flow.gives_news();
+            let moving = flow.moving;
+            let process = process.and_then(|process| processes.get_mut(process));
+            if let Some(sum) = process.and_then(|process| process.flow.as_mut()) {
+                sum.gather(flow);
+            }
+            let device = devices.get_mut(device);
+            if let Some(sum) = device.and_then(|device| device.flow.as_mut()) {
+                sum.gather(flow);
+            }
+            if changed {
+                qp.touch();
+            }
+            moving
+        });
+        // At the start all QPs are on it for a moment.
+        let moving = &mut self.traffic.moving;
+        if moving.capacity() > 1024 && moving.len() < moving.capacity() / 4 {
+            moving.shrink_to(moving.len() * 2);
+        }
+        for process in processes.iter_mut() {
+            if let Some(flow) = &mut process.flow {
+                flow.close_sum(elapsed.is_some());
+            }
+        }
+        for device in devices.iter_mut() {
+            if let Some(flow) = &mut device.flow {
+                flow.close_sum(elapsed.is_some());
+            }
+        }
+    }
+}
+
+/// A slot of probes on a program that never called what is probed. It may post in another way (UCX on mlx5,
+/// libfabric on EFA), so nothing is known of its QP.
+fn is_never_hit(slot: &QpSlot) -> bool {
+    let by_probes = slot.flags & slot_flag::provider::MASK == slot_flag::provider::USER;
+    by_probes && slot.tx_posted == 0 && slot.rx_posted == 0
+}

@@ -1,0 +1,474 @@
+//! Verb calls by process, and which failures are no faults.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    hash::BuildHasherDefault,
+    sync::Arc,
+};
+
+use rdmatop_common::{
+    counters::{HIST_BUCKETS, VerbKey, VerbStats},
+    verb,
+};
+
+use super::{
+    Engine,
+    hash::{NumberMap, NumberSet},
+    meter::{Meter, Width},
+    tally,
+};
+use crate::{input::VerbsSample, snapshot::VerbRow, value::Source};
+
+const EAGAIN: u32 = 11;
+const ENOMEM: u32 = 12;
+const ENODEV: u32 = 19;
+const ENOSPC: u32 = 28;
+const ENODATA: u32 = 61;
+const ERESTARTSYS: u32 = 512;
+
+/// Whether a call fails by design.
+///
+/// libibverbs asks for the size of a reply with a buffer that is too small, once for each open device:
+/// `query_device` then fails with ENOSPC (`has_ioctl_write`). librdmacm binds to an InfiniBand address, once
+/// for each process: ENODEV where there is none (`ucma_set_af_ib_support`). A wait for an event ends without
+/// one where the file does not block or a signal arrives. A library that reads a GID table entry by entry, as
+/// UCX does, gets ENODATA for each empty one (`rdma_get_gid_attr`): a thousand of them on SoftRoCE.
+pub(super) fn is_probe(verb: u32, errno: u32) -> bool {
+    match errno {
+        ENOSPC => verb & !verb::EXTENDED == verb::QUERY_DEVICE,
+        ENODEV => verb == verb::CM_BIND | verb::AF_IB,
+        ENODATA => verb == verb::QUERY_GID_ENTRY,
+        EAGAIN | ERESTARTSYS => verb == verb::CM_GET_EVENT,
+        _ => false,
+    }
+}
+
+/// Whether a verb has the kernel pin memory (`ib_umem_get`).
+pub(crate) fn registers_memory(name: &str) -> bool {
+    name.contains("mr")
+}
+
+/// The verb's name; a number in hex when it is not known.
+#[derive(Debug, Default)]
+pub(super) struct VerbNames {
+    known: HashMap<u32, Arc<str>>,
+}
+
+impl VerbNames {
+    /// Verbs are numbered by the kernel, but decoded from a user's bytes: numbers without a name are not
+    /// kept.
+    pub(super) fn of(&mut self, number: u32) -> Arc<str> {
+        match verb::name(number) {
+            Some(name) => Arc::clone(self.known.entry(number).or_insert_with(|| name.into())),
+            None if number & verb::WRITE != 0 => format!("write_{}", number & 0xff).into(),
+            None if number & verb::CM != 0 => format!("cm_{}", number & 0xff).into(),
+            None => format!("ioctl_{}_{}", number >> 16, number & 0xffff).into(),
+        }
+    }
+}
+
+/// Calls of one verb by one process.
+#[derive(Debug)]
+struct Calls {
+    process: u64,
+    /// Only the number of calls is known.
+    only: bool,
+    made: Meter,
+    errors: Meter,
+    raw: VerbStats,
+    /// The counts of an earlier holder of the PID.
+    before: VerbStats,
+    errnos: BTreeMap<u32, Errno>,
+}
+
+impl Calls {
+    /// Nothing was counted up to now.
+    fn stands_still(&mut self, at_ns: u64, min_interval_ns: u64) {
+        self.made.add(0, at_ns, min_interval_ns);
+        self.errors.add(0, at_ns, min_interval_ns);
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Errno {
+    raw: u64,
+    before: u64,
+}
+
+impl Errno {
+    fn count(self) -> u64 {
+        self.raw.saturating_sub(self.before)
+    }
+}
+
+/// What is kept of an entry whose process is forgotten: enough to compute what the next process with its PID
+/// does. The kernel side keeps such entries until its table is half full; a row for each, mostly empty
+/// histograms, took 6 MB.
+#[derive(Debug)]
+struct Past {
+    calls: u64,
+    errors: u64,
+    ns: u64,
+    /// Buckets that are not empty.
+    hist: Box<[(u8, u64)]>,
+    errnos: Box<[(u32, u64)]>,
+}
+
+impl Past {
+    fn of(calls: Calls) -> Self {
+        let raw = calls.raw;
+        let buckets = (0_u8..).zip(raw.hist).filter(|(_, count)| *count > 0);
+        let errnos = calls.errnos.into_iter().map(|(errno, count)| (errno, count.raw));
+        Self {
+            calls: raw.calls,
+            errors: raw.errors,
+            ns: raw.ns,
+            hist: buckets.collect(),
+            errnos: errnos.collect(),
+        }
+    }
+
+    fn stats(&self) -> VerbStats {
+        let mut stats = VerbStats {
+            calls: self.calls,
+            errors: self.errors,
+            ns: self.ns,
+            ..ZERO
+        };
+        for (bucket, count) in &self.hist {
+            if let Some(of) = stats.hist.get_mut(usize::from(*bucket)) {
+                *of = *count;
+            }
+        }
+        stats
+    }
+
+    /// Failures as of the end of the process; `raw` is the value from which the kernel side goes on.
+    fn errnos(&self) -> BTreeMap<u32, Errno> {
+        let each = self.errnos.iter().map(|(errno, raw)| {
+            let count = Errno {
+                raw: *raw,
+                before: *raw,
+            };
+            (*errno, count)
+        });
+        each.collect()
+    }
+}
+
+/// All calls.
+#[derive(Debug, Default)]
+pub(super) struct Verbs {
+    rows: BTreeMap<VerbKey, Calls>,
+    /// Entries of processes that are forgotten.
+    past: NumberMap<VerbKey, Box<Past>>,
+    /// Entries that the kernel side has.
+    held: NumberSet<VerbKey>,
+    last_ns: Option<u64>,
+    /// Processes whose registrations of memory failed for want of it, and of which is not asked yet how much
+    /// they may lock.
+    short_of_memory: BTreeSet<u32>,
+}
+
+impl Verbs {
+    /// The processes of which a call of this verb has succeeded, by their uids.
+    pub(super) fn callers_of(&self, verb: u32) -> impl Iterator<Item = u64> {
+        let succeeded = |calls: &Calls| {
+            let since = |now: u64, before: u64| now.saturating_sub(before);
+            let (raw, before) = (&calls.raw, &calls.before);
+            since(raw.calls, before.calls) > since(raw.errors, before.errors)
+        };
+        let of_verb = self.rows.iter().filter(move |(key, _)| key.verb == verb);
+        of_verb.filter_map(move |(_, calls)| succeeded(calls).then_some(calls.process))
+    }
+
+    /// Processes of which it is wanted how much memory they may lock, [`ASKED`] at most.
+    pub(super) fn take_short_of_memory(&mut self) -> Vec<u32> {
+        let mut wanted: Vec<u32> = std::mem::take(&mut self.short_of_memory).into_iter().collect();
+        wanted.truncate(ASKED);
+        wanted
+    }
+}
+
+/// Processes that one round asks about.
+const ASKED: usize = 64;
+
+const ZERO: VerbStats = VerbStats {
+    calls: 0,
+    errors: 0,
+    ns: 0,
+    max_ns: 0,
+    hist: [0; HIST_BUCKETS],
+};
+
+impl Engine {
+    /// Folds the verb counters in.
+    pub(super) fn verbs(&mut self, sample: &VerbsSample) {
+        if self.verbs.last_ns.is_some_and(|last| sample.mono_ns <= last) {
+            return;
+        }
+        let before_ns = self.verbs.last_ns.replace(sample.mono_ns);
+        if !sample.partial {
+            self.verbs.held =
+                NumberSet::with_capacity_and_hasher(sample.verbs.len(), BuildHasherDefault::default());
+        }
+        for (pid, verb) in &sample.gone {
+            let key = VerbKey {
+                pid: *pid,
+                verb: *verb,
+            };
+            self.verbs.held.remove(&key);
+        }
+        let mut calls_only = NumberSet::default();
+        let mut faults: NumberMap<u64, u64> = NumberMap::default();
+        let only = sample.calls_only.iter().map(|(key, calls)| {
+            let stats = VerbStats {
+                calls: *calls,
+                ..ZERO
+            };
+            (*key, stats, true)
+        });
+        let all = sample.verbs.iter().map(|(key, stats)| (*key, *stats, false));
+        for (key, stats, only) in all.chain(only) {
+            if key.pid == 0 {
+                continue;
+            }
+            let (key, stats) = (&key, &stats);
+            if only {
+                calls_only.insert(*key);
+            } else {
+                self.verbs.held.insert(*key);
+            }
+            if self
+                .verbs
+                .past
+                .get(key)
+                .is_some_and(|past| past.calls == stats.calls)
+            {
+                continue;
+            }
+            let idle = self
+                .verbs
+                .rows
+                .get(key)
+                .filter(|row| row.raw.calls == stats.calls);
+            let process = match idle {
+                // Nothing new: no sign of life of the process, nor of another with its PID.
+                Some(row) => row.process,
+                None => self.processes.caller(key.pid, before_ns, sample.mono_ns),
+            };
+            let at_ns = sample.calls_only_ns.filter(|_| only).unwrap_or(sample.mono_ns);
+            let delta = self.calls(*key, stats, process, at_ns, before_ns);
+            if let Some(row) = self.verbs.rows.get_mut(key) {
+                // Totals continue when the data path changes: what is unknown for some calls is unknown for
+                // the sum.
+                row.only |= only;
+            }
+            *faults.entry(process).or_default() += delta;
+        }
+        for (key, count) in &sample.errors {
+            let verb = VerbKey {
+                pid: key.pid,
+                verb: key.verb,
+            };
+            if let Some(calls) = self.verbs.rows.get_mut(&verb) {
+                let errno = calls.errnos.entry(key.errno).or_default();
+                let grown = count.checked_sub(errno.raw).unwrap_or(*count);
+                if *count < errno.raw {
+                    errno.before = 0;
+                }
+                errno.raw = *count;
+                if grown > 0 && key.errno == ENOMEM && verb::name(key.verb).is_some_and(registers_memory) {
+                    self.verbs.short_of_memory.insert(key.pid);
+                }
+                if is_probe(key.verb, key.errno)
+                    && let Some(faults) = faults.get_mut(&calls.process)
+                {
+                    *faults = faults.saturating_sub(grown);
+                }
+            }
+        }
+        let min = self.config.min_interval_ns;
+        for calls in self.verbs.rows.values_mut().filter(|calls| !calls.only) {
+            // Of what is left out it is known that it stands still. The others were read at this very time
+            // already.
+            faults.entry(calls.process).or_default();
+            calls.stands_still(sample.mono_ns, min);
+        }
+        for (process, faults) in faults {
+            if let Some(process) = self.processes.get_mut(process) {
+                let meter = process
+                    .faults
+                    .get_or_insert_with(|| Meter::new(0, sample.mono_ns));
+                meter.add(faults, sample.mono_ns, min);
+            }
+        }
+        self.forget_calls(&calls_only);
+    }
+
+    /// Keeps the rows of processes that are shown, and of the others what is needed while the kernel side has
+    /// the entry.
+    fn forget_calls(&mut self, calls_only: &NumberSet<VerbKey>) {
+        let Self { verbs, processes, .. } = self;
+        let held = std::mem::take(&mut verbs.held);
+        let is_held = |key: &VerbKey| held.contains(key) || calls_only.contains(key);
+        verbs.past.retain(|key, _| is_held(key));
+        let unknown = |calls: &Calls| processes.get(calls.process).is_none();
+        let over: Vec<VerbKey> = verbs
+            .rows
+            .iter()
+            .filter(|(_, calls)| unknown(calls))
+            .map(|(key, _)| *key)
+            .collect();
+        for key in over {
+            let calls = verbs.rows.remove(&key).filter(|_| is_held(&key));
+            if let Some(calls) = calls {
+                verbs.past.insert(key, Box::new(Past::of(calls)));
+            }
+        }
+        verbs.held = held;
+    }
+
+    /// Folds one entry in; returns the errors that are new.
+    fn calls(
+        &mut self,
+        key: VerbKey,
+        stats: &VerbStats,
+        process: u64,
+        at_ns: u64,
+        before_ns: Option<u64>,
+    ) -> u64 {
+        let min = self.config.min_interval_ns;
+        let fresh = |raw: VerbStats, before: VerbStats| Calls {
+            process,
+            only: false,
+            made: Meter::new(raw.calls.saturating_sub(before.calls), at_ns),
+            errors: Meter::new(raw.errors.saturating_sub(before.errors), at_ns),
+            raw,
+            before,
+            errnos: BTreeMap::new(),
+        };
+        let Some(row) = self.verbs.rows.get_mut(&key) else {
+            // What another process with this PID did does not count for this one.
+            let past = self
+                .verbs
+                .past
+                .remove(&key)
+                .filter(|past| past.calls < stats.calls);
+            let before = past.as_ref().map_or(ZERO, |past| past.stats());
+            let mut row = fresh(*stats, before);
+            row.errnos = past.map(|past| past.errnos()).unwrap_or_default();
+            let errors = stats.errors.saturating_sub(before.errors);
+            if let Some(last_ns) = before_ns {
+                // The entry did not exist at the last sweep: all of it belongs to this interval.
+                row.made = Meter::new(0, last_ns);
+                row.made.read(
+                    stats.calls.saturating_sub(before.calls),
+                    at_ns,
+                    Width::Bits64,
+                    min,
+                );
+                row.errors = Meter::new(0, last_ns);
+                row.errors.read(errors, at_ns, Width::Bits64, min);
+            }
+            self.verbs.rows.insert(key, row);
+            return errors;
+        };
+        let restarted = stats.calls < row.raw.calls;
+        if row.process != process {
+            // The map knows only PIDs: what the last holder did is not the new one's.
+            let before = if restarted { ZERO } else { row.raw };
+            let mut errnos = std::mem::take(&mut row.errnos);
+            for errno in errnos.values_mut() {
+                errno.before = if restarted { 0 } else { errno.raw };
+            }
+            *row = Calls {
+                errnos,
+                ..fresh(*stats, before)
+            };
+            return stats.errors.saturating_sub(before.errors);
+        }
+        let delta = stats.errors.checked_sub(row.raw.errors).unwrap_or(stats.errors);
+        if restarted {
+            row.before = ZERO;
+        }
+        row.raw = *stats;
+        row.made.read(
+            stats.calls.saturating_sub(row.before.calls),
+            at_ns,
+            Width::Bits64,
+            min,
+        );
+        row.errors.read(
+            stats.errors.saturating_sub(row.before.errors),
+            at_ns,
+            Width::Bits64,
+            min,
+        );
+        delta
+    }
+
+    /// Whether the kernel side has an entry of a process.
+    #[cfg(test)]
+    pub(super) fn verbs_held(&self, pid: u32) -> bool {
+        self.verbs.held.iter().any(|key| key.pid == pid)
+    }
+
+    /// Two rows turn out to be one process.
+    pub(super) fn join_verbs(&mut self, from: u64, to: u64) {
+        for calls in self.verbs.rows.values_mut() {
+            if calls.process == from {
+                calls.process = to;
+            }
+        }
+    }
+
+    /// Whether failures are counted at all.
+    pub(super) fn counts_verbs(&self) -> bool {
+        self.verbs.last_ns.is_some() && !self.losses.verbs_incomplete()
+    }
+
+    /// Rows by pid and verb.
+    pub(super) fn verb_rows(&mut self, now_ns: u64) -> Vec<VerbRow> {
+        let mut rows = Vec::with_capacity(self.verbs.rows.len());
+        for (key, calls) in &self.verbs.rows {
+            let Some(process) = self.processes.get(calls.process) else {
+                continue;
+            };
+            let errnos: Vec<(u32, u64)> = calls
+                .errnos
+                .iter()
+                .map(|(errno, count)| (*errno, count.count()))
+                .filter(|(_, count)| *count > 0)
+                .collect();
+            // That verb is a wait: its duration says nothing about the kernel.
+            let timed = !calls.only && key.verb != verb::CM_GET_EVENT;
+            let mut buckets = calls.raw.hist;
+            for (bucket, before) in buckets.iter_mut().zip(&calls.before.hist) {
+                *bucket = bucket.saturating_sub(*before);
+            }
+            rows.push(VerbRow {
+                process_uid: Some(calls.process),
+                pid: key.pid,
+                comm: Some(Arc::clone(&process.comm)),
+                verb: match self.driver_verb(*key, calls.process) {
+                    Some(name) => name.into(),
+                    None => self.verb_names.of(key.verb),
+                },
+                calls: calls.made.counter(Source::Ebpf, now_ns),
+                errors: (!calls.only).then(|| calls.errors.counter(Source::Ebpf, now_ns)),
+                probe: !errnos.is_empty() && errnos.iter().all(|(errno, _)| is_probe(key.verb, *errno)),
+                errnos,
+                latency: timed.then(|| {
+                    tally::latency(
+                        &buckets,
+                        calls.raw.ns.saturating_sub(calls.before.ns),
+                        calls.raw.max_ns,
+                        0,
+                    )
+                }),
+            });
+        }
+        rows
+    }
+}

@@ -1,0 +1,363 @@
+//! Events as views see them: decoded, owner and state filled in from what the engine knows.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::findings::{Change, Finding};
+use super::ib::{AsyncEvent, CmEvent, Gid, QpState, QpType, WcStatus, WrRequest};
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventKind {
+    /// A QP was created.
+    QpCreate,
+    /// A QP was modified: its state if `to` is set, otherwise attributes only.
+    QpModify,
+    /// A QP was destroyed.
+    QpDestroy,
+    /// An asynchronous QP event (`async_event` names it).
+    QpError,
+    /// An MR was registered (`bytes`).
+    MrReg,
+    /// An MR was deregistered (`bytes`).
+    MrDereg,
+    /// A CQ was created (`cqe` entries).
+    CqCreate,
+    /// A CQ was destroyed.
+    CqDestroy,
+    /// rdma_cm: the active side asked for a connection.
+    CmConnect,
+    /// rdma_cm: the passive side accepted.
+    CmAccept,
+    /// rdma_cm: this side refused.
+    CmReject,
+    /// rdma_cm: this side ended the connection.
+    CmDisconnect,
+    /// rdma_cm: the process was given an event (`cm_event` names it).
+    CmEvent,
+    /// A verb returned an errno (`verb`, `rc`).
+    VerbError,
+    /// A work request was posted (`wr_id`, `opcode`, `bytes`). Only where asked for.
+    WrPost,
+    /// A work request has ended (`wc_status`, `duration_ns` since its post). Only where asked for.
+    WrDone,
+    /// Records were lost (`count`, `where`), or failed calls were left out whose process makes too many
+    /// ([`BUDGET`]).
+    Lost,
+    /// Something is wrong from now on (`finding`).
+    FindingRaise,
+    /// It is no longer so (`finding`).
+    FindingClear,
+}
+
+/// [`Event::lost_where`] of failed calls beyond those that become events:
+/// [`crate::input::Flood::failures`].
+pub const BUDGET: &str = "budget";
+
+impl EventKind {
+    /// Every kind, for help texts and filters.
+    pub const ALL: [Self; 19] = [
+        Self::QpCreate,
+        Self::QpModify,
+        Self::QpDestroy,
+        Self::QpError,
+        Self::MrReg,
+        Self::MrDereg,
+        Self::CqCreate,
+        Self::CqDestroy,
+        Self::CmConnect,
+        Self::CmAccept,
+        Self::CmReject,
+        Self::CmDisconnect,
+        Self::CmEvent,
+        Self::VerbError,
+        Self::WrPost,
+        Self::WrDone,
+        Self::Lost,
+        Self::FindingRaise,
+        Self::FindingClear,
+    ];
+
+    /// Whether it comes only where it is asked for by name: there are as many as there are work requests.
+    pub const fn is_on_request(self) -> bool {
+        matches!(self, Self::WrPost | Self::WrDone)
+    }
+
+    /// The name in JSON and in `--event`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::QpCreate => "qp_create",
+            Self::QpModify => "qp_modify",
+            Self::QpDestroy => "qp_destroy",
+            Self::QpError => "qp_error",
+            Self::MrReg => "mr_reg",
+            Self::MrDereg => "mr_dereg",
+            Self::CqCreate => "cq_create",
+            Self::CqDestroy => "cq_destroy",
+            Self::CmConnect => "cm_connect",
+            Self::CmAccept => "cm_accept",
+            Self::CmReject => "cm_reject",
+            Self::CmDisconnect => "cm_disconnect",
+            Self::CmEvent => "cm_event",
+            Self::VerbError => "verb_error",
+            Self::WrPost => "wr_post",
+            Self::WrDone => "wr_done",
+            Self::Lost => "lost",
+            Self::FindingRaise => "finding_raise",
+            Self::FindingClear => "finding_clear",
+        }
+    }
+
+    /// Whether rdmatop concludes it from what it has read, as opposed to what happened in the kernel, which
+    /// is counted: printed and lost ones are all there were.
+    pub const fn is_concluded(self) -> bool {
+        matches!(self, Self::Lost | Self::FindingRaise | Self::FindingClear)
+    }
+
+    /// Whether it is about a finding.
+    pub const fn is_finding(self) -> bool {
+        matches!(self, Self::FindingRaise | Self::FindingClear)
+    }
+}
+
+/// One event. Text fields are already safe to print (see `rdmatop_base::text`).
+///
+/// `None` is unknown or not applicable to the kind; JSON leaves such fields out except the six that every
+/// object has (`device`, `qpn`, `pid`, `tid`, `comm`, `rc`: null when unknown).
+#[derive(Clone, Debug, Serialize)]
+pub struct Event {
+    /// Version of this object: 1.
+    pub schema: u32,
+    /// `CLOCK_REALTIME` nanoseconds since the epoch, made from the kernel's monotonic stamp.
+    pub ts_ns: u64,
+    /// The kernel's own `CLOCK_MONOTONIC` stamp, ns: gives order and intervals.
+    pub mono_ns: u64,
+    /// What happened.
+    pub event: EventKind,
+    /// Device name.
+    pub device: Option<Arc<str>>,
+    /// Port number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u32>,
+    /// QP number.
+    pub qpn: Option<u32>,
+    /// QP type.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qp_type: Option<QpType>,
+    /// Owner: the process that created the object; `None` for kernel consumers and when unknown.
+    pub pid: Option<u32>,
+    /// Thread that made the call, when it belongs to the owner.
+    pub tid: Option<u32>,
+    /// Owner's name at the time, or the kernel consumer's name in brackets.
+    pub comm: Option<Arc<str>>,
+    /// The object belongs to a kernel consumer.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub kernel: bool,
+    /// Process that made the call when it is not the owner (a holder of an inherited verbs file).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by_pid: Option<u32>,
+    /// State before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<QpState>,
+    /// State after; with a negative `rc` the state that was requested and not reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<QpState>,
+    /// Attribute mask of the modify, `IB_QP_*` bits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attr_mask: Option<u32>,
+    /// Destination QPN set by the modify.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dest_qpn: Option<u32>,
+    /// GID of the peer's port set by the modify.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dest_gid: Option<Gid>,
+    /// Path MTU set by the modify, bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path_mtu: Option<u16>,
+    /// GID index set by the modify.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sgid_index: Option<u8>,
+    /// Local ACK timeout exponent set by the modify (4.096 us * 2^timeout).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<u8>,
+    /// Retry count set by the modify.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_cnt: Option<u8>,
+    /// RNR retry count set by the modify.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rnr_retry: Option<u8>,
+    /// Asynchronous event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub async_event: Option<AsyncEvent>,
+    /// What events of rdma_cm have beside this; in a place of its own, because few events are and a log keeps
+    /// thousands.
+    #[serde(flatten)]
+    pub cm: Option<Box<Cm>>,
+    /// The work request that was posted or has ended; in a place of its own for the same reason.
+    #[serde(flatten)]
+    pub work: Option<Box<Work>>,
+    /// Bytes of the MR, or of the work request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Entries of the CQ.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cqe: Option<u64>,
+    /// Verb that failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verb: Option<Arc<str>>,
+    /// Return code: 0 or a negative errno.
+    pub rc: Option<i32>,
+    /// Time in the traced kernel function, or from the post of a work request to its end, ns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration_ns: Option<u64>,
+    /// Records lost, or failed calls left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    /// Where they were lost; [`BUDGET`] of calls that were left out.
+    #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
+    pub lost_where: Option<&'static str>,
+    /// Identity of the QP across reuse of its number: unique within a run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qp_uid: Option<u64>,
+    /// What was raised or cleared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finding: Option<Arc<Finding>>,
+}
+
+/// What only events of rdma_cm have.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Cm {
+    /// rdma_cm event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cm_event: Option<CmEvent>,
+    /// Status of the rdma_cm event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<i32>,
+    /// rdma_cm id number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cm_id: Option<u32>,
+    /// Local address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub src: Option<SocketAddr>,
+    /// Peer's address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dst: Option<SocketAddr>,
+}
+
+/// Of an event of something else.
+static NO_CM: Cm = Cm {
+    cm_event: None,
+    status: None,
+    cm_id: None,
+    src: None,
+    dst: None,
+};
+
+/// What only events of work requests have.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Work {
+    /// The program's number of the work request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wr_id: Option<u64>,
+    /// What the work request asks for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opcode: Option<WrRequest>,
+    /// A completion was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signaled: Option<bool>,
+    /// Immediate data, in the host's order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub imm: Option<u32>,
+    /// How the work request ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wc_status: Option<WcStatus>,
+    /// Its queue was emptied without a completion, by RESET or with the QP.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub dropped: bool,
+    /// The CQ had no room for its completion: the program does not learn of it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cq_full: bool,
+}
+
+/// Of an event without a work request.
+static NO_WORK: Work = Work {
+    wr_id: None,
+    opcode: None,
+    signaled: None,
+    imm: None,
+    wc_status: None,
+    dropped: false,
+    cq_full: false,
+};
+
+impl Event {
+    /// What rdma_cm says; nothing of it is known where the event is of something else.
+    pub fn cm(&self) -> &Cm {
+        self.cm.as_deref().unwrap_or(&NO_CM)
+    }
+
+    /// The work request; nothing of it is known where the event has none.
+    pub fn work(&self) -> &Work {
+        self.work.as_deref().unwrap_or(&NO_WORK)
+    }
+
+    /// An event of `kind` in which everything else is unknown.
+    pub fn new(kind: EventKind, ts_ns: u64, mono_ns: u64) -> Self {
+        Self {
+            schema: 1,
+            ts_ns,
+            mono_ns,
+            event: kind,
+            device: None,
+            port: None,
+            qpn: None,
+            qp_type: None,
+            pid: None,
+            tid: None,
+            comm: None,
+            kernel: false,
+            by_pid: None,
+            from: None,
+            to: None,
+            attr_mask: None,
+            dest_qpn: None,
+            dest_gid: None,
+            path_mtu: None,
+            sgid_index: None,
+            timeout: None,
+            retry_cnt: None,
+            rnr_retry: None,
+            async_event: None,
+            cm: None,
+            work: None,
+            bytes: None,
+            cqe: None,
+            verb: None,
+            rc: None,
+            duration_ns: None,
+            count: None,
+            lost_where: None,
+            qp_uid: None,
+            finding: None,
+        }
+    }
+
+    /// A finding that the snapshot of this time raised or cleared.
+    pub fn of_change(change: Change, ts_ns: u64, mono_ns: u64) -> Self {
+        let (kind, finding) = match change {
+            Change::Raised(finding) => (EventKind::FindingRaise, finding),
+            Change::Cleared(finding) => (EventKind::FindingClear, finding),
+        };
+        Self {
+            device: finding.device.clone(),
+            port: finding.port,
+            pid: finding.pid,
+            comm: finding.comm.clone(),
+            finding: Some(Arc::new(finding)),
+            ..Self::new(kind, ts_ns, mono_ns)
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! A process whose bytes take a NIC that is farther from its GPU than an idle one.
+
+use super::rails::{Choice, about};
+use super::{Scene, link};
+use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::ib::PortState;
+use crate::input::GpuPlace;
+use crate::snapshot::{DeviceRow, PortRow, ProcessRow};
+use crate::value::Counter;
+use rdmatop_base::pcie::{Distance, Place};
+use rdmatop_base::step::{NextStep, ShellWord, step};
+
+/// What a port carries in the busier direction, bytes/s.
+fn carries(port: &PortRow) -> Option<f64> {
+    let rate = |bytes: Option<Counter>| bytes?.rate;
+    Some(rate(port.tx_bytes)?.max(rate(port.rx_bytes)?))
+}
+
+/// How far a device is from a GPU; `None` where it is not known what either hangs on.
+fn distance(gpu: &GpuPlace, device: &DeviceRow) -> Option<Distance> {
+    let nic = Place {
+        path: &device.pci_path,
+        node: device.numa_node.and_then(|node| node.try_into().ok()),
+    };
+    let gpu = Place {
+        path: &gpu.path,
+        node: gpu.node,
+    };
+    (!nic.path.is_empty() && !gpu.path.is_empty()).then(|| Distance::between(gpu, nic))
+}
+
+/// An ACTIVE port and how far its device is from a GPU.
+struct Seen<'a> {
+    port: &'a PortRow,
+    distance: Distance,
+    bytes_per_s: f64,
+}
+
+/// The ACTIVE ports of a driver; `None` where the distance or the bytes of one are not known.
+fn seen<'a>(scene: &Scene<'a>, gpu: &GpuPlace, driver: &str) -> Option<Vec<Seen<'a>>> {
+    let ports = scene.snapshot.ports.iter();
+    let active = ports.filter(|port| port.state.is_some_and(PortState::is_active));
+    let alike = active.filter(|port| scene.driver(port) == Some(driver));
+    let seen = alike.map(|port| {
+        Some(Seen {
+            port,
+            distance: distance(gpu, scene.device(port.device_uid)?)?,
+            bytes_per_s: carries(port)?,
+        })
+    });
+    seen.collect()
+}
+
+/// A process that computes on one GPU, and that alone has QPs on the busy ports that it uses, while a nearer
+/// port does nothing. A process on several GPUs may send the data of any of them.
+pub(super) fn nic(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for row in &scene.snapshot.processes {
+        let Some([gpu]) = row.gpus.as_deref() else {
+            continue;
+        };
+        out.extend(of_process(scene, row, gpu));
+    }
+}
+
+fn of_process(scene: &Scene<'_>, row: &ProcessRow, gpu: &GpuPlace) -> Option<Symptom> {
+    let own = |port: &PortRow| {
+        let mut users = scene.users(&port.device);
+        row.devices.contains(&port.device)
+            && users.next().is_some_and(|user| user.uid == row.uid)
+            && users.next().is_none()
+    };
+    let first = scene.snapshot.ports.iter().find(|port| own(port))?;
+    let all = seen(scene, gpu, scene.driver(first)?)?;
+    let busy = |seen: &&Seen<'_>| own(seen.port) && seen.bytes_per_s >= scene.limits.rail_bytes_per_s;
+    let used = all.iter().filter(busy).min_by_key(|seen| seen.distance)?;
+    let idle = scene.limits.idle_share * used.bytes_per_s;
+    let near = all
+        .iter()
+        .filter(|seen| seen.bytes_per_s < idle)
+        .min_by_key(|seen| seen.distance)
+        .filter(|near| near.distance < used.distance)?;
+    let (far_name, near_name) = (&used.port.device, &near.port.device);
+    Some(Symptom {
+        verdict: format!(
+            "{} computes on GPU {} and its bytes pass {}, {}: {} {} is idle",
+            words::process(row),
+            gpu.address,
+            link::name(used.port),
+            used.distance.words(),
+            link::name(near.port),
+            near.distance.words()
+        ),
+        evidence: vec![
+            format!(
+                "{} carries {}",
+                link::name(used.port),
+                words::bits(used.bytes_per_s)
+            ),
+            format!(
+                "{} carries {}",
+                link::name(near.port),
+                words::bits(near.bytes_per_s)
+            ),
+        ],
+        next: next(row, far_name, near_name),
+        short: "far NIC".to_owned(),
+        victims: vec![row.uid],
+        ..scene.symptom(
+            FindingId::FarNic,
+            Severity::Warning,
+            About {
+                process: Some(row.uid),
+                ..about(used.port)
+            },
+        )
+    })
+}
+
+/// What chose the NIC, if that is known, else how to find it.
+fn next(row: &ProcessRow, far: &str, near: &str) -> NextStep {
+    let nearer = ShellWord::device(near);
+    match (Choice::of(row, far), row.pid) {
+        (Some(Choice::Variable(name, _)), _) => step!(
+            "nvidia-smi topo -m   # shows {} nearer to the GPU -> start the job next without {}, or name that NIC in it for this process",
+            nearer,
+            name
+        ),
+        (Some(Choice::Option(option, _)), _) => step!(
+            "nvidia-smi topo -m   # shows {} nearer to the GPU -> start the program next with {} of that NIC",
+            nearer,
+            option
+        ),
+        (None, Some(pid)) => step!(
+            "sudo grep -zE 'NCCL_IB_HCA|NCCL_TOPO_FILE|UCX_NET_DEVICES|CUDA_VISIBLE_DEVICES' /proc/{}/environ | cat -v   # names a NIC or a GPU \
+             -> nvidia-smi topo -m shows whether they are near; start the job next without it   # prints nothing -> start it next with \
+             NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH: a virtual machine may hide its PCIe bridges",
+            pid
+        ),
+        (None, None) => "nvidia-smi topo -m   # shows which NIC is near to which GPU".into(),
+    }
+}

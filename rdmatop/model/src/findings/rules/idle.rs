@@ -1,0 +1,88 @@
+//! Ports that take no part while the others of their kind are full: one, some, or half of them.
+
+use std::collections::BTreeSet;
+
+use super::Scene;
+use super::rails::{Load, about, movers, names, received};
+use crate::findings::{FindingId, Severity, Symptom, words};
+use crate::snapshot::{PortRow, ProcessRow};
+use rdmatop_base::step::step;
+
+/// Some of these ports carry next to nothing, the others, two or more, are full, and who moves data on those
+/// could use the idle ones. A job that has as many processes as full ports uses what it was given.
+pub(super) fn rails(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
+    let rx = received(ports)?;
+    let (sends_none, receives_none) = (tx.idle(scene.limits.idle_share), rx.idle(scene.limits.idle_share));
+    let (idle, full): (Vec<usize>, Vec<usize>) =
+        (0..ports.len()).partition(|at| sends_none.contains(at) && receives_none.contains(at));
+    let first = *idle.first()?;
+    let is_full = |at: &usize| match ports[*at].rate_bps.filter(|_| tx.bytes) {
+        Some(bits) => tx.rates[*at].max(rx.rates[*at]) >= scene.limits.hot_share * bits as f64 / 8.0,
+        None => tx.rates[*at] >= tx.rates[tx.top] / 2.0,
+    };
+    // A slower port may be there for another purpose.
+    let is_alike = |at: &usize| ports[*at].rate_bps == ports[full[0]].rate_bps;
+    if full.len() < 2 || !full.iter().all(is_full) || !idle.iter().all(is_alike) {
+        return None;
+    }
+    let mut seen = BTreeSet::new();
+    let mut users: Vec<&ProcessRow> = full.iter().flat_map(|at| movers(scene, ports[*at])).collect();
+    users.retain(|row| seen.insert(row.uid));
+    let (severity, who) = if let Some(job) = shared_job(&users, full.len()) {
+        (
+            Severity::Warning,
+            format!(
+                "{} processes of {job} share the others, which are full",
+                users.len()
+            ),
+        )
+    } else {
+        let has_qps = |row: &ProcessRow, at: &usize| row.devices.contains(&ports[*at].device);
+        let uses_all = |row: &&ProcessRow| {
+            full.iter().filter(|at| has_qps(row, at)).count() >= 2 && idle.iter().all(|at| has_qps(row, at))
+        };
+        users.retain(uses_all);
+        let user = words::process(users.first()?);
+        // Storage may have NICs of its own, on which the same process has queue pairs.
+        (
+            Severity::Info,
+            format!("{user} has QPs on them, and fills the others"),
+        )
+    };
+    let pid = users.iter().find_map(|row| row.pid)?;
+    Some(Symptom {
+        verdict: format!(
+            "{} of {} ports are idle ({}): {who}",
+            idle.len(),
+            ports.len(),
+            names(ports, &idle)
+        ),
+        evidence: vec![
+            format!(
+                "{} ports carry traffic, the busiest sends {}",
+                full.len(),
+                tx.of_port(tx.top)
+            ),
+            format!(
+                "{} carry less than {} of the busiest",
+                idle.len(),
+                words::percent(scene.limits.idle_share)
+            ),
+        ],
+        next: step!(
+            "sudo grep -zE 'NCCL_IB_HCA|UCX_NET_DEVICES|FI_EFA_IFACE' /proc/{}/environ | cat -v   # names some NICs -> name all that are meant, \
+             when the job starts next   # prints nothing -> start it next with NCCL_DEBUG=INFO: rdmatop nccl-log shows the NIC of each rank",
+            pid
+        ),
+        short: format!("{} of {} NICs idle", idle.len(), ports.len()),
+        victims: users.iter().map(|row| row.uid).collect(),
+        ..scene.symptom(FindingId::RailsIdle, severity, about(ports[first]))
+    })
+}
+
+/// The one job of these processes, when they are more than the ports that they fill.
+fn shared_job<'a>(users: &[&'a ProcessRow], full: usize) -> Option<&'a str> {
+    let job = users.first()?.workload.as_deref()?;
+    let is_of_it = |row: &&ProcessRow| row.workload.as_deref() == Some(job) && !row.workload_claimed;
+    (users.len() > full && users.iter().all(is_of_it)).then_some(job)
+}

@@ -1,0 +1,164 @@
+//! Ports over a bond (RoCE LAG): one member that has it all, and members without a link.
+
+use super::Scene;
+use super::link::{about, interface, name, used_by};
+use crate::findings::{FindingId, Severity, Symptom, words};
+use crate::ib::PortState;
+use crate::snapshot::{Bond, Member, PortRow, QpRow};
+use crate::value::Counter;
+use rdmatop_base::step::{NextStep, ShellWord, step};
+
+/// What a member counted in one way.
+type Bytes = fn(&Member) -> Option<Counter>;
+
+/// The ports that are ACTIVE and send over a bond.
+fn bonds<'a>(scene: &Scene<'a>) -> impl Iterator<Item = (&'a PortRow, &'a Bond)> {
+    let ports = scene.snapshot.ports.iter();
+    let active = ports.filter(|port| port.state.is_some_and(PortState::is_active));
+    active.filter_map(|port| Some((port, port.bond.as_ref()?)))
+}
+
+/// The member that carries nearly all in one way, its rate, and its share of the whole; `None` where the load
+/// is small, spread, or not known of each member.
+fn alone<'a>(scene: &Scene<'_>, up: &[&'a Member], bytes: Bytes) -> Option<(&'a Member, f64, f64)> {
+    let rates: Vec<f64> = up
+        .iter()
+        .map(|member| bytes(member)?.certain_rate())
+        .collect::<Option<_>>()?;
+    let (member, rate) = up.iter().zip(&rates).max_by(|a, b| a.1.total_cmp(b.1))?;
+    let least = member.rate_bps.map_or(scene.limits.rail_bytes_per_s, |bits| {
+        scene.limits.lag_load * bits as f64 / 8.0
+    });
+    let share = rate / rates.iter().sum::<f64>();
+    (*rate >= least && share >= scene.limits.lag_share).then_some((member, *rate, share))
+}
+
+/// Whether a member carries so much that another would help.
+fn is_full(scene: &Scene<'_>, member: &Member, rate: f64) -> bool {
+    member
+        .rate_bps
+        .is_some_and(|bits| rate >= scene.limits.hot_share * bits as f64 / 8.0)
+}
+
+/// One member carries nearly all.
+pub(super) fn imbalance(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for (port, bond) in bonds(scene).filter(|(_, bond)| !bond.is_active_backup()) {
+        let up: Vec<&Member> = bond.up().collect();
+        if up.len() < 2 {
+            continue;
+        }
+        let ways: [(&str, Bytes); 2] = [
+            ("sends", |member| member.tx_bytes),
+            ("receives", |member| member.rx_bytes),
+        ];
+        for (way, bytes) in ways {
+            let Some((member, rate, share)) = alone(scene, &up, bytes) else {
+                continue;
+            };
+            let users: Vec<_> = scene.users(&port.device).collect();
+            let others = up.iter().filter(|other| other.name != member.name);
+            let others: Vec<&str> = others.map(|other| &*other.name).collect();
+            let full = is_full(scene, member, rate);
+            let on_it = |qp: &&QpRow| qp.device_uid.get() == Some(port.device_uid) && qp.pid.is_some();
+            let qps = scene.snapshot.qps.iter().filter(|qp| on_it(&&***qp)).count();
+            let mut evidence = vec![format!(
+                "{} by {}, next to nothing by {}",
+                words::bits(rate),
+                member.name,
+                others.join(", ")
+            )];
+            evidence.extend(member.rate_bps.map(|bits| {
+                let link = bits as f64 / 8.0;
+                format!("{} of that link's rate", words::percent((rate / link).min(1.0)))
+            }));
+            evidence.push(format!("QPs there: {qps}, of {} processes", users.len()));
+            out.push(Symptom {
+                verdict: format!(
+                    "{} {way} {} of its data by {} alone, one of {} links of its bond{}",
+                    name(port),
+                    words::percent(share),
+                    member.name,
+                    up.len(),
+                    used_by(&users)
+                ),
+                victims: users.iter().map(|row| row.uid).collect(),
+                evidence,
+                next: if way == "sends" {
+                    spread_sent(scene, port)
+                } else {
+                    "on the switch: its port channel has to hash UDP ports too, and senders need several QPs for each connection, each \
+                     of which has a UDP source port of its own (NCCL_IB_QPS_PER_CONNECTION)"
+                        .into()
+                },
+                short: format!("one of {} links", up.len()),
+                ..scene.symptom(
+                    FindingId::LagImbalance,
+                    if full { Severity::Warning } else { Severity::Info },
+                    about(port, Some(way)),
+                )
+            });
+        }
+    }
+}
+
+/// How to have a NIC use the other members.
+fn spread_sent(scene: &Scene<'_>, port: &PortRow) -> NextStep {
+    let device = scene.device(port.device_uid);
+    let mlx5 = scene
+        .driver(port)
+        .is_some_and(|driver| driver.starts_with("mlx5"));
+    let pci = device.and_then(|device| device.pci.as_deref()).filter(|_| mlx5);
+    pci.map_or_else(
+        || {
+            "give each connection several QPs, for NCCL by NCCL_IB_QPS_PER_CONNECTION=4: each has a UDP source port of its own, by which the \
+             bond spreads"
+                .into()
+        },
+        |pci| {
+            step!(
+                "sudo cat /sys/kernel/debug/mlx5/{}/lag/port_sel_mode   # queue_affinity -> each QP stays on the link that it got when it was made: give \
+                 each connection several, for NCCL by NCCL_IB_QPS_PER_CONNECTION=4   # hash -> the same, because each has a UDP source port of its own",
+                ShellWord::or(Some(pci), "ADDRESS")
+            )
+        },
+    )
+}
+
+/// A member has no link, and the port has less than it could.
+pub(super) fn without_link(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for (port, bond) in bonds(scene) {
+        let down = bond.members.iter().filter(|member| member.up == Some(false));
+        let down: Vec<&str> = down.map(|member| &*member.name).collect();
+        let users: Vec<_> = scene.users(&port.device).collect();
+        let (Some(first), Some(_), false) = (down.first(), bond.up().next(), users.is_empty()) else {
+            continue;
+        };
+        let rate = port
+            .rate_bps
+            .map(|bits| format!("{} are left", words::bits(bits as f64 / 8.0)));
+        out.push(Symptom {
+            verdict: format!(
+                "{} has {} of {} links of its bond: {} has none{}",
+                name(port),
+                bond.up().count(),
+                bond.members.len(),
+                down.join(", "),
+                used_by(&users)
+            ),
+            victims: users.iter().map(|row| row.uid).collect(),
+            evidence: std::iter::once(format!("the bond says that {first} is down"))
+                .chain(rate)
+                .collect(),
+            next: interface(port).map_or_else(NextStep::default, |_| {
+                step!(
+                    "ip link show dev {}   # NO-CARRIER -> plug in the cable, or switch on the port at its other end   # DOWN -> until the next boot: sudo ip \
+                     link set dev {} up",
+                    ShellWord::netdev(first),
+                    ShellWord::netdev(first)
+                )
+            }),
+            short: "link of bond".to_owned(),
+            ..scene.symptom(FindingId::LagDegraded, Severity::Warning, about(port, None))
+        });
+    }
+}

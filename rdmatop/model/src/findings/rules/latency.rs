@@ -1,0 +1,231 @@
+//! Work requests that take longer and become fewer, against what the process itself had lately.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{Scene, growing};
+use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::snapshot::{ProcessRow, Snapshot};
+
+const S: u64 = 1_000_000_000;
+/// An interval of which a percentile is taken, ns.
+const INTERVAL: u64 = 10 * S;
+/// Intervals kept: five minutes, and the last.
+const KEPT: usize = 31;
+/// Intervals that make a past.
+const PAST: usize = 3;
+/// Times that make a percentile.
+const LEAST: u64 = 100;
+
+/// What an interval had.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Point {
+    begin_ns: u64,
+    /// Upper edge of the bucket with the 99th percentile, ns.
+    p99_ns: f64,
+    /// Mean by the middles of buckets, ns.
+    mean_ns: f64,
+    wr_per_s: f64,
+    bytes_per_wr: f64,
+}
+
+impl Point {
+    /// Work requests under way, by Little's law.
+    fn outstanding(&self) -> f64 {
+        self.wr_per_s * self.mean_ns / 1e9
+    }
+}
+
+/// Totals at the begin of an interval.
+#[derive(Clone, Debug)]
+struct Totals {
+    at_ns: u64,
+    buckets: Vec<u64>,
+    wr: u64,
+    bytes: Option<u64>,
+}
+
+impl Totals {
+    fn of(row: &ProcessRow, at_ns: u64) -> Option<Self> {
+        let latency = row.traffic.latency.as_ref()?;
+        Some(Self {
+            at_ns,
+            buckets: latency.buckets.clone(),
+            wr: row.traffic.tx_wr?.total,
+            bytes: row.traffic.tx_bytes.map(|bytes| bytes.total),
+        })
+    }
+
+    /// What was since; `None` when that is too little, or totals fell.
+    fn until(&self, now: &Self) -> Option<Point> {
+        let before = |at: usize| self.buckets.get(at).copied().unwrap_or(0);
+        let more: Option<Vec<u64>> = (0..now.buckets.len())
+            .map(|at| now.buckets[at].checked_sub(before(at)))
+            .collect();
+        let more = more?;
+        let count: u64 = more.iter().sum();
+        let wr = now.wr.checked_sub(self.wr)?;
+        if count < LEAST || wr == 0 {
+            return None;
+        }
+        let mut left = count - count.div_ceil(100);
+        let mut p99 = 0;
+        for (at, times) in more.iter().enumerate() {
+            p99 = at + 1;
+            if *times > left {
+                break;
+            }
+            left -= times;
+        }
+        let edge = |at: usize| 2_f64.powi(i32::try_from(at).unwrap_or(64));
+        let sum: f64 = more
+            .iter()
+            .enumerate()
+            .map(|(at, times)| *times as f64 * 1.5 * edge(at))
+            .sum();
+        let bytes = self
+            .bytes
+            .zip(now.bytes)
+            .and_then(|(then, now)| now.checked_sub(then));
+        Some(Point {
+            begin_ns: self.at_ns,
+            p99_ns: edge(p99),
+            mean_ns: sum / count as f64,
+            wr_per_s: wr as f64 * 1e9 / (now.at_ns - self.at_ns).max(1) as f64,
+            bytes_per_wr: bytes? as f64 / wr as f64,
+        })
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Process {
+    begin: Option<Totals>,
+    /// Oldest first. `None`: too little happened, or not everything is known.
+    points: VecDeque<Option<Point>>,
+}
+
+impl Process {
+    fn look(&mut self, row: &ProcessRow, now_ns: u64) {
+        let due = |begin: &Totals| now_ns.saturating_sub(begin.at_ns) >= INTERVAL;
+        if self.begin.as_ref().is_some_and(|begin| !due(begin)) {
+            return;
+        }
+        let Some(now) = Totals::of(row, now_ns) else {
+            *self = Self::default();
+            return;
+        };
+        if let Some(begin) = self.begin.replace(now)
+            && let Some(now) = &self.begin
+        {
+            self.points.push_back(begin.until(now));
+            while self.points.len() > KEPT {
+                self.points.pop_front();
+            }
+        }
+    }
+
+    /// The last interval, and the medians of those before.
+    fn change(&self) -> Option<(Point, Point)> {
+        let last = (*self.points.back()?)?;
+        let past = self.points.iter().take(self.points.len() - 1).flatten();
+        let past: Vec<&Point> = past.collect();
+        if past.len() < PAST {
+            return None;
+        }
+        let median = |of: fn(&Point) -> f64| {
+            let mut values: Vec<f64> = past.iter().map(|point| of(point)).collect();
+            values.sort_by(f64::total_cmp);
+            values[values.len() / 2]
+        };
+        let before = Point {
+            begin_ns: past[0].begin_ns,
+            p99_ns: median(|point| point.p99_ns),
+            mean_ns: median(|point| point.mean_ns),
+            wr_per_s: median(|point| point.wr_per_s),
+            bytes_per_wr: median(|point| point.bytes_per_wr),
+        };
+        Some((before, last))
+    }
+}
+
+/// Processes whose work requests are timed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Latencies(BTreeMap<u64, Process>);
+
+impl Latencies {
+    pub(super) fn look(&mut self, snapshot: &Snapshot) {
+        let mut seen = BTreeMap::new();
+        for row in snapshot.processes.iter().filter(|row| !row.exited) {
+            // Whoever posts nothing has no times.
+            if row
+                .traffic
+                .latency
+                .as_ref()
+                .is_some_and(|latency| latency.count > 0)
+            {
+                let mut process = self.0.remove(&row.uid).unwrap_or_default();
+                process.look(row, snapshot.mono_ns);
+                seen.insert(row.uid, process);
+            }
+        }
+        self.0 = seen;
+    }
+}
+
+fn time(ns: f64) -> String {
+    for (unit, size) in [("s", 1e9), ("ms", 1e6), ("us", 1e3)] {
+        if ns >= size {
+            return format!("{} {unit}", words::number(ns / size));
+        }
+    }
+    format!("{ns:.0} ns")
+}
+
+/// Processes that wait longer and get less.
+pub(super) fn rises(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    let limits = scene.limits;
+    for row in &scene.snapshot.processes {
+        let Some((before, now)) = scene.growth.latencies.0.get(&row.uid).and_then(Process::change) else {
+            continue;
+        };
+        let longer = now.p99_ns >= limits.latency_ratio * before.p99_ns
+            && now.p99_ns >= limits.latency_us as f64 * 1e3;
+        let fewer = now.wr_per_s <= limits.latency_rate * before.wr_per_s;
+        // Another size has other times. Who posts less by himself has fewer outstanding.
+        let alike = (0.5..=2.0).contains(&(now.bytes_per_wr.max(1.0) / before.bytes_per_wr.max(1.0)))
+            && now.outstanding() >= before.outstanding() / 2.0;
+        let explained = [row.traffic.rnr_waits, row.traffic.retransmits]
+            .into_iter()
+            .any(|counter| growing(counter).is_some());
+        if !longer || !fewer || !alike || explained {
+            continue;
+        }
+        out.push(Symptom {
+            verdict: format!(
+                "Work requests of {} take longer and are fewer: p99 {} instead of {}, {} instead of {}",
+                words::process(row),
+                time(now.p99_ns),
+                time(before.p99_ns),
+                words::per_s(now.wr_per_s),
+                words::per_s(before.wr_per_s)
+            ),
+            evidence: vec![format!(
+                "about {} outstanding, {} before; {} bytes each",
+                words::number(now.outstanding()),
+                words::number(before.outstanding()),
+                words::number(now.bytes_per_wr)
+            )],
+            next: "Ping the peer: slow too -> the network (pauses, other traffic); fast -> the CPUs of both ends (top: ksoftirqd, kworker)".into(),
+            short: "slow WRs".to_owned(),
+            since_ns: now.begin_ns,
+            victims: vec![row.uid],
+            ..scene.symptom(
+                FindingId::LatencyRises,
+                Severity::Warning,
+                About {
+                    process: Some(row.uid),
+                    ..About::default()
+                },
+            )
+        });
+    }
+}

@@ -1,0 +1,439 @@
+//! Ports: state, errors, congestion, MTU, commands.
+
+use std::collections::BTreeMap;
+
+use super::Scene;
+use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::ib::PortState;
+use crate::snapshot::{NamedCounter, PortRow, ProcessRow};
+use rdmatop_base::roce::payload;
+use rdmatop_base::step::{NextStep, ShellWord, step};
+
+pub(super) fn about(port: &PortRow, part: Option<&str>) -> About {
+    About {
+        device: Some(port.device_uid),
+        port: Some(port.port),
+        part: part.map(Into::into),
+        ..About::default()
+    }
+}
+
+pub(super) fn name(port: &PortRow) -> String {
+    format!("{}/{}", port.device, port.port)
+}
+
+/// What rdma(8) says of a port.
+pub(super) fn show(port: &PortRow) -> NextStep {
+    step!("rdma link show {}/{}", ShellWord::device(&port.device), port.port)
+}
+
+/// The network device that has the link of a port, which of a bond is its first member, and a word about the
+/// other members.
+pub(super) fn interface(port: &PortRow) -> Option<(ShellWord, NextStep)> {
+    let netdev = port.netdev.as_deref()?;
+    let members = port.bond.as_ref().map_or(&[][..], |bond| &*bond.members);
+    let Some((first, more)) = members.split_first() else {
+        return Some((ShellWord::netdev(netdev), NextStep::default()));
+    };
+    let more = match more {
+        [] => NextStep::default(),
+        [second, ..] => step!(
+            "   # and so each other member of {}: {}",
+            ShellWord::said(netdev),
+            ShellWord::said(&second.name)
+        ),
+    };
+    Some((ShellWord::netdev(&first.name), more))
+}
+
+/// The rate of a counter by the provider's name.
+pub(super) fn rate_of(port: &PortRow, name: &str) -> Option<f64> {
+    let row = port.counters.iter().find(|row| &*row.name == name)?;
+    row.counter.rate
+}
+
+/// Ports of which any counter rises. Most ports of a large node are at rest, and the rules below look for
+/// many names.
+fn moving<'a>(scene: &Scene<'a>) -> impl Iterator<Item = &'a PortRow> {
+    let rises = |row: &NamedCounter| row.counter.rate.is_some_and(|rate| rate > 0.0);
+    let ports = scene.snapshot.ports.iter();
+    ports.filter(move |port| port.counters.iter().any(rises))
+}
+
+/// Ports that are not ACTIVE although processes have QPs on their device.
+pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for port in &scene.snapshot.ports {
+        let Some(state) = port.state.filter(|state| !state.is_active()) else {
+            continue;
+        };
+        let own_ports = scene
+            .snapshot
+            .ports
+            .iter()
+            .filter(|other| other.device_uid == port.device_uid);
+        // Of a device with several ports, QPs of another port are not concerned.
+        let mut users: Vec<_> = if own_ports.count() == 1 {
+            scene.users(&port.device).collect()
+        } else {
+            Vec::new()
+        };
+        // QPs that a driver makes past the kernel (DEVX) are not listed. A process that has other objects
+        // there may have such, and what was ACTIVE before is no spare port.
+        if users.is_empty() && scene.growth.flaps.was_active(port) {
+            users = scene.holders(&port.device).collect();
+        }
+        let [first, rest @ ..] = &users[..] else { continue };
+        let more = match rest.len() {
+            0 => String::new(),
+            1 => " and 1 more process".to_owned(),
+            more => format!(" and {more} more processes"),
+        };
+        let mut evidence = vec![format!("state {state}")];
+        evidence.extend(port.phys_state.map(|phys| format!("physical state {phys}")));
+        let netdev = port.netdev.as_deref();
+        out.push(Symptom {
+            verdict: format!(
+                "{} is {state}: {}{more} cannot send or receive",
+                name(port),
+                words::process(first)
+            ),
+            evidence,
+            next: netdev.map_or_else(
+                || show(port),
+                |netdev| {
+                    step!(
+                        "ip link show dev {}   # no UP within <> -> until the next boot: sudo ip link set dev {} up   # NO-CARRIER -> plug in the cable, or \
+                         switch on the port at its other end",
+                        ShellWord::netdev(netdev),
+                        ShellWord::netdev(netdev)
+                    )
+                },
+            ),
+            short: format!("port {state}"),
+            victims: users.iter().map(|row| row.uid).collect(),
+            ..scene.symptom(FindingId::PortDown, Severity::Critical, about(port, None))
+        });
+    }
+}
+
+/// The counter of outages.
+pub(in crate::findings) const LINK_DOWNED: &str = "link_downed";
+
+/// A counter of a link and its limit per second.
+const ERRORS: &[(&str, f64, Severity)] = &[
+    (LINK_DOWNED, 0.0, Severity::Critical),
+    ("local_link_integrity_errors", 0.0, Severity::Critical),
+    ("excessive_buffer_overrun_errors", 0.0, Severity::Critical),
+    ("link_error_recovery", 0.0, Severity::Warning),
+    ("symbol_error", 10.0, Severity::Warning),
+    ("port_rcv_errors", 10.0, Severity::Warning),
+    ("port_xmit_discards", 100.0, Severity::Warning),
+];
+
+/// Who suffers from a port's trouble.
+pub(super) fn used_by(users: &[&ProcessRow]) -> String {
+    match users {
+        [] => String::new(),
+        [one] => format!("; the port carries {}", words::process(one)),
+        [one, rest @ ..] => format!(
+            "; the port carries {} and {} more",
+            words::process(one),
+            rest.len()
+        ),
+    }
+}
+
+/// Errors of the link.
+pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for port in moving(scene) {
+        let users: Vec<_> = scene.holders(&port.device).collect();
+        let flaps = scene.growth.flaps.of(port, scene.limits).is_some();
+        for (counter, limit, severity) in ERRORS {
+            let went_down = *counter == LINK_DOWNED;
+            // It is said already.
+            if went_down && flaps {
+                continue;
+            }
+            let Some(rate) = rate_of(port, counter).filter(|rate| rate > limit) else {
+                continue;
+            };
+            let total = port.counters.iter().find(|row| &*row.name == *counter);
+            let total = total.map_or(0, |row| row.counter.total);
+            let is_up = port.state.is_some_and(PortState::is_active);
+            // A process that lost packets or connections meanwhile has findings of its own.
+            let severity = if went_down && is_up {
+                Severity::Warning
+            } else {
+                *severity
+            };
+            out.push(Symptom {
+                verdict: match *counter {
+                    "link_downed" if is_up => {
+                        format!(
+                            "The link of {} went down and is up again{}",
+                            name(port),
+                            used_by(&users)
+                        )
+                    }
+                    "link_downed" => format!("The link of {} went down{}", name(port), used_by(&users)),
+                    "port_xmit_discards" => {
+                        format!(
+                            "{} drops packets that it cannot send{}",
+                            name(port),
+                            used_by(&users)
+                        )
+                    }
+                    _ => format!(
+                        "The link of {} has errors ({counter}){}",
+                        name(port),
+                        used_by(&users)
+                    ),
+                },
+                victims: users.iter().map(|row| row.uid).collect(),
+                evidence: vec![format!("{counter} {total} in all, {} when it last rose", words::per_s(rate))],
+                next: match interface(port) {
+                    None => "ibdiagnet   # names links with errors -> change cable or transceiver there, else the switch's port".into(),
+                    Some((netdev, more)) if went_down => {
+                        step!(
+                            "sudo ethtool -m {}   # optical power below its low alarm -> change transceiver or cable   # else -> the \
+                             switch's log says why that port went down{}",
+                            netdev,
+                            more
+                        )
+                    }
+                    Some((netdev, more)) => {
+                        step!(
+                            "ethtool -S {} | grep -v ': 0$'   # error counts that grow -> change cable or transceiver, else the \
+                             switch's port{}",
+                            netdev,
+                            more
+                        )
+                    }
+                },
+                short: if went_down { "link flapped" } else { counter }.to_owned(),
+                ..scene.symptom(FindingId::LinkErrors, severity, about(port, Some(counter)))
+            });
+        }
+    }
+}
+
+/// Congestion control that one side does not take part in.
+pub(super) fn congestion(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for port in moving(scene) {
+        let grows = |name| rate_of(port, name).filter(|rate| *rate > 0.0);
+        let (verdict, evidence, which) = if let Some(rate) = grows("rp_cnp_ignored") {
+            (
+                format!(
+                    "{} ignores congestion notifications: it does not slow down",
+                    name(port)
+                ),
+                format!("rp_cnp_ignored {}", words::per_s(rate)),
+                "roce_rp",
+            )
+        } else if let (Some(marked), Some(0.0)) =
+            (grows("np_ecn_marked_roce_packets"), rate_of(port, "np_cnp_sent"))
+        {
+            (
+                format!(
+                    "{} receives packets marked by ECN and sends no congestion notification",
+                    name(port)
+                ),
+                format!(
+                    "np_ecn_marked_roce_packets {}, np_cnp_sent 0/s",
+                    words::per_s(marked)
+                ),
+                "roce_np",
+            )
+        } else {
+            continue;
+        };
+        out.push(Symptom {
+            verdict,
+            evidence: vec![evidence],
+            next: step!(
+                "cat /sys/class/net/{}/ecn/{}/enable/*   # by priority, 0 to 7; 0 for the one that RoCE uses -> switch it on until the next boot: \
+                 echo 1 | sudo tee that file   # no such files -> the kernel's own driver: sudo mlxconfig -d {} q | grep ROCE_CC_PRIO_MASK",
+                interface(port).map_or_else(|| ShellWord::or(None, "NETDEV"), |(netdev, _)| netdev),
+                which,
+                ShellWord::device(&port.device)
+            ),
+            short: "ECN ignored".to_owned(),
+            ..scene.symptom(FindingId::Congestion, Severity::Warning, about(port, None))
+        });
+    }
+}
+
+/// Ethernet ports whose MTU is too small for RoCE packets of 4096 bytes.
+pub(super) fn mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for port in &scene.snapshot.ports {
+        let (Some(rate), Some(mtu)) = (port.rate_bps, port.netdev_mtu) else {
+            continue;
+        };
+        let active = port.state.is_some_and(PortState::is_active);
+        let ethernet = port.link_layer.as_deref() == Some("Ethernet");
+        let payload = payload(mtu).map_or(0, u64::from);
+        let small = rate >= scene.limits.mtu_rate_bps && payload < scene.limits.payload_bytes;
+        if !active || !ethernet || !small || scene.users(&port.device).next().is_none() {
+            continue;
+        }
+        let netdev = port.netdev.as_deref().unwrap_or("NETDEV");
+        out.push(Symptom {
+            verdict: format!(
+                "{netdev} has MTU {mtu}: packets of {} carry {payload} bytes, {} are possible",
+                name(port),
+                scene.limits.payload_bytes
+            ),
+            evidence: vec![format!(
+                "{} of {} Gb/s, MTU {mtu} of {netdev}",
+                name(port),
+                rate / 1_000_000_000
+            )],
+            next: step!(
+                "sudo ip link set dev {} mtu 9000   # until the next boot; as much on the switches first, then on all hosts; then restart the job",
+                ShellWord::or(port.netdev.as_deref(), "NETDEV")
+            ),
+            short: format!("MTU {mtu}"),
+            ..scene.symptom(FindingId::SmallMtu, Severity::Warning, about(port, None))
+        });
+    }
+}
+
+/// QPs whose packets carry less than their port has room for.
+pub(super) fn path_mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    // One symptom for the QPs of one process on one port, with the smallest of their MTUs.
+    let mut small: BTreeMap<(u64, u32, u64), (u32, u64)> = BTreeMap::new();
+    for (path, qps) in scene.snapshot.judgement.paths() {
+        let mtu = path.mtu.map(u32::from);
+        let Some(mtu) = mtu.filter(|mtu| u64::from(*mtu) < scene.limits.payload_bytes) else {
+            continue;
+        };
+        if room(scene, path.device, path.port).is_some_and(|room| mtu < room) {
+            let all = small
+                .entry((path.device, path.port, path.process))
+                .or_insert((mtu, 0));
+            *all = (all.0.min(mtu), all.1 + qps);
+        }
+    }
+    for ((device, port, process), (mtu, qps)) in small {
+        let (Some(row), Some(owner), Some(room)) = (
+            scene.port(device, port),
+            scene.process(process),
+            room(scene, device, port),
+        ) else {
+            continue;
+        };
+        out.push(Symptom {
+            verdict: format!(
+                "{} of {} on {} {} a path MTU of {mtu}, the port has room for {room}",
+                words::count(qps, "QP"),
+                words::process(owner),
+                name(row),
+                if qps == 1 { "has" } else { "have" },
+            ),
+            evidence: vec![format!(
+                "MTU {} of {}",
+                row.netdev_mtu.unwrap_or(0),
+                row.netdev.as_deref().unwrap_or("its network device")
+            )],
+            next: "ip link   # on the peers: a smaller mtu there -> sudo ip link set dev NETDEV mtu 9000 (until the next boot; on the switches first)   # else the job asks for it: UCX_IB_PATH_MTU, \
+                   perftest -m"
+                .into(),
+            short: format!("path MTU {mtu}"),
+            since_ns: scene.snapshot.mono_ns,
+            ..scene.symptom(
+                FindingId::SmallMtu,
+                Severity::Warning,
+                About {
+                    process: Some(process),
+                    ..about(row, Some("path"))
+                },
+            )
+        });
+    }
+}
+
+/// Bytes of payload for which the packets of a fast ACTIVE Ethernet port have room.
+fn room(scene: &Scene<'_>, device: u64, port: u32) -> Option<u32> {
+    let row = scene.port(device, port)?;
+    let fast = row.rate_bps.is_some_and(|rate| rate >= scene.limits.mtu_rate_bps);
+    let active = row.state.is_some_and(PortState::is_active);
+    let ethernet = row.link_layer.as_deref() == Some("Ethernet");
+    payload(row.netdev_mtu?).filter(|_| fast && active && ethernet)
+}
+
+/// InfiniBand ports that have data and may not send it: the other end of the link gives no credits.
+pub(super) fn waits(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for port in moving(scene) {
+        if port.link_layer.as_deref() != Some("InfiniBand") {
+            continue;
+        }
+        let (Some(ticks), Some(rate), Some(lanes)) =
+            (rate_of(port, "port_xmit_wait"), port.rate_bps, port.lanes)
+        else {
+            continue;
+        };
+        // A tick is one symbol time of a lane, that of a byte, or several.
+        let share = (ticks * f64::from(lanes) / (rate as f64 / 8.0)).min(1.0);
+        if share < scene.limits.wait_share {
+            continue;
+        }
+        let users: Vec<_> = scene.holders(&port.device).collect();
+        let sent = port.any_tx_bytes().and_then(|sent| sent.rate);
+        let mut evidence = vec![format!(
+            "port_xmit_wait {}, a tick taken as one symbol time",
+            words::per_s(ticks)
+        )];
+        evidence.extend(sent.map(|bytes| {
+            format!(
+                "it sends {} of {}",
+                words::bits(bytes),
+                words::bits(rate as f64 / 8.0)
+            )
+        }));
+        out.push(Symptom {
+            verdict: format!(
+                "{} has data and waits at least {} of the time to send it: the fabric or a receiver is congested{}",
+                name(port),
+                words::percent(share),
+                used_by(&users)
+            ),
+            evidence,
+            next: "ibdiagnet -P all=1   # which switch ports wait too: the last one on the way leads to the slow receiver".into(),
+            short: "IB congestion".to_owned(),
+            victims: users.iter().map(|row| row.uid).collect(),
+            ..scene.symptom(FindingId::IbCongestion, Severity::Warning, about(port, None))
+        });
+    }
+}
+
+/// Commands that a device refuses its driver.
+pub(super) fn commands(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    const COUNTERS: &[&str] = &[
+        "no_completion_cmds",
+        "create_qp_err",
+        "create_cq_err",
+        "create_ah_err",
+        "reg_mr_err",
+        "mmap_err",
+        "alloc_pd_err",
+        "alloc_ucontext_err",
+        // What the others say more exactly.
+        "cmds_err",
+    ];
+    for port in moving(scene) {
+        let Some((counter, rate)) = COUNTERS.iter().find_map(|name| {
+            rate_of(port, name)
+                .filter(|rate| *rate > 0.0)
+                .map(|rate| (*name, rate))
+        }) else {
+            continue;
+        };
+        out.push(Symptom {
+            verdict: format!("{} refuses commands of its driver ({counter})", port.device),
+            evidence: vec![format!("{counter} {}", words::per_s(rate))],
+            next: "sudo dmesg | tail -50   # errors of the driver -> keep them for the vendor, then reset the NIC or reboot; again -> firmware, vendor".into(),
+            short: counter.to_owned(),
+            ..scene.symptom(FindingId::AdminErrors, Severity::Critical, about(port, None))
+        });
+    }
+}

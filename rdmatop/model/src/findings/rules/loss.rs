@@ -1,0 +1,178 @@
+//! Packets that are lost on the way.
+
+use std::collections::BTreeMap;
+
+use super::link::{about, interface, name, rate_of, used_by};
+use super::pauses::is_outside;
+use super::{Scene, growing};
+use crate::findings::{FindingId, Severity, Symptom, words};
+use crate::input::EbpfState;
+use crate::snapshot::PortRow;
+use rdmatop_base::step::{ShellWord, step};
+
+/// Packets that arrive twice, for each round of retransmission, below which none came out of order.
+const SELDOM: f64 = 0.2;
+
+/// Packets that are sent again.
+pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    // Ports are read before programs are attached; until then nothing is known of the QP that may explain it.
+    if matches!(scene.snapshot.health.ebpf, EbpfState::Starting) {
+        return;
+    }
+    for port in &scene.snapshot.ports {
+        let (again, packets) = match (growing(port.retransmits), growing(port.retries)) {
+            (Some(rate), _) => (rate, true),
+            // A round repeats one packet or many.
+            (None, Some(rate)) => (rate, false),
+            (None, None) => continue,
+        };
+        let Some(sent) = growing(port.tx_packets) else {
+            continue;
+        };
+        if is_little(scene, again, sent) {
+            continue;
+        }
+        let twice = ArrivedTwice::of(scene, port);
+        let all = again;
+        let again = all * (1.0 - twice.share);
+        let share = again / sent;
+        // A sender without a receive buffer at its peer, or without a peer, starts again, too: the rules of
+        // QPs name those.
+        let mut stuck = scene.snapshot.judgement.stuck();
+        let waits = stuck.any(|qp| qp.device == port.device && qp.stuck.reason.repeats());
+        if waits
+            || growing(port.rnr_naks).is_some()
+            || is_little(scene, again, sent)
+            || only_waits(scene, port)
+            || is_outside(scene, port)
+        {
+            continue;
+        }
+        let users: Vec<_> = scene.holders(&port.device).collect();
+        let (place, rate) = (name(port), words::per_s(again));
+        // A receiver that gets a packet too early asks for the one before it, as if that were lost, and then
+        // gets it twice.
+        let rounds = growing(port.retries).unwrap_or(again);
+        let lost = if twice.known && all * twice.share < SELDOM * rounds {
+            "lost"
+        } else {
+            "lost or out of order"
+        };
+        let what = if packets {
+            "packets sent again"
+        } else {
+            "rounds of retransmission"
+        };
+        let mut evidence = vec![format!("{rate} {what}, {} packets sent", words::per_s(sent))];
+        // One that is missed makes the sender repeat all that it sent behind it.
+        let missed = rounds / (sent - all).max(rounds);
+        let verdict = if packets && rounds < again {
+            evidence.push(format!("{} rounds of retransmission", words::per_s(rounds)));
+            format!(
+                "About {} of the packets from {place} are {lost}, and {} of what it sends is sent again for them{}",
+                words::percent(missed),
+                words::percent(share),
+                used_by(&users)
+            )
+        } else {
+            let how = if packets {
+                format!("{} are sent again", words::percent(share))
+            } else {
+                format!("{} retransmissions/s", words::number(again))
+            };
+            format!("Packets from {place} are {lost} ({how}){}", used_by(&users))
+        };
+        let severity = if share >= 10.0 * scene.limits.loss_share {
+            Severity::Critical
+        } else {
+            Severity::Warning
+        };
+        out.push(Symptom {
+            verdict,
+            evidence,
+            next: interface(port).map_or_else(
+                || step!("rdma statistic show link {}/{}   # here and on the peer: drops that grow -> that host drops   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways", ShellWord::device(&port.device), port.port),
+                |(netdev, more)| {
+                    step!("ethtool -S {} | grep -E 'drop|discard'   # here and on the peer: one grows -> that host is slow, or PFC is off there   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways{}", netdev, more)
+                },
+            ),
+            short: "packet loss".to_owned(),
+            victims: users.iter().map(|row| row.uid).collect(),
+            ..scene.symptom(FindingId::Loss, severity, about(port, None))
+        });
+    }
+}
+
+fn is_little(scene: &Scene<'_>, again: f64, sent: f64) -> bool {
+    again < scene.limits.loss_per_s || again / sent < scene.limits.loss_share
+}
+
+/// Whether the QPs of a port's device are counted, and none of them both sends again and finishes work. The
+/// peer of such a QP may be gone; that it waits is known only after some seconds, and until then it is not
+/// called loss.
+fn only_waits(scene: &Scene<'_>, port: &PortRow) -> bool {
+    let counted = scene
+        .device(port.device_uid)
+        .is_some_and(|device| device.datapath.is_some());
+    let mut own = scene
+        .snapshot
+        .qps
+        .iter()
+        .filter(|qp| qp.device_uid == Some(port.device_uid));
+    counted && !own.any(|qp| growing(qp.traffic.retransmits).is_some() && growing(qp.traffic.tx_wr).is_some())
+}
+
+/// Of what the QPs of a port send again, what receivers on this host had got before.
+struct ArrivedTwice {
+    share: f64,
+    /// It is known of all of their receivers.
+    known: bool,
+}
+
+impl ArrivedTwice {
+    /// The answer to such a packet came late, because the host is busy, and nothing was lost. Of peers
+    /// elsewhere it is not known.
+    ///
+    /// A receiver counts such a packet as a duplicate. Behind a lost packet it drops the others, so those are
+    /// no duplicates.
+    fn of(scene: &Scene<'_>, port: &PortRow) -> Self {
+        // Of each QP that sends again: its device, that of its peer, and how much.
+        let resending: Vec<_> = scene
+            .snapshot
+            .qps
+            .iter()
+            .filter(|qp| !qp.exited)
+            .filter_map(|qp| {
+                let rate = growing(qp.traffic.retransmits)?;
+                let to = scene.peer(qp).and_then(|peer| peer.device_uid.get());
+                Some((qp.device_uid, to, rate))
+            })
+            .collect();
+        let mut to_each: BTreeMap<u64, f64> = BTreeMap::new();
+        for (_, to, rate) in &resending {
+            if let Some(to) = to {
+                *to_each.entry(*to).or_default() += rate;
+            }
+        }
+        // All that is sent again to a receiver shares its duplicates.
+        let share_of = |device: u64| {
+            let ports = scene.snapshot.ports.iter();
+            let duplicates = ports
+                .filter(|row| row.device_uid == device)
+                .find_map(|row| rate_of(row, "duplicate_request"))?;
+            Some((duplicates / to_each.get(&device)?).min(1.0))
+        };
+        let (mut again, mut twice, mut known) = (0.0, 0.0, true);
+        for (_, to, rate) in resending.iter().filter(|(of, ..)| *of == Some(port.device_uid)) {
+            let share = to.and_then(share_of);
+            again += rate;
+            twice += rate * share.unwrap_or(0.0);
+            known &= share.is_some();
+        }
+        let share = if again > 0.0 { twice / again } else { 0.0 };
+        Self {
+            share,
+            known: known && again > 0.0,
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The rules: each looks at one snapshot and names symptoms.
+
+mod far;
+mod flaps;
+mod growth;
+mod idle;
+mod lag;
+mod latency;
+mod link;
+mod loss;
+mod memory;
+mod nic;
+mod objects;
+mod pauses;
+mod qps;
+mod queue;
+mod rails;
+mod receiver;
+mod tcp;
+mod unanswered;
+mod verbs;
+
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+
+use super::{About, FindingId, Limits, Severity, Symptom};
+use crate::peers::Peer;
+use crate::snapshot::{DeviceRow, PortRow, ProcessRow, QpRow, Snapshot};
+use crate::value::Counter;
+use rdmatop_base::step::NextStep;
+
+pub(super) use growth::Growth;
+pub(super) use link::LINK_DOWNED;
+
+/// What rules look at.
+pub(super) struct Scene<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) limits: &'a Limits,
+    growth: &'a Growth,
+    /// Devices with QPs whose RNR waits are counted.
+    counted: OnceCell<BTreeSet<u64>>,
+    rails: OnceCell<Vec<Vec<&'a PortRow>>>,
+}
+
+impl<'a> Scene<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot, limits: &'a Limits, growth: &'a Growth) -> Self {
+        Self {
+            snapshot,
+            limits,
+            growth,
+            counted: OnceCell::new(),
+            rails: OnceCell::new(),
+        }
+    }
+
+    pub(super) fn process(&self, uid: u64) -> Option<&'a ProcessRow> {
+        self.snapshot.processes.iter().find(|row| row.uid == uid)
+    }
+
+    pub(super) fn device(&self, uid: u64) -> Option<&'a DeviceRow> {
+        self.snapshot.devices.iter().find(|row| row.uid == uid)
+    }
+
+    fn port(&self, device_uid: u64, number: u32) -> Option<&'a PortRow> {
+        let is_it = |row: &&PortRow| (row.device_uid, row.port) == (device_uid, number);
+        self.snapshot.ports.iter().find(is_it)
+    }
+
+    fn driver(&self, port: &PortRow) -> Option<&'a str> {
+        self.device(port.device_uid)?.driver.as_deref()
+    }
+
+    /// Processes with QPs on a device.
+    fn users(&self, device: &str) -> impl Iterator<Item = &'a ProcessRow> {
+        self.holders(device).filter(|row| row.qps > 0)
+    }
+
+    /// Processes with any RDMA object on a device. QPs that the driver makes past the kernel (DEVX) are not
+    /// seen; their PDs and MRs are.
+    fn holders(&self, device: &str) -> impl Iterator<Item = &'a ProcessRow> {
+        let rows = self.snapshot.processes.iter();
+        let live = rows.filter(|row| !row.kernel && !row.exited);
+        live.filter(move |row| row.devices.iter().any(|name| &**name == device))
+    }
+
+    /// The QP at the other end, when it is on this host.
+    fn peer(&self, qp: &QpRow) -> Option<&'a QpRow> {
+        match self.snapshot.peer(qp)? {
+            Peer::Here { qp, .. } => Some(qp),
+            Peer::At(_) => None,
+        }
+    }
+
+    /// Whether RNR waits are counted for a QP of this device. Looks at all QPs, once, when a rule needs it.
+    fn counts_rnr_waits(&self, device_uid: u64) -> bool {
+        let of_qps = || {
+            let counted = self
+                .snapshot
+                .qps
+                .iter()
+                .filter(|qp| qp.traffic.rnr_waits.is_some());
+            counted.filter_map(|qp| qp.device_uid.get()).collect()
+        };
+        self.counted.get_or_init(of_qps).contains(&device_uid)
+    }
+
+    /// ACTIVE ports by driver, three or more.
+    fn rails(&self) -> &[Vec<&'a PortRow>] {
+        self.rails.get_or_init(|| rails::groups(self))
+    }
+
+    /// A symptom that this snapshot's rates show, still without words.
+    fn symptom(&self, id: FindingId, severity: Severity, about: About) -> Symptom {
+        Symptom {
+            id,
+            severity,
+            about,
+            since_ns: self.interval_begin(),
+            verdict: String::new(),
+            evidence: Vec::new(),
+            next: NextStep::default(),
+            short: String::new(),
+            victims: Vec::new(),
+        }
+    }
+
+    /// The begin of the interval that rates are of, ns.
+    fn interval_begin(&self) -> u64 {
+        let interval = self.snapshot.interval_ns.unwrap_or(0);
+        self.snapshot.mono_ns.saturating_sub(interval)
+    }
+}
+
+/// The rate of a counter that grows.
+fn growing(counter: Option<Counter>) -> Option<f64> {
+    counter.and_then(Counter::certain_rate).filter(|rate| *rate > 0.0)
+}
+
+/// Symptoms of all rules.
+pub(super) fn all(scene: &Scene<'_>) -> Vec<Symptom> {
+    const RULES: &[fn(&Scene<'_>, &mut Vec<Symptom>)] = &[
+        receiver::not_ready,
+        receiver::of_port,
+        qps::stuck,
+        qps::completions,
+        qps::overflows,
+        verbs::fail,
+        verbs::churn,
+        verbs::reconnects,
+        objects::leak,
+        memory::growth,
+        objects::removal,
+        link::state,
+        link::errors,
+        flaps::flaps,
+        loss::loss,
+        link::congestion,
+        pauses::storm,
+        pauses::class,
+        link::waits,
+        link::mtu,
+        link::path_mtu,
+        queue::full,
+        latency::rises,
+        link::commands,
+        nic::pcie,
+        nic::logged,
+        nic::roce_v1,
+        nic::setup,
+        rails::slow,
+        rails::load,
+        far::nic,
+        lag::imbalance,
+        lag::without_link,
+        tcp::fallback,
+    ];
+    let mut out = Vec::new();
+    for rule in RULES {
+        rule(scene, &mut out);
+    }
+    out
+}

@@ -1,0 +1,309 @@
+//! What the NIC hangs on, what its driver logs, and how QPs get connected: the PCI Express link, GIDs, the
+//! time of modifies.
+
+use std::collections::BTreeMap;
+
+use super::Scene;
+use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::ib::{PortState, QpState};
+use crate::input::PcieLink;
+use crate::snapshot::{ProcessRow, QpRow};
+use rdmatop_base::driver_log::{self, Weight};
+use rdmatop_base::step::{ShellWord, step};
+
+const MS: u64 = 1_000_000;
+/// Steps and errors older than this are of no concern now, ns.
+const RECENT: u64 = 60_000 * MS;
+
+fn generation(link: PcieLink) -> String {
+    let name = match link.mega_transfers {
+        2_500 => "Gen1",
+        5_000 => "Gen2",
+        8_000 => "Gen3",
+        16_000 => "Gen4",
+        32_000 => "Gen5",
+        64_000 => "Gen6",
+        _ => "PCIe",
+    };
+    format!("{name} x{}", link.width)
+}
+
+/// A PCI Express link that came up with less than its device is capable of, and carries less than the ports.
+pub(super) fn pcie(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for device in &scene.snapshot.devices {
+        let Some([now, able]) = device.pcie.filter(|[now, able]| now.bps < able.bps) else {
+            continue;
+        };
+        let ports = scene
+            .snapshot
+            .ports
+            .iter()
+            .filter(|port| port.device_uid == device.uid);
+        let active = ports.filter(|port| port.state.is_some_and(PortState::is_active));
+        let Some(rates) = active.map(|port| port.rate_bps).collect::<Option<Vec<u64>>>() else {
+            continue;
+        };
+        let wanted: u64 = rates.into_iter().sum();
+        // A spare NIC may have any link.
+        let Some(user) = scene.holders(&device.name).next().filter(|_| now.bps < wanted) else {
+            continue;
+        };
+        out.push(Symptom {
+            verdict: format!(
+                "{} hangs on PCIe {} and could do {}: {} gets {} of {}",
+                device.name,
+                generation(now),
+                generation(able),
+                words::process(user),
+                words::bits(now.bps as f64 / 8.0),
+                words::bits(wanted as f64 / 8.0)
+            ),
+            evidence: vec![
+                format!("the slot carries {}", words::bits(now.bps as f64 / 8.0)),
+                format!("its active ports carry {}", words::bits(wanted as f64 / 8.0)),
+            ],
+            next: step!(
+                "grep . /sys/bus/pci/devices/{}/../max_link_*   # what the slot can do: as little -> another slot   # more -> reseat the card; again -> riser, BIOS",
+                ShellWord::or(device.pci.as_deref(), "ADDRESS")
+            ),
+            short: format!("PCIe {}", generation(now)),
+            victims: vec![user.uid],
+            since_ns: scene.snapshot.mono_ns,
+            ..scene.symptom(
+                FindingId::PcieSlow,
+                Severity::Warning,
+                About {
+                    device: Some(device.uid),
+                    ..About::default()
+                },
+            )
+        });
+    }
+}
+
+/// NICs whose driver logged an error lately. SoftRoCE logs each call that it refuses ("rxe_reg_user_mr:
+/// returned err = -12"): that is the program's error, and the verb's errno says it already.
+pub(super) fn logged(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    let now = scene.snapshot.mono_ns;
+    for device in scene.snapshot.devices.iter().filter(|device| !device.followed) {
+        let (Some(count), Some(text), Some(at)) =
+            (device.driver_errors, &device.driver_error, device.driver_error_ns)
+        else {
+            continue;
+        };
+        if now.saturating_sub(at) >= RECENT {
+            continue;
+        }
+        let known = driver_log::of(text);
+        let mut evidence = vec![format!(
+            "{} in the kernel's log since rdmatop began",
+            words::count(count, "error")
+        )];
+        evidence.extend(known.map(|known| format!("it means: {}", known.meaning)));
+        let severity = match known.map(|known| known.weight) {
+            Some(Weight::Critical) => Severity::Critical,
+            _ => Severity::Warning,
+        };
+        let by_level = || {
+            device.pci.as_deref().map_or_else(
+                || {
+                    "sudo dmesg --level=emerg,alert,crit,err | tail -50   # the first line of them says what failed; again -> firmware, vendor"
+                        .into()
+                },
+                |pci| {
+                    step!(
+                        "sudo dmesg --level=emerg,alert,crit,err | grep -F {}   # the first line of them says what failed; again -> firmware, vendor",
+                        ShellWord::new(pci, "ADDRESS")
+                    )
+                },
+            )
+        };
+        out.push(Symptom {
+            verdict: format!("The driver of {} logs an error: {text}", device.name),
+            evidence,
+            next: known.map_or_else(by_level, |known| (known.next)()),
+            short: "driver error".to_owned(),
+            since_ns: at,
+            ..scene.symptom(
+                FindingId::DriverErrors,
+                severity,
+                About {
+                    device: Some(device.uid),
+                    ..About::default()
+                },
+            )
+        });
+    }
+}
+
+/// QPs that send from a GID of RoCE v1 although their port has one of v2.
+pub(super) fn roce_v1(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    let mut users: BTreeMap<(u64, u32, u8, u64), u64> = BTreeMap::new();
+    for (path, qps) in scene.snapshot.judgement.paths() {
+        if let Some(index) = path.sgid_index {
+            *users
+                .entry((path.device, path.port, index, path.process))
+                .or_default() += qps;
+        }
+    }
+    for ((device, port, index, process), qps) in users {
+        let Some(row) = scene.port(device, port) else {
+            continue;
+        };
+        let Some(gids) = row
+            .gids
+            .as_ref()
+            .filter(|_| row.link_layer.as_deref() == Some("Ethernet"))
+        else {
+            continue;
+        };
+        let is_v1 = gids
+            .iter()
+            .any(|gid| gid.index == u16::from(index) && gid.v1 == Some(true));
+        // Of the addresses that can be routed the IPv4 one is what libraries choose.
+        let v2 = || gids.iter().filter(|gid| gid.v1 == Some(false));
+        let better = v2().find(|gid| gid.gid.ipv4().is_some()).or_else(|| v2().next());
+        let (true, Some(better), Some(owner)) = (is_v1, better, scene.process(process)) else {
+            continue;
+        };
+        out.push(Symptom {
+            verdict: format!(
+                "{} of {} on {}/{port} use RoCE v1 (GID index {index}) although index {} is RoCE v2",
+                words::count(qps, "QP"),
+                words::process(owner),
+                row.device,
+                better.index
+            ),
+            evidence: vec![format!(
+                "index {} is {}",
+                better.index,
+                crate::peers::address(better.gid)
+            )],
+            next: step!(
+                "Start the job with GID index {}: UCX_IB_GID_INDEX, perftest -x, of NCCL before 2.21 NCCL_IB_GID_INDEX. From 2.21 on NCCL finds it where that is not set.",
+                better.index
+            ),
+            short: "RoCE v1".to_owned(),
+            since_ns: scene.snapshot.mono_ns,
+            ..scene.symptom(
+                FindingId::RoceV1,
+                Severity::Warning,
+                About {
+                    process: Some(process),
+                    device: Some(device),
+                    port: Some(port),
+                    ..About::default()
+                },
+            )
+        });
+    }
+}
+
+/// The 99th percentile; of fewer than a hundred the greatest.
+fn p99(times: &mut [u64]) -> u64 {
+    times.sort_unstable();
+    let at = (times.len() * 99).div_ceil(100).saturating_sub(1);
+    times.get(at).copied().unwrap_or(0)
+}
+
+/// Time from creation to RTS, and in the kernel for each step to INIT, RTR and RTS.
+#[derive(Default)]
+struct Setups {
+    whole: Vec<u64>,
+    steps: BTreeMap<u8, Vec<u64>>,
+}
+
+impl Setups {
+    fn add(&mut self, qp: &QpRow, since_ns: u64) {
+        let steps = || qp.timeline.iter().filter(|step| step.mono_ns >= since_ns);
+        for step in steps().filter(|step| (1..=3).contains(&step.state.0)) {
+            if let Some(ns) = step.duration_ns {
+                self.steps.entry(step.state.0).or_default().push(ns);
+            }
+        }
+        let (first, ready) = (steps().find(|s| s.state.0 == 0), steps().find(|s| s.state.0 == 3));
+        if let (Some(first), Some(ready)) = (first, ready) {
+            self.whole.push(ready.mono_ns.saturating_sub(first.mono_ns));
+        }
+    }
+}
+
+/// Processes whose modifies are slow in the kernel. How long a program itself waits between two is its own
+/// affair: a server waits for its client.
+pub(super) fn setup(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    let limit = scene.limits.setup_ms * MS;
+    for row in scene
+        .snapshot
+        .verbs
+        .iter()
+        .filter(|row| &*row.verb == "modify_qp")
+    {
+        // Only then QPs are looked at.
+        let worst = row.latency.as_ref().and_then(|latency| latency.max_ns);
+        let owner = row.process_uid.and_then(|uid| scene.process(uid));
+        if let Some(owner) = owner.filter(|_| worst.is_some_and(|ns| ns >= limit)) {
+            out.extend(slow(scene, owner, limit));
+        }
+    }
+}
+
+fn slow(scene: &Scene<'_>, owner: &ProcessRow, limit: u64) -> Option<Symptom> {
+    let since = scene.snapshot.mono_ns.saturating_sub(RECENT);
+    let mut setups = Setups::default();
+    let own = scene
+        .snapshot
+        .qps
+        .iter()
+        .filter(|qp| qp.process_uid == Some(owner.uid));
+    let mut device = None;
+    for qp in own {
+        device = device.or(Some(&qp.device));
+        setups.add(qp, since);
+    }
+    let slowest = setups
+        .steps
+        .iter_mut()
+        .map(|(to, times)| (p99(times), *to, times.len()));
+    let (ns, to, steps) = slowest.max().filter(|(ns, ..)| *ns >= limit)?;
+    let state = QpState(to);
+    let ms = |ns: u64| format!("{} ms", ns / MS);
+    let mut evidence = vec![format!(
+        "to {state}: p99 {} of {}",
+        ms(ns),
+        words::count(steps as u64, "call")
+    )];
+    if !setups.whole.is_empty() {
+        let qps = setups.whole.len() as u64;
+        evidence.push(format!(
+            "RESET to RTS: p99 {} of {}, the program's own waits included",
+            ms(p99(&mut setups.whole)),
+            words::count(qps, "QP")
+        ));
+    }
+    let next = if to == 2 {
+        "ip neigh | grep -E 'INCOMPLETE|FAILED'   # an address -> the kernel waits for that peer: ping it; its host, cable or VLAN"
+    } else {
+        "sudo dmesg | tail -50   # timeouts of the driver -> the NIC's firmware answers late: update it"
+    };
+    Some(Symptom {
+        verdict: format!(
+            "Connections of {}{} come up slowly: the kernel takes {} to bring a QP to {state}",
+            words::process(owner),
+            device.map(|name| format!(" on {name}")).unwrap_or_default(),
+            ms(ns)
+        ),
+        evidence,
+        next: next.into(),
+        short: format!("slow {state}"),
+        victims: vec![owner.uid],
+        since_ns: scene.snapshot.mono_ns,
+        ..scene.symptom(
+            FindingId::SetupSlow,
+            Severity::Warning,
+            About {
+                process: Some(owner.uid),
+                ..About::default()
+            },
+        )
+    })
+}

@@ -1,0 +1,106 @@
+//! QPs that only become more, and devices that cannot go.
+
+use super::Scene;
+use crate::cause::{CauseId, Concerns};
+use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::snapshot::DeviceState;
+use rdmatop_base::step::step;
+
+/// Processes that create QPs and use few of them.
+pub(super) fn leak(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for row in scene
+        .snapshot
+        .processes
+        .iter()
+        .filter(|row| !row.exited && !row.kernel)
+    {
+        let Some((more, since)) = scene
+            .growth
+            .of(row.uid)
+            .filter(|(more, _)| *more >= scene.limits.leak_qps)
+        else {
+            continue;
+        };
+        let own = || {
+            scene
+                .snapshot
+                .qps
+                .iter()
+                .filter(|qp| !qp.exited && qp.process_uid == Some(row.uid))
+        };
+        // What is not counted may move: that is no leak then.
+        let at_rest = own()
+            .filter(|qp| {
+                let moved = [qp.traffic.tx_wr, qp.traffic.rx_wr];
+                moved.iter().any(Option::is_some) && moved.iter().flatten().all(|count| count.total == 0)
+            })
+            .count() as u64;
+        if at_rest * 2 <= row.qps {
+            continue;
+        }
+        let seconds = scene.snapshot.mono_ns.saturating_sub(since) / 1_000_000_000;
+        let about = About {
+            process: Some(row.uid),
+            ..About::default()
+        };
+        out.push(Symptom {
+            since_ns: since,
+            verdict: format!(
+                "{} has made {more} QPs within {seconds} s and destroyed none: {} now",
+                words::process(row),
+                row.qps
+            ),
+            evidence: vec![
+                format!("{more} more within {seconds} s, never fewer"),
+                format!("{at_rest} of {} have moved nothing", row.qps),
+            ],
+            next: row.pid.map_or_else(
+                || "Fix the program: does it open connections again without ibv_destroy_qp or rdma_destroy_ep? A restart frees them.".into(),
+                |pid| {
+                    step!(
+                        "rdma resource show qp pid {}   # more than it has clients -> fix the program: it reconnects without ibv_destroy_qp   # until then a \
+                         restart of it frees them",
+                        pid
+                    )
+                },
+            ),
+            short: format!("+{more} QPs"),
+            ..scene.symptom(FindingId::QpLeak, Severity::Warning, about)
+        });
+    }
+}
+
+/// Devices whose removal waits.
+pub(super) fn removal(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    let rows = scene.snapshot.devices.iter();
+    for device in rows.filter(|row| row.state == Some(DeviceState::Removing)) {
+        // The source that saw it has looked for the processes that have the device open.
+        let mut notes = scene.snapshot.health.notes.iter();
+        let concerns = Concerns::Device(device.name.to_string());
+        let note = notes.find(|note| note.id == CauseId::RemovalWaits && note.concerns == concerns);
+        let verdict = note.map_or_else(
+            || {
+                format!(
+                    "{} is being removed: the kernel waits until its last user closes it",
+                    device.name
+                )
+            },
+            |note| format!("{}: {}", note.what, note.why),
+        );
+        let next = note.map_or_else(
+            || "sudo fuser -v /dev/infiniband/uverbs*   # lists who has it open -> end that process".into(),
+            |note| note.remedy.clone(),
+        );
+        let about = About {
+            device: Some(device.uid),
+            ..About::default()
+        };
+        out.push(Symptom {
+            verdict,
+            evidence: vec!["RDMA netlink lists it no more, sysfs still does".to_owned()],
+            next,
+            short: "removal waits".to_owned(),
+            ..scene.symptom(FindingId::Removal, Severity::Warning, about)
+        });
+    }
+}

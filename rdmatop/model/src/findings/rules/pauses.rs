@@ -1,0 +1,244 @@
+//! Ethernet flow control: pauses, and traffic in a class that has none.
+
+use super::Scene;
+use super::link::{about, interface, name, used_by};
+use crate::findings::{FindingId, Severity, Symptom, words};
+use crate::ib::PortState;
+use crate::snapshot::{PortRow, ProcessRow};
+use crate::value::Source;
+use rdmatop_base::pause::{Meaning, Unit, Way, meaning};
+use rdmatop_base::step::{NextStep, ShellWord, step};
+use rdmatop_base::wire_bytes::without_member;
+
+/// Of the settings of libraries those that choose the traffic class of RoCE packets.
+const CLASSES: [&str; 2] = ["NCCL_IB_TC", "UCX_IB_TRAFFIC_CLASS"];
+
+/// Counters of flow control that rise, with their rates.
+fn rising(port: &PortRow) -> impl Iterator<Item = (Meaning, f64)> {
+    let of_netdev = port
+        .counters
+        .iter()
+        .filter(|row| row.counter.source == Source::Ethtool);
+    of_netdev.filter_map(|row| {
+        let rate = row.counter.rate.filter(|rate| *rate > 0.0)?;
+        Some((meaning(without_member(&row.name))?, rate))
+    })
+}
+
+/// What a port has of pauses in one way.
+#[derive(Default)]
+struct Paused {
+    /// The largest share of the time that a priority, or the link, is paused; `None` where durations are not
+    /// counted.
+    share: Option<f64>,
+    frames: f64,
+    storms: f64,
+    priorities: Vec<u8>,
+}
+
+impl Paused {
+    fn of(port: &PortRow, way: Way) -> Self {
+        let mut out = Self::default();
+        for (meaning, rate) in rising(port).filter(|(meaning, _)| meaning.way == way) {
+            match meaning.unit {
+                Unit::Micros => out.share = Some(out.share.unwrap_or(0.0).max((rate / 1e6).min(1.0))),
+                Unit::Frames => out.frames += rate,
+                Unit::Storms => out.storms += rate,
+                Unit::Bytes => continue,
+            }
+            out.priorities.extend(meaning.priority);
+        }
+        out.priorities.sort_unstable();
+        out.priorities.dedup();
+        out
+    }
+
+    fn is_storm(&self, scene: &Scene<'_>) -> bool {
+        self.storms > 0.0
+            || self.frames >= scene.limits.pause_frames_per_s
+            || self.share.is_some_and(|share| share >= scene.limits.pause_share)
+    }
+
+    fn evidence(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        if let Some(share) = self.share {
+            out.push(format!("paused {} of the time", words::percent(share)));
+        }
+        let on = match &self.priorities[..] {
+            [] => String::new(),
+            priorities => format!(" on {}", list(priorities)),
+        };
+        out.push(format!("{} pause frames{on}", words::per_s(self.frames)));
+        if self.storms > 0.0 {
+            out.push("the driver's watchdog saw pauses without end (tx_pause_storm_*_events)".to_owned());
+        }
+        out
+    }
+}
+
+fn list(priorities: &[u8]) -> String {
+    let all: Vec<String> = priorities.iter().map(u8::to_string).collect();
+    let word = if all.len() == 1 { "priority" } else { "priorities" };
+    format!("{word} {}", all.join(", "))
+}
+
+/// Ports that are paused, or pause the other end of their link, much.
+pub(super) fn storm(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for port in &scene.snapshot.ports {
+        for way in [Way::Tx, Way::Rx] {
+            let paused = Paused::of(port, way);
+            if !paused.is_storm(scene) {
+                continue;
+            }
+            let users: Vec<_> = scene.holders(&port.device).collect();
+            let (netdev, more) =
+                interface(port).unwrap_or_else(|| (ShellWord::or(None, "NETDEV"), NextStep::default()));
+            let place = name(port);
+            let (verdict, next, part) = match way {
+                Way::Tx => (
+                    format!(
+                        "{place} asks its senders to pause: this host takes packets slower than they come{}",
+                        used_by(&users)
+                    ),
+                    step!(
+                        "ethtool -S {} | grep -E 'outbound_pci_stalled|discards|buffer'   # they grow -> PCIe link, IOMMU, memory: rdmatop doctor   # all 0 -> receives are posted late{}",
+                        netdev,
+                        more
+                    ),
+                    "tx",
+                ),
+                Way::Rx => (
+                    format!(
+                        "{place} is told to pause: the network or a receiver behind it is congested{}",
+                        used_by(&users)
+                    ),
+                    step!(
+                        "ethtool -S {} | grep pause   # it grows -> on the switch: the host behind the port that sends most pauses is the slow one{}",
+                        netdev,
+                        more
+                    ),
+                    "rx",
+                ),
+            };
+            let severity = if paused.storms > 0.0 {
+                Severity::Critical
+            } else {
+                Severity::Warning
+            };
+            out.push(Symptom {
+                verdict,
+                evidence: paused.evidence(),
+                next,
+                short: match way {
+                    Way::Tx => "sends pauses",
+                    Way::Rx => "is paused",
+                }
+                .to_owned(),
+                victims: users.iter().map(|row| row.uid).collect(),
+                ..scene.symptom(FindingId::PauseStorm, severity, about(port, Some(part)))
+            });
+        }
+    }
+}
+
+/// RDMA traffic of a port that has flow control on some priorities and leaves on others.
+struct Outside {
+    rdma: f64,
+    lossless: f64,
+    /// With flow control.
+    on: Vec<u8>,
+    /// That carry the traffic.
+    used: Vec<u8>,
+}
+
+fn outside(scene: &Scene<'_>, port: &PortRow) -> Option<Outside> {
+    let mask = port.pfc.filter(|mask| *mask != 0)?;
+    if !port.state.is_some_and(PortState::is_active) {
+        return None;
+    }
+    let rdma = port.tx_bytes?.rate?;
+    if rdma < scene.limits.class_bytes_per_s {
+        return None;
+    }
+    let has = |priority: u8| mask >> priority & 1 == 1;
+    let (mut lossless, mut other, mut used) = (0.0, 0.0, Vec::new());
+    for (meaning, rate) in rising(port) {
+        let (Unit::Bytes, Way::Tx, Some(priority)) = (meaning.unit, meaning.way, meaning.priority) else {
+            continue;
+        };
+        if has(priority) {
+            lossless += rate;
+        } else {
+            other += rate;
+            if rate >= rdma * scene.limits.class_share {
+                used.push(priority);
+            }
+        }
+    }
+    // The rest has to be there: where bytes of priorities are not counted, or not those of RDMA, nothing is
+    // known.
+    let is_outside = lossless < rdma * scene.limits.class_share && other >= rdma / 2.0;
+    is_outside.then(|| Outside {
+        rdma,
+        lossless,
+        on: (0..8).filter(|priority| has(*priority)).collect(),
+        used,
+    })
+}
+
+/// Whether the traffic of a port leaves without the flow control that the port has: then packets are lost for
+/// that reason.
+pub(super) fn is_outside(scene: &Scene<'_>, port: &PortRow) -> bool {
+    outside(scene, port).is_some()
+}
+
+/// What a job's environment says of its traffic class.
+fn class_of(process: &ProcessRow) -> Option<String> {
+    let environ = process.environ.as_ref()?;
+    let set = environ.iter().find(|(key, _)| CLASSES.contains(&key.as_str()));
+    Some(match set {
+        Some((key, value)) => format!("{} has {key}={value}", words::process(process)),
+        None => format!("{} sets no {}", words::process(process), CLASSES.join(", no ")),
+    })
+}
+
+/// Ports whose traffic leaves on priorities without flow control.
+pub(super) fn class(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for port in &scene.snapshot.ports {
+        let Some(outside) = outside(scene, port) else {
+            continue;
+        };
+        let users: Vec<_> = scene.holders(&port.device).collect();
+        let mut evidence = vec![format!(
+            "{} of RDMA, {} on {}",
+            words::bits(outside.rdma),
+            words::bits(outside.lossless),
+            list(&outside.on)
+        )];
+        evidence.extend(users.first().and_then(|process| class_of(process)));
+        // DSCP in the middle of the eight values that a NIC maps to the priority when nothing else is set;
+        // bit 1 of the class is ECN capable transport.
+        let first = outside.on.first().copied().unwrap_or(0);
+        let class = (u32::from(first) * 8 + 2) << 2 | 2;
+        out.push(Symptom {
+            verdict: format!(
+                "RoCE traffic of {} leaves on {}, flow control (PFC) is on {}{}",
+                name(port),
+                list(&outside.used),
+                list(&outside.on),
+                used_by(&users)
+            ),
+            evidence,
+            next: step!(
+                "sudo mlnx_qos -i {}   # which DSCP belongs to priority {}; then set it in the job, often NCCL_IB_TC={} UCX_IB_TRAFFIC_CLASS={}",
+                interface(port).map_or_else(|| ShellWord::or(None, "NETDEV"), |(netdev, _)| netdev),
+                first,
+                class,
+                class
+            ),
+            short: "no PFC class".to_owned(),
+            victims: users.iter().map(|row| row.uid).collect(),
+            ..scene.symptom(FindingId::TrafficClass, Severity::Warning, about(port, None))
+        });
+    }
+}

@@ -1,0 +1,218 @@
+//! QPs that wait or failed, and work requests that ended with an error.
+
+use std::collections::BTreeMap;
+
+use super::{Scene, growing, unanswered, verbs};
+use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::ib::WcStatus;
+use crate::judgement::{Reason, StuckQp};
+use crate::snapshot::ProcessRow;
+use rdmatop_base::step::step;
+use rdmatop_base::text;
+
+/// QPs that are stuck, one symptom for those of one process with one reason.
+pub(super) fn stuck(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    let mut groups: BTreeMap<(Option<u64>, FindingId), Vec<&StuckQp>> = BTreeMap::new();
+    for qp in scene.snapshot.judgement.stuck() {
+        let id = match qp.stuck.reason {
+            Reason::Failed | Reason::SendFailed => FindingId::QpError,
+            Reason::Alone => FindingId::QpSetup,
+            Reason::NoAnswer => FindingId::PeerGone,
+            // The receiver's rule names who posts none; a drained queue was asked for.
+            Reason::NoBuffers | Reason::Drained => continue,
+        };
+        groups.entry((qp.process_uid, id)).or_default().push(qp);
+    }
+    for ((process, id), qps) in groups {
+        // Management QPs of the kernel, and what no process owns, wait for nobody.
+        let Some(owner) = process.and_then(|uid| scene.process(uid)) else {
+            continue;
+        };
+        let failed = (id == FindingId::QpSetup)
+            .then(|| verbs::failed_steps(scene, owner.uid))
+            .flatten();
+        // While modify_qp fails, the rule of verbs names the cause, which is no peer.
+        if failed.as_ref().is_some_and(|failed| failed.go_on) {
+            continue;
+        }
+        let mut symptom = stuck_symptom(scene, owner, id, &qps);
+        if let Some(failed) = failed {
+            symptom.verdict.push_str(", or its modify_qp failed");
+            symptom.evidence.push(format!(
+                "{} calls of modify_qp failed with {}, none of them in the last interval",
+                failed.total, failed.errno
+            ));
+        }
+        out.push(symptom);
+    }
+}
+
+fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&StuckQp]) -> Symptom {
+    let first = qps[0];
+    let now = scene.snapshot.mono_ns;
+    let many = words::count(qps.len() as u64, "QP");
+    let (who, device) = (words::process(owner), &first.device);
+    let since = qps.iter().filter_map(|qp| qp.stuck.since_ns).min();
+    let mut out = Symptom {
+        since_ns: since.unwrap_or(now),
+        evidence: vec![list(qps)],
+        ..scene.symptom(
+            id,
+            Severity::Critical,
+            About {
+                process: Some(owner.uid),
+                ..About::default()
+            },
+        )
+    };
+    match id {
+        FindingId::PeerGone => unanswered::tell(scene, owner, qps, &mut out),
+        FindingId::QpSetup => {
+            let age = text::age(now.saturating_sub(out.since_ns) / 1_000_000_000);
+            let stay = if qps.len() == 1 { "stays" } else { "stay" };
+            out.severity = Severity::Warning;
+            out.verdict =
+                format!("{many} of {who} on {device} {stay} in INIT for {age}: no peer has connected yet");
+            "stuck in INIT".clone_into(&mut out.short);
+            out.victims = vec![owner.uid];
+            out.next = owner.pid.map_or_else(
+                || "rdmatop check   # on the peers' hosts: have all started, and can they reach this host by TCP?".into(),
+                |pid| {
+                    step!(
+                        "sudo ss -tanp | grep pid={},   # LISTEN, SYN-SENT or nothing -> start its peer, or open the firewall   # ESTAB -> \
+                         the peer runs but does not connect its QP: read its log",
+                        pid
+                    )
+                },
+            );
+        }
+        _ => {
+            // In SQE only the send queue is flushed: QPs of unconnected types.
+            let (state, what) = if qps.iter().all(|qp| qp.stuck.reason == Reason::SendFailed) {
+                ("SQE", "send work requests are flushed, receives go on")
+            } else {
+                ("ERR", "all work requests are flushed")
+            };
+            out.verdict = format!("{many} of {who} on {device} in {state}: {what}");
+            out.short = format!("QPs in {state}");
+            out.next = "Look at the program's log: the first failed completion says why (later ones are flushes). Then restart the program: no \
+                        QP leaves this state by itself."
+                .into();
+        }
+    }
+    out
+}
+
+/// The QPs of the snapshot by their numbers.
+fn list(qps: &[&StuckQp]) -> String {
+    let names: Vec<String> = qps.iter().map(|qp| format!("{}/{}", qp.device, qp.qpn)).collect();
+    text::names(&names)
+}
+
+/// What a status means, and what to do.
+fn meaning(status: WcStatus) -> (&'static str, &'static str) {
+    match status.0 {
+        1 => (
+            "a message was longer than the receive buffer",
+            "Post larger receives, or send less: both sides must agree on the size.",
+        ),
+        2 => (
+            "the work request itself is wrong",
+            "Check opcode, lengths and the number of SGEs against what the QP was created with.",
+        ),
+        4 => (
+            "the local buffer is not registered for this",
+            "Check LKey, address range and access flags of the SGE.",
+        ),
+        8 => (
+            "the local buffer may not be written",
+            "Register the MR with IBV_ACCESS_LOCAL_WRITE.",
+        ),
+        9 => (
+            "the peer refused the request as invalid",
+            "Check the peer's max_dest_rd_atomic, and that it has a receive of the right size.",
+        ),
+        10 => (
+            "the peer refused access to its memory",
+            "Check RKey, remote address and remote access flags; is the peer's MR still registered?",
+        ),
+        11 => (
+            "the peer failed to carry it out",
+            "rdmatop check   # on the peer's host: it names what failed there",
+        ),
+        12 => (
+            "the peer did not answer",
+            "Is the peer's host reached by ping, and does its process run? Both -> compare GID index and MTU of both sides: rdmatop doctor. Where NICs reach their own rail alone: NCCL_CROSS_NIC=0.",
+        ),
+        13 => (
+            "the peer posted no receive in time",
+            "The peer has to post receives earlier; rnr_retry 7 waits without end.",
+        ),
+        _ => (
+            "the work request failed",
+            "Look at the program's log for the work request's status.",
+        ),
+    }
+}
+
+/// Statuses that say that another thing is wrong: `success` and `wr_flush_err`.
+fn is_fault(status: WcStatus) -> bool {
+    !matches!(status.0, 0 | 5)
+}
+
+/// Work requests that ended with an error.
+pub(super) fn completions(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for owner in &scene.snapshot.processes {
+        for row in owner.traffic.by_status.iter().filter(|row| is_fault(row.status)) {
+            let Some(rate) = growing(Some(row.cqes)) else {
+                continue;
+            };
+            let (what, next) = meaning(row.status);
+            let who = words::process(owner);
+            let device = owner
+                .devices
+                .first()
+                .map(|name| format!(" on {name}"))
+                .unwrap_or_default();
+            let about = About {
+                process: Some(owner.uid),
+                part: Some(row.status.to_string().into()),
+                ..About::default()
+            };
+            out.push(Symptom {
+                verdict: format!("Work requests of {who}{device} fail: {what} ({})", row.status),
+                evidence: vec![format!(
+                    "{} such completions, {} when the last came",
+                    row.cqes.total,
+                    words::per_s(rate)
+                )],
+                next: next.into(),
+                short: row.status.to_string(),
+                ..scene.symptom(FindingId::CompletionError, Severity::Critical, about)
+            });
+        }
+    }
+}
+
+/// CQEs that found their CQ full.
+pub(super) fn overflows(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for owner in &scene.snapshot.processes {
+        let Some(rate) = growing(owner.traffic.cq_overflows) else {
+            continue;
+        };
+        let total = owner.traffic.cq_overflows.map_or(0, |count| count.total);
+        let about = About {
+            process: Some(owner.uid),
+            ..About::default()
+        };
+        out.push(Symptom {
+            verdict: format!("{} polls too rarely: its completion queue is full and completions are lost", words::process(owner)),
+            evidence: vec![format!("{total} completions lost, {} when it last happened", words::per_s(rate))],
+            next: "Fix the program: create the CQ with as many entries as work requests can be outstanding, poll it more often. Then \
+                   restart it: what is lost does not come again."
+                .into(),
+            short: "CQ full".to_owned(),
+            ..scene.symptom(FindingId::CqOverflow, Severity::Critical, about)
+        });
+    }
+}

@@ -1,0 +1,59 @@
+//! Programs that post to a send queue that is full.
+
+use super::{Scene, growing};
+use crate::findings::{About, FindingId, Severity, Symptom, words};
+
+/// Calls of post_send that post nothing. Each call that succeeds posts one work request or more, so there are
+/// never more doorbells than posted work requests, but for those of refused calls.
+pub(super) fn full(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    let live = scene
+        .snapshot
+        .processes
+        .iter()
+        .filter(|row| !row.kernel && !row.exited);
+    for row in live {
+        let traffic = &row.traffic;
+        let (Some(calls), Some(posted)) = (traffic.doorbells, traffic.tx_wr_posted) else {
+            continue;
+        };
+        // Of which a part is missing, more may have been posted.
+        let (Some(calls), Some(posted), false) = (calls.rate, posted.rate, posted.partial) else {
+            continue;
+        };
+        let refused = calls - posted;
+        let much = refused >= scene.limits.full_per_s && refused >= scene.limits.full_share * calls;
+        // A queue that does not move is full for another reason, which other rules name.
+        let Some(done) = growing(traffic.tx_wr).filter(|_| much) else {
+            continue;
+        };
+        let stuck = scene.snapshot.judgement.stuck_of(row.uid);
+        if growing(traffic.rnr_waits).is_some() || stuck.is_some_and(|(_, first)| first.reason.repeats()) {
+            continue;
+        }
+        out.push(Symptom {
+            verdict: format!(
+                "{} posts to a send queue that is full: at least {} of {} calls of post_send a second post nothing",
+                words::process(row),
+                words::number(refused),
+                words::number(calls)
+            ),
+            evidence: vec![format!(
+                "{} work requests posted, {} finished",
+                words::per_s(posted),
+                words::per_s(done)
+            )],
+            next: "Post while fewer are outstanding than max_send_wr, and poll the CQ before the next try; or create the QP with a longer \
+                   queue."
+                .into(),
+            short: "queue full".to_owned(),
+            ..scene.symptom(
+                FindingId::SendQueueFull,
+                Severity::Warning,
+                About {
+                    process: Some(row.uid),
+                    ..About::default()
+                },
+            )
+        });
+    }
+}

@@ -1,0 +1,398 @@
+//! Ports of one kind beside each other: a slow one, a hot one, one that gets all receives.
+
+use std::collections::BTreeMap;
+
+use super::link::{self, name};
+use super::{Scene, growing, idle};
+use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::ib::PortState;
+use crate::snapshot::{PortRow, ProcessRow};
+use crate::value::Counter;
+use rdmatop_base::step::{NextStep, ShellWord, step};
+
+/// Fewer ports than this have no pattern.
+const LEAST: usize = 3;
+
+/// ACTIVE ports by driver, three or more.
+pub(super) fn groups<'a>(scene: &Scene<'a>) -> Vec<Vec<&'a PortRow>> {
+    let mut groups: BTreeMap<&str, Vec<&PortRow>> = BTreeMap::new();
+    for port in scene
+        .snapshot
+        .ports
+        .iter()
+        .filter(|port| port.state.is_some_and(PortState::is_active))
+    {
+        if let Some(driver) = scene.driver(port) {
+            groups.entry(driver).or_default().push(port);
+        }
+    }
+    groups
+        .into_values()
+        .filter(|ports| ports.len() >= LEAST)
+        .collect()
+}
+
+/// A port that negotiated less than most of its siblings, and that one process uses together with them. Ports
+/// that no process uses together need not be alike: a node may have storage NICs with the driver of those
+/// that its jobs use.
+pub(super) fn slow(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for ports in scene.rails() {
+        let Some(best) = ports.iter().filter_map(|port| port.rate_bps).max() else {
+            continue;
+        };
+        let at_best = ports.iter().filter(|port| port.rate_bps == Some(best)).count();
+        if at_best * 2 <= ports.len() {
+            continue;
+        }
+        for port in ports {
+            let Some(rate) = port.rate_bps.filter(|rate| *rate < best) else {
+                continue;
+            };
+            let fast = ports.iter().filter(|other| other.rate_bps == Some(best));
+            let fast: Vec<_> = fast.map(|other| &other.device).collect();
+            let both = |row: &&ProcessRow| fast.iter().filter(|name| row.devices.contains(name)).count() >= 2;
+            let Some(user) = scene.users(&port.device).find(both) else {
+                continue;
+            };
+            let gb = |rate: u64| rate / 1_000_000_000;
+            out.push(Symptom {
+                verdict: format!(
+                    "{} runs at {} Gb/s, the other ports at {}: it slows {}, which uses them together",
+                    name(port),
+                    gb(rate),
+                    gb(best),
+                    words::process(user)
+                ),
+                victims: vec![user.uid],
+                evidence: vec![format!("{at_best} of {} ports run at {} Gb/s", ports.len(), gb(best))],
+                next: link::interface(port).map_or_else(
+                    || link::show(port),
+                    |(netdev, more)| step!("ethtool {}   # Link partner advertises less -> set the switch's port   # else -> change cable or transceiver; the job stops meanwhile{}", netdev, more),
+                ),
+                short: format!("link {} Gb/s", gb(rate)),
+                ..scene.symptom(FindingId::PortSlow, Severity::Warning, about(port))
+            });
+        }
+    }
+}
+
+pub(super) fn about(port: &PortRow) -> About {
+    About {
+        device: Some(port.device_uid),
+        port: Some(port.port),
+        ..About::default()
+    }
+}
+
+/// One direction of some ports; `None` when it is not known of one.
+pub(super) struct Load {
+    pub(super) rates: Vec<f64>,
+    sum: f64,
+    /// The busiest.
+    pub(super) top: usize,
+    pub(super) bytes: bool,
+}
+
+impl Load {
+    fn of(
+        ports: &[&PortRow],
+        bytes: fn(&PortRow) -> Option<Counter>,
+        packets: fn(&PortRow) -> Option<Counter>,
+    ) -> Option<Self> {
+        let all = |get: fn(&PortRow) -> Option<Counter>| -> Option<Vec<f64>> {
+            ports.iter().map(|port| get(port)?.rate).collect()
+        };
+        let (rates, bytes) = match all(bytes) {
+            Some(rates) => (rates, true),
+            None => (all(packets)?, false),
+        };
+        let top = (0..rates.len()).max_by(|a, b| rates[*a].total_cmp(&rates[*b]))?;
+        Some(Self {
+            sum: rates.iter().sum(),
+            rates,
+            top,
+            bytes,
+        })
+    }
+
+    fn mean(&self) -> f64 {
+        self.sum / self.rates.len() as f64
+    }
+
+    fn is_worth_a_look(&self, scene: &Scene<'_>) -> bool {
+        let least = if self.bytes {
+            scene.limits.rail_bytes_per_s
+        } else {
+            scene.limits.rail_packets_per_s
+        };
+        self.rates[self.top] >= least
+    }
+
+    pub(super) fn of_port(&self, at: usize) -> String {
+        if self.bytes {
+            words::bits(self.rates[at])
+        } else {
+            format!("{} packets", words::per_s(self.rates[at]))
+        }
+    }
+
+    /// The idle ones, by name.
+    pub(super) fn idle(&self, share: f64) -> Vec<usize> {
+        let limit = self.rates[self.top] * share;
+        (0..self.rates.len())
+            .filter(|at| self.rates[*at] < limit)
+            .collect()
+    }
+}
+
+/// One port that has it all, sent or received.
+pub(super) fn load(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for ports in scene.rails() {
+        let Some(tx) = sent(ports) else { continue };
+        // Nothing to compare.
+        if tx.sum <= 0.0 {
+            continue;
+        }
+        let used = used(scene, ports, &tx);
+        if let Some(rx) = received(&used).filter(|rx| is_funnel(scene, &used, rx)) {
+            out.push(funnel(scene, &used, &rx));
+        } else if tx.is_worth_a_look(scene) {
+            // Where several are full, that one of them has more is of no interest.
+            out.extend(idle::rails(scene, ports, &tx).or_else(|| hot(scene, ports, &tx)));
+        }
+    }
+}
+
+/// Those that carry anything: the others take no part in a pattern. None where receives are not counted.
+fn used<'a>(scene: &Scene<'_>, ports: &[&'a PortRow], tx: &Load) -> Vec<&'a PortRow> {
+    let share = scene.limits.idle_share;
+    let Some(rx) = received(ports) else {
+        return Vec::new();
+    };
+    let (sends_none, receives_none) = (tx.idle(share), rx.idle(share));
+    let is_used = |at: &usize| !(sends_none.contains(at) && receives_none.contains(at));
+    (0..ports.len()).filter(is_used).map(|at| ports[at]).collect()
+}
+
+fn sent(ports: &[&PortRow]) -> Option<Load> {
+    Load::of(ports, |port| port.tx_bytes, |port| port.tx_packets)
+}
+
+pub(super) fn received(ports: &[&PortRow]) -> Option<Load> {
+    Load::of(ports, |port| port.rx_bytes, |port| port.rx_packets)
+}
+
+/// Whether most of these ports send, and one of them receives nearly everything.
+fn is_funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> bool {
+    let Some(tx) = sent(ports).filter(|tx| ports.len() >= LEAST && tx.is_worth_a_look(scene)) else {
+        return false;
+    };
+    let half = tx.mean() / 2.0;
+    let wide = tx.rates.iter().filter(|rate| **rate >= half).count();
+    let spread = wide * 4 >= ports.len() * 3;
+    spread && rx.is_worth_a_look(scene) && rx.rates[rx.top] > scene.limits.funnel_share * rx.sum
+}
+
+/// Names in a list.
+const SHOWN: usize = 3;
+
+pub(super) fn names(ports: &[&PortRow], at: &[usize]) -> String {
+    let list: Vec<&str> = at.iter().take(SHOWN).map(|at| &*ports[*at].device).collect();
+    let more = match at.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{}{more}", list.join(", "))
+}
+
+/// The processes that move half as much as the busiest on a device, or more, by PID: equal ranks take turns
+/// at being the busiest.
+pub(super) fn movers<'a>(scene: &Scene<'a>, port: &PortRow) -> Vec<&'a ProcessRow> {
+    let rate = |row: &ProcessRow| {
+        let traffic = &row.traffic;
+        growing(traffic.tx_bytes).unwrap_or(0.0) + growing(traffic.rx_bytes).unwrap_or(0.0)
+    };
+    let most = scene.holders(&port.device).map(rate).fold(0.0, f64::max);
+    let mut rows: Vec<_> = scene.holders(&port.device).collect();
+    rows.retain(|row| rate(row) >= most / 2.0);
+    rows.sort_by_key(|row| row.pid);
+    rows
+}
+
+/// The first of some processes, and how many more there are.
+fn who(rows: &[&ProcessRow]) -> Option<String> {
+    let [first, more @ ..] = rows else { return None };
+    let first = words::process(first);
+    Some(match more.len() {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    })
+}
+
+/// Whether QPs of a port's device send packets again and none of its QPs finishes work. It takes seconds
+/// until they are called stuck.
+fn only_repeats(scene: &Scene<'_>, port: &PortRow) -> bool {
+    let own = || {
+        let qps = scene.snapshot.qps.iter();
+        qps.filter(|qp| qp.device_uid == Some(port.device_uid))
+    };
+    own().any(|qp| growing(qp.traffic.retransmits).is_some())
+        && !own().any(|qp| growing(qp.traffic.tx_wr).is_some())
+}
+
+fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
+    let idle = tx.idle(scene.limits.idle_share);
+    if tx.rates[tx.top] <= scene.limits.hot_ratio * tx.mean() || idle.len() < 2 {
+        return None;
+    }
+    let port = ports[tx.top];
+    // What is sent again and again is no load: the rules of QPs name it.
+    let mut stuck = scene.snapshot.judgement.stuck();
+    if stuck.any(|qp| qp.device == port.device && qp.stuck.reason.repeats()) || only_repeats(scene, port) {
+        return None;
+    }
+    // Below that, one NIC is enough for what there is to send.
+    let link = port.rate_bps.filter(|_| tx.bytes).map(|bits| bits as f64 / 8.0);
+    if link.is_some_and(|link| tx.rates[tx.top] < scene.limits.hot_share * link) {
+        return None;
+    }
+    // A storage server's kernel may well have one NIC of its own: no process can be told to use more.
+    let movers = movers(scene, port);
+    let who = who(&movers)?;
+    let full = link.map_or(String::new(), |link| {
+        format!(" ({} of its link)", words::percent(tx.rates[tx.top] / link))
+    });
+    let choices: Option<Vec<Choice>> = movers.iter().map(|row| Choice::of(row, &port.device)).collect();
+    let choices = choices.unwrap_or_default();
+    // Whoever writes a NIC into a command line means it. A variable may be left over from a test, or from
+    // another machine.
+    let meant = !choices.is_empty() && choices.iter().all(|choice| matches!(choice, Choice::Option(..)));
+    let choice = choices.into_iter().next();
+    let whose = if movers.len() == 1 { "its" } else { "their" };
+    let because = choice.as_ref().map_or_else(String::new, |choice| {
+        format!(", which {whose} {} chose", choice.words())
+    });
+    Some(Symptom {
+        verdict: format!(
+            "All traffic of {who} leaves by {}{full}{because}: {} are idle",
+            name(port),
+            // The choice says more than the names, and a line of 80 columns has no room for both.
+            match &choice {
+                Some(_) if idle.len() > SHOWN => idle.len().to_string(),
+                _ => names(ports, &idle),
+            }
+        ),
+        evidence: vec![
+            format!("{} sends {}", name(port), tx.of_port(tx.top)),
+            format!("{} of {} ports send less than {} of that", idle.len(), ports.len(), words::percent(scene.limits.idle_share)),
+        ],
+        next: choice.map_or_else(|| movers[0].pid.map_or_else(
+            || "Where one NIC is not meant, start the job without NCCL_IB_HCA, UCX_NET_DEVICES or FI_EFA_IFACE that names it.".into(),
+            |pid| {
+                step!(
+                    "sudo grep -zE 'NCCL_IB_HCA|UCX_NET_DEVICES|FI_EFA_IFACE' /proc/{}/environ | cat -v   # names one NIC -> restart without it, or name all NICs   # prints nothing -> an option of the \
+                     program (perftest: -d)",
+                    pid
+                )
+            },
+        ), |choice| choice.next()),
+        short: format!("one NIC of {}", ports.len()),
+        victims: movers.iter().map(|row| row.uid).collect(),
+        ..scene.symptom(
+            FindingId::HotPort,
+            if meant { Severity::Info } else { Severity::Warning },
+            about(port),
+        )
+    })
+}
+
+/// What made a process use one device alone.
+pub(super) enum Choice {
+    /// A variable, and how it is set.
+    Variable(&'static str, String),
+    /// An option of its command line, and the device.
+    Option(&'static str, String),
+}
+
+impl Choice {
+    /// The variable or option that names exactly this device; `None`: there is none, or neither can be read.
+    pub(super) fn of(row: &ProcessRow, device: &str) -> Option<Self> {
+        const VARIABLES: [&str; 3] = ["NCCL_IB_HCA", "UCX_NET_DEVICES", "FI_EFA_IFACE"];
+        const OPTIONS: [&str; 4] = ["-d", "--ib-dev", "--ib_dev", "--device"];
+        // `=mlx5_0:1` of NCCL, `mlx5_0:1` of UCX and of others. With `^` the list says which not to use.
+        let names = |value: &str| {
+            let value = value.trim().trim_start_matches('=');
+            !value.contains(',') && value.split(':').next() == Some(device)
+        };
+        let mut variables = row.environ.iter().flat_map(|all| all.iter());
+        let variable = variables.find_map(|(name, value)| {
+            let known = VARIABLES.into_iter().find(|known| known == name)?;
+            names(value).then(|| Self::Variable(known, format!("{name}={value}")))
+        });
+        if variable.is_some() {
+            return variable;
+        }
+        let words: Vec<&str> = row.cmdline.as_deref()?.split(' ').collect();
+        let option = words.iter().enumerate().find_map(|(at, word)| {
+            let (option, value) = match word.split_once('=') {
+                Some((option, value)) => (option, value),
+                None => (*word, *words.get(at + 1)?),
+            };
+            let known = OPTIONS.into_iter().find(|known| *known == option)?;
+            names(value).then_some(known)
+        });
+        Some(Self::Option(option?, device.to_owned()))
+    }
+
+    fn words(&self) -> String {
+        match self {
+            Self::Variable(_, set) => set.clone(),
+            Self::Option(option, device) => format!("command line ({option} {device})"),
+        }
+    }
+
+    fn next(&self) -> NextStep {
+        match self {
+            Self::Variable(name, _) => {
+                step!(
+                    "Where one NIC is not meant, restart the job without {}, or with all NICs named in it.",
+                    *name
+                )
+            }
+            Self::Option(option, device) => step!(
+                "Where one NIC is not meant, start one such program for each NIC, or the job without {} {}. Where it is, as in a \
+                 measurement of one NIC, nothing is to be done.",
+                *option,
+                ShellWord::device(device)
+            ),
+        }
+    }
+}
+
+fn funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
+    let port = ports[rx.top];
+    let movers = movers(scene, port);
+    let user = who(&movers)
+        .map(|who| format!("; that port carries {who}"))
+        .unwrap_or_default();
+    Symptom {
+        verdict: format!(
+            "{} gets {} of what this host receives, though all {} ports send{user}",
+            name(port),
+            words::percent(rx.rates[rx.top] / rx.sum),
+            ports.len()
+        ),
+        evidence: vec![format!(
+            "{} receives {}, {} of all",
+            name(port),
+            rx.of_port(rx.top),
+            words::percent(rx.rates[rx.top] / rx.sum)
+        )],
+        next: "sysctl net.ipv4.conf.all.arp_ignore   # 0 -> one NIC answers for all: sudo sysctl -w net.ipv4.conf.all.arp_ignore=1 (for all its interfaces, until the next boot)   # else -> peers \
+               send to one address: see their NCCL_IB_HCA, UCX_NET_DEVICES"
+            .into(),
+        short: "Rx funnel".to_owned(),
+        victims: movers.iter().map(|row| row.uid).collect(),
+        ..scene.symptom(FindingId::RxFunnel, Severity::Warning, about(port))
+    }
+}

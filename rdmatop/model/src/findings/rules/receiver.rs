@@ -1,0 +1,198 @@
+//! Senders that wait for a receiver without receive buffers.
+
+use std::collections::BTreeMap;
+
+use super::{Scene, growing};
+use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::judgement::{Reason, Stuck};
+use crate::peers::address;
+use crate::snapshot::{ProcessRow, QpRow};
+use rdmatop_base::step::{NextStep, ShellWord, step};
+
+/// The senders of one process that wait for one receiver.
+#[derive(Default)]
+struct Wait<'a> {
+    /// Waits per second.
+    rate: f64,
+    total: u64,
+    qps: Vec<&'a QpRow>,
+    /// The receiver's QP of the first of them.
+    peer: Option<&'a QpRow>,
+    /// A QP of them finishes nothing at all.
+    stopped: bool,
+}
+
+/// RNR: names the process that posts too few receives, not the one that waits.
+pub(super) fn not_ready(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    // Most snapshots have none, and ten thousand QPs.
+    let mut senders = scene.snapshot.processes.iter();
+    if !senders.any(|row| !row.exited && growing(row.traffic.rnr_waits).is_some()) {
+        return;
+    }
+    let mut waits: BTreeMap<(u64, Option<u64>), Wait<'_>> = BTreeMap::new();
+    for qp in scene.snapshot.qps.iter().filter(|qp| !qp.exited) {
+        let (Some(sender), Some(rate)) = (qp.process_uid.get(), growing(qp.traffic.rnr_waits)) else {
+            continue;
+        };
+        let peer = scene.peer(qp).filter(|peer| peer.process_uid.get().is_some());
+        let wait = waits
+            .entry((sender, peer.and_then(|peer| peer.process_uid.get())))
+            .or_default();
+        wait.peer = wait.peer.or(peer);
+        wait.rate += rate;
+        wait.total += qp.traffic.rnr_waits.map_or(0, |waits| waits.total);
+        let stuck = Stuck::of(qp, scene.snapshot.mono_ns);
+        wait.stopped |= stuck.is_some_and(|stuck| stuck.reason == Reason::NoBuffers);
+        wait.qps.push(qp);
+    }
+    for ((sender, receiver), wait) in waits {
+        let Some(sender) = scene.process(sender).filter(|row| !row.exited) else {
+            continue;
+        };
+        let receiver = receiver.and_then(|uid| scene.process(uid));
+        out.push(symptom(scene, sender, receiver, &wait));
+    }
+}
+
+fn symptom(
+    scene: &Scene<'_>,
+    sender: &ProcessRow,
+    receiver: Option<&ProcessRow>,
+    wait: &Wait<'_>,
+) -> Symptom {
+    let first = wait.qps[0];
+    // Each end of a connection may be on a device of its own.
+    let place = wait.peer.filter(|_| receiver.is_some()).unwrap_or(first);
+    let how = if wait.stopped {
+        "posts no receives"
+    } else {
+        "posts receives too slowly"
+    };
+    let waiter = words::process(sender);
+    let verdict = match receiver {
+        Some(receiver) => format!(
+            "{} on {} {how}: {waiter} waits",
+            words::process(receiver),
+            place.device
+        ),
+        None => format!("{} of {waiter} on {} {how}", peer_of(first), first.device),
+    };
+    let mut evidence = vec![format!(
+        "{} RNR waits by {} of {waiter}, {} in all",
+        words::per_s(wait.rate),
+        words::count(wait.qps.len() as u64, "QP"),
+        wait.total,
+    )];
+    if let Some(done) = sender.traffic.tx_wr.and_then(|wr| wr.rate) {
+        evidence.push(format!("{} work requests finished by it", words::per_s(done)));
+    }
+    let next = match receiver.and_then(|row| row.pid) {
+        Some(pid) => look_at([pid].into_iter()),
+        None => {
+            "rdmatop check   # on the peer's host: it names the process that posts too few receives".into()
+        }
+    };
+    let severity = if wait.stopped {
+        Severity::Critical
+    } else {
+        Severity::Warning
+    };
+    let about = About {
+        process: Some(receiver.unwrap_or(sender).uid),
+        device: place.device_uid.get(),
+        part: receiver.is_none().then(|| "peer".into()),
+        ..About::default()
+    };
+    Symptom {
+        verdict,
+        evidence,
+        next,
+        short: match (receiver.is_some(), wait.stopped) {
+            (true, true) => "posts no recv",
+            (true, false) => "posts few recv",
+            (false, true) => "peer: no recv",
+            (false, false) => "peer: few recv",
+        }
+        .to_owned(),
+        victims: vec![sender.uid],
+        ..scene.symptom(FindingId::ReceiverNotReady, severity, about)
+    }
+}
+
+/// How to see what processes do instead of posting receives.
+fn look_at(pids: impl Iterator<Item = u32>) -> NextStep {
+    const SHOWN: usize = 8;
+    let pids: Vec<String> = pids.take(SHOWN).map(|pid| pid.to_string()).collect();
+    let all = Some(pids.join(",")).filter(|all| !all.is_empty());
+    let only = pids.first().filter(|_| pids.len() == 1);
+    step!(
+        "ps -o pid,stat,wchan:30,args -p {}   # STAT T -> it is stopped: kill -CONT {}   # S, D -> it waits, R -> it computes: it \
+         has to post receives sooner, and more",
+        ShellWord::or(all.as_deref(), "PID"),
+        ShellWord::or(only.map(String::as_str), "PID")
+    )
+}
+
+/// The same of ports whose work requests are not counted: those of most NICs.
+pub(super) fn of_port(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for port in &scene.snapshot.ports {
+        let (here, peers) = (growing(port.out_of_buffer), growing(port.rnr_naks));
+        // Counted QPs name the very process.
+        if here.or(peers).is_none() || scene.counts_rnr_waits(port.device_uid) {
+            continue;
+        }
+        let place = format!("{}/{}", port.device, port.port);
+        let users: Vec<String> = scene.users(&port.device).map(words::process).collect();
+        let (verdict, evidence, part) = if let Some(rate) = here {
+            let who = users.first().map_or_else(|| "a process".to_owned(), Clone::clone);
+            let more = match users.len() {
+                0 | 1 => String::new(),
+                all => format!(" or one of {} more", all - 1),
+            };
+            (
+                format!("Packets find no receive buffer on {place}: {who}{more} posts receives too slowly"),
+                format!("out_of_buffer {}", words::per_s(rate)),
+                "here",
+            )
+        } else if let Some(rate) = peers {
+            (
+                format!("Receivers behind {place} post receives too slowly: senders wait (RNR)"),
+                format!("{} RNR NAKs", words::per_s(rate)),
+                "peers",
+            )
+        } else {
+            continue;
+        };
+        let mut all = scene.users(&port.device);
+        let only = all.next().filter(|_| all.next().is_none());
+        let about = About {
+            process: only.map(|row| row.uid),
+            device: Some(port.device_uid),
+            port: Some(port.port),
+            part: Some(part.into()),
+        };
+        out.push(Symptom {
+            verdict,
+            evidence: vec![evidence],
+            next: if part == "here" {
+                look_at(scene.users(&port.device).filter_map(|row| row.pid))
+            } else {
+                "rdmatop check   # on the peers' hosts: it names the process that posts too few receives"
+                    .into()
+            },
+            short: "posts few recv".to_owned(),
+            ..scene.symptom(FindingId::ReceiverNotReady, Severity::Warning, about)
+        });
+    }
+}
+
+/// The peer of a QP, as far as its numbers go; by IPv4 address where its GID maps one.
+pub(super) fn peer_of(qp: &QpRow) -> String {
+    match (qp.remote_gid, qp.remote_qpn) {
+        (Some(gid), Some(qpn)) => {
+            format!("The peer (QP {qpn} at {})", address(gid))
+        }
+        (None, Some(qpn)) => format!("The peer (QP {qpn})"),
+        _ => "The peer".to_owned(),
+    }
+}

@@ -1,0 +1,121 @@
+//! Jobs that move by TCP what they could move by RDMA.
+
+use super::{Scene, growing};
+use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::ib::PortState;
+use crate::snapshot::{ProcessRow, TcpTraffic};
+use crate::value::Counter;
+use rdmatop_base::step::{ShellWord, step};
+
+/// Variables that keep a library from RDMA, and with which value.
+const SWITCHES: &[(&str, &str)] = &[
+    ("NCCL_IB_DISABLE", "1"),
+    ("NCCL_NET", "Socket"),
+    ("FI_PROVIDER", "tcp"),
+    ("UCX_TLS", "tcp"),
+];
+
+/// Processes whose data goes by TCP.
+pub(super) fn fallback(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    let mut ports = scene.snapshot.ports.iter();
+    // Without a port there is no other way.
+    if !ports.any(|port| port.state.is_some_and(PortState::is_active)) {
+        return;
+    }
+    for row in scene.snapshot.processes.iter().filter(|row| !row.exited) {
+        let Some(tcp) = &row.tcp else { continue };
+        let (sent, received) = (growing(Some(tcp.tx_bytes)), growing(Some(tcp.rx_bytes)));
+        let rate = sent.unwrap_or(0.0) + received.unwrap_or(0.0);
+        let little = by_rdma(scene, row).is_some_and(|rdma| rdma <= scene.limits.tcp_rdma_share * rate);
+        if rate >= scene.limits.tcp_bytes_per_s && little {
+            out.push(symptom(scene, row, tcp, rate));
+        }
+    }
+}
+
+/// Bytes per second that a process moves by RDMA; where its work requests are not counted, all that its ports
+/// move. `None`: not known.
+fn by_rdma(scene: &Scene<'_>, row: &ProcessRow) -> Option<f64> {
+    if row.qps == 0 {
+        return Some(0.0);
+    }
+    let rate = |counter: Option<Counter>| counter?.certain_rate();
+    let own = rate(row.traffic.tx_bytes).zip(rate(row.traffic.rx_bytes));
+    if let Some((sent, received)) = own {
+        return Some(sent + received);
+    }
+    let ports = scene.snapshot.ports.iter();
+    ports
+        .filter(|port| row.devices.contains(&port.device))
+        .map(|port| Some(rate(port.tx_bytes)? + rate(port.rx_bytes)?))
+        .sum()
+}
+
+fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> Symptom {
+    let mut evidence = Vec::new();
+    let peer = tcp
+        .busiest
+        .map(|end| format!(", the busiest to {end}"))
+        .unwrap_or_default();
+    let connections = words::count(tcp.connections.into(), "connection");
+    evidence.push(format!("{} in {connections}{peer}", words::bits(rate)));
+    if let Some(libraries) = row.libraries.as_ref().filter(|list| !list.is_empty()) {
+        evidence.push(format!("it has loaded {}", libraries.join(", ")));
+    }
+    let switch = switch(row);
+    let reason = match &switch {
+        Some((name, value)) => Some(format!("its environment has {name}={value}")),
+        None if row.qps == 0 && row.verbs_files == Some(false) => {
+            Some("it finds no device in /dev/infiniband".to_owned())
+        }
+        None => None,
+    };
+    evidence.extend(reason.clone());
+    let next = match (&switch, row.pid) {
+        (Some((name, value)), _) => step!(
+            "Start the job without {}={}: it forbids RDMA (unset {} in its script or its container).",
+            *name,
+            ShellWord::new(value, "VALUE"),
+            *name
+        ),
+        (None, Some(pid)) => {
+            step!(
+                "rdmatop doctor --pid {}   # each FAIL is something that keeps it from RDMA, with the remedy",
+                pid
+            )
+        }
+        (None, None) => "Start it with NCCL_DEBUG=INFO, and read the log with rdmatop nccl-log.".into(),
+    };
+    let about = About {
+        process: Some(row.uid),
+        ..About::default()
+    };
+    let instead = if row.qps == 0 {
+        "instead of RDMA (it has no QP)"
+    } else {
+        "and next to nothing by RDMA"
+    };
+    let because = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+    Symptom {
+        verdict: format!(
+            "{} moves {} by TCP {instead}{because}",
+            words::process(row),
+            words::bits(rate)
+        ),
+        evidence,
+        next,
+        short: format!("TCP {}", words::bits(rate)),
+        ..scene.symptom(FindingId::TcpFallback, Severity::Warning, about)
+    }
+}
+
+/// The variable that forbids RDMA, and its value.
+fn switch(row: &ProcessRow) -> Option<(&'static str, &str)> {
+    let environ = row.environ.as_ref()?;
+    environ.iter().find_map(|(name, value)| {
+        let (known, wanted) = SWITCHES.iter().find(|(known, _)| known == name)?;
+        value
+            .eq_ignore_ascii_case(wanted)
+            .then_some((*known, value.as_str()))
+    })
+}

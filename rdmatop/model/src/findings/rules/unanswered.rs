@@ -1,0 +1,180 @@
+//! QPs whose packets nobody answers: what is known of their peers says why.
+
+use std::collections::BTreeSet;
+
+use super::{Scene, growing, receiver};
+use crate::findings::{Symptom, words};
+use crate::ib::{Gid, QpState};
+use crate::judgement::StuckQp;
+use crate::peers::{Peer, address};
+use crate::snapshot::{PortRow, ProcessRow, QpRow};
+use rdmatop_base::step::{NextStep, ShellWord, step};
+
+/// What is known of the other end of a QP that gets no answer.
+enum End<'a> {
+    /// Both ends are on this host and connected to each other.
+    Connected(&'a QpRow),
+    /// The peer's QP is on this host, in a state in which it answers nothing.
+    Deaf(&'a QpRow, QpState),
+    /// The address is that of a port of this host, and no QP there is connected to this one.
+    Destroyed(&'a PortRow),
+    /// On another host.
+    At(Gid),
+    Unknown,
+}
+
+impl<'a> End<'a> {
+    fn of(scene: &Scene<'a>, qp: &QpRow) -> Self {
+        const RTR: u8 = 2;
+        const RTS: u8 = 3;
+        match scene.snapshot.peer(qp) {
+            Some(Peer::Here { qp, .. }) => match qp.state.filter(|state| !(RTR..=RTS).contains(&state.0)) {
+                Some(state) => Self::Deaf(qp, state),
+                None => Self::Connected(qp),
+            },
+            // Which of several QPs it is, numbers and addresses may leave open; none at all is sure.
+            Some(Peer::At(gid)) => match port_of(scene, gid) {
+                Some(port) if !has_peer(scene, qp, port) => Self::Destroyed(port),
+                _ => Self::At(gid),
+            },
+            None => Self::Unknown,
+        }
+    }
+}
+
+/// The port of this host with an address.
+fn port_of<'a>(scene: &Scene<'a>, gid: Gid) -> Option<&'a PortRow> {
+    let has = |port: &&PortRow| {
+        port.gids
+            .iter()
+            .flat_map(|gids| gids.iter())
+            .any(|own| own.gid == gid)
+    };
+    scene.snapshot.ports.iter().find(has)
+}
+
+/// Whether a live QP of that port's device may be the peer: it has the number, and no other QP as its own
+/// peer.
+fn has_peer(scene: &Scene<'_>, qp: &QpRow, port: &PortRow) -> bool {
+    let mut all = scene.snapshot.qps.iter().filter(|other| !other.exited);
+    all.any(|other| {
+        Some(other.qpn) == qp.remote_qpn
+            && other.device_uid == Some(port.device_uid)
+            && other.remote_qpn.is_none_or(|remote| remote == qp.qpn)
+    })
+}
+
+/// Whose QP it was, in words, while its row is still there.
+fn was_of(scene: &Scene<'_>, qp: &QpRow) -> Option<&'static str> {
+    let ended = |other: &&std::sync::Arc<QpRow>| {
+        other.exited && Some(other.qpn) == qp.remote_qpn && other.remote_qpn == Some(qp.qpn)
+    };
+    let was = scene.snapshot.qps.iter().find(ended)?;
+    let owner = was.process_uid.get().and_then(|uid| scene.process(uid));
+    Some(match owner {
+        Some(owner) if !owner.exited => "its process lives",
+        _ => "its process has ended",
+    })
+}
+
+/// Names the peer of the first of these QPs, as far as it is known, and says what to do.
+pub(super) fn tell(scene: &Scene<'_>, owner: &ProcessRow, qps: &[&StuckQp], out: &mut Symptom) {
+    let (first, who) = (qps[0], words::process(owner));
+    let many = words::count(qps.len() as u64, "QP");
+    let mut rows = scene.snapshot.qps.iter();
+    let row = rows.find(|row| row.uid == first.uid);
+    let whose = |qp: &QpRow| {
+        let owner = qp.process_uid.get().and_then(|uid| scene.process(uid));
+        owner.map_or_else(|| format!("QP {}/{}", qp.device, qp.qpn), words::process)
+    };
+    let place = format!("{many} of {who} on {}", first.device);
+    "no answer".clone_into(&mut out.short);
+    out.since_ns = scene.interval_begin();
+    out.victims = vec![owner.uid];
+    let reconnect = || -> NextStep {
+        let list = match owner.pid {
+            Some(pid) => step!("rdma resource show qp pid {}", pid),
+            None => "rdma resource show qp".into(),
+        };
+        step!(
+            "{}   # lists the QPs that still wait -> reconnect or restart that program: no QP finds a new peer by itself",
+            list
+        )
+    };
+    (out.verdict, out.next) = match row.map_or(End::Unknown, |row| End::of(scene, row)) {
+        End::Connected(peer) => {
+            let netdev = scene.snapshot.ports.iter().find(|port| port.device == first.device);
+            let netdev = ShellWord::or(netdev.and_then(|port| port.netdev.as_deref()), "NETDEV");
+            (
+                format!(
+                    "No answer from {} for {place}: both live and are connected, so packets between them are lost",
+                    whose(peer)
+                ),
+                step!(
+                    "tc -s qdisc show dev {}; sudo nft list ruleset   # a qdisc that drops, or a rule against UDP 4791 -> take it away   \
+                     # neither -> ip -s link: dropped grows there",
+                    netdev
+                ),
+            )
+        }
+        End::Deaf(peer, state) => (
+            format!("No answer from {} for {place}: the peer's QP is in {state} and answers nothing", whose(peer)),
+            reconnect(),
+        ),
+        End::Destroyed(port) => {
+            let was = row.and_then(|row| was_of(scene, row));
+            let was = was.map_or_else(String::new, |was| format!(", {was}"));
+            let number = row.and_then(|row| row.remote_qpn).unwrap_or(0);
+            (
+                format!(
+                    "No answer for {place}: the peer, QP {number} of {} on this host, was destroyed{was}",
+                    port.device
+                ),
+                reconnect(),
+            )
+        }
+        End::At(gid) => (
+            format!(
+                "No answer from {} for {place}: the peer is gone or packets are lost",
+                address(gid)
+            ),
+            gid.ipv4().map_or_else(elsewhere, |address| {
+                step!(
+                    "ping -c 3 {}   # no answer -> that host is down, or cable, route, firewall   # answers -> did its \
+                     process end (ps)? restart the job; else UDP 4791, MTU",
+                    address
+                )
+            }),
+        ),
+        End::Unknown => (
+            format!("No answer for {place}: the peer is gone or packets are lost"),
+            elsewhere(),
+        ),
+    };
+    out.evidence.extend(no_answer(scene, qps));
+}
+
+fn elsewhere() -> NextStep {
+    "rdmatop check   # on the peer's host: the process has ended -> restart the job; else look for drops at both ports".into()
+}
+
+/// What the rows of QPs without an answer say: the first one's peer, and what they send again.
+fn no_answer(scene: &Scene<'_>, qps: &[&StuckQp]) -> Vec<String> {
+    let uids: BTreeSet<u64> = qps.iter().map(|qp| qp.uid).collect();
+    let rows: Vec<_> = scene
+        .snapshot
+        .qps
+        .iter()
+        .filter(|row| uids.contains(&row.uid))
+        .collect();
+    let mut out = Vec::new();
+    if let Some(row) = rows.iter().find(|row| row.uid == qps[0].uid) {
+        out.push(format!("{} does not answer", receiver::peer_of(row)));
+    }
+    let again: f64 = rows
+        .iter()
+        .filter_map(|row| growing(row.traffic.retransmits))
+        .sum();
+    out.push(format!("{} packets sent again, 0 finished", words::per_s(again)));
+    out
+}

@@ -1,0 +1,344 @@
+//! Verbs that fail, and memory that is registered over and over.
+
+use super::{Scene, growing};
+use crate::engine::registers_memory;
+use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::input::{LimitReached, LockedMemory};
+use crate::snapshot::VerbRow;
+use rdmatop_base::step::{NextStep, step};
+use rdmatop_base::{errno, locked, text};
+
+const EPERM: u32 = 1;
+const EIO: u32 = 5;
+const EAGAIN: u32 = 11;
+const ENOMEM: u32 = 12;
+const ENODEV: u32 = 19;
+const ENOSPC: u32 = 28;
+const ENODATA: u32 = 61;
+const ETIMEDOUT: u32 = 110;
+
+/// Bytes of locked memory that are enough for the buffers of most jobs: a limit above this, of which half is
+/// free, need not be what a registration failed for.
+const AMPLE: u64 = 1 << 30;
+
+/// What an errno of a verb means, and what to do; `None` for those that programs ask for, such as EINVAL of a
+/// try.
+fn meaning(verb: &str, errno: u32, pid: u32, cgroup: Option<&str>) -> Option<(&'static str, NextStep)> {
+    const USED_UP: &str = "rdma resource show   # a count that is huge -> end or mend the program that makes so many   \
+                           # else fewer QPs and MRs in all: ibv_devinfo -v shows max_qp, max_mr";
+    Some(match errno {
+        ENOMEM if registers_memory(verb) => (
+            "the locked-memory limit or memory is exhausted",
+            step!(
+                "prlimit --memlock --pid {}   # not unlimited -> sudo prlimit --memlock=unlimited --pid {}; else free -h   \
+                 # for its next start: {}",
+                pid,
+                pid,
+                locked::raise(cgroup)
+            ),
+        ),
+        ENOMEM => ("memory or the NIC's resources are exhausted", USED_UP.into()),
+        ENODATA if verb == "modify_qp" => (
+            "the GID table is empty at the index that it asks for",
+            step!(
+                "rdmatop doctor --pid {}   # lists GIDs that exist -> start it with such a one: \
+                 UCX_IB_GID_INDEX, perftest -x; NCCL from 2.21 on without NCCL_IB_GID_INDEX",
+                pid
+            ),
+        ),
+        EAGAIN => (
+            "a limit is reached, as a rule that of the RDMA cgroup",
+            step!(
+                "cat \"/sys/fs/cgroup$(cut -d: -f3- /proc/{}/cgroup)/rdma.max\"   # a number -> lift that limit of the whole cgroup: echo \
+                 'DEVICE hca_object=max' | sudo tee that file",
+                pid
+            ),
+        ),
+        EPERM => (
+            "a right is missing",
+            step!(
+                "capsh --decode=$(awk '/CapEff/{print $2}' /proc/{}/status)   # lacks cap_ipc_lock, cap_net_raw -> docker \
+                 --cap-add, or capabilities.add of the pod   # has both -> a device cgroup forbids it",
+                pid
+            ),
+        ),
+        ENOSPC => ("the NIC's resources are exhausted", USED_UP.into()),
+        // The core resolves the address that is to go into the QP (`rdma_addr_find_l2_eth_by_grh`), and waits
+        // a second.
+        ETIMEDOUT if matches!(verb, "modify_qp" | "create_ah") => (
+            "no answer from the peer's address (ARP on RoCE), or from the NIC's firmware",
+            "ip neigh | grep -E 'INCOMPLETE|FAILED'   # an address -> ping it: its host, cable or VLAN   # none -> \
+             sudo dmesg | tail -50: errors of the driver"
+                .into(),
+        ),
+        EIO | ETIMEDOUT => (
+            "the NIC or its firmware does not answer",
+            "sudo dmesg | tail -50   # errors of the driver -> keep them for the vendor, then reset the NIC or reboot; again -> firmware, vendor".into(),
+        ),
+        ENODEV => (
+            "the device is gone",
+            "sudo dmesg | tail -50   # reset or removed -> start the program anew when rdma link lists it".into(),
+        ),
+        _ => return None,
+    })
+}
+
+/// Whether a failure of this verb is no way to find out what there is: libraries probe, and resolve addresses
+/// and routes by the connection manager on each device that may lead to the peer.
+fn is_no_try(row: &VerbRow) -> bool {
+    !row.probe && !row.verb.starts_with("cm_")
+}
+
+/// Calls of modify_qp by a process that failed with one errno.
+pub(super) struct FailedSteps {
+    /// How many.
+    pub(super) total: u64,
+    /// Name of the errno.
+    pub(super) errno: &'static str,
+    /// Whether [`fail`] names such a failure now, of this errno or another.
+    pub(super) go_on: bool,
+}
+
+/// The commonest failure of modify_qp by a process, among those that [`fail`] names; `None` for none.
+pub(super) fn failed_steps(scene: &Scene<'_>, process: u64) -> Option<FailedSteps> {
+    let row = scene
+        .snapshot
+        .verbs
+        .iter()
+        .find(|row| row.process_uid == Some(process) && &*row.verb == "modify_qp" && is_no_try(row))?;
+    let named: Vec<_> = row
+        .errnos
+        .iter()
+        .filter(|(number, _)| meaning(&row.verb, *number, row.pid, None).is_some())
+        .collect();
+    let (number, total) = named.iter().max_by_key(|(_, total)| *total)?;
+    let grows = |number| scene.growth.of_errno(row, number).is_some();
+    Some(FailedSteps {
+        total: *total,
+        errno: errno::name(*number).unwrap_or("an error"),
+        go_on: growing(row.errors).is_some() && named.iter().any(|(number, _)| grows(*number)),
+    })
+}
+
+/// Verbs that fail for want of something.
+pub(super) fn fail(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for row in scene
+        .snapshot
+        .verbs
+        .iter()
+        .filter(|row| is_no_try(row) && growing(row.errors).is_some())
+    {
+        for (number, total) in &row.errnos {
+            let owner = row.process_uid.and_then(|uid| scene.process(uid));
+            let cgroup = owner.and_then(|owner| owner.cgroup.as_deref());
+            let Some((what, mut next)) = meaning(&row.verb, *number, row.pid, cgroup) else {
+                continue;
+            };
+            let mut what = what.to_owned();
+            let Some(more) = scene.growth.of_errno(row, *number) else {
+                continue;
+            };
+            let name = errno::name(*number).unwrap_or("an error");
+            let who = owner.map_or_else(|| nameless(row), words::process);
+            let limit = owner.and_then(|owner| owner.limited.as_deref());
+            let limit = limit.filter(|_| *number == EAGAIN);
+            let id = if let Some(limit) = limit {
+                (what, next) = (used_up(limit), raise(limit));
+                FindingId::CgroupLimit
+            } else {
+                FindingId::VerbFails
+            };
+            let pins = *number == ENOMEM && registers_memory(&row.verb);
+            if let Some(locked) = owner.and_then(|owner| owner.locked.as_deref()).filter(|_| pins) {
+                (what, next) = short_of_memory(locked, cgroup);
+            }
+            let about = About {
+                process: row.process_uid,
+                part: Some(format!("{} {name} {}", row.verb, row.pid).into()),
+                ..About::default()
+            };
+            out.push(Symptom {
+                verdict: format!("{} of {who} fails with {name}: {what}", row.verb),
+                evidence: vec![format!(
+                    "{total} of {} calls failed so, {more} of them in the last interval that had any",
+                    row.calls.total
+                )],
+                next,
+                short: format!("{} {name}", row.verb),
+                ..scene.symptom(id, Severity::Critical, about)
+            });
+        }
+    }
+}
+
+/// Why a registration has no memory, and what to do: `ib_umem_get` compares what drivers hold for the process
+/// with its limit, and pins nothing where memory itself is short.
+fn short_of_memory(locked: &LockedMemory, cgroup: Option<&str>) -> (String, NextStep) {
+    let Some(limit) = locked.limit.filter(|_| locked.exempt != Some(true)) else {
+        return (
+            "its locked memory has no limit: memory itself or the NIC's resources are exhausted".to_owned(),
+            step!(
+                "free -h   # little available -> end what uses it, or register less   # else cat \
+                 \"/sys/fs/cgroup$(cut -d: -f3- /proc/{}/cgroup)/memory.max\"; ibv_devinfo -v shows max_mr",
+                locked.pid
+            ),
+        );
+    };
+    let held = locked
+        .pinned
+        .map_or_else(String::new, |pinned| format!(" ({} in use)", text::bytes(pinned)));
+    let what = format!("its locked-memory limit is {}{held}", text::bytes(limit));
+    let raise = step!("sudo prlimit --memlock=unlimited --pid {}", locked.pid);
+    let later = step!("for its next start: {}", locked::raise(cgroup));
+    if limit > AMPLE && locked.pinned.is_some_and(|pinned| pinned < limit / 2) {
+        return (
+            format!("{what}, or memory or the NIC's resources are exhausted"),
+            step!(
+                "free -h   # much available -> ibv_devinfo -v shows max_mr; or {}   # little available -> end what uses it, or \
+                 register less   # {}",
+                raise,
+                later
+            ),
+        );
+    }
+    (
+        what,
+        step!(
+            "{}   # at once, for what it registers from then on   # {}",
+            raise,
+            later
+        ),
+    )
+}
+
+/// What is used up.
+fn used_up(limit: &LimitReached) -> String {
+    let what = match limit.resource.as_str() {
+        "hca_handle" => "device handles",
+        _ => "RDMA objects",
+    };
+    format!(
+        "its cgroup {} has all {} {what} of {} that it may have",
+        limit.cgroup, limit.max, limit.device
+    )
+}
+
+/// How to get more.
+fn raise(limit: &LimitReached) -> NextStep {
+    step!(
+        "{}   # or let the program destroy what it does not use",
+        locked::without_rdma_limit(&limit.device, &limit.resource, &limit.cgroup)
+    )
+}
+
+/// A process that has no row of its own.
+fn nameless(row: &VerbRow) -> String {
+    let comm = row.comm.as_deref().unwrap_or("a process");
+    format!("{comm} (PID {})", row.pid)
+}
+
+/// Memory regions that are registered for each transfer: many, or few that take long.
+pub(super) fn churn(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    let limits = scene.limits;
+    for row in scene.snapshot.verbs.iter().filter(|row| &*row.verb == "reg_mr") {
+        let owner = row.process_uid.and_then(|uid| scene.process(uid));
+        let who = owner.map_or_else(|| nameless(row), words::process);
+        let lately = scene.growth.registered(row.pid);
+        let mut evidence = vec![format!("{} calls of reg_mr in all", row.calls.total)];
+        evidence.extend(lately.map(|lately| {
+            format!(
+                "lately {} calls, {} of a thread's time in reg_mr and dereg_mr, {} registered",
+                words::per_s(lately.calls),
+                words::percent(lately.share),
+                words::bytes(lately.bytes)
+            )
+        }));
+        let moved = owner.map_or(0.0, |owner| {
+            let traffic = [owner.traffic.tx_bytes, owner.traffic.rx_bytes];
+            traffic.into_iter().filter_map(growing).sum()
+        });
+        let verdict = if let Some(rate) = growing(Some(row.calls)).filter(|rate| *rate > limits.mr_per_s) {
+            format!(
+                "{who} registers memory {} times a second instead of reusing its memory regions",
+                words::number(rate)
+            )
+        } else if let Some(lately) = lately.filter(|lately| lately.share >= limits.mr_share) {
+            format!(
+                "{who} spends {} of a thread's time on registering memory ({} a call) instead of reusing its memory regions",
+                words::percent(lately.share),
+                mean(lately.share / lately.calls)
+            )
+        } else if let Some(lately) = lately.filter(|it| it.bytes >= limits.mr_bytes_per_s.max(moved)) {
+            format!(
+                "{who} registers {} of memory, as much as it moves or more, instead of reusing its memory regions",
+                words::bytes(lately.bytes)
+            )
+        } else {
+            continue;
+        };
+        let about = About {
+            process: row.process_uid,
+            ..About::default()
+        };
+        out.push(Symptom {
+            verdict,
+            evidence,
+            next: step!(
+                "sudo grep -zE 'UCX_RCACHE|FI_MR_CACHE' /proc/{}/environ | cat -v   # =n, =disabled -> restart it without that   # prints nothing -> fix the \
+                 program: it has to keep its buffers registered",
+                row.pid
+            ),
+            short: "MR churn".to_owned(),
+            ..scene.symptom(FindingId::MrChurn, Severity::Warning, about)
+        });
+    }
+}
+
+/// A time of milliseconds or seconds.
+fn mean(seconds: f64) -> String {
+    if seconds >= 1.0 {
+        format!("{} s", words::number(seconds))
+    } else {
+        format!("{} ms", words::number(seconds * 1e3))
+    }
+}
+
+/// Connections that are made for each transfer.
+pub(super) fn reconnects(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    let calls = |row: &VerbRow| growing(Some(row.calls)).filter(|rate| *rate > scene.limits.qp_per_s);
+    for row in scene
+        .snapshot
+        .verbs
+        .iter()
+        .filter(|row| &*row.verb == "create_qp")
+    {
+        let Some(made) = calls(row) else { continue };
+        let mut verbs = scene.snapshot.verbs.iter();
+        let ends = verbs.find(|other| other.pid == row.pid && &*other.verb == "destroy_qp");
+        // Who only makes them starts a job, or leaks them.
+        let Some(ended) = ends.and_then(calls) else {
+            continue;
+        };
+        let owner = row.process_uid.and_then(|uid| scene.process(uid));
+        let about = About {
+            process: row.process_uid,
+            ..About::default()
+        };
+        out.push(Symptom {
+            verdict: format!(
+                "{} makes {} QPs a second and destroys {} instead of keeping its connections",
+                owner.map_or_else(|| nameless(row), words::process),
+                words::number(made),
+                words::number(ended)
+            ),
+            evidence: vec![format!("{} calls of create_qp in all", row.calls.total)],
+            next: step!(
+                "sudo rdmatop --trace --pid {} --event qp_modify,qp_destroy   # shows to which peer each connection goes -> fix the program: it has \
+                 to keep one QP for each peer",
+                row.pid
+            ),
+            short: "QP churn".to_owned(),
+            ..scene.symptom(FindingId::QpChurn, Severity::Warning, about)
+        });
+    }
+}

@@ -1,0 +1,144 @@
+//! The rule about NICs that are far from the GPU of the process that uses them.
+
+use super::*;
+use crate::input::GpuPlace;
+
+/// The path of what is behind a root port of a host bridge: `17:2`.
+fn path(place: &str) -> Vec<String> {
+    let (bus, slot) = place.split_once(':').unwrap();
+    vec![
+        format!("pci0000:{bus}"),
+        format!("0000:{bus}:0{slot}.0"),
+        format!("0000:{bus}:1f.0"),
+    ]
+}
+
+fn gpu(place: &str, node: u32) -> Arc<GpuPlace> {
+    Arc::new(GpuPlace {
+        address: format!("0000:{}:1f.0", &place[..2]),
+        path: path(place),
+        node: Some(node),
+    })
+}
+
+/// Eight NICs, each behind a root port of its own, four on each node, and one rank that computes on a GPU
+/// behind the first's port and sends by the NIC `sends`.
+fn node(sends: usize) -> Snapshot {
+    let mut rates = [0.0; 8];
+    rates[sends] = 4e9;
+    let mut s = rails(rates, rates);
+    for (n, device) in s.devices.iter_mut().enumerate() {
+        device.pci_path = path(&format!("{}:{}", 10 + n / 2, n % 2)).into();
+        device.numa_node = Some(i32::from(n >= 4));
+    }
+    let row = &mut s.processes[0];
+    row.devices = vec![s.devices[sends].name.clone()];
+    row.gpus = Some([gpu("10:0", 0)].into());
+    s
+}
+
+fn far(s: &Snapshot) -> Vec<Finding> {
+    let mut all = after(12, s);
+    all.retain(|found| found.id == FindingId::FarNic);
+    all
+}
+
+#[test]
+fn a_nic_on_another_node_is_far_while_the_one_behind_the_gpu_s_switch_is_idle() {
+    let found = far(&node(5));
+    assert_eq!(
+        found[0].verdict,
+        "rank (PID 4711, slurm 7341.0) computes on GPU 0000:10:1f.0 and its bytes pass mlx5_5/1, on another NUMA node: mlx5_0/1 behind the \
+         same PCIe switch is idle"
+    );
+    assert_eq!(
+        found[0].evidence,
+        ["mlx5_5/1 carries 32.0 Gb/s", "mlx5_0/1 carries 0 b/s"]
+    );
+    assert_eq!((found[0].severity, found.len()), (Severity::Warning, 1));
+    // On the same host bridge, and on the same node.
+    assert!(
+        far(&node(1))[0]
+            .verdict
+            .contains("on the same PCIe host bridge: mlx5_0/1")
+    );
+    assert!(
+        far(&node(2))[0]
+            .verdict
+            .contains("on the same NUMA node: mlx5_0/1")
+    );
+}
+
+#[test]
+fn what_chose_the_nic_is_named() {
+    let mut s = node(5);
+    assert!(far(&s)[0].next.to_string().contains("/proc/4711/environ"));
+    s.processes[0].environ = Some(vec![("NCCL_IB_HCA".into(), "mlx5_5".into())].into());
+    let next = far(&s)[0].next.to_string();
+    assert!(
+        next.contains("mlx5_0 nearer to the GPU -> start the job next without NCCL_IB_HCA"),
+        "{next}"
+    );
+    s.processes[0].environ = None;
+    s.processes[0].cmdline = Some("ib_write_bw -d mlx5_5 --use_cuda=0".into());
+    assert!(far(&s)[0].next.to_string().contains("with -d of that NIC"));
+}
+
+#[test]
+fn the_nearest_nic_and_a_nearer_one_that_is_busy_are_no_finding() {
+    assert!(far(&node(0)).is_empty());
+    // Another rank has the near one.
+    let mut s = node(5);
+    s.ports[0] = node(0).ports.remove(0);
+    let nearest_idle = far(&s);
+    assert!(
+        nearest_idle[0]
+            .verdict
+            .contains("mlx5_1/1 on the same PCIe host bridge"),
+        "{nearest_idle:?}"
+    );
+    for n in 1..4 {
+        s.ports[n] = node(n).ports.remove(n);
+    }
+    assert!(far(&s).is_empty());
+    // It uses the near one too.
+    let mut s = node(5);
+    s.ports[0] = node(0).ports.remove(0);
+    s.processes[0].devices.push("mlx5_0".into());
+    assert!(far(&s).is_empty());
+}
+
+#[test]
+fn what_is_not_known_makes_no_nic_far() {
+    let changes: [fn(&mut Snapshot); 8] = [
+        |s| s.processes[0].gpus = None,
+        |s| s.processes[0].gpus = Some([].into()),
+        // It may send the data of either.
+        |s| s.processes[0].gpus = Some([gpu("10:0", 0), gpu("14:0", 1)].into()),
+        |s| {
+            let mut place = GpuPlace::clone(&gpu("10:0", 0));
+            place.path.clear();
+            s.processes[0].gpus = Some([Arc::new(place)].into());
+        },
+        |s| s.devices[3].pci_path = Arc::default(),
+        |s| s.ports[3].tx_bytes = None,
+        |s| s.ports[3].rx_bytes = None,
+        // What passes the port may be another process's.
+        |s| {
+            let mut other = s.processes[0].clone();
+            (other.uid, other.pid, other.gpus) = (6, Some(4712), Some([].into()));
+            s.processes.push(other);
+        },
+    ];
+    for (n, change) in changes.into_iter().enumerate() {
+        let mut s = node(5);
+        change(&mut s);
+        assert!(far(&s).is_empty(), "{n}");
+    }
+    // A port that is down is no way for anything.
+    let mut s = node(5);
+    for port in &mut s.ports[..4] {
+        port.state = Some(PortState(1));
+    }
+    assert!(far(&s).is_empty());
+}

@@ -1,0 +1,115 @@
+//! Rules about ports over a bond.
+
+use super::*;
+use crate::snapshot::{Bond, Member};
+
+const GB: f64 = 1e9;
+
+/// Eight healthy rails, of which the first is a bond of two links of 200 Gb/s that send and receive so much.
+fn over_bond(mode: &str, tx: [f64; 2], rx: [f64; 2]) -> Snapshot {
+    let mut s = rails([4.0 * GB; 8], [4.0 * GB; 8]);
+    let member = |at: usize| Member {
+        name: format!("eth{at}").into(),
+        up: Some(true),
+        rate_bps: Some(200_000_000_000),
+        tx_bytes: Some(Counter::whole(1 << 40, Some(tx[at]), Source::Ethtool)),
+        rx_bytes: Some(Counter::whole(1 << 40, Some(rx[at]), Source::Ethtool)),
+    };
+    s.ports[0].netdev = Some("bond0".into());
+    s.ports[0].bond = Some(Bond {
+        mode: Some(mode.into()),
+        members: [member(0), member(1)].into(),
+    });
+    s.devices[0].pci = Some("0000:3b:00.0".into());
+    s
+}
+
+fn bond(s: &mut Snapshot) -> &mut Bond {
+    s.ports[0].bond.as_mut().unwrap()
+}
+
+fn change(s: &mut Snapshot, at: usize, change: impl FnOnce(&mut Member)) {
+    let bond = bond(s);
+    let mut members = bond.members.to_vec();
+    change(&mut members[at]);
+    bond.members = members.into();
+}
+
+#[test]
+fn one_link_that_has_all_of_a_bond_is_named_and_the_way_it_goes() {
+    let even = [2.0 * GB, 2.0 * GB];
+    assert_eq!(ids(&after(20, &over_bond("802.3ad", even, even))), [""; 0]);
+    let found = after(20, &over_bond("802.3ad", [19.8 * GB, 0.1 * GB], even));
+    assert_eq!(ids(&found), ["lag-imbalance"]);
+    assert_eq!(found[0].severity, Severity::Warning);
+    assert_eq!(
+        found[0].verdict,
+        "mlx5_0/1 sends 99 % of its data by eth0 alone, one of 2 links of its bond; the port carries rank (PID 4711, slurm 7341.0)"
+    );
+    assert!(
+        found[0]
+            .next
+            .contains("/sys/kernel/debug/mlx5/0000:3b:00.0/lag/port_sel_mode"),
+        "{}",
+        &*found[0].next
+    );
+    // Received: the switch spreads. Far from full it may be meant.
+    let found = after(20, &over_bond("balance-xor", even, [0.0, 4.0 * GB]));
+    assert_eq!(ids(&found), ["lag-imbalance"]);
+    assert_eq!(found[0].severity, Severity::Info);
+    assert!(found[0].verdict.contains("receives 100 % of its data by eth1"));
+    // Both ways are two findings of one port.
+    let both = after(20, &over_bond("802.3ad", [4.0 * GB, 0.0], [4.0 * GB, 0.0]));
+    assert_eq!(ids(&both), ["lag-imbalance", "lag-imbalance"]);
+}
+
+#[test]
+fn a_bond_that_may_be_so_has_no_imbalance() {
+    let (one, none) = ([4.0 * GB, 0.0], [0.0, 0.0]);
+    // One link is there to carry all; little moves; there is one link only; the other's counter is unknown.
+    assert_eq!(ids(&after(20, &over_bond("active-backup", one, none))), [""; 0]);
+    assert_eq!(
+        ids(&after(20, &over_bond("802.3ad", [0.2 * GB, 0.0], none))),
+        [""; 0]
+    );
+    let mut s = over_bond("802.3ad", one, none);
+    change(&mut s, 1, |member| member.up = None);
+    assert_eq!(ids(&after(20, &s)), [""; 0]);
+    let mut s = over_bond("802.3ad", one, none);
+    change(&mut s, 1, |member| member.tx_bytes = None);
+    assert_eq!(ids(&after(20, &s)), [""; 0]);
+}
+
+#[test]
+fn a_bond_without_one_of_its_links_is_named_while_somebody_uses_it() {
+    let even = [2.0 * GB, 2.0 * GB];
+    let mut s = over_bond("802.3ad", even, even);
+    change(&mut s, 1, |member| member.up = Some(false));
+    let found = after(8, &s);
+    assert_eq!(ids(&found), ["lag-degraded"]);
+    assert!(
+        found[0]
+            .verdict
+            .starts_with("mlx5_0/1 has 1 of 2 links of its bond: eth1 has none"),
+        "{}",
+        found[0].verdict
+    );
+    assert!(found[0].next.starts_with("ip link show dev eth1 "));
+    s.processes[0].devices = s.processes[0].devices[1..].to_vec();
+    assert_eq!(ids(&after(8, &s)), [""; 0]);
+}
+
+#[test]
+fn what_a_bond_can_carry_is_what_its_links_can_that_are_up() {
+    let mut s = over_bond("802.3ad", [0.0; 2], [0.0; 2]);
+    assert_eq!(bond(&mut s).rate_bps(), Some(400_000_000_000));
+    bond(&mut s).mode = Some("active-backup".into());
+    assert_eq!(bond(&mut s).rate_bps(), Some(200_000_000_000));
+    bond(&mut s).mode = None;
+    change(&mut s, 0, |member| member.up = Some(false));
+    assert_eq!(bond(&mut s).rate_bps(), Some(200_000_000_000));
+    change(&mut s, 1, |member| member.rate_bps = None);
+    assert_eq!(bond(&mut s).rate_bps(), None);
+    change(&mut s, 1, |member| member.up = Some(false));
+    assert_eq!(bond(&mut s).rate_bps(), None);
+}

@@ -1,0 +1,175 @@
+//! Rules about how a program posts and how long its work requests take.
+
+use super::*;
+use crate::testkit::machine::{Machine, Work};
+
+#[test]
+fn calls_of_post_send_that_post_nothing_say_that_the_queue_is_full() {
+    let mut s = pair();
+    // Eight of ten calls are refused.
+    edit(&mut s, 0, |t| {
+        (t.doorbells, t.tx_wr_posted) = (rate(500.0), rate(100.0));
+    });
+    assert_eq!(ids(&after(2, &s)), [""; 0], "it may pass");
+    let found = after(5, &s);
+    assert_eq!(ids(&found), ["send-queue-full"]);
+    assert_eq!(
+        found[0].verdict,
+        "ib_send_bw (PID 254) posts to a send queue that is full: at least 400 of 500 calls of post_send a second post nothing"
+    );
+    let quiet = |what: &str, edit_by: &dyn Fn(&mut Traffic)| {
+        let mut s = s.clone();
+        edit(&mut s, 0, edit_by);
+        assert!(
+            after(12, &s).iter().all(|f| f.id != FindingId::SendQueueFull),
+            "{what}"
+        );
+    };
+    quiet("each call posts one, with any number outstanding", &|t| {
+        t.tx_wr_posted = rate(500.0);
+    });
+    quiet("each call posts many", &|t| t.tx_wr_posted = rate(8000.0));
+    quiet("a few", &|t| t.tx_wr_posted = rate(300.0));
+    quiet("nothing finishes: that is another finding", &|t| {
+        t.tx_wr = rate(0.0);
+    });
+    quiet("it waits for its receiver", &|t| t.rnr_waits = rate(3.0));
+    quiet("some posts were not counted", &|t| {
+        t.tx_wr_posted = rate(100.0).map(|count| Counter {
+            partial: true,
+            ..count
+        });
+    });
+    quiet("posts are not counted", &|t| t.tx_wr_posted = None);
+}
+
+/// A machine with one program that posts.
+fn posting() -> (Machine, usize) {
+    let mut machine = Machine::new("node7", true);
+    let rxe0 = machine.nic("rxe0", "rdma_rxe", None);
+    machine.process(421, "ib_write_bw -d rxe0 10.0.0.9", None, &[], &[]);
+    let qp = machine.qp(rxe0, 22, (421, "ib_write_bw"), 3, Some((21, 9)));
+    (machine, qp)
+}
+
+const FAST: Work = Work {
+    tx: 2000.0,
+    size: 65_536.0,
+    opcode: 0,
+    rx: 0.0,
+    again: 0.0,
+    rnr: 0.0,
+    ns: 1_000_000,
+};
+
+#[test]
+fn work_requests_that_take_longer_and_become_fewer_are_named_until_that_is_as_usual() {
+    let (mut machine, qp) = posting();
+    machine.work(qp, FAST);
+    machine.run(60);
+    assert_eq!(machine.found(), []);
+    // As many outstanding: twenty times as slow.
+    let slow = Work {
+        tx: 100.0,
+        ns: 20_000_000,
+        ..FAST
+    };
+    machine.work(qp, slow);
+    machine.run(10);
+    assert_eq!(machine.found(), [], "it may pass");
+    machine.run(25);
+    assert_eq!(machine.found(), [FindingId::LatencyRises]);
+    machine.work(qp, FAST);
+    machine.run(40);
+    assert_eq!(machine.found(), [], "it is as before");
+    machine.work(qp, slow);
+    machine.run(35);
+    let snapshot = machine.snapshot();
+    let found = &snapshot.findings[0];
+    assert_eq!(
+        found.verdict,
+        "Work requests of ib_write_bw (PID 421) take longer and are fewer: p99 34 ms instead of 1.0 ms, 100/s instead of 2000/s"
+    );
+}
+
+#[test]
+fn a_program_that_is_slow_for_as_long_as_it_was_fast_is_slow_no_more() {
+    let (mut machine, qp) = posting();
+    machine.work(qp, FAST);
+    machine.run(400);
+    machine.work(
+        qp,
+        Work {
+            tx: 100.0,
+            ns: 20_000_000,
+            ..FAST
+        },
+    );
+    let found: Vec<bool> = (0..600)
+        .map(|_| {
+            machine.run(1);
+            !machine.found().is_empty()
+        })
+        .collect();
+    let changes = found.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    assert_eq!((changes, found[100], found[599]), (2, true, false));
+}
+
+#[test]
+fn a_start_an_end_another_size_and_a_pause_of_the_program_are_no_rise() {
+    let healthy = |what: &str, works: &[(u64, Work)]| {
+        let (mut machine, qp) = posting();
+        for (seconds, work) in works {
+            machine.work(qp, *work);
+            for _ in 0..*seconds {
+                machine.run(1);
+                assert_eq!(machine.found(), [], "{what}");
+            }
+        }
+    };
+    healthy(
+        "a slow start",
+        &[
+            (
+                20,
+                Work {
+                    tx: 50.0,
+                    ns: 40_000_000,
+                    ..FAST
+                },
+            ),
+            (100, FAST),
+        ],
+    );
+    healthy("an end", &[(60, FAST), (60, Work::default())]);
+    let large = Work {
+        tx: 100.0,
+        size: 4e6,
+        ns: 40_000_000,
+        ..FAST
+    };
+    healthy("larger messages", &[(60, FAST), (60, large)]);
+    let seldom = Work {
+        tx: 20.0,
+        ns: 5_000_000,
+        ..FAST
+    };
+    healthy("a program that posts less by itself", &[(60, FAST), (60, seldom)]);
+    let shared = Work {
+        tx: 1000.0,
+        ns: 2_000_000,
+        ..FAST
+    };
+    healthy("a second program on the same link", &[(60, FAST), (60, shared)]);
+    let little = Work {
+        tx: 5000.0,
+        ns: 20_000,
+        ..FAST
+    };
+    let busy = Work {
+        tx: 1500.0,
+        ns: 90_000,
+        ..FAST
+    };
+    healthy("within 200 us", &[(60, little), (60, busy)]);
+}

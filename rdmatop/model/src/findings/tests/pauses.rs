@@ -1,0 +1,121 @@
+//! Ethernet flow control.
+
+use super::*;
+
+fn ethtool(port: &mut PortRow, name: &str, per_s: f64) {
+    port.counters.push(NamedCounter {
+        name: name.into(),
+        unit_bytes: None,
+        help: None,
+        counter: Counter::whole(1000, Some(per_s), Source::Ethtool),
+    });
+}
+
+/// Of eight ports one at 4 GB/s that has these counters, and flow control on priority 3.
+fn port_with(counters: &[(&str, f64)]) -> Snapshot {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    for (name, per_s) in counters {
+        ethtool(&mut s.ports[2], name, *per_s);
+    }
+    s.ports[2].pfc = Some(0b1000);
+    s.ports[2].netdev = Some("eth2".into());
+    s
+}
+
+#[test]
+fn a_port_that_is_told_to_pause_is_a_storm_from_a_share_of_the_time_or_many_frames() {
+    let quiet = [("rx_prio3_pause", 900.0), ("rx_prio3_pause_duration", 9_000.0)];
+    assert_eq!(ids(&after(20, &port_with(&quiet))), [""; 0]);
+    let share = [("rx_prio3_pause", 900.0), ("rx_prio3_pause_duration", 120_000.0)];
+    assert_eq!(ids(&after(6, &port_with(&share))), [""; 0], "it may pass");
+    let found = after(8, &port_with(&share));
+    assert_eq!(ids(&found), ["pause-storm"]);
+    assert_eq!(
+        found[0].verdict,
+        "mlx5_2/1 is told to pause: the network or a receiver behind it is congested; the port carries rank (PID 4711, slurm 7341.0)"
+    );
+    assert_eq!(
+        found[0].evidence,
+        ["paused 12 % of the time", "900/s pause frames on priority 3"]
+    );
+    assert_eq!(found[0].severity, Severity::Warning);
+    // Drivers that count no time; frames of all priorities together.
+    let frames = [
+        ("rx_pfc_ena_frames_pri3", 600.0),
+        ("rx_pfc_ena_frames_pri4", 500.0),
+    ];
+    let found = after(8, &port_with(&frames));
+    assert_eq!(found[0].evidence, ["1100/s pause frames on priorities 3, 4"]);
+}
+
+#[test]
+fn a_host_that_pauses_its_senders_is_named_as_the_slow_one() {
+    let found = after(8, &port_with(&[("tx_global_pause_duration", 40_000.0)]));
+    assert_eq!(ids(&found), ["pause-storm"]);
+    assert!(
+        found[0]
+            .verdict
+            .starts_with("mlx5_2/1 asks its senders to pause: this host takes packets slower"),
+        "{}",
+        found[0].verdict
+    );
+    assert!(
+        found[0].next.starts_with("ethtool -S eth2 |"),
+        "{}",
+        found[0].next
+    );
+    let watchdog = after(8, &port_with(&[("tx_pause_storm_error_events", 0.2)]));
+    assert_eq!(watchdog[0].severity, Severity::Critical);
+}
+
+#[test]
+fn a_counter_of_the_rdma_device_with_such_a_name_is_none_of_flow_control() {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    named(&mut s.ports[2], "rx_prio3_pause", 5000.0);
+    assert_eq!(ids(&after(20, &s)), [""; 0]);
+}
+
+#[test]
+fn traffic_outside_the_priorities_with_flow_control_is_named_and_its_loss_is_not_another_finding() {
+    let mut s = port_with(&[("tx_prio0_bytes", 4.1e9), ("tx_prio3_bytes", 1e6)]);
+    s.health.ebpf = crate::input::EbpfState::Disabled;
+    let sent = s.ports[2].tx_packets.unwrap().rate.unwrap();
+    s.ports[2].retransmits = rate(sent * 0.01);
+    let found = after(12, &s);
+    assert_eq!(ids(&found), ["traffic-class"]);
+    assert_eq!(
+        found[0].verdict,
+        "RoCE traffic of mlx5_2/1 leaves on priority 0, flow control (PFC) is on priority 3; the port carries rank (PID 4711, slurm \
+         7341.0)"
+    );
+    assert!(found[0].next.contains("NCCL_IB_TC=106 "), "{}", found[0].next);
+    s.processes[0].environ = Some(vec![("NCCL_IB_TC".to_owned(), "0".to_owned())].into());
+    assert_eq!(
+        after(12, &s)[0].evidence,
+        [
+            "32.0 Gb/s of RDMA, 8.0 Mb/s on priority 3",
+            "rank (PID 4711, slurm 7341.0) has NCCL_IB_TC=0"
+        ]
+    );
+    // Without flow control anywhere there is no class that the traffic should have: then it is loss.
+    s.ports[2].pfc = Some(0);
+    assert_eq!(ids(&after(12, &s)), ["loss"]);
+}
+
+#[test]
+fn traffic_in_its_class_or_of_which_nothing_is_known_is_no_finding() {
+    for counters in [
+        // With the traffic of the sockets beside it.
+        &[("tx_prio3_bytes", 4.1e9), ("tx_prio0_bytes", 4.1e9)][..],
+        // A driver that counts no bytes of priorities, or not those of RDMA.
+        &[],
+        &[("tx_prio0_bytes", 1e6)],
+        &[("rx_prio0_bytes", 4.1e9)],
+    ] {
+        assert_eq!(ids(&after(12, &port_with(counters))), [""; 0], "{counters:?}");
+    }
+    let mut slow = rails([4e7; 8], [4e7; 8]);
+    ethtool(&mut slow.ports[2], "tx_prio0_bytes", 4e7);
+    slow.ports[2].pfc = Some(8);
+    assert_eq!(ids(&after(12, &slow)), [""; 0], "40 MB/s fill no buffer");
+}

@@ -1,0 +1,290 @@
+//! Verbs that fail, and memory that is registered over and over.
+
+use super::*;
+
+#[test]
+fn a_registration_without_memory_names_the_limit_where_that_can_be_the_cause() {
+    let mut s = pair();
+    let mut row = rows::verb(251, "server", "reg_mr", 3.0, &[(12, 31)], false);
+    (row.process_uid, row.errors) = (Some(2), rate(31.0));
+    s.verbs.push(row);
+    for (limit, exempt, pinned, says, next) in [
+        (
+            Some(65_536),
+            Some(false),
+            Some(61_440),
+            "its locked-memory limit is 64 KiB (60 KiB in use)",
+            "sudo prlimit --memlock=unlimited --pid 251 ",
+        ),
+        (
+            Some(8 << 20),
+            None,
+            None,
+            "its locked-memory limit is 8 MiB",
+            "sudo prlimit --memlock=unlimited --pid 251 ",
+        ),
+        (
+            Some(64 << 30),
+            Some(false),
+            Some(40 << 30),
+            "its locked-memory limit is 64 GiB (40 GiB in use)",
+            "sudo prlimit --memlock=unlimited --pid 251 ",
+        ),
+        (
+            Some(64 << 30),
+            Some(false),
+            Some(1 << 30),
+            "its locked-memory limit is 64 GiB (1 GiB in use), or memory or the NIC's resources are exhausted",
+            "free -h ",
+        ),
+        (
+            None,
+            Some(false),
+            None,
+            "its locked memory has no limit",
+            "free -h ",
+        ),
+        (
+            Some(65_536),
+            Some(true),
+            None,
+            "its locked memory has no limit",
+            "free -h ",
+        ),
+    ] {
+        let locked = LockedMemory {
+            pid: 251,
+            limit,
+            exempt,
+            pinned,
+        };
+        let mut known = s.clone();
+        let mut processes = known.processes.clone();
+        let server = processes.iter_mut().find(|row| row.pid == Some(251)).unwrap();
+        server.locked = Some(Arc::new(locked));
+        known.processes = processes;
+        let found = Watch::default().look(&known.judged(None));
+        let verdict = &found[0].verdict;
+        assert!(
+            verdict.starts_with("reg_mr of server (PID 251) fails with ENOMEM: its locked"),
+            "{verdict}"
+        );
+        assert!(
+            verdict.contains(says) && found[0].next.starts_with(next),
+            "{:?}",
+            found[0]
+        );
+        let ends = verdict.ends_with(says) || limit.is_none() || exempt == Some(true);
+        assert!(ends, "{verdict}");
+    }
+}
+
+#[test]
+fn memory_that_cannot_be_locked_is_said_at_once_and_for_a_minute() {
+    let mut s = pair();
+    let mut row = rows::verb(251, "server", "reg_mr", 3.0, &[(12, 31)], false);
+    (row.process_uid, row.errors) = (Some(2), rate(31.0));
+    s.verbs.push(row);
+    let mut watch = Watch::default();
+    let found = watch.look(&s.clone().judged(None));
+    assert_eq!(
+        found[0].verdict,
+        "reg_mr of server (PID 251) fails with ENOMEM: the locked-memory limit or memory is exhausted"
+    );
+    s.verbs[0].errors = rate(0.0);
+    for second in 1..=60 {
+        s.mono_ns += S;
+        let found = watch.look(&s.clone().judged(None));
+        assert_eq!(found.len(), usize::from(second < 60), "{second}");
+    }
+    let [Change::Raised(raised), Change::Cleared(cleared)] = &watch.take_changes()[..] else {
+        panic!("it is raised once and cleared once")
+    };
+    assert_eq!(raised, cleared);
+    // An errno that does not grow is old, whatever else fails now.
+    s.verbs[0].errnos = vec![(12, 31), (22, 5)];
+    s.verbs[0].errors = rate(5.0);
+    assert_eq!(ids(&watch.look(&s.clone().judged(None))), [""; 0]);
+    s.verbs[0].errnos[0].1 += 2;
+    let found = watch.look(&s.clone().judged(None));
+    assert_eq!(ids(&found), ["verb-fails"]);
+    assert!(
+        found[0].evidence[0].ends_with("failed so, 2 of them in the last interval that had any"),
+        "{:?}",
+        found[0].evidence
+    );
+    s.verbs[0].errnos = vec![(22, 5)];
+    s.verbs[0].errors = rate(5.0);
+    assert_eq!(ids(&after(5, &s)), [""; 0], "EINVAL is how libraries try");
+    (s.verbs[0].verb, s.verbs[0].errnos) = ("cm_resolve_ip".into(), vec![(19, 5)]);
+    assert_eq!(
+        ids(&after(5, &s)),
+        [""; 0],
+        "so is resolving an address on each device"
+    );
+}
+
+#[test]
+fn registrations_for_each_transfer_are_churn() {
+    let mut s = pair();
+    s.verbs
+        .push(rows::verb(254, "ib_send_bw", "reg_mr", 99.0, &[], false));
+    assert_eq!(ids(&after(20, &s)), [""; 0]);
+    s.verbs[0].calls = Counter::whole(9, Some(101.0), Source::Ebpf);
+    assert_eq!(ids(&after(8, &s)), [""; 0]);
+    assert_eq!(ids(&after(10, &s)), ["mr-churn"]);
+}
+
+#[test]
+fn registrations_that_jitter_around_the_limit_are_churn() {
+    let mut watch = Watch::default();
+    let found: Vec<_> = (0..60)
+        .map(|second: u64| {
+            let mut s = pair();
+            s.mono_ns += second * S;
+            // 60 to 192 a second, 126 on average, in no order.
+            let per_s = 60.0 + (second * 7 % 12) as f64 * 12.0;
+            s.verbs
+                .push(rows::verb(254, "ib_send_bw", "reg_mr", per_s, &[], false));
+            ids(&watch.look(&s.judged(None)))
+        })
+        .collect();
+    let first = found.iter().position(|now| !now.is_empty()).unwrap();
+    assert!(first < 20, "{first}");
+    assert!(found[first..].iter().all(|now| *now == ["mr-churn"]));
+}
+
+/// What a process that registers is called second by second: each second so many calls of reg_mr and dereg_mr
+/// and so much time in both, and bytes.
+fn registering(calls: u64, freed: u64, ms: u64, bytes: u64) -> Vec<String> {
+    let mut watch = Watch::default();
+    let mut s = pair();
+    s.verbs = ["reg_mr", "dereg_mr"]
+        .map(|verb| rows::verb(254, "ib_send_bw", verb, 0.0, &[], false))
+        .into();
+    for second in 1..60_u64 {
+        s.mono_ns += S;
+        // One call in two seconds ends in one of them.
+        let ends = |calls: u64| calls * second / 2;
+        for (row, calls) in s.verbs.iter_mut().zip([calls, freed]) {
+            row.process_uid = Some(1);
+            row.calls = Counter::whole(ends(calls), Some(calls as f64 / 2.0), Source::Ebpf);
+            let latency = row.latency.as_mut().unwrap();
+            latency.count = ends(calls);
+            latency.mean_ns = Some(ms * 1_000_000);
+        }
+        s.processes[0].mr_registered = ends(calls) * bytes;
+        let found = watch.look(&s.clone().judged(None));
+        if second == 59 {
+            return found.into_iter().map(|found| found.verdict).collect();
+        }
+    }
+    Vec::new()
+}
+
+#[test]
+fn few_registrations_that_take_long_or_of_much_memory_are_churn_too() {
+    let who = "ib_send_bw (PID 254)";
+    assert_eq!(
+        registering(1, 1, 800, 512 << 20),
+        [format!(
+            "{who} spends 80 % of a thread's time on registering memory (1.6 s a call) instead of reusing its memory regions"
+        )]
+    );
+    assert_eq!(
+        registering(8, 8, 2, 1 << 30),
+        [format!(
+            "{who} registers 4.3 GB/s of memory, as much as it moves or more, instead of reusing its memory regions"
+        )]
+    );
+    let quiet = [""; 0];
+    assert_eq!(
+        registering(1, 0, 800, 512 << 20),
+        quiet,
+        "it takes its buffers and keeps them"
+    );
+    assert_eq!(registering(8, 8, 2, 1 << 20), quiet, "small and quick");
+}
+
+#[test]
+fn connections_that_come_and_go_are_churn_and_a_start_is_none() {
+    let found = |made: f64, ended: f64| {
+        let mut s = pair();
+        for (verb, rate) in [("create_qp", made), ("destroy_qp", ended)] {
+            s.verbs
+                .push(rows::verb(254, "ib_send_bw", verb, rate, &[], false));
+        }
+        after(12, &s)
+    };
+    let churn = found(40.0, 39.0);
+    assert_eq!(ids(&churn), ["qp-churn"]);
+    assert_eq!(
+        churn[0].verdict,
+        "ib_send_bw (PID 254) makes 40 QPs a second and destroys 39 instead of keeping its connections"
+    );
+    assert_eq!(ids(&found(400.0, 0.0)), [""; 0], "a job starts");
+    assert_eq!(ids(&found(0.0, 400.0)), [""; 0], "a job ends");
+    assert_eq!(ids(&found(5.0, 5.0)), [""; 0], "now and then");
+}
+
+#[test]
+fn a_peer_that_answers_no_arp_is_not_taken_for_firmware_that_hangs() {
+    let verdict = |verb: &str| {
+        let mut s = pair();
+        let mut row = rows::verb(251, "server", verb, 3.0, &[(110, 4)], false);
+        (row.process_uid, row.errors) = (Some(2), rate(4.0));
+        s.verbs.push(row);
+        let found = after(0, &s);
+        assert_eq!(ids(&found), ["verb-fails"]);
+        (found[0].verdict.clone(), found[0].next.clone())
+    };
+    let (peer, next) = verdict("modify_qp");
+    assert!(
+        peer.contains("no answer from the peer's address (ARP on RoCE)") && next.starts_with("ip neigh"),
+        "{peer}: {next}"
+    );
+    let (firmware, next) = verdict("reg_mr");
+    assert!(
+        firmware.ends_with("the NIC or its firmware does not answer") && next.starts_with("sudo dmesg"),
+        "{firmware}: {next}"
+    );
+}
+
+#[test]
+fn a_verb_that_the_rdma_cgroup_refuses_names_the_limit() {
+    use crate::input::LimitReached;
+    let mut s = pair();
+    let mut row = rows::verb(251, "server", "create_qp", 3.0, &[(11, 4)], false);
+    (row.process_uid, row.errors) = (Some(2), rate(4.0));
+    s.verbs.push(row);
+    let found = after(0, &s);
+    assert_eq!(ids(&found), ["verb-fails"], "the limit is not known");
+    assert!(
+        found[0]
+            .verdict
+            .ends_with("fails with EAGAIN: a limit is reached, as a rule that of the RDMA cgroup")
+    );
+    s.processes[1].limited = Some(Arc::new(LimitReached {
+        pid: 251,
+        cgroup: "/job".to_owned(),
+        device: "rxe0".to_owned(),
+        resource: "hca_object".to_owned(),
+        max: 5,
+    }));
+    let found = after(0, &s);
+    assert_eq!(ids(&found), ["cgroup-limit"]);
+    assert_eq!(
+        found[0].verdict,
+        "create_qp of server (PID 251) fails with EAGAIN: its cgroup /job has all 5 RDMA objects of rxe0 that it may have"
+    );
+    assert_eq!(
+        found[0].next,
+        "printf '%s %s=max\\n' rxe0 hca_object | sudo tee /sys/fs/cgroup/job/rdma.max   # or let the program destroy what it does not use"
+    );
+    s.verbs.clear();
+    assert_eq!(
+        ids(&after(0, &s)),
+        [""; 0],
+        "who has all and asks for no more is well"
+    );
+}

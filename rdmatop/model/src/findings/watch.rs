@@ -1,0 +1,247 @@
+//! Hysteresis: from symptoms of single snapshots to findings that are raised and cleared.
+//!
+//! A symptom is raised when it was there for the raise time of its kind, in one piece or in several, within a
+//! window of two and a half raise times: for 40 % of the window. Jobs work in bursts, and a job that
+//! exchanges data half of the time is met half of the time; 40 % leaves room for samples that lie across the
+//! ends of bursts. A symptom with a smaller share never becomes a finding. A finding is cleared when its
+//! symptom stayed away for the clear time, which is one and a half raise times or more: what the window then
+//! still holds is less than what raises. It begins anew, so a finding is raised once per window at most.
+
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
+
+use super::rules::{self, Growth, Scene};
+use super::{About, Finding, FindingId, Limits, Symptom};
+use crate::input::EbpfState;
+use crate::snapshot::Snapshot;
+
+const S: u64 = 1_000_000_000;
+/// Findings at most. A host with more has one cause, and the first hundred name it.
+const MAX: usize = 128;
+
+/// A finding was raised or cleared.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// It holds from now on.
+    Raised(Finding),
+    /// It no longer holds.
+    Cleared(Finding),
+}
+
+/// A symptom over time.
+#[derive(Clone, Debug)]
+struct Track {
+    /// From when to when it was there, within the window, oldest first, ns.
+    spans: Vec<(u64, u64)>,
+    /// The last snapshot that showed it, ns.
+    seen_ns: u64,
+    raised: bool,
+    finding: Finding,
+}
+
+/// Follows symptoms from snapshot to snapshot.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    limits: Limits,
+    tracks: Tracks,
+    growth: Growth,
+    /// The last snapshot, ns.
+    last_ns: Option<u64>,
+    /// The first one that is complete, ns.
+    first_ns: Option<u64>,
+    changes: Vec<Change>,
+}
+
+impl Watch {
+    /// With limits of one's own.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            ..Self::default()
+        }
+    }
+
+    /// Looks at the next snapshot, which is judged. Returns what is wrong, the worst first, then the oldest.
+    pub fn look(&mut self, snapshot: &Snapshot) -> Vec<Finding> {
+        if !matches!(snapshot.health.ebpf, EbpfState::Starting) {
+            self.first_ns.get_or_insert(snapshot.mono_ns);
+        }
+        self.growth.look(snapshot, &self.limits);
+        let symptoms = rules::all(&Scene::new(snapshot, &self.limits, &self.growth));
+        self.follow(snapshot, symptoms)
+    }
+
+    /// Takes what the rules name in the next snapshot.
+    pub(super) fn follow(&mut self, snapshot: &Snapshot, symptoms: Vec<Symptom>) -> Vec<Finding> {
+        let now = snapshot.mono_ns;
+        let scene = Scene::new(snapshot, &self.limits, &self.growth);
+        for symptom in symptoms {
+            see(&mut self.tracks, self.last_ns, symptom, &scene);
+        }
+        self.last_ns = Some(now);
+        let changes = &mut self.changes;
+        // Of a link that flaps its outages are said already.
+        let flapping: BTreeSet<_> = flapping(&self.tracks, now);
+        self.tracks.retain(|(id, about), track| {
+            let kind = id.kind();
+            if flapping.contains(&(about.device, about.port)) && is_outage(*id, about) {
+                if track.raised {
+                    changes.push(Change::Cleared(track.finding.clone()));
+                }
+                return false;
+            }
+            track.forget(now.saturating_sub(kind.window_ns()));
+            if track.seen_ns == now {
+                if !track.raised && track.held_ns() >= kind.raise_s * S {
+                    track.raised = true;
+                    changes.push(Change::Raised(track.finding.clone()));
+                }
+                return true;
+            }
+            if !track.raised {
+                return !track.spans.is_empty();
+            }
+            let keep = now.saturating_sub(track.seen_ns) < kind.clear_s * S;
+            if !keep {
+                changes.push(Change::Cleared(track.finding.clone()));
+            }
+            keep
+        });
+        // Nobody may take them for long: the newest say most.
+        let surplus = self.changes.len().saturating_sub(4 * MAX);
+        self.changes.drain(..surplus);
+        let raised = self.tracks.values().filter(|track| track.raised);
+        let mut findings: Vec<Finding> = raised.map(|track| track.finding.clone()).collect();
+        findings.sort_by(|a, b| {
+            let worst = b.severity.cmp(&a.severity);
+            worst.then(a.since_mono_ns.cmp(&b.since_mono_ns))
+        });
+        findings.truncate(MAX);
+        findings
+    }
+
+    /// For how long rules have looked, since programs were attached or it was clear that none are, ns.
+    pub fn looked_ns(&self) -> u64 {
+        let span = self.first_ns.zip(self.last_ns);
+        span.map_or(0, |(first, last)| last.saturating_sub(first))
+    }
+
+    /// What was raised and cleared since the last call.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes)
+    }
+}
+
+impl Track {
+    /// For how long it was there within the window.
+    fn held_ns(&self) -> u64 {
+        self.spans.iter().map(|(from, to)| to - from).sum()
+    }
+
+    /// Notes that it was there. Spans that touch are one.
+    fn hold(&mut self, from: u64, to: u64) {
+        match self.spans.last_mut() {
+            Some(last) if last.1 >= from => last.1 = to,
+            _ => self.spans.push((from.min(to), to)),
+        }
+    }
+
+    /// Drops what was before the window.
+    fn forget(&mut self, begin: u64) {
+        self.spans.retain(|(_, to)| *to > begin);
+        if let Some(first) = self.spans.first_mut() {
+            first.0 = first.0.max(begin);
+        }
+    }
+}
+
+type Tracks = BTreeMap<(FindingId, About), Track>;
+
+/// Devices and ports of which this snapshot says that their links flap.
+fn flapping(tracks: &Tracks, now: u64) -> BTreeSet<(Option<u64>, Option<u32>)> {
+    let all = tracks
+        .iter()
+        .filter(|((id, _), track)| *id == FindingId::LinkFlaps && track.seen_ns == now);
+    all.map(|((_, about), _)| (about.device, about.port)).collect()
+}
+
+fn is_outage(id: FindingId, about: &About) -> bool {
+    id == FindingId::LinkErrors && about.part.as_deref() == Some(rules::LINK_DOWNED)
+}
+
+/// Notes that a snapshot shows a symptom.
+fn see(tracks: &mut Tracks, last_ns: Option<u64>, symptom: Symptom, scene: &Scene<'_>) {
+    let now = scene.snapshot.mono_ns;
+    let full = tracks.len() >= 4 * MAX;
+    // The last snapshot did not show it, whatever this one says of the time before.
+    let begin = last_ns.map_or(symptom.since_ns, |last| last.max(symptom.since_ns));
+    match tracks.entry((symptom.id, symptom.about.clone())) {
+        Entry::Occupied(mut entry) => {
+            let track = entry.get_mut();
+            let worse = symptom.severity > track.finding.severity;
+            // Two symptoms of one snapshot: the worse one speaks, and the victims are those of both.
+            let again = track.seen_ns == now;
+            if again && !worse {
+                add(&mut track.finding.victims, symptom.victims);
+                return;
+            }
+            if !again {
+                let since_last = last_ns.filter(|last| *last == track.seen_ns);
+                track.hold(since_last.unwrap_or(begin), now);
+            }
+            let before = again.then(|| std::mem::take(&mut track.finding.victims));
+            // What is no finding yet began within the window, or when the symptom itself says.
+            let first = track.spans.first().map_or(now, |span| span.0);
+            let since = if track.raised {
+                track.finding.since_mono_ns
+            } else {
+                first
+            }
+            .min(symptom.since_ns);
+            track.finding = finding(symptom, scene);
+            track.finding.since_mono_ns = since;
+            add(&mut track.finding.victims, before.unwrap_or_default());
+            track.seen_ns = now;
+        }
+        Entry::Vacant(entry) if !full => {
+            entry.insert(Track {
+                spans: vec![(begin.min(now), now)],
+                seen_ns: now,
+                raised: false,
+                finding: finding(symptom, scene),
+            });
+        }
+        Entry::Vacant(_) => {}
+    }
+}
+
+fn add(victims: &mut Vec<u64>, more: Vec<u64>) {
+    for uid in more {
+        if !victims.contains(&uid) {
+            victims.push(uid);
+        }
+    }
+}
+
+fn finding(symptom: Symptom, scene: &Scene<'_>) -> Finding {
+    // What is about a port names the first of those whom it concerns.
+    let process = symptom.about.process.or(symptom.victims.first().copied());
+    let process = process.and_then(|uid| scene.process(uid));
+    let device = symptom.about.device.and_then(|uid| scene.device(uid));
+    Finding {
+        id: symptom.id,
+        severity: symptom.severity,
+        verdict: symptom.verdict,
+        evidence: symptom.evidence,
+        why: symptom.id.kind().why,
+        next: symptom.next,
+        fixed: symptom.id.kind().fixed,
+        since_mono_ns: symptom.since_ns,
+        short: symptom.short,
+        pid: process.and_then(|row| row.pid),
+        comm: process.map(|row| row.comm.clone()),
+        device: device.map(|row| row.name.clone()),
+        port: symptom.about.port,
+        victims: symptom.victims,
+        about: symptom.about,
+    }
+}

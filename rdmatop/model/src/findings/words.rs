@@ -1,0 +1,77 @@
+//! Words that several rules use.
+
+use crate::snapshot::ProcessRow;
+
+/// A process: its name, its PID, its job.
+pub(super) fn process(row: &ProcessRow) -> String {
+    let job = row
+        .workload
+        .as_ref()
+        .map(|job| format!(", {}", short(job)))
+        .unwrap_or_default();
+    match row.pid {
+        Some(pid) => format!("{} (PID {pid}{job})", row.comm),
+        None => row.comm.to_string(),
+    }
+}
+
+/// Twelve digits tell pods apart, as they do containers: with all of its UID a pod's verdict is a line
+/// longer.
+fn short(job: &str) -> &str {
+    const POD: &str = "pod 01234567-0123";
+    match job.get(..POD.len()) {
+        Some(short) if job.starts_with("pod ") => short,
+        _ => job,
+    }
+}
+
+/// `1 QP`, `12 QPs`.
+pub(super) fn count(number: u64, one: &str) -> String {
+    format!("{number} {one}{}", if number == 1 { "" } else { "s" })
+}
+
+/// A number with as many digits as say something.
+pub(super) fn number(value: f64) -> String {
+    if value >= 10.0 {
+        format!("{value:.0}")
+    } else {
+        format!("{value:.1}")
+    }
+}
+
+/// A rate per second.
+pub(super) fn per_s(rate: f64) -> String {
+    format!("{}/s", number(rate))
+}
+
+/// Bits per second of a rate in bytes.
+pub(super) fn bits(bytes: f64) -> String {
+    scaled(bytes * 8.0, "b/s")
+}
+
+/// Bytes per second.
+pub(super) fn bytes(rate: f64) -> String {
+    scaled(rate, "B/s")
+}
+
+fn scaled(value: f64, unit: &str) -> String {
+    for (prefix, size) in [("G", 1e9), ("M", 1e6), ("k", 1e3)] {
+        if value >= size {
+            return format!("{:.1} {prefix}{unit}", value / size);
+        }
+    }
+    format!("{value:.0} {unit}")
+}
+
+/// A share in percent.
+pub(super) fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if (99.5..100.0).contains(&percent) {
+        // What is not all must not read as all.
+        format!("{:.1} %", (percent * 10.0).floor() / 10.0)
+    } else if percent >= 10.0 {
+        format!("{percent:.0} %")
+    } else {
+        format!("{percent:.2} %")
+    }
+}

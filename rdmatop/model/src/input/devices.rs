@@ -1,0 +1,271 @@
+//! Devices, their ports and their counters, as netlink and sysfs have them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::ReadAt;
+use crate::{
+    cause::Cause,
+    ib::{PhysState, PortState, QpType},
+};
+
+/// One reading of every device.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct DevicesSample {
+    /// `CLOCK_MONOTONIC` when it was read, ns.
+    pub mono_ns: u64,
+    /// Devices there are now. A device missing here is gone.
+    pub devices: Vec<DeviceReading>,
+    /// The list could not be read: `devices` is meaningless, and no device is gone.
+    pub unread: bool,
+    /// What could not be read.
+    pub errors: Vec<Cause>,
+    /// Notes about devices, such as one whose removal waits.
+    pub notes: Vec<Cause>,
+}
+
+/// A reading of what moves, between two readings of every device.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct CountersSample {
+    /// `CLOCK_MONOTONIC` when it was read, ns.
+    pub mono_ns: u64,
+    /// Devices of which more than counters has changed; their ports' `counters` are meaningless.
+    pub changed: Vec<DeviceReading>,
+    /// Ports. One that is missing here is as it was.
+    pub ports: Vec<PortCounters>,
+    /// MR bytes by owner pid, when the MRs of every device were dumped.
+    pub mr_bytes: Option<BTreeMap<u32, u64>>,
+}
+
+/// Counters of one port.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PortCounters {
+    /// Device index.
+    pub device_index: u32,
+    /// Port number, from 1.
+    pub number: u32,
+    /// Counters of any name.
+    pub counters: Vec<RawReading>,
+}
+
+/// Counters that QPs are bound to, of the devices that were asked.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct GroupsSample {
+    /// One entry for each device that was asked, also where no QP is bound.
+    pub devices: Vec<DeviceGroups>,
+}
+
+/// Those of one device.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct DeviceGroups {
+    /// Device index.
+    pub device_index: u32,
+    /// When they were read.
+    pub at: ReadAt,
+    /// The counters. One that is missing here is gone, with what it counted last.
+    pub groups: Vec<GroupReading>,
+}
+
+/// A counter of the NIC, which counts several things of the QPs that are bound to it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct GroupReading {
+    /// Its number on the device.
+    pub id: u32,
+    /// Port.
+    pub port: u32,
+    /// How the QPs were bound, as rdma(8) writes it: `auto pid`, `auto type,pid`, `manual`.
+    pub mode: String,
+    /// The process of all its QPs, where they are bound by process.
+    pub pid: Option<u32>,
+    /// The type of all its QPs, where they are bound by type.
+    pub qp_type: Option<QpType>,
+    /// Its QPs.
+    pub qps: Vec<u32>,
+    /// What it has counted since it was made, by the driver's names.
+    pub counters: Vec<(String, u64)>,
+}
+
+/// What `--hw-counters` has changed, and what it has not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HwCountersReport {
+    /// Ports of all devices.
+    pub ports: Vec<HwPort>,
+    /// Why no device could be looked at.
+    pub failed: Option<Box<Cause>>,
+}
+
+/// A port, as `--hw-counters` has found or made it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HwPort {
+    /// Device name, safe to print.
+    pub device: String,
+    /// Device index.
+    #[serde(skip_serializing)]
+    #[serde(default)]
+    pub device_index: u32,
+    /// Port number.
+    pub port: u32,
+    /// The kernel binds QPs by process because rdmatop has set it so.
+    pub set: bool,
+    /// Optional counters that rdmatop has switched on.
+    pub optional: Vec<String>,
+    /// Why it has not been set.
+    pub why: Option<Box<Cause>>,
+}
+
+/// The kernel gives no index from here on (`xa_limit_31b`): these stand for devices that are being removed
+/// and whose index is not known.
+pub const UNLISTED: u32 = 1 << 31;
+
+/// Speed and width of a PCI Express link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PcieLink {
+    /// Mega-transfers per second and lane.
+    pub mega_transfers: u32,
+    /// Lanes.
+    pub width: u32,
+    /// Bits per second one way, after line coding.
+    pub bps: u64,
+}
+
+/// One device.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct DeviceReading {
+    /// Kernel index: changes when a device is removed and added again. From [`UNLISTED`] on it is made up.
+    pub index: u32,
+    /// It is being removed: the kernel no longer lists it and waits until no process holds it.
+    pub removing: bool,
+    /// The device exists, and only its name was read: the rest is unchanged.
+    pub held: bool,
+    /// Raw name, not yet safe to print.
+    pub name: String,
+    /// Node GUID.
+    pub node_guid: Option<u64>,
+    /// Driver (`rdma_rxe`, `mlx5_core`, ...).
+    pub driver: Option<String>,
+    /// Firmware version.
+    pub fw_version: Option<String>,
+    /// PCI address.
+    pub pci: Option<String>,
+    /// From the host bridge (`pci0000:17`) through the root port to its PCI function; empty where not known.
+    #[serde(default)]
+    pub pci_path: Arc<[String]>,
+    /// NUMA node.
+    pub numa_node: Option<i32>,
+    /// PCI Express link: negotiated, and what the device is capable of.
+    #[serde(default)]
+    pub pcie: Option<[PcieLink; 2]>,
+    /// Counts of objects by the kernel's own name (`qp`, `cq`, `mr`, `pd`, `cm_id`, `ctx`, `srq`).
+    pub resources: BTreeMap<String, u64>,
+    /// MR bytes by owner pid, when MRs were dumped.
+    pub mr_bytes: Option<BTreeMap<u32, u64>>,
+    /// The processes that have it open, where they may have queue pairs that the kernel does not list; `None`
+    /// where nobody asked, or the kernel does not say whose all of them are.
+    #[serde(default)]
+    pub contexts: Option<Vec<u32>>,
+    /// Ports.
+    pub ports: Vec<PortReading>,
+}
+
+/// Where a raw counter was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RawSource {
+    /// `RDMA_NLDEV_CMD_STAT_GET`.
+    Netlink,
+    /// `ports/N/hw_counters`.
+    Sysfs,
+    /// `ports/N/counters`: names, units and widths of the InfiniBand specification.
+    Pma,
+    /// `ethtool -S` of the network device under the port.
+    Ethtool,
+}
+
+/// A counter as a provider names it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RawReading {
+    /// The provider's name.
+    pub name: Arc<str>,
+    /// Value as the kernel reports it, in the provider's unit. `None`: the counter exists and could not be
+    /// read, so that a sum with it is a lower bound.
+    pub value: Option<u64>,
+    /// Where it was read.
+    pub source: RawSource,
+    /// When.
+    pub at: ReadAt,
+}
+
+/// One port of a device.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PortReading {
+    /// Port number, from 1.
+    pub number: u32,
+    /// Logical state.
+    pub state: Option<PortState>,
+    /// Physical state.
+    pub phys_state: Option<PhysState>,
+    /// `Ethernet` or `InfiniBand`.
+    pub link_layer: Option<String>,
+    /// Network device name.
+    pub netdev: Option<String>,
+    /// Of a network device that is a bond: what it consists of.
+    #[serde(default)]
+    pub bond: Option<BondReading>,
+    /// Network device MTU, bytes.
+    pub netdev_mtu: Option<u32>,
+    /// Priorities with flow control (PFC) of the network device, a bit for each; `None` when that is not
+    /// known.
+    #[serde(default)]
+    pub pfc: Option<u8>,
+    /// Signalling rate, bits/s; `None` when the provider only has a placeholder (rxe says 2.5 Gb/s).
+    pub rate_bps: Option<u64>,
+    /// Lanes of the link.
+    #[serde(default)]
+    pub lanes: Option<u8>,
+    /// GIDs of the port; `None` when they could not be read.
+    #[serde(default)]
+    pub gids: Option<Vec<GidReading>>,
+    /// Counters of any name.
+    pub counters: Vec<RawReading>,
+}
+
+/// The bond over which a port sends and receives.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BondReading {
+    /// How it spreads what it sends, as the kernel names it: `802.3ad`, `active-backup`.
+    pub mode: Option<String>,
+    /// Its network devices.
+    pub members: Vec<MemberReading>,
+}
+
+/// A network device of a bond. Its counters are among those of the port, as `eth0:tx_bytes_phy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberReading {
+    /// Name.
+    pub name: String,
+    /// Whether its link is up.
+    pub up: Option<bool>,
+    /// Speed, bits/s.
+    pub rate_bps: Option<u64>,
+}
+
+/// An entry of a GID table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GidReading {
+    /// Its index in the port's GID table.
+    pub index: u16,
+    /// The GID, in network byte order.
+    pub gid: [u8; 16],
+    /// It is one of RoCE v1 (or of InfiniBand); `None` when the type could not be read.
+    pub v1: Option<bool>,
+}
+
+/// An error that the kernel logged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoggedError {
+    /// The message, safe to print.
+    pub text: String,
+    /// The device that it was logged for, `+pci:0000:3b:00.0`, where its driver named one; safe to print.
+    pub device: Option<String>,
+}

@@ -1,0 +1,148 @@
+//! Queue pairs, and what the eBPF programs have counted of them and of verbs.
+
+use rdmatop_common::counters::{QpSlot, VerbErrorKey, VerbKey, VerbStats};
+use serde::{Deserialize, Serialize};
+use zerocopy::FromZeros as _;
+
+use super::ReadAt;
+use crate::{
+    cause::Cause,
+    ib::{QpState, QpType},
+    numbers,
+};
+
+/// Dump of QPs.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct QpsSample {
+    /// `CLOCK_MONOTONIC` **before** the dump began: events after it win over the dump.
+    pub mono_ns: u64,
+    /// Device indices that were dumped whole; QPs of these that are not listed are gone.
+    pub complete: Vec<u32>,
+    /// The QPs.
+    pub qps: Vec<QpReading>,
+    /// What could not be read.
+    pub errors: Vec<Cause>,
+}
+
+/// One QP of a dump.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct QpReading {
+    /// Device index.
+    pub device_index: u32,
+    /// Port, when the kernel gave one.
+    pub port: Option<u32>,
+    /// QP number.
+    pub qpn: u32,
+    /// Type.
+    pub qp_type: Option<QpType>,
+    /// State.
+    pub state: Option<QpState>,
+    /// Peer's QP number.
+    pub remote_qpn: Option<u32>,
+    /// Send PSN, 24 bits.
+    pub sq_psn: Option<u32>,
+    /// Receive PSN, 24 bits.
+    pub rq_psn: Option<u32>,
+    /// Owner; `None` for kernel QPs and for orphans.
+    pub pid: Option<u32>,
+    /// Kernel consumer's name.
+    pub kern_name: Option<String>,
+}
+
+/// Slots in use.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct SlotsSample {
+    /// `CLOCK_MONOTONIC` when the sweep began, ns.
+    pub mono_ns: u64,
+    /// When the slots of this sample were copied, which is later: between two samples of one sweep the reader
+    /// may have waited for the engine. `None`: when the sweep began.
+    pub at: Option<ReadAt>,
+    /// Slot number and copy, only slots in use.
+    #[serde(with = "numbers")]
+    pub slots: Vec<(u32, QpSlot)>,
+    /// Slots in use in which nothing has been counted yet: ten thousand copies of nothing are 8 MB.
+    pub idle: Vec<(u32, SlotHead)>,
+    /// Slots that have not changed since the sweep before are left out. Otherwise what is left out is free.
+    pub partial: bool,
+    /// The same sweep goes on in the next sample.
+    pub more: bool,
+    /// Slots there are, taken or not; 0 for not known.
+    pub capacity: u32,
+    /// QPs may exist that found no room in the tables of the kernel side: they are not counted.
+    pub lacks_some: bool,
+}
+
+/// Which QP a slot belongs to.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct SlotHead {
+    /// As of [`QpSlot`].
+    pub qp: u64,
+    /// As of [`QpSlot`].
+    pub born_ns: u64,
+    /// As of [`QpSlot`].
+    pub owner_start_ns: u64,
+    /// As of [`QpSlot`].
+    pub since_ns: u64,
+    /// As of [`QpSlot`].
+    pub qpn: u32,
+    /// As of [`QpSlot`].
+    pub device_index: u32,
+    /// As of [`QpSlot`].
+    pub owner_pid: u32,
+    /// As of [`QpSlot`].
+    pub flags: u32,
+}
+
+impl SlotHead {
+    /// The head of a slot.
+    pub fn of(slot: &QpSlot) -> Self {
+        Self {
+            qp: slot.qp,
+            born_ns: slot.born_ns,
+            owner_start_ns: slot.owner_start_ns,
+            since_ns: slot.since_ns,
+            qpn: slot.qpn,
+            device_index: slot.device_index,
+            owner_pid: slot.owner_pid,
+            flags: slot.flags,
+        }
+    }
+
+    /// The slot with this head, in which nothing has been counted.
+    pub fn slot(&self) -> QpSlot {
+        QpSlot {
+            qp: self.qp,
+            born_ns: self.born_ns,
+            owner_start_ns: self.owner_start_ns,
+            since_ns: self.since_ns,
+            qpn: self.qpn,
+            device_index: self.device_index,
+            owner_pid: self.owner_pid,
+            flags: self.flags,
+            ..QpSlot::new_zeroed()
+        }
+    }
+}
+
+/// Verb counters, summed over CPUs, cumulative since attach.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct VerbsSample {
+    /// `CLOCK_MONOTONIC` in the middle of the reading, ns.
+    pub mono_ns: u64,
+    /// Only what has changed since the sample before is in `verbs` and `errors`; what is left out stands
+    /// still.
+    pub partial: bool,
+    /// Process and verb of entries that the kernel side has given up since the sample before.
+    pub gone: Vec<(u32, u32)>,
+    /// Counters.
+    #[serde(with = "numbers")]
+    pub verbs: Vec<(VerbKey, VerbStats)>,
+    /// Calls of which only the number is known, always all of them. No key is also in `verbs`.
+    #[serde(with = "numbers")]
+    pub calls_only: Vec<(VerbKey, u64)>,
+    /// When those were read, which is not when `verbs` was; `None`: with them.
+    pub calls_only_ns: Option<u64>,
+    /// Failures by errno.
+    #[serde(with = "numbers")]
+    pub errors: Vec<(VerbErrorKey, u64)>,
+}

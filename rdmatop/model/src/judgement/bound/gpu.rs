@@ -1,0 +1,103 @@
+//! What the GPUs of a job did.
+//!
+//! A kernel of NCCL that waits for a peer occupies a few multiprocessors, one for each channel, and no tensor
+//! core. So a job computes when most multiprocessors have work and tensor cores do much of it.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use crate::input::GpuSample;
+
+/// Share of the multiprocessors with work from which a GPU computes (ours).
+const SMS: f64 = 0.7;
+/// The same of the time of its tensor cores (ours): kernels that wait may be written to occupy all
+/// multiprocessors.
+const TENSOR: f64 = 0.1;
+/// The verdict needs so many seconds, ns, as that by links.
+const LEAST_NS: u64 = super::LEAST_NS;
+/// Readings older than this say nothing of now, ns (ours): each second there is one.
+const OLD_NS: u64 = 5_000_000_000;
+
+/// How busy the GPUs of a job were, on average.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct GpuUse {
+    /// Multiprocessors that had work, a share.
+    pub sm_share: f64,
+    /// Time of tensor cores, a share.
+    pub tensor_share: f64,
+    /// GPUs.
+    pub gpus: u64,
+    /// Seconds that this is the average of.
+    pub seconds: f64,
+}
+
+impl GpuUse {
+    /// Of the GPUs on which these processes compute; `None` where one of those is shared with another
+    /// process, or does not tell.
+    pub(super) fn of(processes: &BTreeSet<u32>, samples: &[GpuSample], now_ns: u64) -> Option<Self> {
+        let newest = samples.last()?;
+        if now_ns.saturating_sub(newest.mono_ns) > OLD_NS {
+            return None;
+        }
+        let (mut ns, mut sms, mut tensor) = (0, 0.0, 0.0);
+        let (own, mut end_ns) = (own(processes, newest)?, newest.mono_ns);
+        for sample in samples.iter().rev() {
+            // A gap, or other GPUs, end the time that is averaged over.
+            if sample.mono_ns != end_ns || self::own(processes, sample).as_ref() != Some(&own) {
+                break;
+            }
+            let Some(busy) = busy(&own, sample) else { break };
+            let length = sample.mono_ns.saturating_sub(sample.before_ns);
+            (sms, tensor) = (sms + busy[0] * length as f64, tensor + busy[1] * length as f64);
+            (ns, end_ns) = (ns + length, sample.before_ns);
+        }
+        let known = ns >= LEAST_NS;
+        known.then(|| Self {
+            sm_share: sms / ns as f64,
+            tensor_share: tensor / ns as f64,
+            gpus: own.len() as u64,
+            seconds: ns as f64 / 1e9,
+        })
+    }
+
+    /// They work on what the job computes.
+    pub(super) fn computes(&self) -> bool {
+        self.sm_share >= SMS && self.tensor_share >= TENSOR
+    }
+
+    pub(super) fn line(&self) -> String {
+        format!(
+            "multiprocessors {:.0} % busy, tensor cores {:.0} %",
+            (self.sm_share * 100.0).floor(),
+            (self.tensor_share * 100.0).floor()
+        )
+    }
+}
+
+/// The GPUs of these processes alone; `None` where there is none, or where another process computes too.
+fn own(processes: &BTreeSet<u32>, sample: &GpuSample) -> Option<Vec<usize>> {
+    let mut own = Vec::new();
+    for (at, gpu) in sample.gpus.iter().enumerate() {
+        // It may be theirs.
+        let on = gpu.processes.as_ref()?;
+        let theirs = on.iter().filter(|pid| processes.contains(pid)).count();
+        if theirs > 0 {
+            own.push(at);
+            if theirs < on.len() {
+                return None;
+            }
+        }
+    }
+    (!own.is_empty()).then_some(own)
+}
+
+/// Averages over GPUs.
+fn busy(own: &[usize], sample: &GpuSample) -> Option<[f64; 2]> {
+    let (mut sms, mut tensor) = (0.0, 0.0);
+    for at in own {
+        let activity = sample.gpus.get(*at)?.activity?;
+        (sms, tensor) = (sms + activity.sms, tensor + activity.tensor);
+    }
+    Some([sms / own.len() as f64, tensor / own.len() as f64])
+}

@@ -1,0 +1,313 @@
+//! How busy the links of a job are, and whether they are what it waits for.
+//!
+//! The job of a process are the processes with the same workload, unless that is only claimed, otherwise the
+//! process alone. Its links are the ACTIVE ports with a queue pair of it that can move data. Where the true
+//! rate of one of them is not known, nothing is said. What the links carried is what is counted of the job,
+//! where that is all of it. Otherwise it is what passed the ports, whoever moved it.
+//!
+//! Links at rest do not mean that a job computes: it may wait for another node. NVML's utilisation would not
+//! tell: it is the time in which any kernel runs (`nvmlUtilization_t`), and a kernel of NCCL that waits for a
+//! peer runs too (100 % in a hang, NVIDIA/nccl issue 238). What GPUs of Hopper and later count of
+//! multiprocessors and tensor cores ([`gpu`]) tells. Where links are full and GPUs compute, the job overlaps
+//! the two, and there is no verdict.
+
+mod gpu;
+#[cfg(test)]
+mod gpu_tests;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Serialize, Serializer, ser::SerializeStruct as _};
+
+pub use gpu::GpuUse;
+
+use super::unexplained::is_of_the_core;
+use crate::{
+    ib::PortState,
+    input::GpuSample,
+    snapshot::{PortRow, ProcessRow, QpRow, Recent, Snapshot},
+    value::Source,
+};
+
+/// Share of what its links could carry from which a job is bound by them (ours): headers and gaps between
+/// messages take the rest.
+const BUSY: f64 = 0.8;
+/// The same up to which they are used little, so that a job whose GPUs compute is bound by them (ours).
+const IDLE: f64 = 0.5;
+/// The verdict needs so many seconds, ns (ours): a job computes and communicates in turn.
+const LEAST_NS: u64 = 10_000_000_000;
+/// More than the links can carry, a share (ours): the data stays inside of a NIC, so the links say nothing.
+const IMPOSSIBLE: f64 = 1.05;
+/// A part that was watched for less than this share of the time makes a sum a lower bound (ours).
+const MOSTLY: f64 = 0.9;
+
+/// How busy the links of the job of a process were.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bound {
+    /// What the busier direction carried, as a share of what all of the job's links could.
+    pub share: f64,
+    /// Something of the job is not counted: it may have been more.
+    pub partial: bool,
+    /// It is what passed the ports, whoever moved it, and not what is counted of the job.
+    pub of_ports: bool,
+    /// Seconds that this is the average of.
+    pub seconds: f64,
+    /// Processes of the job with queue pairs.
+    pub processes: u64,
+    /// What counted the bytes.
+    pub source: Source,
+    /// The links are full.
+    pub by_links: bool,
+    /// How busy the job's GPUs were; `None` where that is not known.
+    pub gpu: Option<GpuUse>,
+}
+
+/// A port of a device; `None`: the queue pair's port is not known.
+pub(super) type Link = (u64, Option<u32>);
+
+/// The links of each process; `None` is that of queue pairs whose process is not known.
+pub(super) type Links = BTreeMap<Option<u64>, BTreeSet<Link>>;
+
+/// The process and the link of a queue pair that can move data.
+pub(super) fn link_of(qp: &QpRow) -> Option<(Option<u64>, Link)> {
+    // RTR, RTS, SQD, SQE: in the others nothing moves.
+    let able = qp.state.is_none_or(|state| matches!(state.0, 2..=5)) && !is_of_the_core(qp);
+    Some((qp.process_uid.get(), (qp.device_uid.get()?, qp.port))).filter(|_| able)
+}
+
+/// Processes that work together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum JobKey<'a> {
+    Workload(&'a str),
+    Process(u64),
+}
+
+impl<'a> JobKey<'a> {
+    fn of(row: &'a ProcessRow) -> Self {
+        row.workload
+            .as_deref()
+            .filter(|_| !row.workload_claimed)
+            .map_or(Self::Process(row.uid), Self::Workload)
+    }
+}
+
+/// Ports by device.
+type Ports<'a> = BTreeMap<u64, Vec<&'a PortRow>>;
+/// Ports by device and number.
+type Used<'a> = BTreeMap<(u64, u32), &'a PortRow>;
+
+#[derive(Default)]
+struct Job {
+    links: BTreeSet<Link>,
+    moved: Vec<Recent>,
+    processes: u64,
+    gpu: Option<GpuUse>,
+}
+
+impl Job {
+    /// The ACTIVE ones of its ports; `None` when it is not known which they are.
+    fn ports<'a>(&self, ports: &Ports<'a>) -> Option<Used<'a>> {
+        let mut used = Used::new();
+        for (device, port) in &self.links {
+            let of_device = ports.get(device)?;
+            let port = match (port, &of_device[..]) {
+                (Some(port), rows) => rows.iter().find(|row| row.port == *port)?,
+                (None, [only]) => only,
+                (None, _) => return None,
+            };
+            if port.state.map(PortState::is_active)? {
+                used.insert((*device, port.port), port);
+            }
+        }
+        Some(used)
+    }
+
+    /// `alone`: nobody else has queue pairs on its ports.
+    fn judge(&self, used: &Used<'_>, alone: bool) -> Option<Bound> {
+        let rates = used.values().map(|port| port.rate_bps);
+        let capacity = rates.sum::<Option<u64>>()? as f64 / 8.0;
+        let own = Carried::sum(&self.moved, self.processes);
+        let passed: Vec<Recent> = used.values().filter_map(|port| port.recent).collect();
+        let passed = Carried::sum(&passed, used.len() as u64).filter(|carried| !carried.partial);
+        let (carried, of_ports) = match (own, passed) {
+            (Some(own), _) if !own.partial => (own, false),
+            (_, Some(passed)) => (passed, true),
+            (own, None) => (own?, false),
+        };
+        // Of another job, or of IP, it may be that this one does not wait for.
+        let is_its_own = !of_ports || (alone && used.values().all(|port| port.rdma_alone));
+        let share = carried.per_s / capacity;
+        // Not a number: the rate is 0. "At least nothing" says nothing.
+        let telling = share <= IMPOSSIBLE && (!carried.partial || share >= 0.01);
+        telling.then(|| Bound {
+            share: share.min(1.0),
+            partial: carried.partial,
+            of_ports,
+            seconds: carried.ns as f64 / 1e9,
+            processes: self.processes,
+            source: carried.source,
+            by_links: is_its_own && share >= BUSY && carried.ns >= LEAST_NS,
+            gpu: self.gpu,
+        })
+    }
+}
+
+/// Bytes per second of the busier direction.
+struct Carried {
+    per_s: f64,
+    ns: u64,
+    partial: bool,
+    source: Source,
+}
+
+impl Carried {
+    /// The sum of parts, of which there should be so many.
+    fn sum(parts: &[Recent], expected: u64) -> Option<Self> {
+        let longest = parts.iter().max_by_key(|one| one.ns)?;
+        let ns = longest.ns;
+        let way = |of: fn(&Recent) -> Option<f64>| {
+            let shares = parts
+                .iter()
+                .map(|one| Some(of(one)? * (one.ns as f64 / ns as f64)));
+            shares.sum::<Option<f64>>()
+        };
+        let ways = [way(|one| one.tx), way(|one| one.rx)];
+        let short = |one: &Recent| (one.ns as f64) < ns as f64 * MOSTLY;
+        Some(Self {
+            per_s: ways.into_iter().flatten().reduce(f64::max)?,
+            ns,
+            partial: ways.contains(&None)
+                || parts.len() as u64 != expected
+                || parts.iter().any(|one| !one.whole || short(one)),
+            source: longest.source,
+        })
+    }
+}
+
+impl Bound {
+    /// Of each process of a judged snapshot, which has all rows, in their order.
+    pub(crate) fn find(snapshot: &Snapshot, gpus: &[GpuSample]) -> Vec<Option<Self>> {
+        let rows = &snapshot.processes;
+        let links = &snapshot.judgement.rows.links;
+        let known = |ports: &[PortRow]| ports.iter().any(|port| port.rate_bps.is_some());
+        if links.is_empty() || !known(&snapshot.ports) {
+            return vec![None; rows.len()];
+        }
+        let mut ports = Ports::new();
+        for port in &snapshot.ports {
+            ports.entry(port.device_uid).or_default().push(port);
+        }
+        let mut jobs: BTreeMap<JobKey<'_>, Job> = BTreeMap::new();
+        for row in rows.iter().filter(|row| !row.exited) {
+            let Some(links) = links.get(&Some(row.uid)) else {
+                continue;
+            };
+            let job = jobs.entry(JobKey::of(row)).or_default();
+            job.links.extend(links);
+            job.moved.extend(row.recent);
+            job.processes += 1;
+        }
+        if !gpus.is_empty() {
+            let mut pids: BTreeMap<JobKey<'_>, BTreeSet<u32>> = BTreeMap::new();
+            for row in rows.iter().filter(|row| !row.exited && !row.kernel) {
+                pids.entry(JobKey::of(row)).or_default().extend(row.pid);
+            }
+            for (key, job) in &mut jobs {
+                let of = |pids| GpuUse::of(pids, gpus, snapshot.mono_ns);
+                job.gpu = pids.get(key).and_then(of);
+            }
+        }
+        let used: BTreeMap<_, _> = jobs
+            .iter()
+            .filter_map(|(key, job)| Some((*key, job.ports(&ports)?)))
+            .collect();
+        let mut users: BTreeMap<(u64, u32), u64> = BTreeMap::new();
+        for port in used.values().flat_map(BTreeMap::keys) {
+            *users.entry(*port).or_default() += 1;
+        }
+        // Queue pairs of processes that are not known, or have ended.
+        let known: BTreeSet<u64> = rows.iter().filter(|row| !row.exited).map(|row| row.uid).collect();
+        let strangers = links
+            .iter()
+            .filter(|(process, _)| process.is_none_or(|uid| !known.contains(&uid)));
+        let strangers: BTreeSet<Link> = strangers.flat_map(|(_, links)| links).copied().collect();
+        let is_alone = |port: &(u64, u32)| {
+            let [here, somewhere] = [(port.0, Some(port.1)), (port.0, None)];
+            let strange = strangers.contains(&here) || strangers.contains(&somewhere);
+            users.get(port) == Some(&1) && !strange
+        };
+        let all_known = used.len() == jobs.len();
+        let judged: BTreeMap<_, _> = used
+            .iter()
+            .map(|(key, used)| {
+                let alone = all_known && used.keys().all(is_alone);
+                (*key, jobs.get(key).and_then(|job| job.judge(used, alone)))
+            })
+            .collect();
+        let of = |row: &ProcessRow| {
+            let uses_links = !row.exited && links.contains_key(&Some(row.uid));
+            uses_links
+                .then(|| judged.get(&JobKey::of(row)).copied().flatten())
+                .flatten()
+        };
+        rows.iter().map(of).collect()
+    }
+
+    /// The stable word of the verdict; `None`: there is none.
+    pub fn verdict(&self) -> Option<&'static str> {
+        let computes = self.gpu.is_some_and(|gpu| gpu.computes());
+        let idle = !self.partial && self.share < IDLE && self.seconds * 1e9 >= LEAST_NS as f64;
+        match (self.by_links, computes) {
+            (true, false) => Some("communication"),
+            (false, true) if idle => Some("compute"),
+            _ => None,
+        }
+    }
+
+    /// In words.
+    pub fn line(&self) -> String {
+        let at_least = if self.partial { "at least " } else { "" };
+        let together = match (self.of_ports, self.processes) {
+            (true, _) => ", with all traffic of its ports".to_owned(),
+            (false, 1) => String::new(),
+            (false, more) => format!(", all {more} processes of the job together"),
+        };
+        let gpu = self
+            .gpu
+            .map(|gpu| format!("; {}", gpu.line()))
+            .unwrap_or_default();
+        let verdict = self
+            .verdict()
+            .map(|verdict| format!(": {verdict}-bound"))
+            .unwrap_or_default();
+        let share = if self.share > 0.0 && self.share < 0.01 {
+            "under 1".to_owned()
+        } else {
+            // What is not all must not read as all.
+            format!("{:.0}", (self.share * 100.0).floor())
+        };
+        format!(
+            "{at_least}{share} % busy over the last {:.0} s{together}{gpu}{verdict}",
+            self.seconds
+        )
+    }
+}
+
+impl Serialize for Bound {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_struct("Bound", if self.partial { 8 } else { 7 })?;
+        object.serialize_field("verdict", &self.verdict())?;
+        object.serialize_field("link_share", &Some(self.share).filter(|_| !self.partial))?;
+        if self.partial {
+            object.serialize_field("at_least", &self.share)?;
+        }
+        object.serialize_field("of", if self.of_ports { "ports" } else { "job" })?;
+        object.serialize_field("seconds", &self.seconds)?;
+        object.serialize_field("processes", &self.processes)?;
+        object.serialize_field("source", &self.source)?;
+        object.serialize_field("gpu", &self.gpu)?;
+        object.end()
+    }
+}

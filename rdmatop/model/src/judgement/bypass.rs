@@ -1,0 +1,97 @@
+//! Libraries that may post past the functions of the provider, so that no probe on these sees it. Neither a
+//! library that is loaded nor a QP without a call proves it: the words say "may".
+
+use super::{Quantity, uncounted::concerns};
+use crate::{
+    cause::{Cause, CauseId, Obstacle},
+    snapshot::{DeviceRow, ProcessRow},
+};
+
+/// A reason that depends on no device.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Reason {
+    pub(super) id: CauseId,
+    pub(super) why: &'static str,
+    pub(super) remedy: &'static str,
+}
+
+impl Reason {
+    pub(super) fn cause(&self, what: Quantity, device: Option<&DeviceRow>) -> Cause {
+        Obstacle::new(self.id, self.why, self.remedy).takes(what.name(), concerns(device))
+    }
+}
+
+/// A library that may post past the functions of the provider, on NICs of one driver.
+struct Bypass {
+    /// How the driver's name begins.
+    driver: &'static str,
+    /// How the file's name begins.
+    library: &'static str,
+    /// A variable of its process that keeps it from doing so, with one of [`OFF`].
+    switch: Option<&'static str>,
+    reason: Reason,
+}
+
+/// How libfabric spells "no" (fi_parse_bool), whatever the case.
+const OFF: [&str; 4] = ["0", "false", "no", "off"];
+
+/// The first one that a process has loaded is named.
+static BYPASSES: [Bypass; 5] = [
+    bypass(
+        "mlx5",
+        "libnvshmem",
+        "NVSHMEM is loaded, with which a GPU may post, and no probe sees that",
+    ),
+    bypass(
+        "mlx5",
+        "libdoca_gpunetio",
+        "DOCA GPUNetIO is loaded, with which a GPU may post, and no probe sees that",
+    ),
+    bypass("mlx5", "libuct", UCX),
+    bypass("mlx5", "libucp", UCX),
+    Bypass {
+        driver: "efa",
+        library: "libfabric",
+        switch: Some("FI_EFA_USE_DATA_PATH_DIRECT"),
+        reason: Reason {
+            id: CauseId::MayBypass,
+            why: "libfabric is loaded, which may post to EFA by code of its own, past the functions that are probed",
+            remedy: "with `FI_EFA_USE_DATA_PATH_DIRECT=0` in its environment it calls them",
+        },
+    },
+];
+
+const UCX: &str =
+    "UCX is loaded, which may post to mlx5 by code of its own, past the functions that are probed";
+
+const fn bypass(driver: &'static str, library: &'static str, why: &'static str) -> Bypass {
+    Bypass {
+        driver,
+        library,
+        switch: None,
+        reason: Reason {
+            id: CauseId::MayBypass,
+            why,
+            remedy: "",
+        },
+    }
+}
+
+impl Bypass {
+    fn applies(&self, driver: &str, process: &ProcessRow) -> bool {
+        let libraries = process.libraries.iter().flatten();
+        let loaded = libraries.into_iter().any(|name| name.starts_with(self.library));
+        let off = |(name, value): &(String, String)| {
+            Some(&**name) == self.switch && OFF.iter().any(|off| value.eq_ignore_ascii_case(off))
+        };
+        driver.starts_with(self.driver) && loaded && !process.environ.iter().flatten().any(off)
+    }
+}
+
+/// The reason that a process's QPs on a device may be used past the functions that are probed.
+pub(super) fn bypassed(device: &DeviceRow, process: &ProcessRow) -> Option<&'static Reason> {
+    let driver = device.driver.as_deref()?;
+    let mut all = BYPASSES.iter();
+    all.find(|bypass| bypass.applies(driver, process))
+        .map(|bypass| &bypass.reason)
+}

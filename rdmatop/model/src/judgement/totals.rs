@@ -1,0 +1,247 @@
+//! Sums over a snapshot, and the scale on which ports compare.
+
+use std::collections::BTreeMap;
+
+use serde::{Serialize, Serializer, ser::SerializeStruct as _};
+
+use super::Rows;
+use crate::{
+    ib::QpState,
+    input::EbpfState,
+    snapshot::{DeviceRow, PortRow, ProcessRow, QpRow, Snapshot},
+    value::{Counter, Source},
+};
+
+/// Owner of the QPs that carry management datagrams.
+const MAD: &str = "[ib_core]";
+
+/// A sum of rates of which some may be unknown.
+///
+/// In JSON, as with a [`Counter`], the rate of a lower bound is null, and the known part is `at_least`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sum {
+    /// The sum of the known rates; `None` when none is known.
+    pub rate: Option<f64>,
+    /// Something is missing from it.
+    pub partial: bool,
+}
+
+impl Sum {
+    /// Adds a counter's rate; a lower bound makes the sum one.
+    fn add_counter(&mut self, counter: Option<Counter>) {
+        self.add(counter.and_then(|counter| counter.rate));
+        self.partial |= counter.is_some_and(|counter| counter.partial);
+    }
+
+    fn add(&mut self, rate: Option<f64>) {
+        match rate {
+            Some(rate) => *self.rate.get_or_insert(0.0) += rate,
+            None => self.partial = true,
+        }
+    }
+
+    /// The rate where it is informative: "at least 0" is not, and must not look like 0.
+    pub fn known(self) -> Option<f64> {
+        self.rate.filter(|rate| *rate > 0.0 || !self.partial)
+    }
+}
+
+impl Serialize for Sum {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Sum", if self.partial { 2 } else { 1 })?;
+        fields.serialize_field("rate", &self.rate.filter(|_| !self.partial))?;
+        if self.partial {
+            fields.serialize_field("at_least", &self.rate)?;
+        }
+        fields.end()
+    }
+}
+
+/// Live QPs of one state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct StateCount {
+    /// The state; `None` is one that no source reported.
+    pub state: Option<QpState>,
+    /// How many.
+    pub qps: u64,
+}
+
+/// Sums over a snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Totals {
+    /// Bytes sent per second, of all devices.
+    pub tx: Sum,
+    /// Bytes received per second, of all devices.
+    pub rx: Sum,
+    /// Send WRs finished per second, of all processes.
+    pub wr: Sum,
+    /// Live QPs.
+    pub qps: u64,
+    /// The same by state, in numeric order.
+    pub states: Vec<StateCount>,
+}
+
+impl Totals {
+    pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Self {
+        let mut out = Self {
+            qps: rows.live,
+            states: rows.states.clone(),
+            ..Self::default()
+        };
+        out.add_devices(snapshot, rows);
+        // One that has ended within the window has no QP any more, and what it moved is counted.
+        let moves = |row: &&ProcessRow| row.qps > 0 || row.traffic.tx_wr.is_some();
+        for process in snapshot.processes.iter().filter(moves) {
+            let sent = process.traffic.tx_wr;
+            // Its management datagrams are no process's traffic: when they are unknown, sums must not become
+            // lower bounds.
+            if sent.is_some_and(|c| c.rate.is_some()) || !(process.kernel && &*process.comm == MAD) {
+                out.wr.add_counter(sent);
+            }
+        }
+        let counted = matches!(snapshot.health.ebpf, EbpfState::On { .. });
+        let hides = !snapshot.unexplained.is_empty() || snapshot.devices.iter().any(DeviceRow::may_hide_qps);
+        if out.wr == Sum::default() && counted && !hides && !snapshot.devices.is_empty() {
+            // No process exists that could post one.
+            out.wr.add(Some(0.0));
+        }
+        out.wr.partial |= !snapshot.unexplained.is_empty();
+        out
+    }
+
+    fn add_devices(&mut self, snapshot: &Snapshot, rows: &Rows) {
+        for device in &snapshot.devices {
+            let ports = || snapshot.ports.iter().filter(|p| p.device_uid == device.uid);
+            if ports().any(counts_bytes) {
+                ports().for_each(|p| {
+                    self.tx.add_counter(p.tx_bytes);
+                    self.rx.add_counter(p.rx_bytes);
+                });
+                continue;
+            }
+            // A provider without byte counters of its own (rxe): what eBPF counted by QP takes their place.
+            let [tx, rx] = rows.moved.get(&device.uid).copied().unwrap_or_default();
+            // Where no packet passed there were no bytes either. Otherwise a peer's reads are sent, and its
+            // writes received, without a work request here.
+            let packets: [fn(&PortRow) -> Option<Counter>; 2] = [|p| p.tx_packets, |p| p.rx_packets];
+            for (sum, bytes, packets) in [(&mut self.tx, tx, packets[0]), (&mut self.rx, rx, packets[1])] {
+                let mut rates = ports().map(|p| packets(p).and_then(|c| c.rate));
+                let still = ports().next().is_some() && rates.all(|rate| rate == Some(0.0));
+                if still && bytes.is_none_or(|rate| rate == 0.0) {
+                    sum.add(Some(0.0));
+                } else {
+                    sum.add(bytes);
+                    sum.partial = true;
+                }
+            }
+        }
+    }
+}
+
+/// Adds the traffic of a QP to its device.
+pub(super) fn add_moved(moved: &mut BTreeMap<u64, [Option<f64>; 2]>, qp: &QpRow) {
+    let t = &*qp.traffic;
+    let (Some(uid), true) = (qp.device_uid.get(), t.tx_bytes.is_some() || t.rx_bytes.is_some()) else {
+        return;
+    };
+    for (sum, rate) in moved.entry(uid).or_default().iter_mut().zip(t.ways()) {
+        if let Some(rate) = rate {
+            *sum.get_or_insert(0.0) += rate;
+        }
+    }
+}
+
+/// Counts by number of the state, as rows.
+pub(super) fn states(known: &[u64; 256], unknown: u64) -> Vec<StateCount> {
+    let known = (0..=u8::MAX).zip(known).map(|(state, qps)| StateCount {
+        state: Some(QpState(state)),
+        qps: *qps,
+    });
+    let unknown = StateCount {
+        state: None,
+        qps: unknown,
+    };
+    known.chain([unknown]).filter(|row| row.qps > 0).collect()
+}
+
+/// Whether the port has byte counters of the provider's own, which every byte passes.
+pub fn counts_bytes(port: &PortRow) -> bool {
+    port.tx_bytes.is_some() || port.rx_bytes.is_some()
+}
+
+/// A 0 that eBPF counted from work requests: other traffic may have passed the port.
+pub fn says_nothing(counter: &Counter) -> bool {
+    counter.source == Source::Ebpf && counter.rate == Some(0.0)
+}
+
+/// What a full bar means where ports are compared: all share one scale.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Scale {
+    /// Every port's true rate is known: full is the link.
+    pub link: bool,
+    /// No provider counts bytes: bars and rates are packets.
+    pub packets: bool,
+    /// Otherwise a full bar is the busiest direction of any port: this rate.
+    pub max: f64,
+}
+
+impl Scale {
+    pub(super) fn of(ports: &[PortRow]) -> Self {
+        // The provider's packets are all packets; bytes that eBPF counted are only those of work requests.
+        let packets = !ports.iter().any(counts_bytes)
+            && ports
+                .iter()
+                .any(|p| p.tx_packets.is_some() || p.rx_packets.is_some());
+        let bytes = !packets
+            && ports
+                .iter()
+                .any(|p| p.any_tx_bytes().or(p.any_rx_bytes()).is_some());
+        let link = bytes && ports.iter().all(|p| p.rate_bps.is_some_and(|r| r > 0));
+        let counters = ports.iter().flat_map(|p| {
+            if packets {
+                [p.tx_packets, p.rx_packets]
+            } else {
+                [p.any_tx_bytes().copied(), p.any_rx_bytes().copied()]
+            }
+        });
+        Self {
+            link,
+            packets,
+            max: counters.flatten().filter_map(|c| c.rate).fold(0.0, f64::max),
+        }
+    }
+
+    /// What is counted of the data that a port sent: bytes, or packets where no port counts bytes.
+    pub fn sent(&self, port: &PortRow) -> Option<Counter> {
+        if self.packets {
+            port.tx_packets
+        } else {
+            port.any_tx_bytes().copied()
+        }
+    }
+
+    /// The same for the data that it received.
+    pub fn received(&self, port: &PortRow) -> Option<Counter> {
+        if self.packets {
+            port.rx_packets
+        } else {
+            port.any_rx_bytes().copied()
+        }
+    }
+
+    /// Share of the link, or of the busiest direction of any port; `None` when there is no rate.
+    pub fn share(&self, port: &PortRow, counter: Option<Counter>) -> Option<f64> {
+        let rate = counter.filter(|counter| !says_nothing(counter))?.rate?;
+        let full = if self.link {
+            port.rate_bps? as f64 / 8.0
+        } else {
+            self.max
+        };
+        Some(if full > 0.0 { rate / full } else { 0.0 })
+    }
+
+    /// The label of a full bar.
+    pub fn name(&self) -> &'static str {
+        if self.link { "of link" } else { "of max" }
+    }
+}

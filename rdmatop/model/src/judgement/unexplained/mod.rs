@@ -1,0 +1,293 @@
+//! Ports that move data which no queue pair that the kernel lists can move.
+//!
+//! A driver may let a library make queue pairs past ib_core: mlx5's does (DEVX), and UCX, NVSHMEM and DOCA
+//! use it. The kernel then knows neither the queue pairs nor the work requests, but the port counts the
+//! bytes, and the process has the device's file open.
+//!
+//! No healthy machine may be told so, therefore the bytes must be of queue pairs alone
+//! (`PortRow::rdma_alone`), and each queue pair that is known must be unable to move them. One that is idle
+//! by exact counts is not: a peer may read and write through it.
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use serde::{Serialize, Serializer, ser::SerializeStruct as _};
+
+use crate::{
+    cause::{Cause, CauseId, Concerns, Obstacle},
+    input::{Opener, OpenersSample},
+    snapshot::{DeviceRow, DeviceState, PortRow, QpRow, Snapshot},
+};
+use rdmatop_base::step::{NextStep, ShellWord, step};
+use rdmatop_base::text;
+
+/// Bytes per second, both ways together, from which traffic needs an explanation. Management datagrams are
+/// far less.
+const MUCH: f64 = 1e6;
+/// A queue pair that left the states in which it moves data less than this ago may have moved it, ns:
+/// counters and QPs are not read at one time.
+const SETTLED: u64 = 10_000_000_000;
+/// Without records of all that happens to QPs one may have come and gone unseen; traffic must go on for so
+/// many samples.
+const SAMPLES: usize = 4;
+/// Candidates that a sentence names.
+const NAMED: usize = 4;
+/// Libraries of a candidate that a sentence names, the telling ones.
+const TELLING: [&str; 9] = [
+    "libnvshmem",
+    "libdoca_gpunetio",
+    "libdoca_",
+    "libuct",
+    "libucp",
+    "libfabric",
+    "libnccl",
+    "librccl",
+    "libmlx5",
+];
+
+/// A port that moves data which no known queue pair can have moved.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unexplained {
+    /// Device name.
+    pub device: Arc<str>,
+    /// Port number.
+    pub port: u32,
+    /// Why that is so, and who has the device open.
+    pub cause: Cause,
+    openers: Option<Arc<OpenersSample>>,
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct AllUnexplained(Vec<Unexplained>);
+
+impl AllUnexplained {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All of them, in the order of devices and ports.
+    pub fn iter(&self) -> impl Iterator<Item = &Unexplained> {
+        self.0.iter()
+    }
+
+    /// Those of some devices.
+    pub(crate) fn of(&self, wanted: impl Fn(&str) -> bool) -> Self {
+        Self(self.iter().filter(|one| wanted(&one.device)).cloned().collect())
+    }
+
+    /// Those of a snapshot, which has all rows. `openers`: who has what open, where that was looked for.
+    pub(crate) fn find(snapshot: &Snapshot, openers: Option<&Arc<OpenersSample>>) -> Self {
+        let moving: Vec<&PortRow> = snapshot
+            .ports
+            .iter()
+            .filter(|port| moves(snapshot, port))
+            .collect();
+        if moving.is_empty() {
+            return Self::default();
+        }
+        // This looks at all QPs.
+        let explained = explained(snapshot);
+        let one = |port: &PortRow| {
+            let mut devices = snapshot.devices.iter();
+            let device = devices.find(|device| device.uid == port.device_uid)?;
+            let plain = device.state == Some(DeviceState::Registered) && !device.followed;
+            let none = plain && !explained.contains(&device.uid) && are_known(&snapshot.qps, device);
+            none.then(|| Unexplained::new(device, port.port, openers.cloned()))
+        };
+        Self(moving.into_iter().filter_map(one).collect())
+    }
+
+    /// One note for all ports of which the same is said.
+    pub fn notes(&self) -> Vec<Cause> {
+        let mut groups: Vec<(Vec<String>, &Cause)> = Vec::new();
+        for one in &self.0 {
+            let place = format!("{}/{}", one.device, one.port);
+            let same = |cause: &Cause| (&cause.why, &cause.remedy) == (&one.cause.why, &one.cause.remedy);
+            match groups.iter_mut().find(|(_, cause)| same(cause)) {
+                Some((places, _)) => places.push(place),
+                None => groups.push((vec![place], &one.cause)),
+            }
+        }
+        let note = |(places, cause): (Vec<String>, &Cause)| {
+            let moves = if places.len() == 1 { "moves" } else { "move" };
+            Cause {
+                what: format!(
+                    "{} {moves} data without a queue pair that the kernel lists",
+                    text::names(&places)
+                ),
+                ..cause.clone()
+            }
+        };
+        groups.into_iter().map(note).collect()
+    }
+}
+
+impl From<Vec<Unexplained>> for AllUnexplained {
+    fn from(all: Vec<Unexplained>) -> Self {
+        Self(all)
+    }
+}
+
+impl Unexplained {
+    /// A port of this device. `openers`: who has what open, where that was looked for.
+    pub fn new(device: &DeviceRow, port: u32, openers: Option<Arc<OpenersSample>>) -> Self {
+        Self {
+            device: Arc::clone(&device.name),
+            port,
+            cause: cause(device, openers.as_deref()),
+            openers,
+        }
+    }
+
+    /// Processes that have the device open; `None`: nobody has looked yet.
+    fn candidates(&self) -> Option<impl Iterator<Item = &Opener>> {
+        let sample = self.openers.as_deref()?;
+        Some(sample.found.iter().filter(|one| *one.device == *self.device))
+    }
+}
+
+impl Serialize for Unexplained {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Candidate<'a> {
+            pid: u32,
+            comm: Option<&'a str>,
+            workload: Option<&'a str>,
+            libraries: Option<&'a [String]>,
+        }
+        let candidate = |one| {
+            let one: &Opener = one;
+            Candidate {
+                pid: one.pid,
+                comm: one.comm.as_deref(),
+                workload: one.workload.as_deref(),
+                libraries: one.libraries.as_deref(),
+            }
+        };
+        let candidates: Option<Vec<_>> = self.candidates().map(|all| all.map(candidate).collect());
+        let whole = |sample: &Arc<OpenersSample>| !sample.hidden && !sample.cut;
+        let mut object = serializer.serialize_struct("Unexplained", 5)?;
+        object.serialize_field("device", &self.device)?;
+        object.serialize_field("port", &self.port)?;
+        object.serialize_field("cause", &self.cause)?;
+        object.serialize_field("candidates", &candidates)?;
+        object.serialize_field("candidates_whole", &self.openers.as_ref().map(whole))?;
+        object.end()
+    }
+}
+
+/// Whether a port moves so many bytes, all of them of queue pairs, that there must be one.
+fn moves(snapshot: &Snapshot, port: &PortRow) -> bool {
+    let rate = |counter: Option<crate::value::Counter>| counter.and_then(|counter| counter.rate);
+    let now = [port.tx_bytes, port.rx_bytes].into_iter().filter_map(rate);
+    if !port.rdma_alone || now.sum::<f64>() < MUCH {
+        return false;
+    }
+    let records = snapshot.health.follows_qps && snapshot.health.lost_events == Some(0);
+    let (tx, rx) = (&port.history.tx, &port.history.rx);
+    let sums = tx.iter().zip(rx).rev().take(SAMPLES);
+    let sums = sums.map(|(tx, rx)| tx.unwrap_or(0.0) + rx.unwrap_or(0.0));
+    records || sums.filter(|sum| *sum >= MUCH).count() == SAMPLES
+}
+
+/// Devices with a queue pair that may have moved data since the counters were read before.
+fn explained(snapshot: &Snapshot) -> BTreeSet<u64> {
+    let able = |qp: &&Arc<QpRow>| !is_of_the_core(qp) && (qp.exited || may_move(qp, snapshot.mono_ns));
+    snapshot
+        .qps
+        .iter()
+        .filter(able)
+        .filter_map(|qp| qp.device_uid.get())
+        .collect()
+}
+
+/// A queue pair for management datagrams, or one that the driver itself uses to register memory.
+pub(crate) fn is_of_the_core(qp: &QpRow) -> bool {
+    let management = qp.qp_type.is_some_and(|kind| kind.0 < 2);
+    management || (qp.kernel && qp.comm.as_deref() == Some("[mlx5_ib]"))
+}
+
+/// Whether it is, or was a short time ago, in a state in which data moves.
+fn may_move(qp: &QpRow, now_ns: u64) -> bool {
+    // RESET, INIT, ERR.
+    let still = qp.state.is_some_and(|state| matches!(state.0, 0 | 1 | 6));
+    let since = qp.timeline.last().map(|step| step.mono_ns);
+    !still || since.is_none_or(|since| now_ns.saturating_sub(since) < SETTLED)
+}
+
+/// Whether all queue pairs that the kernel counts on the device are known.
+pub(crate) fn are_known(qps: &[Arc<QpRow>], device: &DeviceRow) -> bool {
+    let own = qps
+        .iter()
+        .filter(|qp| !qp.exited && qp.device_uid == Some(device.uid));
+    device.qps.is_some_and(|qps| qps <= own.count() as u64)
+}
+
+fn cause(device: &DeviceRow, openers: Option<&OpenersSample>) -> Cause {
+    let why = if device.may_hide_qps() {
+        "a library can make queue pairs past the kernel (DEVX, as UCX, NVSHMEM and DOCA do on mlx5), also for a GPU to post to: their \
+         work requests are unknown, not 0"
+    } else {
+        "whose they are is unknown, and so are their work requests, which are not 0"
+    };
+    let remedy = openers.map_or_else(NextStep::default, |openers| words(&device.name, openers));
+    Obstacle::new(CauseId::UnseenQps, why, remedy).takes(
+        "Work requests of queue pairs that the kernel does not list",
+        Concerns::Device(device.name.to_string()),
+    )
+}
+
+/// Who may be meant.
+fn words(device: &str, openers: &OpenersSample) -> NextStep {
+    let mut own = openers.found.iter().filter(|one| one.device == device);
+    let named = own.by_ref().take(NAMED).map(described);
+    let named = named.reduce(|all, one| step!("{}, {}", all, one));
+    let more = own.count();
+    let hidden = openers.hidden || openers.cut;
+    let Some(named) = named else {
+        return if hidden {
+            "Run with sudo to see which processes have the device open".into()
+        } else {
+            "No process of this machine has the device open".into()
+        };
+    };
+    let more = if more > 0 {
+        step!(" and {} more", more)
+    } else {
+        "".into()
+    };
+    step!(
+        "Candidates, which have the device open: {}{}{}",
+        named,
+        more,
+        if hidden {
+            "; others may, whose open files were not read"
+        } else {
+            ""
+        }
+    )
+}
+
+fn described(one: &Opener) -> NextStep {
+    let libraries = one.libraries.as_deref().unwrap_or_default();
+    let telling = TELLING
+        .iter()
+        .find_map(|name| libraries.iter().find(|library| library.starts_with(name)));
+    let fact = |fact: Option<&String>| {
+        fact.map_or_else(NextStep::default, |fact| step!(", {}", ShellWord::said(fact)))
+    };
+    step!(
+        "{} (PID {}{}{})",
+        one.comm
+            .as_deref()
+            .map_or_else(|| "?".into(), |comm| step!("{}", ShellWord::said(comm))),
+        one.pid,
+        fact(one.workload.as_ref()),
+        fact(telling)
+    )
+}

@@ -1,0 +1,178 @@
+//! What cannot be observed of a device, and why. Of a single QP [`super::uncounted`] says it.
+
+use std::{collections::HashMap, fmt, sync::Arc};
+
+use serde::{Serialize, Serializer, ser::SerializeStruct as _};
+
+use super::{Rows, counts_bytes, uncounted};
+use crate::{
+    cause::{Cause, CauseId, Concerns, Obstacle},
+    snapshot::{DeviceRow, Snapshot},
+};
+
+/// What cannot be observed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Quantity {
+    /// Work requests, their bytes, completions, errors: by QP, by process, and by device.
+    WorkRequests,
+    /// Bytes on the wire.
+    WireBytes,
+    /// Packets that are sent again.
+    Retransmissions,
+    /// Waits for a receiver without buffers.
+    ReceiverWaits,
+    /// How long work requests take.
+    Latency,
+    /// What becomes of work requests that are known to be posted: completions, errors, packets sent again,
+    /// waits, times.
+    Completions,
+}
+
+impl Quantity {
+    /// Its name, in words.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::WorkRequests => "work requests",
+            Self::WireBytes => "bytes on the wire",
+            Self::Retransmissions => "packets sent again",
+            Self::ReceiverWaits => "waits for a receiver",
+            Self::Latency => "times of work requests",
+            Self::Completions => "completions, errors and times",
+        }
+    }
+}
+
+/// A quantity of a device that cannot be observed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unobserved {
+    /// Device name.
+    pub device: Arc<str>,
+    /// Which quantity.
+    pub what: Quantity,
+    /// For how many of its QPs; `None`: for all.
+    pub qps: Option<u64>,
+    /// Why.
+    pub cause: Cause,
+}
+
+impl Unobserved {
+    /// The quantity and the reason.
+    pub fn what(&self) -> String {
+        let part = match self.qps {
+            Some(1) => " of 1 QP".to_owned(),
+            Some(qps) => format!(" of {qps} QPs"),
+            None => String::new(),
+        };
+        format!("{}{part}: {}", self.what.name(), sentence(&self.cause))
+    }
+
+    /// Whether the same quantity of another device is unobservable for the same reason.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let why = |it: &Self| (it.what, it.qps, it.cause.id);
+        why(self) == why(other) && self.cause.reason() == other.cause.reason()
+    }
+}
+
+impl fmt::Display for Unobserved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.device, self.what())
+    }
+}
+
+impl Serialize for Unobserved {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_struct("Unobserved", 5)?;
+        object.serialize_field("device", &self.device)?;
+        object.serialize_field("what", &self.what)?;
+        object.serialize_field("qps", &self.qps)?;
+        object.serialize_field("why", &sentence(&self.cause))?;
+        object.serialize_field("cause", &self.cause)?;
+        object.end()
+    }
+}
+
+/// Why, and what to do, as a sentence.
+pub fn sentence(cause: &Cause) -> String {
+    format!("{}.", cause.reason())
+}
+
+pub(super) fn of_device(device: &DeviceRow) -> Concerns {
+    Concerns::Device(device.name.to_string())
+}
+
+pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Vec<Unobserved> {
+    let mut out = Vec::new();
+    let ports = Ports::of(snapshot);
+    for device in &snapshot.devices {
+        let mut add = |what, qps, cause| {
+            out.push(Unobserved {
+                device: Arc::clone(&device.name),
+                what,
+                qps,
+                cause,
+            });
+        };
+        if let Some(cause) = uncounted::why_uncounted(&snapshot.health, Some(device)) {
+            if uncounted::is_probed(&snapshot.health, device) {
+                for (what, qps, cause) in uncounted::not_probed(snapshot, rows, device, cause) {
+                    add(what, qps, cause);
+                }
+            } else {
+                add(Quantity::WorkRequests, None, cause);
+            }
+        } else {
+            if let Some(qps) = rows.uncounted.get(&device.uid) {
+                let full = Obstacle::new(
+                    CauseId::NoSlot,
+                    "they found no free counter slot, or no room in the tables of QPs",
+                    "",
+                );
+                let cause = full.takes(Quantity::WorkRequests.name(), of_device(device));
+                add(Quantity::WorkRequests, Some(*qps), cause);
+            }
+            for hidden in device.hidden {
+                let unseen = Obstacle::new(CauseId::NotInDriver, hidden.why, "");
+                add(
+                    hidden.what,
+                    None,
+                    unseen.takes(hidden.what.name(), of_device(device)),
+                );
+            }
+        }
+        if let Some(ports) = ports.0.get(&device.uid)
+            && !ports.bytes
+        {
+            let (id, why) = if ports.counters {
+                (CauseId::NoByteCounters, "its driver counts no bytes")
+            } else {
+                (CauseId::NoCounters, "no counter of its driver can be read")
+            };
+            let cause = Obstacle::new(id, why, "").takes(Quantity::WireBytes.name(), of_device(device));
+            add(Quantity::WireBytes, None, cause);
+        }
+    }
+    out
+}
+
+/// What the ports of a device count.
+#[derive(Default)]
+struct Counts {
+    bytes: bool,
+    counters: bool,
+}
+
+/// Devices that have ports, by uid.
+struct Ports(HashMap<u64, Counts>);
+
+impl Ports {
+    fn of(snapshot: &Snapshot) -> Self {
+        let mut devices = HashMap::<u64, Counts>::with_capacity(snapshot.devices.len());
+        for port in &snapshot.ports {
+            let counts = devices.entry(port.device_uid).or_default();
+            counts.bytes = counts.bytes || counts_bytes(port);
+            counts.counters |= !port.counters.is_empty();
+        }
+        Self(devices)
+    }
+}

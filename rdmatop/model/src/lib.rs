@@ -1,0 +1,22 @@
+//! What rdmatop knows, without I/O, clocks or views.
+//!
+//! Sources send [`input::Input`]s; the engine folds them into its state and hands out immutable
+//! [`snapshot::Snapshot`]s and enriched [`event::Event`]s. Times are arguments.
+pub mod cause;
+pub mod engine;
+pub mod event;
+pub mod fields;
+pub mod filter;
+pub mod findings;
+pub mod ib;
+pub mod input;
+pub mod judgement;
+mod numbers;
+pub mod peers;
+pub mod recording;
+pub mod snapshot;
+pub mod value;
+pub mod watched;
+
+#[cfg(any(test, feature = "testkit"))]
+pub mod testkit;

@@ -1,0 +1,292 @@
+//! Devices and their ports.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+#[cfg(doc)]
+use super::Traffic;
+use super::{History, Recent};
+use crate::{
+    ib::{Gid, PhysState, PortState},
+    input::PcieLink,
+    judgement::Quantity,
+    value::{Counter, Shared, Source},
+};
+
+/// Whether a device is being removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceState {
+    /// The kernel lists it.
+    Registered,
+    /// It is being removed, and a process has it open: the kernel no longer lists it, its QPs go on.
+    Removing,
+}
+
+/// A device.
+#[derive(Clone, Debug, Serialize)]
+pub struct DeviceRow {
+    /// Unique in this run: a re-added device is another one.
+    pub uid: u64,
+    /// Kernel index; `None` for a device that was being removed when it was first seen.
+    pub index: Option<u32>,
+    /// Name.
+    pub name: Arc<str>,
+    /// Whether it is being removed; `None` when no reading has listed it.
+    pub state: Option<DeviceState>,
+    /// Node GUID, 16 hex digits in groups of four.
+    pub node_guid: Option<String>,
+    /// Driver.
+    pub driver: Option<Arc<str>>,
+    /// Firmware.
+    pub fw_version: Option<Arc<str>>,
+    /// PCI address.
+    pub pci: Option<Arc<str>>,
+    /// From the host bridge (`pci0000:17`) through the root port to its PCI function; empty where not known.
+    #[serde(skip)]
+    pub pci_path: Arc<[String]>,
+    /// NUMA node.
+    pub numa_node: Option<i32>,
+    /// PCI Express link: negotiated, and what the device is capable of.
+    #[serde(skip)]
+    pub pcie: Option<[PcieLink; 2]>,
+    /// QPs.
+    pub qps: Option<u64>,
+    /// CQs.
+    pub cqs: Option<u64>,
+    /// MRs.
+    pub mrs: Option<u64>,
+    /// PDs.
+    pub pds: Option<u64>,
+    /// rdma_cm ids.
+    pub cm_ids: Option<u64>,
+    /// User contexts.
+    pub ctxs: Option<u64>,
+    /// SRQs.
+    pub srqs: Option<u64>,
+    /// The processes that have it open, where one of them may have queue pairs that the kernel does not list;
+    /// `None`: not known.
+    #[serde(skip)]
+    pub contexts: Option<Arc<[u32]>>,
+    /// Errors that its driver logged since rdmatop began; `None` where the kernel's log cannot be read.
+    pub driver_errors: Option<u64>,
+    /// The last of them.
+    pub driver_error: Option<Arc<str>>,
+    /// When rdmatop read that one, `CLOCK_MONOTONIC`, ns.
+    #[serde(skip)]
+    pub driver_error_ns: Option<u64>,
+    /// Programs of ours count work requests of its driver, where they are attached.
+    #[serde(skip)]
+    pub followed: bool,
+    /// How the programs that count its work requests are attached, `kprobe` or `fentry`; `None` when none
+    /// are.
+    pub datapath: Option<Arc<str>>,
+    /// What programs cannot see of its driver's work requests, and why.
+    #[serde(skip)]
+    pub hidden: &'static [Hidden],
+}
+
+impl DeviceRow {
+    /// Whether processes may use it through queue pairs that the kernel does not list. Of the drivers in
+    /// Linux only mlx5's lets a library make them past ib_core (DEVX). An unknown driver may be that one.
+    pub fn may_hide_qps(&self) -> bool {
+        !self.followed && may_hide_qps(self.driver.as_deref())
+    }
+}
+
+/// Whether a library may make queue pairs past ib_core on a device of this driver.
+pub fn may_hide_qps(driver: Option<&str>) -> bool {
+    driver.is_none_or(|driver| driver.starts_with("mlx5"))
+}
+
+/// Something that cannot be observed of any device of a driver, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hidden {
+    /// What.
+    pub what: Quantity,
+    /// Why, one sentence.
+    pub why: &'static str,
+}
+
+/// The bond over which a port sends and receives (RoCE LAG).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Bond {
+    /// How it spreads what it sends: `802.3ad`, `balance-xor`, `active-backup`.
+    pub mode: Option<Arc<str>>,
+    /// Its network devices, which have the links, and the statistics of them.
+    pub members: Arc<[Member]>,
+}
+
+impl Bond {
+    /// Whether one member carries all, and the others wait for its end.
+    pub fn is_active_backup(&self) -> bool {
+        self.mode.as_deref() == Some("active-backup")
+    }
+
+    /// The members whose links are up.
+    pub fn up(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| member.up == Some(true))
+    }
+
+    /// What it can carry, bits/s: all that is up together, or the fastest of that where one carries all.
+    /// `None` where it is not known of each member that is up.
+    pub fn rate_bps(&self) -> Option<u64> {
+        let rates: Vec<u64> = self.up().map(|member| member.rate_bps).collect::<Option<_>>()?;
+        if self.is_active_backup() {
+            rates.into_iter().max()
+        } else {
+            (!rates.is_empty()).then(|| rates.iter().sum())
+        }
+    }
+}
+
+/// A network device of a [`Bond`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Member {
+    /// Name.
+    pub name: Arc<str>,
+    /// Whether its link is up; `None` when that could not be read.
+    pub up: Option<bool>,
+    /// Its speed, bits/s.
+    pub rate_bps: Option<u64>,
+    /// Bytes sent on its wire, by its driver's counter: RDMA and IP, headers included.
+    pub tx_bytes: Option<Counter>,
+    /// The same for received bytes.
+    pub rx_bytes: Option<Counter>,
+}
+
+/// A port.
+#[derive(Clone, Debug, Serialize)]
+pub struct PortRow {
+    /// [`DeviceRow::uid`].
+    pub device_uid: u64,
+    /// Device name.
+    pub device: Arc<str>,
+    /// Port number.
+    pub port: u32,
+    /// Logical state.
+    pub state: Option<PortState>,
+    /// Physical state.
+    pub phys_state: Option<PhysState>,
+    /// Link layer.
+    pub link_layer: Option<Arc<str>>,
+    /// Network device.
+    pub netdev: Option<Arc<str>>,
+    /// Of a network device that is a bond: what it consists of.
+    pub bond: Option<Bond>,
+    /// MTU of the network device, bytes.
+    pub netdev_mtu: Option<u32>,
+    /// Priorities with flow control (PFC), a bit for each; `None` when that is not known.
+    #[serde(skip)]
+    pub pfc: Option<u8>,
+    /// GIDs; `None` when they could not be read.
+    #[serde(skip)]
+    pub gids: Option<Arc<[PortGid]>>,
+    /// Rate, bits/s, of a bond what [`Bond::rate_bps`] says; `None` when the provider has no true one.
+    pub rate_bps: Option<u64>,
+    /// Lanes of the link, for which symbols are counted.
+    #[serde(skip)]
+    pub lanes: Option<u8>,
+    /// Bytes sent by the provider's own counter, headers included: what passed the wire.
+    pub tx_bytes: Option<Counter>,
+    /// The same for received bytes.
+    pub rx_bytes: Option<Counter>,
+    /// Bytes of send WRs, as [`Traffic::tx_bytes`], of all QPs of the port. Payload only: no headers, no
+    /// retransmissions, and nothing that a peer reads or writes by itself.
+    pub wr_tx_bytes: Option<Counter>,
+    /// Bytes of receive completions, as [`Traffic::rx_bytes`], of all QPs of the port.
+    pub wr_rx_bytes: Option<Counter>,
+    /// Packets sent.
+    pub tx_packets: Option<Counter>,
+    /// Packets received.
+    pub rx_packets: Option<Counter>,
+    /// Packets dropped, those that found no receive buffer too.
+    pub drops: Option<Counter>,
+    /// Packets that found no receive buffer.
+    pub out_of_buffer: Option<Counter>,
+    /// Packets sent again.
+    pub retransmits: Option<Counter>,
+    /// How often a sender had to start again: timeouts, NAKs of the peer. Each sends one packet or many
+    /// again.
+    pub retries: Option<Counter>,
+    /// Signs of congestion received: packets with a mark, and notifications (CNP).
+    pub congestion: Option<Counter>,
+    /// Of these the packets with a mark (ECN).
+    pub ecn_marked: Option<Counter>,
+    /// Of these the notifications (CNP), which slow a sender down.
+    pub cnp_handled: Option<Counter>,
+    /// Notifications of congestion sent.
+    pub cnp_sent: Option<Counter>,
+    /// RNR NAKs, both directions.
+    pub rnr_naks: Option<Counter>,
+    /// Every byte that its byte counters count is of a queue pair, and none of IP.
+    #[serde(skip)]
+    pub rdma_alone: bool,
+    /// Every byte of a queue pair is among what its byte counters count.
+    #[serde(skip)]
+    pub all_of_rdma: bool,
+    /// Every counter the provider has. Where none of them changed, the list is that of the snapshot before.
+    pub counters: Shared<NamedCounter>,
+    /// Every number of the provider that may fall.
+    pub gauges: Vec<Gauge>,
+    /// Tx and Rx bytes/s (packets/s where there are no bytes).
+    #[serde(skip)]
+    pub history: Arc<History>,
+    /// What passed it in the last seconds, by the provider's own counters; `None`: that is not known.
+    #[serde(skip)]
+    pub recent: Option<Recent>,
+}
+
+/// An entry of a port's GID table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortGid {
+    /// Its index in the port's GID table.
+    pub index: u16,
+    /// The GID, in network byte order.
+    pub gid: Gid,
+    /// It is one of RoCE v1 (or of InfiniBand); `None` when the type is not known.
+    pub v1: Option<bool>,
+}
+
+impl PortRow {
+    /// Bytes sent: on the wire where the provider counts them, otherwise of work requests.
+    pub fn any_tx_bytes(&self) -> Option<&Counter> {
+        self.tx_bytes.as_ref().or(self.wr_tx_bytes.as_ref())
+    }
+
+    /// Bytes received, likewise.
+    pub fn any_rx_bytes(&self) -> Option<&Counter> {
+        self.rx_bytes.as_ref().or(self.wr_rx_bytes.as_ref())
+    }
+}
+
+/// A number under the provider's name that may fall: it is as it is now, and has no total and no rate.
+#[derive(Clone, Debug, Serialize)]
+pub struct Gauge {
+    /// The provider's name.
+    pub name: Arc<str>,
+    /// What it means, a sentence without its full stop.
+    #[serde(skip)]
+    pub help: Option<&'static str>,
+    /// At the last reading.
+    pub value: u64,
+    /// Where it came from.
+    pub source: Source,
+}
+
+/// A counter under the provider's name, as the provider counts it.
+#[derive(Clone, Debug, Serialize)]
+pub struct NamedCounter {
+    /// The provider's name.
+    pub name: Arc<str>,
+    /// Bytes that one count stands for: 4 for data counters of the InfiniBand specification, which count
+    /// words. `None`: the name says what is counted.
+    pub unit_bytes: Option<u64>,
+    /// What it means, a sentence without its full stop (docs/counters.md); `None`: it is not known.
+    #[serde(skip)]
+    pub help: Option<&'static str>,
+    /// The counter.
+    #[serde(flatten)]
+    pub counter: Counter,
+}

@@ -1,0 +1,138 @@
+//! Processes and kernel consumers.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use serde::{Serialize, Serializer};
+
+use super::{History, NamedCounter, Traffic};
+use crate::{
+    input::{GpuPlace, LimitReached, LockedMemory},
+    judgement::Bound,
+    value::{Counter, Shared, Source},
+};
+
+/// A process, or a kernel consumer.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProcessRow {
+    /// Unique in this run: a reused pid is another process.
+    pub uid: u64,
+    /// Process id; `None` for kernel consumers and for orphans whose owner is unknown.
+    pub pid: Option<u32>,
+    /// Parent.
+    pub ppid: Option<u32>,
+    /// A kernel consumer; `comm` is its name in brackets.
+    pub kernel: bool,
+    /// Ended while objects or counters remain.
+    pub exited: bool,
+    /// Name.
+    pub comm: Arc<str>,
+    /// Command line.
+    pub cmdline: Option<Arc<str>>,
+    /// User name, or number as text.
+    pub user: Option<Arc<str>>,
+    /// Cgroup path.
+    pub cgroup: Option<Arc<str>>,
+    /// Container, pod or job; with `?` at its end if it is claimed.
+    pub workload: Option<Arc<str>>,
+    /// A user may have made the cgroup that names it, so it is not known whether that is true: nothing is
+    /// summed or concluded by it.
+    pub workload_claimed: bool,
+    /// Devices it has QPs on; of one that has ended also those that it had QPs on.
+    pub devices: Vec<Arc<str>>,
+    /// QPs now.
+    pub qps: u64,
+    /// MR bytes now; `None` when unknown.
+    pub mr_bytes: Option<u64>,
+    /// Bytes of all registrations that were seen, whether or not they are still registered.
+    #[serde(skip)]
+    pub mr_registered: u64,
+    /// Traffic.
+    #[serde(flatten)]
+    pub traffic: Traffic,
+    /// Verb calls that failed, probes by libraries not counted.
+    pub verb_errors: Option<Counter>,
+    /// Counters of the NIC that its QPs are bound to.
+    pub hw_counters: Vec<CounterGroup>,
+    /// What it moves by TCP where it could use RDMA; `None`: nothing of note.
+    pub tcp: Option<TcpTraffic>,
+    /// How busy the links of its job were, and whether it waits for them; `None`: that is not known.
+    /// Concluded from all rows, so a filter leaves it as it is.
+    pub bound: Option<Bound>,
+    /// What it moved in the last seconds; `None`: that is not known.
+    #[serde(skip)]
+    pub recent: Option<Recent>,
+    /// The limit of its RDMA cgroup that is reached; `None`: none, or that is not known.
+    #[serde(skip)]
+    pub limited: Option<Arc<LimitReached>>,
+    /// How much memory it may lock, looked up when its registrations last failed for want of memory; `None`:
+    /// not looked up.
+    #[serde(skip)]
+    pub locked: Option<Arc<LockedMemory>>,
+    /// Libraries of interest.
+    pub libraries: Option<Shared<String>>,
+    /// RDMA-relevant environment.
+    pub environ: Option<Shared<(String, String)>>,
+    /// The GPUs that it computes on, as their driver's library lists it; `None`: not known.
+    #[serde(serialize_with = "addresses")]
+    pub gpus: Option<Arc<[Arc<GpuPlace>]>>,
+    /// Whether it finds `/dev/infiniband/uverbs*`, without which libraries see no RDMA device.
+    #[serde(skip)]
+    pub verbs_files: Option<bool>,
+    /// Tx and Rx bytes/s (or WRs/s).
+    #[serde(skip)]
+    pub history: Arc<History>,
+}
+
+/// GPUs by their addresses.
+fn addresses<S: Serializer>(gpus: &Option<Arc<[Arc<GpuPlace>]>>, to: S) -> Result<S::Ok, S::Error> {
+    match gpus {
+        Some(gpus) => to.collect_seq(gpus.iter().map(|gpu| &gpu.address)),
+        None => to.serialize_none(),
+    }
+}
+
+/// A counter of the NIC, and what it has counted of the QPs that are bound to it.
+#[derive(Clone, Debug, Serialize)]
+pub struct CounterGroup {
+    /// Device name.
+    pub device: Arc<str>,
+    /// Port number.
+    pub port: u32,
+    /// Its number on the device.
+    pub id: u32,
+    /// How the QPs were bound: `auto pid`, `auto type,pid`, `manual`.
+    pub mode: Arc<str>,
+    /// Numbers of its QPs.
+    pub qps: Arc<[u32]>,
+    /// What it has counted, by the driver's names.
+    pub counters: Vec<NamedCounter>,
+}
+
+/// Averages of what a process moved, or what passed a port, in the last seconds: bytes per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Recent {
+    /// How long that was, ns.
+    pub ns: u64,
+    /// Sent.
+    pub tx: Option<f64>,
+    /// Received.
+    pub rx: Option<f64>,
+    /// It is all that moved. Otherwise these are lower bounds: of some QPs nothing is known, or a peer may
+    /// have read and written, which no work request here shows.
+    pub whole: bool,
+    /// What counted it.
+    pub source: Source,
+}
+
+/// What a process with an RDMA-capable library moves by TCP, between ports that a library chose.
+#[derive(Clone, Debug, Serialize)]
+pub struct TcpTraffic {
+    /// Bytes that peers acknowledged since the connections were first seen.
+    pub tx_bytes: Counter,
+    /// Bytes received since then.
+    pub rx_bytes: Counter,
+    /// Connections that are open.
+    pub connections: u32,
+    /// The other end of the one that moves most.
+    pub busiest: Option<SocketAddr>,
+}

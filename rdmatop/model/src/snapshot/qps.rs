@@ -1,0 +1,93 @@
+//! Queue pairs.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+#[cfg(doc)]
+use super::{DeviceRow, ProcessRow, Snapshot};
+use super::{History, Traffic};
+use crate::{
+    ib::{Gid, QpState, QpType},
+    value::{Maybe64, Source},
+};
+
+/// A queue pair.
+#[derive(Clone, Debug, Serialize)]
+pub struct QpRow {
+    /// Unique in this run: a reused QPN is another QP.
+    pub uid: u64,
+    /// [`DeviceRow::uid`].
+    pub device_uid: Maybe64,
+    /// Device name.
+    pub device: Arc<str>,
+    /// Port.
+    pub port: Option<u32>,
+    /// QP number.
+    pub qpn: u32,
+    /// Type.
+    pub qp_type: Option<QpType>,
+    /// State.
+    pub state: Option<QpState>,
+    /// Source of `state`.
+    pub state_source: Option<Source>,
+    /// Owner.
+    pub pid: Option<u32>,
+    /// [`ProcessRow::uid`] of the owner.
+    pub process_uid: Maybe64,
+    /// Owner's name, or the kernel consumer's in brackets.
+    pub comm: Option<Arc<str>>,
+    /// Owned by a kernel consumer.
+    pub kernel: bool,
+    /// Its owner exited, another process still holds it; or its process is not known, because the thread that
+    /// made it ended.
+    pub orphan: bool,
+    /// Destroyed; the row stays for some seconds.
+    pub exited: bool,
+    /// Totals count from attach, or from when the QP got a counter slot, not from its creation.
+    pub since_attach: bool,
+    /// It moves without a counter slot: its traffic is not known, and a note says why.
+    pub uncounted: bool,
+    /// Peer's QP number.
+    pub remote_qpn: Option<u32>,
+    /// GID of the peer's port.
+    pub remote_gid: Option<Gid>,
+    /// Path MTU, bytes.
+    pub path_mtu: Option<u16>,
+    /// Index of its own address in the port's GID table.
+    #[serde(skip)]
+    pub sgid_index: Option<u8>,
+    /// `CLOCK_MONOTONIC` of its creation, ns; `None` when it existed before rdmatop. See [`QpRow::age_ns`].
+    pub born_mono_ns: Maybe64,
+    /// Send PSN.
+    pub sq_psn: Option<u32>,
+    /// Receive PSN.
+    pub rq_psn: Option<u32>,
+    /// States and when they began, oldest first (`mono_ns`). Shared with the rows before and after.
+    pub timeline: Arc<Vec<Step>>,
+    /// Traffic. All QPs that were idle from the start share one.
+    #[serde(flatten)]
+    pub traffic: Arc<Traffic>,
+    /// Tx and Rx bytes/s (or WRs/s).
+    #[serde(skip)]
+    pub history: Arc<History>,
+}
+
+impl QpRow {
+    /// Age at a time of `CLOCK_MONOTONIC` ([`Snapshot::mono_ns`]), ns. Not a field: a row with an age would
+    /// change at every snapshot, and ten thousand idle rows could not be shared.
+    pub fn age_ns(&self, mono_ns: u64) -> Option<u64> {
+        mono_ns.checked_sub(self.born_mono_ns.get()?)
+    }
+}
+
+/// A step of a QP's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// `CLOCK_MONOTONIC`, ns.
+    pub mono_ns: u64,
+    /// State entered.
+    pub state: QpState,
+    /// Time in the kernel's modify, ns; `None` for creation and initial sync.
+    pub duration_ns: Option<u64>,
+}

@@ -1,0 +1,419 @@
+//! Compares what a log says with what its processes do now: pure, a line for each thing that is worth one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    now::{Kind, Live, Now, Port, Said},
+    report::Report,
+    verdict::is_rdma,
+};
+use rdmatop_model::ib::PortState;
+
+/// What moves less, in bytes per second both ways together, is not the data of a collective: connections are
+/// kept alive and ranks tell each other where they are.
+const MOVES: f64 = 1e6;
+/// A NIC of a job that carries less than this part of what the busiest carries has no share of the work.
+const SHARE: f64 = 0.01;
+/// Names in a line.
+const NAMES: usize = 4;
+
+/// What the log says that the processes of a host use between hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Says<'a> {
+    Rdma(&'a str),
+    Tcp(&'a str),
+    /// No connection leaves the host, or the network's name does not tell.
+    Nothing,
+}
+
+fn says<'a>(report: &'a Report, live: &'a Live) -> Says<'a> {
+    let process = report
+        .processes
+        .iter()
+        .find(|(writer, _)| writer.host == live.host && writer.pid == live.log_pid)
+        .map(|(_, process)| process);
+    let provider = process.and_then(|process| process.provider.as_deref());
+    let of_host = || {
+        report
+            .nics
+            .keys()
+            .find(|nic| nic.host == live.host)
+            .map(|nic| nic.network.as_str())
+    };
+    // Without a connection over it, the network that was chosen is not used.
+    let local = report.inside.local > 0 && report.nics.is_empty() && report.inside.collnet == 0;
+    let network = process
+        .and_then(|process| process.network.as_deref())
+        .or_else(of_host);
+    match network
+        .filter(|_| !local)
+        .map(|network| (network, is_rdma(network, provider)))
+    {
+        Some((network, Some(true))) => Says::Rdma(network),
+        Some((network, Some(false))) => Says::Tcp(network),
+        _ => Says::Nothing,
+    }
+}
+
+/// A rate of bytes, `11.2 GB/s`.
+pub(super) fn rate(bytes: f64) -> String {
+    for (unit, size) in [("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)] {
+        if bytes >= size {
+            return format!("{:.1} {unit}", bytes / size);
+        }
+    }
+    format!("{bytes:.0} B/s")
+}
+
+fn tcp(live: &Live) -> Option<f64> {
+    let tcp = live.tcp.as_ref()?;
+    Some(tcp.tx_bytes.rate? + tcp.rx_bytes.rate?)
+}
+
+fn own(live: &Live) -> Option<f64> {
+    let [tx, rx] = live.ways;
+    Some(tx? + rx?)
+}
+
+/// A small lower bound does not show that little moves.
+fn moved(port: &Port) -> Option<f64> {
+    let (tx, rx) = (port.tx_bytes?, port.rx_bytes?);
+    let sum = tx.rate? + rx.rate?;
+    let is_known = sum >= MOVES || !(tx.partial || rx.partial);
+    is_known.then_some(sum)
+}
+
+/// What the ports of a process's devices move; `None` if it is not known of each.
+fn of_devices(live: &Live, now: &Now) -> Option<f64> {
+    let ports = now
+        .ports
+        .iter()
+        .filter(|port| live.devices.contains(&port.device));
+    let all: Vec<f64> = ports.map(moved).collect::<Option<_>>()?;
+    (!all.is_empty()).then(|| all.iter().sum())
+}
+
+fn names<'a>(all: impl Iterator<Item = &'a str>) -> String {
+    let all: BTreeSet<&str> = all.collect();
+    let shown: Vec<&str> = all.iter().take(NAMES).copied().collect();
+    match all.len().saturating_sub(NAMES) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+fn pids<'a>(all: impl Iterator<Item = &'a Live>) -> String {
+    let all: Vec<String> = all.map(|live| live.pid.to_string()).collect();
+    names(all.iter().map(String::as_str))
+}
+
+/// The lines, those first where log and life differ.
+pub(super) fn said(report: &Report, now: &Now) -> Vec<Said> {
+    let mut out = Vec::new();
+    let lives: Vec<&Live> = now.processes.iter().filter(|live| !live.ended).collect();
+    gone(now, &mut out);
+    let rdma: Vec<&Live> = lives
+        .iter()
+        .copied()
+        .filter(|live| matches!(says(report, live), Says::Rdma(_)))
+        .collect();
+    let socket: Vec<&Live> = lives
+        .iter()
+        .copied()
+        .filter(|live| matches!(says(report, live), Says::Tcp(_)))
+        .collect();
+    log_says_rdma(report, now, &rdma, &mut out);
+    log_says_tcp(report, &socket, &mut out);
+    errors(&lives, &mut out);
+    out.sort_by_key(|said| said.kind);
+    out
+}
+
+fn push(out: &mut Vec<Said>, kind: Kind, id: &'static str, line: String) {
+    out.push(Said { kind, id, line });
+}
+
+/// Ranks that have ended beside others that go on: these wait for them.
+fn gone(now: &Now, out: &mut Vec<Said>) {
+    let during: Vec<&Live> = now.processes.iter().filter(|live| live.ended).collect();
+    let before: Vec<String> = now
+        .absent
+        .iter()
+        .filter(|one| one.ended)
+        .map(|one| one.log_pid.to_string())
+        .collect();
+    if during.len() == now.processes.len() {
+        if !during.is_empty() {
+            push(
+                out,
+                Kind::Unclear,
+                "ended",
+                "all processes of the log ended while rdmatop looked".to_owned(),
+            );
+        }
+        return;
+    }
+    let all: Vec<String> = before
+        .into_iter()
+        .chain(during.iter().map(|live| live.log_pid.to_string()))
+        .collect();
+    if !all.is_empty() {
+        let line = format!(
+            "PID {} of the log has ended, and of the others {} run on: a collective waits for every rank",
+            names(all.iter().map(String::as_str)),
+            now.processes.len() - during.len()
+        );
+        push(out, Kind::Differs, "rank-gone", line);
+    }
+}
+
+fn network<'a>(report: &'a Report, live: &'a Live) -> &'a str {
+    match says(report, live) {
+        Says::Rdma(name) | Says::Tcp(name) => name,
+        Says::Nothing => "-",
+    }
+}
+
+fn log_says_rdma(report: &Report, now: &Now, lives: &[&Live], out: &mut Vec<Said>) {
+    let Some(first) = lives.first() else { return };
+    let network = network(report, first);
+    let joined = |live: &Live| {
+        let process = report
+            .processes
+            .iter()
+            .find(|(writer, _)| writer.host == live.host && writer.pid == live.log_pid);
+        process.is_some_and(|(_, process)| process.joined())
+    };
+    let without: Vec<&Live> = lives.iter().copied().filter(|live| live.qps == Some(0)).collect();
+    for live in &without {
+        let by_tcp = tcp(live).filter(|rate| *rate >= MOVES);
+        let (kind, rest) = match by_tcp {
+            Some(bytes) => (Kind::Differs, format!("it moves {} by TCP instead", rate(bytes))),
+            None if joined(live) => (
+                Kind::Differs,
+                "its connections are closed, or not made".to_owned(),
+            ),
+            None => (
+                Kind::Unclear,
+                "the log does not show that its rank has joined: it may be starting".to_owned(),
+            ),
+        };
+        let id = if by_tcp.is_some() { "tcp-instead" } else { "no-qp" };
+        push(
+            out,
+            kind,
+            id,
+            format!(
+                "The log says NET/{network}, and {} (PID {}) has no QP: {rest}",
+                live.comm, live.pid
+            ),
+        );
+    }
+    for live in lives.iter().filter(|live| live.qps != Some(0)) {
+        // Not by the process's own count: a rank that others write to need not send.
+        if let (Some(bytes), Some(by_rdma)) = (tcp(live), of_devices(live, now))
+            && bytes >= MOVES
+            && by_rdma * 10.0 < bytes
+        {
+            let line = format!(
+                "The log says NET/{network}, and {} (PID {}) moves {} by TCP; by RDMA its NICs move {}",
+                live.comm,
+                live.pid,
+                rate(bytes),
+                rate(by_rdma)
+            );
+            push(out, Kind::Differs, "tcp-instead", line);
+        }
+    }
+    if without.len() == lives.len() {
+        return;
+    }
+    devices(report, now, lives, out);
+    carried(network, now, out);
+}
+
+/// Devices of the log that the processes do not use, and the other way round.
+fn devices(report: &Report, now: &Now, lives: &[&Live], out: &mut Vec<Said>) {
+    let named = now.named(report);
+    let here: BTreeSet<&str> = now.ports.iter().map(|port| &*port.device).collect();
+    let missing: Vec<&str> = named
+        .keys()
+        .map(String::as_str)
+        .filter(|name| !here.contains(name))
+        .collect();
+    if !missing.is_empty() {
+        let line = format!(
+            "The log has connections on {}, and this machine has no such device now",
+            names(missing.into_iter())
+        );
+        push(out, Kind::Differs, "nic-gone", line);
+    }
+    let down = now
+        .ports
+        .iter()
+        .filter(|port| port.in_log == Some(true) && port.state.is_some_and(|state| !state.is_active()));
+    let down: Vec<&str> = down.map(|port| &*port.device).collect();
+    if !down.is_empty() {
+        let line = format!(
+            "The log has connections on {}, and its port is not ACTIVE now",
+            names(down.into_iter())
+        );
+        push(out, Kind::Differs, "port-down", line);
+    }
+    let used: BTreeSet<&str> = lives
+        .iter()
+        .flat_map(|live| live.devices.iter().map(|name| &**name))
+        .collect();
+    let others: Vec<&str> = used
+        .iter()
+        .copied()
+        .filter(|name| !named.contains_key(*name))
+        .collect();
+    if !named.is_empty() && !others.is_empty() {
+        let line = format!(
+            "PID {} has QPs on {}, where the log has no connection",
+            pids(
+                lives
+                    .iter()
+                    .copied()
+                    .filter(|live| live.devices.iter().any(|name| others.contains(&&**name)))
+            ),
+            names(others.into_iter())
+        );
+        push(out, Kind::Differs, "other-nic", line);
+    }
+}
+
+/// Which of the log's NICs carry data.
+fn carried(network: &str, now: &Now, out: &mut Vec<Said>) {
+    let has_log = now.ports.iter().any(|port| port.in_log == Some(true));
+    // Without connections of NICs in the log these are the ports in use of the processes' devices.
+    let is_meant = |port: &&Port| {
+        if has_log {
+            port.in_log == Some(true)
+        } else {
+            port.state.is_none_or(PortState::is_active)
+        }
+    };
+    let mut sums: BTreeMap<&str, Option<f64>> = BTreeMap::new();
+    for port in now.ports.iter().filter(is_meant) {
+        let sum = sums.entry(&port.device).or_insert(Some(0.0));
+        *sum = sum.zip(moved(port)).map(|(sum, bytes)| sum + bytes);
+    }
+    let known: Option<Vec<(&str, f64)>> = sums.into_iter().map(|(name, sum)| Some((name, sum?))).collect();
+    let whose = if has_log {
+        "has connections on".to_owned()
+    } else {
+        format!("says NET/{network}; its processes have QPs on")
+    };
+    let Some(known) = known.filter(|known| !known.is_empty()) else {
+        push(
+            out,
+            Kind::Unclear,
+            "unknown",
+            format!(
+                "The log says NET/{network}, and the processes have QPs; what their ports move is not known"
+            ),
+        );
+        return;
+    };
+    let all: f64 = known.iter().map(|(_, bytes)| bytes).sum();
+    let busiest = known.iter().map(|(_, bytes)| *bytes).fold(0.0, f64::max);
+    let idle: Vec<&str> = known
+        .iter()
+        .filter(|(_, bytes)| *bytes < SHARE * busiest)
+        .map(|(name, _)| *name)
+        .collect();
+    let busy: Vec<&str> = known
+        .iter()
+        .map(|(name, _)| *name)
+        .filter(|name| !idle.contains(name))
+        .collect();
+    let count = match known.len() {
+        1 => "1 NIC".to_owned(),
+        count => format!("{count} NICs"),
+    };
+    if all < MOVES {
+        let line = format!(
+            "The log {whose} {count}, and next to nothing moves on them ({}): the job computes, waits or hangs. \
+             rdmatop check says what it waits for",
+            rate(all)
+        );
+        push(out, Kind::Unclear, "quiet", line);
+    } else if idle.is_empty() {
+        let line = format!(
+            "As the log says, RDMA: {} on {}",
+            rate(all),
+            names(busy.into_iter())
+        );
+        push(out, Kind::Agrees, "rdma", line);
+    } else {
+        let line = format!(
+            "The log {whose} {count}, and only {} {} data ({}): {} {} less than {:.0} % of that",
+            names(busy.iter().copied()),
+            if busy.len() == 1 { "moves" } else { "move" },
+            rate(all),
+            names(idle.iter().copied()),
+            if idle.len() == 1 { "moves" } else { "move" },
+            SHARE * 100.0
+        );
+        push(out, Kind::Differs, "idle-nic", line);
+    }
+}
+
+fn log_says_tcp(report: &Report, lives: &[&Live], out: &mut Vec<Said>) {
+    let Some(first) = lives.first() else { return };
+    let network = network(report, first);
+    for live in lives {
+        if let Some(bytes) = own(live).filter(|bytes| *bytes >= MOVES) {
+            let line = format!(
+                "The log says NET/{network}, and {} (PID {}) moves {} by RDMA on {}",
+                live.comm,
+                live.pid,
+                rate(bytes),
+                names(live.devices.iter().map(|name| &**name))
+            );
+            push(out, Kind::Differs, "rdma-instead", line);
+        }
+    }
+    let rates: Vec<(f64, u32)> = lives
+        .iter()
+        .filter_map(|live| Some((tcp(live)?, live.tcp.as_ref()?.connections)))
+        .collect();
+    let all: f64 = rates.iter().map(|(bytes, _)| bytes).sum();
+    let connections: u32 = rates
+        .iter()
+        .map(|(_, count)| count)
+        .fold(0, |a, b| a.saturating_add(*b));
+    if rates.is_empty() {
+        let line = format!("The log says NET/{network}; what its processes move by TCP is not known");
+        push(out, Kind::Unclear, "unknown", line);
+    } else if all < MOVES {
+        let line = format!(
+            "The log says NET/{network}, and next to nothing moves by TCP ({}): the job computes, waits or hangs",
+            rate(all)
+        );
+        push(out, Kind::Unclear, "quiet", line);
+    } else {
+        let line = format!(
+            "As the log says, TCP: {} in {connections} connections of PID {}",
+            rate(all),
+            pids(lives.iter().copied())
+        );
+        push(out, Kind::Agrees, "tcp", line);
+    }
+}
+
+fn errors(lives: &[&Live], out: &mut Vec<Said>) {
+    for live in lives.iter().filter(|live| live.qps_in_error > 0) {
+        let line = format!(
+            "{} of {} QPs of {} (PID {}) are in ERR: their connections are broken. rdmatop check --pid {} says more",
+            live.qps_in_error,
+            live.qps.unwrap_or(live.qps_in_error),
+            live.comm,
+            live.pid,
+            live.pid
+        );
+        push(out, Kind::Differs, "qp-error", line);
+    }
+}

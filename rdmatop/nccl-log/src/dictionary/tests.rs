@@ -1,0 +1,152 @@
+//! Holds the dictionary to itself.
+
+use super::*;
+
+fn is_matched(entry: &Entry, text: &str) -> bool {
+    match entry.on {
+        On::Says(words) => status(text).is_none() && event(text).is_none() && says(text, words),
+        On::Status(number, name) => {
+            [Some(Status::Number(number)), Some(Status::Name(name))].contains(&status(text))
+        }
+        On::Event(name) => event(text) == Some(name),
+    }
+}
+
+/// An entry that says less may match too, if it stands below: it is for what the others leave.
+fn is_wider(other: &Entry, than: &Entry) -> bool {
+    match (other.on, than.on) {
+        (On::Says(wide), On::Says(narrow)) => {
+            let length = |words: &[&str]| words.iter().map(|word| word.len()).sum::<usize>();
+            length(wide) < length(narrow) && is_below(other, than)
+        }
+        _ => false,
+    }
+}
+
+fn is_below(other: &Entry, than: &Entry) -> bool {
+    let at = |wanted: &Entry| entries().position(|entry| std::ptr::eq(entry, wanted));
+    at(other) > at(than)
+}
+
+#[test]
+fn each_entry_explains_its_example_and_no_other_entry_does() {
+    for entry in entries() {
+        let found = look_up(entry.example);
+        assert!(
+            found.is_some_and(|found| std::ptr::eq(found, entry)),
+            "{entry:?} {found:?}"
+        );
+        for other in entries().filter(|other| !std::ptr::eq(*other, entry)) {
+            assert!(
+                !is_matched(other, entry.example) || is_wider(other, entry),
+                "{} explains the line of {}: {}",
+                other.id,
+                entry.id,
+                entry.example
+            );
+        }
+    }
+}
+
+#[test]
+fn entries_are_whole_and_of_one_kind_per_name() {
+    for entry in entries() {
+        let parts = [entry.id, entry.versions, entry.means, entry.next, entry.example];
+        assert!(
+            parts.iter().all(|part| !part.is_empty() && part.trim() == *part),
+            "{entry:?}"
+        );
+        assert!(
+            !entry.means.ends_with('.') && !entry.next.ends_with('.'),
+            "{entry:?}"
+        );
+        let library = ["NCCL 2.", "RCCL", "aws-ofi-nccl 1."];
+        assert!(
+            library.iter().any(|name| entry.versions.starts_with(name)),
+            "{entry:?}"
+        );
+        // Who looks by name for a fault finds no note.
+        let same = entries().filter(|other| other.id == entry.id && other.kind != entry.kind);
+        let differ: Vec<_> = same
+            .filter(|_| !["no-interface", "versions", "gid-changed"].contains(&entry.id))
+            .collect();
+        assert!(differ.is_empty(), "{entry:?} {differ:?}");
+    }
+}
+
+#[test]
+fn statuses_of_all_versions_are_read_and_unknown_ones_are_not_guessed() {
+    for text in [
+        "NET/IB : Got completion from peer 192.0.2.2<4711> with error 12, opcode 0, len 0, vendor err 129",
+        "NET/IB : Got completion from peer 192.0.2.2<4711> with status=12 opcode=1 len=0 vendor err 129 (Send) hca mlx5_3",
+        "NET/IB: Got completion from peer 192.0.2.2<4711> with status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_SEND(0) hca mlx5_3",
+        "NET/IB/GIN: Got completion from peer 192.0.2.2<4711> with status=12 opcode=1 len=0 vendor err 129 (Send) hca mlx5_3",
+        "NET/IB: ncclIbX: Work completion error on recovery CQ 0x7f: status=IBV_WC_RETRY_EXC_ERR(12)",
+    ] {
+        assert_eq!(look_up(text).map(|entry| entry.id), Some("no-answer"), "{text}");
+    }
+    for text in [
+        "NET/IB : Got completion from peer 192.0.2.2<4711> with status=99 opcode=1 len=0",
+        "NET/IB : Got completion from peer 192.0.2.2<4711> with status=1",
+        "NET/IB : mlx5_0:1 Got async event : something new",
+        "something new",
+        "",
+    ] {
+        let found = look_up(text).map(|entry| entry.id);
+        assert!(found.is_none() || text.ends_with("status=1"), "{text} {found:?}");
+    }
+}
+
+#[test]
+fn the_device_of_a_message_is_found() {
+    for (text, wanted) in [
+        ("Got completion ... localGid :: hca mlx5_3", Some("mlx5_3")),
+        ("NET/IB : mlx5_0:1 async fatal event: port error", Some("mlx5_0")),
+        ("NET/IB : Unable to open device mlx5_bond_0", Some("mlx5_bond_0")),
+        (
+            "Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_2:1, curr state INIT",
+            Some("mlx5_2"),
+        ),
+        ("NET/IB : Got completion from peer", None),
+        ("NET/IB : Using [0]mlx5_0:1/IB", None),
+    ] {
+        assert_eq!(device(text), wanted, "{text}");
+    }
+}
+
+/// `docs/nccl-messages.md`.
+fn page() -> String {
+    use std::fmt::Write as _;
+    let mut out = String::from(
+        "# Messages of NCCL, RCCL and aws-ofi-nccl\n\n\
+         What [`rdmatop nccl-log`](nccl-log.md) knows of what they print when something about the network is wrong. `cargo test` writes this\n\
+         page anew with `RDMATOP_WRITE_DOCS=1`.\n\n\
+         A *fault* breaks the job; what *follows* is of a fault that another line or rank has; a *choice* decides which network is used; a\n\
+         *note* is slow, or worth knowing. A warning that is not here is shown as it is.\n\n\
+         | message | versions | kind | id | means | next |\n|---|---|---|---|---|---|\n",
+    );
+    for entry in entries() {
+        let cell = |text: &str| text.replace('|', "\\|").replace('<', "&lt;");
+        let _ = writeln!(
+            out,
+            "| `{}` | {} | {} | `{}` | {} | {} |",
+            entry.example.replace('|', "\\|"),
+            entry.versions,
+            entry.kind.name(),
+            entry.id,
+            cell(entry.means),
+            cell(entry.next)
+        );
+    }
+    out
+}
+
+#[test]
+fn the_page_of_messages_is_that_of_the_tables() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/nccl-messages.md");
+    if std::env::var_os("RDMATOP_WRITE_DOCS").is_some() {
+        std::fs::write(path, page()).unwrap();
+    }
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(written == page(), "run the test with RDMATOP_WRITE_DOCS=1");
+}

@@ -1,0 +1,103 @@
+//! The report as one JSON object.
+
+use serde::Serialize;
+
+use super::{
+    jobs::Job,
+    now::Now,
+    perf::Perf,
+    report::{Report, Use},
+    verdict::{self, Verdict},
+};
+
+#[derive(Serialize)]
+struct Nic<'a> {
+    host: &'a str,
+    network: &'a str,
+    index: u32,
+    name: Option<String>,
+    link: Option<String>,
+    #[serde(flatten)]
+    used: Use,
+}
+
+#[derive(Serialize)]
+struct Warned<'a> {
+    id: Option<&'static str>,
+    kind: Option<&'static str>,
+    means: Option<&'static str>,
+    count: u64,
+    hosts: Vec<&'a str>,
+    text: &'a str,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: u32,
+    verdict: Verdict,
+    now: Option<&'a Now>,
+    versions: Vec<&'a str>,
+    ranks_joined: u32,
+    ranks: Option<u32>,
+    jobs: Vec<Job>,
+    hosts: Vec<&'a str>,
+    nics: Vec<Nic<'a>>,
+    local_connections: u64,
+    nvlink_connections: u64,
+    warnings: Vec<Warned<'a>>,
+    nccl_tests: &'a Perf,
+    lines: u64,
+    nccl_lines: u64,
+    lines_torn: u64,
+    lines_left_out: u64,
+}
+
+/// The report as one JSON object.
+pub fn of(report: &Report, now: Option<&Now>) -> serde_json::Result<String> {
+    let jobs = report.jobs();
+    let nics = report.nics.iter().map(|(nic, used)| {
+        let (name, link) = report
+            .name_of(nic)
+            .map_or((None, None), |(name, link)| (Some(name), link));
+        Nic {
+            host: &nic.host,
+            network: &nic.network,
+            index: nic.device,
+            name,
+            link,
+            used: *used,
+        }
+    });
+    let warnings = report.warnings.list.iter().map(|warning| Warned {
+        id: warning.entry.map(|entry| entry.id),
+        kind: warning.entry.map(|entry| entry.kind.name()),
+        means: warning.entry.map(|entry| entry.means),
+        count: warning.count,
+        hosts: warning.hosts.iter().map(String::as_str).collect(),
+        text: &warning.text,
+    });
+    let document = Document {
+        schema: rdmatop_model::snapshot::SCHEMA,
+        verdict: verdict::of(report),
+        now,
+        versions: report.versions(),
+        ranks_joined: jobs.first().map_or(0, |job| job.ranks_joined),
+        ranks: jobs.first().map(|job| job.ranks),
+        hosts: report
+            .hosts()
+            .into_iter()
+            .filter(|host| !host.is_empty())
+            .collect(),
+        nics: nics.collect(),
+        local_connections: report.inside.local,
+        nvlink_connections: report.inside.multi_node,
+        warnings: warnings.collect(),
+        nccl_tests: &report.perf,
+        lines: report.lines,
+        nccl_lines: report.nccl_lines,
+        lines_torn: report.torn,
+        lines_left_out: report.left_out,
+        jobs,
+    };
+    serde_json::to_string(&document)
+}

@@ -1,0 +1,472 @@
+//! One line of a log: its process and its text.
+//!
+//! NCCL writes `HOST:PID:TID [GPU] NCCL INFO TEXT` (`ncclDebugLog`, src/debug.cc, since 2.4), with a time in
+//! front if NCCL_DEBUG_TIMESTAMP_LEVELS is set, and in warnings the place in the source between GPU and
+//! level. Launchers and loggers add their own prefix: `[1,3]<stdout>:` (mpirun --tag-output), `3: ` (srun
+//! --label), `[default3]:` (torchrun), `[pod/x/y] ` (kubectl logs --prefix), `FILE:12:` (grep -n), a clock,
+//! or JSON around the whole line (docker, journald).
+
+use std::borrow::Cow;
+
+use rdmatop_base::text;
+
+/// Longer lines are cut: NCCL's own buffer is 1 KiB, a list of HCAs 2 KiB, and JSON around it may be long.
+const MAX: usize = 32 * 1024;
+/// The largest process id of Linux (`PID_MAX_LIMIT`, 2^22).
+const LAST_PID: u32 = 1 << 22;
+
+/// The level of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// `NCCL INFO`.
+    Info,
+    /// `NCCL WARN`.
+    Warn,
+}
+
+/// The words by which a line of NCCL is known.
+const LEVELS: [(&str, Level); 2] = [("NCCL INFO", Level::Info), ("NCCL WARN", Level::Warn)];
+
+/// The process that wrote a line.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Writer {
+    /// Host, by its own name; empty where the log has none.
+    pub host: String,
+    /// Process id there.
+    pub pid: u32,
+}
+
+/// A line of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line<'a> {
+    /// Of NCCL.
+    Nccl {
+        /// Its process.
+        writer: Writer,
+        /// Its level.
+        level: Level,
+        /// Its text, safe to print.
+        text: &'a str,
+    },
+    /// Lines of several processes that are cut into each other.
+    Torn,
+    /// A line of another program: the job, nccl-tests, NCCL's version.
+    Plain(&'a str),
+}
+
+/// The bytes of a line as text that is safe to print: without colours, byte order marks, and the zero bytes
+/// of UTF-16.
+pub fn clean(bytes: &[u8]) -> Cow<'_, str> {
+    let bytes = bytes.get(..MAX).unwrap_or(bytes);
+    if bytes.iter().all(|b| matches!(b, b' '..=b'~') && *b != b'&') {
+        // Most lines: nothing to escape, nothing to copy.
+        return std::str::from_utf8(bytes).unwrap_or_default().into();
+    }
+    let bytes = [&b"\xff\xfe"[..], b"\xfe\xff", b"\xef\xbb\xbf"]
+        .iter()
+        .find_map(|mark| bytes.strip_prefix(*mark))
+        .unwrap_or(bytes);
+    let mut out = without_colours(bytes);
+    while out.last().is_some_and(|b| matches!(b, b'\r' | b'\n')) {
+        out.pop();
+    }
+    let safe = text::sanitize(&out);
+    // As in the source of a web page.
+    if safe.contains("&gt;") || safe.contains("&lt;") {
+        return safe.replace("&gt;", ">").replace("&lt;", "<").into();
+    }
+    safe.into()
+}
+
+/// The lines that a logger wrapped into JSON: one per line of its text. `None`: the line is not such JSON.
+pub fn unpacked(line: &str) -> Option<Vec<String>> {
+    /// Docker and CRI-O; journald; common loggers.
+    const KEYS: [&str; 7] = ["log", "MESSAGE", "message", "msg", "line", "text", "textPayload"];
+    let line = line.trim();
+    if !(line.starts_with('{') && line.ends_with('}')) {
+        return None;
+    }
+    let object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).ok()?;
+    let text = KEYS.iter().find_map(|key| object.get(*key)?.as_str())?;
+    let lines = text.trim_end_matches(['\r', '\n']).split('\n');
+    Some(lines.map(|line| clean(line.as_bytes()).into_owned()).collect())
+}
+
+/// Whether a line of NCCL's begins in it.
+pub fn is_nccl(line: &str) -> bool {
+    LEVELS.iter().any(|(word, _)| line.contains(word))
+}
+
+impl<'a> Line<'a> {
+    /// Splits a line that was cleaned.
+    pub fn read(line: &'a str) -> Self {
+        let found = LEVELS
+            .iter()
+            .filter_map(|(word, level)| Some((line.find(word)?, *word, *level)))
+            .min_by_key(|(at, ..)| *at);
+        let Some((at, word, level)) = found else {
+            return Self::Plain(line);
+        };
+        let (before, text) = (
+            line.get(..at).unwrap_or_default(),
+            line.get(at + word.len()..).unwrap_or_default().trim(),
+        );
+        // A line between quotes, whose end may be that of JSON that was cut.
+        let text = if before.contains('"') {
+            text.split("\\n\"")
+                .next()
+                .unwrap_or_default()
+                .trim_end_matches('"')
+        } else {
+            text
+        };
+        match writer(before) {
+            Wrote::By(writer) if !is_nccl(text) && !names(text, &writer) => {
+                Self::Nccl { writer, level, text }
+            }
+            Wrote::Unknown if !is_nccl(text) => Self::Nccl {
+                writer: Writer::default(),
+                level,
+                text,
+            },
+            _ => Self::Torn,
+        }
+    }
+}
+
+/// Whether another prefix of the same host begins in the text.
+fn names(text: &str, writer: &Writer) -> bool {
+    let host = writer.host.as_str();
+    if host.is_empty() {
+        return false;
+    }
+    text.match_indices(host).any(|(at, _)| {
+        let rest = text.get(at + host.len()..).unwrap_or_default();
+        let Some((pid, tid)) = rest.strip_prefix(':').and_then(|rest| rest.split_once(':')) else {
+            return false;
+        };
+        let tid = tid.split(' ').next().unwrap_or_default();
+        number(pid).is_some() && number(tid).is_some()
+    })
+}
+
+/// Who wrote a line, by what stands before its level.
+#[derive(Debug, PartialEq, Eq)]
+enum Wrote {
+    By(Writer),
+    /// Before 2.4, and where somebody removed the prefix, a line names no process.
+    Unknown,
+    /// The prefixes of several lines are cut into each other.
+    Torn,
+}
+
+fn writer(before: &str) -> Wrote {
+    let words: Vec<&str> = before.split_whitespace().collect();
+    // `[0]`, as some print it `[ 0 ]`.
+    let gpu = words.iter().rposition(|word| {
+        let inner = word.trim_start_matches('[').trim_end_matches(']');
+        word.starts_with('[') && inner.parse::<i32>().is_ok() || *word == "["
+    });
+    match gpu {
+        Some(gpu) => gpu
+            .checked_sub(1)
+            .and_then(|at| words.get(at))
+            .map_or(Wrote::Unknown, |word| by(word)),
+        // A line that was shortened by hand; the last word that can be a process.
+        None => words
+            .iter()
+            .rev()
+            .map(|word| by(word))
+            .find(|wrote| *wrote != Wrote::Unknown)
+            .unwrap_or(Wrote::Unknown),
+    }
+}
+
+/// `HOST:PID:TID`, after any prefix of a launcher.
+fn by(word: &str) -> Wrote {
+    let word = word
+        .rsplit(['>', ']', '|', '"', '\'', '=', '(', '{'])
+        .next()
+        .unwrap_or(word);
+    let word = word.strip_prefix(':').unwrap_or(word);
+    let parts: Vec<&str> = word.split(':').collect();
+    let [prefix @ .., pid, tid] = parts.as_slice() else {
+        return Wrote::Unknown;
+    };
+    let (Some(pid), Some(_)) = (number(pid), number(tid)) else {
+        return Wrote::Unknown;
+    };
+    let (host, prefix) = match prefix {
+        [] => ("", prefix),
+        [prefix @ .., host] => (*host, prefix),
+    };
+    if !is_host(host) || is_clock(host, word) {
+        return Wrote::Unknown;
+    }
+    let is_number = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+    let is_path = |part: &str| part.contains(['.', '/']);
+    // Before the host may stand labels, a file of grep's, and a number that is a label or follows such a
+    // file. A host and a number there may also be the begin of another prefix, with this one cut into its
+    // numbers.
+    let begins_with_digit = host.starts_with(|c: char| c.is_ascii_digit());
+    let number_fits = |at: usize| {
+        let before = at.checked_sub(1).and_then(|at| prefix.get(at));
+        before.is_none_or(|file| is_path(file) || (!begins_with_digit && *file != host))
+    };
+    let numbers_fit = prefix
+        .iter()
+        .enumerate()
+        .all(|(at, part)| !is_number(part) || number_fits(at));
+    let host_fits = prefix
+        .last()
+        .is_none_or(|last| !is_number(host) && (!begins_with_digit || is_number(last) || is_path(last)));
+    if !numbers_fit || !host_fits {
+        return Wrote::Torn;
+    }
+    Wrote::By(Writer {
+        host: host.to_owned(),
+        pid,
+    })
+}
+
+fn number(word: &str) -> Option<u32> {
+    let digits = !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
+    word.parse().ok().filter(|number| digits && *number <= LAST_PID)
+}
+
+/// Letters, digits, dots, dashes and underscores; empty where NCCL was told to leave it out.
+fn is_host(host: &str) -> bool {
+    host.len() < 256
+        && host
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
+}
+
+/// `12:34:56`, `2026-11-26T12:34:56`.
+fn is_clock(host: &str, word: &str) -> bool {
+    let two_each = word.len() > 6 && word.rsplit(':').take(2).all(|part| part.len() == 2);
+    let hour = host.get(host.len().saturating_sub(2)..).unwrap_or_default();
+    let is_hour = hour.len() == 2 && hour.parse::<u8>().is_ok_and(|hour| hour < 24);
+    let date = host.strip_suffix(hour).unwrap_or_default();
+    // `2026-11-26T`, `20261126-`.
+    let is_date = |date: &str| {
+        let digits = date.replace(['-', '.'], "");
+        digits.len() == 8 && digits.starts_with("20") && digits.bytes().all(|b| b.is_ascii_digit())
+    };
+    let is_date = date.is_empty() || date.strip_suffix(['T', '_', '-']).is_some_and(is_date);
+    two_each && is_hour && is_date
+}
+
+/// Removes the sequences that colour text on a terminal, and zero bytes; tabs become spaces.
+fn without_colours(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some((first, tail)) = rest.split_first() {
+        rest = tail;
+        match *first {
+            0 => {}
+            b'\t' => out.push(b' '),
+            0x1b => {
+                let Some(body) = tail.strip_prefix(b"[") else {
+                    continue;
+                };
+                // ECMA-48: parameters and intermediates, then one final byte.
+                let end = body.iter().position(|b| matches!(b, 0x40..=0x7e));
+                rest = end.and_then(|end| body.get(end + 1..)).unwrap_or_default();
+            }
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of(line: &str) -> (String, u32, Level, String) {
+        match Line::read(&clean(line.as_bytes())) {
+            Line::Nccl { writer, level, text } => (writer.host, writer.pid, level, text.to_owned()),
+            other => panic!("{other:?}: {line}"),
+        }
+    }
+
+    #[test]
+    fn the_writer_is_found_behind_what_launchers_put_before_it() {
+        let wanted = (
+            "node-1".to_owned(),
+            20,
+            Level::Info,
+            "Using network IB".to_owned(),
+        );
+        for before in [
+            "",
+            "3: ",
+            "3:",
+            "[1,3]<stdout>:",
+            "[1,3]<stderr>: ",
+            "[default3]:",
+            "[rank3]: ",
+            "[pod/job-0/main] ",
+            "main | ",
+            "main  |",
+            "[1,mpirank:0,algo-1]<stdout>:",
+            "[1,0]&lt;stdout&gt;:",
+            "[prterun-head-77@1,0]<stdout>: ",
+            "[0] ",
+            "[ 1234.567890] head step[77]: ",
+            "I1126 12:34:56.789 77 file.cc:12] ",
+            "> ",
+            "gpu-7: ",
+            "slurm-12.out:",
+            "logs/slurm-12.out:34:",
+            "log:34:",
+            "[2026-01-02 03:04:05] ",
+            "2026-01-02 03:04:05 ",
+            "2026-01-02T03:04:05.678901234Z stdout F ",
+            "2026-01-02T03:04:05Z ",
+            "2026-01-02T03:04:05 ",
+            "0: [2026-01-02 03:04:05] ",
+            "Jan  2 03:04:05 head slurmstepd[77]: ",
+            "Jan 02 03:04:05 head python3[77]: ",
+            "03:04:05 ",
+            "(RayWorker pid=77, ip=192.0.2.1) ",
+            "INFO:root:",
+            "time=03:04:05 msg=\"",
+            "\u{feff}",
+            "\u{1b}[32m",
+            "\u{1b}[36m(RayWorker pid=77)\u{1b}[0m ",
+        ] {
+            let line = format!("{before}node-1:20:289 [2] NCCL INFO Using network IB");
+            assert_eq!(of(&line), wanted, "{before:?}");
+        }
+    }
+
+    #[test]
+    fn a_clock_is_no_writer_even_where_nothing_else_is() {
+        for clock in [
+            "12:34:56",
+            "2026-11-26T12:34:56",
+            "20261126-12:34:56",
+            "[12:34:56]",
+            "12:34:56.789",
+        ] {
+            let (host, pid, ..) = of(&format!("{clock} [0] NCCL INFO Using network IB"));
+            assert_eq!((host.as_str(), pid), ("", 0), "{clock}");
+        }
+        // Hosts that are numbers, and short ones.
+        assert_eq!(of("7:123:456 [0] NCCL INFO x").0, "7");
+        assert_eq!(of("10:1:1 [0] NCCL INFO x").0, "10");
+        assert_eq!(of("a:12:34 [0] NCCL INFO x").0, "a");
+        assert_eq!(of("192-0-2-12:34:56 [0] NCCL INFO x").0, "192-0-2-12");
+        assert_eq!(of("ip-192-168-10-12:34:56 [0] NCCL INFO x").0, "ip-192-168-10-12");
+        assert_eq!(of("192-168-10-12:34:56 [0] NCCL INFO x").0, "192-168-10-12");
+    }
+
+    #[test]
+    fn a_warning_names_its_place_in_the_source_and_that_is_not_the_writer() {
+        for place in [
+            "transport/net_ib.cc:1295",
+            "net_ib.cc:12 (ncclIbTest)",
+            "int handle(context_t*, fid_cq*, uint16_t):46",
+            "",
+        ] {
+            let (host, pid, level, text) =
+                of(&format!("n:7:9 [0] {place} NCCL WARN NET/IB : Got completion"));
+            assert_eq!((host.as_str(), pid, level), ("n", 7, Level::Warn), "{place}");
+            assert_eq!(text, "NET/IB : Got completion");
+        }
+        assert_eq!(of("vm-0:606:642 [ 6 ] NCCL INFO Using network gIB").0, "vm-0");
+    }
+
+    #[test]
+    fn a_log_without_host_names_has_processes_all_the_same() {
+        assert_eq!(of(":22901:22901 [0] NCCL INFO x").1, 22901);
+        for line in [
+            " [0] NCCL INFO x",
+            "NCCL INFO x",
+            "worker [0] NCCL INFO x",
+            "é:1:1 [0] NCCL INFO x",
+        ] {
+            assert_eq!((of(line).0.as_str(), of(line).1), ("", 0), "{line}");
+        }
+    }
+
+    #[test]
+    fn prefixes_that_are_cut_into_each_other_are_no_writer() {
+        for line in [
+            "g1:161258:16169g1:161264:161695 [7] NCCL INFO x",
+            "g1:161258:1616g2:161264:161695 [7] NCCL INFO x",
+            "vm:57vm:571:571 [0] NCCL INFO x",
+            "vm:57:vm:571:571 [0] NCCL INFO x",
+            "vm:570:571:571 [0] NCCL INFO x",
+            "vm:1:1 [0] NCCL INFO such file or divm:2:2 [0] NCCL INFO y",
+            "vm:1:1 [0] NCCL INFO such file or divm:2:2 [0] NC",
+            "vm:1:1 [0] NCCL INvm:2:2 [0] NCCL WARN yNCCL INFO x",
+        ] {
+            assert_eq!(Line::read(line), Line::Torn, "{line}");
+        }
+    }
+
+    #[test]
+    fn json_around_a_line_is_taken_off() {
+        let line = r#"{"log":"n:1:1 [0] NCCL INFO \u001b[1mx\n","stream":"stdout"}"#;
+        assert_eq!(unpacked(line).unwrap(), ["n:1:1 [0] NCCL INFO x"]);
+        let two = r#"{"level":"info","message":"one\ntwo"}"#;
+        assert_eq!(unpacked(two).unwrap(), ["one", "two"]);
+        for other in ["n:1:1 [0] NCCL INFO {x}", r#"{"log":7}"#, "{}", "{\"log\":\"a\""] {
+            assert_eq!(unpacked(other), None, "{other}");
+        }
+        // Cut JSON and other quotes make neither a host nor a word.
+        for quoted in [
+            r#"{"log":"n:1:1 [0] NCCL INFO Using network IB"#,
+            r#"{"log":"n:1:1 [0] NCCL INFO Using network IB\n","stream":"std"#,
+            r#"level=info msg="n:1:1 [0] NCCL INFO Using network IB""#,
+        ] {
+            let (host, _, _, text) = of(quoted);
+            assert_eq!(
+                (host.as_str(), text.as_str()),
+                ("n", "Using network IB"),
+                "{quoted}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_windows_writes_is_read() {
+        let utf16: Vec<u8> = "\u{feff}n:1:1 [0] NCCL INFO x\r"
+            .encode_utf16()
+            .flat_map(u16::to_le_bytes)
+            .collect();
+        assert_eq!(clean(&utf16), "n:1:1 [0] NCCL INFO x");
+        assert_eq!(clean(b"\xef\xbb\xbfn:1:1\t[0]\r"), "n:1:1 [0]");
+    }
+
+    #[test]
+    fn what_is_not_nccl_s_is_plain() {
+        for line in [
+            "NCCL version 2.18.5+cuda12.0",
+            "# Avg bus bandwidth    : 84.8558",
+            "",
+        ] {
+            assert_eq!(Line::read(line), Line::Plain(line));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic_and_nothing_unsafe_comes_out(bytes: Vec<u8>, tail in "(\\x1b\\[[0-9;]{0,3}m?)?[a-z:0-9 ]{0,20}NCCL (INFO|WARN)\\PC{0,20}") {
+            for input in [bytes, tail.into_bytes()] {
+                let safe = clean(&input);
+                prop_assert!(!safe.chars().any(char::is_control), "{safe:?}");
+                for line in unpacked(&safe).unwrap_or_else(|| vec![safe.to_string()]) {
+                    prop_assert!(!line.chars().any(char::is_control), "{line:?}");
+                    if let Line::Nccl { writer, .. } = Line::read(&line) {
+                        prop_assert!(is_host(&writer.host));
+                    }
+                }
+            }
+        }
+    }
+}

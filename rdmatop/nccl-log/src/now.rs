@@ -1,0 +1,391 @@
+//! The processes of a log that are alive on this machine, and what they move now, beside what the log says.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use serde::Serialize;
+
+use super::{
+    identity::{Candidate, Identity, Proof},
+    line::Writer,
+    report::{Report, is_ib},
+};
+use rdmatop_base::text;
+use rdmatop_model::{
+    cause::{Cause, CauseId},
+    ib::{PortState, QpState},
+    judgement::Quantity,
+    snapshot::{PortRow, ProcessRow, Snapshot, TcpTraffic},
+    value::Counter,
+};
+
+/// A process of the log on this machine, and who it is.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// As the log names it.
+    pub writer: Writer,
+    /// Which process it is.
+    pub identity: Identity,
+    /// It ended while rdmatop looked.
+    pub ended: bool,
+}
+
+/// What goes on now.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Now {
+    /// When the look ended, ns since the epoch; `None`: no process was there to look at.
+    pub time: Option<u64>,
+    /// How long the look was.
+    pub seconds: Option<f64>,
+    /// Processes of the log that are alive.
+    pub processes: Vec<Live>,
+    /// Processes of the log on this machine that are not: they ended, or it is not certain which they are.
+    pub absent: Vec<Absent>,
+    /// Ports of the devices that these processes or the log name.
+    pub ports: Vec<Port>,
+    /// Where log and life agree, and where they do not.
+    pub said: Vec<Said>,
+    /// What is not known, why, and what to do.
+    pub missing: Vec<String>,
+}
+
+/// A process that is alive.
+#[derive(Clone, Debug, Serialize)]
+pub struct Live {
+    /// Host in the log.
+    pub host: String,
+    /// Number in the log: of the container's PID namespace, where there is one.
+    pub log_pid: u32,
+    /// Number on this machine.
+    pub pid: u32,
+    /// Name.
+    pub comm: String,
+    /// Its ranks.
+    pub ranks: Vec<u32>,
+    /// How it is known to be the one.
+    pub proof: Proof,
+    /// It ended while rdmatop looked.
+    pub ended: bool,
+    /// Devices on which it has QPs.
+    pub devices: Vec<Arc<str>>,
+    /// QPs; `None`: not known.
+    pub qps: Option<u64>,
+    /// Of these, in ERR.
+    pub qps_in_error: u64,
+    /// Bytes of its send work requests.
+    pub tx_bytes: Option<Counter>,
+    /// Bytes of its receive completions.
+    pub rx_bytes: Option<Counter>,
+    /// Send work requests that finished.
+    pub tx_wr: Option<Counter>,
+    /// Receive work requests that completed.
+    pub rx_wr: Option<Counter>,
+    /// Bytes per second that its work requests send and receive: what a READ brings is received.
+    #[serde(skip)]
+    pub ways: [Option<f64>; 2],
+    /// TCP between ports that were chosen; `None`: not known, or there is none.
+    pub tcp: Option<TcpTraffic>,
+}
+
+/// A process of the log that is not there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Absent {
+    /// Host in the log.
+    pub host: String,
+    /// Number in the log.
+    pub log_pid: u32,
+    /// Its ranks.
+    pub ranks: Vec<u32>,
+    /// Why it is not shown: it ended, another process has its number, or it is not certain which it is.
+    pub why: String,
+    /// It is certain that it ended.
+    pub ended: bool,
+}
+
+/// A port.
+#[derive(Clone, Debug, Serialize)]
+pub struct Port {
+    /// Device.
+    pub device: Arc<str>,
+    /// Number.
+    pub port: u32,
+    /// State.
+    pub state: Option<PortState>,
+    /// Rate of the link, bits/s.
+    pub rate_bps: Option<u64>,
+    /// Bytes sent: on the wire where the driver counts them, otherwise of work requests, a lower bound.
+    pub tx_bytes: Option<Counter>,
+    /// Bytes received, likewise.
+    pub rx_bytes: Option<Counter>,
+    /// The log has connections on it; `None`: the log names no device, as that of libfabric.
+    pub in_log: Option<bool>,
+}
+
+/// Whether log and life agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// They do not.
+    Differs,
+    /// It cannot be said.
+    Unclear,
+    /// They do.
+    Agrees,
+}
+
+/// One line about log and life.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Said {
+    /// Whether they agree.
+    pub kind: Kind,
+    /// Stable word.
+    pub id: &'static str,
+    /// In words.
+    pub line: String,
+}
+
+impl Now {
+    /// Without a look: no process of the log is there. `None`: the log is not of this machine, and there is
+    /// nothing to say.
+    pub fn without_look(report: &Report, found: &[Found]) -> Option<Self> {
+        (!found.is_empty()).then(|| Self {
+            absent: absent(report, found),
+            ..Self::default()
+        })
+    }
+
+    /// What a look of `seconds` showed.
+    pub fn of(report: &Report, found: &[Found], snapshot: &Snapshot, seconds: f64) -> Self {
+        let lives: Vec<(&Found, &Candidate, Proof)> = found
+            .iter()
+            .filter_map(|one| match &one.identity {
+                Identity::Process(candidate, proof) => Some((one, &**candidate, *proof)),
+                _ => None,
+            })
+            .collect();
+        let processes: Vec<Live> = lives
+            .iter()
+            .map(|(one, candidate, proof)| live(report, one, candidate, *proof, snapshot))
+            .collect();
+        let mut now = Self {
+            time: Some(snapshot.time),
+            seconds: Some(seconds),
+            ports: ports(report, &processes, snapshot),
+            absent: absent(report, found),
+            processes,
+            said: Vec::new(),
+            missing: Vec::new(),
+        };
+        now.said = super::beside::said(report, &now);
+        now.missing = missing(&now, &lives, snapshot);
+        now
+    }
+
+    /// The log's devices with connections on hosts of processes that are alive.
+    pub(super) fn named(&self, report: &Report) -> Named {
+        named(report, &self.processes)
+    }
+}
+
+fn ranks(report: &Report, writer: &Writer) -> Vec<u32> {
+    let process = report.processes.get(writer);
+    process.map_or_else(Vec::new, |process| process.ranks().into_iter().collect())
+}
+
+fn absent(report: &Report, found: &[Found]) -> Vec<Absent> {
+    let one = |found: &Found| {
+        let (why, ended) = match &found.identity {
+            Identity::Process(..) => return None,
+            Identity::Ended => ("it has ended".to_owned(), true),
+            Identity::Reused(by, why) => (
+                format!(
+                    "it has ended; its number belongs to {} (PID {}): {why}",
+                    by.comm, by.pid
+                ),
+                true,
+            ),
+            Identity::Several(pids) => {
+                let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+                (
+                    format!(
+                        "several processes have this number, each in a PID namespace of its own, here {}: which one wrote the log is not known",
+                        text::names(&pids)
+                    ),
+                    false,
+                )
+            }
+        };
+        Some(Absent {
+            host: found.writer.host.clone(),
+            log_pid: found.writer.pid,
+            ranks: ranks(report, &found.writer),
+            why,
+            ended,
+        })
+    };
+    found.iter().filter_map(one).collect()
+}
+
+fn live(report: &Report, found: &Found, candidate: &Candidate, proof: Proof, snapshot: &Snapshot) -> Live {
+    let is_it = |row: &&ProcessRow| row.pid == Some(candidate.pid) && !row.kernel;
+    let row = snapshot.processes.iter().filter(is_it).max_by_key(|row| row.uid);
+    let in_error = |row: &ProcessRow| {
+        let qps = snapshot.qps.iter();
+        let dead = qps.filter(|qp| qp.process_uid == Some(row.uid) && !qp.exited && is_error(qp.state));
+        u64::try_from(dead.count()).unwrap_or(u64::MAX)
+    };
+    // Where something could not be read, or another namespace may have devices of its own, no QP is not none.
+    let none_is_known = snapshot.health.errors.is_empty() && candidate.other_network == Some(false);
+    Live {
+        host: found.writer.host.clone(),
+        log_pid: found.writer.pid,
+        pid: candidate.pid,
+        comm: candidate.comm.clone(),
+        ranks: ranks(report, &found.writer),
+        proof,
+        ended: found.ended,
+        devices: row.map(|row| row.devices.clone()).unwrap_or_default(),
+        qps: match row.map_or(0, |row| row.qps) {
+            0 => none_is_known.then_some(0),
+            some => Some(some),
+        },
+        qps_in_error: row.map_or(0, in_error),
+        tx_bytes: row.and_then(|row| row.traffic.tx_bytes),
+        rx_bytes: row.and_then(|row| row.traffic.rx_bytes),
+        tx_wr: row.and_then(|row| row.traffic.tx_wr),
+        rx_wr: row.and_then(|row| row.traffic.rx_wr),
+        ways: row.map_or([None, None], |row| row.traffic.ways()),
+        tcp: row.and_then(|row| row.tcp.clone()),
+    }
+}
+
+fn is_error(state: Option<QpState>) -> bool {
+    state.is_some_and(|state| state.name() == Some("ERR"))
+}
+
+/// Devices, each with the ports that the log names; none: any.
+pub(super) type Named = BTreeMap<String, BTreeSet<u32>>;
+
+/// Merged NICs are named `mlx5_0+mlx5_1`.
+fn named(report: &Report, processes: &[Live]) -> Named {
+    let hosts: BTreeSet<&str> = processes.iter().map(|one| one.host.as_str()).collect();
+    let nics = report
+        .nics
+        .keys()
+        .filter(|nic| hosts.contains(nic.host.as_str()) && is_ib(&nic.network));
+    let mut out = Named::new();
+    for nic in nics {
+        let Some((name, _)) = report.name_of(nic) else {
+            continue;
+        };
+        let merged = name.contains('+');
+        for part in name.split('+') {
+            let hcas = report
+                .hcas(&nic.host)
+                .filter(|hca| merged || hca.index == nic.device);
+            let ports = hcas.flat_map(|hca| &hca.ports).filter(|port| port.device == part);
+            out.entry(part.to_owned())
+                .or_default()
+                .extend(ports.map(|port| port.port));
+        }
+    }
+    out
+}
+
+/// What peers WRITE to a port and READ from it has no work request on this machine.
+fn at_least(of_work_requests: Counter) -> Counter {
+    Counter {
+        partial: true,
+        ..of_work_requests
+    }
+}
+
+fn ports(report: &Report, processes: &[Live], snapshot: &Snapshot) -> Vec<Port> {
+    let named = named(report, processes);
+    let in_log = |row: &PortRow| {
+        named
+            .get(&*row.device)
+            .is_some_and(|ports| ports.is_empty() || ports.contains(&row.port))
+    };
+    let used: BTreeSet<&str> = processes
+        .iter()
+        .flat_map(|one| one.devices.iter().map(|name| &**name))
+        .collect();
+    let is_meant = |row: &&PortRow| in_log(row) || used.contains(&*row.device);
+    let of = |row: &PortRow| Port {
+        device: row.device.clone(),
+        port: row.port,
+        state: row.state,
+        rate_bps: row.rate_bps,
+        tx_bytes: row.tx_bytes.or(row.wr_tx_bytes.map(at_least)),
+        rx_bytes: row.rx_bytes.or(row.wr_rx_bytes.map(at_least)),
+        in_log: (!named.is_empty()).then(|| in_log(row)),
+    };
+    snapshot.ports.iter().filter(is_meant).map(of).collect()
+}
+
+/// What is `-` on the page, and why.
+fn missing(now: &Now, lives: &[(&Found, &Candidate, Proof)], snapshot: &Snapshot) -> Vec<String> {
+    let mut out = Vec::new();
+    let uses: BTreeSet<&str> = now
+        .processes
+        .iter()
+        .flat_map(|one| one.devices.iter().map(|name| &**name))
+        .collect();
+    if now
+        .processes
+        .iter()
+        .any(|one| one.ways.contains(&None) && !one.devices.is_empty())
+    {
+        // Of the machine, with its remedy, before what follows from it for a device.
+        let rights = snapshot
+            .health
+            .notes
+            .iter()
+            .find(|note| note.id == CauseId::NoCapability);
+        out.extend(rights.map(Cause::line));
+        let mut by_reason: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for one in snapshot.judgement.unobserved.iter().filter(|_| rights.is_none()) {
+            if uses.contains(&*one.device) && one.what == Quantity::WorkRequests {
+                by_reason.entry(one.what()).or_default().push(&one.device);
+            }
+        }
+        out.extend(
+            by_reason
+                .into_iter()
+                .map(|(what, devices)| format!("{}: {what}", text::names(&devices))),
+        );
+    }
+    let whose = |test: fn(&Candidate) -> bool| {
+        let pids = lives
+            .iter()
+            .filter(|(_, one, _)| test(one))
+            .map(|(_, one, _)| one.pid.to_string());
+        let pids: Vec<String> = pids.collect();
+        (!pids.is_empty()).then(|| text::names(&pids))
+    };
+    if let Some(pids) = whose(|one| one.other_network == Some(true)) {
+        out.push(format!(
+            "TCP of PID {pids}: its network namespace is another; nsenter -t PID -n rdmatop nccl-log shows it"
+        ));
+    }
+    if let Some(pids) = whose(|one| one.libraries.is_none() || one.other_network.is_none()) {
+        out.push(format!(
+            "TCP and libraries of PID {pids}: rdmatop may not inspect it; run it as root, or as the user of the job"
+        ));
+    }
+    if let Some(pids) = whose(|one| {
+        let has = |list: &Vec<String>| {
+            list.iter()
+                .any(|name| name.starts_with("libnccl") || name.starts_with("librccl"))
+        };
+        one.libraries.as_ref().is_some_and(|list| !has(list))
+    }) {
+        out.push(format!(
+            "TCP of PID {pids}: only that of processes is looked up that have mapped libnccl or librccl"
+        ));
+    }
+    out
+}

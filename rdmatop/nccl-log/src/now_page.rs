@@ -1,0 +1,261 @@
+//! The section "now" of the page.
+
+use std::fmt::Write as _;
+
+use super::{
+    now::{Kind, Live, Now, Port},
+    page::{section, wrapped},
+};
+use rdmatop_model::{
+    ib::PortState,
+    value::{Counter, Known, Source},
+};
+
+/// Rows of each table; a machine has eight GPUs or sixteen, and may run more jobs than one.
+const ROWS: usize = 16;
+
+/// Writes it, if there is something to say.
+pub(super) fn write(out: &mut String, now: &Now) {
+    if now.processes.is_empty() {
+        return nobody(out, now);
+    }
+    let seconds = now.seconds.unwrap_or(0.0);
+    section(out, &format!("Now, as rdmatop saw it in {seconds:.0} s"));
+    for said in &now.said {
+        let first = if said.kind == Kind::Differs {
+            "  ! "
+        } else {
+            "    "
+        };
+        wrapped(out, first, 6, &said.line);
+    }
+    processes(out, now);
+    ports(out, now);
+    for live in &now.processes {
+        if let Some(doubt) = live.proof.doubt() {
+            wrapped(
+                out,
+                "  ",
+                4,
+                &format!("PID {} may be another process: {doubt}", live.pid),
+            );
+        }
+    }
+    for one in now.absent.iter().take(ROWS) {
+        wrapped(
+            out,
+            "  ",
+            4,
+            &format!("PID {} of the log: {}", one.log_pid, one.why),
+        );
+    }
+    more(out, now.absent.len(), "processes that are not here");
+    for missing in &now.missing {
+        wrapped(out, "  not known: ", 4, missing);
+    }
+}
+
+fn nobody(out: &mut String, now: &Now) {
+    let Some(first) = now.absent.first() else { return };
+    section(out, "Now");
+    let certain = now.absent.iter().all(|one| one.ended);
+    let line = match (now.absent.len(), certain) {
+        (1, _) => format!("PID {} of the log: {}", first.log_pid, first.why),
+        (count, true) => format!("All {count} processes of the log on this machine have ended"),
+        (count, false) => format!(
+            "Which of the {count} processes of the log run on this machine is not certain; PID {}: {}",
+            first.log_pid, first.why
+        ),
+    };
+    wrapped(out, "  ", 4, &line);
+}
+
+fn more(out: &mut String, count: usize, what: &str) {
+    if count > ROWS {
+        let _ = writeln!(out, "  and {} more {what}", count - ROWS);
+    }
+}
+
+/// Bytes per second, the unit in the header; `>` before a lower bound, unless that is 0 and says nothing.
+fn cell(value: Option<f64>, is_bound: bool) -> String {
+    let text = number(value);
+    match (is_bound, text.as_str()) {
+        (true, "0") => number(None),
+        (true, known) if known != "-" => format!(">{known}"),
+        _ => text,
+    }
+}
+
+fn is_partial(counter: Option<&Counter>) -> bool {
+    counter.is_some_and(|counter| counter.rate_known() == Known::AtLeast)
+}
+
+/// Work requests show what receives and READs bring, and not what peers WRITE.
+fn is_received_in_part(live: &Live) -> bool {
+    let by_work_requests = |counter: Counter| matches!(counter.source, Source::Ebpf | Source::Uprobe);
+    is_partial(live.rx_bytes.as_ref()) || live.rx_bytes.is_some_and(by_work_requests)
+}
+
+fn number(value: Option<f64>) -> String {
+    let Some(value) = value else { return "-".to_owned() };
+    for (unit, size) in [("G", 1e9), ("M", 1e6), ("k", 1e3)] {
+        if value >= size {
+            return format!("{:.1}{unit}", value / size);
+        }
+    }
+    format!("{value:.0}")
+}
+
+fn cut(text: &str, width: usize) -> String {
+    text.chars().take(width).collect()
+}
+
+/// Where a number comes from, as JSON spells it.
+fn source(source: Source) -> &'static str {
+    match source {
+        Source::Ebpf => "eBPF",
+        Source::Uprobe => "probes on the program",
+        Source::Hw => "the NIC",
+        Source::Port => "the port",
+        Source::Netlink => "netlink",
+        Source::Sysfs => "/sys",
+        Source::Ethtool => "ethtool",
+        Source::SockDiag => "sock_diag",
+        Source::Est => "an estimate",
+    }
+}
+
+fn sources<'a>(counters: impl Iterator<Item = &'a Counter>) -> String {
+    let mut all: Vec<&str> = counters.map(|counter| source(counter.source)).collect();
+    all.sort_unstable();
+    all.dedup();
+    all.join(", ")
+}
+
+fn rank(live: &Live) -> String {
+    match live.ranks.as_slice() {
+        [] => "-".to_owned(),
+        [one] => one.to_string(),
+        [first, .., last] => format!("{first}..{last}"),
+    }
+}
+
+fn processes(out: &mut String, now: &Now) {
+    let _ = writeln!(
+        out,
+        "\n  {:>6} {:>7} {:<12} {:>4} {:>7} {:>7} {:>6} {:>7}  DEVICES",
+        "RANK", "PID", "COMM", "QPS", "TX B/s", "RX B/s", "WR/s", "TCP B/s"
+    );
+    for live in now.processes.iter().take(ROWS) {
+        let [tx, rx] = live.ways;
+        let work = live
+            .tx_wr
+            .and_then(|c| c.rate)
+            .zip(live.rx_wr.and_then(|c| c.rate));
+        let tcp = live
+            .tcp
+            .as_ref()
+            .and_then(|tcp| Some(tcp.tx_bytes.rate? + tcp.rx_bytes.rate?));
+        let devices = match live.devices.as_slice() {
+            [] => "-".to_owned(),
+            [one] => one.to_string(),
+            [first, rest @ ..] => format!("{first} +{}", rest.len()),
+        };
+        let qps = live.qps.map_or_else(|| "-".to_owned(), |qps| qps.to_string());
+        let row = format!(
+            "  {:>6} {:>7} {:<12} {:>4} {:>7} {:>7} {:>6} {:>7}  {}{}",
+            rank(live),
+            live.pid,
+            cut(&live.comm, 12),
+            qps,
+            cell(tx, is_partial(live.tx_bytes.as_ref())),
+            cell(rx, is_received_in_part(live)),
+            number(work.map(|(sent, received)| sent + received)),
+            cell(tcp, false),
+            devices,
+            if live.ended { " ended" } else { "" }
+        );
+        let _ = writeln!(out, "{row}");
+    }
+    more(out, now.processes.len(), "processes");
+    let rdma = sources(
+        now.processes
+            .iter()
+            .flat_map(|live| [&live.tx_bytes, &live.rx_bytes])
+            .flatten(),
+    );
+    let by_tcp = sources(
+        now.processes
+            .iter()
+            .filter_map(|live| Some(&live.tcp.as_ref()?.tx_bytes)),
+    );
+    let mut words = Vec::new();
+    if !rdma.is_empty() {
+        words.push(format!("TX, RX and WR counted by {rdma}"));
+    }
+    if now.processes.iter().any(is_received_in_part) {
+        words.push("RX without what peers write by RDMA".to_owned());
+    }
+    if !by_tcp.is_empty() {
+        words.push(format!("TCP, both ways, by {by_tcp}"));
+    }
+    if !words.is_empty() {
+        wrapped(out, "  ", 2, &words.join("; "));
+    }
+}
+
+fn link(port: &Port) -> String {
+    port.rate_bps
+        .map_or_else(|| "-".to_owned(), |bits| format!("{} Gb/s", bits / 1_000_000_000))
+}
+
+/// The busier direction beside what the link carries.
+fn percent(port: &Port) -> String {
+    let [tx, rx] = [port.tx_bytes, port.rx_bytes].map(|counter| counter.and_then(|counter| counter.rate));
+    let busier = tx.into_iter().chain(rx).reduce(f64::max);
+    let share = busier
+        .zip(port.rate_bps)
+        .map(|(bytes, bits)| bytes * 800.0 / bits as f64);
+    share.map_or_else(|| "-".to_owned(), |share| format!("{share:.0} %"))
+}
+
+fn ports(out: &mut String, now: &Now) {
+    if now.ports.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "\n  {:<16} {:<6} {:>10} {:>10} {:>10} {:>7}  IN LOG",
+        "NIC", "STATE", "LINK", "TX B/s", "RX B/s", "OF LINK"
+    );
+    for port in now.ports.iter().take(ROWS) {
+        let rate =
+            |counter: &Option<Counter>| cell(counter.and_then(|c| c.rate), is_partial(counter.as_ref()));
+        let state = port.state.and_then(PortState::name).unwrap_or("-");
+        let _ = writeln!(
+            out,
+            "  {:<16} {:<6} {:>10} {:>10} {:>10} {:>7}  {}",
+            cut(&format!("{}/{}", port.device, port.port), 16),
+            cut(state, 6),
+            link(port),
+            rate(&port.tx_bytes),
+            rate(&port.rx_bytes),
+            percent(port),
+            match port.in_log {
+                Some(true) => "yes",
+                Some(false) => "no",
+                None => "-",
+            }
+        );
+    }
+    more(out, now.ports.len(), "ports");
+    let by = sources(
+        now.ports
+            .iter()
+            .flat_map(|port| [&port.tx_bytes, &port.rx_bytes])
+            .flatten(),
+    );
+    if !by.is_empty() {
+        let _ = writeln!(out, "  counted by {by}");
+    }
+}

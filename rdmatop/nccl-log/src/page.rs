@@ -1,0 +1,478 @@
+//! The report as text for a terminal of 80 columns.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
+
+use super::{
+    jobs::Job,
+    now::Now,
+    now_page,
+    report::{Report, Use, is_ib},
+    verdict::{self, count, named, nic_name},
+    warning::Warning,
+};
+use rdmatop_base::text;
+
+/// Hosts named in one line.
+const HOSTS: usize = 4;
+
+/// The page; the first line is the verdict.
+pub fn text(report: &Report, links: &Links, now: Option<&Now>) -> String {
+    let verdict = verdict::of(report);
+    let mut out = format!("{}\n", verdict.line);
+    head(&mut out, report);
+    if let Some(now) = now {
+        now_page::write(&mut out, now);
+    }
+    nics(&mut out, report);
+    if !verdict.without_gpu_direct.is_empty() && verdict.nics > 0 {
+        section(
+            &mut out,
+            "Without GPUDirect RDMA (data passes through the host's memory)",
+        );
+        for (nic, why) in &verdict.without_gpu_direct {
+            wrapped(&mut out, "  ", 4, &format!("{nic}: {why}"));
+        }
+    }
+    if verdict.on_tcp.len() > 1 || (verdict.on_tcp.len() == 1 && verdict.nics > 0) {
+        section(&mut out, "On TCP");
+        for (host, why) in &verdict.on_tcp {
+            wrapped(&mut out, "  ", 4, &format!("{}: {why}", named(host)));
+        }
+    }
+    settings(&mut out, report);
+    warnings(&mut out, report);
+    bandwidth(&mut out, report, links);
+    out
+}
+
+/// Columns of a terminal.
+const WIDTH: usize = 80;
+
+/// Writes words, `first` before the first line and as many spaces as `hang` before the others.
+pub(super) fn wrapped(out: &mut String, first: &str, hang: usize, words: &str) {
+    let mut line = first.to_owned();
+    let mut empty = true;
+    for word in words.split(' ').filter(|word| !word.is_empty()) {
+        if !empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            let _ = writeln!(out, "{}", line.trim_end());
+            line = " ".repeat(hang);
+            empty = true;
+        }
+        if !empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        empty = false;
+    }
+    let _ = writeln!(out, "{}", line.trim_end());
+}
+
+pub(super) fn section(out: &mut String, title: &str) {
+    let _ = writeln!(out, "\n{title}");
+}
+
+fn head(out: &mut String, report: &Report) {
+    let versions = report.versions();
+    let mut parts = Vec::new();
+    if !versions.is_empty() {
+        parts.push(versions.join(" and "));
+    }
+    let jobs = report.jobs();
+    parts.extend(ranks(&jobs));
+    let mut hosts = report.hosts();
+    hosts.remove("");
+    if !hosts.is_empty() {
+        let named: Vec<&str> = hosts.iter().take(HOSTS).copied().collect();
+        let more = match hosts.len().saturating_sub(HOSTS) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let word = if hosts.len() == 1 { "host" } else { "hosts" };
+        parts.push(format!("{} {word}: {}{more}", hosts.len(), named.join(", ")));
+    }
+    if let Some(channels) = report.channels {
+        parts.push(count(channels, "channel"));
+    }
+    if !parts.is_empty() {
+        wrapped(out, "", 2, &parts.join("; "));
+    }
+    if versions.len() > 1 {
+        let _ = writeln!(out, "Ranks run different versions: use one image on every host.");
+    }
+    if jobs.len() > 1 {
+        let words = "No communicator in this log joins these jobs: several runs in one file, or nccl-tests without MPI (make MPI=1), \
+                     which runs one on each host.";
+        wrapped(out, "", 2, words);
+    }
+    if report.torn > 0 {
+        let separate = if report
+            .processes
+            .values()
+            .any(|one| one.variables.contains_key("NCCL_DEBUG_FILE"))
+        {
+            ""
+        } else {
+            " With NCCL_DEBUG_FILE=nccl.%h.%p.log each process writes its own file."
+        };
+        let words = format!(
+            "Torn: {} of {} lines of NCCL are cut into each other and left out, {} are used: counts of connections are lower \
+             bounds.{separate}",
+            report.torn,
+            report.nccl_lines,
+            report.nccl_lines.saturating_sub(report.torn)
+        );
+        wrapped(out, "", 2, &words);
+    }
+    if report.left_out > 0 {
+        let _ = writeln!(
+            out,
+            "Left out: {} lines, of more processes, NICs or text than a job has (kept: {} processes, {} NICs).",
+            report.left_out,
+            report.processes.len(),
+            report.nics.len()
+        );
+    }
+}
+
+/// `16 ranks, all joined`.
+fn ranks(jobs: &[Job]) -> Option<String> {
+    let joined = |job: &Job| match (job.is_complete(), job.started) {
+        (true, _) if job.ranks == 1 => ", joined",
+        (true, _) => ", all joined",
+        (false, true) => ", none joined",
+        (false, false) => "",
+    };
+    match jobs {
+        [] => None,
+        [job] => {
+            let seen = if job.ranks_seen < job.ranks as usize {
+                format!(" ({} in this log)", job.ranks_seen)
+            } else {
+                String::new()
+            };
+            Some(format!("{}{}{seen}", count(job.ranks, "rank"), joined(job)))
+        }
+        jobs => {
+            // Alike, mostly.
+            let mut kinds: BTreeMap<(u32, &str), u64> = BTreeMap::new();
+            for job in jobs {
+                *kinds.entry((job.ranks, joined(job))).or_default() += 1;
+            }
+            let kinds = kinds.iter().rev().take(HOSTS);
+            let words: Vec<String> = kinds
+                .map(|((ranks, joined), jobs)| {
+                    format!("{} of {}{joined}", count(*jobs, "job"), count(*ranks, "rank"))
+                })
+                .collect();
+            Some(words.join(", "))
+        }
+    }
+}
+
+fn nics(out: &mut String, report: &Report) {
+    if report.nics.is_empty() {
+        return;
+    }
+    section(out, "Connections between hosts, by NIC");
+    let rows = report.nics.iter().map(|(nic, used)| {
+        let link = report.name_of(nic).and_then(|(_, link)| link);
+        (
+            nic,
+            *used,
+            nic_name(report, nic),
+            link.unwrap_or_else(|| "-".to_owned()),
+        )
+    });
+    let rows: Vec<_> = rows.collect();
+    let wide =
+        |least: usize, lengths: &mut dyn Iterator<Item = usize>| lengths.fold(least, usize::max).min(32);
+    let host = wide(4, &mut report.nics.keys().map(|nic| nic.host.chars().count()));
+    let name = wide(3, &mut rows.iter().map(|(_, _, name, _)| name.chars().count()));
+    let _ = writeln!(
+        out,
+        "  {:host$}  {:name$}  {:6}  {:>6}  {:>7}  GPUDIRECT",
+        "HOST", "NIC", "LINK", "SEND", "RECEIVE"
+    );
+    for (nic, used, nic_name, link) in rows {
+        let on = if nic.host.is_empty() { "-" } else { &nic.host };
+        let _ = writeln!(
+            out,
+            "  {on:host$}  {nic_name:name$}  {link:6}  {:>6}  {:>7}  {}",
+            used.sends,
+            used.receives,
+            direct(used)
+        );
+    }
+    for line in uneven(report) {
+        let _ = writeln!(out, "  {line}");
+    }
+}
+
+fn direct(used: Use) -> String {
+    let all = used.sends + used.receives;
+    match used.gpu_direct {
+        0 => "no".to_owned(),
+        on if on == all => "yes".to_owned(),
+        on => format!("{on} of {all}"),
+    }
+}
+
+/// Hosts on which one NIC receives far more connections than the others, or that leave listed NICs unused.
+fn uneven(report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    for host in report.hosts() {
+        let used: Vec<_> = report.nics_of(host).collect();
+        let received: u64 = used.iter().map(|(_, used)| used.receives).sum();
+        let busiest = used.iter().max_by_key(|(_, used)| used.receives);
+        if let (Some((nic, most)), true) = (busiest, used.len() > 1)
+            && received >= 4
+            && most.receives * 10 > received * 7
+        {
+            lines.push(format!(
+                "{host}: {} of {received} receiving connections are on {}: a funnel.",
+                most.receives,
+                nic_name(report, nic)
+            ));
+        }
+        lines.extend(idle(report, host));
+    }
+    lines
+}
+
+/// How many of the ports that NCCL listed have no connection. A NIC that was made of several uses them all.
+fn idle(report: &Report, host: &str) -> Option<String> {
+    let process = report.some_on(host).max_by_key(|process| process.hcas.len())?;
+    let listed: BTreeSet<&str> = process
+        .hcas
+        .iter()
+        .flat_map(|hca| &hca.ports)
+        .map(|port| port.device.as_str())
+        .collect();
+    let mut used = BTreeSet::new();
+    for (nic, _) in report.nics_of(host).filter(|(nic, _)| is_ib(&nic.network)) {
+        let (name, _) = report.name_of(nic)?;
+        used.extend(name.split('+').map(str::to_owned));
+    }
+    let idle = listed.iter().filter(|name| !used.contains(**name)).count();
+    (idle > 0 && !used.is_empty()).then(|| {
+        format!(
+            "{host}: {idle} of {} NICs that NCCL listed have no connection.",
+            listed.len()
+        )
+    })
+}
+
+/// Variables that affect the network.
+const DECISIVE: [&str; 16] = [
+    "NCCL_IB_DISABLE",
+    "NCCL_IB_HCA",
+    "NCCL_IB_GID_INDEX",
+    "NCCL_IB_TC",
+    "NCCL_IB_SL",
+    "NCCL_IB_TIMEOUT",
+    "NCCL_NET",
+    "NCCL_NET_PLUGIN",
+    "NCCL_NET_GDR_LEVEL",
+    "NCCL_IBEXT_DISABLE",
+    "NCCL_P2P_DISABLE",
+    "NCCL_SHM_DISABLE",
+    "NCCL_MNNVL_ENABLE",
+    "NCCL_SOCKET_IFNAME",
+    "NCCL_CROSS_NIC",
+    "FI_PROVIDER",
+];
+
+fn settings(out: &mut String, report: &Report) {
+    let mut lines: Vec<String> = Vec::new();
+    for name in DECISIVE {
+        let mut values: Vec<&str> = report
+            .processes
+            .values()
+            .filter_map(|process| process.variables.get(name))
+            .map(String::as_str)
+            .collect();
+        values.sort_unstable();
+        values.dedup();
+        match values.as_slice() {
+            [] => {}
+            [one] => lines.push(format!("{name}={one}")),
+            several => lines.push(format!(
+                "{name} differs between processes: {}",
+                text::names(several)
+            )),
+        }
+    }
+    let mut plugins: Vec<&str> = report
+        .processes
+        .values()
+        .filter_map(|process| process.plugin.as_deref())
+        .collect();
+    plugins.sort_unstable();
+    plugins.dedup();
+    if !plugins.is_empty() {
+        lines.push(format!("network plugin: {}", text::names(&plugins)));
+    } else if report.processes.values().any(|process| process.no_plugin) {
+        // NCCL's alarming words for something normal: most machines have no plugin.
+        lines.push("network plugin: none, NCCL's own transports are used".to_owned());
+    }
+    if !lines.is_empty() {
+        section(out, "Settings");
+        for line in lines {
+            let _ = writeln!(out, "  {line}");
+        }
+    }
+}
+
+fn warnings(out: &mut String, report: &Report) {
+    let all = &report.warnings;
+    if all.list.is_empty() {
+        return;
+    }
+    section(out, "Warnings");
+    for warning in &all.list {
+        let place = place(warning);
+        match warning.entry {
+            Some(entry) => {
+                wrapped(out, "  ", 4, &format!("{place}{}", entry.means));
+                let next = format!("{}{}", entry.next, set_already(report, entry.next));
+                wrapped(out, "    next: ", 10, &next);
+                wrapped(out, "    NCCL: ", 10, &warning.text);
+            }
+            None => wrapped(out, "  ", 4, &format!("{place}{}", warning.text)),
+        }
+    }
+    let unknown: u64 = all
+        .list
+        .iter()
+        .filter(|one| one.entry.is_none())
+        .map(|one| one.count)
+        .sum();
+    if unknown > 0 {
+        let _ = writeln!(
+            out,
+            "  {} without explanation: rdmatop does not know these words",
+            count(unknown, "warning")
+        );
+    }
+    if all.left_out > 0 {
+        let _ = writeln!(out, "  and {} of other kinds", count(all.left_out, "warning"));
+    }
+}
+
+/// `gpu-a mlx5_0 (3 times): `.
+fn place(warning: &Warning) -> String {
+    let devices = warning
+        .devices
+        .iter()
+        .map(|(host, device)| format!("{host} {device}").trim().to_owned());
+    let hosts = warning.hosts.iter().filter(|host| !host.is_empty());
+    let (names, all): (Vec<String>, usize) = if warning.devices.is_empty() {
+        (hosts.take(HOSTS).cloned().collect(), warning.hosts.len())
+    } else {
+        (devices.take(HOSTS).collect(), warning.devices.len())
+    };
+    let more = match all.saturating_sub(HOSTS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let times = if warning.count == 1 {
+        String::new()
+    } else {
+        format!("({} times)", warning.count)
+    };
+    let names = format!("{}{more}", names.join(", "));
+    let words = [names, times].into_iter().filter(|part| !part.is_empty());
+    let place = words.collect::<Vec<_>>().join(" ");
+    if place.is_empty() {
+        place
+    } else {
+        format!("{place}: ")
+    }
+}
+
+/// The variables that advice names and the job has set: ` (NCCL_IB_HCA is mlx5 here)`.
+fn set_already(report: &Report, advice: &str) -> String {
+    let is_of_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    let names: BTreeSet<&str> = advice
+        .split(|c: char| !is_of_name(c))
+        .filter(|word| word.starts_with("NCCL_") || word.starts_with("OFI_") || word.starts_with("FI_"))
+        .collect();
+    let of_name = |name: &&str| {
+        let value = report
+            .processes
+            .values()
+            .find_map(|process| process.variables.get(*name))?;
+        Some(format!("{name} is {value} here"))
+    };
+    let set: Vec<String> = names.iter().filter_map(of_name).collect();
+    if set.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", set.join("; "))
+    }
+}
+
+/// The link rates of this machine's RDMA devices, bits/s; empty where the log is from other machines.
+#[derive(Clone, Debug, Default)]
+pub struct Links {
+    /// Rate by name of the device.
+    pub bits_per_second: std::collections::BTreeMap<String, u64>,
+}
+
+/// GB/s that the NICs of one host with connections can carry, and the source of that figure.
+fn limit(report: &Report, links: &Links) -> Option<(f64, usize, &'static str)> {
+    let host = report.nics.keys().next()?.host.clone();
+    let used: Vec<_> = report.nics.keys().filter(|nic| nic.host == host).collect();
+    let linked: Option<Vec<f64>> = used
+        .iter()
+        .map(|nic| {
+            let rate = links.bits_per_second.get(&report.name_of(nic)?.0)?;
+            Some(*rate as f64 / 8e9)
+        })
+        .collect();
+    if let Some(rates) = linked {
+        return Some((rates.iter().sum(), rates.len(), "the link rates of this machine"));
+    }
+    let known: Option<Vec<f64>> = used
+        .iter()
+        .map(|nic| report.nic_speed.get(&nic.device).copied())
+        .collect();
+    known.map(|rates| (rates.iter().sum(), rates.len(), "NCCL's topology"))
+}
+
+fn bandwidth(out: &mut String, report: &Report, links: &Links) {
+    if report.perf.is_empty() {
+        return;
+    }
+    section(out, "nccl-tests");
+    if let Some(best) = report.perf.best {
+        let _ = writeln!(
+            out,
+            "  bus bandwidth {:.2} GB/s at {} bytes",
+            best.gigabytes_per_second, best.bytes
+        );
+        if let Some((gigabytes, count, source)) = limit(report, links) {
+            let word = if count == 1 { "NIC" } else { "NICs" };
+            let reached = best.gigabytes_per_second / gigabytes * 100.0;
+            let words = format!(
+                "the {count} {word} of a host carry {gigabytes:.1} GB/s at most ({source}): {reached:.0} % of it reached"
+            );
+            wrapped(out, "  ", 4, &words);
+        }
+    }
+    if let Some(average) = report.perf.average_gigabytes_per_second {
+        let _ = writeln!(
+            out,
+            "  average over all sizes {average:.2} GB/s, as nccl-tests counts it"
+        );
+    }
+    if let Some(wrong) = report.perf.wrong.filter(|wrong| *wrong > 0) {
+        let _ = writeln!(
+            out,
+            "  {wrong} values were WRONG: the data did not arrive as it was sent"
+        );
+    }
+}

@@ -1,0 +1,3 @@
+//! What is written where a reader may not read: frames that are dropped, lines that wait up to a bound.
+pub mod outlet;
+pub mod say;

@@ -1,0 +1,162 @@
+//! Flow control of a network interface by dcb netlink (net/dcb/dcbnl.c). Layouts: include/uapi/linux/dcbnl.h.
+
+use crate::netlink::{
+    error::NetlinkError,
+    socket::Socket,
+    transport::{Datagram, Progress, Transport},
+    wire::{Attrs, ERROR, MessageWriter, Messages, Status, WireResult},
+};
+
+const RTM_GETDCB: u16 = 78;
+const NLM_F_REQUEST: u16 = 1;
+const CMD_IEEE_GET: u8 = 21;
+const IFNAME: u16 = 1;
+const IEEE: u16 = 13;
+const IEEE_PFC: u16 = 2;
+const IEEE_APP_TABLE: u16 = 3;
+/// `IEEE_8021QAZ_APP_SEL_DSCP`.
+const SELECTOR_DSCP: u8 = 5;
+/// `struct dcbmsg`.
+const HEADER: usize = 4;
+const SEQ: u32 = 1;
+
+/// What the kernel answers.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Dcb {
+    /// Priorities with flow control.
+    pub pfc: Option<Vec<u8>>,
+    /// Priorities are chosen by DSCP.
+    pub dscp: bool,
+}
+
+/// Asks for an interface; `None` where its driver has no DCB.
+pub fn of(interface: &str) -> Result<Option<Dcb>, NetlinkError> {
+    match ask(interface) {
+        Ok(dcb) => Ok(Some(dcb)),
+        // No such operation, no CONFIG_DCB, no such interface.
+        Err(error)
+            if matches!(
+                error.errno(),
+                Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENODEV)
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn ask(interface: &str) -> Result<Dcb, NetlinkError> {
+    let request = MessageWriter::new(RTM_GETDCB, NLM_F_REQUEST, SEQ)
+        .raw(&[0, CMD_IEEE_GET, 0, 0])
+        .string(IFNAME, interface.as_bytes())
+        .finish();
+    let mut dcb = Dcb::default();
+    Socket::route()?.exchange(&request, &mut |datagram| answer(&datagram, &mut dcb))?;
+    Ok(dcb)
+}
+
+fn answer(datagram: &Datagram<'_>, dcb: &mut Dcb) -> Result<Progress, NetlinkError> {
+    for message in Messages::new(datagram.bytes) {
+        let message = message?;
+        if message.seq != SEQ || message.portid != datagram.portid {
+            continue;
+        }
+        if message.kind == ERROR {
+            let status = Status::from_error(&message)?;
+            if status.errno != 0 {
+                return Err(NetlinkError::Kernel {
+                    errno: status.errno,
+                    message: None,
+                });
+            }
+            return Ok(Progress::Complete);
+        }
+        *dcb = decode(message.payload.get(HEADER..).unwrap_or_default())?;
+        return Ok(Progress::Complete);
+    }
+    Ok(Progress::More)
+}
+
+fn decode(attributes: &[u8]) -> WireResult<Dcb> {
+    let mut dcb = Dcb::default();
+    for attr in Attrs::new(attributes) {
+        let attr = attr?;
+        if attr.number != IEEE {
+            continue;
+        }
+        for part in attr.nest() {
+            let part = part?;
+            match part.number {
+                // struct ieee_pfc: capability, then a bit for each priority that is on.
+                IEEE_PFC => {
+                    dcb.pfc = part
+                        .payload
+                        .get(1)
+                        .map(|on| (0..8).filter(|priority| on >> priority & 1 == 1).collect());
+                }
+                // A table of struct dcb_app: selector, priority, protocol.
+                IEEE_APP_TABLE => {
+                    for app in part.nest() {
+                        dcb.dscp |= app?.payload.first() == Some(&SELECTOR_DSCP);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(dcb)
+}
+
+/// For `rdmatop::fuzz`: whatever the attributes are, priorities are those that there are, each once.
+///
+/// # Panics
+///
+/// Where that is not so.
+#[cfg(feature = "testkit")]
+pub fn fuzz(raw: &[u8]) {
+    if let Ok(Dcb { pfc: Some(on), .. }) = decode(raw) {
+        assert!(on.is_sorted_by(|one, next| one < next) && on.iter().all(|priority| *priority < 8));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn flow_control_and_trust_are_decoded() {
+        let message = MessageWriter::new(RTM_GETDCB, 0, SEQ)
+            .string(IFNAME, b"eth0")
+            .nest(IEEE, |ieee| {
+                let mut pfc = vec![8, 0b1000, 0, 0];
+                pfc.resize(136, 0);
+                ieee.bytes(IEEE_PFC, &pfc)
+                    .nest(IEEE_APP_TABLE, |table| table.bytes(1, &[SELECTOR_DSCP, 3, 26, 0]))
+            })
+            .finish();
+        let dcb = decode(&message[16..]).unwrap();
+        assert_eq!(
+            dcb,
+            Dcb {
+                pfc: Some(vec![3]),
+                dscp: true
+            }
+        );
+        assert_eq!(decode(&[]).unwrap(), Dcb::default());
+    }
+
+    #[test]
+    fn an_interface_without_dcb_is_absent_and_no_error() {
+        assert_eq!(of("lo").unwrap(), None);
+        assert_eq!(of("none-such").unwrap(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_panics(bytes: Vec<u8>) {
+            let _ = decode(&bytes);
+        }
+    }
+}

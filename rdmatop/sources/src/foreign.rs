@@ -1,0 +1,378 @@
+//! Files whose paths another user controls: below the root directory of a process, behind its mappings, and
+//! logs that a job writes. Nothing else opens such paths (`tests/layers.rs`).
+//!
+//! Opening is an act: a watchdog device starts to count, a FIFO makes the opener wait, an automount point
+//! mounts, a FUSE file asks its daemon. A link decides what is opened, and rdmatop may be root. So the rules
+//! are:
+//!
+//! * A path is walked name by name, by descriptors that open nothing (`O_PATH`). Links are followed inside
+//!   the root directory of the process and lead nowhere else; `..` ends there; magic links (/proc/PID/fd) are
+//!   none of its files.
+//! * No other mount is entered. Directories that the kernel itself fills (/dev, /sys) are mounts in each
+//!   container: for these alone, mounts of the types in `KERNELS` are entered. A process whose root directory
+//!   is rdmatop's own has the machine's mounts, which only root can change: they are entered.
+//! * Content is read from regular files alone, up to a limit, without waiting (`O_NONBLOCK`).
+//! * Content is read only if the user of the process could read it: the owner's, the group's or the others'
+//!   bits of the file allow that user to read, and those of each directory on the way allow a search. ACLs
+//!   and capabilities of the process give nothing here.
+//!
+//! A root directory may be a FUSE file system of the user. Then each of these calls may hang in the kernel:
+//! the caller has a deadline and leaves the thread behind.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File,
+    io::{self, Read as _},
+    os::{
+        fd::{AsRawFd as _, OwnedFd},
+        unix::ffi::{OsStrExt as _, OsStringExt as _},
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{
+        Access, AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, access, open, openat,
+        openat2, readlinkat, statx,
+    },
+    io::Errno,
+};
+
+use super::root::{Root, parse_u64};
+use rdmatop_base::text;
+
+/// Types of mounts that the kernel answers alone.
+const KERNELS: [&[u8]; 4] = [b"devtmpfs", b"tmpfs", b"sysfs", b"ramfs"];
+/// The largest number of names and links on the way to a file.
+const STEPS: usize = 256;
+/// The largest number of names in a directory.
+const NAMES: usize = 4096;
+/// A mount table is read up to here; the kernel allows a hundred thousand mounts.
+const MOUNTS: usize = 16 << 20;
+/// A process's `status` is read up to here: it may have 65,536 groups.
+const STATUS: usize = 1 << 20;
+
+/// Why a file was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The kernel refuses.
+    #[error(transparent)]
+    Kernel(#[from] io::Error),
+    /// It is not a regular file.
+    #[error("it is {0}")]
+    Kind(&'static str),
+    /// It lies on another mount than the root directory.
+    #[error("it lies on another mount")]
+    OtherMount,
+    /// Its mode, or that of a directory above it.
+    #[error("the user of the process may not read it")]
+    NotTheirs,
+    /// It is larger than the limit.
+    #[error("it is larger than {0}")]
+    TooLarge(String),
+    /// Too many names and links.
+    #[error("the links on its path do not end")]
+    Endless,
+}
+
+impl From<Errno> for Refusal {
+    fn from(error: Errno) -> Self {
+        Self::Kernel(error.into())
+    }
+}
+
+impl From<Refusal> for io::Error {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Kernel(error) => error,
+            other => Self::new(io::ErrorKind::InvalidInput, other.to_string()),
+        }
+    }
+}
+
+/// What is found at a path: its descriptor opens nothing.
+#[derive(Debug)]
+pub struct Found {
+    fd: OwnedFd,
+    facts: Statx,
+}
+
+impl Found {
+    fn new(fd: OwnedFd) -> Result<Self, Refusal> {
+        // What is cached is enough: a daemon of FUSE is not asked.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let facts = statx(&fd, "", flags, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID)?;
+        Ok(Self { fd, facts })
+    }
+
+    /// At a path whose last name may be a magic link.
+    fn at(path: &Path) -> Result<Self, Refusal> {
+        Self::new(open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+    }
+
+    fn kind(&self) -> FileType {
+        FileType::from_raw_mode(self.facts.stx_mode.into())
+    }
+
+    fn must_be(&self, wanted: &[FileType]) -> Result<(), Refusal> {
+        let kind = self.kind();
+        if wanted.contains(&kind) {
+            return Ok(());
+        }
+        Err(Refusal::Kind(match kind {
+            FileType::RegularFile => "a file, no directory",
+            FileType::Directory => "a directory, no file",
+            FileType::Symlink => "a link",
+            FileType::Fifo => "a FIFO, no file",
+            FileType::Socket => "a socket, no file",
+            FileType::CharacterDevice | FileType::BlockDevice => "a device, no file",
+            FileType::Unknown => "no file",
+        }))
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        let key = |facts: &Statx| {
+            let device = (facts.stx_dev_major, facts.stx_dev_minor);
+            (facts.stx_mnt_id, device, facts.stx_ino)
+        };
+        key(&self.facts) == key(&other.facts)
+    }
+
+    fn link(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
+    }
+
+    /// Opens this very file for reading; its kind is known.
+    fn reopen(&self) -> Result<File, Refusal> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        Ok(open(self.link(), flags, Mode::empty())?.into())
+    }
+
+    /// Its permission bits.
+    pub fn mode(&self) -> u32 {
+        self.facts.stx_mode.into()
+    }
+
+    /// Whether rdmatop may open it for reading and writing.
+    pub fn may_open(&self) -> bool {
+        access(self.link(), Access::READ_OK | Access::WRITE_OK).is_ok()
+    }
+}
+
+/// The user of a process, as the kernel compares it with the mode of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct User {
+    /// `None`: unknown, then only what all may read is read.
+    uid: Option<u32>,
+    groups: Vec<u32>,
+}
+
+impl User {
+    const READ: u16 = 4;
+    const SEARCH: u16 = 1;
+
+    /// From `/proc/PID/status`: the numbers for files, which are the fourth ones.
+    fn parse(status: &[u8]) -> Self {
+        let mut out = Self::default();
+        for line in status.split(|byte| *byte == b'\n') {
+            let mut words = line
+                .split(u8::is_ascii_whitespace)
+                .filter(|word| !word.is_empty());
+            let number = |word: &[u8]| parse_u64(word)?.try_into().ok();
+            match words.next() {
+                Some(b"Uid:") => out.uid = words.nth(3).and_then(number),
+                Some(b"Gid:") => out.groups.extend(words.nth(3).and_then(number)),
+                Some(b"Groups:") => out.groups.extend(words.filter_map(number)),
+                _ => {}
+            }
+        }
+        out
+    }
+
+    fn may(&self, wanted: u16, file: &Found) -> bool {
+        let facts = &file.facts;
+        let shift = if self.uid == Some(facts.stx_uid) {
+            6
+        } else if self.groups.contains(&facts.stx_gid) {
+            3
+        } else {
+            0
+        };
+        (facts.stx_mode >> shift) & wanted == wanted
+    }
+}
+
+/// Which mounts are entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Enter {
+    /// None.
+    None,
+    /// Those that the kernel fills.
+    Kernels,
+}
+
+/// All below the root directory of a process.
+#[derive(Debug)]
+pub struct Tree {
+    top: Found,
+    user: User,
+    /// Its mount table.
+    mounts: PathBuf,
+    /// Its root directory is rdmatop's own.
+    own: bool,
+    kernel: Root,
+}
+
+impl Tree {
+    /// The tree of a process, by its directory in /proc.
+    pub fn of(root: &Root, dir: &Path) -> Result<Self, Refusal> {
+        let top = Found::at(&dir.join("root"))?;
+        top.must_be(&[FileType::Directory])?;
+        let own = root.is_live() && Found::at(Path::new("/"))?.is_same(&top);
+        let status = root.bytes(&dir.join("status"), STATUS).unwrap_or_default();
+        Ok(Self {
+            top,
+            user: User::parse(&status),
+            mounts: dir.join("mountinfo"),
+            own,
+            kernel: root.clone(),
+        })
+    }
+
+    /// The content of a file that the user of the process may read, if it has no more than `most` bytes.
+    pub fn content(&self, path: &str, most: u64) -> Result<Vec<u8>, Refusal> {
+        let file = self.walk(path, Enter::None)?;
+        file.must_be(&[FileType::RegularFile])?;
+        if !self.user.may(User::READ, &file) {
+            return Err(Refusal::NotTheirs);
+        }
+        let mut out = Vec::new();
+        file.reopen()?
+            .take(most.saturating_add(1))
+            .read_to_end(&mut out)?;
+        if u64::try_from(out.len()).is_ok_and(|length| length > most) {
+            return Err(Refusal::TooLarge(text::bytes(most)));
+        }
+        Ok(out)
+    }
+
+    /// The names in a directory, sorted. It may be one that the kernel fills.
+    pub fn names(&self, path: &str) -> Result<Vec<OsString>, Refusal> {
+        let dir = self.walk(path, Enter::Kernels)?;
+        dir.must_be(&[FileType::Directory])?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let mut names = Vec::new();
+        for entry in Dir::new(openat(&dir.fd, ".", flags, Mode::empty())?)? {
+            let name = OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned();
+            if name == "." || name == ".." {
+                continue;
+            }
+            if names.len() == NAMES {
+                return Err(Refusal::TooLarge(format!("{NAMES} names")));
+            }
+            names.push(name);
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// What is at a path, unopened. It may be something that the kernel made.
+    pub fn find(&self, path: impl AsRef<Path>) -> Result<Found, Refusal> {
+        self.walk(path, Enter::Kernels)
+    }
+
+    fn walk(&self, path: impl AsRef<Path>, enter: Enter) -> Result<Found, Refusal> {
+        // The next name is the last one.
+        let mut left: Vec<OsString> = names(path.as_ref().as_os_str());
+        let mut below: Vec<Found> = Vec::new();
+        for _ in 0..STEPS {
+            let Some(name) = left.pop() else {
+                return below.pop().ok_or(Refusal::Kind("a directory, no file"));
+            };
+            if name == ".." {
+                below.pop();
+                continue;
+            }
+            let here = below.last().unwrap_or(&self.top);
+            if enter == Enter::None
+                && here.kind() == FileType::Directory
+                && !self.user.may(User::SEARCH, here)
+            {
+                return Err(Refusal::NotTheirs);
+            }
+            let found = self.step(here, &name, enter)?;
+            if found.kind() != FileType::Symlink {
+                below.push(found);
+                continue;
+            }
+            let target = OsString::from_vec(readlinkat(&found.fd, "", Vec::new())?.into_bytes());
+            if Path::new(&target).is_absolute() {
+                below.clear();
+            }
+            left.extend(names(&target));
+        }
+        Err(Refusal::Endless)
+    }
+
+    /// One name further.
+    fn step(&self, here: &Found, name: &OsStr, enter: Enter) -> Result<Found, Refusal> {
+        let next = |also| {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let inside = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
+            openat2(&here.fd, name, flags, Mode::empty(), inside | also)
+        };
+        match next(ResolveFlags::NO_XDEV) {
+            Ok(fd) => Found::new(fd),
+            Err(Errno::XDEV) if self.own => Found::new(next(ResolveFlags::empty())?),
+            Err(Errno::XDEV) if enter == Enter::Kernels => {
+                let found = Found::new(next(ResolveFlags::empty())?)?;
+                let table = self.kernel.bytes(&self.mounts, MOUNTS).unwrap_or_default();
+                if kind_of_mount(&table, found.facts.stx_mnt_id).is_some_and(|kind| KERNELS.contains(&kind)) {
+                    Ok(found)
+                } else {
+                    Err(Refusal::OtherMount)
+                }
+            }
+            Err(Errno::XDEV) => Err(Refusal::OtherMount),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The names of a path, the last one first.
+fn names(path: &OsStr) -> Vec<OsString> {
+    let parts = path.as_bytes().rsplit(|byte| *byte == b'/');
+    parts
+        .filter(|part| !part.is_empty() && *part != b".")
+        .map(|part| OsStr::from_bytes(part).to_owned())
+        .collect()
+}
+
+/// The type of a mount by its number, from `/proc/PID/mountinfo`.
+fn kind_of_mount(table: &[u8], id: u64) -> Option<&[u8]> {
+    let mut lines = table.split(|byte| *byte == b'\n');
+    let line = lines.find(|line| line.split(|byte| *byte == b' ').next().and_then(parse_u64) == Some(id))?;
+    // "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw"; a blank in a name is written \040.
+    let mut words = line.split(|byte| *byte == b' ').skip(6);
+    words.find(|word| *word == b"-")?;
+    words.next()
+}
+
+/// Opens the file behind a mapping, a magic link below `/proc/PID/map_files` that leads to this very file: in
+/// a container, deleted or replaced since. A mapping may be of a device.
+pub fn mapped(link: &Path) -> Result<File, Refusal> {
+    let found = Found::at(link)?;
+    found.must_be(&[FileType::RegularFile])?;
+    found.reopen()
+}
+
+/// Opens a log whose path a person gave. A job's user may have put anything there: it is a file or a pipe. A
+/// pipe without data refuses a read (`WouldBlock`), and one without a writer is at its end.
+pub fn log(path: &Path) -> Result<File, Refusal> {
+    let found = Found::at(path)?;
+    found.must_be(&[FileType::RegularFile, FileType::Fifo])?;
+    found.reopen()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+//! Where GPUs are, which processes compute on them, and how busy they are, by NVML and its GPU performance
+//! monitoring (GPM: Hopper and later; of others it is not known how busy they are).
+//!
+//! NVML's `utilization.gpu` is of no use here: it is the time in which any kernel runs, and a kernel of NCCL
+//! that waits for a peer runs too. GPM counts the multiprocessors that have work and the time of tensor
+//! cores: a kernel that waits has a few of the first and none of the second.
+//!
+//! The library is the driver's `libnvidia-ml.so.1`, loaded when it is needed. A driver may take seconds for
+//! an answer, or give none, so a thread of its own asks.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    sync::Arc,
+    sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nvml_wrapper::{
+    Device, GpmSample, Nvml, enums::gpm::GpmMetricId, error::NvmlError, gpm::gpm_metrics_get,
+};
+
+use super::{clock::now, privileges, root::Root, sysfs::read_pci_at};
+use rdmatop_model::input::{GpuActivity, GpuPlace, GpuReading, GpuSample};
+
+/// The driver's library.
+const LIBRARY: &str = "libnvidia-ml.so.1";
+/// Time between two readings, ns. GPM wants 100 ms at least.
+const EVERY: u64 = 1_000_000_000;
+/// How long the last reading is waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The GPUs of this machine.
+#[derive(Debug)]
+pub struct Gpus {
+    ask: SyncSender<()>,
+    answers: Receiver<GpuSample>,
+    /// When they were asked last, ns, and whether the answer is still to come.
+    asked_ns: u64,
+    waits: bool,
+}
+
+impl Gpus {
+    /// Those that the driver has; `None` when there is no driver, or no GPU.
+    pub fn of(root: &Root) -> Option<Self> {
+        root.list(&root.proc("driver/nvidia/gpus"))
+            .filter(|gpus| !gpus.is_empty())?;
+        Self::by(LIBRARY, root.clone())
+    }
+
+    /// Those that this library knows.
+    fn by(library: &str, root: Root) -> Option<Self> {
+        let (ask, asked) = sync_channel(1);
+        let (answer, answers) = sync_channel(1);
+        let library = library.to_owned();
+        let serve = move || {
+            // The library needs none of rdmatop's rights.
+            privileges::renounce();
+            // Without the library the thread ends, and there are no answers.
+            let _ = serve(&library, &root, &asked, &answer);
+        };
+        thread::Builder::new().name("gpus".to_owned()).spawn(serve).ok()?;
+        Some(Self {
+            ask,
+            answers,
+            asked_ns: 0,
+            waits: false,
+        })
+    }
+
+    /// What they did between the two last readings, if that is new; asks for the next. `Err`: there will be
+    /// none any more.
+    pub fn poll(&mut self) -> Result<Option<GpuSample>, NoGpus> {
+        let answer = match self.answers.try_recv() {
+            Ok(sample) => Some(sample),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => return Err(NoGpus),
+        };
+        self.waits &= answer.is_none();
+        let now_ns = now().mono_ns;
+        if !self.waits && now_ns.saturating_sub(self.asked_ns) >= EVERY {
+            (self.waits, self.asked_ns) = (self.ask.try_send(()).is_ok(), now_ns);
+        }
+        Ok(answer.filter(is_whole))
+    }
+
+    /// What they did since the last reading, where nothing is printed later: waits for the answer a while.
+    pub fn finish(&mut self) -> Option<GpuSample> {
+        let end = Instant::now() + PATIENCE;
+        let wait = || {
+            self.answers
+                .recv_timeout(end.saturating_duration_since(Instant::now()))
+        };
+        if self.waits {
+            wait().ok()?;
+        }
+        self.ask.try_send(()).ok()?;
+        wait().ok().filter(is_whole)
+    }
+}
+
+/// The first reading is only the begin of the second.
+fn is_whole(sample: &GpuSample) -> bool {
+    sample.before_ns > 0
+}
+
+/// The driver's library cannot be loaded, or knows no GPU.
+#[derive(Clone, Copy, Debug)]
+pub struct NoGpus;
+
+/// Answers until nobody asks any more.
+fn serve(
+    library: &str,
+    root: &Root,
+    asked: &Receiver<()>,
+    answer: &SyncSender<GpuSample>,
+) -> Result<(), NvmlError> {
+    let nvml = Nvml::builder().lib_path(library.as_ref()).init()?;
+    let mut gpus = Vec::new();
+    for index in 0..nvml.device_count()? {
+        let device = nvml.device_by_index(index)?;
+        gpus.push(Gpu {
+            place: place(&device, root),
+            has_gpm: device.gpm_support().is_ok_and(|has| has),
+            device,
+            last: None,
+        });
+    }
+    if gpus.is_empty() {
+        return Ok(());
+    }
+    let mut before_ns = 0;
+    while asked.recv().is_ok() {
+        let readings = gpus.iter_mut().map(|gpu| gpu.read(&nvml)).collect();
+        let mono_ns = now().mono_ns;
+        let sample = GpuSample {
+            before_ns,
+            mono_ns,
+            gpus: readings,
+        };
+        before_ns = mono_ns;
+        if answer.send(sample).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Where a GPU is; `None` when the library does not say.
+fn place(device: &Device<'_>, root: &Root) -> Option<Arc<GpuPlace>> {
+    let pci = device.pci_info().ok()?;
+    let address = format!("{:04x}:{:02x}:{:02x}.0", pci.domain, pci.bus, pci.device);
+    let facts = read_pci_at(root, &address);
+    Some(Arc::new(GpuPlace {
+        node: facts.as_ref().and_then(|facts| facts.numa_node),
+        path: facts.map_or_else(Vec::new, |facts| facts.path.to_vec()),
+        address,
+    }))
+}
+
+struct Gpu<'a> {
+    place: Option<Arc<GpuPlace>>,
+    has_gpm: bool,
+    device: Device<'a>,
+    last: Option<GpmSample<'a>>,
+}
+
+impl<'a> Gpu<'a> {
+    fn read(&mut self, nvml: &'a Nvml) -> GpuReading {
+        let sample = self.has_gpm.then(|| self.device.gpm_sample().ok()).flatten();
+        let both = self.last.as_ref().zip(sample.as_ref());
+        let activity = both.and_then(|(before, after)| activity(nvml, before, after));
+        self.last = sample;
+        let processes = self.device.running_compute_processes().ok();
+        GpuReading {
+            place: self.place.clone(),
+            activity,
+            processes: processes.map(|all| all.into_iter().map(|process| process.pid).collect()),
+        }
+    }
+}
+
+fn activity<'a>(nvml: &'a Nvml, before: &GpmSample<'a>, after: &GpmSample<'a>) -> Option<GpuActivity> {
+    let wanted = [GpmMetricId::SmUtil, GpmMetricId::AnyTensorUtil];
+    let results = gpm_metrics_get(nvml, before, after, &wanted).ok()?;
+    let share = |id: GpmMetricId| {
+        let mut results = results.iter().flatten();
+        let percent = results.find(|result| result.metric_id == id)?.value;
+        (0.0..=100.0).contains(&percent).then_some(percent / 100.0)
+    };
+    Some(GpuActivity {
+        sms: share(GpmMetricId::SmUtil)?,
+        tensor: share(GpmMetricId::AnyTensorUtil)?,
+    })
+}

@@ -1,0 +1,216 @@
+//! What to change so that QPs are counted by process, from what is there. Pure.
+
+use crate::netlink::error::NetlinkError;
+use crate::netlink::record::{Binding, Mask, Mode, OptionalCounter};
+use rdmatop_model::cause::{CauseId, Obstacle};
+
+/// Optional counters of mlx5 that count what QPs send and receive, by process where QPs are bound to them
+/// (Linux 6.15).
+const TRAFFIC: [&str; 4] = [
+    "rdma_tx_packets",
+    "rdma_tx_bytes",
+    "rdma_rx_packets",
+    "rdma_rx_bytes",
+];
+
+/// What is there.
+#[derive(Debug, Clone)]
+pub struct Seen<'a> {
+    /// The driver has a function that binds QPs to counters; `None` where that cannot be known.
+    pub binds: Option<bool>,
+    /// How QPs of the port are bound.
+    pub binding: Binding,
+    /// Counters that QPs of the port are bound to.
+    pub bound: usize,
+    /// Optional counters of the port.
+    pub optional: &'a [OptionalCounter],
+}
+
+/// What to change.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Orders {
+    /// The optional counters that are to count: those before, and those of `TRAFFIC`. `None`: as they are.
+    pub optional: Option<OptionalChange>,
+    /// Bind QPs to the optional counters too.
+    pub bind_optional: bool,
+}
+
+/// Places of the optional counters that count, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OptionalChange {
+    /// Now.
+    pub before: Vec<u32>,
+    /// Then.
+    pub after: Vec<u32>,
+}
+
+/// Places of those that count.
+pub fn counting(optional: &[OptionalCounter]) -> Vec<u32> {
+    let on = optional.iter().filter(|counter| counter.on);
+    let mut places: Vec<u32> = on.map(|counter| counter.index).collect();
+    places.sort_unstable();
+    places
+}
+
+/// What to change, or why nothing may be changed: what others have set stays.
+pub fn decide(seen: &Seen<'_>) -> Result<Orders, Obstacle> {
+    if seen.binds == Some(false) {
+        return Err(no_binding());
+    }
+    match seen.binding.mode {
+        Mode::Auto => {
+            let mode = seen.binding.mask.words();
+            let why = format!("another program has set mode auto,{mode}, which stays as it is");
+            let remedy = if seen.binding.mask.0 & Mask::PID.0 == 0 {
+                "`rdma statistic qp set link DEVICE/PORT auto off` ends it"
+            } else {
+                "what it counts is shown"
+            };
+            return Err(Obstacle::new(CauseId::CountersTaken, why, remedy));
+        }
+        Mode::Manual => return Err(taken(seen.bound)),
+        Mode::Other(number) => {
+            let why = format!("its counters are in a mode that rdmatop does not know ({number})");
+            return Err(Obstacle::new(CauseId::CountersTaken, why, ""));
+        }
+        Mode::None if seen.bound > 0 => return Err(taken(seen.bound)),
+        Mode::None => {}
+    }
+    let wanted = seen
+        .optional
+        .iter()
+        .filter(|counter| TRAFFIC.contains(&&*counter.name));
+    let wanted: Vec<u32> = wanted.map(|counter| counter.index).collect();
+    let before = counting(seen.optional);
+    let mut after = before.clone();
+    after.extend(&wanted);
+    after.sort_unstable();
+    after.dedup();
+    Ok(Orders {
+        bind_optional: !wanted.is_empty(),
+        optional: (after != before).then_some(OptionalChange { before, after }),
+    })
+}
+
+fn no_binding() -> Obstacle {
+    Obstacle::new(
+        CauseId::NoBinding,
+        "its driver binds no queue pair to a counter",
+        "",
+    )
+}
+
+fn taken(counters: usize) -> Obstacle {
+    let why = match counters {
+        0 | 1 => "another program has bound queue pairs to a counter".to_owned(),
+        many => format!("another program has bound queue pairs to {many} counters"),
+    };
+    Obstacle::new(
+        CauseId::CountersTaken,
+        format!("{why}, which stay as they are"),
+        "what they count is shown",
+    )
+}
+
+/// Why the kernel did not do it.
+pub fn refused(error: &NetlinkError) -> Obstacle {
+    match error.errno() {
+        Some(libc::EBUSY) => taken(0),
+        Some(libc::EOPNOTSUPP) => no_binding(),
+        Some(libc::EPERM | libc::EACCES) => Obstacle::new(
+            CauseId::NotPermitted,
+            "the kernel lets nobody change it without CAP_NET_ADMIN",
+            "run rdmatop as root",
+        ),
+        _ => Obstacle::new(CauseId::Refused, error.to_string(), ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn binding(mode: Mode, mask: u32) -> Binding {
+        Binding {
+            mode,
+            mask: Mask(mask),
+            optional: None,
+        }
+    }
+
+    fn seen(binding: Binding, bound: usize, optional: &[OptionalCounter]) -> Seen<'_> {
+        Seen {
+            binds: Some(true),
+            binding,
+            bound,
+            optional,
+        }
+    }
+
+    fn counter(index: u32, name: &str, on: bool) -> OptionalCounter {
+        OptionalCounter {
+            name: name.into(),
+            index,
+            on,
+        }
+    }
+
+    #[test]
+    fn an_untouched_port_is_set_and_the_traffic_counters_are_added_to_those_that_count() {
+        let none = binding(Mode::None, 0);
+        assert_eq!(decide(&seen(none, 0, &[])), Ok(Orders::default()));
+        let optional = [
+            counter(40, "cc_rx_ce_pkts", true),
+            counter(41, "cc_rx_cnp_pkts", false),
+            counter(45, "rdma_tx_bytes", false),
+            counter(44, "rdma_tx_packets", true),
+        ];
+        let orders = decide(&seen(none, 0, &optional)).unwrap();
+        assert!(orders.bind_optional);
+        let change = orders.optional.unwrap();
+        assert_eq!(change.before, [40, 44]);
+        assert_eq!(change.after, [40, 44, 45], "cc_rx_cnp_pkts stays off");
+        let all_on = [counter(44, "rdma_tx_packets", true)];
+        let orders = decide(&seen(none, 0, &all_on)).unwrap();
+        assert_eq!((orders.optional, orders.bind_optional), (None, true));
+    }
+
+    #[test]
+    fn what_others_have_set_stays() {
+        let id = |seen: &Seen<'_>| decide(seen).unwrap_err().id;
+        for (mode, mask) in [
+            (Mode::Auto, 1),
+            (Mode::Auto, 2),
+            (Mode::Manual, 0),
+            (Mode::Other(7), 0),
+        ] {
+            assert_eq!(
+                id(&seen(binding(mode, mask), 0, &[])),
+                CauseId::CountersTaken,
+                "{mode:?}"
+            );
+        }
+        assert_eq!(id(&seen(binding(Mode::None, 0), 1, &[])), CauseId::CountersTaken);
+        let words = decide(&seen(binding(Mode::Auto, 3), 2, &[])).unwrap_err().why;
+        assert!(words.contains("auto,type,pid"), "{words}");
+    }
+
+    #[test]
+    fn a_driver_that_binds_nothing_is_left_alone_and_an_unknown_one_is_tried() {
+        let mut port = seen(binding(Mode::None, 0), 0, &[]);
+        port.binds = None;
+        assert!(decide(&port).is_ok());
+        port.binds = Some(false);
+        assert_eq!(decide(&port).unwrap_err().id, CauseId::NoBinding);
+    }
+
+    #[test]
+    fn each_refusal_of_the_kernel_has_its_cause() {
+        let id = |errno| refused(&NetlinkError::Kernel { errno, message: None }).id;
+        assert_eq!(id(libc::EBUSY), CauseId::CountersTaken);
+        assert_eq!(id(libc::EOPNOTSUPP), CauseId::NoBinding);
+        assert_eq!(id(libc::EPERM), CauseId::NotPermitted);
+        assert_eq!(id(libc::ENODEV), CauseId::Refused);
+        assert_eq!(refused(&NetlinkError::EndedEarly).id, CauseId::Refused);
+    }
+}

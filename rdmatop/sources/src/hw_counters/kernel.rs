@@ -1,0 +1,164 @@
+//! What is asked of the kernel, and the orders that change something.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+
+use crate::netlink::client::Nldev;
+use crate::netlink::error::NetlinkError;
+use crate::netlink::record::{Binding, CounterSet, OptionalCounter};
+use crate::netlink::request::Request;
+use crate::netlink::socket::Socket;
+use crate::platform::find_parts;
+use crate::privileges::Raised;
+use crate::root::Root;
+use crate::sysfs::{device_dir, list_devices, read_device};
+use rdmatop_base::text;
+
+/// A device, by what stays through a renaming.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Present {
+    /// Name, safe to print.
+    pub name: String,
+    /// Index.
+    pub index: u32,
+    /// Node GUID.
+    pub node_guid: Option<u64>,
+    /// Of its directory in sysfs.
+    pub inode: Option<u64>,
+    /// Number of ports.
+    pub ports: u32,
+}
+
+/// The kernel, or a test's own.
+pub trait Kernel {
+    /// The boot (/proc/sys/kernel/random/boot_id).
+    fn boot(&mut self) -> String;
+    /// Directories of devices, to see that the list has changed.
+    fn dirs(&mut self) -> Option<Vec<OsString>>;
+    /// Index and name of each device, safe to print; asks no driver.
+    fn list(&mut self) -> Result<Vec<(u32, String)>, NetlinkError>;
+    /// One of them.
+    fn device(&mut self, index: u32) -> Result<Present, NetlinkError>;
+    /// Whether the driver of a device has a function that binds QPs to counters; `None` where that cannot be
+    /// known.
+    fn binds(&mut self, device: &Present) -> Option<bool>;
+    /// How QPs of a port are bound.
+    fn binding(&mut self, device: u32, port: u32) -> Result<Binding, NetlinkError>;
+    /// Counters that QPs are bound to.
+    fn bound(&mut self, device: u32) -> Result<Vec<CounterSet>, NetlinkError>;
+    /// Optional counters; none where the kernel or the driver has none.
+    fn optional(&mut self, device: u32, port: u32) -> Vec<OptionalCounter>;
+    /// Gives an order, with the right for it.
+    fn order(&mut self, order: &Request) -> Result<(), NetlinkError>;
+}
+
+/// This machine's.
+#[derive(Debug)]
+pub struct Live {
+    root: Root,
+    nldev: Option<Nldev<Socket>>,
+    /// First words of the functions that bind QPs to counters, such as `mlx5`.
+    binders: Option<BTreeSet<String>>,
+}
+
+impl Live {
+    /// Nothing is asked yet.
+    pub const fn new(root: Root) -> Self {
+        Self {
+            root,
+            nldev: None,
+            binders: None,
+        }
+    }
+
+    fn nldev(&mut self) -> Result<&mut Nldev<Socket>, NetlinkError> {
+        let nldev = match self.nldev.take() {
+            Some(nldev) => nldev,
+            None => Nldev::open()?,
+        };
+        Ok(self.nldev.insert(nldev))
+    }
+
+    /// The first word of the names of its driver's functions.
+    fn family(&mut self, device: &Present) -> Option<String> {
+        let named = self.nldev().ok()?.device(device.index).ok()?;
+        let facts = read_device(&self.root, &device_dir(named.name.as_bytes())?)?;
+        if facts.software {
+            return match named.protocol.as_deref() {
+                Some("roce") => Some("rxe".to_owned()),
+                Some("iw") => Some("siw".to_owned()),
+                _ => None,
+            };
+        }
+        facts.driver.as_deref().map(first_word)
+    }
+}
+
+fn first_word(name: &str) -> String {
+    name.split('_').next().unwrap_or_default().to_owned()
+}
+
+impl Kernel for Live {
+    fn boot(&mut self) -> String {
+        let path = self.root.proc("sys/kernel/random/boot_id");
+        let raw = self.root.bytes(&path, 128).unwrap_or_default();
+        text::sanitize(raw.trim_ascii())
+    }
+
+    fn dirs(&mut self) -> Option<Vec<OsString>> {
+        list_devices(&self.root)
+    }
+
+    fn list(&mut self) -> Result<Vec<(u32, String)>, NetlinkError> {
+        let list = self.nldev()?.named_summaries()?.items.into_iter();
+        Ok(list
+            .map(|(name, counts)| (counts.device_index, text::sanitize(name.as_bytes())))
+            .collect())
+    }
+
+    fn device(&mut self, index: u32) -> Result<Present, NetlinkError> {
+        let device = self.nldev()?.device(index)?;
+        let dir = device_dir(device.name.as_bytes());
+        let path = dir.map(|dir| self.root.sys("class/infiniband").join(dir));
+        Ok(Present {
+            name: text::sanitize(device.name.as_bytes()),
+            index,
+            node_guid: device.node_guid.map(|guid| guid.0),
+            inode: path.and_then(|path| Some(fs::metadata(path).ok()?.ino())),
+            ports: device.port_count,
+        })
+    }
+
+    fn binds(&mut self, device: &Present) -> Option<bool> {
+        let family = self.family(device)?;
+        let root = &self.root;
+        if self.binders.is_none() {
+            let functions = find_parts(root, "_counter_bind_qp")?;
+            self.binders = Some(functions.iter().map(|function| first_word(function)).collect());
+        }
+        self.binders.as_ref().map(|binders| binders.contains(&family))
+    }
+
+    fn binding(&mut self, device: u32, port: u32) -> Result<Binding, NetlinkError> {
+        self.nldev()?.binding(device, port)
+    }
+
+    fn bound(&mut self, device: u32) -> Result<Vec<CounterSet>, NetlinkError> {
+        self.nldev()?.counter_sets(device).map(|dump| dump.items)
+    }
+
+    fn optional(&mut self, device: u32, port: u32) -> Vec<OptionalCounter> {
+        let read = self
+            .nldev()
+            .and_then(|nldev| nldev.optional_counters(device, port));
+        read.unwrap_or_default()
+    }
+
+    fn order(&mut self, order: &Request) -> Result<(), NetlinkError> {
+        // The kernel looks at who opened the socket and at who sends.
+        let _raised = Raised::for_counters();
+        Nldev::open()?.order(order)
+    }
+}

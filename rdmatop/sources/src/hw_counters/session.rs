@@ -1,0 +1,448 @@
+//! The changes of this run, and the end of them.
+//!
+//! Each change is in the file before it is made, and leaves the file when it is taken back. Taken back is
+//! only what is still as it was set: the device is the same generation, the mode is ours.
+
+use std::ffi::OsString;
+use std::sync::{Arc, Mutex, TryLockError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::decide::{self, Orders, Seen};
+use super::kernel::{Kernel, Live, Present};
+use super::state::{Changed, Changes};
+use super::store::{Denied, Locked};
+use crate::netlink::counting::{set_auto, set_optional, unbind};
+use crate::netlink::error::NetlinkError;
+use crate::netlink::record::{CounterSet, Mask, Mode};
+use crate::root::Root;
+use rdmatop_model::cause::{CauseId, Concerns, Obstacle};
+use rdmatop_model::input::{HwCountersReport, HwPort};
+
+/// Devices are listed again after this, also where nothing shows a change.
+const LIST_EVERY: Duration = Duration::from_secs(10);
+/// How long the end waits for a change under way.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// No device has so many.
+const MOST_PORTS: u32 = 64;
+
+/// The changes of this run. A handle: the thread that makes them and the one that takes them back have one
+/// each.
+#[derive(Clone)]
+pub struct HwCounters(Arc<Mutex<Session<Live>>>);
+
+impl std::fmt::Debug for HwCounters {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HwCounters")
+    }
+}
+
+impl HwCounters {
+    /// Nothing is changed yet.
+    pub fn new(root: Root) -> Self {
+        Self(Arc::new(Mutex::new(Session::new(Live::new(root)))))
+    }
+
+    /// Sets ports that have not been looked at. The report, where it has changed.
+    pub fn look(&self) -> Option<HwCountersReport> {
+        let mut session = self.0.lock().ok()?;
+        session.look(Locked::take)
+    }
+
+    /// Takes everything back, and changes nothing from now on. Lines for the user.
+    ///
+    /// A panic may have come in the middle of a change: that one is left to the file.
+    pub fn take_back(&self) -> Vec<String> {
+        let begun = Instant::now();
+        loop {
+            match self.0.try_lock() {
+                Ok(mut session) => return session.take_back(),
+                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner().take_back(),
+                Err(TryLockError::WouldBlock) if begun.elapsed() < PATIENCE => {
+                    thread::sleep(Duration::from_millis(10));
+                }
+                Err(TryLockError::WouldBlock) => {
+                    return vec![
+                        "counters are being changed, and the kernel does not answer: the next start of rdmatop as root \
+                         takes that back"
+                            .to_owned(),
+                    ];
+                }
+            }
+        }
+    }
+}
+
+/// Takes back what a rdmatop left that was killed. Lines for the user. Nearly always there is no file, and
+/// nothing is done.
+pub fn recover(root: Root) -> Vec<String> {
+    let locked = match Locked::left() {
+        Ok(locked) => locked,
+        // Another one is at work, there is nothing, or it is not this user's.
+        Err(Denied::Busy | Denied::Nothing | Denied::NotPermitted) => return Vec::new(),
+        Err(Denied::Unusable(why)) => return vec![cannot_recover(&why)],
+    };
+    recover_with(&mut Live::new(root), &locked)
+}
+
+fn cannot_recover(why: &str) -> String {
+    format!("what an earlier rdmatop set of counters cannot be taken back: {why}")
+}
+
+fn recover_with(kernel: &mut impl Kernel, locked: &Locked) -> Vec<String> {
+    let mut changes = match locked.load() {
+        Ok(Some(changes)) => changes,
+        Ok(None) => return Vec::new(),
+        Err(why) => return vec![cannot_recover(&why)],
+    };
+    if changes.boot != kernel.boot() {
+        changes.ports.clear();
+    }
+    let lines = restore(kernel, &mut changes, locked);
+    lines
+        .into_iter()
+        .map(|line| format!("of an earlier rdmatop that was killed: {line}"))
+        .collect()
+}
+
+/// What is known of the ports of this run.
+struct Session<K> {
+    kernel: K,
+    locked: Option<Locked>,
+    changes: Changes,
+    /// Devices that were looked at, by index and name.
+    looked: Vec<(u32, String)>,
+    dirs: Option<Vec<OsString>>,
+    listed: Option<Instant>,
+    report: HwCountersReport,
+    told: bool,
+    over: bool,
+}
+
+impl<K: Kernel> Session<K> {
+    fn new(kernel: K) -> Self {
+        Self {
+            kernel,
+            locked: None,
+            changes: Changes::default(),
+            looked: Vec::new(),
+            dirs: None,
+            listed: None,
+            report: HwCountersReport::default(),
+            told: false,
+            over: false,
+        }
+    }
+
+    fn look(&mut self, lock: impl Fn() -> Result<Locked, Denied>) -> Option<HwCountersReport> {
+        if self.over {
+            return None;
+        }
+        let dirs = self.kernel.dirs();
+        let due = self.listed.is_none_or(|at| at.elapsed() >= LIST_EVERY);
+        if !due && dirs == self.dirs {
+            return None;
+        }
+        (self.dirs, self.listed) = (dirs, Some(Instant::now()));
+        let before = self.report.clone();
+        match self.kernel.list() {
+            Err(NetlinkError::NoRdma) => self.looked.clear(),
+            Err(error) => {
+                let cause = decide::refused(&error).takes("Hardware counters", Concerns::Host);
+                self.report.failed = Some(Box::new(cause));
+            }
+            Ok(list) => {
+                self.report.failed = None;
+                self.looked.retain(|known| list.contains(known));
+                self.report
+                    .ports
+                    .retain(|port| list.iter().any(|(index, _)| *index == port.device_index));
+                for (index, name) in list {
+                    if !self.looked.contains(&(index, name.clone())) {
+                        self.looked.push((index, name));
+                        self.look_at(index, &lock);
+                    }
+                }
+            }
+        }
+        let changed = self.report != before || !std::mem::replace(&mut self.told, true);
+        changed.then(|| self.report.clone())
+    }
+
+    fn look_at(&mut self, index: u32, lock: &impl Fn() -> Result<Locked, Denied>) {
+        let Ok(device) = self.kernel.device(index) else {
+            // Gone meanwhile, or it has come again: the next list says so.
+            self.looked.retain(|(known, _)| *known != index);
+            return;
+        };
+        self.report.ports.retain(|port| port.device_index != index);
+        for port in 1..=device.ports.min(MOST_PORTS) {
+            let of = Changed {
+                device: device.name.clone(),
+                index,
+                node_guid: device.node_guid,
+                inode: device.inode,
+                port,
+                bind_optional: false,
+                optional: None,
+            };
+            if self.changes.ports.iter().any(|known| is_same(known, &of)) {
+                // Renamed.
+                self.report.ports.push(set_port(&of, &[]));
+                continue;
+            }
+            let outcome = self.set(of, &device, lock);
+            self.report.ports.push(outcome);
+        }
+    }
+
+    /// Sets a port, unless something is in the way.
+    fn set(
+        &mut self,
+        mut port: Changed,
+        device: &Present,
+        lock: &impl Fn() -> Result<Locked, Denied>,
+    ) -> HwPort {
+        match self.try_set(&mut port, device, lock) {
+            Ok(names) => set_port(&port, &names),
+            Err(obstacle) => HwPort {
+                why: Some(Box::new(obstacle.takes(
+                    format!("Hardware counters of {} port {}", port.device, port.port),
+                    Concerns::Device(port.device.clone()),
+                ))),
+                set: false,
+                ..set_port(&port, &[])
+            },
+        }
+    }
+
+    fn try_set(
+        &mut self,
+        port: &mut Changed,
+        device: &Present,
+        lock: &impl Fn() -> Result<Locked, Denied>,
+    ) -> Result<Vec<String>, Obstacle> {
+        let (index, number) = (port.index, port.port);
+        let refused = |error: NetlinkError| decide::refused(&error);
+        let binding = self.kernel.binding(index, number).map_err(refused)?;
+        let bound = self.kernel.bound(index).map_err(refused)?;
+        let optional = self.kernel.optional(index, number);
+        let Orders {
+            optional: change,
+            bind_optional,
+        } = decide::decide(&Seen {
+            binds: self.kernel.binds(device),
+            binding,
+            bound: bound.iter().filter(|set| set.port == number).count(),
+            optional: &optional,
+        })?;
+        port.bind_optional = bind_optional;
+        port.optional = change.map(|change| [change.before, change.after]);
+        self.note(port, lock)?;
+        let done = self.give_orders(port);
+        if let Err(error) = done {
+            // Also what was done of it.
+            let mut failed = self.changes.clone();
+            failed.ports = vec![port.clone()];
+            restore_ports(&mut self.kernel, &mut failed);
+            self.changes.ports.retain(|known| !is_same(known, port));
+            self.changes.ports.extend(failed.ports);
+            self.save();
+            return Err(refused(error));
+        }
+        let on = port.optional.iter().flat_map(|[_, after]| after);
+        let names = on.filter_map(|place| {
+            let counter = optional.iter().find(|counter| counter.index == *place)?;
+            (!counter.on).then(|| counter.name.to_string())
+        });
+        Ok(names.collect())
+    }
+
+    fn give_orders(&mut self, port: &mut Changed) -> Result<(), NetlinkError> {
+        if let Some([_, after]) = &port.optional {
+            self.kernel.order(&set_optional(port.index, port.port, after))?;
+        }
+        let set = |optional| set_auto(port.index, port.port, Mask::PID, optional);
+        if port.bind_optional {
+            match self.kernel.order(&set(true)) {
+                Err(error) if error.errno() == Some(libc::EINVAL) => {}
+                done => return done,
+            }
+        }
+        // This kernel knows the optional counters and no binding to them.
+        self.kernel.order(&set(false))
+    }
+
+    /// Writes down what is about to be changed.
+    fn note(&mut self, port: &Changed, lock: &impl Fn() -> Result<Locked, Denied>) -> Result<(), Obstacle> {
+        if self.locked.is_none() {
+            let locked = lock().map_err(|denied| match denied {
+                Denied::Busy => Obstacle::new(
+                    CauseId::CountersTaken,
+                    "another rdmatop --hw-counters runs",
+                    "what it counts is shown here too",
+                ),
+                Denied::NotPermitted => Obstacle::new(
+                    CauseId::NotPermitted,
+                    "this user may not change how the kernel counts",
+                    "run rdmatop as root",
+                ),
+                Denied::Nothing => Obstacle::new(CauseId::Refused, "/run/rdmatop is gone", ""),
+                Denied::Unusable(why) => Obstacle::new(
+                    CauseId::Refused,
+                    format!("what is changed has to be written down first, and that fails: {why}"),
+                    "",
+                ),
+            })?;
+            self.changes = Changes::new(&self.kernel.boot());
+            self.locked = Some(locked);
+        }
+        self.changes.ports.push(port.clone());
+        let saved = self
+            .locked
+            .as_ref()
+            .map_or(Ok(()), |locked| locked.save(&self.changes));
+        saved.map_err(|error| {
+            self.changes.ports.pop();
+            let why = format!("what is changed has to be written down first, and that fails: {error}");
+            Obstacle::new(CauseId::Refused, why, "")
+        })
+    }
+
+    fn save(&self) {
+        if let Some(locked) = &self.locked {
+            // The file then lists too much, of which only what is still as it was set is taken back.
+            let _ = locked.save(&self.changes);
+        }
+    }
+
+    fn take_back(&mut self) -> Vec<String> {
+        self.over = true;
+        match self.locked.take() {
+            Some(locked) => restore(&mut self.kernel, &mut self.changes, &locked),
+            None => Vec::new(),
+        }
+    }
+}
+
+fn set_port(port: &Changed, optional: &[String]) -> HwPort {
+    HwPort {
+        device: port.device.clone(),
+        device_index: port.index,
+        port: port.port,
+        set: true,
+        optional: optional.to_vec(),
+        why: None,
+    }
+}
+
+fn is_same(one: &Changed, other: &Changed) -> bool {
+    let of = |it: &Changed| (it.index, it.node_guid, it.inode, it.port);
+    of(one) == of(other)
+}
+
+/// Takes changes back; those that cannot be stay in the list and in the file.
+fn restore(kernel: &mut impl Kernel, changes: &mut Changes, locked: &Locked) -> Vec<String> {
+    let mut lines = restore_ports(kernel, changes);
+    if let Err(error) = locked.save(changes) {
+        lines.push(format!("the file of changed counters cannot be written: {error}"));
+    }
+    lines
+}
+
+fn restore_ports(kernel: &mut impl Kernel, changes: &mut Changes) -> Vec<String> {
+    let mut lines = Vec::new();
+    changes.ports.retain(|port| {
+        let present = kernel.device(port.index).ok().filter(|device| {
+            (device.node_guid, device.inode) == (port.node_guid, port.inode)
+        });
+        // Its counters went with it.
+        let Some(device) = present else { return false };
+        let name = format!("counters of {} port {}", device.name, port.port);
+        match restore_port(kernel, port) {
+            Ok(Restored::All) => {
+                lines.push(format!("{name}: mode auto,pid set by rdmatop was taken back"));
+                false
+            }
+            Ok(Restored::Bound(qps)) => {
+                lines.push(format!(
+                    "{name}: mode auto,pid set by rdmatop was taken back; {qps} queue pairs stay bound until they are destroyed"
+                ));
+                false
+            }
+            Ok(Restored::NotOurs) => {
+                lines.push(format!("{name}: another program has changed their mode since, which stays"));
+                false
+            }
+            Ok(Restored::Untouched) => false,
+            Err(error) => {
+                lines.push(format!(
+                    "{name}: mode auto,pid set by rdmatop could not be taken back: {error}; `rdma statistic qp set link {}/{} \
+                     auto off` does it",
+                    device.name, port.port
+                ));
+                true
+            }
+        }
+    });
+    lines
+}
+
+enum Restored {
+    All,
+    /// So many QPs could not be unbound.
+    Bound(usize),
+    /// Somebody has changed the mode.
+    NotOurs,
+    /// It had not been set yet.
+    Untouched,
+}
+
+fn restore_port(kernel: &mut impl Kernel, port: &Changed) -> Result<Restored, NetlinkError> {
+    let (index, number) = (port.index, port.port);
+    let binding = kernel.binding(index, number)?;
+    let outcome = if binding.mode == Mode::Auto && binding.mask == Mask::PID {
+        kernel.order(&set_auto(index, number, Mask::default(), false))?;
+        match unbind_all(kernel, index, number) {
+            0 => Restored::All,
+            left => Restored::Bound(left),
+        }
+    } else if binding.mode == Mode::None {
+        Restored::Untouched
+    } else {
+        Restored::NotOurs
+    };
+    if let Some([before, after]) = &port.optional
+        && decide::counting(&kernel.optional(index, number)) == *after
+    {
+        kernel.order(&set_optional(index, number, before))?;
+    }
+    Ok(outcome)
+}
+
+/// Unbinds the QPs that the kernel bound by process: before the mode was set none was bound. Returns how many
+/// stay bound.
+fn unbind_all(kernel: &mut impl Kernel, index: u32, port: u32) -> usize {
+    let bound = bound_by_us(kernel, index, port);
+    for set in &bound {
+        for qp in &set.qps {
+            // One that is gone meanwhile needs no order.
+            let _ = kernel.order(&unbind(index, port, set.id, *qp));
+        }
+    }
+    if bound.is_empty() {
+        return 0;
+    }
+    let left = bound_by_us(kernel, index, port);
+    left.iter().map(|set| set.qps.len()).sum()
+}
+
+fn bound_by_us(kernel: &mut impl Kernel, index: u32, port: u32) -> Vec<CounterSet> {
+    let mut sets = kernel.bound(index).unwrap_or_default();
+    // The process of one whose owner has ended is not known.
+    sets.retain(|set| set.port == port && set.mode == Some(Mode::Auto) && set.qp_type.is_none());
+    sets
+}
+
+#[cfg(test)]
+mod tests;

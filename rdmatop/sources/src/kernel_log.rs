@@ -1,0 +1,246 @@
+//! Errors that the kernel logs while rdmatop runs, from `/dev/kmsg`: by level, and by what is known of a line
+//! (`driver_log`).
+//!
+//! Each read(2) returns one record (Documentation/ABI/testing/dev-kmsg):
+//! `PRIORITY,SEQUENCE,MICROSECONDS,FLAGS;TEXT`, then lines ` KEY=VALUE`, of which ` DEVICE=+pci:0000:3b:00.0`
+//! names the device that a driver logged the message for.
+
+use rustix::{
+    fd::OwnedFd,
+    fs::{Mode, OFlags, SeekFrom, fstat, major, minor, open, seek},
+    io::{Errno, read},
+    process::geteuid,
+};
+
+use rdmatop_base::{
+    driver_log::{self, Weight},
+    text,
+};
+use rdmatop_model::{
+    cause::{Cause, CauseId, Concerns},
+    input::LoggedError,
+};
+
+/// The file, and the numbers of the device behind it: a container may have a terminal under that name.
+const FILE: &str = "/dev/kmsg";
+const NUMBERS: (u32, u32) = (1, 11);
+/// Longest record, `PRINTK_MESSAGE_MAX`; 8192 (`CONSOLE_EXT_LOG_MAX`) before Linux 6.4.
+const RECORD: usize = 8192;
+/// Records that one look reads; the next look reads the rest.
+const AT_A_TIME: usize = 256;
+/// Bytes of a message that are kept.
+const TEXT: usize = 240;
+/// `KERN_ERR`: messages of this level and of more urgent ones.
+const ERR: u32 = 3;
+/// Priorities above this one are what programs have written.
+const KERNEL: u32 = 7;
+
+/// The kernel's log behind the place where it was opened, or why it cannot be read.
+#[derive(Debug)]
+pub struct KernelLog(Result<OwnedFd, Cause>);
+
+impl KernelLog {
+    /// Opens it behind its last record. With the sysctl kernel.dmesg_restrict this needs CAP_SYSLOG, and only
+    /// here: the kernel does not ask again when it is read.
+    pub fn open() -> Self {
+        let opened = match open_at_end() {
+            Ok(Some(file)) => Ok(file),
+            Ok(None) => Err(Hindrance::AnotherFile),
+            Err(errno) => Err(Hindrance::of(errno)),
+        };
+        Self(opened.map_err(|hindrance| hindrance.cause(geteuid().is_root())))
+    }
+
+    /// One that cannot be read, for tests.
+    #[cfg(any(test, feature = "testkit"))]
+    pub fn unreadable(cause: Cause) -> Self {
+        Self(Err(cause))
+    }
+
+    /// Errors since the last look, or why the log cannot be read.
+    pub fn errors(&mut self) -> Result<Vec<LoggedError>, &Cause> {
+        let Ok(file) = &self.0 else {
+            return self.0.as_ref().map(|_| Vec::new());
+        };
+        let (mut errors, mut record) = (Vec::new(), [0; RECORD]);
+        for _ in 0..AT_A_TIME {
+            match read(file, &mut record) {
+                Ok(0) | Err(Errno::AGAIN) => break,
+                Ok(len) => errors.extend(parse(&record[..len])),
+                // Records were overwritten before they were read: the next read returns the oldest that is
+                // left.
+                Err(Errno::PIPE | Errno::INTR) => {}
+                Err(errno) => {
+                    self.0 = Err(Hindrance::of(errno).cause(geteuid().is_root()));
+                    break;
+                }
+            }
+        }
+        Ok(errors)
+    }
+}
+
+/// Why the log cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hindrance {
+    /// There is no such file: most containers.
+    Missing,
+    /// Something else has its name.
+    AnotherFile,
+    /// The kernel, or the device rules of a container, do not permit it.
+    Forbidden,
+    /// Another error.
+    Errno(Errno),
+}
+
+impl Hindrance {
+    fn of(errno: Errno) -> Self {
+        match errno {
+            Errno::NOENT => Self::Missing,
+            Errno::PERM | Errno::ACCESS => Self::Forbidden,
+            other => Self::Errno(other),
+        }
+    }
+
+    fn cause(self, root: bool) -> Cause {
+        const OF_HOST: &str =
+            "run on the host, or start the container with --device /dev/kmsg --cap-add SYSLOG";
+        let (why, remedy) = match self {
+            Self::Missing => (format!("there is no {FILE}, as in most containers"), OF_HOST),
+            Self::AnotherFile => (format!("{FILE} is not the kernel's log here"), OF_HOST),
+            Self::Forbidden if root => (format!("root may not read {FILE} in this container"), OF_HOST),
+            Self::Forbidden => (
+                format!("{FILE} needs CAP_SYSLOG (sysctl kernel.dmesg_restrict)"),
+                "run with sudo",
+            ),
+            Self::Errno(errno) => (
+                format!("{FILE}: {}", std::io::Error::from(errno)),
+                "watch them with `dmesg --follow --level=emerg,alert,crit,err`",
+            ),
+        };
+        Cause {
+            id: CauseId::NoKernelLog,
+            concerns: Concerns::Host,
+            what: "Errors that NIC drivers log are not watched".into(),
+            why,
+            remedy: remedy.into(),
+        }
+    }
+}
+
+fn open_at_end() -> rustix::io::Result<Option<OwnedFd>> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let file = open(FILE, flags, Mode::empty())?;
+    let device = fstat(&file)?.st_rdev;
+    if (major(device), minor(device)) != NUMBERS {
+        return Ok(None);
+    }
+    seek(&file, SeekFrom::End(0))?;
+    Ok(Some(file))
+}
+
+/// A record of the kernel's own that is known to be bad, or that is of level err or worse and not known to be
+/// harmless; `None` for any other.
+pub fn parse(record: &[u8]) -> Option<LoggedError> {
+    let (head, body) = split(record, b';')?;
+    let (priority, _) = split(head, b',')?;
+    // Facility in the upper bits: 0 is the kernel, others are what programs have written.
+    let priority: u32 = std::str::from_utf8(priority).ok()?.parse().ok()?;
+    if priority > KERNEL {
+        return None;
+    }
+    let mut lines = body.split(|byte| *byte == b'\n');
+    let said = lines.next().filter(|said| !said.is_empty())?;
+    let said = text::sanitize_bounded(said, TEXT);
+    let is_bad = match driver_log::of(&said) {
+        Some(known) => known.weight > Weight::Harmless,
+        None => priority <= ERR,
+    };
+    if !is_bad {
+        return None;
+    }
+    let device = lines.find_map(|line| line.strip_prefix(b" DEVICE="));
+    Some(LoggedError {
+        text: said,
+        device: device.map(|device| text::sanitize_bounded(device, TEXT)),
+    })
+}
+
+fn split(bytes: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
+    let place = bytes.iter().position(|byte| *byte == at)?;
+    Some((&bytes[..place], &bytes[place + 1..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_kernel_has_its_text_and_its_device() {
+        let record = b"3,1021,5140900,-;mlx5_core 0000:3b:00.0: cmd_work_handler: failed\n SUBSYSTEM=pci\n DEVICE=+pci:0000:3b:00.0\n";
+        assert_eq!(
+            parse(record),
+            Some(LoggedError {
+                text: "mlx5_core 0000:3b:00.0: cmd_work_handler: failed".into(),
+                device: Some("+pci:0000:3b:00.0".into()),
+            })
+        );
+        // The worst line of mlx5 is a warning.
+        let worst = b"4,7,9,-;mlx5_core 0000:3b:00.0: wait_func:1186:(pid 4): ACCESS_REG(0x805) timeout. Will cause a leak of a command resource\n";
+        assert!(parse(worst).is_some());
+        let bare = parse(b"0,1,2,-,caller=T1;panic\x1b[2J").unwrap();
+        assert_eq!((bare.text.as_str(), bare.device), ("panic\\x1b[2J", None));
+    }
+
+    #[test]
+    fn warnings_and_what_programs_wrote_are_no_errors_of_the_kernel() {
+        for record in [
+            "4,1,2,-;a warning",
+            "12,1,2,-;mlx5_core 0000:3b:00.0: timeout. Will cause a leak of a command resource",
+            "3,1,2,-;mlx5_core 0000:3b:00.0: Detected insufficient power on the PCIe slot (27W).",
+            "6,1,2,-;for information",
+            "11,1,2,-;infiniband rxe0: a program wrote this as an error",
+            "3,1,2,-;",
+            "3,1,2,-",
+            "x,1,2,-;text",
+            "",
+        ] {
+            assert_eq!(parse(record.as_bytes()), None, "{record}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_read_says_why_and_what_to_do_here() {
+        let said = |hindrance: Hindrance, root| {
+            let cause = hindrance.cause(root);
+            assert_eq!(cause.id, CauseId::NoKernelLog);
+            format!("{}; {}", cause.why, cause.remedy)
+        };
+        let user = said(Hindrance::of(Errno::PERM), false);
+        assert_eq!(
+            user,
+            "/dev/kmsg needs CAP_SYSLOG (sysctl kernel.dmesg_restrict); run with sudo"
+        );
+        // sudo gives root nothing.
+        let all = [Errno::PERM, Errno::ACCESS, Errno::NOENT, Errno::IO, Errno::INVAL].map(Hindrance::of);
+        for hindrance in all.into_iter().chain([Hindrance::AnotherFile]) {
+            assert!(!said(hindrance, true).contains("sudo"), "{hindrance:?}");
+        }
+        assert!(said(Hindrance::Missing, true).contains("--device /dev/kmsg"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic_and_text_is_bounded(record: Vec<u8>) {
+            let with_head = [b"3,1,2,-;".as_slice(), &record].concat();
+            for record in [&record, &with_head] {
+                if let Some(error) = parse(record) {
+                    prop_assert!(error.text.len() <= TEXT);
+                    prop_assert_eq!(text::sanitize(error.text.as_bytes()), error.text);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Counters that QPs are bound to, and how they are bound: `fill_res_counter_entry`, `stat_get_doit_qp` and
+//! `nldev_stat_get_counter_status_doit`, drivers/infiniband/core/nldev.c.
+use super::counters::decode_table;
+use super::{Entry, HwCounter, Owner};
+use crate::netlink::attr::{
+    PORT_INDEX, RES_LQPN, RES_QP, RES_QP_ENTRY, RES_TYPE, STAT_AUTO_MODE_MASK, STAT_COUNTER,
+    STAT_COUNTER_ENTRY, STAT_COUNTER_ID, STAT_HWCOUNTER_DYNAMIC, STAT_HWCOUNTER_ENTRY_NAME,
+    STAT_HWCOUNTER_INDEX, STAT_HWCOUNTERS, STAT_MODE, STAT_OPCOUNTER_ENABLED, cmd,
+};
+use crate::netlink::enums::QpType;
+use crate::netlink::wire::{Attrs, WireError, WireResult};
+
+/// How QPs are bound to counters (`enum rdma_nl_counter_mode`, include/uapi/rdma/rdma_netlink.h).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// They are not.
+    None,
+    /// The kernel binds each QP when it goes from RESET to INIT.
+    Auto,
+    /// Somebody binds them one by one; also after [`Mode::Auto`] was left, while QPs are still bound.
+    Manual,
+    /// A number unknown to this build.
+    Other(u32),
+}
+
+impl From<u32> for Mode {
+    fn from(number: u32) -> Self {
+        match number {
+            0 => Self::None,
+            1 => Self::Auto,
+            2 => Self::Manual,
+            other => Self::Other(other),
+        }
+    }
+}
+
+impl Mode {
+    /// The kernel's number.
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Auto => 1,
+            Self::Manual => 2,
+            Self::Other(number) => number,
+        }
+    }
+}
+
+/// By what QPs share a counter in [`Mode::Auto`] (`enum rdma_nl_counter_mask`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mask(pub u32);
+
+impl Mask {
+    /// QPs of one type share one.
+    pub const TYPE: Self = Self(1);
+    /// QPs of one process share one.
+    pub const PID: Self = Self(2);
+
+    /// As rdma(8) writes it: `type,pid`.
+    pub fn words(self) -> String {
+        let known = [(Self::TYPE, "type"), (Self::PID, "pid")];
+        let named = known.iter().filter(|(mask, _)| self.0 & mask.0 != 0);
+        let mut words: Vec<String> = named.map(|(_, word)| (*word).to_owned()).collect();
+        let rest = self.0 & !(Self::TYPE.0 | Self::PID.0);
+        if rest != 0 || words.is_empty() {
+            words.push(format!("{rest:#x}"));
+        }
+        words.join(",")
+    }
+}
+
+/// How the QPs of a port are bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Binding {
+    /// The mode.
+    pub mode: Mode,
+    /// Of [`Mode::Auto`].
+    pub mask: Mask,
+    /// Of [`Mode::Auto`]: to the optional counters too. `None`: this kernel knows no such thing (before Linux
+    /// 6.15).
+    pub optional: Option<bool>,
+}
+
+/// Reads the answer about a port's mode.
+pub fn decode_binding(attrs: Attrs<'_>) -> WireResult<Binding> {
+    let (mut mode, mut mask, mut optional) = (None, Mask::default(), None);
+    for attr in attrs {
+        let attr = attr?;
+        match attr.number {
+            STAT_MODE => mode = Some(Mode::from(attr.u32()?)),
+            STAT_AUTO_MODE_MASK => mask = Mask(attr.u32()?),
+            STAT_OPCOUNTER_ENABLED => optional = Some(attr.u8()? != 0),
+            _ => {}
+        }
+    }
+    Ok(Binding {
+        mode: mode.ok_or(WireError::Missing {
+            record: "counter mode",
+            number: STAT_MODE,
+        })?,
+        mask,
+        optional,
+    })
+}
+
+/// A counter that counts only when it is told to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OptionalCounter {
+    /// The driver's name.
+    pub name: Box<str>,
+    /// Its place in the driver's table.
+    pub index: u32,
+    /// It counts.
+    pub on: bool,
+}
+
+/// Reads which counters of a port are optional.
+pub fn decode_optional(attrs: Attrs<'_>) -> WireResult<Vec<OptionalCounter>> {
+    let mut out = Vec::new();
+    for attr in attrs {
+        let table = attr?;
+        if table.number != STAT_HWCOUNTERS {
+            continue;
+        }
+        for entry in table.nest() {
+            let (mut name, mut index, mut on) = (None, None, None);
+            for attr in entry?.nest() {
+                let attr = attr?;
+                match attr.number {
+                    STAT_HWCOUNTER_ENTRY_NAME => name = Some(attr.text()?),
+                    STAT_HWCOUNTER_INDEX => index = Some(attr.u32()?),
+                    STAT_HWCOUNTER_DYNAMIC => on = Some(attr.u8()? != 0),
+                    _ => {}
+                }
+            }
+            if let (Some(name), Some(index), Some(on)) = (name, index, on) {
+                out.push(OptionalCounter { name, index, on });
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// A counter that QPs are bound to, and what it has counted of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CounterSet {
+    /// Its number on the device.
+    pub id: u32,
+    /// Port of its QPs.
+    pub port: u32,
+    /// How they were bound to it.
+    pub mode: Option<Mode>,
+    /// The process of all its QPs; only where they are bound by process.
+    pub owner: Option<Owner>,
+    /// The type of all its QPs; only where they are bound by type.
+    pub qp_type: Option<QpType>,
+    /// Its QPs.
+    pub qps: Vec<u32>,
+    /// What it has counted.
+    pub counters: Vec<HwCounter>,
+}
+
+impl CounterSet {
+    /// By what the kernel put its QPs together: the record has no mask, and of type and process what the mask
+    /// has.
+    pub fn mask(&self) -> Mask {
+        let by = |there: bool, mask: Mask| if there { mask.0 } else { 0 };
+        Mask(by(self.qp_type.is_some(), Mask::TYPE) | by(self.owner.is_some(), Mask::PID))
+    }
+}
+
+impl Entry for CounterSet {
+    const COMMAND: u16 = cmd::STAT_GET;
+    const TABLE: u16 = STAT_COUNTER;
+    const ENTRY: u16 = STAT_COUNTER_ENTRY;
+
+    fn decode(attrs: Attrs<'_>) -> WireResult<Self> {
+        let (mut id, mut port) = (None, None);
+        let mut set = Self {
+            id: 0,
+            port: 0,
+            mode: None,
+            owner: None,
+            qp_type: None,
+            qps: Vec::new(),
+            counters: Vec::new(),
+        };
+        for attr in attrs {
+            let attr = attr?;
+            match attr.number {
+                STAT_COUNTER_ID => id = Some(attr.u32()?),
+                PORT_INDEX => port = Some(attr.u32()?),
+                STAT_MODE => set.mode = Some(Mode::from(attr.u32()?)),
+                RES_TYPE => set.qp_type = Some(QpType::from(attr.u8()?)),
+                RES_QP => set.qps = decode_qps(attr.nest())?,
+                STAT_HWCOUNTERS => set.counters = decode_table(attr.nest())?,
+                _ => Owner::read(&attr, &mut set.owner)?,
+            }
+        }
+        let missing = |number| WireError::Missing {
+            record: "counter",
+            number,
+        };
+        set.id = id.ok_or(missing(STAT_COUNTER_ID))?;
+        set.port = port.ok_or(missing(PORT_INDEX))?;
+        Ok(set)
+    }
+
+    fn identity(&self) -> Option<u64> {
+        Some(u64::from(self.id))
+    }
+}
+
+fn decode_qps(table: Attrs<'_>) -> WireResult<Vec<u32>> {
+    let mut qps = Vec::new();
+    for entry in table {
+        let entry = entry?;
+        if entry.number != RES_QP_ENTRY {
+            continue;
+        }
+        for attr in entry.nest() {
+            let attr = attr?;
+            if attr.number == RES_LQPN {
+                qps.push(attr.u32()?);
+            }
+        }
+    }
+    Ok(qps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_is_written_as_rdma_writes_it() {
+        assert_eq!(Mask::PID.words(), "pid");
+        assert_eq!(Mask(3).words(), "type,pid");
+        assert_eq!(Mask(6).words(), "pid,0x4");
+        assert_eq!(Mask(0).words(), "0x0");
+    }
+
+    #[test]
+    fn every_number_of_a_mode_comes_back_unchanged() {
+        for number in 0..9 {
+            assert_eq!(Mode::from(number).number(), number);
+        }
+    }
+}

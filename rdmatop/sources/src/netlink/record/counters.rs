@@ -1,0 +1,64 @@
+//! Hardware counters of a port: `stat_get_doit_default_counter`, drivers/infiniband/core/nldev.c.
+use crate::netlink::attr::{STAT_HWCOUNTER_ENTRY_NAME, STAT_HWCOUNTER_ENTRY_VALUE, STAT_HWCOUNTERS};
+use crate::netlink::wire::{Attrs, WireResult};
+
+/// One hardware counter, by the driver's own name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HwCounter {
+    /// The driver's name; any name is accepted.
+    pub name: Box<str>,
+    /// Value since the device was created, as wide as the driver counts (32 bits in some).
+    pub value: u64,
+}
+
+/// Reads the counters of a `STAT_GET` answer. `None` when the answer has no table of counters.
+pub fn decode_counters(attrs: Attrs<'_>) -> WireResult<Option<Vec<HwCounter>>> {
+    let mut counters = None;
+    for attr in attrs {
+        let attr = attr?;
+        if attr.number == STAT_HWCOUNTERS {
+            counters = Some(decode_table(attr.nest())?);
+        }
+    }
+    Ok(counters)
+}
+
+pub(super) fn decode_table(table: Attrs<'_>) -> WireResult<Vec<HwCounter>> {
+    let mut counters = Vec::with_capacity(32);
+    visit_table(table, &mut |name, value| {
+        let name = String::from_utf8_lossy(name).into();
+        counters.push(HwCounter { name, value });
+    })?;
+    Ok(counters)
+}
+
+/// Hands each counter of a `STAT_GET` answer to `visit`. False when the answer has no table of counters.
+pub fn visit_counters(attrs: Attrs<'_>, visit: &mut dyn FnMut(&[u8], u64)) -> WireResult<bool> {
+    let mut found = false;
+    for attr in attrs {
+        let attr = attr?;
+        if attr.number == STAT_HWCOUNTERS {
+            found = true;
+            visit_table(attr.nest(), visit)?;
+        }
+    }
+    Ok(found)
+}
+
+fn visit_table(table: Attrs<'_>, visit: &mut dyn FnMut(&[u8], u64)) -> WireResult<()> {
+    for entry in table {
+        let (mut name, mut value) = (None, None);
+        for attr in entry?.nest() {
+            let attr = attr?;
+            match attr.number {
+                STAT_HWCOUNTER_ENTRY_NAME => name = Some(attr.string()?),
+                STAT_HWCOUNTER_ENTRY_VALUE => value = Some(attr.u64()?),
+                _ => {}
+            }
+        }
+        if let (Some(name), Some(value)) = (name, value) {
+            visit(name, value);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! Device record: `fill_dev_info`, drivers/infiniband/core/nldev.c.
+use std::fmt;
+
+use crate::netlink::attr::{DEV_INDEX, DEV_NAME, DEV_PROTOCOL, FW_VERSION, NODE_GUID, PORT_INDEX};
+use crate::netlink::name::Name;
+use crate::netlink::wire::{Attrs, WireError, WireResult};
+
+/// A 64-bit GUID; printed as sysfs prints it, `0011:22ff:fe33:4455`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Guid(pub u64);
+
+impl fmt::Display for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let group = |shift: u32| self.0 >> shift & 0xffff;
+        write!(
+            f,
+            "{:04x}:{:04x}:{:04x}:{:04x}",
+            group(48),
+            group(32),
+            group(16),
+            group(0)
+        )
+    }
+}
+
+/// One generation of a device. A re-added device has a new index and its counters start at 0, so neither the
+/// name nor the index alone distinguishes two of them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeviceKey {
+    /// Index of the device.
+    pub index: u32,
+    /// Name of the device.
+    pub name: Name,
+    /// Node GUID.
+    pub node_guid: Option<Guid>,
+}
+
+/// An RDMA device. The kernel's driver is not part of this record; sysfs has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    /// Index; the kernel refuses it once the device was added again.
+    pub index: u32,
+    /// Name.
+    pub name: Name,
+    /// Number of ports, numbered from 1.
+    pub port_count: u32,
+    /// Node GUID.
+    pub node_guid: Option<Guid>,
+    /// Firmware version; software devices have none.
+    pub firmware: Option<Box<str>>,
+    /// `ib`, `roce`, `iw`, `opa` or `usnic`.
+    pub protocol: Option<Box<str>>,
+}
+
+/// A firmware version without the newline that some drivers append (vmw_pvrdma: `"%d.%d.%d
+/// "`).
+fn version(raw: &[u8]) -> Option<Box<str>> {
+    let text = String::from_utf8_lossy(raw.trim_ascii());
+    (!text.is_empty()).then(|| text.into())
+}
+
+impl Device {
+    /// Reads a device record.
+    pub fn decode(attrs: Attrs<'_>) -> WireResult<Self> {
+        let (mut index, mut name, mut port_count) = (None, None, None);
+        let (mut node_guid, mut firmware, mut protocol) = (None, None, None);
+        for attr in attrs {
+            let attr = attr?;
+            match attr.number {
+                DEV_INDEX => index = Some(attr.u32()?),
+                DEV_NAME => name = Some(Name::from(attr.string()?)),
+                PORT_INDEX => port_count = Some(attr.u32()?),
+                NODE_GUID => node_guid = Some(Guid(attr.u64()?)),
+                FW_VERSION => firmware = version(attr.string()?),
+                DEV_PROTOCOL => protocol = Some(attr.text()?),
+                _ => {}
+            }
+        }
+        let missing = |number| WireError::Missing {
+            record: "device",
+            number,
+        };
+        Ok(Self {
+            index: index.ok_or(missing(DEV_INDEX))?,
+            name: name.ok_or(missing(DEV_NAME))?,
+            port_count: port_count.ok_or(missing(PORT_INDEX))?,
+            node_guid,
+            firmware,
+            protocol,
+        })
+    }
+
+    /// Which generation of which device this is.
+    pub fn key(&self) -> DeviceKey {
+        DeviceKey {
+            index: self.index,
+            name: self.name.clone(),
+            node_guid: self.node_guid,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::wire::MessageWriter;
+
+    /// Bytes of the header of a netlink message.
+    const HEADER: usize = 16;
+
+    #[test]
+    fn the_newline_of_a_driver_is_no_part_of_the_version_and_other_bytes_are() {
+        assert_eq!(version(b"0.0.14\n").as_deref(), Some("0.0.14"));
+        assert_eq!(version(b" 1\x1b[2J\n2 \n").as_deref(), Some("1\x1b[2J\n2"));
+        assert_eq!((version(b""), version(b"\n")), (None, None));
+    }
+
+    #[test]
+    fn the_version_of_a_message_ends_at_its_nul_and_before_its_newline() {
+        for raw in [
+            &b"28.39.1002\0"[..],
+            b"28.39.1002\n\0",
+            b"28.39.1002\n\0\0\0",
+            b"28.39.1002\0rest\0",
+        ] {
+            let message = MessageWriter::new(0, 0, 0)
+                .u32(DEV_INDEX, 0)
+                .string(DEV_NAME, b"mlx5_0")
+                .u32(PORT_INDEX, 1)
+                .bytes(FW_VERSION, raw)
+                .finish();
+            let message = message.get(HEADER..).unwrap();
+            let device = Device::decode(Attrs::new(message)).unwrap();
+            assert_eq!(device.firmware.as_deref(), Some("28.39.1002"), "{raw:?}");
+        }
+    }
+}

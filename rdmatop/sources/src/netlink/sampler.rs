@@ -1,0 +1,96 @@
+//! One reading of one device: each part that is wanted, each failure kept to its part.
+use crate::clock::timed;
+use rdmatop_model::cause::{CauseId, Obstacle};
+
+use super::client::Nldev;
+use super::error::NetlinkError;
+use super::record::{Device, Summary};
+use super::sample::{DeviceSample, Dump, PortSample, RequestError};
+use super::transport::Transport;
+
+/// Most ports that are read of one device: no device has so many, and a garbled count must not keep rdmatop
+/// busy for minutes.
+const MAX_PORTS: u32 = 1024;
+
+/// What is read of a device besides its resource counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Want {
+    /// Port states.
+    pub ports: bool,
+    /// Hardware counters of ports.
+    pub counters: bool,
+    /// Memory regions.
+    pub mrs: bool,
+}
+
+impl Want {
+    /// Everything there is.
+    pub const EVERYTHING: Self = Self {
+        ports: true,
+        counters: true,
+        mrs: true,
+    };
+}
+
+/// Reads a device that was listed before. `counts` are its resource counts where the caller has just read
+/// them; otherwise they are asked for. Fails only in parts.
+pub fn sample<T: Transport>(
+    nldev: &mut Nldev<T>,
+    device: Device,
+    want: Want,
+    counts: Option<Summary>,
+) -> DeviceSample {
+    let index = device.index;
+    let mut sample = DeviceSample::new(device);
+    let name = sample.device.name.clone();
+    let named = |what: &str, error: &NetlinkError| error.of(format!("{what} of {name}"));
+
+    let claimed = sample.device.port_count;
+    for port in 1..=claimed.min(MAX_PORTS) {
+        let info = want.ports.then(|| {
+            let info = nldev.port(index, port);
+            info.map_err(|error| named(&format!("port {port}"), &error))
+        });
+        let counters = want.counters.then(|| {
+            let (counters, at) = timed(|| nldev.counters(index, port));
+            let named = |error: NetlinkError| error.of(format!("counters of {name} port {port}"));
+            (counters.map_err(named), at)
+        });
+        let (counters, counters_at) = counters.unzip();
+        sample.ports.push(PortSample {
+            port,
+            info,
+            counters,
+            counters_at,
+        });
+    }
+    if claimed > MAX_PORTS {
+        let why = format!("not asked: {claimed} ports are more than one refresh reads");
+        sample.ports.push(PortSample {
+            port: MAX_PORTS + 1,
+            info: Some(Err(RequestError {
+                request: format!("ports of {name} from {}", MAX_PORTS + 1).into(),
+                why: Obstacle::new(CauseId::ReadFailed, why, ""),
+                errno: None,
+            })),
+            counters: None,
+            counters_at: None,
+        });
+    }
+
+    let summary = match counts {
+        Some(counts) => Ok(counts),
+        None => nldev
+            .summary(index)
+            .map_err(|error| named("resource counts", &error)),
+    };
+    sample.mrs = want.mrs.then(|| {
+        // Where the kernel has just counted none, the list is known: it is empty.
+        if summary.as_ref().ok().and_then(|counts| counts.get("mr")) == Some(0) {
+            return Ok(Dump::default());
+        }
+        nldev.mrs(index).map_err(|error| named("MRs", &error))
+    });
+    sample.summary = Some(summary);
+    sample
+}

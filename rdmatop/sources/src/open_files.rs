@@ -1,0 +1,94 @@
+//! The open files of all processes, one after another.
+
+use std::{
+    collections::HashMap,
+    fs,
+    io::{self, ErrorKind},
+    ops::ControlFlow,
+    os::unix::fs::MetadataExt as _,
+};
+
+use super::root::Root;
+
+/// The largest number of open files that one search reads of the processes of one user: the search must end.
+/// It goes on with the processes of the others, so that no user hides them.
+pub const MOST: usize = 200_000;
+
+/// How far a walk came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Walk {
+    /// The open files of some processes were not readable.
+    pub(crate) hidden: bool,
+    /// It stopped at its limit: some files of some user were not read.
+    pub cut: bool,
+}
+
+/// The descriptors of a process.
+pub(super) fn of(root: &Root, pid: u32) -> io::Result<fs::ReadDir> {
+    fs::read_dir(root.proc(format!("{pid}/fd")))
+}
+
+/// Hands each process and the target of each of its open files to `see`, whose `Break` ends with this
+/// process; reads `most` files of a user at most.
+pub fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &[u8]) -> ControlFlow<()>) -> Walk {
+    let mut out = Walk::default();
+    let mut looked: HashMap<u32, usize> = HashMap::new();
+    for name in root.list(&root.proc("")).unwrap_or_default() {
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let files = match of(root, pid) {
+            Ok(files) => files,
+            Err(error) => {
+                out.hidden |= error.kind() == ErrorKind::PermissionDenied;
+                continue;
+            }
+        };
+        // Its directory belongs to its user, or to root where it may not be dumped. If it has ended, it has
+        // no more files.
+        let user = fs::metadata(root.proc(&name)).map_or(0, |dir| dir.uid());
+        let looked = looked.entry(user).or_default();
+        for file in files.flatten() {
+            if *looked == most {
+                out.cut = true;
+                break;
+            }
+            *looked += 1;
+            // It may be closed meanwhile.
+            let target = root.link(&file.path());
+            if target.is_some_and(|target| see(pid, &target).is_break()) {
+                break;
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+
+    #[test]
+    fn each_process_is_seen_until_it_is_known_and_the_walk_ends_at_its_limit() {
+        let fake = Fake::new();
+        for (pid, fd) in [(7, 3), (7, 4), (9, 3), (9, 4)] {
+            fake.dir(format!("proc/{pid}/fd"));
+            fake.link(format!("proc/{pid}/fd/{fd}"), "/dev/null");
+        }
+        let seen = |most, how: ControlFlow<()>| {
+            let mut seen = Vec::new();
+            let walk = walk(&fake.root(), most, |pid, target| {
+                assert_eq!(target, b"/dev/null");
+                seen.push(pid);
+                how
+            });
+            seen.sort_unstable();
+            (seen, walk.cut)
+        };
+        assert_eq!(seen(9, ControlFlow::Continue(())), (vec![7, 7, 9, 9], false));
+        assert_eq!(seen(9, ControlFlow::Break(())), (vec![7, 9], false));
+        let (some, cut) = seen(3, ControlFlow::Continue(()));
+        assert_eq!((some.len(), cut), (3, true));
+    }
+}

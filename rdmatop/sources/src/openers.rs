@@ -1,0 +1,121 @@
+//! Which processes have a device open: by their descriptors of `/dev/infiniband/uverbs*`.
+//!
+//! A process can use a device through queue pairs that the kernel does not list, but not without its verbs
+//! file.
+
+use std::{collections::BTreeMap, ffi::OsStr, ops::ControlFlow, os::unix::ffi::OsStrExt as _};
+
+use super::open_files;
+use crate::root::Root;
+use rdmatop_base::text;
+
+/// Processes that have devices open.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Openers {
+    /// Device and process, each pair once, by number of the process. Names of devices are safe to print.
+    pub found: Vec<(String, u32)>,
+    /// The open files of some processes were not readable.
+    pub hidden: bool,
+    /// The search stopped at its limit.
+    pub cut: bool,
+}
+
+/// Looks at the open files of every process.
+pub fn openers(root: &Root) -> Openers {
+    search(root, open_files::MOST)
+}
+
+fn search(root: &Root, most: usize) -> Openers {
+    let devices = devices(root);
+    let mut found = Vec::new();
+    let walk = open_files::walk(root, most, |pid, target| {
+        let device = file(target).and_then(|file| devices.get(file));
+        found.extend(device.map(|device| (device.clone(), pid)));
+        ControlFlow::Continue(())
+    });
+    found.sort_by(|a: &(String, u32), b| (a.1, &a.0).cmp(&(b.1, &b.0)));
+    found.dedup();
+    Openers {
+        found,
+        hidden: walk.hidden,
+        cut: walk.cut,
+    }
+}
+
+/// Devices by their verbs files.
+fn devices(root: &Root) -> BTreeMap<Vec<u8>, String> {
+    let class = root.sys("class/infiniband_verbs");
+    let names = root.list(&class).unwrap_or_default();
+    let device = |file: std::ffi::OsString| {
+        let device = text::sanitize(&root.value(&class.join(&file).join("ibdev"))?);
+        Some((file.as_bytes().to_owned(), device))
+    };
+    names.into_iter().filter_map(device).collect()
+}
+
+/// The name of a verbs file, which a container may have in another directory. One that was deleted is of a
+/// device that is being removed.
+fn file(target: &[u8]) -> Option<&[u8]> {
+    let name = target.rsplit(|b| *b == b'/').next()?;
+    OsStr::from_bytes(name)
+        .to_str()?
+        .strip_prefix("uverbs")
+        .filter(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))?;
+    Some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+
+    fn fd(fake: &Fake, pid: u32, fd: u32, target: &str) {
+        fake.dir(format!("proc/{pid}/fd"));
+        fake.link(format!("proc/{pid}/fd/{fd}"), target);
+    }
+
+    #[test]
+    fn a_device_is_open_in_the_processes_with_a_descriptor_of_its_file() {
+        let fake = Fake::new();
+        fake.sys("class/infiniband_verbs/abi_version", "6\n")
+            .sys("class/infiniband_verbs/uverbs0/ibdev", "mlx5_0\n")
+            .sys("class/infiniband_verbs/uverbs1/ibdev", "mlx5/\x1b[2J\n");
+        fd(&fake, 231, 3, "/dev/infiniband/uverbs0");
+        // Two contexts of one device, and another device.
+        fd(&fake, 231, 4, "/dev/infiniband/uverbs0");
+        fd(&fake, 231, 5, "/dev/infiniband/uverbs1");
+        // A container's own node.
+        fd(&fake, 17, 3, "/uverbs0");
+        for (fd_no, target) in [
+            (3, "/dev/infiniband/uverbs0 (deleted)"),
+            (4, "/dev/infiniband/uverbs7"),
+            (5, "/dev/infiniband/uverbs"),
+            (6, "/dev/infiniband/rdma_cm"),
+            (7, "/home/uverbs0x"),
+        ] {
+            fd(&fake, 9, fd_no, target);
+        }
+        let got = openers(&fake.root());
+        let found: Vec<(&str, u32)> = got.found.iter().map(|(d, pid)| (&**d, *pid)).collect();
+        assert_eq!(found, [("mlx5_0", 17), ("mlx5/\\x1b[2J", 231), ("mlx5_0", 231)]);
+        assert!(!got.hidden && !got.cut);
+    }
+
+    #[test]
+    fn a_search_ends_at_its_limit_and_says_so() {
+        let fake = Fake::new();
+        fake.sys("class/infiniband_verbs/uverbs0/ibdev", "mlx5_0\n");
+        for n in 0..5 {
+            fd(&fake, 9, n, "/dev/infiniband/uverbs0");
+        }
+        assert!(search(&fake.root(), 4).cut);
+        assert!(!search(&fake.root(), 5).cut);
+    }
+
+    #[test]
+    fn without_verbs_files_nothing_is_open() {
+        let fake = Fake::new();
+        fd(&fake, 9, 3, "/dev/infiniband/uverbs0");
+        assert_eq!(openers(&fake.root()), Openers::default());
+    }
+}

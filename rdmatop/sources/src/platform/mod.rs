@@ -1,0 +1,133 @@
+//! The machine: what it is, what rdmatop may do on it, and what is missing, why, and the remedy.
+//!
+//! [`Platform::read`] only reads; [`missing`] only judges. Nothing here fails: an unknown fact stays unknown
+//! and is never a reason to complain.
+mod caps;
+mod host;
+mod kallsyms;
+mod modules;
+mod namespaces;
+mod remedy;
+mod security;
+
+pub use caps::{Capabilities, Capability};
+pub use host::Host;
+pub use host::os_release;
+pub use kallsyms::{SymbolHome, find_parts, find_symbols};
+pub use modules::{ModuleFacts, RDMA_MODULES};
+pub use namespaces::Surroundings;
+pub use remedy::missing;
+pub use security::{Lockdown, Security};
+
+use super::netlink::{client::Nldev, enums::NetnsMode};
+use super::proc::Status;
+use super::root::Root;
+use super::sysfs::{count_dangling, list_devices};
+
+/// All facts.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Platform {
+    /// Kernel and memory.
+    pub host: Host,
+    /// Effective user of rdmatop.
+    pub euid: Option<u32>,
+    /// Effective capabilities of rdmatop.
+    pub capabilities: Option<Capabilities>,
+    /// Settings that decide what eBPF may do.
+    pub security: Security,
+    /// Namespaces around rdmatop.
+    pub surroundings: Surroundings,
+    /// The modules of [`RDMA_MODULES`], in that order.
+    pub modules: Vec<ModuleFacts>,
+    /// sysfs is not mounted: what it would show is unknown, and not absent.
+    pub without_sys: bool,
+    /// procfs is not mounted.
+    pub without_proc: bool,
+    /// RDMA devices; `None` when the kernel has no RDMA subsystem loaded.
+    pub rdma_devices: Option<usize>,
+    /// There is none here, and each belongs to one network namespace (`rdma system`: netns exclusive), which
+    /// may be another one.
+    pub exclusive: bool,
+    /// Of these, how many are only a name: what /sys/class/infiniband points to is missing.
+    pub dangling_devices: usize,
+}
+
+impl Platform {
+    /// Reads everything, some fifty small files.
+    pub fn read(root: &Root) -> Self {
+        const STATUS_LIMIT: usize = 16 << 10;
+        let status = root
+            .bytes(&root.proc("self/status"), STATUS_LIMIT)
+            .map(|raw| Status::parse(&raw));
+        let status = status.unwrap_or_default();
+        let devices = list_devices(root);
+        Self {
+            host: Host::read(root),
+            euid: status.euid,
+            capabilities: status.cap_eff.map(Capabilities::from_bits),
+            security: Security::read(root),
+            surroundings: Surroundings::read(root),
+            modules: modules::read(root),
+            without_sys: !root.sys("kernel").is_dir(),
+            without_proc: !root.proc("self").exists(),
+            rdma_devices: devices.as_ref().map(Vec::len),
+            exclusive: root.is_live() && devices.as_ref().is_some_and(Vec::is_empty) && is_exclusive(),
+            dangling_devices: devices.map_or(0, |devices| count_dangling(root, &devices)),
+        }
+    }
+
+    /// One of [`RDMA_MODULES`].
+    pub fn module(&self, name: &str) -> Option<&ModuleFacts> {
+        self.modules.iter().find(|module| module.name == name)
+    }
+}
+
+fn is_exclusive() -> bool {
+    let settings = Nldev::open().and_then(|mut nldev| nldev.sys_get());
+    settings.is_ok_and(|settings| settings.netns_mode == Some(NetnsMode::Exclusive))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+
+    #[test]
+    fn an_empty_machine_is_unknown_and_not_an_error() {
+        let got = Platform::read(&Fake::new().root());
+        assert_eq!((got.euid, got.capabilities, got.rdma_devices), (None, None, None));
+        assert_eq!((got.host, got.security), (Host::default(), Security::default()));
+        assert!(
+            got.modules
+                .iter()
+                .all(|module| !module.loaded && module.out_of_tree.is_none())
+        );
+    }
+
+    #[test]
+    fn a_machine_with_soft_roce_is_read_whole() {
+        let fake = Fake::new();
+        fake.proc("self/status", "Uid:\t1000\t0\t0\t0\nCapEff:\t000001ffffffffff\n");
+        fake.proc(
+            "modules",
+            "rdma_rxe 200704 0 - Live 0x0000000000000000\nib_core 500000 5 rdma_rxe, Live 0x0 (OE)\n",
+        );
+        fake.sys("kernel/btf/rdma_rxe", "x")
+            .sys("module/ib_core/taint", "OE\n");
+        fake.sys("module/rdma_rxe/taint", "\n")
+            .sys("class/infiniband/rxe0/node_guid", "0:0\n");
+        let got = Platform::read(&fake.root());
+        assert_eq!((got.euid, got.rdma_devices), (Some(0), Some(1)));
+        assert!(
+            got.capabilities
+                .is_some_and(|caps| caps.has(Capability::SysAdmin))
+        );
+        let rxe = got.module("rdma_rxe").unwrap();
+        assert_eq!((rxe.loaded, rxe.btf, rxe.out_of_tree), (true, true, Some(false)));
+        let core = got.module("ib_core").unwrap();
+        assert_eq!(
+            (core.loaded, core.btf, core.out_of_tree),
+            (true, false, Some(true))
+        );
+    }
+}

@@ -1,0 +1,133 @@
+//! The first tier: what every row of a process shows.
+use std::path::{Path, PathBuf};
+
+use super::cgroup::Cgroup;
+use super::stat::Stat;
+use super::status::Status;
+use super::users::Users;
+use crate::root::Root;
+
+/// Identity of a process: its number, and its start in clock ticks after boot, because numbers are reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProcKey {
+    /// Process number.
+    pub pid: u32,
+    /// `starttime`, field 22 of stat.
+    pub start: u64,
+}
+
+/// One process. All text is safe to print.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcBasic {
+    /// Name, parent, flags and CPU ticks as of the last read, which was when the process was new or changed
+    /// its name.
+    pub stat: Stat,
+    /// Real user.
+    pub uid: Option<u32>,
+    /// The user's name, if it is in `/etc/passwd`.
+    pub user: Option<String>,
+    /// Cgroup and workload.
+    pub cgroup: Option<Cgroup>,
+}
+
+impl ProcBasic {
+    /// Identity.
+    pub fn key(&self) -> ProcKey {
+        ProcKey {
+            pid: self.stat.pid,
+            start: self.stat.start,
+        }
+    }
+}
+
+/// The identity of the process that has this number now.
+pub fn key(root: &Root, pid: u32) -> Option<ProcKey> {
+    let stat = read_stat(root, &dir(root, pid))?;
+    Some(ProcKey {
+        pid,
+        start: stat.start,
+    })
+}
+
+/// Reads one process. `None`: there is no such process, or hidepid hides it.
+pub fn read_basic(root: &Root, users: &Users, pid: u32) -> Option<ProcBasic> {
+    const STATUS_LIMIT: usize = 16 << 10;
+    let dir = dir(root, pid);
+    let stat = read_stat(root, &dir)?;
+    let status = Status::parse(&root.bytes(&dir.join("status"), STATUS_LIMIT).unwrap_or_default());
+    let cgroup = read_cgroup(root, &dir);
+    // The process may have ended in between and a new one have its number: then these facts belong to two
+    // processes. The next refresh reads the new one completely.
+    let still = read_stat(root, &dir).is_some_and(|now| now.start == stat.start);
+    still.then(|| ProcBasic {
+        stat,
+        uid: status.uid,
+        user: status.uid.and_then(|uid| users.name(uid)).map(str::to_owned),
+        cgroup,
+    })
+}
+
+pub(super) fn dir(root: &Root, pid: u32) -> PathBuf {
+    root.proc(pid.to_string())
+}
+
+pub(super) fn read_stat(root: &Root, dir: &Path) -> Option<Stat> {
+    Stat::parse(&root.bytes(&dir.join("stat"), 4096)?)
+}
+
+pub(super) fn read_cgroup(root: &Root, dir: &Path) -> Option<Cgroup> {
+    const LIMIT: usize = 64 << 10;
+    Cgroup::parse(&root.bytes(&dir.join("cgroup"), LIMIT)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stat::line;
+    use super::*;
+    use crate::fake::Fake;
+
+    #[test]
+    fn a_process_is_read_whole() {
+        let fake = Fake::new();
+        fake.proc("231/stat", line(231, b"ib send\nbw", 4711))
+            .proc("231/status", "Tgid:\t231\nUid:\t1000\t1000\t1000\t1000\n");
+        fake.proc(
+            "231/cgroup",
+            "0::/system.slice/slurmstepd.scope/job_211/step_0/user/task_0\n",
+        );
+        fake.etc("passwd", "alice:x:1000:1000::/home/alice:/bin/sh\n");
+        let root = fake.root();
+        let p = read_basic(&root, &Users::read(&root), 231).unwrap();
+        assert_eq!(
+            p.key(),
+            ProcKey {
+                pid: 231,
+                start: 4711
+            }
+        );
+        assert_eq!(p.stat.comm, "ib send\\x0abw");
+        assert_eq!((p.uid, p.user.as_deref()), (Some(1000), Some("alice")));
+        assert_eq!(p.cgroup.and_then(|c| c.workload.slurm).map(|s| s.job), Some(211));
+    }
+
+    #[test]
+    fn a_process_of_which_only_stat_is_readable_is_still_a_process() {
+        let fake = Fake::new();
+        fake.proc("9/stat", line(9, b"x", 1));
+        let p = read_basic(&fake.root(), &Users::default(), 9).unwrap();
+        assert_eq!((p.uid, p.user, p.cgroup), (None, None, None));
+    }
+
+    #[test]
+    fn an_absent_process_is_none() {
+        assert_eq!(read_basic(&Fake::new().root(), &Users::default(), 1), None);
+    }
+
+    #[test]
+    fn the_running_test_reads_itself() {
+        let root = Root::default();
+        let me = std::process::id();
+        let p = read_basic(&root, &Users::read(&root), me).expect("our own process is readable");
+        assert_eq!(p.stat.pid, me);
+    }
+}

@@ -1,0 +1,91 @@
+//! `/proc/PID/cgroup` (cgroups(7)): lines of `hierarchy:controllers:path`.
+use rdmatop_base::{text, workload::Workload};
+
+/// The cgroup of a process, and the job that its path names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cgroup {
+    /// The most informative path, safe to print: of version 2 unless that is `/` and a version 1 hierarchy
+    /// has more.
+    pub path: String,
+    /// Job, pod, container or machine, as far as the paths name one.
+    pub workload: Workload,
+}
+
+impl Cgroup {
+    /// Parses the file. On hybrid machines every hierarchy counts, version 2 first: a container manager may
+    /// use only one of them. `None` when the file has no line.
+    pub fn parse(raw: &[u8]) -> Option<Self> {
+        let mut paths: Vec<&[u8]> = Vec::new();
+        for line in raw.split(|b| *b == b'\n') {
+            let mut fields = line.splitn(3, |b| *b == b':');
+            let (Some(hierarchy), Some(_), Some(path)) = (fields.next(), fields.next(), fields.next()) else {
+                continue;
+            };
+            // Set while the process is a zombie or still in a cgroup that was removed.
+            let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+            if hierarchy == b"0" {
+                paths.insert(0, path);
+            } else {
+                paths.push(path);
+            }
+        }
+        let telling = paths.iter().find(|path| **path != b"/").or(paths.first())?;
+        let mut workload = Workload::default();
+        for path in &paths {
+            workload.fill_from(&Workload::from_path(&text::sanitize(path)));
+        }
+        Some(Self {
+            path: text::sanitize(telling),
+            workload,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn version_two_is_shown_unless_only_version_one_says_something() {
+        let hybrid = b"12:pids:/slurm/uid_1000/job_211/step_0/task_0\n1:name=systemd:/\n0::/\n";
+        let got = Cgroup::parse(hybrid).unwrap();
+        assert_eq!(got.path, "/slurm/uid_1000/job_211/step_0/task_0");
+        assert_eq!(got.workload.slurm.map(|s| s.job), Some(211));
+        let pure = b"0::/user.slice/a:b\n";
+        assert_eq!(
+            Cgroup::parse(pure).unwrap().path,
+            "/user.slice/a:b",
+            "a path may hold colons"
+        );
+    }
+
+    #[test]
+    fn a_zombie_at_the_root_has_no_workload() {
+        let got = Cgroup::parse(b"0::/\n").unwrap();
+        assert_eq!((got.path.as_str(), got.workload), ("/", Workload::default()));
+    }
+
+    #[test]
+    fn a_removed_cgroup_still_names_its_job() {
+        let got = Cgroup::parse(b"0::/system.slice/slurmstepd.scope/job_7/step_batch (deleted)\n").unwrap();
+        assert_eq!(
+            got.workload.slurm.map(|s| (s.job, s.step)),
+            Some((7, Some("batch".into())))
+        );
+    }
+
+    #[test]
+    fn a_file_without_lines_is_unknown() {
+        assert_eq!(Cgroup::parse(b""), None);
+        assert_eq!(Cgroup::parse(b"nonsense\n1:2"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(raw: Vec<u8>, path in "(/(job_|step_|pod|kubepods|docker-|libpod-|\\PC|\\\\x2d|\\.\\.){0,4}){0,6}") {
+            let _ = Cgroup::parse(&raw);
+            let _ = Cgroup::parse(format!("0::{path}").as_bytes());
+        }
+    }
+}

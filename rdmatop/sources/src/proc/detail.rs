@@ -1,0 +1,204 @@
+//! The second tier: what a process has in its memory, and how it is mapped.
+//!
+//! The kernel takes the lock of the process's address space for these files, and a call of the process may
+//! hold that for ever: one that waits for a file system that does not answer. The root directory of a process
+//! may itself be such a file system. So [`Details`](super::Details) has them read.
+
+use std::io::{BufReader, Read as _};
+
+use serde::{Deserialize, Serialize};
+
+use super::basic::dir;
+use super::environ::relevant;
+use super::maps::libraries;
+use super::nodes::verbs_files;
+use crate::root::Root;
+use rdmatop_base::text;
+
+/// A command line longer than this is cut.
+const COMMAND_LINE: usize = 4096;
+/// An environment larger than this is read up to here.
+const ENVIRONMENT: usize = 1 << 20;
+/// Libraries are unknown where the list of mappings is longer. The usual limit of 65,530 mappings takes some
+/// 7 MB.
+const MAPS: u64 = 16 << 20;
+
+/// Details of one process. Environment and libraries need the right to inspect the process
+/// (`ptrace_may_access`): a part that is not readable, or was not asked for, is `None`. All text is safe to
+/// print.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcDetail {
+    /// Arguments joined by blanks; `None` for kernel threads and zombies, too.
+    pub cmdline: Option<String>,
+    /// Variables that steer RDMA stacks, by order of the environment.
+    pub environ: Option<Vec<(String, String)>>,
+    /// The variable HOSTNAME, which container runtimes set to the container's host name.
+    pub hostname: Option<String>,
+    /// Loaded libraries of interest, file names such as `libnccl.so.2`.
+    pub libraries: Option<Vec<String>>,
+    /// Whether it finds a file `/dev/infiniband/uverbs*`.
+    pub verbs_files: Option<bool>,
+}
+
+/// A part of the details, which one file or directory has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Part {
+    /// Its command line.
+    CommandLine,
+    /// Its environment.
+    Environment,
+    /// Libraries that it has loaded.
+    Libraries,
+    /// The device files that it finds.
+    VerbsFiles,
+}
+
+impl Part {
+    /// What the views show.
+    pub const SHOWN: &[Self] = &[Self::CommandLine, Self::Environment, Self::Libraries];
+
+    /// What it is called.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::CommandLine => "command line",
+            Self::Environment => "environment",
+            Self::Libraries => "libraries",
+            Self::VerbsFiles => "device files",
+        }
+    }
+
+    /// What keeps its reader waiting.
+    pub(super) fn holder(self) -> &'static str {
+        match self {
+            Self::CommandLine | Self::Environment | Self::Libraries => {
+                "a call of the process holds the lock of its memory, as while it waits for a file system"
+            }
+            Self::VerbsFiles => "its file system does not answer",
+        }
+    }
+
+    /// Where it is read.
+    pub(super) fn place(self, pid: u32) -> String {
+        match self {
+            Self::CommandLine => format!("/proc/{pid}/cmdline"),
+            Self::Environment => format!("/proc/{pid}/environ"),
+            Self::Libraries => format!("/proc/{pid}/maps"),
+            Self::VerbsFiles => "its root directory".to_owned(),
+        }
+    }
+}
+
+/// What the helper process answers about one part of the details.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Told {
+    /// This part alone.
+    pub(crate) detail: ProcDetail,
+    /// It is too long to be read, and therefore unknown.
+    pub(crate) too_long: bool,
+}
+
+/// Reads one part, which may wait for ever: only what may be lost calls this.
+pub(crate) fn read_part(root: &Root, pid: u32, part: Part) -> Told {
+    let mut told = Told::default();
+    let detail = &mut told.detail;
+    let file = |name| dir(root, pid).join(name);
+    match part {
+        Part::CommandLine => {
+            detail.cmdline = root
+                .bytes(&file("cmdline"), COMMAND_LINE)
+                .and_then(|raw| joined(&raw));
+        }
+        Part::Environment => {
+            let raw = root.bytes(&file("environ"), ENVIRONMENT);
+            detail.environ = raw.as_deref().map(relevant);
+            detail.hostname = raw.as_deref().and_then(hostname);
+        }
+        Part::Libraries => {
+            if let Some(maps) = root.open(&file("maps")) {
+                let mut maps = BufReader::new(maps.take(MAPS));
+                let found = libraries(&mut maps);
+                told.too_long = maps.get_ref().limit() == 0;
+                detail.libraries = (!told.too_long).then_some(found);
+            }
+        }
+        Part::VerbsFiles => detail.verbs_files = verbs_files(root, pid),
+    }
+    told
+}
+
+impl ProcDetail {
+    /// Adds what another part says.
+    pub(super) fn add(&mut self, other: Self) {
+        self.cmdline = self.cmdline.take().or(other.cmdline);
+        self.environ = self.environ.take().or(other.environ);
+        self.hostname = self.hostname.take().or(other.hostname);
+        self.libraries = self.libraries.take().or(other.libraries);
+        self.verbs_files = self.verbs_files.or(other.verbs_files);
+    }
+}
+
+fn joined(raw: &[u8]) -> Option<String> {
+    let end = raw.iter().rposition(|b| *b != 0)? + 1;
+    let spaced: Vec<u8> = raw[..end]
+        .iter()
+        .map(|b| if *b == 0 { b' ' } else { *b })
+        .collect();
+    Some(text::sanitize_bounded(&spaced, COMMAND_LINE))
+}
+
+fn hostname(environ: &[u8]) -> Option<String> {
+    const LONGEST: usize = 256;
+    let value = environ
+        .split(|byte| *byte == 0)
+        .find_map(|one| one.strip_prefix(b"HOSTNAME="))?;
+    Some(text::sanitize_bounded(value, LONGEST))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+
+    fn all(fake: &Fake, pid: u32) -> ProcDetail {
+        let mut detail = ProcDetail::default();
+        for part in Part::SHOWN {
+            detail.add(read_part(&fake.root(), pid, *part).detail);
+        }
+        detail
+    }
+
+    #[test]
+    fn every_part_is_read() {
+        let fake = Fake::new();
+        fake.proc("7/cmdline", b"ib_send_bw\0-d\0rx\x1be0\0");
+        fake.proc("7/environ", b"HOSTNAME=a\x1bpod\0NCCL_IB_GID_INDEX=3\0");
+        fake.proc("7/maps", "1-2 r-xp 0 08:01 3 /usr/lib/libnccl.so.2\n");
+        let d = all(&fake, 7);
+        assert_eq!(d.cmdline.as_deref(), Some("ib_send_bw -d rx\\x1be0"));
+        assert_eq!(d.environ, Some(vec![("NCCL_IB_GID_INDEX".into(), "3".into())]));
+        assert_eq!(d.hostname.as_deref(), Some("a\\x1bpod"));
+        assert_eq!(d.libraries, Some(vec!["libnccl.so.2".into()]));
+    }
+
+    #[test]
+    fn what_may_not_be_read_is_unknown_and_not_empty() {
+        let fake = Fake::new();
+        fake.proc("7/cmdline", "");
+        assert_eq!(all(&fake, 7), ProcDetail::default());
+    }
+
+    #[test]
+    fn of_mappings_that_are_too_many_no_library_is_known() {
+        let fake = Fake::new();
+        let line = format!("1-2 r-xp 0 08:01 3 /{}/libnccl.so.2\n", "x".repeat(4000));
+        fake.proc("7/maps", line.repeat(1000));
+        let told = read_part(&fake.root(), 7, Part::Libraries);
+        assert_eq!(
+            (told.too_long, told.detail.libraries.map(|all| all.len())),
+            (false, Some(1))
+        );
+        fake.proc("7/maps", line.repeat(5000));
+        let told = read_part(&fake.root(), 7, Part::Libraries);
+        assert_eq!((told.too_long, told.detail.libraries), (true, None));
+    }
+}

@@ -1,0 +1,437 @@
+//! Has details of processes read, so that one that cannot be read keeps nobody waiting.
+//!
+//! Threads ask ([`Teller`]), each within bounded time. A user has two of them at most at a time, and less of
+//! their time for readings that repeat themselves; users whose processes were late come after the others.
+//! What did not answer is asked again after a while, and named until it answers.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use super::basic::ProcKey;
+use super::detail::{Part, ProcDetail};
+use super::late::{self, Late, Waits};
+use super::teller::{Miss, Reading, Teller, Why};
+use crate::{
+    clock::now,
+    readers::{Readers, Work},
+    root::Root,
+    uprobes::left_of,
+};
+use rdmatop_model::cause::Cause;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// The largest number of threads that ask, all together and for one user.
+const MOST: usize = 8;
+const OF_USER: usize = 2;
+/// Readers of one user's processes that could not even be killed: then no more of its processes are read.
+const LEFT_OF_USER: usize = 4;
+/// After this time without an answer another thread asks the others.
+const BEHIND: Duration = Duration::from_millis(50);
+/// What did not answer is asked again after this time, ns, and after twice as long each time, up to the
+/// other.
+const REST: u64 = 30 * SECOND;
+const LONGEST_REST: u64 = 300 * SECOND;
+/// How long the processes of one user may be read again and again, ns; one part in so many of the time adds
+/// to it.
+const CREDIT: i64 = SECOND.cast_signed();
+const SHARE: u64 = 50;
+/// Processes of searches that are remembered for being late.
+const REMEMBERED: usize = 256;
+
+/// Which kind of source asked for the details.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Asker {
+    /// The rows of processes: an answer that is late is wanted, too.
+    Rows,
+    /// A search, which goes on without.
+    Search,
+}
+
+/// A question.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// About which process.
+    pub process: ProcKey,
+    /// Its user.
+    pub user: Option<u32>,
+    /// Its name, safe to print.
+    pub name: String,
+    /// What is wanted.
+    pub parts: &'static [Part],
+}
+
+/// A reading for a thread.
+struct Job {
+    key: (ProcKey, Asker),
+    user: Option<u32>,
+    parts: &'static [Part],
+}
+
+struct Answer {
+    key: (ProcKey, Asker),
+    user: Option<u32>,
+    reading: Reading,
+    took_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Not before this time.
+    Waits(u64),
+    /// Since this time.
+    Read(u64),
+    Done,
+}
+
+#[derive(Debug)]
+struct Task {
+    ask: Ask,
+    asked_ns: u64,
+    state: State,
+    /// Why it is not read although it could be.
+    waits: Waits,
+    /// It was asked for before.
+    again: bool,
+    /// It was asked for while it was read: what is being read may be from before.
+    anew: bool,
+    miss: Option<Miss>,
+    /// Readings in a row without an answer.
+    tries: u32,
+    answer: Option<ProcDetail>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct User {
+    credit_ns: i64,
+    at_ns: u64,
+    reading: usize,
+}
+
+impl User {
+    fn new(at_ns: u64) -> Self {
+        Self {
+            credit_ns: CREDIT,
+            at_ns,
+            reading: 0,
+        }
+    }
+
+    fn may_repeat(&mut self, now_ns: u64) -> bool {
+        let more = now_ns.saturating_sub(self.at_ns) / SHARE;
+        self.at_ns = now_ns;
+        self.credit_ns = self.credit_ns.saturating_add_unsigned(more).min(CREDIT);
+        self.credit_ns > 0
+    }
+}
+
+/// The details of processes that are being read, and of those that were late.
+pub struct Details {
+    readers: Readers<Job, Answer>,
+    tasks: BTreeMap<(ProcKey, Asker), Task>,
+    users: BTreeMap<Option<u32>, User>,
+    /// There is no thread, and none could be started.
+    refused: bool,
+    /// Nobody gets a command line or an environment.
+    mask: bool,
+}
+
+impl std::fmt::Debug for Details {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Details")
+            .field("tasks", &self.tasks)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Details {
+    /// Reads under `root`.
+    pub fn new(root: Root) -> Self {
+        Self::through(move || {
+            let mut teller = Teller::new(root.clone());
+            Box::new(move |process, user, parts| teller.read(process, user, parts))
+        })
+    }
+
+    /// As [`Self::new`], but nobody gets a command line or an environment: they are not read.
+    pub fn masked(root: Root) -> Self {
+        Self {
+            mask: true,
+            ..Self::new(root)
+        }
+    }
+
+    /// Reads by what `hire` makes for each thread.
+    fn through(
+        hire: impl Fn() -> Box<dyn FnMut(ProcKey, Option<u32>, &[Part]) -> Reading + Send> + Send + Sync + 'static,
+    ) -> Self {
+        let hire = move || -> Work<Job, Answer> {
+            let mut read = hire();
+            Box::new(move |job| {
+                let begun = Instant::now();
+                let reading = read(job.key.0, job.user, job.parts);
+                Answer {
+                    key: job.key,
+                    user: job.user,
+                    reading,
+                    took_ns: u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX),
+                }
+            })
+        };
+        Self {
+            readers: Readers::new(MOST, 0, hire),
+            tasks: BTreeMap::new(),
+            users: BTreeMap::new(),
+            refused: false,
+            mask: false,
+        }
+    }
+
+    /// Wants details of a process, of a row from now on: what was known of it is of another program.
+    pub fn ask(&mut self, asker: Asker, mut ask: Ask) {
+        if self.mask {
+            ask.parts = without_words(ask.parts);
+        }
+        let now_ns = now().mono_ns;
+        let key = (ask.process, asker);
+        let Some(task) = self.tasks.get_mut(&key) else {
+            let task = Task {
+                ask,
+                asked_ns: now_ns,
+                state: State::Waits(now_ns),
+                waits: Waits::Turn,
+                again: false,
+                anew: false,
+                miss: None,
+                tries: 0,
+                answer: None,
+            };
+            self.tasks.insert(key, task);
+            return;
+        };
+        task.ask = ask;
+        task.answer = None;
+        match task.state {
+            State::Done => {
+                (task.state, task.again) = (State::Waits(now_ns), true);
+                task.asked_ns = now_ns;
+            }
+            // Whether it waits for its turn or rests: not earlier for that.
+            State::Waits(_) => {}
+            State::Read(_) => task.anew = asker == Asker::Rows,
+        }
+    }
+
+    /// Waits for what was asked since `since_ns`, `patience` at most; not for what was late before, or has to
+    /// wait for other reasons.
+    pub fn settle(&mut self, since_ns: u64, patience: Duration) {
+        let end = Instant::now() + patience;
+        loop {
+            self.collect();
+            self.push_due();
+            let is_awaited = |task: &Task| match task.state {
+                State::Done => false,
+                State::Read(_) => task.asked_ns >= since_ns && task.tries == 0,
+                State::Waits(_) => task.asked_ns >= since_ns && task.tries == 0 && task.waits == Waits::Turn,
+            };
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || !self.tasks.values().any(is_awaited) {
+                break;
+            }
+            if self.refused {
+                break;
+            }
+            self.readers.wait_for(1, left.min(BEHIND));
+            if self.collect() == 0 {
+                self.grow();
+            }
+        }
+        let is_read = |task: &Task| matches!(task.state, State::Read(_));
+        self.readers.calm(!self.tasks.values().any(is_read));
+        self.users.retain(|_, user| {
+            let _ = user.may_repeat(now().mono_ns);
+            user.reading > 0 || user.credit_ns < CREDIT
+        });
+    }
+
+    /// Details of these, as far as they answer within `patience`.
+    pub fn search(&mut self, asks: Vec<Ask>, patience: Duration) -> BTreeMap<ProcKey, ProcDetail> {
+        let since_ns = now().mono_ns;
+        let wanted: BTreeSet<ProcKey> = asks.iter().map(|ask| ask.process).collect();
+        for ask in asks {
+            self.ask(Asker::Search, ask);
+        }
+        self.settle(since_ns, patience);
+        let mut found = self.take(Asker::Search);
+        found.retain(|process, _| wanted.contains(process));
+        let mut late = 0;
+        self.tasks.retain(|(_, asker), task| {
+            let is_late = task.tries > 0 && late < REMEMBERED;
+            late += usize::from(*asker == Asker::Search && is_late);
+            *asker == Asker::Rows || is_late || matches!(task.state, State::Read(_))
+        });
+        found
+    }
+
+    /// The answers since the last call.
+    pub fn take(&mut self, asker: Asker) -> BTreeMap<ProcKey, ProcDetail> {
+        let tasks = self.tasks.iter_mut().filter(|((_, of), _)| *of == asker);
+        tasks
+            .filter_map(|((process, _), task)| Some((*process, task.answer.take()?)))
+            .collect()
+    }
+
+    /// Forgets rows of processes that are gone.
+    pub fn keep(&mut self, lives: impl Fn(ProcKey) -> bool) {
+        self.tasks
+            .retain(|(process, asker), _| *asker == Asker::Search || lives(*process));
+    }
+
+    /// Gives threads what is due; those who were late come last.
+    fn push_due(&mut self) {
+        let now_ns = now().mono_ns;
+        if self.tasks.values().all(|task| task.state == State::Done) {
+            return;
+        }
+        if self.readers.threads() == 0 {
+            self.grow();
+        }
+        let mut reading: usize = self.users.values().map(|user| user.reading).sum();
+        let late: BTreeSet<Option<u32>> = self
+            .tasks
+            .values()
+            .filter(|task| task.tries > 0)
+            .map(|task| task.ask.user)
+            .collect();
+        let mut due: Vec<_> = self
+            .tasks
+            .iter_mut()
+            .filter(|(_, task)| matches!(task.state, State::Waits(from) if from <= now_ns))
+            .collect();
+        due.sort_by_key(|(_, task)| (late.contains(&task.ask.user), task.tries, task.asked_ns));
+        for (key, task) in due {
+            if reading >= self.readers.threads() {
+                break;
+            }
+            let name = task.ask.user;
+            let user = self.users.entry(name).or_insert_with(|| User::new(now_ns));
+            task.waits = if task.again && !user.may_repeat(now_ns) {
+                Waits::Repeats
+            } else if late.contains(&name) && left_of(name) >= LEFT_OF_USER {
+                Waits::Hung
+            } else {
+                Waits::Turn
+            };
+            if task.waits != Waits::Turn || user.reading >= OF_USER {
+                continue;
+            }
+            user.reading += 1;
+            reading += 1;
+            task.state = State::Read(now_ns);
+            self.readers.push(Job {
+                key: *key,
+                user: name,
+                parts: task.ask.parts,
+            });
+        }
+    }
+
+    /// Starts another thread, if there is none, or all have something to read and something waits.
+    fn grow(&mut self) {
+        let reading: usize = self.users.values().map(|user| user.reading).sum();
+        let waits = |task: &Task| matches!(task.state, State::Waits(_));
+        let threads = self.readers.threads();
+        if threads == 0 || (reading >= threads && self.tasks.values().any(waits)) {
+            self.refused = !self.readers.grow() && threads == 0;
+        }
+    }
+
+    /// Takes the answers that have arrived; returns how many.
+    fn collect(&mut self) -> usize {
+        let mut count = 0;
+        while let Some(answer) = self.readers.answer() {
+            count += 1;
+            self.answered(answer);
+        }
+        count
+    }
+
+    fn answered(&mut self, answer: Answer) {
+        let now_ns = now().mono_ns;
+        let Answer {
+            key,
+            user,
+            reading,
+            took_ns,
+        } = answer;
+        if let Some(user) = self.users.get_mut(&user) {
+            user.reading = user.reading.saturating_sub(1);
+        }
+        let is_late = reading.miss.as_ref().is_some_and(|miss| miss.why != Why::TooLong);
+        if let Some(user) = self.users.get_mut(&user).filter(|_| !is_late) {
+            user.credit_ns = user.credit_ns.saturating_sub_unsigned(took_ns);
+        }
+        let Some(task) = self.tasks.get_mut(&key) else {
+            return;
+        };
+        if reading.ended {
+            self.tasks.remove(&key);
+            return;
+        }
+        task.miss = reading.miss;
+        task.state = if is_late {
+            let rest = REST.saturating_mul(1 << task.tries.min(8)).min(LONGEST_REST);
+            task.tries = task.tries.saturating_add(1);
+            State::Waits(now_ns.saturating_add(rest))
+        } else {
+            task.tries = 0;
+            State::Done
+        };
+        if std::mem::take(&mut task.anew) {
+            task.again = true;
+            if task.state == State::Done {
+                task.state = State::Waits(now_ns);
+            }
+        } else {
+            task.answer = Some(reading.detail);
+        }
+    }
+
+    /// A line for each process that is late, or too long to be read.
+    pub fn notes(&self) -> Vec<Cause> {
+        let now_ns = now().mono_ns;
+        let mut seen = BTreeSet::new();
+        let late = self.tasks.iter().filter_map(|((process, _), task)| {
+            let waits_ns = match task.state {
+                State::Read(since_ns) => Some(now_ns.saturating_sub(since_ns)),
+                State::Waits(from_ns) if from_ns <= now_ns => Some(now_ns.saturating_sub(task.asked_ns)),
+                State::Waits(_) | State::Done => None,
+            };
+            let is_slow = task.miss.is_some() || waits_ns.is_some_and(|ns| ns > late::SLOW);
+            (is_slow && seen.insert(*process)).then(|| Late {
+                pid: process.pid,
+                name: &task.ask.name,
+                parts: task.ask.parts,
+                miss: task.miss.as_ref(),
+                waits: if self.refused { Waits::Thread } else { task.waits },
+            })
+        });
+        late::notes(late.collect())
+    }
+}
+
+/// The parts among these that hold no words of a user's: neither command line nor environment.
+fn without_words(parts: &[Part]) -> &'static [Part] {
+    let has = |part| parts.contains(&part);
+    match (has(Part::Libraries), has(Part::VerbsFiles)) {
+        (true, true) => &[Part::Libraries, Part::VerbsFiles],
+        (true, false) => &[Part::Libraries],
+        (false, true) => &[Part::VerbsFiles],
+        (false, false) => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests;

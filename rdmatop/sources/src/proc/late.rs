@@ -1,0 +1,206 @@
+//! Words about processes whose details are unknown.
+
+use super::detail::Part;
+use super::teller::{Miss, Why};
+use crate::limits;
+use rdmatop_base::step::step;
+use rdmatop_model::cause::{Cause, CauseId, Concerns};
+
+/// A process that takes longer to answer is named, ns.
+pub(super) const SLOW: u64 = 1_000_000_000;
+/// How many processes get a line of their own.
+const LINES: usize = 3;
+/// How many names one line holds.
+const NAMES: usize = 8;
+
+/// Why a process is not read now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waits {
+    /// Its turn has not come.
+    Turn,
+    /// No thread could be started.
+    Thread,
+    /// It was read often enough.
+    Repeats,
+    /// Readers of its user's processes hang.
+    Hung,
+}
+
+impl Waits {
+    fn reason(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Turn => (
+                "it has not been read yet: others that are read at the same time do not answer",
+                "It is read when its turn comes",
+            ),
+            Self::Thread => ("no thread to read it could be started", limits::threads()),
+            Self::Repeats => (
+                "its name changes again and again, and reading it takes long",
+                "It is read again when that has taken less of the time",
+            ),
+            Self::Hung => (
+                "readers of its user's processes wait in the kernel and cannot be ended",
+                "It is read when one of them ends",
+            ),
+        }
+    }
+}
+
+/// A process of which something is unknown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Late<'a> {
+    pub(super) pid: u32,
+    /// Safe to print.
+    pub(super) name: &'a str,
+    /// What was asked for.
+    pub(super) parts: &'a [Part],
+    /// What its last reading lacks; `None`: it waits for its turn, or is being read.
+    pub(super) miss: Option<&'a Miss>,
+    pub(super) waits: Waits,
+}
+
+/// A line for each of some, and one for the others.
+pub(super) fn notes(mut late: Vec<Late<'_>>) -> Vec<Cause> {
+    // What is known to be wrong comes first.
+    late.sort_by_key(|one| (one.miss.is_none(), one.pid));
+    let lines = if late.len() > LINES { LINES - 1 } else { LINES };
+    let mut notes: Vec<Cause> = late.iter().take(lines).map(Late::note).collect();
+    let more = late.get(lines..).unwrap_or_default();
+    if !more.is_empty() {
+        let named: Vec<String> = more.iter().take(NAMES).map(Late::who).collect();
+        let dots = if more.len() > NAMES { ", ..." } else { "" };
+        notes.push(Cause {
+            id: CauseId::SlowProcess,
+            concerns: Concerns::Host,
+            what: format!("{} more processes are not read to their end", more.len()),
+            why: format!("{}{dots}", named.join(", ")),
+            remedy: "What is unknown of them is shown as unknown; their counts do not depend on it".into(),
+        });
+    }
+    notes
+}
+
+impl Late<'_> {
+    fn who(&self) -> String {
+        format!("{} ({})", self.name, self.pid)
+    }
+
+    fn note(&self) -> Cause {
+        let lacks = |part: &&Part| match self.miss {
+            Some(Miss {
+                part: long,
+                why: Why::TooLong,
+            }) => *part == long,
+            // Those after it were not asked for.
+            Some(miss) => self
+                .parts
+                .iter()
+                .skip_while(|one| **one != miss.part)
+                .any(|one| one == *part),
+            None => true,
+        };
+        let unknown: Vec<&str> = self.parts.iter().filter(lacks).map(|part| part.words()).collect();
+        let place = |part: Part| part.place(self.pid);
+        let (why, remedy) = match self.miss {
+            Some(Miss { part, why: Why::Late }) => (
+                format!("{} did not answer for 2 s: {}", place(*part), part.holder()),
+                step!(
+                    "sudo cat /proc/{}/task/*/stack   # shows what it waits for; it is read again later",
+                    self.pid
+                ),
+            ),
+            Some(Miss {
+                part,
+                why: Why::TooLong,
+            }) => (
+                format!("{} is longer than what rdmatop reads", place(*part)),
+                "".into(),
+            ),
+            Some(Miss {
+                part,
+                why: Why::NoReader(error),
+            }) => (
+                format!("{} cannot be read: {error}", place(*part)),
+                limits::threads().into(),
+            ),
+            None => {
+                let (why, remedy) = self.waits.reason();
+                (why.to_owned(), remedy.into())
+            }
+        };
+        Cause {
+            id: CauseId::SlowProcess,
+            concerns: Concerns::Host,
+            what: format!("Unknown of {}: {}", self.who(), unknown.join(", ")),
+            why,
+            remedy,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_process_is_named_with_its_file_and_what_is_unknown() {
+        let miss = |part, why| Miss { part, why };
+        let line = |miss: Option<&Miss>| {
+            let parts = Part::SHOWN;
+            let [note] = &notes(vec![Late {
+                pid: 7,
+                name: "python3",
+                parts,
+                miss,
+                waits: Waits::Turn,
+            }])[..] else {
+                panic!("one line");
+            };
+            note.to_string()
+        };
+        let late = line(Some(&miss(Part::Environment, Why::Late)));
+        assert!(
+            late.starts_with(
+                "Unknown of python3 (7): environment, libraries: /proc/7/environ did not answer for 2 s"
+            ),
+            "{late}"
+        );
+        assert!(late.contains("sudo cat /proc/7/task/*/stack"), "{late}");
+        let long = line(Some(&miss(Part::Libraries, Why::TooLong)));
+        assert!(
+            long.starts_with("Unknown of python3 (7): libraries: /proc/7/maps is longer"),
+            "{long}"
+        );
+        let none = line(Some(&miss(Part::CommandLine, Why::NoReader("no memory".into()))));
+        assert!(
+            none.contains("/proc/7/cmdline cannot be read: no memory. raise the limit"),
+            "{none}"
+        );
+        assert!(line(None).contains("command line, environment, libraries: it has not been read yet"));
+    }
+
+    #[test]
+    fn many_late_processes_share_a_line() {
+        let miss = Miss {
+            part: Part::Libraries,
+            why: Why::Late,
+        };
+        let late = |pid| Late {
+            pid,
+            name: "x",
+            parts: Part::SHOWN,
+            miss: Some(&miss).filter(|_| pid != 3),
+            waits: Waits::Turn,
+        };
+        let notes = notes((1..20).map(late).collect());
+        assert_eq!(notes.len(), LINES);
+        assert!(
+            notes[2].what.starts_with("17 more") && notes[2].why.ends_with(", ..."),
+            "{notes:?}"
+        );
+        assert!(
+            notes.iter().all(|note| !note.why.contains("(3)")),
+            "it only waits"
+        );
+    }
+}

@@ -1,0 +1,85 @@
+//! Processes by the numbers that they have in their own PID namespaces.
+use std::collections::BTreeSet;
+
+use super::basic::{ProcKey, dir, read_stat};
+use super::status::Status;
+use crate::root::Root;
+
+/// A process with a number that was searched for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Numbered {
+    /// Which process.
+    pub key: ProcKey,
+    /// Name.
+    pub comm: String,
+    /// Its number in its innermost namespace, which getpid(2) gives it.
+    pub own: u32,
+    /// That namespace is not the one of this /proc.
+    pub nested: bool,
+}
+
+/// The processes that have one of these numbers in their own namespace. One that ended, and whose parent has
+/// not waited for it, is none. Before Linux 4.1 those of namespaces of their own are not found.
+pub fn numbered(root: &Root, wanted: &BTreeSet<u32>) -> Vec<Numbered> {
+    let pids = root.list(&root.proc("")).unwrap_or_default();
+    let pids = pids.iter().filter_map(|name| name.to_str()?.parse::<u32>().ok());
+    pids.filter_map(|pid| one(root, pid, wanted)).collect()
+}
+
+fn one(root: &Root, pid: u32, wanted: &BTreeSet<u32>) -> Option<Numbered> {
+    const STATUS_LIMIT: usize = 16 << 10;
+    let dir = dir(root, pid);
+    let status = Status::parse(&root.bytes(&dir.join("status"), STATUS_LIMIT)?);
+    let own = status.ns_pids.last().copied().unwrap_or(pid);
+    if !wanted.contains(&own) || matches!(status.state, Some(b'Z' | b'X')) {
+        return None;
+    }
+    let stat = read_stat(root, &dir)?;
+    Some(Numbered {
+        key: ProcKey {
+            pid,
+            start: stat.start,
+        },
+        comm: stat.comm,
+        own,
+        nested: status.ns_pids.len() > 1,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stat::line;
+    use super::*;
+    use crate::fake::Fake;
+
+    #[test]
+    fn a_process_is_found_by_the_number_of_its_own_namespace() {
+        let fake = Fake::new();
+        let add = |pid: u32, status: &str| {
+            fake.proc(format!("{pid}/stat"), line(pid, b"python3", 100 + u64::from(pid)));
+            fake.proc(format!("{pid}/status"), status);
+        };
+        add(50, "State:\tS (sleeping)\nNSpid:\t50\n");
+        add(60, "State:\tR (running)\nNSpid:\t60\t50\n");
+        add(70, "State:\tZ (zombie)\nNSpid:\t70\t50\n");
+        add(80, "State:\tS (sleeping)\nNSpid:\t80\t9\n");
+        // Before Linux 4.1.
+        add(90, "State:\tS (sleeping)\n");
+        fake.proc("meminfo", "MemTotal: 1 kB\n");
+        let found = |wanted: &[u32]| -> Vec<(u32, u32, bool)> {
+            let wanted = wanted.iter().copied().collect();
+            let all = numbered(&fake.root(), &wanted);
+            all.iter().map(|one| (one.key.pid, one.own, one.nested)).collect()
+        };
+        assert_eq!(found(&[50]), [(50, 50, false), (60, 50, true)]);
+        assert_eq!(found(&[9, 90]), [(80, 9, true), (90, 90, false)]);
+        assert_eq!(found(&[60, 70, 80]), [], "these are numbers of our own namespace");
+    }
+
+    #[test]
+    fn this_process_is_found_by_its_own_number() {
+        let me = std::process::id();
+        let found = numbered(&Root::default(), &BTreeSet::from([me]));
+        assert!(found.iter().any(|one| one.own == me), "{found:?}");
+    }
+}

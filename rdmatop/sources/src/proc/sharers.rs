@@ -1,0 +1,191 @@
+//! Processes that have an open verbs file of another process, too: after fork(2), or because a descriptor was
+//! passed (unix(7), `SCM_RIGHTS`).
+//!
+//! A QP belongs to the process that made it, and lasts until the last descriptor of its verbs file is closed.
+
+use std::{
+    ffi::OsString,
+    io::{self, ErrorKind},
+};
+
+use crate::{open_files, root::Root};
+use rdmatop_base::text;
+
+/// The largest number of open files that one search reads: no working machine has so many, and the search
+/// must end.
+const MOST_FILES: usize = 200_000;
+
+/// The processes that share verbs files with a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sharers {
+    /// Number and name of each, by number; names are safe to print.
+    pub found: Vec<(u32, String)>,
+    /// The open files of so many processes could not be read or compared.
+    pub hidden: usize,
+    /// The search stopped at its limit.
+    pub cut: bool,
+}
+
+/// An open verbs file of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct VerbsFile {
+    fd: u32,
+    path: Vec<u8>,
+}
+
+/// Open verbs files of a process; `looked` counts the files that were read.
+fn verbs_files(root: &Root, pid: u32, looked: &mut usize) -> io::Result<Vec<VerbsFile>> {
+    let mut out = Vec::new();
+    for entry in open_files::of(root, pid)?.flatten() {
+        *looked += 1;
+        if *looked > MOST_FILES {
+            break;
+        }
+        let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        // It may be closed meanwhile.
+        let path = root.link(&entry.path()).unwrap_or_default();
+        if path.starts_with(b"/dev/infiniband/uverbs") {
+            out.push(VerbsFile { fd, path });
+        }
+    }
+    Ok(out)
+}
+
+/// Whether two descriptors are of one open file: kcmp(2), `KCMP_FILE`.
+fn is_same(one: (u32, u32), other: (u32, u32)) -> io::Result<bool> {
+    const KCMP_FILE: libc::c_int = 0;
+    // SAFETY: takes numbers alone.
+    let order = unsafe { libc::syscall(libc::SYS_kcmp, one.0, other.0, KCMP_FILE, one.1, other.1) };
+    if order < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(order == 0)
+}
+
+/// Which processes have a verbs file of `pid` open; `None` if it has none. Fails where its own files cannot
+/// be read.
+pub fn sharers(root: &Root, pid: u32) -> io::Result<Option<Sharers>> {
+    let names = root.list(&root.proc("")).unwrap_or_default();
+    search(root, pid, &names, is_same)
+}
+
+/// As [`sharers`], among `names` of /proc, compared by `is_same`.
+fn search(
+    root: &Root,
+    pid: u32,
+    names: &[OsString],
+    is_same: impl Fn((u32, u32), (u32, u32)) -> io::Result<bool>,
+) -> io::Result<Option<Sharers>> {
+    let mut out = Sharers::default();
+    let mut looked = 0;
+    let own = verbs_files(root, pid, &mut looked)?;
+    if own.is_empty() {
+        return Ok(None);
+    }
+    let others = names.iter().filter_map(|name| name.to_str()?.parse().ok());
+    for other in others.filter(|other| *other != pid) {
+        let theirs = match verbs_files(root, other, &mut looked) {
+            Ok(files) => files,
+            Err(error) => {
+                out.hidden += usize::from(error.kind() == ErrorKind::PermissionDenied);
+                continue;
+            }
+        };
+        let pairs = own
+            .iter()
+            .flat_map(|mine| theirs.iter().map(move |their| (mine, their)));
+        // The path alone says nothing: each process that uses a device opens it.
+        let mut compared = pairs
+            .filter(|(mine, their)| mine.path == their.path)
+            .map(|(mine, their)| is_same((pid, mine.fd), (other, their.fd)));
+        let first = compared.find(|same| !matches!(same, Ok(false)));
+        match first {
+            Some(Ok(_)) => {
+                let comm = root.bytes(&root.proc(other.to_string()).join("comm"), 64);
+                let comm = text::sanitize(comm.unwrap_or_default().trim_ascii_end());
+                out.found.push((other, comm));
+            }
+            // One of them has closed the file, or has ended.
+            Some(Err(error)) if matches!(error.raw_os_error(), Some(libc::EBADF | libc::ESRCH)) => {}
+            Some(Err(_)) => out.hidden += 1,
+            None => {}
+        }
+        if looked > MOST_FILES {
+            out.cut = true;
+            break;
+        }
+    }
+    out.found.sort_unstable();
+    Ok(Some(out))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, os::fd::AsRawFd};
+
+    use super::*;
+    use crate::fake::Fake;
+
+    fn fd(fake: &Fake, pid: u32, fd: u32, target: &str) {
+        fake.link(format!("proc/{pid}/fd/{fd}"), target);
+    }
+
+    #[test]
+    fn only_processes_with_the_same_open_file_are_found() {
+        let fake = Fake::new();
+        fd(&fake, 7, 3, "/dev/infiniband/uverbs0");
+        fd(&fake, 7, 4, "/dev/null");
+        // A child, a process that opened the device itself, one that has another device, and one that has
+        // ended.
+        fd(&fake, 8, 3, "/dev/infiniband/uverbs0");
+        fake.proc("8/comm", "a\x1bchild\n");
+        fd(&fake, 9, 5, "/dev/infiniband/uverbs0");
+        fd(&fake, 10, 3, "/dev/infiniband/uverbs1");
+        let names = || ["7", "8", "9", "10", "11", "self"].map(OsString::from).to_vec();
+        let found = search(&fake.root(), 7, &names(), |one, other| {
+            assert_eq!(one, (7, 3));
+            assert_ne!(other.0, 10, "of another device");
+            Ok(other == (8, 3))
+        });
+        let expected = Sharers {
+            found: vec![(8, "a\\x1bchild".to_owned())],
+            ..Sharers::default()
+        };
+        assert_eq!(found.unwrap(), Some(expected));
+        let forbidden = |_, _| Err(io::Error::from_raw_os_error(libc::EPERM));
+        let hidden = search(&fake.root(), 7, &names(), forbidden).unwrap().unwrap();
+        assert_eq!((hidden.found.len(), hidden.hidden), (0, 2));
+        let ended = |_, _| Err(io::Error::from_raw_os_error(libc::ESRCH));
+        assert_eq!(
+            search(&fake.root(), 7, &names(), ended).unwrap(),
+            Some(Sharers::default())
+        );
+        fd(&fake, 13, 0, "/dev/null");
+        assert_eq!(search(&fake.root(), 13, &names(), forbidden).unwrap(), None);
+        assert!(
+            search(&fake.root(), 12, &names(), forbidden).is_err(),
+            "its files are not known"
+        );
+    }
+
+    #[test]
+    fn the_kernel_tells_one_open_file_from_two_of_one_path() {
+        let own = std::process::id();
+        let raw = |file: &File| (own, file.as_raw_fd().cast_unsigned());
+        let [one, other] = [(); 2].map(|()| File::open("/dev/null").unwrap());
+        let copy = one.try_clone().unwrap();
+        match is_same(raw(&one), raw(&copy)) {
+            Ok(same) => {
+                assert!(same);
+                assert!(!is_same(raw(&one), raw(&other)).unwrap());
+                assert_eq!(
+                    is_same(raw(&one), (own, 1 << 20)).unwrap_err().raw_os_error(),
+                    Some(libc::EBADF)
+                );
+            }
+            Err(error) => eprintln!("skipped: kcmp(2): {error}"),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! `/proc/PID/status` (proc_pid_status(5)).
+use crate::root::parse_u64;
+
+/// The lines that we use.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Thread group: the process that a thread belongs to.
+    pub tgid: Option<u32>,
+    /// `R`, `S`, `Z` and so on.
+    pub state: Option<u8>,
+    /// Its numbers, from the PID namespace of this /proc to its own; empty before Linux 4.1.
+    pub ns_pids: Vec<u32>,
+    /// Real user.
+    pub uid: Option<u32>,
+    /// Effective user.
+    pub euid: Option<u32>,
+    /// Effective capabilities, as bits of capabilities(7).
+    pub cap_eff: Option<u64>,
+    /// Memory that drivers hold for it, bytes (`mm->pinned_vm`): what `ib_umem_get` compares with the limit
+    /// of locked memory.
+    pub pinned: Option<u64>,
+}
+
+impl Status {
+    /// Parses the file; a line that is absent or odd leaves its value unknown. The kernel escapes the name in
+    /// the first line (`proc_task_name`), so no process can forge a line.
+    pub fn parse(raw: &[u8]) -> Self {
+        let mut out = Self::default();
+        for line in raw.split(|b| *b == b'\n') {
+            let Some(colon) = line.iter().position(|b| *b == b':') else {
+                continue;
+            };
+            let (key, value) = (&line[..colon], &line[colon + 1..]);
+            let mut words = value
+                .split(u8::is_ascii_whitespace)
+                .filter(|word| !word.is_empty());
+            match key {
+                b"State" => out.state = words.next().and_then(|word| word.first().copied()),
+                b"NSpid" => out.ns_pids = words.map_while(|word| small(Some(word))).collect(),
+                b"Tgid" => out.tgid = small(words.next()),
+                b"Uid" => (out.uid, out.euid) = (small(words.next()), small(words.next())),
+                b"CapEff" => out.cap_eff = words.next().and_then(hex),
+                b"VmPin" => {
+                    let kib = words.next().and_then(parse_u64);
+                    out.pinned = kib.and_then(|kib| kib.checked_mul(1024));
+                }
+                _ => {}
+            }
+        }
+        out
+    }
+}
+
+fn small(word: Option<&[u8]>) -> Option<u32> {
+    parse_u64(word?)?.try_into().ok()
+}
+
+fn hex(word: &[u8]) -> Option<u64> {
+    u64::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SAMPLE: &[u8] = b"Name:\tib send\\nbw\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t231\nPid:\t233\nUid:\t1000\t0\t0\t0\n\
+        NSpid:\t233\t12\nVmPin:\t      64 kB\nVmRSS:\t   12345 kB\nCapEff:\t000001ffffffffff\n";
+
+    #[test]
+    fn the_lines_we_use_are_read() {
+        let s = Status::parse(SAMPLE);
+        assert_eq!((s.tgid, s.uid, s.euid), (Some(231), Some(1000), Some(0)));
+        assert_eq!(s.cap_eff, Some(0x1ff_ffff_ffff));
+        assert_eq!(s.pinned, Some(64 << 10));
+        assert_eq!((s.state, s.ns_pids), (Some(b'S'), vec![233, 12]));
+    }
+
+    #[test]
+    fn an_absent_or_odd_line_is_unknown() {
+        let s = Status::parse(b"Name:\tkthreadd\nTgid:\t2x\nCapEff:\t\nVmPin: 99999999999999999999 kB\n");
+        assert_eq!(s, Status::default());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(raw: Vec<u8>, value in "\\PC{0,30}") {
+            let _ = Status::parse(&raw);
+            for key in ["Tgid", "Uid", "CapEff", "VmPin", "State", "NSpid"] {
+                let _ = Status::parse(format!("{key}:\t{value}\n").as_bytes());
+            }
+        }
+    }
+}

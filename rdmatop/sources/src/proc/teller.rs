@@ -1,0 +1,125 @@
+//! Reads details of processes within bounded time: a process apart does, which is killed when it is late.
+
+use super::basic::{ProcKey, key};
+use super::detail::{Part, ProcDetail, Told, read_part};
+use crate::{
+    root::Root,
+    uprobes::{Helper, Unanswered},
+};
+
+/// Why a part is unknown although it may be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// It did not answer.
+    Late,
+    /// It is longer than what is read.
+    TooLong,
+    /// What was to read it could not be started, or has ended.
+    NoReader(String),
+}
+
+/// A part that is not known, and with it those after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Miss {
+    pub(super) part: Part,
+    pub(super) why: Why,
+}
+
+/// What a [`Teller`] read of one process, and what it could not read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reading {
+    pub(super) detail: ProcDetail,
+    pub(super) miss: Option<Miss>,
+    /// The process has ended; its number may be another one's.
+    pub(super) ended: bool,
+}
+
+/// Reads details, each part in two seconds at most.
+pub struct Teller {
+    root: Root,
+    helper: Option<Helper>,
+}
+
+impl Teller {
+    /// Reads under `root`. Nothing is started before the first question.
+    pub fn new(root: Root) -> Self {
+        Self { root, helper: None }
+    }
+
+    /// These parts of exactly this process; `None` when it has ended. What is late is unknown.
+    pub fn tell(&mut self, process: ProcKey, user: Option<u32>, parts: &[Part]) -> Option<ProcDetail> {
+        let reading = self.read(process, user, parts);
+        (!reading.ended).then_some(reading.detail)
+    }
+
+    /// Reads these parts, up to the first that is late.
+    pub(super) fn read(&mut self, process: ProcKey, user: Option<u32>, parts: &[Part]) -> Reading {
+        let mut reading = Reading::default();
+        for part in parts.iter().copied() {
+            let why = match self.part(process.pid, user, part) {
+                Ok(told) => {
+                    reading.detail.add(told.detail);
+                    told.too_long.then_some(Why::TooLong)
+                }
+                Err(why) => Some(why),
+            };
+            let Some(why) = why else { continue };
+            let goes_on = why == Why::TooLong;
+            reading.miss = Some(Miss { part, why });
+            if !goes_on {
+                break;
+            }
+        }
+        // Facts of two processes are not mixed. This also detects a number that was reused before the first
+        // read.
+        reading.ended = key(&self.root, process.pid) != Some(process);
+        reading
+    }
+
+    fn part(&mut self, pid: u32, user: Option<u32>, part: Part) -> Result<Told, Why> {
+        if !self.root.is_live() {
+            return Ok(read_part(&self.root, pid, part));
+        }
+        let mut helper = match self.helper.take() {
+            Some(helper) => helper,
+            None => Helper::start().map_err(|error| Why::NoReader(error.to_string()))?,
+        };
+        let told = helper
+            .part(pid, user, part)
+            .map_err(|unanswered| match unanswered {
+                Unanswered::Late => Why::Late,
+                Unanswered::Lost => Why::NoReader("the process that reads it has ended".to_owned()),
+            });
+        // One that did not answer is killed by its end.
+        self.helper = told.is_ok().then_some(helper);
+        told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stat::line;
+    use super::*;
+    use crate::fake::Fake;
+
+    #[test]
+    fn a_reused_number_is_not_the_process_that_was_asked_for() {
+        let fake = Fake::new();
+        fake.proc("7/stat", line(7, b"python3", 100));
+        let mut teller = Teller::new(fake.root());
+        let mut tell = |pid, start| teller.tell(ProcKey { pid, start }, None, Part::SHOWN);
+        assert_eq!(tell(7, 100), Some(ProcDetail::default()));
+        assert_eq!(tell(7, 99), None);
+        assert_eq!(tell(8, 1), None);
+    }
+
+    #[test]
+    fn the_running_test_is_read_by_a_process_apart() {
+        let root = Root::default();
+        let me = key(&root, std::process::id()).unwrap();
+        let mut teller = Teller::new(root);
+        let detail = teller.tell(me, None, Part::SHOWN).unwrap();
+        assert!(detail.cmdline.is_some() && detail.environ.is_some() && detail.libraries.is_some());
+        assert!(teller.helper.is_some(), "it serves the next question");
+    }
+}

@@ -1,0 +1,317 @@
+//! Threads that read what may not answer, so that a driver that sleeps, or a process that cannot be read,
+//! delays only what is read of itself.
+//!
+//! Usually there is one. Another is started, up to a bound, only while all threads wait, and ends when no
+//! answer has been late for a while. A thread that hangs in the kernel cannot be stopped: it is left behind,
+//! and ends when its read does.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// All threads but those that are kept end when no answer has been late for this long.
+const IDLE: Duration = if cfg!(test) {
+    Duration::from_millis(20)
+} else {
+    Duration::from_secs(30)
+};
+/// Address space; a thread touches some 20 KiB of it.
+const STACK: usize = 512 << 10;
+
+/// The work of a thread.
+pub type Work<J, A> = Box<dyn FnMut(J) -> A + Send>;
+/// Makes the work of a thread.
+type Hire<J, A> = Arc<dyn Fn() -> Work<J, A> + Send + Sync>;
+
+/// The threads and their jobs.
+pub struct Readers<J, A> {
+    desk: Arc<Desk<J, A>>,
+    hire: Hire<J, A>,
+    /// The largest number of threads.
+    most: usize,
+    /// Runs jobs here when no thread can be started.
+    own: Option<Work<J, A>>,
+}
+
+struct Desk<J, A> {
+    state: Mutex<State<J, A>>,
+    /// There is a job.
+    work: Condvar,
+    /// There are as many answers as the caller waits for.
+    done: Condvar,
+}
+
+struct State<J, A> {
+    jobs: VecDeque<J>,
+    answers: VecDeque<A>,
+    /// How many answers the caller waits for. To wake it for each would be two switches of context for a
+    /// device.
+    wanted: usize,
+    /// Number of threads.
+    threads: usize,
+    /// How many of them have a job.
+    busy: usize,
+    /// So many do not end although nothing is late.
+    kept: usize,
+    /// Since when no answer has been late.
+    calm: Option<Instant>,
+    /// The readers are shutting down.
+    over: bool,
+}
+
+impl<J, A> Desk<J, A> {
+    fn state(&self) -> MutexGuard<'_, State<J, A>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next job; `None` when the thread is no longer needed, and then no longer counted.
+    fn next(&self) -> Option<J> {
+        let mut state = self.state();
+        loop {
+            // Every thread gets jobs even if one were enough, so its idle time does not show whether it is
+            // needed.
+            let calm = state.calm.is_some_and(|since| since.elapsed() >= IDLE);
+            if state.over || (calm && state.threads > state.kept) {
+                break;
+            }
+            if let Some(job) = state.jobs.pop_front() {
+                state.busy += 1;
+                return Some(job);
+            }
+            let waited = self.work.wait_timeout(state, IDLE);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        // Two threads that decide at the same time must not both keep the other as the last one.
+        state.threads -= 1;
+        None
+    }
+
+    /// A thread has done its job.
+    fn answer(&self, answer: A) {
+        let mut state = self.state();
+        state.busy -= 1;
+        state.answers.push_back(answer);
+        if state.answers.len() >= state.wanted {
+            self.done.notify_one();
+        }
+    }
+}
+
+impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
+    /// No thread yet, and never more than `most`; `kept` of them stay for good. `hire` makes the work of
+    /// each.
+    pub fn new(most: usize, kept: usize, hire: impl Fn() -> Work<J, A> + Send + Sync + 'static) -> Self {
+        let state = State {
+            jobs: VecDeque::new(),
+            answers: VecDeque::new(),
+            wanted: 1,
+            threads: 0,
+            busy: 0,
+            kept,
+            calm: None,
+            over: false,
+        };
+        Self {
+            desk: Arc::new(Desk {
+                state: Mutex::new(state),
+                work: Condvar::new(),
+                done: Condvar::new(),
+            }),
+            hire: Arc::new(hire),
+            most,
+            own: None,
+        }
+    }
+
+    /// Adds a job to the queue. The caller bounds the queue: a device has one job at most.
+    pub fn push(&self, job: J) {
+        self.desk.state().jobs.push_back(job);
+        self.desk.work.notify_one();
+    }
+
+    /// Number of threads.
+    pub fn threads(&self) -> usize {
+        self.desk.state().threads
+    }
+
+    /// How many of them have no job or are about to take one.
+    pub fn free(&self) -> usize {
+        let state = self.desk.state();
+        state.threads - state.busy
+    }
+
+    /// Starts another thread; false at the bound, or when the system refuses.
+    pub fn grow(&self) -> bool {
+        let mut state = self.desk.state();
+        if state.threads >= self.most {
+            return false;
+        }
+        let (desk, hire) = (Arc::clone(&self.desk), Arc::clone(&self.hire));
+        let thread = thread::Builder::new()
+            .name("reader".to_owned())
+            .stack_size(STACK)
+            .spawn(move || {
+                let mut work = hire();
+                while let Some(job) = desk.next() {
+                    let answer = work(job);
+                    desk.answer(answer);
+                }
+            });
+        state.threads += usize::from(thread.is_ok());
+        // Otherwise the new thread would end at once.
+        state.calm = None;
+        thread.is_ok()
+    }
+
+    /// Whether no answer is late now.
+    pub fn calm(&self, calm: bool) {
+        let mut state = self.desk.state();
+        state.calm = if calm {
+            Some(state.calm.unwrap_or_else(Instant::now))
+        } else {
+            None
+        };
+    }
+
+    /// Waits until there are `wanted` answers, but no longer than `wait`.
+    pub fn wait_for(&self, wanted: usize, wait: Duration) {
+        let mut state = self.desk.state();
+        state.wanted = wanted;
+        let waited = self
+            .desk
+            .done
+            .wait_timeout_while(state, wait, |state| state.answers.len() < state.wanted);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// An answer that is there.
+    pub fn answer(&self) -> Option<A> {
+        self.desk.state().answers.pop_front()
+    }
+
+    /// Runs the next job on the caller's thread, when no other exists.
+    pub fn work_here(&mut self) -> Option<A> {
+        let job = self.desk.state().jobs.pop_front()?;
+        Some(self.own.get_or_insert_with(|| (self.hire)())(job))
+    }
+}
+
+impl<J, A> Drop for Readers<J, A> {
+    fn drop(&mut self) {
+        let mut state = self.desk.state();
+        state.over = true;
+        state.jobs.clear();
+        drop(state);
+        self.desk.work.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    const MOST: usize = 4;
+
+    /// Each job is the time to sleep, ms, and its own answer.
+    fn sleepers() -> Readers<u64, u64> {
+        Readers::new(MOST, 1, || {
+            Box::new(|ms| {
+                thread::sleep(Duration::from_millis(ms));
+                ms
+            })
+        })
+    }
+
+    const LONG: Duration = Duration::from_secs(10);
+
+    /// An answer that arrives in this time.
+    fn within(readers: &Readers<u64, u64>, time: Duration) -> Option<u64> {
+        readers.wait_for(1, time);
+        readers.answer()
+    }
+
+    #[test]
+    fn the_caller_wakes_when_it_has_what_it_waits_for_or_time_is_up() {
+        let readers = sleepers();
+        assert!(readers.grow());
+        for ms in [0, 0, 300] {
+            readers.push(ms);
+        }
+        let begun = Instant::now();
+        readers.wait_for(2, LONG);
+        assert!(begun.elapsed() < Duration::from_millis(200));
+        assert_eq!([(); 3].map(|()| readers.answer()), [Some(0), Some(0), None]);
+        readers.wait_for(2, Duration::from_millis(600));
+        assert!(
+            begun.elapsed() >= Duration::from_millis(600),
+            "one answer is not two"
+        );
+        assert_eq!(readers.answer(), Some(300));
+    }
+
+    #[test]
+    fn a_second_thread_passes_the_one_that_sleeps_and_ends_when_it_is_not_needed() {
+        let readers = sleepers();
+        assert!(readers.grow());
+        // No answer had been late for a long time.
+        readers.calm(true);
+        thread::sleep(2 * IDLE);
+        readers.push(300);
+        readers.push(0);
+        assert_eq!(within(&readers, Duration::from_millis(50)), None, "one thread");
+        assert!(readers.grow());
+        assert_eq!([0; 2].map(|_| within(&readers, LONG)), [Some(0), Some(300)]);
+        readers.calm(false);
+        thread::sleep(3 * IDLE);
+        assert_eq!(readers.threads(), 2);
+        readers.calm(true);
+        let begun = Instant::now();
+        while readers.threads() > 1 {
+            assert!(begun.elapsed() < LONG);
+            // Although both get jobs now and then.
+            readers.push(0);
+            assert_eq!(within(&readers, LONG), Some(0));
+            readers.calm(true);
+        }
+        thread::sleep(3 * IDLE);
+        assert_eq!(readers.threads(), 1, "the last stays");
+        readers.push(1);
+        assert_eq!(within(&readers, LONG), Some(1));
+    }
+
+    #[test]
+    fn there_are_no_more_threads_than_the_bound() {
+        let readers = sleepers();
+        assert!((0..MOST).all(|_| readers.grow()));
+        assert!(!readers.grow());
+        assert_eq!(readers.threads(), MOST);
+    }
+
+    #[test]
+    fn the_end_waits_for_no_answer_and_ends_the_threads() {
+        let readers = sleepers();
+        assert!(readers.grow() && readers.grow());
+        readers.push(200);
+        thread::sleep(Duration::from_millis(50));
+        let (desk, begun) = (Arc::clone(&readers.desk), Instant::now());
+        drop(readers);
+        assert!(begun.elapsed() < Duration::from_millis(100));
+        while desk.state().threads > 0 {
+            assert!(begun.elapsed() < LONG);
+            thread::sleep(IDLE);
+        }
+    }
+
+    #[test]
+    fn where_no_thread_can_be_started_the_caller_works() {
+        let mut readers = sleepers();
+        readers.push(1);
+        assert_eq!(readers.work_here(), Some(1));
+        assert_eq!(readers.work_here(), None);
+    }
+}

@@ -1,0 +1,222 @@
+//! Devices whose removal waits until no process holds them.
+//!
+//! `ib_unregister_device` first removes the device from netlink's list, then asks each client to let go, and
+//! only then removes it from sysfs. The client of a driver that cannot disconnect its users
+//! (`ib_uverbs_remove_one`) waits there until the last of them closes its file: traffic goes on, netlink does
+//! not list the device, and its file in `/dev` is gone.
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+
+use super::open_files;
+use crate::root::Root;
+use rdmatop_base::text;
+
+/// A process that holds a device.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Holder {
+    /// Process id.
+    pub pid: u32,
+    /// Its name, safe to print; empty when it ended meanwhile.
+    pub comm: String,
+}
+
+/// The processes that hold devices that are being removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holders {
+    /// The processes that were found, by number.
+    pub found: Vec<Holder>,
+    /// The open files of some processes were not readable.
+    pub hidden: bool,
+    /// The search stopped at its limit.
+    pub cut: bool,
+}
+
+/// How many holders are named.
+const NAMED: usize = 8;
+
+impl Holders {
+    /// The processes that were found, in words: `220 (ib_send_bw), 231 (python3) and 3 more`.
+    pub fn named(&self) -> String {
+        let named = self.found.iter().take(NAMED);
+        let mut names: Vec<String> = named
+            .map(|holder| format!("{} ({})", holder.pid, holder.comm))
+            .collect();
+        match self.found.len() - names.len() {
+            0 if self.cut => names.push("others: the search was cut".to_owned()),
+            0 => {}
+            more => names.push(format!("{more} more")),
+        }
+        if self.hidden {
+            names.push("maybe processes of other users".to_owned());
+        }
+        let last = names.pop().unwrap_or_default();
+        if names.is_empty() {
+            return last;
+        }
+        format!("{} and {last}", names.join(", "))
+    }
+}
+
+impl fmt::Display for Holders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.found.is_empty(), self.hidden) {
+            (true, false) => f.write_str("no process has it open"),
+            (true, true) => f.write_str("no process that you may inspect has it open: run with sudo"),
+            (false, _) => write!(f, "held by {}", self.named()),
+        }
+    }
+}
+
+/// Directories in `/sys/class/infiniband` of devices that are being removed (or, for some milliseconds,
+/// created): netlink does not list them. `listed` returns whether it lists one.
+///
+/// `shared`: devices are visible in every network namespace (`rdma system`). Otherwise netlink also leaves
+/// out devices of another namespace; these still have their verbs file, which a removal takes away first.
+pub fn unlisted(
+    root: &Root,
+    dirs: &[OsString],
+    listed: impl Fn(&OsStr) -> bool,
+    shared: bool,
+) -> Vec<OsString> {
+    let mut left: Vec<OsString> = dirs.iter().filter(|dir| !listed(dir)).cloned().collect();
+    if left.is_empty() {
+        return left;
+    }
+    let files = verbs_files(root);
+    if files.is_none() && !shared {
+        return Vec::new();
+    }
+    let files = files.unwrap_or_default();
+    left.retain(|dir| !files.values().any(|device| device == dir));
+    left
+}
+
+/// Verbs files and the directories of their devices; `None` where ib_uverbs is not loaded.
+fn verbs_files(root: &Root) -> Option<BTreeMap<OsString, OsString>> {
+    let class = root.sys("class/infiniband_verbs");
+    let names = root.list(&class)?;
+    let device = |file: OsString| {
+        let name = root.value(&class.join(&file).join("ibdev"))?;
+        let dir: Vec<u8> = name.iter().map(|b| if *b == b'/' { b'!' } else { *b }).collect();
+        Some((file, OsStr::from_bytes(&dir).to_owned()))
+    };
+    Some(names.into_iter().filter_map(device).collect())
+}
+
+/// Processes with an open verbs file whose device has none any more.
+pub fn holders(root: &Root) -> Holders {
+    let files = verbs_files(root).unwrap_or_default();
+    let mut found = Vec::new();
+    let walk = open_files::walk(root, open_files::MOST, |pid, target| {
+        if !is_orphan(target, &files) {
+            return ControlFlow::Continue(());
+        }
+        let comm = root
+            .bytes(&root.proc(pid.to_string()).join("comm"), 64)
+            .unwrap_or_default();
+        let comm = text::sanitize(comm.trim_ascii_end());
+        found.push(Holder { pid, comm });
+        ControlFlow::Break(())
+    });
+    found.sort();
+    Holders {
+        found,
+        hidden: walk.hidden,
+        cut: walk.cut,
+    }
+}
+
+/// Whether an open file is a verbs file of a device that has none any more. In a container with its own
+/// device node the file still exists, but no device has that number.
+fn is_orphan(target: &[u8], files: &BTreeMap<OsString, OsString>) -> bool {
+    const DELETED: &[u8] = b" (deleted)";
+    let (path, deleted) = match target.strip_suffix(DELETED) {
+        Some(path) => (path, true),
+        None => (target, false),
+    };
+    let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
+    let number = name.strip_prefix(b"uverbs").unwrap_or_default();
+    let is_file = !number.is_empty() && number.iter().all(u8::is_ascii_digit);
+    is_file && (deleted || !files.contains_key(OsStr::from_bytes(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+
+    fn names(list: &[&str]) -> Vec<OsString> {
+        list.iter().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn holders_are_named_and_the_rest_counted() {
+        let words = |count: u32, hidden| {
+            let one = |pid| Holder {
+                pid,
+                comm: "x".to_owned(),
+            };
+            let holders = Holders {
+                found: (1..=count).map(one).collect(),
+                hidden,
+                cut: false,
+            };
+            holders.to_string()
+        };
+        assert_eq!(words(1, false), "held by 1 (x)");
+        assert_eq!(words(3, false), "held by 1 (x), 2 (x) and 3 (x)");
+        assert_eq!(words(1, true), "held by 1 (x) and maybe processes of other users");
+        assert!(words(10, false).ends_with("8 (x) and 2 more"));
+        assert_eq!(words(0, false), "no process has it open");
+        assert!(words(0, true).contains("sudo"));
+    }
+
+    #[test]
+    fn a_device_that_netlink_does_not_list_and_that_has_no_verbs_file_is_being_removed() {
+        let fake = Fake::new();
+        fake.sys("class/infiniband_verbs/abi_version", "6\n")
+            .sys("class/infiniband_verbs/uverbs1/ibdev", "mlx5/1\n");
+        let dirs = names(&["mlx5!1", "mlx5_0", "rxe0"]);
+        let got = |shared| unlisted(&fake.root(), &dirs, |dir| dir == "mlx5_0", shared);
+        // mlx5/1 has its file: another network namespace's.
+        assert_eq!((got(true), got(false)), (names(&["rxe0"]), names(&["rxe0"])));
+    }
+
+    #[test]
+    fn without_verbs_files_another_network_namespace_is_not_taken_for_a_removal() {
+        let fake = Fake::new();
+        let got = |shared| unlisted(&fake.root(), &names(&["mlx5_0"]), |_| false, shared);
+        assert_eq!((got(true), got(false)), (names(&["mlx5_0"]), vec![]));
+        assert_eq!(
+            unlisted(&fake.root(), &names(&["mlx5_0"]), |_| true, true),
+            names(&[])
+        );
+    }
+
+    #[test]
+    fn a_holder_has_a_verbs_file_without_a_device() {
+        let fake = Fake::new();
+        fake.sys("class/infiniband_verbs/uverbs1/ibdev", "mlx5_0\n");
+        let process = |pid: u32, comm: &str, target: &str| {
+            fake.proc(format!("{pid}/comm"), comm);
+            fake.dir(format!("proc/{pid}/fd"))
+                .link(format!("proc/{pid}/fd/3"), target);
+        };
+        process(231, "ib_send\x1b[2Jbw\n", "/dev/infiniband/uverbs0 (deleted)");
+        process(9, "a\n", "/dev/infiniband/uverbs1");
+        // The number was given to another device meanwhile.
+        process(10, "b\n", "/dev/infiniband/uverbs1 (deleted)");
+        // A container's own node.
+        process(11, "c\n", "/uverbs7");
+        process(12, "d\n", "/dev/infiniband/uverbsx (deleted)");
+        process(13, "e\n", "/tmp/uverbs (deleted)");
+        fake.proc("self/comm", "x\n");
+        let got = holders(&fake.root());
+        let found: Vec<(u32, &str)> = got.found.iter().map(|h| (h.pid, &*h.comm)).collect();
+        assert_eq!(found, [(10, "b"), (11, "c"), (231, "ib_send\\x1b[2Jbw")]);
+        assert!(!got.hidden && !got.cut);
+    }
+}

@@ -1,0 +1,323 @@
+//! The trees that the readers read, and a tolerant way to read one small kernel file.
+//!
+//! Rule of every reader: a file that is missing, forbidden (EPERM, EACCES), refused (EINVAL, EIO, ENOTSUP,
+//! ENODEV, ESRCH), empty or contains `N/A` is one unknown value; it does not affect other values.
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{Mode, OFlags, RawDir};
+
+use rdmatop_base::text;
+
+/// One sysfs attribute is one page at most; procfs files of that size come in one read too.
+const SMALL: usize = 4096;
+
+/// The base paths of the kernel's file systems. Tests use a tree of their own.
+#[derive(Debug, Clone)]
+pub struct Root {
+    proc: PathBuf,
+    sys: PathBuf,
+    etc: PathBuf,
+    opens: Arc<AtomicU64>,
+}
+
+impl Default for Root {
+    fn default() -> Self {
+        Self::new("/proc", "/sys", "/etc")
+    }
+}
+
+impl Root {
+    /// A root with the given places of procfs, sysfs and the configuration files.
+    pub fn new(proc: impl Into<PathBuf>, sys: impl Into<PathBuf>, etc: impl Into<PathBuf>) -> Self {
+        Self {
+            proc: proc.into(),
+            sys: sys.into(),
+            etc: etc.into(),
+            opens: Arc::default(),
+        }
+    }
+
+    /// A root whose three trees are `proc`, `sys` and `etc` below `base`: a fixture, or a host mounted
+    /// elsewhere.
+    pub fn under(base: &Path) -> Self {
+        Self::new(base.join("proc"), base.join("sys"), base.join("etc"))
+    }
+
+    /// True when procfs is this process's own: then system calls refer to the same processes.
+    pub fn is_live(&self) -> bool {
+        self.proc == Path::new("/proc")
+    }
+
+    /// A path below procfs.
+    pub fn proc(&self, rest: impl AsRef<Path>) -> PathBuf {
+        self.proc.join(rest)
+    }
+
+    /// A path below sysfs.
+    pub fn sys(&self, rest: impl AsRef<Path>) -> PathBuf {
+        self.sys.join(rest)
+    }
+
+    /// A path below the configuration directory.
+    pub fn etc(&self, rest: impl AsRef<Path>) -> PathBuf {
+        self.etc.join(rest)
+    }
+
+    /// How many files and directories were opened through this root and its clones. The cost of a tick is
+    /// mostly this number, so tests hold it down.
+    pub fn opens(&self) -> u64 {
+        self.opens.load(Ordering::Relaxed)
+    }
+
+    /// Opens a file for reading, `None` when that fails for any reason.
+    pub fn open(&self, path: &Path) -> Option<File> {
+        self.opens.fetch_add(1, Ordering::Relaxed);
+        open(path).ok()
+    }
+
+    /// At most `limit` bytes of a file; `None` when it cannot be opened or a read fails.
+    pub fn bytes(&self, path: &Path, limit: usize) -> Option<Vec<u8>> {
+        self.opens.fetch_add(1, Ordering::Relaxed);
+        read(path, limit).ok()
+    }
+
+    /// The trimmed content of a one-value file, raw; `None` when it is empty or `N/A`.
+    pub fn value(&self, path: &Path) -> Option<Vec<u8>> {
+        meaningful(&self.bytes(path, SMALL)?).map(<[u8]>::to_vec)
+    }
+
+    /// The trimmed content of a one-value file, safe to print.
+    pub fn line(&self, path: &Path) -> Option<String> {
+        self.value(path).map(|raw| text::sanitize(&raw))
+    }
+
+    /// An unsigned number, decimal or with `0x`.
+    pub fn number(&self, path: &Path) -> Option<u64> {
+        parse_u64(&self.value(path)?)
+    }
+
+    /// A signed decimal number (`numa_node`, `speed` and some sysctls use -1).
+    pub fn signed(&self, path: &Path) -> Option<i64> {
+        std::str::from_utf8(&self.value(path)?).ok()?.parse().ok()
+    }
+
+    /// The target of a symbolic link as it is written, raw.
+    pub fn link(&self, path: &Path) -> Option<Vec<u8>> {
+        fs::read_link(path)
+            .ok()
+            .map(|target| target.into_os_string().into_vec())
+    }
+
+    /// The last component of a symbolic link's target, safe to print: how sysfs names drivers and parents.
+    pub fn link_name(&self, path: &Path) -> Option<String> {
+        let target = fs::read_link(path).ok()?;
+        target.file_name().map(|name| text::sanitize(name.as_bytes()))
+    }
+
+    /// Opens a directory of attributes, `None` when that fails for any reason.
+    pub fn dir(&self, path: &Path) -> Option<Dir> {
+        self.opens.fetch_add(1, Ordering::Relaxed);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+        let opens = Arc::clone(&self.opens);
+        Some(Dir { fd, opens })
+    }
+
+    /// The names in a directory, sorted; `None` when the directory cannot be read.
+    pub fn list(&self, path: &Path) -> Option<Vec<OsString>> {
+        self.try_list(path).ok()
+    }
+
+    /// As [`Root::list`], with the reason when the directory cannot be read.
+    pub fn try_list(&self, path: &Path) -> io::Result<Vec<OsString>> {
+        self.opens.fetch_add(1, Ordering::Relaxed);
+        let entries = fs::read_dir(path)?.flatten();
+        let mut names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// Whether a directory has these names, which are sorted, and no others. It allocates nothing, so it
+    /// suits a check at each refresh. False for a directory that cannot be read to its end.
+    pub fn still_lists(&self, path: &Path, names: &[OsString]) -> bool {
+        self.opens.fetch_add(1, Ordering::Relaxed);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(fd) = rustix::fs::open(path, flags, Mode::empty()) else {
+            return false;
+        };
+        let mut buffer = [MaybeUninit::uninit(); SMALL];
+        let mut entries = RawDir::new(fd, &mut buffer);
+        let mut found = 0;
+        while let Some(entry) = entries.next() {
+            let Ok(entry) = entry else { return false };
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            if names
+                .binary_search_by(|known| known.as_os_str().cmp(name))
+                .is_err()
+            {
+                return false;
+            }
+            found += 1;
+        }
+        found == names.len()
+    }
+}
+
+/// A directory of sysfs of which many attributes are read: the path to it is looked up once. In sysfs a path
+/// of ten names costs more than the rest of a reading.
+#[derive(Debug)]
+pub struct Dir {
+    fd: OwnedFd,
+    opens: Arc<AtomicU64>,
+}
+
+impl Dir {
+    /// As [`Root::line`].
+    pub fn line(&self, name: &str) -> Option<String> {
+        self.opens.fetch_add(1, Ordering::Relaxed);
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.fd, name, flags, Mode::empty()).ok()?;
+        // The first read has all of an attribute.
+        let mut page = [0; SMALL];
+        let length = rustix::io::read(&file, &mut page).ok()?;
+        meaningful(page.get(..length)?).map(text::sanitize)
+    }
+}
+
+/// Opens a file of the kernel.
+pub fn open(path: &Path) -> io::Result<File> {
+    File::open(path)
+}
+
+/// What a link of the kernel's names.
+pub(crate) fn target(path: &Path) -> io::Result<PathBuf> {
+    std::fs::read_link(path)
+}
+
+/// At most `limit` bytes of a file of the kernel.
+pub fn read(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+    let mut out = Vec::with_capacity(limit.min(SMALL));
+    let limit = u64::try_from(limit).unwrap_or(u64::MAX);
+    open(path)?.take(limit).read_to_end(&mut out)?;
+    Ok(out)
+}
+
+/// Trims a one-value file; `None` for an empty one and for `N/A`, as in "N/A (no PMA)".
+pub(crate) fn meaningful(raw: &[u8]) -> Option<&[u8]> {
+    let trimmed = raw.trim_ascii();
+    (!trimmed.is_empty() && !trimmed.starts_with(b"N/A")).then_some(trimmed)
+}
+
+/// A whole trimmed text as an unsigned number, decimal or with `0x`; a sign, a unit or an overflow is `None`.
+pub(crate) fn parse_u64(text: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(text.trim_ascii()).ok()?;
+    let (digits, radix) = text.strip_prefix("0x").map_or((text, 10), |hex| (hex, 16));
+    // from_str_radix would take a leading plus, which no kernel file prints.
+    if !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    u64::from_str_radix(digits, radix).ok()
+}
+
+/// True when `name` is one plain path component: names that come from the kernel or the user are joined to
+/// paths, and `..` or a slash must not lead out of the directory.
+pub fn is_component(name: &OsStr) -> bool {
+    let bytes = name.as_bytes();
+    !bytes.is_empty() && bytes != b"." && bytes != b".." && !bytes.iter().any(|b| matches!(b, b'/' | 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_file_that_says_nothing_is_none_and_the_others_are_read() {
+        let fake = Fake::new();
+        fake.sys("a", "")
+            .sys("b", "N/A (no PMA)\n")
+            .sys("c", "12\n")
+            .sys("d", "0x1f\n")
+            .sys("e", "-1\n");
+        let root = fake.root();
+        assert_eq!(root.number(&root.sys("a")), None);
+        assert_eq!(root.line(&root.sys("b")), None);
+        assert_eq!(root.number(&root.sys("c")), Some(12));
+        assert_eq!(root.number(&root.sys("d")), Some(31));
+        assert_eq!(root.number(&root.sys("e")), None);
+        assert_eq!(root.signed(&root.sys("e")), Some(-1));
+        assert_eq!(root.line(&root.sys("absent")), None);
+        assert_eq!(root.bytes(&root.sys(""), 10), None, "a directory is not a file");
+    }
+
+    #[test]
+    fn every_open_is_counted_across_clones() {
+        let fake = Fake::new();
+        fake.sys("c", "1");
+        let root = fake.root();
+        let clone = root.clone();
+        clone.line(&root.sys("c"));
+        clone.line(&root.sys("absent"));
+        clone.list(&root.sys(""));
+        assert_eq!(root.opens(), 3);
+    }
+
+    #[test]
+    fn a_directory_is_compared_with_the_names_that_it_had() {
+        let fake = Fake::new();
+        let root = fake.root();
+        let class = root.sys("class");
+        assert!(!root.still_lists(&class, &[]));
+        // More than one buffer of entries.
+        for number in 0..500 {
+            fake.sys(format!("class/device-with-a-longish-name-{number}"), "1");
+        }
+        let names = root.list(&class).unwrap();
+        assert!(root.still_lists(&class, &names));
+        fake.sys("class/another", "1");
+        assert!(!root.still_lists(&class, &names));
+        fake.remove("sys/class/another");
+        fake.remove("sys/class/device-with-a-longish-name-7");
+        assert!(!root.still_lists(&class, &names));
+        assert!(root.still_lists(&class, &root.list(&class).unwrap()));
+    }
+
+    #[test]
+    fn a_huge_file_is_read_up_to_its_limit() {
+        let fake = Fake::new();
+        fake.proc("big", vec![b'x'; 100_000]);
+        assert_eq!(
+            fake.root().bytes(&fake.root().proc("big"), 5000).map(|b| b.len()),
+            Some(5000)
+        );
+    }
+
+    #[test]
+    fn only_plain_names_are_components() {
+        for bad in ["", ".", "..", "a/b", "/etc", "a\0b"] {
+            assert!(!is_component(OsStr::new(bad)), "{bad:?}");
+        }
+        assert!(is_component(OsStr::new("foo!bar")));
+    }
+
+    proptest! {
+        #[test]
+        fn any_number_survives_and_any_bytes_do_not_panic(n: u64, junk: Vec<u8>) {
+            prop_assert_eq!(parse_u64(format!(" {n}\n").as_bytes()), Some(n));
+            prop_assert_eq!(parse_u64(format!("{n:#x}").as_bytes()), Some(n));
+            let _ = parse_u64(&junk);
+        }
+    }
+}

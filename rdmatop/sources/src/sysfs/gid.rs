@@ -1,0 +1,107 @@
+//! The GID table of a port: its addresses, and the network device behind it (`gid_attrs/ndevs/N`).
+use std::net::Ipv6Addr;
+use std::path::Path;
+
+use crate::root::Root;
+
+/// Slots that are read. The kernel fills the first of a RoCE port from the device itself
+/// (`ib_cache_gid_set_default_gid` in drivers/infiniband/core/cache.c). A table has up to some thousand
+/// slots, and reading them all took longer than everything else at the start.
+const SLOTS: u32 = 4;
+
+/// The network device of the first GID that has one, below `port` (`.../ports/N`). `None` on InfiniBand, and
+/// when it lives in another network namespace.
+pub(super) fn first_netdev(root: &Root, port: &Path) -> Option<String> {
+    let ndevs = port.join("gid_attrs").join("ndevs");
+    (0..SLOTS).find_map(|slot| root.line(&ndevs.join(slot.to_string())))
+}
+
+/// After so many unset places in a row a table is not read further: it is filled from the front.
+const GAP: u32 = 8;
+/// Places that are read at most.
+const PLACES: u16 = 256;
+
+/// An entry of a GID table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GidFacts {
+    /// Its index in the port's GID table.
+    pub index: u16,
+    /// The GID, in network byte order.
+    pub gid: [u8; 16],
+    /// It is one of RoCE v1 or of `InfiniBand`, which have one word for their type; `None` when that could
+    /// not be read.
+    pub v1: Option<bool>,
+}
+
+/// The GIDs of a port; `None` when there is no table to read.
+pub(super) fn gids(root: &Root, port: &Path) -> Option<Vec<GidFacts>> {
+    let dir = root.dir(&port.join("gids"))?;
+    let types = root.dir(&port.join("gid_attrs").join("types"));
+    let mut found = None;
+    let mut unset = 0;
+    for place in 0..PLACES {
+        // The kernel answers from its cache.
+        let Some(line) = dir.line(&place.to_string()) else {
+            break;
+        };
+        let found = found.get_or_insert_with(Vec::new);
+        match line.parse::<Ipv6Addr>() {
+            Ok(gid) if !gid.is_unspecified() => {
+                unset = 0;
+                let kind = types.as_ref().and_then(|types| types.line(&place.to_string()));
+                found.push(GidFacts {
+                    index: place,
+                    gid: gid.octets(),
+                    v1: kind.map(|kind| kind == "IB/RoCE v1"),
+                });
+            }
+            _ => unset += 1,
+        }
+        if unset >= GAP {
+            break;
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+
+    #[test]
+    fn a_table_is_read_up_to_where_it_is_empty() {
+        let fake = Fake::new();
+        let port = fake.root().sys("p");
+        assert_eq!(gids(&fake.root(), &port), None);
+        let unset = "0000:0000:0000:0000:0000:0000:0000:0000\n";
+        for place in 0..60 {
+            fake.sys(format!("p/gids/{place}"), unset);
+        }
+        assert_eq!(gids(&fake.root(), &port), Some(Vec::new()));
+        fake.sys("p/gids/0", "fe80:0000:0000:0000:5054:00ff:fe12:3456\n")
+            .sys("p/gids/4", "0000:0000:0000:0000:0000:ffff:0a00:0001\n")
+            .sys("p/gids/50", "0000:0000:0000:0000:0000:ffff:0a00:0002\n");
+        fake.sys("p/gid_attrs/types/0", "IB/RoCE v1\n")
+            .sys("p/gid_attrs/types/4", "RoCE v2\n");
+        let found = gids(&fake.root(), &port).unwrap();
+        assert_eq!(found.len(), 2);
+        let last = found[1];
+        assert_eq!(last.gid, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1]);
+        assert_eq!((last.index, last.v1, found[0].v1), (4, Some(false), Some(true)));
+    }
+
+    #[test]
+    fn the_first_slot_with_a_device_is_taken_and_a_long_table_is_not_read() {
+        let fake = Fake::new();
+        let port = fake.root().sys("p");
+        assert_eq!(first_netdev(&fake.root(), &port), None);
+        for slot in 2..300 {
+            fake.sys(format!("p/gid_attrs/ndevs/{slot}"), format!("eth{slot}\n"));
+        }
+        let root = fake.root();
+        let before = root.opens();
+        assert_eq!(first_netdev(&root, &port).as_deref(), Some("eth2"));
+        assert_eq!(root.opens() - before, 3);
+    }
+}

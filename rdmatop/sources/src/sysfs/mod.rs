@@ -1,0 +1,23 @@
+//! RDMA devices, their ports and their network devices as sysfs shows them.
+//!
+//! Source of the layout: `Documentation/ABI/stable/sysfs-class-infiniband` and
+//! drivers/infiniband/core/sysfs.c. Nothing here needs privilege. Everything but the counters changes rarely:
+//! read a device when it appears and on a slow beat, and its counters at every tick.
+mod counters;
+mod device;
+mod gid;
+mod netdev;
+mod pci;
+mod placeholder;
+mod port;
+
+pub use counters::value as counter_value;
+pub use counters::{CounterFiles, CounterGroup, FileValue};
+pub use device::{
+    DeviceFacts, count_dangling, device_dir, has_hardware, is_hardware, list_devices, lists_same_devices,
+    read_device,
+};
+pub use gid::GidFacts;
+pub use netdev::{Bond, BondMember, netdev_bond, netdev_mtu, netdev_pfc};
+pub use pci::{PciFacts, PcieLink, read_pci_at};
+pub use port::{PortFacts, Rate};

@@ -1,0 +1,146 @@
+//! A network device under an RDMA port: `/sys/class/net/NAME`.
+
+use crate::root::{Root, is_component};
+use rdmatop_base::text;
+
+/// MTU in bytes of a network device; `None` when the network namespace of rdmatop has no such device.
+pub fn netdev_mtu(root: &Root, name: &str) -> Option<u32> {
+    if !is_component(name.as_ref()) {
+        return None;
+    }
+    let mtu = root.number(&root.sys("class/net").join(name).join("mtu"))?;
+    u32::try_from(mtu).ok()
+}
+
+/// Priorities with flow control (PFC) as NVIDIA's own driver has them in `qos/pfc`: a figure for each.
+pub fn netdev_pfc(root: &Root, name: &str) -> Option<Vec<u8>> {
+    if !is_component(name.as_ref()) {
+        return None;
+    }
+    let line = root.line(&root.sys("class/net").join(name).join("qos/pfc"))?;
+    let flags: Vec<&str> = line.split_whitespace().collect();
+    let known = flags.len() == 8 && flags.iter().all(|flag| matches!(*flag, "0" | "1"));
+    let on = (0..8).zip(flags).filter(|(_, flag)| *flag == "1");
+    known.then(|| on.map(|(priority, _)| priority).collect())
+}
+
+/// A bond, and the interfaces that it consists of (Documentation/networking/bonding.rst).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bond {
+    /// How it spreads what it sends: `802.3ad`, `balance-xor`, `active-backup`; `None` when it could not be
+    /// read.
+    pub mode: Option<String>,
+    /// In the order in which they were added.
+    pub members: Vec<BondMember>,
+}
+
+/// An interface of a bond.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BondMember {
+    /// Its name, safe to print.
+    pub name: String,
+    /// Whether the bond finds its link up; `None` when that could not be read.
+    pub up: Option<bool>,
+    /// Its speed, bits/s; `None` while it has no link, and where the driver says none.
+    pub rate_bps: Option<u64>,
+}
+
+/// The bond of this name; `None` for any other network device.
+pub fn netdev_bond(root: &Root, name: &str) -> Option<Bond> {
+    let member = |name: &str| {
+        let dir = root.sys("class/net").join(name);
+        let word = root.line(&dir.join("bonding_slave/mii_status"));
+        BondMember {
+            name: text::sanitize(name.as_bytes()),
+            up: word.map(|word| word.trim() == "up"),
+            // In Mb/s; a driver that does not know says -1, or 0, or the largest number.
+            rate_bps: root
+                .number(&dir.join("speed"))
+                .filter(|speed| (1..u64::from(u32::MAX)).contains(speed))
+                .map(|speed| speed * 1_000_000),
+        }
+    };
+    if !is_component(name.as_ref()) {
+        return None;
+    }
+    let dir = root.sys("class/net").join(name).join("bonding");
+    let members = root.line(&dir.join("slaves"))?;
+    // As `802.3ad 4`.
+    let mode = root.line(&dir.join("mode"));
+    Some(Bond {
+        mode: mode.and_then(|mode| Some(text::sanitize(mode.split_whitespace().next()?.as_bytes()))),
+        members: members
+            .split_whitespace()
+            .filter(|name| is_component(name.as_ref()))
+            .map(member)
+            .collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+
+    #[test]
+    fn the_mtu_is_read_where_the_device_says_one() {
+        let fake = Fake::new();
+        fake.sys("class/net/dummy0/mtu", "1500\n")
+            .sys("class/net/odd/mtu", "4294967296\n");
+        assert_eq!(netdev_mtu(&fake.root(), "dummy0"), Some(1500));
+        assert_eq!(netdev_mtu(&fake.root(), "odd"), None);
+    }
+
+    #[test]
+    fn priorities_with_flow_control_are_eight_figures() {
+        let fake = Fake::new();
+        fake.sys("class/net/eth0/qos/pfc", "0 0 0 1 0 0 0 1\n")
+            .sys("class/net/eth1/qos/pfc", "0 0 0 1\n")
+            .sys("class/net/eth2/qos/pfc", "0 0 0 2 0 0 0 0\n");
+        assert_eq!(netdev_pfc(&fake.root(), "eth0"), Some(vec![3, 7]));
+        for name in ["eth1", "eth2", "eth3", "..", ""] {
+            assert_eq!(netdev_pfc(&fake.root(), name), None, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_bond_has_its_mode_and_its_members_with_link_and_speed() {
+        let fake = Fake::new();
+        fake.sys("class/net/bond0/bonding/slaves", "eth0 eth1 eth2\n")
+            .sys("class/net/bond0/bonding/mode", "802.3ad 4\n")
+            .sys("class/net/eth0/bonding_slave/mii_status", "up\n")
+            .sys("class/net/eth0/speed", "100000\n")
+            .sys("class/net/eth1/bonding_slave/mii_status", "down\n")
+            .sys("class/net/eth1/speed", "-1\n")
+            .sys("class/net/eth2/speed", "4294967295\n")
+            .sys("class/net/eth3/speed", "100000\n");
+        let bond = netdev_bond(&fake.root(), "bond0").unwrap();
+        assert_eq!(bond.mode.as_deref(), Some("802.3ad"));
+        let members: Vec<_> = bond
+            .members
+            .iter()
+            .map(|member| (&*member.name, member.up, member.rate_bps))
+            .collect();
+        assert_eq!(
+            members,
+            [
+                ("eth0", Some(true), Some(100_000_000_000)),
+                ("eth1", Some(false), None),
+                ("eth2", None, None)
+            ]
+        );
+        assert_eq!(netdev_bond(&fake.root(), "eth0"), None);
+        assert_eq!(netdev_bond(&fake.root(), "../net/bond0"), None);
+    }
+
+    #[test]
+    fn an_absent_or_escaping_name_is_no_device() {
+        let fake = Fake::new();
+        fake.sys("class/infiniband/mtu", "1")
+            .sys("class/net/mtu", "1")
+            .sys("class/net/lo/mtu", "65536");
+        for name in ["eth9", "..", ".", "../infiniband", ""] {
+            assert_eq!(netdev_mtu(&fake.root(), name), None, "{name:?}");
+        }
+    }
+}

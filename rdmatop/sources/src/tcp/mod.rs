@@ -1,0 +1,343 @@
+//! Bytes that programs with RDMA-capable communication libraries move by TCP instead: sock_diag(7) and
+//! `/proc/PID/fd`.
+//!
+//! Only connections between two ports that the kernel or a library chose are looked at: libraries for
+//! collective communication listen on such ports, servers of files and data do not. Only connections of our
+//! own network namespace are seen.
+
+mod diag;
+mod octets;
+mod owners;
+mod totals;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+};
+
+use self::{
+    diag::{Connection, FAMILIES, connection, request},
+    octets::{Flow, Octets},
+    totals::Totals,
+};
+use crate::{
+    netlink::{
+        error::NetlinkError,
+        socket::Socket,
+        transport::{Progress, Transport as _},
+        wire::{DONE, ERROR, Messages, Status},
+    },
+    proc::{ProcKey, key},
+    root::Root,
+};
+
+/// For `rdmatop::fuzz`: the answers of sock_diag, as netlink messages.
+///
+/// # Panics
+///
+/// Where that is not so.
+#[cfg(feature = "testkit")]
+pub fn fuzz(raw: &[u8]) {
+    for message in Messages::new(raw).flatten() {
+        if let Ok(Some(connection)) = diag::connection(message.payload) {
+            // Both counts stand in the message.
+            for count in [connection.sent, connection.received] {
+                let count = count.to_ne_bytes();
+                assert!(message.payload.windows(8).any(|bytes| bytes == count));
+            }
+        }
+    }
+}
+
+const S: u64 = 1_000_000_000;
+/// Looks take at most one part in so many of the time.
+const SHARE: u64 = 1000;
+/// Between two looks of a view that goes on: for each the kernel walks its whole table of connections, which
+/// costs more than all else that an idle view reads in a second.
+const EVERY_NS: u64 = 10 * S;
+/// After the first look, and after the first count of bytes: one alone has no rate.
+const SOON_NS: u64 = S;
+/// Between two searches of all processes.
+const SEARCH_NS: u64 = 5 * S;
+/// After this, a process that had no such library may have loaded one.
+const DOUBT_NS: u64 = 60 * S;
+
+/// A process with such a library, and what it moved by TCP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpUse {
+    /// Which process.
+    pub process: ProcKey,
+    /// Bytes that its peers acknowledged since its connections were first seen.
+    pub sent: u64,
+    /// Bytes that it received since then.
+    pub received: u64,
+    /// Connections that are open.
+    pub connections: u32,
+    /// The other end of the busiest.
+    pub busiest: Option<SocketAddr>,
+}
+
+/// One look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpLook {
+    /// `CLOCK_MONOTONIC` before and after the read, ns.
+    pub at_ns: (u64, u64),
+    /// When the look before began and ended.
+    pub before_ns: Option<(u64, u64)>,
+    /// Processes, by number.
+    pub processes: Vec<TcpUse>,
+}
+
+/// Follows connections.
+#[derive(Debug, Default)]
+pub struct TcpReader {
+    socket: Option<Socket>,
+    seq: u32,
+    octets: Octets,
+    totals: Totals,
+    processes: BTreeMap<u32, ProcKey>,
+    last: Option<(u64, u64)>,
+    next_ns: u64,
+    searched_ns: u64,
+    doubted_ns: u64,
+}
+
+/// Whether a library carries data between processes of a job, by RDMA where it can.
+fn communicates(library: &str) -> bool {
+    const NAMES: [&str; 6] = [
+        "libnccl",
+        "librccl",
+        "libfabric",
+        "libucp",
+        "libnvshmem",
+        "libnixl",
+    ];
+    NAMES.iter().any(|name| library.starts_with(name))
+}
+
+/// The first port that the kernel chooses by itself, `net.ipv4.ip_local_port_range`.
+fn first_chosen(root: &Root) -> u16 {
+    let range = root.value(&root.proc("sys/net/ipv4/ip_local_port_range"));
+    let first = range.and_then(|range| {
+        let first = range.split(u8::is_ascii_whitespace).next()?;
+        std::str::from_utf8(first).ok()?.parse().ok()
+    });
+    first.unwrap_or(32_768)
+}
+
+impl TcpReader {
+    /// Looks, unless the last look was too short a time ago for what it took, or this namespace moves too
+    /// little for a job. `None`: it did not look, or sock_diag is not there. `libraries` says what processes
+    /// have loaded, as far as they answer.
+    pub fn look(
+        &mut self,
+        root: &Root,
+        must: bool,
+        clock: impl Fn() -> u64,
+        libraries: impl FnOnce(Vec<ProcKey>) -> BTreeMap<ProcKey, Vec<String>>,
+    ) -> Option<TcpLook> {
+        if !root.is_live() || (clock() < self.next_ns && !must) {
+            return None;
+        }
+        if !must && self.processes.is_empty() {
+            let now_ns = clock();
+            let wait = match self.octets.flow(root, now_ns) {
+                Flow::First => Some(SOON_NS),
+                Flow::Little => Some(EVERY_NS),
+                Flow::Unknown | Flow::Much => None,
+            };
+            if let Some(wait) = wait {
+                self.next_ns = now_ns + wait;
+                // The next look is a first one: its connections would show what they moved in all this time
+                // as moved just now.
+                (self.totals, self.last) = (Totals::default(), None);
+                return None;
+            }
+        }
+        let lowest = first_chosen(root);
+        if self.last.is_none() {
+            // The first request loads the module tcp_diag, which takes longer than any look.
+            let _ = self.connections(lowest);
+        }
+        let begin = clock();
+        let Ok(connections) = self.connections(lowest) else {
+            // Without the module inet_diag or tcp_diag there is nothing to see.
+            self.next_ns = begin + DOUBT_NS;
+            return None;
+        };
+        let end = clock();
+        self.totals.look(&connections, end);
+        if begin >= self.doubted_ns + DOUBT_NS {
+            self.doubted_ns = begin;
+            self.totals.doubt();
+        }
+        let wanted = self.totals.ownerless();
+        if !wanted.is_empty() && (begin >= self.searched_ns + SEARCH_NS || must) {
+            self.searched_ns = begin;
+            self.search(root, &wanted, libraries);
+        }
+        self.let_go(root);
+        let end_ns = clock();
+        let wait = if self.last.is_some() { EVERY_NS } else { SOON_NS };
+        self.next_ns = end_ns + wait.max((end_ns - begin) * SHARE);
+        let at_ns = (begin, end);
+        Some(TcpLook {
+            at_ns,
+            before_ns: self.last.replace(at_ns),
+            processes: self.uses(),
+        })
+    }
+
+    fn uses(&self) -> Vec<TcpUse> {
+        let sums = self.totals.processes().into_iter();
+        sums.filter_map(|(pid, sum)| {
+            Some(TcpUse {
+                process: *self.processes.get(&pid)?,
+                sent: sum.sent,
+                received: sum.received,
+                connections: sum.connections,
+                busiest: sum.busiest,
+            })
+        })
+        .collect()
+    }
+
+    /// Looks for the processes of connections.
+    fn search(
+        &mut self,
+        root: &Root,
+        wanted: &BTreeSet<u32>,
+        libraries: impl FnOnce(Vec<ProcKey>) -> BTreeMap<ProcKey, Vec<String>>,
+    ) {
+        let found = owners::find(root, wanted);
+        let pids: BTreeSet<u32> = found.values().copied().collect();
+        for (process, libraries) in libraries(pids.iter().filter_map(|pid| key(root, *pid)).collect()) {
+            if libraries.iter().any(|name| communicates(name)) {
+                self.processes.insert(process.pid, process);
+            }
+        }
+        for inode in wanted {
+            let pid = found.get(inode).filter(|pid| self.processes.contains_key(pid));
+            self.totals.learn(*inode, pid.copied());
+        }
+    }
+
+    /// Forgets processes that ended.
+    fn let_go(&mut self, root: &Root) {
+        let Self {
+            processes, totals, ..
+        } = self;
+        processes.retain(|pid, process| {
+            let stays = key(root, *pid) == Some(*process);
+            if !stays {
+                totals.forget(*pid);
+            }
+            stays
+        });
+    }
+
+    /// Connections between two ports that were chosen.
+    fn connections(&mut self, lowest: u16) -> Result<Vec<Connection>, NetlinkError> {
+        let mut out = Vec::new();
+        let mut socket = match self.socket.take() {
+            Some(socket) => socket,
+            None => Socket::sock_diag()?,
+        };
+        for family in FAMILIES {
+            self.seq = self.seq.checked_add(1).unwrap_or(1);
+            let seq = self.seq;
+            socket.exchange(&request(family, seq), &mut |datagram| {
+                for message in Messages::new(datagram.bytes) {
+                    let message = message?;
+                    if message.seq != seq || message.portid != datagram.portid {
+                        continue;
+                    }
+                    match message.kind {
+                        DONE => return Ok(Progress::Complete),
+                        ERROR => {
+                            let status = Status::from_error(&message)?;
+                            return Err(NetlinkError::Kernel {
+                                errno: status.errno,
+                                message: None,
+                            });
+                        }
+                        _ => out.extend(connection(message.payload)?),
+                    }
+                }
+                Ok(Progress::More)
+            })?;
+        }
+        self.socket = Some(socket);
+        out.retain(|one| one.local.port() >= lowest && one.remote.port() >= lowest);
+        Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read as _, Write as _},
+        net::{TcpListener, TcpStream},
+    };
+
+    use super::*;
+    use crate::fake::Fake;
+
+    #[test]
+    fn libraries_that_carry_data_of_jobs() {
+        for (name, is) in [
+            ("libnccl.so.2", true),
+            ("libnccl-net-ofi.so", true),
+            ("libucp.so.0", true),
+            ("libibverbs.so.1", false),
+            ("libcuda.so.1", false),
+        ] {
+            assert_eq!(communicates(name), is, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_first_chosen_port_is_the_kernel_s_setting() {
+        let fake = Fake::new();
+        assert_eq!(first_chosen(&fake.root()), 32_768);
+        fake.proc("sys/net/ipv4/ip_local_port_range", "20000\t60999\n");
+        assert_eq!(first_chosen(&fake.root()), 20_000);
+    }
+
+    /// Against this machine's kernel: what a connection moved is counted to the byte.
+    #[test]
+    fn a_connection_of_this_process_is_counted_to_the_byte() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut receiver, _) = listener.accept().unwrap();
+        let mut reader = TcpReader::default();
+        let local = sender.local_addr().unwrap();
+        let of_sender = |reader: &mut TcpReader| {
+            let all = match reader.connections(1024) {
+                Ok(all) => all,
+                Err(error) => {
+                    println!("SKIPPED sock_diag: {error}");
+                    return None;
+                }
+            };
+            all.into_iter().find(|one| one.local == local)
+        };
+        let Some(before) = of_sender(&mut reader) else {
+            return;
+        };
+        sender.write_all(&vec![7; 100_000]).unwrap();
+        receiver.read_exact(&mut vec![0; 100_000]).unwrap();
+        // The last acknowledgement may be delayed.
+        for _ in 0..100 {
+            if of_sender(&mut reader).is_some_and(|now| now.sent == before.sent + 100_000) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let after = of_sender(&mut reader).unwrap();
+        assert_eq!(after.sent - before.sent, 100_000);
+        assert_ne!(after.inode, 0);
+        let owners = owners::find(&Root::default(), &BTreeSet::from([after.inode]));
+        assert_eq!(owners.get(&after.inode), Some(&std::process::id()));
+    }
+}

@@ -1,0 +1,256 @@
+//! Files that may be probed.
+
+use std::{
+    fs::File,
+    io::{self, BufRead},
+    os::{
+        fd::{AsRawFd as _, OwnedFd},
+        unix::fs::{FileExt as _, MetadataExt as _},
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, open, openat, statat};
+
+use crate::foreign;
+
+/// How much of a function is looked at.
+const HEAD: usize = 8;
+/// Where the system keeps its libraries.
+const SYSTEM: [&str; 4] = ["/usr/lib/", "/usr/lib64/", "/lib/", "/lib64/"];
+/// A list of mounts may be long: each container has dozens.
+const LONGEST_MOUNTS: u64 = 1 << 24;
+/// File systems that ask no other machine and no program for a page.
+const LOCAL: [&str; 15] = [
+    "bcachefs", "btrfs", "erofs", "ext2", "ext3", "ext4", "f2fs", "iso9660", "overlay", "ramfs", "rootfs",
+    "squashfs", "tmpfs", "xfs", "zfs",
+];
+/// Bits of the mode by which others than the owner may write.
+const WRITABLE: u32 = 0o022;
+
+/// A file that holds a function.
+#[derive(Debug)]
+pub struct Opened {
+    file: File,
+    /// Device and inode: the same for all names of it.
+    pub identity: (u64, u64),
+    /// The user that it belongs to.
+    pub owner: u32,
+}
+
+impl Opened {
+    fn of(file: File) -> io::Result<Self> {
+        let meta = file.metadata()?;
+        if !meta.is_file() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(Self {
+            identity: (meta.dev(), meta.ino()),
+            owner: meta.uid(),
+            file,
+        })
+    }
+
+    /// Opens the regular file behind a mapping (`/proc/PID/map_files`).
+    pub(super) fn behind(mapping: &Path) -> io::Result<Self> {
+        Self::of(foreign::mapped(mapping)?)
+    }
+
+    /// The first bytes of a function; fewer at the end of the file.
+    pub fn code(&self, offset: u64) -> Vec<u8> {
+        let mut bytes = vec![0; HEAD];
+        let read = self.file.read_at(&mut bytes, offset).unwrap_or(0);
+        bytes.truncate(read);
+        bytes
+    }
+
+    /// Its bytes.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// A path that leads to it and to no other file, as long as it is open.
+    pub fn path(&self) -> String {
+        format!("/proc/self/fd/{}", self.file.as_raw_fd())
+    }
+
+    /// Keeps it open.
+    pub fn into_file(self) -> File {
+        self.file
+    }
+}
+
+/// The libraries that the machine's administrator has installed: those may be probed in all processes.
+#[derive(Debug)]
+pub struct Libraries {
+    root: PathBuf,
+    owner: u32,
+}
+
+impl Default for Libraries {
+    fn default() -> Self {
+        Self {
+            root: "/".into(),
+            owner: 0,
+        }
+    }
+}
+
+impl Libraries {
+    /// Opens the library of this name, if it is one of the system: below its directories of libraries,
+    /// root's, and nobody else may write to it or to a directory above it. No link is followed: the kernel
+    /// names a mapped file by where it is.
+    pub fn open(&self, path: &str) -> Option<Opened> {
+        if !SYSTEM.iter().any(|directory| path.starts_with(directory)) {
+            return None;
+        }
+        let mut names: Vec<&str> = path.split('/').skip(1).collect();
+        let last = names.pop()?;
+        let steps = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut directory = open(&self.root, steps, Mode::empty()).ok()?;
+        self.is_its_owner_s(&fstat(&directory).ok()?).then_some(())?;
+        for name in names {
+            is_plain(name).then_some(())?;
+            directory = openat(&directory, name, steps, Mode::empty()).ok()?;
+            self.is_its_owner_s(&fstat(&directory).ok()?).then_some(())?;
+        }
+        is_plain(last).then_some(())?;
+        // Nobody but its owner can put another one there.
+        let there = statat(&directory, last, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let is_file = FileType::from_raw_mode(there.st_mode) == FileType::RegularFile;
+        (is_file && self.is_its_owner_s(&there)).then_some(())?;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file: OwnedFd = openat(&directory, last, flags, Mode::empty()).ok()?;
+        Opened::of(file.into()).ok()
+    }
+
+    fn is_its_owner_s(&self, stat: &Stat) -> bool {
+        stat.st_uid == self.owner && stat.st_mode & WRITABLE == 0
+    }
+}
+
+fn is_plain(name: &str) -> bool {
+    !matches!(name, "" | "." | "..")
+}
+
+/// Whether the device that a file is on answers by itself: it is mounted here, where only an administrator
+/// mounts, and is of a kind that asks nobody else for a page. `mounts` is /proc/self/mountinfo.
+pub fn answers(mounts: impl BufRead, device: (u32, u32)) -> bool {
+    let wanted = format!("{}:{}", device.0, device.1);
+    let lines = mounts.take(LONGEST_MOUNTS).split(b'\n').map_while(Result::ok);
+    lines.into_iter().any(|line| {
+        let Ok(line) = str::from_utf8(&line) else {
+            return false;
+        };
+        let mut columns = line.split(' ').skip(2);
+        let is_it = columns.next() == Some(&wanted);
+        let kind = columns.skip_while(|column| *column != "-").nth(1);
+        is_it && kind.is_some_and(|kind| LOCAL.contains(&kind))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::{self, Permissions},
+        os::unix::fs::{PermissionsExt as _, symlink},
+    };
+
+    use super::*;
+
+    const LIBRARY: &str = "/usr/lib/x/libibverbs/libnic-rdmav34.so";
+
+    /// A machine whose administrator is the user of the test.
+    fn machine() -> (tempfile::TempDir, Libraries, PathBuf) {
+        let root = tempfile::tempdir().unwrap();
+        let library = root.path().join(LIBRARY.trim_start_matches('/'));
+        fs::create_dir_all(library.parent().unwrap()).unwrap();
+        fs::write(&library, "code").unwrap();
+        let libraries = Libraries {
+            root: root.path().into(),
+            owner: rustix::process::geteuid().as_raw(),
+        };
+        let mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        mode(&library, 0o644);
+        for directory in library.ancestors().skip(1).take(5) {
+            mode(directory, 0o755);
+        }
+        (root, libraries, library)
+    }
+
+    #[test]
+    fn a_library_of_the_system_is_opened() {
+        let (_root, libraries, library) = machine();
+        let opened = libraries.open(LIBRARY).unwrap();
+        assert_eq!(opened.identity.1, fs::metadata(&library).unwrap().ino());
+        assert_eq!(opened.code(0), b"code");
+        for _ in 0..2 {
+            let other = Libraries {
+                root: libraries.root.clone(),
+                owner: libraries.owner + 1,
+            };
+            assert!(other.open(LIBRARY).is_none(), "another user's");
+        }
+    }
+
+    #[test]
+    fn what_others_can_write_or_reach_by_another_way_is_not_opened() {
+        let (root, libraries, library) = machine();
+        for (path, before) in [(library.as_path(), 0o644)]
+            .into_iter()
+            .chain(library.ancestors().skip(1).take(5).map(|above| (above, 0o755)))
+        {
+            for writable in [0o020, 0o002] {
+                fs::set_permissions(path, Permissions::from_mode(before | writable)).unwrap();
+                assert!(
+                    libraries.open(LIBRARY).is_none(),
+                    "{} {writable:o}",
+                    path.display()
+                );
+            }
+            fs::set_permissions(path, Permissions::from_mode(before)).unwrap();
+            assert!(libraries.open(LIBRARY).is_some());
+        }
+        let name = |path: &str| root.path().join(path.trim_start_matches('/'));
+        fs::create_dir_all(name("/home/u")).unwrap();
+        fs::copy(&library, name("/home/u/libnic.so")).unwrap();
+        symlink(name("/home/u/libnic.so"), name("/usr/lib/x/link.so")).unwrap();
+        symlink(name("/home/u"), name("/usr/lib/linked")).unwrap();
+        rustix::fs::mkfifoat(
+            rustix::fs::CWD,
+            name("/usr/lib/pipe.so"),
+            Mode::from_raw_mode(0o644),
+        )
+        .unwrap();
+        for path in [
+            "/home/u/libnic.so",
+            "/usr/lib/../../home/u/libnic.so",
+            "/usr/lib/x/link.so",
+            "/usr/lib/linked/libnic.so",
+            "/usr/lib/pipe.so",
+            "/usr/lib/x",
+            "/usr/lib//x/libibverbs/libnic-rdmav34.so",
+            "usr/lib/x/libibverbs/libnic-rdmav34.so",
+            "/usr/lib/x/libibverbs/libnic-rdmav34.so (deleted)",
+            "/usr/lib/",
+            "",
+        ] {
+            assert!(libraries.open(path).is_none(), "{path}");
+        }
+    }
+
+    #[test]
+    fn only_local_file_systems_of_this_mount_namespace_answer() {
+        const MOUNTS: &str = "22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw\n\
+            30 22 0:44 / /home/u/slow rw,nosuid - fuse.sshfs u@x: rw\n\
+            31 22 0:45 / /home rw shared:7 master:2 - nfs4 server:/home rw\n\
+            32 22 0:46 /a\\040- /mnt rw - overlay overlay rw,lowerdir=/x\n\
+            33 22 0:47 / /mnt/ext4 rw -\n";
+        let of = |device| answers(MOUNTS.as_bytes(), device);
+        assert!(of((254, 1)) && of((0, 46)));
+        for device in [(0, 44), (0, 45), (0, 47), (0, 48), (254, 2), (25, 1)] {
+            assert!(!of(device), "{device:?}");
+        }
+        assert!(!answers([0xff, b'\n'].as_slice(), (0, 0)));
+    }
+}

@@ -1,0 +1,433 @@
+//! A process that reads the memory of others for rdmatop. It is rdmatop's own program, started anew, and may
+//! be lost.
+//!
+//! A program decides what is behind its addresses. A page of a file system that does not answer keeps who
+//! reads it waiting for as long as the program likes, and no signal ends that. A thread of rdmatop that
+//! waited so would keep rdmatop from ending, and with it all that rdmatop has attached. The helper has no
+//! descriptor of rdmatop's but the one that it answers on: every other one is closed when the program starts
+//! (close-on-exec). If an answer is late rdmatop kills the helper and goes on. One that cannot be killed is
+//! left behind.
+
+use std::{
+    ffi::OsString,
+    io::{self, Read as _, Write as _},
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::{net::UnixStream, process::CommandExt as _},
+    },
+    process::{Child, Command, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+#[cfg(not(test))]
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::{Functions, Place, Process, functions};
+use crate::{
+    privileges::{self, Raised},
+    proc::{Part, Told, read_part},
+    root::Root,
+};
+
+/// The program's name in its list of arguments, by which it knows that it is the helper.
+const NAME: &str = "rdmatop-reader";
+
+/// How long to wait for an answer, and how long for the program's start.
+const PATIENCE: Duration = Duration::from_secs(2);
+const START: Duration = Duration::from_secs(20);
+/// Helpers that were killed and have not ended, at most.
+const MOST_LEFT: usize = 16;
+/// How often to look whether a helper that was killed has ended.
+const LOOKS: usize = 20;
+/// Size of a message, such as the environment of a process.
+const LONGEST: usize = 1 << 20;
+
+/// [`is_helper`] was asked: started anew as the helper, this program becomes it.
+#[cfg(not(test))]
+static KNOWS_HELPERS: AtomicBool = AtomicBool::new(false);
+
+/// Helpers that were killed, each with the user whose process it read last.
+static LEFT: Mutex<Left> = Mutex::new(Vec::new());
+
+type Left = Vec<(Option<u32>, Child)>;
+
+#[derive(Serialize, Deserialize)]
+enum Question {
+    /// [`Posts`] of a QP: process, handle, number, and whether to look for where its completions come from.
+    Posts(u32, u64, u32, bool),
+    /// A part of the details of a process.
+    Part(u32, Part),
+}
+
+/// What a process says of the functions that one of its QPs posts with. None of it is an address to put a
+/// probe on: it says where to look in a file that has to confirm it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Posts {
+    /// As pointers.
+    pub found: Functions,
+    /// Where they are: `post_send` and `post_recv`,
+    pub plain: [Option<Place>; 2],
+    /// `poll_cq`,
+    pub poll: Option<Place>,
+    /// the calls of both CQs,
+    pub polls: [[Option<Place>; 3]; 2],
+    /// and the `ibv_wr_*` calls.
+    pub extended: [Option<Place>; 22],
+    /// The files of these places, by mapping.
+    files: Vec<((u64, u64), Mapped)>,
+    /// The user of the process; `None` if that changes, or if it is more than one.
+    pub user: Option<u32>,
+}
+
+/// A file that a process has mapped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mapped {
+    /// Device and inode: the same for all names of it.
+    pub identity: (u64, u64),
+    /// Its name in its own mount namespace. There may be another file of that name here.
+    pub path: String,
+}
+
+impl Posts {
+    /// The file of a place.
+    pub fn file(&self, place: &Place) -> Option<&Mapped> {
+        let of_it = |(range, _): &&((u64, u64), Mapped)| *range == place.range;
+        self.files.iter().find(of_it).map(|(_, file)| file)
+    }
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unanswered {
+    /// The process's memory keeps the helper waiting.
+    Late,
+    /// The helper has ended, or could not be started.
+    Lost,
+}
+
+/// A helper.
+#[derive(Debug)]
+pub struct Helper {
+    /// `None` once it was killed.
+    child: Option<Child>,
+    stream: UnixStream,
+    /// Whose process it read last.
+    user: Option<u32>,
+}
+
+fn locked() -> MutexGuard<'static, Left> {
+    LEFT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How many helpers were killed while they read processes of a user, and have not ended.
+pub fn left_of(user: Option<u32>) -> usize {
+    let mut left = locked();
+    reap(&mut left);
+    left.iter().filter(|(of, _)| *of == user).count()
+}
+
+fn reap(left: &mut Left) {
+    left.retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
+}
+
+/// The command that starts this program as the helper.
+#[cfg(not(test))]
+fn program() -> io::Result<Command> {
+    // The tests of another crate would run once more, and start themselves again.
+    if !KNOWS_HELPERS.load(Ordering::Relaxed) {
+        return Err(io::Error::other(
+            "this program does not become the one that reads it",
+        ));
+    }
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(NAME);
+    Ok(command)
+}
+
+/// The program of the tests as the helper.
+#[cfg(test)]
+#[expect(clippy::unnecessary_wraps, reason = "the other one may fail")]
+fn program() -> io::Result<Command> {
+    let mut command = Command::new("/proc/self/exe");
+    let test = "uprobes::helper::tests::is_the_helper";
+    command.args(["--ignored", "--exact", test]);
+    Ok(command)
+}
+
+impl Helper {
+    /// Starts a helper.
+    pub fn start() -> io::Result<Self> {
+        let command = program()?;
+        // The rights of a thread pass to its children where they are ambient; those of root do so anyway.
+        let _rights = Raised::for_helper();
+        Self::of(command)
+    }
+
+    fn of(mut command: Command) -> io::Result<Self> {
+        {
+            let mut left = locked();
+            reap(&mut left);
+            if left.len() >= MOST_LEFT {
+                return Err(io::Error::other("too many processes keep their readers waiting"));
+            }
+        }
+        let (stream, theirs) = UnixStream::pair()?;
+        let child = command
+            .env_clear()
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // What the terminal sends to rdmatop's group is not for the helper.
+            .process_group(0)
+            .spawn()?;
+        // With it goes our copy of the helper's end: else its end would not be seen.
+        drop(command);
+        let mut helper = Self {
+            child: Some(child),
+            stream,
+            user: None,
+        };
+        let hello: Result<(), _> = helper.answer(START);
+        hello.map_err(|_| io::Error::other("the process that reads memory does not start"))?;
+        Ok(helper)
+    }
+
+    /// What a process says of a QP's functions; the inner error says why nothing is known.
+    pub fn posts(
+        &mut self,
+        pid: u32,
+        handle: u64,
+        qpn: u32,
+        ends: bool,
+    ) -> Result<Result<Posts, String>, Unanswered> {
+        self.ask(&Question::Posts(pid, handle, qpn, ends))
+    }
+
+    /// A part of the details of a process, whose user is this one.
+    pub(crate) fn part(&mut self, pid: u32, user: Option<u32>, part: Part) -> Result<Told, Unanswered> {
+        self.user = user;
+        self.ask(&Question::Part(pid, part))
+    }
+
+    fn ask<T: DeserializeOwned>(&mut self, question: &Question) -> Result<T, Unanswered> {
+        let asked = self.child.is_some() && send(&self.stream, question).is_ok();
+        let answer = if asked {
+            self.answer(PATIENCE)
+        } else {
+            Err(Unanswered::Lost)
+        };
+        if answer.is_err() {
+            self.kill();
+        }
+        answer
+    }
+
+    fn answer<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<T, Unanswered> {
+        receive(&mut self.stream, Some(Instant::now() + patience)).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Unanswered::Late,
+            _ => Unanswered::Lost,
+        })
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            // Most end at once, and leave nothing behind. Nobody waits longer, because one may not end.
+            for _ in 0..LOOKS {
+                if !matches!(child.try_wait(), Ok(None)) {
+                    return;
+                }
+                thread::sleep(Duration::from_millis(2));
+            }
+            locked().push((self.user, child));
+        }
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A message is its length and a JSON value.
+fn send(mut stream: &UnixStream, message: &impl Serialize) -> io::Result<()> {
+    let message = serde_json::to_vec(message)?;
+    let length = u32::try_from(message.len()).map_err(io::Error::other)?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(&[&length.to_le_bytes(), message.as_slice()].concat())
+}
+
+fn receive<T: DeserializeOwned>(stream: &mut UnixStream, until: Option<Instant>) -> io::Result<T> {
+    let mut fill = |mut into: &mut [u8]| {
+        while !into.is_empty() {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            stream.set_read_timeout(left)?;
+            match stream.read(into) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(read) => into = into.get_mut(read..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    };
+    let mut length = [0; 4];
+    fill(&mut length)?;
+    let length = usize::try_from(u32::from_le_bytes(length)).map_err(io::Error::other)?;
+    if length > LONGEST {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut message = vec![0; length];
+    fill(&mut message)?;
+    Ok(serde_json::from_slice(&message)?)
+}
+
+/// Whether the program was started as the helper. A program that never asks cannot start one.
+pub fn is_helper(args: &[OsString]) -> bool {
+    #[cfg(not(test))]
+    KNOWS_HELPERS.store(true, Ordering::Relaxed);
+    args == [NAME]
+}
+
+/// The whole helper: answers until the other end is closed.
+pub fn serve() {
+    privileges::keep_for_helper();
+    if let Ok(stream) = io::stdin().as_fd().try_clone_to_owned() {
+        let _ = answers(UnixStream::from(stream));
+    }
+}
+
+fn answers(mut stream: UnixStream) -> io::Result<()> {
+    send(&stream, &())?;
+    loop {
+        match receive(&mut stream, None)? {
+            Question::Posts(pid, handle, qpn, ends) => send(&stream, &posts(pid, handle, qpn, ends))?,
+            Question::Part(pid, part) => {
+                // The thread that asks ends with rdmatop: then nobody is left to kill a helper that waits.
+                let _ = set_parent_process_death_signal(Some(Signal::KILL));
+                send(&stream, &read_part(&Root::default(), pid, part))?;
+            }
+        }
+    }
+}
+
+/// Reads what a process says: only the helper does, because it may have to wait.
+pub(super) fn posts(pid: u32, handle: u64, qpn: u32, ends: bool) -> Result<Posts, String> {
+    let failed = |what: &'static str| move |error: io::Error| format!("cannot read {what}: {error}");
+    // Before and after the rest: in between the process may become a program that runs for another user.
+    let user = super::process::user(pid);
+    let process = Process::open(pid).map_err(failed("its memory"))?;
+    let found = functions(&process, handle, qpn).map_err(|miss| miss.to_string())?;
+    let unmapped = failed("its mappings");
+    let [send, recv, poll] = process
+        .places([found.post_send, found.post_recv, found.poll_cq])
+        .map_err(&unmapped)?;
+    let mut polls = [[None; 3]; 2];
+    if ends {
+        for (places, calls) in polls.iter_mut().zip(found.polls) {
+            *places = process.places(calls).map_err(&unmapped)?;
+        }
+    }
+    let extended = process.places(found.extended).map_err(&unmapped)?;
+    let mut posts = Posts {
+        found,
+        plain: [send, recv],
+        poll: poll.filter(|_| ends),
+        polls,
+        extended,
+        files: Vec::new(),
+        user: None,
+    };
+    let places = posts.plain.iter().chain(&posts.extended).chain([&posts.poll]);
+    let places = places.chain(posts.polls.iter().flatten()).flatten();
+    let mut ranges: Vec<_> = places.map(|place| place.range).collect();
+    ranges.sort_unstable();
+    ranges.dedup();
+    let file = |range| Some((range, process.mapped(range)?));
+    posts.files = ranges.into_iter().filter_map(file).collect();
+    posts.user = user.filter(|user| super::process::user(pid) == Some(*user));
+    Ok(posts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own() -> Helper {
+        Helper::start().unwrap()
+    }
+
+    #[test]
+    #[ignore = "the helper of the other tests: it answers on its standard input"]
+    fn is_the_helper() {
+        serve();
+    }
+
+    #[test]
+    fn a_qp_that_is_none_is_answered_with_the_reason() {
+        let mut helper = own();
+        let none = helper.posts(std::process::id(), 8, 17, true).unwrap();
+        assert!(none.unwrap_err().contains("libibverbs"));
+        let gone = helper.posts(u32::MAX, 8, 17, true).unwrap();
+        assert!(gone.unwrap_err().contains("its memory"));
+    }
+
+    #[test]
+    fn the_helper_has_no_descriptor_of_ours() {
+        let _one = std::fs::File::open("/proc/self/maps").unwrap();
+        let helper = own();
+        let pid = helper.child.as_ref().unwrap().id();
+        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+        let open: Vec<_> = open
+            .flatten()
+            .filter_map(|file| std::fs::read_link(file.path()).ok())
+            .map(|target| target.display().to_string())
+            .collect();
+        let ours = |target: &String| target.contains("/maps") || target.starts_with("anon_inode:");
+        assert!(!open.iter().any(ours), "{open:?}");
+    }
+
+    #[test]
+    fn a_helper_that_never_answers_is_killed_and_costs_its_question_alone() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "printf '\\4\\0\\0\\0null' >&0; exec sleep 1000"]);
+        let mut helper = Helper::of(command).unwrap();
+        let pid = helper.child.as_ref().unwrap().id();
+        let begun = Instant::now();
+        assert_eq!(helper.posts(1, 8, 17, true).unwrap_err(), Unanswered::Late);
+        assert!(begun.elapsed() < PATIENCE * 2);
+        let again = Instant::now();
+        assert_eq!(helper.posts(1, 8, 17, true).unwrap_err(), Unanswered::Lost);
+        assert!(again.elapsed() < PATIENCE / 2, "it is not asked again");
+        // A later one takes its remains away.
+        let remains = std::path::PathBuf::from(format!("/proc/{pid}"));
+        let gone = (0..50).any(|_| {
+            thread::sleep(Duration::from_millis(100));
+            let _next = own();
+            !remains.exists()
+        });
+        assert!(gone);
+    }
+
+    #[test]
+    fn a_helper_that_ends_or_babbles_is_no_answer() {
+        for script in [
+            "exit 0",
+            "printf '\\377\\377\\377\\377' >&0",
+            "printf '\\4\\0\\0\\0nul' >&0",
+        ] {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            assert!(Helper::of(command).is_err(), "{script}");
+        }
+    }
+}

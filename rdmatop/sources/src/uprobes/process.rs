@@ -1,0 +1,129 @@
+//! A process whose memory and files are read. The helper does that: either may keep the reader waiting.
+
+use std::{
+    fs::{self, File, metadata},
+    io::BufReader,
+    os::unix::fs::{FileExt as _, MetadataExt as _},
+    path::PathBuf,
+};
+
+use super::{
+    files::Opened,
+    functions::Memory,
+    helper::Mapped,
+    places::{Place, places},
+};
+use crate::root;
+
+/// A process, as long as it is the one that was opened: its memory is gone with it, whoever gets its number.
+#[derive(Debug)]
+pub struct Process {
+    directory: PathBuf,
+    memory: File,
+}
+
+impl Memory for Process {
+    fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        self.memory.read_exact_at(into, address).is_ok()
+    }
+}
+
+impl Process {
+    /// Opens a process for reading, which takes the right to trace it.
+    pub fn open(pid: u32) -> std::io::Result<Self> {
+        let directory = PathBuf::from(format!("/proc/{pid}"));
+        let memory = root::open(&directory.join("mem"))?;
+        Ok(Self { directory, memory })
+    }
+
+    /// Where addresses are in files.
+    pub fn places<const N: usize>(&self, addresses: [u64; N]) -> std::io::Result<[Option<Place>; N]> {
+        let maps = root::open(&self.directory.join("maps"))?;
+        Ok(places(BufReader::new(maps), addresses))
+    }
+
+    /// The file of a mapping, unless it is none or has no name that is text.
+    pub(super) fn mapped(&self, range: (u64, u64)) -> Option<Mapped> {
+        let link = self.directory.join(mapping(range));
+        let meta = metadata(&link).ok().filter(fs::Metadata::is_file)?;
+        Some(Mapped {
+            identity: (meta.dev(), meta.ino()),
+            path: root::target(&link).ok()?.to_str()?.to_owned(),
+        })
+    }
+}
+
+fn mapping(range: (u64, u64)) -> String {
+    format!("map_files/{:x}-{:x}", range.0, range.1)
+}
+
+/// Opens the very file that a process has mapped: in a container, deleted or replaced since. Under its name
+/// there may be another. The caller knows that it is a file, and that its file system answers.
+pub fn file(pid: u32, place: &Place) -> std::io::Result<Opened> {
+    Opened::behind(&PathBuf::from(format!("/proc/{pid}")).join(mapping(place.range)))
+}
+
+/// The user of a process, `None` if it has several: then it runs a program of one user for another. The owner
+/// of its directory in /proc would not do: that is root where the process has forbidden that it be traced.
+pub(super) fn user(pid: u32) -> Option<u32> {
+    const LONGEST: usize = 1 << 16;
+    let path = PathBuf::from(format!("/proc/{pid}/status"));
+    let status = root::read(&path, LONGEST).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    let mut users = users.split_whitespace();
+    let first = users.next()?;
+    let same = users.all(|user| user == first);
+    first.parse().ok().filter(|_| same)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_has_one_user_or_none_is_said() {
+        assert_eq!(
+            user(std::process::id()),
+            Some(rustix::process::geteuid().as_raw())
+        );
+        assert_eq!(user(u32::MAX), None);
+    }
+
+    #[inline(never)]
+    extern "C" fn function() -> u32 {
+        std::hint::black_box(7)
+    }
+
+    #[test]
+    fn a_function_of_this_program_is_found_in_its_file() {
+        let own = Process::open(std::process::id()).unwrap();
+        let address = function as *const () as u64;
+        let [place] = own.places([address]).unwrap();
+        let place = place.expect("code of the test program");
+        let file = match file(std::process::id(), &place) {
+            Ok(file) => file,
+            Err(error) => {
+                println!("skipped: /proc/self/map_files cannot be read ({error}): this takes CAP_SYS_ADMIN");
+                return;
+            }
+        };
+        let of_path = metadata(std::env::current_exe().unwrap()).unwrap();
+        assert_eq!(file.identity, (of_path.dev(), of_path.ino()));
+        let mut in_memory = [0; 8];
+        assert!(own.read(address, &mut in_memory));
+        assert_eq!(file.code(place.offset), in_memory);
+        assert_eq!(metadata(file.path()).unwrap().ino(), of_path.ino());
+        assert!(!own.read(0, &mut in_memory));
+        let mapped = own.mapped(place.range).unwrap();
+        assert_eq!(mapped.identity, file.identity);
+        assert_eq!(
+            std::path::Path::new(&mapped.path),
+            std::env::current_exe().unwrap()
+        );
+        // The file says where the function begins, and that nothing begins elsewhere in it.
+        let code = super::super::Code::of(file.file()).unwrap();
+        assert!(code.is_entry(place.offset));
+        assert!((1..4).all(|byte| !code.is_entry(place.offset + byte)));
+    }
+}

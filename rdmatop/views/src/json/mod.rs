@@ -1,0 +1,105 @@
+//! JSON: schema 1, docs/json.md. The model's types are the schema; this module only writes them.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use rdmatop_model::cause::Cause;
+use rdmatop_model::input::{EbpfState, ProbeVerdict};
+use rdmatop_model::snapshot::{Health, SCHEMA, Snapshot};
+
+#[cfg(test)]
+mod document;
+mod event;
+
+pub use event::event;
+
+/// Writes the snapshot as one line.
+pub fn snapshot(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
+    line(out, snapshot)
+}
+
+/// Writes the output of `rdmatop probes --json`: one line.
+pub fn probes(out: &mut impl Write, health: &Health) -> io::Result<()> {
+    line(
+        out,
+        &ProbesReport {
+            schema: SCHEMA,
+            ebpf: &health.ebpf,
+            probes: &health.probes,
+            notes: &health.notes,
+        },
+    )
+}
+
+#[derive(Serialize)]
+struct ProbesReport<'a> {
+    schema: u32,
+    ebpf: &'a EbpfState,
+    probes: &'a [ProbeVerdict],
+    notes: &'a [Cause],
+}
+
+/// serde_json writes NaN and the infinities as null, which means "unknown" here, and escapes every control
+/// character, so an object is always one line.
+fn line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, value)?;
+    out.write_all(b"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rdmatop_model::event::{Event, EventKind};
+    use rdmatop_model::testkit::full;
+    use rdmatop_model::value::{Counter, Source};
+
+    #[test]
+    fn every_kind_of_event_is_one_object_on_one_line() {
+        let mut out = Vec::new();
+        for e in full::events() {
+            event(&mut out, &e);
+        }
+        insta::assert_snapshot!(String::from_utf8(out).unwrap());
+    }
+
+    #[test]
+    fn the_snapshot_and_the_probes_have_the_shape_of_schema_1() {
+        let full = full::snapshot();
+        insta::assert_snapshot!(serde_json::to_string_pretty(&full).unwrap());
+        let mut out = Vec::new();
+        probes(&mut out, &full.health).unwrap();
+        insta::assert_snapshot!(String::from_utf8(out).unwrap());
+    }
+
+    #[test]
+    fn an_event_of_which_nothing_is_known_still_has_its_six_fields() {
+        let mut out = Vec::new();
+        event(&mut out, &Event::new(EventKind::QpCreate, 1, 2));
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "{\"schema\":1,\"ts_ns\":1,\"mono_ns\":2,\"event\":\"qp_create\",\"device\":null,\"qpn\":null,\
+             \"pid\":null,\"tid\":null,\"comm\":null,\"rc\":null}\n"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_rate_leaves_as_a_number_or_as_null(rate in proptest::num::f64::ANY, total: u64) {
+            let mut snapshot = full::snapshot();
+            for port in &mut snapshot.ports {
+                port.tx_bytes = Some(Counter::whole(total, Some(rate), Source::Sysfs));
+            }
+            snapshot.health.self_cpu = Some(rate);
+            let mut out = Vec::new();
+            super::snapshot(&mut out, &snapshot).unwrap();
+            prop_assert_eq!(std::str::from_utf8(&out).unwrap().lines().count(), 1);
+            let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
+            let written = &value["ports"][0]["tx_bytes"];
+            prop_assert_eq!(written["total"].as_u64(), Some(total));
+            prop_assert_eq!(written["rate"].is_null(), !rate.is_finite());
+            prop_assert_eq!(value["health"]["self_cpu"].is_null(), !rate.is_finite());
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The text and the JSON of `rdmatop check`: the verdict first.
+
+use serde::Serialize;
+
+use rdmatop_model::cause::Cause;
+use rdmatop_model::findings::{Finding, Severity, WITHOUT_EBPF};
+use rdmatop_model::input::EbpfState;
+use rdmatop_model::judgement::Unobserved;
+use rdmatop_model::snapshot::{SCHEMA, Snapshot};
+
+/// The worst of the findings.
+pub fn worst(snapshot: &Snapshot) -> Option<Severity> {
+    snapshot.findings.iter().map(|found| found.severity).max()
+}
+
+/// Whether nothing is found because nothing but ports and states of QPs could be judged, though more was
+/// wanted.
+pub fn is_unknown(snapshot: &Snapshot) -> bool {
+    let severe = worst(snapshot).is_some_and(|worst| worst > Severity::Info);
+    !severe
+        && matches!(
+            snapshot.health.ebpf,
+            EbpfState::Starting | EbpfState::Unavailable(_)
+        )
+}
+
+/// The verdict in one line.
+fn verdict(snapshot: &Snapshot) -> String {
+    let host = snapshot.host.hostname.as_deref().unwrap_or("this host");
+    let plural = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+    let what = format!(
+        "{host}: {}, {}",
+        plural(snapshot.devices.len(), "device"),
+        plural(
+            usize::try_from(snapshot.judgement.totals.qps).unwrap_or(usize::MAX),
+            "QP"
+        )
+    );
+    let of = |severity| {
+        snapshot
+            .findings
+            .iter()
+            .filter(|found| found.severity == severity)
+            .count()
+    };
+    match (of(Severity::Critical), of(Severity::Warning)) {
+        (0, 0) => {
+            let seconds = snapshot.health.looked_ns.saturating_add(500_000_000) / 1_000_000_000;
+            let (word, place, rest) = match &snapshot.health.ebpf {
+                EbpfState::On { .. } => ("ok", String::new(), ""),
+                EbpfState::Disabled => (
+                    "ok",
+                    format!(" in {WITHOUT_EBPF}"),
+                    "; the rest was not to be judged",
+                ),
+                _ => (
+                    "unknown",
+                    format!(" in {WITHOUT_EBPF}"),
+                    "; without eBPF the rest is not judged",
+                ),
+            };
+            format!("{word}: found nothing wrong{place} in {seconds} s on {what}{rest}")
+        }
+        (0, warnings) => format!("warning: {} on {what}", plural(warnings, "warning")),
+        (critical, 0) => format!("critical: {} on {what}", plural(critical, "critical finding")),
+        (critical, warnings) => format!(
+            "critical: {} and {} on {what}",
+            plural(critical, "critical finding"),
+            plural(warnings, "warning")
+        ),
+    }
+}
+
+/// Everything, ready to print.
+pub fn text(snapshot: &Snapshot) -> String {
+    let mut out = verdict(snapshot);
+    out.push('\n');
+    super::once::findings(&mut out, snapshot);
+    super::once::notes(&mut out, &snapshot.health);
+    // What is not seen is not judged.
+    if !snapshot.judgement.unobserved.is_empty() {
+        out.push('\n');
+        super::once::unobserved(&mut out, snapshot);
+    }
+    out
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: u32,
+    time: u64,
+    verdict: &'static str,
+    findings: &'a [Finding],
+    notes: &'a [Cause],
+    errors: &'a [Cause],
+    unobserved: &'a [Unobserved],
+}
+
+/// The same as one JSON object.
+pub fn json(snapshot: &Snapshot) -> serde_json::Result<String> {
+    let document = Document {
+        schema: SCHEMA,
+        time: snapshot.time,
+        verdict: match worst(snapshot) {
+            _ if is_unknown(snapshot) => "unknown",
+            None | Some(Severity::Info) => "ok",
+            Some(worst) => worst.name(),
+        },
+        findings: &snapshot.findings,
+        notes: &snapshot.health.notes,
+        errors: &snapshot.health.errors,
+        unobserved: &snapshot.judgement.unobserved,
+    };
+    serde_json::to_string(&document).map(|line| line + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdmatop_model::cause::{CauseId, Obstacle};
+    use rdmatop_model::input::DataPaths;
+    use rdmatop_model::testkit::full;
+
+    #[test]
+    fn a_healthy_machine_is_ok_in_one_line() {
+        let mut snapshot = full::empty();
+        snapshot.health.notes = Vec::new().into();
+        snapshot.health.ebpf = EbpfState::On {
+            datapaths: DataPaths::default(),
+        };
+        assert_eq!(
+            text(&snapshot),
+            "ok: found nothing wrong in 60 s on this host: 0 devices, 0 QPs\n"
+        );
+        let verdict = |snapshot: &Snapshot| {
+            let json: serde_json::Value = serde_json::from_str(&json(snapshot).unwrap()).unwrap();
+            (json["verdict"].as_str().unwrap().to_owned(), text(snapshot))
+        };
+        snapshot.health.ebpf = EbpfState::Disabled;
+        let (word, line) = verdict(&snapshot);
+        assert!(
+            word == "ok" && line.ends_with("; the rest was not to be judged\n"),
+            "{line}"
+        );
+        snapshot.health.ebpf = EbpfState::unavailable(Obstacle::new(CauseId::NoCapability, "no CAP_BPF", ""));
+        let (word, line) = verdict(&snapshot);
+        assert_eq!(
+            (&*word, &*line),
+            (
+                "unknown",
+                "unknown: found nothing wrong in ports and states of QPs in 60 s on this host: 0 devices, 0 QPs; without eBPF the \
+                 rest is not judged\n"
+            )
+        );
+    }
+
+    #[test]
+    fn the_verdict_is_that_of_the_worst() {
+        let snapshot = full::snapshot();
+        insta::assert_snapshot!(text(&snapshot));
+        let json: serde_json::Value = serde_json::from_str(&json(&snapshot).unwrap()).unwrap();
+        assert_eq!(json["verdict"], "critical");
+        assert_eq!(
+            json["findings"].as_array().unwrap().len(),
+            snapshot.findings.len()
+        );
+    }
+}

@@ -1,0 +1,476 @@
+//! The text of `--once`: head lines, then tables of ports, processes and QPs, then what is missing, stuck,
+//! and not observable. `!` after a state: the QP is stuck in it.
+//!
+//! `-` means unknown or not observable, never zero. `~` marks an estimate, `>=` a sum of which a part could
+//! not be read. A rate in packets, where the provider counts no bytes, ends with `p`. `TX/s` of a port is
+//! what passed the wire, `WRTX/s` the payload of its work requests.
+
+use std::cmp::Reverse;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use super::{
+    table::{Align, Table},
+    units,
+};
+use rdmatop_base::errno;
+use rdmatop_base::text;
+use rdmatop_model::fields::{self, Meta, Unit, Value};
+use rdmatop_model::input::{EbpfState, UprobesReport};
+use rdmatop_model::judgement::{STUCK_MARK, Stuck, StuckQp, Sum, Unobserved};
+use rdmatop_model::snapshot::{
+    DeviceRow, DeviceState, Health, PortRow, ProcessRow, QpRow, Snapshot, VerbRow,
+};
+use rdmatop_model::value::{Counter, Known, Source};
+
+/// Everything, ready to print.
+pub fn page(snapshot: &Snapshot) -> String {
+    let mut out = String::new();
+    head(&mut out, snapshot);
+    findings(&mut out, snapshot);
+    section(&mut out, &devices(snapshot));
+    section(&mut out, &ports(snapshot));
+    section(&mut out, &processes(snapshot));
+    section(&mut out, &qps(snapshot));
+    section(&mut out, &verbs(snapshot));
+    notes(&mut out, &snapshot.health);
+    judged(&mut out, snapshot);
+    out
+}
+
+/// `eBPF: ...` in one line.
+pub(super) fn ebpf_line(state: &EbpfState) -> String {
+    match state {
+        EbpfState::Starting => "eBPF: starting".to_owned(),
+        EbpfState::On { datapaths } => match datapaths.how() {
+            Some(how) => format!("eBPF: on, data path by {how}"),
+            None => "eBPF: on, data path not observed".to_owned(),
+        },
+        EbpfState::Disabled => "eBPF: off (--no-ebpf)".to_owned(),
+        EbpfState::Unavailable(no) => format!("eBPF: unavailable: {}", no.why()),
+    }
+}
+
+/// What is missing and what failed, one line for each.
+pub(super) fn notes(out: &mut String, health: &Health) {
+    let skipped = || health.skipped.iter().flatten();
+    if health.notes.is_empty()
+        && health.errors.is_empty()
+        && health.floods.is_empty()
+        && skipped().next().is_none()
+    {
+        return;
+    }
+    out.push('\n');
+    for note in &health.notes {
+        let _ = writeln!(out, "note: {note}");
+    }
+    for flood in &health.floods {
+        let _ = writeln!(out, "lost: {flood}");
+    }
+    for skipped in skipped() {
+        let _ = writeln!(out, "lost: {skipped}");
+    }
+    for error in &health.errors {
+        let _ = writeln!(out, "error: {}", error.line());
+    }
+}
+
+/// What is wrong, with the numbers and what to do.
+pub(super) fn findings(out: &mut String, snapshot: &Snapshot) {
+    if !snapshot.findings.is_empty() {
+        out.push('\n');
+    }
+    for found in &snapshot.findings {
+        let age = text::age(found.age_s(snapshot.mono_ns));
+        let _ = writeln!(out, "{}: {} ({age})", found.severity.name(), found.verdict);
+        for fact in &found.evidence {
+            let _ = writeln!(out, "  seen: {fact}");
+        }
+        let _ = writeln!(out, "  why: {}", found.why);
+        for (at, step) in found.steps().enumerate() {
+            let head = if at == 0 { "  do: " } else { "      " };
+            let _ = writeln!(out, "{head}{step}");
+        }
+        let _ = writeln!(out, "  fixed when: {}", found.fixed);
+    }
+}
+
+fn section(out: &mut String, table: &Table) {
+    if !table.is_empty() {
+        out.push('\n');
+        table.write(out);
+    }
+}
+
+/// `-`: not known.
+fn whole(count: Option<u64>) -> String {
+    count.map_or_else(|| "-".to_owned(), |count| count.to_string())
+}
+
+fn head(out: &mut String, snapshot: &Snapshot) {
+    let host = snapshot.host.hostname.as_deref().unwrap_or("-");
+    let kernel = snapshot.host.kernel.as_deref().unwrap_or("-");
+    let time = units::date_time(snapshot.time);
+    let window = snapshot
+        .interval_ns
+        .map_or_else(|| "-".to_owned(), units::duration);
+    let _ = writeln!(out, "{host}  Linux {kernel}  {time}  measured over {window}");
+    let health = &snapshot.health;
+    let _ = write!(
+        out,
+        "{}  events {}  lost {}",
+        ebpf_line(&health.ebpf),
+        whole(health.events),
+        whole(health.lost_events)
+    );
+    for loss in &health.losses {
+        let _ = write!(out, "  {} {}", loss.at, loss.count);
+    }
+    out.push('\n');
+    if let Some(uprobes) = &health.uprobes {
+        let _ = writeln!(out, "{}", uprobes_line(uprobes));
+    }
+    totals(out, snapshot);
+}
+
+/// `uprobes: ...` in one line: that there are probes on programs, and what they cost these.
+pub(super) fn uprobes_line(uprobes: &UprobesReport) -> String {
+    if uprobes.off.is_some() {
+        return "uprobes: off".to_owned();
+    }
+    let whose = uprobes
+        .pid
+        .map_or_else(String::new, |pid| format!(" of process {pid}"));
+    let percent = |cores: f64| format!("{:.1}%", cores * 100.0);
+    let speed = uprobes.hits_per_s.map_or_else(|| "-".to_owned(), units::count);
+    let price = uprobes.hit_ns.map_or_else(|| "-".to_owned(), units::duration);
+    let cores = uprobes.cores.map_or_else(|| "-".to_owned(), percent);
+    let mut line = format!(
+        "uprobes: on, functions {}, QPs {}{whose}, hits {speed}/s of {price}: {cores} of a core (limit {})",
+        uprobes.functions,
+        uprobes.qps,
+        percent(uprobes.limit)
+    );
+    for (word, count) in [
+        (
+            "rejected",
+            uprobes.rejected_sends.saturating_add(uprobes.rejected_receives),
+        ),
+        ("unmatched", uprobes.unmatched),
+        ("missed", uprobes.missed),
+    ] {
+        if count > 0 {
+            let _ = write!(line, "  {word} {count}");
+        }
+    }
+    line
+}
+
+/// The totals, as in the header of the screen.
+fn totals(out: &mut String, snapshot: &Snapshot) {
+    let totals = &snapshot.judgement.totals;
+    let sum = |sum: Sum, unit: fn(f64) -> String| {
+        let bound = if sum.partial { ">=" } else { "" };
+        let known = sum.known().filter(|rate| rate.is_finite());
+        known.map_or_else(|| "-".to_owned(), |rate| format!("{bound}{}/s", unit(rate)))
+    };
+    let _ = write!(
+        out,
+        "total  TX {}  RX {}  WR {}  QPs {}",
+        sum(totals.tx, units::bytes),
+        sum(totals.rx, units::bytes),
+        sum(totals.wr, units::count),
+        totals.qps
+    );
+    let stuck = snapshot.judgement.stuck().len();
+    if stuck > 0 {
+        let _ = write!(out, " ({stuck} stuck)");
+    }
+    for (at, row) in totals.states.iter().enumerate() {
+        let state = row
+            .state
+            .map_or_else(|| "of unknown state".to_owned(), |state| state.to_string());
+        let _ = write!(out, "{} {} {state}", if at == 0 { ":" } else { "" }, row.qps);
+    }
+    out.push('\n');
+}
+
+/// Stuck QPs, one line for those of one process with the same reason; then what cannot be observed, and why.
+fn judged(out: &mut String, snapshot: &Snapshot) {
+    let judgement = &snapshot.judgement;
+    if judgement.stuck().len() == 0 && judgement.unobserved.is_empty() {
+        return;
+    }
+    out.push('\n');
+    let mut groups: Vec<(&StuckQp, u64)> = Vec::new();
+    for qp in judgement.stuck() {
+        let alike = |(first, _): &&mut (&StuckQp, u64)| {
+            first.process_uid == qp.process_uid
+                && first.comm == qp.comm
+                && first.stuck.reason == qp.stuck.reason
+        };
+        match groups.iter_mut().find(alike) {
+            Some((_, count)) => *count += 1,
+            None => groups.push((qp, 1)),
+        }
+    }
+    for (qp, count) in groups {
+        let more = match count {
+            1 => String::new(),
+            _ => format!(" and {} more", count - 1),
+        };
+        let owner = match (qp.comm.as_deref(), qp.pid) {
+            (Some(comm), Some(pid)) => format!(" of {comm} ({pid})"),
+            (Some(comm), None) => format!(" of {comm}"),
+            (None, pid) => pid.map(|pid| format!(" of {pid}")).unwrap_or_default(),
+        };
+        let place = qp.stuck.place(snapshot.mono_ns);
+        let why = qp.stuck.reason.why();
+        let _ = writeln!(out, "stuck: {}/{}{more}{owner}{place}: {why}", qp.device, qp.qpn);
+    }
+    unobserved(out, snapshot);
+}
+
+/// What cannot be observed, and why, one line for the devices that lack the same for one reason: eight ports
+/// of one driver do.
+pub(super) fn unobserved(out: &mut String, snapshot: &Snapshot) {
+    let mut groups: Vec<(Vec<&str>, &Unobserved)> = Vec::new();
+    for next in &snapshot.judgement.unobserved {
+        match groups.iter_mut().find(|(_, first)| first.is_like(next)) {
+            Some((devices, _)) => devices.push(&next.device),
+            None => groups.push((vec![&next.device], next)),
+        }
+    }
+    for (devices, unobserved) in groups {
+        let _ = writeln!(
+            out,
+            "not observable: {}: {}",
+            text::names(&devices),
+            unobserved.what()
+        );
+    }
+}
+
+/// Writes a cell in its own format.
+type Own<R> = fn(&R, &Snapshot) -> String;
+
+/// The columns of `fields` that the page has; `own`: those with a format of their own.
+fn table<'a, R: 'static>(
+    fields: fields::Table<R>,
+    rows: impl Iterator<Item = &'a R>,
+    snapshot: &'a Snapshot,
+    own: &[(&str, Own<R>)],
+) -> Table {
+    let mut columns: Vec<_> = fields.iter().filter_map(|f| Some((f.meta.page?, f))).collect();
+    columns.sort_by_key(|(page, _)| page.place);
+    let align = |meta: &Meta| if meta.is_left() { Align::Left } else { Align::Right };
+    let titles = columns
+        .iter()
+        .map(|(page, field)| (page.title, align(&field.meta)));
+    let mut table = Table::of(titles.collect());
+    for row in rows {
+        table.row(columns.iter().map(
+            |(_, field)| match own.iter().find(|(id, _)| *id == field.meta.id) {
+                Some((_, own)) => own(row, snapshot),
+                None => cell(&(field.get)(row, snapshot), field.meta.unit),
+            },
+        ));
+    }
+    table
+}
+
+fn cell(value: &Value<'_>, unit: Unit) -> String {
+    match value {
+        Value::Unknown | Value::Share(_) | Value::History(_) => String::new(),
+        Value::Text(text) | Value::State(_, text) => text.to_string(),
+        Value::List(list) => list.join(","),
+        Value::Flag(on) => on.to_string(),
+        Value::Number(number) => self::number(*number, unit),
+        Value::Total(counter) => total(Some(*counter)),
+        Value::Rate(counter) if unit == Unit::Bytes => speed(Some(*counter), None),
+        Value::Rate(counter) => per_second(Some(*counter)),
+        Value::Errnos(list) => {
+            let spell = |errno: u32| errno::name(errno).map_or_else(|| errno.to_string(), str::to_owned);
+            let list: Vec<String> = list
+                .iter()
+                .map(|(errno, n)| format!("{}:{n}", spell(*errno)))
+                .collect();
+            list.join(",")
+        }
+    }
+}
+
+fn number(number: i64, unit: Unit) -> String {
+    let Ok(known) = u64::try_from(number) else {
+        return number.to_string();
+    };
+    match unit {
+        Unit::None | Unit::Count => known.to_string(),
+        Unit::Bytes | Unit::BytesOrPackets | Unit::Memory => units::bytes(known as f64),
+        Unit::BitsPerSecond => format!("{}b/s", units::count(known as f64)),
+        Unit::Nanoseconds | Unit::Age => units::duration(known),
+        Unit::UpperNanoseconds => format!("<{}", units::duration(known)),
+        Unit::Clock => units::date_time(known),
+    }
+}
+
+fn devices(s: &Snapshot) -> Table {
+    let name: Own<DeviceRow> = |row, _| {
+        let removing = row.state == Some(DeviceState::Removing);
+        mark(&row.name, removing.then_some("removing"))
+    };
+    table(fields::DEVICE, s.devices.iter(), s, &[("name", name)])
+}
+
+fn ports(s: &Snapshot) -> Table {
+    let own: [(&str, Own<PortRow>); 2] = [
+        ("tx_bytes", |row, _| speed(row.tx_bytes, row.tx_packets)),
+        ("rx_bytes", |row, _| speed(row.rx_bytes, row.rx_packets)),
+    ];
+    table(fields::PORT, s.ports.iter(), s, &own)
+}
+
+fn processes(s: &Snapshot) -> Table {
+    let own: [(&str, Own<ProcessRow>); 2] = [
+        ("command", |row, _| {
+            mark(&row.comm, row.exited.then_some("exited"))
+        }),
+        ("tx", |row, _| speed(row.traffic.tx_bytes, row.traffic.tx_packets)),
+    ];
+    table(fields::PROCESS, s.processes.iter(), s, &own)
+}
+
+fn qps(s: &Snapshot) -> Table {
+    let own: [(&str, Own<QpRow>); 4] = [
+        ("device", |row, _| format!("{}/{}", row.device, row.qpn)),
+        ("state", |row, s| state(row, s.mono_ns)),
+        ("owner", |row, _| {
+            let fate = if row.exited {
+                Some("destroyed")
+            } else {
+                row.orphan.then_some("orphan")
+            };
+            mark(row.comm.as_deref().unwrap_or("-"), fate)
+        }),
+        ("tx", |row, _| speed(row.traffic.tx_bytes, row.traffic.tx_packets)),
+    ];
+    table(fields::QP, s.qps.iter().map(|row| &**row), s, &own)
+}
+
+/// The state, and whether the QP is stuck in it.
+fn state(row: &QpRow, mono_ns: u64) -> String {
+    let mark = Stuck::of(row, mono_ns).map_or("", |_| STUCK_MARK);
+    format!("{}{mark}", show(row.state))
+}
+
+fn verbs(s: &Snapshot) -> Table {
+    let verb: Own<VerbRow> = |row, _| mark(&row.verb, row.probe.then_some("probe"));
+    let mut rows: Vec<&VerbRow> = s.verbs.iter().collect();
+    // Those of a process together, the most frequent first; the snapshot has them in no order.
+    rows.sort_by_key(|row| (row.pid, Reverse(row.calls.total), Arc::clone(&row.verb)));
+    table(fields::VERB, rows.into_iter(), s, &[("verb", verb)])
+}
+
+fn mark(text: &str, fate: Option<&str>) -> String {
+    match fate {
+        Some(fate) => format!("{text} ({fate})"),
+        None => text.to_owned(),
+    }
+}
+
+fn show(value: Option<impl ToString>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
+}
+
+fn mark_of(known: Known, source: Source) -> &'static str {
+    match (known, source) {
+        (Known::AtLeast, _) => ">=",
+        (Known::AtMost, _) => "<=",
+        (Known::Exact, Source::Est) => "~",
+        (Known::Exact, _) => "",
+    }
+}
+
+fn rate(counter: Option<Counter>, unit: fn(f64) -> String) -> Option<String> {
+    let counter = counter?;
+    // A rate that is not a number is unknown.
+    let rate = counter.rate.filter(|rate| rate.is_finite())?;
+    Some(format!(
+        "{}{}",
+        mark_of(counter.rate_known(), counter.source),
+        unit(rate)
+    ))
+}
+
+fn per_second(counter: Option<Counter>) -> String {
+    rate(counter, units::count).unwrap_or_default()
+}
+
+fn speed(bytes: Option<Counter>, packets: Option<Counter>) -> String {
+    rate(bytes, units::bytes)
+        .or_else(|| rate(packets, units::count).map(|rate| format!("{rate}p")))
+        .unwrap_or_default()
+}
+
+fn total(counter: Option<Counter>) -> String {
+    counter.map_or_else(String::new, |counter| {
+        format!(
+            "{}{}",
+            mark_of(counter.total_known(), counter.source),
+            counter.total
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdmatop_model::testkit::full;
+
+    #[test]
+    fn a_machine_at_work_reads_well() {
+        insta::assert_snapshot!(page(&full::snapshot()));
+    }
+
+    #[test]
+    fn an_empty_machine_shows_no_empty_tables() {
+        insta::assert_snapshot!(page(&full::empty()));
+    }
+
+    #[test]
+    fn what_is_not_observable_is_a_dash_and_never_zero() {
+        let mut snapshot = full::empty();
+        snapshot
+            .qps
+            .push(std::sync::Arc::new(rdmatop_model::testkit::rows::unknown_qp()));
+        let text = page(&snapshot);
+        let row = text.lines().last().unwrap();
+        assert_eq!(
+            row.split_whitespace().skip(1).collect::<Vec<_>>(),
+            ["-"; 16],
+            "{row}"
+        );
+    }
+
+    #[test]
+    fn a_sum_with_a_missing_part_is_a_bound() {
+        let part = Counter {
+            partial: true,
+            ..Counter::whole(5, Some(1.9), Source::Sysfs)
+        };
+        assert_eq!(
+            (per_second(Some(part)), total(Some(part))),
+            (">=1.9".to_owned(), ">=5".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_rate_that_is_no_number_is_a_dash() {
+        for bad in [f64::NAN, f64::INFINITY] {
+            let counter = Counter::whole(1, Some(bad), Source::Ebpf);
+            assert_eq!(per_second(Some(counter)), "");
+            assert_eq!(speed(Some(counter), None), "");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What is wrong.
+
+use std::cmp::Ordering;
+use std::sync::LazyLock;
+
+use rdmatop_model::fields::FINDING;
+use rdmatop_model::findings::{Finding, Quiet, Severity};
+use rdmatop_model::snapshot::Snapshot;
+
+use super::super::theme::Tone;
+use super::{Cell, Fields, Of, RowKey, Spec, all};
+
+fn row(s: &Snapshot, at: usize) -> &Finding {
+    &s.findings[at]
+}
+
+/// The tone of a severity.
+pub(in crate::tui) fn tone(severity: Severity) -> Tone {
+    match severity {
+        Severity::Critical => Tone::Bad,
+        Severity::Warning => Tone::Warn,
+        Severity::Info => Tone::Normal,
+    }
+}
+
+/// The table.
+pub(super) static SPEC: Spec = Spec {
+    fields: LazyLock::new(|| {
+        Fields::new(
+            all(FINDING, Of::Finding),
+            &[
+                ("severity", |c, i, _| {
+                    let severity = row(c.snapshot, i).severity;
+                    Cell::new(severity.name(), tone(severity))
+                }),
+                ("verdict", |c, i, _| {
+                    Cell::new(row(c.snapshot, i).verdict.clone(), Tone::Strong)
+                }),
+            ],
+        )
+    }),
+    sort: ("severity", false),
+    ties: |_, _, _| Ordering::Equal,
+    len: |c| c.snapshot.findings.len(),
+    row: |c, i| {
+        let found = row(c.snapshot, i);
+        RowKey::Finding(found.id, found.about.clone())
+    },
+    faded: |_, _| false,
+    empty: |c| {
+        let blind = if c.snapshot.health.ebpf.is_on() {
+            ""
+        } else {
+            " Without eBPF only ports, states of QPs and removals are judged."
+        };
+        let quiet = match Quiet::of(c.snapshot) {
+            Quiet::Whole => "Nothing is wrong as far as it can be seen.".to_owned(),
+            Quiet::Starting => "Nothing is found yet: eBPF programs are being attached.".to_owned(),
+            Quiet::Looking(seconds) => {
+                format!(
+                    "Nothing is found yet: {seconds} s of {} are over that every rule has its time in.",
+                    Quiet::ENOUGH_S
+                )
+            }
+        };
+        format!("{quiet}{blind} docs/findings.md lists what is looked for.")
+    },
+};

@@ -1,0 +1,449 @@
+//! Columns of the screen: fields of the model's tables, and how a cell of each is drawn.
+
+mod devices;
+mod findings;
+mod probes;
+mod processes;
+mod qps;
+pub(super) mod trace;
+mod verbs;
+
+pub(super) use processes::only_kernel;
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::sync::{Arc, LazyLock};
+
+use rdmatop_model::event::Event;
+use rdmatop_model::fields::{Field, Kind, Meta, Sense, Table, Unit, Value};
+use rdmatop_model::findings::{About, Finding, FindingId};
+use rdmatop_model::input::{EbpfState, ProbeVerdict};
+use rdmatop_model::snapshot::{DeviceRow, History, PortRow, ProcessRow, QpRow, Snapshot, VerbRow};
+use rdmatop_model::value::Counter;
+
+use super::format::{self, Units};
+use super::glyphs::Glyphs;
+use super::tab::Tab;
+use super::text;
+use super::theme::Tone;
+use super::trace_log::TraceLog;
+
+/// What a cell is drawn from.
+#[derive(Clone, Copy)]
+pub struct Ctx<'a> {
+    /// The snapshot on the screen.
+    pub snapshot: &'a Snapshot,
+    /// Events kept.
+    pub trace: &'a TraceLog,
+    /// Signs.
+    pub glyphs: &'a Glyphs,
+    /// Bits or bytes.
+    pub units: Units,
+}
+
+/// A piece of a cell: words of ours as they are, others in memory of their own.
+pub type Piece = Cow<'static, str>;
+
+/// Pieces of text, each with its tone.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cell(pub Vec<(Piece, Tone)>);
+
+impl Cell {
+    /// One piece.
+    pub fn new(text: impl Into<Piece>, tone: Tone) -> Self {
+        Self(vec![(text.into(), tone)])
+    }
+
+    /// A plain value; unknown is dim.
+    pub fn value(text: impl Into<Piece>) -> Self {
+        let text = text.into();
+        let tone = if text == format::UNKNOWN {
+            Tone::Dim
+        } else {
+            Tone::Normal
+        };
+        Self::new(text, tone)
+    }
+
+    /// With one more piece.
+    #[must_use]
+    pub fn and(mut self, text: impl Into<Piece>, tone: Tone) -> Self {
+        self.0.push((text.into(), tone));
+        self
+    }
+
+    /// Columns of the screen that it takes.
+    pub fn width(&self) -> usize {
+        self.0.iter().map(|(piece, _)| text::width(piece)).sum()
+    }
+
+    /// The text without tones.
+    pub fn text(&self) -> String {
+        self.0.iter().map(|(text, _)| text.as_ref()).collect()
+    }
+}
+
+/// A field of a table, for the rows of a tab.
+#[derive(Clone, Copy, Debug)]
+pub enum Of {
+    /// Of a process.
+    Process(&'static Field<ProcessRow>),
+    /// Of a QP.
+    Qp(&'static Field<QpRow>),
+    /// Of a port.
+    Port(&'static Field<PortRow>),
+    /// Of the device of a port.
+    Device(&'static Field<DeviceRow>),
+    /// Of a verb.
+    Verb(&'static Field<VerbRow>),
+    /// Of an event.
+    Event(&'static Field<Event>),
+    /// Of a program.
+    Probe(&'static Field<ProbeVerdict>),
+    /// Of a finding.
+    Finding(&'static Field<Finding>),
+}
+
+impl Of {
+    /// Its description.
+    pub fn meta(self) -> &'static Meta {
+        match self {
+            Self::Process(field) => &field.meta,
+            Self::Qp(field) => &field.meta,
+            Self::Port(field) => &field.meta,
+            Self::Device(field) => &field.meta,
+            Self::Verb(field) => &field.meta,
+            Self::Event(field) => &field.meta,
+            Self::Probe(field) => &field.meta,
+            Self::Finding(field) => &field.meta,
+        }
+    }
+
+    /// Its value in row `at`.
+    pub fn value<'a>(self, c: &Ctx<'a>, at: usize) -> Value<'a> {
+        fn read<'a, R>(field: &Field<R>, row: Option<&'a R>, s: &'a Snapshot) -> Value<'a> {
+            row.map_or(Value::Unknown, |row| (field.get)(row, s))
+        }
+        let s = c.snapshot;
+        match self {
+            Self::Process(field) => read(field, s.processes.get(at), s),
+            Self::Qp(field) => read(field, s.qps.get(at).map(|row| &**row), s),
+            Self::Port(field) => read(field, s.ports.get(at), s),
+            Self::Device(field) => read(field, devices::device(s, at), s),
+            Self::Verb(field) => read(field, s.verbs.get(at), s),
+            Self::Event(field) => read(field, c.trace.get(at), s),
+            Self::Probe(field) => read(field, s.health.probes.get(at), s),
+            Self::Finding(field) => read(field, s.findings.get(at), s),
+        }
+    }
+}
+
+/// All fields of a table.
+fn all<R>(table: Table<R>, of: fn(&'static Field<R>) -> Of) -> Vec<Of> {
+    table.iter().map(of).collect()
+}
+
+/// Where the text stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Align {
+    /// Names.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// Draws the cell of a row in this many columns.
+type Draw = fn(&Ctx<'_>, usize, usize) -> Cell;
+
+/// A column of a table.
+pub struct Column {
+    /// The field.
+    pub of: Of,
+    /// Its stable name, in the settings.
+    pub id: &'static str,
+    /// What it shows.
+    pub about: &'static str,
+    /// A column with 0 is always shown; of the others the one with the highest number is left out first.
+    pub priority: u8,
+    /// Least and greatest width.
+    pub width: (u16, u16),
+    /// Alignment.
+    pub align: Align,
+    /// Shown unless the user hides it.
+    pub on: bool,
+    /// Rows can be sorted by it.
+    pub sortable: bool,
+    title: &'static str,
+    draw: Option<Draw>,
+}
+
+impl Column {
+    fn new(of: Of, draws: &[(&str, Draw)]) -> Option<Self> {
+        let meta = of.meta();
+        let screen = meta.screen?;
+        let draw = draws.iter().find(|(id, _)| *id == meta.id);
+        Some(Self {
+            of,
+            id: meta.id,
+            about: meta.help,
+            priority: screen.priority,
+            width: screen.width,
+            align: if meta.is_left() { Align::Left } else { Align::Right },
+            on: screen.on,
+            // A log is in the order of its times.
+            sortable: !matches!(of, Of::Event(_)),
+            title: screen.title,
+            draw: draw.map(|(_, draw)| *draw),
+        })
+    }
+
+    /// The heading as it is drawn: with the unit that the user chose, and with the meaning of a full bar.
+    pub fn heading(&self, ctx: &Ctx<'_>) -> String {
+        let (title, meta, scale) = (self.title, self.of.meta(), &ctx.snapshot.judgement.scale);
+        match (meta.kind, meta.unit) {
+            (Kind::Share, _) => format!("{title} {}", scale.name()),
+            (Kind::Rate, Unit::BytesOrPackets) if scale.packets => format!("{title} pkt/s"),
+            (Kind::Rate, Unit::Bytes | Unit::BytesOrPackets) => format!("{title} {}", ctx.units.per_second()),
+            _ => title.to_owned(),
+        }
+    }
+
+    /// The cell of a row, in `width` columns.
+    pub fn cell(&self, ctx: &Ctx<'_>, at: usize, width: usize) -> Cell {
+        match self.draw {
+            Some(draw) => draw(ctx, at, width),
+            None => draw(ctx, self.of.meta(), &self.of.value(ctx, at), width),
+        }
+    }
+}
+
+/// Formats a value by its kind and unit.
+fn draw(c: &Ctx<'_>, meta: &Meta, value: &Value<'_>, width: usize) -> Cell {
+    let tone = match meta.sense {
+        Sense::Sent => Some(Tone::Tx),
+        Sense::Received => Some(Tone::Rx),
+        Sense::Plain | Sense::Fault => None,
+    };
+    match value {
+        Value::Unknown | Value::List([]) => Cell::value(format::UNKNOWN),
+        Value::Text(text) | Value::State(_, text) => Cell::value(text.clone().into_owned()),
+        Value::List(list) => Cell::value(list.join(",")),
+        Value::Flag(on) => Cell::value(if *on { "yes" } else { "no" }),
+        Value::Number(number) => Cell::value(self::number(*number, meta.unit, width)),
+        Value::Total(counter) if meta.sense == Sense::Fault => trouble(Some(counter), width),
+        Value::Total(counter) => Cell::value(format::total_in(Some(counter), width)),
+        Value::Rate(counter) => {
+            let text = match meta.unit {
+                Unit::Bytes => format::byte_rate(Some(counter), c.units),
+                _ => format::rate(Some(counter)),
+            };
+            match tone {
+                Some(tone) => flow(text, Some(counter), tone),
+                None => Cell::value(text),
+            }
+        }
+        Value::Share(share) => bar(c, *share, width, tone.unwrap_or(Tone::Normal)),
+        Value::History(history) => spark(c, history, width),
+        Value::Errnos(_) => Cell::default(),
+    }
+}
+
+fn number(number: i64, unit: Unit, width: usize) -> String {
+    let Ok(known) = u64::try_from(number) else {
+        return number.to_string();
+    };
+    match unit {
+        Unit::None => number.to_string(),
+        Unit::Count => format::count_in(known, width),
+        Unit::Bytes | Unit::BytesOrPackets | Unit::Memory => format::memory(known),
+        Unit::BitsPerSecond => format::link(known),
+        Unit::Nanoseconds => format::nanos(known),
+        Unit::UpperNanoseconds => format::below(Some(known)),
+        Unit::Age => format::age(known / 1_000_000_000),
+        Unit::Clock => format::clock(known),
+    }
+}
+
+/// A share as a bar.
+pub(super) fn bar(c: &Ctx<'_>, share: f64, width: usize, tone: Tone) -> Cell {
+    let (full, track) = c.glyphs.bar(share, width);
+    // On the link's own scale a nearly full bar is worth attention; on a relative one the busiest port is
+    // always full.
+    let tone = if c.snapshot.judgement.scale.link && share >= 0.9 {
+        Tone::Bad
+    } else {
+        tone
+    };
+    Cell::new(full, tone).and(track, Tone::Dim)
+}
+
+/// Identity of a row, so that the cursor stays on it when the table is sorted again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RowKey {
+    /// A process.
+    Process(u64),
+    /// A QP.
+    Qp(u64),
+    /// A port of a device.
+    Port(u64, u32),
+    /// A verb of a process.
+    Verb(Option<u64>, u32, Arc<str>),
+    /// An event, by its number in the log.
+    Event(u64),
+    /// A program.
+    Probe(usize),
+    /// A finding.
+    Finding(FindingId, About),
+}
+
+/// The columns and filter fields made from the fields of a table.
+pub struct Fields {
+    columns: Vec<Column>,
+    /// Those that a filter may name.
+    named: Vec<Of>,
+    words: Vec<&'static str>,
+}
+
+impl Fields {
+    /// From these fields, in the order of the screen; `draws`: columns with their own drawing function.
+    fn new(fields: Vec<Of>, draws: &[(&str, Draw)]) -> Self {
+        let columns: Vec<Column> = fields.iter().filter_map(|of| Column::new(*of, draws)).collect();
+        debug_assert_eq!(columns.iter().filter(|c| c.draw.is_some()).count(), draws.len());
+        let words = fields.iter().filter_map(|of| of.meta().words.first().copied());
+        Self {
+            columns,
+            words: words.collect(),
+            named: fields
+                .into_iter()
+                .filter(|of| !of.meta().words.is_empty())
+                .collect(),
+        }
+    }
+}
+
+/// A table.
+pub struct Spec {
+    /// Its fields.
+    fields: LazyLock<Fields>,
+    /// The initial order: column, downwards.
+    pub sort: (&'static str, bool),
+    /// Order of rows with equal keys.
+    pub ties: fn(&Ctx<'_>, usize, usize) -> Ordering,
+    /// Number of rows.
+    pub len: fn(&Ctx<'_>) -> usize,
+    /// Identity of a row.
+    pub row: fn(&Ctx<'_>, usize) -> RowKey,
+    /// Whether a row is past: it is drawn dim.
+    pub faded: fn(&Ctx<'_>, usize) -> bool,
+    /// The text of an empty table: why it is empty, and what to do.
+    pub empty: fn(&Ctx<'_>) -> String,
+}
+
+impl Spec {
+    /// Its columns, in the order of the screen.
+    pub fn columns(&self) -> &[Column] {
+        &self.fields.columns
+    }
+
+    /// A column by its id.
+    pub fn column(&self, id: &str) -> Option<&Column> {
+        self.columns().iter().find(|column| column.id == id)
+    }
+
+    /// Fields that a filter may name.
+    pub fn named(&self) -> &[Of] {
+        &self.fields.named
+    }
+
+    /// The words for them.
+    pub fn words(&self) -> &[&'static str] {
+        &self.fields.words
+    }
+}
+
+pub(super) use findings::tone as finding_tone;
+pub(super) use probes::word as probe_word;
+
+/// The table of a tab.
+pub fn spec(tab: Tab) -> &'static Spec {
+    match tab {
+        Tab::Processes => &processes::SPEC,
+        Tab::Qps => &qps::SPEC,
+        Tab::Devices => &devices::SPEC,
+        Tab::Verbs => &verbs::SPEC,
+        Tab::Trace => &trace::SPEC,
+        Tab::Probes => &probes::SPEC,
+        Tab::Findings => &findings::SPEC,
+    }
+}
+
+/// The text of a table without rows because there is no device.
+fn no_device(ctx: &Ctx<'_>) -> Option<String> {
+    if !ctx.snapshot.devices.is_empty() {
+        return None;
+    }
+    // The note knows which driver is loaded, and whether another network namespace may have the device.
+    let mut notes = ctx.snapshot.health.notes.iter();
+    let note = notes.find(|note| note.id.denies_rdma());
+    let from_note = note.map(|note| format!("No RDMA device here: {}. {}", note.why, note.remedy));
+    from_note.or_else(|| {
+        let plain = "No RDMA device here. Load the driver of the NIC, or make a SoftRoCE device to try things on: sudo rdmatop lab up";
+        Some(plain.to_owned())
+    })
+}
+
+/// The text of a table whose rows come from eBPF, while eBPF gives none.
+fn no_ebpf(ctx: &Ctx<'_>, what: &str) -> Option<String> {
+    match &ctx.snapshot.health.ebpf {
+        EbpfState::On { .. } => None,
+        EbpfState::Starting => Some(format!("{what} from eBPF, which is being attached.")),
+        EbpfState::Disabled => Some(format!(
+            "{what} from eBPF, which --no-ebpf leaves out. Start without it."
+        )),
+        EbpfState::Unavailable(no) => Some(format!(
+            "{what} from eBPF, which is off: {}. The notes on 6:Probes say what to do.",
+            no.why()
+        )),
+    }
+}
+
+/// A count of failures: plain at 0, conspicuous while it grows.
+fn trouble(counter: Option<&Counter>, width: usize) -> Cell {
+    let tone = match counter {
+        None => Tone::Dim,
+        Some(c) if c.rate.is_some_and(|r| r > 0.0) => Tone::Bad,
+        Some(c) if c.total > 0 => Tone::Warn,
+        Some(_) => Tone::Normal,
+    };
+    Cell::new(format::total_in(counter, width), tone)
+}
+
+/// A rate in the tone of its direction; zero and unknown stay plain.
+fn flow(text: String, counter: Option<&Counter>, tone: Tone) -> Cell {
+    match counter.and_then(|c| c.rate) {
+        None => Cell::new(text, Tone::Dim),
+        Some(rate) if rate > 0.0 => Cell::new(text, tone),
+        Some(_) => Cell::value(text),
+    }
+}
+
+/// The last points of a history, Tx and Rx together, in `width` cells.
+fn spark(ctx: &Ctx<'_>, history: &History, width: usize) -> Cell {
+    let len = history.tx.len().max(history.rx.len());
+    let start = len.saturating_sub(width);
+    let point = |at: usize| {
+        let (tx, rx) = (
+            history.tx.get(at).copied().flatten(),
+            history.rx.get(at).copied().flatten(),
+        );
+        match (tx, rx) {
+            (None, None) => None,
+            (tx, rx) => Some(tx.unwrap_or(0.0) + rx.unwrap_or(0.0)),
+        }
+    };
+    let points: Vec<_> = (start..len).map(point).collect();
+    let max = points.iter().flatten().copied().fold(0.0, f64::max);
+    let mut text = " ".repeat(width.saturating_sub(points.len()));
+    text.extend(points.iter().map(|p| ctx.glyphs.spark(*p, max)));
+    Cell::new(text, Tone::Title)
+}

@@ -1,0 +1,55 @@
+//! The eBPF programs and their verdicts.
+
+use std::cmp::Ordering;
+use std::sync::LazyLock;
+
+use rdmatop_model::fields::PROBE;
+use rdmatop_model::input::{ProbeVerdict, Verdict};
+use rdmatop_model::snapshot::Snapshot;
+
+use super::super::theme::Tone;
+use super::{Cell, Fields, Of, RowKey, Spec, all, no_ebpf};
+
+fn row(s: &Snapshot, at: usize) -> &ProbeVerdict {
+    &s.health.probes[at]
+}
+
+/// A verdict as a word and a tone.
+pub(in crate::tui) fn word(verdict: Verdict) -> (&'static str, Tone) {
+    match verdict {
+        Verdict::Ok => ("ok", Tone::Good),
+        Verdict::Partial => ("partial", Tone::Warn),
+        Verdict::NotApplicable => ("no need", Tone::Dim),
+        Verdict::Unsupported => ("unsupported", Tone::Warn),
+        Verdict::Broken => ("broken", Tone::Bad),
+    }
+}
+
+/// The table.
+pub(super) static SPEC: Spec = Spec {
+    fields: LazyLock::new(|| {
+        Fields::new(
+            all(PROBE, Of::Probe),
+            &[
+                ("verdict", |c, i, _| {
+                    let (text, tone) = word(row(c.snapshot, i).verdict);
+                    Cell::new(text, tone)
+                }),
+                ("program", |c, i, _| {
+                    Cell::new(row(c.snapshot, i).program.clone(), Tone::Strong)
+                }),
+                ("reason", |c, i, _| {
+                    Cell::new(row(c.snapshot, i).reason().unwrap_or_default(), Tone::Warn)
+                }),
+            ],
+        )
+    }),
+    sort: ("verdict", false),
+    ties: |_, _, _| Ordering::Equal,
+    len: |c| c.snapshot.health.probes.len(),
+    row: |_, i| RowKey::Probe(i),
+    faded: |_, _| false,
+    empty: |c| {
+        no_ebpf(c, "The programs of this table are").unwrap_or_else(|| "No program was planned.".to_owned())
+    },
+};

@@ -1,0 +1,125 @@
+//! The users of RDMA: processes, kernel consumers, and QPs whose owner is gone.
+
+use std::sync::LazyLock;
+
+use rdmatop_model::fields::{PROCESS, finding_of, process_ties};
+use rdmatop_model::findings::Severity;
+use rdmatop_model::judgement::STUCK_MARK;
+use rdmatop_model::snapshot::{DeviceRow, ProcessRow, Snapshot};
+
+use super::super::format;
+use super::super::theme::{Tone, stuck_tone};
+use super::{Cell, Ctx, Fields, Of, RowKey, Spec, all, finding_tone, no_device};
+
+fn row(s: &Snapshot, at: usize) -> &ProcessRow {
+    &s.processes[at]
+}
+
+fn devices(p: &ProcessRow) -> String {
+    match p.devices.as_slice() {
+        [] => format::UNKNOWN.to_owned(),
+        [one] => one.to_string(),
+        // As in FINDING; the column has eight places.
+        many => format!("{} NICs", many.len()),
+    }
+}
+
+fn pid(p: &ProcessRow) -> Cell {
+    match p.pid {
+        Some(pid) => Cell::value(pid.to_string()),
+        None if p.kernel => Cell::new("kernel", Tone::Title),
+        None => Cell::new("orphan", Tone::Warn),
+    }
+}
+
+fn command(p: &ProcessRow) -> Cell {
+    let tone = if p.kernel { Tone::Title } else { Tone::Strong };
+    let cell = Cell::new(p.comm.to_string(), tone);
+    match p.cmdline.as_deref().and_then(|c| Some(c.split_once(' ')?.1)) {
+        Some(arguments) => cell.and(format!(" {arguments}"), Tone::Dim),
+        None => cell,
+    }
+}
+
+/// The text below the rows of kernel consumers when no process has a row.
+pub(in crate::tui) fn only_kernel(c: &Ctx<'_>) -> Option<String> {
+    let rows = &c.snapshot.processes;
+    if rows.is_empty() || !rows.iter().all(|p| p.kernel) {
+        return None;
+    }
+    // A consumer's row outlives its last device for a while.
+    Some(no_device(c).unwrap_or_else(|| {
+        let what = if may_hide_qps(c.snapshot) {
+            "No visible process has a queue pair that the kernel lists. A library may make some past it (mlx5's DEVX): if \
+             ports in 3:Devices carry data, a job uses RDMA all the same."
+        } else {
+            "No visible process has a queue pair, only the kernel: no job uses RDMA now."
+        };
+        format!(
+            "{what} A job that should has not connected yet, or fell back to TCP; its log shows which \
+             (NCCL_DEBUG=INFO: NET/IB or NET/Socket; UCX_LOG_LEVEL=info)."
+        )
+    }))
+}
+
+/// Whether a device may have queue pairs that the kernel does not list.
+fn may_hide_qps(snapshot: &Snapshot) -> bool {
+    snapshot.devices.iter().any(DeviceRow::may_hide_qps)
+}
+
+/// Queue pairs; where some are stuck, conspicuous and marked, also without colours.
+fn qps(c: &Ctx<'_>, at: usize, width: usize) -> Cell {
+    let p = row(c.snapshot, at);
+    match c.snapshot.judgement.stuck_of(p.uid) {
+        Some((_, why)) => Cell::new(
+            format!("{}{STUCK_MARK}", format::count_in(p.qps, width.saturating_sub(1))),
+            stuck_tone(why),
+        ),
+        None => Cell::value(format::count_in(p.qps, width)),
+    }
+}
+
+/// What is wrong with it, behind the number of the finding and the sign of a cause or of one that suffers.
+fn finding(c: &Ctx<'_>, at: usize) -> Cell {
+    let Some(mark) = finding_of(row(c.snapshot, at), c.snapshot) else {
+        // A dash would say that it is not known.
+        return Cell::default();
+    };
+    let number = mark.number.map_or_else(String::new, |number| number.to_string());
+    let sign = c.glyphs.sign(mark.severity, mark.role);
+    // A letter needs a space before the age.
+    let gap = if mark.severity == Severity::Info { " " } else { "" };
+    Cell::new(format!("{number}{sign}{gap}"), finding_tone(mark.severity)).and(mark.words, Tone::Normal)
+}
+
+/// The table.
+pub(super) static SPEC: Spec = Spec {
+    fields: LazyLock::new(|| {
+        Fields::new(
+            all(PROCESS, Of::Process),
+            &[
+                ("pid", |c, i, _| pid(row(c.snapshot, i))),
+                ("command", |c, i, _| command(row(c.snapshot, i))),
+                ("device", |c, i, _| Cell::value(devices(row(c.snapshot, i)))),
+                ("qps", qps),
+                ("finding", |c, i, _| finding(c, i)),
+            ],
+        )
+    }),
+    sort: ("tx", true),
+    ties: |c, a, b| process_ties(row(c.snapshot, a), row(c.snapshot, b)),
+    len: |c| c.snapshot.processes.len(),
+    row: |c, i| RowKey::Process(row(c.snapshot, i).uid),
+    faded: |c, i| row(c.snapshot, i).exited,
+    empty: |c| {
+        no_device(c).unwrap_or_else(|| {
+            if may_hide_qps(c.snapshot) {
+                "No process has a queue pair that the kernel lists. A library may make some past it (mlx5's DEVX): if ports \
+                 in 3:Devices carry data, a job uses RDMA all the same."
+            } else {
+                "No process uses RDMA now. A row appears when one creates a QP."
+            }
+            .to_owned()
+        })
+    },
+};

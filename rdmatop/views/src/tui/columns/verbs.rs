@@ -1,0 +1,75 @@
+//! Verb calls: process by verb.
+
+use std::cmp::Ordering;
+use std::sync::LazyLock;
+
+use rdmatop_base::errno;
+use rdmatop_model::fields::VERB;
+use rdmatop_model::snapshot::{Snapshot, VerbRow};
+
+use super::super::format;
+use super::super::theme::Tone;
+use super::{Cell, Fields, Of, RowKey, Spec, all, no_ebpf};
+
+fn row(s: &Snapshot, at: usize) -> &VerbRow {
+    &s.verbs[at]
+}
+
+fn errors(v: &VerbRow, width: usize) -> Cell {
+    // A library's probe fails by design: shown, but not as a fault.
+    let tone = match &v.errors {
+        None => Tone::Dim,
+        Some(errors) if errors.total == 0 => Tone::Normal,
+        Some(_) if v.probe => Tone::Dim,
+        Some(errors) if errors.rate.is_some_and(|r| r > 0.0) => Tone::Bad,
+        Some(_) => Tone::Warn,
+    };
+    Cell::new(format::total_in(v.errors.as_ref(), width), tone)
+}
+
+fn errnos(v: &VerbRow) -> Cell {
+    if v.errnos.is_empty() {
+        return Cell::default();
+    }
+    let mut list: Vec<_> = v.errnos.iter().collect();
+    list.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    let text: Vec<_> = list
+        .iter()
+        .map(|(e, n)| format!("{} x{}", errno::text(*e), format::count(*n)))
+        .collect();
+    let probe = if v.probe { "probe: " } else { "" };
+    Cell::new(
+        format!("{probe}{}", text.join(" ")),
+        if v.probe { Tone::Dim } else { Tone::Warn },
+    )
+}
+
+/// The table.
+pub(super) static SPEC: Spec = Spec {
+    fields: LazyLock::new(|| {
+        Fields::new(
+            all(VERB, Of::Verb),
+            &[
+                ("verb", |c, i, _| {
+                    Cell::new(row(c.snapshot, i).verb.to_string(), Tone::Strong)
+                }),
+                ("errors", |c, i, w| errors(row(c.snapshot, i), w)),
+                ("errnos", |c, i, _| errnos(row(c.snapshot, i))),
+            ],
+        )
+    }),
+    sort: ("rate", true),
+    ties: |_, _, _| Ordering::Equal,
+    len: |c| c.snapshot.verbs.len(),
+    row: |c, i| {
+        let v = row(c.snapshot, i);
+        RowKey::Verb(v.process_uid, v.pid, v.verb.clone())
+    },
+    faded: |_, _| false,
+    empty: |c| {
+        no_ebpf(c, "Verb calls come").unwrap_or_else(|| {
+            "No verb call seen since the start. A row appears when a process opens, makes or registers something."
+                .to_owned()
+        })
+    },
+};

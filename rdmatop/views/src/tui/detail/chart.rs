@@ -1,0 +1,220 @@
+//! Charts and histograms as lines of text.
+
+use rdmatop_model::snapshot::{History, Latency};
+
+use super::super::columns::Cell;
+use super::super::format::{self, Units};
+use super::super::glyphs::Glyphs;
+use super::super::state::State;
+use super::super::theme::Tone;
+use rdmatop_model::judgement::counts_bytes;
+
+/// Width of the labels to the left of a chart.
+const MARGIN: usize = 14;
+
+/// A chart of `points`, newest right, `height` lines high, to its own maximum.
+fn chart(
+    glyphs: &Glyphs,
+    name: &str,
+    points: &[Option<f64>],
+    unit: impl Fn(f64) -> String,
+    width: usize,
+    height: usize,
+    tone: Tone,
+) -> Vec<Cell> {
+    let room = width.saturating_sub(MARGIN + 1);
+    let shown = &points[points.len().saturating_sub(room)..];
+    let max = shown.iter().flatten().copied().fold(0.0, f64::max);
+    let last = shown.last().copied().flatten();
+    let pad = " ".repeat(room.saturating_sub(shown.len()));
+    let mut out = Vec::with_capacity(height);
+    for line in (0..height).rev() {
+        let label = if height == 1 || line == 0 {
+            format!("{name} {}", format::known(last, &unit))
+        } else if line + 1 == height {
+            format!(
+                "max {}",
+                if shown.iter().all(Option::is_none) {
+                    "-".to_owned()
+                } else {
+                    unit(max)
+                }
+            )
+        } else {
+            String::new()
+        };
+        // A sign of a chart takes three bytes.
+        let mut text = String::with_capacity(pad.len() + 3 * (shown.len() + 1));
+        text.push_str(glyphs.wall);
+        text.push_str(&pad);
+        for point in shown {
+            let cell = match point {
+                // A gap is marked on the ground line only.
+                None if line == 0 => glyphs.gap,
+                None => " ",
+                Some(value) => {
+                    let part = if max > 0.0 {
+                        value / max * height as f64 - line as f64
+                    } else {
+                        0.0
+                    };
+                    if part <= 0.0 {
+                        " "
+                    } else {
+                        glyphs.spark(Some(part.min(1.0)), 1.0)
+                    }
+                }
+            };
+            text.push_str(cell);
+        }
+        out.push(Cell::new(format!("{label:<MARGIN$}"), Tone::Dim).and(text, tone));
+    }
+    out
+}
+
+/// A rate of bytes; `part`: of work requests only, so that a 0 means nothing.
+fn bytes(units: Units, part: bool, value: f64) -> String {
+    match part {
+        true if value <= 0.0 => format::UNKNOWN.to_owned(),
+        true => format!("~{}", format::si(units.of_bytes(value))),
+        false => format::si(units.of_bytes(value)),
+    }
+}
+
+/// Tx and Rx of a history; `part`: its bytes are those of work requests only.
+pub fn history(state: &State, history: &History, width: usize, height: usize, part: bool) -> Vec<Cell> {
+    if history.tx.is_empty() && history.rx.is_empty() {
+        return vec![Cell::new(
+            "History: nothing moved, or nothing is known",
+            Tone::Dim,
+        )];
+    }
+    let units = state.settings.units;
+    let name = match history.unit {
+        "bytes" => units.per_second(),
+        "packets" => "pkt/s",
+        _ => "WR/s",
+    };
+    let unit = |value: f64| {
+        if history.unit == "bytes" {
+            bytes(units, part, value)
+        } else {
+            format::si(value)
+        }
+    };
+    let minutes = history
+        .tx
+        .len()
+        .max(history.rx.len())
+        .min(width.saturating_sub(MARGIN + 1));
+    let mut out = vec![Cell::new(
+        format!("History, {name}, {minutes} points, newest right"),
+        Tone::Title,
+    )];
+    out.extend(chart(
+        state.glyphs,
+        "Tx",
+        &history.tx,
+        unit,
+        width,
+        height,
+        Tone::Tx,
+    ));
+    out.extend(chart(
+        state.glyphs,
+        "Rx",
+        &history.rx,
+        unit,
+        width,
+        height,
+        Tone::Rx,
+    ));
+    out
+}
+
+/// Tx and Rx of all ports together, three lines each.
+pub fn totals(state: &State, width: usize) -> Vec<Cell> {
+    let ports = &state.snapshot.ports;
+    // Packets and bytes cannot be added: show the unit of the busiest ports.
+    let unit = if ports.iter().any(|p| p.history.unit == "bytes") {
+        "bytes"
+    } else {
+        "packets"
+    };
+    let total = |side: fn(&History) -> &Vec<Option<f64>>| {
+        let of: Vec<_> = ports
+            .iter()
+            .filter(|p| p.history.unit == unit)
+            .map(|p| side(&p.history))
+            .collect();
+        let len = of.iter().map(|h| h.len()).max().unwrap_or(0);
+        let mut sum: Vec<Option<f64>> = vec![None; len];
+        for history in of {
+            let start = len - history.len();
+            for (at, value) in history.iter().enumerate() {
+                if let Some(value) = value {
+                    *sum[start + at].get_or_insert(0.0) += value;
+                }
+            }
+        }
+        sum
+    };
+    let units = state.settings.units;
+    let part = !ports.iter().any(counts_bytes);
+    let text = |value: f64| {
+        if unit == "bytes" {
+            let rate = bytes(units, part, value);
+            if rate == format::UNKNOWN {
+                return rate;
+            }
+            format!("{rate}{}", units.per_second())
+        } else {
+            format!("{}pkt/s", format::si(value))
+        }
+    };
+    let mut out = chart(state.glyphs, "Tx", &total(|h| &h.tx), text, width, 3, Tone::Tx);
+    out.extend(chart(
+        state.glyphs,
+        "Rx",
+        &total(|h| &h.rx),
+        text,
+        width,
+        3,
+        Tone::Rx,
+    ));
+    out
+}
+
+/// A log2 histogram as bars, empty edges left out.
+pub fn histogram(glyphs: &Glyphs, latency: &Latency, width: usize) -> Vec<Cell> {
+    let used = || latency.buckets.iter().enumerate().filter(|(_, n)| **n > 0);
+    let (Some((first, _)), Some((last, _))) = (used().next(), used().next_back()) else {
+        return Vec::new();
+    };
+    let most = latency.buckets.iter().copied().max().unwrap_or(1).max(1);
+    let sum: u64 = latency.buckets.iter().sum();
+    let room = width.saturating_sub(32).clamp(4, 60);
+    (first..=last)
+        .map(|at| {
+            let count = latency.buckets[at];
+            let edge = |bit: usize| {
+                format::nanos(
+                    1u64.checked_shl(u32::try_from(bit).unwrap_or(63))
+                        .unwrap_or(u64::MAX),
+                )
+            };
+            let (full, track) = glyphs.bar(count as f64 / most as f64, room);
+            Cell::new(format!("{:>6}-{:<6} ", edge(at), edge(at + 1)), Tone::Dim)
+                .and(full, Tone::Rx)
+                .and(track, Tone::Dim)
+                .and(
+                    format!(
+                        " {:>7} {:>4}",
+                        format::count(count),
+                        format::percent(count as f64 / sum as f64)
+                    ),
+                    Tone::Normal,
+                )
+        })
+        .collect()
+}

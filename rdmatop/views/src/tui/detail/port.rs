@@ -1,0 +1,131 @@
+//! A port and its device, with every counter the provider has.
+
+use rdmatop_model::snapshot::{DeviceState, Member, PortRow};
+use rdmatop_model::value::Counter;
+
+use super::super::columns::Cell;
+use super::super::format;
+use super::super::state::State;
+use super::super::text;
+use super::super::theme::Tone;
+use super::traffic::{COUNTERS, counter};
+use super::{chart, counters_of, facts, facts_of, heading};
+use rdmatop_model::fields::{DEVICE, PORT};
+use rdmatop_model::judgement::counts_bytes;
+
+/// Lines for a port.
+pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
+    let device = state.snapshot.devices.iter().find(|d| d.uid == p.device_uid);
+    let mut out = facts(width, &facts_of(state, PORT, p));
+    if let Some(bond) = &p.bond {
+        out.push(heading("Links of its bond           rate   sent/s   recv/s"));
+        out.extend(bond.members.iter().map(|member| link(state, member)));
+        let mode = bond.mode.as_deref().unwrap_or("not known");
+        let lines = text::wrap(&format!("Mode of the bond: {mode}."), width);
+        out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Dim)));
+    }
+    if let Some(d) = device {
+        if d.state == Some(DeviceState::Removing) {
+            let why = "The device is being removed: the kernel waits until no process has it open. What netlink reports of it is unknown.";
+            let lines = text::wrap(why, width);
+            out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Bad)));
+        }
+        out.extend(facts(width, &facts_of(state, DEVICE, d)));
+    }
+    let unexplained = state.snapshot.judgement.unexplained.iter();
+    for one in unexplained.filter(|one| one.device == p.device && one.port == p.port) {
+        let line = format!(
+            "It moves data without a queue pair that the kernel lists: {}.",
+            one.cause.reason()
+        );
+        let lines = text::wrap(&line, width);
+        out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Warn)));
+    }
+    let unobserved = &state.snapshot.judgement.unobserved;
+    for unobserved in unobserved.iter().filter(|u| u.device == p.device) {
+        let lines = text::wrap(&format!("Not observable: {unobserved}"), width);
+        out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Dim)));
+    }
+    out.extend(chart::history(state, &p.history, width, 3, !counts_bytes(p)));
+    if p.history.unit == "bytes" && !counts_bytes(p) {
+        let why = "Bytes of work requests here; what peers write and read by RDMA is in the packets only.";
+        let lines = text::wrap(why, width);
+        out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Dim)));
+    }
+    let counters = counters_of(state, PORT, p);
+    let known: Vec<_> = counters
+        .iter()
+        .filter_map(|(name, c)| Some((name, c.as_ref()?)))
+        .collect();
+    if !known.is_empty() {
+        out.push(heading(COUNTERS));
+        out.extend(known.iter().map(|(name, c)| counter(name, c)));
+    }
+    if known.iter().any(|(_, c)| c.partial) {
+        let why = "> at least: a counter of the sum could not be read.";
+        out.push(Cell::new(why, Tone::Warn));
+    }
+    if !p.gauges.is_empty() {
+        out.push(heading("Of the driver, as it is now"));
+    }
+    for gauge in &p.gauges {
+        let source = format!("{:?}", gauge.source).to_lowercase();
+        let line = Cell::new(
+            format!("{:<24}{:>29}", gauge.name, format::exact(gauge.value)),
+            Tone::Normal,
+        );
+        out.push(explained(
+            line.and(format!("  {source}"), Tone::Dim),
+            gauge.help,
+            width,
+        ));
+    }
+    if p.counters.is_empty() {
+        out.push(Cell::new("The provider has no counters.", Tone::Dim));
+        return out;
+    }
+    out.push(heading(
+        "Of the driver, as it counts   per second        total  source",
+    ));
+    // Moving counters first; the rest in the provider's order.
+    let moving = |c: &rdmatop_model::value::Counter| c.rate.is_some_and(|r| r > 0.0);
+    let (live, still): (Vec<_>, Vec<_>) = p.counters.iter().partition(|c| moving(&c.counter));
+    for c in live.into_iter().chain(still) {
+        let line = counter(&c.name, &c.counter);
+        let line = match c.unit_bytes {
+            Some(bytes) => line.and(format!(", words of {bytes} bytes"), Tone::Dim),
+            None => line,
+        };
+        out.push(explained(line, c.help, width));
+    }
+    out
+}
+
+/// A link of a bond, and what passes it.
+fn link(state: &State, member: &Member) -> Cell {
+    let (word, tone) = match member.up {
+        Some(true) => ("up", Tone::Good),
+        Some(false) => ("down", Tone::Bad),
+        None => ("-", Tone::Dim),
+    };
+    let rate = |counter: Option<&Counter>| format!("{:>9}", format::byte_rate(counter, state.settings.units));
+    let speed = member.rate_bps.map_or_else(|| "-".to_owned(), format::link);
+    Cell::new(format!("{:<16}", member.name), Tone::Strong)
+        .and(format!("{word:<5}"), tone)
+        .and(format!("{speed:>11}"), Tone::Normal)
+        .and(rate(member.tx_bytes.as_ref()), Tone::Tx)
+        .and(rate(member.rx_bytes.as_ref()), Tone::Rx)
+}
+
+/// A line with what its number means, where there is room for that.
+fn explained(line: Cell, help: Option<&str>, width: usize) -> Cell {
+    match help {
+        Some(help) if line.width() + MEANING.len() + help.chars().count() <= width => {
+            line.and(format!("{MEANING}{help}"), Tone::Dim)
+        }
+        _ => line,
+    }
+}
+
+/// Before what a counter means.
+const MEANING: &str = "  ";

@@ -1,0 +1,220 @@
+//! A process or a kernel consumer.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use rdmatop_model::fields::PROCESS;
+use rdmatop_model::judgement::why_process_is_uncounted;
+use rdmatop_model::snapshot::{CounterGroup, ProcessRow};
+use rdmatop_model::value::{Known, Source};
+
+use super::super::columns::Cell;
+use super::super::format;
+use super::super::state::State;
+use super::super::text;
+use super::super::theme::{Tone, stuck_tone};
+use super::{chart, facts, facts_of, heading, long, traffic};
+
+/// Who is at the other ends of its QPs, most QPs first.
+fn peers(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
+    const SHOWN: usize = 6;
+    let snapshot = &state.snapshot;
+    let mut ends: BTreeMap<String, u64> = BTreeMap::new();
+    let own = snapshot.qps.iter().filter(|qp| qp.process_uid == Some(p.uid));
+    for peer in own.filter_map(|qp| snapshot.peer(qp)) {
+        *ends.entry(peer.name()).or_default() += 1;
+    }
+    let mut ends: Vec<_> = ends.into_iter().collect();
+    ends.sort_by_key(|(_, qps)| Reverse(*qps));
+    let names = ends.iter().take(SHOWN).map(|(name, qps)| match qps {
+        1 => name.clone(),
+        qps => format!("{name} ({qps} QPs)"),
+    });
+    let mut line = names.collect::<Vec<_>>().join(", ");
+    match ends.len() {
+        0 => return Vec::new(),
+        all if all > SHOWN => line = format!("{line} and {} more", all - SHOWN),
+        _ => {}
+    }
+    long("peers", &line, width)
+}
+
+/// A counter of the NIC, and what it has counted of the QPs that are bound to it.
+fn bound_counter(group: &CounterGroup, width: usize) -> Vec<Cell> {
+    const SHOWN: usize = 8;
+    let CounterGroup {
+        device,
+        port,
+        id,
+        mode,
+        ..
+    } = group;
+    let mut out = vec![heading(
+        "Of the NIC, for bound QPs      per second        total  source",
+    )];
+    let numbers: Vec<_> = group.qps.iter().take(SHOWN).map(ToString::to_string).collect();
+    let mut qps = numbers.join(", ");
+    if group.qps.len() > SHOWN {
+        qps = format!("{qps} and {} more", group.qps.len() - SHOWN);
+    }
+    let line = format!("counter {id} of {device}/{port}, mode {mode}: QPs {qps}");
+    out.extend(
+        text::wrap(&line, width)
+            .into_iter()
+            .map(|line| Cell::new(line, Tone::Dim)),
+    );
+    let (some, none): (Vec<_>, Vec<_>) = group.counters.iter().partition(|c| c.counter.total > 0);
+    out.extend(some.iter().map(|c| traffic::counter(&c.name, &c.counter)));
+    if !none.is_empty() {
+        let line = format!("{} more stand at 0.", none.len());
+        out.push(Cell::new(line, Tone::Dim));
+    }
+    out
+}
+
+/// How its bytes are known, where its ports count them.
+fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
+    const SHOWN: usize = 4;
+    let counters = [p.traffic.tx_bytes, p.traffic.rx_bytes];
+    let mut by_ports = counters
+        .into_iter()
+        .flatten()
+        .filter(|counter| counter.source == Source::Port)
+        .peekable();
+    by_ports.peek()?;
+    if !by_ports.any(|counter| counter.rate_known() == Known::AtMost) {
+        return Some(
+            "TX and RX are what its ports moved, headers too: no other process can have used them."
+                .to_owned(),
+        );
+    }
+    let has_qps = |other: &&ProcessRow| {
+        let shares = other.devices.iter().any(|device| p.devices.contains(device));
+        other.uid != p.uid && shares && other.qps > 0 && &*other.comm != "[ib_core]"
+    };
+    let mut others = state.snapshot.processes.iter().filter(has_qps);
+    let named = others.by_ref().take(SHOWN).map(|other| match other.pid {
+        Some(pid) => format!("{} ({pid})", other.comm),
+        None => other.comm.to_string(),
+    });
+    let named: Vec<_> = named.collect();
+    let who = match (named.is_empty(), others.count()) {
+        (true, _) => "others".to_owned(),
+        (false, 0) => named.join(", "),
+        (false, more) => format!("{} and {more} more", named.join(", ")),
+    };
+    Some(format!(
+        "< at most: TX and RX are what its ports moved, and {who} may have moved a part of it."
+    ))
+}
+
+/// Lines for a process.
+pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
+    let mut out = Vec::new();
+    if p.exited {
+        out.push(Cell::new(
+            "It has ended; its objects or counters remain.",
+            Tone::Warn,
+        ));
+    }
+    if !p.kernel && p.pid.is_none() {
+        out.push(Cell::new(
+            "Its creator has ended and another process holds the verbs file: the kernel reports no owner.",
+            Tone::Warn,
+        ));
+    }
+    for found in state
+        .snapshot
+        .findings
+        .iter()
+        .filter(|found| found.concerns_process(p.uid))
+    {
+        let line = format!("{}. {}", found.verdict, found.next);
+        let tone = super::super::columns::finding_tone(found.severity);
+        out.extend(
+            text::wrap(&line, width)
+                .into_iter()
+                .map(|line| Cell::new(line, tone)),
+        );
+    }
+    if let Some((count, why)) = state.snapshot.judgement.stuck_of(p.uid) {
+        let line = format!(
+            "{} of its QPs: {} (Tab 2 shows each.)",
+            format::count(count),
+            why.sentence(state.snapshot.mono_ns)
+        );
+        let lines = text::wrap(&line, width);
+        out.extend(lines.into_iter().map(|line| Cell::new(line, stuck_tone(why))));
+    }
+    out.extend(peers(state, p, width));
+    // Possibly long values have lines of their own.
+    let (long_ones, short): (Vec<_>, Vec<_>) = facts_of(state, PROCESS, p)
+        .into_iter()
+        .partition(|(label, _)| ["links", "job", "cgroup", "command"].contains(label));
+    out.extend(facts(width, &short));
+    out.extend(chart::history(state, &p.history, width, 2, false));
+    for (label, value) in long_ones.iter().filter(|(_, value)| value != format::UNKNOWN) {
+        out.extend(long(label, value, width));
+    }
+    if let Some(line) = by_ports(state, p) {
+        out.extend(
+            text::wrap(&line, width)
+                .into_iter()
+                .map(|line| Cell::new(line, Tone::Dim)),
+        );
+    }
+    out.extend(traffic::lines(
+        state,
+        (PROCESS, p),
+        &p.traffic,
+        why_process_is_uncounted(&state.snapshot, p).as_slice(),
+        width,
+    ));
+    for group in &p.hw_counters {
+        out.extend(bound_counter(group, width));
+    }
+    if let Some(libraries) = p.libraries.as_ref().filter(|l| !l.is_empty()) {
+        out.extend(long("libraries", &libraries.join(" "), width));
+    }
+    if let Some(environ) = p.environ.as_ref().filter(|e| !e.is_empty()) {
+        out.push(heading("Environment"));
+        for (name, value) in environ {
+            out.extend(long(&format!("{name}="), value, width));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::tui::settings::Settings;
+    use crate::tui::tab::Tab;
+    use crate::tui::theme::Depth;
+    use rdmatop_model::testkit::situations::ALL;
+
+    #[test]
+    fn bytes_by_ports_say_whose_they_may_be_too() {
+        let shared = ALL
+            .iter()
+            .find(|situation| situation.name == "eight-11-two-jobs")
+            .unwrap();
+        let snapshot = Arc::new((shared.make)());
+        let state = State::new(
+            Arc::clone(&snapshot),
+            Settings::default(),
+            Tab::Processes,
+            true,
+            Depth::True,
+        );
+        let said = |pid: u32| {
+            let row = snapshot.processes.iter().find(|row| row.pid == Some(pid));
+            by_ports(&state, row.unwrap()).unwrap()
+        };
+        assert!(said(7100).contains("what its ports moved, and python3 (7900) may have moved a part"));
+        assert!(said(7900).contains("all_reduce_perf (7100) may have"));
+        assert!(said(7101).contains("no other process can have used them"));
+    }
+}

@@ -1,0 +1,82 @@
+//! A verb of a process.
+
+use rdmatop_model::snapshot::VerbRow;
+
+use super::super::columns::Cell;
+use super::super::state::State;
+use super::super::theme::Tone;
+use super::super::{format, text};
+use super::{counters_of, heading, traffic};
+use rdmatop_base::errno;
+use rdmatop_model::fields::VERB;
+
+/// Lines for a verb.
+pub(super) fn lines(state: &State, v: &VerbRow, width: usize) -> Vec<Cell> {
+    let mut out = vec![heading(traffic::COUNTERS)];
+    for (label, counter) in counters_of(state, VERB, v) {
+        out.extend(counter.map(|counter| traffic::counter(label, &counter)));
+    }
+    let say = |out: &mut Vec<Cell>, text: &str| {
+        let lines = text::wrap(text, width);
+        out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Dim)));
+    };
+    if v.errors.is_none() {
+        say(
+            &mut out,
+            "Failures and times are not known: these calls are counted as doorbells of their queue pairs. \
+             --verb-times shows them, at a price for each post.",
+        );
+    }
+    if v.probe {
+        say(
+            &mut out,
+            "By design: a library asks what the kernel can, or a wait ends without an event.",
+        );
+    }
+    for (number, count) in &v.errnos {
+        let name = format!("{} ({number})", errno::text(*number));
+        let tone = if v.probe { Tone::Dim } else { Tone::Bad };
+        out.push(Cell::new(
+            format!("  {name:<34}{:>17}", format::exact(*count)),
+            tone,
+        ));
+    }
+    match &v.latency {
+        Some(latency) => out.extend(traffic::latency(state, "Time in the kernel", latency, width)),
+        None if v.errors.is_some() => say(&mut out, "The time of this call is a wait and is not measured."),
+        None => {}
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::super::{settings::Settings, tab::Tab, theme::Depth};
+    use super::*;
+    use rdmatop_model::testkit;
+
+    fn text(change: impl FnOnce(&mut VerbRow)) -> String {
+        let snapshot = Arc::new(testkit::busy());
+        let state = State::new(snapshot, Settings::default(), Tab::Verbs, true, Depth::True);
+        let mut row = state.snapshot.verbs[0].clone();
+        change(&mut row);
+        let lines: Vec<String> = lines(&state, &row, 60).iter().map(Cell::text).collect();
+        lines.join("\n")
+    }
+
+    #[test]
+    fn what_is_unknown_of_a_verb_is_named_and_not_shown_as_zero() {
+        let doorbells = text(|v| (v.errors, v.latency) = (None, None));
+        assert!(
+            doorbells.contains("--verb-times") && !doorbells.contains("failed "),
+            "{doorbells}"
+        );
+        let wait = text(|v| v.latency = None);
+        assert!(wait.contains("is a wait") && wait.contains("failed "), "{wait}");
+        assert!(!wait.contains("--verb-times"));
+        let whole = text(|_| ());
+        assert!(whole.contains("p99") && whole.contains("failed "), "{whole}");
+    }
+}

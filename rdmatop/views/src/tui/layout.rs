@@ -1,0 +1,390 @@
+//! Positions on the screen, for drawing and for the mouse.
+
+use std::sync::LazyLock;
+
+use ratatui::layout::Rect;
+
+use rdmatop_model::cause::Cause;
+use rdmatop_model::findings::{Finding, Quiet, WITHOUT_EBPF};
+
+use super::glyphs::Glyphs;
+use super::tab::Tab;
+use super::text;
+
+/// The detail pane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Detail {
+    /// Not there.
+    #[default]
+    Closed,
+    /// Beside or below the table.
+    Split,
+    /// Instead of the table.
+    Full,
+}
+
+/// What the layout depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'a> {
+    /// Columns and lines of the screen.
+    pub size: (u16, u16),
+    /// Ports in all.
+    pub ports: usize,
+    /// Rows of the table.
+    pub rows: usize,
+    /// The tab.
+    pub tab: Tab,
+    /// The detail pane.
+    pub detail: Detail,
+    /// What is wrong, the worst first.
+    pub findings: &'a [Finding],
+    /// What to say when nothing is wrong; `None`: that is not known.
+    pub quiet: Option<Quiet>,
+    /// Whether programs count.
+    pub ebpf: bool,
+    /// Why the columns of work requests are empty, where one reason is that of all.
+    pub blind: Option<&'static str>,
+    /// `CLOCK_MONOTONIC` of the snapshot, ns.
+    pub mono_ns: u64,
+    /// What is missing on this machine.
+    pub notes: &'a [Cause],
+    /// How marks are drawn.
+    pub glyphs: &'static Glyphs,
+}
+
+/// The parts of the screen. A part without room has no height.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// Host, health, sums.
+    pub header: Rect,
+    /// Tx and Rx of each port, where there are several.
+    pub rails: Rect,
+    /// Tx and Rx of all ports over time, on tall screens.
+    pub chart: Rect,
+    /// The worst finding, on every tab but Findings: what is wrong, and what to do where there is room.
+    pub findings: Rect,
+    /// The first note, on every tab but Probes; one line or two.
+    pub banner: Rect,
+    /// Tabs.
+    pub tabs: Rect,
+    /// Notes in full, on the Probes tab.
+    pub notes: Rect,
+    /// Headings of the table.
+    pub heading: Rect,
+    /// Rows of the table.
+    pub rows: Rect,
+    /// Detail pane, its title line included.
+    pub detail: Rect,
+    /// What the signs above mean, on tabs with numbers.
+    pub legend: Rect,
+    /// Hints, prompts, messages.
+    pub footer: Rect,
+}
+
+/// Below this height the header has one line.
+const SMALL: u16 = 16;
+/// From this height a note may take two lines, and ports are shown beside each other.
+const ROOMY: u16 = 24;
+/// From this height there is room for a chart of the totals.
+const TALL: u16 = 40;
+/// From this width the detail pane stands beside the table.
+const WIDE: u16 = 160;
+
+impl Layout {
+    /// The position of every part.
+    pub fn of(shown: &Shown<'_>) -> Self {
+        let (width, height) = shown.size;
+        let mut top = 0;
+        let mut left = height;
+        let mut cut = |wanted: u16| {
+            let lines = wanted.min(left);
+            let rect = Rect::new(0, top, width, lines);
+            top += lines;
+            left -= lines;
+            rect
+        };
+        let mut out = Self::default();
+        let small = height < SMALL;
+        // The last line is kept longest: it shows how to leave.
+        let footer = u16::from(height > 1);
+        out.header = cut(if small { 1 } else { 2 });
+        if height >= ROOMY && shown.ports > 1 {
+            out.rails = cut(2);
+        }
+        if height >= TALL {
+            out.chart = cut(6);
+        }
+        let said = !shown.findings.is_empty() || height >= ROOMY;
+        let legend = u16::from(height >= ROOMY && shown.detail != Detail::Full && has_numbers(shown.tab));
+        if shown.tab != Tab::Findings && height > 5 && said {
+            let wanted = finding_lines(shown, width).len();
+            out.findings = cut(u16::try_from(wanted).unwrap_or(1));
+        }
+        let some = !shown.notes.is_empty();
+        if shown.tab != Tab::Probes && some && height >= 10 {
+            let lines = banner_lines(shown, width, if height < ROOMY { 1 } else { 2 });
+            out.banner = cut(u16::try_from(lines.len()).unwrap_or(1));
+        }
+        out.tabs = cut(u16::from(height > 3));
+        out.footer = Rect::new(0, height - footer, width, footer);
+        out.legend = Rect::new(0, height - footer - legend, width, legend);
+        let mut body = Rect::new(0, top, width, (height - footer - legend).saturating_sub(top));
+        if shown.tab == Tab::Probes && some {
+            let wanted = notes_lines(shown.notes, width).len() + 1;
+            let lines = u16::try_from(wanted).unwrap_or(u16::MAX).min(body.height / 2);
+            (out.notes, body) = split_top(body, lines);
+        }
+        match shown.detail {
+            Detail::Closed => {}
+            Detail::Full => {
+                out.detail = body;
+                return out;
+            }
+            Detail::Split if width >= WIDE && body.height >= 12 => {
+                let side = width / 2 - 10;
+                out.detail = Rect {
+                    x: width - side,
+                    width: side,
+                    ..body
+                };
+                body.width -= side;
+            }
+            Detail::Split => {
+                let lines = (body.height * 3 / 5).max(4).min(body.height);
+                (body, out.detail) = split_top(body, body.height - lines);
+            }
+        }
+        (out.heading, out.rows) = split_top(body, 1);
+        out
+    }
+
+    /// Position and text of each tab's label.
+    ///
+    /// `note` stands at the right end and takes precedence over long names.
+    pub fn labels(&self, active: Tab, note: &str) -> Vec<(Tab, Rect, &'static str)> {
+        let note = match text::width(note) {
+            0 => 0,
+            wide => u16::try_from(wide).unwrap_or(u16::MAX).saturating_add(2),
+        };
+        let sum = |form: usize| LABELS.iter().map(|forms| columns(&forms[form])).sum::<u16>();
+        // Long names, short ones, numbers.
+        let form = usize::from(sum(0).saturating_add(note) > self.tabs.width);
+        let bare = sum(1) > self.tabs.width;
+        let mut x = 0;
+        let mut out = Vec::with_capacity(Tab::ALL.len());
+        for tab in Tab::ALL {
+            // On the narrowest screens only the active tab keeps its name.
+            let form = if bare && tab != active { 2 } else { form };
+            let text: &'static str = &LABELS[tab.index()][form];
+            let width = columns(text);
+            let room = self.tabs.width.saturating_sub(x).min(width);
+            out.push((tab, Rect::new(x, self.tabs.y, room, self.tabs.height), text));
+            x = x.saturating_add(width);
+        }
+        out
+    }
+}
+
+/// The label of each tab: with its name, with a short one, and its number alone.
+static LABELS: LazyLock<[[String; 3]; Tab::ALL.len()]> = LazyLock::new(|| {
+    Tab::ALL.map(|tab| {
+        let (number, [long, short]) = (tab.index() + 1, tab.names());
+        [
+            format!(" {number}:{long} "),
+            format!(" {number}:{short} "),
+            format!(" {number} "),
+        ]
+    })
+});
+
+fn columns(text: &str) -> u16 {
+    u16::try_from(text::width(text)).unwrap_or(u16::MAX)
+}
+
+fn split_top(rect: Rect, lines: u16) -> (Rect, Rect) {
+    let lines = lines.min(rect.height);
+    let below = Rect {
+        y: rect.y + lines,
+        height: rect.height - lines,
+        ..rect
+    };
+    (
+        Rect {
+            height: lines,
+            ..rect
+        },
+        below,
+    )
+}
+
+/// The notes in full, one entry a line: text and whether it begins a note.
+pub fn notes_lines(notes: &[Cause], width: u16) -> Vec<(String, bool)> {
+    let mut out = Vec::new();
+    for note in notes {
+        let lines = text::wrap(&note.to_string(), usize::from(width).saturating_sub(2));
+        out.extend(lines.into_iter().enumerate().map(|(at, line)| (line, at == 0)));
+    }
+    out
+}
+
+/// The first note in at most `most` lines, with a mark if there are others. Without room for the reason the
+/// remedy is shown: the Probes tab has all of it.
+pub fn banner_lines(shown: &Shown<'_>, width: u16, most: u16) -> Vec<String> {
+    let notes = shown.notes;
+    let Some(first) = notes.first() else {
+        return Vec::new();
+    };
+    let more = if notes.len() > 1 {
+        format!("  +{} in 6:Probes", notes.len() - 1)
+    } else {
+        String::new()
+    };
+    let room = usize::from(width).saturating_sub(text::width(shown.glyphs.alert) + 1);
+    let most = usize::from(most);
+    let fits = |lines: &[String]| {
+        let last = lines.last().map_or(0, |line| text::width(line));
+        lines.len() < most || (lines.len() == most && last + text::width(&more) <= room)
+    };
+    let mut lines = text::wrap(&first.to_string(), room);
+    if !fits(&lines) {
+        lines = text::wrap(&format!("{}. {}", first.what, first.remedy), room);
+    }
+    if !fits(&lines) {
+        // Words that were wrapped away are put back, to be cut at the end of the line.
+        let rest = lines.split_off(lines.len().min(most).saturating_sub(1)).join(" ");
+        lines.push(text::cut(
+            &rest,
+            room.saturating_sub(text::width(&more)),
+            shown.glyphs.cut,
+        ));
+    }
+    if let Some(last) = lines.last_mut() {
+        if text::width(last) + text::width(&more) > room {
+            lines.push(more.trim_start().to_owned());
+        } else {
+            last.push_str(&more);
+        }
+    }
+    lines
+}
+
+/// Whether a tab's table has numbers, whose signs the legend explains.
+pub fn has_numbers(tab: Tab) -> bool {
+    matches!(tab, Tab::Processes | Tab::Qps | Tab::Devices | Tab::Verbs)
+}
+
+/// How many lines a finding may have: more than four only where the rows of the table have room all the same.
+fn most_lines(shown: &Shown<'_>) -> usize {
+    const LEAST: usize = 4;
+    const MOST: usize = 8;
+    let height = shown.size.1;
+    if height < ROOMY {
+        return 1;
+    }
+    // Header, tabs, headings, legend, footer; what else is there on some machines.
+    let ports = if shown.ports > 1 { 2 } else { 0 };
+    let chart = if height >= TALL { 6 } else { 0 };
+    let notes = if shown.notes.is_empty() { 0 } else { 2 };
+    let taken = 6 + ports + chart + notes + shown.rows;
+    usize::from(height).saturating_sub(taken).clamp(LEAST, MOST)
+}
+
+/// The worst finding in one line, or in several where there is room: how bad it is, since when, what is
+/// wrong; then what to do next, and how one sees that it is over.
+pub fn finding_lines(shown: &Shown<'_>, width: u16) -> Vec<String> {
+    let most = most_lines(shown);
+    let Some(worst) = shown.findings.first() else {
+        let Some(quiet) = shown.quiet else {
+            return Vec::new();
+        };
+        let (place, rest) = if shown.ebpf {
+            (String::new(), "")
+        } else {
+            (
+                format!(" in {WITHOUT_EBPF}"),
+                "; without eBPF the rest is not judged",
+            )
+        };
+        let enough = Quiet::ENOUGH_S;
+        let quiet = match quiet {
+            Quiet::Starting => "Looking: eBPF programs are being attached".to_owned(),
+            Quiet::Looking(seconds) => {
+                format!("Looking ({seconds} s of {enough}): no trouble yet{place}{rest}")
+            }
+            Quiet::Whole => format!("No trouble found{place}{rest}"),
+        };
+        let blind = shown.blind.map(|blind| format!("; {blind}")).unwrap_or_default();
+        return vec![format!("{quiet}{blind}")];
+    };
+    let room = usize::from(width).saturating_sub(text::width(shown.glyphs.alert) + 1);
+    let age = rdmatop_base::text::age(worst.age_s(shown.mono_ns));
+    let more = match shown.findings.len() {
+        1 => String::new(),
+        all if most > 1 => format!("  +{} in 7:Findings", all - 1),
+        all => format!("  +{} in 7", all - 1),
+    };
+    // A small screen has room only for what is wrong.
+    let head = if most > 1 {
+        format!("{} for {age}: ", worst.severity.name())
+    } else {
+        String::new()
+    };
+    let mut lines = text::wrap(&format!("{head}{}", worst.verdict), room);
+    // The other lines are for what to do.
+    let own = most.saturating_sub(2).clamp(1, 2);
+    if lines.len() > own {
+        let rest = lines.split_off(own - 1).join(" ");
+        lines.push(rest);
+    }
+    if let Some(last) = lines.last_mut() {
+        *last = text::cut(last, room.saturating_sub(text::width(&more)), shown.glyphs.cut);
+        last.push_str(&more);
+    }
+    let mut next = steps(worst, room);
+    let left = most.saturating_sub(lines.len());
+    if next.len() > left && left > 0 {
+        let rest = next.split_off(left - 1).join(" ");
+        next.push(text::cut(&rest, room, shown.glyphs.cut));
+    }
+    lines.extend(next.into_iter().take(left));
+    let rest = [Some(worst.over()), shown.blind.map(str::to_owned)];
+    for line in rest.into_iter().flatten() {
+        if most > 1 && lines.len() < most {
+            lines.push(text::cut(&line, room, shown.glyphs.cut));
+        }
+    }
+    lines
+}
+
+/// What to do next: the command on a line of its own, so that it can be copied, and the readings of its
+/// result behind it where there is room, else below.
+fn steps(finding: &Finding, room: usize) -> Vec<String> {
+    let parts: Vec<_> = finding.steps().collect();
+    let whole = parts.join(" ");
+    if text::width(&whole) <= room {
+        return vec![whole];
+    }
+    // A sentence has no readings of its result.
+    let (first, readings) = parts.split_at(usize::from(parts.len() > 1));
+    let command = first.iter().flat_map(|command| text::wrap_command(command, room));
+    command
+        .chain(readings.iter().flat_map(|part| wrapped(part, room)))
+        .collect()
+}
+
+/// A step in lines. The lines of a comment all begin as comments do, so that what is copied into a shell is
+/// right.
+fn wrapped(step: &str, room: usize) -> Vec<String> {
+    const SIGN: &str = "# ";
+    let Some(comment) = step.strip_prefix(SIGN) else {
+        return text::wrap(step, room);
+    };
+    let lines = text::wrap(comment, room.saturating_sub(text::width(SIGN)));
+    lines.into_iter().map(|line| format!("{SIGN}{line}")).collect()
+}
+
+/// A centred box for `wanted` columns and lines, as far as there is room.
+pub fn popup(size: (u16, u16), wanted: (u16, u16)) -> Rect {
+    let (width, height) = (wanted.0.min(size.0), wanted.1.min(size.1));
+    Rect::new((size.0 - width) / 2, (size.1 - height) / 2, width, height)
+}

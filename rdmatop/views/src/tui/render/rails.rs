@@ -1,0 +1,292 @@
+//! Tx and Rx of each port beside the others, on every tab: a hot, an idle or a funnelled rail is seen at
+//! once.
+
+use std::fmt::{self, Write as _};
+
+use rdmatop_model::ib::PortState;
+use rdmatop_model::snapshot::PortRow;
+use rdmatop_model::value::Counter;
+
+use super::super::columns::{self, Cell};
+use super::super::format::{self, Units};
+use super::super::layout::Layout;
+use super::super::state::State;
+use super::super::text;
+use super::super::theme::Tone;
+use super::{Canvas, put};
+
+/// A wider bar shows nothing more.
+const WIDEST: usize = 20;
+/// From this width a bar and its number have a space between them.
+const ROOMY: usize = 9;
+
+/// One direction of a port.
+type Get = fn(&State, &PortRow) -> Option<Counter>;
+
+/// Draws the strip where the layout has room for it.
+pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
+    if layout.rails.height == 0 {
+        return;
+    }
+    let width = usize::from(layout.rails.width);
+    let scale = &state.snapshot.judgement.scale;
+    let names = labels(&state.snapshot.ports);
+    let longest = names.iter().map(|name| text::width(name)).max().unwrap_or(0);
+    let sides: [(&str, Tone, Get); 2] = [
+        ("Tx", Tone::Tx, |s, p| s.snapshot.judgement.scale.sent(p)),
+        ("Rx", Tone::Rx, |s, p| s.snapshot.judgement.scale.received(p)),
+    ];
+    for (y, (side, tone, get)) in (0..).zip(sides) {
+        let what = match (scale.link, scale.packets) {
+            (true, _) => "% of link:",
+            (false, true) => "pkt/s:",
+            (false, false) => match state.settings.units {
+                Units::Bits => "b/s:",
+                Units::Bytes => "B/s:",
+            },
+        };
+        let head = format!("{side} {what} ");
+        let plan = Plan::of(width.saturating_sub(text::width(&head)), names.len(), longest);
+        let mut line = Cell::new(head, Tone::Dim);
+        for (port, name) in state.snapshot.ports.iter().zip(&names).take(plan.shown) {
+            if plan.label > 0 {
+                join(
+                    &mut line,
+                    format_args!("{name:>longest$}{:1$}", "", plan.label - longest),
+                    Tone::Dim,
+                );
+            }
+            for (piece, tone) in bar(state, port, get(state, port), plan.bar, tone).0 {
+                if !piece.is_empty() {
+                    join(&mut line, format_args!("{piece}"), tone);
+                }
+            }
+            if plan.gap > 0 {
+                // A blank looks the same when it is dim.
+                let dim = line.0.last().is_some_and(|(_, tone)| *tone == Tone::Dim);
+                let tone = if dim { Tone::Dim } else { Tone::Normal };
+                join(&mut line, format_args!("{:1$}", "", plan.gap), tone);
+            }
+        }
+        let more = names.len() - plan.shown;
+        if more > 0 {
+            join(&mut line, format_args!("+{more}"), Tone::Dim);
+        }
+        put(canvas, layout.rails, y, &line, state.paint(), state.glyphs.cut);
+    }
+}
+
+/// Adds text to a line. Text of the tone of the last piece joins it: of idle ports the whole line is one
+/// piece to draw.
+fn join(line: &mut Cell, text: fmt::Arguments<'_>, tone: Tone) {
+    if line.0.last().is_none_or(|(_, last)| *last != tone) {
+        line.0.push((String::new().into(), tone));
+    }
+    if let Some((piece, _)) = line.0.last_mut() {
+        // A string takes all that is written to it.
+        let _ = piece.to_mut().write_fmt(text);
+    }
+}
+
+/// How the columns of a line are shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plan {
+    /// Ports that are shown.
+    shown: usize,
+    /// Columns of a name, and of the space behind it where there is room for one; 0: no names.
+    label: usize,
+    bar: usize,
+    gap: usize,
+}
+
+impl Plan {
+    /// For so many ports, the longest name being so long.
+    fn of(room: usize, ports: usize, name: usize) -> Self {
+        let each = room / ports.max(1);
+        match each {
+            // `+99`.
+            0 => Self {
+                shown: room.saturating_sub(4).min(ports),
+                label: 0,
+                bar: 1,
+                gap: 0,
+            },
+            1 => Self {
+                shown: ports,
+                label: 0,
+                bar: 1,
+                gap: 0,
+            },
+            _ => {
+                // A bar of one column has eight steps, and with a name it is known whose it is.
+                let label = match each.saturating_sub(name) {
+                    _ if name == 0 => 0,
+                    0 | 1 => 0,
+                    2 => name,
+                    _ => name + 1,
+                };
+                Self {
+                    shown: ports,
+                    label,
+                    bar: (each - label - 1).clamp(1, WIDEST),
+                    gap: 1,
+                }
+            }
+        }
+    }
+}
+
+/// A port's share in `width` columns as a bar, with its number at the end where there is room; one that is
+/// not ACTIVE says so.
+fn bar(state: &State, port: &PortRow, counter: Option<Counter>, width: usize, tone: Tone) -> Cell {
+    if let Some(down) = port.state.filter(|state| !PortState::is_active(*state)) {
+        let word = text::cut(&down.to_string(), width, "x");
+        return Cell::new(format!("{word:<width$}"), Tone::Bad);
+    }
+    let scale = &state.snapshot.judgement.scale;
+    let Some(share) = scale.share(port, counter) else {
+        return Cell::new(format!("{:<width$}", format::UNKNOWN), Tone::Dim);
+    };
+    let number = number(state, share, counter);
+    let wide = text::width(&number);
+    // A bar of one column says too little.
+    if wide + 2 > width {
+        return columns::bar(&state.ctx(), share, width, tone);
+    }
+    let gap = usize::from(width >= ROOMY);
+    let bar = columns::bar(&state.ctx(), share, width - wide - gap, tone);
+    let idle = share <= 0.0;
+    bar.and(" ".repeat(gap), if idle { Tone::Dim } else { tone })
+        .and(number, if idle { Tone::Dim } else { Tone::Normal })
+}
+
+/// What a bar stands for: percent of the link, or the rate where a full bar is the busiest port.
+fn number(state: &State, share: f64, counter: Option<Counter>) -> String {
+    let scale = &state.snapshot.judgement.scale;
+    if scale.link {
+        // What is little is not nothing, and what is nearly all is not all.
+        let percent = (share * 100.0).round();
+        return match percent {
+            _ if share <= 0.0 => "0%".to_owned(),
+            _ if percent < 1.0 => "<1%".to_owned(),
+            _ if percent >= 100.0 && share < 1.0 => "99%".to_owned(),
+            _ => format!("{percent:.0}%"),
+        };
+    }
+    let rate = counter.and_then(|counter| counter.rate).unwrap_or(0.0);
+    format::si(if scale.packets {
+        rate
+    } else {
+        state.settings.units.of_bytes(rate)
+    })
+}
+
+/// Names of ports without what all of them have in common.
+fn labels(ports: &[PortRow]) -> Vec<String> {
+    let single = |port: &PortRow| {
+        ports
+            .iter()
+            .filter(|other| other.device_uid == port.device_uid)
+            .count()
+            == 1
+    };
+    let whole: Vec<String> = ports
+        .iter()
+        .map(|port| {
+            if single(port) {
+                port.device.to_string()
+            } else {
+                format!("{}/{}", port.device, port.port)
+            }
+        })
+        .collect();
+    let Some(first) = whole.first() else {
+        return whole;
+    };
+    // Digits stay together: 1 and 10, not nothing and 0.
+    let is_digit = |at: usize| first.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
+    let mut head = first.len();
+    let mut tail = first.len();
+    for name in &whole {
+        head = head.min(
+            first
+                .bytes()
+                .zip(name.bytes())
+                .take_while(|(a, b)| a == b)
+                .count(),
+        );
+        tail = tail.min(
+            first
+                .bytes()
+                .rev()
+                .zip(name.bytes().rev())
+                .take_while(|(a, b)| a == b)
+                .count(),
+        );
+    }
+    while head > 0 && (is_digit(head - 1) || !first.is_char_boundary(head)) {
+        head -= 1;
+    }
+    while tail > 0 && (is_digit(first.len() - tail) || !first.is_char_boundary(first.len() - tail)) {
+        tail -= 1;
+    }
+    whole
+        .iter()
+        .map(|name| {
+            let end = name.len().saturating_sub(tail).max(head);
+            let short = name.get(head..end).unwrap_or(name);
+            if short.is_empty() {
+                name.clone()
+            } else {
+                short.to_owned()
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdmatop_model::testkit::rows;
+
+    fn ports(names: &[&str]) -> Vec<PortRow> {
+        let one = |(n, name): (u64, &&str)| rows::rail(n, name, None, None, None).1;
+        (1..).zip(names).map(one).collect()
+    }
+
+    #[test]
+    fn a_name_loses_what_all_have_in_common_and_keeps_its_number_whole() {
+        assert_eq!(
+            labels(&ports(&["mlx5_1", "mlx5_10", "mlx5_12"])),
+            ["1", "10", "12"]
+        );
+        assert_eq!(labels(&ports(&["rocep23s0", "rocep97s0"])), ["23", "97"]);
+        assert_eq!(labels(&ports(&["rdmap0x", "rdmap16x"])), ["0", "16"]);
+        assert_eq!(labels(&ports(&["rxe0", "siw0"])), ["rxe0", "siw0"]);
+        assert_eq!(labels(&ports(&["a", "a"])), ["a", "a"]);
+        assert_eq!(labels(&ports(&["é1", "è1"])), ["é1", "è1"]);
+        assert_eq!(labels(&[]), [""; 0]);
+        let mut two = ports(&["mlx4_0", "mlx4_0"]);
+        (two[1].device_uid, two[1].port) = (1, 2);
+        assert_eq!(labels(&two), ["1", "2"]);
+    }
+
+    #[test]
+    fn all_ports_have_room_in_one_line() {
+        for ports in 2..200 {
+            for name in 0..20 {
+                for room in [20, 69, 109, 189] {
+                    let plan = Plan::of(room, ports, name);
+                    let used = plan.shown * (plan.label + plan.bar + plan.gap);
+                    assert!(plan.bar >= 1 && used <= room, "{ports} {name} {room} {plan:?}");
+                    assert!(plan.shown == ports || used + 4 <= room);
+                }
+            }
+        }
+        let named = |ports, name| Plan::of(69, ports, name).label > 0;
+        assert!(
+            named(8, 1) && named(16, 1),
+            "sixteen of 69 columns have names of one digit"
+        );
+    }
+}

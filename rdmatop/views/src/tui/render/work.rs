@@ -1,0 +1,379 @@
+//! The pane of work requests of one QP: what it does now, a timeline, the last requests.
+
+use ratatui::layout::Rect;
+
+use super::super::columns::Cell;
+use super::super::format;
+use super::super::glyphs::Glyphs;
+use super::super::state::{State, WorkPane};
+use super::super::text;
+use super::super::theme::Tone;
+use super::{Canvas, put, rule};
+use rdmatop_model::watched::{Moment, Picture, Request, SLOT_NS, Slot, WatchState};
+
+/// Width of the labels beside the lanes.
+const MARGIN: usize = 6;
+/// Slots that a narrow screen shows: 8 s. A wide one shows as many seconds or more, in more cells.
+const SHOWN: usize = 160;
+
+/// Draws the pane.
+pub(super) fn draw(state: &State, pane: &WorkPane, area: Rect, canvas: &mut Canvas) {
+    let title = format!("Work requests of QP {}/{}   Esc closes", pane.device, pane.qpn);
+    rule(canvas, state, area, 0, &title);
+    let lines = lines(
+        state,
+        pane,
+        usize::from(area.width),
+        usize::from(area.height).saturating_sub(1),
+    );
+    for (y, line) in (1..).zip(&lines) {
+        put(canvas, area, y, line, state.paint(), state.glyphs.cut);
+    }
+}
+
+/// The lines of the pane below its title.
+fn lines(state: &State, pane: &WorkPane, width: usize, height: usize) -> Vec<Cell> {
+    let watched = state.snapshot.watched.as_deref().filter(|qp| qp.qp == pane.qp);
+    let mut out = Vec::new();
+    let plain = |text: &str, tone: Tone| {
+        let lines = text::wrap(text, width);
+        lines
+            .into_iter()
+            .map(move |line| Cell::new(line, tone))
+            .collect::<Vec<_>>()
+    };
+    let Some(qp) = watched else {
+        return plain("Attaching the programs that see work requests ...", Tone::Dim);
+    };
+    match &qp.state {
+        WatchState::Starting => {
+            return plain("Attaching the programs that see work requests ...", Tone::Dim);
+        }
+        WatchState::Off(why) => {
+            let remedy = if why.remedy.is_empty() {
+                String::new()
+            } else {
+                format!("; {}", why.remedy)
+            };
+            return plain(&format!("No work requests: {}{remedy}.", why.why), Tone::Warn);
+        }
+        WatchState::Gone => {
+            out.push(Cell::new(
+                "The QP is gone. What was seen of it stays until Esc.",
+                Tone::Warn,
+            ));
+        }
+        WatchState::On => {}
+    }
+    // What the QP does comes first: on the smallest screen it is all there is.
+    out.push(now(qp));
+    if height >= 10 {
+        out.push(facts(state, pane, qp));
+    }
+    let lanes = lanes(state.glyphs, qp, width);
+    let room = height.saturating_sub(out.len());
+    if room >= lanes.len() + 3 {
+        out.extend(lanes);
+    } else {
+        // The lane of what is outstanding shows a stall by itself.
+        out.extend(lanes.into_iter().skip(1).take(1));
+    }
+    if let Some(line) = lost(qp) {
+        out.push(line);
+    }
+    out.extend(list(state, pane, qp, width, height.saturating_sub(out.len())));
+    out.truncate(height);
+    out
+}
+
+/// What the QP does at present, in words.
+fn now(qp: &Picture) -> Cell {
+    if qp.state == WatchState::Gone {
+        let last = format!(
+            "{} posted, {} outstanding at its end",
+            format::count(qp.happened),
+            qp.outstanding
+        );
+        return Cell::new(last, Tone::Normal);
+    }
+    let oldest = qp.oldest.map(|oldest| {
+        let at_least = if oldest.at_least { "at least " } else { "" };
+        let wr_id = oldest.wr_id.map(|id| format!(" wr_id {id}")).unwrap_or_default();
+        let age = format::nanos(oldest.age_ns);
+        (at_least, format!("{}{wr_id}", oldest.opcode), age)
+    });
+    let line = match (qp.moment, oldest) {
+        (Moment::Stalled(waited), oldest) => {
+            let mut text = format!(
+                "STALLED {}: {} outstanding, none ended",
+                format::nanos(waited),
+                qp.outstanding
+            );
+            if let Some((at_least, what, age)) = oldest {
+                text = format!("{text}; oldest outstanding {at_least}{age}: {what}");
+            }
+            Cell::new(text, Tone::Bad)
+        }
+        (Moment::Busy, Some((at_least, what, age))) => Cell::new(
+            format!(
+                "{} outstanding, the oldest for {at_least}{age}: {what}",
+                qp.outstanding
+            ),
+            Tone::Good,
+        ),
+        (Moment::Busy, None) => Cell::new(format!("{} outstanding", qp.outstanding), Tone::Good),
+        (Moment::Idle(Some(ago)), _) => Cell::new(
+            format!(
+                "Nothing outstanding; the last event was {} ago",
+                format::nanos(ago)
+            ),
+            Tone::Normal,
+        ),
+        (Moment::Idle(None), _) => {
+            Cell::new("Nothing was posted since you look, and nothing ended", Tone::Dim)
+        }
+    };
+    match qp.longest {
+        Some(wait) => line.and(
+            format!(
+                "   longest stall {}, {} ago",
+                format::nanos(wait.length_ns),
+                format::nanos(wait.ago_ns)
+            ),
+            Tone::Warn,
+        ),
+        None => line,
+    }
+}
+
+/// Whose the QP is, and how much it does.
+fn facts(state: &State, pane: &WorkPane, qp: &Picture) -> Cell {
+    let row = state.snapshot.qps.iter().find(|row| row.uid == pane.qp);
+    let mut cell = Cell::default();
+    let mut add = |name: &'static str, value: String| {
+        cell.0.push((name.into(), Tone::Dim));
+        cell.0.push((format!(" {value}  ").into(), Tone::Normal));
+    };
+    let rate = |rate: Option<f64>| format::known(rate, format::si);
+    add("posts/s", rate(qp.posts));
+    add("ends/s", rate(qp.ends));
+    add("recvs/s", rate(qp.receives));
+    if let Some(row) = row {
+        let owner = row.comm.as_deref().unwrap_or(format::UNKNOWN);
+        add(
+            "of",
+            match row.pid {
+                Some(pid) => format!("{owner} ({pid})"),
+                None => owner.to_owned(),
+            },
+        );
+        let peer = state.snapshot.peer(row).map(|peer| peer.name());
+        let qpn = row.remote_qpn.map(|qpn| format!("{qpn} ")).unwrap_or_default();
+        add(
+            "peer",
+            format!("{qpn}{}", peer.unwrap_or_else(|| format::UNKNOWN.to_owned())),
+        );
+    }
+    cell
+}
+
+/// A cell of the timeline: some slots.
+#[derive(Default)]
+struct Column {
+    posts: u64,
+    ends: u64,
+    failed: u64,
+    receives: u64,
+    open: u64,
+    stalled: bool,
+    seen: bool,
+}
+
+impl Column {
+    fn of(slots: &[Slot]) -> Self {
+        let mut column = Self {
+            seen: !slots.is_empty(),
+            ..Self::default()
+        };
+        for slot in slots {
+            column.posts += u64::from(slot.posts);
+            column.ends += u64::from(slot.ends);
+            column.failed += u64::from(slot.failed);
+            column.receives += u64::from(slot.receives);
+            column.open = column.open.max(slot.open);
+            column.stalled |= slot.stalled;
+        }
+        column
+    }
+}
+
+/// The timeline: posts, what is outstanding, ends, receives, and the axis. Newest right.
+fn lanes(glyphs: &Glyphs, qp: &Picture, width: usize) -> Vec<Cell> {
+    let cells = width.saturating_sub(MARGIN + 1).max(1);
+    let each = SHOWN.div_ceil(cells).max(1);
+    // Cells keep their slots while time goes on: the newest may be incomplete.
+    let now = qp.mono_ns / SLOT_NS + 1;
+    let newest = usize::try_from(now % each as u64).unwrap_or(0);
+    let newest = if newest == 0 { each } else { newest };
+    let mut columns: Vec<Column> = Vec::with_capacity(cells);
+    let mut end = qp.slots.len();
+    for at in 0..cells {
+        let start = end.saturating_sub(if at == 0 { newest } else { each });
+        columns.push(Column::of(&qp.slots[start..end]));
+        end = start;
+    }
+    columns.reverse();
+    let most = |of: fn(&Column) -> u64| columns.iter().map(of).max().unwrap_or(0) as f64;
+    let bar = |value: u64, max: f64| glyphs.spark(Some(value as f64), max);
+    let lane = |name: &str, cell: &dyn Fn(&Column) -> (&'static str, Tone)| {
+        let mut out = Cell::new(format!("{name:<MARGIN$}{}", glyphs.wall), Tone::Dim);
+        let mut run: Option<(String, Tone)> = None;
+        for column in &columns {
+            let (sign, tone) = if column.seen {
+                cell(column)
+            } else {
+                (" ", Tone::Dim)
+            };
+            match &mut run {
+                Some((text, last)) if *last == tone => text.push_str(sign),
+                _ => {
+                    if let Some((text, tone)) = run.replace((sign.to_owned(), tone)) {
+                        out.0.push((text.into(), tone));
+                    }
+                }
+            }
+        }
+        out.0.extend(run.map(|(text, tone)| (text.into(), tone)));
+        out
+    };
+    let (posts, open) = (most(|c| c.posts), most(|c| c.open));
+    let (ends, receives) = (most(|c| c.ends), most(|c| c.receives));
+    let mut out = vec![
+        lane("post", &|c| (bar(c.posts, posts), Tone::Tx)),
+        lane("open", &|c| {
+            if c.stalled {
+                ("X", Tone::Bad)
+            } else if c.open > 0 {
+                (bar(c.open, open), Tone::Good)
+            } else if c.posts > 0 {
+                // Posted and ended within a slot.
+                (glyphs.eighths[0], Tone::Good)
+            } else {
+                (glyphs.gap, Tone::Dim)
+            }
+        }),
+        lane("done", &|c| {
+            if c.failed > 0 {
+                ("!", Tone::Bad)
+            } else {
+                (bar(c.ends, ends), Tone::Tx)
+            }
+        }),
+    ];
+    if receives > 0.0 {
+        out.push(lane("recv", &|c| (bar(c.receives, receives), Tone::Rx)));
+    }
+    let seconds = format::nanos(cells as u64 * each as u64 * SLOT_NS);
+    let left = format!("-{seconds}");
+    let words = "X stalled  ! failed";
+    let room = cells.saturating_sub(text::width(&left) + 3);
+    let middle = if text::width(words) + 2 < room { words } else { "" };
+    out.push(Cell::new(
+        format!("{:MARGIN$} {left}{middle:^room$}now", ""),
+        Tone::Dim,
+    ));
+    out
+}
+
+/// What the list lacks.
+fn lost(qp: &Picture) -> Option<Cell> {
+    if qp.full + qp.missed == 0 {
+        return None;
+    }
+    let full = format!(
+        "{} records found no room: the lanes have them, the list has not",
+        format::exact(qp.full)
+    );
+    let missed = format!(
+        "{} posts and ends were not seen in time",
+        format::exact(qp.missed)
+    );
+    let text = match (qp.full, qp.missed) {
+        (_, 0) => full,
+        (0, _) => missed,
+        _ => format!("{full}; {missed}"),
+    };
+    Some(Cell::new(text, Tone::Warn))
+}
+
+/// The last requests, newest first.
+fn list(state: &State, pane: &WorkPane, qp: &Picture, width: usize, height: usize) -> Vec<Cell> {
+    if height < 2 {
+        return Vec::new();
+    }
+    // The time and whether a completion was asked for go first where there is no room.
+    let wide = width >= 76;
+    let took = "TOOK";
+    let mut heading = if wide {
+        format!(
+            "{:<15} {:<11} {:>20} {:>7} {:<3} {took:>6} STATUS",
+            "POSTED(UTC)", "OPCODE", "WR_ID", "BYTES", "SIG"
+        )
+    } else {
+        format!("{:<11} {:>10} {took:>6} STATUS", "OPCODE", "WR_ID")
+    };
+    let (shown, all) = (qp.requests.len(), qp.requests.len() as u64 + qp.forgotten);
+    if width >= 100 && qp.forgotten > 0 {
+        heading = format!("{heading}  last {shown} of {}", format::count(all));
+    }
+    let first = pane.first.min(shown.saturating_sub(1));
+    let rows = qp.requests.iter().skip(first).take(height - 1);
+    std::iter::once(Cell::new(heading, Tone::Title))
+        .chain(rows.map(|request| row(state, request, qp.mono_ns, wide)))
+        .collect()
+}
+
+fn row(state: &State, request: &Request, mono_ns: u64, wide: bool) -> Cell {
+    let known = |value: Option<String>| value.unwrap_or_else(|| format::UNKNOWN.to_owned());
+    let wr_id = known(request.wr_id.map(|id| id.to_string()));
+    let opcode = known(request.opcode.map(|opcode| opcode.to_string()));
+    let age = request.posted_ns.map(|at| mono_ns.saturating_sub(at));
+    let outstanding = request.is_outstanding();
+    let took = if outstanding { age } else { request.took_ns };
+    let took = format::known(took, format::nanos);
+    let (status, tone) = if outstanding {
+        let old = age.is_some_and(|age| age >= rdmatop_model::watched::STALL_NS);
+        ("outstanding".to_owned(), if old { Tone::Bad } else { Tone::Good })
+    } else if request.unseen_end {
+        ("ended, its record found no room".to_owned(), Tone::Dim)
+    } else if request.dropped {
+        ("dropped".to_owned(), Tone::Warn)
+    } else {
+        let full = if request.cq_full { " cq-full" } else { "" };
+        let tone = match request.status {
+            Some(status) if status.0 == 0 && full.is_empty() => Tone::Normal,
+            _ => Tone::Bad,
+        };
+        (
+            format!("{}{full}", known(request.status.map(|status| status.to_string()))),
+            tone,
+        )
+    };
+    let opcode = text::cut(&opcode, 11, state.glyphs.cut);
+    let head = if wide {
+        let clock = format::clock(request.wall_ns);
+        let bytes = known(request.bytes.map(|bytes| format::count(bytes.into())));
+        let signaled = match request.signaled {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => format::UNKNOWN,
+        };
+        format!("{clock:<15} {opcode:<11} {wr_id:>20} {bytes:>7} {signaled:<3} ")
+    } else {
+        let wr_id = text::cut_left(&wr_id, 10, state.glyphs.cut);
+        format!("{opcode:<11} {wr_id:>10} ")
+    };
+    Cell::new(head, Tone::Normal)
+        .and(format!("{took:>6} "), tone)
+        .and(status, tone)
+}

@@ -1,0 +1,310 @@
+//! The loop: terminal events, snapshots and events of the engine in, frames out.
+
+mod drive;
+mod input;
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use rdmatop_model::event::Event;
+use rdmatop_model::findings::Limits;
+use rdmatop_model::snapshot::Snapshot;
+use rdmatop_output::say::say;
+
+use super::glyphs;
+use super::keep::{self, Keeper};
+use super::render;
+use super::settings::{Settings, SettingsError};
+use super::state::{Probing, State};
+use super::tab::Tab;
+use super::terminal::{self, Guard};
+use super::theme::Depth;
+use super::update;
+use drive::{Inputs, Screen, drive};
+use input::{Reader, Signals};
+
+/// How the view starts.
+#[derive(Clone, Debug)]
+pub struct TuiOptions {
+    /// First tab.
+    pub tab: Tab,
+    /// First filter.
+    pub filter: String,
+    /// Settings of this run, with the options of the command line.
+    pub settings: Settings,
+    /// Settings as they are in the file: options of one run must not get there.
+    pub saved: Settings,
+    /// Where it is saved; `None`: nowhere.
+    pub settings_path: Option<PathBuf>,
+    /// Why the file there was not understood; it must not be overwritten.
+    pub settings_broken: Option<String>,
+    /// A line to begin with, such as why settings were not read.
+    pub message: Option<String>,
+    /// Never use colour.
+    pub no_color: bool,
+    /// `--uprobes` was given.
+    pub uprobes: bool,
+}
+
+impl TuiOptions {
+    /// The limits of findings from the user's settings, for modes that print, and why the file is not
+    /// understood. A file that cannot be read, such as one in another user's home, is not reported: these
+    /// modes use nothing else of it.
+    pub fn limits() -> (Limits, Option<String>) {
+        match super::settings::path(env).as_deref().map(Settings::load) {
+            Some(Ok(settings)) => (settings.findings, None),
+            Some(Err(error @ SettingsError::Broken { .. })) => (Limits::default(), Some(error.to_string())),
+            Some(Err(_)) | None => (Limits::default(), None),
+        }
+    }
+
+    /// Reads the settings of the user. A broken file is a message and the defaults.
+    pub fn load() -> Self {
+        let path = super::settings::path(env);
+        let (settings, broken) = match path.as_deref().map(Settings::load) {
+            None => (Settings::default(), None),
+            Some(Ok(settings)) => (settings, None),
+            Some(Err(error)) => (Settings::default(), Some(error.to_string())),
+        };
+        Self {
+            tab: Tab::default(),
+            filter: String::new(),
+            saved: settings.clone(),
+            settings,
+            settings_path: path,
+            message: broken.as_ref().map(|why| format!("{why}; defaults are in use")),
+            settings_broken: broken,
+            no_color: false,
+            uprobes: false,
+        }
+    }
+
+    /// Writes what the user changed in this run, without options of this run.
+    fn keep(&self, now: &Settings) -> Result<(), String> {
+        let Some(path) = &self.settings_path else {
+            return Ok(());
+        };
+        if let Some(why) = &self.settings_broken {
+            return Err(format!("{why}; correct or remove the file"));
+        }
+        now.onto(&self.settings, &self.saved)
+            .save(path)
+            .map_err(|error| error.to_string())
+    }
+}
+
+/// What the view asks of the app.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// Sample at this distance.
+    Refresh(Duration),
+    /// Watch the work requests of the QP with this `uid`, or stop watching.
+    Watch(Option<u64>),
+    /// Probe the programs of the process with this PID, or of none.
+    Probe(Option<u32>),
+    /// The first rows are drawn.
+    Shown,
+    /// The user leaves; `run` returns right after.
+    Quit,
+}
+
+/// How the view ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The user left.
+    Quit,
+    /// A signal asked for it: its number.
+    Signal(i32),
+    /// The engine ended.
+    Ended,
+}
+
+/// Why the view could not go on. The terminal has been given back.
+#[derive(Debug, thiserror::Error)]
+pub enum TuiError {
+    /// Output is no terminal.
+    #[error("no terminal: standard output is not one; use --once, --json or --trace for plain output")]
+    NotATerminal,
+    /// No terminal to read keys from: without keys the user could not leave.
+    #[error(
+        "no keys: standard input is no terminal and there is no controlling one; start it from a terminal, or use --once \
+         or --trace"
+    )]
+    NoKeys,
+    /// The terminal went away (EIO, SIGHUP).
+    #[error("the terminal went away; nothing more can be shown")]
+    Gone,
+    /// Any other failure of the terminal.
+    #[error("terminal: {0}")]
+    Io(#[source] io::Error),
+}
+
+impl From<io::Error> for TuiError {
+    fn from(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::EIO | libc::EPIPE | libc::ENXIO | libc::EBADF) => Self::Gone,
+            _ => Self::Io(error),
+        }
+    }
+}
+
+/// Runs the view until the user leaves, a signal comes, or the engine ends.
+///
+/// The newest snapshot is shown; `events` is drained continuously so that the engine never waits. Changed
+/// settings are saved a little later, and at the end. Drawing blocks: give the view a runtime (a thread) of
+/// its own.
+pub async fn run(
+    opts: TuiOptions,
+    mut snapshots: watch::Receiver<Arc<Snapshot>>,
+    mut events: mpsc::Receiver<Event>,
+    control: mpsc::Sender<Control>,
+) -> Result<Outcome, TuiError> {
+    if !io::stdout().is_terminal() {
+        return Err(TuiError::NotATerminal);
+    }
+    // Both the line mode and the keys belong to standard input, or otherwise to the controlling terminal.
+    if !io::stdin().is_terminal() && std::fs::File::open("/dev/tty").is_err() {
+        return Err(TuiError::NoKeys);
+    }
+    let depth = if opts.no_color {
+        Depth::Mono
+    } else {
+        Depth::detect(env)
+    };
+    let first = snapshots.borrow_and_update().clone();
+    let mut state = State::new(
+        first,
+        opts.settings.clone(),
+        opts.tab,
+        glyphs::utf8_terminal(env),
+        depth,
+    );
+    state.message.clone_from(&opts.message);
+    if opts.uprobes {
+        state.probing = Probing::Option;
+    }
+    state.filter = super::filter::Filter::parse(&opts.filter);
+    state.touch();
+    let mut signals = Signals::new()?;
+    let mut guard = Guard::enter(state.settings.mouse)?;
+    let mut reader = Reader::start()?;
+    signals.wake(&reader);
+    let inputs = Inputs {
+        keys: &mut reader.events,
+        signals: &mut signals,
+        snapshots: &mut snapshots,
+        events: &mut events,
+    };
+    let mut keeper = Keeper::new(move |now: &Settings| opts.keep(now), keep::QUIET);
+    let keep = |now: &Settings| keeper.changed(now);
+    let outcome = drive(&mut state, &mut guard, inputs, &control, keep).await;
+    drop(guard);
+    let _ = control.try_send(Control::Quit);
+    if let Err(why) = keeper.finish(keep::PATIENCE) {
+        // Leaving succeeds without saving; a user who changed something still has to know.
+        say(&format!("rdmatop: what you changed is not kept: {why}"));
+    }
+    outcome
+}
+
+fn env(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+impl Screen for Guard {
+    fn draw(&mut self, state: &mut State) -> Result<(), TuiError> {
+        let size = terminal::size()?;
+        if state.size != size {
+            update::resize(state, size);
+        }
+        state.refresh();
+        if Self::pour(self)?
+            && let Some((lasted, dropped)) = self.caught_up()
+        {
+            state.message = Some(format!(
+                "the terminal took nothing for {} s: {dropped} frames were not drawn",
+                lasted.as_secs()
+            ));
+        }
+        self.paint(size, state.glyphs.ascii, |canvas| {
+            render::draw(state, canvas);
+        })?;
+        Ok(())
+    }
+
+    fn behind(&self) -> bool {
+        Self::behind(self)
+    }
+
+    fn pour(&mut self) -> Result<bool, TuiError> {
+        Ok(Self::pour(self)? && self.owes())
+    }
+
+    fn clear(&mut self) -> Result<(), TuiError> {
+        Ok(Self::clear(self)?)
+    }
+
+    fn copy(&mut self, text: &str) -> Result<(), TuiError> {
+        Ok(Self::copy(self, text)?)
+    }
+
+    fn suspend(&mut self) -> Result<(), TuiError> {
+        // If the terminal does not read, not all of it is given back: the user stops the process all the
+        // same.
+        let _ = terminal::restore();
+        terminal::stop();
+        // The SIGCONT that resumed us arrives through the loop, and so does a SIGTERM that arrived before it.
+        Ok(())
+    }
+
+    fn again(&mut self) -> Result<(), TuiError> {
+        if terminal::foreground()? {
+            return Ok(Self::again(self)?);
+        }
+        // bg(1): the terminal belongs to the shell. fg(1) resumes us.
+        terminal::stop();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(path: &std::path::Path, broken: Option<&str>) -> TuiOptions {
+        TuiOptions {
+            tab: Tab::default(),
+            filter: String::new(),
+            settings: Settings::default(),
+            saved: Settings::default(),
+            settings_path: Some(path.to_owned()),
+            settings_broken: broken.map(str::to_owned),
+            message: None,
+            no_color: false,
+            uprobes: false,
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_not_understood_is_never_overwritten_and_the_user_learns_why() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.toml");
+        std::fs::write(&path, "thme = 1").unwrap();
+        let changed = Settings {
+            tree: true,
+            ..Settings::default()
+        };
+        let why = options(&path, Some("unknown field `thme`"))
+            .keep(&changed)
+            .unwrap_err();
+        assert!(why.contains("thme") && why.contains("correct or remove"), "{why}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "thme = 1");
+        std::fs::remove_file(&path).unwrap();
+        options(&path, None).keep(&changed).unwrap();
+        assert!(Settings::load(&path).unwrap().tree);
+    }
+}

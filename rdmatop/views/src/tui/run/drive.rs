@@ -1,0 +1,171 @@
+//! The loop. A frame is drawn only when something changed.
+
+use std::io;
+use std::sync::Arc;
+
+use crossterm::event::Event as TermEvent;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Duration, Instant, sleep_until};
+
+use rdmatop_model::event::Event;
+use rdmatop_model::snapshot::Snapshot;
+
+use super::super::settings::Settings;
+use super::super::state::State;
+use super::super::tab::Tab;
+use super::super::update::{self, Effect};
+use super::input::{Asked, SignalSource};
+use super::{Control, Outcome, TuiError};
+
+/// Shortest time between frames that no key requested.
+const FRAME: Duration = Duration::from_millis(100);
+/// Events taken at once, so that a storm of events does not keep a key waiting.
+const BATCH: usize = 1024;
+
+/// What is drawn on.
+pub(super) trait Screen {
+    /// Draws the state, or drops the frame if the terminal has not taken the one before. Never waits for it.
+    fn draw(&mut self, state: &mut State) -> Result<(), TuiError>;
+    /// The terminal has not taken all that was drawn.
+    fn behind(&self) -> bool;
+    /// Writes more of it. True when frames were dropped meanwhile: one has to be drawn.
+    fn pour(&mut self) -> Result<bool, TuiError>;
+    /// Forgets what is on the screen, so that the next frame is drawn completely.
+    fn clear(&mut self) -> Result<(), TuiError>;
+    /// Asks the terminal to put a text into its clipboard.
+    fn copy(&mut self, text: &str) -> Result<(), TuiError>;
+    /// Gives the screen back and stops the process; resumes after `fg`.
+    fn suspend(&mut self) -> Result<(), TuiError>;
+    /// Takes the screen again.
+    fn again(&mut self) -> Result<(), TuiError>;
+}
+
+/// The inputs of the loop.
+pub(super) struct Inputs<'a, T> {
+    /// The terminal.
+    pub(super) keys: &'a mut mpsc::Receiver<io::Result<TermEvent>>,
+    /// The system.
+    pub(super) signals: &'a mut T,
+    /// The engine.
+    pub(super) snapshots: &'a mut watch::Receiver<Arc<Snapshot>>,
+    /// Its events.
+    pub(super) events: &'a mut mpsc::Receiver<Event>,
+}
+
+/// Runs until the user leaves, a signal arrives, or the engine ends. `keep` gets settings that a key changed.
+pub(super) async fn drive<S: Screen, T: SignalSource>(
+    state: &mut State,
+    screen: &mut S,
+    inputs: Inputs<'_, T>,
+    control: &mpsc::Sender<Control>,
+    mut keep: impl FnMut(&Settings),
+) -> Result<Outcome, TuiError> {
+    let Inputs {
+        keys,
+        signals,
+        snapshots,
+        events,
+    } = inputs;
+    let (mut dirty, mut events_open) = (true, true);
+    let mut drawn: Option<Instant> = None;
+    let (mut empty, mut shown) = (true, false);
+    let mut batch = Vec::with_capacity(BATCH);
+    loop {
+        let due = drawn.map(|at| at + FRAME);
+        // A terminal that does not read is tried again at the pace of frames.
+        let wanting = dirty || screen.behind();
+        // Without a timer where nothing is pending: one wake-up less for each snapshot.
+        if wanting && due.is_none_or(|due| due <= Instant::now()) {
+            if dirty {
+                screen.draw(state)?;
+                dirty = false;
+                if !empty && !std::mem::replace(&mut shown, true) {
+                    let _ = control.try_send(Control::Shown);
+                }
+            } else {
+                dirty = screen.pour()?;
+            }
+            drawn = Some(Instant::now());
+            continue;
+        }
+        tokio::select! {
+            biased;
+            input = keys.recv() => {
+                let event = input.ok_or(TuiError::Gone)??;
+                let effect = update::terminal_event(state, &event);
+                if effect == Some(Effect::Still) {
+                    continue;
+                }
+                if std::mem::take(&mut state.settings_changed) {
+                    keep(&state.settings);
+                }
+                if let Some(outcome) = act(effect, state, screen, control)? {
+                    return Ok(outcome);
+                }
+                // A held key or a wheel makes many events: one frame for all that have arrived.
+                if keys.is_empty() {
+                    screen.draw(state)?;
+                    (dirty, drawn) = (false, Some(Instant::now()));
+                } else {
+                    dirty = true;
+                }
+            }
+            signal = signals.next() => match signal {
+                Asked::Leave(libc::SIGHUP) => return Err(TuiError::Gone),
+                Asked::Leave(number) => return Ok(Outcome::Signal(number)),
+                Asked::Stop => screen.suspend()?,
+                Asked::Continued => { screen.again()?; dirty = true; }
+                Asked::Resized => { screen.draw(state)?; (dirty, drawn) = (false, Some(Instant::now())); }
+            },
+            // Before the channels: a storm of events must not keep the screen from being drawn.
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if wanting => {}
+            changed = snapshots.changed() => {
+                if changed.is_err() {
+                    return Ok(Outcome::Ended);
+                }
+                state.take(snapshots.borrow_and_update().clone());
+                dirty |= !state.frozen;
+                // Until now there were no rows: the first ones do not wait for the next frame.
+                if std::mem::take(&mut empty) {
+                    drawn = None;
+                }
+            }
+            count = events.recv_many(&mut batch, BATCH), if events_open => {
+                events_open = count > 0;
+                state.take_events(batch.drain(..));
+                dirty |= count > 0 && state.tab == Tab::Trace;
+            }
+        }
+    }
+}
+
+fn act<S: Screen>(
+    effect: Option<Effect>,
+    state: &State,
+    screen: &mut S,
+    control: &mpsc::Sender<Control>,
+) -> Result<Option<Outcome>, TuiError> {
+    match effect {
+        None | Some(Effect::Still) => {}
+        Some(Effect::Quit) => return Ok(Some(Outcome::Quit)),
+        // A full channel means that the app is behind; the newest wish is in the state and goes with the next
+        // one.
+        Some(Effect::Refresh(_)) => {
+            let _ = control.try_send(Control::Refresh(state.delay));
+        }
+        Some(Effect::Watch(qp)) => {
+            let _ = control.try_send(Control::Watch(qp));
+        }
+        Some(Effect::Probe(pid)) => {
+            let _ = control.try_send(Control::Probe(pid));
+        }
+        Some(Effect::Copy(text)) => screen.copy(&text)?,
+        Some(Effect::Suspend) => screen.suspend()?,
+        Some(Effect::Redraw) => screen.clear()?,
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,181 @@
+//! Names and values that TOML accepts and the view does not know: each is reported with its line.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::super::columns::{self, Column};
+use super::super::state::table_name;
+use super::super::tab::Tab;
+use super::super::theme;
+use rdmatop_model::findings::Limits;
+
+/// What is checked here; the type refuses all else by itself.
+#[derive(Deserialize)]
+struct Marked {
+    theme: Option<Spanned<String>>,
+    delay: Option<Spanned<f64>>,
+    #[serde(default)]
+    sort: BTreeMap<Spanned<String>, Order>,
+    #[serde(default)]
+    columns: BTreeMap<Spanned<String>, BTreeMap<Spanned<String>, bool>>,
+}
+
+#[derive(Deserialize)]
+struct Order {
+    by: Spanned<String>,
+}
+
+/// Why `text`, which has the form of settings, is not understood: the first reason, with its line.
+pub(super) fn check(text: &str) -> Result<(), String> {
+    let marked: Marked = toml::from_str(text).map_err(|error| one_line(text, &error))?;
+    let fault = |at: Range<usize>, why: String| format!("line {}: {why}", line(text, at.start));
+    if let Some(name) = &marked.theme
+        && theme::by_name(name.as_ref()).is_none()
+    {
+        let names = theme::THEMES.iter().map(|theme| theme.name);
+        let why = format!("theme = {:?}: give one of {}", name.as_ref(), list(names));
+        return Err(fault(name.span(), why));
+    }
+    if let Some(delay) = &marked.delay
+        && !(0.1..=60.0).contains(delay.as_ref())
+    {
+        let why = format!("delay = {}: give 0.1 to 60 seconds", delay.as_ref());
+        return Err(fault(delay.span(), why));
+    }
+    for (table, order) in &marked.sort {
+        let columns = columns_of("sort", table).map_err(|why| fault(table.span(), why))?;
+        let mut sortable = columns.iter().filter(|column| column.sortable);
+        if !sortable.clone().any(|column| column.id == order.by.as_ref()) {
+            let why = format!(
+                "sort.{} by {:?}: give one of {}",
+                table.as_ref(),
+                order.by.as_ref(),
+                list(sortable.by_ref().map(|column| column.id))
+            );
+            return Err(fault(order.by.span(), why));
+        }
+    }
+    for (table, switched) in &marked.columns {
+        let known = columns_of("columns", table).map_err(|why| fault(table.span(), why))?;
+        for (name, on) in switched {
+            let why = match known.iter().find(|column| column.id == name.as_ref()) {
+                None => format!(
+                    "columns.{} has no column {:?}: give one of {}",
+                    table.as_ref(),
+                    name.as_ref(),
+                    list(known.iter().map(|column| column.id))
+                ),
+                Some(column) if column.priority == 0 && !on => {
+                    format!("columns.{}.{} is always shown", table.as_ref(), column.id)
+                }
+                Some(_) => continue,
+            };
+            return Err(fault(name.span(), why));
+        }
+    }
+    Ok(())
+}
+
+/// Why the limits of findings make no sense: the first reason, with its line.
+pub(super) fn limits(text: &str, limits: &Limits) -> Result<(), String> {
+    #[derive(Deserialize)]
+    struct Marked {
+        #[serde(default)]
+        findings: BTreeMap<Spanned<String>, f64>,
+    }
+    let Some((name, why)) = limits.fault() else {
+        return Ok(());
+    };
+    let marked: Marked = toml::from_str(text).map_err(|error| one_line(text, &error))?;
+    let key = marked.findings.keys().find(|key| key.as_ref() == name);
+    Err(match key {
+        Some(key) => format!("line {}: {why}", line(text, key.span().start)),
+        None => why,
+    })
+}
+
+/// An error of TOML in one line. Its message may quote the file.
+pub(super) fn one_line(text: &str, error: &toml::de::Error) -> String {
+    match error.span() {
+        Some(span) => format!("line {}: {}", line(text, span.start), error.message()),
+        None => error.message().to_owned(),
+    }
+}
+
+fn columns_of(what: &str, table: &Spanned<String>) -> Result<&'static [Column], String> {
+    let found = Tab::ALL
+        .into_iter()
+        .find(|tab| table_name(*tab) == table.as_ref());
+    found.map(|tab| columns::spec(tab).columns()).ok_or_else(|| {
+        let names = Tab::ALL.into_iter().map(table_name);
+        format!(
+            "{what} has no table {:?}: give one of {}",
+            table.as_ref(),
+            list(names)
+        )
+    })
+}
+
+fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
+
+fn line(text: &str, at: usize) -> usize {
+    1 + text.get(..at).unwrap_or_default().matches('\n').count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_that_is_not_known_is_reported_with_its_line() {
+        for (text, wanted) in [
+            (
+                "theme = \"pink\"",
+                "line 1: theme = \"pink\": give one of default,",
+            ),
+            ("\n\ndelay = 0.0", "line 3: delay = 0: give 0.1 to 60 seconds"),
+            (
+                "[sort.qp]\nby = \"age\"",
+                "line 1: sort has no table \"qp\": give one of processes, qps, devices, verbs, trace, probes",
+            ),
+            (
+                "[sort.qps]\ndown = true\nby = \"speed\"",
+                "line 3: sort.qps by \"speed\": give one of device, qpn,",
+            ),
+            (
+                "[columns.qps]\nmtu = true\nmut = false",
+                "line 3: columns.qps has no column \"mut\": give one of device, qpn,",
+            ),
+            (
+                "tree = true\n[columns.sessions]\n",
+                "line 2: columns has no table \"sessions\"",
+            ),
+            (
+                "[columns.processes]\npid = false",
+                "line 2: columns.processes.pid is always shown",
+            ),
+            ("[sort.qps]\nby = 7", "line 2: invalid type: integer `7`"),
+        ] {
+            let why = check(text).unwrap_err();
+            assert!(why.starts_with(wanted), "{why}\nfor {wanted}");
+        }
+        assert_eq!(check("[columns.processes]\npid = true\nuser = false"), Ok(()));
+    }
+
+    #[test]
+    fn every_table_and_each_of_its_columns_is_known() {
+        for tab in Tab::ALL {
+            for column in columns::spec(tab).columns() {
+                let (table, id) = (table_name(tab), column.id);
+                assert_eq!(check(&format!("[columns.{table}]\n{id} = true")), Ok(()));
+                let sorted = check(&format!("[sort.{table}]\nby = \"{id}\""));
+                assert_eq!(sorted.is_ok(), column.sortable, "{table}.{id}");
+            }
+        }
+    }
+}

@@ -1,0 +1,529 @@
+//! The complete state of the live view. No drawing, no input, no clock.
+
+mod parts;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdmatop_model::event::Event;
+use rdmatop_model::findings::{Quiet, Role, Severity};
+use rdmatop_model::input::EbpfState;
+use rdmatop_model::judgement::Stuck;
+use rdmatop_model::snapshot::Snapshot;
+
+use super::columns::{self, Column, Ctx, Spec};
+use super::filter::Filter;
+use super::glyphs::{self, Glyphs};
+use super::layout::{Layout, Shown};
+use super::settings::{Settings, Sort};
+use super::tab::Tab;
+use super::table;
+use super::theme::{self, Depth, Paint};
+use super::trace_log::{Follow, TraceLog};
+use super::tree;
+
+pub use parts::{Mode, TableState, WorkPane};
+
+pub use super::layout::Detail;
+
+/// The complete state of the live view.
+#[derive(Debug)]
+pub struct State {
+    /// The tab.
+    pub tab: Tab,
+    /// The tables, by tab.
+    pub tables: [TableState; 7],
+    /// Menu or prompt.
+    pub mode: Mode,
+    /// Detail pane.
+    pub detail: Detail,
+    /// First line of the detail pane.
+    pub detail_offset: usize,
+    /// The pane of work requests, over the table.
+    pub work: Option<WorkPane>,
+    /// Whose programs are probed.
+    pub probing: Probing,
+    /// The search text.
+    pub search: String,
+    /// The filter.
+    pub filter: Filter,
+    /// The row whose events are shown.
+    pub follow: Option<Follow>,
+    /// The snapshot on the screen.
+    pub snapshot: Arc<Snapshot>,
+    /// Newest snapshot, while the screen is frozen.
+    pub newer: Option<Arc<Snapshot>>,
+    /// The screen is frozen.
+    pub frozen: bool,
+    /// Events.
+    pub trace: TraceLog,
+    /// Events that arrived while the screen was frozen, newest last.
+    pub waiting: Vec<Event>,
+    /// Number of waiting events that had no room.
+    pub waiting_lost: u64,
+    /// The newest event is on the screen and stays there.
+    pub tail: bool,
+    /// The user's choices.
+    pub settings: Settings,
+    /// They changed.
+    pub settings_changed: bool,
+    /// Time between samples.
+    pub delay: Duration,
+    /// A line for the user, until the next key.
+    pub message: Option<String>,
+    /// Columns and lines of the terminal.
+    pub size: (u16, u16),
+    /// Signs.
+    pub glyphs: &'static Glyphs,
+    /// Colours of the terminal.
+    pub depth: Depth,
+    theme: usize,
+    /// Grows with every change that may affect the order of rows.
+    version: u64,
+}
+
+/// Whose programs are probed, as the user asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probing {
+    /// Nobody's.
+    None,
+    /// What `--uprobes` says.
+    Option,
+    /// Those of the process with this PID.
+    Process(u32),
+}
+
+impl State {
+    /// A view of `snapshot` with `settings` on a terminal of `depth` colours.
+    pub fn new(snapshot: Arc<Snapshot>, settings: Settings, tab: Tab, utf8: bool, depth: Depth) -> Self {
+        let ascii = settings.ascii.unwrap_or(!utf8);
+        let mut state = Self {
+            tab,
+            tables: std::array::from_fn(|_| TableState::default()),
+            mode: Mode::View,
+            detail: Detail::Closed,
+            detail_offset: 0,
+            work: None,
+            probing: Probing::None,
+            search: String::new(),
+            filter: Filter::default(),
+            follow: None,
+            snapshot,
+            newer: None,
+            frozen: false,
+            trace: TraceLog::default(),
+            waiting: Vec::new(),
+            waiting_lost: 0,
+            tail: true,
+            delay: settings.delay(),
+            theme: theme::by_name(&settings.theme).unwrap_or(0),
+            settings_changed: false,
+            message: None,
+            size: (80, 24),
+            glyphs: if ascii { &glyphs::ASCII } else { &glyphs::UNICODE },
+            depth,
+            version: 0,
+            settings,
+        };
+        for tab in Tab::ALL {
+            let spec = columns::spec(tab);
+            let saved = state.settings.sort.get(table_name(tab));
+            // The file and the command line name only existing tabs and columns; anything else falls back to
+            // the default.
+            let saved = saved.filter(|s| spec.columns().iter().any(|c| c.id == s.by && c.sortable));
+            let (by, down) = saved.map_or((spec.sort.0, spec.sort.1), |s| (s.by.as_str(), s.down));
+            let table = &mut state.tables[tab.index()];
+            (table.sort, table.down) = (by.to_owned(), down);
+        }
+        state.refresh();
+        state
+    }
+
+    /// What cells are drawn from.
+    pub fn ctx(&self) -> Ctx<'_> {
+        Ctx {
+            snapshot: &self.snapshot,
+            trace: &self.trace,
+            glyphs: self.glyphs,
+            units: self.settings.units,
+        }
+    }
+
+    /// Colours.
+    pub fn paint(&self) -> Paint {
+        Paint {
+            theme: &theme::THEMES[self.theme],
+            depth: self.depth,
+        }
+    }
+
+    /// The next theme.
+    pub fn next_theme(&mut self) {
+        self.theme = (self.theme + 1) % theme::THEMES.len();
+        let name = theme::THEMES[self.theme].name;
+        name.clone_into(&mut self.settings.theme);
+        self.settings_changed = true;
+        self.message = Some(format!("theme {name}: {}", theme::THEMES[self.theme].about));
+    }
+
+    /// The table of the tab.
+    pub fn spec(&self) -> &'static Spec {
+        columns::spec(self.tab)
+    }
+
+    /// The state of the tab's table.
+    pub fn table(&self) -> &TableState {
+        &self.tables[self.tab.index()]
+    }
+
+    /// The same, mutable.
+    pub fn table_mut(&mut self) -> &mut TableState {
+        &mut self.tables[self.tab.index()]
+    }
+
+    /// Takes a new snapshot; a frozen screen keeps it for later.
+    pub fn take(&mut self, snapshot: Arc<Snapshot>) {
+        if self.frozen {
+            self.newer = Some(snapshot);
+            return;
+        }
+        self.snapshot = snapshot;
+        self.touch();
+    }
+
+    /// Takes events; a frozen screen keeps as many for later as the log holds.
+    pub fn take_events(&mut self, events: impl IntoIterator<Item = Event>) {
+        for event in events {
+            if !self.frozen {
+                self.trace.push(event);
+            } else if self.waiting.len() < super::trace_log::KEPT {
+                self.waiting.push(event);
+            } else {
+                self.waiting_lost += 1;
+            }
+        }
+        if !self.frozen && self.tab == Tab::Trace {
+            self.touch();
+        }
+    }
+
+    /// Freezes the screen, or shows what arrived meanwhile.
+    pub fn freeze(&mut self, on: bool) {
+        self.frozen = on;
+        if on {
+            return;
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        self.take_events(waiting);
+        if self.waiting_lost > 0 {
+            self.message = Some(format!(
+                "{} events came while frozen and had no room",
+                self.waiting_lost
+            ));
+            self.waiting_lost = 0;
+        }
+        if let Some(newer) = self.newer.take() {
+            self.take(newer);
+        }
+        self.touch();
+    }
+
+    /// The order of rows may have changed.
+    pub fn touch(&mut self) {
+        self.version += 1;
+        self.refresh();
+    }
+
+    /// Updates the order of the tab's rows and keeps the cursor on its row. Cheap when nothing changed.
+    pub fn refresh(&mut self) {
+        let at = self.tab.index();
+        if self.tables[at].made_for == Some(self.version) {
+            return;
+        }
+        let spec = columns::spec(self.tab);
+        let ctx = self.ctx();
+        let table = &self.tables[at];
+        let mut order = table::order(&ctx, spec, &self.filter, &table.sort, table.down);
+        if self.tab == Tab::Trace
+            && let Some(follow) = &self.follow
+        {
+            order.retain(|e| self.trace.get(e.at).is_some_and(|event| follow.matches(event)));
+        }
+        if self.settings.stuck_first {
+            self.troubled_first(&mut order);
+        }
+        if self.tab == Tab::Processes && self.settings.tree {
+            order = tree::grow(&self.snapshot.processes, &order);
+        }
+        let cursor = if self.tab == Tab::Trace && self.tail {
+            order.len().saturating_sub(1)
+        } else if table.cursor == 0 && self.detail == Detail::Closed {
+            // A cursor that was never moved stays at the top, whatever row is there.
+            0
+        } else {
+            let found = table
+                .selected
+                .as_ref()
+                .and_then(|key| order.iter().position(|e| (spec.row)(&ctx, e.at) == *key));
+            found.unwrap_or(table.cursor).min(order.len().saturating_sub(1))
+        };
+        let version = self.version;
+        let table = &mut self.tables[at];
+        (table.order, table.made_for) = (order, Some(version));
+        self.put_cursor(cursor);
+    }
+
+    /// Puts rows that need attention on top: for each finding, the worst first, the process that causes it,
+    /// then its victims; then stuck QPs and their owners.
+    fn troubled_first(&self, order: &mut [table::Entry]) {
+        let (snapshot, now) = (&self.snapshot, self.snapshot.mono_ns);
+        if snapshot.findings.is_empty() && snapshot.judgement.stuck().len() == 0 {
+            return;
+        }
+        match self.tab {
+            Tab::Qps => order.sort_by_key(|e| Stuck::of(&snapshot.qps[e.at], now).is_none()),
+            Tab::Processes => order.sort_by_key(|e| {
+                let uid = snapshot.processes[e.at].uid;
+                // What may be meant is no trouble.
+                let trouble = snapshot
+                    .findings
+                    .iter()
+                    .take_while(|found| found.severity > Severity::Info);
+                let mut trouble = trouble.enumerate();
+                let first = trouble.find_map(|(at, found)| Some((at, found.role(uid)? == Role::Victim)));
+                let stuck = usize::from(snapshot.judgement.stuck_of(uid).is_none());
+                first.unwrap_or((usize::MAX - 1 + stuck, false))
+            }),
+            _ => {}
+        }
+    }
+
+    /// Puts the cursor on row `to`, or the nearest that exists.
+    pub fn put_cursor(&mut self, to: usize) {
+        let spec = self.spec();
+        let cursor = to.min(self.table().order.len().saturating_sub(1));
+        let selected = self
+            .table()
+            .order
+            .get(cursor)
+            .map(|e| (spec.row)(&self.ctx(), e.at));
+        let table = self.table_mut();
+        if table.selected != selected {
+            table.selected = selected;
+            self.detail_offset = 0;
+        }
+        self.table_mut().cursor = cursor;
+        self.show_cursor();
+    }
+
+    /// What narrows the rows, and how many columns are not on the screen, for the right end of the tabs.
+    pub fn narrowing(&self, layout: &Layout) -> String {
+        let height = usize::from(layout.rows.height);
+        let mut parts = Vec::new();
+        let (first, all) = (self.table().offset, self.table().order.len());
+        if height > 0 && all > height {
+            // Rows below the last line exist too: show that there are some.
+            parts.push(format!("{}-{} of {all}", first + 1, (first + height).min(all)));
+        }
+        if let (Tab::Trace, Some(follow)) = (self.tab, &self.follow) {
+            parts.push(format!("follow {}", follow.name()));
+        }
+        if !self.filter.is_empty() {
+            let (shown, all) = (self.table().order.len(), (self.spec().len)(&self.ctx()));
+            parts.push(format!("filter {} {shown}/{all}", self.filter.text()));
+        }
+        if self.tab == Tab::Trace {
+            if !self.waiting.is_empty() {
+                parts.push(format!("{} waiting", self.waiting.len()));
+            } else if !self.tail {
+                parts.push("scrolled, G: newest".to_owned());
+            }
+            if self.trace.forgotten() > 0 {
+                parts.push(format!("{} older gone", self.trace.forgotten()));
+            }
+        }
+        // On a narrow screen there is room for one of them.
+        if layout.heading.height > 0 && (parts.is_empty() || layout.tabs.width >= 80) {
+            parts.push(self.fit(layout.heading.width).hidden(self.glyphs));
+        }
+        parts.retain(|part| !part.is_empty());
+        parts.join("  ")
+    }
+
+    /// What the layout depends on.
+    pub fn shown(&self) -> Shown<'_> {
+        Shown {
+            size: self.size,
+            ports: self.snapshot.ports.len(),
+            rows: self.table().order.len(),
+            tab: self.tab,
+            detail: if self.work.is_some() {
+                Detail::Full
+            } else {
+                self.detail
+            },
+            findings: &self.snapshot.findings,
+            quiet: self.quiet(),
+            ebpf: self.snapshot.health.ebpf.is_on(),
+            blind: self
+                .bypassing_rows()
+                .then_some("'-' below: these NICs' work requests bypass the kernel"),
+            mono_ns: self.snapshot.mono_ns,
+            notes: &self.snapshot.health.notes,
+            glyphs: self.glyphs,
+        }
+    }
+
+    /// What to say when nothing is wrong. QPs that are stuck are no finding where nobody waits for them.
+    fn quiet(&self) -> Option<Quiet> {
+        let snapshot = &self.snapshot;
+        if snapshot.ports.is_empty() || snapshot.judgement.stuck().len() > 0 {
+            return None;
+        }
+        Some(Quiet::of(snapshot))
+    }
+
+    /// Whether nothing is wrong, and rules have looked at all that they can for as long as they need.
+    pub(super) fn is_well(&self) -> bool {
+        self.snapshot.health.ebpf.is_on() && Quiet::of(&self.snapshot) == Quiet::Whole
+    }
+
+    /// Whether no work request is known, because no device has posts that pass the kernel.
+    pub(super) fn posts_bypass(&self) -> bool {
+        let snapshot = &self.snapshot;
+        matches!(snapshot.health.ebpf, EbpfState::On { .. })
+            && !snapshot.ports.is_empty()
+            && snapshot.judgement.totals.wr.known().is_none()
+            && !snapshot.devices.iter().any(|device| device.followed)
+    }
+
+    /// Whether rows have unknown numbers for that reason: a process without queue pairs has them for another
+    /// one.
+    fn bypassing_rows(&self) -> bool {
+        let mut counts = self.snapshot.processes.iter().map(|row| row.qps);
+        self.posts_bypass() && (self.snapshot.processes.is_empty() || counts.any(|qps| qps > 0))
+    }
+
+    /// The layout.
+    pub fn layout(&self) -> Layout {
+        Layout::of(&self.shown())
+    }
+
+    /// Whether a popup covers the table.
+    pub fn is_covered(&self) -> bool {
+        matches!(self.mode, Mode::Help(_) | Mode::Sort(_) | Mode::Columns(_))
+    }
+
+    /// Scrolls so that the cursor is on the screen.
+    pub fn show_cursor(&mut self) {
+        let height = usize::from(self.layout().rows.height);
+        let table = self.table_mut();
+        table.offset = table::window(table.offset, table.cursor, table.order.len(), height);
+    }
+
+    /// Selected row, by its place in the snapshot.
+    pub fn selected(&self) -> Option<usize> {
+        self.table().order.get(self.table().cursor).map(|e| e.at)
+    }
+
+    /// Whether a column is switched on.
+    pub fn column_on(&self, column: &Column) -> bool {
+        self.switched()
+            .and_then(|c| c.get(column.id))
+            .copied()
+            .unwrap_or(column.on)
+    }
+
+    fn switched(&self) -> Option<&BTreeMap<String, bool>> {
+        self.settings.columns.get(table_name(self.tab))
+    }
+
+    /// Switches a column on or off.
+    pub fn switch_column(&mut self, column: &Column) {
+        let on = !self.column_on(column);
+        let table = self
+            .settings
+            .columns
+            .entry(table_name(self.tab).to_owned())
+            .or_default();
+        table.insert(column.id.to_owned(), on);
+        self.settings_changed = true;
+    }
+
+    /// Sorts by `column`, the other way around when it is the sort column already.
+    pub fn sort_by(&mut self, column: &Column) {
+        if !column.sortable {
+            return;
+        }
+        let table = self.table_mut();
+        if table.sort == column.id {
+            table.down = !table.down;
+        } else {
+            column.id.clone_into(&mut table.sort);
+            // Numbers are sorted from the largest, names from A.
+            table.down = column.align == columns::Align::Right;
+        }
+        self.sort_changed();
+    }
+
+    /// Keeps the order for the next run.
+    pub fn sort_changed(&mut self) {
+        let (by, down) = (self.table().sort.clone(), self.table().down);
+        self.settings
+            .sort
+            .insert(table_name(self.tab).to_owned(), Sort { by, down });
+        self.settings_changed = true;
+        self.touch();
+    }
+
+    /// Columns of the tab, laid out.
+    pub fn fit(&self, width: u16) -> table::Fit {
+        let spec = self.spec();
+        let on: Vec<&'static Column> = spec
+            .columns()
+            .iter()
+            .filter(|c| c.priority == 0 || self.column_on(c))
+            // While nothing is wrong, the column of findings takes no room.
+            .filter(|c| c.id != "finding" || !self.snapshot.findings.is_empty())
+            .collect();
+        let chosen: Vec<&str> = self
+            .switched()
+            .map(|c| {
+                c.iter()
+                    .filter(|(_, on)| **on)
+                    .map(|(id, _)| id.as_str())
+                    .collect()
+            })
+            .unwrap_or_default();
+        table::fit(&on, &chosen, self.table().skip, width)
+    }
+
+    /// Goes to a tab.
+    pub fn go(&mut self, tab: Tab) {
+        if self.tab != tab {
+            self.work = None;
+            self.tab = tab;
+            self.detail_offset = 0;
+            // A user who goes to a tab wants to see its table.
+            if self.detail == Detail::Full {
+                self.detail = Detail::Closed;
+            }
+        }
+        self.refresh();
+        self.show_cursor();
+    }
+}
+
+/// Name of a tab's table in the settings.
+pub(super) fn table_name(tab: Tab) -> &'static str {
+    match tab {
+        Tab::Processes => "processes",
+        Tab::Qps => "qps",
+        Tab::Devices => "devices",
+        Tab::Verbs => "verbs",
+        Tab::Trace => "trace",
+        Tab::Probes => "probes",
+        Tab::Findings => "findings",
+    }
+}

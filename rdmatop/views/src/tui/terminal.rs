@@ -1,0 +1,228 @@
+//! The terminal: taken over and given back, whatever happens in between.
+
+mod fatal;
+mod taken;
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use crossterm::{clipboard::CopyToClipboard, queue};
+use ratatui::backend::CrosstermBackend;
+
+use super::painter::Painter;
+use super::render::Canvas;
+use rdmatop_output::say;
+
+pub use taken::{await_foreground, foreground, restore, stop};
+
+/// How long a frame may wait for a terminal that reads slowly. The thread that draws also handles signals.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// How much of a frame's buffer is kept for the next.
+const FRAME: usize = 64 << 10;
+/// A terminal that took nothing for this long is reported.
+const LONG: Duration = Duration::from_secs(2);
+
+/// The terminal while it is ours. Dropping gives it back.
+///
+/// A terminal that does not read gets no frame before the rest of the last one: cut within an escape sequence
+/// it would show garbage. Frames meanwhile are dropped and counted, and the next drawn frame holds all
+/// changes.
+pub struct Guard {
+    painter: Painter,
+    mouse: bool,
+    /// The last frame, of which the terminal has `sent` bytes.
+    frame: Vec<u8>,
+    sent: usize,
+    stall: Option<Stall>,
+}
+
+/// A time in which the terminal took nothing.
+#[derive(Clone, Copy, Debug)]
+struct Stall {
+    since: Instant,
+    dropped: u64,
+}
+
+impl Guard {
+    /// Takes the terminal over. A panic, and each signal that ends a process, give it back.
+    pub fn enter(mouse: bool) -> io::Result<Self> {
+        static HOOK: std::sync::Once = std::sync::Once::new();
+        HOOK.call_once(|| {
+            let before = std::panic::take_hook();
+            std::panic::set_hook(Box::new(move |info| {
+                let _ = restore();
+                // A thread that panics while nothing reads must not wait for the reader: others wait for this
+                // thread.
+                if say::heard() {
+                    before(info);
+                }
+            }));
+            fatal::watch();
+        });
+        taken::take()?;
+        let mut guard = Self {
+            painter: Painter::default(),
+            mouse,
+            frame: taken::signs(mouse),
+            sent: 0,
+            stall: None,
+        };
+        guard.pour()?;
+        Ok(guard)
+    }
+
+    /// Shows the frame of `size` that `draw` makes; drops it while the terminal has not taken the one before.
+    pub fn paint(&mut self, size: (u16, u16), ascii: bool, draw: impl FnOnce(&mut Canvas)) -> io::Result<()> {
+        if !self.pour()? {
+            if let Some(stall) = &mut self.stall {
+                stall.dropped += 1;
+            }
+            return Ok(());
+        }
+        let mut backend = CrosstermBackend::new(&mut self.frame);
+        self.painter.paint(&mut backend, size, ascii, draw)?;
+        self.pour().map(drop)
+    }
+
+    /// The terminal has not taken all that was written to it.
+    pub fn behind(&self) -> bool {
+        self.sent < self.frame.len()
+    }
+
+    /// Frames were dropped, and none was drawn since.
+    pub fn owes(&self) -> bool {
+        self.stall.is_some_and(|stall| stall.dropped > 0)
+    }
+
+    /// The report about a stall that is over: for how long the terminal took nothing, and how many frames
+    /// were dropped.
+    pub fn caught_up(&mut self) -> Option<(Duration, u64)> {
+        if self.behind() {
+            return None;
+        }
+        let stall = self.stall.take()?;
+        let lasted = stall.since.elapsed();
+        (stall.dropped > 0 && lasted >= LONG).then_some((lasted, stall.dropped))
+    }
+
+    /// Writes the rest of the last frame; true when all of it is taken.
+    pub fn pour(&mut self) -> io::Result<bool> {
+        if let Some(rest) = self.frame.get(self.sent..)
+            && !rest.is_empty()
+        {
+            self.sent += taken::write(PATIENCE, rest)?;
+        }
+        if self.behind() {
+            let since = Instant::now();
+            self.stall.get_or_insert(Stall { since, dropped: 0 });
+            return Ok(false);
+        }
+        self.frame.clear();
+        self.frame.shrink_to(FRAME);
+        self.sent = 0;
+        Ok(true)
+    }
+
+    /// Clears the screen, so that the next frame is drawn whole.
+    pub fn clear(&mut self) -> io::Result<()> {
+        // After what the terminal has not taken yet.
+        self.painter.clear(&mut CrosstermBackend::new(&mut self.frame))?;
+        self.pour().map(drop)
+    }
+
+    /// Asks the terminal to put a text into its clipboard: OSC 52, in which the text is in base64.
+    pub fn copy(&mut self, text: &str) -> io::Result<()> {
+        // After what the terminal has not taken yet.
+        queue!(self.frame, CopyToClipboard::to_clipboard_from(text))?;
+        self.pour().map(drop)
+    }
+
+    /// Takes the terminal again after it was given back, and forgets what was on it.
+    pub fn again(&mut self) -> io::Result<()> {
+        taken::take()?;
+        // Instead of the rest of a frame for the earlier screen.
+        self.frame = taken::signs(self.mouse);
+        self.sent = 0;
+        self.clear()
+    }
+}
+
+/// The terminal's present columns and lines: one ioctl, so that each frame can ask. SIGWINCH alone is not
+/// enough: only the foreground process group gets it.
+pub fn size() -> io::Result<(u16, u16)> {
+    match rustix::termios::tcgetwinsize(io::stdout()) {
+        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => Ok((size.ws_col, size.ws_row)),
+        // Serial lines do not know their size; terminfo may.
+        _ => crossterm::terminal::size(),
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = restore();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    use rdmatop_tests::pty::OnTerminal;
+
+    use super::*;
+
+    /// Environment variable: how the test's executable, run once more on a terminal, has to end.
+    const HOW: &str = "RDMATOP_TEST_END";
+    const LONG: Duration = Duration::from_mins(1);
+    const DRAWN: &str = "\x1b[?1049h";
+
+    /// Recurses until the stack is full.
+    fn deeper(at: u64) -> u64 {
+        let page = std::hint::black_box([at; 512]);
+        if page[0] == 0 {
+            return 0;
+        }
+        page[7] ^ deeper(page[3].rotate_left(1))
+    }
+
+    #[test]
+    fn after_any_failure_the_terminal_is_given_back_and_shows_the_reason() {
+        if let Some(how) = std::env::var_os(HOW) {
+            let _guard = Guard::enter(true).unwrap();
+            match how.to_str() {
+                Some("panic") => panic!("a defect"),
+                Some("abort") => std::process::abort(),
+                _ => drop(deeper(1)),
+            }
+            return;
+        }
+        for (how, signal, said) in [
+            ("panic", None, "a defect"),
+            ("abort", Some(libc::SIGABRT), ""),
+            ("overflow", Some(libc::SIGABRT), "has overflowed its stack"),
+        ] {
+            let mut again = Command::new(std::env::current_exe().unwrap());
+            again
+                .args(["--exact", "--nocapture"])
+                .arg(concat!(
+                    "view::tui::terminal::tests::",
+                    "after_any_failure_the_terminal_is_given_back_and_shows_the_reason"
+                ))
+                .env(HOW, how);
+            let mut on = OnTerminal::start(&mut again).unwrap();
+            let before = on.mode().unwrap();
+            on.wait_for(DRAWN, LONG).unwrap();
+            let status = on.wait(LONG).unwrap();
+            assert_eq!(status.signal(), signal, "{how}: {status}");
+            assert_eq!(on.mode().unwrap(), before, "{how}");
+            on.drain(LONG).unwrap();
+            let text = String::from_utf8_lossy(&on.output()).into_owned();
+            let (_, after) = text.rsplit_once("\x1b[?1049l\x1b[?25h").expect(how);
+            assert!(
+                after.contains(said) && !after.contains('\x1b'),
+                "{how}: {after:?}"
+            );
+        }
+    }
+}

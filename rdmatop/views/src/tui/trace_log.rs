@@ -1,0 +1,114 @@
+//! The events kept for the Trace tab.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use rdmatop_model::event::Event;
+
+/// Events kept.
+pub const KEPT: usize = 10_000;
+// What the log may take, beside names that events share.
+const _: () = assert!(KEPT * size_of::<Event>() <= 3 << 20, "events have grown");
+
+/// Whose events to show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// Of one QP, and of no other that had its number.
+    Qp {
+        /// Identity.
+        uid: u64,
+        /// Device, for events from before the engine knew the QP.
+        device: Arc<str>,
+        /// Number.
+        qpn: u32,
+    },
+    /// Of one process.
+    Process {
+        /// Process id.
+        pid: u32,
+        /// Name, for display.
+        comm: Arc<str>,
+    },
+    /// Of one device.
+    Device(Arc<str>),
+}
+
+impl Follow {
+    /// Whether `event` is one of them. Losses concern everyone.
+    pub fn matches(&self, event: &Event) -> bool {
+        if event.count.is_some() {
+            return true;
+        }
+        match self {
+            Self::Qp { uid, device, qpn } => match event.qp_uid {
+                Some(of) => of == *uid,
+                None => event.qpn == Some(*qpn) && event.device.as_ref() == Some(device),
+            },
+            Self::Process { pid, .. } => event.pid == Some(*pid) || event.by_pid == Some(*pid),
+            Self::Device(device) => event.device.as_ref() == Some(device),
+        }
+    }
+
+    /// Who it is.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Qp { device, qpn, .. } => format!("QP {device}/{qpn}"),
+            Self::Process { pid, comm } => format!("{comm} ({pid})"),
+            Self::Device(device) => device.to_string(),
+        }
+    }
+}
+
+/// A bounded log, oldest first.
+#[derive(Debug, Default)]
+pub struct TraceLog {
+    events: VecDeque<Event>,
+    forgotten: u64,
+}
+
+impl TraceLog {
+    /// Adds an event; the oldest goes when the log is full.
+    pub fn push(&mut self, event: Event) {
+        // All of its room at once, of which the kernel gives what is written: a buffer that doubles leaves
+        // its old halves in the heap.
+        if self.events.capacity() < KEPT {
+            self.events.reserve_exact(KEPT - self.events.len());
+        }
+        if self.events.len() == KEPT {
+            self.events.pop_front();
+            self.forgotten += 1;
+        }
+        self.events.push_back(event);
+    }
+
+    /// Event at `at`, from the oldest kept.
+    pub fn get(&self, at: usize) -> Option<&Event> {
+        self.events.get(at)
+    }
+
+    /// Number of the event at `at`, stable while the log moves.
+    pub fn number(&self, at: usize) -> u64 {
+        self.forgotten + at as u64
+    }
+
+    /// Events kept.
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Nothing kept.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// Events that made room for newer ones.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
+    /// Empties the log; numbers go on.
+    pub fn clear(&mut self) {
+        self.forgotten += self.events.len() as u64;
+        self.events.clear();
+    }
+}
