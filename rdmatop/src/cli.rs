@@ -6,8 +6,10 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
+use rdmatop_base::exclude::Excluded;
 use rdmatop_model::event::EventKind;
 use rdmatop_model::fields;
+use rdmatop_sources::root::Root;
 
 /// The most QPs that can be asked for: 3 GiB of kernel memory, where work requests are counted there.
 pub const MOST_QPS: u32 = 1 << 20;
@@ -89,6 +91,10 @@ pub struct ViewArgs {
     /// Only this RDMA device
     #[arg(long, value_name = "NAME", value_parser = name, help_heading = "Filters")]
     pub device: Option<String>,
+
+    /// Devices that are left alone.
+    #[command(flatten, next_help_heading = "Filters")]
+    pub exclude: ExcludeArgs,
 
     /// Only this process
     #[arg(long, value_name = "PID", value_parser = pid, help_heading = "Filters", allow_negative_numbers = true)]
@@ -174,6 +180,22 @@ pub struct ViewArgs {
     pub mask: bool,
 }
 
+/// Devices that are left alone.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ExcludeArgs {
+    /// Ask nothing of this RDMA device's driver, and read none of its counters; * and ? stand for characters.
+    /// May be repeated
+    #[arg(long = "exclude-device", value_name = "NAME", value_parser = name)]
+    patterns: Vec<String>,
+}
+
+impl ExcludeArgs {
+    /// This machine without those devices.
+    pub fn root(&self) -> Root {
+        Root::default().without(Excluded::new(&self.patterns))
+    }
+}
+
 impl ViewArgs {
     /// Time between two measurements.
     pub fn delay(&self) -> Duration {
@@ -241,6 +263,10 @@ pub struct CheckArgs {
     #[arg(long, value_name = "PID", value_parser = pid, allow_negative_numbers = true)]
     pub pid: Option<u32>,
 
+    /// Devices that are left alone.
+    #[command(flatten)]
+    pub exclude: ExcludeArgs,
+
     /// Load no eBPF programs: netlink, /sys and /proc only
     #[arg(long)]
     pub no_ebpf: bool,
@@ -264,6 +290,10 @@ pub struct DoctorArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+
+    /// Devices that are left alone.
+    #[command(flatten)]
+    pub exclude: ExcludeArgs,
 
     /// List also the checks that do not apply to this machine
     #[arg(long)]
@@ -289,6 +319,10 @@ pub struct NcclLogArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+
+    /// Devices that are left alone.
+    #[command(flatten)]
+    pub exclude: ExcludeArgs,
 
     /// Load no eBPF programs: netlink, /sys and /proc only
     #[arg(long)]

@@ -2,6 +2,7 @@
 //! no clock.
 pub mod driver_log;
 pub mod errno;
+pub mod exclude;
 pub mod locked;
 pub mod pause;
 pub mod pcie;

@@ -82,6 +82,8 @@ pub struct Facts {
     pub unfinished: Vec<(&'static str, &'static str)>,
     /// GPUs of NVIDIA and AMD.
     pub gpus: Vec<Gpu>,
+    /// Devices that the user wants left alone, which were not read.
+    pub excluded: Vec<String>,
     /// How GPU memory reaches a NIC.
     pub gpu_memory: GpuMemory,
     /// CPUs of each NUMA node.

@@ -134,6 +134,8 @@ causes! {
     NoPlace,
     /// A device's driver answers late.
     SlowDevice,
+    /// The user wants a device left alone.
+    Excluded,
     /// A process's memory is not read to its end.
     SlowProcess,
     /// The removal of a device waits.

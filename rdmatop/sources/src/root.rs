@@ -14,18 +14,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags, RawDir};
 
+use rdmatop_base::exclude::Excluded;
 use rdmatop_base::text;
 
 /// One sysfs attribute is one page at most; procfs files of that size come in one read too.
 const SMALL: usize = 4096;
 
-/// The base paths of the kernel's file systems. Tests use a tree of their own.
+/// The base paths of the kernel's file systems, and what below them is left alone. Tests use a tree of their
+/// own.
 #[derive(Debug, Clone)]
 pub struct Root {
     proc: PathBuf,
     sys: PathBuf,
     etc: PathBuf,
     opens: Arc<AtomicU64>,
+    excluded: Excluded,
 }
 
 impl Default for Root {
@@ -42,7 +45,20 @@ impl Root {
             sys: sys.into(),
             etc: etc.into(),
             opens: Arc::default(),
+            excluded: Excluded::default(),
         }
+    }
+
+    /// The same root, with RDMA devices that are left alone: nothing asks their drivers for anything.
+    #[must_use]
+    pub fn without(mut self, excluded: Excluded) -> Self {
+        self.excluded = excluded;
+        self
+    }
+
+    /// Whether the device of this name, safe to print, is left alone.
+    pub fn excludes(&self, device: &str) -> bool {
+        self.excluded.has(device)
     }
 
     /// A root whose three trees are `proc`, `sys` and `etc` below `base`: a fixture, or a host mounted

@@ -20,6 +20,7 @@ use crate::{
     cli::NcclLogArgs,
     exit::{Exit, Stop},
 };
+use rdmatop_base::text;
 use rdmatop_nccl_log::{
     identity::{Identity, is_here},
     json,
@@ -47,7 +48,7 @@ pub(super) fn run(args: &NcclLogArgs, plan: &Plan) -> Result<Exit, Stop> {
     let mut report = Report::default();
     let inputs = read_all(&mut report, &args.files)?;
     report.end();
-    let root = Root::default();
+    let root = args.exclude.root();
     let page = |now: Option<&Now>| {
         Ok(if args.json {
             json::of(&report, now).map_err(|error| Stop::failure(format!("cannot make JSON: {error}")))?
@@ -198,7 +199,8 @@ fn links(report: &Report, root: &Root) -> Links {
         return Links::default();
     }
     let mut bits_per_second = BTreeMap::new();
-    for dir in list_devices(root).unwrap_or_default() {
+    let all = list_devices(root).unwrap_or_default().into_iter();
+    for dir in all.filter(|dir| !root.excludes(&text::sanitize(dir.as_encoded_bytes()))) {
         let Some(device) = read_device(root, &dir) else {
             continue;
         };

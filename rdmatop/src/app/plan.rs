@@ -65,6 +65,8 @@ const UPROBE_LIMIT: u32 = 10;
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) mode: Mode,
+    /// This machine, without the devices of `--exclude-device`.
+    pub(super) root: Root,
     pub(super) delay: Duration,
     /// Samples after the first, of the modes that print once.
     pub(super) looks: u64,
@@ -109,6 +111,12 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
     let mut attach = (!view.no_ebpf).then(|| view.attach.unwrap_or_default());
     let mut verb_times = view.verb_times;
     let mut looks = 1;
+    let exclude = match &cli.command {
+        Some(Command::Check(args)) => &args.exclude,
+        Some(Command::NcclLog(args)) => &args.exclude,
+        _ => &view.exclude,
+    };
+    let root = exclude.root();
     let mut filter = Filter {
         pid: view.pid,
         comm: view.comm.clone(),
@@ -165,12 +173,13 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
             limit: uprobe_limit,
         }),
         uprobe_limit,
-        hw_counters: view.hw_counters.then(|| HwCounters::new(Root::default())),
+        hw_counters: view.hw_counters.then(|| HwCounters::new(root.clone())),
         beside_log,
         // Others show no verdict on what a job waits for.
         gpus: !view.no_gpus && !beside_log && matches!(mode, Mode::Live { .. } | Mode::Once { .. }),
         mask: view.mask,
         sample: view.sample.unwrap_or(1),
+        root,
         color: !view.no_color && !terminal.no_color,
     };
     if view.trace && plan.uprobes.is_some() && !plan.wants_work() {

@@ -22,7 +22,6 @@ use rdmatop_sources::kernel_log::KernelLog;
 use rdmatop_sources::limits;
 use rdmatop_sources::privileges;
 use rdmatop_sources::proc::Details;
-use rdmatop_sources::root::Root;
 
 /// Examines the machine and creates the sources; nothing is read from the kernel's RDMA side yet.
 ///
@@ -34,7 +33,7 @@ pub(super) fn sources(plan: &Plan) -> Sources {
 
 /// As [`sources`], with what probes programs when the user asks for it.
 pub(super) fn with_prober(plan: &Plan) -> (Sources, Option<Prober>) {
-    let root = Root::default();
+    let root = plan.root.clone();
     let advice = Advice::new(root.clone(), plan.attach);
     // Before the right to open it is gone.
     let log = KernelLog::open();

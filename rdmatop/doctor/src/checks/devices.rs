@@ -20,7 +20,11 @@ pub(crate) fn present(facts: &Facts, out: &mut Lines) {
             "sudo mount -t sysfs sysfs /sys   # until the next boot; or give the container the host's /sys",
         );
     }
+    if !facts.excluded.is_empty() {
+        out.skip(names(&facts.excluded), "--exclude-device says so", "");
+    }
     match &facts.devices {
+        Fact::Known(all) if all.is_empty() && !facts.excluded.is_empty() => {}
         Fact::Unreadable(why) => out.skip("RDMA devices", why.clone(), ""),
         Fact::Unknown(why) => out.unknown("", "RDMA devices", why.clone()),
         // A NIC without its driver has a line of its own.
@@ -64,7 +68,7 @@ fn each(all: &[Device], out: &mut Lines) {
             "sudo dmesg | tail -50",
         );
     }
-    if all.is_empty() || !out.is_empty() {
+    if all.is_empty() || all.iter().any(|device| device.dangling || device.late) {
         return;
     }
     let mut by_driver: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

@@ -84,6 +84,7 @@ pub struct ProcessRow {
 }
 
 /// GPUs by their addresses.
+#[expect(clippy::ref_option, reason = "serde calls it with the field")]
 fn addresses<S: Serializer>(gpus: &Option<Arc<[Arc<GpuPlace>]>>, to: S) -> Result<S::Ok, S::Error> {
     match gpus {
         Some(gpus) => to.collect_seq(gpus.iter().map(|gpu| &gpu.address)),

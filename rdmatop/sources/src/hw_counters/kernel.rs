@@ -115,6 +115,7 @@ impl Kernel for Live {
         let list = self.nldev()?.named_summaries()?.items.into_iter();
         Ok(list
             .map(|(name, counts)| (counts.device_index, text::sanitize(name.as_bytes())))
+            .filter(|(_, name)| !self.root.excludes(name))
             .collect())
     }
 

@@ -26,6 +26,7 @@ use crate::{
     cli::DoctorArgs,
     exit::{Exit, Stop},
 };
+use rdmatop_base::text;
 use rdmatop_doctor::{
     Fact, Facts,
     facts::{Device, Gpu, IdleNic, Process},
@@ -57,7 +58,7 @@ const READERS_OF_USER: usize = 4;
 const LATE: &str = "the search did not end in time";
 
 pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Stop> {
-    let root = Root::default();
+    let root = args.exclude.root();
     if let Some(pid) = args.pid.filter(|pid| !lives(&root, *pid)) {
         // Nothing was examined: none of 0, 1 and 2 is right.
         return Err(Stop {
@@ -101,8 +102,17 @@ fn collect(root: &Root, pid: Option<u32>) -> Facts {
     if root.is_live() {
         privileges::shed(false);
     }
-    let names = list_devices(root);
+    let name = |dir: &OsString| text::sanitize(dir.as_encoded_bytes());
+    let (excluded, names) = match list_devices(root) {
+        Some(all) => {
+            let (excluded, names): (Vec<_>, Vec<_>) =
+                all.into_iter().partition(|dir| root.excludes(&name(dir)));
+            (excluded.iter().map(name).collect(), Some(names))
+        }
+        None => (Vec::new(), None),
+    };
     let mut facts = Facts {
+        excluded,
         host: machine::host(root, &platform),
         pid,
         devices: Fact::Absent,

@@ -268,11 +268,12 @@ impl DeviceSource {
             match known.find(|entry| entry.index == counts.device_index) {
                 Some(entry) if entry.name == *name => {}
                 Some(entry) => {
-                    entry.rename(name);
+                    entry.rename(name, &self.root);
                 }
                 None => {
                     self.ids += 1;
-                    self.entries.push(Entry::new(self.ids, counts.device_index, name));
+                    self.entries
+                        .push(Entry::new(self.ids, counts.device_index, name, &self.root));
                 }
             }
         }
@@ -306,7 +307,7 @@ impl DeviceSource {
 
     /// Has a thread list a device, if it can be asked now.
     fn order_list(&mut self, at: usize, found: Option<&DeviceList>, wants: &Wants, round: &Round) {
-        let Some(entry) = self.entries.get_mut(at) else {
+        let Some(entry) = self.entries.get_mut(at).filter(|entry| !entry.excluded) else {
             return;
         };
         // The list stays due until the device has answered.
@@ -397,6 +398,9 @@ impl DeviceSource {
             let Some(entry) = self.entries.get_mut(at) else {
                 break;
             };
+            if entry.excluded {
+                continue;
+            }
             if wants.repair {
                 entry.owes_qps = Some(round.before_ns);
             }
@@ -479,6 +483,19 @@ impl DeviceSource {
         round.send_all(mono_ns, beside, || leaving.notes(root, mono_ns), out);
     }
 
+    /// Which devices are left alone.
+    fn left_alone(&self) -> Option<Cause> {
+        let entries = self.entries.iter().filter(|entry| entry.excluded);
+        let names: Vec<&str> = entries.map(|entry| &*entry.shown).collect();
+        (!names.is_empty()).then(|| Cause {
+            id: CauseId::Excluded,
+            concerns: Concerns::Host,
+            what: text::names(&names),
+            why: "not read, as --exclude-device says".into(),
+            remedy: "".into(),
+        })
+    }
+
     /// All devices, unread.
     fn held(&self) -> Vec<DeviceReading> {
         let listed = self.entries.iter().map(|entry| held(entry.index, &entry.shown));
@@ -543,7 +560,8 @@ impl Polled for DeviceSource {
         }
         self.send_all(round, out);
         self.readers.calm(self.turns.is_calm());
-        let slow = self.turns.notes(now().mono_ns, self.readers.threads());
+        let mut slow = self.turns.notes(now().mono_ns, self.readers.threads());
+        slow.extend(self.left_alone());
         if slow != self.slow {
             self.slow.clone_from(&slow);
             out(Input::Slow(slow));

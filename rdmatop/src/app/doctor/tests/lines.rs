@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use super::super::pci;
 use super::{collect, trees};
+use rdmatop_base::exclude::Excluded;
 use rdmatop_doctor::{
     Fact, Facts, Status, examine,
     facts::{Gid, IdleNic, Member, Port, Process, RdmaLimit, Service, Sharers, SoftRoce},
@@ -94,6 +95,23 @@ fn devices_that_are_late_broken_leaving_or_closed_are_named() {
         line,
         ["Warn device.driver an EFA at 0000:f0:00.0 has no RDMA device: it has no driver"]
     );
+}
+
+#[test]
+fn a_device_that_is_left_alone_is_named_and_not_read() {
+    let fake = trees::gpu_node();
+    let root = fake.root().without(Excluded::new(&["mlx5_3".to_owned()]));
+    let facts = collect(&root, None);
+    assert_eq!(facts.excluded, ["mlx5_3"]);
+    let Fact::Known(devices) = &facts.devices else {
+        panic!("{:?}", facts.devices);
+    };
+    assert!(devices.iter().all(|device| device.name != "mlx5_3") && !devices.is_empty());
+    let report = examine(&facts);
+    let lines = report.lines.iter().filter(|line| line.id == "device.present");
+    let all: Vec<_> = lines.map(|line| (line.status, &*line.text)).collect();
+    assert_eq!(all[0], (Status::Skip, "mlx5_3"));
+    assert_eq!((all[1].0, all.len()), (Status::Pass, 2));
 }
 
 #[test]

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use super::{job::DeviceAnswer, known::Listed, leaving};
 use rdmatop_base::text;
 use rdmatop_model::{cause::Cause, input::DeviceReading};
-use rdmatop_sources::netlink::{name::Name, record::Device};
+use rdmatop_sources::{
+    netlink::{name::Name, record::Device},
+    root::Root,
+};
 
 /// A device that netlink lists.
 pub(super) struct Entry {
@@ -15,6 +18,8 @@ pub(super) struct Entry {
     pub(super) name: Name,
     /// Its name, safe to print.
     pub(super) shown: Arc<str>,
+    /// The user wants it left alone: it is listed, and its driver is asked for nothing.
+    pub(super) excluded: bool,
     /// When its counters were last asked for, ns.
     pub(super) asked_ns: u64,
     /// Its last listing; `None` before the first one, and while a thread reads.
@@ -33,15 +38,18 @@ pub(super) struct Entry {
 
 impl Entry {
     /// A device that has just been found.
-    pub(super) fn new(id: u64, index: u32, name: &Name) -> Self {
+    pub(super) fn new(id: u64, index: u32, name: &Name, root: &Root) -> Self {
+        let shown: Arc<str> = text::sanitize(name.as_bytes()).into();
+        let excluded = root.excludes(&shown);
         Self {
             id,
             index,
             name: name.clone(),
-            shown: text::sanitize(name.as_bytes()).into(),
+            shown,
+            excluded,
             asked_ns: 0,
             listed: None,
-            owes_list: true,
+            owes_list: !excluded,
             owes_qps: None,
             renamed: false,
             errors: Vec::new(),
@@ -50,9 +58,10 @@ impl Entry {
     }
 
     /// It has another name now.
-    pub(super) fn rename(&mut self, name: &Name) {
+    pub(super) fn rename(&mut self, name: &Name, root: &Root) {
         self.name = name.clone();
         self.shown = text::sanitize(name.as_bytes()).into();
+        self.excluded = root.excludes(&self.shown);
         self.renamed = true;
     }
 

@@ -3,9 +3,13 @@
 mod rest;
 mod slow;
 
-use std::sync::{Arc, Mutex};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+};
 
 use super::*;
+use rdmatop_base::exclude::Excluded;
 use rdmatop_model::{
     engine::{Engine, EngineConfig},
     input::{DevicesSample, QpsSample, RawReading, RawSource, UNLISTED},
@@ -781,4 +785,49 @@ fn a_device_of_another_network_namespace_is_not_being_removed() {
     host.files.sys("class/infiniband/mlx5_0/node_type", "1: CA\n");
     let sample = host.listed();
     assert_eq!((sample.devices.len(), sample.notes.len()), (1, 0));
+}
+
+/// The indexes of devices that were asked for anything of their own since the last call.
+fn asked_for(host: &Host) -> BTreeSet<u32> {
+    let mut state = host.kernel.0.lock().unwrap();
+    let asked = std::mem::take(&mut state.asked);
+    asked.into_iter().filter_map(|(_, device)| device).collect()
+}
+
+#[test]
+fn of_a_device_that_is_left_alone_only_the_kernels_list_tells() {
+    let mut host = Host::new(3);
+    host.source.root = host.files.root().without(Excluded::new(&["rxe1".to_owned()]));
+    let mut seen = Vec::new();
+    let mut notes = Vec::new();
+    for round in 0..4 {
+        let wants = Wants {
+            round,
+            qps: true,
+            counters: true,
+            repair: round > 1,
+            ..Wants::default()
+        };
+        host.source.poll(&wants, &mut |input| match input {
+            Input::Devices(sample) => seen = sample.devices,
+            Input::Counters(sample) => assert!(sample.ports.iter().all(|port| port.device_index != 1)),
+            Input::Slow(causes) => notes = causes.iter().map(Cause::line).collect(),
+            _ => {}
+        });
+    }
+    let is_held: Vec<_> = seen
+        .iter()
+        .map(|reading| (&*reading.name, reading.held))
+        .collect();
+    assert_eq!(
+        is_held
+            .iter()
+            .filter(|(name, held)| *name == "rxe1" && *held)
+            .count(),
+        1,
+        "{is_held:?}"
+    );
+    assert_eq!(seen.iter().filter(|reading| !reading.held).count(), 2);
+    assert_eq!(asked_for(&host), [0, 2].into());
+    assert_eq!(notes, ["rxe1: not read, as --exclude-device says"]);
 }
