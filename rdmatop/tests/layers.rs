@@ -1,6 +1,6 @@
-//! Which part may import which (ARCHITECTURE.md, "One direction"), as far as the compiler does not see to it: it
-//! keeps a crate to those of its manifest, and manifests are held to a list here. The test reads every source
-//! file, so that a shortcut fails here and not in a review.
+//! Which part may import which (ARCHITECTURE.md, "One direction"), as far as the compiler does not see to
+//! it: it keeps a crate to those of its manifest, and manifests are held to a list here. The test reads every
+//! source file, so that a shortcut fails here and not in a review.
 
 use std::{
     collections::BTreeMap,
@@ -20,8 +20,8 @@ struct Rule {
     but: &'static [&'static str],
 }
 
-/// What does I/O, has a clock, or knows the outside world. What other crates offer for that is in no manifest of
-/// a crate that is pure.
+/// What does I/O, has a clock, or knows the outside world. What other crates offer for that is in no
+/// manifest of a crate that is pure.
 const OUTSIDE: &[&str] = &[
     "std::fs",
     "std::io",
@@ -53,8 +53,8 @@ const OPENERS: &[&str] = &[
     ".read_dir",
 ];
 
-/// Names below `/proc/PID` that lead to files of that process's user. Only `rdmatop_sources::foreign` has such
-/// paths.
+/// Names below `/proc/PID` that lead to files of that process's user. Only `rdmatop_sources::foreign` has
+/// such paths.
 const LEAD_OUT: &[&str] = &["/root", "/cwd"];
 
 /// Crates of ours that each crate of the program may use. A manifest that names another one fails here, and a
@@ -406,7 +406,8 @@ fn broken<'a>(module: &[String], named: &'a [Mention]) -> Vec<&'a str> {
         .collect()
 }
 
-/// Modules below a directory: path from the crate's name on, file. Files that only tests include are left out.
+/// Modules below a directory: path from the crate's name on, file. Files that only tests include are left
+/// out.
 fn modules(dir: &Path, at: &[String], found: &mut Vec<(Vec<String>, PathBuf)>) {
     let mut entries: Vec<PathBuf> = fs::read_dir(dir)
         .expect("a directory")

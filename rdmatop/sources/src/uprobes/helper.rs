@@ -21,6 +21,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+#[cfg(feature = "testkit")]
+use std::sync::OnceLock;
 #[cfg(not(test))]
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -50,6 +52,16 @@ const LONGEST: usize = 1 << 20;
 /// [`is_helper`] was asked: started anew as the helper, this program becomes it.
 #[cfg(not(test))]
 static KNOWS_HELPERS: AtomicBool = AtomicBool::new(false);
+
+/// The test that is the helper where this program is the tests of another crate.
+#[cfg(feature = "testkit")]
+static TEST: OnceLock<&str> = OnceLock::new();
+
+/// Has the test with this path be the helper: an ignored one that calls [`serve`].
+#[cfg(feature = "testkit")]
+pub fn helper_is(test: &'static str) {
+    TEST.get_or_init(|| test);
+}
 
 /// Helpers that were killed, each with the user whose process it read last.
 static LEFT: Mutex<Left> = Mutex::new(Vec::new());
@@ -138,6 +150,10 @@ fn reap(left: &mut Left) {
 /// The command that starts this program as the helper.
 #[cfg(not(test))]
 fn program() -> io::Result<Command> {
+    #[cfg(feature = "testkit")]
+    if let Some(test) = TEST.get() {
+        return Ok(of_tests(test));
+    }
     // The tests of another crate would run once more, and start themselves again.
     if !KNOWS_HELPERS.load(Ordering::Relaxed) {
         return Err(io::Error::other(
@@ -153,10 +169,15 @@ fn program() -> io::Result<Command> {
 #[cfg(test)]
 #[expect(clippy::unnecessary_wraps, reason = "the other one may fail")]
 fn program() -> io::Result<Command> {
+    Ok(of_tests("uprobes::helper::tests::is_the_helper"))
+}
+
+/// The command that starts the program of tests as one of them.
+#[cfg(any(test, feature = "testkit"))]
+fn of_tests(test: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
-    let test = "uprobes::helper::tests::is_the_helper";
     command.args(["--ignored", "--exact", test]);
-    Ok(command)
+    command
 }
 
 impl Helper {

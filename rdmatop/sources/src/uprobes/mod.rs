@@ -18,6 +18,8 @@ pub use abi::{BEGIN, CQ_EX_OUTCOME, QP_EX_WR_ID, SET_INLINE_DATA, WR_START, afte
 pub use code::Code;
 pub use files::{Libraries, Opened, answers};
 pub use functions::{Functions, functions};
+#[cfg(feature = "testkit")]
+pub use helper::helper_is;
 pub use helper::{Helper, Mapped, Posts, Unanswered, is_helper, left_of, serve};
 pub use places::Place;
 pub use process::{Process, file};

@@ -206,7 +206,7 @@ mod tests {
             again
                 .args(["--exact", "--nocapture"])
                 .arg(concat!(
-                    "view::tui::terminal::tests::",
+                    "tui::terminal::tests::",
                     "after_any_failure_the_terminal_is_given_back_and_shows_the_reason"
                 ))
                 .env(HOW, how);
