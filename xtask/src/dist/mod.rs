@@ -10,7 +10,7 @@ mod program;
 mod roots;
 mod rpm;
 mod tarball;
-mod tree;
+pub(crate) mod tree;
 
 use std::env;
 use std::fs;

@@ -55,7 +55,7 @@ pub(super) fn lay(dir: &Path, program: &Path, native: &Path, triple: &str) -> Re
 }
 
 /// Writes a file, and the directories that it lies in.
-pub(super) fn write(file: &Path, content: &[u8]) -> Result<()> {
+pub(crate) fn write(file: &Path, content: &[u8]) -> Result<()> {
     create_parent(file)?;
     fs::write(file, content).with_context(|| format!("cannot write {}", file.display()))
 }
@@ -76,7 +76,7 @@ pub(super) fn compress(file: &Path) -> Result<()> {
 }
 
 /// What a command prints; an error if it fails.
-pub(super) fn said_by(command: &mut Command) -> Result<Vec<u8>> {
+pub(crate) fn said_by(command: &mut Command) -> Result<Vec<u8>> {
     let output = command
         .output()
         .with_context(|| format!("cannot start {command:?}"))?;
