@@ -8,6 +8,7 @@
 mod apt;
 mod bench;
 mod demo;
+mod deny;
 mod dist;
 mod ebpf;
 mod ebpf_strip;
