@@ -75,6 +75,7 @@ Architecture: {}
 Maintainer: {MAINTAINER}
 Installed-Size: {size}
 Depends: libc6 (>= {GLIBC})
+Recommends: ibverbs-providers, libibverbs1, rdma-core
 Conflicts: rdmatop
 Section: net
 Priority: optional

@@ -2,7 +2,9 @@
 //! byte.
 
 mod arch;
+mod audit;
 mod checks;
+mod crates;
 mod deb;
 mod licences;
 mod linker;
@@ -10,6 +12,7 @@ mod program;
 mod roots;
 mod rpm;
 mod tarball;
+mod traffic;
 pub(crate) mod tree;
 
 use std::env;
@@ -83,10 +86,15 @@ pub(crate) fn main(args: DistArgs) -> Result<u8> {
 
 /// Makes the artefacts for one machine.
 fn make(arch: Arch, own: &[PathBuf], epoch: u64, work: &Path, out: &Path) -> Result<()> {
-    let program = program::build(arch, epoch, work)?;
+    let crates = crates::of(arch.triple())?;
+    let linker = linker::wrapper(arch, work)?;
+    let parts = work.join(format!("parts-{}", arch.name()));
+    let list = audit::object(&crates, &linker, &parts)?;
+    let program = program::build(arch, epoch, &linker, &list, work)?;
+    let listed = audit::check(&program, &crates)?;
     let passed = checks::program(&program, linker::GLIBC, own)?;
     println!(
-        "{}: {} bytes, needs glibc {} or newer",
+        "{}: {} bytes, needs glibc {} or newer, lists {listed} crates",
         program.display(),
         passed.size,
         passed.glibc
@@ -97,8 +105,17 @@ fn make(arch: Arch, own: &[PathBuf], epoch: u64, work: &Path, out: &Path) -> Res
     }
     let name = format!("{}-{VERSION}-{}", tree::PACKAGE, arch.name());
     let dir = work.join(&name);
-    tree::lay(&dir, &program, &native, arch.triple())?;
-    tarball::pack(&dir, &out.join(format!("{name}.tar.gz")), epoch)?;
+    let traffic = traffic::build(&linker, own, &parts)?;
+    tree::lay(
+        &dir,
+        &tree::Parts {
+            program: &program,
+            native: &native,
+            traffic: &traffic,
+            crates: &crates,
+        },
+    )?;
+    tarball::make(&dir, &out.join(format!("{name}.tar.gz")), epoch)?;
     deb::make(
         &dir,
         arch,

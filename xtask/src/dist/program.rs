@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::{arch::Arch, linker};
+use super::arch::Arch;
 use crate::{ebpf_toolchain, paths, step};
 
 /// How the program is optimised when all its crates are linked into one. Each of them was optimised for speed
@@ -16,11 +16,17 @@ use crate::{ebpf_toolchain, paths, step};
 /// for size costs 29 %.
 const LINKED_SMALL: [&str; 1] = ["-Copt-level=s"];
 
-/// Builds for `arch`, and returns the program. Files that only the build needs go to `work`.
-pub(super) fn build(arch: Arch, epoch: u64, work: &Path) -> Result<PathBuf> {
+/// Builds for `arch`, and returns the program, which `linker` links with the file `list`.
+pub(super) fn build(arch: Arch, epoch: u64, linker: &Path, list: &Path, work: &Path) -> Result<PathBuf> {
     // Without one, build.rs would make a program without eBPF and only warn.
     ebpf_toolchain::find().map_err(anyhow::Error::msg)?;
-    let flags: Vec<String> = std::iter::once(format!("-Clinker={}", linker::wrapper(arch, work)?.display()))
+    // The program is all that is linked for the target.
+    let link = [
+        format!("-Clinker={}", linker.display()),
+        format!("-Clink-arg={}", list.display()),
+    ];
+    let flags: Vec<String> = link
+        .into_iter()
         .chain(own_paths()?.iter().map(|(path, name)| remap(path, name)))
         .collect();
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -11,7 +11,9 @@ use super::arch::Arch;
 use super::tree::{self, PACKAGE, said_by};
 
 /// Settings of rpmbuild: files stay as they are, equal trees make equal bytes, and RHEL 8 can unpack them.
-const SETTINGS: [&str; 8] = [
+const SETTINGS: [&str; 9] = [
+    // Only the traffic programs need it.
+    "__requires_exclude ^libibverbs",
     "_buildhost localhost",
     "_binary_payload w9.xzdio",
     "_build_id_links none",
@@ -53,6 +55,7 @@ Version: {version}
 Release: 1
 Summary: Live view of RDMA devices, processes and queue pairs
 License: MIT OR Apache-2.0
+Recommends: libibverbs.so.1()(64bit)
 Conflicts: rdmatop
 
 %description
@@ -70,6 +73,8 @@ chmod -R u=rwX,go=rX %{{buildroot}}
 %files
 %defattr(-,root,root)
 /usr/bin/rdmatop
+/usr/lib/rdmatop
+/usr/lib/systemd/system/rdmatop-*
 /usr/share/man/man1/rdmatop*.1.gz
 /usr/share/bash-completion/completions/rdmatop
 /usr/share/zsh/site-functions/_rdmatop
