@@ -8,6 +8,7 @@ mod crates;
 mod deb;
 mod licences;
 mod linker;
+mod oci;
 mod program;
 mod roots;
 mod rpm;
@@ -123,7 +124,15 @@ fn make(arch: Arch, own: &[PathBuf], epoch: u64, work: &Path, out: &Path) -> Res
         epoch,
         &out.join(deb::file_name(VERSION, arch)),
     )?;
-    rpm::make(&dir, arch, VERSION, epoch, out)
+    rpm::make(&dir, arch, VERSION, epoch, out)?;
+    if arch.is_here() {
+        return oci::make(&dir, arch, epoch, work, out);
+    }
+    println!(
+        "no image for {}: its glibc and busybox are those of this machine's architecture",
+        arch.name()
+    );
+    Ok(())
 }
 
 /// The time that all files of an artefact have: that of the commit, so that it does not depend on the build.

@@ -36,23 +36,31 @@ fn pack(dir: &Path, file: &Path, epoch: u64) -> Result<()> {
         .parent()
         .zip(dir.file_name())
         .context("a directory without a name")?;
-    let mut tar = Command::new("tar");
-    tar.args([
-        "--create",
-        "--format=gnu",
-        "--sort=name",
-        "--owner=root:0",
-        "--group=root:0",
-        "--numeric-owner",
-    ])
-    .args(["--mode=u=rwX,go=rX", "--use-compress-program=gzip -9 --no-name"])
-    .arg(format!("--mtime=@{epoch}"))
-    .arg("--file")
-    .arg(file)
-    .arg("--directory")
-    .arg(parent)
-    .arg(name);
+    let mut tar = tar(file, epoch, parent);
+    tar.arg("--use-compress-program=gzip -9 --no-name").arg(name);
     tree::said_by(&mut tar).map(drop)
+}
+
+/// Packs what is in the directory `dir` as [`pack`] does, under names that begin there, and compresses
+/// nothing.
+pub(super) fn archive(dir: &Path, file: &Path, epoch: u64) -> Result<()> {
+    let names = tree::files(dir)?;
+    let mut tar = tar(file, epoch, dir);
+    tar.args(names.iter().filter_map(|path| path.file_name()));
+    tree::said_by(&mut tar).map(drop)
+}
+
+/// A tar that makes equal bytes of equal trees.
+fn tar(file: &Path, epoch: u64, directory: &Path) -> Command {
+    let mut tar = Command::new("tar");
+    tar.args(["--create", "--format=gnu", "--sort=name", "--numeric-owner"])
+        .args(["--owner=root:0", "--group=root:0", "--mode=u=rwX,go=rX"])
+        .arg(format!("--mtime=@{epoch}"))
+        .arg("--file")
+        .arg(file)
+        .arg("--directory")
+        .arg(directory);
+    tar
 }
 
 #[cfg(test)]
