@@ -15,6 +15,7 @@ mod rpm;
 mod tarball;
 mod traffic;
 pub(crate) mod tree;
+mod twice;
 
 use std::env;
 use std::fs;
@@ -37,6 +38,9 @@ pub(crate) struct DistArgs {
     /// needs root and mmdebstrap
     #[arg(long)]
     roots: bool,
+    /// Also make all of them in another clone of this source, and compare: takes twice the time
+    #[arg(long)]
+    twice: bool,
 }
 
 /// The values of `--arch`.
@@ -50,6 +54,15 @@ enum Wanted {
 }
 
 impl Wanted {
+    /// Its value on the command line.
+    fn name(self) -> &'static str {
+        match self {
+            Self::X86_64 => "x86_64",
+            Self::Aarch64 => "aarch64",
+            Self::All => "all",
+        }
+    }
+
     fn archs(self) -> &'static [Arch] {
         match self {
             Self::X86_64 => &[Arch::X86_64],
@@ -67,6 +80,9 @@ pub(crate) fn main(args: DistArgs) -> Result<u8> {
     if let Some(reason) = args.arch.archs().iter().find_map(|arch| arch.refused()) {
         bail!("{reason}");
     }
+    if args.twice {
+        twice::possible()?;
+    }
     let epoch = epoch()?;
     let out = paths::target().join("dist");
     let work = paths::target().join("dist-work");
@@ -79,6 +95,9 @@ pub(crate) fn main(args: DistArgs) -> Result<u8> {
         make(*arch, &own, epoch, &work, &out)?;
     }
     sums(&out)?;
+    if args.twice {
+        twice::compare(&out, &work, args.arch.name(), epoch)?;
+    }
     if args.roots {
         roots::try_all(&out, &work, epoch)?;
     }
