@@ -283,7 +283,7 @@ fn starts(root: &Path) -> Result<()> {
         .arg(root)
         .args(["/bin/sh", "-ec", script])
         .env_clear()
-        .env("PATH", "/usr/bin");
+        .env("PATH", "/usr/sbin:/usr/bin");
     let said = said_by(&mut chroot)?;
     let wanted = format!("rdmatop {VERSION}");
     ensure!(
