@@ -1,6 +1,7 @@
 //! The list of crates in the program, where tools that look for known defects read it: `cargo audit bin`,
 //! trivy, syft. The form is that of cargo-auditable: JSON, compressed by zlib, in the section `.dep-v0`.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -19,15 +20,17 @@ const SECTION: &str = ".dep-v0";
 
 /// Makes an object file with the list in `dir`, by the C compiler `cc`, and returns it.
 pub(super) fn object(crates: &[Crate], cc: &Path, dir: &Path) -> Result<PathBuf> {
-    let [data, source, object] = ["crates.zlib", "crates.s", "crates.o"].map(|name| dir.join(name));
+    let [source, object] = ["crates.s", "crates.o"].map(|name| dir.join(name));
     let mut zlib = ZlibEncoder::new(Vec::new(), Compression::best());
     zlib.write_all(list(crates).to_string().as_bytes())?;
-    write(&data, &zlib.finish()?)?;
     // Of no use when it runs, so not loaded. R: it is kept, though nothing names it. Without the note the
-    // program's stack would be executable.
-    let text = format!(
-        "\t.section {SECTION},\"R\",%progbits\n\t.incbin \"crates.zlib\"\n\t.section .note.GNU-stack,\"\",%progbits\n"
-    );
+    // program's stack would be executable. The bytes themselves, because zig takes what it made of an equal
+    // source before, whatever a file that this names has by now.
+    let mut text = format!("\t.section {SECTION},\"R\",%progbits\n");
+    for byte in zlib.finish()? {
+        let _ = writeln!(text, "\t.byte {byte}");
+    }
+    text.push_str("\t.section .note.GNU-stack,\"\",%progbits\n");
     write(&source, text.as_bytes())?;
     said_by(
         Command::new(cc)

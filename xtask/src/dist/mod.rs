@@ -110,6 +110,10 @@ fn make(arch: Arch, own: &[PathBuf], epoch: u64, work: &Path, out: &Path) -> Res
     let linker = linker::wrapper(arch, work)?;
     let parts = work.join(format!("parts-{}", arch.name()));
     let list = audit::object(&crates, &linker, &parts)?;
+    let built = program::built(arch);
+    if built.is_file() && audit::check(&built, &crates).is_err() {
+        program::link_again(arch)?;
+    }
     let program = program::build(arch, epoch, &linker, &list, work)?;
     let listed = audit::check(&program, &crates)?;
     let passed = checks::program(&program, linker::GLIBC, own)?;

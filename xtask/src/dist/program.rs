@@ -8,13 +8,30 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::arch::Arch;
+use super::{arch::Arch, tree};
 use crate::{ebpf_toolchain, paths, step};
 
 /// How the program is optimised when all its crates are linked into one. Each of them was optimised for speed
 /// before: the program is a tenth smaller so, and takes 3 % more instructions. To optimise the crate itself
 /// for size costs 29 %.
 const LINKED_SMALL: [&str; 1] = ["-Copt-level=s"];
+
+/// Where cargo puts the program.
+pub(super) fn built(arch: Arch) -> PathBuf {
+    paths::target().join(arch.triple()).join("release/rdmatop")
+}
+
+/// Has the next build link the program again: cargo does not know the list that is linked into it.
+pub(super) fn link_again(arch: Arch) -> Result<()> {
+    let deps = built(arch).with_file_name("deps");
+    for file in tree::files(&deps)? {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with("rdmatop-") && !name.contains('.') {
+            fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
+        }
+    }
+    Ok(())
+}
 
 /// Builds for `arch`, and returns the program, which `linker` links with the file `list`.
 pub(super) fn build(arch: Arch, epoch: u64, linker: &Path, list: &Path, work: &Path) -> Result<PathBuf> {
@@ -58,8 +75,8 @@ pub(super) fn build(arch: Arch, epoch: u64, linker: &Path, list: &Path, work: &P
         &mut cargo,
     )
     .with_context(|| format!("cargo needs `rustup target add {}`", arch.triple()))?;
-    let built = paths::target().join(arch.triple()).join("release/rdmatop");
     let program = work.join(format!("rdmatop-{}", arch.name()));
+    let built = built(arch);
     fs::copy(&built, &program).with_context(|| format!("cannot copy {}", built.display()))?;
     Ok(program)
 }
