@@ -40,7 +40,7 @@ pub(super) fn build(cc: &Path, own: &[PathBuf], work: &Path) -> Result<PathBuf> 
     symlink("/usr/include/infiniband", include.join("infiniband")).context("cannot link headers")?;
     let library = library(cc, work)?;
     let flags = format!(
-        "-O2 -g0 -s -ffile-prefix-map={}=. -I{} -L{}",
+        "-O2 -g0 -s -fPIE -pie -ffile-prefix-map={}=. -I{} -L{}",
         work.display(),
         include.display(),
         library.display()
