@@ -80,8 +80,12 @@ pub(crate) fn main(args: DistArgs) -> Result<u8> {
     if let Some(reason) = args.arch.archs().iter().find_map(|arch| arch.refused()) {
         bail!("{reason}");
     }
+    // What cannot be done is said before the build, which takes minutes.
     if args.twice {
         twice::possible()?;
+    }
+    if args.roots {
+        roots::possible()?;
     }
     let epoch = epoch()?;
     let out = paths::target().join("dist");

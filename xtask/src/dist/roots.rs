@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::arch::Arch;
 use super::tree::{self, PACKAGE, said_by};
 use super::{VERSION, deb};
-use crate::{apt, paths, step};
+use crate::{apt, paths, setup, step};
 
 /// The suites whose roots are tried, the oldest first.
 const SUITES: [&str; 4] = ["bullseye", "bookworm", "trixie", "unstable"];
@@ -19,6 +19,16 @@ const SCRIPT: &str = include_str!("roots.sh");
 
 /// A version that comes after this one.
 const NEXT: &str = concat!(env!("CARGO_PKG_VERSION"), "+next");
+
+/// Fails if roots cannot be made here.
+pub(super) fn possible() -> Result<()> {
+    ensure!(setup::is_root(), "--roots changes roots, which root can alone");
+    ensure!(
+        paths::find_tool(&["mmdebstrap"]).is_some(),
+        "--roots makes roots with mmdebstrap: apt-get install mmdebstrap"
+    );
+    Ok(())
+}
 
 /// Tries the package of this machine's architecture in all roots.
 pub(super) fn try_all(out: &Path, work: &Path, epoch: u64) -> Result<()> {
