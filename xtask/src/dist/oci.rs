@@ -1,5 +1,5 @@
-//! The container image, made without a daemon: an OCI layout in a tar file. It has rdmatop, Debian's glibc, and
-//! busybox for `kubectl exec`.
+//! The container image, made without a daemon: an OCI layout in a tar file. It has rdmatop, Debian's glibc,
+//! and busybox for `kubectl exec`.
 
 use std::fs;
 use std::os::unix::fs::symlink;
