@@ -1,6 +1,8 @@
 //! The traffic programs of `rdmatop lab run`: examples/ of the source, for the same old glibc.
 
+use std::env;
 use std::fs;
+use std::iter;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -32,25 +34,33 @@ const VERBS: [&str; 17] = [
     "ibv_wc_status_str",
 ];
 
-/// Builds all of them into a directory of `work`, by the compiler and linker `cc`, and returns the directory.
+/// Builds all of them in a directory of `work`, by the compiler and linker `cc`, and returns the directory.
 pub(super) fn build(cc: &Path, own: &[PathBuf], work: &Path) -> Result<PathBuf> {
-    let (out, include) = (work.join("traffic"), work.join("include"));
+    let (source, include) = (work.join("examples"), work.join("include"));
     fs::create_dir_all(&include).with_context(|| format!("cannot create {}", include.display()))?;
     // Not all of /usr/include: zig has glibc's headers of the version that is wanted.
     symlink("/usr/include/infiniband", include.join("infiniband")).context("cannot link headers")?;
-    let library = library(cc, work)?;
-    let flags = format!(
-        "-O2 -g0 -s -fPIE -pie -ffile-prefix-map={}=. -I{} -L{}",
-        work.display(),
-        include.display(),
-        library.display()
-    );
+    library(cc, work)?;
+    // A copy, so that all names can be relative: make knows none with a blank.
+    let mut copy = Command::new("cp");
+    copy.args(["--recursive", "--no-target-directory"])
+        .arg(paths::repo().join("examples"))
+        .arg(&source);
+    tree::said_by(&mut copy)?;
+    let (dir, name) = cc
+        .parent()
+        .zip(cc.file_name())
+        .context("a linker without a directory")?;
+    let path = env::var_os("PATH").unwrap_or_default();
+    let path = env::join_paths(iter::once(dir.to_owned()).chain(env::split_paths(&path)))
+        .context("a directory with a colon in its name")?;
     let mut make = Command::new("make");
-    make.args(["--silent", "-C", "examples"])
-        .arg(format!("CC={}", cc.display()))
-        .arg(format!("OUT={}", out.display()))
-        .env("CFLAGS", flags)
-        .current_dir(paths::repo());
+    make.args(["--silent", "OUT=../traffic"])
+        .arg(format!("CC={}", name.display()))
+        .env("CFLAGS", "-O2 -g0 -s -fPIE -pie -I../include -L../stub")
+        .env("PATH", path)
+        .current_dir(&source);
+    let out = work.join("traffic");
     step::run("dist: build the traffic programs", &mut make)
         .context("Debian: apt-get install make libibverbs-dev")?;
     for file in tree::files(&out)? {

@@ -30,8 +30,8 @@ pub(super) fn possible() -> Result<()> {
 
 /// Clones this source into `work`, makes the artefacts there, and compares them with those in `out`.
 pub(super) fn compare(out: &Path, work: &Path, arch: &str, epoch: u64) -> Result<()> {
-    // Of another length than any usual name, so that what only moves is seen too.
-    let clone = work.join("another clone of this source, to compare with");
+    // rpmbuild knows no names with a blank.
+    let clone = work.join("another-clone");
     said_by(
         Command::new("git")
             .args(["clone", "--quiet"])
