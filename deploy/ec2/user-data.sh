@@ -50,21 +50,7 @@ build() {
 
 # rxe0 on the interface of the default route, now and after each boot.
 lab() {
-    cat >/etc/systemd/system/rdmatop-lab.service <<'UNIT'
-[Unit]
-Description=SoftRoCE devices of rdmatop lab
-Wants=network-online.target
-After=network-online.target
-
-[Service]
-Type=oneshot
-RemainAfterExit=yes
-ExecStart=/usr/local/bin/rdmatop lab up
-ExecStop=/usr/local/bin/rdmatop lab down
-
-[Install]
-WantedBy=multi-user.target
-UNIT
+    install -m 644 "$source/deploy/systemd/rdmatop-lab.service" /etc/systemd/system/rdmatop-lab.service
     systemctl daemon-reload
     systemctl enable --now rdmatop-lab.service
 }

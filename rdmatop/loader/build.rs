@@ -101,7 +101,7 @@ fn objects(repo: &Path, out: &Path) -> Result<bool, String> {
     let toolchain = match ebpf_toolchain::find() {
         Ok(toolchain) => toolchain,
         Err(missing) => {
-            println!("cargo::warning=this rdmatop has no eBPF programs: {missing}");
+            println!("cargo::warning=this rdmatop has no eBPF programs: {missing}; then build it again");
             watch_installs();
             return Ok(false);
         }

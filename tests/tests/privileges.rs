@@ -4,6 +4,7 @@ use std::{fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
+    faults::{Switch, notes, sample},
     lab::Lab,
     rdmatop::{Trace, Window},
 };
@@ -58,6 +59,53 @@ fn the_right_to_change_counters_is_kept_where_it_was_asked_for() -> Result<()> {
     let window = Window::open(&["--no-ebpf", "--hw-counters"])?;
     each_thread_has(window.pid(), PERMITTED | NET_ADMIN)?;
     window.close().map(drop)
+}
+
+/// What docs/install.md says of each capability ("Rights"), at two levels of `kernel.perf_event_paranoid`.
+#[test]
+fn each_capability_that_is_taken_away_costs_what_the_page_says() -> Result<()> {
+    const ALL: [&str; 6] = [
+        "bpf",
+        "perfmon",
+        "sys_admin",
+        "sys_ptrace",
+        "dac_read_search",
+        "syslog",
+    ];
+    const CASES: [(&str, &[&str], Option<&str>); 10] = [
+        ("3", &[], None),
+        ("3", &["bpf"], None),
+        ("3", &["perfmon"], None),
+        ("3", &["sys_admin"], Some("No eBPF")),
+        ("3", &["sys_ptrace"], Some("No libraries")),
+        ("3", &["dac_read_search"], None),
+        ("2", &["sys_admin"], None),
+        ("2", &["perfmon"], None),
+        ("2", &["sys_admin", "perfmon"], Some("No eBPF")),
+        ("2", &["sys_admin", "bpf"], Some("No eBPF")),
+    ];
+    let Some(_lab) = Lab::enter("privileges, one by one") else {
+        return Ok(());
+    };
+    for (level, without, told) in CASES {
+        let _paranoid = Switch::set("/proc/sys/kernel/perf_event_paranoid", level)?;
+        let left = ALL.iter().filter(|name| !without.contains(name));
+        let left: String = left.map(|name| format!(",+{name}")).collect();
+        let sample = sample(&["setpriv", &format!("--bounding-set=-all{left}")])?;
+        let notes = notes(&sample);
+        let fits = match told {
+            Some(begins) => notes.len() == 1 && notes[0].starts_with(begins),
+            None => notes.is_empty(),
+        };
+        ensure!(fits, "level {level} without {without:?}: {notes:?}, not {told:?}");
+        let on = sample.value()["health"]["ebpf"]["state"] == "on";
+        ensure!(
+            on == (told != Some("No eBPF")),
+            "level {level} without {without:?}: {}",
+            sample.value()["health"]["ebpf"]
+        );
+    }
+    Ok(())
 }
 
 /// Whether each thread of a process has exactly these rights. Returns how many threads there were.

@@ -55,7 +55,8 @@ struct Facts {
 }
 
 /// Says what is missing and which command installs it, in one line.
-const NO_LINKER: &str = "no bpf-linker: `cargo xtask setup` installs it (cargo install bpf-linker)";
+const NO_LINKER: &str = "no bpf-linker: `cargo xtask setup` installs it in a clone, elsewhere take a built one (`cargo binstall \
+                         bpf-linker`)";
 const NO_COMPILER: &str = "no Rust compiler for the bpf target: `cargo xtask setup` (Debian: apt-get install \
                            rustc-web cargo-web libstd-rust-web-dev-bpf; elsewhere: rustup toolchain install \
                            nightly --component rust-src)";

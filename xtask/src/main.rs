@@ -8,6 +8,7 @@
 mod apt;
 mod bench;
 mod demo;
+mod deny;
 mod dist;
 mod ebpf;
 mod ebpf_strip;
@@ -17,6 +18,7 @@ mod lab;
 mod learn;
 mod lints;
 mod paths;
+mod release;
 mod screens;
 mod setup;
 mod step;
@@ -49,6 +51,8 @@ enum Cmd {
     Demo(demo::DemoArgs),
     /// Make the files of a release: tarball, Debian package and RPM package, with their checksums
     Dist(dist::DistArgs),
+    /// Release a version: set it, cut the changelog, commit, make the files and tag
+    Release(release::ReleaseArgs),
     /// Take the documentation's screens from a real run in the lab
     Screens(screens::ScreensArgs),
     /// Write docs/learn.md anew: run its commands in the lab and put in what they print
@@ -68,6 +72,7 @@ fn main() -> ExitCode {
         Cmd::Setup(args) => setup::main(args),
         Cmd::Demo(args) => demo::main(&args),
         Cmd::Dist(args) => dist::main(args),
+        Cmd::Release(args) => release::main(&args),
         Cmd::Screens(args) => screens::main(&args),
         Cmd::Learn(args) => learn::main(&args),
         Cmd::Check(args) => test::check(&args),

@@ -26,7 +26,7 @@ use self::{
     record::{Failure, Outcome, Record, follow},
     report::Part,
 };
-use crate::{ebpf, equality, lab::kernel, lints, paths, setup, step};
+use crate::{deny, ebpf, equality, lab::kernel, lints, paths, setup, step};
 
 /// `cargo xtask check`
 #[derive(Args, Clone, Default)]
@@ -273,6 +273,7 @@ fn style_and_units(asked: &Units<'_>) -> Part {
     }
     let mut fmt = cargo(&["fmt", "--all", "--check"]);
     check("rustfmt", step::run("rustfmt", &mut fmt).map(drop));
+    check("deny.toml", deny::check());
     check(
         "clippy of xtask",
         step::run("clippy of xtask", &mut clippy).map(drop),

@@ -12,7 +12,7 @@ use super::linker::GLIBC;
 use super::tree::{PACKAGE, compress, said_by, write};
 
 /// Who answers for the package. A packager puts his own name here.
-const MAINTAINER: &str = "rdmatop maintainers <rdmatop@localhost>";
+pub(super) const MAINTAINER: &str = "rdmatop maintainers <rdmatop@localhost>";
 
 /// Our licences as files of their own, which Debian wants in one file.
 const LICENCES: [&str; 3] = ["LICENSE", "LICENSE-MIT", "LICENSE-APACHE"];
@@ -75,6 +75,7 @@ Architecture: {}
 Maintainer: {MAINTAINER}
 Installed-Size: {size}
 Depends: libc6 (>= {GLIBC})
+Recommends: ibverbs-providers, libibverbs1, rdma-core
 Conflicts: rdmatop
 Section: net
 Priority: optional

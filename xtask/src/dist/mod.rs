@@ -2,15 +2,20 @@
 //! byte.
 
 mod arch;
+mod audit;
 mod checks;
+mod crates;
 mod deb;
 mod licences;
 mod linker;
+mod oci;
 mod program;
 mod roots;
 mod rpm;
 mod tarball;
-mod tree;
+mod traffic;
+pub(crate) mod tree;
+mod twice;
 
 use std::env;
 use std::fs;
@@ -33,6 +38,9 @@ pub(crate) struct DistArgs {
     /// needs root and mmdebstrap
     #[arg(long)]
     roots: bool,
+    /// Also make all of them in another clone of this source, and compare: takes twice the time
+    #[arg(long)]
+    twice: bool,
 }
 
 /// The values of `--arch`.
@@ -46,6 +54,15 @@ enum Wanted {
 }
 
 impl Wanted {
+    /// Its value on the command line.
+    fn name(self) -> &'static str {
+        match self {
+            Self::X86_64 => "x86_64",
+            Self::Aarch64 => "aarch64",
+            Self::All => "all",
+        }
+    }
+
     fn archs(self) -> &'static [Arch] {
         match self {
             Self::X86_64 => &[Arch::X86_64],
@@ -63,6 +80,13 @@ pub(crate) fn main(args: DistArgs) -> Result<u8> {
     if let Some(reason) = args.arch.archs().iter().find_map(|arch| arch.refused()) {
         bail!("{reason}");
     }
+    // What cannot be done is said before the build, which takes minutes.
+    if args.twice {
+        twice::possible()?;
+    }
+    if args.roots {
+        roots::possible()?;
+    }
     let epoch = epoch()?;
     let out = paths::target().join("dist");
     let work = paths::target().join("dist-work");
@@ -75,6 +99,9 @@ pub(crate) fn main(args: DistArgs) -> Result<u8> {
         make(*arch, &own, epoch, &work, &out)?;
     }
     sums(&out)?;
+    if args.twice {
+        twice::compare(&out, &work, args.arch.name(), epoch)?;
+    }
     if args.roots {
         roots::try_all(&out, &work, epoch)?;
     }
@@ -83,10 +110,19 @@ pub(crate) fn main(args: DistArgs) -> Result<u8> {
 
 /// Makes the artefacts for one machine.
 fn make(arch: Arch, own: &[PathBuf], epoch: u64, work: &Path, out: &Path) -> Result<()> {
-    let program = program::build(arch, epoch, work)?;
+    let crates = crates::of(arch.triple())?;
+    let linker = linker::wrapper(arch, work)?;
+    let parts = work.join(format!("parts-{}", arch.name()));
+    let list = audit::object(&crates, &linker, &parts)?;
+    let built = program::built(arch);
+    if built.is_file() && audit::check(&built, &crates).is_err() {
+        program::link_again(arch)?;
+    }
+    let program = program::build(arch, epoch, &linker, &list, work)?;
+    let listed = audit::check(&program, &crates)?;
     let passed = checks::program(&program, linker::GLIBC, own)?;
     println!(
-        "{}: {} bytes, needs glibc {} or newer",
+        "{}: {} bytes, needs glibc {} or newer, lists {listed} crates",
         program.display(),
         passed.size,
         passed.glibc
@@ -97,8 +133,17 @@ fn make(arch: Arch, own: &[PathBuf], epoch: u64, work: &Path, out: &Path) -> Res
     }
     let name = format!("{}-{VERSION}-{}", tree::PACKAGE, arch.name());
     let dir = work.join(&name);
-    tree::lay(&dir, &program, &native, arch.triple())?;
-    tarball::pack(&dir, &out.join(format!("{name}.tar.gz")), epoch)?;
+    let traffic = traffic::build(&linker, own, &parts)?;
+    tree::lay(
+        &dir,
+        &tree::Parts {
+            program: &program,
+            native: &native,
+            traffic: &traffic,
+            crates: &crates,
+        },
+    )?;
+    tarball::make(&dir, &out.join(format!("{name}.tar.gz")), epoch)?;
     deb::make(
         &dir,
         arch,
@@ -106,7 +151,15 @@ fn make(arch: Arch, own: &[PathBuf], epoch: u64, work: &Path, out: &Path) -> Res
         epoch,
         &out.join(deb::file_name(VERSION, arch)),
     )?;
-    rpm::make(&dir, arch, VERSION, epoch, out)
+    rpm::make(&dir, arch, VERSION, epoch, out)?;
+    if arch.is_here() {
+        return oci::make(&dir, arch, epoch, work, out);
+    }
+    println!(
+        "no image for {}: its glibc and busybox are those of this machine's architecture",
+        arch.name()
+    );
+    Ok(())
 }
 
 /// The time that all files of an artefact have: that of the commit, so that it does not depend on the build.

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::{arch::Arch, linker};
+use super::{arch::Arch, tree};
 use crate::{ebpf_toolchain, paths, step};
 
 /// How the program is optimised when all its crates are linked into one. Each of them was optimised for speed
@@ -16,11 +16,34 @@ use crate::{ebpf_toolchain, paths, step};
 /// for size costs 29 %.
 const LINKED_SMALL: [&str; 1] = ["-Copt-level=s"];
 
-/// Builds for `arch`, and returns the program. Files that only the build needs go to `work`.
-pub(super) fn build(arch: Arch, epoch: u64, work: &Path) -> Result<PathBuf> {
+/// Where cargo puts the program.
+pub(super) fn built(arch: Arch) -> PathBuf {
+    paths::target().join(arch.triple()).join("release/rdmatop")
+}
+
+/// Has the next build link the program again: cargo does not know the list that is linked into it.
+pub(super) fn link_again(arch: Arch) -> Result<()> {
+    let deps = built(arch).with_file_name("deps");
+    for file in tree::files(&deps)? {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with("rdmatop-") && !name.contains('.') {
+            fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Builds for `arch`, and returns the program, which `linker` links with the file `list`.
+pub(super) fn build(arch: Arch, epoch: u64, linker: &Path, list: &Path, work: &Path) -> Result<PathBuf> {
     // Without one, build.rs would make a program without eBPF and only warn.
     ebpf_toolchain::find().map_err(anyhow::Error::msg)?;
-    let flags: Vec<String> = std::iter::once(format!("-Clinker={}", linker::wrapper(arch, work)?.display()))
+    // The program is all that is linked for the target.
+    let link = [
+        format!("-Clinker={}", linker.display()),
+        format!("-Clink-arg={}", list.display()),
+    ];
+    let flags: Vec<String> = link
+        .into_iter()
         .chain(own_paths()?.iter().map(|(path, name)| remap(path, name)))
         .collect();
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -52,8 +75,8 @@ pub(super) fn build(arch: Arch, epoch: u64, work: &Path) -> Result<PathBuf> {
         &mut cargo,
     )
     .with_context(|| format!("cargo needs `rustup target add {}`", arch.triple()))?;
-    let built = paths::target().join(arch.triple()).join("release/rdmatop");
     let program = work.join(format!("rdmatop-{}", arch.name()));
+    let built = built(arch);
     fs::copy(&built, &program).with_context(|| format!("cannot copy {}", built.display()))?;
     Ok(program)
 }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::arch::Arch;
 use super::tree::{self, PACKAGE, said_by};
 use super::{VERSION, deb};
-use crate::{apt, paths, step};
+use crate::{apt, paths, setup, step};
 
 /// The suites whose roots are tried, the oldest first.
 const SUITES: [&str; 4] = ["bullseye", "bookworm", "trixie", "unstable"];
@@ -19,6 +19,16 @@ const SCRIPT: &str = include_str!("roots.sh");
 
 /// A version that comes after this one.
 const NEXT: &str = concat!(env!("CARGO_PKG_VERSION"), "+next");
+
+/// Fails if roots cannot be made here.
+pub(super) fn possible() -> Result<()> {
+    ensure!(setup::is_root(), "--roots changes roots, which root can alone");
+    ensure!(
+        paths::find_tool(&["mmdebstrap"]).is_some(),
+        "--roots makes roots with mmdebstrap: apt-get install mmdebstrap"
+    );
+    Ok(())
+}
 
 /// Tries the package of this machine's architecture in all roots.
 pub(super) fn try_all(out: &Path, work: &Path, epoch: u64) -> Result<()> {
@@ -42,10 +52,14 @@ pub(super) fn try_all(out: &Path, work: &Path, epoch: u64) -> Result<()> {
         &newer,
     )?;
     let other = other(work)?;
+    let tarball = out.join(format!("{PACKAGE}-{VERSION}-{}.tar.gz", arch.name()));
     let mut failed = Vec::new();
     for suite in SUITES {
-        match root(suite, work).and_then(|root| in_root(&root, [&package, &newer, &other])) {
-            Ok(said) => println!("{suite}: installed, upgraded, removed, purged; {}", said.trim()),
+        match root(suite, work).and_then(|root| in_root(&root, [&package, &newer, &other], &tarball)) {
+            Ok(said) => println!(
+                "{suite}: package and tarball installed, upgraded, removed; {}",
+                said.lines().next().unwrap_or_default()
+            ),
             Err(error) => {
                 println!("{suite}: {error:#}");
                 failed.push(suite);
@@ -108,7 +122,7 @@ fn root(suite: &str, work: &Path) -> Result<PathBuf> {
 }
 
 /// Runs the script in a root, and returns what it printed.
-fn in_root(root: &Path, packages: [&PathBuf; 3]) -> Result<String> {
+fn in_root(root: &Path, packages: [&PathBuf; 3], tarball: &Path) -> Result<String> {
     let tried = root.join("try");
     fs::create_dir_all(&tried).with_context(|| format!("cannot create {}", tried.display()))?;
     let mut chroot = Command::new("chroot");
@@ -117,7 +131,9 @@ fn in_root(root: &Path, packages: [&PathBuf; 3]) -> Result<String> {
         fs::copy(file, tried.join(name)).with_context(|| format!("cannot copy {}", file.display()))?;
         chroot.arg(format!("/try/{name}"));
     }
-    chroot.arg(format!("{NEXT}-1"));
+    fs::copy(tarball, tried.join("this.tar.gz"))
+        .with_context(|| format!("cannot copy {}", tarball.display()))?;
+    chroot.args([&format!("{NEXT}-1"), "/try/this.tar.gz"]);
     let output = chroot.output().context("cannot start chroot")?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(

@@ -1,5 +1,5 @@
 # Runs in a fresh root of Debian: install, use, upgrade, remove, purge. $1 and $2 are two versions of the
-# package, $3 is one that has the other program's name.
+# package, $3 is one that has the other program's name, $4 is the newer version, $5 the tarball.
 set -eu
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 
@@ -7,6 +7,11 @@ export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 listing() {
     find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /var/lib/dpkg -o -path /try \) -prune -o \
         ! -path /var/log/dpkg.log -printf '%p %y %m\n' | sort
+}
+
+# A traffic program starts here if it says how to call it: this one does without arguments.
+started() {
+    "$1" >/try/usage 2>&1 || grep -q usage /try/usage
 }
 
 listing >/try/before
@@ -18,6 +23,12 @@ rdmatop doctor --json >/dev/null || [ $? -le 2 ]
 for file in $installed; do
     [ -e "$file" ] || { echo "$file is not installed"; exit 1; }
 done
+started /usr/lib/rdmatop/disk
+[ -e /usr/lib/systemd/system/rdmatop-check.timer ]
+if find /etc/systemd -name 'rdmatop*' 2>/dev/null | grep .; then
+    echo "a unit was enabled"
+    exit 1
+fi
 for command in check doctor lab nccl-log probes; do
     gzip --test "/usr/share/man/man1/rdmatop-$command.1.gz"
 done
@@ -34,5 +45,15 @@ if [ -e /usr/bin/rdmatop ]; then
     exit 1
 fi
 dpkg --purge rdmatop-bpf >/dev/null 2>&1
+listing >/try/after
+diff /try/before /try/after
+
+# The tarball, by its script.
+mkdir /try/tar
+tar --extract --file "$5" --directory /try/tar --strip-components=1
+/try/tar/install.sh >/dev/null
+/usr/local/bin/rdmatop --version
+started /usr/local/lib/rdmatop/disk
+/try/tar/install.sh --uninstall >/dev/null
 listing >/try/after
 diff /try/before /try/after

@@ -8,10 +8,14 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use super::arch::Arch;
+use super::deb::MAINTAINER;
 use super::tree::{self, PACKAGE, said_by};
 
 /// Settings of rpmbuild: files stay as they are, equal trees make equal bytes, and RHEL 8 can unpack them.
-const SETTINGS: [&str; 8] = [
+const SETTINGS: [&str; 10] = [
+    "source_date_epoch_from_changelog 0",
+    // Only the traffic programs need it.
+    "__requires_exclude ^libibverbs",
     "_buildhost localhost",
     "_binary_payload w9.xzdio",
     "_build_id_links none",
@@ -27,7 +31,13 @@ pub(super) fn make(prefix: &Path, arch: Arch, version: &str, epoch: u64, out: &P
     let top = prefix.with_file_name(format!("{PACKAGE}-{version}-{}.rpm.d", arch.name()));
     let _ = fs::remove_dir_all(&top);
     let file = top.join("package.spec");
-    tree::write(&file, spec(prefix, version).as_bytes())?;
+    let day = said_by(
+        Command::new("date")
+            .args(["--utc", "+%a %b %d %Y", &format!("--date=@{epoch}")])
+            .env("LC_ALL", "C"),
+    )?;
+    let day = String::from_utf8_lossy(&day);
+    tree::write(&file, spec(prefix, version, day.trim()).as_bytes())?;
     let mut rpmbuild = Command::new("rpmbuild");
     for setting in SETTINGS {
         rpmbuild.args(["--define", setting]);
@@ -45,7 +55,7 @@ pub(super) fn make(prefix: &Path, arch: Arch, version: &str, epoch: u64, out: &P
         .context("Debian: apt-get install rpm")
 }
 
-fn spec(prefix: &Path, version: &str) -> String {
+fn spec(prefix: &Path, version: &str, day: &str) -> String {
     format!(
         "\
 Name: {PACKAGE}
@@ -53,6 +63,9 @@ Version: {version}
 Release: 1
 Summary: Live view of RDMA devices, processes and queue pairs
 License: MIT OR Apache-2.0
+Group: System/Monitoring
+Packager: {MAINTAINER}
+Recommends: libibverbs.so.1()(64bit)
 Conflicts: rdmatop
 
 %description
@@ -70,6 +83,8 @@ chmod -R u=rwX,go=rX %{{buildroot}}
 %files
 %defattr(-,root,root)
 /usr/bin/rdmatop
+/usr/lib/rdmatop
+/usr/lib/systemd/system/rdmatop-*
 /usr/share/man/man1/rdmatop*.1.gz
 /usr/share/bash-completion/completions/rdmatop
 /usr/share/zsh/site-functions/_rdmatop
@@ -78,6 +93,10 @@ chmod -R u=rwX,go=rX %{{buildroot}}
 %doc /usr/share/doc/{PACKAGE}/*.md
 %license /usr/share/doc/{PACKAGE}/LICENSE*
 %license /usr/share/doc/{PACKAGE}/THIRD-PARTY
+
+%changelog
+* {day} {MAINTAINER} - {version}-1
+- Version {version}: CHANGELOG.md says what is new.
 ",
         prefix = prefix.display()
     )
@@ -89,13 +108,14 @@ mod tests {
 
     #[test]
     fn the_spec_lists_files_and_excludes_the_other_program() {
-        let text = spec(Path::new("/a b/tree"), "1.2.3");
+        let text = spec(Path::new("/a b/tree"), "1.2.3", "Tue Nov 14 2023");
         for line in [
             "Name: rdmatop-bpf",
             "Version: 1.2.3",
             "Conflicts: rdmatop",
             "cp -r '/a b/tree' %{buildroot}/usr",
             "%dir /usr/share/doc/rdmatop-bpf",
+            "* Tue Nov 14 2023 rdmatop maintainers <rdmatop@localhost> - 1.2.3-1",
         ] {
             assert!(text.lines().any(|there| there == line), "{line} in\n{text}");
         }

@@ -1,5 +1,7 @@
 //! The tarball: equal trees make equal bytes.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -7,35 +9,62 @@ use anyhow::{Context, Result};
 
 use super::tree;
 
+/// What the tarball has beside the files that are installed: it installs them.
+const INSTALL: &str = include_str!("install.sh");
+
+/// Packs the tree `dir` with its script into `file`.
+pub(super) fn make(dir: &Path, file: &Path, epoch: u64) -> Result<()> {
+    // A copy: the packages are made of the tree as it is.
+    let name = dir.file_name().context("a directory without a name")?;
+    let copy = dir.with_extension("tar.d").join(name);
+    fs::create_dir_all(&copy).with_context(|| format!("cannot create {}", copy.display()))?;
+    tree::said_by(
+        Command::new("cp")
+            .args(["--recursive", "--no-target-directory"])
+            .arg(dir)
+            .arg(&copy),
+    )?;
+    let script = copy.join("install.sh");
+    tree::write(&script, INSTALL.as_bytes())?;
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+    pack(&copy, file, epoch)
+}
+
 /// Packs the directory `dir` into `file`, each file with the time `epoch`, root's, in the order of names.
-pub(super) fn pack(dir: &Path, file: &Path, epoch: u64) -> Result<()> {
+fn pack(dir: &Path, file: &Path, epoch: u64) -> Result<()> {
     let (parent, name) = dir
         .parent()
         .zip(dir.file_name())
         .context("a directory without a name")?;
-    let mut tar = Command::new("tar");
-    tar.args([
-        "--create",
-        "--format=gnu",
-        "--sort=name",
-        "--owner=root:0",
-        "--group=root:0",
-        "--numeric-owner",
-    ])
-    .args(["--mode=u=rwX,go=rX", "--use-compress-program=gzip -9 --no-name"])
-    .arg(format!("--mtime=@{epoch}"))
-    .arg("--file")
-    .arg(file)
-    .arg("--directory")
-    .arg(parent)
-    .arg(name);
+    let mut tar = tar(file, epoch, parent);
+    tar.arg("--use-compress-program=gzip -9 --no-name").arg(name);
     tree::said_by(&mut tar).map(drop)
+}
+
+/// Packs what is in the directory `dir` as [`pack`] does, under names that begin there, and compresses
+/// nothing.
+pub(super) fn archive(dir: &Path, file: &Path, epoch: u64) -> Result<()> {
+    let names = tree::files(dir)?;
+    let mut tar = tar(file, epoch, dir);
+    tar.args(names.iter().filter_map(|path| path.file_name()));
+    tree::said_by(&mut tar).map(drop)
+}
+
+/// A tar that makes equal bytes of equal trees.
+fn tar(file: &Path, epoch: u64, directory: &Path) -> Command {
+    let mut tar = Command::new("tar");
+    tar.args(["--create", "--format=gnu", "--sort=name", "--numeric-owner"])
+        .args(["--owner=root:0", "--group=root:0", "--mode=u=rwX,go=rX"])
+        .arg(format!("--mtime=@{epoch}"))
+        .arg("--file")
+        .arg(file)
+        .arg("--directory")
+        .arg(directory);
+    tar
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt as _;
     use std::path::PathBuf;
     use std::{env, process};
 
@@ -67,5 +96,121 @@ mod tests {
             bytes
         });
         assert!(packed[0] == packed[1] && !packed[0].is_empty());
+    }
+
+    /// An unpacked tarball and a place to install it.
+    struct Unpacked(PathBuf);
+
+    impl Unpacked {
+        fn new(name: &str, files: &[&str]) -> Self {
+            let top = env::temp_dir().join(format!("xtask-install-{}-{name}", process::id()));
+            let _ = fs::remove_dir_all(&top);
+            for file in files {
+                tree::write(&top.join("unpacked").join(file), file.as_bytes()).unwrap();
+            }
+            tree::write(&top.join("unpacked/install.sh"), INSTALL.as_bytes()).unwrap();
+            fs::create_dir_all(top.join("a root")).unwrap();
+            Self(top)
+        }
+
+        fn root(&self) -> PathBuf {
+            self.0.join("a root")
+        }
+
+        /// Whether the script ended well, and what it printed.
+        fn run(&self, prefix: &Path, args: &[&str]) -> (bool, String) {
+            let mut script = Command::new("sh");
+            script
+                .arg(self.0.join("unpacked/install.sh"))
+                .arg("--prefix")
+                .arg(prefix)
+                .args(args);
+            let output = script.output().unwrap();
+            let said = [output.stdout, output.stderr].concat();
+            (output.status.success(), String::from_utf8(said).unwrap())
+        }
+
+        /// All that is below the root.
+        fn there(&self) -> Vec<String> {
+            let mut find = Command::new("find");
+            find.arg(".").current_dir(self.root());
+            let found = String::from_utf8(tree::said_by(&mut find).unwrap()).unwrap();
+            let mut found: Vec<String> = found.lines().skip(1).map(str::to_owned).collect();
+            found.sort();
+            found
+        }
+    }
+
+    impl Drop for Unpacked {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    const FILES: [&str; 3] = ["bin/rdmatop", "lib/rdmatop/stream", "share/man/man1/rdmatop.1.gz"];
+
+    #[test]
+    fn what_was_installed_goes_again_and_what_was_there_stays() {
+        let unpacked = Unpacked::new("undo", &FILES);
+        let root = unpacked.root();
+        tree::write(&root.join("lib/other"), b"").unwrap();
+        fs::create_dir_all(root.join("bin")).unwrap();
+        let before = unpacked.there();
+        let (_, listed) = unpacked.run(&root, &["--list"]);
+        assert_eq!(unpacked.there(), before, "--list changes nothing");
+        assert!(unpacked.run(&root, &[]).0);
+        assert!(
+            FILES
+                .iter()
+                .all(|file| fs::read_to_string(root.join(file)).unwrap() == *file)
+        );
+        let installed = unpacked
+            .there()
+            .into_iter()
+            .filter(|name| !before.contains(name) && root.join(name).is_file());
+        let mut named: Vec<String> = listed
+            .lines()
+            .map(|line| line.replace(&format!("{}/", root.display()), "./"))
+            .collect();
+        named.sort();
+        assert_eq!(installed.collect::<Vec<_>>(), named, "it says what it touches");
+        tree::write(&root.join("share/mine"), b"").unwrap();
+        assert!(unpacked.run(&root, &["--uninstall"]).0);
+        let mut after = before;
+        after.extend(["./share", "./share/mine"].map(str::to_owned));
+        assert_eq!(unpacked.there(), after);
+        let (well, said) = unpacked.run(&root, &["--uninstall"]);
+        assert!(!well && said.contains("installed nothing there"), "{said}");
+    }
+
+    #[test]
+    fn a_newer_tarball_takes_the_place_of_an_older_one() {
+        let unpacked = Unpacked::new("newer", &FILES);
+        let prefix = unpacked.root().join("new");
+        assert!(unpacked.run(&prefix, &[]).0);
+        fs::remove_file(unpacked.0.join("unpacked/lib/rdmatop/stream")).unwrap();
+        fs::write(unpacked.0.join("unpacked/bin/rdmatop"), "newer").unwrap();
+        assert!(unpacked.run(&prefix, &[]).0);
+        assert_eq!(fs::read_to_string(prefix.join("bin/rdmatop")).unwrap(), "newer");
+        assert!(!prefix.join("lib/rdmatop/stream").exists());
+        assert!(unpacked.run(&prefix, &["--uninstall"]).0);
+        assert_eq!(
+            unpacked.there(),
+            [""; 0],
+            "also directories that the older one made"
+        );
+    }
+
+    #[test]
+    fn a_program_of_others_and_a_prefix_in_nowhere_are_left_alone() {
+        let unpacked = Unpacked::new("others", &FILES);
+        let root = unpacked.root();
+        tree::write(&root.join("bin/rdmatop"), b"theirs").unwrap();
+        let (well, said) = unpacked.run(&root, &[]);
+        assert!(!well && said.contains("not from this script"), "{said}");
+        assert_eq!(unpacked.there(), ["./bin", "./bin/rdmatop"]);
+        assert!(!unpacked.run(&root.join("a/b"), &[]).0);
+        assert!(!unpacked.run(Path::new("here"), &[]).0);
+        assert_eq!(unpacked.there().len(), 2);
     }
 }

@@ -1,12 +1,12 @@
 //! The files that are installed, as they lie below /usr or /usr/local.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::licences;
+use super::{crates::Crate, licences};
 use crate::paths;
 
 /// The name of the packages. `rdmatop` is that of another program.
@@ -19,11 +19,39 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "share/fish/vendor_completions.d/rdmatop.fish"),
 ];
 
-/// Lays all files into `dir`. `native` is a program of the same source that runs here: it writes its pages.
-pub(super) fn lay(dir: &Path, program: &Path, native: &Path, triple: &str) -> Result<()> {
-    let bin = dir.join("bin/rdmatop");
-    create_parent(&bin)?;
-    fs::copy(program, &bin).with_context(|| format!("cannot copy {}", program.display()))?;
+/// Where a program below the same prefix looks for the traffic programs.
+const TRAFFIC: &str = "lib/rdmatop";
+
+/// Where systemd looks for units below /usr and /usr/local.
+const UNITS: &str = "lib/systemd/system";
+
+/// What is laid into a tree.
+pub(super) struct Parts<'a> {
+    /// rdmatop.
+    pub(super) program: &'a Path,
+    /// A program of the same source that runs here: it writes its pages.
+    pub(super) native: &'a Path,
+    /// The directory of the traffic programs.
+    pub(super) traffic: &'a Path,
+    /// What the program is made of.
+    pub(super) crates: &'a [Crate],
+}
+
+/// Lays all files into `dir`.
+pub(super) fn lay(dir: &Path, parts: &Parts<'_>) -> Result<()> {
+    let native = parts.native;
+    copy(parts.program, &dir.join("bin/rdmatop"))?;
+    for file in files(parts.traffic)? {
+        copy(
+            &file,
+            &dir.join(TRAFFIC).join(file.file_name().unwrap_or_default()),
+        )?;
+    }
+    for file in files(&paths::repo().join("deploy/systemd"))? {
+        if file.extension().is_none_or(|end| end != "md") {
+            copy(&file, &dir.join(UNITS).join(file.file_name().unwrap_or_default()))?;
+        }
+    }
     let man = dir.join("share/man/man1");
     fs::create_dir_all(&man).with_context(|| format!("cannot create {}", man.display()))?;
     said_by(Command::new(native).args(["man", "--out-dir"]).arg(&man))?;
@@ -50,14 +78,29 @@ pub(super) fn lay(dir: &Path, program: &Path, native: &Path, triple: &str) -> Re
     }
     write(
         &doc.join("THIRD-PARTY"),
-        licences::of_dependencies(triple)?.as_bytes(),
+        licences::of_dependencies(parts.crates)?.as_bytes(),
     )
 }
 
 /// Writes a file, and the directories that it lies in.
-pub(super) fn write(file: &Path, content: &[u8]) -> Result<()> {
+pub(crate) fn write(file: &Path, content: &[u8]) -> Result<()> {
     create_parent(file)?;
     fs::write(file, content).with_context(|| format!("cannot write {}", file.display()))
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    create_parent(to)?;
+    fs::copy(from, to)
+        .map(drop)
+        .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))
+}
+
+/// The files in a directory, in the order of their names.
+pub(super) fn files(dir: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))?;
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    files.sort();
+    Ok(files)
 }
 
 fn create_parent(file: &Path) -> Result<()> {
@@ -76,7 +119,7 @@ pub(super) fn compress(file: &Path) -> Result<()> {
 }
 
 /// What a command prints; an error if it fails.
-pub(super) fn said_by(command: &mut Command) -> Result<Vec<u8>> {
+pub(crate) fn said_by(command: &mut Command) -> Result<Vec<u8>> {
     let output = command
         .output()
         .with_context(|| format!("cannot start {command:?}"))?;

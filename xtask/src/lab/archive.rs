@@ -13,7 +13,7 @@ use crate::step;
 
 /// Returns what `have` finds in the cache, else makes it with `make`: one process at a time, the others wait
 /// for it.
-pub(super) fn once<T>(
+pub(crate) fn once<T>(
     name: &str,
     what: &str,
     have: impl Fn() -> Option<T>,
@@ -39,7 +39,7 @@ pub(super) fn once<T>(
 /// wants.
 ///
 /// `job` names the private apt's directory, so that two jobs of one suite do not share it.
-pub(super) fn from_any<T>(
+pub(crate) fn from_any<T>(
     suite: &str,
     job: &str,
     title: &str,
@@ -69,7 +69,7 @@ pub(super) fn from_any<T>(
 }
 
 /// Unpacks packages into `root`, which is made anew.
-pub(super) fn unpack(title: &str, files: &[PathBuf], root: &Path) -> Result<()> {
+pub(crate) fn unpack(title: &str, files: &[PathBuf], root: &Path) -> Result<()> {
     let _ = fs::remove_dir_all(root);
     fs::create_dir_all(root).with_context(|| format!("cannot create {}", root.display()))?;
     // One step for all: dpkg takes one package at a time.

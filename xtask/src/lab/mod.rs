@@ -1,6 +1,6 @@
 //! The lab: real Debian kernels with `SoftRoCE` devices in QEMU.
 
-mod archive;
+pub(crate) mod archive;
 mod cpio;
 pub(crate) mod headers;
 mod initramfs;

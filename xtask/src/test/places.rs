@@ -60,6 +60,9 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
 /// Tests that only `--everywhere` runs, because they wait or work for long and what they prove stands
 /// elsewhere too.
 pub(super) const ONLY_EVERYWHERE: &[&str] = &[
+    // Ten starts of rdmatop. The two that are told are also what
+    // examples::what_the_daemon_set_gives_its_pod_is_enough_and_less_is_told takes away.
+    "privileges::each_capability_that_is_taken_away_costs_what_the_page_says",
     // Two and a half minutes of traffic. The rule is tested in simulated time (model/findings/tests), the
     // times of work requests against the program's own clock
     // (exact::latencies_agree_with_the_program_s_own_clock).

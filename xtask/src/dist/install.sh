@@ -1,0 +1,115 @@
+#!/bin/sh
+# Installs rdmatop from the unpacked tarball that this script lies in, and takes it away again.
+#
+#   ./install.sh [--prefix DIR]              copies the files below DIR, else /usr/local
+#   ./install.sh [--prefix DIR] --list       names them and changes nothing
+#   ./install.sh [--prefix DIR] --uninstall  removes what was installed, and nothing else
+#
+# It writes below DIR alone, and what it wrote stands in DIR/share/doc/rdmatop-bpf/installed. It starts nothing, enables
+# nothing, and gives no rights.
+set -eu
+umask 022
+
+fail() {
+    echo "install.sh: $*" >&2
+    exit 1
+}
+
+prefix=/usr/local
+what=install
+while [ $# -gt 0 ]; do
+    case $1 in
+    --prefix)
+        [ $# -gt 1 ] || fail "--prefix needs a directory"
+        prefix=$2
+        shift
+        ;;
+    --prefix=*) prefix=${1#*=} ;;
+    --list) what=list ;;
+    --uninstall) what=uninstall ;;
+    -h | --help)
+        sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+        exit 0
+        ;;
+    *) fail "unknown argument $1; --help says what there is" ;;
+    esac
+    shift
+done
+case $prefix in
+/*) ;;
+*) fail "--prefix needs a path from the root: $prefix" ;;
+esac
+to=${prefix%/}
+note=share/doc/rdmatop-bpf/installed
+source=$(cd "$(dirname "$0")" && pwd)
+
+# The files of the tarball. Their names have no blanks.
+files() {
+    (cd "$source" && find bin lib share -type f | LC_ALL=C sort)
+}
+
+# The names in the note that stand after the word $1: files and directories that were not there before.
+noted() {
+    [ ! -f "$to/$note" ] || sed -n "s/^$1 //p" "$to/$note"
+}
+
+case $what in
+list)
+    for file in $(files) $note; do
+        echo "$to/$file"
+    done
+    ;;
+uninstall)
+    [ -f "$to/$note" ] || fail "$to has no $note: this script installed nothing there"
+    directories=$(noted directory | LC_ALL=C sort -r)
+    for file in $(noted file) $note; do
+        rm -f "$to/$file"
+    done
+    for directory in $directories; do
+        # One that holds something else by now stays. The last is DIR itself, if it was not there.
+        case $directory in
+        .) rmdir "$to" 2>/dev/null || : ;;
+        *) rmdir "$to/$directory" 2>/dev/null || : ;;
+        esac
+    done
+    echo "removed from ${to:-/}"
+    ;;
+install)
+    old=$(noted file)
+    if [ -z "$old" ] && [ -e "$to/bin/rdmatop" ]; then
+        fail "$to/bin/rdmatop is there, and not from this script: remove it, or choose another --prefix"
+    fi
+    directories=$(noted directory)
+    for file in $(files) $note; do
+        directory=$(dirname "$file")
+        while [ ! -d "$to/$directory" ]; do
+            directories="$directories $directory"
+            [ "$directory" != . ] || break
+            directory=$(dirname "$directory")
+        done
+    done
+    # The directory above DIR has to be there: nobody would remove it.
+    if ! { [ -d "$to/" ] || mkdir "$to"; } || ! mkdir -p "$to/$(dirname $note)"; then
+        fail "cannot write below ${to:-/}: run it as root, or choose another --prefix"
+    fi
+    # Written first: what an interrupted run left can be removed.
+    {
+        for file in $(files); do echo "file $file"; done
+        for file in $old; do
+            [ -f "$source/$file" ] || echo "file $file"
+        done
+        for directory in $directories; do echo "directory $directory"; done | LC_ALL=C sort -u
+    } >"$to/$note.new"
+    mv -f "$to/$note.new" "$to/$note"
+    for file in $(files); do
+        mkdir -p "$to/$(dirname "$file")"
+        # Not in its place: a program that runs cannot be written to.
+        cp "$source/$file" "$to/$file.new"
+        mv -f "$to/$file.new" "$to/$file"
+    done
+    for file in $old; do
+        [ -f "$source/$file" ] || rm -f "$to/$file"
+    done
+    echo "installed below ${to:-/}; $0 --prefix $prefix --uninstall removes it"
+    ;;
+esac

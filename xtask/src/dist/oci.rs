@@ -1,0 +1,339 @@
+//! The container image, made without a daemon: an OCI layout in a tar file. It has rdmatop, Debian's glibc,
+//! and busybox for `kubectl exec`.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::arch::Arch;
+use super::tree::{self, PACKAGE, said_by};
+use super::{VERSION, tarball};
+use crate::lab::archive;
+use crate::{paths, setup};
+
+/// The Debian whose packages are in the image.
+const SUITE: &str = "trixie";
+const PACKAGES: [&str; 2] = ["busybox-static", "libc6"];
+const TITLE: &str = "dist: glibc and busybox of the image";
+
+/// Programs that busybox is: to wait, to look around, and what `kubectl cp` needs.
+const BUSYBOX: [&str; 10] = [
+    "cat", "env", "grep", "head", "less", "ls", "sh", "sleep", "tail", "tar",
+];
+
+/// What deploy/kubernetes calls the image.
+const NAME: &str = "docker.io/library/rdmatop:local";
+
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
+
+/// Makes the image of the tree `prefix` in `out`, and checks it.
+pub(super) fn make(prefix: &Path, arch: Arch, epoch: u64, work: &Path, out: &Path) -> Result<()> {
+    let work = work.join(format!("oci-{}", arch.name()));
+    let layout = work.join("layout");
+    fs::create_dir_all(layout.join("blobs/sha256"))
+        .with_context(|| format!("cannot create {}", layout.display()))?;
+    let (base, versions) = base(arch, &work)?;
+    let layers = [base, own(prefix, &work)?].map(|root| layer(&root, &layout, epoch));
+    let layers = layers.into_iter().collect::<Result<Vec<_>>>()?;
+    let date = said_by(Command::new("date").args(["--utc", "+%FT%TZ", &format!("--date=@{epoch}")]))?;
+    let created = String::from_utf8_lossy(&date).trim().to_owned();
+    let config = json!({
+        "created": created,
+        "architecture": arch.debian(),
+        "os": "linux",
+        "config": {
+            "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+            "Cmd": ["sleep", "infinity"],
+            "Labels": {
+                "org.opencontainers.image.title": PACKAGE,
+                "org.opencontainers.image.version": VERSION,
+                "org.opencontainers.image.licenses": "(MIT OR Apache-2.0) AND LGPL-2.1-or-later AND GPL-2.0-only",
+                "rdmatop.packages": versions,
+            },
+        },
+        "rootfs": {"type": "layers", "diff_ids": layers.iter().map(|layer| &layer.unpacked).collect::<Vec<_>>()},
+        "history": [
+            {"created": created, "created_by": format!("Debian {SUITE}: {versions}")},
+            {"created": created, "created_by": format!("{PACKAGE} {VERSION}")},
+        ],
+    });
+    let manifest = json!({
+        "schemaVersion": 2,
+        "mediaType": MANIFEST,
+        "config": document(&layout, CONFIG, &config)?,
+        "layers": layers.iter().map(|layer| &layer.descriptor).collect::<Vec<_>>(),
+    });
+    let mut manifest = document(&layout, MANIFEST, &manifest)?;
+    manifest["platform"] = json!({"architecture": arch.debian(), "os": "linux"});
+    // containerd, and with it docker, take the first one for the name, podman and skopeo the other.
+    manifest["annotations"] =
+        json!({"io.containerd.image.name": NAME, "org.opencontainers.image.ref.name": "local"});
+    let index = json!({"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [manifest]});
+    tree::write(&layout.join("index.json"), index.to_string().as_bytes())?;
+    tree::write(&layout.join("oci-layout"), br#"{"imageLayoutVersion":"1.0.0"}"#)?;
+    let file = out.join(format!("{PACKAGE}-{VERSION}-{}.oci.tar", arch.name()));
+    tarball::archive(&layout, &file, epoch)?;
+    let root = work.join("checked");
+    check(&file, &root)?;
+    if arch.is_here() && setup::is_root() {
+        starts(&root)?;
+    }
+    Ok(())
+}
+
+/// Lays glibc and busybox out; the tree, and which versions are in it.
+fn base(arch: Arch, work: &Path) -> Result<(PathBuf, String)> {
+    let cached = paths::cache().join(format!("image-{}", arch.name()));
+    let versions = || fs::read_to_string(cached.join("versions")).ok();
+    let versions = archive::once(&format!("image-{}", arch.name()), TITLE, versions, || {
+        let new = cached.with_extension("new");
+        archive::from_any(SUITE, "image", TITLE, |apt| {
+            let files = apt.download(&format!("{TITLE}: download"), &PACKAGES.map(str::to_owned))?;
+            archive::unpack(TITLE, &files, &new.join("root"))?;
+            let version = |file: &PathBuf| {
+                let mut show = Command::new("dpkg-deb");
+                show.args(["--show", "--showformat=${Package} ${Version}"])
+                    .arg(file);
+                Ok(String::from_utf8(said_by(&mut show)?)?)
+            };
+            let versions: Result<Vec<String>> = files.iter().map(version).collect();
+            tree::write(&new.join("versions"), versions?.join(", ").as_bytes())
+        })?;
+        let _ = fs::remove_dir_all(&cached);
+        fs::rename(&new, &cached).with_context(|| format!("cannot rename {}", new.display()))?;
+        Ok(fs::read_to_string(cached.join("versions"))?)
+    })?;
+    let root = work.join("base");
+    said_by(
+        Command::new("cp")
+            .args(["--recursive", "--no-dereference"])
+            .arg(cached.join("root"))
+            .arg(&root),
+    )?;
+    // Character sets that nothing here converts, and documents but for the licences.
+    let mut thin = Command::new("sh");
+    thin.args(["-ec", THIN]).current_dir(&root);
+    said_by(&mut thin)?;
+    for name in BUSYBOX {
+        let link = root.join("usr/bin").join(name);
+        symlink("busybox", &link).with_context(|| format!("cannot make {}", link.display()))?;
+    }
+    tree::write(&root.join("etc/passwd"), b"root:x:0:0:root:/root:/bin/sh\n")?;
+    tree::write(&root.join("etc/group"), b"root:x:0:\n")?;
+    for dir in ["dev", "proc", "root", "run", "sys"] {
+        fs::create_dir_all(root.join(dir)).with_context(|| format!("cannot create {dir}"))?;
+    }
+    Ok((root, versions))
+}
+
+/// Keeps of two packages what the image needs, in the layout of a Debian whose /bin and /lib are links.
+const THIN: &str = r"
+rm -rf usr/lib/*/gconv usr/lib/*/audit usr/share/lintian usr/share/man usr/share/initramfs-tools etc/initramfs-tools
+find usr/share/doc -type f ! -name copyright -delete
+find usr/share -type d -empty -delete
+for dir in bin lib lib64 sbin; do
+    if [ -d $dir ] && [ ! -L $dir ]; then
+        mkdir -p usr/$dir
+        cp -a $dir/. usr/$dir/
+        rm -r $dir
+    fi
+    [ -L $dir ] || [ ! -d usr/$dir ] || ln -s usr/$dir $dir
+done
+[ -d usr/bin ]
+";
+
+/// Lays rdmatop and its licences out.
+fn own(prefix: &Path, work: &Path) -> Result<PathBuf> {
+    let root = work.join("own");
+    let doc = format!("share/doc/{PACKAGE}");
+    for (from, to) in [("bin", "usr/bin"), (&*doc, &*format!("usr/{doc}"))] {
+        let to = root.join(to);
+        fs::create_dir_all(&to).with_context(|| format!("cannot create {}", to.display()))?;
+        said_by(
+            Command::new("cp")
+                .args(["--recursive", "--no-target-directory"])
+                .arg(prefix.join(from))
+                .arg(&to),
+        )?;
+    }
+    Ok(root)
+}
+
+/// A layer in the layout.
+struct Layer {
+    descriptor: Value,
+    /// The digest of the tar file before it is compressed.
+    unpacked: String,
+}
+
+fn layer(root: &Path, layout: &Path, epoch: u64) -> Result<Layer> {
+    let file = root.with_extension("tar");
+    tarball::archive(root, &file, epoch)?;
+    let unpacked = digest(&file)?;
+    tree::compress(&file)?;
+    let descriptor = blob(layout, LAYER, &file.with_extension("tar.gz"))?;
+    Ok(Layer { descriptor, unpacked })
+}
+
+/// Writes JSON into the layout.
+fn document(layout: &Path, kind: &str, value: &Value) -> Result<Value> {
+    let file = layout.with_extension("json");
+    tree::write(&file, value.to_string().as_bytes())?;
+    blob(layout, kind, &file)
+}
+
+/// Moves a file into the layout, and returns what describes it.
+fn blob(layout: &Path, kind: &str, file: &Path) -> Result<Value> {
+    let (digest, size) = (digest(file)?, fs::metadata(file)?.len());
+    fs::rename(file, place(layout, &digest)?).with_context(|| format!("cannot rename {}", file.display()))?;
+    Ok(json!({"mediaType": kind, "digest": digest, "size": size}))
+}
+
+/// Where a blob lies.
+fn place(layout: &Path, digest: &str) -> Result<PathBuf> {
+    let hash = digest
+        .strip_prefix("sha256:")
+        .context("a digest that is no SHA-256")?;
+    Ok(layout.join("blobs/sha256").join(hash))
+}
+
+fn digest(file: &Path) -> Result<String> {
+    let said = said_by(Command::new("sha256sum").arg("--binary").arg(file))?;
+    let said = String::from_utf8_lossy(&said);
+    let hash = said.split_whitespace().next().context("sha256sum says nothing")?;
+    Ok(format!("sha256:{}", hash.trim_start_matches('\\')))
+}
+
+/// Reads an image as who runs it does, holds each size and digest to what is there, and unpacks the layers
+/// into `root`.
+fn check(file: &Path, root: &Path) -> Result<()> {
+    let layout = root.with_extension("layout");
+    for dir in [&layout, root] {
+        let _ = fs::remove_dir_all(dir);
+        fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    }
+    unpack(file, &layout)?;
+    let index: Value = serde_json::from_slice(&fs::read(layout.join("index.json"))?)?;
+    let manifest: Value = serde_json::from_slice(&fs::read(held(&layout, &index["manifests"][0])?)?)?;
+    let config: Value = serde_json::from_slice(&fs::read(held(&layout, &manifest["config"])?)?)?;
+    let layers = manifest["layers"]
+        .as_array()
+        .context("a manifest without layers")?;
+    let diff_ids = config["rootfs"]["diff_ids"]
+        .as_array()
+        .context("a configuration without layers")?;
+    ensure!(
+        layers.len() == diff_ids.len() && !layers.is_empty(),
+        "the configuration has other layers"
+    );
+    for (layer, wanted) in layers.iter().zip(diff_ids) {
+        let blob = held(&layout, layer)?;
+        let tar = root.with_extension("layer.tar");
+        fs::write(
+            &tar,
+            said_by(Command::new("gzip").args(["--decompress", "--stdout"]).arg(&blob))?,
+        )?;
+        ensure!(
+            digest(&tar)? == *wanted,
+            "{} unpacks to another digest",
+            blob.display()
+        );
+        unpack(&tar, root)?;
+    }
+    Ok(())
+}
+
+/// The blob of a descriptor, whose size and digest are right.
+fn held(layout: &Path, descriptor: &Value) -> Result<PathBuf> {
+    let wanted = descriptor["digest"]
+        .as_str()
+        .context("a descriptor without a digest")?;
+    let file = place(layout, wanted)?;
+    let size = fs::metadata(&file)
+        .with_context(|| format!("no blob {wanted}"))?
+        .len();
+    ensure!(
+        descriptor["size"] == size && digest(&file)? == wanted,
+        "{wanted} is another file"
+    );
+    Ok(file)
+}
+
+fn unpack(file: &Path, dir: &Path) -> Result<()> {
+    let mut tar = Command::new("tar");
+    tar.args(["--extract", "--no-same-owner", "--file"])
+        .arg(file)
+        .arg("--directory")
+        .arg(dir);
+    said_by(&mut tar).map(drop)
+}
+
+/// Runs the image's programs in its root.
+fn starts(root: &Path) -> Result<()> {
+    let script = "rdmatop --version; rdmatop doctor --json >/run/doctor || [ $? -le 2 ]; \
+                  busybox timeout 1 sleep infinity || [ $? = 143 ]";
+    let mut chroot = Command::new("chroot");
+    chroot
+        .arg(root)
+        .args(["/bin/sh", "-ec", script])
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin");
+    let said = said_by(&mut chroot)?;
+    let wanted = format!("rdmatop {VERSION}");
+    ensure!(
+        said.starts_with(wanted.as_bytes()),
+        "the image's rdmatop said {:?}",
+        String::from_utf8_lossy(&said)
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_what_its_digests_say_and_a_changed_one_is_refused() {
+        let dir = std::env::temp_dir().join(format!("xtask-oci-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        let layout = dir.join("layout");
+        fs::create_dir_all(layout.join("blobs/sha256")).unwrap();
+        tree::write(&dir.join("own/usr/bin/one"), b"one").unwrap();
+        let layer = layer(&dir.join("own"), &layout, 1_700_000_000).unwrap();
+        let pack = |layers: Value, diff_ids: Value| {
+            let config = document(&layout, CONFIG, &json!({"rootfs": {"diff_ids": diff_ids}})).unwrap();
+            let manifest = json!({"config": config, "layers": layers});
+            let index = json!({"manifests": [document(&layout, MANIFEST, &manifest).unwrap()]});
+            tree::write(&layout.join("index.json"), index.to_string().as_bytes()).unwrap();
+            tarball::archive(&layout, &dir.join("image.tar"), 1_700_000_000).unwrap();
+            check(&dir.join("image.tar"), &dir.join("root"))
+        };
+        pack(json!([layer.descriptor]), json!([layer.unpacked])).unwrap();
+        assert_eq!(fs::read(dir.join("root/usr/bin/one")).unwrap(), b"one");
+        let compressed = layer.descriptor["digest"].clone();
+        assert!(
+            pack(json!([layer.descriptor]), json!([compressed])).is_err(),
+            "not the tar's digest"
+        );
+        assert!(pack(json!([]), json!([])).is_err());
+        let mut longer = layer.descriptor.clone();
+        longer["size"] = 1.into();
+        assert!(
+            pack(json!([longer]), json!([layer.unpacked])).is_err(),
+            "not its size"
+        );
+        let blob = place(&layout, compressed.as_str().unwrap()).unwrap();
+        let mut bytes = fs::read(&blob).unwrap();
+        bytes[5] ^= 1;
+        fs::write(&blob, bytes).unwrap();
+        let refused = pack(json!([layer.descriptor]), json!([layer.unpacked])).unwrap_err();
+        assert!(refused.to_string().contains("is another file"), "{refused}");
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}
