@@ -6,6 +6,7 @@
 )]
 
 mod apt;
+mod arch;
 mod bench;
 mod demo;
 mod dist;

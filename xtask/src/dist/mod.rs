@@ -1,7 +1,6 @@
 //! `cargo xtask dist`: the artefacts of a release, made so that two builds of one commit are equal byte for
 //! byte.
 
-mod arch;
 mod checks;
 mod deb;
 mod licences;
@@ -20,8 +19,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 
+use crate::arch::Arch;
 use crate::paths;
-use arch::Arch;
 
 /// The options of `cargo xtask dist`.
 #[derive(Args, Clone, Copy)]

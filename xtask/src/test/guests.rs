@@ -22,6 +22,7 @@ use super::{
     report::Part,
 };
 use crate::{
+    arch::Arch,
     equality,
     lab::{
         self,
@@ -130,7 +131,7 @@ fn wanted(names: &[String]) -> Vec<Series> {
 
 /// Brings the kernels of these names and builds the modules that tests need there: guests share them.
 pub(super) fn prepare(names: &[String]) -> Result<()> {
-    newer_qemu::fetch_if_missing();
+    newer_qemu::fetch_if_missing(Arch::X86_64);
     for series in wanted(names) {
         kernel::ensure(series)?;
         build_modules(series)?;
