@@ -8,6 +8,7 @@
 mod apt;
 mod arch;
 mod bench;
+mod cross;
 mod demo;
 mod dist;
 mod ebpf;

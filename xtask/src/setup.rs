@@ -153,7 +153,8 @@ fn not_installed<'a>(names: &[&'a str], listing: &str) -> Vec<&'a str> {
     names.iter().copied().filter(|name| !installed(name)).collect()
 }
 
-fn packages(wanted: &[(&str, &[&str])], dry_run: bool, verbose: bool) -> Result<bool> {
+/// Installs packages that are not there; returns whether any was not.
+pub(crate) fn packages(wanted: &[(&str, &[&str])], dry_run: bool, verbose: bool) -> Result<bool> {
     let names: Vec<&str> = wanted.iter().flat_map(|(_, names)| *names).copied().collect();
     let lacking = missing(&names)?;
     if lacking.is_empty() {

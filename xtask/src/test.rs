@@ -26,7 +26,7 @@ use self::{
     record::{Failure, Outcome, Record, follow},
     report::Part,
 };
-use crate::{ebpf, equality, lab::kernel, lints, paths, setup, step};
+use crate::{arch::Arch, cross, ebpf, equality, lab::kernel, lints, paths, setup, step};
 
 /// `cargo xtask check`
 #[derive(Args, Clone, Default)]
@@ -41,6 +41,10 @@ pub(crate) struct TestArgs {
     /// Only this kernel: 5.10, 6.1, 6.12 or 7.2; may be repeated
     #[arg(long)]
     kernel: Vec<String>,
+    /// The machine of the guests. For aarch64: kernel tests only, on Linux 6.12 but where --kernel names others (6.1,
+    /// 6.12, 6.12-16k, 7.2), and a short list of them but where a FILTER names tests; with --everywhere all, on all
+    #[arg(long, value_enum, default_value_t)]
+    arch: Arch,
     /// Run all there is, as before a release: each kernel test on every kernel, and the fuzz targets for
     /// longer. Else every test runs on one kernel, and on the others what the kernel decides. With --kernel
     /// all tests run on the kernels that are named
@@ -107,8 +111,9 @@ pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
 pub(crate) fn main(args: &TestArgs) -> Result<u8> {
     // Before minutes are spent on the rest.
     for name in &args.kernel {
-        kernel::find(name)?;
+        kernel::find_for(args.arch, name)?;
     }
+    let only_lab = args.only_lab || args.arch != Arch::X86_64;
     // The kernels come while the tests are built.
     setup::without_kernels()?;
     let asked = Units {
@@ -120,9 +125,9 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
     };
     // At the same time: builds that have one CPU busy, downloads and tests that wait leave much of a machine
     // idle.
-    let units_run = AtomicBool::new(!args.only_lab);
+    let units_run = AtomicBool::new(!only_lab);
     let (units, kernels) = thread::scope(|scope| {
-        let units = (!args.only_lab).then(|| {
+        let units = (!only_lab).then(|| {
             scope.spawn(|| {
                 let _end = Ended(&units_run);
                 style_and_units(&asked)
@@ -137,7 +142,7 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
         Ok(units) => units_again(units, &asked),
         Err(_) => cannot("style and unit tests", "a panic, see above"),
     }));
-    if !args.only_lab && !args.everywhere {
+    if !only_lab && !args.everywhere {
         let [short, long] = SEARCH;
         left_out.push(format!(
             "fuzz targets: {} s each instead of {} s; properties: {} inputs each instead of {}",
@@ -188,11 +193,17 @@ fn cannot(name: &str, why: &str) -> Part {
 
 /// Builds what the guests need, and runs them.
 fn in_guests(args: &TestArgs, units_run: &AtomicBool) -> Result<guests::Ran> {
+    let arch = args.arch;
+    let mut kernels = args.kernel.clone();
+    if arch != Arch::X86_64 && kernels.is_empty() && !args.everywhere {
+        kernels.push(places::EVERYTHING.to_owned());
+    }
     // Beside each other: downloads leave the CPUs idle.
     let (program, built) = thread::scope(|scope| {
-        let kernels = scope.spawn(|| guests::prepare(&args.kernel));
-        let released = args.everywhere.then(|| scope.spawn(|| program(Profile::Release)));
-        let tests = build(true);
+        let here = arch == Arch::X86_64;
+        let kernels = scope.spawn(|| guests::prepare(arch, &kernels));
+        let released = (args.everywhere && here).then(|| scope.spawn(|| program(Profile::Release)));
+        let tests = if here { build(true) } else { build_for(arch) };
         let panicked = |_| anyhow!("a builder panicked");
         kernels.join().map_err(panicked)??;
         let released = released
@@ -205,7 +216,8 @@ fn in_guests(args: &TestArgs, units_run: &AtomicBool) -> Result<guests::Ran> {
     let program = program.unwrap_or(built.program);
     let asked = Asked {
         program: &program,
-        kernels: &args.kernel,
+        arch,
+        kernels: &kernels,
         everywhere: args.everywhere,
         filter: args.filter.as_deref(),
         timeout: args.timeout,
@@ -450,6 +462,33 @@ pub(crate) fn build(for_guests: bool) -> Result<Built> {
             .context("cargo named no executable of the kernel tests")?,
         program: executable(&text, "bin", "rdmatop").context("cargo named no rdmatop")?,
         warnings: diagnostics(&text),
+    })
+}
+
+/// Builds the program, the kernel tests and the traffic programs for another machine.
+fn build_for(arch: Arch) -> Result<Built> {
+    let build = |words: &[&str]| -> Result<String> {
+        let mut build = cargo(words);
+        build
+            .args(["--quiet", "--message-format=json"])
+            .args(options(true));
+        cross::prepare(&mut build, arch)?;
+        step::run(&format!("build the tests for {}", arch.name()), &mut build)
+    };
+    let program = build(&["build", "--package", "rdmatop"])?;
+    let tests = build(&[
+        "test",
+        "--no-run",
+        "--package",
+        "rdmatop-tests",
+        "--test",
+        "kernel",
+    ])?;
+    Ok(Built {
+        kernel_tests: executable(&tests, "test", "kernel")
+            .context("cargo named no executable of the kernel tests")?,
+        program: executable(&program, "bin", "rdmatop").context("cargo named no rdmatop")?,
+        warnings: Vec::new(),
     })
 }
 

@@ -75,13 +75,15 @@ pub(crate) enum LabCommand {
 
 /// `cargo xtask lab run` of this very program, with these options: the caller adds `--` and what runs in the
 /// guest.
-pub(crate) fn command(kernel: &str, timeout: u64, options: &[&str]) -> Result<Command> {
+pub(crate) fn command(series: Series, timeout: u64, options: &[&str]) -> Result<Command> {
     let mut lab = Command::new(env::current_exe().context("cannot tell what program this is")?);
     lab.args([
         "lab",
         "run",
+        "--arch",
+        series.arch.name(),
         "--kernel",
-        kernel,
+        series.name,
         "--timeout",
         &timeout.to_string(),
     ])

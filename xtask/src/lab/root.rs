@@ -134,3 +134,22 @@ fn complete(root: &Path) -> Result<()> {
 pub(crate) fn libraries(root: &Path, arch: Arch) -> PathBuf {
     root.join("usr/lib").join(format!("{}-linux-gnu", arch.name()))
 }
+
+/// The program that runs those of a root here (QEMU's emulation of a process), fetched into the cache first if it
+/// is not there.
+pub(crate) fn emulator(arch: Arch) -> Result<PathBuf> {
+    const NAME: &str = "qemu-user";
+    let title = format!("lab: QEMU of Debian {SUITE} for single programs");
+    let dir = kernel::cache().join(NAME);
+    let program = dir.join(format!("usr/bin/qemu-{}-static", arch.name()));
+    let have = || program.is_file().then(|| program.clone());
+    archive::once(NAME, &title, have, || {
+        archive::from_any(Arch::X86_64, SUITE, NAME, &title, |apt| {
+            let files = apt.download(&format!("{title}: download"), &["qemu-user-static".to_owned()])?;
+            let new = dir.with_extension("new");
+            archive::unpack(&title, &files, &new)?;
+            fs::rename(&new, &dir).with_context(|| format!("cannot rename {}", new.display()))
+        })?;
+        have().context("QEMU was fetched and is not there")
+    })
+}
