@@ -41,17 +41,6 @@ impl Arch {
         }
     }
 
-    /// Why no artefact is made for it.
-    pub(crate) fn refused(self) -> Option<&'static str> {
-        match self {
-            Self::X86_64 => None,
-            Self::Aarch64 => Some(
-                "no artefact for aarch64: its eBPF programs read other registers than those for x86-64, and no kernel of \
-                 that architecture has loaded them yet, because the lab has x86-64 guests alone",
-            ),
-        }
-    }
-
     /// Whether a program of it runs on this machine.
     pub(crate) fn is_here(self) -> bool {
         self.name() == env::consts::ARCH

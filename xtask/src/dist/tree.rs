@@ -1,5 +1,6 @@
 //! The files that are installed, as they lie below /usr or /usr/local.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -19,22 +20,25 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "share/fish/vendor_completions.d/rdmatop.fish"),
 ];
 
-/// Lays all files into `dir`. `native` is a program of the same source that runs here: it writes its pages.
-pub(super) fn lay(dir: &Path, program: &Path, native: &Path, triple: &str) -> Result<()> {
+/// Lays all files into `dir`. `native` are the words that run a program of the same source here: it writes its
+/// pages.
+pub(super) fn lay(dir: &Path, program: &Path, native: &[OsString], triple: &str) -> Result<()> {
+    let native = || {
+        let mut command = Command::new(&native[0]);
+        command.args(&native[1..]);
+        command
+    };
     let bin = dir.join("bin/rdmatop");
     create_parent(&bin)?;
     fs::copy(program, &bin).with_context(|| format!("cannot copy {}", program.display()))?;
     let man = dir.join("share/man/man1");
     fs::create_dir_all(&man).with_context(|| format!("cannot create {}", man.display()))?;
-    said_by(Command::new(native).args(["man", "--out-dir"]).arg(&man))?;
+    said_by(native().args(["man", "--out-dir"]).arg(&man))?;
     for page in fs::read_dir(&man)? {
         compress(&page?.path())?;
     }
     for (shell, file) in COMPLETIONS {
-        write(
-            &dir.join(file),
-            &said_by(Command::new(native).args(["completions", shell]))?,
-        )?;
+        write(&dir.join(file), &said_by(native().args(["completions", shell]))?)?;
     }
     let doc = dir.join("share/doc").join(PACKAGE);
     for file in [
