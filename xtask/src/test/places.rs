@@ -318,12 +318,19 @@ pub(super) const GROUPS: [Group; 8] = [
 
 /// The group in whose guest a module runs. On the other kernels the control plane needs two CPUs, as the
 /// first group, and has few tests: it has no guest of its own there, which takes ten seconds of a CPU to
-/// boot.
+/// boot. Nor has it on aarch64, whose kernels do not preempt programs, and let no interrupt come while one runs
+/// that a kprobe entered: there it shares the one CPU of `alone`.
 pub(super) fn group_of(module: &str, series: Series) -> &'static Group {
     let own = GROUPS.iter().find(|group| group.modules.contains(&module));
-    let is_everything = series.name == EVERYTHING && series.arch == Arch::X86_64;
-    own.filter(|group| group.name != "control" || is_everything)
-        .unwrap_or(&GROUPS[0])
+    match own {
+        Some(group) if group.name != "control" => group,
+        Some(_) if series.arch == Arch::Aarch64 => {
+            let alone = GROUPS.iter().find(|group| group.name == "alone");
+            alone.unwrap_or(&GROUPS[0])
+        }
+        Some(group) if series.name == EVERYTHING => group,
+        _ => &GROUPS[0],
+    }
 }
 
 #[cfg(test)]
