@@ -47,7 +47,8 @@ pub(crate) struct TestArgs {
     arch: Arch,
     /// Run all there is, as before a release: each kernel test on every kernel, and the fuzz targets for
     /// longer. Else every test runs on one kernel, and on the others what the kernel decides. With --kernel
-    /// all tests run on the kernels that are named
+    /// all tests run on the kernels that are named. It also runs the short list of --arch aarch64 on each of that
+    /// machine's kernels
     #[arg(long)]
     everywhere: bool,
     /// Kernel tests only
@@ -133,7 +134,10 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
                 style_and_units(&asked)
             })
         });
-        let kernels = in_guests(args, &units_run);
+        let mut kernels = vec![in_guests(args, args.arch, &units_run)];
+        if args.everywhere && args.arch == Arch::X86_64 && args.kernel.is_empty() {
+            kernels.push(in_guests(args, Arch::Aarch64, &units_run));
+        }
         (units.map(ScopedJoinHandle::join), kernels)
     });
     let mut parts: Vec<Part> = Vec::new();
@@ -150,14 +154,18 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
         ));
         left_out.push("rustdoc: cargo xtask check runs it too".to_owned());
     }
-    match kernels {
-        Ok(ran) => {
-            parts.extend(ran.kernels);
-            left_out.extend(ran.left_out);
-            equality::finish(&ran.outs)?;
+    let mut outs = Vec::new();
+    for kernels in kernels {
+        match kernels {
+            Ok(ran) => {
+                parts.extend(ran.kernels);
+                left_out.extend(ran.left_out);
+                outs.extend(ran.outs);
+            }
+            Err(error) => parts.push(cannot("kernel tests", &format!("{error:#}"))),
         }
-        Err(error) => parts.push(cannot("kernel tests", &format!("{error:#}"))),
     }
+    equality::finish(&outs)?;
     finish(&parts, &left_out, asked.filter)
 }
 
@@ -191,13 +199,14 @@ fn cannot(name: &str, why: &str) -> Part {
     }
 }
 
-/// Builds what the guests need, and runs them.
-fn in_guests(args: &TestArgs, units_run: &AtomicBool) -> Result<guests::Ran> {
-    let arch = args.arch;
+/// Builds what the guests of a machine need, and runs them. Of a machine that was not asked for it is the short list,
+/// on each of its kernels.
+fn in_guests(args: &TestArgs, arch: Arch, units_run: &AtomicBool) -> Result<guests::Ran> {
     let mut kernels = args.kernel.clone();
     if arch != Arch::X86_64 && kernels.is_empty() && !args.everywhere {
         kernels.push(places::EVERYTHING.to_owned());
     }
+    let everywhere = args.everywhere && arch == args.arch;
     // Beside each other: downloads leave the CPUs idle.
     let (program, built) = thread::scope(|scope| {
         let here = arch == Arch::X86_64;
@@ -218,7 +227,7 @@ fn in_guests(args: &TestArgs, units_run: &AtomicBool) -> Result<guests::Ran> {
         program: &program,
         arch,
         kernels: &kernels,
-        everywhere: args.everywhere,
+        everywhere,
         filter: args.filter.as_deref(),
         timeout: args.timeout,
         at_once: args.guests.unwrap_or_else(guests_at_once),
