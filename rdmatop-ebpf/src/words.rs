@@ -12,8 +12,8 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::offsets::HAS_FENCE;
 
-/// Whether the machine may make stores visible in another order than that of the program, and may read ahead: all
-/// but x86-64, which is known by the size of its registers.
+/// Whether the machine may make stores visible in another order than that of the program, and may read ahead:
+/// all but x86-64, which is known by the size of its registers.
 const REORDERS: bool = size_of::<pt_regs>() != 168;
 
 /// Adds to a word that several CPUs share.
@@ -23,12 +23,12 @@ pub(crate) fn add(word: *mut u64, value: u64) {
     unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(word, value) };
 }
 
-/// Keeps what stands before it before what stands behind it, as other CPUs and user space see it. `word`: any word of
-/// a map's value that is at hand.
+/// Keeps what stands before it before what stands behind it, as other CPUs and user space see it. `word`: any
+/// word of a map's value that is at hand.
 ///
-/// eBPF has no fence of its own. An atomic instruction that returns the old value is one (Documentation/bpf in the
-/// kernel: it is fully ordered); a plain locked add is none on arm64, where it becomes `stadd`. On x86-64 nothing is
-/// needed: stores stay in order, loads too, and each locked add is a fence.
+/// eBPF has no fence of its own. An atomic instruction that returns the old value is one on arm64, where it
+/// becomes `ldsetal` (arch/arm64/net/bpf_jit_comp.c); a plain locked add is none, for it becomes `stadd`. On
+/// x86-64 nothing is needed: stores stay in order, loads too, and each locked add is a fence.
 #[inline(always)]
 pub(crate) fn fence(word: *mut u64) {
     if REORDERS && HAS_FENCE.load() != 0 {
@@ -51,9 +51,9 @@ pub(crate) fn add_in_order(word: *mut u64, value: u64) {
     fence(word);
 }
 
-/// Claims what `word` guards if nobody has it, without compare-and-exchange, which Linux 5.10 lacks: of several CPUs
-/// that add at once, at most one then reads 1. What follows a claim that was got happens after what came before the
-/// release.
+/// Claims what `word` guards if nobody has it, without compare-and-exchange, which Linux 5.10 lacks: of
+/// several CPUs that add at once, at most one then reads 1. What follows a claim that was got happens after
+/// what came before the release.
 #[inline(always)]
 pub(crate) fn claim(word: *mut u64) -> bool {
     add(word, 1);

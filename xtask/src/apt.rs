@@ -132,8 +132,8 @@ pub(crate) struct KernelPackages {
     pub(crate) packages: Vec<String>,
 }
 
-/// Picks the newest plain kernel of a `flavour` (`amd64`, `arm64-16k`) among package `names`; `series` (`6.12`)
-/// narrows it down, `compare` orders versions.
+/// Picks the newest plain kernel of a `flavour` (`amd64`, `arm64-16k`) among package `names`; `series`
+/// (`6.12`) narrows it down, `compare` orders versions.
 ///
 /// Newer Debian splits the kernel into linux-binary and linux-modules and leaves linux-image as an
 /// empty shell; where the split pair exists it is taken.

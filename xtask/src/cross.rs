@@ -1,5 +1,5 @@
-//! What cargo needs to build for another machine than this one: Debian's compiler for it, and the libraries of the
-//! root that its guests have.
+//! What cargo needs to build for another machine than this one: Debian's compiler for it, and the libraries
+//! of the root that its guests have.
 
 use std::env;
 use std::ffi::OsString;
@@ -41,7 +41,8 @@ pub(crate) fn prepare(cargo: &mut Command, arch: Arch) -> Result<()> {
     let tool = |name: &str| format!("{}-linux-gnu-{name}", arch.name());
     let cc = dir.join(tool("cc"));
     let text = script(&tool("gcc"), &root::ensure(arch)?, arch);
-    // Written only when it changes: the tests' build script looks at its name alone, but others may be compiling.
+    // Written only when it changes: the tests' build script looks at its name alone, but others may be
+    // compiling.
     if fs::read_to_string(&cc).ok().as_deref() != Some(&*text) {
         fs::write(&cc, text).with_context(|| format!("cannot write {}", cc.display()))?;
         fs::set_permissions(&cc, fs::Permissions::from_mode(0o755))?;
@@ -60,8 +61,8 @@ pub(crate) fn prepare(cargo: &mut Command, arch: Arch) -> Result<()> {
     Ok(())
 }
 
-/// The compiler with the guests' headers behind its own, and their libraries, of which some need newer symbols of
-/// libc than this machine's have.
+/// The compiler with the guests' headers behind its own, and their libraries, of which some need newer
+/// symbols of libc than this machine's have.
 fn script(gcc: &str, root: &Path, arch: Arch) -> String {
     format!(
         "#!/bin/sh\nexec {gcc} -idirafter '{root}/usr/include' -L'{libraries}' -Wl,--allow-shlib-undefined \"$@\"\n",

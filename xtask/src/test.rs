@@ -41,14 +41,15 @@ pub(crate) struct TestArgs {
     /// Only this kernel: 5.10, 6.1, 6.12 or 7.2; may be repeated
     #[arg(long)]
     kernel: Vec<String>,
-    /// The machine of the guests. For aarch64: kernel tests only, on Linux 6.12 but where --kernel names others (6.1,
-    /// 6.12, 6.12-16k, 7.2), and a short list of them but where a FILTER names tests; with --everywhere all, on all
+    /// The machine of the guests. For aarch64: kernel tests only, on Linux 6.12 but where --kernel names
+    /// others (6.1, 6.12, 6.12-16k, 7.2), and a short list of them but where a FILTER names tests; with
+    /// --everywhere all, on all
     #[arg(long, value_enum, default_value_t)]
     arch: Arch,
     /// Run all there is, as before a release: each kernel test on every kernel, and the fuzz targets for
     /// longer. Else every test runs on one kernel, and on the others what the kernel decides. With --kernel
-    /// all tests run on the kernels that are named. It also runs the short list of --arch aarch64 on each of that
-    /// machine's kernels
+    /// all tests run on the kernels that are named. It also runs the short list of --arch aarch64 on each of
+    /// that machine's kernels
     #[arg(long)]
     everywhere: bool,
     /// Kernel tests only
@@ -199,8 +200,8 @@ fn cannot(name: &str, why: &str) -> Part {
     }
 }
 
-/// Builds what the guests of a machine need, and runs them. Of a machine that was not asked for it is the short list,
-/// on each of its kernels.
+/// Builds what the guests of a machine need, and runs them. Of a machine that was not asked for it is the
+/// short list, on each of its kernels.
 fn in_guests(args: &TestArgs, arch: Arch, units_run: &AtomicBool) -> Result<guests::Ran> {
     let mut kernels = args.kernel.clone();
     if arch != Arch::X86_64 && kernels.is_empty() && !args.everywhere {

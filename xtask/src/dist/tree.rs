@@ -20,8 +20,8 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "share/fish/vendor_completions.d/rdmatop.fish"),
 ];
 
-/// Lays all files into `dir`. `native` are the words that run a program of the same source here: it writes its
-/// pages.
+/// Lays all files into `dir`. `native` are the words that run a program of the same source here: it writes
+/// its pages.
 pub(super) fn lay(dir: &Path, program: &Path, native: &[OsString], triple: &str) -> Result<()> {
     let native = || {
         let mut command = Command::new(&native[0]);

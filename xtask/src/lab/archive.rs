@@ -35,8 +35,8 @@ pub(super) fn once<T>(
     have().map_or_else(make, Ok)
 }
 
-/// Calls `take` with one archive of the Debian suite `suite` after the other, each with its packages for `arch`,
-/// until one has all that it wants.
+/// Calls `take` with one archive of the Debian suite `suite` after the other, each with its packages for
+/// `arch`, until one has all that it wants.
 ///
 /// `job` names the private apt's directory, so that two jobs of one suite do not share it.
 pub(super) fn from_any<T>(

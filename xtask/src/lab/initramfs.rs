@@ -20,8 +20,8 @@ const MODULES: [&str; 5] = ["virtio_pci", "virtio_console", "9pnet_virtio", "9p"
 // The kernel starts modprobe in the initramfs, not in the guest's root: hand it on.
 const MODPROBE: &str = "#!/bin/busybox sh\nexec /bin/busybox chroot /new /sbin/modprobe \"$@\"\n";
 
-/// Returns the initramfs of `kernel`, building it if it is not in the cache; `root` is the guest's, if it is not
-/// this machine's.
+/// Returns the initramfs of `kernel`, building it if it is not in the cache; `root` is the guest's, if it is
+/// not this machine's.
 pub(crate) fn ensure(kernel: &Kernel, root: Option<&Path>) -> Result<PathBuf> {
     let busybox = match root {
         Some(root) => root.join("usr/bin/busybox"),

@@ -24,8 +24,8 @@ pub(crate) struct Job {
     pub(crate) keep: Vec<PathBuf>,
     /// Number of rxe devices.
     pub(crate) devices: u32,
-    /// Whether the guest's root is not this machine's: then it sees only the directories of `keep`, which must be
-    /// real paths.
+    /// Whether the guest's root is not this machine's: then it sees only the directories of `keep`, which
+    /// must be real paths.
     pub(crate) foreign: bool,
     /// A NIC besides.
     pub(super) nic: Option<Ready>,

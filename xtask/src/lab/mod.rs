@@ -58,7 +58,8 @@ pub(crate) enum LabCommand {
         /// Kernel to fetch: 5.10, 6.1, 6.12, 7.2, or all
         #[arg(long, default_value = "all")]
         kernel: String,
-        /// The machine of the guests: for aarch64 kernels 6.1, 6.12, 6.12-16k and 7.2, and the guests' programs
+        /// The machine of the guests: for aarch64 kernels 6.1, 6.12, 6.12-16k and 7.2, and the guests'
+        /// programs
         #[arg(long, value_enum, default_value_t)]
         arch: Arch,
     },
@@ -97,8 +98,8 @@ pub(crate) struct GuestArgs {
     /// Kernel: 5.10, 6.1, 6.12 or 7.2 (the newest of Debian unstable); for aarch64 6.1, 6.12, 6.12-16k or 7.2
     #[arg(long, default_value = "6.12")]
     pub(crate) kernel: String,
-    /// The guest's machine. One for aarch64 is always translated, with a root of Debian packages of its own in
-    /// which this repository and the build directory are at the same paths
+    /// The guest's machine. One for aarch64 is always translated, with a root of Debian packages of its own
+    /// in which this repository and the build directory are at the same paths
     #[arg(long, value_enum, default_value_t)]
     pub(crate) arch: Arch,
     /// Number of `SoftRoCE` devices rxe0, rxe1, ..., each over a dummy interface with address 10.77.N.1

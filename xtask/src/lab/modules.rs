@@ -14,8 +14,8 @@ use crate::paths;
 /// Kernels without per-port statistics of the kind that the test drivers have (Linux 5.14).
 const TOO_OLD: [&str; 1] = ["5.10"];
 
-/// Whether the test drivers are for this kernel. For aarch64 they are not built: they make devices whose counters
-/// a test sets, which is the same on each machine.
+/// Whether the test drivers are for this kernel. For aarch64 they are not built: they make devices whose
+/// counters a test sets, which is the same on each machine.
 pub(crate) fn has_test_drivers(series: Series) -> bool {
     series.arch == Arch::X86_64 && !TOO_OLD.contains(&series.name)
 }

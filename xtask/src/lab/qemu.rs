@@ -60,8 +60,8 @@ impl Vm {
         // they take so much time. A kernel, and a libc, to which the CPU says nothing of fast ones has loops
         // of words. Four levels of page tables are one less to walk than five. Together they save a quarter
         // of the CPU time of a start of rdmatop in a guest of one CPU, and about a twentieth in one of two.
-        // Of ARM's: a server's CPU with atomic instructions, and without signed pointers, whose cipher takes the
-        // translator a quarter of its time.
+        // Of ARM's: a server's CPU with atomic instructions, and without signed pointers, whose cipher takes
+        // the translator a quarter of its time.
         let x86 = self.arch == Arch::X86_64;
         let arm = "neoverse-n1";
         let cpu = |name| if x86 { name } else { arm };

@@ -1,5 +1,5 @@
-//! The root of guests for another machine, whose programs this machine's root does not have: packages of Debian,
-//! unpacked into the cache. Nothing of them runs here, so no script of a package has run.
+//! The root of guests for another machine, whose programs this machine's root does not have: packages of
+//! Debian, unpacked into the cache. Nothing of them runs here, so no script of a package has run.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -54,7 +54,8 @@ const PACKAGES: &[&str] = &[
     "zstd",
 ];
 
-/// Where programs and libraries lie since Debian merged /usr. The packages of this suite still name both places.
+/// Where programs and libraries lie since Debian merged /usr. The packages of this suite still name both
+/// places.
 const MERGED: [&str; 3] = ["bin", "sbin", "lib"];
 
 fn dir(arch: Arch) -> PathBuf {
@@ -135,8 +136,8 @@ pub(crate) fn libraries(root: &Path, arch: Arch) -> PathBuf {
     root.join("usr/lib").join(format!("{}-linux-gnu", arch.name()))
 }
 
-/// The program that runs those of a root here (QEMU's emulation of a process), fetched into the cache first if it
-/// is not there.
+/// The program that runs those of a root here (QEMU's emulation of a process), fetched into the cache first
+/// if it is not there.
 pub(crate) fn emulator(arch: Arch) -> Result<PathBuf> {
     const NAME: &str = "qemu-user";
     let title = format!("lab: QEMU of Debian {SUITE} for single programs");

@@ -60,9 +60,9 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
     ("testnic::totals_are_the_drivers", &["7.2"]),
 ];
 
-/// The tests that `--arch aarch64` runs by default, by the beginnings of their names: what the machine decides, which
-/// is the registers that programs read, the layout of structures, atomic instructions, how functions are probed, and
-/// what is compiled into applications.
+/// The tests that `--arch aarch64` runs by default, by the beginnings of their names: what the machine
+/// decides, which is the registers that programs read, the layout of structures, atomic instructions, how
+/// functions are probed, and what is compiled into applications.
 pub(super) const ON_AARCH64: &[&str] = &[
     "robust::probes_names_every_program_with_a_verdict",
     "lifecycle::a_plain_pair",
@@ -318,8 +318,8 @@ pub(super) const GROUPS: [Group; 8] = [
 
 /// The group in whose guest a module runs. On the other kernels the control plane needs two CPUs, as the
 /// first group, and has few tests: it has no guest of its own there, which takes ten seconds of a CPU to
-/// boot. Nor has it on aarch64, whose kernels do not preempt programs, and let no interrupt come while one runs
-/// that a kprobe entered: there it shares the one CPU of `alone`.
+/// boot. Nor has it on aarch64, whose kernels do not preempt programs, and let no interrupt come while one
+/// runs that a kprobe entered: there it shares the one CPU of `alone`.
 pub(super) fn group_of(module: &str, series: Series) -> &'static Group {
     let own = GROUPS.iter().find(|group| group.modules.contains(&module));
     match own {

@@ -54,8 +54,8 @@ pub(super) fn allocates_on_demand(version: Option<(u32, u32)>) -> bool {
     version.is_some_and(|version| version >= (6, 1))
 }
 
-/// The size of a ring buffer of which `asked` bytes, a power of two, are wanted. The kernel refuses one that is no
-/// multiple of its page size (`ringbuf_map_alloc`), which is up to 64 KiB on arm64.
+/// The size of a ring buffer of which `asked` bytes, a power of two, are wanted. The kernel refuses one that
+/// is no multiple of its page size (`ringbuf_map_alloc`), which is up to 64 KiB on arm64.
 fn ring_bytes(asked: u32, page: usize) -> u32 {
     u32::try_from(page).map_or(asked, |page| asked.max(page))
 }

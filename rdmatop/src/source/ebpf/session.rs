@@ -130,8 +130,8 @@ fn refuses_ambiguous_names(root: &Root) -> bool {
     }
 }
 
-/// Whether the kernel has atomic instructions that return a value, with which programs keep their stores in order where
-/// the machine does not: on arm64 from Linux 5.18 on. On x86-64 no program has them.
+/// Whether the kernel has atomic instructions that return a value, with which programs keep their stores in
+/// order where the machine does not: on arm64 from Linux 5.18 on. On x86-64 no program has them.
 fn has_fence(version: Option<(u32, u32)>) -> bool {
     version.is_some_and(|version| version >= (5, 18))
 }
