@@ -458,21 +458,20 @@ pub(crate) fn build(for_guests: bool) -> Result<Built> {
     let mut build = cargo(&BUILD);
     build.args(options(for_guests));
     by_clippy(&mut build)?;
-    let text = step::run("build the tests", &mut build).map_err(|error| {
-        let Some(failed) = error.downcast_ref::<step::Failed>() else {
-            return error;
-        };
-        anyhow!(
-            "the tests do not build:\n{}",
-            diagnostics(&failed.output).join("\n")
-        )
-    })?;
+    let text = step::run("build the tests", &mut build).map_err(build_failed)?;
     Ok(Built {
         kernel_tests: executable(&text, "test", "kernel")
             .context("cargo named no executable of the kernel tests")?,
         program: executable(&text, "bin", "rdmatop").context("cargo named no rdmatop")?,
         warnings: diagnostics(&text),
     })
+}
+
+/// What the compiler says, in the place of cargo's JSON messages.
+fn build_failed(error: anyhow::Error) -> anyhow::Error {
+    let failed = error.downcast_ref::<step::Failed>();
+    let text = failed.map(|failed| diagnostics(&failed.output).join("\n"));
+    text.map_or(error, |text| anyhow!("the tests do not build:\n{text}"))
 }
 
 /// Builds the program, the kernel tests and the traffic programs for another machine.
@@ -483,7 +482,7 @@ fn build_for(arch: Arch) -> Result<Built> {
             .args(["--quiet", "--message-format=json"])
             .args(options(true));
         cross::prepare(&mut build, arch)?;
-        step::run(&format!("build the tests for {}", arch.name()), &mut build)
+        step::run(&format!("build the tests for {}", arch.name()), &mut build).map_err(build_failed)
     };
     let program = build(&["build", "--package", "rdmatop"])?;
     let tests = build(&[

@@ -246,7 +246,7 @@ pub(crate) fn run_job(
     if foreign {
         newer_qemu::fetch_if_missing(guest.arch);
         // The guest has none of this machine's links.
-        kernel.dir = real(kernel.dir)?;
+        kernel.dir = real(&kernel.dir)?;
     }
     let nic = guest
         .nic
@@ -256,7 +256,7 @@ pub(crate) fn run_job(
     let mut repo = paths::repo();
     if foreign {
         fs::create_dir_all(&target).with_context(|| format!("cannot create {}", target.display()))?;
-        (target, repo) = (real(target)?, real(repo)?);
+        (target, repo) = (real(&target)?, real(&repo)?);
     }
     let out =
         env::var_os("RDMATOP_LAB_OUT").map_or_else(|| target.join("lab-out"), |dir| paths::repo().join(dir));
@@ -269,7 +269,7 @@ pub(crate) fn run_job(
     let mut keep = vec![target];
     if foreign {
         let program = env.iter().find(|(name, _)| *name == "RDMATOP");
-        let dir = program.and_then(|(_, file)| Path::new(file).parent().map(Path::to_path_buf));
+        let dir = program.and_then(|(_, file)| Path::new(file).parent());
         keep.extend(dir.map(real).transpose()?);
     }
     if let Some(dir) = modules::built_test_drivers(&kernel) {
@@ -337,8 +337,8 @@ pub(crate) fn run_job(
 }
 
 /// A path without links.
-fn real(path: PathBuf) -> Result<PathBuf> {
-    fs::canonicalize(&path).with_context(|| format!("cannot resolve {}", path.display()))
+fn real(path: &Path) -> Result<PathBuf> {
+    fs::canonicalize(path).with_context(|| format!("cannot resolve {}", path.display()))
 }
 
 /// How to run instructions.
@@ -349,9 +349,8 @@ fn accel(guest: &GuestArgs) -> Result<Accel> {
     match env::var("RDMATOP_LAB_ACCEL").as_deref() {
         // The host's CPU sees changed code by itself.
         Ok("kvm") if guest.arch == Arch::X86_64 => Ok(Accel::Kvm),
-        Ok("kvm") => Ok(Accel::Tcg),
-        Ok("tcg") | Err(_) if guest.single_threaded => Ok(Accel::Single),
-        Ok("tcg") | Err(_) => Ok(Accel::Tcg),
+        Ok("kvm" | "tcg") | Err(_) if guest.single_threaded => Ok(Accel::Single),
+        Ok("kvm" | "tcg") | Err(_) => Ok(Accel::Tcg),
         Ok(other) => bail!("RDMATOP_LAB_ACCEL={other}: choose tcg or kvm"),
     }
 }

@@ -136,15 +136,20 @@ pub(crate) fn run(kernel: &Kernel, machine: Machine, job: &Job) -> Result<End> {
     }
 }
 
+/// The program that runs guests of a machine.
+fn qemu(arch: Arch, by_newer: bool) -> Result<PathBuf> {
+    let newer = by_newer.then(|| newer_qemu::cached(arch)).flatten();
+    let found = newer.or_else(|| paths::find_tool(&[&newer_qemu::program(arch)]));
+    found.with_context(|| match arch {
+        Arch::X86_64 => "no qemu-system-x86_64: `cargo xtask setup`, or `apt-get install qemu-system-x86`",
+        Arch::Aarch64 => "no qemu-system-aarch64: `apt-get install qemu-system-arm`",
+    })
+}
+
 fn boot(kernel: &Kernel, machine: Machine, job: &Job) -> Result<End> {
     // What instructions cost was recorded by the machine's.
     let by_newer = job.nic.is_none() && machine.accel != Accel::Icount;
-    let newer = by_newer.then(|| newer_qemu::cached(kernel.arch)).flatten();
-    let qemu = newer.or_else(|| paths::find_tool(&[&newer_qemu::program(kernel.arch)]));
-    let qemu = qemu.with_context(|| match kernel.arch {
-        Arch::X86_64 => "no qemu-system-x86_64: `cargo xtask setup`, or `apt-get install qemu-system-x86`",
-        Arch::Aarch64 => "no qemu-system-aarch64: `apt-get install qemu-system-arm`",
-    })?;
+    let qemu = qemu(kernel.arch, by_newer)?;
     let root = job.foreign.then(|| root::ensure(kernel.arch)).transpose()?;
     let initramfs = initramfs::ensure(kernel, root.as_deref())?;
     let run_dir = RunDir::new()?;

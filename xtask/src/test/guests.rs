@@ -60,8 +60,7 @@ pub(super) struct Asked<'a> {
 
 impl Asked<'_> {
     /// Whether each test runs on every kernel that is tested: who names kernels wants to see all of them. For
-    /// another machine, whose guests are translated at a third of the speed, only who asks for them or names
-    /// tests.
+    /// aarch64, where all of them take hours, only who asks for it or names tests.
     fn everywhere(&self) -> bool {
         let named = match self.arch {
             Arch::X86_64 => !self.kernels.is_empty(),
