@@ -16,7 +16,9 @@ fn main() {
     }
     println!("cargo::rerun-if-changed={EXAMPLES}");
     println!("cargo::rerun-if-changed={PLUGIN}");
-    println!("cargo::rerun-if-env-changed=CC");
+    for name in ["CC", "AR"] {
+        println!("cargo::rerun-if-env-changed={name}");
+    }
     if let Err(reason) = build().and_then(|()| examples()).and_then(|()| plugin()) {
         println!(
             "cargo::error=the traffic programs need a C compiler, make and the headers of libibverbs: {reason}; \
@@ -46,7 +48,8 @@ fn build() -> Result<(), String> {
     }
     // `ar` adds to an archive that is there: a stale member would win.
     let _ = std::fs::remove_file(&archive);
-    run(Command::new("ar")
+    let ar = env::var("AR").unwrap_or_else(|_| "ar".into());
+    run(Command::new(ar)
         .arg("crs")
         .arg(&archive)
         .args(SHIM.map(|(_, object)| out.join(object))))?;

@@ -12,6 +12,9 @@ pub const WANT_USER_WORK: &str = "WANT_USER_WORK";
 /// The read-only global that says how many slots may go to QPs at rest: the slots below this number.
 pub const EAGER_SLOTS: &str = "EAGER_SLOTS";
 
+/// The read-only global that says whether the kernel has atomic instructions that return a value: 1 or 0.
+pub const HAS_FENCE: &str = "HAS_FENCE";
+
 /// The value of a global whose member is not in BTF.
 pub const UNKNOWN: u32 = u32::MAX;
 

@@ -7,13 +7,13 @@
     target_arch = "bpf",
     no_std,
     no_main,
-    feature(core_intrinsics, stmt_expr_attributes)
+    feature(asm_experimental_arch, core_intrinsics, stmt_expr_attributes)
 )]
 #![cfg_attr(
     target_arch = "bpf",
     expect(
         internal_features,
-        reason = "bpfel has no AtomicU64::fetch_add; atomic_xadd makes a locked add"
+        reason = "bpfel has no AtomicU64::fetch_add; atomic_xadd makes a locked add, and words::fence is an instruction"
     )
 )]
 #![cfg_attr(

@@ -170,6 +170,11 @@ pub(crate) static WANT_QP_CREATES: Global<u32> = Global::new(1);
 #[unsafe(no_mangle)]
 pub(crate) static WANT_USER_WORK: Global<u32> = Global::new(0);
 
+/// Whether the kernel has atomic instructions that return a value, of which `words::fence` is made. If it is
+/// 0, the verifier removes them.
+#[unsafe(no_mangle)]
+pub(crate) static HAS_FENCE: Global<u32> = Global::new(0);
+
 /// Whether a member is in the kernel's BTF.
 #[inline(always)]
 pub(crate) fn is_known(offset: &Global<u32>) -> bool {

@@ -14,12 +14,15 @@ use rdmatop_common::{
     event::COMM_LEN,
 };
 
-use crate::{emit::lost, maps::CALLERS, task::now, words::add};
+use crate::{
+    emit::lost,
+    maps::CALLERS,
+    task::now,
+    words::{add, claim, fence, unclaim},
+};
 
 /// Log2 of the number of groups of places.
 const GROUP_BITS: u32 = (PLACES / CALLER_WAYS).trailing_zeros();
-/// Added to give a claim back: -1.
-const BACK: u64 = u64::MAX;
 /// A second, in ns.
 const SECOND: u64 = 1_000_000_000;
 /// What precedes a record in a ring buffer (`BPF_RINGBUF_HDR_SZ`).
@@ -48,22 +51,22 @@ fn place(pid: u32) -> Option<*mut Caller> {
     }
     for way in 0..CALLER_WAYS {
         let place = CALLERS.get_ptr_mut(first + way)?;
-        // SAFETY: as above; only the claim's holder writes who has the place. See `body::calls` about claims.
+        // SAFETY: as above; only the claim's holder writes who has the place.
         unsafe {
             let claims = &raw mut (*place).claims;
             if read_volatile(claims) != 0 {
                 continue;
             }
-            add(claims, 1);
-            if read_volatile(claims) == 1 {
+            if claim(claims) {
                 if caller() == pid {
                     generated::bpf_get_current_comm((&raw mut (*place).comm).cast(), COMM_LEN as u32);
                 }
                 write_volatile(&raw mut (*place).used_ns, now());
+                fence(claims);
                 write_volatile(&raw mut (*place).pid, pid);
                 return Some(place);
             }
-            add(claims, BACK);
+            unclaim(claims);
         }
     }
     CALLERS.get_ptr_mut(PLACES)

@@ -28,7 +28,7 @@ use crate::{
     record,
     task::{Depth, entry, now},
     vacancy::{give_back, take_slot},
-    words::zeroed,
+    words::{fence, zeroed},
 };
 
 /// For [`search`]: the QP gets a slot if work is on its queues. With 1 it gets one in any case, with 0 it
@@ -373,6 +373,7 @@ fn introduce(path: *mut QpPath, slot: *mut QpSlot, entry: &QpKnown) {
 fn publish(path: *mut QpPath, slot: *mut QpSlot, qp: u64, number: u32) {
     // SAFETY: the map checked the pointers, and nobody else has this slot.
     let rq = unsafe {
+        fence(&raw mut (*slot).born_ns);
         write_volatile(&raw mut (*slot).qp, qp);
         write_volatile(&raw mut (*path).qp, qp);
         (*path).rq
@@ -458,6 +459,8 @@ fn retire(identity: &Identity) {
     // SAFETY: as above; the flags have this one writer after `open`.
     unsafe {
         let flags = &raw mut (*slot).flags;
+        // The counts are final before user space sees that they are.
+        fence(&raw mut (*slot).born_ns);
         write_volatile(flags, read_volatile(flags) | slot_flag::DESTROYED);
     }
     // There is room for every slot.

@@ -1,18 +1,81 @@
 //! Words that several CPUs write, and values that are written word by word.
 
 use core::{
+    arch::asm,
     intrinsics::{AtomicOrdering, atomic_xadd},
     mem::MaybeUninit,
-    ptr::write_volatile,
+    ptr::{read_volatile, write_volatile},
 };
 
+use aya_ebpf::bindings::pt_regs;
 use zerocopy::{FromZeros, IntoBytes};
+
+use crate::offsets::HAS_FENCE;
+
+/// Whether the machine may make stores visible in another order than that of the program, and may read ahead:
+/// all but x86-64, which is known by the size of its registers.
+const REORDERS: bool = size_of::<pt_regs>() != 168;
 
 /// Adds to a word that several CPUs share.
 #[inline(always)]
 pub(crate) fn add(word: *mut u64, value: u64) {
     // SAFETY: the pointer is a member of a map value that the verifier knows; the add is locked.
     unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(word, value) };
+}
+
+/// Keeps what stands before it before what stands behind it, as other CPUs and user space see it. `word`: any
+/// word of a map's value that is at hand.
+///
+/// eBPF has no fence of its own. An atomic instruction that returns the old value is one on arm64, where it
+/// becomes `ldsetal` (arch/arm64/net/bpf_jit_comp.c); a plain locked add is none, for it becomes `stadd`. On
+/// x86-64 nothing is needed: stores stay in order, loads too, and each locked add is a fence.
+#[inline(always)]
+pub(crate) fn fence(word: *mut u64) {
+    if REORDERS && HAS_FENCE.load() != 0 {
+        // SAFETY: as for `add`; the word keeps its value.
+        unsafe {
+            asm!(
+                "{value} = atomic_fetch_or((u64 *)({word} + 0), {value})",
+                word = in(reg) word,
+                value = inout(reg) 0_u64 => _,
+            );
+        }
+    }
+}
+
+/// As [`add`], after all that stands before it and before all that stands behind it.
+#[inline(always)]
+pub(crate) fn add_in_order(word: *mut u64, value: u64) {
+    fence(word);
+    add(word, value);
+    fence(word);
+}
+
+/// Claims what `word` guards if nobody has it, without compare-and-exchange, which Linux 5.10 lacks: of
+/// several CPUs that add at once, at most one then reads 1. What follows a claim that was got happens after
+/// what came before the release.
+#[inline(always)]
+pub(crate) fn claim(word: *mut u64) -> bool {
+    add(word, 1);
+    // SAFETY: as above.
+    let got = unsafe { read_volatile(word) } == 1;
+    if got {
+        fence(word);
+    }
+    got
+}
+
+/// Takes back a claim that was not got.
+#[inline(always)]
+pub(crate) fn unclaim(word: *mut u64) {
+    add(word, u64::MAX);
+}
+
+/// Ends a claim that was got.
+#[inline(always)]
+pub(crate) fn release(word: *mut u64) {
+    fence(word);
+    add(word, u64::MAX);
 }
 
 /// Zeroes a place word by word. Without this LLVM calls a memset that goes byte by byte: five instructions

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::step;
+use crate::{arch::Arch, step};
 
 /// An archive that the machine's apt knows, as `apt-get indextargets` names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,19 +132,22 @@ pub(crate) struct KernelPackages {
     pub(crate) packages: Vec<String>,
 }
 
-/// Picks the newest plain amd64 kernel among package `names`; `series` (`6.12`) narrows it down, `compare`
-/// orders versions.
+/// Picks the newest plain kernel of a `flavour` (`amd64`, `arm64-16k`) among package `names`; `series`
+/// (`6.12`) narrows it down, `compare` orders versions.
 ///
 /// Newer Debian splits the kernel into linux-binary and linux-modules and leaves linux-image as an
 /// empty shell; where the split pair exists it is taken.
 pub(crate) fn pick_kernel<'a>(
     names: &(impl Iterator<Item = &'a str> + Clone),
+    flavour: &str,
     series: Option<&str>,
     compare: fn(&str, &str) -> Ordering,
 ) -> Option<KernelPackages> {
+    let end = format!("-{flavour}");
     let version_of = |prefix: &'static str| {
+        let end = &end;
         move |name: &'a str| -> Option<&'a str> {
-            let version = name.strip_prefix(prefix)?.strip_suffix("-amd64")?;
+            let version = name.strip_prefix(prefix)?.strip_suffix(end.as_str())?;
             let mut parts = version.split(['.', '-', '+']);
             // Three numbers: the meta packages (linux-image-6.1-amd64) have two. cloud and rt follow the
             // version with a word, backports with ~bpo or +bpo.
@@ -180,7 +183,7 @@ pub(crate) fn pick_kernel<'a>(
         (Some(split), _) => split,
         (None, whole) => whole?,
     };
-    let release = format!("{version}-amd64");
+    let release = format!("{version}{end}");
     // linux-base-VERSION holds modules.builtin, from which depmod knows what is no module.
     let wanted: &[&str] = if split == Some(version) {
         &["linux-binary-", "linux-modules-", "linux-base-"]
@@ -218,14 +221,27 @@ fn parse_depends(text: &str) -> Vec<String> {
         .collect()
 }
 
+/// The packages in a directory.
+fn debs_in(dir: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))?;
+    let mut files: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|ext| ext == "deb"))
+        .collect();
+    files.sort();
+    Ok(files)
+}
+
 /// An apt with its own sources, lists and cache: the machine's are read, never written.
 pub(crate) struct PrivateApt {
     dir: PathBuf,
+    arch: Arch,
 }
 
 impl PrivateApt {
-    /// Sets up `dir` for one archive line.
-    pub(crate) fn new(dir: PathBuf, uri: &str, suite: &str) -> Result<Self> {
+    /// Sets up `dir` for one archive line, for packages of one machine.
+    pub(crate) fn new(dir: PathBuf, arch: Arch, uri: &str, suite: &str) -> Result<Self> {
         let keyring = [
             "/usr/share/keyrings/debian-archive-keyring.gpg",
             "/usr/share/keyrings/debian-archive-keyring.pgp",
@@ -238,16 +254,24 @@ impl PrivateApt {
         }
         fs::write(
             dir.join("sources.list"),
-            format!("deb [arch=amd64 signed-by={keyring}] {uri} {suite} main\n"),
+            format!(
+                "deb [arch={} signed-by={keyring}] {uri} {suite} main\n",
+                arch.debian()
+            ),
         )
         .with_context(|| format!("cannot write in {}", dir.display()))?;
-        Ok(Self { dir })
+        // For `whole`: nothing is installed yet.
+        fs::write(dir.join("status"), "").with_context(|| format!("cannot write in {}", dir.display()))?;
+        Ok(Self { dir, arch })
     }
 
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         let dir = self.dir.display();
+        let debian = self.arch.debian();
         for option in [
+            format!("APT::Architecture={debian}"),
+            format!("APT::Architectures::={debian}"),
             format!("Dir::Etc::SourceList={dir}/sources.list"),
             "Dir::Etc::SourceParts=/dev/null".to_owned(),
             format!("Dir::State::Lists={dir}/lists"),
@@ -313,6 +337,20 @@ impl PrivateApt {
         Ok(parse_depends(&String::from_utf8_lossy(&output.stdout)))
     }
 
+    /// Downloads `packages` and all that they depend on, into a machine that has nothing.
+    pub(crate) fn download_whole(&self, label: &str, packages: &[&str]) -> Result<Vec<PathBuf>> {
+        let status = format!("Dir::State::status={}", self.dir.join("status").display());
+        let mut command = self.command("apt-get");
+        command.args(["-o", &status, "-o", "Debug::NoLocking=1"]).args([
+            "--yes",
+            "--download-only",
+            "--no-install-recommends",
+            "install",
+        ]);
+        step::run(label, command.args(packages)).map_err(explained)?;
+        debs_in(&self.dir.join("cache/archives"))
+    }
+
     /// Downloads `packages` (apt checks them against the signed lists) and returns the files.
     pub(crate) fn download(&self, label: &str, packages: &[String]) -> Result<Vec<PathBuf>> {
         let debs = self.dir.join("debs");
@@ -326,12 +364,7 @@ impl PrivateApt {
                 .current_dir(&debs),
         )
         .map_err(explained)?;
-        let mut files: Vec<PathBuf> = fs::read_dir(&debs)?
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|ext| ext == "deb"))
-            .collect();
-        files.sort();
+        let files = debs_in(&debs)?;
         ensure!(
             files.len() == packages.len(),
             "{label}: apt brought {} of {} files",
@@ -430,14 +463,33 @@ http://mirror.example/debian-security/|Debian|Debian-Security
             "linux-image-6.12.9+bpo-amd64",
             "linux-image-6.12.107+deb13-amd64",
         ];
-        let picked = pick_kernel(&names.into_iter(), Some("6.1"), by_number).unwrap();
+        let picked = pick_kernel(&names.into_iter(), "amd64", Some("6.1"), by_number).unwrap();
         assert_eq!(picked.release, "6.1.0-50-amd64");
         assert_eq!(picked.packages, ["linux-image-6.1.0-50-amd64"]);
         assert_eq!(
-            pick_kernel(&names.into_iter(), None, by_number).unwrap().release,
+            pick_kernel(&names.into_iter(), "amd64", None, by_number)
+                .unwrap()
+                .release,
             "6.12.107+deb13-amd64"
         );
-        assert_eq!(pick_kernel(&names.into_iter(), Some("5.10"), by_number), None);
+        assert_eq!(
+            pick_kernel(&names.into_iter(), "amd64", Some("5.10"), by_number),
+            None
+        );
+    }
+
+    #[test]
+    fn a_kernel_of_other_pages_is_another_flavour() {
+        let names = [
+            "linux-image-6.12.117+deb13-arm64",
+            "linux-image-6.12.118+deb13-arm64-16k",
+            "linux-image-6.12.119+deb13-arm64-16k-unsigned",
+            "linux-image-arm64-16k",
+        ];
+        let of = |flavour| pick_kernel(&names.into_iter(), flavour, Some("6.12"), by_number).unwrap();
+        assert_eq!(of("arm64").release, "6.12.117+deb13-arm64");
+        assert_eq!(of("arm64-16k").release, "6.12.118+deb13-arm64-16k");
+        assert_eq!(pick_kernel(&names.into_iter(), "amd64", None, by_number), None);
     }
 
     #[test]
@@ -448,7 +500,7 @@ http://mirror.example/debian-security/|Debian|Debian-Security
             "linux-binary-7.2.13+deb14-amd64",
             "linux-base-7.2.13+deb14-amd64",
         ];
-        let picked = pick_kernel(&names.into_iter(), None, by_number).unwrap();
+        let picked = pick_kernel(&names.into_iter(), "amd64", None, by_number).unwrap();
         assert_eq!(
             picked.packages,
             [

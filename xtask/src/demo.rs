@@ -137,7 +137,7 @@ pub(crate) fn main(args: &DemoArgs) -> Result<u8> {
         "demo: {why}booting Linux {} with {device} and perftest traffic",
         args.kernel
     );
-    let mut lab = lab::command(&args.kernel, 86_400, &[])?;
+    let mut lab = lab::command(lab::kernel::find(&args.kernel)?, 86_400, &[])?;
     let terminal = screen && !args.args.iter().any(|arg| arg == "--once" || arg == "--json");
     if terminal {
         lab.arg("--tty");

@@ -38,7 +38,7 @@ pub(crate) fn main(args: &LearnArgs) -> Result<u8> {
         fs::remove_file(&written).with_context(|| format!("cannot remove {}", written.display()))?;
     }
     // One CPU, as in `cargo xtask test`: probes come and go under traffic.
-    let mut lab = lab::command(&args.kernel, 900, &["--cpus", "1"])?;
+    let mut lab = lab::command(lab::kernel::find(&args.kernel)?, 900, &["--cpus", "1"])?;
     lab.args(["--", "env", "RDMATOP_WRITE_DOCS=1"]).arg(&test);
     lab.args(["--test-threads=1", "--nocapture", "learn::"]);
     lab.env("RDMATOP_LAB_OUT", &out).env("RDMATOP", &rdmatop);

@@ -6,7 +6,9 @@
 )]
 
 mod apt;
+mod arch;
 mod bench;
+mod cross;
 mod demo;
 mod deny;
 mod dist;

@@ -85,7 +85,7 @@ pub(crate) fn main(args: &ScreensArgs) -> Result<u8> {
     let rdmatop = test::program(test::Profile::Lab)?;
     let out = paths::target().join("screens");
     fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
-    let mut lab = lab::command(&args.kernel, 420, &["--", "sh", "-c", SCRIPT])?;
+    let mut lab = lab::command(lab::kernel::find(&args.kernel)?, 420, &["--", "sh", "-c", SCRIPT])?;
     lab.env("RDMATOP_LAB_OUT", &out).env("RDMATOP", &rdmatop);
     step::run("screens from the lab", &mut lab)?;
     let docs = paths::repo().join("docs/screens");

@@ -9,7 +9,9 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::{
-    apt, ebpf_toolchain,
+    apt,
+    arch::Arch,
+    ebpf_toolchain,
     lab::{headers, kernel, modules, newer_qemu},
     step,
 };
@@ -124,7 +126,7 @@ pub(crate) fn ensure(args: SetupArgs, verbose: bool) -> Result<bool> {
         did |= kernels(args.dry_run)?;
         did |= kernel_headers(args.dry_run);
         if !args.dry_run {
-            newer_qemu::fetch_if_missing();
+            newer_qemu::fetch_if_missing(Arch::X86_64);
         }
     }
     Ok(did)
@@ -151,7 +153,8 @@ fn not_installed<'a>(names: &[&'a str], listing: &str) -> Vec<&'a str> {
     names.iter().copied().filter(|name| !installed(name)).collect()
 }
 
-fn packages(wanted: &[(&str, &[&str])], dry_run: bool, verbose: bool) -> Result<bool> {
+/// Installs packages that are not there; returns whether any was not.
+pub(crate) fn packages(wanted: &[(&str, &[&str])], dry_run: bool, verbose: bool) -> Result<bool> {
     let names: Vec<&str> = wanted.iter().flat_map(|(_, names)| *names).copied().collect();
     let lacking = missing(&names)?;
     if lacking.is_empty() {

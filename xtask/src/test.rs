@@ -26,7 +26,7 @@ use self::{
     record::{Failure, Outcome, Record, follow},
     report::Part,
 };
-use crate::{deny, ebpf, equality, lab::kernel, lints, paths, setup, step};
+use crate::{arch::Arch, cross, deny, ebpf, equality, lab::kernel, lints, paths, setup, step};
 
 /// `cargo xtask check`
 #[derive(Args, Clone, Default)]
@@ -41,9 +41,15 @@ pub(crate) struct TestArgs {
     /// Only this kernel: 5.10, 6.1, 6.12 or 7.2; may be repeated
     #[arg(long)]
     kernel: Vec<String>,
+    /// The machine of the guests. For aarch64: kernel tests only, on Linux 6.12 but where --kernel names
+    /// others (6.1, 6.12, 6.12-16k, 7.2), and a short list of them but where a FILTER names tests; with
+    /// --everywhere all, on all
+    #[arg(long, value_enum, default_value_t)]
+    arch: Arch,
     /// Run all there is, as before a release: each kernel test on every kernel, and the fuzz targets for
     /// longer. Else every test runs on one kernel, and on the others what the kernel decides. With --kernel
-    /// all tests run on the kernels that are named
+    /// all tests run on the kernels that are named. It also runs the short list of --arch aarch64 on each of
+    /// that machine's kernels
     #[arg(long)]
     everywhere: bool,
     /// Kernel tests only
@@ -107,8 +113,9 @@ pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
 pub(crate) fn main(args: &TestArgs) -> Result<u8> {
     // Before minutes are spent on the rest.
     for name in &args.kernel {
-        kernel::find(name)?;
+        kernel::find_for(args.arch, name)?;
     }
+    let only_lab = args.only_lab || args.arch != Arch::X86_64;
     // The kernels come while the tests are built.
     setup::without_kernels()?;
     let asked = Units {
@@ -120,15 +127,18 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
     };
     // At the same time: builds that have one CPU busy, downloads and tests that wait leave much of a machine
     // idle.
-    let units_run = AtomicBool::new(!args.only_lab);
+    let units_run = AtomicBool::new(!only_lab);
     let (units, kernels) = thread::scope(|scope| {
-        let units = (!args.only_lab).then(|| {
+        let units = (!only_lab).then(|| {
             scope.spawn(|| {
                 let _end = Ended(&units_run);
                 style_and_units(&asked)
             })
         });
-        let kernels = in_guests(args, &units_run);
+        let mut kernels = vec![in_guests(args, args.arch, &units_run)];
+        if args.everywhere && args.arch == Arch::X86_64 && args.kernel.is_empty() {
+            kernels.push(in_guests(args, Arch::Aarch64, &units_run));
+        }
         (units.map(ScopedJoinHandle::join), kernels)
     });
     let mut parts: Vec<Part> = Vec::new();
@@ -137,7 +147,7 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
         Ok(units) => units_again(units, &asked),
         Err(_) => cannot("style and unit tests", "a panic, see above"),
     }));
-    if !args.only_lab && !args.everywhere {
+    if !only_lab && !args.everywhere {
         let [short, long] = SEARCH;
         left_out.push(format!(
             "fuzz targets: {} s each instead of {} s; properties: {} inputs each instead of {}",
@@ -145,14 +155,18 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
         ));
         left_out.push("rustdoc: cargo xtask check runs it too".to_owned());
     }
-    match kernels {
-        Ok(ran) => {
-            parts.extend(ran.kernels);
-            left_out.extend(ran.left_out);
-            equality::finish(&ran.outs)?;
+    let mut outs = Vec::new();
+    for kernels in kernels {
+        match kernels {
+            Ok(ran) => {
+                parts.extend(ran.kernels);
+                left_out.extend(ran.left_out);
+                outs.extend(ran.outs);
+            }
+            Err(error) => parts.push(cannot("kernel tests", &format!("{error:#}"))),
         }
-        Err(error) => parts.push(cannot("kernel tests", &format!("{error:#}"))),
     }
+    equality::finish(&outs)?;
     finish(&parts, &left_out, asked.filter)
 }
 
@@ -186,13 +200,20 @@ fn cannot(name: &str, why: &str) -> Part {
     }
 }
 
-/// Builds what the guests need, and runs them.
-fn in_guests(args: &TestArgs, units_run: &AtomicBool) -> Result<guests::Ran> {
+/// Builds what the guests of a machine need, and runs them. Of a machine that was not asked for it is the
+/// short list, on each of its kernels.
+fn in_guests(args: &TestArgs, arch: Arch, units_run: &AtomicBool) -> Result<guests::Ran> {
+    let mut kernels = args.kernel.clone();
+    if arch != Arch::X86_64 && kernels.is_empty() && !args.everywhere {
+        kernels.push(places::EVERYTHING.to_owned());
+    }
+    let everywhere = args.everywhere && arch == args.arch;
     // Beside each other: downloads leave the CPUs idle.
     let (program, built) = thread::scope(|scope| {
-        let kernels = scope.spawn(|| guests::prepare(&args.kernel));
-        let released = args.everywhere.then(|| scope.spawn(|| program(Profile::Release)));
-        let tests = build(true);
+        let here = arch == Arch::X86_64;
+        let kernels = scope.spawn(|| guests::prepare(arch, &kernels));
+        let released = (args.everywhere && here).then(|| scope.spawn(|| program(Profile::Release)));
+        let tests = if here { build(true) } else { build_for(arch) };
         let panicked = |_| anyhow!("a builder panicked");
         kernels.join().map_err(panicked)??;
         let released = released
@@ -205,8 +226,9 @@ fn in_guests(args: &TestArgs, units_run: &AtomicBool) -> Result<guests::Ran> {
     let program = program.unwrap_or(built.program);
     let asked = Asked {
         program: &program,
-        kernels: &args.kernel,
-        everywhere: args.everywhere,
+        arch,
+        kernels: &kernels,
+        everywhere,
         filter: args.filter.as_deref(),
         timeout: args.timeout,
         at_once: args.guests.unwrap_or_else(guests_at_once),
@@ -452,20 +474,46 @@ pub(crate) fn build(for_guests: bool) -> Result<Built> {
     let mut build = cargo(&BUILD);
     build.args(options(for_guests));
     by_clippy(&mut build)?;
-    let text = step::run("build the tests", &mut build).map_err(|error| {
-        let Some(failed) = error.downcast_ref::<step::Failed>() else {
-            return error;
-        };
-        anyhow!(
-            "the tests do not build:\n{}",
-            diagnostics(&failed.output).join("\n")
-        )
-    })?;
+    let text = step::run("build the tests", &mut build).map_err(build_failed)?;
     Ok(Built {
         kernel_tests: executable(&text, "test", "kernel")
             .context("cargo named no executable of the kernel tests")?,
         program: executable(&text, "bin", "rdmatop").context("cargo named no rdmatop")?,
         warnings: diagnostics(&text),
+    })
+}
+
+/// What the compiler says, in the place of cargo's JSON messages.
+fn build_failed(error: anyhow::Error) -> anyhow::Error {
+    let failed = error.downcast_ref::<step::Failed>();
+    let text = failed.map(|failed| diagnostics(&failed.output).join("\n"));
+    text.map_or(error, |text| anyhow!("the tests do not build:\n{text}"))
+}
+
+/// Builds the program, the kernel tests and the traffic programs for another machine.
+fn build_for(arch: Arch) -> Result<Built> {
+    let build = |words: &[&str]| -> Result<String> {
+        let mut build = cargo(words);
+        build
+            .args(["--quiet", "--message-format=json"])
+            .args(options(true));
+        cross::prepare(&mut build, arch)?;
+        step::run(&format!("build the tests for {}", arch.name()), &mut build).map_err(build_failed)
+    };
+    let program = build(&["build", "--package", "rdmatop"])?;
+    let tests = build(&[
+        "test",
+        "--no-run",
+        "--package",
+        "rdmatop-tests",
+        "--test",
+        "kernel",
+    ])?;
+    Ok(Built {
+        kernel_tests: executable(&tests, "test", "kernel")
+            .context("cargo named no executable of the kernel tests")?,
+        program: executable(&program, "bin", "rdmatop").context("cargo named no rdmatop")?,
+        warnings: Vec::new(),
     })
 }
 

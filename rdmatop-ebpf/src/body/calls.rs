@@ -16,7 +16,7 @@ use crate::{
     emit::lost,
     maps::{CallKey, Place},
     task::call_key,
-    words::{add, copy},
+    words::{claim, copy, release, unclaim},
 };
 
 /// The maps that remember one kind of call. The number of places is a power of two.
@@ -25,9 +25,6 @@ pub(crate) struct Calls<T: 'static> {
     pub(crate) number: u32,
     pub(crate) rest: &'static HashMap<CallKey, T>,
 }
-
-/// Added to give a claim back: -1.
-const BACK: u64 = u64::MAX;
 
 #[inline(always)]
 fn caller(key: CallKey) -> u64 {
@@ -42,9 +39,6 @@ impl<T: Copy> Calls<T> {
 
     /// Remembers a call. If there is no room, the call's return counts the loss. If an earlier call of this
     /// thread is still remembered, this counts it: its return probe did not fire.
-    ///
-    /// Linux 5.10 has no compare-and-exchange. Of several CPUs that add to the claims at once, at most one
-    /// then reads 1; a CPU that comes while the place is taken reads more.
     #[inline(always)]
     pub(crate) fn remember(&self, hook: u32, call: &T) {
         self.remember_or(hook, call, loss::RETURN);
@@ -58,9 +52,8 @@ impl<T: Copy> Calls<T> {
         // SAFETY: the map checked the pointer; only the claim's holder writes the rest of the place.
         unsafe {
             let claims = &raw mut (*place).claims;
-            add(claims, 1);
-            if read_volatile(claims) != 1 {
-                add(claims, BACK);
+            if !claim(claims) {
+                unclaim(claims);
                 if read_volatile(&raw const (*place).caller) != caller(key) {
                     return enter_or(self.rest, hook, call, cause);
                 }
@@ -81,7 +74,7 @@ impl<T: Copy> Calls<T> {
             if read_volatile(&raw const (*place).caller) == caller(key) {
                 copy(&raw const (*place).call, call.as_mut_ptr());
                 write_volatile(&raw mut (*place).caller, 0);
-                add(&raw mut (*place).claims, BACK);
+                release(&raw mut (*place).claims);
             } else {
                 copy(self.rest.get_ptr(&key)?, call.as_mut_ptr());
                 let _ = self.rest.remove(&key);

@@ -36,7 +36,7 @@ use crate::{
         FREE_USER, USED_USER, USER_BATCHES, USER_CALLS, USER_DESTROYS, USER_HITS, USER_INDEX, USER_NUMBERS,
         USER_PLACES, USER_QPS, USER_REST, USER_SLOTS, UserCall, UserDestroy, UserKey,
     },
-    words::{add, clear},
+    words::{add, clear, fence},
 };
 
 /// How many WRs of a list are read. A longer list counts as a loss.
@@ -211,6 +211,8 @@ fn retire(number: u32, key: &UserKey) {
         // SAFETY: the map checked the pointer; the flags have this one writer.
         unsafe {
             let flags = &raw mut (*slot).flags;
+            // The counts are final before user space sees that they are.
+            fence(&raw mut (*slot).born_ns);
             write_volatile(flags, read_volatile(flags) | slot_flag::DESTROYED);
         }
         // There is room for every number.

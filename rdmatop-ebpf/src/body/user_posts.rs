@@ -32,7 +32,7 @@ use super::user_work::Request;
 use crate::{
     task::now,
     user_maps::{USER_QPS, USER_SLOTS, USER_WORK, UserWork, signals},
-    words::{add, copy, zeroed},
+    words::{add, add_in_order, copy, fence, zeroed},
     wr_maps::{Outstanding, WR_OUTSTANDING, WrKey},
 };
 
@@ -180,7 +180,7 @@ pub(super) fn remember(number: u32, nth: u64, request: *const Request) -> Option
         if is_deep || WR_OUTSTANDING.insert(&key(number, nth), &*post, 0).is_err() {
             is_unsure(work);
         }
-        add(sends, 1);
+        add_in_order(sends, 1);
         let early = &raw mut (*work).early;
         if read_volatile(early) != 0 && read_volatile(&raw const (*work).early_id) == post.wr_id {
             if post.flags & u32::from(flag::SIGNALED) == 0 {
@@ -346,11 +346,14 @@ pub(super) fn recall(number: u32, request: *mut Request, completion: u32) -> Opt
         write_volatile(&raw mut (*work).poller, thread);
         // User space writes it last.
         let is_probed = read_volatile(&raw const (*user).probed_birth_ns) == (*slot).born_ns;
+        fence(&raw mut (*work).zero);
         if is_probed && read_volatile(&raw const (*user).probed_ns) >= (*work).begun_ns {
             is_unsure(work);
             return None;
         }
         let to = read_volatile(&raw const (*work).sends);
+        // What the poster wrote before that.
+        fence(&raw mut (*work).zero);
         let Some(place) = find(work, number, request, to) else {
             is_unsure(work);
             return None;
@@ -400,7 +403,7 @@ unsafe fn not_found(work: *mut UserWork, wr_id: u64, to: u64) {
             return is_unsure(work);
         }
         write_volatile(&raw mut (*work).early_id, wr_id);
-        add(&raw mut (*work).early, 1);
+        add_in_order(&raw mut (*work).early, 1);
         // Its post has come meanwhile, and may have looked for the note before it was there.
         if read_volatile(&raw const (*work).sends) != to {
             is_unsure(work);

@@ -32,7 +32,7 @@ use crate::{
         OFF_WQE_OPCODE, OFF_WQE_UD_QPN, OFF_WQE_WR_ID, get, get_or_zero, member, read, read_into,
     },
     task::now,
-    words::{add, copy, zeroed},
+    words::{self, add, copy, zeroed},
     wr_maps::{
         Outstanding, WR_COUNTS, WR_CQES, WR_EVENTS, WR_FILTER, WR_OUTSTANDING, WR_QPS, WR_QUEUES, WrKey,
         WrQp, qp_flag,
@@ -91,18 +91,16 @@ struct Claim {
     got: u64,
 }
 
-/// Tries to claim, without compare-and-exchange: two CPUs that try at once may both read 2, and both try
-/// again.
+/// Tries to claim: two CPUs that try at once may both fail, and both try again.
 unsafe extern "C" fn claim_once(_turn: u32, claim: *mut Claim) -> i64 {
     // SAFETY: the claim is on the caller's stack; the verifier follows its pointers.
     unsafe {
         let word = (*claim).word;
-        add(word, 1);
-        if read_volatile(word) == 1 {
+        if words::claim(word) {
             (*claim).got = 1;
             return 1;
         }
-        add(word, u64::MAX);
+        words::unclaim(word);
     }
     0
 }
@@ -131,7 +129,7 @@ pub(super) fn claim(qp: *mut WrQp) -> bool {
 #[inline(always)]
 pub(super) fn release(qp: *mut WrQp) {
     // SAFETY: the map checked the pointer.
-    add(unsafe { &raw mut (*qp).claims }, u64::MAX);
+    words::release(unsafe { &raw mut (*qp).claims });
 }
 
 /// Makes a record of one of a QP's WRs.

@@ -21,6 +21,7 @@ use aya_obj::{
     },
 };
 use rdmatop_common::{counters::loss, names::map};
+use rustix::param::page_size;
 
 use super::{
     load_error::LoadError,
@@ -51,6 +52,12 @@ const NO_PREALLOC: u32 = 1;
 /// memory than needed.
 pub(super) fn allocates_on_demand(version: Option<(u32, u32)>) -> bool {
     version.is_some_and(|version| version >= (6, 1))
+}
+
+/// The size of a ring buffer of which `asked` bytes, a power of two, are wanted. The kernel refuses one that
+/// is no multiple of its page size (`ringbuf_map_alloc`), which is up to 64 KiB on arm64.
+fn ring_bytes(asked: u32, page: usize) -> u32 {
+    u32::try_from(page).map_or(asked, |page| asked.max(page))
 }
 
 /// What to make from the object.
@@ -146,6 +153,7 @@ impl Loader {
             }
             if definition.map_type() == bpf_map_type::BPF_MAP_TYPE_RINGBUF as u32 {
                 definition.set_value_size(0);
+                definition.set_max_entries(ring_bytes(definition.max_entries(), page_size()));
             }
             if let aya_obj::Map::Legacy(map) = &mut *definition
                 && !wanted.on_demand
@@ -347,6 +355,18 @@ mod tests {
         insn.code = u8::try_from(code).unwrap();
         insn.set_src_reg(u8::try_from(source).unwrap());
         insn
+    }
+
+    #[test]
+    fn a_ring_buffer_has_a_page_at_least_whatever_the_size_of_pages_is() {
+        for (asked, page, bytes) in [
+            (4096, 4096, 4096),
+            (4096, 16 << 10, 16 << 10),
+            (4096, 64 << 10, 64 << 10),
+            (512 << 10, 64 << 10, 512 << 10),
+        ] {
+            assert_eq!(ring_bytes(asked, page), bytes);
+        }
     }
 
     #[test]

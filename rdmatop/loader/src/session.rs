@@ -8,7 +8,7 @@ use aya_log::EbpfLogger;
 use rdmatop_common::{
     counters::place,
     names::map,
-    offsets::{EAGER_SLOTS, WANT_QP_CREATES, WANT_USER_WORK},
+    offsets::{EAGER_SLOTS, HAS_FENCE, WANT_QP_CREATES, WANT_USER_WORK},
 };
 
 pub use super::choice::Options;
@@ -126,6 +126,12 @@ fn refuses_ambiguous_names(root: &Root) -> bool {
         (Some(major), Some(minor)) => (major, minor) >= (6, 7),
         _ => false,
     }
+}
+
+/// Whether the kernel has atomic instructions that return a value, with which programs keep their stores in
+/// order where the machine does not: on arm64 from Linux 5.18 on. On x86-64 no program has them.
+fn has_fence(version: Option<(u32, u32)>) -> bool {
+    version.is_some_and(|version| version >= (5, 18))
 }
 
 /// How many functions have each name; `None` if /proc/kallsyms cannot be read. The kernel formats some 200
@@ -315,6 +321,8 @@ impl Session {
         let on_demand = allocates_on_demand(limits::kernel_version());
         let sizes = Sizes::of(options, existing_qps(&root), countable, on_demand);
         headroom::can_start(sizes.bytes(on_demand))?;
+        let has_fence = has_fence(limits::kernel_version());
+        resolved.values.insert(HAS_FENCE, u32::from(has_fence));
         resolved.values.insert(EAGER_SLOTS, place::eager(sizes.slots));
         let wanted = Wanted {
             programs: &programs(options),
@@ -519,6 +527,12 @@ mod tests {
     use rdmatop_common::wr::WrFilter;
     use rdmatop_sources::fake::Fake;
     use zerocopy::FromZeros as _;
+
+    #[test]
+    fn fences_are_there_from_linux_5_18_on_and_where_the_version_is_unknown_they_are_not() {
+        assert!(has_fence(Some((5, 18))) && has_fence(Some((7, 2))));
+        assert!(!has_fence(Some((5, 17))) && !has_fence(None));
+    }
 
     #[test]
     fn a_masked_list_of_modules_is_not_taken_for_a_machine_without_rdma() {

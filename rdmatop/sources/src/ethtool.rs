@@ -101,7 +101,7 @@ fn interface_name(interface: &str) -> Option<[libc::c_char; libc::IFNAMSIZ]> {
         return None;
     }
     for (to, from) in name.iter_mut().zip(bytes) {
-        *to = from.cast_signed();
+        *to = libc::c_char::from_ne_bytes([*from]);
     }
     Some(name)
 }

@@ -195,6 +195,7 @@ fn run_stage(
     }
     option("--out", report.clone().into());
     let guest = GuestArgs {
+        arch: crate::arch::Arch::X86_64,
         kernel: kernel.to_owned(),
         devices: Some(stage.devices),
         nic: None,

@@ -7,9 +7,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::arch::Arch;
 use super::linker::GLIBC;
 use super::tree::{PACKAGE, compress, said_by, write};
+use crate::arch::Arch;
 
 /// Who answers for the package. A packager puts his own name here.
 pub(super) const MAINTAINER: &str = "rdmatop maintainers <rdmatop@localhost>";

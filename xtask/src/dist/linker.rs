@@ -8,8 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::arch::Arch;
-use crate::{paths, step};
+use crate::{arch::Arch, paths, step};
 
 /// The glibc that artefacts are linked for: that of RHEL 8, and older than that of Ubuntu 20.04 and
 /// Debian 11.

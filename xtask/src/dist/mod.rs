@@ -1,7 +1,6 @@
 //! `cargo xtask dist`: the artefacts of a release, made so that two builds of one commit are equal byte for
 //! byte.
 
-mod arch;
 mod audit;
 mod checks;
 mod crates;
@@ -22,11 +21,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 
-use crate::paths;
-use arch::Arch;
+use crate::arch::Arch;
+use crate::{cross, paths};
 
 /// The options of `cargo xtask dist`.
 #[derive(Args, Clone, Copy)]
@@ -77,9 +76,6 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Makes the artefacts in `target/dist`.
 pub(crate) fn main(args: DistArgs) -> Result<u8> {
-    if let Some(reason) = args.arch.archs().iter().find_map(|arch| arch.refused()) {
-        bail!("{reason}");
-    }
     // What cannot be done is said before the build, which takes minutes.
     if args.twice {
         twice::possible()?;
@@ -127,9 +123,14 @@ fn make(arch: Arch, own: &[PathBuf], epoch: u64, work: &Path, out: &Path) -> Res
         passed.size,
         passed.glibc
     );
-    let native = work.join(format!("rdmatop-{}", env::consts::ARCH));
-    if !native.is_file() {
-        bail!("the man pages are written by a program for this machine, which is made first: use --arch all");
+    // The program itself writes its pages: by emulation, unless one for this machine was made before.
+    let here = work.join(format!("rdmatop-{}", env::consts::ARCH));
+    let mut native = Vec::new();
+    if here.is_file() {
+        native.push(here.into());
+    } else {
+        native.extend(cross::runner(arch)?);
+        native.push(program.clone().into());
     }
     let name = format!("{}-{VERSION}-{}", tree::PACKAGE, arch.name());
     let dir = work.join(&name);

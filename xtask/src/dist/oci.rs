@@ -9,9 +9,9 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::arch::Arch;
 use super::tree::{self, PACKAGE, said_by};
 use super::{VERSION, tarball};
+use crate::arch::Arch;
 use crate::lab::archive;
 use crate::{paths, setup};
 
@@ -93,7 +93,7 @@ fn base(arch: Arch, work: &Path) -> Result<(PathBuf, String)> {
     let versions = || fs::read_to_string(cached.join("versions")).ok();
     let versions = archive::once(&format!("image-{}", arch.name()), TITLE, versions, || {
         let new = cached.with_extension("new");
-        archive::from_any(SUITE, "image", TITLE, |apt| {
+        archive::from_any(arch, SUITE, "image", TITLE, |apt| {
             let files = apt.download(&format!("{TITLE}: download"), &PACKAGES.map(str::to_owned))?;
             archive::unpack(TITLE, &files, &new.join("root"))?;
             let version = |file: &PathBuf| {

@@ -8,8 +8,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::{arch::Arch, tree};
-use crate::{ebpf_toolchain, paths, step};
+use super::tree;
+use crate::{arch::Arch, ebpf_toolchain, paths, step};
 
 /// How the program is optimised when all its crates are linked into one. Each of them was optimised for speed
 /// before: the program is a tenth smaller so, and takes 3 % more instructions. To optimise the crate itself

@@ -6,10 +6,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::arch::Arch;
 use super::tree::{self, PACKAGE, said_by};
 use super::{VERSION, deb};
-use crate::{apt, paths, setup, step};
+use crate::{apt, arch::Arch, paths, setup, step};
 
 /// The suites whose roots are tried, the oldest first.
 const SUITES: [&str; 4] = ["bullseye", "bookworm", "trixie", "unstable"];

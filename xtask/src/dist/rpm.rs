@@ -7,9 +7,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::arch::Arch;
 use super::deb::MAINTAINER;
 use super::tree::{self, PACKAGE, said_by};
+use crate::arch::Arch;
 
 /// Settings of rpmbuild: files stay as they are, equal trees make equal bytes, and RHEL 8 can unpack them.
 const SETTINGS: [&str; 10] = [

@@ -1,5 +1,6 @@
 //! The files that are installed, as they lie below /usr or /usr/local.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,8 +30,8 @@ const UNITS: &str = "lib/systemd/system";
 pub(super) struct Parts<'a> {
     /// rdmatop.
     pub(super) program: &'a Path,
-    /// A program of the same source that runs here: it writes its pages.
-    pub(super) native: &'a Path,
+    /// The words that run a program of the same source here: it writes its pages.
+    pub(super) native: &'a [OsString],
     /// The directory of the traffic programs.
     pub(super) traffic: &'a Path,
     /// What the program is made of.
@@ -39,7 +40,11 @@ pub(super) struct Parts<'a> {
 
 /// Lays all files into `dir`.
 pub(super) fn lay(dir: &Path, parts: &Parts<'_>) -> Result<()> {
-    let native = parts.native;
+    let native = || {
+        let mut command = Command::new(&parts.native[0]);
+        command.args(&parts.native[1..]);
+        command
+    };
     copy(parts.program, &dir.join("bin/rdmatop"))?;
     for file in files(parts.traffic)? {
         copy(
@@ -54,15 +59,12 @@ pub(super) fn lay(dir: &Path, parts: &Parts<'_>) -> Result<()> {
     }
     let man = dir.join("share/man/man1");
     fs::create_dir_all(&man).with_context(|| format!("cannot create {}", man.display()))?;
-    said_by(Command::new(native).args(["man", "--out-dir"]).arg(&man))?;
+    said_by(native().args(["man", "--out-dir"]).arg(&man))?;
     for page in fs::read_dir(&man)? {
         compress(&page?.path())?;
     }
     for (shell, file) in COMPLETIONS {
-        write(
-            &dir.join(file),
-            &said_by(Command::new(native).args(["completions", shell]))?,
-        )?;
+        write(&dir.join(file), &said_by(native().args(["completions", shell]))?)?;
     }
     let doc = dir.join("share/doc").join(PACKAGE);
     for file in [

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use super::kernel;
 use crate::apt::{self, Mirror, PrivateApt};
-use crate::step;
+use crate::{arch::Arch, step};
 
 /// Returns what `have` finds in the cache, else makes it with `make`: one process at a time, the others wait
 /// for it.
@@ -35,11 +35,12 @@ pub(crate) fn once<T>(
     have().map_or_else(make, Ok)
 }
 
-/// Calls `take` with one archive of the Debian suite `suite` after the other, until one has all that it
-/// wants.
+/// Calls `take` with one archive of the Debian suite `suite` after the other, each with its packages for
+/// `arch`, until one has all that it wants.
 ///
 /// `job` names the private apt's directory, so that two jobs of one suite do not share it.
 pub(crate) fn from_any<T>(
+    arch: Arch,
     suite: &str,
     job: &str,
     title: &str,
@@ -51,7 +52,7 @@ pub(crate) fn from_any<T>(
     for (uri, suite) in apt::candidates(&mirror, suite) {
         let work = kernel::cache().join("apt").join(format!("{suite}-{job}"));
         let _ = fs::remove_dir_all(&work);
-        let taken = PrivateApt::new(work.clone(), &uri, &suite)
+        let taken = PrivateApt::new(work.clone(), arch, &uri, &suite)
             .with_context(|| title.to_owned())
             .and_then(|apt| {
                 apt.update(&format!("{title}: package lists of {suite}"))?;

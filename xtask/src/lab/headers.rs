@@ -54,9 +54,13 @@ pub(super) fn ensure(series: Series, kernel: &Kernel) -> Result<Headers> {
         &title,
         || cached(kernel),
         || {
-            archive::from_any(series.suite, &format!("{}-headers", series.name), &title, |apt| {
-                fetch(series, kernel, &title, apt)
-            })
+            archive::from_any(
+                series.arch,
+                series.suite,
+                &format!("{}-headers", series.name),
+                &title,
+                |apt| fetch(series, kernel, &title, apt),
+            )
         },
     )
 }

@@ -1,9 +1,9 @@
 #!/bin/busybox sh
 # The lab guest's first process, in an initramfs of busybox and a few modules. It lays a writable overlay
-# over the host's root (read-only, 9p), makes SoftRoCE devices, runs the job there and reports by virtio port:
+# over the host's root (read-only, 9p), or over that of a guest for another machine, makes SoftRoCE devices, runs the job there and reports by virtio port:
 #   lab.ctl  out: "ready SECONDS", "exit CODE", "fail REASON"; in: "size ROWS COLS"; its end means power off
 #   lab.out, lab.err  the job's stdout and stderr, each closed by the marker in /job/conf
-/bin/busybox mkdir -p /sys /proc /dev /host /job /rw /pre /new
+/bin/busybox mkdir -p /sys /proc /dev /host /files /job /rw /pre /new
 /bin/busybox --install -s /bin
 export PATH=/bin
 mount -t proc proc /proc
@@ -42,6 +42,9 @@ nine=trans=virtio,version=9p2000.L,msize=512000
 mount -t 9p -o "ro,$nine,cache=loose" host /host || fail "cannot mount the host's root"
 mount -t 9p -o "$nine" job /job || fail "cannot mount the job share"
 . /job/conf
+if [ "$LAB_FOREIGN" = 1 ]; then
+    mount -t 9p -o "ro,$nine,cache=loose" files /files || fail "cannot mount the host's files"
+fi
 
 mount -t tmpfs -o size=80%,mode=755 rw /rw
 mkdir /rw/upper /rw/work
@@ -67,8 +70,22 @@ mount -t securityfs securityfs /new/sys/kernel/security
 mount -t bpf bpf /new/sys/fs/bpf
 mount -t cgroup2 cgroup2 /new/sys/fs/cgroup
 
+# A root for another machine has none of the directories that the job needs: each is laid there, writable as the
+# root is. In an overlay's options a path may have no colon, so each gets another name first.
+kept=0
+lay() {
+    kept=$((kept + 1))
+    mkdir -p "/new$1" "/rw/kept$kept/lower" "/rw/kept$kept/upper" "/rw/kept$kept/work"
+    mount -o bind "/files$1" "/rw/kept$kept/lower" &&
+        mount -t overlay -o "lowerdir=/rw/kept$kept/lower,upperdir=/rw/kept$kept/upper,workdir=/rw/kept$kept/work" \
+            overlay "/new$1"
+}
 # Directories under /tmp or /run that the job needs lie below the fresh mounts: bring them back.
 while IFS= read -r dir; do
+    if [ "$LAB_FOREIGN" = 1 ]; then
+        lay "$dir" || fail "cannot bring $dir into the guest"
+        continue
+    fi
     case "$dir" in
     /tmp/* | /run/*)
         mkdir -p "/new$dir"
@@ -79,7 +96,9 @@ done </job/keep
 mkdir -p "/new$LAB_OUT"
 mount -t 9p -o "$nine" out "/new$LAB_OUT" || fail "cannot mount the share for results"
 mkdir -p "/new/lib/modules/$LAB_RELEASE"
-mount -o bind "/pre$LAB_MODULES" "/new/lib/modules/$LAB_RELEASE" || fail "cannot bind the kernel's modules"
+pre=/pre
+[ "$LAB_FOREIGN" = 1 ] && pre=/files
+mount -o bind "$pre$LAB_MODULES" "/new/lib/modules/$LAB_RELEASE" || fail "cannot bind the kernel's modules"
 mkdir -p /new/run/lab
 mount -o bind /job /new/run/lab
 hostname lab

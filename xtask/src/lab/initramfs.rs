@@ -13,7 +13,6 @@ use super::kernel::Kernel;
 use crate::paths;
 
 const INIT: &str = include_str!("init.sh");
-const BUSYBOX: &str = "/bin/busybox";
 
 /// What the guest needs before it can reach the host's root.
 const MODULES: [&str; 5] = ["virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay"];
@@ -21,9 +20,13 @@ const MODULES: [&str; 5] = ["virtio_pci", "virtio_console", "9pnet_virtio", "9p"
 // The kernel starts modprobe in the initramfs, not in the guest's root: hand it on.
 const MODPROBE: &str = "#!/bin/busybox sh\nexec /bin/busybox chroot /new /sbin/modprobe \"$@\"\n";
 
-/// Returns the initramfs of `kernel`, building it if it is not in the cache.
-pub(crate) fn ensure(kernel: &Kernel) -> Result<PathBuf> {
-    let busybox = paths::find_tool(&["busybox"]).unwrap_or_else(|| BUSYBOX.into());
+/// Returns the initramfs of `kernel`, building it if it is not in the cache; `root` is the guest's, if it is
+/// not this machine's.
+pub(crate) fn ensure(kernel: &Kernel, root: Option<&Path>) -> Result<PathBuf> {
+    let busybox = match root {
+        Some(root) => root.join("usr/bin/busybox"),
+        None => paths::find_tool(&["busybox"]).unwrap_or_else(|| "/bin/busybox".into()),
+    };
     let busybox_bytes = fs::read(&busybox)
         .with_context(|| format!("no {}: `apt-get install busybox-static`", busybox.display()))?;
     ensure!(

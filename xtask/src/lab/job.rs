@@ -20,10 +20,13 @@ pub(crate) struct Job {
     pub(crate) dir: PathBuf,
     /// Writable directory shared with the guest, at the same path there.
     pub(crate) out: PathBuf,
-    /// Host directories the guest must see even if they lie under /tmp or /run.
+    /// Host directories the guest must see even if they lie under /tmp or /run, or its root is another.
     pub(crate) keep: Vec<PathBuf>,
     /// Number of rxe devices.
     pub(crate) devices: u32,
+    /// Whether the guest's root is not this machine's: then it sees only the directories of `keep`, which
+    /// must be real paths.
+    pub(crate) foreign: bool,
     /// A NIC besides.
     pub(super) nic: Option<Ready>,
     /// Whether to lay the wire between rxa and rxb.
@@ -79,6 +82,7 @@ impl Job {
                     .map(|nic| nic.driver.clone().into_os_string())
                     .unwrap_or_default(),
             ),
+            ("LAB_FOREIGN", OsString::from(u8::from(self.foreign).to_string())),
             ("LAB_WIRE", OsString::from(u8::from(self.wire).to_string())),
             (
                 "LAB_TTY",
@@ -147,6 +151,7 @@ mod tests {
             out: "/out".into(),
             keep: Vec::new(),
             devices: 1,
+            foreign: false,
             nic: None,
             wire: false,
             terminal: None,

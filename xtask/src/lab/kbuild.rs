@@ -214,6 +214,7 @@ mod tests {
     #[test]
     fn modules_are_kept_by_kernel_and_by_what_is_in_the_source() {
         let kernel = |release: &str| Kernel {
+            arch: crate::arch::Arch::X86_64,
             release: release.to_owned(),
             dir: "/k".into(),
         };

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use super::archive;
 use crate::apt::{self, PrivateApt};
+use crate::arch::Arch;
 use crate::{paths, step};
 
 /// A kernel the lab knows.
@@ -19,56 +20,123 @@ pub(crate) struct Series {
     pub(crate) suite: &'static str,
     /// Versions that count; `None`: whatever the suite's newest is, for unstable moves on.
     filter: Option<&'static str>,
+    /// The machine that it is for.
+    pub(crate) arch: Arch,
+    /// The end of its packages' names.
+    flavour: &'static str,
 }
 
-/// All kernels of the lab, oldest first.
+/// All kernels of the lab for x86-64, oldest first.
 pub(crate) const ALL: [Series; 4] = [
     Series {
         name: "5.10",
         suite: "bullseye",
         filter: Some("5.10"),
+        arch: Arch::X86_64,
+        flavour: "amd64",
     },
     Series {
         name: "6.1",
         suite: "bookworm",
         filter: Some("6.1"),
+        arch: Arch::X86_64,
+        flavour: "amd64",
     },
     Series {
         name: "6.12",
         suite: "trixie",
         filter: Some("6.12"),
+        arch: Arch::X86_64,
+        flavour: "amd64",
     },
     Series {
         name: "7.2",
         suite: "unstable",
         filter: None,
+        arch: Arch::X86_64,
+        flavour: "amd64",
     },
 ];
 
-/// Finds a kernel by version (`6.12`) or suite (`trixie`, `sid`).
-pub(crate) fn find(name: &str) -> Result<Series> {
-    let by_name = ALL
-        .into_iter()
-        .find(|series| series.name == name || series.suite == name);
-    match by_name {
-        Some(series) => Ok(series),
-        None if name == "sid" => Ok(ALL[3]),
-        None => {
-            let names: Vec<&str> = ALL.iter().map(|series| series.name).collect();
-            bail!(
-                "no kernel `{name}` in the lab: choose one of {}",
-                names.join(", ")
-            )
-        }
+/// Those for aarch64, which are fetched only when they are asked for. Debian's have pages of 4 KiB, and since
+/// Linux 6.12 there is one with pages of 16 KiB; it has none with pages of 64 KiB.
+pub(crate) const AARCH64: [Series; 4] = [
+    Series {
+        arch: Arch::Aarch64,
+        flavour: "arm64",
+        ..ALL[1]
+    },
+    Series {
+        arch: Arch::Aarch64,
+        flavour: "arm64",
+        ..ALL[2]
+    },
+    Series {
+        name: "6.12-16k",
+        arch: Arch::Aarch64,
+        flavour: "arm64-16k",
+        ..ALL[2]
+    },
+    Series {
+        arch: Arch::Aarch64,
+        flavour: "arm64",
+        ..ALL[3]
+    },
+];
+
+/// The kernels for a machine.
+pub(crate) fn all(arch: Arch) -> &'static [Series] {
+    match arch {
+        Arch::X86_64 => &ALL,
+        Arch::Aarch64 => &AARCH64,
     }
 }
 
+/// Finds a kernel for x86-64 by version (`6.12`) or suite (`trixie`, `sid`).
+pub(crate) fn find(name: &str) -> Result<Series> {
+    find_for(Arch::X86_64, name)
+}
+
+/// Finds a kernel for a machine by version (`6.12`) or suite (`trixie`, `sid`).
+pub(crate) fn find_for(arch: Arch, name: &str) -> Result<Series> {
+    let name = if name == "sid" { "unstable" } else { name };
+    let found = all(arch)
+        .iter()
+        .find(|series| series.name == name || series.suite == name);
+    found.copied().with_context(|| {
+        let names: Vec<&str> = all(arch).iter().map(|series| series.name).collect();
+        format!(
+            "no kernel `{name}` for {} in the lab: choose one of {}",
+            arch.name(),
+            names.join(", ")
+        )
+    })
+}
+
 /// The kernel of that name, or all of them for `all`.
-pub(crate) fn named(name: &str) -> Result<Vec<Series>> {
+pub(crate) fn named(arch: Arch, name: &str) -> Result<Vec<Series>> {
     if name == "all" {
-        return Ok(ALL.to_vec());
+        return Ok(all(arch).to_vec());
     }
-    Ok(vec![find(name)?])
+    Ok(vec![find_for(arch, name)?])
+}
+
+impl Series {
+    /// What its files are called in the cache, and its guests in a log.
+    pub(crate) fn key(self) -> String {
+        match self.arch {
+            Arch::X86_64 => self.name.to_owned(),
+            Arch::Aarch64 => format!("{}-{}", self.name, self.arch.name()),
+        }
+    }
+
+    /// What it is called where kernels for several machines may be meant.
+    pub(crate) fn title(self) -> String {
+        match self.arch {
+            Arch::X86_64 => format!("Linux {}", self.name),
+            Arch::Aarch64 => format!("Linux {} for {}", self.name, self.arch.name()),
+        }
+    }
 }
 
 /// An unpacked kernel.
@@ -78,6 +146,8 @@ pub(crate) struct Kernel {
     pub(crate) release: String,
     /// Its directory in the cache.
     pub(crate) dir: PathBuf,
+    /// The machine that it is for.
+    pub(crate) arch: Arch,
 }
 
 impl Kernel {
@@ -99,10 +169,14 @@ pub(crate) fn cache() -> PathBuf {
 
 /// The kernel, if it is in the cache.
 pub(crate) fn cached(series: Series) -> Option<Kernel> {
-    let dir = cache().join("kernels").join(series.name);
+    let dir = cache().join("kernels").join(series.key());
     // The marker is written last, before the directory gets its name: it vouches for the rest.
     let release = fs::read_to_string(dir.join("release")).ok()?.trim().to_owned();
-    Some(Kernel { release, dir })
+    Some(Kernel {
+        release,
+        dir,
+        arch: series.arch,
+    })
 }
 
 /// Whether `series` is in the cache.
@@ -112,24 +186,32 @@ pub(crate) fn is_cached(series: Series) -> bool {
 
 /// Returns the kernel, fetching it first if it is not in the cache.
 pub(crate) fn ensure(series: Series) -> Result<Kernel> {
-    let what = format!("Linux {}", series.name);
-    archive::once(series.name, &what, || cached(series), || fetch(series))
+    archive::once(
+        &series.key(),
+        &series.title(),
+        || cached(series),
+        || fetch(series),
+    )
 }
 
 fn fetch(series: Series) -> Result<Kernel> {
-    let title = format!("lab: Linux {} (Debian {})", series.name, series.suite);
-    archive::from_any(series.suite, series.name, &title, |apt| {
+    let title = format!("lab: {} (Debian {})", series.title(), series.suite);
+    archive::from_any(series.arch, series.suite, &series.key(), &title, |apt| {
         fetch_from(series, &title, apt)
     })
 }
 
 fn fetch_from(series: Series, title: &str, apt: &PrivateApt) -> Result<Kernel> {
-    let names = apt.search("^linux-(image|binary|modules|base)-[0-9].*-amd64$")?;
+    let names = apt.search(&format!(
+        "^linux-(image|binary|modules|base)-[0-9].*-{}$",
+        series.flavour
+    ))?;
     let names = names.iter().map(String::as_str);
-    let Some(picked) = apt::pick_kernel(&names, series.filter, apt::compare_versions) else {
+    let Some(picked) = apt::pick_kernel(&names, series.flavour, series.filter, apt::compare_versions) else {
         bail!(
-            "{title}: no linux-image-{}*-amd64",
-            series.filter.unwrap_or_default()
+            "{title}: no linux-image-{}*-{}",
+            series.filter.unwrap_or_default(),
+            series.flavour
         );
     };
     let files = apt.download(
@@ -141,7 +223,7 @@ fn fetch_from(series: Series, title: &str, apt: &PrivateApt) -> Result<Kernel> {
 
 fn unpack(series: Series, title: &str, release: &str, files: &[PathBuf]) -> Result<Kernel> {
     let parent = cache().join("kernels");
-    let dir = parent.join(format!("{}.new", series.name));
+    let dir = parent.join(format!("{}.new", series.key()));
     let root = dir.join("root");
     let _ = fs::remove_dir_all(&dir);
     archive::unpack(title, files, &root)?;
@@ -171,12 +253,13 @@ fn unpack(series: Series, title: &str, release: &str, files: &[PathBuf]) -> Resu
         Command::new(depmod).arg("-b").arg(&dir).arg(release),
     )?;
     fs::write(dir.join("release"), release)?;
-    let final_dir = parent.join(series.name);
+    let final_dir = parent.join(series.key());
     let _ = fs::remove_dir_all(&final_dir);
     fs::rename(&dir, &final_dir).with_context(|| format!("cannot rename {}", dir.display()))?;
     Ok(Kernel {
         release: release.to_owned(),
         dir: final_dir,
+        arch: series.arch,
     })
 }
 
@@ -190,5 +273,16 @@ mod tests {
         assert_eq!(find("bullseye").unwrap().name, "5.10");
         assert_eq!(find("sid").unwrap().suite, "unstable");
         assert!(find("4.19").unwrap_err().to_string().contains("6.12"));
+    }
+
+    #[test]
+    fn a_kernel_for_another_machine_has_a_name_and_a_place_of_its_own() {
+        let (here, there) = (find("7.2").unwrap(), find_for(Arch::Aarch64, "sid").unwrap());
+        assert_eq!((here.name, here.suite), (there.name, there.suite));
+        assert_eq!((here.key().as_str(), here.title().as_str()), ("7.2", "Linux 7.2"));
+        assert_eq!(there.key(), "7.2-aarch64");
+        assert_eq!(there.title(), "Linux 7.2 for aarch64");
+        assert!(find("6.12-16k").is_err());
+        assert!(find_for(Arch::Aarch64, "5.10").is_err());
     }
 }

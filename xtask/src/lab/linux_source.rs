@@ -51,9 +51,13 @@ impl Driver {
         let have = || Some(self.place(kernel)).filter(|dir| dir.is_dir());
         archive::once(&format!("source-{}", series.name), &title, have, || {
             let version = headers::ensure(series, kernel)?.version;
-            archive::from_any(series.suite, &format!("{}-source", series.name), &title, |apt| {
-                fetch(kernel, &version, &title, apt)
-            })?;
+            archive::from_any(
+                series.arch,
+                series.suite,
+                &format!("{}-source", series.name),
+                &title,
+                |apt| fetch(kernel, &version, &title, apt),
+            )?;
             have().with_context(|| format!("no {} in the source of {}", self.dir, kernel.release))
         })?;
         let source = self.source(kernel)?;

@@ -14,6 +14,7 @@ pub(crate) mod newer_qemu;
 pub(crate) mod nic;
 mod own_libc;
 mod qemu;
+pub(crate) mod root;
 mod stream;
 mod tty;
 pub(crate) mod vm;
@@ -33,6 +34,7 @@ use self::kernel::Series;
 use self::nic::Nic;
 use self::qemu::Accel;
 use self::vm::{End, Machine};
+use crate::arch::Arch;
 use crate::paths;
 
 /// Exit status when the job ran out of time, as of timeout(1).
@@ -56,6 +58,10 @@ pub(crate) enum LabCommand {
         /// Kernel to fetch: 5.10, 6.1, 6.12, 7.2, or all
         #[arg(long, default_value = "all")]
         kernel: String,
+        /// The machine of the guests: for aarch64 kernels 6.1, 6.12, 6.12-16k and 7.2, and the guests'
+        /// programs
+        #[arg(long, value_enum, default_value_t)]
+        arch: Arch,
     },
     /// Build the test drivers of tests/kmod and the kernel's siw, which `run` and `shell` then hand to the
     /// guest in $RDMATOP_KMOD and $RDMATOP_SIW
@@ -70,13 +76,15 @@ pub(crate) enum LabCommand {
 
 /// `cargo xtask lab run` of this very program, with these options: the caller adds `--` and what runs in the
 /// guest.
-pub(crate) fn command(kernel: &str, timeout: u64, options: &[&str]) -> Result<Command> {
+pub(crate) fn command(series: Series, timeout: u64, options: &[&str]) -> Result<Command> {
     let mut lab = Command::new(env::current_exe().context("cannot tell what program this is")?);
     lab.args([
         "lab",
         "run",
+        "--arch",
+        series.arch.name(),
         "--kernel",
-        kernel,
+        series.name,
         "--timeout",
         &timeout.to_string(),
     ])
@@ -87,9 +95,13 @@ pub(crate) fn command(kernel: &str, timeout: u64, options: &[&str]) -> Result<Co
 /// What both `run` and `shell` take.
 #[derive(Args, Clone)]
 pub(crate) struct GuestArgs {
-    /// Kernel: 5.10, 6.1, 6.12 or 7.2 (the newest of Debian unstable)
+    /// Kernel: 5.10, 6.1, 6.12 or 7.2 (the newest of Debian unstable); for aarch64 6.1, 6.12, 6.12-16k or 7.2
     #[arg(long, default_value = "6.12")]
     pub(crate) kernel: String,
+    /// The guest's machine. One for aarch64 is always translated, with a root of Debian packages of its own
+    /// in which this repository and the build directory are at the same paths
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) arch: Arch,
     /// Number of `SoftRoCE` devices rxe0, rxe1, ..., each over a dummy interface with address 10.77.N.1
     /// [default: 1; with --nic 0]
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=250))]
@@ -161,19 +173,22 @@ pub(crate) fn main(command: LabCommand) -> Result<u8> {
                 .to_vec();
             run_job(&args.guest, command, true, None)
         }
-        LabCommand::Fetch { kernel } => {
-            for series in kernel::named(&kernel)? {
+        LabCommand::Fetch { kernel, arch } => {
+            for series in kernel::named(arch, &kernel)? {
                 let fetched = kernel::ensure(series)?;
                 if modules::has_test_drivers(series) {
                     headers::fetch_if_missing(series, &fetched)?;
                 }
-                println!("{:5} {}", series.name, fetched.release);
+                println!("{:8} {}", series.name, fetched.release);
             }
-            newer_qemu::fetch_if_missing();
+            newer_qemu::fetch_if_missing(arch);
+            if arch != Arch::X86_64 {
+                root::ensure(arch)?;
+            }
             Ok(0)
         }
         LabCommand::Modules { kernel } => {
-            for series in kernel::named(&kernel)? {
+            for series in kernel::named(Arch::X86_64, &kernel)? {
                 if modules::has_test_drivers(series) {
                     for (what, place) in build_modules(series)? {
                         let place = place.with_context(|| format!("no {what}"))?;
@@ -225,18 +240,38 @@ pub(crate) fn run_job(
     if !cfg!(target_arch = "x86_64") {
         bail!("the lab boots x86_64 kernels and needs an x86_64 machine");
     }
-    let series = kernel::find(&guest.kernel)?;
-    let kernel = kernel::ensure(series)?;
+    let series = kernel::find_for(guest.arch, &guest.kernel)?;
+    let mut kernel = kernel::ensure(series)?;
+    let foreign = guest.arch != Arch::X86_64;
+    if foreign {
+        newer_qemu::fetch_if_missing(guest.arch);
+        // The guest has none of this machine's links.
+        kernel.dir = real(&kernel.dir)?;
+    }
     let nic = guest
         .nic
         .map(|nic| nic::ensure(nic, series, &kernel))
         .transpose()?;
-    let target = paths::target();
+    let mut target = paths::target();
+    let mut repo = paths::repo();
+    if foreign {
+        fs::create_dir_all(&target).with_context(|| format!("cannot create {}", target.display()))?;
+        (target, repo) = (real(&target)?, real(&repo)?);
+    }
     let out =
         env::var_os("RDMATOP_LAB_OUT").map_or_else(|| target.join("lab-out"), |dir| paths::repo().join(dir));
     let terminal = tty.then(|| tty::size().unwrap_or((24, 80)));
-    let mut env = environment(&target, &out);
-    let mut keep = vec![target.clone()];
+    let built = match guest.arch {
+        Arch::X86_64 => target.clone(),
+        Arch::Aarch64 => target.join(guest.arch.triple()),
+    };
+    let mut env = environment(&built, &out);
+    let mut keep = vec![target];
+    if foreign {
+        let program = env.iter().find(|(name, _)| *name == "RDMATOP");
+        let dir = program.and_then(|(_, file)| Path::new(file).parent());
+        keep.extend(dir.map(real).transpose()?);
+    }
     if let Some(dir) = modules::built_test_drivers(&kernel) {
         env.push(("RDMATOP_KMOD", dir.clone().into()));
         keep.push(dir);
@@ -252,7 +287,8 @@ pub(crate) fn run_job(
     let job = Job {
         command,
         env,
-        dir: paths::repo(),
+        dir: repo,
+        foreign,
         keep,
         out,
         devices: guest.devices.unwrap_or(u32::from(nic.is_none())),
@@ -300,6 +336,11 @@ pub(crate) fn run_job(
     })
 }
 
+/// A path without links.
+fn real(path: &Path) -> Result<PathBuf> {
+    fs::canonicalize(path).with_context(|| format!("cannot resolve {}", path.display()))
+}
+
 /// How to run instructions.
 fn accel(guest: &GuestArgs) -> Result<Accel> {
     if guest.icount {
@@ -307,14 +348,14 @@ fn accel(guest: &GuestArgs) -> Result<Accel> {
     }
     match env::var("RDMATOP_LAB_ACCEL").as_deref() {
         // The host's CPU sees changed code by itself.
-        Ok("kvm") => Ok(Accel::Kvm),
-        Ok("tcg") | Err(_) if guest.single_threaded => Ok(Accel::Single),
-        Ok("tcg") | Err(_) => Ok(Accel::Tcg),
+        Ok("kvm") if guest.arch == Arch::X86_64 => Ok(Accel::Kvm),
+        Ok("kvm" | "tcg") | Err(_) if guest.single_threaded => Ok(Accel::Single),
+        Ok("kvm" | "tcg") | Err(_) => Ok(Accel::Tcg),
         Ok(other) => bail!("RDMATOP_LAB_ACCEL={other}: choose tcg or kvm"),
     }
 }
 
-/// The job's environment: small and the same everywhere.
+/// The job's environment: small and the same everywhere. `target` is where the guest's programs were built.
 fn environment(target: &Path, out: &Path) -> Vec<(&'static str, OsString)> {
     let mut profiles: Vec<(SystemTime, PathBuf)> = ["debug", "release"]
         .map(|profile| target.join(profile))

@@ -8,14 +8,16 @@ use anyhow::Result;
 use super::kbuild::DriverSource;
 use super::kernel::{Kernel, Series};
 use super::linux_source::SIW;
+use crate::arch::Arch;
 use crate::paths;
 
 /// Kernels without per-port statistics of the kind that the test drivers have (Linux 5.14).
 const TOO_OLD: [&str; 1] = ["5.10"];
 
-/// Whether the test drivers are for this kernel.
+/// Whether the test drivers are for this kernel. For aarch64 they are not built: they make devices whose
+/// counters a test sets, which is the same on each machine.
 pub(crate) fn has_test_drivers(series: Series) -> bool {
-    !TOO_OLD.contains(&series.name)
+    series.arch == Arch::X86_64 && !TOO_OLD.contains(&series.name)
 }
 
 fn test_drivers() -> Result<DriverSource> {

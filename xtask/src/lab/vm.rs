@@ -18,7 +18,8 @@ use super::kernel::Kernel;
 use super::qemu::{Accel, Vm};
 use super::stream::UntilMarker;
 use super::tty::{self, Escape, RawMode};
-use super::{initramfs, kernel, newer_qemu, nic};
+use super::{initramfs, kernel, newer_qemu, nic, root};
+use crate::arch::Arch;
 use crate::paths;
 
 /// Other work may share this machine's CPUs: far more than a boot takes.
@@ -135,20 +136,30 @@ pub(crate) fn run(kernel: &Kernel, machine: Machine, job: &Job) -> Result<End> {
     }
 }
 
+/// The program that runs guests of a machine.
+fn qemu(arch: Arch, by_newer: bool) -> Result<PathBuf> {
+    let newer = by_newer.then(|| newer_qemu::cached(arch)).flatten();
+    let found = newer.or_else(|| paths::find_tool(&[&newer_qemu::program(arch)]));
+    found.with_context(|| match arch {
+        Arch::X86_64 => "no qemu-system-x86_64: `cargo xtask setup`, or `apt-get install qemu-system-x86`",
+        Arch::Aarch64 => "no qemu-system-aarch64: `apt-get install qemu-system-arm`",
+    })
+}
+
 fn boot(kernel: &Kernel, machine: Machine, job: &Job) -> Result<End> {
     // What instructions cost was recorded by the machine's.
     let by_newer = job.nic.is_none() && machine.accel != Accel::Icount;
-    let newer = by_newer.then(newer_qemu::cached).flatten();
-    let qemu = newer
-        .or_else(|| paths::find_tool(&["qemu-system-x86_64"]))
-        .context("no qemu-system-x86_64: `cargo xtask setup`, or `apt-get install qemu-system-x86`")?;
-    let initramfs = initramfs::ensure(kernel)?;
+    let qemu = qemu(kernel.arch, by_newer)?;
+    let root = job.foreign.then(|| root::ensure(kernel.arch)).transpose()?;
+    let initramfs = initramfs::ensure(kernel, root.as_deref())?;
     let run_dir = RunDir::new()?;
     let job_dir = run_dir.0.join("job");
     fs::create_dir(&job_dir)?;
     fs::create_dir_all(&job.out).with_context(|| format!("cannot create {}", job.out.display()))?;
     job.write(&job_dir, kernel)?;
     let vm = Vm {
+        arch: kernel.arch,
+        root,
         accel: machine.accel,
         cpus: machine.cpus,
         memory: machine.memory,
@@ -455,13 +466,18 @@ pub(crate) fn marker() -> String {
 
 /// Prints which kernels are cached.
 pub(crate) fn print_cached() {
-    for series in kernel::ALL {
+    for series in kernel::ALL.into_iter().chain(kernel::AARCH64) {
         let state = if kernel::is_cached(series) {
             "cached"
         } else {
             "not fetched"
         };
-        println!("{:5} Debian {:9} {state}", series.name, series.suite);
+        println!(
+            "{:8} {:7} Debian {:9} {state}",
+            series.name,
+            series.arch.name(),
+            series.suite
+        );
     }
 }
 

@@ -22,11 +22,12 @@ use super::{
     report::Part,
 };
 use crate::{
+    arch::Arch,
     equality,
     lab::{
         self,
         kernel::{self, Series},
-        modules, newer_qemu, nic,
+        modules, newer_qemu, nic, root,
     },
     paths,
 };
@@ -39,6 +40,8 @@ const SECOND: &str = "-again";
 pub(super) struct Asked<'a> {
     /// The rdmatop that is tested.
     pub(super) program: &'a Path,
+    /// The guests' machine.
+    pub(super) arch: Arch,
     /// Names of kernels; none: all.
     pub(super) kernels: &'a [String],
     /// Each test on every kernel.
@@ -56,9 +59,14 @@ pub(super) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Whether each test runs on every kernel that is tested: who names kernels wants to see all of them.
+    /// Whether each test runs on every kernel that is tested: who names kernels wants to see all of them. For
+    /// aarch64, where all of them take hours, only who asks for it or names tests.
     fn everywhere(&self) -> bool {
-        self.everywhere || !self.kernels.is_empty()
+        let named = match self.arch {
+            Arch::X86_64 => !self.kernels.is_empty(),
+            Arch::Aarch64 => self.filter.is_some(),
+        };
+        self.everywhere || named
     }
 }
 
@@ -71,7 +79,7 @@ struct Guest {
 
 impl Guest {
     fn label(&self) -> String {
-        format!("{:>4} {:7} ", self.series.name, self.group.name)
+        format!("{:>4} {:7} ", self.series.key(), self.group.name)
     }
 
     /// About how long it takes.
@@ -82,7 +90,7 @@ impl Guest {
 
     /// Where the tests of its `run` leave files: the second run does not add to those of the first.
     fn out(&self, run: &str) -> PathBuf {
-        let name = format!("{}-{}{run}", self.series.name, self.group.name);
+        let name = format!("{}-{}{run}", self.series.key(), self.group.name);
         paths::target().join("lab-out").join(name)
     }
 
@@ -119,19 +127,22 @@ pub(super) struct Ran {
     pub(super) left_out: Vec<String>,
 }
 
-/// The kernels of these names; without a name all.
-fn wanted(names: &[String]) -> Vec<Series> {
-    let is = |series: &Series| {
-        let same = |name: &String| kernel::find(name).is_ok_and(|of_name| of_name.name == series.name);
+/// The kernels of these names for a machine; without a name all.
+fn wanted(arch: Arch, names: &[String]) -> Vec<Series> {
+    let is = |series: &&Series| {
+        let same = |name: &String| kernel::find_for(arch, name).is_ok_and(|of_name| of_name == **series);
         names.is_empty() || names.iter().any(same)
     };
-    kernel::ALL.into_iter().filter(is).collect()
+    kernel::all(arch).iter().filter(is).copied().collect()
 }
 
 /// Brings the kernels of these names and builds the modules that tests need there: guests share them.
-pub(super) fn prepare(names: &[String]) -> Result<()> {
-    newer_qemu::fetch_if_missing();
-    for series in wanted(names) {
+pub(super) fn prepare(arch: Arch, names: &[String]) -> Result<()> {
+    newer_qemu::fetch_if_missing(arch);
+    if arch != Arch::X86_64 {
+        root::ensure(arch)?;
+    }
+    for series in wanted(arch, names) {
         kernel::ensure(series)?;
         build_modules(series)?;
     }
@@ -140,8 +151,8 @@ pub(super) fn prepare(names: &[String]) -> Result<()> {
 
 /// Runs the tests of this executable on the kernels asked for, which [`prepare`] has brought.
 pub(super) fn run(executable: &Path, asked: &Asked<'_>) -> Result<Ran> {
-    let all_tests = kernel_tests::list(executable, asked.filter)?;
-    let all = wanted(asked.kernels);
+    let all_tests = kernel_tests::list(executable, asked.arch, asked.filter)?;
+    let all = wanted(asked.arch, asked.kernels);
     let mut kernels: Vec<Part> = all
         .iter()
         .map(|series| Part {
@@ -254,7 +265,7 @@ fn second_runs(ended: &mut [Ended], executable: &Path, asked: &Asked<'_>) -> Res
 
 /// The name of a kernel's part.
 fn part_of(series: Series) -> String {
-    format!("Linux {}", series.name)
+    series.title()
 }
 
 /// Takes guests until there are no more, those of the first list first.
@@ -290,7 +301,7 @@ fn build_modules(series: Series) -> Result<()> {
     }
     for (what, built) in lab::build_modules(series)? {
         if let Err(error) = built {
-            println!("SKIPPED tests of {what} on Linux {}: {error:#}", series.name);
+            println!("SKIPPED tests of {what} on {}: {error:#}", series.title());
         }
     }
     Ok(())
@@ -336,7 +347,7 @@ fn in_guest(
     }
     script.push_str("exit $bad\n");
     let options = guest.group.options(guest.series);
-    let mut lab = lab::command(guest.series.name, asked.timeout, &options)?;
+    let mut lab = lab::command(guest.series, asked.timeout, &options)?;
     lab.args(["--cpu-time", "--", "sh", "-c", &script]);
     lab.env("RDMATOP", asked.program);
     lab.env("RDMATOP_LAB_OUT", out);

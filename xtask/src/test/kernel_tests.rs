@@ -4,8 +4,8 @@ use std::{path::Path, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::places::{self, ALSO_ON, EVERYTHING, Group, ONLY_EVERYWHERE};
-use crate::lab::kernel::Series;
+use super::places::{self, ALSO_ON, EVERYTHING, Group, ON_AARCH64, ONLY_EVERYWHERE};
+use crate::{arch::Arch, cross, lab::kernel::Series};
 
 /// Kernel tests of one file below tests/tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,17 +34,23 @@ impl OnKernel {
         });
         (tests > 0).then(|| {
             format!(
-                "Linux {}: {tests} kernel tests: {}",
-                series.name,
+                "{}: {tests} kernel tests: {}",
+                series.title(),
                 names.collect::<Vec<_>>().join(", ")
             )
         })
     }
 }
 
-/// The tests of the executable whose name contains `filter`.
-pub(super) fn list(executable: &Path, filter: Option<&str>) -> Result<Vec<Module>> {
-    let listed = Command::new(executable).arg("--list").args(filter).output();
+/// The tests of the executable, which is for `arch`, whose name contains `filter`.
+pub(super) fn list(executable: &Path, arch: Arch, filter: Option<&str>) -> Result<Vec<Module>> {
+    let mut words = cross::runner(arch)?;
+    words.push(executable.into());
+    let listed = Command::new(&words[0])
+        .args(&words[1..])
+        .arg("--list")
+        .args(filter)
+        .output();
     let listed = listed.with_context(|| format!("cannot run {}", executable.display()))?;
     ensure!(
         listed.status.success(),
@@ -94,6 +100,9 @@ pub(super) fn on(all: &[Module], series: Series, everywhere: bool) -> OnKernel {
 
 /// Whether the test runs on this kernel by default: the longest beginning of its name in the table decides.
 fn is_for(test: &str, series: Series) -> bool {
+    if series.arch == Arch::Aarch64 {
+        return ON_AARCH64.iter().any(|beginning| test.starts_with(beginning));
+    }
     if ONLY_EVERYWHERE.contains(&test) {
         return false;
     }

@@ -1,6 +1,9 @@
 //! Where each executable of the kernel tests runs: on which kernels, and in which kind of guest.
 
-use crate::lab::{kernel::Series, modules, nic};
+use crate::{
+    arch::Arch,
+    lab::{kernel::Series, modules, nic},
+};
 
 /// The kernel on which each test runs by default: the one that is installed most.
 pub(super) const EVERYTHING: &str = "6.12";
@@ -55,6 +58,19 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
     ("by_ports::", &["7.2"]),
     // netlink's and sysfs' counters of the newest kernel.
     ("testnic::totals_are_the_drivers", &["7.2"]),
+];
+
+/// The tests that `--arch aarch64` runs by default, by the beginnings of their names: what the machine
+/// decides, which is the registers that programs read, the layout of structures, atomic instructions, how
+/// functions are probed, and what is compiled into applications.
+pub(super) const ON_AARCH64: &[&str] = &[
+    "robust::probes_names_every_program_with_a_verdict",
+    "lifecycle::a_plain_pair",
+    "verbs::every_call_of_every_verb_is_counted_once",
+    "exact::every_kind_of_request",
+    "uprobes::probes_on_programs_count",
+    "wr_events::every_kind_of_request",
+    "live::the_screen_shows_what_perftest_did",
 ];
 
 /// Tests that only `--everywhere` runs, because they wait or work for long and what they prove stands
@@ -305,11 +321,19 @@ pub(super) const GROUPS: [Group; 8] = [
 
 /// The group in whose guest a module runs. On the other kernels the control plane needs two CPUs, as the
 /// first group, and has few tests: it has no guest of its own there, which takes ten seconds of a CPU to
-/// boot.
+/// boot. Nor has it on aarch64, whose kernels do not preempt programs, and let no interrupt come while one
+/// runs that a kprobe entered: there it shares the one CPU of `alone`.
 pub(super) fn group_of(module: &str, series: Series) -> &'static Group {
     let own = GROUPS.iter().find(|group| group.modules.contains(&module));
-    own.filter(|group| group.name != "control" || series.name == EVERYTHING)
-        .unwrap_or(&GROUPS[0])
+    match own {
+        Some(group) if group.name != "control" => group,
+        Some(_) if series.arch == Arch::Aarch64 => {
+            let alone = GROUPS.iter().find(|group| group.name == "alone");
+            alone.unwrap_or(&GROUPS[0])
+        }
+        Some(group) if series.name == EVERYTHING => group,
+        _ => &GROUPS[0],
+    }
 }
 
 #[cfg(test)]
@@ -356,7 +380,7 @@ mod tests {
                 .unwrap();
             assert!(text.contains(&format!("fn {test}")), "{beginning}");
         };
-        for test in ONLY_EVERYWHERE {
+        for test in ONLY_EVERYWHERE.iter().chain(ON_AARCH64) {
             exists(test);
         }
         for (beginning, kernels) in ALSO_ON {

@@ -13,6 +13,7 @@ use clap::ValueEnum;
 
 use super::kernel::{Kernel, Series};
 use super::linux_source;
+use crate::arch::Arch;
 use crate::paths;
 
 /// A NIC that is no `SoftRoCE`.
@@ -36,7 +37,7 @@ const KERNELS: [&str; 2] = ["6.1", "6.12"];
 
 /// Whether the NIC is for this kernel.
 pub(crate) fn is_for(series: Series) -> bool {
-    KERNELS.contains(&series.name)
+    series.arch == Arch::X86_64 && KERNELS.contains(&series.name)
 }
 
 /// Why this machine cannot have the NIC; `None`: it can.
@@ -61,7 +62,7 @@ pub(super) fn ensure(nic: Nic, series: Series, kernel: &Kernel) -> Result<Ready>
     }
     if !is_for(series) {
         bail!(
-            "--nic pvrdma is for Linux {}: with others it was not tried",
+            "--nic pvrdma is for Linux {} on x86-64: with others it was not tried",
             KERNELS.join(" and ")
         );
     }

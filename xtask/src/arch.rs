@@ -1,13 +1,14 @@
-//! The machines that artefacts are made for, and what each tool calls them.
+//! The machines that artefacts are made for and guests of the lab are, and what each tool calls them.
 
 use std::env;
 
 use clap::ValueEnum;
 
 /// A machine, as `uname -m` names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Arch {
     /// Intel's and AMD's.
+    #[default]
     #[value(name = "x86_64")]
     X86_64,
     /// ARM's: Grace, Graviton.
@@ -17,7 +18,7 @@ pub(crate) enum Arch {
 
 impl Arch {
     /// Rust's target.
-    pub(super) fn triple(self) -> &'static str {
+    pub(crate) fn triple(self) -> &'static str {
         match self {
             Self::X86_64 => "x86_64-unknown-linux-gnu",
             Self::Aarch64 => "aarch64-unknown-linux-gnu",
@@ -25,7 +26,7 @@ impl Arch {
     }
 
     /// What `uname -m`, zig and rpm call it.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::X86_64 => "x86_64",
             Self::Aarch64 => "aarch64",
@@ -33,26 +34,15 @@ impl Arch {
     }
 
     /// Returns the name that Debian has for it.
-    pub(super) fn debian(self) -> &'static str {
+    pub(crate) fn debian(self) -> &'static str {
         match self {
             Self::X86_64 => "amd64",
             Self::Aarch64 => "arm64",
         }
     }
 
-    /// Why no artefact is made for it.
-    pub(super) fn refused(self) -> Option<&'static str> {
-        match self {
-            Self::X86_64 => None,
-            Self::Aarch64 => Some(
-                "no artefact for aarch64: its eBPF programs read other registers than those for x86-64, and no kernel of \
-                 that architecture has loaded them yet, because the lab has x86-64 guests alone",
-            ),
-        }
-    }
-
     /// Whether a program of it runs on this machine.
-    pub(super) fn is_here(self) -> bool {
+    pub(crate) fn is_here(self) -> bool {
         self.name() == env::consts::ARCH
     }
 }

@@ -1,0 +1,109 @@
+//! What cargo needs to build for another machine than this one: Debian's compiler for it, and the libraries
+//! of the root that its guests have.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::arch::Arch;
+use crate::lab::root;
+use crate::{paths, setup, step};
+
+/// Debian's packages of the compiler for aarch64.
+const COMPILER: &[&str] = &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"];
+
+/// Has `cargo` build for `arch`, for which this machine is completed first; nothing where it is this machine.
+pub(crate) fn prepare(cargo: &mut Command, arch: Arch) -> Result<()> {
+    if arch == Arch::X86_64 {
+        return Ok(());
+    }
+    let compiler = ["compile the tests for aarch64"].map(|why| (why, COMPILER));
+    setup::packages(&compiler, false, true)?;
+    let triple = arch.triple();
+    let sysroot = step::run(
+        "ask rustc for its place",
+        Command::new("rustc").args(["--print", "sysroot"]),
+    )?;
+    ensure!(
+        Path::new(sysroot.trim())
+            .join("lib/rustlib")
+            .join(triple)
+            .is_dir(),
+        "rustc has no library for {triple}: `rustup target add {triple}`"
+    );
+    let dir = paths::target().join("cross");
+    fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let tool = |name: &str| format!("{}-linux-gnu-{name}", arch.name());
+    let cc = dir.join(tool("cc"));
+    let text = script(&tool("gcc"), &root::ensure(arch)?, arch);
+    // Written only when it changes: the tests' build script looks at its name alone, but others may be
+    // compiling.
+    if fs::read_to_string(&cc).ok().as_deref() != Some(&*text) {
+        fs::write(&cc, text).with_context(|| format!("cannot write {}", cc.display()))?;
+        fs::set_permissions(&cc, fs::Permissions::from_mode(0o755))?;
+    }
+    let linker = format!(
+        "CARGO_TARGET_{}_LINKER",
+        triple.replace('-', "_").to_ascii_uppercase()
+    );
+    let variables: [(&str, OsString); 3] = [
+        (&linker, cc.clone().into()),
+        // tests/build.rs asks for these two.
+        ("CC", cc.into()),
+        ("AR", tool("ar").into()),
+    ];
+    cargo.envs(variables).args(["--target", triple]);
+    Ok(())
+}
+
+/// The compiler with the guests' headers behind its own, and their libraries, of which some need newer
+/// symbols of libc than this machine's have.
+fn script(gcc: &str, root: &Path, arch: Arch) -> String {
+    format!(
+        "#!/bin/sh\nexec {gcc} -idirafter '{root}/usr/include' -L'{libraries}' -Wl,--allow-shlib-undefined \"$@\"\n",
+        root = root.display(),
+        libraries = root::libraries(root, arch).display(),
+    )
+}
+
+/// The words before a program of `arch` that run it here: none where it is this machine's.
+pub(crate) fn runner(arch: Arch) -> Result<Vec<OsString>> {
+    if arch.name() == env::consts::ARCH {
+        return Ok(Vec::new());
+    }
+    Ok(vec![
+        root::emulator(arch)?.into(),
+        "-L".into(),
+        root::ensure(arch)?.into(),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_compiler_gets_its_arguments_and_the_roots_libraries() {
+        let text = script("echo", Path::new("/a root"), Arch::Aarch64);
+        let output = Command::new("sh")
+            .args(["-c", &text, "cc", "-o", "an out"])
+            .output()
+            .unwrap();
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            "-idirafter /a root/usr/include -L/a root/usr/lib/aarch64-linux-gnu -Wl,--allow-shlib-undefined -o an out\n"
+        );
+    }
+
+    #[test]
+    fn this_machine_s_programs_run_as_they_are() {
+        if Arch::X86_64.is_here() {
+            assert!(runner(Arch::X86_64).unwrap().is_empty());
+        }
+    }
+}
