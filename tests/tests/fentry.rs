@@ -27,6 +27,11 @@ const CALLS: [&str; 5] = [
 /// Whether a task can take over while one of our programs runs: then a program of the control plane could be
 /// skipped, and these stay kprobes.
 fn preempts() -> bool {
+    // Debian's 6.12 for arm64 is built without: then there are no modes to choose from.
+    let version = fs::read_to_string("/proc/version").unwrap_or_default();
+    if !version.contains(" PREEMPT") {
+        return false;
+    }
     let modes = fs::read_to_string("/sys/kernel/debug/sched/preempt").unwrap_or_default();
     !modes.contains("(none)") && !modes.contains("(voluntary)")
 }
