@@ -89,6 +89,8 @@ const PURE_USES: &[(&str, &str)] = &[
     ("", "zerocopy"),
     // Numbers of errors.
     ("rdmatop-base", "libc"),
+    // Patterns of names.
+    ("rdmatop-base", "wildmatch"),
 ];
 
 /// Rules of what no compiler looks at: parts of the standard library, of a crate, and paths of files.

@@ -39,10 +39,7 @@ pub(crate) fn check() -> Result<()> {
     }
     let mut wrong = versions(&crates, &skipped(&policy)?);
     wrong.extend(licences(&crates, &strings(&policy, "licenses", "allow")?));
-    wrong.extend(sources(
-        &read("Cargo.lock")?,
-        &strings(&policy, "sources", "allow-registry")?,
-    ));
+    wrong.extend(sources(&read("Cargo.lock")?));
     ensure!(wrong.is_empty(), "deny.toml forbids:\n{}", wrong.join("\n"));
     Ok(())
 }
@@ -161,20 +158,22 @@ fn one(words: &mut Words<'_>, allowed: &[String]) -> Option<bool> {
     Some(allowed.contains(&name))
 }
 
-/// Sources of the lock file that are no registry of the list. Our own crates have none.
-fn sources(lock: &str, allowed: &[String]) -> Vec<String> {
-    let sources: BTreeSet<&str> = lock
-        .lines()
-        .filter_map(|line| line.strip_prefix("source = \"")?.strip_suffix('"'))
-        .collect();
-    let known = |source: &str| {
-        source
-            .strip_prefix("registry+")
-            .is_some_and(|url| allowed.iter().any(|known| known == url))
-    };
-    sources
-        .into_iter()
-        .filter(|source| !known(source))
+/// Sources of the lock file beside one registry. Our own crates have none.
+fn sources(lock: &str) -> Vec<String> {
+    let mut by_source: BTreeMap<&str, usize> = BTreeMap::new();
+    let named = |line: &'_ str| Some(line.strip_prefix("source = \"")?.strip_suffix('"')?.to_owned());
+    let all: Vec<String> = lock.lines().filter_map(named).collect();
+    for source in &all {
+        *by_source.entry(source).or_default() += 1;
+    }
+    let registry = by_source
+        .iter()
+        .filter(|(source, _)| source.starts_with("registry+"))
+        .max_by_key(|(_, crates)| **crates)
+        .map(|(source, _)| *source);
+    by_source
+        .into_keys()
+        .filter(|source| Some(*source) != registry)
         .map(|source| format!("the source {source}"))
         .collect()
 }
@@ -228,10 +227,8 @@ mod tests {
             licences(&crates, &["MIT".to_owned()]),
             ["the licence of bad 1.0.0: \"GPL-3.0\""]
         );
-        let lock = "source = \"registry+https://one\"\nsource = \"git+https://one\"\nsource = \"registry+https://two\"\n";
-        assert_eq!(
-            sources(lock, &["https://one".to_owned()]),
-            ["the source git+https://one", "the source registry+https://two"]
-        );
+        let lock = "source = \"registry+one\"\nsource = \"git+one\"\nsource = \"registry+two\"\nsource = \"registry+one\"\n";
+        assert_eq!(sources(lock), ["the source git+one", "the source registry+two"]);
+        assert_eq!(sources("source = \"git+one\"\n").len(), 1);
     }
 }
