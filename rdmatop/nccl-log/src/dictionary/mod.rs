@@ -4,7 +4,10 @@
 //! The messages were read in the sources at each tag: NCCL 2.4 to 2.30 (src/transport, src/misc, src/plugin,
 //! src/bootstrap.cc, src/init.cc, src/proxy.cc, src/graph), RCCL of ROCm 5 to 7, aws-ofi-nccl 1.0 to 1.21. An
 //! entry matches by what its source has in that place, so a message is never explained by the words of
-//! another. `docs/nccl-messages.md` is made of these tables.
+//! another. Those of NCCL 2.31 and 2.32 are the texts in the libraries as they are given away (2.31.2 and
+//! 2.32.3): all texts of 2.30 that an entry names are in them too, but for `NET/Socket : no interface found`,
+//! which 2.32 does not have.
+//! `docs/nccl-messages.md` is made of these tables.
 
 mod network;
 mod plugins;
