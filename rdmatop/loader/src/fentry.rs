@@ -18,6 +18,9 @@ use super::{
     sys::{bpf, empty, raw_bpf},
 };
 
+/// Of the kernel's own error numbers, which no libc has a name for (include/linux/errno.h).
+const ENOTSUPP: i32 = 524;
+
 /// Why a program is not attached.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FentryError {
@@ -30,6 +33,9 @@ pub(super) enum FentryError {
     /// The module's BTF has no such function.
     #[error("the BTF of the module has no function {0}")]
     NoFunction(String),
+    /// Its ftrace cannot call programs, as that of arm64 before Linux 6.4.
+    #[error("this kernel cannot enter programs at functions (ENOTSUPP)")]
+    Unsupported,
     /// The kernel refused.
     #[error("{what}")]
     Refused {
@@ -79,11 +85,13 @@ impl Module {
         // Without a name the kernel attaches the program to the function it was loaded for.
         attr.raw_tracepoint.prog_fd = program.as_raw_fd().cast_unsigned();
         // SAFETY: the attribute names only the descriptor above.
-        let link = unsafe { bpf(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attr) }.map_err(|error| {
-            FentryError::Refused {
+        let link = unsafe { bpf(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attr) };
+        let link = link.map_err(|error| match error.raw_os_error() {
+            Some(ENOTSUPP) => FentryError::Unsupported,
+            _ => FentryError::Refused {
                 what: "cannot attach",
                 error,
-            }
+            },
         })?;
         Ok((program, link))
     }
