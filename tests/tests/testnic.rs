@@ -473,6 +473,40 @@ fn a_slow_card_ends_neither_a_sample_nor_the_program() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn of_a_card_that_is_left_alone_the_driver_is_asked_for_nothing() -> Result<()> {
+    let Some(_lab) = Lab::enter("a card left alone") else {
+        return Ok(());
+    };
+    let Some((_nic, ports)) = with_a_slow_card(Call::Hw, 30_000)? else {
+        return Ok(());
+    };
+    for call in [Call::Port, Call::Pma, Call::Firmware] {
+        ports[3].delay(call, 30_000)?;
+    }
+    // Whatever is asked of its driver is late, and a note says so.
+    let sample = rdmatop::once(&["--delay", "3", "--exclude-device", "m*_3"])?;
+    for left in &ports[..3] {
+        let rate = port(&sample, &left.device)?["tx_bytes"]["rate"].as_f64();
+        ensure!(rate.is_some_and(|rate| rate > 0.0), "{}: {rate:?}", left.device);
+    }
+    let row = device(&sample, "mlx5_3")?;
+    ensure!(
+        row["driver"].is_null() && port(&sample, "mlx5_3").is_err(),
+        "{row}"
+    );
+    let notes = sample.value()["health"]["notes"].to_string();
+    ensure!(
+        notes.contains("excluded") && !notes.contains("slow-device"),
+        "{notes}"
+    );
+    ensure!(errors(&sample) == "[]", "{}", errors(&sample));
+    for call in [Call::Hw, Call::Port, Call::Pma, Call::Firmware] {
+        ports[3].delay(call, 0)?;
+    }
+    Ok(())
+}
+
 // What follows holds only once defects are mended that these tests found.
 
 #[test]
