@@ -90,7 +90,7 @@ fn each_capability_that_is_taken_away_costs_what_the_page_says() -> Result<()> {
     for (level, without, told) in CASES {
         let _paranoid = Switch::set("/proc/sys/kernel/perf_event_paranoid", level)?;
         let left = ALL.iter().filter(|name| !without.contains(name));
-        let left: String = left.map(|name| format!(",+{name}")).collect();
+        let left: String = left.flat_map(|name| [",+", *name]).collect();
         let sample = sample(&["setpriv", &format!("--bounding-set=-all{left}")])?;
         let notes = notes(&sample);
         let fits = match told {
