@@ -93,7 +93,7 @@ pub struct ViewArgs {
     pub device: Option<String>,
 
     /// Devices that are left alone.
-    #[command(flatten, next_help_heading = "Filters")]
+    #[command(flatten)]
     pub exclude: ExcludeArgs,
 
     /// Only this process
@@ -266,6 +266,11 @@ pub struct CheckArgs {
     /// Devices that are left alone.
     #[command(flatten)]
     pub exclude: ExcludeArgs,
+
+    /// Do not ask NVIDIA GPUs who computes on them. While rdmatop asks, it has their driver open: the driver
+    /// cannot be unloaded, and no GPU be reset
+    #[arg(long)]
+    pub no_gpus: bool,
 
     /// Load no eBPF programs: netlink, /sys and /proc only
     #[arg(long)]

@@ -5,6 +5,7 @@ use std::{env, fs, path::PathBuf, process::Command, thread, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rdmatop_tests::{
+    check::{Check, Looking},
     child::output,
     lab::Lab,
     rdmatop::Window,
@@ -118,26 +119,25 @@ fn a_nic_far_from_the_gpu_of_its_only_user_is_named() -> Result<()> {
     let at = [format!("-DBUS={}", near.1), format!("-DSLOT={}", near.2)];
     let library = library(&pid.to_string(), 50, 10, &at)?;
     let path = library.to_str().context("a path")?;
-    let sample = |words: u64| -> Result<_> {
+    let variables = [("LD_LIBRARY_PATH", path)];
+    let look = |words: u64| -> Result<_> {
         idle.rate("port_xmit_data", words)?;
-        let window = Window::open_with(&[], &[("LD_LIBRARY_PATH", path)])?;
-        thread::sleep(Duration::from_secs(14));
-        window.close()
+        Looking::begin_with("20", &variables)?.end()
     };
     used.rate("port_xmit_data", 2_812_500_000)?;
-    let lone = sample(0)?;
-    let rows = lone.value()["processes"].as_array().context("no processes")?;
+    let window = Window::open_with(&[], &variables)?;
+    thread::sleep(Duration::from_secs(3));
+    let sample = window.close()?;
+    let rows = sample.value()["processes"].as_array().context("no processes")?;
     let row = rows.iter().find(|row| row["pid"] == pid).context("no job")?;
     ensure!(row["gpus"] == serde_json::json!([near.0]), "{row}");
-    let named = |sample: &serde_json::Value| {
-        let found = sample["findings"].as_array().into_iter().flatten();
-        found
-            .filter(|found| found["id"] == "far-nic")
-            .cloned()
-            .collect::<Vec<_>>()
+    let named = |check: &Check| -> Result<Vec<_>> {
+        let found = check.findings()?.iter();
+        Ok(found.filter(|found| found["id"] == "far-nic").cloned().collect())
     };
-    let [found] = &named(lone.value())[..] else {
-        bail!("{}", lone.value()["findings"]);
+    let lone = look(0)?;
+    let [found] = &named(&lone)?[..] else {
+        bail!("{}", lone.document["findings"]);
     };
     let verdict = found["verdict"].as_str().context("no verdict")?;
     for part in [
@@ -149,7 +149,7 @@ fn a_nic_far_from_the_gpu_of_its_only_user_is_named() -> Result<()> {
         ensure!(verdict.contains(part), "{part}: {verdict}");
     }
     // The near one is somebody's.
-    ensure!(named(sample(2_812_500_000)?.value()).is_empty());
+    ensure!(named(&look(2_812_500_000)?)?.is_empty());
     job.finish()?;
     Ok(())
 }

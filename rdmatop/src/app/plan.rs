@@ -175,8 +175,11 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
         uprobe_limit,
         hw_counters: view.hw_counters.then(|| HwCounters::new(root.clone())),
         beside_log,
-        // Others show no verdict on what a job waits for.
-        gpus: !view.no_gpus && !beside_log && matches!(mode, Mode::Live { .. } | Mode::Once { .. }),
+        // Others show nothing of them.
+        gpus: match &cli.command {
+            Some(Command::Check(args)) => !args.no_gpus,
+            _ => !view.no_gpus && !beside_log && matches!(mode, Mode::Live { .. } | Mode::Once { .. }),
+        },
         mask: view.mask,
         sample: view.sample.unwrap_or(1),
         root,

@@ -53,7 +53,7 @@ pub enum Traced {
     Yes,
     /// Counters of ports, and not those of QPs: it names a port, seldom a process.
     OfPorts,
-    /// It needs counts of work requests or of completions.
+    /// It needs counts of work requests or of completions, or GPUs, which a trace does not ask.
     No,
 }
 
@@ -346,7 +346,7 @@ kinds! {
         why: "Each byte passes the processor, and between sockets their link, which the GPUs of the node share: NCCL uses no GPUDirect \
               over such a way unless it is told to.",
         fixed: "the nearer port carries the bytes",
-        trace: Traced::Yes,
+        trace: Traced::No,
     },
     LagImbalance => Kind {
         name: "lag-imbalance", raise_s: 10, clear_s: 15,
