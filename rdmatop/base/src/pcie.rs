@@ -1,4 +1,19 @@
-//! How far PCI functions are from each other, in the terms of `nvidia-smi topo -m`.
+//! PCI Express in words: links, and how far functions are from each other in the terms of `nvidia-smi topo
+//! -m`.
+
+/// A link's generation and lanes, as `Gen5 x16`. The speed is that of a lane, in mega-transfers per second.
+pub fn link_words(mega_transfers: u32, lanes: u32) -> String {
+    let generation = match mega_transfers {
+        2_500 => "Gen1",
+        5_000 => "Gen2",
+        8_000 => "Gen3",
+        16_000 => "Gen4",
+        32_000 => "Gen5",
+        64_000 => "Gen6",
+        _ => "PCIe",
+    };
+    format!("{generation} x{lanes}")
+}
 
 /// Where a PCI function is.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,7 @@
 //! The facts that were read. Each is known, absent, could not be read, or is not known although it should be,
 //! with the reason: the four are never mixed up.
 
+use rdmatop_base::pcie;
 use rdmatop_base::step::NextStep;
 use rdmatop_model::cause::Cause;
 
@@ -268,6 +269,13 @@ pub struct PciLink {
     pub width: u32,
     /// Its rate in one direction.
     pub bits_per_sec: u64,
+}
+
+impl PciLink {
+    /// Its generation and lanes, as `Gen5 x16`.
+    pub(crate) fn words(self) -> String {
+        pcie::link_words(self.mega_transfers, self.width)
+    }
 }
 
 /// A NIC that could do RDMA and has no RDMA device.

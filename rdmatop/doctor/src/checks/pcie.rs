@@ -1,24 +1,11 @@
 //! The PCIe link of a NIC, and the IOMMU.
 
 use crate::{
-    facts::{Facts, Pci, PciLink},
+    facts::{Facts, Pci},
     line::Lines,
     words::{count, names, rate},
 };
 use rdmatop_base::step::{ShellWord, step};
-
-fn link_words(link: PciLink) -> String {
-    let generation = match link.mega_transfers {
-        2_500 => "Gen1",
-        5_000 => "Gen2",
-        8_000 => "Gen3",
-        16_000 => "Gen4",
-        32_000 => "Gen5",
-        64_000 => "Gen6",
-        _ => "PCIe",
-    };
-    format!("{generation} x{}", link.width)
-}
 
 pub(crate) fn link(facts: &Facts, out: &mut Lines) {
     let nics: Vec<(&str, &Pci, u64)> = facts
@@ -44,11 +31,7 @@ pub(crate) fn link(facts: &Facts, out: &mut Lines) {
                     .known()
                     .is_some_and(|other| other.bits_per_sec > current.bits_per_sec)
         });
-        let text = format!(
-            "{name} is on PCIe {}, could do {}",
-            link_words(*current),
-            link_words(*max)
-        );
+        let text = format!("{name} is on PCIe {}, could do {}", current.words(), max.words());
         let address = ShellWord::new(&pci.address, "ADDRESS");
         let remedy = match pci.slot.known() {
             // Both ends could do more: the contacts are bad, or something is set so.
@@ -70,7 +53,7 @@ pub(crate) fn link(facts: &Facts, out: &mut Lines) {
             let text = if below {
                 text
             } else {
-                format!("{name} is on PCIe {}", link_words(*current))
+                format!("{name} is on PCIe {}", current.words())
             };
             let why = format!(
                 "The slot carries {}, the ports {}.",
@@ -86,7 +69,7 @@ pub(crate) fn link(facts: &Facts, out: &mut Lines) {
                 remedy,
             );
         } else {
-            let link = link_words(*current);
+            let link = current.words();
             if !fine.contains(&link) {
                 fine.push(link);
             }

@@ -6,27 +6,14 @@ use std::collections::BTreeMap;
 use super::Scene;
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::ib::{PortState, QpState};
-use crate::input::PcieLink;
 use crate::snapshot::{ProcessRow, QpRow};
 use rdmatop_base::driver_log::{self, Weight};
+use rdmatop_base::pcie::link_words;
 use rdmatop_base::step::{ShellWord, step};
 
 const MS: u64 = 1_000_000;
 /// Steps and errors older than this are of no concern now, ns.
 const RECENT: u64 = 60_000 * MS;
-
-fn generation(link: PcieLink) -> String {
-    let name = match link.mega_transfers {
-        2_500 => "Gen1",
-        5_000 => "Gen2",
-        8_000 => "Gen3",
-        16_000 => "Gen4",
-        32_000 => "Gen5",
-        64_000 => "Gen6",
-        _ => "PCIe",
-    };
-    format!("{name} x{}", link.width)
-}
 
 /// A PCI Express link that came up with less than its device is capable of, and carries less than the ports.
 pub(super) fn pcie(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
@@ -52,8 +39,8 @@ pub(super) fn pcie(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             verdict: format!(
                 "{} hangs on PCIe {} and could do {}: {} gets {} of {}",
                 device.name,
-                generation(now),
-                generation(able),
+                link_words(now.mega_transfers, now.width),
+                link_words(able.mega_transfers, able.width),
                 words::process(user),
                 words::bits(now.bps as f64 / 8.0),
                 words::bits(wanted as f64 / 8.0)
@@ -66,7 +53,7 @@ pub(super) fn pcie(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 "grep . /sys/bus/pci/devices/{}/../max_link_*   # what the slot can do: as little -> another slot   # more -> reseat the card; again -> riser, BIOS",
                 ShellWord::or(device.pci.as_deref(), "ADDRESS")
             ),
-            short: format!("PCIe {}", generation(now)),
+            short: format!("PCIe {}", link_words(now.mega_transfers, now.width)),
             victims: vec![user.uid],
             since_ns: scene.snapshot.mono_ns,
             ..scene.symptom(
