@@ -76,9 +76,10 @@ fn a_job_with_gpus_waits_for_them_or_for_its_links() -> Result<()> {
     Ok(())
 }
 
-/// Two PCI functions of this machine, each in a slot of its own on the host bridge: address, bus, slot.
+/// Two PCI functions of this machine with one driver, each in a slot of its own on the host bridge: address,
+/// bus, slot.
 fn two_slots() -> Result<[(String, u32, u32); 2]> {
-    let mut all: Vec<(String, u32, u32)> = fs::read_dir("/sys/bus/pci/devices")?
+    let mut all: Vec<(String, u32, u32)> = fs::read_dir("/sys/bus/pci/drivers/virtio-pci")?
         .filter_map(|entry| {
             let address = entry.ok()?.file_name().into_string().ok()?;
             let (bus, slot) = address
@@ -94,7 +95,7 @@ fn two_slots() -> Result<[(String, u32, u32); 2]> {
     all.next()
         .zip(all.next())
         .map(<[_; 2]>::from)
-        .context("fewer than two PCI functions")
+        .context("fewer than two functions of virtio-pci")
 }
 
 #[test]
