@@ -213,7 +213,7 @@ impl Release {
     }
 }
 
-/// What git prints.
+/// Runs git, and returns what it prints.
 fn git(repo: &Path, args: &[&str]) -> Result<String> {
     let said = said_by(Command::new("git").args(args).current_dir(repo))?;
     String::from_utf8(said).context("git prints no text")

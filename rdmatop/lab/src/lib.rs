@@ -333,7 +333,7 @@ pub fn softroce() -> SoftRoce {
 ///
 /// # Panics
 ///
-/// Where that is not so.
+/// It panics where that does not hold.
 #[cfg(feature = "testkit")]
 pub fn fuzz_state(raw: &[u8]) {
     state::fuzz(raw);

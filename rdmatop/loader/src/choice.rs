@@ -189,8 +189,8 @@ impl Sizes {
             Scope::All => Self::LEAST_WITHOUT_SLOTS,
         };
         let least = if on_demand { tables } else { small };
-        // Who asks for few wants little memory, which the slots take. The tables are as large as without
-        // that.
+        // Who asks for few wants little memory, which the slots take. The tables keep
+        // their usual size.
         let known = twice(existing.all).clamp(least, Self::MOST_KNOWN);
         let slots = twice(existing.software).clamp(Self::LEAST_SLOTS, Self::MOST_SLOTS);
         Self {

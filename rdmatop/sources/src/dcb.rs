@@ -112,7 +112,7 @@ fn decode(attributes: &[u8]) -> WireResult<Dcb> {
 ///
 /// # Panics
 ///
-/// Where that is not so.
+/// It panics where that does not hold.
 #[cfg(feature = "testkit")]
 pub fn fuzz(raw: &[u8]) {
     if let Ok(Dcb { pfc: Some(on), .. }) = decode(raw) {

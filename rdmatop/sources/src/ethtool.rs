@@ -132,7 +132,7 @@ fn choose(names: &[u8], wanted: impl Fn(&str) -> bool) -> Vec<(usize, Arc<str>)>
 ///
 /// # Panics
 ///
-/// Where that is not so.
+/// It panics where that does not hold.
 #[cfg(feature = "testkit")]
 pub fn fuzz(raw: &[u8]) {
     for (at, name) in choose(raw, |name| !name.is_empty()) {

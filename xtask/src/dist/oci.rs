@@ -181,7 +181,7 @@ fn layer(root: &Path, layout: &Path, epoch: u64) -> Result<Layer> {
     Ok(Layer { descriptor, unpacked })
 }
 
-/// Writes JSON into the layout.
+/// Writes a JSON document as a blob of the layout, and returns its descriptor.
 fn document(layout: &Path, kind: &str, value: &Value) -> Result<Value> {
     let file = layout.with_extension("json");
     tree::write(&file, value.to_string().as_bytes())?;
@@ -195,7 +195,7 @@ fn blob(layout: &Path, kind: &str, file: &Path) -> Result<Value> {
     Ok(json!({"mediaType": kind, "digest": digest, "size": size}))
 }
 
-/// Where a blob lies.
+/// Returns the path of a blob.
 fn place(layout: &Path, digest: &str) -> Result<PathBuf> {
     let hash = digest
         .strip_prefix("sha256:")

@@ -16,7 +16,7 @@ use crate::{arch::Arch, ebpf_toolchain, paths, step};
 /// for size costs 29 %.
 const LINKED_SMALL: [&str; 1] = ["-Copt-level=s"];
 
-/// Where cargo puts the program.
+/// Returns the path at which cargo puts the program.
 pub(super) fn built(arch: Arch) -> PathBuf {
     paths::target().join(arch.triple()).join("release/rdmatop")
 }

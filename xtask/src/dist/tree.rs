@@ -26,7 +26,7 @@ const TRAFFIC: &str = "lib/rdmatop";
 /// Where systemd looks for units below /usr and /usr/local.
 const UNITS: &str = "lib/systemd/system";
 
-/// What is laid into a tree.
+/// The files that [`lay`] puts into a tree.
 pub(super) struct Parts<'a> {
     /// rdmatop.
     pub(super) program: &'a Path,

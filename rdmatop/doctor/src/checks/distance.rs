@@ -8,7 +8,7 @@ use crate::{
     words::{count, names},
 };
 
-/// Where a function is.
+/// Returns the path and the node of a PCI function.
 fn place(pci: &Pci) -> Place<'_> {
     Place {
         path: &pci.path,

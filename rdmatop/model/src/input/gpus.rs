@@ -15,7 +15,7 @@ pub struct GpuSample {
     pub gpus: Vec<GpuReading>,
 }
 
-/// How old the newest reading may be to tell of now, ns (ours).
+/// How old the newest reading may be to tell of now, ns (ours): there is one each second.
 const OLD_NS: u64 = 5_000_000_000;
 
 impl GpuSample {

@@ -88,7 +88,7 @@ impl Changes {
 ///
 /// # Panics
 ///
-/// Where that is not so.
+/// It panics where that does not hold.
 #[cfg(feature = "testkit")]
 pub fn fuzz(raw: &[u8]) {
     match Changes::parse(raw) {

@@ -35,7 +35,7 @@ use crate::{
 ///
 /// # Panics
 ///
-/// Where that is not so.
+/// It panics where that does not hold.
 #[cfg(feature = "testkit")]
 pub fn fuzz(raw: &[u8]) {
     for message in Messages::new(raw).flatten() {

@@ -1,4 +1,5 @@
-//! A process whose bytes take a NIC that is farther from its GPU than an idle one.
+//! A process that uses a NIC that is farther from its GPU than an idle one. Another process may have queue
+//! pairs on that NIC that the kernel does not list, so nothing is said of whose its bytes are.
 
 use super::rails::{Choice, about};
 use super::{Scene, link};
@@ -82,13 +83,13 @@ fn of_process(scene: &Scene<'_>, row: &ProcessRow, gpu: &GpuPlace) -> Option<Sym
     let (far_name, near_name) = (&used.port.device, &near.port.device);
     Some(Symptom {
         verdict: format!(
-            "{} computes on GPU {} and its bytes pass {}, {}: {} {} is idle",
+            "{} computes on GPU {} and alone has QPs on {}, {}, which is busy: {} {} is idle",
             words::process(row),
             gpu.address,
             link::name(used.port),
-            used.distance.words(),
+            words_of(used.distance),
             link::name(near.port),
-            near.distance.words()
+            words_of(near.distance)
         ),
         evidence: vec![
             format!(
@@ -114,6 +115,14 @@ fn of_process(scene: &Scene<'_>, row: &ProcessRow, gpu: &GpuPlace) -> Option<Sym
             },
         )
     })
+}
+
+/// Where a NIC is, seen from a GPU. Nodes need not be known for [`Distance::Node`], but bridges are.
+const fn words_of(distance: Distance) -> &'static str {
+    match distance {
+        Distance::Node => "on another PCIe host bridge",
+        other => other.words(),
+    }
 }
 
 /// What chose the NIC, if that is known, else how to find it.

@@ -48,8 +48,8 @@ fn a_nic_on_another_node_is_far_while_the_one_behind_the_gpu_s_switch_is_idle() 
     let found = far(&node(5));
     assert_eq!(
         found[0].verdict,
-        "rank (PID 4711, slurm 7341.0) computes on GPU 0000:10:1f.0 and its bytes pass mlx5_5/1, on another NUMA node: mlx5_0/1 behind the \
-         same PCIe switch is idle"
+        "rank (PID 4711, slurm 7341.0) computes on GPU 0000:10:1f.0 and alone has QPs on mlx5_5/1, on another NUMA node, which is busy: \
+         mlx5_0/1 behind the same PCIe switch is idle"
     );
     assert_eq!(
         found[0].evidence,
@@ -60,12 +60,12 @@ fn a_nic_on_another_node_is_far_while_the_one_behind_the_gpu_s_switch_is_idle() 
     assert!(
         far(&node(1))[0]
             .verdict
-            .contains("on the same PCIe host bridge: mlx5_0/1")
+            .contains("on the same PCIe host bridge, which is busy: mlx5_0/1")
     );
     assert!(
         far(&node(2))[0]
             .verdict
-            .contains("on the same NUMA node: mlx5_0/1")
+            .contains("on another PCIe host bridge, which is busy: mlx5_0/1")
     );
 }
 

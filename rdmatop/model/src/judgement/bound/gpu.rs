@@ -16,8 +16,6 @@ const SMS: f64 = 0.7;
 const TENSOR: f64 = 0.1;
 /// The verdict needs so many seconds, ns, as that by links.
 const LEAST_NS: u64 = super::LEAST_NS;
-/// Readings older than this say nothing of now, ns (ours): each second there is one.
-const OLD_NS: u64 = 5_000_000_000;
 
 /// How busy the GPUs of a job were, on average.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -37,7 +35,7 @@ impl GpuUse {
     /// process, or does not tell.
     pub(super) fn of(processes: &BTreeSet<u32>, samples: &[GpuSample], now_ns: u64) -> Option<Self> {
         let newest = samples.last()?;
-        if now_ns.saturating_sub(newest.mono_ns) > OLD_NS {
+        if !newest.is_of(now_ns) {
             return None;
         }
         let (mut ns, mut sms, mut tensor) = (0, 0.0, 0.0);
