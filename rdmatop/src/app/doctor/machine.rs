@@ -153,10 +153,10 @@ pub(super) fn gpu_memory(root: &Root) -> GpuMemory {
     }
 }
 
-/// SoftRoCE, where no hardware is.
-pub(super) fn softroce(root: &Root, devices: &Fact<Vec<Device>>, idle: bool) -> Option<SoftRoce> {
+/// SoftRoCE, where no hardware is. `other`: there is a NIC that has no device here, or that is left alone.
+pub(super) fn softroce(root: &Root, devices: &Fact<Vec<Device>>, other: bool) -> Option<SoftRoce> {
     let any = devices.known().is_some_and(|all| !all.is_empty());
-    if any || idle || matches!(devices, Fact::Unreadable(_)) {
+    if any || other || matches!(devices, Fact::Unreadable(_)) {
         return None;
     }
     Some(if root.is_live() {

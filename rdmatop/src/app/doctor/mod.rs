@@ -125,7 +125,8 @@ fn collect(root: &Root, pid: Option<u32>) -> Facts {
         ..Facts::default()
     };
     let users = drivers(root, names.as_deref(), pid.is_none(), &mut facts);
-    facts.softroce = machine::softroce(root, &facts.devices, !facts.idle_nics.is_empty());
+    let other = !facts.idle_nics.is_empty() || !facts.excluded.is_empty();
+    facts.softroce = machine::softroce(root, &facts.devices, other);
     processes(root, users, &mut facts);
     facts
 }

@@ -15,6 +15,7 @@ use super::{
 };
 use rdmatop_base::errno;
 use rdmatop_base::text;
+use rdmatop_model::cause::CauseId;
 use rdmatop_model::fields::{self, Meta, Unit, Value};
 use rdmatop_model::input::{EbpfState, UprobesReport};
 use rdmatop_model::judgement::{STUCK_MARK, Stuck, StuckQp, Sum, Unobserved};
@@ -175,9 +176,16 @@ fn totals(out: &mut String, snapshot: &Snapshot) {
         let known = sum.known().filter(|rate| rate.is_finite());
         known.map_or_else(|| "-".to_owned(), |rate| format!("{bound}{}/s", unit(rate)))
     };
+    // QPs of devices that are left alone are known only where programs saw them made.
+    let left = snapshot
+        .health
+        .notes
+        .iter()
+        .any(|note| note.id == CauseId::Excluded);
+    let least = if left { ">=" } else { "" };
     let _ = write!(
         out,
-        "total  TX {}  RX {}  WR {}  QPs {}",
+        "total  TX {}  RX {}  WR {}  QPs {least}{}",
         sum(totals.tx, units::bytes),
         sum(totals.rx, units::bytes),
         sum(totals.wr, units::count),
