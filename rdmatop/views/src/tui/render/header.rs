@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use ratatui::layout::Rect;
 
+use rdmatop_model::cause::CauseId;
 use rdmatop_model::input::EbpfState;
 
 use super::super::columns::Cell;
@@ -208,8 +209,12 @@ fn requests(state: &State) -> Cell {
 }
 
 fn states(state: &State) -> Vec<Cell> {
-    let mut head =
-        Cell::new("QPs ", Tone::Dim).and(format::count(state.snapshot.judgement.totals.qps), Tone::Normal);
+    // QPs of devices that are left alone are known only where programs saw them made.
+    let mut notes = state.snapshot.health.notes.iter();
+    let left = notes.any(|note| note.id == CauseId::Excluded);
+    let floor = if left { state.glyphs.bound[1] } else { "" };
+    let count = format::count(state.snapshot.judgement.totals.qps);
+    let mut head = Cell::new("QPs ", Tone::Dim).and(format!("{floor}{count}"), Tone::Normal);
     let stuck = state.snapshot.judgement.stuck().len();
     if stuck > 0 {
         let stuck = format::count(stuck as u64);
