@@ -16,6 +16,7 @@ mod ebpf;
 mod ebpf_strip;
 mod ebpf_toolchain;
 mod equality;
+mod kernels;
 mod lab;
 mod learn;
 mod lints;
@@ -59,6 +60,8 @@ enum Cmd {
     Screens(screens::ScreensArgs),
     /// Write docs/learn.md anew: run its commands in the lab and put in what they print
     Learn(learn::LearnArgs),
+    /// Write docs/kernels.md anew: what would be attached on the kernels of Debian's packages
+    Kernels(kernels::KernelsArgs),
     /// Run what needs no lab: style and unit tests
     Check(test::CheckArgs),
     /// Run everything that must pass: style, unit tests, kernel tests on four kernels
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
         Cmd::Release(args) => release::main(&args),
         Cmd::Screens(args) => screens::main(&args),
         Cmd::Learn(args) => learn::main(&args),
+        Cmd::Kernels(args) => kernels::main(&args),
         Cmd::Check(args) => test::check(&args),
         Cmd::Test(args) => test::main(&args),
     };

@@ -15,6 +15,7 @@ pub mod control;
 pub mod datapath;
 mod drain;
 mod fentry;
+pub mod foresee;
 mod headroom;
 pub mod hook;
 mod kernel_btf;

@@ -31,6 +31,11 @@ impl Fake {
         self.root.clone()
     }
 
+    /// The directory that has the trees.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
     /// A file of procfs.
     pub fn proc(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> &Self {
         self.write(&Path::new("proc").join(path), content)

@@ -3,6 +3,7 @@
 pub(crate) mod archive;
 mod cpio;
 pub(crate) mod headers;
+pub(crate) mod image;
 mod initramfs;
 mod job;
 mod kbuild;

@@ -1,0 +1,305 @@
+//! `cargo xtask kernels`: which programs rdmatop would attach on the kernels of Debian's packages, without
+//! booting one. The plan of the loader decides from facts alone, and a package has them: BTF, functions,
+//! configuration. The lab's kernels are booted by the tests; with `--verify` what was foreseen is compared
+//! with what rdmatop says on them.
+
+mod facts;
+mod table;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use serde_json::Value;
+
+use crate::arch::Arch;
+use crate::lab::{self, archive, kernel};
+use crate::{apt, paths, setup, step, test};
+
+const PAGE: &str = "docs/kernels.md";
+
+/// `cargo xtask kernels`
+#[derive(Args, Clone, Default)]
+pub(crate) struct KernelsArgs {
+    /// Look at a kernel of one's own instead: the files of its Debian packages (image and modules)
+    #[arg(long, num_args = 1.., value_name = "FILE")]
+    deb: Vec<PathBuf>,
+    /// Boot the lab's kernels, and compare what rdmatop says there
+    #[arg(long)]
+    verify: bool,
+}
+
+/// Kernels of a suite for a machine.
+struct Source {
+    suite: &'static str,
+    /// Versions that count; `None`: whatever the suite's newest is.
+    series: Option<&'static str>,
+    arch: Arch,
+    flavours: &'static [&'static str],
+}
+
+/// What Debian has: each release that is cared for, the kernels for clouds and those for real time.
+const SOURCES: [Source; 8] = [
+    Source {
+        suite: "bullseye",
+        series: Some("5.10"),
+        arch: Arch::X86_64,
+        flavours: &["amd64", "cloud-amd64", "rt-amd64"],
+    },
+    Source {
+        suite: "bookworm",
+        series: Some("6.1"),
+        arch: Arch::X86_64,
+        flavours: &["amd64", "cloud-amd64", "rt-amd64"],
+    },
+    Source {
+        suite: "trixie",
+        series: Some("6.12"),
+        arch: Arch::X86_64,
+        flavours: &["amd64", "cloud-amd64", "rt-amd64"],
+    },
+    Source {
+        suite: "unstable",
+        series: None,
+        arch: Arch::X86_64,
+        flavours: &["amd64", "cloud-amd64", "rt-amd64"],
+    },
+    Source {
+        suite: "bullseye",
+        series: Some("5.10"),
+        arch: Arch::Aarch64,
+        flavours: &["arm64", "cloud-arm64"],
+    },
+    Source {
+        suite: "bookworm",
+        series: Some("6.1"),
+        arch: Arch::Aarch64,
+        flavours: &["arm64", "cloud-arm64", "rt-arm64"],
+    },
+    Source {
+        suite: "trixie",
+        series: Some("6.12"),
+        arch: Arch::Aarch64,
+        flavours: &["arm64", "arm64-16k", "cloud-arm64", "rt-arm64"],
+    },
+    Source {
+        suite: "unstable",
+        series: None,
+        arch: Arch::Aarch64,
+        flavours: &["arm64", "arm64-16k", "cloud-arm64", "rt-arm64"],
+    },
+];
+
+/// A kernel whose facts are at hand.
+struct Known {
+    release: String,
+    facts: PathBuf,
+}
+
+/// What the plan says about a kernel.
+struct Foreseen {
+    release: String,
+    /// The RDMA drivers that the package has.
+    drivers: Vec<String>,
+    told: Value,
+}
+
+/// Writes the page.
+pub(crate) fn main(args: &KernelsArgs) -> Result<u8> {
+    setup::without_kernels()?;
+    if !args.deb.is_empty() {
+        let known = of_files(&args.deb)?;
+        print!("{}", table::page(&foresee(vec![known])?));
+        return Ok(0);
+    }
+    let mut known = Vec::new();
+    for source in &SOURCES {
+        known.extend(of_source(source)?);
+    }
+    let foreseen = foresee(known)?;
+    let page = paths::repo().join(PAGE);
+    fs::write(&page, table::page(&foreseen)).with_context(|| format!("cannot write {}", page.display()))?;
+    println!("{PAGE}");
+    if args.verify { verify(&foreseen) } else { Ok(0) }
+}
+
+fn cache() -> PathBuf {
+    kernel::cache().join("facts")
+}
+
+/// The facts of a release, if an earlier run has made them.
+fn cached(release: &str) -> Option<Known> {
+    let facts = cache().join(release);
+    // Written last.
+    facts.join("proc/kallsyms").is_file().then(|| Known {
+        release: release.to_owned(),
+        facts,
+    })
+}
+
+fn of_source(source: &Source) -> Result<Vec<Known>> {
+    let title = format!("kernels: {} for {}", source.suite, source.arch.debian());
+    let job = format!("facts-{}", source.arch.debian());
+    archive::from_any(source.arch, source.suite, &job, &title, |apt| {
+        let mut out = Vec::new();
+        for flavour in source.flavours {
+            let names = apt.search(&format!("^linux-(image|binary|modules|base)-[0-9].*-{flavour}$"))?;
+            let names = names.iter().map(String::as_str);
+            let picked = apt::pick_kernel(&names, flavour, source.series, apt::compare_versions);
+            let Some(picked) = picked else {
+                bail!("no kernel of the flavour {flavour}");
+            };
+            if let Some(known) = cached(&picked.release) {
+                out.push(known);
+                continue;
+            }
+            let label = format!("{title}: download {}", picked.release);
+            let files = apt.download(&label, &picked.packages)?;
+            out.push(unpack(&title, &picked.release, &files)?);
+        }
+        Ok(out)
+    })
+}
+
+fn of_files(files: &[PathBuf]) -> Result<Known> {
+    let root = cache().join("given");
+    archive::unpack("kernels: the given packages", files, &root)?;
+    let modules = [root.join("lib/modules"), root.join("usr/lib/modules")];
+    let entry = modules.iter().find_map(|at| fs::read_dir(at).ok()?.next()?.ok());
+    let entry = entry.context("the packages have no lib/modules")?;
+    let release = entry.file_name().to_string_lossy().into_owned();
+    take(&root, &release)
+}
+
+fn unpack(title: &str, release: &str, files: &[PathBuf]) -> Result<Known> {
+    let root = cache().join(format!("{release}.root"));
+    archive::unpack(title, files, &root)?;
+    take(&root, release)
+}
+
+/// Takes the facts out of unpacked packages, and removes these.
+fn take(root: &Path, release: &str) -> Result<Known> {
+    let new = cache().join(format!("{release}.new"));
+    let _ = fs::remove_dir_all(&new);
+    facts::write(root, release, &new).with_context(|| format!("kernel {release}"))?;
+    fs::remove_dir_all(root)?;
+    let place = cache().join(release);
+    let _ = fs::remove_dir_all(&place);
+    fs::rename(&new, &place).with_context(|| format!("cannot rename {}", new.display()))?;
+    cached(release).context("facts without functions")
+}
+
+/// Asks the loader's plan about each.
+fn foresee(known: Vec<Known>) -> Result<Vec<Foreseen>> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo
+        .args([
+            "run",
+            "--quiet",
+            "--package",
+            "rdmatop-loader",
+            "--example",
+            "foresee",
+            "--",
+        ])
+        .args(known.iter().map(|known| &known.facts))
+        .current_dir(paths::repo())
+        // The plan needs no objects.
+        .env("RDMATOP_EBPF_SKIP", "1");
+    let lines = step::run("kernels: ask the plan", &mut cargo)?;
+    let told: Vec<Value> = lines
+        .lines()
+        .filter(|line| line.starts_with('{'))
+        .map(serde_json::from_str)
+        .collect::<Result<_, _>>()?;
+    ensure!(
+        told.len() == known.len(),
+        "the plan told of {} kernels",
+        told.len()
+    );
+    let each = known.into_iter().zip(told).map(|(known, told)| {
+        Ok(Foreseen {
+            drivers: drivers(&known.facts)?,
+            release: known.release,
+            told,
+        })
+    });
+    each.collect()
+}
+
+/// The modules of a kernel that make RDMA devices: those with a hardware directory of their own, and the two
+/// of software.
+fn drivers(facts: &Path) -> Result<Vec<String>> {
+    const DEVICES: [&str; 16] = [
+        "mlx5_ib",
+        "mlx4_ib",
+        "efa",
+        "mana_ib",
+        "bnxt_re",
+        "irdma",
+        "ionic_rdma",
+        "erdma",
+        "hns_roce_hw_v2",
+        "iw_cxgb4",
+        "qedr",
+        "ocrdma",
+        "hfi1",
+        "vmw_pvrdma",
+        "rdma_rxe",
+        "siw",
+    ];
+    let modules = facts.join("sys/module");
+    let listed = fs::read_dir(&modules).with_context(|| format!("cannot list {}", modules.display()))?;
+    let names: Vec<_> = listed
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
+    let there = DEVICES
+        .iter()
+        .filter(|device| names.iter().any(|name| name == *device));
+    Ok(there.map(|device| (*device).to_owned()).collect())
+}
+
+/// Compares what was foreseen with the verdicts on the lab's kernels, where their programs are attached.
+fn verify(foreseen: &[Foreseen]) -> Result<u8> {
+    let rdmatop = test::program(test::Profile::Lab)?;
+    let mut differences = 0;
+    for series in kernel::ALL {
+        let release = kernel::ensure(series)?.release;
+        let Some(foreseen) = foreseen.iter().find(|known| known.release == release) else {
+            println!("{release}: not among the packages: `cargo xtask lab fetch` takes the newest");
+            continue;
+        };
+        let mut guest = lab::command(series, 300, &["--cpus", "2"])?;
+        guest.args(["--", "sh", "-c", "exec $RDMATOP probes --json"]);
+        guest.env("RDMATOP", &rdmatop);
+        let said = step::run(&format!("kernels: {} in the lab", series.title()), &mut guest)?;
+        let line = said.lines().find(|line| line.starts_with('{'));
+        let told: Value = serde_json::from_str(line.context("rdmatop probes printed no JSON")?)?;
+        let there = verdicts(&told);
+        let mut compared = 0;
+        for (program, expected) in verdicts(&foreseen.told) {
+            // The lab does not load each driver, and attaches nothing for one that is not loaded.
+            let Some(seen) = there.get(program).filter(|seen| **seen != "not_applicable") else {
+                continue;
+            };
+            compared += 1;
+            if *seen != expected {
+                differences += 1;
+                println!("{release}: {program}: {expected} was foreseen, {seen} it is");
+            }
+        }
+        println!("{release}: {compared} programs compared");
+        ensure!(compared > 0, "{release}: nothing to compare");
+    }
+    Ok(u8::from(differences > 0))
+}
+
+/// The verdict on each program in what `rdmatop probes --json` prints.
+fn verdicts(told: &Value) -> BTreeMap<&str, &str> {
+    let each = told["probes"].as_array().into_iter().flatten();
+    each.filter_map(|probe| Some((probe["program"].as_str()?, probe["verdict"].as_str()?)))
+        .collect()
+}
