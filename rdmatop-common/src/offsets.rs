@@ -3,6 +3,9 @@
 //! User space resolves the offsets from the running kernel's BTF at load time, never from a header or a
 //! version table. [`UNKNOWN`] means that the member is not in BTF and the kernel side does not read it.
 
+/// The read-only global that says whether user space reads counters: 1 or 0.
+pub const COUNTS: &str = "COUNTS";
+
 /// The read-only global that says whether creates of QPs are shown: 1 or 0.
 pub const WANT_QP_CREATES: &str = "WANT_QP_CREATES";
 

@@ -16,7 +16,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use crate::{
     body::rxe_shared::works_in_softirqs,
     maps::{EVENTS, LOSSES},
-    offsets::COUNTING,
+    offsets::counts,
     share::{caller, is_over_share},
     task::now,
     words::{add, copy, zeroed},
@@ -62,7 +62,7 @@ unsafe impl Sync for Held {}
 /// moment: `slots::Provider::flushed` counts what it hid.
 #[inline(always)]
 fn wakeup(breaking: bool) -> u64 {
-    if !COUNTING || !works_in_softirqs() {
+    if !counts() || !works_in_softirqs() {
         return 0;
     }
     // SAFETY: see `Held`.

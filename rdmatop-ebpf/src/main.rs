@@ -29,13 +29,6 @@
                   shape, and aya hands a context by value"
     )
 )]
-#![cfg_attr(
-    all(target_arch = "bpf", not(feature = "counters")),
-    expect(
-        dead_code,
-        reason = "maps and helpers of what counts, which the object of a trace has not"
-    )
-)]
 
 #[cfg(target_arch = "bpf")]
 mod body;
@@ -43,7 +36,7 @@ mod body;
 mod cursor;
 #[cfg(target_arch = "bpf")]
 mod emit;
-#[cfg(all(target_arch = "bpf", feature = "counters"))]
+#[cfg(target_arch = "bpf")]
 mod functions;
 #[cfg(target_arch = "bpf")]
 mod identity;
@@ -53,7 +46,7 @@ mod maps;
 mod offsets;
 #[cfg(target_arch = "bpf")]
 mod pool;
-#[cfg(all(target_arch = "bpf", feature = "counters"))]
+#[cfg(target_arch = "bpf")]
 mod providers;
 #[cfg(target_arch = "bpf")]
 mod qps;
@@ -63,13 +56,13 @@ mod record;
 mod share;
 #[cfg(target_arch = "bpf")]
 mod shell;
-#[cfg(all(target_arch = "bpf", feature = "counters"))]
+#[cfg(target_arch = "bpf")]
 mod slots;
 #[cfg(target_arch = "bpf")]
 mod task;
 #[cfg(target_arch = "bpf")]
 mod user_maps;
-#[cfg(all(target_arch = "bpf", feature = "counters"))]
+#[cfg(target_arch = "bpf")]
 mod vacancy;
 #[cfg(target_arch = "bpf")]
 mod words;

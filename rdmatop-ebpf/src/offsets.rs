@@ -158,8 +158,16 @@ offsets!(
     TP_DISC_DST,
 );
 
-/// Whether this object counts for user space; that of a trace does not.
-pub(crate) const COUNTING: bool = cfg!(feature = "counters");
+/// Whether user space reads counters. In a trace, which reads none, it is 0, and the verifier removes the
+/// code that counts.
+#[unsafe(no_mangle)]
+pub(crate) static COUNTS: Global<u32> = Global::new(1);
+
+/// See [`COUNTS`].
+#[inline(always)]
+pub(crate) fn counts() -> bool {
+    COUNTS.load() != 0
+}
 
 /// Whether creates of QPs are shown. If it is 0, the verifier removes what only makes their program fast.
 #[unsafe(no_mangle)]

@@ -24,7 +24,7 @@ use crate::{
         ANY, NEXT_TRY, NOEXIST, QP_HINTS, QP_INDEX, QP_PATHS, QP_SLOTS, QPN_INDEX, QUEUE_SLOTS, QpKnown,
         QpPath, QpnKey, USED_SLOTS, enabled,
     },
-    offsets::{OFF_QP_RES, Pane, place_of},
+    offsets::{OFF_QP_RES, Pane, counts, place_of},
     record,
     task::{Depth, entry, now},
     vacancy::{give_back, take_slot},
@@ -107,6 +107,9 @@ pub(crate) fn known<P: Provider>(qp: u64) -> Option<(*mut QpPath, *mut QpSlot)> 
 /// it as `P::search`.
 #[inline(always)]
 pub(crate) fn search<P: Provider>(qp: u64, moving: u64) -> u64 {
+    if !counts() {
+        return u64::from(UNCOUNTED);
+    }
     let mut number = if let Some(known) = QP_INDEX.get_ptr(&qp) {
         // SAFETY: the map checked the pointer.
         unsafe { read_volatile(&raw const (*known).slot) }
@@ -133,6 +136,9 @@ pub(crate) fn search<P: Provider>(qp: u64, moving: u64) -> u64 {
 /// loss, once until the QP finds one. Call it as `P::settle`.
 #[inline(always)]
 pub(crate) fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
+    if !counts() {
+        return u64::from(UNCOUNTED);
+    }
     let Some(known) = QP_INDEX.get_ptr_mut(&qp) else {
         return u64::from(UNCOUNTED);
     };
@@ -263,7 +269,7 @@ pub(crate) fn made<P: Provider>(known: &mut QpKnown, qp: u64) {
 /// Marks a QP as at rest, if it is to be counted.
 #[inline(always)]
 fn rest<P: Provider>(known: &mut QpKnown, qp: u64, since: u32) {
-    if !P::counts(known.device) {
+    if !counts() || !P::counts(known.device) {
         return;
     }
     known.since = u64::from(since);
@@ -423,7 +429,7 @@ pub(crate) fn destroyed(qp: u64, known: &QpKnown) {
 fn retire(identity: &Identity) {
     let qp = identity.qp;
     let _ = QP_INDEX.remove(&qp);
-    if identity.slot == UNCOUNTED {
+    if !counts() || identity.slot == UNCOUNTED {
         return;
     }
     let key = QpnKey {

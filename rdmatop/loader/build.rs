@@ -1,5 +1,5 @@
-//! Embeds the two eBPF objects, that of counters and that of a trace: those in the directory that
-//! `RDMATOP_EBPF_OBJECTS` names, else ones built from source here.
+//! Embeds the eBPF object: that in the directory that `RDMATOP_EBPF_OBJECTS` names, else one built from source
+//! here.
 //!
 //! Without a toolchain for the bpf target rdmatop still builds: `cfg(ebpf_object)` is off and it works from
 //! netlink alone. `RDMATOP_EBPF_SKIP=1` asks for that.
@@ -16,6 +16,8 @@ mod ebpf_toolchain;
 
 #[path = "../../xtask/src/ebpf_strip.rs"]
 mod ebpf_strip;
+
+use ebpf_toolchain::OBJECT;
 
 fn main() -> ExitCode {
     println!("cargo::rustc-check-cfg=cfg(ebpf_object)");
@@ -38,15 +40,13 @@ fn main() -> ExitCode {
     ] {
         println!("cargo::rerun-if-changed={}", repo.join(path).display());
     }
-    match objects(repo, &out) {
+    match object(repo, &out) {
         Ok(true) => {
             println!("cargo::rustc-cfg=ebpf_object");
-            for (variable, object) in [
-                ("RDMATOP_COUNTING_OBJECT", ebpf_toolchain::COUNTING),
-                ("RDMATOP_TRACE_OBJECT", ebpf_toolchain::TRACE),
-            ] {
-                println!("cargo::rustc-env={variable}={}", out.join(object.file).display());
-            }
+            println!(
+                "cargo::rustc-env=RDMATOP_EBPF_OBJECT={}",
+                out.join(OBJECT).display()
+            );
             ExitCode::SUCCESS
         }
         Ok(false) => ExitCode::SUCCESS,
@@ -75,23 +75,19 @@ fn watch_installs() {
     }
 }
 
-/// Writes the objects to `out`; false if there are to be none.
-fn objects(repo: &Path, out: &Path) -> Result<bool, String> {
-    let both = [ebpf_toolchain::COUNTING, ebpf_toolchain::TRACE];
+/// Writes the object to `out`; false if there is to be none.
+fn object(repo: &Path, out: &Path) -> Result<bool, String> {
     if let Some(given) = env::var_os("RDMATOP_EBPF_OBJECTS").filter(|given| !given.is_empty()) {
         let given = repo.join(given);
-        for object in both {
-            let file = given.join(object.file);
-            println!("cargo::rerun-if-changed={}", file.display());
-            if !file.is_file() {
-                return Err(format!(
-                    "RDMATOP_EBPF_OBJECTS names {}, where no {} is",
-                    given.display(),
-                    object.file
-                ));
-            }
-            embed(&file, &out.join(object.file))?;
+        let file = given.join(OBJECT);
+        println!("cargo::rerun-if-changed={}", file.display());
+        if !file.is_file() {
+            return Err(format!(
+                "RDMATOP_EBPF_OBJECTS names {}, where no {OBJECT} is",
+                given.display()
+            ));
         }
+        embed(&file, &out.join(OBJECT))?;
         return Ok(true);
     }
     if env::var_os("RDMATOP_EBPF_SKIP").is_some_and(|skip| skip == "1") {
@@ -116,21 +112,19 @@ fn objects(repo: &Path, out: &Path) -> Result<bool, String> {
         .join("ebpf");
     let _alone = ebpf_toolchain::alone(&target)
         .map_err(|error| format!("cannot lock {}: {error}", target.display()))?;
-    for object in both {
-        let output = toolchain
-            .build_command(repo, &target, object)
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|error| format!("cannot start {}: {error}", toolchain.name))?;
-        if !output.status.success() {
-            let text = String::from_utf8_lossy(&output.stderr);
-            return Err(format!(
-                "the eBPF programs do not compile (RDMATOP_EBPF_SKIP=1 leaves them out):\n{text}"
-            ));
-        }
-        // A copy: the other object, and the next build of another profile, overwrite what cargo built.
-        embed(&ebpf_toolchain::built_object(&target), &out.join(object.file))?;
+    let output = toolchain
+        .build_command(repo, &target)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("cannot start {}: {error}", toolchain.name))?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        return Err(format!(
+            "the eBPF programs do not compile (RDMATOP_EBPF_SKIP=1 leaves them out):\n{text}"
+        ));
     }
+    // A copy: the next build of another profile overwrites what cargo built.
+    embed(&ebpf_toolchain::built_object(&target), &out.join(OBJECT))?;
     Ok(true)
 }
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use object::{Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
 
-use crate::ebpf_toolchain::{self as toolchain, COUNTING, TRACE, Toolchain};
+use crate::ebpf_toolchain::{self as toolchain, OBJECT};
 use crate::{ebpf_strip, lints, paths, step};
 
 /// `cargo xtask build-ebpf`
@@ -39,44 +39,29 @@ pub(crate) fn main(args: BuildArgs) -> Result<u8> {
     let (repo, target_dir) = (paths::repo(), paths::target().join("ebpf"));
     if args.clippy {
         let fail = lints::fail("clippy for bpf", &found.rustc());
-        for object in [COUNTING, TRACE] {
-            let command = found
-                .clippy_command(&repo, &target_dir, object, fail)
-                .map_err(anyhow::Error::msg)?;
-            execute("clippy for the bpf target", command, args.quiet)?;
-        }
+        let command = found
+            .clippy_command(&repo, &target_dir, fail)
+            .map_err(anyhow::Error::msg)?;
+        execute("clippy for the bpf target", command, args.quiet)?;
         return Ok(0);
     }
     let _alone =
         toolchain::alone(&target_dir).with_context(|| format!("cannot lock {}", target_dir.display()))?;
-    for object in [COUNTING, TRACE] {
-        build(&found, &repo, &target_dir, object, args)?;
-    }
-    Ok(0)
-}
-
-fn build(
-    found: &Toolchain,
-    repo: &Path,
-    target_dir: &Path,
-    object: toolchain::Object,
-    args: BuildArgs,
-) -> Result<()> {
-    let mut build = found.build_command(repo, target_dir, object);
+    let mut build = found.build_command(&repo, &target_dir);
     if args.log {
         build.args(["--features", "log"]);
     }
     execute("the eBPF build", build, args.quiet)?;
-    let built = toolchain::built_object(target_dir);
+    let built = toolchain::built_object(&target_dir);
     let bytes = fs::read(&built).with_context(|| format!("cannot read {}", built.display()))?;
     let bytes =
         ebpf_strip::without_debug(&bytes).with_context(|| format!("{} is no object", built.display()))?;
-    let finished = target_dir.join(object.file);
+    let finished = target_dir.join(OBJECT);
     fs::write(&finished, bytes).with_context(|| format!("cannot write {}", finished.display()))?;
     if !args.quiet {
         report(&finished, &found.name)?;
     }
-    Ok(())
+    Ok(0)
 }
 
 fn execute(label: &str, mut command: Command, quiet: bool) -> Result<()> {

@@ -12,26 +12,8 @@ use std::process::{Command, Stdio};
 
 /// The Rust name of the target.
 pub(crate) const TARGET: &str = "bpfel-unknown-none";
-/// One of the two objects that rdmatop carries.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Object {
-    /// Its file name when it is finished.
-    pub(crate) file: &'static str,
-    /// How cargo chooses the features of rdmatop-ebpf.
-    features: &'static [&'static str],
-}
-
-/// The programs of everything that counts.
-pub(crate) const COUNTING: Object = Object {
-    file: "rdmatop.bpf.o",
-    features: &[],
-};
-
-/// The programs of a trace.
-pub(crate) const TRACE: Object = Object {
-    file: "rdmatop-trace.bpf.o",
-    features: &["--no-default-features"],
-};
+/// The file name of the finished object.
+pub(crate) const OBJECT: &str = "rdmatop.bpf.o";
 
 /// A way to compile for the bpf target.
 #[derive(Clone, Debug)]
@@ -249,10 +231,10 @@ impl Toolchain {
         }
     }
 
-    /// The command that compiles an object.
-    pub(crate) fn build_command(&self, repo: &Path, target_dir: &Path, object: Object) -> Command {
+    /// The command that compiles the object.
+    pub(crate) fn build_command(&self, repo: &Path, target_dir: &Path) -> Command {
         let mut command = self.command("cargo", repo, target_dir);
-        command.arg("build").args(object.features).current_dir(repo);
+        command.arg("build").current_dir(repo);
         self.add_common(&mut command);
         command
     }
@@ -267,7 +249,6 @@ impl Toolchain {
         &self,
         repo: &Path,
         target_dir: &Path,
-        object: Object,
         fail: bool,
     ) -> Result<Command, String> {
         // Called by its path: `cargo clippy` would find rustup's, of another compiler, first.
@@ -278,7 +259,7 @@ impl Toolchain {
             ));
         }
         let mut command = self.command("cargo-clippy", repo, target_dir);
-        command.arg("clippy").args(object.features).current_dir(repo);
+        command.arg("clippy").current_dir(repo);
         self.add_common(&mut command);
         if fail {
             command.args(["--", "-D", "warnings"]);
@@ -287,16 +268,16 @@ impl Toolchain {
     }
 }
 
-/// Keeps other builds away from `target_dir` until the file is dropped: both objects are built into the same
-/// file there, and the builds of two profiles may run at the same time.
+/// Keeps other builds away from `target_dir` until the file is dropped: the builds of two profiles may run at
+/// the same time.
 pub(crate) fn alone(target_dir: &Path) -> io::Result<File> {
     fs::create_dir_all(target_dir)?;
-    let file = File::create(target_dir.join("objects.lock"))?;
+    let file = File::create(target_dir.join("object.lock"))?;
     file.lock()?;
     Ok(file)
 }
 
-/// Where `build_command` leaves its output, whichever object it is.
+/// Where `build_command` leaves its output.
 pub(crate) fn built_object(target_dir: &Path) -> PathBuf {
     target_dir.join(TARGET).join("release/rdmatop-ebpf")
 }

@@ -4,16 +4,11 @@ pub(crate) mod cm;
 pub(crate) mod object;
 pub(crate) mod qp;
 pub(crate) mod restrack;
-#[cfg(feature = "counters")]
 pub(crate) mod rxe;
-#[cfg(feature = "counters")]
 pub(crate) mod rxe_cq;
-#[cfg(feature = "counters")]
 mod rxe_flush;
 pub(crate) mod rxe_shared;
-#[cfg(feature = "counters")]
 pub(crate) mod siw;
-#[cfg(feature = "counters")]
 pub(crate) mod siw_cqe;
 pub(crate) mod user;
 pub(crate) mod user_cqs;

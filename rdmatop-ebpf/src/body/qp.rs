@@ -6,9 +6,7 @@
 
 use core::mem::MaybeUninit;
 
-#[cfg(feature = "counters")]
-use super::rxe_shared::works_in_softirqs;
-use super::{calls::Calls, hook, not_entered};
+use super::{calls::Calls, hook, not_entered, rxe_shared::works_in_softirqs};
 use crate::{
     emit::{lost, send_whole},
     identity::{self, identify},
@@ -17,10 +15,10 @@ use crate::{
         ModifyCall, QP_INDEX, QpKnown,
     },
     offsets::{
-        COUNTING, OFF_ATTR_AH_FLAGS, OFF_ATTR_DEST_QPN, OFF_ATTR_DGID, OFF_ATTR_PATH_MTU, OFF_ATTR_PORT,
+        OFF_ATTR_AH_FLAGS, OFF_ATTR_DEST_QPN, OFF_ATTR_DGID, OFF_ATTR_PATH_MTU, OFF_ATTR_PORT,
         OFF_ATTR_RETRY_CNT, OFF_ATTR_RNR_RETRY, OFF_ATTR_RQ_PSN, OFF_ATTR_SGID_INDEX, OFF_ATTR_SQ_PSN,
-        OFF_ATTR_STATE, OFF_ATTR_TIMEOUT, OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_RES, Pane, Window, get,
-        place_of,
+        OFF_ATTR_STATE, OFF_ATTR_TIMEOUT, OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_RES, Pane, Window,
+        counts, get, place_of,
     },
     qps,
     record::{describe, fill, owner},
@@ -75,7 +73,7 @@ pub(crate) fn created(qp: u64, entry: Entry<'_>) {
         known,
         qp,
         entry,
-        if COUNTING { Depth::Whole } else { Depth::Often },
+        if counts() { Depth::Whole } else { Depth::Often },
     );
     known.state = RESET as u8;
     known.flags |= flag::CREATED;
@@ -109,8 +107,7 @@ pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) {
         mask: u64::from(attr_mask),
     };
     MODIFIES.remember(hook::MODIFY_QP, &call);
-    #[cfg(feature = "counters")]
-    if attr_mask & mask::STATE != 0 {
+    if counts() && attr_mask & mask::STATE != 0 {
         if works_in_softirqs() {
             qps::leaving(qp);
         }
@@ -201,15 +198,14 @@ fn modified(rc: i32) -> Option<()> {
 
 /// Reports a modify that returned, and remembers its state and port. Not inlined: the frames of a chain of
 /// calls have 512 bytes in all, and with this one `qps::learn` would have too few for the functions that it
-/// calls in the object that counts.
-#[cfg_attr(feature = "counters", inline(never))]
-#[cfg_attr(not(feature = "counters"), inline(always))]
+/// calls.
+#[inline(never)]
 fn stepped(call: &ModifyCall, known: *mut QpKnown, rc: i32) {
     let attr_mask = call.mask as u32;
     let mut pane = Pane::uninit();
     let head = Window::open(&mut pane, call.attr, &OFF_ATTR_STATE);
     let mut port = 0;
-    let breaking = COUNTING && attr_mask & mask::STATE != 0 && head.get(&OFF_ATTR_STATE) == Some(ERR);
+    let breaking = counts() && attr_mask & mask::STATE != 0 && head.get(&OFF_ATTR_STATE) == Some(ERR);
     send_whole(
         breaking,
         // SAFETY: as below.
@@ -239,8 +235,7 @@ fn stepped(call: &ModifyCall, known: *mut QpKnown, rc: i32) {
             }
             (*known).port = identity::port(u32::from(port)) as u8;
         }
-        #[cfg(feature = "counters")]
-        {
+        if counts() {
             let changed = attr_mask & mask::STATE != 0 && head.unreadable == 0;
             let state = u32::from((*known).state);
             qps::modified(
@@ -257,8 +252,7 @@ fn stepped(call: &ModifyCall, known: *mut QpKnown, rc: i32) {
 /// Entry of `ib_destroy_qp_user(qp, udata)`: success frees the QP, so this reads now what is not known yet.
 #[inline(always)]
 pub(crate) fn destroying(qp: u64) {
-    #[cfg(feature = "counters")]
-    if works_in_softirqs() {
+    if counts() && works_in_softirqs() {
         qps::leaving(qp);
     }
     let mut call = MaybeUninit::<DestroyCall>::uninit();
@@ -339,7 +333,6 @@ pub(crate) fn async_event(event: u64) -> Option<()> {
 
 /// Entry of `ib_query_qp(qp, ...)`, which the kernel calls for each QP when user space lists QPs. A QP from
 /// before attach is remembered here; it gets a slot now if many are free, else when it moves.
-#[cfg(feature = "counters")]
 #[inline(always)]
 pub(crate) fn queried(qp: u64) -> Option<()> {
     qps::asked(qp);

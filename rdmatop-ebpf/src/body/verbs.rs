@@ -9,7 +9,7 @@ use crate::{
         FREE_VERB_ERRORS, FREE_VERBS, IOCTL_CALLS, IOCTL_PLACES, NOEXIST, VERB_CALLS, VERB_ERROR_INDEX,
         VERB_ERRORS, VERB_INDEX, VERBS, VerbCall,
     },
-    offsets::{COUNTING, OFF_UDEV_IB_DEV, OFF_UFILE_DEVICE, get, read},
+    offsets::{OFF_UDEV_IB_DEV, OFF_UFILE_DEVICE, counts, get, read},
     pool,
     share::{caller, is_over_budget},
     task::{device, now, stamp},
@@ -151,7 +151,7 @@ pub(crate) fn ioctl_returned(rc: i32) -> Option<()> {
         not_entered(loss::MISSED);
         return None;
     };
-    if !COUNTING && rc >= 0 {
+    if !counts() && rc >= 0 {
         return None;
     }
     let took = now() - call.start_ns;
@@ -184,7 +184,7 @@ fn folded(verb: u32, rc: i32) -> u32 {
 /// the kernel.
 #[inline(always)]
 pub(super) fn count(verb: u32, rc: i32, took: Option<u64>) -> Option<()> {
-    if !COUNTING {
+    if !counts() {
         return None;
     }
     let verb = folded(verb, rc);

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     emit::lost,
     maps::{VERB_CALLS, VerbCall, WRITE_CALLS, WRITE_PLACES, enabled},
-    offsets::COUNTING,
+    offsets::counts,
     task::{call_key, now},
 };
 use aya_ebpf::helpers::bpf_probe_read_user;
@@ -107,7 +107,7 @@ pub(crate) fn returned(rc: i32) -> Option<()> {
             recall(hook::WRITE)?
         }
     };
-    if !enabled() || (rc >= 0 && !COUNTING) {
+    if !enabled() || (rc >= 0 && !counts()) {
         return None;
     }
     let verb = of_command(word(buffer).unwrap_or(UNREADABLE));
@@ -129,7 +129,7 @@ pub(crate) fn cm_entered(buffer: u64) -> Option<()> {
 #[inline(always)]
 pub(crate) fn cm_returned(rc: i32) -> Option<()> {
     let (start_ns, buffer) = recall(hook::CM)?;
-    if !enabled() || (rc >= 0 && !COUNTING) {
+    if !enabled() || (rc >= 0 && !counts()) {
         return None;
     }
     let mut verb = verb::cm(word(buffer).unwrap_or(UNREADABLE));

@@ -123,5 +123,4 @@ ret!(uverbs_write_ret(rc) write::returned(rc));
 entry!(always ucma_write(_file, buffer) write::cm_entered(buffer));
 ret!(ucma_write_ret(rc) write::cm_returned(rc));
 
-#[cfg(feature = "counters")]
 entry!(query_qp(qp) qp::queried(qp));

@@ -1,9 +1,7 @@
 //! The programs: one thin program per hook and way to attach. rdmatop's `loader/control.rs` and
 //! `datapath.rs` say what each is for.
 mod control;
-#[cfg(feature = "counters")]
 mod rxe;
-#[cfg(feature = "counters")]
 mod siw;
 mod tracepoint;
 mod user;

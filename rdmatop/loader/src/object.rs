@@ -1,4 +1,4 @@
-//! The eBPF objects that build.rs embeds if it can, deflated: two thirds of a megabyte less of program.
+//! The eBPF object that build.rs embeds if it can, deflated to a fifth.
 
 use std::io::Read as _;
 use std::ops::Deref;
@@ -6,22 +6,11 @@ use std::ops::Deref;
 use flate2::read::DeflateDecoder;
 use zerocopy::IntoBytes as _;
 
-/// What build.rs has made of an object; `None` in a build without the bpf toolchain.
-macro_rules! embedded {
-    ($variable:literal) => {{
-        #[cfg(ebpf_object)]
-        {
-            Some(include_bytes!(env!($variable)).as_slice())
-        }
-        #[cfg(not(ebpf_object))]
-        {
-            None
-        }
-    }};
-}
-
-static COUNTING: Option<&[u8]> = embedded!("RDMATOP_COUNTING_OBJECT");
-static TRACE: Option<&[u8]> = embedded!("RDMATOP_TRACE_OBJECT");
+/// What build.rs has made of the object; `None` in a build without the bpf toolchain.
+#[cfg(ebpf_object)]
+static EMBEDDED: Option<&[u8]> = Some(include_bytes!(env!("RDMATOP_EBPF_OBJECT")));
+#[cfg(not(ebpf_object))]
+static EMBEDDED: Option<&[u8]> = None;
 
 /// An object, at an address that the ELF reader can use.
 pub(super) struct Object {
@@ -49,15 +38,14 @@ impl Deref for Object {
     }
 }
 
-/// The object of a session that `counts`, which has all programs, or of a trace. That has no programs that
-/// count, and its others do not count, so that the kernel loads them with less work.
-pub(super) fn of(counts: bool) -> Option<Object> {
-    if counts { COUNTING } else { TRACE }.and_then(Object::of)
+/// The object with all programs.
+pub(super) fn embedded() -> Option<Object> {
+    EMBEDDED.and_then(Object::of)
 }
 
-/// Whether this binary carries the objects.
+/// Whether this binary carries the object.
 pub fn available() -> bool {
-    COUNTING.is_some()
+    EMBEDDED.is_some()
 }
 
 #[cfg(test)]

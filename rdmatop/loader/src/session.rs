@@ -8,7 +8,7 @@ use aya_log::EbpfLogger;
 use rdmatop_common::{
     counters::place,
     names::map,
-    offsets::{EAGER_SLOTS, HAS_FENCE, WANT_QP_CREATES, WANT_USER_WORK},
+    offsets::{COUNTS, EAGER_SLOTS, HAS_FENCE, WANT_QP_CREATES, WANT_USER_WORK},
 };
 
 pub use super::choice::Options;
@@ -166,8 +166,8 @@ fn without_core(root: &Root) -> Obstacle {
     }
 }
 
-/// The facts about this kernel that the plan needs.
-fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Result<Facts, Obstacle> {
+/// The facts about a kernel that the plan needs.
+pub(super) fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Result<Facts, Obstacle> {
     let hooks = datapath::all_hooks;
     let modules = hooks()
         .map(|h| h.module)
@@ -297,13 +297,14 @@ fn narrow(options: &Options, globals: &mut BTreeMap<&'static str, u32>) {
         u32::from(options.scope.shows(EventKind::QpCreate)),
     );
     globals.insert(WANT_USER_WORK, u32::from(options.user_work()));
+    globals.insert(COUNTS, u32::from(options.scope.counters()));
 }
 
 impl Session {
     /// Loads and attaches the programs. They count nothing until [`Session::set_enabled`].
     pub fn start(options: &Options) -> Result<Self, Obstacle> {
         let counts = options.scope.counters();
-        let object = object::of(counts).ok_or_else(no_object)?;
+        let object = object::embedded().ok_or_else(no_object)?;
         let places = Places::default();
         let root = Root::default();
         may_start(&places, &root)?;

@@ -1,6 +1,6 @@
-//! QPs whose work requests may be counted: see `slots`. These programs see the QPs of all providers.
+//! What the programs of the control plane know about QPs, of all providers: see `slots`.
 
-use crate::{maps::QpKnown, providers::Any, slots};
+use crate::{body::rxe_shared::is_rxe, maps::QpKnown, offsets::counts, providers::Any, slots};
 
 /// Remembers a QP that has just been created.
 #[inline(always)]
@@ -46,8 +46,9 @@ pub(crate) fn destroyed(qp: u64, known: &QpKnown) {
     slots::destroyed(qp, known);
 }
 
-/// Never: where a driver's hooks count, a QP is known by its place among the slots.
+/// Whether the hooks of a driver make events of its work requests, so that probes on programs leave them
+/// alone. Where these hooks also count, a QP is known by its place among the slots.
 #[inline(always)]
-pub(crate) fn is_left_to_kernel(_device: u64) -> bool {
-    false
+pub(crate) fn is_left_to_kernel(device: u64) -> bool {
+    !counts() && is_rxe(device)
 }
