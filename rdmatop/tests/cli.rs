@@ -77,7 +77,7 @@ fn doctor_finds_no_rdma_a_problem_and_an_absent_process_neither() {
 }
 
 #[test]
-fn without_a_terminal_to_read_keys_from_the_view_says_that_and_not_that_one_went_away() {
+fn without_a_terminal_for_keys_the_view_says_that() {
     use std::os::fd::{FromRawFd, OwnedFd};
     use std::os::unix::process::CommandExt;
     let (mut ours, mut its) = (-1, -1);

@@ -124,7 +124,7 @@ fn eight_ports_are_named_and_described() -> Result<()> {
 /// Bytes of bnxt_re, octets of irdma and InfiniBand ports may be of IP: nothing follows from them. mlx5's and
 /// EFA's are of queue pairs.
 #[test]
-fn a_port_that_moves_data_without_a_queue_pair_names_who_has_its_card_open() -> Result<()> {
+fn a_port_that_moves_data_without_qps_names_who_has_its_card_open() -> Result<()> {
     let Some(_lab) = Lab::enter("unexplained") else {
         return Ok(());
     };
@@ -559,7 +559,7 @@ fn a_sum_of_which_a_part_cannot_be_read_is_not_shown_as_the_whole() -> Result<()
 }
 
 #[test]
-fn a_machine_without_softroce_and_a_card_without_counters_have_nothing_to_note() -> Result<()> {
+fn without_softroce_a_card_without_counters_has_nothing_to_note() -> Result<()> {
     let Some(_lab) = Lab::enter("silent") else {
         return Ok(());
     };

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn every_offset_that_a_hook_names_exists_and_every_one_that_exists_is_named_by_a_hook() {
+    fn hooks_name_offsets_that_exist_and_each_offset_has_a_hook() {
         let mut named: BTreeSet<_> = all_hooks().flat_map(Hook::offsets).collect();
         assert!(
             SIGNS.iter().all(|sign| named.insert(sign)),

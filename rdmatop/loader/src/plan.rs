@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_applicable_where_its_function_and_its_driver_are_and_nowhere_else() {
+    fn a_program_is_applicable_only_with_its_function_and_its_driver() {
         for modules in module_sets() {
             // A kernel without any BTF: a hook that is not applicable must not be blamed on that.
             let facts = Facts {

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_object_of_a_trace_has_the_programs_of_each_event_and_none_that_counts() {
+    fn the_object_of_a_trace_has_each_event_s_programs_and_no_counter() {
         let Some(object) = object::of(false) else {
             println!("skipped: this build carries no eBPF object, so that no program can be looked at");
             return;

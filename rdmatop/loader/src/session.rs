@@ -529,7 +529,7 @@ mod tests {
     use zerocopy::FromZeros as _;
 
     #[test]
-    fn fences_are_there_from_linux_5_18_on_and_where_the_version_is_unknown_they_are_not() {
+    fn fences_are_there_from_linux_5_18_on_and_not_on_unknown_versions() {
         assert!(has_fence(Some((5, 18))) && has_fence(Some((7, 2))));
         assert!(!has_fence(Some((5, 17))) && !has_fence(None));
     }
@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn the_programs_of_work_requests_are_loaded_only_where_those_are_asked_for() {
+    fn programs_of_work_requests_are_loaded_only_on_request() {
         let works = |options: &Options| {
             programs(options)
                 .iter()

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_thread_passes_the_one_that_sleeps_and_ends_when_it_is_not_needed() {
+    fn a_second_thread_passes_one_that_sleeps_and_ends_when_not_needed() {
         let readers = sleepers();
         assert!(readers.grow());
         // No answer had been late for a long time.

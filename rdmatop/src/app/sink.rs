@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_and_events_leave_in_the_order_of_their_times_and_the_youngest_wait() {
+    async fn lines_and_events_leave_in_order_of_time_and_the_youngest_wait() {
         let (to, mut pages) = mpsc::channel(9);
         let (to_view, mut events) = mpsc::channel(9);
         let (_asker, mut end) = watch::channel(None);
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_writer_that_does_not_take_holds_up_until_the_grace_is_over_and_no_longer() {
+    async fn a_writer_that_takes_nothing_holds_up_no_longer_than_the_grace() {
         let (to, _from) = mpsc::channel(1);
         let (asker, mut end) = watch::channel(None);
         let mut sink = Sink::Lines(Lines::new(Format::Lines, to));

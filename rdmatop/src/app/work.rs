@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_shown_otherwise_than_the_kernel_has_it_is_left_to_the_second_filter() {
+    fn a_name_that_is_not_shown_as_the_kernel_has_it_is_filtered_later() {
         let comm = |name: &str| filtered(&["--event", "wr", "--comm", name], false).comm;
         assert_eq!(&comm("ib_send_bw")[..11], b"ib_send_bw\0");
         assert_eq!(&comm("all_reduce_perf_mpi"), b"all_reduce_perf\0");
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watched_qp_is_chosen_by_device_and_number_and_one_that_cannot_be_seen_has_a_reason() {
+    fn a_watched_qp_is_chosen_by_device_and_number_or_refused_with_reason() {
         let mut all = testkit::full::snapshot();
         let mut qp = (*all.qps[0]).clone();
         (qp.device_uid, qp.device) = (Some(all.devices[0].uid).into(), "rxe0".into());

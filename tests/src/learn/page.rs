@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn new_outputs_take_the_place_of_the_old_ones_and_only_that_which_is_to_be_shown() {
+    fn new_outputs_replace_the_old_ones_and_only_what_is_to_be_shown() {
         let page = Page::parse(PAGE).unwrap();
         let mut blocks: Vec<Block> = page.blocks().cloned().collect();
         blocks[0].commands[1].output = vec!["new  ".into()];

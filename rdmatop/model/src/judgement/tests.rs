@@ -119,7 +119,7 @@ fn what_a_process_moved_that_has_ended_is_part_of_the_total() {
 }
 
 #[test]
-fn unknown_management_datagrams_make_no_sum_a_lower_bound_and_other_kernel_consumers_do() {
+fn unknown_kernel_consumers_make_sums_lower_bounds_and_mads_do_not() {
     let mut s = testkit::one_row();
     let mut kernel = s.processes[0].clone();
     (kernel.uid, kernel.pid, kernel.kernel, kernel.comm) = (9, None, true, "[ib_core]".into());

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_or_empty_list_is_unknown_and_not_a_kernel_without_functions() {
+    fn an_unreadable_or_empty_list_is_not_a_kernel_without_functions() {
         let fake = Fake::new();
         assert_eq!(find_symbols(&fake.root(), &["vfs_read"]), None);
         fake.proc("kallsyms", "");

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_written_is_tried_again_at_the_end_and_reported_when_that_fails_too() {
+    fn a_failed_write_is_tried_again_at_the_end_and_then_reported() {
         for (fails, done) in [(1, Ok(())), (9, Err("disk full".to_owned()))] {
             let disk = Disk::default();
             disk.0.lock().unwrap().1 = fails;

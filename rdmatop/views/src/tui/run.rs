@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_not_understood_is_never_overwritten_and_the_user_learns_why() {
+    fn a_file_that_was_not_understood_is_not_overwritten_and_says_why() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");
         std::fs::write(&path, "thme = 1").unwrap();

@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_of_sixteen_colours_has_no_ink_that_vanishes_on_black_or_white() {
+    fn no_ink_of_the_sixteen_colours_vanishes_on_black_or_white() {
         let paint = Paint {
             theme: &THEMES[0],
             depth: Depth::Ansi16,

@@ -149,7 +149,7 @@ fn a_create_record_behind_the_dump_that_has_the_qp_makes_no_second_one() {
 }
 
 #[test]
-fn a_create_record_behind_a_dump_does_not_name_the_port_that_init_set_later() {
+fn a_create_record_after_a_dump_does_not_name_a_port_set_by_init() {
     let mut host = Host::new();
     let t = host.now;
     host.pass(SECOND);

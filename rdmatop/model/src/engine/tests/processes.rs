@@ -37,7 +37,7 @@ fn a_process_that_ended_before_anyone_looked_keeps_the_name_of_its_event() {
 }
 
 #[test]
-fn a_program_that_was_read_before_its_exec_has_the_name_under_which_it_makes_its_qp() {
+fn a_program_read_before_its_exec_has_the_name_that_made_its_qp() {
     for (first_thread, read_ns, name) in [(true, 1, "prog"), (true, 9, "sh"), (false, 1, "sh")] {
         let mut host = Host::new();
         let t = host.now;

@@ -117,7 +117,7 @@ fn changes(host: &mut Host, verbs: &[(u32, u32, VerbStats)], gone: &[(u32, u32)]
 }
 
 #[test]
-fn what_a_sample_of_changes_leaves_out_stands_still_and_is_read_all_the_same() {
+fn what_a_sample_of_changes_leaves_out_counts_as_read_and_at_rest() {
     let mut host = Host::new();
     let t = host.now;
     host.qp(create(t, 0xa0, 17));
@@ -281,7 +281,7 @@ fn a_reused_pid_starts_its_calls_at_zero() {
 
 /// The kernel side counts on in the entry of a process that was forgotten long ago.
 #[test]
-fn a_pid_that_is_reused_after_its_process_was_forgotten_starts_at_zero_too() {
+fn a_pid_reused_after_its_process_was_forgotten_starts_at_zero() {
     let mut host = Host::new();
     let v = verb::write(26);
     sample(&mut host, &[(231, v, stats(1000, 10))], &[(231, v, 22, 10)]);
@@ -429,7 +429,7 @@ fn only_the_bind_that_librdmacm_probes_with_may_find_no_device() {
 }
 
 #[test]
-fn how_much_a_process_may_lock_is_asked_when_its_registrations_have_no_memory() {
+fn the_limit_of_locked_memory_is_read_when_registrations_lack_memory() {
     const ENOMEM: u32 = 12;
     let mut host = Host::new();
     let t = host.now;

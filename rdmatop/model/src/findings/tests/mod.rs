@@ -477,7 +477,7 @@ fn traced(snapshot: &Snapshot) -> Snapshot {
 }
 
 #[test]
-fn what_needs_counts_of_work_requests_is_not_in_a_trace_and_the_table_says_so() {
+fn the_table_says_that_a_trace_lacks_what_needs_counts_of_requests() {
     let mut s = pair();
     // One QP waits for the receiver, one repeats into the void, one failed and overflowed.
     edit(&mut s, 0, |t| {

@@ -365,7 +365,7 @@ fn errors_of_the_link_have_limits() {
 }
 
 #[test]
-fn a_link_that_goes_down_again_and_again_flaps_and_one_long_outage_does_not() {
+fn a_link_that_goes_down_repeatedly_flaps_and_one_outage_does_not() {
     let mut watch = Watch::default();
     let mut s = rails([4e9; 8], [4e9; 8]);
     s.processes[0].devices.remove(3);
@@ -447,7 +447,7 @@ fn a_link_that_is_found_to_flap_has_no_outages_beside_it() {
 }
 
 #[test]
-fn an_infiniband_port_without_credits_is_congested_and_an_ethernet_port_has_none() {
+fn only_an_infiniband_port_is_congested_by_want_of_credits() {
     let mut s = rails([4e9; 8], [4e9; 8]);
     // 400 Gb/s by four lanes: 50 GB/s, 12.5e9 symbols of a lane.
     named(&mut s.ports[2], "port_xmit_wait", 0.5e9);

@@ -152,7 +152,7 @@ impl Machine {
 }
 
 #[test]
-fn a_port_that_moves_data_without_a_queue_pair_says_so_and_work_requests_are_unknown() {
+fn a_port_that_moves_data_without_qps_says_so_and_requests_are_unknown() {
     for machine in [mlx5(), efa()] {
         let (snapshot, mut engine) = machine.after(2);
         let [one] = &snapshot.unexplained.0[..] else {
@@ -280,7 +280,7 @@ fn a_queue_pair_that_has_long_been_unable_to_move_data_explains_nothing() {
 }
 
 #[test]
-fn without_records_traffic_must_go_on_because_a_queue_pair_may_have_come_and_gone() {
+fn without_records_traffic_must_last_since_a_qp_may_have_come_and_gone() {
     let machine = Machine {
         ebpf: false,
         ..mlx5()
@@ -352,7 +352,7 @@ fn who_has_the_device_open_is_a_candidate_with_job_and_library() {
 }
 
 #[test]
-fn candidates_are_those_of_now_and_ports_of_which_the_same_is_said_share_a_note() {
+fn candidates_are_those_of_now_and_like_ports_share_a_note() {
     let (snapshot, mut engine) = mlx5().after(2);
     assert!(engine.with_openers(&snapshot).is_none(), "nobody has looked");
     let openers = OpenersSample {

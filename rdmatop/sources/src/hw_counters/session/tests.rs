@@ -246,7 +246,7 @@ fn what_is_set_is_taken_back_with_what_the_kernel_bound_meanwhile() {
 }
 
 #[test]
-fn optional_counters_of_traffic_are_switched_on_and_off_and_the_others_stay() {
+fn optional_counters_of_traffic_go_on_and_off_and_the_others_stay() {
     let optional = vec![(40, "cc_rx_ce_pkts", true), (44, "rdma_tx_bytes", false)];
     for knows in [true, false] {
         let mut run = Run::new(vec![Port {

@@ -137,7 +137,7 @@ fn a_machine_without_verbs_says_so() {
 }
 
 #[test]
-fn firmware_that_differs_within_a_board_is_named_and_between_boards_it_is_not() {
+fn firmware_that_differs_is_named_within_a_board_alone() {
     let line = changed(|facts| devices(facts)[3].firmware = Fact::Known("28.36.1010".into()));
     assert_eq!(
         line,
@@ -640,7 +640,7 @@ fn settings_of_tcp_are_judged_by_the_kernels_defaults() {
 }
 
 #[test]
-fn processes_that_share_verbs_files_are_named_for_the_process_that_was_asked_about() {
+fn processes_that_share_verbs_files_with_the_given_one_are_named() {
     let line = |sharers: Fact<Sharers>| {
         changed(|facts| (facts.view.comm, facts.view.pid, facts.view.sharers) = ("rank".into(), 7, sharers))
     };

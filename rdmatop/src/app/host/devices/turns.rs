@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_device_rests_as_long_as_it_took_unless_the_answer_is_to_be_printed() {
+    fn a_slow_device_rests_as_long_as_it_took_except_before_a_print() {
         let mut turns = Turns::default();
         begun(&mut turns, ONE, Stage::Counters, 0);
         turns.answered(ONE, 5 * SECOND);
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_waits_for_a_driver_for_a_while_and_not_for_one_that_was_late_before() {
+    fn a_round_waits_a_while_for_a_driver_that_was_not_late_before() {
         let mut turns = Turns::default();
         assert_eq!(turns.step(0, 1, true, false), Step::Done, "nobody was asked");
         begun(&mut turns, ONE, Stage::Counters, 0);
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn many_slow_devices_share_a_line_and_one_that_no_thread_reads_is_reported() {
+    fn slow_devices_share_a_line_and_one_that_no_thread_reads_has_one() {
         let mut turns = Turns::default();
         for id in 0..16 {
             let sheet = turns.ask(Subject::Device(id), &format!("mlx5_{id}").into(), 0, false);
