@@ -327,7 +327,7 @@ pub(crate) fn get_or_zero<T: FromZeros>(base: u64, offset: &Global<u32>) -> T {
     read_or_zero(base + u64::from(offset))
 }
 
-/// As [`get_or_zero`], [`UNKNOWN`] instead of zero.
+/// Reads a member as [`get_or_zero`] does, and gives [`UNKNOWN`] instead of zero.
 #[inline(always)]
 pub(crate) fn get_or_unknown(base: u64, offset: &Global<u32>) -> u32 {
     let offset = offset.load();

@@ -76,7 +76,7 @@ fn perftest(program: &'static str) -> Perftest {
     Perftest::new(program).iwarp(siw::DEVICE)
 }
 
-/// As [`two_sided`], on siw0.
+/// A case as [`two_sided`] makes it, on siw0.
 fn sends(name: &'static str, args: &[&str], n: u64, size: u64) -> Case {
     let mut case = two_sided(name, perftest("ib_send_bw").args(args), n, size);
     case.server.credits = true;

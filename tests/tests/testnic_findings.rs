@@ -24,7 +24,7 @@ fn found(check: &Check) -> Result<Vec<(String, String)>> {
     Ok(found)
 }
 
-/// There are these, and no others.
+/// Whether a check has these findings and no others.
 fn are_all(check: &Check, wanted: &[(&str, &str)], code: i32) -> Result<()> {
     let all = found(check)?;
     let all: Vec<_> = all.iter().map(|(device, id)| (&**device, &**id)).collect();

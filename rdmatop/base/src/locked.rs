@@ -25,7 +25,7 @@ enum Home {
 }
 
 impl Home {
-    /// By the path of the cgroup.
+    /// The home that the path of a cgroup shows.
     fn of(cgroup: &str) -> Self {
         let workload = Some(Workload::from_path(cgroup)).filter(|workload| !workload.claimed);
         let workload = workload.unwrap_or_default();

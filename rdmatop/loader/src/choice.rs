@@ -148,7 +148,7 @@ pub(super) fn find_users(options: &Options, attacher: &mut Attacher<'_>) -> (Vec
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Existing {
     pub(super) all: u64,
-    /// Those of software devices.
+    /// The QPs of software devices.
     pub(super) software: u64,
 }
 

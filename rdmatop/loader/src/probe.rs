@@ -102,7 +102,7 @@ impl KprobePmu {
 pub(super) struct UprobePmu(KprobePmu);
 
 impl UprobePmu {
-    /// As [`KprobePmu::read`].
+    /// Reads the type of uprobes, as [`KprobePmu::read`] does that of kprobes.
     pub(super) fn read() -> Option<Self> {
         KprobePmu::of("uprobe").map(Self)
     }

@@ -229,7 +229,7 @@ fn no_counters(obstacle: Obstacle) -> Cause {
     cause
 }
 
-/// How many QPs there are now.
+/// The QPs that there are now.
 fn existing_qps(root: &Root) -> Existing {
     let listed = Nldev::open().and_then(|mut nldev| nldev.named_summaries());
     let mut existing = Existing::default();

@@ -20,7 +20,7 @@ pub enum Peer<'a> {
         /// The addresses agree. Otherwise they are not known: the numbers do, and those of no other QP.
         sure: bool,
     },
-    /// Elsewhere, or a QP that cannot be told apart from others.
+    /// The peer is elsewhere, or a QP that cannot be told apart from others.
     At(Gid),
 }
 
@@ -51,7 +51,7 @@ pub fn address(gid: Gid) -> String {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ByNumbers(OnceLock<Vec<(u64, usize)>>);
 
-/// It follows from the rows.
+/// The map follows from the rows, which are compared elsewhere.
 impl PartialEq for ByNumbers {
     fn eq(&self, _: &Self) -> bool {
         true

@@ -43,13 +43,13 @@ struct Head {
 /// Why this version cannot play these bytes.
 #[derive(Debug, thiserror::Error)]
 pub enum Unplayable {
-    /// Not a recording.
+    /// The file is not a recording.
     #[error("this is no recording: its first line is not the head of one: {0}")]
     Head(serde_json::Error),
     /// Another version of the format.
     #[error("the recording has format {found}, this rdmatop reads format {VERSION}")]
     Version {
-        /// Its version.
+        /// The version of the recording.
         found: u32,
     },
     /// Records and counters of another layout.
@@ -58,9 +58,9 @@ pub enum Unplayable {
     /// A line that is no entry, such as the last one of a recorder that was killed.
     #[error("line {number} of the recording is no entry: {error}")]
     Line {
-        /// From 1.
+        /// The line's number, from 1.
         number: usize,
-        /// Why not.
+        /// What serde says about the line.
         error: serde_json::Error,
     },
     /// In the replay the engine asks for something else than when it was recorded.

@@ -48,7 +48,7 @@ impl Maybe64 {
 }
 
 impl From<Option<u64>> for Maybe64 {
-    /// None for 0 too.
+    /// Takes an unknown number and 0 both as unknown.
     fn from(number: Option<u64>) -> Self {
         Self(number.and_then(NonZero::new))
     }
@@ -75,11 +75,11 @@ pub enum RateIs {
 /// Says whether a number is exact or a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// It is that number.
+    /// The number is exact.
     Exact,
-    /// It is that number or more.
+    /// The value is that number or more.
     AtLeast,
-    /// It is that number or less.
+    /// The value is that number or less.
     AtMost,
 }
 

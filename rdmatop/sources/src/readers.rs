@@ -38,7 +38,7 @@ pub struct Readers<J, A> {
 
 struct Desk<J, A> {
     state: Mutex<State<J, A>>,
-    /// There is a job.
+    /// Wakes a thread when there is a job.
     work: Condvar,
     /// There are as many answers as the caller waits for.
     done: Condvar,

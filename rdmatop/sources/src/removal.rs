@@ -34,7 +34,7 @@ pub struct Holders {
     pub cut: bool,
 }
 
-/// How many holders are named.
+/// The number of holders that are named.
 const NAMED: usize = 8;
 
 impl Holders {

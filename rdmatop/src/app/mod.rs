@@ -54,7 +54,7 @@ use rdmatop_sources::hw_counters::{self, HwCounters};
 use rdmatop_sources::root::Root;
 use rdmatop_sources::uprobes;
 
-/// For `crate::fuzz`.
+/// What `crate::fuzz` calls.
 #[cfg(feature = "testkit")]
 pub(crate) fn fuzz_doctor(raw: &[u8]) {
     doctor::fuzz(raw);

@@ -64,7 +64,7 @@ fn settled(sink: &Sink) -> u64 {
 /// How to run the engine.
 #[derive(Default)]
 pub(super) struct Settings {
-    /// Of the engine.
+    /// Settings of the engine.
     pub(super) engine: EngineConfig,
     /// What the view may see.
     pub(super) filter: Filter,

@@ -16,13 +16,13 @@ pub(super) type End = watch::Receiver<Option<Instant>>;
 pub(super) struct EventCounts {
     /// Events that the engine made.
     pub(super) seen: u64,
-    /// Of these, not asked for.
+    /// Events among these that were not asked for.
     pub(super) filtered: u64,
-    /// Of these, asked for and not taken by the view.
+    /// Events among these that the view did not take.
     pub(super) refused: u64,
     /// Of all seen, posts and ends of work requests.
     pub(super) work: u64,
-    /// Of these, not asked for: the kernel side cannot compare everything.
+    /// Work requests among these that were not asked for: the kernel side cannot compare everything.
     pub(super) work_filtered: u64,
     /// Posts of processes that were let through, and of these the ones whose thread is not known.
     pub(super) posts: u64,

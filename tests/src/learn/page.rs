@@ -26,7 +26,7 @@ const CUT: &str = "...";
 pub struct Command {
     /// `$`, `1$` or `2$`.
     pub prompt: String,
-    /// As a user types it.
+    /// The line as a user types it.
     pub line: String,
     /// Lines of both its outputs.
     pub output: Vec<String>,
@@ -35,11 +35,11 @@ pub struct Command {
 /// One block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Its name in the mark.
+    /// The block's name in the mark.
     pub name: String,
     /// Only this terminal's output is shown.
     pub only: Option<String>,
-    /// In the order of the page.
+    /// The commands in the order of the page.
     pub commands: Vec<Command>,
 }
 

@@ -72,7 +72,7 @@ pub(super) struct Took {
 pub(super) struct Spent {
     /// `5.10 rxe`.
     pub(super) guest: String,
-    /// From its boot to its end.
+    /// The time from the guest's boot to its end.
     pub(super) seconds: f64,
     /// CPU time of the host that it took; `None` where it did not say.
     pub(super) cpu: Option<f64>,

@@ -54,7 +54,7 @@ impl Lab {
         )
     }
 
-    /// As [`Lab::killed`].
+    /// Runs a scenario and is killed at a moment, as [`Lab::killed`].
     fn killed_in_scenario(&mut self, scenario: &Scenario, moment: u32) -> bool {
         self.machine.fuse = Some(moment);
         let run = panic::catch_unwind(AssertUnwindSafe(|| self.one(scenario, false)));

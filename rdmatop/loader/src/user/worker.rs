@@ -55,7 +55,7 @@ pub(super) struct Worker {
 /// The arrays that the thread reads.
 pub(super) struct Arrays {
     pub(super) slots: Mapped<QpSlot>,
-    /// Their further counters.
+    /// The further counters of the QPs in `slots`.
     pub(super) qps: Mapped<UserQp>,
     pub(super) hits: Mapped<UserHits>,
 }
@@ -110,9 +110,9 @@ impl Worker {
 
 /// The probes of a function.
 struct Probes {
-    /// When they were attached.
+    /// The time at which the probes were attached.
     since_ns: u64,
-    /// At the entry and the return.
+    /// The probes at the function's entry and at its return.
     _events: Vec<Event>,
     file: File,
 }
@@ -167,7 +167,7 @@ struct Work {
     remover: Option<mpsc::Sender<Vec<Probes>>>,
     /// When probes were last looked at that nobody can hit any more.
     tidied_ns: u64,
-    /// By number and birth.
+    /// What is known of each QP, by number and birth.
     judged: HashMap<(u32, u64), Judged>,
     guard: Guard,
     /// Rejected sends and receives of QPs that no longer have a slot.

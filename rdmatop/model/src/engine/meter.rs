@@ -20,7 +20,7 @@ pub(super) struct Meter {
     raw: u64,
     total: u64,
     at_ns: u64,
-    /// Since `from`.
+    /// What was counted since `from`.
     counted: u64,
     from: ReadAt,
     elapsed_ns: u64,

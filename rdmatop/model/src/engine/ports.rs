@@ -26,7 +26,7 @@ pub(super) struct Port {
     phys_state: Option<PhysState>,
     link_layer: Option<Arc<str>>,
     netdev: Option<Arc<str>>,
-    /// Without counters.
+    /// The bond whose port this is, without the counters of its members.
     bond: Option<Bond>,
     netdev_mtu: Option<u32>,
     pfc: Option<u8>,
@@ -51,7 +51,7 @@ pub(super) struct Port {
 /// A counter.
 #[derive(Debug)]
 struct Held {
-    /// As it was read.
+    /// The counter's name as it was read.
     raw: Arc<str>,
     shown: Arc<str>,
     from: RawSource,

@@ -38,7 +38,7 @@ pub(super) struct Process {
     pub(super) kernel: bool,
     /// As /proc has it, or as follows from `start_ns`.
     start_ticks: Option<u64>,
-    /// As the kernel side reports it.
+    /// The start of the process as the kernel side reports it.
     pub(super) start_ns: Option<u64>,
     /// The process of the same pid that this one may turn out to be.
     split_of: Option<u64>,
@@ -115,7 +115,7 @@ pub(super) struct Processes {
     by_start: NumberMap<(u32, u64), u64>,
     by_kernel_name: HashMap<Arc<str>, u64>,
     wanted: Vec<u32>,
-    /// Those whose name changed since the last snapshot.
+    /// Processes whose name changed since the last snapshot.
     pub(super) renamed: BTreeSet<u64>,
     last_uid: u64,
 }

@@ -43,9 +43,9 @@ impl LastPsn {
 /// Packets of a port, both ways, between two dumps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Passed {
-    /// When the first of them began.
+    /// The beginning of the first dump.
     pub(super) since_ns: u64,
-    /// How many.
+    /// The packets between the dumps.
     pub(super) packets: u64,
 }
 

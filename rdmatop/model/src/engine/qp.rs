@@ -90,9 +90,9 @@ impl Beginnings {
 /// is stored in place.
 #[derive(Debug, Default)]
 struct Births {
-    /// At the QP's address.
+    /// The birth at the QP's own address.
     first_ns: Option<NonZero<u64>>,
-    /// With their addresses.
+    /// Further births with their addresses.
     #[expect(
         clippy::box_collection,
         reason = "a list would take two more words in each of ten thousand QPs"
@@ -153,7 +153,7 @@ pub(super) fn unknown_traffic() -> Arc<Traffic> {
 /// What happened to a QP's slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Slot {
-    /// None is known.
+    /// No slot of the QP is known.
     #[default]
     Unknown,
     /// In use, or not yet read for the last time.
@@ -308,7 +308,7 @@ impl Qp {
         self.end.is_none()
     }
 
-    /// When it ended.
+    /// The time at which the QP ended.
     pub(super) fn ended_ns(&self) -> Option<u64> {
         self.end.map(|end| end.at_ns.get())
     }
@@ -320,7 +320,7 @@ impl Qp {
         self.touch();
     }
 
-    /// Its owner's uid.
+    /// The uid of the process that owns the QP.
     pub(super) fn process(&self) -> Option<u64> {
         self.row.process_uid.get()
     }

@@ -30,7 +30,7 @@ pub(super) struct Sighting {
     pub(super) object: u64,
     /// When the kernel side first saw the QP at this address, 0 when not known.
     pub(super) born_ns: u64,
-    /// That first sight was its creation.
+    /// The kernel side saw the QP's creation.
     pub(super) created: bool,
     pub(super) key: Option<Key>,
     /// The QP existed at this time.

@@ -20,7 +20,7 @@ pub(super) struct Rates {
     pub(super) tx: Option<f64>,
     /// Bytes per second received.
     pub(super) rx: Option<f64>,
-    /// They are all that moved, and not lower bounds.
+    /// The rates are of all that moved, and not lower bounds.
     pub(super) whole: bool,
     pub(super) source: Source,
 }

@@ -167,7 +167,7 @@ pub(super) struct Flow {
 /// What a flow has counted.
 #[derive(Clone, Debug, Default)]
 struct Counts {
-    /// When it was last read.
+    /// The time of the last reading.
     at: ReadAt,
     /// When the reading was made that ended its last round.
     from: ReadAt,

@@ -40,7 +40,7 @@ pub(super) struct Traffic {
     /// The last sample was not the end of its sweep.
     goes_on: bool,
     last_ns: u64,
-    /// When the last round was closed.
+    /// The time at which the last round was closed.
     round_ns: Option<u64>,
     elapsed_ns: u64,
     were_fresh: bool,
@@ -57,7 +57,7 @@ impl Traffic {
         self.has_swept() && !is_stale(self.last_ns, self.elapsed_ns, now_ns)
     }
 
-    /// When the last sweep began.
+    /// The beginning of the last sweep.
     pub(super) fn last_sweep_ns(&self) -> Option<u64> {
         self.has_swept().then_some(self.last_ns)
     }

@@ -82,7 +82,7 @@ struct Calls {
 }
 
 impl Calls {
-    /// Nothing was counted up to now.
+    /// Notes that no call was counted up to `at_ns`.
     fn stands_still(&mut self, at_ns: u64, min_interval_ns: u64) {
         self.made.add(0, at_ns, min_interval_ns);
         self.errors.add(0, at_ns, min_interval_ns);

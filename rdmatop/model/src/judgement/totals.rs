@@ -62,7 +62,7 @@ impl Serialize for Sum {
 pub struct StateCount {
     /// The state; `None` is one that no source reported.
     pub state: Option<QpState>,
-    /// How many.
+    /// The number of QPs in this state.
     pub qps: u64,
 }
 

@@ -92,7 +92,7 @@ fn not_followed(health: &Health) -> Obstacle {
 /// anybody.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Counted {
-    /// Some are.
+    /// Work requests of some QPs are counted.
     some: bool,
     /// How many are not, by their owner.
     silent: BTreeMap<Owner, u64>,
@@ -230,9 +230,9 @@ pub(super) fn not_probed(
 /// Why the work requests of a QP or a process are unknown, before it is put into words.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Why<'a> {
-    /// As those of all its device.
+    /// The reason is that of all QPs of the device.
     OfDevice(&'a Cause),
-    /// For a reason of its own.
+    /// The QP or the process has a reason of its own.
     Own(&'static Reason),
 }
 

@@ -50,7 +50,7 @@ impl Gpus {
         Self::by(LIBRARY, root.clone())
     }
 
-    /// Those that this library knows.
+    /// The GPUs that this library knows.
     fn by(library: &str, root: Root) -> Option<Self> {
         let (ask, asked) = sync_channel(1);
         let (answer, answers) = sync_channel(1);

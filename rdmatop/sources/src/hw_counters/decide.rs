@@ -38,9 +38,9 @@ pub struct Orders {
 /// Places of the optional counters that count, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OptionalChange {
-    /// Now.
+    /// Counters that are on now.
     pub before: Vec<u32>,
-    /// Then.
+    /// Counters that are on after the change.
     pub after: Vec<u32>,
 }
 

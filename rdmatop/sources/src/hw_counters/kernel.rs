@@ -25,7 +25,7 @@ pub struct Present {
     pub index: u32,
     /// Node GUID.
     pub node_guid: Option<u64>,
-    /// Of its directory in sysfs.
+    /// Inode of the device's directory in sysfs.
     pub inode: Option<u64>,
     /// Number of ports.
     pub ports: u32,
@@ -54,7 +54,7 @@ pub trait Kernel {
     fn order(&mut self, order: &Request) -> Result<(), NetlinkError>;
 }
 
-/// This machine's.
+/// The kernel of this machine.
 #[derive(Debug)]
 pub struct Live {
     root: Root,
@@ -64,7 +64,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// Nothing is asked yet.
+    /// A kernel that nothing has been asked yet.
     pub const fn new(root: Root) -> Self {
         Self {
             root,

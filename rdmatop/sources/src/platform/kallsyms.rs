@@ -8,9 +8,9 @@ use rdmatop_base::text;
 /// Where a symbol lives.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SymbolHome {
-    /// In vmlinux.
+    /// The symbol is in vmlinux.
     Kernel,
-    /// In this module.
+    /// The symbol is in this module.
     Module(String),
 }
 

@@ -43,9 +43,9 @@ pub struct ProcDetail {
 /// A part of the details, which one file or directory has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Part {
-    /// Its command line.
+    /// The command line.
     CommandLine,
-    /// Its environment.
+    /// The environment.
     Environment,
     /// Libraries that it has loaded.
     Libraries,
@@ -91,7 +91,7 @@ impl Part {
 /// What the helper process answers about one part of the details.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Told {
-    /// This part alone.
+    /// A detail of which this part alone is set.
     pub(crate) detail: ProcDetail,
     /// It is too long to be read, and therefore unknown.
     pub(crate) too_long: bool,

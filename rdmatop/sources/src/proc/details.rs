@@ -55,9 +55,9 @@ pub enum Asker {
 pub struct Ask {
     /// About which process.
     pub process: ProcKey,
-    /// Its user.
+    /// The process's user.
     pub user: Option<u32>,
-    /// Its name, safe to print.
+    /// The process's name, safe to print.
     pub name: String,
     /// What is wanted.
     pub parts: &'static [Part],
@@ -79,9 +79,9 @@ struct Answer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Not before this time.
+    /// The process is not read before this time.
     Waits(u64),
-    /// Since this time.
+    /// The process has been read since this time.
     Read(u64),
     Done,
 }
@@ -93,7 +93,7 @@ struct Task {
     state: State,
     /// Why it is not read although it could be.
     waits: Waits,
-    /// It was asked for before.
+    /// The process was asked for before.
     again: bool,
     /// It was asked for while it was read: what is being read may be from before.
     anew: bool,

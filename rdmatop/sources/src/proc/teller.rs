@@ -10,7 +10,7 @@ use crate::{
 /// Why a part is unknown although it may be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// It did not answer.
+    /// The process did not answer.
     Late,
     /// It is longer than what is read.
     TooLong,

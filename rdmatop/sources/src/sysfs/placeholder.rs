@@ -18,7 +18,7 @@ pub(super) struct Port<'a> {
 struct Constant {
     /// Beginning of the driver's name.
     driver: &'static str,
-    /// As `rate_show` prints it.
+    /// The rate as `rate_show` prints it.
     rate: &'static str,
     /// Where the port has this counter, the driver is new enough to report the true rate.
     unless: Option<&'static str>,

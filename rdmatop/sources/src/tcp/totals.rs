@@ -33,7 +33,7 @@ struct Entry {
     received: u64,
     /// Since it was first seen: sent, received.
     moved: [u64; 2],
-    /// Both, in the last interval.
+    /// Bytes sent and received in the last interval.
     lately: u64,
 }
 

@@ -138,7 +138,7 @@ pub enum TuiError {
     /// The terminal went away (EIO, SIGHUP).
     #[error("the terminal went away; nothing more can be shown")]
     Gone,
-    /// Any other failure of the terminal.
+    /// The terminal failed in another way.
     #[error("terminal: {0}")]
     Io(#[source] io::Error),
 }

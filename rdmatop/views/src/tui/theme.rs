@@ -15,7 +15,7 @@ pub enum Tone {
     Strong,
     /// Titles, borders, key hints.
     Title,
-    /// In order.
+    /// The value is in order.
     Good,
     /// Look here.
     Warn,
@@ -32,7 +32,7 @@ pub enum Tone {
 /// Colours the terminal has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// None: `NO_COLOR`, `--no-color`, a dumb terminal.
+    /// No colours: `NO_COLOR`, `--no-color`, a dumb terminal.
     Mono,
     /// The sixteen of the terminal's own palette.
     Ansi16,
@@ -67,7 +67,7 @@ type Ink = (Option<(u8, u8, u8)>, Color);
 pub struct Theme {
     /// Name in the settings.
     pub name: &'static str,
-    /// For whom.
+    /// Who the theme is for.
     pub about: &'static str,
     inks: [Ink; 7],
     dim: Option<Ink>,

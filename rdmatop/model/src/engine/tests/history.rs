@@ -93,7 +93,7 @@ pub(super) struct Lab {
     /// Whether records may be lost.
     pub(super) lossy: bool,
     losses: u64,
-    /// Nothing is forgotten.
+    /// The test's history forgets nothing.
     pub(super) keeps_all: bool,
 }
 

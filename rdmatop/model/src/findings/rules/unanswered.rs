@@ -18,7 +18,7 @@ enum End<'a> {
     Deaf(&'a QpRow, QpState),
     /// The address is that of a port of this host, and no QP there is connected to this one.
     Destroyed(&'a PortRow),
-    /// On another host.
+    /// The end is on another host.
     At(Gid),
     Unknown,
 }

@@ -12,7 +12,7 @@ use super::S;
 use crate::testkit;
 use rdmatop_base::step::NextStep;
 
-/// On what a test runs.
+/// The machine on which a test runs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum On {
     /// A real kernel with SoftRoCE and what programs do there.

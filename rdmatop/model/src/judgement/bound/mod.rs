@@ -266,7 +266,7 @@ impl Bound {
         }
     }
 
-    /// In words.
+    /// The judgement in one line of words.
     pub fn line(&self) -> String {
         let at_least = if self.partial { "at least " } else { "" };
         let together = match (self.of_ports, self.processes) {

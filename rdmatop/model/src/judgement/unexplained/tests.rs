@@ -24,7 +24,7 @@ struct Machine {
     nested_pids: bool,
     /// Number, type and state.
     qps: Vec<(u32, u8, u8)>,
-    /// How many the kernel counts.
+    /// The number of QPs that the kernel counts.
     counted: u64,
     openers: Option<OpenersSample>,
 }

@@ -209,7 +209,7 @@ impl Run {
         port.sets.push((port.mode, 3, qps.to_vec()));
     }
 
-    /// As a next start after SIGKILL.
+    /// Does what the next start does after SIGKILL.
     fn next_start(&mut self) -> Vec<String> {
         // The lock goes with the process.
         self.session.locked = None;

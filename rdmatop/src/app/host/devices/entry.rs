@@ -16,7 +16,7 @@ pub(super) struct Entry {
     pub(super) id: u64,
     pub(super) index: u32,
     pub(super) name: Name,
-    /// Its name, safe to print.
+    /// The device's name, safe to print.
     pub(super) shown: Arc<str>,
     /// The user wants it left alone: it is listed, and its driver is asked for nothing.
     pub(super) excluded: bool,
@@ -57,7 +57,7 @@ impl Entry {
         }
     }
 
-    /// It has another name now.
+    /// Gives the device another name.
     pub(super) fn rename(&mut self, name: &Name, root: &Root) {
         self.name = name.clone();
         self.shown = text::sanitize(name.as_bytes()).into();

@@ -73,7 +73,7 @@ pub(super) struct Ask {
     pub(super) counters: bool,
     /// QPs are being bound to counters.
     pub(super) groups: bool,
-    /// This is the last round.
+    /// This round is the last one.
     pub(super) last: bool,
     /// States of its ports.
     pub(super) states: bool,
@@ -84,9 +84,9 @@ pub(super) struct Ask {
 /// How to get the resource counts of a device.
 #[derive(Clone)]
 pub(super) enum Counts {
-    /// They are not needed.
+    /// The counts are not needed.
     No,
-    /// They were just read.
+    /// The counts were just read.
     Known(Summary),
     /// Request them, unless the device is at rest.
     Unless,
@@ -123,13 +123,13 @@ impl DeviceList {
 /// The answer of one device.
 #[derive(Default)]
 pub(super) struct DeviceAnswer {
-    /// Its state for the next reading.
+    /// The device's state for the next reading.
     pub(super) listed: Option<Box<Listed>>,
     /// The full reading, when it was listed.
     pub(super) all: Option<DeviceReading>,
     /// Changes in other values than counters.
     pub(super) changed: Option<DeviceReading>,
-    /// Its counters.
+    /// The device's counters.
     pub(super) ports: Vec<PortCounters>,
     /// Counters that its QPs are bound to.
     pub(super) groups: Option<DeviceGroups>,

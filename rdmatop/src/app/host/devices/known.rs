@@ -45,7 +45,7 @@ pub(super) struct Sysfs {
 
 /// A device as it was last listed.
 pub(super) struct Listed {
-    /// Its identity.
+    /// The device's identity.
     pub(super) key: DeviceKey,
     /// Without lists of objects and without counters.
     sample: DeviceSample,

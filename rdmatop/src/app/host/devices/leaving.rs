@@ -102,12 +102,12 @@ impl Leaving {
         }
     }
 
-    /// All of them.
+    /// All devices that are being removed.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Going> {
         self.all.iter()
     }
 
-    /// All of them.
+    /// All devices that are being removed.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Going> {
         self.all.iter_mut()
     }

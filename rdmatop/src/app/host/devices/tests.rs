@@ -50,7 +50,7 @@ struct Made {
     refuses: i32,
     /// Its driver sleeps this long, ms, when it is asked for counters.
     sleeps: u64,
-    /// It sleeps in this command instead.
+    /// The driver sleeps in this command instead.
     sleeps_in: Option<u16>,
     /// QPs that the next dumps leave out although they live, one list for each dump.
     left_out: Vec<Vec<u32>>,

@@ -31,7 +31,7 @@ const REST: u64 = 10 * SECOND;
 pub(super) const MOST: usize = 16;
 /// How many slow devices get a line of their own.
 const LINES: usize = 3;
-/// How many names one line holds.
+/// The number of names in one line.
 const NAMES: usize = 8;
 
 /// The stage of a reading.
@@ -46,11 +46,11 @@ pub(super) enum Stage {
     Identity,
     /// States of its ports, and its hardware counters.
     Ports,
-    /// Its counters.
+    /// The counters of the device are read.
     Counters,
     /// Files that describe it.
     Facts,
-    /// Its queue pairs and memory regions.
+    /// The queue pairs and memory regions of the device are read.
     Objects,
 }
 
@@ -92,13 +92,13 @@ pub(super) enum Subject {
 pub(super) struct Progress {
     /// The present stage.
     stage: Stage,
-    /// When that stage began.
+    /// The beginning of the stage.
     since_ns: u64,
-    /// When the reading began.
+    /// The beginning of the reading.
     begun_ns: u64,
     /// The longest of the earlier stages.
     longest: Option<(Stage, u64)>,
-    /// When it ended.
+    /// The end of the reading.
     ended_ns: Option<u64>,
 }
 
