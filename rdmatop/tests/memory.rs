@@ -123,7 +123,7 @@ impl Host {
             }
         }
         self.sweep(slots);
-        for pid in self.engine.lacks().processes {
+        for pid in self.engine.needs().processes {
             let facts = ProcessFacts {
                 pid,
                 start_ticks: u64::from(self.round) * 100,

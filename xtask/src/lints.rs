@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(long, [""; 0]);
     }
 
-    /// The paths in a text that end in a name with three underscores or more, as `module::name`: only tests have
+    /// The names with three underscores or more that end a path in a text, as `module::name`: only tests have
     /// such names there.
     fn mentioned(text: &str) -> impl Iterator<Item = &str> {
         let names = text.split("::").skip(1).map(name);

@@ -21,6 +21,7 @@ mod kernel_btf;
 mod load_error;
 mod loader;
 mod log;
+mod machine;
 pub mod manager;
 pub mod mapped;
 mod modules;
@@ -48,7 +49,6 @@ pub mod user;
 mod verb_table;
 mod watcher;
 mod work;
-mod world;
 
 pub use armed::Switches;
 pub use datapath::Attach;

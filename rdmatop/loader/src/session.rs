@@ -24,7 +24,7 @@ use super::{
     hook::{Role, Skip},
     loader::{Loader, Wanted, allocates_on_demand},
     log, object,
-    offsets::{self, Places},
+    offsets::{self, Paths},
     plan::{self, Facts, Outcome},
     preempt,
     rxe_seen::Kept,
@@ -167,11 +167,11 @@ fn without_core(root: &Root) -> Obstacle {
 }
 
 /// The facts about this kernel that the plan needs.
-fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Result<Facts, Obstacle> {
+fn facts(root: &Root, paths: &Paths, resolved: &offsets::Resolved) -> Result<Facts, Obstacle> {
     let hooks = datapath::all_hooks;
     let modules = hooks()
         .map(|h| h.module)
-        .filter(|m| places.modules.join(m).is_dir());
+        .filter(|m| paths.modules.join(m).is_dir());
     let symbols = if refuses_ambiguous_names(root) {
         None
     } else {
@@ -181,7 +181,7 @@ fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Result<F
     Ok(Facts {
         modules: modules.map(str::to_owned).collect(),
         symbols,
-        without_tracefs: offsets::without_tracefs(places),
+        without_tracefs: offsets::without_tracefs(paths),
         preempts: preempt::why(root),
         offsets: resolved
             .values
@@ -245,15 +245,15 @@ fn existing_qps(root: &Root) -> Existing {
 }
 
 /// Checks what every program needs on this machine.
-fn may_start(places: &Places, root: &Root) -> Result<(), Obstacle> {
-    if !places.modules.is_dir() {
+fn may_start(paths: &Paths, root: &Root) -> Result<(), Obstacle> {
+    if !paths.modules.is_dir() {
         return Err(Obstacle::new(
             CauseId::NoModuleList,
             "cannot tell which modules are loaded: /sys is not mounted",
             "`mount -t sysfs sysfs /sys`",
         ));
     }
-    if !places.modules.join("ib_core").is_dir() {
+    if !paths.modules.join("ib_core").is_dir() {
         return Err(without_core(root));
     }
     match armed::locked_down(root).or_else(|| armed::Switches::new(root).why_not()) {
@@ -304,12 +304,12 @@ impl Session {
     pub fn start(options: &Options) -> Result<Self, Obstacle> {
         let counts = options.scope.counters();
         let object = object::of(counts).ok_or_else(no_object)?;
-        let places = Places::default();
+        let paths = Paths::default();
         let root = Root::default();
-        may_start(&places, &root)?;
+        may_start(&paths, &root)?;
         lift_memlock();
-        let (mut resolved, btf) = offsets::resolve(&places, read_offsets(options).as_ref());
-        let facts = facts(&root, &places, &resolved)?;
+        let (mut resolved, btf) = offsets::resolve(&paths, read_offsets(options).as_ref());
+        let facts = facts(&root, &paths, &resolved)?;
         // Only fentry needs it from here on; it takes several MB, and so does the verifier.
         let mut btf = (options.attach == Attach::Fentry).then_some(btf);
         narrow(options, &mut resolved.values);
@@ -335,7 +335,7 @@ impl Session {
         if let Some((filter, _)) = options.work {
             choose_work(&mut maps, filter)?;
         }
-        let mut attacher = Attacher::new(&loader, &facts, &places, btf.as_mut());
+        let mut attacher = Attacher::new(&loader, &facts, &paths, btf.as_mut());
         let Counting {
             outcomes: hot,
             mut datapaths,
@@ -355,7 +355,7 @@ impl Session {
         check(options, &outcomes)?;
         let Attacher { programs, .. } = attacher;
         let log = programs.first().and_then(|first| log::of(&maps, &first.program));
-        let masked = !places.btf.join("vmlinux").exists();
+        let masked = !paths.btf.join("vmlinux").exists();
         let mut unseen = unseen(&outcomes, &resolved.problems, masked);
         let mut slots = None;
         if !datapaths.is_empty()

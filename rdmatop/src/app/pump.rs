@@ -13,7 +13,7 @@ use super::sink::{End, EventCounts, Sink, asked, over};
 use super::source::{Feed, Message, Sources, Wants};
 use crate::exit::Stop;
 use rdmatop_model::cause::{Cause, CauseId, Concerns, Obstacle};
-use rdmatop_model::engine::{EngineConfig, Lacks};
+use rdmatop_model::engine::{EngineConfig, Needs};
 use rdmatop_model::event::Event;
 use rdmatop_model::filter::Filter;
 use rdmatop_model::input::{EbpfReport, Input, Timed};
@@ -215,7 +215,7 @@ impl Pump {
 
     /// After the last sample: looks for what it asks for, and shows the same sample with that.
     pub(super) async fn complete(&mut self) {
-        if !self.engine.lacks_openers() {
+        if !self.engine.needs_openers() {
             return;
         }
         let wants = Wants {
@@ -429,8 +429,8 @@ impl Pump {
         self.told_events = self.latest.health.events;
         self.light = wants.is_light();
         if !self.light {
-            let lacks = self.ask_of_processes(&mut wants);
-            wants.openers = wants.counters && lacks.openers;
+            let needs = self.ask_of_processes(&mut wants);
+            wants.openers = wants.counters && needs.openers;
         }
         // A dump that began before the programs counted may miss QPs created in between.
         self.synced = on;
@@ -445,12 +445,12 @@ impl Pump {
         }
     }
 
-    /// Has a round bring what the engine lacks of processes. The engine names each in one answer only.
-    fn ask_of_processes(&mut self, wants: &mut Wants) -> Lacks {
-        let mut lacks = self.engine.lacks();
-        wants.processes = std::mem::take(&mut lacks.processes).into();
-        wants.locked = std::mem::take(&mut lacks.locked).into();
-        lacks
+    /// Has a round bring what the engine needs of processes. The engine names each in one answer only.
+    fn ask_of_processes(&mut self, wants: &mut Wants) -> Needs {
+        let mut needs = self.engine.needs();
+        wants.processes = std::mem::take(&mut needs.processes).into();
+        wants.locked = std::mem::take(&mut needs.locked).into();
+        needs
     }
 
     /// Requests the facts of the processes that the first round found; true when there are any. The first

@@ -160,7 +160,7 @@ impl Engine {
         let (mut remote_qpn, mut sq_psn, mut rq_psn) = (known.remote_qpn, known.sq_psn, known.rq_psn);
         let (qp_type, port) = (reading.qp_type.or(known.qp_type), reading.port.or(known.port));
         if let Some(state) = reading.state {
-            qp.observe(state, began_ns, &mut self.beginnings);
+            qp.observe(state, began_ns, &mut self.shared_timelines);
         }
         // An attribute that a record has set since is newer.
         if qp.event_ns <= began_ns {

@@ -8,7 +8,7 @@ use std::{
 use super::{
     history::{Series, no_points},
     psn::Psn,
-    qps::Sighting,
+    qps::QpRef,
     tally::Flow,
 };
 use crate::{
@@ -63,9 +63,9 @@ impl Owner {
 
 /// The timelines that dumps start: one for each state, shared by all QPs.
 #[derive(Debug, Default)]
-pub(super) struct Beginnings(Vec<Arc<Vec<Step>>>);
+pub(super) struct SharedTimelines(Vec<Arc<Vec<Step>>>);
 
-impl Beginnings {
+impl SharedTimelines {
     fn at(&mut self, state: QpState, began_ns: u64) -> Arc<Vec<Step>> {
         self.0
             .retain(|timeline| timeline.iter().all(|step| step.mono_ns == began_ns));
@@ -428,13 +428,13 @@ impl Qp {
     }
 
     /// Whether a first sign of a QP with this number can be of this one: see `qps.rs`.
-    pub(super) fn may_be(&self, sighting: &Sighting) -> bool {
-        let other_object = self.object != 0 && sighting.object != 0 && self.object != sighting.object;
-        if other_object || self.is_anothers(sighting) {
+    pub(super) fn may_be(&self, seen: &QpRef) -> bool {
+        let other_object = self.object != 0 && seen.object != 0 && self.object != seen.object;
+        if other_object || self.is_anothers(seen) {
             return false;
         }
-        let at_ns = sighting.at_ns();
-        let was_there = if sighting.created {
+        let at_ns = seen.at_ns();
+        let was_there = if seen.created {
             // What was seen by then was seen of an earlier QP.
             !self.created && at_ns <= self.seen_ns
         } else {
@@ -442,20 +442,20 @@ impl Qp {
         };
         // A QP that a dump misses ended between the dump's beginning and its end. In that time the number may
         // have been given to another QP.
-        let is_itself = self.object != 0 && self.object == sighting.object;
+        let is_itself = self.object != 0 && self.object == seen.object;
         let had_ended_by = |end: End| if is_itself { end.gone_ns } else { end.at_ns.get() };
         was_there && self.end.is_none_or(|end| at_ns <= had_ended_by(end))
     }
 
     /// No dump has named another owner. A dump that did may have named a thread that had ended.
-    pub(super) fn is_owned_as(&self, sighting: &Sighting) -> bool {
-        let pids = self.row.pid.zip(sighting.owner);
+    pub(super) fn is_owned_as(&self, seen: &QpRef) -> bool {
+        let pids = self.row.pid.zip(seen.owner);
         pids.is_none_or(|(known, (reported, _))| known == reported)
     }
 
     /// Another process is known to own it.
-    fn is_anothers(&self, sighting: &Sighting) -> bool {
-        let Some((pid, other_ns)) = sighting.owner.filter(|_| self.sure) else {
+    fn is_anothers(&self, seen: &QpRef) -> bool {
+        let Some((pid, other_ns)) = seen.owner.filter(|_| self.sure) else {
             return false;
         };
         let start_ns = self.start_ns;
@@ -496,12 +496,12 @@ impl Qp {
     }
 
     /// A state from a dump that began at `began_ns`: wins over what is older.
-    pub(super) fn observe(&mut self, state: QpState, began_ns: u64, beginnings: &mut Beginnings) {
+    pub(super) fn observe(&mut self, state: QpState, began_ns: u64, shared_timelines: &mut SharedTimelines) {
         if self.row.state.is_none_or(|_| began_ns >= self.state_ns) && self.row.state != Some(state) {
             if self.row.timeline.is_empty() {
                 self.state_ns = began_ns;
                 let row = self.edit();
-                row.timeline = beginnings.at(state, began_ns);
+                row.timeline = shared_timelines.at(state, began_ns);
                 (row.state, row.state_source) = (Some(state), Some(Source::Netlink));
                 return;
             }
@@ -518,12 +518,12 @@ mod tests {
 
     #[test]
     fn what_a_dump_found_in_one_state_shares_its_beginning() {
-        let mut beginnings = Beginnings::default();
-        let first = beginnings.at(QpState(3), SECOND);
-        assert!(Arc::ptr_eq(&first, &beginnings.at(QpState(3), SECOND)));
-        assert_eq!(beginnings.at(QpState(1), SECOND)[0].state, QpState(1));
-        assert!(Arc::ptr_eq(&first, &beginnings.at(QpState(3), SECOND)));
-        assert_eq!(beginnings.at(QpState(3), 2 * SECOND)[0].mono_ns, 2 * SECOND);
+        let mut shared_timelines = SharedTimelines::default();
+        let first = shared_timelines.at(QpState(3), SECOND);
+        assert!(Arc::ptr_eq(&first, &shared_timelines.at(QpState(3), SECOND)));
+        assert_eq!(shared_timelines.at(QpState(1), SECOND)[0].state, QpState(1));
+        assert!(Arc::ptr_eq(&first, &shared_timelines.at(QpState(3), SECOND)));
+        assert_eq!(shared_timelines.at(QpState(3), 2 * SECOND)[0].mono_ns, 2 * SECOND);
         assert_eq!(first[0].mono_ns, SECOND);
     }
 

@@ -25,7 +25,7 @@ use crate::ib::QpState;
 
 /// The QP that a record or a slot is about.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sighting {
+pub(super) struct QpRef {
     /// The QP's address, 0 when not known.
     pub(super) object: u64,
     /// When the kernel side first saw the QP at this address, 0 when not known.
@@ -39,7 +39,7 @@ pub(super) struct Sighting {
     pub(super) owner: Option<(u32, u64)>,
 }
 
-impl Sighting {
+impl QpRef {
     /// The key that no other QP has.
     fn birth(&self) -> Option<(u64, u64)> {
         (self.object != 0 && self.born_ns != 0).then_some((self.object, self.born_ns))
@@ -169,19 +169,19 @@ impl Qps {
     }
 
     /// The QP that a record or a slot is about, `None` when it is new.
-    pub(super) fn find(&self, sighting: &Sighting) -> Option<u64> {
-        if let Some((object, born_ns)) = sighting.birth()
+    pub(super) fn find(&self, seen: &QpRef) -> Option<u64> {
+        if let Some((object, born_ns)) = seen.birth()
             && let Some(uid) = self.born_at(object, born_ns)
         {
             return Some(uid);
         }
         let (mut later, mut unlikely) = (None, None);
-        for last in self.last_of(sighting.key?).into_iter().flatten() {
+        for last in self.last_of(seen.key?).into_iter().flatten() {
             let mut next = Some(last);
             while let Some(qp) = next.and_then(|uid| self.all.get(uid)) {
-                let was_there = qp.first_ns <= sighting.at_ns();
-                if qp.may_be(sighting) {
-                    if !qp.is_owned_as(sighting) {
+                let was_there = qp.first_ns <= seen.at_ns();
+                if qp.may_be(seen) {
+                    if !qp.is_owned_as(seen) {
                         unlikely = Some(qp.uid());
                     } else if was_there {
                         return Some(qp.uid());
@@ -190,7 +190,7 @@ impl Qps {
                         later = Some(qp.uid());
                     }
                 }
-                if qp.seen_ns <= sighting.at_ns() {
+                if qp.seen_ns <= seen.at_ns() {
                     // The earlier ones had ended by then.
                     break;
                 }
@@ -269,21 +269,21 @@ impl Qps {
     }
 
     /// Records what the kernel side knows a QP by.
-    pub(super) fn sighted(&mut self, uid: u64, sighting: &Sighting, processes: &mut Processes) {
+    pub(super) fn saw_qp(&mut self, uid: u64, seen: &QpRef, processes: &mut Processes) {
         let Some(qp) = self.all.get_mut(uid) else { return };
-        let new = sighting
+        let new = seen
             .birth()
             .filter(|(object, born_ns)| !qp.is_born(*object, *born_ns));
-        let moves_in = qp.object == 0 && sighting.object != 0;
+        let moves_in = qp.object == 0 && seen.object != 0;
         if moves_in {
-            qp.object = sighting.object;
+            qp.object = seen.object;
         }
         if let Some(birth) = new {
             qp.add_birth(birth);
         }
-        let at_ns = sighting.at_ns();
+        let at_ns = seen.at_ns();
         qp.seen_ns = qp.seen_ns.min(at_ns);
-        if sighting.created && !qp.created {
+        if seen.created && !qp.created {
             qp.created = true;
             qp.first_ns = at_ns;
             qp.edit().born_mono_ns = Some(at_ns).into();
@@ -291,7 +291,7 @@ impl Qps {
             qp.first_ns = at_ns;
         }
         let first_ns = qp.first_ns;
-        let is_latest = moves_in && self.move_in(uid, sighting.object, first_ns, processes);
+        let is_latest = moves_in && self.move_in(uid, seen.object, first_ns, processes);
         if let Some(birth) = new
             && !is_latest
             && self.by_object.get(&birth.0) != Some(&uid)

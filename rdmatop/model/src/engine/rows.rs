@@ -42,7 +42,7 @@ impl Engine {
         let mut at_rest = true;
         self.uncounted.clear();
         let last_sweep_ns = self.traffic.last_sweep_ns();
-        let doubt = self.places_in_doubt();
+        let doubt = self.slots_in_doubt();
         for qp in self.qps.iter_mut().filter(|qp| !qp.hidden) {
             // Most of ten thousand QPs are idle: they cost these few comparisons.
             let renamed = names_changed

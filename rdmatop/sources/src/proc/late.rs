@@ -1,7 +1,7 @@
 //! Words about processes whose details are unknown.
 
 use super::detail::Part;
-use super::teller::{Miss, Why};
+use super::detail_reader::{Miss, Why};
 use crate::limits;
 use rdmatop_base::step::step;
 use rdmatop_model::cause::{Cause, CauseId, Concerns};

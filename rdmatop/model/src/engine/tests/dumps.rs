@@ -27,7 +27,7 @@ fn the_first_dump_fills_the_table() {
         snapshot.qps[1].born_mono_ns, None,
         "older than us: its age is unknown"
     );
-    assert_eq!(host.engine.lacks().processes, [231]);
+    assert_eq!(host.engine.needs().processes, [231]);
 }
 
 #[test]
@@ -384,7 +384,7 @@ fn with_pids_of_two_namespaces_only_records_name_owners() {
         vec![dumped(17, None, 3), dumped(18, Some(5), 3), dumped(19, None, 3)],
     );
     assert_eq!(
-        host.engine.lacks().processes,
+        host.engine.needs().processes,
         [0u32; 0],
         "/proc knows others by that number"
     );

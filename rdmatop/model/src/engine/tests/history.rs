@@ -148,7 +148,7 @@ impl Lab {
             Step::BeginDump => kernel.begin_dump(),
             Step::EndDump => kernel.end_dump(),
             Step::ListDevices => kernel.list_devices(),
-            Step::LookAtProcesses => kernel.look_at_processes(self.engine.lacks().processes),
+            Step::LookAtProcesses => kernel.look_at_processes(self.engine.needs().processes),
             Step::Records { count, order, lost } => inputs = self.records(count, order, lost),
             Step::Samples(count) => {
                 let count = usize::from(count).min(kernel.samples.len());

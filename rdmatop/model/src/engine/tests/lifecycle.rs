@@ -317,7 +317,7 @@ fn a_kernel_qp_has_its_consumer_in_brackets_and_no_pid() {
         (row.kernel, &*row.comm, row.qps, row.verb_errors),
         (true, "[nvme_rdma]", 2, None)
     );
-    assert!(host.engine.lacks().processes.is_empty());
+    assert!(host.engine.needs().processes.is_empty());
 }
 
 #[test]

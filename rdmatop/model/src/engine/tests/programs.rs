@@ -61,7 +61,7 @@ fn in_a_pid_namespace_dumps_name_owners_where_no_program_works() {
     );
     host.apply(off(CauseId::NoFiles, "y"));
     assert_eq!(owner_by_dump(&mut host), Some(5));
-    assert_eq!(host.engine.lacks().processes, [5]);
+    assert_eq!(host.engine.needs().processes, [5]);
     assert_eq!(owner_by_dump(&mut nested(EbpfState::Disabled)), Some(5));
     assert_eq!(
         owner_by_dump(&mut Host::new()),

@@ -173,7 +173,7 @@ fn a_port_that_moves_data_without_qps_says_so_and_requests_are_unknown() {
         );
         // Only a driver that lets a library make queue pairs is accused of it.
         assert_eq!(note.why.contains("DEVX"), machine.driver == "mlx5_core", "{note}");
-        assert!(engine.lacks().openers, "who has it open?");
+        assert!(engine.needs().openers, "who has it open?");
     }
 }
 
@@ -321,7 +321,7 @@ fn who_has_the_device_open_is_a_candidate_with_job_and_library() {
             ..mlx5()
         }
         .after(2);
-        assert!(!engine.lacks().openers, "it was looked for a moment ago");
+        assert!(!engine.needs().openers, "it was looked for a moment ago");
         snapshot.health.notes[0].remedy.clone()
     };
     let at = |found: Vec<Opener>, hidden| OpenersSample {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{job::DeviceAnswer, known::Listed, leaving};
+use super::{job::DeviceAnswer, known::Listed, removals};
 use rdmatop_base::text;
 use rdmatop_model::{cause::Cause, input::DeviceReading};
 use rdmatop_sources::{
@@ -68,7 +68,7 @@ impl Entry {
     /// What it is.
     pub(super) fn device(&self) -> Device {
         let kept = self.listed.as_ref().map(|listed| listed.device().clone());
-        kept.unwrap_or_else(|| leaving::unknown(self.index, self.name.clone()))
+        kept.unwrap_or_else(|| removals::unknown(self.index, self.name.clone()))
     }
 
     /// Takes over the parts of its answer that do not go to the engine.
