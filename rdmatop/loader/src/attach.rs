@@ -143,6 +143,12 @@ impl<'a> Attacher<'a> {
 
     /// Decides on one hook, attaches it, and returns the outcome.
     pub(super) fn one(&mut self, hook: &'static Hook) -> Outcome {
+        let outcome = self.outcome(hook);
+        outcome.log();
+        outcome
+    }
+
+    fn outcome(&mut self, hook: &'static Hook) -> Outcome {
         let (partial, raw) = match plan::decide(hook, self.facts) {
             Decision::Leave(verdict, obstacle) => return Outcome::off(hook, verdict, obstacle),
             Decision::Attach(_) | Decision::AttachRaw(_) if self.forbidden => {

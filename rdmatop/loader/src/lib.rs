@@ -20,7 +20,6 @@ pub mod hook;
 mod kernel_btf;
 mod load_error;
 mod loader;
-mod log;
 mod machine;
 pub mod manager;
 pub mod mapped;
@@ -32,6 +31,7 @@ pub mod plan;
 pub mod preempt;
 mod probe;
 mod prober;
+mod program_log;
 #[cfg(test)]
 mod reads;
 mod relist;

@@ -186,6 +186,7 @@ impl Manager {
         pause: Option<Duration>,
         feed: &Feed,
     ) -> Result<After, Ended> {
+        log::warn!(id:? = obstacle.id, why = obstacle.why.as_str(), remedy:% = obstacle.remedy; "nothing counts");
         self.let_go();
         feed.send(not_started(obstacle)).await?;
         let since = Instant::now();
@@ -214,6 +215,7 @@ impl Manager {
                 self.let_go();
                 self.pause = TRY_AGAIN;
                 let anew = std::mem::replace(&mut self.begun, true);
+                log::info!(anew, programs = session.attached(); "counting");
                 feed.send(on(&session, anew)).await?;
                 let rings = Rings {
                     events: ring,
@@ -238,6 +240,7 @@ impl Manager {
     /// again their counts are useless, because times would include the blind interval. So a new session
     /// replaces them then.
     async fn blinded(&self, obstacle: Obstacle, feed: &Feed) -> Result<(), Ended> {
+        log::warn!(why = obstacle.why.as_str(); "programs do not run");
         // Read the counts now: those so far are correct, later ones are not.
         self.last_counts(feed).await?;
         self.sweep.pause();
@@ -247,6 +250,7 @@ impl Manager {
     /// Detaches the previous session, on another thread: records must not wait for it.
     fn let_go(&mut self) {
         if let Some(session) = self.retired.take() {
+            log::debug!(programs = session.attached(); "detach");
             // If no thread can be started, the closure is dropped here, and the session with it.
             drop(
                 thread::Builder::new()
@@ -375,6 +379,7 @@ impl Manager {
             mut work,
         } = rings;
         let machine = MachineState::read();
+        log::info!(machine:? = machine; "modules or switches changed: attaching anew");
         let options = self.options.clone();
         let starting = started(&options);
         tokio::pin!(starting);

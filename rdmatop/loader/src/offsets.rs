@@ -26,6 +26,20 @@ impl Resolved {
     pub fn has(&self, global: &str) -> bool {
         self.values.get(global).is_some_and(|v| *v != UNKNOWN)
     }
+
+    /// Logs what was found, for the maintainer.
+    pub(super) fn log(&self) {
+        let unknown: Vec<&str> = self
+            .values
+            .keys()
+            .copied()
+            .filter(|name| !self.has(name))
+            .collect();
+        log::info!(offsets = self.values.len() - unknown.len(), unknown = unknown.join(",").as_str(); "resolved");
+        for problem in &self.problems {
+            log::warn!(why = problem.as_str(); "not resolved");
+        }
+    }
 }
 
 /// Directories to read. Tests use others.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use log::Level;
 use rdmatop_common::offsets::{OFFSETS, TRACEPOINT_FIELDS};
 
 use super::{
@@ -183,6 +184,23 @@ impl Outcome {
     /// Whether the program is attached.
     pub fn is_on(&self) -> bool {
         matches!(self.verdict, Verdict::Ok | Verdict::Partial)
+    }
+
+    /// Logs the outcome for the maintainer.
+    pub(super) fn log(&self) {
+        let (level, msg) = match self.verdict {
+            Verdict::Ok | Verdict::Partial => (Level::Info, "attached"),
+            Verdict::NotApplicable => (Level::Debug, "skipped"),
+            Verdict::Unsupported => (Level::Info, "skipped"),
+            Verdict::Broken => (Level::Warn, "refused"),
+        };
+        let why: Vec<&str> = self.obstacles.iter().map(|obstacle| &*obstacle.why).collect();
+        log::log!(
+            level,
+            program = self.hook.runs(self.second), at = self.hook.place(self.second).as_str(), verdict:? = self.verdict,
+            why = why.join("; ").as_str();
+            "{msg}"
+        );
     }
 
     /// The outcome as users see it.

@@ -23,10 +23,10 @@ use super::{
     headroom,
     hook::{Role, Skip},
     loader::{Loader, Wanted, allocates_on_demand},
-    log, object,
+    object,
     offsets::{self, Paths},
     plan::{self, Facts, Outcome},
-    preempt,
+    preempt, program_log,
     rxe_seen::Kept,
     scope::Scope,
     skipped::Watched,
@@ -91,7 +91,7 @@ pub(super) fn would_not_run(obstacle: Obstacle) -> Obstacle {
 /// Loaded maps and attached programs. Dropping it detaches everything.
 pub struct Session {
     maps: HashMap<String, Map>,
-    log: Option<EbpfLogger<log::Stderr>>,
+    log: Option<EbpfLogger<program_log::Stderr>>,
     outcomes: Vec<Outcome>,
     unseen: Vec<Cause>,
     datapaths: DataPaths,
@@ -310,6 +310,7 @@ impl Session {
         lift_memlock();
         let (mut resolved, btf) = offsets::resolve(&paths, read_offsets(options).as_ref());
         let facts = facts(&root, &paths, &resolved)?;
+        resolved.log();
         // Only fentry needs it from here on; it takes several MB, and so does the verifier.
         let mut btf = (options.attach == Attach::Fentry).then_some(btf);
         narrow(options, &mut resolved.values);
@@ -319,7 +320,9 @@ impl Session {
         // If there is nothing to count, no program takes a slot.
         let countable = counts && options.datapaths && facts.counts();
         let on_demand = allocates_on_demand(limits::kernel_version());
-        let sizes = Sizes::of(options, existing_qps(&root), countable, on_demand);
+        let existing = existing_qps(&root);
+        let sizes = Sizes::of(options, existing, countable, on_demand);
+        log::info!(existing:? = existing, sizes:? = sizes, bytes = sizes.bytes(on_demand), on_demand; "sized");
         headroom::can_start(sizes.bytes(on_demand))?;
         let has_fence = has_fence(limits::kernel_version());
         resolved.values.insert(HAS_FENCE, u32::from(has_fence));
@@ -332,6 +335,7 @@ impl Session {
         };
         let (loader, mut maps) =
             Loader::new(&object, &wanted).map_err(|error| at("cannot load eBPF maps", explain(&error)))?;
+        log::info!(maps = maps.len(); "loaded");
         if let Some((filter, _)) = options.work {
             choose_work(&mut maps, filter)?;
         }
@@ -354,7 +358,9 @@ impl Session {
         }
         check(options, &outcomes)?;
         let Attacher { programs, .. } = attacher;
-        let log = programs.first().and_then(|first| log::of(&maps, &first.program));
+        let log = programs
+            .first()
+            .and_then(|first| program_log::of(&maps, &first.program));
         let masked = !paths.btf.join("vmlinux").exists();
         let mut unseen = unseen(&outcomes, &resolved.problems, masked);
         let mut slots = None;
@@ -374,6 +380,7 @@ impl Session {
             None => UserPath::open(wanted, &loader, &mut maps).map_err(user::off),
         });
         let kept = Kept::of(counts, &resolved, &outcomes);
+        log::info!(programs = programs.len(), datapaths:? = datapaths, pinned = pinned(&programs).join(",").as_str(); "ready");
         Ok(Self {
             maps,
             log,

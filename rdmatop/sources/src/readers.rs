@@ -161,6 +161,7 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
                 }
             });
         state.threads += usize::from(thread.is_ok());
+        log::debug!(threads = state.threads, started = thread.is_ok(); "all readers wait");
         // Otherwise the new thread would end at once.
         state.calm = None;
         thread.is_ok()

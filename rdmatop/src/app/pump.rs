@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::noted::Noted;
 use super::reorder::HOLD_NS;
 use super::sampler::Sampler;
 use super::sink::{End, EventCounts, Sink, asked, over};
@@ -129,6 +130,8 @@ pub(super) struct Pump {
     reported: bool,
     /// The engine was informed that the present round hangs.
     hung: bool,
+    /// What the log of the maintainer has.
+    noted: Noted,
 }
 
 /// The cause that a round has not ended.
@@ -182,6 +185,7 @@ impl Pump {
             report,
             reported: false,
             hung: false,
+            noted: Noted::default(),
         };
         Ok((pump, ebpf))
     }
@@ -561,6 +565,7 @@ impl Pump {
     }
 
     fn publish(&mut self, snapshot: Arc<Snapshot>) {
+        self.noted.see(&snapshot);
         let filter = &self.settings.filter;
         let rows = Filter {
             events: Vec::new(),

@@ -371,6 +371,7 @@ impl Work {
         // The QPs of a process fail for one reason, so report one line for all of them.
         let what = format!("Not counted: work requests of process {}", qp.pid);
         let cause = obstacle.takes(what, Concerns::Host);
+        log::warn!(what = cause.what.as_str(), qp = qp.number, why = cause.why.as_str(); "refused");
         if self.failures.len() < MOST_FAILURES {
             self.failures.entry(qp.pid).or_insert(cause);
         }
@@ -400,6 +401,7 @@ impl Work {
         }
         let pid = spot.pid.or(self.options.pid);
         let events = self.attach(spot.function, &file.path(), spot.offset, pid)?;
+        log::info!(spot:? = spot; "attached");
         let since_ns = monotonic();
         let probes = Probes {
             since_ns,

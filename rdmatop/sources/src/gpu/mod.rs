@@ -59,7 +59,9 @@ impl Gpus {
             // The library needs none of rdmatop's rights.
             privileges::renounce();
             // Without the library the thread ends, and there are no answers.
-            let _ = serve(&library, &root, &asked, &answer);
+            if let Err(error) = serve(&library, &root, &asked, &answer) {
+                log::info!(library = library.as_str(), why:% = error; "no GPUs");
+            }
         };
         thread::Builder::new().name("gpus".to_owned()).spawn(serve).ok()?;
         Some(Self {

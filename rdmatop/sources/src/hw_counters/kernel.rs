@@ -160,6 +160,8 @@ impl Kernel for Live {
     fn order(&mut self, order: &Request) -> Result<(), NetlinkError> {
         // The kernel looks at who opened the socket and at who sends.
         let _raised = Raised::for_counters();
-        Nldev::open()?.order(order)
+        let outcome = Nldev::open()?.order(order);
+        log::info!(order:? = order, outcome:? = outcome; "hardware counters");
+        outcome
     }
 }

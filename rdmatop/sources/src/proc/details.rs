@@ -383,6 +383,9 @@ impl Details {
             self.tasks.remove(&key);
             return;
         }
+        if let Some(miss) = &reading.miss {
+            log::warn!(pid = key.0.pid, part:? = miss.part, why:? = miss.why, ms = took_ns / 1_000_000; "not read");
+        }
         task.miss = reading.miss;
         task.state = if is_late {
             let rest = REST.saturating_mul(1 << task.tries.min(8)).min(LONGEST_REST);

@@ -259,11 +259,16 @@ impl Schedule {
             return false;
         };
         let progress = asked.progress.get();
-        turn.took = Some(Took {
+        let took = Took {
             ns: progress.for_ns(now_ns),
             ended_ns: progress.ended_ns.unwrap_or(now_ns),
             longest: progress.longest(now_ns),
-        });
+        };
+        if took.ns > SLOW {
+            let (stage, ns) = took.longest;
+            log::warn!(device:% = turn.name, ms = took.ns / MS, stage:? = stage, of_it_ms = ns / MS; "late");
+        }
+        turn.took = Some(took);
         true
     }
 
