@@ -105,7 +105,7 @@ impl Snapshot {
         let mut known = None;
         let is_its = |port: &u32| qp.port.is_none_or(|own| own == *port);
         let ports = self.ports.iter();
-        for port in ports.filter(|row| Some(row.device_uid) == qp.device_uid.get() && is_its(&row.port)) {
+        for port in ports.filter(|row| Some(row.device_uid) == qp.device_uid && is_its(&row.port)) {
             match &port.gids {
                 Some(gids) if gids.iter().any(|own| own.gid == gid) => return Some(true),
                 Some(_) => known = Some(false),
@@ -178,7 +178,7 @@ mod tests {
             rows::traffic(1.0, 1.0, 0),
         );
         let edit = Arc::make_mut(&mut row);
-        (edit.device_uid, edit.port) = (Some(n).into(), Some(1));
+        (edit.device_uid, edit.port) = (Some(n), Some(1));
         (edit.remote_qpn, edit.remote_gid) = (Some(remote), to.map(gid));
         row
     }

@@ -543,7 +543,7 @@ impl Engine {
     /// Two rows turn out to be one process.
     fn join(&mut self, from: u64, to: u64) {
         for qp in self.qps.iter_mut().filter(|qp| qp.process() == Some(from)) {
-            qp.edit().process_uid = Some(to).into();
+            qp.edit().process_uid = Some(to);
         }
         self.regions.rename(from, to);
         self.groups.rename(from, to);

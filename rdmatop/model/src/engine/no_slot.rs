@@ -143,7 +143,7 @@ impl Engine {
         let rest: Vec<u64> = self
             .qps
             .iter()
-            .filter(|qp| may_rest(qp) && qp.dump == self.dumps && qp.row().born_mono_ns.get().is_none())
+            .filter(|qp| may_rest(qp) && qp.dump == self.dumps && qp.row().born_mono_ns.is_none())
             .filter(|qp| {
                 let device = self.devices.get(qp.key.device);
                 // Of others only QPs whose programs are probed have a flow, and it says nothing of the rest.

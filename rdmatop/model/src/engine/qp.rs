@@ -15,7 +15,7 @@ use crate::{
     ib::QpState,
     input::QpReading,
     snapshot::{QpRow, Step, Traffic},
-    value::{Maybe64, Source},
+    value::Source,
 };
 
 /// Steps kept of a life. A QP may be modified without end.
@@ -105,7 +105,7 @@ fn nothing() -> Arc<QpRow> {
     static NOTHING: LazyLock<Arc<QpRow>> = LazyLock::new(|| {
         Arc::new(QpRow {
             uid: 0,
-            device_uid: Maybe64::default(),
+            device_uid: None,
             device: "?".into(),
             port: None,
             qpn: 0,
@@ -113,7 +113,7 @@ fn nothing() -> Arc<QpRow> {
             state: None,
             state_source: None,
             pid: None,
-            process_uid: Maybe64::default(),
+            process_uid: None,
             comm: None,
             kernel: false,
             orphan: false,
@@ -124,7 +124,7 @@ fn nothing() -> Arc<QpRow> {
             remote_gid: None,
             path_mtu: None,
             sgid_index: None,
-            born_mono_ns: Maybe64::default(),
+            born_mono_ns: None,
             sq_psn: None,
             rq_psn: None,
             timeline: Arc::default(),
@@ -322,12 +322,12 @@ impl Qp {
 
     /// The uid of the process that owns the QP.
     pub(super) fn process(&self) -> Option<u64> {
-        self.row.process_uid.get()
+        self.row.process_uid
     }
 
     pub(super) fn owner(&self) -> Owner {
         Owner {
-            process: self.row.process_uid.get(),
+            process: self.row.process_uid,
             pid: self.row.pid,
             comm: self.comm.clone(),
             kernel: self.row.kernel,
@@ -357,7 +357,7 @@ impl Qp {
 
     pub(super) fn set_owner(&mut self, owner: Owner) {
         let row = self.edit();
-        (row.process_uid, row.pid, row.kernel) = (owner.process.into(), owner.pid, owner.kernel);
+        (row.process_uid, row.pid, row.kernel) = (owner.process, owner.pid, owner.kernel);
         self.comm = owner.comm;
     }
 
@@ -492,7 +492,7 @@ impl Qp {
         self.first_ns <= began_ns
             && self.event_ns <= began_ns
             && !self.is_sighted_after(began_ns)
-            && self.row.born_mono_ns.get().is_none_or(|born| born <= began_ns)
+            && self.row.born_mono_ns.is_none_or(|born| born <= began_ns)
     }
 
     /// A state from a dump that began at `began_ns`: wins over what is older.

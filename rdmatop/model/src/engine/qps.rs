@@ -286,7 +286,7 @@ impl Qps {
         if seen.created && !qp.created {
             qp.created = true;
             qp.first_ns = at_ns;
-            qp.edit().born_mono_ns = Some(at_ns).into();
+            qp.edit().born_mono_ns = Some(at_ns);
         } else if at_ns < qp.first_ns {
             qp.first_ns = at_ns;
         }
@@ -339,7 +339,7 @@ impl Qps {
             .state
             .map(|state| (state, row.state_source, qp.state_ns.max(ts_ns)));
         let row = qp.step(QpState(0), ts_ns, None, timelines);
-        row.born_mono_ns = Some(ts_ns).into();
+        row.born_mono_ns = Some(ts_ns);
         if let Some((state, source, state_ns)) = known {
             (row.state, row.state_source) = (Some(state), source);
             qp.state_ns = state_ns;

@@ -229,7 +229,7 @@ impl Engine {
             return;
         }
         // It replaces a dump's owner: the dump knows only the PID, and whose it was when the dump ran.
-        let ts_ns = qp.row().born_mono_ns.get().unwrap_or(ts_ns);
+        let ts_ns = qp.row().born_mono_ns.unwrap_or(ts_ns);
         let start_ns = owner.start_ns;
         let owner = self.processes.of(owner.clone(), ts_ns);
         self.qps.set_owner(uid, owner, &mut self.processes);

@@ -254,14 +254,13 @@ impl Qp {
                 None => unknown_traffic(),
             },
         };
-        row.device_uid = Some(self.key.device).filter(|uid| *uid != 0).into();
+        row.device_uid = Some(self.key.device).filter(|uid| *uid != 0);
         // The name of a removed device stays.
         if let Some(device) = devices.get(self.key.device) {
             row.device = Arc::clone(&device.name);
         }
         row.comm = row
             .process_uid
-            .get()
             .and_then(|uid| processes.get(uid))
             .map(|process| &process.comm)
             .or(self.comm())

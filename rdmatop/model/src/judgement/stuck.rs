@@ -178,7 +178,7 @@ impl StuckQp {
             qpn: qp.qpn,
             pid: qp.pid,
             comm: qp.comm.clone(),
-            process_uid: qp.process_uid.get(),
+            process_uid: qp.process_uid,
             stuck,
         }
     }

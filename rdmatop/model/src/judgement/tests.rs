@@ -146,7 +146,7 @@ fn a_part_is_null_in_json_and_what_is_known_of_it_stands_beside() {
 fn stuck_qps_are_counted_for_their_process_with_what_is_wrong_first() {
     let mut s = testkit::busy();
     let mut late = (*s.qps[1]).clone();
-    (late.state, late.process_uid, late.uid) = (Some(QpState(4)), Some(4276).into(), 99);
+    (late.state, late.process_uid, late.uid) = (Some(QpState(4)), Some(4276), 99);
     late.timeline = since(4, s.mono_ns);
     s.qps.insert(0, Arc::new(late));
     s.mono_ns += 10 * S;

@@ -188,7 +188,7 @@ fn qps_that_are_silent_are_counted_by_what_their_processes_have_loaded() {
     let first = Arc::clone(&s.qps[0]);
     for (uid, posted) in [(9, None), (231, None), (9, None), (9, Some(3)), (231, None)] {
         let mut qp = (*first).clone();
-        qp.process_uid = Some(uid).into();
+        qp.process_uid = Some(uid);
         let traffic = Arc::make_mut(&mut qp.traffic);
         traffic.rx_wr_posted = posted.map(|posted| Counter::whole(posted, None, Source::Uprobe));
         s.qps.push(Arc::new(qp));

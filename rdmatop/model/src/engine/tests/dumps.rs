@@ -136,10 +136,7 @@ fn a_create_record_behind_the_dump_that_has_the_qp_makes_no_second_one() {
     // Created while the dump ran; the record was still in the channel.
     host.qp(create(t + 5, 0xa0, 17));
     let row = host.only_qp();
-    assert_eq!(
-        (row.born_mono_ns.get(), row.state),
-        (Some(t + 5), Some(QpState(1)))
-    );
+    assert_eq!((row.born_mono_ns, row.state), (Some(t + 5), Some(QpState(1))));
     assert_eq!(
         row.timeline.iter().map(|s| s.mono_ns).collect::<Vec<_>>(),
         [t + 5]

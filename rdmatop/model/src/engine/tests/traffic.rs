@@ -142,7 +142,7 @@ fn a_qp_older_than_us_counts_since_attach() {
     old.flags = slot_flag::SINCE_ATTACH;
     host.pass(SECOND).sweep(&[old]);
     let row = host.only_qp();
-    assert_eq!((row.since_attach, row.born_mono_ns.get()), (true, None));
+    assert_eq!((row.since_attach, row.born_mono_ns), (true, None));
     assert_eq!(row.traffic.tx_wr.unwrap().total, 7);
     host.qp(modify(host.now, 0xa0, 17, 6));
     host.only_qp();

@@ -230,7 +230,7 @@ fn one_hot_port_of_eight_and_one_that_gets_all_receives() {
         ..rows::traffic(0.0, 0.0, 0)
     };
     let mut qp = rows::qp(12, "mlx5_2", 17, 3, Some(4711), "x", traffic);
-    Arc::make_mut(&mut qp).device_uid = Some(dead.ports[2].device_uid).into();
+    Arc::make_mut(&mut qp).device_uid = Some(dead.ports[2].device_uid);
     dead.qps.push(qp);
     assert_eq!(
         ids(&after(12, &dead)),
@@ -271,7 +271,7 @@ fn one_hot_port_of_eight_and_one_that_gets_all_receives() {
     let row = Arc::make_mut(&mut qp);
     Arc::make_mut(&mut row.traffic).retransmits = rate(80.0);
     Arc::make_mut(&mut row.history).tx = vec![Some(0.0); 5];
-    row.process_uid = Some(5).into();
+    row.process_uid = Some(5);
     dead.qps.push(qp);
     assert_eq!(
         ids(&after(12, &dead)),
@@ -477,7 +477,7 @@ fn a_path_mtu_below_what_the_port_has_room_for_is_small() {
     let connect = |s: &mut Snapshot, uid: u64, mtu: u16| {
         let mut qp = rows::qp(uid, "mlx5_1", 9, 3, Some(4711), "rank", Traffic::default());
         let row = Arc::make_mut(&mut qp);
-        (row.device_uid, row.port, row.process_uid) = (Some(2).into(), Some(1), Some(5).into());
+        (row.device_uid, row.port, row.process_uid) = (Some(2), Some(1), Some(5));
         (row.path_mtu, row.sgid_index) = (Some(mtu), Some(u8::try_from(uid).unwrap()));
         s.qps.push(qp);
     };

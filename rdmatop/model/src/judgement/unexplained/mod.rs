@@ -202,7 +202,7 @@ fn explained(snapshot: &Snapshot) -> BTreeSet<u64> {
         .qps
         .iter()
         .filter(able)
-        .filter_map(|qp| qp.device_uid.get())
+        .filter_map(|qp| qp.device_uid)
         .collect()
 }
 
