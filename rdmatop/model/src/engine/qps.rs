@@ -16,7 +16,6 @@ use std::{collections::VecDeque, num::NonZero, sync::Arc};
 
 use super::{
     hash::NumberMap,
-    index::Index,
     processes::Processes,
     qp::{Key, Owner, Qp, Slot},
     table::Table,
@@ -65,7 +64,7 @@ pub(super) struct Qps {
     by_birth: NumberMap<(u64, u64), u64>,
     /// The latest QP of each number, living or not. [`Qp::before`] leads to the earlier ones, each of which
     /// has ended.
-    by_key: Index,
+    by_key: NumberMap<Key, u64>,
     ended: VecDeque<(u64, u64)>,
     /// Latest end among those that had to be forgotten early.
     forgotten_ns: u64,
@@ -105,7 +104,7 @@ impl Qps {
 
     /// The latest QP of a number.
     fn at_key(&self, key: Key) -> Option<u64> {
-        self.by_key.get(&key, key_of(&self.all))
+        self.by_key.get(&key).copied()
     }
 
     /// The living QP of a number on a known device.
@@ -237,9 +236,7 @@ impl Qps {
                 }
                 self.end_by(uid, since_ns, by_ns, processes);
             }
-            None => {
-                self.by_key.set(&key, uid, key_of(&self.all));
-            }
+            None => _ = self.by_key.insert(key, uid),
         }
     }
 
@@ -251,8 +248,8 @@ impl Qps {
         if at == uid {
             // The QP before may be forgotten.
             match before.filter(|before| self.all.get(before.get()).is_some()) {
-                Some(before) => _ = self.by_key.set(&key, before.get(), key_of(&self.all)),
-                None => self.by_key.remove(&key, uid),
+                Some(before) => _ = self.by_key.insert(key, before.get()),
+                None => _ = self.by_key.remove(&key),
             }
             return;
         }
@@ -470,12 +467,10 @@ impl Qps {
             self.by_object.remove(&qp.object);
         }
         // A QP that is not the latest of its number stays at the end of a chain that is not searched further.
-        self.by_key.remove(&qp.key, uid);
+        if self.by_key.get(&qp.key) == Some(&uid) {
+            self.by_key.remove(&qp.key);
+        }
     }
-}
-
-fn key_of(all: &Table<Qp>) -> impl Fn(u64) -> Option<Key> {
-    |uid| Some(all.get(uid)?.key)
 }
 
 #[cfg(test)]

@@ -10,9 +10,8 @@ use rdmatop_common::counters::{QpSlot, slot_flag};
 
 use super::{
     Engine,
-    hash::NumberSet,
+    hash::{NumberMap, NumberSet},
     meter::is_stale,
-    pages::Pages,
     qp::{Key, Owner, Slot},
     qps::QpRef,
     tally::{Round, Tally},
@@ -32,7 +31,7 @@ struct SlotUse {
 /// The slots, and the pace of sweeps.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
-    in_use: Pages<SlotUse>,
+    in_use: NumberMap<u32, SlotUse>,
     /// QPs whose rates may change when the round is closed: idle ones cost nothing.
     moving: Vec<u64>,
     /// Number of the last sweep; they wrap. `None` before the first.
@@ -129,7 +128,7 @@ impl Engine {
         let known = self
             .traffic
             .in_use
-            .get_mut(number)
+            .get_mut(&number)
             .filter(|slot_use| slot_use.born_ns == slot.born_ns)
             .map(|slot_use| {
                 slot_use.sweep = sweep;
@@ -266,7 +265,7 @@ impl Engine {
 
     /// The slot of a destroyed QP was read for the last time.
     fn left_slot(&mut self, number: u32) {
-        if let Some(slot_use) = self.traffic.in_use.remove(number) {
+        if let Some(slot_use) = self.traffic.in_use.remove(&number) {
             self.qps.left_slot(slot_use.qp);
         }
     }
@@ -275,7 +274,7 @@ impl Engine {
         let sweep = self.traffic.sweep;
         let qps = &mut self.qps;
         let mut held = NumberSet::default();
-        self.traffic.in_use.retain(|slot_use| {
+        self.traffic.in_use.retain(|_, slot_use| {
             if Some(slot_use.sweep) == sweep {
                 held.insert(slot_use.qp);
             }

@@ -2,10 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    hash::BuildHasherDefault,
     sync::Arc,
 };
 
+use foldhash::fast::FixedState;
 use rdmatop_common::{
     counters::{HIST_BUCKETS, VerbKey, VerbStats},
     verb,
@@ -209,8 +209,7 @@ impl Engine {
         }
         let before_ns = self.verbs.last_ns.replace(sample.mono_ns);
         if !sample.partial {
-            self.verbs.held =
-                NumberSet::with_capacity_and_hasher(sample.verbs.len(), BuildHasherDefault::default());
+            self.verbs.held = NumberSet::with_capacity_and_hasher(sample.verbs.len(), FixedState::default());
         }
         for (pid, verb) in &sample.gone {
             let key = VerbKey {
