@@ -57,7 +57,7 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
     // SoftRoCE counts bytes from 7.2 on; before, the test says so.
     ("by_ports::", &["7.2"]),
     // netlink's and sysfs' counters of the newest kernel.
-    ("testnic::totals_are_the_drivers", &["7.2"]),
+    ("testnic::counters::totals_are_the_drivers", &["7.2"]),
 ];
 
 /// The tests that `--arch aarch64` runs by default, by the beginnings of their names: what the machine
