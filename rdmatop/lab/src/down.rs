@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::disk;
 use super::host::{Host, Leaving, NetnsMode, Present};
 use super::ours;
-use super::say::Say;
+use super::say::Printer;
 use super::state::{Made, MadeModule};
 use super::store::{Locked, Store};
 use super::{DownArgs, LabError};
@@ -25,7 +25,7 @@ pub(super) fn down(
     host: &mut dyn Host,
     store: &Store,
     args: &DownArgs,
-    say: &mut Say<'_>,
+    say: &mut Printer<'_>,
 ) -> Result<ExitCode, LabError> {
     let locked = store.lock()?;
     let boot = host.boot();
@@ -71,7 +71,7 @@ pub(super) fn remove(
     locked: &Locked<'_>,
     made: &mut Made,
     which: Which,
-    say: &mut Say<'_>,
+    say: &mut Printer<'_>,
 ) -> Result<(), LabError> {
     // All of them before the first is removed: a refusal leaves everything as it was.
     let mut present = host.devices()?;
@@ -124,7 +124,7 @@ fn disk(
     host: &mut dyn Host,
     locked: &Locked<'_>,
     made: &mut Made,
-    say: &mut Say<'_>,
+    say: &mut Printer<'_>,
 ) -> Result<(), LabError> {
     let Some(ours) = made.disk.take() else {
         return Ok(());
@@ -172,7 +172,7 @@ fn leaving_of(host: &mut dyn Host, made: &Made, which: Which, present: &[Present
 
 /// Says what became of something that was made. `now` is what it was called when it was removed; `found`: it
 /// had been made; `namesake`: something else has its name.
-fn gone(say: &mut Say<'_>, kind: &str, then: &str, now: Option<String>, found: bool, namesake: bool) {
+fn gone(say: &mut Printer<'_>, kind: &str, then: &str, now: Option<String>, found: bool, namesake: bool) {
     match now {
         Some(now) if now == then => say.line(format_args!("removed {now}")),
         Some(now) => say.line(format_args!("removed {now}, which was made as {then}")),
@@ -189,7 +189,7 @@ fn devices(
     locked: &Locked<'_>,
     made: &mut Made,
     which: Which,
-    say: &mut Say<'_>,
+    say: &mut Printer<'_>,
 ) -> Result<(), LabError> {
     while let Some(at) = made.devices.iter().rposition(|device| which.has(device.run)) {
         let device = &made.devices[at];
@@ -215,7 +215,7 @@ fn interfaces(
     locked: &Locked<'_>,
     made: &mut Made,
     which: Which,
-    say: &mut Say<'_>,
+    say: &mut Printer<'_>,
 ) -> Result<(), LabError> {
     while let Some(at) = made.interfaces.iter().rposition(|made| which.has(made.run)) {
         let interface = &made.interfaces[at];
@@ -238,7 +238,7 @@ fn interfaces(
 }
 
 /// Unloads rdma_rxe unless something else may use it: without it all rxe devices are gone, whoever made them.
-pub(super) fn module(host: &mut dyn Host, ours: &MadeModule, say: &mut Say<'_>) -> Result<(), LabError> {
+pub(super) fn module(host: &mut dyn Host, ours: &MadeModule, say: &mut Printer<'_>) -> Result<(), LabError> {
     let loaded = host.rxe_inode();
     if loaded.is_none() || ours.inode.is_some_and(|inode| loaded != Some(inode)) {
         // Somebody unloaded it, and perhaps loaded it again.

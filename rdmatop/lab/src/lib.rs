@@ -31,7 +31,7 @@ use thiserror::Error;
 
 use self::host::{Host, System};
 use self::module::Presence;
-use self::say::Say;
+use self::say::Printer;
 use self::store::Store;
 use rdmatop_base::step::NextStep;
 use rdmatop_doctor::facts::SoftRoce;
@@ -298,7 +298,7 @@ fn run_on(
     args: &LabArgs,
     out: &mut dyn Write,
 ) -> Result<ExitCode, LabError> {
-    let mut say = Say::new(out);
+    let mut say = Printer::new(out);
     let done = match &args.command {
         LabCommand::Up(_) if !root => Err(LabError::NotRoot("up")),
         LabCommand::Down(_) if !root => Err(LabError::NotRoot("down")),

@@ -4,7 +4,7 @@ use std::panic::{self, AssertUnwindSafe};
 
 use super::Lab;
 use crate::run::{Scenario, Wire, run_scenario};
-use crate::say::Say;
+use crate::say::Printer;
 use crate::{LabError, RunArgs};
 
 const SCENARIO: Scenario = Scenario {
@@ -45,7 +45,7 @@ impl Lab {
             &store,
             scenario,
             &args,
-            &mut Say::new(&mut out),
+            &mut Printer::new(&mut out),
         );
         (
             result,

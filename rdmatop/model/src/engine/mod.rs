@@ -296,7 +296,7 @@ impl Engine {
                 Vec::new()
             }
             Input::Process(facts) => {
-                if let processes::Learnt::SameProcess(from, to) = self.processes.learn(&facts, now.mono_ns) {
+                if let processes::Learned::SameProcess(from, to) = self.processes.learn(&facts, now.mono_ns) {
                     self.join(from, to);
                 }
                 Vec::new()

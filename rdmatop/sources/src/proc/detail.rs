@@ -90,7 +90,7 @@ impl Part {
 
 /// What the helper process answers about one part of the details.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Told {
+pub(crate) struct PartAnswer {
     /// A detail of which this part alone is set.
     pub(crate) detail: ProcDetail,
     /// It is too long to be read, and therefore unknown.
@@ -98,8 +98,8 @@ pub(crate) struct Told {
 }
 
 /// Reads one part, which may wait for ever: only what may be lost calls this.
-pub(crate) fn read_part(root: &Root, pid: u32, part: Part) -> Told {
-    let mut told = Told::default();
+pub(crate) fn read_part(root: &Root, pid: u32, part: Part) -> PartAnswer {
+    let mut told = PartAnswer::default();
     let detail = &mut told.detail;
     let file = |name| dir(root, pid).join(name);
     match part {

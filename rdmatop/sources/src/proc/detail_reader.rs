@@ -1,7 +1,7 @@
 //! Reads details of processes within bounded time: a process apart does, which is killed when it is late.
 
 use super::basic::{ProcKey, key};
-use super::detail::{Part, ProcDetail, Told, read_part};
+use super::detail::{Part, PartAnswer, ProcDetail, read_part};
 use crate::{
     root::Root,
     uprobes::{Helper, Unanswered},
@@ -76,7 +76,7 @@ impl DetailReader {
         reading
     }
 
-    fn part(&mut self, pid: u32, user: Option<u32>, part: Part) -> Result<Told, Why> {
+    fn part(&mut self, pid: u32, user: Option<u32>, part: Part) -> Result<PartAnswer, Why> {
         if !self.root.is_live() {
             return Ok(read_part(&self.root, pid, part));
         }

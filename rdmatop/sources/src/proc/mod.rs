@@ -30,7 +30,7 @@ pub use boot::start_offset;
 pub use cache::{ProcCache, Refreshed};
 pub use cgroup::Cgroup;
 pub use detail::{Part, ProcDetail};
-pub(crate) use detail::{Told, read_part};
+pub(crate) use detail::{PartAnswer, read_part};
 pub use detail_reader::DetailReader;
 pub use details::{Ask, Asker, Details};
 pub use environ::relevant;

@@ -161,7 +161,7 @@ struct Asked {
 
 /// A finished reading.
 #[derive(Clone, Copy, Debug)]
-struct Took {
+struct LastReading {
     ns: u64,
     ended_ns: u64,
     longest: (Stage, u64),
@@ -171,7 +171,7 @@ struct Took {
 struct DeviceTurn {
     name: Arc<str>,
     asked: Option<Asked>,
-    took: Option<Took>,
+    took: Option<LastReading>,
 }
 
 /// The next step of the round.
@@ -198,7 +198,7 @@ impl Schedule {
         let Some(turn) = self.all.get(&subject) else {
             return true;
         };
-        let rests = |took: Took| {
+        let rests = |took: LastReading| {
             // Listing queue pairs asks no driver.
             let rest = if took.ns > SLOW && took.longest.0 != Stage::Objects {
                 took.ns.min(REST)
@@ -259,7 +259,7 @@ impl Schedule {
             return false;
         };
         let progress = asked.progress.get();
-        let took = Took {
+        let took = LastReading {
             ns: progress.for_ns(now_ns),
             ended_ns: progress.ended_ns.unwrap_or(now_ns),
             longest: progress.longest(now_ns),
