@@ -201,7 +201,7 @@ pub struct UserQp {
     /// Since when all functions that the QP's program posts with have been probed. Written by user space,
     /// valid for the QP with this [`QpSlot::born_ns`].
     pub probed_ns: u64,
-    /// Written after it.
+    /// [`QpSlot::born_ns`] of the QP that `probed_ns` is of, written after it.
     pub probed_birth_ns: u64,
 }
 
@@ -305,7 +305,7 @@ pub struct Caller {
     pub used_ns: u64,
     /// When the second began in which `failures` calls have failed.
     pub second_ns: u64,
-    /// See `second_ns`.
+    /// Failures in the second that begins at `second_ns`.
     pub failures: u64,
     /// Failed calls since the process got the place that made no event, because [`FAILURES_A_SECOND`] others
     /// had.
@@ -313,7 +313,7 @@ pub struct Caller {
     /// The position in the ring buffer from which `bytes` is counted: only while less than a quarter of it is
     /// free.
     pub from: u64,
-    /// See `from`.
+    /// Bytes since `from`.
     pub bytes: u64,
     /// Records since the process got the place that were refused, because its records took more than a
     /// quarter of what was free.
@@ -327,7 +327,7 @@ pub struct VerbEntry {
     /// Which process and verb. Written before the index leads to the entry, and not changed as long as it
     /// does.
     pub key: VerbKey,
-    /// Their counters.
+    /// The counters of the key's calls.
     pub stats: VerbStats,
 }
 

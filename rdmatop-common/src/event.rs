@@ -148,7 +148,7 @@ pub struct ObjectRecord {
     pub res_id: u32,
     /// Keeps the size a multiple of 8.
     pub reserved: u32,
-    /// As [`QpRecord::owner_start_ns`].
+    /// Start of the owner, as in [`QpRecord::owner_start_ns`].
     pub owner_start_ns: u64,
 }
 

@@ -129,7 +129,7 @@ pub mod count {
     pub const HAPPENED: u32 = 0;
     /// Of these, those whose process, device, QP or kind the trace does not ask for.
     pub const FILTERED: u32 = 1;
-    /// Of these, those left out by sampling.
+    /// Records among these that sampling left out.
     pub const SAMPLED_OUT: u32 = 2;
     /// Signaled requests whose end shows in the ring's index and not in a completion: the kernel skipped the
     /// program that sees completions. They make a record all the same.

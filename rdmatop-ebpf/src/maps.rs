@@ -127,12 +127,12 @@ pub(crate) static FREE_VERBS: Stack<u64> = Stack::with_max_entries(VERB_ENTRIES,
 #[map]
 pub(crate) static VERB_ERRORS: Array<VerbErrorEntry> = Array::with_max_entries(VERB_ERROR_ENTRIES, MMAPABLE);
 
-/// As `VERB_INDEX`.
+/// The places of counted failures, by key, as `VERB_INDEX` has those of calls.
 #[map]
 pub(crate) static VERB_ERROR_INDEX: HashMap<VerbErrorKey, u32> =
     HashMap::with_max_entries(VERB_ERROR_ENTRIES, NO_PREALLOC);
 
-/// As `FREE_VERBS`.
+/// The places of counted failures that are free, as `FREE_VERBS` has those of calls.
 #[map]
 pub(crate) static FREE_VERB_ERRORS: Stack<u64> = Stack::with_max_entries(VERB_ERROR_ENTRIES, 0);
 

@@ -190,7 +190,7 @@ pub struct ExcludeArgs {
 }
 
 impl ExcludeArgs {
-    /// This machine without those devices.
+    /// The machine without the devices that are excluded.
     pub fn root(&self) -> Root {
         Root::default().without(Excluded::new(&self.patterns))
     }

@@ -19,11 +19,11 @@ use std::process::ExitCode;
 pub enum Exit {
     /// Done.
     Ok = 0,
-    /// It did not work.
+    /// Something did not work.
     Failure = 1,
     /// The command line makes no sense.
     Usage = 2,
-    /// There is no RDMA here.
+    /// This machine has no RDMA to show.
     NothingToShow = 3,
 }
 
@@ -72,7 +72,7 @@ impl Stop {
 /// The result of writing to stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// All of it.
+    /// All of the text was written.
     All,
     /// The reader is gone.
     ReaderGone,

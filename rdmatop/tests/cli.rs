@@ -3,7 +3,10 @@
 
 #![expect(clippy::print_stderr, reason = "a test that is passed over says why")]
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -76,8 +79,74 @@ fn doctor_finds_no_rdma_a_problem_and_an_absent_process_neither() {
     );
 }
 
+/// Values of a line of the log, by key.
+fn pairs(line: &str) -> BTreeMap<&str, &str> {
+    let mut pairs = BTreeMap::new();
+    let mut rest = line;
+    while let Some((key, value)) = rest.split_once('=') {
+        let (value, after) = match value.strip_prefix('"') {
+            Some(quoted) => quoted.split_once('"').expect("the other quote"),
+            None => value.split_at(value.find(' ').unwrap_or(value.len())),
+        };
+        pairs.insert(key, value);
+        rest = after.trim_start();
+    }
+    assert_eq!(rest, "", "{line}");
+    pairs
+}
+
 #[test]
-fn without_a_terminal_to_read_keys_from_the_view_says_that_and_not_that_one_went_away() {
+fn the_log_has_what_was_refused_and_no_line_of_it_is_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let logged = |value: &str| {
+        let mut command = rdmatop();
+        command.args(["--once", "--json", "--pid", "4194304"]);
+        command
+            .env("RDMATOP_LOG", value)
+            .output()
+            .expect("the binary runs")
+    };
+    let silent = run(&["--once", "--json", "--pid", "4194304"]);
+    let output = logged(&format!("{}:debug", path.display()));
+    assert_eq!(output.status.code(), silent.status.code());
+    assert_eq!(
+        text(&output.stderr),
+        text(&silent.stderr),
+        "nothing is on the screen"
+    );
+    assert!(!text(&output.stdout).contains("level=") && !text(&output.stderr).contains("level="));
+    let facts = fs::metadata(&path).unwrap();
+    assert_eq!(facts.permissions().mode() & 0o7777, 0o600);
+    let log = fs::read_to_string(&path).unwrap();
+    let lines: Vec<_> = log.lines().map(pairs).collect();
+    let messages: Vec<&str> = lines.iter().map(|line| line["msg"]).collect();
+    assert_eq!(messages.first(), Some(&"start"), "{log}");
+    assert_eq!(messages.last(), Some(&"end"), "{log}");
+    for line in &lines {
+        let seconds: f64 = line["time"].parse().unwrap();
+        assert!(seconds > 1.6e9 && line.contains_key("from"), "{line:?}");
+    }
+    if without_rdma() {
+        // No program can count here, and why.
+        let refused = lines.iter().find(|line| line["msg"] == "nothing counts");
+        assert!(refused.is_some_and(|line| !line["why"].is_empty()), "{log}");
+    }
+    // A file that others can read is left as it is, and one line says why there is no log.
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    let output = logged(path.to_str().unwrap());
+    assert_eq!(output.status.code(), silent.status.code());
+    let stderr = text(&output.stderr);
+    assert!(
+        stderr.starts_with("rdmatop: no log is written: ")
+            && stderr.contains("not a regular file of this user alone"),
+        "{stderr}"
+    );
+    assert_eq!(fs::read_to_string(&path).unwrap(), log);
+}
+
+#[test]
+fn without_a_terminal_for_keys_the_view_says_that() {
     use std::os::fd::{FromRawFd, OwnedFd};
     use std::os::unix::process::CommandExt;
     let (mut ours, mut its) = (-1, -1);

@@ -81,7 +81,7 @@ const PURE: [&str; 4] = [
 
 /// Crates of others that they may use, one of ours or each: none of these does I/O.
 const PURE_USES: &[(&str, &str)] = &[
-    ("", "hashbrown"),
+    ("", "foldhash"),
     ("", "serde"),
     ("", "serde_json"),
     ("", "thiserror"),

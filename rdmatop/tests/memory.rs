@@ -123,7 +123,7 @@ impl Host {
             }
         }
         self.sweep(slots);
-        for pid in self.engine.lacks().processes {
+        for pid in self.engine.needs().processes {
             let facts = ProcessFacts {
                 pid,
                 start_ticks: u64::from(self.round) * 100,
@@ -265,7 +265,7 @@ fn left(host: &mut Host, rounds: u32) -> usize {
 }
 
 #[test]
-fn what_short_lived_processes_and_their_qps_leave_behind_is_small_and_does_not_grow() {
+fn what_short_lived_processes_leave_behind_is_small_and_does_not_grow() {
     let mut host = Host::new();
     // What is shown for some seconds after its end is there from now on.
     left(&mut host, 10);

@@ -103,7 +103,7 @@ fn a_terminal_that_does_not_read_does_not_outlast_the_duration() {
 }
 
 #[test]
-fn a_terminal_that_reads_again_gets_the_newest_screen_and_is_told_what_it_missed() {
+fn a_terminal_that_reads_again_gets_the_newest_screen_and_its_misses() {
     let mut view = view(&["--delay", "0.1"]);
     // A key takes the message away. On a machine that is busy the view may not have read all keys when the
     // terminal reads again.

@@ -39,7 +39,7 @@ pub struct Expect {
 /// A pair and what its sides have to show.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// In tables.
+    /// The case's name in tables.
     pub name: &'static str,
     /// The pair.
     pub pair: Perftest,

@@ -108,9 +108,9 @@ impl Lines {
 pub struct Child {
     process: std::process::Child,
     name: String,
-    /// Its standard output.
+    /// The child's standard output.
     pub out: Lines,
-    /// Its standard error.
+    /// The child's standard error.
     pub err: Lines,
 }
 
@@ -145,7 +145,7 @@ impl Child {
         })
     }
 
-    /// Its process id.
+    /// The child's process id.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }

@@ -68,18 +68,18 @@ impl Events {
         self.list.push(event);
     }
 
-    /// All of them.
+    /// All events.
     pub fn all(&self) -> &[Value] {
         &self.list
     }
 
-    /// Those of `kind`.
+    /// The events of `kind`.
     #[must_use]
     pub fn kind(&self, kind: &str) -> Self {
         self.filter(|event| event["event"] == kind)
     }
 
-    /// Those of the hooks: not findings, which are rdmatop's own.
+    /// The events of the hooks: not findings, which are rdmatop's own.
     #[must_use]
     pub fn of_hooks(&self) -> Self {
         let finding = |event: &Value| {
@@ -90,19 +90,19 @@ impl Events {
         self.filter(|event| !finding(event))
     }
 
-    /// Those of process `pid`.
+    /// The events of process `pid`.
     #[must_use]
     pub fn pid(&self, pid: u32) -> Self {
         self.filter(|event| event["pid"] == pid)
     }
 
-    /// Those about QP `qpn`.
+    /// The events about QP `qpn`.
     #[must_use]
     pub fn qpn(&self, qpn: u32) -> Self {
         self.filter(|event| event["qpn"] == qpn)
     }
 
-    /// Those for which `keep` is true.
+    /// The events for which `keep` is true.
     #[must_use]
     pub fn filter(&self, keep: impl Fn(&Value) -> bool) -> Self {
         Self {
@@ -110,7 +110,7 @@ impl Events {
         }
     }
 
-    /// How many.
+    /// The number of events.
     pub fn len(&self) -> usize {
         self.list.len()
     }

@@ -67,7 +67,7 @@ pub struct Pair {
 pub struct Account {
     /// Process id.
     pub pid: u32,
-    /// Its QP numbers.
+    /// Numbers of the program's QPs.
     pub qpns: Vec<u32>,
     /// Bytes of a message.
     pub size: u64,
@@ -75,7 +75,7 @@ pub struct Account {
     pub iterations: u64,
 }
 
-/// Both accounts.
+/// The accounts of both programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accounts {
     /// The passive side.
@@ -260,7 +260,7 @@ impl Pair {
         self.connected_within(PATIENCE)
     }
 
-    /// As [`Self::wait_connected`], at most for `limit`.
+    /// Waits as [`Self::wait_connected`] does, at most for `limit`.
     pub fn connected_within(&self, limit: Duration) -> Result<()> {
         for side in [&self.server, &self.client] {
             side.out

@@ -2,7 +2,7 @@
 
 use crate::lab::{self, Lab};
 
-/// Its device, the only one.
+/// The driver's only device.
 pub const DEVICE: &str = "vmw_pvrdma0";
 
 /// The turn of a test that needs the device; `None`, with the reason printed, without it.

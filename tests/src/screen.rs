@@ -28,7 +28,7 @@ impl Screen {
         Self::open_with(name, "")
     }
 
-    /// As [`Screen::open`], with options.
+    /// Opens a screen as [`Screen::open`] does, with options.
     pub fn open_with(name: &str, options: &str) -> Result<Self> {
         let home = env::temp_dir().join(format!("rdmatop-{name}-{}", std::process::id()));
         fs::create_dir_all(&home)?;

@@ -12,7 +12,7 @@ use crate::{
 
 /// The device.
 pub const DEVICE: &str = "siw0";
-/// Its address.
+/// The address of siw0.
 pub const ADDRESS: &str = "10.80.0.1";
 
 /// The device; it and the module are gone when this is dropped.

@@ -120,7 +120,7 @@ pub struct Counter {
     pub since_ns: u64,
     /// A second.
     pub rate: u64,
-    /// Its bits.
+    /// The bits that the counter has.
     pub mask: u64,
 }
 
@@ -143,7 +143,7 @@ impl Wish {
         Self { lines, up }
     }
 
-    /// As mlx5 has it.
+    /// A counter as mlx5 has it.
     pub fn mlx5(name: &str) -> Self {
         Self::new(name, "mlx5_core")
             .hw(MLX5)

@@ -59,7 +59,7 @@ pub struct Together<T> {
 }
 
 impl<T> Together<T> {
-    /// Nothing has run yet.
+    /// A run that has not begun.
     pub const fn new() -> Self {
         Self { ran: OnceLock::new() }
     }

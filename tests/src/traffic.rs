@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{child::Child, wait::PATIENCE};
 
-/// None of them takes longer.
+/// The longest time that any of them takes.
 pub const LIMIT: Duration = PATIENCE;
 
 /// A traffic program that runs.

@@ -33,7 +33,7 @@ pub fn standing() -> Result<Traffic> {
 /// A file, by device and inode: in another mount namespace its name is another one.
 pub type File = (u64, u64);
 
-/// That of a path.
+/// The identity of the file at a path.
 pub fn identity(path: &Path) -> Result<File> {
     let file = fs::metadata(path)?;
     Ok((file.dev(), file.ino()))

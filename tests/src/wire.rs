@@ -93,7 +93,7 @@ impl Wire {
         self.lose_at(&["va"], percent)
     }
 
-    /// As [`Self::lose`], in both directions.
+    /// Loses packets as [`Self::lose`] does, in both directions.
     pub fn lose_both(&self, percent: &str) -> Result<Loss<'_>> {
         self.lose_at(&["va", "vb"], percent)
     }

@@ -10,7 +10,7 @@ use crate::{events::Events, rdmatop::Traced};
 pub struct Sum {
     /// Posts and ends.
     pub happened: u64,
-    /// Of these, those that made events.
+    /// Requests among these that made events.
     pub seen: u64,
     /// Left out by a filter.
     pub filtered: u64,

@@ -22,7 +22,7 @@ use rdmatop_tests::{
 const TAKEOVER: Duration = Duration::from_secs(3);
 
 #[test]
-fn traffic_that_runs_when_rdmatop_attaches_is_counted_from_there_without_a_gap() -> Result<()> {
+fn traffic_that_runs_at_attach_is_counted_from_there_without_a_gap() -> Result<()> {
     const SIZE: u64 = 1024;
     let Some(lab) = Lab::enter_data_path("running at attach") else {
         return Ok(());

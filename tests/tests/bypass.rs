@@ -217,7 +217,7 @@ fn work_requests_that_bypass_the_kernel_are_unknown_and_never_none() -> Result<(
 // What follows holds only once defects are mended that these tests found.
 
 #[test]
-fn nothing_false_is_said_of_a_nic_without_counters_on_a_machine_without_softroce() -> Result<()> {
+fn nothing_false_is_said_of_a_nic_without_counters_and_softroce() -> Result<()> {
     let Some(_lab) = enter("notes on pvrdma") else {
         return Ok(());
     };

@@ -17,7 +17,7 @@ use rdmatop_tests::{
     work::{sum, told},
 };
 
-/// Its library.
+/// The library of the driver.
 const LIBRARY: &str = "libvmw_pvrdma";
 
 fn total(row: Row<'_>, key: &str) -> Option<u64> {

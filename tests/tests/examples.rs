@@ -84,7 +84,7 @@ fn wrs(row: Row<'_>, opcode: &str) -> Option<u64> {
     row.opcode(opcode).map(|(wr, _)| wr)
 }
 
-/// Nothing lost, nothing wrong.
+/// Holds a sample to nothing lost and nothing wrong.
 fn healthy(table: &mut Table, sample: &Snapshot) -> Result<()> {
     table.equal("all", "lost_events", 0, sample.lost());
     let findings = sample.value()["findings"]

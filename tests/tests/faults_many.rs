@@ -156,7 +156,7 @@ fn with_more_qps_than_slots_those_that_move_are_counted_to_the_last() -> Result<
 /// Makes as many QPs as RDMATOP_MANY_QPS says. 70,000 need 8 GB of memory and over a minute, so only who asks
 /// for them has them: `RDMATOP_MANY_QPS=70000 cargo xtask lab run --memory 8192 ...`.
 #[test]
-fn beside_tens_of_thousands_of_qps_at_rest_a_pair_is_counted_and_none_is_missing() -> Result<()> {
+fn beside_very_many_qps_at_rest_a_pair_is_counted_and_none_is_missing() -> Result<()> {
     const ENDS: u64 = 2;
     let what = "tens of thousands of QPs";
     let Some(lab) = Lab::enter_data_path(what) else {
@@ -198,7 +198,7 @@ fn beside_tens_of_thousands_of_qps_at_rest_a_pair_is_counted_and_none_is_missing
 }
 
 #[test]
-fn qps_that_find_no_slot_are_unknown_named_and_counted_and_get_the_next_free_one() -> Result<()> {
+fn qps_without_a_slot_are_unknown_and_named_and_get_the_next_free_one() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("no slot left") else {
         return Ok(());
     };
@@ -269,7 +269,7 @@ fn qps_that_find_no_slot_are_unknown_named_and_counted_and_get_the_next_free_one
 }
 
 #[test]
-fn the_maps_are_small_and_with_max_qps_they_hold_as_many_as_were_asked_for() -> Result<()> {
+fn the_maps_are_small_and_with_max_qps_hold_as_many_as_asked_for() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("size of the maps") else {
         return Ok(());
     };
@@ -322,7 +322,7 @@ fn the_maps_are_small_and_with_max_qps_they_hold_as_many_as_were_asked_for() -> 
 }
 
 #[test]
-fn qps_that_find_no_room_in_the_tables_are_unknown_and_counted_from_when_there_is() -> Result<()> {
+fn qps_that_the_tables_do_not_hold_are_unknown_until_there_is_room() -> Result<()> {
     /// Longer than rdmatop takes to see that there is room, and to list some QPs.
     const LISTED: Duration = Duration::from_secs(4);
     let Some(lab) = Lab::enter_data_path("no room in the tables of QPs") else {
@@ -462,7 +462,7 @@ fn the_same_qp_numbers_on_two_devices_at_once_are_two_qps_each() -> Result<()> {
 }
 
 #[test]
-fn churn_that_overruns_the_ring_buffer_is_told_and_the_table_is_netlinks_afterwards() -> Result<()> {
+fn churn_that_overruns_the_ring_buffer_is_told_and_repaired_by_netlink() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("churn over a tiny ring buffer") else {
         return Ok(());
     };

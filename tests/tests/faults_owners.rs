@@ -168,7 +168,7 @@ fn host_pid(comm: &str) -> Result<u32> {
 }
 
 #[test]
-fn a_process_in_namespaces_has_its_pid_of_the_host_its_name_and_its_container() -> Result<()> {
+fn a_process_in_namespaces_has_its_host_s_pid_name_and_container() -> Result<()> {
     let Some(_lab) = Lab::enter("namespaces") else {
         return Ok(());
     };
@@ -472,7 +472,7 @@ impl Drop for Exclusive {
 }
 
 #[test]
-fn who_looks_from_a_network_namespace_without_devices_is_told_where_it_looked() -> Result<()> {
+fn a_network_namespace_without_devices_is_named_as_such() -> Result<()> {
     let Some(_lab) = Lab::enter("exclusive network namespaces") else {
         return Ok(());
     };

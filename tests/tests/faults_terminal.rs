@@ -117,7 +117,7 @@ fn wait_soon(child: &mut Child, code: i32) -> Result<()> {
 }
 
 #[test]
-fn a_pipe_that_nobody_reads_keeps_no_trace_attached_and_what_was_not_printed_is_told() -> Result<()> {
+fn a_pipe_that_nobody_reads_keeps_no_trace_attached_and_says_its_loss() -> Result<()> {
     let Some(_lab) = Lab::enter("stalled pipe") else {
         return Ok(());
     };
@@ -149,7 +149,7 @@ fn a_pipe_that_nobody_reads_keeps_no_trace_attached_and_what_was_not_printed_is_
 }
 
 #[test]
-fn a_sample_into_a_full_pipe_ends_when_it_is_asked_to_and_says_that_nobody_read() -> Result<()> {
+fn a_sample_into_a_full_pipe_ends_on_request_and_says_why() -> Result<()> {
     let Some(_lab) = Lab::enter("stalled sample") else {
         return Ok(());
     };
@@ -189,7 +189,7 @@ fn a_stderr_that_nobody_reads_holds_up_no_trace() -> Result<()> {
 }
 
 #[test]
-fn a_shell_can_stop_it_bring_it_back_at_another_size_and_end_it_while_it_is_stopped() -> Result<()> {
+fn a_shell_can_stop_it_resume_it_at_another_size_and_end_it_stopped() -> Result<()> {
     let Some(_lab) = Lab::enter("job control") else {
         return Ok(());
     };

@@ -181,8 +181,7 @@ fn rounds() -> Result<usize> {
 }
 
 #[test]
-fn hundreds_of_refreshes_while_qps_come_and_go_leave_memory_flat_and_the_table_as_netlink_has_it()
--> Result<()> {
+fn refreshes_under_churn_leave_memory_flat_and_the_table_as_netlink_s() -> Result<()> {
     const LEAST: u64 = 1024;
     let Some(lab) = Lab::enter("flat memory") else {
         return Ok(());

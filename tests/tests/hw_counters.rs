@@ -353,7 +353,7 @@ fn is_undone(said: &str) -> Result<()> {
 /// Of optional counters those are switched on that were off, with the mode, and at each end those alone are
 /// switched off again.
 #[test]
-fn optional_counters_and_the_mode_are_set_together_and_exactly_that_is_undone() -> Result<()> {
+fn optional_counters_and_the_mode_are_set_together_and_undone_exactly() -> Result<()> {
     let Some(_lab) = Lab::enter("--hw-counters with optional counters") else {
         return Ok(());
     };

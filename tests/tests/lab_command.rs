@@ -60,7 +60,7 @@ fn leaves_nothing(body: impl FnOnce(&Things) -> Result<()>) -> Result<()> {
 }
 
 #[test]
-fn killed_at_ten_moments_lab_up_leaves_nothing_that_lab_down_does_not_remove() -> Result<()> {
+fn lab_up_killed_at_ten_moments_leaves_only_what_lab_down_removes() -> Result<()> {
     let Some(_lab) = Lab::enter("lab up, SIGKILL") else {
         return Ok(());
     };
@@ -215,8 +215,7 @@ fn await_removal() -> Result<()> {
 }
 
 #[test]
-fn while_a_removal_hangs_its_holder_is_named_nothing_is_forgotten_and_down_completes_afterwards() -> Result<()>
-{
+fn while_a_removal_hangs_its_holder_is_named_and_down_completes_later() -> Result<()> {
     let Some(_lab) = Lab::enter("lab, a removal that hangs") else {
         return Ok(());
     };
@@ -254,7 +253,7 @@ fn while_a_removal_hangs_its_holder_is_named_nothing_is_forgotten_and_down_compl
 }
 
 #[test]
-fn a_lab_down_that_hangs_itself_is_named_to_the_next_and_completes_when_the_holder_ends() -> Result<()> {
+fn a_lab_down_that_hangs_is_named_to_the_next_and_completes_later() -> Result<()> {
     let Some(_lab) = Lab::enter("lab, a `lab down` that hangs") else {
         return Ok(());
     };

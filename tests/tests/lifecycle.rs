@@ -278,7 +278,7 @@ fn each_family_of_events_can_be_traced_alone() -> Result<()> {
 #[derive(Debug)]
 struct OnDevice {
     device: &'static str,
-    /// Of the device's network interface.
+    /// Address of the device's network interface.
     address: String,
     /// Its pairs. The ids of the first one of the first device are there while the pairs of the second device
     /// run.

@@ -47,7 +47,7 @@ fn the_screen_shows_what_perftest_did() -> Result<()> {
 }
 
 #[test]
-fn w_shows_the_work_requests_of_a_qp_and_its_programs_are_there_only_meanwhile() -> Result<()> {
+fn w_shows_the_work_requests_of_a_qp_by_programs_of_that_time_alone() -> Result<()> {
     let Some(_lab) = Lab::enter_data_path("work requests in the live view") else {
         return Ok(());
     };
@@ -180,7 +180,7 @@ fn the_mouse_chooses_a_tab_a_row_and_an_order_and_what_was_chosen_is_kept() -> R
 }
 
 #[test]
-fn the_banner_and_the_rows_are_of_now_when_a_device_comes_is_removed_and_goes() -> Result<()> {
+fn the_banner_and_the_rows_are_of_now_when_a_device_comes_and_goes() -> Result<()> {
     let Some(_lab) = Lab::enter("a device that comes and goes") else {
         return Ok(());
     };

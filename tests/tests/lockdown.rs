@@ -20,7 +20,7 @@ fn state(sample: &Snapshot) -> &str {
 }
 
 #[test]
-fn integrity_costs_nothing_and_confidentiality_is_named_as_what_forbids_ebpf() -> Result<()> {
+fn integrity_costs_nothing_and_confidentiality_forbids_ebpf_by_name() -> Result<()> {
     let Some(lab) = Lab::enter("lockdown") else {
         return Ok(());
     };

@@ -75,7 +75,7 @@ fn rate(counter: &Value) -> Result<f64> {
 /// Between the sample and the process's own account stands a sample that holds the window: each of the three
 /// is at least the one before, and the first is more than nothing.
 #[test]
-fn a_rank_on_rdma_is_shown_with_its_qps_and_the_bytes_that_another_sample_counts() -> Result<()> {
+fn a_rank_on_rdma_has_its_qps_and_the_bytes_that_a_sample_counts() -> Result<()> {
     let Some(_lab) = Lab::enter_data_path("nccl-log: RDMA") else {
         return Ok(());
     };

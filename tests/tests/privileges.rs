@@ -18,7 +18,7 @@ const SYS_RESOURCE: u64 = 1 << 24;
 const PERFMON: u64 = 1 << 38;
 const BPF: u64 = 1 << 39;
 
-/// In effect all the time.
+/// Capabilities that are in effect all the time.
 const KEPT: u64 = BPF | SYS_PTRACE | DAC_READ_SEARCH;
 /// Raised to attach, and (`SYS_NICE`) for the moment in which entries leave a map.
 const PERMITTED: u64 = KEPT | PERFMON | SYS_ADMIN | SYS_RESOURCE | SYS_NICE;

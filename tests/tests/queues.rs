@@ -267,7 +267,7 @@ fn what_is_flushed_dropped_or_posted_at_the_last_moment_is_counted_once() -> Res
 }
 
 #[test]
-fn qps_from_before_attach_have_owner_and_counters_and_count_from_their_first_request() -> Result<()> {
+fn earlier_qps_have_an_owner_and_count_from_their_next_request() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("before attach") else {
         return Ok(());
     };

@@ -83,7 +83,7 @@ fn a_closed_pipe_ends_the_trace_without_a_fuss() -> Result<()> {
 }
 
 #[test]
-fn the_module_can_be_reloaded_under_the_trace_which_goes_on_or_shows_the_gap() -> Result<()> {
+fn the_module_can_be_reloaded_under_a_trace_that_shows_any_gap() -> Result<()> {
     let Some(_lab) = Lab::enter("module reload") else {
         return Ok(());
     };

@@ -51,7 +51,7 @@ fn together() -> Result<&'static (Workloads, Snapshot)> {
                 || traffic::run("flushed-receives", &["--device", siw::DEVICE]),
             ),
             beside_rxe: Did::of_test(
-                "siw::two_providers_are_counted_side_by_side_and_each_says_what_it_cannot_show",
+                "siw::two_providers_are_counted_at_once_and_each_says_what_it_lacks",
                 || {
                     let started: Result<Vec<_>> = beside_rxe().iter().map(connect).collect();
                     started?.into_iter().map(Pair::finish).collect()
@@ -76,7 +76,7 @@ fn perftest(program: &'static str) -> Perftest {
     Perftest::new(program).iwarp(siw::DEVICE)
 }
 
-/// As [`two_sided`], on siw0.
+/// A case as [`two_sided`] makes it, on siw0.
 fn sends(name: &'static str, args: &[&str], n: u64, size: u64) -> Case {
     let mut case = two_sided(name, perftest("ib_send_bw").args(args), n, size);
     case.server.credits = true;
@@ -222,7 +222,7 @@ fn beside_rxe() -> [Case; 2] {
 }
 
 #[test]
-fn two_providers_are_counted_side_by_side_and_each_says_what_it_cannot_show() -> Result<()> {
+fn two_providers_are_counted_at_once_and_each_says_what_it_lacks() -> Result<()> {
     const NAME: &str = "siw beside rxe";
     let Some(lab) = Lab::enter_data_path(NAME).filter(|_| siw::is_built(NAME)) else {
         return Ok(());

@@ -43,7 +43,7 @@ fn counts_skips(lab: &Lab) -> bool {
     (numbers.next(), numbers.next()) >= (Some(6), Some(7))
 }
 
-/// Those that have to be reported.
+/// The skipped runs that have to be reported.
 fn to_report(pid: u32) -> Result<BTreeMap<String, u64>> {
     let mut programs = kernel::skipped_programs(pid)?;
     ensure!(!programs.is_empty(), "process {pid} has no program");

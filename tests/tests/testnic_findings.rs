@@ -24,7 +24,7 @@ fn found(check: &Check) -> Result<Vec<(String, String)>> {
     Ok(found)
 }
 
-/// There are these, and no others.
+/// Whether a check has these findings and no others.
 fn are_all(check: &Check, wanted: &[(&str, &str)], code: i32) -> Result<()> {
     let all = found(check)?;
     let all: Vec<_> = all.iter().map(|(device, id)| (&**device, &**id)).collect();
@@ -131,7 +131,7 @@ fn seen_in_state(port: &Port, state: u32) -> Result<()> {
 }
 
 #[test]
-fn errors_of_links_congestion_and_refused_commands_are_found_on_their_cards() -> Result<()> {
+fn link_errors_congestion_and_refused_commands_are_found_on_their_cards() -> Result<()> {
     let Some(_lab) = Lab::enter("findings of cards: counters") else {
         return Ok(());
     };
@@ -232,7 +232,7 @@ const STATS: &[&str] = &[
 /// What a card with queue pairs, a network device and a slot can have: a slow link, pauses, a class without
 /// flow control, GIDs of RoCE v1, a small MTU of the network device or of the path, and a slow slot.
 #[test]
-fn what_a_card_with_queue_pairs_can_have_is_found_and_over_when_it_is_mended() -> Result<()> {
+fn what_a_card_with_qps_can_have_is_found_and_over_when_mended() -> Result<()> {
     let Some(_lab) = Lab::enter("findings of cards: used") else {
         return Ok(());
     };

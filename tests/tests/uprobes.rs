@@ -204,7 +204,7 @@ fn the_newer_calls_count_what_the_kernel_and_the_program_count() -> Result<()> {
 }
 
 #[test]
-fn of_a_list_that_the_provider_rejects_in_the_middle_the_accepted_part_counts() -> Result<()> {
+fn of_a_list_that_the_provider_rejects_midway_the_accepted_part_counts() -> Result<()> {
     let Some(_lab) = Lab::enter_data_path("uprobes of rejected lists") else {
         return Ok(());
     };

@@ -75,7 +75,7 @@ fn is_healthy(sample: &Snapshot) -> Result<()> {
 /// The file keeps its name, so its probes stay while nobody has it mapped, and nothing is missed at the next
 /// load, wherever it is mapped then.
 #[test]
-fn a_library_that_is_unloaded_and_loaded_elsewhere_is_counted_from_its_first_post() -> Result<()> {
+fn a_library_loaded_again_elsewhere_is_counted_from_its_first_post() -> Result<()> {
     const LOADS: u64 = 3;
     const COUNT: u64 = 300;
     let Some(_lab) = Lab::enter_data_path("uprobes and dlclose") else {
@@ -122,7 +122,7 @@ fn a_library_that_is_unloaded_and_loaded_elsewhere_is_counted_from_its_first_pos
 /// The file has no name any more: once its QP is gone and it is unloaded nobody can call it, so its probes
 /// go, while the process lives. Its mount still gives the file to the process, which loads it again.
 #[test]
-fn a_deleted_library_that_is_unloaded_keeps_no_probe_and_is_probed_anew_at_the_next_load() -> Result<()> {
+fn a_deleted_library_loses_its_probe_and_is_probed_at_its_next_load() -> Result<()> {
     const LOADS: u64 = 2;
     const COUNT: u64 = 200;
     let Some(_lab) = Lab::enter_data_path("uprobes and dlclose of a deleted file") else {

@@ -232,7 +232,7 @@ fn commands_of_rdma_cm_are_verbs_too() -> Result<()> {
 }
 
 #[test]
-fn perftest_s_notifications_and_connections_are_among_its_verbs_and_nothing_is_a_fault() -> Result<()> {
+fn perftest_s_verbs_have_its_notifications_and_connections_and_no_fault() -> Result<()> {
     let Some(_lab) = Lab::enter("perftest's verbs") else {
         return Ok(());
     };

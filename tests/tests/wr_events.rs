@@ -155,7 +155,7 @@ fn kinds() -> [Counted; 7] {
 }
 
 #[test]
-fn known_requests_appear_with_their_numbers_in_their_order_and_with_their_ends() -> Result<()> {
+fn known_requests_appear_numbered_in_order_and_with_their_ends() -> Result<()> {
     let Some(_lab) = Lab::enter_data_path("known work requests") else {
         return Ok(());
     };

@@ -297,7 +297,7 @@ fn completions_of_an_extended_cq_are_those_that_the_program_took() -> Result<()>
 }
 
 #[test]
-fn completions_of_an_extended_cq_are_filtered_and_not_probed_unless_asked_for() -> Result<()> {
+fn completions_of_an_extended_cq_are_probed_only_on_request() -> Result<()> {
     let Some(_lab) = Lab::enter_data_path("filters of ibv_start_poll by uprobes") else {
         return Ok(());
     };

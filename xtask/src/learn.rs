@@ -9,7 +9,7 @@ use clap::Args;
 use crate::{lab, paths, setup, step, test};
 
 const PAGE: &str = "docs/learn.md";
-/// Of the kernel test.
+/// The module of the kernel test.
 const TEST: &str = "learn";
 
 /// `cargo xtask learn`

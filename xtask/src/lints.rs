@@ -36,6 +36,7 @@ fn minor(version: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::fs;
     use std::path::PathBuf;
 
@@ -45,25 +46,57 @@ mod tests {
     /// `max_width` of rustfmt.toml, which rustfmt does not hold comments to.
     const WIDTH: usize = 110;
 
-    /// The Rust files below a directory.
-    fn sources(dir: &Path) -> Vec<PathBuf> {
+    /// The longest name of a test, in characters.
+    const NAME: usize = 70;
+
+    /// The files below a directory whose names end in `.extension`.
+    fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
         let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-        let of = |path: PathBuf| if path.is_dir() { sources(&path) } else { vec![path] };
-        let files = entries.flat_map(of);
-        files
-            .filter(|file| file.extension().is_some_and(|end| end == "rs"))
+        let of = |path: PathBuf| {
+            if path.is_dir() {
+                files(&path, extension)
+            } else {
+                vec![path]
+            }
+        };
+        let found = entries.flat_map(of);
+        found
+            .filter(|file| file.extension().is_some_and(|end| end == extension))
             .collect()
+    }
+
+    /// The Rust files of all crates with their texts.
+    fn sources() -> Vec<(PathBuf, String)> {
+        let crates = ["rdmatop", "rdmatop-common", "rdmatop-ebpf", "tests", "xtask"];
+        let files = crates
+            .iter()
+            .flat_map(|name| files(&paths::repo().join(name), "rs"));
+        files
+            .map(|file| (file.clone(), fs::read_to_string(file).unwrap()))
+            .collect()
+    }
+
+    /// What a name can begin with, taken from a text.
+    fn name(text: &str) -> &str {
+        let end = text.find(|char: char| !char.is_ascii_alphanumeric() && char != '_');
+        &text[..end.unwrap_or(text.len())]
+    }
+
+    /// The names of the functions in a source file.
+    fn functions(text: &str) -> impl Iterator<Item = &str> {
+        text.split("fn ")
+            .skip(1)
+            .map(name)
+            .filter(|name| !name.is_empty())
     }
 
     #[test]
     fn no_comment_is_wider_than_the_code() {
-        let crates = ["rdmatop", "rdmatop-common", "rdmatop-ebpf", "tests", "xtask"];
-        let files = crates.iter().flat_map(|name| sources(&paths::repo().join(name)));
         let mut wide = Vec::new();
-        for file in files {
+        for (file, text) in sources() {
             // Pictures are as wide as they are.
             let mut drawn = false;
-            for (line, text) in fs::read_to_string(&file).unwrap().lines().enumerate() {
+            for (line, text) in text.lines().enumerate() {
                 let comment = text.trim_start().starts_with("//");
                 drawn ^= comment && text.contains("```");
                 if comment && !drawn && text.chars().count() > WIDTH {
@@ -72,6 +105,61 @@ mod tests {
             }
         }
         assert_eq!(wide, [""; 0]);
+    }
+
+    #[test]
+    fn no_function_has_a_longer_name_than_a_test_may_have() {
+        let mut long = Vec::new();
+        for (file, text) in sources() {
+            let names = functions(&text).filter(|name| name.len() > NAME);
+            long.extend(names.map(|name| format!("{}: {name}", file.display())));
+        }
+        assert_eq!(long, [""; 0]);
+    }
+
+    /// The names with three underscores or more that end a path in a text, as `module::name`: only tests have
+    /// such names there.
+    fn mentioned(text: &str) -> impl Iterator<Item = &str> {
+        let names = text.split("::").skip(1).map(name);
+        names.filter(|name| name.matches('_').count() >= 3)
+    }
+
+    #[test]
+    fn tests_that_comments_and_documents_mention_exist() {
+        let sources = sources();
+        let all: BTreeSet<&str> = sources.iter().flat_map(|(_, text)| functions(text)).collect();
+        // The beginning of a name is enough, as in the tables of what runs where.
+        let exists = |name: &str| {
+            all.range(name..)
+                .next()
+                .is_some_and(|next| next.starts_with(name))
+        };
+        let mut gone = Vec::new();
+        for (file, text) in &sources {
+            let comments = text.lines().filter(|line| line.trim_start().starts_with("//"));
+            let names = comments.flat_map(mentioned).filter(|name| !exists(name));
+            gone.extend(names.map(|name| format!("{}: {name}", file.display())));
+        }
+        let mut pages = files(&paths::repo().join("docs"), "md");
+        pages
+            .extend(["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"].map(|name| paths::repo().join(name)));
+        for file in pages {
+            let text = fs::read_to_string(&file).unwrap();
+            let names = mentioned(&text).filter(|name| !all.contains(name));
+            gone.extend(names.map(|name| format!("{}: {name}", file.display())));
+        }
+        assert_eq!(gone, [""; 0]);
+    }
+
+    #[test]
+    fn names_of_functions_and_of_mentioned_tests_are_found() {
+        let source = "fn a_short_name() {}\n    async fn another<T>(of: fn(T)) {}\n";
+        assert_eq!(functions(source).collect::<Vec<_>>(), ["a_short_name", "another"]);
+        let text = "`robust::what_is_named_so`, as std::fs::read and slots::one_of_two; exact::a_b_c_d.";
+        assert_eq!(
+            mentioned(text).collect::<Vec<_>>(),
+            ["what_is_named_so", "a_b_c_d"]
+        );
     }
 
     #[test]

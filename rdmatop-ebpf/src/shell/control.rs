@@ -5,71 +5,12 @@
 use aya_ebpf::{
     EbpfContext as _,
     helpers::generated,
-    macros::{fentry, fexit, kprobe, kretprobe},
-    programs::{FEntryContext, FExitContext, ProbeContext, RetProbeContext},
+    macros::{fexit, kretprobe},
+    programs::{FExitContext, RetProbeContext},
 };
 use rdmatop_common::event::kind;
 
-use super::{argument, word};
-use crate::{
-    body::{hook, object, qp, restrack, verbs, write},
-    maps::enabled,
-};
-
-/// Entry programs: name of the kprobe program, name of the fentry program if there is one, arguments as u64,
-/// body. `always`: runs also while counting is off. `kept`: the body stores the arguments and does not
-/// calculate with them.
-macro_rules! entry {
-    (always $kprobe:ident($($arg:ident),*) $body:expr) => {
-        #[kprobe]
-        pub(crate) fn $kprobe(ctx: ProbeContext) -> u32 {
-            let mut _n = 0;
-            $(
-                let Some($arg) = ctx.arg::<u64>(_n) else { return 0 };
-                _n += 1;
-            )*
-            let _ = $body;
-            0
-        }
-    };
-    (kept $kprobe:ident / $fentry:ident($($arg:ident),*) $body:expr) => {
-        entry!($kprobe / $fentry($($arg),*) word $body);
-    };
-    ($kprobe:ident / $fentry:ident($($arg:ident),*) $body:expr) => {
-        entry!($kprobe / $fentry($($arg),*) argument $body);
-    };
-    ($kprobe:ident / $fentry:ident($($arg:ident),*) $read:ident $body:expr) => {
-        entry!($kprobe($($arg),*) $body);
-        #[fentry]
-        pub(crate) fn $fentry(ctx: FEntryContext) -> i32 {
-            let mut _n = 0;
-            $(
-                let Some($arg) = $read(&ctx, _n) else { return 0 };
-                _n += 1;
-            )*
-            if enabled() {
-                let _ = $body;
-            }
-            0
-        }
-    };
-    ($kprobe:ident($($arg:ident),*) $body:expr) => {
-        #[kprobe]
-        pub(crate) fn $kprobe(ctx: ProbeContext) -> u32 {
-            let mut _n = 0;
-            $(
-                let Some($arg) = ctx.arg::<u64>(_n) else { return 0 };
-                _n += 1;
-            )*
-            if enabled() {
-                #[cfg(feature = "log")]
-                aya_log_ebpf::debug!(&ctx, "{} entered", stringify!($kprobe));
-                let _ = $body;
-            }
-            0
-        }
-    };
-}
+use crate::body::{hook, object, qp, restrack, verbs, write};
 
 /// Return programs. They run also while counting is off, to clear what the entry program remembered.
 macro_rules! ret {

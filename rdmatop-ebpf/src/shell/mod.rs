@@ -1,5 +1,62 @@
 //! The programs: one thin program per hook and way to attach. rdmatop's `loader/control.rs` and
 //! `datapath.rs` say what each is for.
+
+/// A program at a function's entry: name of the kprobe program, name of the fentry program if there is one,
+/// arguments as u64, body. `always`: runs also while counting is off; `[stack]` is then the stack pointer.
+/// `kept`: the body stores the arguments and does not calculate with them.
+macro_rules! entry {
+    (always $([$stack:ident])? $kprobe:ident($($arg:ident),*) $body:expr) => {
+        #[aya_ebpf::macros::kprobe]
+        pub(crate) fn $kprobe(ctx: aya_ebpf::programs::ProbeContext) -> u32 {
+            let mut _n = 0;
+            $(
+                let Some($arg) = ctx.arg::<u64>(_n) else { return 0 };
+                _n += 1;
+            )*
+            $(let $stack = stack(&ctx);)?
+            let _ = $body;
+            0
+        }
+    };
+    (kept $kprobe:ident / $fentry:ident($($arg:ident),*) $body:expr) => {
+        entry!($kprobe / $fentry($($arg),*) word $body);
+    };
+    ($kprobe:ident / $fentry:ident($($arg:ident),*) $body:expr) => {
+        entry!($kprobe / $fentry($($arg),*) argument $body);
+    };
+    ($kprobe:ident / $fentry:ident($($arg:ident),*) $read:ident $body:expr) => {
+        entry!($kprobe($($arg),*) $body);
+        #[aya_ebpf::macros::fentry]
+        pub(crate) fn $fentry(ctx: aya_ebpf::programs::FEntryContext) -> i32 {
+            let mut _n = 0;
+            $(
+                let Some($arg) = $crate::shell::$read(&ctx, _n) else { return 0 };
+                _n += 1;
+            )*
+            if $crate::maps::enabled() {
+                let _ = $body;
+            }
+            0
+        }
+    };
+    ($kprobe:ident($($arg:ident),*) $body:expr) => {
+        #[aya_ebpf::macros::kprobe]
+        pub(crate) fn $kprobe(ctx: aya_ebpf::programs::ProbeContext) -> u32 {
+            let mut _n = 0;
+            $(
+                let Some($arg) = ctx.arg::<u64>(_n) else { return 0 };
+                _n += 1;
+            )*
+            if $crate::maps::enabled() {
+                #[cfg(feature = "log")]
+                aya_log_ebpf::debug!(&ctx, "{} entered", stringify!($kprobe));
+                let _ = $body;
+            }
+            0
+        }
+    };
+}
+
 mod control;
 mod rxe;
 mod siw;

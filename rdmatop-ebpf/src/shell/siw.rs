@@ -1,6 +1,6 @@
 //! Programs of the soft iWARP data path: kprobes, which pin no module.
 
-use aya_ebpf::{EbpfContext as _, bindings::pt_regs, macros::kprobe, programs::ProbeContext};
+use aya_ebpf::{EbpfContext as _, bindings::pt_regs, programs::ProbeContext};
 
 use crate::body::siw;
 
@@ -23,26 +23,10 @@ fn stack(ctx: &ProbeContext) -> u64 {
     unsafe { ctx.as_ptr().byte_add(STACK_POINTER).cast::<u64>().read() }
 }
 
-macro_rules! entry {
-    ($([$stack:ident])? $name:ident($($arg:ident),*) $body:expr) => {
-        #[kprobe]
-        pub(crate) fn $name(ctx: ProbeContext) -> u32 {
-            let mut _n = 0;
-            $(
-                let Some($arg) = ctx.arg::<u64>(_n) else { return 0 };
-                _n += 1;
-            )*
-            $(let $stack = stack(&ctx);)?
-            let _ = $body;
-            0
-        }
-    };
-}
-
-entry!(siw_post_send(qp) siw::doorbell(qp));
-entry!(siw_activate(siw_qp) siw::activating(siw_qp));
-entry!([stack] siw_sq_cqe(siw_qp, sqe, _bytes, status) siw::sent(siw_qp, sqe, status as u32, stack));
-entry!([stack] siw_rq_cqe(siw_qp, _rqe, bytes, _stag, status) siw::received(siw_qp, bytes as u32, status as u32, stack));
-entry!([stack] siw_no_room(cq, event) siw::no_room(cq, event as u32, stack));
-entry!(siw_read_end(wqe, opcode) siw::read_ending(wqe, opcode as u32));
-entry!(siw_qp_end(kref) siw::ending(kref));
+entry!(always siw_post_send(qp) siw::doorbell(qp));
+entry!(always siw_activate(siw_qp) siw::activating(siw_qp));
+entry!(always [stack] siw_sq_cqe(siw_qp, sqe, _bytes, status) siw::sent(siw_qp, sqe, status as u32, stack));
+entry!(always [stack] siw_rq_cqe(siw_qp, _rqe, bytes, _stag, status) siw::received(siw_qp, bytes as u32, status as u32, stack));
+entry!(always [stack] siw_no_room(cq, event) siw::no_room(cq, event as u32, stack));
+entry!(always siw_read_end(wqe, opcode) siw::read_ending(wqe, opcode as u32));
+entry!(always siw_qp_end(kref) siw::ending(kref));

@@ -3,15 +3,12 @@
 use aya_ebpf::{
     EbpfContext, Global,
     helpers::generated::bpf_get_attach_cookie,
-    macros::{kprobe, kretprobe, map, uprobe, uretprobe},
+    macros::{kretprobe, map, uprobe, uretprobe},
     maps::ProgramArray,
     programs::{ProbeContext, RetProbeContext},
 };
 
-use crate::{
-    body::{hook, user, user_cqs, user_work, user_wr},
-    maps::enabled,
-};
+use crate::body::{hook, user, user_cqs, user_work, user_wr};
 
 /// Always 0, which the verifier knows and the compiler does not.
 static NEVER: Global<u32> = Global::new(0);
@@ -37,35 +34,12 @@ fn keep_own_stack(ctx: &impl EbpfContext) {
     }
 }
 
-macro_rules! of_kernel {
-    ($name:ident($qp:ident) $body:expr) => {
-        #[kprobe]
-        pub(crate) fn $name(ctx: ProbeContext) -> u32 {
-            let Some($qp) = ctx.arg::<u64>(0) else {
-                return 0;
-            };
-            if enabled() {
-                let _ = $body;
-            }
-            0
-        }
-    };
-}
-
-#[kprobe]
-pub(crate) fn user_modify(ctx: ProbeContext) -> u32 {
-    let (Some(qp), Some(attr), Some(mask)) = (ctx.arg::<u64>(0), ctx.arg::<u64>(1), ctx.arg::<u64>(2)) else {
-        return 0;
-    };
-    if enabled() {
-        let _ = user::seen(qp);
-        let _ = user_work::modifying(qp, attr, mask as u32);
-    }
-    0
-}
-
-of_kernel!(user_query(qp) user::seen(qp));
-of_kernel!(user_destroy(qp) user::destroying(qp));
+entry!(user_modify(qp, attr, mask) {
+    let _ = user::seen(qp);
+    user_work::modifying(qp, attr, mask as u32)
+});
+entry!(user_query(qp) user::seen(qp));
+entry!(user_destroy(qp) user::destroying(qp));
 
 #[kretprobe]
 pub(crate) fn user_destroy_ret(ctx: RetProbeContext) -> u32 {

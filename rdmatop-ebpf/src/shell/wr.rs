@@ -1,30 +1,7 @@
 //! Programs that make records of SoftRoCE work requests: kprobes, attached only for a trace that asks for
 //! them.
 
-use aya_ebpf::{macros::kprobe, programs::ProbeContext};
-
-use crate::{
-    body::{wr, wr_cqe, wr_moves, wr_qps},
-    maps::enabled,
-};
-
-macro_rules! entry {
-    ($name:ident($($arg:ident),*) $body:expr) => {
-        #[kprobe]
-        pub(crate) fn $name(ctx: ProbeContext) -> u32 {
-            if !enabled() {
-                return 0;
-            }
-            let mut _n = 0;
-            $(
-                let Some($arg) = ctx.arg::<u64>(_n) else { return 0 };
-                _n += 1;
-            )*
-            let _ = $body;
-            0
-        }
-    };
-}
+use crate::body::{wr, wr_cqe, wr_moves, wr_qps};
 
 entry!(wr_created(res) wr_qps::created(res));
 entry!(wr_post_send(qp) wr::doorbell(qp));

@@ -6,7 +6,7 @@ use crate::workload::Workload;
 
 /// What a process runs in, as far as it decides about its limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Home {
+enum LimitedBy {
     Slurm,
     /// A pod; whether CRI-O started it, else containerd.
     Pod {
@@ -24,8 +24,8 @@ enum Home {
     Unknown,
 }
 
-impl Home {
-    /// By the path of the cgroup.
+impl LimitedBy {
+    /// Who sets the limit, as the path of the cgroup shows.
     fn of(cgroup: &str) -> Self {
         let workload = Some(Workload::from_path(cgroup)).filter(|workload| !workload.claimed);
         let workload = workload.unwrap_or_default();
@@ -66,25 +66,25 @@ impl Home {
 
 /// How what runs in this cgroup gets a larger limit at its next start. `None`: the cgroup is not known.
 pub fn raise(cgroup: Option<&str>) -> NextStep {
-    match cgroup.map_or(Home::Unknown, Home::of) {
-        Home::Slurm => "slurmd.service LimitMEMLOCK=infinity, slurm.conf PropagateResourceLimitsExcept=MEMLOCK",
-        Home::Pod { crio: false } => {
+    match cgroup.map_or(LimitedBy::Unknown, LimitedBy::of) {
+        LimitedBy::Slurm => "slurmd.service LimitMEMLOCK=infinity, slurm.conf PropagateResourceLimitsExcept=MEMLOCK",
+        LimitedBy::Pod { crio: false } => {
             "securityContext.capabilities.add [IPC_LOCK] of the pod; or LimitMEMLOCK=infinity on the node, by: sudo systemctl edit containerd"
         }
-        Home::Pod { crio: true } => {
+        LimitedBy::Pod { crio: true } => {
             "securityContext.capabilities.add [IPC_LOCK] of the pod; or on the node: crio.conf, default_ulimits memlock=-1:-1"
         }
-        Home::Container(program) => return step!("{} run --ulimit memlock=-1", program),
-        Home::Machine => "virsh edit, <memtune><hard_limit> above the memory of the machine",
-        Home::Unit(unit) => {
+        LimitedBy::Container(program) => return step!("{} run --ulimit memlock=-1", program),
+        LimitedBy::Machine => "virsh edit, <memtune><hard_limit> above the memory of the machine",
+        LimitedBy::Unit(unit) => {
             return step!(
                 "[Service] LimitMEMLOCK=infinity, by: sudo systemctl edit {}",
                 ShellWord::new(&unit, "UNIT")
             );
         }
-        Home::UserManager => "[Service] LimitMEMLOCK=infinity, by: sudo systemctl edit user@.service; then log in anew",
-        Home::Login => "'* - memlock unlimited' in /etc/security/limits.conf; log in anew",
-        Home::Unknown => "ulimit -l unlimited in the shell that starts it",
+        LimitedBy::UserManager => "[Service] LimitMEMLOCK=infinity, by: sudo systemctl edit user@.service; then log in anew",
+        LimitedBy::Login => "'* - memlock unlimited' in /etc/security/limits.conf; log in anew",
+        LimitedBy::Unknown => "ulimit -l unlimited in the shell that starts it",
     }
     .into()
 }

@@ -29,11 +29,11 @@ pub struct Place<'a> {
 pub enum Distance {
     /// Behind the same switch: PIX, PXB.
     Switch,
-    /// On the same host bridge: PHB.
+    /// Both are on one host bridge: PHB.
     Bridge,
     /// On the same NUMA node, or on a machine with one: NODE.
     Node,
-    /// On another NUMA node: SYS.
+    /// They are on two NUMA nodes: SYS.
     System,
 }
 

@@ -8,9 +8,9 @@ use rdmatop_model::cause::Cause;
 /// The result of reading one fact.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Fact<T> {
-    /// Its value.
+    /// The fact is known, and this is its value.
     Known(T),
-    /// It does not exist here.
+    /// What the fact is about does not exist here.
     #[default]
     Absent,
     /// It may exist; why it could not be read.
@@ -110,7 +110,7 @@ pub struct Facts {
 /// The machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
-    /// Its name.
+    /// The host's name.
     pub name: Option<String>,
     /// Kernel release.
     pub kernel: Option<String>,
@@ -144,7 +144,7 @@ pub struct Device {
     pub firmware: Fact<String>,
     /// Board.
     pub board: Fact<String>,
-    /// Its PCI function.
+    /// The device's PCI function.
     pub pci: Option<Pci>,
     /// Its interrupts, each with the CPUs that it goes to.
     pub irqs: Vec<Vec<u32>>,
@@ -155,7 +155,7 @@ pub struct Device {
 /// A port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Port {
-    /// From 1.
+    /// The port's number, from 1.
     pub number: u32,
     /// `enum ib_port_state`: 1 down, 2 init, 3 armed, 4 active.
     pub state: Fact<u32>,
@@ -165,7 +165,7 @@ pub struct Port {
     pub rate: Fact<u64>,
     /// Ethernet, InfiniBand, Unspecified.
     pub link_layer: Option<String>,
-    /// Its packets are RoCE.
+    /// The port's packets are RoCE.
     pub roce: bool,
     /// GIDs that are set.
     pub gids: Fact<Vec<Gid>>,
@@ -209,7 +209,7 @@ pub struct Netdev {
     pub mtu: Option<u32>,
     /// Switched on.
     pub up: Option<bool>,
-    /// It has a signal.
+    /// The interface has a signal.
     pub carrier: Option<bool>,
     /// It had one since it was made.
     pub had_carrier: bool,
@@ -267,7 +267,7 @@ pub struct PciLink {
     pub mega_transfers: u32,
     /// Lanes.
     pub width: u32,
-    /// Its rate in one direction.
+    /// The link's rate in one direction.
     pub bits_per_sec: u64,
 }
 
@@ -283,11 +283,11 @@ impl PciLink {
 pub struct IdleNic {
     /// PCI address.
     pub address: String,
-    /// Its name.
+    /// The NIC's name.
     pub what: &'static str,
-    /// Its RDMA driver.
+    /// The NIC's RDMA driver.
     pub module: &'static str,
-    /// Its present driver.
+    /// The driver that the NIC has now.
     pub driver: Option<String>,
 }
 
@@ -296,7 +296,7 @@ pub struct IdleNic {
 pub struct Gpu {
     /// Made by NVIDIA, else AMD.
     pub nvidia: bool,
-    /// Its place on PCI.
+    /// The GPU's address on PCI.
     pub pci: Pci,
 }
 
@@ -323,11 +323,11 @@ pub struct Tcp {
 /// A running container runtime or job manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// Its name.
+    /// The service's name.
     pub comm: String,
     /// Its limit of locked memory, bytes; `None`: unlimited.
     pub memlock: Option<u64>,
-    /// It may exceed the limit.
+    /// The service may exceed the limit.
     pub exempt: bool,
     /// The shell that rdmatop was started from.
     pub shell: bool,
@@ -336,9 +336,9 @@ pub struct Service {
 /// A process that was inspected.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Process {
-    /// Its number.
+    /// The process's PID.
     pub pid: u32,
-    /// Its name.
+    /// The process's name.
     pub comm: String,
     /// Variables that steer RDMA libraries, including those of /etc/nccl.conf.
     pub environ: Fact<Vec<(String, String)>>,
@@ -352,7 +352,7 @@ pub struct Process {
     pub cgroup: Option<String>,
     /// Limits of its RDMA cgroups.
     pub rdma_limits: Fact<Vec<RdmaLimit>>,
-    /// Its network interfaces.
+    /// The process's network interfaces.
     pub interfaces: Fact<Vec<String>>,
     /// Files in its /dev/infiniband, each with whether it may open it for reading and writing; `None` is
     /// unknown.
@@ -381,9 +381,9 @@ pub struct RdmaLimit {
     pub device: String,
     /// `hca_handle` or `hca_object`.
     pub resource: String,
-    /// At most.
+    /// The most that the cgroup may have.
     pub max: u64,
-    /// Now.
+    /// What the cgroup has now.
     pub current: Option<u64>,
 }
 
@@ -403,6 +403,6 @@ pub enum SoftRoce {
     Ready,
     /// This kernel does not have it; what to do.
     Missing(NextStep),
-    /// There is no list of modules.
+    /// The list of modules cannot be read.
     Unknown,
 }

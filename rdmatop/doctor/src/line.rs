@@ -11,7 +11,7 @@ use rdmatop_base::step::NextStep;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// As it should be.
+    /// What was checked is as it should be.
     Pass,
     /// Unknown, and the line has the reason.
     Skip,
@@ -29,7 +29,7 @@ pub enum Status {
 pub enum Group {
     /// RDMA devices.
     Devices,
-    /// Their ports and network interfaces.
+    /// Ports and network interfaces of the devices.
     Ports,
     /// PCI Express, interrupts, NUMA.
     Pcie,
@@ -48,7 +48,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// Its name on the page.
+    /// The group's name on the page.
     pub fn word(self) -> &'static str {
         match self {
             Self::Devices => "devices",
@@ -69,9 +69,9 @@ impl Group {
 pub struct Line {
     /// The check.
     pub id: &'static str,
-    /// Its subject.
+    /// What the line is about.
     pub group: Group,
-    /// Its status.
+    /// What the check came to.
     pub status: Status,
     /// Device, port or process, if it concerns one.
     pub subject: String,
@@ -126,7 +126,7 @@ impl Lines {
         }
     }
 
-    /// As it should be.
+    /// Adds a line of something that is as it should be.
     pub(super) fn pass(&mut self, subject: &str, text: impl Into<String>) {
         self.push(
             Status::Pass,
@@ -136,7 +136,7 @@ impl Lines {
         );
     }
 
-    /// Not known.
+    /// Adds a line of something that is not known.
     pub(super) fn skip(
         &mut self,
         text: impl Into<String>,
@@ -146,13 +146,13 @@ impl Lines {
         self.push(Status::Skip, "", [text.into(), why.into()], remedy.into());
     }
 
-    /// Not known of one subject.
+    /// Adds a line of something that is not known of one subject.
     pub(super) fn skip_of(&mut self, subject: &str, text: impl Into<String>, why: impl Into<String>) {
         let said = [text.into(), why.into()];
         self.push(Status::Skip, subject, said, NextStep::default());
     }
 
-    /// Not known, although it should be.
+    /// Adds a line of something that is not known although it should be.
     pub(super) fn unknown(&mut self, subject: &str, text: impl Into<String>, why: impl Into<String>) {
         let said = [text.into(), why.into()];
         self.push(Status::Unknown, subject, said, NextStep::default());
@@ -180,7 +180,7 @@ impl Lines {
         self.push(Status::Fail, subject, [text.into(), why.into()], remedy.into());
     }
 
-    /// Nothing was found.
+    /// Whether the checks had nothing to say.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -228,14 +228,14 @@ impl Lines {
 /// The lines of all checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// In the order of the table.
+    /// The lines in the order of the table.
     pub lines: Vec<Line>,
     /// Checks without a subject on this machine.
     pub not_applicable: Vec<&'static str>,
 }
 
 impl Report {
-    /// How many lines have this status.
+    /// The number of lines that have this status.
     pub fn count(&self, status: Status) -> usize {
         self.lines.iter().filter(|line| line.status == status).count()
     }

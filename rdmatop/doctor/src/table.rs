@@ -13,9 +13,9 @@ use super::{
 pub struct Check {
     /// Stable, for JSON and scripts.
     pub id: &'static str,
-    /// Its subject.
+    /// What the check is about.
     pub group: Group,
-    /// When it warns or fails.
+    /// The rule that says when the check warns or fails.
     pub rule: fn() -> String,
     /// Where the rule comes from.
     pub source: &'static str,
@@ -29,7 +29,7 @@ macro_rules! check {
     };
 }
 
-/// In the order of the page.
+/// All checks in the order of the page.
 pub static CHECKS: &[Check] = &[
     check!(
         "device.present",

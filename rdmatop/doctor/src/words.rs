@@ -48,7 +48,7 @@ impl Facts {
         all.filter(|device| !device.late && !device.dangling)
     }
 
-    /// Of these, the ones with hardware.
+    /// The devices that have hardware.
     pub(super) fn hardware(&self) -> impl Iterator<Item = &Device> {
         self.answering().filter(|device| !device.software)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::disk;
 use super::host::{Host, Leaving, NetnsMode, Present};
 use super::ours;
-use super::say::Say;
+use super::say::Printer;
 use super::state::{Made, MadeModule};
 use super::store::{Locked, Store};
 use super::{DownArgs, LabError};
@@ -25,7 +25,7 @@ pub(super) fn down(
     host: &mut dyn Host,
     store: &Store,
     args: &DownArgs,
-    say: &mut Say<'_>,
+    say: &mut Printer<'_>,
 ) -> Result<ExitCode, LabError> {
     let locked = store.lock()?;
     let boot = host.boot();
@@ -71,7 +71,7 @@ pub(super) fn remove(
     locked: &Locked<'_>,
     made: &mut Made,
     which: Which,
-    say: &mut Say<'_>,
+    say: &mut Printer<'_>,
 ) -> Result<(), LabError> {
     // All of them before the first is removed: a refusal leaves everything as it was.
     let mut present = host.devices()?;
@@ -124,7 +124,7 @@ fn disk(
     host: &mut dyn Host,
     locked: &Locked<'_>,
     made: &mut Made,
-    say: &mut Say<'_>,
+    say: &mut Printer<'_>,
 ) -> Result<(), LabError> {
     let Some(ours) = made.disk.take() else {
         return Ok(());
@@ -170,13 +170,17 @@ fn leaving_of(host: &mut dyn Host, made: &Made, which: Which, present: &[Present
     leaving
 }
 
-/// What a removed thing is called, now and when it was made.
-fn removed(say: &mut Say<'_>, now: &dyn ToString, then: &str) {
-    let now = now.to_string();
-    if now == then {
-        say.line(format_args!("removed {now}"));
-    } else {
-        say.line(format_args!("removed {now}, which was made as {then}"));
+/// Says what became of something that was made. `now` is what it was called when it was removed; `found`: it
+/// had been made; `namesake`: something else has its name.
+fn gone(say: &mut Printer<'_>, kind: &str, then: &str, now: Option<String>, found: bool, namesake: bool) {
+    match now {
+        Some(now) if now == then => say.line(format_args!("removed {now}")),
+        Some(now) => say.line(format_args!("removed {now}, which was made as {then}")),
+        None if !found => {}
+        None if namesake => say.line(format_args!(
+            "{then} is another {kind} of that name now: left as it is"
+        )),
+        None => say.line(format_args!("{then} is gone already")),
     }
 }
 
@@ -185,28 +189,21 @@ fn devices(
     locked: &Locked<'_>,
     made: &mut Made,
     which: Which,
-    say: &mut Say<'_>,
+    say: &mut Printer<'_>,
 ) -> Result<(), LabError> {
     while let Some(at) = made.devices.iter().rposition(|device| which.has(device.run)) {
         let device = &made.devices[at];
         let present = host.devices()?;
-        match ours::device(device, &present) {
-            Some(now) => {
-                if let Err(error) = host.remove_device(now)
-                    && ours::device(device, &host.devices()?).is_some()
-                {
-                    return Err(error);
-                }
-                removed(say, &now.name, &device.name);
-            }
-            // It was never made.
-            None if device.found.is_none() => {}
-            None if present.iter().any(|now| now.name == *device.name) => say.line(format_args!(
-                "{} is another device of that name now: left as it is",
-                device.name
-            )),
-            None => say.line(format_args!("{} is gone already", device.name)),
+        let now = ours::device(device, &present);
+        if let Some(now) = now
+            && let Err(error) = host.remove_device(now)
+            && ours::device(device, &host.devices()?).is_some()
+        {
+            return Err(error);
         }
+        let now = now.map(|now| now.name.to_string());
+        let namesake = present.iter().any(|now| now.name == *device.name);
+        gone(say, "device", &device.name, now, device.found.is_some(), namesake);
         made.devices.remove(at);
         locked.save(made)?;
     }
@@ -218,31 +215,22 @@ fn interfaces(
     locked: &Locked<'_>,
     made: &mut Made,
     which: Which,
-    say: &mut Say<'_>,
+    say: &mut Printer<'_>,
 ) -> Result<(), LabError> {
-    while let Some(at) = made
-        .interfaces
-        .iter()
-        .rposition(|interface| which.has(interface.run))
-    {
+    while let Some(at) = made.interfaces.iter().rposition(|made| which.has(made.run)) {
         let interface = &made.interfaces[at];
         let present = host.interfaces();
-        match ours::interface(interface, &present) {
-            Some(now) => {
-                if let Err(error) = host.remove_interface(now)
-                    && ours::interface(interface, &host.interfaces()).is_some()
-                {
-                    return Err(error);
-                }
-                removed(say, &now.name, &interface.name);
-            }
-            None if interface.found.is_none() => {}
-            None if present.iter().any(|now| now.name == *interface.name) => say.line(format_args!(
-                "{} is another interface of that name now: left as it is",
-                interface.name
-            )),
-            None => say.line(format_args!("{} is gone already", interface.name)),
+        let now = ours::interface(interface, &present);
+        if let Some(now) = now
+            && let Err(error) = host.remove_interface(now)
+            && ours::interface(interface, &host.interfaces()).is_some()
+        {
+            return Err(error);
         }
+        let now = now.map(|now| now.name.to_string());
+        let namesake = present.iter().any(|now| now.name == *interface.name);
+        let found = interface.found.is_some();
+        gone(say, "interface", &interface.name, now, found, namesake);
         made.interfaces.remove(at);
         locked.save(made)?;
     }
@@ -250,7 +238,7 @@ fn interfaces(
 }
 
 /// Unloads rdma_rxe unless something else may use it: without it all rxe devices are gone, whoever made them.
-pub(super) fn module(host: &mut dyn Host, ours: &MadeModule, say: &mut Say<'_>) -> Result<(), LabError> {
+pub(super) fn module(host: &mut dyn Host, ours: &MadeModule, say: &mut Printer<'_>) -> Result<(), LabError> {
     let loaded = host.rxe_inode();
     if loaded.is_none() || ours.inode.is_some_and(|inode| loaded != Some(inode)) {
         // Somebody unloaded it, and perhaps loaded it again.

@@ -33,7 +33,7 @@ pub(super) struct Present {
     pub(super) name: Name,
     pub(super) index: u32,
     pub(super) node_guid: Option<u64>,
-    /// Of its directory in sysfs.
+    /// Inode of the device's directory in sysfs.
     pub(super) inode: Option<u64>,
     /// It is or may be one of rdma_rxe.
     pub(super) software: bool,
@@ -55,7 +55,7 @@ pub(super) struct Interface {
     pub(super) index: u32,
     /// Hardware address, of those that have one of six bytes.
     pub(super) address: Option<[u8; 6]>,
-    /// Of its directory in sysfs.
+    /// Inode of the interface's directory in sysfs.
     pub(super) inode: Option<u64>,
 }
 
@@ -127,7 +127,7 @@ pub(super) trait Host {
     fn remove_interface(&mut self, interface: &Interface) -> Result<(), LabError>;
 }
 
-/// This machine.
+/// The machine on which rdmatop runs.
 #[derive(Debug, Default)]
 pub(super) struct System {
     nldev: Option<Nldev<Socket>>,

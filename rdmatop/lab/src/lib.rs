@@ -31,7 +31,7 @@ use thiserror::Error;
 
 use self::host::{Host, System};
 use self::module::Presence;
-use self::say::Say;
+use self::say::Printer;
 use self::store::Store;
 use rdmatop_base::step::NextStep;
 use rdmatop_doctor::facts::SoftRoce;
@@ -107,7 +107,7 @@ pub struct RunArgs {
 /// Why a lab command failed. One line each: what, why, remedy.
 #[derive(Debug, Error)]
 pub enum LabError {
-    /// Not root.
+    /// Only root may do this.
     #[error("`lab {0}` changes network devices and needs root: run `sudo rdmatop lab {0}`")]
     NotRoot(&'static str),
     /// The kernel has not the module.
@@ -168,7 +168,7 @@ pub enum LabError {
     Start {
         /// The program.
         program: String,
-        /// Why.
+        /// What the system said.
         reason: String,
     },
     /// A traffic program ended by itself.
@@ -176,7 +176,7 @@ pub enum LabError {
     Ended {
         /// The program.
         program: &'static str,
-        /// Its status.
+        /// How the program ended.
         how: String,
     },
     /// No network namespace can be made.
@@ -192,7 +192,7 @@ pub enum LabError {
     Setting {
         /// The file.
         path: String,
-        /// Why.
+        /// What the system said.
         reason: String,
     },
     /// A device that does not become ready.
@@ -221,7 +221,7 @@ pub enum LabError {
     Broken {
         /// The file.
         path: String,
-        /// Why.
+        /// What cannot be used about it.
         why: String,
     },
     /// The directory of that file is not root's alone.
@@ -241,7 +241,7 @@ pub enum LabError {
         action: &'static str,
         /// The file.
         path: String,
-        /// Why.
+        /// What the system said.
         reason: String,
     },
     /// Processes hold a device open.
@@ -298,7 +298,7 @@ fn run_on(
     args: &LabArgs,
     out: &mut dyn Write,
 ) -> Result<ExitCode, LabError> {
-    let mut say = Say::new(out);
+    let mut say = Printer::new(out);
     let done = match &args.command {
         LabCommand::Up(_) if !root => Err(LabError::NotRoot("up")),
         LabCommand::Down(_) if !root => Err(LabError::NotRoot("down")),

@@ -11,9 +11,9 @@ use super::packages::{OsRelease, advice};
 pub(super) enum Presence {
     /// In the kernel now, loaded or built in.
     Loaded,
-    /// On disk.
+    /// The module is on disk and can be loaded.
     Loadable,
-    /// This kernel does not have it.
+    /// This kernel does not have the module.
     Absent,
     /// There is no list of this kernel's modules: a container, or a kernel from elsewhere.
     Unknown,

@@ -2,14 +2,14 @@
 use std::fmt;
 use std::io::{self, Write};
 
-/// Writes lines. After the first that fails it is silent, and [`Say::end`] reports that one: half-made
+/// Writes lines. After the first that fails it is silent, and [`Printer::end`] reports that one: half-made
 /// devices are worse than a line that is missing.
-pub(super) struct Say<'a> {
+pub(super) struct Printer<'a> {
     out: &'a mut dyn Write,
     failed: io::Result<()>,
 }
 
-impl<'a> Say<'a> {
+impl<'a> Printer<'a> {
     pub(super) fn new(out: &'a mut dyn Write) -> Self {
         Self { out, failed: Ok(()) }
     }

@@ -73,7 +73,7 @@ pub(super) struct FoundInterface {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MadeModule {
-    /// Of /sys/module/rdma_rxe, as [`FoundDevice::inode`].
+    /// Inode of /sys/module/rdma_rxe, as [`FoundDevice::inode`] is of a device.
     pub(super) inode: Option<u64>,
 }
 
@@ -96,7 +96,7 @@ pub(super) struct MadeDisk {
 #[serde(deny_unknown_fields)]
 pub(super) struct DiskModule {
     pub(super) name: String,
-    /// As [`MadeModule::inode`].
+    /// Inode of the module's directory, as [`MadeModule::inode`].
     pub(super) inode: Option<u64>,
 }
 
@@ -137,7 +137,7 @@ fn is_false(value: &bool) -> bool {
 }
 
 impl Made {
-    /// Nothing yet.
+    /// A list with nothing made yet.
     pub(super) fn new(boot: &str) -> Self {
         Self {
             version: VERSION,

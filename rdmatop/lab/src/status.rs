@@ -4,14 +4,18 @@ use std::process::ExitCode;
 use super::LabError;
 use super::host::{Host, Present};
 use super::ours;
-use super::say::Say;
+use super::say::Printer;
 use super::state::Made;
 use super::store::Store;
 use rdmatop_base::text;
 
 /// Shows which devices there are, which of them `lab up` made, and which processes hold them. With a file
 /// that cannot be read all but what is ours is told, and the error is the last line.
-pub(super) fn status(host: &mut dyn Host, store: &Store, say: &mut Say<'_>) -> Result<ExitCode, LabError> {
+pub(super) fn status(
+    host: &mut dyn Host,
+    store: &Store,
+    say: &mut Printer<'_>,
+) -> Result<ExitCode, LabError> {
     let boot = host.boot();
     let looked = store.look();
     let made = match &looked {

@@ -193,7 +193,7 @@ impl Store {
 }
 
 impl Locked<'_> {
-    /// As [`Store::look`].
+    /// Reads the list as [`Store::look`] does.
     pub(super) fn load(&self) -> Result<Option<Made>, LabError> {
         self.store.load(&self.dir)
     }

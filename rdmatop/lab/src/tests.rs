@@ -24,11 +24,11 @@ struct Machine {
     devices: Vec<Present>,
     interfaces: Vec<Interface>,
     default_netdev: Option<String>,
-    /// Of rxe0; the others are free.
+    /// Who holds rxe0; no other device is held.
     holders: Vec<String>,
     /// Devices that netlink lists no more and that are there still.
     leaving: Vec<String>,
-    /// Of the scenario with a disk.
+    /// The modules of the scenario with a disk, and how often each is used.
     modules: BTreeMap<&'static str, u64>,
     disks: Vec<String>,
     next: u32,

@@ -3,7 +3,7 @@ use std::process::ExitCode;
 
 use super::host::{Host, Interface, Present};
 use super::ours;
-use super::say::Say;
+use super::say::Printer;
 use super::state::{Made, MadeDevice, MadeInterface, MadeModule};
 use super::store::Store;
 use super::{LabError, UpArgs};
@@ -14,7 +14,7 @@ pub(super) fn up(
     host: &mut dyn Host,
     store: &Store,
     args: &UpArgs,
-    say: &mut Say<'_>,
+    say: &mut Printer<'_>,
 ) -> Result<ExitCode, LabError> {
     let locked = store.lock()?;
     let boot = host.boot();
@@ -95,7 +95,7 @@ pub(super) fn load_rxe(
     host: &mut dyn Host,
     made: &mut Made,
     save: &mut dyn FnMut(&Made) -> Result<(), LabError>,
-    say: &mut Say<'_>,
+    say: &mut Printer<'_>,
 ) -> Result<(), LabError> {
     if host.has_rxe()? {
         return host.load_rxe();

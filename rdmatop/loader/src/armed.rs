@@ -22,7 +22,7 @@ pub struct Switches {
 }
 
 impl Switches {
-    /// Those of `root`.
+    /// The switches below `root`.
     pub fn new(root: &Root) -> Self {
         Self {
             ftrace: Switch::at(root.proc("sys/kernel/ftrace_enabled")),

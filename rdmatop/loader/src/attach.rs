@@ -13,7 +13,7 @@ use super::{
     fentry::Module,
     hook::{Entry, Fast, Hook, Role},
     loader::{Loader, Target},
-    offsets::{BtfSet, Places},
+    offsets::{BtfSet, Paths},
     plan::{self, Decision, Facts, Outcome},
     probe::{Event, KprobePmu, ProbeError, raw_tracepoint, tracepoint},
 };
@@ -73,7 +73,7 @@ pub(super) fn pinned(programs: &[Attached]) -> Vec<&'static str> {
 pub(super) struct Attacher<'a> {
     pub(super) loader: &'a Loader,
     pub(super) facts: &'a Facts,
-    places: &'a Places,
+    paths: &'a Paths,
     kprobes: Option<KprobePmu>,
     /// `None` when the user did not ask for fentry.
     modules: Option<Modules<'a>>,
@@ -123,13 +123,13 @@ impl<'a> Attacher<'a> {
     pub(super) fn new(
         loader: &'a Loader,
         facts: &'a Facts,
-        places: &'a Places,
+        paths: &'a Paths,
         btf: Option<&'a mut BtfSet>,
     ) -> Self {
         Self {
             loader,
             facts,
-            places,
+            paths,
             kprobes: KprobePmu::read(),
             modules: btf.map(|btf| Modules {
                 btf,
@@ -143,6 +143,12 @@ impl<'a> Attacher<'a> {
 
     /// Decides on one hook, attaches it, and returns the outcome.
     pub(super) fn one(&mut self, hook: &'static Hook) -> Outcome {
+        let outcome = self.outcome(hook);
+        outcome.log();
+        outcome
+    }
+
+    fn outcome(&mut self, hook: &'static Hook) -> Outcome {
         let (partial, raw) = match plan::decide(hook, self.facts) {
             Decision::Leave(verdict, obstacle) => return Outcome::off(hook, verdict, obstacle),
             Decision::Attach(_) | Decision::AttachRaw(_) if self.forbidden => {
@@ -216,7 +222,7 @@ impl<'a> Attacher<'a> {
     fn attach(&self, hook: &'static Hook) -> Result<Attached, ProbeError> {
         let (program, event) = if let Entry::Tracepoint { category } = hook.entry {
             let program = self.loader.load(hook.program, &Target::Tracepoint)?;
-            let event = tracepoint(&program, self.places, category, hook.symbol)?;
+            let event = tracepoint(&program, self.paths, category, hook.symbol)?;
             (program, event)
         } else {
             let kprobes = self.kprobes.ok_or(ProbeError::NoKprobes)?;

@@ -44,7 +44,7 @@ impl Floods {
         sums[1] = sums[1].saturating_add(records);
     }
 
-    /// As the engine gets them.
+    /// The floods as the engine gets them.
     pub(super) fn rows(self) -> Vec<Flood> {
         let each = self
             .0

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_of_changes_gets_what_was_counted_before_and_nothing_that_stands_still() {
+    fn a_sample_of_changes_gets_earlier_counts_and_nothing_at_rest() {
         let mut carried = Carried::default();
         let last = sample(
             &[(key(7, 1), 10), (key(8, 1), 4)],

@@ -148,7 +148,7 @@ pub(super) fn find_users(options: &Options, attacher: &mut Attacher<'_>) -> (Vec
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Existing {
     pub(super) all: u64,
-    /// Those of software devices.
+    /// The QPs of software devices.
     pub(super) software: u64,
 }
 
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_twice_the_qps_and_slots_only_where_they_can_be_counted() {
+    fn there_is_room_for_twice_the_qps_and_slots_where_they_are_counted() {
         let default = Options::default();
         assert_eq!(sizes(&default, 100, 100, true), (16_384, 256));
         assert_eq!(sizes(&default, 10_000, 1000, true), (20_000, 2000));

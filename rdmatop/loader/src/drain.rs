@@ -52,9 +52,9 @@ pub(super) async fn drain_work(ring: Option<&mut RingBuf<MapData>>, feed: &Feed)
 /// What a ring buffer held.
 #[derive(Default)]
 pub(super) struct Drained {
-    /// There may be more.
+    /// The ring buffer may have more records.
     pub(super) more: bool,
-    /// There were records.
+    /// The ring buffer had records.
     pub(super) any: bool,
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use super::{
     datapath,
     hook::Entry,
-    offsets::{self, Places},
+    offsets::{self, Paths},
     plan::{self, Decision, Outcome},
     session, unseen,
 };
@@ -39,13 +39,13 @@ pub struct Foreseen {
 /// Why no program would be attached there at all.
 pub fn foresee(base: &Path) -> Result<Foreseen, Obstacle> {
     let root = Root::under(base);
-    let places = Places {
+    let paths = Paths {
         btf: root.sys("kernel/btf"),
         modules: root.sys("module"),
         tracing: Vec::new(),
     };
-    let (resolved, _) = offsets::resolve(&places, None);
-    let facts = session::facts(&root, &places, &resolved)?;
+    let (resolved, _) = offsets::resolve(&paths, None);
+    let facts = session::facts(&root, &paths, &resolved)?;
     let (mut outcomes, mut undecided) = (Vec::new(), Vec::new());
     for hook in datapath::all_hooks() {
         let (second, partial) = match plan::decide(hook, &facts) {

@@ -8,15 +8,15 @@ use rdmatop_model::event::EventKind;
 /// Where and how the kernel enters a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// At a function's first instruction.
+    /// The program runs at a function's first instruction.
     Kprobe,
-    /// At a function's return.
+    /// The program runs at a function's return.
     Kretprobe,
-    /// At a function's first instruction, through its BTF.
+    /// The program runs at a function's first instruction, through its BTF.
     Fentry,
-    /// At a function's return, through its BTF.
+    /// The program runs at a function's return, through its BTF.
     Fexit,
-    /// At a tracepoint of a category.
+    /// The program runs at a tracepoint.
     Tracepoint {
         /// Category, a directory under tracefs' events.
         category: &'static str,
@@ -88,7 +88,7 @@ pub enum Skip {
 /// What depends on a hook besides its own readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Nothing.
+    /// Nothing else depends on the hook.
     Other,
     /// Its records keep the table of QPs up to date: without it each refresh needs a dump over netlink.
     QpTable,
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn every_offset_that_a_hook_names_exists_and_every_one_that_exists_is_named_by_a_hook() {
+    fn hooks_name_offsets_that_exist_and_each_offset_has_a_hook() {
         let mut named: BTreeSet<_> = all_hooks().flat_map(Hook::offsets).collect();
         assert!(
             SIGNS.iter().all(|sign| named.insert(sign)),

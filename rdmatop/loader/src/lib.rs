@@ -21,7 +21,7 @@ pub mod hook;
 mod kernel_btf;
 mod load_error;
 mod loader;
-mod log;
+mod machine;
 pub mod manager;
 pub mod mapped;
 mod modules;
@@ -32,6 +32,7 @@ pub mod plan;
 pub mod preempt;
 mod probe;
 mod prober;
+mod program_log;
 #[cfg(test)]
 mod reads;
 mod relist;
@@ -49,7 +50,6 @@ pub mod user;
 mod verb_table;
 mod watcher;
 mod work;
-mod world;
 
 pub use armed::Switches;
 pub use datapath::Attach;

@@ -194,6 +194,7 @@ impl Loader {
             .get(&code.function_key())
             .ok_or_else(no_program)?;
         let instructions = &linked.instructions;
+        log::debug!(program = name, instructions = instructions.len(); "load");
         let functions = linked.func_info.func_info_bytes();
         let mut attr = empty();
         // SAFETY: a union of plain integers, all zero; the fields of PROG_LOAD are written.

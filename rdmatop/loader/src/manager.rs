@@ -20,12 +20,12 @@ use tokio::{
 use super::{
     armed::Switches,
     drain::{NAP, drain, drain_work, registered},
+    machine::MachineState,
     modules::Modules,
     relist::Relister,
     report::{not_started, on},
     session::{self, Options, Session},
     sweep::MapSweep,
-    world::World,
 };
 use rdmatop_model::{
     cause::{CauseId, Obstacle},
@@ -87,8 +87,8 @@ enum After {
     Stopped,
     /// The manager is to try another session.
     Again,
-    /// The next session is attached already, in this world.
-    Next(Box<Session>, World),
+    /// The next session is attached already, in this machine.
+    Next(Box<Session>, MachineState),
     /// The session's counts could not be read.
     Unreadable(Obstacle),
 }
@@ -154,38 +154,39 @@ impl Manager {
     pub async fn run(mut self, feed: Feed) {
         let mut next = None;
         loop {
-            let (started, world) = if let Some((session, world)) = next.take() {
-                (Ok(session), world)
+            let (started, machine) = if let Some((session, machine)) = next.take() {
+                (Ok(session), machine)
             } else {
-                let world = World::now();
-                (started(&self.options).await, world)
+                let machine = MachineState::read();
+                (started(&self.options).await, machine)
             };
             let mut after = match started {
-                Ok(session) => self.serve(session, &feed, &world).await,
-                Err(obstacle) => self.without(obstacle, &world, None, &feed).await,
+                Ok(session) => self.serve(session, &feed, &machine).await,
+                Err(obstacle) => self.without(obstacle, &machine, None, &feed).await,
             };
             if let Ok(After::Unreadable(obstacle)) = after {
                 // Try again later: the kernel may then grant what it refused now.
                 let pause = self.pause;
                 self.pause = (pause * 2).min(TRY_AGAIN_AT_MOST);
-                after = self.without(obstacle, &world, Some(pause), &feed).await;
+                after = self.without(obstacle, &machine, Some(pause), &feed).await;
             }
             match after {
                 Ok(After::Again | After::Unreadable(_)) => {}
-                Ok(After::Next(session, world)) => next = Some((*session, world)),
+                Ok(After::Next(session, machine)) => next = Some((*session, machine)),
                 Ok(After::Stopped) | Err(Ended) => return,
             }
         }
     }
 
-    /// Reports that nothing counts, and waits until the world changes, or no longer than `pause`.
+    /// Reports that nothing counts, and waits until the machine changes, or no longer than `pause`.
     async fn without(
         &mut self,
         obstacle: Obstacle,
-        world: &World,
+        machine: &MachineState,
         pause: Option<Duration>,
         feed: &Feed,
     ) -> Result<After, Ended> {
+        log::warn!(id:? = obstacle.id, why = obstacle.why.as_str(), remedy:% = obstacle.remedy; "nothing counts");
         self.let_go();
         feed.send(not_started(obstacle)).await?;
         let since = Instant::now();
@@ -194,13 +195,18 @@ impl Manager {
                 () = self.stop.notified() => return Ok(After::Stopped),
                 () = sleep(WATCH) => {}
             }
-            if World::now() != *world || pause.is_some_and(|pause| since.elapsed() >= pause) {
+            if MachineState::read() != *machine || pause.is_some_and(|pause| since.elapsed() >= pause) {
                 return Ok(After::Again);
             }
         }
     }
 
-    async fn serve(&mut self, mut session: Session, feed: &Feed, world: &World) -> Result<After, Ended> {
+    async fn serve(
+        &mut self,
+        mut session: Session,
+        feed: &Feed,
+        machine: &MachineState,
+    ) -> Result<After, Ended> {
         if let Err(error) = self.sweep.adopt(&mut session) {
             return Ok(unreadable(&error.to_string()));
         }
@@ -209,12 +215,13 @@ impl Manager {
                 self.let_go();
                 self.pause = TRY_AGAIN;
                 let anew = std::mem::replace(&mut self.begun, true);
+                log::info!(anew, programs = session.attached(); "counting");
                 feed.send(on(&session, anew)).await?;
                 let rings = Rings {
                     events: ring,
                     work: session.take_work(),
                 };
-                self.read(rings, &mut session, feed, world).await
+                self.read(rings, &mut session, feed, machine).await
             }
             Err(after) => Ok(after),
         };
@@ -233,6 +240,7 @@ impl Manager {
     /// again their counts are useless, because times would include the blind interval. So a new session
     /// replaces them then.
     async fn blinded(&self, obstacle: Obstacle, feed: &Feed) -> Result<(), Ended> {
+        log::warn!(why = obstacle.why.as_str(); "programs do not run");
         // Read the counts now: those so far are correct, later ones are not.
         self.last_counts(feed).await?;
         self.sweep.pause();
@@ -242,6 +250,7 @@ impl Manager {
     /// Detaches the previous session, on another thread: records must not wait for it.
     fn let_go(&mut self) {
         if let Some(session) = self.retired.take() {
+            log::debug!(programs = session.attached(); "detach");
             // If no thread can be started, the closure is dropped here, and the session with it.
             drop(
                 thread::Builder::new()
@@ -256,7 +265,7 @@ impl Manager {
         rings: Rings,
         session: &mut Session,
         feed: &Feed,
-        world: &World,
+        machine: &MachineState,
     ) -> Result<After, Ended> {
         let Rings {
             events: mut ring,
@@ -267,7 +276,7 @@ impl Manager {
         let mut watch = tokio::time::interval(WATCH);
         watch.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut losses_at = Instant::now();
-        let mut blind = world.unarmed.clone();
+        let mut blind = machine.unarmed.clone();
         let mut records = false;
         loop {
             tokio::select! {
@@ -295,7 +304,7 @@ impl Manager {
                             blind = Some(obstacle.clone());
                             self.blinded(obstacle, feed).await?;
                         }
-                        None if blind.is_some() || self.modules.look() != world.modules => {
+                        None if blind.is_some() || self.modules.look() != machine.modules => {
                             let rings = Rings { events: ring, work };
                             return self.succeed(rings, session, feed).await;
                         }
@@ -369,7 +378,8 @@ impl Manager {
             events: mut ring,
             mut work,
         } = rings;
-        let world = World::now();
+        let machine = MachineState::read();
+        log::info!(machine:? = machine; "modules or switches changed: attaching anew");
         let options = self.options.clone();
         let starting = started(&options);
         tokio::pin!(starting);
@@ -393,7 +403,7 @@ impl Manager {
         self.empty(&mut ring, work.as_mut(), session, feed).await?;
         self.last_counts(feed).await?;
         Ok(match started {
-            Ok(next) => After::Next(Box::new(next), world),
+            Ok(next) => After::Next(Box::new(next), machine),
             _ => After::Again,
         })
     }

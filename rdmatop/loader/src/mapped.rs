@@ -107,7 +107,7 @@ impl<T: FromBytes + IntoBytes + Copy> Mapped<T> {
 
 #[cfg(test)]
 impl<T> Mapped<T> {
-    /// So many zeroes, without a map.
+    /// An array of zeroes without a map.
     pub(super) fn anonymous(count: u32) -> Self {
         let bytes = NonZeroUsize::new(count as usize * size_of::<T>()).unwrap();
         let rights = ProtFlags::READ | ProtFlags::WRITE;
@@ -184,7 +184,7 @@ impl UsedRanges {
         self.ranges(in_use).flatten()
     }
 
-    /// As [`UsedRanges::numbers`].
+    /// The ranges of numbers in use, as [`UsedRanges::numbers`] tells them.
     pub(super) fn ranges<F: Fn(u32) -> bool>(
         &mut self,
         in_use: F,

@@ -31,7 +31,7 @@ pub(super) struct Modules {
 }
 
 impl Modules {
-    /// Those of the running kernel.
+    /// The modules of the running kernel.
     pub(super) fn new() -> Self {
         Self::of(PathBuf::from(LOADED))
     }

@@ -26,11 +26,25 @@ impl Resolved {
     pub fn has(&self, global: &str) -> bool {
         self.values.get(global).is_some_and(|v| *v != UNKNOWN)
     }
+
+    /// Logs what was found, for the maintainer.
+    pub(super) fn log(&self) {
+        let unknown: Vec<&str> = self
+            .values
+            .keys()
+            .copied()
+            .filter(|name| !self.has(name))
+            .collect();
+        log::info!(offsets = self.values.len() - unknown.len(), unknown = unknown.join(",").as_str(); "resolved");
+        for problem in &self.problems {
+            log::warn!(why = problem.as_str(); "not resolved");
+        }
+    }
 }
 
 /// Directories to read. Tests use others.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct Paths {
     /// `/sys/kernel/btf`
     pub btf: PathBuf,
     /// `/sys/module`
@@ -43,7 +57,7 @@ const BTF: &str = "/sys/kernel/btf";
 /// The name that stands for the kernel itself among modules.
 const VMLINUX: &str = "vmlinux";
 
-impl Default for Places {
+impl Default for Paths {
     fn default() -> Self {
         Self {
             btf: BTF.into(),
@@ -55,17 +69,17 @@ impl Default for Places {
 
 /// The BTF of vmlinux and of modules, each read once.
 pub struct BtfSet {
-    places: Places,
+    paths: Paths,
     vmlinux: Option<Arc<Btf>>,
     modules: HashMap<String, Option<Arc<Btf>>>,
 }
 
 impl BtfSet {
     /// Reads vmlinux's BTF.
-    pub fn open(places: &Places) -> (Self, Option<BtfError>) {
-        let path = places.btf.join(VMLINUX);
+    pub fn open(paths: &Paths) -> (Self, Option<BtfError>) {
+        let path = paths.btf.join(VMLINUX);
         // A test with other directories expects the file to be read.
-        let opened = if places.btf == Path::new(BTF) {
+        let opened = if paths.btf == Path::new(BTF) {
             Btf::of_vmlinux(&path)
         } else {
             Btf::open(&path, None)
@@ -76,7 +90,7 @@ impl BtfSet {
         };
         (
             Self {
-                places: places.clone(),
+                paths: paths.clone(),
                 vmlinux,
                 modules: HashMap::new(),
             },
@@ -88,7 +102,7 @@ impl BtfSet {
     /// BTF).
     pub fn module(&mut self, name: &str) -> Option<Arc<Btf>> {
         let base = self.vmlinux.clone()?;
-        let path = self.places.btf.join(name);
+        let path = self.paths.btf.join(name);
         self.modules
             .entry(name.to_owned())
             .or_insert_with(|| Btf::open(&path, Some(base)).ok().map(Arc::new))
@@ -102,7 +116,7 @@ impl BtfSet {
             return true;
         }
         let out_of_tree = |name: &str| {
-            std::fs::read_to_string(self.places.modules.join(name).join("taint"))
+            std::fs::read_to_string(self.paths.modules.join(name).join("taint"))
                 .is_ok_and(|taint| taint.contains('O'))
         };
         !out_of_tree("ib_core") && !out_of_tree(module)
@@ -169,16 +183,16 @@ fn field_offset(format: &str, field: &str) -> Option<u32> {
 }
 
 /// The text of a tracepoint's file, such as `format`, if tracefs is mounted and has it.
-pub(super) fn tracepoint_file(places: &Places, category: &str, event: &str, file: &str) -> Option<String> {
-    places.tracing.iter().find_map(|root| {
+pub(super) fn tracepoint_file(paths: &Paths, category: &str, event: &str, file: &str) -> Option<String> {
+    paths.tracing.iter().find_map(|root| {
         std::fs::read_to_string(root.join("events").join(category).join(event).join(file)).ok()
     })
 }
 
 /// Why tracefs cannot be read, and the remedy; `None` if it can.
-pub fn without_tracefs(places: &Places) -> Option<Obstacle> {
+pub fn without_tracefs(paths: &Paths) -> Option<Obstacle> {
     let look = |root: &PathBuf| std::fs::metadata(root.join("events"));
-    let looked: Vec<_> = places.tracing.iter().map(look).collect();
+    let looked: Vec<_> = paths.tracing.iter().map(look).collect();
     if looked.iter().any(Result::is_ok) {
         return None;
     }
@@ -199,10 +213,10 @@ pub fn without_tracefs(places: &Places) -> Option<Obstacle> {
 }
 
 /// Resolves the offsets that the kernel side needs: all, or those of these names. The others stay unknown.
-pub fn resolve(places: &Places, names: Option<&BTreeSet<&str>>) -> (Resolved, BtfSet) {
+pub fn resolve(paths: &Paths, names: Option<&BTreeSet<&str>>) -> (Resolved, BtfSet) {
     let is_needed = |global: &str| names.is_none_or(|names| names.contains(global));
     let mut out = Resolved::default();
-    let (mut btf, error) = BtfSet::open(places);
+    let (mut btf, error) = BtfSet::open(paths);
     if let Some(error) = error {
         out.problems.push(format!("kernel BTF: {error}"));
     }
@@ -212,7 +226,7 @@ pub fn resolve(places: &Places, names: Option<&BTreeSet<&str>>) -> (Resolved, Bt
     for field in TRACEPOINT_FIELDS.iter().filter(|field| is_needed(field.global)) {
         let format = formats
             .entry(field.event)
-            .or_insert_with(|| tracepoint_file(places, field.category, field.event, "format"));
+            .or_insert_with(|| tracepoint_file(paths, field.category, field.event, "format"));
         if let Some(value) = format.as_deref().and_then(|text| field_offset(text, field.field)) {
             out.values.insert(field.global, value);
         }
@@ -246,12 +260,12 @@ mod tests {
     #[test]
     fn without_btf_every_offset_is_unknown_and_the_cause_is_told() {
         let dir = tempfile::tempdir().unwrap();
-        let places = Places {
+        let paths = Paths {
             btf: dir.path().join("btf"),
             modules: dir.path().join("module"),
             tracing: vec![dir.path().join("tracing")],
         };
-        let (resolved, _) = resolve(&places, None);
+        let (resolved, _) = resolve(&paths, None);
         assert_eq!(resolved.values.len(), OFFSETS.len() + TRACEPOINT_FIELDS.len());
         assert!(resolved.values.values().all(|v| *v == UNKNOWN));
         assert_eq!(resolved.problems.len(), 1);
@@ -261,12 +275,12 @@ mod tests {
     fn vmlinux_is_not_read_again_as_a_module_of_its_own() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(VMLINUX), btf::tests::vmlinux()).unwrap();
-        let places = Places {
+        let paths = Paths {
             btf: dir.path().to_owned(),
             modules: dir.path().join("module"),
             tracing: Vec::new(),
         };
-        let (mut set, error) = BtfSet::open(&places);
+        let (mut set, error) = BtfSet::open(&paths);
         assert!(error.is_none());
         let offset = |ty, module| Offset {
             global: "OFF",

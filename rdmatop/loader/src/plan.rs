@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use log::Level;
 use rdmatop_common::offsets::{OFFSETS, TRACEPOINT_FIELDS};
 
 use super::{
@@ -185,6 +186,23 @@ impl Outcome {
         matches!(self.verdict, Verdict::Ok | Verdict::Partial)
     }
 
+    /// Logs the outcome for the maintainer.
+    pub(super) fn log(&self) {
+        let (level, msg) = match self.verdict {
+            Verdict::Ok | Verdict::Partial => (Level::Info, "attached"),
+            Verdict::NotApplicable => (Level::Debug, "skipped"),
+            Verdict::Unsupported => (Level::Info, "skipped"),
+            Verdict::Broken => (Level::Warn, "refused"),
+        };
+        let why: Vec<&str> = self.obstacles.iter().map(|obstacle| &*obstacle.why).collect();
+        log::log!(
+            level,
+            program = self.hook.runs(self.second), at = self.hook.place(self.second).as_str(), verdict:? = self.verdict,
+            why = why.join("; ").as_str();
+            "{msg}"
+        );
+    }
+
     /// The outcome as users see it.
     pub fn shown(&self) -> ProbeVerdict {
         let program = self.hook.runs(self.second);
@@ -309,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_applicable_where_its_function_and_its_driver_are_and_nowhere_else() {
+    fn a_program_is_applicable_only_with_its_function_and_its_driver() {
         for modules in module_sets() {
             // A kernel without any BTF: a hook that is not applicable must not be blamed on that.
             let facts = Facts {

@@ -15,7 +15,7 @@ use aya_obj::generated::{
 
 use super::{
     load_error::LoadError,
-    offsets::{Places, tracepoint_file},
+    offsets::{Paths, tracepoint_file},
     sys::{bpf, empty},
 };
 
@@ -102,7 +102,7 @@ impl KprobePmu {
 pub(super) struct UprobePmu(KprobePmu);
 
 impl UprobePmu {
-    /// As [`KprobePmu::read`].
+    /// Reads the type of uprobes, as [`KprobePmu::read`] does that of kprobes.
     pub(super) fn read() -> Option<Self> {
         KprobePmu::of("uprobe").map(Self)
     }
@@ -152,11 +152,11 @@ fn bit(text: &str) -> Option<u32> {
 /// Attaches to a tracepoint.
 pub(super) fn tracepoint(
     program: &OwnedFd,
-    places: &Places,
+    paths: &Paths,
     category: &str,
     event: &str,
 ) -> Result<Event, ProbeError> {
-    let number = tracepoint_file(places, category, event, "id").and_then(|id| id.trim().parse().ok());
+    let number = tracepoint_file(paths, category, event, "id").and_then(|id| id.trim().parse().ok());
     let mut attr = attributes(PERF_TYPE_TRACEPOINT as u32);
     attr.config = number.ok_or_else(|| ProbeError::NoTracepoint(format!("{category}:{event}")))?;
     attr.sample_type = PERF_SAMPLE_RAW as u64;

@@ -27,7 +27,7 @@ const RING_BYTES: u32 = 4096;
 /// A process whose programs are to be probed.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// Its PID in the initial namespace.
+    /// The process's PID in the initial namespace.
     pub pid: u32,
     /// How much of a core the probes may take.
     pub limit: f64,

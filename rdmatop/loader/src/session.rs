@@ -23,10 +23,10 @@ use super::{
     headroom,
     hook::{Role, Skip},
     loader::{Loader, Wanted, allocates_on_demand},
-    log, object,
-    offsets::{self, Places},
+    object,
+    offsets::{self, Paths},
     plan::{self, Facts, Outcome},
-    preempt,
+    preempt, program_log,
     rxe_seen::Kept,
     scope::Scope,
     skipped::Watched,
@@ -91,7 +91,7 @@ pub(super) fn would_not_run(obstacle: Obstacle) -> Obstacle {
 /// Loaded maps and attached programs. Dropping it detaches everything.
 pub struct Session {
     maps: HashMap<String, Map>,
-    log: Option<EbpfLogger<log::Stderr>>,
+    log: Option<EbpfLogger<program_log::Stderr>>,
     outcomes: Vec<Outcome>,
     unseen: Vec<Cause>,
     datapaths: DataPaths,
@@ -167,11 +167,11 @@ fn without_core(root: &Root) -> Obstacle {
 }
 
 /// The facts about a kernel that the plan needs.
-pub(super) fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Result<Facts, Obstacle> {
+pub(super) fn facts(root: &Root, paths: &Paths, resolved: &offsets::Resolved) -> Result<Facts, Obstacle> {
     let hooks = datapath::all_hooks;
     let modules = hooks()
         .map(|h| h.module)
-        .filter(|m| places.modules.join(m).is_dir());
+        .filter(|m| paths.modules.join(m).is_dir());
     let symbols = if refuses_ambiguous_names(root) {
         None
     } else {
@@ -181,7 +181,7 @@ pub(super) fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) 
     Ok(Facts {
         modules: modules.map(str::to_owned).collect(),
         symbols,
-        without_tracefs: offsets::without_tracefs(places),
+        without_tracefs: offsets::without_tracefs(paths),
         preempts: preempt::why(root),
         offsets: resolved
             .values
@@ -229,7 +229,7 @@ fn no_counters(obstacle: Obstacle) -> Cause {
     cause
 }
 
-/// How many QPs there are now.
+/// The QPs that there are now.
 fn existing_qps(root: &Root) -> Existing {
     let listed = Nldev::open().and_then(|mut nldev| nldev.named_summaries());
     let mut existing = Existing::default();
@@ -245,15 +245,15 @@ fn existing_qps(root: &Root) -> Existing {
 }
 
 /// Checks what every program needs on this machine.
-fn may_start(places: &Places, root: &Root) -> Result<(), Obstacle> {
-    if !places.modules.is_dir() {
+fn may_start(paths: &Paths, root: &Root) -> Result<(), Obstacle> {
+    if !paths.modules.is_dir() {
         return Err(Obstacle::new(
             CauseId::NoModuleList,
             "cannot tell which modules are loaded: /sys is not mounted",
             "`mount -t sysfs sysfs /sys`",
         ));
     }
-    if !places.modules.join("ib_core").is_dir() {
+    if !paths.modules.join("ib_core").is_dir() {
         return Err(without_core(root));
     }
     match armed::locked_down(root).or_else(|| armed::Switches::new(root).why_not()) {
@@ -305,12 +305,13 @@ impl Session {
     pub fn start(options: &Options) -> Result<Self, Obstacle> {
         let counts = options.scope.counters();
         let object = object::embedded().ok_or_else(no_object)?;
-        let places = Places::default();
+        let paths = Paths::default();
         let root = Root::default();
-        may_start(&places, &root)?;
+        may_start(&paths, &root)?;
         lift_memlock();
-        let (mut resolved, btf) = offsets::resolve(&places, read_offsets(options).as_ref());
-        let facts = facts(&root, &places, &resolved)?;
+        let (mut resolved, btf) = offsets::resolve(&paths, read_offsets(options).as_ref());
+        let facts = facts(&root, &paths, &resolved)?;
+        resolved.log();
         // Only fentry needs it from here on; it takes several MB, and so does the verifier.
         let mut btf = (options.attach == Attach::Fentry).then_some(btf);
         narrow(options, &mut resolved.values);
@@ -320,7 +321,9 @@ impl Session {
         // If there is nothing to count, no program takes a slot.
         let countable = counts && options.datapaths && facts.counts();
         let on_demand = allocates_on_demand(limits::kernel_version());
-        let sizes = Sizes::of(options, existing_qps(&root), countable, on_demand);
+        let existing = existing_qps(&root);
+        let sizes = Sizes::of(options, existing, countable, on_demand);
+        log::info!(existing:? = existing, sizes:? = sizes, bytes = sizes.bytes(on_demand), on_demand; "sized");
         headroom::can_start(sizes.bytes(on_demand))?;
         let has_fence = has_fence(limits::kernel_version());
         resolved.values.insert(HAS_FENCE, u32::from(has_fence));
@@ -333,10 +336,11 @@ impl Session {
         };
         let (loader, mut maps) =
             Loader::new(&object, &wanted).map_err(|error| at("cannot load eBPF maps", explain(&error)))?;
+        log::info!(maps = maps.len(); "loaded");
         if let Some((filter, _)) = options.work {
             choose_work(&mut maps, filter)?;
         }
-        let mut attacher = Attacher::new(&loader, &facts, &places, btf.as_mut());
+        let mut attacher = Attacher::new(&loader, &facts, &paths, btf.as_mut());
         let Counting {
             outcomes: hot,
             mut datapaths,
@@ -355,8 +359,10 @@ impl Session {
         }
         check(options, &outcomes)?;
         let Attacher { programs, .. } = attacher;
-        let log = programs.first().and_then(|first| log::of(&maps, &first.program));
-        let masked = !places.btf.join("vmlinux").exists();
+        let log = programs
+            .first()
+            .and_then(|first| program_log::of(&maps, &first.program));
+        let masked = !paths.btf.join("vmlinux").exists();
         let mut unseen = unseen(&outcomes, &resolved.problems, masked);
         let mut slots = None;
         if !datapaths.is_empty()
@@ -375,6 +381,7 @@ impl Session {
             None => UserPath::open(wanted, &loader, &mut maps).map_err(user::off),
         });
         let kept = Kept::of(counts, &resolved, &outcomes);
+        log::info!(programs = programs.len(), datapaths:? = datapaths, pinned = pinned(&programs).join(",").as_str(); "ready");
         Ok(Self {
             maps,
             log,
@@ -530,7 +537,7 @@ mod tests {
     use zerocopy::FromZeros as _;
 
     #[test]
-    fn fences_are_there_from_linux_5_18_on_and_where_the_version_is_unknown_they_are_not() {
+    fn fences_are_there_from_linux_5_18_on_and_not_on_unknown_versions() {
         assert!(has_fence(Some((5, 18))) && has_fence(Some((7, 2))));
         assert!(!has_fence(Some((5, 17))) && !has_fence(None));
     }
@@ -585,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn the_programs_of_work_requests_are_loaded_only_where_those_are_asked_for() {
+    fn programs_of_work_requests_are_loaded_only_on_request() {
         let works = |options: &Options| {
             programs(options)
                 .iter()

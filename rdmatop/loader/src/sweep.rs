@@ -60,9 +60,9 @@ struct Maps {
     counts_writes: bool,
     /// All slots in use have been reported once; from then on only changes are.
     slots_told: bool,
-    /// As `slots_told`, for verbs.
+    /// All verbs have been reported once, as `slots_told` says of slots.
     verbs_told: bool,
-    /// When the slots were last read.
+    /// The time of the last reading of the slots.
     slots_at: Option<u64>,
     skips: Skips,
     /// What SoftRoCE's programs saw; `None` where the kernel counts what it skips, or nothing skips.

@@ -24,7 +24,7 @@ pub(super) unsafe fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<Ow
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// As [`bpf`], for any command.
+/// Calls bpf(2) and gives its result as it is; [`bpf`] is for commands that make a descriptor.
 pub(super) unsafe fn raw_bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<RawFd> {
     // SAFETY: the caller's promise.
     let rc = unsafe {

@@ -130,8 +130,8 @@ impl Watch {
                     let _rights = Raised::for_attach();
                     Session::start(&options(filter))
                 };
-                match started.and_then(Sight::open) {
-                    Ok(sight) => self.look(sight)?,
+                match started.and_then(AttachedSession::open) {
+                    Ok(attached) => self.look(attached)?,
                     Err(obstacle) => self.report(WatchReport::Off(obstacle))?,
                 }
             }
@@ -142,13 +142,13 @@ impl Watch {
     }
 
     /// Hands records on until an order arrives or the sender is dropped, and detaches the programs.
-    fn look(&self, mut sight: Sight) -> Result<(), Ended> {
+    fn look(&self, mut attached: AttachedSession) -> Result<(), Ended> {
         self.report(WatchReport::On)?;
         let mut told = (0, 0);
         while let Err(RecvTimeoutError::Timeout) = self.orders.recv_timeout(LOOK) {
             for _ in 0..BATCHES {
-                let records = sight.records();
-                let (full, missed) = sight.lost();
+                let records = attached.records();
+                let (full, missed) = attached.lost();
                 if records.is_empty() && (full, missed) == told {
                     break;
                 }
@@ -164,7 +164,7 @@ impl Watch {
                 }
             }
         }
-        sight.close();
+        attached.close();
         Ok(())
     }
 }
@@ -180,13 +180,13 @@ fn options(filter: WrFilter) -> Options {
 }
 
 /// An attached session and its maps.
-struct Sight {
+struct AttachedSession {
     ring: RingBuf<MapData>,
     losses: Mapped<u64>,
     session: Session,
 }
 
-impl Sight {
+impl AttachedSession {
     fn open(mut session: Session) -> Result<Self, Obstacle> {
         let defect = |why: &str| Obstacle::new(CauseId::Defect, why, "");
         let Some(ring) = session.take_work() else {

@@ -251,7 +251,7 @@ impl std::fmt::Display for Obstacle {
 }
 
 impl Cause {
-    /// All of it in one line.
+    /// Cause and remedy in one line.
     pub fn line(&self) -> String {
         format!("{}: {}", self.what, self.reason())
     }

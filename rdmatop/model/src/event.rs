@@ -49,7 +49,7 @@ pub enum EventKind {
     Lost,
     /// Something is wrong from now on (`finding`).
     FindingRaise,
-    /// It is no longer so (`finding`).
+    /// A finding no longer holds (`finding`).
     FindingClear,
 }
 
@@ -247,7 +247,7 @@ pub struct Cm {
     pub dst: Option<SocketAddr>,
 }
 
-/// Of an event of something else.
+/// What `cm` is of an event that is not about connections.
 static NO_CM: Cm = Cm {
     cm_event: None,
     status: None,

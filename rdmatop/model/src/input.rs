@@ -81,7 +81,7 @@ pub struct Timed {
 }
 
 impl Input {
-    /// As read at this time.
+    /// The input as it was read at this time.
     pub fn at(self, at: Now) -> Timed {
         Timed { at, input: self }
     }
@@ -174,14 +174,14 @@ pub struct WatchSample {
     pub report: WatchReport,
 }
 
-/// See [`WatchSample`].
+/// What became of a wish for work requests, see [`WatchSample`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum WatchReport {
     /// The programs are being attached.
     Starting,
-    /// They are attached.
+    /// The programs are attached.
     On,
-    /// They cannot be, or would see nothing.
+    /// The programs cannot be attached, or would see nothing.
     Off(Obstacle),
     /// Records of the QP in their order, and how many found no room or were not seen so far.
     Records {
@@ -255,7 +255,7 @@ pub enum EbpfState {
         /// The data paths that are counted.
         datapaths: DataPaths,
     },
-    /// Not wanted (`--no-ebpf`).
+    /// The user did not want eBPF (`--no-ebpf`).
     Disabled,
     /// Wanted but not available.
     Unavailable(Unavailable),
@@ -380,7 +380,7 @@ pub struct UprobesReport {
     pub qps: u64,
     /// Entries and returns of the functions since start.
     pub hits: u64,
-    /// The same per second.
+    /// Hits per second.
     pub hits_per_s: Option<f64>,
     /// What one takes of the program that it meets, ns, as measured on a function of rdmatop's own.
     pub hit_ns: Option<u64>,
@@ -492,9 +492,9 @@ pub enum Verdict {
     Partial,
     /// Its driver or module is not there.
     NotApplicable,
-    /// This kernel does not support it.
+    /// This kernel does not support the program.
     Unsupported,
-    /// It should have worked.
+    /// The program should have worked.
     Broken,
 }
 

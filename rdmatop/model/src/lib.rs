@@ -8,7 +8,6 @@ pub mod event;
 pub mod fields;
 pub mod filter;
 pub mod findings;
-pub mod ib;
 pub mod input;
 pub mod judgement;
 mod numbers;
@@ -17,6 +16,8 @@ pub mod recording;
 pub mod snapshot;
 pub mod value;
 pub mod watched;
+
+pub use rdmatop_base::ib;
 
 #[cfg(any(test, feature = "testkit"))]
 pub mod testkit;

@@ -20,7 +20,7 @@ pub enum Peer<'a> {
         /// The addresses agree. Otherwise they are not known: the numbers do, and those of no other QP.
         sure: bool,
     },
-    /// Elsewhere, or a QP that cannot be told apart from others.
+    /// The peer is elsewhere, or a QP that cannot be told apart from others.
     At(Gid),
 }
 
@@ -51,7 +51,7 @@ pub fn address(gid: Gid) -> String {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ByNumbers(OnceLock<Vec<(u64, usize)>>);
 
-/// It follows from the rows.
+/// The map follows from the rows, which are compared elsewhere.
 impl PartialEq for ByNumbers {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -105,7 +105,7 @@ impl Snapshot {
         let mut known = None;
         let is_its = |port: &u32| qp.port.is_none_or(|own| own == *port);
         let ports = self.ports.iter();
-        for port in ports.filter(|row| Some(row.device_uid) == qp.device_uid.get() && is_its(&row.port)) {
+        for port in ports.filter(|row| Some(row.device_uid) == qp.device_uid && is_its(&row.port)) {
             match &port.gids {
                 Some(gids) if gids.iter().any(|own| own.gid == gid) => return Some(true),
                 Some(_) => known = Some(false),
@@ -178,7 +178,7 @@ mod tests {
             rows::traffic(1.0, 1.0, 0),
         );
         let edit = Arc::make_mut(&mut row);
-        (edit.device_uid, edit.port) = (Some(n).into(), Some(1));
+        (edit.device_uid, edit.port) = (Some(n), Some(1));
         (edit.remote_qpn, edit.remote_gid) = (Some(remote), to.map(gid));
         row
     }
@@ -215,14 +215,14 @@ mod tests {
     }
 
     #[test]
-    fn a_qp_of_another_host_with_the_same_numbers_is_not_taken_for_one_of_this() {
+    fn a_qp_of_another_host_with_equal_numbers_is_not_taken_for_ours() {
         // 17 talks to 18 of 10.0.0.9, 18 talks to 17 of 10.0.0.8.
         let s = host(vec![qp(1, 1, 17, 18, Some(9)), qp(2, 1, 18, 17, Some(8))], true);
         assert_eq!(names(&s), ["10.0.0.9", "10.0.0.8"]);
     }
 
     #[test]
-    fn the_same_numbers_on_two_devices_are_told_apart_by_address_or_not_at_all() {
+    fn equal_numbers_on_two_devices_are_told_apart_by_address_if_at_all() {
         let qps = |to: Option<u8>| {
             vec![
                 qp(1, 1, 17, 18, to),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_connected_before_rdmatop_came_is_known_by_its_numbers_or_by_the_other_end() {
+    fn earlier_connections_are_known_by_their_numbers_or_their_other_end() {
         let s = host(vec![qp(1, 1, 17, 18, None), qp(2, 2, 18, 17, None)], true);
         assert_eq!(names(&s), ["~102 rank", "~101 rank"]);
         let s = host(vec![qp(1, 1, 17, 18, None), qp(2, 2, 18, 17, Some(1))], true);

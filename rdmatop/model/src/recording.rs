@@ -8,7 +8,7 @@ use std::{borrow::Cow, ops::Deref, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    engine::{Engine, EngineConfig, Lacks},
+    engine::{Engine, EngineConfig, Needs},
     event::Event,
     findings::Change,
     input::{Now, Timed},
@@ -29,8 +29,9 @@ pub enum Entry<'a> {
     Tick(Now),
     /// [`Engine::forget`]: the end of a round that gave none.
     Forget(Now),
-    /// [`Engine::lacks`] and its answer: the next round of reading followed from it.
-    Lacks(Cow<'a, Lacks>),
+    /// [`Engine::needs`] and its answer: the next round of reading followed from it.
+    #[serde(rename = "lacks")]
+    Needs(Cow<'a, Needs>),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -43,13 +44,13 @@ struct Head {
 /// Why this version cannot play these bytes.
 #[derive(Debug, thiserror::Error)]
 pub enum Unplayable {
-    /// Not a recording.
+    /// The file is not a recording.
     #[error("this is no recording: its first line is not the head of one: {0}")]
     Head(serde_json::Error),
     /// Another version of the format.
     #[error("the recording has format {found}, this rdmatop reads format {VERSION}")]
     Version {
-        /// Its version.
+        /// The version of the recording.
         found: u32,
     },
     /// Records and counters of another layout.
@@ -58,9 +59,9 @@ pub enum Unplayable {
     /// A line that is no entry, such as the last one of a recorder that was killed.
     #[error("line {number} of the recording is no entry: {error}")]
     Line {
-        /// From 1.
+        /// The line's number, from 1.
         number: usize,
-        /// Why not.
+        /// What serde says about the line.
         error: serde_json::Error,
     },
     /// In the replay the engine asks for something else than when it was recorded.
@@ -69,9 +70,9 @@ pub enum Unplayable {
     )]
     Diverged {
         /// What it lacked when it was recorded.
-        then: Lacks,
-        /// What it lacks in the replay.
-        now: Lacks,
+        then: Needs,
+        /// What it needs in the replay.
+        now: Needs,
     },
 }
 
@@ -151,8 +152,8 @@ impl<'a> Player<'a> {
                 Entry::Input(timed) => self.engine.fold(timed.into_owned(), out),
                 Entry::Tick(now) => return Ok(Some(self.engine.tick(now))),
                 Entry::Forget(now) => self.engine.forget(now),
-                Entry::Lacks(then) => {
-                    let now = self.engine.lacks();
+                Entry::Needs(then) => {
+                    let now = self.engine.needs();
                     if *then != now {
                         let then = then.into_owned();
                         return Err(Unplayable::Diverged { then, now });
@@ -218,11 +219,11 @@ impl Tee {
         self.engine.forget(now);
     }
 
-    /// [`Engine::lacks`].
-    pub fn lacks(&mut self) -> Lacks {
-        let lacks = self.engine.lacks();
-        self.tap(&Entry::Lacks(Cow::Borrowed(&lacks)));
-        lacks
+    /// [`Engine::needs`].
+    pub fn needs(&mut self) -> Needs {
+        let needs = self.engine.needs();
+        self.tap(&Entry::Needs(Cow::Borrowed(&needs)));
+        needs
     }
 }
 

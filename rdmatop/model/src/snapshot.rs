@@ -167,9 +167,9 @@ impl Health {
 pub struct WorkRequests {
     /// Posts and ends on the QPs that are followed.
     pub happened: u64,
-    /// Of these, not asked for.
+    /// Work requests among these that were not asked for.
     pub filtered: u64,
-    /// Of these, left out by sampling.
+    /// Work requests among these that sampling left out.
     pub sampled_out: u64,
 }
 

@@ -1,7 +1,6 @@
 //! A number and where it came from.
 
 use std::{
-    num::NonZero,
     ops::{Deref, DerefMut},
     sync::Arc,
 };
@@ -35,31 +34,6 @@ pub enum Source {
     Est,
 }
 
-/// A number above 0, or none: in 8 bytes, where `Option<u64>` takes 16. In JSON as that.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
-pub struct Maybe64(Option<NonZero<u64>>);
-
-impl Maybe64 {
-    /// The number.
-    pub fn get(self) -> Option<u64> {
-        self.0.map(NonZero::get)
-    }
-}
-
-impl From<Option<u64>> for Maybe64 {
-    /// None for 0 too.
-    fn from(number: Option<u64>) -> Self {
-        Self(number.and_then(NonZero::new))
-    }
-}
-
-impl PartialEq<Option<u64>> for Maybe64 {
-    fn eq(&self, other: &Option<u64>) -> bool {
-        self.get() == *other
-    }
-}
-
 /// How certain a rate is, where that differs from its total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RateIs {
@@ -75,11 +49,11 @@ pub enum RateIs {
 /// Says whether a number is exact or a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// It is that number.
+    /// The number is exact.
     Exact,
-    /// It is that number or more.
+    /// The value is that number or more.
     AtLeast,
-    /// It is that number or less.
+    /// The value is that number or less.
     AtMost,
 }
 

@@ -8,9 +8,9 @@ const LONGEST: usize = 64;
 /// Direction of a channel's connection, seen from the process that logs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// It sends.
+    /// The rank sends.
     Send,
-    /// It receives.
+    /// The rank receives.
     Receive,
     /// Inside a host, or by NVLink: both ends in one line.
     Local,

@@ -18,9 +18,9 @@ pub struct Member {
     pub id: Option<u64>,
     /// Of a part of another communicator: address of that one, how many parts came before, and color.
     pub part_of: Option<(u64, u64, i64)>,
-    /// Its number.
+    /// The rank's number.
     pub rank: u32,
-    /// How many ranks the communicator has.
+    /// The number of ranks in the communicator.
     pub ranks: u32,
     /// Hosts, or parts of a rack that NVLink joins.
     pub nodes: Option<u32>,
@@ -48,9 +48,9 @@ pub enum Fact {
     Hcas(Vec<Hca>),
     /// A NIC made of several.
     Virtual {
-        /// Its number.
+        /// The device's number.
         index: u32,
-        /// Its name, `mlx5_0+mlx5_1`.
+        /// The device's name, `mlx5_0+mlx5_1`.
         name: String,
     },
     /// Interfaces of the transport Socket, or of a plugin.
@@ -66,9 +66,9 @@ pub enum Fact {
     GpuDirect {
         /// Usable.
         on: bool,
-        /// Its number.
+        /// The device's number.
         device: u32,
-        /// Its name.
+        /// The device's name.
         name: Option<String>,
         /// Why not: `no module`, `distance 8 > 4`.
         why: Option<String>,
@@ -82,7 +82,7 @@ pub enum Fact {
     },
     /// A network plugin was loaded.
     Plugin(String),
-    /// None was found, which is normal.
+    /// No plugin was found, which is normal.
     NoPlugin,
     /// libfabric's provider, under aws-ofi-nccl.
     Provider(String),
@@ -90,7 +90,7 @@ pub enum Fact {
     Member(Member),
     /// Bandwidth of a NIC in NCCL's own topology, GB/s.
     NicSpeed {
-        /// Its number.
+        /// The device's number.
         device: u32,
         /// GB/s.
         gigabytes: f64,

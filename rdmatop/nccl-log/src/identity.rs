@@ -10,7 +10,7 @@ const SLACK_NS: u64 = 2_000_000_000;
 /// A process of this machine with the number that the log has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its number here.
+    /// The process's number here.
     pub pid: u32,
     /// Name.
     pub comm: String,
@@ -32,7 +32,7 @@ pub struct Candidate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Proof {
-    /// It has the log's file open.
+    /// The process has the log's file open.
     LogOpen,
     /// It has NCCL's or RCCL's library mapped, and began before the log's last write, where that time is
     /// known.
@@ -61,9 +61,9 @@ impl Proof {
 /// Which process it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
-    /// This one.
+    /// This process wrote the log.
     Process(Box<Candidate>, Proof),
-    /// There is none of this number.
+    /// There is no process of this number.
     Ended,
     /// The number belongs to another process now, and why that is known.
     Reused(Box<Candidate>, &'static str),

@@ -32,7 +32,7 @@ enum Whole {
 /// Ranks that know each other: the largest of the communicators that share processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Job {
-    /// How many ranks the job has.
+    /// The number of ranks in the job.
     pub ranks: u32,
     /// Ranks that have joined: all, or none.
     pub ranks_joined: u32,

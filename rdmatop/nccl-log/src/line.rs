@@ -39,13 +39,13 @@ pub struct Writer {
 /// A line of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line<'a> {
-    /// Of NCCL.
+    /// A line of NCCL.
     Nccl {
-        /// Its process.
+        /// The process that wrote the line.
         writer: Writer,
-        /// Its level.
+        /// The line's level.
         level: Level,
-        /// Its text, safe to print.
+        /// The line's text, safe to print.
         text: &'a str,
     },
     /// Lines of several processes that are cut into each other.

@@ -5,9 +5,9 @@ use super::fact::Fact;
 /// A NIC of the list `NET/IB : Using`: a port, or several merged into one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hca {
-    /// Its number in `NET/IB/N`.
+    /// The NIC's number in `NET/IB/N`.
     pub index: u32,
-    /// Its ports.
+    /// The NIC's ports.
     pub ports: Vec<Port>,
 }
 

@@ -24,11 +24,11 @@ use rdmatop_model::{
 /// A process of the log on this machine, and who it is.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// As the log names it.
+    /// The process as the log names it.
     pub writer: Writer,
     /// Which process it is.
     pub identity: Identity,
-    /// It ended while rdmatop looked.
+    /// The process ended while rdmatop looked.
     pub ended: bool,
 }
 
@@ -62,17 +62,17 @@ pub struct Live {
     pub pid: u32,
     /// Name.
     pub comm: String,
-    /// Its ranks.
+    /// The process's ranks.
     pub ranks: Vec<u32>,
     /// How it is known to be the one.
     pub proof: Proof,
-    /// It ended while rdmatop looked.
+    /// The process ended while rdmatop looked.
     pub ended: bool,
     /// Devices on which it has QPs.
     pub devices: Vec<Arc<str>>,
     /// QPs; `None`: not known.
     pub qps: Option<u64>,
-    /// Of these, in ERR.
+    /// QPs among these that are in ERR.
     pub qps_in_error: u64,
     /// Bytes of its send work requests.
     pub tx_bytes: Option<Counter>,
@@ -96,11 +96,11 @@ pub struct Absent {
     pub host: String,
     /// Number in the log.
     pub log_pid: u32,
-    /// Its ranks.
+    /// The process's ranks.
     pub ranks: Vec<u32>,
     /// Why it is not shown: it ended, another process has its number, or it is not certain which it is.
     pub why: String,
-    /// It is certain that it ended.
+    /// It is certain that the process ended.
     pub ended: bool,
 }
 
@@ -127,11 +127,11 @@ pub struct Port {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// They do not.
+    /// Log and life differ.
     Differs,
-    /// It cannot be said.
+    /// Whether log and life agree cannot be said.
     Unclear,
-    /// They do.
+    /// Log and life agree.
     Agrees,
 }
 
@@ -142,7 +142,7 @@ pub struct Said {
     pub kind: Kind,
     /// Stable word.
     pub id: &'static str,
-    /// In words.
+    /// The line in words.
     pub line: String,
 }
 

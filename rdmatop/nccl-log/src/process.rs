@@ -48,7 +48,7 @@ pub struct Process {
     pub variables: BTreeMap<String, String>,
     /// The network plugin it loaded.
     pub plugin: Option<String>,
-    /// It found none, which is normal.
+    /// NCCL found no plugin, which is normal.
     pub no_plugin: bool,
     /// libfabric's provider.
     pub provider: Option<String>,
@@ -133,7 +133,7 @@ impl Process {
         self.members.iter().map(|member| member.ranks).max()
     }
 
-    /// Its ranks in its largest communicators.
+    /// The process's ranks in its largest communicators.
     pub fn ranks(&self) -> BTreeSet<u32> {
         let size = self.size();
         let members = self.members.iter().filter(|member| Some(member.ranks) == size);

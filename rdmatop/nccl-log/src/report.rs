@@ -40,7 +40,7 @@ pub struct Use {
     pub sends: u64,
     /// Connections that receive.
     pub receives: u64,
-    /// Of both, those with GPUDirect RDMA.
+    /// Connections among both that use GPUDirect RDMA.
     pub gpu_direct: u64,
 }
 
@@ -62,7 +62,7 @@ pub struct Inside {
     pub local: u64,
     /// Of these, those of a job whose hosts NVLink joins.
     pub multi_node: u64,
-    /// To in-network reduction.
+    /// Connections to in-network reduction.
     pub collnet: u64,
 }
 
@@ -73,9 +73,9 @@ pub struct Report {
     pub input: u32,
     /// Lines read.
     pub lines: u64,
-    /// Of these, NCCL's, whole or torn.
+    /// Lines among these that are NCCL's, whole or torn.
     pub nccl_lines: u64,
-    /// Of these, INFO.
+    /// Lines among these of level INFO.
     pub info: u64,
     /// Of [`Self::nccl_lines`], lines that are cut into each other, or whose writer is.
     pub torn: u64,

@@ -11,7 +11,7 @@ use super::{
     why,
 };
 
-/// In one word.
+/// The verdict in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -19,7 +19,7 @@ pub enum Kind {
     Rdma,
     /// All are TCP.
     Tcp,
-    /// Some are RDMA, some TCP.
+    /// Some connections are RDMA, some TCP.
     Mixed,
     /// NVLink joins the hosts, and no network is used.
     Nvlink,
@@ -32,9 +32,9 @@ pub enum Kind {
 /// The judgement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// In one word.
+    /// The verdict in one word.
     pub kind: Kind,
-    /// In one line.
+    /// The verdict in one line.
     pub line: String,
     /// What broke the job: the first fault of the warnings.
     pub fault: Option<String>,

@@ -17,7 +17,7 @@ pub struct Warning {
     pub entry: Option<&'static Entry>,
     /// The words of the first one.
     pub text: String,
-    /// How often.
+    /// How often it was printed.
     pub count: u64,
     /// The hosts that wrote it.
     pub hosts: BTreeSet<String>,

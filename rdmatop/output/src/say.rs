@@ -113,7 +113,7 @@ mod tests {
     use std::io::Read;
 
     #[test]
-    fn a_reader_that_stalls_gets_every_line_or_their_number_and_delays_no_caller() {
+    fn a_stalled_reader_gets_each_line_or_a_count_and_delays_no_caller() {
         let (mut read, write) = io::pipe().unwrap();
         let mut said = Unwritten::new(Outlet::of(&write).ok());
         drop(write);

@@ -12,7 +12,7 @@ pub fn read(clock: ClockId) -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
 }
 
-/// Both clocks now.
+/// Reads both clocks.
 pub fn now() -> Now {
     Now {
         mono_ns: read(ClockId::Monotonic),
@@ -23,9 +23,9 @@ pub fn now() -> Now {
 /// When a read began and ended, ns of `CLOCK_MONOTONIC`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Its beginning.
+    /// The beginning of the span.
     pub before_ns: u64,
-    /// Its end.
+    /// The end of the span.
     pub after_ns: u64,
 }
 

@@ -38,7 +38,7 @@ struct Request {
 pub struct Statistics {
     socket: OwnedFd,
     name: [libc::c_char; libc::IFNAMSIZ],
-    /// How many the driver has.
+    /// The number of statistics that the driver has.
     total: usize,
     /// Place and name of those that were chosen.
     chosen: Vec<(usize, Arc<str>)>,
@@ -106,7 +106,7 @@ fn interface_name(interface: &str) -> Option<[libc::c_char; libc::IFNAMSIZ]> {
     Some(name)
 }
 
-/// How many statistics the driver has.
+/// Asks for the number of statistics that the driver has.
 fn count(socket: &OwnedFd, name: &[libc::c_char; libc::IFNAMSIZ]) -> Option<usize> {
     // Command, a reserved word, the mask of sets, and the size of the one set.
     let mut buffer = Buffer::new(20).ok()?;

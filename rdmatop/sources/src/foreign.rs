@@ -58,7 +58,7 @@ pub enum Refusal {
     /// The kernel refuses.
     #[error(transparent)]
     Kernel(#[from] io::Error),
-    /// It is not a regular file.
+    /// The path leads to something else than a regular file.
     #[error("it is {0}")]
     Kind(&'static str),
     /// It lies on another mount than the root directory.
@@ -67,7 +67,7 @@ pub enum Refusal {
     /// Its mode, or that of a directory above it.
     #[error("the user of the process may not read it")]
     NotTheirs,
-    /// It is larger than the limit.
+    /// The file is larger than the limit.
     #[error("it is larger than {0}")]
     TooLarge(String),
     /// Too many names and links.
@@ -148,7 +148,7 @@ impl Found {
         Ok(open(self.link(), flags, Mode::empty())?.into())
     }
 
-    /// Its permission bits.
+    /// The file's permission bits.
     pub fn mode(&self) -> u32 {
         self.facts.stx_mode.into()
     }
@@ -205,9 +205,9 @@ impl User {
 /// Which mounts are entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Enter {
-    /// None.
+    /// No mount may be entered.
     None,
-    /// Those that the kernel fills.
+    /// Mounts whose files the kernel fills may be entered.
     Kernels,
 }
 
@@ -216,9 +216,9 @@ enum Enter {
 pub struct Tree {
     top: Found,
     user: User,
-    /// Its mount table.
+    /// The tree's mount table.
     mounts: PathBuf,
-    /// Its root directory is rdmatop's own.
+    /// The tree's root directory is rdmatop's own.
     own: bool,
     kernel: Root,
 }

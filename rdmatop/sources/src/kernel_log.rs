@@ -45,10 +45,10 @@ impl KernelLog {
     pub fn open() -> Self {
         let opened = match open_at_end() {
             Ok(Some(file)) => Ok(file),
-            Ok(None) => Err(Hindrance::AnotherFile),
-            Err(errno) => Err(Hindrance::of(errno)),
+            Ok(None) => Err(Unreadable::AnotherFile),
+            Err(errno) => Err(Unreadable::of(errno)),
         };
-        Self(opened.map_err(|hindrance| hindrance.cause(geteuid().is_root())))
+        Self(opened.map_err(|reason| reason.cause(geteuid().is_root())))
     }
 
     /// One that cannot be read, for tests.
@@ -71,7 +71,7 @@ impl KernelLog {
                 // left.
                 Err(Errno::PIPE | Errno::INTR) => {}
                 Err(errno) => {
-                    self.0 = Err(Hindrance::of(errno).cause(geteuid().is_root()));
+                    self.0 = Err(Unreadable::of(errno).cause(geteuid().is_root()));
                     break;
                 }
             }
@@ -82,7 +82,7 @@ impl KernelLog {
 
 /// Why the log cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hindrance {
+enum Unreadable {
     /// There is no such file: most containers.
     Missing,
     /// Something else has its name.
@@ -93,7 +93,7 @@ enum Hindrance {
     Errno(Errno),
 }
 
-impl Hindrance {
+impl Unreadable {
     fn of(errno: Errno) -> Self {
         match errno {
             Errno::NOENT => Self::Missing,
@@ -213,22 +213,22 @@ mod tests {
 
     #[test]
     fn a_log_that_cannot_be_read_says_why_and_what_to_do_here() {
-        let said = |hindrance: Hindrance, root| {
-            let cause = hindrance.cause(root);
+        let said = |reason: Unreadable, root| {
+            let cause = reason.cause(root);
             assert_eq!(cause.id, CauseId::NoKernelLog);
             format!("{}; {}", cause.why, cause.remedy)
         };
-        let user = said(Hindrance::of(Errno::PERM), false);
+        let user = said(Unreadable::of(Errno::PERM), false);
         assert_eq!(
             user,
             "/dev/kmsg needs CAP_SYSLOG (sysctl kernel.dmesg_restrict); run with sudo"
         );
         // sudo gives root nothing.
-        let all = [Errno::PERM, Errno::ACCESS, Errno::NOENT, Errno::IO, Errno::INVAL].map(Hindrance::of);
-        for hindrance in all.into_iter().chain([Hindrance::AnotherFile]) {
-            assert!(!said(hindrance, true).contains("sudo"), "{hindrance:?}");
+        let all = [Errno::PERM, Errno::ACCESS, Errno::NOENT, Errno::IO, Errno::INVAL].map(Unreadable::of);
+        for reason in all.into_iter().chain([Unreadable::AnotherFile]) {
+            assert!(!said(reason, true).contains("sudo"), "{reason:?}");
         }
-        assert!(said(Hindrance::Missing, true).contains("--device /dev/kmsg"));
+        assert!(said(Unreadable::Missing, true).contains("--device /dev/kmsg"));
     }
 
     proptest! {

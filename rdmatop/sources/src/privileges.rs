@@ -57,6 +57,7 @@ pub fn shed(counters: bool) {
         permitted: now.permitted & permitted,
         inheritable: CapabilitySet::empty(),
     };
+    log::info!(effective:? = sets.effective, permitted:? = sets.permitted; "rights kept");
     // The kernel does not refuse to give up rights; if it did, the old rights would stay.
     let _ = set_capabilities(None, sets);
     let _ = set_no_new_privs(true);

@@ -24,21 +24,21 @@ const STACK: usize = 512 << 10;
 /// The work of a thread.
 pub type Work<J, A> = Box<dyn FnMut(J) -> A + Send>;
 /// Makes the work of a thread.
-type Hire<J, A> = Arc<dyn Fn() -> Work<J, A> + Send + Sync>;
+type MakeWork<J, A> = Arc<dyn Fn() -> Work<J, A> + Send + Sync>;
 
 /// The threads and their jobs.
 pub struct Readers<J, A> {
-    desk: Arc<Desk<J, A>>,
-    hire: Hire<J, A>,
+    queue: Arc<Queue<J, A>>,
+    make_work: MakeWork<J, A>,
     /// The largest number of threads.
     most: usize,
     /// Runs jobs here when no thread can be started.
     own: Option<Work<J, A>>,
 }
 
-struct Desk<J, A> {
+struct Queue<J, A> {
     state: Mutex<State<J, A>>,
-    /// There is a job.
+    /// Wakes a thread when there is a job.
     work: Condvar,
     /// There are as many answers as the caller waits for.
     done: Condvar,
@@ -62,7 +62,7 @@ struct State<J, A> {
     over: bool,
 }
 
-impl<J, A> Desk<J, A> {
+impl<J, A> Queue<J, A> {
     fn state(&self) -> MutexGuard<'_, State<J, A>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,9 +101,9 @@ impl<J, A> Desk<J, A> {
 }
 
 impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
-    /// No thread yet, and never more than `most`; `kept` of them stay for good. `hire` makes the work of
+    /// No thread yet, and never more than `most`; `kept` of them stay for good. `make_work` makes the work of
     /// each.
-    pub fn new(most: usize, kept: usize, hire: impl Fn() -> Work<J, A> + Send + Sync + 'static) -> Self {
+    pub fn new(most: usize, kept: usize, make_work: impl Fn() -> Work<J, A> + Send + Sync + 'static) -> Self {
         let state = State {
             jobs: VecDeque::new(),
             answers: VecDeque::new(),
@@ -115,12 +115,12 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
             over: false,
         };
         Self {
-            desk: Arc::new(Desk {
+            queue: Arc::new(Queue {
                 state: Mutex::new(state),
                 work: Condvar::new(),
                 done: Condvar::new(),
             }),
-            hire: Arc::new(hire),
+            make_work: Arc::new(make_work),
             most,
             own: None,
         }
@@ -128,39 +128,40 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
 
     /// Adds a job to the queue. The caller bounds the queue: a device has one job at most.
     pub fn push(&self, job: J) {
-        self.desk.state().jobs.push_back(job);
-        self.desk.work.notify_one();
+        self.queue.state().jobs.push_back(job);
+        self.queue.work.notify_one();
     }
 
     /// Number of threads.
     pub fn threads(&self) -> usize {
-        self.desk.state().threads
+        self.queue.state().threads
     }
 
     /// How many of them have no job or are about to take one.
     pub fn free(&self) -> usize {
-        let state = self.desk.state();
+        let state = self.queue.state();
         state.threads - state.busy
     }
 
     /// Starts another thread; false at the bound, or when the system refuses.
     pub fn grow(&self) -> bool {
-        let mut state = self.desk.state();
+        let mut state = self.queue.state();
         if state.threads >= self.most {
             return false;
         }
-        let (desk, hire) = (Arc::clone(&self.desk), Arc::clone(&self.hire));
+        let (queue, make_work) = (Arc::clone(&self.queue), Arc::clone(&self.make_work));
         let thread = thread::Builder::new()
             .name("reader".to_owned())
             .stack_size(STACK)
             .spawn(move || {
-                let mut work = hire();
-                while let Some(job) = desk.next() {
+                let mut work = make_work();
+                while let Some(job) = queue.next() {
                     let answer = work(job);
-                    desk.answer(answer);
+                    queue.answer(answer);
                 }
             });
         state.threads += usize::from(thread.is_ok());
+        log::debug!(threads = state.threads, started = thread.is_ok(); "all readers wait");
         // Otherwise the new thread would end at once.
         state.calm = None;
         thread.is_ok()
@@ -168,7 +169,7 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
 
     /// Whether no answer is late now.
     pub fn calm(&self, calm: bool) {
-        let mut state = self.desk.state();
+        let mut state = self.queue.state();
         state.calm = if calm {
             Some(state.calm.unwrap_or_else(Instant::now))
         } else {
@@ -178,10 +179,10 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
 
     /// Waits until there are `wanted` answers, but no longer than `wait`.
     pub fn wait_for(&self, wanted: usize, wait: Duration) {
-        let mut state = self.desk.state();
+        let mut state = self.queue.state();
         state.wanted = wanted;
         let waited = self
-            .desk
+            .queue
             .done
             .wait_timeout_while(state, wait, |state| state.answers.len() < state.wanted);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
@@ -189,23 +190,23 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
 
     /// An answer that is there.
     pub fn answer(&self) -> Option<A> {
-        self.desk.state().answers.pop_front()
+        self.queue.state().answers.pop_front()
     }
 
     /// Runs the next job on the caller's thread, when no other exists.
     pub fn work_here(&mut self) -> Option<A> {
-        let job = self.desk.state().jobs.pop_front()?;
-        Some(self.own.get_or_insert_with(|| (self.hire)())(job))
+        let job = self.queue.state().jobs.pop_front()?;
+        Some(self.own.get_or_insert_with(|| (self.make_work)())(job))
     }
 }
 
 impl<J, A> Drop for Readers<J, A> {
     fn drop(&mut self) {
-        let mut state = self.desk.state();
+        let mut state = self.queue.state();
         state.over = true;
         state.jobs.clear();
         drop(state);
-        self.desk.work.notify_all();
+        self.queue.work.notify_all();
     }
 }
 
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_thread_passes_the_one_that_sleeps_and_ends_when_it_is_not_needed() {
+    fn a_second_thread_passes_one_that_sleeps_and_ends_when_not_needed() {
         let readers = sleepers();
         assert!(readers.grow());
         // No answer had been late for a long time.
@@ -298,10 +299,10 @@ mod tests {
         assert!(readers.grow() && readers.grow());
         readers.push(200);
         thread::sleep(Duration::from_millis(50));
-        let (desk, begun) = (Arc::clone(&readers.desk), Instant::now());
+        let (queue, begun) = (Arc::clone(&readers.queue), Instant::now());
         drop(readers);
         assert!(begun.elapsed() < Duration::from_millis(100));
-        while desk.state().threads > 0 {
+        while queue.state().threads > 0 {
             assert!(begun.elapsed() < LONG);
             thread::sleep(IDLE);
         }

@@ -34,7 +34,7 @@ pub struct Holders {
     pub cut: bool,
 }
 
-/// How many holders are named.
+/// The number of holders that are named.
 const NAMED: usize = 8;
 
 impl Holders {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_netlink_does_not_list_and_that_has_no_verbs_file_is_being_removed() {
+    fn a_device_without_verbs_file_that_netlink_lacks_is_being_removed() {
         let fake = Fake::new();
         fake.sys("class/infiniband_verbs/abi_version", "6\n")
             .sys("class/infiniband_verbs/uverbs1/ibdev", "mlx5/1\n");
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn without_verbs_files_another_network_namespace_is_not_taken_for_a_removal() {
+    fn another_network_namespace_is_not_taken_for_a_removal() {
         let fake = Fake::new();
         let got = |shared| unlisted(&fake.root(), &names(&["mlx5_0"]), |_| false, shared);
         assert_eq!((got(true), got(false)), (names(&["mlx5_0"]), vec![]));

@@ -199,7 +199,7 @@ pub struct Dir {
 }
 
 impl Dir {
-    /// As [`Root::line`].
+    /// Reads a line as [`Root::line`] does.
     pub fn line(&self, name: &str) -> Option<String> {
         self.opens.fetch_add(1, Ordering::Relaxed);
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;

@@ -17,6 +17,7 @@ pub mod host;
 mod limits;
 mod live;
 mod nccl_log;
+mod noted;
 mod once;
 mod patience;
 mod plan;
@@ -49,12 +50,15 @@ use crate::exit::{Exit, Stop, Written, written};
 use plan::{Mode, Plan, Terminal};
 use rdmatop_lab::{LabArgs, LabError};
 use rdmatop_model::cause::Cause;
-use rdmatop_output::say::{self, say};
+use rdmatop_output::{
+    journal,
+    say::{self, say},
+};
 use rdmatop_sources::hw_counters::{self, HwCounters};
 use rdmatop_sources::root::Root;
 use rdmatop_sources::uprobes;
 
-/// For `crate::fuzz`.
+/// What `crate::fuzz` calls.
 #[cfg(feature = "testkit")]
 pub(crate) fn fuzz_doctor(raw: &[u8]) {
     doctor::fuzz(raw);
@@ -69,6 +73,14 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     heap::settle();
     say::open();
+    // Before rights are given up and the screen is drawn.
+    if let Err(line) = journal::open() {
+        say(&format!("rdmatop: {line}"));
+    }
+    log::info!(
+        version = env!("CARGO_PKG_VERSION"), pid = std::process::id(), args:? = args;
+        "start"
+    );
     limits::raise();
     descriptors::make_room();
     let checks = args.get(1).is_some_and(|word| word == "check");
@@ -84,9 +96,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(text) => print(&text.to_string()).map(|_| Exit::Ok.into()),
     };
     let code = outcome.unwrap_or_else(|stop| {
+        log::error!(why = stop.line.as_str(); "stopped");
         say(&format!("rdmatop: {}", stop.line));
         stop.exit.into()
     });
+    log::info!("end");
     say::end();
     code
 }

@@ -29,22 +29,22 @@ pub(super) enum Mode {
     },
     /// Event lines.
     Lines {
-        /// As JSON.
+        /// Print JSON.
         json: bool,
     },
     /// One sample.
     Once {
-        /// As JSON.
+        /// Print JSON.
         json: bool,
     },
     /// Findings, and an exit code.
     Check {
-        /// As JSON.
+        /// Print JSON.
         json: bool,
     },
     /// The table of programs.
     Probes {
-        /// As JSON.
+        /// Print JSON.
         json: bool,
     },
 }

@@ -7,13 +7,14 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::noted::Noted;
 use super::reorder::HOLD_NS;
 use super::sampler::Sampler;
 use super::sink::{End, EventCounts, Sink, asked, over};
 use super::source::{Feed, Message, Sources, Wants};
 use crate::exit::Stop;
 use rdmatop_model::cause::{Cause, CauseId, Concerns, Obstacle};
-use rdmatop_model::engine::{EngineConfig, Lacks};
+use rdmatop_model::engine::{EngineConfig, Needs};
 use rdmatop_model::event::Event;
 use rdmatop_model::filter::Filter;
 use rdmatop_model::input::{EbpfReport, Input, Timed};
@@ -64,7 +65,7 @@ fn settled(sink: &Sink) -> u64 {
 /// How to run the engine.
 #[derive(Default)]
 pub(super) struct Settings {
-    /// Of the engine.
+    /// Settings of the engine.
     pub(super) engine: EngineConfig,
     /// What the view may see.
     pub(super) filter: Filter,
@@ -129,6 +130,8 @@ pub(super) struct Pump {
     reported: bool,
     /// The engine was informed that the present round hangs.
     hung: bool,
+    /// What the log of the maintainer has.
+    noted: Noted,
 }
 
 /// The cause that a round has not ended.
@@ -182,6 +185,7 @@ impl Pump {
             report,
             reported: false,
             hung: false,
+            noted: Noted::default(),
         };
         Ok((pump, ebpf))
     }
@@ -215,7 +219,7 @@ impl Pump {
 
     /// After the last sample: looks for what it asks for, and shows the same sample with that.
     pub(super) async fn complete(&mut self) {
-        if !self.engine.lacks_openers() {
+        if !self.engine.needs_openers() {
             return;
         }
         let wants = Wants {
@@ -429,8 +433,8 @@ impl Pump {
         self.told_events = self.latest.health.events;
         self.light = wants.is_light();
         if !self.light {
-            let lacks = self.ask_of_processes(&mut wants);
-            wants.openers = wants.counters && lacks.openers;
+            let needs = self.ask_of_processes(&mut wants);
+            wants.openers = wants.counters && needs.openers;
         }
         // A dump that began before the programs counted may miss QPs created in between.
         self.synced = on;
@@ -445,12 +449,12 @@ impl Pump {
         }
     }
 
-    /// Has a round bring what the engine lacks of processes. The engine names each in one answer only.
-    fn ask_of_processes(&mut self, wants: &mut Wants) -> Lacks {
-        let mut lacks = self.engine.lacks();
-        wants.processes = std::mem::take(&mut lacks.processes).into();
-        wants.locked = std::mem::take(&mut lacks.locked).into();
-        lacks
+    /// Has a round bring what the engine needs of processes. The engine names each in one answer only.
+    fn ask_of_processes(&mut self, wants: &mut Wants) -> Needs {
+        let mut needs = self.engine.needs();
+        wants.processes = std::mem::take(&mut needs.processes).into();
+        wants.locked = std::mem::take(&mut needs.locked).into();
+        needs
     }
 
     /// Requests the facts of the processes that the first round found; true when there are any. The first
@@ -561,6 +565,7 @@ impl Pump {
     }
 
     fn publish(&mut self, snapshot: Arc<Snapshot>) {
+        self.noted.see(&snapshot);
         let filter = &self.settings.filter;
         let rows = Filter {
             events: Vec::new(),

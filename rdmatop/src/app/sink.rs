@@ -16,13 +16,13 @@ pub(super) type End = watch::Receiver<Option<Instant>>;
 pub(super) struct EventCounts {
     /// Events that the engine made.
     pub(super) seen: u64,
-    /// Of these, not asked for.
+    /// Events among these that were not asked for.
     pub(super) filtered: u64,
-    /// Of these, asked for and not taken by the view.
+    /// Events among these that the view did not take.
     pub(super) refused: u64,
     /// Of all seen, posts and ends of work requests.
     pub(super) work: u64,
-    /// Of these, not asked for: the kernel side cannot compare everything.
+    /// Work requests among these that were not asked for: the kernel side cannot compare everything.
     pub(super) work_filtered: u64,
     /// Posts of processes that were let through, and of these the ones whose thread is not known.
     pub(super) posts: u64,
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_and_events_leave_in_the_order_of_their_times_and_the_youngest_wait() {
+    async fn lines_and_events_leave_in_order_of_time_and_the_youngest_wait() {
         let (to, mut pages) = mpsc::channel(9);
         let (to_view, mut events) = mpsc::channel(9);
         let (_asker, mut end) = watch::channel(None);
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_writer_that_does_not_take_holds_up_until_the_grace_is_over_and_no_longer() {
+    async fn a_writer_that_takes_nothing_holds_up_no_longer_than_the_grace() {
         let (to, _from) = mpsc::channel(1);
         let (asker, mut end) = watch::channel(None);
         let mut sink = Sink::Lines(Lines::new(Format::Lines, to));

@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_trace_of_other_events_or_of_another_process_looks_for_no_findings_of_it() {
+    async fn a_trace_looks_for_no_findings_of_events_or_processes_that_it_lacks() {
         let (lines, looks) = with_a_port_that_goes_down(&["--event", "qp"]).await;
         assert_eq!((lines.len(), looks), (4, 0), "{lines:#?}");
         let (lines, _) = with_a_port_that_goes_down(&["--event", "finding"]).await;
@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_without_programs_is_reported_at_its_beginning_its_end_and_in_the_sum() {
+    fn a_time_without_programs_is_reported_at_both_ends_and_in_the_sum() {
         let (mut gap, begin) = (Gap::default(), Instant::now());
         let at = |seconds| begin + Duration::from_secs(seconds);
         let anew = gap.change(&on(5), begin);

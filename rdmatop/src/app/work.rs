@@ -91,7 +91,7 @@ pub(super) fn watched(qp: &QpRow, all: &Snapshot) -> Result<WrFilter, Obstacle> 
     let device = all
         .devices
         .iter()
-        .find(|device| Some(device.uid) == qp.device_uid.get());
+        .find(|device| Some(device.uid) == qp.device_uid);
     if let Some(why) = device.and_then(why_unseen) {
         let remedy = step!(
             "on Linux 5.17 or later `rdmatop --trace --event wr --uprobes --qpn {}` prints those of programs that use verbs",
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_shown_otherwise_than_the_kernel_has_it_is_left_to_the_second_filter() {
+    fn a_name_that_is_not_shown_as_the_kernel_has_it_is_filtered_later() {
         let comm = |name: &str| filtered(&["--event", "wr", "--comm", name], false).comm;
         assert_eq!(&comm("ib_send_bw")[..11], b"ib_send_bw\0");
         assert_eq!(&comm("all_reduce_perf_mpi"), b"all_reduce_perf\0");
@@ -337,10 +337,10 @@ mod tests {
     }
 
     #[test]
-    fn a_watched_qp_is_chosen_by_device_and_number_and_one_that_cannot_be_seen_has_a_reason() {
+    fn a_watched_qp_is_chosen_by_device_and_number_or_refused_with_reason() {
         let mut all = testkit::full::snapshot();
         let mut qp = (*all.qps[0]).clone();
-        (qp.device_uid, qp.device) = (Some(all.devices[0].uid).into(), "rxe0".into());
+        (qp.device_uid, qp.device) = (Some(all.devices[0].uid), "rxe0".into());
         all.devices[0].driver = Some("rdma_rxe".into());
         all.health.ebpf = EbpfState::On {
             datapaths: rdmatop_model::input::DataPaths::default(),

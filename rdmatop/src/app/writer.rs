@@ -165,7 +165,7 @@ mod tests {
     use rdmatop_model::testkit::full;
 
     #[test]
-    fn a_thread_that_is_refused_for_a_moment_is_tried_again_and_another_failure_is_reported_at_once() {
+    fn only_a_thread_that_is_refused_for_a_moment_is_tried_again() {
         let mut attempts = 0;
         let had = again(|| {
             attempts += 1;

@@ -26,7 +26,7 @@ const CUT: &str = "...";
 pub struct Command {
     /// `$`, `1$` or `2$`.
     pub prompt: String,
-    /// As a user types it.
+    /// The line as a user types it.
     pub line: String,
     /// Lines of both its outputs.
     pub output: Vec<String>,
@@ -35,11 +35,11 @@ pub struct Command {
 /// One block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Its name in the mark.
+    /// The block's name in the mark.
     pub name: String,
     /// Only this terminal's output is shown.
     pub only: Option<String>,
-    /// In the order of the page.
+    /// The commands in the order of the page.
     pub commands: Vec<Command>,
 }
 
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn new_outputs_take_the_place_of_the_old_ones_and_only_that_which_is_to_be_shown() {
+    fn new_outputs_replace_the_old_ones_and_only_what_is_to_be_shown() {
         let page = Page::parse(PAGE).unwrap();
         let mut blocks: Vec<Block> = page.blocks().cloned().collect();
         blocks[0].commands[1].output = vec!["new  ".into()];

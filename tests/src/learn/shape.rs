@@ -15,7 +15,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Of all lines that `command` printed.
+    /// The shape of all lines that `command` printed.
     pub fn of(command: &str, lines: &[String]) -> Self {
         // The first lines of more: how many there are of each kind is a matter of time.
         let head = command.contains("| head");

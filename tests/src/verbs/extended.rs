@@ -20,7 +20,7 @@ pub enum Data {
 /// The CQ. A QP can have it as any other.
 #[derive(Debug)]
 pub struct ExtendedCq {
-    /// For the creation of QPs.
+    /// The CQ as the creation of QPs needs it.
     pub cq: Arc<Cq>,
 }
 
@@ -52,7 +52,7 @@ impl ExtendedCq {
 /// The QP; it is an ordinary one too.
 #[derive(Debug)]
 pub struct Extended {
-    /// For all but sends.
+    /// The QP as all calls but sends need it.
     pub qp: Qp,
 }
 

@@ -24,7 +24,7 @@ unsafe extern "C" {
 #[derive(Debug)]
 pub struct RawQp {
     _file: OwnedFd,
-    /// Its number.
+    /// The QP's number.
     pub qpn: u32,
 }
 

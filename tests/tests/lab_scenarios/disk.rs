@@ -72,7 +72,7 @@ fn disk_commands() -> Result<(u64, u64)> {
 }
 
 #[test]
-fn each_command_of_the_kernels_disk_is_one_send_each_way_and_each_read_one_rdma_write() -> Result<()> {
+fn each_disk_command_is_a_send_each_way_and_each_read_an_rdma_write() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("lab run: nvme") else {
         return Ok(());
     };

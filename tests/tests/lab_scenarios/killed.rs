@@ -56,8 +56,7 @@ fn time_of(name: &str) -> Result<Duration> {
 }
 
 #[test]
-fn killed_at_ten_random_moments_a_scenario_leaves_nothing_that_lab_down_or_the_next_does_not_remove()
--> Result<()> {
+fn a_scenario_killed_at_ten_moments_leaves_what_down_or_the_next_removes() -> Result<()> {
     let Some(_lab) = Lab::enter("lab run, SIGKILL") else {
         return Ok(());
     };

@@ -5,11 +5,11 @@ use super::math::{Unit, figures, ratio, show};
 /// Whether a goal is met.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is.
+    /// The limit is kept.
     Ok,
-    /// It is not.
+    /// The limit is missed.
     Missed,
-    /// Nothing is held against it.
+    /// The row has no limit.
     Shown,
     /// Nobody knows: why.
     NotMeasured(String),
@@ -26,7 +26,7 @@ pub(crate) enum Limit {
     AtMost(f64),
     /// ours equals the base.
     Equal,
-    /// None: the row only shows.
+    /// The row has no limit and only shows.
     Shown,
 }
 

@@ -15,7 +15,7 @@ const MOST: u64 = 8 << 20;
 
 /// What was found in a program that passes.
 pub(super) struct Passed {
-    /// Its size in bytes.
+    /// The file's size in bytes.
     pub(super) size: u64,
     /// The newest version of glibc's symbols that it needs.
     pub(super) glibc: Version,

@@ -53,7 +53,7 @@ enum Wanted {
 }
 
 impl Wanted {
-    /// Its value on the command line.
+    /// The value's name on the command line.
     fn name(self) -> &'static str {
         match self {
             Self::X86_64 => "x86_64",

@@ -60,7 +60,7 @@ impl DriverSource {
         })
     }
 
-    /// The same, for modules with BTF.
+    /// The source for modules with BTF.
     pub(super) fn with_btf(self) -> Self {
         Self { btf: true, ..self }
     }

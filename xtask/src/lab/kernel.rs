@@ -144,7 +144,7 @@ impl Series {
 pub(crate) struct Kernel {
     /// The version as `uname -r` gives it.
     pub(crate) release: String,
-    /// Its directory in the cache.
+    /// The kernel's directory in the cache.
     pub(crate) dir: PathBuf,
     /// The machine that it is for.
     pub(crate) arch: Arch,

@@ -15,9 +15,9 @@ use crate::step;
 /// A driver in the kernel's source.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Driver {
-    /// Its module.
+    /// The name of the driver's module.
     pub(super) name: &'static str,
-    /// Its directory.
+    /// The driver's directory.
     dir: &'static str,
     /// What makes its makefile build it.
     options: &'static [&'static str],

@@ -15,7 +15,7 @@ pub(crate) enum Accel {
     Single,
     /// Translated in one thread, and the guest's clock counts instructions: 1 ns each.
     Icount,
-    /// By the host's CPU.
+    /// The host's CPU runs the guest.
     Kvm,
 }
 

@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn an_int3_that_is_not_in_the_code_is_stale_and_one_that_is_there_is_the_kernels_own() {
+    fn an_int3_is_stale_unless_the_code_has_it() {
         let before = "[1.0] eth0: up\n".repeat(40);
         let died = |code: &str| {
             let stack = "[2.0]  update_curr+0x1d/0x40\n".repeat(30);

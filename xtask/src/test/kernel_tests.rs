@@ -12,7 +12,7 @@ use crate::{arch::Arch, cross, lab::kernel::Series};
 pub(super) struct Module {
     /// `exact`.
     pub(super) name: String,
-    /// As libtest names them: `exact::two_pairs_at_once_are_told_apart`.
+    /// The tests as libtest names them: `exact::two_pairs_at_once_are_told_apart`.
     pub(super) tests: Vec<String>,
 }
 

@@ -57,7 +57,7 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
     // SoftRoCE counts bytes from 7.2 on; before, the test says so.
     ("by_ports::", &["7.2"]),
     // netlink's and sysfs' counters of the newest kernel.
-    ("testnic::totals_are_the_drivers", &["7.2"]),
+    ("testnic::counters::totals_are_the_drivers", &["7.2"]),
 ];
 
 /// The tests that `--arch aarch64` runs by default, by the beginnings of their names: what the machine
@@ -95,7 +95,7 @@ pub(super) const ONLY_EVERYWHERE: &[&str] = &[
     "findings::a_process_that_only_registers_memory_is_named",
     "findings::two_of_four_devices_that_carry_a_job_leave_the_others_idle",
     // The rule is tested in simulated time; that a provider's refusal is counted is
-    // uprobes::of_a_list_that_the_provider_rejects_in_the_middle_the_accepted_part_counts.
+    // uprobes::of_a_list_that_the_provider_rejects_midway_the_accepted_part_counts.
     "findings::a_program_that_posts_to_a_queue_without_room_is_named",
     // That an object's holder is named while its removal waits is also what
     // findings::a_port_that_goes_down_under_qps_and_a_removal_that_waits and
@@ -134,8 +134,8 @@ pub(super) const ONLY_EVERYWHERE: &[&str] = &[
     "figures::a_step_of_the_clock_and_a_stop_of_rdmatop_change_no_rate",
     // rdmatop/tests/memory.rs holds the memory of the engine flat through 40,000 QPs that come and go, and
     // the table after churn is what
-    // faults_many::churn_that_overruns_the_ring_buffer_is_told_and_the_table_is_netlinks_afterwards shows.
-    "flood::hundreds_of_refreshes_while_qps_come_and_go_leave_memory_flat_and_the_table_as_netlink_has_it",
+    // faults_many::churn_that_overruns_the_ring_buffer_is_told_and_repaired_by_netlink shows.
+    "flood::refreshes_under_churn_leave_memory_flat_and_the_table_as_netlink_s",
     // Filters and families are decided in unit tests of the tracer; lifecycle::filters_keep_what_they_name
     // shows that they reach it.
     "lifecycle::each_family_of_events_can_be_traced_alone",
@@ -148,12 +148,12 @@ pub(super) const ONLY_EVERYWHERE: &[&str] = &[
     // lifecycle::a_storm and faults_many::churn_that_overruns_the_ring_buffer count the same; qp-churn is
     // what findings::what_a_process_does_wrong_is_named finds.
     "lab_scenarios::a_storm_of_qps_is_counted_to_the_last_and_found_as_churn",
-    // lab_command::killed_at_ten_moments_lab_up_leaves_nothing shows the same of what both use.
-    "lab_scenarios::killed::killed_at_ten_random_moments_a_scenario_leaves_nothing_that_lab_down_or_the_next_does_not_remove",
+    // lab_command::lab_up_killed_at_ten_moments shows the same of what both use.
+    "lab_scenarios::killed::a_scenario_killed_at_ten_moments_leaves_what_down_or_the_next_removes",
     // wr_events::filters_and_sampling and wr_events::a_tiny_ring show the same of the other source of these
     // events; what comes from probes is told with the rest of wr_uprobes.
     "wr_uprobes::filters_sampling_and_a_tiny_ring_add_up",
-    "wr_uprobes::completions_of_an_extended_cq_are_filtered_and_not_probed_unless_asked_for",
+    "wr_uprobes::completions_of_an_extended_cq_are_probed_only_on_request",
     // uprobes::a_limit_that_is_passed shows what is told when there is no room for probes.
     "uprobes::probes_that_nobody_can_hit_make_room_for_others",
     // fentry::a_storm and lifecycle::a_storm count the same ring in the same way.
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_name_modules_and_tests_that_exist_and_kernels_that_have_a_guest_for_them() {
+    fn the_tables_name_modules_tests_and_kernels_with_a_guest_that_exist() {
         let files = files();
         for module in GROUPS.iter().flat_map(|group| group.modules) {
             assert!(files.iter().any(|file| file == module), "{module}");

@@ -72,7 +72,7 @@ pub(super) struct Took {
 pub(super) struct Spent {
     /// `5.10 rxe`.
     pub(super) guest: String,
-    /// From its boot to its end.
+    /// The time from the guest's boot to its end.
     pub(super) seconds: f64,
     /// CPU time of the host that it took; `None` where it did not say.
     pub(super) cpu: Option<f64>,
@@ -451,7 +451,7 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
 ";
 
     #[test]
-    fn a_failed_test_has_its_place_its_executable_and_what_it_printed_without_the_trace() {
+    fn a_failed_test_has_its_place_executable_and_output_without_trace() {
         let outcome = read(FAILED, true, 1);
         let [failure] = outcome.failures.as_slice() else {
             panic!("{:?}", outcome.failures);
@@ -582,7 +582,7 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
     }
 
     #[test]
-    fn a_status_is_no_failure_of_its_own_where_a_test_failed_and_one_where_none_did() {
+    fn a_status_is_a_failure_of_its_own_only_where_no_test_failed() {
         assert_eq!(read(FAILED, true, 1).counts.failed, 1);
         assert_eq!(read("error: could not compile\n", false, 101).counts.failed, 1);
         assert_eq!(read("", true, 0).counts.failed, 0);

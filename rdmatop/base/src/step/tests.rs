@@ -33,7 +33,7 @@ const HOSTILE: &[&str] = &[
     "日本",
 ];
 
-/// All of them in one.
+/// A text that contains every hostile character.
 fn hostile() -> String {
     HOSTILE.concat()
 }

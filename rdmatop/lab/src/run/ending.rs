@@ -77,7 +77,7 @@ impl Ending {
     }
 }
 
-/// By the mask `SigIgn` of proc_pid_status(5).
+/// Whether the mask `SigIgn` of proc_pid_status(5) has the signal.
 fn is_ignored(status: &str, number: i32) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());

@@ -23,7 +23,7 @@ pub(super) use self::view::view;
 use super::disk::MODULES;
 use super::down::{self, Which};
 use super::host::{Host, Interface, Switch};
-use super::say::Say;
+use super::say::Printer;
 use super::state::{DISK as DISK_NAME, DiskModule, Made, MadeDevice, MadeDisk, MadeInterface};
 use super::store::{Locked, Store};
 use super::{LabError, RunArgs, ours, up};
@@ -38,7 +38,7 @@ pub(super) fn names() -> PossibleValuesParser {
 }
 
 /// `--list`.
-pub(super) fn list(say: &mut Say<'_>) -> ExitCode {
+pub(super) fn list(say: &mut Printer<'_>) -> ExitCode {
     for Scenario { name, what, .. } in scenario::ALL {
         say.line(format_args!("{name:<15} {what}"));
     }
@@ -50,7 +50,7 @@ pub(super) fn run(
     host: &mut dyn Host,
     store: &Store,
     args: &RunArgs,
-    say: &mut Say<'_>,
+    say: &mut Printer<'_>,
 ) -> Result<ExitCode, LabError> {
     match args.scenario.as_deref().and_then(scenario::find) {
         Some(scenario) => run_scenario(host, store, scenario, args, say).map(|()| ExitCode::SUCCESS),
@@ -63,7 +63,7 @@ pub(super) fn run_scenario(
     store: &Store,
     scenario: &Scenario,
     args: &RunArgs,
-    say: &mut Say<'_>,
+    say: &mut Printer<'_>,
 ) -> Result<(), LabError> {
     let programs = traffic::find_all(scenario, args.programs.as_deref())?;
     // From here on a signal is an order to take down what is made by then.
@@ -80,7 +80,7 @@ pub(super) fn run_scenario(
         ran
     });
     let left = if args.quiet {
-        lab.leave(host, &mut Say::new(&mut io::sink()))
+        lab.leave(host, &mut Printer::new(&mut io::sink()))
     } else {
         lab.leave(host, say)
     };
@@ -89,7 +89,7 @@ pub(super) fn run_scenario(
     ran.and(left)
 }
 
-fn introduce(scenario: &Scenario, args: &RunArgs, say: &mut Say<'_>) {
+fn introduce(scenario: &Scenario, args: &RunArgs, say: &mut Printer<'_>) {
     if !args.quiet {
         say.line(format_args!("{}: {}", scenario.name, scenario.what));
         say.line(format_args!("Look: {}", scenario.look));
@@ -116,7 +116,7 @@ impl<'a> Lab<'a> {
         host: &mut dyn Host,
         locked: &'a Locked<'a>,
         args: &RunArgs,
-        say: &mut Say<'_>,
+        say: &mut Printer<'_>,
     ) -> Result<Self, LabError> {
         let boot = host.boot();
         let made = locked.load()?.filter(|made| made.boot == boot);
@@ -148,7 +148,7 @@ impl<'a> Lab<'a> {
         host: &mut dyn Host,
         scenario: &Scenario,
         switch: &mut Option<Switch>,
-        say: &mut Say<'_>,
+        say: &mut Printer<'_>,
     ) -> Result<Option<PathBuf>, LabError> {
         let locked = self.locked;
         up::load_rxe(host, &mut self.made, &mut |made| locked.save(made), say)?;
@@ -175,7 +175,7 @@ impl<'a> Lab<'a> {
     }
 
     /// Makes the disk behind `lab0`.
-    fn disk(&mut self, host: &mut dyn Host, say: &mut Say<'_>) -> Result<PathBuf, LabError> {
+    fn disk(&mut self, host: &mut dyn Host, say: &mut Printer<'_>) -> Result<PathBuf, LabError> {
         let name = host.new_address().into_iter().map(|byte| format!("{byte:02x}"));
         let name = format!("{DISK_NAME}{}", name.collect::<String>());
         let [.., high, low] = host.new_address();
@@ -260,7 +260,7 @@ impl<'a> Lab<'a> {
     }
 
     /// Removes what was made; rdma_rxe too if the lab loaded it and `lab up` made nothing since.
-    fn leave(mut self, host: &mut dyn Host, say: &mut Say<'_>) -> Result<(), LabError> {
+    fn leave(mut self, host: &mut dyn Host, say: &mut Printer<'_>) -> Result<(), LabError> {
         down::remove(host, self.locked, &mut self.made, Which::Run, say)?;
         if self.made.devices.is_empty()
             && self.made.interfaces.is_empty()

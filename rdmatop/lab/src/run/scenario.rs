@@ -22,7 +22,7 @@ pub(crate) struct Scenario {
 /// What happens to packets on their way (tc-netem(8)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wire {
-    /// They arrive in order.
+    /// All packets arrive, and in order.
     Clean,
     /// There is none: the kernel's disk and its target are both on `lab0`, whose interface has no cable.
     None,
@@ -252,7 +252,7 @@ pub(super) const ALL: &[Scenario] = &[
     },
 ];
 
-/// By name.
+/// The scenario of this name.
 pub(super) fn find(name: &str) -> Option<&'static Scenario> {
     ALL.iter().find(|scenario| scenario.name == name)
 }

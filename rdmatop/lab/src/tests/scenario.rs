@@ -4,7 +4,7 @@ use std::panic::{self, AssertUnwindSafe};
 
 use super::Lab;
 use crate::run::{Scenario, Wire, run_scenario};
-use crate::say::Say;
+use crate::say::Printer;
 use crate::{LabError, RunArgs};
 
 const SCENARIO: Scenario = Scenario {
@@ -45,7 +45,7 @@ impl Lab {
             &store,
             scenario,
             &args,
-            &mut Say::new(&mut out),
+            &mut Printer::new(&mut out),
         );
         (
             result,
@@ -54,7 +54,7 @@ impl Lab {
         )
     }
 
-    /// As [`Lab::killed`].
+    /// Runs a scenario and is killed at a moment, as [`Lab::killed`].
     fn killed_in_scenario(&mut self, scenario: &Scenario, moment: u32) -> bool {
         self.machine.fuse = Some(moment);
         let run = panic::catch_unwind(AssertUnwindSafe(|| self.one(scenario, false)));
@@ -112,7 +112,7 @@ fn a_scenario_leaves_a_device_that_has_the_name_of_its_own() {
 }
 
 #[test]
-fn killed_at_any_moment_a_scenario_leaves_nothing_that_down_or_the_next_does_not_remove() {
+fn a_scenario_killed_at_any_moment_leaves_what_down_or_the_next_removes() {
     for next in [false, true] {
         let mut moment = 0;
         loop {
@@ -137,7 +137,7 @@ fn killed_at_any_moment_a_scenario_leaves_nothing_that_down_or_the_next_does_not
 }
 
 #[test]
-fn a_disk_goes_before_its_device_with_the_modules_that_were_not_there_before() {
+fn a_disk_and_the_modules_that_it_loaded_go_before_its_device() {
     let mut lab = Lab::new(&["ens5"], None);
     // As on a machine that boots from an NVMe disk.
     lab.machine.modules.insert("nvme_core", 7);
@@ -167,7 +167,7 @@ fn a_disk_goes_before_its_device_with_the_modules_that_were_not_there_before() {
 }
 
 #[test]
-fn killed_at_any_moment_a_scenario_with_a_disk_leaves_nothing_that_down_or_the_next_does_not_remove() {
+fn a_disk_scenario_killed_at_any_moment_leaves_what_down_removes() {
     for next in [false, true] {
         let mut moment = 0;
         loop {

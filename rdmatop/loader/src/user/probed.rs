@@ -16,7 +16,7 @@ struct Entry<T> {
     probes: T,
     /// Living QPs that post with it.
     users: usize,
-    /// When it had the last one.
+    /// The time at which the last such QP was seen.
     used_ns: u64,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Probed<T> {
 }
 
 impl<T> Probed<T> {
-    /// For `most` functions.
+    /// A table of at most `most` functions.
     pub(super) fn new(most: usize) -> Self {
         Self {
             most,

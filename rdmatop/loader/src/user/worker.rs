@@ -55,7 +55,7 @@ pub(super) struct Worker {
 /// The arrays that the thread reads.
 pub(super) struct Arrays {
     pub(super) slots: Mapped<QpSlot>,
-    /// Their further counters.
+    /// The further counters of the QPs in `slots`.
     pub(super) qps: Mapped<UserQp>,
     pub(super) hits: Mapped<UserHits>,
 }
@@ -110,9 +110,9 @@ impl Worker {
 
 /// The probes of a function.
 struct Probes {
-    /// When they were attached.
+    /// The time at which the probes were attached.
     since_ns: u64,
-    /// At the entry and the return.
+    /// The probes at the function's entry and at its return.
     _events: Vec<Event>,
     file: File,
 }
@@ -167,7 +167,7 @@ struct Work {
     remover: Option<mpsc::Sender<Vec<Probes>>>,
     /// When probes were last looked at that nobody can hit any more.
     tidied_ns: u64,
-    /// By number and birth.
+    /// What is known of each QP, by number and birth.
     judged: HashMap<(u32, u64), Judged>,
     guard: Guard,
     /// Rejected sends and receives of QPs that no longer have a slot.
@@ -181,7 +181,7 @@ struct Work {
 
 /// A QP in a slot.
 #[derive(Clone, Copy)]
-struct Tenant {
+struct SlotQp {
     number: u32,
     born_ns: u64,
     pid: u32,
@@ -200,8 +200,8 @@ fn monotonic() -> u64 {
 impl Work {
     /// Looks at all QPs once. Returns false when the thread has to end.
     fn round(&mut self) -> bool {
-        let tenants = self.tenants();
-        let there: BTreeSet<(u32, u64)> = tenants.iter().map(|qp| (qp.number, qp.born_ns)).collect();
+        let qps = self.qps_with_slots();
+        let there: BTreeSet<(u32, u64)> = qps.iter().map(|qp| (qp.number, qp.born_ns)).collect();
         let now_ns = monotonic();
         self.judged.retain(|key, qp| {
             let stays = there.contains(key);
@@ -211,18 +211,18 @@ impl Work {
             }
             stays
         });
-        for qp in tenants.iter().filter(|qp| !qp.lives) {
+        for qp in qps.iter().filter(|qp| !qp.lives) {
             if let Some(known) = self.judged.get_mut(&(qp.number, qp.born_ns)) {
                 self.probed.release(&std::mem::take(&mut known.uses), now_ns);
             }
         }
-        let alive: BTreeSet<u32> = tenants.iter().filter(|qp| qp.lives).map(|qp| qp.pid).collect();
+        let alive: BTreeSet<u32> = qps.iter().filter(|qp| qp.lives).map(|qp| qp.pid).collect();
         self.failures.retain(|pid, _| alive.contains(pid));
         self.silent.retain(|pid| alive.contains(pid));
         locked(&self.shared)
             .ready
             .retain(|number, ready| there.contains(&(*number, ready.born_ns)));
-        for qp in tenants {
+        for qp in qps {
             let key = (qp.number, qp.born_ns);
             let now = self.qps.read(qp.number);
             let known = self.judged.entry(key).or_default();
@@ -274,31 +274,31 @@ impl Work {
     }
 
     /// The QPs in slots, including destroyed ones whose last counts have not been read yet.
-    fn tenants(&mut self) -> Vec<Tenant> {
+    fn qps_with_slots(&mut self) -> Vec<SlotQp> {
         let slots = &self.slots;
         // SAFETY: inside the mapping; the kernel writes the word whole.
         let in_use = |number| unsafe { read_volatile(&raw const (*slots.at(number)).qp) != 0 };
         let wanted = self.options.pid;
-        let tenant = |number| {
+        let read = |number| {
             let place = slots.at(number);
             // SAFETY: as above.
-            let (qp, tenant) = unsafe {
-                let tenant = Tenant {
+            let (qp, slot_qp) = unsafe {
+                let slot_qp = SlotQp {
                     number,
                     born_ns: read_volatile(&raw const (*place).born_ns),
                     pid: read_volatile(&raw const (*place).owner_pid),
                     qpn: read_volatile(&raw const (*place).qpn),
                     lives: read_volatile(&raw const (*place).flags) & slot_flag::DESTROYED == 0,
                 };
-                (read_volatile(&raw const (*place).qp), tenant)
+                (read_volatile(&raw const (*place).qp), slot_qp)
             };
-            (qp != 0 && wanted.is_none_or(|pid| pid == tenant.pid)).then_some(tenant)
+            (qp != 0 && wanted.is_none_or(|pid| pid == slot_qp.pid)).then_some(slot_qp)
         };
-        self.used_ranges.numbers(in_use).filter_map(tenant).collect()
+        self.used_ranges.numbers(in_use).filter_map(read).collect()
     }
 
     /// Finds and probes the functions that a QP's program posts with.
-    fn judge(&mut self, qp: Tenant, handle: u64, tried: u32, uses: &mut Vec<Spot>) -> Verdict {
+    fn judge(&mut self, qp: SlotQp, handle: u64, tried: u32, uses: &mut Vec<Spot>) -> Verdict {
         // Each question costs the time until it is late.
         if self.silent.contains(&qp.pid) {
             return Verdict::Unfit;
@@ -356,7 +356,7 @@ impl Work {
     }
 
     /// Tells the kernel side since when all functions of a QP have been probed.
-    fn tell(&self, qp: Tenant, since_ns: u64) {
+    fn tell(&self, qp: SlotQp, since_ns: u64) {
         let place = self.qps.at(qp.number);
         // SAFETY: inside the mapping; the kernel side reads the first word only after it has found the second
         // one.
@@ -367,10 +367,11 @@ impl Work {
         }
     }
 
-    fn fails(&mut self, qp: Tenant, obstacle: Obstacle) {
+    fn fails(&mut self, qp: SlotQp, obstacle: Obstacle) {
         // The QPs of a process fail for one reason, so report one line for all of them.
         let what = format!("Not counted: work requests of process {}", qp.pid);
         let cause = obstacle.takes(what, Concerns::Host);
+        log::warn!(what = cause.what.as_str(), qp = qp.number, why = cause.why.as_str(); "refused");
         if self.failures.len() < MOST_FAILURES {
             self.failures.entry(qp.pid).or_insert(cause);
         }
@@ -400,6 +401,7 @@ impl Work {
         }
         let pid = spot.pid.or(self.options.pid);
         let events = self.attach(spot.function, &file.path(), spot.offset, pid)?;
+        log::info!(spot:? = spot; "attached");
         let since_ns = monotonic();
         let probes = Probes {
             since_ns,

@@ -7,7 +7,7 @@ use rdmatop_common::event::{CmRecord, UNKNOWN_U32, cm};
 use super::{
     Engine, address,
     qp::{Key, Owner},
-    qps::Sighting,
+    qps::QpRef,
 };
 use crate::{
     event::{Cm, Event, EventKind},
@@ -87,7 +87,7 @@ impl Engine {
             .zip(known(record.qpn).filter(|qpn| *qpn > 1))
             .map(|((device, _), qpn)| Key::new(*device, qpn, None));
         let there = key.and_then(|key| {
-            self.qps.find(&Sighting {
+            self.qps.find(&QpRef {
                 object: 0,
                 born_ns: 0,
                 created: false,

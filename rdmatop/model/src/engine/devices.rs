@@ -54,7 +54,7 @@ struct Gone {
 #[derive(Debug, Default)]
 pub(super) struct Devices {
     by_index: BTreeMap<u32, Device>,
-    /// Their indexes, by generation: each record looks here.
+    /// Index of each generation of a device: each record looks here.
     indexes: Table<u32>,
     gone: Vec<Gone>,
     /// Why the kernel's log is not read; `None` before the first look.

@@ -160,7 +160,7 @@ impl Engine {
         let (mut remote_qpn, mut sq_psn, mut rq_psn) = (known.remote_qpn, known.sq_psn, known.rq_psn);
         let (qp_type, port) = (reading.qp_type.or(known.qp_type), reading.port.or(known.port));
         if let Some(state) = reading.state {
-            qp.observe(state, began_ns, &mut self.beginnings);
+            qp.observe(state, began_ns, &mut self.shared_timelines);
         }
         // An attribute that a record has set since is newer.
         if qp.event_ns <= began_ns {
@@ -193,7 +193,7 @@ impl Engine {
         let foreign = self.has_foreign_pids();
         let Some(qp) = self.qps.get_mut(uid) else { return };
         let had_process = qp.process().is_some();
-        let born_ns = qp.row().born_mono_ns.get().unwrap_or(began_ns);
+        let born_ns = qp.row().born_mono_ns.unwrap_or(began_ns);
         if let Some(name) = &reading.kern_name {
             // A record holds only the start of the name; the dump has all of it. But rdma_cm makes QPs for
             // its callers, and only a record has the caller's name.

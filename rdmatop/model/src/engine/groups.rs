@@ -70,7 +70,7 @@ pub(super) struct Groups {
     gone: HashMap<u64, Gone>,
     /// QPs that are bound, by device and number.
     bound: HashSet<(u64, u32)>,
-    /// Those whose packets are counted.
+    /// QPs that are bound to a counter of packets, by device and number.
     packets: HashSet<(u64, u32)>,
     /// When the counters of a device were last read.
     read_ns: BTreeMap<u64, u64>,

@@ -78,7 +78,7 @@ impl Memory {
 pub(super) struct Region {
     pub(super) process: Option<u64>,
     pub(super) bytes: Option<u64>,
-    /// When it was registered.
+    /// The time of the registration.
     pub(super) since_ns: u64,
 }
 
@@ -93,7 +93,7 @@ struct Place {
 /// Which region a deregistration is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// Of this one.
+    /// The region's registration was seen.
     Seen(Region),
     /// Of one whose address has been given to another since, which told that it had ended.
     Told,

@@ -20,7 +20,7 @@ pub(super) struct Meter {
     raw: u64,
     total: u64,
     at_ns: u64,
-    /// Since `from`.
+    /// What was counted since `from`.
     counted: u64,
     from: ReadAt,
     elapsed_ns: u64,
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_stays_at_its_largest_value_has_no_rate_and_a_total_that_is_a_bound() {
+    fn a_counter_at_its_maximum_has_no_rate_and_its_total_is_a_bound() {
         let width = Width::StopsAt(0xffff);
         let mut meter = Meter::first(0xfff0, SECOND.into(), width);
         meter.read(0xfffa, 2 * SECOND, width, MIN);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_32_bit_counter_that_may_have_wrapped_twice_has_no_rate_and_a_total_that_is_a_bound() {
+    fn a_32_bit_counter_that_may_have_wrapped_twice_has_no_rate() {
         let mut meter = Meter::new(0, SECOND);
         meter.read(100_000_000, 2 * SECOND, Width::Bits32, MIN);
         // Stopped for a minute: six billion, of which the counter shows the remainder.

@@ -35,16 +35,14 @@ mod gpus;
 mod groups;
 mod hash;
 mod history;
-mod index;
 mod logged;
 mod losses;
 mod memory;
 mod meter;
 mod names;
+mod no_slot;
 mod openers;
 mod overlooked;
-mod pages;
-mod places;
 mod ports;
 mod processes;
 mod programs;
@@ -72,7 +70,7 @@ mod tests;
 
 /// What the engine lacks and the next round of reading should bring.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lacks {
+pub struct Needs {
     /// The QP table may be wrong, because records were lost or because a QP went to ERR on its own: a fresh
     /// [`Input::Qps`] is wanted. True until one arrives that began later.
     pub repair: bool,
@@ -162,7 +160,7 @@ pub struct Engine {
     verbs: verbs::Verbs,
     /// Dumps of QPs folded in.
     dumps: u32,
-    beginnings: qp::Beginnings,
+    shared_timelines: qp::SharedTimelines,
     losses: losses::Losses,
     overlooked: overlooked::Overlooked,
     floods: Shared<Flood>,
@@ -175,7 +173,7 @@ pub struct Engine {
     shares: shares::Shares,
     /// What `--hw-counters` has changed.
     hw_counters: Option<Arc<HwCountersReport>>,
-    places: places::Places,
+    no_slot: no_slot::NoSlot,
     health: HealthSample,
     ebpf: EbpfReport,
     /// What is missing on the machine, and what the programs do not see.
@@ -298,7 +296,7 @@ impl Engine {
                 Vec::new()
             }
             Input::Process(facts) => {
-                if let processes::Learnt::SameProcess(from, to) = self.processes.learn(&facts, now.mono_ns) {
+                if let processes::Learned::SameProcess(from, to) = self.processes.learn(&facts, now.mono_ns) {
                     self.join(from, to);
                 }
                 Vec::new()
@@ -420,22 +418,22 @@ impl Engine {
     }
 
     /// What the engine lacks and the next round of reading should bring. Each process is in one answer only.
-    pub fn lacks(&mut self) -> Lacks {
+    pub fn needs(&mut self) -> Needs {
         let mut processes = self.processes.take_wanted();
         let mut locked = self.verbs.take_short_of_memory();
         if self.has_foreign_pids() {
             processes.clear();
             locked.clear();
         }
-        Lacks {
+        Needs {
             repair: self.wants_repair(),
             processes,
-            openers: self.lacks_openers(),
+            openers: self.needs_openers(),
             locked,
         }
     }
 
-    /// As [`Lacks::repair`], for a round that asks for no processes.
+    /// As [`Needs::repair`], for a round that asks for no processes.
     pub fn wants_repair(&self) -> bool {
         self.losses.wants_repair()
     }
@@ -503,13 +501,13 @@ impl Engine {
     }
 
     /// The QP that a record or a slot is about, added when it is new. `None` when it cannot be identified.
-    fn sighted(&mut self, sighting: &qps::Sighting) -> Option<u64> {
-        let uid = match self.qps.find(sighting) {
+    fn saw_qp(&mut self, seen: &qps::QpRef) -> Option<u64> {
+        let uid = match self.qps.find(seen) {
             Some(uid) => uid,
-            None => self.insert_qp(sighting.key?, sighting.at_ns(), sighting.at_ns()),
+            None => self.insert_qp(seen.key?, seen.at_ns(), seen.at_ns()),
         };
-        self.qps.sighted(uid, sighting, &mut self.processes);
-        let device = sighting.key.map_or(0, |key| key.device);
+        self.qps.saw_qp(uid, seen, &mut self.processes);
+        let device = seen.key.map_or(0, |key| key.device);
         if self.qps.set_device(uid, device, &mut self.processes)
             && let Some(flow) = self.qps.get(uid).and_then(|qp| qp.flow.as_ref())
             && let Some(device) = self.devices.get_mut(device)
@@ -543,7 +541,7 @@ impl Engine {
     /// Two rows turn out to be one process.
     fn join(&mut self, from: u64, to: u64) {
         for qp in self.qps.iter_mut().filter(|qp| qp.process() == Some(from)) {
-            qp.edit().process_uid = Some(to).into();
+            qp.edit().process_uid = Some(to);
         }
         self.regions.rename(from, to);
         self.groups.rename(from, to);

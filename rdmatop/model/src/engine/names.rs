@@ -16,7 +16,7 @@ const RECENT: usize = 4;
 #[derive(Debug, Default)]
 pub(super) struct Names {
     plain: SafeNames,
-    /// Of kernel consumers, in brackets.
+    /// Names of kernel consumers, in brackets.
     kernel: SafeNames,
     /// Names in records, whose fields have a fixed length: compared as a few words.
     comms: Latest<COMM_LEN>,

@@ -27,7 +27,7 @@ impl Engine {
     }
 
     /// Whether a search is wanted.
-    pub fn lacks_openers(&self) -> bool {
+    pub fn needs_openers(&self) -> bool {
         let last = self.holders.sample.as_ref();
         let is_due = |now_ns: u64| last.is_none_or(|last| now_ns.saturating_sub(last.mono_ns) >= EVERY);
         self.holders.wanted_ns.is_some_and(is_due)

@@ -26,7 +26,7 @@ pub(super) struct Port {
     phys_state: Option<PhysState>,
     link_layer: Option<Arc<str>>,
     netdev: Option<Arc<str>>,
-    /// Without counters.
+    /// The bond whose port this is, without the counters of its members.
     bond: Option<Bond>,
     netdev_mtu: Option<u32>,
     pfc: Option<u8>,
@@ -51,7 +51,7 @@ pub(super) struct Port {
 /// A counter.
 #[derive(Debug)]
 struct Held {
-    /// As it was read.
+    /// The counter's name as it was read.
     raw: Arc<str>,
     shown: Arc<str>,
     from: RawSource,
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_drops_and_congestion_are_known_and_the_sums_are_those_of_all_parts() {
+    fn drops_and_congestion_are_the_sums_of_their_known_parts() {
         use RawSource::{Netlink, Pma};
         let at = |n| {
             [
@@ -597,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_of_which_a_part_cannot_be_read_is_a_bound_and_whole_again_with_it() {
+    fn a_sum_without_an_unreadable_part_is_a_bound_until_it_is_read() {
         use RawSource::{Netlink, Pma, Sysfs};
         let mut port = Port::new();
         let mut at = |second: u64, hw: Option<u64>, from| {
@@ -622,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_of_which_nothing_can_be_read_is_unknown_and_no_other_counter_stands_in() {
+    fn a_sum_without_any_part_is_unknown_and_no_counter_stands_in() {
         let mut port = Port::new();
         let counters = [
             raw(1, "port_xmit_data", None, RawSource::Pma),

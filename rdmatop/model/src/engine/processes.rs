@@ -38,7 +38,7 @@ pub(super) struct Process {
     pub(super) kernel: bool,
     /// As /proc has it, or as follows from `start_ns`.
     start_ticks: Option<u64>,
-    /// As the kernel side reports it.
+    /// The start of the process as the kernel side reports it.
     pub(super) start_ns: Option<u64>,
     /// The process of the same pid that this one may turn out to be.
     split_of: Option<u64>,
@@ -98,7 +98,7 @@ pub(super) struct Facts {
 
 /// What reading the facts about a process showed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Learnt {
+pub(super) enum Learned {
     /// Facts of a process, known or new.
     Facts,
     /// Two rows are one process: replace the first by the second.
@@ -115,7 +115,7 @@ pub(super) struct Processes {
     by_start: NumberMap<(u32, u64), u64>,
     by_kernel_name: HashMap<Arc<str>, u64>,
     wanted: Vec<u32>,
-    /// Those whose name changed since the last snapshot.
+    /// Processes whose name changed since the last snapshot.
     pub(super) renamed: BTreeSet<u64>,
     last_uid: u64,
 }
@@ -331,7 +331,7 @@ impl Processes {
     }
 
     /// Folds in what /proc said.
-    pub(super) fn learn(&mut self, facts: &ProcessFacts, now_ns: u64) -> Learnt {
+    pub(super) fn learn(&mut self, facts: &ProcessFacts, now_ns: u64) -> Learned {
         let uid = match self.holder(facts.pid) {
             Some(uid) => uid,
             None => self.add_user(facts.pid, None, None),
@@ -342,7 +342,7 @@ impl Processes {
             if let Some(uid) = self.find(facts.pid, facts.start_ticks) {
                 self.describe(uid, facts);
             }
-            return Learnt::Facts;
+            return Learned::Facts;
         }
         let known = self
             .find(facts.pid, facts.start_ticks)
@@ -375,7 +375,7 @@ impl Processes {
             }
         }
         self.wanted.retain(|pid| *pid != facts.pid);
-        Learnt::Facts
+        Learned::Facts
     }
 
     fn describe(&mut self, uid: u64, facts: &ProcessFacts) {
@@ -416,9 +416,9 @@ impl Processes {
     }
 
     /// `uid` is `before` under another name. Its QPs are the caller's to move.
-    fn join(&mut self, uid: u64, before: u64) -> Learnt {
+    fn join(&mut self, uid: u64, before: u64) -> Learned {
         let Some(same) = self.all.remove(&uid) else {
-            return Learnt::Facts;
+            return Learned::Facts;
         };
         if let Some(pid) = same.pid {
             self.by_pid.insert(pid, before);
@@ -455,7 +455,7 @@ impl Processes {
                 (mine, theirs) => mine.or(theirs),
             };
         }
-        Learnt::SameProcess(uid, before)
+        Learned::SameProcess(uid, before)
     }
 
     /// The process of this pid and start time.

@@ -43,9 +43,9 @@ impl LastPsn {
 /// Packets of a port, both ways, between two dumps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Passed {
-    /// When the first of them began.
+    /// The beginning of the first dump.
     pub(super) since_ns: u64,
-    /// How many.
+    /// The packets between the dumps.
     pub(super) packets: u64,
 }
 
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_in_which_a_psn_can_have_gone_round_has_no_rate_and_makes_the_total_a_bound() {
+    fn a_psn_that_can_have_gone_round_has_no_rate_and_bounds_the_total() {
         let mut psn = Psn::default();
         read(&mut psn, &[0, 1000], Some(5000));
         assert_eq!(counted(&psn), (1000, Some(1000.0), false));

@@ -8,14 +8,14 @@ use std::{
 use super::{
     history::{Series, no_points},
     psn::Psn,
-    qps::Sighting,
+    qps::QpRef,
     tally::Flow,
 };
 use crate::{
     ib::QpState,
     input::QpReading,
     snapshot::{QpRow, Step, Traffic},
-    value::{Maybe64, Source},
+    value::Source,
 };
 
 /// Steps kept of a life. A QP may be modified without end.
@@ -63,9 +63,9 @@ impl Owner {
 
 /// The timelines that dumps start: one for each state, shared by all QPs.
 #[derive(Debug, Default)]
-pub(super) struct Beginnings(Vec<Arc<Vec<Step>>>);
+pub(super) struct SharedTimelines(Vec<Arc<Vec<Step>>>);
 
-impl Beginnings {
+impl SharedTimelines {
     fn at(&mut self, state: QpState, began_ns: u64) -> Arc<Vec<Step>> {
         self.0
             .retain(|timeline| timeline.iter().all(|step| step.mono_ns == began_ns));
@@ -90,9 +90,9 @@ impl Beginnings {
 /// is stored in place.
 #[derive(Debug, Default)]
 struct Births {
-    /// At the QP's address.
+    /// The birth at the QP's own address.
     first_ns: Option<NonZero<u64>>,
-    /// With their addresses.
+    /// Further births with their addresses.
     #[expect(
         clippy::box_collection,
         reason = "a list would take two more words in each of ten thousand QPs"
@@ -105,7 +105,7 @@ fn nothing() -> Arc<QpRow> {
     static NOTHING: LazyLock<Arc<QpRow>> = LazyLock::new(|| {
         Arc::new(QpRow {
             uid: 0,
-            device_uid: Maybe64::default(),
+            device_uid: None,
             device: "?".into(),
             port: None,
             qpn: 0,
@@ -113,7 +113,7 @@ fn nothing() -> Arc<QpRow> {
             state: None,
             state_source: None,
             pid: None,
-            process_uid: Maybe64::default(),
+            process_uid: None,
             comm: None,
             kernel: false,
             orphan: false,
@@ -124,7 +124,7 @@ fn nothing() -> Arc<QpRow> {
             remote_gid: None,
             path_mtu: None,
             sgid_index: None,
-            born_mono_ns: Maybe64::default(),
+            born_mono_ns: None,
             sq_psn: None,
             rq_psn: None,
             timeline: Arc::default(),
@@ -153,7 +153,7 @@ pub(super) fn unknown_traffic() -> Arc<Traffic> {
 /// What happened to a QP's slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Slot {
-    /// None is known.
+    /// No slot of the QP is known.
     #[default]
     Unknown,
     /// In use, or not yet read for the last time.
@@ -308,7 +308,7 @@ impl Qp {
         self.end.is_none()
     }
 
-    /// When it ended.
+    /// The time at which the QP ended.
     pub(super) fn ended_ns(&self) -> Option<u64> {
         self.end.map(|end| end.at_ns.get())
     }
@@ -320,14 +320,14 @@ impl Qp {
         self.touch();
     }
 
-    /// Its owner's uid.
+    /// The uid of the process that owns the QP.
     pub(super) fn process(&self) -> Option<u64> {
-        self.row.process_uid.get()
+        self.row.process_uid
     }
 
     pub(super) fn owner(&self) -> Owner {
         Owner {
-            process: self.row.process_uid.get(),
+            process: self.row.process_uid,
             pid: self.row.pid,
             comm: self.comm.clone(),
             kernel: self.row.kernel,
@@ -357,7 +357,7 @@ impl Qp {
 
     pub(super) fn set_owner(&mut self, owner: Owner) {
         let row = self.edit();
-        (row.process_uid, row.pid, row.kernel) = (owner.process.into(), owner.pid, owner.kernel);
+        (row.process_uid, row.pid, row.kernel) = (owner.process, owner.pid, owner.kernel);
         self.comm = owner.comm;
     }
 
@@ -428,13 +428,13 @@ impl Qp {
     }
 
     /// Whether a first sign of a QP with this number can be of this one: see `qps.rs`.
-    pub(super) fn may_be(&self, sighting: &Sighting) -> bool {
-        let other_object = self.object != 0 && sighting.object != 0 && self.object != sighting.object;
-        if other_object || self.is_anothers(sighting) {
+    pub(super) fn may_be(&self, seen: &QpRef) -> bool {
+        let other_object = self.object != 0 && seen.object != 0 && self.object != seen.object;
+        if other_object || self.is_anothers(seen) {
             return false;
         }
-        let at_ns = sighting.at_ns();
-        let was_there = if sighting.created {
+        let at_ns = seen.at_ns();
+        let was_there = if seen.created {
             // What was seen by then was seen of an earlier QP.
             !self.created && at_ns <= self.seen_ns
         } else {
@@ -442,20 +442,20 @@ impl Qp {
         };
         // A QP that a dump misses ended between the dump's beginning and its end. In that time the number may
         // have been given to another QP.
-        let is_itself = self.object != 0 && self.object == sighting.object;
+        let is_itself = self.object != 0 && self.object == seen.object;
         let had_ended_by = |end: End| if is_itself { end.gone_ns } else { end.at_ns.get() };
         was_there && self.end.is_none_or(|end| at_ns <= had_ended_by(end))
     }
 
     /// No dump has named another owner. A dump that did may have named a thread that had ended.
-    pub(super) fn is_owned_as(&self, sighting: &Sighting) -> bool {
-        let pids = self.row.pid.zip(sighting.owner);
+    pub(super) fn is_owned_as(&self, seen: &QpRef) -> bool {
+        let pids = self.row.pid.zip(seen.owner);
         pids.is_none_or(|(known, (reported, _))| known == reported)
     }
 
     /// Another process is known to own it.
-    fn is_anothers(&self, sighting: &Sighting) -> bool {
-        let Some((pid, other_ns)) = sighting.owner.filter(|_| self.sure) else {
+    fn is_anothers(&self, seen: &QpRef) -> bool {
+        let Some((pid, other_ns)) = seen.owner.filter(|_| self.sure) else {
             return false;
         };
         let start_ns = self.start_ns;
@@ -492,16 +492,16 @@ impl Qp {
         self.first_ns <= began_ns
             && self.event_ns <= began_ns
             && !self.is_sighted_after(began_ns)
-            && self.row.born_mono_ns.get().is_none_or(|born| born <= began_ns)
+            && self.row.born_mono_ns.is_none_or(|born| born <= began_ns)
     }
 
     /// A state from a dump that began at `began_ns`: wins over what is older.
-    pub(super) fn observe(&mut self, state: QpState, began_ns: u64, beginnings: &mut Beginnings) {
+    pub(super) fn observe(&mut self, state: QpState, began_ns: u64, shared_timelines: &mut SharedTimelines) {
         if self.row.state.is_none_or(|_| began_ns >= self.state_ns) && self.row.state != Some(state) {
             if self.row.timeline.is_empty() {
                 self.state_ns = began_ns;
                 let row = self.edit();
-                row.timeline = beginnings.at(state, began_ns);
+                row.timeline = shared_timelines.at(state, began_ns);
                 (row.state, row.state_source) = (Some(state), Some(Source::Netlink));
                 return;
             }
@@ -518,12 +518,12 @@ mod tests {
 
     #[test]
     fn what_a_dump_found_in_one_state_shares_its_beginning() {
-        let mut beginnings = Beginnings::default();
-        let first = beginnings.at(QpState(3), SECOND);
-        assert!(Arc::ptr_eq(&first, &beginnings.at(QpState(3), SECOND)));
-        assert_eq!(beginnings.at(QpState(1), SECOND)[0].state, QpState(1));
-        assert!(Arc::ptr_eq(&first, &beginnings.at(QpState(3), SECOND)));
-        assert_eq!(beginnings.at(QpState(3), 2 * SECOND)[0].mono_ns, 2 * SECOND);
+        let mut shared_timelines = SharedTimelines::default();
+        let first = shared_timelines.at(QpState(3), SECOND);
+        assert!(Arc::ptr_eq(&first, &shared_timelines.at(QpState(3), SECOND)));
+        assert_eq!(shared_timelines.at(QpState(1), SECOND)[0].state, QpState(1));
+        assert!(Arc::ptr_eq(&first, &shared_timelines.at(QpState(3), SECOND)));
+        assert_eq!(shared_timelines.at(QpState(3), 2 * SECOND)[0].mono_ns, 2 * SECOND);
         assert_eq!(first[0].mono_ns, SECOND);
     }
 

@@ -16,7 +16,6 @@ use std::{collections::VecDeque, num::NonZero, sync::Arc};
 
 use super::{
     hash::NumberMap,
-    index::Index,
     processes::Processes,
     qp::{Key, Owner, Qp, Slot},
     table::Table,
@@ -25,12 +24,12 @@ use crate::ib::QpState;
 
 /// The QP that a record or a slot is about.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sighting {
+pub(super) struct QpRef {
     /// The QP's address, 0 when not known.
     pub(super) object: u64,
     /// When the kernel side first saw the QP at this address, 0 when not known.
     pub(super) born_ns: u64,
-    /// That first sight was its creation.
+    /// The kernel side saw the QP's creation.
     pub(super) created: bool,
     pub(super) key: Option<Key>,
     /// The QP existed at this time.
@@ -39,7 +38,7 @@ pub(super) struct Sighting {
     pub(super) owner: Option<(u32, u64)>,
 }
 
-impl Sighting {
+impl QpRef {
     /// The key that no other QP has.
     fn birth(&self) -> Option<(u64, u64)> {
         (self.object != 0 && self.born_ns != 0).then_some((self.object, self.born_ns))
@@ -65,7 +64,7 @@ pub(super) struct Qps {
     by_birth: NumberMap<(u64, u64), u64>,
     /// The latest QP of each number, living or not. [`Qp::before`] leads to the earlier ones, each of which
     /// has ended.
-    by_key: Index,
+    by_key: NumberMap<Key, u64>,
     ended: VecDeque<(u64, u64)>,
     /// Latest end among those that had to be forgotten early.
     forgotten_ns: u64,
@@ -105,7 +104,7 @@ impl Qps {
 
     /// The latest QP of a number.
     fn at_key(&self, key: Key) -> Option<u64> {
-        self.by_key.get(&key, key_of(&self.all))
+        self.by_key.get(&key).copied()
     }
 
     /// The living QP of a number on a known device.
@@ -169,19 +168,19 @@ impl Qps {
     }
 
     /// The QP that a record or a slot is about, `None` when it is new.
-    pub(super) fn find(&self, sighting: &Sighting) -> Option<u64> {
-        if let Some((object, born_ns)) = sighting.birth()
+    pub(super) fn find(&self, seen: &QpRef) -> Option<u64> {
+        if let Some((object, born_ns)) = seen.birth()
             && let Some(uid) = self.born_at(object, born_ns)
         {
             return Some(uid);
         }
         let (mut later, mut unlikely) = (None, None);
-        for last in self.last_of(sighting.key?).into_iter().flatten() {
+        for last in self.last_of(seen.key?).into_iter().flatten() {
             let mut next = Some(last);
             while let Some(qp) = next.and_then(|uid| self.all.get(uid)) {
-                let was_there = qp.first_ns <= sighting.at_ns();
-                if qp.may_be(sighting) {
-                    if !qp.is_owned_as(sighting) {
+                let was_there = qp.first_ns <= seen.at_ns();
+                if qp.may_be(seen) {
+                    if !qp.is_owned_as(seen) {
                         unlikely = Some(qp.uid());
                     } else if was_there {
                         return Some(qp.uid());
@@ -190,7 +189,7 @@ impl Qps {
                         later = Some(qp.uid());
                     }
                 }
-                if qp.seen_ns <= sighting.at_ns() {
+                if qp.seen_ns <= seen.at_ns() {
                     // The earlier ones had ended by then.
                     break;
                 }
@@ -237,9 +236,7 @@ impl Qps {
                 }
                 self.end_by(uid, since_ns, by_ns, processes);
             }
-            None => {
-                self.by_key.set(&key, uid, key_of(&self.all));
-            }
+            None => _ = self.by_key.insert(key, uid),
         }
     }
 
@@ -251,8 +248,8 @@ impl Qps {
         if at == uid {
             // The QP before may be forgotten.
             match before.filter(|before| self.all.get(before.get()).is_some()) {
-                Some(before) => _ = self.by_key.set(&key, before.get(), key_of(&self.all)),
-                None => self.by_key.remove(&key, uid),
+                Some(before) => _ = self.by_key.insert(key, before.get()),
+                None => _ = self.by_key.remove(&key),
             }
             return;
         }
@@ -269,29 +266,29 @@ impl Qps {
     }
 
     /// Records what the kernel side knows a QP by.
-    pub(super) fn sighted(&mut self, uid: u64, sighting: &Sighting, processes: &mut Processes) {
+    pub(super) fn saw_qp(&mut self, uid: u64, seen: &QpRef, processes: &mut Processes) {
         let Some(qp) = self.all.get_mut(uid) else { return };
-        let new = sighting
+        let new = seen
             .birth()
             .filter(|(object, born_ns)| !qp.is_born(*object, *born_ns));
-        let moves_in = qp.object == 0 && sighting.object != 0;
+        let moves_in = qp.object == 0 && seen.object != 0;
         if moves_in {
-            qp.object = sighting.object;
+            qp.object = seen.object;
         }
         if let Some(birth) = new {
             qp.add_birth(birth);
         }
-        let at_ns = sighting.at_ns();
+        let at_ns = seen.at_ns();
         qp.seen_ns = qp.seen_ns.min(at_ns);
-        if sighting.created && !qp.created {
+        if seen.created && !qp.created {
             qp.created = true;
             qp.first_ns = at_ns;
-            qp.edit().born_mono_ns = Some(at_ns).into();
+            qp.edit().born_mono_ns = Some(at_ns);
         } else if at_ns < qp.first_ns {
             qp.first_ns = at_ns;
         }
         let first_ns = qp.first_ns;
-        let is_latest = moves_in && self.move_in(uid, sighting.object, first_ns, processes);
+        let is_latest = moves_in && self.move_in(uid, seen.object, first_ns, processes);
         if let Some(birth) = new
             && !is_latest
             && self.by_object.get(&birth.0) != Some(&uid)
@@ -339,7 +336,7 @@ impl Qps {
             .state
             .map(|state| (state, row.state_source, qp.state_ns.max(ts_ns)));
         let row = qp.step(QpState(0), ts_ns, None, timelines);
-        row.born_mono_ns = Some(ts_ns).into();
+        row.born_mono_ns = Some(ts_ns);
         if let Some((state, source, state_ns)) = known {
             (row.state, row.state_source) = (Some(state), source);
             qp.state_ns = state_ns;
@@ -470,12 +467,10 @@ impl Qps {
             self.by_object.remove(&qp.object);
         }
         // A QP that is not the latest of its number stays at the end of a chain that is not searched further.
-        self.by_key.remove(&qp.key, uid);
+        if self.by_key.get(&qp.key) == Some(&uid) {
+            self.by_key.remove(&qp.key);
+        }
     }
-}
-
-fn key_of(all: &Table<Qp>) -> impl Fn(u64) -> Option<Key> {
-    |uid| Some(all.get(uid)?.key)
 }
 
 #[cfg(test)]

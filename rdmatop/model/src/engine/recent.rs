@@ -20,7 +20,7 @@ pub(super) struct Rates {
     pub(super) tx: Option<f64>,
     /// Bytes per second received.
     pub(super) rx: Option<f64>,
-    /// They are all that moved, and not lower bounds.
+    /// The rates are of all that moved, and not lower bounds.
     pub(super) whole: bool,
     pub(super) source: Source,
 }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_ends_the_time_and_one_lower_bound_makes_the_average_one() {
+    fn an_unknown_ends_the_time_and_a_lower_bound_makes_the_average_one() {
         let mut recently = Recently::default();
         for second in 1..=3 {
             recently.push(second * S, Some(rates(4.0, second != 2)));

@@ -11,7 +11,7 @@ use super::{
     Engine, driver_verbs,
     memory::{Ended, Region},
     qp::{Key, Owner, Qp},
-    qps::Sighting,
+    qps::QpRef,
     verbs::is_probe,
 };
 use crate::{
@@ -187,7 +187,7 @@ impl Engine {
         };
         let device = self.device_in(prefix, there_ns).map_or(0, |(uid, _)| uid);
         let is_owned = prefix.flags & flag::OWNER_TASK != 0 && prefix.owner_pid != 0;
-        let uid = self.sighted(&Sighting {
+        let uid = self.saw_qp(&QpRef {
             object: prefix.object,
             born_ns: record.born_ns,
             created: prefix.flags & flag::CREATED != 0,
@@ -229,7 +229,7 @@ impl Engine {
             return;
         }
         // It replaces a dump's owner: the dump knows only the PID, and whose it was when the dump ran.
-        let ts_ns = qp.row().born_mono_ns.get().unwrap_or(ts_ns);
+        let ts_ns = qp.row().born_mono_ns.unwrap_or(ts_ns);
         let start_ns = owner.start_ns;
         let owner = self.processes.of(owner.clone(), ts_ns);
         self.qps.set_owner(uid, owner, &mut self.processes);

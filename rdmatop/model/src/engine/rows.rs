@@ -42,7 +42,7 @@ impl Engine {
         let mut at_rest = true;
         self.uncounted.clear();
         let last_sweep_ns = self.traffic.last_sweep_ns();
-        let doubt = self.places_in_doubt();
+        let doubt = self.slots_in_doubt();
         for qp in self.qps.iter_mut().filter(|qp| !qp.hidden) {
             // Most of ten thousand QPs are idle: they cost these few comparisons.
             let renamed = names_changed
@@ -254,14 +254,13 @@ impl Qp {
                 None => unknown_traffic(),
             },
         };
-        row.device_uid = Some(self.key.device).filter(|uid| *uid != 0).into();
+        row.device_uid = Some(self.key.device).filter(|uid| *uid != 0);
         // The name of a removed device stays.
         if let Some(device) = devices.get(self.key.device) {
             row.device = Arc::clone(&device.name);
         }
         row.comm = row
             .process_uid
-            .get()
             .and_then(|uid| processes.get(uid))
             .map(|process| &process.comm)
             .or(self.comm())

@@ -273,10 +273,10 @@ impl Shares {
             at_ns: seen.now_ns,
         };
         for qp in seen.qps.iter().filter(|qp| could_carry(qp, last_ns)) {
-            let Some(device) = qp.device_uid.get() else {
+            let Some(device) = qp.device_uid else {
                 continue;
             };
-            let user = qp.process_uid.get().map_or(User::Unknown, User::Process);
+            let user = qp.process_uid.map_or(User::Unknown, User::Process);
             let ports = match qp.port {
                 Some(port) => port..=port,
                 None => 0..=u32::MAX,
@@ -351,9 +351,7 @@ fn could_carry(qp: &QpRow, last_ns: u64) -> bool {
     // RESET, INIT, ERR.
     let able = qp.state.is_none_or(|state| !matches!(state.0, 0 | 1 | 6));
     let step = qp.timeline.last().map(|step| step.mono_ns);
-    let changed = step
-        .max(qp.born_mono_ns.get())
-        .is_some_and(|at_ns| at_ns >= last_ns);
+    let changed = step.max(qp.born_mono_ns).is_some_and(|at_ns| at_ns >= last_ns);
     changed || (able && !qp.exited)
 }
 

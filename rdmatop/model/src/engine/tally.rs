@@ -167,7 +167,7 @@ pub(super) struct Flow {
 /// What a flow has counted.
 #[derive(Clone, Debug, Default)]
 struct Counts {
-    /// When it was last read.
+    /// The time of the last reading.
     at: ReadAt,
     /// When the reading was made that ended its last round.
     from: ReadAt,
@@ -723,7 +723,7 @@ mod tests {
     }
 
     #[test]
-    fn receives_posted_to_a_shared_queue_are_unknown_and_so_is_a_sum_with_them() {
+    fn receives_of_a_shared_queue_are_unknown_as_are_sums_with_them() {
         let mut plain = slot(0);
         plain.rx_posted = 512;
         let mut flow = Flow::default();

@@ -12,7 +12,7 @@ use crate::{
     value::Source,
 };
 
-/// Of one process.
+/// The TCP traffic of one process.
 #[derive(Debug)]
 pub(super) struct Tcp {
     sent: Meter,
@@ -22,7 +22,7 @@ pub(super) struct Tcp {
 }
 
 impl Tcp {
-    /// As a row has it.
+    /// The traffic as a row has it.
     pub(super) fn row(&self, now_ns: u64) -> TcpTraffic {
         TcpTraffic {
             tx_bytes: self.sent.counter(Source::SockDiag, now_ns),

@@ -10,18 +10,17 @@ use rdmatop_common::counters::{QpSlot, slot_flag};
 
 use super::{
     Engine,
-    hash::NumberSet,
+    hash::{NumberMap, NumberSet},
     meter::is_stale,
-    pages::Pages,
     qp::{Key, Owner, Slot},
-    qps::Sighting,
+    qps::QpRef,
     tally::{Round, Tally},
 };
 use crate::input::{Now, ReadAt, SlotsSample};
 
 /// The QP that has a slot.
 #[derive(Clone, Copy, Debug)]
-struct Tenant {
+struct SlotUse {
     /// Its birth. No slot has two QPs that were born at one time: the first has to end before.
     born_ns: u64,
     qp: u64,
@@ -32,7 +31,7 @@ struct Tenant {
 /// The slots, and the pace of sweeps.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
-    tenants: Pages<Tenant>,
+    in_use: NumberMap<u32, SlotUse>,
     /// QPs whose rates may change when the round is closed: idle ones cost nothing.
     moving: Vec<u64>,
     /// Number of the last sweep; they wrap. `None` before the first.
@@ -40,7 +39,7 @@ pub(super) struct Traffic {
     /// The last sample was not the end of its sweep.
     goes_on: bool,
     last_ns: u64,
-    /// When the last round was closed.
+    /// The time at which the last round was closed.
     round_ns: Option<u64>,
     elapsed_ns: u64,
     were_fresh: bool,
@@ -57,7 +56,7 @@ impl Traffic {
         self.has_swept() && !is_stale(self.last_ns, self.elapsed_ns, now_ns)
     }
 
-    /// When the last sweep began.
+    /// The beginning of the last sweep.
     pub(super) fn last_sweep_ns(&self) -> Option<u64> {
         self.has_swept().then_some(self.last_ns)
     }
@@ -89,7 +88,7 @@ impl Engine {
             self.traffic.last_ns = sample.mono_ns;
         }
         self.traffic.goes_on = sample.more;
-        self.places.swept(sample);
+        self.no_slot.swept(sample);
         for (number, slot) in &sample.slots {
             self.slot_read(*number, slot, sample, now);
         }
@@ -128,14 +127,14 @@ impl Engine {
         let sweep = self.traffic.this_sweep();
         let known = self
             .traffic
-            .tenants
-            .get_mut(number)
-            .filter(|tenant| tenant.born_ns == slot.born_ns)
-            .map(|tenant| {
-                tenant.sweep = sweep;
-                tenant.qp
+            .in_use
+            .get_mut(&number)
+            .filter(|slot_use| slot_use.born_ns == slot.born_ns)
+            .map(|slot_use| {
+                slot_use.sweep = sweep;
+                slot_use.qp
             });
-        let Some(uid) = known.or_else(|| self.new_tenant(number, slot)) else {
+        let Some(uid) = known.or_else(|| self.assign_slot(number, slot)) else {
             return;
         };
         // A QP that had its slot in the last round but was not seen then: when it counted is not known.
@@ -187,8 +186,8 @@ impl Engine {
     }
 
     /// Gives a slot to another QP and returns that QP.
-    fn new_tenant(&mut self, number: u32, slot: &QpSlot) -> Option<u64> {
-        let uid = self.tenant(slot)?;
+    fn assign_slot(&mut self, number: u32, slot: &QpSlot) -> Option<u64> {
+        let uid = self.qp_of_slot(slot)?;
         let probed = slot.flags & slot_flag::provider::MASK == slot_flag::provider::USER;
         // Probes that the user asked for do not know what the kernel side counts already.
         if probed
@@ -199,12 +198,12 @@ impl Engine {
         {
             return None;
         }
-        let tenant = Tenant {
+        let slot_use = SlotUse {
             born_ns: slot.born_ns,
             qp: uid,
             sweep: self.traffic.this_sweep(),
         };
-        if let Some(before) = self.traffic.tenants.insert(number, tenant) {
+        if let Some(before) = self.traffic.in_use.insert(number, slot_use) {
             self.qps.left_slot(before.qp);
         }
         self.got_slot(uid);
@@ -221,13 +220,13 @@ impl Engine {
     }
 
     /// The QP of a slot that belongs to another QP than before.
-    fn tenant(&mut self, slot: &QpSlot) -> Option<u64> {
+    fn qp_of_slot(&mut self, slot: &QpSlot) -> Option<u64> {
         let uid = if let Some(uid) = self.qps.born_at(slot.qp, slot.born_ns) {
             uid
         } else {
             let device = self.devices.resolve(slot.device_index, None, slot.born_ns);
             let is_user = slot.owner_pid != 0 && slot.flags & slot_flag::KERNEL == 0;
-            self.sighted(&Sighting {
+            self.saw_qp(&QpRef {
                 object: slot.qp,
                 born_ns: slot.born_ns,
                 created: slot.flags & slot_flag::SINCE_ATTACH == 0,
@@ -266,8 +265,8 @@ impl Engine {
 
     /// The slot of a destroyed QP was read for the last time.
     fn left_slot(&mut self, number: u32) {
-        if let Some(tenant) = self.traffic.tenants.remove(number) {
-            self.qps.left_slot(tenant.qp);
+        if let Some(slot_use) = self.traffic.in_use.remove(&number) {
+            self.qps.left_slot(slot_use.qp);
         }
     }
 
@@ -275,11 +274,11 @@ impl Engine {
         let sweep = self.traffic.sweep;
         let qps = &mut self.qps;
         let mut held = NumberSet::default();
-        self.traffic.tenants.retain(|tenant| {
-            if Some(tenant.sweep) == sweep {
-                held.insert(tenant.qp);
+        self.traffic.in_use.retain(|_, slot_use| {
+            if Some(slot_use.sweep) == sweep {
+                held.insert(slot_use.qp);
             }
-            Some(tenant.sweep) == sweep
+            Some(slot_use.sweep) == sweep
         });
         // Also slots that only a record has named.
         for uid in qps.in_slots() {

@@ -2,10 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    hash::BuildHasherDefault,
     sync::Arc,
 };
 
+use foldhash::fast::FixedState;
 use rdmatop_common::{
     counters::{HIST_BUCKETS, VerbKey, VerbStats},
     verb,
@@ -82,7 +82,7 @@ struct Calls {
 }
 
 impl Calls {
-    /// Nothing was counted up to now.
+    /// Notes that no call was counted up to `at_ns`.
     fn stands_still(&mut self, at_ns: u64, min_interval_ns: u64) {
         self.made.add(0, at_ns, min_interval_ns);
         self.errors.add(0, at_ns, min_interval_ns);
@@ -209,8 +209,7 @@ impl Engine {
         }
         let before_ns = self.verbs.last_ns.replace(sample.mono_ns);
         if !sample.partial {
-            self.verbs.held =
-                NumberSet::with_capacity_and_hasher(sample.verbs.len(), BuildHasherDefault::default());
+            self.verbs.held = NumberSet::with_capacity_and_hasher(sample.verbs.len(), FixedState::default());
         }
         for (pid, verb) in &sample.gone {
             let key = VerbKey {

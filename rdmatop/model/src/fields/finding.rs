@@ -55,7 +55,7 @@ pub fn of_process(row: &ProcessRow, s: &Snapshot) -> Option<Mark> {
     })
 }
 
-/// The same in words.
+/// The worst finding of a process, in a few words.
 pub(super) fn words_of_process<'a>(row: &'a ProcessRow, s: &'a Snapshot) -> Value<'a> {
     of_process(row, s).map_or(Value::Unknown, |mark| Value::Text(Cow::Owned(mark.words)))
 }

@@ -39,7 +39,7 @@ pub enum Kind {
     Text,
     /// One word of a small set.
     State,
-    /// Yes or no.
+    /// A value is yes or no.
     Flag,
     /// A number that goes up and down, or that names something.
     Gauge,
@@ -56,7 +56,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Its name.
+    /// The kind's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -98,7 +98,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Its name.
+    /// The unit's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::None | Self::Count => "",
@@ -113,7 +113,7 @@ impl Unit {
 /// What a value means to the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sense {
-    /// Nothing by itself.
+    /// The value says nothing about a direction.
     Plain,
     /// Sent.
     Sent,
@@ -179,11 +179,11 @@ pub struct Meta {
     pub sort: &'static [&'static str],
     /// `--sort` puts the smallest first.
     pub up: bool,
-    /// Its column of the screen.
+    /// The field's column of the screen.
     pub screen: Option<Screen>,
-    /// Its column of `--once`.
+    /// The field's column of `--once`.
     pub page: Option<Page>,
-    /// Its place in the detail pane.
+    /// The field's line in the detail pane.
     pub detail: Option<Detail>,
 }
 

@@ -10,7 +10,7 @@ use crate::{
 /// The value of a field of a row.
 #[derive(Clone, Debug)]
 pub enum Value<'a> {
-    /// Not known, or not observable.
+    /// The value is not known, or cannot be observed.
     Unknown,
     /// A name.
     Text(Cow<'a, str>),
@@ -18,7 +18,7 @@ pub enum Value<'a> {
     List(&'a [Arc<str>]),
     /// A word with its rank in the order of such words.
     State(u64, Cow<'a, str>),
-    /// Yes or no.
+    /// The value is yes or no.
     Flag(bool),
     /// A number.
     Number(i64),

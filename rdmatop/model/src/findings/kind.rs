@@ -6,16 +6,16 @@ use serde::{Serialize, Serializer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// It may be meant so.
+    /// The state may be intended.
     Info,
-    /// It works, worse than it could.
+    /// Something works, but worse than it could.
     Warning,
     /// Something does not work.
     Critical,
 }
 
 impl Severity {
-    /// Its name.
+    /// The severity's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -34,7 +34,7 @@ pub struct Kind {
     pub raise_s: u64,
     /// A finding whose symptom stays away so long is cleared, s: one and a half times `raise_s` or more.
     pub clear_s: u64,
-    /// When a snapshot shows the symptom.
+    /// The rule that says when a snapshot shows the symptom.
     pub rule: &'static str,
     /// Where the rule and its numbers come from.
     pub source: &'static str,
@@ -49,7 +49,7 @@ pub struct Kind {
 /// Whether a trace has what a rule needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traced {
-    /// All of it.
+    /// A trace has all of it.
     Yes,
     /// Counters of ports, and not those of QPs: it names a port, seldom a process.
     OfPorts,
@@ -58,7 +58,7 @@ pub enum Traced {
 }
 
 impl Traced {
-    /// In a table.
+    /// The word for it in a table.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Yes => "yes",
@@ -438,7 +438,7 @@ impl Kind {
 }
 
 impl FindingId {
-    /// Its name.
+    /// The finding's stable name.
     pub const fn name(self) -> &'static str {
         self.kind().name
     }

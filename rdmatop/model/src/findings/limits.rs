@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// One of them, as docs/findings.md lists it.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
-    /// Its key in the settings file.
+    /// The limit's key in the settings file.
     pub name: &'static str,
     /// What it is, with its unit.
     pub what: &'static str,
@@ -29,14 +29,14 @@ macro_rules! limits {
         }
 
         impl Limits {
-            /// All of them.
+            /// All limits.
             pub const TABLE: &'static [Limit] = &[$(Limit {
                 name: stringify!($name),
                 what: $what,
                 range: $range,
             },)*];
 
-            /// Their values, in the order of [`Limits::TABLE`].
+            /// The limits' values, in the order of [`Limits::TABLE`].
             pub fn values(&self) -> Vec<f64> {
                 vec![$(self.$name as f64,)*]
             }

@@ -10,7 +10,7 @@ pub enum Quiet {
     Starting,
     /// Rules have looked for so many seconds, and some need more.
     Looking(u64),
-    /// All that they can.
+    /// Rules have looked at all that they can.
     Whole,
 }
 
@@ -18,7 +18,7 @@ impl Quiet {
     /// Seconds after which every rule had the time that it needs: the longest window of a symptom in bursts.
     pub const ENOUGH_S: u64 = 30;
 
-    /// That of a snapshot.
+    /// How much rules have looked at in a snapshot.
     pub fn of(snapshot: &Snapshot) -> Self {
         let seconds = snapshot.health.looked_ns / 1_000_000_000;
         match snapshot.health.ebpf {

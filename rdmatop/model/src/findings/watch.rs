@@ -21,9 +21,9 @@ const MAX: usize = 128;
 /// A finding was raised or cleared.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// It holds from now on.
+    /// The finding holds from now on.
     Raised(Finding),
-    /// It no longer holds.
+    /// The finding no longer holds.
     Cleared(Finding),
 }
 
@@ -52,7 +52,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// With limits of one's own.
+    /// A watch with these limits.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,

@@ -57,12 +57,12 @@ pub struct GroupsSample {
     pub devices: Vec<DeviceGroups>,
 }
 
-/// Those of one device.
+/// The counters of one device.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DeviceGroups {
     /// Device index.
     pub device_index: u32,
-    /// When they were read.
+    /// The time of the reading.
     pub at: ReadAt,
     /// The counters. One that is missing here is gone, with what it counted last.
     pub groups: Vec<GroupReading>,
@@ -71,7 +71,7 @@ pub struct DeviceGroups {
 /// A counter of the NIC, which counts several things of the QPs that are bound to it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct GroupReading {
-    /// Its number on the device.
+    /// The counter's number on the device.
     pub id: u32,
     /// Port.
     pub port: u32,
@@ -81,7 +81,7 @@ pub struct GroupReading {
     pub pid: Option<u32>,
     /// The type of all its QPs, where they are bound by type.
     pub qp_type: Option<QpType>,
-    /// Its QPs.
+    /// Numbers of the QPs that are bound to the counter.
     pub qps: Vec<u32>,
     /// What it has counted since it was made, by the driver's names.
     pub counters: Vec<(String, u64)>,
@@ -192,7 +192,7 @@ pub struct RawReading {
     pub value: Option<u64>,
     /// Where it was read.
     pub source: RawSource,
-    /// When.
+    /// The time of the reading.
     pub at: ReadAt,
 }
 
@@ -235,7 +235,7 @@ pub struct PortReading {
 pub struct BondReading {
     /// How it spreads what it sends, as the kernel names it: `802.3ad`, `active-backup`.
     pub mode: Option<String>,
-    /// Its network devices.
+    /// The bond's network devices.
     pub members: Vec<MemberReading>,
 }
 

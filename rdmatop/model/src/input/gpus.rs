@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 /// What GPUs did between two readings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GpuSample {
-    /// When the reading before was, ns.
+    /// The time of the reading before, ns.
     pub before_ns: u64,
-    /// When this one was, ns.
+    /// The time of this reading, ns.
     pub mono_ns: u64,
     /// All GPUs of the machine.
     pub gpus: Vec<GpuReading>,

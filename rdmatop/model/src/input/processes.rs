@@ -37,7 +37,7 @@ pub struct LockedMemory {
 /// One look at TCP connections.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TcpSample {
-    /// When it was read.
+    /// The time of the reading.
     pub at: ReadAt,
     /// When the look before was: a process that is new in this one had moved nothing then.
     pub before: Option<ReadAt>,
@@ -66,7 +66,7 @@ pub struct TcpTotals {
 pub struct OpenersSample {
     /// `CLOCK_MONOTONIC` when it was read, ns.
     pub mono_ns: u64,
-    /// They, by number.
+    /// The processes that were found, by PID.
     pub found: Vec<Opener>,
     /// The open files of some processes were not readable.
     pub hidden: bool,

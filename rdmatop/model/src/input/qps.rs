@@ -75,21 +75,21 @@ pub struct SlotsSample {
 /// Which QP a slot belongs to.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SlotHead {
-    /// As of [`QpSlot`].
+    /// [`QpSlot::qp`].
     pub qp: u64,
-    /// As of [`QpSlot`].
+    /// [`QpSlot::born_ns`].
     pub born_ns: u64,
-    /// As of [`QpSlot`].
+    /// [`QpSlot::owner_start_ns`].
     pub owner_start_ns: u64,
-    /// As of [`QpSlot`].
+    /// [`QpSlot::since_ns`].
     pub since_ns: u64,
-    /// As of [`QpSlot`].
+    /// [`QpSlot::qpn`].
     pub qpn: u32,
-    /// As of [`QpSlot`].
+    /// [`QpSlot::device_index`].
     pub device_index: u32,
-    /// As of [`QpSlot`].
+    /// [`QpSlot::owner_pid`].
     pub owner_pid: u32,
-    /// As of [`QpSlot`].
+    /// [`QpSlot::flags`].
     pub flags: u32,
 }
 

@@ -98,9 +98,9 @@ impl PathKey {
     /// That of a QP; `None` for one that is not connected, or of which nothing is known.
     fn of(qp: &QpRow) -> Option<Self> {
         let key = Self {
-            device: qp.device_uid.get()?,
+            device: qp.device_uid?,
             port: qp.port?,
-            process: qp.process_uid.get()?,
+            process: qp.process_uid?,
             sgid_index: qp.sgid_index,
             mtu: qp.path_mtu,
         };
@@ -134,7 +134,7 @@ impl Rows {
             if let Some(path) = PathKey::of(qp) {
                 *out.paths.entry(path).or_default() += 1;
             }
-            if let (true, Some(device)) = (qp.uncounted, qp.device_uid.get()) {
+            if let (true, Some(device)) = (qp.uncounted, qp.device_uid) {
                 *out.uncounted.entry(device).or_default() += 1;
             }
             out.waiting

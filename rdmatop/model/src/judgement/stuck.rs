@@ -28,7 +28,7 @@ pub const STUCK_MARK: &str = "!";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// In ERR: both queues are flushed.
+    /// The QP is in ERR: both queues are flushed.
     Failed,
     /// In SQE: the send queue stopped at an error.
     SendFailed,
@@ -70,7 +70,7 @@ impl Reason {
 /// A stuck QP's reason and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stuck {
-    /// Why.
+    /// The reason why the QP is stuck.
     pub reason: Reason,
     /// `CLOCK_MONOTONIC` since which it has been in its state, ns; `None` when that is not known.
     pub since_ns: Option<u64>,
@@ -166,7 +166,7 @@ pub struct StuckQp {
     pub comm: Option<Arc<str>>,
     /// [`QpRow::process_uid`].
     pub process_uid: Option<u64>,
-    /// Why.
+    /// Why and since when the QP is stuck.
     pub stuck: Stuck,
 }
 
@@ -178,7 +178,7 @@ impl StuckQp {
             qpn: qp.qpn,
             pid: qp.pid,
             comm: qp.comm.clone(),
-            process_uid: qp.process_uid.get(),
+            process_uid: qp.process_uid,
             stuck,
         }
     }

@@ -119,7 +119,7 @@ fn what_a_process_moved_that_has_ended_is_part_of_the_total() {
 }
 
 #[test]
-fn unknown_management_datagrams_make_no_sum_a_lower_bound_and_other_kernel_consumers_do() {
+fn unknown_kernel_consumers_make_sums_lower_bounds_and_mads_do_not() {
     let mut s = testkit::one_row();
     let mut kernel = s.processes[0].clone();
     (kernel.uid, kernel.pid, kernel.kernel, kernel.comm) = (9, None, true, "[ib_core]".into());
@@ -146,7 +146,7 @@ fn a_part_is_null_in_json_and_what_is_known_of_it_stands_beside() {
 fn stuck_qps_are_counted_for_their_process_with_what_is_wrong_first() {
     let mut s = testkit::busy();
     let mut late = (*s.qps[1]).clone();
-    (late.state, late.process_uid, late.uid) = (Some(QpState(4)), Some(4276).into(), 99);
+    (late.state, late.process_uid, late.uid) = (Some(QpState(4)), Some(4276), 99);
     late.timeline = since(4, s.mono_ns);
     s.qps.insert(0, Arc::new(late));
     s.mono_ns += 10 * S;

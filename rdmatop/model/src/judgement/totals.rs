@@ -62,7 +62,7 @@ impl Serialize for Sum {
 pub struct StateCount {
     /// The state; `None` is one that no source reported.
     pub state: Option<QpState>,
-    /// How many.
+    /// The number of QPs in this state.
     pub qps: u64,
 }
 
@@ -141,7 +141,7 @@ impl Totals {
 /// Adds the traffic of a QP to its device.
 pub(super) fn add_moved(moved: &mut BTreeMap<u64, [Option<f64>; 2]>, qp: &QpRow) {
     let t = &*qp.traffic;
-    let (Some(uid), true) = (qp.device_uid.get(), t.tx_bytes.is_some() || t.rx_bytes.is_some()) else {
+    let (Some(uid), true) = (qp.device_uid, t.tx_bytes.is_some() || t.rx_bytes.is_some()) else {
         return;
     };
     for (sum, rate) in moved.entry(uid).or_default().iter_mut().zip(t.ways()) {

@@ -92,7 +92,7 @@ fn not_followed(health: &Health) -> Obstacle {
 /// anybody.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Counted {
-    /// Some are.
+    /// Work requests of some QPs are counted.
     some: bool,
     /// How many are not, by their owner.
     silent: BTreeMap<Owner, u64>,
@@ -111,7 +111,7 @@ impl Owner {
         if qp.kernel {
             Self::Kernel
         } else {
-            Self::Process(qp.process_uid.get())
+            Self::Process(qp.process_uid)
         }
     }
 }
@@ -138,7 +138,7 @@ pub(super) struct Counting {
 impl Counting {
     /// Adds a live QP.
     pub(super) fn add(&mut self, qp: &QpRow) {
-        let Some(device) = qp.device_uid.get().filter(|_| !is_of_the_core(qp)) else {
+        let Some(device) = qp.device_uid.filter(|_| !is_of_the_core(qp)) else {
             return;
         };
         if !says_nothing(&qp.traffic) {
@@ -230,9 +230,9 @@ pub(super) fn not_probed(
 /// Why the work requests of a QP or a process are unknown, before it is put into words.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Why<'a> {
-    /// As those of all its device.
+    /// The reason is that of all QPs of the device.
     OfDevice(&'a Cause),
-    /// For a reason of its own.
+    /// The QP or the process has a reason of its own.
     Own(&'static Reason),
 }
 
@@ -311,7 +311,7 @@ impl<'a> Known<'a> {
     }
 
     fn device(&self, qp: &QpRow) -> Option<&(&'a DeviceRow, Option<Cause>)> {
-        self.devices.get(&qp.device_uid.get()?)
+        self.devices.get(&qp.device_uid?)
     }
 
     /// Why the work requests of a QP are unknown; `None`: they are known, or will be with the next reading.
@@ -328,7 +328,7 @@ impl<'a> Known<'a> {
         let Some(cause) = cause else {
             return self.short.then_some(Why::Own(&MAYBE_NO_SLOT));
         };
-        let process = qp.process_uid.get().and_then(|uid| self.processes.get(&uid));
+        let process = qp.process_uid.and_then(|uid| self.processes.get(&uid));
         let process = process.copied();
         Some(Why::refined(cause, self.health, device, qp.kernel, process))
     }

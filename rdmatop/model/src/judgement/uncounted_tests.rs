@@ -82,7 +82,7 @@ fn lines(s: &Snapshot) -> Vec<String> {
 }
 
 #[test]
-fn without_probes_posts_past_the_kernel_are_unknown_and_uprobes_is_what_to_do() {
+fn without_probes_posts_past_the_kernel_are_unknown_with_a_remedy() {
     let (id, why) = why(&nic("mlx5_core", &["libuct.so.0"]));
     assert_eq!(id, CauseId::NotFollowed);
     assert!(
@@ -92,7 +92,7 @@ fn without_probes_posts_past_the_kernel_are_unknown_and_uprobes_is_what_to_do() 
 }
 
 #[test]
-fn a_library_that_may_post_by_itself_is_named_on_the_driver_for_which_it_does() {
+fn a_library_that_may_post_by_itself_is_named_on_its_driver_alone() {
     const UCX: &str = "UCX is loaded, which may post to mlx5";
     for (driver, library, id, says) in [
         ("mlx5_core", "libuct.so.0", CauseId::MayBypass, UCX),
@@ -151,7 +151,7 @@ fn libfabric_that_is_told_not_to_post_by_itself_is_not_named() {
 }
 
 #[test]
-fn a_qp_for_which_a_probed_function_was_called_says_only_that_its_end_is_not_seen() {
+fn a_qp_that_a_probe_saw_says_only_that_its_end_is_not_seen() {
     let mut s = probed(nic("mlx5_core", &["libuct.so.0"]));
     let posted = Counter::whole(7, Some(1.0), Source::Uprobe);
     let known = Traffic {
@@ -188,7 +188,7 @@ fn qps_that_are_silent_are_counted_by_what_their_processes_have_loaded() {
     let first = Arc::clone(&s.qps[0]);
     for (uid, posted) in [(9, None), (231, None), (9, None), (9, Some(3)), (231, None)] {
         let mut qp = (*first).clone();
-        qp.process_uid = Some(uid).into();
+        qp.process_uid = Some(uid);
         let traffic = Arc::make_mut(&mut qp.traffic);
         traffic.rx_wr_posted = posted.map(|posted| Counter::whole(posted, None, Source::Uprobe));
         s.qps.push(Arc::new(qp));

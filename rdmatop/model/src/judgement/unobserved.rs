@@ -30,7 +30,7 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// Its name, in words.
+    /// The quantity's name, in words.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::WorkRequests => "work requests",
@@ -52,7 +52,7 @@ pub struct Unobserved {
     pub what: Quantity,
     /// For how many of its QPs; `None`: for all.
     pub qps: Option<u64>,
-    /// Why.
+    /// The reason why it is not observed.
     pub cause: Cause,
 }
 

@@ -103,9 +103,9 @@ pub fn may_hide_qps(driver: Option<&str>) -> bool {
 /// Something that cannot be observed of any device of a driver, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hidden {
-    /// What.
+    /// The quantity that is hidden.
     pub what: Quantity,
-    /// Why, one sentence.
+    /// The reason in one sentence.
     pub why: &'static str,
 }
 
@@ -148,11 +148,11 @@ pub struct Member {
     pub name: Arc<str>,
     /// Whether its link is up; `None` when that could not be read.
     pub up: Option<bool>,
-    /// Its speed, bits/s.
+    /// The member's speed, bits/s.
     pub rate_bps: Option<u64>,
     /// Bytes sent on its wire, by its driver's counter: RDMA and IP, headers included.
     pub tx_bytes: Option<Counter>,
-    /// The same for received bytes.
+    /// Bytes received, read as `tx_bytes`.
     pub rx_bytes: Option<Counter>,
 }
 
@@ -190,7 +190,7 @@ pub struct PortRow {
     pub lanes: Option<u8>,
     /// Bytes sent by the provider's own counter, headers included: what passed the wire.
     pub tx_bytes: Option<Counter>,
-    /// The same for received bytes.
+    /// Bytes received, read as `tx_bytes`.
     pub rx_bytes: Option<Counter>,
     /// Bytes of send WRs, as [`Traffic::tx_bytes`], of all QPs of the port. Payload only: no headers, no
     /// retransmissions, and nothing that a peer reads or writes by itself.
@@ -269,7 +269,7 @@ pub struct Gauge {
     /// What it means, a sentence without its full stop.
     #[serde(skip)]
     pub help: Option<&'static str>,
-    /// At the last reading.
+    /// The value at the last reading.
     pub value: u64,
     /// Where it came from.
     pub source: Source,

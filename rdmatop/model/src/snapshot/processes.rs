@@ -99,7 +99,7 @@ pub struct CounterGroup {
     pub device: Arc<str>,
     /// Port number.
     pub port: u32,
-    /// Its number on the device.
+    /// The counter's number on the device.
     pub id: u32,
     /// How the QPs were bound: `auto pid`, `auto type,pid`, `manual`.
     pub mode: Arc<str>,

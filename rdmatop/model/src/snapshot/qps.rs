@@ -9,7 +9,7 @@ use super::{DeviceRow, ProcessRow, Snapshot};
 use super::{History, Traffic};
 use crate::{
     ib::{Gid, QpState, QpType},
-    value::{Maybe64, Source},
+    value::Source,
 };
 
 /// A queue pair.
@@ -18,7 +18,7 @@ pub struct QpRow {
     /// Unique in this run: a reused QPN is another QP.
     pub uid: u64,
     /// [`DeviceRow::uid`].
-    pub device_uid: Maybe64,
+    pub device_uid: Option<u64>,
     /// Device name.
     pub device: Arc<str>,
     /// Port.
@@ -34,7 +34,7 @@ pub struct QpRow {
     /// Owner.
     pub pid: Option<u32>,
     /// [`ProcessRow::uid`] of the owner.
-    pub process_uid: Maybe64,
+    pub process_uid: Option<u64>,
     /// Owner's name, or the kernel consumer's in brackets.
     pub comm: Option<Arc<str>>,
     /// Owned by a kernel consumer.
@@ -58,7 +58,7 @@ pub struct QpRow {
     #[serde(skip)]
     pub sgid_index: Option<u8>,
     /// `CLOCK_MONOTONIC` of its creation, ns; `None` when it existed before rdmatop. See [`QpRow::age_ns`].
-    pub born_mono_ns: Maybe64,
+    pub born_mono_ns: Option<u64>,
     /// Send PSN.
     pub sq_psn: Option<u32>,
     /// Receive PSN.
@@ -77,7 +77,7 @@ impl QpRow {
     /// Age at a time of `CLOCK_MONOTONIC` ([`Snapshot::mono_ns`]), ns. Not a field: a row with an age would
     /// change at every snapshot, and ten thousand idle rows could not be shared.
     pub fn age_ns(&self, mono_ns: u64) -> Option<u64> {
-        mono_ns.checked_sub(self.born_mono_ns.get()?)
+        mono_ns.checked_sub(self.born_mono_ns?)
     }
 }
 

@@ -752,7 +752,7 @@ fn bound(partial: bool) -> Bound {
 fn qps() -> Vec<Arc<QpRow>> {
     let full = QpRow {
         uid: 3,
-        device_uid: Some(2).into(),
+        device_uid: Some(2),
         device: "rxe0".into(),
         port: Some(1),
         qpn: 17,
@@ -760,7 +760,7 @@ fn qps() -> Vec<Arc<QpRow>> {
         state: Some(QpState(3)),
         state_source: Some(Source::Ebpf),
         pid: Some(231),
-        process_uid: Some(1).into(),
+        process_uid: Some(1),
         comm: Some("ib_send_bw".into()),
         kernel: false,
         orphan: true,
@@ -771,7 +771,7 @@ fn qps() -> Vec<Arc<QpRow>> {
         remote_gid: Some(Gid(RXE_GID)),
         path_mtu: Some(1024),
         sgid_index: None,
-        born_mono_ns: Some(MONO - 90_000_000).into(),
+        born_mono_ns: Some(MONO - 90_000_000),
         sq_psn: Some(11_259_375),
         rq_psn: Some(1),
         timeline: Arc::new(vec![Step {

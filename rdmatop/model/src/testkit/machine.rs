@@ -542,7 +542,7 @@ impl Machine {
         }
     }
 
-    /// So many seconds pass.
+    /// Lets so many seconds pass.
     pub fn run(&mut self, seconds: u64) {
         for _ in 0..seconds {
             self.now = (self.now / S + 1) * S;

@@ -270,7 +270,7 @@ pub fn qp(
     );
     Arc::new(QpRow {
         uid,
-        device_uid: Some(1).into(),
+        device_uid: Some(1),
         device: device.into(),
         port: Some(1),
         qpn,
@@ -278,7 +278,7 @@ pub fn qp(
         state: Some(QpState(state)),
         state_source: Some(Source::Ebpf),
         pid,
-        process_uid: pid.map(u64::from).into(),
+        process_uid: pid.map(u64::from),
         comm: Some(comm.into()),
         kernel: comm.starts_with('['),
         orphan: false,
@@ -291,7 +291,7 @@ pub fn qp(
         ])),
         path_mtu: (state >= 2).then_some(4096),
         sgid_index: None,
-        born_mono_ns: Some(NOW - 192 * S).into(),
+        born_mono_ns: Some(NOW - 192 * S),
         sq_psn: Some(4_959_146),
         rq_psn: Some(1_187_002),
         timeline: Arc::new(timeline),
@@ -304,7 +304,7 @@ pub fn qp(
 pub fn unknown_qp() -> QpRow {
     QpRow {
         uid: 1,
-        device_uid: None.into(),
+        device_uid: None,
         device: "mlx5_0".into(),
         port: None,
         qpn: 99,
@@ -312,7 +312,7 @@ pub fn unknown_qp() -> QpRow {
         state: None,
         state_source: None,
         pid: None,
-        process_uid: None.into(),
+        process_uid: None,
         comm: None,
         kernel: false,
         orphan: false,
@@ -323,7 +323,7 @@ pub fn unknown_qp() -> QpRow {
         remote_gid: None,
         path_mtu: None,
         sgid_index: None,
-        born_mono_ns: None.into(),
+        born_mono_ns: None,
         sq_psn: None,
         rq_psn: None,
         timeline: Arc::default(),

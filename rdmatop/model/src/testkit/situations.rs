@@ -489,7 +489,7 @@ fn bond() -> Snapshot {
     machine.snapshot()
 }
 
-/// All of them.
+/// All situations.
 #[rustfmt::skip] // a row of the table is a line or two
 pub const ALL: &[Situation] = &[
     Situation { name: "soft-01-healthy", truth: "two perftest pairs move data", finds: None,

@@ -39,11 +39,11 @@ const HALF: u32 = 1 << 31;
 /// Whether work requests are seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchState {
-    /// Not yet.
+    /// The programs are not attached yet.
     Starting,
-    /// They are.
+    /// The programs are attached.
     On,
-    /// They are not, and why.
+    /// The programs are not attached, and this is why.
     Off(Obstacle),
     /// The QP is gone: what was seen of it stays.
     Gone,
@@ -53,7 +53,7 @@ pub enum WatchState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     number: u32,
-    /// It is from the receive queue.
+    /// The request is of the receive queue.
     pub receive: bool,
     /// Post, `CLOCK_MONOTONIC`, ns; `None` for a receive, and where no program saw the post.
     pub posted_ns: Option<u64>,
@@ -75,7 +75,7 @@ pub struct Request {
     pub dropped: bool,
     /// The CQ had no room for the completion.
     pub cq_full: bool,
-    /// From post to end.
+    /// The time from post to end.
     pub took_ns: Option<u64>,
     /// It has ended, by the end of a later one, and the record of its own end found no room.
     pub unseen_end: bool,
@@ -209,7 +209,7 @@ impl Watched {
         }
     }
 
-    /// Its number.
+    /// The number of the watch.
     pub fn watch(&self) -> u64 {
         self.watch
     }

@@ -10,7 +10,7 @@ pub struct Picture {
     pub qp: u64,
     /// Whether work requests are seen.
     pub state: WatchState,
-    /// When, `CLOCK_MONOTONIC`, ns.
+    /// The time of the picture, `CLOCK_MONOTONIC`, ns.
     pub mono_ns: u64,
     /// Send work requests that were posted and have not ended.
     pub outstanding: u64,
@@ -53,14 +53,14 @@ pub struct Slot {
     pub receives: u32,
     /// The most that was outstanding when the slot began or ended.
     pub open: u64,
-    /// It is part of a stall.
+    /// The request is part of a stall.
     pub stalled: bool,
 }
 
 /// The oldest outstanding work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Oldest {
-    /// Since its post.
+    /// The time since its post.
     pub age_ns: u64,
     /// The record of an older one's post found no room.
     pub at_least: bool,
@@ -84,9 +84,9 @@ pub enum Moment {
 /// A stall that is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// How long.
+    /// How long the wait was.
     pub length_ns: u64,
-    /// Since its end.
+    /// The time since its end.
     pub ago_ns: u64,
 }
 

@@ -63,7 +63,7 @@ fn a_request_is_outstanding_from_its_post_to_its_end() {
 }
 
 #[test]
-fn a_stall_is_told_while_it_lasts_and_stays_on_the_timeline_when_it_is_over() {
+fn a_stall_is_named_while_it_lasts_and_stays_on_the_timeline() {
     let mut watched = begun();
     give(
         &mut watched,
@@ -138,7 +138,7 @@ fn where_the_last_records_found_no_room_the_counters_of_the_qp_decide() {
 }
 
 #[test]
-fn another_qp_with_the_same_number_begins_anew_and_a_qp_that_is_gone_takes_nothing() {
+fn a_qp_with_a_reused_number_begins_anew_and_one_gone_takes_nothing() {
     let mut watched = begun();
     give(&mut watched, &[post(1, 10), post(2, 10), post(1, 20)], 0, 30);
     assert_eq!(watched.outstanding(), 1);

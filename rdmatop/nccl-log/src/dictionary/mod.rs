@@ -24,14 +24,14 @@ pub enum Kind {
     Fault,
     /// It follows from a fault that another line, or another rank, has.
     Follows,
-    /// It decides which network is used.
+    /// The message decides which network is used.
     Choice,
-    /// It is slow, or worth knowing.
+    /// The message names something slow, or worth knowing.
     Note,
 }
 
 impl Kind {
-    /// In one word.
+    /// The kind in one word.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fault => "fault",

@@ -359,7 +359,7 @@ fn a_rank_that_ended_beside_others_and_qps_in_err_are_named() {
         vec![port("mlx5_0", 0.0), port("mlx5_1", 0.0)],
     );
     let broken = QpRow {
-        process_uid: Some(100).into(),
+        process_uid: Some(100),
         state: Some(QpState(6)),
         exited: false,
         ..(*full::snapshot().qps[0]).clone()

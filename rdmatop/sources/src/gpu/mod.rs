@@ -50,7 +50,7 @@ impl Gpus {
         Self::by(LIBRARY, root.clone())
     }
 
-    /// Those that this library knows.
+    /// The GPUs that this library knows.
     fn by(library: &str, root: Root) -> Option<Self> {
         let (ask, asked) = sync_channel(1);
         let (answer, answers) = sync_channel(1);
@@ -59,7 +59,9 @@ impl Gpus {
             // The library needs none of rdmatop's rights.
             privileges::renounce();
             // Without the library the thread ends, and there are no answers.
-            let _ = serve(&library, &root, &asked, &answer);
+            if let Err(error) = serve(&library, &root, &asked, &answer) {
+                log::info!(library = library.as_str(), why:% = error; "no GPUs");
+            }
         };
         thread::Builder::new().name("gpus".to_owned()).spawn(serve).ok()?;
         Some(Self {

@@ -38,9 +38,9 @@ pub struct Orders {
 /// Places of the optional counters that count, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OptionalChange {
-    /// Now.
+    /// Counters that are on now.
     pub before: Vec<u32>,
-    /// Then.
+    /// Counters that are on after the change.
     pub after: Vec<u32>,
 }
 
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_untouched_port_is_set_and_the_traffic_counters_are_added_to_those_that_count() {
+    fn an_untouched_port_is_set_and_traffic_counters_are_added() {
         let none = binding(Mode::None, 0);
         assert_eq!(decide(&seen(none, 0, &[])), Ok(Orders::default()));
         let optional = [

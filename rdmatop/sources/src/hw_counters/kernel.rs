@@ -25,7 +25,7 @@ pub struct Present {
     pub index: u32,
     /// Node GUID.
     pub node_guid: Option<u64>,
-    /// Of its directory in sysfs.
+    /// Inode of the device's directory in sysfs.
     pub inode: Option<u64>,
     /// Number of ports.
     pub ports: u32,
@@ -54,7 +54,7 @@ pub trait Kernel {
     fn order(&mut self, order: &Request) -> Result<(), NetlinkError>;
 }
 
-/// This machine's.
+/// The kernel of this machine.
 #[derive(Debug)]
 pub struct Live {
     root: Root,
@@ -64,7 +64,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// Nothing is asked yet.
+    /// A kernel that nothing has been asked yet.
     pub const fn new(root: Root) -> Self {
         Self {
             root,
@@ -160,6 +160,8 @@ impl Kernel for Live {
     fn order(&mut self, order: &Request) -> Result<(), NetlinkError> {
         // The kernel looks at who opened the socket and at who sends.
         let _raised = Raised::for_counters();
-        Nldev::open()?.order(order)
+        let outcome = Nldev::open()?.order(order);
+        log::info!(order:? = order, outcome:? = outcome; "hardware counters");
+        outcome
     }
 }

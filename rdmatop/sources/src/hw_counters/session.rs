@@ -38,7 +38,7 @@ impl std::fmt::Debug for HwCounters {
 }
 
 impl HwCounters {
-    /// Nothing is changed yet.
+    /// A session that has changed nothing yet.
     pub fn new(root: Root) -> Self {
         Self(Arc::new(Mutex::new(Session::new(Live::new(root)))))
     }
@@ -392,9 +392,9 @@ enum Restored {
     All,
     /// So many QPs could not be unbound.
     Bound(usize),
-    /// Somebody has changed the mode.
+    /// Somebody else has changed the mode since.
     NotOurs,
-    /// It had not been set yet.
+    /// The mode had not been set yet.
     Untouched,
 }
 

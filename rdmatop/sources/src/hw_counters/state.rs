@@ -45,7 +45,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Nothing yet.
+    /// A list with no change yet.
     pub fn new(boot: &str) -> Self {
         Self {
             version: VERSION,

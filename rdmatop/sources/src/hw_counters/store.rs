@@ -40,7 +40,7 @@ pub enum Denied {
     Nothing,
     /// Another rdmatop has it.
     Busy,
-    /// It takes another user.
+    /// Only another user may do this.
     NotPermitted,
     /// The file cannot be used; one line, safe to print.
     Unusable(String),

@@ -13,9 +13,9 @@ pub struct Datagram<'a> {
 /// Whether the receiver needs more datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// Yes.
+    /// The answer goes on.
     More,
-    /// No, the answer is complete.
+    /// The answer is complete.
     Complete,
 }
 

@@ -17,7 +17,7 @@ pub enum Capability {
 }
 
 impl Capability {
-    /// All of them, by bit.
+    /// All capabilities, by bit.
     pub const ALL: [Self; 5] = [
         Self::SysPtrace,
         Self::SysAdmin,
@@ -43,7 +43,7 @@ impl Capability {
 pub struct Capabilities(u64);
 
 impl Capabilities {
-    /// From the mask in `/proc/PID/status`.
+    /// Takes the capabilities from a mask of `/proc/PID/status`.
     pub fn from_bits(bits: u64) -> Self {
         Self(bits)
     }

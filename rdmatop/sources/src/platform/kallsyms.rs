@@ -8,9 +8,9 @@ use rdmatop_base::text;
 /// Where a symbol lives.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SymbolHome {
-    /// In vmlinux.
+    /// The symbol is in vmlinux.
     Kernel,
-    /// In this module.
+    /// The symbol is in this module.
     Module(String),
 }
 
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_or_empty_list_is_unknown_and_not_a_kernel_without_functions() {
+    fn an_unreadable_or_empty_list_is_not_a_kernel_without_functions() {
         let fake = Fake::new();
         assert_eq!(find_symbols(&fake.root(), &["vfs_read"]), None);
         fake.proc("kallsyms", "");

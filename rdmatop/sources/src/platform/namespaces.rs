@@ -18,7 +18,7 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// Those of this process.
+    /// Reads the namespaces of this process.
     pub fn read(root: &Root) -> Self {
         let inode = |kind: &str| namespace(&root.link(&root.proc("self/ns").join(kind))?);
         Self {

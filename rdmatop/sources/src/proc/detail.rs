@@ -43,9 +43,9 @@ pub struct ProcDetail {
 /// A part of the details, which one file or directory has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Part {
-    /// Its command line.
+    /// The command line.
     CommandLine,
-    /// Its environment.
+    /// The environment.
     Environment,
     /// Libraries that it has loaded.
     Libraries,
@@ -90,16 +90,16 @@ impl Part {
 
 /// What the helper process answers about one part of the details.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Told {
-    /// This part alone.
+pub(crate) struct PartAnswer {
+    /// A detail of which this part alone is set.
     pub(crate) detail: ProcDetail,
     /// It is too long to be read, and therefore unknown.
     pub(crate) too_long: bool,
 }
 
 /// Reads one part, which may wait for ever: only what may be lost calls this.
-pub(crate) fn read_part(root: &Root, pid: u32, part: Part) -> Told {
-    let mut told = Told::default();
+pub(crate) fn read_part(root: &Root, pid: u32, part: Part) -> PartAnswer {
+    let mut told = PartAnswer::default();
     let detail = &mut told.detail;
     let file = |name| dir(root, pid).join(name);
     match part {

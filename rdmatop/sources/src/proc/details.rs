@@ -1,6 +1,6 @@
 //! Has details of processes read, so that one that cannot be read keeps nobody waiting.
 //!
-//! Threads ask ([`Teller`]), each within bounded time. A user has two of them at most at a time, and less of
+//! Threads ask ([`DetailReader`]), each within bounded time. A user has two of them at a time, and less of
 //! their time for readings that repeat themselves; users whose processes were late come after the others.
 //! What did not answer is asked again after a while, and named until it answers.
 
@@ -11,8 +11,8 @@ use std::{
 
 use super::basic::ProcKey;
 use super::detail::{Part, ProcDetail};
+use super::detail_reader::{DetailReader, Miss, Reading, Why};
 use super::late::{self, Late, Waits};
-use super::teller::{Miss, Reading, Teller, Why};
 use crate::{
     clock::now,
     readers::{Readers, Work},
@@ -55,9 +55,9 @@ pub enum Asker {
 pub struct Ask {
     /// About which process.
     pub process: ProcKey,
-    /// Its user.
+    /// The process's user.
     pub user: Option<u32>,
-    /// Its name, safe to print.
+    /// The process's name, safe to print.
     pub name: String,
     /// What is wanted.
     pub parts: &'static [Part],
@@ -79,9 +79,9 @@ struct Answer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Not before this time.
+    /// The process is not read before this time.
     Waits(u64),
-    /// Since this time.
+    /// The process has been read since this time.
     Read(u64),
     Done,
 }
@@ -93,7 +93,7 @@ struct Task {
     state: State,
     /// Why it is not read although it could be.
     waits: Waits,
-    /// It was asked for before.
+    /// The process was asked for before.
     again: bool,
     /// It was asked for while it was read: what is being read may be from before.
     anew: bool,
@@ -150,8 +150,8 @@ impl Details {
     /// Reads under `root`.
     pub fn new(root: Root) -> Self {
         Self::through(move || {
-            let mut teller = Teller::new(root.clone());
-            Box::new(move |process, user, parts| teller.read(process, user, parts))
+            let mut reader = DetailReader::new(root.clone());
+            Box::new(move |process, user, parts| reader.read(process, user, parts))
         })
     }
 
@@ -163,12 +163,15 @@ impl Details {
         }
     }
 
-    /// Reads by what `hire` makes for each thread.
+    /// Reads by what `make_work` makes for each thread.
     fn through(
-        hire: impl Fn() -> Box<dyn FnMut(ProcKey, Option<u32>, &[Part]) -> Reading + Send> + Send + Sync + 'static,
+        make_work: impl Fn() -> Box<dyn FnMut(ProcKey, Option<u32>, &[Part]) -> Reading + Send>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
-        let hire = move || -> Work<Job, Answer> {
-            let mut read = hire();
+        let make_work = move || -> Work<Job, Answer> {
+            let mut read = make_work();
             Box::new(move |job| {
                 let begun = Instant::now();
                 let reading = read(job.key.0, job.user, job.parts);
@@ -181,7 +184,7 @@ impl Details {
             })
         };
         Self {
-            readers: Readers::new(MOST, 0, hire),
+            readers: Readers::new(MOST, 0, make_work),
             tasks: BTreeMap::new(),
             users: BTreeMap::new(),
             refused: false,
@@ -379,6 +382,9 @@ impl Details {
         if reading.ended {
             self.tasks.remove(&key);
             return;
+        }
+        if let Some(miss) = &reading.miss {
+            log::warn!(pid = key.0.pid, part:? = miss.part, why:? = miss.why, ms = took_ns / 1_000_000; "not read");
         }
         task.miss = reading.miss;
         task.state = if is_late {

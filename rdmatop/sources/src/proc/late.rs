@@ -1,7 +1,7 @@
 //! Words about processes whose details are unknown.
 
 use super::detail::Part;
-use super::teller::{Miss, Why};
+use super::detail_reader::{Miss, Why};
 use crate::limits;
 use rdmatop_base::step::step;
 use rdmatop_model::cause::{Cause, CauseId, Concerns};
@@ -10,17 +10,17 @@ use rdmatop_model::cause::{Cause, CauseId, Concerns};
 pub(super) const SLOW: u64 = 1_000_000_000;
 /// How many processes get a line of their own.
 const LINES: usize = 3;
-/// How many names one line holds.
+/// The number of names in one line.
 const NAMES: usize = 8;
 
 /// Why a process is not read now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
-    /// Its turn has not come.
+    /// The process's turn has not come.
     Turn,
     /// No thread could be started.
     Thread,
-    /// It was read often enough.
+    /// The process was read often enough.
     Repeats,
     /// Readers of its user's processes hang.
     Hung,

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_without_performance_management_has_no_such_counter_and_one_that_had_it_has() {
+    fn a_device_without_performance_management_has_no_such_counter() {
         for errno in [libc::EINVAL, libc::EOPNOTSUPP] {
             assert_eq!(refusal(CounterGroup::Port, Some(errno)), FileValue::Absent);
             assert_eq!(refusal(CounterGroup::Hardware, Some(errno)), FileValue::Failed);

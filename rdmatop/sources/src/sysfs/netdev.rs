@@ -37,7 +37,7 @@ pub struct Bond {
 /// An interface of a bond.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BondMember {
-    /// Its name, safe to print.
+    /// The member's name, safe to print.
     pub name: String,
     /// Whether the bond finds its link up; `None` when that could not be read.
     pub up: Option<bool>,

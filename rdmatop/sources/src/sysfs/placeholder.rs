@@ -18,7 +18,7 @@ pub(super) struct Port<'a> {
 struct Constant {
     /// Beginning of the driver's name.
     driver: &'static str,
-    /// As `rate_show` prints it.
+    /// The rate as `rate_show` prints it.
     rate: &'static str,
     /// Where the port has this counter, the driver is new enough to report the true rate.
     unless: Option<&'static str>,
@@ -82,7 +82,7 @@ mod tests {
     use crate::fake::Fake;
 
     #[test]
-    fn a_rate_that_is_none_of_the_link_is_recognised_for_each_driver_that_reports_one() {
+    fn each_driver_s_rate_that_is_not_the_link_s_is_recognised() {
         let fake = Fake::new();
         let port = |driver, link_layer, software| Port {
             software,

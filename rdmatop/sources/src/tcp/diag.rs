@@ -31,9 +31,9 @@ pub(super) struct Connection {
     pub(super) cookie: u64,
     /// Inode of the socket, as `/proc/PID/fd` names it; 0 when no process has it open.
     pub(super) inode: u32,
-    /// This end.
+    /// Address of this end.
     pub(super) local: SocketAddr,
-    /// The other end.
+    /// Address of the other end.
     pub(super) remote: SocketAddr,
     /// Bytes that the peer acknowledged.
     pub(super) sent: u64,

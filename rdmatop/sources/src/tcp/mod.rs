@@ -73,7 +73,7 @@ pub struct TcpUse {
     pub received: u64,
     /// Connections that are open.
     pub connections: u32,
-    /// The other end of the busiest.
+    /// The other end of the busiest connection.
     pub busiest: Option<SocketAddr>,
 }
 

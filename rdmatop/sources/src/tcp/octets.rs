@@ -31,11 +31,11 @@ pub(super) enum Flow {
 /// Follows bytes.
 #[derive(Debug, Default)]
 pub(super) struct Octets {
-    /// Of devices.
+    /// Bytes that devices count.
     devices: Count,
-    /// There are too many devices.
+    /// There are too many devices to read.
     many: bool,
-    /// Of IP packets.
+    /// Bytes of IP packets.
     packets: Count,
 }
 

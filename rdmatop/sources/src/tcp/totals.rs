@@ -33,7 +33,7 @@ struct Entry {
     received: u64,
     /// Since it was first seen: sent, received.
     moved: [u64; 2],
-    /// Both, in the last interval.
+    /// Bytes sent and received in the last interval.
     lately: u64,
 }
 
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_connection_stays_in_its_process_s_sum_and_an_ended_process_goes() {
+    fn a_closed_connection_stays_in_its_process_s_sum_until_that_ends() {
         let mut totals = Totals::default();
         totals.look(&[], S);
         totals.look(&[connection(1, 11, 30_000_000, 0)], 2 * S);

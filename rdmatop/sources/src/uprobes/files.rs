@@ -64,7 +64,7 @@ impl Opened {
         bytes
     }
 
-    /// Its bytes.
+    /// The open file.
     pub fn file(&self) -> &File {
         &self.file
     }

@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use super::{Functions, Place, Process, functions};
 use crate::{
     privileges::{self, Raised},
-    proc::{Part, Told, read_part},
+    proc::{Part, PartAnswer, read_part},
     root::Root,
 };
 
@@ -230,7 +230,7 @@ impl Helper {
     }
 
     /// A part of the details of a process, whose user is this one.
-    pub(crate) fn part(&mut self, pid: u32, user: Option<u32>, part: Part) -> Result<Told, Unanswered> {
+    pub(crate) fn part(&mut self, pid: u32, user: Option<u32>, part: Part) -> Result<PartAnswer, Unanswered> {
         self.user = user;
         self.ask(&Question::Part(pid, part))
     }

@@ -9,12 +9,12 @@ use std::{
     time::Duration,
 };
 
-use rdmatop_base::text;
+use rdmatop_base::{ib::QpType, text};
 use rdmatop_doctor::Fact;
 use rdmatop_sources::{
     netlink::{
         client::Nldev,
-        enums::{NetnsMode, QpType},
+        enums::NetnsMode,
         error::NetlinkError,
         record::{Owner, Qp},
         socket::Socket,
@@ -64,7 +64,7 @@ pub(super) fn ask(root: &Root) -> Said {
 fn in_use(nldev: &mut Nldev<Socket>) -> Result<BTreeMap<String, BTreeSet<u32>>, NetlinkError> {
     let is_of_use = |qp: &Qp| {
         qp.owner.as_ref().and_then(Owner::pid).is_some()
-            || matches!(qp.qp_type, Some(QpType::Rc | QpType::Uc))
+            || matches!(qp.qp_type, Some(QpType::RC | QpType::UC))
     };
     let mut ports: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
     for (name, summary) in nldev.named_summaries()?.items {

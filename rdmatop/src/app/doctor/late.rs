@@ -24,45 +24,45 @@ impl<A> Job<A> {
 }
 
 /// The jobs that are left, each with its place.
-type Desk<A> = Mutex<VecDeque<(usize, Job<A>)>>;
+type Queue<A> = Mutex<VecDeque<(usize, Job<A>)>>;
 
 /// Runs all jobs, those of one user by `most` threads at most, and returns the answers that arrive in time,
 /// in the order of the jobs. A thread that hangs in the kernel cannot be stopped; it ends when its read does.
 pub(super) fn gather<A: Send + 'static>(jobs: Vec<Job<A>>, most: usize, until: Instant) -> Vec<Option<A>> {
     let mut answers: Vec<Option<A>> = jobs.iter().map(|_| None).collect();
-    let mut desks: BTreeMap<Option<u32>, VecDeque<(usize, Job<A>)>> = BTreeMap::new();
+    let mut queues: BTreeMap<Option<u32>, VecDeque<(usize, Job<A>)>> = BTreeMap::new();
     for (at, job) in jobs.into_iter().enumerate() {
-        desks.entry(job.of).or_default().push_back((at, job));
+        queues.entry(job.of).or_default().push_back((at, job));
     }
     let (to, from) = mpsc::channel();
     let mut left = Vec::new();
-    for (user, jobs) in desks {
+    for (user, jobs) in queues {
         let count = jobs.len();
-        let desk: Arc<Desk<A>> = Arc::new(Mutex::new(jobs));
-        let mut hired = 0;
+        let queue: Arc<Queue<A>> = Arc::new(Mutex::new(jobs));
+        let mut started = 0;
         for _ in 0..count.min(most) {
-            let (desk, to) = (Arc::clone(&desk), to.clone());
+            let (queue, to) = (Arc::clone(&queue), to.clone());
             let work = move || {
-                while let Some((at, job)) = next(&desk) {
+                while let Some((at, job)) = next(&queue) {
                     if to.send((at, (job.work)())).is_err() {
                         return;
                     }
                 }
             };
-            hired += usize::from(
+            started += usize::from(
                 thread::Builder::new()
                     .name("doctor".to_owned())
                     .spawn(work)
                     .is_ok(),
             );
         }
-        left.push((desk, user.is_none() && hired == 0));
+        left.push((queue, user.is_none() && started == 0));
     }
     drop(to);
     // Where no thread could be started, the machine's jobs run here, without the deadline. Those of users are
     // late.
-    for (desk, _) in left.iter().filter(|(_, here)| *here) {
-        while let Some((at, job)) = next(desk) {
+    for (queue, _) in left.iter().filter(|(_, here)| *here) {
+        while let Some((at, job)) = next(queue) {
             answers[at] = Some((job.work)());
         }
     }
@@ -70,14 +70,14 @@ pub(super) fn gather<A: Send + 'static>(jobs: Vec<Job<A>>, most: usize, until: I
         answers[at] = Some(answer);
     }
     // No thread begins another job.
-    for (desk, _) in left {
-        desk.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    for (queue, _) in left {
+        queue.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
     answers
 }
 
-fn next<A>(desk: &Desk<A>) -> Option<(usize, Job<A>)> {
-    desk.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+fn next<A>(queue: &Queue<A>) -> Option<(usize, Job<A>)> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub(super) enum Subject {
 }
 
 impl Subject {
-    /// Its number.
+    /// The PID of the process.
     pub(super) fn pid(self) -> u32 {
         match self {
             Self::Own => std::process::id(),
@@ -129,7 +129,7 @@ impl Below {
         }
     }
 
-    /// Nothing was read in time.
+    /// A result in which nothing was read in time.
     pub(super) fn late(subject: Subject, why: &str) -> Self {
         let unknown = |asked: bool| asked.then(|| why.to_owned());
         let (conf, view) = (
@@ -220,7 +220,7 @@ fn rdma_limits(root: &Root, dir: &Path) -> Fact<Vec<RdmaLimit>> {
     read::bytes(&dir.join("cgroup"), SMALL).parse(|raw| Some(limits_of(root, &raw)))
 }
 
-/// Those of the cgroups that a process's `cgroup` file lists.
+/// The limits of the cgroups that a process's `cgroup` file lists.
 pub(in crate::app) fn limits_of(root: &Root, raw: &[u8]) -> Vec<RdmaLimit> {
     let mut found = Vec::new();
     for line in raw.split(|byte| *byte == b'\n') {

@@ -4,8 +4,8 @@
 //! that they changed, and from time to time. In between a round reads counters only.
 //!
 //! Threads do the reads that may wait for a driver (`readers`, `job`). A round takes the answers that arrive
-//! in time; a late one belongs to a later round (`turns` decides), and until then the device keeps its last
-//! values.
+//! in time; a late one belongs to a later round (`schedule` decides), and until then the device keeps its
+//! last values.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -17,9 +17,9 @@ use std::{
 use self::{
     entry::{Entry, held},
     job::{Answer, Ask, Counts, DeviceAnswer, DeviceList, Job, Open, What},
-    leaving::{Gone, Leaving},
+    removals::{Gone, Removals},
     round::{Context, Round},
-    turns::{MOST, Step, Subject, Turns},
+    schedule::{MOST, Schedule, Step, Subject},
 };
 use crate::app::source::{Polled, Wants};
 use rdmatop_base::text;
@@ -43,12 +43,12 @@ mod groups;
 mod interfaces;
 mod job;
 mod known;
-mod leaving;
 mod owners;
+mod removals;
 mod round;
+mod schedule;
 #[cfg(test)]
 mod tests;
-mod turns;
 
 /// Devices are listed again after this, ns, even if nothing shows a change. Only a listing reads facts of
 /// sysfs and the attributes that a driver sets when it registers a device; states and counts are read more
@@ -74,7 +74,7 @@ const RESTED: u64 = 1_500_000_000;
 pub struct DeviceSource {
     root: Root,
     readers: Readers<Job, (Subject, Answer)>,
-    turns: Turns,
+    schedule: Schedule,
     entries: Vec<Entry>,
     /// Numbers given to devices so far.
     ids: u64,
@@ -91,7 +91,7 @@ pub struct DeviceSource {
     /// Directories of devices at the last listing.
     dirs: Option<Vec<OsString>>,
     /// Devices that are being removed.
-    leaving: Leaving,
+    removals: Removals,
     /// Devices are seen in every network namespace.
     shared: bool,
     /// Which slow devices were reported last.
@@ -117,7 +117,7 @@ impl DeviceSource {
         Self {
             readers: Readers::new(MOST, 1, move || job::work(of_threads.clone(), Arc::clone(&open))),
             root,
-            turns: Turns::default(),
+            schedule: Schedule::default(),
             entries: Vec::new(),
             ids: 0,
             everyone: None,
@@ -126,7 +126,7 @@ impl DeviceSource {
             listed_ns: None,
             states_ns: 0,
             dirs: None,
-            leaving: Leaving::default(),
+            removals: Removals::default(),
             shared: false,
             slow: Vec::new(),
             rested_ns: RESTED,
@@ -150,16 +150,16 @@ impl DeviceSource {
             .is_some_and(|at| now_ns.saturating_sub(at) < LIST_EVERY);
         // An added, removed or renamed device shows here at once, for the cost of one directory.
         // A device that is being removed shows only in these lists.
-        let young = young && self.leaving.is_empty() && self.everyone.is_none();
+        let young = young && self.removals.is_empty() && self.everyone.is_none();
         !young || self.dirs.is_none() || !lists_same_devices(&self.root, self.dirs.as_deref())
     }
 
     /// Gives a thread something to read.
     fn order(&mut self, subject: Subject, name: &Arc<str>, round: &Round, what: What) {
-        let sheet = self.turns.ask(subject, name, now().mono_ns, round.once);
+        let progress = self.schedule.ask(subject, name, now().mono_ns, round.once);
         self.readers.push(Job {
             subject,
-            sheet,
+            progress,
             before_ns: round.before_ns,
             what,
         });
@@ -170,13 +170,13 @@ impl DeviceSource {
         let mut refused = false;
         loop {
             let step = self
-                .turns
+                .schedule
                 .step(now().mono_ns, self.readers.free(), !refused, round.once);
             match step {
                 Step::Done => break,
                 Step::Wait(ns) => {
                     self.readers
-                        .wait_for(self.turns.awaited(), Duration::from_nanos(ns));
+                        .wait_for(self.schedule.awaited(), Duration::from_nanos(ns));
                     self.collect(round);
                 }
                 Step::Grow if self.readers.grow() => {}
@@ -188,7 +188,7 @@ impl DeviceSource {
                 Step::Grow => refused = true,
             }
         }
-        self.turns.give_up();
+        self.schedule.give_up();
     }
 
     /// Takes the answers that have arrived.
@@ -199,7 +199,7 @@ impl DeviceSource {
     }
 
     fn take(&mut self, subject: Subject, answer: Answer, round: &mut Round) {
-        if !self.turns.answered(subject, now().mono_ns) {
+        if !self.schedule.answered(subject, now().mono_ns) {
             return;
         }
         match (subject, answer) {
@@ -210,7 +210,7 @@ impl DeviceSource {
     }
 
     fn device_answered(&mut self, id: u64, mut answer: DeviceAnswer, round: &mut Round) {
-        if let Some(going) = self.leaving.iter_mut().find(|going| going.id == id) {
+        if let Some(going) = self.removals.iter_mut().find(|going| going.id == id) {
             going.listed = answer.listed;
             // Any other answer is from the time when netlink still listed it.
             let all = answer.all.filter(|reading| reading.removing);
@@ -228,7 +228,7 @@ impl DeviceSource {
 
     /// The list of devices, once it has arrived.
     fn everyone(&mut self, round: &mut Round) -> Option<Result<DeviceList, NetlinkError>> {
-        if self.everyone.is_none() && !self.turns.is_asked(Subject::DeviceList) {
+        if self.everyone.is_none() && !self.schedule.is_asked(Subject::DeviceList) {
             let what = What::DeviceList {
                 settings: !self.settings,
             };
@@ -297,12 +297,12 @@ impl DeviceSource {
             self.leave(gone, found, round);
         }
         let Self {
-            turns,
-            leaving,
+            schedule,
+            removals,
             entries,
             ..
         } = self;
-        turns.keep(|id| leaving.has(id) || entries.iter().any(|entry| entry.id == id));
+        schedule.keep(|id| removals.has(id) || entries.iter().any(|entry| entry.id == id));
     }
 
     /// Has a thread list a device, if it can be asked now.
@@ -316,7 +316,7 @@ impl DeviceSource {
             entry.owes_qps = Some(round.before_ns);
         }
         let subject = Subject::Device(entry.id);
-        if !self.turns.is_due(subject, now().mono_ns, round.once) {
+        if !self.schedule.is_due(subject, now().mono_ns, round.once) {
             return;
         }
         let renamed = std::mem::take(&mut entry.renamed);
@@ -339,7 +339,7 @@ impl DeviceSource {
         let listed = |dir: &OsStr| is_listed(found, dir);
         let dirs = self.dirs.as_deref().unwrap_or_default();
         let unlisted = removal::unlisted(&self.root, dirs, listed, self.shared);
-        let unknown = self.leaving.update(&self.root, &unlisted, gone, round.before_ns);
+        let unknown = self.removals.update(&self.root, &unlisted, gone, round.before_ns);
         if !unknown.is_empty() {
             // A device never listed before: one that is being created looks the same for some milliseconds.
             thread::sleep(ONE_THAT_COMES);
@@ -349,17 +349,17 @@ impl DeviceSource {
                 let mut still = removal::unlisted(&self.root, &dirs, listed, self.shared);
                 still.retain(|dir| unknown.contains(dir));
                 let ids = &mut self.ids;
-                self.leaving.add(&still, || {
+                self.removals.add(&still, || {
                     *ids += 1;
                     *ids
                 });
             }
         }
         let mut todo = Vec::new();
-        for going in self.leaving.iter_mut() {
+        for going in self.removals.iter_mut() {
             let subject = Subject::Device(going.id);
-            if self.turns.is_due(subject, round.before_ns, round.once) {
-                let what = What::Leaving {
+            if self.schedule.is_due(subject, round.before_ns, round.once) {
+                let what = What::Removal {
                     dir: going.dir.clone(),
                     device: going.device.clone(),
                     before: going.listed.take(),
@@ -416,7 +416,7 @@ impl DeviceSource {
                 continue;
             }
             let subject = Subject::Device(entry.id);
-            if !self.turns.is_due(subject, now().mono_ns, round.once) {
+            if !self.schedule.is_due(subject, now().mono_ns, round.once) {
                 continue;
             }
             let Some(listed) = entry.listed.take() else {
@@ -479,8 +479,8 @@ impl DeviceSource {
                 .flat_map(|entry| entry.qp_errors.iter().cloned())
                 .collect(),
         };
-        let Self { leaving, root, .. } = self;
-        round.send_all(mono_ns, beside, || leaving.notes(root, mono_ns), out);
+        let Self { removals, root, .. } = self;
+        round.send_all(mono_ns, beside, || removals.notes(root, mono_ns), out);
     }
 
     /// Which devices are left alone.
@@ -499,7 +499,7 @@ impl DeviceSource {
     /// All devices, unread.
     fn held(&self) -> Vec<DeviceReading> {
         let listed = self.entries.iter().map(|entry| held(entry.index, &entry.shown));
-        let going = self.leaving.iter().map(|going| DeviceReading {
+        let going = self.removals.iter().map(|going| DeviceReading {
             removing: true,
             ..held(going.device.index, &text::sanitize(going.device.name.as_bytes()))
         });
@@ -559,8 +559,8 @@ impl Polled for DeviceSource {
             self.list_or_wait(wants, &mut round, out);
         }
         self.send_all(round, out);
-        self.readers.calm(self.turns.is_calm());
-        let mut slow = self.turns.notes(now().mono_ns, self.readers.threads());
+        self.readers.calm(self.schedule.is_calm());
+        let mut slow = self.schedule.notes(now().mono_ns, self.readers.threads());
         slow.extend(self.left_alone());
         if slow != self.slow {
             self.slow.clone_from(&slow);

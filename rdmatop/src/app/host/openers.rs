@@ -89,7 +89,7 @@ mod tests {
     use rdmatop_sources::{fake::Fake, proc::Details};
 
     #[test]
-    fn candidates_have_name_job_and_libraries_and_are_looked_for_only_when_asked() {
+    fn candidates_have_name_job_and_libraries_and_are_read_on_request() {
         let fake = Fake::new();
         fake.sys("class/infiniband_verbs/uverbs0/ibdev", "mlx5_0\n");
         let tail =

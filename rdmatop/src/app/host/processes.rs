@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_has_its_details_with_its_first_facts_and_others_after_an_exec() {
+    fn a_process_has_details_with_its_first_facts_and_anew_after_an_exec() {
         let fake = Fake::new();
         let becomes = |comm: &str, library: &str| {
             fake.proc("7/stat", format!("7 ({comm}) {TAIL}\n"));

@@ -16,7 +16,7 @@ use rdmatop_nccl_log::{
 };
 use rdmatop_sources::{
     clock,
-    proc::{Numbered, Part, ProcDetail, ProcKey, Teller, clock_ticks, key, numbered},
+    proc::{DetailReader, Numbered, Part, ProcDetail, ProcKey, clock_ticks, key, numbered},
     root::Root,
 };
 
@@ -72,11 +72,11 @@ pub(super) fn find(report: &Report, inputs: &[Input], root: &Root) -> (Vec<Found
     }
     let clocks = Clocks::now(root);
     let (mut found, mut keys) = (Vec::new(), BTreeMap::new());
-    let (mut teller, until) = (Teller::new(root.clone()), Instant::now() + PATIENCE);
+    let (mut reader, until) = (DetailReader::new(root.clone()), Instant::now() + PATIENCE);
     let mut tell = |process| {
         let in_time = Instant::now() < until;
         let parts = [Part::Environment, Part::Libraries];
-        teller.tell(process, None, if in_time { &parts } else { &[] })
+        reader.details(process, None, if in_time { &parts } else { &[] })
     };
     for (writer, process) in of_processes() {
         let logs: Vec<&Input> = process

@@ -134,7 +134,7 @@ async fn the_first_snapshot_has_the_names_of_the_first_rounds_processes() {
 }
 
 #[tokio::test]
-async fn a_process_of_the_window_is_looked_up_before_the_window_closes_and_that_is_no_sample() {
+async fn a_process_of_the_window_is_looked_up_before_the_window_closes() {
     let dump = dump_of(231);
     let source = Fake::new(Vec::new());
     let asked = Arc::clone(&source.asked);
@@ -257,7 +257,7 @@ async fn programs_without_qp_records_do_not_replace_the_dump() {
 }
 
 #[tokio::test]
-async fn a_trace_reads_devices_and_processes_until_it_is_in_step_and_then_once_in_a_while() {
+async fn a_trace_reads_devices_often_until_it_is_in_step_then_rarely() {
     let source = Fake::new((0..40).map(|_| on()).collect());
     let asked = Arc::clone(&source.asked);
     let mut pump = pump(source, Filter::default());
@@ -312,7 +312,7 @@ async fn lines_that_the_writer_refuses_at_the_end_are_counted() {
 }
 
 #[tokio::test]
-async fn a_round_that_hangs_is_reported_with_its_name_and_does_not_stop_the_view() {
+async fn a_round_that_hangs_is_named_and_does_not_stop_the_view() {
     let mut pump = pump(Fake::hanging(HANG * 4), Filter::default());
     let mut shown = pump.subscribe();
     let (end, mut ending) = watch::channel(None);

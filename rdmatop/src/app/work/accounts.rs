@@ -100,7 +100,7 @@ struct Qp {
 
 /// Devices and QPs as the kernel has them, the programs as `body/wr.rs` and `body/wr_qps.rs` have them, and
 /// the engine.
-struct World {
+struct Simulation {
     plan: Plan,
     asked: WrFilter,
     now: u64,
@@ -123,7 +123,7 @@ fn is(wanted: &[u8], has: &str) -> bool {
     end == 0 || &wanted[..end] == has.as_bytes()
 }
 
-impl World {
+impl Simulation {
     fn new(args: &[&str]) -> Self {
         let cli = Cli::try_parse_from(["rdmatop", "--trace"].iter().chain(args)).unwrap();
         let plan = plan(&cli, Terminal::default()).unwrap();
@@ -166,7 +166,7 @@ impl World {
 
     fn step(&mut self, step: &Step) {
         self.now += 10;
-        let free = |world: &Self, name| world.devices.iter().all(|device| device.name != name);
+        let free = |simulation: &Self, name| simulation.devices.iter().all(|device| device.name != name);
         match *step {
             Step::Add(name) if free(self, name) => {
                 self.devices.push(Device {
@@ -316,17 +316,17 @@ proptest! {
         mode in 0..MODES.len(),
         steps in vec(step(), 0..120),
     ) {
-        let mut world = World::new(MODES[mode]);
+        let mut simulation = Simulation::new(MODES[mode]);
         for step in &steps {
-            world.step(step);
+            simulation.step(step);
         }
-        let sum = world.sum();
+        let sum = simulation.sum();
         let [happened, seen, filtered, sampled, lost] = sum[..] else { panic!("{sum:?}") };
         prop_assert_eq!(seen + filtered + sampled + lost, happened);
-        prop_assert_eq!(seen, world.printed.len() as u64, "what is said to be seen is printed");
-        let printed = world.printed.iter().map(|event| (event.qpn.unwrap(), event.device.clone().unwrap()));
+        prop_assert_eq!(seen, simulation.printed.len() as u64, "what is said to be seen is printed");
+        let printed = simulation.printed.iter().map(|event| (event.qpn.unwrap(), event.device.clone().unwrap()));
         let shown = |name: &str| rdmatop_base::text::sanitize(name.as_bytes());
-        let expected = world.expected.iter().map(|(qpn, name)| (*qpn, shown(name).into()));
+        let expected = simulation.expected.iter().map(|(qpn, name)| (*qpn, shown(name).into()));
         prop_assert_eq!(printed.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     }
 }

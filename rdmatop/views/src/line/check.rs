@@ -96,7 +96,7 @@ struct Document<'a> {
     unobserved: &'a [Unobserved],
 }
 
-/// The same as one JSON object.
+/// The findings as one JSON object.
 pub fn json(snapshot: &Snapshot) -> serde_json::Result<String> {
     let document = Document {
         schema: SCHEMA,

@@ -57,7 +57,7 @@ impl Filter {
         }
     }
 
-    /// As typed.
+    /// The filter as it was typed.
     pub fn text(&self) -> &str {
         &self.text
     }

@@ -40,13 +40,13 @@ pub struct Glyphs {
     pub victim: [&'static str; 2],
     /// A process that does what may be meant.
     pub meant: &'static str,
-    /// At most, at least.
+    /// The signs of "at most" and "at least".
     pub bound: [&'static str; 2],
     /// Marks the selected row where there is no reverse video.
     pub cursor: &'static str,
 }
 
-/// For terminals that show UTF-8.
+/// Signs for terminals that show UTF-8.
 pub const UNICODE: Glyphs = Glyphs {
     ascii: false,
     cut: "…",
@@ -69,7 +69,7 @@ pub const UNICODE: Glyphs = Glyphs {
     cursor: "›",
 };
 
-/// For everything else.
+/// Signs for all other terminals.
 pub const ASCII: Glyphs = Glyphs {
     ascii: true,
     cut: "~",

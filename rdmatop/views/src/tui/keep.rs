@@ -18,7 +18,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 type Work = (Sender<Settings>, Receiver<Result<(), String>>);
 
 /// Keeps settings. Nothing runs until the first change.
-pub(super) struct Keeper<S> {
+pub(super) struct SettingsWriter<S> {
     save: S,
     quiet: Duration,
     work: Option<Work>,
@@ -26,7 +26,7 @@ pub(super) struct Keeper<S> {
     left: Option<Settings>,
 }
 
-impl<S: Fn(&Settings) -> Result<(), String> + Clone + Send + 'static> Keeper<S> {
+impl<S: Fn(&Settings) -> Result<(), String> + Clone + Send + 'static> SettingsWriter<S> {
     /// Writes by `save`, when nothing changed for `quiet`.
     pub(super) fn new(save: S, quiet: Duration) -> Self {
         Self {
@@ -121,10 +121,10 @@ mod tests {
     struct Disk(Arc<Mutex<(Vec<f64>, u32)>>);
 
     impl Disk {
-        fn keeper(
+        fn writer(
             &self,
             quiet: Duration,
-        ) -> Keeper<impl Fn(&Settings) -> Result<(), String> + Clone + Send + use<>> {
+        ) -> SettingsWriter<impl Fn(&Settings) -> Result<(), String> + Clone + Send + use<>> {
             let disk = self.clone();
             let save = move |settings: &Settings| {
                 let mut disk = disk.0.lock().unwrap();
@@ -135,7 +135,7 @@ mod tests {
                 disk.0.push(settings.delay);
                 Ok(())
             };
-            Keeper::new(save, quiet)
+            SettingsWriter::new(save, quiet)
         }
 
         fn wait_for(&self, writes: usize) {
@@ -161,39 +161,39 @@ mod tests {
     #[test]
     fn a_change_is_written_without_an_end_and_not_written_again_at_the_end() {
         let disk = Disk::default();
-        let mut keeper = disk.keeper(Duration::from_millis(1));
-        keeper.changed(&delay(2.0));
+        let mut writer = disk.writer(Duration::from_millis(1));
+        writer.changed(&delay(2.0));
         disk.wait_for(1);
-        keeper.changed(&delay(3.0));
+        writer.changed(&delay(3.0));
         disk.wait_for(2);
-        assert_eq!(keeper.finish(LONG), Ok(()));
+        assert_eq!(writer.finish(LONG), Ok(()));
         assert_eq!(disk.written(), [2.0, 3.0]);
     }
 
     #[test]
     fn changes_in_a_row_are_one_write_and_the_end_does_not_wait_for_the_quiet() {
         let disk = Disk::default();
-        let mut keeper = disk.keeper(Duration::from_hours(1));
+        let mut writer = disk.writer(Duration::from_hours(1));
         for n in 1..=20 {
-            keeper.changed(&delay(f64::from(n)));
+            writer.changed(&delay(f64::from(n)));
         }
-        assert_eq!(keeper.finish(LONG), Ok(()));
+        assert_eq!(writer.finish(LONG), Ok(()));
         assert_eq!(disk.written(), [20.0]);
     }
 
     #[test]
-    fn what_could_not_be_written_is_tried_again_at_the_end_and_reported_when_that_fails_too() {
+    fn a_failed_write_is_tried_again_at_the_end_and_then_reported() {
         for (fails, done) in [(1, Ok(())), (9, Err("disk full".to_owned()))] {
             let disk = Disk::default();
             disk.0.lock().unwrap().1 = fails;
-            let mut keeper = disk.keeper(Duration::from_millis(1));
-            keeper.changed(&delay(2.0));
+            let mut writer = disk.writer(Duration::from_millis(1));
+            writer.changed(&delay(2.0));
             let end = std::time::Instant::now() + Duration::from_mins(1);
             while disk.0.lock().unwrap().1 == fails {
                 assert!(std::time::Instant::now() < end, "no write within a minute");
                 thread::sleep(Duration::from_millis(5));
             }
-            assert_eq!(keeper.finish(LONG), done);
+            assert_eq!(writer.finish(LONG), done);
             assert_eq!(disk.written().len(), usize::from(done.is_ok()));
         }
     }
@@ -202,15 +202,15 @@ mod tests {
     fn a_file_system_that_does_not_answer_does_not_keep_the_end() {
         let (answer, answered) = mpsc::channel::<()>();
         let answered = Arc::new(Mutex::new(answered));
-        let mut keeper = Keeper::new(
+        let mut writer = SettingsWriter::new(
             move |_: &Settings| {
                 let _ = answered.lock().unwrap().recv();
                 Ok(())
             },
             Duration::ZERO,
         );
-        keeper.changed(&delay(2.0));
-        let why = keeper.finish(Duration::from_millis(50)).unwrap_err();
+        writer.changed(&delay(2.0));
+        let why = writer.finish(Duration::from_millis(50)).unwrap_err();
         assert!(why.contains("did not answer"), "{why}");
         drop(answer);
     }
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn without_a_change_nothing_is_written() {
         let disk = Disk::default();
-        assert_eq!(disk.keeper(QUIET).finish(LONG), Ok(()));
+        assert_eq!(disk.writer(QUIET).finish(LONG), Ok(()));
         assert!(disk.written().is_empty());
     }
 }

@@ -78,7 +78,7 @@ pub enum Action {
     Pin,
     /// In a menu or prompt: accept it.
     Accept,
-    /// In a menu: switch it.
+    /// Switches the entry of a menu.
     Toggle,
     /// In a prompt: delete what was typed.
     Erase(Erase),
@@ -100,11 +100,11 @@ pub enum Erase {
 pub enum Scope {
     /// Everywhere but in menus and prompts.
     View,
-    /// In the choosers.
+    /// The key works in the choosers.
     Menu,
     /// While a search or a filter is typed.
     Prompt,
-    /// In the help.
+    /// The key works in the help.
     Help,
 }
 
@@ -115,15 +115,15 @@ pub struct Chord(pub K, pub KeyModifiers);
 /// Keys that do one thing.
 #[derive(Debug)]
 pub struct Binding {
-    /// Any of these.
+    /// Any of these keys does it.
     pub keys: &'static [Chord],
     /// What they do.
     pub action: Action,
-    /// Where.
+    /// The place where the key works.
     pub scope: Scope,
     /// Heading in the help.
     pub group: &'static str,
-    /// Its description.
+    /// What the key does, in words.
     pub about: &'static str,
     /// Word for the last line of the screen, the most useful first.
     pub hint: Option<(u8, &'static str)>,

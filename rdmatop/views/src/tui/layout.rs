@@ -14,7 +14,7 @@ use super::text;
 /// The detail pane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Detail {
-    /// Not there.
+    /// The detail pane is closed.
     #[default]
     Closed,
     /// Beside or below the table.

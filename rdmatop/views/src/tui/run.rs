@@ -16,7 +16,7 @@ use rdmatop_model::snapshot::Snapshot;
 use rdmatop_output::say::say;
 
 use super::glyphs;
-use super::keep::{self, Keeper};
+use super::keep::{self, SettingsWriter};
 use super::render;
 use super::settings::{Settings, SettingsError};
 use super::state::{Probing, State};
@@ -138,7 +138,7 @@ pub enum TuiError {
     /// The terminal went away (EIO, SIGHUP).
     #[error("the terminal went away; nothing more can be shown")]
     Gone,
-    /// Any other failure of the terminal.
+    /// The terminal failed in another way.
     #[error("terminal: {0}")]
     Io(#[source] io::Error),
 }
@@ -199,12 +199,12 @@ pub async fn run(
         snapshots: &mut snapshots,
         events: &mut events,
     };
-    let mut keeper = Keeper::new(move |now: &Settings| opts.keep(now), keep::QUIET);
-    let keep = |now: &Settings| keeper.changed(now);
+    let mut writer = SettingsWriter::new(move |now: &Settings| opts.keep(now), keep::QUIET);
+    let keep = |now: &Settings| writer.changed(now);
     let outcome = drive(&mut state, &mut guard, inputs, &control, keep).await;
     drop(guard);
     let _ = control.try_send(Control::Quit);
-    if let Err(why) = keeper.finish(keep::PATIENCE) {
+    if let Err(why) = writer.finish(keep::PATIENCE) {
         // Leaving succeeds without saving; a user who changed something still has to know.
         say(&format!("rdmatop: what you changed is not kept: {why}"));
     }
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_not_understood_is_never_overwritten_and_the_user_learns_why() {
+    fn a_file_that_was_not_understood_is_not_overwritten_and_says_why() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");
         std::fs::write(&path, "thme = 1").unwrap();

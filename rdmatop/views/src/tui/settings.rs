@@ -47,7 +47,7 @@ pub struct Settings {
     pub ascii: Option<bool>,
     /// Seconds between samples, 0.1 to 60.
     pub delay: f64,
-    /// By table: sort column and direction.
+    /// Sort column and direction, by table.
     pub sort: BTreeMap<String, Sort>,
     /// By table: columns switched on or off against the default.
     pub columns: BTreeMap<String, BTreeMap<String, bool>>,
@@ -111,20 +111,20 @@ impl Default for Settings {
 /// path and the environment contain.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// Not readable, not writable.
+    /// The file cannot be read or written.
     #[error("settings {path}: {source}", path = safe(path))]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// What the system said.
         source: io::Error,
     },
-    /// Not understood by this version.
+    /// This version does not understand the file.
     #[error("settings {path}: {why}", why = sanitize(why.as_bytes()), path = safe(path))]
     Broken {
         /// The file.
         path: PathBuf,
-        /// Why, in one line.
+        /// What is not understood, in one line.
         why: String,
     },
     /// Root would write into someone else's directory.

@@ -66,7 +66,7 @@ pub struct State {
     pub tail: bool,
     /// The user's choices.
     pub settings: Settings,
-    /// They changed.
+    /// The settings have changed.
     pub settings_changed: bool,
     /// Time between samples.
     pub delay: Duration,
@@ -86,11 +86,11 @@ pub struct State {
 /// Whose programs are probed, as the user asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probing {
-    /// Nobody's.
+    /// Nobody's programs are probed.
     None,
-    /// What `--uprobes` says.
+    /// The programs that `--uprobes` names are probed.
     Option,
-    /// Those of the process with this PID.
+    /// The programs of the process with this PID are probed.
     Process(u32),
 }
 
@@ -177,7 +177,7 @@ impl State {
         &self.tables[self.tab.index()]
     }
 
-    /// The same, mutable.
+    /// The table of the tab, to change it.
     pub fn table_mut(&mut self) -> &mut TableState {
         &mut self.tables[self.tab.index()]
     }

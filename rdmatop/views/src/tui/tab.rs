@@ -22,7 +22,7 @@ pub enum Tab {
 }
 
 impl Tab {
-    /// In the order of the screen.
+    /// All tabs in the order of the screen.
     pub const ALL: [Self; 7] = [
         Self::Processes,
         Self::Qps,

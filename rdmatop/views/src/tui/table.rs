@@ -27,7 +27,7 @@ pub struct Branch {
 /// The line in front of a row of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Line {
-    /// None.
+    /// No line is drawn.
     #[default]
     None,
     /// First of a group whose parent is not in the table.
@@ -69,7 +69,7 @@ pub struct Placed {
 /// Columns on the screen, and how many did not fit.
 #[derive(Clone, Default)]
 pub struct Fit {
-    /// From left to right.
+    /// The columns that fit, from left to right.
     pub placed: Vec<Placed>,
     /// Number of columns left out for lack of width.
     pub shed: usize,

@@ -15,7 +15,7 @@ pub enum Tone {
     Strong,
     /// Titles, borders, key hints.
     Title,
-    /// In order.
+    /// The value is in order.
     Good,
     /// Look here.
     Warn,
@@ -32,7 +32,7 @@ pub enum Tone {
 /// Colours the terminal has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// None: `NO_COLOR`, `--no-color`, a dumb terminal.
+    /// No colours: `NO_COLOR`, `--no-color`, a dumb terminal.
     Mono,
     /// The sixteen of the terminal's own palette.
     Ansi16,
@@ -67,7 +67,7 @@ type Ink = (Option<(u8, u8, u8)>, Color);
 pub struct Theme {
     /// Name in the settings.
     pub name: &'static str,
-    /// For whom.
+    /// Who the theme is for.
     pub about: &'static str,
     inks: [Ink; 7],
     dim: Option<Ink>,
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_of_sixteen_colours_has_no_ink_that_vanishes_on_black_or_white() {
+    fn no_ink_of_the_sixteen_colours_vanishes_on_black_or_white() {
         let paint = Paint {
             theme: &THEMES[0],
             depth: Depth::Ansi16,

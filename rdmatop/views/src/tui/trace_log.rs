@@ -22,14 +22,14 @@ pub enum Follow {
         /// Number.
         qpn: u32,
     },
-    /// Of one process.
+    /// Events of one process.
     Process {
         /// Process id.
         pid: u32,
         /// Name, for display.
         comm: Arc<str>,
     },
-    /// Of one device.
+    /// Events of one device.
     Device(Arc<str>),
 }
 
@@ -96,7 +96,7 @@ impl TraceLog {
         self.events.len()
     }
 
-    /// Nothing kept.
+    /// Whether no event is kept.
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }

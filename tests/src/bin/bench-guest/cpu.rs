@@ -138,7 +138,7 @@ pub(crate) fn mapped(pid: u32) -> Result<f64> {
     Ok(mapped_in(&text) * 1024.0)
 }
 
-/// As [`mapped`], in kB, from proc_pid_smaps(5).
+/// Memory as [`mapped`] has it, in kB, from proc_pid_smaps(5).
 fn mapped_in(smaps: &str) -> f64 {
     let mut kilobytes = 0.0;
     let mut map = false;

@@ -25,12 +25,12 @@ pub(crate) enum View {
     OursFentry,
     /// rdmatop --attach kprobe --verb-times.
     OursVerbTimes,
-    /// The other tool.
+    /// The tool that rdmatop is compared with.
     Peer,
 }
 
 impl View {
-    /// In names of values.
+    /// The word for the view in names of values.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ours => "ebpf",

@@ -21,7 +21,7 @@ const BPFTRACE: &str = "/tmp/bench-bpftrace";
 struct Churn {
     events: f64,
     elapsed: f64,
-    /// Of the churning process alone.
+    /// CPU time of the churning process alone.
     cpu: f64,
 }
 

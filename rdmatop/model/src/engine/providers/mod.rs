@@ -150,7 +150,7 @@ impl Provider {
         })
     }
 
-    /// Its counters.
+    /// The table of the provider's counters.
     fn table(self) -> &'static Table {
         match self {
             Self::Rxe => &rxe::TABLE,

@@ -28,7 +28,7 @@ pub(in crate::engine) enum Role {
 }
 
 impl Role {
-    /// All of them, in order.
+    /// All roles, in their order.
     pub(in crate::engine) const ALL: [Self; 12] = [
         Self::TxBytes,
         Self::RxBytes,

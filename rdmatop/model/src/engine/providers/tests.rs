@@ -74,7 +74,7 @@ fn a_counter_that_tells_a_provider_is_in_its_table_and_in_no_other() {
 }
 
 #[test]
-fn counters_of_32_bits_are_those_of_the_query_of_mlx5_and_of_the_diagnostics_of_mlx4() {
+fn the_query_of_mlx5_and_the_diagnostics_of_mlx4_count_in_32_bits() {
     let width = |provider: Provider, name| provider.width(RawSource::Netlink, name);
     assert_eq!(width(Provider::Mlx5, "out_of_buffer"), Width::Bits32);
     assert_eq!(width(Provider::Mlx5, "vport_out_of_buffer"), Width::Bits32);
@@ -87,7 +87,7 @@ fn counters_of_32_bits_are_those_of_the_query_of_mlx5_and_of_the_diagnostics_of_
 }
 
 #[test]
-fn counters_of_the_infiniband_specification_stop_where_it_says_and_only_they_count_words() {
+fn only_counters_of_the_infiniband_specification_count_words_and_stop() {
     for provider in [Provider::Mlx5, Provider::Efa] {
         let width = |name| provider.width(RawSource::Pma, name);
         assert_eq!(width("port_xmit_discards"), Width::StopsAt(65_535));
@@ -155,7 +155,7 @@ fn every_name_that_a_driver_exports_has_a_meaning() {
 }
 
 #[test]
-fn counters_of_hfi1_are_known_with_the_numbers_of_their_lanes_and_their_width() {
+fn counters_of_hfi1_are_known_by_lane_and_by_width() {
     let width = |name| Provider::Hfi1.width(RawSource::Netlink, name);
     assert_eq!(width("TxUnVLErr,32"), Width::Bits32);
     assert_eq!(width("SwLinkDown,32"), Width::Bits64, "the driver adds it up");
@@ -203,7 +203,7 @@ fn a_counter_is_in_a_table_once_and_is_described() {
 }
 
 #[test]
-fn only_ports_whose_bytes_are_of_queue_pairs_alone_can_show_that_some_are_unknown() {
+fn only_ports_that_count_queue_pairs_alone_can_show_unknown_ones() {
     let alone = |provider: Provider, layer| provider.counts_rdma_alone(Some(layer));
     assert!(alone(Provider::Mlx5, "Ethernet") && alone(Provider::Efa, "Ethernet"));
     assert!(!alone(Provider::Mlx5, "InfiniBand"), "IPoIB");

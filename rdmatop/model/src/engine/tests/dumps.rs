@@ -27,7 +27,7 @@ fn the_first_dump_fills_the_table() {
         snapshot.qps[1].born_mono_ns, None,
         "older than us: its age is unknown"
     );
-    assert_eq!(host.engine.lacks().processes, [231]);
+    assert_eq!(host.engine.needs().processes, [231]);
 }
 
 #[test]
@@ -136,10 +136,7 @@ fn a_create_record_behind_the_dump_that_has_the_qp_makes_no_second_one() {
     // Created while the dump ran; the record was still in the channel.
     host.qp(create(t + 5, 0xa0, 17));
     let row = host.only_qp();
-    assert_eq!(
-        (row.born_mono_ns.get(), row.state),
-        (Some(t + 5), Some(QpState(1)))
-    );
+    assert_eq!((row.born_mono_ns, row.state), (Some(t + 5), Some(QpState(1))));
     assert_eq!(
         row.timeline.iter().map(|s| s.mono_ns).collect::<Vec<_>>(),
         [t + 5]
@@ -149,7 +146,7 @@ fn a_create_record_behind_the_dump_that_has_the_qp_makes_no_second_one() {
 }
 
 #[test]
-fn a_create_record_behind_a_dump_does_not_name_the_port_that_init_set_later() {
+fn a_create_record_after_a_dump_does_not_name_a_port_set_by_init() {
     let mut host = Host::new();
     let t = host.now;
     host.pass(SECOND);
@@ -384,7 +381,7 @@ fn with_pids_of_two_namespaces_only_records_name_owners() {
         vec![dumped(17, None, 3), dumped(18, Some(5), 3), dumped(19, None, 3)],
     );
     assert_eq!(
-        host.engine.lacks().processes,
+        host.engine.needs().processes,
         [0u32; 0],
         "/proc knows others by that number"
     );

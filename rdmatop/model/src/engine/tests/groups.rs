@@ -52,7 +52,7 @@ fn sent(host: &mut Host, pid: u32) -> (u64, Option<f64>, bool) {
 }
 
 #[test]
-fn what_the_nic_counts_of_a_process_is_its_traffic_where_nothing_better_is_known() {
+fn the_nic_s_counts_of_a_process_are_its_traffic_for_want_of_better() {
     let mut host = mlx5();
     let t = host.now;
     host.dump(t, vec![dumped(17, Some(231), 3), dumped(18, Some(231), 3)]);
@@ -134,7 +134,7 @@ fn work_requests_that_programs_count_exactly_come_first() {
 }
 
 #[test]
-fn a_counter_without_a_process_is_of_the_owner_of_all_its_qps_or_of_nobody() {
+fn a_counter_without_a_process_has_the_owner_of_all_its_qps_or_none() {
     let mut host = mlx5();
     let t = host.now;
     host.dump(

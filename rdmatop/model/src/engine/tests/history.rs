@@ -93,7 +93,7 @@ pub(super) struct Lab {
     /// Whether records may be lost.
     pub(super) lossy: bool,
     losses: u64,
-    /// Nothing is forgotten.
+    /// The test's history forgets nothing.
     pub(super) keeps_all: bool,
 }
 
@@ -148,7 +148,7 @@ impl Lab {
             Step::BeginDump => kernel.begin_dump(),
             Step::EndDump => kernel.end_dump(),
             Step::ListDevices => kernel.list_devices(),
-            Step::LookAtProcesses => kernel.look_at_processes(self.engine.lacks().processes),
+            Step::LookAtProcesses => kernel.look_at_processes(self.engine.needs().processes),
             Step::Records { count, order, lost } => inputs = self.records(count, order, lost),
             Step::Samples(count) => {
                 let count = usize::from(count).min(kernel.samples.len());

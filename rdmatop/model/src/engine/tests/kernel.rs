@@ -400,7 +400,7 @@ impl Kernel {
         self.slots.fill(QpSlot::new_zeroed());
     }
 
-    /// As `rdmatop_loader::slots` does it.
+    /// Sweeps the slots as `rdmatop_loader::slots` does.
     pub(super) fn sweep(&mut self) {
         let mut sample = SlotsSample {
             mono_ns: self.tick(),
@@ -454,7 +454,7 @@ impl Kernel {
         self.dump = Some(sample);
     }
 
-    /// It reads the others and ends.
+    /// The dump reads the QPs that are left, and ends.
     pub(super) fn end_dump(&mut self) {
         if self.dump.is_none() {
             self.begin_dump();
@@ -487,7 +487,7 @@ impl Kernel {
         self.samples.push_back(Input::Devices(Box::new(sample)));
     }
 
-    /// As `app::host::processes` does it.
+    /// Reads processes as `app::host::processes` does.
     pub(super) fn look_at_processes(&mut self, wanted: Vec<u32>) {
         for pid in wanted {
             self.watched.entry(pid).or_insert(0);

@@ -266,10 +266,7 @@ fn records_that_change_places_still_make_one_qp() {
     let event = host.qp(create(t + 10, 0xa0, 17));
     assert_eq!(event.qp_uid, uid);
     let row = host.only_qp();
-    assert_eq!(
-        (row.state, row.born_mono_ns.get()),
-        (Some(QpState(1)), Some(t + 10))
-    );
+    assert_eq!((row.state, row.born_mono_ns), (Some(QpState(1)), Some(t + 10)));
     let steps: Vec<_> = row.timeline.iter().map(|s| s.state.0).collect();
     assert_eq!(steps, [0, 1]);
     host.qp(destroy(t + 40, 0xa0, 17));
@@ -317,7 +314,7 @@ fn a_kernel_qp_has_its_consumer_in_brackets_and_no_pid() {
         (row.kernel, &*row.comm, row.qps, row.verb_errors),
         (true, "[nvme_rdma]", 2, None)
     );
-    assert!(host.engine.lacks().processes.is_empty());
+    assert!(host.engine.needs().processes.is_empty());
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn notes(host: &mut Host) -> Vec<CauseId> {
 }
 
 #[test]
-fn a_log_that_cannot_be_read_is_a_note_where_a_nic_is_whose_errors_it_would_show() {
+fn an_unreadable_log_is_a_note_where_a_nic_writes_errors_to_it() {
     // The parent of SoftRoCE's device is the NIC below it.
     for devices in [vec![rxe(0, "rxe0")], vec![nic(0, "rxe0", "rdma_rxe")], vec![]] {
         let mut host = Host::new();

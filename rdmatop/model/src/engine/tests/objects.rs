@@ -81,7 +81,7 @@ struct Object {
     device: u32,
     owner: Task,
     address: u64,
-    /// Of its kind on its device.
+    /// The object's number, among those of its kind on its device.
     number: u32,
     /// Of an id: no two connections have the same.
     port: u16,

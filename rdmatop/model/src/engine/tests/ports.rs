@@ -7,7 +7,7 @@ use crate::{
 };
 
 #[test]
-fn a_device_added_again_is_another_one_and_its_restarted_counters_make_no_spike() {
+fn a_device_added_again_is_another_one_and_makes_no_spike() {
     let mut host = Host::new();
     host.devices(vec![counting(1, "rxe0", "rdma_rxe", &[("sent_pkts", 1_000_000)])]);
     let uid = host.tick().devices[0].uid;

@@ -44,7 +44,7 @@ struct Made {
     destroyed: bool,
 }
 
-/// As `loader/user` passes slots on.
+/// A slot as `loader/user` passes it on.
 fn passed_on(qp: Option<Made>) -> QpSlot {
     let Some(qp) = qp.filter(|qp| qp.judged || qp.destroyed) else {
         return QpSlot::new_zeroed();

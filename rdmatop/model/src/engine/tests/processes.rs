@@ -6,8 +6,8 @@ fn facts_are_asked_for_once_and_fill_the_row() {
     let t = host.now;
     host.qp(create(t, 0xa0, 17));
     host.qp(create(t + 1, 0xb0, 18));
-    assert_eq!(host.engine.lacks().processes, [231]);
-    assert!(host.engine.lacks().processes.is_empty());
+    assert_eq!(host.engine.needs().processes, [231]);
+    assert!(host.engine.needs().processes.is_empty());
     let facts = ProcessFacts {
         pid: 231,
         start_ticks: 99,
@@ -37,7 +37,7 @@ fn a_process_that_ended_before_anyone_looked_keeps_the_name_of_its_event() {
 }
 
 #[test]
-fn a_program_that_was_read_before_its_exec_has_the_name_under_which_it_makes_its_qp() {
+fn a_program_read_before_its_exec_has_the_name_that_made_its_qp() {
     for (first_thread, read_ns, name) in [(true, 1, "prog"), (true, 9, "sh"), (false, 1, "sh")] {
         let mut host = Host::new();
         let t = host.now;
@@ -131,11 +131,11 @@ fn a_pid_reused_unnoticed_is_another_process_once_its_start_time_is_read() {
     host.qp(create(t, 0xa0, 17));
     host.facts(231, 10, "ib_send_bw");
     host.qp(destroy(t + 1, 0xa0, 17));
-    host.engine.lacks();
+    host.engine.needs();
     let mut next = create(t + 2, 0xb0, 18);
     next.prefix = by(next.prefix, 231, "rping");
     host.qp(next);
-    assert_eq!(host.engine.lacks().processes, [231], "a strange name asks again");
+    assert_eq!(host.engine.needs().processes, [231], "a strange name asks again");
     host.facts(231, 20, "rping");
     let snapshot = host.tick();
     let rows: Vec<_> = snapshot
@@ -152,7 +152,7 @@ fn a_thread_with_another_name_is_no_other_process() {
     let t = host.now;
     host.qp(create(t, 0xa0, 17));
     host.facts(231, 10, "python3");
-    host.engine.lacks();
+    host.engine.needs();
     let thread = |ts, object, qpn| {
         let mut record = create(ts, object, qpn);
         record.prefix = by(record.prefix, 231, "pt_main_thread");
@@ -175,7 +175,7 @@ fn a_thread_with_another_name_is_no_other_process() {
     );
     host.qp(thread(t + 3, 0xc0, 19));
     assert!(
-        host.engine.lacks().processes.is_empty(),
+        host.engine.needs().processes.is_empty(),
         "the name is known by now"
     );
     assert_eq!(host.process(231).qps, 3);

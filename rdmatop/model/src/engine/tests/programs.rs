@@ -61,7 +61,7 @@ fn in_a_pid_namespace_dumps_name_owners_where_no_program_works() {
     );
     host.apply(off(CauseId::NoFiles, "y"));
     assert_eq!(owner_by_dump(&mut host), Some(5));
-    assert_eq!(host.engine.lacks().processes, [5]);
+    assert_eq!(host.engine.needs().processes, [5]);
     assert_eq!(owner_by_dump(&mut nested(EbpfState::Disabled)), Some(5));
     assert_eq!(
         owner_by_dump(&mut Host::new()),
@@ -71,7 +71,7 @@ fn in_a_pid_namespace_dumps_name_owners_where_no_program_works() {
 }
 
 #[test]
-fn pids_of_one_namespace_are_not_taken_for_those_of_another_when_programs_come_or_go() {
+fn pids_of_one_namespace_are_never_taken_for_those_of_another() {
     let mut host = nested(EbpfState::Starting);
     host.apply(off(CauseId::NoFiles, "y"));
     assert_eq!(owner_by_dump(&mut host), Some(5));

@@ -230,7 +230,7 @@ fn check(snapshot: &Snapshot, seen: &mut HashMap<(bool, u64), Vec<u64>>) {
     }
     let mut numbers = HashMap::new();
     for qp in snapshot.qps.iter().filter(|qp| !qp.exited && qp.qpn > 1) {
-        let twin = numbers.insert((qp.device_uid.get(), qp.qpn), qp.uid);
+        let twin = numbers.insert((qp.device_uid, qp.qpn), qp.uid);
         assert_eq!(twin, None, "two living QPs of one number");
     }
 }

@@ -321,7 +321,7 @@ fn who(snapshot: &Snapshot) -> [u64; 3] {
     assert_eq!((process.pid, process.exited, process.qps), (Some(231), false, 2));
     for (qp, qpn) in [(first, 17), (second, 18)] {
         assert_eq!(
-            (qp.qpn, qp.exited, qp.process_uid.get()),
+            (qp.qpn, qp.exited, qp.process_uid),
             (qpn, false, Some(process.uid))
         );
     }

@@ -142,7 +142,7 @@ fn a_qp_older_than_us_counts_since_attach() {
     old.flags = slot_flag::SINCE_ATTACH;
     host.pass(SECOND).sweep(&[old]);
     let row = host.only_qp();
-    assert_eq!((row.since_attach, row.born_mono_ns.get()), (true, None));
+    assert_eq!((row.since_attach, row.born_mono_ns), (true, None));
     assert_eq!(row.traffic.tx_wr.unwrap().total, 7);
     host.qp(modify(host.now, 0xa0, 17, 6));
     host.only_qp();
@@ -303,7 +303,7 @@ fn counts_from_before_the_last_sweep_that_missed_them_make_no_rate() {
 }
 
 #[test]
-fn a_process_with_an_uncounted_qp_has_lower_bounds_and_whole_sums_without_it() {
+fn a_process_has_lower_bounds_while_one_of_its_qps_is_uncounted() {
     let mut host = Host::new();
     let t = host.now;
     host.qp(create(t, 0xa0, 17));

@@ -117,7 +117,7 @@ fn changes(host: &mut Host, verbs: &[(u32, u32, VerbStats)], gone: &[(u32, u32)]
 }
 
 #[test]
-fn what_a_sample_of_changes_leaves_out_stands_still_and_is_read_all_the_same() {
+fn what_a_sample_of_changes_leaves_out_counts_as_read_and_at_rest() {
     let mut host = Host::new();
     let t = host.now;
     host.qp(create(t, 0xa0, 17));
@@ -281,7 +281,7 @@ fn a_reused_pid_starts_its_calls_at_zero() {
 
 /// The kernel side counts on in the entry of a process that was forgotten long ago.
 #[test]
-fn a_pid_that_is_reused_after_its_process_was_forgotten_starts_at_zero_too() {
+fn a_pid_reused_after_its_process_was_forgotten_starts_at_zero() {
     let mut host = Host::new();
     let v = verb::write(26);
     sample(&mut host, &[(231, v, stats(1000, 10))], &[(231, v, 22, 10)]);
@@ -355,7 +355,7 @@ fn the_last_calls_of_a_process_are_its_own_and_bring_no_ghost() {
     sample(&mut host, &[(231, v, stats(12, 1))], &[(231, v, 22, 1)]);
     let snapshot = host.tick();
     assert_eq!((snapshot.processes.len(), snapshot.verbs[0].calls.total), (1, 12));
-    host.engine.lacks();
+    host.engine.needs();
     for _ in 0..20 {
         host.pass(SECOND);
         sample(&mut host, &[(231, v, stats(12, 1))], &[(231, v, 22, 1)]);
@@ -363,7 +363,7 @@ fn the_last_calls_of_a_process_are_its_own_and_bring_no_ghost() {
     }
     let snapshot = host.tick();
     assert!(snapshot.processes.is_empty() && snapshot.verbs.is_empty());
-    assert!(host.engine.lacks().processes.is_empty());
+    assert!(host.engine.needs().processes.is_empty());
 }
 
 #[test]
@@ -429,7 +429,7 @@ fn only_the_bind_that_librdmacm_probes_with_may_find_no_device() {
 }
 
 #[test]
-fn how_much_a_process_may_lock_is_asked_when_its_registrations_have_no_memory() {
+fn the_limit_of_locked_memory_is_read_when_registrations_lack_memory() {
     const ENOMEM: u32 = 12;
     let mut host = Host::new();
     let t = host.now;
@@ -439,14 +439,14 @@ fn how_much_a_process_may_lock_is_asked_when_its_registrations_have_no_memory() 
     let failed = |count| [(231, reg_mr, ENOMEM, count), (231, create_cq, ENOMEM, 1)];
     let calls = [(231, reg_mr, stats(5, 2)), (231, create_cq, stats(1, 1))];
     sample(&mut host, &calls[1..], &failed(0)[1..]);
-    assert_eq!(host.engine.lacks().locked, [0; 0], "create_cq pins nothing");
+    assert_eq!(host.engine.needs().locked, [0; 0], "create_cq pins nothing");
     host.pass(SECOND);
     sample(&mut host, &calls, &failed(2));
-    assert_eq!(host.engine.lacks().locked, [231]);
-    assert_eq!(host.engine.lacks().locked, [0; 0], "once");
+    assert_eq!(host.engine.needs().locked, [231]);
+    assert_eq!(host.engine.needs().locked, [0; 0], "once");
     host.pass(SECOND);
     sample(&mut host, &calls, &failed(2));
-    assert_eq!(host.engine.lacks().locked, [0; 0], "none has failed since");
+    assert_eq!(host.engine.needs().locked, [0; 0], "none has failed since");
     let locked = LockedMemory {
         pid: 231,
         limit: Some(65_536),
@@ -459,7 +459,7 @@ fn how_much_a_process_may_lock_is_asked_when_its_registrations_have_no_memory() 
     host.pass(SECOND);
     sample(&mut host, &calls, &failed(3));
     assert_eq!(
-        host.engine.lacks().locked,
+        host.engine.needs().locked,
         [231],
         "the limit may be another by now"
     );

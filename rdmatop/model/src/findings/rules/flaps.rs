@@ -21,7 +21,7 @@ struct Port {
     /// The last snapshot with it, ns.
     seen_ns: u64,
     active: Option<bool>,
-    /// It was ACTIVE in some snapshot.
+    /// The port was ACTIVE in some snapshot.
     was_active: bool,
     by_state: VecDeque<u64>,
     downed: Option<u64>,

@@ -68,7 +68,7 @@ pub(in crate::findings) struct Growth {
     registrations: BTreeMap<u32, VecDeque<Registrations>>,
     /// Failed calls: in all, and in the last interval.
     failures: BTreeMap<Failure, (u64, u64)>,
-    /// When links went down.
+    /// The times at which links went down.
     pub(super) flaps: Flaps,
     /// What processes have registered.
     pub(super) memory: memory::Registered,

@@ -59,7 +59,7 @@ pub(super) fn imbalance(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             let others = up.iter().filter(|other| other.name != member.name);
             let others: Vec<&str> = others.map(|other| &*other.name).collect();
             let full = is_full(scene, member, rate);
-            let on_it = |qp: &&QpRow| qp.device_uid.get() == Some(port.device_uid) && qp.pid.is_some();
+            let on_it = |qp: &&QpRow| qp.device_uid == Some(port.device_uid) && qp.pid.is_some();
             let qps = scene.snapshot.qps.iter().filter(|qp| on_it(&&***qp)).count();
             let mut evidence = vec![format!(
                 "{} by {}, next to nothing by {}",

@@ -144,7 +144,7 @@ impl ArrivedTwice {
             .filter(|qp| !qp.exited)
             .filter_map(|qp| {
                 let rate = growing(qp.traffic.retransmits)?;
-                let to = scene.peer(qp).and_then(|peer| peer.device_uid.get());
+                let to = scene.peer(qp).and_then(|peer| peer.device_uid);
                 Some((qp.device_uid, to, rate))
             })
             .collect();

@@ -99,7 +99,7 @@ impl<'a> Scene<'a> {
                 .qps
                 .iter()
                 .filter(|qp| qp.traffic.rnr_waits.is_some());
-            counted.filter_map(|qp| qp.device_uid.get()).collect()
+            counted.filter_map(|qp| qp.device_uid).collect()
         };
         self.counted.get_or_init(of_qps).contains(&device_uid)
     }

@@ -145,9 +145,9 @@ pub(super) fn storm(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
 struct Outside {
     rdma: f64,
     lossless: f64,
-    /// With flow control.
+    /// Priorities with flow control.
     on: Vec<u8>,
-    /// That carry the traffic.
+    /// Priorities that carry the traffic.
     used: Vec<u8>,
 }
 

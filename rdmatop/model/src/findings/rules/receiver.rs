@@ -31,12 +31,12 @@ pub(super) fn not_ready(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
     let mut waits: BTreeMap<(u64, Option<u64>), Wait<'_>> = BTreeMap::new();
     for qp in scene.snapshot.qps.iter().filter(|qp| !qp.exited) {
-        let (Some(sender), Some(rate)) = (qp.process_uid.get(), growing(qp.traffic.rnr_waits)) else {
+        let (Some(sender), Some(rate)) = (qp.process_uid, growing(qp.traffic.rnr_waits)) else {
             continue;
         };
-        let peer = scene.peer(qp).filter(|peer| peer.process_uid.get().is_some());
+        let peer = scene.peer(qp).filter(|peer| peer.process_uid.is_some());
         let wait = waits
-            .entry((sender, peer.and_then(|peer| peer.process_uid.get())))
+            .entry((sender, peer.and_then(|peer| peer.process_uid)))
             .or_default();
         wait.peer = wait.peer.or(peer);
         wait.rate += rate;
@@ -99,7 +99,7 @@ fn symptom(
     };
     let about = About {
         process: Some(receiver.unwrap_or(sender).uid),
-        device: place.device_uid.get(),
+        device: place.device_uid,
         part: receiver.is_none().then(|| "peer".into()),
         ..About::default()
     };

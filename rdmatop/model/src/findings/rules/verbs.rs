@@ -91,7 +91,7 @@ fn is_no_try(row: &VerbRow) -> bool {
 
 /// Calls of modify_qp by a process that failed with one errno.
 pub(super) struct FailedSteps {
-    /// How many.
+    /// The number of failed calls.
     pub(super) total: u64,
     /// Name of the errno.
     pub(super) errno: &'static str,

@@ -44,7 +44,7 @@ fn far(s: &Snapshot) -> Vec<Finding> {
 }
 
 #[test]
-fn a_nic_on_another_node_is_far_while_the_one_behind_the_gpu_s_switch_is_idle() {
+fn a_nic_of_another_node_is_far_while_the_gpu_s_own_is_idle() {
     let found = far(&node(5));
     assert_eq!(
         found[0].verdict,

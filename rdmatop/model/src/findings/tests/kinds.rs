@@ -12,7 +12,7 @@ use super::S;
 use crate::testkit;
 use rdmatop_base::step::NextStep;
 
-/// On what a test runs.
+/// The machine on which a test runs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum On {
     /// A real kernel with SoftRoCE and what programs do there.
@@ -115,12 +115,12 @@ const PROOFS: &[(FindingId, On, &str)] = &[
     (
         FindingId::PortSlow,
         On::Driver,
-        "testnic_findings::what_a_card_with_queue_pairs_can_have_is_found_and_over_when_it_is_mended",
+        "testnic_findings::what_a_card_with_qps_can_have_is_found_and_over_when_mended",
     ),
     (
         FindingId::LinkErrors,
         On::Driver,
-        "testnic_findings::errors_of_links_congestion_and_refused_commands_are_found_on_their_cards",
+        "testnic_findings::link_errors_congestion_and_refused_commands_are_found_on_their_cards",
     ),
     (
         FindingId::LinkFlaps,
@@ -140,22 +140,22 @@ const PROOFS: &[(FindingId, On, &str)] = &[
     (
         FindingId::Congestion,
         On::Driver,
-        "testnic_findings::errors_of_links_congestion_and_refused_commands_are_found_on_their_cards",
+        "testnic_findings::link_errors_congestion_and_refused_commands_are_found_on_their_cards",
     ),
     (
         FindingId::IbCongestion,
         On::Driver,
-        "testnic_findings::errors_of_links_congestion_and_refused_commands_are_found_on_their_cards",
+        "testnic_findings::link_errors_congestion_and_refused_commands_are_found_on_their_cards",
     ),
     (
         FindingId::PauseStorm,
         On::Driver,
-        "testnic_findings::what_a_card_with_queue_pairs_can_have_is_found_and_over_when_it_is_mended",
+        "testnic_findings::what_a_card_with_qps_can_have_is_found_and_over_when_mended",
     ),
     (
         FindingId::TrafficClass,
         On::Driver,
-        "testnic_findings::what_a_card_with_queue_pairs_can_have_is_found_and_over_when_it_is_mended",
+        "testnic_findings::what_a_card_with_qps_can_have_is_found_and_over_when_mended",
     ),
     (
         FindingId::HotPort,
@@ -190,17 +190,17 @@ const PROOFS: &[(FindingId, On, &str)] = &[
     (
         FindingId::SmallMtu,
         On::Driver,
-        "testnic_findings::what_a_card_with_queue_pairs_can_have_is_found_and_over_when_it_is_mended",
+        "testnic_findings::what_a_card_with_qps_can_have_is_found_and_over_when_mended",
     ),
     (
         FindingId::PcieSlow,
         On::Driver,
-        "testnic_findings::what_a_card_with_queue_pairs_can_have_is_found_and_over_when_it_is_mended",
+        "testnic_findings::what_a_card_with_qps_can_have_is_found_and_over_when_mended",
     ),
     (
         FindingId::RoceV1,
         On::Driver,
-        "testnic_findings::what_a_card_with_queue_pairs_can_have_is_found_and_over_when_it_is_mended",
+        "testnic_findings::what_a_card_with_qps_can_have_is_found_and_over_when_mended",
     ),
     (
         FindingId::SetupSlow,
@@ -210,7 +210,7 @@ const PROOFS: &[(FindingId, On, &str)] = &[
     (
         FindingId::AdminErrors,
         On::Driver,
-        "testnic_findings::errors_of_links_congestion_and_refused_commands_are_found_on_their_cards",
+        "testnic_findings::link_errors_congestion_and_refused_commands_are_found_on_their_cards",
     ),
     (
         FindingId::DriverErrors,

@@ -63,7 +63,7 @@ const FAST: Work = Work {
 };
 
 #[test]
-fn work_requests_that_take_longer_and_become_fewer_are_named_until_that_is_as_usual() {
+fn work_requests_that_get_slower_and_fewer_are_named_until_it_is_usual() {
     let (mut machine, qp) = posting();
     machine.work(qp, FAST);
     machine.run(60);

@@ -61,7 +61,7 @@ fn pair() -> Snapshot {
         .map(|(uid, qpn, process, pid)| {
             let mut qp = rows::qp(uid, "rxe0", qpn, 3, Some(pid), "x", traffic());
             let row = Arc::make_mut(&mut qp);
-            (row.process_uid, row.remote_qpn) = (Some(process).into(), Some(35 - qpn));
+            (row.process_uid, row.remote_qpn) = (Some(process), Some(35 - qpn));
             qp
         })
         .collect();
@@ -150,7 +150,7 @@ fn a_receiver_without_buffers_is_named_and_not_its_victim() {
     // The receiver's end is on another device.
     let mut two = s.clone();
     let row = Arc::make_mut(&mut two.qps[1]);
-    (row.device, row.device_uid) = ("rxe1".into(), Some(9).into());
+    (row.device, row.device_uid) = ("rxe1".into(), Some(9));
     let found = after(5, &two);
     assert!(
         found[0].verdict.starts_with("server (PID 251) on rxe1 posts"),
@@ -164,7 +164,7 @@ fn a_receiver_without_buffers_is_named_and_not_its_victim() {
     s.processes.push(other);
     let mut qp = s.qps[0].clone();
     let row = Arc::make_mut(&mut qp);
-    (row.uid, row.qpn, row.remote_qpn, row.process_uid) = (20, 30, Some(31), Some(3).into());
+    (row.uid, row.qpn, row.remote_qpn, row.process_uid) = (20, 30, Some(31), Some(3));
     s.qps.push(qp);
     let mut peer = s.qps[1].clone();
     let row = Arc::make_mut(&mut peer);
@@ -218,7 +218,7 @@ fn where_no_work_request_is_counted_the_port_says_that_receivers_are_late() {
 fn two_pairs_with_the_same_numbers_name_no_receiver() {
     let mut s = pair();
     let mut twin = s.qps[1].clone();
-    (Arc::make_mut(&mut twin).uid, Arc::make_mut(&mut twin).process_uid) = (12, Some(3).into());
+    (Arc::make_mut(&mut twin).uid, Arc::make_mut(&mut twin).process_uid) = (12, Some(3));
     s.qps.push(twin);
     edit(&mut s, 0, |t| t.rnr_waits = rate(12.3));
     assert_eq!(after(5, &s)[0].pid, Some(254));
@@ -373,7 +373,7 @@ fn a_process_that_only_creates_qps_leaks_them() {
                     "x",
                     traffic,
                 );
-                Arc::make_mut(&mut qp).process_uid = Some(1).into();
+                Arc::make_mut(&mut qp).process_uid = Some(1);
                 s.qps.push(qp);
             }
             s.processes[0].qps = s.qps.len() as u64 - 1;
@@ -477,7 +477,7 @@ fn traced(snapshot: &Snapshot) -> Snapshot {
 }
 
 #[test]
-fn what_needs_counts_of_work_requests_is_not_in_a_trace_and_the_table_says_so() {
+fn the_table_says_that_a_trace_lacks_what_needs_counts_of_requests() {
     let mut s = pair();
     // One QP waits for the receiver, one repeats into the void, one failed and overflowed.
     edit(&mut s, 0, |t| {
@@ -489,7 +489,7 @@ fn what_needs_counts_of_work_requests_is_not_in_a_trace_and_the_table_says_so() 
     });
     let mut dead = rows::qp(30, "rxe0", 40, 3, Some(254), "x", rows::traffic(0.0, 0.0, 0));
     let row = Arc::make_mut(&mut dead);
-    row.process_uid = Some(1).into();
+    row.process_uid = Some(1);
     Arc::make_mut(&mut row.traffic).retransmits = rate(80.0);
     Arc::make_mut(&mut row.history).tx = vec![Some(0.0); 5];
     s.qps.push(dead);
@@ -535,7 +535,7 @@ proptest! {
             s.interval_ns = Some(step);
             s.processes[0].traffic.rnr_waits = rate(if waits { 5.0 } else { 0.0 });
             let mut qp = rows::qp(1, "mlx5_0", 9, 3, Some(4711), "rank", s.processes[0].traffic.clone());
-            Arc::make_mut(&mut qp).process_uid = Some(5).into();
+            Arc::make_mut(&mut qp).process_uid = Some(5);
             s.qps = vec![qp].into();
             s.ports[3].state = Some(PortState(if down { 1 } else { 4 }));
             s.ports[0].counters.clear();

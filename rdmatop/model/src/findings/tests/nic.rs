@@ -46,8 +46,7 @@ fn a_gid_of_roce_v1_is_wrong_where_there_is_one_of_v2() {
     let table = |v1: Option<bool>| Some(vec![entry(2, v1), entry(3, Some(false))].into());
     let mut qp = rows::qp(1, "mlx5_0", 9, 3, Some(4711), "rank", Traffic::default());
     let row = Arc::make_mut(&mut qp);
-    (row.device_uid, row.port, row.process_uid, row.sgid_index) =
-        (Some(1).into(), Some(1), Some(5).into(), Some(2));
+    (row.device_uid, row.port, row.process_uid, row.sgid_index) = (Some(1), Some(1), Some(5), Some(2));
     s.qps.push(qp);
     for (types, wanted) in [(Some(true), &["roce-v1"][..]), (Some(false), &[]), (None, &[])] {
         s.ports[0].gids = table(types);

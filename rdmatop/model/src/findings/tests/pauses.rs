@@ -23,7 +23,7 @@ fn port_with(counters: &[(&str, f64)]) -> Snapshot {
 }
 
 #[test]
-fn a_port_that_is_told_to_pause_is_a_storm_from_a_share_of_the_time_or_many_frames() {
+fn pauses_are_a_storm_from_a_share_of_the_time_or_many_frames() {
     let quiet = [("rx_prio3_pause", 900.0), ("rx_prio3_pause_duration", 9_000.0)];
     assert_eq!(ids(&after(20, &port_with(&quiet))), [""; 0]);
     let share = [("rx_prio3_pause", 900.0), ("rx_prio3_pause_duration", 120_000.0)];
@@ -76,7 +76,7 @@ fn a_counter_of_the_rdma_device_with_such_a_name_is_none_of_flow_control() {
 }
 
 #[test]
-fn traffic_outside_the_priorities_with_flow_control_is_named_and_its_loss_is_not_another_finding() {
+fn traffic_outside_flow_control_is_named_and_its_loss_is_no_finding() {
     let mut s = port_with(&[("tx_prio0_bytes", 4.1e9), ("tx_prio3_bytes", 1e6)]);
     s.health.ebpf = crate::input::EbpfState::Disabled;
     let sent = s.ports[2].tx_packets.unwrap().rate.unwrap();

@@ -230,7 +230,7 @@ fn one_hot_port_of_eight_and_one_that_gets_all_receives() {
         ..rows::traffic(0.0, 0.0, 0)
     };
     let mut qp = rows::qp(12, "mlx5_2", 17, 3, Some(4711), "x", traffic);
-    Arc::make_mut(&mut qp).device_uid = Some(dead.ports[2].device_uid).into();
+    Arc::make_mut(&mut qp).device_uid = Some(dead.ports[2].device_uid);
     dead.qps.push(qp);
     assert_eq!(
         ids(&after(12, &dead)),
@@ -271,7 +271,7 @@ fn one_hot_port_of_eight_and_one_that_gets_all_receives() {
     let row = Arc::make_mut(&mut qp);
     Arc::make_mut(&mut row.traffic).retransmits = rate(80.0);
     Arc::make_mut(&mut row.history).tx = vec![Some(0.0); 5];
-    row.process_uid = Some(5).into();
+    row.process_uid = Some(5);
     dead.qps.push(qp);
     assert_eq!(
         ids(&after(12, &dead)),
@@ -365,7 +365,7 @@ fn errors_of_the_link_have_limits() {
 }
 
 #[test]
-fn a_link_that_goes_down_again_and_again_flaps_and_one_long_outage_does_not() {
+fn a_link_that_goes_down_repeatedly_flaps_and_one_outage_does_not() {
     let mut watch = Watch::default();
     let mut s = rails([4e9; 8], [4e9; 8]);
     s.processes[0].devices.remove(3);
@@ -447,7 +447,7 @@ fn a_link_that_is_found_to_flap_has_no_outages_beside_it() {
 }
 
 #[test]
-fn an_infiniband_port_without_credits_is_congested_and_an_ethernet_port_has_none() {
+fn only_an_infiniband_port_is_congested_by_want_of_credits() {
     let mut s = rails([4e9; 8], [4e9; 8]);
     // 400 Gb/s by four lanes: 50 GB/s, 12.5e9 symbols of a lane.
     named(&mut s.ports[2], "port_xmit_wait", 0.5e9);
@@ -477,7 +477,7 @@ fn a_path_mtu_below_what_the_port_has_room_for_is_small() {
     let connect = |s: &mut Snapshot, uid: u64, mtu: u16| {
         let mut qp = rows::qp(uid, "mlx5_1", 9, 3, Some(4711), "rank", Traffic::default());
         let row = Arc::make_mut(&mut qp);
-        (row.device_uid, row.port, row.process_uid) = (Some(2).into(), Some(1), Some(5).into());
+        (row.device_uid, row.port, row.process_uid) = (Some(2), Some(1), Some(5));
         (row.path_mtu, row.sgid_index) = (Some(mtu), Some(u8::try_from(uid).unwrap()));
         s.qps.push(qp);
     };

@@ -9,7 +9,7 @@ fn in_init() -> Snapshot {
     let mut s = pair();
     for qp in s.qps.iter_mut() {
         let row = Arc::make_mut(qp);
-        (row.state, row.process_uid) = (Some(QpState(1)), Some(1).into());
+        (row.state, row.process_uid) = (Some(QpState(1)), Some(1));
         row.timeline = Arc::new(vec![Step {
             mono_ns: s.mono_ns - 6 * S,
             state: QpState(1),
@@ -61,7 +61,7 @@ fn a_peer_on_this_host_is_told_apart_by_whether_its_qp_is_still_there() {
     s.ports[0].gids = Some(vec![own(1)].into());
     for qp in s.qps.iter_mut() {
         let row = Arc::make_mut(qp);
-        (row.device_uid, row.remote_gid) = (Some(s.ports[0].device_uid).into(), Some(own(1).gid));
+        (row.device_uid, row.remote_gid) = (Some(s.ports[0].device_uid), Some(own(1).gid));
     }
     let says = |s: &Snapshot| {
         let found = after(5, s).remove(0);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_registration_without_memory_names_the_limit_where_that_can_be_the_cause() {
+fn a_registration_without_memory_names_the_limit_that_can_cause_it() {
     let mut s = pair();
     let mut row = rows::verb(251, "server", "reg_mr", 3.0, &[(12, 31)], false);
     (row.process_uid, row.errors) = (Some(2), rate(31.0));

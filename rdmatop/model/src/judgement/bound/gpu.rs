@@ -59,7 +59,7 @@ impl GpuUse {
         })
     }
 
-    /// They work on what the job computes.
+    /// The GPUs work on what the job computes.
     pub(super) fn computes(&self) -> bool {
         self.sm_share >= SMS && self.tensor_share >= TENSOR
     }

@@ -66,7 +66,7 @@ fn links_at_rest_and_gpus_that_compute_make_a_job_compute_bound() {
 }
 
 #[test]
-fn full_links_are_what_a_job_waits_for_unless_its_gpus_compute_all_the_same() {
+fn a_job_waits_for_full_links_unless_its_gpus_compute_all_the_same() {
     let s = loaded(0.9);
     assert_eq!(verdict(&s, &[]), Some("communication"));
     assert_eq!(

@@ -74,7 +74,7 @@ pub(super) type Links = BTreeMap<Option<u64>, BTreeSet<Link>>;
 pub(super) fn link_of(qp: &QpRow) -> Option<(Option<u64>, Link)> {
     // RTR, RTS, SQD, SQE: in the others nothing moves.
     let able = qp.state.is_none_or(|state| matches!(state.0, 2..=5)) && !is_of_the_core(qp);
-    Some((qp.process_uid.get(), (qp.device_uid.get()?, qp.port))).filter(|_| able)
+    Some((qp.process_uid, (qp.device_uid?, qp.port))).filter(|_| able)
 }
 
 /// Processes that work together.
@@ -266,7 +266,7 @@ impl Bound {
         }
     }
 
-    /// In words.
+    /// The judgement in one line of words.
     pub fn line(&self) -> String {
         let at_least = if self.partial { "at least " } else { "" };
         let together = match (self.of_ports, self.processes) {

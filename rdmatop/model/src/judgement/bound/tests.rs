@@ -32,7 +32,7 @@ pub(super) fn add(s: &mut Snapshot, uid: u64, tx: f64, rx: f64) {
     });
     s.processes.push(process);
     let mut qp = rows::qp(uid, &name, 17, 3, Some(pid), "rank", Traffic::default());
-    Arc::make_mut(&mut qp).device_uid = Some(uid).into();
+    Arc::make_mut(&mut qp).device_uid = Some(uid);
     s.qps.push(qp);
 }
 
@@ -179,7 +179,7 @@ fn the_processes_of_a_job_are_judged_together() {
     let judged = Bound::find(&s.clone().judged(None), &[]);
     assert_eq!(judged[0], judged[1]);
     // On one link they share it.
-    Arc::make_mut(&mut s.qps[1]).device_uid = Some(1).into();
+    Arc::make_mut(&mut s.qps[1]).device_uid = Some(1);
     s.processes[1].recent.as_mut().unwrap().tx = Some(0.05 * FULL);
     let shared = "95 % busy over the last 30 s, all 2 processes of the job together";
     assert!(said(&s).starts_with(shared), "{}", said(&s));
@@ -259,16 +259,16 @@ fn traffic_that_may_be_of_others_gives_a_share_and_no_verdict() {
     add(&mut s, 2, 0.0, 0.0);
     let bound = format!("{share}: communication-bound");
     assert_eq!(said(&s), bound, "the other has a port of its own");
-    Arc::make_mut(&mut s.qps[1]).device_uid = Some(1).into();
+    Arc::make_mut(&mut s.qps[1]).device_uid = Some(1);
     assert_eq!(said(&s), share);
     // It counts as another's too when its process is not known or has ended.
     let mut unknown = s.clone();
     unknown.processes.pop();
     assert_eq!(said(&unknown), share);
     let other = Arc::make_mut(&mut unknown.qps[1]);
-    (other.process_uid, other.port) = (None.into(), None);
+    (other.process_uid, other.port) = (None, None);
     assert_eq!(said(&unknown), share);
-    Arc::make_mut(&mut unknown.qps[1]).device_uid = Some(2).into();
+    Arc::make_mut(&mut unknown.qps[1]).device_uid = Some(2);
     assert_eq!(said(&unknown), bound);
     // A queue pair for management datagrams moves nothing of note.
     Arc::make_mut(&mut s.qps[1]).qp_type = Some(QpType(1));

@@ -59,7 +59,7 @@ pub struct Unexplained {
     openers: Option<Arc<OpenersSample>>,
 }
 
-/// All of them.
+/// All ports that move data which nothing explains.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct AllUnexplained(Vec<Unexplained>);
@@ -75,7 +75,7 @@ impl AllUnexplained {
         self.0.iter()
     }
 
-    /// Those of some devices.
+    /// The entries of the devices that `wanted` names.
     pub(crate) fn of(&self, wanted: impl Fn(&str) -> bool) -> Self {
         Self(self.iter().filter(|one| wanted(&one.device)).cloned().collect())
     }
@@ -202,7 +202,7 @@ fn explained(snapshot: &Snapshot) -> BTreeSet<u64> {
         .qps
         .iter()
         .filter(able)
-        .filter_map(|qp| qp.device_uid.get())
+        .filter_map(|qp| qp.device_uid)
         .collect()
 }
 

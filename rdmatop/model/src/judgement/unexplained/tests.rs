@@ -24,7 +24,7 @@ struct Machine {
     nested_pids: bool,
     /// Number, type and state.
     qps: Vec<(u32, u8, u8)>,
-    /// How many the kernel counts.
+    /// The number of QPs that the kernel counts.
     counted: u64,
     openers: Option<OpenersSample>,
 }
@@ -152,7 +152,7 @@ impl Machine {
 }
 
 #[test]
-fn a_port_that_moves_data_without_a_queue_pair_says_so_and_work_requests_are_unknown() {
+fn a_port_that_moves_data_without_qps_says_so_and_requests_are_unknown() {
     for machine in [mlx5(), efa()] {
         let (snapshot, mut engine) = machine.after(2);
         let [one] = &snapshot.unexplained.0[..] else {
@@ -173,7 +173,7 @@ fn a_port_that_moves_data_without_a_queue_pair_says_so_and_work_requests_are_unk
         );
         // Only a driver that lets a library make queue pairs is accused of it.
         assert_eq!(note.why.contains("DEVX"), machine.driver == "mlx5_core", "{note}");
-        assert!(engine.lacks().openers, "who has it open?");
+        assert!(engine.needs().openers, "who has it open?");
     }
 }
 
@@ -280,7 +280,7 @@ fn a_queue_pair_that_has_long_been_unable_to_move_data_explains_nothing() {
 }
 
 #[test]
-fn without_records_traffic_must_go_on_because_a_queue_pair_may_have_come_and_gone() {
+fn without_records_traffic_must_last_since_a_qp_may_have_come_and_gone() {
     let machine = Machine {
         ebpf: false,
         ..mlx5()
@@ -321,7 +321,7 @@ fn who_has_the_device_open_is_a_candidate_with_job_and_library() {
             ..mlx5()
         }
         .after(2);
-        assert!(!engine.lacks().openers, "it was looked for a moment ago");
+        assert!(!engine.needs().openers, "it was looked for a moment ago");
         snapshot.health.notes[0].remedy.clone()
     };
     let at = |found: Vec<Opener>, hidden| OpenersSample {
@@ -352,7 +352,7 @@ fn who_has_the_device_open_is_a_candidate_with_job_and_library() {
 }
 
 #[test]
-fn candidates_are_those_of_now_and_ports_of_which_the_same_is_said_share_a_note() {
+fn candidates_are_those_of_now_and_like_ports_share_a_note() {
     let (snapshot, mut engine) = mlx5().after(2);
     assert!(engine.with_openers(&snapshot).is_none(), "nobody has looked");
     let openers = OpenersSample {

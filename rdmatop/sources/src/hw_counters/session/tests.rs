@@ -209,7 +209,7 @@ impl Run {
         port.sets.push((port.mode, 3, qps.to_vec()));
     }
 
-    /// As a next start after SIGKILL.
+    /// Does what the next start does after SIGKILL.
     fn next_start(&mut self) -> Vec<String> {
         // The lock goes with the process.
         self.session.locked = None;
@@ -246,7 +246,7 @@ fn what_is_set_is_taken_back_with_what_the_kernel_bound_meanwhile() {
 }
 
 #[test]
-fn optional_counters_of_traffic_are_switched_on_and_off_and_the_others_stay() {
+fn optional_counters_of_traffic_go_on_and_off_and_the_others_stay() {
     let optional = vec![(40, "cc_rx_ce_pkts", true), (44, "rdma_tx_bytes", false)];
     for knows in [true, false] {
         let mut run = Run::new(vec![Port {

@@ -7,8 +7,8 @@ use crate::netlink::attr::{
     STAT_COUNTER_ENTRY, STAT_COUNTER_ID, STAT_HWCOUNTER_DYNAMIC, STAT_HWCOUNTER_ENTRY_NAME,
     STAT_HWCOUNTER_INDEX, STAT_HWCOUNTERS, STAT_MODE, STAT_OPCOUNTER_ENABLED, cmd,
 };
-use crate::netlink::enums::QpType;
 use crate::netlink::wire::{Attrs, WireError, WireResult};
+use rdmatop_base::ib::QpType;
 
 /// How QPs are bound to counters (`enum rdma_nl_counter_mode`, include/uapi/rdma/rdma_netlink.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -191,7 +191,7 @@ impl Entry for CounterSet {
                 STAT_COUNTER_ID => id = Some(attr.u32()?),
                 PORT_INDEX => port = Some(attr.u32()?),
                 STAT_MODE => set.mode = Some(Mode::from(attr.u32()?)),
-                RES_TYPE => set.qp_type = Some(QpType::from(attr.u8()?)),
+                RES_TYPE => set.qp_type = Some(QpType(attr.u8()?)),
                 RES_QP => set.qps = decode_qps(attr.nest())?,
                 STAT_HWCOUNTERS => set.counters = decode_table(attr.nest())?,
                 _ => Owner::read(&attr, &mut set.owner)?,

@@ -1,8 +1,8 @@
 //! Port record: `fill_port_info`, drivers/infiniband/core/nldev.c.
 use crate::netlink::attr::{NDEV_INDEX, NDEV_NAME, PORT_INDEX, PORT_PHYS_STATE, PORT_STATE};
-use crate::netlink::enums::{PhysState, PortState};
 use crate::netlink::name::Name;
 use crate::netlink::wire::{Attrs, WireError, WireResult};
+use rdmatop_base::ib::{PhysState, PortState};
 
 /// The network interface under a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,8 +35,8 @@ impl Port {
             let attr = attr?;
             match attr.number {
                 PORT_INDEX => port = Some(attr.u32()?),
-                PORT_STATE => state = Some(PortState::from(attr.u8()?)),
-                PORT_PHYS_STATE => phys_state = Some(PhysState::from(attr.u8()?)),
+                PORT_STATE => state = Some(PortState(attr.u8()?)),
+                PORT_PHYS_STATE => phys_state = Some(PhysState(attr.u8()?)),
                 NDEV_INDEX => netdev_index = Some(attr.u32()?),
                 NDEV_NAME => netdev_name = Some(Name::from(attr.string()?)),
                 _ => {}

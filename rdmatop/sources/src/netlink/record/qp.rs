@@ -4,8 +4,8 @@ use crate::netlink::attr::{
     PORT_INDEX, RES_KERN_NAME, RES_LQPN, RES_PID, RES_QP, RES_QP_ENTRY, RES_RQ_PSN, RES_RQPN, RES_SQ_PSN,
     RES_STATE, RES_TYPE, cmd,
 };
-use crate::netlink::enums::{QpState, QpType};
 use crate::netlink::wire::{ATTR_HEADER, Attrs, WireError, WireResult};
+use rdmatop_base::ib::{QpState, QpType};
 
 /// A queue pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,8 +42,8 @@ impl Entry for Qp {
             match attr.number {
                 RES_LQPN => lqpn = Some(attr.u32()?),
                 PORT_INDEX => port = Some(attr.u32()?),
-                RES_TYPE => qp_type = Some(QpType::from(attr.u8()?)),
-                RES_STATE => state = Some(QpState::from(attr.u8()?)),
+                RES_TYPE => qp_type = Some(QpType(attr.u8()?)),
+                RES_STATE => state = Some(QpState(attr.u8()?)),
                 RES_RQPN => rqpn = Some(attr.u32()?),
                 RES_RQ_PSN => rq_psn = Some(attr.u32()?),
                 RES_SQ_PSN => sq_psn = Some(attr.u32()?),
@@ -68,7 +68,7 @@ impl Entry for Qp {
     /// The QP number. QP 0 and QP 1 exist once for each port, so their port is part of the identity, as in
     /// the kernel's own key (`rdma_restrack_add`, drivers/infiniband/core/restrack.c).
     fn identity(&self) -> Option<u64> {
-        let special = matches!(self.qp_type, Some(QpType::Smi | QpType::Gsi));
+        let special = matches!(self.qp_type, Some(QpType::SMI | QpType::GSI));
         let port = if special { self.port.unwrap_or(0) } else { 0 };
         Some(u64::from(port) << 32 | u64::from(self.lqpn))
     }
@@ -159,8 +159,8 @@ impl Shape {
         Some(Qp {
             lqpn: number(Some(self.lqpn))?,
             port: number(self.port),
-            qp_type: byte(self.qp_type).map(QpType::from),
-            state: byte(self.state).map(QpState::from),
+            qp_type: byte(self.qp_type).map(QpType),
+            state: byte(self.state).map(QpState),
             rqpn: number(self.rqpn),
             rq_psn: number(self.rq_psn),
             sq_psn: number(self.sq_psn),

@@ -5,11 +5,11 @@ use proptest::prelude::*;
 
 use super::super::client::Nldev;
 use super::super::counting::{set_auto, set_optional, unbind};
-use super::super::enums::QpType;
 use super::super::record::{CounterSet, Entry as _, Mask, Mode, Owner, decode_binding, decode_optional};
 use super::super::request::Request;
 use super::super::wire::{Attrs, F_MULTI, Message, MessageWriter};
 use super::{FakeKernel, done, reply};
+use rdmatop_base::ib::QpType;
 
 fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<char> = hex.chars().filter(|c| !c.is_whitespace()).collect();
@@ -141,7 +141,7 @@ fn a_dump_lists_each_counter_once_with_all_of_its_qps() {
     let seen: Vec<_> = sets.iter().map(|set| (set.id, set.counters[0].value)).collect();
     assert_eq!(seen, [(1, 10), (2, 25)]);
     assert_eq!(sets[0].qps, [17, 19]);
-    assert_eq!(sets[0].qp_type, Some(QpType::Rc));
+    assert_eq!(sets[0].qp_type, Some(QpType::RC));
     assert_eq!(sets[0].mask().words(), "type,pid");
 }
 

@@ -1,11 +1,11 @@
 //! Recorded answers of four kernels. tests/fixtures/netlink/record.sh describes how the files were made.
 use super::super::client::Nldev;
-use super::super::enums::{PhysState, PortState, QpState, QpType};
 use super::super::error::NetlinkError;
 use super::super::record::{CmId, Ctx, Owner, Pd, Qp};
 use super::super::recording::{Recording, Replay};
 use super::super::sample::{DeviceSample, Dump, Reading};
 use super::super::sampler::{self, Want};
+use rdmatop_base::ib::{PhysState, PortState, QpState, QpType};
 
 /// Kernel and what was recorded on it.
 pub(super) const FIXTURES: [(&str, &[u8]); 4] = [
@@ -92,7 +92,7 @@ fn devices_and_ports_are_read_as_rdma_link_shows_them() {
             let port = got(&sample.ports[0].info);
             assert_eq!(
                 (port.state, port.phys_state),
-                (Some(PortState::Active), Some(PhysState::LinkUp)),
+                (Some(PortState(4)), Some(PhysState(5))),
                 "{kernel}"
             );
             assert_eq!(
@@ -143,7 +143,7 @@ fn queue_pairs_of_a_test_pair_point_at_each_other() {
     for (kernel, bytes) in FIXTURES {
         let [seen, _] = devices(bytes);
         let qps = &seen.qps;
-        let rc: Vec<_> = qps.iter().filter(|qp| qp.qp_type == Some(QpType::Rc)).collect();
+        let rc: Vec<_> = qps.iter().filter(|qp| qp.qp_type == Some(QpType::RC)).collect();
         assert_eq!(rc.len(), 8, "{kernel} {qps:?}");
         for qp in &rc {
             let peer = rc
@@ -154,7 +154,7 @@ fn queue_pairs_of_a_test_pair_point_at_each_other() {
             // perftest takes the receiver of a one-way test no further than RTR.
             let mut states = [qp.state, peer.state];
             states.sort();
-            assert_eq!(states, [Some(QpState::Rtr), Some(QpState::Rts)], "{kernel}");
+            assert_eq!(states, [Some(QpState(2)), Some(QpState(3))], "{kernel}");
             assert_ne!(peer.owner, qp.owner, "{kernel}");
             assert!(
                 matches!(qp.owner, Some(Owner::Process(pid)) if pid > 1),
@@ -162,7 +162,7 @@ fn queue_pairs_of_a_test_pair_point_at_each_other() {
             );
             assert!(seen.pds.iter().any(|pd| pd.owner == qp.owner), "{kernel}");
         }
-        let gsi = qps.iter().find(|qp| qp.qp_type == Some(QpType::Gsi)).unwrap();
+        let gsi = qps.iter().find(|qp| qp.qp_type == Some(QpType::GSI)).unwrap();
         assert_eq!(
             (gsi.lqpn, &gsi.owner),
             (1, &Some(Owner::Kernel("ib_core".into()))),

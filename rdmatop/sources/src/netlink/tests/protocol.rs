@@ -3,7 +3,6 @@ use super::super::attr::{
     DEV_INDEX, DEV_NAME, PORT_INDEX, RES_LQPN, RES_PID, RES_QP, RES_QP_ENTRY, RES_SQ_PSN, RES_STATE, RES_TYPE,
 };
 use super::super::client::Nldev;
-use super::super::enums::{QpState, QpType};
 use super::super::error::NetlinkError;
 use super::super::name::Name;
 use super::super::record::Owner;
@@ -12,6 +11,7 @@ use super::super::wire::{
     MessageWriter, OVERRUN, WireError,
 };
 use super::{FakeKernel, PORTID, done, reply};
+use rdmatop_base::ib::{QpState, QpType};
 
 fn qp(writer: MessageWriter, lqpn: u32, psn: u32) -> MessageWriter {
     writer.nest(RES_QP_ENTRY, |entry| {
@@ -71,10 +71,7 @@ fn a_dump_in_several_datagrams_is_read_to_its_done() {
         [17, 18, 19]
     );
     let first = &dump.items[0];
-    assert_eq!(
-        (first.qp_type, first.state),
-        (Some(QpType::Rc), Some(QpState::Rts))
-    );
+    assert_eq!((first.qp_type, first.state), (Some(QpType::RC), Some(QpState(3))));
     assert_eq!(first.owner, Some(Owner::Process(231)));
     assert_eq!(
         (first.rqpn, first.port, first.rq_psn),

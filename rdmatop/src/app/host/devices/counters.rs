@@ -23,7 +23,7 @@ pub(super) struct PortCounters {
     pub(super) port: u32,
     /// Netlink served them when the devices were last listed.
     served: bool,
-    /// They were requested, and netlink does not have them.
+    /// The counters were requested, and netlink does not have them.
     refused: bool,
     /// Netlink answered that there are none.
     none: Option<RequestError>,
@@ -31,7 +31,7 @@ pub(super) struct PortCounters {
     names: Vec<Arc<str>>,
     /// Open files: `counters/`, and `hw_counters/` where netlink does not serve them.
     files: Vec<(CounterFiles, RawSource, Vec<Arc<str>>)>,
-    /// Those of the network interface, or of the interfaces of a bond.
+    /// The counters of the network interface, or of the interfaces of a bond.
     pub(super) interfaces: Interfaces,
 }
 

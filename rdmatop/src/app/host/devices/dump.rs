@@ -3,7 +3,7 @@
 use super::{known::Listed, owners::Owners};
 use rdmatop_base::text;
 use rdmatop_model::{
-    ib::{QpState, QpType},
+    ib::QpType,
     input::{QpReading, QpsSample},
 };
 use rdmatop_sources::netlink::{
@@ -97,7 +97,7 @@ fn whole<T: Transport>(
 /// first QPs, which belong to whoever makes them, may have these numbers.
 pub(super) fn is_special(qp: &QpReading) -> bool {
     // RC or UC.
-    let connected = matches!(qp.qp_type, Some(QpType(2 | 3)));
+    let connected = matches!(qp.qp_type, Some(QpType::RC | QpType::UC));
     qp.qpn <= 1 && qp.pid.is_none() && !connected
 }
 
@@ -119,8 +119,8 @@ fn reading(owners: &mut Owners, device_index: u32, qp: &Qp) -> QpReading {
         device_index,
         port: qp.port,
         qpn: qp.lqpn,
-        qp_type: qp.qp_type.map(|ty| QpType(ty.number())),
-        state: qp.state.map(|state| QpState(state.number())),
+        qp_type: qp.qp_type,
+        state: qp.state,
         // 0 until RTR: no peer yet.
         remote_qpn: qp.rqpn.filter(|qpn| *qpn != 0),
         sq_psn: qp.sq_psn,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{job::DeviceAnswer, known::Listed, leaving};
+use super::{job::DeviceAnswer, known::Listed, removals};
 use rdmatop_base::text;
 use rdmatop_model::{cause::Cause, input::DeviceReading};
 use rdmatop_sources::{
@@ -16,7 +16,7 @@ pub(super) struct Entry {
     pub(super) id: u64,
     pub(super) index: u32,
     pub(super) name: Name,
-    /// Its name, safe to print.
+    /// The device's name, safe to print.
     pub(super) shown: Arc<str>,
     /// The user wants it left alone: it is listed, and its driver is asked for nothing.
     pub(super) excluded: bool,
@@ -57,7 +57,7 @@ impl Entry {
         }
     }
 
-    /// It has another name now.
+    /// Gives the device another name.
     pub(super) fn rename(&mut self, name: &Name, root: &Root) {
         self.name = name.clone();
         self.shown = text::sanitize(name.as_bytes()).into();
@@ -68,7 +68,7 @@ impl Entry {
     /// What it is.
     pub(super) fn device(&self) -> Device {
         let kept = self.listed.as_ref().map(|listed| listed.device().clone());
-        kept.unwrap_or_else(|| leaving::unknown(self.index, self.name.clone()))
+        kept.unwrap_or_else(|| removals::unknown(self.index, self.name.clone()))
     }
 
     /// Takes over the parts of its answer that do not go to the engine.

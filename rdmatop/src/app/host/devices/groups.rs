@@ -5,10 +5,7 @@
 //! bind some.
 
 use super::{known::Listed, owners::Owners};
-use rdmatop_model::{
-    ib::QpType,
-    input::{DeviceGroups, GroupReading, ReadAt},
-};
+use rdmatop_model::input::{DeviceGroups, GroupReading, ReadAt};
 use rdmatop_sources::{
     clock::timed,
     netlink::{
@@ -96,7 +93,7 @@ fn reading(owners: &mut Owners, set: &CounterSet) -> GroupReading {
             .as_ref()
             .and_then(Owner::pid)
             .map(|tid| owners.process(tid)),
-        qp_type: set.qp_type.map(|kind| QpType(kind.number())),
+        qp_type: set.qp_type,
         qps: set.qps.clone(),
         counters: set
             .counters

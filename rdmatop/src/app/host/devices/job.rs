@@ -6,9 +6,9 @@ use super::{
     dump::dump,
     groups::{self, Pace},
     known::Listed,
-    leaving,
     owners::Owners,
-    turns::{Sheet, Stage, Subject},
+    removals,
+    schedule::{SharedProgress, Stage, Subject},
 };
 use rdmatop_model::{
     cause::{Cause, Concerns},
@@ -35,7 +35,7 @@ pub(super) struct Job {
     /// Which device the answer is for.
     pub(super) subject: Subject,
     /// Where the thread records its progress.
-    pub(super) sheet: Sheet,
+    pub(super) progress: SharedProgress,
     /// When the round began, ns: anything older is older than the answer.
     pub(super) before_ns: u64,
     pub(super) what: What,
@@ -60,7 +60,7 @@ pub(super) enum What {
     /// What has changed of it.
     Again { listed: Box<Listed>, ask: Ask },
     /// What sysfs has of a device that is being removed.
-    Leaving {
+    Removal {
         dir: OsString,
         device: Device,
         before: Option<Box<Listed>>,
@@ -73,7 +73,7 @@ pub(super) struct Ask {
     pub(super) counters: bool,
     /// QPs are being bound to counters.
     pub(super) groups: bool,
-    /// This is the last round.
+    /// This round is the last one.
     pub(super) last: bool,
     /// States of its ports.
     pub(super) states: bool,
@@ -84,9 +84,9 @@ pub(super) struct Ask {
 /// How to get the resource counts of a device.
 #[derive(Clone)]
 pub(super) enum Counts {
-    /// They are not needed.
+    /// The counts are not needed.
     No,
-    /// They were just read.
+    /// The counts were just read.
     Known(Summary),
     /// Request them, unless the device is at rest.
     Unless,
@@ -123,13 +123,13 @@ impl DeviceList {
 /// The answer of one device.
 #[derive(Default)]
 pub(super) struct DeviceAnswer {
-    /// Its state for the next reading.
+    /// The device's state for the next reading.
     pub(super) listed: Option<Box<Listed>>,
     /// The full reading, when it was listed.
     pub(super) all: Option<DeviceReading>,
     /// Changes in other values than counters.
     pub(super) changed: Option<DeviceReading>,
-    /// Its counters.
+    /// The device's counters.
     pub(super) ports: Vec<PortCounters>,
     /// Counters that its QPs are bound to.
     pub(super) groups: Option<DeviceGroups>,
@@ -164,9 +164,9 @@ pub(super) fn work<T: Transport + Send + 'static>(root: Root, open: Open<T>) -> 
         nldev: None,
     };
     Box::new(move |job| {
-        let (subject, sheet) = (job.subject, job.sheet.clone());
+        let (subject, progress) = (job.subject, job.progress.clone());
         let answer = reader.read(job);
-        sheet.end(now().mono_ns);
+        progress.end(now().mono_ns);
         (subject, answer)
     })
 }
@@ -174,7 +174,7 @@ pub(super) fn work<T: Transport + Send + 'static>(root: Root, open: Open<T>) -> 
 impl<T: Transport> Reader<T> {
     fn read(&mut self, job: Job) -> Answer {
         let Job {
-            sheet,
+            progress,
             before_ns,
             what,
             ..
@@ -182,7 +182,7 @@ impl<T: Transport> Reader<T> {
         self.owners.forget();
         let answer = match what {
             What::DeviceList { settings } => {
-                sheet.enter(Stage::List, now().mono_ns);
+                progress.enter(Stage::List, now().mono_ns);
                 return Answer::DeviceList(self.everyone(settings));
             }
             What::List {
@@ -200,9 +200,9 @@ impl<T: Transport> Reader<T> {
                     // MR sizes of processes from before the start: once, and again with each repair.
                     mrs: qps,
                 };
-                match self.identity(&sheet, index) {
+                match self.identity(&progress, index) {
                     Ok(device) => {
-                        let mut answer = self.list(&sheet, before_ns, device, counts, before, want);
+                        let mut answer = self.list(&progress, before_ns, device, counts, before, want);
                         if counters {
                             let pace = Pace {
                                 always: groups,
@@ -225,7 +225,7 @@ impl<T: Transport> Reader<T> {
                     listed: Some(listed),
                     ..DeviceAnswer::default()
                 };
-                answer.other = self.again(&sheet, before_ns, &ask, &mut answer).is_err();
+                answer.other = self.again(&progress, before_ns, &ask, &mut answer).is_err();
                 if ask.counters && !answer.other {
                     let pace = Pace {
                         always: ask.groups,
@@ -235,10 +235,10 @@ impl<T: Transport> Reader<T> {
                 }
                 answer
             }
-            What::Leaving { dir, device, before } => {
-                sheet.enter(Stage::Facts, now().mono_ns);
+            What::Removal { dir, device, before } => {
+                progress.enter(Stage::Facts, now().mono_ns);
                 let (listed, reading) =
-                    leaving::read(&self.root, &dir, device, before.map(|b| *b), before_ns);
+                    removals::read(&self.root, &dir, device, before.map(|b| *b), before_ns);
                 DeviceAnswer {
                     listed: Some(Box::new(listed)),
                     all: Some(reading),
@@ -286,15 +286,15 @@ impl<T: Transport> Reader<T> {
     }
 
     /// Identity of a device.
-    fn identity(&mut self, sheet: &Sheet, index: u32) -> Result<Device, NetlinkError> {
-        sheet.enter(Stage::Identity, now().mono_ns);
+    fn identity(&mut self, progress: &SharedProgress, index: u32) -> Result<Device, NetlinkError> {
+        progress.enter(Stage::Identity, now().mono_ns);
         self.nldev()?.device(index)
     }
 
     /// Reads all of it; QPs too when regions are wanted.
     fn list(
         &mut self,
-        sheet: &Sheet,
+        progress: &SharedProgress,
         before_ns: u64,
         device: Device,
         counts: Option<Summary>,
@@ -304,7 +304,7 @@ impl<T: Transport> Reader<T> {
         let Some(nldev) = &mut self.nldev else {
             return DeviceAnswer::default();
         };
-        sheet.enter(Stage::Ports, now().mono_ns);
+        progress.enter(Stage::Ports, now().mono_ns);
         let sample = sampler::sample(nldev, device, want, counts);
         let concerns = of_device(&sample.device.name);
         let mut errors: Vec<Cause> = sample
@@ -312,7 +312,7 @@ impl<T: Transport> Reader<T> {
             .map(|error| error.cause(concerns.clone()))
             .collect();
         let mr_bytes = mr_bytes(&mut self.owners, &sample);
-        sheet.enter(Stage::Facts, now().mono_ns);
+        progress.enter(Stage::Facts, now().mono_ns);
         // Another generation is another device.
         let before = before.filter(|before| before.key == sample.device.key());
         let (mut listed, mut reading) = Listed::list(&self.root, sample, before.map(|b| *b), before_ns);
@@ -321,7 +321,7 @@ impl<T: Transport> Reader<T> {
         let _ = listed.reopened();
         errors.extend(listed.withheld().map(|error| error.cause(concerns.clone())));
         let qps = want.mrs.then(|| {
-            sheet.enter(Stage::Objects, now().mono_ns);
+            progress.enter(Stage::Objects, now().mono_ns);
             let count = listed.count("qp");
             let (mut qps, error) = dumped(nldev, &mut self.owners, &mut listed, count, before_ns);
             let request = || format!("QPs of {}", listed.device().name);
@@ -341,7 +341,7 @@ impl<T: Transport> Reader<T> {
     /// Fails when the device is not the one that was listed.
     fn again(
         &mut self,
-        sheet: &Sheet,
+        progress: &SharedProgress,
         before_ns: u64,
         ask: &Ask,
         answer: &mut DeviceAnswer,
@@ -354,7 +354,7 @@ impl<T: Transport> Reader<T> {
             return Err(());
         };
         if ask.counters {
-            sheet.enter(Stage::Counters, now().mono_ns);
+            progress.enter(Stage::Counters, now().mono_ns);
             listed
                 .read(&self.root, nldev, &mut answer.ports)
                 .map_err(|_| ())?;
@@ -372,11 +372,11 @@ impl<T: Transport> Reader<T> {
                 return Ok(());
             }
             Counts::Unless | Counts::Asked => {
-                sheet.enter(stage, now().mono_ns);
+                progress.enter(stage, now().mono_ns);
                 nldev.summary(listed.device().index).map_err(|_| ())?
             }
             Counts::Known(counts) => {
-                sheet.enter(stage, now().mono_ns);
+                progress.enter(stage, now().mono_ns);
                 counts.clone()
             }
         };
@@ -390,7 +390,7 @@ impl<T: Transport> Reader<T> {
         answer.changed = listed.again(&sample)?;
         answer.mr_bytes = mr_bytes(&mut self.owners, &sample);
         if ask.qps {
-            sheet.enter(Stage::Objects, now().mono_ns);
+            progress.enter(Stage::Objects, now().mono_ns);
             let (qps, error) = dumped(nldev, &mut self.owners, listed, count, before_ns);
             if error.is_some() {
                 return Err(());

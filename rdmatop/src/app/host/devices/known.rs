@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use super::{counters, dump::is_special, groups::Bound};
 use rdmatop_base::text;
 use rdmatop_model::{
-    ib::{PhysState, PortState},
     input::{
         BondReading, DeviceReading, GidReading, MemberReading, PcieLink, PortCounters, PortReading,
         QpReading, RawSource,
@@ -45,7 +44,7 @@ pub(super) struct Sysfs {
 
 /// A device as it was last listed.
 pub(super) struct Listed {
-    /// Its identity.
+    /// The device's identity.
     pub(super) key: DeviceKey,
     /// Without lists of objects and without counters.
     sample: DeviceSample,
@@ -351,10 +350,8 @@ impl Sysfs {
         let netdev = info.and_then(|i| i.netdev.as_ref()?.name.as_ref());
         PortReading {
             number: sample.port,
-            state: info.and_then(|i| i.state).map(|state| PortState(state.number())),
-            phys_state: info
-                .and_then(|i| i.phys_state)
-                .map(|state| PhysState(state.number())),
+            state: info.and_then(|i| i.state),
+            phys_state: info.and_then(|i| i.phys_state),
             link_layer: facts.and_then(|f| f.link_layer.clone()),
             netdev: netdev
                 .map(|name| text::sanitize(name.as_bytes()))

@@ -11,7 +11,7 @@ use rdmatop_model::{
 
 /// A round, or the answers that arrived late before it.
 pub(super) struct Round {
-    /// When it began.
+    /// The beginning of the round.
     pub(super) before_ns: u64,
     /// The mode prints once: what is missing now stays missing.
     pub(super) once: bool,
@@ -43,7 +43,7 @@ pub(super) struct Context {
 }
 
 impl Round {
-    /// Nothing is found yet.
+    /// A round that has found nothing yet.
     pub(super) fn new(before_ns: u64, wants: &Wants) -> Self {
         Self {
             before_ns,

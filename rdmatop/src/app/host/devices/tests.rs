@@ -50,7 +50,7 @@ struct Made {
     refuses: i32,
     /// Its driver sleeps this long, ms, when it is asked for counters.
     sleeps: u64,
-    /// It sleeps in this command instead.
+    /// The driver sleeps in this command instead.
     sleeps_in: Option<u16>,
     /// QPs that the next dumps leave out although they live, one list for each dump.
     left_out: Vec<Vec<u32>>,
@@ -398,7 +398,7 @@ fn a_lost_answer_is_requested_again_and_reported_when_it_is_lost_again() {
 }
 
 #[test]
-fn counters_that_neither_netlink_nor_their_files_have_are_known_to_be_missing() {
+fn counters_that_netlink_and_files_lack_are_known_to_be_missing() {
     let mut host = Host::new(1);
     let port = "class/infiniband/rxe0/ports/1";
     host.files
@@ -715,7 +715,7 @@ fn of_counters(host: &mut Host) -> Vec<String> {
 }
 
 #[test]
-fn counters_that_a_driver_does_not_have_are_silent_and_those_that_it_withholds_are_reported() {
+fn counters_that_a_driver_withholds_are_reported_unlike_missing_ones() {
     for errno in [libc::EINVAL, libc::EOPNOTSUPP, libc::ENOENT] {
         let mut host = Host::new(1);
         host.kernel.change(0, |made| made.refuses = errno);

@@ -65,7 +65,7 @@ impl Cell {
         Self::new(text, tone)
     }
 
-    /// With one more piece.
+    /// Adds one more piece.
     #[must_use]
     pub fn and(mut self, text: impl Into<Piece>, tone: Tone) -> Self {
         self.0.push((text.into(), tone));
@@ -86,26 +86,26 @@ impl Cell {
 /// A field of a table, for the rows of a tab.
 #[derive(Clone, Copy, Debug)]
 pub enum Of {
-    /// Of a process.
+    /// A field of a process.
     Process(&'static Field<ProcessRow>),
-    /// Of a QP.
+    /// A field of a QP.
     Qp(&'static Field<QpRow>),
-    /// Of a port.
+    /// A field of a port.
     Port(&'static Field<PortRow>),
-    /// Of the device of a port.
+    /// A field of the device of a port.
     Device(&'static Field<DeviceRow>),
-    /// Of a verb.
+    /// A field of a verb.
     Verb(&'static Field<VerbRow>),
-    /// Of an event.
+    /// A field of an event.
     Event(&'static Field<Event>),
-    /// Of a program.
+    /// A field of a program.
     Probe(&'static Field<ProbeVerdict>),
-    /// Of a finding.
+    /// A field of a finding.
     Finding(&'static Field<Finding>),
 }
 
 impl Of {
-    /// Its description.
+    /// The field's description.
     pub fn meta(self) -> &'static Meta {
         match self {
             Self::Process(field) => &field.meta,
@@ -119,7 +119,7 @@ impl Of {
         }
     }
 
-    /// Its value in row `at`.
+    /// The field's value in row `at`.
     pub fn value<'a>(self, c: &Ctx<'a>, at: usize) -> Value<'a> {
         fn read<'a, R>(field: &Field<R>, row: Option<&'a R>, s: &'a Snapshot) -> Value<'a> {
             row.map_or(Value::Unknown, |row| (field.get)(row, s))
@@ -159,7 +159,7 @@ type Draw = fn(&Ctx<'_>, usize, usize) -> Cell;
 pub struct Column {
     /// The field.
     pub of: Of,
-    /// Its stable name, in the settings.
+    /// The column's stable name, in the settings.
     pub id: &'static str,
     /// What it shows.
     pub about: &'static str,
@@ -299,7 +299,7 @@ pub enum RowKey {
 /// The columns and filter fields made from the fields of a table.
 pub struct Fields {
     columns: Vec<Column>,
-    /// Those that a filter may name.
+    /// Fields that a filter may name.
     named: Vec<Of>,
     words: Vec<&'static str>,
 }
@@ -323,7 +323,7 @@ impl Fields {
 
 /// A table.
 pub struct Spec {
-    /// Its fields.
+    /// The table's fields.
     fields: LazyLock<Fields>,
     /// The initial order: column, downwards.
     pub sort: (&'static str, bool),

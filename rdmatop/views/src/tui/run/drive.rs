@@ -48,7 +48,7 @@ pub(super) struct Inputs<'a, T> {
     pub(super) signals: &'a mut T,
     /// The engine.
     pub(super) snapshots: &'a mut watch::Receiver<Arc<Snapshot>>,
-    /// Its events.
+    /// The events of the engine.
     pub(super) events: &'a mut mpsc::Receiver<Event>,
 }
 

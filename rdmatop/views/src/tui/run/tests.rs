@@ -260,7 +260,7 @@ fn a_storm_of_events_is_drawn_at_the_pace_of_frames_and_not_of_events() {
 }
 
 #[test]
-fn with_ten_thousand_qps_a_frame_formats_the_rows_on_the_screen_and_no_more() {
+fn with_ten_thousand_qps_a_frame_formats_no_row_off_the_screen() {
     run(async {
         let mut bench = Bench::start(testkit::many(), Tab::Qps, (200, 30)).await;
         let first = bench.frames.borrow().1;

@@ -8,7 +8,7 @@ use super::super::table::Entry;
 /// A menu or prompt over the view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// None.
+    /// No mode: the keys are those of the view.
     #[default]
     View,
     /// Typing a search; Esc returns the cursor to its old row.
@@ -57,9 +57,9 @@ pub struct TableState {
 pub struct WorkPane {
     /// `uid` of the QP.
     pub qp: u64,
-    /// Its device.
+    /// The QP's device.
     pub device: Arc<str>,
-    /// Its number.
+    /// The QP's number.
     pub qpn: u32,
     /// First line of the list.
     pub first: usize,

@@ -141,7 +141,7 @@ fn unobserved(s: &Snapshot, list: &[Value], text: &str) {
 }
 
 #[test]
-fn a_qp_that_may_be_used_past_the_probes_says_so_on_its_page_and_in_the_text() {
+fn a_qp_that_may_be_used_past_the_probes_says_so_on_page_and_in_text() {
     let mut s = testkit::one_row();
     (s.devices[0].driver, s.devices[0].followed) = (Some("mlx5_core".into()), false);
     s.devices[0].datapath = None;

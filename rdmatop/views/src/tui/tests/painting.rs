@@ -236,7 +236,7 @@ proptest! {
 }
 
 #[test]
-fn a_second_in_which_only_time_passed_redraws_one_line_and_sends_what_changed() {
+fn a_second_of_time_alone_redraws_one_line_and_sends_what_changed() {
     for (tab, size) in [(Tab::Processes, (160, 50)), (Tab::Devices, (80, 24))] {
         let mut s = state(testkit::empty(), tab, size);
         s.snapshot = Arc::new(later(&s.snapshot, 1));

@@ -155,7 +155,7 @@ fn exactly_one_row_is_selected_and_moves_with_the_cursor() {
 }
 
 #[test]
-fn the_detail_of_a_process_says_how_busy_its_links_are_where_that_is_known() {
+fn the_detail_of_a_process_says_how_busy_its_known_links_are() {
     let shown = |by_links: bool, partial: bool| {
         let mut s = testkit::one_row();
         s.processes[0].bound = Some(Bound {

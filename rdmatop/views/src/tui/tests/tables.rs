@@ -260,7 +260,7 @@ fn a_sum_without_known_parts_is_unknown_and_with_some_a_lower_bound() {
 }
 
 #[test]
-fn what_qps_move_is_a_lower_bound_because_one_sided_traffic_of_peers_is_not_seen() {
+fn what_qps_move_is_a_lower_bound_without_peers_one_sided_traffic() {
     let mut snapshot = testkit::one_row();
     let s = state(snapshot.clone(), Tab::Processes, (80, 24));
     assert!(s.snapshot.judgement.totals.tx.partial && s.snapshot.judgement.totals.rx.partial);
@@ -302,7 +302,7 @@ fn the_bytes_of_a_read_are_received() {
 }
 
 #[test]
-fn the_header_has_every_fact_at_80_columns_and_more_room_gives_longer_ones() {
+fn the_header_has_each_fact_at_80_columns_and_longer_ones_beyond() {
     for (width, facts) in [
         (
             80,

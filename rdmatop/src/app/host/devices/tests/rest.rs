@@ -43,7 +43,7 @@ fn of_many_devices_those_at_rest_are_left_alone_until_a_repair() {
 }
 
 #[test]
-fn of_many_devices_those_at_rest_are_read_in_every_other_round_and_all_when_objects_are_made() {
+fn of_many_devices_those_at_rest_are_read_in_every_other_round() {
     for (devices, rested_ns, asked) in [
         (FEW, u64::MAX, FEW),
         (FEW + 1, 0, FEW + 1),
@@ -80,7 +80,7 @@ fn of_many_devices_those_at_rest_are_read_in_every_other_round_and_all_when_obje
 }
 
 #[test]
-fn a_device_at_rest_stays_so_when_devices_are_listed_again_and_not_with_a_further_queue_pair() {
+fn a_device_at_rest_stays_so_until_it_has_a_further_queue_pair() {
     let mut host = Host::known(FEW + 1);
     host.source.rested_ns = u64::MAX;
     for more in [false, true] {

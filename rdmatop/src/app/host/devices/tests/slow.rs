@@ -118,7 +118,7 @@ fn a_device_that_sleeps_makes_no_other_old_and_is_named() {
 }
 
 #[test]
-fn a_driver_that_sleeps_in_a_dump_of_its_qps_delays_no_other_and_loses_none() {
+fn a_driver_that_sleeps_in_a_dump_delays_no_other_and_loses_no_qp() {
     let mut watched = Watched::new(0);
     watched.host.kernel.change(1, |made| {
         (made.sleeps, made.sleeps_in) = (5_000, Some(cmd::RES_QP_GET));

@@ -67,6 +67,17 @@ spelled! {
     }
 }
 
+impl QpType {
+    /// Subnet management, QP 0.
+    pub const SMI: Self = Self(0);
+    /// General services, QP 1.
+    pub const GSI: Self = Self(1);
+    /// Reliable connection.
+    pub const RC: Self = Self(2);
+    /// Unreliable connection.
+    pub const UC: Self = Self(3);
+}
+
 spelled! {
     /// `enum ib_port_state`.
     PortState { 0 => "NOP", 1 => "DOWN", 2 => "INIT", 3 => "ARMED", 4 => "ACTIVE", 5 => "ACTIVE_DEFER" }

@@ -31,7 +31,7 @@ const REST: u64 = 10 * SECOND;
 pub(super) const MOST: usize = 16;
 /// How many slow devices get a line of their own.
 const LINES: usize = 3;
-/// How many names one line holds.
+/// The number of names in one line.
 const NAMES: usize = 8;
 
 /// The stage of a reading.
@@ -46,11 +46,11 @@ pub(super) enum Stage {
     Identity,
     /// States of its ports, and its hardware counters.
     Ports,
-    /// Its counters.
+    /// The counters of the device are read.
     Counters,
     /// Files that describe it.
     Facts,
-    /// Its queue pairs and memory regions.
+    /// The queue pairs and memory regions of the device are read.
     Objects,
 }
 
@@ -92,13 +92,13 @@ pub(super) enum Subject {
 pub(super) struct Progress {
     /// The present stage.
     stage: Stage,
-    /// When that stage began.
+    /// The beginning of the stage.
     since_ns: u64,
-    /// When the reading began.
+    /// The beginning of the reading.
     begun_ns: u64,
     /// The longest of the earlier stages.
     longest: Option<(Stage, u64)>,
-    /// When it ended.
+    /// The end of the reading.
     ended_ns: Option<u64>,
 }
 
@@ -129,9 +129,9 @@ impl Progress {
 
 /// A [`Progress`] that two threads hold.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sheet(Arc<Mutex<Progress>>);
+pub(super) struct SharedProgress(Arc<Mutex<Progress>>);
 
-impl Sheet {
+impl SharedProgress {
     /// The reader begins with `stage`.
     pub(super) fn enter(&self, stage: Stage, now_ns: u64) {
         self.0
@@ -153,7 +153,7 @@ impl Sheet {
 /// A reading under way.
 #[derive(Debug)]
 struct Asked {
-    sheet: Sheet,
+    progress: SharedProgress,
     at_ns: u64,
     /// The round waits for it.
     awaited: bool,
@@ -161,17 +161,17 @@ struct Asked {
 
 /// A finished reading.
 #[derive(Clone, Copy, Debug)]
-struct Took {
+struct LastReading {
     ns: u64,
     ended_ns: u64,
     longest: (Stage, u64),
 }
 
 #[derive(Debug, Default)]
-struct Turn {
+struct DeviceTurn {
     name: Arc<str>,
     asked: Option<Asked>,
-    took: Option<Took>,
+    took: Option<LastReading>,
 }
 
 /// The next step of the round.
@@ -185,20 +185,20 @@ pub(super) enum Step {
     Done,
 }
 
-/// The turns of all subjects.
+/// When each subject is asked, and what the rounds wait for.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
-    all: BTreeMap<Subject, Turn>,
+pub(super) struct Schedule {
+    all: BTreeMap<Subject, DeviceTurn>,
 }
 
-impl Turns {
+impl Schedule {
     /// Whether `subject` is to be asked now: not while its answer is outstanding, and not when it is slow and
     /// has just answered. A mode that prints once asks in time for its print.
     pub(super) fn is_due(&self, subject: Subject, now_ns: u64, once: bool) -> bool {
         let Some(turn) = self.all.get(&subject) else {
             return true;
         };
-        let rests = |took: Took| {
+        let rests = |took: LastReading| {
             // Listing queue pairs asks no driver.
             let rest = if took.ns > SLOW && took.longest.0 != Stage::Objects {
                 took.ns.min(REST)
@@ -226,8 +226,14 @@ impl Turns {
         self.all.values().all(|turn| turn.asked.is_none())
     }
 
-    /// Records that `subject`, named `name`, is asked. Its reader writes on the sheet.
-    pub(super) fn ask(&mut self, subject: Subject, name: &Arc<str>, now_ns: u64, once: bool) -> Sheet {
+    /// Records that `subject`, named `name`, is asked. Its reader writes its progress.
+    pub(super) fn ask(
+        &mut self,
+        subject: Subject,
+        name: &Arc<str>,
+        now_ns: u64,
+        once: bool,
+    ) -> SharedProgress {
         let turn = self.all.entry(subject).or_default();
         turn.name = Arc::clone(name);
         // A round of the live view does not wait for a device that was late the last time: its answer goes to
@@ -235,13 +241,13 @@ impl Turns {
         let late = turn
             .took
             .is_some_and(|took| took.ns > took.longest.0.patience(false));
-        let sheet = Sheet::default();
+        let progress = SharedProgress::default();
         turn.asked = Some(Asked {
-            sheet: sheet.clone(),
+            progress: progress.clone(),
             at_ns: now_ns,
             awaited: once || !late,
         });
-        sheet
+        progress
     }
 
     /// Records the answer of `subject`. False when it was not asked, as for a device that is gone.
@@ -252,12 +258,17 @@ impl Turns {
         let Some(asked) = turn.asked.take() else {
             return false;
         };
-        let progress = asked.sheet.get();
-        turn.took = Some(Took {
+        let progress = asked.progress.get();
+        let took = LastReading {
             ns: progress.for_ns(now_ns),
             ended_ns: progress.ended_ns.unwrap_or(now_ns),
             longest: progress.longest(now_ns),
-        });
+        };
+        if took.ns > SLOW {
+            let (stage, ns) = took.longest;
+            log::warn!(device:% = turn.name, ms = took.ns / MS, stage:? = stage, of_it_ms = ns / MS; "late");
+        }
+        turn.took = Some(took);
         true
     }
 
@@ -284,11 +295,11 @@ impl Turns {
             return Step::Done;
         }
         let begun: Vec<(Progress, u64)> = asked()
-            .map(|asked| asked.sheet.get())
+            .map(|asked| asked.progress.get())
             .filter(|progress| progress.stage != Stage::Queued)
             .map(|progress| (progress, progress.for_ns(now_ns)))
             .collect();
-        let is_queued = |asked: &Asked| asked.sheet.get().stage == Stage::Queued;
+        let is_queued = |asked: &Asked| asked.progress.get().stage == Stage::Queued;
         if awaited.any(is_queued) {
             if free > 0 {
                 // A thread is about to take it.
@@ -302,7 +313,7 @@ impl Turns {
             }
         }
         let left = |asked: &Asked| {
-            let progress = asked.sheet.get();
+            let progress = asked.progress.get();
             let since = if progress.stage == Stage::Queued {
                 asked.at_ns
             } else {
@@ -343,11 +354,11 @@ impl Turns {
     }
 }
 
-impl Turn {
+impl DeviceTurn {
     /// The note about it, if it is slow.
     fn note(&self, subject: Subject, now_ns: u64, threads: usize) -> Option<Cause> {
         let waits = self.asked.as_ref().and_then(|asked| {
-            let progress = asked.sheet.get();
+            let progress = asked.progress.get();
             let queued = progress.stage == Stage::Queued;
             let ns = if queued {
                 now_ns.saturating_sub(asked.at_ns)
@@ -437,60 +448,63 @@ mod tests {
     const ONE: Subject = Subject::Device(1);
     const TWO: Subject = Subject::Device(2);
 
-    /// A reading of `subject` that began at `at_ns`, and its sheet.
-    fn begun(turns: &mut Turns, subject: Subject, stage: Stage, at_ns: u64) -> Sheet {
+    /// A reading of `subject` that began at `at_ns`, and its progress.
+    fn begun(schedule: &mut Schedule, subject: Subject, stage: Stage, at_ns: u64) -> SharedProgress {
         let name = format!("mlx5_{}", if subject == ONE { 1 } else { 2 });
-        let sheet = turns.ask(subject, &name.into(), at_ns, false);
+        let progress = schedule.ask(subject, &name.into(), at_ns, false);
         if stage != Stage::Queued {
-            sheet.enter(stage, at_ns);
+            progress.enter(stage, at_ns);
         }
-        sheet
+        progress
     }
 
     #[test]
     fn a_device_with_an_outstanding_answer_is_not_asked_again() {
-        let mut turns = Turns::default();
-        assert!(turns.is_due(ONE, 0, false));
-        begun(&mut turns, ONE, Stage::Counters, 0);
+        let mut schedule = Schedule::default();
+        assert!(schedule.is_due(ONE, 0, false));
+        begun(&mut schedule, ONE, Stage::Counters, 0);
         for at in [0, SECOND, 1000 * SECOND] {
-            assert!(!turns.is_due(ONE, at, false) && !turns.is_due(ONE, at, true));
-            assert!(turns.is_due(TWO, at, false));
+            assert!(!schedule.is_due(ONE, at, false) && !schedule.is_due(ONE, at, true));
+            assert!(schedule.is_due(TWO, at, false));
         }
-        assert!(turns.answered(ONE, SECOND / 2));
-        assert!(turns.is_due(ONE, SECOND / 2, false), "not slow");
-        assert!(!turns.answered(ONE, SECOND), "nobody asked");
+        assert!(schedule.answered(ONE, SECOND / 2));
+        assert!(schedule.is_due(ONE, SECOND / 2, false), "not slow");
+        assert!(!schedule.answered(ONE, SECOND), "nobody asked");
     }
 
     #[test]
-    fn a_slow_device_rests_as_long_as_it_took_unless_the_answer_is_to_be_printed() {
-        let mut turns = Turns::default();
-        begun(&mut turns, ONE, Stage::Counters, 0);
-        turns.answered(ONE, 5 * SECOND);
-        assert!(!turns.is_due(ONE, 9 * SECOND, false));
-        assert!(turns.is_due(ONE, 9 * SECOND, true) && turns.is_due(ONE, 10 * SECOND, false));
-        begun(&mut turns, ONE, Stage::Counters, 10 * SECOND);
-        turns.answered(ONE, 100 * SECOND);
-        assert!(!turns.is_due(ONE, 109 * SECOND, false) && turns.is_due(ONE, 110 * SECOND, false));
+    fn a_slow_device_rests_as_long_as_it_took_except_before_a_print() {
+        let mut schedule = Schedule::default();
+        begun(&mut schedule, ONE, Stage::Counters, 0);
+        schedule.answered(ONE, 5 * SECOND);
+        assert!(!schedule.is_due(ONE, 9 * SECOND, false));
+        assert!(schedule.is_due(ONE, 9 * SECOND, true) && schedule.is_due(ONE, 10 * SECOND, false));
+        begun(&mut schedule, ONE, Stage::Counters, 10 * SECOND);
+        schedule.answered(ONE, 100 * SECOND);
+        assert!(!schedule.is_due(ONE, 109 * SECOND, false) && schedule.is_due(ONE, 110 * SECOND, false));
     }
 
     #[test]
-    fn a_round_waits_for_a_driver_for_a_while_and_not_for_one_that_was_late_before() {
-        let mut turns = Turns::default();
-        assert_eq!(turns.step(0, 1, true, false), Step::Done, "nobody was asked");
-        begun(&mut turns, ONE, Stage::Counters, 0);
-        assert_eq!(turns.step(100 * MS, 1, true, false), Step::Wait(400 * MS));
-        assert_eq!(turns.step(500 * MS, 1, true, false), Step::Done);
-        assert_eq!(turns.step(500 * MS, 1, true, true), Step::Wait(ONCE - 500 * MS));
-        // The next rounds do not wait for it and do not ask it.
-        turns.give_up();
-        assert_eq!(turns.step(600 * MS, 1, true, true), Step::Done);
-        turns.answered(ONE, 5 * SECOND);
-        begun(&mut turns, ONE, Stage::Counters, 10 * SECOND);
-        assert_eq!(turns.step(10 * SECOND, 1, true, false), Step::Done);
-        turns.answered(ONE, 10 * SECOND + MS);
-        begun(&mut turns, ONE, Stage::Counters, 11 * SECOND);
+    fn a_round_waits_a_while_for_a_driver_that_was_not_late_before() {
+        let mut schedule = Schedule::default();
+        assert_eq!(schedule.step(0, 1, true, false), Step::Done, "nobody was asked");
+        begun(&mut schedule, ONE, Stage::Counters, 0);
+        assert_eq!(schedule.step(100 * MS, 1, true, false), Step::Wait(400 * MS));
+        assert_eq!(schedule.step(500 * MS, 1, true, false), Step::Done);
         assert_eq!(
-            turns.step(11 * SECOND, 1, true, false),
+            schedule.step(500 * MS, 1, true, true),
+            Step::Wait(ONCE - 500 * MS)
+        );
+        // The next rounds do not wait for it and do not ask it.
+        schedule.give_up();
+        assert_eq!(schedule.step(600 * MS, 1, true, true), Step::Done);
+        schedule.answered(ONE, 5 * SECOND);
+        begun(&mut schedule, ONE, Stage::Counters, 10 * SECOND);
+        assert_eq!(schedule.step(10 * SECOND, 1, true, false), Step::Done);
+        schedule.answered(ONE, 10 * SECOND + MS);
+        begun(&mut schedule, ONE, Stage::Counters, 11 * SECOND);
+        assert_eq!(
+            schedule.step(11 * SECOND, 1, true, false),
             Step::Wait(AWAITED),
             "it is quick again"
         );
@@ -498,77 +512,77 @@ mod tests {
 
     #[test]
     fn what_takes_long_without_a_driver_is_waited_for() {
-        let mut turns = Turns::default();
-        begun(&mut turns, ONE, Stage::Objects, 0);
-        assert_eq!(turns.step(SECOND, 1, true, false), Step::Wait(LISTED - SECOND));
+        let mut schedule = Schedule::default();
+        begun(&mut schedule, ONE, Stage::Objects, 0);
+        assert_eq!(schedule.step(SECOND, 1, true, false), Step::Wait(LISTED - SECOND));
         assert_eq!(
-            turns.step(SECOND, 1, true, true),
+            schedule.step(SECOND, 1, true, true),
             Step::Wait(LISTED_ONCE - SECOND)
         );
     }
 
     #[test]
     fn another_thread_is_started_only_when_all_threads_wait_and_jobs_are_left() {
-        let mut turns = Turns::default();
-        begun(&mut turns, ONE, Stage::Counters, 0);
-        begun(&mut turns, TWO, Stage::Queued, 0);
-        assert_eq!(turns.step(50 * MS, 0, true, false), Step::Wait(200 * MS));
-        assert_eq!(turns.step(250 * MS, 0, true, false), Step::Grow);
+        let mut schedule = Schedule::default();
+        begun(&mut schedule, ONE, Stage::Counters, 0);
+        begun(&mut schedule, TWO, Stage::Queued, 0);
+        assert_eq!(schedule.step(50 * MS, 0, true, false), Step::Wait(200 * MS));
+        assert_eq!(schedule.step(250 * MS, 0, true, false), Step::Grow);
         assert_eq!(
-            turns.step(250 * MS, 1, true, false),
+            schedule.step(250 * MS, 1, true, false),
             Step::Wait(BEHIND),
             "it comes"
         );
         // No thread can be started: the round does not wait for ever.
-        assert_eq!(turns.step(250 * MS, 0, false, false), Step::Wait(250 * MS));
-        assert_eq!(turns.step(500 * MS, 0, false, false), Step::Done);
-        let mut turns = Turns::default();
-        begun(&mut turns, TWO, Stage::Queued, 0);
-        assert_eq!(turns.step(0, 0, true, false), Step::Grow, "the first one");
+        assert_eq!(schedule.step(250 * MS, 0, false, false), Step::Wait(250 * MS));
+        assert_eq!(schedule.step(500 * MS, 0, false, false), Step::Done);
+        let mut schedule = Schedule::default();
+        begun(&mut schedule, TWO, Stage::Queued, 0);
+        assert_eq!(schedule.step(0, 0, true, false), Step::Grow, "the first one");
     }
 
     #[test]
     fn a_slow_device_is_reported_with_its_stage_and_time_until_it_is_quick() {
-        let mut turns = Turns::default();
-        let sheet = begun(&mut turns, ONE, Stage::Ports, 0);
-        begun(&mut turns, TWO, Stage::Counters, 0);
-        turns.answered(TWO, 5 * MS);
-        assert_eq!(turns.notes(SECOND, 1), []);
-        sheet.enter(Stage::Counters, 100 * MS);
-        let said = |turns: &Turns, at| -> Vec<String> {
-            turns.notes(at, 1).iter().map(ToString::to_string).collect()
+        let mut schedule = Schedule::default();
+        let progress = begun(&mut schedule, ONE, Stage::Ports, 0);
+        begun(&mut schedule, TWO, Stage::Counters, 0);
+        schedule.answered(TWO, 5 * MS);
+        assert_eq!(schedule.notes(SECOND, 1), []);
+        progress.enter(Stage::Counters, 100 * MS);
+        let said = |schedule: &Schedule, at| -> Vec<String> {
+            schedule.notes(at, 1).iter().map(ToString::to_string).collect()
         };
-        let lines = said(&turns, 4 * SECOND);
+        let lines = said(&schedule, 4 * SECOND);
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(
             lines[0].starts_with("mlx5_1 is slow: no answer about its counters for 3.9 s. "),
             "{lines:?}"
         );
-        turns.answered(ONE, 5 * SECOND);
-        let lines = said(&turns, 7 * SECOND);
+        schedule.answered(ONE, 5 * SECOND);
+        let lines = said(&schedule, 7 * SECOND);
         assert!(
             lines[0].starts_with("mlx5_1 is slow: reading its counters took 4.9 s. "),
             "{lines:?}"
         );
-        begun(&mut turns, ONE, Stage::Counters, 10 * SECOND);
-        assert_eq!(said(&turns, 10 * SECOND).len(), 1, "not yet known to be quick");
-        turns.answered(ONE, 10 * SECOND + MS);
-        assert_eq!(said(&turns, 10 * SECOND + MS), [""; 0]);
+        begun(&mut schedule, ONE, Stage::Counters, 10 * SECOND);
+        assert_eq!(said(&schedule, 10 * SECOND).len(), 1, "not yet known to be quick");
+        schedule.answered(ONE, 10 * SECOND + MS);
+        assert_eq!(said(&schedule, 10 * SECOND + MS), [""; 0]);
     }
 
     #[test]
-    fn many_slow_devices_share_a_line_and_one_that_no_thread_reads_is_reported() {
-        let mut turns = Turns::default();
+    fn slow_devices_share_a_line_and_one_that_no_thread_reads_has_one() {
+        let mut schedule = Schedule::default();
         for id in 0..16 {
-            let sheet = turns.ask(Subject::Device(id), &format!("mlx5_{id}").into(), 0, false);
-            sheet.enter(Stage::Facts, 0);
+            let progress = schedule.ask(Subject::Device(id), &format!("mlx5_{id}").into(), 0, false);
+            progress.enter(Stage::Facts, 0);
         }
-        let notes = turns.notes(2 * SECOND, 16);
+        let notes = schedule.notes(2 * SECOND, 16);
         assert_eq!(notes.len(), 3);
         assert!(notes[2].what.starts_with("14 more") && notes[2].why.ends_with("mlx5_9, ..."));
-        let mut turns = Turns::default();
-        begun(&mut turns, ONE, Stage::Queued, 0);
-        let why = |threads| turns.notes(2 * SECOND, threads)[0].to_string();
+        let mut schedule = Schedule::default();
+        begun(&mut schedule, ONE, Stage::Queued, 0);
+        let why = |threads| schedule.notes(2 * SECOND, threads)[0].to_string();
         assert!(
             why(1).contains("mlx5_1 is not read") && why(1).contains("ulimit -u"),
             "{}",
@@ -579,21 +593,21 @@ mod tests {
 
     #[test]
     fn an_answer_that_waits_for_the_next_round_makes_no_device_slow() {
-        let mut turns = Turns::default();
-        let sheet = begun(&mut turns, ONE, Stage::Counters, 0);
-        sheet.end(600 * MS);
-        assert_eq!(turns.notes(30 * SECOND, 1), []);
-        turns.answered(ONE, 30 * SECOND);
-        assert_eq!(turns.notes(30 * SECOND, 1), []);
-        assert!(turns.is_due(ONE, 30 * SECOND, false));
+        let mut schedule = Schedule::default();
+        let progress = begun(&mut schedule, ONE, Stage::Counters, 0);
+        progress.end(600 * MS);
+        assert_eq!(schedule.notes(30 * SECOND, 1), []);
+        schedule.answered(ONE, 30 * SECOND);
+        assert_eq!(schedule.notes(30 * SECOND, 1), []);
+        assert!(schedule.is_due(ONE, 30 * SECOND, false));
     }
 
     #[test]
     fn a_device_that_is_gone_is_forgotten_and_its_late_answer_is_dropped() {
-        let mut turns = Turns::default();
-        begun(&mut turns, ONE, Stage::Counters, 0);
-        turns.keep(|id| id != 1);
-        assert!(turns.notes(9 * SECOND, 1).is_empty());
-        assert!(!turns.answered(ONE, 9 * SECOND));
+        let mut schedule = Schedule::default();
+        begun(&mut schedule, ONE, Stage::Counters, 0);
+        schedule.keep(|id| id != 1);
+        assert!(schedule.notes(9 * SECOND, 1).is_empty());
+        assert!(!schedule.answered(ONE, 9 * SECOND));
     }
 }

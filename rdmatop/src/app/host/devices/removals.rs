@@ -23,8 +23,8 @@ use rdmatop_sources::{
 /// The search for holders runs again after this time, ns: it reads the open files of every process.
 const HOLDERS_EVERY: u64 = 5_000_000_000;
 
-/// One that is being removed.
-pub(super) struct Going {
+/// A device that is being removed.
+pub(super) struct Removal {
     /// Our own number for it.
     pub(super) id: u64,
     pub(super) dir: OsString,
@@ -38,15 +38,15 @@ pub(super) type Gone = (u64, Device, Option<Box<Listed>>);
 
 /// All that are being removed.
 #[derive(Default)]
-pub(super) struct Leaving {
-    all: Vec<Going>,
+pub(super) struct Removals {
+    all: Vec<Removal>,
     holders: Holders,
     holders_ns: Option<u64>,
     /// Number of made-up indices so far.
     made_up: u32,
 }
 
-impl Leaving {
+impl Removals {
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
@@ -63,7 +63,7 @@ impl Leaving {
         for (id, device, listed) in gone {
             let dir = device_dir(device.name.as_bytes()).filter(|dir| found.contains(dir));
             if let Some(dir) = dir {
-                self.all.push(Going {
+                self.all.push(Removal {
                     id,
                     dir,
                     device,
@@ -93,7 +93,7 @@ impl Leaving {
         for dir in dirs {
             let device = unknown(UNLISTED + self.made_up, Name::from(dir.as_bytes()));
             self.made_up = (self.made_up + 1) % UNLISTED;
-            self.all.push(Going {
+            self.all.push(Removal {
                 id: id(),
                 dir: dir.clone(),
                 device,
@@ -102,13 +102,13 @@ impl Leaving {
         }
     }
 
-    /// All of them.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Going> {
+    /// All devices that are being removed.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Removal> {
         self.all.iter()
     }
 
-    /// All of them.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Going> {
+    /// All devices that are being removed.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Removal> {
         self.all.iter_mut()
     }
 

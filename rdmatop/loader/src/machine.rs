@@ -10,7 +10,7 @@ use rdmatop_sources::{root::Root, sysfs::has_hardware};
 /// The state of the machine that a session is made for. When modules change, the manager makes another
 /// session.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct World {
+pub(super) struct MachineState {
     pub(super) modules: Generations,
     /// A device exists whose posts no program of ours counts.
     hardware: bool,
@@ -19,8 +19,8 @@ pub(super) struct World {
     pub(super) unarmed: Option<Obstacle>,
 }
 
-impl World {
-    pub(super) fn now() -> Self {
+impl MachineState {
+    pub(super) fn read() -> Self {
         let root = Root::default();
         Self {
             modules: Modules::new().look(),

@@ -1,7 +1,7 @@
 //! Reads details of processes within bounded time: a process apart does, which is killed when it is late.
 
 use super::basic::{ProcKey, key};
-use super::detail::{Part, ProcDetail, Told, read_part};
+use super::detail::{Part, PartAnswer, ProcDetail, read_part};
 use crate::{
     root::Root,
     uprobes::{Helper, Unanswered},
@@ -10,7 +10,7 @@ use crate::{
 /// Why a part is unknown although it may be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// It did not answer.
+    /// The process did not answer.
     Late,
     /// It is longer than what is read.
     TooLong,
@@ -25,7 +25,7 @@ pub(super) struct Miss {
     pub(super) why: Why,
 }
 
-/// What a [`Teller`] read of one process, and what it could not read.
+/// What a [`DetailReader`] read of one process, and what it could not read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reading {
     pub(super) detail: ProcDetail,
@@ -35,19 +35,19 @@ pub(super) struct Reading {
 }
 
 /// Reads details, each part in two seconds at most.
-pub struct Teller {
+pub struct DetailReader {
     root: Root,
     helper: Option<Helper>,
 }
 
-impl Teller {
+impl DetailReader {
     /// Reads under `root`. Nothing is started before the first question.
     pub fn new(root: Root) -> Self {
         Self { root, helper: None }
     }
 
     /// These parts of exactly this process; `None` when it has ended. What is late is unknown.
-    pub fn tell(&mut self, process: ProcKey, user: Option<u32>, parts: &[Part]) -> Option<ProcDetail> {
+    pub fn details(&mut self, process: ProcKey, user: Option<u32>, parts: &[Part]) -> Option<ProcDetail> {
         let reading = self.read(process, user, parts);
         (!reading.ended).then_some(reading.detail)
     }
@@ -76,7 +76,7 @@ impl Teller {
         reading
     }
 
-    fn part(&mut self, pid: u32, user: Option<u32>, part: Part) -> Result<Told, Why> {
+    fn part(&mut self, pid: u32, user: Option<u32>, part: Part) -> Result<PartAnswer, Why> {
         if !self.root.is_live() {
             return Ok(read_part(&self.root, pid, part));
         }
@@ -106,8 +106,8 @@ mod tests {
     fn a_reused_number_is_not_the_process_that_was_asked_for() {
         let fake = Fake::new();
         fake.proc("7/stat", line(7, b"python3", 100));
-        let mut teller = Teller::new(fake.root());
-        let mut tell = |pid, start| teller.tell(ProcKey { pid, start }, None, Part::SHOWN);
+        let mut reader = DetailReader::new(fake.root());
+        let mut tell = |pid, start| reader.details(ProcKey { pid, start }, None, Part::SHOWN);
         assert_eq!(tell(7, 100), Some(ProcDetail::default()));
         assert_eq!(tell(7, 99), None);
         assert_eq!(tell(8, 1), None);
@@ -117,9 +117,9 @@ mod tests {
     fn the_running_test_is_read_by_a_process_apart() {
         let root = Root::default();
         let me = key(&root, std::process::id()).unwrap();
-        let mut teller = Teller::new(root);
-        let detail = teller.tell(me, None, Part::SHOWN).unwrap();
+        let mut reader = DetailReader::new(root);
+        let detail = reader.details(me, None, Part::SHOWN).unwrap();
         assert!(detail.cmdline.is_some() && detail.environ.is_some() && detail.libraries.is_some());
-        assert!(teller.helper.is_some(), "it serves the next question");
+        assert!(reader.helper.is_some(), "it serves the next question");
     }
 }

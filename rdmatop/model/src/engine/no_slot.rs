@@ -23,7 +23,7 @@ const NAMED: usize = 3;
 
 /// QPs without a slot.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct NoSlot {
     /// QPs that moved and had none, as far as they live and have none.
     without: BTreeSet<u64>,
     /// How often the kernel side reported one.
@@ -36,11 +36,11 @@ pub(super) struct Places {
     capacity: u32,
     /// A dump showed all QPs to the kernel side: those that are in no slot are at rest.
     shown: bool,
-    /// What [`Engine::places_in_doubt`] said last.
+    /// What [`Engine::slots_in_doubt`] said last.
     doubted: bool,
 }
 
-impl Places {
+impl NoSlot {
     /// Notes what a sweep says of the slots and tables as such.
     pub(super) fn swept(&mut self, sample: &SlotsSample) {
         self.capacity = sample.capacity;
@@ -60,7 +60,7 @@ impl Engine {
                     && qp.slot != Slot::Held
                 {
                     qp.edit().uncounted = true;
-                    self.places.unlisted.insert(uid);
+                    self.no_slot.unlisted.insert(uid);
                 }
             }
             _ => {}
@@ -75,12 +75,12 @@ impl Engine {
     }
 
     fn goes_without(&mut self, uid: u64) {
-        self.places.told += 1;
+        self.no_slot.told += 1;
         let Some(qp) = self.qps.get_mut(uid) else { return };
         // Told of late, it may have found one since.
         if qp.slot != Slot::Held {
             qp.edit().uncounted = true;
-            self.places.without.insert(uid);
+            self.no_slot.without.insert(uid);
         }
         self.is_short(uid);
     }
@@ -99,8 +99,8 @@ impl Engine {
 
     /// A QP got a slot.
     pub(super) fn got_slot(&mut self, uid: u64) {
-        self.places.without.remove(&uid);
-        self.places.unlisted.remove(&uid);
+        self.no_slot.without.remove(&uid);
+        self.no_slot.unlisted.remove(&uid);
         let Some(qp) = self.qps.get_mut(uid) else { return };
         if qp.row().uncounted {
             qp.edit().uncounted = false;
@@ -129,21 +129,21 @@ impl Engine {
     /// A dump was folded in: while it was made the kernel side got to know each QP in it.
     pub(super) fn shown(&mut self) {
         let counts = matches!(&self.ebpf.state, EbpfState::On { datapaths } if !datapaths.is_empty());
-        self.places.shown |= counts;
+        self.no_slot.shown |= counts;
     }
 
     /// A sweep was folded in: QPs of the last dump that are in no slot are at rest, where others of their
     /// device are in one.
     pub(super) fn settle_rest(&mut self) {
         // Of a QP that is in no table nothing is seen, whatever it does.
-        if !self.places.shown || self.places.lacks_some || self.places_in_doubt() {
+        if !self.no_slot.shown || self.no_slot.lacks_some || self.slots_in_doubt() {
             return;
         }
-        self.places.shown = false;
+        self.no_slot.shown = false;
         let rest: Vec<u64> = self
             .qps
             .iter()
-            .filter(|qp| may_rest(qp) && qp.dump == self.dumps && qp.row().born_mono_ns.get().is_none())
+            .filter(|qp| may_rest(qp) && qp.dump == self.dumps && qp.row().born_mono_ns.is_none())
             .filter(|qp| {
                 let device = self.devices.get(qp.key.device);
                 // Of others only QPs whose programs are probed have a flow, and it says nothing of the rest.
@@ -158,39 +158,39 @@ impl Engine {
 
     /// More QPs found no slot than are known by name: a QP without one may be among them, so that its 0 is no
     /// fact.
-    pub(super) fn places_in_doubt(&self) -> bool {
-        self.losses.without_slot() > self.places.told
+    pub(super) fn slots_in_doubt(&self) -> bool {
+        self.losses.without_slot() > self.no_slot.told
     }
 
-    /// Whether [`Engine::places_in_doubt`] has changed since this was last asked.
+    /// Whether [`Engine::slots_in_doubt`] has changed since this was last asked.
     pub(super) fn doubts_turned(&mut self) -> bool {
-        let doubt = self.places_in_doubt();
-        std::mem::replace(&mut self.places.doubted, doubt) != doubt
+        let doubt = self.slots_in_doubt();
+        std::mem::replace(&mut self.no_slot.doubted, doubt) != doubt
     }
 
     /// The lines about QPs that are not counted.
     pub(super) fn uncounted_notes(&mut self) -> Vec<Cause> {
-        let (qps, places) = (&self.qps, &mut self.places);
+        let (qps, no_slot) = (&self.qps, &mut self.no_slot);
         let lives = |uid: &u64| qps.get(*uid).is_some_and(Qp::lives);
-        places.without.retain(lives);
-        places.unlisted.retain(lives);
+        no_slot.without.retain(lives);
+        no_slot.unlisted.retain(lives);
         let mut notes = Vec::new();
-        let lost = self.losses.without_slot().max(self.places.told);
+        let lost = self.losses.without_slot().max(self.no_slot.told);
         if lost > 0 {
             notes.push(note(
-                self.places.without.len() as u64,
-                &self.names(&self.places.without),
+                self.no_slot.without.len() as u64,
+                &self.names(&self.no_slot.without),
                 lost,
-                lost.saturating_sub(self.places.told),
-                self.places.capacity,
+                lost.saturating_sub(self.no_slot.told),
+                self.no_slot.capacity,
             ));
         }
         // How many losses there were says nothing: each QP has one with most of what it does.
-        if self.losses.without_place() > 0 || !self.places.unlisted.is_empty() || self.places.lacks_some {
+        if self.losses.without_place() > 0 || !self.no_slot.unlisted.is_empty() || self.no_slot.lacks_some {
             notes.push(unlisted(
-                self.places.unlisted.len() as u64,
-                &self.names(&self.places.unlisted),
-                self.places.lacks_some,
+                self.no_slot.unlisted.len() as u64,
+                &self.names(&self.no_slot.unlisted),
+                self.no_slot.lacks_some,
             ));
         }
         notes

@@ -64,7 +64,7 @@ fn a_qp_at_rest_has_counted_nothing_and_its_receives_were_not_looked_at() {
 }
 
 #[test]
-fn a_qp_that_found_no_slot_is_unknown_until_it_has_one_and_its_sums_for_ever() {
+fn a_qp_without_a_slot_is_unknown_until_it_has_one_and_its_sums_stay() {
     let mut host = Host::new();
     let t = host.now;
     host.qp(born(t, 0xa0, 17, place::AT_REST));
@@ -113,7 +113,7 @@ fn without_place(count: u64) -> Input {
 }
 
 #[test]
-fn a_qp_that_found_no_room_in_the_tables_is_unknown_until_it_has_a_slot_and_the_line_goes_with_it() {
+fn a_qp_that_the_tables_do_not_hold_is_unknown_until_it_has_a_slot() {
     let mut host = Host::new();
     let t = host.now;
     host.qp(born(t, 0xa0, 17, place::NONE_LEFT));
@@ -199,7 +199,7 @@ fn while_it_is_not_known_which_qp_found_none_no_qp_at_rest_is_0() {
 }
 
 #[test]
-fn qps_of_a_dump_that_the_kernel_side_knows_are_at_rest_where_others_are_counted() {
+fn qps_of_a_dump_that_the_kernel_side_knows_rest_while_others_count() {
     for datapath in [None, Some("kprobe")] {
         let mut host = Host::new();
         host.apply(Input::Ebpf(Box::new(EbpfReport {

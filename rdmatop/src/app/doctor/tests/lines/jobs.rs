@@ -1,0 +1,249 @@
+//! Limits, device files, sharers and settings of processes.
+
+use super::{HEALTHY, changed};
+use rdmatop_doctor::{
+    Fact, examine,
+    facts::{Process, RdmaLimit, Service, Sharers},
+};
+
+#[test]
+fn limits_are_judged_by_what_they_permit() {
+    let memlock = |limit, may_lock| {
+        changed(move |facts| {
+            facts.processes[0].memlock = Fact::Known(limit);
+            facts.processes[0].may_lock = may_lock;
+        })
+    };
+    assert_eq!(
+        memlock(Some(65_536), false),
+        ["Fail limit.memlock PID 4711 (python3) may lock 64 KiB of memory"]
+    );
+    assert_eq!(
+        memlock(Some(8 << 20), false),
+        ["Warn limit.memlock PID 4711 (python3) may lock 8 MiB of memory"]
+    );
+    assert_eq!(memlock(Some(8 << 20), true), [""; 0]);
+    assert_eq!(memlock(Some(1 << 30), false), [""; 0]);
+    let line = changed(|facts| {
+        facts.services.push(Service {
+            comm: "dockerd".into(),
+            memlock: Some(8 << 20),
+            exempt: false,
+            shell: false,
+        });
+    });
+    assert_eq!(
+        line,
+        ["Warn limit.default dockerd hands on a limit of 8 MiB of locked memory"]
+    );
+    let cgroup = |current| {
+        changed(move |facts| {
+            facts.view.rdma_limits = Fact::Known(vec![RdmaLimit {
+                cgroup: "/job".into(),
+                device: "mlx5_0".into(),
+                resource: "hca_object".into(),
+                max: 10,
+                current,
+            }]);
+        })
+    };
+    assert_eq!(
+        cgroup(Some(10)),
+        ["Fail limit.cgroup 10 of 10 RDMA objects of mlx5_0 are in use in cgroup /job"]
+    );
+    assert_eq!(
+        cgroup(Some(9)),
+        ["Warn limit.cgroup 9 of 10 RDMA objects of mlx5_0 are in use in cgroup /job"]
+    );
+    assert_eq!(
+        cgroup(Some(8)),
+        ["Pass limit.cgroup RDMA limits of the cgroup are not reached"]
+    );
+}
+
+#[test]
+fn device_files_are_missed_and_closed_ones_are_named() {
+    let line = changed(|facts| facts.view.nodes = Fact::Absent);
+    assert_eq!(line, ["Fail limit.devices this machine has no /dev/infiniband"]);
+    let node = |change: fn(&mut Vec<(String, Option<bool>)>)| {
+        changed(move |facts| {
+            if let Fact::Known(nodes) = &mut facts.view.nodes {
+                change(nodes);
+            }
+        })
+    };
+    assert_eq!(
+        node(|nodes| nodes.retain(|(name, _)| name != "uverbs3")),
+        ["Fail limit.devices this machine has no file in /dev/infiniband for mlx5_3 (uverbs3)"]
+    );
+    assert_eq!(
+        node(|nodes| nodes
+            .iter_mut()
+            .filter(|(name, _)| name == "uverbs3")
+            .for_each(|(_, open)| *open = Some(false))),
+        ["Warn limit.devices this machine may not open the files of mlx5_3 (uverbs3)"]
+    );
+    assert_eq!(
+        node(|nodes| nodes.retain(|(name, _)| name != "rdma_cm")),
+        ["Warn limit.devices this machine has no /dev/infiniband/rdma_cm"]
+    );
+}
+
+#[test]
+fn processes_that_share_verbs_files_with_the_given_one_are_named() {
+    let line = |sharers: Fact<Sharers>| {
+        changed(|facts| (facts.view.comm, facts.view.pid, facts.view.sharers) = ("rank".into(), 7, sharers))
+    };
+    let known = |found: &[(u32, &str)], partial| {
+        let found = found.iter().map(|(pid, comm)| (*pid, (*comm).to_owned()));
+        Fact::Known(Sharers {
+            found: found.collect(),
+            partial,
+        })
+    };
+    assert_eq!(
+        line(known(&[(8, "worker"), (9, "worker")], false)),
+        [
+            "Pass job.sharers PID 7 (rank) shares verbs files with PID 8 (worker) and PID 9 (worker): its queue pairs last until all have closed them"
+        ]
+    );
+    assert_eq!(
+        line(known(&[], false)),
+        ["Pass job.sharers PID 7 (rank) shares no verbs file with another process"]
+    );
+    let partial = line(known(&[], true));
+    assert_eq!(
+        partial,
+        ["Skip job.sharers whether further processes share its verbs files"]
+    );
+    assert_eq!(line(known(&[(8, "worker")], true)).len(), 2);
+    assert_eq!(
+        line(Fact::Unreadable("only root may read it".into())),
+        ["Skip job.sharers which processes share its verbs files"]
+    );
+    // Without --pid.
+    assert_eq!(line(Fact::Absent), [""; 0]);
+}
+
+/// Lines of jobs for a process with these settings.
+fn with_settings(settings: &[&str]) -> Vec<String> {
+    let pairs = settings.iter().map(|setting| {
+        let (name, value) = setting.split_once('=').unwrap();
+        (name.to_owned(), value.to_owned())
+    });
+    let mut facts = HEALTHY.clone();
+    facts.processes = vec![Process {
+        environ: Fact::Known(pairs.collect()),
+        ..facts.processes[0].clone()
+    }];
+    let report = examine(&facts);
+    report
+        .lines
+        .iter()
+        .filter(|line| line.id.starts_with("job."))
+        .map(|line| format!("{:?} {} {}", line.status, line.id, line.text))
+        .collect()
+}
+
+#[test]
+fn settings_of_jobs_are_held_to_the_machine() {
+    const PID: &str = "PID 4711 (python3)";
+    for (setting, said) in [
+        (
+            "NCCL_IB_DISABLE=1",
+            format!("Fail job.rdma {PID}: NCCL_IB_DISABLE=1 turns RDMA off"),
+        ),
+        (
+            "NCCL_NET=Socket",
+            format!("Fail job.rdma {PID}: NCCL_NET=Socket turns RDMA off"),
+        ),
+        (
+            "UCX_TLS=tcp,sm",
+            format!("Fail job.rdma {PID}: UCX_TLS=tcp,sm turns RDMA off"),
+        ),
+        (
+            "FI_PROVIDER=tcp",
+            format!("Fail job.rdma {PID}: FI_PROVIDER=tcp turns RDMA off"),
+        ),
+        (
+            "NVSHMEM_REMOTE_TRANSPORT=none",
+            format!("Fail job.rdma {PID}: NVSHMEM_REMOTE_TRANSPORT=none turns RDMA off"),
+        ),
+        (
+            "NCCL_IB_HCA=mlx5_9",
+            format!("Fail job.devices {PID}: NCCL_IB_HCA=mlx5_9 takes no RDMA device of this machine"),
+        ),
+        (
+            "NCCL_IB_HCA==mlx5_1,mlx5_9",
+            format!("Warn job.devices {PID}: NCCL_IB_HCA names mlx5_9, which this machine does not have"),
+        ),
+        (
+            "NCCL_IB_HCA=^mlx5_1",
+            "Pass job.devices NCCL_IB_HCA=^mlx5_1 takes mlx5_0, mlx5_2, mlx5_3, mlx5_4 and 3 more".into(),
+        ),
+        (
+            "UCX_NET_DEVICES=mlx5_0:1,eth0",
+            "Pass job.devices UCX_NET_DEVICES=mlx5_0:1,eth0 takes mlx5_0".into(),
+        ),
+        (
+            "UCX_NET_DEVICES=mlx5_9:1",
+            format!("Fail job.devices {PID}: UCX_NET_DEVICES=mlx5_9:1 takes no RDMA device of this machine"),
+        ),
+        (
+            "NVSHMEM_HCA_LIST=mlx5_0:1,mlx5_1:1",
+            "Pass job.devices NVSHMEM_HCA_LIST=mlx5_0:1,mlx5_1:1 takes mlx5_0 and mlx5_1".into(),
+        ),
+        (
+            "NCCL_SOCKET_IFNAME=bond",
+            format!(
+                "Fail job.interface {PID}: NCCL_SOCKET_IFNAME=bond names no network interface that it has"
+            ),
+        ),
+        (
+            "GLOO_SOCKET_IFNAME=eth",
+            format!(
+                "Fail job.interface {PID}: GLOO_SOCKET_IFNAME=eth names no network interface that it has"
+            ),
+        ),
+        (
+            "NCCL_SOCKET_IFNAME=^lo",
+            "Pass job.interface NCCL_SOCKET_IFNAME=^lo names eth0".into(),
+        ),
+        (
+            "NCCL_IB_GID_INDEX=9",
+            format!("Fail job.gid {PID}: NCCL_IB_GID_INDEX=9 is no address (GID) of mlx5_0 to mlx5_7"),
+        ),
+        (
+            "UCX_IB_GID_INDEX=1",
+            format!(
+                "Warn job.gid {PID}: UCX_IB_GID_INDEX=1 is a link-local address (GID) of mlx5_0 to mlx5_7"
+            ),
+        ),
+        (
+            "NCCL_IB_GDR_LEVEL=3",
+            format!("Warn job.names {PID}: NCCL_IB_GDR_LEVEL is an old name that NCCL reads no more"),
+        ),
+        (
+            "NCCL_IB_HCAS=mlx5_0",
+            format!("Warn job.names {PID}: NCCL_IB_HCAS is not a variable of NCCL; NCCL_IB_HCA is"),
+        ),
+    ] {
+        assert_eq!(with_settings(&[setting]), [said], "{setting}");
+    }
+    for harmless in [
+        "NCCL_IB_DISABLE=0",
+        "NCCL_DEBUG=INFO",
+        "UCX_TLS=rc,sm",
+        "FI_PROVIDER=efa",
+        "UCX_NET_DEVICES=all",
+        "NCCL_IB_GID_INDEX=-1",
+        "NCCL_IB_HCA=",
+    ] {
+        assert_eq!(with_settings(&[harmless]), [""; 0], "{harmless}");
+    }
+    // The port number in the list takes part in finding the index.
+    assert_eq!(
+        with_settings(&["NCCL_IB_HCA=mlx5_1", "NCCL_IB_GID_INDEX=3"])[1],
+        "Pass job.gid NCCL_IB_GID_INDEX=3 is a RoCE v2 address (GID) of mlx5_1"
+    );
+}

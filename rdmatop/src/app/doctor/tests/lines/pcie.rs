@@ -1,0 +1,127 @@
+//! Links of PCIe, what stands between a GPU and a NIC, and interrupts.
+
+use super::super::super::pci;
+use super::{HEALTHY, changed, devices};
+use rdmatop_doctor::{Fact, examine};
+
+#[test]
+fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
+    let link = |mega_transfers, width| {
+        let link = rdmatop_sources::sysfs::PcieLink {
+            mega_transfers,
+            width,
+        };
+        changed(move |facts| devices(facts)[2].pci.as_mut().unwrap().current = Fact::Known(pci::link(link)))
+    };
+    assert_eq!(
+        link(32_000, 8),
+        ["Warn pcie.link mlx5_2 is on PCIe Gen5 x8, could do Gen5 x16"]
+    );
+    assert_eq!(
+        link(16_000, 16),
+        ["Warn pcie.link mlx5_2 is on PCIe Gen4 x16, could do Gen5 x16"]
+    );
+    let remedy = |slot: Option<u32>| {
+        let mut facts = HEALTHY.clone();
+        let pci = devices(&mut facts)[2].pci.as_mut().unwrap();
+        let link = |width| {
+            let mega_transfers = 32_000;
+            Fact::Known(pci::link(rdmatop_sources::sysfs::PcieLink {
+                mega_transfers,
+                width,
+            }))
+        };
+        (pci.current, pci.slot) = (link(8), slot.map_or(Fact::Absent, link));
+        let report = examine(&facts);
+        let line = report.lines.iter().find(|line| line.id == "pcie.link").unwrap();
+        line.remedy.to_string()
+    };
+    assert!(remedy(Some(16)).contains("reseat"), "both ends can do more");
+    assert!(remedy(Some(8)).contains("the slot can do no more"));
+    assert!(
+        !remedy(None).contains("reseat"),
+        "nobody knows what the slot can do"
+    );
+    // All in Gen4 slots, with ports of 100 Gb/s: the machine was bought so.
+    let line = changed(|facts| {
+        for device in devices(facts) {
+            device.ports[0].rate = Fact::Known(100_000_000_000);
+            device.pci.as_mut().unwrap().current = Fact::Known(pci::link(rdmatop_sources::sysfs::PcieLink {
+                mega_transfers: 16_000,
+                width: 16,
+            }));
+        }
+    });
+    assert!(line.iter().all(|line| line.starts_with("Pass")), "{line:?}");
+}
+
+#[test]
+fn obstacles_between_gpu_and_nic_are_named() {
+    let line = changed(|facts| devices(facts)[0].pci.as_mut().unwrap().iommu = Fact::Known("DMA-FQ".into()));
+    assert_eq!(
+        line,
+        ["Warn pcie.iommu an IOMMU translates each transfer of mlx5_0"]
+    );
+    let line = changed(|facts| {
+        devices(facts)[0].pci.as_mut().unwrap().acs = Fact::Known(vec!["0000:10:01.0".into()]);
+    });
+    assert_eq!(
+        line,
+        ["Warn pcie.acs PCIe bridges redirect traffic between GPU and NIC (ACS): 0000:10:01.0"]
+    );
+    let line = changed(|facts| facts.gpus[0].pci.acs = Fact::Unreadable("only root may read it".into()));
+    assert_eq!(
+        line,
+        ["Skip pcie.acs whether PCIe bridges redirect traffic between GPU and NIC (ACS)"]
+    );
+    let line = changed(|facts| facts.gpu_memory.peermem = false);
+    assert!(
+        line[0].starts_with("Skip gpu.direct"),
+        "nothing says which module it is: {line:?}"
+    );
+    let line = changed(|facts| {
+        facts.gpu_memory.peermem = false;
+        facts.gpu_memory.open_module = Fact::Known(false);
+    });
+    assert_eq!(
+        line,
+        ["Warn gpu.direct NICs cannot reach GPU memory (no GPUDirect RDMA): nvidia_peermem is not loaded"]
+    );
+    let line = changed(|facts| {
+        facts.gpu_memory.peermem = false;
+        facts.gpu_memory.open_module = Fact::Known(true);
+    });
+    assert_eq!(
+        line,
+        ["Pass gpu.direct 8 GPUs: NICs can reach their memory (DMA-BUF, open NVIDIA module)"]
+    );
+    let line = changed(|facts| {
+        facts.gpu_memory.peermem = false;
+        facts.gpu_memory.open_module = Fact::Known(true);
+        facts.host.version = Some((5, 10));
+    });
+    assert!(line[0].starts_with("Warn gpu.direct"), "{line:?}");
+    let line = changed(|facts| {
+        devices(facts).truncate(4);
+    });
+    assert!(
+        line.contains(
+            &"Warn gpu.distance no NIC on the NUMA node of 4 GPUs: 0000:53:00.0, 0000:63:00.0, 0000:73:00.0 and 0000:83:00.0"
+                .to_owned()
+        ),
+        "{line:?}"
+    );
+}
+
+#[test]
+fn interrupts_in_one_place_are_named() {
+    let line = changed(|facts| devices(facts)[1].irqs = vec![vec![5]; 8]);
+    assert_eq!(line, ["Warn pcie.irq all interrupts of mlx5_1 go to one CPU"]);
+    let line = changed(|facts| devices(facts)[1].irqs = (40..48).map(|cpu| vec![cpu]).collect());
+    assert_eq!(
+        line,
+        ["Warn pcie.irq all interrupts of mlx5_1 go to CPUs of another NUMA node"]
+    );
+    let line = changed(|facts| devices(facts)[1].irqs = vec![vec![5]; 2]);
+    assert_eq!(line, [""; 0], "two are one queue and its management");
+}

@@ -1,0 +1,275 @@
+//! Ports: their states, rates, MTU, GIDs and flow control.
+
+use super::{HEALTHY, changed, devices, port};
+use rdmatop_doctor::{
+    Fact, Facts, examine,
+    facts::{Gid, IdleNic, Member, Port},
+};
+
+#[test]
+fn a_port_that_is_down_is_one_line_whatever_else_follows_from_it() {
+    let line = changed(|facts| {
+        port(facts, 3).state = Fact::Known(1);
+        port(facts, 3).netdev.as_mut().unwrap().carrier = Some(false);
+    });
+    assert_eq!(
+        line,
+        ["Fail port.state mlx5_3 is down: its interface eth3 has no signal"]
+    );
+    let line = changed(|facts| {
+        port(facts, 3).state = Fact::Known(1);
+        port(facts, 3).netdev.as_mut().unwrap().up = Some(false);
+    });
+    assert_eq!(
+        line,
+        ["Warn port.state mlx5_3 is down: its interface eth3 is switched off"]
+    );
+    let line = changed(|facts| {
+        port(facts, 3).state = Fact::Known(2);
+        port(facts, 3).link_layer = Some("InfiniBand".into());
+        port(facts, 3).roce = false;
+        port(facts, 3).netdev = None;
+    });
+    assert_eq!(
+        line[0],
+        "Fail port.state mlx5_3 waits for the subnet manager (state INIT)"
+    );
+    let line = changed(|facts| port(facts, 3).state = Fact::Unreadable("reading fails: x".into()));
+    assert_eq!(line[0], "Skip port.state state of mlx5_3");
+    let mut facts = HEALTHY.clone();
+    (0..8).for_each(|at| {
+        port(&mut facts, at).state = Fact::Known(1);
+        port(&mut facts, at).netdev.as_mut().unwrap().carrier = Some(false);
+    });
+    let report = examine(&facts);
+    assert_eq!(
+        lines(&report),
+        ["mlx5_0 is down: its interface eth0 has no signal; the same for 7 others: mlx5_1 to mlx5_7"]
+    );
+    // A port without a link has no speed.
+    assert!(report.lines.iter().all(|line| line.id != "port.rate"));
+}
+
+/// The texts of the lines that the check of port states makes.
+fn lines(report: &rdmatop_doctor::Report) -> Vec<&str> {
+    let of_ports = report.lines.iter().filter(|line| line.id == "port.state");
+    of_ports.map(|line| line.text.as_str()).collect()
+}
+
+#[test]
+fn a_port_is_expected_up_only_where_something_says_so() {
+    // Four cards of two ports each, of which the second ones have no cable.
+    let dual = |change: fn(&mut Facts)| {
+        let mut facts = HEALTHY.clone();
+        for (at, device) in devices(&mut facts).iter_mut().enumerate() {
+            device.pci.as_mut().unwrap().address = format!("0000:{}0:00.{}", at / 2, at % 2);
+            if at % 2 == 1 {
+                let port = &mut device.ports[0];
+                (port.state, port.netdev.as_mut().unwrap().carrier) = (Fact::Known(1), Some(false));
+            }
+        }
+        change(&mut facts);
+        let report = examine(&facts);
+        let said = lines(&report).into_iter().map(str::to_owned).collect::<Vec<_>>();
+        (report.code(), said)
+    };
+    let spare = "4 of 8 up: Ethernet; mlx5_1, mlx5_3, mlx5_5 and mlx5_7 are down and taken for spares: nothing uses them";
+    assert_eq!(dual(|_| {}), (0, vec![spare.to_owned()]));
+    let off = |facts: &mut Facts| port(facts, 1).netdev.as_mut().unwrap().up = Some(false);
+    assert_eq!(dual(off), (0, vec![spare.to_owned()]));
+    let evidence: [fn(&mut Facts); 4] = [
+        |facts| port(facts, 1).in_use = true,
+        |facts| port(facts, 1).was_used = true,
+        |facts| port(facts, 1).netdev.as_mut().unwrap().had_carrier = true,
+        |facts| {
+            for at in (3..8).step_by(2) {
+                port(facts, at).state = Fact::Known(4);
+            }
+        },
+    ];
+    for change in evidence {
+        let (code, said) = dual(change);
+        assert_eq!(
+            (code, &*said[0]),
+            (2, "mlx5_1 is down: its interface eth1 has no signal"),
+            "{said:?}"
+        );
+    }
+    // A signal says that somebody has plugged in a cable.
+    let (code, said) = dual(|facts| port(facts, 1).netdev.as_mut().unwrap().carrier = Some(true));
+    assert_eq!(
+        (code, &*said[0]),
+        (2, "mlx5_1 is down: its interface eth1 has a signal")
+    );
+    // A port of InfiniBand has no interface that says so.
+    let (code, said) = dual(|facts| {
+        for at in (1..8).step_by(2) {
+            let port = port(facts, at);
+            (port.netdev, port.physical, port.roce) = (None, Fact::Known(2), false);
+        }
+    });
+    assert_eq!((code, said), (0, vec![spare.to_owned()]));
+}
+
+#[test]
+fn what_is_said_of_many_is_one_line_with_their_number() {
+    let mut facts = HEALTHY.clone();
+    let first = devices(&mut facts)[0].clone();
+    devices(&mut facts).extend((8..158).map(|at| rdmatop_doctor::facts::Device {
+        name: format!("mlx5_{at}"),
+        late: at % 2 == 0,
+        dangling: at % 2 == 1,
+        ..first.clone()
+    }));
+    facts.idle_nics = (0..150)
+        .map(|at| IdleNic {
+            address: format!("0000:{at:02x}:00.0"),
+            what: "an EFA",
+            module: "efa",
+            driver: None,
+        })
+        .collect();
+    let report = examine(&facts);
+    let of = |id| {
+        report
+            .lines
+            .iter()
+            .filter(|line| line.id == id)
+            .collect::<Vec<_>>()
+    };
+    let (devices, drivers) = (of("device.present"), of("device.driver"));
+    assert_eq!(
+        (devices.len(), drivers.len()),
+        (2, 1),
+        "{devices:#?} {drivers:#?}"
+    );
+    assert!(
+        devices[1]
+            .text
+            .contains("; the same for 74 others: mlx5_10, mlx5_12, mlx5_14, mlx5_16 and 70 more")
+    );
+    assert!(devices[1].subject.ends_with(", mlx5_156"), "JSON has them all");
+    assert!(
+        drivers[0].text.contains("the same for 149 others"),
+        "{drivers:#?}"
+    );
+    let page = rdmatop_doctor::page::text(&facts, &report, true, false);
+    assert!(page.lines().count() < 100, "{page}");
+}
+
+#[test]
+fn a_slow_port_is_named_and_one_of_another_board_is_not() {
+    let line = changed(|facts| port(facts, 5).rate = Fact::Known(100_000_000_000));
+    assert_eq!(
+        line[0],
+        "Warn port.rate mlx5_5 runs at 100 Gb/s, others of its kind at 400 Gb/s"
+    );
+    let line = changed(|facts| {
+        port(facts, 5).rate = Fact::Known(100_000_000_000);
+        devices(facts)[5].board = Fact::Known("storage".into());
+    });
+    assert!(line.iter().all(|line| line.starts_with("Pass")), "{line:?}");
+}
+
+#[test]
+fn packets_that_are_too_small_are_named() {
+    let mtu = |mtu| changed(move |facts| port(facts, 6).netdev.as_mut().unwrap().mtu = Some(mtu));
+    assert_eq!(
+        mtu(1500),
+        ["Warn port.mtu packets of mlx5_6 carry 1024 bytes: eth6 has MTU 1500"]
+    );
+    assert_eq!(
+        mtu(1000),
+        ["Warn port.mtu packets of mlx5_6 carry 512 bytes: eth6 has MTU 1000"]
+    );
+    assert_eq!(
+        mtu(4200),
+        ["Pass port.mtu packets carry 4096 bytes (interface MTU 4200) and 4096 bytes (interface MTU 9000)"]
+    );
+}
+
+#[test]
+fn ports_without_a_usable_gid_are_named() {
+    let gids = |gids: Vec<Gid>| changed(move |facts| port(facts, 1).gids = Fact::Known(gids));
+    let link_local = |v2| {
+        let mut bytes = [0; 16];
+        (bytes[0], bytes[1]) = (0xfe, 0x80);
+        Gid { index: 0, bytes, v2 }
+    };
+    let of = |line: Vec<String>| line.into_iter().find(|line| line.contains("port.gid")).unwrap();
+    assert_eq!(of(gids(vec![])), "Fail port.gid mlx5_1 has no address (GID)");
+    assert_eq!(
+        of(gids(vec![link_local(false)])),
+        "Fail port.gid mlx5_1 has addresses (GIDs) of RoCE v1 only"
+    );
+    assert_eq!(
+        of(gids(vec![link_local(true)])),
+        "Warn port.gid mlx5_1 has a link-local address (GID) only"
+    );
+}
+
+#[test]
+fn a_job_whose_gid_index_is_wrong_on_a_port_is_named_with_the_port() {
+    let line = changed(|facts| port(facts, 1).gids = Fact::Known(vec![]));
+    assert_eq!(
+        line,
+        [
+            "Fail port.gid mlx5_1 has no address (GID)",
+            "Fail job.gid PIDs 4711 and 4712: NCCL_IB_GID_INDEX=3 is no address (GID) of mlx5_1"
+        ]
+    );
+    assert_eq!(
+        with_settings(&["NCCL_IB_GID_INDEX=2"])[0],
+        "Warn job.gid PID 4711 (python3): NCCL_IB_GID_INDEX=2 is an address (GID) of RoCE v1 of mlx5_0 to mlx5_7"
+    );
+}
+
+#[test]
+fn flow_control_that_differs_or_is_not_used_is_named() {
+    let lossless = |change: fn(&mut rdmatop_doctor::facts::Lossless)| {
+        changed(move |facts| {
+            if let Fact::Known(lossless) = &mut port(facts, 2).netdev.as_mut().unwrap().lossless {
+                change(lossless);
+            }
+        })
+    };
+    let line = lossless(|lossless| lossless.trust = Some("pcp".into()));
+    assert_eq!(
+        line[0],
+        "Warn lossless.pfc mlx5_2 has flow control (PFC) and does not trust DSCP"
+    );
+    let line = lossless(|lossless| lossless.pfc = Some(vec![]));
+    assert!(
+        line[0].starts_with("Warn lossless.pfc ports differ in flow control: mlx5_0, "),
+        "{line:?}"
+    );
+    let line = changed(|facts| {
+        facts.host.exclusive = true;
+        let netdev = port(facts, 2).netdev.as_mut().unwrap();
+        netdev.lossless = Fact::Unreadable("dcb netlink: refused".into());
+    });
+    assert_eq!(line, ["Skip lossless.pfc flow control (PFC) of mlx5_2"]);
+    // Of a bond each link has its own, which a line names.
+    let line = changed(|facts| {
+        let netdev = port(facts, 2).netdev.as_mut().unwrap();
+        let lossless = std::mem::take(&mut netdev.lossless);
+        netdev.members = ["eth4", "eth5"]
+            .map(|name| Member {
+                name: name.into(),
+                lossless: lossless.clone(),
+            })
+            .into();
+        if let Fact::Known(lossless) = &mut netdev.members[1].lossless {
+            lossless.trust = Some("pcp".into());
+        }
+    });
+    assert_eq!(
+        line[0],
+        "Warn lossless.pfc mlx5_2 (eth5) has flow control (PFC) and does not trust DSCP"
+    );
+    let line = lossless(|lossless| lossless.ecn_off = Some(vec![3, 4]));
+    assert_eq!(
+        line,
+        ["Warn lossless.ecn mlx5_2 does not answer congestion marks (ECN) on priority 3"]
+    );
+}
