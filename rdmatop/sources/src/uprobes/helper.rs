@@ -74,6 +74,8 @@ enum Question {
     Posts(u32, u64, u32, bool),
     /// A part of the details of a process.
     Part(u32, Part),
+    /// Whether somebody holds the lock of the address space of a process: then there is no answer in time.
+    Lock(u32),
 }
 
 /// What a process says of the functions that one of its QPs posts with. None of it is an address to put a
@@ -229,6 +231,11 @@ impl Helper {
         self.ask(&Question::Posts(pid, handle, qpn, ends))
     }
 
+    /// Whether the lock of the address space of a process is free, or the process is gone.
+    pub fn lock_is_free(&mut self, pid: u32) -> Result<(), Unanswered> {
+        self.ask(&Question::Lock(pid))
+    }
+
     /// A part of the details of a process, whose user is this one.
     pub(crate) fn part(&mut self, pid: u32, user: Option<u32>, part: Part) -> Result<Told, Unanswered> {
         self.user = user;
@@ -329,13 +336,15 @@ pub fn serve() {
 
 fn answers(mut stream: UnixStream) -> io::Result<()> {
     send(&stream, &())?;
+    // The thread that asks ends with rdmatop: then nobody is left to kill a helper that waits.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
     loop {
         match receive(&mut stream, None)? {
             Question::Posts(pid, handle, qpn, ends) => send(&stream, &posts(pid, handle, qpn, ends))?,
-            Question::Part(pid, part) => {
-                // The thread that asks ends with rdmatop: then nobody is left to kill a helper that waits.
-                let _ = set_parent_process_death_signal(Some(Signal::KILL));
-                send(&stream, &read_part(&Root::default(), pid, part))?;
+            Question::Part(pid, part) => send(&stream, &read_part(&Root::default(), pid, part))?,
+            Question::Lock(pid) => {
+                let _ = Process::open(pid).map(|process| process.is_there());
+                send(&stream, &())?;
             }
         }
     }
@@ -347,7 +356,11 @@ pub(super) fn posts(pid: u32, handle: u64, qpn: u32, ends: bool) -> Result<Posts
     // Before and after the rest: in between the process may become a program that runs for another user.
     let user = super::process::user(pid);
     let process = Process::open(pid).map_err(failed("its memory"))?;
+    // Before the first page is read, whose reader cannot be killed while it waits for the lock.
+    let gone = || "its memory is gone".to_owned();
+    process.is_there().then_some(()).ok_or_else(gone)?;
     let found = functions(&process, handle, qpn).map_err(|miss| miss.to_string())?;
+    process.is_there().then_some(()).ok_or_else(gone)?;
     let unmapped = failed("its mappings");
     let [send, recv, poll] = process
         .places([found.post_send, found.post_recv, found.poll_cq])
