@@ -424,7 +424,8 @@ fn left_behind(parent: u32) -> Vec<u32> {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             line.unwrap_or_default().trim().to_owned()
         };
-        let pending = u64::from_str_radix(&value("ShdPnd:"), 16).unwrap_or(0);
+        let pending = |name| u64::from_str_radix(&value(name), 16).unwrap_or(0);
+        let pending = pending("SigPnd:") | pending("ShdPnd:");
         value("PPid:") == parent.to_string()
             && value("State:").starts_with('D')
             && pending & 1 << (libc::SIGKILL - 1) != 0
