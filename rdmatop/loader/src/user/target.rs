@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, io::BufReader, path::Path};
 use super::hooks::{Data, Function};
 use rdmatop_sources::root;
 use rdmatop_sources::uprobes::{
-    BEGIN, Code, Functions, Helper, Libraries, Mapped, Opened, Place, Posts, SET_INLINE_DATA, Unanswered,
-    WR_START, after_landing_pad, answers, file,
+    BEGIN, Code, Functions, Helper, Libraries, Mapped, Opened, Place, Posts, Purpose, SET_INLINE_DATA,
+    Unanswered, WR_START, after_landing_pad, answers, file,
 };
 
 /// A function in a file.
@@ -113,7 +113,8 @@ impl Finder {
 
     fn helper(&mut self) -> Result<Helper, String> {
         let failed = |error| format!("cannot read memory of processes: {error}");
-        self.helper.take().map_or_else(Helper::start, Ok).map_err(failed)
+        let start = || Helper::start(Purpose::Posts);
+        self.helper.take().map_or_else(start, Ok).map_err(failed)
     }
 
     fn ask(&mut self, program: Program, ends: bool) -> Result<Posts, Unfit> {
