@@ -473,6 +473,25 @@ mod tests {
     }
 
     #[test]
+    fn of_a_user_whose_processes_keep_readers_waiting_no_more_are_read() {
+        // Of nobody whose processes other tests read.
+        let user = Some(u32::MAX - 1);
+        for _ in 0..LEFT_OF_USER {
+            assert!(!is_left_alone(user));
+            let waits = Command::new("sleep").arg("1000").spawn().unwrap();
+            locked().push((Purpose::Posts, user, waits));
+        }
+        assert!(is_left_alone(user) && !is_left_alone(Some(u32::MAX - 2)));
+        for (_, of, child) in locked().iter_mut() {
+            if *of == user {
+                child.kill().unwrap();
+                child.wait().unwrap();
+            }
+        }
+        assert!(!is_left_alone(user), "none of them waits any more");
+    }
+
+    #[test]
     fn a_helper_that_ends_or_babbles_is_no_answer() {
         for script in [
             "exit 0",
