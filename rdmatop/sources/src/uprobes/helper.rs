@@ -377,10 +377,14 @@ pub(super) fn posts(pid: u32, handle: u64, qpn: u32, ends: bool) -> Result<Posts
     let user = super::process::user(pid);
     let process = Process::open(pid).map_err(failed("its memory"))?;
     // Before the first page is read, whose reader cannot be killed while it waits for the lock.
-    let gone = || "its memory is gone".to_owned();
-    process.is_there().then_some(()).ok_or_else(gone)?;
+    let gone = || Err("its memory is gone".to_owned());
+    if !process.is_there() {
+        return gone();
+    }
     let found = functions(&process, handle, qpn).map_err(|miss| miss.to_string())?;
-    process.is_there().then_some(()).ok_or_else(gone)?;
+    if !process.is_there() {
+        return gone();
+    }
     let unmapped = failed("its mappings");
     let [send, recv, poll] = process
         .places([found.post_send, found.post_recv, found.poll_cq])
