@@ -254,8 +254,12 @@ pub(crate) fn owner_of(entry: Entry<'_>, comm: &mut [u8; COMM_LEN], depth: Depth
         } else {
             task
         };
+        // The entry keeps a thread's structure, and not that of the process's first thread, which may have
+        // become another process's since this one has ended. Then it is as netlink has it: no owner.
+        let pid: u32 = get_or_zero(task, &OFF_TASK_TGID);
+        let of_leader: u32 = get_or_zero(leader, &OFF_TASK_TGID);
         // No process has id 0. Bit 31 of `-pid` is set for any other.
-        owner.pid = get_or_zero(task, &OFF_TASK_TGID);
+        owner.pid = pid * u32::from(pid == of_leader);
         owner.flags = (owner.pid.wrapping_neg() >> 31) as u16 * flag::OWNER_TASK;
         read_into(comm, place_of(leader, &OFF_TASK_COMM));
         if whole {

@@ -127,6 +127,11 @@ pub(crate) struct WrQp {
     pub(crate) device: u64,
     /// How many of its WRs are in [`WR_CQES`].
     pub(crate) kept: u64,
+    /// Of the send WRs from this number on, and below the other one, those without a CQE were dropped by the
+    /// last RESET.
+    pub(crate) dropped_from: u64,
+    /// [`IN_RESET`] while the QP is in that state.
+    pub(crate) dropped_to: u64,
     pub(crate) mask: u32,
     pub(crate) rq_mask: u32,
     pub(crate) base: u32,
@@ -140,14 +145,14 @@ pub(crate) struct WrQp {
     pub(crate) owner_pid: u32,
     /// Bits of `wr::flag` about the owner.
     pub(crate) owner: u32,
-    /// 1 when the QP was last seen in RESET: WRs that have left its queues since then left without a CQE.
-    pub(crate) reset: u32,
     /// 1 when a RESET may have emptied the receive queue since its last CQE.
     pub(crate) emptied: u32,
-    pub(crate) reserved: u32,
     pub(crate) owner_comm: [u8; COMM_LEN],
     pub(crate) device_name: [u8; DEVICE_NAME_LEN],
 }
+
+/// [`WrQp::dropped_to`] of a QP that drops whatever is on its queue.
+pub(crate) const IN_RESET: u64 = u64::MAX;
 
 /// Bits of [`WrQp::flags`].
 pub(crate) mod qp_flag {

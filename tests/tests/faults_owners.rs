@@ -376,6 +376,34 @@ fn a_process_that_cannot_be_read_is_named_and_blinds_nobody() -> Result<()> {
     Ok(())
 }
 
+/// Another process holds its verbs file, and destroys what is left of its objects.
+#[test]
+fn a_process_that_has_ended_has_one_row_while_its_file_is_held() -> Result<()> {
+    let Some(_lab) = Lab::enter("one row of a process whose file is held") else {
+        return Ok(());
+    };
+    for args in [&[][..], &["--thread"]] {
+        let window = Window::open(&[])?;
+        let held = Traffic::start("hold-fd", args)?;
+        let ready = held.ready()?;
+        let (owner, qpn) = (id(&ready, "owner")?, id(&ready, "qpn")?);
+        // Others get what the kernel kept of the owner's tasks.
+        output(Command::new("sh").args(["-c", "for i in $(seq 300); do (:); done; sleep 1"]))?;
+        let listed = rdmatop::once(&["--delay", "2"])?;
+        held.finish()?;
+        let sample = window.close()?;
+        let rows = processes(&sample, owner);
+        let [row] = rows.as_slice() else {
+            bail!("{args:?}: {} rows of {owner}: {rows:?}", rows.len());
+        };
+        ensure!(row.field("comm") == "hold-fd", "{row:?}");
+        let qp = sample.qp(owner, qpn)?;
+        println!("{args:?}: {row:?} {qp:?} {:?}", processes(&listed, owner));
+        ensure!(processes(&listed, owner).len() <= 1, "{listed:?}");
+    }
+    Ok(())
+}
+
 /// Characters that a terminal obeys: controls, and marks that turn the direction of the text.
 fn dangerous(text: &str) -> Option<char> {
     let turns =

@@ -88,6 +88,13 @@ fn a_rank_on_rdma_has_its_qps_and_the_bytes_that_a_sample_counts() -> Result<()>
     // The job goes on: what it moves until the window ends only adds.
     let held = window.close()?;
     let page = log.page(&[])?;
+    // Where nothing is counted, the reason is none of rights: root has all of them.
+    let mut uncounted = command(&["nccl-log", "--json", "--for", "1"])?;
+    let uncounted = output(uncounted.env("RDMATOP_DATAPATHS", "0").arg(&log.0))?;
+    let uncounted: Value = serde_json::from_str(&uncounted)?;
+    let missing = uncounted["now"]["missing"].to_string();
+    println!("without counts: {missing}");
+    ensure!(!missing.contains("CAP_"), "{missing}");
     let account = job.finish()?;
     let [process] = now["processes"].as_array().context("no processes")?.as_slice() else {
         anyhow::bail!("{now:#}");

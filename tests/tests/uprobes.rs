@@ -3,18 +3,25 @@
 //! Two rdmatops look at the same traffic: one counts in the kernel, the other counts nothing there
 //! (`RDMATOP_DATAPATHS=0`) and probes the provider's functions.
 
-use std::{fs, os::unix::fs::MetadataExt as _, path::Path, process::Command, time::Duration};
+use std::{
+    fs,
+    os::unix::{fs::MetadataExt as _, process::ExitStatusExt as _},
+    path::Path,
+    process::Command,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
     child::{Child, output},
+    kernel::leaves_nothing,
     lab::Lab,
     perftest::{Account, Perftest},
-    rdmatop::Window,
+    rdmatop::{self, Window},
     snapshot::{Row, Snapshot},
     traffic::{self, Traffic, id, number},
     uprobes::{ARGS, ATTACHED, ENV, library, probed, probed_in, standing, total, with_a_copy},
-    wait::{self, PATIENCE},
+    wait::{self, PATIENCE, SOON},
 };
 use serde_json::Value;
 
@@ -406,6 +413,103 @@ fn what_a_program_says_is_probed_only_where_a_provider_s_function_begins() -> Re
     }
     idle.finish()?;
     Ok(())
+}
+
+/// The children of a process that wait where no signal ends it, and have been killed.
+fn left_behind(parent: u32) -> Vec<u32> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let of = |pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let value = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap_or_default().trim().to_owned()
+        };
+        let pending = |name| u64::from_str_radix(&value(name), 16).unwrap_or(0);
+        let pending = pending("SigPnd:") | pending("ShdPnd:");
+        value("PPid:") == parent.to_string()
+            && value("State:").starts_with('D')
+            && pending & 1 << (libc::SIGKILL - 1) != 0
+    };
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(of).collect()
+}
+
+/// A program's page that never answers keeps who reads it waiting, and no signal ends that.
+#[test]
+fn sigkill_ends_it_whole_while_the_page_of_a_program_does_not_answer() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("SIGKILL while a page does not answer") else {
+        return Ok(());
+    };
+    output(Command::new("modprobe").arg("fuse"))?;
+    leaves_nothing(|| {
+        let silent = Traffic::start("stuck-memory", &["--page"])?;
+        let pid = id(&silent.ready()?, "pid")?;
+        silent
+            .child
+            .out
+            .wait_for("covered", PATIENCE, |line| line == "covered")?;
+        let mut command = rdmatop::command(&["--once", "--json", "--delay", "600"])?;
+        let mut rdmatop = Child::spawn(command.args(ARGS).envs(ENV))?;
+        let ended = (|| {
+            rdmatop::wait_counting(&rdmatop)?;
+            let reader = wait::for_some("a reader that is left behind", PATIENCE, || {
+                Ok(left_behind(rdmatop.pid()).first().copied())
+            })?;
+            // Others are probed meanwhile.
+            let honest = standing()?;
+            wait::until("probes on functions of the provider", ATTACHED, || {
+                probed(rdmatop.pid(), "librxe") >= 2
+            })?;
+            rdmatop.signal(libc::SIGKILL)?;
+            let status = rdmatop.wait(SOON)?;
+            honest.finish()?;
+            ensure!(status.signal() == Some(libc::SIGKILL), "{status}");
+            ensure!(
+                Path::new(&format!("/proc/{pid}")).exists(),
+                "the program has ended"
+            );
+            Ok(reader)
+        })();
+        // First: the end of what waits for its page must not depend on anything here.
+        drop(silent);
+        let reader = ended?;
+        wait::until("the end of the reader", PATIENCE, || {
+            !Path::new(&format!("/proc/{reader}")).exists()
+        })
+    })
+}
+
+/// The kernel takes the lock of each process that has the library, and has each fork(2) wait meanwhile.
+#[test]
+fn while_a_program_holds_its_lock_nothing_is_probed_and_fork_works() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("uprobes while the lock of a process is held") else {
+        return Ok(());
+    };
+    output(Command::new("modprobe").arg("fuse"))?;
+    let window = Window::open_with(&ARGS, &ENV)?;
+    let stuck = Traffic::start("stuck-memory", &[])?;
+    let pid = id(&stuck.ready()?, "pid")?;
+    wait::until("the lock to be held", PATIENCE, || {
+        fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| status.contains("State:\tD"))
+    })?;
+    let honest = standing()?;
+    let held = (|| {
+        // More than the two seconds that the first question takes.
+        window.wait_looks(25)?;
+        let probed = probed(window.pid(), "librxe");
+        ensure!(probed == 0, "{probed} functions are probed");
+        // Not the shell itself, which is started without a copy of memory: its child.
+        Child::spawn(Command::new("sh").args(["-c", "(exit 7); [ $? = 7 ]"]))?.succeed(SOON)
+    })();
+    // First: what waits for it ends with it.
+    drop(stuck);
+    held?;
+    wait::until("probes on functions of the provider", ATTACHED, || {
+        probed(window.pid(), "librxe") >= 2
+    })?;
+    let sample = window.close()?;
+    println!("{}", sample.value()["health"]["uprobes"]);
+    honest.finish().map(drop)
 }
 
 /// More functions, one program after another, than can be probed at one time. They are no libraries of the

@@ -34,8 +34,8 @@ use crate::{
     task::now,
     words::{self, add, copy, zeroed},
     wr_maps::{
-        Outstanding, WR_COUNTS, WR_CQES, WR_EVENTS, WR_FILTER, WR_OUTSTANDING, WR_QPS, WR_QUEUES, WrKey,
-        WrQp, qp_flag,
+        IN_RESET, Outstanding, WR_COUNTS, WR_CQES, WR_EVENTS, WR_FILTER, WR_OUTSTANDING, WR_QPS, WR_QUEUES,
+        WrKey, WrQp, qp_flag,
     },
 };
 
@@ -368,6 +368,13 @@ unsafe extern "C" fn end_one(_turn: u32, walk: *mut Ends) -> i64 {
         {
             (status, flags) = (kept, u64::from(full));
         }
+        // Which visit of the driver's comes after a RESET does not matter: the kernel may skip a program there.
+        if status == NO_STATUS
+            && wr >= read_volatile(&raw const (*qp).dropped_from)
+            && wr < read_volatile(&raw const (*qp).dropped_to)
+        {
+            flags |= u64::from(flag::DROPPED);
+        }
         let known = found.flags & u32::from(flag::DETAILS) != 0;
         if status == NO_STATUS && known && flags & u64::from(flag::DROPPED) == 0 {
             if found.flags & u32::from(flag::SIGNALED) == 0 {
@@ -478,14 +485,19 @@ pub(crate) fn completing(rxe: u64) -> Option<()> {
     }
     let _ = posts(followed, found_at(followed), 0);
     let to = consumed(followed);
+    let _ = ends(followed, to, NO_STATUS, 0);
+    // `wr_moves` says what a RESET drops. This is for a modify that the kernel ran without our program.
     // SAFETY: the map checked the pointer; the words are written whole.
     unsafe {
-        let flags = if (*followed).reset == 0 { 0 } else { flag::DROPPED };
-        let _ = ends(followed, to, NO_STATUS, flags);
-        let reset = u32::from(get::<u32>(rxe, &OFF_RXE_QP_STATE) == Some(RESET));
-        (*followed).reset = reset;
-        if reset != 0 {
+        let known = read_volatile(&raw const (*followed).dropped_to) == IN_RESET;
+        if get::<u32>(rxe, &OFF_RXE_QP_STATE) == Some(RESET) {
+            if !known {
+                write_volatile(&raw mut (*followed).dropped_from, to);
+                write_volatile(&raw mut (*followed).dropped_to, IN_RESET);
+            }
             write_volatile(&raw mut (*followed).emptied, 1);
+        } else if known {
+            write_volatile(&raw mut (*followed).dropped_to, to);
         }
     }
     release(followed);

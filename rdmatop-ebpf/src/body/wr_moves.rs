@@ -17,7 +17,7 @@ use crate::{
     cursor::advance,
     emit::lost_many,
     offsets::{OFF_ATTR_STATE, OFF_QUEUE_INDEX, get},
-    wr_maps::{WR_QPS, WrQp, qp_flag},
+    wr_maps::{IN_RESET, WR_QPS, WrQp, qp_flag},
 };
 
 /// Entry of `_ib_modify_qp(qp, attr, attr_mask, udata)`.
@@ -25,17 +25,26 @@ use crate::{
 pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) -> Option<()> {
     let followed = WR_QPS.get_ptr_mut(&qp)?;
     compare(followed);
-    if attr_mask & mask::STATE == 0 || get::<u32>(attr, &OFF_ATTR_STATE) != Some(RESET) {
+    if attr_mask & mask::STATE == 0 {
         return None;
     }
-    // SAFETY: the map checked the pointer; the words are read and written whole.
+    let to = get::<u32>(attr, &OFF_ATTR_STATE)?;
+    // SAFETY: the map checked the pointer; the words are read and written whole. The cursor is read before
+    // the index.
     unsafe {
-        // What has been consumed and not reported yet was not dropped. The completer's next visit decides
-        // there.
+        let consumed = read_volatile(&raw const (*followed).consumed);
         let index = get::<u32>((*followed).sq, &OFF_QUEUE_INDEX)?;
-        let done = read_volatile(&raw const (*followed).done);
-        if advance(done, u64::from((*followed).base), index, (*followed).mask) == done {
-            write_volatile(&raw mut (*followed).reset, 1);
+        let consumed = advance(consumed, u64::from((*followed).base), index, (*followed).mask);
+        let dropped_to = read_volatile(&raw const (*followed).dropped_to);
+        // The driver drops what is on the queue during the call that moves to RESET.
+        if to == RESET {
+            // Else there are ends of the RESET before that no visit has reported yet.
+            if read_volatile(&raw const (*followed).done) >= dropped_to {
+                write_volatile(&raw mut (*followed).dropped_from, consumed);
+            }
+            write_volatile(&raw mut (*followed).dropped_to, IN_RESET);
+        } else if dropped_to == IN_RESET {
+            write_volatile(&raw mut (*followed).dropped_to, consumed);
         }
     }
     Some(())

@@ -56,7 +56,7 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     };
     // While all rights to open it are held. Without a terminal the screen reports that.
     let _ = terminal::await_foreground();
-    let (mut sources, prober) = ready::with_prober(plan);
+    let (mut sources, prober) = ready::with_prober(plan, ready::begin(plan));
     let first_rows = hold_back(&mut sources, plan);
     let (mut pump, ebpf) = Pump::start(sources, settings)?;
     // The snapshots contain the reports.

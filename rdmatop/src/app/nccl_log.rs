@@ -44,7 +44,7 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 const LINE: u64 = 64 * 1024;
 
 pub(super) fn run(args: &NcclLogArgs, plan: &Plan) -> Result<Exit, Stop> {
-    privileges::shed(false);
+    let begun = ready::begin(plan);
     let mut report = Report::default();
     let inputs = read_all(&mut report, &args.files)?;
     report.end();
@@ -79,7 +79,7 @@ pub(super) fn run(args: &NcclLogArgs, plan: &Plan) -> Result<Exit, Stop> {
         "rdmatop: {whose} here: looking for {seconds} s; Ctrl-C ends it early"
     ));
     block_on(async {
-        let sources = ready::sources(plan);
+        let (sources, _) = ready::with_prober(plan, begun);
         let mut signals = Signals::take()?;
         let measured = once::measure(plan, sources, &mut signals).await;
         ranks::look_again(&mut found, &keys, &root);

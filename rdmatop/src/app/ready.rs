@@ -23,21 +23,32 @@ use rdmatop_sources::limits;
 use rdmatop_sources::privileges;
 use rdmatop_sources::proc::Details;
 
-/// Examines the machine and creates the sources; nothing is read from the kernel's RDMA side yet.
-///
-/// Gives up privileges, so it must run before the first thread. What is missing is judged by the rights
-/// before that.
+/// What takes rights that rdmatop gives up.
+pub(super) struct Begun {
+    advice: Advice,
+    log: KernelLog,
+}
+
+/// Examines the machine, and then gives up privileges, so it must run before the first thread. What is
+/// missing is judged by the rights before that.
+pub(super) fn begin(plan: &Plan) -> Begun {
+    let begun = Begun {
+        advice: Advice::new(plan.root.clone(), plan.attach),
+        log: KernelLog::open(),
+    };
+    privileges::shed(plan.hw_counters.is_some());
+    begun
+}
+
+/// Begins, and creates the sources; nothing is read from the kernel's RDMA side yet.
 pub(super) fn sources(plan: &Plan) -> Sources {
-    with_prober(plan).0
+    with_prober(plan, begin(plan)).0
 }
 
 /// As [`sources`], with what probes programs when the user asks for it.
-pub(super) fn with_prober(plan: &Plan) -> (Sources, Option<Prober>) {
+pub(super) fn with_prober(plan: &Plan, begun: Begun) -> (Sources, Option<Prober>) {
     let root = plan.root.clone();
-    let advice = Advice::new(root.clone(), plan.attach);
-    // Before the right to open it is gone.
-    let log = KernelLog::open();
-    privileges::shed(plan.hw_counters.is_some());
+    let Begun { advice, log } = begun;
     let platform = advice.platform();
     let no_rdma = advice
         .missing()

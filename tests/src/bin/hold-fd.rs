@@ -1,13 +1,15 @@
 //! Makes an orphan: a QP whose owner has exited while another process holds a copy of its verbs file.
 //!
-//! `hold-fd [--device rxe0]` starts the owner (the same program with `--owner`), copies its file with
-//! pidfd_getfd(2) (Linux 5.6), ends it, prints `{"ready":true,"owner":..,"holder":..,"qpn":..}` and holds the
-//! file until stdin is closed; then the QP goes, destroyed by the holder.
+//! `hold-fd [--device rxe0] [--thread]` starts the owner (the same program with `--owner`), copies its file
+//! with pidfd_getfd(2) (Linux 5.6), ends it, prints `{"ready":true,"owner":..,"holder":..,"qpn":..}` and holds
+//! the file until stdin is closed; then the QP goes, destroyed by the holder. With `--thread` a thread of the
+//! owner that is not its first makes the objects.
 
 use std::{
     io::{self, BufRead, BufReader},
     os::fd::{FromRawFd, OwnedFd},
     process::{Command, Stdio},
+    thread,
 };
 
 use anyhow::{Context as _, Result};
@@ -21,10 +23,18 @@ fn main() -> Result<()> {
     let mut args = Args::from_env();
     let device: String = args.value("--device", "rxe0".into())?;
     let owner = args.flag("--owner");
+    let thread = args.flag("--thread");
     args.finish()?;
-    if owner { own(&device) } else { hold(&device) }
+    match (owner, thread) {
+        (false, _) => hold(&device, thread),
+        (true, false) => own(&device),
+        (true, true) => thread::spawn(move || own(&device))
+            .join()
+            .map_err(|_| anyhow::anyhow!("the thread panicked"))?,
+    }
 }
 
+/// Ends the process.
 fn own(device: &str) -> Result<()> {
     unlimit_memlock()?;
     let context = Context::open(device).with_context(|| format!("open {device}"))?;
@@ -40,9 +50,10 @@ fn own(device: &str) -> Result<()> {
     std::process::exit(0)
 }
 
-fn hold(device: &str) -> Result<()> {
+fn hold(device: &str, thread: bool) -> Result<()> {
     let mut owner = Command::new(std::env::current_exe()?)
         .args(["--owner", "--device", device])
+        .args(thread.then_some("--thread"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;

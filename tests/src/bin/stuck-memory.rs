@@ -1,11 +1,15 @@
 //! Owns a QP, and lets nobody read its memory: one of its calls holds the lock of its address space and waits
 //! for a file system that does not answer, as calls of a job do on a file server that is gone.
 //!
-//! `stuck-memory [--device rxe0]` prints `{"ready":true,"pid":..,"qpn":..}`, and then waits in the kernel
-//! until it is killed. It needs root, to mount. The file system is this program's own, on `/dev/fuse`; its
-//! daemon, a child, answers all but reads, and ends with its parent. Then the kernel ends what waits.
+//! `stuck-memory [--device rxe0] [--page]` prints `{"ready":true,"pid":..,"qpn":..}`, and then waits in the
+//! kernel until it is killed. With `--page` it waits for nothing itself: the page with libibverbs' structure
+//! of the QP is of that file system, so who reads the structure waits. `covered` is printed once it is.
+//!
+//! It needs root, to mount. The file system is this program's own, on `/dev/fuse`; its daemon, a child,
+//! answers all but reads, and ends with its parent. Then the kernel ends what waits.
 
 use std::{
+    convert::Infallible,
     ffi::CString,
     fs::{self, File},
     io::{Read as _, Write as _},
@@ -36,6 +40,7 @@ const INIT: u32 = 26;
 fn main() -> Result<()> {
     let mut args = Args::from_env();
     let device: String = args.value("--device", "rxe0".into())?;
+    let is_page = args.flag("--page");
     args.finish()?;
     // The daemon is forked while there is one thread and no QP.
     let silent = silent_file()?;
@@ -44,14 +49,17 @@ fn main() -> Result<()> {
     let pd = Pd::new(&context)?;
     let cq = Cq::new(&context, 16)?;
     let qp = Qp::new(&pd, &cq, 1)?;
-    let page = map(silent.as_raw_fd())?;
-    let memory = File::open("/proc/self/mem")?;
     report(&json!({"ready": true, "pid": std::process::id(), "qpn": qp.qpn()}))?;
+    if is_page {
+        cover(&silent, &qp)?;
+    }
+    let page = map(silent.as_raw_fd(), None)?;
+    let memory = File::open("/proc/self/mem")?;
     // The kernel holds the lock as a reader while it waits for the page.
     thread::spawn(move || memory.read_exact_at(&mut [0; 8], page));
     thread::sleep(Duration::from_millis(300));
     // This one waits for the lock as a writer, and every later reader waits behind it.
-    map(silent.as_raw_fd())?;
+    map(silent.as_raw_fd(), None)?;
     anyhow::bail!("the lock was free")
 }
 
@@ -60,15 +68,32 @@ fn checked(result: i32, what: &'static str) -> Result<i32> {
     Ok(result)
 }
 
-/// Maps one page of a file and returns its address.
-fn map(fd: i32) -> Result<u64> {
-    // SAFETY: a new mapping at an address that the kernel chooses.
+/// Puts the file in place of the page that the QP's structure lies on, and waits until it is killed. The
+/// allocator has other things on that page, so from then on nothing is allocated, freed or dropped.
+fn cover(silent: &File, qp: &Qp) -> Result<Infallible> {
+    const COVERED: &[u8] = b"covered\n";
+    map(silent.as_raw_fd(), Some(qp.address()))?;
+    loop {
+        // SAFETY: static memory; `pause` takes nothing. The line is written once: no signal has a handler.
+        unsafe {
+            libc::write(1, COVERED.as_ptr().cast(), COVERED.len());
+            libc::pause();
+        }
+    }
+}
+
+/// Maps one page of a file, in place of the page with this address if there is one, and returns its address.
+fn map(fd: i32, over: Option<u64>) -> Result<u64> {
+    let (place, fixed) = over.map_or((0, 0), |address| {
+        (address & !u64::from(PAGE - 1), libc::MAP_FIXED)
+    });
+    // SAFETY: a new mapping where the kernel chooses, or over a page that the caller does not use any more.
     let page = unsafe {
         libc::mmap(
-            ptr::null_mut(),
+            ptr::without_provenance_mut(usize::try_from(place)?),
             PAGE as usize,
             libc::PROT_READ,
-            libc::MAP_PRIVATE,
+            libc::MAP_PRIVATE | fixed,
             fd,
             0,
         )

@@ -296,6 +296,11 @@ impl Qp {
         check(unsafe { ffi::shim_mcast(self.raw.as_ptr(), 0) }).map(drop)
     }
 
+    /// Address of libibverbs' structure, which the kernel knows as the QP's handle.
+    pub fn address(&self) -> u64 {
+        self.raw.as_ptr() as u64
+    }
+
     /// QP number.
     pub fn qpn(&self) -> u32 {
         // SAFETY: a live QP.

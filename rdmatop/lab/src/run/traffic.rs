@@ -1,5 +1,7 @@
 //! The traffic programs of a scenario: examples/ of the source.
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -24,11 +26,20 @@ pub(super) struct Traffic {
 /// Where the programs of a scenario are, in its order.
 pub(super) fn find_all(scenario: &Scenario, dir: Option<&Path>) -> Result<Vec<PathBuf>, LabError> {
     let own = std::env::current_exe().unwrap_or_default();
-    let dirs = dir.map_or_else(|| beside(&own), |dir| vec![dir.to_path_buf()]);
+    let owner = fs::metadata(&own).map_or(0, |meta| meta.uid());
+    let beside = beside(&own);
     let find = |(program, _): &(&'static str, _)| {
-        let mut paths = dirs.iter().map(|dir| dir.join(program));
-        paths.find(|path| path.is_file()).ok_or_else(|| {
-            let looked: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();
+        let found = match dir {
+            Some(dir) => Some(dir.join(program)).filter(|path| path.is_file()),
+            None => beside.iter().find_map(|(above, below)| {
+                let below = below.join(program);
+                belongs(above, &below, owner).then(|| above.join(below))
+            }),
+        };
+        found.ok_or_else(|| {
+            let paths = beside.iter().map(|(above, below)| above.join(below));
+            let looked = dir.map_or_else(|| paths.collect(), |dir| vec![dir.to_path_buf()]);
+            let looked: Vec<String> = looked.iter().map(|dir| dir.display().to_string()).collect();
             LabError::NoProgram {
                 program,
                 looked: looked.join(", "),
@@ -38,18 +49,35 @@ pub(super) fn find_all(scenario: &Scenario, dir: Option<&Path>) -> Result<Vec<Pa
     scenario.traffic.iter().map(find).collect()
 }
 
-/// Only places that belong to this program as much as its own: root runs what is found.
-fn beside(own: &Path) -> Vec<PathBuf> {
+/// Where programs lie beside rdmatop's own: a directory above that, and the way down from there.
+fn beside(own: &Path) -> Vec<(PathBuf, &'static Path)> {
     let above = |levels: usize| own.ancestors().nth(levels).map(Path::to_path_buf);
     [
         // SOURCE/target/release/rdmatop
-        above(3).map(|source| source.join("examples/build")),
+        above(3).map(|source| (source, Path::new("examples/build"))),
         // PREFIX/bin/rdmatop
-        above(2).map(|prefix| prefix.join("lib/rdmatop")),
+        above(2).map(|prefix| (prefix, Path::new("lib/rdmatop"))),
     ]
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// Whether the file `below` the directory `above` is root's or the `owner`'s of rdmatop's program, and so is
+/// each directory in between, and none is a link or may be written to by everybody. Root runs it, and where
+/// rdmatop was unpacked below /tmp, `above` may be /tmp itself.
+fn belongs(above: &Path, below: &Path, owner: u32) -> bool {
+    const EVERYBODY: u32 = 0o002;
+    let mut path = above.to_path_buf();
+    let is_trusted = |step: &Path| {
+        path.push(step);
+        fs::symlink_metadata(&path).is_ok_and(|meta| {
+            let is_last = path == above.join(below);
+            let kind = if is_last { meta.is_file() } else { meta.is_dir() };
+            kind && (meta.uid() == 0 || meta.uid() == owner) && meta.mode() & EVERYBODY == 0
+        })
+    };
+    below.iter().map(Path::new).all(is_trusted)
 }
 
 impl Traffic {
@@ -154,17 +182,18 @@ mod tests {
 
     #[test]
     fn programs_are_looked_for_beside_the_own_one_and_nowhere_else() {
+        let looked = |own: &str| -> Vec<PathBuf> {
+            let all = beside(Path::new(own)).into_iter();
+            all.map(|(above, below)| above.join(below)).collect()
+        };
         assert_eq!(
-            beside(Path::new("/src/rdmatop/target/release/rdmatop")),
+            looked("/src/rdmatop/target/release/rdmatop"),
             [
                 Path::new("/src/rdmatop/examples/build"),
                 Path::new("/src/rdmatop/target/lib/rdmatop")
             ]
         );
-        assert_eq!(
-            beside(Path::new("/usr/bin/rdmatop"))[1],
-            Path::new("/usr/lib/rdmatop")
-        );
+        assert_eq!(looked("/usr/bin/rdmatop")[1], Path::new("/usr/lib/rdmatop"));
         let none = tempfile::tempdir().unwrap();
         let scenario = &super::super::scenario::ALL[0];
         let error = find_all(scenario, Some(none.path())).unwrap_err().to_string();
@@ -178,5 +207,41 @@ mod tests {
             find_all(scenario, Some(none.path())).unwrap(),
             [none.path().join("pingpong")]
         );
+    }
+    #[test]
+    fn a_program_that_another_user_could_have_put_there_is_not_run() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        let above = tempfile::tempdir().unwrap();
+        let above = above.path();
+        let owner = fs::metadata(above).unwrap().uid();
+        let below = Path::new("examples/build/pingpong");
+        let place = above.join(below);
+        fs::create_dir_all(place.parent().unwrap()).unwrap();
+        fs::write(&place, "").unwrap();
+        let permit = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        let all = [
+            above.join("examples"),
+            above.join("examples/build"),
+            place.clone(),
+        ];
+        all.iter().for_each(|path| permit(path, 0o755));
+        assert!(belongs(above, below, owner));
+        for path in &all {
+            permit(path, 0o777);
+            assert!(!belongs(above, below, owner), "{path:?}");
+            permit(path, 0o755);
+        }
+        assert!(owner == 0 || !belongs(above, below, owner + 1));
+        if owner == 0 {
+            for path in &all {
+                std::os::unix::fs::chown(path, Some(65534), None).unwrap();
+                assert!(!belongs(above, below, owner), "{path:?}");
+                assert!(belongs(above, below, 65534), "{path:?}");
+                std::os::unix::fs::chown(path, Some(0), None).unwrap();
+            }
+        }
+        fs::rename(above.join("examples"), above.join("elsewhere")).unwrap();
+        symlink(above.join("elsewhere"), above.join("examples")).unwrap();
+        assert!(!belongs(above, below, owner), "a link");
     }
 }

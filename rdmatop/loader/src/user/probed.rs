@@ -40,6 +40,10 @@ impl<T> Probed<T> {
         self.entries.len()
     }
 
+    pub(super) fn has(&self, spot: &Spot) -> bool {
+        self.entries.contains_key(spot)
+    }
+
     /// Notes that a QP uses a function; `None` when it is not probed.
     pub(super) fn take(&mut self, spot: &Spot) -> Option<&T> {
         let entry = self.entries.get_mut(spot)?;

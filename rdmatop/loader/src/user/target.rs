@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, io::BufReader, path::Path};
 use super::hooks::{Data, Function};
 use rdmatop_sources::root;
 use rdmatop_sources::uprobes::{
-    BEGIN, Code, Functions, Helper, Libraries, Mapped, Opened, Place, Posts, SET_INLINE_DATA, Unanswered,
-    WR_START, after_landing_pad, answers, file,
+    BEGIN, Code, Functions, Helper, Libraries, Mapped, Opened, Place, Posts, Purpose, SET_INLINE_DATA,
+    Unanswered, WR_START, after_landing_pad, answers, file,
 };
 
 /// A function in a file.
@@ -55,6 +55,8 @@ pub(super) struct Finder {
     libraries: Libraries,
 }
 
+const LOST: &str = "the process that reads memory has ended";
+
 impl Finder {
     /// Finds the functions that a QP's program posts with, and with `ends` the one that its completions come
     /// from.
@@ -96,13 +98,27 @@ impl Finder {
         })
     }
 
-    fn ask(&mut self, program: Program, ends: bool) -> Result<Posts, Unfit> {
-        let mut helper = match self.helper.take() {
-            Some(helper) => helper,
-            None => {
-                Helper::start().map_err(|error| Unfit::NotYet(format!("cannot read its memory: {error}")))?
+    /// The first of these processes the lock of whose address space somebody holds.
+    pub(super) fn locked(&mut self, pids: impl IntoIterator<Item = u32>) -> Result<Option<u32>, String> {
+        for pid in pids {
+            let mut helper = self.helper()?;
+            match helper.lock_is_free(pid) {
+                Ok(()) => self.helper = Some(helper),
+                Err(Unanswered::Late) => return Ok(Some(pid)),
+                Err(Unanswered::Lost) => return Err(LOST.into()),
             }
-        };
+        }
+        Ok(None)
+    }
+
+    fn helper(&mut self) -> Result<Helper, String> {
+        let failed = |error| format!("cannot read memory of processes: {error}");
+        let start = || Helper::start(Purpose::Posts);
+        self.helper.take().map_or_else(start, Ok).map_err(failed)
+    }
+
+    fn ask(&mut self, program: Program, ends: bool) -> Result<Posts, Unfit> {
+        let mut helper = self.helper().map_err(Unfit::NotYet)?;
         let answer = helper.posts(program.pid, program.handle, program.qpn, ends);
         match answer {
             Ok(said) => {
@@ -110,7 +126,7 @@ impl Finder {
                 said.map_err(Unfit::NotYet)
             }
             Err(Unanswered::Late) => Err(Unfit::Silent),
-            Err(Unanswered::Lost) => Err(Unfit::NotYet("the process that reads memory has ended".into())),
+            Err(Unanswered::Lost) => Err(Unfit::NotYet(LOST.into())),
         }
     }
 

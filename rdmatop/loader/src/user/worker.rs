@@ -41,6 +41,8 @@ const TRIES: u32 = 10;
 const MOST_FUNCTIONS: usize = 128;
 /// How often to look for probes that nobody can hit any more, ns.
 const TIDY_NS: u64 = 1_000_000_000;
+/// How long not to ask again for the lock of a process that somebody holds, ns: the question takes seconds.
+const HELD_NS: u64 = 10_000_000_000;
 /// How many failures to report, each in a line.
 const MOST_FAILURES: usize = 4;
 
@@ -92,6 +94,8 @@ impl Worker {
             failures: BTreeMap::new(),
             finder: Finder::default(),
             silent: BTreeSet::new(),
+            users: BTreeSet::new(),
+            held: None,
         };
         let run = move || {
             while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
@@ -129,6 +133,8 @@ impl Probes {
 enum Verdict {
     /// Not so far, after this many tries.
     Tried(u32),
+    /// Not at this time, because of [`Work::held`].
+    Waits(u64),
     Ready,
     Unfit,
 }
@@ -177,6 +183,10 @@ struct Work {
     finder: Finder,
     /// Processes whose memory does not answer.
     silent: BTreeSet<u32>,
+    /// Processes with living QPs, also those that are not to be probed.
+    users: BTreeSet<u32>,
+    /// Why nothing can be probed now, and when that was found.
+    held: Option<(u64, Cause)>,
 }
 
 /// A QP in a slot.
@@ -219,6 +229,9 @@ impl Work {
         let alive: BTreeSet<u32> = qps.iter().filter(|qp| qp.lives).map(|qp| qp.pid).collect();
         self.failures.retain(|pid, _| alive.contains(pid));
         self.silent.retain(|pid| alive.contains(pid));
+        // Nobody has asked again: the QPs that waited are gone.
+        self.held
+            .take_if(|(since_ns, _)| now_ns.saturating_sub(*since_ns) > 2 * HELD_NS);
         locked(&self.shared)
             .ready
             .retain(|number, ready| there.contains(&(*number, ready.born_ns)));
@@ -227,11 +240,13 @@ impl Work {
             let now = self.qps.read(qp.number);
             let known = self.judged.entry(key).or_default();
             known.rejected = (now.tx_rejected, now.rx_rejected);
-            let verdict = known.verdict;
+            let tried = match known.verdict {
+                Verdict::Tried(tried) => Some(tried),
+                Verdict::Waits(since_ns) if now_ns.saturating_sub(since_ns) > HELD_NS => Some(0),
+                _ => None,
+            };
             // Skip a destroyed QP: its program's memory no longer describes it.
-            if let Verdict::Tried(tried) = verdict
-                && qp.lives
-            {
+            if let Some(tried) = tried.filter(|_| qp.lives) {
                 // Opening files that another process has mapped requires CAP_SYS_ADMIN, as attaching does.
                 let rights = Raised::for_attach();
                 let mut uses = Vec::new();
@@ -279,6 +294,8 @@ impl Work {
         // SAFETY: inside the mapping; the kernel writes the word whole.
         let in_use = |number| unsafe { read_volatile(&raw const (*slots.at(number)).qp) != 0 };
         let wanted = self.options.pid;
+        let users = &mut self.users;
+        users.clear();
         let read = |number| {
             let place = slots.at(number);
             // SAFETY: as above.
@@ -292,6 +309,9 @@ impl Work {
                 };
                 (read_volatile(&raw const (*place).qp), slot_qp)
             };
+            if qp != 0 && slot_qp.lives {
+                users.insert(slot_qp.pid);
+            }
             (qp != 0 && wanted.is_none_or(|pid| pid == slot_qp.pid)).then_some(slot_qp)
         };
         self.used_ranges.numbers(in_use).filter_map(read).collect()
@@ -326,6 +346,9 @@ impl Work {
             spots,
             sends_are_seen,
         } = target;
+        if spots.iter().any(|(spot, _)| !self.probed.has(spot)) && self.must_wait() {
+            return Verdict::Waits(monotonic());
+        }
         let mut since_ns = 0;
         for (spot, file) in spots {
             match self.probe(spot, file) {
@@ -353,6 +376,30 @@ impl Work {
         };
         locked(&self.shared).ready.insert(qp.number, ready);
         Verdict::Ready
+    }
+
+    /// Whether no probe may be attached now, because somebody holds the lock of the address space of a process
+    /// that may have the same library. The kernel would wait for that lock where no signal ends it, and have
+    /// each fork(2) of the machine wait as well. Who takes the lock after this question is not prevented.
+    fn must_wait(&mut self) -> bool {
+        let now_ns = monotonic();
+        if let Some((since_ns, _)) = &self.held
+            && now_ns.saturating_sub(*since_ns) < HELD_NS
+        {
+            return true;
+        }
+        let found = self.finder.locked(self.users.iter().copied());
+        let why = match found {
+            Ok(None) => {
+                self.held = None;
+                return false;
+            }
+            Ok(Some(pid)) => format!("a call of process {pid} holds the lock of its memory"),
+            Err(why) => why,
+        };
+        let remedy = "the probes are attached as soon as it is free";
+        self.held = Some((now_ns, off(Obstacle::new(CauseId::NotProbed, why, remedy))));
+        true
     }
 
     /// Tells the kernel side since when all functions of a QP have been probed.
@@ -479,7 +526,8 @@ impl Work {
         report.missed = sum.missed;
         report.rejected_sends = sends;
         report.rejected_receives = receives;
-        report.failures = self.failures.values().cloned().collect();
+        let held = self.held.as_ref().map(|(_, cause)| cause);
+        report.failures = self.failures.values().chain(held).cloned().collect();
         if too_costly {
             let why = format!(
                 "the probes took {:.0}% of a core from the programs, and may take {:.0}%",

@@ -55,7 +55,7 @@ pub fn read_basic(root: &Root, users: &Users, pid: u32) -> Option<ProcBasic> {
     let dir = dir(root, pid);
     let stat = read_stat(root, &dir)?;
     let status = Status::parse(&root.bytes(&dir.join("status"), STATUS_LIMIT).unwrap_or_default());
-    let cgroup = read_cgroup(root, &dir);
+    let cgroup = read_cgroup(root, &dir, stat.ended);
     // The process may have ended in between and a new one have its number: then these facts belong to two
     // processes. The next refresh reads the new one completely.
     let still = read_stat(root, &dir).is_some_and(|now| now.start == stat.start);
@@ -75,9 +75,9 @@ pub(super) fn read_stat(root: &Root, dir: &Path) -> Option<Stat> {
     Stat::parse(&root.bytes(&dir.join("stat"), 4096)?)
 }
 
-pub(super) fn read_cgroup(root: &Root, dir: &Path) -> Option<Cgroup> {
+pub(super) fn read_cgroup(root: &Root, dir: &Path, ended: bool) -> Option<Cgroup> {
     const LIMIT: usize = 64 << 10;
-    Cgroup::parse(&root.bytes(&dir.join("cgroup"), LIMIT)?)
+    Cgroup::parse(&root.bytes(&dir.join("cgroup"), LIMIT)?, ended)
 }
 
 #[cfg(test)]

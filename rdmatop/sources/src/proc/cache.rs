@@ -87,7 +87,7 @@ fn update(root: &Root, process: &mut ProcBasic) -> Option<bool> {
     let stat = read_stat(root, &dir).filter(|stat| stat.start == process.stat.start)?;
     let renamed = stat.comm != process.stat.comm;
     if renamed {
-        process.cgroup = read_cgroup(root, &dir);
+        process.cgroup = read_cgroup(root, &dir, stat.ended);
     }
     process.stat = stat;
     Some(renamed)

@@ -14,17 +14,19 @@ pub struct Cgroup {
 impl Cgroup {
     /// Parses the file. On hybrid machines every hierarchy counts, version 2 first: a container manager may
     /// use only one of them. `None` when the file has no line.
-    pub fn parse(raw: &[u8]) -> Option<Self> {
+    ///
+    /// `ended`: the process is a zombie. A cgroup that has no other processes can be removed, and the kernel
+    /// then adds ` (deleted)` to its path in version 2. Anywhere else this is part of a name.
+    pub fn parse(raw: &[u8], ended: bool) -> Option<Self> {
         let mut paths: Vec<&[u8]> = Vec::new();
         for line in raw.split(|b| *b == b'\n') {
             let mut fields = line.splitn(3, |b| *b == b':');
             let (Some(hierarchy), Some(_), Some(path)) = (fields.next(), fields.next(), fields.next()) else {
                 continue;
             };
-            // Set while the process is a zombie or still in a cgroup that was removed.
-            let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
             if hierarchy == b"0" {
-                paths.insert(0, path);
+                let removed = path.strip_suffix(b" (deleted)").filter(|_| ended);
+                paths.insert(0, removed.unwrap_or(path));
             } else {
                 paths.push(path);
             }
@@ -49,12 +51,12 @@ mod tests {
     #[test]
     fn version_two_is_shown_unless_only_version_one_says_something() {
         let hybrid = b"12:pids:/slurm/uid_1000/job_211/step_0/task_0\n1:name=systemd:/\n0::/\n";
-        let got = Cgroup::parse(hybrid).unwrap();
+        let got = Cgroup::parse(hybrid, false).unwrap();
         assert_eq!(got.path, "/slurm/uid_1000/job_211/step_0/task_0");
         assert_eq!(got.workload.slurm.map(|s| s.job), Some(211));
         let pure = b"0::/user.slice/a:b\n";
         assert_eq!(
-            Cgroup::parse(pure).unwrap().path,
+            Cgroup::parse(pure, false).unwrap().path,
             "/user.slice/a:b",
             "a path may hold colons"
         );
@@ -62,13 +64,16 @@ mod tests {
 
     #[test]
     fn a_zombie_at_the_root_has_no_workload() {
-        let got = Cgroup::parse(b"0::/\n").unwrap();
+        let got = Cgroup::parse(b"0::/\n", true).unwrap();
         assert_eq!((got.path.as_str(), got.workload), ("/", Workload::default()));
     }
 
     #[test]
     fn a_removed_cgroup_still_names_its_job() {
-        let got = Cgroup::parse(b"0::/system.slice/slurmstepd.scope/job_7/step_batch (deleted)\n").unwrap();
+        let path = "/system.slice/slurmstepd.scope/job_7/step_batch";
+        let removed = format!("0::{path} (deleted)\n");
+        let got = Cgroup::parse(removed.as_bytes(), true).unwrap();
+        assert_eq!(got.path, path);
         assert_eq!(
             got.workload.slurm.map(|s| (s.job, s.step)),
             Some((7, Some("batch".into())))
@@ -76,16 +81,28 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_ends_like_a_removed_cgroup_is_kept_whole() {
+        let named = b"0::/user.slice/a (deleted)\n";
+        assert_eq!(
+            Cgroup::parse(named, false).unwrap().path,
+            "/user.slice/a (deleted)"
+        );
+        // Version 1 says of no cgroup that it was removed.
+        let one = b"1:name=systemd:/a (deleted)\n0::/\n";
+        assert_eq!(Cgroup::parse(one, true).unwrap().path, "/a (deleted)");
+    }
+
+    #[test]
     fn a_file_without_lines_is_unknown() {
-        assert_eq!(Cgroup::parse(b""), None);
-        assert_eq!(Cgroup::parse(b"nonsense\n1:2"), None);
+        assert_eq!(Cgroup::parse(b"", false), None);
+        assert_eq!(Cgroup::parse(b"nonsense\n1:2", false), None);
     }
 
     proptest! {
         #[test]
-        fn no_bytes_panic(raw: Vec<u8>, path in "(/(job_|step_|pod|kubepods|docker-|libpod-|\\PC|\\\\x2d|\\.\\.){0,4}){0,6}") {
-            let _ = Cgroup::parse(&raw);
-            let _ = Cgroup::parse(format!("0::{path}").as_bytes());
+        fn no_bytes_panic(raw: Vec<u8>, ended: bool, path in "(/(job_|step_|pod|kubepods|docker-|libpod-|\\PC|\\\\x2d|\\.\\.){0,4}){0,6}") {
+            let _ = Cgroup::parse(&raw, ended);
+            let _ = Cgroup::parse(format!("0::{path}").as_bytes(), ended);
         }
     }
 }

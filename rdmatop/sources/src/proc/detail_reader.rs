@@ -4,7 +4,7 @@ use super::basic::{ProcKey, key};
 use super::detail::{Part, PartAnswer, ProcDetail, read_part};
 use crate::{
     root::Root,
-    uprobes::{Helper, Unanswered},
+    uprobes::{Helper, Purpose, Unanswered},
 };
 
 /// Why a part is unknown although it may be read.
@@ -82,7 +82,7 @@ impl DetailReader {
         }
         let mut helper = match self.helper.take() {
             Some(helper) => helper,
-            None => Helper::start().map_err(|error| Why::NoReader(error.to_string()))?,
+            None => Helper::start(Purpose::Details).map_err(|error| Why::NoReader(error.to_string()))?,
         };
         let told = helper
             .part(pid, user, part)

@@ -17,7 +17,7 @@ use crate::{
     clock::now,
     readers::{Readers, Work},
     root::Root,
-    uprobes::left_of,
+    uprobes::is_left_alone,
 };
 use rdmatop_model::cause::Cause;
 
@@ -26,8 +26,6 @@ const SECOND: u64 = 1_000_000_000;
 /// The largest number of threads that ask, all together and for one user.
 const MOST: usize = 8;
 const OF_USER: usize = 2;
-/// Readers of one user's processes that could not even be killed: then no more of its processes are read.
-const LEFT_OF_USER: usize = 4;
 /// After this time without an answer another thread asks the others.
 const BEHIND: Duration = Duration::from_millis(50);
 /// What did not answer is asked again after this time, ns, and after twice as long each time, up to the
@@ -322,7 +320,7 @@ impl Details {
             let user = self.users.entry(name).or_insert_with(|| User::new(now_ns));
             task.waits = if task.again && !user.may_repeat(now_ns) {
                 Waits::Repeats
-            } else if late.contains(&name) && left_of(name) >= LEFT_OF_USER {
+            } else if late.contains(&name) && is_left_alone(name) {
                 Waits::Hung
             } else {
                 Waits::Turn

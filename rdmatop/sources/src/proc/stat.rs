@@ -9,6 +9,8 @@ pub struct Stat {
     pub pid: u32,
     /// Name, safe to print.
     pub comm: String,
+    /// It has ended, and its parent has not taken note of that (a zombie).
+    pub ended: bool,
     /// Parent; 0 when it is outside the PID namespace.
     pub ppid: u32,
     /// CPU time, user and kernel, in ticks.
@@ -30,15 +32,17 @@ impl Stat {
             .split(u8::is_ascii_whitespace)
             .filter(|field| !field.is_empty());
         // Fields are numbered as in the manual page: state is 3, ppid 4, utime 14, stime 15, starttime 22.
-        fields
-            .next()
-            .filter(|state| state.first().is_some_and(u8::is_ascii_alphabetic))?;
+        let state = fields
+            .next()?
+            .first()
+            .filter(|state| state.is_ascii_alphabetic())?;
         let ppid = parse_u64(fields.next()?)?;
         let (user, kernel) = (parse_u64(fields.nth(9)?)?, parse_u64(fields.next()?)?);
         let start = parse_u64(fields.nth(6)?)?;
         Some(Self {
             pid: parse_u64(&raw[..open])?.try_into().ok()?,
             comm: text::sanitize(&raw[open + 1..close]),
+            ended: matches!(state, b'Z' | b'X'),
             ppid: ppid.try_into().ok()?,
             cpu: user.saturating_add(kernel),
             start,

@@ -42,8 +42,11 @@ const NAME: &str = "rdmatop-reader";
 /// How long to wait for an answer, and how long for the program's start.
 const PATIENCE: Duration = Duration::from_secs(2);
 const START: Duration = Duration::from_secs(20);
-/// Helpers that were killed and have not ended, at most.
+/// Helpers that were killed and have not ended, at most: for each purpose, so that a program that lets nobody
+/// see what it posts with takes no command line from others.
 const MOST_LEFT: usize = 16;
+/// The same while they read processes of one user: then no more of its processes are read.
+const LEFT_OF_USER: usize = 4;
 /// How often to look whether a helper that was killed has ended.
 const LOOKS: usize = 20;
 /// Size of a message, such as the environment of a process.
@@ -63,10 +66,19 @@ pub fn helper_is(test: &'static str) {
     TEST.get_or_init(|| test);
 }
 
+/// What a helper is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Details of processes.
+    Details,
+    /// What programs post with.
+    Posts,
+}
+
 /// Helpers that were killed, each with the user whose process it read last.
 static LEFT: Mutex<Left> = Mutex::new(Vec::new());
 
-type Left = Vec<(Option<u32>, Child)>;
+type Left = Vec<(Purpose, Option<u32>, Child)>;
 
 #[derive(Serialize, Deserialize)]
 enum Question {
@@ -74,6 +86,8 @@ enum Question {
     Posts(u32, u64, u32, bool),
     /// A part of the details of a process.
     Part(u32, Part),
+    /// Whether somebody holds the lock of the address space of a process: then there is no answer in time.
+    Lock(u32),
 }
 
 /// What a process says of the functions that one of its QPs posts with. None of it is an address to put a
@@ -128,6 +142,7 @@ pub struct Helper {
     /// `None` once it was killed.
     child: Option<Child>,
     stream: UnixStream,
+    purpose: Purpose,
     /// Whose process it read last.
     user: Option<u32>,
 }
@@ -136,15 +151,16 @@ fn locked() -> MutexGuard<'static, Left> {
     LEFT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How many helpers were killed while they read processes of a user, and have not ended.
-pub fn left_of(user: Option<u32>) -> usize {
+/// Whether so many helpers that read processes of a user were killed, and have not ended, that its processes
+/// are not to be read.
+pub fn is_left_alone(user: Option<u32>) -> bool {
     let mut left = locked();
     reap(&mut left);
-    left.iter().filter(|(of, _)| *of == user).count()
+    left.iter().filter(|(_, of, _)| *of == user).count() >= LEFT_OF_USER
 }
 
 fn reap(left: &mut Left) {
-    left.retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
+    left.retain_mut(|(_, _, child)| matches!(child.try_wait(), Ok(None)));
 }
 
 /// The command that starts this program as the helper.
@@ -182,18 +198,18 @@ fn of_tests(test: &str) -> Command {
 
 impl Helper {
     /// Starts a helper.
-    pub fn start() -> io::Result<Self> {
+    pub fn start(purpose: Purpose) -> io::Result<Self> {
         let command = program()?;
         // The rights of a thread pass to its children where they are ambient; those of root do so anyway.
         let _rights = Raised::for_helper();
-        Self::of(command)
+        Self::of(command, purpose)
     }
 
-    fn of(mut command: Command) -> io::Result<Self> {
+    fn of(mut command: Command, purpose: Purpose) -> io::Result<Self> {
         {
             let mut left = locked();
             reap(&mut left);
-            if left.len() >= MOST_LEFT {
+            if left.iter().filter(|(of, _, _)| *of == purpose).count() >= MOST_LEFT {
                 return Err(io::Error::other("too many processes keep their readers waiting"));
             }
         }
@@ -211,6 +227,7 @@ impl Helper {
         let mut helper = Self {
             child: Some(child),
             stream,
+            purpose,
             user: None,
         };
         let hello: Result<(), _> = helper.answer(START);
@@ -226,7 +243,17 @@ impl Helper {
         qpn: u32,
         ends: bool,
     ) -> Result<Result<Posts, String>, Unanswered> {
+        self.user = super::process::user(pid);
+        if is_left_alone(self.user) {
+            let why = "its user's processes keep too many that read them waiting";
+            return Ok(Err(why.into()));
+        }
         self.ask(&Question::Posts(pid, handle, qpn, ends))
+    }
+
+    /// Whether the lock of the address space of a process is free, or the process is gone.
+    pub fn lock_is_free(&mut self, pid: u32) -> Result<(), Unanswered> {
+        self.ask(&Question::Lock(pid))
     }
 
     /// A part of the details of a process, whose user is this one.
@@ -265,7 +292,7 @@ impl Helper {
                 }
                 thread::sleep(Duration::from_millis(2));
             }
-            locked().push((self.user, child));
+            locked().push((self.purpose, self.user, child));
         }
     }
 }
@@ -329,13 +356,15 @@ pub fn serve() {
 
 fn answers(mut stream: UnixStream) -> io::Result<()> {
     send(&stream, &())?;
+    // The thread that asks ends with rdmatop: then nobody is left to kill a helper that waits.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
     loop {
         match receive(&mut stream, None)? {
             Question::Posts(pid, handle, qpn, ends) => send(&stream, &posts(pid, handle, qpn, ends))?,
-            Question::Part(pid, part) => {
-                // The thread that asks ends with rdmatop: then nobody is left to kill a helper that waits.
-                let _ = set_parent_process_death_signal(Some(Signal::KILL));
-                send(&stream, &read_part(&Root::default(), pid, part))?;
+            Question::Part(pid, part) => send(&stream, &read_part(&Root::default(), pid, part))?,
+            Question::Lock(pid) => {
+                let _ = Process::open(pid).map(|process| process.is_there());
+                send(&stream, &())?;
             }
         }
     }
@@ -347,7 +376,15 @@ pub(super) fn posts(pid: u32, handle: u64, qpn: u32, ends: bool) -> Result<Posts
     // Before and after the rest: in between the process may become a program that runs for another user.
     let user = super::process::user(pid);
     let process = Process::open(pid).map_err(failed("its memory"))?;
+    // Before the first page is read, whose reader cannot be killed while it waits for the lock.
+    let gone = || Err("its memory is gone".to_owned());
+    if !process.is_there() {
+        return gone();
+    }
     let found = functions(&process, handle, qpn).map_err(|miss| miss.to_string())?;
+    if !process.is_there() {
+        return gone();
+    }
     let unmapped = failed("its mappings");
     let [send, recv, poll] = process
         .places([found.post_send, found.post_recv, found.poll_cq])
@@ -384,7 +421,7 @@ mod tests {
     use super::*;
 
     fn own() -> Helper {
-        Helper::start().unwrap()
+        Helper::start(Purpose::Posts).unwrap()
     }
 
     #[test]
@@ -421,7 +458,7 @@ mod tests {
     fn a_helper_that_never_answers_is_killed_and_costs_its_question_alone() {
         let mut command = Command::new("sh");
         command.args(["-c", "printf '\\4\\0\\0\\0null' >&0; exec sleep 1000"]);
-        let mut helper = Helper::of(command).unwrap();
+        let mut helper = Helper::of(command, Purpose::Posts).unwrap();
         let pid = helper.child.as_ref().unwrap().id();
         let begun = Instant::now();
         assert_eq!(helper.posts(1, 8, 17, true).unwrap_err(), Unanswered::Late);
@@ -440,6 +477,25 @@ mod tests {
     }
 
     #[test]
+    fn of_a_user_whose_processes_keep_readers_waiting_no_more_are_read() {
+        // Of nobody whose processes other tests read.
+        let user = Some(u32::MAX - 1);
+        for _ in 0..LEFT_OF_USER {
+            assert!(!is_left_alone(user));
+            let waits = Command::new("sleep").arg("1000").spawn().unwrap();
+            locked().push((Purpose::Posts, user, waits));
+        }
+        assert!(is_left_alone(user) && !is_left_alone(Some(u32::MAX - 2)));
+        for (_, of, child) in locked().iter_mut() {
+            if *of == user {
+                child.kill().unwrap();
+                child.wait().unwrap();
+            }
+        }
+        assert!(!is_left_alone(user), "none of them waits any more");
+    }
+
+    #[test]
     fn a_helper_that_ends_or_babbles_is_no_answer() {
         for script in [
             "exit 0",
@@ -448,7 +504,7 @@ mod tests {
         ] {
             let mut command = Command::new("sh");
             command.args(["-c", script]);
-            assert!(Helper::of(command).is_err(), "{script}");
+            assert!(Helper::of(command, Purpose::Posts).is_err(), "{script}");
         }
     }
 }

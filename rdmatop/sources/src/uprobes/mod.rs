@@ -20,7 +20,7 @@ pub use files::{Libraries, Opened, answers};
 pub use functions::{Functions, functions};
 #[cfg(feature = "testkit")]
 pub use helper::helper_is;
-pub use helper::{Helper, Mapped, Posts, Unanswered, is_helper, left_of, serve};
+pub use helper::{Helper, Mapped, Posts, Purpose, Unanswered, is_helper, is_left_alone, serve};
 pub use places::Place;
 pub use process::{Process, file};
 

@@ -15,16 +15,34 @@ use super::{
 };
 use crate::root;
 
-/// A process, as long as it is the one that was opened: its memory is gone with it, whoever gets its number.
+/// A process. Another one may get its number while it is read: [`Process::is_there`].
 #[derive(Debug)]
 pub struct Process {
+    pid: libc::pid_t,
     directory: PathBuf,
     memory: File,
 }
 
 impl Memory for Process {
+    /// By process_vm_readv(2). A read of /proc/PID/mem would hold the lock of the address space while it
+    /// waits for a page. The kernel takes that lock to put a probe into a file, keeps fork(2) waiting in all
+    /// processes meanwhile, and lets no signal end either.
     fn read(&self, address: u64, into: &mut [u8]) -> bool {
-        self.memory.read_exact_at(into, address).is_ok()
+        let length = into.len();
+        let Ok(at) = usize::try_from(address) else {
+            return false;
+        };
+        let local = libc::iovec {
+            iov_base: into.as_mut_ptr().cast(),
+            iov_len: length,
+        };
+        let remote = libc::iovec {
+            iov_base: std::ptr::without_provenance_mut(at),
+            iov_len: length,
+        };
+        // SAFETY: the kernel writes at most `length` bytes to `into`, and checks the other address.
+        let read = unsafe { libc::process_vm_readv(self.pid, &raw const local, 1, &raw const remote, 1, 0) };
+        usize::try_from(read) == Ok(length)
     }
 }
 
@@ -33,7 +51,19 @@ impl Process {
     pub fn open(pid: u32) -> std::io::Result<Self> {
         let directory = PathBuf::from(format!("/proc/{pid}"));
         let memory = root::open(&directory.join("mem"))?;
-        Ok(Self { directory, memory })
+        let pid = pid.cast_signed();
+        Ok(Self {
+            pid,
+            directory,
+            memory,
+        })
+    }
+
+    /// Whether it is still the process that was opened, and runs the same program: else its memory has no
+    /// bytes. Waits until the lock of its address space is free; a signal can end that. Nothing is ever
+    /// mapped at 0, so no page is waited for.
+    pub fn is_there(&self) -> bool {
+        !matches!(self.memory.read_at(&mut [0], 0), Ok(0))
     }
 
     /// Where addresses are in files.
@@ -90,6 +120,17 @@ mod tests {
         assert_eq!(user(u32::MAX), None);
     }
 
+    #[test]
+    fn a_process_that_has_ended_is_not_there_any_more() {
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let process = Process::open(child.id()).unwrap();
+        assert!(process.is_there());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!process.is_there());
+        assert!(!process.read(0x1000, &mut [0; 8]));
+    }
+
     #[inline(never)]
     extern "C" fn function() -> u32 {
         std::hint::black_box(7)
@@ -115,6 +156,7 @@ mod tests {
         assert_eq!(file.code(place.offset), in_memory);
         assert_eq!(metadata(file.path()).unwrap().ino(), of_path.ino());
         assert!(!own.read(0, &mut in_memory));
+        assert!(own.is_there());
         let mapped = own.mapped(place.range).unwrap();
         assert_eq!(mapped.identity, file.identity);
         assert_eq!(

@@ -36,6 +36,24 @@ pub(super) struct Said {
     pub(super) users: BTreeSet<u32>,
     /// Ports with queue pairs, by the name of their device.
     pub(super) in_use: BTreeMap<String, BTreeSet<u32>>,
+    /// What it did not answer, and is therefore not known to be empty.
+    pub(super) unanswered: Vec<&'static str>,
+}
+
+/// Processes that use RDMA.
+pub(super) const USERS: &str = "processes that use RDMA";
+const IN_USE: &str = "ports that have queue pairs";
+/// Why something is among [`Said::unanswered`].
+pub(super) const REFUSED: &str = "RDMA netlink answers with an error";
+
+impl Said {
+    /// Notes that a question has no answer.
+    fn known<T: Default>(&mut self, what: &'static str, answer: Result<T, NetlinkError>) -> T {
+        answer.unwrap_or_else(|_| {
+            self.unanswered.push(what);
+            T::default()
+        })
+    }
 }
 
 pub(super) fn ask(root: &Root) -> Said {
@@ -45,18 +63,21 @@ pub(super) fn ask(root: &Root) -> Said {
         Err(error) => {
             return Said {
                 leaving: Fact::Unreadable(format!("RDMA netlink: {error}")),
+                unanswered: vec![USERS, IN_USE],
                 ..Said::default()
             };
         }
     };
-    Said {
+    let mut said = Said {
         leaving: match leaving(root, &mut nldev) {
             Ok(leaving) => Fact::Known(leaving),
             Err(error) => Fact::Unreadable(format!("RDMA netlink: {error}")),
         },
-        users: users(&mut nldev).unwrap_or_default(),
-        in_use: in_use(&mut nldev).unwrap_or_default(),
-    }
+        ..Said::default()
+    };
+    said.users = said.known(USERS, users(&mut nldev));
+    said.in_use = said.known(IN_USE, in_use(&mut nldev));
+    said
 }
 
 /// Ports with queue pairs of programs, or connected ones of the kernel. The kernel has others (SMI, GSI,
@@ -150,4 +171,19 @@ fn is_device(target: &[u8]) -> bool {
         .strip_prefix(b"/dev/nvidia")
         .is_some_and(|rest| rest.first().is_some_and(u8::is_ascii_digit));
     gpu || target.starts_with(b"/dev/infiniband/uverbs") || target == b"/dev/kfd"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_netlink_is_not_taken_for_an_empty_answer() {
+        let mut said = Said::default();
+        let users = said.known(USERS, Ok(BTreeSet::from([7])));
+        assert_eq!((users, said.unanswered.len()), (BTreeSet::from([7]), 0));
+        let ports: BTreeMap<String, BTreeSet<u32>> = said.known(IN_USE, Err(NetlinkError::NoRdma));
+        assert!(ports.is_empty());
+        assert_eq!(said.unanswered, [IN_USE]);
+    }
 }

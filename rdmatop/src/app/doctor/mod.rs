@@ -155,7 +155,7 @@ fn drivers(root: &Root, names: Option<&[OsString]>, search: bool, facts: &mut Fa
     }
     if root.is_live() {
         let own = root.clone();
-        searches.push("processes that use RDMA");
+        searches.push(kernel::USERS);
         jobs.push(Job::new(None, move || Part::Kernel(kernel::ask(&own))));
     }
     if search {
@@ -179,6 +179,10 @@ fn drivers(root: &Root, names: Option<&[OsString]>, search: bool, facts: &mut Fa
                 facts.leaving = said.leaving;
                 users.extend(said.users);
                 in_use = said.in_use;
+                let unanswered = said.unanswered.into_iter();
+                facts
+                    .unfinished
+                    .extend(unanswered.map(|what| (what, kernel::REFUSED)));
             }
             Some(Part::Openers(pids, cut)) => {
                 users.extend(pids);

@@ -211,7 +211,7 @@ fn may_lock(root: &Root, dir: &Path) -> bool {
 }
 
 fn cgroup(dir: &Path) -> Option<String> {
-    let parsed = read::bytes(&dir.join("cgroup"), SMALL).parse(|raw| Cgroup::parse(&raw));
+    let parsed = read::bytes(&dir.join("cgroup"), SMALL).parse(|raw| Cgroup::parse(&raw, false));
     parsed.known().map(|cgroup| cgroup.path.clone())
 }
 

@@ -6,7 +6,7 @@ use rustix::time::ClockId;
 
 use super::processes::{SharedDetails, offset, search};
 use crate::app::source::{Polled, Wants};
-use rdmatop_model::input::{Input, ReadAt, TcpSample, TcpTotals};
+use rdmatop_model::input::{Input, ProcessFacts, ReadAt, TcpSample, TcpTotals};
 use rdmatop_sources::{
     clock,
     proc::{Part, ProcKey},
@@ -25,9 +25,7 @@ const PARTS: &[Part] = &[
 /// Looks at TCP connections where counters are wanted.
 pub struct TcpSource {
     reader: TcpReader,
-    /// Processes whose facts were sent: the last look of a mode that prints once may be the first to find
-    /// one.
-    introduced: BTreeSet<ProcKey>,
+    introduced: Introduced,
     details: SharedDetails,
     start_offset: i64,
     root: Root,
@@ -38,7 +36,7 @@ impl TcpSource {
     pub fn new(root: Root, details: SharedDetails) -> Self {
         Self {
             reader: TcpReader::default(),
-            introduced: BTreeSet::new(),
+            introduced: Introduced::default(),
             details,
             start_offset: offset(&root),
             root,
@@ -60,7 +58,7 @@ impl Polled for TcpSource {
             details,
             start_offset,
             root,
-            ..
+            introduced,
         } = self;
         let libraries = |processes: Vec<ProcKey>| -> BTreeMap<ProcKey, Vec<String>> {
             let parts = &[Part::Libraries];
@@ -78,12 +76,39 @@ impl Polled for TcpSource {
             return;
         };
         out(Input::Tcp(Box::new(sample(&look))));
-        let found: BTreeSet<ProcKey> = look.processes.iter().map(|one| one.process).collect();
-        let fresh: Vec<ProcKey> = found.difference(&self.introduced).copied().collect();
-        for facts in search(root, details, &fresh, PARTS, wants.once, *start_offset) {
+        let fresh = introduced.fresh(look.processes.iter().map(|one| one.process));
+        let found = search(root, details, &fresh, PARTS, wants.once, *start_offset);
+        for facts in introduced.whole(&fresh, found, wants.once) {
             out(Input::Process(Box::new(facts)));
         }
-        self.introduced = found;
+    }
+}
+
+/// Processes whose facts were sent. The last look of a mode that prints once may be the first to find one.
+#[derive(Debug, Default)]
+struct Introduced(BTreeSet<ProcKey>);
+
+impl Introduced {
+    /// Those of `found` whose facts are to be sent; forgets what was not found.
+    fn fresh(&mut self, found: impl Iterator<Item = ProcKey>) -> Vec<ProcKey> {
+        let found: BTreeSet<ProcKey> = found.collect();
+        self.0.retain(|process| found.contains(process));
+        found.difference(&self.0).copied().collect()
+    }
+
+    /// The facts to send. A process that did not answer in time is asked again at the next look: facts
+    /// without details would take away those that its row has. If there is no next look they are better than
+    /// nothing.
+    fn whole(&mut self, fresh: &[ProcKey], facts: Vec<ProcessFacts>, once: bool) -> Vec<ProcessFacts> {
+        let mut whole = Vec::with_capacity(facts.len());
+        for facts in facts {
+            // The part that is read last.
+            let has_answered = facts.verbs_files.is_some();
+            let process = fresh.iter().find(|process| process.pid == facts.pid);
+            self.0.extend(process.filter(|_| has_answered));
+            whole.extend((has_answered || once).then_some(facts));
+        }
+        whole
     }
 }
 
@@ -103,5 +128,40 @@ fn sample(look: &TcpLook) -> TcpSample {
                 busiest: one.busiest,
             })
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_did_not_answer_in_time_is_asked_again_and_loses_no_details() {
+        let process = |pid| ProcKey { pid, start: 1 };
+        let facts = |pid, verbs_files| ProcessFacts {
+            pid,
+            verbs_files,
+            ..ProcessFacts::default()
+        };
+        let pids = |facts: Vec<ProcessFacts>| facts.iter().map(|facts| facts.pid).collect::<Vec<_>>();
+        let mut introduced = Introduced::default();
+        let both = || [7, 8].map(process).into_iter();
+        let fresh = introduced.fresh(both());
+        assert_eq!(fresh, both().collect::<Vec<_>>());
+        let late = vec![facts(7, Some(true)), facts(8, None)];
+        assert_eq!(pids(introduced.whole(&fresh, late.clone(), false)), [7]);
+        let fresh = introduced.fresh(both());
+        assert_eq!(fresh, [process(8)]);
+        assert_eq!(
+            pids(introduced.whole(&fresh, vec![facts(8, Some(false))], false)),
+            [8]
+        );
+        assert_eq!(introduced.fresh(both()), []);
+        // The number of one that has ended may be another one's.
+        assert_eq!(introduced.fresh([process(8)].into_iter()), []);
+        assert_eq!(introduced.fresh(both()), [process(7)]);
+        let mut once = Introduced::default();
+        let fresh = once.fresh(both());
+        assert_eq!(pids(once.whole(&fresh, late, true)), [7, 8]);
     }
 }
