@@ -8,6 +8,7 @@ use std::{
     os::unix::{fs::MetadataExt as _, process::ExitStatusExt as _},
     path::Path,
     process::Command,
+    thread,
     time::Duration,
 };
 
@@ -460,6 +461,9 @@ fn sigkill_ends_it_whole_while_the_page_of_a_program_does_not_answer() -> Result
             wait::until("probes on functions of the provider", ATTACHED, || {
                 probed(rdmatop.pid(), "librxe") >= 2
             })?;
+            // The files are open before the probes are there, and a thread that waits for a lock meanwhile is
+            // not to be overtaken by the signal.
+            thread::sleep(Duration::from_secs(5));
             rdmatop.signal(libc::SIGKILL)?;
             let status = rdmatop.wait(SOON)?;
             honest.finish()?;
@@ -547,7 +551,7 @@ fn probes_that_nobody_can_hit_make_room_for_others() -> Result<()> {
             return Err(error.context(format!("program {turn}, {now} functions: {uprobes}")));
         }
         // The QP's probes stand once the last of them does.
-        std::thread::sleep(Duration::from_millis(500));
+        thread::sleep(Duration::from_millis(500));
         posts.child.tell("go")?;
         let own = posts
             .child

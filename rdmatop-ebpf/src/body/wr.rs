@@ -368,7 +368,8 @@ unsafe extern "C" fn end_one(_turn: u32, walk: *mut Ends) -> i64 {
         {
             (status, flags) = (kept, u64::from(full));
         }
-        // Which visit of the driver's comes after a RESET does not matter: the kernel may skip a program there.
+        // Which visit of the driver's comes after a RESET does not matter: the kernel may skip a program
+        // there.
         if status == NO_STATUS
             && wr >= read_volatile(&raw const (*qp).dropped_from)
             && wr < read_volatile(&raw const (*qp).dropped_to)

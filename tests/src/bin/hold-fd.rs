@@ -1,9 +1,9 @@
 //! Makes an orphan: a QP whose owner has exited while another process holds a copy of its verbs file.
 //!
 //! `hold-fd [--device rxe0] [--thread]` starts the owner (the same program with `--owner`), copies its file
-//! with pidfd_getfd(2) (Linux 5.6), ends it, prints `{"ready":true,"owner":..,"holder":..,"qpn":..}` and holds
-//! the file until stdin is closed; then the QP goes, destroyed by the holder. With `--thread` a thread of the
-//! owner that is not its first makes the objects.
+//! with pidfd_getfd(2) (Linux 5.6), ends it, prints `{"ready":true,"owner":..,"holder":..,"qpn":..}` and
+//! holds the file until stdin is closed; then the QP goes, destroyed by the holder. With `--thread` a thread
+//! of the owner that is not its first makes the objects.
 
 use std::{
     io::{self, BufRead, BufReader},

@@ -378,9 +378,10 @@ impl Work {
         Verdict::Ready
     }
 
-    /// Whether no probe may be attached now, because somebody holds the lock of the address space of a process
-    /// that may have the same library. The kernel would wait for that lock where no signal ends it, and have
-    /// each fork(2) of the machine wait as well. Who takes the lock after this question is not prevented.
+    /// Whether no probe may be attached now, because somebody holds the lock of the address space of a
+    /// process that may have the same library. The kernel would wait for that lock where no signal ends it,
+    /// and have each fork(2) of the machine wait as well. Who takes the lock after this question is not
+    /// prevented.
     fn must_wait(&mut self) -> bool {
         let now_ns = monotonic();
         if let Some((since_ns, _)) = &self.held
