@@ -1,5 +1,5 @@
-//! Embeds the eBPF object: that in the directory that `RDMATOP_EBPF_OBJECTS` names, else one built from source
-//! here.
+//! Embeds the eBPF object: that in the directory that `RDMATOP_EBPF_OBJECTS` names, else one built from
+//! source here.
 //!
 //! Without a toolchain for the bpf target rdmatop still builds: `cfg(ebpf_object)` is off and it works from
 //! netlink alone. `RDMATOP_EBPF_SKIP=1` asks for that.

@@ -128,9 +128,9 @@ fn the_log_has_what_was_refused_and_no_line_of_it_is_printed() {
         assert!(seconds > 1.6e9 && line.contains_key("from"), "{line:?}");
     }
     if without_rdma() {
-        // No program can count here, and why.
-        let refused = lines.iter().find(|line| line["msg"] == "nothing counts");
-        assert!(refused.is_some_and(|line| !line["why"].is_empty()), "{log}");
+        // Why it ends at once. The loader's thread may not have come to its line by then.
+        let stopped = lines.iter().find(|line| line["msg"] == "stopped");
+        assert!(stopped.is_some_and(|line| !line["why"].is_empty()), "{log}");
     }
     // A file that others can read is left as it is, and one line says why there is no log.
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();

@@ -112,7 +112,11 @@ fn each_capability_that_is_taken_away_costs_what_the_page_says() -> Result<()> {
 fn each_thread_has(pid: u32, permitted: u64) -> Result<usize> {
     let mut threads = 0;
     for task in fs::read_dir(Path::new("/proc").join(pid.to_string()).join("task"))? {
-        let status = fs::read_to_string(task?.path().join("status"))?;
+        let status = match fs::read_to_string(task?.path().join("status")) {
+            // The thread has ended since it was listed: ENOENT at open(2), ESRCH at read(2).
+            Err(gone) if matches!(gone.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => continue,
+            status => status?,
+        };
         let name = status.lines().next().unwrap_or_default();
         // Exactly: less would be a tracer that cannot attach again when a module is reloaded.
         for (key, wanted) in [

@@ -348,7 +348,7 @@ unsafe extern "C" fn end_one(_turn: u32, walk: *mut Ends) -> i64 {
     unsafe {
         let (qp, filter, wr) = ((*walk).qp, (*walk).filter, (*walk).next);
         (*walk).next = wr + 1;
-        let said = take_kept(qp, wr);
+        let (kept, full) = take_kept(qp, wr);
         if left_out(filter, wr) {
             counted(count::SAMPLED_OUT, 1);
             return 0;
@@ -363,9 +363,7 @@ unsafe extern "C" fn end_one(_turn: u32, walk: *mut Ends) -> i64 {
             let _ = WR_OUTSTANDING.remove(&key);
         }
         let (mut status, mut flags) = ((*walk).status as u32, (*walk).flags);
-        if status == NO_STATUS
-            && let Some((kept, full)) = said
-        {
+        if status == NO_STATUS && kept != NO_STATUS {
             (status, flags) = (kept, u64::from(full));
         }
         // Which visit of the driver's comes after a RESET does not matter: the kernel may skip a program
@@ -399,23 +397,28 @@ unsafe extern "C" fn end_one(_turn: u32, walk: *mut Ends) -> i64 {
     0
 }
 
-/// Takes the status of a WR, and its flags, that were kept while another CPU had the claim.
+/// Takes the status of a WR, and its flags, that were kept while another CPU had the claim; [`NO_STATUS`] if
+/// there is none. No `Option`: LLVM reads its second half before it knows that there is one, which the
+/// verifier of 6.1 refuses.
 #[inline(always)]
-fn take_kept(qp: *mut WrQp, wr: u64) -> Option<(u32, u32)> {
+fn take_kept(qp: *mut WrQp, wr: u64) -> (u32, u32) {
+    const NONE: (u32, u32) = (NO_STATUS, 0);
     // SAFETY: the map checked the pointers.
     unsafe {
         if read_volatile(&raw const (*qp).kept) == 0 {
-            return None;
+            return NONE;
         }
         let key = WrKey { qp: (*qp).rxe, wr };
-        let kept = WR_CQES.get_ptr(&key)?;
+        let Some(kept) = WR_CQES.get_ptr(&key) else {
+            return NONE;
+        };
         let (born_ns, status, flags) = ((*kept).born_ns, (*kept).status, (*kept).flags);
         let _ = WR_CQES.remove(&key);
         if born_ns != (*qp).born_ns {
-            return None;
+            return NONE;
         }
         add(&raw mut (*qp).kept, u64::MAX);
-        Some((status, flags))
+        (status, flags)
     }
 }
 

@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use log::kv::{Error, Key, Value, VisitSource};
 use log::{LevelFilter, Log, Metadata, Record};
 use rdmatop_base::text;
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::process::geteuid;
 
 /// The variable that asks for the log.
@@ -72,7 +72,7 @@ fn parse(asked: &OsStr) -> Result<(PathBuf, LevelFilter), String> {
     };
     let word = text::sanitize(level);
     let level = word
-        .parse()
+        .parse::<LevelFilter>()
         .ok()
         .filter(|level| *level != LevelFilter::Off && !file.is_empty())
         .ok_or_else(|| {
@@ -97,7 +97,7 @@ fn create(path: &Path) -> io::Result<File> {
     let own = facts.is_file()
         && facts.uid() == geteuid().as_raw()
         && facts.nlink() == 1
-        && facts.mode() & 0o077 == 0;
+        && !Mode::from_raw_mode(facts.mode()).intersects(Mode::RWXG | Mode::RWXO);
     if !own {
         return Err(io::Error::other("it is not a regular file of this user alone"));
     }

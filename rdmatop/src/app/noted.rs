@@ -74,7 +74,7 @@ mod tests {
             concerns: Concerns::Device(device.into()),
             what: what.into(),
             why: "no answer for 2 s".into(),
-            remedy: String::new().into(),
+            remedy: "".into(),
         }
     }
 

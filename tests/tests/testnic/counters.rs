@@ -1,6 +1,6 @@
 //! What a driver counts: totals, rates, wraps, resets, and sums of which a part is missing.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use rdmatop_tests::{
     lab::Lab,
     testnic::{Call, EFA, TestNic, Wish},

@@ -16,10 +16,10 @@ use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
     child::{Child, output},
     lab::Lab,
-    rdmatop::{self, END, Window},
+    rdmatop::{self, Window},
     snapshot::Snapshot,
-    testnic::{Call, EFA, Port, TestNic, Wish},
-    wait::{self, SOON},
+    testnic::{Call, EFA, TestNic, Wish},
+    wait::SOON,
 };
 use serde_json::Value;
 
@@ -343,8 +343,3 @@ fn without_softroce_a_card_without_counters_has_nothing_to_note() -> Result<()> 
     ensure!(row["drops"].is_null() && row["tx_bytes"].is_null(), "{row}");
     Ok(())
 }
-
-/// Of the rate of a slow card, as a part of it. Where in a read of seconds the driver looked at the counter
-/// nobody knows; of two reads whose lengths differ by more than this part of the time between them there is
-/// no rate.
-const SLOW_TOLERANCE: f64 = 0.05;

@@ -63,7 +63,7 @@ pub(super) fn write(root: &Path, release: &str, facts: &Path) -> Result<()> {
         let symbols = parsed
             .symbols()
             .filter(|symbol| symbol.kind() == SymbolKind::Text);
-        for symbol in symbols.filter(|symbol| symbol.is_definition()) {
+        for symbol in symbols.filter(object::ObjectSymbol::is_definition) {
             writeln!(functions, "0000000000000000 t {}\t[{name}]", symbol.name()?)?;
         }
     }
@@ -122,7 +122,7 @@ fn module_name(file: &Path) -> Option<String> {
 /// The module, unpacked.
 fn module(file: &Path) -> Result<Vec<u8>> {
     let data = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    if !file.extension().is_some_and(|end| end == "xz") {
+    if file.extension().is_none_or(|end| end != "xz") {
         return Ok(data);
     }
     let unpacked = image::piped(&["xz", "-dc"], &data).filter(|elf| !elf.is_empty());

@@ -16,8 +16,12 @@ const BTF: [u8; 8] = [0x9f, 0xeb, 1, 0, 24, 0, 0, 0];
 /// No kernel's own BTF is smaller; programs inside a kernel may have some of theirs.
 const LEAST: usize = 1 << 20;
 
-/// The BTF of the kernel itself, from its boot image: from the first compressed part that has some.
+/// The BTF of the kernel itself, from its boot image: from the first part that has some once it is unpacked.
 pub(crate) fn btf(image: &[u8]) -> Option<Vec<u8>> {
+    // That of arm64 may be packed or not.
+    if let Some(btf) = own_btf(image) {
+        return Some(btf.to_owned());
+    }
     for (magic, tool) in PACKED {
         let at = image.windows(magic.len()).enumerate();
         for (at, _) in at.filter(|(_, window)| *window == magic) {

@@ -224,7 +224,9 @@ mod tests {
             above.join("examples/build"),
             place.clone(),
         ];
-        all.iter().for_each(|path| permit(path, 0o755));
+        for path in &all {
+            permit(path, 0o755);
+        }
         assert!(belongs(above, below, owner));
         for path in &all {
             permit(path, 0o777);

@@ -4,7 +4,7 @@
 //! What another process says, which may be hostile, is a hint and never an address to put a probe on.
 //! [`Helper`] reads it, in a process that may be lost, and checks each address and each length; what cannot
 //! be true makes the QP unobservable, never a number. [`Libraries`] opens the file that the hint names, if it
-//! may be probed, and [`Code`] finds where functions begin in it. [`functions`], [`places`] and [`Code`] are
+//! may be probed, and [`Code`] finds where functions begin in it. [`functions()`], `places` and [`Code`] are
 //! pure.
 mod abi;
 mod code;

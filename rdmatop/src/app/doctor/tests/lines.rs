@@ -11,7 +11,7 @@ use super::{collect, trees};
 use rdmatop_base::exclude::Excluded;
 use rdmatop_doctor::{
     Fact, Facts, Status, examine,
-    facts::{IdleNic, Port, SoftRoce},
+    facts::{IdleNic, Port, Process, SoftRoce},
 };
 use rdmatop_model::cause::{Cause, CauseId, Concerns};
 
@@ -60,6 +60,26 @@ fn cause(id: CauseId) -> Cause {
         why: "why".into(),
         remedy: "remedy".into(),
     }
+}
+
+/// Lines of jobs for a process with these settings.
+fn with_settings(settings: &[&str]) -> Vec<String> {
+    let pairs = settings.iter().map(|setting| {
+        let (name, value) = setting.split_once('=').unwrap();
+        (name.to_owned(), value.to_owned())
+    });
+    let mut facts = HEALTHY.clone();
+    facts.processes = vec![Process {
+        environ: Fact::Known(pairs.collect()),
+        ..facts.processes[0].clone()
+    }];
+    let report = examine(&facts);
+    report
+        .lines
+        .iter()
+        .filter(|line| line.id.starts_with("job."))
+        .map(|line| format!("{:?} {} {}", line.status, line.id, line.text))
+        .collect()
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Limits, device files, sharers and settings of processes.
 
-use super::{HEALTHY, changed};
+use super::{changed, with_settings};
 use rdmatop_doctor::{
-    Fact, examine,
-    facts::{Process, RdmaLimit, Service, Sharers},
+    Fact,
+    facts::{RdmaLimit, Service, Sharers},
 };
 
 #[test]
@@ -123,26 +123,6 @@ fn processes_that_share_verbs_files_with_the_given_one_are_named() {
     );
     // Without --pid.
     assert_eq!(line(Fact::Absent), [""; 0]);
-}
-
-/// Lines of jobs for a process with these settings.
-fn with_settings(settings: &[&str]) -> Vec<String> {
-    let pairs = settings.iter().map(|setting| {
-        let (name, value) = setting.split_once('=').unwrap();
-        (name.to_owned(), value.to_owned())
-    });
-    let mut facts = HEALTHY.clone();
-    facts.processes = vec![Process {
-        environ: Fact::Known(pairs.collect()),
-        ..facts.processes[0].clone()
-    }];
-    let report = examine(&facts);
-    report
-        .lines
-        .iter()
-        .filter(|line| line.id.starts_with("job."))
-        .map(|line| format!("{:?} {} {}", line.status, line.id, line.text))
-        .collect()
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Ports: their states, rates, MTU, GIDs and flow control.
 
-use super::{HEALTHY, changed, devices, port};
+use super::{HEALTHY, changed, devices, port, with_settings};
 use rdmatop_doctor::{
     Fact, Facts, examine,
-    facts::{Gid, IdleNic, Member, Port},
+    facts::{Gid, IdleNic, Member},
 };
 
 #[test]
