@@ -483,6 +483,40 @@ fn sigkill_ends_it_whole_while_the_page_of_a_program_does_not_answer() -> Result
     })
 }
 
+/// The kernel takes the lock of each process that has the library, and has each fork(2) wait meanwhile.
+#[test]
+fn while_a_program_holds_its_lock_nothing_is_probed_and_fork_works() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("uprobes while the lock of a process is held") else {
+        return Ok(());
+    };
+    output(Command::new("modprobe").arg("fuse"))?;
+    let stuck = Traffic::start("stuck-memory", &[])?;
+    let pid = id(&stuck.ready()?, "pid")?;
+    wait::until("the lock to be held", PATIENCE, || {
+        fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| status.contains("State:\tD"))
+    })?;
+    // Only now: while a function is being probed, the program that takes its lock keeps that waiting.
+    let window = Window::open_with(&ARGS, &ENV)?;
+    let honest = standing()?;
+    let held = (|| {
+        // More than the two seconds that the first question takes.
+        window.wait_looks(25)?;
+        let probed = probed(window.pid(), "librxe");
+        ensure!(probed == 0, "{probed} functions are probed");
+        // Not the shell itself, which is started without a copy of memory: its child.
+        Child::spawn(Command::new("sh").args(["-c", "(exit 7); [ $? = 7 ]"]))?.succeed(SOON)
+    })();
+    // First: what waits for it ends with it.
+    drop(stuck);
+    held?;
+    wait::until("probes on functions of the provider", ATTACHED, || {
+        probed(window.pid(), "librxe") >= 2
+    })?;
+    let sample = window.close()?;
+    println!("{}", sample.value()["health"]["uprobes"]);
+    honest.finish().map(drop)
+}
+
 /// More functions, one program after another, than can be probed at one time. They are no libraries of the
 /// system, so nothing stays attached after a program has become another one, whether its library has been
 /// deleted or not.

@@ -107,7 +107,7 @@ struct Foreseen {
     told: Value,
 }
 
-/// Writes the page.
+/// Writes docs/kernels.md, or prints the same about a kernel whose packages are given.
 pub(crate) fn main(args: &KernelsArgs) -> Result<u8> {
     setup::without_kernels()?;
     if !args.deb.is_empty() {
@@ -230,8 +230,7 @@ fn foresee(known: Vec<Known>) -> Result<Vec<Foreseen>> {
     each.collect()
 }
 
-/// The modules of a kernel that make RDMA devices: those with a hardware directory of their own, and the two
-/// of software.
+/// The drivers that the README's tables name, as far as the kernel has them.
 fn drivers(facts: &Path) -> Result<Vec<String>> {
     const DEVICES: [&str; 16] = [
         "mlx5_ib",

@@ -197,8 +197,7 @@ fn modified(rc: i32) -> Option<()> {
 }
 
 /// Reports a modify that returned, and remembers its state and port. Not inlined: the frames of a chain of
-/// calls have 512 bytes in all, and with this one `qps::learn` would have too few for the functions that it
-/// calls.
+/// calls have 512 bytes in all, and with this one the functions that `qps::learn` calls would have too few.
 #[inline(never)]
 fn stepped(call: &ModifyCall, known: *mut QpKnown, rc: i32) {
     let attr_mask = call.mask as u32;

@@ -42,9 +42,15 @@ pub(super) fn write(root: &Path, release: &str, facts: &Path) -> Result<()> {
         format!("usr/lib/modules/{release}/vmlinuz"),
     ])?;
     let packed = fs::read(&image).with_context(|| format!("cannot read {}", image.display()))?;
-    // A kernel without BTF is one too: then the plan says what that costs.
-    if let Some(btf) = image::btf(&packed) {
-        put("sys/kernel/btf/vmlinux", &btf)?;
+    // A kernel without BTF is one too: then the plan says what that costs. One that was built with BTF and
+    // shows none here was not unpacked.
+    match image::btf(&packed) {
+        Some(btf) => put("sys/kernel/btf/vmlinux", &btf)?,
+        None => ensure!(
+            !is_set(&config, "CONFIG_DEBUG_INFO_BTF"),
+            "{} was built with BTF, and none was found in it: xz, zstd, gzip and lz4 unpack images",
+            image.display()
+        ),
     }
     let modules = first([
         format!("lib/modules/{release}/kernel/drivers/infiniband"),
@@ -71,10 +77,15 @@ pub(super) fn write(root: &Path, release: &str, facts: &Path) -> Result<()> {
     put("proc/kallsyms", functions.as_bytes())
 }
 
+/// Whether an option of the kernel's configuration is on.
+fn is_set(config: &str, option: &str) -> bool {
+    config.lines().any(|line| line.strip_suffix("=y") == Some(option))
+}
+
 /// The kernel's version line and its modes of preemption with the default in brackets, of both the words that
 /// decide (`init/Makefile`, `kernel/sched/core.c`).
 fn preemption(config: &str) -> (String, String) {
-    let is = |option: &str| config.lines().any(|line| line.strip_suffix("=y") == Some(option));
+    let is = |option: &str| is_set(config, option);
     let word = if is("CONFIG_PREEMPT_RT") {
         "PREEMPT_RT"
     } else if is("CONFIG_PREEMPT_DYNAMIC") {
@@ -112,21 +123,26 @@ fn files_below(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(out)
 }
 
+/// Ends of the names of packed modules, and what unpacks them: Debian has the first, Ubuntu the second.
+const PACKED: [(&str, &[&str]); 2] = [(".xz", &["xz", "-dc"]), (".zst", &["zstd", "-dc"])];
+
 /// The name under which the kernel lists the module of a file; `None` for another file.
 fn module_name(file: &Path) -> Option<String> {
     let name = file.file_name()?.to_str()?;
-    let name = name.strip_suffix(".xz").unwrap_or(name).strip_suffix(".ko")?;
+    let unpacked = PACKED.iter().find_map(|(end, _)| name.strip_suffix(end));
+    let name = unpacked.unwrap_or(name).strip_suffix(".ko")?;
     Some(name.replace('-', "_"))
 }
 
 /// The module, unpacked.
 fn module(file: &Path) -> Result<Vec<u8>> {
     let data = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    if file.extension().is_none_or(|end| end != "xz") {
+    let name = file.to_string_lossy();
+    let Some((_, tool)) = PACKED.iter().find(|(end, _)| name.ends_with(end)) else {
         return Ok(data);
-    }
-    let unpacked = image::piped(&["xz", "-dc"], &data).filter(|elf| !elf.is_empty());
-    unpacked.with_context(|| format!("xz cannot unpack {}", file.display()))
+    };
+    let unpacked = image::piped(tool, &data).filter(|elf| !elf.is_empty());
+    unpacked.with_context(|| format!("{} cannot unpack {}", tool[0], file.display()))
 }
 
 #[cfg(test)]
@@ -138,6 +154,7 @@ mod tests {
         let name = |file: &str| module_name(Path::new(file));
         assert_eq!(name("/m/hw/ib_core.ko.xz").as_deref(), Some("ib_core"));
         assert_eq!(name("/m/rdma-rxe.ko").as_deref(), Some("rdma_rxe"));
+        assert_eq!(name("/m/siw.ko.zst").as_deref(), Some("siw"));
         assert_eq!(name("/m/modules.dep"), None);
     }
 

@@ -19,7 +19,7 @@ not asked, and a function whose name a module outside drivers/infiniband has too
 
 ";
 
-/// The page about these kernels.
+/// Makes the page about these kernels.
 pub(super) fn page(kernels: &[Foreseen]) -> String {
     let mut out = HEAD.to_owned();
     out += "## Kernels\n\n";

@@ -4,10 +4,12 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 /// Ways in which a kernel's image is compressed: how such data begins, and what unpacks it.
-const PACKED: [(&[u8], &[&str]); 3] = [
+const PACKED: [(&[u8], &[&str]); 4] = [
     (b"\xfd7zXZ\0", &["xz", "-dc"]),
     (b"\x28\xb5\x2f\xfd", &["zstd", "-dc"]),
     (b"\x1f\x8b\x08", &["gzip", "-dc"]),
+    // Its old frame, as Debian's cloud kernels before 6.12 have it.
+    (b"\x02\x21\x4c\x18", &["lz4", "-dc"]),
 ];
 
 /// The start of BTF: its magic, version and flags, and the length of its header (`struct btf_header`,

@@ -66,7 +66,7 @@ pub fn helper_is(test: &'static str) {
     TEST.get_or_init(|| test);
 }
 
-/// What a helper is asked for.
+/// Why a helper reads processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Details of processes.
