@@ -504,16 +504,22 @@ fn while_a_program_holds_its_lock_nothing_is_probed_and_fork_works() -> Result<(
         let probed = probed(window.pid(), "librxe");
         ensure!(probed == 0, "{probed} functions are probed");
         // Not the shell itself, which is started without a copy of memory: its child.
-        Child::spawn(Command::new("sh").args(["-c", "(exit 7); [ $? = 7 ]"]))?.succeed(SOON)
+        Child::spawn(Command::new("sh").args(["-c", "(exit 7); [ $? = 7 ]"]))?.succeed(SOON)?;
+        // Its end waits for the lock no more than fork(2) does.
+        let sample = window.close()?;
+        let failures = sample.value()["health"]["uprobes"]["failures"].to_string();
+        let named = format!("a call of process {pid} holds the lock of its memory");
+        ensure!(failures.contains(&named), "{failures}");
+        Ok(())
     })();
     // First: what waits for it ends with it.
     drop(stuck);
     held?;
+    let window = Window::open_with(&ARGS, &ENV)?;
     wait::until("probes on functions of the provider", ATTACHED, || {
         probed(window.pid(), "librxe") >= 2
     })?;
-    let sample = window.close()?;
-    println!("{}", sample.value()["health"]["uprobes"]);
+    window.close()?;
     honest.finish().map(drop)
 }
 
