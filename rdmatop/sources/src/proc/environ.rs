@@ -65,7 +65,7 @@ const NAMES: [&str; 21] = [
 ];
 
 /// The RDMA-relevant variables, safe to print, in the order of the file. Of a name that occurs twice the
-/// first counts, as with getenv(3). At most [`MOST`].
+/// first counts, as with getenv(3). At most `MOST`.
 pub fn relevant(raw: &[u8]) -> Vec<(String, String)> {
     let mut out: Vec<(String, String)> = Vec::new();
     for entry in raw.split(|b| *b == 0) {

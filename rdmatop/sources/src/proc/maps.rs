@@ -47,7 +47,7 @@ const PREFIXES: [&str; 20] = [
     "libhfi1",
 ];
 
-/// File names without paths, such as `libnccl.so.2`, each once, at most [`MOST`]. Reads the file line by
+/// File names without paths, such as `libnccl.so.2`, each once, at most `MOST`. Reads the file line by
 /// line: a large process has tens of thousands of mappings.
 pub fn libraries(mut maps: impl BufRead) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
