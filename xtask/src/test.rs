@@ -394,6 +394,11 @@ fn unit_tests(args: &[&str], asked: &Units<'_>, one_by_one: bool) -> Outcome {
         .env("PROPTEST_CASES", search.cases.to_string())
         .arg("--")
         .args(args);
+    if !asked.behind_guests {
+        // A third of the time is spent in tests that wait.
+        let cpus = thread::available_parallelism().map_or(1, usize::from);
+        test.env("RUST_TEST_THREADS", (2 * cpus).to_string());
+    }
     let mut all = Outcome::default();
     let ran = by_clippy(&mut test)
         .and_then(|()| follow(test, "units        ", Record::of("unit tests", one_by_one)));

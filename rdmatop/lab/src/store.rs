@@ -233,7 +233,13 @@ impl Locked<'_> {
 /// Who holds the lock on a file, by /proc/locks (proc_locks(5)).
 fn holder(lock: &OwnedFd) -> String {
     let inode = fstat(lock).map(|stat| stat.st_ino).unwrap_or_default();
-    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    // Between two reads the kernel finds its place in the list by counting, and misses a lock when one before
+    // it has gone. Room for the whole file makes the first read a large one.
+    let mut locks = String::with_capacity(16 << 10);
+    let read = fs::File::open("/proc/locks").and_then(|mut file| file.read_to_string(&mut locks));
+    if let Err(error) = read {
+        return format!("another process, /proc/locks: {error}");
+    }
     match holder_in(&locks, inode) {
         Some(pid) => format!("process {pid}"),
         None => "another process".into(),

@@ -546,10 +546,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_trace_looks_for_no_findings_of_events_or_processes_that_it_lacks() {
-        let (lines, looks) = with_a_port_that_goes_down(&["--event", "qp"]).await;
-        assert_eq!((lines.len(), looks), (4, 0), "{lines:#?}");
-        let (lines, _) = with_a_port_that_goes_down(&["--event", "finding"]).await;
-        assert_eq!(lines.len(), 2, "{lines:#?}");
+        let ((events, looks), (findings, _)) = tokio::join!(
+            with_a_port_that_goes_down(&["--event", "qp"]),
+            with_a_port_that_goes_down(&["--event", "finding"]),
+        );
+        assert_eq!((events.len(), looks), (4, 0), "{events:#?}");
+        assert_eq!(findings.len(), 2, "{findings:#?}");
     }
 
     #[test]
