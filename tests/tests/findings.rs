@@ -183,6 +183,36 @@ fn a_program_that_posts_to_a_queue_without_room_is_named() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn a_process_with_one_qp_beside_one_with_sixteen_is_named() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("findings: one QP beside sixteen") else {
+        return Ok(());
+    };
+    // The kernel's work for a message is much more than the program's, so that QPs and not programs share the
+    // CPU.
+    let qps = |qps| {
+        let pair = Perftest::new("ib_write_bw").iterations(ENDLESS).size(65_536);
+        let pair = pair.args(&["-q", qps]).start()?;
+        pair.wait_connected()?;
+        pair.server.step_back()?;
+        pair.client.step_back()?;
+        anyhow::Ok(pair)
+    };
+    let (many, few) = (qps("16")?, qps("1")?);
+    let check = Check::of("24")?;
+    let found = check.is_only("port-contention", 0, None)?;
+    ensure!(
+        found["device"] == DEVICE && found["severity"] == "info",
+        "{found:#}"
+    );
+    let verdict = found["verdict"].as_str().context("no verdict")?;
+    for (pair, sends) in [(&few, "with 1 QP "), (&many, "with 16 QPs")] {
+        let pid = format!("PID {}", pair.client.pid());
+        ensure!(verdict.contains(&pid) && verdict.contains(sends), "{verdict}");
+    }
+    Ok(())
+}
+
 /// More than three intervals of ten seconds. A busy guest takes longer looks, and with them longer intervals.
 const FAST: Duration = Duration::from_secs(80);
 /// Two intervals and more. Where the path was slow for longer than it was fast, that would be as usual.

@@ -336,6 +336,16 @@ kinds! {
         fixed: "all ports of the job receive",
         trace: Traced::Yes,
     },
+    PortContention => Kind {
+        name: "port-contention", raise_s: 10, clear_s: 15,
+        rule: "of two processes that send on one ACTIVE port, and have work requests that wait, one sends eight times as much as the other \
+               or more, and has four times as many sending QPs or more; a QP of the one sends at most four times what a QP of the other \
+               sends, either way; the port carries half of its link's rate or more (SoftRoCE and soft iWARP have no such rate)",
+        source: "bytes, posted and finished work requests of QPs, where they are counted; rdmatop's own limits",
+        why: "A NIC serves its QPs in turn, whoever has them. Who has few beside a process with many gets as little as each of those.",
+        fixed: "its TX b/s is nearer to the other one's",
+        trace: Traced::No,
+    },
     FarNic => Kind {
         name: "far-nic", raise_s: 10, clear_s: 15,
         rule: "a process that computes on one GPU is the only one with QPs on a busy port, and of the ACTIVE ports of that driver one that \

@@ -16,6 +16,7 @@ mod qps;
 mod queue;
 mod rails;
 mod receiver;
+mod share;
 mod tcp;
 mod unanswered;
 mod verbs;
@@ -169,6 +170,7 @@ pub(super) fn all(scene: &Scene<'_>) -> Vec<Symptom> {
         nic::setup,
         rails::slow,
         rails::load,
+        share::queue_pairs,
         far::nic,
         lag::imbalance,
         lag::without_link,

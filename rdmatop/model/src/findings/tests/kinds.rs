@@ -173,6 +173,11 @@ const PROOFS: &[(FindingId, On, &str)] = &[
         "lab_scenarios::scenarios_of_troubles_that_other_tests_make_show_their_findings",
     ),
     (
+        FindingId::PortContention,
+        On::Traffic,
+        "findings::a_process_with_one_qp_beside_one_with_sixteen_is_named",
+    ),
+    (
         FindingId::FarNic,
         On::Driver,
         "testnic_gpu::a_nic_far_from_the_gpu_of_its_only_user_is_named",

@@ -173,3 +173,90 @@ fn a_start_an_end_another_size_and_a_pause_of_the_program_are_no_rise() {
     };
     healthy("within 200 us", &[(60, little), (60, busy)]);
 }
+
+/// Two processes on one port of SoftRoCE, with so many QPs of which each sends so many KiB a second; what is
+/// found in a minute.
+fn sharing(many: (u32, f64), few: (u32, f64), edit: impl Fn(&mut Work)) -> Snapshot {
+    let mut machine = Machine::new("node7", true);
+    let rxe0 = machine.nic("rxe0", "rdma_rxe", None);
+    for (pid, (qps, kib), edited) in [(421, many, false), (430, few, true)] {
+        machine.process(pid, "ib_write_bw", None, &[], &[]);
+        for n in 0..qps {
+            let qp = machine.qp(rxe0, pid + n, (pid, "ib_write_bw"), 3, Some((600 + n, 9)));
+            let mut work = Work {
+                tx: kib,
+                size: 1024.0,
+                ..Work::default()
+            };
+            if edited {
+                edit(&mut work);
+            }
+            machine.work(qp, work);
+        }
+    }
+    machine.run(60);
+    machine.snapshot()
+}
+
+#[test]
+fn a_process_with_one_qp_beside_sixteen_of_another_gets_as_much_as_one() {
+    let s = sharing((8, 450.0), (1, 250.0), |_| {});
+    assert_eq!(ids(&s.findings), ["port-contention"]);
+    let found = &s.findings[0];
+    assert_eq!(
+        found.verdict,
+        "ib_write_bw (PID 430) sends 2.0 Mb/s with 1 QP on rxe0/1, ib_write_bw (PID 421) sends 29.5 Mb/s with 8 QPs: each QP has its \
+         turn, not each process"
+    );
+    assert_eq!(
+        found.evidence[0],
+        "2.0 Mb/s for each QP of the one, 3.7 Mb/s for each of the other"
+    );
+    assert_eq!(found.severity, Severity::Info);
+    let uid = |pid| {
+        s.processes
+            .iter()
+            .find(|row| row.pid == Some(pid))
+            .map(|row| row.uid)
+    };
+    assert_eq!(found.victims, Vec::from_iter(uid(430)));
+    let quiet = |what: &str, s: &Snapshot| assert_eq!(ids(&s.findings), [""; 0], "{what}");
+    quiet("as many QPs", &sharing((1, 9000.0), (1, 250.0), |_| {}));
+    quiet("a fair share", &sharing((8, 450.0), (4, 450.0), |_| {}));
+    quiet(
+        "each of its QPs has less: that is another reason",
+        &sharing((8, 2000.0), (1, 100.0), |_| {}),
+    );
+    quiet("next to nothing is sent", &sharing((8, 10.0), (1, 10.0), |_| {}));
+    let waits = sharing((8, 450.0), (1, 250.0), |work| work.rnr = 5.0);
+    assert!(
+        waits.findings.iter().all(|f| f.id != FindingId::PortContention),
+        "its receiver"
+    );
+}
+
+#[test]
+fn who_posts_as_little_as_it_sends_is_not_crowded_out() {
+    let s = sharing((8, 450.0), (1, 250.0), |_| {});
+    let all_done = |port_is_full: bool| {
+        let mut s = s.clone();
+        for qp in s.qps.iter_mut() {
+            let qp = Arc::make_mut(qp);
+            if qp.pid == Some(430) {
+                let traffic = Arc::make_mut(&mut qp.traffic);
+                traffic.tx_wr_posted = traffic.tx_wr;
+            }
+        }
+        s.ports[0].rate_bps = port_is_full.then_some(1);
+        ids(&after(30, &s)).contains(&"port-contention")
+    };
+    assert!(!all_done(false) && !all_done(true), "nothing of it waits");
+    // A NIC whose link has room: what waits, waits for something else.
+    let on_a_nic = |rate_bps: u64| {
+        let mut s = s.clone();
+        s.devices[0].driver = Some("mlx5_core".into());
+        (s.ports[0].rate_bps, s.ports[0].tx_bytes) = (Some(rate_bps), rate(4e6));
+        ids(&after(30, &s)).contains(&"port-contention")
+    };
+    assert!(on_a_nic(40_000_000) && !on_a_nic(100_000_000_000));
+}
