@@ -90,8 +90,9 @@ pub(super) const ONLY_EVERYWHERE: &[&str] = &[
     "findings::one_device_of_four_that_carries_all_is_hot",
     // The rules are tested in simulated time, and what sysfs has of a bond on a fake tree.
     "findings::a_bond_of_which_one_link_has_all_and_one_that_lost_a_link",
-    // The rules are tested in simulated time. One waits for more than a minute, the other has four programs
+    // The rules are tested in simulated time. One waits for more than a minute, the others have four programs
     // post at once.
+    "findings::a_process_with_one_qp_beside_one_with_sixteen_is_named",
     "findings::a_process_that_only_registers_memory_is_named",
     "findings::two_of_four_devices_that_carry_a_job_leave_the_others_idle",
     // The rule is tested in simulated time; that a provider's refusal is counted is
