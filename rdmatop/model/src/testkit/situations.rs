@@ -227,6 +227,18 @@ fn qp_leak() -> Snapshot {
     machine.snapshot()
 }
 
+/// PID 311 has one QP, and waits beside a process with many.
+fn few_qps() -> Snapshot {
+    let mut machine = soft();
+    machine.process(1102, "ib_write_bw -d rxe0 -x 1 -q 16 10.0.0.9", None, &[], &[]);
+    for n in 0..16 {
+        let qp = machine.qp(0, 300 + n, (1102, "ib_write_bw"), 3, Some((400 + n, 9)));
+        machine.work(qp, writes(360.0));
+    }
+    machine.run(30);
+    machine.snapshot()
+}
+
 /// Bytes per second of a port of mlx5, both ways.
 fn bytes(machine: &mut Machine, nic: usize, tx: f64, rx: f64) {
     for (name, per_s) in [
@@ -512,6 +524,8 @@ pub const ALL: &[Situation] = &[
         says: &["rxe1/1 is DOWN", "PID 955", "ip link"], make: port_down },
     Situation { name: "soft-10-qp-leak", truth: "PID 1044 creates QPs and destroys none", finds: Some(FindingId::QpLeak),
         says: &["kvstore (PID 1044)", "destroyed none", "ibv_destroy_qp"], make: qp_leak },
+    Situation { name: "soft-11-few-qps", truth: "PID 311 has one QP beside the 16 of PID 1102, and gets as little as each of those", finds: Some(FindingId::PortContention),
+        says: &["ib_write_bw (PID 311)", "with 1 QP on rxe0/1", "PID 1102", "with 16 QPs", "perftest -q"], make: few_qps },
     Situation { name: "eight-01-healthy", truth: "a job with a rank on each of eight NICs", finds: None,
         says: &["No trouble found", "mlx5_0 4 - 168G 168G", "mlx5_7 4 - 168G 168G"], make: eight_healthy },
     Situation { name: "eight-02-hot", truth: "PID 7200 has NCCL_IB_HCA=mlx5_2: one NIC of eight", finds: Some(FindingId::HotPort),
