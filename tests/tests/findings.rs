@@ -206,7 +206,7 @@ fn a_process_with_one_qp_beside_one_with_sixteen_is_named() -> Result<()> {
         "{found:#}"
     );
     let verdict = found["verdict"].as_str().context("no verdict")?;
-    for (pair, sends) in [(&few, "with 1 QP "), (&many, "with 16 QPs")] {
+    for (pair, sends) in [(&few, "with 1 QP "), (&many, "with 16:")] {
         let pid = format!("PID {}", pair.client.pid());
         ensure!(verdict.contains(&pid) && verdict.contains(sends), "{verdict}");
     }

@@ -525,7 +525,7 @@ pub const ALL: &[Situation] = &[
     Situation { name: "soft-10-qp-leak", truth: "PID 1044 creates QPs and destroys none", finds: Some(FindingId::QpLeak),
         says: &["kvstore (PID 1044)", "destroyed none", "ibv_destroy_qp"], make: qp_leak },
     Situation { name: "soft-11-few-qps", truth: "PID 311 has one QP beside the 16 of PID 1102, and gets as little as each of those", finds: Some(FindingId::PortContention),
-        says: &["ib_write_bw (PID 311)", "with 1 QP on rxe0/1", "PID 1102", "with 16 QPs", "perftest -q"], make: few_qps },
+        says: &["ib_write_bw (PID 311)", "with 1 QP on rxe0/1", "PID 1102", "with 16: QPs take turns, not processes", "perftest -q"], make: few_qps },
     Situation { name: "eight-01-healthy", truth: "a job with a rank on each of eight NICs", finds: None,
         says: &["No trouble found", "mlx5_0 4 - 168G 168G", "mlx5_7 4 - 168G 168G"], make: eight_healthy },
     Situation { name: "eight-02-hot", truth: "PID 7200 has NCCL_IB_HCA=mlx5_2: one NIC of eight", finds: Some(FindingId::HotPort),

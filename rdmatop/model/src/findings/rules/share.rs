@@ -106,22 +106,20 @@ pub(super) fn queue_pairs(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let (Some(many), Some((first, row))) = (scene.process(most.process), few.first()) else {
             continue;
         };
-        let sends = |sender: &Sender| {
-            let qps = words::count(u64::from(sender.qps), "QP");
-            format!("{} with {qps}", words::bits(sender.bytes_per_s))
-        };
         let more = match few.len() - 1 {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
         out.push(Symptom {
             verdict: format!(
-                "{}{more} sends {} on {}, {} sends {}: each QP has its turn, not each process",
+                "{}{more} sends {} with {} on {}, {} {} with {}: QPs take turns, not processes",
                 words::process(row),
-                sends(first),
+                words::bits(first.bytes_per_s),
+                words::count(u64::from(first.qps), "QP"),
                 super::link::name(port),
                 words::process(many),
-                sends(most),
+                words::bits(most.bytes_per_s),
+                most.qps,
             ),
             evidence: vec![
                 format!(
