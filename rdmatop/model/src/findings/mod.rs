@@ -101,7 +101,12 @@ impl Finding {
     /// How one sees that it is over, in a sentence.
     pub fn over(&self) -> String {
         let after = self.id.kind().clear_s;
-        format!("Fixed when {}; shown for {after}s more", self.fixed)
+        let fixed = if self.severity == Severity::Info {
+            "Over"
+        } else {
+            "Fixed"
+        };
+        format!("{fixed} when {}; then it goes after {after}s", self.fixed)
     }
 
     /// Whether it concerns a port.

@@ -126,7 +126,7 @@ pub(super) fn flaps(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 || "ibdiagnet   # names the link -> change its cable or transceiver; again -> the switch's log".into(),
                 |(netdev, more)| {
                     step!(
-                        "sudo ethtool -m {}   # optical power below its low alarm -> change transceiver or cable   # else -> the switch's \
+                        "sudo ethtool -m {}   # optical power below its low alarm -> change transceiver or cable, which ends the job   # else -> the switch's \
                          log, firmware of both ends{}",
                         netdev,
                         more

@@ -117,7 +117,7 @@ fn spread_sent(scene: &Scene<'_>, port: &PortRow) -> NextStep {
         |pci| {
             step!(
                 "sudo cat /sys/kernel/debug/mlx5/{}/lag/port_sel_mode   # queue_affinity -> each QP stays on the link that it got when it was made: give \
-                 each connection several, for NCCL by NCCL_IB_QPS_PER_CONNECTION=4   # hash -> the same, because each has a UDP source port of its own",
+                 each connection several, for NCCL by NCCL_IB_QPS_PER_CONNECTION=4   # hash -> give it several too: each has a UDP source port of its own",
                 ShellWord::or(Some(pci), "ADDRESS")
             )
         },

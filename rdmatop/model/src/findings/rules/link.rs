@@ -102,7 +102,7 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 || show(port),
                 |netdev| {
                     step!(
-                        "ip link show dev {}   # no UP within <> -> until the next boot: sudo ip link set dev {} up   # NO-CARRIER -> plug in the cable, or \
+                        "ip link show dev {}   # no UP within <> -> sudo ip link set dev {} up (until the next boot)   # NO-CARRIER -> plug in the cable, or \
                          switch on the port at its other end",
                         ShellWord::netdev(netdev),
                         ShellWord::netdev(netdev)
@@ -195,7 +195,7 @@ pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                     None => "ibdiagnet   # names links with errors -> change cable or transceiver there, else the switch's port".into(),
                     Some((netdev, more)) if went_down => {
                         step!(
-                            "sudo ethtool -m {}   # optical power below its low alarm -> change transceiver or cable   # else -> the \
+                            "sudo ethtool -m {}   # optical power below its low alarm -> change transceiver or cable, which ends the job   # else -> the \
                              switch's log says why that port went down{}",
                             netdev,
                             more

@@ -93,7 +93,7 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             next: interface(port).map_or_else(
                 || step!("rdma statistic show link {}/{}   # here and on the peer: drops that grow -> that host drops   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways", ShellWord::device(&port.device), port.port),
                 |(netdev, more)| {
-                    step!("ethtool -S {} | grep -E 'drop|discard'   # here and on the peer: one grows -> that host is slow, or PFC is off there   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways{}", netdev, more)
+                    step!("ethtool -S {} | grep -E 'drop|discard'   # twice, here and on the peer: one grows -> that host is slow, or PFC is off there   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways{}", netdev, more)
                 },
             ),
             short: "packet loss".to_owned(),

@@ -59,7 +59,7 @@ pub(super) fn leak(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 |pid| {
                     step!(
                         "rdma resource show qp pid {}   # more than it has clients -> fix the program: it reconnects without ibv_destroy_qp   # until then a \
-                         restart of it frees them",
+                         restart frees them, and ends its connections",
                         pid
                     )
                 },

@@ -1,6 +1,6 @@
 //! Ports of one kind beside each other: a slow one, a hot one, one that gets all receives.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::link::{self, name};
 use super::{Scene, growing, idle};
@@ -371,10 +371,15 @@ impl Choice {
 
 fn funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
     let port = ports[rx.top];
-    let movers = movers(scene, port);
-    let user = who(&movers)
+    let user = who(&movers(scene, port))
         .map(|who| format!("; that port carries {who}"))
         .unwrap_or_default();
+    // Whoever sends by the other ports waits for answers that come by this one.
+    let victims: BTreeSet<u64> = ports
+        .iter()
+        .flat_map(|port| movers(scene, port))
+        .map(|row| row.uid)
+        .collect();
     Symptom {
         verdict: format!(
             "{} gets {} of what this host receives, though all {} ports send{user}",
@@ -388,11 +393,11 @@ fn funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
             rx.of_port(rx.top),
             words::percent(rx.rates[rx.top] / rx.sum)
         )],
-        next: "sysctl net.ipv4.conf.all.arp_ignore   # 0 -> one NIC answers for all: sudo sysctl -w net.ipv4.conf.all.arp_ignore=1 (for all its interfaces, until the next boot)   # else -> peers \
+        next: "sysctl net.ipv4.conf.all.arp_ignore   # 0 -> one NIC answers for all: sudo sysctl -w net.ipv4.conf.all.arp_ignore=1 (for all its interfaces, until the next boot; connections that exist stay as they are)   # else -> peers \
                send to one address: see their NCCL_IB_HCA, UCX_NET_DEVICES"
             .into(),
         short: "Rx funnel".to_owned(),
-        victims: movers.iter().map(|row| row.uid).collect(),
+        victims: victims.into_iter().collect(),
         ..scene.symptom(FindingId::RxFunnel, Severity::Warning, about(port))
     }
 }

@@ -8,6 +8,7 @@ use crate::findings::{FindingId, Limits, Severity, Symptom, words};
 use crate::ib::PortState;
 use crate::snapshot::{PortRow, ProcessRow, QpRow};
 use crate::value::Counter;
+use rdmatop_base::step::{NextStep, step};
 
 /// Times the QPs of a process that another one has at least. With fewer the number of QPs is not the reason.
 const QPS: f64 = 4.0;
@@ -112,7 +113,7 @@ pub(super) fn queue_pairs(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         };
         out.push(Symptom {
             verdict: format!(
-                "{}{more} sends {} with {} on {}, {} {} with {}: QPs take turns, not processes",
+                "{}{more} sends {} with {} on {}, {} {} with {}: shared per QP, not per process",
                 words::process(row),
                 words::bits(first.bytes_per_s),
                 words::count(u64::from(first.qps), "QP"),
@@ -129,9 +130,13 @@ pub(super) fn queue_pairs(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 ),
                 format!("{} posted and not finished by the one, {} by the other", first.waiting, most.waiting),
             ],
-            next: "Where both are to have the same: give the one more QPs (perftest -q, NCCL_IB_QPS_PER_CONNECTION), or another NIC \
-                   (perftest -d, NCCL_IB_HCA, UCX_NET_DEVICES)."
-                .into(),
+            next: row.pid.map_or_else(NextStep::default, |pid| {
+                step!(
+                    "Where both are to have the same: restart PID {} with more QPs (perftest -q, NCCL_IB_QPS_PER_CONNECTION), or on another \
+                     NIC (perftest -d, NCCL_IB_HCA, UCX_NET_DEVICES).",
+                    pid
+                )
+            }),
             short: "few QPs".to_owned(),
             victims: few.iter().map(|(_, row)| row.uid).collect(),
             ..scene.symptom(FindingId::PortContention, Severity::Info, about(port))

@@ -141,7 +141,7 @@ pub(super) fn tell(scene: &Scene<'_>, owner: &ProcessRow, qps: &[&StuckQp], out:
             gid.ipv4().map_or_else(elsewhere, |address| {
                 step!(
                     "ping -c 3 {}   # no answer -> that host is down, or cable, route, firewall   # answers -> did its \
-                     process end (ps)? restart the job; else UDP 4791, MTU",
+                     process end (ps)? restart the job   # it runs -> a firewall drops UDP 4791, or an MTU is smaller",
                     address
                 )
             }),

@@ -205,7 +205,7 @@ fn a_process_with_one_qp_beside_sixteen_of_another_gets_as_much_as_one() {
     let found = &s.findings[0];
     assert_eq!(
         found.verdict,
-        "ib_write_bw (PID 430) sends 2.0 Mb/s with 1 QP on rxe0/1, ib_write_bw (PID 421) 29.5 Mb/s with 8: QPs take turns, not processes"
+        "ib_write_bw (PID 430) sends 2.0 Mb/s with 1 QP on rxe0/1, ib_write_bw (PID 421) 29.5 Mb/s with 8: shared per QP, not per process"
     );
     assert_eq!(
         found.evidence[0],
