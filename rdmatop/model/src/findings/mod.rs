@@ -106,7 +106,7 @@ impl Finding {
         } else {
             "Fixed"
         };
-        format!("{fixed} when {}; then it goes after {after}s", self.fixed)
+        format!("{fixed} when {}; shown until {after}s later", self.fixed)
     }
 
     /// Whether it concerns a port.

@@ -150,7 +150,10 @@ pub(super) fn of_port(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 all => format!(" or one of {} more", all - 1),
             };
             (
-                format!("Packets find no receive buffer on {place}: {who}{more} posts receives too slowly"),
+                format!(
+                    "{} packets a second find no receive buffer on {place}: {who}{more} posts receives too slowly",
+                    words::number(rate)
+                ),
                 format!("out_of_buffer {}", words::per_s(rate)),
                 "here",
             )
