@@ -12,12 +12,12 @@ use super::{
     providers::Provider,
     psn::Passed,
     table::Table,
-    tally::{Flow, RETRANSMITS, RX_BYTES, TX_BYTES},
+    tally::Flow,
 };
 use crate::{
     cause::Cause,
     input::{CountersSample, DeviceReading, DevicesSample, EbpfState, LoggedError, UNLISTED},
-    snapshot::{DeviceRow, DeviceState, PortRow},
+    snapshot::{DeviceRow, DeviceState, PortRow, count},
 };
 
 /// Generations that ended and are remembered, for records that come late.
@@ -452,11 +452,11 @@ impl Device {
     /// with one port is the port of a QP certain.
     fn counted(&self, provider: Provider, rates_are_fresh: bool) -> Option<Counted> {
         let flow = self.flow.as_ref()?.whole()?;
-        let counter = |field| flow.known(field, rates_are_fresh);
+        let counter = |count| flow.known(count, rates_are_fresh);
         (provider == Provider::Rxe && self.ports.len() == 1).then(|| Counted {
-            tx_bytes: counter(TX_BYTES),
-            rx_bytes: counter(RX_BYTES),
-            retransmits: counter(RETRANSMITS),
+            tx_bytes: counter(count::TX_BYTES),
+            rx_bytes: counter(count::RX_BYTES),
+            retransmits: counter(count::RETRANSMITS),
         })
     }
 }

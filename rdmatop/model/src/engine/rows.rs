@@ -12,10 +12,10 @@ use super::{
     qp::{Qp, unknown_traffic},
     recent,
     shares::Share,
-    tally::{Flow, RX_BYTES, TX_BYTES},
+    tally::Flow,
 };
 use crate::{
-    snapshot::{ProcessRow, QP_HISTORY, QpRow, Traffic},
+    snapshot::{ProcessRow, QP_HISTORY, QpRow, Traffic, count},
     value::{Counter, Shared, Source},
 };
 
@@ -91,7 +91,7 @@ impl Engine {
         let mut rows = Vec::new();
         for process in self.processes.iter_mut() {
             let flow = process.flow.as_ref().and_then(|flow| flow.whole());
-            let exact = flow.is_some_and(|flow| flow.known(TX_BYTES, fresh).is_some())
+            let exact = flow.is_some_and(|flow| flow.known(count::TX_BYTES, fresh).is_some())
                 && !process.lacks
                 && !uncounted.contains(&process.uid);
             // What programs of ours count exactly is better: bytes of work requests. The NIC's are of
@@ -134,8 +134,10 @@ impl Engine {
 
 fn rates(flow: &Flow, fresh: bool) -> (Option<f64>, Option<f64>) {
     (
-        flow.known(TX_BYTES, fresh).and_then(|counter| counter.rate),
-        flow.known(RX_BYTES, fresh).and_then(|counter| counter.rate),
+        flow.known(count::TX_BYTES, fresh)
+            .and_then(|counter| counter.rate),
+        flow.known(count::RX_BYTES, fresh)
+            .and_then(|counter| counter.rate),
     )
 }
 
