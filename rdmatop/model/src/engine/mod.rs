@@ -50,7 +50,6 @@ mod providers;
 mod psn;
 mod qp;
 mod qps;
-mod recent;
 mod records;
 mod rows;
 mod shares;

@@ -3,17 +3,16 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    history::Series,
+    history::{Average, Series},
     meter::{Meter, Width},
     names,
     providers::{Provider, Role},
     psn::Passed,
-    recent::{Rates, Recently},
 };
 use crate::{
     ib::{Gid, PhysState, PortState},
     input::{BondReading, GidReading, MemberReading, PortReading, RawReading, RawSource},
-    snapshot::{Bond, Gauge, HISTORY, Member, NamedCounter, PortGid, PortRow},
+    snapshot::{Bond, Gauge, HISTORY, Member, NamedCounter, PortGid, PortRow, Recent},
     value::{Counter, Shared, Source},
 };
 use rdmatop_base::wire_bytes;
@@ -45,7 +44,7 @@ pub(super) struct Port {
     at_dump: Option<(u64, u64)>,
     provider: Provider,
     history: Series,
-    recently: Recently,
+    average: Average,
 }
 
 /// A counter.
@@ -177,7 +176,7 @@ impl Port {
             at_dump: None,
             provider: Provider::Other,
             history: Series::new(HISTORY),
-            recently: Recently::default(),
+            average: Average::default(),
         }
     }
 
@@ -335,14 +334,14 @@ impl Port {
         self.history
             .push(tx.and_then(|c| c.rate), rx.and_then(|c| c.rate), unit);
         row.history = self.history.points();
-        let passed = row.tx_bytes.zip(row.rx_bytes).map(|(tx, rx)| Rates {
+        let passed = row.tx_bytes.zip(row.rx_bytes).map(|(tx, rx)| Recent {
+            ns: 0,
             tx: tx.rate,
             rx: rx.rate,
             whole: !tx.partial && !rx.partial,
             source: tx.source,
         });
-        self.recently.push(now_ns, passed);
-        row.recent = self.recently.average();
+        row.recent = self.average.push(now_ns, passed);
         row
     }
 

@@ -8,12 +8,11 @@ use std::{
 
 use super::{
     hash::NumberMap,
-    history::Series,
+    history::{Average, Series},
     memory::Memory,
     meter::Meter,
     names,
     qp::Owner,
-    recent::Recently,
     tally::{Flow, Tally},
     tcp::Tcp,
 };
@@ -67,7 +66,7 @@ pub(super) struct Process {
     /// How much memory it may lock, when that was looked up.
     pub(super) locked: Option<Arc<LockedMemory>>,
     pub(super) series: Series,
-    pub(super) recently: Recently,
+    pub(super) average: Average,
 }
 
 impl Process {
@@ -311,7 +310,7 @@ impl Processes {
                 limited: None,
                 locked: None,
                 series: Series::new(HISTORY),
-                recently: Recently::default(),
+                average: Average::default(),
             },
         );
         uid

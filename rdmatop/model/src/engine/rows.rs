@@ -10,12 +10,11 @@ use super::{
     names,
     processes::{Process, Processes},
     qp::{Qp, unknown_traffic},
-    recent,
     shares::Share,
     tally::Flow,
 };
 use crate::{
-    snapshot::{ProcessRow, QP_HISTORY, QpRow, Traffic, count},
+    snapshot::{ProcessRow, QP_HISTORY, QpRow, Recent, Traffic, count},
     value::{Counter, Shared, Source},
 };
 
@@ -118,10 +117,8 @@ impl Engine {
             if let Some(share) = share {
                 share.take_place(&mut row.traffic);
             }
-            process
-                .recently
-                .push(now_ns, recent_rates(all_packets, &row.traffic));
-            row.recent = process.recently.average();
+            let rates = recent_rates(all_packets, &row.traffic);
+            row.recent = process.average.push(now_ns, rates);
             if let Some(hw) = hw {
                 hw.take_place(&mut row.traffic);
             }
@@ -143,10 +140,11 @@ fn rates(flow: &Flow, fresh: bool) -> (Option<f64>, Option<f64>) {
 
 /// What is known of all that a process moves: packets of all its QPs where the NIC counts them. Of work
 /// requests only a lower bound: what a peer reads and writes by itself is none.
-fn recent_rates(all_packets: Option<(Option<f64>, Option<f64>)>, traffic: &Traffic) -> Option<recent::Rates> {
+fn recent_rates(all_packets: Option<(Option<f64>, Option<f64>)>, traffic: &Traffic) -> Option<Recent> {
     let counted = all_packets.filter(|(tx, rx)| tx.is_some() && rx.is_some());
     if let Some((tx, rx)) = counted {
-        return Some(recent::Rates {
+        return Some(Recent {
+            ns: 0,
             tx,
             rx,
             whole: true,
@@ -155,7 +153,8 @@ fn recent_rates(all_packets: Option<(Option<f64>, Option<f64>)>, traffic: &Traff
     }
     let source = traffic.tx_bytes.or(traffic.rx_bytes)?.source;
     let [tx, rx] = traffic.ways();
-    Some(recent::Rates {
+    Some(Recent {
+        ns: 0,
         tx,
         rx,
         whole: source == Source::Port,
