@@ -1,7 +1,7 @@
 //! Events as views see them: decoded, owner and state filled in from what the engine knows.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use super::findings::{Change, Finding};
 use super::ib::{AsyncEvent, CmEvent, Gid, QpState, QpType, WcStatus, WrRequest};
 
 /// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
     /// A QP was created.
@@ -46,6 +46,7 @@ pub enum EventKind {
     WrDone,
     /// Records were lost (`count`, `where`), or failed calls were left out whose process makes too many
     /// ([`BUDGET`]).
+    #[default]
     Lost,
     /// Something is wrong from now on (`finding`).
     FindingRaise,
@@ -127,7 +128,7 @@ impl EventKind {
 ///
 /// `None` is unknown or not applicable to the kind; JSON leaves such fields out except the six that every
 /// object has (`device`, `qpn`, `pid`, `tid`, `comm`, `rc`: null when unknown).
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Event {
     /// Version of this object: 1.
     pub schema: u32,
@@ -248,13 +249,7 @@ pub struct Cm {
 }
 
 /// What `cm` is of an event that is not about connections.
-static NO_CM: Cm = Cm {
-    cm_event: None,
-    status: None,
-    cm_id: None,
-    src: None,
-    dst: None,
-};
+static NO_CM: LazyLock<Cm> = LazyLock::new(Cm::default);
 
 /// What only events of work requests have.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -283,15 +278,7 @@ pub struct Work {
 }
 
 /// Of an event without a work request.
-static NO_WORK: Work = Work {
-    wr_id: None,
-    opcode: None,
-    signaled: None,
-    imm: None,
-    wc_status: None,
-    dropped: false,
-    cq_full: false,
-};
+static NO_WORK: LazyLock<Work> = LazyLock::new(Work::default);
 
 impl Event {
     /// What rdma_cm says; nothing of it is known where the event is of something else.
@@ -311,37 +298,7 @@ impl Event {
             ts_ns,
             mono_ns,
             event: kind,
-            device: None,
-            port: None,
-            qpn: None,
-            qp_type: None,
-            pid: None,
-            tid: None,
-            comm: None,
-            kernel: false,
-            by_pid: None,
-            from: None,
-            to: None,
-            attr_mask: None,
-            dest_qpn: None,
-            dest_gid: None,
-            path_mtu: None,
-            sgid_index: None,
-            timeout: None,
-            retry_cnt: None,
-            rnr_retry: None,
-            async_event: None,
-            cm: None,
-            work: None,
-            bytes: None,
-            cqe: None,
-            verb: None,
-            rc: None,
-            duration_ns: None,
-            count: None,
-            lost_where: None,
-            qp_uid: None,
-            finding: None,
+            ..Self::default()
         }
     }
 

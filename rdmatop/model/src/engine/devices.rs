@@ -8,7 +8,7 @@ use std::{
 use super::{
     logged::{self, Errors},
     names::{self, Names},
-    ports::{Counted, Port, PortOf},
+    ports::Port,
     providers::Provider,
     psn::Passed,
     table::Table,
@@ -18,6 +18,7 @@ use crate::{
     cause::Cause,
     input::{CountersSample, DeviceReading, DevicesSample, EbpfState, LoggedError, UNLISTED},
     snapshot::{DeviceRow, DeviceState, PortRow, count},
+    value::Counter,
 };
 
 /// Generations that ended and are remembered, for records that come late.
@@ -170,7 +171,7 @@ impl Devices {
         device.describe(&reading);
         let mut before = std::mem::take(&mut device.ports);
         for port in reading.ports {
-            let mut kept = before.remove(&port.number).unwrap_or_else(Port::new);
+            let mut kept = before.remove(&port.number).unwrap_or_default();
             let number = port.number;
             kept.read(&port, provider, min_interval_ns);
             device.ports.insert(number, kept);
@@ -371,12 +372,7 @@ impl Devices {
                 .errors
                 .show(matches!(self.log, Some(Ok(()))), &mut device.row);
             for port in device.ports.values_mut() {
-                let of = PortOf {
-                    device_uid: device.uid,
-                    device: &device.name,
-                    counted,
-                };
-                ports.push(port.row(&of, now_ns));
+                ports.push(port.row((device.uid, &device.name), counted, now_ns));
             }
             rows.push(device.row.clone());
         }
@@ -450,14 +446,11 @@ impl Device {
 
     /// What its QPs counted, as its port's. Only SoftRoCE's QPs are counted completely, and only for a device
     /// with one port is the port of a QP certain.
-    fn counted(&self, provider: Provider, rates_are_fresh: bool) -> Option<Counted> {
-        let flow = self.flow.as_ref()?.whole()?;
-        let counter = |count| flow.known(count, rates_are_fresh);
-        (provider == Provider::Rxe && self.ports.len() == 1).then(|| Counted {
-            tx_bytes: counter(count::TX_BYTES),
-            rx_bytes: counter(count::RX_BYTES),
-            retransmits: counter(count::RETRANSMITS),
-        })
+    fn counted(&self, provider: Provider, rates_are_fresh: bool) -> [Option<Counter>; 3] {
+        let flow = self.flow.as_ref().and_then(|flow| flow.whole());
+        let flow = flow.filter(|_| provider == Provider::Rxe && self.ports.len() == 1);
+        [count::TX_BYTES, count::RX_BYTES, count::RETRANSMITS]
+            .map(|count| flow?.known(count, rates_are_fresh))
     }
 }
 
@@ -472,27 +465,6 @@ fn nameless(uid: u64, index: u32, name: &Arc<str>) -> DeviceRow {
         uid,
         index: (index < UNLISTED).then_some(index),
         name: Arc::clone(name),
-        state: None,
-        node_guid: None,
-        driver: None,
-        fw_version: None,
-        pci: None,
-        numa_node: None,
-        pci_path: Arc::default(),
-        pcie: None,
-        qps: None,
-        cqs: None,
-        mrs: None,
-        pds: None,
-        cm_ids: None,
-        ctxs: None,
-        srqs: None,
-        contexts: None,
-        driver_errors: None,
-        driver_error: None,
-        driver_error_ns: None,
-        followed: false,
-        datapath: None,
-        hidden: &[],
+        ..DeviceRow::default()
     }
 }

@@ -19,47 +19,38 @@ static EMPTY: LazyLock<Arc<History>> = LazyLock::new(Arc::default);
 
 /// A growing history. While there is nothing but zeroes and unknowns it is the shared empty one and costs
 /// nothing.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Series {
-    points: Arc<History>,
-    /// There are no points, and only a movement makes one. Known without reading the points.
-    empty: bool,
-    capacity: u16,
+    /// `None`: nothing moved for as long as points are kept, and only a movement makes a point.
+    points: Option<Arc<History>>,
     /// Points at the end that are zero or unknown.
-    quiet: u16,
+    quiet: usize,
 }
 
 impl Series {
-    pub(super) fn new(capacity: usize) -> Self {
-        Self {
-            points: Arc::clone(&EMPTY),
-            empty: true,
-            capacity: u16::try_from(capacity).unwrap_or(u16::MAX),
-            quiet: 0,
-        }
-    }
-
     /// Nothing moved for as long as points are kept.
     pub(super) fn is_empty(&self) -> bool {
-        self.empty
+        self.points.is_none()
     }
 
-    /// Adds a point. True when the history changed.
-    pub(super) fn push(&mut self, tx: Option<f64>, rx: Option<f64>, unit: &'static str) -> bool {
+    /// Adds a point to `most` at most. True when the history changed.
+    pub(super) fn push(
+        &mut self,
+        (tx, rx): (Option<f64>, Option<f64>),
+        unit: &'static str,
+        most: usize,
+    ) -> bool {
         let moves = moves(tx, rx);
-        if !moves && self.empty {
+        if !moves && self.is_empty() {
             return false;
         }
         self.quiet = if moves { 0 } else { self.quiet + 1 };
-        if self.quiet >= self.capacity {
-            self.points = Arc::clone(&EMPTY);
-            self.empty = true;
-            self.quiet = 0;
+        if self.quiet >= most {
+            *self = Self::default();
             return true;
         }
-        self.empty = false;
         // The last snapshot still holds the old points, so this copies: only rows that move pay for it.
-        let points = Arc::make_mut(&mut self.points);
+        let points = Arc::make_mut(self.points.get_or_insert_default());
         if points.unit != unit {
             // Bytes and packets must not stand in one row.
             points.tx.clear();
@@ -67,7 +58,7 @@ impl Series {
             points.unit = unit;
         }
         for (ring, value) in [(&mut points.tx, tx), (&mut points.rx, rx)] {
-            if ring.len() >= usize::from(self.capacity) {
+            if ring.len() >= most {
                 ring.remove(0);
             }
             ring.push(value);
@@ -76,7 +67,7 @@ impl Series {
     }
 
     pub(super) fn points(&self) -> Arc<History> {
-        Arc::clone(&self.points)
+        self.points.as_ref().map_or_else(no_points, Arc::clone)
     }
 }
 
@@ -150,38 +141,38 @@ mod tests {
 
     #[test]
     fn histories_without_movement_share_one() {
-        let mut series = Series::new(3);
-        assert!(!series.push(None, Some(0.0), "bytes"));
+        let mut series = Series::default();
+        assert!(!series.push((None, Some(0.0)), "bytes", 3));
         assert!(Arc::ptr_eq(&series.points(), &EMPTY));
     }
 
     #[test]
     fn the_oldest_point_goes_and_a_quiet_ring_empties() {
-        let mut series = Series::new(3);
+        let mut series = Series::default();
         for value in [1.0, 2.0, 3.0, 4.0] {
-            assert!(series.push(Some(value), None, "bytes"));
+            assert!(series.push((Some(value), None), "bytes", 3));
         }
         assert_eq!(series.points().tx, [Some(2.0), Some(3.0), Some(4.0)]);
         for _ in 0..3 {
-            assert!(series.push(Some(0.0), Some(0.0), "bytes"));
+            assert!(series.push((Some(0.0), Some(0.0)), "bytes", 3));
         }
         assert!(series.points().tx.is_empty());
     }
 
     #[test]
     fn a_snapshot_keeps_the_points_it_was_given() {
-        let mut series = Series::new(3);
-        series.push(Some(1.0), None, "bytes");
+        let mut series = Series::default();
+        series.push((Some(1.0), None), "bytes", 3);
         let before = series.points();
-        series.push(Some(2.0), None, "bytes");
+        series.push((Some(2.0), None), "bytes", 3);
         assert_eq!(before.tx, [Some(1.0)]);
     }
 
     #[test]
     fn points_of_two_units_never_stand_in_one_row() {
-        let mut series = Series::new(3);
-        series.push(Some(1.0), None, "packets");
-        series.push(Some(2000.0), None, "bytes");
+        let mut series = Series::default();
+        series.push((Some(1.0), None), "packets", 3);
+        series.push((Some(2000.0), None), "bytes", 3);
         assert_eq!(
             (series.points().tx.as_slice(), series.points().unit),
             ([Some(2000.0)].as_slice(), "bytes")

@@ -18,8 +18,7 @@ use super::{
 };
 use crate::{
     input::{LimitReached, LockedMemory, ProcessFacts},
-    snapshot::HISTORY,
-    value::Shared,
+    snapshot::ProcessRow,
 };
 
 /// Names of threads kept for one process.
@@ -30,7 +29,7 @@ const DEVICES_LEFT: usize = 64;
 const TICK_NS: u64 = 10_000_000;
 
 /// A process or a kernel consumer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Process {
     pub(super) uid: u64,
     pub(super) pid: Option<u32>,
@@ -50,7 +49,8 @@ pub(super) struct Process {
     /// When /proc was last read for this process; 0: never.
     read_ns: u64,
     aliases: Vec<Arc<str>>,
-    pub(super) facts: Facts,
+    /// What /proc said, as views see it: the rest of the row is elsewhere.
+    pub(super) facts: ProcessRow,
     /// Living QPs by generation of the device.
     pub(super) qps: BTreeMap<u64, u64>,
     /// Devices on which it had QPs that are gone.
@@ -79,20 +79,6 @@ impl Process {
         self.named = true;
         true
     }
-}
-
-/// What /proc said, safe to print.
-#[derive(Debug, Default)]
-pub(super) struct Facts {
-    pub(super) ppid: Option<u32>,
-    pub(super) cmdline: Option<Arc<str>>,
-    pub(super) user: Option<Arc<str>>,
-    pub(super) cgroup: Option<Arc<str>>,
-    pub(super) workload: Option<Arc<str>>,
-    pub(super) workload_claimed: bool,
-    pub(super) libraries: Option<Shared<String>>,
-    pub(super) environ: Option<Shared<(String, String)>>,
-    pub(super) verbs_files: Option<bool>,
 }
 
 /// What reading the facts about a process showed.
@@ -290,27 +276,10 @@ impl Processes {
                 uid,
                 pid,
                 kernel: pid.is_none(),
-                start_ticks: None,
-                start_ns: None,
                 split_of,
-                ended_ns: None,
-                idle_ns: None,
                 comm,
                 named,
-                read_ns: 0,
-                aliases: Vec::new(),
-                facts: Facts::default(),
-                qps: BTreeMap::new(),
-                left: BTreeSet::new(),
-                memory: Memory::default(),
-                flow: None,
-                lacks: false,
-                faults: None,
-                tcp: None,
-                limited: None,
-                locked: None,
-                series: Series::new(HISTORY),
-                average: Average::default(),
+                ..Process::default()
             },
         );
         uid
@@ -394,7 +363,7 @@ impl Processes {
             self.renamed.insert(uid);
         }
         let safe = |text: &String| names::safe(text.as_bytes());
-        process.facts = Facts {
+        process.facts = ProcessRow {
             ppid: facts.ppid,
             cmdline: names::safe_opt(facts.cmdline.as_ref()),
             user: names::safe_opt(facts.user.as_ref()).or_else(|| facts.uid.map(|id| id.to_string().into())),
@@ -411,6 +380,7 @@ impl Processes {
             }),
             // Only what looks at TCP connections reads it.
             verbs_files: facts.verbs_files.or(process.facts.verbs_files),
+            ..ProcessRow::default()
         };
     }
 

@@ -104,32 +104,10 @@ struct Births {
 fn nothing() -> Arc<QpRow> {
     static NOTHING: LazyLock<Arc<QpRow>> = LazyLock::new(|| {
         Arc::new(QpRow {
-            uid: 0,
-            device_uid: None,
             device: "?".into(),
-            port: None,
-            qpn: 0,
-            qp_type: None,
-            state: None,
-            state_source: None,
-            pid: None,
-            process_uid: None,
-            comm: None,
-            kernel: false,
-            orphan: false,
-            exited: false,
-            since_attach: false,
-            uncounted: false,
-            remote_qpn: None,
-            remote_gid: None,
-            path_mtu: None,
-            sgid_index: None,
-            born_mono_ns: None,
-            sq_psn: None,
-            rq_psn: None,
-            timeline: Arc::default(),
             traffic: unknown_traffic(),
             history: no_points(),
+            ..QpRow::default()
         })
     });
     Arc::clone(&NOTHING)

@@ -6,7 +6,7 @@ use super::{
     Engine,
     devices::Devices,
     groups::Groups,
-    history::{Series, moves, no_points},
+    history::{moves, no_points},
     names,
     processes::{Process, Processes},
     qp::{Qp, unknown_traffic},
@@ -14,7 +14,7 @@ use super::{
     tally::Flow,
 };
 use crate::{
-    snapshot::{ProcessRow, QP_HISTORY, QpRow, Recent, Traffic, count},
+    snapshot::{HISTORY, ProcessRow, QP_HISTORY, QpRow, Recent, Traffic, count},
     value::{Counter, Shared, Source},
 };
 
@@ -106,8 +106,8 @@ impl Engine {
                 (_, Some(flow)) => Some(rates(flow, fresh)),
                 (_, None) => share.map(|share| share.rates()),
             };
-            if let Some((tx, rx)) = points {
-                process.series.push(tx, rx, "bytes");
+            if let Some(rates) = points {
+                process.series.push(rates, "bytes", HISTORY);
             }
             let lacks = process.lacks || uncounted.contains(&process.uid);
             let mut row = process.build(devices, counts_verbs, now_ns, fresh);
@@ -215,10 +215,8 @@ impl Qp {
         if self.series.is_none() && !moves(tx, rx) {
             return false;
         }
-        let series = self
-            .series
-            .get_or_insert_with(|| Box::new(Series::new(QP_HISTORY)));
-        let changed = series.push(tx, rx, unit);
+        let series = self.series.get_or_insert_default();
+        let changed = series.push((tx, rx), unit, QP_HISTORY);
         if series.is_empty() {
             self.series = None;
         }
@@ -297,15 +295,9 @@ impl Process {
         ProcessRow {
             uid: self.uid,
             pid: self.pid,
-            ppid: self.facts.ppid,
             kernel: self.kernel,
             exited: self.ended_ns.is_some(),
             comm: Arc::clone(&self.comm),
-            cmdline: self.facts.cmdline.clone(),
-            user: self.facts.user.clone(),
-            cgroup: self.facts.cgroup.clone(),
-            workload: self.facts.workload.clone(),
-            workload_claimed: self.facts.workload_claimed,
             devices: on,
             qps: self.qps.values().sum(),
             mr_bytes: self.memory.bytes(),
@@ -317,17 +309,11 @@ impl Process {
                 .map(|flow| flow.traffic(fresh))
                 .unwrap_or_default(),
             verb_errors: faults.filter(|_| counts_verbs),
-            hw_counters: Vec::new(),
             tcp: self.tcp.as_ref().map(|tcp| tcp.row(now_ns)),
-            bound: None,
-            recent: None,
             limited: self.limited.clone(),
             locked: self.locked.clone(),
-            libraries: self.facts.libraries.clone(),
-            environ: self.facts.environ.clone(),
-            gpus: None,
-            verbs_files: self.facts.verbs_files,
             history: self.series.points(),
+            ..self.facts.clone()
         }
     }
 }

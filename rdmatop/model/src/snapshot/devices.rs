@@ -25,7 +25,7 @@ pub enum DeviceState {
 }
 
 /// A device.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct DeviceRow {
     /// Unique in this run: a re-added device is another one.
     pub uid: u64,
@@ -157,7 +157,7 @@ pub struct Member {
 }
 
 /// A port.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct PortRow {
     /// [`DeviceRow::uid`].
     pub device_uid: u64,

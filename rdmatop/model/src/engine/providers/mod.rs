@@ -33,7 +33,7 @@ pub(super) use table::Role;
 use table::{Entry, Table, Unit};
 
 /// A family of drivers with one set of counter names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Provider {
     Rxe,
     Siw,
@@ -49,6 +49,7 @@ pub(super) enum Provider {
     Ionic,
     Cxgb4,
     Hfi1,
+    #[default]
     Other,
 }
 
