@@ -68,7 +68,7 @@ impl Engine {
             // The dump may have brought back a QP that ended after the dump began and is forgotten already.
             self.losses.want_repair(now.mono_ns);
         }
-        self.set_errors("qps", sample.errors);
+        self.errors.insert("qps", sample.errors);
     }
 
     /// Packets of the ports of a dump, since the dump before.

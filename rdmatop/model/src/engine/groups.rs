@@ -19,7 +19,7 @@ use super::{
 use crate::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     ib::QpState,
-    input::{DeviceGroups, GroupReading, GroupsSample, HwCountersReport, RawSource},
+    input::{DeviceGroups, GroupReading, GroupsSample, RawSource},
     snapshot::{CounterGroup, NamedCounter, Traffic},
     value::{Counter, Source},
 };
@@ -57,17 +57,12 @@ impl Group {
     }
 }
 
-/// What counters that are gone had counted of a process.
-#[derive(Debug, Default)]
-struct Gone {
-    totals: BTreeMap<Arc<str>, u64>,
-}
-
 /// The counters.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     all: Vec<Group>,
-    gone: HashMap<u64, Gone>,
+    /// What counters that are gone had counted of each process, by name.
+    gone: HashMap<u64, BTreeMap<Arc<str>, u64>>,
     /// QPs that are bound, by device and number.
     bound: HashSet<(u64, u32)>,
     /// QPs that are bound to a counter of packets, by device and number.
@@ -120,8 +115,8 @@ impl Groups {
             group.process = Some(to);
         }
         if let Some(gone) = self.gone.remove(&from) {
-            let sums = &mut self.gone.entry(to).or_default().totals;
-            for (name, total) in gone.totals {
+            let sums = self.gone.entry(to).or_default();
+            for (name, total) in gone {
                 let sum = sums.entry(name).or_default();
                 *sum = sum.saturating_add(total);
             }
@@ -157,7 +152,7 @@ impl Groups {
         }
         let own: Vec<_> = own.collect();
         let sum = |name: &str| {
-            let past = gone.and_then(|gone| gone.totals.get(name)).copied();
+            let past = gone.and_then(|gone| gone.get(name)).copied();
             let parts = own.iter().map(|group| group.counter(name, now_ns));
             let known: Vec<Counter> = parts.clone().flatten().collect();
             let missing = parts.count() - known.len();
@@ -282,7 +277,7 @@ impl Groups {
     /// A counter is gone: what it had counted stays its process's.
     fn end(&mut self, group: &Group, now_ns: u64) {
         let Some(process) = group.process else { return };
-        let totals = &mut self.gone.entry(process).or_default().totals;
+        let totals = self.gone.entry(process).or_default();
         for (name, meter) in &group.counters {
             let sum = totals.entry(Arc::clone(name)).or_default();
             *sum = sum.saturating_add(meter.counter(Source::Hw, now_ns).total);
@@ -334,11 +329,6 @@ impl Engine {
         let mut owners = group.qps.iter().map(of);
         let first = owners.next()??;
         owners.all(|owner| owner == Some(first)).then_some(first)
-    }
-
-    /// Takes over what `--hw-counters` has changed.
-    pub(super) fn hw_counters(&mut self, report: Box<HwCountersReport>) {
-        self.hw_counters = Some(Arc::from(report));
     }
 
     /// What `--hw-counters` has changed, and why something is not counted.

@@ -81,15 +81,6 @@ impl Process {
     }
 }
 
-/// What reading the facts about a process showed.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Learned {
-    /// Facts of a process, known or new.
-    Facts,
-    /// Two rows are one process: replace the first by the second.
-    SameProcess(u64, u64),
-}
-
 /// The processes there are, and for some time those there were.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
@@ -298,8 +289,9 @@ impl Processes {
         owner
     }
 
-    /// Folds in what /proc said.
-    pub(super) fn learn(&mut self, facts: &ProcessFacts, now_ns: u64) -> Learned {
+    /// Folds in what /proc said. Returns two rows that are one process: the first is to be replaced by the
+    /// second.
+    pub(super) fn learn(&mut self, facts: &ProcessFacts, now_ns: u64) -> Option<(u64, u64)> {
         let uid = match self.holder(facts.pid) {
             Some(uid) => uid,
             None => self.add_user(facts.pid, None, None),
@@ -310,7 +302,7 @@ impl Processes {
             if let Some(uid) = self.find(facts.pid, facts.start_ticks) {
                 self.describe(uid, facts);
             }
-            return Learned::Facts;
+            return None;
         }
         let known = self
             .find(facts.pid, facts.start_ticks)
@@ -343,7 +335,7 @@ impl Processes {
             }
         }
         self.wanted.retain(|pid| *pid != facts.pid);
-        Learned::Facts
+        None
     }
 
     fn describe(&mut self, uid: u64, facts: &ProcessFacts) {
@@ -385,9 +377,9 @@ impl Processes {
     }
 
     /// `uid` is `before` under another name. Its QPs are the caller's to move.
-    fn join(&mut self, uid: u64, before: u64) -> Learned {
+    fn join(&mut self, uid: u64, before: u64) -> Option<(u64, u64)> {
         let Some(same) = self.all.remove(&uid) else {
-            return Learned::Facts;
+            return None;
         };
         if let Some(pid) = same.pid {
             self.by_pid.insert(pid, before);
@@ -424,7 +416,7 @@ impl Processes {
                 (mine, theirs) => mine.or(theirs),
             };
         }
-        Learned::SameProcess(uid, before)
+        Some((uid, before))
     }
 
     /// The process of this pid and start time.
