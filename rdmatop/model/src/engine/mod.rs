@@ -445,9 +445,14 @@ impl Engine {
         let device = seen.key.map_or(0, |key| key.device);
         if self.qps.set_device(uid, device, &mut self.processes)
             && let Some(flow) = self.qps.get(uid).and_then(|qp| qp.flow.as_ref())
-            && let Some(device) = self.devices.get_mut(device)
         {
-            device.flow.get_or_insert_default().add_old(flow.total());
+            traffic::credit(
+                &mut self.processes,
+                &mut self.devices,
+                (None, device),
+                flow.total(),
+                true,
+            );
         }
         Some(uid)
     }

@@ -13,7 +13,7 @@ use super::{
     meter::Meter,
     names,
     qp::Owner,
-    tally::{Flow, Tally},
+    tally::Flow,
     tcp::Tcp,
 };
 use crate::{
@@ -487,27 +487,6 @@ impl Processes {
                     process.left.insert(device);
                 }
             }
-        }
-    }
-
-    /// Counts of a QP, in this round.
-    pub(super) fn credit(&mut self, uid: u64, delta: &Tally) {
-        if let Some(process) = self.all.get_mut(&uid) {
-            process.flow.get_or_insert_default().add(delta);
-        }
-    }
-
-    /// Counts of a QP, from before its owner was known.
-    pub(super) fn credit_old(&mut self, uid: u64, delta: &Tally) {
-        if let Some(process) = self.all.get_mut(&uid) {
-            process.flow.get_or_insert_default().add_old(delta);
-        }
-    }
-
-    /// Counts of a QP that turned out to be another process's.
-    pub(super) fn take_back(&mut self, uid: u64, delta: &Tally) {
-        if let Some(flow) = self.all.get_mut(&uid).and_then(|process| process.flow.as_mut()) {
-            flow.take_back(delta);
         }
     }
 

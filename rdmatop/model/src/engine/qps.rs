@@ -377,11 +377,12 @@ impl Qps {
             }
             // What the QP has done belongs to its owner, even when the owner becomes known later.
             if let Some(flow) = &qp.flow {
-                if let Some(before) = qp.process() {
-                    processes.take_back(before, flow.total());
+                let before = qp.process().and_then(|before| processes.get_mut(before));
+                if let Some(sum) = before.and_then(|before| before.flow.as_mut()) {
+                    sum.take_back(flow.total());
                 }
-                if let Some(process) = owner.process {
-                    processes.credit_old(process, flow.total());
+                if let Some(process) = owner.process.and_then(|process| processes.get_mut(process)) {
+                    process.flow.get_or_insert_default().add(flow.total(), true);
                 }
             }
         }

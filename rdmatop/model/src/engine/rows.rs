@@ -59,13 +59,8 @@ impl Engine {
             if qp.late && qp.lives() {
                 self.uncounted.extend(qp.process());
             }
-            let (devices, processes) = (&self.devices, &self.processes);
-            let of = Others {
-                devices,
-                processes,
-                groups: &self.groups,
-            };
-            let row = qp.current_row(|qp, row| qp.complete(row, &of, now_ns, fresh, doubt));
+            let others = (&self.devices, &self.processes, &self.groups);
+            let row = qp.current_row(|qp, row| qp.complete(row, others, now_ns, fresh, doubt));
             at_rest &= qp.rests();
             rows.push(row);
         }
@@ -162,13 +157,6 @@ fn recent_rates(all_packets: Option<(Option<f64>, Option<f64>)>, traffic: &Traff
     })
 }
 
-/// Tables that a row of a QP is completed from.
-struct Others<'a> {
-    devices: &'a Devices,
-    processes: &'a Processes,
-    groups: &'a Groups,
-}
-
 impl Qp {
     /// Whether no program counts what it does, although it was there before the last sweep began. One of
     /// SoftRoCE that is older than the programs gets its slot when it moves.
@@ -232,12 +220,14 @@ impl Qp {
 
     /// Fills in what other tables have, and the traffic.
     /// `doubt`: some QP moved without a slot, and it is not known which one.
-    fn complete(&self, row: &mut QpRow, of: &Others<'_>, now_ns: u64, fresh: bool, doubt: bool) {
-        let Others {
-            devices,
-            processes,
-            groups,
-        } = *of;
+    fn complete(
+        &self,
+        row: &mut QpRow,
+        (devices, processes, groups): (&Devices, &Processes, &Groups),
+        now_ns: u64,
+        fresh: bool,
+        doubt: bool,
+    ) {
         let counted = |flow: &&Flow| !(row.uncounted || self.blind || flow.resting && doubt);
         row.traffic = match self.flow.as_ref().filter(counted) {
             Some(flow) => flow.shared_traffic(fresh),

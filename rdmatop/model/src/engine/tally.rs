@@ -180,7 +180,7 @@ impl Flow {
             resting: true,
             ..Self::default()
         };
-        flow.add(nothing);
+        flow.add(nothing, false);
         flow
     }
 
@@ -222,17 +222,13 @@ impl Flow {
         Some(delta)
     }
 
-    /// Adds what one of its QPs counted. Its rate comes with [`Flow::gather`].
-    pub(super) fn add(&mut self, delta: &Tally) {
+    /// Adds what one of its QPs counted. Its rate comes with [`Flow::gather`], unless it was counted at an
+    /// unknown time.
+    pub(super) fn add(&mut self, delta: &Tally, at_unknown_time: bool) {
+        self.blurred |= at_unknown_time;
         if *delta != NOTHING {
             self.counts.get_or_insert_default().total.add(delta);
         }
-    }
-
-    /// Adds what was counted at an unknown time: a total, no rate.
-    pub(super) fn add_old(&mut self, delta: &Tally) {
-        self.blurred = true;
-        self.add(delta);
     }
 
     /// Takes away what turned out to belong to another flow. The open round gives no rate.
@@ -527,7 +523,7 @@ mod tests {
         flow.close(round(1000, 2000));
         assert_eq!(flow.counter(TX_WR, true), Counter::whole(500, None, Source::Ebpf));
         let mut sum = Flow::default();
-        sum.add(&flow.total().clone());
+        sum.add(&flow.total().clone(), false);
         sum.gather(&flow);
         sum.close_sum(true);
         assert_eq!(sum.counter(TX_WR, true), Counter::whole(500, None, Source::Ebpf));
@@ -542,7 +538,7 @@ mod tests {
             flow.close(round(0, 1000));
             flow.read(&slot(done), ((1000 + length) * MS).into());
             flow.close(round(1000, 2000));
-            sum.add(&flow.total().clone());
+            sum.add(&flow.total().clone(), false);
             sum.gather(&flow);
         }
         sum.close_sum(true);
@@ -598,7 +594,7 @@ mod tests {
         read(&mut qp, 100, 2000);
         qp.close(round(0, 2000));
         let mut theirs = Flow::default();
-        theirs.add(&qp.total().clone());
+        theirs.add(&qp.total().clone(), false);
         theirs.gather(&qp);
         theirs.close_sum(true);
         // Idle, and not counted before at all.
@@ -619,8 +615,8 @@ mod tests {
         let delta = qp.read(&moving, 1.into()).unwrap();
         let resting = Tally::knowing_all_but(slot_flag::NO_LATENCY);
         let mut sum = Flow::default();
-        sum.add(&delta);
-        sum.add(&resting);
+        sum.add(&delta, false);
+        sum.add(&resting, false);
         for (flow, latency) in [(&qp, true), (&sum, false), (&Flow::at_rest(&resting), false)] {
             let traffic = flow.shared_traffic(true);
             assert_eq!(traffic.latency.is_some(), latency);
@@ -676,7 +672,7 @@ mod tests {
         shared.flags = slot_flag::SRQ;
         let mut other = Flow::default();
         // Idle so far: that its receives are shared is new information nevertheless.
-        flow.add(&other.read(&shared, 1.into()).unwrap());
+        flow.add(&other.read(&shared, 1.into()).unwrap(), false);
         assert!(other.traffic(true).rx_wr_posted.is_none());
         assert!(flow.traffic(true).rx_wr_posted.is_none());
         assert_eq!(flow.traffic(true).rx_wr.unwrap().total, 0);
