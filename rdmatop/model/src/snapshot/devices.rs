@@ -250,6 +250,11 @@ pub struct PortGid {
 }
 
 impl PortRow {
+    /// Whether it is known to be ACTIVE.
+    pub fn is_active(&self) -> bool {
+        self.state.is_some_and(PortState::is_active)
+    }
+
     /// Bytes sent: on the wire where the provider counts them, otherwise of work requests.
     pub fn any_tx_bytes(&self) -> Option<&Counter> {
         self.tx_bytes.as_ref().or(self.wr_tx_bytes.as_ref())
