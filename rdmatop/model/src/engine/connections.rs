@@ -2,12 +2,13 @@
 
 use std::{collections::HashMap, net::SocketAddr};
 
-use rdmatop_common::event::{CmRecord, UNKNOWN_U32, cm};
+use rdmatop_common::event::{CmRecord, cm};
 
 use super::{
     Engine, address,
     qp::{Key, Owner},
     qps::QpRef,
+    records::known,
 };
 use crate::{
     event::{Cm, Event, EventKind},
@@ -53,10 +54,6 @@ impl Connections {
         }
         named
     }
-}
-
-fn known(value: u32) -> Option<u32> {
-    (value != UNKNOWN_U32).then_some(value)
 }
 
 impl Engine {

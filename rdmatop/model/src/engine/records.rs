@@ -23,7 +23,7 @@ use crate::{
 /// `IB_QP_STATE` of `enum ib_qp_attr_mask`: without it `qp_state` has no meaning.
 const IB_QP_STATE: u32 = 1;
 
-fn known(value: u32) -> Option<u32> {
+pub(super) fn known(value: u32) -> Option<u32> {
     (value != UNKNOWN_U32).then_some(value)
 }
 
@@ -63,11 +63,7 @@ impl Engine {
     }
 
     pub(super) fn event(kind: EventKind, prefix: &Prefix, now: Now) -> Event {
-        let wall_ns = (now.wall_ns.checked_sub(now.mono_ns)).map_or_else(
-            || prefix.ts_ns.saturating_sub(now.mono_ns - now.wall_ns),
-            |ahead| prefix.ts_ns.saturating_add(ahead),
-        );
-        let mut event = Event::new(kind, wall_ns, prefix.ts_ns);
+        let mut event = Event::new(kind, now.wall_of(prefix.ts_ns), prefix.ts_ns);
         event.duration_ns = Some(prefix.duration_ns).filter(|ns| *ns > 0);
         event
     }
