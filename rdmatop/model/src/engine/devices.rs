@@ -111,22 +111,17 @@ impl Devices {
             .iter()
             .filter(|reading| reading.index >= UNLISTED)
             .count();
-        let left = |device: &&Device| device.index < UNLISTED && !listed.contains(&device.index);
+        let left = || {
+            let known = self.by_index.values();
+            known.filter(|device| device.index < UNLISTED && !listed.contains(&device.index))
+        };
         for reading in readings.iter_mut().filter(|reading| reading.index >= UNLISTED) {
             let name = names.of(reading.name.as_bytes());
-            let mut nameless = self
-                .by_index
-                .values()
-                .filter(left)
-                .filter(|device| device.is_nameless());
+            let mut nameless = left().filter(|device| device.is_nameless());
             let only = nameless
                 .next()
                 .filter(|_| nameless.next().is_none() && unknown == 1);
-            let same = self
-                .by_index
-                .values()
-                .filter(left)
-                .find(|device| device.name == name);
+            let same = left().find(|device| device.name == name);
             if let Some(known) = same.or(only) {
                 reading.index = known.index;
             }

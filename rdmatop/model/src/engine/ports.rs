@@ -23,7 +23,7 @@ pub(super) struct Port {
     /// What a reading said of it, as views see it.
     row: PortRow,
     /// In the order of their shown names.
-    counters: Vec<Held>,
+    counters: Vec<PortCounter>,
     /// Place in `counters` of each counter of the last reading; `None` for a name that was there already.
     places: Vec<Option<usize>>,
     /// Places in `counters` of what each role is made of, by [`Role`].
@@ -39,7 +39,7 @@ pub(super) struct Port {
 
 /// A counter.
 #[derive(Debug)]
-struct Held {
+struct PortCounter {
     /// The counter's name as it was read.
     raw: Arc<str>,
     shown: Arc<str>,
@@ -59,7 +59,7 @@ struct Held {
     read: bool,
 }
 
-impl Held {
+impl PortCounter {
     fn new(raw: &RawReading, shown: Arc<str>, provider: Provider) -> Self {
         Self {
             raw: Arc::clone(&raw.name),
@@ -188,11 +188,11 @@ impl Port {
     /// Makes a place for each counter of a reading, and keeps those that were there.
     fn lay_out(&mut self, counters: &[RawReading], provider: Provider) {
         let before = std::mem::take(&mut self.counters);
-        let mut before: BTreeMap<Arc<str>, Held> = before
+        let mut before: BTreeMap<Arc<str>, PortCounter> = before
             .into_iter()
             .map(|held| (Arc::clone(&held.shown), held))
             .collect();
-        let mut held: BTreeMap<Arc<str>, (Held, usize)> = BTreeMap::new();
+        let mut held: BTreeMap<Arc<str>, (PortCounter, usize)> = BTreeMap::new();
         // Netlink before sysfs: one name read from both is one counter.
         let mut order: Vec<usize> = (0..counters.len()).collect();
         order.sort_by_key(|at| counters.get(*at).map(|raw| raw.source as u8));
@@ -203,14 +203,10 @@ impl Port {
                 continue;
             }
             let kept = before.remove(&shown).filter(|kept| kept.from == raw.source);
-            let new = Held {
-                meter: kept.and_then(|kept| kept.meter),
-                ..Held::new(raw, Arc::clone(&shown), provider)
-            };
-            let new = Held {
-                meter: new.meter.filter(|_| !new.is_gauge),
-                ..new
-            };
+            let mut new = PortCounter::new(raw, Arc::clone(&shown), provider);
+            if !new.is_gauge {
+                new.meter = kept.and_then(|kept| kept.meter);
+            }
             held.insert(shown, (new, at));
         }
         self.places = vec![None; counters.len()];
@@ -346,7 +342,7 @@ impl Port {
 
     /// The numbers that may fall.
     fn gauges(&self) -> Vec<Gauge> {
-        let gauge = |held: &Held| {
+        let gauge = |held: &PortCounter| {
             Some(Gauge {
                 name: Arc::clone(&held.shown),
                 help: held.help,

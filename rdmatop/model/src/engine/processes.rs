@@ -522,8 +522,7 @@ impl Processes {
     /// Forgets users that have owned no QP and made no call for `linger_ns`: where no input reports the end
     /// of a process, it may have ended, and is not shown as ended.
     pub(super) fn forget_idle(&mut self, now_ns: u64, linger_ns: u64) {
-        let (by_pid, by_start) = (&mut self.by_pid, &mut self.by_start);
-        self.all.retain(|uid, process| {
+        self.retain(|process| {
             if !process.qps.is_empty() {
                 process.idle_ns = None;
             }
@@ -531,42 +530,33 @@ impl Processes {
                 return true;
             }
             let since = *process.idle_ns.get_or_insert(now_ns);
-            let keep = now_ns.saturating_sub(since) <= linger_ns;
-            if !keep {
-                forget_names(*uid, process, by_pid, by_start);
-            }
-            keep
+            now_ns.saturating_sub(since) <= linger_ns
         });
     }
 
     /// Forgets processes that ended, own nothing any more, and have been shown for long enough.
     pub(super) fn forget(&mut self, now_ns: u64, linger_ns: u64) {
+        self.retain(|process| {
+            let ended = process.ended_ns;
+            let over = ended.is_some_and(|ended| ended.saturating_add(linger_ns) <= now_ns);
+            !over || !process.qps.is_empty()
+        });
+    }
+
+    /// Forgets the others, and the keys by which they were found.
+    fn retain(&mut self, mut keeps: impl FnMut(&mut Process) -> bool) {
         let (by_pid, by_start) = (&mut self.by_pid, &mut self.by_start);
         self.all.retain(|uid, process| {
-            let over = process
-                .ended_ns
-                .is_some_and(|ended| ended.saturating_add(linger_ns) <= now_ns);
-            let keep = !over || !process.qps.is_empty();
-            if !keep {
-                forget_names(*uid, process, by_pid, by_start);
+            let keep = keeps(process);
+            if let Some(pid) = process.pid.filter(|_| !keep) {
+                if by_pid.get(&pid) == Some(uid) {
+                    by_pid.remove(&pid);
+                }
+                if let Some(start_ns) = process.start_ns {
+                    by_start.remove(&(pid, start_ns));
+                }
             }
             keep
         });
-    }
-}
-
-/// Removes the keys by which a process was found.
-fn forget_names(
-    uid: u64,
-    process: &Process,
-    by_pid: &mut NumberMap<u32, u64>,
-    by_start: &mut NumberMap<(u32, u64), u64>,
-) {
-    let Some(pid) = process.pid else { return };
-    if by_pid.get(&pid) == Some(&uid) {
-        by_pid.remove(&pid);
-    }
-    if let Some(start_ns) = process.start_ns {
-        by_start.remove(&(pid, start_ns));
     }
 }

@@ -113,15 +113,6 @@ fn nothing() -> Arc<QpRow> {
     Arc::clone(&NOTHING)
 }
 
-/// A row in which nothing but the QP's number is known. What it points at is shared.
-fn blank(uid: u64, qpn: u32) -> QpRow {
-    QpRow {
-        uid,
-        qpn,
-        ..QpRow::clone(&nothing())
-    }
-}
-
 /// What the rows of all QPs share whose traffic cannot be observed.
 pub(super) fn unknown_traffic() -> Arc<Traffic> {
     static UNKNOWN: LazyLock<Arc<Traffic>> = LazyLock::new(Arc::default);
@@ -165,11 +156,11 @@ pub(super) struct Qp {
     /// The QP that had its number before.
     pub(super) before: Option<NonZero<u64>>,
     /// The owner's name at creation, as a record had it.
-    comm: Option<Arc<str>>,
+    pub(super) comm: Option<Arc<str>>,
     /// The kernel side reported the owner. A dump knows only the PID, which may be another process's by now.
-    sure: bool,
+    pub(super) sure: bool,
     /// The owner's start time, as the kernel side reported it; 0: not known.
-    start_ns: u64,
+    pub(super) start_ns: u64,
     pub(super) state_ns: u64,
     /// Birth, or the earliest time at which it is known to have been there.
     pub(super) first_ns: u64,
@@ -205,7 +196,12 @@ impl Qp {
     /// A QP of which only its number is known, and that it existed at `first_ns`.
     pub(super) fn new(uid: u64, key: Key, first_ns: u64, seen_ns: u64) -> Self {
         Self {
-            row: Arc::new(blank(uid, key.qpn)),
+            // What it points at is shared.
+            row: Arc::new(QpRow {
+                uid,
+                qpn: key.qpn,
+                ..QpRow::clone(&nothing())
+            }),
             stale: true,
             key,
             object: 0,
@@ -311,26 +307,6 @@ impl Qp {
             kernel: self.row.kernel,
             start_ns: self.start_ns,
         }
-    }
-
-    /// The kernel side reported the owner.
-    pub(super) fn is_owner_sure(&self) -> bool {
-        self.sure
-    }
-
-    /// The kernel side reported the owner, started at `start_ns`.
-    pub(super) fn make_sure(&mut self, start_ns: u64) {
-        (self.sure, self.start_ns) = (true, start_ns);
-    }
-
-    /// The owner's name at the time, as a record had it.
-    pub(super) fn comm(&self) -> Option<&Arc<str>> {
-        self.comm.as_ref()
-    }
-
-    /// A record has the name of an owner whose pid alone was known.
-    pub(super) fn name_owner(&mut self, comm: &Arc<str>) {
-        self.comm = Some(Arc::clone(comm));
     }
 
     pub(super) fn set_owner(&mut self, owner: Owner) {

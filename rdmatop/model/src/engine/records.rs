@@ -216,11 +216,11 @@ impl Engine {
         if !owner.is_known() {
             return;
         }
-        if let Some(process) = qp.process().filter(|_| owner.kernel || qp.is_owner_sure()) {
+        if let Some(process) = qp.process().filter(|_| owner.kernel || qp.sure) {
             // A slot and a dump know the pid only.
-            if let (None, Some(comm)) = (qp.comm(), &owner.comm) {
+            if let (None, Some(comm)) = (&qp.comm, &owner.comm) {
                 self.processes.name(process, comm);
-                qp.name_owner(comm);
+                qp.comm = Some(Arc::clone(comm));
             }
             return;
         }
@@ -230,7 +230,7 @@ impl Engine {
         let owner = self.processes.of(owner.clone(), ts_ns);
         self.qps.set_owner(uid, owner, &mut self.processes);
         if let Some(qp) = self.qps.get_mut(uid) {
-            qp.make_sure(start_ns);
+            (qp.sure, qp.start_ns) = (true, start_ns);
         }
     }
 

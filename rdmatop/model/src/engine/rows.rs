@@ -252,7 +252,7 @@ impl Qp {
             .process_uid
             .and_then(|uid| processes.get(uid))
             .map(|process| &process.comm)
-            .or(self.comm())
+            .or(self.comm.as_ref())
             .cloned();
         row.exited = !self.lives();
         row.history = self

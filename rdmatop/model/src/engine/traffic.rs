@@ -246,7 +246,7 @@ impl Engine {
     }
 
     fn own_by_slot(&mut self, uid: u64, slot: &QpSlot) {
-        let unsure = self.qps.get(uid).is_some_and(|qp| !qp.is_owner_sure());
+        let unsure = self.qps.get(uid).is_some_and(|qp| !qp.sure);
         if slot.flags & slot_flag::KERNEL != 0 {
             if let Some(qp) = self.qps.get_mut(uid) {
                 // The slot does not name the consumer; a record or a dump will.
@@ -265,7 +265,7 @@ impl Engine {
         let owner = self.processes.of(owner, slot.born_ns);
         self.qps.set_owner(uid, owner, &mut self.processes);
         if let Some(qp) = self.qps.get_mut(uid) {
-            qp.make_sure(slot.owner_start_ns);
+            (qp.sure, qp.start_ns) = (true, slot.owner_start_ns);
         }
     }
 
