@@ -8,50 +8,68 @@ use serde::Serialize;
 use super::findings::{Change, Finding};
 use super::ib::{AsyncEvent, CmEvent, Gid, QpState, QpType, WcStatus, WrRequest};
 
-/// What happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EventKind {
+/// Makes [`EventKind`] of the table of kinds, each with its name in JSON and in `--event`.
+macro_rules! kinds {
+    ($($(#[$about:meta])* $kind:ident = $name:literal,)*) => {
+        /// What happened.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+        pub enum EventKind {
+            $($(#[$about])* #[serde(rename = $name)] $kind,)*
+        }
+
+        impl EventKind {
+            /// Every kind, for help texts and filters.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$kind),*];
+
+            /// The name in JSON and in `--event`.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$kind => $name,)* }
+            }
+        }
+    };
+}
+
+kinds! {
     /// A QP was created.
-    QpCreate,
+    QpCreate = "qp_create",
     /// A QP was modified: its state if `to` is set, otherwise attributes only.
-    QpModify,
+    QpModify = "qp_modify",
     /// A QP was destroyed.
-    QpDestroy,
+    QpDestroy = "qp_destroy",
     /// An asynchronous QP event (`async_event` names it).
-    QpError,
+    QpError = "qp_error",
     /// An MR was registered (`bytes`).
-    MrReg,
+    MrReg = "mr_reg",
     /// An MR was deregistered (`bytes`).
-    MrDereg,
+    MrDereg = "mr_dereg",
     /// A CQ was created (`cqe` entries).
-    CqCreate,
+    CqCreate = "cq_create",
     /// A CQ was destroyed.
-    CqDestroy,
+    CqDestroy = "cq_destroy",
     /// rdma_cm: the active side asked for a connection.
-    CmConnect,
+    CmConnect = "cm_connect",
     /// rdma_cm: the passive side accepted.
-    CmAccept,
+    CmAccept = "cm_accept",
     /// rdma_cm: this side refused.
-    CmReject,
+    CmReject = "cm_reject",
     /// rdma_cm: this side ended the connection.
-    CmDisconnect,
+    CmDisconnect = "cm_disconnect",
     /// rdma_cm: the process was given an event (`cm_event` names it).
-    CmEvent,
+    CmEvent = "cm_event",
     /// A verb returned an errno (`verb`, `rc`).
-    VerbError,
+    VerbError = "verb_error",
     /// A work request was posted (`wr_id`, `opcode`, `bytes`). Only where asked for.
-    WrPost,
+    WrPost = "wr_post",
     /// A work request has ended (`wc_status`, `duration_ns` since its post). Only where asked for.
-    WrDone,
+    WrDone = "wr_done",
     /// Records were lost (`count`, `where`), or failed calls were left out whose process makes too many
     /// ([`BUDGET`]).
     #[default]
-    Lost,
+    Lost = "lost",
     /// Something is wrong from now on (`finding`).
-    FindingRaise,
+    FindingRaise = "finding_raise",
     /// A finding no longer holds (`finding`).
-    FindingClear,
+    FindingClear = "finding_clear",
 }
 
 /// [`Event::lost_where`] of failed calls beyond those that become events:
@@ -59,57 +77,9 @@ pub enum EventKind {
 pub const BUDGET: &str = "budget";
 
 impl EventKind {
-    /// Every kind, for help texts and filters.
-    pub const ALL: [Self; 19] = [
-        Self::QpCreate,
-        Self::QpModify,
-        Self::QpDestroy,
-        Self::QpError,
-        Self::MrReg,
-        Self::MrDereg,
-        Self::CqCreate,
-        Self::CqDestroy,
-        Self::CmConnect,
-        Self::CmAccept,
-        Self::CmReject,
-        Self::CmDisconnect,
-        Self::CmEvent,
-        Self::VerbError,
-        Self::WrPost,
-        Self::WrDone,
-        Self::Lost,
-        Self::FindingRaise,
-        Self::FindingClear,
-    ];
-
     /// Whether it comes only where it is asked for by name: there are as many as there are work requests.
     pub const fn is_on_request(self) -> bool {
         matches!(self, Self::WrPost | Self::WrDone)
-    }
-
-    /// The name in JSON and in `--event`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::QpCreate => "qp_create",
-            Self::QpModify => "qp_modify",
-            Self::QpDestroy => "qp_destroy",
-            Self::QpError => "qp_error",
-            Self::MrReg => "mr_reg",
-            Self::MrDereg => "mr_dereg",
-            Self::CqCreate => "cq_create",
-            Self::CqDestroy => "cq_destroy",
-            Self::CmConnect => "cm_connect",
-            Self::CmAccept => "cm_accept",
-            Self::CmReject => "cm_reject",
-            Self::CmDisconnect => "cm_disconnect",
-            Self::CmEvent => "cm_event",
-            Self::VerbError => "verb_error",
-            Self::WrPost => "wr_post",
-            Self::WrDone => "wr_done",
-            Self::Lost => "lost",
-            Self::FindingRaise => "finding_raise",
-            Self::FindingClear => "finding_clear",
-        }
     }
 
     /// Whether rdmatop concludes it from what it has read, as opposed to what happened in the kernel, which

@@ -32,50 +32,48 @@ use crate::{input::RawSource, judgement::Quantity, snapshot::Hidden};
 pub(super) use table::Role;
 use table::{Entry, Table, Unit};
 
-/// A family of drivers with one set of counter names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Provider {
-    Rxe,
-    Siw,
-    Mlx5,
-    Mlx4,
-    Efa,
-    Bnxt,
-    Mana,
-    Irdma,
-    Erdma,
-    Hns,
-    Qedr,
-    Ionic,
-    Cxgb4,
-    Hfi1,
-    #[default]
-    Other,
+/// Makes [`Provider`] of the families: table, and the beginnings of the names of their drivers and devices.
+macro_rules! families {
+    ($($family:ident $table:ident: $($name:literal),*;)*) => {
+        /// A family of drivers with one set of counter names.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub(super) enum Provider {
+            $($family,)*
+            #[default]
+            Other,
+        }
+
+        /// Beginning of a driver's or a device's name, and the family.
+        const FAMILIES: &[(&str, Provider)] = &[$($(($name, Provider::$family),)*)*];
+
+        impl Provider {
+            /// The table of the provider's counters.
+            fn table(self) -> &'static Table {
+                match self {
+                    $(Self::$family => &$table::TABLE,)*
+                    Self::Other => &infiniband::TABLE,
+                }
+            }
+        }
+    };
 }
 
-/// Beginning of a driver's or a device's name, and the family.
-const FAMILIES: &[(&str, Provider)] = &[
-    ("rdma_rxe", Provider::Rxe),
-    ("rxe", Provider::Rxe),
-    ("siw", Provider::Siw),
-    ("mlx5", Provider::Mlx5),
-    ("mlx4", Provider::Mlx4),
-    ("efa", Provider::Efa),
-    ("bnxt", Provider::Bnxt),
-    ("mana", Provider::Mana),
-    ("irdma", Provider::Irdma),
-    ("i40iw", Provider::Irdma),
-    ("ice", Provider::Irdma),
-    ("idpf", Provider::Irdma),
-    ("erdma", Provider::Erdma),
-    ("hns", Provider::Hns),
-    ("qedr", Provider::Qedr),
-    ("qede", Provider::Qedr),
-    ("ionic", Provider::Ionic),
-    ("cxgb4", Provider::Cxgb4),
-    ("iw_cxgb4", Provider::Cxgb4),
-    ("hfi1", Provider::Hfi1),
-];
+families! {
+    Rxe rxe: "rdma_rxe", "rxe";
+    Siw siw: "siw";
+    Mlx5 mlx5: "mlx5";
+    Mlx4 mlx4: "mlx4";
+    Efa efa: "efa";
+    Bnxt bnxt_re: "bnxt";
+    Mana mana: "mana";
+    Irdma irdma: "irdma", "i40iw", "ice", "idpf";
+    Erdma erdma: "erdma";
+    Hns hns: "hns";
+    Qedr qedr: "qedr", "qede";
+    Ionic ionic: "ionic";
+    Cxgb4 cxgb4: "cxgb4", "iw_cxgb4";
+    Hfi1 hfi1: "hfi1";
+}
 
 /// Counters that only one family has.
 const SIGNATURES: &[(&str, Provider)] = &[
@@ -149,27 +147,6 @@ impl Provider {
                 Quantity::WorkRequests | Quantity::WireBytes | Quantity::Completions => 0,
             }
         })
-    }
-
-    /// The table of the provider's counters.
-    fn table(self) -> &'static Table {
-        match self {
-            Self::Rxe => &rxe::TABLE,
-            Self::Siw => &siw::TABLE,
-            Self::Mlx5 => &mlx5::TABLE,
-            Self::Mlx4 => &mlx4::TABLE,
-            Self::Efa => &efa::TABLE,
-            Self::Bnxt => &bnxt_re::TABLE,
-            Self::Mana => &mana::TABLE,
-            Self::Irdma => &irdma::TABLE,
-            Self::Erdma => &erdma::TABLE,
-            Self::Hns => &hns::TABLE,
-            Self::Qedr => &qedr::TABLE,
-            Self::Ionic => &ionic::TABLE,
-            Self::Cxgb4 => &cxgb4::TABLE,
-            Self::Hfi1 => &hfi1::TABLE,
-            Self::Other => &infiniband::TABLE,
-        }
     }
 
     /// The ways to a meaning, best first. The first one of which any name exists is taken, and its names are
