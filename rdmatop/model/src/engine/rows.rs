@@ -99,7 +99,7 @@ impl Engine {
             let points = match (&hw, flow) {
                 (Some(hw), _) if hw.tx_bytes.or(hw.rx_bytes).is_some() => Some(hw.rates()),
                 (_, Some(flow)) => Some(rates(flow, fresh)),
-                (_, None) => share.map(|share| share.rates()),
+                (_, None) => share.map(|[tx, rx]| (tx.certain_rate(), rx.certain_rate())),
             };
             if let Some(rates) = points {
                 process.series.push(rates, "bytes", HISTORY);
@@ -109,8 +109,11 @@ impl Engine {
             if lacks {
                 row.traffic.is_partial();
             }
-            if let Some(share) = share {
-                share.take_place(&mut row.traffic);
+            // Where nothing else is known of bytes.
+            if let Some([tx, rx]) = share
+                && row.traffic.tx_bytes.or(row.traffic.rx_bytes).is_none()
+            {
+                (row.traffic.tx_bytes, row.traffic.rx_bytes) = (Some(*tx), Some(*rx));
             }
             let rates = recent_rates(all_packets, &row.traffic);
             row.recent = process.average.push(now_ns, rates);

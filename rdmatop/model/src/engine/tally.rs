@@ -116,7 +116,7 @@ impl Tally {
 }
 
 /// Counts per second, in the places of a [`Tally`].
-pub(super) type Speeds = [f64; LEN];
+type Speeds = [f64; LEN];
 
 /// A tally that is read once a round: that of a QP, or that of a process or a device, which is the sum of its
 /// QPs.
@@ -165,10 +165,15 @@ pub(super) struct Round {
     pub(super) to_ns: u64,
 }
 
-fn add_speeds(sum: &mut Option<Box<Speeds>>, more: &Speeds) {
+fn add_speeds(sum: &mut Speeds, more: &Speeds) {
+    sum.iter_mut().zip(more).for_each(|(sum, speed)| *sum += speed);
+}
+
+/// Adds to a sum that may be nothing.
+fn add_to<T: Clone>(sum: &mut Option<Box<T>>, more: &T, add: impl FnOnce(&mut T, &T)) {
     match sum {
-        Some(sum) => sum.iter_mut().zip(more).for_each(|(sum, speed)| *sum += speed),
-        None => *sum = Some(Box::new(*more)),
+        Some(sum) => add(sum, more),
+        None => *sum = Some(Box::new(more.clone())),
     }
 }
 
@@ -214,10 +219,7 @@ impl Flow {
             let counts = self.counts.get_or_insert_default();
             counts.at = at;
             counts.total.add(&delta);
-            match &mut counts.open {
-                Some(open) => open.add(&delta),
-                None => counts.open = Some(Box::new(delta.clone())),
-            }
+            add_to(&mut counts.open, &delta, Tally::add);
         }
         Some(delta)
     }
@@ -249,17 +251,15 @@ impl Flow {
             return;
         };
         mine.total.add(&theirs.total);
-        match (&mut mine.open, &theirs.open) {
-            (Some(mine), Some(theirs)) => mine.add(theirs),
-            (mine @ None, Some(theirs)) => *mine = Some(theirs.clone()),
-            (_, None) => {}
+        if let Some(theirs) = &theirs.open {
+            add_to(&mut mine.open, theirs, Tally::add);
         }
         for (mine, theirs) in [
             (&mut mine.gathered, &theirs.gathered),
             (&mut mine.round, &theirs.round),
         ] {
             if let Some(theirs) = theirs {
-                add_speeds(mine, theirs);
+                add_to(mine, theirs, add_speeds);
             }
         }
     }
@@ -294,7 +294,8 @@ impl Flow {
         if !qp.known {
             self.blurred = true;
         } else if let Some(speeds) = qp.counts.as_ref().and_then(|counts| counts.round.as_ref()) {
-            add_speeds(&mut self.counts.get_or_insert_default().gathered, speeds);
+            let counts = self.counts.get_or_insert_default();
+            add_to(&mut counts.gathered, speeds, add_speeds);
         }
     }
 
