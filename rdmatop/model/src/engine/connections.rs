@@ -85,12 +85,9 @@ impl Engine {
             .map(|((device, _), qpn)| Key::new(*device, qpn, None));
         let there = key.and_then(|key| {
             self.qps.find(&QpRef {
-                object: 0,
-                born_ns: 0,
-                created: false,
                 key: Some(key),
                 ts_ns: prefix.ts_ns,
-                owner: None,
+                ..QpRef::default()
             })
         });
         if let Some(qp) = there.and_then(|uid| self.qps.get(uid)) {

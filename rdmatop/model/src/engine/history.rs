@@ -10,7 +10,7 @@ use crate::snapshot::{History, Recent};
 
 /// Seconds that are averaged over, ns (ours): the steps of a training job, in which it computes and
 /// communicates in turn, are shorter.
-const SPAN_NS: u64 = 30_000_000_000;
+pub(super) const SPAN_NS: u64 = 30_000_000_000;
 /// Points that are kept: with a shorter refresh the average is of a shorter time, and says so.
 const MOST: usize = 128;
 

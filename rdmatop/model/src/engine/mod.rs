@@ -31,7 +31,6 @@ mod devices;
 mod driver_verbs;
 mod dump;
 mod floods;
-mod gpus;
 mod groups;
 mod hash;
 mod history;
@@ -195,7 +194,7 @@ pub struct Engine {
     last_tick_ns: Option<u64>,
     /// Processes that have devices open.
     holders: openers::Holders,
-    /// How busy GPUs were in the last seconds.
+    /// How busy GPUs were in the seconds that traffic is averaged over.
     gpus: Vec<GpuSample>,
     findings: Watch,
     /// The last snapshot, while a view holds it: its judgement is reused where nothing changed.
@@ -373,6 +372,12 @@ impl Engine {
     /// As [`Needs::repair`], for a round that asks for no processes.
     pub fn wants_repair(&self) -> bool {
         self.losses.wants_repair()
+    }
+
+    fn gpus(&mut self, sample: GpuSample) {
+        let since_ns = sample.mono_ns.saturating_sub(history::SPAN_NS);
+        self.gpus.retain(|old| old.before_ns >= since_ns);
+        self.gpus.push(sample);
     }
 
     fn port_counters(&mut self, sample: CountersSample) {

@@ -70,12 +70,9 @@ impl Engine {
 
     /// A QP moved and found no slot.
     pub(super) fn uncounted(&mut self, record: &QpRecord) {
-        if let Some(uid) = self.qp_of(record, EventKind::QpModify) {
-            self.goes_without(uid);
-        }
-    }
-
-    fn goes_without(&mut self, uid: u64) {
+        let Some(uid) = self.qp_of(record, EventKind::QpModify) else {
+            return;
+        };
         self.no_slot.told += 1;
         let Some(qp) = self.qps.get_mut(uid) else { return };
         // Told of late, it may have found one since.

@@ -69,18 +69,6 @@ pub(super) struct Process {
     pub(super) average: Average,
 }
 
-impl Process {
-    /// A record has its name. True when only its PID was known.
-    fn name(&mut self, comm: &Arc<str>) -> bool {
-        if self.named {
-            return false;
-        }
-        self.comm = Arc::clone(comm);
-        self.named = true;
-        true
-    }
-}
-
 /// The processes there are, and for some time those there were.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
@@ -156,8 +144,10 @@ impl Processes {
     /// A record has the name of a process of which only the PID was known.
     pub(super) fn name(&mut self, uid: u64, comm: &Arc<str>) {
         if let Some(process) = self.all.get_mut(&uid)
-            && process.name(comm)
+            && !process.named
         {
+            process.comm = Arc::clone(comm);
+            process.named = true;
             self.renamed.insert(uid);
         }
     }
@@ -184,11 +174,9 @@ impl Processes {
         };
         if let Some(process) = self.all.get_mut(&uid) {
             process.idle_ns = None;
-            if let Some(comm) = comm
-                && process.name(comm)
-            {
-                self.renamed.insert(uid);
-            }
+        }
+        if let Some(comm) = comm {
+            self.name(uid, comm);
         }
         uid
     }

@@ -86,20 +86,6 @@ impl SharedTimelines {
     }
 }
 
-/// Births of a QP, one for each set of programs that saw it. Nearly all QPs are seen by one set, whose entry
-/// is stored in place.
-#[derive(Debug, Default)]
-struct Births {
-    /// The birth at the QP's own address.
-    first_ns: Option<NonZero<u64>>,
-    /// Further births with their addresses.
-    #[expect(
-        clippy::box_collection,
-        reason = "a list would take two more words in each of ten thousand QPs"
-    )]
-    more: Option<Box<Vec<(u64, u64)>>>,
-}
-
 /// A placeholder row, used while a QP's row is taken out to be completed.
 fn nothing() -> Arc<QpRow> {
     static NOTHING: LazyLock<Arc<QpRow>> = LazyLock::new(|| {
@@ -152,7 +138,14 @@ pub(super) struct Qp {
     pub(super) key: Key,
     /// Its address, 0 when not known. A QP keeps it until it is destroyed.
     pub(super) object: u64,
-    births: Births,
+    /// Its birth at its own address, as a set of programs saw it: nearly all QPs are seen by one set.
+    born_ns: Option<NonZero<u64>>,
+    /// Further births with their addresses, one for each further set of programs.
+    #[expect(
+        clippy::box_collection,
+        reason = "a list would take two more words in each of ten thousand QPs"
+    )]
+    more_births: Option<Box<Vec<(u64, u64)>>>,
     /// The QP that had its number before.
     pub(super) before: Option<NonZero<u64>>,
     /// The owner's name at creation, as a record had it.
@@ -205,7 +198,8 @@ impl Qp {
             stale: true,
             key,
             object: 0,
-            births: Births::default(),
+            born_ns: None,
+            more_births: None,
             before: None,
             comm: None,
             sure: false,
@@ -251,8 +245,8 @@ impl Qp {
 
     /// Address and birth, as each set of programs knew it.
     pub(super) fn births(&self) -> impl Iterator<Item = (u64, u64)> {
-        let first = self.births.first_ns.map(|born_ns| (self.object, born_ns.get()));
-        let more = self.births.more.iter();
+        let first = self.born_ns.map(|born_ns| (self.object, born_ns.get()));
+        let more = self.more_births.iter();
         first
             .into_iter()
             .chain(more.flat_map(|more| more.iter().copied()))
@@ -260,20 +254,20 @@ impl Qp {
 
     /// Whether a set of programs knows it by this address and birth, neither of which is 0.
     pub(super) fn is_born(&self, object: u64, born_ns: u64) -> bool {
-        let first_ns = self.births.first_ns.map_or(0, NonZero::get);
+        let first_ns = self.born_ns.map_or(0, NonZero::get);
         if (self.object, first_ns) == (object, born_ns) {
             return true;
         }
-        let more = self.births.more.as_ref();
+        let more = self.more_births.as_ref();
         more.is_some_and(|more| more.contains(&(object, born_ns)))
     }
 
     /// Another set of programs knows it by this address and birth, neither of which is 0.
     pub(super) fn add_birth(&mut self, (object, born_ns): (u64, u64)) {
-        if object == self.object && self.births.first_ns.is_none() {
-            self.births.first_ns = NonZero::new(born_ns);
+        if object == self.object && self.born_ns.is_none() {
+            self.born_ns = NonZero::new(born_ns);
         } else {
-            self.births.more.get_or_insert_default().push((object, born_ns));
+            self.more_births.get_or_insert_default().push((object, born_ns));
         }
     }
 

@@ -36,10 +36,6 @@ fn call_ns(prefix: &Prefix) -> u64 {
     prefix.ts_ns.saturating_sub(prefix.duration_ns)
 }
 
-fn known64(value: u64) -> Option<u64> {
-    (value != u64::MAX).then_some(value)
-}
-
 impl Engine {
     /// Folds a record in.
     pub(super) fn record(&mut self, record: &Record, now: Now, out: &mut dyn FnMut(&Event)) {
@@ -321,7 +317,7 @@ impl Engine {
         let mut event = Self::event(kind, prefix, now);
         event.rc = Some(prefix.rc);
         event.device = self.device_in(prefix, call_ns(prefix)).map(|(_, name)| name);
-        let size = known64(record.size);
+        let size = Some(record.size).filter(|size| *size != u64::MAX);
         let mut owner = self.owner_in(prefix);
         owner.start_ns = record.owner_start_ns;
         let owner = self.processes.of(owner, prefix.ts_ns);

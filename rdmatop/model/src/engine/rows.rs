@@ -34,7 +34,7 @@ impl Engine {
         let renamed_devices = std::mem::take(&mut self.renamed_devices);
         let names_changed = !renamed_processes.is_empty() || !renamed_devices.is_empty();
         // Ten thousand idle QPs then cost as much as none.
-        if self.rows.at_rest && !all_changed && !names_changed && !self.qps.are_touched() {
+        if self.rows.at_rest && !all_changed && !names_changed && !self.qps.all.is_touched() {
             return self.rows.list.clone();
         }
         let mut rows = Vec::with_capacity(self.qps.len());
@@ -64,7 +64,7 @@ impl Engine {
             at_rest &= qp.rests();
             rows.push(row);
         }
-        self.qps.settle();
+        self.qps.all.settle();
         self.rows = QpRows {
             list: rows.into(),
             at_rest,

@@ -130,7 +130,7 @@ pub(super) struct Flow {
     /// The last closed round gives an honest rate.
     known: bool,
     /// Something in the open round was counted at an unknown time.
-    blurred: bool,
+    pub(super) blurred: bool,
     /// It is on the list of those whose rounds are closed.
     pub(super) moving: bool,
     /// The receives of this QP were not read, because it has not moved: some may be posted.
@@ -262,11 +262,6 @@ impl Flow {
                 add_to(mine, theirs, add_speeds);
             }
         }
-    }
-
-    /// The open round gives no rate.
-    pub(super) fn blur(&mut self) {
-        self.blurred = true;
     }
 
     /// Ends a QP's round. True when a rate changed.

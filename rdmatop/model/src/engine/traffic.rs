@@ -165,9 +165,7 @@ impl Engine {
         qp.late = slot.flags & slot_flag::LATE != 0;
         let flow = qp.flow.get_or_insert_default();
         let delta = flow.read(slot, at);
-        if blurred {
-            flow.blur();
-        }
+        flow.blurred |= blurred;
         if !flow.moving && (delta.is_some() || known.is_none()) {
             flow.moving = true;
             self.traffic.moving.push(uid);

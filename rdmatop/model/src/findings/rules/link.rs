@@ -120,17 +120,19 @@ const ERRORS: &[(&str, f64, Severity)] = &[
     ("port_xmit_discards", 100.0, Severity::Warning),
 ];
 
+/// The first of some processes, and how many more there are.
+pub(super) fn who(rows: &[&ProcessRow]) -> Option<String> {
+    let [first, more @ ..] = rows else { return None };
+    let first = words::process(first);
+    Some(match more.len() {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    })
+}
+
 /// Who suffers from a port's trouble.
 pub(super) fn used_by(users: &[&ProcessRow]) -> String {
-    match users {
-        [] => String::new(),
-        [one] => format!("; the port carries {}", words::process(one)),
-        [one, rest @ ..] => format!(
-            "; the port carries {} and {} more",
-            words::process(one),
-            rest.len()
-        ),
-    }
+    who(users).map_or_else(String::new, |who| format!("; the port carries {who}"))
 }
 
 /// Errors of the link.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::link::{self, name};
+use super::link::{self, name, who};
 use super::{Scene, growing, idle};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::{PortRow, ProcessRow};
@@ -203,16 +203,6 @@ pub(super) fn movers<'a>(scene: &Scene<'a>, port: &PortRow) -> Vec<&'a ProcessRo
     rows.retain(|row| rate(row) >= most / 2.0);
     rows.sort_by_key(|row| row.pid);
     rows
-}
-
-/// The first of some processes, and how many more there are.
-fn who(rows: &[&ProcessRow]) -> Option<String> {
-    let [first, more @ ..] = rows else { return None };
-    let first = words::process(first);
-    Some(match more.len() {
-        0 => first,
-        more => format!("{first} and {more} more"),
-    })
 }
 
 /// Whether QPs of a port's device send packets again and none of its QPs finishes work. It takes seconds
