@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Generations that ended and are remembered, for records that come late.
-const GONE: usize = 64;
+const ENDED: usize = 64;
 
 /// One generation of a device: from `ib_register_device` to `ib_unregister_device`.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(super) struct Device {
 
 /// A generation that ended.
 #[derive(Debug)]
-struct Gone {
+struct EndedDevice {
     uid: u64,
     index: u32,
     seen_ns: u64,
@@ -57,7 +57,7 @@ pub(super) struct Devices {
     by_index: BTreeMap<u32, Device>,
     /// Index of each generation of a device: each record looks here.
     indexes: Table<u32>,
-    gone: Vec<Gone>,
+    gone: Vec<EndedDevice>,
     /// Why the kernel's log is not read; `None` before the first look.
     log: Option<Result<(), Cause>>,
     last_uid: u64,
@@ -247,10 +247,10 @@ impl Devices {
     fn end(&mut self, index: u32, at_ns: u64) -> Option<(u64, Arc<str>)> {
         let device = self.by_index.remove(&index)?;
         self.indexes.remove(device.uid);
-        if self.gone.len() >= GONE {
+        if self.gone.len() >= ENDED {
             self.gone.remove(0);
         }
-        self.gone.push(Gone {
+        self.gone.push(EndedDevice {
             uid: device.uid,
             index,
             seen_ns: device.seen_ns,
@@ -267,7 +267,7 @@ impl Devices {
             return device.uid;
         }
         // The record came late. Indexes start again when ib_core is loaded again.
-        let late = |gone: &&Gone| gone.index == index && ts_ns <= gone.at_ns;
+        let late = |gone: &&EndedDevice| gone.index == index && ts_ns <= gone.at_ns;
         let mut late = self.gone.iter().rev().filter(late).peekable();
         let last = late.peek().map(|gone| gone.uid);
         let then = late.find(|gone| gone.seen_ns <= ts_ns).map(|gone| gone.uid);

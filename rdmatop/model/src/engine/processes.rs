@@ -482,8 +482,7 @@ impl Processes {
     pub(super) fn limited(&mut self, reached: Vec<LimitReached>) {
         self.all.values_mut().for_each(|process| process.limited = None);
         for limit in reached {
-            let uid = self.by_pid.get(&limit.pid);
-            if let Some(process) = uid.and_then(|uid| self.all.get_mut(uid)) {
+            if let Some(process) = self.holder(limit.pid).and_then(|uid| self.get_mut(uid)) {
                 process.limited = Some(Arc::new(limit));
             }
         }
@@ -492,8 +491,7 @@ impl Processes {
     /// Takes over how much memory processes may lock.
     pub(super) fn locked(&mut self, found: Vec<LockedMemory>) {
         for locked in found {
-            let uid = self.by_pid.get(&locked.pid);
-            if let Some(process) = uid.and_then(|uid| self.all.get_mut(uid)) {
+            if let Some(process) = self.holder(locked.pid).and_then(|uid| self.get_mut(uid)) {
                 process.locked = Some(Arc::new(locked));
             }
         }

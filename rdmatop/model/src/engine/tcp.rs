@@ -36,8 +36,8 @@ impl Engine {
             let uid = self.processes.caller(totals.pid, before_ns, sample.at.mono_ns);
             let min = self.config.min_interval_ns;
             if let Some(process) = self.processes.get_mut(uid) {
-                // Totals count from when connections were first seen, and a process that is new was not worth a
-                // search before.
+                // Totals count from when connections were first seen, and a process that is new was not worth
+                // a search before.
                 let zero = Meter::new(0, sample.before.unwrap_or_default());
                 let tcp = process.tcp.get_or_insert_with(|| {
                     Box::new(Tcp {

@@ -46,7 +46,7 @@ macro_rules! with_traffic {
 
 pub(super) use with_traffic;
 
-/// Makes a function for each field that both tables have: what the tables themselves say of it is an argument.
+/// Makes a function for each field that both tables have: its priority and its place are their own.
 macro_rules! fields {
     ($($name:ident($($own:ident),*) = $kind:ident($id:literal, $help:literal, $get:ident $counter:ident)
         $(.$with:ident($($value:expr),*))*;)*) => {$(
