@@ -184,7 +184,7 @@ impl Groups {
                     unit_bytes: None,
                     help: devices
                         .get(group.device)
-                        .and_then(|device| device.provider().help(RawSource::Netlink, name)),
+                        .and_then(|device| device.provider().entry(RawSource::Netlink, name).meaning()),
                     counter: meter.counter(Source::Hw, now_ns),
                 })
                 .collect(),
@@ -235,7 +235,7 @@ impl Groups {
             }
             for (name, value) in reading.counters {
                 let name = names.of(name.as_bytes());
-                let width = provider.width(RawSource::Netlink, &name);
+                let width = provider.entry(RawSource::Netlink, &name).width;
                 match group.counters.iter_mut().find(|(known, _)| *known == name) {
                     Some((_, meter)) => meter.read(value, at, width, min_interval_ns),
                     None => group.counters.push((name, Meter::first(value, at, width))),

@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     history::{Average, Series},
-    meter::{Meter, Width},
+    meter::Meter,
     names,
-    providers::{Provider, Role},
+    providers::{Entry, Provider, Role},
     psn::Passed,
 };
 use crate::{
@@ -44,16 +44,12 @@ struct PortCounter {
     raw: Arc<str>,
     shown: Arc<str>,
     from: RawSource,
-    width: Width,
-    /// Bytes of one count, where that is not one.
-    unit_bytes: Option<u64>,
-    /// What it means, where a table has it.
-    help: Option<&'static str>,
+    /// What it is.
+    entry: &'static Entry,
     /// `None` until it was read for the first time, and for a gauge.
     meter: Option<Meter>,
     /// Of a number that may fall, which it was at the last reading.
     gauge: Option<u64>,
-    is_gauge: bool,
     /// The last reading could read it. One that could not be read keeps its meter: the next rate is over the
     /// time since the last read.
     read: bool,
@@ -65,26 +61,23 @@ impl PortCounter {
             raw: Arc::clone(&raw.name),
             shown,
             from: raw.source,
-            width: provider.width(raw.source, &raw.name),
-            unit_bytes: provider.unit_bytes(raw.source, &raw.name),
-            help: provider.help(raw.source, &raw.name),
+            entry: provider.entry(raw.source, &raw.name),
             meter: None,
             gauge: None,
-            is_gauge: provider.is_gauge(raw.source, &raw.name),
             read: false,
         }
     }
 
     fn fold(&mut self, raw: &RawReading, min_interval_ns: u64) {
         self.read = raw.value.is_some();
-        if self.is_gauge {
+        if self.entry.is_gauge() {
             self.gauge = raw.value;
             return;
         }
         match (&mut self.meter, raw.value) {
             (_, None) => {}
-            (Some(meter), Some(value)) => meter.read(value, raw.at, self.width, min_interval_ns),
-            (meter, Some(value)) => *meter = Some(Meter::first(value, raw.at, self.width)),
+            (Some(meter), Some(value)) => meter.read(value, raw.at, self.entry.width, min_interval_ns),
+            (meter, Some(value)) => *meter = Some(Meter::first(value, raw.at, self.entry.width)),
         }
     }
 
@@ -97,7 +90,7 @@ impl PortCounter {
     /// The counter in bytes, if its unit is a number of bytes.
     fn in_bytes(&self, now_ns: u64) -> Option<Counter> {
         let counter = self.counter(now_ns)?;
-        let unit = self.unit_bytes.unwrap_or(1);
+        let unit = self.entry.unit_bytes().unwrap_or(1);
         Some(Counter {
             total: counter.total.saturating_mul(unit),
             rate: counter.rate.map(|rate| rate * unit as f64),
@@ -204,7 +197,7 @@ impl Port {
             }
             let kept = before.remove(&shown).filter(|kept| kept.from == raw.source);
             let mut new = PortCounter::new(raw, Arc::clone(&shown), provider);
-            if !new.is_gauge {
+            if !new.entry.is_gauge() {
                 new.meter = kept.and_then(|kept| kept.meter);
             }
             held.insert(shown, (new, at));
@@ -331,8 +324,8 @@ impl Port {
         if !same || shown.next().is_some() {
             let list = counters().map(|(held, counter)| NamedCounter {
                 name: Arc::clone(&held.shown),
-                unit_bytes: held.unit_bytes,
-                help: held.help,
+                unit_bytes: held.entry.unit_bytes(),
+                help: held.entry.meaning(),
                 counter,
             });
             self.shown = list.collect();
@@ -345,7 +338,7 @@ impl Port {
         let gauge = |held: &PortCounter| {
             Some(Gauge {
                 name: Arc::clone(&held.shown),
-                help: held.help,
+                help: held.entry.meaning(),
                 value: held.gauge?,
                 source: source(held.from),
             })

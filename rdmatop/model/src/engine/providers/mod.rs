@@ -26,11 +26,10 @@ mod tests;
 
 use rdmatop_common::counters::slot_flag;
 
-use super::meter::Width;
 use crate::{input::RawSource, judgement::Quantity, snapshot::Hidden};
 
-pub(super) use table::Role;
-use table::{Entry, Table, Unit};
+pub(super) use table::{Entry, Role};
+use table::{Table, Unit};
 
 /// Makes [`Provider`] of the families: table, and the beginnings of the names of their drivers and devices.
 macro_rules! families {
@@ -162,42 +161,19 @@ impl Provider {
         })
     }
 
-    /// What a counter is, where a table has it.
-    fn entry(self, from: RawSource, name: &str) -> Option<&'static Entry> {
+    /// What a counter is; one that is in no table has 64 bits and no meaning.
+    pub(super) fn entry(self, from: RawSource, name: &str) -> &'static Entry {
+        static UNKNOWN: Entry = table::counter("", Unit::Events, "");
         let (table, name) = match from {
             RawSource::Pma => (&infiniband::TABLE, name),
-            RawSource::Ethtool => return None,
+            RawSource::Ethtool => return &UNKNOWN,
             // A representor's counter (INIT_VPORT_Q_COUNTER of mlx5).
             _ if self == Self::Mlx5 => (self.table(), name.strip_prefix("vport_").unwrap_or(name)),
             _ => (self.table(), name),
         };
         let named = |name: &str| table.counters.iter().find(|entry| entry.name == name);
-        named(name).or_else(|| match self {
-            Self::Hfi1 => named(&hfi1::without_number(name)?),
-            _ => None,
-        })
-    }
-
-    /// What a counter means, a sentence without its full stop; `None` where no table has it.
-    pub(super) fn help(self, from: RawSource, name: &str) -> Option<&'static str> {
-        Some(self.entry(from, name)?.help)
-    }
-
-    /// Width of a counter.
-    pub(super) fn width(self, from: RawSource, name: &str) -> Width {
-        self.entry(from, name).map_or(Width::Bits64, |entry| entry.width)
-    }
-
-    /// Whether its value may fall: it counts nothing, and has no total and no rate.
-    pub(super) fn is_gauge(self, from: RawSource, name: &str) -> bool {
-        self.entry(from, name)
-            .is_some_and(|entry| entry.unit == Unit::Gauge)
-    }
-
-    /// Bytes that one count stands for, where it is not one.
-    pub(super) fn unit_bytes(self, from: RawSource, name: &str) -> Option<u64> {
-        let entry = self.entry(from, name)?;
-        (entry.unit == Unit::Words).then_some(4)
+        let numbered = || hfi1::without_number(name).filter(|_| self == Self::Hfi1);
+        named(name).or_else(|| named(&numbered()?)).unwrap_or(&UNKNOWN)
     }
 
     /// Whether its byte counters count every byte of a queue pair.

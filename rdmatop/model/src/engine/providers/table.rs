@@ -106,7 +106,7 @@ impl Proof {
 
 /// A counter.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(in crate::engine) struct Entry {
     /// The driver's own.
     pub(super) name: &'static str,
     pub(super) unit: Unit,
@@ -116,7 +116,7 @@ pub(super) struct Entry {
     /// Counters of one role and one way are added up. Of several ways the first is taken of which any counter
     /// exists.
     pub(super) way: u8,
-    pub(super) width: Width,
+    pub(in crate::engine) width: Width,
     /// The first kernel version that has it; `None`: not known.
     #[cfg_attr(not(test), expect(dead_code, reason = "docs/counters.md"))]
     pub(super) since: Option<&'static str>,
@@ -143,6 +143,21 @@ pub(super) const fn counter(name: &'static str, unit: Unit, help: &'static str) 
 }
 
 impl Entry {
+    /// What it means; `None` where no table has it.
+    pub(in crate::engine) fn meaning(&self) -> Option<&'static str> {
+        Some(self.help).filter(|help| !help.is_empty())
+    }
+
+    /// Whether its value may fall: it counts nothing, and has no total and no rate.
+    pub(in crate::engine) fn is_gauge(&self) -> bool {
+        self.unit == Unit::Gauge
+    }
+
+    /// Bytes that one count stands for, where it is not one.
+    pub(in crate::engine) fn unit_bytes(&self) -> Option<u64> {
+        (self.unit == Unit::Words).then_some(4)
+    }
+
     pub(super) const fn is(self, role: Role) -> Self {
         Self {
             role: Some(role),
