@@ -366,9 +366,7 @@ impl Processes {
 
     /// `uid` is `before` under another name. Its QPs are the caller's to move.
     fn join(&mut self, uid: u64, before: u64) -> Option<(u64, u64)> {
-        let Some(same) = self.all.remove(&uid) else {
-            return None;
-        };
+        let same = self.all.remove(&uid)?;
         if let Some(pid) = same.pid {
             self.by_pid.insert(pid, before);
             self.wanted.retain(|wanted| *wanted != pid);

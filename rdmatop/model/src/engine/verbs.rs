@@ -83,14 +83,14 @@ struct Calls {
 
 impl Calls {
     /// The first reading of an entry, with totals and no speed. `before`: what an earlier process did.
-    fn new(process: u64, raw: VerbStats, before: VerbStats, at_ns: u64) -> Self {
+    fn new(process: u64, raw: &VerbStats, before: &VerbStats, at_ns: u64) -> Self {
         let mut calls = Self {
             process,
             only: false,
             made: Meter::new(0, at_ns),
             errors: Meter::new(0, at_ns),
-            raw,
-            before,
+            raw: *raw,
+            before: *before,
             errnos: BTreeMap::new(),
         };
         let (made, errors) = calls.own();
@@ -377,7 +377,7 @@ impl Engine {
                 .remove(&key)
                 .filter(|past| past.calls < stats.calls);
             let before = past.as_ref().map_or(ZERO, |past| past.stats());
-            let mut row = Calls::new(process, *stats, before, at_ns);
+            let mut row = Calls::new(process, stats, &before, at_ns);
             row.errnos = past.map(|past| past.errnos()).unwrap_or_default();
             if let Some(last_ns) = before_ns {
                 // The entry did not exist at the last sweep: all of it belongs to this interval.
@@ -398,7 +398,7 @@ impl Engine {
             }
             *row = Calls {
                 errnos,
-                ..Calls::new(process, *stats, before, at_ns)
+                ..Calls::new(process, stats, &before, at_ns)
             };
             return stats.errors.saturating_sub(before.errors);
         }
