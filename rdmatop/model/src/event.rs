@@ -1,56 +1,75 @@
 //! Events as views see them: decoded, owner and state filled in from what the engine knows.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde::Serialize;
 
 use super::findings::{Change, Finding};
 use super::ib::{AsyncEvent, CmEvent, Gid, QpState, QpType, WcStatus, WrRequest};
 
-/// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EventKind {
+/// Makes [`EventKind`] of the table of kinds, each with its name in JSON and in `--event`.
+macro_rules! kinds {
+    ($($(#[$about:meta])* $kind:ident = $name:literal,)*) => {
+        /// What happened.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+        pub enum EventKind {
+            $($(#[$about])* #[serde(rename = $name)] $kind,)*
+        }
+
+        impl EventKind {
+            /// Every kind, for help texts and filters.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$kind),*];
+
+            /// The name in JSON and in `--event`.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$kind => $name,)* }
+            }
+        }
+    };
+}
+
+kinds! {
     /// A QP was created.
-    QpCreate,
+    QpCreate = "qp_create",
     /// A QP was modified: its state if `to` is set, otherwise attributes only.
-    QpModify,
+    QpModify = "qp_modify",
     /// A QP was destroyed.
-    QpDestroy,
+    QpDestroy = "qp_destroy",
     /// An asynchronous QP event (`async_event` names it).
-    QpError,
+    QpError = "qp_error",
     /// An MR was registered (`bytes`).
-    MrReg,
+    MrReg = "mr_reg",
     /// An MR was deregistered (`bytes`).
-    MrDereg,
+    MrDereg = "mr_dereg",
     /// A CQ was created (`cqe` entries).
-    CqCreate,
+    CqCreate = "cq_create",
     /// A CQ was destroyed.
-    CqDestroy,
+    CqDestroy = "cq_destroy",
     /// rdma_cm: the active side asked for a connection.
-    CmConnect,
+    CmConnect = "cm_connect",
     /// rdma_cm: the passive side accepted.
-    CmAccept,
+    CmAccept = "cm_accept",
     /// rdma_cm: this side refused.
-    CmReject,
+    CmReject = "cm_reject",
     /// rdma_cm: this side ended the connection.
-    CmDisconnect,
+    CmDisconnect = "cm_disconnect",
     /// rdma_cm: the process was given an event (`cm_event` names it).
-    CmEvent,
+    CmEvent = "cm_event",
     /// A verb returned an errno (`verb`, `rc`).
-    VerbError,
+    VerbError = "verb_error",
     /// A work request was posted (`wr_id`, `opcode`, `bytes`). Only where asked for.
-    WrPost,
+    WrPost = "wr_post",
     /// A work request has ended (`wc_status`, `duration_ns` since its post). Only where asked for.
-    WrDone,
+    WrDone = "wr_done",
     /// Records were lost (`count`, `where`), or failed calls were left out whose process makes too many
     /// ([`BUDGET`]).
-    Lost,
+    #[default]
+    Lost = "lost",
     /// Something is wrong from now on (`finding`).
-    FindingRaise,
+    FindingRaise = "finding_raise",
     /// A finding no longer holds (`finding`).
-    FindingClear,
+    FindingClear = "finding_clear",
 }
 
 /// [`Event::lost_where`] of failed calls beyond those that become events:
@@ -58,57 +77,9 @@ pub enum EventKind {
 pub const BUDGET: &str = "budget";
 
 impl EventKind {
-    /// Every kind, for help texts and filters.
-    pub const ALL: [Self; 19] = [
-        Self::QpCreate,
-        Self::QpModify,
-        Self::QpDestroy,
-        Self::QpError,
-        Self::MrReg,
-        Self::MrDereg,
-        Self::CqCreate,
-        Self::CqDestroy,
-        Self::CmConnect,
-        Self::CmAccept,
-        Self::CmReject,
-        Self::CmDisconnect,
-        Self::CmEvent,
-        Self::VerbError,
-        Self::WrPost,
-        Self::WrDone,
-        Self::Lost,
-        Self::FindingRaise,
-        Self::FindingClear,
-    ];
-
     /// Whether it comes only where it is asked for by name: there are as many as there are work requests.
     pub const fn is_on_request(self) -> bool {
         matches!(self, Self::WrPost | Self::WrDone)
-    }
-
-    /// The name in JSON and in `--event`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::QpCreate => "qp_create",
-            Self::QpModify => "qp_modify",
-            Self::QpDestroy => "qp_destroy",
-            Self::QpError => "qp_error",
-            Self::MrReg => "mr_reg",
-            Self::MrDereg => "mr_dereg",
-            Self::CqCreate => "cq_create",
-            Self::CqDestroy => "cq_destroy",
-            Self::CmConnect => "cm_connect",
-            Self::CmAccept => "cm_accept",
-            Self::CmReject => "cm_reject",
-            Self::CmDisconnect => "cm_disconnect",
-            Self::CmEvent => "cm_event",
-            Self::VerbError => "verb_error",
-            Self::WrPost => "wr_post",
-            Self::WrDone => "wr_done",
-            Self::Lost => "lost",
-            Self::FindingRaise => "finding_raise",
-            Self::FindingClear => "finding_clear",
-        }
     }
 
     /// Whether rdmatop concludes it from what it has read, as opposed to what happened in the kernel, which
@@ -127,7 +98,7 @@ impl EventKind {
 ///
 /// `None` is unknown or not applicable to the kind; JSON leaves such fields out except the six that every
 /// object has (`device`, `qpn`, `pid`, `tid`, `comm`, `rc`: null when unknown).
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Event {
     /// Version of this object: 1.
     pub schema: u32,
@@ -248,13 +219,7 @@ pub struct Cm {
 }
 
 /// What `cm` is of an event that is not about connections.
-static NO_CM: Cm = Cm {
-    cm_event: None,
-    status: None,
-    cm_id: None,
-    src: None,
-    dst: None,
-};
+static NO_CM: LazyLock<Cm> = LazyLock::new(Cm::default);
 
 /// What only events of work requests have.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -283,15 +248,7 @@ pub struct Work {
 }
 
 /// Of an event without a work request.
-static NO_WORK: Work = Work {
-    wr_id: None,
-    opcode: None,
-    signaled: None,
-    imm: None,
-    wc_status: None,
-    dropped: false,
-    cq_full: false,
-};
+static NO_WORK: LazyLock<Work> = LazyLock::new(Work::default);
 
 impl Event {
     /// What rdma_cm says; nothing of it is known where the event is of something else.
@@ -311,37 +268,7 @@ impl Event {
             ts_ns,
             mono_ns,
             event: kind,
-            device: None,
-            port: None,
-            qpn: None,
-            qp_type: None,
-            pid: None,
-            tid: None,
-            comm: None,
-            kernel: false,
-            by_pid: None,
-            from: None,
-            to: None,
-            attr_mask: None,
-            dest_qpn: None,
-            dest_gid: None,
-            path_mtu: None,
-            sgid_index: None,
-            timeout: None,
-            retry_cnt: None,
-            rnr_retry: None,
-            async_event: None,
-            cm: None,
-            work: None,
-            bytes: None,
-            cqe: None,
-            verb: None,
-            rc: None,
-            duration_ns: None,
-            count: None,
-            lost_where: None,
-            qp_uid: None,
-            finding: None,
+            ..Self::default()
         }
     }
 

@@ -69,27 +69,13 @@ impl Filter {
         if !self.events.is_empty() && !self.events.contains(&event.event) {
             return false;
         }
-        if self.pid.is_none() && self.comm.is_none() && self.device.is_none() {
-            return true;
+        let rows = || snapshot.processes.iter();
+        let gone = !rows().any(|row| finding.concerns_process(row.uid));
+        if finding.about.process.is_some() && gone {
+            return self.owner(finding.pid, finding.comm.as_deref())
+                && self.device(finding.device.as_deref());
         }
-        let mut rows = snapshot.processes.iter();
-        let whole = self.pid.is_none() && self.comm.is_none();
-        if finding.about.process.is_some() {
-            let gone = !snapshot
-                .processes
-                .iter()
-                .any(|row| finding.concerns_process(row.uid));
-            return rows.any(|row| finding.concerns_process(row.uid) && self.matches_process(row))
-                || (gone
-                    && self.owner(finding.pid, finding.comm.as_deref())
-                    && self.device(finding.device.as_deref()));
-        }
-        finding.device.as_deref().is_none_or(|name| {
-            self.device(Some(name))
-                && (whole
-                    || rows
-                        .any(|row| self.matches_process(row) && row.devices.iter().any(|own| &**own == name)))
-        })
+        self.matches_finding(finding, rows().filter(|row| self.matches_process(row)))
     }
 
     /// Whether to show a QP.
@@ -139,21 +125,21 @@ impl Filter {
                 && (self.device.is_none()
                     || kept.processes.iter().any(|process| process.pid == Some(row.pid)))
         });
-        kept.findings = keep(&snapshot.findings, |found| self.matches_finding(found, &kept)).into();
+        let matches = |found: &Finding| self.matches_finding(found, kept.processes.iter());
+        kept.findings = keep(&snapshot.findings, matches).into();
         kept.judged(None)
     }
 
-    /// Whether a finding concerns something that was kept: one of the processes, or a device that they use.
-    fn matches_finding(&self, found: &Finding, kept: &Snapshot) -> bool {
-        let used = |name: &str| {
-            let whole = self.pid.is_none() && self.comm.is_none();
-            let mut rows = kept.processes.iter();
-            self.device(Some(name)) && (whole || rows.any(|row| row.devices.iter().any(|own| &**own == name)))
-        };
+    /// Whether a finding concerns one of the processes that match, or a device that they use.
+    fn matches_finding<'a>(&self, found: &Finding, mut rows: impl Iterator<Item = &'a ProcessRow>) -> bool {
         if found.about.process.is_some() {
-            return kept.processes.iter().any(|row| found.concerns_process(row.uid));
+            return rows.any(|row| found.concerns_process(row.uid));
         }
-        found.device.as_deref().is_none_or(used)
+        let whole = self.pid.is_none() && self.comm.is_none();
+        found.device.as_deref().is_none_or(|name| {
+            let mut used = || rows.any(|row| row.devices.iter().any(|own| &**own == name));
+            self.device(Some(name)) && (whole || used())
+        })
     }
 
     fn owner(&self, pid: Option<u32>, comm: Option<&str>) -> bool {

@@ -39,6 +39,14 @@ pub struct Now {
     pub wall_ns: u64,
 }
 
+impl Now {
+    /// A time of `CLOCK_MONOTONIC` by the other clock, ns since the epoch.
+    pub(crate) fn wall_of(self, mono_ns: u64) -> u64 {
+        let both = mono_ns.saturating_add(self.wall_ns);
+        both.saturating_sub(self.mono_ns)
+    }
+}
+
 /// When something was read. Each counter has its own time, because a rate is its increase divided by the time
 /// between its own two reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

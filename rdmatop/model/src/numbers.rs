@@ -9,7 +9,7 @@ use rdmatop_common::{
     wr::WrRecord,
 };
 use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{FromBytes, IntoBytes};
 
 const WORD: usize = size_of::<u64>();
 
@@ -39,7 +39,9 @@ pub(super) trait Numbers: Sized {
 }
 
 fn put_bytes(bytes: &[u8], out: &mut Vec<u64>) {
-    let words = bytes.as_chunks::<WORD>().0.iter();
+    let (words, rest) = bytes.as_chunks::<WORD>();
+    debug_assert!(rest.is_empty(), "only whole words are written");
+    let words = words.iter();
     let words = words.map(|word| u64::from_ne_bytes(*word));
     let some = words.zip(0..).filter(|(word, _)| *word != 0);
     let before = out.len();
@@ -58,16 +60,11 @@ fn take_bytes(from: &mut std::slice::Iter<'_, u64>, size: usize) -> Option<Vec<u
     Some(bytes)
 }
 
-fn put_value<T: IntoBytes + Immutable>(value: &T, out: &mut Vec<u64>) {
-    const { assert!(size_of::<T>().is_multiple_of(WORD)) };
-    put_bytes(value.as_bytes(), out);
-}
-
 macro_rules! as_words {
     ($($type:ty),*) => {$(
         impl Numbers for $type {
             fn put(&self, out: &mut Vec<u64>) {
-                put_value(self, out);
+                put_bytes(self.as_bytes(), out);
             }
 
             fn take(from: &mut std::slice::Iter<'_, u64>) -> Option<Self> {
@@ -83,26 +80,14 @@ as_words!(QpSlot, VerbKey, VerbStats, VerbErrorKey, WrRecord);
 /// The size comes first, because the record's kind is among its bytes.
 impl Numbers for Record {
     fn put(&self, out: &mut Vec<u64>) {
-        let size = out.len();
-        out.push(0);
-        out[size] = match self {
-            Self::Qp(record) => {
-                put_value(record, out);
-                size_of_val(record)
-            }
-            Self::Object(record) => {
-                put_value(record, out);
-                size_of_val(record)
-            }
-            Self::Cm(record) => {
-                put_value(record, out);
-                size_of_val(record)
-            }
-            Self::Verb(record) => {
-                put_value(record, out);
-                size_of_val(record)
-            }
-        } as u64;
+        let bytes = match self {
+            Self::Qp(record) => record.as_bytes(),
+            Self::Object(record) => record.as_bytes(),
+            Self::Cm(record) => record.as_bytes(),
+            Self::Verb(record) => record.as_bytes(),
+        };
+        out.push(bytes.len() as u64);
+        put_bytes(bytes, out);
     }
 
     fn take(from: &mut std::slice::Iter<'_, u64>) -> Option<Self> {

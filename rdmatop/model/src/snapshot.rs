@@ -26,6 +26,7 @@ pub use devices::{
 };
 pub use processes::{CounterGroup, ProcessRow, Recent, TcpTraffic};
 pub use qps::{QpRow, Step};
+pub(crate) use traffic::{Count, FIRST, FLUSH, WORDS, count, place};
 pub use traffic::{Latency, OpcodeTraffic, StatusCount, Traffic};
 
 /// Version of the JSON objects.

@@ -2,12 +2,13 @@
 
 use std::{collections::HashMap, net::SocketAddr};
 
-use rdmatop_common::event::{CmRecord, UNKNOWN_U32, cm};
+use rdmatop_common::event::{CmRecord, cm};
 
 use super::{
     Engine, address,
     qp::{Key, Owner},
     qps::QpRef,
+    records::known,
 };
 use crate::{
     event::{Cm, Event, EventKind},
@@ -55,10 +56,6 @@ impl Connections {
     }
 }
 
-fn known(value: u32) -> Option<u32> {
-    (value != UNKNOWN_U32).then_some(value)
-}
-
 impl Engine {
     /// The event of a record of rdma_cm.
     pub(super) fn cm_record(&mut self, record: &CmRecord, now: Now) -> Event {
@@ -88,12 +85,9 @@ impl Engine {
             .map(|((device, _), qpn)| Key::new(*device, qpn, None));
         let there = key.and_then(|key| {
             self.qps.find(&QpRef {
-                object: 0,
-                born_ns: 0,
-                created: false,
                 key: Some(key),
                 ts_ns: prefix.ts_ns,
-                owner: None,
+                ..QpRef::default()
             })
         });
         if let Some(qp) = there.and_then(|uid| self.qps.get(uid)) {

@@ -8,20 +8,21 @@ use std::{
 use super::{
     logged::{self, Errors},
     names::{self, Names},
-    ports::{Counted, Port, PortOf},
+    ports::Port,
     providers::Provider,
     psn::Passed,
     table::Table,
-    tally::{Flow, RETRANSMITS, RX_BYTES, TX_BYTES},
+    tally::Flow,
 };
 use crate::{
     cause::Cause,
     input::{CountersSample, DeviceReading, DevicesSample, EbpfState, LoggedError, UNLISTED},
-    snapshot::{DeviceRow, DeviceState, PortRow},
+    snapshot::{DeviceRow, DeviceState, PortRow, count},
+    value::Counter,
 };
 
 /// Generations that ended and are remembered, for records that come late.
-const GONE: usize = 64;
+const ENDED: usize = 64;
 
 /// One generation of a device: from `ib_register_device` to `ib_unregister_device`.
 #[derive(Debug)]
@@ -43,7 +44,7 @@ pub(super) struct Device {
 
 /// A generation that ended.
 #[derive(Debug)]
-struct Gone {
+struct EndedDevice {
     uid: u64,
     index: u32,
     seen_ns: u64,
@@ -56,7 +57,7 @@ pub(super) struct Devices {
     by_index: BTreeMap<u32, Device>,
     /// Index of each generation of a device: each record looks here.
     indexes: Table<u32>,
-    gone: Vec<Gone>,
+    gone: Vec<EndedDevice>,
     /// Why the kernel's log is not read; `None` before the first look.
     log: Option<Result<(), Cause>>,
     last_uid: u64,
@@ -110,22 +111,17 @@ impl Devices {
             .iter()
             .filter(|reading| reading.index >= UNLISTED)
             .count();
-        let left = |device: &&Device| device.index < UNLISTED && !listed.contains(&device.index);
+        let left = || {
+            let known = self.by_index.values();
+            known.filter(|device| device.index < UNLISTED && !listed.contains(&device.index))
+        };
         for reading in readings.iter_mut().filter(|reading| reading.index >= UNLISTED) {
             let name = names.of(reading.name.as_bytes());
-            let mut nameless = self
-                .by_index
-                .values()
-                .filter(left)
-                .filter(|device| device.is_nameless());
+            let mut nameless = left().filter(|device| device.is_nameless());
             let only = nameless
                 .next()
                 .filter(|_| nameless.next().is_none() && unknown == 1);
-            let same = self
-                .by_index
-                .values()
-                .filter(left)
-                .find(|device| device.name == name);
+            let same = left().find(|device| device.name == name);
             if let Some(known) = same.or(only) {
                 reading.index = known.index;
             }
@@ -170,7 +166,7 @@ impl Devices {
         device.describe(&reading);
         let mut before = std::mem::take(&mut device.ports);
         for port in reading.ports {
-            let mut kept = before.remove(&port.number).unwrap_or_else(Port::new);
+            let mut kept = before.remove(&port.number).unwrap_or_default();
             let number = port.number;
             kept.read(&port, provider, min_interval_ns);
             device.ports.insert(number, kept);
@@ -251,10 +247,10 @@ impl Devices {
     fn end(&mut self, index: u32, at_ns: u64) -> Option<(u64, Arc<str>)> {
         let device = self.by_index.remove(&index)?;
         self.indexes.remove(device.uid);
-        if self.gone.len() >= GONE {
+        if self.gone.len() >= ENDED {
             self.gone.remove(0);
         }
-        self.gone.push(Gone {
+        self.gone.push(EndedDevice {
             uid: device.uid,
             index,
             seen_ns: device.seen_ns,
@@ -271,7 +267,7 @@ impl Devices {
             return device.uid;
         }
         // The record came late. Indexes start again when ib_core is loaded again.
-        let late = |gone: &&Gone| gone.index == index && ts_ns <= gone.at_ns;
+        let late = |gone: &&EndedDevice| gone.index == index && ts_ns <= gone.at_ns;
         let mut late = self.gone.iter().rev().filter(late).peekable();
         let last = late.peek().map(|gone| gone.uid);
         let then = late.find(|gone| gone.seen_ns <= ts_ns).map(|gone| gone.uid);
@@ -371,12 +367,7 @@ impl Devices {
                 .errors
                 .show(matches!(self.log, Some(Ok(()))), &mut device.row);
             for port in device.ports.values_mut() {
-                let of = PortOf {
-                    device_uid: device.uid,
-                    device: &device.name,
-                    counted,
-                };
-                ports.push(port.row(&of, now_ns));
+                ports.push(port.row((device.uid, &device.name), counted, now_ns));
             }
             rows.push(device.row.clone());
         }
@@ -450,14 +441,11 @@ impl Device {
 
     /// What its QPs counted, as its port's. Only SoftRoCE's QPs are counted completely, and only for a device
     /// with one port is the port of a QP certain.
-    fn counted(&self, provider: Provider, rates_are_fresh: bool) -> Option<Counted> {
-        let flow = self.flow.as_ref()?.whole()?;
-        let counter = |field| flow.known(field, rates_are_fresh);
-        (provider == Provider::Rxe && self.ports.len() == 1).then(|| Counted {
-            tx_bytes: counter(TX_BYTES),
-            rx_bytes: counter(RX_BYTES),
-            retransmits: counter(RETRANSMITS),
-        })
+    fn counted(&self, provider: Provider, rates_are_fresh: bool) -> [Option<Counter>; 3] {
+        let flow = self.flow.as_ref().and_then(|flow| flow.whole());
+        let flow = flow.filter(|_| provider == Provider::Rxe && self.ports.len() == 1);
+        [count::TX_BYTES, count::RX_BYTES, count::RETRANSMITS]
+            .map(|count| flow?.known(count, rates_are_fresh))
     }
 }
 
@@ -472,27 +460,6 @@ fn nameless(uid: u64, index: u32, name: &Arc<str>) -> DeviceRow {
         uid,
         index: (index < UNLISTED).then_some(index),
         name: Arc::clone(name),
-        state: None,
-        node_guid: None,
-        driver: None,
-        fw_version: None,
-        pci: None,
-        numa_node: None,
-        pci_path: Arc::default(),
-        pcie: None,
-        qps: None,
-        cqs: None,
-        mrs: None,
-        pds: None,
-        cm_ids: None,
-        ctxs: None,
-        srqs: None,
-        contexts: None,
-        driver_errors: None,
-        driver_error: None,
-        driver_error_ns: None,
-        followed: false,
-        datapath: None,
-        hidden: &[],
+        ..DeviceRow::default()
     }
 }

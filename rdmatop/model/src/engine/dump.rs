@@ -68,7 +68,7 @@ impl Engine {
             // The dump may have brought back a QP that ended after the dump began and is forgotten already.
             self.losses.want_repair(now.mono_ns);
         }
-        self.set_errors("qps", sample.errors);
+        self.errors.insert("qps", sample.errors);
     }
 
     /// Packets of the ports of a dump, since the dump before.
@@ -186,7 +186,7 @@ impl Engine {
         let differ = reported
             .zip(qp.row().pid)
             .is_some_and(|(reported, known)| reported != known);
-        differ && (!qp.is_owner_sure() || self.losses.wants_repair())
+        differ && (!qp.sure || self.losses.wants_repair())
     }
 
     fn own_by_dump(&mut self, uid: u64, reading: &QpReading, began_ns: u64) {
@@ -197,9 +197,9 @@ impl Engine {
         if let Some(name) = &reading.kern_name {
             // A record holds only the start of the name; the dump has all of it. But rdma_cm makes QPs for
             // its callers, and only a record has the caller's name.
-            let better = name != "rdma_cm" || !qp.row().kernel || qp.comm().is_none();
+            let better = name != "rdma_cm" || !qp.row().kernel || qp.comm.is_none();
             let name = self.names.kernel(name.as_bytes());
-            if better && qp.comm() != Some(&name) {
+            if better && qp.comm.as_ref() != Some(&name) {
                 let owner = self.processes.of(
                     Owner {
                         comm: Some(name),

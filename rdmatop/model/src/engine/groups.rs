@@ -4,7 +4,7 @@
 //! a process had counted stays in its sum, and the sum is a lower bound from then on.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -12,6 +12,7 @@ use super::{
     Engine,
     devices::{Device, Devices},
     meter::Meter,
+    names::Names,
     providers::Provider,
     qp::{Key, Qp},
     qps::Qps,
@@ -19,7 +20,7 @@ use super::{
 use crate::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     ib::QpState,
-    input::{DeviceGroups, GroupReading, GroupsSample, HwCountersReport, RawSource},
+    input::{DeviceGroups, GroupReading, GroupsSample, HwPort, RawSource},
     snapshot::{CounterGroup, NamedCounter, Traffic},
     value::{Counter, Source},
 };
@@ -57,24 +58,16 @@ impl Group {
     }
 }
 
-/// What counters that are gone had counted of a process.
-#[derive(Debug, Default)]
-struct Gone {
-    totals: BTreeMap<Arc<str>, u64>,
-}
-
 /// The counters.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     all: Vec<Group>,
-    gone: HashMap<u64, Gone>,
-    /// QPs that are bound, by device and number.
-    bound: HashSet<(u64, u32)>,
-    /// QPs that are bound to a counter of packets, by device and number.
-    packets: HashSet<(u64, u32)>,
+    /// What counters that are gone had counted of each process, by name.
+    gone: HashMap<u64, BTreeMap<Arc<str>, u64>>,
+    /// QPs that are bound, by device and number, and whether the counter counts packets.
+    bound: HashMap<(u64, u32), bool>,
     /// When the counters of a device were last read.
     read_ns: BTreeMap<u64, u64>,
-    names: HashMap<String, Arc<str>>,
 }
 
 /// What the NIC has counted of a process.
@@ -111,7 +104,7 @@ impl Sum {
 impl Groups {
     /// Whether the NIC counts the packets of a QP.
     pub(super) fn counts_packets_of(&self, key: &Key) -> bool {
-        self.packets.contains(&(key.device, key.qpn))
+        self.bound.get(&(key.device, key.qpn)) == Some(&true)
     }
 
     /// Two rows turned out to be one process.
@@ -120,8 +113,8 @@ impl Groups {
             group.process = Some(to);
         }
         if let Some(gone) = self.gone.remove(&from) {
-            let sums = &mut self.gone.entry(to).or_default().totals;
-            for (name, total) in gone.totals {
+            let sums = self.gone.entry(to).or_default();
+            for (name, total) in gone {
                 let sum = sums.entry(name).or_default();
                 *sum = sum.saturating_add(total);
             }
@@ -139,7 +132,7 @@ impl Groups {
             qp.lives()
                 && qp.first_ns < read_ns
                 && qp.row().state != Some(QpState(0))
-                && !self.bound.contains(&(qp.key.device, qp.key.qpn))
+                && !self.bound.contains_key(&(qp.key.device, qp.key.qpn))
         };
         qps.iter().filter(uncovered).filter_map(Qp::process).collect()
     }
@@ -147,31 +140,20 @@ impl Groups {
     /// What was counted of a process; `None` where none of its QPs is or was bound.
     pub(super) fn sum(&self, process: u64, now_ns: u64, uncovered: bool) -> Option<Sum> {
         let gone = self.gone.get(&process);
-        let mut own = self
-            .all
-            .iter()
-            .filter(|group| group.process == Some(process))
-            .peekable();
-        if own.peek().is_none() && gone.is_none() {
+        let own = self.all.iter().filter(|group| group.process == Some(process));
+        let own: Vec<_> = own.collect();
+        if own.is_empty() && gone.is_none() {
             return None;
         }
-        let own: Vec<_> = own.collect();
         let sum = |name: &str| {
-            let past = gone.and_then(|gone| gone.totals.get(name)).copied();
-            let parts = own.iter().map(|group| group.counter(name, now_ns));
-            let known: Vec<Counter> = parts.clone().flatten().collect();
-            let missing = parts.count() - known.len();
-            let present = known.into_iter().reduce(Counter::plus);
-            let sum = match (present, past) {
-                (Some(present), past) => Counter {
-                    total: present.total.saturating_add(past.unwrap_or(0)),
-                    ..present
-                },
-                (None, Some(past)) => Counter::whole(past, None, Source::Hw),
-                (None, None) => return None,
-            };
+            let past = gone.and_then(|gone| gone.get(name)).copied();
+            let parts = || own.iter().map(|group| group.counter(name, now_ns));
+            let present = parts().flatten().reduce(Counter::plus);
+            let sum = present.or(past.map(|_| Counter::whole(0, None, Source::Hw)))?;
+            let missing = parts().any(|part| part.is_none());
             Some(Counter {
-                partial: sum.partial || uncovered || missing > 0 || past.is_some(),
+                total: sum.total.saturating_add(past.unwrap_or(0)),
+                partial: sum.partial || uncovered || missing || past.is_some(),
                 ..sum
             })
         };
@@ -202,24 +184,12 @@ impl Groups {
                     unit_bytes: None,
                     help: devices
                         .get(group.device)
-                        .and_then(|device| device.provider().help(RawSource::Netlink, name)),
+                        .and_then(|device| device.provider().entry(RawSource::Netlink, name).meaning()),
                     counter: meter.counter(Source::Hw, now_ns),
                 })
                 .collect(),
         })
         .collect()
-    }
-
-    fn name(&mut self, name: &str) -> Arc<str> {
-        if let Some(known) = self.names.get(name) {
-            return Arc::clone(known);
-        }
-        let safe: Arc<str> = super::names::safe(name.as_bytes()).into();
-        // No driver has so many; what is hostile is not kept.
-        if self.names.len() < 4096 {
-            self.names.insert(name.to_owned(), Arc::clone(&safe));
-        }
-        safe
     }
 
     /// Takes over the counters of a device. `owners`: the process of each.
@@ -230,6 +200,7 @@ impl Groups {
         read: DeviceGroups,
         owners: Vec<Option<u64>>,
         min_interval_ns: u64,
+        names: &mut Names,
     ) {
         let at = read.at;
         if self.read_ns.get(&device).is_some_and(|last| at.mono_ns <= *last) {
@@ -252,7 +223,7 @@ impl Groups {
                     device,
                     id: reading.id,
                     port: reading.port,
-                    mode: super::names::safe(reading.mode.as_bytes()).into(),
+                    mode: names.of(reading.mode.as_bytes()),
                     process,
                     qps: Arc::default(),
                     counters: Vec::new(),
@@ -263,8 +234,8 @@ impl Groups {
                 group.qps = reading.qps.into();
             }
             for (name, value) in reading.counters {
-                let name = self.name(&name);
-                let width = provider.width(RawSource::Netlink, &name);
+                let name = names.of(name.as_bytes());
+                let width = provider.entry(RawSource::Netlink, &name).width;
                 match group.counters.iter_mut().find(|(known, _)| *known == name) {
                     Some((_, meter)) => meter.read(value, at, width, min_interval_ns),
                     None => group.counters.push((name, Meter::first(value, at, width))),
@@ -282,7 +253,7 @@ impl Groups {
     /// A counter is gone: what it had counted stays its process's.
     fn end(&mut self, group: &Group, now_ns: u64) {
         let Some(process) = group.process else { return };
-        let totals = &mut self.gone.entry(process).or_default().totals;
+        let totals = self.gone.entry(process).or_default();
         for (name, meter) in &group.counters {
             let sum = totals.entry(Arc::clone(name)).or_default();
             *sum = sum.saturating_add(meter.counter(Source::Hw, now_ns).total);
@@ -291,12 +262,10 @@ impl Groups {
 
     fn index(&mut self) {
         self.bound.clear();
-        self.packets.clear();
         for group in &self.all {
-            let qps = group.qps.iter().map(|qpn| (group.device, *qpn));
-            self.bound.extend(qps.clone());
-            if group.counters.iter().any(|(name, _)| **name == *TX_PACKETS) {
-                self.packets.extend(qps);
+            let packets = group.counters.iter().any(|(name, _)| **name == *TX_PACKETS);
+            for qpn in group.qps.iter() {
+                *self.bound.entry((group.device, *qpn)).or_default() |= packets;
             }
         }
     }
@@ -313,7 +282,8 @@ impl Engine {
                 .map(|group| self.owner_of(device, group, read.at.mono_ns))
                 .collect();
             let min = self.config.min_interval_ns;
-            self.groups.read(device, provider, read, owners, min);
+            let names = &mut self.names;
+            self.groups.read(device, provider, read, owners, min, names);
         }
         let processes = &self.processes;
         self.groups
@@ -336,27 +306,17 @@ impl Engine {
         owners.all(|owner| owner == Some(first)).then_some(first)
     }
 
-    /// Takes over what `--hw-counters` has changed.
-    pub(super) fn hw_counters(&mut self, report: Box<HwCountersReport>) {
-        self.hw_counters = Some(Arc::from(report));
-    }
-
     /// What `--hw-counters` has changed, and why something is not counted.
     pub(super) fn hw_counters_notes(&self) -> Vec<Cause> {
         let Some(report) = &self.hw_counters else {
             return Vec::new();
         };
-        let place = |device: &str, port: u32| format!("{device}/{port}");
+        let place = |port: &HwPort| format!("{}/{}", port.device, port.port);
         let listed = |places: Vec<String>| match places.len().saturating_sub(NAMED) {
             0 => places.join(", "),
             more => format!("{} and {more} more", places[..NAMED].join(", ")),
         };
-        let set: Vec<String> = report
-            .ports
-            .iter()
-            .filter(|port| port.set)
-            .map(|port| place(&port.device, port.port))
-            .collect();
+        let set: Vec<String> = report.ports.iter().filter(|port| port.set).map(place).collect();
         let mut notes = Vec::new();
         let any = !set.is_empty();
         if any {
@@ -372,17 +332,14 @@ impl Engine {
         let mut refused: Vec<(&Cause, Vec<String>)> = Vec::new();
         for port in &report.ports {
             // Where some port counts, that a driver of another kind cannot is no news.
-            let Some(why) = port
-                .why
-                .as_deref()
-                .filter(|why| !(any && why.id == CauseId::NoBinding))
-            else {
+            let why = port.why.as_deref();
+            let Some(why) = why.filter(|why| !(any && why.id == CauseId::NoBinding)) else {
                 continue;
             };
             let like = |known: &&mut (&Cause, Vec<String>)| known.0.reason() == why.reason();
             match refused.iter_mut().find(like) {
-                Some((_, places)) => places.push(place(&port.device, port.port)),
-                None => refused.push((why, vec![place(&port.device, port.port)])),
+                Some((_, places)) => places.push(place(port)),
+                None => refused.push((why, vec![place(port)])),
             }
         }
         notes.extend(refused.into_iter().map(|(why, places)| Cause {

@@ -17,7 +17,7 @@ use super::{
     findings::{Change, Limits, Watch},
     input::{
         CountersSample, DevicesSample, EbpfReport, EbpfState, Flood, GpuSample, HealthSample,
-        HwCountersReport, Input, Now, Skipped, Timed, UprobesReport,
+        HwCountersReport, Input, Now, ProcessFacts, Skipped, Timed, UprobesReport,
     },
     judgement::{AllUnexplained, Judgement},
     snapshot::{Health, SCHEMA, Snapshot, WorkRequests},
@@ -31,7 +31,6 @@ mod devices;
 mod driver_verbs;
 mod dump;
 mod floods;
-mod gpus;
 mod groups;
 mod hash;
 mod history;
@@ -50,7 +49,6 @@ mod providers;
 mod psn;
 mod qp;
 mod qps;
-mod recent;
 mod records;
 mod rows;
 mod shares;
@@ -196,7 +194,7 @@ pub struct Engine {
     last_tick_ns: Option<u64>,
     /// Processes that have devices open.
     holders: openers::Holders,
-    /// How busy GPUs were in the last seconds.
+    /// How busy GPUs were in the seconds that traffic is averaged over.
     gpus: Vec<GpuSample>,
     findings: Watch,
     /// The last snapshot, while a view holds it: its judgement is reused where nothing changed.
@@ -227,120 +225,58 @@ impl Engine {
     }
 
     /// [`Engine::apply`] without a list: hands each event out as it is made.
-    #[expect(clippy::too_many_lines, reason = "an arm for each kind of input")]
     pub fn fold(&mut self, timed: Timed, out: &mut dyn FnMut(&Event)) {
         let Timed { at: now, input } = timed;
-        let lost = match input {
+        let now_ns = now.mono_ns;
+        let mut lost = Vec::new();
+        match input {
             Input::Records(records) => {
                 for record in &records {
                     self.record(record, now, out);
                 }
-                return;
             }
             Input::WorkRequests(records) => {
                 for record in &records {
                     out(&self.work_request(record, now));
                 }
-                return;
             }
-            Input::WorkCounts(counts) => return self.work_counts(counts),
-            Input::Watch(sample) => return self.watch(*sample, now),
-            Input::Openers(sample) => return self.openers(*sample),
-            Input::BadRecord => self.losses.undecodable(now.mono_ns).into_iter().collect(),
-            Input::Ebpf(report) => {
-                self.programs(*report, now.mono_ns);
-                Vec::new()
-            }
-            Input::Losses(counts) => self.losses.kernel(&counts, now.mono_ns),
-            Input::Floods(floods) => {
-                for event in self.floods(floods, now) {
-                    out(&event);
-                }
-                return;
-            }
-            Input::Seen(seen) => {
-                self.losses.overlooked(self.overlooked.seen(seen));
-                Vec::new()
-            }
-            Input::Skipped(programs) => {
-                self.skipped(programs);
-                Vec::new()
-            }
-            Input::ChannelDropped(count) => self.losses.channel(count, now.mono_ns).into_iter().collect(),
-            Input::Devices(sample) => {
-                self.overlooked.devices(&sample);
-                self.devices(*sample)
-            }
-            Input::Counters(sample) => {
-                self.overlooked.counters(&sample);
-                self.port_counters(*sample);
-                Vec::new()
-            }
-            Input::Qps(sample) => {
-                self.dump(*sample, now);
-                Vec::new()
-            }
-            Input::Slots(sample) => {
-                self.slots(&sample, now);
-                Vec::new()
-            }
-            Input::Uprobes(report) => {
-                self.uprobes(*report);
-                Vec::new()
-            }
-            Input::UprobesOver => return self.uprobes_over(),
-            Input::Groups(sample) => return self.groups(*sample),
-            Input::HwCounters(report) => return self.hw_counters(report),
-            Input::Verbs(sample) => {
-                self.verbs(&sample);
-                Vec::new()
-            }
-            Input::Process(facts) => {
-                if let processes::Learned::SameProcess(from, to) = self.processes.learn(&facts, now.mono_ns) {
-                    self.join(from, to);
-                }
-                Vec::new()
-            }
-            Input::ProcessGone { pid, start_ticks } => {
-                self.process_gone(pid, start_ticks, now);
-                Vec::new()
-            }
-            Input::Logged(errors) => {
-                self.devices.logged(errors, now.mono_ns);
-                Vec::new()
-            }
-            Input::RdmaLimits(reached) => {
-                self.processes.limited(reached);
-                Vec::new()
-            }
-            Input::Locked(found) => {
-                self.processes.locked(found);
-                Vec::new()
-            }
-            Input::Tcp(sample) => {
-                self.tcp(&sample);
-                Vec::new()
-            }
-            Input::Gpus(sample) => return self.gpus(*sample),
-            Input::Slow(notes) => {
-                self.slow = notes;
-                Vec::new()
-            }
-            Input::SlowProcesses(notes) => {
-                self.slow_processes = notes;
-                Vec::new()
-            }
-            Input::RoundHangs(cause) => {
-                self.hangs = cause.map(|cause| *cause);
-                Vec::new()
-            }
-            Input::Health(sample) => {
-                self.surroundings(*sample);
-                Vec::new()
-            }
-        };
+            Input::WorkCounts(counts) => self.work_counts(counts),
+            Input::Watch(sample) => self.watch(*sample, now),
+            Input::Openers(sample) => self.openers(*sample),
+            Input::BadRecord => lost.extend(self.losses.undecodable(now_ns)),
+            Input::Ebpf(report) => self.programs(*report, now_ns),
+            Input::Losses(counts) => lost = self.losses.kernel(&counts, now_ns),
+            Input::Floods(floods) => self.floods(floods, now).iter().for_each(&mut *out),
+            Input::Seen(seen) => self.losses.overlooked(self.overlooked.seen(seen)),
+            Input::Skipped(programs) => self.skipped(programs),
+            Input::ChannelDropped(count) => lost.extend(self.losses.channel(count, now_ns)),
+            Input::Devices(sample) => self.devices(*sample),
+            Input::Counters(sample) => self.port_counters(*sample),
+            Input::Qps(sample) => self.dump(*sample, now),
+            Input::Slots(sample) => self.slots(&sample, now),
+            Input::Uprobes(report) => self.uprobes(*report),
+            Input::UprobesOver => self.uprobes_over(),
+            Input::Groups(sample) => self.groups(*sample),
+            Input::HwCounters(report) => self.hw_counters = Some(Arc::from(report)),
+            Input::Verbs(sample) => self.verbs(&sample),
+            Input::Process(facts) => self.process(&facts, now_ns),
+            Input::ProcessGone { pid, start_ticks } => self.process_gone(pid, start_ticks, now_ns),
+            Input::Logged(errors) => self.devices.logged(errors, now_ns),
+            Input::RdmaLimits(reached) => self.processes.limited(reached),
+            Input::Locked(found) => self.processes.locked(found),
+            Input::Tcp(sample) => self.tcp(&sample),
+            Input::Gpus(sample) => self.gpus(*sample),
+            Input::Slow(notes) => self.slow = notes,
+            Input::SlowProcesses(notes) => self.slow_processes = notes,
+            Input::RoundHangs(cause) => self.hangs = cause.map(|cause| *cause),
+            Input::Health(sample) => self.surroundings(*sample),
+        }
         for (lost_where, count) in lost {
-            out(&lost_event(lost_where, count, now));
+            out(&Event {
+                count: Some(count),
+                lost_where: Some(lost_where),
+                ..Event::new(EventKind::Lost, now.wall_ns, now_ns)
+            });
         }
     }
 
@@ -438,17 +374,26 @@ impl Engine {
         self.losses.wants_repair()
     }
 
+    fn gpus(&mut self, sample: GpuSample) {
+        let since_ns = sample.mono_ns.saturating_sub(history::SPAN_NS);
+        self.gpus.retain(|old| old.before_ns >= since_ns);
+        self.gpus.push(sample);
+    }
+
     fn port_counters(&mut self, sample: CountersSample) {
+        self.overlooked.counters(&sample);
         if let Some(sums) = &sample.mr_bytes {
             self.registered(sums, sample.mono_ns);
         }
         self.devices.counted(sample, self.config.min_interval_ns);
     }
 
-    fn devices(&mut self, mut sample: DevicesSample) -> Vec<(&'static str, u64)> {
+    fn devices(&mut self, mut sample: DevicesSample) {
+        self.overlooked.devices(&sample);
+        let errors = std::mem::take(&mut sample.errors);
+        self.errors.insert("devices", errors);
         if sample.unread {
-            self.set_errors("devices", sample.errors);
-            return Vec::new();
+            return;
         }
         self.device_notes = std::mem::take(&mut sample.notes);
         if let Some(sums) = mr_bytes(&sample) {
@@ -457,24 +402,19 @@ impl Engine {
         let min = self.config.min_interval_ns;
         let changes = self.devices.read(&mut sample, min, &mut self.names);
         self.renamed_devices.extend(changes.renamed);
-        if !changes.gone.is_empty() {
-            let gone: Vec<u64> = self
-                .qps
-                .iter_mut()
-                .filter(|qp| changes.gone.contains_key(&qp.key.device))
-                .map(|qp| {
-                    if let Some(name) = changes.gone.get(&qp.key.device) {
-                        qp.edit().device = Arc::clone(name);
-                    }
-                    qp.uid()
-                })
-                .collect();
-            for uid in gone {
-                self.qps.end(uid, sample.mono_ns, &mut self.processes);
+        if changes.gone.is_empty() {
+            return;
+        }
+        let mut gone = Vec::new();
+        for qp in self.qps.iter_mut() {
+            if let Some(name) = changes.gone.get(&qp.key.device) {
+                qp.edit().device = Arc::clone(name);
+                gone.push(qp.uid());
             }
         }
-        self.set_errors("devices", sample.errors);
-        Vec::new()
+        for uid in gone {
+            self.qps.end(uid, sample.mono_ns, &mut self.processes);
+        }
     }
 
     /// MR bytes by owner, of all devices.
@@ -510,9 +450,14 @@ impl Engine {
         let device = seen.key.map_or(0, |key| key.device);
         if self.qps.set_device(uid, device, &mut self.processes)
             && let Some(flow) = self.qps.get(uid).and_then(|qp| qp.flow.as_ref())
-            && let Some(device) = self.devices.get_mut(device)
         {
-            device.flow.get_or_insert_default().add_old(flow.total());
+            traffic::credit(
+                &mut self.processes,
+                &mut self.devices,
+                (None, device),
+                flow.total(),
+                true,
+            );
         }
         Some(uid)
     }
@@ -526,20 +471,23 @@ impl Engine {
         uid
     }
 
-    fn process_gone(&mut self, pid: u32, start_ticks: Option<u64>, now: Now) {
-        let uid = self.processes.gone(pid, start_ticks, now.mono_ns);
+    fn process_gone(&mut self, pid: u32, start_ticks: Option<u64>, now_ns: u64) {
+        let uid = self.processes.gone(pid, start_ticks, now_ns);
         let holds = uid
             .and_then(|uid| self.processes.get(uid))
             .is_some_and(|process| !process.qps.is_empty());
         if holds {
             // Records of its last moments may be on the way, or another process holds its QPs: a dump shows
             // which.
-            self.losses.want_repair(now.mono_ns);
+            self.losses.want_repair(now_ns);
         }
     }
 
-    /// Two rows turn out to be one process.
-    fn join(&mut self, from: u64, to: u64) {
+    /// Folds in facts about a process, by which two rows may turn out to be one.
+    fn process(&mut self, facts: &ProcessFacts, now_ns: u64) {
+        let Some((from, to)) = self.processes.learn(facts, now_ns) else {
+            return;
+        };
         for qp in self.qps.iter_mut().filter(|qp| qp.process() == Some(from)) {
             qp.edit().process_uid = Some(to);
         }
@@ -562,13 +510,13 @@ impl Engine {
         }
     }
 
-    fn set_errors(&mut self, reader: &'static str, errors: Vec<Cause>) {
-        self.errors.insert(reader, errors);
-    }
-
     fn health_row(&mut self) -> Health {
         let uncounted = self.uncounted_notes();
-        let hw_counters = self.hw_counters_notes();
+        let slow = self.slow.iter().chain(&self.slow_processes);
+        let mut first: Vec<Cause> = self.device_notes.iter().chain(slow).cloned().collect();
+        first.extend(uncounted);
+        first.extend(self.uprobe_notes().cloned());
+        first.extend(self.hw_counters_notes());
         // Without programs a 0 would say that nothing happened. What was counted before they went stays.
         let on = self.ebpf.state.is_on();
         let traced = |count: u64| (on || count > 0).then_some(count);
@@ -585,27 +533,11 @@ impl Engine {
             probes: self.ebpf.probes.clone(),
             follows_qps: self.ebpf.state.is_on() && self.ebpf.follows_qps,
             looked_ns: 0,
-            notes: if self.device_notes.is_empty()
-                && self.slow.is_empty()
-                && self.slow_processes.is_empty()
-                && uncounted.is_empty()
-                && self.uprobe_notes().next().is_none()
-                && hw_counters.is_empty()
-                && self.devices.log_note().is_none()
-            {
+            notes: if first.is_empty() && self.devices.log_note().is_none() {
                 self.notes.clone()
             } else {
-                self.device_notes
-                    .iter()
-                    .chain(&self.slow)
-                    .chain(&self.slow_processes)
-                    .cloned()
-                    .chain(uncounted)
-                    .chain(self.uprobe_notes().cloned())
-                    .chain(hw_counters)
-                    .chain(self.notes.iter().cloned())
-                    .chain(self.devices.log_note().cloned())
-                    .collect()
+                let last = self.notes.iter().chain(self.devices.log_note());
+                first.into_iter().chain(last.cloned()).collect()
             },
             errors: self
                 .errors
@@ -617,14 +549,6 @@ impl Engine {
             self_cpu: self.health.self_cpu,
             self_rss: self.health.self_rss,
         }
-    }
-}
-
-fn lost_event(lost_where: &'static str, count: u64, now: Now) -> Event {
-    Event {
-        count: Some(count),
-        lost_where: Some(lost_where),
-        ..Event::new(EventKind::Lost, now.wall_ns, now.mono_ns)
     }
 }
 

@@ -75,35 +75,22 @@ impl<const N: usize> Latest<N> {
     }
 }
 
-type Pair = (Box<[u8]>, Arc<str>);
-
 #[derive(Debug, Default)]
 struct SafeNames {
     all: HashMap<Box<[u8]>, Arc<str>>,
-    recent: [Option<Pair>; RECENT],
-    turn: usize,
 }
 
 impl SafeNames {
     fn get(&mut self, raw: &[u8], make: impl FnOnce(&[u8]) -> String) -> Arc<str> {
-        for (known, name) in self.recent.iter().flatten() {
-            if raw.starts_with(known) && raw.get(known.len()).is_none_or(|byte| *byte == 0) {
-                return Arc::clone(name);
-            }
-        }
         let raw = raw.split(|byte| *byte == 0).next().unwrap_or_default();
-        let name = if let Some(name) = self.all.get(raw) {
-            Arc::clone(name)
-        } else {
-            if self.all.len() >= REMEMBERED {
-                self.all.clear();
-            }
-            let name: Arc<str> = make(raw).into();
-            self.all.insert(raw.into(), Arc::clone(&name));
-            name
-        };
-        self.turn = (self.turn + 1) % RECENT;
-        self.recent[self.turn] = Some((raw.into(), Arc::clone(&name)));
+        if let Some(name) = self.all.get(raw) {
+            return Arc::clone(name);
+        }
+        if self.all.len() >= REMEMBERED {
+            self.all.clear();
+        }
+        let name: Arc<str> = make(raw).into();
+        self.all.insert(raw.into(), Arc::clone(&name));
         name
     }
 }

@@ -10,6 +10,7 @@ use super::{
     devices::Device,
     qp::{Qp, Slot},
     tally::{Flow, Tally},
+    traffic::{credit, sums},
 };
 use crate::{
     cause::{Cause, CauseId, Concerns},
@@ -69,12 +70,9 @@ impl Engine {
 
     /// A QP moved and found no slot.
     pub(super) fn uncounted(&mut self, record: &QpRecord) {
-        if let Some(uid) = self.qp_of(record, EventKind::QpModify) {
-            self.goes_without(uid);
-        }
-    }
-
-    fn goes_without(&mut self, uid: u64) {
+        let Some(uid) = self.qp_of(record, EventKind::QpModify) else {
+            return;
+        };
         self.no_slot.told += 1;
         let Some(qp) = self.qps.get_mut(uid) else { return };
         // Told of late, it may have found one since.
@@ -88,13 +86,8 @@ impl Engine {
     /// The sums that a QP belongs to lack what it does now.
     fn is_short(&mut self, uid: u64) {
         let Some(qp) = self.qps.get(uid) else { return };
-        let (process, device) = (qp.process(), qp.key.device);
-        if let Some(process) = process.and_then(|uid| self.processes.get_mut(uid)) {
-            process.flow.get_or_insert_default().short = true;
-        }
-        if let Some(device) = self.devices.get_mut(device) {
-            device.flow.get_or_insert_default().short = true;
-        }
+        let of = (qp.process(), qp.key.device);
+        sums(&mut self.processes, &mut self.devices, of).for_each(|sum| sum.short = true);
     }
 
     /// A QP got a slot.
@@ -116,14 +109,14 @@ impl Engine {
         if !may_rest(qp) {
             return;
         }
-        let (process, device) = (qp.process(), qp.key.device);
+        let of = (qp.process(), qp.key.device);
         // What its driver's counts do not say of one that moves is not 0 of one that rests.
-        let unknown = self.devices.get(device).map_or(0, Device::unknown);
+        let unknown = self.devices.get(of.1).map_or(0, Device::unknown);
         let nothing = Tally::knowing_all_but(unknown);
         qp.flow = Some(Flow::at_rest(&nothing));
         qp.edit().since_attach |= since_attach;
-        self.traffic.moves(uid);
-        self.credit(process, device, &nothing, false);
+        self.traffic.moving.push(uid);
+        credit(&mut self.processes, &mut self.devices, of, &nothing, false);
     }
 
     /// A dump was folded in: while it was made the kernel side got to know each QP in it.

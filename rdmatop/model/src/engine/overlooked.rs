@@ -12,9 +12,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::input::{
-    CountersSample, DevicesSample, PortCounters, PortReading, RawReading, RawSource, ReadAt, SeenByPrograms,
-};
+use crate::input::{CountersSample, DevicesSample, RawReading, RawSource, ReadAt, SeenByPrograms};
 
 /// The driver's counters: packets sent, receives completed.
 const NAMES: [&str; 2] = ["sent_pkts", "rdma_recvs"];
@@ -64,8 +62,8 @@ impl Overlooked {
         };
         self.ports.retain(|(device, _), _| held(*device));
         for device in sample.devices.iter().filter(|device| !device.held) {
-            for PortReading { number, counters, .. } in &device.ports {
-                self.port(device.index, *number, counters);
+            for port in &device.ports {
+                self.port(device.index, port.number, &port.counters);
             }
         }
     }
@@ -73,12 +71,7 @@ impl Overlooked {
     /// Counters of some ports were read.
     pub(super) fn counters(&mut self, sample: &CountersSample) {
         for port in &sample.ports {
-            let PortCounters {
-                device_index,
-                number,
-                counters,
-            } = port;
-            self.port(*device_index, *number, counters);
+            self.port(port.device_index, port.number, &port.counters);
         }
     }
 
@@ -160,6 +153,7 @@ impl Overlooked {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::input::PortCounters;
 
     const SECOND: u64 = 1_000_000_000;
 

@@ -3,38 +3,27 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    history::Series,
-    meter::{Meter, Width},
+    history::{Average, Series},
+    meter::Meter,
     names,
-    providers::{Provider, Role},
+    providers::{Entry, Provider, Role},
     psn::Passed,
-    recent::{Rates, Recently},
 };
 use crate::{
-    ib::{Gid, PhysState, PortState},
+    ib::Gid,
     input::{BondReading, GidReading, MemberReading, PortReading, RawReading, RawSource},
-    snapshot::{Bond, Gauge, HISTORY, Member, NamedCounter, PortGid, PortRow},
+    snapshot::{Bond, Gauge, HISTORY, Member, NamedCounter, PortGid, PortRow, Recent},
     value::{Counter, Shared, Source},
 };
 use rdmatop_base::wire_bytes;
 
 /// One port of one generation of a device.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Port {
-    number: u32,
-    state: Option<PortState>,
-    phys_state: Option<PhysState>,
-    link_layer: Option<Arc<str>>,
-    netdev: Option<Arc<str>>,
-    /// The bond whose port this is, without the counters of its members.
-    bond: Option<Bond>,
-    netdev_mtu: Option<u32>,
-    pfc: Option<u8>,
-    gids: Option<Arc<[PortGid]>>,
-    rate_bps: Option<u64>,
-    lanes: Option<u8>,
+    /// What a reading said of it, as views see it.
+    row: PortRow,
     /// In the order of their shown names.
-    counters: Vec<Held>,
+    counters: Vec<PortCounter>,
     /// Place in `counters` of each counter of the last reading; `None` for a name that was there already.
     places: Vec<Option<usize>>,
     /// Places in `counters` of what each role is made of, by [`Role`].
@@ -45,57 +34,50 @@ pub(super) struct Port {
     at_dump: Option<(u64, u64)>,
     provider: Provider,
     history: Series,
-    recently: Recently,
+    average: Average,
 }
 
 /// A counter.
 #[derive(Debug)]
-struct Held {
+struct PortCounter {
     /// The counter's name as it was read.
     raw: Arc<str>,
     shown: Arc<str>,
     from: RawSource,
-    width: Width,
-    /// Bytes of one count, where that is not one.
-    unit_bytes: Option<u64>,
-    /// What it means, where a table has it.
-    help: Option<&'static str>,
+    /// What it is.
+    entry: &'static Entry,
     /// `None` until it was read for the first time, and for a gauge.
     meter: Option<Meter>,
     /// Of a number that may fall, which it was at the last reading.
     gauge: Option<u64>,
-    is_gauge: bool,
     /// The last reading could read it. One that could not be read keeps its meter: the next rate is over the
     /// time since the last read.
     read: bool,
 }
 
-impl Held {
+impl PortCounter {
     fn new(raw: &RawReading, shown: Arc<str>, provider: Provider) -> Self {
         Self {
             raw: Arc::clone(&raw.name),
             shown,
             from: raw.source,
-            width: provider.width(raw.source, &raw.name),
-            unit_bytes: provider.unit_bytes(raw.source, &raw.name),
-            help: provider.help(raw.source, &raw.name),
+            entry: provider.entry(raw.source, &raw.name),
             meter: None,
             gauge: None,
-            is_gauge: provider.is_gauge(raw.source, &raw.name),
             read: false,
         }
     }
 
     fn fold(&mut self, raw: &RawReading, min_interval_ns: u64) {
         self.read = raw.value.is_some();
-        if self.is_gauge {
+        if self.entry.is_gauge() {
             self.gauge = raw.value;
             return;
         }
         match (&mut self.meter, raw.value) {
             (_, None) => {}
-            (Some(meter), Some(value)) => meter.read(value, raw.at, self.width, min_interval_ns),
-            (meter, Some(value)) => *meter = Some(Meter::first(value, raw.at, self.width)),
+            (Some(meter), Some(value)) => meter.read(value, raw.at, self.entry.width, min_interval_ns),
+            (meter, Some(value)) => *meter = Some(Meter::first(value, raw.at, self.entry.width)),
         }
     }
 
@@ -108,21 +90,13 @@ impl Held {
     /// The counter in bytes, if its unit is a number of bytes.
     fn in_bytes(&self, now_ns: u64) -> Option<Counter> {
         let counter = self.counter(now_ns)?;
-        let unit = self.unit_bytes.unwrap_or(1);
+        let unit = self.entry.unit_bytes().unwrap_or(1);
         Some(Counter {
             total: counter.total.saturating_mul(unit),
             rate: counter.rate.map(|rate| rate * unit as f64),
             ..counter
         })
     }
-}
-
-/// What the port of a software device did according to the slots of its QPs.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Counted {
-    pub(super) tx_bytes: Option<Counter>,
-    pub(super) rx_bytes: Option<Counter>,
-    pub(super) retransmits: Option<Counter>,
 }
 
 /// A bond as a reading describes it.
@@ -149,38 +123,7 @@ fn known(reading: &GidReading) -> Option<PortGid> {
     })
 }
 
-/// The device that has the port, for its row.
-pub(super) struct PortOf<'a> {
-    pub(super) device_uid: u64,
-    pub(super) device: &'a Arc<str>,
-    pub(super) counted: Option<Counted>,
-}
-
 impl Port {
-    pub(super) fn new() -> Self {
-        Self {
-            number: 0,
-            state: None,
-            phys_state: None,
-            link_layer: None,
-            netdev: None,
-            bond: None,
-            netdev_mtu: None,
-            pfc: None,
-            gids: None,
-            rate_bps: None,
-            lanes: None,
-            counters: Vec::new(),
-            places: Vec::new(),
-            roles: Default::default(),
-            shown: Shared::default(),
-            at_dump: None,
-            provider: Provider::Other,
-            history: Series::new(HISTORY),
-            recently: Recently::default(),
-        }
-    }
-
     /// Folds a reading in. A counter that is not in it is not there any more: it is forgotten, not kept at
     /// its last value.
     pub(super) fn read(&mut self, reading: &PortReading, provider: Provider, min_interval_ns: u64) {
@@ -190,20 +133,27 @@ impl Port {
 
     /// Takes over what a reading says of the port, without its counters.
     pub(super) fn describe(&mut self, reading: &PortReading) {
-        self.number = reading.number;
-        self.state = reading.state;
-        self.phys_state = reading.phys_state;
-        self.link_layer = names::safe_opt(reading.link_layer.as_ref());
-        self.netdev = names::safe_opt(reading.netdev.as_ref());
-        self.bond = reading.bond.as_ref().map(described);
-        self.netdev_mtu = reading.netdev_mtu;
-        self.pfc = reading.pfc;
-        self.gids = reading
-            .gids
-            .as_ref()
-            .map(|gids| gids.iter().filter_map(known).collect());
-        self.rate_bps = reading.rate_bps;
-        self.lanes = reading.lanes;
+        self.row = PortRow {
+            port: reading.number,
+            state: reading.state,
+            phys_state: reading.phys_state,
+            link_layer: names::safe_opt(reading.link_layer.as_ref()),
+            netdev: names::safe_opt(reading.netdev.as_ref()),
+            bond: reading.bond.as_ref().map(described),
+            netdev_mtu: reading.netdev_mtu,
+            pfc: reading.pfc,
+            gids: reading
+                .gids
+                .as_ref()
+                .map(|gids| gids.iter().filter_map(known).collect()),
+            rate_bps: reading.rate_bps,
+            lanes: reading.lanes,
+            ..PortRow::default()
+        };
+        // Drivers say the rate of one member, or a sum of all.
+        if let Some(bond) = &self.row.bond {
+            self.row.rate_bps = bond.rate_bps();
+        }
     }
 
     /// Folds the counters of a reading in.
@@ -231,11 +181,11 @@ impl Port {
     /// Makes a place for each counter of a reading, and keeps those that were there.
     fn lay_out(&mut self, counters: &[RawReading], provider: Provider) {
         let before = std::mem::take(&mut self.counters);
-        let mut before: BTreeMap<Arc<str>, Held> = before
+        let mut before: BTreeMap<Arc<str>, PortCounter> = before
             .into_iter()
             .map(|held| (Arc::clone(&held.shown), held))
             .collect();
-        let mut held: BTreeMap<Arc<str>, (Held, usize)> = BTreeMap::new();
+        let mut held: BTreeMap<Arc<str>, (PortCounter, usize)> = BTreeMap::new();
         // Netlink before sysfs: one name read from both is one counter.
         let mut order: Vec<usize> = (0..counters.len()).collect();
         order.sort_by_key(|at| counters.get(*at).map(|raw| raw.source as u8));
@@ -246,14 +196,10 @@ impl Port {
                 continue;
             }
             let kept = before.remove(&shown).filter(|kept| kept.from == raw.source);
-            let new = Held {
-                meter: kept.and_then(|kept| kept.meter),
-                ..Held::new(raw, Arc::clone(&shown), provider)
-            };
-            let new = Held {
-                meter: new.meter.filter(|_| !new.is_gauge),
-                ..new
-            };
+            let mut new = PortCounter::new(raw, Arc::clone(&shown), provider);
+            if !new.entry.is_gauge() {
+                new.meter = kept.and_then(|kept| kept.meter);
+            }
             held.insert(shown, (new, at));
         }
         self.places = vec![None; counters.len()];
@@ -284,35 +230,30 @@ impl Port {
             .unwrap_or_default()
     }
 
-    /// The row at `now_ns`; adds a point to the history.
-    pub(super) fn row(&mut self, of: &PortOf<'_>, now_ns: u64) -> PortRow {
+    /// The row at `now_ns`; adds a point to the history. `counted`: bytes sent and received and packets sent
+    /// again, as the slots of a software device's QPs have them.
+    pub(super) fn row(
+        &mut self,
+        (device_uid, device): (u64, &Arc<str>),
+        counted: [Option<Counter>; 3],
+        now_ns: u64,
+    ) -> PortRow {
         let counters = self.shown(now_ns);
         let role = |role| self.role(&[role], now_ns);
+        let [wr_tx_bytes, wr_rx_bytes, retransmits] = counted;
         let mut row = PortRow {
-            device_uid: of.device_uid,
-            device: Arc::clone(of.device),
-            port: self.number,
-            state: self.state,
-            phys_state: self.phys_state,
-            link_layer: self.link_layer.clone(),
-            netdev: self.netdev.clone(),
-            bond: self.bond.as_ref().map(|bond| self.with_bytes(bond, now_ns)),
-            netdev_mtu: self.netdev_mtu,
-            pfc: self.pfc,
-            gids: self.gids.clone(),
-            // Drivers say the rate of one member, or a sum of all.
-            rate_bps: self.bond.as_ref().map_or(self.rate_bps, Bond::rate_bps),
-            lanes: self.lanes,
+            device_uid,
+            device: Arc::clone(device),
+            bond: self.row.bond.as_ref().map(|bond| self.with_bytes(bond, now_ns)),
             tx_bytes: role(Role::TxBytes),
             rx_bytes: role(Role::RxBytes),
-            wr_tx_bytes: of.counted.and_then(|counted| counted.tx_bytes),
-            wr_rx_bytes: of.counted.and_then(|counted| counted.rx_bytes),
+            wr_tx_bytes,
+            wr_rx_bytes,
             tx_packets: role(Role::TxPackets),
             rx_packets: role(Role::RxPackets),
             drops: self.role(&[Role::Drops, Role::OutOfBuffer], now_ns),
             out_of_buffer: role(Role::OutOfBuffer),
-            retransmits: role(Role::Retransmits)
-                .or_else(|| of.counted.and_then(|counted| counted.retransmits)),
+            retransmits: role(Role::Retransmits).or(retransmits),
             retries: role(Role::Retries),
             congestion: self.role(&[Role::EcnMarked, Role::CnpHandled], now_ns),
             ecn_marked: role(Role::EcnMarked),
@@ -320,11 +261,10 @@ impl Port {
             cnp_sent: role(Role::CnpSent),
             rnr_naks: role(Role::RnrNaks),
             all_of_rdma: self.provider.counts_all_of_rdma(),
-            rdma_alone: self.provider.counts_rdma_alone(self.link_layer.as_deref()),
+            rdma_alone: self.provider.counts_rdma_alone(self.row.link_layer.as_deref()),
             counters,
             gauges: self.gauges(),
-            history: Arc::default(),
-            recent: None,
+            ..self.row.clone()
         };
         let (tx, rx) = (row.any_tx_bytes().copied(), row.any_rx_bytes().copied());
         let (tx, rx, unit) = if tx.is_some() || rx.is_some() {
@@ -332,17 +272,17 @@ impl Port {
         } else {
             (row.tx_packets, row.rx_packets, "packets")
         };
-        self.history
-            .push(tx.and_then(|c| c.rate), rx.and_then(|c| c.rate), unit);
+        let rates = (tx.and_then(|c| c.rate), rx.and_then(|c| c.rate));
+        self.history.push(rates, unit, HISTORY);
         row.history = self.history.points();
-        let passed = row.tx_bytes.zip(row.rx_bytes).map(|(tx, rx)| Rates {
+        let passed = row.tx_bytes.zip(row.rx_bytes).map(|(tx, rx)| Recent {
+            ns: 0,
             tx: tx.rate,
             rx: rx.rate,
             whole: !tx.partial && !rx.partial,
             source: tx.source,
         });
-        self.recently.push(now_ns, passed);
-        row.recent = self.recently.average();
+        row.recent = self.average.push(now_ns, passed);
         row
     }
 
@@ -384,8 +324,8 @@ impl Port {
         if !same || shown.next().is_some() {
             let list = counters().map(|(held, counter)| NamedCounter {
                 name: Arc::clone(&held.shown),
-                unit_bytes: held.unit_bytes,
-                help: held.help,
+                unit_bytes: held.entry.unit_bytes(),
+                help: held.entry.meaning(),
                 counter,
             });
             self.shown = list.collect();
@@ -395,10 +335,10 @@ impl Port {
 
     /// The numbers that may fall.
     fn gauges(&self) -> Vec<Gauge> {
-        let gauge = |held: &Held| {
+        let gauge = |held: &PortCounter| {
             Some(Gauge {
                 name: Arc::clone(&held.shown),
-                help: held.help,
+                help: held.entry.meaning(),
                 value: held.gauge?,
                 source: source(held.from),
             })
@@ -486,14 +426,7 @@ mod tests {
 
     fn row(port: &mut Port, now: u64) -> PortRow {
         let device: Arc<str> = "dev".into();
-        port.row(
-            &PortOf {
-                device_uid: 1,
-                device: &device,
-                counted: None,
-            },
-            now,
-        )
+        port.row((1, &device), [None; 3], now)
     }
 
     fn two(
@@ -501,7 +434,7 @@ mod tests {
         first: &[(&str, u64, RawSource)],
         second: &[(&str, u64, RawSource)],
     ) -> PortRow {
-        let mut port = Port::new();
+        let mut port = Port::default();
         port.read(&reading(SECOND, first), provider, 1);
         port.read(&reading(2 * SECOND, second), provider, 1);
         row(&mut port, 2 * SECOND)
@@ -599,7 +532,7 @@ mod tests {
     #[test]
     fn a_sum_without_an_unreadable_part_is_a_bound_until_it_is_read() {
         use RawSource::{Netlink, Pma, Sysfs};
-        let mut port = Port::new();
+        let mut port = Port::default();
         let mut at = |second: u64, hw: Option<u64>, from| {
             let at_ns = second * SECOND;
             let counters = [
@@ -623,7 +556,7 @@ mod tests {
 
     #[test]
     fn a_sum_without_any_part_is_unknown_and_no_counter_stands_in() {
-        let mut port = Port::new();
+        let mut port = Port::default();
         let counters = [
             raw(1, "port_xmit_data", None, RawSource::Pma),
             raw(1, "rdma_tx_bytes", Some(5), RawSource::Netlink),
@@ -635,7 +568,7 @@ mod tests {
     #[test]
     fn a_number_that_may_fall_has_no_total_and_no_rate_and_is_no_counter() {
         use RawSource::Netlink;
-        let mut port = Port::new();
+        let mut port = Port::default();
         let names = ["num_qps_congested", "current_rate", "tx_bytes"];
         for (second, value) in [(1, 9), (2, 4), (3, 0)] {
             let at_ns = second * SECOND;
@@ -652,7 +585,7 @@ mod tests {
             assert_eq!(counters, ["tx_bytes"]);
         }
         // When the driver becomes known, the counter of an unknown one is no counter.
-        let mut port = Port::new();
+        let mut port = Port::default();
         port.read(
             &reading(SECOND, &[("current_rate", 5, Netlink)]),
             Provider::Other,

@@ -8,19 +8,17 @@ use std::{
 
 use super::{
     hash::NumberMap,
-    history::Series,
+    history::{Average, Series},
     memory::Memory,
     meter::Meter,
     names,
     qp::Owner,
-    recent::Recently,
-    tally::{Flow, Tally},
+    tally::Flow,
     tcp::Tcp,
 };
 use crate::{
     input::{LimitReached, LockedMemory, ProcessFacts},
-    snapshot::HISTORY,
-    value::Shared,
+    snapshot::ProcessRow,
 };
 
 /// Names of threads kept for one process.
@@ -31,7 +29,7 @@ const DEVICES_LEFT: usize = 64;
 const TICK_NS: u64 = 10_000_000;
 
 /// A process or a kernel consumer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Process {
     pub(super) uid: u64,
     pub(super) pid: Option<u32>,
@@ -51,7 +49,8 @@ pub(super) struct Process {
     /// When /proc was last read for this process; 0: never.
     read_ns: u64,
     aliases: Vec<Arc<str>>,
-    pub(super) facts: Facts,
+    /// What /proc said, as views see it: the rest of the row is elsewhere.
+    pub(super) facts: ProcessRow,
     /// Living QPs by generation of the device.
     pub(super) qps: BTreeMap<u64, u64>,
     /// Devices on which it had QPs that are gone.
@@ -67,42 +66,7 @@ pub(super) struct Process {
     /// How much memory it may lock, when that was looked up.
     pub(super) locked: Option<Arc<LockedMemory>>,
     pub(super) series: Series,
-    pub(super) recently: Recently,
-}
-
-impl Process {
-    /// A record has its name. True when only its PID was known.
-    fn name(&mut self, comm: &Arc<str>) -> bool {
-        if self.named {
-            return false;
-        }
-        self.comm = Arc::clone(comm);
-        self.named = true;
-        true
-    }
-}
-
-/// What /proc said, safe to print.
-#[derive(Debug, Default)]
-pub(super) struct Facts {
-    pub(super) ppid: Option<u32>,
-    pub(super) cmdline: Option<Arc<str>>,
-    pub(super) user: Option<Arc<str>>,
-    pub(super) cgroup: Option<Arc<str>>,
-    pub(super) workload: Option<Arc<str>>,
-    pub(super) workload_claimed: bool,
-    pub(super) libraries: Option<Shared<String>>,
-    pub(super) environ: Option<Shared<(String, String)>>,
-    pub(super) verbs_files: Option<bool>,
-}
-
-/// What reading the facts about a process showed.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Learned {
-    /// Facts of a process, known or new.
-    Facts,
-    /// Two rows are one process: replace the first by the second.
-    SameProcess(u64, u64),
+    pub(super) average: Average,
 }
 
 /// The processes there are, and for some time those there were.
@@ -180,8 +144,10 @@ impl Processes {
     /// A record has the name of a process of which only the PID was known.
     pub(super) fn name(&mut self, uid: u64, comm: &Arc<str>) {
         if let Some(process) = self.all.get_mut(&uid)
-            && process.name(comm)
+            && !process.named
         {
+            process.comm = Arc::clone(comm);
+            process.named = true;
             self.renamed.insert(uid);
         }
     }
@@ -208,11 +174,9 @@ impl Processes {
         };
         if let Some(process) = self.all.get_mut(&uid) {
             process.idle_ns = None;
-            if let Some(comm) = comm
-                && process.name(comm)
-            {
-                self.renamed.insert(uid);
-            }
+        }
+        if let Some(comm) = comm {
+            self.name(uid, comm);
         }
         uid
     }
@@ -291,27 +255,10 @@ impl Processes {
                 uid,
                 pid,
                 kernel: pid.is_none(),
-                start_ticks: None,
-                start_ns: None,
                 split_of,
-                ended_ns: None,
-                idle_ns: None,
                 comm,
                 named,
-                read_ns: 0,
-                aliases: Vec::new(),
-                facts: Facts::default(),
-                qps: BTreeMap::new(),
-                left: BTreeSet::new(),
-                memory: Memory::default(),
-                flow: None,
-                lacks: false,
-                faults: None,
-                tcp: None,
-                limited: None,
-                locked: None,
-                series: Series::new(HISTORY),
-                recently: Recently::default(),
+                ..Process::default()
             },
         );
         uid
@@ -330,8 +277,9 @@ impl Processes {
         owner
     }
 
-    /// Folds in what /proc said.
-    pub(super) fn learn(&mut self, facts: &ProcessFacts, now_ns: u64) -> Learned {
+    /// Folds in what /proc said. Returns two rows that are one process: the first is to be replaced by the
+    /// second.
+    pub(super) fn learn(&mut self, facts: &ProcessFacts, now_ns: u64) -> Option<(u64, u64)> {
         let uid = match self.holder(facts.pid) {
             Some(uid) => uid,
             None => self.add_user(facts.pid, None, None),
@@ -342,7 +290,7 @@ impl Processes {
             if let Some(uid) = self.find(facts.pid, facts.start_ticks) {
                 self.describe(uid, facts);
             }
-            return Learned::Facts;
+            return None;
         }
         let known = self
             .find(facts.pid, facts.start_ticks)
@@ -375,7 +323,7 @@ impl Processes {
             }
         }
         self.wanted.retain(|pid| *pid != facts.pid);
-        Learned::Facts
+        None
     }
 
     fn describe(&mut self, uid: u64, facts: &ProcessFacts) {
@@ -395,7 +343,7 @@ impl Processes {
             self.renamed.insert(uid);
         }
         let safe = |text: &String| names::safe(text.as_bytes());
-        process.facts = Facts {
+        process.facts = ProcessRow {
             ppid: facts.ppid,
             cmdline: names::safe_opt(facts.cmdline.as_ref()),
             user: names::safe_opt(facts.user.as_ref()).or_else(|| facts.uid.map(|id| id.to_string().into())),
@@ -412,14 +360,13 @@ impl Processes {
             }),
             // Only what looks at TCP connections reads it.
             verbs_files: facts.verbs_files.or(process.facts.verbs_files),
+            ..ProcessRow::default()
         };
     }
 
     /// `uid` is `before` under another name. Its QPs are the caller's to move.
-    fn join(&mut self, uid: u64, before: u64) -> Learned {
-        let Some(same) = self.all.remove(&uid) else {
-            return Learned::Facts;
-        };
+    fn join(&mut self, uid: u64, before: u64) -> Option<(u64, u64)> {
+        let same = self.all.remove(&uid)?;
         if let Some(pid) = same.pid {
             self.by_pid.insert(pid, before);
             self.wanted.retain(|wanted| *wanted != pid);
@@ -455,7 +402,7 @@ impl Processes {
                 (mine, theirs) => mine.or(theirs),
             };
         }
-        Learned::SameProcess(uid, before)
+        Some((uid, before))
     }
 
     /// The process of this pid and start time.
@@ -529,33 +476,11 @@ impl Processes {
         }
     }
 
-    /// Counts of a QP, in this round.
-    pub(super) fn credit(&mut self, uid: u64, delta: &Tally) {
-        if let Some(process) = self.all.get_mut(&uid) {
-            process.flow.get_or_insert_default().add(delta);
-        }
-    }
-
-    /// Counts of a QP, from before its owner was known.
-    pub(super) fn credit_old(&mut self, uid: u64, delta: &Tally) {
-        if let Some(process) = self.all.get_mut(&uid) {
-            process.flow.get_or_insert_default().add_old(delta);
-        }
-    }
-
-    /// Counts of a QP that turned out to be another process's.
-    pub(super) fn take_back(&mut self, uid: u64, delta: &Tally) {
-        if let Some(flow) = self.all.get_mut(&uid).and_then(|process| process.flow.as_mut()) {
-            flow.take_back(delta);
-        }
-    }
-
     /// Takes over which processes are at a limit of their RDMA cgroup.
     pub(super) fn limited(&mut self, reached: Vec<LimitReached>) {
         self.all.values_mut().for_each(|process| process.limited = None);
         for limit in reached {
-            let uid = self.by_pid.get(&limit.pid);
-            if let Some(process) = uid.and_then(|uid| self.all.get_mut(uid)) {
+            if let Some(process) = self.holder(limit.pid).and_then(|uid| self.get_mut(uid)) {
                 process.limited = Some(Arc::new(limit));
             }
         }
@@ -564,8 +489,7 @@ impl Processes {
     /// Takes over how much memory processes may lock.
     pub(super) fn locked(&mut self, found: Vec<LockedMemory>) {
         for locked in found {
-            let uid = self.by_pid.get(&locked.pid);
-            if let Some(process) = uid.and_then(|uid| self.all.get_mut(uid)) {
+            if let Some(process) = self.holder(locked.pid).and_then(|uid| self.get_mut(uid)) {
                 process.locked = Some(Arc::new(locked));
             }
         }
@@ -582,8 +506,7 @@ impl Processes {
     /// Forgets users that have owned no QP and made no call for `linger_ns`: where no input reports the end
     /// of a process, it may have ended, and is not shown as ended.
     pub(super) fn forget_idle(&mut self, now_ns: u64, linger_ns: u64) {
-        let (by_pid, by_start) = (&mut self.by_pid, &mut self.by_start);
-        self.all.retain(|uid, process| {
+        self.retain(|process| {
             if !process.qps.is_empty() {
                 process.idle_ns = None;
             }
@@ -591,42 +514,33 @@ impl Processes {
                 return true;
             }
             let since = *process.idle_ns.get_or_insert(now_ns);
-            let keep = now_ns.saturating_sub(since) <= linger_ns;
-            if !keep {
-                forget_names(*uid, process, by_pid, by_start);
-            }
-            keep
+            now_ns.saturating_sub(since) <= linger_ns
         });
     }
 
     /// Forgets processes that ended, own nothing any more, and have been shown for long enough.
     pub(super) fn forget(&mut self, now_ns: u64, linger_ns: u64) {
+        self.retain(|process| {
+            let ended = process.ended_ns;
+            let over = ended.is_some_and(|ended| ended.saturating_add(linger_ns) <= now_ns);
+            !over || !process.qps.is_empty()
+        });
+    }
+
+    /// Forgets the others, and the keys by which they were found.
+    fn retain(&mut self, mut keeps: impl FnMut(&mut Process) -> bool) {
         let (by_pid, by_start) = (&mut self.by_pid, &mut self.by_start);
         self.all.retain(|uid, process| {
-            let over = process
-                .ended_ns
-                .is_some_and(|ended| ended.saturating_add(linger_ns) <= now_ns);
-            let keep = !over || !process.qps.is_empty();
-            if !keep {
-                forget_names(*uid, process, by_pid, by_start);
+            let keep = keeps(process);
+            if let Some(pid) = process.pid.filter(|_| !keep) {
+                if by_pid.get(&pid) == Some(uid) {
+                    by_pid.remove(&pid);
+                }
+                if let Some(start_ns) = process.start_ns {
+                    by_start.remove(&(pid, start_ns));
+                }
             }
             keep
         });
-    }
-}
-
-/// Removes the keys by which a process was found.
-fn forget_names(
-    uid: u64,
-    process: &Process,
-    by_pid: &mut NumberMap<u32, u64>,
-    by_start: &mut NumberMap<(u32, u64), u64>,
-) {
-    let Some(pid) = process.pid else { return };
-    if by_pid.get(&pid) == Some(&uid) {
-        by_pid.remove(&pid);
-    }
-    if let Some(start_ns) = process.start_ns {
-        by_start.remove(&(pid, start_ns));
     }
 }

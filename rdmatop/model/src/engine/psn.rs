@@ -75,25 +75,21 @@ impl Psn {
         let since = std::mem::replace(&mut self.at_ns, at_ns);
         let ready = reading.state.is_some_and(|state| matches!(state.0, 3 | 4));
         let last = std::mem::replace(&mut self.last, LastPsn::new(reading.psn, ready));
-        let before = last.ready().filter(|_| ready);
-        let Some(before) = before else {
+        let passed = reading.passed.filter(|passed| passed.since_ns <= since);
+        let moved = last.ready().filter(|_| ready);
+        let moved = moved.map(|before| reading.psn.wrapping_sub(before) & MASK);
+        let moved = moved.filter(|moved| {
+            passed.is_some_and(|passed| {
+                passed.packets < u64::from(MASK / 2)
+                    && (*moved > MASK / 2 || u64::from(*moved) <= passed.packets.saturating_mul(2) + SLACK)
+            })
+        });
+        let Some(moved) = moved else {
             if let Some(meter) = &mut self.meter {
                 meter.skip(at_ns);
             }
             return;
         };
-        let moved = reading.psn.wrapping_sub(before) & MASK;
-        let passed = reading.passed.filter(|passed| passed.since_ns <= since);
-        let known = passed.is_some_and(|passed| {
-            passed.packets < u64::from(MASK / 2)
-                && (moved > MASK / 2 || u64::from(moved) <= passed.packets.saturating_mul(2) + SLACK)
-        });
-        if !known {
-            if let Some(meter) = &mut self.meter {
-                meter.skip(at_ns);
-            }
-            return;
-        }
         if moved > MASK / 2 {
             return;
         }

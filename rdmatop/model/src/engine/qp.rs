@@ -86,62 +86,17 @@ impl SharedTimelines {
     }
 }
 
-/// Births of a QP, one for each set of programs that saw it. Nearly all QPs are seen by one set, whose entry
-/// is stored in place.
-#[derive(Debug, Default)]
-struct Births {
-    /// The birth at the QP's own address.
-    first_ns: Option<NonZero<u64>>,
-    /// Further births with their addresses.
-    #[expect(
-        clippy::box_collection,
-        reason = "a list would take two more words in each of ten thousand QPs"
-    )]
-    more: Option<Box<Vec<(u64, u64)>>>,
-}
-
 /// A placeholder row, used while a QP's row is taken out to be completed.
 fn nothing() -> Arc<QpRow> {
     static NOTHING: LazyLock<Arc<QpRow>> = LazyLock::new(|| {
         Arc::new(QpRow {
-            uid: 0,
-            device_uid: None,
             device: "?".into(),
-            port: None,
-            qpn: 0,
-            qp_type: None,
-            state: None,
-            state_source: None,
-            pid: None,
-            process_uid: None,
-            comm: None,
-            kernel: false,
-            orphan: false,
-            exited: false,
-            since_attach: false,
-            uncounted: false,
-            remote_qpn: None,
-            remote_gid: None,
-            path_mtu: None,
-            sgid_index: None,
-            born_mono_ns: None,
-            sq_psn: None,
-            rq_psn: None,
-            timeline: Arc::default(),
             traffic: unknown_traffic(),
             history: no_points(),
+            ..QpRow::default()
         })
     });
     Arc::clone(&NOTHING)
-}
-
-/// A row in which nothing but the QP's number is known. What it points at is shared.
-fn blank(uid: u64, qpn: u32) -> QpRow {
-    QpRow {
-        uid,
-        qpn,
-        ..QpRow::clone(&nothing())
-    }
 }
 
 /// What the rows of all QPs share whose traffic cannot be observed.
@@ -183,15 +138,22 @@ pub(super) struct Qp {
     pub(super) key: Key,
     /// Its address, 0 when not known. A QP keeps it until it is destroyed.
     pub(super) object: u64,
-    births: Births,
+    /// Its birth at its own address, as a set of programs saw it: nearly all QPs are seen by one set.
+    born_ns: Option<NonZero<u64>>,
+    /// Further births with their addresses, one for each further set of programs.
+    #[expect(
+        clippy::box_collection,
+        reason = "a list would take two more words in each of ten thousand QPs"
+    )]
+    more_births: Option<Box<Vec<(u64, u64)>>>,
     /// The QP that had its number before.
     pub(super) before: Option<NonZero<u64>>,
     /// The owner's name at creation, as a record had it.
-    comm: Option<Arc<str>>,
+    pub(super) comm: Option<Arc<str>>,
     /// The kernel side reported the owner. A dump knows only the PID, which may be another process's by now.
-    sure: bool,
+    pub(super) sure: bool,
     /// The owner's start time, as the kernel side reported it; 0: not known.
-    start_ns: u64,
+    pub(super) start_ns: u64,
     pub(super) state_ns: u64,
     /// Birth, or the earliest time at which it is known to have been there.
     pub(super) first_ns: u64,
@@ -227,11 +189,17 @@ impl Qp {
     /// A QP of which only its number is known, and that it existed at `first_ns`.
     pub(super) fn new(uid: u64, key: Key, first_ns: u64, seen_ns: u64) -> Self {
         Self {
-            row: Arc::new(blank(uid, key.qpn)),
+            // What it points at is shared.
+            row: Arc::new(QpRow {
+                uid,
+                qpn: key.qpn,
+                ..QpRow::clone(&nothing())
+            }),
             stale: true,
             key,
             object: 0,
-            births: Births::default(),
+            born_ns: None,
+            more_births: None,
             before: None,
             comm: None,
             sure: false,
@@ -277,8 +245,8 @@ impl Qp {
 
     /// Address and birth, as each set of programs knew it.
     pub(super) fn births(&self) -> impl Iterator<Item = (u64, u64)> {
-        let first = self.births.first_ns.map(|born_ns| (self.object, born_ns.get()));
-        let more = self.births.more.iter();
+        let first = self.born_ns.map(|born_ns| (self.object, born_ns.get()));
+        let more = self.more_births.iter();
         first
             .into_iter()
             .chain(more.flat_map(|more| more.iter().copied()))
@@ -286,20 +254,20 @@ impl Qp {
 
     /// Whether a set of programs knows it by this address and birth, neither of which is 0.
     pub(super) fn is_born(&self, object: u64, born_ns: u64) -> bool {
-        let first_ns = self.births.first_ns.map_or(0, NonZero::get);
+        let first_ns = self.born_ns.map_or(0, NonZero::get);
         if (self.object, first_ns) == (object, born_ns) {
             return true;
         }
-        let more = self.births.more.as_ref();
+        let more = self.more_births.as_ref();
         more.is_some_and(|more| more.contains(&(object, born_ns)))
     }
 
     /// Another set of programs knows it by this address and birth, neither of which is 0.
     pub(super) fn add_birth(&mut self, (object, born_ns): (u64, u64)) {
-        if object == self.object && self.births.first_ns.is_none() {
-            self.births.first_ns = NonZero::new(born_ns);
+        if object == self.object && self.born_ns.is_none() {
+            self.born_ns = NonZero::new(born_ns);
         } else {
-            self.births.more.get_or_insert_default().push((object, born_ns));
+            self.more_births.get_or_insert_default().push((object, born_ns));
         }
     }
 
@@ -333,26 +301,6 @@ impl Qp {
             kernel: self.row.kernel,
             start_ns: self.start_ns,
         }
-    }
-
-    /// The kernel side reported the owner.
-    pub(super) fn is_owner_sure(&self) -> bool {
-        self.sure
-    }
-
-    /// The kernel side reported the owner, started at `start_ns`.
-    pub(super) fn make_sure(&mut self, start_ns: u64) {
-        (self.sure, self.start_ns) = (true, start_ns);
-    }
-
-    /// The owner's name at the time, as a record had it.
-    pub(super) fn comm(&self) -> Option<&Arc<str>> {
-        self.comm.as_ref()
-    }
-
-    /// A record has the name of an owner whose pid alone was known.
-    pub(super) fn name_owner(&mut self, comm: &Arc<str>) {
-        self.comm = Some(Arc::clone(comm));
     }
 
     pub(super) fn set_owner(&mut self, owner: Owner) {

@@ -23,7 +23,7 @@ use super::{
 use crate::ib::QpState;
 
 /// The QP that a record or a slot is about.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QpRef {
     /// The QP's address, 0 when not known.
     pub(super) object: u64,
@@ -57,7 +57,7 @@ impl QpRef {
 /// All QPs that exist, and for some time those that existed.
 #[derive(Debug, Default)]
 pub(super) struct Qps {
-    all: Table<Qp>,
+    pub(super) all: Table<Qp>,
     /// The latest QP at each address. With keys of its own: each record looks here.
     by_object: NumberMap<u64, u64>,
     /// By address and birth, as the kernel side knows them: the QPs that are not the latest at their address.
@@ -86,16 +86,6 @@ impl Qps {
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Qp> {
         self.all.values_mut()
-    }
-
-    /// Whether a QP came, went, or was given out to be changed since [`Qps::settle`].
-    pub(super) fn are_touched(&self) -> bool {
-        self.all.is_touched()
-    }
-
-    /// The rows of all QPs have been brought up to date.
-    pub(super) fn settle(&mut self) {
-        self.all.settle();
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Qp> {
@@ -377,11 +367,12 @@ impl Qps {
             }
             // What the QP has done belongs to its owner, even when the owner becomes known later.
             if let Some(flow) = &qp.flow {
-                if let Some(before) = qp.process() {
-                    processes.take_back(before, flow.total());
+                let before = qp.process().and_then(|before| processes.get_mut(before));
+                if let Some(sum) = before.and_then(|before| before.flow.as_mut()) {
+                    sum.take_back(flow.total());
                 }
-                if let Some(process) = owner.process {
-                    processes.credit_old(process, flow.total());
+                if let Some(process) = owner.process.and_then(|process| processes.get_mut(process)) {
+                    process.flow.get_or_insert_default().add(flow.total(), true);
                 }
             }
         }

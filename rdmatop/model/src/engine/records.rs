@@ -23,7 +23,7 @@ use crate::{
 /// `IB_QP_STATE` of `enum ib_qp_attr_mask`: without it `qp_state` has no meaning.
 const IB_QP_STATE: u32 = 1;
 
-fn known(value: u32) -> Option<u32> {
+pub(super) fn known(value: u32) -> Option<u32> {
     (value != UNKNOWN_U32).then_some(value)
 }
 
@@ -34,10 +34,6 @@ fn known8(value: u8) -> Option<u8> {
 /// When the call that a record is about began.
 fn call_ns(prefix: &Prefix) -> u64 {
     prefix.ts_ns.saturating_sub(prefix.duration_ns)
-}
-
-fn known64(value: u64) -> Option<u64> {
-    (value != u64::MAX).then_some(value)
 }
 
 impl Engine {
@@ -63,11 +59,7 @@ impl Engine {
     }
 
     pub(super) fn event(kind: EventKind, prefix: &Prefix, now: Now) -> Event {
-        let wall_ns = (now.wall_ns.checked_sub(now.mono_ns)).map_or_else(
-            || prefix.ts_ns.saturating_sub(now.mono_ns - now.wall_ns),
-            |ahead| prefix.ts_ns.saturating_add(ahead),
-        );
-        let mut event = Event::new(kind, wall_ns, prefix.ts_ns);
+        let mut event = Event::new(kind, now.wall_of(prefix.ts_ns), prefix.ts_ns);
         event.duration_ns = Some(prefix.duration_ns).filter(|ns| *ns > 0);
         event
     }
@@ -220,11 +212,11 @@ impl Engine {
         if !owner.is_known() {
             return;
         }
-        if let Some(process) = qp.process().filter(|_| owner.kernel || qp.is_owner_sure()) {
+        if let Some(process) = qp.process().filter(|_| owner.kernel || qp.sure) {
             // A slot and a dump know the pid only.
-            if let (None, Some(comm)) = (qp.comm(), &owner.comm) {
+            if let (None, Some(comm)) = (&qp.comm, &owner.comm) {
                 self.processes.name(process, comm);
-                qp.name_owner(comm);
+                qp.comm = Some(Arc::clone(comm));
             }
             return;
         }
@@ -234,7 +226,7 @@ impl Engine {
         let owner = self.processes.of(owner.clone(), ts_ns);
         self.qps.set_owner(uid, owner, &mut self.processes);
         if let Some(qp) = self.qps.get_mut(uid) {
-            qp.make_sure(start_ns);
+            (qp.sure, qp.start_ns) = (true, start_ns);
         }
     }
 
@@ -325,7 +317,7 @@ impl Engine {
         let mut event = Self::event(kind, prefix, now);
         event.rc = Some(prefix.rc);
         event.device = self.device_in(prefix, call_ns(prefix)).map(|(_, name)| name);
-        let size = known64(record.size);
+        let size = Some(record.size).filter(|size| *size != u64::MAX);
         let mut owner = self.owner_in(prefix);
         owner.start_ns = record.owner_start_ns;
         let owner = self.processes.of(owner, prefix.ts_ns);

@@ -6,16 +6,15 @@ use super::{
     Engine,
     devices::Devices,
     groups::Groups,
-    history::{Series, moves, no_points},
+    history::{moves, no_points},
     names,
     processes::{Process, Processes},
     qp::{Qp, unknown_traffic},
-    recent,
     shares::Share,
-    tally::{Flow, RX_BYTES, TX_BYTES},
+    tally::Flow,
 };
 use crate::{
-    snapshot::{ProcessRow, QP_HISTORY, QpRow, Traffic},
+    snapshot::{HISTORY, ProcessRow, QP_HISTORY, QpRow, Recent, Traffic, count},
     value::{Counter, Shared, Source},
 };
 
@@ -35,7 +34,7 @@ impl Engine {
         let renamed_devices = std::mem::take(&mut self.renamed_devices);
         let names_changed = !renamed_processes.is_empty() || !renamed_devices.is_empty();
         // Ten thousand idle QPs then cost as much as none.
-        if self.rows.at_rest && !all_changed && !names_changed && !self.qps.are_touched() {
+        if self.rows.at_rest && !all_changed && !names_changed && !self.qps.all.is_touched() {
             return self.rows.list.clone();
         }
         let mut rows = Vec::with_capacity(self.qps.len());
@@ -60,17 +59,12 @@ impl Engine {
             if qp.late && qp.lives() {
                 self.uncounted.extend(qp.process());
             }
-            let (devices, processes) = (&self.devices, &self.processes);
-            let of = Others {
-                devices,
-                processes,
-                groups: &self.groups,
-            };
-            let row = qp.current_row(|qp, row| qp.complete(row, &of, now_ns, fresh, doubt));
+            let others = (&self.devices, &self.processes, &self.groups);
+            let row = qp.current_row(|qp, row| qp.complete(row, others, now_ns, fresh, doubt));
             at_rest &= qp.rests();
             rows.push(row);
         }
-        self.qps.settle();
+        self.qps.all.settle();
         self.rows = QpRows {
             list: rows.into(),
             at_rest,
@@ -91,7 +85,7 @@ impl Engine {
         let mut rows = Vec::new();
         for process in self.processes.iter_mut() {
             let flow = process.flow.as_ref().and_then(|flow| flow.whole());
-            let exact = flow.is_some_and(|flow| flow.known(TX_BYTES, fresh).is_some())
+            let exact = flow.is_some_and(|flow| flow.known(count::TX_BYTES, fresh).is_some())
                 && !process.lacks
                 && !uncounted.contains(&process.uid);
             // What programs of ours count exactly is better: bytes of work requests. The NIC's are of
@@ -105,23 +99,24 @@ impl Engine {
             let points = match (&hw, flow) {
                 (Some(hw), _) if hw.tx_bytes.or(hw.rx_bytes).is_some() => Some(hw.rates()),
                 (_, Some(flow)) => Some(rates(flow, fresh)),
-                (_, None) => share.map(|share| share.rates()),
+                (_, None) => share.map(|[tx, rx]| (tx.certain_rate(), rx.certain_rate())),
             };
-            if let Some((tx, rx)) = points {
-                process.series.push(tx, rx, "bytes");
+            if let Some(rates) = points {
+                process.series.push(rates, "bytes", HISTORY);
             }
             let lacks = process.lacks || uncounted.contains(&process.uid);
             let mut row = process.build(devices, counts_verbs, now_ns, fresh);
             if lacks {
                 row.traffic.is_partial();
             }
-            if let Some(share) = share {
-                share.take_place(&mut row.traffic);
+            // Where nothing else is known of bytes.
+            if let Some([tx, rx]) = share
+                && row.traffic.tx_bytes.or(row.traffic.rx_bytes).is_none()
+            {
+                (row.traffic.tx_bytes, row.traffic.rx_bytes) = (Some(*tx), Some(*rx));
             }
-            process
-                .recently
-                .push(now_ns, recent_rates(all_packets, &row.traffic));
-            row.recent = process.recently.average();
+            let rates = recent_rates(all_packets, &row.traffic);
+            row.recent = process.average.push(now_ns, rates);
             if let Some(hw) = hw {
                 hw.take_place(&mut row.traffic);
             }
@@ -134,17 +129,20 @@ impl Engine {
 
 fn rates(flow: &Flow, fresh: bool) -> (Option<f64>, Option<f64>) {
     (
-        flow.known(TX_BYTES, fresh).and_then(|counter| counter.rate),
-        flow.known(RX_BYTES, fresh).and_then(|counter| counter.rate),
+        flow.known(count::TX_BYTES, fresh)
+            .and_then(|counter| counter.rate),
+        flow.known(count::RX_BYTES, fresh)
+            .and_then(|counter| counter.rate),
     )
 }
 
 /// What is known of all that a process moves: packets of all its QPs where the NIC counts them. Of work
 /// requests only a lower bound: what a peer reads and writes by itself is none.
-fn recent_rates(all_packets: Option<(Option<f64>, Option<f64>)>, traffic: &Traffic) -> Option<recent::Rates> {
+fn recent_rates(all_packets: Option<(Option<f64>, Option<f64>)>, traffic: &Traffic) -> Option<Recent> {
     let counted = all_packets.filter(|(tx, rx)| tx.is_some() && rx.is_some());
     if let Some((tx, rx)) = counted {
-        return Some(recent::Rates {
+        return Some(Recent {
+            ns: 0,
             tx,
             rx,
             whole: true,
@@ -153,19 +151,13 @@ fn recent_rates(all_packets: Option<(Option<f64>, Option<f64>)>, traffic: &Traff
     }
     let source = traffic.tx_bytes.or(traffic.rx_bytes)?.source;
     let [tx, rx] = traffic.ways();
-    Some(recent::Rates {
+    Some(Recent {
+        ns: 0,
         tx,
         rx,
         whole: source == Source::Port,
         source,
     })
-}
-
-/// Tables that a row of a QP is completed from.
-struct Others<'a> {
-    devices: &'a Devices,
-    processes: &'a Processes,
-    groups: &'a Groups,
 }
 
 impl Qp {
@@ -214,10 +206,8 @@ impl Qp {
         if self.series.is_none() && !moves(tx, rx) {
             return false;
         }
-        let series = self
-            .series
-            .get_or_insert_with(|| Box::new(Series::new(QP_HISTORY)));
-        let changed = series.push(tx, rx, unit);
+        let series = self.series.get_or_insert_default();
+        let changed = series.push((tx, rx), unit, QP_HISTORY);
         if series.is_empty() {
             self.series = None;
         }
@@ -233,12 +223,14 @@ impl Qp {
 
     /// Fills in what other tables have, and the traffic.
     /// `doubt`: some QP moved without a slot, and it is not known which one.
-    fn complete(&self, row: &mut QpRow, of: &Others<'_>, now_ns: u64, fresh: bool, doubt: bool) {
-        let Others {
-            devices,
-            processes,
-            groups,
-        } = *of;
+    fn complete(
+        &self,
+        row: &mut QpRow,
+        (devices, processes, groups): (&Devices, &Processes, &Groups),
+        now_ns: u64,
+        fresh: bool,
+        doubt: bool,
+    ) {
         let counted = |flow: &&Flow| !(row.uncounted || self.blind || flow.resting && doubt);
         row.traffic = match self.flow.as_ref().filter(counted) {
             Some(flow) => flow.shared_traffic(fresh),
@@ -263,7 +255,7 @@ impl Qp {
             .process_uid
             .and_then(|uid| processes.get(uid))
             .map(|process| &process.comm)
-            .or(self.comm())
+            .or(self.comm.as_ref())
             .cloned();
         row.exited = !self.lives();
         row.history = self
@@ -296,15 +288,9 @@ impl Process {
         ProcessRow {
             uid: self.uid,
             pid: self.pid,
-            ppid: self.facts.ppid,
             kernel: self.kernel,
             exited: self.ended_ns.is_some(),
             comm: Arc::clone(&self.comm),
-            cmdline: self.facts.cmdline.clone(),
-            user: self.facts.user.clone(),
-            cgroup: self.facts.cgroup.clone(),
-            workload: self.facts.workload.clone(),
-            workload_claimed: self.facts.workload_claimed,
             devices: on,
             qps: self.qps.values().sum(),
             mr_bytes: self.memory.bytes(),
@@ -316,17 +302,11 @@ impl Process {
                 .map(|flow| flow.traffic(fresh))
                 .unwrap_or_default(),
             verb_errors: faults.filter(|_| counts_verbs),
-            hw_counters: Vec::new(),
             tcp: self.tcp.as_ref().map(|tcp| tcp.row(now_ns)),
-            bound: None,
-            recent: None,
             limited: self.limited.clone(),
             locked: self.locked.clone(),
-            libraries: self.facts.libraries.clone(),
-            environ: self.facts.environ.clone(),
-            gpus: None,
-            verbs_files: self.facts.verbs_files,
             history: self.series.points(),
+            ..self.facts.clone()
         }
     }
 }

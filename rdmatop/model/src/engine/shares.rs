@@ -13,7 +13,7 @@ use super::{Engine, driver_verbs::DEVX_CREATE};
 use crate::{
     input::EbpfState,
     judgement::{are_known, is_of_the_core},
-    snapshot::{DeviceRow, DeviceState, PortRow, QpRow, Traffic},
+    snapshot::{DeviceRow, DeviceState, PortRow, QpRow},
     value::{Counter, RateIs, Source},
 };
 
@@ -91,65 +91,14 @@ struct Moved {
     short: [bool; 2],
 }
 
-/// What is known of the bytes of a process by its ports.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Share {
-    pub(super) tx: Option<Counter>,
-    pub(super) rx: Option<Counter>,
-}
+/// What is known of the bytes that a process sent and received, by its ports.
+pub(super) type Share = [Counter; 2];
 
-impl Share {
-    /// Rates that are exact.
-    pub(super) fn rates(self) -> (Option<f64>, Option<f64>) {
-        let rate = |counter: Option<Counter>| counter?.certain_rate();
-        (rate(self.tx), rate(self.rx))
-    }
-
-    /// Writes them where nothing else is known of bytes.
-    pub(super) fn take_place(self, traffic: &mut Traffic) {
-        if traffic.tx_bytes.is_none() && traffic.rx_bytes.is_none() {
-            (traffic.tx_bytes, traffic.rx_bytes) = (self.tx, self.rx);
-        }
-    }
-}
-
-/// The sum over the ports of a process, one way.
-#[derive(Clone, Copy, Debug)]
-struct Sum {
-    total: u64,
-    short: bool,
-    /// `None`: the rate of a port is not known.
-    rate: Option<f64>,
-    /// Others may have a part in the rate.
-    at_most: bool,
-}
-
-impl Default for Sum {
-    fn default() -> Self {
-        Self {
-            total: 0,
-            short: false,
-            rate: Some(0.0),
-            at_most: false,
-        }
-    }
-}
-
-impl Sum {
-    fn counter(self) -> Counter {
-        Counter {
-            total: self.total,
-            rate: self.rate,
-            source: Source::Port,
-            partial: self.short,
-            rate_is: if self.at_most && self.rate.is_some() {
-                RateIs::AtMost
-            } else {
-                RateIs::Exact
-            },
-        }
-    }
-}
+/// The sum over no port.
+const NOTHING: Counter = Counter {
+    rate_is: RateIs::Exact,
+    ..Counter::whole(0, Some(0.0), Source::Port)
+};
 
 /// What a snapshot shows of the users of ports.
 pub(super) struct Seen<'a> {
@@ -216,9 +165,8 @@ impl Shares {
     }
 
     /// Whether no record was lost since this was last asked.
-    pub(super) fn lost_none(&mut self, lost: Option<u64>) -> bool {
-        let before = std::mem::replace(&mut self.lost, lost);
-        lost.is_some() && before == lost
+    pub(super) fn lost_none(&mut self, lost: u64) -> bool {
+        self.lost.replace(lost) == Some(lost)
     }
 
     /// What is known of each process by its ports, as of a snapshot.
@@ -246,28 +194,27 @@ impl Shares {
         for (port, _) in &ports {
             self.ports.entry((port.device_uid, port.port)).or_default();
         }
-        let mut sums: BTreeMap<u64, [Sum; 2]> = BTreeMap::new();
+        let mut sums: BTreeMap<u64, Share> = BTreeMap::new();
         self.users_of_qps(seen, last_ns, &mut sums);
         for (port, device) in ports {
             self.port(seen, port, device, &mut sums);
         }
         for ((process, _), moved) in &self.moved {
-            let sums = sums.entry(*process).or_default();
+            let sums = sums.entry(*process).or_insert([NOTHING; 2]);
             for way in [0, 1] {
                 sums[way].total = sums[way].total.saturating_add(moved.bytes[way]);
-                sums[way].short |= moved.short[way];
+                sums[way].partial |= moved.short[way];
             }
         }
-        let share = |(process, [tx, rx]): (u64, [Sum; 2])| {
-            let (tx, rx) = (Some(tx.counter()), Some(rx.counter()));
-            (process, Share { tx, rx })
-        };
-        sums.into_iter().map(share).collect()
+        for sum in sums.values_mut().flatten().filter(|sum| sum.rate.is_none()) {
+            sum.rate_is = RateIs::Exact;
+        }
+        sums
     }
 
     /// Notes whose queue pairs can carry data, or could since the last snapshot. Of a process with one on a
     /// port that is not known, nothing is known.
-    fn users_of_qps(&mut self, seen: &Seen<'_>, last_ns: u64, sums: &mut BTreeMap<u64, [Sum; 2]>) {
+    fn users_of_qps(&mut self, seen: &Seen<'_>, last_ns: u64, sums: &mut BTreeMap<u64, Share>) {
         let last = Last {
             snapshot: self.snapshot,
             at_ns: seen.now_ns,
@@ -284,8 +231,8 @@ impl Shares {
             let ports = (device, *ports.start())..=(device, *ports.end());
             let mut known = self.ports.range_mut(ports).peekable();
             if let (None, User::Process(process)) = (known.peek(), user) {
-                for sum in sums.entry(process).or_default() {
-                    (sum.rate, sum.short) = (None, true);
+                for sum in sums.entry(process).or_insert([NOTHING; 2]) {
+                    (sum.rate, sum.partial) = (None, true);
                 }
             }
             for (_, port) in known {
@@ -295,13 +242,7 @@ impl Shares {
     }
 
     /// Adds what a port says to the sums of its users.
-    fn port(
-        &mut self,
-        seen: &Seen<'_>,
-        row: &PortRow,
-        device: &DeviceRow,
-        sums: &mut BTreeMap<u64, [Sum; 2]>,
-    ) {
+    fn port(&mut self, seen: &Seen<'_>, row: &PortRow, device: &DeviceRow, sums: &mut BTreeMap<u64, Share>) {
         let place = (row.device_uid, row.port);
         let Some(port) = self.ports.get_mut(&place) else {
             return;
@@ -334,10 +275,12 @@ impl Shares {
                     Some(0) => {}
                     _ => moved.short[way] = true,
                 }
-                let sum = &mut sums.entry(process).or_default()[way];
+                let sum = &mut sums.entry(process).or_insert([NOTHING; 2])[way];
                 let rate = whole.and_then(|counter| counter.rate);
                 sum.rate = sum.rate.zip(rate).map(|(sum, rate)| sum + rate);
-                sum.at_most |= sole.is_none() && rate != Some(0.0);
+                if sole.is_none() && rate != Some(0.0) {
+                    sum.rate_is = RateIs::AtMost;
+                }
             }
         }
     }
@@ -389,7 +332,7 @@ impl Engine {
         now_ns: u64,
     ) -> BTreeMap<u64, Share> {
         let follows = self.ebpf.state.is_on() && self.ebpf.follows_qps;
-        let records = self.shares.lost_none(Some(self.losses.records())) && follows;
+        let records = self.shares.lost_none(self.losses.records()) && follows;
         let processes = &self.processes;
         self.shares.retain(|process| processes.get(process).is_some());
         let process = |pid: u32| {

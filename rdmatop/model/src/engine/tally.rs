@@ -3,37 +3,22 @@
 use std::sync::{Arc, LazyLock};
 
 use rdmatop_common::counters::{HIST_BUCKETS, OPCODES, QpSlot, WC_STATUSES, slot_flag};
+use zerocopy::IntoBytes as _;
 
 use super::meter::{per_second, was_held_up};
 use crate::{
     ib::{WcStatus, WrOpcode},
     input::ReadAt,
-    snapshot::{Latency, OpcodeTraffic, StatusCount, Traffic},
+    snapshot::{Count, FIRST, FLUSH, Latency, OpcodeTraffic, StatusCount, Traffic, WORDS, count, place},
     value::{Counter, Source},
 };
 
-pub(super) const TX_WR: usize = 0;
-const TX_POSTED: usize = 1;
-pub(super) const TX_BYTES: usize = 2;
-const RX_WR: usize = 3;
-pub(super) const RX_BYTES: usize = 4;
-const CQES: usize = 5;
-pub(super) const RETRANSMITS: usize = 6;
-const RNR_WAITS: usize = 7;
-const DOORBELLS: usize = 8;
-const EARLY: usize = 9;
-const LATENCY_SUM: usize = 10;
-const ERRORS: usize = 11;
-const RX_POSTED: usize = 12;
-const CQ_OVERFLOWS: usize = 13;
-const OPS: usize = 14;
-const OP_BYTES: usize = OPS + OPCODES;
-const WC: usize = OP_BYTES + OPCODES;
-const LATENCY: usize = WC + WC_STATUSES;
-const LEN: usize = LATENCY + HIST_BUCKETS;
-
-/// `IB_WC_WR_FLUSH_ERR`: after an error one such CQE comes for each WR that was still queued.
-const FLUSH: usize = 5;
+/// The words of a slot, and [`count::COMPLETION_ERRORS`] behind them.
+const LEN: usize = WORDS + 1;
+const OPS: usize = place!(ops);
+const OP_BYTES: usize = place!(op_bytes);
+const WC: usize = place!(wc);
+const LATENCY: usize = place!(latency);
 
 /// Counts that only grow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,30 +57,20 @@ impl Tally {
 
     fn of(slot: &QpSlot) -> Self {
         let mut counts = [0; LEN];
-        counts[TX_WR] = slot.tx_done;
-        counts[TX_POSTED] = slot.tx_posted;
-        counts[TX_BYTES] = slot.tx_bytes;
-        counts[RX_WR] = slot.rx_done;
-        counts[RX_BYTES] = slot.rx_bytes;
+        let (words, _) = slot.as_bytes()[FIRST..].as_chunks();
+        for (count, word) in counts.iter_mut().zip(words) {
+            *count = u64::from_ne_bytes(*word);
+        }
+        let sum = |statuses: &[u64]| {
+            statuses
+                .iter()
+                .fold(0, |sum: u64, count| sum.saturating_add(*count))
+        };
         // Not `slot.cqes`, which a copy may show before the status it belongs to: the sum has to be the sum.
-        counts[CQES] = slot.wc.iter().fold(0, |sum, count| sum.saturating_add(*count));
-        counts[RETRANSMITS] = slot.retransmits;
-        counts[RNR_WAITS] = slot.rnr_waits;
-        counts[DOORBELLS] = slot.doorbells;
-        counts[RX_POSTED] = slot.rx_posted;
-        counts[CQ_OVERFLOWS] = slot.cq_overflows;
-        counts[EARLY] = slot.latency_early;
-        counts[LATENCY_SUM] = slot.latency_sum_ns;
-        counts[ERRORS] = slot
-            .wc
-            .iter()
-            .enumerate()
-            .filter(|(status, _)| *status != 0 && *status != FLUSH)
-            .fold(0, |sum, (_, count)| sum.saturating_add(*count));
-        counts[OPS..OP_BYTES].copy_from_slice(&slot.ops);
-        counts[OP_BYTES..WC].copy_from_slice(&slot.op_bytes);
-        counts[WC..LATENCY].copy_from_slice(&slot.wc);
-        counts[LATENCY..].copy_from_slice(&slot.latency);
+        counts[count::COMPLETIONS.place] = sum(&slot.wc);
+        counts[count::COMPLETION_ERRORS.place] =
+            sum(&slot.wc[1..FLUSH]).saturating_add(sum(&slot.wc[FLUSH + 1..]));
+        counts[place!(latency_max_ns)] = 0;
         Self {
             counts,
             latency_max: slot.latency_max_ns,
@@ -136,12 +111,12 @@ impl Tally {
 
     /// CQEs with an error of their own.
     pub(super) fn errors(&self) -> u64 {
-        self.counts[ERRORS]
+        self.counts[count::COMPLETION_ERRORS.place]
     }
 }
 
 /// Counts per second, in the places of a [`Tally`].
-pub(super) type Speeds = [f64; LEN];
+type Speeds = [f64; LEN];
 
 /// A tally that is read once a round: that of a QP, or that of a process or a device, which is the sum of its
 /// QPs.
@@ -155,7 +130,7 @@ pub(super) struct Flow {
     /// The last closed round gives an honest rate.
     known: bool,
     /// Something in the open round was counted at an unknown time.
-    blurred: bool,
+    pub(super) blurred: bool,
     /// It is on the list of those whose rounds are closed.
     pub(super) moving: bool,
     /// The receives of this QP were not read, because it has not moved: some may be posted.
@@ -190,10 +165,15 @@ pub(super) struct Round {
     pub(super) to_ns: u64,
 }
 
-fn add_speeds(sum: &mut Option<Box<Speeds>>, more: &Speeds) {
+fn add_speeds(sum: &mut Speeds, more: &Speeds) {
+    sum.iter_mut().zip(more).for_each(|(sum, speed)| *sum += speed);
+}
+
+/// Adds to a sum that may be nothing.
+fn add_to<T: Clone>(sum: &mut Option<Box<T>>, more: &T, add: impl FnOnce(&mut T, &T)) {
     match sum {
-        Some(sum) => sum.iter_mut().zip(more).for_each(|(sum, speed)| *sum += speed),
-        None => *sum = Some(Box::new(*more)),
+        Some(sum) => add(sum, more),
+        None => *sum = Some(Box::new(more.clone())),
     }
 }
 
@@ -205,7 +185,7 @@ impl Flow {
             resting: true,
             ..Self::default()
         };
-        flow.add(nothing);
+        flow.add(nothing, false);
         flow
     }
 
@@ -239,25 +219,18 @@ impl Flow {
             let counts = self.counts.get_or_insert_default();
             counts.at = at;
             counts.total.add(&delta);
-            match &mut counts.open {
-                Some(open) => open.add(&delta),
-                None => counts.open = Some(Box::new(delta.clone())),
-            }
+            add_to(&mut counts.open, &delta, Tally::add);
         }
         Some(delta)
     }
 
-    /// Adds what one of its QPs counted. Its rate comes with [`Flow::gather`].
-    pub(super) fn add(&mut self, delta: &Tally) {
+    /// Adds what one of its QPs counted. Its rate comes with [`Flow::gather`], unless it was counted at an
+    /// unknown time.
+    pub(super) fn add(&mut self, delta: &Tally, at_unknown_time: bool) {
+        self.blurred |= at_unknown_time;
         if *delta != NOTHING {
             self.counts.get_or_insert_default().total.add(delta);
         }
-    }
-
-    /// Adds what was counted at an unknown time: a total, no rate.
-    pub(super) fn add_old(&mut self, delta: &Tally) {
-        self.blurred = true;
-        self.add(delta);
     }
 
     /// Takes away what turned out to belong to another flow. The open round gives no rate.
@@ -278,24 +251,17 @@ impl Flow {
             return;
         };
         mine.total.add(&theirs.total);
-        match (&mut mine.open, &theirs.open) {
-            (Some(mine), Some(theirs)) => mine.add(theirs),
-            (mine @ None, Some(theirs)) => *mine = Some(theirs.clone()),
-            (_, None) => {}
+        if let Some(theirs) = &theirs.open {
+            add_to(&mut mine.open, theirs, Tally::add);
         }
         for (mine, theirs) in [
             (&mut mine.gathered, &theirs.gathered),
             (&mut mine.round, &theirs.round),
         ] {
             if let Some(theirs) = theirs {
-                add_speeds(mine, theirs);
+                add_to(mine, theirs, add_speeds);
             }
         }
-    }
-
-    /// The open round gives no rate.
-    pub(super) fn blur(&mut self) {
-        self.blurred = true;
     }
 
     /// Ends a QP's round. True when a rate changed.
@@ -323,7 +289,8 @@ impl Flow {
         if !qp.known {
             self.blurred = true;
         } else if let Some(speeds) = qp.counts.as_ref().and_then(|counts| counts.round.as_ref()) {
-            add_speeds(&mut self.counts.get_or_insert_default().gathered, speeds);
+            let counts = self.counts.get_or_insert_default();
+            add_to(&mut counts.gathered, speeds, add_speeds);
         }
     }
 
@@ -371,27 +338,23 @@ impl Flow {
         self.counts.as_ref().map_or(&NOTHING, |counts| &counts.total)
     }
 
-    /// One count and its rate.
-    pub(super) fn counter(&self, field: usize, rates_are_fresh: bool) -> Counter {
-        let round = || {
-            let counts = self.counts.as_ref()?;
-            let round = counts.round.as_ref()?;
-            round.get(field).copied()
-        };
-        let rate = (self.known && rates_are_fresh).then(|| round().unwrap_or(0.0));
+    /// A count and its rate.
+    fn counter(&self, place: usize, rates_are_fresh: bool) -> Counter {
+        let round = self.counts.as_ref().and_then(|counts| counts.round.as_ref());
+        let rate = (self.known && rates_are_fresh).then(|| round.map_or(0.0, |speeds| speeds[place]));
         // Of a sum of both, what is less sure.
         let source = if self.total().unknown & slot_flag::POSTED == 0 {
             Source::Ebpf
         } else {
             Source::Uprobe
         };
-        Counter::whole(self.total().counts[field], rate, source)
+        Counter::whole(self.total().counts[place], rate, source)
     }
 
-    /// As [`Flow::counter`], `None` for a count that is unknown for some of the QPs.
-    pub(super) fn known(&self, field: usize, rates_are_fresh: bool) -> Option<Counter> {
-        let unknown = self.total().unknown & without(field) != 0;
-        (!unknown).then(|| self.counter(field, rates_are_fresh))
+    /// A count and its rate; `None` where it is unknown for some of the QPs.
+    pub(super) fn known(&self, count: Count, rates_are_fresh: bool) -> Option<Counter> {
+        let known = self.total().unknown & count.unless == 0;
+        known.then(|| self.counter(count.place, rates_are_fresh))
     }
 
     /// As [`Flow::traffic`]; flows in which nothing was ever counted share it.
@@ -415,9 +378,8 @@ impl Flow {
 
     /// Everything a row shows.
     pub(super) fn traffic(&self, rates_are_fresh: bool) -> Traffic {
-        let counter = |field| self.counter(field, rates_are_fresh);
+        let counter = |place| self.counter(place, rates_are_fresh);
         let total = self.total();
-        let known = |field| self.known(field, rates_are_fresh);
         let by_opcode = (0..OPCODES)
             .filter(|op| total.counts[OPS + op] > 0 || total.counts[OP_BYTES + op] > 0)
             .map(|op| OpcodeTraffic {
@@ -431,56 +393,27 @@ impl Flow {
                 status: WcStatus(small(status)),
                 cqes: counter(WC + status),
             });
-        Traffic {
-            tx_wr: known(TX_WR),
-            tx_wr_posted: known(TX_POSTED),
-            rx_wr: known(RX_WR),
-            // Looked at with each completion of a receive.
-            rx_wr_posted: Some(counter(RX_POSTED)).filter(|_| {
-                let looked_at =
-                    total.unknown & slot_flag::NO_CQES == 0 || total.unknown & slot_flag::POSTED != 0;
-                looked_at && !total.shared_receives && !self.resting
-            }),
-            tx_bytes: known(TX_BYTES),
-            rx_bytes: known(RX_BYTES),
-            completions: known(CQES),
-            completion_errors: known(ERRORS),
-            flushes: known(WC + FLUSH),
-            retransmits: known(RETRANSMITS),
-            rnr_waits: known(RNR_WAITS),
-            doorbells: known(DOORBELLS),
-            cq_overflows: known(CQ_OVERFLOWS),
-            tx_packets: None,
+        let times = &total.counts[LATENCY..LATENCY + HIST_BUCKETS];
+        let [sum_ns, early] = [place!(latency_sum_ns), place!(latency_early)].map(|at| total.counts[at]);
+        let timed = total.unknown & slot_flag::NO_LATENCY == 0;
+        // Looked at with each completion of a receive.
+        let posted_known = total.unknown & slot_flag::NO_CQES == 0 || total.unknown & slot_flag::POSTED != 0;
+        let mut traffic = Traffic {
             by_opcode: by_opcode.collect(),
             by_status: by_status.collect(),
-            latency: (total.unknown & slot_flag::NO_LATENCY == 0).then(|| {
-                latency(
-                    &total.counts[LATENCY..],
-                    total.counts[LATENCY_SUM],
-                    total.latency_max,
-                    total.counts[EARLY],
-                )
-            }),
+            latency: timed.then(|| latency(times, sum_ns, total.latency_max, early)),
+            ..Traffic::of(|count| self.known(count, rates_are_fresh))
+        };
+        if !posted_known || total.shared_receives || self.resting {
+            traffic.rx_wr_posted = None;
         }
+        traffic
     }
 }
 
 /// Opcodes and statuses are below 24.
 fn small(index: usize) -> u8 {
     u8::try_from(index).unwrap_or(u8::MAX)
-}
-
-/// The bits of `slot_flag` with which a count is unknown.
-fn without(field: usize) -> u32 {
-    match field {
-        TX_WR | TX_POSTED | TX_BYTES => slot_flag::NO_SENDS,
-        RX_WR | RX_BYTES | CQES | ERRORS | CQ_OVERFLOWS | WC..LATENCY => slot_flag::NO_CQES,
-        RETRANSMITS => slot_flag::NO_RETRANSMITS,
-        RNR_WAITS => slot_flag::NO_RNR,
-        DOORBELLS => slot_flag::NO_DOORBELLS,
-        EARLY | LATENCY_SUM | LATENCY..LEN => slot_flag::NO_LATENCY,
-        _ => 0,
-    }
 }
 
 /// Percentiles and mean of a histogram.
@@ -520,6 +453,8 @@ fn percentile(buckets: &[u64], count: u64, max_ns: u64, percent: u64) -> Option<
 mod tests {
     use super::*;
     use zerocopy::FromZeros;
+
+    const TX_WR: usize = count::TX_WR.place;
 
     fn slot(tx_done: u64) -> QpSlot {
         QpSlot {
@@ -584,7 +519,7 @@ mod tests {
         flow.close(round(1000, 2000));
         assert_eq!(flow.counter(TX_WR, true), Counter::whole(500, None, Source::Ebpf));
         let mut sum = Flow::default();
-        sum.add(&flow.total().clone());
+        sum.add(&flow.total().clone(), false);
         sum.gather(&flow);
         sum.close_sum(true);
         assert_eq!(sum.counter(TX_WR, true), Counter::whole(500, None, Source::Ebpf));
@@ -599,7 +534,7 @@ mod tests {
             flow.close(round(0, 1000));
             flow.read(&slot(done), ((1000 + length) * MS).into());
             flow.close(round(1000, 2000));
-            sum.add(&flow.total().clone());
+            sum.add(&flow.total().clone(), false);
             sum.gather(&flow);
         }
         sum.close_sum(true);
@@ -655,7 +590,7 @@ mod tests {
         read(&mut qp, 100, 2000);
         qp.close(round(0, 2000));
         let mut theirs = Flow::default();
-        theirs.add(&qp.total().clone());
+        theirs.add(&qp.total().clone(), false);
         theirs.gather(&qp);
         theirs.close_sum(true);
         // Idle, and not counted before at all.
@@ -676,8 +611,8 @@ mod tests {
         let delta = qp.read(&moving, 1.into()).unwrap();
         let resting = Tally::knowing_all_but(slot_flag::NO_LATENCY);
         let mut sum = Flow::default();
-        sum.add(&delta);
-        sum.add(&resting);
+        sum.add(&delta, false);
+        sum.add(&resting, false);
         for (flow, latency) in [(&qp, true), (&sum, false), (&Flow::at_rest(&resting), false)] {
             let traffic = flow.shared_traffic(true);
             assert_eq!(traffic.latency.is_some(), latency);
@@ -697,7 +632,7 @@ mod tests {
             ];
             assert!(unknown.iter().all(Option::is_none), "{unknown:?}");
             assert!(traffic.rnr_waits.is_some() && traffic.doorbells.is_some());
-            assert!(flow.known(RX_BYTES, true).is_none());
+            assert!(flow.known(count::RX_BYTES, true).is_none());
         }
     }
 
@@ -733,7 +668,7 @@ mod tests {
         shared.flags = slot_flag::SRQ;
         let mut other = Flow::default();
         // Idle so far: that its receives are shared is new information nevertheless.
-        flow.add(&other.read(&shared, 1.into()).unwrap());
+        flow.add(&other.read(&shared, 1.into()).unwrap(), false);
         assert!(other.traffic(true).rx_wr_posted.is_none());
         assert!(flow.traffic(true).rx_wr_posted.is_none());
         assert_eq!(flow.traffic(true).rx_wr.unwrap().total, 0);

@@ -6,11 +6,7 @@ use super::{
     Engine,
     meter::{Meter, Width},
 };
-use crate::{
-    input::{TcpSample, TcpTotals},
-    snapshot::TcpTraffic,
-    value::Source,
-};
+use crate::{input::TcpSample, snapshot::TcpTraffic, value::Source};
 
 /// The TCP traffic of one process.
 #[derive(Debug)]
@@ -40,33 +36,21 @@ impl Engine {
             let uid = self.processes.caller(totals.pid, before_ns, sample.at.mono_ns);
             let min = self.config.min_interval_ns;
             if let Some(process) = self.processes.get_mut(uid) {
-                let tcp = process.tcp.get_or_insert_with(|| Box::new(begin(sample)));
-                tcp.read(totals, sample, min);
+                // Totals count from when connections were first seen, and a process that is new was not worth
+                // a search before.
+                let zero = Meter::new(0, sample.before.unwrap_or_default());
+                let tcp = process.tcp.get_or_insert_with(|| {
+                    Box::new(Tcp {
+                        sent: zero,
+                        received: zero,
+                        connections: 0,
+                        busiest: None,
+                    })
+                });
+                tcp.sent.read(totals.sent, sample.at, Width::Bits64, min);
+                tcp.received.read(totals.received, sample.at, Width::Bits64, min);
+                (tcp.connections, tcp.busiest) = (totals.connections, totals.busiest);
             }
         }
-    }
-}
-
-/// Totals count from when connections were first seen, and a process that is new was not worth a search
-/// before.
-fn begin(sample: &TcpSample) -> Tcp {
-    let zero = || Meter::new(0, sample.before.unwrap_or_default());
-    Tcp {
-        sent: zero(),
-        received: zero(),
-        connections: 0,
-        busiest: None,
-    }
-}
-
-impl Tcp {
-    fn read(&mut self, totals: &TcpTotals, sample: &TcpSample, min_interval_ns: u64) {
-        for (meter, total) in [
-            (&mut self.sent, totals.sent),
-            (&mut self.received, totals.received),
-        ] {
-            meter.read(total, sample.at, Width::Bits64, min_interval_ns);
-        }
-        (self.connections, self.busiest) = (totals.connections, totals.busiest);
     }
 }

@@ -10,11 +10,13 @@ use rdmatop_common::counters::{QpSlot, slot_flag};
 
 use super::{
     Engine,
+    devices::Devices,
     hash::{NumberMap, NumberSet},
     meter::is_stale,
+    processes::Processes,
     qp::{Key, Owner, Slot},
     qps::QpRef,
-    tally::{Round, Tally},
+    tally::{Flow, Round, Tally},
 };
 use crate::input::{Now, ReadAt, SlotsSample};
 
@@ -33,7 +35,7 @@ struct SlotUse {
 pub(super) struct Traffic {
     in_use: NumberMap<u32, SlotUse>,
     /// QPs whose rates may change when the round is closed: idle ones cost nothing.
-    moving: Vec<u64>,
+    pub(super) moving: Vec<u64>,
     /// Number of the last sweep; they wrap. `None` before the first.
     sweep: Option<NonZeroU32>,
     /// The last sample was not the end of its sweep.
@@ -46,16 +48,6 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    /// The rates of a QP may change when the round is closed.
-    pub(super) fn moves(&mut self, uid: u64) {
-        self.moving.push(uid);
-    }
-
-    /// Whether the rates of the last round still say something about `now_ns`.
-    pub(super) fn is_fresh(&self, now_ns: u64) -> bool {
-        self.has_swept() && !is_stale(self.last_ns, self.elapsed_ns, now_ns)
-    }
-
     /// The beginning of the last sweep.
     pub(super) fn last_sweep_ns(&self) -> Option<u64> {
         self.has_swept().then_some(self.last_ns)
@@ -69,11 +61,39 @@ impl Traffic {
         self.sweep.is_some()
     }
 
-    /// As [`Traffic::is_fresh`], and whether that has changed since it was last asked.
+    /// Whether the rates of the last round still say something about `now_ns`, and whether that has changed
+    /// since it was last asked.
     pub(super) fn freshness(&mut self, now_ns: u64) -> (bool, bool) {
-        let fresh = self.is_fresh(now_ns);
+        let fresh = self.has_swept() && !is_stale(self.last_ns, self.elapsed_ns, now_ns);
         (fresh, std::mem::replace(&mut self.were_fresh, fresh) != fresh)
     }
+}
+
+/// A process and a device, by their uids.
+type SumsOf = (Option<u64>, u64);
+
+/// The sums that the QPs of a process on a device belong to.
+pub(super) fn sums<'a>(
+    processes: &'a mut Processes,
+    devices: &'a mut Devices,
+    (process, device): SumsOf,
+) -> impl Iterator<Item = &'a mut Flow> {
+    let process = process.and_then(|uid| processes.get_mut(uid));
+    let process = process.map(|process| &mut process.flow);
+    let device = devices.get_mut(device).map(|device| &mut device.flow);
+    let flows = process.into_iter().chain(device);
+    flows.map(|flow| &mut **flow.get_or_insert_default())
+}
+
+/// Adds to them what a QP counted.
+pub(super) fn credit(
+    processes: &mut Processes,
+    devices: &mut Devices,
+    of: SumsOf,
+    delta: &Tally,
+    at_unknown_time: bool,
+) {
+    sums(processes, devices, of).for_each(|sum| sum.add(delta, at_unknown_time));
 }
 
 impl Engine {
@@ -118,8 +138,9 @@ impl Engine {
         }
         let at = sample.at.unwrap_or(sample.mono_ns.into());
         self.slot(number, slot, at, now);
-        if sample.partial && slot.flags & slot_flag::DESTROYED != 0 {
-            self.left_slot(number);
+        let over = sample.partial && slot.flags & slot_flag::DESTROYED != 0;
+        if let Some(slot_use) = over.then(|| self.traffic.in_use.remove(&number)).flatten() {
+            self.qps.left_slot(slot_use.qp);
         }
     }
 
@@ -144,9 +165,7 @@ impl Engine {
         qp.late = slot.flags & slot_flag::LATE != 0;
         let flow = qp.flow.get_or_insert_default();
         let delta = flow.read(slot, at);
-        if blurred {
-            flow.blur();
-        }
+        flow.blurred |= blurred;
         if !flow.moving && (delta.is_some() || known.is_none()) {
             flow.moving = true;
             self.traffic.moving.push(uid);
@@ -159,29 +178,14 @@ impl Engine {
                 self.losses.want_repair(now.mono_ns);
             }
         }
-        let (process, device) = (qp.process(), qp.key.device);
+        let of = (qp.process(), qp.key.device);
         if slot.flags & slot_flag::DESTROYED != 0 {
             self.qps.end(uid, self.traffic.last_ns, &mut self.processes);
         }
         if delta.is_some() || known.is_none() {
             // The owner of a newly seen QP gets even a zero: from now on it is counted.
-            self.credit(process, device, &delta.unwrap_or_default(), blurred);
-        }
-    }
-
-    pub(super) fn credit(&mut self, process: Option<u64>, device: u64, delta: &Tally, blurred: bool) {
-        match process {
-            Some(process) if blurred => self.processes.credit_old(process, delta),
-            Some(process) => self.processes.credit(process, delta),
-            None => {}
-        }
-        if let Some(device) = self.devices.get_mut(device) {
-            let flow = device.flow.get_or_insert_default();
-            if blurred {
-                flow.add_old(delta);
-            } else {
-                flow.add(delta);
-            }
+            let delta = delta.unwrap_or_default();
+            credit(&mut self.processes, &mut self.devices, of, &delta, blurred);
         }
     }
 
@@ -240,7 +244,7 @@ impl Engine {
     }
 
     fn own_by_slot(&mut self, uid: u64, slot: &QpSlot) {
-        let unsure = self.qps.get(uid).is_some_and(|qp| !qp.is_owner_sure());
+        let unsure = self.qps.get(uid).is_some_and(|qp| !qp.sure);
         if slot.flags & slot_flag::KERNEL != 0 {
             if let Some(qp) = self.qps.get_mut(uid) {
                 // The slot does not name the consumer; a record or a dump will.
@@ -259,14 +263,7 @@ impl Engine {
         let owner = self.processes.of(owner, slot.born_ns);
         self.qps.set_owner(uid, owner, &mut self.processes);
         if let Some(qp) = self.qps.get_mut(uid) {
-            qp.make_sure(slot.owner_start_ns);
-        }
-    }
-
-    /// The slot of a destroyed QP was read for the last time.
-    fn left_slot(&mut self, number: u32) {
-        if let Some(slot_use) = self.traffic.in_use.remove(&number) {
-            self.qps.left_slot(slot_use.qp);
+            (qp.sure, qp.start_ns) = (true, slot.owner_start_ns);
         }
     }
 
@@ -303,19 +300,12 @@ impl Engine {
         let (qps, processes, devices) = (&mut self.qps, &mut self.processes, &mut self.devices);
         self.traffic.moving.retain(|uid| {
             let Some(qp) = qps.get_mut(*uid) else { return false };
-            let (process, device) = (qp.process(), qp.key.device);
+            let of = (qp.process(), qp.key.device);
             let Some(flow) = &mut qp.flow else { return false };
             let changed = flow.close(round);
             flow.moving = flow.gives_news();
             let moving = flow.moving;
-            let process = process.and_then(|process| processes.get_mut(process));
-            if let Some(sum) = process.and_then(|process| process.flow.as_mut()) {
-                sum.gather(flow);
-            }
-            let device = devices.get_mut(device);
-            if let Some(sum) = device.and_then(|device| device.flow.as_mut()) {
-                sum.gather(flow);
-            }
+            sums(processes, devices, of).for_each(|sum| sum.gather(flow));
             if changed {
                 qp.touch();
             }
@@ -326,15 +316,10 @@ impl Engine {
         if moving.capacity() > 1024 && moving.len() < moving.capacity() / 4 {
             moving.shrink_to(moving.len() * 2);
         }
-        for process in processes.iter_mut() {
-            if let Some(flow) = &mut process.flow {
-                flow.close_sum(elapsed.is_some());
-            }
-        }
-        for device in devices.iter_mut() {
-            if let Some(flow) = &mut device.flow {
-                flow.close_sum(elapsed.is_some());
-            }
+        let of_processes = processes.iter_mut().filter_map(|process| process.flow.as_mut());
+        let of_devices = devices.iter_mut().filter_map(|device| device.flow.as_mut());
+        for sum in of_processes.chain(of_devices) {
+            sum.close_sum(elapsed.is_some());
         }
     }
 }

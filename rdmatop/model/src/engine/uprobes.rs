@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rdmatop_common::counters::QpSlot;
 
-use super::{Engine, qp::Owner};
+use super::{Engine, qp::Owner, traffic::sums};
 use crate::{cause::Cause, input::UprobesReport};
 
 impl Engine {
@@ -32,13 +32,8 @@ impl Engine {
             qp.probed = false;
             qp.blind = true;
             qp.touch();
-            let (process, device) = (qp.process(), qp.key.device);
-            if let Some(process) = process.and_then(|uid| self.processes.get_mut(uid)) {
-                process.flow.get_or_insert_default().short = true;
-            }
-            if let Some(device) = self.devices.get_mut(device) {
-                device.flow.get_or_insert_default().short = true;
-            }
+            let of = (qp.process(), qp.key.device);
+            sums(&mut self.processes, &mut self.devices, of).for_each(|sum| sum.short = true);
         }
     }
 

@@ -82,6 +82,38 @@ struct Calls {
 }
 
 impl Calls {
+    /// The first reading of an entry, with totals and no speed. `before`: what an earlier process did.
+    fn new(process: u64, raw: &VerbStats, before: &VerbStats, at_ns: u64) -> Self {
+        let mut calls = Self {
+            process,
+            only: false,
+            made: Meter::new(0, at_ns),
+            errors: Meter::new(0, at_ns),
+            raw: *raw,
+            before: *before,
+            errnos: BTreeMap::new(),
+        };
+        let (made, errors) = calls.own();
+        (calls.made, calls.errors) = (Meter::new(made, at_ns), Meter::new(errors, at_ns));
+        calls
+    }
+
+    /// Calls of the process itself, and how many of them failed.
+    fn own(&self) -> (u64, u64) {
+        let (raw, before) = (&self.raw, &self.before);
+        (
+            raw.calls.saturating_sub(before.calls),
+            raw.errors.saturating_sub(before.errors),
+        )
+    }
+
+    /// Takes over what `raw` has counted by `at_ns`.
+    fn read(&mut self, at_ns: u64, min_interval_ns: u64) {
+        let (made, errors) = self.own();
+        self.made.read(made, at_ns, Width::Bits64, min_interval_ns);
+        self.errors.read(errors, at_ns, Width::Bits64, min_interval_ns);
+    }
+
     /// Notes that no call was counted up to `at_ns`.
     fn stands_still(&mut self, at_ns: u64, min_interval_ns: u64) {
         self.made.add(0, at_ns, min_interval_ns);
@@ -174,9 +206,8 @@ impl Verbs {
     /// The processes of which a call of this verb has succeeded, by their uids.
     pub(super) fn callers_of(&self, verb: u32) -> impl Iterator<Item = u64> {
         let succeeded = |calls: &Calls| {
-            let since = |now: u64, before: u64| now.saturating_sub(before);
-            let (raw, before) = (&calls.raw, &calls.before);
-            since(raw.calls, before.calls) > since(raw.errors, before.errors)
+            let (made, errors) = calls.own();
+            made > errors
         };
         let of_verb = self.rows.iter().filter(move |(key, _)| key.verb == verb);
         of_verb.filter_map(move |(_, calls)| succeeded(calls).then_some(calls.process))
@@ -338,15 +369,6 @@ impl Engine {
         before_ns: Option<u64>,
     ) -> u64 {
         let min = self.config.min_interval_ns;
-        let fresh = |raw: VerbStats, before: VerbStats| Calls {
-            process,
-            only: false,
-            made: Meter::new(raw.calls.saturating_sub(before.calls), at_ns),
-            errors: Meter::new(raw.errors.saturating_sub(before.errors), at_ns),
-            raw,
-            before,
-            errnos: BTreeMap::new(),
-        };
         let Some(row) = self.verbs.rows.get_mut(&key) else {
             // What another process with this PID did does not count for this one.
             let past = self
@@ -355,21 +377,14 @@ impl Engine {
                 .remove(&key)
                 .filter(|past| past.calls < stats.calls);
             let before = past.as_ref().map_or(ZERO, |past| past.stats());
-            let mut row = fresh(*stats, before);
+            let mut row = Calls::new(process, stats, &before, at_ns);
             row.errnos = past.map(|past| past.errnos()).unwrap_or_default();
-            let errors = stats.errors.saturating_sub(before.errors);
             if let Some(last_ns) = before_ns {
                 // The entry did not exist at the last sweep: all of it belongs to this interval.
-                row.made = Meter::new(0, last_ns);
-                row.made.read(
-                    stats.calls.saturating_sub(before.calls),
-                    at_ns,
-                    Width::Bits64,
-                    min,
-                );
-                row.errors = Meter::new(0, last_ns);
-                row.errors.read(errors, at_ns, Width::Bits64, min);
+                (row.made, row.errors) = (Meter::new(0, last_ns), Meter::new(0, last_ns));
+                row.read(at_ns, min);
             }
+            let (_, errors) = row.own();
             self.verbs.rows.insert(key, row);
             return errors;
         };
@@ -383,7 +398,7 @@ impl Engine {
             }
             *row = Calls {
                 errnos,
-                ..fresh(*stats, before)
+                ..Calls::new(process, stats, &before, at_ns)
             };
             return stats.errors.saturating_sub(before.errors);
         }
@@ -392,18 +407,7 @@ impl Engine {
             row.before = ZERO;
         }
         row.raw = *stats;
-        row.made.read(
-            stats.calls.saturating_sub(row.before.calls),
-            at_ns,
-            Width::Bits64,
-            min,
-        );
-        row.errors.read(
-            stats.errors.saturating_sub(row.before.errors),
-            at_ns,
-            Width::Bits64,
-            min,
-        );
+        row.read(at_ns, min);
         delta
     }
 

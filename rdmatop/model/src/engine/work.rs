@@ -2,22 +2,15 @@
 
 use std::sync::Arc;
 
-use rdmatop_common::{
-    event::UNKNOWN_U32,
-    wr::{NO_OPCODE, NO_STATUS, WrRecord, count, flag, kind},
-};
+use rdmatop_common::wr::{NO_OPCODE, NO_STATUS, WrRecord, count, flag, kind};
 
-use super::Engine;
+use super::{Engine, records::known};
 use crate::{
     event::{Event, EventKind, Work},
     ib::{Gid, QpType, WcStatus, WrRequest},
     input::Now,
     snapshot::WorkRequests,
 };
-
-fn known(value: u32) -> Option<u32> {
-    (value != UNKNOWN_U32).then_some(value)
-}
 
 /// A number as one of an enumeration of the kernel's; one without a name stays the number it is up to 255.
 fn small(value: u32, none: u32) -> Option<u8> {
@@ -32,9 +25,7 @@ impl Engine {
         } else {
             EventKind::WrDone
         };
-        let behind = i128::from(now.wall_ns) - i128::from(now.mono_ns);
-        let wall_ns = u64::try_from(i128::from(record.ts_ns) + behind).unwrap_or(0);
-        let mut event = Event::new(kind, wall_ns, record.ts_ns);
+        let mut event = Event::new(kind, now.wall_of(record.ts_ns), record.ts_ns);
         let is = |bit| record.flags & bit != 0;
         if let Some(index) = known(record.device_index) {
             // The name that the kernel side compared with the filter: the list of devices may be older than
@@ -95,7 +86,7 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use rdmatop_common::event::COMM_LEN;
+    use rdmatop_common::event::{COMM_LEN, UNKNOWN_U32};
     use zerocopy::FromZeros as _;
 
     use super::*;

@@ -219,6 +219,16 @@ impl<R> Clone for Field<R> {
 
 impl<R> Copy for Field<R> {}
 
+/// Makes a function for each of these members of [`Meta`].
+macro_rules! setters {
+    ($($name:ident: $type:ty,)*) => {$(
+        const fn $name(mut self, $name: $type) -> Self {
+            self.meta.$name = $name;
+            self
+        }
+    )*};
+}
+
 impl<R> Field<R> {
     /// A field; its place in JSON is its id until [`Field::json`] says otherwise.
     const fn new(kind: Kind, id: &'static str, help: &'static str, get: Get<R>) -> Self {
@@ -239,29 +249,12 @@ impl<R> Field<R> {
         Self { meta, get }
     }
 
-    const fn unit(mut self, unit: Unit) -> Self {
-        self.meta.unit = unit;
-        self
-    }
-
-    const fn sense(mut self, sense: Sense) -> Self {
-        self.meta.sense = sense;
-        self
-    }
-
-    const fn json(mut self, path: &'static str) -> Self {
-        self.meta.json = path;
-        self
-    }
-
-    const fn words(mut self, words: &'static [&'static str]) -> Self {
-        self.meta.words = words;
-        self
-    }
-
-    const fn sort(mut self, words: &'static [&'static str]) -> Self {
-        self.meta.sort = words;
-        self
+    setters! {
+        unit: Unit,
+        sense: Sense,
+        json: &'static str,
+        words: &'static [&'static str],
+        sort: &'static [&'static str],
     }
 
     /// `--sort` puts the smallest first.
@@ -301,28 +294,22 @@ impl<R> Field<R> {
     }
 }
 
-const fn text<R>(id: &'static str, help: &'static str, get: Get<R>) -> Field<R> {
-    Field::new(Kind::Text, id, help, get)
+/// Makes a function for each kind of field.
+macro_rules! kinds {
+    ($($name:ident: $kind:ident,)*) => {$(
+        const fn $name<R>(id: &'static str, help: &'static str, get: Get<R>) -> Field<R> {
+            Field::new(Kind::$kind, id, help, get)
+        }
+    )*};
 }
 
-const fn state<R>(id: &'static str, help: &'static str, get: Get<R>) -> Field<R> {
-    Field::new(Kind::State, id, help, get)
-}
-
-const fn flag<R>(id: &'static str, help: &'static str, get: Get<R>) -> Field<R> {
-    Field::new(Kind::Flag, id, help, get)
-}
-
-const fn gauge<R>(id: &'static str, help: &'static str, get: Get<R>) -> Field<R> {
-    Field::new(Kind::Gauge, id, help, get)
-}
-
-const fn counter<R>(id: &'static str, help: &'static str, get: Get<R>) -> Field<R> {
-    Field::new(Kind::Counter, id, help, get)
-}
-
-const fn rate<R>(id: &'static str, help: &'static str, get: Get<R>) -> Field<R> {
-    Field::new(Kind::Rate, id, help, get)
+kinds! {
+    text: Text,
+    state: State,
+    flag: Flag,
+    gauge: Gauge,
+    counter: Counter,
+    rate: Rate,
 }
 
 /// A list or an object, for JSON only.

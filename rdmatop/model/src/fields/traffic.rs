@@ -20,117 +20,60 @@ impl Moves for QpRow {
     }
 }
 
-/// Fields of traffic that stand in JSON only.
+/// The fields of a table, and those of traffic that no column shows.
 macro_rules! with_traffic {
-    ($row:ty; $($field:expr,)*) => {
+    ($row:ty; [$($field:expr,)*] $($place:literal $name:ident $label:literal: $help:literal,)*) => {
         &[
             $($field,)*
-            traffic::total("tx_wr_posted", "tx_wr_posted.total", "send WRs posted", |r: &$row, _| Value::total(r.traffic().tx_wr_posted)).detail(110, "send WRs posted"),
-            traffic::total("rx_wr_posted", "rx_wr_posted.total", "receive WRs posted, as of the last receive completion, modify or destroy",
-                |r: &$row, _| Value::total(r.traffic().rx_wr_posted)).detail(130, "receive WRs posted"),
-            traffic::total("flushes", "flushes.total", "completions flushed because the QP went to ERR", |r: &$row, _| Value::total(r.traffic().flushes)).detail(190, "flushes"),
-            traffic::total("rnr_waits", "rnr_waits.total", "waits for a receiver without buffers", |r: &$row, _| Value::total(r.traffic().rnr_waits)).detail(210, "RNR waits"),
-            traffic::total("doorbells", "doorbells.total", "calls of post_send that reached the kernel", |r: &$row, _| Value::total(r.traffic().doorbells)).detail(220, "doorbells"),
-            traffic::total("cq_overflows", "cq_overflows.total", "completions for which the CQ had no room", |r: &$row, _| Value::total(r.traffic().cq_overflows)).detail(230, "CQ overflows"),
+            $(counter(stringify!($name), $help, |r: &$row, _| Value::total(r.traffic().$name))
+                .json(concat!(stringify!($name), ".total")).detail($place, $label),)*
             super::object("by_opcode", "send WRs by opcode"),
             super::object("by_status", "completions by status"),
             super::object("latency", "times from post to completion"),
+        ]
+    };
+    ($row:ty; $($field:expr,)*) => {
+        with_traffic![$row; [$($field,)*]
+            110 tx_wr_posted "send WRs posted": "send WRs posted",
+            130 rx_wr_posted "receive WRs posted": "receive WRs posted, as of the last receive completion, modify or destroy",
+            190 flushes "flushes": "completions flushed because the QP went to ERR",
+            210 rnr_waits "RNR waits": "waits for a receiver without buffers",
+            220 doorbells "doorbells": "calls of post_send that reached the kernel",
+            230 cq_overflows "CQ overflows": "completions for which the CQ had no room",
         ]
     };
 }
 
 pub(super) use with_traffic;
 
-/// A total for JSON only, under its own key.
-pub(super) const fn total<R: Moves>(
-    id: &'static str,
-    json: &'static str,
-    help: &'static str,
-    get: super::Get<R>,
-) -> Field<R> {
-    counter(id, help, get).json(json)
+/// Makes a function for each field that both tables have: its priority and its place are their own.
+macro_rules! fields {
+    ($($name:ident($($own:ident),*) = $kind:ident($id:literal, $help:literal, $get:ident $counter:ident)
+        $(.$with:ident($($value:expr),*))*;)*) => {$(
+        pub(super) const fn $name<R: Moves>($($own: u8),*) -> Field<R> {
+            $kind($id, $help, |r: &R, _| Value::$get(r.traffic().$counter))$(.$with($($value),*))*
+        }
+    )*};
 }
 
-pub(super) const fn tx_wr<R: Moves>(priority: u8, place: u8) -> Field<R> {
-    rate("tx_wr", "send WRs finished per second", |r: &R, _| {
-        Value::rate(r.traffic().tx_wr)
-    })
-    .sense(Sense::Sent)
-    .json("tx_wr.rate")
-    .screen("TX WR/s", priority, (7, 8))
-    .page(place, "TXWR/s")
-    .detail(100, "send WRs finished")
-}
-
-pub(super) const fn rx_wr<R: Moves>(priority: u8, place: u8) -> Field<R> {
-    rate("rx_wr", "receive WRs completed per second", |r: &R, _| {
-        Value::rate(r.traffic().rx_wr)
-    })
-    .sense(Sense::Received)
-    .json("rx_wr.rate")
-    .screen("RX WR/s", priority, (7, 8))
-    .page(place, "RXWR/s")
-    .detail(120, "receive WRs")
-}
-
-pub(super) const fn tx<R: Moves>(priority: u8, place: u8) -> Field<R> {
-    let help = "bytes of send WRs (READ: those asked for); else of ports";
-    rate("tx", help, |r: &R, _| Value::rate(r.traffic().tx_bytes))
-        .unit(Unit::Bytes)
-        .sense(Sense::Sent)
-        .json("tx_bytes.rate")
-        .screen("TX", priority, (7, 8))
-        .page(place, "TX/s")
-        .detail(140, "bytes of send WRs")
-}
-
-pub(super) const fn rx<R: Moves>(priority: u8, place: u8) -> Field<R> {
-    rate("rx", "bytes of receive completions; else of ports", |r: &R, _| {
-        Value::rate(r.traffic().rx_bytes)
-    })
-    .unit(Unit::Bytes)
-    .sense(Sense::Received)
-    .json("rx_bytes.rate")
-    .screen("RX", priority, (7, 8))
-    .page(place, "RX/s")
-    .detail(150, "bytes of receive WRs")
-}
-
-pub(super) const fn completions<R: Moves>() -> Field<R> {
-    rate("cqe", "completions per second", |r: &R, _| {
-        Value::rate(r.traffic().completions)
-    })
-    .json("completions.rate")
-    .detail(170, "completions")
-}
-
-pub(super) const fn packets<R: Moves>() -> Field<R> {
-    let help = "packets sent per second: of a QP from the movement of its send PSN, of a process as the NIC counts them";
-    rate("packets", help, |r: &R, _| Value::rate(r.traffic().tx_packets))
-        .json("tx_packets.rate")
-        .detail(160, "packets sent")
-}
-
-pub(super) const fn err<R: Moves>(priority: u8, place: u8) -> Field<R> {
-    let help = "completions with an error, total";
-    counter("err", help, |r: &R, _| {
-        Value::total(r.traffic().completion_errors)
-    })
-    .sense(Sense::Fault)
-    .json("completion_errors.total")
-    .screen("ERR", priority, (4, 6))
-    .page(place, "CQE_ERR")
-    .detail(180, "completion errors")
-}
-
-pub(super) const fn retx<R: Moves>(priority: u8, place: u8) -> Field<R> {
-    let help = "request packets sent again, total";
-    counter("retx", help, |r: &R, _| Value::total(r.traffic().retransmits))
-        .sense(Sense::Fault)
-        .json("retransmits.total")
-        .screen("RETX", priority, (4, 6))
-        .page(place, "RETX")
-        .detail(200, "retransmits")
+fields! {
+    tx_wr(priority, place) = rate("tx_wr", "send WRs finished per second", rate tx_wr)
+        .sense(Sense::Sent).json("tx_wr.rate").screen("TX WR/s", priority, (7, 8)).page(place, "TXWR/s").detail(100, "send WRs finished");
+    rx_wr(priority, place) = rate("rx_wr", "receive WRs completed per second", rate rx_wr)
+        .sense(Sense::Received).json("rx_wr.rate").screen("RX WR/s", priority, (7, 8)).page(place, "RXWR/s").detail(120, "receive WRs");
+    tx(priority, place) = rate("tx", "bytes of send WRs (READ: those asked for); else of ports", rate tx_bytes)
+        .unit(Unit::Bytes).sense(Sense::Sent)
+        .json("tx_bytes.rate").screen("TX", priority, (7, 8)).page(place, "TX/s").detail(140, "bytes of send WRs");
+    rx(priority, place) = rate("rx", "bytes of receive completions; else of ports", rate rx_bytes)
+        .unit(Unit::Bytes).sense(Sense::Received)
+        .json("rx_bytes.rate").screen("RX", priority, (7, 8)).page(place, "RX/s").detail(150, "bytes of receive WRs");
+    packets() = rate("packets", "packets sent per second: of a QP from the movement of its send PSN, of a process as the NIC counts them",
+        rate tx_packets).json("tx_packets.rate").detail(160, "packets sent");
+    completions() = rate("cqe", "completions per second", rate completions).json("completions.rate").detail(170, "completions");
+    err(priority, place) = counter("err", "completions with an error, total", total completion_errors)
+        .sense(Sense::Fault).json("completion_errors.total").screen("ERR", priority, (4, 6)).page(place, "CQE_ERR").detail(180, "completion errors");
+    retx(priority, place) = counter("retx", "request packets sent again, total", total retransmits)
+        .sense(Sense::Fault).json("retransmits.total").screen("RETX", priority, (4, 6)).page(place, "RETX").detail(200, "retransmits");
 }
 
 pub(super) const fn p99<R: Moves>(priority: u8, place: u8) -> Field<R> {

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::snapshot::PortRow;
 use rdmatop_base::step::NextStep;
 
 pub use kind::{FindingId, Kind, Severity};
@@ -36,6 +37,36 @@ pub struct About {
     pub port: Option<u32>,
     /// Further name, where one process or port can have several of a kind: a verb, a counter, a status.
     pub part: Option<Arc<str>>,
+}
+
+impl About {
+    fn of_process(uid: impl Into<Option<u64>>) -> Self {
+        Self {
+            process: uid.into(),
+            ..Self::default()
+        }
+    }
+
+    fn of_device(uid: u64) -> Self {
+        Self {
+            device: Some(uid),
+            ..Self::default()
+        }
+    }
+
+    fn of_port(row: &PortRow) -> Self {
+        Self {
+            port: Some(row.port),
+            ..Self::of_device(row.device_uid)
+        }
+    }
+
+    fn part(self, part: impl Into<Arc<str>>) -> Self {
+        Self {
+            part: Some(part.into()),
+            ..self
+        }
+    }
 }
 
 /// Something that is wrong.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde::{Serialize, Serializer};
+use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
 use crate::{
     ib::{QpState, QpType},
@@ -109,6 +109,16 @@ impl Stuck {
     }
 }
 
+impl Serialize for Stuck {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_struct("Stuck", 3)?;
+        object.serialize_field("reason", &self.reason)?;
+        object.serialize_field("since_mono_ns", &self.since_ns)?;
+        object.serialize_field("why", self.reason.why())?;
+        object.end()
+    }
+}
+
 /// Whether a row is stuck, or will be if it stays as it is, and the time from which it counts as stuck; 0 is
 /// at once. States are compared by number, because this runs for every QP of which something changed.
 ///
@@ -152,7 +162,7 @@ fn rests(qp: &QpRow) -> bool {
 }
 
 /// A stuck QP: which one, and why.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StuckQp {
     /// [`QpRow::uid`].
     pub uid: u64,
@@ -167,6 +177,7 @@ pub struct StuckQp {
     /// [`QpRow::process_uid`].
     pub process_uid: Option<u64>,
     /// Why and since when the QP is stuck.
+    #[serde(flatten)]
     pub stuck: Stuck,
 }
 
@@ -181,35 +192,6 @@ impl StuckQp {
             process_uid: qp.process_uid,
             stuck,
         }
-    }
-}
-
-impl Serialize for StuckQp {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Written<'a> {
-            uid: u64,
-            device: &'a str,
-            qpn: u32,
-            pid: Option<u32>,
-            comm: Option<&'a str>,
-            process_uid: Option<u64>,
-            reason: Reason,
-            since_mono_ns: Option<u64>,
-            why: &'static str,
-        }
-        Written {
-            uid: self.uid,
-            device: &self.device,
-            qpn: self.qpn,
-            pid: self.pid,
-            comm: self.comm.as_deref(),
-            process_uid: self.process_uid,
-            reason: self.stuck.reason,
-            since_mono_ns: self.stuck.since_ns,
-            why: self.stuck.reason.why(),
-        }
-        .serialize(serializer)
     }
 }
 

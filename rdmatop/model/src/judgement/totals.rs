@@ -197,36 +197,34 @@ impl Scale {
                 .iter()
                 .any(|p| p.any_tx_bytes().or(p.any_rx_bytes()).is_some());
         let link = bytes && ports.iter().all(|p| p.rate_bps.is_some_and(|r| r > 0));
-        let counters = ports.iter().flat_map(|p| {
-            if packets {
-                [p.tx_packets, p.rx_packets]
-            } else {
-                [p.any_tx_bytes().copied(), p.any_rx_bytes().copied()]
-            }
-        });
-        Self {
+        let mut scale = Self {
             link,
             packets,
-            max: counters.flatten().filter_map(|c| c.rate).fold(0.0, f64::max),
+            max: 0.0,
+        };
+        let counters = ports.iter().flat_map(|port| scale.ways(port)).flatten();
+        scale.max = counters.filter_map(|c| c.rate).fold(0.0, f64::max);
+        scale
+    }
+
+    /// What is counted of the data that a port sent and received: bytes, or packets where no port counts
+    /// bytes.
+    fn ways(&self, port: &PortRow) -> [Option<Counter>; 2] {
+        if self.packets {
+            [port.tx_packets, port.rx_packets]
+        } else {
+            [port.any_tx_bytes().copied(), port.any_rx_bytes().copied()]
         }
     }
 
-    /// What is counted of the data that a port sent: bytes, or packets where no port counts bytes.
+    /// What is counted of the data that a port sent.
     pub fn sent(&self, port: &PortRow) -> Option<Counter> {
-        if self.packets {
-            port.tx_packets
-        } else {
-            port.any_tx_bytes().copied()
-        }
+        self.ways(port)[0]
     }
 
-    /// The same for the data that it received.
+    /// What is counted of the data that it received.
     pub fn received(&self, port: &PortRow) -> Option<Counter> {
-        if self.packets {
-            port.rx_packets
-        } else {
-            port.any_rx_bytes().copied()
-        }
+        self.ways(port)[1]
     }
 
     /// Share of the link, or of the busiest direction of any port; `None` when there is no rate.

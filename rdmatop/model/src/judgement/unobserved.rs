@@ -1,6 +1,6 @@
 //! What cannot be observed of a device, and why. Of a single QP [`super::uncounted`] says it.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
@@ -103,8 +103,9 @@ pub(super) fn of_device(device: &DeviceRow) -> Concerns {
 
 pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Vec<Unobserved> {
     let mut out = Vec::new();
-    let ports = Ports::of(snapshot);
     for device in &snapshot.devices {
+        let because =
+            |what: Quantity, id, why: &str| Obstacle::new(id, why, "").takes(what.name(), of_device(device));
         let mut add = |what, qps, cause| {
             out.push(Unobserved {
                 device: Arc::clone(&device.name),
@@ -123,56 +124,24 @@ pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Vec<Unobserved> {
             }
         } else {
             if let Some(qps) = rows.uncounted.get(&device.uid) {
-                let full = Obstacle::new(
-                    CauseId::NoSlot,
-                    "they found no free counter slot, or no room in the tables of QPs",
-                    "",
-                );
-                let cause = full.takes(Quantity::WorkRequests.name(), of_device(device));
+                let full = "they found no free counter slot, or no room in the tables of QPs";
+                let cause = because(Quantity::WorkRequests, CauseId::NoSlot, full);
                 add(Quantity::WorkRequests, Some(*qps), cause);
             }
             for hidden in device.hidden {
-                let unseen = Obstacle::new(CauseId::NotInDriver, hidden.why, "");
-                add(
-                    hidden.what,
-                    None,
-                    unseen.takes(hidden.what.name(), of_device(device)),
-                );
+                let cause = because(hidden.what, CauseId::NotInDriver, hidden.why);
+                add(hidden.what, None, cause);
             }
         }
-        if let Some(ports) = ports.0.get(&device.uid)
-            && !ports.bytes
-        {
-            let (id, why) = if ports.counters {
+        let ports = || snapshot.ports.iter().filter(|port| port.device_uid == device.uid);
+        if ports().next().is_some() && !ports().any(counts_bytes) {
+            let (id, why) = if ports().any(|port| !port.counters.is_empty()) {
                 (CauseId::NoByteCounters, "its driver counts no bytes")
             } else {
                 (CauseId::NoCounters, "no counter of its driver can be read")
             };
-            let cause = Obstacle::new(id, why, "").takes(Quantity::WireBytes.name(), of_device(device));
-            add(Quantity::WireBytes, None, cause);
+            add(Quantity::WireBytes, None, because(Quantity::WireBytes, id, why));
         }
     }
     out
-}
-
-/// What the ports of a device count.
-#[derive(Default)]
-struct Counts {
-    bytes: bool,
-    counters: bool,
-}
-
-/// Devices that have ports, by uid.
-struct Ports(HashMap<u64, Counts>);
-
-impl Ports {
-    fn of(snapshot: &Snapshot) -> Self {
-        let mut devices = HashMap::<u64, Counts>::with_capacity(snapshot.devices.len());
-        for port in &snapshot.ports {
-            let counts = devices.entry(port.device_uid).or_default();
-            counts.bytes = counts.bytes || counts_bytes(port);
-            counts.counters |= !port.counters.is_empty();
-        }
-        Self(devices)
-    }
 }

@@ -25,7 +25,7 @@ pub enum DeviceState {
 }
 
 /// A device.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct DeviceRow {
     /// Unique in this run: a re-added device is another one.
     pub uid: u64,
@@ -157,7 +157,7 @@ pub struct Member {
 }
 
 /// A port.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct PortRow {
     /// [`DeviceRow::uid`].
     pub device_uid: u64,
@@ -250,6 +250,11 @@ pub struct PortGid {
 }
 
 impl PortRow {
+    /// Whether it is known to be ACTIVE.
+    pub fn is_active(&self) -> bool {
+        self.state.is_some_and(PortState::is_active)
+    }
+
     /// Bytes sent: on the wire where the provider counts them, otherwise of work requests.
     pub fn any_tx_bytes(&self) -> Option<&Counter> {
         self.tx_bytes.as_ref().or(self.wr_tx_bytes.as_ref())

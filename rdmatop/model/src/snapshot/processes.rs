@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// A process, or a kernel consumer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct ProcessRow {
     /// Unique in this run: a reused pid is another process.
     pub uid: u64,

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// A queue pair.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct QpRow {
     /// Unique in this run: a reused QPN is another QP.
     pub uid: u64,

@@ -1,5 +1,8 @@
 //! What a queue pair, a process or a device moved.
 
+use std::mem::offset_of;
+
+use rdmatop_common::counters::{QpSlot, slot_flag};
 use serde::Serialize;
 
 use crate::{
@@ -7,47 +10,99 @@ use crate::{
     value::Counter,
 };
 
-/// Work requests, bytes and completions of a QP or a process.
-///
-/// `None` is "not observable", which is what a NIC that bypasses the kernel gives.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Traffic {
+/// Where a slot has a counter, and what makes it unknown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Count {
+    /// Its place among the [`WORDS`] of a slot.
+    pub(crate) place: usize,
+    /// Bits of `slot_flag`.
+    pub(crate) unless: u32,
+}
+
+/// The offset of the first counter in a slot; behind it there is nothing but counters, of a word each.
+pub(crate) const FIRST: usize = offset_of!(QpSlot, doorbells);
+/// Words of a slot that are counters.
+pub(crate) const WORDS: usize = (size_of::<QpSlot>() - FIRST) / size_of::<u64>();
+/// `IB_WC_WR_FLUSH_ERR`: after an error one such CQE comes for each WR that was still queued.
+pub(crate) const FLUSH: usize = 5;
+
+/// The place of a slot's member among the words.
+macro_rules! place {
+    ($member:ident) => {
+        (std::mem::offset_of!(QpSlot, $member) - $crate::snapshot::FIRST) / size_of::<u64>()
+    };
+}
+
+pub(crate) use place;
+
+/// Makes [`Traffic`] of the table of counters, in the order of JSON: constant, name, place in a slot, and the
+/// bits of `slot_flag` with which the counter is unknown.
+macro_rules! counters {
+    ($($(#[$doc:meta])* $count:ident $name:ident: $place:expr, $unless:expr;)*) => {
+        /// Where slots have the counters of [`Traffic`].
+        pub(crate) mod count {
+            use super::*;
+            $(pub(crate) const $count: Count = Count { place: $place, unless: $unless };)*
+        }
+
+        /// Work requests, bytes and completions of a QP or a process.
+        ///
+        /// `None` is "not observable", which is what a NIC that bypasses the kernel gives.
+        #[derive(Clone, Debug, Default, Serialize)]
+        pub struct Traffic {
+            $($(#[$doc])* pub $name: Option<Counter>,)*
+            /// Packets. Of a QP: an estimate from the movement of its send PSN, which a READ moves by the
+            /// packets of its answer. Of a process: as the NIC counts them for its QPs.
+            pub tx_packets: Option<Counter>,
+            /// Send WRs by opcode; only those that happened.
+            pub by_opcode: Vec<OpcodeTraffic>,
+            /// CQEs by status, success too; only those that happened. Their sum is `completions`.
+            pub by_status: Vec<StatusCount>,
+            /// Post-to-completion time.
+            pub latency: Option<Latency>,
+        }
+
+        impl Traffic {
+            /// Nothing but counters, where `of` knows them.
+            pub(crate) fn of(of: impl Fn(Count) -> Option<Counter>) -> Self {
+                Self { $($name: of(count::$count),)* ..Self::default() }
+            }
+
+            fn counters(&mut self) -> impl Iterator<Item = &mut Counter> {
+                [$(&mut self.$name,)* &mut self.tx_packets].into_iter().flatten()
+            }
+        }
+    };
+}
+
+counters! {
     /// Send WRs finished.
-    pub tx_wr: Option<Counter>,
+    TX_WR tx_wr: place!(tx_done), slot_flag::NO_SENDS;
     /// Send WRs posted.
-    pub tx_wr_posted: Option<Counter>,
+    TX_WR_POSTED tx_wr_posted: place!(tx_posted), slot_flag::NO_SENDS;
     /// Receive WRs completed.
-    pub rx_wr: Option<Counter>,
+    RX_WR rx_wr: place!(rx_done), slot_flag::NO_CQES;
     /// Receive WRs posted, as of the last receive completion or modify, or of destroy. `None` also where
     /// receives come from a shared receive queue (SRQ), which belongs to no QP.
-    pub rx_wr_posted: Option<Counter>,
+    RX_WR_POSTED rx_wr_posted: place!(rx_posted), 0;
     /// Bytes of send-side WRs.
-    pub tx_bytes: Option<Counter>,
+    TX_BYTES tx_bytes: place!(tx_bytes), slot_flag::NO_SENDS;
     /// Bytes of receive completions.
-    pub rx_bytes: Option<Counter>,
+    RX_BYTES rx_bytes: place!(rx_bytes), slot_flag::NO_CQES;
     /// CQEs.
-    pub completions: Option<Counter>,
+    COMPLETIONS completions: place!(cqes), slot_flag::NO_CQES;
     /// CQEs with an error, flushes not counted.
-    pub completion_errors: Option<Counter>,
+    COMPLETION_ERRORS completion_errors: WORDS, slot_flag::NO_CQES;
     /// CQEs flushed because the QP went to ERR.
-    pub flushes: Option<Counter>,
+    FLUSHES flushes: place!(wc) + FLUSH, slot_flag::NO_CQES;
     /// Request packets sent again.
-    pub retransmits: Option<Counter>,
+    RETRANSMITS retransmits: place!(retransmits), slot_flag::NO_RETRANSMITS;
     /// Waits for a receiver without buffers.
-    pub rnr_waits: Option<Counter>,
+    RNR_WAITS rnr_waits: place!(rnr_waits), slot_flag::NO_RNR;
     /// Calls of post_send that reached the kernel.
-    pub doorbells: Option<Counter>,
+    DOORBELLS doorbells: place!(doorbells), slot_flag::NO_DOORBELLS;
     /// CQEs for which the CQ had no room.
-    pub cq_overflows: Option<Counter>,
-    /// Packets. Of a QP: an estimate from the movement of its send PSN, which a READ moves by the packets of
-    /// its answer. Of a process: as the NIC counts them for its QPs.
-    pub tx_packets: Option<Counter>,
-    /// Send WRs by opcode; only those that happened.
-    pub by_opcode: Vec<OpcodeTraffic>,
-    /// CQEs by status, success too; only those that happened. Their sum is `completions`.
-    pub by_status: Vec<StatusCount>,
-    /// Post-to-completion time.
-    pub latency: Option<Latency>,
+    CQ_OVERFLOWS cq_overflows: place!(cq_overflows), slot_flag::NO_CQES;
 }
 
 impl Traffic {
@@ -62,29 +117,13 @@ impl Traffic {
 
     /// Marks all counters as lower bounds: some traffic was not counted.
     pub fn is_partial(&mut self) {
-        let counters = [
-            &mut self.tx_wr,
-            &mut self.tx_wr_posted,
-            &mut self.rx_wr,
-            &mut self.rx_wr_posted,
-            &mut self.tx_bytes,
-            &mut self.rx_bytes,
-            &mut self.completions,
-            &mut self.completion_errors,
-            &mut self.flushes,
-            &mut self.retransmits,
-            &mut self.rnr_waits,
-            &mut self.doorbells,
-            &mut self.cq_overflows,
-            &mut self.tx_packets,
-        ];
-        let opcodes = self
-            .by_opcode
-            .iter_mut()
-            .flat_map(|row| [&mut row.wr, &mut row.bytes]);
-        let statuses = self.by_status.iter_mut().map(|row| &mut row.cqes);
-        let counters = counters.into_iter().flatten().chain(opcodes).chain(statuses);
-        counters.for_each(|counter| counter.partial = true);
+        self.counters().for_each(|counter| counter.partial = true);
+        for row in &mut self.by_opcode {
+            (row.wr.partial, row.bytes.partial) = (true, true);
+        }
+        for row in &mut self.by_status {
+            row.cqes.partial = true;
+        }
     }
 }
 

@@ -117,22 +117,13 @@ pub fn rail(n: u64, name: &str, rate: Option<u64>, tx: Option<f64>, rx: Option<f
         fw_version: Some("28.41.1000".into()),
         pci: Some(format!("0000:{n:02x}:00.0").into()),
         numa_node: Some(i32::from(n > 2)),
-        pci_path: Arc::default(),
-        pcie: None,
         qps: Some(64),
         cqs: Some(32),
         mrs: Some(128),
         pds: Some(9),
         cm_ids: Some(4),
         ctxs: Some(8),
-        srqs: None,
-        contexts: None,
-        driver_errors: None,
-        driver_error: None,
-        driver_error_ns: None,
-        followed: false,
-        datapath: None,
-        hidden: &[],
+        ..DeviceRow::default()
     };
     let named = |name: &str, total: u64, rate: f64| NamedCounter {
         name: name.into(),
@@ -148,16 +139,11 @@ pub fn rail(n: u64, name: &str, rate: Option<u64>, tx: Option<f64>, rx: Option<f
         phys_state: Some(PhysState(5)),
         link_layer: Some("Ethernet".into()),
         netdev: Some(format!("eth{}", n - 1).into()),
-        bond: None,
         netdev_mtu: Some(4200),
-        pfc: None,
-        gids: None,
         rate_bps: rate,
         lanes: rate.map(|_| 4),
         tx_bytes: c(tx),
         rx_bytes: c(rx),
-        wr_tx_bytes: None,
-        wr_rx_bytes: None,
         tx_packets: c(tx.map(|b| b / 4096.0)),
         rx_packets: c(rx.map(|b| b / 4096.0)),
         drops: Some(count(
@@ -165,13 +151,7 @@ pub fn rail(n: u64, name: &str, rate: Option<u64>, tx: Option<f64>, rx: Option<f
             if n == 3 { 3.0 } else { 0.0 },
             Source::Netlink,
         )),
-        out_of_buffer: None,
-        retransmits: None,
         retries: Some(count(if n == 2 { 12 } else { 0 }, 0.0, Source::Netlink)),
-        congestion: None,
-        ecn_marked: None,
-        cnp_handled: None,
-        cnp_sent: None,
         rnr_naks: Some(count(0, 0.0, Source::Netlink)),
         rdma_alone: true,
         all_of_rdma: true,
@@ -182,14 +162,13 @@ pub fn rail(n: u64, name: &str, rate: Option<u64>, tx: Option<f64>, rx: Option<f
             named("np_cnp_sent", 40_120, 118.0),
         ]
         .into(),
-        gauges: Vec::new(),
-        recent: None,
         history: history(
             "bytes",
             tx.unwrap_or(0.0),
             rx.unwrap_or(0.0),
             usize::try_from(n).unwrap_or(0) * 5,
         ),
+        ..PortRow::default()
     };
     (device, port)
 }
@@ -208,30 +187,21 @@ pub fn process(uid: u64, pid: Option<u32>, comm: &str, device: &str, traffic: Tr
         pid,
         ppid: pid.map(|_| 900),
         kernel: pid.is_none() && comm.starts_with('['),
-        exited: false,
         comm: comm.into(),
         cmdline: pid.map(|_| format!("{comm} -d {device} --duration 60 10.0.0.2").into()),
         user: pid.map(|_| "alice".into()),
         cgroup: pid.map(|_| "/system.slice/slurmstepd.scope/job_7341/step_0/user/task_0".into()),
         workload: pid.map(|_| "slurm 7341.0".into()),
-        workload_claimed: false,
         devices: vec![device.into()],
         qps: 8,
         mr_bytes: pid.map(|_| 64 << 20),
-        mr_registered: 0,
         traffic,
         verb_errors: pid.map(|_| count(0, 0.0, Source::Ebpf)),
-        hw_counters: Vec::new(),
-        tcp: None,
-        bound: None,
-        recent: None,
-        limited: None,
-        locked: None,
         libraries: pid.map(|_| vec!["libibverbs.so.1".to_owned(), "libnccl.so.2".to_owned()].into()),
         environ: pid.map(|_| vec![("NCCL_IB_HCA".to_owned(), "mlx5_0,mlx5_1".to_owned())].into()),
-        gpus: None,
         verbs_files: pid.map(|_| true),
         history,
+        ..ProcessRow::default()
     }
 }
 
@@ -281,22 +251,18 @@ pub fn qp(
         process_uid: pid.map(u64::from),
         comm: Some(comm.into()),
         kernel: comm.starts_with('['),
-        orphan: false,
-        exited: false,
-        since_attach: false,
-        uncounted: false,
         remote_qpn: (state >= 2).then_some(qpn + 1),
         remote_gid: (state >= 2).then_some(Gid([
             0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 0x15, 0x5d, 0xff, 0xfe, 0, 1, 0x2a,
         ])),
         path_mtu: (state >= 2).then_some(4096),
-        sgid_index: None,
         born_mono_ns: Some(NOW - 192 * S),
         sq_psn: Some(4_959_146),
         rq_psn: Some(1_187_002),
         timeline: Arc::new(timeline),
         traffic: Arc::new(traffic),
         history,
+        ..QpRow::default()
     })
 }
 
@@ -304,31 +270,9 @@ pub fn qp(
 pub fn unknown_qp() -> QpRow {
     QpRow {
         uid: 1,
-        device_uid: None,
         device: "mlx5_0".into(),
-        port: None,
         qpn: 99,
-        qp_type: None,
-        state: None,
-        state_source: None,
-        pid: None,
-        process_uid: None,
-        comm: None,
-        kernel: false,
-        orphan: false,
-        exited: false,
-        since_attach: false,
-        uncounted: false,
-        remote_qpn: None,
-        remote_gid: None,
-        path_mtu: None,
-        sgid_index: None,
-        born_mono_ns: None,
-        sq_psn: None,
-        rq_psn: None,
-        timeline: Arc::default(),
-        traffic: Arc::default(),
-        history: Arc::new(History::default()),
+        ..QpRow::default()
     }
 }
 

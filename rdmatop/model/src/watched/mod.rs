@@ -37,9 +37,10 @@ const MOST_WAITS: usize = 32;
 const HALF: u32 = 1 << 31;
 
 /// Whether work requests are seen.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum WatchState {
     /// The programs are not attached yet.
+    #[default]
     Starting,
     /// The programs are attached.
     On,
@@ -50,7 +51,7 @@ pub enum WatchState {
 }
 
 /// A work request in the list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     number: u32,
     /// The request is of the receive queue.
@@ -94,18 +95,12 @@ impl Request {
         let mut request = Self {
             number: record.number,
             receive,
-            posted_ns: None,
-            ended_ns: None,
-            wall_ns: wall(record.ts_ns, now),
+            wall_ns: now.wall_of(record.ts_ns),
             wr_id: is(flag::WR_ID).then_some(record.wr_id),
             opcode: (record.opcode != NO_OPCODE).then(|| WrRequest(small(record.opcode))),
             bytes: is(flag::DETAILS).then_some(record.bytes),
             signaled: (is(flag::DETAILS) && !receive).then_some(is(flag::SIGNALED)),
-            status: None,
-            dropped: false,
-            cq_full: false,
-            took_ns: None,
-            unseen_end: false,
+            ..Self::default()
         };
         if record.kind == kind::POST {
             request.posted_ns = Some(record.ts_ns);
@@ -113,7 +108,7 @@ impl Request {
             request.end(record);
             if record.post_ns != 0 && !receive {
                 request.posted_ns = Some(record.post_ns);
-                request.wall_ns = wall(record.post_ns, now);
+                request.wall_ns = now.wall_of(record.post_ns);
             }
         }
         request
@@ -130,12 +125,6 @@ impl Request {
     }
 }
 
-/// A monotonic time as wall-clock time.
-fn wall(mono_ns: u64, now: Now) -> u64 {
-    let behind = i128::from(now.wall_ns) - i128::from(now.mono_ns);
-    u64::try_from(i128::from(mono_ns) + behind).unwrap_or(0)
-}
-
 /// A request that was posted and has not ended.
 #[derive(Clone, Copy, Debug)]
 struct Open {
@@ -145,17 +134,8 @@ struct Open {
     opcode: u32,
 }
 
-/// What happened in a slot of time.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counts {
-    posts: u32,
-    ends: u32,
-    failed: u32,
-    receives: u32,
-}
-
 /// The state of a watched QP.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Watched {
     watch: u64,
     qp: u64,
@@ -181,7 +161,8 @@ pub struct Watched {
     waits: VecDeque<(u64, u64)>,
     /// Number of the first slot.
     first_slot: u64,
-    slots: VecDeque<Counts>,
+    /// Without what only a picture has.
+    slots: VecDeque<Slot>,
 }
 
 impl Watched {
@@ -190,22 +171,7 @@ impl Watched {
         Self {
             watch,
             qp,
-            state: WatchState::Starting,
-            requests: VecDeque::new(),
-            forgotten: 0,
-            open: VecDeque::new(),
-            posted: 0,
-            ended: 0,
-            received: 0,
-            last_post: 0,
-            last_end: 0,
-            full: 0,
-            missed: 0,
-            last_end_ns: 0,
-            newest_ns: 0,
-            waits: VecDeque::new(),
-            first_slot: 0,
-            slots: VecDeque::new(),
+            ..Self::default()
         }
     }
 
@@ -407,7 +373,7 @@ impl Watched {
     }
 
     /// The slot of a time; `None` when it is too old.
-    fn slot(&mut self, at_ns: u64) -> Option<&mut Counts> {
+    fn slot(&mut self, at_ns: u64) -> Option<&mut Slot> {
         let number = at_ns / SLOT_NS;
         if self.slots.is_empty() {
             self.first_slot = number;
@@ -416,11 +382,11 @@ impl Watched {
         if place >= self.slots.len().saturating_add(SLOTS) {
             self.slots.clear();
             self.first_slot = number;
-            self.slots.push_back(Counts::default());
+            self.slots.push_back(Slot::default());
             return self.slots.back_mut();
         }
         while self.slots.len() <= place {
-            self.slots.push_back(Counts::default());
+            self.slots.push_back(Slot::default());
         }
         while self.slots.len() > SLOTS {
             self.slots.pop_front();

@@ -1,6 +1,6 @@
 //! What a view shows of a watched QP at one time.
 
-use super::{Counts, HALF, Request, SLOT_NS, SLOTS, STALL_NS, WatchState, Watched};
+use super::{HALF, Request, SLOT_NS, SLOTS, STALL_NS, WatchState, Watched};
 use crate::ib::WrRequest;
 
 /// A watched QP at one time.
@@ -157,10 +157,10 @@ impl Watched {
     }
 
     /// The slots up to a time, and the number of the first.
-    fn until(&self, mono_ns: u64) -> (Vec<Counts>, u64) {
+    fn until(&self, mono_ns: u64) -> (Vec<Slot>, u64) {
         let last = mono_ns / SLOT_NS;
         let begun = self.slots.iter().zip(self.first_slot..);
-        let mut counts: Vec<Counts> = begun
+        let mut counts: Vec<Slot> = begun
             .filter(|(_, number)| *number <= last)
             .map(|(counts, _)| *counts)
             .collect();
@@ -171,13 +171,13 @@ impl Watched {
         let all = usize::try_from(last - self.first_slot + 1).unwrap_or(usize::MAX);
         let skip = all.saturating_sub(SLOTS);
         counts.drain(..skip.min(counts.len()));
-        counts.resize(all.min(SLOTS), Counts::default());
+        counts.resize(all.min(SLOTS), Slot::default());
         (counts, self.first_slot + skip as u64)
     }
 }
 
 /// The slots as they are shown: what was outstanding follows from what is now.
-fn shown(counts: &[Counts], first_slot: u64, outstanding: u64, stalls: &[(u64, u64)]) -> Vec<Slot> {
+fn shown(counts: &[Slot], first_slot: u64, outstanding: u64, stalls: &[(u64, u64)]) -> Vec<Slot> {
     let mut after = outstanding;
     let mut slots: Vec<Slot> = counts
         .iter()
@@ -190,14 +190,11 @@ fn shown(counts: &[Counts], first_slot: u64, outstanding: u64, stalls: &[(u64, u
                 .saturating_sub(counts.posts.into());
             let middle_ns = number * SLOT_NS + SLOT_NS / 2;
             let slot = Slot {
-                posts: counts.posts,
-                ends: counts.ends,
-                failed: counts.failed,
-                receives: counts.receives,
                 open: before.max(after),
                 stalled: stalls
                     .iter()
                     .any(|(from, end)| (*from..*end).contains(&middle_ns)),
+                ..*counts
             };
             after = before;
             slot
@@ -208,7 +205,7 @@ fn shown(counts: &[Counts], first_slot: u64, outstanding: u64, stalls: &[(u64, u
 }
 
 /// Per second over the last whole slots, a second at most.
-fn rate(counts: &[Counts], of: impl Fn(&Counts) -> u32) -> Option<f64> {
+fn rate(counts: &[Slot], of: impl Fn(&Slot) -> u32) -> Option<f64> {
     const SECOND: usize = 20;
     let whole = &counts[..counts.len().saturating_sub(1)];
     let last = &whole[whole.len().saturating_sub(SECOND)..];

@@ -26,55 +26,53 @@ mod tests;
 
 use rdmatop_common::counters::slot_flag;
 
-use super::meter::Width;
 use crate::{input::RawSource, judgement::Quantity, snapshot::Hidden};
 
-pub(super) use table::Role;
-use table::{Entry, Table, Unit};
+pub(super) use table::{Entry, Role};
+use table::{Table, Unit};
 
-/// A family of drivers with one set of counter names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Provider {
-    Rxe,
-    Siw,
-    Mlx5,
-    Mlx4,
-    Efa,
-    Bnxt,
-    Mana,
-    Irdma,
-    Erdma,
-    Hns,
-    Qedr,
-    Ionic,
-    Cxgb4,
-    Hfi1,
-    Other,
+/// Makes [`Provider`] of the families: table, and the beginnings of the names of their drivers and devices.
+macro_rules! families {
+    ($($family:ident $table:ident: $($name:literal),*;)*) => {
+        /// A family of drivers with one set of counter names.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub(super) enum Provider {
+            $($family,)*
+            #[default]
+            Other,
+        }
+
+        /// Beginning of a driver's or a device's name, and the family.
+        const FAMILIES: &[(&str, Provider)] = &[$($(($name, Provider::$family),)*)*];
+
+        impl Provider {
+            /// The table of the provider's counters.
+            fn table(self) -> &'static Table {
+                match self {
+                    $(Self::$family => &$table::TABLE,)*
+                    Self::Other => &infiniband::TABLE,
+                }
+            }
+        }
+    };
 }
 
-/// Beginning of a driver's or a device's name, and the family.
-const FAMILIES: &[(&str, Provider)] = &[
-    ("rdma_rxe", Provider::Rxe),
-    ("rxe", Provider::Rxe),
-    ("siw", Provider::Siw),
-    ("mlx5", Provider::Mlx5),
-    ("mlx4", Provider::Mlx4),
-    ("efa", Provider::Efa),
-    ("bnxt", Provider::Bnxt),
-    ("mana", Provider::Mana),
-    ("irdma", Provider::Irdma),
-    ("i40iw", Provider::Irdma),
-    ("ice", Provider::Irdma),
-    ("idpf", Provider::Irdma),
-    ("erdma", Provider::Erdma),
-    ("hns", Provider::Hns),
-    ("qedr", Provider::Qedr),
-    ("qede", Provider::Qedr),
-    ("ionic", Provider::Ionic),
-    ("cxgb4", Provider::Cxgb4),
-    ("iw_cxgb4", Provider::Cxgb4),
-    ("hfi1", Provider::Hfi1),
-];
+families! {
+    Rxe rxe: "rdma_rxe", "rxe";
+    Siw siw: "siw";
+    Mlx5 mlx5: "mlx5";
+    Mlx4 mlx4: "mlx4";
+    Efa efa: "efa";
+    Bnxt bnxt_re: "bnxt";
+    Mana mana: "mana";
+    Irdma irdma: "irdma", "i40iw", "ice", "idpf";
+    Erdma erdma: "erdma";
+    Hns hns: "hns";
+    Qedr qedr: "qedr", "qede";
+    Ionic ionic: "ionic";
+    Cxgb4 cxgb4: "cxgb4", "iw_cxgb4";
+    Hfi1 hfi1: "hfi1";
+}
 
 /// Counters that only one family has.
 const SIGNATURES: &[(&str, Provider)] = &[
@@ -150,27 +148,6 @@ impl Provider {
         })
     }
 
-    /// The table of the provider's counters.
-    fn table(self) -> &'static Table {
-        match self {
-            Self::Rxe => &rxe::TABLE,
-            Self::Siw => &siw::TABLE,
-            Self::Mlx5 => &mlx5::TABLE,
-            Self::Mlx4 => &mlx4::TABLE,
-            Self::Efa => &efa::TABLE,
-            Self::Bnxt => &bnxt_re::TABLE,
-            Self::Mana => &mana::TABLE,
-            Self::Irdma => &irdma::TABLE,
-            Self::Erdma => &erdma::TABLE,
-            Self::Hns => &hns::TABLE,
-            Self::Qedr => &qedr::TABLE,
-            Self::Ionic => &ionic::TABLE,
-            Self::Cxgb4 => &cxgb4::TABLE,
-            Self::Hfi1 => &hfi1::TABLE,
-            Self::Other => &infiniband::TABLE,
-        }
-    }
-
     /// The ways to a meaning, best first. The first one of which any name exists is taken, and its names are
     /// added up.
     pub(super) fn ways(self, role: Role) -> [impl Iterator<Item = &'static str>; 2] {
@@ -184,42 +161,19 @@ impl Provider {
         })
     }
 
-    /// What a counter is, where a table has it.
-    fn entry(self, from: RawSource, name: &str) -> Option<&'static Entry> {
+    /// What a counter is; one that is in no table has 64 bits and no meaning.
+    pub(super) fn entry(self, from: RawSource, name: &str) -> &'static Entry {
+        static UNKNOWN: Entry = table::counter("", Unit::Events, "");
         let (table, name) = match from {
             RawSource::Pma => (&infiniband::TABLE, name),
-            RawSource::Ethtool => return None,
+            RawSource::Ethtool => return &UNKNOWN,
             // A representor's counter (INIT_VPORT_Q_COUNTER of mlx5).
             _ if self == Self::Mlx5 => (self.table(), name.strip_prefix("vport_").unwrap_or(name)),
             _ => (self.table(), name),
         };
         let named = |name: &str| table.counters.iter().find(|entry| entry.name == name);
-        named(name).or_else(|| match self {
-            Self::Hfi1 => named(&hfi1::without_number(name)?),
-            _ => None,
-        })
-    }
-
-    /// What a counter means, a sentence without its full stop; `None` where no table has it.
-    pub(super) fn help(self, from: RawSource, name: &str) -> Option<&'static str> {
-        Some(self.entry(from, name)?.help)
-    }
-
-    /// Width of a counter.
-    pub(super) fn width(self, from: RawSource, name: &str) -> Width {
-        self.entry(from, name).map_or(Width::Bits64, |entry| entry.width)
-    }
-
-    /// Whether its value may fall: it counts nothing, and has no total and no rate.
-    pub(super) fn is_gauge(self, from: RawSource, name: &str) -> bool {
-        self.entry(from, name)
-            .is_some_and(|entry| entry.unit == Unit::Gauge)
-    }
-
-    /// Bytes that one count stands for, where it is not one.
-    pub(super) fn unit_bytes(self, from: RawSource, name: &str) -> Option<u64> {
-        let entry = self.entry(from, name)?;
-        (entry.unit == Unit::Words).then_some(4)
+        let numbered = || hfi1::without_number(name).filter(|_| self == Self::Hfi1);
+        named(name).or_else(|| named(&numbered()?)).unwrap_or(&UNKNOWN)
     }
 
     /// Whether its byte counters count every byte of a queue pair.

@@ -3,65 +3,47 @@
 
 use super::super::meter::Width;
 
-/// A meaning that several providers share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine) enum Role {
-    TxBytes,
-    RxBytes,
-    TxPackets,
-    RxPackets,
-    /// Packets that were dropped, but for those without a receive buffer.
-    Drops,
-    /// Packets that found no receive buffer.
-    OutOfBuffer,
-    /// Packets that were sent again.
-    Retransmits,
-    /// Times that a sender started again, each with any number of packets.
-    Retries,
-    /// Packets received with a mark of congestion (ECN).
-    EcnMarked,
-    /// Notifications of congestion (CNP) received, which slow a sender down.
-    CnpHandled,
-    /// Notifications of congestion sent.
-    CnpSent,
-    RnrNaks,
+/// Makes [`Role`] of the meanings, each with the key of a port's JSON object that its counters are a part of.
+macro_rules! roles {
+    ($($(#[$doc:meta])* $role:ident = $key:literal,)*) => {
+        /// A meaning that several providers share.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(in crate::engine) enum Role {
+            $($(#[$doc])* $role,)*
+        }
+
+        impl Role {
+            /// All roles, in their order.
+            pub(in crate::engine) const ALL: [Self; [$($key),*].len()] = [$(Self::$role),*];
+
+            #[cfg(test)]
+            pub(super) fn key(self) -> &'static str {
+                match self { $(Self::$role => $key,)* }
+            }
+        }
+    };
 }
 
-impl Role {
-    /// All roles, in their order.
-    pub(in crate::engine) const ALL: [Self; 12] = [
-        Self::TxBytes,
-        Self::RxBytes,
-        Self::TxPackets,
-        Self::RxPackets,
-        Self::Drops,
-        Self::OutOfBuffer,
-        Self::Retransmits,
-        Self::Retries,
-        Self::EcnMarked,
-        Self::CnpHandled,
-        Self::CnpSent,
-        Self::RnrNaks,
-    ];
-
-    /// The key of a port's JSON object that a counter of this role is a part of.
-    #[cfg(test)]
-    pub(super) fn key(self) -> &'static str {
-        match self {
-            Self::TxBytes => "tx_bytes",
-            Self::RxBytes => "rx_bytes",
-            Self::TxPackets => "tx_packets",
-            Self::RxPackets => "rx_packets",
-            Self::Drops => "drops",
-            Self::OutOfBuffer => "out_of_buffer",
-            Self::Retransmits => "retransmits",
-            Self::Retries => "retries",
-            Self::EcnMarked => "ecn_marked",
-            Self::CnpHandled => "cnp_handled",
-            Self::CnpSent => "cnp_sent",
-            Self::RnrNaks => "rnr_naks",
-        }
-    }
+roles! {
+    TxBytes = "tx_bytes",
+    RxBytes = "rx_bytes",
+    TxPackets = "tx_packets",
+    RxPackets = "rx_packets",
+    /// Packets that were dropped, but for those without a receive buffer.
+    Drops = "drops",
+    /// Packets that found no receive buffer.
+    OutOfBuffer = "out_of_buffer",
+    /// Packets that were sent again.
+    Retransmits = "retransmits",
+    /// Times that a sender started again, each with any number of packets.
+    Retries = "retries",
+    /// Packets received with a mark of congestion (ECN).
+    EcnMarked = "ecn_marked",
+    /// Notifications of congestion (CNP) received, which slow a sender down.
+    CnpHandled = "cnp_handled",
+    /// Notifications of congestion sent.
+    CnpSent = "cnp_sent",
+    RnrNaks = "rnr_naks",
 }
 
 /// What one count of a counter stands for.
@@ -124,7 +106,7 @@ impl Proof {
 
 /// A counter.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(in crate::engine) struct Entry {
     /// The driver's own.
     pub(super) name: &'static str,
     pub(super) unit: Unit,
@@ -134,7 +116,7 @@ pub(super) struct Entry {
     /// Counters of one role and one way are added up. Of several ways the first is taken of which any counter
     /// exists.
     pub(super) way: u8,
-    pub(super) width: Width,
+    pub(in crate::engine) width: Width,
     /// The first kernel version that has it; `None`: not known.
     #[cfg_attr(not(test), expect(dead_code, reason = "docs/counters.md"))]
     pub(super) since: Option<&'static str>,
@@ -161,6 +143,21 @@ pub(super) const fn counter(name: &'static str, unit: Unit, help: &'static str) 
 }
 
 impl Entry {
+    /// What it means; `None` where no table has it.
+    pub(in crate::engine) fn meaning(&self) -> Option<&'static str> {
+        Some(self.help).filter(|help| !help.is_empty())
+    }
+
+    /// Whether its value may fall: it counts nothing, and has no total and no rate.
+    pub(in crate::engine) fn is_gauge(&self) -> bool {
+        self.unit == Unit::Gauge
+    }
+
+    /// Bytes that one count stands for, where it is not one.
+    pub(in crate::engine) fn unit_bytes(&self) -> Option<u64> {
+        (self.unit == Unit::Words).then_some(4)
+    }
+
     pub(super) const fn is(self, role: Role) -> Self {
         Self {
             role: Some(role),

@@ -6,6 +6,7 @@ use super::{
     table::{Carries, Proof},
     *,
 };
+use crate::engine::meter::Width;
 
 /// Every table, in the order of the page.
 const TABLES: [(Provider, &Table); 15] = [
@@ -75,7 +76,7 @@ fn a_counter_that_tells_a_provider_is_in_its_table_and_in_no_other() {
 
 #[test]
 fn the_query_of_mlx5_and_the_diagnostics_of_mlx4_count_in_32_bits() {
-    let width = |provider: Provider, name| provider.width(RawSource::Netlink, name);
+    let width = |provider: Provider, name| provider.entry(RawSource::Netlink, name).width;
     assert_eq!(width(Provider::Mlx5, "out_of_buffer"), Width::Bits32);
     assert_eq!(width(Provider::Mlx5, "vport_out_of_buffer"), Width::Bits32);
     assert_eq!(width(Provider::Mlx5, "rp_cnp_handled"), Width::Bits64);
@@ -89,13 +90,13 @@ fn the_query_of_mlx5_and_the_diagnostics_of_mlx4_count_in_32_bits() {
 #[test]
 fn only_counters_of_the_infiniband_specification_count_words_and_stop() {
     for provider in [Provider::Mlx5, Provider::Efa] {
-        let width = |name| provider.width(RawSource::Pma, name);
+        let width = |name| provider.entry(RawSource::Pma, name).width;
         assert_eq!(width("port_xmit_discards"), Width::StopsAt(65_535));
         assert_eq!(width("link_downed"), Width::StopsAt(255));
         assert_eq!(width("local_link_integrity_errors"), Width::StopsAt(15));
         assert_eq!(width("port_xmit_data"), Width::StopsAt(0xffff_ffff));
         assert_eq!(width("unicast_rcv_packets"), Width::Bits64);
-        let unit = |from, name| provider.unit_bytes(from, name);
+        let unit = |from, name| provider.entry(from, name).unit_bytes();
         assert_eq!(unit(RawSource::Pma, "port_rcv_data"), Some(4));
         assert_eq!(unit(RawSource::Pma, "port_rcv_packets"), None);
         for other in [RawSource::Netlink, RawSource::Sysfs] {
@@ -138,7 +139,7 @@ fn every_name_that_a_driver_exports_has_a_meaning() {
         for name in names.split(';') {
             let from = RawSource::Netlink;
             assert!(
-                provider.help(from, name).is_some(),
+                provider.entry(from, name).meaning().is_some(),
                 "{provider:?}: {name} is in no table"
             );
             assert_eq!(name.ends_with(",32"), name.contains(','), "{name}");
@@ -156,10 +157,10 @@ fn every_name_that_a_driver_exports_has_a_meaning() {
 
 #[test]
 fn counters_of_hfi1_are_known_by_lane_and_by_width() {
-    let width = |name| Provider::Hfi1.width(RawSource::Netlink, name);
+    let width = |name| Provider::Hfi1.entry(RawSource::Netlink, name).width;
     assert_eq!(width("TxUnVLErr,32"), Width::Bits32);
     assert_eq!(width("SwLinkDown,32"), Width::Bits64, "the driver adds it up");
-    let help = |name| Provider::Hfi1.help(RawSource::Netlink, name);
+    let help = |name| Provider::Hfi1.entry(RawSource::Netlink, name).meaning();
     assert_eq!(help("XmitDscdVl15,32"), help("XmitDscdVl0,32"));
     assert!(help("XmitDscdVl15,32").is_some() && help("TxPktVL7").is_some());
     assert_eq!((help("TxPktVL7,32"), help("7"), help("")), (None, None, None));
@@ -167,7 +168,7 @@ fn counters_of_hfi1_are_known_by_lane_and_by_width() {
 
 #[test]
 fn a_number_that_may_fall_is_a_gauge_and_in_no_sum() {
-    let gauge = |provider: Provider, name| provider.is_gauge(RawSource::Netlink, name);
+    let gauge = |provider: Provider, name| provider.entry(RawSource::Netlink, name).is_gauge();
     assert!(gauge(Provider::Bnxt, "active_qps") && gauge(Provider::Bnxt, "watermark_mrs"));
     assert!(gauge(Provider::Mana, "num_qps_congested") && gauge(Provider::Mana, "current_rate"));
     assert!(!gauge(Provider::Bnxt, "tx_bytes") && !gauge(Provider::Other, "current_rate"));

@@ -1,10 +1,9 @@
 //! A process that uses a NIC that is farther from its GPU than an idle one. Another process may have queue
 //! pairs on that NIC that the kernel does not list, so nothing is said of whose its bytes are.
 
-use super::rails::{Choice, about};
+use super::rails::Choice;
 use super::{Scene, link};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
-use crate::ib::PortState;
 use crate::input::GpuPlace;
 use crate::snapshot::{DeviceRow, PortRow, ProcessRow};
 use crate::value::Counter;
@@ -39,9 +38,9 @@ struct Seen<'a> {
 
 /// The ACTIVE ports of a driver; `None` where the distance or the bytes of one are not known.
 fn seen<'a>(scene: &Scene<'a>, gpu: &GpuPlace, driver: &str) -> Option<Vec<Seen<'a>>> {
-    let ports = scene.snapshot.ports.iter();
-    let active = ports.filter(|port| port.state.is_some_and(PortState::is_active));
-    let alike = active.filter(|port| scene.driver(port) == Some(driver));
+    let alike = scene
+        .active_ports()
+        .filter(|port| scene.driver(port) == Some(driver));
     let seen = alike.map(|port| {
         Some(Seen {
             port,
@@ -111,7 +110,7 @@ fn of_process(scene: &Scene<'_>, row: &ProcessRow, gpu: &GpuPlace) -> Option<Sym
             Severity::Warning,
             About {
                 process: Some(row.uid),
-                ..about(used.port)
+                ..About::of_port(used.port)
             },
         )
     })

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::Scene;
-use super::link::{about, interface, name, used_by};
-use crate::findings::{FindingId, Limits, Severity, Symptom, words};
+use super::link::{interface, name, used_by};
+use crate::findings::{About, FindingId, Limits, Severity, Symptom, words};
 use crate::ib::PortState;
 use crate::snapshot::{PortRow, Snapshot};
 use rdmatop_base::step::step;
@@ -139,7 +139,7 @@ pub(super) fn flaps(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             ..scene.symptom(
                 FindingId::LinkFlaps,
                 if up { Severity::Warning } else { Severity::Critical },
-                about(port, None),
+                About::of_port(port),
             )
         });
     }

@@ -81,7 +81,7 @@ impl Growth {
         let now = snapshot.mono_ns;
         let oldest = now.saturating_sub(limits.leak_window_s * S);
         let mut seen = BTreeMap::new();
-        for row in snapshot.processes.iter().filter(|row| !row.kernel && !row.exited) {
+        for row in super::live(snapshot) {
             let mut points = self.by_process.remove(&row.uid).unwrap_or_default();
             if points.back().is_some_and(|(_, qps)| *qps > row.qps) {
                 points.clear();

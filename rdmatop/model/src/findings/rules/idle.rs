@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::Scene;
-use super::rails::{Load, about, movers, names, received};
-use crate::findings::{FindingId, Severity, Symptom, words};
+use super::rails::{Load, movers, names, received};
+use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::{PortRow, ProcessRow};
 use rdmatop_base::step::step;
 
@@ -76,7 +76,7 @@ pub(super) fn rails(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<
         ),
         short: format!("{} of {} NICs idle", idle.len(), ports.len()),
         victims: users.iter().map(|row| row.uid).collect(),
-        ..scene.symptom(FindingId::RailsIdle, severity, about(ports[first]))
+        ..scene.symptom(FindingId::RailsIdle, severity, About::of_port(ports[first]))
     })
 }
 

@@ -1,10 +1,9 @@
 //! Ports over a bond (RoCE LAG): one member that has it all, and members without a link.
 
 use super::Scene;
-use super::link::{about, interface, name, used_by};
-use crate::findings::{FindingId, Severity, Symptom, words};
-use crate::ib::PortState;
-use crate::snapshot::{Bond, Member, PortRow, QpRow};
+use super::link::{interface, name, used_by};
+use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::snapshot::{Bond, Member, PortRow};
 use crate::value::Counter;
 use rdmatop_base::step::{NextStep, ShellWord, step};
 
@@ -13,8 +12,7 @@ type Bytes = fn(&Member) -> Option<Counter>;
 
 /// The ports that are ACTIVE and send over a bond.
 fn bonds<'a>(scene: &Scene<'a>) -> impl Iterator<Item = (&'a PortRow, &'a Bond)> {
-    let ports = scene.snapshot.ports.iter();
-    let active = ports.filter(|port| port.state.is_some_and(PortState::is_active));
+    let active = scene.active_ports();
     active.filter_map(|port| Some((port, port.bond.as_ref()?)))
 }
 
@@ -59,8 +57,8 @@ pub(super) fn imbalance(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             let others = up.iter().filter(|other| other.name != member.name);
             let others: Vec<&str> = others.map(|other| &*other.name).collect();
             let full = is_full(scene, member, rate);
-            let on_it = |qp: &&QpRow| qp.device_uid == Some(port.device_uid) && qp.pid.is_some();
-            let qps = scene.snapshot.qps.iter().filter(|qp| on_it(&&***qp)).count();
+            let on_it = scene.qps_on(port.device_uid);
+            let qps = on_it.filter(|qp| qp.pid.is_some()).count();
             let mut evidence = vec![format!(
                 "{} by {}, next to nothing by {}",
                 words::bits(rate),
@@ -94,7 +92,7 @@ pub(super) fn imbalance(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 ..scene.symptom(
                     FindingId::LagImbalance,
                     if full { Severity::Warning } else { Severity::Info },
-                    about(port, Some(way)),
+                    About::of_port(port).part(way),
                 )
             });
         }
@@ -158,7 +156,7 @@ pub(super) fn without_link(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 )
             }),
             short: "link of bond".to_owned(),
-            ..scene.symptom(FindingId::LagDegraded, Severity::Warning, about(port, None))
+            ..scene.symptom(FindingId::LagDegraded, Severity::Warning, About::of_port(port))
         });
     }
 }

@@ -221,10 +221,7 @@ pub(super) fn rises(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             ..scene.symptom(
                 FindingId::LatencyRises,
                 Severity::Warning,
-                About {
-                    process: Some(row.uid),
-                    ..About::default()
-                },
+                About::of_process(row.uid),
             )
         });
     }

@@ -4,19 +4,9 @@ use std::collections::BTreeMap;
 
 use super::Scene;
 use crate::findings::{About, FindingId, Severity, Symptom, words};
-use crate::ib::PortState;
 use crate::snapshot::{NamedCounter, PortRow, ProcessRow};
 use rdmatop_base::roce::payload;
 use rdmatop_base::step::{NextStep, ShellWord, step};
-
-pub(super) fn about(port: &PortRow, part: Option<&str>) -> About {
-    About {
-        device: Some(port.device_uid),
-        port: Some(port.port),
-        part: part.map(Into::into),
-        ..About::default()
-    }
-}
 
 pub(super) fn name(port: &PortRow) -> String {
     format!("{}/{}", port.device, port.port)
@@ -111,7 +101,7 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             ),
             short: format!("port {state}"),
             victims: users.iter().map(|row| row.uid).collect(),
-            ..scene.symptom(FindingId::PortDown, Severity::Critical, about(port, None))
+            ..scene.symptom(FindingId::PortDown, Severity::Critical, About::of_port(port))
         });
     }
 }
@@ -130,17 +120,19 @@ const ERRORS: &[(&str, f64, Severity)] = &[
     ("port_xmit_discards", 100.0, Severity::Warning),
 ];
 
+/// The first of some processes, and how many more there are.
+pub(super) fn who(rows: &[&ProcessRow]) -> Option<String> {
+    let [first, more @ ..] = rows else { return None };
+    let first = words::process(first);
+    Some(match more.len() {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    })
+}
+
 /// Who suffers from a port's trouble.
 pub(super) fn used_by(users: &[&ProcessRow]) -> String {
-    match users {
-        [] => String::new(),
-        [one] => format!("; the port carries {}", words::process(one)),
-        [one, rest @ ..] => format!(
-            "; the port carries {} and {} more",
-            words::process(one),
-            rest.len()
-        ),
-    }
+    who(users).map_or_else(String::new, |who| format!("; the port carries {who}"))
 }
 
 /// Errors of the link.
@@ -159,7 +151,7 @@ pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             };
             let total = port.counters.iter().find(|row| &*row.name == *counter);
             let total = total.map_or(0, |row| row.counter.total);
-            let is_up = port.state.is_some_and(PortState::is_active);
+            let is_up = port.is_active();
             // A process that lost packets or connections meanwhile has findings of its own.
             let severity = if went_down && is_up {
                 Severity::Warning
@@ -211,7 +203,7 @@ pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                     }
                 },
                 short: if went_down { "link flapped" } else { counter }.to_owned(),
-                ..scene.symptom(FindingId::LinkErrors, severity, about(port, Some(counter)))
+                ..scene.symptom(FindingId::LinkErrors, severity, About::of_port(port).part(*counter))
             });
         }
     }
@@ -258,7 +250,7 @@ pub(super) fn congestion(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 ShellWord::device(&port.device)
             ),
             short: "ECN ignored".to_owned(),
-            ..scene.symptom(FindingId::Congestion, Severity::Warning, about(port, None))
+            ..scene.symptom(FindingId::Congestion, Severity::Warning, About::of_port(port))
         });
     }
 }
@@ -269,7 +261,7 @@ pub(super) fn mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let (Some(rate), Some(mtu)) = (port.rate_bps, port.netdev_mtu) else {
             continue;
         };
-        let active = port.state.is_some_and(PortState::is_active);
+        let active = port.is_active();
         let ethernet = port.link_layer.as_deref() == Some("Ethernet");
         let payload = payload(mtu).map_or(0, u64::from);
         let small = rate >= scene.limits.mtu_rate_bps && payload < scene.limits.payload_bytes;
@@ -293,7 +285,7 @@ pub(super) fn mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 ShellWord::or(port.netdev.as_deref(), "NETDEV")
             ),
             short: format!("MTU {mtu}"),
-            ..scene.symptom(FindingId::SmallMtu, Severity::Warning, about(port, None))
+            ..scene.symptom(FindingId::SmallMtu, Severity::Warning, About::of_port(port))
         });
     }
 }
@@ -345,7 +337,7 @@ pub(super) fn path_mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 Severity::Warning,
                 About {
                     process: Some(process),
-                    ..about(row, Some("path"))
+                    ..About::of_port(row).part("path")
                 },
             )
         });
@@ -356,7 +348,7 @@ pub(super) fn path_mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
 fn room(scene: &Scene<'_>, device: u64, port: u32) -> Option<u32> {
     let row = scene.port(device, port)?;
     let fast = row.rate_bps.is_some_and(|rate| rate >= scene.limits.mtu_rate_bps);
-    let active = row.state.is_some_and(PortState::is_active);
+    let active = row.is_active();
     let ethernet = row.link_layer.as_deref() == Some("Ethernet");
     payload(row.netdev_mtu?).filter(|_| fast && active && ethernet)
 }
@@ -401,7 +393,7 @@ pub(super) fn waits(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             next: "ibdiagnet -P all=1   # which switch ports wait too: the last one on the way leads to the slow receiver".into(),
             short: "IB congestion".to_owned(),
             victims: users.iter().map(|row| row.uid).collect(),
-            ..scene.symptom(FindingId::IbCongestion, Severity::Warning, about(port, None))
+            ..scene.symptom(FindingId::IbCongestion, Severity::Warning, About::of_port(port))
         });
     }
 }
@@ -433,7 +425,7 @@ pub(super) fn commands(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             evidence: vec![format!("{counter} {}", words::per_s(rate))],
             next: "sudo dmesg | tail -50   # errors of the driver -> keep them for the vendor, then reset the NIC or reboot; again -> firmware, vendor".into(),
             short: counter.to_owned(),
-            ..scene.symptom(FindingId::AdminErrors, Severity::Critical, about(port, None))
+            ..scene.symptom(FindingId::AdminErrors, Severity::Critical, About::of_port(port))
         });
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::link::{about, interface, name, rate_of, used_by};
+use super::link::{interface, name, rate_of, used_by};
 use super::pauses::is_outside;
 use super::{Scene, growing};
-use crate::findings::{FindingId, Severity, Symptom, words};
+use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::input::EbpfState;
 use crate::snapshot::PortRow;
 use rdmatop_base::step::{ShellWord, step};
@@ -98,7 +98,7 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             ),
             short: "packet loss".to_owned(),
             victims: users.iter().map(|row| row.uid).collect(),
-            ..scene.symptom(FindingId::Loss, severity, about(port, None))
+            ..scene.symptom(FindingId::Loss, severity, About::of_port(port))
         });
     }
 }
@@ -114,12 +114,10 @@ fn only_waits(scene: &Scene<'_>, port: &PortRow) -> bool {
     let counted = scene
         .device(port.device_uid)
         .is_some_and(|device| device.datapath.is_some());
-    let mut own = scene
-        .snapshot
-        .qps
-        .iter()
-        .filter(|qp| qp.device_uid == Some(port.device_uid));
-    counted && !own.any(|qp| growing(qp.traffic.retransmits).is_some() && growing(qp.traffic.tx_wr).is_some())
+    counted
+        && !scene
+            .qps_on(port.device_uid)
+            .any(|qp| growing(qp.traffic.retransmits).is_some() && growing(qp.traffic.tx_wr).is_some())
 }
 
 /// Of what the QPs of a port send again, what receivers on this host had got before.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::Scene;
+use super::{Scene, live};
 use crate::findings::{About, FindingId, Limits, Severity, Symptom, words};
 use crate::snapshot::Snapshot;
 use rdmatop_base::step::step;
@@ -23,7 +23,7 @@ impl Registered {
         let now = snapshot.mono_ns;
         let window = limits.mr_growth_window_s * S;
         let mut seen = BTreeMap::new();
-        for row in snapshot.processes.iter().filter(|row| !row.kernel && !row.exited) {
+        for row in live(snapshot) {
             let Some(bytes) = row.mr_bytes else { continue };
             let mut points = self.0.remove(&row.uid).unwrap_or_default();
             let last = points.back().copied();
@@ -68,10 +68,7 @@ pub(super) fn growth(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             continue;
         };
         let age = text::age(scene.snapshot.mono_ns.saturating_sub(since) / S);
-        let about = About {
-            process: Some(row.uid),
-            ..About::default()
-        };
+        let about = About::of_process(row.uid);
         out.push(Symptom {
             since_ns: since,
             verdict: format!(

@@ -26,7 +26,7 @@ use std::collections::BTreeSet;
 
 use super::{About, FindingId, Limits, Severity, Symptom};
 use crate::peers::Peer;
-use crate::snapshot::{DeviceRow, PortRow, ProcessRow, QpRow, Snapshot};
+use crate::snapshot::{DeviceRow, PortRow, ProcessRow, QpRow, Snapshot, VerbRow};
 use crate::value::Counter;
 use rdmatop_base::step::NextStep;
 
@@ -79,9 +79,28 @@ impl<'a> Scene<'a> {
     /// Processes with any RDMA object on a device. QPs that the driver makes past the kernel (DEVX) are not
     /// seen; their PDs and MRs are.
     fn holders(&self, device: &str) -> impl Iterator<Item = &'a ProcessRow> {
-        let rows = self.snapshot.processes.iter();
-        let live = rows.filter(|row| !row.kernel && !row.exited);
-        live.filter(move |row| row.devices.iter().any(|name| &**name == device))
+        live(self.snapshot).filter(move |row| row.devices.iter().any(|name| &**name == device))
+    }
+
+    /// The process of a row that may know it.
+    fn owner(&self, uid: Option<u64>) -> Option<&'a ProcessRow> {
+        self.process(uid?)
+    }
+
+    /// Calls of a verb by each process.
+    fn calls_of(&self, verb: &'static str) -> impl Iterator<Item = &'a VerbRow> {
+        self.snapshot.verbs.iter().filter(move |row| &*row.verb == verb)
+    }
+
+    /// QPs on a device.
+    fn qps_on(&self, device_uid: u64) -> impl Iterator<Item = &'a QpRow> {
+        let qps = self.snapshot.qps.iter().map(|qp| &**qp);
+        qps.filter(move |qp| qp.device_uid == Some(device_uid))
+    }
+
+    /// ACTIVE ports.
+    fn active_ports(&self) -> impl Iterator<Item = &'a PortRow> {
+        self.snapshot.ports.iter().filter(|port| port.is_active())
     }
 
     /// The QP at the other end, when it is on this host.
@@ -130,6 +149,12 @@ impl<'a> Scene<'a> {
         let interval = self.snapshot.interval_ns.unwrap_or(0);
         self.snapshot.mono_ns.saturating_sub(interval)
     }
+}
+
+/// Processes that have not ended, without the kernel's consumers.
+fn live(snapshot: &Snapshot) -> impl Iterator<Item = &ProcessRow> {
+    let rows = snapshot.processes.iter();
+    rows.filter(|row| !row.kernel && !row.exited)
 }
 
 /// The rate of a counter that grows.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::Scene;
 use crate::findings::{About, FindingId, Severity, Symptom, words};
-use crate::ib::{PortState, QpState};
+use crate::ib::QpState;
 use crate::snapshot::{ProcessRow, QpRow};
 use rdmatop_base::driver_log::{self, Weight};
 use rdmatop_base::pcie::link_words;
@@ -21,12 +21,7 @@ pub(super) fn pcie(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let Some([now, able]) = device.pcie.filter(|[now, able]| now.bps < able.bps) else {
             continue;
         };
-        let ports = scene
-            .snapshot
-            .ports
-            .iter()
-            .filter(|port| port.device_uid == device.uid);
-        let active = ports.filter(|port| port.state.is_some_and(PortState::is_active));
+        let active = scene.active_ports().filter(|port| port.device_uid == device.uid);
         let Some(rates) = active.map(|port| port.rate_bps).collect::<Option<Vec<u64>>>() else {
             continue;
         };
@@ -59,10 +54,7 @@ pub(super) fn pcie(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             ..scene.symptom(
                 FindingId::PcieSlow,
                 Severity::Warning,
-                About {
-                    device: Some(device.uid),
-                    ..About::default()
-                },
+                About::of_device(device.uid),
             )
         });
     }
@@ -111,14 +103,7 @@ pub(super) fn logged(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             next: known.map_or_else(by_level, |known| (known.next)()),
             short: "driver error".to_owned(),
             since_ns: at,
-            ..scene.symptom(
-                FindingId::DriverErrors,
-                severity,
-                About {
-                    device: Some(device.uid),
-                    ..About::default()
-                },
-            )
+            ..scene.symptom(FindingId::DriverErrors, severity, About::of_device(device.uid))
         });
     }
 }
@@ -177,9 +162,7 @@ pub(super) fn roce_v1(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 Severity::Warning,
                 About {
                     process: Some(process),
-                    device: Some(device),
-                    port: Some(port),
-                    ..About::default()
+                    ..About::of_port(row)
                 },
             )
         });
@@ -219,15 +202,10 @@ impl Setups {
 /// affair: a server waits for its client.
 pub(super) fn setup(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     let limit = scene.limits.setup_ms * MS;
-    for row in scene
-        .snapshot
-        .verbs
-        .iter()
-        .filter(|row| &*row.verb == "modify_qp")
-    {
+    for row in scene.calls_of("modify_qp") {
         // Only then QPs are looked at.
         let worst = row.latency.as_ref().and_then(|latency| latency.max_ns);
-        let owner = row.process_uid.and_then(|uid| scene.process(uid));
+        let owner = scene.owner(row.process_uid);
         if let Some(owner) = owner.filter(|_| worst.is_some_and(|ns| ns >= limit)) {
             out.extend(slow(scene, owner, limit));
         }
@@ -287,10 +265,7 @@ fn slow(scene: &Scene<'_>, owner: &ProcessRow, limit: u64) -> Option<Symptom> {
         ..scene.symptom(
             FindingId::SetupSlow,
             Severity::Warning,
-            About {
-                process: Some(owner.uid),
-                ..About::default()
-            },
+            About::of_process(owner.uid),
         )
     })
 }

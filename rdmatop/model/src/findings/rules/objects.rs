@@ -1,48 +1,34 @@
 //! QPs that only become more, and devices that cannot go.
 
-use super::Scene;
+use std::sync::Arc;
+
+use super::{Scene, live};
 use crate::cause::{CauseId, Concerns};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
-use crate::snapshot::DeviceState;
+use crate::snapshot::{DeviceState, QpRow};
 use rdmatop_base::step::step;
 
 /// Processes that create QPs and use few of them.
 pub(super) fn leak(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for row in scene
-        .snapshot
-        .processes
-        .iter()
-        .filter(|row| !row.exited && !row.kernel)
-    {
-        let Some((more, since)) = scene
-            .growth
-            .of(row.uid)
-            .filter(|(more, _)| *more >= scene.limits.leak_qps)
-        else {
+    for row in live(scene.snapshot) {
+        let grown = scene.growth.of(row.uid);
+        let Some((more, since)) = grown.filter(|(more, _)| *more >= scene.limits.leak_qps) else {
             continue;
         };
-        let own = || {
-            scene
-                .snapshot
-                .qps
-                .iter()
-                .filter(|qp| !qp.exited && qp.process_uid == Some(row.uid))
-        };
         // What is not counted may move: that is no leak then.
-        let at_rest = own()
-            .filter(|qp| {
-                let moved = [qp.traffic.tx_wr, qp.traffic.rx_wr];
-                moved.iter().any(Option::is_some) && moved.iter().flatten().all(|count| count.total == 0)
-            })
-            .count() as u64;
+        let is_at_rest = |qp: &&Arc<QpRow>| {
+            let moved = [qp.traffic.tx_wr, qp.traffic.rx_wr];
+            !qp.exited
+                && qp.process_uid == Some(row.uid)
+                && moved.iter().any(Option::is_some)
+                && moved.iter().flatten().all(|count| count.total == 0)
+        };
+        let at_rest = scene.snapshot.qps.iter().filter(is_at_rest).count() as u64;
         if at_rest * 2 <= row.qps {
             continue;
         }
         let seconds = scene.snapshot.mono_ns.saturating_sub(since) / 1_000_000_000;
-        let about = About {
-            process: Some(row.uid),
-            ..About::default()
-        };
+        let about = About::of_process(row.uid);
         out.push(Symptom {
             since_ns: since,
             verdict: format!(
@@ -91,10 +77,7 @@ pub(super) fn removal(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             || "sudo fuser -v /dev/infiniband/uverbs*   # lists who has it open -> end that process".into(),
             |note| note.remedy.clone(),
         );
-        let about = About {
-            device: Some(device.uid),
-            ..About::default()
-        };
+        let about = About::of_device(device.uid);
         out.push(Symptom {
             verdict,
             evidence: vec!["RDMA netlink lists it no more, sysfs still does".to_owned()],

@@ -1,9 +1,8 @@
 //! Ethernet flow control: pauses, and traffic in a class that has none.
 
 use super::Scene;
-use super::link::{about, interface, name, used_by};
-use crate::findings::{FindingId, Severity, Symptom, words};
-use crate::ib::PortState;
+use super::link::{interface, name, used_by};
+use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::{PortRow, ProcessRow};
 use crate::value::Source;
 use rdmatop_base::pause::{Meaning, Unit, Way, meaning};
@@ -135,7 +134,7 @@ pub(super) fn storm(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 }
                 .to_owned(),
                 victims: users.iter().map(|row| row.uid).collect(),
-                ..scene.symptom(FindingId::PauseStorm, severity, about(port, Some(part)))
+                ..scene.symptom(FindingId::PauseStorm, severity, About::of_port(port).part(part))
             });
         }
     }
@@ -153,7 +152,7 @@ struct Outside {
 
 fn outside(scene: &Scene<'_>, port: &PortRow) -> Option<Outside> {
     let mask = port.pfc.filter(|mask| *mask != 0)?;
-    if !port.state.is_some_and(PortState::is_active) {
+    if !port.is_active() {
         return None;
     }
     let rdma = port.tx_bytes?.rate?;
@@ -238,7 +237,7 @@ pub(super) fn class(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             ),
             short: "no PFC class".to_owned(),
             victims: users.iter().map(|row| row.uid).collect(),
-            ..scene.symptom(FindingId::TrafficClass, Severity::Warning, about(port, None))
+            ..scene.symptom(FindingId::TrafficClass, Severity::Warning, About::of_port(port))
         });
     }
 }

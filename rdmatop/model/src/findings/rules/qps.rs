@@ -25,7 +25,7 @@ pub(super) fn stuck(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
     for ((process, id), qps) in groups {
         // Management QPs of the kernel, and what no process owns, wait for nobody.
-        let Some(owner) = process.and_then(|uid| scene.process(uid)) else {
+        let Some(owner) = scene.owner(process) else {
             continue;
         };
         let failed = (id == FindingId::QpSetup)
@@ -56,14 +56,7 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
     let mut out = Symptom {
         since_ns: since.unwrap_or(now),
         evidence: vec![list(qps)],
-        ..scene.symptom(
-            id,
-            Severity::Critical,
-            About {
-                process: Some(owner.uid),
-                ..About::default()
-            },
-        )
+        ..scene.symptom(id, Severity::Critical, About::of_process(owner.uid))
     };
     match id {
         FindingId::PeerGone => unanswered::tell(scene, owner, qps, &mut out),
@@ -174,11 +167,7 @@ pub(super) fn completions(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 .first()
                 .map(|name| format!(" on {name}"))
                 .unwrap_or_default();
-            let about = About {
-                process: Some(owner.uid),
-                part: Some(row.status.to_string().into()),
-                ..About::default()
-            };
+            let about = About::of_process(Some(owner.uid)).part(row.status.to_string());
             out.push(Symptom {
                 verdict: format!("Work requests of {who}{device} fail: {what} ({})", row.status),
                 evidence: vec![format!(
@@ -201,10 +190,7 @@ pub(super) fn overflows(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             continue;
         };
         let total = owner.traffic.cq_overflows.map_or(0, |count| count.total);
-        let about = About {
-            process: Some(owner.uid),
-            ..About::default()
-        };
+        let about = About::of_process(owner.uid);
         out.push(Symptom {
             verdict: format!("{} polls too rarely: its completion queue is full and completions are lost", words::process(owner)),
             evidence: vec![format!("{total} completions lost, {} when it last happened", words::per_s(rate))],

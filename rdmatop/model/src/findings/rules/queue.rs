@@ -1,17 +1,12 @@
 //! Programs that post to a send queue that is full.
 
-use super::{Scene, growing};
+use super::{Scene, growing, live};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 
 /// Calls of post_send that post nothing. Each call that succeeds posts one work request or more, so there are
 /// never more doorbells than posted work requests, but for those of refused calls.
 pub(super) fn full(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    let live = scene
-        .snapshot
-        .processes
-        .iter()
-        .filter(|row| !row.kernel && !row.exited);
-    for row in live {
+    for row in live(scene.snapshot) {
         let traffic = &row.traffic;
         let (Some(calls), Some(posted)) = (traffic.doorbells, traffic.tx_wr_posted) else {
             continue;
@@ -49,10 +44,7 @@ pub(super) fn full(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             ..scene.symptom(
                 FindingId::SendQueueFull,
                 Severity::Warning,
-                About {
-                    process: Some(row.uid),
-                    ..About::default()
-                },
+                About::of_process(row.uid),
             )
         });
     }

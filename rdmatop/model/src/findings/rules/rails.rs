@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::link::{self, name};
+use super::link::{self, name, who};
 use super::{Scene, growing, idle};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
-use crate::ib::PortState;
 use crate::snapshot::{PortRow, ProcessRow};
 use crate::value::Counter;
 use rdmatop_base::step::{NextStep, ShellWord, step};
@@ -16,12 +15,7 @@ const LEAST: usize = 3;
 /// ACTIVE ports by driver, three or more.
 pub(super) fn groups<'a>(scene: &Scene<'a>) -> Vec<Vec<&'a PortRow>> {
     let mut groups: BTreeMap<&str, Vec<&PortRow>> = BTreeMap::new();
-    for port in scene
-        .snapshot
-        .ports
-        .iter()
-        .filter(|port| port.state.is_some_and(PortState::is_active))
-    {
+    for port in scene.active_ports() {
         if let Some(driver) = scene.driver(port) {
             groups.entry(driver).or_default().push(port);
         }
@@ -70,17 +64,9 @@ pub(super) fn slow(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                     |(netdev, more)| step!("ethtool {}   # Link partner advertises less -> set the switch's port   # else -> change cable or transceiver; the job stops meanwhile{}", netdev, more),
                 ),
                 short: format!("link {} Gb/s", gb(rate)),
-                ..scene.symptom(FindingId::PortSlow, Severity::Warning, about(port))
+                ..scene.symptom(FindingId::PortSlow, Severity::Warning, About::of_port(port))
             });
         }
-    }
-}
-
-pub(super) fn about(port: &PortRow) -> About {
-    About {
-        device: Some(port.device_uid),
-        port: Some(port.port),
-        ..About::default()
     }
 }
 
@@ -219,23 +205,10 @@ pub(super) fn movers<'a>(scene: &Scene<'a>, port: &PortRow) -> Vec<&'a ProcessRo
     rows
 }
 
-/// The first of some processes, and how many more there are.
-fn who(rows: &[&ProcessRow]) -> Option<String> {
-    let [first, more @ ..] = rows else { return None };
-    let first = words::process(first);
-    Some(match more.len() {
-        0 => first,
-        more => format!("{first} and {more} more"),
-    })
-}
-
 /// Whether QPs of a port's device send packets again and none of its QPs finishes work. It takes seconds
 /// until they are called stuck.
 fn only_repeats(scene: &Scene<'_>, port: &PortRow) -> bool {
-    let own = || {
-        let qps = scene.snapshot.qps.iter();
-        qps.filter(|qp| qp.device_uid == Some(port.device_uid))
-    };
+    let own = || scene.qps_on(port.device_uid);
     own().any(|qp| growing(qp.traffic.retransmits).is_some())
         && !own().any(|qp| growing(qp.traffic.tx_wr).is_some())
 }
@@ -301,7 +274,7 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
         ..scene.symptom(
             FindingId::HotPort,
             if meant { Severity::Info } else { Severity::Warning },
-            about(port),
+            About::of_port(port),
         )
     })
 }
@@ -398,6 +371,6 @@ fn funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
             .into(),
         short: "Rx funnel".to_owned(),
         victims: victims.into_iter().collect(),
-        ..scene.symptom(FindingId::RxFunnel, Severity::Warning, about(port))
+        ..scene.symptom(FindingId::RxFunnel, Severity::Warning, About::of_port(port))
     }
 }

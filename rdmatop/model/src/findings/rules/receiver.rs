@@ -49,7 +49,7 @@ pub(super) fn not_ready(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let Some(sender) = scene.process(sender).filter(|row| !row.exited) else {
             continue;
         };
-        let receiver = receiver.and_then(|uid| scene.process(uid));
+        let receiver = scene.owner(receiver);
         out.push(symptom(scene, sender, receiver, &wait));
     }
 }

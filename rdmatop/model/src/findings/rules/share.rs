@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::rails::about;
 use super::{Scene, growing};
-use crate::findings::{FindingId, Limits, Severity, Symptom, words};
+use crate::findings::{About, FindingId, Limits, Severity, Symptom, words};
 use crate::ib::PortState;
 use crate::snapshot::{PortRow, ProcessRow, QpRow};
 use crate::value::Counter;
@@ -139,7 +138,7 @@ pub(super) fn queue_pairs(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             }),
             short: "few QPs".to_owned(),
             victims: few.iter().map(|(_, row)| row.uid).collect(),
-            ..scene.symptom(FindingId::PortContention, Severity::Info, about(port))
+            ..scene.symptom(FindingId::PortContention, Severity::Info, About::of_port(port))
         });
     }
 }

@@ -2,7 +2,6 @@
 
 use super::{Scene, growing};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
-use crate::ib::PortState;
 use crate::snapshot::{ProcessRow, TcpTraffic};
 use crate::value::Counter;
 use rdmatop_base::step::{ShellWord, step};
@@ -17,9 +16,8 @@ const SWITCHES: &[(&str, &str)] = &[
 
 /// Processes whose data goes by TCP.
 pub(super) fn fallback(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    let mut ports = scene.snapshot.ports.iter();
     // Without a port there is no other way.
-    if !ports.any(|port| port.state.is_some_and(PortState::is_active)) {
+    if scene.active_ports().next().is_none() {
         return;
     }
     for row in scene.snapshot.processes.iter().filter(|row| !row.exited) {
@@ -86,10 +84,7 @@ fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> 
         }
         (None, None) => "Start it with NCCL_DEBUG=INFO, and read the log with rdmatop nccl-log.".into(),
     };
-    let about = About {
-        process: Some(row.uid),
-        ..About::default()
-    };
+    let about = About::of_process(row.uid);
     let instead = if row.qps == 0 {
         "instead of RDMA (it has no QP)"
     } else {

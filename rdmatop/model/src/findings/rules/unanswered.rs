@@ -70,7 +70,7 @@ fn was_of(scene: &Scene<'_>, qp: &QpRow) -> Option<&'static str> {
         other.exited && Some(other.qpn) == qp.remote_qpn && other.remote_qpn == Some(qp.qpn)
     };
     let was = scene.snapshot.qps.iter().find(ended)?;
-    let owner = was.process_uid.and_then(|uid| scene.process(uid));
+    let owner = scene.owner(was.process_uid);
     Some(match owner {
         Some(owner) if !owner.exited => "its process lives",
         _ => "its process has ended",
@@ -84,7 +84,7 @@ pub(super) fn tell(scene: &Scene<'_>, owner: &ProcessRow, qps: &[&StuckQp], out:
     let mut rows = scene.snapshot.qps.iter();
     let row = rows.find(|row| row.uid == first.uid);
     let whose = |qp: &QpRow| {
-        let owner = qp.process_uid.and_then(|uid| scene.process(uid));
+        let owner = scene.owner(qp.process_uid);
         owner.map_or_else(|| format!("QP {}/{}", qp.device, qp.qpn), words::process)
     };
     let place = format!("{many} of {who} on {}", first.device);

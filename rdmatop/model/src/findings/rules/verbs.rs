@@ -102,10 +102,8 @@ pub(super) struct FailedSteps {
 /// The commonest failure of modify_qp by a process, among those that [`fail`] names; `None` for none.
 pub(super) fn failed_steps(scene: &Scene<'_>, process: u64) -> Option<FailedSteps> {
     let row = scene
-        .snapshot
-        .verbs
-        .iter()
-        .find(|row| row.process_uid == Some(process) && &*row.verb == "modify_qp" && is_no_try(row))?;
+        .calls_of("modify_qp")
+        .find(|row| row.process_uid == Some(process) && is_no_try(row))?;
     let named: Vec<_> = row
         .errnos
         .iter()
@@ -129,7 +127,7 @@ pub(super) fn fail(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         .filter(|row| is_no_try(row) && growing(row.errors).is_some())
     {
         for (number, total) in &row.errnos {
-            let owner = row.process_uid.and_then(|uid| scene.process(uid));
+            let owner = scene.owner(row.process_uid);
             let cgroup = owner.and_then(|owner| owner.cgroup.as_deref());
             let Some((what, mut next)) = meaning(&row.verb, *number, row.pid, cgroup) else {
                 continue;
@@ -152,11 +150,7 @@ pub(super) fn fail(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             if let Some(locked) = owner.and_then(|owner| owner.locked.as_deref()).filter(|_| pins) {
                 (what, next) = short_of_memory(locked, cgroup);
             }
-            let about = About {
-                process: row.process_uid,
-                part: Some(format!("{} {name} {}", row.verb, row.pid).into()),
-                ..About::default()
-            };
+            let about = About::of_process(row.process_uid).part(format!("{} {name} {}", row.verb, row.pid));
             out.push(Symptom {
                 verdict: format!("{} of {who} fails with {name}: {what}", row.verb),
                 evidence: vec![format!(
@@ -240,8 +234,8 @@ fn nameless(row: &VerbRow) -> String {
 /// Memory regions that are registered for each transfer: many, or few that take long.
 pub(super) fn churn(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     let limits = scene.limits;
-    for row in scene.snapshot.verbs.iter().filter(|row| &*row.verb == "reg_mr") {
-        let owner = row.process_uid.and_then(|uid| scene.process(uid));
+    for row in scene.calls_of("reg_mr") {
+        let owner = scene.owner(row.process_uid);
         let who = owner.map_or_else(|| nameless(row), words::process);
         let lately = scene.growth.registered(row.pid);
         let mut evidence = vec![format!("{} calls of reg_mr in all", row.calls.total)];
@@ -276,10 +270,7 @@ pub(super) fn churn(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         } else {
             continue;
         };
-        let about = About {
-            process: row.process_uid,
-            ..About::default()
-        };
+        let about = About::of_process(row.process_uid);
         out.push(Symptom {
             verdict,
             evidence,
@@ -306,24 +297,15 @@ fn mean(seconds: f64) -> String {
 /// Connections that are made for each transfer.
 pub(super) fn reconnects(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     let calls = |row: &VerbRow| growing(Some(row.calls)).filter(|rate| *rate > scene.limits.qp_per_s);
-    for row in scene
-        .snapshot
-        .verbs
-        .iter()
-        .filter(|row| &*row.verb == "create_qp")
-    {
+    for row in scene.calls_of("create_qp") {
         let Some(made) = calls(row) else { continue };
-        let mut verbs = scene.snapshot.verbs.iter();
-        let ends = verbs.find(|other| other.pid == row.pid && &*other.verb == "destroy_qp");
+        let ends = scene.calls_of("destroy_qp").find(|other| other.pid == row.pid);
         // Who only makes them starts a job, or leaks them.
         let Some(ended) = ends.and_then(calls) else {
             continue;
         };
-        let owner = row.process_uid.and_then(|uid| scene.process(uid));
-        let about = About {
-            process: row.process_uid,
-            ..About::default()
-        };
+        let owner = scene.owner(row.process_uid);
+        let about = About::of_process(row.process_uid);
         out.push(Symptom {
             verdict: format!(
                 "{} makes {} QPs a second and destroys {} instead of keeping its connections",
