@@ -27,6 +27,7 @@ use super::tab::Tab;
 use super::text;
 use super::theme::Tone;
 use super::trace_log::TraceLog;
+pub use crate::line::table::Align;
 
 /// What a cell is drawn from.
 #[derive(Clone, Copy)]
@@ -63,6 +64,12 @@ impl Cell {
             Tone::Normal
         };
         Self::new(text, tone)
+    }
+
+    /// A text in lines of at most `width` columns.
+    pub fn lines(text: &str, width: usize, tone: Tone) -> Vec<Self> {
+        let lines = text::wrap(text, width).into_iter();
+        lines.map(|line| Self::new(line, tone)).collect()
     }
 
     /// Adds one more piece.
@@ -141,15 +148,6 @@ impl Of {
 /// All fields of a table.
 fn all<R>(table: Table<R>, of: fn(&'static Field<R>) -> Of) -> Vec<Of> {
     table.iter().map(of).collect()
-}
-
-/// Where the text stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Align {
-    /// Names.
-    Left,
-    /// Numbers.
-    Right,
 }
 
 /// Draws the cell of a row in this many columns.
