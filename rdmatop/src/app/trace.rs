@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::plan::{Mode, Plan};
+use super::plan::Plan;
 use super::pump::{EbpfSide, Pump, Settings};
 use super::signals::{Ending, Signals};
 use super::sink::{EventCounts, Lines, Sink};
@@ -63,10 +63,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
     if let Some(cause) = &sources.no_rdma {
         say(&format!("rdmatop: {}; waiting for one", cause.line()));
     }
-    let format = match plan.mode {
-        Mode::Lines { json: true } => Format::Json,
-        _ => Format::Lines,
-    };
+    let format = if plan.json { Format::Json } else { Format::Lines };
     let mut signals = Signals::take()?;
     let look_at = out
         .try_clone()
@@ -165,19 +162,14 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
 /// Waits for the last pages, unless the writer has ended. Returns why the trace ends, and what was not
 /// printed.
 async fn written(why: Finish, writer: &mut Writer) -> (Finish, Unprinted) {
-    match why {
-        Finish::Reader(written) => {
-            let unprinted = Unprinted::of(Some(&written));
-            (Finish::Reader(written), unprinted)
-        }
-        other => {
-            let written = last_pages(writer).await;
-            let unprinted = Unprinted::of(written.as_ref());
-            match written {
-                Some(Err(stop)) => (Finish::Reader(Err(stop)), unprinted),
-                _ => (other, unprinted),
-            }
-        }
+    let outcome = match &why {
+        Finish::Reader(written) => Some(written.clone()),
+        _ => last_pages(writer).await,
+    };
+    let unprinted = Unprinted::of(outcome.as_ref());
+    match outcome {
+        Some(Err(stop)) => (Finish::Reader(Err(stop)), unprinted),
+        _ => (why, unprinted),
     }
 }
 
