@@ -373,7 +373,8 @@ fn qps(s: &Snapshot) -> Table {
 /// The state, and whether the QP is stuck in it.
 fn state(row: &QpRow, mono_ns: u64) -> String {
     let mark = Stuck::of(row, mono_ns).map_or("", |_| STUCK_MARK);
-    format!("{}{mark}", show(row.state))
+    let state = row.state.map(|state| state.to_string());
+    format!("{}{mark}", state.unwrap_or_default())
 }
 
 fn verbs(s: &Snapshot) -> Table {
@@ -389,10 +390,6 @@ fn mark(text: &str, fate: Option<&str>) -> String {
         Some(fate) => format!("{text} ({fate})"),
         None => text.to_owned(),
     }
-}
-
-fn show(value: Option<impl ToString>) -> String {
-    value.map_or_else(String::new, |value| value.to_string())
 }
 
 fn mark_of(known: Known, source: Source) -> &'static str {

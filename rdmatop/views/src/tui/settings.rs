@@ -215,8 +215,7 @@ impl Settings {
     /// The settings of this text, or in one line why it has none.
     pub fn parse(text: &str) -> Result<Self, String> {
         let out: Self = toml::from_str(text).map_err(|error| check::one_line(text, &error))?;
-        check::check(text)?;
-        check::limits(text, &out.findings)?;
+        check::check(text, &out.findings)?;
         Ok(out)
     }
 

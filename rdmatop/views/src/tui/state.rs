@@ -351,12 +351,6 @@ impl State {
         parts.join("  ")
     }
 
-    /// Why the columns of work requests are empty, where one reason is that of all.
-    pub(super) fn blind(&self) -> Option<&'static str> {
-        self.bypassing_rows()
-            .then_some("'-' below: these NICs' work requests bypass the kernel")
-    }
-
     /// What to say when nothing is wrong. QPs that are stuck are no finding where nobody waits for them.
     pub(super) fn quiet(&self) -> Option<Quiet> {
         let snapshot = &self.snapshot;
@@ -380,11 +374,12 @@ impl State {
             && !snapshot.devices.iter().any(|device| device.followed)
     }
 
-    /// Whether rows have unknown numbers for that reason: a process without queue pairs has them for another
-    /// one.
-    fn bypassing_rows(&self) -> bool {
+    /// That rows have unknown numbers for that reason: a process without queue pairs has them for another one.
+    pub(super) fn blind(&self) -> Option<&'static str> {
         let mut counts = self.snapshot.processes.iter().map(|row| row.qps);
-        self.posts_bypass() && (self.snapshot.processes.is_empty() || counts.any(|qps| qps > 0))
+        let bypassing =
+            self.posts_bypass() && (self.snapshot.processes.is_empty() || counts.any(|qps| qps > 0));
+        bypassing.then_some("'-' below: these NICs' work requests bypass the kernel")
     }
 
     /// The layout.
