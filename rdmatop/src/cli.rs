@@ -69,13 +69,14 @@ pub struct ViewArgs {
     pub json: bool,
 
     /// Seconds between two measurements, 0.1 to 3600 [default: 1]
-    #[arg(short, long, value_name = "SECS", value_parser = delay, allow_negative_numbers = true)]
+    #[arg(short, long, value_name = "SECS", value_parser = |text: &str| seconds(text, 0.1, 3600.0), allow_negative_numbers = true)]
     pub delay: Option<Duration>,
 
     /// End by itself after so many seconds; a trace counts them from when its programs are attached
     #[arg(
-        long = "for", alias = "duration", value_name = "SECS", value_parser = run_time, conflicts_with = "once",
-        allow_negative_numbers = true
+        long = "for", alias = "duration", value_name = "SECS", conflicts_with = "once", allow_negative_numbers = true,
+        // Bounded by a year, so that deadlines cannot overflow a clock.
+        value_parser = |text: &str| seconds(text, 0.1, 31_536_000.0)
     )]
     pub duration: Option<Duration>,
 
@@ -238,17 +239,24 @@ pub enum Command {
     NcclLog(NcclLogArgs),
 
     /// Print the man page, or write all pages into a directory
-    Man(ManArgs),
+    Man {
+        /// Write rdmatop.1 and a page for each command into DIR
+        #[arg(long, value_name = "DIR")]
+        out_dir: Option<PathBuf>,
+    },
 
     /// Print the completions for a shell
-    Completions(CompletionsArgs),
+    Completions {
+        /// Shell
+        shell: clap_complete::Shell,
+    },
 }
 
 /// Arguments of `check`.
 #[derive(Clone, Debug, Args)]
 pub struct CheckArgs {
     /// How long to look, 1 to 3600; some findings need 10 s to be sure
-    #[arg(long = "for", value_name = "SECS", value_parser = look, default_value = "12", allow_negative_numbers = true)]
+    #[arg(long = "for", value_name = "SECS", value_parser = |text: &str| seconds(text, 1.0, 3600.0), default_value = "12", allow_negative_numbers = true)]
     pub seconds: Duration,
 
     /// Print JSON
@@ -351,21 +359,6 @@ pub struct ProbesArgs {
     pub verb_times: bool,
 }
 
-/// Arguments of `man`.
-#[derive(Clone, Debug, Args)]
-pub struct ManArgs {
-    /// Write rdmatop.1 and a page for each command into DIR
-    #[arg(long, value_name = "DIR")]
-    pub out_dir: Option<PathBuf>,
-}
-
-/// Arguments of `completions`.
-#[derive(Clone, Debug, Args)]
-pub struct CompletionsArgs {
-    /// Shell
-    pub shell: clap_complete::Shell,
-}
-
 /// How programs are attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum AttachMode {
@@ -446,25 +439,12 @@ fn sort_words() -> PossibleValuesParser {
     PossibleValuesParser::new(words)
 }
 
-fn look(text: &str) -> Result<Duration, String> {
-    seconds(text, 1.0, 3600.0)
-}
-
 /// A look, or none.
 fn beside(text: &str) -> Result<Duration, String> {
     match text.parse() {
         Ok(0.0) => Ok(Duration::ZERO),
         _ => seconds(text, 0.5, 3600.0).map_err(|range| format!("{range}; 0 reads the log alone")),
     }
-}
-
-fn delay(text: &str) -> Result<Duration, String> {
-    seconds(text, 0.1, 3600.0)
-}
-
-/// Bounded by a year, so that deadlines cannot overflow a clock.
-fn run_time(text: &str) -> Result<Duration, String> {
-    seconds(text, 0.1, 31_536_000.0)
 }
 
 fn seconds(text: &str, least: f64, most: f64) -> Result<Duration, String> {

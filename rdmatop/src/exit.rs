@@ -46,26 +46,22 @@ pub struct Stop {
 impl Stop {
     /// A failure.
     pub fn failure(line: impl Into<String>) -> Self {
-        Self {
-            exit: Exit::Failure,
-            line: line.into(),
-        }
+        Self::of(Exit::Failure, line)
     }
 
     /// A usage error.
     pub fn usage(line: impl Into<String>) -> Self {
-        Self {
-            exit: Exit::Usage,
-            line: line.into(),
-        }
+        Self::of(Exit::Usage, line)
     }
 
     /// No RDMA.
     pub fn nothing(line: impl Into<String>) -> Self {
-        Self {
-            exit: Exit::NothingToShow,
-            line: line.into(),
-        }
+        Self::of(Exit::NothingToShow, line)
+    }
+
+    fn of(exit: Exit, line: impl Into<String>) -> Self {
+        let line = line.into();
+        Self { exit, line }
     }
 }
 

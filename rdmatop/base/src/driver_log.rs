@@ -31,22 +31,6 @@ pub struct Known {
     source: &'static str,
 }
 
-const fn known(
-    parts: &'static [&'static str],
-    weight: Weight,
-    meaning: &'static str,
-    next: fn() -> NextStep,
-    source: &'static str,
-) -> Known {
-    Known {
-        parts,
-        weight,
-        meaning,
-        next,
-        source,
-    }
-}
-
 fn reset() -> NextStep {
     step!(
         "sudo dmesg | tail -50   # keep it for the vendor; then end the jobs and reset the NIC or reboot; again -> firmware, card"
@@ -65,107 +49,64 @@ fn nothing() -> NextStep {
     step!("nothing is to be done")
 }
 
+/// A table of lines: how bad one is, what to do, and its parts; what it means; where that is from.
+macro_rules! lines {
+    ($($weight:ident $next:ident $parts:tt $meaning:literal, $source:literal;)+) => {
+        &[$(Known {
+            parts: &$parts,
+            weight: Weight::$weight,
+            meaning: $meaning,
+            next: $next,
+            source: $source,
+        },)+]
+    };
+}
+
 /// The first that fits counts.
-pub static KNOWN: &[Known] = &[
-    known(
-        &["timeout. Will cause a leak of a command resource"],
-        Weight::Critical,
+pub static KNOWN: &[Known] = lines! {
+    Critical reset ["timeout. Will cause a leak of a command resource"]
         "the firmware of the NIC did not answer a command: it hangs, and each such command is lost for good",
-        reset,
-        "mlx5 `wait_func`, `cb_timeout_handler` (cmd.c), a warning there; NVSentinel calls it fatal",
-    ),
-    known(
-        &["device's health compromised - reached miss count"],
-        Weight::Critical,
+        "mlx5 `wait_func`, `cb_timeout_handler` (cmd.c), a warning there; NVSentinel calls it fatal";
+    Critical reset ["device's health compromised - reached miss count"]
         "the firmware of the NIC has stopped",
-        reset,
-        "mlx5 `poll_health` (health.c)",
-    ),
-    known(
-        &["Fatal error ", " detected"],
-        Weight::Critical,
+        "mlx5 `poll_health` (health.c)";
+    Critical reset ["Fatal error ", " detected"]
         "the NIC has reported a fatal error of itself",
-        reset,
-        "mlx5 `poll_health` (health.c)",
-    ),
-    known(
-        &["health recovery fail"],
-        Weight::Critical,
+        "mlx5 `poll_health` (health.c)";
+    Critical reset ["health recovery fail"]
         "the driver could not bring the NIC back after an error",
-        reset,
-        "mlx5 `mlx5_fw_fatal_reporter_err_work` (health.c)",
-    ),
-    known(
-        &["Health issue observed"],
-        Weight::Warning,
+        "mlx5 `mlx5_fw_fatal_reporter_err_work` (health.c)";
+    Warning reset ["Health issue observed"]
         "the NIC reports a problem of itself; the lines behind it say which",
-        reset,
-        "mlx5 `print_health_info` (health.c), with a level that the firmware chooses",
-    ),
-    known(
-        &["Port module event[error]", "Power budget exceeded"],
-        Weight::Critical,
+        "mlx5 `print_health_info` (health.c), with a level that the firmware chooses";
+    Critical module ["Port module event[error]", "Power budget exceeded"]
         "the transceiver takes more power than the port may give, and is off",
-        module,
-        "mlx5 `port_module` (events.c)",
-    ),
-    known(
-        &["Port module event[error]", "High Temperature"],
-        Weight::Critical,
+        "mlx5 `port_module` (events.c)";
+    Critical module ["Port module event[error]", "High Temperature"]
         "the transceiver is too hot, and is off",
-        module,
-        "mlx5 `port_module` (events.c)",
-    ),
-    known(
-        &["Port module event[error]"],
-        Weight::Warning,
+        "mlx5 `port_module` (events.c)";
+    Warning module ["Port module event[error]"]
         "the port cannot use its transceiver or cable",
-        module,
-        "mlx5 `port_module` (events.c)",
-    ),
-    known(
-        &["Detected insufficient power on the PCIe slot"],
-        Weight::Harmless,
+        "mlx5 `port_module` (events.c)";
+    Harmless nothing ["Detected insufficient power on the PCIe slot"]
         "the slot promises less power than the card may take; boards that power it in another way log it too (DGX Spark)",
-        nothing,
-        "mlx5 `mlx5_pcie_event` (events.c), a warning there; NVIDIA dgx-spark-playbooks #108",
-    ),
-    known(
-        &["PCIe Bus Error: severity=Uncorrect"],
-        Weight::Critical,
+        "mlx5 `mlx5_pcie_event` (events.c), a warning there; NVIDIA dgx-spark-playbooks #108";
+    Critical bus ["PCIe Bus Error: severity=Uncorrect"]
         "a transfer over PCI Express failed",
-        bus,
-        "`aer_print_error`, drivers/pci/pcie/aer.c",
-    ),
-    known(
-        &["NETDEV WATCHDOG", "timed out"],
-        Weight::Critical,
+        "`aer_print_error`, drivers/pci/pcie/aer.c";
+    Critical reset ["NETDEV WATCHDOG", "timed out"]
         "the NIC has stopped sending",
-        reset,
-        "`dev_watchdog`, net/sched/sch_generic.c",
-    ),
-    known(
-        &["TX timeout detected, starting reset task"],
-        Weight::Critical,
+        "`dev_watchdog`, net/sched/sch_generic.c";
+    Critical reset ["TX timeout detected, starting reset task"]
         "the NIC has stopped sending, and the driver resets it",
-        reset,
-        "bnxt_en `bnxt_tx_timeout` (bnxt.c)",
-    ),
-    known(
-        &["Error (timeout: ", ") msg {"],
-        Weight::Critical,
+        "bnxt_en `bnxt_tx_timeout` (bnxt.c)";
+    Critical reset ["Error (timeout: ", ") msg {"]
         "the firmware of the NIC did not answer a command",
-        reset,
-        "bnxt_en `__hwrm_send` (bnxt_hwrm.c)",
-    ),
-    known(
-        &["Firmware reset aborted"],
-        Weight::Critical,
+        "bnxt_en `__hwrm_send` (bnxt_hwrm.c)";
+    Critical reset ["Firmware reset aborted"]
         "the driver could not restart the firmware of the NIC",
-        reset,
-        "bnxt_en `bnxt_fw_reset_task` (bnxt.c)",
-    ),
-];
+        "bnxt_en `bnxt_fw_reset_task` (bnxt.c)";
+};
 
 /// What a line of the log is known for.
 pub fn of(text: &str) -> Option<&'static Known> {

@@ -154,11 +154,23 @@ pub fn cut_columns(s: &str, columns: usize) -> &str {
 
 /// Terminal columns of `s`: East Asian wide characters take two.
 pub fn width(s: &str) -> usize {
-    // Nearly every name is ASCII, and the tables of the other scripts cost a look-up for each character.
-    if s.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+    // Nearly every text is ASCII that prints, or a line of rules, bars and charts, none of which joins with
+    // what stands beside it; the tables of the other scripts cost a look-up for each character.
+    if is_plain(s) {
         return s.len();
     }
+    let mut columns = s
+        .chars()
+        .map(|c| matches!(c, ' '..='~' | '·' | '\u{2500}'..='\u{259f}'));
+    if columns.all(|is_one| is_one) {
+        return s.chars().count();
+    }
     s.width()
+}
+
+/// ASCII that prints: each byte is a character of one column.
+pub fn is_plain(s: &str) -> bool {
+    s.bytes().all(|byte| (b' '..=b'~').contains(&byte))
 }
 
 /// An age in two units at most: `7s`, `3m12s`, `4h03m`, `12d4h`.

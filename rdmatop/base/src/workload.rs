@@ -6,10 +6,10 @@
 pub struct Workload {
     /// Slurm job.
     pub slurm: Option<SlurmJob>,
-    /// Kubernetes pod.
-    pub pod: Option<Pod>,
-    /// Container, of a pod or on its own.
-    pub container: Option<Container>,
+    /// Kubernetes pod: its UID as the API shows it (with `-`).
+    pub pod: Option<String>,
+    /// Container, of a pod or on its own: its id, 64 hexadecimal digits.
+    pub container: Option<String>,
     /// libvirt virtual machine, as systemd-machined names it.
     pub machine: Option<String>,
     /// A user may have made the directory that names it: below the cgroup of a user's own systemd, or of an
@@ -27,20 +27,6 @@ pub struct SlurmJob {
     pub step: Option<String>,
     /// Task of the step.
     pub task: Option<u64>,
-}
-
-/// A Kubernetes pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pod {
-    /// UID as the API shows it (with `-`).
-    pub uid: String,
-}
-
-/// A container.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Container {
-    /// The id, 64 hexadecimal digits.
-    pub id: String,
 }
 
 impl Workload {
@@ -137,7 +123,7 @@ fn number_after(part: &str, prefix: &str) -> Option<u64> {
 
 /// `kubepods-burstable-podUID.slice` (systemd driver, `_` for `-`), or `podUID` below `kubepods` (cgroupfs
 /// driver).
-fn pod(part: &str, above: &str) -> Option<Pod> {
+fn pod(part: &str, above: &str) -> Option<String> {
     let (uid, place) = match part.strip_suffix(".slice") {
         Some(slice) => {
             let (place, uid) = slice.rsplit_once("-pod")?;
@@ -152,10 +138,10 @@ fn pod(part: &str, above: &str) -> Option<Pod> {
     }
     // 36 characters, or 32 without dashes for static pods, whose UID is a hash of their file.
     let is_uid = matches!(uid.len(), 32..=36) && uid.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
-    is_uid.then_some(Pod { uid })
+    is_uid.then_some(uid)
 }
 
-fn container(part: &str, above: &str) -> Option<Container> {
+fn container(part: &str, above: &str) -> Option<String> {
     const SCOPES: [&str; 6] = [
         "cri-containerd-",
         "nerdctl-",
@@ -171,7 +157,7 @@ fn container(part: &str, above: &str) -> Option<Container> {
     // `libpod-conmon-ID` and `crio-conmon-ID` are the monitors beside the containers: the length
     // distinguishes them.
     let is_id = id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit());
-    is_id.then(|| Container { id: id.to_owned() })
+    is_id.then(|| id.to_owned())
 }
 
 /// Undoes `systemd-escape` for printable ASCII; an escape of anything else stays visible.
@@ -282,24 +268,22 @@ mod tests {
             ),
         ] {
             let got = at(&path);
-            assert_eq!(got.pod, Some(Pod { uid: UID.into() }), "{path}");
-            assert_eq!(got.container, Some(Container { id: ID.into() }), "{path}");
+            assert_eq!(got.pod, Some(UID.into()), "{path}");
+            assert_eq!(got.container, Some(ID.into()), "{path}");
         }
     }
 
     #[test]
     fn the_pause_level_of_a_pod_has_no_container() {
         let got = at("/docker/<id>/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod<uid_>.slice");
-        assert_eq!((got.pod.map(|p| p.uid), got.container), (Some(UID.into()), None));
+        assert_eq!((got.pod, got.container), (Some(UID.into()), None));
     }
 
     #[test]
     fn a_static_pod_has_a_uid_without_dashes() {
         let hash = "0a1b2c3d4e5f60718293a4b5c6d7e8f9";
         assert_eq!(
-            at(&format!("/kubepods/burstable/pod{hash}/<id>"))
-                .pod
-                .map(|p| p.uid),
+            at(&format!("/kubepods/burstable/pod{hash}/<id>")).pod,
             Some(hash.into())
         );
     }
@@ -315,7 +299,7 @@ mod tests {
             "/user.slice/user-1000.slice/user@1000.service/app.slice/x.service/libpod-payload-<id>",
             "/system.slice/nerdctl-<id>.scope",
         ] {
-            assert_eq!(at(path).container, Some(Container { id: ID.into() }), "{path}");
+            assert_eq!(at(path).container, Some(ID.into()), "{path}");
         }
         for path in [
             "/machine.slice/libpod-conmon-<id>.scope",

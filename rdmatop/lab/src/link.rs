@@ -3,6 +3,12 @@
 //! veth.h, pkt_sched.h.
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use libc::{
+    IFA_ADDRESS, IFA_LOCAL, IFLA_ADDRESS, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO,
+    IFLA_MASTER, IFLA_MTU, IFLA_NET_NS_FD, RTM_DELLINK, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWQDISC, TCA_KIND,
+    TCA_OPTIONS,
+};
+
 use super::run::Wire;
 use rdmatop_sources::netlink::client::Nldev;
 use rdmatop_sources::netlink::error::NetlinkError;
@@ -10,30 +16,14 @@ use rdmatop_sources::netlink::request::{Reply, Request};
 use rdmatop_sources::netlink::socket::Socket;
 use rdmatop_sources::netlink::wire::MessageWriter;
 
-const RTM_NEWLINK: u16 = 16;
-const RTM_DELLINK: u16 = 17;
-const RTM_NEWADDR: u16 = 20;
-const RTM_NEWQDISC: u16 = 36;
 /// `NLM_F_EXCL | NLM_F_CREATE`.
 const CREATE: u16 = 0x600;
 const IFF_UP: u32 = 1;
-const IFLA_ADDRESS: u16 = 1;
-const IFLA_IFNAME: u16 = 3;
-const IFLA_MTU: u16 = 4;
-const IFLA_MASTER: u16 = 10;
-const IFLA_LINKINFO: u16 = 18;
-const IFLA_NET_NS_FD: u16 = 28;
-const IFLA_INFO_KIND: u16 = 1;
-const IFLA_INFO_DATA: u16 = 2;
 const IFLA_BR_MCAST_SNOOPING: u16 = 23;
 const VETH_INFO_PEER: u16 = 1;
-const TCA_KIND: u16 = 1;
-const TCA_OPTIONS: u16 = 2;
 const TCA_NETEM_REORDER: u16 = 3;
 const TCA_NETEM_LATENCY64: u16 = 10;
 const TC_H_ROOT: u32 = 0xffff_ffff;
-const IFA_ADDRESS: u16 = 1;
-const IFA_LOCAL: u16 = 2;
 const AF_INET: u8 = 2;
 /// Index of the switch in its own network namespace.
 const SWITCH: u32 = 1000;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use super::once::{self, print_text};
-use super::plan::{Mode, Plan};
+use super::plan::Plan;
 use super::ready;
 use super::signals::Signals;
 use crate::exit::{Exit, Stop};
@@ -24,7 +24,6 @@ async fn look(plan: &Plan) -> Result<u8, Stop> {
     let sources = ready::sources(plan);
     let mut signals = Signals::take()?;
     let (snapshot, no_rdma, ending) = once::measure(plan, sources, &mut signals).await?;
-    let json = plan.mode == (Mode::Check { json: true });
     if let Some(line) = no_rdma {
         return Err(Stop::nothing(line));
     }
@@ -36,7 +35,7 @@ async fn look(plan: &Plan) -> Result<u8, Stop> {
             plan.delay.as_secs_f64() * plan.looks as f64
         )));
     }
-    let text = if json {
+    let text = if plan.json {
         check::json(&snapshot).map_err(|e| Stop::failure(format!("cannot make JSON: {e}")))?
     } else {
         check::text(&snapshot)

@@ -6,12 +6,12 @@ use std::path::Path;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use crate::cli::{ManArgs, command};
+use crate::cli::command;
 use crate::exit::{Exit, Stop, written};
 
 /// `rdmatop man`.
-pub(super) fn man(args: &ManArgs) -> Result<Exit, Stop> {
-    let Some(dir) = &args.out_dir else {
+pub(super) fn man(dir: Option<&Path>) -> Result<Exit, Stop> {
+    let Some(dir) = dir else {
         let page = render(command()).map_err(|e| Stop::failure(format!("cannot make the man page: {e}")))?;
         return written(io::stdout().lock().write_all(&page)).map(|_| Exit::Ok);
     };

@@ -107,8 +107,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn run(cli: &Cli) -> Result<ExitCode, Stop> {
     match &cli.command {
-        Some(Command::Man(args)) => return files::man(args).map(ExitCode::from),
-        Some(Command::Completions(args)) => return files::completions(args.shell).map(ExitCode::from),
+        Some(Command::Man { out_dir }) => return files::man(out_dir.as_deref()).map(ExitCode::from),
+        Some(Command::Completions { shell }) => return files::completions(*shell).map(ExitCode::from),
         Some(Command::Lab(args)) => return in_lab(args),
         Some(Command::NcclLog(args)) => {
             let plan = plan::plan(cli, Terminal::here())?;
@@ -125,11 +125,11 @@ fn run(cli: &Cli) -> Result<ExitCode, Stop> {
     // However the mode ends, also by a panic.
     let _undo = TakeBack(plan.hw_counters.clone());
     let exit = match plan.mode {
-        Mode::Check { .. } => return block_on(check::run(&plan)),
+        Mode::Check => return block_on(check::run(&plan)),
         Mode::Live { .. } => block_on(live::run(&plan)),
-        Mode::Lines { .. } => block_on(trace::run(&plan)),
-        Mode::Once { .. } => block_on(once::run(&plan)),
-        Mode::Probes { .. } => block_on(probes::run(&plan)),
+        Mode::Lines => block_on(trace::run(&plan)),
+        Mode::Once => block_on(once::run(&plan)),
+        Mode::Probes => block_on(probes::run(&plan)),
     };
     exit.map(ExitCode::from)
 }

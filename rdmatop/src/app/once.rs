@@ -10,11 +10,11 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use super::patience::stretched;
-use super::plan::{Mode, Plan};
+use super::plan::Plan;
 use super::pump::{Pump, Settings};
 use super::signals::{Ending, Signals};
 use super::source::Sources;
-use super::writer::{self, Whole};
+use super::writer::{self, Writer};
 use super::{nothing_to_show, ready, say, targets};
 use crate::exit::{Exit, Stop, Written};
 use rdmatop_model::engine::EngineConfig;
@@ -36,14 +36,13 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     // From the start: loading takes seconds, and a user who interrupts it gets what is known so far.
     let mut signals = Signals::take()?;
     let (snapshot, no_rdma, ending) = measure(plan, sources, &mut signals).await?;
-    let as_json = plan.mode == Mode::Once { json: true };
     if let Some(line) = no_rdma {
-        if as_json {
+        if plan.json {
             print(&snapshot, true, &mut signals, ending).await?;
         }
         return Err(Stop::nothing(line));
     }
-    print(&snapshot, as_json, &mut signals, ending).await?;
+    print(&snapshot, plan.json, &mut signals, ending).await?;
     // The measurement is worth printing where stdout is a file, even if the terminal is gone.
     ending.map_or(Ok(Exit::Ok), Ending::outcome)
 }
@@ -166,15 +165,15 @@ pub(super) async fn print_text(
 
 /// Waits for the reader until a signal asks for the end, and then as long as the reader goes on: tens of
 /// thousands of QPs are tens of megabytes, for which a program that parses them needs its time.
-async fn hand_over(writing: Whole, signals: &mut Signals, ending: Option<Ending>) -> Result<(), Stop> {
+async fn hand_over(writing: Writer, signals: &mut Signals, ending: Option<Ending>) -> Result<(), Stop> {
     let over = async {
         if ending.is_none() {
             signals.next().await;
         }
         loop {
-            let taken = writing.taken.load(Ordering::Relaxed);
+            let taken = writing.printed.load(Ordering::Relaxed);
             sleep(GRACE).await;
-            if writing.taken.load(Ordering::Relaxed) == taken {
+            if writing.printed.load(Ordering::Relaxed) == taken {
                 break;
             }
         }
@@ -201,7 +200,7 @@ mod tests {
         let mut before = 0;
         loop {
             std::thread::sleep(Duration::from_millis(100));
-            let taken = writing.taken.load(Ordering::Relaxed);
+            let taken = writing.printed.load(Ordering::Relaxed);
             if taken > 0 && taken == std::mem::replace(&mut before, taken) {
                 break;
             }

@@ -22,31 +22,16 @@ pub(super) struct Terminal {
 /// The modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// The live view.
-    Live {
-        /// Opened on the trace tab.
-        trace: bool,
-    },
+    /// The live view; with `trace` it opens on that tab.
+    Live { trace: bool },
     /// Event lines.
-    Lines {
-        /// Print JSON.
-        json: bool,
-    },
+    Lines,
     /// One sample.
-    Once {
-        /// Print JSON.
-        json: bool,
-    },
+    Once,
     /// Findings, and an exit code.
-    Check {
-        /// Print JSON.
-        json: bool,
-    },
+    Check,
     /// The table of programs.
-    Probes {
-        /// Print JSON.
-        json: bool,
-    },
+    Probes,
 }
 
 /// Probes on programs.
@@ -65,6 +50,8 @@ const UPROBE_LIMIT: u32 = 10;
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) mode: Mode,
+    /// Print JSON.
+    pub(super) json: bool,
     /// This machine, without the devices of `--exclude-device`.
     pub(super) root: Root,
     pub(super) delay: Duration,
@@ -111,6 +98,7 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
     let mut attach = (!view.no_ebpf).then(|| view.attach.unwrap_or_default());
     let mut verb_times = view.verb_times;
     let mut looks = 1;
+    let mut json = view.json;
     let exclude = match &cli.command {
         Some(Command::Check(args)) => &args.exclude,
         Some(Command::NcclLog(args)) => &args.exclude,
@@ -130,21 +118,23 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
             filter.device.clone_from(&args.device);
             filter.pid = args.pid;
             attach = (!args.no_ebpf).then(AttachMode::default);
-            Mode::Check { json: args.json }
+            json = args.json;
+            Mode::Check
         }
         Some(Command::Probes(args)) => {
             verb_times = args.verb_times;
             attach = Some(args.attach.unwrap_or_default());
-            Mode::Probes { json: args.json }
+            json = args.json;
+            Mode::Probes
         }
         Some(Command::NcclLog(args)) => {
             attach = (!args.no_ebpf).then(AttachMode::default);
-            Mode::Once { json: args.json }
+            json = args.json;
+            Mode::Once
         }
         // The other commands have no view and no plan.
-        Some(Command::Lab(_) | Command::Doctor(_) | Command::Man(_) | Command::Completions(_)) | None => {
-            view_mode(cli, terminal)?
-        }
+        Some(Command::Lab(_) | Command::Doctor(_) | Command::Man { .. } | Command::Completions { .. })
+        | None => view_mode(cli, terminal)?,
     };
     let uprobe_limit = f64::from(view.uprobe_limit.unwrap_or(UPROBE_LIMIT)) / 100.0;
     if view.uprobe_limit.is_some() && view.uprobes.is_none() && !matches!(mode, Mode::Live { .. }) {
@@ -155,6 +145,7 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
     let beside_log = matches!(cli.command, Some(Command::NcclLog(_)));
     let plan = Plan {
         mode,
+        json,
         // Rates are those of the whole look.
         delay: match &cli.command {
             Some(Command::NcclLog(args)) => args.seconds,
@@ -178,7 +169,7 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
         // Others show nothing of them.
         gpus: match &cli.command {
             Some(Command::Check(args)) => !args.no_gpus,
-            _ => !view.no_gpus && !beside_log && matches!(mode, Mode::Live { .. } | Mode::Once { .. }),
+            _ => !view.no_gpus && !beside_log && matches!(mode, Mode::Live { .. } | Mode::Once),
         },
         mask: view.mask,
         sample: view.sample.unwrap_or(1),
@@ -202,13 +193,13 @@ fn view_mode(cli: &Cli, terminal: Terminal) -> Result<Mode, Stop> {
     let view = &cli.view;
     let screen = terminal.stdout && !terminal.dumb;
     if view.once {
-        return Ok(Mode::Once { json: view.json });
+        return Ok(Mode::Once);
     }
     if view.trace {
         return Ok(if screen && !view.json {
             Mode::Live { trace: true }
         } else {
-            Mode::Lines { json: view.json }
+            Mode::Lines
         });
     }
     if view.json {
@@ -256,13 +247,14 @@ mod tests {
     #[test]
     fn a_trace_is_a_tab_on_a_terminal_and_lines_elsewhere() {
         assert_eq!(of(&["--trace"], SCREEN).unwrap().mode, Mode::Live { trace: true });
-        assert_eq!(of(&["--trace"], PIPE).unwrap().mode, Mode::Lines { json: false });
-        assert_eq!(
-            of(&["--trace", "--json"], SCREEN).unwrap().mode,
-            Mode::Lines { json: true }
-        );
+        let lines = |args: &[&str], terminal| {
+            let plan = of(args, terminal).unwrap();
+            (plan.mode, plan.json)
+        };
+        assert_eq!(lines(&["--trace"], PIPE), (Mode::Lines, false));
+        assert_eq!(lines(&["--trace", "--json"], SCREEN), (Mode::Lines, true));
         let dumb = Terminal { dumb: true, ..SCREEN };
-        assert_eq!(of(&["--trace"], dumb).unwrap().mode, Mode::Lines { json: false });
+        assert_eq!(lines(&["--trace"], dumb), (Mode::Lines, false));
     }
 
     #[test]

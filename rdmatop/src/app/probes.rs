@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::patience::stretched;
-use super::plan::{Mode, Plan};
+use super::plan::Plan;
 use super::pump::{Pump, Settings};
 use super::{print, ready};
 use crate::exit::{Exit, Stop};
@@ -31,7 +31,7 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     }
     pump.sample().await?;
     let health = &pump.latest().health;
-    let text = if plan.mode == (Mode::Probes { json: true }) {
+    let text = if plan.json {
         let mut bytes = Vec::new();
         json::probes(&mut bytes, health).map_err(|e| Stop::failure(format!("cannot make JSON: {e}")))?;
         String::from_utf8_lossy(&bytes).into_owned()

@@ -116,8 +116,8 @@ fn options(plan: &Plan, attach: AttachMode, available: Option<u64>, nested_pids:
         ring_bytes: ring::bytes(plan.mode, available),
         scope: match plan.mode {
             // No view shows a counter there.
-            Mode::Lines { .. } => Scope::Events(needed(plan)),
-            Mode::Live { .. } | Mode::Once { .. } | Mode::Check { .. } | Mode::Probes { .. } => Scope::All,
+            Mode::Lines => Scope::Events(needed(plan)),
+            Mode::Live { .. } | Mode::Once | Mode::Check | Mode::Probes => Scope::All,
         },
         attach: match attach {
             AttachMode::Auto => Attach::Auto,

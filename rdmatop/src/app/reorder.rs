@@ -49,17 +49,6 @@ impl<T> Reorder<T> {
         self.newest_ns
     }
 
-    /// What happened up to `until_ns`, if all that is kept arrived in the order of times.
-    pub(super) fn in_order(&self, until_ns: u64) -> Option<&[(u64, T)]> {
-        let ready = self.held.partition_point(|(mono_ns, _)| *mono_ns <= until_ns);
-        self.held.get(..ready).filter(|_| self.sorted)
-    }
-
-    /// Forgets the first of those that are kept.
-    pub(super) fn remove_first(&mut self, count: usize) {
-        self.held.drain(..count.min(self.held.len()));
-    }
-
     /// Takes what happened up to `until_ns`, in order.
     pub(super) fn take(&mut self, until_ns: u64) -> impl Iterator<Item = T> {
         if !self.sorted {
@@ -74,11 +63,6 @@ impl<T> Reorder<T> {
     /// Whether no item waits.
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty()
-    }
-
-    /// The waiting items.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.held.iter_mut().map(|(_, item)| item)
     }
 }
 
@@ -126,7 +110,7 @@ mod tests {
             reorder.push(mono_ns, item);
         }
         assert_eq!(reorder.take(7).collect::<String>(), "abcd");
-        assert_eq!(reorder.iter_mut().count(), 1);
+        assert!(!reorder.is_empty());
         reorder.push(4, 'x');
         reorder.push_behind('f');
         assert_eq!(reorder.take(9).collect::<String>(), "xef");

@@ -20,8 +20,8 @@ const WITHOUT_NUMBER: u64 = 4 << 20;
 /// Bytes for the ring buffer of a mode: a power of two, as the kernel requires.
 pub(super) fn bytes(mode: Mode, available: Option<u64>) -> u32 {
     let wanted = match mode {
-        Mode::Lines { .. } => TRACE,
-        Mode::Live { .. } | Mode::Once { .. } | Mode::Check { .. } | Mode::Probes { .. } => VIEW,
+        Mode::Lines => TRACE,
+        Mode::Live { .. } | Mode::Once | Mode::Check | Mode::Probes => VIEW,
     };
     let most = available.map_or(WITHOUT_NUMBER, |bytes| bytes / SHARE);
     let mut bytes = wanted;
@@ -35,7 +35,7 @@ pub(super) fn bytes(mode: Mode, available: Option<u64>) -> u32 {
 mod tests {
     use super::*;
 
-    const LINES: Mode = Mode::Lines { json: false };
+    const LINES: Mode = Mode::Lines;
     const LIVE: Mode = Mode::Live { trace: true };
 
     #[test]

@@ -64,21 +64,11 @@ impl Live {
 #[derive(Debug)]
 pub(super) struct Lines {
     format: Format,
-    /// Lines in the order in which they were made.
-    page: Page,
-    /// Bytes of lines that were made and handed on before those of the page.
-    base: usize,
-    order: Reorder<Line>,
+    /// A page for each line.
+    order: Reorder<Page>,
+    /// Bytes of all lines that wait.
+    waiting: usize,
     to: mpsc::Sender<Page>,
-}
-
-/// A line of the page: bytes since [`Lines::base`] was 0.
-#[derive(Clone, Copy, Debug)]
-struct Line {
-    from: usize,
-    to: usize,
-    /// 1 for a lifecycle event.
-    events: u64,
 }
 
 impl Lines {
@@ -86,67 +76,32 @@ impl Lines {
     pub(super) fn new(format: Format, to: mpsc::Sender<Page>) -> Self {
         Self {
             format,
-            page: Page::default(),
-            base: 0,
             order: Reorder::default(),
+            waiting: 0,
             to,
         }
     }
 
     fn push(&mut self, event: &Event) {
-        let (from, events) = (self.page.text.len(), self.page.events);
-        self.page.push(self.format, event);
-        let line = Line {
-            from: self.base + from,
-            to: self.base + self.page.text.len(),
-            events: self.page.events - events,
+        let mut line = Page {
+            // Room for most lines: it would be copied to grow.
+            text: Vec::with_capacity(256),
+            events: 0,
         };
+        line.push(self.format, event);
+        self.waiting += line.text.len();
         put(&mut self.order, event, line);
     }
 
     /// Takes the lines up to `until_ns` in the order of their times.
     fn take(&mut self, until_ns: u64) -> Page {
-        match self.order.in_order(until_ns) {
-            Some(ready) => {
-                let Some((_, last)) = ready.last() else {
-                    return Page::default();
-                };
-                let (lines, cut) = (ready.len(), last.to - self.base);
-                let events = ready.iter().map(|(_, line)| line.events).sum();
-                self.order.remove_first(lines);
-                self.cut(cut, events)
-            }
-            None => self.sort(until_ns),
-        }
-    }
-
-    /// The page up to a byte, without touching single lines: nearly always they were made in the order of
-    /// their times.
-    fn cut(&mut self, at: usize, events: u64) -> Page {
-        // The next page will have about the same length. Room that stays unused costs nothing, but a page
-        // without room is copied to grow.
-        let mut rest = Vec::with_capacity(self.page.text.len() * 2);
-        rest.extend_from_slice(self.page.text.get(at..).unwrap_or_default());
-        let mut text = std::mem::replace(&mut self.page.text, rest);
-        text.truncate(at);
-        self.base += at;
-        self.page.events -= events;
-        Page { text, events }
-    }
-
-    /// As [`Lines::take`], of lines that were not made in the order of their times. Those that stay are in
-    /// order afterwards.
-    fn sort(&mut self, until_ns: u64) -> Page {
-        let whole = std::mem::take(&mut self.page);
-        let base = std::mem::take(&mut self.base);
-        let mut out = Page::default();
+        let mut page = Page::default();
         for line in self.order.take(until_ns) {
-            copy(&whole, base, line, &mut out);
+            page.text.extend_from_slice(&line.text);
+            page.events += line.events;
         }
-        for line in self.order.iter_mut() {
-            *line = copy(&whole, base, *line, &mut self.page);
-        }
-        out
+        self.waiting -= page.text.len();
+        page
     }
 }
 
@@ -157,19 +112,6 @@ fn put<T>(order: &mut Reorder<T>, event: &Event, item: T) {
         order.push_behind(item);
     } else {
         order.push(event.mono_ns, item);
-    }
-}
-
-/// Appends a line of one page, which begins at byte `base`, to another; returns its place there.
-fn copy(whole: &Page, base: usize, line: Line, to: &mut Page) -> Line {
-    let from = to.text.len();
-    let text = whole.text.get(line.from - base..line.to - base);
-    to.text.extend_from_slice(text.unwrap_or_default());
-    to.events += line.events;
-    Line {
-        from,
-        to: to.text.len(),
-        ..line
     }
 }
 
@@ -219,9 +161,9 @@ impl Sink {
         }
     }
 
-    /// The page is large enough to be written on its own.
+    /// What waits is enough for a page of its own.
     pub(super) fn is_full(&self) -> bool {
-        matches!(self, Self::Lines(lines) if lines.page.text.len() >= PAGE_BYTES)
+        matches!(self, Self::Lines(lines) if lines.waiting >= PAGE_BYTES)
     }
 
     /// Hands on what happened up to `until_ns`, in the order of times. Lines wait for room, after the end no

@@ -54,6 +54,11 @@ impl Unprinted {
     }
 }
 
+/// A time as lines have it.
+pub(super) fn spell(time: Duration) -> String {
+    units::duration(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
 /// One line for stderr. It always contains the losses, also when there are none: silence would be ambiguous.
 pub(super) fn line(counts: EventCounts, end: &End) -> String {
     let End {
@@ -78,7 +83,6 @@ pub(super) fn line(counts: EventCounts, end: &End) -> String {
     if left_out > 0 {
         parts.push(format!("{left_out} failed calls not printed one by one"));
     }
-    let spell = |time: Duration| units::duration(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     let unseen = if blind.is_zero() {
         String::new()
     } else {

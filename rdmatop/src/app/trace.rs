@@ -10,12 +10,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::plan::{Mode, Plan};
+use super::plan::Plan;
 use super::pump::{EbpfSide, Pump, Settings};
 use super::signals::{Ending, Signals};
 use super::sink::{EventCounts, Lines, Sink};
 use super::source::Sources;
-use super::summary::{self, Unprinted};
+use super::summary::{self, Unprinted, spell};
 use super::writer::{self, Format, Writer};
 use super::{heap, ready, say, targets, work};
 use crate::exit::{Exit, Stop, Written};
@@ -25,7 +25,6 @@ use rdmatop_model::findings::Limits;
 use rdmatop_model::input::{EbpfReport, EbpfState};
 use rdmatop_model::snapshot::{Health, Snapshot};
 use rdmatop_sources::root::Root;
-use rdmatop_views::line::units;
 use rdmatop_views::tui::TuiOptions;
 
 /// The longest time that the end may take: the sources hand over the rest, the writer writes it.
@@ -63,10 +62,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
     if let Some(cause) = &sources.no_rdma {
         say(&format!("rdmatop: {}; waiting for one", cause.line()));
     }
-    let format = match plan.mode {
-        Mode::Lines { json: true } => Format::Json,
-        _ => Format::Lines,
-    };
+    let format = if plan.json { Format::Json } else { Format::Lines };
     let mut signals = Signals::take()?;
     let look_at = out
         .try_clone()
@@ -120,7 +116,10 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
                 say_probes(&mut probes, &snapshots.borrow().health);
             }
             if synced && let Some(programs) = attached.take() {
-                say_first(plan, &programs, &snapshots.borrow());
+                say(&first_line(&programs));
+                say_unseen(&programs);
+                let unseen = plan.wants_work().then(|| work::unseen(plan, &snapshots.borrow()));
+                unseen.iter().flatten().for_each(|line| say(line));
             }
         };
         // Every way out asks the sources for the rest, and waits no longer than the grace.
@@ -165,19 +164,14 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
 /// Waits for the last pages, unless the writer has ended. Returns why the trace ends, and what was not
 /// printed.
 async fn written(why: Finish, writer: &mut Writer) -> (Finish, Unprinted) {
-    match why {
-        Finish::Reader(written) => {
-            let unprinted = Unprinted::of(Some(&written));
-            (Finish::Reader(written), unprinted)
-        }
-        other => {
-            let written = last_pages(writer).await;
-            let unprinted = Unprinted::of(written.as_ref());
-            match written {
-                Some(Err(stop)) => (Finish::Reader(Err(stop)), unprinted),
-                _ => (other, unprinted),
-            }
-        }
+    let outcome = match &why {
+        Finish::Reader(written) => Some(written.clone()),
+        _ => last_pages(writer).await,
+    };
+    let unprinted = Unprinted::of(outcome.as_ref());
+    match outcome {
+        Some(Err(stop)) => (Finish::Reader(Err(stop)), unprinted),
+        _ => (why, unprinted),
     }
 }
 
@@ -203,17 +197,6 @@ fn settings(plan: &Plan) -> Settings {
         counters: false,
         findings,
         ..Settings::default()
-    }
-}
-
-/// What the trace shows from now on, and what it does not.
-fn say_first(plan: &Plan, programs: &EbpfReport, all: &Snapshot) {
-    say(&first_line(programs));
-    say_unseen(programs);
-    if plan.wants_work() {
-        for line in work::unseen(plan, all) {
-            say(&line);
-        }
     }
 }
 
@@ -304,10 +287,6 @@ impl Gap {
                 .since
                 .map_or(Duration::ZERO, |since| now.duration_since(since))
     }
-}
-
-fn spell(time: Duration) -> String {
-    units::duration(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// What is not seen. The first line names the modules that stay loaded, and the line about the change says

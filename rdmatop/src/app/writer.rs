@@ -51,31 +51,15 @@ impl Page {
     }
 }
 
-/// A text that is being written.
-pub(super) struct Whole {
-    /// Bytes that the reader's side has taken.
-    pub(super) taken: Arc<AtomicU64>,
-    /// How it ended.
-    pub(super) outcome: oneshot::Receiver<Result<Written, Stop>>,
-}
-
-/// Writes all of `bytes`, and says how that went: on a thread, because a reader that does not read holds it
-/// up for ever.
-pub(super) fn whole(mut out: impl Write + Send + 'static, bytes: Vec<u8>) -> Result<Whole, Stop> {
-    let taken = Arc::new(AtomicU64::new(0));
-    let counter = Arc::clone(&taken);
-    let (tell, outcome) = oneshot::channel();
-    in_thread(move || {
-        let mut parts = bytes.chunks(PAGE_BYTES);
-        let done = parts.try_for_each(|part| {
+/// Writes all of `bytes`, and says how that went.
+pub(super) fn whole(mut out: impl Write + Send + 'static, bytes: Vec<u8>) -> Result<Writer, Stop> {
+    Writer::start(move |written| {
+        for part in bytes.chunks(PAGE_BYTES) {
             out.write_all(part)?;
-            counter.fetch_add(part.len() as u64, Ordering::Relaxed);
-            Ok(())
-        });
-        // The receiver of the outcome is gone only when the program ends anyway.
-        let _ = tell.send(written(done.and_then(|()| out.flush())));
-    })?;
-    Ok(Whole { taken, outcome })
+            written.fetch_add(part.len() as u64, Ordering::Relaxed);
+        }
+        out.flush()
+    })
 }
 
 /// How long a refused thread is tried again. A thread that has ended counts against the limit of processes
@@ -83,23 +67,6 @@ pub(super) fn whole(mut out: impl Write + Send + 'static, bytes: Vec<u8>) -> Res
 /// just ended may be in the way.
 const TRIED_FOR: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
-
-/// Runs `work` in a thread of its own.
-fn in_thread(work: impl FnOnce() + Send + 'static) -> Result<(), Stop> {
-    // A spawn that is refused drops its closure, so the work is not in it.
-    let work = Arc::new(Mutex::new(Some(work)));
-    again(|| {
-        let work = Arc::clone(&work);
-        thread::Builder::new().name("writer".to_owned()).spawn(move || {
-            let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(work) = work {
-                work();
-            }
-        })
-    })
-    .map(drop)
-    .map_err(|e| Stop::failure(format!("cannot start a thread: {e}; {}", limits::threads())))
-}
 
 /// Tries until it succeeds, or the time is over.
 fn again<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
@@ -114,28 +81,46 @@ fn again<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// A running writer.
+/// A thread that writes: a reader that does not read holds it up for ever.
 pub(super) struct Writer {
-    /// Lifecycle events that have been written.
+    /// Lifecycle events that have been written, or bytes of a text.
     pub(super) printed: Arc<AtomicU64>,
     /// How it ended: after the last page, or because the reader is gone.
     pub(super) outcome: oneshot::Receiver<Result<Written, Stop>>,
 }
 
-/// Starts the writer.
+impl Writer {
+    /// Runs `work`, which counts what it has written, in a thread of its own.
+    fn start(work: impl FnOnce(&AtomicU64) -> io::Result<()> + Send + 'static) -> Result<Self, Stop> {
+        let printed = Arc::new(AtomicU64::new(0));
+        let (tell, outcome) = oneshot::channel();
+        // A spawn that is refused drops its closure, so the work is not in it.
+        let work = Arc::new(Mutex::new(Some((work, tell, Arc::clone(&printed)))));
+        again(|| {
+            let work = Arc::clone(&work);
+            thread::Builder::new().name("writer".to_owned()).spawn(move || {
+                let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
+                if let Some((work, tell, printed)) = work {
+                    // The receiver of the outcome is gone only when the program ends anyway.
+                    let _ = tell.send(written(work(&printed)));
+                }
+            })
+        })
+        .map_err(|e| Stop::failure(format!("cannot start a thread: {e}; {}", limits::threads())))?;
+        Ok(Self { printed, outcome })
+    }
+}
+
+/// Starts the writer of a trace.
 pub(super) fn start(
     format: Format,
     out: impl Write + Send + 'static,
 ) -> Result<(mpsc::Sender<Page>, Writer), Stop> {
     let (to, from) = mpsc::channel(WAITING);
-    let printed = Arc::new(AtomicU64::new(0));
-    let counter = Arc::clone(&printed);
-    let (tell, outcome) = oneshot::channel();
-    in_thread(move || {
-        // The receiver of the outcome is gone only when the program ends anyway.
-        let _ = tell.send(written(work(format, out, from, &counter)));
-    })?;
-    Ok((to, Writer { printed, outcome }))
+    Ok((
+        to,
+        Writer::start(move |printed| work(format, out, from, printed))?,
+    ))
 }
 
 fn work(

@@ -20,8 +20,8 @@ pub(super) fn cgroup(raw: &[u8]) {
     assert_bounded(&found.path, raw);
     let workload = &found.workload;
     let step = workload.slurm.as_ref().and_then(|slurm| slurm.step.as_ref());
-    let pod = workload.pod.as_ref().map(|pod| &pod.uid);
-    let container = workload.container.as_ref().map(|container| &container.id);
+    let pod = workload.pod.as_ref();
+    let container = workload.container.as_ref();
     for text in [step, pod, container, workload.machine.as_ref()]
         .into_iter()
         .flatten()

@@ -37,7 +37,7 @@ pub use environ::relevant;
 pub use maps::libraries;
 pub use numbered::{Numbered, numbered};
 pub use own::{SelfCost, SelfMeter, clock_ticks};
-pub use rdmatop_base::workload::{Container, Pod, SlurmJob, Workload};
+pub use rdmatop_base::workload::{SlurmJob, Workload};
 pub use sharers::{Sharers, sharers};
 pub use stat::Stat;
 pub use status::Status;

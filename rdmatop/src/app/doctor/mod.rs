@@ -93,7 +93,7 @@ enum Piece {
     /// What the kernel says.
     Process(Box<Process>),
     /// What is below its root directory.
-    Below(process::Below),
+    Below(process::RootFiles),
 }
 
 /// Reads everything. What does not answer in time is named, and does not delay the rest.
@@ -249,7 +249,7 @@ fn processes(root: &Root, mut users: BTreeSet<u32>, facts: &mut Facts) {
         };
         let below = match answers.next().flatten() {
             Some(Piece::Below(below)) => below,
-            _ => process::Below::late(*subject, "its file systems did not answer in time"),
+            _ => process::RootFiles::late(*subject, "its file systems did not answer in time"),
         };
         below.join(&mut process);
         found.push(process);

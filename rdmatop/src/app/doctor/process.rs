@@ -41,7 +41,7 @@ impl Subject {
 /// What is found below the root directory of a process, which is another user's: a part that is not asked for
 /// is absent.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Below {
+pub(super) struct RootFiles {
     /// Settings in /etc/nccl.conf.
     conf: Fact<Vec<(String, String)>>,
     nodes: Fact<Vec<(String, Option<bool>)>>,
@@ -72,7 +72,7 @@ pub(super) fn read(root: &Root, subject: Subject) -> Process {
 
 /// Reads what is below its root directory, as far as a check of this subject asks for it. The file systems
 /// there may hang.
-pub(super) fn below(root: &Root, subject: Subject) -> Below {
+pub(super) fn below(root: &Root, subject: Subject) -> RootFiles {
     // rdmatop itself stands for the machine: in a container that has the host's PID namespace, as a
     // DaemonSet's with hostPID, the machine's /dev is that of PID 1.
     let of_init = |tree: &Tree| tree.find("dev").is_ok();
@@ -85,18 +85,18 @@ pub(super) fn below(root: &Root, subject: Subject) -> Below {
     };
     let tree = match tree {
         Ok(tree) => tree,
-        Err(refusal) => return Below::not_read(subject, &refusal),
+        Err(refusal) => return RootFiles::unread(subject, &read::not_read(&refusal)),
     };
     match subject {
-        Subject::Own => Below {
+        Subject::Own => RootFiles {
             nodes: nodes(&tree, true),
-            ..Below::default()
+            ..RootFiles::default()
         },
-        Subject::Pid(_) => Below {
+        Subject::Pid(_) => RootFiles {
             conf: conf(&tree),
-            ..Below::default()
+            ..RootFiles::default()
         },
-        Subject::Asked(_) => Below {
+        Subject::Asked(_) => RootFiles {
             conf: conf(&tree),
             nodes: nodes(&tree, false),
             sees: sees(&tree),
@@ -104,43 +104,24 @@ pub(super) fn below(root: &Root, subject: Subject) -> Below {
     }
 }
 
-impl Below {
-    fn not_read(subject: Subject, refusal: &Refusal) -> Self {
+impl RootFiles {
+    /// A result in which nothing was read, and why.
+    fn unread(subject: Subject, why: &Fact<()>) -> Self {
         let (conf, view) = (
             !matches!(subject, Subject::Own),
             !matches!(subject, Subject::Pid(_)),
         );
+        let of = |asked: bool| if asked { why.clone() } else { Fact::Absent };
         Self {
-            conf: if conf {
-                read::not_read(refusal)
-            } else {
-                Fact::Absent
-            },
-            nodes: if view {
-                read::not_read(refusal)
-            } else {
-                Fact::Absent
-            },
-            sees: if conf && view {
-                read::not_read(refusal)
-            } else {
-                Fact::Absent
-            },
+            conf: of(conf).parse(|()| None),
+            nodes: of(view).parse(|()| None),
+            sees: of(conf && view).parse(|()| None),
         }
     }
 
     /// A result in which nothing was read in time.
     pub(super) fn late(subject: Subject, why: &str) -> Self {
-        let unknown = |asked: bool| asked.then(|| why.to_owned());
-        let (conf, view) = (
-            !matches!(subject, Subject::Own),
-            !matches!(subject, Subject::Pid(_)),
-        );
-        Self {
-            conf: unknown(conf).map_or(Fact::Absent, Fact::Unknown),
-            nodes: unknown(view).map_or(Fact::Absent, Fact::Unknown),
-            sees: unknown(conf && view).map_or(Fact::Absent, Fact::Unknown),
-        }
+        Self::unread(subject, &Fact::Unknown(why.to_owned()))
     }
 
     /// Adds this to what the kernel says of the process. NCCL reads its file, too; the environment takes
@@ -435,7 +416,7 @@ mod tests {
         fake.remove("proc/7/root/etc/nccl.conf");
         assert_eq!(whole(&fake.root(), Subject::Pid(7)).conf, Fact::Absent);
         let mut late = read(&fake.root(), Subject::Asked(7));
-        Below::late(Subject::Asked(7), "late").join(&mut late);
+        RootFiles::late(Subject::Asked(7), "late").join(&mut late);
         let late_facts = [late.conf.unknown(), late.nodes.unknown(), late.sees.unknown()];
         assert_eq!(late_facts, [Some("late"); 3]);
         assert_eq!(late.environ.known().map(Vec::len), Some(1));

@@ -26,9 +26,7 @@ impl MapSource {
             out(Input::Skipped(skipped));
         }
     }
-}
 
-impl MapSource {
     /// Sends which processes made more events than they may, if any did.
     fn tell_floods(&self, out: &mut dyn FnMut(Input)) {
         let floods = self.sweep.floods();

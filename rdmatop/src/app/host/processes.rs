@@ -260,14 +260,11 @@ fn name(workload: &Workload) -> Option<String> {
         return Some(format!("slurm {}{step}", slurm.job));
     }
     if let Some(pod) = &workload.pod {
-        return Some(format!("pod {}", pod.uid));
+        return Some(format!("pod {pod}"));
     }
     if let Some(container) = &workload.container {
         // Container tools show and accept twelve digits.
-        return Some(format!(
-            "container {}",
-            container.id.get(..12).unwrap_or(&container.id)
-        ));
+        return Some(format!("container {}", container.get(..12).unwrap_or(container)));
     }
     workload.machine.as_ref().map(|machine| format!("vm {machine}"))
 }

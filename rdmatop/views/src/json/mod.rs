@@ -5,18 +5,22 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use rdmatop_model::cause::Cause;
+use rdmatop_model::event::Event;
 use rdmatop_model::input::{EbpfState, ProbeVerdict};
 use rdmatop_model::snapshot::{Health, SCHEMA, Snapshot};
 
 #[cfg(test)]
 mod document;
-mod event;
-
-pub use event::event;
 
 /// Writes the snapshot as one line.
 pub fn snapshot(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
     line(out, snapshot)
+}
+
+/// Appends one event as one line.
+pub fn event(out: &mut Vec<u8>, event: &Event) {
+    // Writing into memory cannot fail, and an event is always JSON.
+    let _ = line(out, event);
 }
 
 /// Writes the output of `rdmatop probes --json`: one line.

@@ -240,9 +240,8 @@ fn judged(out: &mut String, snapshot: &Snapshot) {
     unobserved(out, snapshot);
 }
 
-/// What cannot be observed, and why, one line for the devices that lack the same for one reason: eight ports
-/// of one driver do.
-pub(super) fn unobserved(out: &mut String, snapshot: &Snapshot) {
+/// What cannot be observed, for each reason with the devices that lack the same: eight ports of one driver do.
+pub(crate) fn unobserved_alike(snapshot: &Snapshot) -> Vec<(Vec<&str>, &Unobserved)> {
     let mut groups: Vec<(Vec<&str>, &Unobserved)> = Vec::new();
     for next in &snapshot.judgement.unobserved {
         match groups.iter_mut().find(|(_, first)| first.is_like(next)) {
@@ -250,7 +249,12 @@ pub(super) fn unobserved(out: &mut String, snapshot: &Snapshot) {
             None => groups.push((vec![&next.device], next)),
         }
     }
-    for (devices, unobserved) in groups {
+    groups
+}
+
+/// What cannot be observed, and why, in lines.
+pub(super) fn unobserved(out: &mut String, snapshot: &Snapshot) {
+    for (devices, unobserved) in unobserved_alike(snapshot) {
         let _ = writeln!(
             out,
             "not observable: {}: {}",
@@ -276,7 +280,7 @@ fn table<'a, R: 'static>(
     let titles = columns
         .iter()
         .map(|(page, field)| (page.title, align(&field.meta)));
-    let mut table = Table::of(titles.collect());
+    let mut table = Table::new(titles.collect());
     for row in rows {
         table.row(columns.iter().map(
             |(_, field)| match own.iter().find(|(id, _)| *id == field.meta.id) {
@@ -369,7 +373,8 @@ fn qps(s: &Snapshot) -> Table {
 /// The state, and whether the QP is stuck in it.
 fn state(row: &QpRow, mono_ns: u64) -> String {
     let mark = Stuck::of(row, mono_ns).map_or("", |_| STUCK_MARK);
-    format!("{}{mark}", show(row.state))
+    let state = row.state.map(|state| state.to_string());
+    format!("{}{mark}", state.unwrap_or_default())
 }
 
 fn verbs(s: &Snapshot) -> Table {
@@ -385,10 +390,6 @@ fn mark(text: &str, fate: Option<&str>) -> String {
         Some(fate) => format!("{text} ({fate})"),
         None => text.to_owned(),
     }
-}
-
-fn show(value: Option<impl ToString>) -> String {
-    value.map_or_else(String::new, |value| value.to_string())
 }
 
 fn mark_of(known: Known, source: Source) -> &'static str {

@@ -1,6 +1,6 @@
 //! The table of `rdmatop probes`.
 
-use super::table::Table;
+use super::table::{Align, Table};
 use rdmatop_model::input::Verdict;
 use rdmatop_model::snapshot::Health;
 
@@ -10,7 +10,8 @@ pub fn table(health: &Health) -> String {
     out.push_str(&super::once::ebpf_line(&health.ebpf));
     out.push('\n');
     if !health.probes.is_empty() {
-        let mut table = Table::new(&["PROGRAM", "HOOK", "VERDICT", "GIVES", "REASON"]);
+        let titles = ["PROGRAM", "HOOK", "VERDICT", "GIVES", "REASON"];
+        let mut table = Table::new(titles.map(|title| (title, Align::Left)).into());
         for probe in &health.probes {
             table.row([
                 probe.program.clone(),

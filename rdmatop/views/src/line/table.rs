@@ -19,17 +19,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these columns. A title that begins with `>` makes a right-aligned column.
-    pub fn new(titles: &[&'static str]) -> Self {
-        let columns = titles.iter().map(|title| match title.strip_prefix('>') {
-            Some(title) => (title, Align::Right),
-            None => (*title, Align::Left),
-        });
-        Self::of(columns.collect())
-    }
-
     /// A table with these columns.
-    pub fn of(columns: Vec<(&'static str, Align)>) -> Self {
+    pub fn new(columns: Vec<(&'static str, Align)>) -> Self {
         Self {
             columns,
             rows: Vec::new(),
@@ -98,7 +89,11 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let mut table = Table::new(&["NAME", ">N", "WHY"]);
+        let mut table = Table::new(vec![
+            ("NAME", Align::Left),
+            ("N", Align::Right),
+            ("WHY", Align::Left),
+        ]);
         table.row(["日本".to_owned(), "7".to_owned(), String::new()]);
         table.row(["a".to_owned(), "12345".to_owned(), "x y".to_owned()]);
         let mut out = String::new();

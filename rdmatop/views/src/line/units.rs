@@ -65,26 +65,15 @@ pub fn count(value: f64) -> String {
             format!("{value:.1}")
         };
     }
-    scaled(
-        value,
-        1000.0,
-        &["", "k", "M", "G", "T", "P"],
-        value.round().max(0.0),
-    )
+    scaled(value, 1000.0, &["", "k", "M", "G", "T", "P"])
 }
 
 /// Bytes in powers of 1024: `512B`, `4.00Ki`, `1.50Gi`.
 pub fn bytes(value: f64) -> String {
-    scaled(
-        value,
-        1024.0,
-        &["B", "Ki", "Mi", "Gi", "Ti", "Pi"],
-        value.round().max(0.0),
-    )
+    scaled(value, 1024.0, &["B", "Ki", "Mi", "Gi", "Ti", "Pi"])
 }
 
-fn scaled(value: f64, base: f64, units: &[&str], whole: impl std::fmt::Display) -> String {
-    let mut value = value;
+fn scaled(mut value: f64, base: f64, units: &[&str]) -> String {
     let mut unit = 0;
     // 999.5 and above would print as 1000 with no decimals: the next unit says it shorter.
     while value >= base - 0.5 && unit + 1 < units.len() {
@@ -93,7 +82,7 @@ fn scaled(value: f64, base: f64, units: &[&str], whole: impl std::fmt::Display) 
     }
     let name = units.get(unit).copied().unwrap_or_default();
     if unit == 0 {
-        return format!("{whole}{name}");
+        return format!("{}{name}", value.round().max(0.0));
     }
     let decimals = u32::from(value < 99.95) + u32::from(value < 9.995);
     text::decimal(value, decimals) + name

@@ -166,19 +166,12 @@ pub fn total_in(counter: Option<&Counter>, width: usize) -> String {
 
 /// A link's rate in bits per second: `100G`.
 pub fn link(bps: u64) -> String {
-    let mut text = si(bps as f64);
-    if let Some(dot) = text.find('.') {
-        let suffix = text
-            .trim_start_matches(|c: char| c.is_ascii_digit() || c == '.')
-            .to_owned();
-        let number = text[..text.len() - suffix.len()]
-            .trim_end_matches('0')
-            .trim_end_matches('.')
-            .to_owned();
-        debug_assert!(number.len() >= dot);
-        text = number + &suffix;
+    let text = si(bps as f64);
+    if !text.contains('.') {
+        return text;
     }
-    text
+    let (number, suffix) = text.split_at(text.trim_end_matches(char::is_alphabetic).len());
+    format!("{}{suffix}", number.trim_end_matches('0').trim_end_matches('.'))
 }
 
 /// A time: `812ns`, `4.2us`, `16ms`, `3.1s`, `12m`.

@@ -7,7 +7,7 @@ use ratatui::layout::Rect;
 use rdmatop_model::cause::Cause;
 use rdmatop_model::findings::{Finding, Quiet, WITHOUT_EBPF};
 
-use super::glyphs::Glyphs;
+use super::state::State;
 use super::tab::Tab;
 use super::text;
 
@@ -21,35 +21,6 @@ pub enum Detail {
     Split,
     /// Instead of the table.
     Full,
-}
-
-/// What the layout depends on.
-#[derive(Clone, Copy, Debug)]
-pub struct Shown<'a> {
-    /// Columns and lines of the screen.
-    pub size: (u16, u16),
-    /// Ports in all.
-    pub ports: usize,
-    /// Rows of the table.
-    pub rows: usize,
-    /// The tab.
-    pub tab: Tab,
-    /// The detail pane.
-    pub detail: Detail,
-    /// What is wrong, the worst first.
-    pub findings: &'a [Finding],
-    /// What to say when nothing is wrong; `None`: that is not known.
-    pub quiet: Option<Quiet>,
-    /// Whether programs count.
-    pub ebpf: bool,
-    /// Why the columns of work requests are empty, where one reason is that of all.
-    pub blind: Option<&'static str>,
-    /// `CLOCK_MONOTONIC` of the snapshot, ns.
-    pub mono_ns: u64,
-    /// What is missing on this machine.
-    pub notes: &'a [Cause],
-    /// How marks are drawn.
-    pub glyphs: &'static Glyphs,
 }
 
 /// The parts of the screen. A part without room has no height.
@@ -92,8 +63,13 @@ const WIDE: u16 = 160;
 
 impl Layout {
     /// The position of every part.
-    pub fn of(shown: &Shown<'_>) -> Self {
-        let (width, height) = shown.size;
+    pub fn of(state: &State) -> Self {
+        let (width, height) = state.size;
+        let detail = match state.work {
+            Some(_) => Detail::Full,
+            None => state.detail,
+        };
+        let (findings, notes) = (&state.snapshot.findings, &state.snapshot.health.notes);
         let mut top = 0;
         let mut left = height;
         let mut cut = |wanted: u16| {
@@ -108,33 +84,33 @@ impl Layout {
         // The last line is kept longest: it shows how to leave.
         let footer = u16::from(height > 1);
         out.header = cut(if small { 1 } else { 2 });
-        if height >= ROOMY && shown.ports > 1 {
+        if height >= ROOMY && state.snapshot.ports.len() > 1 {
             out.rails = cut(2);
         }
         if height >= TALL {
             out.chart = cut(6);
         }
-        let said = !shown.findings.is_empty() || height >= ROOMY;
-        let legend = u16::from(height >= ROOMY && shown.detail != Detail::Full && has_numbers(shown.tab));
-        if shown.tab != Tab::Findings && height > 5 && said {
-            let wanted = finding_lines(shown, width).len();
+        let said = !findings.is_empty() || height >= ROOMY;
+        let legend = u16::from(height >= ROOMY && detail != Detail::Full && has_numbers(state.tab));
+        if state.tab != Tab::Findings && height > 5 && said {
+            let wanted = finding_lines(state, width).len();
             out.findings = cut(u16::try_from(wanted).unwrap_or(1));
         }
-        let some = !shown.notes.is_empty();
-        if shown.tab != Tab::Probes && some && height >= 10 {
-            let lines = banner_lines(shown, width, if height < ROOMY { 1 } else { 2 });
+        let some = !notes.is_empty();
+        if state.tab != Tab::Probes && some && height >= 10 {
+            let lines = banner_lines(state, width, if height < ROOMY { 1 } else { 2 });
             out.banner = cut(u16::try_from(lines.len()).unwrap_or(1));
         }
         out.tabs = cut(u16::from(height > 3));
         out.footer = Rect::new(0, height - footer, width, footer);
         out.legend = Rect::new(0, height - footer - legend, width, legend);
         let mut body = Rect::new(0, top, width, (height - footer - legend).saturating_sub(top));
-        if shown.tab == Tab::Probes && some {
-            let wanted = notes_lines(shown.notes, width).len() + 1;
+        if state.tab == Tab::Probes && some {
+            let wanted = notes_lines(notes, width).len() + 1;
             let lines = u16::try_from(wanted).unwrap_or(u16::MAX).min(body.height / 2);
             (out.notes, body) = split_top(body, lines);
         }
-        match shown.detail {
+        match detail {
             Detail::Closed => {}
             Detail::Full => {
                 out.detail = body;
@@ -229,8 +205,8 @@ pub fn notes_lines(notes: &[Cause], width: u16) -> Vec<(String, bool)> {
 
 /// The first note in at most `most` lines, with a mark if there are others. Without room for the reason the
 /// remedy is shown: the Probes tab has all of it.
-pub fn banner_lines(shown: &Shown<'_>, width: u16, most: u16) -> Vec<String> {
-    let notes = shown.notes;
+pub fn banner_lines(state: &State, width: u16, most: u16) -> Vec<String> {
+    let notes = &state.snapshot.health.notes;
     let Some(first) = notes.first() else {
         return Vec::new();
     };
@@ -239,7 +215,7 @@ pub fn banner_lines(shown: &Shown<'_>, width: u16, most: u16) -> Vec<String> {
     } else {
         String::new()
     };
-    let room = usize::from(width).saturating_sub(text::width(shown.glyphs.alert) + 1);
+    let room = usize::from(width).saturating_sub(text::width(state.glyphs.alert) + 1);
     let most = usize::from(most);
     let fits = |lines: &[String]| {
         let last = lines.last().map_or(0, |line| text::width(line));
@@ -255,7 +231,7 @@ pub fn banner_lines(shown: &Shown<'_>, width: u16, most: u16) -> Vec<String> {
         lines.push(text::cut(
             &rest,
             room.saturating_sub(text::width(&more)),
-            shown.glyphs.cut,
+            state.glyphs.cut,
         ));
     }
     if let Some(last) = lines.last_mut() {
@@ -274,30 +250,31 @@ pub fn has_numbers(tab: Tab) -> bool {
 }
 
 /// How many lines a finding may have: more than four only where the rows of the table have room all the same.
-fn most_lines(shown: &Shown<'_>) -> usize {
+fn most_lines(state: &State) -> usize {
     const LEAST: usize = 4;
     const MOST: usize = 8;
-    let height = shown.size.1;
+    let (height, snapshot) = (state.size.1, &state.snapshot);
     if height < ROOMY {
         return 1;
     }
     // Header, tabs, headings, legend, footer; what else is there on some machines.
-    let ports = if shown.ports > 1 { 2 } else { 0 };
+    let ports = if snapshot.ports.len() > 1 { 2 } else { 0 };
     let chart = if height >= TALL { 6 } else { 0 };
-    let notes = if shown.notes.is_empty() { 0 } else { 2 };
-    let taken = 6 + ports + chart + notes + shown.rows;
+    let notes = if snapshot.health.notes.is_empty() { 0 } else { 2 };
+    let taken = 6 + ports + chart + notes + state.table().order.len();
     usize::from(height).saturating_sub(taken).clamp(LEAST, MOST)
 }
 
 /// The worst finding in one line, or in several where there is room: how bad it is, since when, what is
 /// wrong; then what to do next, and how one sees that it is over.
-pub fn finding_lines(shown: &Shown<'_>, width: u16) -> Vec<String> {
-    let most = most_lines(shown);
-    let Some(worst) = shown.findings.first() else {
-        let Some(quiet) = shown.quiet else {
+pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
+    let most = most_lines(state);
+    let findings = &state.snapshot.findings;
+    let Some(worst) = findings.first() else {
+        let Some(quiet) = state.quiet() else {
             return Vec::new();
         };
-        let (place, rest) = if shown.ebpf {
+        let (place, rest) = if state.snapshot.health.ebpf.is_on() {
             (String::new(), "")
         } else {
             (
@@ -313,12 +290,15 @@ pub fn finding_lines(shown: &Shown<'_>, width: u16) -> Vec<String> {
             }
             Quiet::Whole => format!("No trouble found{place}{rest}"),
         };
-        let blind = shown.blind.map(|blind| format!("; {blind}")).unwrap_or_default();
+        let blind = state
+            .blind()
+            .map(|blind| format!("; {blind}"))
+            .unwrap_or_default();
         return vec![format!("{quiet}{blind}")];
     };
-    let room = usize::from(width).saturating_sub(text::width(shown.glyphs.alert) + 1);
-    let age = rdmatop_base::text::age(worst.age_s(shown.mono_ns));
-    let more = match shown.findings.len() {
+    let room = usize::from(width).saturating_sub(text::width(state.glyphs.alert) + 1);
+    let age = rdmatop_base::text::age(worst.age_s(state.snapshot.mono_ns));
+    let more = match findings.len() {
         1 => String::new(),
         all if most > 1 => format!("  +{} in 7:Findings", all - 1),
         all => format!("  +{} in 7", all - 1),
@@ -337,20 +317,20 @@ pub fn finding_lines(shown: &Shown<'_>, width: u16) -> Vec<String> {
         lines.push(rest);
     }
     if let Some(last) = lines.last_mut() {
-        *last = text::cut(last, room.saturating_sub(text::width(&more)), shown.glyphs.cut);
+        *last = text::cut(last, room.saturating_sub(text::width(&more)), state.glyphs.cut);
         last.push_str(&more);
     }
     let mut next = steps(worst, room);
     let left = most.saturating_sub(lines.len());
     if next.len() > left && left > 0 {
         let rest = next.split_off(left - 1).join(" ");
-        next.push(text::cut(&rest, room, shown.glyphs.cut));
+        next.push(text::cut(&rest, room, state.glyphs.cut));
     }
     lines.extend(next.into_iter().take(left));
-    let rest = [Some(worst.over()), shown.blind.map(str::to_owned)];
+    let rest = [Some(worst.over()), state.blind().map(str::to_owned)];
     for line in rest.into_iter().flatten() {
         if most > 1 && lines.len() < most {
-            lines.push(text::cut(&line, room, shown.glyphs.cut));
+            lines.push(text::cut(&line, room, state.glyphs.cut));
         }
     }
     lines

@@ -1,6 +1,6 @@
 //! The loop: terminal events, snapshots and events of the engine in, frames out.
 
-mod drive;
+pub(super) mod drive;
 mod input;
 
 use std::io::{self, IsTerminal};
@@ -17,14 +17,12 @@ use rdmatop_output::say::say;
 
 use super::glyphs;
 use super::keep::{self, SettingsWriter};
-use super::render;
 use super::settings::{Settings, SettingsError};
 use super::state::{Probing, State};
 use super::tab::Tab;
-use super::terminal::{self, Guard};
+use super::terminal::Guard;
 use super::theme::Depth;
-use super::update;
-use drive::{Inputs, Screen, drive};
+use drive::{Inputs, drive};
 use input::{Reader, Signals};
 
 /// How the view starts.
@@ -213,62 +211,6 @@ pub async fn run(
 
 fn env(name: &str) -> Option<String> {
     std::env::var(name).ok()
-}
-
-impl Screen for Guard {
-    fn draw(&mut self, state: &mut State) -> Result<(), TuiError> {
-        let size = terminal::size()?;
-        if state.size != size {
-            update::resize(state, size);
-        }
-        state.refresh();
-        if Self::pour(self)?
-            && let Some((lasted, dropped)) = self.caught_up()
-        {
-            state.message = Some(format!(
-                "the terminal took nothing for {} s: {dropped} frames were not drawn",
-                lasted.as_secs()
-            ));
-        }
-        self.paint(size, state.glyphs.ascii, |canvas| {
-            render::draw(state, canvas);
-        })?;
-        Ok(())
-    }
-
-    fn behind(&self) -> bool {
-        Self::behind(self)
-    }
-
-    fn pour(&mut self) -> Result<bool, TuiError> {
-        Ok(Self::pour(self)? && self.owes())
-    }
-
-    fn clear(&mut self) -> Result<(), TuiError> {
-        Ok(Self::clear(self)?)
-    }
-
-    fn copy(&mut self, text: &str) -> Result<(), TuiError> {
-        Ok(Self::copy(self, text)?)
-    }
-
-    fn suspend(&mut self) -> Result<(), TuiError> {
-        // If the terminal does not read, not all of it is given back: the user stops the process all the
-        // same.
-        let _ = terminal::restore();
-        terminal::stop();
-        // The SIGCONT that resumed us arrives through the loop, and so does a SIGTERM that arrived before it.
-        Ok(())
-    }
-
-    fn again(&mut self) -> Result<(), TuiError> {
-        if terminal::foreground()? {
-            return Ok(Self::again(self)?);
-        }
-        // bg(1): the terminal belongs to the shell. fg(1) resumes us.
-        terminal::stop();
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -142,6 +142,22 @@ pub enum SettingsError {
     },
 }
 
+impl SettingsError {
+    fn io(path: &Path) -> impl Fn(io::Error) -> Self {
+        |source| Self::Io {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    fn broken(path: &Path) -> impl Fn(String) -> Self {
+        |why| Self::Broken {
+            path: path.to_owned(),
+            why,
+        }
+    }
+}
+
 fn safe(path: &Path) -> String {
     sanitize(path.as_os_str().as_bytes())
 }
@@ -175,20 +191,13 @@ fn text_of(path: &Path) -> io::Result<String> {
         .read(true)
         .custom_flags(libc::O_NONBLOCK)
         .open(path)?;
-    let meta = file.metadata()?;
-    if !meta.is_file() {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "is no regular file; remove it",
-        ));
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("is no regular file; remove it"));
     }
     let mut text = String::new();
     file.take(LARGEST + 1).read_to_string(&mut text)?;
     if text.len() as u64 > LARGEST {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "is larger than 1 MiB; remove it",
-        ));
+        return Err(io::Error::other("is larger than 1 MiB; remove it"));
     }
     Ok(text)
 }
@@ -197,26 +206,16 @@ impl Settings {
     /// Reads `path`; a missing file is the defaults.
     pub fn load(path: &Path) -> Result<Self, SettingsError> {
         let text = match text_of(path) {
-            Ok(text) => text,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(source) => {
-                return Err(SettingsError::Io {
-                    path: path.to_owned(),
-                    source,
-                });
-            }
+            read => read.map_err(SettingsError::io(path))?,
         };
-        Self::parse(&text).map_err(|why| SettingsError::Broken {
-            path: path.to_owned(),
-            why,
-        })
+        Self::parse(&text).map_err(SettingsError::broken(path))
     }
 
     /// The settings of this text, or in one line why it has none.
     pub fn parse(text: &str) -> Result<Self, String> {
         let out: Self = toml::from_str(text).map_err(|error| check::one_line(text, &error))?;
-        check::check(text)?;
-        check::limits(text, &out.findings)?;
+        check::check(text, &out.findings)?;
         Ok(out)
     }
 
@@ -233,23 +232,16 @@ impl Settings {
                 uid,
             });
         }
-        let fail = |source| SettingsError::Io {
-            path: path.to_owned(),
-            source,
-        };
         // One line: it is printed on one.
-        let text = toml::to_string(self).map_err(|e| SettingsError::Broken {
-            path: path.to_owned(),
-            why: e.to_string(),
-        })?;
+        let text = toml::to_string(self).map_err(|e| SettingsError::broken(path)(e.to_string()))?;
         if let Some(dir) = path.parent() {
-            std::fs::create_dir_all(dir).map_err(fail)?;
+            std::fs::create_dir_all(dir).map_err(SettingsError::io(path))?;
         }
         let beside = path.with_extension(format!("toml.{}", std::process::id()));
-        std::fs::write(&beside, format!("{HEAD}{text}")).map_err(fail)?;
+        std::fs::write(&beside, format!("{HEAD}{text}")).map_err(SettingsError::io(path))?;
         std::fs::rename(&beside, path).map_err(|e| {
             let _ = std::fs::remove_file(&beside);
-            fail(e)
+            SettingsError::io(path)(e)
         })
     }
 

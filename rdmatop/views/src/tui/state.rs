@@ -15,7 +15,7 @@ use rdmatop_model::snapshot::Snapshot;
 use super::columns::{self, Column, Ctx, Spec};
 use super::filter::Filter;
 use super::glyphs::{self, Glyphs};
-use super::layout::{Layout, Shown};
+use super::layout::Layout;
 use super::settings::{Settings, Sort};
 use super::tab::Tab;
 use super::table;
@@ -351,32 +351,8 @@ impl State {
         parts.join("  ")
     }
 
-    /// What the layout depends on.
-    pub fn shown(&self) -> Shown<'_> {
-        Shown {
-            size: self.size,
-            ports: self.snapshot.ports.len(),
-            rows: self.table().order.len(),
-            tab: self.tab,
-            detail: if self.work.is_some() {
-                Detail::Full
-            } else {
-                self.detail
-            },
-            findings: &self.snapshot.findings,
-            quiet: self.quiet(),
-            ebpf: self.snapshot.health.ebpf.is_on(),
-            blind: self
-                .bypassing_rows()
-                .then_some("'-' below: these NICs' work requests bypass the kernel"),
-            mono_ns: self.snapshot.mono_ns,
-            notes: &self.snapshot.health.notes,
-            glyphs: self.glyphs,
-        }
-    }
-
     /// What to say when nothing is wrong. QPs that are stuck are no finding where nobody waits for them.
-    fn quiet(&self) -> Option<Quiet> {
+    pub(super) fn quiet(&self) -> Option<Quiet> {
         let snapshot = &self.snapshot;
         if snapshot.ports.is_empty() || snapshot.judgement.stuck().len() > 0 {
             return None;
@@ -398,16 +374,17 @@ impl State {
             && !snapshot.devices.iter().any(|device| device.followed)
     }
 
-    /// Whether rows have unknown numbers for that reason: a process without queue pairs has them for another
-    /// one.
-    fn bypassing_rows(&self) -> bool {
+    /// That rows have unknown numbers for that reason: a process without queue pairs has them for another one.
+    pub(super) fn blind(&self) -> Option<&'static str> {
         let mut counts = self.snapshot.processes.iter().map(|row| row.qps);
-        self.posts_bypass() && (self.snapshot.processes.is_empty() || counts.any(|qps| qps > 0))
+        let bypassing =
+            self.posts_bypass() && (self.snapshot.processes.is_empty() || counts.any(|qps| qps > 0));
+        bypassing.then_some("'-' below: these NICs' work requests bypass the kernel")
     }
 
     /// The layout.
     pub fn layout(&self) -> Layout {
-        Layout::of(&self.shown())
+        Layout::of(self)
     }
 
     /// Whether a popup covers the table.

@@ -10,10 +10,14 @@ use crossterm::{clipboard::CopyToClipboard, queue};
 use ratatui::backend::CrosstermBackend;
 
 use super::painter::Painter;
-use super::render::Canvas;
+use super::render::{self, Canvas};
+use super::run::drive::Screen;
+use super::state::State;
+use super::update;
 use rdmatop_output::say;
 
-pub use taken::{await_foreground, foreground, restore, stop};
+pub use taken::{await_foreground, restore};
+use taken::{foreground, stop};
 
 /// How long a frame may wait for a terminal that reads slowly. The thread that draws also handles signals.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -67,50 +71,14 @@ impl Guard {
             sent: 0,
             stall: None,
         };
-        guard.pour()?;
+        guard.send()?;
         Ok(guard)
     }
 
-    /// Shows the frame of `size` that `draw` makes; drops it while the terminal has not taken the one before.
-    pub fn paint(&mut self, size: (u16, u16), ascii: bool, draw: impl FnOnce(&mut Canvas)) -> io::Result<()> {
-        if !self.pour()? {
-            if let Some(stall) = &mut self.stall {
-                stall.dropped += 1;
-            }
-            return Ok(());
-        }
-        let mut backend = CrosstermBackend::new(&mut self.frame);
-        self.painter.paint(&mut backend, size, ascii, draw)?;
-        self.pour().map(drop)
-    }
-
-    /// The terminal has not taken all that was written to it.
-    pub fn behind(&self) -> bool {
-        self.sent < self.frame.len()
-    }
-
-    /// Frames were dropped, and none was drawn since.
-    pub fn owes(&self) -> bool {
-        self.stall.is_some_and(|stall| stall.dropped > 0)
-    }
-
-    /// The report about a stall that is over: for how long the terminal took nothing, and how many frames
-    /// were dropped.
-    pub fn caught_up(&mut self) -> Option<(Duration, u64)> {
-        if self.behind() {
-            return None;
-        }
-        let stall = self.stall.take()?;
-        let lasted = stall.since.elapsed();
-        (stall.dropped > 0 && lasted >= LONG).then_some((lasted, stall.dropped))
-    }
-
     /// Writes the rest of the last frame; true when all of it is taken.
-    pub fn pour(&mut self) -> io::Result<bool> {
-        if let Some(rest) = self.frame.get(self.sent..)
-            && !rest.is_empty()
-        {
-            self.sent += taken::write(PATIENCE, rest)?;
+    fn send(&mut self) -> io::Result<bool> {
+        if self.behind() {
+            self.sent += taken::write(PATIENCE, self.frame.get(self.sent..).unwrap_or_default())?;
         }
         if self.behind() {
             let since = Instant::now();
@@ -122,23 +90,73 @@ impl Guard {
         self.sent = 0;
         Ok(true)
     }
+}
 
-    /// Clears the screen, so that the next frame is drawn whole.
-    pub fn clear(&mut self) -> io::Result<()> {
+impl Screen for Guard {
+    fn draw(&mut self, state: &mut State) -> io::Result<()> {
+        let size = size()?;
+        if state.size != size {
+            update::resize(state, size);
+        }
+        state.refresh();
+        if !self.send()? {
+            if let Some(stall) = &mut self.stall {
+                stall.dropped += 1;
+            }
+            return Ok(());
+        }
+        if let Some(stall) = self.stall.take()
+            && stall.dropped > 0
+            && stall.since.elapsed() >= LONG
+        {
+            state.message = Some(format!(
+                "the terminal took nothing for {} s: {} frames were not drawn",
+                stall.since.elapsed().as_secs(),
+                stall.dropped
+            ));
+        }
+        let mut backend = CrosstermBackend::new(&mut self.frame);
+        let draw = |canvas: &mut Canvas| render::draw(state, canvas);
+        self.painter.paint(&mut backend, size, state.glyphs.ascii, draw)?;
+        self.send().map(drop)
+    }
+
+    fn behind(&self) -> bool {
+        self.sent < self.frame.len()
+    }
+
+    fn pour(&mut self) -> io::Result<bool> {
+        Ok(self.send()? && self.stall.is_some_and(|stall| stall.dropped > 0))
+    }
+
+    fn clear(&mut self) -> io::Result<()> {
         // After what the terminal has not taken yet.
         self.painter.clear(&mut CrosstermBackend::new(&mut self.frame))?;
-        self.pour().map(drop)
+        self.send().map(drop)
     }
 
-    /// Asks the terminal to put a text into its clipboard: OSC 52, in which the text is in base64.
-    pub fn copy(&mut self, text: &str) -> io::Result<()> {
+    /// By OSC 52, in which the text is in base64.
+    fn copy(&mut self, text: &str) -> io::Result<()> {
         // After what the terminal has not taken yet.
         queue!(self.frame, CopyToClipboard::to_clipboard_from(text))?;
-        self.pour().map(drop)
+        self.send().map(drop)
     }
 
-    /// Takes the terminal again after it was given back, and forgets what was on it.
-    pub fn again(&mut self) -> io::Result<()> {
+    fn suspend(&mut self) -> io::Result<()> {
+        // If the terminal does not read, not all of it is given back: the user stops the process all the
+        // same.
+        let _ = restore();
+        stop();
+        // The SIGCONT that resumed us arrives through the loop, and so does a SIGTERM that arrived before it.
+        Ok(())
+    }
+
+    fn again(&mut self) -> io::Result<()> {
+        if !foreground()? {
+            // bg(1): the terminal belongs to the shell. fg(1) resumes us.
+            stop();
+            return Ok(());
+        }
         taken::take()?;
         // Instead of the rest of a frame for the earlier screen.
         self.frame = taken::signs(self.mouse);
@@ -149,7 +167,7 @@ impl Guard {
 
 /// The terminal's present columns and lines: one ioctl, so that each frame can ask. SIGWINCH alone is not
 /// enough: only the foreground process group gets it.
-pub fn size() -> io::Result<(u16, u16)> {
+fn size() -> io::Result<(u16, u16)> {
     match rustix::termios::tcgetwinsize(io::stdout()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => Ok((size.ws_col, size.ws_row)),
         // Serial lines do not know their size; terminfo may.

@@ -1,30 +1,8 @@
 //! Cutting and padding by display width, with the same measure ratatui draws with.
 
+use rdmatop_base::text::is_plain;
+pub(super) use rdmatop_base::text::width;
 use unicode_segmentation::UnicodeSegmentation;
-use unicode_width::UnicodeWidthStr;
-
-/// Columns of the screen that `text` takes.
-pub(super) fn width(text: &str) -> usize {
-    // Nearly every text, and asked several times for each.
-    if is_plain(text) {
-        return text.len();
-    }
-    // Rules, charts and bars: lines of them are as wide as the screen.
-    let narrow = text
-        .chars()
-        .try_fold(0, |columns, c| is_one_column(c).then_some(columns + 1));
-    narrow.unwrap_or_else(|| UnicodeWidthStr::width(text))
-}
-
-/// ASCII that prints: each byte is a grapheme of one column.
-fn is_plain(text: &str) -> bool {
-    text.is_ascii() && !text.bytes().fold(false, |found, b| found | b.is_ascii_control())
-}
-
-/// ASCII that prints, box drawing, and blocks: none of them joins with what stands beside it.
-const fn is_one_column(c: char) -> bool {
-    matches!(c, ' '..='~' | '·' | '\u{2500}'..='\u{259f}')
-}
 
 /// `text` in at most `max` columns. A text that is too long ends in `mark`; a grapheme is never split.
 pub(super) fn cut(text: &str, max: usize, mark: &str) -> String {
@@ -158,6 +136,7 @@ pub(super) fn wrap_command(command: &str, max: usize) -> Vec<String> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use unicode_width::UnicodeWidthStr;
 
     #[test]
     fn a_command_that_is_wrapped_is_still_one_command() {

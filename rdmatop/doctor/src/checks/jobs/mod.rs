@@ -80,55 +80,41 @@ pub(crate) fn disabled(facts: &Facts, out: &mut Lines) {
     }
     for job in jobs(facts) {
         let subject = &job.subject;
-        let mut off = |name: &'static str, value: &str| {
+        let verbs = has_verbs_nic(facts);
+        // The plug-in with this transport of its own asks NCCL_IBEXT_DISABLE in place of NCCL_IB_DISABLE.
+        let by_plugin = job
+            .get("NCCL_NET")
+            .is_some_and(|net| net.get(..5).is_some_and(|net| net.eq_ignore_ascii_case("ibext")));
+        let disable = if by_plugin {
+            "NCCL_IBEXT_DISABLE"
+        } else {
+            "NCCL_IB_DISABLE"
+        };
+        // A variable, whether it counts here, and which values turn RDMA off.
+        let switches: [(&'static str, bool, fn(&str) -> bool); 6] = [
+            (disable, verbs, |value| {
+                value.parse::<i64>().is_ok_and(|value| value != 0)
+            }),
+            ("NCCL_NET", true, |value| value.eq_ignore_ascii_case("socket")),
+            ("NCCL_NET_PLUGIN", !verbs, |value| {
+                value.eq_ignore_ascii_case("none")
+            }),
+            ("UCX_TLS", true, value::ucx_without_rdma),
+            ("FI_PROVIDER", true, value::fabric_without_rdma),
+            ("NVSHMEM_REMOTE_TRANSPORT", true, |value| {
+                value.eq_ignore_ascii_case("none")
+            }),
+        ];
+        for (name, counts, turns_off) in switches {
+            let Some(value) = job.get(name).filter(|value| counts && turns_off(value)) else {
+                continue;
+            };
             out.fail(
                 subject,
                 format!("{subject}: {} turns RDMA off", setting(name, value)),
                 WHY,
                 step!("start the job without {}", name),
             );
-        };
-        let verbs = has_verbs_nic(facts);
-        // The plug-in with this transport of its own asks NCCL_IBEXT_DISABLE in place of NCCL_IB_DISABLE.
-        let by_plugin = job
-            .get("NCCL_NET")
-            .is_some_and(|net| net.get(..5).is_some_and(|net| net.eq_ignore_ascii_case("ibext")));
-        let switch = if by_plugin {
-            "NCCL_IBEXT_DISABLE"
-        } else {
-            "NCCL_IB_DISABLE"
-        };
-        if let Some(value) = job.get(switch)
-            && verbs
-            && value.parse::<i64>().is_ok_and(|value| value != 0)
-        {
-            off(switch, value);
-        }
-        if let Some(value) = job.get("NCCL_NET")
-            && value.eq_ignore_ascii_case("socket")
-        {
-            off("NCCL_NET", value);
-        }
-        if let Some(value) = job.get("NCCL_NET_PLUGIN")
-            && value.eq_ignore_ascii_case("none")
-            && !verbs
-        {
-            off("NCCL_NET_PLUGIN", value);
-        }
-        if let Some(value) = job.get("UCX_TLS")
-            && value::ucx_without_rdma(value)
-        {
-            off("UCX_TLS", value);
-        }
-        if let Some(value) = job.get("FI_PROVIDER")
-            && value::fabric_without_rdma(value)
-        {
-            off("FI_PROVIDER", value);
-        }
-        if let Some(value) = job.get("NVSHMEM_REMOTE_TRANSPORT")
-            && value.eq_ignore_ascii_case("none")
-        {
-            off("NVSHMEM_REMOTE_TRANSPORT", value);
         }
     }
 }

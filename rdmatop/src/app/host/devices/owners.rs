@@ -14,12 +14,7 @@ use rdmatop_sources::{
 pub(super) struct Owners {
     root: Root,
     known: HashMap<u32, u32>,
-    /// The latest results, by the low bits of the number. Queue pairs of ten processes arrive in any order,
-    /// and a map look-up for each would cost as much as reading its record.
-    recent: [Option<(u32, u32)>; RECENT],
 }
-
-const RECENT: usize = 64;
 
 impl Owners {
     /// Reads under `root`.
@@ -27,32 +22,21 @@ impl Owners {
         Self {
             root,
             known: HashMap::new(),
-            recent: [None; RECENT],
         }
     }
 
     /// A new dump begins.
     pub(super) fn forget(&mut self) {
         self.known.clear();
-        self.recent = [None; RECENT];
     }
 
     /// The process that a thread belongs to; the number itself where that is not known.
     pub(super) fn process(&mut self, tid: u32) -> u32 {
-        let at = tid as usize % RECENT;
-        if let Some((known, pid)) = self.recent[at]
-            && known == tid
-        {
-            return pid;
+        if let Some(pid) = self.known.get(&tid) {
+            return *pid;
         }
-        let pid = if let Some(pid) = self.known.get(&tid) {
-            *pid
-        } else {
-            let pid = self.ask(tid);
-            self.known.insert(tid, pid);
-            pid
-        };
-        self.recent[at] = Some((tid, pid));
+        let pid = self.ask(tid);
+        self.known.insert(tid, pid);
         pid
     }
 
@@ -90,16 +74,6 @@ mod tests {
         fake.proc("10/status", "Tgid:\t9\nPid:\t10\n");
         let mut owners = Owners::new(fake.root());
         assert_eq!([10, 10, 11].map(|tid| owners.process(tid)), [9, 9, 11]);
-    }
-
-    #[test]
-    fn threads_that_share_their_low_bits_are_not_taken_for_each_other() {
-        let fake = Fake::new();
-        fake.proc("10/status", "Tgid:\t9\nPid:\t10\n");
-        fake.proc("74/status", "Tgid:\t70\nPid:\t74\n");
-        let mut owners = Owners::new(fake.root());
-        let seen = [10, 74, 138, 74, 10].map(|tid| owners.process(tid));
-        assert_eq!(seen, [9, 70, 138, 70, 9]);
     }
 
     #[test]

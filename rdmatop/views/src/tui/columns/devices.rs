@@ -12,14 +12,9 @@ use super::super::format;
 use super::super::theme::Tone;
 use super::{Cell, Ctx, Fields, Of, RowKey, Spec, all, flow, no_device, trouble};
 
-fn row(s: &Snapshot, at: usize) -> &PortRow {
-    &s.ports[at]
-}
-
-/// The device of the port in row `at`.
-pub(super) fn device(s: &Snapshot, at: usize) -> Option<&DeviceRow> {
-    let uid = s.ports.get(at)?.device_uid;
-    s.devices.iter().find(|d| d.uid == uid)
+/// The device of a port.
+pub(super) fn device<'a>(s: &'a Snapshot, port: &PortRow) -> Option<&'a DeviceRow> {
+    s.devices.iter().find(|d| d.uid == port.device_uid)
 }
 
 fn name(p: &PortRow) -> String {
@@ -52,9 +47,8 @@ fn amount(c: &Ctx<'_>, counter: Option<Counter>, tone: Tone) -> Cell {
     flow(text, counter, tone)
 }
 
-fn state(s: &Snapshot, at: usize) -> Cell {
-    let p = row(s, at);
-    if device(s, at).is_some_and(|d| d.state == Some(DeviceState::Removing)) {
+fn state(s: &Snapshot, p: &PortRow) -> Cell {
+    if device(s, p).is_some_and(|d| d.state == Some(DeviceState::Removing)) {
         return Cell::new("REMOVING", Tone::Bad);
     }
     let Some(state) = p.state else {
@@ -88,22 +82,17 @@ pub(super) static SPEC: Spec = Spec {
     fields: LazyLock::new(|| {
         Fields::new(
             fields(),
+            |c, i| c.snapshot.ports.get(i),
             &[
-                ("port", |c, i, _| {
-                    Cell::new(name(row(c.snapshot, i)), Tone::Strong)
+                ("port", |_, p, _| Cell::new(name(p), Tone::Strong)),
+                ("state", |c, p, _| state(c.snapshot, p)),
+                ("tx", |c, p, _| {
+                    amount(c, c.snapshot.judgement.scale.sent(p), Tone::Tx)
                 }),
-                ("state", |c, i, _| state(c.snapshot, i)),
-                ("tx", |c, i, _| {
-                    amount(c, c.snapshot.judgement.scale.sent(row(c.snapshot, i)), Tone::Tx)
+                ("rx", |c, p, _| {
+                    amount(c, c.snapshot.judgement.scale.received(p), Tone::Rx)
                 }),
-                ("rx", |c, i, _| {
-                    amount(
-                        c,
-                        c.snapshot.judgement.scale.received(row(c.snapshot, i)),
-                        Tone::Rx,
-                    )
-                }),
-                ("retx", |c, i, w| again(row(c.snapshot, i), w)),
+                ("retx", |_, p, width| again(p, width)),
             ],
         )
     }),
@@ -111,7 +100,7 @@ pub(super) static SPEC: Spec = Spec {
     ties: |_, _, _| Ordering::Equal,
     len: |c| c.snapshot.ports.len(),
     row: |c, i| {
-        let p = row(c.snapshot, i);
+        let p = &c.snapshot.ports[i];
         RowKey::Port(p.device_uid, p.port)
     },
     faded: |_, _| false,

@@ -5,14 +5,9 @@ use std::sync::LazyLock;
 
 use rdmatop_model::fields::FINDING;
 use rdmatop_model::findings::{Finding, Quiet, Severity};
-use rdmatop_model::snapshot::Snapshot;
 
 use super::super::theme::Tone;
 use super::{Cell, Fields, Of, RowKey, Spec, all};
-
-fn row(s: &Snapshot, at: usize) -> &Finding {
-    &s.findings[at]
-}
 
 /// The tone of a severity.
 pub(in crate::tui) fn tone(severity: Severity) -> Tone {
@@ -28,13 +23,13 @@ pub(super) static SPEC: Spec = Spec {
     fields: LazyLock::new(|| {
         Fields::new(
             all(FINDING, Of::Finding),
+            |c, i| c.snapshot.findings.get(i),
             &[
-                ("severity", |c, i, _| {
-                    let severity = row(c.snapshot, i).severity;
-                    Cell::new(severity.name(), tone(severity))
+                ("severity", |_, found: &Finding, _| {
+                    Cell::new(found.severity.name(), tone(found.severity))
                 }),
-                ("verdict", |c, i, _| {
-                    Cell::new(row(c.snapshot, i).verdict.clone(), Tone::Strong)
+                ("verdict", |_, found, _| {
+                    Cell::new(found.verdict.clone(), Tone::Strong)
                 }),
             ],
         )
@@ -43,7 +38,7 @@ pub(super) static SPEC: Spec = Spec {
     ties: |_, _, _| Ordering::Equal,
     len: |c| c.snapshot.findings.len(),
     row: |c, i| {
-        let found = row(c.snapshot, i);
+        let found = &c.snapshot.findings[i];
         RowKey::Finding(found.id, found.about.clone())
     },
     faded: |_, _| false,

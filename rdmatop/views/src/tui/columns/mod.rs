@@ -27,6 +27,7 @@ use super::tab::Tab;
 use super::text;
 use super::theme::Tone;
 use super::trace_log::TraceLog;
+pub use crate::line::table::Align;
 
 /// What a cell is drawn from.
 #[derive(Clone, Copy)]
@@ -63,6 +64,12 @@ impl Cell {
             Tone::Normal
         };
         Self::new(text, tone)
+    }
+
+    /// A text in lines of at most `width` columns.
+    pub fn lines(text: &str, width: usize, tone: Tone) -> Vec<Self> {
+        let lines = text::wrap(text, width).into_iter();
+        lines.map(|line| Self::new(line, tone)).collect()
     }
 
     /// Adds one more piece.
@@ -129,7 +136,11 @@ impl Of {
             Self::Process(field) => read(field, s.processes.get(at), s),
             Self::Qp(field) => read(field, s.qps.get(at).map(|row| &**row), s),
             Self::Port(field) => read(field, s.ports.get(at), s),
-            Self::Device(field) => read(field, devices::device(s, at), s),
+            Self::Device(field) => read(
+                field,
+                s.ports.get(at).and_then(|port| devices::device(s, port)),
+                s,
+            ),
             Self::Verb(field) => read(field, s.verbs.get(at), s),
             Self::Event(field) => read(field, c.trace.get(at), s),
             Self::Probe(field) => read(field, s.health.probes.get(at), s),
@@ -143,17 +154,12 @@ fn all<R>(table: Table<R>, of: fn(&'static Field<R>) -> Of) -> Vec<Of> {
     table.iter().map(of).collect()
 }
 
-/// Where the text stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Align {
-    /// Names.
-    Left,
-    /// Numbers.
-    Right,
-}
-
 /// Draws the cell of a row in this many columns.
-type Draw = fn(&Ctx<'_>, usize, usize) -> Cell;
+type Draw<R> = fn(&Ctx<'_>, &R, usize) -> Cell;
+/// As [`Draw`], of the row at this place.
+type DrawAt = Box<dyn Fn(&Ctx<'_>, usize, usize) -> Cell + Send + Sync>;
+/// The row at a place.
+type Row<R> = for<'a> fn(&Ctx<'a>, usize) -> Option<&'a R>;
 
 /// A column of a table.
 pub struct Column {
@@ -174,14 +180,17 @@ pub struct Column {
     /// Rows can be sorted by it.
     pub sortable: bool,
     title: &'static str,
-    draw: Option<Draw>,
+    draw: Option<DrawAt>,
 }
 
 impl Column {
-    fn new(of: Of, draws: &[(&str, Draw)]) -> Option<Self> {
+    fn new<R: 'static>(of: Of, row: Row<R>, draws: &[(&str, Draw<R>)]) -> Option<Self> {
         let meta = of.meta();
         let screen = meta.screen?;
-        let draw = draws.iter().find(|(id, _)| *id == meta.id);
+        let draw = draws.iter().find(|(id, _)| *id == meta.id).map(|(_, draw)| *draw);
+        let draw_at = |draw: Draw<R>| -> DrawAt {
+            Box::new(move |c, at, width| row(c, at).map_or_else(Cell::default, |row| draw(c, row, width)))
+        };
         Some(Self {
             of,
             id: meta.id,
@@ -193,7 +202,7 @@ impl Column {
             // A log is in the order of its times.
             sortable: !matches!(of, Of::Event(_)),
             title: screen.title,
-            draw: draw.map(|(_, draw)| *draw),
+            draw: draw.map(draw_at),
         })
     }
 
@@ -210,7 +219,7 @@ impl Column {
 
     /// The cell of a row, in `width` columns.
     pub fn cell(&self, ctx: &Ctx<'_>, at: usize, width: usize) -> Cell {
-        match self.draw {
+        match &self.draw {
             Some(draw) => draw(ctx, at, width),
             None => draw(ctx, self.of.meta(), &self.of.value(ctx, at), width),
         }
@@ -306,8 +315,9 @@ pub struct Fields {
 
 impl Fields {
     /// From these fields, in the order of the screen; `draws`: columns with their own drawing function.
-    fn new(fields: Vec<Of>, draws: &[(&str, Draw)]) -> Self {
-        let columns: Vec<Column> = fields.iter().filter_map(|of| Column::new(*of, draws)).collect();
+    fn new<R: 'static>(fields: Vec<Of>, row: Row<R>, draws: &[(&str, Draw<R>)]) -> Self {
+        let columns = fields.iter().filter_map(|of| Column::new(*of, row, draws));
+        let columns: Vec<Column> = columns.collect();
         debug_assert_eq!(columns.iter().filter(|c| c.draw.is_some()).count(), draws.len());
         let words = fields.iter().filter_map(|of| of.meta().words.first().copied());
         Self {

@@ -5,14 +5,9 @@ use std::sync::LazyLock;
 
 use rdmatop_model::fields::PROBE;
 use rdmatop_model::input::{ProbeVerdict, Verdict};
-use rdmatop_model::snapshot::Snapshot;
 
 use super::super::theme::Tone;
 use super::{Cell, Fields, Of, RowKey, Spec, all, no_ebpf};
-
-fn row(s: &Snapshot, at: usize) -> &ProbeVerdict {
-    &s.health.probes[at]
-}
 
 /// A verdict as a word and a tone.
 pub(in crate::tui) fn word(verdict: Verdict) -> (&'static str, Tone) {
@@ -30,16 +25,15 @@ pub(super) static SPEC: Spec = Spec {
     fields: LazyLock::new(|| {
         Fields::new(
             all(PROBE, Of::Probe),
+            |c, i| c.snapshot.health.probes.get(i),
             &[
-                ("verdict", |c, i, _| {
-                    let (text, tone) = word(row(c.snapshot, i).verdict);
+                ("verdict", |_, p: &ProbeVerdict, _| {
+                    let (text, tone) = word(p.verdict);
                     Cell::new(text, tone)
                 }),
-                ("program", |c, i, _| {
-                    Cell::new(row(c.snapshot, i).program.clone(), Tone::Strong)
-                }),
-                ("reason", |c, i, _| {
-                    Cell::new(row(c.snapshot, i).reason().unwrap_or_default(), Tone::Warn)
+                ("program", |_, p, _| Cell::new(p.program.clone(), Tone::Strong)),
+                ("reason", |_, p, _| {
+                    Cell::new(p.reason().unwrap_or_default(), Tone::Warn)
                 }),
             ],
         )

@@ -68,8 +68,7 @@ fn may_hide_qps(snapshot: &Snapshot) -> bool {
 }
 
 /// Queue pairs; where some are stuck, conspicuous and marked, also without colours.
-fn qps(c: &Ctx<'_>, at: usize, width: usize) -> Cell {
-    let p = row(c.snapshot, at);
+fn qps(c: &Ctx<'_>, p: &ProcessRow, width: usize) -> Cell {
     match c.snapshot.judgement.stuck_of(p.uid) {
         Some((_, why)) => Cell::new(
             format!("{}{STUCK_MARK}", format::count_in(p.qps, width.saturating_sub(1))),
@@ -80,8 +79,8 @@ fn qps(c: &Ctx<'_>, at: usize, width: usize) -> Cell {
 }
 
 /// What is wrong with it, behind the number of the finding and the sign of a cause or of one that suffers.
-fn finding(c: &Ctx<'_>, at: usize) -> Cell {
-    let Some(mark) = finding_of(row(c.snapshot, at), c.snapshot) else {
+fn finding(c: &Ctx<'_>, p: &ProcessRow) -> Cell {
+    let Some(mark) = finding_of(p, c.snapshot) else {
         // A dash would say that it is not known.
         return Cell::default();
     };
@@ -97,12 +96,13 @@ pub(super) static SPEC: Spec = Spec {
     fields: LazyLock::new(|| {
         Fields::new(
             all(PROCESS, Of::Process),
+            |c, i| c.snapshot.processes.get(i),
             &[
-                ("pid", |c, i, _| pid(row(c.snapshot, i))),
-                ("command", |c, i, _| command(row(c.snapshot, i))),
-                ("device", |c, i, _| Cell::value(devices(row(c.snapshot, i)))),
+                ("pid", |_, p, _| pid(p)),
+                ("command", |_, p, _| command(p)),
+                ("device", |_, p, _| Cell::value(devices(p))),
                 ("qps", qps),
-                ("finding", |c, i, _| finding(c, i)),
+                ("finding", |c, p, _| finding(c, p)),
             ],
         )
     }),

@@ -11,10 +11,6 @@ use super::super::format;
 use super::super::theme::Tone;
 use super::{Cell, Ctx, Fields, Of, RowKey, Spec, all, finding_tone, no_ebpf};
 
-fn with(c: &Ctx<'_>, at: usize, cell: impl FnOnce(&Event) -> Cell) -> Cell {
-    c.trace.get(at).map_or_else(Cell::default, cell)
-}
-
 /// Tone of an event: beginnings good, ends dim, faults loud.
 pub(in crate::tui) fn tone(event: &Event) -> Tone {
     let failed = event.rc.is_some_and(|rc| rc < 0);
@@ -44,16 +40,11 @@ pub(in crate::tui) fn tone(event: &Event) -> Tone {
         EventKind::QpModify | EventKind::WrPost => Tone::Tx,
         EventKind::CmEvent | EventKind::WrDone => Tone::Rx,
         EventKind::MrReg | EventKind::CqCreate => Tone::Title,
-        EventKind::FindingRaise => raised(event),
+        EventKind::FindingRaise => {
+            let finding = event.finding.as_ref();
+            finding.map_or(Tone::Warn, |finding| finding_tone(finding.severity))
+        }
     }
-}
-
-/// Tone of a finding that was raised.
-fn raised(event: &Event) -> Tone {
-    event
-        .finding
-        .as_ref()
-        .map_or(Tone::Warn, |finding| finding_tone(finding.severity))
 }
 
 /// A work request, as its line has it.
@@ -153,15 +144,14 @@ pub(super) static SPEC: Spec = Spec {
     fields: LazyLock::new(|| {
         Fields::new(
             all(EVENT, Of::Event),
+            |c, i| c.trace.get(i),
             &[
-                ("time", |c, i, width| {
-                    let clock = |e: &Event| format::clock(e.ts_ns).chars().take(width).collect::<String>();
-                    with(c, i, |e| Cell::new(clock(e), Tone::Dim))
+                ("time", |_, e: &Event, width| {
+                    let clock: String = format::clock(e.ts_ns).chars().take(width).collect();
+                    Cell::new(clock, Tone::Dim)
                 }),
-                ("event", |c, i, _| {
-                    with(c, i, |e| Cell::new(e.event.name(), tone(e)))
-                }),
-                ("what", |c, i, _| with(c, i, |e| what(c, e))),
+                ("event", |_, e, _| Cell::new(e.event.name(), tone(e))),
+                ("what", |c, e, _| what(c, e)),
             ],
         )
     }),

@@ -5,15 +5,11 @@ use std::sync::LazyLock;
 
 use rdmatop_base::errno;
 use rdmatop_model::fields::VERB;
-use rdmatop_model::snapshot::{Snapshot, VerbRow};
+use rdmatop_model::snapshot::VerbRow;
 
 use super::super::format;
 use super::super::theme::Tone;
 use super::{Cell, Fields, Of, RowKey, Spec, all, no_ebpf};
-
-fn row(s: &Snapshot, at: usize) -> &VerbRow {
-    &s.verbs[at]
-}
 
 fn errors(v: &VerbRow, width: usize) -> Cell {
     // A library's probe fails by design: shown, but not as a fault.
@@ -49,12 +45,13 @@ pub(super) static SPEC: Spec = Spec {
     fields: LazyLock::new(|| {
         Fields::new(
             all(VERB, Of::Verb),
+            |c, i| c.snapshot.verbs.get(i),
             &[
-                ("verb", |c, i, _| {
-                    Cell::new(row(c.snapshot, i).verb.to_string(), Tone::Strong)
+                ("verb", |_, v: &VerbRow, _| {
+                    Cell::new(v.verb.to_string(), Tone::Strong)
                 }),
-                ("errors", |c, i, w| errors(row(c.snapshot, i), w)),
-                ("errnos", |c, i, _| errnos(row(c.snapshot, i))),
+                ("errors", |_, v, width| errors(v, width)),
+                ("errnos", |_, v, _| errnos(v)),
             ],
         )
     }),
@@ -62,7 +59,7 @@ pub(super) static SPEC: Spec = Spec {
     ties: |_, _, _| Ordering::Equal,
     len: |c| c.snapshot.verbs.len(),
     row: |c, i| {
-        let v = row(c.snapshot, i);
+        let v = &c.snapshot.verbs[i];
         RowKey::Verb(v.process_uid, v.pid, v.verb.clone())
     },
     faded: |_, _| false,

@@ -111,24 +111,9 @@ pub fn history(state: &State, history: &History, width: usize, height: usize, pa
         format!("History, {name}, {minutes} points, newest right"),
         Tone::Title,
     )];
-    out.extend(chart(
-        state.glyphs,
-        "Tx",
-        &history.tx,
-        unit,
-        width,
-        height,
-        Tone::Tx,
-    ));
-    out.extend(chart(
-        state.glyphs,
-        "Rx",
-        &history.rx,
-        unit,
-        width,
-        height,
-        Tone::Rx,
-    ));
+    for (name, points, tone) in [("Tx", &history.tx, Tone::Tx), ("Rx", &history.rx, Tone::Rx)] {
+        out.extend(chart(state.glyphs, name, points, unit, width, height, tone));
+    }
     out
 }
 
@@ -173,15 +158,8 @@ pub fn totals(state: &State, width: usize) -> Vec<Cell> {
         }
     };
     let mut out = chart(state.glyphs, "Tx", &total(|h| &h.tx), text, width, 3, Tone::Tx);
-    out.extend(chart(
-        state.glyphs,
-        "Rx",
-        &total(|h| &h.rx),
-        text,
-        width,
-        3,
-        Tone::Rx,
-    ));
+    let rx = total(|h| &h.rx);
+    out.extend(chart(state.glyphs, "Rx", &rx, text, width, 3, Tone::Rx));
     out
 }
 

@@ -23,12 +23,9 @@ pub(super) fn lines(state: &State, e: &Event, width: usize) -> Vec<Cell> {
                 serde_json::Value::String(text) => text.clone(),
                 other => other.to_string(),
             };
-            let tone = if value == format::UNKNOWN {
-                Tone::Dim
-            } else {
-                Tone::Normal
-            };
-            out.push(Cell::new(format!("{name:<14}"), Tone::Dim).and(value, tone));
+            let mut line = Cell::new(format!("{name:<14}"), Tone::Dim);
+            line.0.extend(Cell::value(value).0);
+            out.push(line);
         }
     }
     if let Some(found) = &e.finding {

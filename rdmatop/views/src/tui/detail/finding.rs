@@ -12,8 +12,7 @@ use rdmatop_base::text::age;
 /// Lines for a finding.
 pub(super) fn lines(state: &State, found: &Finding, width: usize) -> Vec<Cell> {
     let tone = finding_tone(found.severity);
-    let verdict = text::wrap(&found.verdict, width).into_iter();
-    let mut out: Vec<Cell> = verdict.map(|line| Cell::new(line, tone)).collect();
+    let mut out = Cell::lines(&found.verdict, width, tone);
     let since = age(found.age_s(state.snapshot.mono_ns));
     out.push(
         Cell::new("since ", Tone::Dim).and(format!("{since} ({})", found.severity.name()), Tone::Normal),

@@ -10,6 +10,8 @@ mod qp;
 mod traffic;
 mod verb;
 
+use std::iter;
+
 use rdmatop_model::fields::{self, COUNTERS, Table, Unit, Value};
 use rdmatop_model::value::Counter;
 
@@ -122,13 +124,8 @@ fn facts(width: usize, facts: &[(&str, String)]) -> Vec<Cell> {
             line.0.push(("  ".into(), Tone::Normal));
             used += 2;
         }
-        let tone = if value == super::format::UNKNOWN {
-            Tone::Dim
-        } else {
-            Tone::Normal
-        };
         line.0.push((format!("{name} ").into(), Tone::Dim));
-        line.0.push((value.clone().into(), tone));
+        line.0.extend(Cell::value(value.clone()).0);
         used += wide;
     }
     if used > 0 {
@@ -141,17 +138,10 @@ fn facts(width: usize, facts: &[(&str, String)]) -> Vec<Cell> {
 fn long(name: &str, value: &str, width: usize) -> Vec<Cell> {
     let indent = text::width(name) + 1;
     let lines = text::wrap(value, width.saturating_sub(indent));
-    let head = |at: usize| {
-        if at == 0 {
-            format!("{name} ")
-        } else {
-            " ".repeat(indent)
-        }
-    };
-    lines
-        .into_iter()
-        .enumerate()
-        .map(|(at, line)| Cell::new(head(at), Tone::Dim).and(line, Tone::Normal))
+    let heads = iter::once(name).chain(iter::repeat(""));
+    heads
+        .zip(lines)
+        .map(|(head, line)| Cell::new(format!("{head:indent$}"), Tone::Dim).and(line, Tone::Normal))
         .collect()
 }
 

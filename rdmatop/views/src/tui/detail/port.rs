@@ -6,7 +6,6 @@ use rdmatop_model::value::Counter;
 use super::super::columns::Cell;
 use super::super::format;
 use super::super::state::State;
-use super::super::text;
 use super::super::theme::Tone;
 use super::traffic::{COUNTERS, counter};
 use super::{chart, counters_of, facts, facts_of, heading};
@@ -21,14 +20,16 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
         out.push(heading("Links of its bond           rate   sent/s   recv/s"));
         out.extend(bond.members.iter().map(|member| link(state, member)));
         let mode = bond.mode.as_deref().unwrap_or("not known");
-        let lines = text::wrap(&format!("Mode of the bond: {mode}."), width);
-        out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Dim)));
+        out.extend(Cell::lines(
+            &format!("Mode of the bond: {mode}."),
+            width,
+            Tone::Dim,
+        ));
     }
     if let Some(d) = device {
         if d.state == Some(DeviceState::Removing) {
             let why = "The device is being removed: the kernel waits until no process has it open. What netlink reports of it is unknown.";
-            let lines = text::wrap(why, width);
-            out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Bad)));
+            out.extend(Cell::lines(why, width, Tone::Bad));
         }
         out.extend(facts(width, &facts_of(state, DEVICE, d)));
     }
@@ -38,19 +39,20 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
             "It moves data without a queue pair that the kernel lists: {}.",
             one.cause.reason()
         );
-        let lines = text::wrap(&line, width);
-        out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Warn)));
+        out.extend(Cell::lines(&line, width, Tone::Warn));
     }
     let unobserved = &state.snapshot.judgement.unobserved;
     for unobserved in unobserved.iter().filter(|u| u.device == p.device) {
-        let lines = text::wrap(&format!("Not observable: {unobserved}"), width);
-        out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Dim)));
+        out.extend(Cell::lines(
+            &format!("Not observable: {unobserved}"),
+            width,
+            Tone::Dim,
+        ));
     }
     out.extend(chart::history(state, &p.history, width, 3, !counts_bytes(p)));
     if p.history.unit == "bytes" && !counts_bytes(p) {
         let why = "Bytes of work requests here; what peers write and read by RDMA is in the packets only.";
-        let lines = text::wrap(why, width);
-        out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Dim)));
+        out.extend(Cell::lines(why, width, Tone::Dim));
     }
     let counters = counters_of(state, PORT, p);
     let known: Vec<_> = counters

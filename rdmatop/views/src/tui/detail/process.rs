@@ -11,7 +11,6 @@ use rdmatop_model::value::{Known, Source};
 use super::super::columns::Cell;
 use super::super::format;
 use super::super::state::State;
-use super::super::text;
 use super::super::theme::{Tone, stuck_tone};
 use super::{chart, facts, facts_of, heading, long, traffic};
 
@@ -58,11 +57,7 @@ fn bound_counter(group: &CounterGroup, width: usize) -> Vec<Cell> {
         qps = format!("{qps} and {} more", group.qps.len() - SHOWN);
     }
     let line = format!("counter {id} of {device}/{port}, mode {mode}: QPs {qps}");
-    out.extend(
-        text::wrap(&line, width)
-            .into_iter()
-            .map(|line| Cell::new(line, Tone::Dim)),
-    );
+    out.extend(Cell::lines(&line, width, Tone::Dim));
     let (some, none): (Vec<_>, Vec<_>) = group.counters.iter().partition(|c| c.counter.total > 0);
     out.extend(some.iter().map(|c| traffic::counter(&c.name, &c.counter)));
     if !none.is_empty() {
@@ -131,11 +126,7 @@ pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
     {
         let line = format!("{}. {}", found.verdict, found.next);
         let tone = super::super::columns::finding_tone(found.severity);
-        out.extend(
-            text::wrap(&line, width)
-                .into_iter()
-                .map(|line| Cell::new(line, tone)),
-        );
+        out.extend(Cell::lines(&line, width, tone));
     }
     if let Some((count, why)) = state.snapshot.judgement.stuck_of(p.uid) {
         let line = format!(
@@ -143,8 +134,7 @@ pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
             format::count(count),
             why.sentence(state.snapshot.mono_ns)
         );
-        let lines = text::wrap(&line, width);
-        out.extend(lines.into_iter().map(|line| Cell::new(line, stuck_tone(why))));
+        out.extend(Cell::lines(&line, width, stuck_tone(why)));
     }
     out.extend(peers(state, p, width));
     // Possibly long values have lines of their own.
@@ -157,11 +147,7 @@ pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
         out.extend(long(label, value, width));
     }
     if let Some(line) = by_ports(state, p) {
-        out.extend(
-            text::wrap(&line, width)
-                .into_iter()
-                .map(|line| Cell::new(line, Tone::Dim)),
-        );
+        out.extend(Cell::lines(&line, width, Tone::Dim));
     }
     out.extend(traffic::lines(
         state,

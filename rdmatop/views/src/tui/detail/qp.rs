@@ -7,7 +7,6 @@ use rdmatop_model::value::Source;
 use super::super::columns::Cell;
 use super::super::format;
 use super::super::state::State;
-use super::super::text;
 use super::super::theme::{Tone, stuck_tone};
 use super::{chart, facts, facts_of, heading, traffic};
 use rdmatop_model::judgement::{Reason, Stuck, why_qp_is_unknown};
@@ -28,16 +27,14 @@ pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
         } else {
             "The thread that made it has ended, so the kernel names no process for it."
         };
-        let lines = text::wrap(line, width);
-        out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Warn)));
+        out.extend(Cell::lines(line, width, Tone::Warn));
     }
     if let Some(stuck) = Stuck::of(q, state.snapshot.mono_ns) {
         let mut line = stuck.sentence(state.snapshot.mono_ns);
         if stuck.reason == Reason::Failed {
             line.push_str(" Trace (o) may show what came before.");
         }
-        let lines = text::wrap(&line, width);
-        out.extend(lines.into_iter().map(|line| Cell::new(line, stuck_tone(stuck))));
+        out.extend(Cell::lines(&line, width, stuck_tone(stuck)));
     }
     if q.since_attach {
         out.push(Cell::new(

@@ -9,7 +9,6 @@ use rdmatop_model::value::Counter;
 use super::super::columns::Cell;
 use super::super::format;
 use super::super::state::State;
-use super::super::text;
 use super::super::theme::Tone;
 use super::{chart, counters_of, facts, heading};
 
@@ -29,8 +28,7 @@ pub(super) fn lines<R>(
             Some(cause) => format!("Traffic: not observable: {}", sentence(cause)),
             None => "Traffic: not known.".to_owned(),
         };
-        let lines = text::wrap(&why, width);
-        out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Warn)));
+        out.extend(Cell::lines(&why, width, Tone::Warn));
     } else {
         out.push(heading(COUNTERS));
         let known = rows.iter().filter_map(|(name, c)| Some((*name, (*c).as_ref()?)));
@@ -44,8 +42,11 @@ pub(super) fn lines<R>(
             out.extend(super::long("not observable:", &missing.join(", "), width));
         }
         for cause in unknown {
-            let lines = text::wrap(&format!("{}: {}", cause.what, sentence(cause)), width);
-            out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Dim)));
+            out.extend(Cell::lines(
+                &format!("{}: {}", cause.what, sentence(cause)),
+                width,
+                Tone::Dim,
+            ));
         }
     }
     if !t.by_opcode.is_empty() {

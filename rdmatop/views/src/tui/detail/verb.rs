@@ -3,9 +3,9 @@
 use rdmatop_model::snapshot::VerbRow;
 
 use super::super::columns::Cell;
+use super::super::format;
 use super::super::state::State;
 use super::super::theme::Tone;
-use super::super::{format, text};
 use super::{counters_of, heading, traffic};
 use rdmatop_base::errno;
 use rdmatop_model::fields::VERB;
@@ -16,22 +16,14 @@ pub(super) fn lines(state: &State, v: &VerbRow, width: usize) -> Vec<Cell> {
     for (label, counter) in counters_of(state, VERB, v) {
         out.extend(counter.map(|counter| traffic::counter(label, &counter)));
     }
-    let say = |out: &mut Vec<Cell>, text: &str| {
-        let lines = text::wrap(text, width);
-        out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Dim)));
-    };
     if v.errors.is_none() {
-        say(
-            &mut out,
-            "Failures and times are not known: these calls are counted as doorbells of their queue pairs. \
-             --verb-times shows them, at a price for each post.",
-        );
+        let why = "Failures and times are not known: these calls are counted as doorbells of their queue pairs. \
+                   --verb-times shows them, at a price for each post.";
+        out.extend(Cell::lines(why, width, Tone::Dim));
     }
     if v.probe {
-        say(
-            &mut out,
-            "By design: a library asks what the kernel can, or a wait ends without an event.",
-        );
+        let why = "By design: a library asks what the kernel can, or a wait ends without an event.";
+        out.extend(Cell::lines(why, width, Tone::Dim));
     }
     for (number, count) in &v.errnos {
         let name = format!("{} ({number})", errno::text(*number));
@@ -43,7 +35,10 @@ pub(super) fn lines(state: &State, v: &VerbRow, width: usize) -> Vec<Cell> {
     }
     match &v.latency {
         Some(latency) => out.extend(traffic::latency(state, "Time in the kernel", latency, width)),
-        None if v.errors.is_some() => say(&mut out, "The time of this call is a wait and is not measured."),
+        None if v.errors.is_some() => {
+            let why = "The time of this call is a wait and is not measured.";
+            out.extend(Cell::lines(why, width, Tone::Dim));
+        }
         None => {}
     }
     out

@@ -13,31 +13,28 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
     if let Some(worst) = state.snapshot.findings.first() {
         let area = layout.findings;
         let tone = finding_tone(worst.severity);
-        for (y, line) in (0u16..).zip(layout::finding_lines(&state.shown(), area.width)) {
+        for (y, line) in layout::finding_lines(state, area.width).into_iter().enumerate() {
             let (mark, tone) = if y == 0 {
                 (alert, tone)
             } else {
                 (" ", Tone::Normal)
             };
             let cell = Cell::new(format!("{mark} "), tone).and(line, tone);
-            put(canvas, area, y, &cell, state.paint(), state.glyphs.cut);
+            put(state, canvas, area, y, &cell);
         }
     }
     if state.snapshot.findings.is_empty() && layout.findings.height > 0 {
         let tone = if state.is_well() { Tone::Good } else { Tone::Normal };
-        for line in layout::finding_lines(&state.shown(), layout.findings.width) {
+        for line in layout::finding_lines(state, layout.findings.width) {
             let cell = Cell::new("  ", tone).and(line, tone);
-            put(canvas, layout.findings, 0, &cell, state.paint(), state.glyphs.cut);
+            put(state, canvas, layout.findings, 0, &cell);
         }
     }
-    for (y, line) in (0u16..).zip(layout::banner_lines(
-        &state.shown(),
-        layout.banner.width,
-        layout.banner.height,
-    )) {
+    let lines = layout::banner_lines(state, layout.banner.width, layout.banner.height);
+    for (y, line) in lines.into_iter().enumerate() {
         let mark = if y == 0 { alert } else { " " };
         let cell = Cell::new(format!("{mark} "), Tone::Warn).and(line, Tone::Warn);
-        put(canvas, layout.banner, y, &cell, state.paint(), state.glyphs.cut);
+        put(state, canvas, layout.banner, y, &cell);
     }
     if layout.notes.height > 1 {
         let lines = layout::notes_lines(&state.snapshot.health.notes, layout.notes.width);
@@ -48,22 +45,11 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
         } else {
             "Notes".to_owned()
         };
-        rule(canvas, state, layout.notes, 0, &title);
-        for (y, (line, begins)) in lines.into_iter().take(room).enumerate() {
-            let mark = if begins {
-                format!("{alert} ")
-            } else {
-                "  ".to_owned()
-            };
-            let cell = Cell::new(mark, Tone::Warn).and(line, Tone::Normal);
-            put(
-                canvas,
-                layout.notes,
-                u16::try_from(y + 1).unwrap_or(u16::MAX),
-                &cell,
-                state.paint(),
-                state.glyphs.cut,
-            );
+        rule(state, canvas, layout.notes, &title);
+        for (y, (line, begins)) in (1..).zip(lines.into_iter().take(room)) {
+            let mark = if begins { alert } else { " " };
+            let cell = Cell::new(format!("{mark} "), Tone::Warn).and(line, Tone::Normal);
+            put(state, canvas, layout.notes, y, &cell);
         }
     }
 }

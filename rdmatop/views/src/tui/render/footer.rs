@@ -19,7 +19,7 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
             None => hints(state, width),
         },
     };
-    put(canvas, layout.footer, 0, &cell, state.paint(), state.glyphs.cut);
+    put(state, canvas, layout.footer, 0, &cell);
 }
 
 fn prompt(name: &'static str, input: &str, width: usize, state: &State) -> Cell {

@@ -2,8 +2,6 @@
 
 use std::cmp::Reverse;
 
-use ratatui::layout::Rect;
-
 use rdmatop_model::cause::CauseId;
 use rdmatop_model::input::EbpfState;
 
@@ -13,7 +11,7 @@ use super::super::layout::Layout;
 use super::super::state::State;
 use super::super::theme::Tone;
 use super::super::{detail, text};
-use super::{Canvas, put};
+use super::{Canvas, put, put_clipped};
 use rdmatop_model::judgement::Sum;
 
 /// A fact: its rank, 0 is always shown; and its forms, the longest first.
@@ -28,17 +26,14 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
     };
     for (y, facts) in lines.into_iter().enumerate() {
         let cell = join(facts, usize::from(layout.header.width));
-        put(
-            canvas,
-            layout.header,
-            u16::try_from(y).unwrap_or(0),
-            &cell,
-            state.paint(),
-            state.glyphs.cut,
-        );
+        put(state, canvas, layout.header, y, &cell);
     }
     if layout.chart.height > 0 {
-        chart(state, layout.chart, canvas);
+        // Tx above, Rx below, of all ports together.
+        let lines = detail::chart::totals(state, usize::from(layout.chart.width));
+        for (y, line) in lines.iter().enumerate() {
+            put_clipped(state, canvas, layout.chart, y, line);
+        }
     }
 }
 
@@ -359,14 +354,8 @@ fn sums(state: &State) -> Vec<Fact> {
         facts.push((6, vec![Cell::value(count(ports, "port"))]));
     }
     facts.extend([
-        (
-            0,
-            vec![sum(state, "Tx", state.snapshot.judgement.totals.tx, Tone::Tx)],
-        ),
-        (
-            0,
-            vec![sum(state, "Rx", state.snapshot.judgement.totals.rx, Tone::Rx)],
-        ),
+        (0, vec![sum(state, "Tx", snapshot.judgement.totals.tx, Tone::Tx)]),
+        (0, vec![sum(state, "Rx", snapshot.judgement.totals.rx, Tone::Rx)]),
         (2, vec![requests(state)]),
         (3, states(state)),
         (1, pace(state)),
@@ -381,33 +370,13 @@ fn small(state: &State) -> Vec<Fact> {
         let text = format!("{} stuck", format::count(stuck as u64));
         facts.push((1, vec![Cell::new(text, Tone::Bad)]));
     }
-    facts.push((
-        0,
-        vec![sum(state, "Tx", state.snapshot.judgement.totals.tx, Tone::Tx)],
-    ));
-    facts.push((
-        0,
-        vec![sum(state, "Rx", state.snapshot.judgement.totals.rx, Tone::Rx)],
-    ));
+    let totals = &state.snapshot.judgement.totals;
+    facts.push((0, vec![sum(state, "Tx", totals.tx, Tone::Tx)]));
+    facts.push((0, vec![sum(state, "Rx", totals.rx, Tone::Rx)]));
     facts.push((5, vec![requests(state)]));
     facts.extend(lost(state).map(|(rank, forms)| (if rank == 1 { 1 } else { 6 }, forms)));
     if state.frozen {
         facts.push((1, pace(state)));
     }
     facts
-}
-
-/// Tx above, Rx below, of all ports together.
-fn chart(state: &State, area: Rect, canvas: &mut Canvas) {
-    let lines = detail::chart::totals(state, usize::from(area.width));
-    for (y, line) in lines.iter().enumerate() {
-        put(
-            canvas,
-            area,
-            u16::try_from(y).unwrap_or(u16::MAX),
-            line,
-            state.paint(),
-            "",
-        );
-    }
 }

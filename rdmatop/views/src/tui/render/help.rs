@@ -9,6 +9,7 @@ use super::super::state::{Mode, State};
 use super::super::text;
 use super::super::theme::Tone;
 use super::{Canvas, more, popup_box, put};
+use crate::line::once::unobserved_alike;
 use rdmatop_model::judgement::Unobserved;
 
 /// Width of the column of keys.
@@ -85,13 +86,6 @@ pub(in crate::tui) fn lines(state: &State) -> Vec<Cell> {
 fn causes(state: &State) -> Vec<Cell> {
     /// Devices that are named.
     const NAMED: usize = 3;
-    let mut groups: Vec<(Vec<&str>, &Unobserved)> = Vec::new();
-    for next in &state.snapshot.judgement.unobserved {
-        match groups.iter_mut().find(|(_, first)| first.is_like(next)) {
-            Some((devices, _)) => devices.push(&next.device),
-            None => groups.push((vec![&next.device], next)),
-        }
-    }
     let told = |(devices, unobserved): (Vec<&str>, &Unobserved)| {
         let more = devices.len().saturating_sub(NAMED);
         let named: Vec<&str> = devices.into_iter().take(NAMED).collect();
@@ -101,7 +95,10 @@ fn causes(state: &State) -> Vec<Cell> {
         }
         wrapped("", &format!("{named}: {}", unobserved.what()))
     };
-    groups.into_iter().flat_map(told).collect()
+    unobserved_alike(&state.snapshot)
+        .into_iter()
+        .flat_map(told)
+        .collect()
 }
 
 /// An entry whose text may take several lines.
@@ -143,7 +140,7 @@ pub(super) fn draw(state: &State, canvas: &mut Canvas) {
     column.width = column.width.min(number(longest));
     for part in lines[first..].chunks(height.max(1)).take(columns) {
         for (y, line) in part.iter().take(height).enumerate() {
-            put(canvas, column, number(y), line, state.paint(), state.glyphs.cut);
+            put(state, canvas, column, y, line);
         }
         column.x += number(longest + 2);
     }

@@ -35,7 +35,7 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
             .and(sign, Tone::Strong)
             .and(format!(" {meaning}"), Tone::Dim);
     }
-    put(canvas, layout.legend, 0, &line, state.paint(), state.glyphs.cut);
+    put(state, canvas, layout.legend, 0, &line);
 }
 
 /// Signs and their meanings.

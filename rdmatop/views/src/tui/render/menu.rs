@@ -26,10 +26,10 @@ pub(super) fn draw(state: &State, canvas: &mut Canvas) {
     let inner = popup_box(state, layout::popup(room, wanted), title, canvas);
     let height = usize::from(inner.height);
     let first = table::window(0, cursor, lines.len(), height);
-    for (y, (at, line)) in (0u16..).zip(lines.iter().enumerate().skip(first).take(height)) {
-        put(canvas, inner, y, line, state.paint(), state.glyphs.cut);
+    for (y, (at, line)) in lines.iter().enumerate().skip(first).take(height).enumerate() {
+        put(state, canvas, inner, y, line);
         if at == cursor {
-            select(canvas, inner, y, state.paint());
+            select(state, canvas, inner, y);
         }
     }
 }

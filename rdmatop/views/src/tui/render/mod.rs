@@ -16,7 +16,7 @@ use ratatui::layout::Rect;
 use super::columns::Cell;
 use super::state::{Detail, Mode, State};
 use super::text;
-use super::theme::{Paint, Tone};
+use super::theme::Tone;
 
 pub use canvas::Canvas;
 pub(super) use help::lines as help_lines;
@@ -53,46 +53,46 @@ pub fn draw(state: &State, canvas: &mut Canvas) -> usize {
 }
 
 /// Writes `cell` from the left edge of line `y` of `area`, cut to its width.
-fn put(canvas: &mut Canvas, area: Rect, y: u16, cell: &Cell, paint: Paint, mark: &str) {
-    if y >= area.height {
-        return;
-    }
+fn put(state: &State, canvas: &mut Canvas, area: Rect, y: usize, cell: &Cell) {
     let room = usize::from(area.width);
     // Nearly every cell has room, and there are as many as rows times columns.
-    if mark.is_empty() || cell.width() <= room {
-        put_clipped(canvas, area, y, cell, paint);
-        return;
+    if cell.width() <= room {
+        return put_clipped(state, canvas, area, y, cell);
     }
-    let mut used = 0;
+    let mut shown = Cell::default();
+    let mut left = room;
     for (piece, tone) in &cell.0 {
         let wide = text::width(piece);
         // The mark must fit at the cut: its place is reserved while later pieces do not fit.
-        let left = room - used;
-        let x = area.x.saturating_add(u16::try_from(used).unwrap_or(u16::MAX));
-        let style = paint.style(*tone);
-        if used + wide < room {
-            canvas.text(x, area.y + y, piece, left, style);
-            used += wide;
-        } else {
-            let more = used + wide == room;
-            let shown = text::cut(&format!("{piece}{}", if more { " " } else { "" }), left, mark);
-            canvas.text(x, area.y + y, &shown, left, style);
-            used += text::width(&shown);
+        if wide < left {
+            left -= wide;
+            shown.0.push((piece.clone(), *tone));
+            continue;
         }
-        if used >= room {
+        let more = if wide == left { " " } else { "" };
+        let cut = text::cut(&format!("{piece}{more}"), left, state.glyphs.cut);
+        left -= text::width(&cut);
+        shown.0.push((cut.into(), *tone));
+        if left == 0 {
             break;
         }
     }
+    put_clipped(state, canvas, area, y, &shown);
 }
 
 /// As [`put`] where no mark is needed: what has no room is not drawn. The last piece, which is nearly all of
 /// a line of a chart, needs no measuring then.
-fn put_clipped(canvas: &mut Canvas, area: Rect, y: u16, cell: &Cell, paint: Paint) {
+fn put_clipped(state: &State, canvas: &mut Canvas, area: Rect, y: usize, cell: &Cell) {
+    if y >= usize::from(area.height) {
+        return;
+    }
     let room = usize::from(area.width);
+    let paint = state.paint();
     let mut used = 0;
     for (number, (piece, tone)) in cell.0.iter().enumerate() {
         let x = area.x.saturating_add(u16::try_from(used).unwrap_or(u16::MAX));
-        canvas.text(x, area.y + y, piece, room - used, paint.style(*tone));
+        let y = area.y + u16::try_from(y).unwrap_or(u16::MAX);
+        canvas.text(x, y, piece, room - used, paint.style(*tone));
         if number + 1 < cell.0.len() {
             used += text::width(piece);
         }
@@ -102,15 +102,15 @@ fn put_clipped(canvas: &mut Canvas, area: Rect, y: u16, cell: &Cell, paint: Pain
     }
 }
 
-/// A line across `area` with a title in it.
-fn rule(canvas: &mut Canvas, state: &State, area: Rect, y: u16, title: &str) {
+/// The first line of `area`, with a title in it.
+fn rule(state: &State, canvas: &mut Canvas, area: Rect, title: &str) {
     let width = usize::from(area.width);
     let title = text::cut(&format!(" {title} "), width.saturating_sub(4), state.glyphs.cut);
     let rest = width.saturating_sub(text::width(&title) + 2);
     let cell = Cell::new(state.glyphs.rule.repeat(2), Tone::Title)
         .and(title, Tone::Strong)
         .and(state.glyphs.rule.repeat(rest), Tone::Title);
-    put(canvas, area, y, &cell, state.paint(), "");
+    put_clipped(state, canvas, area, 0, &cell);
 }
 
 /// The detail pane without its wall, which it has when it stands beside the table.
@@ -146,16 +146,9 @@ fn draw_detail(state: &State, area: Rect, canvas: &mut Canvas) {
     } else {
         title
     };
-    rule(canvas, state, inner, 0, &title);
-    for (y, line) in lines.iter().skip(first).take(height).enumerate() {
-        put(
-            canvas,
-            inner,
-            u16::try_from(y + 1).unwrap_or(u16::MAX),
-            line,
-            state.paint(),
-            state.glyphs.cut,
-        );
+    rule(state, canvas, inner, &title);
+    for (y, line) in (1..).zip(lines.iter().skip(first).take(height)) {
+        put(state, canvas, inner, y, line);
     }
 }
 
@@ -168,7 +161,7 @@ fn more(lines: usize) -> String {
 fn popup_box(state: &State, area: Rect, title: &str, canvas: &mut Canvas) -> Rect {
     canvas.blank(area);
     let style = state.paint().style(Tone::Title);
-    rule(canvas, state, area, 0, title);
+    rule(state, canvas, area, title);
     if area.height > 1 {
         let bottom = state.glyphs.rule.repeat(usize::from(area.width));
         canvas.text(area.x, area.bottom() - 1, &bottom, usize::from(area.width), style);
@@ -192,12 +185,12 @@ fn popup_box(state: &State, area: Rect, title: &str, canvas: &mut Canvas) -> Rec
     }
 }
 
-/// Highlights the selected row.
-fn select(canvas: &mut Canvas, area: Rect, y: u16, paint: Paint) {
+/// Highlights line `y` of `area`, the selected row.
+fn select(state: &State, canvas: &mut Canvas, area: Rect, y: usize) {
     let line = Rect {
-        y: area.y + y,
+        y: area.y + u16::try_from(y).unwrap_or(u16::MAX),
         height: 1,
         ..area
     };
-    canvas.select(line, paint.selected());
+    canvas.select(line, state.paint().selected());
 }

@@ -72,7 +72,7 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
         if more > 0 {
             join(&mut line, format_args!("+{more}"), Tone::Dim);
         }
-        put(canvas, layout.rails, y, &line, state.paint(), state.glyphs.cut);
+        put(state, canvas, layout.rails, y, &line);
     }
 }
 

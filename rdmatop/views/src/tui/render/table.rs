@@ -40,14 +40,7 @@ pub(super) fn draw_tabs(state: &State, layout: &Layout, canvas: &mut Canvas) {
             width: wide,
             ..room
         };
-        put(
-            canvas,
-            at,
-            0,
-            &Cell::new(note, Tone::Accent),
-            paint,
-            state.glyphs.cut,
-        );
+        put(state, canvas, at, 0, &Cell::new(note, Tone::Accent));
     }
 }
 
@@ -71,17 +64,16 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) -> usize
         .skip(table.offset)
         .take(usize::from(layout.rows.height));
     let mut formatted = 0;
-    for (y, (at, entry)) in (0u16..).zip(shown) {
+    for (y, (at, entry)) in shown.enumerate() {
         row(state, &ctx, layout.rows, y, *entry, &fit, canvas);
         formatted += 1;
         if at == table.cursor {
-            select(canvas, layout.rows, y, state.paint());
+            select(state, canvas, layout.rows, y);
         }
     }
     // Rows of the kernel alone look like traffic, and mean that no job uses RDMA.
     if let (Tab::Processes, Some(text)) = (state.tab, only_kernel(&ctx)) {
-        let top = u16::try_from(formatted).unwrap_or(u16::MAX).saturating_add(1);
-        say(state, layout.rows, top, &text, canvas);
+        say(state, layout.rows, formatted + 1, &text, canvas);
     }
     formatted
 }
@@ -122,7 +114,7 @@ fn headings(state: &State, area: Rect, fit: &Fit, canvas: &mut Canvas) {
     }
 }
 
-fn row(state: &State, ctx: &Ctx<'_>, area: Rect, y: u16, entry: Entry, fit: &Fit, canvas: &mut Canvas) {
+fn row(state: &State, ctx: &Ctx<'_>, area: Rect, y: usize, entry: Entry, fit: &Fit, canvas: &mut Canvas) {
     let faded = (state.spec().faded)(ctx, entry.at);
     for placed in &fit.placed {
         let width = usize::from(placed.width);
@@ -144,7 +136,7 @@ fn row(state: &State, ctx: &Ctx<'_>, area: Rect, y: u16, entry: Entry, fit: &Fit
             width: placed.width - pad,
             ..area
         };
-        put(canvas, at, y, &cell, state.paint(), state.glyphs.cut);
+        put(state, canvas, at, y, &cell);
     }
 }
 
@@ -178,14 +170,19 @@ fn empty(state: &State, area: Rect, canvas: &mut Canvas) {
     } else {
         (state.spec().empty)(&state.ctx())
     };
-    say(state, area, u16::from(area.height > 3), &text, canvas);
+    say(state, area, usize::from(area.height > 3), &text, canvas);
 }
 
 /// Writes `text` from line `top` of the rows on.
-fn say(state: &State, area: Rect, top: u16, text: &str, canvas: &mut Canvas) {
+fn say(state: &State, area: Rect, top: usize, text: &str, canvas: &mut Canvas) {
     let lines = text::wrap(text, usize::from(area.width).saturating_sub(4).min(76));
-    for (y, line) in (top..area.height).zip(lines) {
-        let cell = Cell::new(format!("  {line}"), Tone::Normal);
-        put(canvas, area, y, &cell, state.paint(), state.glyphs.cut);
+    for (y, line) in (top..).zip(lines) {
+        put(
+            state,
+            canvas,
+            area,
+            y,
+            &Cell::new(format!("  {line}"), Tone::Normal),
+        );
     }
 }

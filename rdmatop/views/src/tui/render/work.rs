@@ -19,15 +19,10 @@ const SHOWN: usize = 160;
 /// Draws the pane.
 pub(super) fn draw(state: &State, pane: &WorkPane, area: Rect, canvas: &mut Canvas) {
     let title = format!("Work requests of QP {}/{}   Esc closes", pane.device, pane.qpn);
-    rule(canvas, state, area, 0, &title);
-    let lines = lines(
-        state,
-        pane,
-        usize::from(area.width),
-        usize::from(area.height).saturating_sub(1),
-    );
-    for (y, line) in (1..).zip(&lines) {
-        put(canvas, area, y, line, state.paint(), state.glyphs.cut);
+    rule(state, canvas, area, &title);
+    let (width, height) = (usize::from(area.width), usize::from(area.height));
+    for (y, line) in (1..).zip(lines(state, pane, width, height.saturating_sub(1))) {
+        put(state, canvas, area, y, &line);
     }
 }
 
@@ -35,27 +30,20 @@ pub(super) fn draw(state: &State, pane: &WorkPane, area: Rect, canvas: &mut Canv
 fn lines(state: &State, pane: &WorkPane, width: usize, height: usize) -> Vec<Cell> {
     let watched = state.snapshot.watched.as_deref().filter(|qp| qp.qp == pane.qp);
     let mut out = Vec::new();
-    let plain = |text: &str, tone: Tone| {
-        let lines = text::wrap(text, width);
-        lines
-            .into_iter()
-            .map(move |line| Cell::new(line, tone))
-            .collect::<Vec<_>>()
-    };
+    const STARTING: &str = "Attaching the programs that see work requests ...";
     let Some(qp) = watched else {
-        return plain("Attaching the programs that see work requests ...", Tone::Dim);
+        return Cell::lines(STARTING, width, Tone::Dim);
     };
     match &qp.state {
-        WatchState::Starting => {
-            return plain("Attaching the programs that see work requests ...", Tone::Dim);
-        }
+        WatchState::Starting => return Cell::lines(STARTING, width, Tone::Dim),
         WatchState::Off(why) => {
             let remedy = if why.remedy.is_empty() {
                 String::new()
             } else {
                 format!("; {}", why.remedy)
             };
-            return plain(&format!("No work requests: {}{remedy}.", why.why), Tone::Warn);
+            let line = format!("No work requests: {}{remedy}.", why.why);
+            return Cell::lines(&line, width, Tone::Warn);
         }
         WatchState::Gone => {
             out.push(Cell::new(

@@ -23,21 +23,21 @@ const FRAME: Duration = Duration::from_millis(100);
 const BATCH: usize = 1024;
 
 /// What is drawn on.
-pub(super) trait Screen {
+pub(in crate::tui) trait Screen {
     /// Draws the state, or drops the frame if the terminal has not taken the one before. Never waits for it.
-    fn draw(&mut self, state: &mut State) -> Result<(), TuiError>;
+    fn draw(&mut self, state: &mut State) -> io::Result<()>;
     /// The terminal has not taken all that was drawn.
     fn behind(&self) -> bool;
     /// Writes more of it. True when frames were dropped meanwhile: one has to be drawn.
-    fn pour(&mut self) -> Result<bool, TuiError>;
+    fn pour(&mut self) -> io::Result<bool>;
     /// Forgets what is on the screen, so that the next frame is drawn completely.
-    fn clear(&mut self) -> Result<(), TuiError>;
+    fn clear(&mut self) -> io::Result<()>;
     /// Asks the terminal to put a text into its clipboard.
-    fn copy(&mut self, text: &str) -> Result<(), TuiError>;
+    fn copy(&mut self, text: &str) -> io::Result<()>;
     /// Gives the screen back and stops the process; resumes after `fg`.
-    fn suspend(&mut self) -> Result<(), TuiError>;
+    fn suspend(&mut self) -> io::Result<()>;
     /// Takes the screen again.
-    fn again(&mut self) -> Result<(), TuiError>;
+    fn again(&mut self) -> io::Result<()>;
 }
 
 /// The inputs of the loop.

@@ -17,7 +17,7 @@ struct Counting {
 }
 
 impl Screen for Counting {
-    fn draw(&mut self, state: &mut State) -> Result<(), TuiError> {
+    fn draw(&mut self, state: &mut State) -> io::Result<()> {
         state.refresh();
         let mut canvas = render::Canvas::default();
         canvas.begin(state.size, state.glyphs.ascii);
@@ -33,23 +33,23 @@ impl Screen for Counting {
         false
     }
 
-    fn pour(&mut self) -> Result<bool, TuiError> {
+    fn pour(&mut self) -> io::Result<bool> {
         Ok(false)
     }
 
-    fn clear(&mut self) -> Result<(), TuiError> {
+    fn clear(&mut self) -> io::Result<()> {
         Ok(())
     }
 
-    fn copy(&mut self, _text: &str) -> Result<(), TuiError> {
+    fn copy(&mut self, _text: &str) -> io::Result<()> {
         Ok(())
     }
 
-    fn suspend(&mut self) -> Result<(), TuiError> {
+    fn suspend(&mut self) -> io::Result<()> {
         Ok(())
     }
 
-    fn again(&mut self) -> Result<(), TuiError> {
+    fn again(&mut self) -> io::Result<()> {
         Ok(())
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use toml::Spanned;
 
 use super::super::columns::{self, Column};
@@ -21,6 +22,8 @@ struct Marked {
     sort: BTreeMap<Spanned<String>, Order>,
     #[serde(default)]
     columns: BTreeMap<Spanned<String>, BTreeMap<Spanned<String>, bool>>,
+    #[serde(default)]
+    findings: BTreeMap<Spanned<String>, IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -28,8 +31,9 @@ struct Order {
     by: Spanned<String>,
 }
 
-/// Why `text`, which has the form of settings, is not understood: the first reason, with its line.
-pub(super) fn check(text: &str) -> Result<(), String> {
+/// Why `text`, which has the form of settings with these limits of findings, is not understood: the first
+/// reason, with its line.
+pub(super) fn check(text: &str, limits: &Limits) -> Result<(), String> {
     let marked: Marked = toml::from_str(text).map_err(|error| one_line(text, &error))?;
     let fault = |at: Range<usize>, why: String| format!("line {}: {why}", line(text, at.start));
     if let Some(name) = &marked.theme
@@ -76,23 +80,12 @@ pub(super) fn check(text: &str) -> Result<(), String> {
             return Err(fault(name.span(), why));
         }
     }
-    Ok(())
-}
-
-/// Why the limits of findings make no sense: the first reason, with its line.
-pub(super) fn limits(text: &str, limits: &Limits) -> Result<(), String> {
-    #[derive(Deserialize)]
-    struct Marked {
-        #[serde(default)]
-        findings: BTreeMap<Spanned<String>, f64>,
-    }
     let Some((name, why)) = limits.fault() else {
         return Ok(());
     };
-    let marked: Marked = toml::from_str(text).map_err(|error| one_line(text, &error))?;
     let key = marked.findings.keys().find(|key| key.as_ref() == name);
     Err(match key {
-        Some(key) => format!("line {}: {why}", line(text, key.span().start)),
+        Some(key) => fault(key.span(), why),
         None => why,
     })
 }
@@ -161,10 +154,16 @@ mod tests {
             ),
             ("[sort.qps]\nby = 7", "line 2: invalid type: integer `7`"),
         ] {
-            let why = check(text).unwrap_err();
+            let why = check(text, &Limits::default()).unwrap_err();
             assert!(why.starts_with(wanted), "{why}\nfor {wanted}");
         }
-        assert_eq!(check("[columns.processes]\npid = true\nuser = false"), Ok(()));
+        assert_eq!(
+            check(
+                "[columns.processes]\npid = true\nuser = false",
+                &Limits::default()
+            ),
+            Ok(())
+        );
     }
 
     #[test]
@@ -172,8 +171,11 @@ mod tests {
         for tab in Tab::ALL {
             for column in columns::spec(tab).columns() {
                 let (table, id) = (table_name(tab), column.id);
-                assert_eq!(check(&format!("[columns.{table}]\n{id} = true")), Ok(()));
-                let sorted = check(&format!("[sort.{table}]\nby = \"{id}\""));
+                assert_eq!(
+                    check(&format!("[columns.{table}]\n{id} = true"), &Limits::default()),
+                    Ok(())
+                );
+                let sorted = check(&format!("[sort.{table}]\nby = \"{id}\""), &Limits::default());
                 assert_eq!(sorted.is_ok(), column.sortable, "{table}.{id}");
             }
         }

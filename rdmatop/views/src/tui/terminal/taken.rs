@@ -69,7 +69,7 @@ impl Terminal {
 }
 
 /// Whether this process may change the terminal at present.
-pub fn foreground() -> io::Result<bool> {
+pub(super) fn foreground() -> io::Result<bool> {
     Ok(Terminal::get()?.foreground())
 }
 
@@ -85,7 +85,7 @@ pub fn await_foreground() -> io::Result<()> {
 
 /// Stops this process until a SIGCONT. SIGSTOP and not SIGTSTP, which has our handler; sent to this thread,
 /// so that it goes no further before all are stopped.
-pub fn stop() {
+pub(super) fn stop() {
     // SAFETY: raise(3) takes a number, and touches no memory.
     unsafe { libc::raise(libc::SIGSTOP) };
 }
