@@ -69,7 +69,10 @@ pub struct ViewArgs {
     pub json: bool,
 
     /// Seconds between two measurements, 0.1 to 3600 [default: 1]
-    #[arg(short, long, value_name = "SECS", value_parser = |text: &str| seconds(text, 0.1, 3600.0), allow_negative_numbers = true)]
+    #[arg(
+        short, long, value_name = "SECS", value_parser = |text: &str| seconds(text, 0.1, 3600.0),
+        allow_negative_numbers = true
+    )]
     pub delay: Option<Duration>,
 
     /// End by itself after so many seconds; a trace counts them from when its programs are attached
@@ -256,7 +259,10 @@ pub enum Command {
 #[derive(Clone, Debug, Args)]
 pub struct CheckArgs {
     /// How long to look, 1 to 3600; some findings need 10 s to be sure
-    #[arg(long = "for", value_name = "SECS", value_parser = |text: &str| seconds(text, 1.0, 3600.0), default_value = "12", allow_negative_numbers = true)]
+    #[arg(
+        long = "for", value_name = "SECS", value_parser = |text: &str| seconds(text, 1.0, 3600.0), default_value = "12",
+        allow_negative_numbers = true
+    )]
     pub seconds: Duration,
 
     /// Print JSON

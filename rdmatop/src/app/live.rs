@@ -23,7 +23,11 @@ use rdmatop_model::{
     snapshot::{QpRow, Snapshot},
     watched::{Picture, WatchState},
 };
-use rdmatop_sources::{limits, root::Root, seam::Sources};
+use rdmatop_sources::{
+    limits,
+    root::Root,
+    seam::{Feed, Sources},
+};
 use rdmatop_views::tui::{Control, Outcome, Tab, TuiError, TuiOptions, settings::Sort, terminal};
 
 /// Events between the engine and the screen. A screen that falls behind loses the oldest and shows their
@@ -57,12 +61,7 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     let (mut pump, ebpf) = Pump::start(sources, settings)?;
     // The snapshots contain the reports.
     let stop_ebpf = ebpf.map(|ebpf| ebpf.stop);
-    let mut on_request = OnRequest {
-        first_rows,
-        watcher: pump.take_feed().map(Watcher::new),
-        prober,
-        limit: plan.uprobe_limit,
-    };
+    let mut on_request = OnRequest::new(first_rows, pump.take_feed(), prober, plan.uprobe_limit);
     let mut snapshots = pump.subscribe();
     let (to, events) = mpsc::channel(EVENTS);
     let (control, mut asked) = mpsc::channel(16);
@@ -173,6 +172,20 @@ struct OnRequest {
 }
 
 impl OnRequest {
+    fn new(
+        first_rows: Option<oneshot::Sender<()>>,
+        feed: Option<Feed>,
+        prober: Option<Prober>,
+        limit: f64,
+    ) -> Self {
+        Self {
+            first_rows,
+            watcher: feed.map(Watcher::new),
+            prober,
+            limit,
+        }
+    }
+
     /// Does what the screen asks for.
     fn obey(&mut self, control: Control, refresh: &watch::Sender<Duration>, all: &Snapshot) {
         match (control, &mut self.watcher) {

@@ -240,7 +240,7 @@ fn judged(out: &mut String, snapshot: &Snapshot) {
     unobserved(out, snapshot);
 }
 
-/// What cannot be observed, for each reason with the devices that lack the same: eight ports of one driver do.
+/// What cannot be observed, with the devices that lack the same for one reason: eight ports of one driver do.
 pub(crate) fn unobserved_alike(snapshot: &Snapshot) -> Vec<(Vec<&str>, &Unobserved)> {
     let mut groups: Vec<(Vec<&str>, &Unobserved)> = Vec::new();
     for next in &snapshot.judgement.unobserved {

@@ -374,7 +374,7 @@ impl State {
             && !snapshot.devices.iter().any(|device| device.followed)
     }
 
-    /// That rows have unknown numbers for that reason: a process without queue pairs has them for another one.
+    /// That rows have unknown numbers for that reason: a process without queue pairs has them for another.
     pub(super) fn blind(&self) -> Option<&'static str> {
         let mut counts = self.snapshot.processes.iter().map(|row| row.qps);
         let bypassing =

@@ -72,6 +72,9 @@ fn has_verbs_nic(facts: &Facts) -> bool {
         .any(|device| device.driver.as_deref() != Some("efa"))
 }
 
+/// A variable, whether it counts here, and whether a value turns RDMA off.
+type Switch = (&'static str, bool, fn(&str) -> bool);
+
 pub(crate) fn disabled(facts: &Facts, out: &mut Lines) {
     const WHY: &str = "The job uses TCP although this machine has RDMA.";
     // Without devices, turning RDMA off changes nothing.
@@ -90,8 +93,7 @@ pub(crate) fn disabled(facts: &Facts, out: &mut Lines) {
         } else {
             "NCCL_IB_DISABLE"
         };
-        // A variable, whether it counts here, and which values turn RDMA off.
-        let switches: [(&'static str, bool, fn(&str) -> bool); 6] = [
+        let switches: [Switch; 6] = [
             (disable, verbs, |value| {
                 value.parse::<i64>().is_ok_and(|value| value != 0)
             }),

@@ -16,6 +16,9 @@ const MARGIN: usize = 6;
 /// Slots that a narrow screen shows: 8 s. A wide one shows as many seconds or more, in more cells.
 const SHOWN: usize = 160;
 
+/// What is shown until programs see work requests.
+const STARTING: &str = "Attaching the programs that see work requests ...";
+
 /// Draws the pane.
 pub(super) fn draw(state: &State, pane: &WorkPane, area: Rect, canvas: &mut Canvas) {
     let title = format!("Work requests of QP {}/{}   Esc closes", pane.device, pane.qpn);
@@ -30,7 +33,6 @@ pub(super) fn draw(state: &State, pane: &WorkPane, area: Rect, canvas: &mut Canv
 fn lines(state: &State, pane: &WorkPane, width: usize, height: usize) -> Vec<Cell> {
     let watched = state.snapshot.watched.as_deref().filter(|qp| qp.qp == pane.qp);
     let mut out = Vec::new();
-    const STARTING: &str = "Attaching the programs that see work requests ...";
     let Some(qp) = watched else {
         return Cell::lines(STARTING, width, Tone::Dim);
     };

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use toml::Spanned;
 
 use super::super::columns::{self, Column};
@@ -23,7 +22,7 @@ struct Marked {
     #[serde(default)]
     columns: BTreeMap<Spanned<String>, BTreeMap<Spanned<String>, bool>>,
     #[serde(default)]
-    findings: BTreeMap<Spanned<String>, IgnoredAny>,
+    findings: BTreeMap<Spanned<String>, toml::Value>,
 }
 
 #[derive(Deserialize)]
