@@ -519,7 +519,7 @@ pub const ALL: &[Situation] = &[
     Situation { name: "soft-07-on-tcp", truth: "the NCCL job PID 811 moves its data by TCP", finds: Some(FindingId::TcpFallback),
         says: &["all_reduce_perf (PID 811", "by TCP", "no QP"], make: on_tcp },
     Situation { name: "soft-08-left-in-init", truth: "four QPs of PID 902 were never connected", finds: Some(FindingId::QpSetup),
-        says: &["4 QPs of ucx_perftest (PID 902)", "INIT", "ss -tanp | grep 'pid=902,'"], make: left_in_init },
+        says: &["4 QPs of ucx_perftest (PID 902)", "INIT", "ss -tanp | grep pid=902,"], make: left_in_init },
     Situation { name: "soft-09-port-down", truth: "the interface of rxe1 is down under PID 955", finds: Some(FindingId::PortDown),
         says: &["rxe1/1 is DOWN", "PID 955", "ip link"], make: port_down },
     Situation { name: "soft-10-qp-leak", truth: "PID 1044 creates QPs and destroys none", finds: Some(FindingId::QpLeak),

@@ -72,7 +72,7 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
                 || "rdmatop check   # on the peers' hosts: have all started, and can they reach this host by TCP?".into(),
                 |pid| {
                     step!(
-                        "sudo ss -tanp | grep 'pid={},'   # LISTEN, SYN-SENT or nothing -> start its peer, or open the firewall   # ESTAB -> \
+                        "sudo ss -tanp | grep pid={},   # LISTEN, SYN-SENT or nothing -> start its peer, or open the firewall   # ESTAB -> \
                          the peer runs but does not connect its QP: read its log",
                         pid
                     )
