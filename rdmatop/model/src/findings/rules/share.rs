@@ -70,8 +70,8 @@ fn senders(scene: &Scene<'_>) -> BTreeMap<(u64, u32), BTreeMap<u64, Sender>> {
     ports
 }
 
-/// Whether a port sends all that it can. Of SoftRoCE and soft iWARP nothing says how much that is: there it is
-/// enough that both processes have work requests that wait.
+/// Whether a port sends all that it can. Of SoftRoCE and soft iWARP nothing says how much that is: there it
+/// is enough that both processes have work requests that wait.
 fn is_full(scene: &Scene<'_>, port: &PortRow) -> bool {
     if matches!(scene.driver(port), Some("rdma_rxe" | "siw")) {
         return true;
