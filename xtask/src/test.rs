@@ -394,7 +394,7 @@ fn unit_tests(args: &[&str], asked: &Units<'_>, one_by_one: bool) -> Outcome {
         .env("PROPTEST_CASES", search.cases.to_string())
         .arg("--")
         .args(args);
-    if !asked.behind_guests {
+    if !asked.behind_guests && std::env::var_os("RUST_TEST_THREADS").is_none() {
         // A third of the time is spent in tests that wait.
         let cpus = thread::available_parallelism().map_or(1, usize::from);
         test.env("RUST_TEST_THREADS", (2 * cpus).to_string());

@@ -64,6 +64,7 @@ macro_rules! as_words {
     ($($type:ty),*) => {$(
         impl Numbers for $type {
             fn put(&self, out: &mut Vec<u64>) {
+                const { assert!(size_of::<$type>().is_multiple_of(WORD)) };
                 put_bytes(self.as_bytes(), out);
             }
 

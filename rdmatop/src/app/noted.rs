@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use rdmatop_model::cause::Cause;
 use rdmatop_model::snapshot::{Health, Snapshot};
 
-/// What the log has from the snapshots so far, so that each is logged once. A snapshot bounds both.
+/// What the log says already.
 #[derive(Debug, Default)]
 pub(super) struct Noted {
     /// The causes of the last snapshot: what they are about, without numbers, which change every second.
     causes: BTreeSet<String>,
-    /// How much was lost up to the last snapshot, by what lost it.
+    /// How much was lost so far, by what lost it.
     lost: BTreeMap<String, u64>,
 }
 
@@ -53,15 +53,13 @@ impl Noted {
             log::info!(cause = over.as_str(); "over");
         }
         self.causes = causes;
-        let lost: BTreeMap<String, u64> = losses(health).collect();
-        for (what, count) in &lost {
-            let before = self.lost.get(what).copied().unwrap_or(0);
-            if *count > before {
+        for (what, count) in losses(health) {
+            let before = self.lost.get(&what).copied().unwrap_or(0);
+            if count > before {
                 log::warn!(what = what.as_str(), count = count - before, total = count; "lost");
+                self.lost.insert(what, count);
             }
         }
-        // A process that floods no more is in no snapshot, and its name need not be kept.
-        self.lost = lost;
     }
 }
 

@@ -338,10 +338,12 @@ kinds! {
     },
     PortContention => Kind {
         name: "port-contention", raise_s: 10, clear_s: 15,
-        rule: "of two processes that send on one ACTIVE port, and have work requests that wait, one sends eight times as much as the other \
-               or more, and has four times as many sending QPs or more; a QP of the one sends at most four times what a QP of the other \
-               sends, either way; the port carries half of its link's rate or more (SoftRoCE and soft iWARP have no such rate)",
-        source: "bytes, posted and finished work requests of QPs, where they are counted; rdmatop's own limits",
+        rule: "of two processes that send on one ACTIVE port of SoftRoCE or soft iWARP, and have four work requests or more waiting in each \
+               sending QP, one sends eight times as much as the other or more, and has four times as many sending QPs or more; a QP of the \
+               one sends at most four times what a QP of the other sends, either way; neither are they of one job, nor does one send to the \
+               other",
+        source: "bytes, posted and finished work requests of QPs; silent on NICs that bypass the kernel, where nothing says how many wait; \
+                 rdmatop's own limits",
         why: "A NIC serves its QPs in turn, whoever has them. Who has few beside a process with many gets as little as each of those.",
         fixed: "its TX b/s is nearer to the other one's",
         trace: Traced::No,

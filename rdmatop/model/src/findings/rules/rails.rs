@@ -1,6 +1,6 @@
 //! Ports of one kind beside each other: a slow one, a hot one, one that gets all receives.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::link::{self, name, who};
 use super::{Scene, growing, idle};
@@ -344,15 +344,17 @@ impl Choice {
 
 fn funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
     let port = ports[rx.top];
-    let user = who(&movers(scene, port))
+    let mut victims = movers(scene, port);
+    let user = who(&victims)
         .map(|who| format!("; that port carries {who}"))
         .unwrap_or_default();
     // Whoever sends by the other ports waits for answers that come by this one.
-    let victims: BTreeSet<u64> = ports
-        .iter()
-        .flat_map(|port| movers(scene, port))
-        .map(|row| row.uid)
-        .collect();
+    for row in ports.iter().flat_map(|port| movers(scene, port)) {
+        let known = victims.iter().any(|victim| victim.uid == row.uid);
+        if !known && growing(row.traffic.tx_bytes).is_some() {
+            victims.push(row);
+        }
+    }
     Symptom {
         verdict: format!(
             "{} gets {} of what this host receives, though all {} ports send{user}",
@@ -370,7 +372,7 @@ fn funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
                send to one address: see their NCCL_IB_HCA, UCX_NET_DEVICES"
             .into(),
         short: "Rx funnel".to_owned(),
-        victims: victims.into_iter().collect(),
+        victims: victims.iter().map(|row| row.uid).collect(),
         ..scene.symptom(FindingId::RxFunnel, Severity::Warning, About::of_port(port))
     }
 }

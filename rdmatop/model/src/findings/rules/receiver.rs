@@ -149,11 +149,13 @@ pub(super) fn of_port(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 0 | 1 => String::new(),
                 all => format!(" or one of {} more", all - 1),
             };
+            let packets = if rate >= 10.0 {
+                format!("{} packets a second", words::number(rate))
+            } else {
+                "Packets".to_owned()
+            };
             (
-                format!(
-                    "{} packets a second find no receive buffer on {place}: {who}{more} posts receives too slowly",
-                    words::number(rate)
-                ),
+                format!("{packets} find no receive buffer on {place}: {who}{more} posts receives too slowly"),
                 format!("out_of_buffer {}", words::per_s(rate)),
                 "here",
             )

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Scene, growing};
 use crate::findings::{About, FindingId, Limits, Severity, Symptom, words};
 use crate::ib::PortState;
-use crate::snapshot::{PortRow, ProcessRow, QpRow};
+use crate::snapshot::{ProcessRow, QpRow};
 use crate::value::Counter;
 use rdmatop_base::step::{NextStep, step};
 
@@ -13,6 +13,9 @@ use rdmatop_base::step::{NextStep, step};
 const QPS: f64 = 4.0;
 /// Times that a QP of the one may send what a QP of the other sends, either way, to be served alike.
 const ALIKE: f64 = 4.0;
+/// Work requests that wait in each QP. A program that posts the next when one is done has fewer: it waits for
+/// answers, and not for the port.
+const DEEP: u64 = 4;
 
 /// The QPs of one process that send on a port.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,62 +25,82 @@ struct Sender {
     bytes_per_s: f64,
     /// Work requests that are posted and not finished, of all of them together: at least so many.
     waiting: u64,
+    /// Some of its QPs are not counted, or wait for a receiver, which other rules name.
+    unsure: bool,
 }
 
 impl Sender {
     fn add(&mut self, qp: &QpRow, bytes_per_s: f64) {
         let total = |counter: Option<Counter>| counter.map_or(0, |counter| counter.total);
+        let waiting = total(qp.traffic.tx_wr_posted).saturating_sub(total(qp.traffic.tx_wr));
         self.qps += 1;
         self.bytes_per_s += bytes_per_s;
-        self.waiting += total(qp.traffic.tx_wr_posted).saturating_sub(total(qp.traffic.tx_wr));
+        self.waiting = self.waiting.saturating_add(waiting);
     }
 
     fn of_a_qp(&self) -> f64 {
         self.bytes_per_s / f64::from(self.qps.max(1))
     }
 
-    /// Whether the other has so much less than this one as it has fewer QPs, and would send more.
+    /// Whether it would send more if it could.
+    fn waits(&self) -> bool {
+        !self.unsure && self.waiting >= DEEP * u64::from(self.qps)
+    }
+
+    /// Whether the other has so much less than this one as it has fewer QPs.
     fn crowds(&self, other: &Self, limits: &Limits) -> bool {
         let alike = self.of_a_qp() / other.of_a_qp();
-        other.waiting > 0
-            && f64::from(self.qps) >= QPS * f64::from(other.qps)
+        f64::from(self.qps) >= QPS * f64::from(other.qps)
             && self.bytes_per_s >= limits.crowd_ratio * other.bytes_per_s
             && (1.0 / ALIKE..=ALIKE).contains(&alike)
     }
 }
 
-/// Who sends on each port: device, number, process.
+/// Who sends on each port of SoftRoCE and soft iWARP: device, number, process. Of no other is it known how many
+/// work requests wait.
 fn senders(scene: &Scene<'_>) -> BTreeMap<(u64, u32), BTreeMap<u64, Sender>> {
+    let devices = scene.snapshot.devices.iter();
+    let counted = devices.filter(|device| matches!(device.driver.as_deref(), Some("rdma_rxe" | "siw")));
+    let counted: Vec<u64> = counted.map(|device| device.uid).collect();
     let mut ports: BTreeMap<_, BTreeMap<u64, Sender>> = BTreeMap::new();
     for qp in &scene.snapshot.qps {
-        // A receiver without buffers, which other rules name, is no matter of the port.
-        if qp.kernel || growing(qp.traffic.rnr_waits).is_some() {
+        // The bytes of a READ are received.
+        let sends = qp.traffic.ways()[0].filter(|bytes| *bytes > 0.0);
+        let unsure = qp.uncounted || growing(qp.traffic.rnr_waits).is_some();
+        if qp.exited || !(unsure || sends.is_some()) {
             continue;
         }
-        let Some(bytes) = growing(qp.traffic.tx_bytes) else {
+        let (Some(device), Some(port), Some(process)) = (qp.device_uid, qp.port, qp.process_uid) else {
             continue;
         };
-        if let (Some(device), Some(port), Some(process)) = (qp.device_uid, qp.port, qp.process_uid) {
-            let sender = ports.entry((device, port)).or_default().entry(process);
-            sender
-                .or_insert(Sender {
-                    process,
-                    ..Sender::default()
-                })
-                .add(qp, bytes);
+        if !counted.contains(&device) {
+            continue;
+        }
+        let sender = ports.entry((device, port)).or_default().entry(process);
+        let sender = sender.or_default();
+        sender.process = process;
+        sender.unsure |= unsure;
+        if let Some(bytes) = sends {
+            sender.add(qp, bytes);
         }
     }
     ports
 }
 
-/// Whether a port sends all that it can. Of SoftRoCE and soft iWARP nothing says how much that is: there it
-/// is enough that both processes have work requests that wait.
-fn is_full(scene: &Scene<'_>, port: &PortRow) -> bool {
-    if matches!(scene.driver(port), Some("rdma_rxe" | "siw")) {
-        return true;
-    }
-    let rates = growing(port.tx_bytes).zip(port.rate_bps);
-    rates.is_some_and(|(bytes, link)| bytes * 8.0 >= scene.limits.hot_share * link as f64)
+/// Whether the two work together: one sends to the other, or they are of one job. Then one of them is the hub
+/// of the job, and nobody is in the other's way.
+fn are_one(scene: &Scene<'_>, one: &ProcessRow, other: &ProcessRow) -> bool {
+    let mut qps = scene
+        .snapshot
+        .qps
+        .iter()
+        .filter(|qp| qp.process_uid == Some(one.uid));
+    one.workload.is_some() && one.workload == other.workload
+        || qps.any(|qp| {
+            scene
+                .peer(qp)
+                .is_some_and(|peer| peer.process_uid == Some(other.uid))
+        })
 }
 
 /// A process whose few queue pairs get as much as each of another one's many.
@@ -86,33 +109,30 @@ pub(super) fn queue_pairs(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let Some(port) = scene.port(device, number) else {
             continue;
         };
-        let most = senders
-            .values()
-            .max_by(|a, b| a.bytes_per_s.total_cmp(&b.bytes_per_s));
+        let waiting = || senders.values().filter(|sender| sender.waits());
+        let most = waiting().max_by(|a, b| a.bytes_per_s.total_cmp(&b.bytes_per_s));
         let Some(most) = most.filter(|most| {
-            most.waiting > 0
-                && most.bytes_per_s >= scene.limits.rail_bytes_per_s
-                && port.state.is_some_and(PortState::is_active)
-                && is_full(scene, port)
+            most.bytes_per_s >= scene.limits.rail_bytes_per_s && port.state.is_some_and(PortState::is_active)
         }) else {
             continue;
         };
-        let mut few: Vec<(&Sender, &ProcessRow)> = senders
-            .values()
-            .filter(|sender| most.crowds(sender, scene.limits))
-            .filter_map(|sender| Some((sender, scene.process(sender.process)?)))
-            .collect();
-        few.sort_by_key(|(_, row)| row.pid);
-        let (Some(many), Some((first, row))) = (scene.process(most.process), few.first()) else {
+        let Some(many) = scene.process(most.process).filter(|row| !row.kernel) else {
             continue;
         };
+        let mut few: Vec<(&Sender, &ProcessRow)> = waiting()
+            .filter(|sender| most.crowds(sender, scene.limits))
+            .filter_map(|sender| Some((sender, scene.process(sender.process)?)))
+            .filter(|(_, row)| !row.kernel && !are_one(scene, row, many))
+            .collect();
+        few.sort_by_key(|(_, row)| row.pid);
+        let Some((first, row)) = few.first() else { continue };
         let more = match few.len() - 1 {
             0 => String::new(),
-            more => format!(" and {more} more"),
+            more => format!(" (and {more} more alike)"),
         };
         out.push(Symptom {
             verdict: format!(
-                "{}{more} sends {} with {} on {}, {} {} with {}: shared per QP, not per process",
+                "{} sends {} with {} on {}{more}, {} {} with {}: shared per QP, not per process",
                 words::process(row),
                 words::bits(first.bytes_per_s),
                 words::count(u64::from(first.qps), "QP"),
@@ -127,7 +147,10 @@ pub(super) fn queue_pairs(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                     words::bits(first.of_a_qp()),
                     words::bits(most.of_a_qp())
                 ),
-                format!("{} posted and not finished by the one, {} by the other", first.waiting, most.waiting),
+                format!(
+                    "{} posted and not finished by the one, {} by the other",
+                    first.waiting, most.waiting
+                ),
             ],
             next: row.pid.map_or_else(NextStep::default, |pid| {
                 step!(

@@ -1,6 +1,7 @@
 //! Rules about how a program posts and how long its work requests take.
 
 use super::*;
+use crate::snapshot::QpRow;
 use crate::testkit::machine::{Machine, Work};
 
 #[test]
@@ -174,23 +175,32 @@ fn a_start_an_end_another_size_and_a_pause_of_the_program_are_no_rise() {
     healthy("within 200 us", &[(60, little), (60, busy)]);
 }
 
-/// Two processes on one port of SoftRoCE, with so many QPs of which each sends so many KiB a second; what is
-/// found in a minute.
-fn sharing(many: (u32, f64), few: (u32, f64), edit: impl Fn(&mut Work)) -> Snapshot {
+/// Two processes on one port of SoftRoCE, with so many QPs of which each does so many work requests of 1 KiB a
+/// second; what is found in a minute.
+fn sharing(many: (u32, f64), few: (u32, f64), edit: impl Fn(u32, &mut Work)) -> Snapshot {
+    sharing_with(many, few, None, edit)
+}
+
+/// The same; `hub`: the address to which the first QPs of both are connected.
+fn sharing_with(
+    many: (u32, f64),
+    few: (u32, f64),
+    hub: Option<u8>,
+    edit: impl Fn(u32, &mut Work),
+) -> Snapshot {
     let mut machine = Machine::new("node7", true);
     let rxe0 = machine.nic("rxe0", "rdma_rxe", None);
-    for (pid, (qps, kib), edited) in [(421, many, false), (430, few, true)] {
+    for (pid, other, (qps, tx)) in [(421, 450, many), (450, 421, few)] {
         machine.process(pid, "ib_write_bw", None, &[], &[]);
         for n in 0..qps {
-            let qp = machine.qp(rxe0, pid + n, (pid, "ib_write_bw"), 3, Some((600 + n, 9)));
+            let peer = hub.map_or((600 + n, 9), |address| (other + n, address));
+            let qp = machine.qp(rxe0, pid + n, (pid, "ib_write_bw"), 3, Some(peer));
             let mut work = Work {
-                tx: kib,
+                tx,
                 size: 1024.0,
                 ..Work::default()
             };
-            if edited {
-                edit(&mut work);
-            }
+            edit(pid, &mut work);
             machine.work(qp, work);
         }
     }
@@ -198,14 +208,16 @@ fn sharing(many: (u32, f64), few: (u32, f64), edit: impl Fn(&mut Work)) -> Snaps
     machine.snapshot()
 }
 
+fn as_it_is(_pid: u32, _work: &mut Work) {}
+
 #[test]
 fn a_process_with_one_qp_beside_sixteen_of_another_gets_as_much_as_one() {
-    let s = sharing((8, 450.0), (1, 250.0), |_| {});
+    let s = sharing((8, 450.0), (1, 250.0), as_it_is);
     assert_eq!(ids(&s.findings), ["port-contention"]);
     let found = &s.findings[0];
     assert_eq!(
         found.verdict,
-        "ib_write_bw (PID 430) sends 2.0 Mb/s with 1 QP on rxe0/1, ib_write_bw (PID 421) 29.5 Mb/s with 8: shared per QP, not per process"
+        "ib_write_bw (PID 450) sends 2.0 Mb/s with 1 QP on rxe0/1, ib_write_bw (PID 421) 29.5 Mb/s with 8: shared per QP, not per process"
     );
     assert_eq!(
         found.evidence[0],
@@ -213,49 +225,56 @@ fn a_process_with_one_qp_beside_sixteen_of_another_gets_as_much_as_one() {
     );
     assert_eq!(found.severity, Severity::Info);
     let uid = |pid| {
-        s.processes
-            .iter()
-            .find(|row| row.pid == Some(pid))
-            .map(|row| row.uid)
+        let row = s.processes.iter().find(|row| row.pid == Some(pid));
+        row.map(|row| row.uid)
     };
-    assert_eq!(found.victims, Vec::from_iter(uid(430)));
-    let quiet = |what: &str, s: &Snapshot| assert_eq!(ids(&s.findings), [""; 0], "{what}");
-    quiet("as many QPs", &sharing((1, 9000.0), (1, 250.0), |_| {}));
-    quiet("a fair share", &sharing((8, 450.0), (4, 450.0), |_| {}));
+    assert_eq!(found.victims, Vec::from_iter(uid(450)));
+    let quiet = |what: &str, s: &Snapshot| {
+        let found = ids(&s.findings);
+        assert!(!found.contains(&"port-contention"), "{what}: {found:?}");
+    };
+    quiet("as many QPs", &sharing((1, 9000.0), (1, 250.0), as_it_is));
+    quiet("a fair share", &sharing((8, 450.0), (4, 450.0), as_it_is));
     quiet(
         "each of its QPs has less: that is another reason",
-        &sharing((8, 2000.0), (1, 100.0), |_| {}),
+        &sharing((8, 2000.0), (1, 100.0), as_it_is),
     );
-    quiet("next to nothing is sent", &sharing((8, 10.0), (1, 10.0), |_| {}));
-    let waits = sharing((8, 450.0), (1, 250.0), |work| work.rnr = 5.0);
-    assert!(
-        waits.findings.iter().all(|f| f.id != FindingId::PortContention),
-        "its receiver"
-    );
+    quiet("next to nothing", &sharing((8, 10.0), (1, 10.0), as_it_is));
+    let rnr = |pid, work: &mut Work| work.rnr = if pid == 450 { 5.0 } else { 0.0 };
+    quiet("its receiver is late", &sharing((8, 450.0), (1, 250.0), rnr));
+    let reads = |pid, work: &mut Work| work.opcode = if pid == 421 { 4 } else { 0 };
+    quiet("the other one receives", &sharing((8, 450.0), (1, 250.0), reads));
+    let hub = sharing_with((8, 450.0), (1, 250.0), Some(1), as_it_is);
+    quiet("it is a client of the other one", &hub);
 }
 
 #[test]
-fn who_posts_as_little_as_it_sends_is_not_crowded_out() {
-    let s = sharing((8, 450.0), (1, 250.0), |_| {});
-    let all_done = |port_is_full: bool| {
+fn who_waits_for_answers_or_is_not_counted_whole_is_not_crowded_out() {
+    let s = sharing((8, 450.0), (1, 250.0), as_it_is);
+    let found = |what: &dyn Fn(&mut Snapshot)| {
         let mut s = s.clone();
-        for qp in s.qps.iter_mut() {
-            let qp = Arc::make_mut(qp);
-            if qp.pid == Some(430) {
-                let traffic = Arc::make_mut(&mut qp.traffic);
-                traffic.tx_wr_posted = traffic.tx_wr;
-            }
+        what(&mut s);
+        ids(&after(30, &s)).contains(&"port-contention")
+    };
+    let few = |s: &mut Snapshot, edit: &dyn Fn(&mut QpRow)| {
+        let mut rows = s.qps.iter_mut();
+        let row = rows.find(|qp| qp.pid == Some(450)).unwrap();
+        edit(Arc::make_mut(row));
+    };
+    assert!(found(&|_| {}));
+    assert!(!found(&|s| few(s, &|qp| {
+        let traffic = Arc::make_mut(&mut qp.traffic);
+        traffic.tx_wr_posted = traffic.tx_wr.map(|done| Counter {
+            total: done.total + 3,
+            ..done
+        });
+    })));
+    assert!(!found(&|s| few(s, &|qp| qp.uncounted = true)));
+    assert!(!found(&|s| {
+        for row in &mut s.processes {
+            row.workload = Some("slurm 777.0".into());
         }
-        s.ports[0].rate_bps = port_is_full.then_some(1);
-        ids(&after(30, &s)).contains(&"port-contention")
-    };
-    assert!(!all_done(false) && !all_done(true), "nothing of it waits");
-    // A NIC whose link has room: what waits, waits for something else.
-    let on_a_nic = |rate_bps: u64| {
-        let mut s = s.clone();
-        s.devices[0].driver = Some("mlx5_core".into());
-        (s.ports[0].rate_bps, s.ports[0].tx_bytes) = (Some(rate_bps), rate(4e6));
-        ids(&after(30, &s)).contains(&"port-contention")
-    };
-    assert!(on_a_nic(40_000_000) && !on_a_nic(100_000_000_000));
+    }));
+    // Nothing says how many of a NIC's work requests wait.
+    assert!(!found(&|s| s.devices[0].driver = Some("mlx5_core".into())));
 }

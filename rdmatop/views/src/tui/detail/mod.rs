@@ -141,7 +141,11 @@ fn long(name: &str, value: &str, width: usize) -> Vec<Cell> {
     let heads = iter::once(name).chain(iter::repeat(""));
     heads
         .zip(lines)
-        .map(|(head, line)| Cell::new(format!("{head:indent$}"), Tone::Dim).and(line, Tone::Normal))
+        .map(|(head, line)| {
+            // By columns, not by characters: some names have wide ones.
+            let room = indent - text::width(head);
+            Cell::new(format!("{head}{:room$}", ""), Tone::Dim).and(line, Tone::Normal)
+        })
         .collect()
 }
 

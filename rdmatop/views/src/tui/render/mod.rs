@@ -71,7 +71,7 @@ fn put(state: &State, canvas: &mut Canvas, area: Rect, y: usize, cell: &Cell) {
         }
         let more = if wide == left { " " } else { "" };
         let cut = text::cut(&format!("{piece}{more}"), left, state.glyphs.cut);
-        left -= text::width(&cut);
+        left = left.saturating_sub(text::width(&cut));
         shown.0.push((cut.into(), *tone));
         if left == 0 {
             break;

@@ -22,7 +22,7 @@ struct Marked {
     #[serde(default)]
     columns: BTreeMap<Spanned<String>, BTreeMap<Spanned<String>, bool>>,
     #[serde(default)]
-    findings: BTreeMap<Spanned<String>, toml::Value>,
+    findings: BTreeMap<Spanned<String>, f64>,
 }
 
 #[derive(Deserialize)]
