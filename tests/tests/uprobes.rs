@@ -492,18 +492,12 @@ fn while_a_program_holds_its_lock_nothing_is_probed_and_fork_works() -> Result<(
     output(Command::new("modprobe").arg("fuse"))?;
     let stuck = Traffic::start("stuck-memory", &[])?;
     let pid = id(&stuck.ready()?, "pid")?;
-    // A single thread may wait like this for a moment, for a page of its program.
-    let waits = |task: &Path| {
-        fs::read_to_string(task.join("status")).is_ok_and(|status| status.contains("State:\tD"))
+    // For a page of its program it waits like this too, but not for a second.
+    let waits = || {
+        thread::sleep(Duration::from_millis(100));
+        fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| status.contains("State:\tD"))
     };
-    wait::until("the lock to be held", PATIENCE, || {
-        let tasks = fs::read_dir(format!("/proc/{pid}/task"))
-            .into_iter()
-            .flatten()
-            .flatten();
-        let waiting: Vec<bool> = tasks.map(|task| waits(&task.path())).collect();
-        waiting.len() == 2 && !waiting.contains(&false)
-    })?;
+    wait::until("the lock to be held", PATIENCE, || (0..10).all(|_| waits()))?;
     // Only now: while a function is being probed, the program that takes its lock keeps that waiting.
     let window = Window::open_with(&ARGS, &ENV)?;
     let honest = standing()?;

@@ -56,8 +56,8 @@ impl Sender {
     }
 }
 
-/// Who sends on each port of SoftRoCE and soft iWARP: device, number, process. Of no other is it known how many
-/// work requests wait.
+/// Who sends on each port of SoftRoCE and soft iWARP: device, number, process. Of no other is it known how
+/// many work requests wait.
 fn senders(scene: &Scene<'_>) -> BTreeMap<(u64, u32), BTreeMap<u64, Sender>> {
     let devices = scene.snapshot.devices.iter();
     let counted = devices.filter(|device| matches!(device.driver.as_deref(), Some("rdma_rxe" | "siw")));

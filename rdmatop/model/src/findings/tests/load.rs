@@ -175,8 +175,8 @@ fn a_start_an_end_another_size_and_a_pause_of_the_program_are_no_rise() {
     healthy("within 200 us", &[(60, little), (60, busy)]);
 }
 
-/// Two processes on one port of SoftRoCE, with so many QPs of which each does so many work requests of 1 KiB a
-/// second; what is found in a minute.
+/// Two processes on one port of SoftRoCE, with so many QPs of which each does so many work requests of 1 KiB
+/// a second; what is found in a minute.
 fn sharing(many: (u32, f64), few: (u32, f64), edit: impl Fn(u32, &mut Work)) -> Snapshot {
     sharing_with(many, few, None, edit)
 }
