@@ -500,7 +500,9 @@ pub(crate) fn completing(rxe: u64) -> Option<()> {
                 write_volatile(&raw mut (*followed).dropped_to, IN_RESET);
             }
             write_volatile(&raw mut (*followed).emptied, 1);
-        } else if known {
+        } else if known && read_volatile(&raw const (*followed).emptied) != 0 {
+            // Not before a visit has seen the QP in RESET: the call that moves it there marks it before its
+            // state changes, and a visit may come between.
             write_volatile(&raw mut (*followed).dropped_to, to);
         }
     }
