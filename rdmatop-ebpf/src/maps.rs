@@ -371,7 +371,7 @@ pub(crate) struct QpPath {
     pub(crate) rq_mask: u32,
     /// Log2 of the size of a send queue element.
     pub(crate) sq_shift: u32,
-    /// Bits of `slot_flag`.
+    /// Bits of `slot_flag` with which it is unknown.
     pub(crate) flags: u32,
     pub(crate) sq_base: u64,
     pub(crate) rq_base: u64,

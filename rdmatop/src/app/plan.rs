@@ -50,7 +50,7 @@ const UPROBE_LIMIT: u32 = 10;
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) mode: Mode,
-    /// Print JSON.
+    /// Whether the mode prints JSON.
     pub(super) json: bool,
     /// This machine, without the devices of `--exclude-device`.
     pub(super) root: Root,

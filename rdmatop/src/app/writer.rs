@@ -111,7 +111,7 @@ impl Writer {
     }
 }
 
-/// Starts the writer of a trace.
+/// Starts the thread that writes the pages of a trace.
 pub(super) fn start(
     format: Format,
     out: impl Write + Send + 'static,

@@ -94,7 +94,7 @@ struct Moved {
 /// What is known of the bytes that a process sent and received, by its ports.
 pub(super) type Share = [Counter; 2];
 
-/// The sum over no port.
+/// Returns the sum over no port, to which shares are added.
 const NOTHING: Counter = Counter {
     rate_is: RateIs::Exact,
     ..Counter::whole(0, Some(0.0), Source::Port)

@@ -15,7 +15,7 @@ use crate::{
 pub(crate) struct Count {
     /// Its place among the [`WORDS`] of a slot.
     pub(crate) place: usize,
-    /// Bits of `slot_flag`.
+    /// Bits of `slot_flag` with which it is unknown.
     pub(crate) unless: u32,
 }
 

@@ -66,7 +66,7 @@ pub fn helper_is(test: &'static str) {
     TEST.get_or_init(|| test);
 }
 
-/// Why a helper reads processes.
+/// A purpose for which a helper reads processes; each has helpers of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Details of processes.

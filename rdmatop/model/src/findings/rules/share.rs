@@ -103,7 +103,17 @@ fn are_one(scene: &Scene<'_>, one: &ProcessRow, other: &ProcessRow) -> bool {
         })
 }
 
-/// A process whose few queue pairs get as much as each of another one's many.
+/// Says what each QP of a process gets, and that it would send more.
+fn said(sender: &Sender, row: &ProcessRow) -> String {
+    format!(
+        "{}: {} by each QP, {} work requests or more wait",
+        words::process(row),
+        words::bits(sender.of_a_qp()),
+        sender.waiting
+    )
+}
+
+/// Finds a process whose few queue pairs get as much as each of another one's many.
 pub(super) fn queue_pairs(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for ((device, number), senders) in senders(scene) {
         let Some(port) = scene.port(device, number) else {
@@ -142,15 +152,8 @@ pub(super) fn queue_pairs(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 most.qps,
             ),
             evidence: vec![
-                format!(
-                    "{} for each QP of the one, {} for each of the other",
-                    words::bits(first.of_a_qp()),
-                    words::bits(most.of_a_qp())
-                ),
-                format!(
-                    "{} posted and not finished by the one, {} by the other",
-                    first.waiting, most.waiting
-                ),
+                said(first, row),
+                said(most, many),
             ],
             next: row.pid.map_or_else(NextStep::default, |pid| {
                 step!(

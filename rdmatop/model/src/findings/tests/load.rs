@@ -221,7 +221,7 @@ fn a_process_with_one_qp_beside_sixteen_of_another_gets_as_much_as_one() {
     );
     assert_eq!(
         found.evidence[0],
-        "2.0 Mb/s for each QP of the one, 3.7 Mb/s for each of the other"
+        "ib_write_bw (PID 450): 2.0 Mb/s by each QP, 64 work requests or more wait"
     );
     assert_eq!(found.severity, Severity::Info);
     let uid = |pid| {

@@ -158,7 +158,7 @@ fn all<R>(table: Table<R>, of: fn(&'static Field<R>) -> Of) -> Vec<Of> {
 type Draw<R> = fn(&Ctx<'_>, &R, usize) -> Cell;
 /// As [`Draw`], of the row at this place.
 type DrawAt = Box<dyn Fn(&Ctx<'_>, usize, usize) -> Cell + Send + Sync>;
-/// The row at a place.
+/// Finds the row at a place of the table.
 type Row<R> = for<'a> fn(&Ctx<'a>, usize) -> Option<&'a R>;
 
 /// A column of a table.
