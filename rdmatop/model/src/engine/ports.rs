@@ -44,7 +44,7 @@ struct PortCounter {
     raw: Arc<str>,
     shown: Arc<str>,
     from: RawSource,
-    /// What it is.
+    /// What its driver's table says of it.
     entry: &'static Entry,
     /// `None` until it was read for the first time, and for a gauge.
     meter: Option<Meter>,

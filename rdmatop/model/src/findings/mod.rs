@@ -132,12 +132,20 @@ impl Finding {
     /// How one sees that it is over, in a sentence.
     pub fn over(&self) -> String {
         let after = self.id.kind().clear_s;
-        let fixed = if self.severity == Severity::Info {
-            "Over"
-        } else {
-            "Fixed"
+        let end = match self.end() {
+            "over" => "Over",
+            _ => "Fixed",
         };
-        format!("{fixed} when {}; shown until {after}s later", self.fixed)
+        format!("{end} when {}; shown until {after}s later", self.fixed)
+    }
+
+    /// The word for its end: what may be meant is over, and not mended.
+    pub fn end(&self) -> &'static str {
+        if self.severity == Severity::Info {
+            "over"
+        } else {
+            "fixed"
+        }
     }
 
     /// Whether it concerns a port.

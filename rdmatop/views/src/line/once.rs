@@ -93,7 +93,7 @@ pub(super) fn findings(out: &mut String, snapshot: &Snapshot) {
             let head = if at == 0 { "  do: " } else { "      " };
             let _ = writeln!(out, "{head}{step}");
         }
-        let _ = writeln!(out, "  fixed when: {}", found.fixed);
+        let _ = writeln!(out, "  {} when: {}", found.end(), found.fixed);
     }
 }
 

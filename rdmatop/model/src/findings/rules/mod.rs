@@ -92,7 +92,7 @@ impl<'a> Scene<'a> {
         self.snapshot.verbs.iter().filter(move |row| &*row.verb == verb)
     }
 
-    /// QPs on a device.
+    /// Finds the QPs on a device.
     fn qps_on(&self, device_uid: u64) -> impl Iterator<Item = &'a QpRow> {
         let qps = self.snapshot.qps.iter().map(|qp| &**qp);
         qps.filter(move |qp| qp.device_uid == Some(device_uid))

@@ -65,7 +65,7 @@ impl Entry {
         self.renamed = true;
     }
 
-    /// What it is.
+    /// Describes it to those that read it.
     pub(super) fn device(&self) -> Device {
         let kept = self.listed.as_ref().map(|listed| listed.device().clone());
         kept.unwrap_or_else(|| removals::unknown(self.index, self.name.clone()))

@@ -36,7 +36,7 @@ pub(super) fn lines(state: &State, found: &Finding, width: usize) -> Vec<Cell> {
             out.extend(long(name, step, width));
         }
     }
-    out.extend(long("fixed", &format!("when {}", found.fixed), width));
+    out.extend(long(found.end(), &format!("when {}", found.fixed), width));
     let victims = state
         .snapshot
         .processes
