@@ -340,8 +340,8 @@ fn hostile_arguments_are_shown_and_not_obeyed() {
 
 /// A shell with job control.
 ///
-/// Without `set -b`: a bash that tells of jobs at once prints in its signal handler, and was seen to die of that
-/// ("malloc assertion failure"). What became of a job is asked of the kernel ([`STOPPED`]) or of `wait`.
+/// Without `set -b`: a bash that tells of jobs at once prints in its signal handler, and was seen to die of
+/// that ("malloc assertion failure"). What became of a job is asked of the kernel ([`STOPPED`]) or of `wait`.
 fn shell(home: &tempfile::TempDir) -> OnTerminal {
     let mut bash = Command::new("bash");
     bash.args(["--norc", "--noprofile", "-i"])
@@ -358,10 +358,9 @@ fn shell(home: &tempfile::TempDir) -> OnTerminal {
 /// Waits until the last job of the background is stopped (state T of /proc/PID/stat).
 const STOPPED: &str = "until [[ $(</proc/$!/stat) == *') T '* ]]; do sleep 0.1; done; echo HAL''TED\n";
 
-/// Ends the stopped job and says its status. Its end is awaited first: bash prints once more that the job is stopped,
-/// and takes an end just then for reported.
-const END_IT: &str =
-    "P=$!; kill %1; while kill -0 $P 2>&-; do sleep 0.1; done; wait $P; echo EN''DED $?\n";
+/// Ends the stopped job and says its status. Its end is awaited first: bash prints once more that the job is
+/// stopped, and takes an end just then for reported.
+const END_IT: &str = "P=$!; kill %1; while kill -0 $P 2>&-; do sleep 0.1; done; wait $P; echo EN''DED $?\n";
 
 fn types(on: &mut OnTerminal, line: &str, wanted: &str) {
     on.press(line.as_bytes()).expect("a line");
