@@ -1,12 +1,15 @@
 //! Inputs of the loop from the terminal and the system: keys from a thread, signals.
 
 use std::io::{self, IsTerminal};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::Event as TermEvent;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::process::getpgrp;
+use rustix::termios::tcgetpgrp;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
@@ -136,7 +139,36 @@ impl Drop for Reader {
     }
 }
 
+/// Adds the events that crossterm has now.
+fn take_events(found: &mut Vec<TermEvent>) -> io::Result<()> {
+    while crossterm::event::poll(Duration::ZERO)? {
+        found.push(crossterm::event::read()?);
+    }
+    Ok(())
+}
+
+/// Whether the terminal belongs to another process group, as that of a shell after bg(1).
+fn in_background(tty: &OwnedFd) -> bool {
+    tcgetpgrp(tty).is_ok_and(|group| group != getpgrp())
+}
+
+/// Has read(2) of the terminal fail with EIO in this thread while the process is in the background. Without
+/// this the kernel sends a SIGTTIN, which stops the whole process (`__tty_check_change`, tty_jobctrl.c). A
+/// shell's `kill` sends SIGTERM and SIGCONT to a stopped job: the read, started again, would stop the process
+/// before the SIGTERM is handled.
+fn block_sigttin() {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset(3) writes the whole set before it is read; the calls change that set and the signal
+    // mask of this thread alone.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGTTIN);
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+    }
+}
+
 fn read(tty: &OwnedFd, sender: &mpsc::Sender<io::Result<TermEvent>>, stop: &OwnedFd, look: &OwnedFd) {
+    block_sigttin();
     // crossterm handles SIGWINCH too. One that it has not taken hides the next key: it waits for edges, and
     // loses that of the key while it reports the new size. So it is asked at each new size, and from time to
     // time, because its signal handler may run after the one that wakes this thread.
@@ -161,9 +193,16 @@ fn read(tty: &OwnedFd, sender: &mpsc::Sender<io::Result<TermEvent>>, stop: &Owne
         if !fds[2].revents().is_empty() {
             let _ = rustix::io::read(look, &mut [0; 8]);
         }
+        if in_background(tty) {
+            // What is typed is the shell's, and a readable terminal ends poll(2) at once.
+            std::thread::sleep(Duration::from_millis(50));
+            return Ok(Some(Vec::new()));
+        }
         let mut found = Vec::new();
-        while crossterm::event::poll(Duration::ZERO)? {
-            found.push(crossterm::event::read()?);
+        match take_events(&mut found) {
+            // The process went to the background after the question.
+            Err(error) if error.raw_os_error() == Some(libc::EIO) && in_background(tty) => {}
+            taken => taken?,
         }
         if found.is_empty() && polled.contains(PollFlags::IN) {
             // Half a sequence, or a key that is hidden until the next one: poll(2) would return at once.
