@@ -179,6 +179,14 @@ pub(crate) fn seen(qp: u64) -> Option<()> {
     }
     if USER_INDEX.insert(&key, &number, NOEXIST).is_err() {
         // Another CPU was first, or there is no room.
+        if user_work::wanted() {
+            // Completions must not find the QP under a number that another QP will get.
+            let _ = user_work::retire(number);
+            if let Some(first) = USER_INDEX.get_ptr(&key) {
+                // SAFETY: the map checked the pointer.
+                user_work::find_by_qpn(unsafe { *first }, qp, known);
+            }
+        }
         pool::give_back(&FREE_USER, number);
         return None;
     }

@@ -83,6 +83,8 @@ pub(super) unsafe fn moves(number: u32, work: *mut UserWork, to: u32) {
             (*work).signals = signals::UNKNOWN;
             (*work).poster = 0;
             (*work).poller = 0;
+            // No call is in flight now: one that still counts is one whose return no program saw.
+            write_volatile(&raw mut (*work).flying, 0);
             write_volatile(&raw mut (*work).unsure, 0);
         }
         if (*work).poster == 0 {

@@ -256,23 +256,30 @@ pub(super) fn introduce(number: u32, qp: u64, known: &QpKnown, handle: u64) -> O
         };
         let wanted = if is_wanted(&whose) { work_flag::WANTED } else { 0 };
         write_volatile(&raw mut (*work).flags, work_flag::USED | wanted);
-        // Until the address of the program's context is known, a completion finds the QP by its QP number
-        // alone, unless a QP of another device has the same number.
-        let key = UserQpn {
-            context: 0,
-            pid: known.owner_pid,
-            qpn: known.qpn,
-        };
-        if let Some(other) = USER_QPNS.get_ptr(&key)
-            && let Some(theirs) = USER_WORK.get_ptr(*other)
-            && (*theirs).qp != qp
-        {
-            let _ = USER_QPNS.insert(&key, &u32::MAX, 0);
-        } else {
-            let _ = USER_QPNS.insert(&key, &number, 0);
+    }
+    find_by_qpn(number, qp, known);
+    Some(())
+}
+
+/// Has completions find the QP by its QP number alone until the address of the program's context is known,
+/// unless a QP of another device has the same number.
+#[inline(always)]
+pub(super) fn find_by_qpn(number: u32, qp: u64, known: &QpKnown) {
+    let key = UserQpn {
+        context: 0,
+        pid: known.owner_pid,
+        qpn: known.qpn,
+    };
+    let mut found = number;
+    if let Some(other) = USER_QPNS.get_ptr(&key) {
+        // SAFETY: the map checked the pointers.
+        unsafe {
+            if USER_WORK.get_ptr(*other).is_some_and(|theirs| (*theirs).qp != qp) {
+                found = u32::MAX;
+            }
         }
     }
-    Some(())
+    let _ = USER_QPNS.insert(&key, &found, 0);
 }
 
 /// Forgets the QP that had a number.

@@ -161,7 +161,13 @@ pub(super) fn forget(qp: u64) {
     {
         let _ = WR_QPNS.remove(&key);
     }
-    let _ = WR_QUEUES.remove(&sq);
+    // The kernel reuses addresses too: another QP may have its queue there if no program saw this one's end.
+    if let Some(owner) = WR_QUEUES.get_ptr(&sq)
+        // SAFETY: as above.
+        && unsafe { *owner } == qp
+    {
+        let _ = WR_QUEUES.remove(&sq);
+    }
     let _ = WR_QPS.remove(&qp);
 }
 
