@@ -6,13 +6,13 @@ use std::{
 };
 
 use super::{
+    flow::Flow,
     logged::{self, Errors},
     names::{self, Names},
     ports::Port,
     providers::Provider,
     psn::Passed,
     table::Table,
-    tally::Flow,
 };
 use crate::{
     cause::Cause,

@@ -31,6 +31,7 @@ mod devices;
 mod driver_verbs;
 mod dump;
 mod floods;
+mod flow;
 mod groups;
 mod hash;
 mod history;

@@ -8,8 +8,9 @@ use rdmatop_common::{counters::place, event::QpRecord};
 use super::{
     Engine,
     devices::Device,
+    flow::Flow,
     qp::{Qp, Slot},
-    tally::{Flow, Tally},
+    tally::Tally,
     traffic::{credit, sums},
 };
 use crate::{

@@ -7,13 +7,13 @@ use std::{
 };
 
 use super::{
+    flow::Flow,
     hash::NumberMap,
     history::{Average, Series},
     memory::Memory,
     meter::Meter,
     names,
     qp::Owner,
-    tally::Flow,
     tcp::Tcp,
 };
 use crate::{

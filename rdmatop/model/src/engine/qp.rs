@@ -6,10 +6,10 @@ use std::{
 };
 
 use super::{
+    flow::Flow,
     history::{Series, no_points},
     psn::Psn,
     qps::QpRef,
-    tally::Flow,
 };
 use crate::{
     ib::QpState,

@@ -5,13 +5,13 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::{
     Engine,
     devices::Devices,
+    flow::Flow,
     groups::Groups,
     history::{moves, no_points},
     names,
     processes::{Process, Processes},
     qp::{Qp, unknown_traffic},
     shares::Share,
-    tally::Flow,
 };
 use crate::{
     snapshot::{HISTORY, ProcessRow, QP_HISTORY, QpRow, Recent, Traffic, count},

@@ -11,12 +11,13 @@ use rdmatop_common::counters::{QpSlot, slot_flag};
 use super::{
     Engine,
     devices::Devices,
+    flow::{Flow, Round},
     hash::{NumberMap, NumberSet},
     meter::is_stale,
     processes::Processes,
     qp::{Key, Owner, Slot},
     qps::QpRef,
-    tally::{Flow, Round, Tally},
+    tally::Tally,
 };
 use crate::input::{Now, ReadAt, SlotsSample};
 

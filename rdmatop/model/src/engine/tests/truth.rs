@@ -10,7 +10,7 @@ use super::{
     kernel::{self, Work},
     *,
 };
-use crate::engine::tally::Flow;
+use crate::engine::flow::Flow;
 
 /// Work requests, whose bytes must go with them.
 fn counted(flow: Option<&Flow>) -> Work {
