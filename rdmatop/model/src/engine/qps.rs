@@ -17,7 +17,7 @@ use std::{collections::VecDeque, num::NonZero, sync::Arc};
 use super::{
     hash::NumberMap,
     processes::Processes,
-    qp::{Key, Owner, Qp, Slot},
+    qp::{Key, Owner, Qp, SharedTimelines, Slot},
     table::Table,
 };
 use crate::ib::QpState;
@@ -69,6 +69,10 @@ pub(super) struct Qps {
     /// Latest end among those that had to be forgotten early.
     forgotten_ns: u64,
     last_uid: u64,
+    /// Dumps folded in.
+    pub(super) dumps: u32,
+    /// The timelines that they start.
+    pub(super) shared_timelines: SharedTimelines,
 }
 
 impl Qps {
