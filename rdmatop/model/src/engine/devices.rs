@@ -68,12 +68,7 @@ pub(super) struct Devices {
 
 impl Devices {
     /// Folds a reading of all devices in. Returns the generations that ended, and their names.
-    pub(super) fn read(
-        &mut self,
-        sample: &mut DevicesSample,
-        min_interval_ns: u64,
-        names: &mut Names,
-    ) -> BTreeMap<u64, Arc<str>> {
+    pub(super) fn read(&mut self, sample: &mut DevicesSample, names: &mut Names) -> BTreeMap<u64, Arc<str>> {
         let mut gone = BTreeMap::new();
         if sample.mono_ns < self.last_ns {
             return gone;
@@ -91,7 +86,7 @@ impl Devices {
             gone.extend(self.end(index, sample.mono_ns));
         }
         for reading in std::mem::take(&mut sample.devices) {
-            gone.extend(self.read_one(reading, sample.mono_ns, min_interval_ns, names));
+            gone.extend(self.read_one(reading, sample.mono_ns, names));
         }
         gone
     }
@@ -122,13 +117,7 @@ impl Devices {
     }
 
     /// One device of a reading. Returns the generation before it that ended, and its name.
-    fn read_one(
-        &mut self,
-        reading: DeviceReading,
-        at_ns: u64,
-        min_interval_ns: u64,
-        names: &mut Names,
-    ) -> Option<(u64, Arc<str>)> {
+    fn read_one(&mut self, reading: DeviceReading, at_ns: u64, names: &mut Names) -> Option<(u64, Arc<str>)> {
         let other = self.by_index.get(&reading.index).is_some_and(|device| {
             device
                 .guid
@@ -165,7 +154,7 @@ impl Devices {
         for port in reading.ports {
             let mut kept = before.remove(&port.number).unwrap_or_default();
             let number = port.number;
-            kept.read(&port, provider, min_interval_ns);
+            kept.read(&port, provider);
             device.ports.insert(number, kept);
         }
         gone
@@ -173,7 +162,7 @@ impl Devices {
 
     /// Folds counters in. A device that no reading has listed is gone or new: the next reading of all devices
     /// shows which of the two.
-    pub(super) fn counted(&mut self, sample: CountersSample, min_interval_ns: u64) {
+    pub(super) fn counted(&mut self, sample: CountersSample) {
         if sample.mono_ns < self.last_ns {
             return;
         }
@@ -192,7 +181,7 @@ impl Devices {
             if let Some(device) = self.by_index.get_mut(&read.device_index)
                 && let Some(port) = device.ports.get_mut(&read.number)
             {
-                port.count(&read.counters, device.provider, min_interval_ns);
+                port.count(&read.counters, device.provider);
             }
         }
     }

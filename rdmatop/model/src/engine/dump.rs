@@ -19,7 +19,6 @@ struct Dump {
     began_ns: u64,
     now_ns: u64,
     number: u32,
-    min_interval_ns: u64,
     /// Packets of the ports, since the dump before.
     passed: BTreeMap<(u64, u32), Passed>,
     /// See [`Programs::has_foreign_pids`].
@@ -42,14 +41,7 @@ impl Dump {
 
 impl Machine {
     /// Folds a dump in.
-    pub(super) fn dump(
-        &mut self,
-        sample: &QpsSample,
-        programs: &Programs,
-        losses: &mut Losses,
-        min_interval_ns: u64,
-        now_ns: u64,
-    ) {
+    pub(super) fn dump(&mut self, sample: &QpsSample, programs: &Programs, losses: &mut Losses, now_ns: u64) {
         let began_ns = sample.mono_ns;
         self.qps.dumps = self.qps.dumps.wrapping_add(1);
         let mut device = None;
@@ -66,7 +58,6 @@ impl Machine {
             began_ns,
             now_ns,
             number: self.qps.dumps,
-            min_interval_ns,
             passed: self.passed(sample, &keys),
             foreign_pids: programs.has_foreign_pids(),
             repairs: losses.wants_repair(),
@@ -146,7 +137,7 @@ impl Machine {
         {
             qp.dump = dump.number;
             if let Some(psn) = psn.filter(|_| qp.event_ns <= began_ns) {
-                qp.psn.read(psn, dump.min_interval_ns);
+                qp.psn.read(psn);
             }
             return;
         }
@@ -202,7 +193,7 @@ impl Machine {
             rq_psn = reading.rq_psn.or(rq_psn);
             if let Some(psn) = psn {
                 sq_psn = Some(psn.psn);
-                qp.psn.read(psn, dump.min_interval_ns);
+                qp.psn.read(psn);
             }
         }
         if before != (qp_type, port, remote_qpn, sq_psn, rq_psn) {
@@ -223,30 +214,17 @@ impl Machine {
             let better = name != "rdma_cm" || !qp.row().kernel || qp.comm.is_none();
             let name = self.names.kernel(name.as_bytes());
             if better && qp.comm.as_ref() != Some(&name) {
-                let owner = self.processes.of(
-                    Owner {
-                        comm: Some(name),
-                        kernel: true,
-                        ..Owner::default()
-                    },
-                    born_ns,
-                );
-                self.qps.set_owner(uid, owner, &mut self.processes);
+                self.own(uid, Owner::kernel(name), born_ns);
             }
         } else if dump.foreign_pids {
             // Another process has the number, or no owner is given because the owner is outside of this
             // namespace.
-        } else if reading.pid.is_some_and(|pid| pid != 0) {
+        } else if let Some(pid) = reading.pid.filter(|pid| *pid != 0) {
             if qp.row().orphan {
                 qp.edit().orphan = false;
             }
             if !had_process {
-                let owner = Owner {
-                    pid: reading.pid,
-                    ..Owner::default()
-                };
-                let owner = self.processes.of(owner, born_ns);
-                self.qps.set_owner(uid, owner, &mut self.processes);
+                self.own(uid, Owner::user(pid, 0), born_ns);
             }
         } else if !qp.row().kernel {
             // The kernel leaves the PID out once the task that made the QP is dead: a process, whose QP

@@ -106,13 +106,7 @@ impl Sum {
 
 impl Groups {
     /// Folds a reading of counters in.
-    pub(super) fn apply(
-        &mut self,
-        sample: GroupsSample,
-        machine: &mut Machine,
-        programs: &Programs,
-        min_interval_ns: u64,
-    ) {
+    pub(super) fn apply(&mut self, sample: GroupsSample, machine: &mut Machine, programs: &Programs) {
         let foreign_pids = programs.has_foreign_pids();
         for read in sample.devices {
             let (index, at_ns) = (read.device_index, read.at.mono_ns);
@@ -126,7 +120,7 @@ impl Groups {
                 .map(|group| owner_of(machine, device, group, foreign_pids, at_ns))
                 .collect();
             let names = &mut machine.names;
-            self.read(device, provider, read, owners, min_interval_ns, names);
+            self.read(device, provider, read, owners, names);
         }
         self.gone
             .retain(|process, _| machine.processes.get(*process).is_some());
@@ -273,7 +267,6 @@ impl Groups {
         provider: Provider,
         read: DeviceGroups,
         owners: Vec<Option<u64>>,
-        min_interval_ns: u64,
         names: &mut Names,
     ) {
         let at = read.at;
@@ -311,7 +304,7 @@ impl Groups {
                 let name = names.of(name.as_bytes());
                 let width = provider.entry(RawSource::Netlink, &name).width;
                 match group.counters.iter_mut().find(|(known, _)| *known == name) {
-                    Some((_, meter)) => meter.read(value, at, width, min_interval_ns),
+                    Some((_, meter)) => meter.read(value, at, width),
                     None => group.counters.push((name, Meter::first(value, at, width))),
                 }
             }

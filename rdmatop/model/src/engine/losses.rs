@@ -7,7 +7,7 @@ use rdmatop_common::counters::loss;
 use super::overlooked::Overlooked;
 use crate::{
     event::{BUDGET, Event, EventKind},
-    input::{CountersSample, DevicesSample, Flood, Now, SeenByPrograms, Skipped},
+    input::{Flood, Now, SeenByPrograms, Skipped},
     snapshot::Loss,
     value::Shared,
 };
@@ -25,7 +25,7 @@ pub(super) struct Losses {
     total: [u64; CAUSES],
     /// When a record was last found lost, until a dump that began later.
     repair_since: Option<u64>,
-    overlooked: Overlooked,
+    pub(super) overlooked: Overlooked,
     pub(super) floods: Shared<Flood>,
     pub(super) skipped: Option<Shared<Skipped>>,
 }
@@ -90,16 +90,6 @@ impl Losses {
         self.total[missed] = self.total[missed].saturating_add(self.overlooked.seen(seen));
     }
 
-    /// All devices were read, with the counters that this is compared with.
-    pub(super) fn devices(&mut self, sample: &DevicesSample) {
-        self.overlooked.devices(sample);
-    }
-
-    /// As [`Losses::devices`], of some ports.
-    pub(super) fn counters(&mut self, sample: &CountersSample) {
-        self.overlooked.counters(sample);
-    }
-
     /// Takes over which programs were skipped, unless a newer list has arrived before it: two threads read
     /// the counts of skips, which only grow.
     pub(super) fn skipped(&mut self, programs: Option<Vec<Skipped>>) {
@@ -118,9 +108,8 @@ impl Losses {
     /// Records that were refused are among those lost in the ring buffer.
     pub(super) fn flooded(&mut self, floods: Vec<Flood>, now: Now, out: &mut dyn FnMut(&Event)) {
         let total = |floods: &[Flood]| {
-            floods.iter().fold(0_u64, |sum, flood| {
-                sum.saturating_add(flood.failures).saturating_add(flood.records)
-            })
+            let counts = floods.iter().flat_map(|flood| [flood.failures, flood.records]);
+            counts.fold(0_u64, u64::saturating_add)
         };
         // Two threads read the counts, and what the slower one read comes late.
         if total(&floods) <= total(&self.floods) {

@@ -59,14 +59,14 @@ pub(super) fn credit(
 
 impl Machine {
     /// Folds a reading of all devices in.
-    pub(super) fn devices(&mut self, mut sample: DevicesSample, programs: &Programs, min_interval_ns: u64) {
+    pub(super) fn devices(&mut self, mut sample: DevicesSample, programs: &Programs) {
         if sample.unread {
             return;
         }
         if let Some(sums) = mr_bytes(&sample).filter(|_| !programs.has_foreign_pids()) {
             self.processes.registered(&sums, sample.mono_ns);
         }
-        let gone = self.devices.read(&mut sample, min_interval_ns, &mut self.names);
+        let gone = self.devices.read(&mut sample, &mut self.names);
         if gone.is_empty() {
             return;
         }
@@ -83,11 +83,11 @@ impl Machine {
     }
 
     /// Folds a reading of counters of ports in.
-    pub(super) fn counters(&mut self, sample: CountersSample, programs: &Programs, min_interval_ns: u64) {
+    pub(super) fn counters(&mut self, sample: CountersSample, programs: &Programs) {
         if let Some(sums) = sample.mr_bytes.as_ref().filter(|_| !programs.has_foreign_pids()) {
             self.processes.registered(sums, sample.mono_ns);
         }
-        self.devices.counted(sample, min_interval_ns);
+        self.devices.counted(sample);
     }
 
     /// Folds in facts about a process, by which two rows may turn out to be one: returns the uid of the row
@@ -103,7 +103,8 @@ impl Machine {
     /// A process is gone from /proc.
     pub(super) fn process_gone(
         &mut self,
-        (pid, start_ticks): (u32, Option<u64>),
+        pid: u32,
+        start_ticks: Option<u64>,
         now_ns: u64,
         losses: &mut Losses,
     ) {
@@ -142,19 +143,14 @@ impl Machine {
     /// What a record itself knows of the object's owner.
     pub(super) fn owner_in(&mut self, prefix: &Prefix) -> Owner {
         if prefix.flags & flag::OWNER_KERNEL != 0 {
-            return Owner {
-                comm: Some(self.names.kernel(&prefix.owner_comm)),
-                kernel: true,
-                ..Owner::default()
-            };
+            return Owner::kernel(self.names.kernel(&prefix.owner_comm));
         }
         if prefix.flags & flag::OWNER_TASK == 0 || prefix.owner_pid == 0 {
             return Owner::default();
         }
         Owner {
-            pid: Some(prefix.owner_pid),
             comm: Some(self.names.comm(&prefix.owner_comm)).filter(|comm| !comm.is_empty()),
-            ..Owner::default()
+            ..Owner::user(prefix.owner_pid, 0)
         }
     }
 
@@ -195,6 +191,12 @@ impl Machine {
         uid
     }
 
+    /// Gives a QP to its owner of `ts_ns`.
+    pub(super) fn own(&mut self, uid: u64, owner: Owner, ts_ns: u64) {
+        let owner = self.processes.of(owner, ts_ns);
+        self.qps.set_owner(uid, owner, &mut self.processes);
+    }
+
     /// The sums that a QP belongs to lack what it does now.
     pub(super) fn is_short(&mut self, uid: u64) {
         let Some(qp) = self.qps.get(uid) else { return };
@@ -221,11 +223,7 @@ impl Machine {
         let process = if let Some(qp) = uid.and_then(|uid| self.qps.get(uid)) {
             qp.process()
         } else {
-            let owner = Owner {
-                pid: Some(slot.owner_pid).filter(|pid| *pid != 0),
-                start_ns: slot.owner_start_ns,
-                ..Owner::default()
-            };
+            let owner = Owner::user(slot.owner_pid, slot.owner_start_ns);
             self.processes.of(owner, slot.born_ns).process
         };
         if let Some(process) = process.and_then(|uid| self.processes.get_mut(uid)) {

@@ -90,8 +90,6 @@ pub struct EngineConfig {
     pub linger_ns: u64,
     /// Rows of destroyed QPs kept at most; the oldest go first. Sums of processes keep what they did.
     pub max_ended: usize,
-    /// Two readings closer than this give no rate, ns: the error of the clock would be most of it.
-    pub min_interval_ns: u64,
     /// rdmatop runs in a PID namespace of its own: records have the PIDs of the machine, dumps and /proc
     /// those of the namespace. While there are records, owners come from them alone, and no input reports the
     /// end of a process.
@@ -116,7 +114,6 @@ impl Default for EngineConfig {
         Self {
             linger_ns: 5_000_000_000,
             max_ended: 4096,
-            min_interval_ns: 50_000_000,
             nested_pids: false,
             ebpf: EbpfState::Starting,
             limits: Limits::default(),
@@ -184,14 +181,6 @@ impl Engine {
     pub fn fold(&mut self, timed: Timed, out: &mut dyn FnMut(&Event)) {
         let Timed { at: now, input } = timed;
         let now_ns = now.mono_ns;
-        let min_interval_ns = self.config.min_interval_ns;
-        let Self {
-            machine,
-            programs,
-            losses,
-            readings,
-            ..
-        } = self;
         match input {
             Input::Records(records) => {
                 for record in &records {
@@ -200,63 +189,66 @@ impl Engine {
             }
             Input::WorkRequests(records) => {
                 for record in &records {
-                    out(&machine.work_request(record, now));
+                    out(&self.machine.work_request(record, now));
                 }
             }
-            Input::WorkCounts(counts) => programs.work_counts(counts),
+            Input::WorkCounts(counts) => self.programs.work_counts(counts),
             Input::Watch(sample) => self.watched.apply(*sample, now),
             Input::Openers(sample) => self.snapshots.openers(*sample),
-            Input::BadRecord => losses.undecodable(now, out),
+            Input::BadRecord => self.losses.undecodable(now, out),
             Input::Ebpf(report) => {
-                programs.apply(*report, now_ns, machine, losses);
-                readings.note(programs.ebpf());
+                self.programs
+                    .apply(*report, now_ns, &mut self.machine, &mut self.losses);
+                self.readings.note(self.programs.ebpf());
             }
-            Input::Losses(counts) => losses.kernel(&counts, now, out),
-            Input::Floods(floods) => losses.flooded(floods, now, out),
-            Input::Seen(seen) => losses.seen(seen),
-            Input::Skipped(skipped) => losses.skipped(skipped),
-            Input::ChannelDropped(count) => losses.channel(count, now, out),
+            Input::Losses(counts) => self.losses.kernel(&counts, now, out),
+            Input::Floods(floods) => self.losses.flooded(floods, now, out),
+            Input::Seen(seen) => self.losses.seen(seen),
+            Input::Skipped(skipped) => self.losses.skipped(skipped),
+            Input::ChannelDropped(count) => self.losses.channel(count, now, out),
             Input::Devices(mut sample) => {
-                losses.devices(&sample);
-                readings.devices(&mut sample);
-                machine.devices(*sample, programs, min_interval_ns);
+                self.losses.overlooked.devices(&sample);
+                self.readings.devices(&mut sample);
+                self.machine.devices(*sample, &self.programs);
             }
             Input::Counters(sample) => {
-                losses.counters(&sample);
-                machine.counters(*sample, programs, min_interval_ns);
+                self.losses.overlooked.counters(&sample);
+                self.machine.counters(*sample, &self.programs);
             }
             Input::Qps(sample) => {
-                machine.dump(&sample, programs, losses, min_interval_ns, now_ns);
-                self.traffic.no_slot.shown(&programs.ebpf().state);
-                readings.qps(sample.errors);
+                self.machine
+                    .dump(&sample, &self.programs, &mut self.losses, now_ns);
+                self.traffic.no_slot.shown(&self.programs.ebpf().state);
+                self.readings.qps(sample.errors);
             }
             Input::Slots(sample) => self
                 .traffic
-                .apply(&sample, machine, losses, min_interval_ns, now_ns),
-            Input::Uprobes(report) => programs.probes(*report, machine),
-            Input::UprobesOver => programs.probes_over(machine),
-            Input::Groups(sample) => self.groups.apply(*sample, machine, programs, min_interval_ns),
+                .apply(&sample, &mut self.machine, &mut self.losses, now_ns),
+            Input::Uprobes(report) => self.programs.probes(*report, &mut self.machine),
+            Input::UprobesOver => self.programs.probes_over(&mut self.machine),
+            Input::Groups(sample) => self.groups.apply(*sample, &mut self.machine, &self.programs),
             Input::HwCounters(report) => self.groups.hw_counters = Some(report.into()),
-            Input::Verbs(sample) => self.verbs.apply(&sample, &mut machine.processes, min_interval_ns),
+            Input::Verbs(sample) => self.verbs.apply(&sample, &mut self.machine.processes),
             Input::Process(facts) => {
-                if let Some((from, to)) = machine.process(&facts, now_ns) {
+                if let Some((from, to)) = self.machine.process(&facts, now_ns) {
                     self.groups.rename(from, to);
                     self.snapshots.shares.rename(from, to);
                     self.verbs.rename(from, to);
                 }
             }
             Input::ProcessGone { pid, start_ticks } => {
-                machine.process_gone((pid, start_ticks), now_ns, losses)
+                let losses = &mut self.losses;
+                self.machine.process_gone(pid, start_ticks, now_ns, losses);
             }
-            Input::Logged(errors) => machine.devices.logged(errors, now_ns),
-            Input::RdmaLimits(reached) => machine.processes.limited(reached),
-            Input::Locked(found) => machine.processes.locked(found),
-            Input::Tcp(sample) => machine.processes.tcp(&sample, min_interval_ns),
+            Input::Logged(errors) => self.machine.devices.logged(errors, now_ns),
+            Input::RdmaLimits(reached) => self.machine.processes.limited(reached),
+            Input::Locked(found) => self.machine.processes.locked(found),
+            Input::Tcp(sample) => self.machine.processes.tcp(&sample),
             Input::Gpus(sample) => self.snapshots.gpus(*sample),
-            Input::Slow(notes) => readings.slow = notes,
-            Input::SlowProcesses(notes) => readings.slow_processes = notes,
-            Input::RoundHangs(cause) => readings.hangs = cause.map(|cause| *cause),
-            Input::Health(sample) => readings.apply(*sample, programs.ebpf()),
+            Input::Slow(notes) => self.readings.slow = notes,
+            Input::SlowProcesses(notes) => self.readings.slow_processes = notes,
+            Input::RoundHangs(cause) => self.readings.hangs = cause.map(|cause| *cause),
+            Input::Health(sample) => self.readings.apply(*sample, self.programs.ebpf()),
         }
     }
 
@@ -323,7 +315,7 @@ impl Engine {
             time: now.wall_ns,
             mono_ns: now_ns,
             interval_ns,
-            host: self.readings.host().clone(),
+            host: self.readings.health.host.clone(),
             health: self
                 .readings
                 .row(programs, losses, &machine.devices, &self.groups, uncounted),
@@ -347,7 +339,7 @@ impl Engine {
 
     /// Findings that snapshots raised and cleared since the last call.
     pub fn take_changes(&mut self) -> Vec<Change> {
-        self.snapshots.take_changes()
+        self.snapshots.findings.take_changes()
     }
 
     /// What the engine lacks and the next round of reading should bring. Each process is in one answer only.

@@ -39,8 +39,6 @@ pub(super) struct NoSlot {
     capacity: u32,
     /// A dump showed all QPs to the kernel side: those that are in no slot are at rest.
     shown: bool,
-    /// What [`NoSlot::is_in_doubt`] said at the last snapshot.
-    doubted: bool,
 }
 
 impl NoSlot {
@@ -66,11 +64,6 @@ impl NoSlot {
     /// fact.
     pub(super) fn is_in_doubt(&self, losses: &Losses) -> bool {
         losses.without_slot() > self.told
-    }
-
-    /// Whether that has changed since this was last asked.
-    pub(super) fn turns(&mut self, doubt: bool) -> bool {
-        std::mem::replace(&mut self.doubted, doubt) != doubt
     }
 
     /// The lines about QPs that are not counted.

@@ -18,7 +18,7 @@ pub(super) struct Programs {
     nested_pids: bool,
     ebpf: EbpfReport,
     /// Probes on programs.
-    uprobes: Option<Arc<UprobesReport>>,
+    pub(super) uprobes: Option<Arc<UprobesReport>>,
     /// Records of what happened to objects.
     pub(super) events: u64,
     /// What became of work requests, where they are followed.
@@ -85,10 +85,6 @@ impl Programs {
 
     pub(super) fn ebpf(&self) -> &EbpfReport {
         &self.ebpf
-    }
-
-    pub(super) fn uprobes(&self) -> Option<&Arc<UprobesReport>> {
-        self.uprobes.as_ref()
     }
 
     /// Records report everything that happens to QPs.

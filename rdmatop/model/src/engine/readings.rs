@@ -3,7 +3,7 @@
 use super::{devices::Devices, groups::Groups, losses::Losses, programs::Programs};
 use crate::{
     cause::{Cause, CauseId},
-    input::{DevicesSample, EbpfReport, EbpfState, HealthSample, HostFacts},
+    input::{DevicesSample, EbpfReport, EbpfState, HealthSample},
     snapshot::Health,
     value::Shared,
 };
@@ -11,7 +11,7 @@ use crate::{
 /// The state of readers, of rdmatop itself and of the host.
 #[derive(Debug, Default)]
 pub(super) struct Readings {
-    health: HealthSample,
+    pub(super) health: HealthSample,
     /// What is missing on the machine, and what the programs do not see.
     notes: Shared<Cause>,
     /// Notes about devices.
@@ -58,10 +58,6 @@ impl Readings {
         self.notes = all.chain(ebpf.notes.iter().cloned()).collect();
     }
 
-    pub(super) fn host(&self) -> &HostFacts {
-        &self.health.host
-    }
-
     /// What a snapshot says of all sources. `uncounted`: the notes about QPs that are not counted.
     pub(super) fn row(
         &self,
@@ -80,24 +76,23 @@ impl Readings {
         // Without programs a 0 would say that nothing happened. What was counted before they went stays.
         let on = ebpf.state.is_on();
         let traced = |count: u64| (on || count > 0).then_some(count);
-        let log_note = devices.log_note();
+        let last = self.notes.iter().chain(devices.log_note());
         Health {
             ebpf: ebpf.state.clone(),
             lost_events: traced(losses.records()),
             losses: losses.rows(),
             floods: losses.floods.clone(),
             skipped: losses.skipped.clone(),
-            uprobes: programs.uprobes().cloned(),
+            uprobes: programs.uprobes.clone(),
             hw_counters: groups.hw_counters.clone(),
             events: traced(programs.events),
             work: programs.work,
             probes: ebpf.probes.clone(),
             follows_qps: programs.follow_qps(),
             looked_ns: 0,
-            notes: if first.is_empty() && log_note.is_none() {
+            notes: if first.is_empty() && devices.log_note().is_none() {
                 self.notes.clone()
             } else {
-                let last = self.notes.iter().chain(log_note);
                 first.into_iter().chain(last.cloned()).collect()
             },
             errors: self.errors.iter().flatten().chain(&self.hangs).cloned().collect(),

@@ -30,6 +30,10 @@ fn known8(value: u8) -> Option<u8> {
     (value != UNKNOWN_U8).then_some(value)
 }
 
+fn port_in(record: &QpRecord) -> Option<u32> {
+    known8(record.port).filter(|port| *port > 0).map(u32::from)
+}
+
 /// When the call that a record is about began.
 pub(super) fn call_ns(prefix: &Prefix) -> u64 {
     prefix.ts_ns.saturating_sub(prefix.duration_ns)
@@ -98,7 +102,7 @@ impl Machine {
                 EventKind::QpModify if prefix.rc >= 0 => self.qp_modified(uid, record, timelines),
                 EventKind::QpCreate => traffic.placed(uid, record, self),
                 EventKind::QpDestroy if prefix.rc >= 0 => {
-                    self.qps.end(uid, prefix.ts_ns, &mut self.processes)
+                    self.qps.end(uid, prefix.ts_ns, &mut self.processes);
                 }
                 // The provider has moved the QP to ERR or SQE without a modify: only a dump shows which.
                 EventKind::QpError if matches!(record.event, 1..=3) => losses.want_repair(now.mono_ns),
@@ -142,7 +146,7 @@ impl Machine {
         {
             return Some(uid);
         }
-        let port = known8(record.port).filter(|port| *port > 0).map(u32::from);
+        let port = port_in(record);
         // A call can return after its device has gone.
         let there_ns = if record.born_ns == 0 {
             ts_ns
@@ -165,7 +169,7 @@ impl Machine {
     fn describe_qp(&mut self, uid: u64, record: &QpRecord, owner: &Owner) {
         let Some(qp) = self.qps.get_mut(uid) else { return };
         let qp_type = known(record.qp_type).and_then(|value| u8::try_from(value).ok());
-        let port = known8(record.port).filter(|port| *port > 0).map(u32::from);
+        let port = port_in(record);
         let known = qp.row();
         let (qp_type, port) = (known.qp_type.or(qp_type.map(QpType)), port.or(known.port));
         if (qp_type, port) != (known.qp_type, known.port) {
@@ -187,11 +191,9 @@ impl Machine {
         }
         // It replaces a dump's owner: the dump knows only the PID, and whose it was when the dump ran.
         let ts_ns = qp.row().born_mono_ns.unwrap_or(ts_ns);
-        let start_ns = owner.start_ns;
-        let owner = self.processes.of(owner.clone(), ts_ns);
-        self.qps.set_owner(uid, owner, &mut self.processes);
+        self.own(uid, owner.clone(), ts_ns);
         if let Some(qp) = self.qps.get_mut(uid) {
-            (qp.sure, qp.start_ns) = (true, start_ns);
+            (qp.sure, qp.start_ns) = (true, owner.start_ns);
         }
     }
 
@@ -204,7 +206,7 @@ impl Machine {
             None if prefix.flags & flag::DEVICE != 0 => Some(self.names.device(&prefix.device)),
             None => None,
         };
-        event.port = known8(record.port).filter(|port| *port > 0).map(u32::from);
+        event.port = port_in(record);
         if prefix.kind != kind::QP_CREATE {
             // A dump can be read before the record of the create. It may name a port that only INIT has set.
             event.port = event.port.or(qp.and_then(|qp| qp.row().port));

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use super::{history, rows::Rows, shares::Shares};
 use crate::{
     cause::{Cause, CauseId},
-    findings::{Change, Limits, Watch},
+    findings::{Limits, Watch},
     input::{GpuSample, OpenersSample},
     judgement::{AllUnexplained, Bound},
     snapshot::Snapshot,
@@ -27,7 +27,7 @@ pub(super) struct Snapshots {
     openers: Option<Arc<OpenersSample>>,
     /// When the last snapshot was made, if it had a port whose traffic is not explained.
     wanted_ns: Option<u64>,
-    findings: Watch,
+    pub(super) findings: Watch,
     last_ns: Option<u64>,
     /// The last snapshot, while a view holds it: its judgement is reused where nothing changed.
     last: Weak<Snapshot>,
@@ -74,11 +74,6 @@ impl Snapshots {
         let snapshot = Arc::new(snapshot);
         self.last = Arc::downgrade(&snapshot);
         snapshot
-    }
-
-    /// Findings that snapshots raised and cleared since the last call.
-    pub(super) fn take_changes(&mut self) -> Vec<Change> {
-        self.findings.take_changes()
     }
 
     /// Whether a search for openers is wanted.

@@ -31,7 +31,7 @@ impl Tcp {
 
 impl Processes {
     /// Folds a reading of TCP connections in.
-    pub(super) fn tcp(&mut self, sample: &TcpSample, min_interval_ns: u64) {
+    pub(super) fn tcp(&mut self, sample: &TcpSample) {
         let before_ns = sample.before.map(|before| before.mono_ns);
         for totals in &sample.processes {
             let uid = self.caller(totals.pid, before_ns, sample.at.mono_ns);
@@ -47,10 +47,8 @@ impl Processes {
                         busiest: None,
                     })
                 });
-                tcp.sent
-                    .read(totals.sent, sample.at, Width::Bits64, min_interval_ns);
-                tcp.received
-                    .read(totals.received, sample.at, Width::Bits64, min_interval_ns);
+                tcp.sent.read(totals.sent, sample.at, Width::Bits64);
+                tcp.received.read(totals.received, sample.at, Width::Bits64);
                 (tcp.connections, tcp.busiest) = (totals.connections, totals.busiest);
             }
         }

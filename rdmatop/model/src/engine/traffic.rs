@@ -13,7 +13,7 @@ use super::{
     hash::{NumberMap, NumberSet},
     losses::Losses,
     machine::{Machine, credit, sums},
-    meter::is_stale,
+    meter::{MIN_INTERVAL_NS, is_stale},
     no_slot::NoSlot,
     qp::{Key, Owner, Slot},
     qps::{QpRef, Qps},
@@ -44,7 +44,8 @@ pub(super) struct Traffic {
     /// The time at which the last round was closed.
     round_ns: Option<u64>,
     elapsed_ns: u64,
-    were_fresh: bool,
+    /// [`Sweeps::fresh`] and [`Sweeps::doubt`] of the last snapshot.
+    shown: (bool, bool),
     pub(super) no_slot: NoSlot,
 }
 
@@ -75,13 +76,12 @@ impl Traffic {
     pub(super) fn look(&mut self, losses: &Losses, now_ns: u64) -> Sweeps {
         let fresh = self.has_swept() && !is_stale(self.last_ns, self.elapsed_ns, now_ns);
         let doubt = self.no_slot.is_in_doubt(losses);
-        let turned = self.no_slot.turns(doubt);
         Sweeps {
             now_ns,
             last_ns: self.has_swept().then_some(self.last_ns),
             fresh,
             doubt,
-            turned: std::mem::replace(&mut self.were_fresh, fresh) != fresh || turned,
+            turned: std::mem::replace(&mut self.shown, (fresh, doubt)) != (fresh, doubt),
         }
     }
 
@@ -91,7 +91,6 @@ impl Traffic {
         sample: &SlotsSample,
         machine: &mut Machine,
         losses: &mut Losses,
-        min_interval_ns: u64,
         now_ns: u64,
     ) {
         if !self.goes_on {
@@ -117,7 +116,7 @@ impl Traffic {
             self.left_slots(&mut machine.qps);
         }
         self.settle_rest(machine, losses);
-        self.close_round(sample.mono_ns, machine, min_interval_ns);
+        self.close_round(sample.mono_ns, machine);
     }
 
     fn slot_read(
@@ -250,9 +249,9 @@ impl Traffic {
     }
 
     /// Makes rates of what was counted since the last round, unless that is too short a time.
-    fn close_round(&mut self, sweep_ns: u64, machine: &mut Machine, min_interval_ns: u64) {
+    fn close_round(&mut self, sweep_ns: u64, machine: &mut Machine) {
         let elapsed = self.round_ns.map(|round_ns| sweep_ns - round_ns);
-        if elapsed.is_some_and(|elapsed| elapsed < min_interval_ns.max(1)) {
+        if elapsed.is_some_and(|elapsed| elapsed < MIN_INTERVAL_NS) {
             return;
         }
         self.round_ns = Some(sweep_ns);
@@ -326,13 +325,8 @@ impl Machine {
         if !unsure || slot.owner_pid == 0 {
             return;
         }
-        let owner = Owner {
-            pid: Some(slot.owner_pid),
-            start_ns: slot.owner_start_ns,
-            ..Owner::default()
-        };
-        let owner = self.processes.of(owner, slot.born_ns);
-        self.qps.set_owner(uid, owner, &mut self.processes);
+        let owner = Owner::user(slot.owner_pid, slot.owner_start_ns);
+        self.own(uid, owner, slot.born_ns);
         if let Some(qp) = self.qps.get_mut(uid) {
             (qp.sure, qp.start_ns) = (true, slot.owner_start_ns);
         }

@@ -119,16 +119,16 @@ impl Calls {
     }
 
     /// Takes over what `raw` has counted by `at_ns`.
-    fn read(&mut self, at_ns: u64, min_interval_ns: u64) {
+    fn read(&mut self, at_ns: u64) {
         let (made, errors) = self.own();
-        self.made.read(made, at_ns, Width::Bits64, min_interval_ns);
-        self.errors.read(errors, at_ns, Width::Bits64, min_interval_ns);
+        self.made.read(made, at_ns, Width::Bits64);
+        self.errors.read(errors, at_ns, Width::Bits64);
     }
 
     /// Notes that no call was counted up to `at_ns`.
-    fn stands_still(&mut self, at_ns: u64, min_interval_ns: u64) {
-        self.made.add(0, at_ns, min_interval_ns);
-        self.errors.add(0, at_ns, min_interval_ns);
+    fn stands_still(&mut self, at_ns: u64) {
+        self.made.add(0, at_ns);
+        self.errors.add(0, at_ns);
     }
 }
 
@@ -227,7 +227,7 @@ const ZERO: VerbStats = VerbStats {
 
 impl Verbs {
     /// Folds the verb counters in.
-    pub(super) fn apply(&mut self, sample: &VerbsSample, processes: &mut Processes, min_interval_ns: u64) {
+    pub(super) fn apply(&mut self, sample: &VerbsSample, processes: &mut Processes) {
         if self.last_ns.is_some_and(|last| sample.mono_ns <= last) {
             return;
         }
@@ -272,7 +272,7 @@ impl Verbs {
                 None => processes.caller(key.pid, before_ns, sample.mono_ns),
             };
             let at_ns = sample.calls_only_ns.filter(|_| only).unwrap_or(sample.mono_ns);
-            let delta = self.calls(*key, stats, process, (at_ns, before_ns), min_interval_ns);
+            let delta = self.calls(*key, stats, process, at_ns, before_ns);
             if let Some(row) = self.rows.get_mut(key) {
                 // Totals continue when the data path changes: what is unknown for some calls is unknown for
                 // the sum.
@@ -306,14 +306,14 @@ impl Verbs {
             // Of what is left out it is known that it stands still. The others were read at this very time
             // already.
             faults.entry(calls.process).or_default();
-            calls.stands_still(sample.mono_ns, min_interval_ns);
+            calls.stands_still(sample.mono_ns);
         }
         for (process, faults) in faults {
             if let Some(process) = processes.get_mut(process) {
                 let meter = process
                     .faults
                     .get_or_insert_with(|| Meter::new(0, sample.mono_ns));
-                meter.add(faults, sample.mono_ns, min_interval_ns);
+                meter.add(faults, sample.mono_ns);
             }
         }
         self.forget(&calls_only, processes);
@@ -347,8 +347,8 @@ impl Verbs {
         key: VerbKey,
         stats: &VerbStats,
         process: u64,
-        (at_ns, before_ns): (u64, Option<u64>),
-        min_interval_ns: u64,
+        at_ns: u64,
+        before_ns: Option<u64>,
     ) -> u64 {
         let Some(row) = self.rows.get_mut(&key) else {
             // What another process with this PID did does not count for this one.
@@ -359,7 +359,7 @@ impl Verbs {
             if let Some(last_ns) = before_ns {
                 // The entry did not exist at the last sweep: all of it belongs to this interval.
                 (row.made, row.errors) = (Meter::new(0, last_ns), Meter::new(0, last_ns));
-                row.read(at_ns, min_interval_ns);
+                row.read(at_ns);
             }
             let (_, errors) = row.own();
             self.rows.insert(key, row);
@@ -384,7 +384,7 @@ impl Verbs {
             row.before = ZERO;
         }
         row.raw = *stats;
-        row.read(at_ns, min_interval_ns);
+        row.read(at_ns);
         delta
     }
 
@@ -396,9 +396,8 @@ impl Verbs {
         }
         let mut event = event_of(EventKind::VerbError, prefix, now);
         let owner = Owner {
-            pid: Some(prefix.pid).filter(|pid| *pid != 0),
             comm: Some(machine.names.comm(&prefix.comm)).filter(|comm| !comm.is_empty()),
-            ..Owner::default()
+            ..Owner::user(prefix.pid, 0)
         };
         let owner = machine.processes.of(owner, prefix.ts_ns);
         attribute(&mut event, owner, prefix);
