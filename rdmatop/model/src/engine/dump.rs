@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     hash::NumberMap,
-    losses::Losses,
     machine::Machine,
     programs::Programs,
     psn::{Passed, PsnReading},
@@ -23,7 +22,7 @@ struct Dump {
     passed: BTreeMap<(u64, u32), Passed>,
     /// See [`Programs::has_foreign_pids`].
     foreign_pids: bool,
-    /// The table of QPs may be wrong ([`Losses::wants_repair`]).
+    /// The table of QPs may be wrong ([`Qps::wants_repair`]).
     repairs: bool,
 }
 
@@ -41,7 +40,7 @@ impl Dump {
 
 impl Machine {
     /// Folds a dump in.
-    pub(super) fn dump(&mut self, sample: &QpsSample, programs: &Programs, losses: &mut Losses, now_ns: u64) {
+    pub(super) fn dump(&mut self, sample: &QpsSample, programs: &Programs, now_ns: u64) {
         let began_ns = sample.mono_ns;
         self.qps.dumps = self.qps.dumps.wrapping_add(1);
         let mut device = None;
@@ -60,7 +59,7 @@ impl Machine {
             number: self.qps.dumps,
             passed: self.passed(sample, &keys),
             foreign_pids: programs.has_foreign_pids(),
-            repairs: losses.wants_repair(),
+            repairs: self.qps.wants_repair(),
         };
         // The kernel's order, in which QP 0 and QP 1 come last.
         let mut guess = Guess::default();
@@ -96,10 +95,10 @@ impl Machine {
         for uid in gone {
             self.qps.end_by(uid, began_ns, now_ns, &mut self.processes);
         }
-        losses.repaired(began_ns);
+        self.qps.repaired(began_ns);
         if self.qps.forgotten_ns() > began_ns {
             // The dump may have brought back a QP that ended after the dump began and is forgotten already.
-            losses.want_repair(now_ns);
+            self.qps.want_repair(now_ns);
         }
     }
 

@@ -1,10 +1,10 @@
-//! What was lost, where, and whether the QP table needs repair.
+//! What was lost, and where.
 
 use std::sync::Arc;
 
 use rdmatop_common::counters::loss;
 
-use super::overlooked::Overlooked;
+use super::{overlooked::Overlooked, qps::Qps};
 use crate::{
     event::{BUDGET, Event, EventKind},
     input::{Flood, Now, SeenByPrograms, Skipped},
@@ -23,8 +23,6 @@ const CHANNEL: usize = DECODE + 1;
 pub(super) struct Losses {
     seen: [u64; CAUSES],
     total: [u64; CAUSES],
-    /// When a record was last found lost, until a dump that began later.
-    repair_since: Option<u64>,
     pub(super) overlooked: Overlooked,
     pub(super) floods: Shared<Flood>,
     pub(super) skipped: Option<Shared<Skipped>>,
@@ -65,22 +63,23 @@ impl Losses {
     pub(super) fn kernel(
         &mut self,
         counts: &[u64; loss::COUNT as usize],
+        qps: &mut Qps,
         now: Now,
         out: &mut dyn FnMut(&Event),
     ) {
         for (cause, count) in counts.iter().enumerate() {
-            self.cumulative(cause, *count, now, out);
+            self.cumulative(cause, *count, qps, now, out);
         }
     }
 
     /// Cumulative count of messages that found the channel full.
-    pub(super) fn channel(&mut self, count: u64, now: Now, out: &mut dyn FnMut(&Event)) {
-        self.cumulative(CHANNEL, count, now, out);
+    pub(super) fn channel(&mut self, count: u64, qps: &mut Qps, now: Now, out: &mut dyn FnMut(&Event)) {
+        self.cumulative(CHANNEL, count, qps, now, out);
     }
 
     /// One record that could not be decoded.
-    pub(super) fn undecodable(&mut self, now: Now, out: &mut dyn FnMut(&Event)) {
-        self.lost(DECODE, 1, now, out);
+    pub(super) fn undecodable(&mut self, qps: &mut Qps, now: Now, out: &mut dyn FnMut(&Event)) {
+        self.lost(DECODE, 1, qps, now, out);
     }
 
     /// What the programs have seen: on a kernel that does not count skipped runs of them, those are found
@@ -134,38 +133,22 @@ impl Losses {
         self.floods = floods.into();
     }
 
-    fn cumulative(&mut self, cause: usize, count: u64, now: Now, out: &mut dyn FnMut(&Event)) {
+    fn cumulative(&mut self, cause: usize, count: u64, qps: &mut Qps, now: Now, out: &mut dyn FnMut(&Event)) {
         // Less than before: two threads read the counts, and what the slower one read comes late.
         let delta = count.saturating_sub(self.seen[cause]);
         self.seen[cause] += delta;
-        self.lost(cause, delta, now, out);
+        self.lost(cause, delta, qps, now, out);
     }
 
-    fn lost(&mut self, cause: usize, delta: u64, now: Now, out: &mut dyn FnMut(&Event)) {
+    fn lost(&mut self, cause: usize, delta: u64, qps: &mut Qps, now: Now, out: &mut dyn FnMut(&Event)) {
         self.total[cause] = self.total[cause].saturating_add(delta);
         if delta == 0 || !loses_records(cause) {
             return;
         }
         if !loses_work(cause) {
-            self.want_repair(now.mono_ns);
+            qps.want_repair(now.mono_ns);
         }
         out(&event(name(cause), delta, now));
-    }
-
-    /// The QP table may be wrong about a time up to now.
-    pub(super) fn want_repair(&mut self, now_ns: u64) {
-        self.repair_since = Some(now_ns);
-    }
-
-    /// A dump that began at `began_ns` was folded in.
-    pub(super) fn repaired(&mut self, began_ns: u64) {
-        if self.repair_since.is_some_and(|since| began_ns >= since) {
-            self.repair_since = None;
-        }
-    }
-
-    pub(super) fn wants_repair(&self) -> bool {
-        self.repair_since.is_some()
     }
 
     /// Records lost, all causes that lose records.
@@ -215,9 +198,11 @@ mod tests {
         Now { mono_ns, wall_ns: 0 }
     }
 
-    fn kernel(losses: &mut Losses, counts: [u64; 11], mono_ns: u64) -> Vec<(&'static str, u64)> {
+    type Tables = (Losses, Qps);
+
+    fn kernel((losses, qps): &mut Tables, counts: [u64; 11], mono_ns: u64) -> Vec<(&'static str, u64)> {
         let mut lost = Vec::new();
-        losses.kernel(&counts, at(mono_ns), &mut |event| {
+        losses.kernel(&counts, qps, at(mono_ns), &mut |event| {
             lost.extend(event.lost_where.zip(event.count));
         });
         lost
@@ -248,54 +233,54 @@ mod tests {
 
     #[test]
     fn a_missing_counter_slot_loses_no_record() {
-        let mut losses = Losses::default();
-        assert!(kernel(&mut losses, [0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0], 1).is_empty());
-        assert_eq!((losses.records(), losses.wants_repair()), (0, false));
+        let mut tables = Tables::default();
+        assert!(kernel(&mut tables, [0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0], 1).is_empty());
+        assert_eq!((tables.0.records(), tables.1.wants_repair()), (0, false));
         let slot = Loss {
             at: "slot",
             count: 7,
             records: false,
         };
-        assert_eq!(losses.rows(), [slot]);
+        assert_eq!(tables.0.rows(), [slot]);
     }
 
     #[test]
     fn a_lost_work_request_is_a_lost_event_and_needs_no_dump() {
-        let mut losses = Losses::default();
+        let mut tables = Tables::default();
         assert_eq!(
-            kernel(&mut losses, [0, 0, 0, 0, 0, 0, 0, 0, 7, 2, 0], 1),
+            kernel(&mut tables, [0, 0, 0, 0, 0, 0, 0, 0, 7, 2, 0], 1),
             [("wr_ring", 7), ("wr_missed", 2)]
         );
-        assert_eq!((losses.records(), losses.wants_repair()), (9, false));
+        assert_eq!((tables.0.records(), tables.1.wants_repair()), (9, false));
     }
 
     #[test]
     fn counts_that_come_late_are_no_new_losses() {
-        let mut losses = Losses::default();
+        let mut tables = Tables::default();
         assert_eq!(
-            kernel(&mut losses, [5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 1),
+            kernel(&mut tables, [5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 1),
             [("ring", 5)]
         );
         // The ring's reader and the sampler both read them, and the one may overtake the other.
         assert_eq!(
-            kernel(&mut losses, [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], 2),
+            kernel(&mut tables, [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], 2),
             [("stash", 1)]
         );
-        assert_eq!(kernel(&mut losses, [5, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], 3), []);
+        assert_eq!(kernel(&mut tables, [5, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], 3), []);
         assert_eq!(
-            kernel(&mut losses, [6, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], 4),
+            kernel(&mut tables, [6, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], 4),
             [("ring", 1)]
         );
-        assert_eq!(losses.records(), 7);
+        assert_eq!(tables.0.records(), 7);
     }
 
     #[test]
     fn only_a_dump_that_began_after_the_loss_repairs() {
-        let mut losses = Losses::default();
-        losses.undecodable(at(10), &mut |_| ());
-        losses.repaired(9);
-        assert!(losses.wants_repair());
-        losses.repaired(10);
-        assert!(!losses.wants_repair());
+        let (mut losses, mut qps) = Tables::default();
+        losses.undecodable(&mut qps, at(10), &mut |_| ());
+        qps.repaired(9);
+        assert!(qps.wants_repair());
+        qps.repaired(10);
+        assert!(!qps.wants_repair());
     }
 }

@@ -11,7 +11,6 @@ use super::{
     EngineConfig,
     devices::Devices,
     flow::Flow,
-    losses::Losses,
     names::Names,
     processes::Processes,
     programs::Programs,
@@ -101,19 +100,13 @@ impl Machine {
     }
 
     /// A process is gone from /proc.
-    pub(super) fn process_gone(
-        &mut self,
-        pid: u32,
-        start_ticks: Option<u64>,
-        now_ns: u64,
-        losses: &mut Losses,
-    ) {
+    pub(super) fn process_gone(&mut self, pid: u32, start_ticks: Option<u64>, now_ns: u64) {
         let uid = self.processes.gone(pid, start_ticks, now_ns);
         let process = uid.and_then(|uid| self.processes.get(uid));
         if process.is_some_and(|process| !process.qps.is_empty()) {
             // Records of its last moments may be on the way, or another process holds its QPs: a dump shows
             // which.
-            losses.want_repair(now_ns);
+            self.qps.want_repair(now_ns);
         }
     }
 
@@ -128,6 +121,7 @@ impl Machine {
             self.qps.set_owner(uid, Owner::default(), &mut self.processes);
         }
         self.processes.end_all(now_ns);
+        self.qps.want_repair(now_ns);
     }
 
     /// Forgets what has been gone for long.

@@ -195,17 +195,16 @@ impl Engine {
             Input::WorkCounts(counts) => self.programs.work_counts(counts),
             Input::Watch(sample) => self.watched.apply(*sample, now),
             Input::Openers(sample) => self.snapshots.openers(*sample),
-            Input::BadRecord => self.losses.undecodable(now, out),
+            Input::BadRecord => self.losses.undecodable(&mut self.machine.qps, now, out),
             Input::Ebpf(report) => {
-                self.programs
-                    .apply(*report, now_ns, &mut self.machine, &mut self.losses);
+                self.programs.apply(*report, now_ns, &mut self.machine);
                 self.readings.note(self.programs.ebpf());
             }
-            Input::Losses(counts) => self.losses.kernel(&counts, now, out),
+            Input::Losses(counts) => self.losses.kernel(&counts, &mut self.machine.qps, now, out),
             Input::Floods(floods) => self.losses.flooded(floods, now, out),
             Input::Seen(seen) => self.losses.seen(seen),
             Input::Skipped(skipped) => self.losses.skipped(skipped),
-            Input::ChannelDropped(count) => self.losses.channel(count, now, out),
+            Input::ChannelDropped(count) => self.losses.channel(count, &mut self.machine.qps, now, out),
             Input::Devices(mut sample) => {
                 self.losses.overlooked.devices(&sample);
                 self.readings.devices(&mut sample);
@@ -216,14 +215,13 @@ impl Engine {
                 self.machine.counters(*sample, &self.programs);
             }
             Input::Qps(sample) => {
-                self.machine
-                    .dump(&sample, &self.programs, &mut self.losses, now_ns);
+                self.machine.dump(&sample, &self.programs, now_ns);
                 self.traffic.no_slot.shown(&self.programs.ebpf().state);
                 self.readings.qps(sample.errors);
             }
             Input::Slots(sample) => self
                 .traffic
-                .apply(&sample, &mut self.machine, &mut self.losses, now_ns),
+                .apply(&sample, &mut self.machine, &self.losses, now_ns),
             Input::Uprobes(report) => self.programs.probes(*report, &mut self.machine),
             Input::UprobesOver => self.programs.probes_over(&mut self.machine),
             Input::Groups(sample) => self.groups.apply(*sample, &mut self.machine, &self.programs),
@@ -237,8 +235,7 @@ impl Engine {
                 }
             }
             Input::ProcessGone { pid, start_ticks } => {
-                let losses = &mut self.losses;
-                self.machine.process_gone(pid, start_ticks, now_ns, losses);
+                self.machine.process_gone(pid, start_ticks, now_ns);
             }
             Input::Logged(errors) => self.machine.devices.logged(errors, now_ns),
             Input::RdmaLimits(reached) => self.machine.processes.limited(reached),
@@ -263,10 +260,7 @@ impl Engine {
         }
         self.programs.events += 1;
         match record {
-            Record::Qp(record) => {
-                let timelines = self.config.timelines;
-                machine.qp_record(record, (traffic, &mut self.losses), timelines, now, out);
-            }
+            Record::Qp(record) => machine.qp_record(record, traffic, self.config.timelines, now, out),
             Record::Object(record) => out(&machine.object_record(record, now)),
             Record::Cm(record) => out(&self.connections.apply(record, machine, now)),
             Record::Verb(record) => {
@@ -360,7 +354,7 @@ impl Engine {
 
     /// As [`Needs::repair`], for a round that asks for no processes.
     pub fn wants_repair(&self) -> bool {
-        self.losses.wants_repair()
+        self.machine.qps.wants_repair()
     }
 
     /// As [`Needs::openers`].

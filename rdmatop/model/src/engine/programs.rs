@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rdmatop_common::wr::count;
 
-use super::{EngineConfig, losses::Losses, machine::Machine};
+use super::{EngineConfig, machine::Machine};
 use crate::{
     cause::Cause,
     input::{EbpfReport, EbpfState, UprobesReport},
@@ -38,22 +38,14 @@ impl Programs {
     }
 
     /// Folds in a report.
-    pub(super) fn apply(
-        &mut self,
-        report: EbpfReport,
-        now_ns: u64,
-        machine: &mut Machine,
-        losses: &mut Losses,
-    ) {
+    pub(super) fn apply(&mut self, report: EbpfReport, now_ns: u64, machine: &mut Machine) {
         let foreign = self.has_foreign_pids();
-        let anew = report.anew;
-        self.ebpf = report;
-        let other_pids = self.has_foreign_pids() != foreign;
-        if other_pids {
-            machine.renumber(now_ns);
+        if report.anew {
+            machine.qps.want_repair(now_ns);
         }
-        if anew || other_pids {
-            losses.want_repair(now_ns);
+        self.ebpf = report;
+        if self.has_foreign_pids() != foreign {
+            machine.renumber(now_ns);
         }
     }
 

@@ -6,7 +6,6 @@ use rdmatop_common::counters::place;
 use rdmatop_common::event::{ObjectRecord, Prefix, QpRecord, UNKNOWN_U8, UNKNOWN_U32, flag, kind};
 
 use super::{
-    losses::Losses,
     machine::Machine,
     memory::Region,
     qp::{Key, Owner, Qp},
@@ -66,7 +65,7 @@ impl Machine {
     pub(super) fn qp_record(
         &mut self,
         record: &QpRecord,
-        (traffic, losses): (&mut Traffic, &mut Losses),
+        traffic: &mut Traffic,
         timelines: bool,
         now: Now,
         out: &mut dyn FnMut(&Event),
@@ -105,7 +104,7 @@ impl Machine {
                     self.qps.end(uid, prefix.ts_ns, &mut self.processes);
                 }
                 // The provider has moved the QP to ERR or SQE without a modify: only a dump shows which.
-                EventKind::QpError if matches!(record.event, 1..=3) => losses.want_repair(now.mono_ns),
+                EventKind::QpError if matches!(record.event, 1..=3) => self.qps.want_repair(now.mono_ns),
                 _ => {}
             }
         }

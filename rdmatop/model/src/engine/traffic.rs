@@ -90,7 +90,7 @@ impl Traffic {
         &mut self,
         sample: &SlotsSample,
         machine: &mut Machine,
-        losses: &mut Losses,
+        losses: &Losses,
         now_ns: u64,
     ) {
         if !self.goes_on {
@@ -104,10 +104,10 @@ impl Traffic {
         self.goes_on = sample.more;
         self.no_slot.swept(sample);
         for (number, slot) in &sample.slots {
-            self.slot_read(*number, slot, sample, machine, losses, now_ns);
+            self.slot_read(*number, slot, sample, machine, now_ns);
         }
         for (number, head) in &sample.idle {
-            self.slot_read(*number, &head.slot(), sample, machine, losses, now_ns);
+            self.slot_read(*number, &head.slot(), sample, machine, now_ns);
         }
         if sample.more {
             return;
@@ -125,7 +125,6 @@ impl Traffic {
         slot: &QpSlot,
         sample: &SlotsSample,
         machine: &mut Machine,
-        losses: &mut Losses,
         now_ns: u64,
     ) {
         if slot.qp == 0 {
@@ -139,18 +138,14 @@ impl Traffic {
             return;
         }
         let at = sample.at.unwrap_or(sample.mono_ns.into());
-        if self.slot(number, slot, at, machine) {
-            // The provider moves a QP to ERR on its own, without a modify: only a dump shows it.
-            losses.want_repair(now_ns);
-        }
+        self.slot(number, slot, at, machine, now_ns);
         let over = sample.partial && slot.flags & slot_flag::DESTROYED != 0;
         if let Some(slot_use) = over.then(|| self.in_use.remove(&number)).flatten() {
             machine.qps.left_slot(slot_use.qp);
         }
     }
 
-    /// Folds a slot in. True when its QP has had its first error.
-    fn slot(&mut self, number: u32, slot: &QpSlot, at: ReadAt, machine: &mut Machine) -> bool {
+    fn slot(&mut self, number: u32, slot: &QpSlot, at: ReadAt, machine: &mut Machine, now_ns: u64) {
         let sweep = self.this_sweep();
         let known = self
             .in_use
@@ -161,13 +156,13 @@ impl Traffic {
                 slot_use.qp
             });
         let Some(uid) = known.or_else(|| self.assign_slot(number, slot, machine)) else {
-            return false;
+            return;
         };
         // A QP that had its slot in the last round but was not seen then: when it counted is not known.
         let round_ns = self.round_ns;
         let blurred = known.is_none() && round_ns.is_none_or(|round_ns| slot.since_ns < round_ns);
         let Some(qp) = machine.qps.get_mut(uid) else {
-            return false;
+            return;
         };
         qp.late = slot.flags & slot_flag::LATE != 0;
         let flow = qp.flow.get_or_insert_default();
@@ -177,13 +172,15 @@ impl Traffic {
             flow.moving = true;
             self.moving.push(uid);
         }
-        let mut errs = false;
-        if let Some(delta) = &delta {
+        if delta.is_some() {
             qp.touch();
-            errs = delta.errors() > 0 && !qp.error_seen && qp.lives();
-            qp.error_seen |= errs;
         }
         let of = (qp.process(), qp.key.device);
+        // The provider moves a QP to ERR on its own, without a modify: only a dump shows it.
+        if delta.as_ref().is_some_and(|delta| delta.errors() > 0) && !qp.error_seen && qp.lives() {
+            qp.error_seen = true;
+            machine.qps.want_repair(now_ns);
+        }
         if slot.flags & slot_flag::DESTROYED != 0 {
             machine.qps.end(uid, self.last_ns, &mut machine.processes);
         }
@@ -192,7 +189,6 @@ impl Traffic {
             let delta = delta.unwrap_or_default();
             credit(&mut machine.processes, &mut machine.devices, of, &delta, blurred);
         }
-        errs
     }
 
     /// Gives a slot to another QP and returns that QP.
