@@ -264,6 +264,7 @@ impl Engine {
             Input::Logged(errors) => self.devices.logged(errors, now_ns),
             Input::RdmaLimits(reached) => self.processes.limited(reached),
             Input::Locked(found) => self.processes.locked(found),
+            Input::Mappings(sample) => self.processes.mappings(sample),
             Input::Tcp(sample) => self.tcp(&sample),
             Input::Gpus(sample) => self.gpus(*sample),
             Input::Slow(notes) => self.slow = notes,
