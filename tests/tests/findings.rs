@@ -675,3 +675,32 @@ fn a_process_that_only_registers_memory_is_named() -> Result<()> {
     misuse.finish()?;
     Ok(())
 }
+
+#[test]
+fn a_process_that_has_nearly_all_mappings_that_it_may_is_named() -> Result<()> {
+    const LIMIT: &str = "/proc/sys/vm/max_map_count";
+    let Some(_lab) = Lab::enter("findings: mappings") else {
+        return Ok(());
+    };
+    // A list of 65,530 takes a translated CPU seconds to write.
+    let before = fs::read_to_string(LIMIT)?;
+    fs::write(LIMIT, "8000")?;
+    let found = mappings_are_named();
+    fs::write(LIMIT, before.trim())?;
+    found
+}
+
+fn mappings_are_named() -> Result<()> {
+    let misuse = Traffic::start("misuse", &["--what", "map-count"])?;
+    let pid = pid_of(&misuse.ready()?["pid"])?;
+    let check = Check::of("12")?;
+    // As many lines as the kernel lists, but for the page of x86-64 that is nobody's mapping.
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let mappings = maps.lines().filter(|line| !line.ends_with("[vsyscall]")).count();
+    let found = check.is_only("map-count", 1, Some(pid))?;
+    let verdict = found["verdict"].as_str().context("no verdict")?;
+    let numbers = format!(" had {mappings} of the 8000 mappings of memory ");
+    ensure!(verdict.contains(&numbers), "{numbers}: {verdict}");
+    misuse.finish()?;
+    Ok(())
+}

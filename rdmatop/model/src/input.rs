@@ -27,7 +27,10 @@ pub use devices::{
     RawReading, RawSource, UNLISTED,
 };
 pub use gpus::{GpuActivity, GpuPlace, GpuReading, GpuSample};
-pub use processes::{LimitReached, LockedMemory, Opener, OpenersSample, ProcessFacts, TcpSample, TcpTotals};
+pub use processes::{
+    LimitReached, LockedMemory, MappingCount, MappingsSample, Opener, OpenersSample, ProcessFacts, TcpSample,
+    TcpTotals,
+};
 pub use qps::{QpReading, QpsSample, SlotHead, SlotsSample, VerbsSample};
 
 /// A point in time, by both clocks.
@@ -152,6 +155,8 @@ pub enum Input {
     RdmaLimits(Vec<LimitReached>),
     /// How much memory processes may lock that were asked for; each replaces what was known of its process.
     Locked(Vec<LockedMemory>),
+    /// How many mappings of memory processes have; each count replaces what was known of its process.
+    Mappings(MappingsSample),
     /// A process is gone from /proc.
     ProcessGone {
         /// Process id: another one may have it by now.

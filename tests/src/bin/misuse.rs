@@ -1,9 +1,10 @@
 //! Uses verbs in ways that work and are wrong, until stdin is closed.
 //!
-//! `misuse --what mr-churn|mr-growth|qp-churn|qp-leak|memlock|cgroup|slow-peers|full-queue|no-poll|wrong-key
+//! `misuse --what mr-churn|mr-growth|map-count|qp-churn|qp-leak|memlock|cgroup|slow-peers|full-queue|no-poll|wrong-key
 //! [--device rxe0] [--peer rxe0] [--cgroup DIR] [--network A.B.C]`
 //! * `mr-churn`: registers and deregisters a small buffer as fast as it can;
 //! * `mr-growth`: registers 64 KiB ten times a second and deregisters nothing;
+//! * `map-count`: has 94 % of the mappings of memory that a process may have, and registers a small buffer;
 //! * `qp-churn`: creates a QP and destroys it as fast as it can;
 //! * `qp-leak`: creates eight QPs each second and destroys none;
 //! * `memlock`: as a user without rights, with 8 KiB of memory that may be locked, registers a larger buffer
@@ -56,6 +57,9 @@ fn main() -> Result<()> {
         // "0" is whoever writes.
         fs::write(format!("{cgroup}/cgroup.procs"), "0").with_context(|| format!("enter {cgroup}"))?;
     }
+    if what == "map-count" {
+        map_nearly_all()?;
+    }
     let context = Context::open(&device).with_context(|| format!("open {device}"))?;
     let pd = Pd::new(&context)?;
     let cq = Cq::new(&context, 16)?;
@@ -75,6 +79,11 @@ fn main() -> Result<()> {
             "mr-growth" => {
                 regions.push(Mr::new(&pd, 1 << 16)?);
                 thread::sleep(Duration::from_millis(100));
+            }
+            "map-count" if regions.is_empty() => regions.push(Mr::new(&pd, 4096)?),
+            "map-count" => {
+                thread::sleep(Duration::from_millis(100));
+                continue;
             }
             "qp-churn" => drop(Qp::new(&pd, &cq, 1)?),
             "qp-leak" => {
@@ -205,6 +214,24 @@ impl Queue {
             Err(error) => Err(error).with_context(|| format!("post to {}", self.peer.qpn())),
         }
     }
+}
+
+/// Pages of which each second one has other rights than those beside it: each is a mapping.
+fn map_nearly_all() -> Result<()> {
+    let limit: usize = fs::read_to_string("/proc/sys/vm/max_map_count")?.trim().parse()?;
+    let pages = limit * 94 / 100;
+    // SAFETY: it asks for a number.
+    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) })?;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: the kernel chooses a place where nothing is.
+    let all = unsafe { libc::mmap(std::ptr::null_mut(), pages * page, libc::PROT_NONE, flags, -1, 0) };
+    ensure!(all != libc::MAP_FAILED, "mmap: {}", io::Error::last_os_error());
+    for number in (1..pages).step_by(2) {
+        // SAFETY: the page is one of those above, which nobody uses.
+        let done = unsafe { libc::mprotect(all.byte_add(number * page), page, libc::PROT_READ) == 0 };
+        ensure!(done, "mprotect of page {number}: {}", io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 /// `CAP_IPC_LOCK` would lift the limit.

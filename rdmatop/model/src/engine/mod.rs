@@ -240,6 +240,7 @@ impl Engine {
             Input::Logged(errors) => self.machine.devices.logged(errors, now_ns),
             Input::RdmaLimits(reached) => self.machine.processes.limited(reached),
             Input::Locked(found) => self.machine.processes.locked(found),
+            Input::Mappings(sample) => self.machine.processes.mappings(sample),
             Input::Tcp(sample) => self.machine.processes.tcp(&sample),
             Input::Gpus(sample) => self.snapshots.gpus(*sample),
             Input::Slow(notes) => self.readings.slow = notes,

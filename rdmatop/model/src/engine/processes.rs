@@ -17,8 +17,8 @@ use super::{
     tcp::Tcp,
 };
 use crate::{
-    input::{LimitReached, LockedMemory, ProcessFacts},
-    snapshot::ProcessRow,
+    input::{LimitReached, LockedMemory, MappingsSample, ProcessFacts},
+    snapshot::{Mappings, ProcessRow},
 };
 
 /// Names of threads kept for one process.
@@ -65,6 +65,7 @@ pub(super) struct Process {
     pub(super) limited: Option<Arc<LimitReached>>,
     /// How much memory it may lock, when that was looked up.
     pub(super) locked: Option<Arc<LockedMemory>>,
+    pub(super) mappings: Option<Mappings>,
     pub(super) series: Series,
     pub(super) average: Average,
 }
@@ -384,6 +385,7 @@ impl Processes {
             }
             process.facts = same.facts;
             process.tcp = same.tcp.or(process.tcp.take());
+            process.mappings = same.mappings.or(process.mappings);
             // /proc had it just now.
             process.ended_ns = None;
             process.memory.absorb(same.memory);
@@ -542,6 +544,22 @@ impl Processes {
             if let Some(process) = self.holder(locked.pid).and_then(|uid| self.get_mut(uid)) {
                 process.locked = Some(Arc::new(locked));
             }
+        }
+    }
+
+    /// Takes over how many mappings processes have, and how many one may have.
+    pub(super) fn mappings(&mut self, sample: MappingsSample) {
+        for read in sample.processes {
+            if let Some(process) = self.holder(read.pid).and_then(|uid| self.get_mut(uid)) {
+                process.mappings = read.count.map(|count| Mappings {
+                    count,
+                    limit: None,
+                    read_ns: read.read_ns,
+                });
+            }
+        }
+        for mappings in self.iter_mut().filter_map(|process| process.mappings.as_mut()) {
+            mappings.limit = sample.limit;
         }
     }
 

@@ -310,6 +310,7 @@ impl Process {
             tcp: self.tcp.as_ref().map(|tcp| tcp.row(now_ns)),
             limited: self.limited.clone(),
             locked: self.locked.clone(),
+            mappings: self.mappings,
             history: self.series.points(),
             ..self.facts.clone()
         }

@@ -53,7 +53,8 @@ pub enum Traced {
     Yes,
     /// Counters of ports, and not those of QPs: it names a port, seldom a process.
     OfPorts,
-    /// It needs counts of work requests or of completions, or GPUs, which a trace does not ask.
+    /// It needs counts of work requests or of completions, GPUs, or lists of mappings, which a trace does not
+    /// ask.
     No,
 }
 
@@ -202,6 +203,18 @@ kinds! {
         why: "Registered memory is pinned: it cannot be swapped or moved, until the machine has none left. It may be meant so.",
         fixed: "MR of the process falls, or stays",
         trace: Traced::Yes,
+    },
+    MapCount => Kind {
+        name: "map-count", raise_s: 0, clear_s: 60,
+        rule: "a process with QPs or memory regions had 90 % or more of the mappings of memory that one process may have \
+               (vm.max_map_count) when rdmatop listed them",
+        source: "lines of /proc/PID/maps, counted where its libraries are read: when the process is first seen and after an exec, not \
+                 again; vm.max_map_count, each minute; silent where the list is not readable, is longer than 16 MiB or has more than \
+                 128 libraries; rdmatop's own limit",
+        why: "At the limit mmap(2) fails with ENOMEM, and with it what needs a mapping: allocations, threads, opening a device, and with \
+              fork support registering memory. It reads as if memory were exhausted.",
+        fixed: "vm.max_map_count is the larger number",
+        trace: Traced::No,
     },
     QpChurn => Kind {
         name: "qp-churn", raise_s: 10, clear_s: 15,

@@ -34,6 +34,26 @@ pub struct LockedMemory {
     pub pinned: Option<u64>,
 }
 
+/// How many mappings of memory processes have, and how many one may have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MappingsSample {
+    /// `vm.max_map_count`, which counts for each process of the machine; `None`: not readable.
+    pub limit: Option<u64>,
+    /// The processes whose mappings were listed since the last sample.
+    pub processes: Vec<MappingCount>,
+}
+
+/// Mappings of one process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MappingCount {
+    /// Process id.
+    pub pid: u32,
+    /// How many there are; `None`: the list was not readable, or not to its end.
+    pub count: Option<u64>,
+    /// `CLOCK_MONOTONIC` when they were listed, ns.
+    pub read_ns: u64,
+}
+
 /// One look at TCP connections.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TcpSample {

@@ -68,6 +68,9 @@ pub struct ProcessRow {
     /// not looked up.
     #[serde(skip)]
     pub locked: Option<Arc<LockedMemory>>,
+    /// Its mappings of memory when they were last listed; `None`: not known.
+    #[serde(skip)]
+    pub mappings: Option<Mappings>,
     /// Libraries of interest.
     pub libraries: Option<Shared<String>>,
     /// RDMA-relevant environment.
@@ -81,6 +84,17 @@ pub struct ProcessRow {
     /// Tx and Rx bytes/s (or WRs/s).
     #[serde(skip)]
     pub history: Arc<History>,
+}
+
+/// Mappings of memory of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mappings {
+    /// How many it had.
+    pub count: u64,
+    /// How many it may have; `None`: not known.
+    pub limit: Option<u64>,
+    /// `CLOCK_MONOTONIC` when they were listed, ns.
+    pub read_ns: u64,
 }
 
 /// GPUs by their addresses.

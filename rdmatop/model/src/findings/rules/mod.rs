@@ -8,6 +8,7 @@ mod lag;
 mod latency;
 mod link;
 mod loss;
+mod mappings;
 mod memory;
 mod nic;
 mod objects;
@@ -175,6 +176,7 @@ pub(super) fn all(scene: &Scene<'_>) -> Vec<Symptom> {
         verbs::reconnects,
         objects::leak,
         memory::growth,
+        mappings::nearly_all,
         objects::removal,
         link::state,
         link::errors,

@@ -98,6 +98,11 @@ const PROOFS: &[(FindingId, On, &str)] = &[
         "findings::a_process_that_only_registers_memory_is_named",
     ),
     (
+        FindingId::MapCount,
+        On::Traffic,
+        "findings::a_process_that_has_nearly_all_mappings_that_it_may_is_named",
+    ),
+    (
         FindingId::QpChurn,
         On::Traffic,
         "findings::what_a_process_does_wrong_is_named",

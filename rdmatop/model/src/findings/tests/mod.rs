@@ -5,6 +5,7 @@ mod hour;
 mod kinds;
 mod lag;
 mod load;
+mod mappings;
 mod nic;
 mod pauses;
 mod ports;
