@@ -1,7 +1,7 @@
 //! Uses verbs in ways that work and are wrong, until stdin is closed.
 //!
-//! `misuse --what mr-churn|mr-growth|map-count|qp-churn|qp-leak|memlock|cgroup|slow-peers|full-queue|no-poll|wrong-key
-//! [--device rxe0] [--peer rxe0] [--cgroup DIR] [--network A.B.C]`
+//! `misuse --what mr-churn|mr-growth|map-count|qp-churn|qp-leak|memlock|cgroup|slow-peers|full-queue|no-poll|
+//! wrong-key [--device rxe0] [--peer rxe0] [--cgroup DIR] [--network A.B.C]`
 //! * `mr-churn`: registers and deregisters a small buffer as fast as it can;
 //! * `mr-growth`: registers 64 KiB ten times a second and deregisters nothing;
 //! * `map-count`: has 94 % of the mappings of memory that a process may have, and registers a small buffer;
