@@ -25,14 +25,14 @@ impl Severity {
     }
 }
 
-/// What there is to say of a kind of finding.
+/// What is the same for all findings of a kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     /// Stable name.
     pub name: &'static str,
-    /// A symptom that is there for so long within two and a half times that is raised, s. 0: at once.
+    /// A symptom is raised once it was there this long, s, within two and a half times as long. 0: at once.
     pub raise_s: u64,
-    /// A finding whose symptom stays away so long is cleared, s: one and a half times `raise_s` or more.
+    /// A finding is cleared once its symptom stayed away this long, s: at least 1.5 times `raise_s`.
     pub clear_s: u64,
     /// The rule that says when a snapshot shows the symptom.
     pub rule: &'static str,
@@ -40,9 +40,9 @@ pub struct Kind {
     pub source: &'static str,
     /// Why it matters.
     pub why: &'static str,
-    /// What one sees when it is mended. The finding itself goes after `clear_s`.
+    /// What one sees when the trouble is over. The finding itself goes away `clear_s` later.
     pub fixed: &'static str,
-    /// Whether `--trace` can show it: a trace counts no work requests.
+    /// Whether `--trace` can show it: a trace does not count work requests.
     pub trace: Traced,
 }
 
@@ -51,9 +51,9 @@ pub struct Kind {
 pub enum Traced {
     /// A trace has all of it.
     Yes,
-    /// Counters of ports, and not those of QPs: it names a port, seldom a process.
+    /// It needs counters of QPs, of which a trace has only those of ports: it names a port, seldom a process.
     OfPorts,
-    /// It needs counts of work requests or of completions, or GPUs, which a trace does not ask.
+    /// It needs counts of work requests or completions, or readings of GPUs, which a trace does not take.
     No,
 }
 
@@ -79,7 +79,7 @@ macro_rules! kinds {
             /// Every kind.
             pub const ALL: &'static [Self] = &[$(Self::$id,)*];
 
-            /// What there is to say of it.
+            /// What is the same for all findings of this kind.
             pub const fn kind(self) -> &'static Kind {
                 match self { $(Self::$id => const { &$kind },)* }
             }
@@ -443,7 +443,7 @@ kinds! {
 }
 
 impl Kind {
-    /// The time within which a symptom has to be there for [`Kind::raise_s`], ns.
+    /// The window within which a symptom has to be there for [`Kind::raise_s`], ns.
     pub const fn window_ns(&self) -> u64 {
         self.raise_s * 2_500_000_000
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One of them, as docs/findings.md lists it.
+/// A limit, as docs/findings.md lists it.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
     /// The limit's key in the settings file.
@@ -15,7 +15,7 @@ pub struct Limit {
 
 macro_rules! limits {
     ($($name:ident: $type:ty = $default:expr, $range:expr, $what:literal;)*) => {
-        /// The numbers that the rules compare with. The settings file may have others (`[findings]`).
+        /// The numbers that the rules compare with. The settings file may change them (`[findings]`).
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(default, deny_unknown_fields)]
         pub struct Limits {
@@ -89,7 +89,7 @@ limits! {
 }
 
 impl Limits {
-    /// The first that makes no sense: its name, and why.
+    /// The first limit whose value makes no sense: its name, and why.
     pub fn fault(&self) -> Option<(&'static str, String)> {
         let values = self.values();
         let mut all = Self::TABLE.iter().zip(values);

@@ -1,5 +1,5 @@
-//! What only several snapshots show: how the number of QPs of each process developed lately, and with which
-//! errno verbs fail now, and which links go down again and again.
+//! What only several snapshots show: how the number of QPs of each process developed lately, with which
+//! errnos verbs fail now, and which links go down repeatedly.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,30 +11,30 @@ use crate::findings::Limits;
 use crate::snapshot::{Snapshot, VerbRow};
 
 const S: u64 = 1_000_000_000;
-/// Looks in which a process has to grow: one jump is a start, not a leak.
+/// Number of increases from which a process leaks QPs: one jump is a start, not a leak.
 const STEPS: usize = 5;
 
-/// A process id, a verb, and an errno.
+/// PID, verb, errno.
 type Failure = (u32, Arc<str>, u32);
 
-/// Time over which registrations are looked at, ns: one of large memory takes seconds.
+/// Time over which registrations are looked at, ns: registering large memory takes seconds.
 const REGISTRATIONS_NS: u64 = 20 * S;
-/// Regions that are registered and deregistered again within that time: fewer are a start or an end.
+/// Fewest regions that are both registered and deregistered within that time: fewer are a start or an end.
 const AGAIN: u64 = 3;
 
-/// Totals of a process at one time.
+/// What a process had registered up to one time.
 #[derive(Clone, Copy, Debug)]
 struct Registrations {
     at_ns: u64,
     made: u64,
     ended: u64,
-    /// Time in the kernel for both.
+    /// Time in the kernel for `made` and `ended` calls.
     ns: u64,
     bytes: u64,
 }
 
 impl Registrations {
-    /// `row` and `ended` are the calls of reg_mr and of dereg_mr.
+    /// `row` and `ended` are the calls of reg_mr and dereg_mr.
     fn of(at_ns: u64, row: &VerbRow, ended: Option<&VerbRow>, bytes: u64) -> Self {
         let ns = |row: &VerbRow| {
             let times = row.latency.as_ref();
@@ -62,11 +62,11 @@ pub(super) struct Registered {
 /// What grew from snapshot to snapshot.
 #[derive(Clone, Debug, Default)]
 pub(in crate::findings) struct Growth {
-    /// Numbers of QPs by time, oldest first; only those that changed.
+    /// Number of QPs by time, oldest first; only points at which it changed.
     by_process: BTreeMap<u64, VecDeque<(u64, u64)>>,
     /// What each process registered, by PID.
     registrations: BTreeMap<u32, VecDeque<Registrations>>,
-    /// Failed calls: in all, and in the last interval.
+    /// Failed calls: in total, and in the last interval.
     failures: BTreeMap<Failure, (u64, u64)>,
     /// The times at which links went down.
     pub(super) flaps: Flaps,
@@ -89,7 +89,7 @@ impl Growth {
             if points.back().is_none_or(|(_, qps)| *qps != row.qps) {
                 points.push_back((now, row.qps));
             }
-            // The point before the window is where growth within it begins.
+            // The last point before the window stays: growth within the window begins there.
             while points.len() > 1 && points[1].0 <= oldest {
                 points.pop_front();
             }
@@ -123,7 +123,7 @@ impl Growth {
                 ended.get(&row.pid).copied(),
                 registered.copied().unwrap_or(0),
             );
-            // Fewer than before: another process has the PID now.
+            // The total fell: another process has the PID now.
             if points.back().is_some_and(|last| last.made > now.made) {
                 points.clear();
             }
@@ -135,7 +135,7 @@ impl Growth {
         }
     }
 
-    /// What a process registered lately; `None` where that is too short a time or too little to say.
+    /// What a process registered lately; `None` if that is too short a time or too few regions.
     pub(super) fn registered(&self, pid: u32) -> Option<Registered> {
         let points = self.registrations.get(&pid)?;
         let (first, last) = (points.front()?, points.back()?);
@@ -156,20 +156,19 @@ impl Growth {
         row.errnos.iter().map(|(errno, total)| {
             let key = (row.pid, Arc::clone(&row.verb), *errno);
             let before = self.failures.get(&key).map_or(0, |(total, _)| *total);
-            // Fewer than before: another process has the PID now.
+            // The total fell: another process has the PID now.
             let more = total.checked_sub(before).unwrap_or(*total);
             (key, (*total, more))
         })
     }
 
-    /// How many calls of a verb failed with this errno in the last interval; `None` for none.
+    /// How many calls of a verb failed with this errno in the last interval; `None` if none did.
     pub(super) fn of_errno(&self, row: &VerbRow, errno: u32) -> Option<u64> {
         let (_, more) = self.failures.get(&(row.pid, Arc::clone(&row.verb), errno))?;
         (*more > 0).then_some(*more)
     }
 
-    /// By how many QPs a process grew in the window, and since when, if it grew in several steps and the last
-    /// one was within the window too.
+    /// By how many QPs a process grew within the window, and since when, if it grew in several steps.
     pub(super) fn of(&self, process_uid: u64) -> Option<(u64, u64)> {
         let points = self.by_process.get(&process_uid)?;
         let ((since, first), (_, last)) = (points.front()?, points.back()?);

@@ -77,12 +77,12 @@ impl<'a> Scene<'a> {
     }
 
     /// Processes with any RDMA object on a device. QPs that the driver makes past the kernel (DEVX) are not
-    /// seen; their PDs and MRs are.
+    /// listed, but the PDs and MRs that they need are.
     fn holders(&self, device: &str) -> impl Iterator<Item = &'a ProcessRow> {
         live(self.snapshot).filter(move |row| row.devices.iter().any(|name| &**name == device))
     }
 
-    /// The process of a row that may know it.
+    /// The process of a row in which the uid may be unknown.
     fn owner(&self, uid: Option<u64>) -> Option<&'a ProcessRow> {
         self.process(uid?)
     }
@@ -92,7 +92,7 @@ impl<'a> Scene<'a> {
         self.snapshot.verbs.iter().filter(move |row| &*row.verb == verb)
     }
 
-    /// Finds the QPs on a device.
+    /// The QPs on a device.
     fn qps_on(&self, device_uid: u64) -> impl Iterator<Item = &'a QpRow> {
         let qps = self.snapshot.qps.iter().map(|qp| &**qp);
         qps.filter(move |qp| qp.device_uid == Some(device_uid))
@@ -103,7 +103,7 @@ impl<'a> Scene<'a> {
         self.snapshot.ports.iter().filter(|port| port.is_active())
     }
 
-    /// The QP at the other end, when it is on this host.
+    /// The QP at the other end, if it is on this host.
     fn peer(&self, qp: &QpRow) -> Option<&'a QpRow> {
         match self.snapshot.peer(qp)? {
             Peer::Here { qp, .. } => Some(qp),
@@ -111,7 +111,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Whether RNR waits are counted for a QP of this device. Looks at all QPs, once, when a rule needs it.
+    /// Whether RNR waits are counted for a QP of this device. The first call looks at all QPs.
     fn counts_rnr_waits(&self, device_uid: u64) -> bool {
         let of_qps = || {
             let counted = self
@@ -124,12 +124,12 @@ impl<'a> Scene<'a> {
         self.counted.get_or_init(of_qps).contains(&device_uid)
     }
 
-    /// ACTIVE ports by driver, three or more.
+    /// ACTIVE ports by driver, for drivers with three or more.
     fn rails(&self) -> &[Vec<&'a PortRow>] {
         self.rails.get_or_init(|| rails::groups(self))
     }
 
-    /// A symptom that this snapshot's rates show, still without words.
+    /// A symptom that rates of this snapshot show; its words are still empty.
     fn symptom(&self, id: FindingId, severity: Severity, about: About) -> Symptom {
         Symptom {
             id,
@@ -144,20 +144,20 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// The begin of the interval that rates are of, ns.
+    /// Begin of the interval for which rates are computed, ns.
     fn interval_begin(&self) -> u64 {
         let interval = self.snapshot.interval_ns.unwrap_or(0);
         self.snapshot.mono_ns.saturating_sub(interval)
     }
 }
 
-/// Processes that have not ended, without the kernel's consumers.
+/// Processes that have not ended, without kernel consumers.
 fn live(snapshot: &Snapshot) -> impl Iterator<Item = &ProcessRow> {
     let rows = snapshot.processes.iter();
     rows.filter(|row| !row.kernel && !row.exited)
 }
 
-/// The rate of a counter that grows.
+/// The rate of a counter if it is certain that the counter grows.
 fn growing(counter: Option<Counter>) -> Option<f64> {
     counter.and_then(Counter::certain_rate).filter(|rate| *rate > 0.0)
 }

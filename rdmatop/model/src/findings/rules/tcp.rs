@@ -1,4 +1,4 @@
-//! Jobs that move by TCP what they could move by RDMA.
+//! Jobs that move data by TCP although they could use RDMA.
 
 use super::{Scene, growing};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
@@ -6,7 +6,7 @@ use crate::snapshot::{ProcessRow, TcpTraffic};
 use crate::value::Counter;
 use rdmatop_base::step::{ShellWord, step};
 
-/// Variables that keep a library from RDMA, and with which value.
+/// Variables, and the value with which each keeps a library from RDMA.
 const SWITCHES: &[(&str, &str)] = &[
     ("NCCL_IB_DISABLE", "1"),
     ("NCCL_NET", "Socket"),
@@ -16,7 +16,7 @@ const SWITCHES: &[(&str, &str)] = &[
 
 /// Processes whose data goes by TCP.
 pub(super) fn fallback(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    // Without a port there is no other way.
+    // Without an ACTIVE port there is no way but TCP.
     if scene.active_ports().next().is_none() {
         return;
     }
@@ -31,8 +31,8 @@ pub(super) fn fallback(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-/// Bytes per second that a process moves by RDMA; where its work requests are not counted, all that its ports
-/// move. `None`: not known.
+/// Bytes per second that a process moves by RDMA. If its work requests are not counted, everything that its
+/// ports move. `None` if that is not known.
 fn by_rdma(scene: &Scene<'_>, row: &ProcessRow) -> Option<f64> {
     if row.qps == 0 {
         return Some(0.0);
@@ -104,7 +104,7 @@ fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> 
     }
 }
 
-/// The variable that forbids RDMA, and its value.
+/// The variable in the process's environment that forbids RDMA, and its value.
 fn switch(row: &ProcessRow) -> Option<(&'static str, &str)> {
     let environ = row.environ.as_ref()?;
     environ.iter().find_map(|(name, value)| {
