@@ -23,7 +23,7 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
 }
 
 fn prompt(name: &'static str, input: &str, width: usize, state: &State) -> Cell {
-    // The end of the typed text stays visible, with a block for the cursor.
+    // The end of the typed text stays visible; the `_` stands for the cursor.
     let room = width.saturating_sub(text::width(name) + 1);
     let cell = Cell::new(name, Tone::Title)
         .and(text::cut_left(input, room, state.glyphs.cut), Tone::Strong)
@@ -52,7 +52,7 @@ fn hints(state: &State, width: usize) -> Cell {
         _ => Scope::View,
     };
     let mut hints = keys::hints(scope);
-    // What the key does at present.
+    // The hint names what the key does in the present state.
     let enter = match state.detail {
         Detail::Closed => "Detail",
         Detail::Split => "Whole screen",
@@ -66,7 +66,7 @@ fn hints(state: &State, width: usize) -> Cell {
             _ => {}
         }
     }
-    // The hint for leaving is never cut off: its place is reserved.
+    // Room for the hint that tells how to leave is reserved, so it is never cut off.
     let wide = |key: &str, word: &str| text::width(key) + text::width(word) + 3;
     let Some((last_key, last_word)) = hints.pop() else {
         return Cell::default();

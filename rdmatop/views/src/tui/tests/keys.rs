@@ -65,7 +65,7 @@ fn the_cursor_at_the_top_stays_there_until_a_detail_is_open() {
     s.take(Arc::new(next.judged(None)));
     assert_ne!(s.table().selected, top);
     assert_eq!(s.table().cursor, 0);
-    // The row of an open detail is followed, also down from the top.
+    // The row with an open detail is followed, even when it moves down from the top.
     code(&mut s, KeyCode::Enter);
     let shown = s.table().selected.clone();
     s.take(Arc::new(testkit::busy().judged(None)));
@@ -405,7 +405,7 @@ fn a_key_asks_for_probes_on_the_process_of_the_row_and_for_their_end() {
     assert!(why.contains("takes eBPF"), "{why}");
 }
 
-/// A busy host whose devices' work requests are counted in the kernel, or all bypass it.
+/// A busy host whose devices' work requests are counted in the kernel as `how` says, or all bypass it.
 fn with_data_path(how: Option<&str>) -> Snapshot {
     let mut snapshot = testkit::busy();
     for device in &mut snapshot.devices {
