@@ -1,4 +1,4 @@
-//! What is wrong.
+//! Fields of findings.
 
 use std::borrow::Cow;
 
@@ -16,30 +16,30 @@ fn device(f: &F) -> Value<'_> {
     }
 }
 
-/// The age comes first: a narrow column cuts the end.
+/// Puts the age first, because a narrow column cuts off the end.
 fn since(age: &str, what: &str) -> String {
     format!("{age} {what}")
 }
 
-/// How a row shows the worst finding of its process.
+/// How the row of a process shows its worst finding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
-    /// Of several findings its number, the worst is 1: rows with one number belong together.
+    /// If there are several findings, its number, 1 for the worst: rows with the same number belong together.
     pub number: Option<usize>,
     /// How bad it is.
     pub severity: Severity,
     /// Whether the process is the cause or suffers.
     pub role: Role,
-    /// What, and since when, in a few words.
+    /// What is wrong, and for how long, in a few words.
     pub words: String,
 }
 
-/// The worst finding of a process.
+/// Returns the mark of the worst finding of a process.
 pub fn of_process(row: &ProcessRow, s: &Snapshot) -> Option<Mark> {
     let mut all = s.findings.iter().enumerate();
     let (at, found) = all.find(|(_, found)| found.concerns_process(row.uid))?;
     let age = rdmatop_base::text::age(found.age_s(s.mono_ns));
-    // Of a port's or a peer's trouble all suffer alike.
+    // Trouble of a port or a peer has no causing process: all affected processes suffer alike.
     let cause = found.about.process.filter(|uid| *uid != row.uid);
     let cause = cause.filter(|uid| found.role(*uid) == Some(Role::Cause));
     let words = match (cause, found.pid) {
@@ -55,12 +55,12 @@ pub fn of_process(row: &ProcessRow, s: &Snapshot) -> Option<Mark> {
     })
 }
 
-/// The worst finding of a process, in a few words.
+/// Returns the worst finding of a process in a few words.
 pub(super) fn words_of_process<'a>(row: &'a ProcessRow, s: &'a Snapshot) -> Value<'a> {
     of_process(row, s).map_or(Value::Unknown, |mark| Value::Text(Cow::Owned(mark.words)))
 }
 
-/// The worst finding of a port, in a few words.
+/// Returns the worst finding of a port in a few words.
 pub(super) fn of_port<'a>(row: &'a PortRow, s: &'a Snapshot) -> Value<'a> {
     let mut found = s.findings.iter().filter(|found| found.about.port.is_some());
     let found = found.find(|found| found.concerns_port(row.device_uid, row.port));

@@ -1,4 +1,4 @@
-//! Judgements, and that reusing parts of them gives the same as judging from scratch.
+//! Judgements; reusing parts of them must give the same as judging from scratch.
 
 use std::sync::Arc;
 
@@ -210,7 +210,7 @@ fn a_device_names_what_of_it_cannot_be_observed_and_why() {
     s.qps.push(Arc::new(silent));
     assert!(why(&s).contains("of 1 QP: "), "{}", why(&s));
     assert!(!why(&s).contains("--uprobes"), "{}", why(&s));
-    // Where none is counted it may be used without a QP.
+    // If no QP is counted, the device may be used without a QP.
     s.qps.clear();
     assert!(why(&s).starts_with("rxe0: work requests: "), "{}", why(&s));
     s.health.uprobes = None;

@@ -13,8 +13,8 @@ fn a_port_that_is_down_matters_where_it_is_used() {
         (found[0].device.as_deref(), found[0].pid),
         (Some("mlx5_3"), Some(4711))
     );
-    // QPs that the kernel does not list: who has other objects there loses a port that was ACTIVE, and a
-    // spare port was not.
+    // The kernel does not list these QPs. A process with other objects on the device loses a port that was
+    // ACTIVE; a spare port was not.
     let mut devx = s.clone();
     devx.processes[0].qps = 0;
     assert_eq!(ids(&after(3, &devx)), [""; 0]);
@@ -31,7 +31,7 @@ fn a_port_that_is_down_matters_where_it_is_used() {
     // A spare port that no process uses may be down.
     s.processes[0].devices.remove(3);
     assert_eq!(ids(&after(3, &s)), [""; 0]);
-    // The driver hides a link error that may be short.
+    // The driver reports link errors that may be short as ACTIVE_DEFER.
     s.processes[0].devices = s.devices.iter().map(|row| row.name.clone()).collect();
     s.ports[3].state = Some(PortState(5));
     assert_eq!(ids(&after(3, &s)), [""; 0]);
@@ -46,7 +46,7 @@ fn a_port_that_runs_slower_than_most_is_named() {
         found[0].verdict,
         "mlx5_5/1 runs at 100 Gb/s, the other ports at 400: it slows rank (PID 4711, slurm 7341.0), which uses them together"
     );
-    // A storage NIC with the driver of those that the job uses.
+    // A storage NIC may have the same driver as the job's NICs.
     let slow = s.processes[0].devices.remove(5);
     assert_eq!(ids(&after(6, &s)), [""; 0]);
     s.processes[0].devices.push(slow);
@@ -99,7 +99,7 @@ fn a_hot_port_says_what_chose_it() {
         assert_eq!(why, format!(", which its {name}={value} chose"));
         assert!(next.contains(&format!("without {name},")), "{next}");
     }
-    // What names another device, several, or those not to use chose nothing.
+    // An option that names another device, several devices, or devices to avoid chose nothing.
     for (cmdline, variable) in [
         ("python3 train.py", None),
         ("ib_write_bw -d mlx5_20", None),
@@ -113,7 +113,7 @@ fn a_hot_port_says_what_chose_it() {
     }
 }
 
-/// A job with a process or more on each port that carries anything: `of_port` of them.
+/// A job with `of_port` processes on each port that carries anything.
 fn ranks(tx: [f64; 8], of_port: u32) -> Snapshot {
     let mut s = rails(tx, tx);
     s.processes.clear();
@@ -150,7 +150,7 @@ fn half_of_the_rails_that_carry_nothing_are_idle() {
     let mut two = [0.0; 8];
     two[..2].fill(40e9);
     assert_eq!(ids(&after(24, &ranks(two, 2))), ["rails-idle"]);
-    // One process that has queue pairs on all of them.
+    // One process with QPs on all of them.
     let found = after(24, &rails(half, half));
     assert_eq!(ids(&found), ["rails-idle"]);
     assert_eq!(found[0].severity, Severity::Info);
@@ -159,7 +159,7 @@ fn half_of_the_rails_that_carry_nothing_are_idle() {
             .verdict
             .ends_with("): rank (PID 4711, slurm 7341.0) has QPs on them, and fills the others")
     );
-    // It goes when they carry their part.
+    // The finding ends when they carry their part.
     let mut watch = Watch::default();
     let found: Vec<_> = (0..60_u64)
         .map(|second| {
@@ -247,7 +247,7 @@ fn one_hot_port_of_eight_and_one_that_gets_all_receives() {
     let mut devx = rails(one, one);
     devx.processes[0].qps = 0;
     assert_eq!(ids(&after(12, &devx)), ["hot-port"], "QPs made past the kernel");
-    // Ports that carry nothing do not hide it.
+    // Ports that carry nothing do not hide the hot port.
     let (mut tx, mut half) = ([0.0; 8], one);
     tx[..4].fill(4e9);
     half[2] = 16e9;
@@ -288,7 +288,7 @@ fn one_hot_port_of_eight_and_one_that_gets_all_receives() {
     }
 }
 
-/// Four processes on the first of four ports, each with so many bytes per second.
+/// Four processes on the first of four ports, each sending this many bytes per second.
 fn four_on_one(of_each: [f64; 4]) -> Snapshot {
     let sum: f64 = of_each.iter().sum();
     let mut s = rails([sum, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0; 8]);
@@ -307,7 +307,7 @@ fn four_on_one(of_each: [f64; 4]) -> Snapshot {
     s
 }
 
-/// What is found second by second.
+/// Returns what is found second by second.
 fn by_second(watch: &mut Watch, seconds: u64, make: impl Fn(u64) -> Snapshot) -> Vec<Vec<Finding>> {
     let looks = (0..seconds).map(|second| {
         let mut now = make(second);
@@ -346,7 +346,7 @@ fn a_job_that_sends_every_other_two_seconds_is_found_and_stays_found() {
     let first = found.iter().position(|now| !now.is_empty()).unwrap();
     assert!((16..24).contains(&first), "{first}");
     assert!(found[first..].iter().all(|now| ids(now) == ["hot-port"]));
-    // One second of four is too little for a bottleneck.
+    // One second in four is too little for a bottleneck.
     let mut watch = Watch::default();
     let found = by_second(&mut watch, 150, |second| {
         four_on_one(if second % 4 < 1 { [8e9; 4] } else { [0.0; 4] })
@@ -371,8 +371,8 @@ fn a_link_that_goes_down_repeatedly_flaps_and_one_outage_does_not() {
     s.processes[0].devices.remove(3);
     s.ports[4].netdev = Some("eth4".into());
     named(&mut s.ports[4], "link_downed", 0.0);
-    // Down for ten seconds of each minute; the first of two looks at it each minute sees the port with the
-    // counter up again.
+    // The port is down for ten seconds of each minute; when rdmatop looks at it, the first of two times a
+    // minute, the port is up again and the counter has risen.
     let minute = |s: &mut Snapshot, watch: &mut Watch, down: bool, rises: u64| {
         let mut found = Vec::new();
         for second in (0..60).step_by(10) {
@@ -397,7 +397,7 @@ fn a_link_that_goes_down_repeatedly_flaps_and_one_outage_does_not() {
         ]
     );
     assert_eq!(found[1].evidence, ["by link_downed, the last time 30s ago"]);
-    // The window and the time that it is kept; nothing flaps twice as one.
+    // The window and the time for which the finding is kept; nothing flaps twice as one.
     for _ in 0..7 {
         assert_eq!(minute(&mut s, &mut watch, false, 0).len(), 2);
     }
@@ -449,7 +449,7 @@ fn a_link_that_is_found_to_flap_has_no_outages_beside_it() {
 #[test]
 fn only_an_infiniband_port_is_congested_by_want_of_credits() {
     let mut s = rails([4e9; 8], [4e9; 8]);
-    // 400 Gb/s by four lanes: 50 GB/s, 12.5e9 symbols of a lane.
+    // 400 Gb/s on four lanes: 50 GB/s, 12.5e9 symbols per lane.
     named(&mut s.ports[2], "port_xmit_wait", 0.5e9);
     s.ports[2].link_layer = Some("InfiniBand".into());
     assert_eq!(ids(&after(12, &s)), [""; 0], "4 % of the time");
@@ -462,7 +462,7 @@ fn only_an_infiniband_port_is_congested_by_want_of_credits() {
         "mlx5_2/1 has data and waits at least 12 % of the time to send it: the fabric or a receiver is congested; the port carries \
          rank (PID 4711, slurm 7341.0)"
     );
-    // What a tick is worth is not known without the lanes; a counter at its end has no rate.
+    // Without the lanes the value of a tick is unknown; a counter at its maximum has no rate.
     s.ports[2].lanes = None;
     assert_eq!(ids(&after(12, &s)), [""; 0]);
     s.ports[2].lanes = Some(4);
@@ -491,7 +491,7 @@ fn a_path_mtu_below_what_the_port_has_room_for_is_small() {
         found[0].verdict,
         "2 QPs of rank (PID 4711, slurm 7341.0) on mlx5_1/1 have a path MTU of 1024, the port has room for 4096"
     );
-    // A port without room for more is named itself, and one whose rate or MTU is not known says nothing.
+    // A port without room for more is named itself; one whose rate or MTU is unknown is not judged.
     s.ports[1].netdev_mtu = Some(1500);
     s.qps.truncate(2);
     let found = after(6, &s);
@@ -511,7 +511,7 @@ fn loss_is_a_share_of_what_is_sent_and_not_what_rnr_explains() {
     assert_eq!(ids(&after(10, &s)), [""; 0]);
     s.ports[1].retries = rate(sent * 0.002);
     let found = after(10, &s);
-    // A round repeats any number of packets: no share is known.
+    // A round repeats any number of packets, so no share is known.
     let verdict = &found[0].verdict;
     assert!(
         verdict.starts_with("Packets from mlx5_1/1 are lost or out of order (")
@@ -524,7 +524,7 @@ fn loss_is_a_share_of_what_is_sent_and_not_what_rnr_explains() {
         after(10, &s)[0].verdict,
         "Packets from mlx5_1/1 are lost or out of order (0.20 % are sent again); the port carries rank (PID 4711, slurm 7341.0)"
     );
-    // Each round repeats what was under way: what is sent again is not what is lost.
+    // Each round repeats everything in flight: the repeated packets are not all lost.
     (s.ports[1].retransmits, s.ports[1].retries) = (rate(sent * 0.41), rate(sent * 0.0059));
     assert_eq!(
         after(10, &s)[0].verdict,
@@ -599,7 +599,7 @@ fn what_a_receiver_of_this_host_got_twice_was_late_and_is_not_lost() {
         "{:?}",
         found[0].evidence
     );
-    // The peer is elsewhere: what it gets is not known.
+    // The peer is on another host, so what it receives is unknown.
     let elsewhere = Arc::make_mut(&mut s.qps[0]);
     elsewhere.remote_qpn = Some(99);
     s.ports[0].counters.clear();

@@ -1,4 +1,4 @@
-//! Verbs that fail, and memory that is registered over and over.
+//! Failing verbs, and memory that is registered over and over.
 
 use super::*;
 
@@ -101,7 +101,7 @@ fn memory_that_cannot_be_locked_is_said_at_once_and_for_a_minute() {
         panic!("it is raised once and cleared once")
     };
     assert_eq!(raised, cleared);
-    // An errno that does not grow is old, whatever else fails now.
+    // An errno whose count does not grow is old, whatever else fails now.
     s.verbs[0].errnos = vec![(12, 31), (22, 5)];
     s.verbs[0].errors = rate(5.0);
     assert_eq!(ids(&watch.look(&s.clone().judged(None))), [""; 0]);
@@ -142,7 +142,7 @@ fn registrations_that_jitter_around_the_limit_are_churn() {
         .map(|second: u64| {
             let mut s = pair();
             s.mono_ns += second * S;
-            // 60 to 192 a second, 126 on average, in no order.
+            // 60 to 192 per second, 126 on average, in irregular order.
             let per_s = 60.0 + (second * 7 % 12) as f64 * 12.0;
             s.verbs
                 .push(rows::verb(254, "ib_send_bw", "reg_mr", per_s, &[], false));
@@ -154,8 +154,8 @@ fn registrations_that_jitter_around_the_limit_are_churn() {
     assert!(found[first..].iter().all(|now| *now == ["mr-churn"]));
 }
 
-/// What a process that registers is called second by second: each second so many calls of reg_mr and dereg_mr
-/// and so much time in both, and bytes.
+/// Returns the findings, second by second, about a process with this many calls of reg_mr and dereg_mr per
+/// second, this much time in both, and these bytes.
 fn registering(calls: u64, freed: u64, ms: u64, bytes: u64) -> Vec<String> {
     let mut watch = Watch::default();
     let mut s = pair();
@@ -164,7 +164,7 @@ fn registering(calls: u64, freed: u64, ms: u64, bytes: u64) -> Vec<String> {
         .into();
     for second in 1..60_u64 {
         s.mono_ns += S;
-        // One call in two seconds ends in one of them.
+        // With one call in two seconds, a call ends in one of the two.
         let ends = |calls: u64| calls * second / 2;
         for (row, calls) in s.verbs.iter_mut().zip([calls, freed]) {
             row.process_uid = Some(1);
