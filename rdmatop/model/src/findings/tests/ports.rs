@@ -608,6 +608,63 @@ fn what_a_receiver_of_this_host_got_twice_was_late_and_is_not_lost() {
 }
 
 #[test]
+fn loss_names_the_peers_to_which_packets_do_not_come() {
+    let mut s = pair();
+    (s.ports[0].retries, s.ports[0].tx_packets) = (rate(80.0), rate(90.0));
+    edit(&mut s, 0, |t| (t.retransmits, t.tx_wr) = (rate(80.0), rate(5.0)));
+    let said = |s: &Snapshot| {
+        let found = after(20, s).remove(0);
+        let (_, after) = found.verdict.split_once("(80 retransmissions/s)").unwrap();
+        (after.to_owned(), found.evidence.last().unwrap().clone())
+    };
+    let carries = "; the port carries ib_send_bw (PID 254) and 1 more";
+    let sent = "80/s rounds of retransmission, 90/s packets sent";
+    assert_eq!(
+        said(&s),
+        (
+            ": ib_send_bw (PID 254) to server (PID 251)".to_owned(),
+            sent.to_owned()
+        )
+    );
+    // A second QP sends more of it again, to another host.
+    let mut far = s.qps[0].clone();
+    let row = Arc::make_mut(&mut far);
+    (row.uid, row.qpn, row.remote_qpn) = (20, 30, Some(99));
+    let mut ipv4 = [0; 16];
+    ipv4[10..].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 9]);
+    row.remote_gid = Some(crate::ib::Gid(ipv4));
+    Arc::make_mut(&mut row.traffic).retransmits = Some(Counter::whole(5000, Some(70.0), Source::Ebpf));
+    s.qps.push(far);
+    assert_eq!(
+        said(&s),
+        (
+            ": ib_send_bw (PID 254) to 10.0.0.9 and 1 more".to_owned(),
+            "the QPs that send again lead to 10.0.0.9, server (PID 251)".to_owned()
+        )
+    );
+    // Whose packets are lost is not known: all processes and all peers of the port are named.
+    for qp in s.qps.iter_mut() {
+        Arc::make_mut(&mut Arc::make_mut(qp).traffic).retransmits = None;
+    }
+    s.devices[0].datapath = None;
+    s.qps.remove(1);
+    let row = Arc::make_mut(&mut s.qps[0]);
+    row.remote_gid = Some(crate::ib::Gid(ipv4));
+    let all = ": ib_send_bw (PID 254) and 1 more to 10.0.0.9";
+    assert_eq!(said(&s), (all.to_owned(), sent.to_owned()));
+    let row = Arc::make_mut(&mut s.qps[0]);
+    row.remote_gid = None;
+    assert_eq!(said(&s).0, format!("{all} and others"));
+    s.processes.clear();
+    assert_eq!(said(&s).0, "; its QPs lead to 10.0.0.9 and others");
+    // Nothing is known of them.
+    s = pair();
+    (s.ports[0].retries, s.ports[0].tx_packets, s.devices[0].datapath) = (rate(80.0), rate(90.0), None);
+    s.qps.clear();
+    assert_eq!(said(&s), (carries.to_owned(), sent.to_owned()));
+}
+
+#[test]
 fn ignored_congestion_a_small_mtu_and_refused_commands() {
     let mut s = rails([4e9; 8], [4e9; 8]);
     named(&mut s.ports[0], "rp_cnp_ignored", 5.0);
