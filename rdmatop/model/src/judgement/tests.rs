@@ -94,6 +94,7 @@ fn managed(s: &mut Snapshot, n: u64, kind: u8) {
     (device.uid, device.name, device.qps) = (n, format!("rxe{n}").into(), Some(1));
     let mut port = s.ports[0].clone();
     (port.device_uid, port.device) = (n, device.name.clone());
+    (port.tx_bytes, port.rx_bytes) = (None, None);
     let mut qp = (*s.qps[0]).clone();
     (qp.uid, qp.device_uid, qp.qpn, qp.qp_type) = (n * 100, Some(n), 1, Some(QpType(kind)));
     (qp.pid, qp.kernel, qp.comm, qp.traffic) = (None, true, Some("[ib_core]".into()), Arc::default());
@@ -285,7 +286,10 @@ proptest! {
         sent in proptest::option::of((proptest::option::of(0_u32..9), any::<bool>())),
     ) {
         let mut s = testkit::one_row();
+        let bytes = Some(Counter::whole(9, Some(4e6), Source::Sysfs));
+        (s.ports[0].tx_bytes, s.ports[0].rx_bytes) = (bytes, bytes);
         let before = totals(&s);
+        prop_assert_eq!((before.tx.partial, before.rx.partial), (false, false));
         for (n, (kind, packets)) in (7..).zip(devices) {
             managed(&mut s, n, kind);
             let counter = packets.map(|rate| Counter::whole(9, Some(rate.into()), Source::Netlink));

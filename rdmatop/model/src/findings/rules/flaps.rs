@@ -21,13 +21,13 @@ const NEAR_NS: u64 = 10 * S;
 const ERR: u8 = 6;
 
 /// A time in which a port was not ACTIVE, or may not have been: from the last snapshot before that says it
-/// was, to the first one after.
+/// was, to the first one after, ns.
 #[derive(Clone, Copy, Debug)]
 struct Outage {
-    from_ns: u64,
-    to_ns: u64,
+    from: u64,
+    to: u64,
     /// It was seen down for so long of that.
-    seen_ns: u64,
+    seen: u64,
 }
 
 /// For how long a port was down in sum.
@@ -119,21 +119,22 @@ impl Port {
             (before, self.active_before, port.state.map(PortState::is_active))
         {
             let total = downed(port);
-            let more = self.downed.zip(total).map(|(then, now)| now > then);
+            // One that is less was reset, and tells as little as one that is more.
+            let more = self.downed.zip(total).map(|(then, now)| now != then);
             let stays_down = !was && !is && more != Some(true) && now - before <= NEAR_NS;
             match (was && is, more) {
                 // It was up all the time.
                 (true, Some(false)) => {}
                 (true, None) => self.overlooked_ns = Some(now),
                 _ => {
-                    let seen_ns = if stays_down { now - before } else { 0 };
+                    let seen = if stays_down { now - before } else { 0 };
                     let same = self.outages.back_mut();
-                    match same.filter(|last| !was && last.to_ns == before) {
-                        Some(last) => (last.to_ns, last.seen_ns) = (now, last.seen_ns + seen_ns),
+                    match same.filter(|last| !was && last.to == before) {
+                        Some(last) => (last.to, last.seen) = (now, last.seen + seen),
                         None => self.outages.push_back(Outage {
-                            from_ns: before,
-                            to_ns: now,
-                            seen_ns,
+                            from: before,
+                            to: now,
+                            seen,
                         }),
                     }
                 }
@@ -141,15 +142,14 @@ impl Port {
         } else if before.is_some() {
             self.overlooked_ns = Some(now);
         }
-        while self.outages.front().is_some_and(|first| first.to_ns < oldest) || self.outages.len() > 2 * KEPT
-        {
+        while self.outages.front().is_some_and(|first| first.to < oldest) || self.outages.len() > 2 * KEPT {
             self.outages.pop_front();
         }
     }
 
     /// For how long it was down since the outage that began between `since` and the snapshot before.
     fn sum(&self, since: u64) -> Sum {
-        let all = self.outages.iter().filter(|outage| outage.to_ns >= since);
+        let all = self.outages.iter().filter(|outage| outage.to >= since);
         let full = self.outages.len() >= 2 * KEPT;
         let known = !full && self.overlooked_ns.is_none_or(|at| at < since);
         all.fold(
@@ -158,8 +158,8 @@ impl Port {
                 at_most_ns: known.then_some(0),
             },
             |sum, outage| Sum {
-                at_least_ns: sum.at_least_ns + outage.seen_ns,
-                at_most_ns: sum.at_most_ns.map(|most| most + (outage.to_ns - outage.from_ns)),
+                at_least_ns: sum.at_least_ns + outage.seen,
+                at_most_ns: sum.at_most_ns.map(|most| most + (outage.to - outage.from)),
             },
         )
     }
@@ -169,8 +169,8 @@ impl Downs<'_> {
     /// The last snapshot before the first outage, ns; the first that shows it, where that is not known.
     fn begin(&self) -> Option<u64> {
         let first = *self.times.front()?;
-        let outage = self.port.outages.iter().find(|outage| outage.to_ns >= first);
-        Some(outage.map_or(first, |outage| outage.from_ns.min(first)))
+        let outage = self.port.outages.iter().find(|outage| outage.to >= first);
+        Some(outage.map_or(first, |outage| outage.from.min(first)))
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) const CONNECTIONS: Objects = Objects {
 
 /// Totals of a process at one time.
 #[derive(Clone, Copy, Debug, Default)]
-struct Made {
+struct Calls {
     at_ns: u64,
     made: u64,
     ended: u64,
@@ -57,7 +57,7 @@ struct Made {
     bytes: u64,
 }
 
-impl Made {
+impl Calls {
     fn add(&mut self, row: &VerbRow) {
         let times = row.latency.as_ref();
         let ns = times.map(|times| times.mean_ns.unwrap_or(0).saturating_mul(times.count));
@@ -99,7 +99,7 @@ pub(in crate::findings) struct Growth {
     /// Numbers of QPs by time, oldest first; only those that changed.
     by_process: BTreeMap<u64, VecDeque<(u64, u64)>>,
     /// What each process made and took back, by the verb that makes it and by PID.
-    made: BTreeMap<(&'static str, u32), VecDeque<Made>>,
+    made: BTreeMap<(&'static str, u32), VecDeque<Calls>>,
     /// Failed calls: in all, and in the last interval.
     failures: BTreeMap<Failure, (u64, u64)>,
     /// The times at which links went down.
@@ -147,7 +147,7 @@ impl Growth {
         &mut self,
         objects: &Objects,
         snapshot: &Snapshot,
-        before: &mut BTreeMap<(&'static str, u32), VecDeque<Made>>,
+        before: &mut BTreeMap<(&'static str, u32), VecDeque<Calls>>,
     ) {
         let oldest = snapshot.mono_ns.saturating_sub(CALLS_NS);
         let of = |verb: &'static str| snapshot.verbs.iter().filter(move |row| &*row.verb == verb);
@@ -165,12 +165,12 @@ impl Growth {
             let key = (objects.make, row.pid);
             let mut points = before.remove(&key).unwrap_or_default();
             let registered = row.process_uid.and_then(|uid| bytes.get(&uid));
-            let mut now = Made {
+            let mut now = Calls {
                 at_ns: snapshot.mono_ns,
                 made: row.calls.total,
                 ns: Some(0),
                 bytes: registered.copied().unwrap_or(0),
-                ..Made::default()
+                ..Calls::default()
             };
             now.add(row);
             for other in rest.get(&row.pid).into_iter().flatten() {
