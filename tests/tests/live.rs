@@ -104,7 +104,7 @@ fn w_shows_the_work_requests_of_a_qp_by_programs_of_that_time_alone() -> Result<
 /// Returns the words under the heading that begins in `column` of `line`, down to the first empty line or the
 /// line of keys, which follows immediately if there are more rows than room.
 fn names(screen: &str, (column, line): (usize, usize)) -> Vec<String> {
-    let keys = |row: &&str| row.starts_with("? Help");
+    let keys = |row: &&str| row.starts_with("?:Help");
     let rows = screen.lines().skip(line + 1).take_while(|row| !keys(row));
     rows.map(|row| {
         let rest: String = row.chars().skip(column).collect();
@@ -220,7 +220,7 @@ fn the_banner_and_the_rows_are_of_now_when_a_device_comes_and_goes() -> Result<(
 
 #[test]
 fn names_end_where_the_rows_do() {
-    let screen = "x  NAME\na  b\nc  d\n? Help  q Quit\n";
+    let screen = "x  NAME\na  b\nc  d\n?:Help  q:Quit\n";
     assert_eq!(names(screen, (3, 0)), ["b", "d"]);
     assert_eq!(names("x  NAME\na  b\n\nc  d\n", (3, 0)), ["b"]);
 }

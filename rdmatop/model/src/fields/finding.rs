@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{Table, Unit, Value, gauge, object, state, text};
-use crate::findings::{Finding, Role, Severity};
+use crate::findings::{Finding, FindingId, Role, Severity};
 use crate::snapshot::{PortRow, ProcessRow, Snapshot};
 
 type F = Finding;
@@ -42,10 +42,14 @@ pub fn of_process(row: &ProcessRow, s: &Snapshot) -> Option<Mark> {
     // Trouble of a port or a peer has no causing process: all affected processes suffer alike.
     let cause = found.about.process.filter(|uid| *uid != row.uid);
     let cause = cause.filter(|uid| found.role(*uid) == Some(Role::Cause));
-    let words = match (cause, found.pid) {
-        (Some(_), Some(pid)) => since(&age, &format!("waits for {pid}")),
-        (Some(_), None) => since(&age, "waits"),
-        (None, _) => since(&age, &found.short),
+    // The port is none of its own: it waits for a rank of its job that uses it.
+    let of_port = matches!(found.id, FindingId::PortDown | FindingId::LinkFlaps);
+    let port = found.device.as_ref().filter(|_| of_port);
+    let waits = cause.is_some() || port.is_some_and(|device| !row.devices.contains(device));
+    let words = match (waits, found.pid) {
+        (true, Some(pid)) => since(&age, &format!("waits for {pid}")),
+        (true, None) => since(&age, "waits"),
+        (false, _) => since(&age, &found.short),
     };
     Some(Mark {
         number: (s.findings.len() > 1).then_some(at + 1),

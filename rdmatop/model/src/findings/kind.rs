@@ -219,7 +219,7 @@ kinds! {
     QpChurn => Kind {
         name: "qp-churn", raise_s: 10, clear_s: 15,
         rule: "a process makes and destroys more than 10 QPs per second",
-        source: "calls of create_qp and destroy_qp; rdmatop's own limit",
+        source: "calls of create_qp and destroy_qp; their time in the kernel and that of modify_qp; rdmatop's own limit",
         why: "A new connection costs both ends milliseconds and commands to the NIC; what it could carry meanwhile is lost.",
         fixed: "it calls create_qp less often",
         trace: Traced::Yes,
@@ -236,8 +236,10 @@ kinds! {
     PortDown => Kind {
         name: "port-down", raise_s: 2, clear_s: 5,
         rule: "the only port of a device is not ACTIVE and processes have QPs on the device; or a port that was ACTIVE since rdmatop began \
-               is not, and processes have other objects on its device (QPs made past the kernel are not listed)",
-        source: "state of the port",
+               is not, and processes have other objects on its device (QPs made past the kernel are not listed); ranks of one job that wait \
+               for such a process suffer from it too: they have QPs, are of its workload and program and have loaded a library of collectives, \
+               or are connected to it, and move nothing",
+        source: "state of the port; workload, program, libraries and QPs of processes",
         why: "Nothing passes it. What its QPs have under way is repeated until they give up.",
         fixed: "the port is ACTIVE",
         trace: Traced::Yes,
@@ -264,8 +266,8 @@ kinds! {
     LinkFlaps => Kind {
         name: "link-flaps", raise_s: 0, clear_s: 60,
         rule: "a port went down three times or more within 10 minutes; while it is found, `link-errors` leaves link_downed out",
-        source: "state of the port, and link_downed where the driver has it: whichever saw more; limits of NVIDIA NVSentinel's NIC \
-                 monitor",
+        source: "state of the port, and link_downed where the driver has it: whichever saw more; both say for how long it was down, \
+                 between the snapshots that show it; states of QPs; limits of NVIDIA NVSentinel's NIC monitor",
         why: "A link that comes up again hides a bad cable or transceiver: each time, jobs wait for seconds or end.",
         fixed: "the port stays ACTIVE",
         trace: Traced::Yes,
@@ -276,7 +278,8 @@ kinds! {
                sent, and neither RNR nor a stuck QP explains it; where QPs are counted, one of them sends again and finishes work; \
                what a receiver on this host got twice (duplicate_request) was late and not lost; where `traffic-class` is found it is the \
                reason",
-        source: "retransmits or retries of the port, and tx_packets",
+        source: "retransmits or retries of the port, and tx_packets; the peers of the QPs that send again, where no QP is counted those of \
+                 all QPs of the port",
         why: "RoCE and iWARP lose most of their bandwidth at a loss of a few packets in a thousand.",
         fixed: "the port retransmits no more",
         trace: Traced::Yes,

@@ -15,7 +15,10 @@ mod uncounted_tests;
 mod unexplained;
 mod unobserved;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use serde::{Serialize, Serializer};
 
@@ -71,6 +74,8 @@ struct Rows {
     uncounted: BTreeMap<u64, u64>,
     /// Bytes sent and received per second, by device.
     moved: BTreeMap<u64, [Option<f64>; 2]>,
+    /// Devices with a QP, also one that has ended, that carries more than management datagrams.
+    able: BTreeSet<u64>,
     by_numbers: ByNumbers,
     /// By device, the live QPs that carry somebody's work requests: whether any is counted, and whose are
     /// not.
@@ -113,10 +118,15 @@ impl Rows {
     fn of(qps: &[Arc<QpRow>]) -> Self {
         let mut out = Self::default();
         let (mut known, mut unknown) = ([0; 256], 0);
-        let mut last_link = None;
+        let (mut last_link, mut last_able) = (None, None);
         let mut counting = uncounted::Counting::default();
         for qp in qps {
             totals::add_moved(&mut out.moved, qp);
+            let able = qp.device_uid.filter(|_| !is_of_the_core(qp));
+            if let Some(device) = able.filter(|_| able != last_able) {
+                out.able.insert(device);
+                last_able = able;
+            }
             if qp.exited {
                 continue;
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
-use super::Rows;
+use super::{Rows, are_known};
 use crate::{
     ib::QpState,
     input::EbpfState,
@@ -93,10 +93,12 @@ impl Totals {
         let moves = |row: &&ProcessRow| row.qps > 0 || row.traffic.tx_wr.is_some();
         for process in snapshot.processes.iter().filter(moves) {
             let sent = process.traffic.tx_wr;
-            // Management datagrams are no process's traffic: if their rate is unknown, the sum must not
-            // become a lower bound for that.
-            if sent.is_some_and(|c| c.rate.is_some()) || !(process.kernel && &*process.comm == MAD) {
+            // Its management datagrams are no process's traffic: what is not known of them must not make sums
+            // lower bounds.
+            if !(process.kernel && &*process.comm == MAD) {
                 out.wr.add_counter(sent);
+            } else if let Some(rate) = sent.and_then(|sent| sent.rate) {
+                out.wr.add(Some(rate));
             }
         }
         let counted = matches!(snapshot.health.ebpf, EbpfState::On { .. });
@@ -123,12 +125,13 @@ impl Totals {
             let [tx, rx] = rows.moved.get(&device.uid).copied().unwrap_or_default();
             // If no packet passed, no byte did either. Otherwise a peer's reads are sent and its writes
             // received without a work request here, so the sum is a lower bound.
+            let managed = carries_management_alone(snapshot, rows, device);
             let packets: [fn(&PortRow) -> Option<Counter>; 2] = [|p| p.tx_packets, |p| p.rx_packets];
             for (sum, bytes, packets) in [(&mut self.tx, tx, packets[0]), (&mut self.rx, rx, packets[1])] {
                 let mut rates = ports().map(|p| packets(p).and_then(|c| c.rate));
                 let still = ports().next().is_some() && rates.all(|rate| rate == Some(0.0));
-                if still && bytes.is_none_or(|rate| rate == 0.0) {
-                    sum.add(Some(0.0));
+                if managed || (still && bytes.is_none_or(|rate| rate == 0.0)) {
+                    sum.add(Some(bytes.unwrap_or(0.0)));
                 } else {
                     sum.add(bytes);
                     sum.partial = true;
@@ -136,6 +139,16 @@ impl Totals {
             }
         }
     }
+}
+
+/// Whether all packets of a device are management datagrams, which no process sends or gets: the kernel lists
+/// no other QP there, and one that is made is seen at once.
+fn carries_management_alone(snapshot: &Snapshot, rows: &Rows, device: &DeviceRow) -> bool {
+    !rows.able.contains(&device.uid)
+        && snapshot.health.follows_qps
+        && snapshot.health.lost_events == Some(0)
+        && !device.may_hide_qps()
+        && are_known(&snapshot.qps, device)
 }
 
 /// Adds the traffic of a QP to its device.

@@ -1,6 +1,6 @@
 //! Ports: state, errors, congestion, MTU, commands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Scene;
 use crate::findings::{About, FindingId, Severity, Symptom, words};
@@ -80,10 +80,19 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         };
         let mut evidence = vec![format!("state {state}")];
         evidence.extend(port.phys_state.map(|phys| format!("physical state {phys}")));
+        let ranks = scene.ranks_behind(&users);
+        let jobs: BTreeSet<_> = ranks.iter().map(|row| &row.workload).collect();
+        let whose = if jobs.len() > 1 { "their jobs" } else { "the job" };
+        let behind = match ranks.len() {
+            0 => String::new(),
+            1 => format!("; 1 more rank of {whose} waits for it"),
+            more => format!("; {more} more ranks of {whose} wait for it"),
+        };
+        evidence.extend(who(&ranks).map(|who| format!("waiting ranks: {who}")));
         let netdev = port.netdev.as_deref();
         out.push(Symptom {
             verdict: format!(
-                "{} is {state}: {}{more} cannot send or receive",
+                "{} is {state}: {}{more} cannot send or receive{behind}",
                 name(port),
                 words::process(first)
             ),
@@ -100,7 +109,7 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 },
             ),
             short: format!("port {state}"),
-            victims: users.iter().map(|row| row.uid).collect(),
+            victims: users.iter().chain(&ranks).map(|row| row.uid).collect(),
             ..scene.symptom(FindingId::PortDown, Severity::Critical, About::of_port(port))
         });
     }

@@ -83,6 +83,38 @@ impl<'a> Scene<'a> {
         live(self.snapshot).filter(move |row| row.devices.iter().any(|name| &**name == device))
     }
 
+    /// The other ranks of the jobs of some processes that can do nothing: they wait for these. A job is known
+    /// as one by what started it. Of its processes those are ranks that have QPs, and that are connected to
+    /// one of these, or run its program with a library of collectives. Who moves data does not wait.
+    fn ranks_behind(&self, users: &[&ProcessRow]) -> Vec<&'a ProcessRow> {
+        let job_of = |row: &'_ ProcessRow| row.workload.clone().filter(|_| !row.workload_claimed);
+        let jobs: BTreeSet<_> = users.iter().filter_map(|row| job_of(row)).collect();
+        if jobs.is_empty() {
+            return Vec::new();
+        }
+        let is_user = |uid: u64| users.iter().any(|row| row.uid == uid);
+        let still = |row: &ProcessRow| {
+            let moved = [row.traffic.tx_bytes, row.traffic.rx_bytes, row.traffic.tx_wr];
+            moved.into_iter().all(|counter| growing(counter).is_none())
+        };
+        let is_like = |row: &ProcessRow, user: &&ProcessRow| {
+            row.comm == user.comm && is_collective(row) && is_collective(user) && job_of(row) == job_of(user)
+        };
+        let is_connected = |row: &ProcessRow| {
+            let qps = self.snapshot.qps.iter();
+            let mut own = qps.filter(|qp| !qp.exited && qp.process_uid == Some(row.uid));
+            own.any(|qp| {
+                let peer = self.peer(qp).and_then(|peer| peer.process_uid);
+                peer.is_some_and(is_user)
+            })
+        };
+        live(self.snapshot)
+            .filter(|row| row.qps > 0 && !is_user(row.uid) && still(row))
+            .filter(|row| job_of(row).is_some_and(|job| jobs.contains(&job)))
+            .filter(|row| users.iter().any(|user| is_like(row, user)) || is_connected(row))
+            .collect()
+    }
+
     /// The process of a row in which the uid may be unknown.
     fn owner(&self, uid: Option<u64>) -> Option<&'a ProcessRow> {
         self.process(uid?)
@@ -150,6 +182,15 @@ impl<'a> Scene<'a> {
         let interval = self.snapshot.interval_ns.unwrap_or(0);
         self.snapshot.mono_ns.saturating_sub(interval)
     }
+}
+
+/// Whether a process has loaded a library by which ranks wait for one another.
+fn is_collective(row: &ProcessRow) -> bool {
+    const LIBRARIES: [&str; 5] = ["libnccl", "librccl", "libmpi", "libnvshmem", "libsharp"];
+    let libraries = row.libraries.iter().flat_map(|all| all.iter());
+    libraries
+        .into_iter()
+        .any(|library| LIBRARIES.iter().any(|known| library.starts_with(known)))
 }
 
 /// Processes that have not ended, without kernel consumers.

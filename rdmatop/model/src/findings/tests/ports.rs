@@ -38,6 +38,75 @@ fn a_port_that_is_down_matters_where_it_is_used() {
 }
 
 #[test]
+fn a_port_that_is_down_holds_up_the_other_ranks_of_its_job() {
+    let found = |edit: fn(&mut Snapshot)| {
+        let mut s = ranks([4e9; 8], 1);
+        for row in &mut s.processes {
+            row.traffic = Traffic::default();
+        }
+        s.ports[3].state = Some(PortState(1));
+        edit(&mut s);
+        after(3, &s).remove(0)
+    };
+    let all = found(|_| {});
+    assert_eq!(
+        all.verdict,
+        "mlx5_3/1 is DOWN: rank (PID 7030, slurm 7341.0) cannot send or receive; 7 more ranks of the job wait for it"
+    );
+    assert_eq!(all.victims, [130, 100, 110, 120, 140, 150, 160, 170]);
+    assert_eq!((all.pid, all.device.as_deref()), (Some(7030), Some("mlx5_3")));
+    let last = all.evidence.last().unwrap();
+    assert_eq!(last, "waiting ranks: rank (PID 7000, slurm 7341.0) and 6 more");
+    // The row of each says for whom it waits, not that its own port is down.
+    let mut s = ranks([4e9; 8], 1);
+    s.mono_ns += 3 * S;
+    s.findings = vec![all].into();
+    let words =
+        |at: usize| crate::fields::finding_of(&s.processes[at], &s).map(|mark| (mark.role, mark.words));
+    let role = super::super::Role::Victim;
+    assert_eq!(words(3), Some((role, "4s port DOWN".to_owned())));
+    assert_eq!(words(4), Some((role, "4s waits for 7030".to_owned())));
+    let victims = |edit: fn(&mut Snapshot)| found(edit).victims;
+    assert_eq!(
+        victims(|s| s.processes.iter_mut().for_each(|row| row.workload_claimed = true)),
+        [130],
+        "it is not known whose job it is"
+    );
+    assert_eq!(
+        victims(|s| s.processes.iter_mut().for_each(|row| row.workload = None)),
+        [130],
+        "processes of one host are no job"
+    );
+    assert_eq!(
+        victims(|s| s.processes.iter_mut().for_each(|row| row.libraries = None)),
+        [130],
+        "nothing says that they wait for one another"
+    );
+    assert_eq!(
+        victims(|s| {
+            s.processes[0].workload = Some("slurm 9.0".into());
+            s.processes[1].comm = "storage".into();
+            s.processes[2].qps = 0;
+            s.processes[4].traffic.tx_bytes = rate(1e6);
+        }),
+        [130, 150, 160, 170],
+        "another job, another program, no QP, data that still moves"
+    );
+    // Another program whose QP leads to that rank.
+    let connected = victims(|s| {
+        s.processes.truncate(5);
+        s.processes[1].comm = "hub".into();
+        for (uid, qpn, process) in [(91, 17, 130), (92, 18, 110)] {
+            let mut qp = rows::qp(uid, "mlx5_3", qpn, 3, None, "x", Traffic::default());
+            let row = Arc::make_mut(&mut qp);
+            (row.process_uid, row.remote_qpn) = (Some(process), Some(35 - qpn));
+            s.qps.push(qp);
+        }
+    });
+    assert_eq!(connected, [130, 100, 110, 120, 140]);
+}
+
+#[test]
 fn a_port_that_runs_slower_than_most_is_named() {
     let mut s = rails([4e9; 8], [4e9; 8]);
     s.ports[5].rate_bps = Some(100_000_000_000);
@@ -393,10 +462,16 @@ fn a_link_that_goes_down_repeatedly_flaps_and_one_outage_does_not() {
         found.iter().map(|f| f.verdict.as_str()).collect::<Vec<_>>(),
         [
             "The link of mlx5_3/1 flaps: it went down 3 times within 2m40s",
-            "The link of mlx5_4/1 flaps: it went down 4 times within 2m30s; the port carries rank (PID 4711, slurm 7341.0)"
+            "The link of mlx5_4/1 flaps: it went down 4 times within 2m30s, 30s or less in all; the port carries rank (PID 4711, slurm 7341.0)"
         ]
     );
-    assert_eq!(found[1].evidence, ["by link_downed, the last time 30s ago"]);
+    assert_eq!(
+        found[1].evidence,
+        [
+            "by link_downed, the last time 30s ago",
+            "down for at most 20 % of these 2m30s"
+        ]
+    );
     // The window and the time for which the finding is kept; nothing flaps twice as one.
     for _ in 0..7 {
         assert_eq!(minute(&mut s, &mut watch, false, 0).len(), 2);
@@ -417,6 +492,79 @@ fn a_link_that_goes_down_repeatedly_flaps_and_one_outage_does_not() {
         s.ports[3].state = Some(PortState(if down { 1 } else { 4 }));
         assert_eq!(ids(&watch.look(&s.clone().judged(None))), [""; 0]);
     }
+}
+
+/// What is found of a link that is seen down for five seconds of twenty, three times.
+fn flapping(counted: bool, edit: impl Fn(&mut Snapshot)) -> Finding {
+    let mut watch = Watch::default();
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    if counted {
+        named(&mut s.ports[3], "link_downed", 0.0);
+    }
+    edit(&mut s);
+    let mut found = Vec::new();
+    for second in 0..60 {
+        let down = (5..10).contains(&(second % 20));
+        s.ports[3].state = Some(PortState(if down { 1 } else { 4 }));
+        if counted && second % 20 == 5 {
+            s.ports[3].counters.last_mut().unwrap().counter.total += 1;
+        }
+        found = watch.look(&s.clone().judged(None));
+        s.mono_ns += S;
+    }
+    let flaps = found.into_iter().find(|found| found.id == FindingId::LinkFlaps);
+    flaps.unwrap()
+}
+
+#[test]
+fn a_link_that_flaps_says_for_how_long_it_was_down_and_which_qps_failed() {
+    let verdict = "The link of mlx5_3/1 flaps: it went down 3 times within 54s, 12s or more in all; the port carries rank (PID \
+                   4711, slurm 7341.0)";
+    let witness = "by the port's state, the last time 14s ago";
+    let found = flapping(true, |_| {});
+    assert_eq!(found.verdict, verdict);
+    assert_eq!(
+        found.evidence,
+        [witness, "down for at least 22 % of these 54s, at most 33 %"]
+    );
+    // Without the counter it may have been down between two looks.
+    let found = flapping(false, |_| {});
+    assert_eq!(found.verdict, verdict);
+    assert_eq!(found.evidence, [witness, "down for at least 22 % of these 54s"]);
+    let with_qp = |state: u8, since: u64| {
+        flapping(true, |s| {
+            for (uid, state) in [(41, 3), (42, state)] {
+                let mut qp = rows::qp(uid, "mlx5_3", 9, state, Some(4711), "rank", Traffic::default());
+                let row = Arc::make_mut(&mut qp);
+                (row.device_uid, row.process_uid) = (Some(4), Some(5));
+                Arc::make_mut(&mut row.timeline).last_mut().unwrap().mono_ns = s.mono_ns + since * S;
+                s.qps.push(qp);
+            }
+        })
+    };
+    let failed = with_qp(6, 7);
+    assert!(
+        failed
+            .verdict
+            .contains(", 12s or more in all, and 1 QP went to ERR; the port"),
+        "{}",
+        failed.verdict
+    );
+    assert_eq!(
+        failed.evidence[2],
+        "1 QP of 1 process went to ERR since the link first went down"
+    );
+    let well = with_qp(3, 7);
+    assert_eq!(
+        (well.verdict.as_str(), &*well.evidence[2]),
+        (verdict, "none of the 2 QPs that the kernel lists there is in ERR")
+    );
+    let earlier = with_qp(6, 0);
+    assert_eq!(
+        (earlier.verdict.as_str(), earlier.evidence.len()),
+        (verdict, 2),
+        "what failed before has another reason"
+    );
 }
 
 #[test]
@@ -605,6 +753,63 @@ fn what_a_receiver_of_this_host_got_twice_was_late_and_is_not_lost() {
     s.ports[0].counters.clear();
     named(&mut s.ports[0], "duplicate_request", 80.0);
     assert_eq!(ids(&after(20, &s)), ["loss"]);
+}
+
+#[test]
+fn loss_names_the_peers_to_which_packets_do_not_come() {
+    let mut s = pair();
+    (s.ports[0].retries, s.ports[0].tx_packets) = (rate(80.0), rate(90.0));
+    edit(&mut s, 0, |t| (t.retransmits, t.tx_wr) = (rate(80.0), rate(5.0)));
+    let said = |s: &Snapshot| {
+        let found = after(20, s).remove(0);
+        let (_, after) = found.verdict.split_once("(80 retransmissions/s)").unwrap();
+        (after.to_owned(), found.evidence.last().unwrap().clone())
+    };
+    let carries = "; the port carries ib_send_bw (PID 254) and 1 more";
+    let sent = "80/s rounds of retransmission, 90/s packets sent";
+    assert_eq!(
+        said(&s),
+        (
+            ": ib_send_bw (PID 254) to server (PID 251)".to_owned(),
+            sent.to_owned()
+        )
+    );
+    // A second QP sends more of it again, to another host.
+    let mut far = s.qps[0].clone();
+    let row = Arc::make_mut(&mut far);
+    (row.uid, row.qpn, row.remote_qpn) = (20, 30, Some(99));
+    let mut ipv4 = [0; 16];
+    ipv4[10..].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 9]);
+    row.remote_gid = Some(crate::ib::Gid(ipv4));
+    Arc::make_mut(&mut row.traffic).retransmits = Some(Counter::whole(5000, Some(70.0), Source::Ebpf));
+    s.qps.push(far);
+    assert_eq!(
+        said(&s),
+        (
+            ": ib_send_bw (PID 254) to 10.0.0.9 and 1 more".to_owned(),
+            "the QPs that send again lead to 10.0.0.9, server (PID 251)".to_owned()
+        )
+    );
+    // Whose packets are lost is not known: all processes and all peers of the port are named.
+    for qp in s.qps.iter_mut() {
+        Arc::make_mut(&mut Arc::make_mut(qp).traffic).retransmits = None;
+    }
+    s.devices[0].datapath = None;
+    s.qps.remove(1);
+    let row = Arc::make_mut(&mut s.qps[0]);
+    row.remote_gid = Some(crate::ib::Gid(ipv4));
+    let all = ": ib_send_bw (PID 254) and 1 more to 10.0.0.9";
+    assert_eq!(said(&s), (all.to_owned(), sent.to_owned()));
+    let row = Arc::make_mut(&mut s.qps[0]);
+    row.remote_gid = None;
+    assert_eq!(said(&s).0, format!("{all} and others"));
+    s.processes.clear();
+    assert_eq!(said(&s).0, "; its QPs lead to 10.0.0.9 and others");
+    // Nothing is known of them.
+    s = pair();
+    (s.ports[0].retries, s.ports[0].tx_packets, s.devices[0].datapath) = (rate(80.0), rate(90.0), None);
+    s.qps.clear();
+    assert_eq!(said(&s), (carries.to_owned(), sent.to_owned()));
 }
 
 #[test]

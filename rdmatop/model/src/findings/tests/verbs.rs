@@ -188,13 +188,13 @@ fn few_registrations_that_take_long_or_of_much_memory_are_churn_too() {
     assert_eq!(
         registering(1, 1, 800, 512 << 20),
         [format!(
-            "{who} spends 80 % of a thread's time on registering memory (1.6 s a call) instead of reusing its memory regions"
+            "{who} spends 80 % of a thread's time on registering memory (1.6 s a call) instead of reusing its regions"
         )]
     );
     assert_eq!(
         registering(8, 8, 2, 1 << 30),
         [format!(
-            "{who} registers 4.3 GB/s of memory, as much as it moves or more, instead of reusing its memory regions"
+            "{who} registers 4.3 GB/s of memory, as much as it moves or more, instead of reusing its regions"
         )]
     );
     let quiet = [""; 0];
@@ -225,6 +225,86 @@ fn connections_that_come_and_go_are_churn_and_a_start_is_none() {
     assert_eq!(ids(&found(400.0, 0.0)), [""; 0], "a job starts");
     assert_eq!(ids(&found(0.0, 400.0)), [""; 0], "a job ends");
     assert_eq!(ids(&found(5.0, 5.0)), [""; 0], "now and then");
+}
+
+/// What is found, and the last line of its evidence, when a process makes so many calls a second, each of
+/// which takes so many microseconds where that is measured.
+fn calling(calls: &[(&str, u64, Option<u64>)], partial: bool) -> (String, String) {
+    let mut watch = Watch::default();
+    let mut s = pair();
+    let mut found = Vec::new();
+    for second in 1..=30_u64 {
+        s.mono_ns += S;
+        let rows = calls.iter().map(|(verb, per_s, us)| {
+            let mut row = rows::verb(254, "ib_send_bw", verb, 0.0, &[], false);
+            let total = per_s * second;
+            row.process_uid = Some(1);
+            row.calls = Counter::whole(total, Some(*per_s as f64), Source::Ebpf);
+            let times = row.latency.take();
+            row.latency = times.zip(*us).map(|(mut times, us)| {
+                (times.count, times.mean_ns) = (total, Some(us * 1000));
+                times
+            });
+            row
+        });
+        s.verbs = rows.collect();
+        if let Some(last) = s.verbs.last_mut() {
+            last.calls.partial = partial;
+        }
+        found = watch.look(&s.clone().judged(None));
+    }
+    let found = found.remove(0);
+    (found.verdict, found.evidence.last().unwrap().clone())
+}
+
+#[test]
+fn churn_says_how_much_time_goes_into_its_calls_where_that_is_measured() {
+    let registers = |us, partial| calling(&[("reg_mr", 180, us), ("dereg_mr", 180, Some(42))], partial);
+    let who = "ib_send_bw (PID 254) registers memory 180 times a second";
+    let instead = "instead of reusing its regions";
+    let (verdict, evidence) = registers(Some(42), false);
+    assert_eq!(verdict, format!("{who} (1.51 % of a thread's time) {instead}"));
+    assert_eq!(
+        evidence,
+        "lately 180/s calls, 1.51 % of a thread's time in reg_mr and dereg_mr"
+    );
+    let (verdict, evidence) = registers(Some(42), true);
+    assert_eq!(
+        verdict,
+        format!("{who} (at least 1.51 % of a thread's time) {instead}"),
+        "some calls are missing"
+    );
+    assert!(evidence.contains(", at least 1.51 % of"), "{evidence}");
+    let (verdict, evidence) = registers(None, false);
+    assert_eq!(
+        verdict,
+        format!("{who} {instead}"),
+        "of reg_mr it is not measured"
+    );
+    assert_eq!(evidence, "lately 180/s calls");
+    let connects = |us| {
+        let calls = [
+            ("create_qp", 40, us),
+            ("modify_qp", 120, Some(500)),
+            ("destroy_qp", 40, Some(1000)),
+        ];
+        calling(&calls, false)
+    };
+    let (verdict, evidence) = connects(Some(2000));
+    assert_eq!(
+        verdict,
+        "ib_send_bw (PID 254) makes 40 QPs a second and destroys 40 (18 % of a thread's time) instead of keeping its connections"
+    );
+    assert_eq!(
+        evidence,
+        "lately 40 QPs a second, 18 % of a thread's time in create_qp, modify_qp and destroy_qp, 4.5 ms for each QP"
+    );
+    let (verdict, evidence) = connects(None);
+    assert!(
+        verdict.ends_with("destroys 40 instead of keeping its connections"),
+        "{verdict}"
+    );
+    assert!(evidence.ends_with(" calls of create_qp in all"), "{evidence}");
 }
 
 #[test]

@@ -30,13 +30,13 @@ fn prompt(name: &'static str, input: &str, width: usize, state: &State) -> Cell 
         .and("_", Tone::Accent);
     let wide = cell.width();
     let help = match (&state.message, &state.mode) {
-        (Some(message), Mode::Search { .. }) => format!("   {message}   Enter keep  Esc undo  then n N"),
+        (Some(message), Mode::Search { .. }) => format!("   {message}   Enter:keep  Esc:undo  then n N"),
         (Some(message), _) => format!("   {message}"),
         (None, Mode::Filter { .. }) => {
             let names: Vec<_> = state.spec().words().iter().map(|n| format!("{n}:")).collect();
-            format!("   {}  !not  Enter keep  Esc undo", names.join(" "))
+            format!("   {}  !not  Enter:keep  Esc:undo", names.join(" "))
         }
-        (None, _) => "   Enter keep  Esc undo  then n N".to_owned(),
+        (None, _) => "   Enter:keep  Esc:undo  then n N".to_owned(),
     };
     if wide < width {
         cell.and(text::cut(&help, width - wide, state.glyphs.cut), Tone::Dim)
@@ -75,7 +75,8 @@ fn hints(state: &State, width: usize) -> Cell {
     let mut out = Cell::default();
     let mut add = |key: String, word: &'static str| {
         out.0.push((key.into(), Tone::Accent));
-        let pieces = [" ", word, "  "].map(|piece| (piece.into(), Tone::Normal));
+        // As the tabs have it: without the colon a key's name and its word read as a sentence.
+        let pieces = [":", word, "  "].map(|piece| (piece.into(), Tone::Normal));
         out.0.extend(pieces);
     };
     for (key, word) in hints {

@@ -43,6 +43,30 @@ fn q_and_control_c_leave_and_escape_does_not() {
 }
 
 #[test]
+fn the_last_line_has_a_colon_between_each_key_and_its_word() {
+    let mut s = state(testkit::busy(), Tab::Processes, (80, 24));
+    let last = |s: &State| screen(s).lines().last().unwrap_or_default().trim_end().to_owned();
+    assert_eq!(
+        last(&s),
+        "?:Help  Enter:Detail  Tab:Next  f:Filter  s:Sort  Space:Freeze  q:Quit"
+    );
+    typed(&mut s, " ");
+    assert!(last(&s).contains("  Space:Go on  q:Quit"), "{}", last(&s));
+    typed(&mut s, " s");
+    assert_eq!(last(&s), "Enter:Take  Space:Switch  Esc:Close");
+    code(&mut s, KeyCode::Esc);
+    typed(&mut s, "?");
+    assert_eq!(last(&s), "Esc:Close");
+    code(&mut s, KeyCode::Esc);
+    typed(&mut s, "/");
+    assert!(
+        last(&s).ends_with("Enter:keep  Esc:undo  then n N"),
+        "{}",
+        last(&s)
+    );
+}
+
+#[test]
 fn the_cursor_stays_on_its_row_when_the_order_changes() {
     let mut s = state(testkit::busy(), Tab::Qps, (80, 24));
     typed(&mut s, "jjj");
