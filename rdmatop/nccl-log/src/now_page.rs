@@ -136,7 +136,16 @@ fn rank(live: &Live) -> String {
     match live.ranks.as_slice() {
         [] => "-".to_owned(),
         [one] => one.to_string(),
-        [first, .., last] => format!("{first}..{last}"),
+        [first, .., last]
+            if live
+                .ranks
+                .windows(2)
+                .all(|two| two[0].checked_add(1) == Some(two[1])) =>
+        {
+            format!("{first}..{last}")
+        }
+        [first, second] => format!("{first},{second}"),
+        [first, ..] => format!("{first},.."),
     }
 }
 

@@ -345,7 +345,7 @@ fn hidden_users(device: &DeviceRow, seen: &Seen<'_>) -> Vec<User> {
 
 /// Whether a process with these libraries may make queue pairs past the kernel; one whose libraries are not
 /// known may.
-fn makes_its_own(libraries: Option<&[String]>) -> bool {
+pub(crate) fn makes_its_own(libraries: Option<&[String]>) -> bool {
     let own = |library: &String| MAKES_ITS_OWN.iter().any(|name| library.starts_with(name));
     libraries.is_none_or(|libraries| libraries.iter().any(own))
 }

@@ -30,7 +30,8 @@ struct Paused {
     /// The largest share of the time for which a priority, or the link, is paused; `None` if the driver
     /// counts no durations.
     share: Option<f64>,
-    frames: f64,
+    /// Pause frames per second; `None` if none are counted, or their count does not rise.
+    frames: Option<f64>,
     storms: f64,
     priorities: Vec<u8>,
 }
@@ -41,7 +42,7 @@ impl Paused {
         for (meaning, rate) in rising(port).filter(|(meaning, _)| meaning.way == way) {
             match meaning.unit {
                 Unit::Micros => out.share = Some(out.share.unwrap_or(0.0).max((rate / 1e6).min(1.0))),
-                Unit::Frames => out.frames += rate,
+                Unit::Frames => out.frames = Some(out.frames.unwrap_or(0.0) + rate),
                 Unit::Storms => out.storms += rate,
                 Unit::Bytes => continue,
             }
@@ -54,7 +55,9 @@ impl Paused {
 
     fn is_storm(&self, scene: &Scene<'_>) -> bool {
         self.storms > 0.0
-            || self.frames >= scene.limits.pause_frames_per_s
+            || self
+                .frames
+                .is_some_and(|frames| frames >= scene.limits.pause_frames_per_s)
             || self.share.is_some_and(|share| share >= scene.limits.pause_share)
     }
 
@@ -67,7 +70,11 @@ impl Paused {
             [] => String::new(),
             priorities => format!(" on {}", list(priorities)),
         };
-        out.push(format!("{} pause frames{on}", words::per_s(self.frames)));
+        match self.frames {
+            Some(frames) => out.push(format!("{} pause frames{on}", words::per_s(frames))),
+            None if !on.is_empty() => out.push(format!("paused{on}")),
+            None => {}
+        }
         if self.storms > 0.0 {
             out.push("the driver's watchdog saw pauses without end (tx_pause_storm_*_events)".to_owned());
         }

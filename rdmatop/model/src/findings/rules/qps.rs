@@ -81,10 +81,14 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
         }
         _ => {
             // Only QPs of unconnected types enter SQE, in which only the send queue is flushed.
-            let (state, what) = if qps.iter().all(|qp| qp.stuck.reason == Reason::SendFailed) {
-                ("SQE", "send work requests are flushed, receives go on")
-            } else {
-                ("ERR", "all work requests are flushed")
+            let only_sends = |qp: &&&StuckQp| qp.stuck.reason == Reason::SendFailed;
+            let (state, what) = match qps.iter().filter(only_sends).count() {
+                0 => ("ERR", "all work requests are flushed"),
+                some if some == qps.len() => ("SQE", "send work requests are flushed, receives go on"),
+                _ => (
+                    "ERR or SQE",
+                    "send work requests are flushed, in ERR receives too",
+                ),
             };
             out.verdict = format!("{many} of {who} on {device} in {state}: {what}");
             out.short = format!("QPs in {state}");

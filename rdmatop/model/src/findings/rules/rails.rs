@@ -233,7 +233,10 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
     let movers = movers(scene, port);
     let who = who(&movers)?;
     let full = link.map_or(String::new(), |link| {
-        format!(" ({} of its link)", words::percent(tx.rates[tx.top] / link))
+        format!(
+            " ({} of its link)",
+            words::percent((tx.rates[tx.top] / link).min(1.0))
+        )
     });
     let choices: Option<Vec<Choice>> = movers.iter().map(|row| Choice::of(row, &port.device)).collect();
     let choices = choices.unwrap_or_default();
