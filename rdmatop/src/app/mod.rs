@@ -122,7 +122,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Stop> {
     for line in hw_counters::recover(Root::default()) {
         say(&format!("rdmatop: {line}"));
     }
-    // However the mode ends, also by a panic.
+    // Takes `--hw-counters` back however the mode ends, even by a panic.
     let _undo = TakeBack(plan.hw_counters.clone());
     let exit = match plan.mode {
         Mode::Check => return block_on(check::run(&plan)),
