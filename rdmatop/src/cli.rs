@@ -445,7 +445,7 @@ fn sort_words() -> PossibleValuesParser {
     PossibleValuesParser::new(words)
 }
 
-/// A look, or none.
+/// The length of a look; 0 is no look.
 fn beside(text: &str) -> Result<Duration, String> {
     match text.parse() {
         Ok(0.0) => Ok(Duration::ZERO),

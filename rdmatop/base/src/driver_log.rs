@@ -120,7 +120,7 @@ pub fn of(text: &str) -> Option<&'static Known> {
     KNOWN.iter().find(has_all)
 }
 
-/// How bad a line is that was logged as an error, or is known.
+/// How bad a line is: a known one by the table; any other, which was logged as an error, is a warning.
 pub fn weight(text: &str) -> Weight {
     of(text).map_or(Weight::Warning, |known| known.weight)
 }

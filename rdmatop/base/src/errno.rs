@@ -6,7 +6,7 @@ macro_rules! errnos {
         pub fn name(errno: u32) -> Option<&'static str> {
             match i32::try_from(errno).ok()? {
                 $(libc::$name => Some(stringify!($name)),)*
-                // A signal ended the call: the kernel's own, include/linux/errno.h.
+                // A signal ended the call. This number is the kernel's own, include/linux/errno.h.
                 512 => Some("ERESTARTSYS"),
                 _ => None,
             }

@@ -8,11 +8,11 @@ use crate::workload::Workload;
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum LimitedBy {
     Slurm,
-    /// A pod; whether CRI-O started it, else containerd.
+    /// A pod, started by CRI-O or else by containerd.
     Pod {
         crio: bool,
     },
-    /// A container; the program that starts such.
+    /// A container, and the program that starts such containers.
     Container(&'static str),
     Machine,
     /// A unit of systemd.
@@ -64,7 +64,7 @@ impl LimitedBy {
     }
 }
 
-/// How what runs in this cgroup gets a larger limit at its next start. `None`: the cgroup is not known.
+/// How a process in this cgroup gets a larger limit at its next start. `None`: the cgroup is not known.
 pub fn raise(cgroup: Option<&str>) -> NextStep {
     match cgroup.map_or(LimitedBy::Unknown, LimitedBy::of) {
         LimitedBy::Slurm => "slurmd.service LimitMEMLOCK=infinity, slurm.conf PropagateResourceLimitsExcept=MEMLOCK",

@@ -4,7 +4,7 @@
 //! (`*_ethtool.c`), hns3 (`hclge_main.c`), mlx4 (`en_ethtool.c`). Durations are used where the driver
 //! documents their unit: microseconds in mlx5 and bnxt_en.
 
-/// Which way.
+/// The direction that a counter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
     /// The port received it: the other end of the link asks this port to stop.

@@ -94,7 +94,7 @@ mod tests {
             far(gpu, 0, "pci0000:80/0000:80:01.0/0000:81:00.0", 1),
             Distance::System
         );
-        // A root port's number is its bridge's own.
+        // Two host bridges may have root ports with the same number.
         assert_eq!(far("pci0000:10/x", 0, "pci0000:80/x", 0), Distance::Node);
         let unknown = Place {
             path: &[],

@@ -15,8 +15,8 @@ use crate::text;
 /// A name as one word of a command, or a part of one.
 ///
 /// A word of letters, digits and `_@%+=:,./-` that begins with a letter, a digit or one of `_./` stays as it
-/// is, any other is in single quotes. Where a name is not safe to paste the word is what stands for it, and
-/// the step says so:
+/// is, any other is in single quotes. Where a name is not safe to paste, a placeholder stands for it, and the
+/// step says so:
 /// * one that begins with `-` would be an option;
 /// * one with white space: a view breaks its lines there, and the pasted word would be another one;
 /// * one that was made safe to print ([`text::sanitize`]) is not the real name, so the command would act on
@@ -92,7 +92,7 @@ fn quoted(name: &str) -> Option<String> {
     if name.is_empty() || name.starts_with('-') || name.contains(odd) || text::may_be_sanitized(name) {
         return None;
     }
-    // In the front some shells expand `=` and `%`.
+    // At the beginning of a word some shells expand `=` and `%`.
     let bare = name.starts_with(|c: char| c.is_ascii_alphanumeric() || "/_.".contains(c));
     Some(if bare && name.bytes().all(plain) {
         name.to_owned()
@@ -168,7 +168,7 @@ mod part {
     pub trait Part {
         fn put(&self, out: &mut String);
 
-        /// The word, if it stands for a name.
+        /// The placeholder, if the part is one.
         fn stand_in(&self) -> Option<&'static str> {
             None
         }

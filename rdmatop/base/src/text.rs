@@ -369,7 +369,7 @@ mod tests {
     proptest! {
         #[test]
         fn decimals_are_those_of_the_standard_library(thousandths in 0u64..2_000_000_000) {
-            // A tie may fall to another side: the product is rounded before it is.
+            // A tie may round to the other side, because the product is rounded before.
             prop_assume!(thousandths % 10 != 5);
             let value = thousandths as f64 / 1000.0;
             prop_assert_eq!(decimal(value, 2), format!("{value:.2}"));

@@ -1,7 +1,7 @@
-//! What passes an interface on the wire, RDMA's frames too, as drivers name it in `ethtool -S`.
+//! How drivers name in `ethtool -S` what passes an interface on the wire, RDMA's frames included.
 //!
-//! The statistics of an interface itself (`ip -s link`) leave out what a NIC does of RDMA. Names are those of
-//! Linux 6.12: mlx5 (`en_stats.c`), ice (`ice_ethtool.c`), bnxt_en (`bnxt_ethtool.c`, of the port).
+//! The statistics of the interface itself (`ip -s link`) leave out the RDMA that a NIC does. Names are those
+//! of Linux 6.12: mlx5 (`en_stats.c`), ice (`ice_ethtool.c`), bnxt_en (`bnxt_ethtool.c`, of the port).
 
 /// The driver of the RDMA device's function, and its names for bytes sent and received.
 const DRIVERS: &[(&str, [&str; 2])] = &[

@@ -119,7 +119,7 @@ impl Lines {
         });
     }
 
-    /// The subject of the last line is also named so.
+    /// `name`, too, is a name of the last line's subject.
     pub(super) fn alias(&mut self, name: &str) {
         if let Some(last) = self.0.last_mut().filter(|_| !name.is_empty()) {
             last.same = last.same.replace(name, "\0");

@@ -23,8 +23,8 @@ pub struct Check {
     pub(super) run: fn(&Facts, &mut Lines),
 }
 
-/// A table of checks. Each has its id, its group and its function; its source; its rule, and what stands in
-/// that.
+/// A table of checks. Each has its id, its group and its function; its source; its rule, and the values in
+/// the rule.
 macro_rules! checks {
     ($($id:literal $group:ident $run:path, $source:literal, $rule:literal $(, $part:expr)*;)+) => {
         &[$(Check {

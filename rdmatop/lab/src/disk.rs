@@ -1,8 +1,8 @@
 //! The disk of the scenario `nvme`: an NVMe target of the kernel (nvmet_rdma) on a file, and the kernel's
 //! host (nvme_rdma) connected to it through one RDMA device.
 //!
-//! All of it has one name, which is made up for this run, so everything with that name is ours. It outlives
-//! this process when that is killed: then `lab down` or the next `lab run` removes it.
+//! All of its parts have one name, which is made up for this run: everything with that name is ours. The disk
+//! outlives this process when that is killed; then `lab down` or the next `lab run` removes it.
 use std::fs;
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, symlink};
@@ -29,7 +29,7 @@ pub(super) const MODULES: [&str; 7] = [
     "nvme_rdma",
     "nvmet_rdma",
 ];
-/// What is asked for; these bring the others.
+/// What modprobe is asked for; these bring the others.
 pub(super) const WANTED: [&str; 2] = ["nvme_rdma", "nvmet_rdma"];
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -63,7 +63,7 @@ fn make_dir(path: &Path) -> Result<(), LabError> {
     fs::create_dir(path).map_err(setting(path))
 }
 
-/// Makes the disk on an address that belongs to the interface `netdev`; its block device.
+/// Makes the disk on an address that belongs to the interface `netdev`. Returns its block device.
 pub(super) fn make(disk: &MadeDisk, netdev: &str, address: &str) -> Result<PathBuf, LabError> {
     if !Path::new(TARGET).exists() {
         return Err(LabError::NoConfigfs);
@@ -127,7 +127,7 @@ fn entries(dir: &str) -> impl Iterator<Item = PathBuf> {
     entries.map(|entry| entry.path())
 }
 
-/// Of a disk with several paths each path has one too, which is hidden.
+/// The disk's block device. With multipath each path has one, too, but that is hidden.
 fn block_device(disk: &MadeDisk) -> Option<PathBuf> {
     let mut blocks = entries("/sys/block").filter(|dir| is_of(disk, &dir.join("device")));
     let seen =
@@ -183,7 +183,7 @@ fn gone(path: &Path, remove: fn(PathBuf) -> io::Result<()>, was: &mut bool) -> R
     Ok(())
 }
 
-/// Is there a controller that needs nvme_rdma? Unloaded, that deletes all of its own, whoever made them.
+/// Whether a controller needs nvme_rdma: when unloaded, that deletes all its controllers, whoever made them.
 pub(super) fn has_others() -> bool {
     entries(CONTROLLERS)
         .any(|dir| fs::read_to_string(dir.join("transport")).is_ok_and(|text| text.trim() == "rdma"))

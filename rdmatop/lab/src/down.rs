@@ -12,12 +12,12 @@ use super::store::{Locked, Store};
 use super::{DownArgs, LabError};
 use rdmatop_base::text;
 
-/// Looks at what is being removed, and the time between them: 5 s with the time that each takes.
+/// How often it looks whether a removal is over, and the time between two looks: in all some 5 s.
 const PATIENCE: u32 = 20;
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// Removes what `up` made, and what a `lab run` that was killed left, last first. What is gone already is
-/// said and forgotten; what only has the name of ours is left alone.
+/// Removes what `up` made, and what a killed `lab run` left, last first. It says what is gone already, and
+/// forgets it; a thing that only has the name of ours is left alone.
 ///
 /// `RDMA_NLDEV_CMD_DELLINK` blocks, deaf to signals, while a process has the device open, so holders are
 /// looked for first; one that opens it in between still makes this wait.
@@ -73,11 +73,11 @@ pub(super) fn remove(
     which: Which,
     say: &mut Printer<'_>,
 ) -> Result<(), LabError> {
-    // All of them before the first is removed: a refusal leaves everything as it was.
+    // All devices are checked before the first is removed: a refusal leaves everything as it was.
     let mut present = host.devices()?;
     let mut leaving = leaving_of(host, made, which, &present);
-    // What a `lab run` that was killed left: its programs end, and the kernel removes its devices, which
-    // takes a moment.
+    // A `lab run` that was killed leaves devices: its programs end, and the kernel removes the devices,
+    // which takes a moment.
     for _ in 0..PATIENCE {
         let is_of_run = made.devices.iter().any(|device| device.run);
         if !is_of_run || leaving.is_empty() && !is_run_held(host, made, &present)? {
@@ -88,8 +88,8 @@ pub(super) fn remove(
         leaving = leaving_of(host, made, which, &present);
     }
     if let Some(leaving) = leaving.into_iter().next() {
-        // It is not gone: its interface and its driver are needed until it is, and what is not in the list
-        // any more nobody removes.
+        // The device is not gone, and needs its interface and its driver until it is. What is dropped from
+        // the list now would never be removed.
         return Err(LabError::Leaving {
             device: leaving.name.to_string(),
             held: leaving.held,
@@ -129,7 +129,7 @@ fn disk(
     let Some(ours) = made.disk.take() else {
         return Ok(());
     };
-    // In the list it stays until all is gone.
+    // The file keeps it until all is gone, and `save` is called.
     if host.remove_disk(&ours)? {
         say.line(format_args!("removed the NVMe disk {}", ours.name));
     }

@@ -27,7 +27,7 @@ use rdmatop_sources::sysfs;
 /// The module of SoftRoCE.
 const RXE: &str = "rdma_rxe";
 
-/// An RDMA device there is.
+/// An RDMA device that exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Present {
     pub(super) name: Name,
@@ -48,7 +48,7 @@ pub(super) struct Netdev {
     pub(super) name: Name,
 }
 
-/// A network interface there is.
+/// A network interface that exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Interface {
     pub(super) name: Name,
@@ -111,7 +111,7 @@ pub(super) trait Host {
     fn add_inside(&mut self, name: &str, address: [u8; 6]) -> Result<(), LabError>;
     /// Inode of a module's directory in sysfs; none while it is not loaded.
     fn module_inode(&mut self, name: &str) -> Option<u64>;
-    /// Loads what the disk needs; an error that names the module that the kernel has not.
+    /// Loads what the disk needs. The error names the module that the kernel does not have.
     fn load_disk_modules(&mut self) -> Result<(), LabError>;
     /// Unloads one of them; refused while it is in use.
     fn unload_disk_module(&mut self, name: &'static str) -> Result<(), LabError>;
@@ -209,7 +209,8 @@ impl Host for System {
                 index: device.index,
                 node_guid: device.node_guid.map(|guid| guid.0),
                 inode: inode(&dir),
-                // rdma_rxe's own attribute; and before Linux 5.11 its devices have those of their NIC's card.
+                // `parent` is rdma_rxe's own: before Linux 5.11 its devices have the `device` link of their
+                // NIC.
                 software: dir.join("parent").exists() || !dir.join("device").exists(),
                 netdevs: ports.into_iter().filter_map(netdev).collect(),
                 name: device.name,
@@ -323,7 +324,7 @@ impl Host for System {
     }
 
     fn new_address(&mut self) -> [u8; 6] {
-        // Administered locally, of one interface.
+        // Locally administered, of one interface.
         let mut address = [0x02, 0, 0, 0, 0, 0];
         let read = fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut address[1..]));
         if read.is_err() {

@@ -269,7 +269,7 @@ pub enum LabError {
     Output(#[from] io::Error),
 }
 
-/// What a refusal asks for: root has been made sure of.
+/// What a refused request needs besides root, which the user is.
 fn right(error: &NetlinkError) -> &'static str {
     match error.errno() {
         Some(libc::EPERM) => {
@@ -329,7 +329,8 @@ pub fn softroce() -> SoftRoce {
     }
 }
 
-/// For `rdmatop::fuzz`: the file of the state.
+/// For `rdmatop::fuzz`: what is parsed is the same after writing and parsing again, and an error is
+/// printable.
 ///
 /// # Panics
 ///

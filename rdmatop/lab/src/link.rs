@@ -27,7 +27,7 @@ const TC_H_ROOT: u32 = 0xffff_ffff;
 const AF_INET: u8 = 2;
 /// Index of the switch in its own network namespace.
 const SWITCH: u32 = 1000;
-/// Packets that such a queue holds, as tc(8) has it by default.
+/// Packets that a netem queue holds: the default of tc(8).
 const QUEUE: u32 = 1000;
 
 /// `struct ifinfomsg`.
@@ -46,8 +46,7 @@ fn order(request: &Request) -> Result<(), NetlinkError> {
         .map(|_| ())
 }
 
-/// Makes a dummy interface with a hardware address, up. An address that is given is one that udev leaves
-/// alone.
+/// Makes a dummy interface with a hardware address, up. udev leaves an address alone that is given here.
 pub(super) fn add_dummy(name: &str, address: [u8; 6]) -> Result<(), NetlinkError> {
     order(&Request::new(RTM_NEWLINK, Reply::Ack, CREATE).with(|writer| {
         writer
@@ -75,8 +74,8 @@ pub(super) fn remove(index: u32) -> Result<(), NetlinkError> {
     order(&Request::new(RTM_DELLINK, Reply::Ack, 0).with(|writer| writer.raw(&ifinfo(index, 0))))
 }
 
-/// Makes the switch, in the network namespace of this thread. It floods what is sent to groups: neighbours
-/// are looked for that way, and nothing there says who listens.
+/// Makes the switch, in the network namespace of this thread. It floods multicast, by which neighbours are
+/// found: nothing there says who listens.
 pub(super) fn add_switch() -> Result<(), NetlinkError> {
     order(&Request::new(RTM_NEWLINK, Reply::Ack, CREATE).with(|writer| {
         writer
@@ -131,7 +130,7 @@ pub(super) fn set_up(index: u32) -> Result<(), NetlinkError> {
     order(&Request::new(RTM_NEWLINK, Reply::Ack, 0).with(|writer| writer.raw(&ifinfo(index, IFF_UP))))
 }
 
-/// What the packets that do not overtake wait, ns.
+/// How long packets that do not overtake wait, ns.
 const LATE_NS: u64 = 1_000_000;
 
 /// Disturbs the packets that an interface sends (`tc qdisc add ... netem`).
@@ -150,7 +149,7 @@ pub(super) fn disturb(index: u32, wire: Wire) -> Result<(), NetlinkError> {
 }
 
 fn netem(options: MessageWriter, wire: Wire) -> MessageWriter {
-    // Shares are of 2^32.
+    // The kernel takes shares as parts of 2^32.
     let share = |one_in: u32| u32::MAX / one_in.max(1);
     let (loss, gap) = match wire {
         Wire::Clean | Wire::None => (0, 0),

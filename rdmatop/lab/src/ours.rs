@@ -1,4 +1,4 @@
-//! Which of the things there are now is the one that is in the list.
+//! Finds, among what exists now, the thing that an entry of the list stands for.
 use super::LabError;
 use super::host::{Host, Interface, Leaving, Present};
 use super::state::{FoundDevice, FoundInterface, Made, MadeDevice, MadeInterface};
@@ -10,7 +10,7 @@ fn same<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
 
 /// The device that `ours` is about, whatever it is called by now.
 ///
-/// One that was about to be made is the software device on that interface which was not there before: an
+/// A device that was about to be made is the software device on that interface which was not there before: an
 /// interface carries one rxe device at most.
 pub(super) fn device<'a>(ours: &MadeDevice, present: &'a [Present]) -> Option<&'a Present> {
     present.iter().find(|it| match &ours.found {
@@ -25,7 +25,7 @@ pub(super) fn device<'a>(ours: &MadeDevice, present: &'a [Present]) -> Option<&'
     })
 }
 
-/// Those of the list that are being removed: the kernel lists them no more and has them still.
+/// Devices of the list that are being removed: netlink no longer lists them, but they still exist.
 pub(super) fn leaving(host: &mut dyn Host, made: &Made, present: &[Present]) -> Vec<Leaving> {
     let missing = |ours: &&MadeDevice| ours.found.is_some() && device(ours, present).is_none();
     let missing: Vec<&MadeDevice> = made.devices.iter().filter(missing).collect();
@@ -37,7 +37,7 @@ pub(super) fn leaving(host: &mut dyn Host, made: &Made, present: &[Present]) -> 
     leaving
 }
 
-/// The interface that `ours` is about. One that was about to be made has the address that was made up for it.
+/// The interface that `ours` is about. One that was about to be made is known by its made-up address.
 pub(super) fn interface<'a>(ours: &MadeInterface, present: &'a [Interface]) -> Option<&'a Interface> {
     present.iter().find(|it| match &ours.found {
         Some(found) => it.index == found.index && same(it.inode, found.inode),

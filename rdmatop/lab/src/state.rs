@@ -28,7 +28,7 @@ pub(super) struct MadeDevice {
     pub(super) before: Vec<u32>,
     /// None: it was about to be made.
     pub(super) found: Option<FoundDevice>,
-    /// By `lab run`, which removes it at its end.
+    /// Made by `lab run`, which removes it at its end.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(super) run: bool,
 }
@@ -37,11 +37,11 @@ pub(super) struct MadeDevice {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FoundDevice {
-    /// Stays through a renaming; begins anew when ib_core is loaded anew.
+    /// A renaming keeps it; the numbers start again when ib_core is loaded again.
     pub(super) index: u32,
     pub(super) node_guid: Option<u64>,
-    /// Of its directory in sysfs: one number is given once until the next boot (`kernfs_new_node`), and stays
-    /// through a renaming.
+    /// Inode of its directory in sysfs. The kernel gives a number once per boot (`kernfs_new_node`), and a
+    /// renaming keeps it.
     pub(super) inode: Option<u64>,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct MadeModule {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MadeDisk {
-    /// Of the subsystem of the target, and so of the controller of the host; made up for this one.
+    /// Name of the target's subsystem, and so of the host's controller; made up for this disk.
     pub(super) name: String,
     /// Number of the target's port, made up too.
     pub(super) port: u16,
@@ -91,7 +91,7 @@ pub(super) struct MadeDisk {
     pub(super) modules: Vec<DiskModule>,
 }
 
-/// One of them.
+/// A module of a disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DiskModule {
@@ -151,7 +151,7 @@ impl Made {
         self.module.is_none() && self.interfaces.is_empty() && self.devices.is_empty() && self.disk.is_none()
     }
 
-    /// Reads the file; else why it is none of ours, in one line that is safe to print.
+    /// Parses the file. `Err`: why the lab did not write it like this, in one line that is safe to print.
     pub(super) fn parse(raw: &[u8]) -> Result<Self, String> {
         let made: Self =
             serde_json::from_slice(raw).map_err(|error| text::sanitize(error.to_string().as_bytes()))?;
@@ -196,7 +196,8 @@ impl Made {
     }
 }
 
-/// For `rdmatop::fuzz`: what is read is what is written, and why something is not read can be printed.
+/// For `rdmatop::fuzz`: what is parsed is the same after writing and parsing again, and an error is
+/// printable.
 #[cfg(feature = "testkit")]
 pub(super) fn fuzz(raw: &[u8]) {
     match Made::parse(raw) {

@@ -9,8 +9,8 @@ use super::state::Made;
 use super::store::Store;
 use rdmatop_base::text;
 
-/// Shows which devices there are, which of them `lab up` made, and which processes hold them. With a file
-/// that cannot be read all but what is ours is told, and the error is the last line.
+/// Shows which devices there are, which of them `lab up` made, and which processes hold them. If the file
+/// cannot be read it shows all but which are ours, and the error is the last line.
 pub(super) fn status(
     host: &mut dyn Host,
     store: &Store,

@@ -1,9 +1,8 @@
-//! The file of what `lab up` made: /run/rdmatop/lab.json, lost with the boot as the devices are.
+//! The file of what `lab up` made: /run/rdmatop/lab.json. Like the devices, it does not outlive the boot.
 //!
-//! It decides what root removes, so only root's file in root's directory counts: no link is followed, and
-//! what others could have written is not read. A file beside it, which its owner alone can open, keeps two
-//! `rdmatop lab` at once apart: a lock on what others can open is theirs to take too (flock(2) asks for no
-//! right to write).
+//! Root acts on this file, so only root's file in root's directory counts: no link is followed, and what
+//! others could have written is not read. A lock on a file beside it lets one `rdmatop lab` work at a time.
+//! Only its owner can open that file: whoever can open a file can also lock it (flock(2)).
 use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -99,7 +98,7 @@ impl Store {
         Ok(Some(dir))
     }
 
-    /// Opens the file that is locked; makes it first.
+    /// Opens the file that is locked; makes it if it is missing.
     ///
     /// Without `O_CLOEXEC`: modprobe inherits it, and the lock with it. When `lab up` is killed meanwhile,
     /// the next `rdmatop lab` waits until that module is loaded or not. The programs of `lab run` inherit it
@@ -164,7 +163,7 @@ impl Store {
     /// None if there is no file. One that does not parse is an error: to take it for nothing would orphan
     /// what it lists.
     fn load(&self, dir: &OwnedFd) -> Result<Option<Made>, LabError> {
-        // O_NONBLOCK: a FIFO would be waited for.
+        // Without O_NONBLOCK, opening a FIFO would wait for a writer.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match openat(dir, FILE, flags, Mode::empty()) {
             Ok(file) => fs::File::from(file),
@@ -198,8 +197,8 @@ impl Locked<'_> {
         self.store.load(&self.dir)
     }
 
-    /// Writes a new file and renames it over the old one, so that whatever happens one of the two is there
-    /// and whole. When this returns it is there for good. Nothing made: no file.
+    /// Writes a new file and renames it over the old one, so that one whole file is there whatever happens.
+    /// When this returns it is there for good. If nothing was made, it removes the file.
     pub(super) fn save(&self, made: &Made) -> Result<(), LabError> {
         if made.is_nothing() {
             self.remove(FILE)
@@ -249,7 +248,7 @@ fn holder(lock: &OwnedFd) -> String {
 fn holder_in(locks: &str, inode: u64) -> Option<u32> {
     locks.lines().find_map(|line| {
         let mut words = line.split_whitespace().skip(1);
-        // A line of one that waits has an arrow first, and is not asked for.
+        // In a line of a process that waits, an arrow comes first: such a line does not match.
         let (kind, _, _, pid, place) = (
             words.next()?,
             words.next()?,

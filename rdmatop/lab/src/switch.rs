@@ -19,7 +19,7 @@ use super::host::cannot;
 use super::{LabError, link};
 use rdmatop_sources::netlink::error::NetlinkError;
 
-/// A port is ready within milliseconds, where instructions are translated within a second.
+/// A port is ready within milliseconds, on an emulated machine within a second.
 const LIMIT: Duration = Duration::from_secs(20);
 const MOMENT: Duration = Duration::from_millis(20);
 
@@ -64,7 +64,7 @@ impl Switch {
     }
 }
 
-/// A thread has its own network namespace, and this one keeps what it is in.
+/// Runs `work` in a thread: when that changes its network namespace, the caller's stays as it is.
 fn in_thread<T: Send>(work: impl FnOnce() -> std::io::Result<T> + Send) -> std::io::Result<T> {
     thread::scope(|scope| {
         let ended = scope.spawn(work).join();
@@ -72,8 +72,8 @@ fn in_thread<T: Send>(work: impl FnOnce() -> std::io::Result<T> + Send) -> std::
     })
 }
 
-/// A link-local address that can be used at once: nobody else can have it. The machine's defaults may be
-/// otherwise.
+/// Has an interface get a link-local address that can be used at once: nobody else can have it, so duplicates
+/// are not looked for. The machine's defaults may be otherwise.
 pub(super) fn prepare_ipv6(name: &str) -> Result<(), LabError> {
     let dir = Path::new("/proc/sys/net/ipv6/conf").join(name);
     if !dir.exists() {

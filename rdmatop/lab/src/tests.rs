@@ -14,7 +14,7 @@ use super::store::Store;
 use super::{DownArgs, LabArgs, LabCommand, LabError, UpArgs, run_on};
 use rdmatop_sources::netlink::name::Name;
 
-/// A machine. Numbers are never given twice, but inodes of sysfs alone are sure not to be.
+/// A machine. It gives no number twice; of the real kernel's numbers this is sure only of inodes in sysfs.
 #[derive(Default)]
 struct Machine {
     boot: String,

@@ -159,7 +159,7 @@ fn own_dummy(
     let interfaces = host.interfaces();
     let present = known(made).and_then(|ours| ours::interface(&ours, &interfaces).cloned());
     let present = present.ok_or(LabError::NoInterface(name))?;
-    // Again if it has one: the `lab up` that made it may have been ended before.
+    // Again for an interface that exists: the `lab up` that made it may have been ended before this.
     host.add_ipv4(&present, [10, 77, number, 1])?;
     Ok(present)
 }

@@ -16,8 +16,8 @@ use rustix::termios;
 
 /// Bytes that a pipe takes without blocking once poll(2) reports room: a page, `PIPE_BUF` (pipe(7)).
 const OF_A_PIPE: usize = 4096;
-/// As many for a terminal: `tty_buffer_alloc` allocates multiples of 256, and a serial line reports room only
-/// when fewer than 256 bytes (`WAKEUP_CHARS`) wait in its page.
+/// The same for a terminal: `tty_buffer_alloc` allocates multiples of 256, and a serial line reports room
+/// only when fewer than 256 bytes (`WAKEUP_CHARS`) wait in its page.
 const OF_A_TERMINAL: usize = 256;
 
 /// Writes bytes without blocking.

@@ -4,7 +4,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use rdmatop_model::input::Now;
 
-/// A clock now, ns: [`ClockId::Monotonic`] is that of `bpf_ktime_get_ns` and of every rate.
+/// The present time of `clock`, ns. `bpf_ktime_get_ns` and every rate use [`ClockId::Monotonic`].
 pub fn read(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);

@@ -108,7 +108,7 @@ fn decode(attributes: &[u8]) -> WireResult<Dcb> {
     Ok(dcb)
 }
 
-/// For `rdmatop::fuzz`: whatever the attributes are, priorities are those that there are, each once.
+/// For `rdmatop::fuzz`: whatever the attributes are, the priorities are sorted, unique and below 8.
 ///
 /// # Panics
 ///

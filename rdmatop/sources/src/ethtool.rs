@@ -46,8 +46,8 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Opens those of `interface`, of this network namespace, whose names are `wanted`. `None` when it has
-    /// none of them or they cannot be read.
+    /// Opens the statistics of `interface`, of this network namespace, whose names are `wanted`. `None` when
+    /// it has none of these or they cannot be read.
     pub fn open(interface: &str, wanted: impl Fn(&str) -> bool) -> Option<Self> {
         let name = interface_name(interface)?;
         let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()?;
@@ -74,7 +74,8 @@ impl Statistics {
         })
     }
 
-    /// Reads them. `None` when the interface is gone or has others now: open them again.
+    /// Reads the chosen statistics. `None` when the interface is gone or its number of statistics has
+    /// changed: the caller then opens them again.
     pub fn read(&mut self) -> Option<impl Iterator<Item = (&Arc<str>, u64)>> {
         let total = u32::try_from(self.total).ok()?;
         let bytes = self.buffer.bytes();
@@ -93,7 +94,7 @@ impl Statistics {
     }
 }
 
-/// The name for `ifr_name`; `None` when it is none.
+/// `interface` as `ifr_name`; `None` when it is empty, too long or contains NUL.
 fn interface_name(interface: &str) -> Option<[libc::c_char; libc::IFNAMSIZ]> {
     let mut name = [0; libc::IFNAMSIZ];
     let bytes = interface.as_bytes();
@@ -115,7 +116,7 @@ fn count(socket: &OwnedFd, name: &[libc::c_char; libc::IFNAMSIZ]) -> Option<usiz
     bytes[8..16].copy_from_slice(&(1_u64 << ETH_SS_STATS).to_ne_bytes());
     call(socket, name, &mut buffer).ok()?;
     let bytes = buffer.bytes();
-    // The kernel leaves only sets in the mask that the driver has.
+    // In the mask that it returns, the kernel keeps only sets that the driver has.
     let has = u64::from_ne_bytes(bytes[8..16].try_into().ok()?) != 0;
     has.then(|| usize::try_from(word(bytes, 16)).ok()).flatten()
 }
@@ -128,7 +129,7 @@ fn choose(names: &[u8], wanted: impl Fn(&str) -> bool) -> Vec<(usize, Arc<str>)>
         .collect()
 }
 
-/// For `rdmatop::fuzz`: a name that is chosen stands where it says.
+/// For `rdmatop::fuzz`: each chosen name stands in the input at the place that is returned with it.
 ///
 /// # Panics
 ///
@@ -160,10 +161,9 @@ fn call(socket: &OwnedFd, name: &[libc::c_char; libc::IFNAMSIZ], buffer: &mut Bu
         data: buffer.bytes().as_mut_ptr().cast(),
         rest: [0; 16],
     };
-    // SAFETY: `request` has the layout and the size of `struct ifreq`. Of the buffer that it names the kernel
-    // writes from the begin on. It writes as many statistics as the driver has at that moment, whatever the
-    // buffer was made for; what would go beyond the buffer meets a page without access, and the call ends
-    // with EFAULT.
+    // SAFETY: `request` has the layout and the size of `struct ifreq`. The kernel writes into the buffer
+    // from its beginning: as many statistics as the driver has at that moment, whatever the size of the
+    // buffer. A write beyond the buffer meets a page without access, and the call fails with EFAULT.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
     if done < 0 {
         return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));

@@ -1,20 +1,20 @@
 //! Files whose paths another user controls: below the root directory of a process, behind its mappings, and
 //! logs that a job writes. Nothing else opens such paths (`tests/layers.rs`).
 //!
-//! Opening is an act: a watchdog device starts to count, a FIFO makes the opener wait, an automount point
+//! Opening has effects: a watchdog device starts to count, a FIFO makes the opener wait, an automount point
 //! mounts, a FUSE file asks its daemon. A link decides what is opened, and rdmatop may be root. So the rules
 //! are:
 //!
-//! * A path is walked name by name, by descriptors that open nothing (`O_PATH`). Links are followed inside
-//!   the root directory of the process and lead nowhere else; `..` ends there; magic links (/proc/PID/fd) are
-//!   none of its files.
+//! * A path is walked name by name, with descriptors that open nothing (`O_PATH`). Links are followed inside
+//!   the root directory of the process, and neither they nor `..` lead out of it. Of a magic link
+//!   (/proc/PID/fd) only the text is followed.
 //! * No other mount is entered. Directories that the kernel itself fills (/dev, /sys) are mounts in each
 //!   container: for these alone, mounts of the types in `KERNELS` are entered. A process whose root directory
 //!   is rdmatop's own has the machine's mounts, which only root can change: they are entered.
 //! * Content is read from regular files alone, up to a limit, without waiting (`O_NONBLOCK`).
 //! * Content is read only if the user of the process could read it: the owner's, the group's or the others'
 //!   bits of the file allow that user to read, and those of each directory on the way allow a search. ACLs
-//!   and capabilities of the process give nothing here.
+//!   and capabilities of the process are not considered.
 //!
 //! A root directory may be a FUSE file system of the user. Then each of these calls may hang in the kernel:
 //! the caller has a deadline and leaves the thread behind.
@@ -41,7 +41,7 @@ use rustix::{
 use super::root::{Root, parse_u64};
 use rdmatop_base::text;
 
-/// Types of mounts that the kernel answers alone.
+/// Types of mounts whose files the kernel alone serves, without a daemon.
 const KERNELS: [&[u8]; 4] = [b"devtmpfs", b"tmpfs", b"sysfs", b"ramfs"];
 /// The largest number of names and links on the way to a file.
 const STEPS: usize = 256;
@@ -90,7 +90,7 @@ impl From<Refusal> for io::Error {
     }
 }
 
-/// What is found at a path: its descriptor opens nothing.
+/// What was found at a path, by an `O_PATH` descriptor: nothing has been opened.
 #[derive(Debug)]
 pub struct Found {
     fd: OwnedFd,
@@ -99,13 +99,13 @@ pub struct Found {
 
 impl Found {
     fn new(fd: OwnedFd) -> Result<Self, Refusal> {
-        // What is cached is enough: a daemon of FUSE is not asked.
+        // Cached attributes are enough: with STATX_DONT_SYNC the kernel does not ask a FUSE daemon.
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let facts = statx(&fd, "", flags, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID)?;
         Ok(Self { fd, facts })
     }
 
-    /// At a path whose last name may be a magic link.
+    /// Finds what is at `path`, whose last name may be a magic link.
     fn at(path: &Path) -> Result<Self, Refusal> {
         Self::new(open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
     }
@@ -142,7 +142,7 @@ impl Found {
         PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
     }
 
-    /// Opens this very file for reading; its kind is known.
+    /// Opens exactly this file for reading. The caller has checked its kind.
     fn reopen(&self) -> Result<File, Refusal> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         Ok(open(self.link(), flags, Mode::empty())?.into())
@@ -162,7 +162,7 @@ impl Found {
 /// The user of a process, as the kernel compares it with the mode of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct User {
-    /// `None`: unknown, then only what all may read is read.
+    /// `None`: unknown. Then only files that everybody may read are read.
     uid: Option<u32>,
     groups: Vec<u32>,
 }
@@ -171,7 +171,7 @@ impl User {
     const READ: u16 = 4;
     const SEARCH: u16 = 1;
 
-    /// From `/proc/PID/status`: the numbers for files, which are the fourth ones.
+    /// Parses `/proc/PID/status`. Of Uid and Gid it takes the fourth number, the one for file accesses.
     fn parse(status: &[u8]) -> Self {
         let mut out = Self::default();
         for line in status.split(|byte| *byte == b'\n') {
@@ -256,7 +256,7 @@ impl Tree {
         Ok(out)
     }
 
-    /// The names in a directory, sorted. It may be one that the kernel fills.
+    /// The names in a directory, sorted. The directory may lie on a mount that the kernel fills.
     pub fn names(&self, path: &str) -> Result<Vec<OsString>, Refusal> {
         let dir = self.walk(path, Enter::Kernels)?;
         dir.must_be(&[FileType::Directory])?;
@@ -276,13 +276,13 @@ impl Tree {
         Ok(names)
     }
 
-    /// What is at a path, unopened. It may be something that the kernel made.
+    /// What is at a path, unopened. It may lie on a mount that the kernel fills.
     pub fn find(&self, path: impl AsRef<Path>) -> Result<Found, Refusal> {
         self.walk(path, Enter::Kernels)
     }
 
     fn walk(&self, path: impl AsRef<Path>, enter: Enter) -> Result<Found, Refusal> {
-        // The next name is the last one.
+        // The names still to walk, the next one at the end.
         let mut left: Vec<OsString> = names(path.as_ref().as_os_str());
         let mut below: Vec<Found> = Vec::new();
         for _ in 0..STEPS {
@@ -314,7 +314,7 @@ impl Tree {
         Err(Refusal::Endless)
     }
 
-    /// One name further.
+    /// Walks from `here` to `name` in it.
     fn step(&self, here: &Found, name: &OsStr, enter: Enter) -> Result<Found, Refusal> {
         let next = |also| {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -358,16 +358,17 @@ fn kind_of_mount(table: &[u8], id: u64) -> Option<&[u8]> {
     words.next()
 }
 
-/// Opens the file behind a mapping, a magic link below `/proc/PID/map_files` that leads to this very file: in
-/// a container, deleted or replaced since. A mapping may be of a device.
+/// Opens the file behind a mapping by its magic link below `/proc/PID/map_files`. The link leads to exactly
+/// that file, even if it lies in a container or was deleted or replaced. A mapping of a device is refused.
 pub fn mapped(link: &Path) -> Result<File, Refusal> {
     let found = Found::at(link)?;
     found.must_be(&[FileType::RegularFile])?;
     found.reopen()
 }
 
-/// Opens a log whose path a person gave. A job's user may have put anything there: it is a file or a pipe. A
-/// pipe without data refuses a read (`WouldBlock`), and one without a writer is at its end.
+/// Opens a log whose path the user of rdmatop gave. The job's user may have put anything there: only a
+/// regular file or a pipe is opened. A read of a pipe without data fails (`WouldBlock`); a pipe without a
+/// writer is at its end.
 pub fn log(path: &Path) -> Result<File, Refusal> {
     let found = Found::at(path)?;
     found.must_be(&[FileType::RegularFile, FileType::Fifo])?;

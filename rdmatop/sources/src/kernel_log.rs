@@ -35,13 +35,13 @@ const ERR: u32 = 3;
 /// Priorities above this one are what programs have written.
 const KERNEL: u32 = 7;
 
-/// The kernel's log behind the place where it was opened, or why it cannot be read.
+/// The kernel's log from the moment on at which it was opened, or why it cannot be read.
 #[derive(Debug)]
 pub struct KernelLog(Result<OwnedFd, Cause>);
 
 impl KernelLog {
-    /// Opens it behind its last record. With the sysctl kernel.dmesg_restrict this needs CAP_SYSLOG, and only
-    /// here: the kernel does not ask again when it is read.
+    /// Opens the log behind its last record. With the sysctl kernel.dmesg_restrict this needs CAP_SYSLOG; a
+    /// later read does not: the kernel checks only the open.
     pub fn open() -> Self {
         let opened = match open_at_end() {
             Ok(Some(file)) => Ok(file),
@@ -144,7 +144,7 @@ fn open_at_end() -> rustix::io::Result<Option<OwnedFd>> {
 pub fn parse(record: &[u8]) -> Option<LoggedError> {
     let (head, body) = split(record, b';')?;
     let (priority, _) = split(head, b',')?;
-    // Facility in the upper bits: 0 is the kernel, others are what programs have written.
+    // The upper bits are the facility: 0 is the kernel, any other is a program that wrote to the log.
     let priority: u32 = std::str::from_utf8(priority).ok()?.parse().ok()?;
     if priority > KERNEL {
         return None;
@@ -223,7 +223,7 @@ mod tests {
             user,
             "/dev/kmsg needs CAP_SYSLOG (sysctl kernel.dmesg_restrict); run with sudo"
         );
-        // sudo gives root nothing.
+        // root gains nothing from sudo.
         let all = [Errno::PERM, Errno::ACCESS, Errno::NOENT, Errno::IO, Errno::INVAL].map(Unreadable::of);
         for reason in all.into_iter().chain([Unreadable::AnotherFile]) {
             assert!(!said(reason, true).contains("sudo"), "{reason:?}");

@@ -1,5 +1,5 @@
-//! Sources: everything that reads the outside world. They do not know the engine or the views. Only the eBPF
-//! source imports model types beside inputs and causes: the kinds of events.
+//! Sources: what reads the outside world, but for the eBPF programs (rdmatop-loader). They do not know the
+//! engine or the views, and import only inputs and causes of the model.
 pub mod clock;
 pub mod dcb;
 pub mod ethtool;

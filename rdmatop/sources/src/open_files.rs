@@ -10,11 +10,11 @@ use std::{
 
 use super::root::Root;
 
-/// The largest number of open files that one search reads of the processes of one user: the search must end.
-/// It goes on with the processes of the others, so that no user hides them.
+/// The largest number of open files that one search reads of the processes of one user, so that it ends. It
+/// then goes on with other users' processes, so that no user can hide them.
 pub const MOST: usize = 200_000;
 
-/// How far a walk came.
+/// What a walk left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Walk {
     /// The open files of some processes were not readable.
@@ -28,8 +28,8 @@ pub(super) fn of(root: &Root, pid: u32) -> io::Result<fs::ReadDir> {
     fs::read_dir(root.proc(format!("{pid}/fd")))
 }
 
-/// Hands each process and the target of each of its open files to `see`, whose `Break` ends with this
-/// process; reads `most` files of a user at most.
+/// Calls `see` with each process and the target of each of its open files; `Break` ends the walk of that
+/// process alone. Reads at most `most` files of each user.
 pub fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &[u8]) -> ControlFlow<()>) -> Walk {
     let mut out = Walk::default();
     let mut looked: HashMap<u32, usize> = HashMap::new();
@@ -44,8 +44,8 @@ pub fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &[u8]) -> Control
                 continue;
             }
         };
-        // Its directory belongs to its user, or to root where it may not be dumped. If it has ended, it has
-        // no more files.
+        // The directory of a process belongs to its user, or to root if the process may not be dumped. A
+        // process that has ended has no more files, so that its user does not matter.
         let user = fs::metadata(root.proc(&name)).map_or(0, |dir| dir.uid());
         let looked = looked.entry(user).or_default();
         for file in files.flatten() {
@@ -54,7 +54,7 @@ pub fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &[u8]) -> Control
                 break;
             }
             *looked += 1;
-            // It may be closed meanwhile.
+            // Without a target the file was closed meanwhile.
             let target = root.link(&file.path());
             if target.is_some_and(|target| see(pid, &target).is_break()) {
                 break;

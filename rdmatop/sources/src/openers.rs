@@ -12,7 +12,7 @@ use rdmatop_base::text;
 /// Processes that have devices open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Openers {
-    /// Device and process, each pair once, by number of the process. Names of devices are safe to print.
+    /// Pairs of device and PID, each once, sorted by PID. Names of devices are safe to print.
     pub found: Vec<(String, u32)>,
     /// The open files of some processes were not readable.
     pub hidden: bool,
@@ -53,8 +53,8 @@ fn devices(root: &Root) -> BTreeMap<Vec<u8>, String> {
     names.into_iter().filter_map(device).collect()
 }
 
-/// The name of a verbs file, which a container may have in another directory. One that was deleted is of a
-/// device that is being removed.
+/// The name of the verbs file at `target`; a container may have it in another directory. One that was deleted
+/// is left out: it belongs to a device that is being removed.
 fn file(target: &[u8]) -> Option<&[u8]> {
     let name = target.rsplit(|b| *b == b'/').next()?;
     OsStr::from_bytes(name)

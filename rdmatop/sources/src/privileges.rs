@@ -1,5 +1,5 @@
 //! Least privilege: rdmatop gives up at once what it does not need, and raises what only attaching needs only
-//! then.
+//! while it attaches.
 //!
 //! Capabilities belong to threads and are inherited by threads started later, so [`shed`] runs before any
 //! other thread exists. Afterwards every thread, also one that parses data of the kernel and of processes,
@@ -26,25 +26,25 @@ const ATTACH: CapabilitySet = KEPT
     .union(CapabilitySet::SYS_ADMIN)
     .union(CapabilitySet::SYS_RESOURCE);
 
-/// What the process has that reads the memory of others (`uprobes::Helper`). CAP_SYS_ADMIN: links in
-/// /proc/PID/map_files.
+/// Rights of the process that reads the memory of others (`uprobes::Helper`). CAP_SYS_ADMIN: to follow links
+/// in /proc/PID/map_files.
 const HELPER: CapabilitySet = CapabilitySet::SYS_PTRACE
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::SYS_ADMIN);
 
-/// In effect while a thread changes its own policy of scheduling (`ebpf::unpreempted`).
+/// In effect while a thread changes its own scheduling policy (`unpreempted` in rdmatop-loader).
 const PRIORITY: CapabilitySet = KEPT.union(CapabilitySet::SYS_NICE);
 
-/// In effect while an order changes how the kernel binds QPs to counters; permitted only where that was asked
-/// for (`--hw-counters`).
+/// In effect while a request changes how the kernel binds QPs to counters; permitted only where that was
+/// asked for (`--hw-counters`).
 const COUNTERS: CapabilitySet = KEPT.union(CapabilitySet::NET_ADMIN);
 
 /// All that is ever in effect.
 const PERMITTED: CapabilitySet = ATTACH.union(PRIORITY);
 
-/// Gives up everything but `PERMITTED`, and everything but `KEPT` until it is raised, and system calls that
-/// are never made. A set-user-id bit gives nothing to programs that are started later. Without privileges
-/// this does nothing. `counters`: the right to change how QPs are bound to counters stays permitted.
+/// Leaves only `PERMITTED` permitted, and only `KEPT` in effect until more is raised. Refuses system calls
+/// that rdmatop never makes. Programs that are started later gain nothing from a set-user-id bit. `counters`:
+/// the right to change how QPs are bound to counters stays permitted.
 pub fn shed(counters: bool) {
     let Ok(now) = capabilities(None) else { return };
     let permitted = if counters {
@@ -104,13 +104,13 @@ impl Raised {
         Self::to(PRIORITY)
     }
 
-    /// Raises what an order about counters needs, as far as it is permitted.
+    /// Raises what a request that changes counters needs, as far as it is permitted.
     pub fn for_counters() -> Self {
         Self::to(COUNTERS)
     }
 
-    /// Lets a program that is started now have what the helper needs, as far as it is permitted. The kernel
-    /// takes it back with the inheritable set.
+    /// A program that is started while this lives gets what the helper needs, as far as it is permitted: by
+    /// the ambient set, which the kernel lowers together with the inheritable set.
     pub fn for_helper() -> Self {
         let Ok(before) = capabilities(None) else {
             return Self(None);

@@ -40,21 +40,20 @@ struct Queue<J, A> {
     state: Mutex<State<J, A>>,
     /// Wakes a thread when there is a job.
     work: Condvar,
-    /// There are as many answers as the caller waits for.
+    /// Wakes the caller when there are as many answers as it waits for.
     done: Condvar,
 }
 
 struct State<J, A> {
     jobs: VecDeque<J>,
     answers: VecDeque<A>,
-    /// How many answers the caller waits for. To wake it for each would be two switches of context for a
-    /// device.
+    /// How many answers the caller waits for. Waking it for each would cost two context switches per device.
     wanted: usize,
     /// Number of threads.
     threads: usize,
     /// How many of them have a job.
     busy: usize,
-    /// So many do not end although nothing is late.
+    /// How many threads stay although no answer is late.
     kept: usize,
     /// Since when no answer has been late.
     calm: Option<Instant>,
@@ -84,7 +83,8 @@ impl<J, A> Queue<J, A> {
             let waited = self.work.wait_timeout(state, IDLE);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        // Two threads that decide at the same time must not both keep the other as the last one.
+        // Counted under the lock: two threads that decide at the same time must not both end as the one that
+        // is spare.
         state.threads -= 1;
         None
     }
@@ -101,8 +101,8 @@ impl<J, A> Queue<J, A> {
 }
 
 impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
-    /// No thread yet, and never more than `most`; `kept` of them stay for good. `make_work` makes the work of
-    /// each.
+    /// Readers without a thread yet. There are never more than `most`; `kept` of them stay for good.
+    /// `make_work` makes the work of each.
     pub fn new(most: usize, kept: usize, make_work: impl Fn() -> Work<J, A> + Send + Sync + 'static) -> Self {
         let state = State {
             jobs: VecDeque::new(),
@@ -137,7 +137,7 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
         self.queue.state().threads
     }
 
-    /// How many of them have no job or are about to take one.
+    /// How many threads have no job, or have not taken it yet.
     pub fn free(&self) -> usize {
         let state = self.queue.state();
         state.threads - state.busy
@@ -167,7 +167,7 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
         thread.is_ok()
     }
 
-    /// Whether no answer is late now.
+    /// Says whether no answer is late now; after some time without a late one the spare threads end.
     pub fn calm(&self, calm: bool) {
         let mut state = self.queue.state();
         state.calm = if calm {
@@ -188,7 +188,7 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// An answer that is there.
+    /// The next answer, if there is one.
     pub fn answer(&self) -> Option<A> {
         self.queue.state().answers.pop_front()
     }

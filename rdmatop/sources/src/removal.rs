@@ -106,7 +106,7 @@ fn verbs_files(root: &Root) -> Option<BTreeMap<OsString, OsString>> {
     Some(names.into_iter().filter_map(device).collect())
 }
 
-/// Processes with an open verbs file whose device has none any more.
+/// Processes with an open verbs file that its device no longer has.
 pub fn holders(root: &Root) -> Holders {
     let files = verbs_files(root).unwrap_or_default();
     let mut found = Vec::new();

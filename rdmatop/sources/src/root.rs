@@ -216,7 +216,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     File::open(path)
 }
 
-/// What a link of the kernel's names.
+/// The target of a link that the kernel made.
 pub(crate) fn target(path: &Path) -> io::Result<PathBuf> {
     std::fs::read_link(path)
 }

@@ -36,7 +36,7 @@ pub struct Wants {
     pub counters: bool,
     /// This is the last round: sources that read in turns read everything now.
     pub last: bool,
-    /// What this round does not find is not printed, so it waits longer for a late driver.
+    /// There is no later round to print what this one misses, so it waits longer for a late driver.
     pub once: bool,
     /// Processes whose facts the engine lacks, each once.
     pub processes: Arc<[u32]>,
@@ -44,7 +44,7 @@ pub struct Wants {
     pub tcp: bool,
     /// The processes that have devices open are wanted.
     pub openers: bool,
-    /// Processes of which it is wanted how much memory they may lock.
+    /// Processes whose limit of locked memory is wanted.
     pub locked: Arc<[u32]>,
     /// Nothing but `processes` and `openers` is wanted: this round is no sample.
     pub only_processes: bool,
@@ -54,8 +54,8 @@ pub struct Wants {
 const FULL_EVERY: u64 = 30;
 
 impl Wants {
-    /// No view shows devices, processes or the host, and the engine lacks nothing: a trace needs records
-    /// alone. These are still read from time to time, so that the engine forgets what is gone.
+    /// Records alone are needed, as in a trace: no view shows devices, processes or the host, and the engine
+    /// lacks nothing. These are still read from time to time, so that the engine forgets what is gone.
     pub fn is_light(&self) -> bool {
         !self.only_processes && !self.counters && !self.qps && !self.round.is_multiple_of(FULL_EVERY)
     }

@@ -56,8 +56,8 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_iopl,
 ];
 
-/// Has the kernel answer `EPERM` to them, for this thread and those that it starts. A kernel without seccomp
-/// refuses nothing: that is as it was.
+/// Has the kernel answer these calls with `EPERM`, for this thread and those that it starts. A kernel without
+/// seccomp refuses nothing.
 pub(super) fn refuse() {
     if let Some(program) = program() {
         let _ = seccompiler::apply_filter(&program);

@@ -10,8 +10,8 @@ use crate::exit::{Exit, Stop};
 use rdmatop_model::findings::Severity;
 use rdmatop_views::line::check;
 
-/// 0: it found nothing wrong, 1: warnings, 2: something does not work, 3: it could not look, not for as long
-/// as it was to, or without eBPF although that was wanted.
+/// 0: it found nothing wrong, 1: warnings, 2: something does not work, 3: it could not look, could not look
+/// for as long as asked, or looked without eBPF although that was wanted.
 pub(super) async fn run(plan: &Plan) -> Result<ExitCode, Stop> {
     let outcome = look(plan).await;
     outcome.map(ExitCode::from).map_err(|stop| Stop {
@@ -28,7 +28,7 @@ async fn look(plan: &Plan) -> Result<u8, Stop> {
         return Err(Stop::nothing(line));
     }
     let worst = check::worst(&snapshot);
-    // What was found is so. That there is nothing more is not known.
+    // What was found holds. Without a finding it is unknown whether there is one.
     if let (Some(_), None) = (ending, worst) {
         return Err(Stop::nothing(format!(
             "a signal ended the look of {:.0} s, and nothing was found until then",

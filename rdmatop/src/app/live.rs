@@ -54,12 +54,12 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
         feed: true,
         ..Settings::default()
     };
-    // While all rights to open it are held. Without a terminal the screen reports that.
+    // Done while all rights to open the terminal are held. Without a terminal the screen reports that.
     let _ = terminal::await_foreground();
     let (mut sources, prober) = ready::with_prober(plan, ready::begin(plan));
     let first_rows = hold_back(&mut sources, plan);
     let (mut pump, ebpf) = Pump::start(sources, settings)?;
-    // The snapshots contain the reports.
+    // The reports are not read here: the snapshots contain them.
     let stop_ebpf = ebpf.map(|ebpf| ebpf.stop);
     let mut on_request = OnRequest::new(first_rows, pump.take_feed(), prober, plan.uprobe_limit);
     let mut snapshots = pump.subscribe();
@@ -103,8 +103,8 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
                 () = async { sleep_until(deadline.unwrap_or_else(Instant::now)).await }, if deadline.is_some() => break None,
             }
         };
-        // It holds a feed, and an eBPF side that waits for the first rows holds another: the channel ends
-        // without both.
+        // `on_request` holds a feed, and an eBPF side that waits for the first rows holds another: the
+        // channel ends when both are gone.
         drop(on_request);
         if let Some(stop) = stop_ebpf {
             stop();
@@ -215,7 +215,7 @@ impl OnRequest {
         prober.probe(Asked {
             pid,
             limit: self.limit,
-            // A QP from before INIT is not found by a query, but its program has still to modify it, which
+            // A query does not find a QP from before INIT, but its program still has to modify it, which
             // shows it.
             qps: qps.map(|qp| (qp.device.to_string(), qp.qpn)).collect(),
         });
@@ -241,7 +241,7 @@ impl OnRequest {
     }
 }
 
-/// The signal after which the screen did not end.
+/// Returns a signal when the screen has not ended for a while after it.
 async fn late(signals: &mut Signals) -> Ending {
     let ending = signals.next().await;
     sleep(SCREEN).await;

@@ -1,9 +1,9 @@
 //! Connects the sources, the engine and the views: one mode, one set of sources, one channel.
 //!
 //! ```text
-//! sampler thread --- one round when asked --+
-//! eBPF thread ------ when something happens-+--> one bounded channel --> pump (engine) --> watch: snapshots
-//!                                                                                     \--> mpsc: events --> view
+//! sampler thread -- one round when asked ----+
+//! eBPF thread ----- when something happens --+-> one bounded channel -> pump (engine) -> watch: snapshots
+//!                                                                                    \-> mpsc: events -> view
 //! ```
 //! The pump runs alone on the runtime's thread. Whatever may block has a thread of its own: sampling, the
 //! eBPF side, writing lines, drawing.
@@ -122,7 +122,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Stop> {
     for line in hw_counters::recover(Root::default()) {
         say(&format!("rdmatop: {line}"));
     }
-    // However the mode ends, also by a panic.
+    // Takes `--hw-counters` back however the mode ends, even by a panic.
     let _undo = TakeBack(plan.hw_counters.clone());
     let exit = match plan.mode {
         Mode::Check => return block_on(check::run(&plan)),

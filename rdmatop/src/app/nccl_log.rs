@@ -90,7 +90,7 @@ pub(super) fn run(args: &NcclLogArgs, plan: &Plan) -> Result<Exit, Stop> {
                 now.missing.extend(no_rdma);
                 (now, ending)
             }
-            // The log says as much as before.
+            // What the log says is printed without a look at the processes, too.
             Err(stop) => {
                 say(&format!("rdmatop: the processes are not shown: {}", stop.line));
                 (Now::default(), None)
@@ -123,7 +123,7 @@ fn read_all(report: &mut Report, files: &[PathBuf]) -> Result<Vec<Input>, Stop> 
         let file = foreign::log(path).map_err(cannot)?;
         let mut reader = BufReader::new(Patient::new(file, || waits(path)));
         without_rights(|| read(report, &mut reader, path))?;
-        // As it is after the last line that was read.
+        // Asked after the last line was read, so that the time of the last write is not too early.
         let facts = reader.get_ref().source().metadata();
         inputs.push(Input::of(path, facts.ok().as_ref()));
     }

@@ -24,8 +24,8 @@ use rdmatop_sources::root::Root;
 use rdmatop_views::tui::TuiOptions;
 use rdmatop_views::{json, line};
 
-/// The verifier decides how long loading takes; on a slow machine some seconds. Without the programs the
-/// sample goes on.
+/// How long to wait for the programs: the verifier decides how long loading takes, on a slow machine some
+/// seconds. After that the sample goes on without them.
 const START_LIMIT: Duration = Duration::from_secs(15);
 
 /// How long a reader may take nothing after the end was requested.
@@ -47,7 +47,7 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     ending.map_or(Ok(Exit::Ok), Ending::outcome)
 }
 
-/// With the code of the signal that ended it early.
+/// The snapshot, the line for a machine without RDMA, and the signal that ended the measurement early.
 pub(super) type Measured = (Arc<Snapshot>, Option<String>, Option<Ending>);
 
 /// The snapshot to print, and the line for a machine without RDMA.
@@ -98,7 +98,7 @@ pub(super) async fn measure(
         )));
     }
     let nothing = nothing_to_show(plan, no_rdma.as_ref(), latest.devices.len());
-    // Processes of a job may move by TCP what they move.
+    // Without RDMA, too, the processes of a job may move data by TCP.
     if nothing.is_none() || plan.beside_log {
         targets::device(&plan.filter, pump.latest())?;
         if plan.delay_given && ending.is_none() {

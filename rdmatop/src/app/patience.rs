@@ -1,9 +1,9 @@
-//! Limits of time for what a machine of its own does in seconds.
+//! Time limits for what a machine that is not shared does in seconds.
 
 use std::time::Duration;
 
-/// The limit, times `RDMATOP_PATIENCE`: a machine that emulates another one, or is busy with others, needs
-/// many times as long to load programs and to answer, and is neither broken nor slow by itself.
+/// The limit, times `RDMATOP_PATIENCE`: a machine that is emulated, or that others keep busy, needs many
+/// times as long to load programs and to answer, and is neither broken nor slow by itself.
 pub(super) fn stretched(limit: Duration) -> Duration {
     limit * factor(std::env::var("RDMATOP_PATIENCE").ok().as_deref())
 }

@@ -166,7 +166,7 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
         uprobe_limit,
         hw_counters: view.hw_counters.then(|| HwCounters::new(root.clone())),
         beside_log,
-        // Others show nothing of them.
+        // Other modes show nothing of GPUs.
         gpus: match &cli.command {
             Some(Command::Check(args)) => !args.no_gpus,
             _ => !view.no_gpus && !beside_log && matches!(mode, Mode::Live { .. } | Mode::Once),

@@ -110,7 +110,7 @@ pub(super) struct Pump {
     latest: Arc<Snapshot>,
     /// The round ordered last reads next to nothing.
     light: bool,
-    /// eBPF was on when the last round but one ended: the QP table has been dumped since.
+    /// eBPF was on when the last round was ordered: the QP table has been dumped since.
     synced: bool,
     /// Lifecycle records seen when the last round was ordered.
     told_events: Option<u64>,
@@ -217,7 +217,7 @@ impl Pump {
         self.answer().await
     }
 
-    /// After the last sample: looks for what it asks for, and shows the same sample with that.
+    /// After the last sample: looks for the openers that it asks for, and shows the same sample with them.
     pub(super) async fn complete(&mut self) {
         if !self.engine.needs_openers() {
             return;
@@ -377,8 +377,8 @@ impl Pump {
                 () = over(over_at) => break,
             }
         }
-        // No event waits any more: those still on their way are counted, and refused where the view accepts
-        // none.
+        // From now on no event waits: those still on their way are counted, and refused where the view
+        // accepts none.
         while let Ok(Some(message)) = timeout(QUIET, self.messages.recv()).await {
             self.take(message, sink, end).await;
             sink.flush(settled(sink), &mut self.counts, end).await;
@@ -401,7 +401,7 @@ impl Pump {
         self.publish(snapshot);
     }
 
-    /// Gives the engine what the pump itself finds out. This makes no event.
+    /// Tells the engine that the round hangs, or no longer does. This makes no event.
     fn hangs(&mut self, cause: Option<Cause>) {
         self.hung = cause.is_some();
         let input = Input::RoundHangs(cause.map(Box::new));
@@ -502,7 +502,7 @@ impl Pump {
             Message::Input(timed) => {
                 if let Input::Ebpf(report) = &timed.input {
                     self.reported = true;
-                    // A mode that does not listen gets the notes.
+                    // A mode that does not listen gets the notes of the snapshots.
                     let _ = self.report.send((**report).clone());
                 }
                 self.apply(timed, sink, end).await;

@@ -23,7 +23,7 @@ use rdmatop_sources::limits;
 use rdmatop_sources::privileges;
 use rdmatop_sources::proc::Details;
 
-/// What takes rights that rdmatop gives up.
+/// What can be read or opened only with rights that rdmatop then gives up.
 pub(super) struct Begun {
     advice: Advice,
     log: KernelLog,
@@ -86,7 +86,7 @@ pub(super) fn with_prober(plan: &Plan, begun: Begun) -> (Sources, Option<Prober>
     }
     polled.push(Box::new(LogSource::new(log)));
     polled.push(Box::new(HealthSource::new(root, advice)));
-    // What --uprobes probes, a key need not.
+    // With --uprobes no key has to switch probes on.
     let keys = plan.attach.is_some() && plan.uprobes.is_none();
     let prober = keys.then(|| Prober::new(sweep.clone()));
     let sources = Sources {
@@ -108,9 +108,9 @@ pub(super) fn with_prober(plan: &Plan, begun: Begun) -> (Sources, Option<Prober>
     (sources, prober)
 }
 
-/// How to attach. RDMATOP_RING_BYTES makes the ring buffer tiny (or large), for tests of loss and for storms,
-/// and RDMATOP_WR_RING_BYTES that of work requests; RDMATOP_SLOTS and RDMATOP_QPS make fewer slots and
-/// smaller tables of QPs than else, for tests.
+/// How to attach. For tests of loss and for storms RDMATOP_RING_BYTES makes the ring buffer tiny (or large),
+/// and RDMATOP_WR_RING_BYTES that of work requests; for tests RDMATOP_SLOTS and RDMATOP_QPS set fewer slots
+/// and smaller tables of QPs.
 fn options(plan: &Plan, attach: AttachMode, available: Option<u64>, nested_pids: bool) -> Options {
     let mut options = Options {
         ring_bytes: ring::bytes(plan.mode, available),

@@ -16,7 +16,7 @@ pub(super) struct Signals {
     hup: Option<Signal>,
 }
 
-/// Which one came.
+/// Which signal came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// SIGINT or SIGTERM: the user wants to end.
@@ -43,7 +43,7 @@ impl Signals {
         open().map_err(|e| Stop::failure(format!("cannot handle signals: {e}")))
     }
 
-    /// The next one.
+    /// Waits for the next signal.
     pub(super) async fn next(&mut self) -> Ending {
         let hup = async {
             match &mut self.hup {

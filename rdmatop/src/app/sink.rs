@@ -59,8 +59,8 @@ impl Live {
     }
 }
 
-/// The way to the writer. Events become text here: a page that changes threads costs one wake-up, events that
-/// change threads one by one cost more than all other work on them.
+/// The way to the writer. Events become text here: a page for the writer's thread costs one wake-up, and
+/// events that are handed over one by one cost more than all other work on them.
 #[derive(Debug)]
 pub(super) struct Lines {
     format: Format,
@@ -84,7 +84,7 @@ impl Lines {
 
     fn push(&mut self, event: &Event) {
         let mut line = Page {
-            // Room for most lines: it would be copied to grow.
+            // Room for most lines: to grow, the text would be copied.
             text: Vec::with_capacity(256),
             events: 0,
         };
@@ -161,7 +161,7 @@ impl Sink {
         }
     }
 
-    /// What waits is enough for a page of its own.
+    /// Whether enough waits for a page of its own.
     pub(super) fn is_full(&self) -> bool {
         matches!(self, Self::Lines(lines) if lines.waiting >= PAGE_BYTES)
     }

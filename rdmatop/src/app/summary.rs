@@ -13,7 +13,7 @@ pub(super) struct End {
     pub(super) printed: u64,
     /// Events that the programs or the channel lost; `None`: no program ran.
     pub(super) lost: Option<u64>,
-    /// Failed calls beyond those that become events, which processes are allowed: neither seen nor lost.
+    /// Failed calls of processes that had made as many events as they may: neither seen nor lost.
     pub(super) left_out: u64,
     /// How long it ran.
     pub(super) ran: Duration,

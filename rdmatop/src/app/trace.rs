@@ -89,7 +89,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
         let unread = unread(look_at.as_fd());
         tokio::pin!(pumping, unread);
         let mut starting = true;
-        // Printed once the earlier QPs are known too: an event then has the state of its QP.
+        // Printed once the QPs from before are known, too: from then on an event has the state of its QP.
         let (mut attached, mut synced) = (None, false);
         // Counted from the attach: loading may take seconds, in which no event is shown.
         let mut until = None;
@@ -200,7 +200,7 @@ fn settings(plan: &Plan) -> Settings {
     }
 }
 
-/// What is new of probes on programs.
+/// Prints what is new about probes on programs.
 fn say_probes(probes: &mut work::ProbeLines, health: &Health) {
     for line in probes.anew(health) {
         say(&line);
@@ -289,8 +289,8 @@ impl Gap {
     }
 }
 
-/// What is not seen. The first line names the modules that stay loaded, and the line about the change says
-/// that other programs count.
+/// Prints what is not seen, but for two causes: the first line names the modules that stay loaded, and the
+/// line about a change says that programs were attached anew.
 fn say_unseen(report: &EbpfReport) {
     let said = |id| matches!(id, CauseId::Pinned | CauseId::AttachedAnew);
     for cause in report.notes.iter().filter(|cause| !said(cause.id)) {

@@ -25,7 +25,7 @@ const COMM_MAX: usize = rdmatop_common::event::COMM_LEN - 1;
 pub(super) fn filter(plan: &Plan, nested_pids: bool) -> WrFilter {
     let mut filter = WrFilter::new_zeroed();
     let asked = &plan.filter;
-    // Another PID namespace has other numbers.
+    // In a PID namespace of its own rdmatop has other numbers than those that the kernel side compares.
     filter.pid = asked.pid.filter(|_| !nested_pids).unwrap_or(0);
     if let Some(qpn) = asked.qpn {
         filter.qpn = qpn;
@@ -198,7 +198,7 @@ pub(super) fn summary(health: &Health, counts: EventCounts) -> Option<String> {
     } else {
         String::new()
     };
-    // The share matters where durations are judged: they are of the other posts.
+    // The share matters to who judges durations: only the other posts have them.
     let early = if counts.posts_without_thread > 0 {
         format!(
             "; {} of {} posts were found on the queue before their doorbell rang: they have no thread, and \

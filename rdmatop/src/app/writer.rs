@@ -94,7 +94,7 @@ impl Writer {
     fn start(work: impl FnOnce(&AtomicU64) -> io::Result<()> + Send + 'static) -> Result<Self, Stop> {
         let printed = Arc::new(AtomicU64::new(0));
         let (tell, outcome) = oneshot::channel();
-        // A spawn that is refused drops its closure, so the work is not in it.
+        // A refused spawn drops its closure: the work is kept outside of it for the next try.
         let work = Arc::new(Mutex::new(Some((work, tell, Arc::clone(&printed)))));
         again(|| {
             let work = Arc::clone(&work);

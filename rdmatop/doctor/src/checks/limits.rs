@@ -58,7 +58,7 @@ pub(crate) fn memlock(facts: &Facts, out: &mut Lines) {
     }
     for (limit, processes) in &low {
         let text = format!("{} may lock {} of memory", subject(processes), bytes(*limit));
-        // What is good for all of them; what one runs in says nothing about the others.
+        // The remedy must suit all of them: what one process runs in says nothing about the others.
         let mut ways: Vec<NextStep> = processes
             .iter()
             .map(|process| locked::raise(process.cgroup.as_deref()))

@@ -9,8 +9,8 @@ use crate::{
 };
 use rdmatop_base::step::{ShellWord, step};
 
-/// Ethernet ports of hardware, of a bond each of its links, with what is known of their flow control;
-/// unreadable ones get a skip line with the reason.
+/// Ethernet ports of hardware with what is known of their flow control; for a bond each of its interfaces.
+/// Unreadable ones get a skip line with the reason.
 fn known<'a>(facts: &'a Facts, what: &str, out: &mut Lines) -> Vec<(String, &'a str, &'a Lossless)> {
     let mut all = Vec::new();
     let mut blind: BTreeMap<&str, Vec<String>> = BTreeMap::new();

@@ -34,7 +34,7 @@ pub(crate) fn link(facts: &Facts, out: &mut Lines) {
         let text = format!("{name} is on PCIe {}, could do {}", current.words(), max.words());
         let address = ShellWord::new(&pci.address, "ADDRESS");
         let remedy = match pci.slot.known() {
-            // Both ends could do more: the contacts are bad, or something is set so.
+            // Both ends could do more: the contacts are bad, or a setting limits the link.
             Some(slot) if below && current.bits_per_sec < slot.bits_per_sec => step!(
                 "reseat the card; again -> BIOS, riser; sudo lspci -vvs {} | grep Lnk",
                 address

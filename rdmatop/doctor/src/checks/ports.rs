@@ -13,7 +13,7 @@ const PICKED: &str = "A job that picks this port fails, hangs or falls back to T
 
 const NONE_UP: &str = "No port of this machine is up.";
 
-/// Siblings of which more than this share is up make one that is down a fault: in a row of eight, six are.
+/// If more than this share of its siblings is up, a port that is down is a fault: of seven siblings, five.
 const SHARE: [usize; 2] = [2, 3];
 
 pub(crate) fn state(facts: &Facts, out: &mut Lines) {

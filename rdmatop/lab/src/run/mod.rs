@@ -66,7 +66,7 @@ pub(super) fn run_scenario(
     say: &mut Printer<'_>,
 ) -> Result<(), LabError> {
     let programs = traffic::find_all(scenario, args.programs.as_deref())?;
-    // From here on a signal is an order to take down what is made by then.
+    // From here on a signal makes rdmatop take down what is made by then.
     let mut ending = Ending::new(args.seconds.map(|seconds| Duration::from_secs(seconds.into())))?;
     let locked = store.lock()?;
     let mut lab = Lab::enter(host, &locked, args, say)?;
@@ -111,7 +111,7 @@ struct Lab<'a> {
 }
 
 impl<'a> Lab<'a> {
-    /// Refuses where it should not be, and removes what an earlier run left.
+    /// Refuses a machine with RDMA devices of its own, and removes what an earlier run left.
     fn enter(
         host: &mut dyn Host,
         locked: &'a Locked<'a>,
@@ -187,7 +187,7 @@ impl<'a> Lab<'a> {
         let modules = modules.collect();
         let disk = MadeDisk {
             name,
-            // The low numbers are those that people give.
+            // A high number: people give low ones.
             port: u16::from_be_bytes([high, low]) | 1 << 15,
             netdev: "labnet0".into(),
             modules,

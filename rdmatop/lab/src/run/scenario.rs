@@ -10,7 +10,7 @@ pub(crate) struct Scenario {
     pub(crate) look: &'static str,
     /// RDMA devices `lab0`, `lab1`, ..., all on one switch.
     pub(crate) ports: u8,
-    /// Of their interfaces: 4200 carries RoCE packets of 4096 bytes, 1500 such of 1024.
+    /// MTU of their interfaces: 4200 carries RoCE packets of 4096 bytes, 1500 such of 1024.
     pub(crate) mtu: u32,
     /// What happens to the packets that `lab0` sends.
     pub(crate) wire: Wire,
@@ -152,7 +152,7 @@ pub(super) const ALL: &[Scenario] = &[
         ports: 2,
         mtu: JUMBO,
         wire: Reorders(100),
-        // One packet each: of the larger ones, one on Linux 6.1 ended as an invalid request when it was sent
+        // Messages of one packet: on Linux 6.1 a larger one ended as an invalid request when it was sent
         // again from its middle.
         traffic: &[(
             "stream",

@@ -63,9 +63,9 @@ fn beside(own: &Path) -> Vec<(PathBuf, &'static Path)> {
     .collect()
 }
 
-/// Whether the file `below` the directory `above` is root's or the `owner`'s of rdmatop's program, and so is
-/// each directory in between, and none is a link or may be written to by everybody. Root runs it, and where
-/// rdmatop was unpacked below /tmp, `above` may be /tmp itself.
+/// Whether root may run the file `below` the directory `above`: it and each directory in between belong to
+/// root or to the `owner` of rdmatop's program, none is a link, and none may be written to by everybody.
+/// Where rdmatop was unpacked below /tmp, `above` may be /tmp itself.
 fn belongs(above: &Path, below: &Path, owner: u32) -> bool {
     const EVERYBODY: u32 = 0o002;
     let mut path = above.to_path_buf();
@@ -111,7 +111,7 @@ impl Traffic {
         Ok(traffic)
     }
 
-    /// One that has ended by itself, which none should.
+    /// A program that has ended by itself, which none should.
     pub(super) fn ended(&mut self) -> Option<LabError> {
         self.programs.iter_mut().find_map(|(program, child)| {
             let how = match child.try_wait() {
@@ -164,7 +164,7 @@ pub(super) fn end_with_parent(command: &mut Command, signal: Signal) {
     let parent = getpid();
     let arrange = move || -> io::Result<()> {
         set_parent_process_death_signal(Some(signal))?;
-        // It may have ended before.
+        // The parent may have ended before this call.
         if getppid() == Some(parent) {
             Ok(())
         } else {

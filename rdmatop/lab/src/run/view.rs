@@ -46,7 +46,7 @@ pub(crate) fn view(args: &RunArgs) -> Result<ExitCode, LabError> {
         Ok(mut shown) => {
             while alive(&mut scenario) && alive(&mut shown) && !ending.came() {}
             end(&mut shown);
-            // What the view said of its end is its own; it fails where there is no terminal.
+            // The view has said itself why it failed, for example without a terminal.
             let seen = shown.wait().is_ok_and(|status| status.success());
             Ok(if seen {
                 ExitCode::SUCCESS
@@ -67,7 +67,7 @@ fn failed(error: &std::io::Error) -> LabError {
     }
 }
 
-/// Waits for the line that says so; then its output is of no interest.
+/// Waits for the line that says that the scenario runs; the rest of its output is dropped.
 fn runs(scenario: &mut Child) -> bool {
     let Some(out) = scenario.stdout.take() else {
         return false;

@@ -31,7 +31,7 @@ fn of(fake: &Fake) -> Tree {
     Tree::of(&fake.root(), &fake.root().proc("7")).unwrap()
 }
 
-/// In words; the content where there is one.
+/// The content of the file, or the refusal in words.
 fn read(fake: &Fake) -> String {
     match of(fake).content(CONF, MOST) {
         Ok(content) => format!("content: {}", String::from_utf8(content).unwrap()),
@@ -189,7 +189,7 @@ fn only_what_its_user_could_read_is_read() {
     assert_eq!(read(&fake), "content: x");
     mode("etc", 0o700);
     assert_eq!(read(&fake), refused);
-    // Of a process without a known user only what all may read is read.
+    // If the user of a process is unknown, only files that everybody may read are read.
     mode("etc", 0o755);
     fake.remove("proc/7/status");
     assert_eq!(read(&fake), "content: x");

@@ -2,8 +2,8 @@
 //! monitoring (GPM: Hopper and later; of others it is not known how busy they are).
 //!
 //! NVML's `utilization.gpu` is of no use here: it is the time in which any kernel runs, and a kernel of NCCL
-//! that waits for a peer runs too. GPM counts the multiprocessors that have work and the time of tensor
-//! cores: a kernel that waits has a few of the first and none of the second.
+//! that waits for a peer runs too. GPM measures how many multiprocessors have work, and the time of tensor
+//! cores: a waiting kernel occupies a few multiprocessors and no tensor core.
 //!
 //! The library is the driver's `libnvidia-ml.so.1`, loaded when it is needed. A driver may take seconds for
 //! an answer, or give none, so a thread of its own asks.
@@ -72,8 +72,8 @@ impl Gpus {
         })
     }
 
-    /// What they did between the two last readings, if that is new; asks for the next. `Err`: there will be
-    /// none any more.
+    /// Returns what the GPUs did between the last two readings, if that is new, and asks the thread for the
+    /// next reading. `Err`: no reading will come any more.
     pub fn poll(&mut self) -> Result<Option<GpuSample>, NoGpus> {
         let answer = match self.answers.try_recv() {
             Ok(sample) => Some(sample),
@@ -88,7 +88,8 @@ impl Gpus {
         Ok(answer.filter(is_whole))
     }
 
-    /// What they did since the last reading, where nothing is printed later: waits for the answer a while.
+    /// Asks for a last reading and waits for it, up to `PATIENCE`. Returns what the GPUs did since the
+    /// reading before. For the end of a run, after which nobody polls.
     pub fn finish(&mut self) -> Option<GpuSample> {
         let end = Instant::now() + PATIENCE;
         let wait = || {
@@ -103,7 +104,7 @@ impl Gpus {
     }
 }
 
-/// The first reading is only the begin of the second.
+/// Activity is a difference of two readings, so the first reading alone is not an answer.
 fn is_whole(sample: &GpuSample) -> bool {
     sample.before_ns > 0
 }
@@ -112,7 +113,7 @@ fn is_whole(sample: &GpuSample) -> bool {
 #[derive(Clone, Copy, Debug)]
 pub struct NoGpus;
 
-/// Answers until nobody asks any more.
+/// Reads the GPUs each time that `asked` says so, until its other end is dropped.
 fn serve(
     library: &str,
     root: &Root,

@@ -1,4 +1,5 @@
-//! With a library of ours in the place of the driver's: it is loaded and called as that is, and no hardware.
+//! Tests with a library of our own in place of the driver's. It is loaded and called in the same way, and
+//! needs no GPU.
 
 use std::{
     path::{Path, PathBuf},

@@ -1,4 +1,4 @@
-//! What to change so that QPs are counted by process, from what is there. Pure.
+//! Decides from the present settings what to change so that the kernel counts QPs by process. Pure.
 
 use crate::netlink::error::NetlinkError;
 use crate::netlink::record::{Binding, Mask, Mode, OptionalCounter};
@@ -13,7 +13,7 @@ const TRAFFIC: [&str; 4] = [
     "rdma_rx_bytes",
 ];
 
-/// What is there.
+/// The present settings of a port.
 #[derive(Debug, Clone)]
 pub struct Seen<'a> {
     /// The driver has a function that binds QPs to counters; `None` where that cannot be known.
@@ -29,13 +29,13 @@ pub struct Seen<'a> {
 /// What to change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Orders {
-    /// The optional counters that are to count: those before, and those of `TRAFFIC`. `None`: as they are.
+    /// The optional counters to switch on: those that are on now, and those of `TRAFFIC`. `None`: no change.
     pub optional: Option<OptionalChange>,
     /// Bind QPs to the optional counters too.
     pub bind_optional: bool,
 }
 
-/// Places of the optional counters that count, in order.
+/// Sorted indexes, in the driver's table, of the optional counters that are on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OptionalChange {
     /// Counters that are on now.
@@ -44,7 +44,7 @@ pub struct OptionalChange {
     pub after: Vec<u32>,
 }
 
-/// Places of those that count.
+/// Sorted indexes of the optional counters that are on.
 pub fn counting(optional: &[OptionalCounter]) -> Vec<u32> {
     let on = optional.iter().filter(|counter| counter.on);
     let mut places: Vec<u32> = on.map(|counter| counter.index).collect();
@@ -52,7 +52,7 @@ pub fn counting(optional: &[OptionalCounter]) -> Vec<u32> {
     places
 }
 
-/// What to change, or why nothing may be changed: what others have set stays.
+/// Decides what to change, or why nothing may be changed: settings of other programs stay as they are.
 pub fn decide(seen: &Seen<'_>) -> Result<Orders, Obstacle> {
     if seen.binds == Some(false) {
         return Err(no_binding());
@@ -112,7 +112,7 @@ fn taken(counters: usize) -> Obstacle {
     )
 }
 
-/// Why the kernel did not do it.
+/// Why the kernel refused a request, for the user.
 pub fn refused(error: &NetlinkError) -> Obstacle {
     match error.errno() {
         Some(libc::EBUSY) => taken(0),

@@ -1,4 +1,4 @@
-//! What is asked of the kernel, and the orders that change something.
+//! What `--hw-counters` asks the kernel, and the requests by which it changes something.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ use crate::root::Root;
 use crate::sysfs::{device_dir, list_devices, read_device};
 use rdmatop_base::text;
 
-/// A device, by what stays through a renaming.
+/// A device, with the values by which it is known after a renaming.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Present {
     /// Name, safe to print.
@@ -33,13 +33,13 @@ pub struct Present {
 
 /// The kernel, or a test's own.
 pub trait Kernel {
-    /// The boot (/proc/sys/kernel/random/boot_id).
+    /// The id of this boot (/proc/sys/kernel/random/boot_id).
     fn boot(&mut self) -> String;
-    /// Directories of devices, to see that the list has changed.
+    /// Names of the devices' directories in sysfs: when they differ, the list of devices has changed.
     fn dirs(&mut self) -> Option<Vec<OsString>>;
     /// Index and name of each device, safe to print; asks no driver.
     fn list(&mut self) -> Result<Vec<(u32, String)>, NetlinkError>;
-    /// One of them.
+    /// The device with this index.
     fn device(&mut self, index: u32) -> Result<Present, NetlinkError>;
     /// Whether the driver of a device has a function that binds QPs to counters; `None` where that cannot be
     /// known.
@@ -50,7 +50,7 @@ pub trait Kernel {
     fn bound(&mut self, device: u32) -> Result<Vec<CounterSet>, NetlinkError>;
     /// Optional counters; none where the kernel or the driver has none.
     fn optional(&mut self, device: u32, port: u32) -> Vec<OptionalCounter>;
-    /// Gives an order, with the right for it.
+    /// Sends a request that changes something, with the capability for it in effect.
     fn order(&mut self, order: &Request) -> Result<(), NetlinkError>;
 }
 
@@ -158,7 +158,7 @@ impl Kernel for Live {
     }
 
     fn order(&mut self, order: &Request) -> Result<(), NetlinkError> {
-        // The kernel looks at who opened the socket and at who sends.
+        // The kernel checks the capability of the one who opened the socket and of the one who sends.
         let _raised = Raised::for_counters();
         let outcome = Nldev::open()?.order(order);
         log::info!(order:? = order, outcome:? = outcome; "hardware counters");

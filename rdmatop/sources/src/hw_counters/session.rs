@@ -1,7 +1,8 @@
 //! The changes of this run, and the end of them.
 //!
-//! Each change is in the file before it is made, and leaves the file when it is taken back. Taken back is
-//! only what is still as it was set: the device is the same generation, the mode is ours.
+//! rdmatop writes each change to the file before it makes it, and removes it from the file after it has taken
+//! it back. It takes back only what is still as it was set: the device is of the same generation, and the
+//! mode is ours.
 
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex, TryLockError};
@@ -19,9 +20,9 @@ use crate::root::Root;
 use rdmatop_model::cause::{CauseId, Concerns, Obstacle};
 use rdmatop_model::input::{HwCountersReport, HwPort};
 
-/// Devices are listed again after this, also where nothing shows a change.
+/// Devices are listed again after this time even if sysfs shows no change.
 const LIST_EVERY: Duration = Duration::from_secs(10);
-/// How long the end waits for a change under way.
+/// How long the end of rdmatop waits for a change that a thread is making.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// No device has so many.
 const MOST_PORTS: u32 = 64;
@@ -43,15 +44,16 @@ impl HwCounters {
         Self(Arc::new(Mutex::new(Session::new(Live::new(root)))))
     }
 
-    /// Sets ports that have not been looked at. The report, where it has changed.
+    /// Sets the ports that were not looked at before. Returns the report if it has changed.
     pub fn look(&self) -> Option<HwCountersReport> {
         let mut session = self.0.lock().ok()?;
         session.look(Locked::take)
     }
 
-    /// Takes everything back, and changes nothing from now on. Lines for the user.
+    /// Takes everything back, and lets nothing be changed from now on. Returns lines for the user.
     ///
-    /// A panic may have come in the middle of a change: that one is left to the file.
+    /// If the thread that makes the changes panicked, the change that it was making is taken back too: each
+    /// one is noted before it is made.
     pub fn take_back(&self) -> Vec<String> {
         let begun = Instant::now();
         loop {
@@ -73,12 +75,12 @@ impl HwCounters {
     }
 }
 
-/// Takes back what a rdmatop left that was killed. Lines for the user. Nearly always there is no file, and
-/// nothing is done.
+/// Takes back what a killed rdmatop left changed, and returns lines for the user. Nearly always there is no
+/// file, and nothing is done.
 pub fn recover(root: Root) -> Vec<String> {
     let locked = match Locked::left() {
         Ok(locked) => locked,
-        // Another one is at work, there is nothing, or it is not this user's.
+        // Another rdmatop holds the lock, there is no file, or this user may not use it.
         Err(Denied::Busy | Denied::Nothing | Denied::NotPermitted) => return Vec::new(),
         Err(Denied::Unusable(why)) => return vec![cannot_recover(&why)],
     };
@@ -171,7 +173,7 @@ impl<K: Kernel> Session<K> {
 
     fn look_at(&mut self, index: u32, lock: &impl Fn() -> Result<Locked, Denied>) {
         let Ok(device) = self.kernel.device(index) else {
-            // Gone meanwhile, or it has come again: the next list says so.
+            // The device is gone, or was added again: the next list says which.
             self.looked.retain(|(known, _)| *known != index);
             return;
         };
@@ -187,7 +189,7 @@ impl<K: Kernel> Session<K> {
                 optional: None,
             };
             if self.changes.ports.iter().any(|known| is_same(known, &of)) {
-                // Renamed.
+                // The device was only renamed: its port is set already.
                 self.report.ports.push(set_port(&of, &[]));
                 continue;
             }
@@ -241,7 +243,7 @@ impl<K: Kernel> Session<K> {
         self.note(port, lock)?;
         let done = self.give_orders(port);
         if let Err(error) = done {
-            // Also what was done of it.
+            // Takes back what was done before the error, too.
             let mut failed = self.changes.clone();
             failed.ports = vec![port.clone()];
             restore_ports(&mut self.kernel, &mut failed);
@@ -269,7 +271,8 @@ impl<K: Kernel> Session<K> {
                 done => return done,
             }
         }
-        // This kernel knows the optional counters and no binding to them.
+        // Binds without the optional counters: none is wanted, or this kernel (before 6.15) cannot bind to
+        // them.
         self.kernel.order(&set(false))
     }
 
@@ -311,7 +314,7 @@ impl<K: Kernel> Session<K> {
 
     fn save(&self) {
         if let Some(locked) = &self.locked {
-            // The file then lists too much, of which only what is still as it was set is taken back.
+            // If this fails, the file lists too much, which does no harm: see the head of this file.
             let _ = locked.save(&self.changes);
         }
     }
@@ -341,7 +344,7 @@ fn is_same(one: &Changed, other: &Changed) -> bool {
     of(one) == of(other)
 }
 
-/// Takes changes back; those that cannot be stay in the list and in the file.
+/// Takes changes back. Those for which that fails stay in the list and in the file.
 fn restore(kernel: &mut impl Kernel, changes: &mut Changes, locked: &Locked) -> Vec<String> {
     let mut lines = restore_ports(kernel, changes);
     if let Err(error) = locked.save(changes) {
@@ -356,7 +359,7 @@ fn restore_ports(kernel: &mut impl Kernel, changes: &mut Changes) -> Vec<String>
         let present = kernel.device(port.index).ok().filter(|device| {
             (device.node_guid, device.inode) == (port.node_guid, port.inode)
         });
-        // Its counters went with it.
+        // The device is gone, and its counters with it.
         let Some(device) = present else { return false };
         let name = format!("counters of {} port {}", device.name, port.port);
         match restore_port(kernel, port) {
@@ -426,7 +429,7 @@ fn unbind_all(kernel: &mut impl Kernel, index: u32, port: u32) -> usize {
     let bound = bound_by_us(kernel, index, port);
     for set in &bound {
         for qp in &set.qps {
-            // One that is gone meanwhile needs no order.
+            // An error is ignored: a QP that was destroyed meanwhile needs no unbinding.
             let _ = kernel.order(&unbind(index, port, set.id, *qp));
         }
     }
@@ -439,7 +442,7 @@ fn unbind_all(kernel: &mut impl Kernel, index: u32, port: u32) -> usize {
 
 fn bound_by_us(kernel: &mut impl Kernel, index: u32, port: u32) -> Vec<CounterSet> {
     let mut sets = kernel.bound(index).unwrap_or_default();
-    // The process of one whose owner has ended is not known.
+    // The owner is not compared: the kernel sends none when the process has ended.
     sets.retain(|set| set.port == port && set.mode == Some(Mode::Auto) && set.qp_type.is_none());
     sets
 }

@@ -1,4 +1,4 @@
-//! What rdmatop changed of the counters of ports, as the file has it that outlives a SIGKILL.
+//! What rdmatop changed in the counters of ports, in the form of the file that outlives a SIGKILL.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,23 +13,23 @@ const MOST_OPTIONAL: usize = 1024;
 /// A device's name has 63 bytes, each of which may have become an escape.
 const LONGEST: usize = 512;
 
-/// A port whose QPs we let bind, or were about to.
+/// A port on which rdmatop switched the binding of QPs on, or was about to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Changed {
     /// Name of the device, safe to print. Anybody may have renamed it since.
     pub device: String,
-    /// Stays through a renaming; begins anew when ib_core is loaded anew.
+    /// Device index. A renaming keeps it; the numbers start again when ib_core is loaded again.
     pub index: u32,
     /// Node GUID.
     pub node_guid: Option<u64>,
-    /// Of its directory in sysfs: one number is given once until the next boot, and stays through a renaming.
+    /// Inode of its directory in sysfs. The kernel gives a number once per boot, and a renaming keeps it.
     pub inode: Option<u64>,
     /// Port number.
     pub port: u32,
-    /// QPs are bound to the optional counters too.
+    /// Whether QPs are bound to the optional counters too.
     pub bind_optional: bool,
-    /// Optional counters that counted before and that count since, where that was changed.
+    /// Indexes of the optional counters that were on before and after the change; `None` if none was changed.
     pub optional: Option<[Vec<u32>; 2]>,
 }
 
@@ -38,7 +38,7 @@ pub struct Changed {
 #[serde(deny_unknown_fields)]
 pub struct Changes {
     version: u32,
-    /// The boot of the changes (/proc/sys/kernel/random/boot_id): none outlives it.
+    /// The boot in which the changes were made (/proc/sys/kernel/random/boot_id): no change outlives it.
     pub boot: String,
     /// The ports.
     pub ports: Vec<Changed>,
@@ -54,7 +54,7 @@ impl Changes {
         }
     }
 
-    /// Reads the file; else why it is none of ours, in one line that is safe to print.
+    /// Parses the file. `Err`: why rdmatop did not write it like this, in one line that is safe to print.
     pub fn parse(raw: &[u8]) -> Result<Self, String> {
         let changes: Self =
             serde_json::from_slice(raw).map_err(|error| text::sanitize(error.to_string().as_bytes()))?;
@@ -84,7 +84,8 @@ impl Changes {
     }
 }
 
-/// For `rdmatop::fuzz`: what is read is what is written, and why something is not read can be printed.
+/// For `rdmatop::fuzz`: what is parsed is the same after writing and parsing again, and an error is
+/// printable.
 ///
 /// # Panics
 ///

@@ -1,7 +1,7 @@
-//! The file of what was changed: /run/rdmatop/hw-counters.json, lost with the boot as the changes are.
+//! The file of changes: /run/rdmatop/hw-counters.json. Like the changes, it does not outlive the boot.
 //!
-//! It decides what root changes, so only root's file in root's directory counts: no link is followed, and
-//! what others could have written is not read. A second file is locked for as long as a rdmatop has something
+//! Root acts on this file, so only root's file in root's directory counts: no link is followed, and a file
+//! that others could have written is not read. A second file is locked as long as a rdmatop has something
 //! changed.
 
 use std::fs;
@@ -33,7 +33,7 @@ pub struct Locked {
     _lock: OwnedFd,
 }
 
-/// Why there is no such right.
+/// Why [`Locked`] was not given.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Denied {
     /// Nobody has changed anything: there is no file.
@@ -64,12 +64,12 @@ impl Locked {
         Self::at(Path::new(DIR), true)
     }
 
-    /// Takes the right where somebody has left something; makes no file.
+    /// Takes the right if a file of changes is there; makes neither the directory nor that file.
     pub fn left() -> Result<Self, Denied> {
         Self::at(Path::new(DIR), false)
     }
 
-    /// As root of `path`; a test has another directory.
+    /// Takes the right in the directory `path`; tests have one of their own.
     pub fn at(path: &Path, make: bool) -> Result<Self, Denied> {
         let owner = rustix::process::geteuid().as_raw();
         if make && let Err(errno) = mkdir(path, Mode::from_raw_mode(0o755)) {
@@ -115,7 +115,7 @@ impl Locked {
     /// What is in the file; `None` where there is none.
     pub fn load(&self) -> Result<Option<Changes>, String> {
         let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", self.path.display());
-        // O_NONBLOCK: a FIFO would be waited for.
+        // Without O_NONBLOCK, opening a FIFO would wait for a writer.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match openat(&self.dir, FILE, flags, Mode::empty()) {
             Ok(file) => file,
@@ -132,8 +132,8 @@ impl Locked {
         Changes::parse(&raw).map(Some).map_err(|why| failed(&why))
     }
 
-    /// Writes a new file and renames it over the old one, so that one of the two is there and whole whatever
-    /// happens. Nothing changed: no file.
+    /// Writes a new file and renames it over the old one, so that one whole file is there whatever happens.
+    /// Without changes it removes the file.
     pub fn save(&self, changes: &Changes) -> io::Result<()> {
         if changes.ports.is_empty() {
             return self.remove(FILE);

@@ -138,13 +138,13 @@ attributes! {
     STAT_MODE = 74;
     /// `u32`: the objects that counters belong to: the number of [`RES_QP`].
     STAT_RES = 75;
-    /// `u32`: by what QPs are put together, `enum rdma_nl_counter_mask`.
+    /// `u32`: by what the kernel puts QPs together, `enum rdma_nl_counter_mask`.
     STAT_AUTO_MODE_MASK = 76;
     /// Nest: table of counters that QPs are bound to.
     STAT_COUNTER = 77;
-    /// Nest: one of them.
+    /// Nest: one such counter.
     STAT_COUNTER_ENTRY = 78;
-    /// `u32`: its number.
+    /// `u32`: number of such a counter.
     STAT_COUNTER_ID = 79;
     /// Nest: table of hardware counters.
     STAT_HWCOUNTERS = 80;
@@ -160,7 +160,7 @@ attributes! {
     RES_CTX_ENTRY = 87;
     /// `u32`: place of a counter in the driver's table.
     STAT_HWCOUNTER_INDEX = 94;
-    /// `u8`: an optional counter counts; absent of any other.
+    /// `u8`: whether an optional counter counts; the kernel sends it for no other counter.
     STAT_HWCOUNTER_DYNAMIC = 95;
     /// `u8`: QPs are bound to the optional counters too (Linux 6.15).
     STAT_OPCOUNTER_ENABLED = 104;

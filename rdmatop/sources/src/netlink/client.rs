@@ -15,7 +15,8 @@ use super::socket::Socket;
 use super::transport::{Datagram, Transport};
 use super::wire::{Attrs, WireError, WireResult};
 
-/// How often a dump is asked for that the kernel flags as interrupted, before it is returned with its flag.
+/// How often a dump is asked for that the kernel flags as interrupted. The last one is returned with its
+/// flag.
 const DUMP_ATTEMPTS: usize = 2;
 /// Ports of a device: their number has eight bits in InfiniBand.
 const MOST_PORTS: u32 = 255;
@@ -142,7 +143,7 @@ impl<T: Transport> Nldev<T> {
         )
     }
 
-    /// The same for every device, with its name: a third cheaper for each than one request each.
+    /// Name and resource counts of every device: per device a third cheaper than [`summary`](Self::summary).
     ///
     /// This lists devices without asking any driver. [`devices`](Self::devices) makes each driver report its
     /// firmware version (`ib_get_device_fw_str`), and waits for one that sleeps.
@@ -175,8 +176,8 @@ impl<T: Transport> Nldev<T> {
             .ok_or(NetlinkError::EndedEarly)
     }
 
-    /// As [`counters`](Self::counters), each handed to `visit` by its raw name: no allocation, for a reading
-    /// that comes every second.
+    /// Like [`counters`](Self::counters), but hands each counter to `visit` by its raw name. It allocates
+    /// nothing, because rdmatop reads these every second.
     pub fn each_counter(
         &mut self,
         device: u32,
@@ -209,9 +210,9 @@ impl<T: Transport> Nldev<T> {
         self.entries(device)
     }
 
-    /// As [`qps`](Self::qps), each handed to `visit` as it arrives, some perhaps twice: ten thousand need no
-    /// list. `None` marks the beginning, also of a dump that is asked for again. Returns whether the last
-    /// dump was interrupted too.
+    /// Like [`qps`](Self::qps), but hands each QP to `visit` as it arrives, so that ten thousand need no
+    /// list. A QP may come twice. `None` marks the beginning of a dump, also of a repeated one. Returns
+    /// whether the last dump was interrupted.
     pub fn each_qp(&mut self, device: u32, visit: &mut dyn FnMut(Option<Qp>)) -> Result<bool, NetlinkError> {
         let request = Request::nldev(Qp::COMMAND, Reply::Dump).device(device);
         let (mut interrupted, mut reader) = (false, QpReader::default());
@@ -244,7 +245,7 @@ impl<T: Transport> Nldev<T> {
             match self.one(&request, Qp::decode) {
                 Err(NetlinkError::Kernel { errno, .. }) if errno == libc::ENOENT => return Ok(None),
                 Err(NetlinkError::Kernel { errno, .. }) if errno == libc::EAGAIN => {}
-                // There is no such port. Of the first one it says that there is no device.
+                // EINVAL: there is no such port. For port 1 it means that there is no such device.
                 Err(NetlinkError::Kernel { errno, .. }) if errno == libc::EINVAL && port > 1 => break,
                 answer => return answer.map(Some),
             }
@@ -314,7 +315,7 @@ fn each_entry<E: Entry>(attrs: Attrs<'_>, visit: &mut impl FnMut(E)) -> WireResu
     })
 }
 
-/// The same for entries that are not decoded yet.
+/// Hands the bytes of each entry of a message to `visit`, not decoded.
 fn each_entry_of<E: Entry>(
     attrs: Attrs<'_>,
     visit: &mut impl FnMut(&[u8]) -> WireResult<()>,

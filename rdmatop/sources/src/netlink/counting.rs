@@ -1,8 +1,8 @@
 //! Requests about counters that QPs are bound to, one method each. Those that change something need
 //! `CAP_NET_ADMIN`.
 //!
-//! The orders are byte for byte those of rdma(8) from iproute2 (`rdma statistic qp set`, `unbind`, `rdma
-//! statistic set`), which tests hold against what it was seen to send.
+//! The requests that change something are byte for byte those of rdma(8) from iproute2 (`rdma statistic qp
+//! set`, `unbind`, `rdma statistic set`): tests compare them with what rdma(8) was seen to send.
 use super::attr::{
     DEV_INDEX, PORT_INDEX, RES_LQPN, RES_QP, STAT_AUTO_MODE_MASK, STAT_COUNTER_ID, STAT_HWCOUNTER_INDEX,
     STAT_HWCOUNTERS, STAT_MODE, STAT_OPCOUNTER_ENABLED, STAT_RES, cmd,
@@ -19,10 +19,10 @@ use super::transport::Transport;
 /// The objects that counters are bound to.
 const OF_QPS: u32 = RES_QP as u32;
 
-/// How QPs of a port are to be bound: automatically by `mask`, or with an empty mask not any more.
+/// Has the kernel bind the QPs of a port to counters by `mask`; an empty mask ends that.
 ///
-/// `optional`: to the optional counters too. Kernels before Linux 6.15 do not know the attribute, so it is
-/// left out for false.
+/// `optional`: bind them to the optional counters too. Kernels before Linux 6.15 do not know the attribute,
+/// so it is left out for false.
 pub fn set_auto(device: u32, port: u32, mask: Mask, optional: bool) -> Request {
     Request::nldev(cmd::STAT_SET, Reply::Ack).with(|writer| {
         let writer = writer
@@ -67,8 +67,8 @@ pub fn set_optional(device: u32, port: u32, indexes: &[u32]) -> Request {
 }
 
 impl<T: Transport> Nldev<T> {
-    /// Counters that QPs of a device are bound to. The kernel asks the driver for the values of each, and a
-    /// NIC its firmware; where none is bound it asks nobody.
+    /// Counters that QPs of a device are bound to. For the values of each the kernel asks the driver, and the
+    /// driver of a NIC its firmware; where no QP is bound the kernel asks nobody.
     pub fn counter_sets(&mut self, device: u32) -> Result<Dump<CounterSet>, NetlinkError> {
         let request = Request::nldev(CounterSet::COMMAND, Reply::Dump)
             .device(device)
@@ -82,7 +82,7 @@ impl<T: Transport> Nldev<T> {
             .device(device)
             .port(port)
             .with(|writer| {
-                // Its value says nothing here: that it is there asks for the mode.
+                // STAT_MODE asks for the mode by being there; its value does not matter.
                 writer.u32(STAT_MODE, Mode::Manual.number()).u32(STAT_RES, OF_QPS)
             });
         self.one(&request, decode_binding)
@@ -100,7 +100,7 @@ impl<T: Transport> Nldev<T> {
         self.one(&request, decode_optional)
     }
 
-    /// Gives an order that the kernel acknowledges.
+    /// Sends a request that changes something; the kernel acknowledges it.
     pub fn order(&mut self, order: &Request) -> Result<(), NetlinkError> {
         self.run(order, &mut |_| Ok(())).map(|_| ())
     }

@@ -140,9 +140,8 @@ impl<T: Transport> Transport for Recorder<T> {
 
 /// A transport that answers from a recording.
 ///
-/// A request gets the answer of the recorded one that equals it except for the sequence number; a repeated
-/// request the next such one, and at the end the last again. Sequence numbers of the answers are changed to
-/// the new request's.
+/// A request gets the answer of the first unused recorded request that equals it except for the sequence
+/// number, or of the last such one when all are used. The answer gets the new request's sequence number.
 #[derive(Debug)]
 pub struct Replay {
     recording: Recording,

@@ -62,13 +62,13 @@ impl Request {
         self
     }
 
-    /// The kernel answers each datagram with one short record, whatever room there is.
+    /// The kernel puts one short record into each datagram of the answer, whatever room there is.
     #[must_use]
     pub fn brief(self) -> Self {
         Self { brief: true, ..self }
     }
 
-    /// Whether [`Request::brief`] was said.
+    /// Whether [`Request::brief`] was called.
     pub const fn is_brief(&self) -> bool {
         self.brief
     }

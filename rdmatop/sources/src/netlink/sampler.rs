@@ -1,4 +1,4 @@
-//! One reading of one device: each part that is wanted, each failure kept to its part.
+//! Reads one device: each part that is wanted. A failed request leaves the other parts as they are.
 use crate::clock::timed;
 use rdmatop_model::cause::{CauseId, Obstacle};
 
@@ -85,7 +85,7 @@ pub fn sample<T: Transport>(
             .map_err(|error| named("resource counts", &error)),
     };
     sample.mrs = want.mrs.then(|| {
-        // Where the kernel has just counted none, the list is known: it is empty.
+        // The kernel has just counted no MR, so the list is known to be empty.
         if summary.as_ref().ok().and_then(|counts| counts.get("mr")) == Some(0) {
             return Ok(Dump::default());
         }

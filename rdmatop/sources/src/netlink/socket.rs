@@ -15,21 +15,22 @@ use super::transport::{Datagram, Progress, Sink, Transport};
 /// when something is badly wrong.
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Receive buffer. The kernel makes dump datagrams as large as the largest buffer it has seen, up to 32 KiB,
-/// and fewer datagrams cost it less: for each it scans the table from its start.
+/// Receive buffer. The kernel makes dump datagrams as large as the largest buffer it has seen, up to 32 KiB.
+/// Fewer datagrams cost it less, because for each it scans the table from the start.
 const BUFFER: usize = 64 * 1024;
 
-/// What is received into where each datagram holds one short record: the kernel makes and zeroes 32 KiB for
-/// each on a socket that has once received into more. With its own part at the end this is 8 KiB.
+/// Receive buffer for datagrams that hold one short record each. On a socket that has once received into a
+/// larger buffer, the kernel makes and zeroes 32 KiB for each datagram. With what the kernel adds at its end
+/// this one is 8 KiB.
 const BRIEF: usize = 7680;
 
-/// A netlink socket, opened on first use and kept; opened again after an exchange that did not end cleanly,
-/// so that no rest of it can be taken for a later answer.
+/// A netlink socket. After an exchange that did not end cleanly it is closed, and the next exchange opens
+/// another, so that no rest of an answer is taken for a later one.
 #[derive(Debug)]
 pub struct Socket {
     protocol: Option<Protocol>,
     open: Option<Open>,
-    /// Has received into [`BRIEF`] bytes only.
+    /// For short datagrams: has received into [`BRIEF`] bytes only.
     brief: Option<Open>,
     buffer: Vec<u8>,
 }

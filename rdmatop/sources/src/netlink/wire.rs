@@ -124,7 +124,7 @@ pub struct Message<'a> {
     pub payload: &'a [u8],
 }
 
-/// The messages of one datagram. After an error it ends.
+/// The messages of one datagram. The iteration ends after an error.
 #[derive(Debug, Clone)]
 pub struct Messages<'a> {
     rest: &'a [u8],
@@ -190,8 +190,7 @@ impl<'a> Attr<'a> {
         }
     }
 
-    /// Out of line: ten thousand records of ten attributes each pass the caller, and none of them gets this
-    /// far.
+    /// Not inlined: the caller runs for ten attributes of each of ten thousand records, and none comes here.
     #[cold]
     fn not_of_size(&self, need: usize) -> WireError {
         WireError::AttrSize {
@@ -243,7 +242,7 @@ impl<'a> Attr<'a> {
     }
 }
 
-/// A run of attributes. After an error it ends.
+/// A run of attributes. The iteration ends after an error.
 #[derive(Debug, Clone)]
 pub struct Attrs<'a> {
     rest: &'a [u8],

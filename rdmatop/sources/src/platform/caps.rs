@@ -6,7 +6,7 @@
 pub enum Capability {
     /// Look into processes of other users.
     SysPtrace = 19,
-    /// Everything below, and descriptors of module BTF.
+    /// What `Perfmon` and `Bpf` allow, and descriptors of module BTF.
     SysAdmin = 21,
     /// Raise the memlock limit.
     SysResource = 24,

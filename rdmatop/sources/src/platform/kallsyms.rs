@@ -14,8 +14,8 @@ pub enum SymbolHome {
     Module(String),
 }
 
-/// Looks for functions of these exact names, in one pass over some 200,000 lines. A name may live in several
-/// places; one that is nowhere is absent. `None`: the file cannot be read, so nothing is known.
+/// Looks for functions of these exact names, in one pass over some 200,000 lines. A name may be in several
+/// places; a name that is nowhere is not in the map. `None`: the file cannot be read, so nothing is known.
 ///
 /// Addresses are not needed: the kernel shows the names to everybody and zeroes only the addresses
 /// (`kallsyms_show_value` in kernel/ksyms_common.c).
@@ -25,7 +25,7 @@ pub fn find_symbols(root: &Root, names: &[&str]) -> Option<HashMap<String, Vec<S
     search(BufReader::with_capacity(BUFFER, file), names)
 }
 
-/// Names of functions that contain `part`, in the same pass. `None`: the file cannot be read.
+/// Names of the functions whose line contains `part`. `None`: the file cannot be read.
 pub fn find_parts(root: &Root, part: &str) -> Option<Vec<String>> {
     const BUFFER: usize = 64 << 10;
     let file = root.open(&root.proc("kallsyms"))?;

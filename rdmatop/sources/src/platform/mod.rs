@@ -45,10 +45,10 @@ pub struct Platform {
     pub without_proc: bool,
     /// RDMA devices; `None` when the kernel has no RDMA subsystem loaded.
     pub rdma_devices: Option<usize>,
-    /// There is none here, and each belongs to one network namespace (`rdma system`: netns exclusive), which
-    /// may be another one.
+    /// There is no device in this network namespace, and each device belongs to one namespace (`rdma system`:
+    /// netns exclusive): there may be devices in others.
     pub exclusive: bool,
-    /// Of these, how many are only a name: what /sys/class/infiniband points to is missing.
+    /// How many of `rdma_devices` are only a name: what /sys/class/infiniband points to is missing.
     pub dangling_devices: usize,
 }
 

@@ -10,8 +10,8 @@ const INITIAL_USER: u64 = 0xEFFF_FFFD;
 /// Facts; `None` is unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Surroundings {
-    /// rdmatop is in the PID namespace of the machine. In any other one the kernel leaves owners of RDMA
-    /// resources outside of it out of its answers.
+    /// rdmatop is in the PID namespace of the machine. In any other one the kernel names no owner of an RDMA
+    /// resource that is outside of it.
     pub initial_pid_namespace: Option<bool>,
     /// rdmatop is in the user namespace of the machine. In any other one root may not use eBPF.
     pub initial_user_namespace: Option<bool>,

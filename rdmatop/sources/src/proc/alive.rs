@@ -1,4 +1,4 @@
-//! Whether processes are unchanged, for next to nothing: descriptors that are kept open.
+//! Detects at little cost, by descriptors that are kept open, whether processes are unchanged.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,8 +22,8 @@ pub fn lives(root: &Root, pid: u32) -> bool {
     dir(root, pid).exists() || signalled()
 }
 
-/// Processes watched by descriptor: two each, of the 1024 that a program may have by default. Each further
-/// process costs a read of `stat`.
+/// The largest number of watched processes. Each takes two descriptors of the 1024 that a program may have by
+/// default. A process that is not watched costs a read of `stat` at each refresh.
 const WATCHED: usize = 192;
 /// `TASK_COMM_LEN`, and the newline that `comm` ends with.
 const COMM: usize = 17;
@@ -45,8 +45,8 @@ pub(super) struct Watches {
 }
 
 impl Watches {
-    /// Watches a process whose facts are read after this, so that nothing is missed in between. Where that is
-    /// impossible (a tree that is not this machine's, no room), the process is not watched.
+    /// Watches a process. The caller reads its facts after this, so that no change in between is missed.
+    /// Where watching is impossible (a tree that is not this machine's, no room), the process is not watched.
     pub(super) fn add(&mut self, root: &Root, pid: u32) {
         if !root.is_live() || self.all.len() >= WATCHED {
             return;
@@ -103,7 +103,7 @@ impl Watches {
     }
 }
 
-/// At offset zero the kernel shows the name afresh; for a process that is gone, an error (ESRCH).
+/// Reads `comm` at offset zero, where the kernel prints the present name; ESRCH if the process is gone.
 fn read(file: &File) -> Option<[u8; COMM]> {
     let mut comm = [0; COMM];
     let got = file.read_at(&mut comm, 0).ok()?;

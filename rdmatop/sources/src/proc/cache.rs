@@ -41,8 +41,8 @@ impl ProcCache {
             if wanted.contains(pid) && unchanged.binary_search(pid).is_ok() {
                 return true;
             }
-            // The watch comes first: a name that changes while the rest is read is then seen at the next
-            // refresh.
+            // `renamed` reads the name before `update` reads the rest: a name that changes in between is
+            // seen at the next refresh.
             watches.renamed(*pid);
             let change = wanted.contains(pid).then(|| update(root, process)).flatten();
             match change {

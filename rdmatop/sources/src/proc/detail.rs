@@ -1,8 +1,8 @@
 //! The second tier: what a process has in its memory, and how it is mapped.
 //!
-//! The kernel takes the lock of the process's address space for these files, and a call of the process may
-//! hold that for ever: one that waits for a file system that does not answer. The root directory of a process
-//! may itself be such a file system. So [`Details`](super::Details) has them read.
+//! For these files the kernel takes the lock of the process's address space. A system call of the process
+//! that waits for a file system may hold that lock for ever. The root directory of a process may itself be on
+//! a file system that does not answer. So [`Details`](super::Details) lets a helper read them.
 
 use std::io::{BufReader, Read as _};
 
@@ -38,11 +38,11 @@ pub struct ProcDetail {
     pub libraries: Option<Vec<String>>,
     /// Mappings of memory, counted where the libraries are read; `None`, too, when that ended early.
     pub mappings: Option<u64>,
-    /// Whether it finds a file `/dev/infiniband/uverbs*`.
+    /// Whether the process finds a file `/dev/infiniband/uverbs*`.
     pub verbs_files: Option<bool>,
 }
 
-/// A part of the details, which one file or directory has.
+/// A part of the details, read from one file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Part {
     /// The command line.
@@ -99,7 +99,8 @@ pub(crate) struct PartAnswer {
     pub(crate) too_long: bool,
 }
 
-/// Reads one part, which may wait for ever: only what may be lost calls this.
+/// Reads one part. This may wait for ever, so that of a live /proc only the helper process reads, which can
+/// be killed.
 pub(crate) fn read_part(root: &Root, pid: u32, part: Part) -> PartAnswer {
     let mut told = PartAnswer::default();
     let detail = &mut told.detail;

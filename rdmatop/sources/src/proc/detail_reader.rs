@@ -1,4 +1,4 @@
-//! Reads details of processes within bounded time: a process apart does, which is killed when it is late.
+//! Reads details of processes within bounded time: a helper process reads, and is killed when it is late.
 
 use super::basic::{ProcKey, key};
 use super::detail::{Part, PartAnswer, ProcDetail, read_part};
@@ -10,15 +10,15 @@ use crate::{
 /// Why a part is unknown although it may be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// The process did not answer.
+    /// The helper did not answer in time.
     Late,
     /// It is longer than what is read.
     TooLong,
-    /// What was to read it could not be started, or has ended.
+    /// The helper could not be started, or has ended.
     NoReader(String),
 }
 
-/// A part that is not known, and with it those after it.
+/// A part that is unknown. Unless it is too long, the parts after it were not read either.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Miss {
     pub(super) part: Part,
@@ -46,13 +46,13 @@ impl DetailReader {
         Self { root, helper: None }
     }
 
-    /// These parts of exactly this process; `None` when it has ended. What is late is unknown.
+    /// Reads these parts of exactly this process; `None` when it has ended. A part that is late is unknown.
     pub fn details(&mut self, process: ProcKey, user: Option<u32>, parts: &[Part]) -> Option<ProcDetail> {
         let reading = self.read(process, user, parts);
         (!reading.ended).then_some(reading.detail)
     }
 
-    /// Reads these parts, up to the first that is late.
+    /// Reads these parts, up to the first that has no answer.
     pub(super) fn read(&mut self, process: ProcKey, user: Option<u32>, parts: &[Part]) -> Reading {
         let mut reading = Reading::default();
         for part in parts.iter().copied() {
@@ -70,8 +70,8 @@ impl DetailReader {
                 break;
             }
         }
-        // Facts of two processes are not mixed. This also detects a number that was reused before the first
-        // read.
+        // The number must still be this process's: facts of two processes are not mixed. This also detects a
+        // number that was reused before the first read.
         reading.ended = key(&self.root, process.pid) != Some(process);
         reading
     }
@@ -90,7 +90,7 @@ impl DetailReader {
                 Unanswered::Late => Why::Late,
                 Unanswered::Lost => Why::NoReader("the process that reads it has ended".to_owned()),
             });
-        // One that did not answer is killed by its end.
+        // Dropping a helper that did not answer kills it.
         self.helper = told.is_ok().then_some(helper);
         told
     }

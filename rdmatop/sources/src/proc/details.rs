@@ -1,8 +1,9 @@
-//! Has details of processes read, so that one that cannot be read keeps nobody waiting.
+//! Reads details of processes in threads, so that a process that cannot be read delays no other.
 //!
-//! Threads ask ([`DetailReader`]), each within bounded time. A user has two of them at a time, and less of
-//! their time for readings that repeat themselves; users whose processes were late come after the others.
-//! What did not answer is asked again after a while, and named until it answers.
+//! Each thread has a [`DetailReader`], which answers within bounded time. Two threads at most read the
+//! processes of one user, and repeated readings get a small share of the time. Users whose processes were
+//! late come after the others. A process that did not answer is asked again after a while, and named in a
+//! note until it answers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,28 +24,28 @@ use rdmatop_model::cause::Cause;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// The largest number of threads that ask, all together and for one user.
+/// The largest number of threads that read, all together and for one user.
 const MOST: usize = 8;
 const OF_USER: usize = 2;
-/// After this time without an answer another thread asks the others.
+/// After this time without an answer another thread is started for the other processes.
 const BEHIND: Duration = Duration::from_millis(50);
-/// What did not answer is asked again after this time, ns, and after twice as long each time, up to the
-/// other.
+/// A process that did not answer is asked again after `REST` ns, and then after twice as long each time, up
+/// to `LONGEST_REST`.
 const REST: u64 = 30 * SECOND;
 const LONGEST_REST: u64 = 300 * SECOND;
-/// How long the processes of one user may be read again and again, ns; one part in so many of the time adds
-/// to it.
+/// For how long the processes of one user may be read repeatedly, ns. The credit grows by one part in `SHARE`
+/// of the time that passes.
 const CREDIT: i64 = SECOND.cast_signed();
 const SHARE: u64 = 50;
-/// Processes of searches that are remembered for being late.
+/// How many late processes of searches are remembered.
 const REMEMBERED: usize = 256;
 
 /// Which kind of source asked for the details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Asker {
-    /// The rows of processes: an answer that is late is wanted, too.
+    /// The rows of processes, which want a late answer, too.
     Rows,
-    /// A search, which goes on without.
+    /// A search, which goes on without a late answer.
     Search,
 }
 
@@ -93,7 +94,7 @@ struct Task {
     waits: Waits,
     /// The process was asked for before.
     again: bool,
-    /// It was asked for while it was read: what is being read may be from before.
+    /// It was asked for again while it was read: that reading may be of the program before.
     anew: bool,
     miss: Option<Miss>,
     /// Readings in a row without an answer.
@@ -153,7 +154,7 @@ impl Details {
         })
     }
 
-    /// As [`Self::new`], but nobody gets a command line or an environment: they are not read.
+    /// As [`Self::new`], but command lines and environments are not read: nobody gets them.
     pub fn masked(root: Root) -> Self {
         Self {
             mask: true,
@@ -190,7 +191,8 @@ impl Details {
         }
     }
 
-    /// Wants details of a process, of a row from now on: what was known of it is of another program.
+    /// Asks for details of a process, and drops an answer that was not taken: it is of an earlier program. A
+    /// reading under way still answers a search, but not a row.
     pub fn ask(&mut self, asker: Asker, mut ask: Ask) {
         if self.mask {
             ask.parts = without_words(ask.parts);
@@ -219,14 +221,14 @@ impl Details {
                 (task.state, task.again) = (State::Waits(now_ns), true);
                 task.asked_ns = now_ns;
             }
-            // Whether it waits for its turn or rests: not earlier for that.
+            // It waits for its turn or rests: asking again does not bring it forward.
             State::Waits(_) => {}
             State::Read(_) => task.anew = asker == Asker::Rows,
         }
     }
 
-    /// Waits for what was asked since `since_ns`, `patience` at most; not for what was late before, or has to
-    /// wait for other reasons.
+    /// Waits, `patience` at most, for answers to what was asked since `since_ns`; not for processes that were
+    /// late before, or wait for another reason than their turn.
     pub fn settle(&mut self, since_ns: u64, patience: Duration) {
         let end = Instant::now() + patience;
         loop {
@@ -257,7 +259,7 @@ impl Details {
         });
     }
 
-    /// Details of these, as far as they answer within `patience`.
+    /// Asks for these details, and returns those that arrive within `patience`.
     pub fn search(&mut self, asks: Vec<Ask>, patience: Duration) -> BTreeMap<ProcKey, ProcDetail> {
         let since_ns = now().mono_ns;
         let wanted: BTreeSet<ProcKey> = asks.iter().map(|ask| ask.process).collect();
@@ -290,7 +292,7 @@ impl Details {
             .retain(|(process, asker), _| *asker == Asker::Search || lives(*process));
     }
 
-    /// Gives threads what is due; those who were late come last.
+    /// Gives what is due to threads; processes of users that had late ones come last.
     fn push_due(&mut self) {
         let now_ns = now().mono_ns;
         if self.tasks.values().all(|task| task.state == State::Done) {
@@ -339,7 +341,7 @@ impl Details {
         }
     }
 
-    /// Starts another thread, if there is none, or all have something to read and something waits.
+    /// Starts another thread if there is none, or if all are reading and a task waits.
     fn grow(&mut self) {
         let reading: usize = self.users.values().map(|user| user.reading).sum();
         let waits = |task: &Task| matches!(task.state, State::Waits(_));

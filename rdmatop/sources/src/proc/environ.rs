@@ -1,7 +1,7 @@
 //! `/proc/PID/environ`: the variables that steer RDMA stacks.
 //!
 //! The file shows the environment at exec; what the program set later is not in it. An environment holds
-//! secrets: only the variables below are read, and of those that no library is known to have only the names.
+//! secrets: only the variables below are read, and only the name of one that no library is known to have.
 use rdmatop_base::{text, variables::value_is_shown};
 
 /// A value longer than this is cut; library paths and host lists run to kilobytes.
@@ -131,8 +131,7 @@ mod tests {
         assert_eq!(values, [HIDDEN, HIDDEN, HIDDEN, HIDDEN, "mlx5_0"]);
     }
 
-    /// What rules and checks look at is among what is shown: else they would judge by a value that is not
-    /// there.
+    /// Rules and checks judge by values of variables: each of those must be shown.
     #[test]
     fn each_job_variable_has_its_value() {
         for name in NAMES {

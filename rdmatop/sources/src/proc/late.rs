@@ -1,4 +1,4 @@
-//! Words about processes whose details are unknown.
+//! Notes about processes whose details are unknown.
 
 use super::detail::Part;
 use super::detail_reader::{Miss, Why};
@@ -59,9 +59,9 @@ pub(super) struct Late<'a> {
     pub(super) waits: Waits,
 }
 
-/// A line for each of some, and one for the others.
+/// A line for each of the first few, and one for all others.
 pub(super) fn notes(mut late: Vec<Late<'_>>) -> Vec<Cause> {
-    // What is known to be wrong comes first.
+    // A process whose reading failed comes before one that only waits.
     late.sort_by_key(|one| (one.miss.is_none(), one.pid));
     let lines = if late.len() > LINES { LINES - 1 } else { LINES };
     let mut notes: Vec<Cause> = late.iter().take(lines).map(Late::note).collect();
@@ -91,7 +91,7 @@ impl Late<'_> {
                 part: long,
                 why: Why::TooLong,
             }) => *part == long,
-            // Those after it were not asked for.
+            // The parts after it were not read.
             Some(miss) => self
                 .parts
                 .iter()

@@ -47,7 +47,7 @@ pub struct Memlock {
     pub bytes: Option<u64>,
 }
 
-/// That in `/proc/PID/limits`; `None` when it is not there.
+/// The limit in `/proc/PID/limits`; `None` when the file has no such line.
 pub fn memlock(raw: &[u8]) -> Option<Memlock> {
     let text = String::from_utf8_lossy(raw);
     let line = text

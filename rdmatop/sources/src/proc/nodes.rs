@@ -14,7 +14,7 @@ use crate::{
 /// This asks the file systems of the process, which may be a container's: one that hangs makes this call
 /// hang.
 pub(super) fn verbs_files(root: &Root, pid: u32) -> Option<bool> {
-    // A root directory that may not be entered is unlike one without the files.
+    // A root directory that rdmatop may not enter makes the answer unknown, not `false`.
     match Tree::of(root, &dir(root, pid)).ok()?.names("dev/infiniband") {
         Ok(files) => Some(files.iter().any(|file| file.as_bytes().starts_with(b"uverbs"))),
         Err(Refusal::Kernel(error)) if error.kind() == ErrorKind::NotFound => Some(false),

@@ -18,8 +18,8 @@ pub struct Numbered {
     pub nested: bool,
 }
 
-/// The processes that have one of these numbers in their own namespace. One that ended, and whose parent has
-/// not waited for it, is none. Before Linux 4.1 those of namespaces of their own are not found.
+/// The processes that have one of these numbers in their own namespace, without zombies. Before Linux 4.1
+/// processes in nested namespaces are not found.
 pub fn numbered(root: &Root, wanted: &BTreeSet<u32>) -> Vec<Numbered> {
     let pids = root.list(&root.proc("")).unwrap_or_default();
     let pids = pids.iter().filter_map(|name| name.to_str()?.parse::<u32>().ok());

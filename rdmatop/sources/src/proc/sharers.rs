@@ -20,7 +20,7 @@ const MOST_FILES: usize = 200_000;
 pub struct Sharers {
     /// Number and name of each, by number; names are safe to print.
     pub found: Vec<(u32, String)>,
-    /// The open files of so many processes could not be read or compared.
+    /// How many processes have open files that could not be read or compared.
     pub hidden: usize,
     /// The search stopped at its limit.
     pub cut: bool,
@@ -44,7 +44,7 @@ fn verbs_files(root: &Root, pid: u32, looked: &mut usize) -> io::Result<Vec<Verb
         let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        // It may be closed meanwhile.
+        // Without a target the file was closed meanwhile.
         let path = root.link(&entry.path()).unwrap_or_default();
         if path.starts_with(b"/dev/infiniband/uverbs") {
             out.push(VerbsFile { fd, path });

@@ -113,7 +113,7 @@ impl CounterFiles {
         }
     }
 
-    /// Which they are.
+    /// Which counters these are.
     pub fn group(&self) -> CounterGroup {
         self.group
     }
@@ -300,7 +300,7 @@ mod tests {
         let mut last: Option<Span> = None;
         for (_, span) in files.read() {
             assert!(span.before_ns < span.after_ns, "{span:?}");
-            // What comes between two reads is in neither.
+            // The pause between two reads is in neither span.
             if let Some(last) = last {
                 assert!(u128::from(span.before_ns - last.after_ns) >= PAUSE.as_nanos());
             }

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use crate::root::Root;
 
-/// Slots that are read. The kernel fills the first of a RoCE port from the device itself
-/// (`ib_cache_gid_set_default_gid` in drivers/infiniband/core/cache.c). A table has up to some thousand
-/// slots, and reading them all took longer than everything else at the start.
+/// How many slots are searched for a network device. The kernel fills the first slots of a RoCE port from the
+/// device itself (`ib_cache_gid_set_default_gid` in drivers/infiniband/core/cache.c). A table has up to some
+/// thousand slots: reading all took longer than everything else at the start.
 const SLOTS: u32 = 4;
 
 /// The network device of the first GID that has one, below `port` (`.../ports/N`). `None` on InfiniBand, and
@@ -28,8 +28,8 @@ pub struct GidFacts {
     pub index: u16,
     /// The GID, in network byte order.
     pub gid: [u8; 16],
-    /// It is one of RoCE v1 or of `InfiniBand`, which have one word for their type; `None` when that could
-    /// not be read.
+    /// Whether it is a GID of RoCE v1 or `InfiniBand`: the kernel has one word for both. `None` when that
+    /// could not be read.
     pub v1: Option<bool>,
 }
 

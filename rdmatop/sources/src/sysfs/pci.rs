@@ -11,8 +11,8 @@ use crate::root::Root;
 pub struct PciFacts {
     /// Address, `DDDD:BB:DD.F`.
     pub address: String,
-    /// From the host bridge (`pci0000:17`) through the root port to the function; empty where sysfs has it
-    /// elsewhere.
+    /// Directory names from the host bridge (`pci0000:17`) through the root port to the function; empty where
+    /// sysfs has the function elsewhere.
     pub path: Arc<[String]>,
     /// NUMA node; `None` where the kernel reports none (-1).
     pub numa_node: Option<u32>,
@@ -78,12 +78,12 @@ pub(super) fn read_pci(root: &Root, device: &Path) -> Option<PciFacts> {
     })
 }
 
-/// The PCI function of this address, which is no path of another user's: a driver said it.
+/// The PCI function of this address. A driver gave the address, so that no user chooses the path.
 pub fn read_pci_at(root: &Root, address: &str) -> Option<PciFacts> {
     read_pci(root, &root.sys("bus/pci/devices").join(address))
 }
 
-/// The names from the host bridge to a function's directory, below which all others are.
+/// The directory names from the host bridge down to a function.
 fn path(dir: &Path) -> Arc<[String]> {
     let name = |dir: &Path| dir.file_name().and_then(|name| name.to_str()).map(str::to_owned);
     let is_host = |name: &String| name.starts_with("pci") && name.contains(':');

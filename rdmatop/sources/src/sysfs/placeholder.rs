@@ -1,5 +1,5 @@
-//! Link rates that are no rates of a link: what drivers report when they do not know it, or always. No share
-//! of such a rate may be shown.
+//! Rates that are placeholders: what drivers report when they do not know the rate of the link, or always. No
+//! share of such a rate may be shown.
 
 use std::path::Path;
 
@@ -30,13 +30,13 @@ struct Constant {
 /// * MANA: `mana_ib_query_port`, before it asked the network device.
 /// * erdma: `erdma_query_port` of the driver outside Linux; Linux's asks the network device.
 ///
-/// Where a driver has learnt better, a true rate of 100 Gb/s cannot be told from the constant, and is not
+/// Newer drivers report true rates. A true rate of 100 Gb/s cannot be told from the constant, and is not
 /// shown.
 const CONSTANTS: &[Constant] = &[
     Constant {
         driver: "efa",
         rate: "100 Gb/sec (4X EDR)",
-        // Linux 6.17; the speed came earlier.
+        // The counter came with Linux 6.17, the speed earlier.
         unless: Some("hw_counters/retrans_bytes"),
     },
     Constant {
@@ -51,15 +51,15 @@ const CONSTANTS: &[Constant] = &[
     },
 ];
 
-/// Whether the rate of the port with this directory is none of its link.
+/// Whether `rate`, of the port with this directory, is a placeholder.
 pub(super) fn is_placeholder(dir: &Path, port: Port<'_>, rate: &str) -> bool {
     let rate = rate.trim();
-    // Only a real InfiniBand device has such slow links. There it is worth reporting: a link that came up
-    // with width 1.
+    // Only a real InfiniBand device can have such a slow link: one that came up with width 1, which is worth
+    // reporting.
     let infiniband = !port.software && port.link_layer == Some("InfiniBand");
     // `ib_get_eth_speed` (core/verbs.c) reports 1X SDR for a network device that is slower or does not know
-    // its speed; vmw_pvrdma, an emulated device, always does. 4X SDR is no rate of Ethernet there: hns before
-    // Linux 6.6 and i40iw always report it.
+    // its speed; vmw_pvrdma, an emulated device, always does. It never reports 4X SDR, but hns before Linux
+    // 6.6 and i40iw always do.
     if !infiniband && (rate.starts_with("2.5 Gb/sec") || rate.ends_with("(4X SDR)")) {
         return true;
     }
@@ -70,7 +70,7 @@ pub(super) fn is_placeholder(dir: &Path, port: Port<'_>, rate: &str) -> bool {
         own && constant.rate == rate
     });
     constant.is_some_and(|constant| {
-        // Reading it would ask the driver.
+        // Only its presence is checked: to read it would ask the driver.
         let better = |counter| dir.join(counter).exists();
         !constant.unless.is_some_and(better)
     })

@@ -17,7 +17,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// The rate that a percentage may be computed of.
+    /// The rate, unless it is a placeholder: percentages are computed of this one only.
     pub fn honest_bits_per_sec(&self) -> Option<u64> {
         self.bits_per_sec.filter(|_| !self.is_placeholder)
     }

@@ -31,7 +31,7 @@ use crate::{
     root::Root,
 };
 
-/// For `rdmatop::fuzz`: the answers of sock_diag, as netlink messages.
+/// For `rdmatop::fuzz`: each count that is read from an answer of sock_diag stands in it.
 ///
 /// # Panics
 ///
@@ -50,16 +50,16 @@ pub fn fuzz(raw: &[u8]) {
 }
 
 const S: u64 = 1_000_000_000;
-/// Looks take at most one part in so many of the time.
+/// Looks take at most one part in `SHARE` of the time.
 const SHARE: u64 = 1000;
-/// Between two looks of a view that goes on: for each the kernel walks its whole table of connections, which
+/// Time between two looks of a running view: for each the kernel walks its whole table of connections, which
 /// costs more than all else that an idle view reads in a second.
 const EVERY_NS: u64 = 10 * S;
-/// After the first look, and after the first count of bytes: one alone has no rate.
+/// Time from the first look to the second, and between the first two counts of bytes: a rate needs two.
 const SOON_NS: u64 = S;
-/// Between two searches of all processes.
+/// Time between two searches of all processes.
 const SEARCH_NS: u64 = 5 * S;
-/// After this, a process that had no such library may have loaded one.
+/// After this time, processes that had no such library are searched again: they may have loaded one.
 const DOUBT_NS: u64 = 60 * S;
 
 /// A process with such a library, and what it moved by TCP.
@@ -126,9 +126,9 @@ fn first_chosen(root: &Root) -> u16 {
 }
 
 impl TcpReader {
-    /// Looks, unless the last look was too short a time ago for what it took, or this namespace moves too
-    /// little for a job. `None`: it did not look, or sock_diag is not there. `libraries` says what processes
-    /// have loaded, as far as they answer.
+    /// Looks at the connections, unless the last look is too recent for its cost, or this namespace moves too
+    /// few bytes for a job. With `must` it looks anyway. `None`: it did not look, or sock_diag is not there.
+    /// `libraries` returns what processes have loaded, as far as they answer.
     pub fn look(
         &mut self,
         root: &Root,
@@ -148,7 +148,7 @@ impl TcpReader {
             };
             if let Some(wait) = wait {
                 self.next_ns = now_ns + wait;
-                // The next look is a first one: its connections would show what they moved in all this time
+                // The next look starts anew: otherwise it would show what connections moved in all this time
                 // as moved just now.
                 (self.totals, self.last) = (Totals::default(), None);
                 return None;

@@ -1,9 +1,9 @@
-//! Whether our network namespace moves enough bytes at all that a job on TCP could be among them: small files
-//! instead of a walk over all connections.
+//! Tells from small files, without a walk over all connections, whether our network namespace moves enough
+//! bytes that a job on TCP could be among them.
 //!
 //! Bytes of network devices include those of all connections, so while devices move little, connections do
-//! too. Only when they move much, maybe by RDMA, are the bytes of IP packets read: the kernel takes nine
-//! times as long to print those.
+//! too. When devices move much, it may be by RDMA: then the bytes of IP packets are read, which the kernel
+//! takes nine times as long to print.
 
 use crate::root::Root;
 
@@ -76,7 +76,7 @@ impl Octets {
         match devices {
             Flow::Unknown | Flow::Much => self.packets.flow(read(root), now_ns),
             Flow::First | Flow::Little => {
-                // A rate is of the time between two looks that follow each other.
+                // Starts anew: a rate needs two looks that follow each other.
                 self.packets = Count::default();
                 devices
             }

@@ -7,8 +7,8 @@ use std::{
 
 use super::diag::Connection;
 
-/// Bytes per second from which the process of a connection is looked for: to find it, `/proc/*/fd` of all
-/// processes is read.
+/// Bytes per second from which the process of a connection is searched: that reads `/proc/*/fd` of all
+/// processes.
 const BUSY: f64 = 10e6;
 /// Connections kept at most.
 const MOST: usize = 1 << 16;
@@ -41,9 +41,9 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(super) struct Totals {
     known: HashMap<u64, Entry>,
-    /// What connections of a process moved that are closed.
+    /// Bytes that the closed connections of a process moved: sent, received.
     closed: BTreeMap<u32, [u64; 2]>,
-    /// Process of each inode; `None`: looked for, and none that matters.
+    /// PID by inode. `None`: searched, and no process that matters has it open.
     owners: HashMap<u32, Option<u32>>,
     at_ns: Option<u64>,
     elapsed_ns: u64,
@@ -98,7 +98,7 @@ impl Totals {
         self.owners.insert(inode, pid);
     }
 
-    /// Looks again for processes of connections that did not matter: libraries may be loaded late.
+    /// Has connections searched again whose process did not matter: libraries may be loaded late.
     pub(super) fn doubt(&mut self) {
         self.owners.retain(|_, pid| pid.is_some());
     }
@@ -134,8 +134,8 @@ impl Totals {
 }
 
 impl Entry {
-    /// One that was there at the first look has moved bytes before; a later one has moved all of them since
-    /// the last look.
+    /// A connection of the first look has moved its bytes before; a later one has moved all of them since the
+    /// look before.
     fn new(connection: &Connection, first: bool) -> Self {
         let mut new = Self {
             inode: connection.inode,

@@ -1,6 +1,6 @@
-//! What applications have compiled in of libibverbs, and so never changes: `ibv_post_send`, `ibv_post_recv`
-//! and the `ibv_wr_*` calls are inline functions (rdma-core, libibverbs/verbs.h). Offsets in bytes, on a
-//! machine with 64-bit pointers.
+//! The part of libibverbs that applications have compiled in, and that therefore never changes:
+//! `ibv_post_send`, `ibv_post_recv` and the `ibv_wr_*` calls are inline functions (rdma-core,
+//! libibverbs/verbs.h). Offsets in bytes, on a machine with 64-bit pointers.
 
 /// `ibv_qp.context`.
 pub(super) const QP_CONTEXT: u64 = 0;
@@ -19,7 +19,7 @@ pub(super) const CONTEXT_POST_SEND: u64 = 208;
 pub(super) const QP_EX_CALLS: u64 = if cfg!(target_arch = "aarch64") { 192 } else { 184 };
 /// `wr_id` of a `struct ibv_qp_ex`, and `wr_flags` behind it: right before the pointers.
 pub const QP_EX_WR_ID: u64 = QP_EX_CALLS - 16;
-/// How many there are. The last two came later: an older library has other things there, which are no code.
+/// How many pointers there are. The last two came later: in an older library other data, no code, lies there.
 pub(super) const QP_EX_NUMBER: usize = 22;
 
 /// `ibv_qp.send_cq`, and `recv_cq` behind it.

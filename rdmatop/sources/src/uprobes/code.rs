@@ -24,13 +24,14 @@ const EXECUTABLE: u32 = 1;
 const STRING_TABLE: u64 = 5;
 const STRING_SIZE: u64 = 10;
 
-/// What each provider calls to be found by libibverbs; the number behind it is that of the interface.
+/// The function that each provider calls to register with libibverbs; the interface's number follows in its
+/// name.
 const REGISTERS: &[u8] = b"\0verbs_register_driver";
 
 /// How an unwind table begins that a linker has sorted: version, and how its numbers are written
 /// (DW_EH_PE_*).
 const SORTED: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
-/// What follows in a common record: signed numbers of four bytes, relative to their own place.
+/// How a common record says that addresses are written: four signed bytes, relative to their own place.
 const RELATIVE: u8 = 0x1b;
 /// How the common record of a function says that the caller's frame is where the call has left the stack
 /// pointer: `DW_CFA_def_cfa`, register, offset.
@@ -203,7 +204,7 @@ impl<'a, F: Bytes> Code<'a, F> {
         let common = (address + 4).checked_sub(u64::from(word(&record, 0)?))?;
         let begins = (address + 8).checked_add_signed(word(&record, 4)?.cast_signed().into())?;
         let mut rest = record.get(12..)?.iter();
-        // Not more than a byte: the common record below has nothing that could be longer.
+        // One byte is enough for this length: no common record that `is_plain` accepts needs a longer one.
         let more = usize::from(*rest.next()?);
         let mut instructions = rest.skip(more).skip_while(|byte| **byte == 0);
         // DW_CFA_advance_loc, and the forms with a number of 1, 2 or 4 bytes: whatever changes the stack
@@ -216,13 +217,13 @@ impl<'a, F: Bytes> Code<'a, F> {
     /// Whether a common record describes plain functions, which are called: not a frame of a signal, for one.
     fn is_plain(&self, address: u64) -> Option<bool> {
         let record = self.record(address)?;
-        // No number of its own, version 1, and letters that say what follows: a length, then something for
-        // each other letter.
+        // CIE id 0, version 1, then letters that say what follows: `z` a length, and each other letter its
+        // own data.
         let mut parts = record
             .strip_prefix(&[0, 0, 0, 0, 1, b'z'])?
             .splitn(2, |byte| *byte == 0);
         let (letters, rest) = (parts.next()?, parts.next()?);
-        // Before that two factors and the register of the return address, a byte each.
+        // Before the length come two factors and the register of the return address, a byte each.
         let (length, rest) = rest.get(3..)?.split_first()?;
         let (mut said, instructions) = rest.split_at_checked(usize::from(*length))?;
         let mut take = |bytes: usize| {
@@ -234,8 +235,8 @@ impl<'a, F: Bytes> Code<'a, F> {
         for letter in letters {
             match letter {
                 b'R' => relative = *take(1)? == RELATIVE,
-                // Who handles exceptions, an address of four or eight bytes, and how what it needs is
-                // written.
+                // `P`: how the address of the exception handler is written, then this address of four or
+                // eight bytes. `L`: how the address of the handler's data is written.
                 b'P' => match *take(1)? & 0x0f {
                     0x03 | 0x0b => {
                         take(4)?;

@@ -97,9 +97,9 @@ impl Default for Libraries {
 }
 
 impl Libraries {
-    /// Opens the library of this name, if it is one of the system: below its directories of libraries,
-    /// root's, and nobody else may write to it or to a directory above it. No link is followed: the kernel
-    /// names a mapped file by where it is.
+    /// Opens the library of this name, if it belongs to the system: it lies below the system's directories of
+    /// libraries, it is root's, and nobody else may write to it or to a directory above it. No link is
+    /// followed: the kernel names a mapped file by its real path.
     pub fn open(&self, path: &str) -> Option<Opened> {
         if !SYSTEM.iter().any(|directory| path.starts_with(directory)) {
             return None;
@@ -115,7 +115,7 @@ impl Libraries {
             self.is_its_owner_s(&fstat(&directory).ok()?).then_some(())?;
         }
         is_plain(last).then_some(())?;
-        // Nobody but its owner can put another one there.
+        // Nobody but the owner of the directory can replace the file between this check and the open.
         let there = statat(&directory, last, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         let is_file = FileType::from_raw_mode(there.st_mode) == FileType::RegularFile;
         (is_file && self.is_its_owner_s(&there)).then_some(())?;

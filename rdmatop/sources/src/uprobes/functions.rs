@@ -20,10 +20,11 @@ pub struct Functions {
     pub post_recv: u64,
     /// The provider's `poll_cq`, 0 if that is not known.
     pub poll_cq: u64,
-    /// What lies where the QP's two CQs, as `struct ibv_cq_ex`, have `start_poll`, `next_poll` and
-    /// `end_poll`. Of a CQ that is none: anything.
+    /// For each of the QP's two CQs, the words at the places where a `struct ibv_cq_ex` has `start_poll`,
+    /// `next_poll` and `end_poll`. Of a CQ that is no `ibv_cq_ex` they mean nothing.
     pub polls: [[u64; 3]; 2],
-    /// What lies where a `struct ibv_qp_ex` has its function pointers. Of a QP that is none: anything.
+    /// The words at the places where a `struct ibv_qp_ex` has its function pointers. Of another QP they mean
+    /// nothing.
     pub extended: [u64; abi::QP_EX_NUMBER],
 }
 

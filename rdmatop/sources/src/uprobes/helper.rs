@@ -1,11 +1,11 @@
-//! A process that reads the memory of others for rdmatop. It is rdmatop's own program, started anew, and may
-//! be lost.
+//! A process that reads the memory of others for rdmatop. It runs rdmatop's own program, and may be lost at
+//! any time.
 //!
-//! A program decides what is behind its addresses. A page of a file system that does not answer keeps who
-//! reads it waiting for as long as the program likes, and no signal ends that. A thread of rdmatop that
-//! waited so would keep rdmatop from ending, and with it all that rdmatop has attached. The helper has no
-//! descriptor of rdmatop's but the one that it answers on: every other one is closed when the program starts
-//! (close-on-exec). If an answer is late rdmatop kills the helper and goes on. One that cannot be killed is
+//! A program decides what is mapped at its addresses. A page of a file system that does not answer keeps a
+//! reader waiting as long as the program likes, and no signal ends that. If a thread of rdmatop waited like
+//! this, rdmatop could not end, and what it has attached would stay. The helper has no descriptor of
+//! rdmatop's but the socket on which it answers: every other one is closed when the program starts
+//! (close-on-exec). If an answer is late, rdmatop kills the helper and goes on. One that cannot be killed is
 //! left behind.
 
 use std::{
@@ -42,25 +42,25 @@ const NAME: &str = "rdmatop-reader";
 /// How long to wait for an answer, and how long for the program's start.
 const PATIENCE: Duration = Duration::from_secs(2);
 const START: Duration = Duration::from_secs(20);
-/// Helpers that were killed and have not ended, at most: for each purpose, so that a program that lets nobody
-/// see what it posts with takes no command line from others.
+/// The largest number, for each purpose, of helpers that were killed and have not ended. So a program that
+/// makes the search for its functions wait cannot keep command lines of others from being read.
 const MOST_LEFT: usize = 16;
-/// The same while they read processes of one user: then no more of its processes are read.
+/// The same for helpers that read processes of one user: then no more of this user's processes are read.
 const LEFT_OF_USER: usize = 4;
 /// How often to look whether a helper that was killed has ended.
 const LOOKS: usize = 20;
 /// Size of a message, such as the environment of a process.
 const LONGEST: usize = 1 << 20;
 
-/// [`is_helper`] was asked: started anew as the helper, this program becomes it.
+/// [`is_helper`] was called: a new process of this program knows whether it is the helper.
 #[cfg(not(test))]
 static KNOWS_HELPERS: AtomicBool = AtomicBool::new(false);
 
-/// The test that is the helper where this program is the tests of another crate.
+/// The test that acts as the helper where this program is the tests of another crate.
 #[cfg(feature = "testkit")]
 static TEST: OnceLock<&str> = OnceLock::new();
 
-/// Has the test with this path be the helper: an ignored one that calls [`serve`].
+/// Makes the test with this path the helper: an ignored one that calls [`serve`].
 #[cfg(feature = "testkit")]
 pub fn helper_is(test: &'static str) {
     TEST.get_or_init(|| test);
@@ -86,23 +86,23 @@ enum Question {
     Posts(u32, u64, u32, bool),
     /// A part of the details of a process.
     Part(u32, Part),
-    /// Whether somebody holds the lock of the address space of a process: then there is no answer in time.
+    /// Answers when the lock of a process's address space is free: if somebody holds it, not in time.
     Lock(u32),
 }
 
 /// What a process says of the functions that one of its QPs posts with. None of it is an address to put a
-/// probe on: it says where to look in a file that has to confirm it.
+/// probe on: it says where to look in a file, and the file has to confirm it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Posts {
-    /// As pointers.
+    /// The functions as pointers.
     pub found: Functions,
-    /// Where they are: `post_send` and `post_recv`,
+    /// Places of `post_send` and `post_recv`.
     pub plain: [Option<Place>; 2],
-    /// `poll_cq`,
+    /// Place of `poll_cq`.
     pub poll: Option<Place>,
-    /// the calls of both CQs,
+    /// Places of `start_poll`, `next_poll` and `end_poll` of both CQs.
     pub polls: [[Option<Place>; 3]; 2],
-    /// and the `ibv_wr_*` calls.
+    /// Places of the `ibv_wr_*` calls.
     pub extended: [Option<Place>; 22],
     /// The files of these places, by mapping.
     files: Vec<((u64, u64), Mapped)>,
@@ -151,8 +151,8 @@ fn locked() -> MutexGuard<'static, Left> {
     LEFT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether so many helpers that read processes of a user were killed, and have not ended, that its processes
-/// are not to be read.
+/// Whether the processes of a user are not to be read: too many helpers that read them were killed and have
+/// not ended.
 pub fn is_left_alone(user: Option<u32>) -> bool {
     let mut left = locked();
     reap(&mut left);
@@ -170,7 +170,7 @@ fn program() -> io::Result<Command> {
     if let Some(test) = TEST.get() {
         return Ok(of_tests(test));
     }
-    // The tests of another crate would run once more, and start themselves again.
+    // Otherwise the tests of another crate, started as the helper, would run and start themselves again.
     if !KNOWS_HELPERS.load(Ordering::Relaxed) {
         return Err(io::Error::other(
             "this program does not become the one that reads it",
@@ -222,7 +222,8 @@ impl Helper {
             // What the terminal sends to rdmatop's group is not for the helper.
             .process_group(0)
             .spawn()?;
-        // With it goes our copy of the helper's end: else its end would not be seen.
+        // This closes our copy of the helper's socket: while it is open, we would not notice that the helper
+        // has ended.
         drop(command);
         let mut helper = Self {
             child: Some(child),
@@ -285,7 +286,7 @@ impl Helper {
     fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
-            // Most end at once, and leave nothing behind. Nobody waits longer, because one may not end.
+            // Most helpers end at once. Others are not waited for any longer: one may never end.
             for _ in 0..LOOKS {
                 if !matches!(child.try_wait(), Ok(None)) {
                     return;
@@ -356,7 +357,8 @@ pub fn serve() {
 
 fn answers(mut stream: UnixStream) -> io::Result<()> {
     send(&stream, &())?;
-    // The thread that asks ends with rdmatop: then nobody is left to kill a helper that waits.
+    // When rdmatop ends, nobody is left to kill a helper that waits: the kernel kills it with the thread
+    // that asks.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     loop {
         match receive(&mut stream, None)? {
@@ -373,10 +375,11 @@ fn answers(mut stream: UnixStream) -> io::Result<()> {
 /// Reads what a process says: only the helper does, because it may have to wait.
 pub(super) fn posts(pid: u32, handle: u64, qpn: u32, ends: bool) -> Result<Posts, String> {
     let failed = |what: &'static str| move |error: io::Error| format!("cannot read {what}: {error}");
-    // Before and after the rest: in between the process may become a program that runs for another user.
+    // Read before and after the rest: in between the process may exec a program that runs for another user.
     let user = super::process::user(pid);
     let process = Process::open(pid).map_err(failed("its memory"))?;
-    // Before the first page is read, whose reader cannot be killed while it waits for the lock.
+    // Checked before the first page is read, because a reader of a page that waits for the lock cannot be
+    // killed.
     let gone = || Err("its memory is gone".to_owned());
     if !process.is_there() {
         return gone();
@@ -466,7 +469,7 @@ mod tests {
         let again = Instant::now();
         assert_eq!(helper.posts(1, 8, 17, true).unwrap_err(), Unanswered::Lost);
         assert!(again.elapsed() < PATIENCE / 2, "it is not asked again");
-        // A later one takes its remains away.
+        // The start of a later helper reaps it.
         let remains = std::path::PathBuf::from(format!("/proc/{pid}"));
         let gone = (0..50).any(|_| {
             thread::sleep(Duration::from_millis(100));

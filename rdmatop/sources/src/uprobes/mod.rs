@@ -1,7 +1,7 @@
 //! Where a process posts work requests without the kernel: from the address that the kernel keeps of each
 //! user `struct ibv_qp` to the functions that its program calls, as places in files.
 //!
-//! What another process says, which may be hostile, is a hint and never an address to put a probe on.
+//! What another process says is a hint, maybe of a hostile one, and never an address to put a probe on.
 //! [`Helper`] reads it, in a process that may be lost, and checks each address and each length; what cannot
 //! be true makes the QP unobservable, never a number. [`Libraries`] opens the file that the hint names, if it
 //! may be probed, and [`Code`] finds where functions begin in it. [`functions()`], `places` and [`Code`] are
@@ -24,7 +24,7 @@ pub use helper::{Helper, Mapped, Posts, Purpose, Unanswered, is_helper, is_left_
 pub use places::Place;
 pub use process::{Process, file};
 
-/// Reads what a process says, in this one and not in a helper.
+/// Reads what a process says, in the calling process and not in a helper.
 #[cfg(any(test, feature = "testkit"))]
 pub fn posts(pid: u32, handle: u64, qpn: u32, ends: bool) -> Result<Posts, String> {
     helper::posts(pid, handle, qpn, ends)

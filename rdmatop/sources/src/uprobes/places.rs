@@ -62,7 +62,7 @@ pub(super) fn places<const N: usize>(mut maps: impl BufRead, addresses: [u64; N]
             Ok(0) | Err(_) => break,
             Ok(_) => {}
         }
-        // The rest of a line that is too long is text that the process has chosen.
+        // Skips the rest of a line that is too long: it is text that the process has chosen.
         if std::mem::replace(&mut goes_on, line.last() != Some(&b'\n')) {
             continue;
         }

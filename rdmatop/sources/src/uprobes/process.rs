@@ -1,4 +1,4 @@
-//! A process whose memory and files are read. The helper does that: either may keep the reader waiting.
+//! A process whose memory and files the helper reads, because either may keep the reader waiting.
 
 use std::{
     fs::{self, File, metadata},
@@ -59,9 +59,9 @@ impl Process {
         })
     }
 
-    /// Whether it is still the process that was opened, and runs the same program: else its memory has no
-    /// bytes. Waits until the lock of its address space is free; a signal can end that. Nothing is ever
-    /// mapped at 0, so no page is waited for.
+    /// Whether it is still the opened process with the same program: otherwise its memory has no bytes. Waits
+    /// until the lock of its address space is free; a signal can end that wait. Nothing is ever mapped at 0,
+    /// so no page is waited for.
     pub fn is_there(&self) -> bool {
         !matches!(self.memory.read_at(&mut [0], 0), Ok(0))
     }
@@ -72,7 +72,7 @@ impl Process {
         Ok(places(BufReader::new(maps), addresses))
     }
 
-    /// The file of a mapping, unless it is none or has no name that is text.
+    /// The file of a mapping; `None` if it is no regular file, or its name is not UTF-8.
     pub(super) fn mapped(&self, range: (u64, u64)) -> Option<Mapped> {
         let link = self.directory.join(mapping(range));
         let meta = metadata(&link).ok().filter(fs::Metadata::is_file)?;
@@ -87,8 +87,9 @@ fn mapping(range: (u64, u64)) -> String {
     format!("map_files/{:x}-{:x}", range.0, range.1)
 }
 
-/// Opens the very file that a process has mapped: in a container, deleted or replaced since. Under its name
-/// there may be another. The caller knows that it is a file, and that its file system answers.
+/// Opens exactly the file that a process has mapped, even if it lies in a container or was deleted or
+/// replaced: under its name there may be another. The caller knows that it is a file, and that its file
+/// system answers.
 pub fn file(pid: u32, place: &Place) -> std::io::Result<Opened> {
     Opened::behind(&PathBuf::from(format!("/proc/{pid}")).join(mapping(place.range)))
 }

@@ -163,7 +163,7 @@ fn netdev(root: &Root, name: &str) -> Netdev {
         name: member.name,
     };
     netdev.members = members.into_iter().map(member).collect();
-    // That of a bond itself says nothing.
+    // The settings of a bond itself say nothing: its members have them.
     if netdev.members.is_empty() {
         netdev.lossless = lossless(root, name, &dir);
     }

@@ -36,7 +36,7 @@ pub(super) struct Said {
     pub(super) users: BTreeSet<u32>,
     /// Ports with queue pairs, by the name of their device.
     pub(super) in_use: BTreeMap<String, BTreeSet<u32>>,
-    /// What it did not answer, and is therefore not known to be empty.
+    /// Questions that netlink did not answer: what they ask for is not known to be empty.
     pub(super) unanswered: Vec<&'static str>,
 }
 

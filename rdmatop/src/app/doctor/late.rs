@@ -59,8 +59,8 @@ pub(super) fn gather<A: Send + 'static>(jobs: Vec<Job<A>>, most: usize, until: I
         left.push((queue, user.is_none() && started == 0));
     }
     drop(to);
-    // Where no thread could be started, the machine's jobs run here, without the deadline. Those of users are
-    // late.
+    // Where no thread could be started, the machine's jobs run here, without the deadline. Jobs of users
+    // count as late.
     for (queue, _) in left.iter().filter(|(_, here)| *here) {
         while let Some((at, job)) = next(queue) {
             answers[at] = Some((job.work)());

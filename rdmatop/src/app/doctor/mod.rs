@@ -60,7 +60,7 @@ const LATE: &str = "the search did not end in time";
 pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Stop> {
     let root = args.exclude.root();
     if let Some(pid) = args.pid.filter(|pid| !lives(&root, *pid)) {
-        // Nothing was examined: none of 0, 1 and 2 is right.
+        // Nothing was examined, so none of the exit codes 0, 1 and 2 is right.
         return Err(Stop {
             exit: Exit::NothingToShow,
             line: format!("there is no process {pid}; `ps` lists them"),
@@ -191,7 +191,7 @@ fn drivers(root: &Root, names: Option<&[OsString]>, search: bool, facts: &mut Fa
                 }
             }
             Some(Part::Pci(gpus, nics)) => (facts.gpus, facts.idle_nics) = (gpus, nics),
-            // Devices come first, then the searches.
+            // The jobs of devices come first, then the searches.
             None => match late.get(at) {
                 Some(name) => devices.push(device::late(name)),
                 None => facts
@@ -268,7 +268,7 @@ fn processes(root: &Root, mut users: BTreeSet<u32>, facts: &mut Facts) {
     facts.processes = shown;
 }
 
-/// Up to `most` processes, the users taking turns: one who has many hides no other's.
+/// Up to `most` processes. The users take turns, so that one with many processes hides no other's.
 fn in_turn(all: impl Iterator<Item = (u32, Option<u32>)>, most: usize) -> Vec<(Subject, Option<u32>)> {
     let mut seen: BTreeMap<Option<u32>, usize> = BTreeMap::new();
     let mut ordered: Vec<(usize, u32, Option<u32>)> = Vec::new();

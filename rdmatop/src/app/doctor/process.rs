@@ -38,8 +38,8 @@ impl Subject {
     }
 }
 
-/// What is found below the root directory of a process, which is another user's: a part that is not asked for
-/// is absent.
+/// What is found below the root directory of a process, which another user controls. A part that is not asked
+/// for is absent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RootFiles {
     /// Settings in /etc/nccl.conf.
@@ -70,8 +70,8 @@ pub(super) fn read(root: &Root, subject: Subject) -> Process {
     }
 }
 
-/// Reads what is below its root directory, as far as a check of this subject asks for it. The file systems
-/// there may hang.
+/// Reads what is below the root directory of a process, as far as the checks of this subject need it. The
+/// file systems there may hang.
 pub(super) fn below(root: &Root, subject: Subject) -> RootFiles {
     // rdmatop itself stands for the machine: in a container that has the host's PID namespace, as a
     // DaemonSet's with hostPID, the machine's /dev is that of PID 1.
@@ -226,7 +226,7 @@ pub(in crate::app) fn limits_of(root: &Root, raw: &[u8]) -> Vec<RdmaLimit> {
 
 fn limits_above(root: &Root, base: &Path, path: &[u8], found: &mut Vec<RdmaLimit>) {
     let path = std::ffi::OsStr::from_bytes(path.strip_prefix(b"/").unwrap_or(path));
-    // Seen from another cgroup namespace the path leads out of the tree.
+    // In another cgroup namespace the path begins with `..` and would lead out of the tree.
     if Path::new(path)
         .components()
         .any(|part| !matches!(part, std::path::Component::Normal(_)))

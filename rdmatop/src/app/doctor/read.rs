@@ -30,7 +30,7 @@ pub(super) fn not_read<T>(refusal: &Refusal) -> Fact<T> {
     }
 }
 
-/// The reason in the words of a user without the right.
+/// Why this user may not read a file.
 pub(super) fn forbidden() -> &'static str {
     if rustix::process::geteuid().is_root() {
         "not even root may read it here (a container or a sandbox)"

@@ -62,12 +62,12 @@ const ONE_THAT_COMES: Duration = if cfg!(test) {
 } else {
     Duration::from_millis(250)
 };
-/// Up to so many devices are asked for their counts in each round that wants QPs. With more, those at rest
-/// are asked together with their states: only the counts show a first QP there, and each device's counts cost
-/// the kernel as much as its counters.
+/// Up to this number of devices, all are asked for their counts in each round that wants QPs. With more,
+/// those at rest are asked only when states of ports are. There only the counts show a first QP, and the
+/// counts of a device cost the kernel as much as its counters.
 const FEW: usize = 8;
-/// With more, a device at rest is asked again after this, ns: in every other round of a refresh of one
-/// second. Records of the programs show a first QP at once.
+/// With more devices than `FEW`, one at rest is read again after this, ns: in every other round of a refresh
+/// of one second. Records of the eBPF programs show a first QP at once.
 const RESTED: u64 = 1_500_000_000;
 
 /// Reads devices, and QPs when they are wanted.
@@ -212,7 +212,7 @@ impl DeviceSource {
     fn device_answered(&mut self, id: u64, mut answer: DeviceAnswer, round: &mut Round) {
         if let Some(going) = self.removals.iter_mut().find(|going| going.id == id) {
             going.listed = answer.listed;
-            // Any other answer is from the time when netlink still listed it.
+            // An answer of another kind is from the time when netlink still listed the device.
             let all = answer.all.filter(|reading| reading.removing);
             return round.add(DeviceAnswer {
                 all,
@@ -382,9 +382,9 @@ impl DeviceSource {
         let resting = self.entries.iter().filter(rests).count();
         let few = self.entries.len() <= FEW;
         let all = states || wants.objects || wants.repair || few;
-        // They are printed, or something has happened on one of them.
+        // Every device is read: the round is printed, or something has happened on one of them.
         let each = all || wants.once || wants.last;
-        // One request for all costs a third less for each.
+        // One request for all devices costs a third less per device than one request for each.
         let all = resources && (all || self.entries.len() - resting > self.entries.len() / 2);
         let found = match all.then(|| self.everyone(round)).flatten() {
             None => None,
@@ -432,7 +432,7 @@ impl DeviceSource {
                 qps: wants.qps || entry.owes_qps.is_some(),
                 counts: match counts {
                     Some(counts) => Counts::Known(counts.clone()),
-                    // Devices that were late when their QPs were wanted, and were not asked then.
+                    // The device was late when its QPs were wanted, and was not asked then.
                     None if entry.owes_qps.is_some_and(|since_ns| since_ns < round.before_ns) => {
                         Counts::Asked
                     }

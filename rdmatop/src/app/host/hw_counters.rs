@@ -1,5 +1,5 @@
-//! `--hw-counters`: a turn of the sampler, so that devices that come later are set too. The first round comes
-//! after the signals are handled: what is set is taken back.
+//! `--hw-counters` as a source that each round asks, so that devices that come later are set, too. The first
+//! round comes after rdmatop handles signals, so that all that is set is taken back.
 
 use crate::app::source::{Polled, Wants};
 use rdmatop_model::input::Input;

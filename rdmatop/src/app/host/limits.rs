@@ -38,7 +38,7 @@ impl Limits {
     ) {
         let since = self.looked_ns.map(|at| now_ns.saturating_sub(at));
         let every = if self.any { OFTEN } else { SELDOM };
-        // Before a rule asks why its calls fail: at once.
+        // A new cgroup is looked at at once, before a rule asks why calls of its processes fail.
         let is_due = since.is_none_or(|since| since >= every) || self.has_new(processes.clone());
         if !is_due {
             return;

@@ -74,7 +74,7 @@ impl Polled for MapSource {
         if self.sweep.uprobes_are_over() {
             out(Input::UprobesOver);
         }
-        // Before the counts: they are no more where the probes have gone.
+        // Sent before the counts: where the probes have gone there are none any more.
         if let Some(report) = self.sweep.uprobes() {
             out(Input::Uprobes(Box::new(report)));
         }

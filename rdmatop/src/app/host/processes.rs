@@ -29,8 +29,8 @@ use rdmatop_sources::{
 
 /// How long a round waits for details of new processes.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// The same in a mode that prints once: there, what is missing stays missing. One that does not answer takes
-/// two seconds.
+/// The same in a mode that prints once: there, what is missing stays missing. A process that does not answer
+/// takes two seconds.
 const ONCE: Duration = Duration::from_secs(3);
 
 /// The details of processes, for all sources that need some.
@@ -68,10 +68,10 @@ impl ProcessSource {
         }
     }
 
-    /// Sends the facts of new processes and of those that are other programs than before, and details that
-    /// come late.
+    /// Sends the facts of new processes and of those that have exec'ed another program, and details that come
+    /// late.
     fn send_facts(&mut self, fresh: &[ProcKey], wants: &Wants, read_ns: u64, out: &mut dyn FnMut(Input)) {
-        // Its first round says so, and later ones only look processes up.
+        // The first round of such a mode says so; its later rounds only look processes up.
         self.once |= wants.once;
         let mut details = self.details.lock().unwrap_or_else(PoisonError::into_inner);
         let cache = &self.cache;
@@ -181,7 +181,7 @@ impl Polled for ProcessSource {
     }
 }
 
-/// Since when asked details a round waits for that began at `round_ns`, and how long.
+/// For a round that began at `round_ns`: it waits for details asked for since this time, and so long at most.
 fn patience(once: bool, round_ns: u64) -> (u64, Duration) {
     if once {
         (0, stretched(ONCE))
@@ -252,8 +252,8 @@ fn facts(process: &ProcBasic, detail: ProcDetail, start_offset: i64, read_ns: u6
     }
 }
 
-/// A workload in one or two words, the innermost that is known. A claim ends with `?`, so it is never the
-/// name of what root named.
+/// A workload in one or two words, the innermost that is known. One that is only claimed ends with `?`, so
+/// that it never looks like one that root named.
 fn spell(workload: &Workload) -> Option<String> {
     let name = name(workload)?;
     Some(if workload.claimed {

@@ -102,7 +102,7 @@ impl Introduced {
     fn whole(&mut self, fresh: &[ProcKey], facts: Vec<ProcessFacts>, once: bool) -> Vec<ProcessFacts> {
         let mut whole = Vec::with_capacity(facts.len());
         for facts in facts {
-            // The part that is read last.
+            // The part that is read last: if it is there, the process has answered.
             let has_answered = facts.verbs_files.is_some();
             let process = fresh.iter().find(|process| process.pid == facts.pid);
             self.0.extend(process.filter(|_| has_answered));

@@ -18,7 +18,7 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// Reads a file or a pipe.
 pub(super) struct Patient<F, S> {
     from: F,
-    /// Says that no data comes; taken when it has.
+    /// Called when no data comes; `None` once it was called.
     say: Option<S>,
 }
 

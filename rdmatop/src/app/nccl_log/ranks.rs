@@ -21,7 +21,7 @@ use rdmatop_sources::{
 };
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// How long processes may keep it waiting. Each can for two seconds.
+/// How long processes may delay the search, all together. Each may for two seconds.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A log that was read.
@@ -89,12 +89,12 @@ pub(super) fn find(report: &Report, inputs: &[Input], root: &Root) -> (Vec<Found
             .get(&writer.pid)
             .into_iter()
             .flatten()
-            // Of a host elsewhere only a container on this machine can be meant.
+            // Where the log names another host, it can only mean a container on this machine.
             .filter(|one| local || one.nested)
             .filter_map(|one| Some(candidate(root, one, tell(one.key)?, &logs, &clocks)))
             .filter(|one| one.is_of(&writer.host, &here))
             .collect();
-        // The last write of the latest; a pipe has no time.
+        // The last write to any of the logs; not known if one is a pipe, which has no time.
         let written: Option<Vec<u64>> = logs.iter().map(|log| log.written_ns).collect();
         let identity = identify(candidates, written.and_then(|all| all.into_iter().max()));
         if let Identity::Process(process, _) = &identity {

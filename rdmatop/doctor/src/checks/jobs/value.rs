@@ -51,7 +51,7 @@ impl<'a> List<'a> {
     }
 }
 
-/// A list of UCX's transports without one of RDMA.
+/// Whether a list of UCX's transports has none of RDMA.
 pub(super) fn ucx_without_rdma(value: &str) -> bool {
     const RDMA: [&str; 13] = [
         "all", "ib", "rc", "rc_v", "rc_x", "rc_verbs", "rc_mlx5", "ud", "ud_v", "ud_x", "ud_verbs",
@@ -65,7 +65,7 @@ pub(super) fn ucx_without_rdma(value: &str) -> bool {
     })
 }
 
-/// A list of libfabric's providers without one of RDMA.
+/// Whether a list of libfabric's providers has none of RDMA.
 pub(super) fn fabric_without_rdma(value: &str) -> bool {
     const SOFTWARE: [&str; 7] = ["tcp", "sockets", "udp", "shm", "net", "ofi_rxm", "ofi_rxd"];
     if value.starts_with('^') {

@@ -211,7 +211,7 @@ impl Run {
 
     /// Does what the next start does after SIGKILL.
     fn next_start(&mut self) -> Vec<String> {
-        // The lock goes with the process.
+        // The kernel releases the lock when the process ends.
         self.session.locked = None;
         let locked = Locked::at(&self.dir.path().join("run"), false);
         locked.map_or_else(

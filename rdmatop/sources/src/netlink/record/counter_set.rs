@@ -13,11 +13,11 @@ use rdmatop_base::ib::QpType;
 /// How QPs are bound to counters (`enum rdma_nl_counter_mode`, include/uapi/rdma/rdma_netlink.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// They are not.
+    /// QPs are not bound.
     None,
     /// The kernel binds each QP when it goes from RESET to INIT.
     Auto,
-    /// Somebody binds them one by one; also after [`Mode::Auto`] was left, while QPs are still bound.
+    /// A program binds QPs one by one. Also after [`Mode::Auto`] was switched off, while QPs are still bound.
     Manual,
     /// A number unknown to this build.
     Other(u32),
@@ -51,9 +51,9 @@ impl Mode {
 pub struct Mask(pub u32);
 
 impl Mask {
-    /// QPs of one type share one.
+    /// QPs of one type share a counter.
     pub const TYPE: Self = Self(1);
-    /// QPs of one process share one.
+    /// QPs of one process share a counter.
     pub const PID: Self = Self(2);
 
     /// As rdma(8) writes it: `type,pid`.
@@ -74,10 +74,10 @@ impl Mask {
 pub struct Binding {
     /// The mode.
     pub mode: Mode,
-    /// Of [`Mode::Auto`].
+    /// In [`Mode::Auto`]: by what QPs share a counter.
     pub mask: Mask,
-    /// Of [`Mode::Auto`]: to the optional counters too. `None`: this kernel knows no such thing (before Linux
-    /// 6.15).
+    /// In [`Mode::Auto`]: whether QPs are bound to the optional counters too. `None`: this kernel cannot bind
+    /// them so (before Linux 6.15).
     pub optional: Option<bool>,
 }
 
@@ -110,7 +110,7 @@ pub struct OptionalCounter {
     pub name: Box<str>,
     /// Its place in the driver's table.
     pub index: u32,
-    /// It counts.
+    /// Whether it counts.
     pub on: bool,
 }
 
@@ -161,8 +161,8 @@ pub struct CounterSet {
 }
 
 impl CounterSet {
-    /// By what the kernel put its QPs together: the record has no mask, and of type and process what the mask
-    /// has.
+    /// By what the kernel put its QPs together. The record has no mask, but it has the type of the QPs only
+    /// if the mask has `TYPE`, and their process only if the mask has `PID`.
     pub fn mask(&self) -> Mask {
         let by = |there: bool, mask: Mask| if there { mask.0 } else { 0 };
         Mask(by(self.qp_type.is_some(), Mask::TYPE) | by(self.owner.is_some(), Mask::PID))

@@ -52,8 +52,7 @@ pub struct Device {
     pub protocol: Option<Box<str>>,
 }
 
-/// A firmware version without the newline that some drivers append (vmw_pvrdma: `"%d.%d.%d
-/// "`).
+/// A firmware version without the newline that some drivers append (vmw_pvrdma: `"%d.%d.%d\n"`).
 fn version(raw: &[u8]) -> Option<Box<str>> {
     let text = String::from_utf8_lossy(raw.trim_ascii());
     (!text.is_empty()).then(|| text.into())

@@ -105,14 +105,14 @@ impl QpReader {
             return Ok(qp);
         }
         let qp = Qp::decode(Attrs::new(entry))?;
-        // An entry of a kernel QP between those of users does not change the shape that comes next.
+        // A kernel QP has no shape, because it holds a string: the shape of the user QPs before it is kept.
         self.shape = Shape::of(entry).or_else(|| self.shape.take());
         Ok(qp)
     }
 }
 
 impl Shape {
-    /// The shape of a fully decoded entry; `None` where it holds a text.
+    /// The shape of a fully decoded entry; `None` if it holds a string.
     fn of(entry: &[u8]) -> Option<Self> {
         let mut shape = Self {
             length: entry.len(),

@@ -11,12 +11,12 @@ const PROCESSES: u32 = 1000;
 /// Characters of a line. The longest sentence of ours with two lists takes that much.
 const MOST: usize = 500;
 
-/// Names that are no row of numbers.
+/// Names whose numbers have gaps, so that no range shortens the list.
 fn list(n: u32, name: &str) -> Vec<String> {
     (0..n).map(|at| format!("{name}{}", at * 3)).collect()
 }
 
-/// What may be so with each device, its number given. Each differs from device to device where it can.
+/// Changes of a device, by its number. Each makes the devices differ where it can.
 const OF_DEVICES: &[fn(&mut Device, u32)] = &[
     |_, _| {},
     |device, n| device.driver = Some(format!("driver{n}")),
@@ -88,7 +88,7 @@ const OF_DEVICES: &[fn(&mut Device, u32)] = &[
     },
 ];
 
-/// What may be so with each process.
+/// Changes of a process, by its number.
 const OF_PROCESSES: &[fn(&mut Process, u32)] = &[
     |_, _| {},
     |process, n| process.memlock = Fact::Known(Some(u64::from(n) * 4096)),
@@ -138,7 +138,7 @@ fn set(process: &mut Process, names: &[&str], value: &str) {
     process.environ = Fact::Known(pairs.collect());
 }
 
-/// What may be so with the whole.
+/// Changes of the machine as a whole.
 const OF_ALL: &[fn(&mut Facts)] = &[
     |_| {},
     |facts| {

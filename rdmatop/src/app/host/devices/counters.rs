@@ -76,7 +76,7 @@ impl PortCounters {
         self.files = groups.into_iter().map(open).collect();
     }
 
-    /// Netlink answers that there are none, and sysfs has them: the driver refused to read them.
+    /// Netlink's answer that there are no counters, if sysfs has them: then the driver refused to read them.
     pub(super) fn withheld(&self) -> Option<&RequestError> {
         let there = self
             .files

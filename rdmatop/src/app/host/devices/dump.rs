@@ -72,8 +72,8 @@ fn whole<T: Transport>(
             return Ok(false);
         }
         let dumped = out.iter().skip(start);
-        // Those of management last as long as their device, and exist once for each port. The other numbers
-        // arrive sorted.
+        // Management QPs are left out: they last as long as their device, and exist once for each port. The
+        // kernel sends the other numbers sorted.
         let mut now: Vec<u32> = dumped.filter(|qp| !is_special(qp)).map(|qp| qp.qpn).collect();
         now.sort_unstable();
         let missing = missing(&listed.numbers, &now);
@@ -93,15 +93,15 @@ fn whole<T: Transport>(
     Ok(false)
 }
 
-/// Whether it is QP 0 or QP 1, through which the kernel manages a port. A device of iWARP has none, and its
-/// first QPs, which belong to whoever makes them, may have these numbers.
+/// Whether it is QP 0 or QP 1, through which the kernel manages a port. An iWARP device has neither: the
+/// first QPs of its users may have these numbers.
 pub(super) fn is_special(qp: &QpReading) -> bool {
     // RC or UC.
     let connected = matches!(qp.qp_type, Some(QpType::RC | QpType::UC));
     qp.qpn <= 1 && qp.pid.is_none() && !connected
 }
 
-/// The elements that a sorted list lacks of another.
+/// The elements of `before` that `now` lacks; both are sorted.
 fn missing(before: &[u32], now: &[u32]) -> Vec<u32> {
     let mut now = now.iter().peekable();
     let mut out = Vec::new();

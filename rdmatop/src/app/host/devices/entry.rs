@@ -65,7 +65,7 @@ impl Entry {
         self.renamed = true;
     }
 
-    /// Describes it to those that read it.
+    /// The device as it was last listed; with index and name alone while a thread reads it.
     pub(super) fn device(&self) -> Device {
         let kept = self.listed.as_ref().map(|listed| listed.device().clone());
         kept.unwrap_or_else(|| removals::unknown(self.index, self.name.clone()))
@@ -86,7 +86,7 @@ impl Entry {
     }
 }
 
-/// The reading of a device of which only the list entry is known: it exists. `name` is safe to print.
+/// The reading of a device of which only the list entry is known. `name` is safe to print.
 pub(super) fn held(index: u32, name: &str) -> DeviceReading {
     DeviceReading {
         index,

@@ -15,10 +15,10 @@ use rdmatop_sources::{
     },
 };
 
-/// Between two readings where QPs are bound, ns; a round of a second is never quite that long after the one
-/// before.
+/// Time between two readings where QPs are bound, ns: less than a second, because the rounds of a refresh of
+/// one second may be a little less apart.
 const EVERY: u64 = 900_000_000;
-/// Between two looks where none is, ns.
+/// Time between two looks where none is bound, ns.
 const LOOK_EVERY: u64 = 5_000_000_000;
 
 /// What is known of the last reading.
@@ -33,7 +33,7 @@ pub(super) struct Bound {
 pub(super) struct Pace {
     /// QPs are being bound.
     pub(super) always: bool,
-    /// This is the last round: what is not read now is not read.
+    /// This is the last round: there is no later one to read what this one does not.
     pub(super) last: bool,
 }
 
@@ -49,8 +49,8 @@ impl Bound {
     }
 }
 
-/// Reads those of a device, where that is due. An error says nothing here: kernels before 5.3 and some
-/// drivers know no such thing.
+/// Reads the counters that QPs of a device are bound to, if that is due. An error is ignored: kernels before
+/// 5.3 and some drivers have no such counters.
 pub(super) fn read<T: Transport>(
     nldev: &mut Nldev<T>,
     owners: &mut Owners,
@@ -66,7 +66,7 @@ pub(super) fn read<T: Transport>(
     listed.bound.read_ns = Some(now_ns);
     let (sets, span) = timed(|| nldev.counter_sets(device_index));
     let sets = sets.ok()?;
-    // A list that changed while it was read may lack one, which is not gone.
+    // A list that changed while it was read may lack a counter that still exists.
     if sets.interrupted {
         return None;
     }

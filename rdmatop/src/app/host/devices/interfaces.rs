@@ -1,5 +1,5 @@
-//! Counters of the network interface under a port: Ethernet flow control, and of each interface of a bond
-//! what passed its wire.
+//! Counters of the network interface under a port: those of Ethernet flow control, and for each interface of
+//! a bond the bytes that passed its wire.
 //!
 //! To read them the kernel asks the driver for all of its statistics, under its lock of network devices, and
 //! the driver asks the firmware. So they are read less often than the others.
@@ -70,7 +70,7 @@ impl Interfaces {
             .collect();
     }
 
-    /// Adds what was read last, which is read again when it is due.
+    /// Adds the last values, after reading them again if that is due.
     pub(super) fn add_to(&mut self, root: &Root, out: &mut Vec<RawReading>) {
         for interface in &mut self.all {
             interface.add_to(root, out);

@@ -36,7 +36,7 @@ pub(super) struct Job {
     pub(super) subject: Subject,
     /// Where the thread records its progress.
     pub(super) progress: SharedProgress,
-    /// When the round began, ns: anything older is older than the answer.
+    /// When the round began, ns: nothing in the answer is older.
     pub(super) before_ns: u64,
     pub(super) what: What,
 }
@@ -57,7 +57,7 @@ pub(super) enum What {
         groups: bool,
         qps: bool,
     },
-    /// What has changed of it.
+    /// What has changed of a listed device.
     Again { listed: Box<Listed>, ask: Ask },
     /// What sysfs has of a device that is being removed.
     Removal {
@@ -197,7 +197,7 @@ impl<T: Transport> Reader<T> {
                 let want = Want {
                     ports: true,
                     counters,
-                    // MR sizes of processes from before the start: once, and again with each repair.
+                    // Sizes of the MRs that are older than rdmatop: read once, and again with each repair.
                     mrs: qps,
                 };
                 match self.identity(&progress, index) {
@@ -257,8 +257,8 @@ impl<T: Transport> Reader<T> {
         Ok(self.nldev.insert(nldev))
     }
 
-    /// Reads counters that QPs are bound to. After the list of QPs: each of that list that is bound has its
-    /// counter then.
+    /// Reads counters that QPs are bound to. This comes after the list of QPs, so that each bound QP of that
+    /// list has its counter.
     fn bound(&mut self, pace: Pace, before_ns: u64, answer: &mut DeviceAnswer) {
         if let (Some(nldev), Some(listed)) = (&mut self.nldev, &mut answer.listed) {
             answer.groups = groups::read(nldev, &mut self.owners, listed, pace, before_ns);
@@ -291,7 +291,7 @@ impl<T: Transport> Reader<T> {
         self.nldev()?.device(index)
     }
 
-    /// Reads all of it; QPs too when regions are wanted.
+    /// Reads everything of a device; its QPs, too, when MRs are wanted.
     fn list(
         &mut self,
         progress: &SharedProgress,
@@ -421,9 +421,9 @@ fn dumped<T: Transport>(
     (out, error)
 }
 
-/// The processes that have a device open, where they may have queue pairs that the kernel does not list.
-/// `None` on others; before Linux 5.14, which does not list them; and where the kernel does not name the
-/// process of one, which is in another PID namespace then. No driver is asked.
+/// The processes that have a device open, if it may have queue pairs that the kernel does not list. `None`
+/// for other devices; before Linux 5.14, which does not list contexts; and if the kernel does not name the
+/// process of a context, because that is in another PID namespace. No driver is asked.
 fn contexts<T: Transport>(nldev: &mut Nldev<T>, owners: &mut Owners, listed: &Listed) -> Option<Vec<u32>> {
     if !listed.may_hide_qps() {
         return None;

@@ -84,7 +84,7 @@ impl Listed {
             errors: kept.errors().count(),
             steady: before.is_some_and(|before| before.sample.summary == kept.summary),
             sample: kept,
-            // Whether they are still all is a question of their number, as between two listings.
+            // `only_special` compares their number with the count, as between two listings.
             special: before.and_then(|before| before.special.clone()),
             numbers: Vec::new(),
             contexts: None,
@@ -291,7 +291,8 @@ impl Sysfs {
             if facts.software {
                 continue;
             }
-            // Of a bond its interfaces have it, and one word for all is true only where they are alike.
+            // In a bond its interfaces have flow control, and one value for all is true only if they are
+            // alike.
             let members = bond.iter().flat_map(|bond| &bond.members);
             let mut interfaces: Vec<&str> = members.map(|member| &*member.name).collect();
             if interfaces.is_empty() {

@@ -25,7 +25,7 @@ impl Owners {
         }
     }
 
-    /// A new dump begins.
+    /// Forgets the entries of the last dump.
     pub(super) fn forget(&mut self) {
         self.known.clear();
     }

@@ -60,7 +60,7 @@ impl Round {
         }
     }
 
-    /// What was found between two rounds.
+    /// Answers that arrived between two rounds.
     pub(super) fn late(before_ns: u64) -> Self {
         Self::new(before_ns, &Wants::default())
     }
@@ -81,7 +81,7 @@ impl Round {
         self.complete || !self.listed.is_empty()
     }
 
-    /// Takes over that a device at rest was not asked.
+    /// Counts a device at rest, which was not asked: it has no memory regions.
     pub(super) fn rests(&mut self) {
         self.owned += 1;
     }
@@ -160,14 +160,14 @@ impl Round {
             own.errors = beside.qp_errors;
             out(Input::Qps(Box::new(own)));
         }
-        // Their QPs are known by now.
+        // Sent after the dumps, so that the engine knows the QPs of the groups.
         if !self.groups.is_empty() {
             out(Input::Groups(Box::new(GroupsSample { devices: self.groups })));
         }
     }
 }
 
-/// The devices could not be listed, because of `error`, unless there is no RDMA.
+/// The input where devices could not be listed, because of `error`. `None`: there is no RDMA.
 pub(super) fn unread(mono_ns: u64, error: Option<Cause>) -> Input {
     Input::Devices(Box::new(DevicesSample {
         mono_ns,

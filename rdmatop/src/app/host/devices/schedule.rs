@@ -193,7 +193,7 @@ pub(super) struct Schedule {
 
 impl Schedule {
     /// Whether `subject` is to be asked now: not while its answer is outstanding, and not when it is slow and
-    /// has just answered. A mode that prints once asks in time for its print.
+    /// has just answered. A mode that prints once does not let it rest.
     pub(super) fn is_due(&self, subject: Subject, now_ns: u64, once: bool) -> bool {
         let Some(turn) = self.all.get(&subject) else {
             return true;

@@ -423,8 +423,7 @@ fn counters_that_netlink_and_files_lack_are_known_to_be_missing() {
     );
 }
 
-/// The counters of `driver`, from netlink and sysfs to the port's row.
-/// A round of counters: who has device 0 open, each time that this is told.
+/// One round of counters. Returns the processes that have device 0 open, each time that they are told.
 fn opened(host: &mut Host) -> Vec<Option<Vec<u32>>> {
     let wants = Wants {
         round: host.round,
@@ -446,7 +445,7 @@ fn opened(host: &mut Host) -> Vec<Option<Vec<u32>>> {
 
 #[test]
 fn who_has_a_device_open_is_told_beside_its_counters() {
-    // No process has these numbers: each stands for itself.
+    // No process has these numbers, so that each is taken as it is.
     let [one, other] = [u32::MAX - 1, u32::MAX];
     let mut host = Host::new(1);
     host.kernel.change(0, |made| made.open = vec![other, one, other]);
@@ -456,7 +455,7 @@ fn who_has_a_device_open_is_told_beside_its_counters() {
     assert_eq!(opened(&mut host), [Some(vec![one])]);
     host.kernel.change(0, |made| made.open = vec![one, 0]);
     assert_eq!(opened(&mut host), [None], "one is in another PID namespace");
-    // What the driver's library cannot hide is not asked.
+    // A driver whose library cannot hide QPs is not asked for contexts.
     let mut host = Host::new(1);
     host.files
         .link("sys/class/infiniband/rxe0/device/driver", "../../drivers/hns3");

@@ -249,7 +249,7 @@ fn flow_control_that_differs_or_is_not_used_is_named() {
         netdev.lossless = Fact::Unreadable("dcb netlink: refused".into());
     });
     assert_eq!(line, ["Skip lossless.pfc flow control (PFC) of mlx5_2"]);
-    // Of a bond each link has its own, which a line names.
+    // In a bond each member has flow control of its own, and the line names the member.
     let line = changed(|facts| {
         let netdev = port(facts, 2).netdev.as_mut().unwrap();
         let lossless = std::mem::take(&mut netdev.lossless);

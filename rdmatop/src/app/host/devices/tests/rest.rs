@@ -87,7 +87,7 @@ fn a_device_at_rest_stays_so_until_it_has_a_further_queue_pair() {
         if more {
             host.kernel.change(3, |made| made.qps.push((17, 0)));
         }
-        // The second finds the counts of the first.
+        // The second listing compares with the counts of the first.
         for _ in 0..2 {
             host.source.listed_ns = None;
             assert_eq!(read(&mut host, Wants::default()), FEW + 1, "a listing reads all");
