@@ -119,7 +119,9 @@ impl Traced {
 
     /// Returns the events, of which none may be lost.
     ///
-    /// # Panics If some were lost; the message says which, and what rdmatop reported about them.
+    /// # Panics
+    ///
+    /// If some were lost; the message says which, and what rdmatop reported about them.
     pub fn whole(&self) -> &Events {
         let lost = self.events.kind("lost");
         assert!(

@@ -83,7 +83,9 @@ impl Table {
 
     /// Prints how many rows hold and adds the table to those of this run.
     ///
-    /// # Panics If a row does not hold, after printing the whole table, or if there is no row: an empty table
+    /// # Panics
+    ///
+    /// If a row does not hold, after printing the whole table, or if there is no row: an empty table
     /// proves nothing.
     pub fn check(&self, lab: &Lab, title: &str) {
         if let Some(dir) = env::var_os("RDMATOP_LAB_OUT")

@@ -284,16 +284,20 @@ impl State {
         match self.tab {
             Tab::Qps => order.sort_by_key(|e| Stuck::of(&snapshot.qps[e.at], now).is_none()),
             Tab::Processes => order.sort_by_key(|e| {
-                let uid = snapshot.processes[e.at].uid;
+                let row = &snapshot.processes[e.at];
                 // Information is no trouble, because it may be meant to be so.
                 let trouble = snapshot
                     .findings
                     .iter()
                     .take_while(|found| found.severity > Severity::Info);
                 let mut trouble = trouble.enumerate();
-                let first = trouble.find_map(|(at, found)| Some((at, found.role(uid)? == Role::Victim)));
-                let stuck = usize::from(snapshot.judgement.stuck_of(uid).is_none());
-                first.unwrap_or((usize::MAX - 1 + stuck, false))
+                let first = trouble.find_map(|(at, found)| {
+                    let is_victim = found.role(row.uid)? == Role::Victim;
+                    // Of several victims the one that the finding names is first: the others may wait for it.
+                    Some((at, is_victim, found.pid != row.pid))
+                });
+                let stuck = usize::from(snapshot.judgement.stuck_of(row.uid).is_none());
+                first.unwrap_or((usize::MAX - 1 + stuck, false, false))
             }),
             _ => {}
         }

@@ -35,7 +35,7 @@ pub(super) fn fallback(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
 /// Whether a process without QPs in the kernel's list may have some that are not in it.
 fn may_hide_qps(scene: &Scene<'_>, row: &ProcessRow) -> bool {
     let mut devices = scene.snapshot.devices.iter();
-    devices.any(DeviceRow::may_hide_qps) && makes_its_own(row.libraries.as_deref())
+    devices.any(DeviceRow::may_hide_qps) && makes_its_own(row.libraries.as_deref().map(Vec::as_slice))
 }
 
 /// Bytes per second that a process moves by RDMA. If its work requests are not counted, everything that its
