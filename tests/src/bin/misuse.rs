@@ -56,9 +56,7 @@ fn main() -> Result<()> {
         // "0" means the process that writes.
         fs::write(format!("{cgroup}/cgroup.procs"), "0").with_context(|| format!("enter {cgroup}"))?;
     }
-    if what == "map-count" {
-        map_nearly_all()?;
-    }
+    map_nearly_all(&what)?;
     let context = Context::open(&device).with_context(|| format!("open {device}"))?;
     let pd = Pd::new(&context)?;
     let cq = Cq::new(&context, 16)?;
@@ -80,10 +78,6 @@ fn main() -> Result<()> {
                 thread::sleep(Duration::from_millis(100));
             }
             "map-count" if regions.is_empty() => regions.push(Mr::new(&pd, 4096)?),
-            "map-count" => {
-                thread::sleep(Duration::from_millis(100));
-                continue;
-            }
             "qp-churn" => drop(Qp::new(&pd, &cq, 1)?),
             "qp-leak" => {
                 qps.push(Qp::new(&pd, &cq, 1)?);
@@ -142,7 +136,7 @@ fn main() -> Result<()> {
                     qps.remove(0);
                 }
             }
-            "slow-peers" => {
+            "map-count" | "slow-peers" => {
                 thread::sleep(Duration::from_millis(100));
                 continue;
             }
@@ -215,8 +209,11 @@ impl Queue {
     }
 }
 
-/// Pages of which each second one has other rights than those beside it: each is a mapping.
-fn map_nearly_all() -> Result<()> {
+/// For `map-count`: pages of which each second one has other rights than those beside it. Each is a mapping.
+fn map_nearly_all(what: &str) -> Result<()> {
+    if what != "map-count" {
+        return Ok(());
+    }
     let limit: usize = fs::read_to_string("/proc/sys/vm/max_map_count")?.trim().parse()?;
     let pages = limit * 94 / 100;
     // SAFETY: it asks for a number.
