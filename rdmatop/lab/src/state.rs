@@ -196,8 +196,7 @@ impl Made {
     }
 }
 
-/// For `rdmatop::fuzz`: what is parsed is the same after writing and parsing again, and an error is
-/// printable.
+/// For `rdmatop::fuzz`: parsing, writing and parsing again changes nothing, and errors are printable.
 #[cfg(feature = "testkit")]
 pub(super) fn fuzz(raw: &[u8]) {
     match Made::parse(raw) {

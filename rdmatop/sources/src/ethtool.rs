@@ -74,8 +74,8 @@ impl Statistics {
         })
     }
 
-    /// Reads the chosen statistics. `None` when the interface is gone or its number of statistics has
-    /// changed: the caller then opens them again.
+    /// Reads the chosen statistics. `None` when the interface is gone or has another number of statistics:
+    /// the caller opens them again.
     pub fn read(&mut self) -> Option<impl Iterator<Item = (&Arc<str>, u64)>> {
         let total = u32::try_from(self.total).ok()?;
         let bytes = self.buffer.bytes();

@@ -366,9 +366,8 @@ pub fn mapped(link: &Path) -> Result<File, Refusal> {
     found.reopen()
 }
 
-/// Opens a log whose path the user of rdmatop gave. The job's user may have put anything there: only a
-/// regular file or a pipe is opened. A read of a pipe without data fails (`WouldBlock`); a pipe without a
-/// writer is at its end.
+/// Opens a log by a path from the command line. A job's user may have put anything there: only a file or a
+/// pipe is opened. A pipe without data refuses a read (`WouldBlock`); one without a writer is at its end.
 pub fn log(path: &Path) -> Result<File, Refusal> {
     let found = Found::at(path)?;
     found.must_be(&[FileType::RegularFile, FileType::Fifo])?;

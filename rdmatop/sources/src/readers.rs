@@ -83,8 +83,7 @@ impl<J, A> Queue<J, A> {
             let waited = self.work.wait_timeout(state, IDLE);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        // Counted under the lock: two threads that decide at the same time must not both end as the one that
-        // is spare.
+        // Counted under the lock, so that two threads do not both end as the one that is spare.
         state.threads -= 1;
         None
     }

@@ -88,8 +88,8 @@ impl Gpus {
         Ok(answer.filter(is_whole))
     }
 
-    /// Asks for a last reading and waits for it, up to `PATIENCE`. Returns what the GPUs did since the
-    /// reading before. For the end of a run, after which nobody polls.
+    /// For the end of a run: waits for a last reading, up to `PATIENCE`, and returns what the GPUs did since
+    /// the reading before.
     pub fn finish(&mut self) -> Option<GpuSample> {
         let end = Instant::now() + PATIENCE;
         let wait = || {

@@ -1,8 +1,7 @@
 //! The changes of this run, and the end of them.
 //!
-//! rdmatop writes each change to the file before it makes it, and removes it from the file after it has taken
-//! it back. It takes back only what is still as it was set: the device is of the same generation, and the
-//! mode is ours.
+//! Each change is in the file before it is made, and leaves the file when it is taken back. rdmatop takes
+//! back only what is still as it set it: the device is of the same generation, and the mode is ours.
 
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex, TryLockError};
@@ -52,8 +51,7 @@ impl HwCounters {
 
     /// Takes everything back, and lets nothing be changed from now on. Returns lines for the user.
     ///
-    /// If the thread that makes the changes panicked, the change that it was making is taken back too: each
-    /// one is noted before it is made.
+    /// This includes a change during which its thread panicked: each is noted before it is made.
     pub fn take_back(&self) -> Vec<String> {
         let begun = Instant::now();
         loop {
@@ -271,8 +269,7 @@ impl<K: Kernel> Session<K> {
                 done => return done,
             }
         }
-        // Binds without the optional counters: none is wanted, or this kernel (before 6.15) cannot bind to
-        // them.
+        // No optional counter is wanted, or this kernel (before 6.15) cannot bind QPs to them.
         self.kernel.order(&set(false))
     }
 

@@ -97,8 +97,7 @@ pub(crate) struct PartAnswer {
     pub(crate) too_long: bool,
 }
 
-/// Reads one part. This may wait for ever, so that of a live /proc only the helper process reads, which can
-/// be killed.
+/// Reads one part, which may wait for ever: from a live /proc only the helper does it.
 pub(crate) fn read_part(root: &Root, pid: u32, part: Part) -> PartAnswer {
     let mut told = PartAnswer::default();
     let detail = &mut told.detail;

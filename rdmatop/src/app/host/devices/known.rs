@@ -291,8 +291,7 @@ impl Sysfs {
             if facts.software {
                 continue;
             }
-            // In a bond its interfaces have flow control, and one value for all is true only if they are
-            // alike.
+            // In a bond the member interfaces have flow control: one value holds only if they are alike.
             let members = bond.iter().flat_map(|bond| &bond.members);
             let mut interfaces: Vec<&str> = members.map(|member| &*member.name).collect();
             if interfaces.is_empty() {
