@@ -61,10 +61,10 @@ pub enum Refusal {
     /// The path leads to something else than a regular file.
     #[error("it is {0}")]
     Kind(&'static str),
-    /// It lies on another mount than the root directory.
+    /// The file lies on another mount than the root directory.
     #[error("it lies on another mount")]
     OtherMount,
-    /// Its mode, or that of a directory above it.
+    /// The mode of the file, or of a directory above it, forbids it.
     #[error("the user of the process may not read it")]
     NotTheirs,
     /// The file is larger than the limit.

@@ -18,7 +18,7 @@ const IDLE: Duration = if cfg!(test) {
 } else {
     Duration::from_secs(30)
 };
-/// Address space; a thread touches some 20 KiB of it.
+/// Stack of a thread in address space; the thread touches some 20 KiB of it.
 const STACK: usize = 512 << 10;
 
 /// The work of a thread.

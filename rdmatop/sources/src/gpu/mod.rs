@@ -43,7 +43,7 @@ pub struct Gpus {
 }
 
 impl Gpus {
-    /// Those that the driver has; `None` when there is no driver, or no GPU.
+    /// The GPUs that the driver lists; `None` when there is no driver, or no GPU.
     pub fn of(root: &Root) -> Option<Self> {
         root.list(&root.proc("driver/nvidia/gpus"))
             .filter(|gpus| !gpus.is_empty())?;

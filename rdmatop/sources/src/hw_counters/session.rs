@@ -26,8 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// No device has so many.
 const MOST_PORTS: u32 = 64;
 
-/// The changes of this run. A handle: the thread that makes them and the one that takes them back have one
-/// each.
+/// A handle on the changes of this run: the thread that makes them has one, and so has the thread that takes
+/// them back.
 #[derive(Clone)]
 pub struct HwCounters(Arc<Mutex<Session<Live>>>);
 
@@ -390,7 +390,7 @@ fn restore_ports(kernel: &mut impl Kernel, changes: &mut Changes) -> Vec<String>
 
 enum Restored {
     All,
-    /// So many QPs could not be unbound.
+    /// This many QPs could not be unbound.
     Bound(usize),
     /// Somebody else has changed the mode since.
     NotOurs,

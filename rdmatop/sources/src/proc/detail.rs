@@ -67,7 +67,7 @@ impl Part {
         }
     }
 
-    /// What keeps its reader waiting.
+    /// Why a reader of this part has to wait.
     pub(super) fn holder(self) -> &'static str {
         match self {
             Self::CommandLine | Self::Environment | Self::Libraries => {

@@ -478,7 +478,7 @@ mod tests {
 
     #[test]
     fn of_a_user_whose_processes_keep_readers_waiting_no_more_are_read() {
-        // Of nobody whose processes other tests read.
+        // A user of whom no other test reads processes.
         let user = Some(u32::MAX - 1);
         for _ in 0..LEFT_OF_USER {
             assert!(!is_left_alone(user));
