@@ -209,8 +209,7 @@ impl Host for System {
                 index: device.index,
                 node_guid: device.node_guid.map(|guid| guid.0),
                 inode: inode(&dir),
-                // `parent` is rdma_rxe's own. Before Linux 5.11 its devices have their NIC's `device` link,
-                // too.
+                // `parent` is rdma_rxe's own; before Linux 5.11 its devices have a `device` link, too.
                 software: dir.join("parent").exists() || !dir.join("device").exists(),
                 netdevs: ports.into_iter().filter_map(netdev).collect(),
                 name: device.name,

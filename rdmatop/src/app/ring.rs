@@ -11,7 +11,7 @@ const TRACE: u64 = 16 << 20;
 /// be starved for longer, but a dump repairs what is lost. A smaller buffer holds too little for one nap.
 const VIEW: u64 = 512 << 10;
 const LEAST: u64 = VIEW;
-/// The buffer takes at most one part in so many of the available memory: pages of a ring buffer are allocated
+/// The buffer takes at most one part in `SHARE` of the available memory: pages of a ring buffer are allocated
 /// when it is created and never swapped.
 const SHARE: u64 = 64;
 /// At most so much where the available memory is not known.
