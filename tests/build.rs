@@ -1,8 +1,8 @@
 //! Builds the C shim over libibverbs with the system's compiler and headers, and the programs under
 //! examples/.
 //!
-//! `ibv_post_send`, `ibv_poll_cq` and their structures are inline C: going through the headers of the machine
-//! cannot get a layout wrong, hand-written Rust structures could.
+//! `ibv_post_send`, `ibv_poll_cq` and their structures are inline C. With the machine's headers their layout
+//! is always right, which hand-written Rust structures cannot guarantee.
 use std::{env, path::PathBuf, process::Command};
 
 /// Sources and objects.
@@ -46,7 +46,7 @@ fn build() -> Result<(), String> {
             ])
             .arg(out.join(object)))?;
     }
-    // `ar` adds to an archive that is there: a stale member would win.
+    // `ar` adds to an existing archive, in which an old member would take precedence.
     let _ = std::fs::remove_file(&archive);
     let ar = env::var("AR").unwrap_or_else(|_| "ar".into());
     run(Command::new(ar)
@@ -59,7 +59,7 @@ fn build() -> Result<(), String> {
     Ok(())
 }
 
-/// By the makefile that a user calls, into a directory of this build.
+/// Builds the examples with the makefile that users call, into a directory of this build.
 fn examples() -> Result<(), String> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?).join("examples");
     run(Command::new("make")
@@ -69,7 +69,7 @@ fn examples() -> Result<(), String> {
     Ok(())
 }
 
-/// The library that `reloaded-verbs` loads.
+/// Builds the library that `reloaded-verbs` loads.
 fn plugin() -> Result<(), String> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?).join("libplugin.so");
     let cc = env::var("CC").unwrap_or_else(|_| "cc".into());

@@ -11,8 +11,8 @@ pub const HIST_BUCKETS: usize = 32;
 pub const OPCODES: usize = 16;
 /// Counters of completions by status: index 0 to 22 is `IB_WC_*`, index 23 counts all other statuses.
 pub const WC_STATUSES: usize = 24;
-/// Doorbell times kept per QP, by WR number modulo this: a WR so far behind the newest has no latency
-/// ([`loss::STAMP`]).
+/// Doorbell times kept per QP, by WR number modulo this. A WR that is so far behind the newest one has no
+/// latency ([`loss::STAMP`]).
 pub const STAMPS_PER_QP: usize = 256;
 /// How many pairs of process and verb can be counted at one time.
 pub const VERB_ENTRIES: u32 = 4096;
@@ -21,10 +21,10 @@ pub const VERB_ERROR_ENTRIES: u32 = 4096;
 
 /// Ranges of free numbers of an array: the free list of each array is a stack of such ranges.
 ///
-/// A CPU pops the top range, takes its first number and pushes the rest back. A CPU that comes in between
-/// pops the range below, so the numbers of a new array are divided into several ranges ([`free::ranges`]).
-/// The verifier of Linux 5.10 knows no compare-and-exchange: a queue or stack map is the only thing that a
-/// program can take from atomically there.
+/// A CPU pops the top range, takes its first number and pushes the rest back. A CPU that takes a number
+/// meanwhile pops the range below, so the numbers of a new array are divided into several ranges
+/// ([`free::ranges`]). The verifier of Linux 5.10 knows no compare-and-exchange: there a program can take
+/// something atomically only from a queue or stack map.
 pub mod free {
     /// How many ranges the numbers are divided into, at most.
     const RANGES: u32 = 16;
@@ -60,7 +60,7 @@ pub mod place {
     pub const UNCOUNTED: u32 = u32::MAX;
     /// The QP gets a slot when there is something to count. Until then all its counts are 0.
     pub const AT_REST: u32 = u32::MAX - 1;
-    /// The QP moved and no slot was free: its counts are not known. It tries again whenever it moves.
+    /// The QP moved and no slot was free: its counts are not known. The programs try again whenever it moves.
     pub const NONE_LEFT: u32 = u32::MAX - 2;
 
     /// A QP that has not moved may only get a slot below this number.
@@ -96,10 +96,10 @@ pub mod slot_flag {
     /// Probes on the program count its posts ([`provider::USER`]): accepted WRs are known, finished ones are
     /// not.
     pub const POSTED: u32 = 1024;
-    /// The QP was made while rdmatop ran, and what it posted before its functions were probed is in no
-    /// count: what rdmatop says of its process lacks it. The kernel side never sets this flag.
+    /// The QP was made while rdmatop ran, and it may have posted before its functions were probed, which is
+    /// in no count: so the sums of its process lack these posts. The kernel side never sets this flag.
     pub const LATE: u32 = 2048;
-    /// All flags that mark something as not known except [`SRQ`] and [`LATE`], and [`POSTED`].
+    /// All flags that say that something is not known, except [`SRQ`] and [`LATE`]; [`POSTED`] is among them.
     pub const UNKNOWN: u32 =
         NO_RNR | NO_RETRANSMITS | NO_CQES | NO_LATENCY | NO_DOORBELLS | NO_SENDS | POSTED;
 
@@ -162,12 +162,12 @@ pub struct QpSlot {
     pub cqes: u64,
     /// Request packets sent with a PSN that had been sent before.
     pub retransmits: u64,
-    /// Finished waits for a receiver without buffers: expiries of the RNR NAK timer. A NAK that arrives
-    /// during a wait prolongs that wait. Not known with [`slot_flag::NO_RNR`].
+    /// Waits for a receiver without buffers that have ended: expiries of the RNR NAK timer. A NAK that
+    /// arrives during a wait prolongs that wait. Not known with [`slot_flag::NO_RNR`].
     pub rnr_waits: u64,
     /// CQEs that the provider could not place because the CQ was full.
     pub cq_overflows: u64,
-    /// WRs without a latency: they finished before a program saw their doorbell.
+    /// WRs without a latency, because they finished before a program saw their doorbell.
     pub latency_early: u64,
     /// Largest post-to-completion time, ns.
     pub latency_max_ns: u64,
@@ -198,10 +198,10 @@ pub struct UserQp {
     pub tx_rejected: u64,
     /// Receive WRs that the provider did not accept.
     pub rx_rejected: u64,
-    /// Since when all functions that the QP's program posts with have been probed. Written by user space,
-    /// valid for the QP with this [`QpSlot::born_ns`].
+    /// The time since when all functions that the QP's program posts with have been probed, `CLOCK_MONOTONIC`
+    /// in ns. User space writes it; it is valid only for the QP with the birth `probed_birth_ns`.
     pub probed_ns: u64,
-    /// [`QpSlot::born_ns`] of the QP that `probed_ns` is of, written after it.
+    /// [`QpSlot::born_ns`] of the QP that `probed_ns` is about. User space writes it after `probed_ns`.
     pub probed_birth_ns: u64,
 }
 
@@ -223,8 +223,8 @@ pub struct UserHits {
 /// Log2 of the number of [`RxeSeen`], which CPUs share.
 pub const RXE_SEEN_BITS: u32 = 6;
 
-/// What the programs of SoftRoCE saw, on the CPUs that share this element. Compared with the driver's own
-/// counters, it shows what the kernel skipped on kernels that do not count that.
+/// What the programs of SoftRoCE saw, on the CPUs that share this element. The model compares it with the
+/// driver's own counters, which shows what the kernel skipped on kernels that do not count that.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RxeSeen {
@@ -284,39 +284,39 @@ pub struct VerbErrorKey {
 pub const FAILURES_A_SECOND: u64 = 1000;
 /// Places for processes in the array of [`Caller`]s.
 pub const CALLERS: u32 = 1024;
-/// How many places, side by side, a process may have.
+/// How many places, side by side, a process may use: its PID hashes to the first of them.
 pub const CALLER_WAYS: u32 = 4;
 
-/// What one process has put into the ring buffer of lifecycle records, so that none takes the room of the
-/// others. The array has one element more than [`CALLERS`], which all processes share that find no place.
+/// What one process has put into the ring buffer of lifecycle records. With it a program keeps room for the
+/// others. The last element, beyond [`CALLERS`], is shared by all processes that find no place.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Caller {
-    /// 1 while a process has the place, more while others try to get it.
+    /// 1 while a process holds the place; more while other processes try to claim it.
     pub claims: u64,
-    /// Thread group id; 0: none, or user space is about to free the place.
+    /// Thread group id; 0 if no process holds the place, or if user space is about to free it.
     pub pid: u32,
     /// Zero.
     pub reserved: u32,
-    /// Name of the thread that took the place; empty where another process's call was about an object of this
-    /// one.
+    /// Name of the thread that took the place. Empty if the call was made by another process, about an object
+    /// of this one.
     pub comm: [u8; COMM_LEN],
-    /// When a program last used the place.
+    /// When a program last used the place, ns.
     pub used_ns: u64,
-    /// When the second began in which `failures` calls have failed.
+    /// When the second began in which `failures` calls failed, ns.
     pub second_ns: u64,
     /// Failures in the second that begins at `second_ns`.
     pub failures: u64,
-    /// Failed calls since the process got the place that made no event, because [`FAILURES_A_SECOND`] others
-    /// had.
+    /// Failed calls that made no event, since the process got the place, because [`FAILURES_A_SECOND`] others
+    /// made one in the same second.
     pub over_budget: u64,
-    /// The position in the ring buffer from which `bytes` is counted: only while less than a quarter of it is
-    /// free.
+    /// The position in the ring buffer from which on `bytes` counts. Used only while less than a quarter of
+    /// the ring buffer is free.
     pub from: u64,
     /// Bytes since `from`.
     pub bytes: u64,
-    /// Records since the process got the place that were refused, because its records took more than a
-    /// quarter of what was free.
+    /// Records that the programs refused since the process got the place, because its records would have
+    /// taken more than a quarter of what was free.
     pub refused: u64,
 }
 
@@ -324,8 +324,7 @@ pub struct Caller {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct VerbEntry {
-    /// Which process and verb. Written before the index leads to the entry, and not changed as long as it
-    /// does.
+    /// Process and verb. Written before the index has the entry's number, and not changed as long as it has.
     pub key: VerbKey,
     /// The counters of the key's calls.
     pub stats: VerbStats,
@@ -335,8 +334,8 @@ pub struct VerbEntry {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct VerbErrorEntry {
-    /// Which process, verb and errno. Written before the index leads to the entry, and not changed as long as
-    /// it does.
+    /// Process, verb and errno. Written before the index has the entry's number, and not changed as long as
+    /// it has.
     pub key: VerbErrorKey,
     /// Number of failures.
     pub count: u64,
@@ -347,9 +346,9 @@ pub mod loss {
     /// A lifecycle record found no room in the ring buffer, or its process had taken its share of one that
     /// was nearly full ([`super::Caller::refused`]).
     pub const RING: u32 = 0;
-    /// The record of a call is missing: the programs found no room to remember the call or its QP, or the
-    /// kernel skipped the entry program, or it skipped a program that makes its record at once. A call that
-    /// was under way when counting began counts here too: only its return is seen.
+    /// The record of a call is missing. Either the programs found no room to remember the call or its QP, or
+    /// the kernel skipped the entry program or a program that makes its record at once. A call that was under
+    /// way when counting began counts here too, because the programs see only its return.
     pub const STASH: u32 = 1;
     /// A QP moved and found no free counter slot: it is not counted until it finds one. Counted once per QP,
     /// not with each event.
@@ -361,9 +360,9 @@ pub mod loss {
     pub const WALK: u32 = 4;
     /// A WR has no latency: a later doorbell has overwritten its time ([`super::STAMPS_PER_QP`]).
     pub const STAMP: u32 = 5;
-    /// A return probe did not fire (the kernel had no free return instance) or was skipped: that call made no
-    /// record. The kernel counts these from 6.7 on; before, one is noticed when the same thread enters the
-    /// same function again.
+    /// The kernel had no free return instance, so a return probe did not fire, or it skipped the return
+    /// program: that call made no record. The kernel counts these from 6.7 on; before, a program notices one
+    /// only when the same thread enters the same function again.
     pub const RETURN: u32 = 6;
     /// The kernel skipped a program that counts, on the data path or for verbs, because a program was already
     /// running on that CPU. Counts of completions, retransmissions, doorbells and verb calls may be too low
@@ -380,13 +379,13 @@ pub mod loss {
     /// to remember the QP.
     pub const WR_MISSED: u32 = 9;
     /// A QP found no room in the tables of QPs: it is not counted until it does. Counted at the QP's
-    /// creation, and after that with its events, at most once every 10 ms.
+    /// creation, and later at its events, at most once every 10 ms.
     pub const PLACE: u32 = 10;
     /// Number of causes.
     pub const COUNT: u32 = 11;
-    /// No cause, but the element after them: how often a QP that is to be counted found no room in the tables
-    /// of QPs, with each of its events. As long as it does not change, every QP that the kernel has listed is
-    /// in the tables.
+    /// Not a cause but the element after the causes: how often a QP whose work requests are counted found no
+    /// room in the tables of QPs, counted at each of its events. As long as it does not change, the tables
+    /// have every QP that the kernel has listed.
     pub const REFUSED: u32 = COUNT;
     /// A stable name for each cause: `where` in JSON.
     pub const NAMES: [&str; COUNT as usize] = [

@@ -15,7 +15,7 @@ pub const UNKNOWN_U32: u32 = u32::MAX;
 /// An 8-bit field whose value the kernel side could not learn.
 pub const UNKNOWN_U8: u8 = u8::MAX;
 
-/// Kinds of record ([`Prefix::kind`]). Gaps leave room for more of a family; numbers are never reused.
+/// Kinds of record ([`Prefix::kind`]). Gaps leave room in each family of kinds; no number is ever reused.
 pub mod kind {
     /// A QP was created ([`super::QpRecord`]).
     pub const QP_CREATE: u16 = 1;
@@ -170,8 +170,8 @@ pub mod cm {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CmRecord {
-    /// Common part; `object` is the `struct rdma_id_private *`, or 0 where the module has no BTF. Then the
-    /// record names no device, and the calling process as the owner.
+    /// Common part; `object` is the `struct rdma_id_private *`, or 0 where the module has no BTF. In that
+    /// case the record names no device, and its owner is the calling process.
     pub prefix: Prefix,
     /// One of [`cm`].
     pub what: u32,
@@ -179,8 +179,8 @@ pub struct CmRecord {
     pub event: u32,
     /// Status of the event (negative errno or IB reason), 0 otherwise.
     pub status: i32,
-    /// The kernel's number for the `rdma_cm_id` (restrack id), which another device's id may have too; 0
-    /// while it has no device.
+    /// The kernel's number for the `rdma_cm_id` (restrack id), 0 while the id has no device. An id of another
+    /// device may have the same number.
     pub cm_id: u32,
     /// The first 28 bytes of a `sockaddr_in`, `sockaddr_in6` or `sockaddr_ib`, as in the tracepoint.
     pub src: [u8; 28],
@@ -217,8 +217,8 @@ pub enum Record {
     Verb(VerbRecord),
 }
 
-/// Why bytes from the ring buffer are not a record. Either means that the eBPF object and this binary do not
-/// match.
+/// Why bytes from the ring buffer are not a record. Each of these errors means that the eBPF object and this
+/// binary do not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
     /// Fewer bytes than the record's kind needs.

@@ -34,8 +34,8 @@ pub struct Offset {
     pub member: &'static str,
 }
 
-/// Hands every offset to a macro, in no order: the read-only global that carries it, and module, struct and
-/// member. The kernel side makes the globals of this list, user space [`OFFSETS`].
+/// Passes every offset to the macro `$then`, in no particular order: the global that carries it, then module,
+/// struct and member. The kernel side makes the globals from this list, user space makes [`OFFSETS`].
 #[macro_export]
 macro_rules! each_offset {
     ($then:ident) => {
@@ -203,11 +203,10 @@ macro_rules! fields {
 /// Every offset.
 pub const OFFSETS: &[Offset] = each_offset!(offsets);
 
-/// Whether this member exists shows whether the kernel has bpf_get_current_task_btf(): both came with Linux
-/// 5.11.
+/// If this member exists, the kernel has bpf_get_current_task_btf(): both came with Linux 5.11.
 pub const SIGN_OF_TASK_BTF: &str = "OFF_PROG_ATTACH_BTF";
 
-/// Offsets that no program reads at. Whether the member exists tells which kernel is running.
+/// Offsets at which no program reads. Whether the member exists tells which kernel is running.
 pub const SIGNS: &[&str] = &[
     SIGN_OF_TASK_BTF,
     // The member exists before Linux 6.4, where the rxe driver works in softirqs.

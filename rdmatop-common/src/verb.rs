@@ -18,11 +18,11 @@ pub const CM: u32 = 0x2000_0000;
 pub const AF_IB: u32 = 0x100;
 
 /// The highest object id that exists: two name spaces (`UVERBS_ID_NS_SHIFT`) of 12 bits. The kernel refuses
-/// higher ones, but a program may send them.
+/// higher ids, but a program may send them.
 const LAST_OBJECT: u16 = 0x1fff;
 
-/// Stands for all calls of one process whose method or command the kernel does not define: a program may send
-/// any of 2^29 numbers.
+/// Stands for all calls of one process whose method or command the kernel does not define. Otherwise a
+/// program could fill the tables, because it may send any of 2^29 numbers.
 pub const UNKNOWN: u32 = ioctl(u16::MAX, u16::MAX);
 
 /// The number of an ioctl method.
@@ -193,7 +193,7 @@ const fn cm_name(verb: u32) -> Option<&'static str> {
     }
 }
 
-/// Whether [`name`] knows the verb, without its strings: what the kernel side asks. Object 0 with method 0
+/// Whether [`name`] knows the verb. The kernel side calls this, so it uses no strings. Object 0 with method 0
 /// counts as known: it stands for a wrapped command that could not be read.
 pub const fn is_named(verb: u32) -> bool {
     /// One bit for each named command among the first 64.
@@ -278,8 +278,8 @@ mod tests {
             assert_eq!(is_named(verb), named, "{verb:#x}");
             known += usize::from(named);
         }
-        // Each write command is met twice. A process takes no more entries of the table of verbs than this,
-        // and one for each method of a driver that it calls.
+        // The loop meets each write command twice. A process takes at most this many entries of the table of
+        // verbs, and one for each method of a driver that it calls.
         assert!(known < 200, "{known}");
     }
 }

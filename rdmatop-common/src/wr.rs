@@ -43,7 +43,7 @@ pub mod flag {
 pub const NO_STATUS: u32 = u32::MAX;
 /// [`WrRecord::opcode`] when the opcode is not known.
 pub const NO_OPCODE: u32 = u32::MAX;
-/// Bit that [`WrRecord::opcode`] has for a receive: `IB_WC_RECV`, include/uapi/rdma/ib_user_verbs.h.
+/// Bit that is set in [`WrRecord::opcode`] of a receive: `IB_WC_RECV`, include/uapi/rdma/ib_user_verbs.h.
 pub const RECV: u32 = 128;
 
 /// A work request that was posted, or has ended.
@@ -82,8 +82,8 @@ pub struct WrRecord {
     pub tid: u32,
     /// QP number of the peer, [`crate::event::UNKNOWN_U32`] when not known.
     pub dest_qpn: u32,
-    /// Number of the work request on its send queue, from 1 when the QP was first seen; 0 when not known, and
-    /// for a receive.
+    /// Number of the work request on its send queue. The first one after a program first saw the QP is 1; 0
+    /// when not known, and for a receive.
     pub number: u32,
     /// `comm` of the owner, or the kernel consumer's name.
     pub owner_comm: [u8; COMM_LEN],
@@ -102,12 +102,12 @@ pub struct WrFilter {
     pub pid: u32,
     /// Only QPs with this number, if `flags` has [`WrFilter::QPN`].
     pub qpn: u32,
-    /// One of so many work requests makes a record; 0 and 1 mean all.
+    /// One of this many work requests makes a record; 0 and 1 mean all.
     pub sample: u32,
     /// [`WrFilter::QPN`], [`WrFilter::NO_POSTS`] and [`WrFilter::NO_ENDS`].
     pub flags: u32,
-    /// Only QPs of an owner with this name, up to the first NUL; all zero is any. Of a name of 16 bytes or
-    /// more the first 15 count.
+    /// Only QPs of an owner with this name, up to the first NUL; all zero is any. If the name fills all 16
+    /// bytes, only the first 15 count.
     pub comm: [u8; COMM_LEN],
     /// Only QPs of the device with this name; NUL-padded, all zero is any.
     pub device: [u8; DEVICE_NAME_LEN],
@@ -122,20 +122,20 @@ impl WrFilter {
     pub const NO_ENDS: u32 = 4;
 }
 
-/// Index into the array of counts of work requests. [`HAPPENED`](count::HAPPENED) is the sum of those
-/// printed, lost, filtered and sampled out.
+/// Index into the array of counts of work requests. [`HAPPENED`](count::HAPPENED) is the sum of those that
+/// were printed, lost, filtered out and sampled out.
 pub mod count {
     /// Posts and ends of work requests that the programs found.
     pub const HAPPENED: u32 = 0;
-    /// Of these, those whose process, device, QP or kind the trace does not ask for.
+    /// Of these, those whose process, device, QP or kind the trace did not ask for.
     pub const FILTERED: u32 = 1;
-    /// Records among these that sampling left out.
+    /// Of these, those that sampling left out.
     pub const SAMPLED_OUT: u32 = 2;
-    /// Signaled requests whose end shows in the ring's index and not in a completion: the kernel skipped the
-    /// program that sees completions. They make a record all the same.
+    /// Signaled requests whose end shows only in the ring's index and not in a completion, because the kernel
+    /// skipped the program that sees completions. They make a record all the same.
     pub const HEALED: u32 = 3;
-    /// Receives that the ring's index shows to be missing. They are among
-    /// [`crate::counters::loss::WR_MISSED`].
+    /// Receives that are missing according to the ring's index. [`crate::counters::loss::WR_MISSED`] includes
+    /// them.
     pub const INDEXED: u32 = 4;
     /// Number of counts.
     pub const COUNT: u32 = 5;

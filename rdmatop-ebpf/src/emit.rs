@@ -47,19 +47,19 @@ static HELD: Held = Held(UnsafeCell::new(0));
 
 struct Held(UnsafeCell<u32>);
 
-// SAFETY: a word that is read and written whole; an extra wake-up does no harm, and the reader looks once a
-// second anyway.
+// SAFETY: programs read and write the whole word. A race can only cause an extra wake-up, which does no harm,
+// or a missing one, and the reader looks once a second anyway.
 unsafe impl Sync for Held {}
 
-/// The flags to submit a record with. By default the kernel wakes the reader only if it had read everything,
-/// and the reader sleeps after each drain: a storm of records costs few wake-ups, an idle machine none.
+/// Returns the flags with which to submit a record. With 0 the kernel wakes the reader only if it had read
+/// all. The reader sleeps after each drain: a storm of records costs few wake-ups, an idle machine none.
 ///
 /// `breaking`: the record is about a QP that goes to ERR. Before Linux 6.4 rxe flushes the QP's queues in a
-/// softirq, raised by the call that has just returned. A wake-up interrupts this CPU (irq_work), and softirqs
-/// run at the end of that interrupt, in the middle of this program. There the kernel skips every other
-/// program without notice, so all CQEs of the flush would be missed. Therefore this record wakes nobody: the
-/// reader finds it with the next record, or on its own timer. Another interrupt can still come in that
-/// moment: `slots::Provider::flushed` counts what it hid.
+/// softirq, raised by the call that has just returned. Waking the reader interrupts this CPU (irq_work), and
+/// the kernel runs softirqs at the end of that interrupt, in the middle of this program, where it skips every
+/// other program without notice: no program would see the CQEs of the flush. Therefore this record wakes
+/// nobody: the reader finds it with the next record, or when its timer ends. Another interrupt can still come
+/// at that moment: `slots::Provider::flushed` counts the CQEs that it hid.
 #[inline(always)]
 fn wakeup(breaking: bool) -> u64 {
     if !counts() || !works_in_softirqs() {
@@ -79,16 +79,16 @@ fn wakeup(breaking: bool) -> u64 {
     FORCE_WAKEUP
 }
 
-/// What `bpf_ringbuf_query` tells: bytes that nobody has read yet, bytes that the ring buffer can hold, and
-/// how far the reader and the programs have come, in bytes since it was made. `BPF_RB_*`,
+/// Arguments of `bpf_ringbuf_query`: the number of unread bytes, the size of the ring buffer in bytes, and
+/// the positions of the reader and of the programs, in bytes since the ring buffer was made. `BPF_RB_*`,
 /// include/uapi/linux/bpf.h.
 const UNREAD: u64 = 0;
 const SIZE: u64 = 1;
 const READ_TO: u64 = 2;
 const WRITTEN_TO: u64 = 3;
 
-/// Reserves space for a record, or counts that there is none. `whose`: the process on whose share of the ring
-/// buffer the record goes.
+/// Reserves space for a record, or counts that there is none. `whose` returns the process to whose share of
+/// the ring buffer the record counts.
 #[inline(always)]
 fn space<T: 'static>(whose: impl FnOnce() -> u32) -> Option<RingBufEntry<T>> {
     let (unread, size) = (EVENTS.query(UNREAD), EVENTS.query(SIZE));
@@ -107,7 +107,7 @@ fn space<T: 'static>(whose: impl FnOnce() -> u32) -> Option<RingBufEntry<T>> {
     entry
 }
 
-/// Makes a record of the current process in the ring buffer itself and sends it.
+/// Builds a record about the current process in the ring buffer's memory, and submits it.
 #[inline(always)]
 pub(crate) fn send<T: FromZeros + IntoBytes + 'static>(fill: impl FnOnce(&mut T)) {
     send_for(caller, fill);
@@ -125,8 +125,8 @@ pub(crate) fn send_for<T: FromZeros + IntoBytes + 'static>(
     }
 }
 
-/// As [`send`], of a QP and its owner, and for a `fill` that writes every byte: the space holds what an
-/// earlier record left there. `breaking` as for [`wakeup`].
+/// As [`send`], for a record about a QP that counts to the share of `whose`. `fill` must write every byte,
+/// because the space still holds an earlier record. `breaking` as for [`wakeup`].
 #[inline(always)]
 pub(crate) fn send_whole<T: FromBytes + 'static>(
     breaking: bool,
@@ -134,14 +134,14 @@ pub(crate) fn send_whole<T: FromBytes + 'static>(
     fill: impl FnOnce(&mut T),
 ) {
     if let Some(mut entry) = space::<T>(whose) {
-        // SAFETY: the kernel's memory; FromBytes says that any bytes are a value.
+        // SAFETY: the kernel has reserved this memory, and with FromBytes any bytes are a valid value.
         fill(unsafe { entry.assume_init_mut() });
         entry.submit(wakeup(breaking));
     }
 }
 
-/// As [`send_for`], but without waking the reader, which looks once a second: a wake-up would let softirqs
-/// run here.
+/// As [`send_for`], but does not wake the reader, which looks once a second: waking it would let softirqs run
+/// inside this program.
 #[inline(always)]
 pub(crate) fn send_quietly<T: FromZeros + IntoBytes + 'static>(
     whose: impl FnOnce() -> u32,
@@ -159,21 +159,21 @@ pub(crate) fn send_quietly<T: FromZeros + IntoBytes + 'static>(
 /// The prefix must be its first member.
 pub(crate) unsafe trait Prefixed: Copy + 'static {}
 
-// SAFETY: it is.
+// SAFETY: its first member is a `Prefix`.
 unsafe impl Prefixed for ObjectRecord {}
 
-/// Sends the record that the entry program remembered, with the call's end and result. Copies it once, from
-/// map to ring.
+/// Sends the record that the entry program remembered, with the call's end and result added. Copies it only
+/// once, from the map into the ring buffer.
 ///
 /// # Safety
-/// The pointer must be to a map value that nobody writes meanwhile.
+/// `call` must point to a map value that nobody writes meanwhile.
 #[inline(always)]
 pub(crate) unsafe fn finish<T: Prefixed>(call: *const T, rc: i32) {
     let Some(mut entry) = space::<T>(caller) else {
         return;
     };
     let now = now();
-    // SAFETY: the caller's promise; the room is a T's, which begins with a prefix.
+    // SAFETY: the caller promises a valid value; the space is that of a T, which begins with a prefix.
     unsafe {
         let record = entry.as_mut_ptr();
         copy(call, record);

@@ -7,7 +7,7 @@
 //! take and return integers only.
 //!
 //! `no_mangle` and `extern "C"` make a function global. They also keep the compiler from removing an argument
-//! that has the same value in all calls, because BTF would still describe it.
+//! that has the same value in all calls; BTF would still describe that argument.
 
 use crate::{
     body::{rxe::Rxe, siw::Siw},

@@ -37,7 +37,7 @@ pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: Entry<'_>, depth: Dept
     known.owner_start_ns = owner.start_ns;
     known.flags |= owner.flags;
     if owner.flags & flag::OWNER_KERNEL != 0 {
-        // rdma_cm creates QPs for its callers and gives its own name; the PD has the caller's name
+        // rdma_cm creates QPs for its callers under its own name; the PD has the caller's name
         // (__ib_alloc_pd).
         let pd = get_or_zero(qp, &OFF_QP_PD);
         let mut pane = Pane::uninit();
@@ -46,10 +46,10 @@ pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: Entry<'_>, depth: Dept
     }
 }
 
-/// A port number as records hold it: `UNKNOWN_U8` for 0, which a QP has until INIT gives it a port.
+/// A port number as records hold it: `UNKNOWN_U8` for the kernel's 0, until INIT gives the QP a port.
 #[inline(always)]
 pub(crate) fn port(number: u32) -> u32 {
-    // 0 wraps around.
+    // 0 wraps around to the largest number.
     if number.wrapping_sub(1) < 254 {
         number
     } else {

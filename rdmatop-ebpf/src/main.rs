@@ -78,7 +78,7 @@ fn main() {}
 #[unsafe(no_mangle)]
 static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
 
-/// No loaded program reaches this: it loops for ever, so the verifier refuses a program that can panic.
+/// No loaded program reaches this. It loops for ever, so the verifier refuses a program that can panic.
 #[cfg(target_arch = "bpf")]
 #[panic_handler]
 fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {

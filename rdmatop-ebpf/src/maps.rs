@@ -33,18 +33,18 @@ const MMAPABLE: u32 = 1 << 10;
 /// about tracing programs that use such tables, and refuses them on a real-time kernel
 /// (`check_map_prog_compatibility`, kernel/bpf/verifier.c): there the loader removes this flag.
 const NO_PREALLOC: u32 = 1;
-/// An insert fails where the key is there: `BPF_NOEXIST`, include/uapi/linux/bpf.h.
+/// An insert fails where the map has an entry with this key: `BPF_NOEXIST`, include/uapi/linux/bpf.h.
 pub(crate) const NOEXIST: u64 = 1;
-/// An insert replaces the value where the key is there: `BPF_ANY`.
+/// An insert replaces the value of an entry with this key: `BPF_ANY`.
 pub(crate) const ANY: u64 = 0;
 /// For a map whose size the loader sets (`loader/choice.rs` of rdmatop).
 const SET_AT_LOAD: u32 = 1;
 
-/// Lifecycle records. The kernel side writes, user space reads.
+/// Lifecycle records. The kernel side writes them, user space reads them.
 #[map]
 pub(crate) static EVENTS: RingBuf = RingBuf::with_byte_size(4096, 0);
 
-/// Counts of losses, by cause, and `loss::REFUSED`. The kernel side adds, user space reads through mmap.
+/// Counts of losses by cause, then `loss::REFUSED`. The kernel side adds; user space reads through mmap.
 #[map]
 pub(crate) static LOSSES: Array<u64> = Array::with_max_entries(loss::REFUSED + 1, MMAPABLE);
 
@@ -108,37 +108,37 @@ pub(crate) static WRITE_CALLS: Array<WriteCall> = Array::with_max_entries(WRITE_
 /// Number of places in [`WRITE_CALLS`], a power of two.
 pub(crate) const WRITE_PLACES: u32 = 512;
 
-/// Verb counters. The kernel side writes, user space reads through mmap. All CPUs add atomically to the same
-/// counters: a process rarely calls the same verb on two CPUs at once.
+/// Verb counters. The kernel side writes them; user space reads them through mmap. There is one counter for
+/// all CPUs, changed by atomic adds, because a process rarely calls the same verb on two CPUs at once.
 #[map]
 pub(crate) static VERBS: Array<VerbEntry> = Array::with_max_entries(VERB_ENTRIES, MMAPABLE);
 
-/// Number in `VERBS` by process and verb, on all devices. The next process with the PID goes on with the
-/// counts. The kernel side writes and reads; user space removes the entries of ended processes when room
-/// becomes scarce.
+/// The place in `VERBS` of each pair of process and verb, for all devices together. A later process with the
+/// same PID continues the counts. The kernel side writes and reads; user space removes the entries of ended
+/// processes when room becomes scarce.
 #[map]
 pub(crate) static VERB_INDEX: HashMap<VerbKey, u32> = HashMap::with_max_entries(VERB_ENTRIES, NO_PREALLOC);
 
-/// Free numbers of `VERBS`, as ranges: there is room for each number alone. User space fills it at load.
+/// Free places of `VERBS`, as ranges, each of which may be a single number. User space fills it at load.
 #[map]
 pub(crate) static FREE_VERBS: Stack<u64> = Stack::with_max_entries(VERB_ENTRIES, 0);
 
-/// Failed verb calls by errno, as `VERBS`.
+/// Failed verb calls by errno: the same as `VERBS`, with the errno in the key.
 #[map]
 pub(crate) static VERB_ERRORS: Array<VerbErrorEntry> = Array::with_max_entries(VERB_ERROR_ENTRIES, MMAPABLE);
 
-/// The places of counted failures, by key, as `VERB_INDEX` has those of calls.
+/// The place in `VERB_ERRORS` of each process, verb and errno.
 #[map]
 pub(crate) static VERB_ERROR_INDEX: HashMap<VerbErrorKey, u32> =
     HashMap::with_max_entries(VERB_ERROR_ENTRIES, NO_PREALLOC);
 
-/// The places of counted failures that are free, as `FREE_VERBS` has those of calls.
+/// Free places of `VERB_ERRORS`, as `FREE_VERBS` has those of `VERBS`.
 #[map]
 pub(crate) static FREE_VERB_ERRORS: Stack<u64> = Stack::with_max_entries(VERB_ERROR_ENTRIES, 0);
 
-/// What the programs know about a QP, by its address, which belongs to one QP of all devices at a time: the
-/// value has its birth, and the entry goes when the QP is destroyed. Written at create, modify, destroy and
-/// query, and with the first work request.
+/// What the programs know about a QP, by its address. Only one QP of all devices has an address at a time:
+/// the entry goes when the QP is destroyed, and the value has the time at which a program first saw the QP.
+/// Programs write it at create, modify, destroy and query, and with the QP's first work request.
 #[map]
 pub(crate) static QP_INDEX: HashMap<u64, QpKnown> = HashMap::with_max_entries(SET_AT_LOAD, NO_PREALLOC);
 
@@ -150,7 +150,7 @@ pub(crate) static QP_HINTS: Hints = Hints(UnsafeCell::new([0; 1 << HINT_BITS]));
 /// See [`QP_HINTS`].
 pub(crate) struct Hints(UnsafeCell<[u32; 1 << HINT_BITS]>);
 
-// SAFETY: words that are read and written whole; every reader checks what it read.
+// SAFETY: programs read and write whole words, and every reader checks what it has read.
 unsafe impl Sync for Hints {}
 
 impl Hints {
@@ -159,7 +159,7 @@ impl Hints {
     #[inline(always)]
     pub(crate) fn of(&self, qp: u64) -> *mut u32 {
         let place = qp.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - HINT_BITS);
-        // SAFETY: that many bits are left.
+        // SAFETY: the shift leaves `HINT_BITS` bits, so the place is inside the array.
         unsafe { self.0.get().cast::<u32>().add(place as usize) }
     }
 }
@@ -174,7 +174,7 @@ pub(crate) static CQE_CALLS: CqeCalls = CqeCalls(UnsafeCell::new([[0; 2]; 1 << C
 /// See [`CQE_CALLS`].
 pub(crate) struct CqeCalls(UnsafeCell<[[u64; 2]; 1 << CQE_PLACE_BITS]>);
 
-// SAFETY: words that are read and written whole; what is read is checked.
+// SAFETY: programs read and write whole words, and every reader checks what it has read.
 unsafe impl Sync for CqeCalls {}
 
 impl CqeCalls {
@@ -182,7 +182,7 @@ impl CqeCalls {
     #[inline(always)]
     pub(crate) fn at(&self, number: u64) -> *mut [u64; 2] {
         let number = number as usize & ((1 << CQE_PLACE_BITS) - 1);
-        // SAFETY: inside the array.
+        // SAFETY: the mask keeps the number inside the array.
         unsafe { self.0.get().cast::<[u64; 2]>().add(number) }
     }
 }
@@ -212,32 +212,32 @@ pub(crate) static USED_SLOTS: Queue<u32> = Queue::with_max_entries(SET_AT_LOAD, 
 #[map]
 pub(crate) static QPN_INDEX: HashMap<QpnKey, u64> = HashMap::with_max_entries(SET_AT_LOAD, NO_PREALLOC);
 
-/// Slot of a QP by the address of either of its queues. Written with the slot and at destroy, read once when
-/// a queue is freed. It also decides when two CPUs give the same QP a slot: the CPU that inserts the send
-/// queue first wins.
+/// Slot number by the address of either queue of the QP. Programs write it when the QP gets its slot and when
+/// it is destroyed, and read it once when the driver frees a queue. The map also decides when two CPUs give
+/// the same QP a slot: the CPU that inserts the send queue first wins.
 #[map]
 pub(crate) static QUEUE_SLOTS: HashMap<u64, u32> = HashMap::with_max_entries(SET_AT_LOAD, NO_PREALLOC);
 
-/// Time in ns before which no program looks for a slot, after one found none: a QP without a slot would look
-/// with each event.
+/// Time in ns before which no program looks for a slot. A program that finds none sets it, because a QP
+/// without a slot would otherwise make a program search with each event.
 pub(crate) static NEXT_TRY: Word = Word(UnsafeCell::new(0));
 
 /// A word that every program may write. In `.bss`, as [`QP_HINTS`].
 pub(crate) struct Word(UnsafeCell<u64>);
 
-// SAFETY: read and written whole; it may be a little old.
+// SAFETY: programs read and write the whole word, and a value that is a little old does no harm.
 unsafe impl Sync for Word {}
 
 impl Word {
     #[inline(always)]
     pub(crate) fn load(&self) -> u64 {
-        // SAFETY: see above.
+        // SAFETY: see the `Sync` of this type.
         unsafe { read_volatile(self.0.get()) }
     }
 
     #[inline(always)]
     pub(crate) fn store(&self, value: u64) {
-        // SAFETY: see above.
+        // SAFETY: see the `Sync` of this type.
         unsafe { write_volatile(self.0.get(), value) };
     }
 }
@@ -255,9 +255,9 @@ pub(crate) struct CallKey {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Place<T> {
-    /// 1 while a call has the place, more while other calls try to get it.
+    /// 1 while a call holds the place; more while other calls try to claim it.
     pub(crate) claims: u64,
-    /// Hook and thread of that call; 0 is none.
+    /// Hook and thread of the call that holds the place; 0 when no call does.
     pub(crate) caller: u64,
     pub(crate) call: T,
 }
@@ -308,9 +308,9 @@ pub(crate) struct WriteCall {
     pub(crate) reserved: u32,
 }
 
-/// What the programs know about a QP of any provider. They read what never changes once, so that an event
-/// costs few reads. A program fills this in on its stack: with 8 bytes more, Linux 6.1 refuses the deepest
-/// chain of calls that does so.
+/// What the programs know about a QP of any provider. They read once what never changes about a QP, so that
+/// an event costs few reads. A program fills this in on its stack: with 8 bytes more, Linux 6.1 refuses the
+/// deepest chain of calls that contains such a program's frame.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct QpKnown {
@@ -329,19 +329,19 @@ pub(crate) struct QpKnown {
     pub(crate) qpn: u32,
     /// `ib_qp.qp_type`.
     pub(crate) qp_type: u32,
-    /// Process that created it. Valid with `flag::OWNER_TASK`.
+    /// The process that created the QP. Valid with `flag::OWNER_TASK`.
     pub(crate) owner_pid: u32,
     /// `ib_device.index`, `UNKNOWN_U32` when not known.
     pub(crate) device_index: u32,
     /// The owner's name when the QP was first seen.
     pub(crate) owner_comm: [u8; COMM_LEN],
-    /// When a program first saw it: distinguishes it from the next QP at its address.
+    /// When a program first saw the QP, ns: distinguishes the QP from the next one at its address.
     pub(crate) born_ns: u64,
-    /// When its owner was started, 0 when not known: distinguishes the owner from the next process with that
-    /// id.
+    /// When its owner process was started, 0 when not known: distinguishes the owner from the next process
+    /// with that PID.
     pub(crate) owner_start_ns: u64,
-    /// The consumer indices of its queues at that time, 0 for a new QP. Counts begin there, however late the
-    /// QP gets a slot.
+    /// The consumer indices of the QP's queues at `born_ns`, 0 for a new QP. The counts begin there, however
+    /// late the QP gets a slot.
     pub(crate) sq_base: u32,
     pub(crate) rq_base: u32,
     /// `slot_flag::SINCE_ATTACH` for a QP from before attach, else 0. A whole word, so that the struct is
@@ -371,12 +371,12 @@ pub(crate) struct QpPath {
     pub(crate) rq_mask: u32,
     /// Log2 of the size of a send queue element.
     pub(crate) sq_shift: u32,
-    /// Bits of `slot_flag` with which it is unknown.
+    /// The bits of `slot_flag` that name the provider and say which counts are not known.
     pub(crate) flags: u32,
     pub(crate) sq_base: u64,
     pub(crate) rq_base: u64,
     /// Send WRs that the driver has consumed, as far as the programs have seen. `QpSlot::tx_done` may be
-    /// ahead by WRs that are being flushed: see `failed` in body/rxe.
+    /// ahead of it by WRs that the driver is flushing: see `failed` in body/rxe.
     pub(crate) done: u64,
     /// The first send WR that failed since the QP last went to RTS: the driver flushes or drops this one and
     /// all later ones. All ones for none.
@@ -389,16 +389,16 @@ pub(crate) struct QpPath {
     /// about to go to ERR, or when a program last compared them with the CQEs since then. All ones for a QP
     /// that is not in ERR.
     pub(crate) flushed_at: u64,
-    /// How many WRs had ended with a CQE by then, without sends that succeeded.
+    /// How many WRs had ended with a CQE at `flushed_at`, not counting sends that succeeded.
     pub(crate) flushed_ends: u64,
     /// Send WRs whose opcode and length have been read.
     pub(crate) walked: u64,
-    /// Send WRs whose doorbell has been seen.
+    /// Send WRs whose doorbell a program has seen.
     pub(crate) rung: u64,
     /// Time of the doorbell for the WR that finished last, 0 = not known.
     pub(crate) carry_ns: u64,
-    /// When the driver was about to place the last CQE of a send WR, 0 = none since its completer last took
-    /// times.
+    /// When the driver was last about to place the CQE of a send WR, ns. 0: it has placed none since a
+    /// program last took times of finished WRs.
     pub(crate) cqe_ns: u64,
     /// `expires` of the RNR timer in the last wait that was counted.
     pub(crate) rnr_expires: u64,
@@ -407,7 +407,7 @@ pub(crate) struct QpPath {
     pub(crate) rnr_resent: u64,
     /// The lowest PSN that no request has used yet.
     pub(crate) fresh_psn: u32,
-    /// 1 when `fresh_psn` means something.
+    /// 1 when `fresh_psn` is valid.
     pub(crate) psn_known: u32,
     /// When the doorbells were rung, by WR number. The doorbell writes, the completer reads. No program
     /// clears a stamp, because it carries the lap that it belongs to (see `stamp` in body/rxe).

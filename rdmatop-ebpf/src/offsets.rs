@@ -12,8 +12,8 @@ use zerocopy::FromZeros;
 macro_rules! globals {
     ($($name:ident $($of:literal)*,)*) => {
         $(
-            // Each offset has a symbol, because user space sets it by name before load; the verifier then
-            // folds it.
+            // Each offset has a symbol, because user space sets it by name before load. The verifier then
+            // treats it as a constant.
             #[unsafe(no_mangle)]
             pub(crate) static $name: Global<u32> = Global::new(UNKNOWN);
         )*
@@ -43,7 +43,7 @@ pub(crate) static WANT_QP_CREATES: Global<u32> = Global::new(1);
 #[unsafe(no_mangle)]
 pub(crate) static WANT_USER_WORK: Global<u32> = Global::new(0);
 
-/// Whether the kernel has atomic instructions that return a value, of which `words::fence` is made. If it is
+/// Whether the kernel has atomic instructions that return a value, which `words::fence` consists of. If it is
 /// 0, the verifier removes them.
 #[unsafe(no_mangle)]
 pub(crate) static HAS_FENCE: Global<u32> = Global::new(0);
@@ -60,8 +60,8 @@ pub(crate) static EAGER_SLOTS: Global<u32> = Global::new(0);
 
 /// Address of a member, `None` when its offset is unknown.
 ///
-/// Callers pass an address on as a plain word with 0 for none: LLVM copies the undefined half of a `None`,
-/// and the verifier refuses a register that was never written.
+/// Callers pass the address on as a plain word, with 0 for none: LLVM would copy the undefined half of a
+/// `None`, and the verifier refuses to read a register that was never written.
 #[inline(always)]
 pub(crate) fn member(base: u64, offset: &Global<u32>) -> Option<u64> {
     let offset = offset.load();
@@ -85,8 +85,8 @@ pub(crate) fn get<T>(base: u64, offset: &Global<u32>) -> Option<T> {
     read(member(base, offset)?)
 }
 
-/// Reads into a place, because a large return value would be copied byte by byte. The helper zeroes the place
-/// when the address is bad. Returns whether the read succeeded.
+/// Reads into a place, because a large return value would be copied byte by byte. If the address is bad, the
+/// helper zeroes the place. Returns whether the read succeeded.
 #[inline(always)]
 pub(crate) fn read_into<T>(place: &mut T, address: u64) -> bool {
     // SAFETY: the helper checks the address itself and fails on a bad one, after it has zeroed the place;
@@ -100,8 +100,8 @@ pub(crate) fn read_into<T>(place: &mut T, address: u64) -> bool {
     }
 }
 
-/// As [`read_into`], a text up to its NUL: most names are much shorter than their place. Returns 1 if the
-/// address is bad, else 0.
+/// As [`read_into`], for a text, up to its NUL: most names are much shorter than their place. Returns 1 if
+/// the address is bad, else 0.
 #[inline(always)]
 pub(crate) fn read_text<const N: usize>(place: &mut [u8; N], address: u64) -> u64 {
     // SAFETY: as above.
@@ -111,19 +111,19 @@ pub(crate) fn read_text<const N: usize>(place: &mut [u8; N], address: u64) -> u6
     result.cast_unsigned() >> 63
 }
 
-/// All ones if a helper has failed, else 0. Without a branch: the verifier follows both sides of one through
-/// all the code after it, and the results of several reads would multiply.
+/// Returns all ones if a helper has failed, else 0. There is no branch: the verifier follows both sides of a
+/// branch through all the code after it, so the results of several reads would multiply.
 #[inline(always)]
 fn failed(result: i64) -> u64 {
     (result >> 63).cast_unsigned()
 }
 
-/// Neighbouring members of a struct, read at once: a read costs some hundred instructions, however short it
-/// is.
+/// Neighbouring members of a struct, read at once: a read costs some hundred instructions, even of a few
+/// bytes.
 ///
 /// The layout of the struct depends on the kernel. A member outside the window is read separately; offsets
-/// are constants to the verifier, so it keeps only one of the two paths. All fields but the words are values,
-/// not memory: the verifier of 5.10 forgets constants that were stored.
+/// are constants to the verifier, so it keeps only one of the two paths. All members of this struct but
+/// `words` are values, not memory: the verifier of 5.10 forgets constants that were stored in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Window<'a, const WORDS: usize> {
     words: &'a [u64; WORDS],
@@ -142,8 +142,8 @@ impl<'a, const WORDS: usize> Window<'a, WORDS> {
     #[inline(always)]
     pub(crate) fn open(pane: &'a mut Pane<WORDS>, base: u64, first: &Global<u32>) -> Self {
         let first = u64::from(first.load());
-        // With an unknown offset this address is invalid, or nothing uses the words. SAFETY: the helper
-        // checks the address itself and fails on a bad one; it writes all of the place, zeroes then.
+        // If the offset is unknown, the address is bad or nothing uses the words. SAFETY: the helper checks
+        // the address itself; it writes the whole place, with zeroes if it fails.
         let result = unsafe {
             generated::bpf_probe_read_kernel(
                 pane.as_mut_ptr().cast(),
@@ -151,7 +151,7 @@ impl<'a, const WORDS: usize> Window<'a, WORDS> {
                 (base + first) as *const c_void,
             )
         };
-        // SAFETY: written.
+        // SAFETY: the helper has written the whole place.
         let words = unsafe { pane.assume_init_ref() };
         Self {
             words,
@@ -175,10 +175,10 @@ impl<'a, const WORDS: usize> Window<'a, WORDS> {
     #[inline(always)]
     pub(crate) fn get<T>(self, offset: &Global<u32>) -> Option<T> {
         let offset = u64::from(offset.load());
-        // A member before the window wraps around; an unknown offset is far away.
+        // For a member before the window this wraps around; an unknown offset is far past it.
         let inside = offset.wrapping_sub(self.first);
         if inside <= (WORDS * 8 - size_of::<T>()) as u64 && self.first != u64::from(UNKNOWN) {
-            // SAFETY: inside the words; members are aligned, and so is the first one; every T used is plain
+            // SAFETY: the member is inside the words and aligned, as the first one is; every T used is plain
             // integers.
             Some(unsafe { read_volatile(self.words.as_ptr().cast::<u8>().add(inside as usize).cast::<T>()) })
         } else if offset == u64::from(UNKNOWN) {
@@ -189,8 +189,9 @@ impl<'a, const WORDS: usize> Window<'a, WORDS> {
     }
 }
 
-/// Reads a member, zero when its offset is unknown or the address is bad, for callers that need no
-/// distinction. Without a branch, because the verifier would follow both sides through all the code after it.
+/// Reads a member; zero when its offset is unknown or the address is bad, for callers that need no
+/// distinction. Without a branch after the read, because the verifier would follow both sides through all the
+/// code after it.
 #[inline(always)]
 pub(crate) fn get_or_zero<T: FromZeros>(base: u64, offset: &Global<u32>) -> T {
     let offset = offset.load();
@@ -211,7 +212,7 @@ pub(crate) fn get_or_unknown(base: u64, offset: &Global<u32>) -> u32 {
     value | failed as u32
 }
 
-/// Address of a member of a struct that exists, 0 when its offset is unknown.
+/// Address of a member of a struct at `base`, 0 when the offset is unknown.
 #[inline(always)]
 pub(crate) fn place_of(base: u64, offset: &Global<u32>) -> u64 {
     let offset = offset.load();
@@ -228,13 +229,12 @@ pub(crate) fn read_or_zero<T>(address: u64) -> T {
     read_or_not(address).0
 }
 
-/// Reads `T` at a kernel address. If the address is bad, `T` is zero and the word all ones, else the word is
-/// 0.
+/// Reads `T` at a kernel address, and returns it with 0. If the address is bad, returns zero with all ones.
 #[inline(always)]
 fn read_or_not<T>(address: u64) -> (T, u64) {
     let mut place = MaybeUninit::<T>::uninit();
-    // SAFETY: the helper checks the address itself; it writes all of the place, zeroes when it fails; every T
-    // used is plain integers.
+    // SAFETY: the helper checks the address itself, and writes the whole place, with zeroes if it fails;
+    // every T used is plain integers.
     unsafe {
         let result = generated::bpf_probe_read_kernel(
             place.as_mut_ptr().cast(),

@@ -3,15 +3,16 @@
 use aya_ebpf::maps::Stack;
 use rdmatop_common::counters::free;
 
-/// How often to try to find a range: more CPUs than there are ranges may be here at once.
+/// How often to look for a range: more CPUs than there are ranges may be taking one at the same time.
 const TRIES: u32 = 4;
 
 /// Takes a free number below a limit.
 #[inline(always)]
 pub(crate) fn take_below(stack: &Stack<u64>, limit: u32) -> Option<u32> {
     for _ in 0..TRIES {
-        // Peek first: while a range is popped only to be pushed back, another CPU splits the range below it.
-        // The range on top may lie above the limit, while another CPU holds the range that was on top before.
+        // Peek first: while this CPU pops a range only to push it back, another CPU would split the range
+        // below. A range above the limit may be on top only because another CPU holds the range that was on
+        // top.
         let Ok(Some(range)) = stack.peek() else { continue };
         if free::unpack(range).0 >= limit {
             continue;
@@ -19,7 +20,7 @@ pub(crate) fn take_below(stack: &Stack<u64>, limit: u32) -> Option<u32> {
         let Ok(Some(range)) = stack.pop() else { continue };
         let (first, end) = free::unpack(range);
         if first >= limit {
-            // There is room for the element just popped.
+            // The stack has room for it, because this CPU has just popped it.
             let _ = stack.push(range, 0);
             continue;
         }

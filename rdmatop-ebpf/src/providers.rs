@@ -10,8 +10,8 @@ use crate::{
     slots::Provider,
 };
 
-/// The provider that the QP's device has. It is looked up each time: the programs that use it run seldom, and
-/// `QpKnown` has no room to store it.
+/// The provider of the QP's own device. Each call looks it up: the programs that use this type run seldom,
+/// and `QpKnown` has no room to store it.
 pub(crate) struct Any;
 
 /// Whether the QP is siw's. If siw is not loaded, the verifier removes this and all code that depends on it.

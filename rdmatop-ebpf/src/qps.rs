@@ -46,8 +46,8 @@ pub(crate) fn destroyed(qp: u64, known: &QpKnown) {
     slots::destroyed(qp, known);
 }
 
-/// Whether the hooks of a driver make events of its work requests, so that probes on programs leave them
-/// alone. Where these hooks also count, a QP is known by its place among the slots.
+/// Whether the programs of SoftRoCE make events of the QP's work requests, so that probes on user programs
+/// must not. Where SoftRoCE's programs also count, the QP's place among the slots shows that.
 #[inline(always)]
 pub(crate) fn is_left_to_kernel(device: u64) -> bool {
     !counts() && is_rxe(device)

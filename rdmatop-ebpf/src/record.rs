@@ -10,8 +10,8 @@ use crate::{
     words::clear,
 };
 
-/// The process on whose share of the ring buffer a QP's records go: its owner, because asynchronous events
-/// come in workers. The current one of a QP that a kernel consumer owns.
+/// The process to whose share of the ring buffer a QP's records count: its owner, because asynchronous events
+/// run in kernel workers. If a kernel consumer owns the QP, it is the current process.
 #[inline(always)]
 pub(crate) fn owner(known: &QpKnown) -> u32 {
     if known.owner_pid == 0 {
@@ -28,8 +28,8 @@ pub(crate) fn describe(record: &mut QpRecord, kind: u16, qp: u64, known: &QpKnow
     fill(record, known);
 }
 
-/// As [`describe`], without the prefix. Writes every byte: without `..` a new field has to be written here
-/// too.
+/// As [`describe`], without the prefix. Writes every byte. The pattern has no `..`, so that the compiler asks
+/// for a new field here.
 #[inline(always)]
 pub(crate) fn fill(record: &mut QpRecord, known: &QpKnown) {
     let QpRecord {
@@ -70,7 +70,7 @@ pub(crate) fn fill(record: &mut QpRecord, known: &QpKnown) {
     *retry_cnt = UNKNOWN_U8;
     *rnr_retry = UNKNOWN_U8;
     *sgid_index = UNKNOWN_U8;
-    // SAFETY: two whole words inside the record, at a multiple of 8.
+    // SAFETY: the GID is two whole words, at a multiple of 8 in the record.
     unsafe { clear(&raw mut *dest_gid) };
     *born_ns = known.born_ns;
     *owner_start_ns = known.owner_start_ns;

@@ -1,11 +1,13 @@
-//! What one process may put into the ring buffer of lifecycle records, so that it takes no other's room.
+//! How much one process may put into the ring buffer of lifecycle records, so that the others keep room.
 //!
-//! * Of its failed calls [`FAILURES_A_SECOND`] become events.
-//! * While the ring buffer is more than three quarters full, the unread records of one process may take a
-//!   quarter of what they leave free: it leaves four fifths of what it found. What it has is counted from the
-//!   end of the ring buffer at the first such record, and anew when the reader has come to there.
+//! * Only [`FAILURES_A_SECOND`] of its failed calls become events.
+//! * While the ring buffer is more than three quarters full, the unread records of one process may take at
+//!   most a quarter of what is still free: so it leaves four fifths of the free space that it found. The
+//!   programs count its bytes from the end of the ring buffer at the first such record, and anew when the
+//!   reader has come to there.
 //!
-//! What is refused is counted for its process. Below that, as usual, a record costs two queries of it.
+//! The programs count for each process what they refuse. While there is more room, a record costs two
+//! queries.
 
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, generated};
 use core::ptr::{read_volatile, write_volatile};
@@ -25,7 +27,7 @@ use crate::{
 const GROUP_BITS: u32 = (PLACES / CALLER_WAYS).trailing_zeros();
 /// A second, in ns.
 const SECOND: u64 = 1_000_000_000;
-/// What precedes a record in a ring buffer (`BPF_RINGBUF_HDR_SZ`).
+/// Bytes of the header before each record in a ring buffer (`BPF_RINGBUF_HDR_SZ`).
 const HEADER: u64 = 8;
 
 /// The thread group id of the current process.
@@ -34,8 +36,8 @@ pub(crate) fn caller() -> u32 {
     (bpf_get_current_pid_tgid() >> 32) as u32
 }
 
-/// The place of a process, which it gets now if it has none. Where all that it may have are taken, and for
-/// process 0, it is the one that such processes share.
+/// The place of a process, which it gets now if it has none. Process 0, and a process whose places are all
+/// taken by others, get the last place, which such processes share.
 #[inline(always)]
 fn place(pid: u32) -> Option<*mut Caller> {
     let first = (pid.wrapping_mul(0x9e37_79b1) >> (32 - GROUP_BITS)) * CALLER_WAYS;
@@ -72,15 +74,15 @@ fn place(pid: u32) -> Option<*mut Caller> {
     CALLERS.get_ptr_mut(PLACES)
 }
 
-/// Whether the current process has had its failed calls of this second; then this one is counted and makes no
-/// event.
+/// Whether the current process has used up its failed calls of this second. If so, this call is counted as
+/// over budget and must make no event.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn is_over_budget() -> u64 {
     let Some(place) = place(caller()) else { return 0 };
     let now = now();
-    // SAFETY: the map checked the pointer. Threads that begin a second at once may let some more calls
-    // through.
+    // SAFETY: the map checked the pointer. If several threads begin a new second at once, some more calls may
+    // get through.
     unsafe {
         write_volatile(&raw mut (*place).used_ns, now);
         if now - read_volatile(&raw const (*place).second_ns) >= SECOND {
@@ -96,8 +98,8 @@ pub(crate) extern "C" fn is_over_budget() -> u64 {
     0
 }
 
-/// Whether a record of `bytes` would give process `pid` more than its share; then the record is counted as
-/// lost. `free`, `read_to` and `written_to` are those of the ring buffer.
+/// Whether a record of `bytes` would exceed the share of process `pid`; if so, it is counted as lost. `free`
+/// is the number of free bytes in the ring buffer, `read_to` and `written_to` are its positions.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn is_over_share(
@@ -109,11 +111,11 @@ pub(crate) extern "C" fn is_over_share(
 ) -> u64 {
     let Some(place) = place(pid as u32) else { return 0 };
     let bytes = bytes + HEADER;
-    // SAFETY: as above. Threads that begin anew at once may let some more records through.
+    // SAFETY: as above. If several threads begin a new count at once, some more records may get through.
     unsafe {
         write_volatile(&raw mut (*place).used_ns, now());
         let from = read_volatile(&raw const (*place).from);
-        // A ring buffer that has replaced another one begins at 0.
+        // `written_to < from`: a new ring buffer, which begins at 0, has replaced the earlier one.
         if read_to >= from || written_to < from {
             write_volatile(&raw mut (*place).from, written_to);
             write_volatile(&raw mut (*place).bytes, 0);

@@ -31,13 +31,13 @@ use crate::{
     words::{fence, zeroed},
 };
 
-/// For [`search`]: the QP gets a slot if work is on its queues. With 1 it gets one in any case, with 0 it
-/// gets none.
+/// Value of `moving` for [`search`]: the QP gets a slot only if work is on its queues. With 1 the QP gets a
+/// slot in any case, with 0 it gets none.
 const BUSY: u64 = 2;
 /// [`QpPath::flushed_at`] of a QP that is not in ERR. No ring has such indices.
 pub(crate) const NOT_IN_ERR: u64 = u64::MAX;
-/// How long no program looks for a slot after one found none, ns: a search costs more than all the rest of an
-/// event, and user space frees slots at most every few milliseconds.
+/// For how long no program looks for a slot after one program found none, ns: the search costs more than the
+/// rest of an event, and user space frees slots at most every few milliseconds.
 const TRY_AGAIN_NS: u64 = 10_000_000;
 
 /// What the slots need to know about the QPs of a provider whose work requests are counted. The programs that
@@ -103,8 +103,8 @@ pub(crate) fn known<P: Provider>(qp: u64) -> Option<(*mut QpPath, *mut QpSlot)> 
     hinted(qp).or_else(|| at(P::search(qp, 0) as u32))
 }
 
-/// The slot number of a QP without a valid hint. `moving`: as for [`find`], [`find_busy`] and [`known`]. Call
-/// it as `P::search`.
+/// Finds the slot number of a QP without a valid hint. `moving` is 1 for [`find`], [`BUSY`] for [`find_busy`]
+/// and 0 for [`known`]. Call it as `P::search`.
 #[inline(always)]
 pub(crate) fn search<P: Provider>(qp: u64, moving: u64) -> u64 {
     if !counts() {
@@ -126,14 +126,14 @@ pub(crate) fn search<P: Provider>(qp: u64, moving: u64) -> u64 {
         number = P::settle(qp, 1) as u32;
     }
     if number < NONE_LEFT {
-        // SAFETY: inside the array.
+        // SAFETY: the place of a QP's hint is always inside the array.
         unsafe { write_volatile(QP_HINTS.of(qp), number) };
     }
     u64::from(number)
 }
 
-/// Gives a QP a slot and returns its number. If a QP that moves finds none, this makes a record and counts a
-/// loss, once until the QP finds one. Call it as `P::settle`.
+/// Gives a QP a slot and returns its number. If a QP that moves finds no free slot, this sends a record and
+/// counts one loss; it does not repeat them until the QP has found a slot. Call it as `P::settle`.
 #[inline(always)]
 pub(crate) fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
     if !counts() {
@@ -142,7 +142,7 @@ pub(crate) fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
     let Some(known) = QP_INDEX.get_ptr_mut(&qp) else {
         return u64::from(UNCOUNTED);
     };
-    // SAFETY: the map checked the pointer; other CPUs may write the place at the same time, and nothing else.
+    // SAFETY: the map checked the pointer; other CPUs may write only the slot number at the same time.
     let (before, known) = unsafe { (read_volatile(&raw const (*known).slot), &mut *known) };
     let retry = before == NONE_LEFT;
     if before != AT_REST && !(retry && now() >= NEXT_TRY.load()) {
@@ -180,8 +180,8 @@ pub(crate) fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
         (*path).sq
     };
     introduce(path, slot, known);
-    // A doorbell and a completion on two CPUs may both be the QP's first event. By now the slot is complete
-    // but for the addresses.
+    // A doorbell and a completion on two CPUs may both be the QP's first event. At this point the slot is
+    // complete except for the QP's address.
     if QUEUE_SLOTS.insert(&sq, &number, NOEXIST).is_err() {
         if let Some(other) = QUEUE_SLOTS.get_ptr(&sq) {
             // SAFETY: the map checked the pointer.
@@ -189,15 +189,15 @@ pub(crate) fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
             if let Some((theirs, _)) = at(other) {
                 // SAFETY: as above.
                 let tenant = unsafe { read_volatile(&raw const (*theirs).qp) };
-                // 0: the other CPU is about to write it.
+                // 0: the other CPU has inserted its slot here and is about to write the QP's address.
                 if tenant == 0 || tenant == qp {
                     give_back(number);
                     return u64::from(other);
                 }
             }
         }
-        // The entry is left over from an earlier queue at this address whose end no program saw, or there was
-        // no room.
+        // Either no program saw the end of an earlier queue at this address, and its entry is left, or the
+        // map was full before.
         let _ = QUEUE_SLOTS.insert(&sq, &number, ANY);
     }
     publish(path, slot, qp, number);
@@ -207,7 +207,7 @@ pub(crate) fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
 
 #[inline(always)]
 fn set_place(known: &mut QpKnown, place: u32) {
-    // SAFETY: a word of its own, read whole by others.
+    // SAFETY: this is one aligned word, which other CPUs read as a whole.
     unsafe { write_volatile(&raw mut known.slot, place) };
 }
 
@@ -219,7 +219,7 @@ pub(crate) fn adopt<P: Provider>(qp: u64) -> u64 {
     let known = zeroed::<QpKnown>(&mut known);
     let res = place_of(qp, &OFF_QP_RES);
     identify(known, qp, entry(&mut Pane::uninit(), res), Depth::Whole);
-    // No slot yet: a modify has too little stack left to set one up.
+    // A QP gets no slot here: when a modify calls this, too little stack is left to set one up.
     rest::<P>(known, qp, slot_flag::SINCE_ATTACH);
     if insert(known, qp) {
         return u64::from(known.slot);
@@ -232,8 +232,8 @@ pub(crate) fn adopt<P: Provider>(qp: u64) -> u64 {
     }
     if known.slot != UNCOUNTED {
         lost(loss::REFUSED);
-        // Each event of a QP that is not remembered comes here: count a loss every 10 ms, not a million times
-        // a second.
+        // Each event of a QP that is not remembered comes here, up to a million times a second. So count a
+        // loss at most every 10 ms.
         if now() >= NEXT_TRY.load() {
             NEXT_TRY.store(now() + TRY_AGAIN_NS);
             lost(loss::PLACE);
@@ -249,8 +249,8 @@ pub(crate) fn made<P: Provider>(known: &mut QpKnown, qp: u64) {
     if insert(known, qp) {
         return;
     }
-    // The kernel reuses addresses: the entry is an older QP's, whose destroy no program saw or has not
-    // returned yet.
+    // The kernel reuses addresses: the entry is that of an older QP. Either no program saw its destroy, or
+    // the destroy has not returned yet.
     if let Some(old) = QP_INDEX.get_ptr(&qp) {
         // SAFETY: the map checked the pointer.
         let old = unsafe { Identity::of(qp, &*old) };
@@ -266,7 +266,7 @@ pub(crate) fn made<P: Provider>(known: &mut QpKnown, qp: u64) {
     }
 }
 
-/// Marks a QP as at rest, if it is to be counted.
+/// Marks a QP as at rest if its provider's work requests are counted.
 #[inline(always)]
 fn rest<P: Provider>(known: &mut QpKnown, qp: u64, since: u32) {
     if !counts() || !P::counts(known.device) {
@@ -279,8 +279,8 @@ fn rest<P: Provider>(known: &mut QpKnown, qp: u64, since: u32) {
     known.slot = AT_REST;
 }
 
-/// Prepares a QP that has just been created for counting, if it is to be counted. It gets a slot while many
-/// are free.
+/// Prepares a QP that has just been created for counting, if its provider's work requests are counted. The QP
+/// gets a slot now if one below `EAGER_SLOTS` is free.
 #[inline(always)]
 fn place<P: Provider>(known: &mut QpKnown, qp: u64) {
     rest::<P>(known, qp, 0);
@@ -323,10 +323,10 @@ fn insert(known: &QpKnown, qp: u64) -> bool {
         qpn: known.qpn,
         reserved: 0,
     };
-    // The kernel reuses QP numbers: the newer QP has it.
+    // The kernel reuses QP numbers: the entry of an older QP with this number is replaced.
     let _ = QPN_INDEX.insert(&key, &qp, ANY);
     if let Some((path, slot)) = at(known.slot) {
-        // SAFETY: inside the array.
+        // SAFETY: the place of a QP's hint is always inside the array.
         unsafe { write_volatile(QP_HINTS.of(qp), known.slot) };
         introduce(path, slot, known);
         // SAFETY: the map checked the pointer.
@@ -339,7 +339,7 @@ fn insert(known: &QpKnown, qp: u64) -> bool {
     done
 }
 
-/// Remembers a QP that user space has queried, and gives it a slot while many are free.
+/// Remembers a QP that user space has queried, and gives it a slot if many are free.
 #[inline(always)]
 pub(crate) fn asked<P: Provider>(qp: u64) {
     if learn::<P>(qp).is_some() {
@@ -347,8 +347,8 @@ pub(crate) fn asked<P: Provider>(qp: u64) {
     }
 }
 
-/// What the programs know about a QP; a QP from before attach is remembered now. `None` when there is no room
-/// for it.
+/// Returns what the programs know about a QP, and first remembers a QP from before attach. `None` if the map
+/// has no room for it.
 #[inline(always)]
 pub(crate) fn learn<P: Provider>(qp: u64) -> Option<*mut QpKnown> {
     QP_INDEX.get_ptr_mut(&qp).or_else(|| {
@@ -389,7 +389,7 @@ fn publish(path: *mut QpPath, slot: *mut QpSlot, qp: u64, number: u32) {
     }
 }
 
-/// What the indices have a QP by: enough to forget it.
+/// The keys and values under which the indices have a QP: what is needed to remove it from them.
 #[derive(Clone, Copy)]
 pub(crate) struct Identity {
     qp: u64,
@@ -417,8 +417,8 @@ pub(crate) fn destroyed(qp: u64, known: &QpKnown) {
         // SAFETY: the map checked the pointer.
         && unsafe { (*now).born_ns == known.born_ns }
     {
-        // Take the entry as it is now: a WR that destroy flushed may have given the QP a slot since the call
-        // began. SAFETY: as above.
+        // Use the entry as it is now, not as it was at the entry of destroy: a WR that destroy flushed may
+        // have given the QP a slot meanwhile. SAFETY: as above.
         let identity = Identity::of(qp, unsafe { &*now });
         retire(&identity);
     }
@@ -437,7 +437,7 @@ fn retire(identity: &Identity) {
         qpn: identity.qpn,
         reserved: 0,
     };
-    // If a newer QP already has the number, its entry stays.
+    // If a newer QP already has the number, that QP's entry stays.
     if let Some(owner) = QPN_INDEX.get_ptr(&key)
         // SAFETY: the map checked the pointer.
         && unsafe { *owner } == qp
@@ -449,12 +449,12 @@ fn retire(identity: &Identity) {
     };
     // SAFETY: the map checked the pointers.
     let (sq, rq) = unsafe {
-        // Invalidate the hint: a new QP without a slot may get the same address.
+        // This invalidates the hint, because a new QP without a slot may get the same address.
         write_volatile(&raw mut (*path).qp, 0);
         ((*path).sq, (*path).rq)
     };
     for queue in [sq, rq] {
-        // The queue is freed by now: the queue of a newer QP may have its address.
+        // The driver has freed the queue by now, so a newer QP's queue may have its address: its entry stays.
         if let Some(owner) = QUEUE_SLOTS.get_ptr(&queue)
             // SAFETY: as above.
             && unsafe { *owner } == identity.slot
@@ -462,14 +462,14 @@ fn retire(identity: &Identity) {
             let _ = QUEUE_SLOTS.remove(&queue);
         }
     }
-    // SAFETY: as above; the flags have this one writer after `open`.
+    // SAFETY: as above; after `introduce` only this function writes the flags.
     unsafe {
         let flags = &raw mut (*slot).flags;
-        // The counts are final before user space sees that they are.
+        // User space must not see the flag before the final counts.
         fence(&raw mut (*slot).born_ns);
         write_volatile(flags, read_volatile(flags) | slot_flag::DESTROYED);
     }
-    // There is room for every slot.
+    // The queue has room for every slot.
     let _ = USED_SLOTS.push(identity.slot, 0);
 }
 
@@ -497,8 +497,8 @@ pub(crate) fn emptying<P: Provider>(qp: u64, reset: bool) {
     }
 }
 
-/// A QP is about to be modified or destroyed: see [`Provider::flushed`]. Afterwards its queues may be emptied
-/// without CQEs. Not inlined, for the stack of the entry of a modify.
+/// A QP is about to be modified or destroyed; its queues may then be emptied without CQEs, so count the
+/// flushed WRs now ([`Provider::flushed`]). Not inlined, to save stack in the entry program of a modify.
 #[inline(never)]
 pub(crate) fn leaving<P: Provider>(qp: u64) {
     let Some(known) = QP_INDEX.get_ptr(&qp) else {
@@ -515,8 +515,8 @@ pub(crate) fn leaving<P: Provider>(qp: u64) {
     }
 }
 
-/// Updates the slot of a QP after a successful modify. `what`: bit 0 to RESET, bit 1 a new PSN, bit 2 to ERR.
-/// Not inlined: otherwise the verifier of 6.1 finds a register that was never written.
+/// Updates the slot of a QP after a successful modify. Bits of `what`: 0 to RESET, 1 with a new send PSN, 2
+/// to ERR. Not inlined: otherwise the verifier of 6.1 finds a register that was never written.
 #[inline(never)]
 pub(crate) fn modified<P: Provider>(qp: u64, number: u64, what: u64) {
     let (reset, new_psn, broken) = (what & 1 != 0, what & 2 != 0, what & 4 != 0);
@@ -525,7 +525,7 @@ pub(crate) fn modified<P: Provider>(qp: u64, number: u64, what: u64) {
     };
     // SAFETY: the map checked the pointer.
     if unsafe { read_volatile(&raw const (*path).qp) } == qp {
-        // Modify calls of one QP exclude each other.
+        // The kernel lets only one modify of a QP run at a time.
         if broken {
             P::flushed(path, slot);
         }

@@ -32,9 +32,9 @@ pub(crate) fn stamp(prefix: &mut Prefix, kind: u16, object: u64) {
     prefix.flags |= of_current_kthread();
 }
 
-/// As [`stamp`], for a QP; writes every byte. Owner and device come from `known`. If the owner itself is
-/// calling, the KTHREAD flag does too, and so does the name of the process's first thread if `known` is
-/// `fresh`, that is, read just now.
+/// As [`stamp`], for a QP; writes every byte. Owner and device come from `known`. If the calling process is
+/// the owner, the KTHREAD flag comes from `known` too, and so does the name, if the process's first thread is
+/// calling and `fresh` says that `known` was read just now.
 #[inline(always)]
 pub(crate) fn stamp_known(
     prefix: &mut Prefix,
@@ -44,7 +44,7 @@ pub(crate) fn stamp_known(
     fresh: bool,
 ) {
     begin(prefix, kind, object, ts_ns);
-    // All other fields are written below: a new one has to be, too.
+    // All other fields are written below, and a new field must be too.
     let Prefix {
         ts_ns: _,
         object: _,
@@ -62,7 +62,7 @@ pub(crate) fn stamp_known(
     } = prefix;
     (*duration_ns, *rc) = (0, 0);
     if fresh && known.owner_pid == prefix.pid && prefix.tid == prefix.pid && known.owner_comm[0] != 0 {
-        // SAFETY: as below.
+        // SAFETY: the names are multiples of 8 long, and at a multiple of 8 in both structs.
         unsafe { copy(&raw const known.owner_comm, &raw mut prefix.comm) };
     } else {
         name_current(&mut prefix.comm);
@@ -74,7 +74,7 @@ pub(crate) fn stamp_known(
     }
     prefix.flags = flags;
     prefix.device_index = known.device_index;
-    // SAFETY: the names are multiples of 8 long and at one in both structs.
+    // SAFETY: the names are multiples of 8 long, and at a multiple of 8 in both structs.
     unsafe {
         copy(&raw const known.owner_comm, &raw mut prefix.owner_comm);
         copy(&raw const known.device_name, &raw mut prefix.device);
@@ -112,7 +112,7 @@ fn of_current<T>(offset: &Global<u32>) -> Option<T> {
     if offset == UNKNOWN || OFF_PROG_ATTACH_BTF.load() == UNKNOWN {
         return None;
     }
-    // SAFETY: the verifier holds the offset to the type; every T used is plain integers or a pointer.
+    // SAFETY: the verifier checks the offset against the type; every T used is plain integers or a pointer.
     unsafe {
         let task = generated::bpf_get_current_task_btf().cast::<u8>();
         Some(read_volatile(task.add(offset as usize).cast::<T>()))
@@ -120,8 +120,8 @@ fn of_current<T>(offset: &Global<u32>) -> Option<T> {
 }
 
 /// Name and start of the first thread of the current process, as [`of_current`]. The verifier also knows the
-/// type of that pointer, and from Linux 6.2 on it searches all types of the kernel for it, which takes four
-/// million instructions: one load. So this is left out where creates are not shown.
+/// type of the pointer to that thread; but from Linux 6.2 on it searches all types of the kernel for it,
+/// which costs four million instructions per load. So this is left out where creates are not shown.
 #[inline(always)]
 fn of_leader() -> Option<([u64; COMM_LEN / 8], u64)> {
     let (comm, start) = (OFF_TASK_COMM.load(), OFF_TASK_START.load());
@@ -129,7 +129,7 @@ fn of_leader() -> Option<([u64; COMM_LEN / 8], u64)> {
         return None;
     }
     let leader = of_current::<*const u8>(&OFF_TASK_LEADER)?;
-    // SAFETY: as above; the kernel catches a bad address.
+    // SAFETY: as above; the kernel handles a fault at a bad address.
     unsafe {
         let name = read_volatile(leader.add(comm as usize).cast());
         let start = if start == UNKNOWN {
@@ -160,8 +160,8 @@ fn kthread(flags: u32) -> u16 {
 /// The head of a `struct rdma_restrack_entry`: task, `kern_name`, type.
 pub(crate) type Entry<'a> = Window<'a, 3>;
 
-/// Reads the head of the entry at `res`. For 0 it is all zeroes, which means no owner. Without a branch,
-/// because the verifier would follow both sides.
+/// Reads the head of the entry at `res`. For `res` 0 the head is all zeroes, which means no owner. There is
+/// no branch, because the verifier would follow both sides.
 #[inline(always)]
 pub(crate) fn entry(pane: &mut Pane<3>, res: u64) -> Entry<'_> {
     Window::open(pane, res, &OFF_RES_TASK)
@@ -186,7 +186,7 @@ pub(crate) struct Owner {
     pub(crate) pid: u32,
     /// Bits of `event::flag`.
     pub(crate) flags: u16,
-    /// When it was started, 0 when not known: the start of the process's first thread.
+    /// When the owner was started, ns, 0 when not known: the start of the process's first thread.
     pub(crate) start_ns: u64,
 }
 
@@ -195,19 +195,19 @@ pub(crate) struct Owner {
 pub(crate) enum Depth {
     /// Process and name.
     Name,
-    /// Also its start, and whether it is a kernel thread.
+    /// Process and name, its start, and whether it is a kernel thread.
     Whole,
-    /// As `Whole`, in a program that runs often: few instructions for the current task, and more for the
-    /// verifier.
+    /// As `Whole`, for a program that runs often: takes few instructions for the current task, but more of
+    /// the verifier's work.
     Often,
 }
 
-/// The owner that a `struct rdma_restrack_entry` names: the task that created the object, or the kernel
+/// Reads the owner that a `struct rdma_restrack_entry` names: the task that created the object, or the kernel
 /// consumer. The current task need not be the owner: processes that share a verbs file can destroy each
-/// other's objects. The name goes to `comm`: that of the process, not of the thread that made the call.
-/// `depth`: what to find out, and how.
+/// other's objects. The name goes to `comm`; it is that of the process, not of the thread that made the call.
+/// `depth`: what to read, and how.
 ///
-/// What is known of the current task takes a few loads, where reading a member of another one takes a hundred
+/// Reading a member of the current task takes a few loads; reading one of another task takes a hundred
 /// instructions.
 #[inline(always)]
 pub(crate) fn owner_of(entry: Entry<'_>, comm: &mut [u8; COMM_LEN], depth: Depth) -> Owner {
@@ -254,11 +254,12 @@ pub(crate) fn owner_of(entry: Entry<'_>, comm: &mut [u8; COMM_LEN], depth: Depth
         } else {
             task
         };
-        // The entry keeps a thread's structure, and not that of the process's first thread, which may have
-        // become another process's since this one has ended. Then it is as netlink has it: no owner.
+        // The entry keeps the `task_struct` of a thread, not that of the process's first thread. Once the
+        // first thread has ended, its memory may be another process's. Then the object has no owner, as in
+        // netlink.
         let pid: u32 = get_or_zero(task, &OFF_TASK_TGID);
         let of_leader: u32 = get_or_zero(leader, &OFF_TASK_TGID);
-        // No process has id 0. Bit 31 of `-pid` is set for any other.
+        // No process has id 0. For every other id, bit 31 of `-pid` is set.
         owner.pid = pid * u32::from(pid == of_leader);
         owner.flags = (owner.pid.wrapping_neg() >> 31) as u16 * flag::OWNER_TASK;
         read_into(comm, place_of(leader, &OFF_TASK_COMM));
@@ -275,8 +276,8 @@ pub(crate) fn owner_of(entry: Entry<'_>, comm: &mut [u8; COMM_LEN], depth: Depth
 pub(crate) fn name_consumer(comm: &mut [u8; COMM_LEN], entry: Entry<'_>) -> bool {
     match entry.get::<u64>(&OFF_RES_KERN_NAME) {
         Some(name) if name != 0 => {
-            // A string shorter than COMM_LEN may end at the end of a page. Then the read fails and the name
-            // is empty, but the caller still sets the flag.
+            // A name shorter than COMM_LEN may lie at the end of a page. Then the read fails and the name
+            // stays empty, but the caller still sets the flag.
             read_into(comm, name);
             true
         }
@@ -289,12 +290,12 @@ pub(crate) fn name_consumer(comm: &mut [u8; COMM_LEN], entry: Entry<'_>) -> bool
 pub(crate) fn owner(prefix: &mut Prefix, entry: Entry<'_>, depth: Depth) -> u64 {
     let owner = owner_of(entry, &mut prefix.owner_comm, depth);
     prefix.owner_pid = owner.pid;
-    // In a prefix that flag is about the current task.
+    // In a prefix the KTHREAD flag is about the current task and not about the owner.
     prefix.flags |= owner.flags & !flag::KTHREAD;
     owner.start_ns
 }
 
-/// Fills in name and index of a `struct ib_device`; 0 is none.
+/// Fills in name and index of a `struct ib_device`; `device` 0 means none.
 #[inline(always)]
 pub(crate) fn device(prefix: &mut Prefix, device: u64) {
     let named = name_device(&mut prefix.device, device);

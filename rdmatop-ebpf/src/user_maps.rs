@@ -23,7 +23,7 @@ const NO_PREALLOC: u32 = 1;
 #[map]
 pub(crate) static USER_SLOTS: Array<QpSlot> = Array::with_max_entries(QPS, MMAPABLE);
 
-/// Further counters of such a QP, by the same number. Written, read and freed as the slot.
+/// More counters of the QP with the same number. Written, read and freed together with the slot.
 #[map]
 pub(crate) static USER_QPS: Array<UserQp> = Array::with_max_entries(QPS, MMAPABLE);
 
@@ -31,12 +31,12 @@ pub(crate) static USER_QPS: Array<UserQp> = Array::with_max_entries(QPS, MMAPABL
 #[map]
 pub(crate) static FREE_USER: Stack<u64> = Stack::with_max_entries(free::STACK, 0);
 
-/// Numbers of destroyed QPs, the oldest first. One is free again once user space has read and zeroed its
+/// Numbers of destroyed QPs, the oldest first. A number is free again once user space has read and zeroed its
 /// slot.
 #[map]
 pub(crate) static USED_USER: Queue<u32> = Queue::with_max_entries(QPS, 0);
 
-/// Work requests that a program is building with the `ibv_wr_*` calls, by the same number.
+/// Work requests that a program is building with the `ibv_wr_*` calls, by number of the QP.
 #[map]
 pub(crate) static USER_BATCHES: Array<UserBatch> = Array::with_max_entries(QPS, 0);
 
@@ -44,16 +44,16 @@ pub(crate) static USER_BATCHES: Array<UserBatch> = Array::with_max_entries(QPS, 
 #[map]
 pub(crate) static USER_BUILT: HashMap<CallKey, UserBatch> = HashMap::with_max_entries(1024, 0);
 
-/// Number by process and handle, which a probe on a program knows. Written at modify, query and destroy.
+/// Number of a QP by process and handle, which a probe knows. Written at modify, query and destroy.
 #[map]
 pub(crate) static USER_INDEX: HashMap<UserKey, u32> = HashMap::with_max_entries(QPS, NO_PREALLOC);
 
-/// Number by the kernel's `struct ib_qp *`. Written together with `USER_INDEX`.
+/// Number of a QP by the kernel's `struct ib_qp *`. Written together with `USER_INDEX`.
 #[map]
 pub(crate) static USER_NUMBERS: HashMap<u64, u32> = HashMap::with_max_entries(QPS, NO_PREALLOC);
 
-/// Hits, by the low bits of the CPU number: each CPU would have to fetch a word that all share at each post.
-/// User space reads them through mmap.
+/// Hits by the low bits of the CPU number: if all CPUs shared one word, each post would have to fetch it from
+/// another CPU. User space reads the hits through mmap.
 #[map]
 pub(crate) static USER_HITS: Array<UserHits> = Array::with_max_entries(1 << USER_HITS_BITS, MMAPABLE);
 
@@ -72,11 +72,11 @@ pub(crate) static USER_REST: HashMap<CallKey, UserCall> = HashMap::with_max_entr
 #[map]
 pub(crate) static USER_DESTROYS: HashMap<CallKey, UserDestroy> = HashMap::with_max_entries(1024, 0);
 
-/// What records of a QP's work requests say of it, by the same number.
+/// What the records say about a QP whose work requests they are of, by number of the QP.
 #[map]
 pub(crate) static USER_WORK: Array<UserWork> = Array::with_max_entries(QPS, 0);
 
-/// Number by what a completion names.
+/// Number of a QP by what a completion names.
 #[map]
 pub(crate) static USER_QPNS: HashMap<UserQpn, u32> = HashMap::with_max_entries(2 * QPS, NO_PREALLOC);
 
@@ -89,28 +89,28 @@ pub(crate) static USER_BUILDING: HashMap<UserBuildingKey, Building> =
 #[map]
 pub(crate) static USER_POLLS: HashMap<CallKey, UserPoll> = HashMap::with_max_entries(4096, 0);
 
-/// CQs of followed QPs. Written when a QP is found and when it is destroyed. No program sees the end of a CQ,
-/// so the map drops the one used longest ago.
+/// CQs of followed QPs. Written when a program finds a QP and when the QP is destroyed. No program sees the
+/// end of a CQ, so a full map drops the entry used longest ago.
 #[map]
 pub(crate) static USER_CQS: LruHashMap<UserKey, UserCq> = LruHashMap::with_max_entries(QPS, 0);
 
-/// A CQ whose completions a program may take by `ibv_start_poll`, which does not say of which QP they are.
+/// A CQ whose completions a program may take by `ibv_start_poll`, which does not say which QP they are for.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct UserCq {
-    /// Addresses in the kernel's `struct ib_cq`: how many users it has, and the number by which it differs
-    /// from one that has its address later.
+    /// Addresses of two members of the kernel's `struct ib_cq`: the number of its users, and `res.id`, by
+    /// which it differs from a later CQ at its address.
     pub(crate) usecnt_at: u64,
     pub(crate) id_at: u64,
-    /// How many QPs had it for sends, and for receives.
+    /// How many QPs have used the CQ for sends, and for receives.
     pub(crate) sends: u64,
     pub(crate) receives: u64,
-    /// How many of these uses have ended: completions of such QPs may still be in the CQ.
+    /// How many of these uses have ended. Completions of the ended ones may still be in the CQ.
     pub(crate) gone: u64,
-    /// Completions whose QP is not known, for sampling.
+    /// Number of completions whose QP is not known, for sampling.
     pub(crate) ends: u64,
     pub(crate) id: u32,
-    /// Numbers of the QPs that came last.
+    /// Numbers of the QPs that joined the CQ last.
     pub(crate) sender: u32,
     pub(crate) receiver: u32,
     /// `work_flag::WANTED` if the filter lets records of one of its QPs through.
@@ -132,8 +132,8 @@ pub(crate) struct UserWork {
     pub(crate) qp: u64,
     /// The program's `struct ibv_qp *`.
     pub(crate) handle: u64,
-    /// From there: its `struct ibv_context *` and its CQs. Zero while no call of the process has been seen;
-    /// of the CQs the kernel may say it before.
+    /// From that struct: its `struct ibv_context *` and its CQs. Zero until a call of the process was seen;
+    /// the CQs may come from the kernel before that.
     pub(crate) context: u64,
     pub(crate) send_cq: u64,
     pub(crate) receive_cq: u64,
@@ -141,20 +141,20 @@ pub(crate) struct UserWork {
     pub(crate) sends: u64,
     pub(crate) receives: u64,
     pub(crate) ends: u64,
-    /// Sends before this one are known to have ended: see body/user_posts, as for all up to `early`.
+    /// All sends below this number have ended. See body/user_posts, also for the members up to `early_id`.
     pub(crate) ended: u64,
-    /// When the QP last changed its state before anything could be posted, 0 when that was not seen.
+    /// When the QP last changed its state before anything could be posted, ns; 0 when no program saw that.
     pub(crate) begun_ns: u64,
-    /// Calls that post and have not returned.
+    /// Calls that post and have not returned yet.
     pub(crate) flying: u64,
-    /// How many requests with this `wr_id` have ended before the call that posts them has returned.
+    /// How many requests with the `wr_id` `early_id` have ended before the call that posts them returned.
     pub(crate) early: u64,
     pub(crate) early_id: u64,
     /// How many requests the program has begun with the `ibv_wr_*` calls.
     pub(crate) built: u64,
-    /// Always 0, which the verifier does not know. Before Linux 6.7 it follows one turn of a callback of
-    /// `bpf_loop` (commit ab5cfac139ab there made it follow any number), and removes as dead what only a
-    /// later turn can reach. So a value that a callback changes and asks for must not begin as a constant.
+    /// Always 0, but the verifier does not know that. Before Linux 6.7 it follows only one turn of a callback
+    /// of `bpf_loop` (until commit ab5cfac139ab), and removes as dead what only a later turn can reach. So a
+    /// value that a callback both changes and tests must not begin as a constant.
     pub(crate) zero: u64,
     /// Bits of [`work_flag`].
     pub(crate) flags: u32,
@@ -166,10 +166,10 @@ pub(crate) struct UserWork {
     pub(crate) owner: u32,
     /// The peer's QP number, `UNKNOWN_U32` when not known.
     pub(crate) dest_qpn: u32,
-    /// Threads that post and poll, 0 for none so far.
+    /// The threads that post and poll, 0 while none has.
     pub(crate) poster: u32,
     pub(crate) poller: u32,
-    /// Not 0: it is not certain which request a completion is for.
+    /// Not 0 while it is not certain which request a completion is for.
     pub(crate) unsure: u32,
     /// 1 after a modify to a state in which nothing can be posted to the send queue.
     pub(crate) is_empty: u32,
@@ -192,7 +192,7 @@ pub(crate) mod work_flag {
 pub(crate) mod signals {
     pub(crate) const UNKNOWN: u32 = 0;
     pub(crate) const ALL: u32 = 1;
-    /// Those that ask for it.
+    /// Only those that ask for a completion.
     pub(crate) const ASKED: u32 = 2;
 }
 
@@ -207,7 +207,7 @@ pub(crate) struct UserQpn {
     pub(crate) qpn: u32,
 }
 
-/// A work request that is being built: the QP's number, and how many the program had begun before.
+/// Key of a request that is being built: the QP's number, and how many the program had begun before.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct UserBuildingKey {
@@ -221,7 +221,7 @@ pub(crate) struct UserBuildingKey {
 pub(crate) struct Building {
     pub(crate) wr_id: u64,
     pub(crate) bytes: u64,
-    /// Not 0 where a part of it could not be read.
+    /// Not 0 if a part of the request could not be read.
     pub(crate) unread: u64,
     /// Network order.
     pub(crate) imm: u32,
@@ -237,8 +237,8 @@ pub(crate) struct Building {
 pub(crate) struct UserPoll {
     /// The program's `struct ibv_cq *`.
     pub(crate) cq: u64,
-    /// Where the provider writes completions. Of `start_poll` and `next_poll`: the address in the CQ of what
-    /// they say of one.
+    /// Where the provider writes completions. For `start_poll` and `next_poll`: the address in the CQ at
+    /// which they put status and `wr_id` of one completion.
     pub(crate) wc: u64,
 }
 
@@ -263,7 +263,7 @@ pub(crate) struct UserCall {
     pub(crate) list: u64,
     /// Where the provider writes the address of the first work request that it did not accept.
     pub(crate) bad: u64,
-    /// When the program called, 0 where no records are made.
+    /// When the program called, ns; 0 if no records are made.
     pub(crate) at_ns: u64,
 }
 
@@ -274,15 +274,15 @@ pub(crate) struct UserCall {
 pub(crate) struct UserBatch {
     /// Number of the QP.
     pub(crate) number: u64,
-    /// Work requests.
+    /// How many work requests.
     pub(crate) wrs: u64,
     /// Opcode class of the last work request, to which the next data belongs.
     pub(crate) last: u64,
     /// Counts by opcode, as in the slot.
     pub(crate) ops: [u64; OPCODES],
     pub(crate) op_bytes: [u64; OPCODES],
-    /// Number of the first of them in [`USER_BUILDING`], and when the program called `ibv_wr_complete`: where
-    /// records are made.
+    /// For records: number of the first request in [`USER_BUILDING`], and when the program called
+    /// `ibv_wr_complete`.
     pub(crate) first: u64,
     pub(crate) at_ns: u64,
 }

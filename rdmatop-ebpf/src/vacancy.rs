@@ -13,14 +13,14 @@ use crate::{
 /// Whether user space has read and zeroed a slot.
 #[inline(always)]
 fn is_clean(slot: u32) -> bool {
-    // SAFETY: the map checked the pointer; user space writes the word whole, and last.
+    // SAFETY: the map checked the pointer; user space writes this whole word last.
     QP_SLOTS
         .get_ptr_mut(slot)
         .is_some_and(|slot| unsafe { read_volatile(&raw const (*slot).qp) == 0 })
 }
 
-/// Takes the slot that was retired first, if user space has zeroed it and it is below the limit. Otherwise
-/// moves it to the end of the queue.
+/// Takes the slot that was retired first, if user space has zeroed it and its number is below the limit.
+/// Otherwise moves that slot to the end of the queue.
 #[inline(always)]
 fn reuse(limit: u32) -> Option<u32> {
     let Ok(Some(slot)) = USED_SLOTS.pop() else {
@@ -29,13 +29,14 @@ fn reuse(limit: u32) -> Option<u32> {
     if slot < limit && is_clean(slot) {
         return Some(slot);
     }
-    // There is room for the element just popped.
+    // The queue has room for it, because this CPU has just popped it.
     let _ = USED_SLOTS.push(slot, 0);
     None
 }
 
-/// Takes a free slot, `UNCOUNTED` for none. `moving`: the QP moves and may get any slot. Retired slots come
-/// first, so that slots in use stay at the start of the array and a sweep is short. Global: see `functions`.
+/// Takes a free slot, `UNCOUNTED` for none. `moving`: 1 for a QP that moves, which may get any slot. Retired
+/// slots come first, so that slots in use stay at the start of the array and a sweep is short. Global: see
+/// `functions`.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn take_slot(moving: u64) -> u64 {
@@ -57,8 +58,8 @@ pub(crate) extern "C" fn take_slot(moving: u64) -> u64 {
     let slot = reused()
         .or_else(|| pool::take_below(&FREE_SLOTS, limit))
         .or_else(|| {
-            // No unused slot is left. User space does not free slots in exactly the order of the queue, so
-            // try several.
+            // No unused slot is left. User space frees slots in an order that differs a little from that of
+            // the queue, so try several.
             for _ in 0..4 {
                 if moving != 0
                     && let Some(slot) = reuse(limit)

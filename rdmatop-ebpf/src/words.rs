@@ -12,23 +12,23 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::offsets::HAS_FENCE;
 
-/// Whether the machine may make stores visible in another order than that of the program, and may read ahead:
-/// all but x86-64, which is known by the size of its registers.
+/// Whether other CPUs may see the stores of a program in another order, and whether the CPU may read ahead:
+/// true on all machines but x86-64, which is recognised by the size of its registers.
 const REORDERS: bool = size_of::<pt_regs>() != 168;
 
 /// Adds to a word that several CPUs share.
 #[inline(always)]
 pub(crate) fn add(word: *mut u64, value: u64) {
-    // SAFETY: the pointer is a member of a map value that the verifier knows; the add is locked.
+    // SAFETY: the pointer is to a member of a map value that the verifier knows; the add is atomic.
     unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(word, value) };
 }
 
-/// Keeps what stands before it before what stands behind it, as other CPUs and user space see it. `word`: any
-/// word of a map's value that is at hand.
+/// Orders memory accesses: other CPUs and user space see those before this call before those after it. `word`
+/// may be any word of a map value.
 ///
-/// eBPF has no fence of its own. An atomic instruction that returns the old value is one on arm64, where it
-/// becomes `ldsetal` (arch/arm64/net/bpf_jit_comp.c); a plain locked add is none, for it becomes `stadd`. On
-/// x86-64 nothing is needed: stores stay in order, loads too, and each locked add is a fence.
+/// eBPF has no fence instruction. On arm64 an atomic instruction that returns the old value is one, because
+/// the kernel makes `ldsetal` of it (arch/arm64/net/bpf_jit_comp.c); a plain atomic add becomes `stadd` and
+/// is none. x86-64 needs nothing: it keeps stores in order, loads too, and each atomic add is a fence.
 #[inline(always)]
 pub(crate) fn fence(word: *mut u64) {
     if REORDERS && HAS_FENCE.load() != 0 {
@@ -43,7 +43,7 @@ pub(crate) fn fence(word: *mut u64) {
     }
 }
 
-/// As [`add`], after all that stands before it and before all that stands behind it.
+/// As [`add`], ordered after all accesses before it and before all accesses after it.
 #[inline(always)]
 pub(crate) fn add_in_order(word: *mut u64, value: u64) {
     fence(word);
@@ -51,9 +51,9 @@ pub(crate) fn add_in_order(word: *mut u64, value: u64) {
     fence(word);
 }
 
-/// Claims what `word` guards if nobody has it, without compare-and-exchange, which Linux 5.10 lacks: of
-/// several CPUs that add at once, at most one then reads 1. What follows a claim that was got happens after
-/// what came before the release.
+/// Claims what `word` guards, if nobody holds it. Of several CPUs that add at once, at most one then reads 1;
+/// this needs no compare-and-exchange, which Linux 5.10 lacks. What the new holder does after the claim
+/// happens after what the last holder did before its release.
 #[inline(always)]
 pub(crate) fn claim(word: *mut u64) -> bool {
     add(word, 1);
@@ -65,21 +65,21 @@ pub(crate) fn claim(word: *mut u64) -> bool {
     got
 }
 
-/// Takes back a claim that was not got.
+/// Takes back a claim that failed.
 #[inline(always)]
 pub(crate) fn unclaim(word: *mut u64) {
     add(word, u64::MAX);
 }
 
-/// Ends a claim that was got.
+/// Ends a claim that succeeded.
 #[inline(always)]
 pub(crate) fn release(word: *mut u64) {
     fence(word);
     add(word, u64::MAX);
 }
 
-/// Zeroes a place word by word. Without this LLVM calls a memset that goes byte by byte: five instructions
-/// each.
+/// Zeroes a place word by word. Otherwise LLVM calls a memset that goes byte by byte, at five instructions
+/// for each.
 ///
 /// # Safety
 /// The place must be writable and aligned to 8 bytes; all zeroes must be a value of `T`, whose size must be a
@@ -96,8 +96,8 @@ pub(crate) unsafe fn clear<T>(place: *mut T) {
 #[inline(always)]
 pub(crate) fn zeroed<T: FromZeros + IntoBytes>(place: &mut MaybeUninit<T>) -> &mut T {
     const { assert!(align_of::<T>() == 8 && size_of::<T>().is_multiple_of(8)) };
-    // SAFETY: the place is ours; FromZeros says that zeroes are a value, and they are written before it is
-    // used.
+    // SAFETY: the place is this function's to write; with FromZeros zeroes are a valid value, and they are
+    // written before it is used.
     unsafe {
         clear(place.as_mut_ptr());
         place.assume_init_mut()

@@ -19,13 +19,13 @@ const MMAPABLE: u32 = 1 << 10;
 
 /// How many QPs can be followed at one time.
 const QPS: u32 = 65_536;
-/// How many work requests on send queues can be remembered at one time. The end of one that is not remembered
-/// has no wr_id.
+/// How many work requests on send queues can be remembered at one time. If one is not remembered, the record
+/// of its end has no wr_id.
 const OUTSTANDING: u32 = 65_536;
-/// How many CQEs can be kept at one time. The end of a WR whose CQE is not kept has no status.
+/// How many CQEs can be kept at one time. If one is not kept, the record of the WR's end has no status.
 const KEPT: u32 = 16_384;
 
-/// Records of work requests. The kernel side writes, user space reads. User space sets the size at load.
+/// Records of work requests. The kernel side writes, user space reads; it sets the size at load.
 #[map]
 pub(crate) static WR_EVENTS: RingBuf = RingBuf::with_byte_size(4096, 0);
 
@@ -37,8 +37,8 @@ pub(crate) static WR_FILTER: Array<WrFilter> = Array::with_max_entries(1, 0);
 #[map]
 pub(crate) static WR_COUNTS: Array<u64> = Array::with_max_entries(count::COUNT, MMAPABLE);
 
-/// QPs that are followed, by `struct ib_qp *`. Written when a program first sees one, and when its send queue
-/// is freed.
+/// QPs that are followed, by `struct ib_qp *`. An entry is written when a program first sees the QP, and
+/// removed when its send queue is freed.
 #[map]
 pub(crate) static WR_QPS: HashMap<u64, WrQp> = HashMap::with_max_entries(QPS, NO_PREALLOC);
 
@@ -51,12 +51,12 @@ pub(crate) static WR_QPNS: HashMap<QpnKey, u64> = HashMap::with_max_entries(QPS,
 pub(crate) static WR_QUEUES: HashMap<u64, u64> = HashMap::with_max_entries(QPS, NO_PREALLOC);
 
 /// What is on the send queues. A user program may overwrite a queue element as soon as the driver has
-/// consumed it, so what the record of the end needs is copied at the post.
+/// consumed it, so the programs copy at the post what the record of the end needs.
 #[map]
 pub(crate) static WR_OUTSTANDING: HashMap<WrKey, Outstanding> = HashMap::with_max_entries(OUTSTANDING, 0);
 
-/// CQEs of sends that came while another CPU worked on the posts of their QP: the visit that finds by the
-/// ring's index that the WR has ended takes them from here.
+/// CQEs of sends that came while another CPU worked on the posts of their QP. The visit that finds by the
+/// ring's index that the WR has ended takes the CQE from here.
 #[map]
 pub(crate) static WR_CQES: HashMap<WrKey, Kept> = HashMap::with_max_entries(KEPT, NO_PREALLOC);
 
@@ -89,7 +89,7 @@ pub(crate) struct Outstanding {
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Kept {
-    /// [`WrQp::born_ns`]: another QP may have the address later.
+    /// [`WrQp::born_ns`]: tells the QP from a later one at its address.
     pub(crate) born_ns: u64,
     pub(crate) status: u32,
     /// Bits of `wr::flag`.
@@ -101,7 +101,7 @@ pub(crate) struct Kept {
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct WrQp {
-    /// 1 while a program works on the counts, more while others try.
+    /// 1 while a program works on the counts; more while other programs try to.
     pub(crate) claims: u64,
     /// `struct rxe_qp *`.
     pub(crate) rxe: u64,
@@ -110,14 +110,14 @@ pub(crate) struct WrQp {
     pub(crate) rq: u64,
     /// `struct rxe_queue_buf *` of the send queue.
     pub(crate) ring: u64,
-    /// Send WRs whose post a program saw.
+    /// Send WRs whose post a program has seen.
     pub(crate) seen: u64,
     /// Send WRs that the driver has consumed.
     pub(crate) consumed: u64,
-    /// Send WRs whose end was reported. It can be ahead of `consumed`, because the flush of Linux 6.12 posts
-    /// a CQE before it consumes the WR.
+    /// Send WRs whose end has been reported. This can be ahead of `consumed`, because in a flush Linux 6.12
+    /// posts a CQE before it consumes the WR.
     pub(crate) done: u64,
-    /// Receives whose end was reported.
+    /// Receives whose end has been reported.
     pub(crate) received: u64,
     /// Receives that the driver has consumed.
     pub(crate) taken: u64,
@@ -127,10 +127,10 @@ pub(crate) struct WrQp {
     pub(crate) device: u64,
     /// How many of its WRs are in [`WR_CQES`].
     pub(crate) kept: u64,
-    /// Of the send WRs from this number on, and below the other one, those without a CQE were dropped by the
-    /// last RESET.
+    /// The last RESET dropped the send WRs from this number up to, but not including, `dropped_to`, except
+    /// those that have a CQE.
     pub(crate) dropped_from: u64,
-    /// [`IN_RESET`] while the QP is in that state.
+    /// See `dropped_from`; [`IN_RESET`] while the QP is in that state.
     pub(crate) dropped_to: u64,
     pub(crate) mask: u32,
     pub(crate) rq_mask: u32,
@@ -151,7 +151,7 @@ pub(crate) struct WrQp {
     pub(crate) device_name: [u8; DEVICE_NAME_LEN],
 }
 
-/// [`WrQp::dropped_to`] of a QP that drops whatever is on its queue.
+/// [`WrQp::dropped_to`] of a QP in RESET: the driver drops every WR on its queue.
 pub(crate) const IN_RESET: u64 = u64::MAX;
 
 /// Bits of [`WrQp::flags`].

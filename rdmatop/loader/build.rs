@@ -1,5 +1,5 @@
-//! Embeds the eBPF object: that in the directory that `RDMATOP_EBPF_OBJECTS` names, else one built from
-//! source here.
+//! Embeds the eBPF object: the one in the directory that `RDMATOP_EBPF_OBJECTS` names, else one that it
+//! builds from source.
 //!
 //! Without a toolchain for the bpf target rdmatop still builds: `cfg(ebpf_object)` is off and it works from
 //! netlink alone. `RDMATOP_EBPF_SKIP=1` asks for that.
@@ -59,9 +59,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Has cargo come back here once a package or a cargo tool is installed: it may be what was missing.
+/// Has cargo run this again once a package or a cargo tool is installed, which may be what was missing.
 ///
-/// Only files that exist are named: an absent one would bring cargo back at every build.
+/// It names only files that exist, because an absent one would make cargo run this at every build.
 fn watch_installs() {
     let cargo_home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let installed = cargo_home.map(|home| home.join(".crates2.json"));
@@ -75,7 +75,7 @@ fn watch_installs() {
     }
 }
 
-/// Writes the object to `out`; false if there is to be none.
+/// Writes the object to `out`. Returns false if there is to be none.
 fn object(repo: &Path, out: &Path) -> Result<bool, String> {
     if let Some(given) = env::var_os("RDMATOP_EBPF_OBJECTS").filter(|given| !given.is_empty()) {
         let given = repo.join(given);
@@ -102,8 +102,8 @@ fn object(repo: &Path, out: &Path) -> Result<bool, String> {
             return Ok(false);
         }
     };
-    // `cargo xtask build-ebpf` builds into the same directory: what one built the other need not. It is not
-    // the outer cargo's, whose lock is held while this runs.
+    // `cargo xtask build-ebpf` builds into the same directory, so that neither builds again what the other
+    // has built. It is not the directory of the outer cargo, whose lock is held while this runs.
     let build = out.ancestors().find(|dir| dir.ends_with("build"));
     let target = build
         .and_then(Path::parent)
@@ -123,13 +123,13 @@ fn object(repo: &Path, out: &Path) -> Result<bool, String> {
             "the eBPF programs do not compile (RDMATOP_EBPF_SKIP=1 leaves them out):\n{text}"
         ));
     }
-    // A copy: the next build of another profile overwrites what cargo built.
+    // Copy the object, because the next build of another profile overwrites what cargo has built.
     embed(&ebpf_toolchain::built_object(&target), &out.join(OBJECT))?;
     Ok(true)
 }
 
-/// Writes what is embedded of a built object: its length without debug info, in eight bytes, and that much of
-/// it deflated, which takes a fifth.
+/// Writes the embedded form of a built object: its length without debug information, in eight bytes, then
+/// that much of it deflated, which takes a fifth.
 fn embed(built: &Path, object: &Path) -> Result<(), String> {
     let bytes = fs::read(built).map_err(|error| format!("cannot read {}: {error}", built.display()))?;
     let bytes = ebpf_strip::without_debug(&bytes).map_err(|error| format!("{}: {error}", built.display()))?;

@@ -1,4 +1,4 @@
-//! Options of the traffic programs: `--name value` and `--flag`, no more.
+//! Options of the traffic programs, only `--name value` and `--flag`.
 
 use std::{io::Write, str::FromStr};
 
@@ -44,7 +44,7 @@ impl Args {
         self.left.len() != before
     }
 
-    /// Fails when something was not understood.
+    /// Fails if an argument was not understood.
     pub fn finish(self) -> Result<()> {
         match self.left.as_slice() {
             [] => Ok(()),
@@ -53,7 +53,7 @@ impl Args {
     }
 }
 
-/// Prints one JSON object on one line of stdout, at once: the reader waits for it.
+/// Prints one JSON object on one line of stdout and flushes it, because the reader waits for it.
 pub fn report(value: &Value) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{value}")?;

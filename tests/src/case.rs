@@ -1,4 +1,4 @@
-//! A perftest pair and what each side's rows must say of it.
+//! A perftest pair and what the rows of each side must show.
 
 use anyhow::{Result, ensure};
 
@@ -11,7 +11,7 @@ use crate::{
 /// Bytes of one of perftest's credits.
 const CREDIT: u64 = 4;
 
-/// What one side of a pair has to show per QP.
+/// What the row of each QP of one side has to show.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Expect {
     /// Send WRs.
@@ -20,19 +20,20 @@ pub struct Expect {
     pub rx: u64,
     /// Bytes of a message.
     pub size: u64,
-    /// Bytes that each receive counts besides.
+    /// Bytes that each receive counts in addition.
     pub rx_extra: u64,
-    /// The only opcode.
+    /// The only opcode used.
     pub opcode: Option<&'static str>,
-    /// CQEs, where they are known.
+    /// CQEs, if the number is known.
     pub completions: Option<u64>,
-    /// Calls of `ibv_post_send`, where they are known.
+    /// Calls of `ibv_post_send`, if the number is known.
     pub doorbells: Option<u64>,
-    /// Receives come from a shared receive queue.
+    /// Whether receives come from a shared receive queue.
     pub srq: bool,
-    /// It tells the sender how many messages it has taken, as perftest does with iWARP: RDMA WRITEs of 4
-    /// bytes, each with a completion. How many it does not print, and its rows are held to the number that
-    /// rdmatop itself gives; a test that has no other WRITEs compares the sum with the function tracer's.
+    /// Whether this side tells the sender how many messages it has taken, as perftest does with iWARP: by
+    /// RDMA WRITEs of 4 bytes, each with a completion. perftest does not print their number, so rows are
+    /// compared with the number that rdmatop gives; a test without other WRITEs compares the sum with the
+    /// function tracer's.
     pub credits: bool,
 }
 
@@ -49,7 +50,7 @@ pub struct Case {
     pub server: Expect,
 }
 
-/// A pair whose client posts `n` requests of `opcode`; a passive side that gets no completions.
+/// A pair whose client posts `n` requests of `opcode`; the passive side gets no completions.
 pub fn one_sided(name: &'static str, pair: Perftest, n: u64, size: u64, opcode: &'static str) -> Case {
     let client = Expect {
         tx: n,
@@ -95,8 +96,8 @@ pub fn ping_pong(name: &'static str, pair: Perftest, n: u64, size: u64) -> Case 
 }
 
 impl Case {
-    /// Compares every QP of both sides, and each process, with what perftest says that it did. `skipped`: how
-    /// many runs of a program the kernel has left out, see [`Table::equal_unless_skipped`].
+    /// Compares every QP and the process of both sides with perftest's account. `skipped` is the number of
+    /// program runs that the kernel skipped, see [`Table::equal_unless_skipped`].
     pub fn compare(
         &self,
         table: &mut Table,
@@ -124,7 +125,7 @@ impl Case {
                 }
                 ensure!(qp.source("tx_wr") == Some("ebpf"), "{qp:?}");
             }
-            // With rdma_cm and several QPs perftest has one more, of its own.
+            // With rdma_cm and several QPs perftest has an additional QP of its own.
             if count > 1 && !self.pair.is_cm() {
                 let name = format!("{} {side}, process", self.name);
                 compare_row(table, &name, process, expect, count, skipped);
@@ -138,7 +139,7 @@ fn compare_row(table: &mut Table, name: &str, row: Row<'_>, expect: Expect, time
     let credits = row.total("tx_wr").filter(|_| expect.credits).unwrap_or(0);
     let tx = expect.tx * times + credits;
     let tx_bytes = expect.tx * times * expect.size + credits * CREDIT;
-    // Distances of the rings' indices.
+    // These counters are differences of ring indices.
     for (counter, expected) in [("tx_wr", tx), ("tx_wr_posted", tx), ("tx_bytes", tx_bytes)] {
         table.equal(name, counter, expected, row.total(counter));
     }
@@ -157,18 +158,18 @@ fn compare_row(table: &mut Table, name: &str, row: Row<'_>, expect: Expect, time
     }
     let posted = row.total("rx_wr_posted");
     if expect.srq {
-        // A shared queue's receives belong to no QP: unknown, and not 0.
+        // Receives of a shared queue belong to no QP: unknown, not 0.
         let null = row.field("rx_wr_posted").is_null();
         table.rule(name, "rx_wr_posted", "null", posted, null);
     } else {
-        // perftest posts as many as it will receive.
+        // perftest posts as many receives as it will need.
         table.equal(name, "rx_wr_posted", expect.rx * times, posted);
     }
     if let Some(doorbells) = expect.doorbells {
         let got = row.total("doorbells");
         table.equal_unless_skipped(name, "doorbells", doorbells * times, got, skipped);
     }
-    // Counted from CQEs.
+    // These counters count CQEs.
     let size = expect.size + expect.rx_extra;
     let rx = expect.rx * times;
     table.equal_unless_skipped(name, "rx_wr", rx, row.total("rx_wr"), skipped);

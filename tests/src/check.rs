@@ -1,4 +1,4 @@
-//! `rdmatop check`: what it finds.
+//! Runs `rdmatop check` and reads its findings.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -10,34 +10,34 @@ use crate::{
     wait,
 };
 
-/// One that looks.
+/// A running `rdmatop check`.
 #[derive(Debug)]
 pub struct Looking(Child);
 
-/// What it says, and its exit code.
+/// Its output and exit code.
 #[derive(Debug)]
 pub struct Check {
-    /// What it printed.
+    /// The document that it printed.
     pub document: Value,
     /// The exit code.
     pub code: Option<i32>,
 }
 
 impl Looking {
-    /// It begins, and looks for some seconds.
+    /// Starts a check of this many seconds.
     pub fn begin(seconds: &str) -> Result<Self> {
         Self::begin_with(seconds, &[])
     }
 
-    /// As [`Self::begin`], with variables of the environment.
+    /// Starts a check like [`Self::begin`], with environment variables.
     pub fn begin_with(seconds: &str, variables: &[(&str, &str)]) -> Result<Self> {
         let mut command = rdmatop::command(&["check", "--json", "--for", seconds])?;
         command.envs(variables.iter().copied());
         Ok(Self(Child::spawn(&mut command)?))
     }
 
-    /// As [`Self::begin`], and waits until its programs are attached. It does not say when: it has as many
-    /// probes as a window then, which says when it counts.
+    /// Starts a check like [`Self::begin`] and waits until its programs are attached. `check` does not report
+    /// that, so this waits for as many probes as a window has, which reports when it counts.
     pub fn begin_attached(seconds: &str) -> Result<Self> {
         let window = Window::open(&[])?;
         let all = kernel::probes()?.len();
@@ -50,13 +50,13 @@ impl Looking {
         Ok(looking)
     }
 
-    /// Ends it by Ctrl-C: what it has found until now.
+    /// Ends the check by Ctrl-C and returns what it has found so far.
     pub fn interrupt(self) -> Result<Check> {
         self.0.signal(libc::SIGINT)?;
         self.end()
     }
 
-    /// What it has found.
+    /// Waits for the end and returns what was found.
     pub fn end(mut self) -> Result<Check> {
         let status = self.0.wait(END * 2)?;
         let text = self.0.out.text();
@@ -70,7 +70,7 @@ impl Looking {
 }
 
 impl Check {
-    /// Looks for some seconds.
+    /// Runs a check of this many seconds.
     pub fn of(seconds: &str) -> Result<Self> {
         Looking::begin(seconds)?.end()
     }
@@ -80,7 +80,7 @@ impl Check {
         self.document["findings"].as_array().context("no findings")
     }
 
-    /// There is this finding and no other; it names the process.
+    /// Fails unless this is the only finding and it names the process.
     pub fn is_only(&self, id: &str, code: i32, pid: Option<u32>) -> Result<&Value> {
         let [found] = &self.findings()?[..] else {
             anyhow::bail!("{id} is to be the only finding: {:#}", self.document);

@@ -1,5 +1,5 @@
-//! Child processes that cannot outlive the test: output collected by threads, killed on drop, waited for with
-//! a limit.
+//! Child processes that cannot outlive the test: threads collect the output, drop kills the child, and each
+//! wait has a limit.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::wait::{self, PATIENCE};
 
-/// Lines as they come, shared with the reading thread.
+/// Lines in the order of arrival, shared with the thread that reads.
 #[derive(Clone, Debug, Default)]
 pub struct Lines {
     inner: Arc<(Mutex<Collected>, Condvar)>,
@@ -54,7 +54,7 @@ impl Lines {
         self.inner.1.notify_all();
     }
 
-    /// All lines so far.
+    /// Returns all lines so far.
     pub fn all(&self) -> Vec<String> {
         self.inner
             .0
@@ -64,13 +64,13 @@ impl Lines {
             .clone()
     }
 
-    /// All lines so far as one text.
+    /// Returns all lines so far as one text.
     pub fn text(&self) -> String {
         self.all().join("\n")
     }
 
-    /// The first line for which `wanted` is true; an error when the stream ends or the time is up without
-    /// one.
+    /// Returns the first line for which `wanted` is true; fails when the stream ends or the time is over
+    /// before that.
     pub fn wait_for(&self, what: &str, limit: Duration, wanted: impl Fn(&str) -> bool) -> Result<String> {
         let end = Instant::now() + limit;
         let mut collected = self.inner.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,7 +120,7 @@ impl Child {
         Self::spawn_into(command, Stdio::piped(), Stdio::piped())
     }
 
-    /// As [`Self::spawn`], with outputs that go elsewhere and are empty here.
+    /// Starts a child like [`Self::spawn`], but its outputs go elsewhere and are empty here.
     pub fn spawn_into(
         command: &mut Command,
         stdout: impl Into<Stdio>,
@@ -133,7 +133,7 @@ impl Child {
             .stderr(stderr)
             .spawn()
             .with_context(|| format!("start {name}"))?;
-        // Else the command keeps the other ends open.
+        // Otherwise the command would keep the other ends open.
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let out = child.stdout.take().map_or_else(Lines::none, Lines::collect);
         let err = child.stderr.take().map_or_else(Lines::none, Lines::collect);
@@ -153,7 +153,7 @@ impl Child {
     /// Sends a signal.
     pub fn signal(&self, signal: i32) -> Result<()> {
         let pid = i32::try_from(self.process.id())?;
-        // SAFETY: our own child, not yet waited for, so the pid is its.
+        // SAFETY: it is our own child and not waited for yet, so the PID is still its own.
         if unsafe { libc::kill(pid, signal) } == 0 {
             Ok(())
         } else {
@@ -161,9 +161,9 @@ impl Child {
         }
     }
 
-    /// Lets everybody else run first from now on: what polls has the CPU busy that others start on.
+    /// Lowers the child's priority: a polling program keeps the CPU busy on which others start.
     pub fn step_back(&self) -> Result<()> {
-        // SAFETY: no memory is passed; our own child, not yet waited for, so the pid is its.
+        // SAFETY: no memory is passed; our own child was not waited for yet, so the PID is still its own.
         if unsafe { libc::setpriority(libc::PRIO_PROCESS, self.process.id(), 19) } == 0 {
             Ok(())
         } else {
@@ -188,7 +188,7 @@ impl Child {
         Ok(self.process.try_wait()?)
     }
 
-    /// Waits for its end, at most for `limit`; then it is killed and this is an error.
+    /// Waits at most `limit` for its end; after that kills it and fails.
     pub fn wait(&mut self, limit: Duration) -> Result<ExitStatus> {
         let what = format!("the end of {}", self.name);
         let status = wait::for_some(&what, limit, || Ok(self.process.try_wait()?));
@@ -202,7 +202,7 @@ impl Child {
         Ok(status)
     }
 
-    /// Waits for its end and wants exit status 0.
+    /// Waits for its end and fails unless the exit status is 0.
     pub fn succeed(&mut self, limit: Duration) -> Result<()> {
         let status = self.wait(limit)?;
         if status.success() {
@@ -229,7 +229,7 @@ impl Drop for Child {
     }
 }
 
-/// Runs `command` to its end and returns its stdout; an error with its stderr when it fails.
+/// Runs `command` to its end and returns its stdout; if it fails, the error has its stderr.
 pub fn output(command: &mut Command) -> Result<String> {
     let output = command
         .stdin(Stdio::null())

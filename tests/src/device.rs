@@ -1,4 +1,4 @@
-//! One more SoftRoCE device, over a dummy interface of its own.
+//! An additional SoftRoCE device over a dummy interface of its own.
 
 use std::{fs, process::Command};
 
@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 
 use crate::{child::output, lab};
 
-/// The device and its interface; both are taken away on drop.
+/// The device and its interface; drop removes both.
 #[derive(Debug)]
 pub struct Device {
     name: &'static str,
@@ -21,7 +21,7 @@ impl Device {
             "{name} is there already"
         );
         let netdev = format!("on-{name}");
-        // From here on drop cleans up, whatever step fails.
+        // From here on drop cleans up, whichever step fails.
         let device = Self { name, netdev };
         let netdev = &device.netdev;
         shell(&format!(
@@ -40,8 +40,8 @@ impl Device {
         lab::await_gid(name)
     }
 
-    /// Removes the device and adds one of the same name over the same interface: it has another index, and
-    /// numbers its QPs from the start.
+    /// Removes the device and adds one of the same name on the same interface, which has another index and
+    /// numbers its QPs from the beginning.
     pub fn add_again(&self) -> Result<()> {
         shell(&format!("rdma link delete {}", self.name))?;
         self.link()

@@ -1,4 +1,4 @@
-//! Holds docs/faults.md to the tests: each fault names tests that exist.
+//! Checks that the tests named in docs/faults.md exist.
 
 #[cfg(test)]
 mod tests {
@@ -19,7 +19,7 @@ mod tests {
         }
     }
 
-    /// Whether a file called `file`.rs, or one in a folder of that name, has test `name`.
+    /// Whether a file called `file`.rs, or one in a directory of that name, has the test `name`.
     fn exists(all: &[PathBuf], file: &str, name: &str) -> bool {
         let function = format!("fn {name}(");
         all.iter()

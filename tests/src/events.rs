@@ -1,11 +1,11 @@
-//! The events of `rdmatop --trace --json`, with questions that tests ask of them.
+//! The events of `rdmatop --trace --json`, with queries for tests.
 
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// Keys that every event has, null when unknown.
+/// Keys that every event has; null if unknown.
 pub const ALWAYS: [&str; 10] = [
     "schema", "ts_ns", "mono_ns", "event", "device", "qpn", "pid", "tid", "comm", "rc",
 ];
@@ -54,7 +54,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Parses one event a line.
+    /// Parses one event per line.
     pub fn parse(lines: &[String]) -> Result<Self> {
         let list: Result<_> = lines
             .iter()
@@ -63,7 +63,7 @@ impl Events {
         Ok(Self { list: list? })
     }
 
-    /// Adds one.
+    /// Adds an event.
     pub fn push(&mut self, event: Value) {
         self.list.push(event);
     }
@@ -79,7 +79,7 @@ impl Events {
         self.filter(|event| event["event"] == kind)
     }
 
-    /// The events of the hooks: not findings, which are rdmatop's own.
+    /// The events of the hooks, without findings, which rdmatop makes itself.
     #[must_use]
     pub fn of_hooks(&self) -> Self {
         let finding = |event: &Value| {
@@ -125,7 +125,7 @@ impl Events {
         self.list.iter().filter_map(|event| event[key].as_u64()).collect()
     }
 
-    /// Sum of integer `key`; an event without it is an error, not a zero.
+    /// The sum of integer `key`; fails if an event lacks it.
     pub fn sum(&self, key: &str) -> Result<u64> {
         self.list
             .iter()
@@ -137,8 +137,8 @@ impl Events {
             .sum()
     }
 
-    /// The life of a QP in words: `create`, `RESET->INIT`, ..., `destroy`; modifies that set no state are
-    /// left out (`-R` has them).
+    /// The life of a QP in words: `create`, `RESET->INIT`, ..., `destroy`. Modifies that set no state, as
+    /// `-R` makes them, are left out.
     pub fn life(&self) -> Vec<String> {
         self.list
             .iter()
@@ -154,7 +154,7 @@ impl Events {
             .collect()
     }
 
-    /// Events reported as lost.
+    /// The number of events reported as lost.
     pub fn lost(&self) -> u64 {
         self.kind("lost")
             .list

@@ -1,4 +1,4 @@
-//! rdmatop on a machine on which something is missing: how it ended, and what it said.
+//! Runs rdmatop on a machine on which something is missing.
 
 use std::{fs, process::Command};
 
@@ -11,7 +11,7 @@ use crate::{
     snapshot::Snapshot,
 };
 
-/// `rdmatop ARGS` behind `words`, such as `prlimit --nofile=20`: how it ended and what it said.
+/// Runs `rdmatop ARGS` behind `words`, such as `prlimit --nofile=20`; returns the exit code and the output.
 pub fn behind(words: &[&str], args: &[&str]) -> Result<(Option<i32>, Child)> {
     let program = rdmatop::program()?;
     let (first, rest) = words.split_first().context("no words")?;
@@ -22,31 +22,31 @@ pub fn behind(words: &[&str], args: &[&str]) -> Result<(Option<i32>, Child)> {
     Ok((status.code(), child))
 }
 
-/// One sample behind `words`.
+/// Takes one sample behind `words`.
 pub fn sample(words: &[&str]) -> Result<Snapshot> {
     let (code, child) = behind(words, &["--once", "--json", "--delay", "0.2"])?;
     ensure!(code == Some(0), "{code:?}: {}", child.err.text());
     Snapshot::parse(&child.out.text())
 }
 
-/// Words that run a program in a mount namespace of its own after `script`.
+/// Returns words that run a program in a mount namespace of its own after `script`.
 pub fn after(script: &str) -> [String; 5] {
     let script = format!("{script} && exec \"$0\" \"$@\"");
     ["unshare", "-m", "sh", "-c", &script].map(str::to_owned)
 }
 
-/// One sample after `script`, in a mount namespace of its own.
+/// Takes one sample after `script`, in a mount namespace of its own.
 pub fn sample_after(script: &str) -> Result<Snapshot> {
     let words = after(script);
     sample(&words.each_ref().map(String::as_str))
 }
 
-/// The notes, as the text of `--once` has them.
+/// Returns the notes in the form of the text of `--once`.
 pub fn notes(sample: &Snapshot) -> Vec<String> {
     notes_of(&sample.value()["health"]["notes"])
 }
 
-/// A list of notes as lines.
+/// Returns a list of notes as lines.
 pub fn notes_of(list: &Value) -> Vec<String> {
     let part = |note: &Value, key: &str| note[key].as_str().unwrap_or_default().to_owned();
     list.as_array()
@@ -59,7 +59,7 @@ pub fn notes_of(list: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Writes a switch of the kernel, and what it was before when dropped.
+/// Sets a switch of the kernel and restores the old value when dropped.
 #[derive(Debug)]
 pub struct Switch {
     path: &'static str,

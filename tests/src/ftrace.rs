@@ -1,4 +1,4 @@
-//! How often a function of the kernel ran, by the function tracer: unlike a kprobe it also sees a run that
+//! Counts runs of a kernel function with the function tracer, which unlike a kprobe also sees a run that
 //! interrupts a traced one.
 
 use std::{fs, path::Path};
@@ -12,7 +12,7 @@ const TRACING: &str = "/sys/kernel/tracing";
 pub struct Runs(());
 
 impl Runs {
-    /// Begins. To be called before there is traffic: the kernel patches the function.
+    /// Begins. Must be called before there is traffic, because the kernel patches the function.
     pub fn of(function: &str) -> Result<Self> {
         let runs = Self(());
         set("buffer_size_kb", "4096")?;
@@ -22,7 +22,7 @@ impl Runs {
         Ok(runs)
     }
 
-    /// The runs so far.
+    /// Returns the runs so far.
     pub fn count(&self) -> Result<u64> {
         let mut sum = 0;
         for cpu in fs::read_dir(Path::new(TRACING).join("per_cpu"))? {
@@ -46,7 +46,7 @@ impl Runs {
 impl Drop for Runs {
     fn drop(&mut self) {
         for (file, value) in [("current_tracer", "nop"), ("set_ftrace_filter", "")] {
-            // Best effort: the guest ends with the test.
+            // Errors are ignored: the guest ends with the test.
             let _ = set(file, value);
         }
     }

@@ -1,4 +1,4 @@
-//! What rdmatop leaves in the kernel, and modules.
+//! What rdmatop leaves in the kernel; kernel modules.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,13 +17,13 @@ use crate::{
     wait::{self, PATIENCE},
 };
 
-/// Runs `body` and wants the kernel to be afterwards as it was before.
+/// Runs `body` and fails unless the kernel is afterwards as it was before.
 pub fn leaves_nothing(body: impl FnOnce() -> Result<()>) -> Result<()> {
     let probes = probes()?;
     let programs = bpf_programs()?;
     body()?;
     wait::until("the end of all probes", PATIENCE, || {
-        // What a test before this one left may still be on its way out: only what is new counts.
+        // What an earlier test left may still be going away, so only new probes count.
         self::probes().is_ok_and(|now| now.iter().all(|probe| probes.contains(probe)))
     })
     .with_context(|| format!("now: {:#?}", self::probes()))?;
@@ -32,7 +32,7 @@ pub fn leaves_nothing(body: impl FnOnce() -> Result<()>) -> Result<()> {
     })
 }
 
-/// Waits until somebody has attached programs since there were `before` of them, and attaches no more.
+/// Waits until more programs than `before` are attached and their number no longer changes.
 pub fn await_programs(before: usize) -> Result<()> {
     let mut last = (before, 0);
     wait::until("attached programs", PATIENCE, || {
@@ -42,7 +42,7 @@ pub fn await_programs(before: usize) -> Result<()> {
         } else {
             (now, 0)
         };
-        // Of a second and more: `wait` looks each 20 ms.
+        // For more than a second: `wait` looks every 20 ms.
         now > before && last.1 > 75
     })
 }
@@ -63,7 +63,7 @@ pub fn probes() -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// Ids of the BPF programs loaded now.
+/// Returns the ids of the BPF programs loaded now.
 pub fn bpf_programs() -> Result<Vec<u32>> {
     let mut ids = Vec::new();
     let mut at = 0;
@@ -74,12 +74,12 @@ pub fn bpf_programs() -> Result<Vec<u32>> {
     Ok(ids)
 }
 
-/// Which programs of process `pid` the kernel has skipped, by their names, as /proc tells of its open files;
-/// 0 for those that it has not.
+/// Returns how often the kernel skipped each program of process `pid`, by name, from the process's open files
+/// in /proc; 0 for a program that was not skipped.
 pub fn skipped_programs(pid: u32) -> Result<BTreeMap<String, u64>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(format!("/proc/{pid}/fdinfo"))? {
-        // A file may be closed meanwhile.
+        // The file may have been closed meanwhile.
         let Ok(text) = fs::read_to_string(entry?.path()) else {
             continue;
         };
@@ -99,7 +99,7 @@ fn program_name(id: u32) -> Result<String> {
     // `bpf_prog_info.name`, include/uapi/linux/bpf.h.
     const NAME: usize = 64;
     let mut by_id = [id, 0, 0];
-    // SAFETY: the kernel reads the 12 bytes that it is told of; the result is a new descriptor or -1.
+    // SAFETY: the kernel reads the 12 bytes that it is told; the result is a new descriptor or -1.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -118,7 +118,7 @@ fn program_name(id: u32) -> Result<String> {
     // bpf_fd and info_len share the first word.
     let head = u64::from(fd.as_raw_fd().cast_unsigned()) | (info.len() as u64) << 32;
     let mut attr = [head, info.as_mut_ptr() as u64];
-    // SAFETY: the kernel writes as much into `info` as it is told of; zeroes there ask for none of the
+    // SAFETY: the kernel writes as many bytes into `info` as it is told; zeroes there request none of the
     // arrays.
     let rc = unsafe { libc::syscall(libc::SYS_bpf, GET_INFO, attr.as_mut_ptr(), size_of_val(&attr)) };
     if rc < 0 {
@@ -128,7 +128,7 @@ fn program_name(id: u32) -> Result<String> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
-/// The kernel's mode of preemption, until this is dropped.
+/// The kernel's preemption mode, restored on drop.
 #[derive(Debug)]
 pub struct Preemption {
     before: String,
@@ -137,7 +137,7 @@ pub struct Preemption {
 const PREEMPT: &str = "/sys/kernel/debug/sched/preempt";
 
 impl Preemption {
-    /// Has the kernel preempt tasks inside of system calls.
+    /// Makes the kernel preempt tasks inside system calls.
     pub fn full() -> Result<Self> {
         let modes = fs::read_to_string(PREEMPT).context(PREEMPT)?;
         let before = modes.split(['(', ')']).nth(1);
@@ -149,7 +149,7 @@ impl Preemption {
 
 impl Drop for Preemption {
     fn drop(&mut self) {
-        // Best effort: the guest ends with the test.
+        // Errors are ignored: the guest ends with the test.
         let _ = fs::write(PREEMPT, &self.before);
     }
 }
@@ -157,9 +157,9 @@ impl Drop for Preemption {
 /// `BPF_PROG_GET_NEXT_ID` (bpf(2)).
 fn next_program(after: u32) -> Result<Option<u32>> {
     const BPF_PROG_GET_NEXT_ID: libc::c_long = 11;
-    // The head of `union bpf_attr` for this command: start_id, next_id, open_flags.
+    // The beginning of `union bpf_attr` for this command: start_id, next_id, open_flags.
     let mut attr = [after, 0, 0];
-    // SAFETY: the kernel reads and writes the 12 bytes that it is told of.
+    // SAFETY: the kernel reads and writes the 12 bytes that it is told.
     let rc = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -189,7 +189,7 @@ pub fn reload_rxe() -> Result<()> {
     links.iter().try_for_each(|(name, netdev)| add_link(name, netdev))
 }
 
-/// What the kernel lists: process and number of each QP that a user made.
+/// Returns process and number of each user QP that the kernel lists.
 pub fn user_qps() -> Result<BTreeSet<(u32, u32)>> {
     let text = output(Command::new("rdma").args(["-j", "resource", "show", "qp"]))?;
     let qps: Value = serde_json::from_str(&text)?;

@@ -13,8 +13,8 @@ pub struct Module {
 }
 
 impl Module {
-    /// Loads module `name` with `options` for test `test`; `None`, with the reason printed, where it was not
-    /// built.
+    /// Loads module `name` with `options` for test `test`; if it was not built, prints that and returns
+    /// `None`.
     pub fn load(test: &str, name: &'static str, options: &[&str]) -> Result<Option<Self>> {
         let Some(dir) = env::var_os("RDMATOP_KMOD") else {
             lab::skip(
@@ -26,7 +26,7 @@ impl Module {
             return Ok(None);
         };
         let file = PathBuf::from(dir).join(name).with_extension("ko");
-        // insmod loads nothing else, and what the drivers need is not loaded where there is no RDMA device.
+        // insmod loads no dependencies, and without an RDMA device they are not loaded yet.
         output(Command::new("modprobe").arg("ib_uverbs"))?;
         output(Command::new("insmod").arg(file).args(options))?;
         Ok(Some(Self { name }))

@@ -1,4 +1,4 @@
-//! Where the tests run: only inside the lab VM, as root, one at a time.
+//! Where the tests run: only in the lab VM, as root, one at a time.
 
 use std::{
     env, fs,
@@ -19,7 +19,7 @@ use crate::{
 /// The device of most tests.
 pub const DEVICE: &str = "rxe0";
 
-/// The tests share one kernel: probes and counters of one would be seen by another.
+/// The tests share one kernel, so a test would see probes and counters of another.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// The right to run a test in the lab.
@@ -31,7 +31,7 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Takes the turn of test `name`; `None`, with the reason printed, when this is not the lab.
+    /// Waits for the turn of test `name`; outside the lab prints that and returns `None`.
     pub fn enter(name: &str) -> Option<Self> {
         let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let release = fs::read_to_string("/proc/sys/kernel/osrelease")
@@ -48,12 +48,12 @@ impl Lab {
         Some(Self { _turn: turn, release })
     }
 
-    /// As [`Self::enter`], for tests of the SoftRoCE data path: needs BTF of the module.
+    /// As [`Self::enter`], for tests of the SoftRoCE data path, which need BTF of the module.
     pub fn enter_data_path(name: &str) -> Option<Self> {
         Self::enter(name)?.with_data_path(name)
     }
 
-    /// This lab, where the SoftRoCE data path can be counted.
+    /// Returns this lab if the SoftRoCE data path can be counted.
     fn with_data_path(self, name: &str) -> Option<Self> {
         if !fs::exists("/sys/kernel/btf/rdma_rxe").unwrap_or(false) {
             let release = &self.release;
@@ -72,12 +72,12 @@ pub fn is_here() -> bool {
     env::var_os("RDMATOP_LAB").is_some_and(|value| value == "1")
 }
 
-/// Prints why a test does nothing.
+/// Prints why a test is skipped.
 pub fn skip(name: &str, reason: &str) {
     say(&format!("SKIPPED {name}: {reason}"));
 }
 
-/// RDMA devices by name, from sysfs.
+/// Returns the names of the RDMA devices in sysfs.
 pub fn devices() -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir("/sys/class/infiniband").context("no RDMA devices")? {
@@ -87,7 +87,7 @@ pub fn devices() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The network device under `device`.
+/// Returns the network device of `device`.
 pub fn netdev(device: &str) -> Result<String> {
     let links: Value = serde_json::from_str(&output(Command::new("rdma").args(["-j", "link", "show"]))?)?;
     let link = links
@@ -101,7 +101,7 @@ pub fn netdev(device: &str) -> Result<String> {
         .to_owned())
 }
 
-/// The IPv4 address of `device`'s network device.
+/// Returns the IPv4 address of `device`'s network device.
 pub fn address(device: &str) -> Result<String> {
     let netdev = netdev(device)?;
     let text = output(Command::new("ip").args(["-j", "-4", "address", "show", "dev", &netdev]))?;
@@ -112,8 +112,8 @@ pub fn address(device: &str) -> Result<String> {
         .to_owned())
 }
 
-/// Waits until `device` has the GID of its IPv4 address: the kernel fills the table from a work queue, and a
-/// QP that is connected before would not get to RTR.
+/// Waits until `device` has the GID of its IPv4 address. The kernel fills the table from a work queue, and a
+/// QP that is connected earlier would not reach RTR.
 pub fn await_gid(device: &str) -> Result<()> {
     let path = format!("/sys/class/infiniband/{device}/ports/1/gids/{IPV4_GID}");
     let what = format!("the IPv4 GID of {device}");

@@ -1,4 +1,4 @@
-//! Kernel tests: see `cargo xtask test`. The harness of the tests and the verbs of the traffic programs.
+//! The harness of the kernel tests (see `cargo xtask test`) and the verbs of the traffic programs.
 
 pub mod args;
 pub mod case;

@@ -1,4 +1,4 @@
-//! A file with the name of NCCL's library in a process's memory: rdmatop knows jobs by it.
+//! Maps a file named like NCCL's library into a process, by which rdmatop recognises jobs.
 
 use std::{
     fs::{self, File},
@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Result, ensure};
 
-/// Maps it, for as long as this process lives.
+/// Maps the file for the rest of this process's life.
 pub fn map_nccl() -> Result<()> {
     let dir = std::env::temp_dir().join(format!(
         "nccl-{}-{}",
@@ -19,7 +19,7 @@ pub fn map_nccl() -> Result<()> {
     let path = dir.join("libnccl.so.2");
     fs::write(&path, [0; 4096])?;
     let file = File::open(&path)?;
-    // SAFETY: the kernel chooses the place; nothing else uses the mapping, which stays until the process
+    // SAFETY: the kernel chooses the address; nothing else uses the mapping, which stays until the process
     // ends.
     let address = unsafe {
         libc::mmap(

@@ -10,22 +10,22 @@ use crate::{
     wait::{self, PATIENCE},
 };
 
-/// Who makes the initiator's QPs.
+/// The kernel consumer that makes the initiator's QPs.
 pub const HOST: &str = "[nvme_rdma]";
-/// Who makes the target's QPs.
+/// The kernel consumer that makes the target's QPs.
 pub const TARGET: &str = "[nvmet_rdma]";
 
 const MODULES: [&str; 3] = ["null_blk", "nvmet-rdma", "nvme-rdma"];
 const PORT: u16 = 4420;
 const NQN: &str = "rdmatop-tests";
 
-/// A target that listens; taken away on drop, with the initiator and the modules.
+/// A listening target; drop removes it with the initiator and the modules.
 #[derive(Debug)]
 pub struct NvmeTarget {
     address: String,
 }
 
-/// An initiator that is connected.
+/// A connected initiator.
 #[derive(Debug)]
 pub struct Disk<'a> {
     /// The block device.
@@ -34,7 +34,7 @@ pub struct Disk<'a> {
     _target: &'a NvmeTarget,
 }
 
-/// Why there is no NVMe over RDMA on this kernel; `None` when there is.
+/// Returns why this kernel has no NVMe over RDMA; `None` if it has.
 pub fn missing() -> Option<String> {
     MODULES.iter().find_map(|module| {
         let tried = output(Command::new("modprobe").args(["--dry-run", module]));
@@ -46,7 +46,7 @@ impl NvmeTarget {
     /// Exports a null block device at the lab's device.
     pub fn up() -> Result<Self> {
         let address = lab::address(lab::DEVICE)?;
-        // From here on drop cleans up, whatever step fails.
+        // From here on drop cleans up, whichever step fails.
         let target = Self { address };
         let address = &target.address;
         shell(&format!(
@@ -72,7 +72,7 @@ impl NvmeTarget {
         Ok(target)
     }
 
-    /// Connects to it: one admin queue, one for I/O.
+    /// Connects to the target with one admin queue and one I/O queue.
     pub fn connect(&self) -> Result<Disk<'_>> {
         let address = &self.address;
         let before = controllers()?;
@@ -96,7 +96,7 @@ impl NvmeTarget {
 }
 
 impl Disk<'_> {
-    /// Writes `count` blocks of 4 KiB, or reads them, past the page cache: one command each.
+    /// Writes or reads `count` blocks of 4 KiB without the page cache, one command each.
     pub fn copy(&self, write: bool, count: u64) -> Result<()> {
         let (from, to, flag) = if write {
             ("/dev/zero", self.path.as_str(), "oflag=direct")
@@ -113,7 +113,7 @@ impl Disk<'_> {
         output(Command::new("dd").args(args)).map(drop)
     }
 
-    /// Ends the connection; returns when its QPs are gone on this side.
+    /// Ends the connection; returns when the QPs of this side are gone.
     pub fn disconnect(self) -> Result<()> {
         let path = format!("/sys/class/nvme/{}/delete_controller", self.controller);
         fs::write(&path, "1").with_context(|| path)
@@ -122,8 +122,8 @@ impl Disk<'_> {
 
 impl Drop for NvmeTarget {
     fn drop(&mut self) {
-        // Best effort: each step for itself. What stayed would keep rdma_rxe from being unloaded, which other
-        // tests would find.
+        // Errors of a step are ignored, and the others still run. What stayed would keep rdma_rxe loaded,
+        // which would disturb other tests.
         let _ = shell(&format!(
             "for controller in /sys/class/nvme/nvme*/delete_controller; do
                 [ -e $controller ] && echo 1 >$controller

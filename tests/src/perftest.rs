@@ -1,4 +1,4 @@
-//! Runs perftest pairs and reads their own account of what they did.
+//! Runs perftest pairs and reads their own accounts.
 
 use std::{
     fs,
@@ -16,29 +16,29 @@ use crate::{
     wait::{self, PATIENCE},
 };
 
-/// A pair that takes longer than this hangs: perftest itself would wait for ever.
+/// A pair that takes longer hangs; perftest itself would wait for ever.
 pub const LIMIT: Duration = PATIENCE;
 
-/// How long perftest's handshake may take where it is known to hang now and then, without rdmatop too: then
-/// another pair is started.
+/// The time limit of perftest's handshake where it sometimes hangs, also without rdmatop; then another pair
+/// is started.
 pub const HANDSHAKE: Duration = Duration::from_mins(1);
 
-/// How many pairs are started by rdma_cm until none is rejected, and what perftest says then.
+/// How many pairs are started over rdma_cm until one is not rejected, and perftest's message of a rejection.
 const CM_PAIRS: usize = 4;
 const REJECTED: &str = "RDMA_CM_EVENT_REJECTED; error: 8";
 
 /// Pairs started by this process.
 static PAIRS: AtomicU16 = AtomicU16::new(0);
 
-/// A port of the pair's own. The test executables run one after another: each has its range, so that none
-/// meets what the one before has left in TIME_WAIT. All are below the ephemeral ports.
+/// Returns a port for one pair. Test executables run one after another, each with its own range, so that none
+/// meets ports in TIME_WAIT of the previous one. All are below the ephemeral ports.
 fn next_port() -> u16 {
     const EACH: u16 = 64;
     let range = u16::try_from(std::process::id() % 200).unwrap_or(0);
     19_000 + range * EACH + PAIRS.fetch_add(1, Ordering::Relaxed) % EACH
 }
 
-/// What to run.
+/// The options of a pair.
 #[derive(Clone, Debug)]
 pub struct Perftest {
     program: &'static str,
@@ -47,13 +47,13 @@ pub struct Perftest {
     args: Vec<String>,
     client_args: Vec<String>,
     cm: bool,
-    /// The GID is chosen by its index.
+    /// Whether the GID is chosen by its index.
     by_gid: bool,
     server_device: String,
     client_device: String,
 }
 
-/// A pair that runs.
+/// A running pair.
 #[derive(Debug)]
 pub struct Pair {
     /// The passive side.
@@ -62,7 +62,7 @@ pub struct Pair {
     pub client: Child,
 }
 
-/// A side's own account, from its output.
+/// A side's own account, read from its output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     /// Process id.
@@ -71,7 +71,7 @@ pub struct Account {
     pub qpns: Vec<u32>,
     /// Bytes of a message.
     pub size: u64,
-    /// Messages, of all QPs together.
+    /// Messages of all QPs together.
     pub iterations: u64,
 }
 
@@ -114,14 +114,14 @@ impl Perftest {
         self
     }
 
-    /// More options, for both sides.
+    /// Adds options for both sides.
     #[must_use]
     pub fn args(mut self, args: &[&str]) -> Self {
         self.args.extend(args.iter().map(ToString::to_string));
         self
     }
 
-    /// More options, for the client only.
+    /// Adds options for the client.
     #[must_use]
     pub fn client_args(mut self, args: &[&str]) -> Self {
         self.client_args.extend(args.iter().map(ToString::to_string));
@@ -140,7 +140,7 @@ impl Perftest {
         self.cm
     }
 
-    /// Runs inside one iWARP device, which has one GID and connects through rdma_cm only.
+    /// Runs inside one iWARP device, which has one GID and connects only through rdma_cm.
     #[must_use]
     pub fn iwarp(mut self, device: &str) -> Self {
         self.by_gid = false;
@@ -162,13 +162,13 @@ impl Perftest {
         if self.cm {
             wait::for_some("an rdma_cm id in LISTEN", PATIENCE, || listens_cm(port))?;
             if !self.by_gid {
-                // The driver's own socket, which may listen a moment later.
+                // The driver's own socket may listen a moment later.
                 wait::until("an iWARP socket that listens", PATIENCE, || listens_tcp(port))?;
             }
         } else {
             wait::until("a listening perftest server", PATIENCE, || listens_tcp(port))?;
         }
-        // Without -R the address is only that of the handshake over TCP.
+        // Without -R the address is used only for the handshake over TCP.
         let address = if self.cm {
             lab::address(&self.server_device)?
         } else {
@@ -181,10 +181,10 @@ impl Perftest {
 
     /// Runs a pair to its end.
     ///
-    /// With `-R` the kernel now and then rejects the client with 8, no such service
-    /// (`IB_CM_REJ_INVALID_SERVICE_ID`), and perftest crashes: seen twice, on Linux 5.10 with two guests and
-    /// builds on two CPUs, although the server's id was in LISTEN. That pair has moved nothing: another one
-    /// is run.
+    /// With `-R` the kernel sometimes rejects the client with 8, no such service
+    /// (`IB_CM_REJ_INVALID_SERVICE_ID`), and perftest crashes. This happened twice, on Linux 5.10 with two
+    /// guests and builds on two CPUs, although the server's id was in LISTEN. Such a pair has moved nothing,
+    /// so another one is run.
     pub fn run(&self) -> Result<Accounts> {
         for _ in 1..CM_PAIRS {
             let mut pair = self.start()?;
@@ -195,7 +195,7 @@ impl Perftest {
         self.start()?.finish()
     }
 
-    /// Starts a pair, another one where rdma_cm rejects it, and waits until it is connected.
+    /// Starts a pair, or another one if rdma_cm rejects it, and waits until it is connected.
     pub fn start_connected(&self) -> Result<Pair> {
         for _ in 1..CM_PAIRS {
             let pair = self.start()?;
@@ -223,7 +223,7 @@ impl Perftest {
             command.arg("-R");
         }
         command.args(&self.args);
-        // Line by line, so that QP numbers can be read while it runs: stdio buffers a pipe in blocks.
+        // Line by line, so that QP numbers can be read during the run: stdio buffers a pipe in blocks.
         let mut buffered = Command::new("stdbuf");
         buffered
             .arg("-oL")
@@ -234,7 +234,7 @@ impl Perftest {
 }
 
 impl Pair {
-    /// Whether rdma_cm rejected its client; says so.
+    /// Whether rdma_cm rejected the client; if so, prints that.
     fn was_rejected(&self) -> bool {
         let rejected = [&self.client.err, &self.client.out]
             .iter()
@@ -255,12 +255,12 @@ impl Pair {
         })
     }
 
-    /// Waits until both sides have exchanged their addresses: the QPs exist and are connected soon.
+    /// Waits until both sides have exchanged their addresses: the QPs exist and will soon be connected.
     pub fn wait_connected(&self) -> Result<()> {
         self.connected_within(PATIENCE)
     }
 
-    /// Waits as [`Self::wait_connected`] does, at most for `limit`.
+    /// As [`Self::wait_connected`], but waits at most for `limit`.
     pub fn connected_within(&self, limit: Duration) -> Result<()> {
         for side in [&self.server, &self.client] {
             side.out
@@ -278,7 +278,7 @@ impl Pair {
         Ok(())
     }
 
-    /// QP numbers of (server, client), as far as printed.
+    /// Returns the QP numbers printed so far by (server, client).
     pub fn qpns(&self) -> (Vec<u32>, Vec<u32>) {
         (
             local_qpns(&self.server.out.text()),
@@ -300,7 +300,7 @@ fn account(side: &Child) -> Result<Account> {
     })
 }
 
-/// QP numbers of the lines ` local address: LID 0000 QPN 0x0011 PSN 0x2f3a1b`.
+/// Reads QP numbers from the lines ` local address: LID 0000 QPN 0x0011 PSN 0x2f3a1b`.
 fn local_qpns(text: &str) -> Vec<u32> {
     let lines = text.lines().filter(|line| line.contains("local address:"));
     lines
@@ -311,7 +311,7 @@ fn local_qpns(text: &str) -> Vec<u32> {
         .collect()
 }
 
-/// Size and iterations of the line after ` #bytes     #iterations`.
+/// Reads size and iterations from the line after ` #bytes     #iterations`.
 fn result_line(text: &str) -> Option<(u64, u64)> {
     let mut lines = text
         .lines()
@@ -320,7 +320,7 @@ fn result_line(text: &str) -> Option<(u64, u64)> {
     Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
 }
 
-/// Whether somebody listens at this port.
+/// Whether a process listens at this TCP port.
 pub fn listens_tcp(port: u16) -> bool {
     // State 0A is TCP_LISTEN (include/net/tcp_states.h).
     ["/proc/net/tcp", "/proc/net/tcp6"]
@@ -345,7 +345,7 @@ fn listens_cm(port: u16) -> Result<Option<()>> {
         .then_some(()))
 }
 
-/// A pair whose receiver is stopped for `time` while the sender goes on: it meets RNR NAKs.
+/// Runs a pair whose receiver is stopped for `time` while the sender goes on and gets RNR NAKs.
 pub fn with_stopped_receiver(iterations: u64, size: u64, time: Duration) -> Result<Pair> {
     let packets = || lab::hw_counter(lab::DEVICE, "rcvd_pkts")?.context("no rcvd_pkts");
     let before = packets()?;
@@ -353,8 +353,8 @@ pub fn with_stopped_receiver(iterations: u64, size: u64, time: Duration) -> Resu
         .iterations(iterations)
         .size(size)
         .start()?;
-    // Both addresses are printed before the last word over TCP: a server stopped there would stop the client
-    // before its first message. Wait until packets flow.
+    // Both addresses are printed before the last message over TCP: a server stopped then would block the
+    // client before its first message. So wait until packets flow.
     pair.wait_connected()?;
     wait::for_some("packets of the pair", PATIENCE, || {
         Ok((packets()? >= before + 500).then_some(()))
@@ -365,19 +365,18 @@ pub fn with_stopped_receiver(iterations: u64, size: u64, time: Duration) -> Resu
     Ok(pair)
 }
 
-/// A pair whose server was killed, and whose client has found out and ended. Every request asks for a
+/// Returns a pair whose server was killed and whose client has noticed it and ended. Every request asks for a
 /// completion.
 pub fn with_killed_server() -> Result<Pair> {
-    // rxe takes 7 retries, perftest's default, as endless; only with -R can another number be set. It is then
-    // the RNR retry count too, so a send could fail on a slow receiver before its time: RDMA WRITE cannot.
+    // rxe takes 7 retries, perftest's default, as endless; another number can be set only with -R. It then
+    // also is the RNR retry count, so a send could fail early on a slow receiver, but RDMA WRITE cannot.
     let pair = Perftest::new("ib_write_bw")
         .cm()
         .iterations(1_000_000)
         .size(1024)
         .args(&["-Q", "1"]);
     let pair = pair.args(&["--retry_count=1"]);
-    // One retry is also what connecting gets: on a busy machine it may not be enough, and then perftest
-    // waits.
+    // Connecting gets only one retry too, which may not suffice on a busy machine; then perftest waits.
     let mut tries = 0;
     let mut pair = loop {
         let pair = pair.start()?;
@@ -404,7 +403,7 @@ pub fn with_killed_server() -> Result<Pair> {
     Ok(pair)
 }
 
-/// The status that perftest printed when a completion failed (`Completion with error ... status N`).
+/// Returns the status that perftest printed for a failed completion (`Completion with error ... status N`).
 pub fn printed_status(side: &Child) -> Result<u32> {
     let text = format!("{}\n{}", side.out.text(), side.err.text());
     for line in text.lines() {

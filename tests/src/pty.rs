@@ -1,5 +1,5 @@
-//! A program on a terminal of its own, of 160 columns and 50 rows, whose output is taken, or not taken for a
-//! while.
+//! Runs a program on a terminal of its own with 160 columns and 50 rows, whose output is read, or left unread
+//! for a while.
 
 use std::{
     fs::File,
@@ -20,13 +20,13 @@ use crate::wait::{self, PATIENCE};
 
 /// Columns and rows at the start.
 pub const SIZE: (u16, u16) = (160, 50);
-/// "Where is the cursor?" (DSR 6, ECMA-48) and the answer. A program that asks waits seconds for a terminal
-/// that is silent, which would be measured as its start.
+/// The question for the cursor's position (DSR 6, ECMA-48) and the answer. A program that asks waits seconds
+/// for a terminal that does not answer, and this would be measured as its start.
 const ASKED: &[u8] = b"\x1b[6n";
 const ANSWER: &[u8] = b"\x1b[1;1R";
-/// How often the reader looks whether it is to go on, in milliseconds.
+/// How often, in milliseconds, the reader checks whether to go on.
 const LOOK: libc::c_int = 50;
-/// Enough of the output for the first screens; the rest only counts.
+/// The bytes of output that are kept, enough for the first screens; the rest is only counted.
 const KEPT: usize = 1 << 20;
 
 #[derive(Default)]
@@ -46,7 +46,7 @@ pub struct OnTerminal {
     screen: Arc<(Mutex<Screen>, Condvar)>,
 }
 
-/// Takes what is written until the terminal ends or is closed.
+/// Reads output until the terminal ends or is closed.
 fn read(shared: &(Mutex<Screen>, Condvar), mut terminal: File) {
     let lock = || shared.0.lock().unwrap_or_else(PoisonError::into_inner);
     let mut chunk = [0_u8; 16 << 10];
@@ -64,14 +64,14 @@ fn read(shared: &(Mutex<Screen>, Condvar), mut terminal: File) {
             events: libc::POLLIN,
             revents: 0,
         };
-        // SAFETY: one descriptor, ours.
+        // SAFETY: one descriptor of ours is passed.
         if unsafe { libc::poll(&raw mut ready, 1, LOOK) } == 0 {
             continue;
         }
         if lock().stalled {
             continue;
         }
-        // EIO is how a terminal's end reads.
+        // Reading returns EIO at a terminal's end.
         let Ok(got @ 1..) = terminal.read(&mut chunk) else {
             break;
         };
@@ -98,12 +98,12 @@ fn window((columns, rows): (u16, u16)) -> libc::winsize {
 }
 
 impl OnTerminal {
-    /// Starts `command` as the leader of a terminal of its own.
+    /// Starts `command` as the session leader of a terminal of its own.
     pub fn start(command: &mut Command) -> Result<Self> {
         Self::start_on(command, true)
     }
 
-    /// As [`Self::start`]; with `errors` stderr is the terminal too, else what `command` says.
+    /// Starts it like [`Self::start`]; with `errors` stderr is the terminal too, else as `command` has it.
     pub fn start_on(command: &mut Command, errors: bool) -> Result<Self> {
         let (mut master, mut slave) = (0, 0);
         let size = window(SIZE);
@@ -120,10 +120,10 @@ impl OnTerminal {
         if rc != 0 {
             return Err(io::Error::last_os_error()).context("no terminal");
         }
-        // SAFETY: just opened by openpty, owned by nobody else.
+        // SAFETY: openpty has just opened them, and they have no other owner.
         let (master, slave) = unsafe { (OwnedFd::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
-        // The child must not hold the master: its end would go unseen.
-        // SAFETY: plain numbers.
+        // If the child held the master, the end of the terminal would not be noticed.
+        // SAFETY: only numbers are passed.
         unsafe { libc::fcntl(master.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
         command
             .stdin(slave.try_clone()?)
@@ -133,12 +133,12 @@ impl OnTerminal {
             command.stderr(slave);
         }
         let last = libc::SIGRTMAX();
-        // SAFETY: all these calls are async-signal-safe; the terminal is the new session's stdin.
+        // SAFETY: all these calls are async-signal-safe; stdin of the new session is the terminal.
         unsafe {
             command.pre_exec(move || {
-                // As login does: a shell without job control ignores SIGINT and SIGQUIT for what it starts
-                // with `&`, nohup ignores SIGHUP, and a program inherits that through any number of parents.
-                // SIGKILL and SIGSTOP refuse.
+                // As login does: a shell without job control ignores SIGINT and SIGQUIT for programs started
+                // with `&`, nohup ignores SIGHUP, and programs inherit that. SIGKILL and SIGSTOP cannot be
+                // set.
                 for signal in 1..=last {
                     libc::signal(signal, libc::SIG_DFL);
                 }
@@ -150,7 +150,7 @@ impl OnTerminal {
         }
         let started = Instant::now();
         let child = command.spawn().with_context(|| format!("start {command:?}"))?;
-        // Else our own copies keep the terminal's end from being read.
+        // Otherwise our own copies would hide the terminal's end.
         command
             .stdin(std::process::Stdio::null())
             .stdout(std::process::Stdio::null())
@@ -181,7 +181,7 @@ impl OnTerminal {
         self.child.id()
     }
 
-    /// Time from the start until `text` was written.
+    /// Waits until `text` was written; returns the time since the start.
     pub fn wait_for(&self, text: &str, limit: Duration) -> Result<Duration> {
         let begin = Instant::now();
         let mut screen = self.screen();
@@ -206,7 +206,7 @@ impl OnTerminal {
         }
     }
 
-    /// All that was written since the start or [`Self::forget`].
+    /// Returns everything written since the start or [`Self::forget`].
     pub fn output(&self) -> Vec<u8> {
         self.screen().bytes.clone()
     }
@@ -216,12 +216,12 @@ impl OnTerminal {
         self.screen().bytes.clear();
     }
 
-    /// Reads nothing from now on, until [`Self::resume`]: what is written fills the terminal.
+    /// Stops reading until [`Self::resume`], so that output fills the terminal.
     pub fn stall(&self) {
         self.screen().stalled = true;
     }
 
-    /// Reads again.
+    /// Reads again after [`Self::stall`].
     pub fn resume(&self) {
         self.screen().stalled = false;
         self.screen.1.notify_all();
@@ -244,9 +244,9 @@ impl OnTerminal {
         }
     }
 
-    /// The line mode of the terminal: input, output, control and local flags.
+    /// Returns the terminal's line mode: input, output, control and local flags.
     pub fn mode(&self) -> Result<[u32; 4]> {
-        // SAFETY: all zeroes is a valid termios, and the kernel fills it.
+        // SAFETY: all zeroes is a valid termios, which the kernel fills.
         let (rc, mode) = unsafe {
             let mut mode = std::mem::zeroed::<libc::termios>();
             let rc = libc::tcgetattr(self.keys()?.as_raw_fd(), &raw mut mode);
@@ -261,7 +261,7 @@ impl OnTerminal {
     /// Sends a signal.
     pub fn signal(&self, signal: i32) -> Result<()> {
         let pid = i32::try_from(self.child.id())?;
-        // SAFETY: our own child, not yet waited for, so the pid is its.
+        // SAFETY: our own child, not yet waited for, so the PID is still its own.
         if unsafe { libc::kill(pid, signal) } == 0 {
             Ok(())
         } else {
@@ -269,19 +269,19 @@ impl OnTerminal {
         }
     }
 
-    /// Waits for the end of the program, and says how it ended.
+    /// Waits for the end of the program and returns its exit status.
     pub fn wait(&mut self, limit: Duration) -> Result<ExitStatus> {
         wait::for_some("the end of the program on the terminal", limit, || {
             Ok(self.child.try_wait()?)
         })
     }
 
-    /// Waits until all that the program wrote is in [`Self::output`]. It must have ended.
+    /// Waits until all output of the program, which must have ended, is in [`Self::output`].
     pub fn drain(&self, limit: Duration) -> Result<()> {
         wait::until("the end of the terminal", limit, || self.screen().ended)
     }
 
-    /// Closes our side, as a window that is closed does: the program gets SIGHUP, and its writes fail.
+    /// Closes our side like a closed window: the program gets SIGHUP, and its writes fail.
     pub fn hang_up(&mut self) {
         self.screen().closed = true;
         self.screen.1.notify_all();
@@ -291,7 +291,7 @@ impl OnTerminal {
         self.keys = None;
     }
 
-    /// Fails when the program has ended by itself.
+    /// Fails if the program has ended by itself.
     pub fn alive(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
             bail!(
@@ -302,10 +302,10 @@ impl OnTerminal {
         Ok(())
     }
 
-    /// Asks for the end by `q` and waits, so that what it attached is detached before the next measurement.
+    /// Ends the program with `q` and waits, so that its probes are detached before the next measurement.
     pub fn quit(mut self) -> Result<()> {
         self.press(b"q")?;
-        // Drop kills it when it does not end.
+        // If it does not end, drop kills it.
         let _ = self.wait(PATIENCE);
         Ok(())
     }

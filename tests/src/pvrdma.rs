@@ -5,7 +5,7 @@ use crate::lab::{self, Lab};
 /// The driver's only device.
 pub const DEVICE: &str = "vmw_pvrdma0";
 
-/// The turn of a test that needs the device; `None`, with the reason printed, without it.
+/// Waits for the turn of a test that needs the device; without it prints that and returns `None`.
 pub fn enter(name: &str) -> Option<Lab> {
     let lab = Lab::enter(name)?;
     if lab::devices().is_ok_and(|devices| devices == [DEVICE]) {

@@ -1,4 +1,4 @@
-//! Runs the rdmatop binary: as a stream of events, and as one sample.
+//! Runs the rdmatop binary as a stream of events or for one sample.
 
 use std::{
     env, fs,
@@ -19,14 +19,14 @@ use crate::{
     wait::{self, PATIENCE},
 };
 
-/// A clean end detaches every program first.
+/// How long a clean end may take, which first detaches every program.
 pub const END: Duration = PATIENCE;
-/// A window, in seconds: longer than any traffic takes, for it is closed when that is over.
+/// The length of a window in seconds: longer than any traffic, after which it is closed.
 const WINDOW: &str = "600";
 
-/// The rdmatop binary: `$RDMATOP`, else the one built beside the tests; in the lab a copy of it that every
-/// user can execute. The repository may lie below a directory that its owner alone can enter, as root's home
-/// is on most machines.
+/// Returns the rdmatop binary: `$RDMATOP`, or the one built beside the tests. In the lab it is a copy that
+/// every user can execute, because the repository may lie below a directory that only its owner can enter,
+/// such as root's home.
 pub fn program() -> Result<PathBuf> {
     let built = built()?;
     if !lab::is_here() {
@@ -44,7 +44,7 @@ pub fn program() -> Result<PathBuf> {
     }
     let dir = copy.parent().context("no directory")?;
     fs::create_dir_all(dir)?;
-    // Another name first: a test that runs beside this one sees no half of it.
+    // Written under another name first, so that a test running in parallel sees no partial file.
     let part = dir.join(format!("rdmatop.{}", std::process::id()));
     fs::copy(&built, &part).with_context(|| format!("cannot copy {}", built.display()))?;
     fs::File::options()
@@ -58,7 +58,7 @@ pub fn program() -> Result<PathBuf> {
     Ok(copy)
 }
 
-/// Where it was built.
+/// Returns the path where it was built.
 fn built() -> Result<PathBuf> {
     if let Some(path) = env::var_os("RDMATOP") {
         return Ok(path.into());
@@ -73,15 +73,15 @@ fn built() -> Result<PathBuf> {
     found.context("no rdmatop binary: cargo build -p rdmatop, or set RDMATOP to its path")
 }
 
-/// `rdmatop` with `args`, no colour.
+/// Returns `rdmatop` with `args`, without colour.
 pub fn command(args: &[&str]) -> Result<Command> {
     let mut command = Command::new(program()?);
     command.args(args).env("NO_COLOR", "1");
     Ok(command)
 }
 
-/// Waits until the line on stderr that says counting has started:
-/// `rdmatop: tracing, ...`, or `rdmatop: measuring ...` of a window.
+/// Waits for the line on stderr that reports the start of counting: `rdmatop: tracing, ...`, or `rdmatop:
+/// measuring ...` of a window.
 pub fn wait_counting(child: &Child) -> Result<String> {
     child
         .err
@@ -90,26 +90,26 @@ pub fn wait_counting(child: &Child) -> Result<String> {
         })
 }
 
-/// `rdmatop --trace --json` that has attached everything.
+/// A running `rdmatop --trace --json` that has attached everything.
 #[derive(Debug)]
 pub struct Trace {
     /// The process.
     pub child: Child,
 }
 
-/// All that a trace printed.
+/// The complete output of a trace.
 #[derive(Debug)]
 pub struct Traced {
     /// The events.
     pub events: Events,
-    /// stderr, with the summary at the end.
+    /// The lines of stderr, with the summary at the end.
     pub stderr: Vec<String>,
     /// How it ended.
     pub status: ExitStatus,
 }
 
 impl Traced {
-    /// The lines that say which programs the kernel skipped, and how often.
+    /// Returns the lines that say which programs the kernel skipped, and how often.
     pub fn skips(&self) -> Vec<&str> {
         let lines = self.stderr.iter().map(String::as_str);
         lines
@@ -117,10 +117,11 @@ impl Traced {
             .collect()
     }
 
-    /// The events, of which none was lost.
+    /// Returns the events, of which none may be lost.
     ///
     /// # Panics
-    /// When some were: the message says which, and what rdmatop said of them.
+    ///
+    /// If some were lost; the message says which, and what rdmatop reported about them.
     pub fn whole(&self) -> &Events {
         let lost = self.events.kind("lost");
         assert!(
@@ -134,7 +135,7 @@ impl Traced {
 }
 
 impl Trace {
-    /// Starts it with more options and waits until it counts.
+    /// Starts a trace with more options and waits until it counts.
     pub fn start(args: &[&str]) -> Result<Self> {
         Self::start_with(args, &[])
     }
@@ -148,12 +149,12 @@ impl Trace {
         Ok(Self { child })
     }
 
-    /// Events so far.
+    /// Returns the events so far.
     pub fn events(&self) -> Result<Events> {
         Events::parse(&self.child.out.all())
     }
 
-    /// Waits for an event, which is then among [`Self::events`].
+    /// Waits for an event; afterwards it is among [`Self::events`].
     pub fn wait_event(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
         wait::for_some(what, END, || {
             Ok(self.events()?.all().iter().find(|event| wanted(event)).cloned())
@@ -161,7 +162,7 @@ impl Trace {
         .with_context(|| format!("events were:\n{}", self.child.out.text()))
     }
 
-    /// Ends it by Ctrl-C and takes everything it printed: what happened before must be in it.
+    /// Ends the trace by Ctrl-C and returns its output, which must have all that happened before.
     pub fn stop(mut self) -> Result<Traced> {
         self.child.signal(libc::SIGINT)?;
         let status = self.child.wait(END)?;
@@ -179,7 +180,7 @@ impl Trace {
     }
 }
 
-/// `rdmatop --once --json --delay N` whose window is open.
+/// A running `rdmatop --once --json --delay N` whose window is open.
 #[derive(Debug)]
 pub struct Window {
     child: Child,
@@ -199,7 +200,7 @@ impl Window {
         Ok(Self { child })
     }
 
-    /// As [`Self::open`], run by a program in front of it.
+    /// Opens a window like [`Self::open`], run by a program in front of it.
     pub fn open_under(front: &[&str]) -> Result<Self> {
         let once = command(&["--once", "--json", "--delay", WINDOW])?;
         let mut command = Command::new(front[0]);
@@ -217,7 +218,7 @@ impl Window {
         Ok(Self { child })
     }
 
-    /// The process, to be stopped and continued.
+    /// The child process, to be stopped and continued.
     pub fn child(&self) -> &Child {
         &self.child
     }
@@ -232,8 +233,8 @@ impl Window {
         self.child.pid()
     }
 
-    /// Waits until its main thread has gone to sleep `times` times more. While the window is open it wakes
-    /// every 200 ms to look new processes up; how long that takes is up to the machine.
+    /// Waits until its main thread has gone to sleep `times` more times. While the window is open it wakes
+    /// every 200 ms to look up new processes, which takes as long as the machine needs.
     pub fn wait_looks(&self, times: u64) -> Result<()> {
         let slept = || -> Result<u64> {
             let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
@@ -248,8 +249,8 @@ impl Window {
         })
     }
 
-    /// Ends the window and reads the sample. The traffic must be over: a window that closed before it would
-    /// count less, and the test would blame the wrong one.
+    /// Ends the window and reads the sample. The traffic must be over: a window that closed earlier would
+    /// count less, and the test would blame the counters.
     pub fn close(mut self) -> Result<Snapshot> {
         ensure!(
             self.child.ended()?.is_none(),
@@ -262,14 +263,14 @@ impl Window {
     }
 }
 
-/// `rdmatop --once --json` with more options.
+/// Runs `rdmatop --once --json` with more options.
 pub fn once(args: &[&str]) -> Result<Snapshot> {
     let mut child = Child::spawn(command(&["--once", "--json"])?.args(args))?;
     child.succeed(PATIENCE)?;
     Snapshot::parse(&child.out.text())
 }
 
-/// `rdmatop probes --json` with more options.
+/// Runs `rdmatop probes --json` with more options.
 pub fn probes(args: &[&str]) -> Result<Value> {
     let mut child = Child::spawn(command(&["probes", "--json"])?.args(args))?;
     child.succeed(PATIENCE)?;

@@ -1,4 +1,4 @@
-//! SoftRoCE devices that a test makes besides the lab's own, and takes away.
+//! SoftRoCE devices that a test adds to the lab's and removes.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::{child::output, kernel};
 
-/// An rxe device on a dummy network device of its own; both go on drop.
+/// An rxe device on a dummy network device of its own; drop removes both.
 #[derive(Debug)]
 pub struct Rxe {
     netdev: String,
@@ -18,7 +18,7 @@ impl Rxe {
     pub fn up(name: &str, number: u8) -> Result<Self> {
         let netdev = format!("extra{number}");
         output(Command::new("ip").args(["link", "add", &netdev, "type", "dummy"]))?;
-        // From here on drop cleans up, whatever step fails.
+        // From here on drop cleans up, whichever step fails.
         let mut made = Self {
             netdev: netdev.clone(),
             index: u32::MAX,
@@ -31,7 +31,7 @@ impl Rxe {
         Ok(made)
     }
 
-    /// The kernel's index, which stays when the device gets another name.
+    /// The kernel's index of the device, which a rename does not change.
     pub fn index(&self) -> u32 {
         self.index
     }
@@ -39,7 +39,7 @@ impl Rxe {
 
 impl Drop for Rxe {
     fn drop(&mut self) {
-        // rxe removes its device when the network device under it goes, whatever name it has by then.
+        // rxe removes its device with the network device under it, whatever its name is by then.
         let _ = output(Command::new("ip").args(["link", "delete", &self.netdev]));
     }
 }

@@ -1,4 +1,4 @@
-//! The live view in a terminal of tmux, which says what stands on it.
+//! The live view in a tmux terminal, which can be asked for its text.
 
 use std::{env, fs, path::PathBuf, process::Command, thread, time::Duration};
 
@@ -10,11 +10,11 @@ use crate::{
     wait,
 };
 
-/// Emulated machines need long for a frame: polls are rare, and patient.
+/// Emulated machines need long for a frame, so polls are rare.
 const POLL: Duration = Duration::from_millis(200);
-/// A tmux server of the test's own, ended with it, and settings of its own.
+/// A tmux server with its own settings, which ends with the test.
 pub struct Screen {
-    /// Where its settings are.
+    /// The directory of its settings.
     pub home: PathBuf,
 }
 
@@ -23,7 +23,7 @@ impl Screen {
         output(Command::new("tmux").args(["-L", "rdmatop-live"]).args(args))
     }
 
-    /// The live view in 120 columns and 50 lines.
+    /// Opens the live view with 120 columns and 50 lines.
     pub fn open(name: &str) -> Result<Self> {
         Self::open_with(name, "")
     }
@@ -53,19 +53,19 @@ impl Screen {
         Ok(Self { home })
     }
 
-    /// The process of the view.
+    /// Returns the PID of the view.
     pub fn pid() -> Result<u32> {
         Ok(Self::tmux(&["display-message", "-p", "-t", "v", "#{pane_pid}"])?
             .trim()
             .parse()?)
     }
 
-    /// Presses keys, by tmux's names.
+    /// Presses keys, given by tmux's names.
     pub fn keys(keys: &[&str]) -> Result<()> {
         Self::tmux(&[&["send-keys", "-t", "v"], keys].concat()).map(drop)
     }
 
-    /// The mouse as a terminal sends it: SGR, button 0 pressed and released, or 64 and 65 for the wheel.
+    /// Sends the mouse as a terminal does (SGR): button 0 pressed and released, or 64 and 65 for the wheel.
     pub fn mouse(button: u8, (column, line): (usize, usize)) -> Result<()> {
         for end in if button < 64 { "Mm" } else { "M" }.chars() {
             let text = format!("\x1b[<{button};{};{}{end}", column + 1, line + 1);
@@ -76,12 +76,12 @@ impl Screen {
         Ok(())
     }
 
-    /// What stands on the screen.
+    /// Returns the text on the screen.
     pub fn text() -> Result<String> {
         Self::tmux(&["capture-pane", "-p", "-t", "v"])
     }
 
-    /// The screen once `ready` likes it.
+    /// Returns the screen once `ready` accepts it.
     pub fn once(what: &str, limit: Duration, ready: impl Fn(&str) -> bool) -> Result<String> {
         let mut last = String::new();
         let shown = wait::for_some(what, limit, || {
@@ -92,7 +92,7 @@ impl Screen {
         shown.with_context(|| format!("the screen:\n{last}"))
     }
 
-    /// Where `text` stands first, in columns and lines from 0.
+    /// Returns the first position of `text`, in columns and lines from 0.
     pub fn find(screen: &str, text: &str) -> Result<(usize, usize)> {
         let found = screen.lines().enumerate().find_map(|(line, content)| {
             let at = content.find(text)?;
@@ -101,7 +101,7 @@ impl Screen {
         found.with_context(|| format!("no {text:?} on the screen:\n{screen}"))
     }
 
-    /// Ends the view by `q`.
+    /// Ends the view with `q`.
     pub fn leave() -> Result<()> {
         Self::keys(&["q"])?;
         wait::until("the end of the view", END, || {
@@ -118,7 +118,7 @@ impl Drop for Screen {
     }
 }
 
-/// The total in the line of a counter: name, rate, total, source.
+/// Returns the total in the line of a counter: name, rate, total, source.
 pub fn total(screen: &str, counter: &str) -> Option<u64> {
     let line = screen.lines().find(|line| line.starts_with(counter))?;
     line.get(counter.len()..)?

@@ -1,4 +1,4 @@
-//! A device of soft iWARP, whose driver `cargo xtask lab modules` builds from the kernel's own source.
+//! A soft iWARP device, whose driver `cargo xtask lab modules` builds from the kernel's own source.
 
 use std::{env, fs, process::Command};
 
@@ -10,16 +10,16 @@ use crate::{
     wait::{self, PATIENCE},
 };
 
-/// The device.
+/// The name of the device.
 pub const DEVICE: &str = "siw0";
 /// The address of siw0.
 pub const ADDRESS: &str = "10.80.0.1";
 
-/// The device; it and the module are gone when this is dropped.
+/// The device; drop removes it and unloads the module.
 #[derive(Debug)]
 pub struct Siw(());
 
-/// Whether the driver was built; else prints why test `test` is skipped.
+/// Whether the driver was built; otherwise prints that test `test` is skipped.
 pub fn is_built(test: &str) -> bool {
     let built = env::var_os("RDMATOP_SIW").is_some();
     if !built {
@@ -35,7 +35,7 @@ impl Siw {
     /// Makes the device.
     pub fn up() -> Result<Self> {
         let module = env::var_os("RDMATOP_SIW").context("no module siw: RDMATOP_SIW is not set")?;
-        // From here on drop cleans up, whatever step fails.
+        // From here on drop cleans up, whichever step fails.
         let siw = Self(());
         let script = "set -e
             modprobe ib_uverbs

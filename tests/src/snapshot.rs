@@ -1,4 +1,4 @@
-//! The sample of `rdmatop --once --json`, with questions that tests ask of it.
+//! The sample of `rdmatop --once --json`, with queries for tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ pub struct Snapshot {
 pub struct Row<'a>(&'a Value);
 
 impl Snapshot {
-    /// Parses the one object.
+    /// Parses the single JSON object.
     pub fn parse(text: &str) -> Result<Self> {
         let value = serde_json::from_str(text).with_context(|| format!("not one JSON object: {text:?}"))?;
         Ok(Self { value })
@@ -65,14 +65,14 @@ impl Snapshot {
         self.value["health"]["lost_events"].as_u64()
     }
 
-    /// How many runs of a data path program the kernel has skipped (`health.losses`, `missed`). Linux before
-    /// 6.7 does not count them: before 6.4, where it happens, it is what SoftRoCE's driver counted and no
-    /// program saw.
+    /// Returns how many runs of data path programs the kernel skipped (`health.losses`, `missed`). Linux
+    /// before 6.7 does not count them. Before 6.4, where they happen, it is what SoftRoCE's driver counted
+    /// but no program saw.
     pub fn skipped(&self) -> u64 {
         self.lost_at("missed")
     }
 
-    /// All that was lost, by cause (`health.losses`), for what a failed test prints.
+    /// Returns all losses by cause (`health.losses`), for the message of a failed test.
     pub fn losses(&self) -> &Value {
         &self.value["health"]["losses"]
     }
@@ -84,8 +84,8 @@ impl Snapshot {
         loss.and_then(|loss| loss["count"].as_u64()).unwrap_or(0)
     }
 
-    /// Programs that the kernel skipped, and how often (`health.skipped`); `None` where it does not count
-    /// that.
+    /// Returns the programs that the kernel skipped, and how often (`health.skipped`); `None` where the
+    /// kernel does not count that.
     pub fn skipped_programs(&self) -> Option<BTreeMap<String, u64>> {
         let rows = self.value["health"]["skipped"].as_array()?;
         rows.iter()
@@ -93,18 +93,18 @@ impl Snapshot {
             .collect()
     }
 
-    /// How SoftRoCE's data path is entered: `kprobe` or `fentry`.
+    /// Returns how SoftRoCE's data path is entered: `kprobe` or `fentry`.
     pub fn datapath(&self) -> Option<&str> {
         self.value["health"]["ebpf"]["datapaths"]["rdma_rxe"].as_str()
     }
 
-    /// How the data path of a device is entered.
+    /// Returns how the data path of a device is entered.
     pub fn datapath_of(&self, device: &str) -> Option<&str> {
         let row = self.find("devices", |row| row["name"] == device)?;
         row.field("datapath").as_str()
     }
 
-    /// Process and number of each QP of a user that is there now, as [`crate::kernel::user_qps`] lists them.
+    /// Returns process and number of each user QP that exists now, as [`crate::kernel::user_qps`] lists them.
     pub fn living_qps(&self) -> BTreeSet<(u32, u32)> {
         self.qps()
             .filter(|row| !row.is("exited") && !row.is("kernel"))
@@ -115,13 +115,13 @@ impl Snapshot {
             .collect()
     }
 
-    /// The rows of the kernel consumer `name`, which has its brackets.
+    /// Returns the rows of the kernel consumer `name`, with brackets.
     pub fn kernel_qps(&self, name: &str) -> Vec<Row<'_>> {
         let own = |row: &Row<'_>| row.field("comm") == name && row.is("kernel");
         self.qps().filter(own).collect()
     }
 
-    /// The kernel consumer `name`, which has its brackets.
+    /// Returns the kernel consumer `name`, with brackets.
     pub fn kernel_process(&self, name: &str) -> Result<Row<'_>> {
         self.find("processes", |row| row["comm"] == name && row["kernel"] == true)
             .with_context(|| format!("no row for {name} in {}", self.value["processes"]))
@@ -152,13 +152,13 @@ impl<'a> Row<'a> {
         self.0[name]["rate"].as_f64()
     }
 
-    /// The total of the driver's own counter `name`, of a port.
+    /// Returns the total of a port's own driver counter `name`.
     pub fn named(&self, name: &str) -> Option<u64> {
         let counters = self.0["counters"].as_array()?;
         counters.iter().find(|counter| counter["name"] == name)?["total"].as_u64()
     }
 
-    /// Sum of the CQEs of all statuses.
+    /// Returns the sum of the CQEs of all statuses.
     pub fn statuses(&self) -> Option<u64> {
         let list = self.0["by_status"].as_array()?;
         list.iter().map(|row| row["cqes"]["total"].as_u64()).sum()
@@ -169,7 +169,7 @@ impl<'a> Row<'a> {
         self.0[name]["source"].as_str()
     }
 
-    /// (WRs, bytes) of `opcode`.
+    /// Returns (WRs, bytes) of `opcode`.
     pub fn opcode(&self, opcode: &str) -> Option<(u64, u64)> {
         let row = self.0["by_opcode"]
             .as_array()?
@@ -178,12 +178,12 @@ impl<'a> Row<'a> {
         Some((row["wr"]["total"].as_u64()?, row["bytes"]["total"].as_u64()?))
     }
 
-    /// Number of opcodes that happened.
+    /// Returns the number of different opcodes.
     pub fn opcodes(&self) -> Option<u64> {
         Some(self.0["by_opcode"].as_array()?.len() as u64)
     }
 
-    /// CQEs of `status`: 0 when the list is there and does not name it.
+    /// Returns the CQEs of `status`; 0 if the list exists without it.
     pub fn status(&self, status: &str) -> Option<u64> {
         let list = self.0["by_status"].as_array()?;
         list.iter()
@@ -191,7 +191,7 @@ impl<'a> Row<'a> {
             .map_or(Some(0), |row| row["cqes"]["total"].as_u64())
     }
 
-    /// Whether yes-or-no field `name` is true.
+    /// Whether the boolean field `name` is true.
     pub fn is(&self, name: &str) -> bool {
         self.0[name] == true
     }

@@ -1,4 +1,4 @@
-//! A storm of QP events, held to the last one: what was printed and what was reported lost is what happened.
+//! A storm of QP events in which the printed and the lost events must add up to those that happened.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{events::Events, rdmatop::Traced, table::say, traffic::number};
 
-/// What `qp-churn` does with a QP in a life of `laps`: each step, and how often.
+/// Returns each step of a QP of `qp-churn` with `laps`, and how often it happens.
 fn life(laps: u64) -> [(&'static str, u64); 6] {
     [
         ("create", 1),
@@ -19,10 +19,10 @@ fn life(laps: u64) -> [(&'static str, u64); 6] {
     ]
 }
 
-/// Examples that are printed.
+/// The number of examples to print.
 const EXAMPLES: usize = 10;
 
-/// What a trace says of a run of `qp-churn`, and what that did.
+/// What a trace reported about a run of `qp-churn`, and what that run did.
 #[derive(Debug)]
 pub struct Storm {
     /// Events printed, of QPs and CQs.
@@ -31,15 +31,15 @@ pub struct Storm {
     pub lost: u64,
     /// Events that happened.
     pub happened: u64,
-    /// Drawn up only where something is lost or missing.
+    /// A report, made only if something is lost or missing.
     report: Option<String>,
 }
 
 impl Storm {
-    /// Draws up the account of one run.
+    /// Compares the trace and the result of one run.
     pub fn of(traced: &Traced, done: &Value) -> Result<Self> {
         let pid = done["pid"].as_u64();
-        // Each thread makes a CQ for its QPs and destroys it.
+        // Each thread also creates and destroys one CQ.
         let happened = number(done, "events")? + 2 * number(done, "cqs")?;
         let counted = |event: &&Value| {
             let kind = event["event"].as_str().unwrap_or("");
@@ -64,7 +64,7 @@ impl Storm {
         })
     }
 
-    /// Prints the account; an error that says which events are missing, if printed and lost are not all.
+    /// Prints the result; fails, with the missing events, if printed and lost events are not all.
     pub fn check(&self, what: &str) -> Result<()> {
         let Self {
             printed,
@@ -88,7 +88,7 @@ impl Storm {
     }
 }
 
-/// Every cause of loss, what is missing by kind, and whether whole QPs are missing or single events.
+/// Reports every cause of loss, what is missing by kind, and whether whole QPs or single events are missing.
 fn report(traced: &Traced, own: &Events, done: &Value) -> Result<String> {
     let mut causes = BTreeMap::<String, u64>::new();
     for event in traced.events.kind("lost").all() {
@@ -109,7 +109,7 @@ fn report(traced: &Traced, own: &Events, done: &Value) -> Result<String> {
         let life = qp.life();
         let gone: Vec<(&str, u64)> = whole_life
             .iter()
-            // Where the step before was lost, the state that a modify came from is not known.
+            // If the step before was lost, the state before a modify is unknown.
             .map(|(step, times)| {
                 (
                     *step,

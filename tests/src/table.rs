@@ -1,5 +1,5 @@
-//! Text for the log of the tests, printed past libtest's capture: a skip and what was compared must be seen
-//! when everything passes.
+//! Prints to the log of the tests past libtest's capture, because skips and comparisons must be visible even
+//! if all tests pass.
 
 use std::{env, fmt::Write as _, fs::File, io::Write as _, path::Path};
 
@@ -7,26 +7,26 @@ use crate::lab::Lab;
 
 /// Prints one line to the log.
 pub fn say(line: &str) {
-    // A log that cannot be written must not change what a test finds.
+    // Failing to write the log must not change a test's result.
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
 
-/// What was expected of one counter, and what came.
+/// One comparison of a counter.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// Workload and side.
     pub workload: String,
     /// Counter.
     pub counter: String,
-    /// What the traffic program says.
+    /// The value from the traffic program.
     pub expected: String,
-    /// What rdmatop says.
+    /// The value from rdmatop.
     pub got: String,
     /// Whether they agree.
     pub ok: bool,
 }
 
-/// Where the rows of all tests of a run are gathered, in the directory that the lab brings back; `cargo xtask
+/// The file with the rows of all tests of a run, in the directory that the lab brings back; `cargo xtask
 /// test` reads it by this name.
 const GATHERED: &str = "equality.tsv";
 
@@ -37,7 +37,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Compares a counter with what it has to be. A counter that is unknown (`None`) equals no number.
+    /// Compares a counter with its expected value. An unknown counter (`None`) equals no number.
     pub fn equal(&mut self, workload: &str, counter: &str, expected: u64, got: Option<u64>) {
         self.row(
             workload,
@@ -48,8 +48,8 @@ impl Table {
         );
     }
 
-    /// Compares a count that does not heal when the kernel skips a program: equal when it says that it
-    /// skipped none, and short of `expected` by `skipped` at most otherwise.
+    /// Compares a count that stays wrong when the kernel skips a program: it must be equal if no program was
+    /// skipped, and otherwise at most `skipped` less than `expected`.
     pub fn equal_unless_skipped(
         &mut self,
         workload: &str,
@@ -66,7 +66,7 @@ impl Table {
         self.row(workload, counter, &format!("{least}..={expected}"), got, fits);
     }
 
-    /// A rule other than equality, in words.
+    /// Adds a rule other than equality, described in words.
     pub fn rule(&mut self, workload: &str, counter: &str, rule: &str, got: Option<u64>, ok: bool) {
         self.row(workload, counter, rule, got, ok);
     }
@@ -81,11 +81,12 @@ impl Table {
         });
     }
 
-    /// Says how many rows hold, adds the table to those gathered from this run, and fails if any row does:
-    /// then the whole table is printed.
+    /// Prints how many rows hold and adds the table to those of this run.
     ///
     /// # Panics
-    /// When a row is not ok, or when there is none: a table that compared nothing proves nothing.
+    ///
+    /// If a row does not hold, after printing the whole table, or if there is no row: an empty table
+    /// proves nothing.
     pub fn check(&self, lab: &Lab, title: &str) {
         if let Some(dir) = env::var_os("RDMATOP_LAB_OUT")
             && let Err(error) = self.gather(Path::new(&dir), &lab.release, title)

@@ -1,4 +1,4 @@
-//! RDMA devices whose ports and counters are what a test says: the module `testnic` of `tests/kmod`.
+//! RDMA devices whose ports and counters a test sets: the module `testnic` of `tests/kmod`.
 
 use std::{fs, path::PathBuf, process::Command};
 
@@ -12,7 +12,7 @@ use crate::{
 
 const DIR: &str = "/sys/kernel/debug/testnic";
 
-/// `hw_counters` of mlx5 (drivers/infiniband/hw/mlx5/counters.c), with the optional ones of RoCE.
+/// `hw_counters` of mlx5 (drivers/infiniband/hw/mlx5/counters.c), with the optional RoCE counters.
 pub const MLX5: &[&str] = &[
     "rx_write_requests",
     "rx_read_requests",
@@ -76,7 +76,7 @@ pub const EFA: &[&str] = &[
 pub const EFA_COMMANDS: &str = "submitted_cmds,completed_cmds,cmds_err,no_completion_cmds,keep_alive_rcvd,alloc_pd_err,create_qp_err,\
                                 create_cq_err,reg_mr_err,alloc_ucontext_err,create_ah_err,mmap_err";
 
-/// The module; all devices go with it.
+/// The loaded module; unloading it removes all devices.
 #[derive(Debug)]
 pub struct TestNic {
     _module: Module,
@@ -90,7 +90,7 @@ pub struct Wish {
     up: Vec<String>,
 }
 
-/// One of its ports.
+/// A port of such a device.
 #[derive(Clone, Debug)]
 pub struct Port {
     file: PathBuf,
@@ -98,7 +98,7 @@ pub struct Port {
     pub device: String,
 }
 
-/// What the kernel asks the driver for.
+/// A kind of request from the kernel to the driver.
 #[derive(Clone, Copy, Debug)]
 pub enum Call {
     /// `hw_counters`, by sysfs or netlink.
@@ -107,25 +107,25 @@ pub enum Call {
     Pma,
     /// State and rate of a port.
     Port,
-    /// Firmware version, of which each netlink dump of devices has one.
+    /// Firmware version, which each netlink dump of devices requests.
     Firmware,
 }
 
-/// A counter as the module keeps it: `base` at `since_ns`, and `rate` more each second.
+/// A counter in the module: `base` at `since_ns`, growing by `rate` per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter {
     /// Value at `since_ns`.
     pub base: u64,
     /// `CLOCK_MONOTONIC`.
     pub since_ns: u64,
-    /// A second.
+    /// Growth per second.
     pub rate: u64,
-    /// The bits that the counter has.
+    /// The mask of the counter's bits.
     pub mask: u64,
 }
 
 impl Counter {
-    /// What it would be at `ns` if it were endlessly wide.
+    /// Returns its value at `ns` without wrapping.
     pub fn unwrapped(&self, ns: u64) -> u64 {
         let grown = u128::from(ns - self.since_ns) * u128::from(self.rate) / 1_000_000_000;
         self.base + u64::try_from(grown).unwrap_or(u64::MAX)
@@ -133,7 +133,7 @@ impl Counter {
 }
 
 impl Wish {
-    /// A RoCE device of one port at 100 Gb/s, with PMA counters.
+    /// Makes a RoCE device with one port at 100 Gb/s and PMA counters.
     pub fn new(name: &str, driver: &str) -> Self {
         let mut lines = vec![format!("add {name}"), "pma=1".into()];
         if !driver.is_empty() {
@@ -143,21 +143,21 @@ impl Wish {
         Self { lines, up }
     }
 
-    /// A counter as mlx5 has it.
+    /// Makes a device with the counters of mlx5.
     pub fn mlx5(name: &str) -> Self {
         Self::new(name, "mlx5_core")
             .hw(MLX5)
             .set("firmware", "28.39.1002")
     }
 
-    /// With these `hw_counters`; a `+` before a name makes it optional.
+    /// Sets its `hw_counters`; a `+` before a name makes it optional.
     #[must_use]
     pub fn hw(self, names: &[&str]) -> Self {
         self.set("hw", &names.join(","))
     }
 
-    /// Over a network device of its own, `net`, with this MTU once it is up ([`TestNic::add`]), which has
-    /// these statistics of `ethtool -S`.
+    /// Puts the device over its own network device `net` with this MTU once it is up ([`TestNic::add`]), and
+    /// with these statistics of `ethtool -S`.
     #[must_use]
     pub fn net(mut self, name: &str, address: &str, mtu: u32, stats: &[&str]) -> Self {
         self.up = vec![
@@ -170,9 +170,9 @@ impl Wish {
         self.set("net", name)
     }
 
-    /// A key of the module: `commands` (names of `hw_counters` of the device itself), `ports`, `ib`, `pma`,
-    /// `uverbs`, `netdevs`, `firmware`, `driver_id`, `v1` (GIDs of RoCE v1 too), `pci` (address of the
-    /// parent).
+    /// Sets a key of the module: `commands` (names of `hw_counters` of the device itself), `ports`, `ib`,
+    /// `pma`, `uverbs`, `netdevs`, `firmware`, `driver_id`, `v1` (also GIDs of RoCE v1), `pci` (address of
+    /// the parent).
     #[must_use]
     pub fn set(mut self, key: &str, value: &str) -> Self {
         self.lines.push(format!("{key}={value}"));
@@ -181,7 +181,7 @@ impl Wish {
 }
 
 impl TestNic {
-    /// Loads the module for test `test`; `None`, with the reason printed, where it was not built.
+    /// Loads the module for test `test`; if it was not built, prints that and returns `None`.
     pub fn load(test: &str) -> Result<Option<Self>> {
         let module = Module::load(test, "testnic", &[])?;
         Ok(module.map(|module| Self { _module: module }))
@@ -209,13 +209,13 @@ impl TestNic {
             .collect()
     }
 
-    /// /proc names a GPU at this PCI address, as it does with NVIDIA's driver.
+    /// Makes /proc list a GPU at this PCI address, as NVIDIA's driver does.
     pub fn add_gpu(&self, address: &str) -> Result<()> {
         fs::write(format!("{DIR}/control"), format!("gpu {address}"))
             .with_context(|| format!("gpu {address}"))
     }
 
-    /// Removes the device that has this name now, as if the card were pulled.
+    /// Removes the device with this current name, as if the card were pulled.
     pub fn remove(&self, name: &str) -> Result<()> {
         fs::write(format!("{DIR}/control"), format!("remove {name}"))
             .with_context(|| format!("remove {name}"))
@@ -223,42 +223,42 @@ impl TestNic {
 }
 
 impl Port {
-    /// Gives orders, one a line.
+    /// Sends orders to the module, one per line.
     pub fn order(&self, lines: &str) -> Result<()> {
         fs::write(&self.file, lines).with_context(|| format!("{}: {lines}", self.file.display()))
     }
 
-    /// The driver logs an error.
+    /// Makes the driver log an error.
     pub fn log(&self, text: &str) -> Result<()> {
         self.order(&format!("log {text}"))
     }
 
-    /// Counter `name` grows by `rate` a second from now on.
+    /// Lets counter `name` grow by `rate` per second from now on.
     pub fn rate(&self, name: &str, rate: u64) -> Result<()> {
         self.order(&format!("rate {rate} {name}"))
     }
 
-    /// Counter `name` is `value` now.
+    /// Sets counter `name` to `value`.
     pub fn set(&self, name: &str, value: u64) -> Result<()> {
         self.order(&format!("set {value} {name}"))
     }
 
-    /// Counter `name` wraps at 2^`bits`.
+    /// Makes counter `name` wrap at 2^`bits`.
     pub fn bits(&self, name: &str, bits: u32) -> Result<()> {
         self.order(&format!("bits {bits} {name}"))
     }
 
-    /// Counter `name` is `more` more.
+    /// Adds `more` to counter `name`.
     pub fn grow(&self, name: &str, more: u64) -> Result<()> {
         self.order(&format!("add {more} {name}"))
     }
 
-    /// The state, of `enum ib_port_state`: 1 is DOWN, 4 ACTIVE.
+    /// Sets the state (`enum ib_port_state`): 1 is DOWN, 4 is ACTIVE.
     pub fn state(&self, state: u32) -> Result<()> {
         self.order(&format!("state {state}"))
     }
 
-    /// The link: `enum ib_port_width` and `enum ib_port_speed` of some usual rates.
+    /// Sets `enum ib_port_width` and `enum ib_port_speed` of the link for some usual rates.
     pub fn gbit(&self, gbit: u32) -> Result<()> {
         let (width, speed) = match gbit {
             25 => (1, 32),
@@ -270,13 +270,13 @@ impl Port {
         self.order(&format!("link {width} {speed}"))
     }
 
-    /// Priorities of its network device that have flow control, a bit each.
+    /// Sets the priorities of its network device that have flow control, one bit each.
     pub fn pfc(&self, mask: u8) -> Result<()> {
         self.order(&format!("pfc {mask}"))
     }
 
-    /// The GID of this type ("IB/RoCE v1", "RoCE v2") and address ("0a33:0001" for 10.51.0.1), when the
-    /// kernel has made it.
+    /// Waits for the GID of this type ("IB/RoCE v1", "RoCE v2") and address ("0a33:0001" for 10.51.0.1), and
+    /// returns its index.
     pub fn gid(&self, kind: &str, address: &str) -> Result<u32> {
         let dir = PathBuf::from("/sys/class/infiniband")
             .join(&self.device)
@@ -290,17 +290,17 @@ impl Port {
             .with_context(|| format!("{} {kind} {address}", self.device))
     }
 
-    /// Each such call fails with `errno`; 0: none does.
+    /// Makes each such call fail with `errno`; 0 ends that.
     pub fn fail(&self, call: Call, errno: i32) -> Result<()> {
         self.order(&format!("fail {errno} {}", call.name()))
     }
 
-    /// Each such call sleeps in the driver first.
+    /// Makes each such call sleep in the driver first.
     pub fn delay(&self, call: Call, ms: u32) -> Result<()> {
         self.order(&format!("delay {ms} {}", call.name()))
     }
 
-    /// Counter `name` as the module keeps it.
+    /// Returns counter `name` as the module has it.
     pub fn counter(&self, name: &str) -> Result<Counter> {
         self.line(|words| {
             let (head, tail) = words.split_at_checked(5)?;
@@ -320,7 +320,7 @@ impl Port {
         .with_context(|| format!("no counter {name} in {}", self.file.display()))
     }
 
-    /// When the last reads of counters, or of the port by a process, took place, newest first.
+    /// Returns the times of the last reads of counters, or by a process of the port, newest first.
     pub fn reads(&self, call: Call) -> Result<Vec<u64>> {
         let times: Option<Vec<u64>> = self.line(|words| {
             (words.starts_with(&["reads", call.name()]))
@@ -331,7 +331,7 @@ impl Port {
         Ok(times.into_iter().filter(|time| *time > 0).collect())
     }
 
-    /// How often they were read.
+    /// Returns how often they were read.
     pub fn read_count(&self, call: Call) -> Result<u64> {
         let count = self.line(|words| {
             words

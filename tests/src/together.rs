@@ -1,15 +1,15 @@
-//! One start of rdmatop for the workloads of several tests.
+//! Shares one start of rdmatop among the workloads of several tests.
 //!
-//! Starting and ending rdmatop is most of what a kernel test costs where each instruction is translated. So
-//! the tests of a module that only ask about their own processes share one window, or one trace: the first of
-//! them starts it, runs the workloads of all, one after another, and ends it; each then compares its own with
-//! what rdmatop said. Workloads of tests that were not asked for do not run.
+//! Starting and ending rdmatop is most of the cost of a kernel test where each instruction is translated. So
+//! the tests of a module that ask only about their own processes share one window or one trace. The first
+//! test starts it, runs all workloads one after another, and ends it; each test then compares its own
+//! workload with rdmatop's result. Workloads of tests that were not asked for do not run.
 
 use std::{env, sync::OnceLock};
 
 use anyhow::{Result, anyhow, bail};
 
-/// What a workload did, or why it could not: that fails its own test and no other.
+/// The result of a workload, or why it failed, which fails only its own test.
 #[derive(Debug)]
 pub struct Did<T>(Result<T, String>);
 
@@ -19,7 +19,7 @@ impl<T> Did<T> {
         Self(workload().map_err(|error| format!("{error:#}")))
     }
 
-    /// Runs the workload of one test, by libtest's name of it, unless libtest was asked for others alone.
+    /// Runs the workload of one test, given by libtest's name, unless libtest was asked only for others.
     pub fn of_test(test: &str, workload: impl FnOnce() -> Result<T>) -> Self {
         if is_asked(env::args().skip(1), test) {
             Self::of(workload)
@@ -28,12 +28,12 @@ impl<T> Did<T> {
         }
     }
 
-    /// What it did, to go on with.
+    /// Returns the workload's result by value.
     pub fn into_inner(self) -> Result<T> {
         self.0.map_err(|why| anyhow!("the workload failed: {why}"))
     }
 
-    /// What it did.
+    /// Returns the workload's result.
     pub fn get(&self) -> Result<&T> {
         self.0
             .as_ref()
@@ -41,8 +41,8 @@ impl<T> Did<T> {
     }
 }
 
-/// Whether libtest runs this test with these arguments: all are asked for that are not chosen by their whole
-/// names, as `cargo xtask test` does where a kernel has a part of a module.
+/// Whether libtest runs this test with these arguments. Without `--exact`, with which `cargo xtask test`
+/// selects a part of a module for a kernel, all tests count as asked for.
 fn is_asked(mut args: impl Iterator<Item = String>, test: &str) -> bool {
     let mut by_name = false;
     let named = args.any(|arg| {
@@ -52,19 +52,19 @@ fn is_asked(mut args: impl Iterator<Item = String>, test: &str) -> bool {
     named || !by_name
 }
 
-/// What the workloads did, and what rdmatop said of them.
+/// The results of the workloads together with rdmatop's result.
 #[derive(Debug)]
 pub struct Together<T> {
     ran: OnceLock<Did<T>>,
 }
 
 impl<T> Together<T> {
-    /// A run that has not begun.
+    /// A run that has not started.
     pub const fn new() -> Self {
         Self { ran: OnceLock::new() }
     }
 
-    /// All of it. The first call runs the workloads.
+    /// Returns everything; the first call runs the workloads.
     pub fn get(&self, workloads: impl FnOnce() -> Result<T>) -> Result<&T> {
         self.ran.get_or_init(|| Did::of(workloads)).get()
     }

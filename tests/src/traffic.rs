@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use crate::{child::Child, wait::PATIENCE};
 
-/// The longest time that any of them takes.
+/// The longest time that any of these programs takes.
 pub const LIMIT: Duration = PATIENCE;
 
-/// A traffic program that runs.
+/// A running traffic program.
 #[derive(Debug)]
 pub struct Traffic {
     /// The process.
@@ -29,7 +29,7 @@ impl Traffic {
         })
     }
 
-    /// Waits for its first object, which it prints when everything stands.
+    /// Waits for its first object, which it prints when everything is set up.
     pub fn ready(&self) -> Result<Value> {
         let line = self
             .child
@@ -66,7 +66,7 @@ pub fn id(value: &Value, key: &str) -> Result<u32> {
     Ok(u32::try_from(number(value, key)?)?)
 }
 
-/// Where a traffic program lies: the tests are in target/PROFILE/deps, the programs in target/PROFILE.
+/// Returns a traffic program's path: tests are in target/PROFILE/deps, programs in target/PROFILE.
 pub fn path(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let found = own

@@ -1,4 +1,4 @@
-//! Programs with probes on them (`--uprobes`): how to ask for the probes, and where they are.
+//! Probes on programs (`--uprobes`): how to ask for them, and where they are.
 
 use std::{
     fs,
@@ -16,21 +16,21 @@ use crate::{
     traffic::{Traffic, path},
 };
 
-/// Under emulation a hit costs ten times as much as on a machine.
+/// The limit is high because under emulation a hit costs ten times as much as on real hardware.
 pub const ARGS: [&str; 3] = ["--uprobes", "--uprobe-limit", "100000"];
-/// The kernel side leaves SoftRoCE to the probes.
+/// Disables the kernel programs of SoftRoCE's data path, so that only probes count.
 pub const ENV: [(&str, &str); 1] = [("RDMATOP_DATAPATHS", "0")];
-/// How long probes may take until they stand.
+/// How long it may take until probes are attached.
 pub const ATTACHED: Duration = Duration::from_mins(2);
 
-/// A QP that stands before rdmatop starts, so that its functions are probed before others post.
+/// Starts a QP before rdmatop, so that its provider's functions are probed before others post.
 pub fn standing() -> Result<Traffic> {
     let idle = Traffic::start("idle-qps", &["--qps", "1", "--processes", "1", "--state", "rts"])?;
     idle.ready()?;
     Ok(idle)
 }
 
-/// A file, by device and inode: in another mount namespace its name is another one.
+/// A file by device and inode, because its name differs in another mount namespace.
 pub type File = (u64, u64);
 
 /// The identity of the file at a path.
@@ -39,13 +39,13 @@ pub fn identity(path: &Path) -> Result<File> {
     Ok((file.dev(), file.ino()))
 }
 
-/// What a process has open.
+/// Returns the open files of a process.
 fn files(pid: u32) -> impl Iterator<Item = PathBuf> {
     let open = fs::read_dir(format!("/proc/{pid}/fd"));
     open.into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
-/// How many functions of files of this name an rdmatop probes: it keeps the file open for each.
+/// Returns how many functions of files with this name an rdmatop probes: it has one open file for each.
 pub fn probed(rdmatop: u32, name: &str) -> usize {
     let targets = files(rdmatop).filter_map(|file| fs::read_link(file).ok());
     targets
@@ -53,13 +53,13 @@ pub fn probed(rdmatop: u32, name: &str) -> usize {
         .count()
 }
 
-/// How many functions of this file it probes.
+/// Returns how many functions of this file it probes.
 pub fn probed_in(rdmatop: u32, file: File) -> usize {
     let opened = files(rdmatop).filter_map(|file| fs::metadata(file).ok());
     opened.filter(|open| (open.dev(), open.ino()) == file).count()
 }
 
-/// The library of SoftRoCE's provider that a program has mapped.
+/// Returns the library of SoftRoCE's provider that a program has mapped.
 pub fn library(pid: u32) -> Result<PathBuf> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
     let path = maps
@@ -68,7 +68,7 @@ pub fn library(pid: u32) -> Result<PathBuf> {
     Ok(path.with_context(|| format!("no librxe: {maps}"))?.into())
 }
 
-/// A program in a mount namespace where the provider's library is a file of its own.
+/// Starts a program in a mount namespace where the provider's library is a separate file.
 pub fn with_a_copy(library: &Path, copy: &Path, program: &str, args: &str) -> Result<Traffic> {
     fs::copy(library, copy)?;
     let script = format!(
@@ -84,7 +84,7 @@ pub fn with_a_copy(library: &Path, copy: &Path, program: &str, args: &str) -> Re
     })
 }
 
-/// The total of a counter, which must be known.
+/// Returns the total of a counter; fails if it is unknown.
 pub fn total(row: Row<'_>, key: &str) -> Result<u64> {
     row.field(key)["total"]
         .as_u64()

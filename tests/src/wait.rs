@@ -1,4 +1,4 @@
-//! Bounded waits: no test hangs, and what was waited for is in the message.
+//! Waits with limits, so that no test hangs; the message says what was waited for.
 
 use std::{
     thread,
@@ -7,17 +7,17 @@ use std::{
 
 use anyhow::{Result, bail};
 
-/// How long what must come may take, everywhere: a guest whose instructions are translated, on a machine that
-/// builds and runs another guest beside it, takes a hundred times as long as a machine of its own. A wait
-/// ends when what it waits for is there, so only what never comes takes this long.
+/// The limit for anything that must happen: a guest with translated instructions, on a machine that also
+/// builds and runs another guest, is a hundred times slower than real hardware. A wait ends when its
+/// condition holds, so only what never happens takes this long.
 pub const PATIENCE: Duration = Duration::from_mins(5);
-/// What an end may take that waits for nobody, where that is tested: nobody would call it hanging. The
-/// emulated kernel needs most of it to detach programs.
+/// The limit for a program's end that waits for nobody, where that is tested. The emulated kernel needs most
+/// of this time to detach programs.
 pub const SOON: Duration = Duration::from_mins(1);
 
 const STEP: Duration = Duration::from_millis(20);
 
-/// Calls `ready` until it gives something, at most for `limit`.
+/// Calls `ready` until it returns a value, at most for `limit`.
 pub fn for_some<T>(what: &str, limit: Duration, mut ready: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let end = Instant::now() + limit;
     loop {

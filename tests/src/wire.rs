@@ -1,7 +1,7 @@
-//! A real wire between two rxe devices of one network namespace, on which `tc netem` can lose packets.
+//! A wire between two rxe devices of one network namespace, on which `tc netem` can drop packets.
 //!
-//! Traffic inside one rxe device never reaches the network stack. A veth pair does, once the local routing
-//! table is consulted only for what came in over it: else the kernel delivers to its own address directly.
+//! Traffic inside one rxe device never reaches the network stack. That of a veth pair does, if only packets
+//! from it use the local routing table: else the kernel delivers to its own address directly.
 
 use std::{fs, process::Command};
 
@@ -14,7 +14,7 @@ pub const SERVER: &str = "rxb";
 /// The active end: device `rxa` on `va`, 10.78.0.1.
 pub const CLIENT: &str = "rxa";
 
-/// The wire; taken away on drop unless the lab made it.
+/// The wire; drop removes it unless the lab made it.
 #[derive(Debug)]
 pub struct Wire {
     ours: bool,
@@ -24,8 +24,8 @@ pub struct Wire {
 const PAIR: &str = "
             ip link add va type veth peer name vb";
 
-/// Two veth pairs, whose ends are bonds `va` (of `va0` and `va1`) and `vb`. They spread by addresses of
-/// Ethernet, of which there are two: one pair carries all.
+/// Two veth pairs, whose ends are the bonds `va` (of `va0` and `va1`) and `vb`. They distribute by Ethernet
+/// addresses, of which there are only two, so one pair carries everything.
 const BONDS: &str = "
             modprobe bonding max_bonds=0
             for bond in va vb; do
@@ -38,7 +38,7 @@ const BONDS: &str = "
             done";
 
 impl Wire {
-    /// Makes the wire, or takes the one that `lab run --wire` made.
+    /// Makes the wire, or uses the one of `lab run --wire`.
     pub fn up() -> Result<Self> {
         if fs::exists(format!("/sys/class/infiniband/{CLIENT}"))? {
             return Ok(Self { ours: false });
@@ -46,7 +46,7 @@ impl Wire {
         Self::over(PAIR)
     }
 
-    /// Makes a wire of two links, which are a bond at each end.
+    /// Makes a wire of two links that form a bond at each end.
     pub fn bonded() -> Result<Self> {
         ensure!(
             !fs::exists(format!("/sys/class/infiniband/{CLIENT}"))?,
@@ -56,7 +56,7 @@ impl Wire {
     }
 
     fn over(interfaces: &str) -> Result<Self> {
-        // From here on drop cleans up, whatever step fails.
+        // From here on drop cleans up, whichever step fails.
         let wire = Self { ours: true };
         shell(&format!(
             "set -e
@@ -93,12 +93,12 @@ impl Wire {
         self.lose_at(&["va"], percent)
     }
 
-    /// Loses packets as [`Self::lose`] does, in both directions.
+    /// Drops packets like [`Self::lose`], in both directions.
     pub fn lose_both(&self, percent: &str) -> Result<Loss<'_>> {
         self.lose_at(&["va", "vb"], percent)
     }
 
-    /// Holds each packet back for `time`, in both directions.
+    /// Delays each packet by `time`, in both directions.
     pub fn delay(&self, time: &str) -> Result<Loss<'_>> {
         self.impair(&["va", "vb"], &["delay", time])
     }
@@ -118,7 +118,7 @@ impl Wire {
     }
 }
 
-/// The wire loses packets, or holds them back.
+/// The wire drops or delays packets until this is dropped.
 #[derive(Debug)]
 pub struct Loss<'a> {
     _wire: &'a Wire,
@@ -126,8 +126,8 @@ pub struct Loss<'a> {
 }
 
 impl Loss<'_> {
-    /// From now on it holds each packet back for `time`. Changed in place: without a queueing discipline for
-    /// a moment the wire drops what it held back, and programs on Linux 7.2 end with an error then.
+    /// Sets another delay. It is changed in place: without a queueing discipline for a moment the wire would
+    /// drop the delayed packets, and programs on Linux 7.2 then end with an error.
     pub fn change_delay(&self, time: &str) -> Result<()> {
         for end in self.ends {
             let netem = ["qdisc", "change", "dev", end, "root", "netem", "delay", time];

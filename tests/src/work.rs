@@ -1,26 +1,26 @@
-//! What a trace says of work requests.
+//! What a trace reports about work requests.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use crate::{events::Events, rdmatop::Traced};
 
-/// The numbers of the last line about work requests.
+/// The numbers of the trace's last line about work requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Sum {
-    /// Posts and ends.
+    /// Posts and completions.
     pub happened: u64,
-    /// Requests among these that made events.
+    /// Requests among these that became events.
     pub seen: u64,
-    /// Left out by a filter.
+    /// Requests that a filter left out.
     pub filtered: u64,
-    /// Left out by sampling.
+    /// Requests that sampling left out.
     pub sampled_out: u64,
     /// Lost.
     pub lost: u64,
 }
 
-/// The numbers of a trace's last line about work requests, which must add up.
+/// Returns the numbers of the trace's last line about work requests, which must add up.
 pub fn sum(traced: &Traced) -> Result<Sum> {
     let begin = "rdmatop: work requests: ";
     let line = traced.stderr.iter().find_map(|line| line.strip_prefix(begin));
@@ -45,7 +45,7 @@ pub fn sum(traced: &Traced) -> Result<Sum> {
     Ok(sum)
 }
 
-/// A list that a program reported.
+/// Returns a list that a program reported.
 pub fn list(said: &Value, key: &str) -> Result<Vec<Value>> {
     Ok(said[key]
         .as_array()
@@ -53,16 +53,16 @@ pub fn list(said: &Value, key: &str) -> Result<Vec<Value>> {
         .clone())
 }
 
-/// Some values of each event.
+/// Returns some values of each event.
 pub fn pick(events: &Events, keys: &[&str]) -> Vec<Value> {
     let each = events.all().iter();
     each.map(|event| keys.iter().map(|key| event[*key].clone()).collect())
         .collect()
 }
 
-/// Holds the ends of one QP's sends, each of which asked for a completion and succeeded, against its posts:
-/// the N-th end is that of the N-th post. Returns how many have what the posts said, which must be what their
-/// own posts said.
+/// Compares the completions of one QP's sends, all signaled and successful, with its posts: the N-th
+/// completion belongs to the N-th post. Returns how many completions have the post's values, which must be
+/// those of their own posts.
 pub fn told(posts: &Events, ends: &Events) -> Result<usize> {
     const FROM_POST: [&str; 4] = ["wr_id", "opcode", "bytes", "signaled"];
     ensure!(

@@ -1,6 +1,6 @@
-//! Probes that come and go while a process posts, and a driver that is unloaded in between. The guest has one
-//! CPU: the code that is patched then is what the traffic runs through, and QEMU's translator may go on with
-//! the old code on another CPU.
+//! Probes that are attached and detached while a process posts, and a driver that is unloaded in between. The
+//! guest has one CPU: the traffic runs through the code that is then patched, and QEMU's translator may go on
+//! with the old code on another CPU.
 
 use std::{process::Command, thread, time::Duration};
 
@@ -18,7 +18,7 @@ use rdmatop_tests::{
     wait,
 };
 
-/// A session takes over from another in less time, also on a slow machine.
+/// Longer than one session takes to take over from another, also on a slow machine.
 const TAKEOVER: Duration = Duration::from_secs(3);
 
 #[test]
@@ -39,7 +39,7 @@ fn traffic_that_runs_at_attach_is_counted_from_there_without_a_gap() -> Result<(
     let posted = qp.total("tx_wr_posted").context("no tx_wr_posted")?;
     let fits = (1..all).contains(&posted);
     table.rule("sender", "tx_wr_posted", &format!("1..{all}"), Some(posted), fits);
-    // What was on the queue at attach counts as posted; everything posted has finished.
+    // Requests that were on the queue at attach count as posted, and everything posted has finished.
     table.equal("sender", "tx_wr", posted, qp.total("tx_wr"));
     table.equal("sender", "tx_bytes", posted * SIZE, qp.total("tx_bytes"));
     let (wr, bytes) = qp.opcode("rdma_write").unzip();
@@ -65,9 +65,9 @@ fn work_requests_are_counted_before_and_after_the_driver_was_reloaded() -> Resul
     let before = kernel::bpf_programs()?;
     let before: Vec<u32> = before.into_iter().filter(|id| !others.contains(id)).collect();
     kernel::reload_rxe()?;
-    // A probe in a module that was unloaded never runs again: another session takes over, perhaps after one
-    // that found the module gone and has fewer programs. While one takes over from the other there are those
-    // of both, at some moment as many as before: then there are others at the next look.
+    // A probe in an unloaded module never runs again: another session takes over, perhaps after one that
+    // found the module gone and has fewer programs. During a takeover the programs of both exist, at some
+    // moment as many as before; the next look then sees other programs.
     let mut last = Vec::new();
     wait::until(
         "as many programs as before, all of them new, for a while",
@@ -106,7 +106,7 @@ fn counts_go_on_when_programs_are_attached_anew() -> Result<()> {
     posts.ready()?;
     thread::sleep(PAUSE);
     for change in ["rmmod", "modprobe"] {
-        // Nothing is posted while one session takes over from the other: what would be is not counted.
+        // Nothing is posted during a takeover, because it would not be counted.
         posts.child.signal(libc::SIGSTOP)?;
         thread::sleep(PAUSE);
         let before = kernel::bpf_programs()?;
@@ -126,7 +126,7 @@ fn counts_go_on_when_programs_are_attached_anew() -> Result<()> {
     for counter in ["tx_wr_posted", "tx_wr"] {
         table.equal("sender", counter, posted, qp.total(counter));
     }
-    // These do not heal when the kernel skips a program.
+    // These counts stay wrong if the kernel skips a program.
     let skipped = sample.skipped();
     let completions = qp.total("completions");
     table.equal_unless_skipped("sender", "completions", posted, completions, skipped);
@@ -139,7 +139,7 @@ fn counts_go_on_when_programs_are_attached_anew() -> Result<()> {
     };
     let rung = calls("post_send");
     table.equal_unless_skipped("process", "post_send calls", posted, rung, skipped);
-    // Made by this program in the first session, and never again.
+    // The program created these in the first session and never again.
     table.equal("process", "create_qp calls", 2, calls("create_qp"));
     table.check(&lab, "Attached anew twice");
     Ok(())

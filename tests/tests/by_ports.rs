@@ -1,5 +1,5 @@
-//! Bytes of a process by its ports, where no program counts its work requests (`RDMATOP_DATAPATHS=0`), as on
-//! a NIC. SoftRoCE counts bytes from Linux 7.2 on, every packet of a queue pair and nothing else.
+//! The bytes of a process by its ports, where no program counts its work requests (`RDMATOP_DATAPATHS=0`), as
+//! on a NIC. Since Linux 7.2 SoftRoCE counts bytes: every packet of a QP and nothing else.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ const COUNTERS: [(&str, &str); 2] = [("tx_bytes", "sent_bytes"), ("rx_bytes", "r
 /// Values of the driver's counters, by device and name.
 type Counted = BTreeMap<(&'static str, &'static str), u64>;
 
-/// What the driver has counted of both ends of the wire.
+/// Returns the driver's counters of both ends of the wire.
 fn counted() -> Result<Counted> {
     let mut all = Counted::new();
     for device in [CLIENT, SERVER] {
@@ -31,7 +31,7 @@ fn counted() -> Result<Counted> {
     Ok(all)
 }
 
-/// A sample of a window in which these pairs ran, what they say of themselves, and what each port counted.
+/// Returns a sample of a window in which these pairs ran, their own accounts, and the ports' counts.
 fn watched(pairs: &[Perftest]) -> Result<(Snapshot, Vec<Accounts>, Counted)> {
     let window = Window::open_with(&[], &uprobes::ENV)?;
     let before = counted()?;
@@ -72,7 +72,7 @@ fn a_process_alone_on_a_port_has_its_bytes_to_the_last() -> Result<()> {
                 table.equal(&what, key, moved[&(device, name)], row.total(key));
             }
         }
-        // The payload went one way, and headers are less than a tenth of it.
+        // The payload went one way, and headers add less than a tenth.
         let most = moved.values().copied().max().unwrap_or(0);
         let payload = iterations * size;
         ensure!(
@@ -80,7 +80,7 @@ fn a_process_alone_on_a_port_has_its_bytes_to_the_last() -> Result<()> {
             "{program}: {most} bytes for {payload}"
         );
     }
-    // Two processes on each port, at the same time: neither has a total, and each a bound.
+    // Two processes share each port at the same time: neither has a total, but each has a bound.
     let pairs = [100, 300].map(|iterations| Perftest::new("ib_send_bw").iterations(iterations).size(4096));
     let (sample, accounts, _) = watched(&pairs)?;
     for account in accounts.iter().flat_map(|pair| [&pair.client, &pair.server]) {
@@ -91,7 +91,7 @@ fn a_process_alone_on_a_port_has_its_bytes_to_the_last() -> Result<()> {
     Ok(())
 }
 
-/// What is shown of a process that shared its port is no more than what it moved.
+/// What is shown of a process that shared its port must not be more than it moved.
 fn bound(row: Row<'_>, payload: u64) -> Result<()> {
     for (key, _) in COUNTERS {
         let counter = row.field(key);

@@ -1,5 +1,5 @@
 //! A NIC to which programs post without entering the kernel (`cargo xtask lab --nic pvrdma`): the control
-//! plane is right, and what nobody can see from the kernel is unknown, never 0.
+//! plane is exact, and what cannot be seen from the kernel is unknown, never 0.
 
 use std::{process::Command, time::Duration};
 
@@ -19,7 +19,7 @@ const LIMIT: Duration = PATIENCE;
 /// The states of a QP that sends.
 const TO_RTS: [&str; 3] = ["INIT", "RTR", "RTS"];
 
-/// Everything that comes of work requests or their completions.
+/// All counters that come from work requests or completions.
 const OF_WORK_REQUESTS: [&str; 15] = [
     "tx_wr",
     "tx_wr_posted",
@@ -38,7 +38,7 @@ const OF_WORK_REQUESTS: [&str; 15] = [
     "latency",
 ];
 
-/// `ibv_rc_pingpong` of `n` round trips, to its end: (server, client).
+/// Runs `ibv_rc_pingpong` with `n` round trips to its end; returns (server, client).
 fn pingpong(n: u64) -> Result<(Child, Child)> {
     let command = |address: Option<&str>| {
         let mut command = Command::new("ibv_rc_pingpong");
@@ -48,7 +48,7 @@ fn pingpong(n: u64) -> Result<(Child, Child)> {
     };
     let mut server = Child::spawn(&mut command(None))?;
     wait::until("a listening ibv_rc_pingpong", LIMIT, || {
-        // 18600, in state TCP_LISTEN.
+        // Port 18600 in state TCP_LISTEN.
         ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|path| {
             std::fs::read_to_string(path).is_ok_and(|text| {
                 text.lines()
@@ -62,7 +62,7 @@ fn pingpong(n: u64) -> Result<(Child, Child)> {
     Ok((server, client))
 }
 
-/// The QP number that a side has printed: `  local address:  LID 0x0000, QPN 0x000012, PSN ...`.
+/// Returns the QP number that a side printed: `  local address:  LID 0x0000, QPN 0x000012, PSN ...`.
 fn qpn(side: &Child) -> Result<u32> {
     let text = side.out.text();
     let number = text.split_once("QPN 0x").map(|(_, rest)| {
@@ -86,7 +86,7 @@ fn is_unknown(row: Row<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A QP that was there within the window, went through `path` and is gone.
+/// Fails unless a QP existed in the window, went through the states `path` and is gone.
 fn is_right(sample: &Snapshot, pid: u32, qpn: u32, comm: &str, path: &[&str]) -> Result<()> {
     let row = sample.qp(pid, qpn)?;
     for (key, wanted) in [("device", DEVICE), ("qp_type", "RC"), ("comm", comm)] {
@@ -156,7 +156,7 @@ fn work_requests_that_bypass_the_kernel_are_unknown_and_never_none() -> Result<(
     };
     let window = Window::open(&[])?;
     let (server, client) = pingpong(200)?;
-    // -Q 1: this device completes what asks for no completion, which perftest would count.
+    // -Q 1: this device also completes requests that ask for no completion, and perftest would count these.
     let accounts = Perftest::new("ib_send_bw")
         .devices(DEVICE, DEVICE)
         .args(&["-x", "0", "-Q", "1", "-q", "2"])
@@ -196,7 +196,7 @@ fn work_requests_that_bypass_the_kernel_are_unknown_and_never_none() -> Result<(
         ensure!(port[key].is_null(), "{key}: the device has no counters: {port}");
     }
     ensure!(port["counters"].as_array().is_some_and(Vec::is_empty), "{port}");
-    // Calls are seen: each program has made and destroyed its QPs through the kernel.
+    // Calls are seen, because each program created and destroyed its QPs through the kernel.
     let calls = |pid: u32, verb: &str| {
         sample
             .verbs()
@@ -214,7 +214,7 @@ fn work_requests_that_bypass_the_kernel_are_unknown_and_never_none() -> Result<(
     Ok(())
 }
 
-// What follows holds only once defects are mended that these tests found.
+// Regression tests of defects that these tests found.
 
 #[test]
 fn nothing_false_is_said_of_a_nic_without_counters_and_softroce() -> Result<()> {

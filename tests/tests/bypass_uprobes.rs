@@ -1,5 +1,5 @@
 //! `--uprobes` on a NIC to which programs post without entering the kernel (`cargo xtask lab --nic pvrdma`):
-//! what probes count is what the programs say they did.
+//! what probes count is what the programs report.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use rdmatop_tests::{
     work::{sum, told},
 };
 
-/// The library of the driver.
+/// The driver's library.
 const LIBRARY: &str = "libvmw_pvrdma";
 
 fn total(row: Row<'_>, key: &str) -> Option<u64> {
@@ -30,11 +30,11 @@ fn posts_that_bypass_the_kernel_are_counted_as_the_program_counts_them() -> Resu
         return Ok(());
     };
     let window = Window::open(&["--uprobes", "--uprobe-limit", "100000"])?;
-    // -Q 1: this device completes what asks for no completion, which perftest would count.
+    // -Q 1: this device also completes requests that ask for no completion, and perftest would count these.
     let pair = Perftest::new("ib_send_bw")
         .devices(DEVICE, DEVICE)
         .args(&["-x", "0", "-Q", "1"]);
-    // Its library is found with the first of these; the probes stand before the second one posts.
+    // rdmatop finds the library with the first pair; its probes are attached before the second pair posts.
     let first = pair.start()?;
     std::thread::sleep(Duration::from_secs(10));
     let early = first.finish()?;
@@ -64,14 +64,14 @@ fn posts_that_bypass_the_kernel_are_counted_as_the_program_counts_them() -> Resu
             client[0] == count && client[1] == count * run.client.size,
             "{name}"
         );
-        // A receiver posts one for each message, those that fill its queue among them.
+        // A receiver posts one receive per message, which includes those that fill its queue.
         ensure!(server == [0, 0, count], "{name}");
     }
     for side in [&early.client, &early.server] {
         for qpn in &side.qpns {
             let row = sample.qp(side.pid, *qpn)?;
-            // Gone before its library was known, or counted from then on, or from its first post on; never a
-            // part for all.
+            // The QP was gone before its library was known, or was counted from then on, or from its first
+            // post on. A partial count must never be shown as the whole.
             let sent = total(row, "tx_wr_posted");
             let whole = side != &early.client || sent == Some(side.iterations);
             ensure!(sent.is_none() || row.is("since_attach") || whole, "{row:?}");
@@ -97,7 +97,7 @@ fn posts_that_bypass_the_kernel_are_events_one_by_one() -> Result<()> {
     let pair = Perftest::new("ib_send_bw")
         .devices(DEVICE, DEVICE)
         .args(&["-x", "0", "-Q", "1"]);
-    // Its library is found with the first of these.
+    // rdmatop finds the library with the first of these pairs.
     let first = pair.clone().iterations(200).start()?;
     wait::until("probes on the provider", PATIENCE, || {
         let said = trace.child.err.all();
@@ -105,8 +105,8 @@ fn posts_that_bypass_the_kernel_are_events_one_by_one() -> Result<()> {
             .any(|line| line.ends_with("functions of programs are probed from now on"))
     })?;
     first.finish()?;
-    // Of a new QP it is known after 20 ms or more that its functions are probed, and until then its ends are
-    // without their posts. So many take ten times as long.
+    // Only 20 ms or more after a QP's creation is it known that its functions are probed; until then its
+    // completions come without their posts. So many requests take ten times as long.
     let run = pair.iterations(4000).args(&["-l", "4", "-q", "2"]).run()?;
     let traced = trace.stop()?;
     let all = sum(&traced)?;
@@ -127,7 +127,7 @@ fn posts_that_bypass_the_kernel_are_events_one_by_one() -> Result<()> {
     let ends = of(&run.client, "wr_done", false);
     ensure!(ends.len() as u64 == count, "{} ends of {count}", ends.len());
     for qpn in &run.client.qpns {
-        // perftest numbers requests by QP only: their order says which is which.
+        // perftest's `wr_id` tells only the QP, so the order tells which request is which.
         let known = told(&posts.qpn(*qpn), &ends.qpn(*qpn))?;
         println!("QP {qpn}: {known} ends have what was posted");
         ensure!(known > 0);
@@ -154,7 +154,7 @@ fn a_key_counts_the_posts_of_one_process_until_it_is_pressed_again() -> Result<(
     let Some(_lab) = enter("probes by a key on pvrdma") else {
         return Ok(());
     };
-    // The same for both: what only one is probed for cannot be the other's.
+    // Both programs do the same, so that counts of the probed one cannot be taken for the other's.
     let count = POSTS.to_string();
     let args = [
         "--device", DEVICE, "--op", "send", "--count", &count, "--wait", "--hold",
@@ -183,7 +183,7 @@ fn a_key_counts_the_posts_of_one_process_until_it_is_pressed_again() -> Result<(
     wait::until("probes on post_send and post_recv", PATIENCE, || {
         probed(view, LIBRARY) == 2
     })?;
-    // Attached, then told to the kernel side.
+    // The probes are attached first, and then the kernel side is told.
     std::thread::sleep(Duration::from_secs(2));
     for program in [&mut mine, &mut other] {
         program.child.tell("go")?;
@@ -212,7 +212,7 @@ fn a_key_counts_the_posts_of_one_process_until_it_is_pressed_again() -> Result<(
     wait::until("the end of the probes", PATIENCE, || {
         probed(view, LIBRARY) == 0 && kernel::bpf_programs().is_ok_and(|now| now == before)
     })?;
-    // Once more; and then they go with their process.
+    // Once more; then the probes must end with their process.
     Screen::keys(&["U"])?;
     wait::until("probes again", PATIENCE, || probed(view, LIBRARY) == 2)?;
     mine.finish()?;

@@ -1,4 +1,4 @@
-//! Kernel consumers: NVMe over RDMA counts under its own name, and both ends agree.
+//! Kernel consumers: NVMe over RDMA is counted under its own name, and both ends agree.
 
 use std::process::Command;
 
@@ -16,7 +16,7 @@ use rdmatop_tests::{
 /// Commands each way.
 const BLOCKS: u64 = 64;
 
-/// WRs of `opcodes` that a row has posted.
+/// Returns the WRs and bytes of `opcodes` in a row.
 fn posted_as(row: Row<'_>, opcodes: &[&str]) -> (u64, u64) {
     let found = opcodes.iter().filter_map(|opcode| row.opcode(opcode));
     found.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
@@ -39,7 +39,7 @@ fn nvme_over_rdma_is_counted_under_its_name_and_both_ends_agree() -> Result<()> 
     disk.copy(true, BLOCKS)?;
     disk.copy(false, BLOCKS)?;
     disk.disconnect()?;
-    // The target frees its QPs in a worker, after the initiator has gone.
+    // The target frees its QPs in a worker after the initiator has gone.
     wait::until("the end of the consumers' QPs", PATIENCE, || {
         let left = output(Command::new("rdma").args(["resource", "show", "qp"]));
         left.is_ok_and(|text| !text.contains("type RC"))
@@ -55,7 +55,7 @@ fn nvme_over_rdma_is_counted_under_its_name_and_both_ends_agree() -> Result<()> 
     Ok(())
 }
 
-/// What must hold for each consumer alone.
+/// Checks what must hold for each consumer alone.
 fn by_itself(table: &mut Table, sample: &Snapshot, name: &str) -> Result<()> {
     let process = sample.kernel_process(name)?;
     assert!(process.field("pid").is_null(), "{process:?}");
@@ -82,7 +82,7 @@ fn by_itself(table: &mut Table, sample: &Snapshot, name: &str) -> Result<()> {
         assert!(qp.field("pid").is_null(), "{qp:?}");
         let posted = qp.total("tx_wr_posted").context("no tx_wr_posted")?;
         table.rule(name, "tx_wr_posted", "> 0", Some(posted), posted > 0);
-        // Finished, flushed ones among them, is what was posted: nothing is left when a QP is destroyed.
+        // Finished and flushed requests together equal the posted ones: none is left when a QP is destroyed.
         table.equal(name, "tx_wr, finished or flushed", posted, qp.total("tx_wr"));
         let list = qp.field("by_opcode").as_array().context("no by_opcode")?;
         let by_opcode = list.iter().filter_map(|row| row["wr"]["total"].as_u64()).sum();
@@ -104,10 +104,10 @@ fn by_itself(table: &mut Table, sample: &Snapshot, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// What one end sent is what the other received.
+/// Checks that each end received what the other sent.
 fn against_each_other(table: &mut Table, sample: &Snapshot) -> Result<()> {
     let skipped = sample.skipped();
-    // The queue for I/O is the busier one.
+    // The I/O queue is the busier of the two.
     let busiest = |name: &str| {
         let qps = sample.kernel_qps(name);
         qps.into_iter()
@@ -150,7 +150,7 @@ fn against_each_other(table: &mut Table, sample: &Snapshot) -> Result<()> {
             skipped * each,
         );
     }
-    // A read of the disk is an RDMA WRITE of the target; dd's blocks and what the kernel reads by itself.
+    // A disk read is an RDMA WRITE of the target; there are those of dd and those of the kernel itself.
     let (writes, written) = posted_as(target_qp, &["rdma_write"]);
     table.rule(
         "I/O queue",

@@ -1,5 +1,5 @@
-//! What is missing on a machine: the rest is shown all the same, and one line says what is missing, why, and
-//! the remedy.
+//! Something is missing on a machine: everything else is still shown, and one line says what is missing, why,
+//! and the remedy.
 
 use std::path::Path;
 
@@ -103,11 +103,11 @@ fn too_few_open_files_leave_netlink_what_it_needs() -> Result<()> {
         rows.iter().filter(|row| row["pid"] == pid).count() == 2,
         "{rows:?}"
     );
-    // A soft limit is raised.
+    // rdmatop raises a soft limit by itself.
     let (code, child) = behind(&["prlimit", "--nofile=40:4096"], &["probes", "--json"])?;
     ensure!(code == Some(0), "{}", child.err.text());
-    // With next to none nobody knows whether there are devices: that is a failure, not a machine without
-    // RDMA.
+    // With almost no files rdmatop cannot know whether there are devices: that is a failure, not a machine
+    // without RDMA.
     for limit in ["7", "9"] {
         let (code, child) = behind(&["prlimit", &format!("--nofile={limit}:{limit}")], &["--once"])?;
         ensure!(code == Some(1), "{limit}: {code:?}: {}", child.out.text());
@@ -158,7 +158,7 @@ fn without_btf_it_says_so_and_counts_nothing() -> Result<()> {
         return Ok(());
     };
     let _paranoid = Switch::set("/proc/sys/kernel/perf_event_paranoid", "2")?;
-    // Without CAP_SYS_ADMIN the kernel does not give its BTF by bpf(2) either.
+    // Without CAP_SYS_ADMIN bpf(2) does not give the kernel's BTF either.
     let script = "mount -t tmpfs none /sys/kernel/btf && \
                   exec setpriv --bounding-set=-sys_admin \"$0\" \"$@\"";
     let sample = sample(&["unshare", "-m", "sh", "-c", script])?;
@@ -178,15 +178,14 @@ fn without_btf_it_says_so_and_counts_nothing() -> Result<()> {
     Ok(())
 }
 
-/// The PIDs of records are the machine's, those of netlink the namespace's: where there are no records, the
-/// latter count.
+/// Records have PIDs of the machine, netlink those of the namespace. Without records, netlink's are used.
 #[test]
 fn in_a_pid_namespace_without_programs_netlink_tells_of_owners() -> Result<()> {
     let Some(_lab) = Lab::enter("PID namespace without programs") else {
         return Ok(());
     };
     let holder = traffic::path("idle-qps")?;
-    // Process 1 of the namespace is the shell: with it all others end.
+    // The shell is process 1 of the namespace: when it ends, all others end.
     let script = format!(
         "sleep 1000 | {} --qps 3 >/tmp/ready & until grep -q ready /tmp/ready; do sleep 0.1; done; \"$0\" \"$@\"",
         holder.display()
@@ -208,7 +207,7 @@ fn in_a_pid_namespace_without_programs_netlink_tells_of_owners() -> Result<()> {
     Ok(())
 }
 
-/// The records of a session that cannot be watched are lost: that is told, and not for good.
+/// The records of a session that cannot be watched are lost: rdmatop reports that and tries again.
 #[test]
 fn a_ring_buffer_that_cannot_be_watched_is_told_and_tried_again() -> Result<()> {
     let Some(_lab) = Lab::enter("ring buffer not watched") else {
@@ -216,7 +215,7 @@ fn a_ring_buffer_that_cannot_be_watched_is_told_and_tried_again() -> Result<()> 
     };
     let trace = Trace::start(&[])?;
     let said = |what: &'static str| trace.child.err.wait_for(what, END, |line| line.contains(what));
-    // The next session is one after the probes were off; its ring buffer is one more file for epoll.
+    // The next session starts after probes were disabled; its ring buffer is one more file for epoll.
     let probes = Switch::set("/proc/sys/kernel/ftrace_enabled", "0")?;
     said("no events from now on: no program would run")?;
     let watches = Switch::set("/proc/sys/fs/epoll/max_user_watches", "0")?;

@@ -1,4 +1,4 @@
-//! `rdmatop doctor`: what is broken for real is one line, and no other line changes.
+//! `rdmatop doctor`: each real fault changes one line and no other.
 
 use std::{fs, process::Command};
 
@@ -23,7 +23,7 @@ struct Run {
     value: Value,
 }
 
-/// One line, without what people read besides: status, check, text.
+/// The machine-readable part of one line: status, check, text.
 type Line = (String, String, String);
 
 impl Run {
@@ -44,7 +44,7 @@ impl Run {
             .collect()
     }
 
-    /// Lines that `before` has not. What `before` has and this has not must be of the same checks.
+    /// Returns the lines that `before` lacks. Lines that only `before` has must belong to the same checks.
     fn since(&self, before: &Self) -> Result<Vec<Line>> {
         let (old, now) = (before.lines(), self.lines());
         let new: Vec<Line> = now.iter().filter(|line| !old.contains(line)).cloned().collect();
@@ -66,8 +66,8 @@ fn ip(args: &str) -> Result<String> {
     output(Command::new("ip").args(args.split(' ')))
 }
 
-/// A verbs file that a program inherited keeps the QPs of the process that opened it: that program is named,
-/// and no process that opened the same device itself.
+/// A verbs file that a program inherited keeps alive the QPs of the process that opened it: that program is
+/// named, but no process that opened the same device itself.
 #[test]
 fn the_processes_that_share_a_verbs_file_are_named() -> Result<()> {
     let Some(_lab) = Lab::enter("a shared verbs file") else {
@@ -100,14 +100,14 @@ fn the_processes_that_share_a_verbs_file_are_named() -> Result<()> {
     other.finish().map(drop)
 }
 
-/// As it was before: the kernel fills the GID table from a work queue.
+/// Waits until the report is as before: the kernel fills the GID table from a work queue.
 fn healed(before: &Run) -> Result<()> {
     wait::until("the report is as it was", END, || {
         Run::of(&[]).is_ok_and(|now| now.lines() == before.lines())
     })
 }
 
-/// The interface is switched off: of a port that nobody uses, and of one with a queue pair on it.
+/// Switches the interface off, of an unused port and of a port with a QP.
 fn switched_off(healthy: &Run) -> Result<()> {
     ip(&format!("link set {NETDEV} down"))?;
     let run = Run::of(&[])?;
@@ -140,7 +140,7 @@ fn switched_off(healthy: &Run) -> Result<()> {
         .and_then(|line| line["remedy"].as_str())
         .context("a remedy")?
         .to_owned();
-    // The remedy is a command: it heals.
+    // The remedy is a command; running it must heal the fault.
     output(Command::new("sh").args(["-c", remedy.trim_start_matches("sudo ")]))?;
     healed(&held)?;
     traffic.finish()?;
@@ -155,7 +155,7 @@ fn what_is_broken_is_one_line_and_no_other_changes() -> Result<()> {
     let without = Run::of(&[])?;
     let device = Rxe::up(DEVICE, 9)?;
     let healthy = Run::of(&[])?;
-    // The lab is healthy; what a kernel lacks for rdmatop itself may be a warning.
+    // The lab is healthy, but what a kernel lacks for rdmatop itself may be a warning.
     for (status, id, text) in healthy.lines() {
         ensure!(
             status == "pass" || id.starts_with("rdmatop."),
@@ -167,7 +167,7 @@ fn what_is_broken_is_one_line_and_no_other_changes() -> Result<()> {
 
     switched_off(&healthy)?;
 
-    // Its packets are made smaller.
+    // A smaller MTU of its interface.
     ip(&format!("link set {NETDEV} mtu 1000"))?;
     let run = Run::of(&[])?;
     let wanted = line(
@@ -179,7 +179,7 @@ fn what_is_broken_is_one_line_and_no_other_changes() -> Result<()> {
     ip(&format!("link set {NETDEV} mtu 1500"))?;
     healed(&healthy)?;
 
-    // It is removed while a process holds it.
+    // The device is removed while a process holds it.
     let traffic = Traffic::start("idle-qps", &["--device", DEVICE, "--qps", "1"])?;
     let ready = traffic.ready()?;
     let pid = ready["pids"][0].as_u64().context("a PID")?;
@@ -204,7 +204,7 @@ fn what_is_broken_is_one_line_and_no_other_changes() -> Result<()> {
     healed(&without)
 }
 
-/// A process of another user with these limits and settings.
+/// Starts a process of another user with these limits and settings.
 fn process(memlock_kib: u32, settings: &[(&str, &str)]) -> Result<Child> {
     let script =
         format!("ulimit -l {memlock_kib}; exec setpriv --reuid=65534 --regid=65534 --clear-groups sleep 600");

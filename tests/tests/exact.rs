@@ -1,8 +1,7 @@
-//! The data path of SoftRoCE: what rdmatop counts equals what perftest says it did.
+//! The data path of SoftRoCE: what rdmatop counts equals what perftest reports.
 //!
-//! All workloads run in one window of `rdmatop --once --json --delay N`: the rows of QPs that were destroyed
-//! inside of it must still be in the sample (`exited`). Lossless pairs are held to equality; lossy ones to
-//! sum rules.
+//! All workloads run in one window of `rdmatop --once --json --delay N`: rows of QPs that were destroyed in
+//! it must still be in the sample (`exited`). Lossless pairs must be equal; lossy ones must obey sum rules.
 
 use std::time::Duration;
 
@@ -20,33 +19,32 @@ use rdmatop_tests::{
 };
 use serde_json::Value;
 
-/// A receive completion of UD counts the 40 bytes of GRH, in the kernel and so in rdmatop.
+/// A UD receive completion counts the 40 bytes of GRH, in the kernel and therefore in rdmatop.
 const GRH: u64 = 40;
-/// How long a receiver is stopped.
+/// For how long a receiver is stopped.
 const STOPPED: Duration = Duration::from_secs(3);
-/// Messages to the receiver that is stopped, and over the wire that loses some.
+/// Messages to the stopped receiver, and over the lossy wire.
 const TO_STOPPED: u64 = 10_000;
 const OVER_LOSSY: u64 = 500;
-/// READs over the wire that loses some, and the bytes of each. One READ at a time, of which a part may have
-/// come; and eight, so that one that is asked for again is behind others.
+/// READs over the lossy wire, and bytes of each. Once with one outstanding READ, of which a part may have
+/// arrived, and once with eight, so that a repeated READ is behind others.
 const READS: u64 = 300;
 const READ_SIZE: u64 = 16_384;
 const OUTSTANDING: [&str; 2] = ["1", "8"];
-/// What is posted by those that had begun before the window.
+/// Operations of the programs that had begun before the window.
 const MID_WAY: [&str; 2] = ["write", "send"];
 
-/// Pairs that ran one after another over the loopback of the lab's device, and what its driver counted
-/// meanwhile.
+/// Pairs that ran one after another over loopback on the lab's device, and the driver's counts meanwhile.
 #[derive(Debug)]
 struct Pairs {
     accounts: Vec<Accounts>,
-    /// Packets that came twice; `None` where the driver does not count them.
+    /// Packets that arrived twice; `None` if the driver does not count them.
     duplicates: Option<u64>,
     /// Packets that were refused because no receive was posted.
     naks: Option<u64>,
 }
 
-/// A pair over the wire, and the packets that its ends counted meanwhile.
+/// A pair over the wire, and the packets that both ends counted meanwhile.
 #[derive(Debug)]
 struct Lossy {
     accounts: Accounts,
@@ -54,7 +52,7 @@ struct Lossy {
     arrived: u64,
 }
 
-/// What all workloads did.
+/// The results of all workloads.
 #[derive(Debug)]
 struct Workloads {
     mid_way: Did<Vec<(Value, Value)>>,
@@ -142,15 +140,15 @@ fn run(cases: &[Case]) -> Result<Pairs> {
     })
 }
 
-/// Compares each pair's rows, and the packets that were sent again with those that came twice.
+/// Compares each pair's rows, and the retransmitted packets with those that arrived twice.
 fn compare(lab: &Lab, title: &str, cases: &[Case], ran: &Pairs, sample: &Snapshot) -> Result<()> {
     let mut table = Table::default();
     for (case, accounts) in cases.iter().zip(&ran.accounts) {
         case.compare(&mut table, sample, accounts, sample.skipped())?;
     }
-    // Nothing is lost inside one device: whatever was sent again arrived twice. Unless a receiver was not
-    // ready: it drops that packet and, without counting each, those behind it (check_psn), which then arrive
-    // only once.
+    // Nothing is lost inside one device, so a retransmitted packet arrives twice. An exception is a receiver
+    // that was not ready: it drops that packet and, without counting each, those behind it (check_psn), which
+    // then arrive only once.
     if let Some(duplicates) = ran.duplicates {
         let sides = ran.accounts.iter().flat_map(|pair| [&pair.client, &pair.server]);
         let pids: Vec<u32> = sides.map(|side| side.pid).collect();
@@ -180,7 +178,7 @@ fn compare(lab: &Lab, title: &str, cases: &[Case], ran: &Pairs, sample: &Snapsho
     Ok(())
 }
 
-/// Compares what a receiver of `n` messages of `size` bytes has received.
+/// Compares the counts of a receiver of `n` messages of `size` bytes.
 fn receiver(table: &mut Table, sample: &Snapshot, row: Row<'_>, n: u64, size: u64) {
     let skipped = sample.skipped();
     table.equal_unless_skipped("receiver", "rx_wr", n, row.total("rx_wr"), skipped);
@@ -195,7 +193,7 @@ fn receiver(table: &mut Table, sample: &Snapshot, row: Row<'_>, n: u64, size: u6
 
 fn kinds() -> [Case; 6] {
     let mut send = two_sided("send", Perftest::new("ib_send_bw"), 1000, 4096);
-    // perftest's default asks for a completion every 100 requests.
+    // By default perftest asks for a completion every 100 requests.
     send.client.completions = Some(10);
     let mut ud = two_sided(
         "send UD",
@@ -278,7 +276,7 @@ fn two_pairs_at_once_are_told_apart() -> Result<()> {
     Ok(())
 }
 
-/// Programs that post before the window, and wait for its opening.
+/// Starts programs that post before the window and then wait for it to open.
 fn begin_mid_way() -> Result<Vec<(Value, Traffic)>> {
     let begin = |op| {
         let args = ["--before", "300", "--count", "500", "--size", "64", "--op", op];
@@ -288,7 +286,7 @@ fn begin_mid_way() -> Result<Vec<(Value, Traffic)>> {
     MID_WAY.into_iter().map(begin).collect()
 }
 
-/// What they said at first, and what they did then.
+/// Returns what each program printed first and at its end.
 fn finish_mid_way(begun: Did<Vec<(Value, Traffic)>>) -> Result<Vec<(Value, Value)>> {
     let finish = |(ready, posts): (Value, Traffic)| Ok((ready, posts.finish()?));
     begun.into_inner()?.into_iter().map(finish).collect()
@@ -338,16 +336,16 @@ fn latencies_agree_with_the_program_s_own_clock() -> Result<()> {
     let (count, early) = (seen["count"].as_u64(), seen["early"].as_u64());
     let covered = count.zip(early).map(|(count, early)| count + early);
     table.equal("write", "latency count + early", 1000, covered);
-    // The kernel's time begins after the program's and ends before it. By how much less it is depends on who
-    // else wanted the CPU between the completion and the poll, which one request in a hundred can show in the
-    // mean and in the maximum, but not in the median.
+    // The kernel's time begins after the program's and ends before it. The difference depends on who else
+    // used the CPU between completion and poll. One request in a hundred can change mean and maximum, but not
+    // the median.
     for key in ["mean_ns", "max_ns"] {
         let (ours, theirs) = (seen[key].as_u64(), number(own, key)?);
         let ok = ours.is_some_and(|ours| ours > 0 && ours <= theirs);
         table.rule("write", key, &format!("<= {theirs}"), ours, ok);
     }
     let (ours, theirs) = (seen["p50_ns"].as_u64(), number(own, "p50_ns")?);
-    // Ours is the upper edge of its bucket: the median itself is more than half of that.
+    // Our value is the upper edge of its bucket: the median itself is more than half of it.
     let ok = ours.is_some_and(|ours| ours / 2 <= theirs && ours >= theirs / 4);
     table.rule(
         "write",
@@ -363,7 +361,7 @@ fn latencies_agree_with_the_program_s_own_clock() -> Result<()> {
     Ok(())
 }
 
-/// A pair whose receiver is stopped for a while, and how many packets its driver refused meanwhile.
+/// Runs a pair whose receiver is stopped for a while; returns how many packets its driver refused then.
 fn run_stopped() -> Result<(Accounts, u64)> {
     let naks = || lab::hw_counter(DEVICE, "rcvd_rnr_err")?.context("no rcvd_rnr_err");
     let before = naks()?;
@@ -387,7 +385,7 @@ fn a_stopped_receiver_shows_as_rnr_waits_and_loses_no_count() -> Result<()> {
     table.equal("sender", "tx_wr_posted", n, client.total("tx_wr_posted"));
     receiver(&mut table, sample, server, n, 1024);
     let waits = client.total("rnr_waits");
-    // A timer that is started again before it ran out merges two NAKs into one wait.
+    // A timer that is restarted before it expires merges two NAKs into one wait.
     let fits = waits.is_some_and(|waits| waits > 0 && waits <= naks);
     table.rule("sender", "rnr_waits", &format!("1..={naks} NAKs"), waits, fits);
     let again = client.total("retransmits");
@@ -402,7 +400,7 @@ fn a_stopped_receiver_shows_as_rnr_waits_and_loses_no_count() -> Result<()> {
     Ok(())
 }
 
-/// A pair from one end of the wire to the other.
+/// Runs a pair from one end of the wire to the other.
 fn run_lossy(pair: &Perftest) -> Result<Lossy> {
     let read = |device, name| -> Result<u64> {
         lab::hw_counter(device, name)?.with_context(|| format!("{device} has no {name}"))
@@ -434,7 +432,7 @@ fn loss_on_the_wire_shows_as_retransmissions_and_loses_no_count() -> Result<()> 
     table.equal("sender", "tx_wr", n, client.total("tx_wr"));
     table.equal("sender", "tx_wr_posted", n, client.total("tx_wr_posted"));
     receiver(&mut table, sample, server, n, 4096);
-    // The client sends nothing but requests: 4 packets of 1024 bytes a message, and what was sent again.
+    // The client sends only requests: 4 packets of 1024 bytes per message, and retransmissions.
     table.equal_unless_skipped(
         "sender",
         "retransmits = sent_pkts - first ones",
@@ -478,7 +476,7 @@ fn reads_that_are_asked_for_again_are_retransmissions() -> Result<()> {
         let name = format!("-o {outstanding}");
         table.equal(&name, "tx_wr", READS, client.total("tx_wr"));
         table.equal(&name, "tx_bytes", READS * READ_SIZE, client.total("tx_bytes"));
-        // The client sends nothing but requests, one packet each.
+        // The client sends only requests, one packet each.
         let (sent, again) = (ran.sent, client.total("retransmits"));
         let (first, skipped) = ("retransmits = sent_pkts - first ones", sample.skipped());
         table.equal_unless_skipped(&name, first, sent - READS, again, skipped);

@@ -1,5 +1,5 @@
-//! What examples/ and deploy/ say one sees: each program that is installed runs beside rdmatop, and its
-//! README's numbers hold.
+//! Checks what examples/ and deploy/ promise: each installed program runs beside rdmatop, and the numbers in
+//! its README hold.
 
 use std::{env, fs, process::Command};
 
@@ -16,12 +16,12 @@ use rdmatop_tests::{
     wait::{self, PATIENCE},
 };
 
-/// Where ucx_perftest and fi_pingpong wait for their client.
+/// The ports where ucx_perftest and fi_pingpong wait for their client.
 const UCX_PORT: u16 = 13_337;
 const FI_PORT: u16 = 47_592;
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// Enters the lab for a test of these programs; `None`, with the reason printed, where one is not installed.
+/// Enters the lab for a test of these programs; if one is not installed, prints that and returns `None`.
 fn enter(name: &str, programs: &[&str], package: &str) -> Option<Lab> {
     let lab = Lab::enter(name)?;
     let path = env::var_os("PATH").unwrap_or_default();
@@ -36,7 +36,7 @@ fn enter(name: &str, programs: &[&str], package: &str) -> Option<Lab> {
     Some(lab)
 }
 
-/// The two ends of a program: both have ended, the client well.
+/// The two ended processes of a program; the client has succeeded.
 struct Ends {
     server: Child,
     client: Child,
@@ -53,7 +53,7 @@ fn run(server: &mut Command, client: &mut Command, ready: impl Fn() -> Result<bo
 }
 
 impl Ends {
-    /// Fails unless the server too has ended well.
+    /// Fails unless the server has succeeded too.
     fn ok(&mut self) -> Result<()> {
         self.server
             .succeed(PATIENCE)
@@ -67,8 +67,8 @@ fn command(words: &[&str]) -> Command {
     command
 }
 
-/// The types of the QPs by which a process moved something, each once: libraries make many more to learn what
-/// a device can.
+/// Returns the types of the QPs by which a process moved something, each once: libraries create many more QPs
+/// to learn what a device can do.
 fn busy_types(sample: &Snapshot, pid: u32) -> Vec<String> {
     let moved = |row: &Row<'_>| row.total("tx_wr").max(row.total("rx_wr")) > Some(0);
     let own = sample.qps().filter(|row| row.field("pid") == pid).filter(moved);
@@ -84,7 +84,7 @@ fn wrs(row: Row<'_>, opcode: &str) -> Option<u64> {
     row.opcode(opcode).map(|(wr, _)| wr)
 }
 
-/// Holds a sample to nothing lost and nothing wrong.
+/// Fails if the sample has losses or findings.
 fn healthy(table: &mut Table, sample: &Snapshot) -> Result<()> {
     table.equal("all", "lost_events", 0, sample.lost());
     let findings = sample.value()["findings"]
@@ -143,7 +143,7 @@ fn rping_reads_writes_and_sends_as_its_example_says() -> Result<()> {
     Ok(())
 }
 
-/// fi_pingpong sends what `-I` says and one message of 4 bytes more, at the start.
+/// fi_pingpong sends the number of messages of `-I`, and first one message of 4 bytes.
 #[test]
 fn libfabric_s_endpoints_are_rc_and_ud_and_counted_as_its_example_says() -> Result<()> {
     const TIMES: u64 = 100;
@@ -154,7 +154,7 @@ fn libfabric_s_endpoints_are_rc_and_ud_and_counted_as_its_example_says() -> Resu
     let address = lab::address(DEVICE)?;
     let window = Window::open(&[])?;
     let mut all = Vec::new();
-    // A receive of UD counts the 40 bytes of GRH.
+    // A UD receive counts the 40 bytes of GRH.
     for (endpoint, qp_type, grh) in [("msg", "RC", 0), ("dgram", "UD", 40)] {
         let options = format!("fi_pingpong -p verbs -e {endpoint} -I {TIMES} -S {SIZE}");
         let side = || command(&options.split(' ').collect::<Vec<_>>());
@@ -198,7 +198,7 @@ fn ucx_puts_and_tagged_messages_are_what_its_example_says() -> Result<()> {
     let ucx = |options: &str, client: bool| {
         let mut command = command(&["ucx_perftest"]);
         command.args(client.then_some(&address)).args(options.split(' '));
-        // GID 0: with that of IPv4, UCX takes none of the datagrams that arrive on this device, and aborts.
+        // GID 0, because with the IPv4 GID UCX accepts no datagram that arrives on this device, and aborts.
         command.envs([("UCX_TLS", "rc"), ("UCX_IB_GID_INDEX", "0")]);
         command.env("UCX_NET_DEVICES", format!("{DEVICE}:1"));
         command
@@ -253,7 +253,7 @@ fn ucx_puts_and_tagged_messages_are_what_its_example_says() -> Result<()> {
     Ok(())
 }
 
-/// Each of two ranks sends its whole vector in each sum: half of it twice, or all of it once.
+/// In each sum each of two ranks sends its whole vector: half of it twice, or all of it once.
 #[test]
 fn open_mpi_sends_what_an_all_reduce_has_to_over_ucx_and_over_libfabric() -> Result<()> {
     const SUMS: u64 = 20;
@@ -271,8 +271,7 @@ fn open_mpi_sends_what_an_all_reduce_has_to_over_ucx_and_over_libfabric() -> Res
     }
     let ways = [
         "--mca pml ucx -x UCX_TLS=rc,self -x UCX_IB_GID_INDEX=0",
-        // libfabric makes CQs for so many peers, and with its default, 256, one larger than SoftRoCE's
-        // largest.
+        // libfabric makes CQs for this many peers; with its default, 256, one exceeds SoftRoCE's maximum.
         "--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include verbs;ofi_rxm -x FI_UNIVERSE_SIZE=16",
     ];
     let window = Window::open(&[])?;
@@ -293,7 +292,7 @@ fn open_mpi_sends_what_an_all_reduce_has_to_over_ucx_and_over_libfabric() -> Res
     for rank in ranks {
         let least = SUMS * NUMBERS * 8;
         let bytes = rank.total("tx_bytes");
-        // Headers, the barrier, and the start.
+        // At most a tenth more, for headers, the barrier and the start.
         let fits = bytes.is_some_and(|bytes| (least..least + least / 10).contains(&bytes));
         table.rule(
             "Open MPI",
@@ -308,7 +307,7 @@ fn open_mpi_sends_what_an_all_reduce_has_to_over_ucx_and_over_libfabric() -> Res
     Ok(())
 }
 
-/// The words of a list in the DaemonSet, such as `add: ["BPF"]`.
+/// Returns the words of a list in the DaemonSet, such as `add: ["BPF"]`.
 fn listed(key: &str) -> Result<Vec<String>> {
     let path = format!("{ROOT}/deploy/kubernetes/rdmatop.yaml");
     let text = fs::read_to_string(&path).context(path)?;
@@ -321,8 +320,8 @@ fn listed(key: &str) -> Result<Vec<String>> {
     Ok(words.map(str::to_lowercase).collect())
 }
 
-/// What stands before a program that runs as in the DaemonSet's container: its capabilities, and of what is
-/// mounted below /sys tracefs alone.
+/// Returns the words before a program that runs it as in the DaemonSet's container: with its capabilities,
+/// and of the mounts below /sys only tracefs.
 fn as_in_the_pod(capabilities: &[String]) -> [String; 7] {
     let sys = "umount -l /sys/kernel/debug /sys/kernel/security";
     let added: Vec<String> = capabilities.iter().map(|name| format!(",+{name}")).collect();
@@ -347,7 +346,7 @@ fn what_the_daemon_set_gives_its_pod_is_enough_and_less_is_told() -> Result<()> 
     };
     let all = listed("add:")?;
     ensure!(listed("drop:")? == ["all"], "{:?}", listed("drop:")?);
-    // Debian's default: kprobes take CAP_SYS_ADMIN.
+    // Debian's default, with which kprobes need CAP_SYS_ADMIN.
     let _paranoid = Switch::set("/proc/sys/kernel/perf_event_paranoid", "3")?;
     let case = two_sided("DaemonSet", Perftest::new("ib_send_bw"), 500, 4096);
     let window = Window::open_under(&as_in_the_pod(&all).each_ref().map(String::as_str))?;

@@ -1,5 +1,5 @@
-//! What a machine, a container or an administrator takes away: rights, memory, threads, file systems. The
-//! rest is shown all the same, and one line says what is missing, why, and the remedy that helps there.
+//! A machine, container or administrator withholds rights, memory, threads or file systems. Everything else
+//! is still shown, and one line says what is missing, why, and a remedy that helps there.
 
 use std::fs;
 
@@ -15,21 +15,21 @@ use rdmatop_tests::{
 
 const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
 
-/// Notes of a sample that the same machine without the fault does not have.
+/// Returns the notes of a sample that the same machine without the fault does not have.
 fn new_notes(sample: &Snapshot, before: &[String]) -> Vec<String> {
     let mut notes = notes(sample);
     notes.retain(|note| !before.contains(note));
     notes
 }
 
-/// The state of eBPF: `on`, `unavailable`.
+/// Returns the state of eBPF: `on`, `unavailable`.
 fn ebpf(sample: &Snapshot) -> &str {
     sample.value()["health"]["ebpf"]["state"]
         .as_str()
         .unwrap_or_default()
 }
 
-/// Netlink tells whatever becomes of eBPF.
+/// Fails unless devices are shown: netlink works whatever the state of eBPF.
 fn devices_are_told(sample: &Snapshot) -> Result<()> {
     let devices = sample.value()["devices"].as_array();
     ensure!(
@@ -40,12 +40,12 @@ fn devices_are_told(sample: &Snapshot) -> Result<()> {
     Ok(())
 }
 
-/// The tracepoints of rdma_cm are found by tracefs where the module has no BTF.
+/// Whether the tracepoints of rdma_cm are found through tracefs, because the module has no BTF.
 fn reads_tracefs() -> bool {
     !fs::exists("/sys/kernel/btf/rdma_cm").unwrap_or(false)
 }
 
-/// Before Linux 5.11 maps are charged to the limit of locked memory, and not to the cgroup.
+/// Before Linux 5.11 maps are charged to the limit of locked memory, not to the cgroup.
 fn charges_the_cgroup(lab: &Lab) -> bool {
     !lab.release.starts_with("5.10.")
 }
@@ -59,7 +59,7 @@ fn each_level_of_perf_event_paranoid_is_judged_as_the_kernel_does() -> Result<()
         return Ok(());
     };
     for (level, caps, why) in [
-        // Below 3 the level changes nothing for who has CAP_PERFMON; from 3 on Debian's kernels ask for more.
+        // Below 3 the level does not affect CAP_PERFMON; from 3 on Debian's kernels need more.
         ("2", TRACER, None),
         ("2", NONE, Some("CAP_BPF and CAP_PERFMON missing")),
         ("3", TRACER, Some("kernel.perf_event_paranoid is 3")),
@@ -85,7 +85,7 @@ fn each_level_of_perf_event_paranoid_is_judged_as_the_kernel_does() -> Result<()
                     ebpf(&sample) == "on" && off.is_empty(),
                     "{level} {caps}: {notes:?}"
                 );
-                // tracefs is root's: that matters only where it is read, and is no reason to mount it again.
+                // tracefs belongs to root: that matters only where it is read, and remounting would not help.
                 let of_root = notes
                     .iter()
                     .any(|note| note.contains("tracefs may be read by root only"));
@@ -100,7 +100,7 @@ fn each_level_of_perf_event_paranoid_is_judged_as_the_kernel_does() -> Result<()
                     off.len() == 1 && off[0].contains(why),
                     "{level} {caps}: {notes:?}"
                 );
-                // Root's remedy is not the sysctl's: both are named where both would do.
+                // Root's remedy differs from the sysctl; both are named where both would help.
                 let sysctl = off[0].contains("kernel.perf_event_paranoid");
                 ensure!(sysctl == (level > "2"), "{level} {caps}: {notes:?}");
             }
@@ -114,8 +114,8 @@ fn root_of_a_user_namespace_is_told_that_its_rights_end_there() -> Result<()> {
     let Some(_lab) = Lab::enter("user namespace") else {
         return Ok(());
     };
-    // The kernel makes none for a process in a chroot, which the lab's jobs run in: so its root becomes that
-    // of a mount namespace first.
+    // The kernel creates no user namespace for a process in a chroot, and the lab's jobs run in one, so its
+    // root first becomes the root of a mount namespace.
     let script = "cd /new && mount -o move . / && exec chroot . /usr/bin/unshare -U -r \"$0\" \"$@\"";
     let enter = [
         "nsenter",
@@ -188,7 +188,7 @@ fn maps_that_find_no_locked_memory_are_told_by_its_limit() -> Result<()> {
     let Some(lab) = Lab::enter("RLIMIT_MEMLOCK") else {
         return Ok(());
     };
-    // Without the right to raise it.
+    // Runs without the right to raise the limit.
     let front = [
         "prlimit",
         "--memlock=500000:500000",
@@ -226,12 +226,12 @@ fn too_few_processes_are_told_by_their_limit() -> Result<()> {
         &inherited,
         &ambient,
     ];
-    // Without a thread for the readings there is nothing to show.
+    // Without a thread for the readings nothing can be shown.
     let (code, child) = behind(&[&nobody[..], &["prlimit", "--nproc=1:1"]].concat(), &["--once"])?;
     let said = child.err.all();
     ensure!(code == Some(1), "{code:?}: {said:?}");
     ensure!(said.len() == 1 && said[0].contains("ulimit -u"), "{said:?}");
-    // Without one to attach there is all but eBPF.
+    // Without a thread to attach, everything except eBPF is shown.
     let sample = sample(&[&nobody[..], &["prlimit", "--nproc=3:3"]].concat())?;
     devices_are_told(&sample)?;
     let notes = notes(&sample);
@@ -251,7 +251,7 @@ fn a_small_address_space_is_told_by_its_own_limit() -> Result<()> {
         let bytes = u64::from(megabytes) * 1_000_000;
         behind(&["prlimit", &format!("--as={bytes}:{bytes}")], args)
     };
-    // With less the kernel or the dynamic linker ends it before it begins.
+    // With less memory the kernel or the dynamic linker ends it before it starts.
     let mut least = 20;
     while within(least, &["--version"])?.0 != Some(0) {
         least += 10;
@@ -270,7 +270,7 @@ fn a_small_address_space_is_told_by_its_own_limit() -> Result<()> {
             refused += 1;
             continue;
         }
-        // An allocation that fails would end it by a signal.
+        // A failed allocation would end it by a signal.
         ensure!(code == Some(0), "{megabytes} MB: {code:?}: {said:?}");
         let sample = Snapshot::parse(&child.out.text())?;
         devices_are_told(&sample)?;
@@ -327,7 +327,7 @@ fn a_masked_list_of_modules_is_not_taken_for_unloaded_ones() -> Result<()> {
     Ok(())
 }
 
-/// A container that was given /sys/class and not what it points to.
+/// A container that has /sys/class but not the targets of its links.
 #[test]
 fn names_in_sys_without_their_files_are_said_to_be_that() -> Result<()> {
     let Some(_lab) = Lab::enter("no /sys/devices/virtual") else {

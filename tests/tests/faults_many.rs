@@ -1,5 +1,5 @@
-//! More of everything than there is room for: QPs than counter slots, QPs than a person can read, events than
-//! the ring buffer holds, and the same numbers twice.
+//! More than there is room for: more QPs than counter slots, more QPs than a person can read, more events
+//! than the ring buffer holds, and equal QP numbers.
 
 use std::{env, process::Command, time::Duration};
 
@@ -16,7 +16,7 @@ use rdmatop_tests::{
 };
 use serde_json::Value;
 
-/// Pairs that move when told to.
+/// Pairs that transfer data on order.
 struct Pairs {
     traffic: Traffic,
     orders: usize,
@@ -47,7 +47,7 @@ impl Pairs {
     }
 }
 
-/// What a program says of its QPs.
+/// Returns a program's counts of its QPs.
 fn accounts(done: &Value) -> Result<Vec<(u32, u64, u64, u64)>> {
     let qps = done["qps"].as_array().context("no qps")?;
     qps.iter()
@@ -75,19 +75,19 @@ fn compare(table: &mut Table, name: &str, sample: &Snapshot, done: &Value) -> Re
     Ok(())
 }
 
-/// How many QPs were not counted for want of a slot.
+/// Returns how many QPs were not counted for lack of a slot.
 fn without_slot(sample: &Snapshot) -> u64 {
     sample.lost_at("slot")
 }
 
-/// The notes that speak of QPs that are not counted.
+/// Returns the notes about QPs that are not counted.
 fn notes(sample: &Snapshot) -> Vec<String> {
     let notes = sample.value()["health"]["notes"].as_array();
     let all = notes.into_iter().flatten().map(ToString::to_string);
     all.filter(|note| note.contains("Not counted")).collect()
 }
 
-/// Counters that are null where a QP is not counted.
+/// Counters that are null for a QP that is not counted.
 const COUNTERS: [&str; 6] = [
     "tx_wr",
     "tx_wr_posted",
@@ -108,7 +108,7 @@ fn with_more_qps_than_slots_those_that_move_are_counted_to_the_last() -> Result<
     };
     let slots = [("RDMATOP_SLOTS", "64")];
     let mut table = Table::default();
-    // Before and after rdmatop comes: in both orders 300 QPs at rest would take all slots.
+    // The idle QPs are made before and after rdmatop starts: in both cases 300 of them would take all slots.
     for before in [true, false] {
         let name = if before { "older than rdmatop" } else { "younger" };
         let window = (!before).then(|| Window::open_with(&[], &slots)).transpose()?;
@@ -120,7 +120,7 @@ fn with_more_qps_than_slots_those_that_move_are_counted_to_the_last() -> Result<
         first.order("post 0 1 40")?;
         last.order("post 0 8 3")?;
         last.order("post 7 1 20")?;
-        // Made anew: the slots of the old ones serve once they were read.
+        // New QPs get the slots of the old ones after these were read.
         last.order("renew 2 4")?;
         last.order("post 0 8 5")?;
         let idle = rest.child.pid();
@@ -153,8 +153,8 @@ fn with_more_qps_than_slots_those_that_move_are_counted_to_the_last() -> Result<
     Ok(())
 }
 
-/// Makes as many QPs as RDMATOP_MANY_QPS says. 70,000 need 8 GB of memory and over a minute, so only who asks
-/// for them has them: `RDMATOP_MANY_QPS=70000 cargo xtask lab run --memory 8192 ...`.
+/// Makes as many QPs as RDMATOP_MANY_QPS says. 70,000 need 8 GB of memory and over a minute, so this must be
+/// requested: `RDMATOP_MANY_QPS=70000 cargo xtask lab run --memory 8192 ...`.
 #[test]
 fn beside_very_many_qps_at_rest_a_pair_is_counted_and_none_is_missing() -> Result<()> {
     const ENDS: u64 = 2;
@@ -205,10 +205,10 @@ fn qps_without_a_slot_are_unknown_and_named_and_get_the_next_free_one() -> Resul
     let mut table = Table::default();
     let mut pairs = Pairs::start(8, &[])?;
     let pid = pairs.pid();
-    // Eight slots: two are for the device's own QPs 0 and 1, or one.
+    // Eight slots, of which one or two are for the device's own QPs 0 and 1.
     let window = Window::open_with(&[], &[("RDMATOP_SLOTS", "8")])?;
     pairs.order("post 0 8 2")?;
-    // Longer than the kernel side waits before it tries again, and than the reader takes to hear of it.
+    // Longer than the kernel side waits before another try, and than the reader needs to notice.
     std::thread::sleep(Duration::from_secs(2));
     let sample = window.close()?;
     let own: Vec<_> = sample.qps().filter(|row| *row.field("pid") == pid).collect();
@@ -235,7 +235,7 @@ fn qps_without_a_slot_are_unknown_and_named_and_get_the_next_free_one() -> Resul
             && notes[0].contains("rxe0/"),
         "{notes:?}"
     );
-    // A sum that lacks a part is none.
+    // A sum that lacks a part is unknown.
     ensure!(
         sample.process(pid)?.field("tx_wr").is_null(),
         "{:?}",
@@ -243,7 +243,7 @@ fn qps_without_a_slot_are_unknown_and_named_and_get_the_next_free_one() -> Resul
     );
     drop(pairs);
 
-    // Slots that are given up serve those that had none.
+    // Released slots go to QPs that had none.
     let mut early = Pairs::start(4, &[])?;
     let mut late = Pairs::start(1, &[])?;
     let window = Window::open_with(&[], &[("RDMATOP_SLOTS", "8")])?;
@@ -290,7 +290,7 @@ fn the_maps_are_small_and_with_max_qps_hold_as_many_as_asked_for() -> Result<()>
     );
     window.close()?;
     let window = Window::open(&["--max-qps", "1500"])?;
-    // Traffic goes on while the QPs beside it are made.
+    // Traffic goes on while other QPs are created.
     let many = Traffic::start("idle-qps", &["--qps", "1200"])?;
     for _ in 0..20 {
         first.order("post 0 2 10")?;
@@ -304,7 +304,7 @@ fn the_maps_are_small_and_with_max_qps_hold_as_many_as_asked_for() -> Result<()>
     let done = first.finish()?;
     for (qpn, tx, rx, _) in accounts(&done)? {
         let row = sample.qp(id(&done, "pid")?, qpn)?;
-        // Five of them were before this window.
+        // Five of them happened before this window.
         let (counter, all) = if tx > 0 { ("tx_wr", tx) } else { ("rx_wr", rx) };
         table.equal("older than rdmatop", counter, all - 5, row.total(counter));
     }
@@ -323,20 +323,20 @@ fn the_maps_are_small_and_with_max_qps_hold_as_many_as_asked_for() -> Result<()>
 
 #[test]
 fn qps_that_the_tables_do_not_hold_are_unknown_until_there_is_room() -> Result<()> {
-    /// Longer than rdmatop takes to see that there is room, and to list some QPs.
+    /// Longer than rdmatop needs to see that there is room and to list some QPs.
     const LISTED: Duration = Duration::from_secs(4);
     let Some(lab) = Lab::enter_data_path("no room in the tables of QPs") else {
         return Ok(());
     };
     let mut table = Table::default();
-    // Room for 64: the QPs at rest take it.
+    // Room for 64 QPs, which the idle QPs take.
     let window = Window::open_with(&[], &[("RDMATOP_QPS", "64")])?;
     let rest = Traffic::start("idle-qps", &["--qps", "100"])?;
     rest.ready()?;
     let mut pairs = Pairs::start(4, &[])?;
     pairs.order("post 0 4 3")?;
-    // Now there is room. Nobody but rdmatop lists the QPs: those that only receive do nothing that shows
-    // their address.
+    // Now there is room. Only rdmatop can list the QPs: those that only receive do nothing that reveals their
+    // address.
     rest.finish()?;
     std::thread::sleep(LISTED);
     pairs.order("post 0 4 7")?;
@@ -348,7 +348,7 @@ fn qps_that_the_tables_do_not_hold_are_unknown_until_there_is_room() -> Result<(
     for (qpn, tx, rx, _) in accounts(&done)? {
         let row = sample.qp(id(&done, "pid")?, qpn)?;
         ensure!(row.is("since_attach") && !row.is("uncounted"), "{row:?}");
-        // What was done before is in no count.
+        // What was done before is not counted.
         let (counter, all) = if tx > 0 { ("tx_wr", tx) } else { ("rx_wr", rx) };
         table.equal("room came", &format!("{counter} of {all}"), 7, row.total(counter));
     }
@@ -361,7 +361,7 @@ fn qps_that_the_tables_do_not_hold_are_unknown_until_there_is_room() -> Result<(
     );
     table.check(&lab, "No room in the tables of QPs");
 
-    // While there is none.
+    // While there is no room.
     let window = Window::open_with(&[], &[("RDMATOP_QPS", "64")])?;
     let rest = Traffic::start("idle-qps", &["--qps", "100"])?;
     rest.ready()?;
@@ -398,7 +398,7 @@ fn qps_that_the_tables_do_not_hold_are_unknown_until_there_is_room() -> Result<(
     Ok(())
 }
 
-/// A device beside the lab's, and the interface under it.
+/// An additional device and its interface.
 const SECOND: (&str, &str) = ("rxe7", "dummy7");
 
 #[test]
@@ -412,7 +412,7 @@ fn the_same_qp_numbers_on_two_devices_at_once_are_two_qps_each() -> Result<()> {
         ip(&format!("addr add 10.77.7.1/24 dev {}", SECOND.1))?;
         ip(&format!("link set {} up", SECOND.1))?;
         let netdev = lab::netdev(DEVICE)?;
-        // Made anew each begins with the same number.
+        // Each new device begins with the same number.
         kernel::delete_link(DEVICE)?;
         kernel::add_link(DEVICE, &netdev)?;
         kernel::add_link(SECOND.0, SECOND.1)?;
@@ -486,7 +486,7 @@ fn churn_that_overruns_the_ring_buffer_is_told_and_repaired_by_netlink() -> Resu
         Some(shown.len() as u64),
     );
     assert_eq!(shown, there, "the table is not the kernel's");
-    // Counts are no records: none is missing.
+    // Counts are not records, so none is missing.
     compare(&mut table, "a pair beside it", &sample, &pairs.finish()?)?;
     let uncounted = without_slot(&sample) + sample.lost_at("place");
     table.equal("churn", "QPs not counted", 0, Some(uncounted));

@@ -1,5 +1,5 @@
-//! Who owns a QP where that is hard to know: other users, namespaces, reused PIDs, processes that end at
-//! once, hostile names. Each process's counts are compared with what it posted.
+//! The owners of QPs in difficult cases: other users, namespaces, reused PIDs, processes that end at once,
+//! hostile names. The counts of each process are compared with what it posted.
 
 use std::{
     fs,
@@ -21,10 +21,10 @@ use rdmatop_tests::{
 };
 use serde_json::Value;
 
-/// A longer run hangs.
+/// A run that takes longer hangs.
 const LIMIT: Duration = PATIENCE;
 
-/// A copy of traffic program `from` as `/tmp/NAME`, which every user may run.
+/// Copies traffic program `from` to `/tmp/NAME`, which every user may run.
 fn copy_of(from: &str, name: &str) -> Result<PathBuf> {
     let to = Path::new("/tmp").join(name);
     fs::copy(traffic::path(from)?, &to)?;
@@ -32,12 +32,12 @@ fn copy_of(from: &str, name: &str) -> Result<PathBuf> {
     Ok(to)
 }
 
-/// Runs a command to its end; what its traffic program printed last.
+/// Runs a command to its end; returns what its traffic program printed last.
 fn run(command: &mut Command) -> Result<Value> {
     finish(Child::spawn(command)?)
 }
 
-/// Lets a program go on to its end; what it printed last.
+/// Lets a program end; returns what it printed last.
 fn finish(mut child: Child) -> Result<Value> {
     child.close_stdin();
     child.succeed(LIMIT)?;
@@ -45,18 +45,18 @@ fn finish(mut child: Child) -> Result<Value> {
     Ok(serde_json::from_str(&last)?)
 }
 
-/// Rows of processes with this PID.
+/// Returns the rows of processes with this PID.
 fn processes(sample: &Snapshot, pid: u32) -> Vec<Row<'_>> {
     sample.processes().filter(|row| row.field("pid") == pid).collect()
 }
 
-/// Wants one row of this PID and exactly `posted` requests in it.
+/// Returns the only row of this PID, which must have exactly `posted` requests.
 fn exact(sample: &Snapshot, pid: u32, posted: u64) -> Result<Row<'_>> {
     let rows = processes(sample, pid);
     let [row] = rows.as_slice() else {
         bail!("{} rows of pid {pid}: {rows:?}", rows.len());
     };
-    // Before 5.11 there is no BTF of modules: unknown, and not 0.
+    // Before 5.11 there is no BTF of modules, so the count is unknown, not 0.
     let wanted = counts().then_some(posted);
     ensure!(row.total("tx_wr") == wanted, "{posted} posted: {row:?}");
     Ok(*row)
@@ -66,8 +66,8 @@ fn counts() -> bool {
     fs::exists("/sys/kernel/btf/rdma_rxe").unwrap_or(false)
 }
 
-/// A thread that is not the first one makes the QP, so that the kernel lists it under the thread's id; later
-/// a child posts through what it inherited. Both are the same process to the user: that of the QP's creator.
+/// A thread that is not the first creates the QP, so the kernel lists it under the thread's id; later a child
+/// posts through the inherited file. Both must be shown as the process that created the QP.
 #[test]
 fn a_qp_that_a_thread_made_and_a_child_uses_stays_its_creator_s() -> Result<()> {
     let Some(_lab) = Lab::enter("a shared QP") else {
@@ -78,7 +78,7 @@ fn a_qp_that_a_thread_made_and_a_child_uses_stays_its_creator_s() -> Result<()> 
     let ready = shared.ready()?;
     let (pid, tid, qpn) = (id(&ready, "pid")?, id(&ready, "tid")?, id(&ready, "qpn")?);
     ensure!(pid != tid, "{ready}");
-    // As netlink alone has it.
+    // The view from netlink alone.
     let listed = rdmatop::once(&["--no-ebpf", "--delay", "0.5"])?;
     ensure!(listed.qp(pid, qpn)?.field("comm") == "shared-qp", "{listed:?}");
     let done = shared.finish()?;
@@ -97,8 +97,8 @@ fn a_qp_that_a_thread_made_and_a_child_uses_stays_its_creator_s() -> Result<()> 
     Ok(())
 }
 
-/// The kernel names no process for a QP whose creating thread has ended. The process lives on, so
-/// the QP is no orphan.
+/// The kernel names no process for a QP whose creating thread has ended. The process lives on, so the QP is
+/// no orphan.
 #[test]
 fn a_qp_whose_creating_thread_has_ended_is_its_process_s_and_no_orphan() -> Result<()> {
     let Some(_lab) = Lab::enter("an ended thread") else {
@@ -108,13 +108,13 @@ fn a_qp_whose_creating_thread_has_ended_is_its_process_s_and_no_orphan() -> Resu
     let shared = Traffic::start("shared-qp", &["--count", "150", "--thread-ends"])?;
     let ready = shared.ready()?;
     let (pid, qpn) = (id(&ready, "pid")?, id(&ready, "qpn")?);
-    // One that starts now, and one that has netlink alone.
+    // An rdmatop that starts now, and one that has only netlink.
     let later = rdmatop::once(&["--delay", "0.5"])?;
     let listed = rdmatop::once(&["--no-ebpf", "--delay", "0.5"])?;
     let done = shared.finish()?;
     let sample = window.close()?;
     exact(&sample, pid, number(&done, "posted")?)?;
-    // Before 5.11 no program finds the owners of QPs that were there before it.
+    // Before 5.11 no program finds the owners of QPs that are older than the program.
     let owned = [Some(&sample), counts().then_some(&later)];
     for sample in owned.into_iter().flatten() {
         let row = sample.qp(pid, qpn)?;
@@ -149,7 +149,7 @@ fn traffic_of_another_user_has_its_owner_and_its_counts() -> Result<()> {
         .out
         .wait_for("ready", LIMIT, |line| line.contains("ready"))
         .with_context(|| child.err.text())?;
-    // Who lives for a second is looked up: some kernels' records are read once a second. That is 15 looks.
+    // Whoever lives for a second is looked up (some kernels' records are read once a second): 15 looks.
     window.wait_looks(15)?;
     let done = finish(child)?;
     let sample = window.close()?;
@@ -159,7 +159,7 @@ fn traffic_of_another_user_has_its_owner_and_its_counts() -> Result<()> {
     Ok(())
 }
 
-/// The PID on this host of the one process whose name is `comm`.
+/// Returns the PID on this host of the only process named `comm`.
 fn host_pid(comm: &str) -> Result<u32> {
     wait::for_some("the process in its namespace", END, || {
         let found = output(Command::new("pgrep").args(["-x", comm]));
@@ -172,7 +172,7 @@ fn a_process_in_namespaces_has_its_host_s_pid_name_and_container() -> Result<()>
     let Some(_lab) = Lab::enter("namespaces") else {
         return Ok(());
     };
-    // A pod's cgroup as containerd names it, under systemd.
+    // The name that containerd gives a pod's cgroup under systemd.
     let container = "5f1c0e4a9d2b7763".repeat(4);
     let pod = "8d2f5e10_7a55_4c1b_9d0e_1f2a3b4c5d6e";
     let cgroup = format!(
@@ -196,7 +196,7 @@ fn a_process_in_namespaces_has_its_host_s_pid_name_and_container() -> Result<()>
         inside != pid,
         "the process has no PID namespace of its own: {pid}"
     );
-    // A sample while the process lives, as the live view would take it.
+    // A sample while the process lives, like one of the live view.
     let seen = rdmatop::once(&["--delay", "0.2"])?;
     child.close_stdin();
     child.succeed(LIMIT)?;
@@ -224,7 +224,7 @@ fn a_process_in_namespaces_has_its_host_s_pid_name_and_container() -> Result<()>
     Ok(())
 }
 
-/// A network namespace that goes on drop.
+/// A network namespace that drop deletes.
 struct Namespace(&'static str);
 
 impl Namespace {
@@ -240,10 +240,10 @@ impl Drop for Namespace {
     }
 }
 
-/// Processes that get the same PID, one after the other.
+/// Number of processes that get the same PID one after another.
 const ROUNDS: u64 = 8;
 
-/// Starts the program as PID `wanted`, if nobody takes that number first.
+/// Starts the program as PID `wanted`, unless another process gets that number first.
 fn start_as(wanted: u32, program: &Path, count: u64) -> Result<Option<Value>> {
     // One shell sets the number and forks, with nothing of its own in between.
     let script = format!(
@@ -282,7 +282,7 @@ fn a_pid_that_is_reused_under_traffic_is_another_process() -> Result<()> {
         "only {} processes got pid {wanted}",
         posted.len()
     );
-    // The shell has this PID too, before it becomes the program.
+    // The shell has this PID too before it becomes the program.
     let mut rows = processes(&sample, wanted);
     rows.retain(|row| row.field("comm") == "same-pid");
     ensure!(
@@ -321,8 +321,8 @@ fn a_process_that_ends_at_once_keeps_its_name_and_its_counts() -> Result<()> {
     Ok(())
 }
 
-/// A job on a file server that is gone looks like this. Whoever reads its memory by /proc waits until it is
-/// killed.
+/// A job on a vanished file server looks like this. Whoever reads its memory through /proc waits until the
+/// job is killed.
 #[test]
 fn a_process_that_cannot_be_read_is_named_and_blinds_nobody() -> Result<()> {
     let Some(_lab) = Lab::enter("memory that cannot be read") else {
@@ -339,7 +339,7 @@ fn a_process_that_cannot_be_read_is_named_and_blinds_nobody() -> Result<()> {
     let window = Window::open(&[])?;
     let other = Traffic::start("timed-posts", &["--count", "120", "--wait"])?;
     other.ready()?;
-    // It is read while the other one still keeps its reader waiting, or at rest.
+    // It is read while the other process still blocks its reader, or while rdmatop rests.
     window.wait_looks(10)?;
     let done = other.finish()?;
     let sample = window.close()?;
@@ -376,7 +376,7 @@ fn a_process_that_cannot_be_read_is_named_and_blinds_nobody() -> Result<()> {
     Ok(())
 }
 
-/// Another process holds its verbs file, and destroys what is left of its objects.
+/// Another process holds its verbs file and destroys the remaining objects.
 #[test]
 fn a_process_that_has_ended_has_one_row_while_its_file_is_held() -> Result<()> {
     let Some(_lab) = Lab::enter("one row of a process whose file is held") else {
@@ -387,7 +387,7 @@ fn a_process_that_has_ended_has_one_row_while_its_file_is_held() -> Result<()> {
         let held = Traffic::start("hold-fd", args)?;
         let ready = held.ready()?;
         let (owner, qpn) = (id(&ready, "owner")?, id(&ready, "qpn")?);
-        // Others get what the kernel kept of the owner's tasks.
+        // New processes take the memory that the kernel kept of the owner's tasks.
         output(Command::new("sh").args(["-c", "for i in $(seq 300); do (:); done; sleep 1"]))?;
         let listed = rdmatop::once(&["--delay", "2"])?;
         held.finish()?;
@@ -403,7 +403,7 @@ fn a_process_that_has_ended_has_one_row_while_its_file_is_held() -> Result<()> {
     Ok(())
 }
 
-/// Characters that a terminal obeys: controls, and marks that turn the direction of the text.
+/// Returns a character that a terminal obeys: a control, or a mark that changes the text direction.
 fn dangerous(text: &str) -> Option<char> {
     let turns =
         |c: char| matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -415,7 +415,7 @@ fn names_that_would_command_a_terminal_are_harmless_everywhere() -> Result<()> {
     let Some(_lab) = Lab::enter("hostile names") else {
         return Ok(());
     };
-    // Fifteen bytes are what the kernel keeps; execve(2) takes them from the file's name.
+    // The kernel keeps fifteen bytes, which execve(2) takes from the file name.
     let comm = "e\u{1b}[7m\n\u{202e}\"x";
     let program = copy_of("timed-posts", comm)?;
     let rxe = Rxe::up("rxetame", 7)?;
@@ -441,7 +441,7 @@ fn names_that_would_command_a_terminal_are_harmless_everywhere() -> Result<()> {
             "{what}: {:?} in {text:?}",
             dangerous(&text)
         );
-        // The name is there, its escape spelled out.
+        // The name is there with its escape spelled out.
         ensure!(text.contains("[7m"), "{what} lost the name: {text}");
     }
     let row = exact(&sample, pid, 40)?;
@@ -453,7 +453,7 @@ fn names_that_would_command_a_terminal_are_harmless_everywhere() -> Result<()> {
         "{:?}",
         event.all()
     );
-    // A slash is an exclamation mark in sysfs; behind it lie the state and the counters of the port.
+    // sysfs replaces a slash by an exclamation mark; the port's state and counters are below that name.
     let device = sample.value()["devices"].as_array().into_iter().flatten();
     let device = device
         .filter(|device| device["index"] == rxe.index())
@@ -482,7 +482,7 @@ fn names_that_would_command_a_terminal_are_harmless_everywhere() -> Result<()> {
     Ok(())
 }
 
-/// RDMA devices belong to one network namespace each while this lives.
+/// While this lives, each RDMA device belongs to one network namespace.
 struct Exclusive;
 
 impl Exclusive {
@@ -503,8 +503,8 @@ fn a_network_namespace_without_devices_is_named_as_such() -> Result<()> {
     let Some(_lab) = Lab::enter("exclusive network namespaces") else {
         return Ok(());
     };
-    // A device of another namespace, while all are shared: it is shown, without the network device that is
-    // not here.
+    // In shared mode a device of another namespace is shown, without the network device, which is not in this
+    // namespace.
     let namespace = Namespace::new("rdmatop-other")?;
     let inside = |words: &[&str]| -> Result<(Option<i32>, Child)> {
         let mut command = Command::new("ip");
@@ -528,7 +528,7 @@ fn a_network_namespace_without_devices_is_named_as_such() -> Result<()> {
         .collect();
     ensure!(names.iter().any(|name| *name == DEVICE), "{names:?}");
     drop(namespace);
-    // The kernel changes that switch only while there is no other namespace.
+    // The kernel changes this mode only while there is no other namespace.
     let exclusive = Exclusive::on()?;
     let namespace = Namespace::new("rdmatop-none")?;
     let mut command = Command::new("ip");

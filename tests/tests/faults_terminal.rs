@@ -1,4 +1,4 @@
-//! Terminals and pipes that take nothing, stops, clocks and other tracers, while programs are attached.
+//! Terminals and pipes that take no output, stops, clock steps and other tracers while programs are attached.
 
 use std::{
     fs,
@@ -23,10 +23,10 @@ use rdmatop_tests::{
     wait::{self, SOON},
 };
 
-/// How long rdmatop is stopped.
+/// For how long rdmatop is stopped.
 const STOPPED: Duration = Duration::from_secs(20);
 
-/// The live view on a terminal, with its programs attached.
+/// Starts the live view on a terminal and waits until its programs are attached.
 fn view(args: &[&str]) -> Result<OnTerminal> {
     let before = kernel::bpf_programs()?.len();
     let mut command = rdmatop::command(args)?;
@@ -37,12 +37,12 @@ fn view(args: &[&str]) -> Result<OnTerminal> {
     Ok(view)
 }
 
-/// Reads nothing any more, and has more drawn than the terminal holds.
+/// Stops reading and makes the view draw more than the terminal holds.
 fn fill(view: &mut OnTerminal) -> Result<()> {
     view.stall();
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(4) {
-        // Ctrl-L is a whole screen, help another one.
+        // Ctrl-L redraws a whole screen; help is another one.
         view.press(b"\x0c?")?;
         sleep(Duration::from_millis(50));
     }
@@ -58,7 +58,7 @@ fn ends_soon(view: &mut OnTerminal, begin: Instant, code: i32) -> Result<()> {
     view.drain(END)?;
     let output = view.output();
     let end = String::from_utf8_lossy(&output[output.len().saturating_sub(200)..]).into_owned();
-    // Behind it may be a line that says why it ended.
+    // A line that says why it ended may follow.
     let rest = end.rsplit_once("\x1b[?1049l\x1b[?25h").map(|(_, rest)| rest);
     ensure!(rest.is_some_and(|rest| !rest.contains('\x1b')), "{end:?}");
     Ok(())
@@ -72,7 +72,7 @@ fn a_terminal_that_does_not_read_keeps_nothing_attached() -> Result<()> {
     for (signal, name, code) in [
         (libc::SIGTERM, "SIGTERM", 0),
         (libc::SIGINT, "SIGINT", 0),
-        // The terminal is gone: what the user wanted is not done.
+        // The terminal is gone, so what the user wanted was not done.
         (libc::SIGHUP, "SIGHUP", 1),
     ] {
         leaves_nothing(|| {
@@ -92,7 +92,7 @@ fn a_terminal_that_does_not_read_keeps_nothing_attached() -> Result<()> {
     .context("--for")
 }
 
-/// A pipe that holds as much as it can.
+/// Returns a full pipe.
 fn full_pipe() -> Result<(PipeReader, PipeWriter)> {
     let (read, mut write) = io::pipe()?;
     let fd = write.as_raw_fd();
@@ -223,7 +223,7 @@ fn a_shell_can_stop_it_resume_it_at_another_size_and_end_it_stopped() -> Result<
         shows("the live view", "6:Probes")?;
         tmux(&["send-keys", "-t", "t", "C-z"])?;
         shows("the shell, which stopped it", "Stopped")?;
-        // The main screen is back, and what is typed is seen.
+        // The main screen is back, and typed text is visible.
         type_line("echo ST''OPPED-MARK")?;
         shows("the typed line", "STOPPED-MARK")?;
         tmux(&["resize-window", "-t", "t", "-x", "90", "-y", "20"])?;
@@ -232,7 +232,7 @@ fn a_shell_can_stop_it_resume_it_at_another_size_and_end_it_stopped() -> Result<
         let text = screen()?;
         ensure!(text.lines().count() <= 20, "{text}");
         ensure!(text.contains("Quit") && !text.contains("STOPPED-MARK"), "{text}");
-        // In the background it stops again, and does not write over the shell.
+        // In the background it stops again and does not write over the shell.
         tmux(&["send-keys", "-t", "t", "C-z"])?;
         shows("the shell, which stopped it again", "prompt>")?;
         type_line("clear; bg; sleep 2; echo BACK''GROUND-MARK")?;
@@ -265,7 +265,7 @@ fn five_at_once_count_the_same_and_end_clean() -> Result<()> {
     })
 }
 
-/// What finished, held against the rate: it is that of the time that really passed.
+/// Compares the finished requests with the rate, which must refer to the time that really passed.
 fn honest(sample: &Snapshot, done: &serde_json::Value, least: Duration, most: Duration) -> Result<()> {
     let posted = number(done, "posted")?;
     let qp = sample.qp(id(done, "pid")?, id(done, "qpn")?)?;
@@ -336,11 +336,11 @@ fn a_step_of_the_clock_changes_no_rate() -> Result<()> {
     });
     step("+1 hour")?;
     let (sample, done) = measured?;
-    // Of an hour there or two back nothing is in it.
+    // The steps of an hour forward or two back must not be in it.
     honest(&sample, &done, Duration::from_secs(1), begin.elapsed())
 }
 
-/// ftrace's function tracer on `functions`; off when dropped.
+/// ftrace's function tracer on `functions`; drop turns it off.
 struct Ftrace;
 
 impl Ftrace {
@@ -372,7 +372,7 @@ impl Drop for Ftrace {
     }
 }
 
-/// A pair in a window that counts beside another tracer, and all that was posted.
+/// Runs a pair in a window beside another tracer; everything posted must be counted.
 fn counts_beside(another: &str, wrs: u64) -> Result<()> {
     let window = Window::open(&[])?;
     let accounts = Perftest::new("ib_write_bw").iterations(wrs).run()?;

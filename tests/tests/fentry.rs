@@ -1,5 +1,5 @@
-//! `--attach fentry`: what is entered by it, what it tells beside kprobes, what it loses in a storm, what it
-//! pins.
+//! `--attach fentry`: which hooks use it, whether it reports the same as kprobes, what it loses in a storm,
+//! and which modules it pins.
 
 use std::{collections::BTreeSet, fs, thread, time::Duration};
 
@@ -15,7 +15,7 @@ use rdmatop_tests::{
 };
 use serde_json::Value;
 
-/// Functions that are entered and left.
+/// Functions with hooks at entry and return.
 const CALLS: [&str; 5] = [
     "_ib_modify_qp",
     "ib_dereg_mr_user",
@@ -24,10 +24,10 @@ const CALLS: [&str; 5] = [
     "ib_uverbs_cmd_verbs",
 ];
 
-/// Whether a task can take over while one of our programs runs: then a program of the control plane could be
-/// skipped, and these stay kprobes.
+/// Whether another task can run while one of our programs runs. A program of the control plane could then be
+/// skipped, so these stay kprobes.
 fn preempts() -> bool {
-    // Debian's 6.12 for arm64 is built without: then there are no modes to choose from.
+    // Debian's 6.12 for arm64 is built without this; then there are no modes to choose from.
     let version = fs::read_to_string("/proc/version").unwrap_or_default();
     if !version.contains(" PREEMPT") {
         return false;
@@ -36,7 +36,7 @@ fn preempts() -> bool {
     !modes.contains("(none)") && !modes.contains("(voluntary)")
 }
 
-/// Modules that `--attach fentry` keeps loaded here.
+/// Returns the modules that `--attach fentry` keeps loaded here.
 fn pinned() -> &'static [&'static str] {
     if preempts() {
         &["rdma_rxe"]
@@ -51,7 +51,7 @@ fn has_btf() -> bool {
         .all(|module| fs::exists(format!("/sys/kernel/btf/{module}")).unwrap_or(false))
 }
 
-/// As [`Lab::enter`], on kernels whose modules have BTF.
+/// As [`Lab::enter`], for kernels whose modules have BTF.
 fn enter(name: &str) -> Option<Lab> {
     let lab = Lab::enter(name)?;
     if !has_btf() {
@@ -79,7 +79,7 @@ fn hooks(probes: &Value) -> Result<BTreeSet<String>> {
         .collect()
 }
 
-/// Whether the verdict on a function gives a reason that contains `why`.
+/// Whether the verdict on a function has a reason that contains `why`.
 fn says_why(probes: &Value, function: &str, why: &str) -> Result<bool> {
     Ok(on(probes)?.any(|probe| {
         let text = |key: &str| probe[key].as_str().unwrap_or_default();
@@ -87,7 +87,7 @@ fn says_why(probes: &Value, function: &str, why: &str) -> Result<bool> {
     }))
 }
 
-/// The lines of notes that a mode adds.
+/// Returns the notes of a mode.
 fn notes(probes: &Value) -> String {
     probes["notes"].to_string()
 }
@@ -104,7 +104,7 @@ fn the_verdicts_say_which_hooks_are_entered_by_fentry() -> Result<()> {
     let (slow, fast) = (hooks(&kprobe)?, hooks(&fentry)?);
     let only = |a: &BTreeSet<String>, b: &BTreeSet<String>| a.difference(b).cloned().collect::<Vec<_>>();
     let each = |entry: &str, ret: &str| {
-        // Of the data path the doorbell, which the posting program itself pays for, and nothing else.
+        // Of the data path only the doorbell, whose cost the posting program itself bears.
         let mut each = vec![format!("{entry}:rxe_post_send")];
         if !preempts() {
             each.push(format!("{entry}:rdma_restrack_add"));
@@ -160,7 +160,7 @@ fn where_modules_have_no_btf_each_hook_says_why_it_stays_a_kprobe() -> Result<()
     Ok(())
 }
 
-/// Events without what two observers of one call see differently: times, and their own numbers for QPs.
+/// Returns events without what two observers of one call see differently: times and their own QP numbers.
 fn as_told(trace: Trace) -> Result<Vec<String>> {
     let traced = trace.stop()?;
     let mut all = Vec::new();
@@ -236,7 +236,7 @@ fn a_storm_under_fentry_is_printed_or_counted_as_lost_to_the_last_event() -> Res
     Storm::of(&trace.stop()?, &done)?.check(&what)
 }
 
-/// How often a module is held.
+/// Returns the reference count of a module.
 fn held(module: &str) -> Result<u64> {
     let path = format!("/sys/module/{module}/refcnt");
     let text = fs::read_to_string(&path).with_context(|| path.clone())?;
@@ -260,7 +260,7 @@ fn modules_are_held_while_fentry_is_attached_and_the_first_line_says_so() -> Res
     for mode in ["kprobe", "fentry"] {
         let trace = Trace::start(&["--attach", mode])?;
         // An open netlink socket holds ib_core in either mode (netlink_create, net/netlink/af_netlink.c), and
-        // for some moments rdmatop has a second one: the least of several looks is what is held all the time.
+        // rdmatop sometimes has a second one: the least of several looks is what is held permanently.
         let mut least = all()?;
         for _ in 0..20 {
             thread::sleep(Duration::from_millis(50));
@@ -276,7 +276,7 @@ fn modules_are_held_while_fentry_is_attached_and_the_first_line_says_so() -> Res
         let line = line.context("no first line")?;
         let told = line.contains("ib_core, ib_uverbs cannot be unloaded until Ctrl-C ends it");
         assert_eq!(told, mode == "fentry" && !preempts(), "{line}");
-        // The kernel frees a trampoline, and lets go of its module, once no task can be inside.
+        // The kernel frees a trampoline and releases its module once no task can be inside.
         wait::until("the modules to be let go", PATIENCE, || {
             all().is_ok_and(|now| now == before)
         })?;

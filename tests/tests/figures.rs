@@ -1,4 +1,4 @@
-//! What a figure is called is what it counts, on every kernel; and a rate is over the time that passed.
+//! Each figure counts what its name says, on every kernel; a rate refers to the time that passed.
 
 use std::{process::Command, thread::sleep, time::Duration};
 
@@ -14,10 +14,10 @@ use rdmatop_tests::{
     wire::{self, Wire},
 };
 
-/// How long rdmatop is stopped.
+/// For how long rdmatop is stopped.
 const STOPPED: Duration = Duration::from_secs(3);
 
-/// Bytes of the wire are the kernel's own count, or unknown where it has none; never the payload.
+/// Bytes on the wire must be the kernel's own count, or unknown if it has none; never the payload.
 fn of_the_wire(table: &mut Table, client: Row<'_>, bytes: Option<u64>, payload: u64) {
     let told = client.total("tx_bytes");
     if let Some(bytes) = bytes {
@@ -37,7 +37,7 @@ fn of_the_wire(table: &mut Table, client: Row<'_>, bytes: Option<u64>, payload: 
     }
 }
 
-/// The statuses of CQEs are all of them.
+/// Checks that the statuses of CQEs add up to all CQEs.
 fn statuses(table: &mut Table, sample: &Snapshot, accounts: &Accounts) -> Result<()> {
     for account in [&accounts.client, &accounts.server] {
         for row in [
@@ -85,7 +85,7 @@ fn wire_payload_packets_and_retries_of_a_port_have_a_key_each() -> Result<()> {
     let sample = window.close()?;
     let (client, server) = (sample.port(wire::CLIENT, 1)?, sample.port(wire::SERVER, 1)?);
     let mut table = Table::default();
-    // perftest's own count: no header, and nothing twice.
+    // perftest's own count, without headers and retransmissions.
     let payload = n * size;
     table.equal(
         "client's port",
@@ -100,7 +100,7 @@ fn wire_payload_packets_and_retries_of_a_port_have_a_key_each() -> Result<()> {
         server.total("wr_rx_bytes"),
         sample.skipped() * size,
     );
-    // The kernel's.
+    // The kernel's own counts.
     table.equal(
         "client's port",
         "tx_packets = sent_pkts",
@@ -138,7 +138,7 @@ fn wire_payload_packets_and_retries_of_a_port_have_a_key_each() -> Result<()> {
     Ok(())
 }
 
-/// The wall clock, an hour on or back.
+/// Steps the wall clock by this many hours.
 fn step(hours: i64) -> Result<()> {
     output(Command::new("date").arg("-s").arg(format!("{hours} hours"))).map(drop)
 }
@@ -159,7 +159,7 @@ fn a_step_of_the_clock_and_a_stop_of_rdmatop_change_no_rate() -> Result<()> {
             window.child().signal(libc::SIGCONT)?;
         } else {
             step(1)?;
-            // One sampling, which may take half a second, is to be little of the window.
+            // The window is long compared with one sampling, which may take half a second.
             sleep(STOPPED);
         }
         let sample = window.close();
@@ -170,8 +170,8 @@ fn a_step_of_the_clock_and_a_stop_of_rdmatop_change_no_rate() -> Result<()> {
         let process = sample.process(id(&done, "pid")?)?;
         table.equal(what, "tx_wr", count, process.total("tx_wr"));
         let window_s = sample.value()["interval_ns"].as_f64().context("no interval")? / 1e9;
-        // All of it happened within the window: the rate is the count over the window's length, up to the
-        // time that one sampling takes, and so is not that of an hour or of the time before the stop.
+        // Everything happened within the window, so the rate is the count over the window's length, up to the
+        // time of one sampling, and not over an hour or the time before the stop.
         let told = process.rate("tx_wr").map(|rate| (rate * window_s).round());
         let near = told.is_some_and(|told| (told - 500.0).abs() <= 100.0);
         #[expect(

@@ -1,5 +1,5 @@
-//! Findings on a real kernel: each trouble that the lab can make is found and named, and nothing else is;
-//! healthy traffic has none.
+//! Findings on a real kernel: each trouble that the lab can cause is found and named, and nothing else;
+//! healthy traffic has no findings.
 
 use std::{fs, path::Path, process::Command, thread, time::Duration};
 
@@ -17,10 +17,10 @@ use rdmatop_tests::{
 };
 use serde_json::Value;
 
-/// More than perftest does while it is looked at.
+/// More messages than perftest can send during the check.
 const ENDLESS: u64 = 2_000_000;
 
-/// A pair that moves until it is dropped.
+/// Starts a pair that moves data until it is dropped.
 fn moving(program: &'static str, args: &[&str]) -> Result<Pair> {
     let packets = || lab::hw_counter(DEVICE, "rcvd_pkts")?.context("no rcvd_pkts");
     let before = packets()?;
@@ -40,8 +40,8 @@ fn healthy_traffic_has_no_findings() -> Result<()> {
     let Some(_lab) = Lab::enter_data_path("findings: healthy") else {
         return Ok(());
     };
-    // Side by side: several QPs, a latency test, READs, and a queue that its program keeps full, but posts to
-    // only what has room.
+    // In parallel: several QPs, a latency test, READs, and a program that keeps its queue full but posts only
+    // when there is room.
     let mut pairs = Vec::new();
     for (program, args) in [
         ("ib_send_bw", &["-q", "2", "-t", "128"][..]),
@@ -96,7 +96,7 @@ fn a_peer_that_was_killed_is_missed_by_its_sender() -> Result<()> {
     };
     let pair = moving("ib_write_bw", &[])?;
     pair.server.signal(libc::SIGKILL)?;
-    // rxe takes 7 retries, perftest's default, as endless: the sender waits for ever.
+    // rxe takes 7 retries, perftest's default, as endless, so the sender waits for ever.
     Check::of("10")?.is_only("peer-gone", 2, Some(pair.client.pid()))?;
     Ok(())
 }
@@ -134,7 +134,7 @@ fn what_a_process_does_wrong_is_named() -> Result<()> {
         let pid = pid_of(&misuse.ready()?["pid"])?;
         wrong.push((misuse, pid, id, severity));
     }
-    // Side by side, and each is found once. They have the CPU busy: the one that leaks has its share of it
+    // In parallel, and each must be found once. They keep the CPU busy, so the leaking one gets its share
     // late.
     let check = Check::of("24")?;
     let findings = check.findings()?;
@@ -170,7 +170,7 @@ fn a_program_that_posts_to_a_queue_without_room_is_named() -> Result<()> {
         return Ok(());
     };
     let wire = Wire::up()?;
-    // Work requests take a while: before Linux 6.4 SoftRoCE would be done with each when its post returns.
+    // Work requests must take a while: before Linux 6.4 SoftRoCE would finish each before its post returns.
     let slow = wire.delay("10ms")?;
     let args = ["--device", wire::CLIENT, "--peer", wire::SERVER];
     let misuse = Traffic::start("misuse", &[&["--what", "full-queue"], &args[..]].concat())?;
@@ -188,11 +188,11 @@ fn a_process_with_one_qp_beside_one_with_sixteen_is_named() -> Result<()> {
     let Some(_lab) = Lab::enter_data_path("findings: one QP beside sixteen") else {
         return Ok(());
     };
-    // The kernel's work for a message is much more than the program's, so that QPs and not programs share the
+    // The kernel's work for a message is much more than the program's, so that QPs, not programs, share the
     // CPU.
     let qps = |qps| {
         let pair = Perftest::new("ib_write_bw").iterations(ENDLESS).size(65_536);
-        // Behind two thousand others a packet is answered late: four seconds, and not sent again.
+        // Behind two thousand others a packet is answered late: four seconds avoid a retransmission.
         let pair = pair.args(&["-q", qps, "-u", "20"]).start()?;
         pair.wait_connected()?;
         pair.server.step_back()?;
@@ -214,9 +214,9 @@ fn a_process_with_one_qp_beside_one_with_sixteen_is_named() -> Result<()> {
     Ok(())
 }
 
-/// More than three intervals of ten seconds. A busy guest takes longer looks, and with them longer intervals.
+/// More than three intervals of ten seconds: on a busy guest looks, and with them intervals, take longer.
 const FAST: Duration = Duration::from_secs(80);
-/// Two intervals and more. Where the path was slow for longer than it was fast, that would be as usual.
+/// At least two intervals. If the path were slow for longer than it was fast, slow would count as usual.
 const SLOW: Duration = Duration::from_mins(1);
 
 #[test]
@@ -231,7 +231,7 @@ fn work_requests_on_a_path_that_becomes_slow_are_named() -> Result<()> {
     let pair = Perftest::new("ib_write_bw")
         .iterations(ENDLESS)
         .size(1024)
-        // A packet is sent again after four seconds: what is only slow is no loss.
+        // The retransmission timeout is four seconds, so that a slow path causes no retransmissions.
         .args(&["-t", "24", "-u", "20"])
         .devices(wire::SERVER, wire::CLIENT)
         .start()?;
@@ -241,8 +241,8 @@ fn work_requests_on_a_path_that_becomes_slow_are_named() -> Result<()> {
     })?;
     let looking = Looking::begin_attached("900")?;
     thread::sleep(FAST);
-    // Each way. The guest has one CPU, with which perftest polls: on a busy host the fast path has times of a
-    // quarter of a second too, and with 100 ms the slow ones would be just four times as long.
+    // In both directions. The guest has one CPU, on which perftest polls: on a busy host the fast path too
+    // has times of a quarter of a second, and 100 ms would make the slow times only four times as long.
     delay.change_delay("600ms")?;
     thread::sleep(SLOW);
     let check = looking.interrupt()?;
@@ -320,7 +320,7 @@ fn completions_without_room_and_work_requests_that_fail_are_named() -> Result<()
     Ok(())
 }
 
-/// A cgroup whose processes may have `objects` RDMA objects of the lab's device.
+/// A cgroup whose processes may have only a few RDMA objects of the lab's device.
 struct RdmaCgroup;
 
 impl RdmaCgroup {
@@ -337,9 +337,9 @@ impl RdmaCgroup {
 
 impl Drop for RdmaCgroup {
     fn drop(&mut self) {
-        // A cgroup that is removed with a limit and without objects leaves the limit in the device's list,
-        // with its memory freed: the kernel dies when the device goes (rdmacg_css_offline, seen on 6.12).
-        // Without a limit there is nothing to leave.
+        // If a cgroup is removed with a limit but without objects, its freed limit stays in the device's
+        // list, and the kernel crashes when the device is removed (rdmacg_css_offline, seen on 6.12). So the
+        // limit is lifted first.
         let _ = fs::write(
             format!("{}/rdma.max", Self::DIR),
             format!("{DEVICE} hca_object=max"),
@@ -365,13 +365,13 @@ fn a_cgroup_that_may_have_no_more_objects_is_named_with_its_limit() -> Result<()
         "{verdict}"
     );
     let done = misuse.finish()?;
-    // A PD and a CQ are the others.
+    // The other two objects are a PD and a CQ.
     ensure!(done["done"] == 3 && done["failed"].as_u64() > Some(0), "{done}");
     drop(cgroup);
     Ok(())
 }
 
-/// A SoftRoCE device whose peers, 10.80.0.129 and up, answer after 600 ms who has their addresses: less than
+/// A SoftRoCE device whose peers, 10.80.0.129 and up, have their addresses resolved after 600 ms: less than
 /// the second after which the kernel gives up.
 struct SlowPeers;
 
@@ -436,7 +436,7 @@ fn a_job_on_tcp_is_named_and_what_it_moves_is_counted_to_the_byte() -> Result<()
     let Some(_lab) = Lab::enter("findings: TCP") else {
         return Ok(());
     };
-    // One that could use the device, and one that its container gave none.
+    // One job could use the device; the other's container has none.
     let mut jobs = Vec::new();
     for args in [&[][..], &["--devices", "0"]] {
         let job = Traffic::start("tcp-job", args)?;
@@ -487,7 +487,7 @@ fn a_job_on_tcp_is_named_and_what_it_moves_is_counted_to_the_byte() -> Result<()
     let snapshot = window.close()?;
     let process = snapshot.process(pid)?;
     let row = process.field("tcp");
-    // One end sends, the other receives, both in this process.
+    // One end sends and the other receives, both in this process.
     for way in ["tx_bytes", "rx_bytes"] {
         ensure!(row[way]["total"] == BYTES, "{way}: {row:#}");
         ensure!(row[way]["source"] == "sock_diag", "{way}: {row:#}");
@@ -536,7 +536,7 @@ fn one_device_of_four_that_carries_all_is_hot() -> Result<()> {
     let check = Check::of("14")?;
     let found = check.is_only("hot-port", 0, None)?;
     ensure!(found["device"] == DEVICE, "{found:#}");
-    // The process has it from the option -d.
+    // The process chose it with option -d.
     let verdict = found["verdict"].as_str().unwrap_or_default();
     ensure!(
         verdict.contains(&format!(", which its command line (-d {DEVICE}) chose: ")),
@@ -546,7 +546,7 @@ fn one_device_of_four_that_carries_all_is_hot() -> Result<()> {
     Ok(())
 }
 
-/// A cgroup as Slurm makes one for a task of a job.
+/// A cgroup like those that Slurm makes for the tasks of a job.
 struct JobCgroup;
 
 impl JobCgroup {
@@ -581,13 +581,13 @@ fn a_bond_of_which_one_link_has_all_and_one_that_lost_a_link() -> Result<()> {
     pair.wait_connected()?;
     pair.server.step_back()?;
     pair.client.step_back()?;
-    // Its links say that they have 10 Gb/s, of which a translated CPU sends little.
+    // The links claim 10 Gb/s, of which a translated CPU sends only little.
     let settings = Path::new(HOME).join("rdmatop");
     fs::create_dir_all(&settings)?;
     fs::write(settings.join("config.toml"), "[findings]\nlag_load = 0.0005\n")?;
     let check = Looking::begin_with("20", &[("XDG_CONFIG_HOME", HOME)])?.end()?;
     let findings = check.findings()?;
-    // Far from full: it may be meant. As perftest's option that names the device.
+    // Far from full, so it may be intended, as may the device that perftest's option names.
     let known = |found: &Value| found["id"] == "lag-imbalance" || found["id"] == "hot-port";
     ensure!(findings.iter().all(known), "{:#}", check.document);
     for (device, way) in [(wire::CLIENT, "sends"), (wire::SERVER, "receives")] {
@@ -601,7 +601,7 @@ fn a_bond_of_which_one_link_has_all_and_one_that_lost_a_link() -> Result<()> {
         let found = found.with_context(|| format!("no {place}: {:#}", check.document))?;
         ensure!(found["severity"] == "info", "{found:#}");
     }
-    // Of a bond that lost a link the port is as ACTIVE as before.
+    // The port of a bond that lost a link stays ACTIVE.
     output(Command::new("ip").args(["link", "set", "dev", "va1", "down"]))?;
     let check = Check::of("14")?;
     let findings = check.findings()?;
@@ -611,7 +611,7 @@ fn a_bond_of_which_one_link_has_all_and_one_that_lost_a_link() -> Result<()> {
         "the pair has ended: {}",
         pair.client.err.text()
     );
-    // Both ends of the pair of interfaces have no link then.
+    // Both ends of the pair of interfaces then have no link.
     let lost: Vec<&Value> = lost.collect();
     ensure!(lost.len() == 2, "{:#}", check.document);
     let verdicts: Vec<&str> = lost
@@ -635,7 +635,7 @@ fn two_of_four_devices_that_carry_a_job_leave_the_others_idle() -> Result<()> {
         Device::add("rxe-c", 72)?,
         Device::add("rxe-d", 73)?,
     ];
-    // They all pause alike, so that no port has much more than another.
+    // All ranks pause alike, so that no port has much more than another.
     let mut ranks = Vec::new();
     for device in [DEVICE, DEVICE, "rxe-b", "rxe-b"] {
         let rank = Traffic::start("steady-posts", &["--device", device])?;
@@ -661,7 +661,7 @@ fn a_process_that_only_registers_memory_is_named() -> Result<()> {
     let Some(_lab) = Lab::enter("findings: growing memory") else {
         return Ok(());
     };
-    // Half an hour is too long for a test.
+    // The default of half an hour is too long for a test.
     let settings = Path::new(HOME).join("rdmatop");
     fs::create_dir_all(&settings)?;
     fs::write(
@@ -672,6 +672,35 @@ fn a_process_that_only_registers_memory_is_named() -> Result<()> {
     let pid = pid_of(&misuse.ready()?["pid"])?;
     let check = Looking::begin_with("100", &[("XDG_CONFIG_HOME", HOME)])?.end()?;
     check.is_only("mr-growth", 0, Some(pid))?;
+    misuse.finish()?;
+    Ok(())
+}
+
+#[test]
+fn a_process_that_has_nearly_all_mappings_that_it_may_is_named() -> Result<()> {
+    const LIMIT: &str = "/proc/sys/vm/max_map_count";
+    let Some(_lab) = Lab::enter("findings: mappings") else {
+        return Ok(());
+    };
+    // A list of 65,530 takes a translated CPU seconds to write.
+    let before = fs::read_to_string(LIMIT)?;
+    fs::write(LIMIT, "8000")?;
+    let found = mappings_are_named();
+    fs::write(LIMIT, before.trim())?;
+    found
+}
+
+fn mappings_are_named() -> Result<()> {
+    let misuse = Traffic::start("misuse", &["--what", "map-count"])?;
+    let pid = pid_of(&misuse.ready()?["pid"])?;
+    let check = Check::of("12")?;
+    // As many lines as the kernel lists, but for the page of x86-64 that is nobody's mapping.
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let mappings = maps.lines().filter(|line| !line.ends_with("[vsyscall]")).count();
+    let found = check.is_only("map-count", 1, Some(pid))?;
+    let verdict = found["verdict"].as_str().context("no verdict")?;
+    let numbers = format!(" had {mappings} of the 8000 mappings of memory ");
+    ensure!(verdict.contains(&numbers), "{numbers}: {verdict}");
     misuse.finish()?;
     Ok(())
 }

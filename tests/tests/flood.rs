@@ -1,5 +1,5 @@
-//! 50 000 QP events at full speed, and many refreshes. What this shows does not depend on the kernel: one
-//! kernel of a full run.
+//! 50 000 QP events at full speed, and many refreshes. The results do not depend on the kernel, so a full run
+//! needs only one kernel.
 
 use std::{env, fs, thread::sleep, time::Duration};
 
@@ -21,8 +21,8 @@ fn a_ring_of_8_kib_under_50_000_events_loses_many_and_tells_of_each() -> Result<
         return Ok(());
     };
     let trace = Trace::start_with(&[], &[("RDMATOP_RING_BYTES", "8192")])?;
-    // 500 QPs with 101 events each: a create costs the emulated machine as much as fifty modifies. `cargo
-    // xtask bench` has 200 000 events in a guest that does not mind.
+    // 500 QPs with 101 events each: on the emulated machine a create costs as much as fifty modifies. `cargo
+    // xtask bench` uses 200 000 events in a guest where that does not matter.
     let args = ["--count", "500", "--laps", "25", "--threads", "4"];
     let done = traffic::run("qp-churn", &args)?;
     let storm = Storm::of(&trace.stop()?, &done)?;
@@ -33,8 +33,8 @@ fn a_ring_of_8_kib_under_50_000_events_loses_many_and_tells_of_each() -> Result<
     Ok(())
 }
 
-/// While the calls of another user fail without end, a neighbour makes and destroys 20 QPs. What the two say
-/// they did.
+/// While calls of another user fail without end, a neighbour creates and destroys 20 QPs. Returns what both
+/// report.
 fn beside_failing_calls() -> Result<(Value, Value)> {
     let failing = Traffic::start("failing-calls", &[])?;
     failing.ready()?;
@@ -74,7 +74,7 @@ fn one_user_s_failing_calls_take_no_event_and_no_verb_of_another() -> Result<()>
         "{left_out:?}"
     );
     let failed = number(&did, "unknown")? + number(&did, "known")?;
-    // Opening the device fails some calls, too: libraries ask for more than there is.
+    // Opening the device also makes some failing calls, because libraries ask for more than there is.
     let printed = traced.events.pid(pid).kind("verb_error").len() as u64;
     say(&format!(
         "{failed} calls failed: {printed} printed, {} told as left out",
@@ -164,7 +164,7 @@ fn while_its_reader_stands_still_a_flood_loses_its_own_events_alone() -> Result<
     Ok(())
 }
 
-/// Resident memory in KiB, and what of it is not the program's file: that comes in as it is used.
+/// Returns the resident anonymous memory in KiB: pages of the program's file come in as they are used.
 fn memory(pid: u32) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
@@ -172,7 +172,7 @@ fn memory(pid: u32) -> Result<u64> {
     Ok(words.context("no RssAnon")?.parse()?)
 }
 
-/// For how many rounds QPs come and go: some 13 s each. RDMATOP_CHURN_ROUNDS=50 makes ten minutes of it.
+/// The number of churn rounds, about 13 s each. RDMATOP_CHURN_ROUNDS=50 takes ten minutes.
 fn rounds() -> Result<usize> {
     let rounds = env::var("RDMATOP_CHURN_ROUNDS").ok();
     let rounds = rounds.map_or(Ok(5), |rounds| rounds.parse())?;
@@ -195,7 +195,7 @@ fn refreshes_under_churn_leave_memory_flat_and_the_table_as_netlink_s() -> Resul
     let mut view = OnTerminal::start(&mut command)?;
     view.wait_for(DEVICE, END)?;
     kernel::await_programs(before)?;
-    // The view keeps the last 10,000 events: from here on that list is full.
+    // The view keeps the last 10,000 events, so that this list is now full.
     let many = traffic::run("qp-churn", &["--count", "100", "--laps", "50"])?;
     ensure!(number(&many, "events")? > 10_000, "{many}");
     let window = Window::open(&[])?;
@@ -203,13 +203,13 @@ fn refreshes_under_churn_leave_memory_flat_and_the_table_as_netlink_s() -> Resul
     for _ in 0..rounds {
         let done = traffic::run("qp-churn", &["--count", "300"])?;
         created += number(&done, "created")?;
-        // Rows of QPs that are gone stay for some seconds.
+        // Rows of destroyed QPs stay for some seconds.
         sleep(Duration::from_secs(8));
         view.alive()?;
         seen.push(memory(view.pid())?);
     }
     say(&format!("KiB after each round: {seen:?}"));
-    // The first rounds bring every buffer to its size.
+    // In the first rounds every buffer grows to its size.
     let last = seen.last().copied().unwrap_or(u64::MAX);
     ensure!(last <= seen[rounds / 3] + LEAST, "KiB after each round: {seen:?}");
     let there = kernel::user_qps()?;

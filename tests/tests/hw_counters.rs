@@ -1,6 +1,6 @@
-//! Counters that the kernel binds QPs to (`rdma statistic qp`): what they say is shown, and `--hw-counters`
-//! sets that up, takes it back at every end, and leaves alone what others have set. With the module
-//! rxe_counters SoftRoCE has such counters; without it, it is a driver that has none.
+//! Counters that the kernel binds QPs to (`rdma statistic qp`): their values are shown, and `--hw-counters`
+//! sets the binding up, undoes it however rdmatop ends, and leaves settings of others alone. With the module
+//! rxe_counters SoftRoCE has such counters; without it the driver has none.
 
 use std::{collections::BTreeMap, process::Command};
 
@@ -22,7 +22,7 @@ const OFF: &str = "link rxe0/1 mode qp auto off";
 const BY_PID: &str = "link rxe0/1 mode qp auto pid on";
 const TAKEN_BACK: &str = "counters of rxe0 port 1: mode auto,pid set by rdmatop was taken back";
 
-/// What `rdma statistic qp mode` says of the device.
+/// Returns the output of `rdma statistic qp mode` for the device.
 fn mode() -> Result<String> {
     let all = output(Command::new("rdma").args(["statistic", "qp", "mode", "link", LINK]))?;
     Ok(all.trim().to_owned())
@@ -34,7 +34,7 @@ fn set(mode: &[&str]) -> Result<()> {
     output(command.args(mode)).map(drop)
 }
 
-/// What `rdma -j statistic qp show` lists.
+/// Returns what `rdma -j statistic qp show` lists.
 fn bound() -> Result<Vec<Value>> {
     let text = output(Command::new("rdma").args(["-j", "statistic", "qp", "show"]))?;
     if text.trim().is_empty() {
@@ -43,7 +43,7 @@ fn bound() -> Result<Vec<Value>> {
     serde_json::from_str(&text).with_context(|| text)
 }
 
-/// The driver's counters, and no mode when the test is over.
+/// The module with the driver's counters; drop switches the mode off.
 struct Counters {
     _module: Module,
 }
@@ -58,7 +58,7 @@ impl Counters {
 impl Drop for Counters {
     fn drop(&mut self) {
         let ended = set(&["off"]).and_then(|()| {
-            // The module stays while a counter is there.
+            // The module stays loaded while a counter exists.
             wait::for_some("the end of all counters", PATIENCE, || {
                 Ok(bound()?.is_empty().then_some(()))
             })
@@ -69,7 +69,7 @@ impl Drop for Counters {
     }
 }
 
-/// A pair that has sent something, and stands still.
+/// Starts a pair, lets it send something and stops it.
 fn stopped_pair() -> Result<Pair> {
     let pair = Perftest::new("ib_send_bw").iterations(10_000_000).start()?;
     pair.wait_connected()?;
@@ -81,7 +81,7 @@ fn stopped_pair() -> Result<Pair> {
     Ok(pair)
 }
 
-/// Stops both sides, and waits until nothing is under way any more.
+/// Stops both sides and waits until nothing is in flight.
 fn stop(pair: &Pair) -> Result<()> {
     for side in [&pair.client, &pair.server] {
         side.signal(libc::SIGSTOP)?;
@@ -96,7 +96,7 @@ fn stop(pair: &Pair) -> Result<()> {
     })
 }
 
-/// Compares each counter of the sample with what rdma(8) says of it. Returns how many there were.
+/// Compares each counter of the sample with rdma(8). Returns the number of counters.
 fn are_those_of_rdma(sample: &Snapshot, theirs: &[Value]) -> Result<usize> {
     let mut seen = 0;
     for wanted in theirs {
@@ -170,14 +170,14 @@ fn counters_that_somebody_else_bound_are_shown_as_rdma_shows_them() -> Result<()
             total(row, "tx_packets") == counter["rdma_tx_packets"].as_u64(),
             "{row}"
         );
-        // What the NIC counts is not estimated beside that.
+        // What the NIC counts is not also estimated.
         let qp = sample.qp(
             side.pid(),
             u32::try_from(counter["lqpn"][0].as_u64().unwrap_or(0))?,
         )?;
         ensure!(qp.field("tx_packets").is_null(), "{qp:?}");
     }
-    // By type alone the kernel names no process: the owner of the QPs is it.
+    // If binding is only by QP type the kernel names no process; the owner of the QPs is shown.
     drop(pair);
     wait::for_some("the end of the QPs", PATIENCE, || {
         Ok(bound()?.is_empty().then_some(()))
@@ -196,7 +196,7 @@ fn counters_that_somebody_else_bound_are_shown_as_rdma_shows_them() -> Result<()
     Ok(())
 }
 
-/// rdmatop with the option, once it has set the mode.
+/// Starts rdmatop with the option and waits until it has set the mode.
 fn with_option() -> Result<Child> {
     with_option_and(&[])
 }
@@ -227,7 +227,7 @@ fn the_option_sets_shows_and_takes_back_at_each_end() -> Result<()> {
     child.succeed(END)?;
     let said = child.err.text();
     ensure!(said.lines().any(|line| line.ends_with(TAKEN_BACK)), "{said}");
-    // Also what the kernel bound meanwhile, although the QPs are still there.
+    // This includes what the kernel bound meanwhile, although the QPs still exist.
     ensure!(
         mode()? == OFF && bound()?.is_empty(),
         "{} {:?}",
@@ -272,7 +272,7 @@ fn after_a_kill_the_next_start_takes_it_back() -> Result<()> {
         return Ok(());
     };
     let mut child = with_option()?;
-    // One that runs is left alone by the next.
+    // The next rdmatop leaves one that runs alone.
     let mut next = Child::spawn(&mut rdmatop::command(&["--once", "--no-ebpf"])?)?;
     next.succeed(END)?;
     ensure!(
@@ -291,7 +291,7 @@ fn after_a_kill_the_next_start_takes_it_back() -> Result<()> {
         "{said}"
     );
     ensure!(mode()? == OFF, "{}", mode()?);
-    // What somebody has set since is not ours.
+    // A mode that somebody has set since must stay.
     let mut child = with_option()?;
     child.signal(libc::SIGKILL)?;
     child.wait(END)?;
@@ -304,18 +304,18 @@ fn after_a_kill_the_next_start_takes_it_back() -> Result<()> {
     Ok(())
 }
 
-/// Optional counters that mlx5 has and the module shows, in order.
+/// Optional counters that mlx5 has and the module shows, sorted.
 const OPTIONAL: [&str; 4] = [
     "rdma_rx_bytes",
     "rdma_rx_packets",
     "rdma_tx_bytes",
     "rdma_tx_packets",
 ];
-/// One of them that somebody has switched on before.
+/// The one that somebody has switched on before.
 const OTHERS: &str = "rdma_rx_packets";
 
-/// The port's optional counters that rdma(8) lists, in order: with `supported` all of them, without only
-/// those that count.
+/// Returns the port's optional counters that rdma(8) lists, sorted: with `supported` all of them, otherwise
+/// only those that count.
 fn optional(supported: &[&str]) -> Result<Vec<String>> {
     let mut command = Command::new("rdma");
     command.args(["statistic", "mode"]).args(supported);
@@ -332,14 +332,14 @@ fn optional(supported: &[&str]) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Since Linux 6.15 QPs are bound to optional counters too.
+/// Whether the kernel also binds QPs to optional counters, as Linux does since 6.15.
 fn binds_optional() -> Result<bool> {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let mut numbers = release.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     Ok((numbers.next(), numbers.next()) >= (Some(6), Some(15)))
 }
 
-/// Everything is as it was before rdmatop.
+/// Fails unless everything is as before rdmatop.
 fn is_undone(said: &str) -> Result<()> {
     ensure!(said.lines().any(|line| line.ends_with(TAKEN_BACK)), "{said}");
     let (mode, bound, optional) = (mode()?, bound()?, optional(&[])?);
@@ -350,7 +350,7 @@ fn is_undone(said: &str) -> Result<()> {
     Ok(())
 }
 
-/// Of optional counters those are switched on that were off, with the mode, and at each end those alone are
+/// With the mode, only those optional counters are switched on that were off, and at each end only these are
 /// switched off again.
 #[test]
 fn optional_counters_and_the_mode_are_set_together_and_undone_exactly() -> Result<()> {
@@ -361,7 +361,7 @@ fn optional_counters_and_the_mode_are_set_together_and_undone_exactly() -> Resul
         return Ok(());
     };
     wait::for_some("optional counters", PATIENCE, || {
-        // The module gives them with a reading.
+        // The module offers them after a reading.
         lab::hw_counter(lab::DEVICE, "sent_pkts")?;
         Ok((optional(&["supported"])? == OPTIONAL).then_some(()))
     })?;
@@ -413,7 +413,7 @@ fn optional_counters_and_the_mode_are_set_together_and_undone_exactly() -> Resul
     is_undone(&next)
 }
 
-/// What the next rdmatop says at its start and end.
+/// Returns what the next rdmatop reports on stderr.
 fn next_start() -> Result<String> {
     let mut next = Child::spawn(&mut rdmatop::command(&["--once", "--no-ebpf"])?)?;
     next.succeed(END)?;
@@ -434,7 +434,7 @@ fn a_panic_leaves_neither_the_mode_nor_optional_counters() -> Result<()> {
     output(&mut set)?;
     let mut child = with_option_and(&[("RDMATOP_PANIC", "30")])?;
     ensure!(optional(&[])? == OPTIONAL, "{:?}", optional(&[])?);
-    // The QPs of these are bound when it comes.
+    // The QPs of this pair are bound when the panic comes.
     let pair = stopped_pair()?;
     let status = child.wait(PATIENCE)?;
     let said = child.err.text();
@@ -454,7 +454,7 @@ fn what_others_have_set_and_a_driver_without_such_counters_are_left_alone() -> R
     let Some(_lab) = Lab::enter("--hw-counters refuses") else {
         return Ok(());
     };
-    // SoftRoCE as it is binds nothing.
+    // Plain SoftRoCE binds nothing.
     let notes = |sample: &Snapshot| sample.value()["health"]["notes"].to_string();
     let sample = rdmatop::once(&["--no-ebpf", "--hw-counters"])?;
     ensure!(notes(&sample).contains("no-binding"), "{}", notes(&sample));
@@ -475,7 +475,7 @@ fn what_others_have_set_and_a_driver_without_such_counters_are_left_alone() -> R
     Ok(())
 }
 
-/// The send PSN of a QP, by rdma(8).
+/// Returns the send PSN of a QP from rdma(8).
 fn sq_psn(qpn: u32) -> Result<u32> {
     let text = output(Command::new("rdma").args(["-j", "resource", "show", "qp"]))?;
     let rows: Vec<Value> = serde_json::from_str(&text).with_context(|| text)?;

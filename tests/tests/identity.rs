@@ -1,8 +1,8 @@
-//! Whose counts are whose, where QPs of several devices come and go with the same numbers and at the same
-//! addresses.
+//! Counts must belong to the right process when QPs of several devices come and go with the same numbers and
+//! at the same addresses.
 //!
-//! The kernel gives a freed QP's memory to the next one of any device at once, and each device numbers its
-//! QPs by itself. All of it happens in one `rdmatop --once` window, which reads the counters when it closes:
+//! The kernel gives a freed QP's memory at once to the next QP of any device, and each device numbers its QPs
+//! independently. Everything happens in one `rdmatop --once` window, which reads the counters when it closes:
 //! by then each number and each address has had many QPs.
 
 use std::collections::BTreeMap;
@@ -17,11 +17,11 @@ use rdmatop_tests::{
     traffic::{self, id, number},
 };
 
-/// Two devices that are new, so that both give the same numbers.
+/// Two new devices, which therefore give the same numbers.
 const FIRST: &str = "rxe1";
 const SECOND: &str = "rxe2";
 
-/// What one process did, in its own words.
+/// What one process reports that it did.
 #[derive(Clone, Copy, Debug)]
 struct Did {
     device: &'static str,
@@ -32,8 +32,8 @@ struct Did {
     bytes: u64,
 }
 
-/// A process sends `messages` from one of its two QPs on `device` to the other. How many and how long they
-/// are tells one process from all others.
+/// Runs a process that sends `messages` from one of its two QPs on `device` to the other. Their number and
+/// length distinguish the process from all others.
 fn run(device: &'static str, messages: u64) -> Result<Did> {
     let (count, size) = (messages.to_string(), (8 * messages).to_string());
     let args = [
@@ -50,12 +50,12 @@ fn run(device: &'static str, messages: u64) -> Result<Did> {
     })
 }
 
-/// Messages and bytes, sent and received.
+/// Returns the messages and bytes, sent and received.
 fn counts(row: Row<'_>) -> [Option<u64>; 4] {
     ["tx_wr", "tx_bytes", "rx_wr", "rx_bytes"].map(|counter| row.total(counter))
 }
 
-/// What is wrong about a process.
+/// Returns what is wrong about a process.
 fn faults(sample: &Snapshot, did: &Did) -> Vec<String> {
     let mut faults = Vec::new();
     let (messages, bytes) = (Some(did.messages), Some(did.bytes));
@@ -91,7 +91,7 @@ fn faults(sample: &Snapshot, did: &Did) -> Vec<String> {
     faults
 }
 
-/// Compares all that the processes did with the sample. `alive`: devices whose ports must have it all.
+/// Compares the results of all processes with the sample. `alive`: devices whose ports must have all of it.
 fn compare(table: &mut Table, sample: &Snapshot, all: &[Did], alive: &[&str]) {
     let mut wrong = 0;
     for did in all {
@@ -161,7 +161,7 @@ fn a_device_that_is_added_again_takes_nothing_over_from_the_one_before() -> Resu
     let sample = window.close()?;
     let mut table = Table::default();
     compare(&mut table, &sample, &all, &[]);
-    // What the last process did is all that was done on the device that is there now.
+    // Only the last process did anything on the device that exists now.
     let last = all.last().map_or(0, |did| did.bytes);
     let port = sample.port(FIRST, 1)?;
     table.equal(FIRST, "wr_tx_bytes", last, port.total("wr_tx_bytes"));

@@ -1,4 +1,4 @@
-//! What rdmatop judges of real QPs, in its text and in its JSON.
+//! rdmatop's judgement of real QPs, in its text and its JSON.
 
 use std::{thread, time::Duration};
 
@@ -11,7 +11,7 @@ use rdmatop_tests::{
 };
 use serde_json::Value;
 
-/// QPs that wait for a peer are stuck from then on; with some room for a slow guest.
+/// After this time QPs without a peer count as stuck, with some margin for a slow guest.
 const STUCK_AFTER: Duration = Duration::from_millis(5500);
 
 fn list<'a>(judgement: &'a Value, key: &str) -> Result<&'a Vec<Value>> {
@@ -79,7 +79,7 @@ fn qps_that_nobody_connects_are_stuck_in_the_text_and_in_the_json() -> Result<()
             .find(|row| row.split_whitespace().next() == Some(&*line));
         ensure!(row.is_some_and(|row| row.contains("INIT!")), "{qpn}: {row:?}");
     }
-    // What the device does not tell has its reason: bytes on the wire before Linux 7.
+    // What the device does not report has its reason: bytes on the wire before Linux 7.
     let port = sample.port(DEVICE, 1)?;
     let unseen = list(judgement, "unobserved")?;
     let wire = unseen

@@ -1,4 +1,4 @@
-//! `rdmatop lab`: whatever ends or hinders it, what it made is known, and `lab down` removes that and nothing
+//! `rdmatop lab`: whatever ends or hinders it, it knows what it made, and `lab down` removes that and nothing
 //! else.
 
 use std::{
@@ -19,7 +19,7 @@ use rdmatop_tests::{
     wait::{self, PATIENCE},
 };
 
-/// Making or removing some devices, where instructions are translated.
+/// The limit for making or removing some devices with translated instructions.
 const LIMIT: Duration = PATIENCE;
 const FILE: &str = "/run/rdmatop/lab.json";
 
@@ -27,14 +27,14 @@ fn spawn(args: &[&str]) -> Result<Child> {
     Child::spawn(&mut rdmatop::command(&[&["lab"], args].concat())?)
 }
 
-/// Runs `rdmatop lab ...` to its end in success; what it said.
+/// Runs `rdmatop lab ...`, which must succeed; returns its output.
 fn run(args: &[&str]) -> Result<String> {
     let mut child = spawn(args)?;
     child.succeed(LIMIT)?;
     Ok(child.out.text())
 }
 
-/// Runs `rdmatop lab ...` to its failure; its one line on stderr.
+/// Runs `rdmatop lab ...`, which must fail; returns its one line on stderr.
 fn fail(args: &[&str]) -> Result<String> {
     let mut child = spawn(args)?;
     let status = child.wait(LIMIT)?;
@@ -43,7 +43,7 @@ fn fail(args: &[&str]) -> Result<String> {
     Ok(err.concat())
 }
 
-/// Runs `body` and `lab down`; then everything is as it was before.
+/// Runs `body` and `lab down`; afterwards everything must be as before.
 fn leaves_nothing(body: impl FnOnce(&Things) -> Result<()>) -> Result<()> {
     let before = things()?;
     body(&before)?;
@@ -64,7 +64,7 @@ fn lab_up_killed_at_ten_moments_leaves_only_what_lab_down_removes() -> Result<()
     let Some(_lab) = Lab::enter("lab up, SIGKILL") else {
         return Ok(());
     };
-    // rxe0 is the lab's own: three devices and their interfaces are made.
+    // rxe0 belongs to the lab, so three devices and their interfaces are made.
     let up = ["up", "--devices", "4"];
     let mut whole = Duration::ZERO;
     leaves_nothing(|_| {
@@ -73,7 +73,7 @@ fn lab_up_killed_at_ten_moments_leaves_only_what_lab_down_removes() -> Result<()
         whole = begin.elapsed();
         Ok(())
     })?;
-    // By the clock, and as soon as so many things can be seen.
+    // Killed after some time, and as soon as this many things exist.
     for moment in 0..4 {
         killed(&up, |_| {
             thread::sleep(whole * (2 * moment + 1) / 8);
@@ -91,13 +91,13 @@ fn lab_up_killed_at_ten_moments_leaves_only_what_lab_down_removes() -> Result<()
     Ok(())
 }
 
-/// Kills `rdmatop lab up` when `wait` returns; `lab down` then leaves nothing.
+/// Kills `rdmatop lab up` when `wait` returns; then `lab down` must leave nothing.
 fn killed(up: &[&str], wait: impl FnOnce(&Things) -> Result<()>) -> Result<()> {
     leaves_nothing(|before| {
         let child = spawn(up)?;
         wait(before)?;
         child.signal(libc::SIGKILL)?;
-        // Its end is waited for, not its output: modprobe may live on and hold that.
+        // Waits only for its end, not for its output, which a surviving modprobe may hold open.
         drop(child);
         Ok(())
     })
@@ -119,7 +119,7 @@ fn lab_up_makes_all_and_lists_all_where_nobody_takes_what_it_says() -> Result<()
                 "{shell}: {status}: {}",
                 child.err.text()
             );
-            // rxe0 is the lab's own: two devices and their interfaces.
+            // rxe0 belongs to the lab, so two devices and their interfaces are made.
             ensure!(things()?.len() == before.len() + 4, "{shell}: {:?}", things()?);
             Ok(())
         })
@@ -167,7 +167,7 @@ fn what_was_renamed_is_removed_and_what_has_its_name_is_not() -> Result<()> {
         );
         Ok(())
     })?;
-    // Another device of that name, on the same interface: only the interface is ours.
+    // Another device of that name on the same interface: only the interface is ours.
     run(&["up", "--devices", "2"])?;
     kernel::delete_link("rxe1")?;
     let netdev = lab::netdev(DEVICE)?;
@@ -182,7 +182,7 @@ fn what_was_renamed_is_removed_and_what_has_its_name_is_not() -> Result<()> {
     Ok(())
 }
 
-/// A device that `lab up` made is being removed, and a process holds it: what is said, and that the list
+/// Checks the messages while a device of `lab up` is being removed but held by a process, and that the list
 /// stays whole.
 fn hangs(before: &Things, listed: &[u8], made: &Things, held: &str) -> Result<()> {
     let status = run(&["status"])?;
@@ -198,7 +198,7 @@ fn hangs(before: &Things, listed: &[u8], made: &Things, held: &str) -> Result<()
         "{status}"
     );
     ensure!(fs::read(FILE)? == listed, "the list is another one");
-    // In sysfs the device is there until its removal ends, and so is its interface.
+    // The device and its interface stay in sysfs until the removal ends.
     let now = things()?;
     ensure!(
         now == *made && now.len() == before.len() + 2,
@@ -207,7 +207,7 @@ fn hangs(before: &Things, listed: &[u8], made: &Things, held: &str) -> Result<()
     Ok(())
 }
 
-/// Waits until the kernel lists no rxe1 any more: the removal has begun.
+/// Waits until the kernel no longer lists rxe1: the removal has begun.
 fn await_removal() -> Result<()> {
     wait::until("the removal of rxe1", LIMIT, || {
         output(Command::new("rdma").arg("dev")).is_ok_and(|list| !list.contains("rxe1"))
@@ -222,12 +222,12 @@ fn while_a_removal_hangs_its_holder_is_named_and_down_completes_later() -> Resul
     leaves_nothing(|before| {
         run(&["up", "--devices", "2"])?;
         let (listed, made) = (fs::read(FILE)?, things()?);
-        // Dropped after its holder, for which it waits.
+        // Dropped after its holder, for which the removal waits.
         let mut removal;
         let holder = Traffic::start("idle-qps", &["--device", "rxe1", "--qps", "1"])?;
         holder.ready()?;
         let held = format!("{} (idle-qps)", holder.child.pid());
-        // Who does not force it removes nothing.
+        // Without --force nothing is removed.
         let error = fail(&["down"])?;
         ensure!(error.contains("rxe1") && error.contains(&held), "{error}");
         ensure!(lab::devices()?.contains(&"rxe1".to_owned()), "it was removed");
@@ -270,7 +270,7 @@ fn a_lab_down_that_hangs_is_named_to_the_next_and_completes_later() -> Result<()
             .wait_for("who holds it", LIMIT, |line| line.contains(&held))?;
         await_removal()?;
         hangs(before, &listed, &made, &held)?;
-        // It has the list until it ends.
+        // It locks the list until it ends.
         let error = fail(&["down"])?;
         ensure!(error.contains(&down.pid().to_string()), "{error}");
         hangs(before, &listed, &made, &held)?;

@@ -1,7 +1,7 @@
-//! docs/learn.md: its commands are run, and print what it shows.
+//! Runs the commands of docs/learn.md, which must print what the page shows.
 //!
-//! With `RDMATOP_WRITE_DOCS=1` nothing is compared. The page as it would be now is always left in the
-//! directory for results, where `cargo xtask learn` takes it from.
+//! With `RDMATOP_WRITE_DOCS=1` nothing is compared. The page with the current output is always written to the
+//! directory for results, from which `cargo xtask learn` takes it.
 
 use std::{env, fs, path::Path, process::Command};
 
@@ -21,10 +21,10 @@ use rdmatop_tests::{
 
 const PAGE: &str = include_str!("../../docs/learn.md");
 const PROGRAMS: &str = env!("RDMATOP_EXAMPLES");
-/// What a plain cloud instance has: an interface with the default route. This is the name on most.
+/// A plain cloud instance has an interface with the default route, usually under this name.
 const INTERFACE: &str = "eth0";
-/// PIDs of the guest begin at some hundred. On a machine that has run for a while they are longer, and a
-/// table's columns wider.
+/// PIDs of the guest begin at some hundred. On a machine that has run for a while they are longer, and
+/// columns of tables are wider.
 const LAST_PID: &str = "20000";
 
 #[test]
@@ -39,7 +39,7 @@ fn the_commands_of_the_page_print_what_it_shows() -> Result<()> {
     for block in page.blocks() {
         say(&format!("{} ...", block.name));
         played.push(stage.play(block)?);
-        // Who types waits longer than the kernel needs to fill the GID table.
+        // A person types more slowly than the kernel fills the GID table.
         if lab::devices()?.contains(&DEVICE.to_owned()) {
             lab::await_gid(DEVICE)?;
         }
@@ -59,7 +59,7 @@ fn the_commands_of_the_page_print_what_it_shows() -> Result<()> {
     Ok(())
 }
 
-/// Lines of a block that are printed and not shown, or shown and not printed.
+/// Returns the lines of a block that are only printed or only shown.
 fn differences((shown, played): (&Block, &Block)) -> Vec<String> {
     let commands = shown.commands.iter().zip(&played.commands);
     let each = commands.flat_map(|(then, now)| {
@@ -75,8 +75,8 @@ fn differences((shown, played): (&Block, &Block)) -> Vec<String> {
     each.collect()
 }
 
-/// The guest as a machine that has just been started somewhere: an interface, no RDMA device, rdma_rxe not
-/// loaded. As before when dropped.
+/// Makes the guest like a newly started machine: an interface, no RDMA device, rdma_rxe not loaded. Drop
+/// restores it.
 struct PlainInstance {
     links: Vec<(String, String)>,
 }
@@ -107,7 +107,7 @@ fn ip(words: &str) -> Result<String> {
 
 impl Drop for PlainInstance {
     fn drop(&mut self) {
-        // Nothing is left to it, unless a command of the page failed.
+        // This removes nothing unless a command of the page failed.
         let mut again = rdmatop::command(&["lab", "down", "--force"])
             .and_then(|mut down| output(&mut down))
             .map(drop);

@@ -1,6 +1,6 @@
-//! `rdmatop --trace --json` on real traffic: every step of every object once, with its owner.
+//! `rdmatop --trace --json` on real traffic: every step of every object appears once, with its owner.
 //!
-//! One trace sees the workloads of most tests, each of which asks for the events of its own processes.
+//! One trace sees the workloads of most tests; each test checks the events of its own processes.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -32,10 +32,10 @@ fn trace(args: &[&str], traffic: impl FnOnce() -> Result<Accounts>) -> Result<(T
     Ok((traced, accounts))
 }
 
-/// What the workloads of the one trace did.
+/// The results of the workloads in the one trace.
 #[derive(Debug)]
 struct Workloads {
-    /// QPs that were there before the trace: what they said, and a sample of before the trace.
+    /// What the QPs that are older than the trace printed, and a sample from before the trace.
     before: Did<(Value, Snapshot)>,
     plain: Did<Accounts>,
     four: Did<Accounts>,
@@ -49,12 +49,12 @@ struct Workloads {
 
 static TOGETHER: Together<(Workloads, Traced)> = Together::new();
 
-/// So often the workloads run until the kernel skipped no program.
+/// How often the workloads run at most until the kernel skips no program.
 const TRIES: usize = 4;
 
-/// The workloads and their trace. A kernel that preempts programs (Debian's 7.2) skips one that another task
-/// enters on that CPU meanwhile, and any kernel one whose hook a softirq reaches in the middle of another.
-/// rdmatop counts such a skip as a lost event; who asks for each event needs a trace without one.
+/// Returns the workloads and their trace. A kernel that preempts programs (Debian's 7.2) skips one that
+/// another task enters on that CPU meanwhile, and any kernel skips one whose hook a softirq reaches inside
+/// another. rdmatop counts such a skip as a lost event, but these tests need every event.
 fn together() -> Result<&'static (Workloads, Traced)> {
     TOGETHER.get(|| {
         let mut ran = workloads()?;
@@ -94,9 +94,9 @@ fn workloads() -> Result<(Workloads, Traced)> {
             Ok(ready)
         }),
         errors: Did::of(|| traffic::run("verb-errors", &[])),
-        // The event comes from a softirq. Where that interrupts one of our own programs on the same CPU,
-        // the kernel skips the probe (trace_call_bpf, bpf_prog_active) and 6.1 does not even count it, on
-        // a busy host more often than not; so one of forty has to come.
+        // The event comes from a softirq. If it interrupts one of our own programs on the same CPU, the
+        // kernel skips the probe (trace_call_bpf, bpf_prog_active), and 6.1 does not even count that. On a
+        // busy host this happens more often than not, so one of forty must come.
         drained: Did::of(|| traffic::run("sqd", &["--times", "40"])),
         orphan: Did::of(|| {
             let held = Traffic::start("hold-fd", &[])?;
@@ -110,14 +110,14 @@ fn workloads() -> Result<(Workloads, Traced)> {
     Ok((workloads, traced))
 }
 
-/// A list of what a traffic program says.
+/// Returns a list from a traffic program's output.
 fn list<'a>(done: &'a Value, key: &str) -> Result<&'a Vec<Value>> {
     done[key]
         .as_array()
         .with_context(|| format!("no {key} in {done}"))
 }
 
-/// The workloads and the events, of which none was lost.
+/// Returns the workloads and the events, of which none was lost.
 fn all() -> Result<(&'static Workloads, &'static Traced)> {
     let (did, traced) = together()?;
     traced.whole();
@@ -163,7 +163,7 @@ fn assert_connected(events: &Events, side: &Account, peer: &Account) {
         let dest = event["dest_qpn"].as_u64().and_then(|qpn| u32::try_from(qpn).ok());
         assert!(dest.is_some_and(|qpn| peer.qpns.contains(&qpn)), "{event}");
         assert_eq!(event["path_mtu"], 1024, "{event}");
-        // Both ends are on one device: the peer's GID is the one that this end chose of the port's own table.
+        // Both ends are on one device: the peer's GID is that which this end chose from the port's table.
         let index = event["sgid_index"].as_u64().unwrap_or_default();
         let path = format!("/sys/class/infiniband/{DEVICE}/ports/1/gids/{index}");
         let gid = std::fs::read_to_string(&path).unwrap_or_default();
@@ -241,8 +241,8 @@ fn four_qps_a_side_have_four_lives() -> Result<()> {
     Ok(())
 }
 
-/// A trace of one family loads only what that family needs: no program of it may need what another one
-/// brings.
+/// A trace of one family loads only the programs that it needs: no program may depend on what another family
+/// loads.
 #[test]
 fn each_family_of_events_can_be_traced_alone() -> Result<()> {
     let Some(_lab) = Lab::enter("families alone") else {
@@ -274,26 +274,26 @@ fn each_family_of_events_can_be_traced_alone() -> Result<()> {
     Ok(())
 }
 
-/// What a pair did that rdma_cm connected on a device of its own.
+/// The results of pairs that rdma_cm connected on a device of their own.
 #[derive(Debug)]
 struct OnDevice {
     device: &'static str,
     /// Address of the device's network interface.
     address: String,
-    /// Its pairs. The ids of the first one of the first device are there while the pairs of the second device
+    /// Its pairs. The ids of the first pair of the first device exist while the pairs of the second device
     /// run.
     pairs: Vec<Accounts>,
 }
 
-/// Pairs on two new devices, whose ids of rdma_cm have the same numbers: a pair on the first device
-/// disconnects when those on the second one have done all that they do.
+/// Runs pairs on two new devices whose rdma_cm ids have the same numbers: a pair on the first device
+/// disconnects after those on the second have finished.
 fn connect_on_two_devices() -> Result<[OnDevice; 2]> {
     const DEVICES: [&str; 2] = ["rxe1", "rxe2"];
     let _devices = (Device::add(DEVICES[0], 1)?, Device::add(DEVICES[1], 2)?);
     let pair = |device| Perftest::new("ib_send_bw").cm().devices(device, device);
-    // A server listens on all devices, which takes a number of each, and a connection takes numbers of its
-    // device alone. How many, and so which pairs have the same ones, differs from kernel to kernel: one pair
-    // before and several meanwhile meet them on all.
+    // A server listens on all devices, which takes a number of each; a connection takes only numbers of its
+    // own device. The number of ids, and thus which pairs share them, differs between kernels: one pair
+    // before and several meanwhile make some equal on all kernels.
     let before = pair(DEVICES[0]).iterations(100).run()?;
     let first = pair(DEVICES[0]).iterations(5000).start_connected()?;
     first.client.signal(libc::SIGSTOP)?;
@@ -312,9 +312,9 @@ fn connect_on_two_devices() -> Result<[OnDevice; 2]> {
     ])
 }
 
-/// The local address of an event tells which device, and so which pair of processes, it is of.
+/// The local address of an event tells its device, and thus its pair of processes.
 fn each_id_has_the_owner_and_the_device_of_its_address(events: &Events, both: &[OnDevice; 2]) -> Result<()> {
-    // Without it an event in a worker names no device, and no process before the owner has made a call.
+    // Without BTF an event in a worker names no device, and no process before the owner has made a call.
     let has_btf = Path::new("/sys/kernel/btf/rdma_cm").exists();
     let pids_of = |pairs: &[Accounts]| -> Vec<[u32; 2]> {
         let both_ends = pairs.iter().map(|pair| [pair.server.pid, pair.client.pid]);
@@ -339,7 +339,7 @@ fn each_id_has_the_owner_and_the_device_of_its_address(events: &Events, both: &[
         let own = events.filter(|event| event["src"].as_str().is_some_and(|src| src.starts_with(&begin)));
         for event in own.all() {
             let unknown = !has_btf && event["pid"].is_null();
-            // A pair that rdma_cm rejected was started again, so that other processes had IDs here too.
+            // If rdma_cm rejected a pair it was started again, so other processes also had ids here.
             ensure!(unknown || !event["pid"].is_null(), "of nobody: {event}");
             ensure!(!elsewhere(device, &event["pid"]), "not of {device}: {event}");
             ensure!(!has_btf || event["device"] == *device, "not on {device}: {event}");
@@ -374,15 +374,15 @@ fn a_connection_through_rdma_cm_shows_both_ends_and_their_addresses() -> Result<
             let life = own.qpn(qpn).life();
             assert_eq!(life.first().map(String::as_str), Some("create"));
             assert_eq!(life.last().map(String::as_str), Some("destroy"));
-            // librdmacm brings a QP to INIT when it is made and again when it is connected; rdma_cm takes
-            // both ends to RTS, and on its disconnect to ERR.
+            // librdmacm sets a QP to INIT when it is created and again when it is connected; rdma_cm sets
+            // both ends to RTS and, on its disconnect, to ERR.
             let begin: Vec<&str> = life.iter().skip(1).take(4).map(String::as_str).collect();
             assert_eq!(begin, ["RESET->INIT", "INIT->INIT", "INIT->RTR", "RTR->RTS"]);
         }
         let reached = own
             .kind("cm_event")
-            // The kernel tells the passive side ESTABLISHED and the active side CONNECT_RESPONSE; librdmacm
-            // makes the active side's ESTABLISHED itself.
+            // The kernel reports ESTABLISHED to the passive side and CONNECT_RESPONSE to the active side;
+            // librdmacm makes the active side's ESTABLISHED itself.
             .filter(|event| event["cm_event"] == "ESTABLISHED" || event["cm_event"] == "CONNECT_RESPONSE");
         assert!(!reached.is_empty(), "pid {} was not connected", side.pid);
         for event in reached.all() {
@@ -429,8 +429,8 @@ fn a_killed_process_still_owns_the_destroys_of_its_objects() -> Result<()> {
     Ok(())
 }
 
-/// Makes the same QPs on a device and on its successor; the PIDs. rxe hands numbers out in a circle of
-/// 131072, and begins anew with a new device: the same numbers come back.
+/// Creates the same QPs on a device and on its successor; returns the PIDs. rxe assigns numbers in a circle
+/// of 131072 and starts again for a new device, so the same numbers return.
 fn run_on_two_devices() -> Result<[u32; 2]> {
     let netdev = lab::netdev(DEVICE)?;
     let churn_on_new = || -> Result<u32> {
@@ -448,7 +448,7 @@ fn a_reused_number_is_another_qp() -> Result<()> {
     };
     let (did, traced) = all()?;
     let pids = did.reused.get()?;
-    // Not the QP of the kernel's own that a new device brings, which stays.
+    // Without the kernel's own QP of a new device, which stays.
     let created = traced
         .events
         .kind("qp_create")
@@ -495,7 +495,7 @@ fn failed_verbs_are_events_and_probes_by_libraries_are_not() -> Result<()> {
         .iter()
         .map(|e| (e["verb"].as_str(), e["rc"].as_i64()))
         .collect();
-    // Opening a device makes rdma-core ask for more than the kernel gives (-ENOSPC): by design, not a fault.
+    // Opening a device, rdma-core asks for more than the kernel gives (-ENOSPC): by design, not a fault.
     assert!(
         got.iter().all(|(_, rc)| *rc != Some(-i64::from(libc::ENOSPC))),
         "{got:?}"
@@ -533,7 +533,7 @@ fn an_asynchronous_event_reaches_the_trace() -> Result<()> {
         sent.insert((pid, u32::try_from(qpn.as_u64().context("no QPN")?)?));
     }
     assert_eq!(sent.len(), 40);
-    // One of forty has to come, and every one that comes has to be right.
+    // One of forty has to arrive, and all that arrive must be right.
     let events = traced.events.kind("qp_error");
     assert!(!events.is_empty(), "none of forty events came");
     let mut seen = BTreeSet::new();

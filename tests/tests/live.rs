@@ -1,5 +1,5 @@
-//! The live view in a real terminal under real traffic: what the screen says is what perftest did, and keys
-//! and the mouse do what they say.
+//! The live view in a real terminal under real traffic: the screen shows what perftest did, and keys and
+//! mouse work.
 
 use std::{fs, process::Command, thread, time::Duration};
 
@@ -15,7 +15,7 @@ use rdmatop_tests::{
     wait,
 };
 
-/// Keys apart from each other, so that ESC and what follows are two.
+/// The time between keys, so that ESC and the next key are not read as one.
 const APART: Duration = Duration::from_millis(700);
 
 #[test]
@@ -32,7 +32,7 @@ fn the_screen_shows_what_perftest_did() -> Result<()> {
     Screen::keys(&["2"])?;
     let accounts = Perftest::new("ib_write_bw").iterations(WRS).size(SIZE).run()?;
     let pid = accounts.client.pid.to_string();
-    // The row stays for some seconds after its QP; the next refresh has the last counts. Then it is held.
+    // The row stays for some seconds after its QP; the next refresh has the final counts. Then it pauses.
     thread::sleep(Duration::from_millis(2500));
     Screen::keys(&["Space", "f"])?;
     Screen::keys(&[&format!("pid:{pid}"), "Enter", "Enter", "Enter"])?;
@@ -68,7 +68,7 @@ fn w_shows_the_work_requests_of_a_qp_by_programs_of_that_time_alone() -> Result<
         text.contains(&title) && text.lines().filter(|line| ended(line)).count() > 5
     })?;
     ensure!(shown.contains(" 1024 yes "), "bytes, and signaled:\n{shown}");
-    // The program numbers them in the order of its posts; the newest is on top.
+    // The program numbers requests in the order of posts; the newest is on top.
     let rows = shown.lines().filter(|line| line.contains(" rdma_write "));
     let ids = rows.map(|row| {
         row.split_whitespace()
@@ -88,7 +88,7 @@ fn w_shows_the_work_requests_of_a_qp_by_programs_of_that_time_alone() -> Result<
         kernel::bpf_programs().is_ok_and(|now| now == before)
     })?;
     Screen::once("the table", END, |text| !text.contains(&title))?;
-    // The QP goes while it is watched: the pane says so, and nothing stays attached.
+    // The QP ends while it is watched: the pane says so, and nothing stays attached.
     Screen::keys(&["w"])?;
     Screen::once("the work requests again", END, |text| {
         text.contains(&title) && text.contains(" rdma_write ")
@@ -101,10 +101,10 @@ fn w_shows_the_work_requests_of_a_qp_by_programs_of_that_time_alone() -> Result<
     Screen::leave()
 }
 
-/// The words under the heading that begins in `column` of `line`, down to the first empty line or the line of
-/// keys, which follows at once where there are more rows than room.
+/// Returns the words under the heading that begins in `column` of `line`, down to the first empty line or the
+/// line of keys, which follows immediately if there are more rows than room.
 fn names(screen: &str, (column, line): (usize, usize)) -> Vec<String> {
-    let keys = |row: &&str| row.starts_with("? Help");
+    let keys = |row: &&str| row.starts_with("?:Help");
     let rows = screen.lines().skip(line + 1).take_while(|row| !keys(row));
     rows.map(|row| {
         let rest: String = row.chars().skip(column).collect();
@@ -123,10 +123,10 @@ fn the_mouse_chooses_a_tab_a_row_and_an_order_and_what_was_chosen_is_kept() -> R
     let shown = Screen::once("the live view with its programs", END, |text| {
         text.contains("eBPF on")
     })?;
-    // A tab.
+    // Choose a tab.
     Screen::mouse(0, Screen::find(&shown, "6:Probes")?)?;
     let shown = Screen::once("the table of programs", END, |text| text.contains("PROGRAM"))?;
-    // A heading, and again: the order, and the order turned around.
+    // Choose a heading, and again: the order, and the reverse order.
     let heading = Screen::find(&shown, "PROGRAM")?;
     let sorted = |down: bool| {
         move |text: &str| {
@@ -142,7 +142,7 @@ fn the_mouse_chooses_a_tab_a_row_and_an_order_and_what_was_chosen_is_kept() -> R
     Screen::once("the programs by name", END, sorted(false))?;
     Screen::mouse(0, heading)?;
     let shown = Screen::once("the programs by name, the last first", END, sorted(true))?;
-    // A row, and again: its detail.
+    // Choose a row, and again: its detail.
     let rows = names(&shown, heading);
     let row = |at: usize| (heading.0, heading.1 + 1 + at);
     let title = |at: usize| format!(" {} ", rows[at]);
@@ -154,13 +154,13 @@ fn the_mouse_chooses_a_tab_a_row_and_an_order_and_what_was_chosen_is_kept() -> R
             .any(|line| line.contains("──") && line.contains(&title(5)))
     })?;
     Screen::keys(&["Escape"])?;
-    // A kernel of which not all is seen has a rule above its notes too.
+    // A kernel that hides something also has a rule above its notes.
     Screen::once("the table alone", END, |text| {
         !text
             .lines()
             .any(|line| line.contains("──") && line.contains(&title(5)))
     })?;
-    // The wheel: three rows a step, down twice and up once.
+    // The wheel moves three rows a step: down twice and up once.
     for button in [65, 65, 64] {
         Screen::mouse(button, row(2))?;
     }
@@ -187,7 +187,7 @@ fn the_banner_and_the_rows_are_of_now_when_a_device_comes_and_goes() -> Result<(
     let netdev = lab::netdev(DEVICE)?;
     let row = format!("{DEVICE}/1");
     kernel::delete_link(DEVICE)?;
-    // Whatever happens, the device is there for the tests that follow.
+    // Whatever happens, the device must exist for the following tests.
     let outcome = (|| {
         let _screen = Screen::open("presence")?;
         Screen::once("the view of a machine without a device", END, |text| {
@@ -198,7 +198,7 @@ fn the_banner_and_the_rows_are_of_now_when_a_device_comes_and_goes() -> Result<(
         Screen::once("the device, and no banner that denies it", END, |text| {
             text.contains(&row) && !text.contains("No RDMA")
         })?;
-        // Dropped after its holder, for which it waits.
+        // Dropped after its holder, for which the removal waits.
         let removal;
         let holder = Traffic::start("idle-qps", &["--qps", "1"])?;
         holder.ready()?;
@@ -220,7 +220,7 @@ fn the_banner_and_the_rows_are_of_now_when_a_device_comes_and_goes() -> Result<(
 
 #[test]
 fn names_end_where_the_rows_do() {
-    let screen = "x  NAME\na  b\nc  d\n? Help  q Quit\n";
+    let screen = "x  NAME\na  b\nc  d\n?:Help  q:Quit\n";
     assert_eq!(names(screen, (3, 0)), ["b", "d"]);
     assert_eq!(names("x  NAME\na  b\n\nc  d\n", (3, 0)), ["b"]);
 }

@@ -40,7 +40,7 @@ fn integrity_costs_nothing_and_confidentiality_forbids_ebpf_by_name() -> Result<
     fs::write(LOCKDOWN, "confidentiality")?;
     let idle = Traffic::start("idle-qps", &["--qps", "2"])?;
     idle.ready()?;
-    // The switch is not seen without securityfs, as in a container: then the verifier tells.
+    // Without securityfs, as in a container, the switch cannot be read; then the verifier's error tells.
     for sample in [sample(&["env"])?, sample_after("umount /sys/kernel/security")?] {
         let notes = notes(&sample);
         ensure!(

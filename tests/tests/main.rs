@@ -1,5 +1,5 @@
-//! The kernel tests, one module a file, in one executable: it is linked once. `cargo xtask test` decides on
-//! which kernel and in which guest each of them runs (xtask/src/test/places.rs).
+//! The kernel tests, one module per file, in one executable, which is linked once. `cargo xtask test` decides
+//! on which kernel and in which guest each test runs (xtask/src/test/places.rs).
 
 mod attach;
 mod by_ports;

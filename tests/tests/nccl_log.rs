@@ -1,5 +1,5 @@
-//! `rdmatop nccl-log` beside processes that run: which process wrote the log, its QPs and bytes, and where
-//! log and life differ.
+//! `rdmatop nccl-log` beside running processes: which process wrote the log, its QPs and bytes, and where log
+//! and processes differ.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ const DEPTH: u64 = 16;
 struct Log(PathBuf);
 
 impl Log {
-    /// Of one rank that has joined, and sends over `network`.
+    /// A log of one rank that has joined and sends over `network`.
     fn of(pid: u32, network: &str) -> Result<Self> {
         let host = fs::read_to_string("/proc/sys/kernel/hostname")?;
         let path = std::env::temp_dir().join(format!("nccl-log-{}-{pid}-{network}.log", std::process::id()));
@@ -47,12 +47,12 @@ impl Log {
         Ok(Self(path))
     }
 
-    /// What `rdmatop nccl-log` says with these options.
+    /// Returns the output of `rdmatop nccl-log` with these options.
     fn page(&self, options: &[&str]) -> Result<String> {
         output(command(&["nccl-log"])?.args(options).arg(&self.0))
     }
 
-    /// `now` of its JSON.
+    /// Returns `now` from its JSON.
     fn now(&self, options: &[&str]) -> Result<Value> {
         let text = self.page(&[options, &["--json"]].concat())?;
         let all: Value = serde_json::from_str(&text)?;
@@ -72,8 +72,8 @@ fn rate(counter: &Value) -> Result<f64> {
         .with_context(|| format!("no rate: {counter}"))
 }
 
-/// Between the sample and the process's own account stands a sample that holds the window: each of the three
-/// is at least the one before, and the first is more than nothing.
+/// A sample that keeps the window open is taken between the first sample and the process's own account: each
+/// of the three values is at least the previous one, and the first is positive.
 #[test]
 fn a_rank_on_rdma_has_its_qps_and_the_bytes_that_a_sample_counts() -> Result<()> {
     let Some(_lab) = Lab::enter_data_path("nccl-log: RDMA") else {
@@ -85,10 +85,10 @@ fn a_rank_on_rdma_has_its_qps_and_the_bytes_that_a_sample_counts() -> Result<()>
     let log = Log::of(pid, "IB")?;
     let window = Window::open(&[])?;
     let now = log.now(&["--for", "3"])?;
-    // The job goes on: what it moves until the window ends only adds.
+    // The job goes on, so what it moves until the window ends only adds.
     let held = window.close()?;
     let page = log.page(&[])?;
-    // Where nothing is counted, the reason is none of rights: root has all of them.
+    // Where nothing is counted, missing rights are not the reason: root has all of them.
     let mut uncounted = command(&["nccl-log", "--json", "--for", "1"])?;
     let uncounted = output(uncounted.env("RDMATOP_DATAPATHS", "0").arg(&log.0))?;
     let uncounted: Value = serde_json::from_str(&uncounted)?;
@@ -113,7 +113,7 @@ fn a_rank_on_rdma_has_its_qps_and_the_bytes_that_a_sample_counts() -> Result<()>
     let bytes = number(&process["tx_bytes"], "total")?;
     let work = number(&process["tx_wr"], "total")?;
     ensure!(work >= 20 * DEPTH, "{work} work requests in {seconds} s");
-    // The kernel side counts while the two numbers are read: all that is outstanding may end in between.
+    // The kernel side counts while the two numbers are read, so all outstanding requests may end in between.
     ensure!(
         bytes % SIZE == 0 && (bytes / SIZE).abs_diff(work) <= DEPTH,
         "{bytes} bytes of {work} work requests of {SIZE}"
@@ -123,13 +123,13 @@ fn a_rank_on_rdma_has_its_qps_and_the_bytes_that_a_sample_counts() -> Result<()>
     let all = number(&account, "posted")? * SIZE;
     ensure!(bytes <= by_once && by_once <= all, "{bytes} {by_once} {all}");
     let moved = rate(&process["tx_bytes"])? * seconds;
-    // Two reads, and what is posted between them.
+    // Both numbers are read at different times, and requests are posted in between.
     ensure!(moved > 0.0 && moved <= bytes as f64 * 1.02, "{moved} of {bytes}");
     let [port] = now["ports"].as_array().context("no ports")?.as_slice() else {
         anyhow::bail!("{now:#}");
     };
     ensure!(port["device"] == "rxe0" && port["in_log"] == true, "{port:#}");
-    // Where the driver counts no bytes these are of work requests, and a port may move more.
+    // If the driver counts no bytes, these are the bytes of work requests, and the port may move more.
     let port_bytes = &port["tx_bytes"];
     let of_work_requests = port_bytes["source"] == "ebpf";
     ensure!(of_work_requests == port_bytes["at_least"].is_object(), "{port:#}");
@@ -153,7 +153,7 @@ fn a_rank_on_rdma_has_its_qps_and_the_bytes_that_a_sample_counts() -> Result<()>
     dead(&log, pid)
 }
 
-/// The process of a log has ended, or its number belongs to another.
+/// Checks that the process of a log has ended, or that its PID belongs to another process.
 fn dead(log: &Log, pid: u32) -> Result<()> {
     let page = log.page(&[])?;
     ensure!(
@@ -187,7 +187,7 @@ fn a_rank_whose_data_goes_by_tcp_is_held_against_its_log() -> Result<()> {
     let now = log.now(&["--for", "3"])?;
     let socket = Log::of(pid, "Socket")?;
     let agrees = socket.now(&["--for", "3"])?;
-    // As a user who may not look into the process.
+    // As a user who may not inspect the process.
     let mut plain = Command::new("setpriv");
     let rdmatop = command(&["nccl-log", "--json", "--for", "1"])?;
     plain.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
@@ -233,7 +233,7 @@ fn a_rank_whose_data_goes_by_tcp_is_held_against_its_log() -> Result<()> {
     Ok(())
 }
 
-/// In a PID namespace the job is number 1, as init is outside.
+/// In a PID namespace the job is process 1, as init is outside.
 #[test]
 fn a_rank_in_a_pid_namespace_is_found_by_the_number_that_it_knows() -> Result<()> {
     let Some(_lab) = Lab::enter("nccl-log: PID namespace") else {

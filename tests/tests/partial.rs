@@ -1,4 +1,4 @@
-//! A data path of which one program cannot be attached: what that program alone counts is unknown, and not 0.
+//! A data path with one program that cannot be attached: what only that program counts is unknown, not 0.
 
 use anyhow::{Result, ensure};
 use rdmatop_tests::{
@@ -7,7 +7,7 @@ use rdmatop_tests::{
     rdmatop::Window,
 };
 
-/// From this version on the kernel itself refuses a name that is not there: rdmatop does not ask
+/// Since this version the kernel itself rejects an unknown function name, so rdmatop does not read
 /// /proc/kallsyms.
 const ASKS_NOBODY: (u32, u32) = (6, 7);
 
@@ -16,7 +16,7 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()??, numbers.next()??))
 }
 
-/// Opens a window of an rdmatop to which the kernel has no function of this name.
+/// Opens a window of an rdmatop for which the kernel lacks the function of this name.
 fn without(function: &str, test: &str, lab: &Lab) -> Result<Option<Window>> {
     if version(&lab.release).is_none_or(|version| version >= ASKS_NOBODY) {
         let reason = format!(

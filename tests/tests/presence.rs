@@ -1,4 +1,4 @@
-//! Devices that are not SoftRoCE, that go and that come: what is said of them is true at that moment.
+//! Devices that are not SoftRoCE, that disappear or that appear: what rdmatop says is true at that moment.
 
 use std::{fs, process::Command};
 
@@ -15,7 +15,7 @@ use rdmatop_tests::{
 };
 use serde_json::Value;
 
-/// Removes the device of most tests, and makes it again when dropped.
+/// Removes the device of most tests; drop makes it again.
 struct Without {
     netdev: String,
 }
@@ -62,7 +62,7 @@ fn with_rdma_and_without_soft_roce_nobody_speaks_of_soft_roce() -> Result<()> {
         .iter()
         .filter_map(|row| row["reason"].as_str().map(str::to_owned));
     let (_, trace) = behind(&["env"], &["--trace", "--for", "0.3"])?;
-    // Without any RDMA device a SoftRoCE one is a remedy.
+    // Without any RDMA device, a SoftRoCE device is a remedy.
     let lines = notes_of(&told["notes"])
         .into_iter()
         .chain(trace.err.all())
@@ -75,7 +75,7 @@ fn with_rdma_and_without_soft_roce_nobody_speaks_of_soft_roce() -> Result<()> {
     Ok(())
 }
 
-/// `rdma link delete` of a device that somebody holds: it hangs, deaf to signals, until they let go.
+/// Starts `rdma link delete` of a held device: it hangs and ignores signals until the device is released.
 fn start_removal() -> Result<Child> {
     let removal = Child::spawn(Command::new("rdma").args(["link", "delete", DEVICE]))?;
     wait::until("the device is no longer listed", END, || {
@@ -93,7 +93,7 @@ fn a_removal_that_waits_names_who_holds_the_device_and_its_counts_go_on() -> Res
     let counts = fs::exists("/sys/kernel/btf/rdma_rxe")?;
     let netdev = lab::netdev(DEVICE)?;
     let _again = Without { netdev };
-    // Dropped after the traffic, which it waits for.
+    // Dropped after the traffic, for which it waits.
     let mut removal;
     let window = Window::open(&[])?;
     let traffic = Traffic::start("steady-posts", &[])?;
@@ -150,7 +150,7 @@ fn a_removal_that_waits_names_who_holds_the_device_and_its_counts_go_on() -> Res
     ensure!(row.field("device") == DEVICE, "{row:?}");
     if counts {
         let posted = number(&done, "posted")?;
-        // Where the kernel skipped programs, this says whether rdmatop reported it.
+        // If the kernel skipped programs, this shows whether rdmatop reported it.
         let missed = sample.skipped();
         ensure!(
             row.total("tx_wr") == Some(posted),

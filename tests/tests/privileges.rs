@@ -1,4 +1,4 @@
-//! What rdmatop may do while it runs: no more than it needs.
+//! The capabilities of rdmatop while it runs: no more than it needs.
 
 use std::{fs, path::Path};
 
@@ -18,12 +18,12 @@ const SYS_RESOURCE: u64 = 1 << 24;
 const PERFMON: u64 = 1 << 38;
 const BPF: u64 = 1 << 39;
 
-/// Capabilities that are in effect all the time.
+/// Capabilities that are always in effect.
 const KEPT: u64 = BPF | SYS_PTRACE | DAC_READ_SEARCH;
-/// Raised to attach, and (`SYS_NICE`) for the moment in which entries leave a map.
+/// Capabilities raised to attach, and (`SYS_NICE`) for the moment in which entries leave a map.
 const PERMITTED: u64 = KEPT | PERFMON | SYS_ADMIN | SYS_RESOURCE | SYS_NICE;
 
-/// A line of /proc/PID/task/TID/status in hexadecimal.
+/// Returns a hexadecimal line of /proc/PID/task/TID/status.
 fn mask(status: &str, key: &str) -> Result<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(key));
     let text = line.with_context(|| format!("no {key}"))?.trim();
@@ -49,7 +49,7 @@ fn while_it_traces_no_thread_has_more_than_it_needs() -> Result<()> {
     trace.stop().map(drop)
 }
 
-/// The right to change how QPs are bound to counters stays permitted only where that was asked for, and is in
+/// The right to change how QPs are bound to counters stays permitted only if that was asked for, and is in
 /// effect only while an order is given.
 #[test]
 fn the_right_to_change_counters_is_kept_where_it_was_asked_for() -> Result<()> {
@@ -61,7 +61,7 @@ fn the_right_to_change_counters_is_kept_where_it_was_asked_for() -> Result<()> {
     window.close().map(drop)
 }
 
-/// What docs/install.md says of each capability ("Rights"), at two levels of `kernel.perf_event_paranoid`.
+/// What docs/install.md ("Rights") says of each capability, at two levels of `kernel.perf_event_paranoid`.
 #[test]
 fn each_capability_that_is_taken_away_costs_what_the_page_says() -> Result<()> {
     const ALL: [&str; 6] = [
@@ -108,7 +108,7 @@ fn each_capability_that_is_taken_away_costs_what_the_page_says() -> Result<()> {
     Ok(())
 }
 
-/// Whether each thread of a process has exactly these rights. Returns how many threads there were.
+/// Checks that each thread of a process has exactly these rights. Returns the number of threads.
 fn each_thread_has(pid: u32, permitted: u64) -> Result<usize> {
     let mut threads = 0;
     for task in fs::read_dir(Path::new("/proc").join(pid.to_string()).join("task"))? {
@@ -118,7 +118,7 @@ fn each_thread_has(pid: u32, permitted: u64) -> Result<usize> {
             status => status?,
         };
         let name = status.lines().next().unwrap_or_default();
-        // Exactly: less would be a tracer that cannot attach again when a module is reloaded.
+        // Exactly: with less, a tracer could not attach again after a module is reloaded.
         for (key, wanted) in [
             ("CapEff:", KEPT),
             ("CapPrm:", permitted),

@@ -1,4 +1,4 @@
-//! Queues in unusual shape: shared, full, older than rdmatop, or entered by another kind of program.
+//! Unusual queues: shared, full, older than rdmatop, or with another kind of program on their data path.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use rdmatop_tests::{
 };
 use serde_json::Value;
 
-/// What the workloads of the window did that is entered by kprobes.
+/// The results of the workloads in the window with kprobes.
 #[derive(Debug)]
 struct Workloads {
     before_attach: Did<BeforeAttach>,
@@ -25,10 +25,10 @@ struct Workloads {
     broken: Did<Vec<Value>>,
 }
 
-/// Programs that were there before the window.
+/// Programs that are older than the window.
 #[derive(Debug)]
 struct BeforeAttach {
-    /// What the idle QPs and the pair said when they stood.
+    /// What the idle QPs and the pair printed when they were set up.
     idle: Value,
     pair: Value,
     /// What the pair did in the window.
@@ -110,7 +110,7 @@ fn ways() -> [Case; 4] {
         ping_pong("send_lat", Perftest::new("ib_send_lat"), 1000, 64),
     ];
     for case in &mut cases {
-        // A post list is one doorbell.
+        // A list of posts rings one doorbell.
         case.client.doorbells = Some(if case.name == "-l 10" { 100 } else { 1000 });
     }
     cases
@@ -170,7 +170,7 @@ fn completions_that_find_the_cq_full_are_counted_apart() -> Result<()> {
     let pid = id(done, "pid")?;
     let posted = number(done, "posted")?;
     let mut table = Table::default();
-    // What the program did, first: the CQ took no more than it holds.
+    // First the program's own results: the CQ took no more than it holds.
     table.equal(
         "program",
         "CQEs polled",
@@ -223,8 +223,8 @@ fn what_is_flushed_dropped_or_posted_at_the_last_moment_is_counted_once() -> Res
             let own = &done[side];
             let row = sample.qp(id(done, "pid")?, id(own, "qpn")?)?;
             let name = format!("{case}, {side}");
-            // From the rings' indices: right whatever the kernel skips. What was posted has finished, well or
-            // not.
+            // From the rings' indices, so they are right whatever the kernel skips. Everything posted has
+            // finished, with success or not.
             for (counter, key) in [
                 ("tx_wr_posted", "posted"),
                 ("tx_wr", "posted"),
@@ -245,12 +245,12 @@ fn what_is_flushed_dropped_or_posted_at_the_last_moment_is_counted_once() -> Res
                 table.equal_unless_skipped(&name, counter, count, row.total(counter), skipped * each);
             }
             if *case == "refill" {
-                // This QP breaks by itself: on 6.1 the kernel may skip its flush.
+                // This QP breaks by itself: on 6.1 the kernel may skip the program at its flush.
                 table.equal_unless_skipped(&name, "flushes", flushes, row.total("flushes"), skipped);
             } else {
                 table.equal(&name, "flushes", flushes, row.total("flushes"));
             }
-            // One that was flushed or dropped has no time.
+            // A request that was flushed or dropped has no latency.
             let latency = row.field("latency");
             let times = latency["count"].as_u64().zip(latency["early"].as_u64());
             table.equal(
@@ -289,7 +289,7 @@ fn earlier_qps_have_an_owner_and_count_from_their_next_request() -> Result<()> {
         assert_eq!(qp.field("comm"), "idle-qps");
         assert_eq!(qp.field("state"), "RTS");
         assert!(qp.is("since_attach") && !qp.is("exited"), "{qp:?}");
-        // They are counted, and nothing was: 0, and by whom it was counted.
+        // They are counted, but nothing happened: 0, with a source.
         for counter in ["tx_wr", "tx_wr_posted", "rx_wr", "completions"] {
             table.equal("idle", counter, 0, qp.total(counter));
             assert_eq!(qp.source(counter), Some("ebpf"), "{qp:?}");

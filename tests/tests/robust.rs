@@ -1,4 +1,4 @@
-//! Ends, losses and changes under rdmatop: nothing stays attached, nothing blocks, gaps are shown.
+//! Ends, losses and changes while rdmatop runs: nothing stays attached, nothing blocks, gaps are shown.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ fn while_it_traces_there_are_programs_in_the_kernel() -> Result<()> {
     let Some(_lab) = Lab::enter("attached") else {
         return Ok(());
     };
-    // Without this the tests below would pass on a tracer that attaches nothing.
+    // Without this check the tests below would pass for a tracer that attaches nothing.
     let before = kernel::bpf_programs()?.len();
     let trace = Trace::start(&[])?;
     let during = kernel::bpf_programs()?.len();
@@ -57,7 +57,7 @@ fn sigkill_leaves_nothing_attached() -> Result<()> {
         fs::read_dir("/sys/fs/bpf")?.next().is_none(),
         "something is pinned in /sys/fs/bpf"
     );
-    // Nothing holds the module either.
+    // The module is no longer held either.
     kernel::reload_rxe()
 }
 
@@ -75,7 +75,7 @@ fn a_closed_pipe_ends_the_trace_without_a_fuss() -> Result<()> {
         let status = pipe.wait(END)?;
         let err = pipe.err.text();
         ensure!(!err.contains("panicked"), "{err}");
-        // 141 is the death by SIGPIPE that shells know of head's other victims.
+        // 141 is death by SIGPIPE, as shells report it for other programs before `head`.
         ensure!(status.success() || status.code() == Some(141), "{status}: {err}");
         ensure!(pipe.out.all().len() == 1, "{}", pipe.out.text());
         Ok(())
@@ -96,7 +96,7 @@ fn the_module_can_be_reloaded_under_a_trace_that_shows_any_gap() -> Result<()> {
         "the reload took {:?}",
         start.elapsed()
     );
-    // ib_core stays loaded, so the probes of the control plane live on.
+    // ib_core stays loaded, so the probes of the control plane survive.
     let after = traffic::run("qp-churn", &["--count", "5"])?;
     let pid = id(&after, "pid")?;
     let traced = trace.stop()?;
@@ -164,7 +164,7 @@ fn an_ordinary_user_sees_qps_with_their_owners() -> Result<()> {
     let idle = Traffic::start("idle-qps", &["--qps", "2"])?;
     let ready = idle.ready()?;
     let pid = idle.child.pid();
-    // The binary may lie below a directory that only root can enter: run a copy.
+    // A copy is run, because the binary may lie below a directory that only root can enter.
     let copy = "/tmp/rdmatop-unprivileged";
     fs::copy(rdmatop::program()?, copy)?;
     fs::set_permissions(copy, fs::Permissions::from_mode(0o755))?;
@@ -182,7 +182,7 @@ fn an_ordinary_user_sees_qps_with_their_owners() -> Result<()> {
         let row = sample.qp(pid, qpn)?;
         assert_eq!(row.field("comm"), "idle-qps");
         assert_eq!(row.field("state"), "RTS");
-        // No eBPF: what cannot be counted is unknown, not zero.
+        // Without eBPF, what cannot be counted is unknown, not zero.
         assert!(row.field("tx_wr").is_null(), "{row:?}");
     }
     let said = format!("{}{}", once.err.text(), sample.value()["health"]["notes"]).to_lowercase();
@@ -227,9 +227,9 @@ fn the_terminal_is_as_before_after_sigterm() -> Result<()> {
         wait::until("the shell's prompt", END, || {
             screen().is_ok_and(|text| text.trim_end().ends_with("prompt>"))
         })?;
-        // Moved into place: the file is whole once it is there.
+        // It is moved into place, so that it is complete once it exists.
         type_line("stty -a >/tmp/stty-now; mv /tmp/stty-now /tmp/stty-after; echo AFTER-MARK")?;
-        // The cursor, the alternate screen and echo are back: the old screen and the typed line are there.
+        // Cursor, main screen and echo are restored: the old screen and the typed line are visible.
         wait::until("the typed line", END, || {
             screen().is_ok_and(|text| text.contains("echo AFTER-MARK") && text.contains("BEFORE-MARK"))
         })?;
@@ -286,7 +286,7 @@ fn probes_names_every_program_with_a_verdict() -> Result<()> {
     for probe in list {
         match probe["verdict"].as_str() {
             Some("ok") => {}
-            // Whatever is not whole says why.
+            // A program that does not work fully must give a reason.
             Some("partial" | "not_applicable" | "unsupported") => {
                 ensure!(
                     probe["reason"].as_str().is_some_and(|reason| !reason.is_empty()),
@@ -306,7 +306,7 @@ fn lab_up_makes_devices_and_lab_down_removes_just_those() -> Result<()> {
     };
     let say = |args: &[&str]| -> Result<String> { output(&mut rdmatop::command(args)?) };
     let before = lab::devices()?;
-    // rxe0 is the lab's own: up leaves it alone, says so, and makes the second.
+    // rxe0 belongs to the lab: up leaves it alone, says so, and makes the second device.
     let up = say(&["lab", "up", "--devices", "2"])?;
     let made: Vec<_> = lab::devices()?
         .into_iter()

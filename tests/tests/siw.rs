@@ -1,5 +1,5 @@
-//! The data path of soft iWARP: what rdmatop counts equals what perftest and rping say they did, and what
-//! this provider cannot show is unknown.
+//! The data path of soft iWARP: what rdmatop counts equals what perftest and rping report, and what this
+//! provider cannot show is unknown.
 
 use std::process::Command;
 
@@ -21,11 +21,11 @@ use rdmatop_tests::{
 };
 use serde_json::Value;
 
-/// What the workloads of the window did.
+/// The results of the workloads in the window.
 #[derive(Debug)]
 struct Workloads {
     kinds: Did<Vec<Accounts>>,
-    /// Also how often the driver took in an RDMA WRITE meanwhile.
+    /// With the number of times that the driver received an RDMA WRITE meanwhile.
     ways: Did<(Vec<Accounts>, u64)>,
     overflow: Did<Value>,
     beside_rxe: Did<Vec<Accounts>>,
@@ -41,7 +41,7 @@ fn together() -> Result<&'static (Workloads, Snapshot)> {
         let workloads = Workloads {
             kinds: Did::of_test("siw::every_kind_of_request_is_counted_exactly", || run(&kinds())),
             ways: Did::of_test("siw::every_way_of_posting_is_counted_exactly", || {
-                // Four bytes that end a TCP segment come in at once.
+                // Four bytes at the end of a TCP segment are received at once.
                 let writes = Runs::of("siw_proc_write")?;
                 let ran = run(&ways())?;
                 Ok((ran, writes.count()?))
@@ -83,9 +83,9 @@ fn sends(name: &'static str, args: &[&str], n: u64, size: u64) -> Case {
     case
 }
 
-/// Starts a pair. Now and then one does not get through perftest's handshake with this driver, also without
-/// rdmatop (of two QPs, -q 2, 1 pair of 6 on Linux 7.2): it is refused, or waits for ever. Nothing has been
-/// measured then, and the next pair has QPs of its own.
+/// Starts a pair. Sometimes a pair does not complete perftest's handshake with this driver, also without
+/// rdmatop (with -q 2, 1 pair of 6 on Linux 7.2): it is refused or hangs. Nothing has been measured then, and
+/// the next pair has new QPs.
 fn connect(case: &Case) -> Result<Pair> {
     for _ in 0..2 {
         let pair = case.pair.start()?;
@@ -97,7 +97,7 @@ fn connect(case: &Case) -> Result<Pair> {
     case.pair.start()
 }
 
-/// `writes`: runs of the function that takes one in, where credits are the only RDMA WRITEs.
+/// `writes`: runs of the function that receives RDMA WRITEs, for cases whose only WRITEs are credits.
 fn compare(
     lab: &Lab,
     title: &str,
@@ -128,7 +128,7 @@ fn compare(
 
 fn kinds() -> [Case; 4] {
     let mut send = sends("siw send", &[], 1000, 4096);
-    // perftest's default asks for a completion every 100 requests.
+    // By default perftest asks for a completion every 100 requests.
     send.client.completions = Some(10);
     let mut read = one_sided("siw read", perftest("ib_read_bw"), 500, 4096, "rdma_read");
     read.client.completions = Some(5);
@@ -158,9 +158,9 @@ fn ways() -> [Case; 4] {
         sends("siw -l 10", &["-l", "10"], 1000, 4096),
         signalled,
         sends("siw -q 2", &["-q", "2"], 500, 4096),
-        // Not -e: with it pairs of perftest hang on this driver now and then, without rdmatop too (2 of 6 on
+        // Without -e: with it perftest pairs sometimes hang on this driver, also without rdmatop (2 of 6 on
         // Linux 6.1, none of 24 with the other options; ib_send_lat -e as well). One cause is in perftest: a
-        // sender that is out of credits sleeps for an event, and credits come without one.
+        // sender without credits sleeps until an event, but credits cause none.
         sends("siw 5000 x 64", &[], 5000, 64),
     ]
 }
@@ -177,7 +177,7 @@ fn every_way_of_posting_is_counted_exactly() -> Result<()> {
     compare(&lab, title, &ways(), ran, sample, Some(*writes))
 }
 
-/// The driver finds out under a lock whether there is room, after the program that counts the completion.
+/// The driver checks for room under a lock, after the program that counts the completion.
 #[test]
 fn a_completion_without_room_is_an_overflow_and_no_completion() -> Result<()> {
     const NAME: &str = "siw: an overrun CQ";
@@ -189,7 +189,7 @@ fn a_completion_without_room_is_an_overflow_and_no_completion() -> Result<()> {
     let (capacity, flushed) = (number(done, "capacity")?, number(done, "flushed")?);
     let mut table = Table::default();
     table.equal("program", "CQEs polled", capacity, Some(flushed));
-    // The driver ends its work on the queue with the first that finds no room.
+    // The driver stops working on the queue at the first request that finds no room.
     table.equal("program", "CQ_ERR", 1, Some(number(done, "cq_errors")?));
     let pid = id(done, "pid")?;
     for (name, row) in [
@@ -257,8 +257,8 @@ fn two_providers_are_counted_at_once_and_each_says_what_it_lacks() -> Result<()>
     Ok(())
 }
 
-/// Lets rping ping; the PIDs of server and client. A ping is: the client sends its buffer's address, the
-/// server READs it and sends, the client sends the next one, the server WRITEs and sends.
+/// Runs rping; returns the PIDs of server and client. In a ping the client sends its buffer's address, the
+/// server READs it and sends, the client sends the next one, and the server WRITEs and sends.
 fn ping() -> Result<(u32, u32)> {
     let rping = |side: &str| {
         let mut command = Command::new("rping");
@@ -276,12 +276,12 @@ fn ping() -> Result<(u32, u32)> {
     })?;
     let mut client = Child::spawn(&mut rping("-c"))?;
     client.succeed(PATIENCE)?;
-    // It ends with an error: its peer has gone.
+    // The server ends with an error, because its peer has gone.
     server.wait(PATIENCE)?;
     Ok((server.pid(), client.pid()))
 }
 
-/// The kernel side makes no events of soft iWARP: probes on the programs do.
+/// The kernel side makes no events for soft iWARP; probes on programs do.
 #[test]
 fn each_request_of_rping_is_an_event_by_probes() -> Result<()> {
     const NAME: &str = "siw: work requests as events";
@@ -289,11 +289,11 @@ fn each_request_of_rping_is_an_event_by_probes() -> Result<()> {
         return Ok(());
     };
     let _siw = Siw::up()?;
-    // Its number is 1, which is a management QP's only where there are any.
+    // Its number is 1, which belongs to a management QP only on devices that have these.
     let idle = ["--device", siw::DEVICE, "--qps", "1", "--state", "init"];
     let idle = Traffic::start("idle-qps", &idle)?;
     idle.ready()?;
-    // Under emulation a hit costs ten times as much as on a machine.
+    // The limit is high because under emulation a hit costs ten times as much as on real hardware.
     let trace = Trace::start(&["--event", "wr", "--uprobes", "--uprobe-limit", "100000"])?;
     wait::until("probes on functions of the provider", PATIENCE, || {
         let lines = trace.child.err.all();
@@ -329,8 +329,8 @@ fn each_request_of_rping_is_an_event_by_probes() -> Result<()> {
         table.equal(who, "ends of receives", 2 * PINGS, of(pid, "wr_done", "recv"));
     }
     table.equal("all", "lost", 0, Some(all.lost));
-    // Each asks for a completion, which has the time since its post where it is certain which one that is: a
-    // thread of rping's own polls, and may be there before the call that posts has returned.
+    // Each request asks for a completion, which has the time since its post if that post is known for
+    // certain: a thread of rping polls, and may see the completion before the posting call has returned.
     let mut timed = 0;
     for (who, pid) in [("server", server), ("client", client)] {
         let of = |kind| {

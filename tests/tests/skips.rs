@@ -1,7 +1,6 @@
-//! Runs of programs that the kernel leaves out: what heals is counted all the same, what does not is
-//! reported.
+//! Program runs that the kernel skips: what heals is still counted, and what does not is reported.
 //!
-//! The guest has one CPU, and its kernel preempts system calls: the driver's work then runs in the middle of
+//! The guest has one CPU, and its kernel preempts system calls, so the driver's work runs in the middle of
 //! other programs' bpf(2) calls.
 
 use std::{collections::BTreeMap, thread, time::Duration};
@@ -19,7 +18,7 @@ use rdmatop_tests::{
     work::sum,
 };
 
-/// What needs no report: the program's return, or the next event of the same object, tells of it.
+/// Programs that need no report: their return, or the object's next event, supplies the information.
 const HEALS: [&str; 8] = [
     "modify_qp",
     "destroy_qp",
@@ -31,10 +30,10 @@ const HEALS: [&str; 8] = [
     "query_qp",
 ];
 
-/// How long maps are read while traffic flows.
+/// For how long maps are read while traffic flows.
 const READING: Duration = Duration::from_millis(1500);
 
-/// Linux counts skips of kprobes from 6.7 on.
+/// Whether the kernel counts skips of kprobes, as Linux does since 6.7.
 fn counts_skips(lab: &Lab) -> bool {
     let mut numbers = lab
         .release
@@ -43,7 +42,7 @@ fn counts_skips(lab: &Lab) -> bool {
     (numbers.next(), numbers.next()) >= (Some(6), Some(7))
 }
 
-/// The skipped runs that have to be reported.
+/// Returns the skipped runs that must be reported.
 fn to_report(pid: u32) -> Result<BTreeMap<String, u64>> {
     let mut programs = kernel::skipped_programs(pid)?;
     ensure!(!programs.is_empty(), "process {pid} has no program");
@@ -59,13 +58,13 @@ fn every_program_that_the_kernel_skipped_is_named_in_the_last_sample() -> Result
     let _preempted = Preemption::full()?;
     let (n, size) = (60_000, 64);
     let window = Window::open(&[])?;
-    // Rings that do not go round while the CPU runs no program: such a lap nobody sees.
+    // Rings that do not wrap while the CPU runs no program, because nobody would see such a wrap.
     let pair = Perftest::new("ib_send_bw")
         .iterations(n)
         .size(size)
         .args(&["-t", "2048", "-r", "2048"])
         .start()?;
-    // Where the QPs' creation is skipped they have no rows.
+    // If the creation of the QPs is skipped, they have no rows.
     pair.wait_connected()?;
     let reader = Traffic::start("map-reader", &[])?;
     reader.ready()?;
@@ -88,7 +87,7 @@ fn every_program_that_the_kernel_skipped_is_named_in_the_last_sample() -> Result
     // Read from the rings' indices.
     table.equal("sender", "tx_wr", n, client.total("tx_wr"));
     table.equal("sender", "tx_wr_posted", n, client.total("tx_wr_posted"));
-    // Of as many the ring has been overwritten before it was looked at again.
+    // For this many requests the ring was overwritten before it was read again.
     let unread = sample.lost_at("walk") * size;
     let bytes = client.total("tx_bytes");
     table.equal_unless_skipped("sender", "tx_bytes", n * size, bytes, unread);
@@ -116,7 +115,7 @@ fn every_program_that_the_kernel_skipped_is_named_in_the_last_sample() -> Result
         table.equal_unless_skipped("receiver", "rx_wr", n, server.total("rx_wr"), missing);
     } else {
         ensure!(reported.is_none(), "this kernel does not count: {reported:?}");
-        // The driver does: of what it received and no program saw, each receive is among the losses.
+        // The driver does count: each receive that it saw but no program did is among the losses.
         let lost = sample.skipped();
         let seen = server.total("rx_wr").context("no rx_wr")?;
         let missing = n.checked_sub(seen);
@@ -185,9 +184,9 @@ fn the_first_work_requests_of_a_qp_are_found_again_or_counted() -> Result<()> {
     let pairs = 200;
     let mut n = 0;
     loop {
-        // Made while nothing is skipped: of a QP whose creation no program saw, the trace cannot say how old
-        // it is. Each posts once, because their rings are so small that they go round with the second
-        // request.
+        // The pairs are made while nothing is skipped, because the trace cannot tell the age of a QP whose
+        // creation no program saw. Each posts once, because its ring is so small that it wraps with the
+        // second request.
         let mut traffic = Traffic::start("paired-qps", &["--pairs", &pairs.to_string()])?;
         traffic.ready()?;
         let reader = Traffic::start("map-reader", &[])?;
@@ -207,7 +206,7 @@ fn the_first_work_requests_of_a_qp_are_found_again_or_counted() -> Result<()> {
         ensure!(n < 20 * pairs, "of {n} work requests: {skipped:?}");
     }
     let all = sum(&trace.stop()?)?;
-    // The end of a request whose completion was skipped can be both lost and found.
+    // The end of a request whose completion was skipped may be both lost and found.
     ensure!(
         (3 * n..=3 * n + all.lost).contains(&all.happened),
         "{all:?} of {}",
@@ -223,8 +222,8 @@ fn waits_for_a_receiver_are_the_runs_of_the_driver_s_timer() -> Result<()> {
     };
     let naks = || lab::hw_counter(DEVICE, "rcvd_rnr_err")?.context("no rcvd_rnr_err");
     let mut table = Table::default();
-    // One receive at a time, so that nearly each message waits; small ones, and some of so many packets that
-    // the timer often interrupts a program.
+    // One receive at a time, so that nearly each message waits. Small messages, and some of so many packets
+    // that the timer often interrupts a program.
     for (size, n) in [(64, 400), (65_536, 500)] {
         let runs = Runs::of("rnr_nak_timer")?;
         let window = Window::open(&[])?;
@@ -240,12 +239,12 @@ fn waits_for_a_receiver_are_the_runs_of_the_driver_s_timer() -> Result<()> {
         let waits = client.total("rnr_waits");
         let name = format!("{n} x {size}");
         table.rule(&name, "timer runs", "> 20", Some(runs), runs > 20);
-        // The timer interrupts our programs; what it leaves behind is counted by one that it does not
-        // interrupt. Before Linux 6.4, which does not count skips, all work of a wait may happen in that
+        // The timer interrupts our programs; a later program that it does not interrupt counts its effect.
+        // Before Linux 6.4, which does not count skips, the whole work of a wait may happen in that
         // interrupt.
         let skipped = if counts_skips(&lab) { 0 } else { sample.skipped() };
         table.equal_unless_skipped(&name, "rnr_waits = timer runs", runs, waits, skipped);
-        // A NAK that comes during a wait makes that longer.
+        // A NAK during a wait prolongs it.
         table.rule(
             &name,
             "rnr_waits",

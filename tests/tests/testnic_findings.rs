@@ -1,4 +1,4 @@
-//! Findings of cards whose ports and counters are what a test says, on a machine without SoftRoCE.
+//! Findings of cards whose ports and counters a test sets, on a machine without SoftRoCE.
 
 use std::{fs, thread, time::Duration};
 
@@ -13,7 +13,7 @@ use rdmatop_tests::{
 };
 use serde_json::Value;
 
-/// Findings by device and kind, in the order of devices.
+/// Returns the findings by device and kind, sorted by device.
 fn found(check: &Check) -> Result<Vec<(String, String)>> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let all = check.findings()?.iter();
@@ -24,7 +24,7 @@ fn found(check: &Check) -> Result<Vec<(String, String)>> {
     Ok(found)
 }
 
-/// Whether a check has these findings and no others.
+/// Fails unless a check has exactly these findings.
 fn are_all(check: &Check, wanted: &[(&str, &str)], code: i32) -> Result<()> {
     let all = found(check)?;
     let all: Vec<_> = all.iter().map(|(device, id)| (&**device, &**id)).collect();
@@ -77,7 +77,7 @@ fn links_that_go_down_again_and_again_flap_by_state_or_by_counter() -> Result<()
     let ports = nic.add_mlx5(4)?;
     let trace = Trace::start(&[])?;
     await_looks(&ports)?;
-    // One outage, and as many as make a flapping link, each too short to be seen by the state of the port.
+    // One outage, and as many as make a flapping link, each too short to be seen in the port's state.
     seen_in_state(&ports[1], 1)?;
     ports[2].grow("link_downed", 3)?;
     for _ in 0..3 {
@@ -91,7 +91,7 @@ fn links_that_go_down_again_and_again_flap_by_state_or_by_counter() -> Result<()
     ensure!(raised.len() == wanted.len(), "{:?}", raised.all());
     for found in raised.all().iter().map(|event| &event["finding"]) {
         let by = found["evidence"][0].as_str().context("no evidence")?;
-        // One is raised while the link is down; the other works for the moment.
+        // One finding is raised while the link is down; the other link works at the moment.
         let (witness, severity) = if found["device"] == "mlx5_0" {
             ("by the port's state", "critical")
         } else {
@@ -103,10 +103,10 @@ fn links_that_go_down_again_and_again_flap_by_state_or_by_counter() -> Result<()
     Ok(())
 }
 
-/// Waits until rdmatop has looked at the counters of all these ports in two rounds: what grows then is seen
-/// to grow.
+/// Waits until rdmatop has read the counters of all these ports in two rounds, so that later growth is
+/// recognised.
 fn await_looks(ports: &[Port]) -> Result<()> {
-    // The reads of one round are much closer to one another.
+    // The reads of one round are much closer together.
     const ROUND_NS: u64 = 500_000_000;
     for port in ports {
         let newest = || -> Result<Option<u64>> { Ok(port.reads(Call::Pma)?.first().copied()) };
@@ -118,7 +118,7 @@ fn await_looks(ports: &[Port]) -> Result<()> {
     Ok(())
 }
 
-/// Sets the state of a port, and waits until rdmatop has read it and the round is over that did.
+/// Sets the state of a port and waits until the round in which rdmatop reads it is over.
 fn seen_in_state(port: &Port, state: u32) -> Result<()> {
     let newest = || -> Result<Option<u64>> { Ok(port.reads(Call::Port)?.first().copied()) };
     port.state(state)?;
@@ -153,11 +153,11 @@ fn link_errors_congestion_and_refused_commands_are_found_on_their_cards() -> Res
     ports[0].rate("symbol_error", 40)?;
     ports[1].rate("rp_cnp_ignored", 10)?;
     ports[2].rate("np_ecn_marked_roce_packets", 50)?;
-    // Of 12.5 GB/s by four lanes, 3.1e9 symbols of one: 2 % and 6 % of the time. The counter ends at 2^32,
-    // after 24 s.
+    // 12.5 GB/s on four lanes are 3.1e9 symbols per lane: 2 % and 6 % of the time. The counter saturates at
+    // 2^32, after 24 s.
     quiet.rate("port_xmit_wait", 60_000_000)?;
     waits.rate("port_xmit_wait", 180_000_000)?;
-    // No link without credits: on Ethernet it means nothing.
+    // On Ethernet this counter means nothing, and says nothing about credits.
     ports[3].rate("port_xmit_wait", 120_000_000)?;
     efa.rate("create_qp_err", 2)?;
     let wanted = [
@@ -168,7 +168,7 @@ fn link_errors_congestion_and_refused_commands_are_found_on_their_cards() -> Res
         ("mlx5_2", "congestion-ignored"),
     ];
     await_changes(&trace, "finding_raise", &wanted)?;
-    // The others have as long as these had, and more.
+    // The other findings get as much time as these had, and more.
     thread::sleep(Duration::from_secs(10));
     let traced = trace.stop()?;
     let raised = traced.events.kind("finding_raise");
@@ -176,7 +176,7 @@ fn link_errors_congestion_and_refused_commands_are_found_on_their_cards() -> Res
     Ok(())
 }
 
-/// A PCI function whose link is slower than it could be: the lab's slot.
+/// Returns a PCI function whose link is slower than possible: the one in the lab's slot.
 fn slow_slot() -> Result<String> {
     for function in fs::read_dir("/sys/bus/pci/devices")? {
         let dir = function?.path();
@@ -192,7 +192,7 @@ fn slow_slot() -> Result<String> {
     anyhow::bail!("no PCI function of this guest has a slow link")
 }
 
-/// Findings that a trace raised, or cleared, by device and kind, in order.
+/// Returns the findings that a trace raised, or cleared, by device and kind, sorted.
 fn changes(trace: &Trace, event: &str) -> Result<Vec<(String, String)>> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let events = trace.events()?.kind(event);
@@ -205,7 +205,7 @@ fn changes(trace: &Trace, event: &str) -> Result<Vec<(String, String)>> {
     Ok(all)
 }
 
-/// Waits until there are these, and no others.
+/// Waits until exactly these changes have been made.
 fn await_changes(trace: &Trace, event: &str, wanted: &[(&str, &str)]) -> Result<()> {
     let wanted: Vec<_> = wanted
         .iter()
@@ -220,7 +220,7 @@ fn await_changes(trace: &Trace, event: &str, wanted: &[(&str, &str)]) -> Result<
     Ok(())
 }
 
-/// Statistics of mlx5's network device that rdmatop reads, some of them.
+/// Some of the statistics of mlx5's network device that rdmatop reads.
 const STATS: &[&str] = &[
     "rx_packets",
     "rx_prio3_pause",
@@ -229,8 +229,8 @@ const STATS: &[&str] = &[
     "tx_prio3_bytes",
 ];
 
-/// What a card with queue pairs, a network device and a slot can have: a slow link, pauses, a class without
-/// flow control, GIDs of RoCE v1, a small MTU of the network device or of the path, and a slow slot.
+/// The findings of a card with QPs, a network device and a slot: a slow link, pauses, a class without flow
+/// control, GIDs of RoCE v1, a small MTU of the network device or of the path, and a slow slot.
 #[test]
 fn what_a_card_with_qps_can_have_is_found_and_over_when_mended() -> Result<()> {
     let Some(_lab) = Lab::enter("findings of cards: used") else {
@@ -257,14 +257,14 @@ fn what_a_card_with_qps_can_have_is_found_and_over_when_mended() -> Result<()> {
         let pid = traffic.ready()?["pid"].clone();
         Ok::<_, anyhow::Error>((traffic, pid))
     };
-    // One process has a QP on each card, from a GID at one place.
+    // One process has a QP on each card, with the GID at the same index.
     let places = (2..).zip(&ports);
     let places = places.map(|(number, port)| port.gid("RoCE v2", &format!("0a3{number}:0001")));
     let places: Vec<u32> = places.collect::<Result<_>>()?;
     let v2 = places[0];
     ensure!(places == [v2; 4], "GIDs are at {places:?}");
     let v1 = ports[2].gid("IB/RoCE v1", "0a34:0001")?;
-    // Rates and flow control are read when the trace begins, and each 30 s.
+    // Rates and flow control are read when the trace begins and every 30 s.
     ports[3].gbit(25)?;
     ports[1..3].iter().try_for_each(|port| port.pfc(1 << 3))?;
     let trace = Trace::start(&[])?;
@@ -278,7 +278,7 @@ fn what_a_card_with_qps_can_have_is_found_and_over_when_mended() -> Result<()> {
     let (path, path_pid) = hold("irdma0", second, "1024")?;
     let (slow, slow_pid) = hold("slot0", slot.gid("RoCE v2", "0a38:0001")?, "4096")?;
     ports[0].rate("rx_prio3_pause", 5_000)?;
-    // The neighbour is paused little.
+    // The neighbour is paused only a little.
     ports[1].rate("rx_prio3_pause", 50)?;
     for port in &ports[1..3] {
         port.rate("port_xmit_data", 125_000_000)?;

@@ -1,5 +1,5 @@
-//! What a job waits for, and whether its NIC is near to its GPU, by the links of a test driver and by GPUs of
-//! which a library of ours tells: it is loaded by the name of NVIDIA's and called like that, and no hardware.
+//! What a job waits for, and whether its NIC is near its GPU, with the links of a test driver and the GPUs of
+//! our own library, which has the name and functions of NVIDIA's but no hardware.
 
 use std::{env, fs, path::PathBuf, process::Command, thread, time::Duration};
 
@@ -18,7 +18,7 @@ const SOURCE: &str = concat!(
     "/../rdmatop/sources/src/gpu/fake_nvml.c"
 );
 
-/// Builds the library, which says that `pid` computes, into a directory of its own. `at`: further macros.
+/// Builds the library, which reports that `pid` computes, in a directory of its own. `at` has further macros.
 fn library(pid: &str, sms: u32, tensor: u32, at: &[String]) -> Result<PathBuf> {
     let dir = env::temp_dir().join(format!("rdmatop-gpu-{sms}-{tensor}-{}", at.len()));
     fs::create_dir_all(&dir)?;
@@ -76,8 +76,8 @@ fn a_job_with_gpus_waits_for_them_or_for_its_links() -> Result<()> {
     Ok(())
 }
 
-/// Two PCI functions of this machine with one driver, each in a slot of its own on the host bridge: address,
-/// bus, slot.
+/// Returns two PCI functions of this machine with the same driver, each in its own slot on the host bridge:
+/// address, bus, slot.
 fn two_slots() -> Result<[(String, u32, u32); 2]> {
     let mut all: Vec<(String, u32, u32)> = fs::read_dir("/sys/bus/pci/drivers/virtio-pci")?
         .filter_map(|entry| {
@@ -149,7 +149,7 @@ fn a_nic_far_from_the_gpu_of_its_only_user_is_named() -> Result<()> {
     ] {
         ensure!(verdict.contains(part), "{part}: {verdict}");
     }
-    // The near one is somebody's.
+    // The nearer NIC is in use by another process.
     ensure!(named(&look(2_812_500_000)?)?.is_empty());
     job.finish()?;
     Ok(())

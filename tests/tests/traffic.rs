@@ -1,5 +1,5 @@
-//! The traffic programs and the perftest harness do what they say: held against the kernel's own account,
-//! with no rdmatop involved. If these fail, nothing that the other tests say about rdmatop can be believed.
+//! The traffic programs and the perftest harness do what they report: compared with the kernel's own counts,
+//! without rdmatop. If these tests fail, the results of the other tests cannot be trusted.
 
 use std::{process::Command, time::Duration};
 
@@ -16,7 +16,7 @@ use rdmatop_tests::{
 };
 use serde_json::{Value, json};
 
-/// The QPs of the kernel, from the `rdma` tool.
+/// Returns the kernel's QPs from the `rdma` tool.
 fn kernel_qps() -> Result<Vec<Value>> {
     let text = output(Command::new("rdma").args(["-j", "resource", "show", "qp"]))?;
     Ok(serde_json::from_str::<Value>(&text)?
@@ -204,7 +204,7 @@ fn perftest_pairs_give_their_account() -> Result<()> {
         assert_ne!(accounts.server.pid, accounts.client.pid);
         let told = accounts.client.iterations;
         table.equal(name, "iterations told", iterations * qps as u64, Some(told));
-        // The kernel counts SEND requests, of both directions in the latency test; -R has some of its own.
+        // The kernel counts SEND requests, in both directions in the latency test; -R adds some.
         if let (Some(before), Some(after)) = (sends, lab::hw_counter(DEVICE, "rdma_sends")?) {
             let (got, told) = (after - before, told * if name == "lat" { 2 } else { 1 });
             match name {

@@ -1,4 +1,4 @@
-//! `--uprobes`: what probes on programs count is what the kernel counts and what perftest says it did.
+//! `--uprobes`: what probes on programs count equals what the kernel side counts and what perftest reports.
 //!
 //! Two rdmatops look at the same traffic: one counts in the kernel, the other counts nothing there
 //! (`RDMATOP_DATAPATHS=0`) and probes the provider's functions.
@@ -26,7 +26,7 @@ use rdmatop_tests::{
 };
 use serde_json::Value;
 
-/// Opens a window that probes, and waits until so many functions of the provider are.
+/// Opens a window with probes and waits until this many functions of the provider are probed.
 fn probing(functions: usize) -> Result<Window> {
     let window = Window::open_with(&ARGS, &ENV)?;
     wait::until("probes on functions of the provider", ATTACHED, || {
@@ -35,7 +35,7 @@ fn probing(functions: usize) -> Result<Window> {
     Ok(window)
 }
 
-/// Opcode, WRs and bytes, as far as any were posted.
+/// Returns opcode, WRs and bytes of all posted opcodes.
 fn opcodes(row: Row<'_>) -> Vec<(Value, Value, Value)> {
     let rows = row.field("by_opcode").as_array().cloned().unwrap_or_default();
     let of = |row: &Value| {
@@ -48,16 +48,16 @@ fn opcodes(row: Row<'_>) -> Vec<(Value, Value, Value)> {
     rows.iter().map(of).collect()
 }
 
-/// Holds what the probes counted of a side against what the kernel side counted; returns the sums of sends,
-/// receives and bytes.
+/// Compares the probes' counts of one side with those of the kernel side; returns the sums of sends, receives
+/// and bytes.
 fn is_equal(side: &Account, probed: &Snapshot, kernel: &Snapshot) -> Result<[u64; 3]> {
     let mut sums = [0; 3];
     for qpn in &side.qpns {
         let (ours, theirs) = (probed.qp(side.pid, *qpn)?, kernel.qp(side.pid, *qpn)?);
         ensure!(!ours.is("since_attach"), "it came after the probes: {ours:?}");
         ensure!(theirs.field("tx_wr_posted")["source"] == "ebpf", "{theirs:?}");
-        // The target of RDMA WRITE and READ called none of the functions: whether it posts in another way is
-        // not known.
+        // The target of RDMA WRITE and READ called none of these functions, so it is unknown whether it posts
+        // in another way.
         let posted = ["tx_wr_posted", "rx_wr_posted"].map(|key| theirs.field(key)["total"].as_u64());
         let is_target = posted.iter().flatten().all(|total| *total == 0);
         if !is_target {
@@ -161,7 +161,7 @@ fn the_newer_calls_count_what_the_kernel_and_the_program_count() -> Result<()> {
     let Some(_lab) = Lab::enter_data_path("uprobes ibv_wr") else {
         return Ok(());
     };
-    // Before the first post it waits for the probes.
+    // It waits for the probes before its first post.
     let posts = Traffic::start("extended-posts", &["--rounds", "100"])?;
     let ready = posts.ready()?;
     let (pid, qpn) = (id(&ready, "pid")?, id(&ready, "qpn")?);
@@ -245,13 +245,13 @@ fn of_a_list_that_the_provider_rejects_midway_the_accepted_part_counts() -> Resu
     Ok(())
 }
 
-/// A program that waits before its first post, in a mount namespace where the provider's library is a file of
-/// its own.
+/// Starts a program that waits before its first post, in a mount namespace where the provider's library is a
+/// separate file.
 fn in_a_container(library: &Path, copy: &Path, count: u64) -> Result<Traffic> {
     with_a_copy(library, copy, "timed-posts", &format!("--count {count} --wait"))
 }
 
-/// The example pingpong with libibverbs and the provider in its own file.
+/// Builds the example pingpong with libibverbs and the provider linked statically.
 fn statically_linked(to: &Path) -> Result<()> {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
     let include = format!("-I{}", examples.join("common").display());
@@ -277,7 +277,7 @@ fn statically_linked(to: &Path) -> Result<()> {
     output(&mut command).map(drop)
 }
 
-/// Processes and QPs of a run of pingpong.
+/// Returns the processes and QPs of a run of pingpong.
 fn ping(program: &Path, seconds: &str) -> Result<Vec<(u32, u32)>> {
     let said = output(Command::new(program).args(["-t", seconds]))?;
     let side = |line: &str| {
@@ -289,8 +289,8 @@ fn ping(program: &Path, seconds: &str) -> Result<Vec<(u32, u32)>> {
     Ok(sides)
 }
 
-/// In a container, with a library that was replaced since, statically linked, killed while it posts, and a
-/// child of fork(2).
+/// Programs in a container, with a replaced library, statically linked, killed while posting, and a child of
+/// fork(2).
 #[test]
 fn programs_with_a_library_of_their_own_are_counted() -> Result<()> {
     const POSTS: [u64; 2] = [300, 200];
@@ -334,7 +334,7 @@ fn programs_with_a_library_of_their_own_are_counted() -> Result<()> {
         ensure!(total(row, "tx_wr_posted")? == count, "{count} posts: {row:?}");
         ensure!(posted(&kernel, pid, qpn)? == count);
     }
-    // The child's write is nobody's.
+    // The child's write belongs to nobody.
     let (pid, qpn) = (id(&forked, "pid")?, id(&forked, "qpn")?);
     ensure!(posted(&probed, pid, qpn)? == 100, "{:?}", probed.qp(pid, qpn)?);
     let (pid, qpn) = (id(&posting, "pid")?, id(&posting, "qpn")?);
@@ -344,7 +344,7 @@ fn programs_with_a_library_of_their_own_are_counted() -> Result<()> {
     ensure!(ours <= theirs && theirs - ours <= 1, "{ours} of {theirs}");
     for (pid, qpn) in sides {
         let row = probed.qp(pid, qpn)?;
-        // It is no library of the system: each process is probed when it is seen.
+        // The program is no system library: each process is probed only once it is seen.
         ensure!(row.is("since_attach"), "{row:?}");
         let (ours, theirs) = (total(row, "tx_wr_posted")?, posted(&kernel, pid, qpn)?);
         println!("statically linked: {ours} posts by probes, {theirs} in the kernel");
@@ -361,14 +361,14 @@ fn programs_with_a_library_of_their_own_are_counted() -> Result<()> {
     Ok(())
 }
 
-/// A user's programs, which say that they post with other functions than they do.
+/// A user's programs that claim to post with other functions than they do.
 #[test]
 fn what_a_program_says_is_probed_only_where_a_provider_s_function_begins() -> Result<()> {
     let Some(_lab) = Lab::enter_data_path("uprobes of what is no provider's function") else {
         return Ok(());
     };
     let idle = standing()?;
-    // Where another user can run it.
+    // A copy that another user can run.
     let program = std::env::temp_dir().join("idle-qps-says");
     fs::copy(traffic::path("idle-qps")?, &program)?;
     let liar = |says: &str, behind: &str| -> Result<Traffic> {
@@ -387,7 +387,7 @@ fn what_a_program_says_is_probed_only_where_a_provider_s_function_begins() -> Re
             child: Child::spawn(&mut command)?,
         })
     };
-    // A function of another library, a place inside it, and one inside the provider's own function.
+    // A function of another library, an address inside it, and one inside the provider's own function.
     let liars = [liar("write", "0")?, liar("write", "5")?, liar("own", "5")?];
     let ready = liars.iter().map(Traffic::ready).collect::<Result<Vec<_>>>()?;
     let window = probing(2)?;
@@ -416,7 +416,7 @@ fn what_a_program_says_is_probed_only_where_a_provider_s_function_begins() -> Re
     Ok(())
 }
 
-/// The children of a process that wait where no signal ends it, and have been killed.
+/// Returns the killed children of a process that wait where no signal ends them.
 fn left_behind(parent: u32) -> Vec<u32> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let of = |pid: &u32| {
@@ -435,7 +435,7 @@ fn left_behind(parent: u32) -> Vec<u32> {
     pids.filter(of).collect()
 }
 
-/// A program's page that never answers keeps who reads it waiting, and no signal ends that.
+/// A program's page that never answers blocks its reader, and no signal ends that.
 #[test]
 fn sigkill_ends_it_whole_while_the_page_of_a_program_does_not_answer() -> Result<()> {
     let Some(_lab) = Lab::enter_data_path("SIGKILL while a page does not answer") else {
@@ -461,8 +461,8 @@ fn sigkill_ends_it_whole_while_the_page_of_a_program_does_not_answer() -> Result
             wait::until("probes on functions of the provider", ATTACHED, || {
                 probed(rdmatop.pid(), "librxe") >= 2
             })?;
-            // The files are open before the probes are there, and a thread that waits for a lock meanwhile is
-            // not to be overtaken by the signal.
+            // The files are opened before the probes are attached, and the signal must not overtake a thread
+            // that waits for a lock meanwhile.
             thread::sleep(Duration::from_secs(5));
             rdmatop.signal(libc::SIGKILL)?;
             let status = rdmatop.wait(SOON)?;
@@ -474,7 +474,7 @@ fn sigkill_ends_it_whole_while_the_page_of_a_program_does_not_answer() -> Result
             );
             Ok(reader)
         })();
-        // First: the end of what waits for its page must not depend on anything here.
+        // First, because the end of the blocked reader must not depend on anything here.
         drop(silent);
         let reader = ended?;
         wait::until("the end of the reader", PATIENCE, || {
@@ -483,7 +483,7 @@ fn sigkill_ends_it_whole_while_the_page_of_a_program_does_not_answer() -> Result
     })
 }
 
-/// The kernel takes the lock of each process that has the library, and has each fork(2) wait meanwhile.
+/// To probe, the kernel locks each process that has the library, and each fork(2) waits meanwhile.
 #[test]
 fn while_a_program_holds_its_lock_nothing_is_probed_and_fork_works() -> Result<()> {
     let Some(_lab) = Lab::enter_data_path("uprobes while the lock of a process is held") else {
@@ -492,30 +492,30 @@ fn while_a_program_holds_its_lock_nothing_is_probed_and_fork_works() -> Result<(
     output(Command::new("modprobe").arg("fuse"))?;
     let stuck = Traffic::start("stuck-memory", &[])?;
     let pid = id(&stuck.ready()?, "pid")?;
-    // For a page of its program it waits like this too, but not for a second.
+    // When it waits for a page of its program it looks the same, but not for a second.
     let waits = || {
         thread::sleep(Duration::from_millis(100));
         fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| status.contains("State:\tD"))
     };
     wait::until("the lock to be held", PATIENCE, || (0..10).all(|_| waits()))?;
-    // Only now: while a function is being probed, the program that takes its lock keeps that waiting.
+    // Only now, because a program that takes its lock while a function is being probed makes that wait.
     let window = Window::open_with(&ARGS, &ENV)?;
     let honest = standing()?;
     let held = (|| {
-        // More than the two seconds that the first question takes.
+        // Longer than the two seconds that the first check takes.
         window.wait_looks(25)?;
         let probed = probed(window.pid(), "librxe");
         ensure!(probed == 0, "{probed} functions are probed");
-        // Not the shell itself, which is started without a copy of memory: its child.
+        // The child of the shell: the shell itself is started without a copy of memory.
         Child::spawn(Command::new("sh").args(["-c", "(exit 7); [ $? = 7 ]"]))?.succeed(SOON)?;
-        // Its end waits for the lock no more than fork(2) does.
+        // Like fork(2), the end of rdmatop does not wait for the lock.
         let sample = window.close()?;
         let failures = sample.value()["health"]["uprobes"]["failures"].to_string();
         let named = format!("a call of process {pid} holds the lock of its memory");
         ensure!(failures.contains(&named), "{failures}");
         Ok(())
     })();
-    // First: what waits for it ends with it.
+    // First, because its end releases what waits for it.
     drop(stuck);
     held?;
     let window = Window::open_with(&ARGS, &ENV)?;
@@ -526,12 +526,12 @@ fn while_a_program_holds_its_lock_nothing_is_probed_and_fork_works() -> Result<(
     honest.finish().map(drop)
 }
 
-/// More functions, one program after another, than can be probed at one time. They are no libraries of the
-/// system, so nothing stays attached after a program has become another one, whether its library has been
+/// More functions, in one program after another, than can be probed at once. They are not in system
+/// libraries, so nothing stays attached after a program has become another one, whether its library was
 /// deleted or not.
 #[test]
 fn probes_that_nobody_can_hit_make_room_for_others() -> Result<()> {
-    /// Each program has 14 functions, and 128 can be probed.
+    /// Each program has 14 functions; 128 can be probed.
     const PROGRAMS: usize = 12;
     const EACH: usize = 14;
     let Some(_lab) = Lab::enter_data_path("uprobes of many libraries") else {
@@ -560,7 +560,7 @@ fn probes_that_nobody_can_hit_make_room_for_others() -> Result<()> {
             let uprobes = &sample.value()["health"]["uprobes"];
             return Err(error.context(format!("program {turn}, {now} functions: {uprobes}")));
         }
-        // The QP's probes stand once the last of them does.
+        // The probes of the QP are complete once the last one is attached.
         thread::sleep(Duration::from_millis(500));
         posts.child.tell("go")?;
         let own = posts
@@ -568,7 +568,7 @@ fn probes_that_nobody_can_hit_make_room_for_others() -> Result<()> {
             .out
             .wait_for("its own counts", PATIENCE, |line| line.contains("posted"))?;
         counted.push((ready, serde_json::from_str::<Value>(&own)?));
-        // Now it is `cat`, and its QP is gone.
+        // The process is now `cat`, and its QP is gone.
         let none = || probed_in(window.pid(), file) == 0;
         wait::until("the end of the probes on its library", PATIENCE, none)?;
         ensure!(posts.child.ended()?.is_none(), "the process itself lives");

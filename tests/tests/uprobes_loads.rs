@@ -1,6 +1,6 @@
-//! `--uprobes` and programs whose code comes and goes: libraries that are unloaded and loaded again, and a
-//! process that becomes another program. What probes count is what the program posted and what the kernel
-//! side of another rdmatop counts.
+//! `--uprobes` and programs whose code changes: libraries that are unloaded and loaded again, and a process
+//! that becomes another program. The probes' counts equal the program's posts and the counts of another
+//! rdmatop's kernel side.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -16,13 +16,13 @@ use rdmatop_tests::{
 };
 use serde_json::Value;
 
-/// ibv_post_send and ibv_post_recv: the programs of these tests ask for no `ibv_wr_*` calls.
+/// ibv_post_send and ibv_post_recv; these test programs request no `ibv_wr_*` calls.
 const FUNCTIONS: usize = 2;
-/// What each work request of the programs writes.
+/// The bytes that each work request writes.
 const LENGTH: u64 = 64;
 
-/// A QP that stands, so that the functions of the machine's library are probed before others post; that
-/// library, and rdmatop.
+/// Starts a QP, so that the functions of the machine's library are probed before others post; returns it,
+/// that library, and rdmatop.
 fn probing() -> Result<(Traffic, PathBuf, Window)> {
     let idle = standing()?;
     let library = library(idle.child.pid())?;
@@ -34,7 +34,7 @@ fn probing() -> Result<(Traffic, PathBuf, Window)> {
     Ok((idle, library, window))
 }
 
-/// The program's object for this load.
+/// Returns the object that the program printed for this load.
 fn told(program: &Traffic, key: &str, load: u64) -> Result<Value> {
     let is_it = |line: &str| {
         serde_json::from_str::<Value>(line)
@@ -46,7 +46,7 @@ fn told(program: &Traffic, key: &str, load: u64) -> Result<Value> {
     )?)
 }
 
-/// Holds a QP's posts by probes against what its program posted and what the kernel side counted.
+/// Compares a QP's posts by probes with its program's account and the kernel side's count.
 fn is_counted(probed: &Snapshot, kernel: &Snapshot, pid: u32, qpn: u32, posted: u64) -> Result<()> {
     let (ours, theirs) = (probed.qp(pid, qpn)?, kernel.qp(pid, qpn)?);
     ensure!(ours.field("tx_wr_posted")["source"] == "uprobe", "{ours:?}");
@@ -60,7 +60,7 @@ fn is_counted(probed: &Snapshot, kernel: &Snapshot, pid: u32, qpn: u32, posted: 
     Ok(())
 }
 
-/// The probes work, and nothing about them failed.
+/// Fails unless the probes work without failures.
 fn is_healthy(sample: &Snapshot) -> Result<()> {
     let uprobes = &sample.value()["health"]["uprobes"];
     say(&uprobes.to_string());
@@ -73,7 +73,7 @@ fn is_healthy(sample: &Snapshot) -> Result<()> {
 }
 
 /// The file keeps its name, so its probes stay while nobody has it mapped, and nothing is missed at the next
-/// load, wherever it is mapped then.
+/// load, at whatever address.
 #[test]
 fn a_library_loaded_again_elsewhere_is_counted_from_its_first_post() -> Result<()> {
     const LOADS: u64 = 3;
@@ -119,8 +119,9 @@ fn a_library_loaded_again_elsewhere_is_counted_from_its_first_post() -> Result<(
     is_healthy(&probed)
 }
 
-/// The file has no name any more: once its QP is gone and it is unloaded nobody can call it, so its probes
-/// go, while the process lives. Its mount still gives the file to the process, which loads it again.
+/// The file has no name any more: once its QP is gone and it is unloaded, nobody can call it, so its probes
+/// are removed while the process lives. The process can still get the file from its mount, and loads it
+/// again.
 #[test]
 fn a_deleted_library_loses_its_probe_and_is_probed_at_its_next_load() -> Result<()> {
     const LOADS: u64 = 2;
@@ -143,7 +144,7 @@ fn a_deleted_library_loses_its_probe_and_is_probed_at_its_next_load() -> Result<
         wait::until("probes on its library", ATTACHED, || {
             probed_in(window.pid(), file) == FUNCTIONS
         })?;
-        // The QP's probes stand once the last of them does.
+        // The probes of the QP are complete once the last one is attached.
         std::thread::sleep(Duration::from_millis(500));
         program.child.tell("post")?;
         told(&program, "unloaded", load)?;

@@ -1,4 +1,4 @@
-//! Calls of verbs: each counted once, whichever way it took into the kernel, with its time and its errno.
+//! Calls of verbs: each is counted once, however it enters the kernel, with its time and errno.
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ use rdmatop_tests::{
 };
 use serde_json::{Map, Value};
 
-/// The row of a process's verb.
+/// Returns the row of a process's verb.
 fn verb<'a>(sample: &'a Snapshot, pid: u32, verb: &str) -> Result<Row<'a>> {
     let mut rows = sample
         .verbs()
@@ -32,7 +32,7 @@ fn object<'a>(done: &'a Value, key: &str) -> Result<&'a Map<String, Value>> {
         .with_context(|| format!("no {key} in {done}"))
 }
 
-/// Holds a row to a number of calls that each have a time, and to one failure or none.
+/// Fails unless a row has this number of calls, each with a time, and the given failure or none.
 fn check(row: Row<'_>, name: &str, calls: u64, failed: Option<&Value>) -> Result<()> {
     let what = format!("{name}: {}", row.field("calls"));
     ensure!(
@@ -70,8 +70,8 @@ fn check(row: Row<'_>, name: &str, calls: u64, failed: Option<&Value>) -> Result
     Ok(())
 }
 
-/// Runs verb-calls under rdmatop with `args`, again where the kernel skipped a program: how often is a matter
-/// of the host's load.
+/// Runs verb-calls under rdmatop with `args`, again if the kernel skipped a program, which depends on the
+/// host's load.
 fn undisturbed(args: &[&str]) -> Result<(Value, Snapshot)> {
     const TRIES: u32 = 5;
     for _ in 0..TRIES {
@@ -85,12 +85,12 @@ fn undisturbed(args: &[&str]) -> Result<(Value, Snapshot)> {
     bail!("the kernel skipped programs in each of {TRIES} runs")
 }
 
-/// Runs verb-calls under rdmatop with `args` and holds every verb to what the program made.
+/// Runs verb-calls under rdmatop with `args` and compares every verb with the program's account.
 fn calls(args: &[&str]) -> Result<()> {
     let (done, sample) = undisturbed(args)?;
     let pid = id(&done, "pid")?;
     let (by_write, failed) = (object(&done, "by_write")?, object(&done, "failed")?);
-    // Without a data path nothing else counts what comes by write().
+    // Without a data path nothing else counts calls by write().
     let writes_timed = !args.is_empty() || sample.datapath().is_none();
     let mut faults = 0;
     for (name, made) in object(&done, "calls")? {
@@ -108,7 +108,7 @@ fn calls(args: &[&str]) -> Result<()> {
     if writes_timed {
         check(posts, "post_send", posted.context("no number")?, None)?;
     } else {
-        // Doorbells tell neither, and what is not known is not 0.
+        // Doorbells tell neither, and what is unknown is not 0.
         ensure!(
             posts.total("calls") == posted,
             "post_send: {}",
@@ -119,7 +119,7 @@ fn calls(args: &[&str]) -> Result<()> {
             "{posts:?}"
         );
     }
-    // libibverbs' own probe is shown, and is no fault.
+    // libibverbs' own probe is shown but is no fault.
     let probe = verb(&sample, pid, "query_device")?;
     ensure!(probe.is("probe") && probe.total("errors") == Some(1), "{probe:?}");
     let process = sample.process(pid)?;
@@ -212,7 +212,7 @@ fn commands_of_rdma_cm_are_verbs_too() -> Result<()> {
     for (name, made) in object(&done, "calls")? {
         let row = verb(&sample, pid, name)?;
         if name == "cm_get_event" {
-            // A wait: its length says nothing.
+            // A wait, whose length means nothing.
             ensure!(row.total("calls") == made.as_u64(), "{row:?}");
             ensure!(row.field("latency").is_null(), "{row:?}");
         } else {
@@ -221,7 +221,7 @@ fn commands_of_rdma_cm_are_verbs_too() -> Result<()> {
         let by_design = matches!(name.as_str(), "cm_get_event" | "cm_bind_af_ib");
         ensure!(row.is("probe") == by_design, "{row:?}");
     }
-    // The bind to an address that is nobody's.
+    // The bind to an address that belongs to nobody.
     let process = sample.process(pid)?;
     ensure!(
         process.total("verb_errors") == Some(1),
@@ -246,7 +246,7 @@ fn perftest_s_verbs_have_its_notifications_and_connections_and_no_fault() -> Res
         ensure!(calls > 0, "{row:?}");
         check(row, "req_notify_cq", calls, None)?;
     }
-    // Two ids each side: one tells the other where the data goes.
+    // Each side has two ids: one tells the other where the data goes.
     for (pid, name) in [
         (connected.client.pid, "cm_connect"),
         (connected.client.pid, "cm_resolve_route"),
@@ -274,7 +274,7 @@ fn the_connection_manager_may_be_loaded_later() -> Result<()> {
     let trace = Trace::start(&["--event", "verb_error"]);
     modprobe(&["rdma_ucm"])?;
     let trace = trace?;
-    // When it has attached anew it sees one: each run makes a bind that fails.
+    // Once rdmatop has attached again it sees one, because each run makes a bind that fails.
     wait::for_some("a failed cm_bind in the trace", END, || {
         traffic::run("cm-calls", &[])?;
         let events = trace.events()?;
@@ -283,7 +283,7 @@ fn the_connection_manager_may_be_loaded_later() -> Result<()> {
         Ok(events.all().iter().any(seen).then_some(()))
     })?;
     let traced = trace.stop()?;
-    // The bind to no InfiniBand and the look for events fail by design.
+    // The bind without InfiniBand and the poll for events fail by design.
     ensure!(
         traced
             .events

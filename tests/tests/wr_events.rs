@@ -1,5 +1,5 @@
-//! Work requests as events: what is printed, lost and left out is what happened, and equals what the programs
-//! did.
+//! Work requests as events: those printed, lost and left out add up to what happened, which equals the
+//! programs' own accounts.
 
 use std::{cell::Cell, collections::BTreeMap, process::Command};
 
@@ -21,10 +21,10 @@ fn start(args: &[&str], env: &[(&str, &str)]) -> Result<Trace> {
     Trace::start_with(&[&["--event", "wr"], args].concat(), env)
 }
 
-/// Tries of a comparison in each of which the kernel skipped a program.
+/// The most tries of a comparison in which the kernel skipped a program.
 const TRIES: u32 = 5;
 
-/// How often the kernel skipped a program of the traces of one try.
+/// How often the kernel skipped programs of the traces in one try.
 #[derive(Default)]
 struct Skips(Cell<u64>);
 
@@ -37,11 +37,10 @@ impl Skips {
     }
 }
 
-/// Holds a trace to what programs did. The kernel runs no kprobe program inside another, as where an
-/// interrupt's work begins in the middle of one: then an end has no status, or a receive is lost and counted.
-/// How often is a matter of the host's load. So what differs is compared once more, but only where the kernel
-/// says that it skipped a program. Linux 6.1 does not count that: there the first comparison holds or the
-/// test fails.
+/// Compares a trace with what programs did. The kernel runs no kprobe program inside another, such as when an
+/// interrupt's work begins in one: then a completion has no status, or a receive is lost and counted. This
+/// depends on the host's load. So a comparison that fails is repeated, but only if the kernel reports that it
+/// skipped a program. Linux 6.1 does not count skips: there the first comparison must hold.
 fn held(name: &str, attempt: impl Fn(&Skips) -> Result<()>) -> Result<()> {
     for try_number in 1.. {
         let skips = Skips::default();
@@ -57,7 +56,7 @@ fn held(name: &str, attempt: impl Fn(&Skips) -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-/// A pair, and what it does.
+/// A pair and what it does.
 struct Counted {
     name: &'static str,
     pair: Perftest,
@@ -67,7 +66,7 @@ struct Counted {
     bytes: u64,
 }
 
-/// One trace sees all pairs, one after another.
+/// Runs all pairs, one after another, in one trace.
 fn all_counted(skips: &Skips) -> Result<()> {
     let kinds = kinds();
     let trace = start(&[], &[])?;
@@ -83,7 +82,7 @@ fn all_counted(skips: &Skips) -> Result<()> {
     Ok(())
 }
 
-/// All of a pair: posts and ends of the client, receives of the server.
+/// Checks a pair: posts and ends of the client, receives of the server.
 fn counted(traced: &Traced, kind: &Counted, accounts: &Accounts) -> Result<()> {
     let Counted {
         name,
@@ -110,7 +109,7 @@ fn counted(traced: &Traced, kind: &Counted, accounts: &Accounts) -> Result<()> {
             "{name}: {event}"
         );
     }
-    // One that the driver's own task found before its doorbell was rung has no thread, and its end no time.
+    // A request that the driver's own task found before its doorbell has no thread, and its end no duration.
     for (event, key) in [(posts.all(), "tid"), (ends.all(), "duration_ns")] {
         let known = event.iter().filter(|event| event[key].is_u64()).count();
         ensure!(known > 0, "{name}: none has {key}");
@@ -330,10 +329,10 @@ fn each_end_of_a_broken_qp_is_there_or_counted() -> Result<()> {
     Ok(())
 }
 
-/// Nothing is tried twice here: whatever the kernel skips is counted.
+/// Nothing is tried again here: whatever the kernel skips is counted.
 fn broken(attach: &str) -> Result<()> {
     let trace = start(&["--attach", attach], &[])?;
-    // With how many sends of the first side are flushed or dropped, twelve a life. On 7.2 a RESET may flush.
+    // With the first side's sends that are flushed or dropped: twelve per life. On 7.2 a RESET may flush.
     let cases = [("flush", 36), ("reset", 36), ("destroy", 12)];
     let said = cases.map(|(case, dropped)| (traffic::run("broken-qps", &["--case", case]), dropped));
     let traced = trace.stop()?;
@@ -401,7 +400,7 @@ fn tiny_ring(skips: &Skips) -> Result<()> {
     ensure!(all.lost > 0, "4 KiB were enough: nothing about loss was tested");
     let told: u64 = traced.events.kind("lost").sum("count")?;
     ensure!(told == all.lost, "{told} in events of loss, {all:?}");
-    // What is lost of work requests pushes out no event of a QP.
+    // Lost events of work requests displace no event of a QP.
     let mut lives: BTreeMap<u64, usize> = BTreeMap::new();
     for event in traced.events.kind("qp_create").all() {
         *lives.entry(event["qpn"].as_u64().context("no qpn")?).or_default() += 1;
@@ -425,11 +424,11 @@ fn what_the_kernel_skips_is_found_again_or_counted() -> Result<()> {
     let trace = start(&[], &[])?;
     let reader = Traffic::start("map-reader", &[])?;
     reader.ready()?;
-    // Rings that do not go round while the CPU runs no program: such a lap nobody sees.
+    // Rings that do not wrap while the CPU runs no program, because nobody would see such a wrap.
     let args = ["-Q", "1", "-t", "2048", "-r", "2048"];
     let traffic = Perftest::new("ib_send_bw").size(64).iterations(20_000);
     let traffic = traffic.args(&args);
-    // Again where the scheduler let the reader delay no program at the wrong moment.
+    // Repeated if the scheduler let the reader delay no program at the wrong moment.
     let mut n = 0;
     loop {
         traffic.run()?;
@@ -443,8 +442,8 @@ fn what_the_kernel_skips_is_found_again_or_counted() -> Result<()> {
     reader.finish()?;
     let traced = trace.stop()?;
     let all = sum(&traced)?;
-    // What is not seen is a bound: of a request whose completion was skipped just before its QP ended the
-    // event is there too.
+    // The number of unseen requests is a bound: if the completion of a request was skipped just before its QP
+    // ended, its event exists too.
     ensure!(
         (3 * n..=3 * n + all.lost).contains(&all.happened),
         "{all:?} of {}",

@@ -1,6 +1,6 @@
-//! Work requests of programs as events, by probes on the programs (`--uprobes`): each is one that the program
-//! posted, or one whose completion it polled. On SoftRoCE, which the kernel side leaves to the probes here
-//! (`RDMATOP_DATAPATHS=0`).
+//! Work requests of programs as events, by probes on the programs (`--uprobes`): each was posted by the
+//! program, or its completion was polled by it. Tested on SoftRoCE, which the kernel side leaves to the
+//! probes here (`RDMATOP_DATAPATHS=0`).
 
 use std::{thread, time::Duration};
 
@@ -18,12 +18,12 @@ use rdmatop_tests::{
 };
 use serde_json::{Value, json};
 
-/// Under emulation a hit costs ten times as much as on a machine.
+/// The limit is high because under emulation a hit costs ten times as much as on real hardware.
 const ARGS: [&str; 5] = ["--event", "wr", "--uprobes", "--uprobe-limit", "100000"];
-/// How long rdmatop may take to find that the functions of a new QP are probed.
+/// How long rdmatop may take to notice that the functions of a new QP are probed.
 const NOTICED: Duration = Duration::from_secs(1);
 
-/// A trace whose probes are on the functions of the provider: a QP has to be there before.
+/// Starts a trace with probes on the functions of the provider, which needs an existing QP.
 fn probing(args: &[&str], env: &[(&str, &str)]) -> Result<Trace> {
     probing_with(&[&ARGS, args].concat(), &[&ENV, env].concat())
 }
@@ -56,7 +56,7 @@ fn known_requests_appear_with_their_numbers_in_their_order() -> Result<()> {
     let Some(_lab) = Lab::enter_data_path("known work requests by uprobes") else {
         return Ok(());
     };
-    // What was posted is certain of QPs that go to RTS under the probes.
+    // Posts are certain for QPs that go to RTS under the probes.
     let idle = standing()?;
     let trace = probing(&[], &[])?;
     let mut program = Traffic::start("known-wrs", &["--count", "41", "--queued", "6"])?;
@@ -73,8 +73,8 @@ fn known_requests_appear_with_their_numbers_in_their_order() -> Result<()> {
     let did = list(&said, "posts")?;
     let mut seen = pick(&posts, &["wr_id", "opcode", "bytes", "signaled"]);
     for (event, did) in seen.iter_mut().zip(&did) {
-        // A request that does not ask for a completion may be on a QP that makes one for each: unknown, and
-        // not false.
+        // A request that asks for no completion may be on a QP that makes one for each request: unknown, not
+        // false.
         if did[3] == false && event[3].is_null() {
             event[3] = false.into();
         }
@@ -87,7 +87,7 @@ fn known_requests_appear_with_their_numbers_in_their_order() -> Result<()> {
             "{event}"
         );
     }
-    // Its completions: of the requests that asked for one.
+    // Its completions are those of the requests that asked for one.
     let signaled: Vec<Value> = did
         .iter()
         .filter(|one| one[3] == true)
@@ -101,7 +101,7 @@ fn known_requests_appear_with_their_numbers_in_their_order() -> Result<()> {
     let posted = of(peer, "wr_post");
     let numbers: Vec<Value> = receives.iter().map(|one| one[0].clone()).collect();
     ensure!(ids(&posted) == numbers, "{posted:?}");
-    // What a completion does not say is what its post said, and its time is since then.
+    // What a completion lacks comes from its post, and its time is since then.
     let asked: Vec<Value> = did.iter().filter(|one| one[3] == true).cloned().collect();
     let ended_as = pick(&ends, &["wr_id", "opcode", "bytes", "signaled"]);
     ensure!(ended_as == asked, "{ended_as:?}\nposted: {asked:?}");
@@ -151,8 +151,8 @@ fn batches_of_the_extended_calls_appear_when_they_are_posted() -> Result<()> {
     };
     let rounds = ROUNDS.to_string();
     let start = || Traffic::start("extended-posts", &["--rounds", &rounds]);
-    // One QP is there before the probes, so that its first posts may have been missed; the other goes to RTS
-    // under them.
+    // One QP is older than the probes, so its first posts may have been missed; the other goes to RTS under
+    // them.
     let mut before = start()?;
     let old = before.ready()?;
     let trace = probing(&[], &[])?;
@@ -190,7 +190,7 @@ fn batches_of_the_extended_calls_appear_when_they_are_posted() -> Result<()> {
             .collect();
         ensure!(seen == once.repeat(ROUNDS), "{seen:?}");
         ensure!(posts.len() as u64 == number(&said, "posted")?, "{}", posts.len());
-        // All have one number: their order says which is which.
+        // All requests have the same number, so their order tells which is which.
         let told = told(&posts, &of("wr_done")?.qpn(qpn))?;
         ensure!(
             told == known,
@@ -200,13 +200,13 @@ fn batches_of_the_extended_calls_appear_when_they_are_posted() -> Result<()> {
     Ok(())
 }
 
-/// `[wr_id, status]` of each, in the order of the numbers.
+/// Returns `[wr_id, status]` of each, sorted by number.
 fn outcomes(mut all: Vec<Value>) -> Vec<Value> {
     all.sort_by_key(|one| one[0].as_u64());
     all
 }
 
-/// Holds what is known of completions of a `struct ibv_cq_ex` against what the program read from it.
+/// Compares the known values of completions of a `struct ibv_cq_ex` with what the program read from it.
 fn ends_are_what_it_took(events: &Events, ready: &Value, said: &Value, posts_known: bool) -> Result<()> {
     let ends = events.pid(id(ready, "pid")?).kind("wr_done");
     let took = list(said, "taken")?;
@@ -227,7 +227,7 @@ fn ends_are_what_it_took(events: &Events, ready: &Value, said: &Value, posts_kno
         let of = of.context("no such completion")?;
         let is_in = |group: &str| Ok::<_, anyhow::Error>(list(ready, group)?.contains(&of[0]));
         let of_receive = of[3] == true;
-        // Two QPs have each of these CQs, or another one had it and may have left completions there.
+        // Two QPs share each of these CQs, or another QP had it and may have left completions there.
         let again = is_in("again")? && posts_known;
         let of_some = is_in("shared")? || again;
         let qpn = if of_some { &Value::Null } else { &of[0] };
@@ -286,7 +286,7 @@ fn completions_of_an_extended_cq_are_those_that_the_program_took() -> Result<()>
             theirs.len(),
             said["calls"]
         ));
-        // Before 6.4 flushes run in softirqs, where they may find a program of the other trace on their CPU.
+        // Before 6.4 flushes run in softirqs, where they may meet a program of the other trace on their CPU.
         let may_skip = lab.release.starts_with("6.1.");
         ensure!(
             theirs == took || (may_skip && theirs.iter().all(|one| took.contains(one))),
@@ -314,11 +314,11 @@ fn completions_of_an_extended_cq_are_probed_only_on_request() -> Result<()> {
         let (traced, all) = ended(trace)?;
         Ok((list(&said, "taken")?.len() as u64, traced, all))
     };
-    // Each of ten QPs has as many completions.
+    // Each of ten QPs has the same number of completions.
     let (taken, traced, all) = run(&[], "apart")?;
     let ends = traced.events.kind("wr_done").len() as u64;
     ensure!(ends == taken / 10 && all.lost == 0, "{ends} of {taken}: {all:?}");
-    // Of which of the two QPs the completions of a CQ are is not known: all of them may be asked for.
+    // It is unknown to which of the two QPs the completions of a CQ belong, and all of them may be wanted.
     let (taken, traced, all) = run(&[], "shared")?;
     let ends = traced.events.kind("wr_done").len() as u64;
     ensure!((ends, all.lost) == (0, taken / 5), "{ends} of {taken}: {all:?}");

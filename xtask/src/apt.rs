@@ -1,4 +1,4 @@
-//! Debian packages through apt in a private directory: fetched and verified, never installed.
+//! Fetches and verifies Debian packages with an apt in a private directory; nothing is installed.
 
 use std::cmp::Ordering;
 use std::fs;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{arch::Arch, step};
 
-/// An archive that the machine's apt knows, as `apt-get indextargets` names it.
+/// A package archive as the machine's `apt-get indextargets` reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Archive {
     uri: String,
@@ -17,7 +17,7 @@ struct Archive {
     label: String,
 }
 
-/// What [`archives`] asks for of each list of packages.
+/// The fields that [`archives`] asks of each package list.
 const TARGET: &str = "$(REPO_URI)|$(ORIGIN)|$(LABEL)";
 
 fn parse_targets(text: &str) -> Vec<Archive> {
@@ -32,8 +32,8 @@ fn parse_targets(text: &str) -> Vec<Archive> {
     text.lines().filter_map(archive).collect()
 }
 
-/// The archives of the machine's apt, whatever format its sources have. Apt names them once it has their
-/// Release files: where it has none, as in an image whose lists were removed, they are fetched into `lists`.
+/// Returns the archives of the machine's apt, whatever format its sources have. Apt knows them only by their
+/// Release files; where an image lacks these, they are fetched into `lists`.
 fn archives(lists: &Path) -> Result<Vec<Archive>> {
     let ask = |options: &[String]| -> Result<Vec<Archive>> {
         let mut command = Command::new("apt-get");
@@ -61,7 +61,7 @@ fn archives(lists: &Path) -> Result<Vec<Archive>> {
     ask(&private)
 }
 
-/// The Debian archive and its security archive, chosen from the machine's sources.
+/// Addresses of the Debian archive and its security archive, taken from the machine's apt sources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mirror {
     /// Address of the main archive.
@@ -71,14 +71,14 @@ pub(crate) struct Mirror {
 }
 
 impl Mirror {
-    /// The machine's; `None` where it has no Debian archive. `lists` is a directory to fetch package lists
-    /// into.
+    /// Returns the machine's mirror; `None` if its apt sources have no Debian archive. Missing package lists
+    /// are fetched into the directory `lists`.
     pub(crate) fn of_machine(lists: &Path) -> Result<Option<Self>> {
         Ok(choose_mirror(&archives(lists)?))
     }
 }
 
-/// Returns which of `archives` are Debian's own: their signed Release files say so.
+/// Chooses Debian's own among `archives`, which their signed Release files tell.
 fn choose_mirror(archives: &[Archive]) -> Option<Mirror> {
     let labelled = |label: &str| {
         let mut debian = archives.iter().filter(|archive| archive.origin == "Debian");
@@ -94,8 +94,8 @@ fn choose_mirror(archives: &[Archive]) -> Option<Mirror> {
 
 /// The archive lines to try, in order, for the kernel of `suite`.
 ///
-/// An old suite leaves the main archive one day: then its security suite still holds the same kernel
-/// series, and some mirrors keep the archived suites beside the living ones.
+/// The main archive drops an old suite one day. Its security suite then still holds the same kernel series,
+/// and some mirrors keep archived suites beside the current ones.
 pub(crate) fn candidates(mirror: &Mirror, suite: &str) -> Vec<(String, String)> {
     let mut list = vec![(mirror.main.clone(), suite.to_owned())];
     if suite != "unstable" && !suite.ends_with("-backports") {
@@ -109,7 +109,7 @@ pub(crate) fn candidates(mirror: &Mirror, suite: &str) -> Vec<(String, String)> 
     list
 }
 
-/// Orders two versions as Debian does.
+/// Compares two versions by Debian's order, with dpkg.
 pub(crate) fn compare_versions(left: &str, right: &str) -> Ordering {
     let is = |relation: &str| {
         let mut dpkg = Command::new("dpkg");
@@ -132,11 +132,11 @@ pub(crate) struct KernelPackages {
     pub(crate) packages: Vec<String>,
 }
 
-/// Picks the newest plain kernel of a `flavour` (`amd64`, `arm64-16k`) among package `names`; `series`
-/// (`6.12`) narrows it down, `compare` orders versions.
+/// Picks the newest plain kernel of a `flavour` (`amd64`, `arm64-16k`) among package `names`. `series`
+/// (`6.12`) narrows the choice; `compare` orders versions.
 ///
-/// Newer Debian splits the kernel into linux-binary and linux-modules and leaves linux-image as an
-/// empty shell; where the split pair exists it is taken.
+/// Newer Debian splits the kernel into linux-binary and linux-modules and leaves linux-image as an empty
+/// package. Where the split pair exists, it is chosen.
 pub(crate) fn pick_kernel<'a>(
     names: &(impl Iterator<Item = &'a str> + Clone),
     flavour: &str,
@@ -149,8 +149,8 @@ pub(crate) fn pick_kernel<'a>(
         move |name: &'a str| -> Option<&'a str> {
             let version = name.strip_prefix(prefix)?.strip_suffix(end.as_str())?;
             let mut parts = version.split(['.', '-', '+']);
-            // Three numbers: the meta packages (linux-image-6.1-amd64) have two. cloud and rt follow the
-            // version with a word, backports with ~bpo or +bpo.
+            // A kernel release has three numbers; a meta package (linux-image-6.1-amd64) has two. The cloud
+            // and rt kernels have a word after the version, backports have ~bpo or +bpo.
             let numbers = parts
                 .by_ref()
                 .take(3)
@@ -184,7 +184,7 @@ pub(crate) fn pick_kernel<'a>(
         (None, whole) => whole?,
     };
     let release = format!("{version}{end}");
-    // linux-base-VERSION holds modules.builtin, from which depmod knows what is no module.
+    // linux-base-VERSION holds modules.builtin, from which depmod learns what is built in and no module.
     let wanted: &[&str] = if split == Some(version) {
         &["linux-binary-", "linux-modules-", "linux-base-"]
     } else {
@@ -197,7 +197,7 @@ pub(crate) fn pick_kernel<'a>(
     Some(KernelPackages { release, packages })
 }
 
-/// Apt's reason in one line instead of its last words, which are the same for every archive and package.
+/// Replaces the end of apt's output, which is the same for every archive and package, by apt's own reason.
 pub(crate) fn explained(error: anyhow::Error) -> anyhow::Error {
     let line = error.downcast_ref::<step::Failed>().and_then(|failed| {
         let reason = reason(&failed.output)?;
@@ -206,14 +206,14 @@ pub(crate) fn explained(error: anyhow::Error) -> anyhow::Error {
     line.map_or(error, anyhow::Error::msg)
 }
 
-/// The first error among apt's output: apt marks it so in every language.
+/// Returns the first error in apt's output. Its prefix `E: ` is the same in every language.
 fn reason(output: &str) -> Option<String> {
     let line = output.lines().find_map(|line| line.strip_prefix("E: "))?;
-    // Two blanks stand between an address and what became of it.
+    // Apt separates an address from its failure by two blanks.
     Some(line.trim().replace("  ", ": "))
 }
 
-/// The packages in the lines `Depends: NAME` of `apt-cache depends`; a bar marks an alternative.
+/// Returns the packages named by `Depends: NAME` lines of `apt-cache depends`; a bar marks an alternative.
 fn parse_depends(text: &str) -> Vec<String> {
     text.lines()
         .filter_map(|line| line.trim_start_matches([' ', '|']).strip_prefix("Depends: "))
@@ -221,7 +221,7 @@ fn parse_depends(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The packages in a directory.
+/// Returns the package files in a directory.
 fn debs_in(dir: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))?;
     let mut files: Vec<PathBuf> = entries
@@ -233,14 +233,14 @@ fn debs_in(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// An apt with its own sources, lists and cache: the machine's are read, never written.
+/// An apt with its own sources, lists and cache. The machine's sources are read but never written.
 pub(crate) struct PrivateApt {
     dir: PathBuf,
     arch: Arch,
 }
 
 impl PrivateApt {
-    /// Sets up `dir` for one archive line, for packages of one machine.
+    /// Sets up `dir` for one archive line and for packages of one architecture.
     pub(crate) fn new(dir: PathBuf, arch: Arch, uri: &str, suite: &str) -> Result<Self> {
         let keyring = [
             "/usr/share/keyrings/debian-archive-keyring.gpg",
@@ -260,7 +260,7 @@ impl PrivateApt {
             ),
         )
         .with_context(|| format!("cannot write in {}", dir.display()))?;
-        // For `whole`: nothing is installed yet.
+        // For `download_whole`: an empty status file says that nothing is installed.
         fs::write(dir.join("status"), "").with_context(|| format!("cannot write in {}", dir.display()))?;
         Ok(Self { dir, arch })
     }
@@ -277,7 +277,7 @@ impl PrivateApt {
             format!("Dir::State::Lists={dir}/lists"),
             format!("Dir::Cache={dir}/cache"),
             "APT::Sandbox::User=root".to_owned(),
-            // An archived suite is never signed anew: its signature is checked, its age is not.
+            // An archived suite is never signed again, so its signature is checked but not its age.
             "Acquire::Check-Valid-Until=false".to_owned(),
             "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".to_owned(),
             "Acquire::Languages=none".to_owned(),
@@ -290,7 +290,7 @@ impl PrivateApt {
 
     /// Fetches the package lists.
     pub(crate) fn update(&self, label: &str) -> Result<()> {
-        // Without this, apt takes a failed fetch for a mere warning.
+        // Without this option, apt reports a failed fetch only as a warning.
         let text = step::run(
             label,
             self.command("apt-get")
@@ -305,7 +305,7 @@ impl PrivateApt {
         Ok(())
     }
 
-    /// Names of all packages whose name matches `pattern` (an extended regular expression).
+    /// Returns the names of all packages that match `pattern` (an extended regular expression).
     pub(crate) fn search(&self, pattern: &str) -> Result<Vec<String>> {
         let output = self
             .command("apt-cache")
@@ -326,7 +326,7 @@ impl PrivateApt {
             .collect())
     }
 
-    /// Names of the packages that `package` depends on; none when the archive does not have it.
+    /// Returns the packages that `package` depends on; none if the archive does not have it.
     pub(crate) fn depends(&self, package: &str) -> Result<Vec<String>> {
         let output = self
             .command("apt-cache")
@@ -337,7 +337,7 @@ impl PrivateApt {
         Ok(parse_depends(&String::from_utf8_lossy(&output.stdout)))
     }
 
-    /// Downloads `packages` and all that they depend on, into a machine that has nothing.
+    /// Downloads `packages` and all their dependencies, as for a machine that has nothing installed.
     pub(crate) fn download_whole(&self, label: &str, packages: &[&str]) -> Result<Vec<PathBuf>> {
         let status = format!("Dir::State::status={}", self.dir.join("status").display());
         let mut command = self.command("apt-get");
@@ -351,7 +351,7 @@ impl PrivateApt {
         debs_in(&self.dir.join("cache/archives"))
     }
 
-    /// Downloads `packages` (apt checks them against the signed lists) and returns the files.
+    /// Downloads `packages`, which apt checks against the signed lists, and returns the files.
     pub(crate) fn download(&self, label: &str, packages: &[String]) -> Result<Vec<PathBuf>> {
         let debs = self.dir.join("debs");
         let _ = fs::remove_dir_all(&debs);
@@ -419,7 +419,7 @@ http://mirror.example/debian-security/|Debian|Debian-Security
             explained(error).to_string(),
             "lists: Failed to fetch http://a.example/x: Could not resolve a.example"
         );
-        // Without a reason of apt's, all there is.
+        // If apt gives no reason, its whole output is shown.
         let error = step::run("lists", Command::new("sh").args(["-c", "echo odd; exit 1"])).unwrap_err();
         assert!(explained(error).to_string().contains("odd"));
     }
@@ -430,7 +430,7 @@ http://mirror.example/debian-security/|Debian|Debian-Security
         assert_eq!(parse_depends(text), ["linux-base", "a", "b"]);
     }
 
-    /// By the numbers in them: enough for the names below.
+    /// Compares versions by their numbers alone, which is enough for the names below.
     fn by_number(left: &str, right: &str) -> Ordering {
         let numbers = |version: &str| -> Vec<u32> {
             let parts = version.split(|c: char| !c.is_ascii_digit());

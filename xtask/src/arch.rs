@@ -1,4 +1,4 @@
-//! The machines that artefacts are made for and guests of the lab are, and what each tool calls them.
+//! The architectures of artefacts and of the lab's guests, and the name that each tool has for them.
 
 use std::env;
 
@@ -17,7 +17,7 @@ pub(crate) enum Arch {
 }
 
 impl Arch {
-    /// Rust's target.
+    /// Returns Rust's target triple.
     pub(crate) fn triple(self) -> &'static str {
         match self {
             Self::X86_64 => "x86_64-unknown-linux-gnu",
@@ -25,7 +25,7 @@ impl Arch {
         }
     }
 
-    /// What `uname -m`, zig and rpm call it.
+    /// Returns the name that `uname -m`, zig and rpm use.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::X86_64 => "x86_64",
@@ -33,7 +33,7 @@ impl Arch {
         }
     }
 
-    /// Returns the name that Debian has for it.
+    /// Returns Debian's name of the architecture.
     pub(crate) fn debian(self) -> &'static str {
         match self {
             Self::X86_64 => "amd64",
@@ -41,7 +41,7 @@ impl Arch {
         }
     }
 
-    /// Whether a program of it runs on this machine.
+    /// Whether this machine runs programs of the architecture natively.
     pub(crate) fn is_here(self) -> bool {
         self.name() == env::consts::ARCH
     }

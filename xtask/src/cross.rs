@@ -1,5 +1,5 @@
-//! What cargo needs to build for another machine than this one: Debian's compiler for it, and the libraries
-//! of the root that its guests have.
+//! What cargo needs to build for another architecture: Debian's cross compiler, and the libraries in the root
+//! directory of that architecture's guests.
 
 use std::env;
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ use crate::{paths, setup, step};
 /// Debian's packages of the compiler for aarch64.
 const COMPILER: &[&str] = &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"];
 
-/// Has `cargo` build for `arch`, for which this machine is completed first; nothing where it is this machine.
+/// Prepares `cargo` to build for `arch`, installing what is missing; does nothing for x86-64.
 pub(crate) fn prepare(cargo: &mut Command, arch: Arch) -> Result<()> {
     if arch == Arch::X86_64 {
         return Ok(());
@@ -41,8 +41,8 @@ pub(crate) fn prepare(cargo: &mut Command, arch: Arch) -> Result<()> {
     let tool = |name: &str| format!("{}-linux-gnu-{name}", arch.name());
     let cc = dir.join(tool("cc"));
     let text = script(&tool("gcc"), &root::ensure(arch)?, arch);
-    // Written only when it changes: the tests' build script looks at its name alone, but others may be
-    // compiling.
+    // Written only when its content changes: the tests' build script checks only the path, and other builds
+    // may be using the file.
     if fs::read_to_string(&cc).ok().as_deref() != Some(&*text) {
         fs::write(&cc, text).with_context(|| format!("cannot write {}", cc.display()))?;
         fs::set_permissions(&cc, fs::Permissions::from_mode(0o755))?;
@@ -53,7 +53,7 @@ pub(crate) fn prepare(cargo: &mut Command, arch: Arch) -> Result<()> {
     );
     let variables: [(&str, OsString); 3] = [
         (&linker, cc.clone().into()),
-        // tests/build.rs asks for these two.
+        // tests/build.rs reads these two variables.
         ("CC", cc.into()),
         ("AR", tool("ar").into()),
     ];
@@ -61,8 +61,8 @@ pub(crate) fn prepare(cargo: &mut Command, arch: Arch) -> Result<()> {
     Ok(())
 }
 
-/// The compiler with the guests' headers behind its own, and their libraries, of which some need newer
-/// symbols of libc than this machine's have.
+/// The script of the compiler: it searches the guests' headers after its own, and links the guests'
+/// libraries. Some of these need newer libc symbols than this machine has, hence the linker option.
 fn script(gcc: &str, root: &Path, arch: Arch) -> String {
     format!(
         "#!/bin/sh\nexec {gcc} -idirafter '{root}/usr/include' -L'{libraries}' -Wl,--allow-shlib-undefined \"$@\"\n",
@@ -71,7 +71,7 @@ fn script(gcc: &str, root: &Path, arch: Arch) -> String {
     )
 }
 
-/// The words before a program of `arch` that run it here: none where it is this machine's.
+/// Returns the words to put before a program of `arch` to run it here; none if it is native.
 pub(crate) fn runner(arch: Arch) -> Result<Vec<OsString>> {
     if arch.name() == env::consts::ARCH {
         return Ok(Vec::new());

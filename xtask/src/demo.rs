@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: the main job, with nothing prepared.
+//! `cargo xtask demo`: shows rdmatop with traffic, without any preparation by the user.
 
 use std::{
     fs,
@@ -28,8 +28,8 @@ pub(crate) struct DemoArgs {
     args: Vec<String>,
 }
 
-/// Waits until perftest's receiver listens: on a loaded host a second is not enough, and the sender tries but
-/// once.
+/// Waits until perftest's receiver listens. On a loaded host one second is not enough, and the sender tries
+/// only once.
 const LISTENS: &str = r"
 listens() {
     waited=0
@@ -40,7 +40,7 @@ listens() {
 }
 ";
 
-/// Traffic that goes on until the guest ends: write and send pairs by turns, each bounded.
+/// Traffic until the guest ends: write, send and read pairs by turns, each for a bounded time.
 const TRAFFIC: &str = r#"
 address=10.77.0.1
 while :; do
@@ -59,7 +59,7 @@ kill $traffic 2>/dev/null
 exit $code
 "#;
 
-/// As [`TRAFFIC`], for a NIC that knows nothing but signalled SEND.
+/// Like [`TRAFFIC`], for a NIC that supports only signalled SEND.
 const NIC_TRAFFIC: &str = r#"
 while :; do
     timeout 40 ib_send_bw -d vmw_pvrdma0 -x 0 -Q 1 -s 4096 -n 50000 >/dev/null 2>&1 &
@@ -75,7 +75,7 @@ kill $traffic 2>/dev/null
 exit $code
 "#;
 
-/// The event lines of one perftest pair.
+/// Prints the event lines of one perftest pair.
 const PAIR: &str = r#"
 errors=$(mktemp)
 "$1" --trace 2>"$errors" &
@@ -100,7 +100,7 @@ cat "$errors" >&2
 exit $code
 "#;
 
-/// Runs the command; the exit status is rdmatop's.
+/// Runs the demo; the exit status is that of rdmatop.
 pub(crate) fn main(args: &DemoArgs) -> Result<u8> {
     setup::without_kernels()?;
     let program = test::program(test::Profile::Lab)?;
@@ -148,8 +148,8 @@ pub(crate) fn main(args: &DemoArgs) -> Result<u8> {
     } else if args.args.is_empty() && !screen {
         PAIR
     } else {
-        // rdmatop comes and goes under traffic here, which a guest of two CPUs does not always survive: see
-        // `is_stale_code` of the lab.
+        // The demo starts and stops rdmatop under traffic, which a guest with two CPUs does not always
+        // survive: see `is_stale_code` of the lab.
         lab.args(["--cpus", "1"]);
         TRAFFIC
     };
@@ -192,7 +192,7 @@ mod tests {
         };
         assert_eq!(rounds(), "0\n");
         drop(listener);
-        // A child of another test has a copy of the socket between its fork and its exec.
+        // Retried: a child of another test has a copy of the socket between its fork and its exec.
         assert!((0..50).any(|_| rounds() == "4\n"), "nobody listens any more");
     }
 }

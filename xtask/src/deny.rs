@@ -1,5 +1,5 @@
-//! Holds the crates to deny.toml: licences, versions, sources. cargo-deny reads the same file and more; it
-//! takes longer to build than all tests take to run, so that the public CI alone has it.
+//! Checks the crates against deny.toml: licences, versions, sources. cargo-deny reads the same file and
+//! checks more, but takes longer to build than all tests take to run, so only the public CI uses it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,7 +12,7 @@ use toml::Table;
 
 use crate::{dist::tree::said_by, paths};
 
-/// Fails with all that deny.toml forbids, one a line.
+/// Fails with everything that deny.toml forbids, one violation per line.
 pub(crate) fn check() -> Result<()> {
     let read = |name: &str| {
         fs::read_to_string(paths::repo().join(name)).with_context(|| format!("cannot read {name}"))
@@ -44,11 +44,11 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// A crate that is used: name, version, licence.
+/// A crate in use: name, version, licence.
 type Used = (String, String, String);
 
-/// The crates of `cargo tree`, whose lines are `name v1.0.0 (remarks)`, a tab, the licence. Ours have a
-/// directory for a remark.
+/// Returns the crates that `cargo tree` lists. A line is `name v1.0.0 (remarks)`, a tab and the licence. The
+/// remark of our own crates is their directory.
 fn listed(tree: &str) -> impl Iterator<Item = Used> {
     tree.lines().filter_map(|line| {
         let (name, licence) = line.split_once('\t')?;
@@ -71,7 +71,7 @@ fn strings(policy: &Table, section: &str, key: &str) -> Result<Vec<String>> {
         .collect())
 }
 
-/// Names, and beginnings of the versions that may be there beside another one.
+/// Crate names, each with the beginning of a version that is allowed beside another version.
 fn skipped(policy: &Table) -> Result<Vec<(String, String)>> {
     let list = policy.get("bans").and_then(|bans| bans.get("skip")?.as_array());
     let of = |entry: &toml::Value| {
@@ -87,7 +87,7 @@ fn skipped(policy: &Table) -> Result<Vec<(String, String)>> {
         .collect()
 }
 
-/// Crates that are there in several versions.
+/// Returns the crates that occur in several versions.
 fn versions(crates: &BTreeSet<Used>, skipped: &[(String, String)]) -> Vec<String> {
     let mut all: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (name, version, _) in crates {
@@ -116,10 +116,10 @@ fn licences(crates: &BTreeSet<Used>, allowed: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// What is left of an expression.
+/// The rest of an expression, while it is parsed.
 type Words<'a> = Peekable<SplitWhitespace<'a>>;
 
-/// Whether an expression of SPDX can be met by licences that are allowed. Before SPDX `/` was `OR`.
+/// Whether the allowed licences can satisfy an SPDX expression. In the syntax before SPDX, `/` meant `OR`.
 fn may(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression
         .replace('/', " OR ")
@@ -129,7 +129,7 @@ fn may(expression: &str, allowed: &[String]) -> bool {
     any(&mut words, allowed) == Some(true) && words.next().is_none()
 }
 
-/// Alternatives, which bind less than what has to be met together; `None` for what is no expression.
+/// Parses alternatives (`OR`), which bind weaker than `AND`; `None` if this is no expression.
 fn any(words: &mut Words<'_>, allowed: &[String]) -> Option<bool> {
     let mut met = all(words, allowed)?;
     while words.next_if_eq(&"OR").is_some() {
@@ -158,7 +158,7 @@ fn one(words: &mut Words<'_>, allowed: &[String]) -> Option<bool> {
     Some(allowed.contains(&name))
 }
 
-/// Sources of the lock file beside one registry. Our own crates have none.
+/// Returns the sources in the lock file that are not the one allowed registry. Our own crates have no source.
 fn sources(lock: &str) -> Vec<String> {
     let mut by_source: BTreeMap<&str, usize> = BTreeMap::new();
     let named = |line: &'_ str| Some(line.strip_prefix("source = \"")?.strip_suffix('"')?.to_owned());

@@ -141,7 +141,7 @@ fn programs(file: &object::File<'_>) -> Vec<Program> {
         .filter(|section| section.kind() == SectionKind::Text)
     {
         let section_name = section.name().unwrap_or("?");
-        // .text holds the functions that programs call.
+        // .text holds functions that the programs call; it is no program.
         if section_name == ".text" {
             continue;
         }

@@ -1,20 +1,20 @@
-//! The eBPF object without its DWARF, which the BTF was made from and which is of no use at run time: three
-//! quarters of the file, and thirty thousand relocations that the loader would read at each start. And
-//! without the source line of each instruction, which was half of the rest: the loader does not give it to
-//! the kernel.
+//! Removes from the eBPF object its DWARF, which BTF is made from but which nothing needs at run time: it is
+//! three quarters of the file, with thirty thousand relocations that the loader would read at each start.
+//! Also removes the source line of each instruction, half of the remaining file: the loader does not pass it
+//! to the kernel.
 //!
-//! Also part of rdmatop's build script, which embeds the result.
+//! rdmatop's build script includes this file too, and embeds the result.
 
 use object::LittleEndian;
 use object::elf::{FileHeader64, SHT_NULL};
 use object::pod::{bytes_of, bytes_of_slice};
 use object::read::elf::{FileHeader as _, SectionHeader as _};
 
-/// Data of a section begins at a multiple of this.
+/// Section data begins at a multiple of this.
 const ALIGN: usize = 8;
 
-/// Copies an object section by section and leaves those of debug info empty. Sections keep their numbers, by
-/// which symbols and relocations go.
+/// Copies an object section by section and leaves debug sections empty. All sections keep their numbers,
+/// because symbols and relocations refer to them.
 pub(crate) fn without_debug(elf: &[u8]) -> Result<Vec<u8>, object::Error> {
     let header = FileHeader64::<LittleEndian>::parse(elf)?;
     let endian = header.endian()?;
@@ -24,8 +24,7 @@ pub(crate) fn without_debug(elf: &[u8]) -> Result<Vec<u8>, object::Error> {
     for section in sections.iter() {
         let mut kept = *section;
         let name = sections.section_name(endian, section).unwrap_or_default();
-        // The relocations of .BTF.ext hold the offsets of instructions once more: the section itself has
-        // them.
+        // The relocations of .BTF.ext only repeat instruction offsets that the section itself has.
         if name.starts_with(b".debug_") || name.starts_with(b".rel.debug_") || name == b".rel.BTF.ext" {
             kept.sh_type.set(endian, SHT_NULL);
             kept.sh_offset.set(endian, 0);
@@ -35,7 +34,7 @@ pub(crate) fn without_debug(elf: &[u8]) -> Result<Vec<u8>, object::Error> {
             let shorter = (name == b".BTF.ext").then(|| without_lines(data)).flatten();
             if let Some(shorter) = &shorter {
                 data = shorter;
-                // Only here: the data of a section of zeros (.bss) is not in the file, and its size is not 0.
+                // Only here: a section of zeros (.bss) has no data in the file, but its size is not 0.
                 kept.sh_size.set(endian, data.len() as u64);
             }
             out.resize(out.len().next_multiple_of(ALIGN), 0);
@@ -53,11 +52,11 @@ pub(crate) fn without_debug(elf: &[u8]) -> Result<Vec<u8>, object::Error> {
     Ok(out)
 }
 
-/// A .BTF.ext section without its source lines; `None` if it is not understood.
+/// Returns a .BTF.ext section without source lines; `None` if its form is unknown.
 ///
 /// Its header (`struct btf_ext_header`, tools/lib/bpf/libbpf_internal.h) has its own length, then offset and
-/// length of the types of functions, of the source lines, and, in a longer one, of the relocations of types;
-/// offsets count from the header's end.
+/// length of function info, of line info and, in a longer header, of CO-RE relocations. Offsets count from
+/// the end of the header.
 fn without_lines(ext: &[u8]) -> Option<Vec<u8>> {
     const HEADER_LEN: usize = 4;
     const FUNCTIONS: usize = 8;
@@ -92,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    /// A file with a section table: name, type and content of each section.
+    /// Builds an ELF file with a section table from name, type and content of each section.
     fn file(sections: &[(&str, u32, &[u8])]) -> Vec<u8> {
         use object::elf::{ELFCLASS64, ELFDATA2LSB, ELFMAG, EV_CURRENT, SHT_STRTAB, SectionHeader64};
         let mut names = vec![0];
@@ -169,7 +168,7 @@ mod tests {
             let numbers = [0x0001_eb9f, 32].into_iter().chain(offsets);
             numbers.flat_map(u32::to_le_bytes).collect()
         };
-        // Functions of 4 bytes, lines of 6, relocations of 3, in another order than the header's.
+        // Functions have 4 bytes, lines 6, relocations 3; the data has another order than the header.
         let ext = [header([9, 4, 3, 6, 0, 3]), b"rellinesxfunc".to_vec()].concat();
         let wanted = [header([0, 4, 4, 0, 4, 3]), b"funcrel".to_vec()].concat();
         assert_eq!(without_lines(&ext), Some(wanted.clone()));

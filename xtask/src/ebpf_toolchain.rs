@@ -1,7 +1,7 @@
-//! Finds a toolchain for the bpf target and runs it. Plain std, for `rdmatop/build.rs` includes this file.
+//! Finds a toolchain for the bpf target and runs it. Only std is used: `rdmatop/build.rs` includes this file.
 //!
-//! The ladder, first that fits: a rustup nightly with rust-src; Debian's rustc with the prebuilt bpf core
-//! library; Debian's rustc with its rust-src. All need bpf-linker, whose LLVM must be as new as the
+//! The first usable one is taken: a rustup nightly with rust-src; Debian's rustc with the prebuilt bpf core
+//! library; Debian's rustc with its rust-src. All need bpf-linker, whose LLVM must not be older than the
 //! compiler's.
 
 use std::env;
@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The Rust name of the target.
+/// Rust's name of the target.
 pub(crate) const TARGET: &str = "bpfel-unknown-none";
 /// The file name of the finished object.
 pub(crate) const OBJECT: &str = "rdmatop.bpf.o";
@@ -18,14 +18,14 @@ pub(crate) const OBJECT: &str = "rdmatop.bpf.o";
 /// A way to compile for the bpf target.
 #[derive(Clone, Debug)]
 pub(crate) struct Toolchain {
-    /// What it is, for people.
+    /// Its description for users.
     pub(crate) name: String,
     bin: PathBuf,
     build_std: bool,
     linker: PathBuf,
 }
 
-/// What stands on this machine; gathered apart from the choice, so that the choice can be tested.
+/// What is installed on this machine. Gathered separately from the choice, so that the choice can be tested.
 #[derive(Clone, Debug, Default)]
 struct Facts {
     linker: Option<PathBuf>,
@@ -36,7 +36,7 @@ struct Facts {
     debian_has_source: bool,
 }
 
-/// Says what is missing and which command installs it, in one line.
+/// What is missing and the command that installs it, in one line.
 const NO_LINKER: &str = "no bpf-linker: `cargo xtask setup` installs it in a clone, elsewhere take a built one (`cargo binstall \
                          bpf-linker`)";
 const NO_COMPILER: &str = "no Rust compiler for the bpf target: `cargo xtask setup` (Debian: apt-get install \
@@ -50,7 +50,7 @@ pub(crate) fn find() -> Result<Toolchain, String> {
     choose(&facts())
 }
 
-/// Where the compiler for the bpf target is, whatever there is to link with; or what to install.
+/// Returns the path of the compiler for the bpf target even without a linker; or what to install.
 pub(crate) fn compiler() -> Result<PathBuf, String> {
     let facts = Facts {
         linker: Some(PathBuf::new()),
@@ -115,8 +115,8 @@ fn nightly_sysroot() -> Option<PathBuf> {
     nightly_of(&String::from_utf8(output.stdout).ok()?).filter(|sysroot| sysroot.join("bin/rustc").is_file())
 }
 
-/// Where `nightly` lies in rustup's list: a line has the name, perhaps remarks, and the directory. A nightly
-/// of some date is none: it was installed for another purpose.
+/// Finds the directory of `nightly` in rustup's list, whose lines have the name, perhaps remarks, and the
+/// directory. A dated nightly does not count, because it was installed for another purpose.
 fn nightly_of(list: &str) -> Option<PathBuf> {
     list.lines().find_map(|line| {
         let name = line.split_whitespace().next()?;
@@ -132,24 +132,24 @@ fn nightly_of(list: &str) -> Option<PathBuf> {
     })
 }
 
-/// A program in `$PATH` or where `cargo install` puts it.
+/// Finds a program in `$PATH` or where `cargo install` puts it.
 pub(crate) fn find_in_path(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
-    // cargo install's directory may not be in $PATH.
+    // The directory of `cargo install` may be missing in $PATH.
     env::split_paths(&path)
         .chain(cargo_home().map(|home| home.join("bin")))
         .map(|dir| dir.join(name))
         .find(|file| file.is_file())
 }
 
-/// Where cargo keeps the sources of crates, and the programs that it installs.
+/// The directory where cargo keeps crate sources and installed programs.
 pub(crate) fn cargo_home() -> Option<PathBuf> {
     env::var_os("CARGO_HOME")
         .map(PathBuf::from)
         .or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")))
 }
 
-/// Whether an outer cargo's variable must not reach the inner one.
+/// Whether a variable of the outer cargo must be hidden from the inner one.
 fn leaks(name: &str) -> bool {
     const KEPT: [&str; 6] = [
         "CARGO_HOME",
@@ -173,14 +173,14 @@ fn leaks(name: &str) -> bool {
         "RUSTFLAGS",
         "CLIPPY_ARGS",
     ];
-    // RUSTUP_HOME says where toolchains lie; every other RUST* steers a compiler.
+    // RUSTUP_HOME tells where toolchains are; every other RUST* variable changes what a compiler does.
     (name.starts_with("CARGO") && !KEPT.iter().any(|kept| name.starts_with(kept)))
         || (name.starts_with("RUST") && name != "RUSTUP_HOME" && name != "RUST_BACKTRACE")
         || DROPPED.contains(&name)
 }
 
-/// The machine that will run the programs, whose registers aya-ebpf has to know: `target` in a build script,
-/// which may be for another one than this.
+/// Returns the architecture that will run the programs; aya-ebpf needs its registers. A build script passes
+/// its `target`, which may differ from this machine.
 fn architecture(target: Option<String>) -> String {
     target.unwrap_or_else(|| env::consts::ARCH.to_owned())
 }
@@ -197,7 +197,7 @@ impl Toolchain {
         let arch = format!("--cfg=bpf_target_arch=\"{arch}\"");
         let linker = format!("-Clinker={}", self.linker.display());
         let mut flags = vec![linker, "-Clink-arg=--btf".into(), "-Cpanic=abort".into(), arch];
-        // The BTF names source files: without this, objects that are built in two places would differ.
+        // BTF names source files. Without this mapping, objects built in two directories would differ.
         let sysroot = self.bin.parent().map(Path::to_path_buf);
         let places = [
             (sysroot, "/rustc"),
@@ -210,12 +210,12 @@ impl Toolchain {
         command
             .env("CARGO", self.bin.join("cargo"))
             .env("RUSTC", self.bin.join("rustc"))
-            // Debian's compiler is a stable one, and aya-ebpf needs asm for bpf (E0554 otherwise).
+            // Debian's compiler is stable, but aya-ebpf needs asm for bpf (E0554 otherwise).
             .env("RUSTC_BOOTSTRAP", "1")
             .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
             .env("CARGO_TARGET_DIR", target_dir)
-            // The workspace's release profile is made for the host program. Here bpf-linker does the
-            // whole-program work, and debug info must reach it: it becomes BTF.
+            // The release profile of the workspace is for the host program. Here bpf-linker does the
+            // whole-program optimisation, and it needs debug info to make BTF.
             .env("CARGO_PROFILE_RELEASE_LTO", "off")
             .env("CARGO_PROFILE_RELEASE_STRIP", "none")
             .env("CARGO_PROFILE_RELEASE_DEBUG", "2")
@@ -231,7 +231,7 @@ impl Toolchain {
         }
     }
 
-    /// The command that compiles the object.
+    /// Returns the command that compiles the object.
     pub(crate) fn build_command(&self, repo: &Path, target_dir: &Path) -> Command {
         let mut command = self.command("cargo", repo, target_dir);
         command.arg("build").current_dir(repo);
@@ -239,19 +239,19 @@ impl Toolchain {
         command
     }
 
-    /// The compiler.
+    /// Returns the path of the compiler.
     pub(crate) fn rustc(&self) -> PathBuf {
         self.bin.join("rustc")
     }
 
-    /// The command that lints the eBPF crate, where warnings may `fail`; or what to install for it.
+    /// Returns the command that lints the eBPF crate, where warnings `fail` if wanted; or what to install.
     pub(crate) fn clippy_command(
         &self,
         repo: &Path,
         target_dir: &Path,
         fail: bool,
     ) -> Result<Command, String> {
-        // Called by its path: `cargo clippy` would find rustup's, of another compiler, first.
+        // Called by its path: `cargo clippy` would first find rustup's, which is for another compiler.
         if !self.bin.join("cargo-clippy").is_file() || !self.bin.join("clippy-driver").is_file() {
             return Err(format!(
                 "no clippy beside {}: `cargo xtask setup` (Debian: apt-get install rust-web-clippy)",
@@ -268,8 +268,7 @@ impl Toolchain {
     }
 }
 
-/// Keeps other builds away from `target_dir` until the file is dropped: the builds of two profiles may run at
-/// the same time.
+/// Locks `target_dir` until the returned file is dropped: builds of two profiles may run at the same time.
 pub(crate) fn alone(target_dir: &Path) -> io::Result<File> {
     fs::create_dir_all(target_dir)?;
     let file = File::create(target_dir.join("object.lock"))?;
@@ -277,7 +276,7 @@ pub(crate) fn alone(target_dir: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Where `build_command` leaves its output.
+/// Returns the path of the object that `build_command` makes.
 pub(crate) fn built_object(target_dir: &Path) -> PathBuf {
     target_dir.join(TARGET).join("release/rdmatop-ebpf")
 }

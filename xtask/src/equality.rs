@@ -1,4 +1,4 @@
-//! The equality table of a test run: workload x counter x kernel, gathered by the kernel tests.
+//! The equality table of a test run: workload x counter x kernel, collected by the kernel tests.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 
 use crate::paths;
 
-/// What the kernel tests append their rows to; see tests/src/table.rs.
+/// The file that the kernel tests append their rows to; see tests/src/table.rs.
 const GATHERED: &str = "equality.tsv";
 
 /// One comparison.
@@ -26,14 +26,14 @@ struct Row {
     ok: bool,
 }
 
-/// Rows in the order in which they came, and the kernels they came from.
+/// Rows in the order of arrival, and the kernels that they are from.
 #[derive(Debug, Default)]
 struct Table {
     rows: Vec<Row>,
     kernels: Vec<String>,
 }
 
-/// Removes the rows of the run before from where a guest leaves its files.
+/// Removes the rows of an earlier run from a guest's output directory.
 pub(crate) fn forget(out: &Path) -> Result<()> {
     let path = out.join(GATHERED);
     match fs::remove_file(&path) {
@@ -44,8 +44,8 @@ pub(crate) fn forget(out: &Path) -> Result<()> {
     }
 }
 
-/// Prints the table in short and writes it whole to target/equality.md; nothing when no row came. `outs`:
-/// where the guests left their files.
+/// Prints a short table and writes the whole one to target/equality.md; does nothing without rows. `outs` are
+/// the output directories of the guests.
 pub(crate) fn finish(outs: &[PathBuf]) -> Result<()> {
     let gathered: String = outs
         .iter()
@@ -68,7 +68,7 @@ fn shown(path: &Path) -> String {
         .to_string()
 }
 
-/// `6.12` of `6.12.107+deb13-amd64`.
+/// Returns `6.12` for `6.12.107+deb13-amd64`.
 fn series(release: &str) -> &str {
     let dots = release.match_indices('.').map(|(at, _)| at);
     dots.skip(1)
@@ -77,7 +77,7 @@ fn series(release: &str) -> &str {
         .map_or(release, |end| &release[..end])
 }
 
-/// `send` of `send client, QP 2`.
+/// Returns `send` for `send client, QP 2`.
 fn group(workload: &str) -> &str {
     let ends = [" client", " server"]
         .iter()
@@ -108,7 +108,7 @@ impl Table {
         table
     }
 
-    /// One line a workload: how many comparisons held on each kernel.
+    /// One line per workload: how many comparisons held on each kernel.
     fn short(&self) -> String {
         let mut order: Vec<(&str, &str)> = Vec::new();
         let mut cells: BTreeMap<(&str, &str, &str), (usize, usize)> = BTreeMap::new();
@@ -149,14 +149,14 @@ impl Table {
         text
     }
 
-    /// Markdown, one row a counter, one column a kernel.
+    /// A Markdown table with one row per counter and one column per kernel.
     fn whole(&self) -> String {
         let mut order: Vec<(&str, &str, &str, usize)> = Vec::new();
         let mut cells: BTreeMap<(&str, &str, &str, usize), BTreeMap<&str, &Row>> = BTreeMap::new();
         let mut seen: BTreeMap<(&str, &str, &str, &str), usize> = BTreeMap::new();
         for row in &self.rows {
             let key = (row.title.as_str(), row.workload.as_str(), row.counter.as_str());
-            // A workload may have several rows of one counter, such as one for each of its QPs.
+            // A workload may have several rows of one counter, such as one per QP.
             let number = seen.entry((key.0, key.1, key.2, &row.kernel)).or_default();
             let key = (key.0, key.1, key.2, *number);
             *number += 1;

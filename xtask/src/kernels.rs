@@ -1,7 +1,7 @@
 //! `cargo xtask kernels`: which programs rdmatop would attach on the kernels of Debian's packages, without
-//! booting one. The plan of the loader decides from facts alone, and a package has them: BTF, functions,
-//! configuration. The lab's kernels are booted by the tests; with `--verify` what was foreseen is compared
-//! with what rdmatop says on them.
+//! booting them. The loader's plan needs only facts that a package has: BTF, function names, configuration.
+//! With `--verify`, the lab's kernels are booted and the prediction is compared with what rdmatop reports
+//! there.
 
 mod facts;
 mod table;
@@ -32,16 +32,16 @@ pub(crate) struct KernelsArgs {
     verify: bool,
 }
 
-/// Kernels of a suite for a machine.
+/// Kernels of a Debian suite for one architecture.
 struct Source {
     suite: &'static str,
-    /// Versions that count; `None`: whatever the suite's newest is.
+    /// The kernel series to take; `None` takes the newest of the suite.
     series: Option<&'static str>,
     arch: Arch,
     flavours: &'static [&'static str],
 }
 
-/// What Debian has: each release that is cared for, the kernels for clouds and those for real time.
+/// Debian's kernels: each release that is maintained, and the kernels for clouds and for real time.
 const SOURCES: [Source; 8] = [
     Source {
         suite: "bullseye",
@@ -93,21 +93,21 @@ const SOURCES: [Source; 8] = [
     },
 ];
 
-/// A kernel whose facts are at hand.
+/// A kernel whose facts are in the cache.
 struct Known {
     release: String,
     facts: PathBuf,
 }
 
-/// What the plan says about a kernel.
+/// What the plan predicts for a kernel.
 struct Foreseen {
     release: String,
-    /// The RDMA drivers that the package has.
+    /// The RDMA drivers in the package.
     drivers: Vec<String>,
     told: Value,
 }
 
-/// Writes docs/kernels.md, or prints the same about a kernel whose packages are given.
+/// Writes docs/kernels.md, or prints the same for a kernel whose packages are given.
 pub(crate) fn main(args: &KernelsArgs) -> Result<u8> {
     setup::without_kernels()?;
     if !args.deb.is_empty() {
@@ -130,10 +130,10 @@ fn cache() -> PathBuf {
     kernel::cache().join("facts")
 }
 
-/// The facts of a release, if an earlier run has made them.
+/// Returns the facts of a release if an earlier run has extracted them.
 fn cached(release: &str) -> Option<Known> {
     let facts = cache().join(release);
-    // Written last.
+    // This file is written last, so it proves that the others are complete.
     facts.join("proc/kallsyms").is_file().then(|| Known {
         release: release.to_owned(),
         facts,
@@ -180,7 +180,7 @@ fn unpack(title: &str, release: &str, files: &[PathBuf]) -> Result<Known> {
     take(&root, release)
 }
 
-/// Takes the facts out of unpacked packages, and removes these.
+/// Extracts the facts from unpacked packages, and removes the packages.
 fn take(root: &Path, release: &str) -> Result<Known> {
     let new = cache().join(format!("{release}.new"));
     let _ = fs::remove_dir_all(&new);
@@ -192,7 +192,7 @@ fn take(root: &Path, release: &str) -> Result<Known> {
     cached(release).context("facts without functions")
 }
 
-/// Asks the loader's plan about each.
+/// Asks the loader's plan about each kernel.
 fn foresee(known: Vec<Known>) -> Result<Vec<Foreseen>> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo
@@ -207,7 +207,7 @@ fn foresee(known: Vec<Known>) -> Result<Vec<Foreseen>> {
         ])
         .args(known.iter().map(|known| &known.facts))
         .current_dir(paths::repo())
-        // The plan needs no objects.
+        // The plan needs no eBPF object.
         .env("RDMATOP_EBPF_SKIP", "1");
     let lines = step::run("kernels: ask the plan", &mut cargo)?;
     let told: Vec<Value> = lines
@@ -230,7 +230,7 @@ fn foresee(known: Vec<Known>) -> Result<Vec<Foreseen>> {
     each.collect()
 }
 
-/// The drivers that the README's tables name, as far as the kernel has them.
+/// Returns the drivers of the README's tables that the kernel has.
 fn drivers(facts: &Path) -> Result<Vec<String>> {
     const DEVICES: [&str; 16] = [
         "mlx5_ib",
@@ -261,7 +261,7 @@ fn drivers(facts: &Path) -> Result<Vec<String>> {
     Ok(there.map(|device| (*device).to_owned()).collect())
 }
 
-/// Compares what was foreseen with the verdicts on the lab's kernels, where their programs are attached.
+/// Compares the prediction with rdmatop's verdicts on the lab's kernels, where the programs are attached.
 fn verify(foreseen: &[Foreseen]) -> Result<u8> {
     let rdmatop = match std::env::var_os("RDMATOP") {
         Some(program) => fs::canonicalize(program).context("RDMATOP names no program")?,
@@ -283,7 +283,7 @@ fn verify(foreseen: &[Foreseen]) -> Result<u8> {
         let there = verdicts(&told);
         let mut compared = 0;
         for (program, expected) in verdicts(&foreseen.told) {
-            // The lab does not load each driver, and attaches nothing for one that is not loaded.
+            // The lab does not load every driver, and nothing is attached for a driver that is not loaded.
             let Some(seen) = there.get(program).filter(|seen| **seen != "not_applicable") else {
                 continue;
             };
@@ -299,7 +299,7 @@ fn verify(foreseen: &[Foreseen]) -> Result<u8> {
     Ok(u8::from(differences > 0))
 }
 
-/// The verdict on each program in what `rdmatop probes --json` prints.
+/// Returns the verdict on each program from the output of `rdmatop probes --json`.
 fn verdicts(told: &Value) -> BTreeMap<&str, &str> {
     let each = told["probes"].as_array().into_iter().flatten();
     each.filter_map(|probe| Some((probe["program"].as_str()?, probe["verdict"].as_str()?)))

@@ -1,5 +1,5 @@
-//! `cargo xtask learn`: docs/learn.md with what its commands print now. The kernel test of the page runs
-//! them, because it compares the same outputs with the page that is there (tests/tests/learn.rs).
+//! `cargo xtask learn`: writes docs/learn.md with the current output of its commands. The kernel test of the
+//! page runs them, because it also compares these outputs with the page (tests/tests/learn.rs).
 
 use std::{fs, path::PathBuf};
 
@@ -9,7 +9,7 @@ use clap::Args;
 use crate::{lab, paths, setup, step, test};
 
 const PAGE: &str = "docs/learn.md";
-/// The module of the kernel test.
+/// The kernel test's module.
 const TEST: &str = "learn";
 
 /// `cargo xtask learn`
@@ -37,7 +37,7 @@ pub(crate) fn main(args: &LearnArgs) -> Result<u8> {
     if written.exists() {
         fs::remove_file(&written).with_context(|| format!("cannot remove {}", written.display()))?;
     }
-    // One CPU, as in `cargo xtask test`: probes come and go under traffic.
+    // One CPU, as in `cargo xtask test`, because probes are attached and detached under traffic.
     let mut lab = lab::command(lab::kernel::find(&args.kernel)?, 900, &["--cpus", "1"])?;
     lab.args(["--", "env", "RDMATOP_WRITE_DOCS=1"]).arg(&test);
     lab.args(["--test-threads=1", "--nocapture", "learn::"]);

@@ -1,13 +1,13 @@
-//! Whether a compiler's warnings fail a check. Each release of clippy knows new lints: what passed yesterday
-//! would fail on a machine whose stable toolchain is of today, with nothing wrong.
+//! Decides whether compiler warnings fail a check. Each clippy release has new lints: correct code that
+//! passed yesterday would fail on a machine with today's stable toolchain.
 
 use std::path::Path;
 use std::process::Command;
 
-/// The newest 1.x whose lints this source was checked with.
+/// The minor version of the newest Rust 1.x whose lints this source passes.
 const CHECKED: u32 = 97;
 
-/// Whether warnings of this `rustc` are failures; says so where they are not.
+/// Whether warnings of this `rustc` are failures; prints a note if they are not.
 pub(crate) fn fail(label: &str, rustc: &Path) -> bool {
     let version = Command::new(rustc)
         .arg("--version")
@@ -24,7 +24,7 @@ pub(crate) fn fail(label: &str, rustc: &Path) -> bool {
     newer.is_none()
 }
 
-/// The minor version in what `rustc --version` prints.
+/// Returns the minor version in the output of `rustc --version`.
 fn minor(version: &str) -> Option<u32> {
     version
         .strip_prefix("rustc 1.")?
@@ -43,13 +43,13 @@ mod tests {
     use super::*;
     use crate::paths;
 
-    /// `max_width` of rustfmt.toml, which rustfmt does not hold comments to.
+    /// `max_width` of rustfmt.toml, which rustfmt does not enforce for comments.
     const WIDTH: usize = 110;
 
     /// The longest name of a test, in characters.
     const NAME: usize = 70;
 
-    /// The files below a directory whose names end in `.extension`.
+    /// Returns the files below a directory whose names end in `.extension`.
     fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
         let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
         let of = |path: PathBuf| {
@@ -65,7 +65,7 @@ mod tests {
             .collect()
     }
 
-    /// The Rust files of all crates with their texts.
+    /// Returns the Rust files of all crates with their texts.
     fn sources() -> Vec<(PathBuf, String)> {
         let crates = ["rdmatop", "rdmatop-common", "rdmatop-ebpf", "tests", "xtask"];
         let files = crates
@@ -76,13 +76,13 @@ mod tests {
             .collect()
     }
 
-    /// What a name can begin with, taken from a text.
+    /// Returns the identifier at the beginning of a text.
     fn name(text: &str) -> &str {
         let end = text.find(|char: char| !char.is_ascii_alphanumeric() && char != '_');
         &text[..end.unwrap_or(text.len())]
     }
 
-    /// The names of the functions in a source file.
+    /// Returns the names of the functions in a source file.
     fn functions(text: &str) -> impl Iterator<Item = &str> {
         text.split("fn ")
             .skip(1)
@@ -94,7 +94,7 @@ mod tests {
     fn no_comment_is_wider_than_the_code() {
         let mut wide = Vec::new();
         for (file, text) in sources() {
-            // Pictures are as wide as they are.
+            // Lines of a picture may be wider.
             let mut drawn = false;
             for (line, text) in text.lines().enumerate() {
                 let comment = text.trim_start().starts_with("//");
@@ -117,8 +117,8 @@ mod tests {
         assert_eq!(long, [""; 0]);
     }
 
-    /// The names with three underscores or more that end a path in a text, as `module::name`: only tests have
-    /// such names there.
+    /// Returns the names with at least three underscores that end a path, as in `module::name`: only tests
+    /// have such names there.
     fn mentioned(text: &str) -> impl Iterator<Item = &str> {
         let names = text.split("::").skip(1).map(name);
         names.filter(|name| name.matches('_').count() >= 3)
@@ -128,7 +128,7 @@ mod tests {
     fn tests_that_comments_and_documents_mention_exist() {
         let sources = sources();
         let all: BTreeSet<&str> = sources.iter().flat_map(|(_, text)| functions(text)).collect();
-        // The beginning of a name is enough, as in the tables of what runs where.
+        // The beginning of a name suffices, as in the tables of what runs where.
         let exists = |name: &str| {
             all.range(name..)
                 .next()

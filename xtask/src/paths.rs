@@ -1,11 +1,11 @@
-//! Where things lie: the repository, cargo's target directory, the cache.
+//! Paths of the repository, cargo's target directory and the cache.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
 /// The repository root.
 pub(crate) fn repo() -> PathBuf {
-    // At run time cargo says it; the compiled-in path serves a binary that was started by hand.
+    // cargo sets it at run time. The compiled-in path is for a binary that was started by hand.
     let manifest = env::var_os("CARGO_MANIFEST_DIR")
         .map(PathBuf::from)
         .filter(|dir| dir.ends_with("xtask"))
@@ -13,7 +13,7 @@ pub(crate) fn repo() -> PathBuf {
     manifest.parent().map_or(manifest.clone(), Path::to_path_buf)
 }
 
-/// Cargo's target directory: the environment's, else the one this binary was built into.
+/// Returns cargo's target directory: from the environment, or else the one this binary was built into.
 pub(crate) fn target() -> PathBuf {
     if let Some(dir) = env::var_os("CARGO_TARGET_DIR") {
         return repo().join(dir);
@@ -26,14 +26,14 @@ pub(crate) fn target() -> PathBuf {
     built_into.unwrap_or_else(|| repo().join("target"))
 }
 
-/// The cache: `$RDMATOP_CACHE`, else `.cache` in the repository.
+/// Returns the cache: `$RDMATOP_CACHE`, or else `.cache` in the repository.
 pub(crate) fn cache() -> PathBuf {
     env::var_os("RDMATOP_CACHE").map_or_else(|| repo().join(".cache"), |dir| repo().join(dir))
 }
 
-/// The first of `names` that is an executable file in `$PATH` or a system directory.
+/// Returns the first of `names` that is an executable file in `$PATH` or a system directory.
 ///
-/// The sbin directories are searched too: Debian leaves them out of an ordinary user's `$PATH`.
+/// The sbin directories are searched too, because Debian leaves them out of an ordinary user's `$PATH`.
 pub(crate) fn find_tool(names: &[&str]) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let dirs: Vec<PathBuf> = env::split_paths(&path)

@@ -1,6 +1,6 @@
-//! `cargo xtask release`: all of a release that one machine can do: version, changelog, commit, files, tag.
+//! `cargo xtask release`: the steps of a release on one machine: version, changelog, commit, files, tag.
 //!
-//! What it did is taken back if the files cannot be made: then there is neither a commit nor a tag.
+//! If the files cannot be made, the commit is taken back and there is no tag.
 
 use std::env;
 use std::fmt::{self, Write as _};
@@ -40,7 +40,7 @@ pub(crate) fn main(args: &ReleaseArgs) -> Result<u8> {
         return Ok(0);
     }
     release.make(|repo| {
-        // Another process: the version of this one is that of before.
+        // A new process, because this program still has the old version compiled in.
         let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
             .args(["xtask", "dist"])
             .args(dist)
@@ -68,7 +68,7 @@ impl std::str::FromStr for Version {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let numbers: Option<Vec<u64>> = text.split('.').map(|part| part.parse().ok()).collect();
         let version = numbers.and_then(|numbers| numbers.try_into().ok()).map(Self);
-        // What is written otherwise (01, +1) is another text in a file's name.
+        // Other spellings (01, +1) would differ from the text in a file name.
         version
             .filter(|version| version.to_string() == text)
             .ok_or("a version has three numbers: 1.2.3")
@@ -82,7 +82,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// A release that can be made: what each file would be.
+/// A release that can be made, with the new content of each file.
 struct Release {
     repo: PathBuf,
     version: Version,
@@ -115,7 +115,7 @@ impl Release {
             old <= version,
             "Cargo.toml has {old}: {version} does not come after it"
         );
-        // The day of UTC, as the files' times are.
+        // The day in UTC, as for the files' times.
         let today = said_by(Command::new("date").args(["--utc", "+%F"]))?;
         let changelog = cut(
             &read("CHANGELOG.md")?,
@@ -137,13 +137,13 @@ impl Release {
         format!("v{}", self.version)
     }
 
-    /// What a dry run prints: differences and commands.
+    /// Returns the output of a dry run: differences and commands.
     fn shown(&self, dist: &[String]) -> Result<String> {
         let mut all = String::new();
         let new = paths::target().join(format!("release-{}", std::process::id()));
         for (name, text) in &self.files {
             crate::dist::tree::write(&new.join(name), text.as_bytes())?;
-            // Status 1: they differ.
+            // Status 1 means that the files differ.
             let output = Command::new("git")
                 .args(["diff", "--no-index", "--no-color", "--unified=2", name])
                 .arg(new.join(name))
@@ -166,12 +166,12 @@ impl Release {
         Ok(all)
     }
 
-    /// Commits, has the files made by `dist`, and tags; if they cannot be made, everything is as before.
+    /// Commits, makes the files with `dist`, and tags. If the files cannot be made, the commit is taken back.
     fn make(&self, dist: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
         let before = git(&self.repo, &["rev-parse", "HEAD"])?;
         let made = self.commit().and_then(|()| dist(&self.repo));
         if let Err(error) = made {
-            // The tree was clean before: nobody's work goes.
+            // The tree was clean before, so nobody's work is lost.
             git(&self.repo, &["reset", "--quiet", "--hard", before.trim()])
                 .with_context(|| format!("{error:#}; and the commit could not be taken back"))?;
             return Err(error.context("nothing was released, and the commit was taken back"));
@@ -188,7 +188,7 @@ impl Release {
         for (name, text) in &self.files {
             fs::write(self.repo.join(name), text).with_context(|| format!("cannot write {name}"))?;
         }
-        // cargo itself says whether the lock file goes with the manifest.
+        // cargo checks whether the lock file matches the manifest.
         let tree = said_by(
             Command::new("cargo")
                 .args([
@@ -213,13 +213,13 @@ impl Release {
     }
 }
 
-/// Runs git, and returns what it prints.
+/// Runs git and returns its output.
 fn git(repo: &Path, args: &[&str]) -> Result<String> {
     let said = said_by(Command::new("git").args(args).current_dir(repo))?;
     String::from_utf8(said).context("git prints no text")
 }
 
-/// The line of the workspace's version: the first of that name, because crates inherit it.
+/// Returns the workspace's version, the first line of that name in its section; crates inherit it.
 fn workspace_version(manifest: &str) -> Result<Version> {
     let mut lines = manifest.lines().skip_while(|line| *line != "[workspace.package]");
     let text = lines.find_map(|line| line.strip_prefix("version = \"")?.strip_suffix('"'));
@@ -236,7 +236,7 @@ fn with_version(manifest: &str, old: Version, new: Version) -> String {
     )
 }
 
-/// A lock file with another version of this workspace's crates: they alone have no source.
+/// Returns a lock file with a new version of the workspace's crates, the only ones without a source.
 fn locked(lock: &str, old: Version, new: Version) -> String {
     let (old, new) = (
         format!("\nversion = \"{old}\"\n"),
@@ -257,7 +257,7 @@ const UNRELEASED: &str = "## [Unreleased]\n";
 /// The kinds of changes, in the order of Keep a Changelog.
 const KINDS: [&str; 6] = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"];
 
-/// A changelog whose unreleased changes are those of `version`.
+/// Returns a changelog that lists the unreleased changes under `version`.
 fn cut(changelog: &str, version: Version, date: &str) -> Result<String> {
     let (before, after) = changelog
         .split_once(UNRELEASED)
@@ -287,8 +287,8 @@ fn cut(changelog: &str, version: Version, date: &str) -> Result<String> {
 mod tests {
     use super::*;
 
-    /// A clone of this repository that goes away, with a change that is not released; `None`, said why, in a
-    /// source without git.
+    /// A temporary clone of this repository with an unreleased change; `None`, with a message, if the source
+    /// is not a git repository.
     struct Clone(PathBuf);
 
     impl Clone {
@@ -315,7 +315,7 @@ mod tests {
                 let (key, value) = setting.split_once('=').unwrap();
                 clone.git(&["config", key, value]);
             }
-            // A clone of one that was detached is detached.
+            // The clone of a repository with a detached HEAD is detached too.
             clone.git(&["checkout", "--quiet", "-B", "work"]);
             let changelog = clone.read("CHANGELOG.md");
             if cut(&changelog, Version([9, 0, 0]), "2026-01-01").is_err() {
@@ -338,7 +338,7 @@ mod tests {
             fs::read_to_string(self.0.join(name)).unwrap()
         }
 
-        /// Where it stands: commit, tags, changed files.
+        /// Returns the state of the clone: commit, tags, changed files.
         fn state(&self) -> [String; 3] {
             [
                 self.git(&["rev-parse", "HEAD"]),

@@ -1,4 +1,4 @@
-//! `cargo xtask screens`: the pictures of the documentation, taken from real runs in the lab.
+//! `cargo xtask screens`: makes the screens in the documentation from real runs in the lab.
 
 use std::{fs, path::Path};
 
@@ -15,8 +15,8 @@ pub(crate) struct ScreensArgs {
     kernel: String,
 }
 
-/// The live view in tmux under perftest: first `ib_write_bw` alone, then a second pair.
-/// Keys after Escape wait: a terminal reads the two at once as Alt.
+/// Runs the live view in tmux under perftest: first `ib_write_bw` alone, then a second pair. Keys after
+/// Escape are delayed, because a terminal reads both together as Alt.
 const SCRIPT: &str = r#"
 out=$RDMATOP_LAB_OUT
 export XDG_CONFIG_HOME=/tmp/rdmatop-screens LC_ALL=C.UTF-8
@@ -75,11 +75,11 @@ const SHOTS: [&str; 14] = [
     "processes-40x12",
 ];
 
-/// The one that README.md shows, and where.
+/// The capture shown in README.md, and the marks around it.
 const README_SHOT: &str = "processes-80x24";
 const MARKS: [&str; 2] = ["<!-- screen -->", "<!-- end of screen -->"];
 
-/// Takes the screens and puts them under docs/screens.
+/// Captures the screens and writes them to docs/screens.
 pub(crate) fn main(args: &ScreensArgs) -> Result<u8> {
     setup::without_kernels()?;
     let rdmatop = test::program(test::Profile::Lab)?;
@@ -105,7 +105,7 @@ pub(crate) fn main(args: &ScreensArgs) -> Result<u8> {
     Ok(0)
 }
 
-/// Puts a capture between its marks in README.md, without its empty lines.
+/// Puts a capture between its marks in README.md, without empty lines.
 fn into_readme(shot: &Path) -> Result<()> {
     let path = paths::repo().join("README.md");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -114,7 +114,7 @@ fn into_readme(shot: &Path) -> Result<()> {
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// `text` with the lines of `shot` that are not empty between the marks.
+/// Returns `text` with the non-empty lines of `shot` between the marks.
 fn between_marks(text: &str, shot: &str) -> Option<String> {
     let (before, rest) = text.split_once(MARKS[0])?;
     let (_, after) = rest.split_once(MARKS[1])?;

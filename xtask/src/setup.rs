@@ -1,7 +1,7 @@
-//! `cargo xtask setup`: brings a Debian machine with a rustup stable toolchain to where everything builds and
-//! runs. On Ubuntu, which has no compiler for the bpf target, it takes rustup's nightly.
+//! `cargo xtask setup`: installs everything on a Debian machine with a rustup stable toolchain that is needed
+//! to build and run. Ubuntu has no compiler for the bpf target, so rustup's nightly is used there.
 //!
-//! Looks first, so that a complete machine costs some milliseconds; changes only what is missing.
+//! It checks first, so that a complete machine costs only milliseconds, and changes only what is missing.
 
 use std::{fs, path::Path, process::Command};
 
@@ -16,8 +16,8 @@ use crate::{
     step,
 };
 
-/// The bpf-linker whose features name LLVM 21 to 23, among them that of Debian's rustc and of rustup's
-/// nightly.
+/// The bpf-linker version whose features name LLVM 21 to 23, which includes those of Debian's rustc and of
+/// rustup's nightly.
 const LINKER: &str = "0.13.0";
 
 /// `cargo xtask setup`
@@ -37,7 +37,7 @@ type Group = (&'static str, &'static [&'static str]);
 /// The core library for the bpf target.
 const CORE: &str = "libstd-rust-web-dev-bpf";
 
-/// Not in Ubuntu, and not needed beside a rustup nightly with rust-src.
+/// Not in Ubuntu, and not needed if there is a rustup nightly with rust-src.
 const COMPILER: Group = (
     "compile the eBPF programs",
     &["rustc-web", "cargo-web", CORE, "rust-web-clippy"],
@@ -90,7 +90,7 @@ pub(crate) fn main(args: SetupArgs) -> Result<u8> {
     Ok(0)
 }
 
-/// Makes the machine complete but for the lab's kernels, which a lab downloads when it boots them.
+/// Installs all that is missing except the lab's kernels, which a lab downloads when it boots them.
 pub(crate) fn without_kernels() -> Result<bool> {
     let args = SetupArgs {
         no_kernels: true,
@@ -99,7 +99,7 @@ pub(crate) fn without_kernels() -> Result<bool> {
     ensure(args, true)
 }
 
-/// Makes the machine complete; returns whether anything was missing.
+/// Installs what is missing; returns whether anything was.
 pub(crate) fn ensure(args: SetupArgs, verbose: bool) -> Result<bool> {
     if !Path::new("/usr/bin/dpkg-query").is_file() {
         bail!(
@@ -132,7 +132,7 @@ pub(crate) fn ensure(args: SetupArgs, verbose: bool) -> Result<bool> {
     Ok(did)
 }
 
-/// Which of `names` dpkg does not know as installed.
+/// Returns which of `names` dpkg does not list as installed.
 fn missing<'a>(names: &[&'a str]) -> Result<Vec<&'a str>> {
     let output = Command::new("dpkg-query")
         .args(["-W", "-f", "${binary:Package} ${db:Status-Status}\n"])
@@ -142,7 +142,7 @@ fn missing<'a>(names: &[&'a str]) -> Result<Vec<&'a str>> {
     Ok(not_installed(names, &String::from_utf8_lossy(&output.stdout)))
 }
 
-/// Names that `listing` (lines of package and status) does not have as installed.
+/// Returns the names that `listing` (lines of package and status) does not show as installed.
 fn not_installed<'a>(names: &[&'a str], listing: &str) -> Vec<&'a str> {
     let installed = |name: &str| {
         listing.lines().any(|line| {
@@ -153,7 +153,7 @@ fn not_installed<'a>(names: &[&'a str], listing: &str) -> Vec<&'a str> {
     names.iter().copied().filter(|name| !installed(name)).collect()
 }
 
-/// Installs packages that are not there; returns whether any was not.
+/// Installs missing packages; returns whether any was missing.
 pub(crate) fn packages(wanted: &[(&str, &[&str])], dry_run: bool, verbose: bool) -> Result<bool> {
     let names: Vec<&str> = wanted.iter().flat_map(|(_, names)| *names).copied().collect();
     let lacking = missing(&names)?;
@@ -176,10 +176,10 @@ pub(crate) fn packages(wanted: &[(&str, &[&str])], dry_run: bool, verbose: bool)
         return Ok(true);
     }
     ask_for_sudo(&lacking)?;
-    // Without this, apt takes a failed fetch for a mere warning. It may be one: of some other archive.
+    // Without this, apt only warns of a failed fetch. The fetch may be of an archive that is not needed.
     let update = ["-o", "APT::Update::Error-Mode=any", "update"];
     let lists = step::run("setup: apt-get update", as_root("apt-get").args(update)).map_err(apt::explained);
-    // apt-get installs nothing at all when it does not know one of them.
+    // apt-get installs nothing at all if it does not know one of the packages.
     let (there, absent): (Vec<&str>, Vec<&str>) = lacking.into_iter().partition(|name| is_in_apt(name));
     let up_to_date = lists.is_ok();
     match lists {
@@ -211,7 +211,7 @@ pub(crate) fn packages(wanted: &[(&str, &[&str])], dry_run: bool, verbose: bool)
     Ok(true)
 }
 
-/// Whether this machine is a Debian 12.
+/// Whether this machine runs Debian 12.
 pub(crate) fn is_debian_12() -> bool {
     is_of_debian_12(&fs::read_to_string("/etc/os-release").unwrap_or_default())
 }
@@ -230,7 +230,7 @@ fn is_in_apt(name: &str) -> bool {
         .is_ok_and(|out| has_candidate(&String::from_utf8_lossy(&out.stdout)))
 }
 
-/// Whether `apt-cache policy` says that a package can be installed.
+/// Whether the output of `apt-cache policy` shows an installable version.
 fn has_candidate(policy: &str) -> bool {
     policy
         .lines()
@@ -238,7 +238,7 @@ fn has_candidate(policy: &str) -> bool {
         .any(|version| version != "(none)")
 }
 
-/// Whether this is root.
+/// Whether this process runs as root.
 pub(crate) fn is_root() -> bool {
     Command::new("id")
         .arg("-u")
@@ -246,7 +246,7 @@ pub(crate) fn is_root() -> bool {
         .is_ok_and(|out| out.stdout.trim_ascii() == b"0")
 }
 
-/// Lets sudo ask for a password now, on the terminal: the steps after this one show a clock there.
+/// Lets sudo ask for a password on the terminal now, because the following steps show a clock there.
 fn ask_for_sudo(lacking: &[&str]) -> Result<()> {
     let may = || {
         Command::new("sudo")
@@ -263,8 +263,8 @@ fn ask_for_sudo(lacking: &[&str]) -> Result<()> {
     );
 }
 
-/// A rustup nightly with the source of the core library, where there is no compiler for the bpf target after
-/// all.
+/// Installs a rustup nightly with the source of the core library if there is still no compiler for the bpf
+/// target.
 fn compiler(dry_run: bool) -> Result<bool> {
     let Err(missing) = ebpf_toolchain::compiler() else {
         return Ok(false);
@@ -283,7 +283,7 @@ fn compiler(dry_run: bool) -> Result<bool> {
     Ok(true)
 }
 
-/// A command as root: through sudo only when we are not.
+/// Returns a command that runs as root, through sudo if necessary.
 fn as_root(program: &str) -> Command {
     let mut command = if is_root() {
         Command::new("env")
@@ -296,7 +296,7 @@ fn as_root(program: &str) -> Command {
     command
 }
 
-/// rustfmt and clippy of the rustup toolchain.
+/// Installs rustfmt and clippy for the rustup toolchain.
 fn components(dry_run: bool) -> Result<bool> {
     let there = |name: &str| {
         Command::new("cargo")
@@ -322,7 +322,7 @@ fn components(dry_run: bool) -> Result<bool> {
     Ok(true)
 }
 
-/// Major version in the "LLVM version: 22.1.8" line of `rustc -vV`.
+/// Returns the major version in the line "LLVM version: 22.1.8" of `rustc -vV`.
 fn llvm_major(version: &str) -> Option<u32> {
     version.lines().find_map(|line| {
         line.strip_prefix("LLVM version: ")?
@@ -334,7 +334,7 @@ fn llvm_major(version: &str) -> Option<u32> {
 }
 
 fn linker(dry_run: bool, verbose: bool) -> Result<bool> {
-    // Run, not only seen: it is bound to one LLVM library, which an upgrade may have taken away.
+    // It is started, not only looked for: it needs one LLVM library, which an upgrade may have removed.
     let works = |found| Command::new(found).arg("--version").output();
     if ebpf_toolchain::find_in_path("bpf-linker")
         .is_some_and(|found| works(found).is_ok_and(|out| out.status.success()))
@@ -377,7 +377,7 @@ fn linker(dry_run: bool, verbose: bool) -> Result<bool> {
         ])
         .arg(format!("llvm-{major}"))
         .env("LLVM_PREFIX", format!("/usr/lib/llvm-{major}"))
-        // It is built for this machine, whatever the caller builds for, and not into the caller's directory.
+        // It is built for this machine and outside the caller's target directory, whatever the caller builds.
         .env_remove("CARGO_TARGET_DIR")
         .env_remove("RUSTFLAGS");
     step::run("setup: cargo install bpf-linker (about a minute)", &mut install)?;
@@ -405,8 +405,8 @@ fn kernels(dry_run: bool) -> Result<bool> {
     Ok(true)
 }
 
-/// What the tests' kernel modules are built against. Without it their tests are skipped, so a failure is only
-/// reported.
+/// Fetches the headers for the tests' kernel modules. Their tests are skipped without them, so a failure is
+/// only reported.
 fn kernel_headers(dry_run: bool) -> bool {
     let lacking: Vec<_> = kernel::ALL
         .into_iter()
@@ -448,7 +448,7 @@ mod tests {
         assert!(has_candidate(
             "gcc:\n  Installed: (none)\n  Candidate: 4:12.2.0-3\n"
         ));
-        // Known by name only, and not known at all.
+        // A package known by name only, and an unknown one.
         assert!(!has_candidate(
             "rustc-web:\n  Installed: (none)\n  Candidate: (none)\n"
         ));

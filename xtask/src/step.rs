@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// A step that ended badly. Who knows the program's way of saying why can look for it in `output`.
+/// A failed step. A caller that knows how the program explains failures can search `output`.
 #[derive(Debug)]
 pub(crate) struct Failed {
-    /// What the step was called.
+    /// The name of the step.
     pub(crate) label: String,
-    /// All that was printed, stdout and stderr together.
+    /// All output, of stdout and stderr together.
     pub(crate) output: String,
     program: String,
     status: ExitStatus,
@@ -110,7 +110,7 @@ pub(crate) fn run(label: &str, command: &mut Command) -> Result<String> {
     .into())
 }
 
-/// The last `lines` lines of `text`.
+/// Returns the last `lines` lines of `text`.
 pub(crate) fn tail(text: &str, lines: usize) -> String {
     let all: Vec<&str> = text.trim_end().lines().collect();
     all[all.len().saturating_sub(lines)..].join("\n")

@@ -70,29 +70,29 @@ pub(crate) struct TestArgs {
     filter: Option<String>,
 }
 
-/// What is asked of style and unit tests.
+/// The options for style and unit tests.
 struct Units<'a> {
     filter: Option<&'a str>,
-    /// Guests run beside them: they leave the CPUs to the guests.
+    /// Guests run at the same time, so these tests leave the CPUs to them.
     behind_guests: bool,
-    /// How long it looks for what fails.
+    /// How long search tests run.
     search: Search,
-    /// Also build the documentation, which compiles each dependency anew for its types.
+    /// Whether to build the documentation, which compiles each dependency again for its types.
     rustdoc: bool,
-    /// Run so many failed tests once more.
+    /// The most failed tests that are run again.
     again: u64,
 }
 
-/// How long tests that search look.
+/// How long tests that search for failing inputs run.
 #[derive(Clone, Copy)]
 struct Search {
-    /// Seconds of each fuzz target.
+    /// Seconds per fuzz target.
     fuzz: u64,
-    /// Inputs of each property.
+    /// Inputs per property.
     cases: u64,
 }
 
-/// By default, and with `--everywhere`. What a search once found is in a file, and is tried each time.
+/// By default, and with `--everywhere`. Inputs that failed once are in files and are tried in each run.
 const SEARCH: [Search; 2] = [Search { fuzz: 2, cases: 64 }, Search { fuzz: 10, cases: 256 }];
 
 /// Runs style and unit tests.
@@ -111,12 +111,12 @@ pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
 
 /// Runs the command.
 pub(crate) fn main(args: &TestArgs) -> Result<u8> {
-    // Before minutes are spent on the rest.
+    // Checked before minutes are spent on the rest.
     for name in &args.kernel {
         kernel::find_for(args.arch, name)?;
     }
     let only_lab = args.only_lab || args.arch != Arch::X86_64;
-    // The kernels come while the tests are built.
+    // The kernels are downloaded while the tests are built.
     setup::without_kernels()?;
     let asked = Units {
         filter: args.filter.as_deref(),
@@ -125,8 +125,8 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
         rustdoc: args.everywhere,
         again: args.again,
     };
-    // At the same time: builds that have one CPU busy, downloads and tests that wait leave much of a machine
-    // idle.
+    // Style and unit tests run beside the guests: builds that keep only one CPU busy, downloads and waiting
+    // tests leave much of a machine idle.
     let units_run = AtomicBool::new(!only_lab);
     let (units, kernels) = thread::scope(|scope| {
         let units = (!only_lab).then(|| {
@@ -170,7 +170,7 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
     finish(&parts, &left_out, asked.filter)
 }
 
-/// Prints the end of the log; the exit code.
+/// Prints the end of the log and returns the exit status.
 fn finish(parts: &[Part], left_out: &[String], filter: Option<&str>) -> Result<u8> {
     let (text, all) = report::of(parts, left_out);
     print!("{text}");
@@ -180,7 +180,7 @@ fn finish(parts: &[Part], left_out: &[String], filter: Option<&str>) -> Result<u
     Ok(u8::from(all.failed > 0))
 }
 
-/// Says so when it is dropped, after a panic too.
+/// Clears the flag when it is dropped, also after a panic.
 struct Ended<'a>(&'a AtomicBool);
 
 impl Drop for Ended<'_> {
@@ -189,7 +189,7 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// A part that did not begin or did not finish.
+/// Returns a part that could not start or did not finish.
 fn cannot(name: &str, why: &str) -> Part {
     let mut outcome = Outcome::default();
     outcome.fail(Failure::step(name, "cannot run", why));
@@ -200,15 +200,15 @@ fn cannot(name: &str, why: &str) -> Part {
     }
 }
 
-/// Builds what the guests of a machine need, and runs them. Of a machine that was not asked for it is the
-/// short list, on each of its kernels.
+/// Builds what the guests of an architecture need and runs them. For an architecture that was not asked for,
+/// this is the short list of tests, on each of its kernels.
 fn in_guests(args: &TestArgs, arch: Arch, units_run: &AtomicBool) -> Result<guests::Ran> {
     let mut kernels = args.kernel.clone();
     if arch != Arch::X86_64 && kernels.is_empty() && !args.everywhere {
         kernels.push(places::EVERYTHING.to_owned());
     }
     let everywhere = args.everywhere && arch == args.arch;
-    // Beside each other: downloads leave the CPUs idle.
+    // In parallel, because downloads leave the CPUs idle.
     let (program, built) = thread::scope(|scope| {
         let here = arch == Arch::X86_64;
         let kernels = scope.spawn(|| guests::prepare(arch, &kernels));
@@ -221,8 +221,8 @@ fn in_guests(args: &TestArgs, arch: Arch, units_run: &AtomicBool) -> Result<gues
             .transpose()?;
         anyhow::Ok((released, tests?))
     })?;
-    // In a guest it takes half a second longer to start than an optimized one, which takes six minutes of a
-    // CPU to build.
+    // In a guest the unoptimized program takes half a second longer to start, but the optimized one takes six
+    // minutes of CPU time to build.
     let program = program.unwrap_or(built.program);
     let asked = Asked {
         program: &program,
@@ -238,9 +238,9 @@ fn in_guests(args: &TestArgs, arch: Arch, units_run: &AtomicBool) -> Result<gues
     guests::run(&built.kernel_tests, &asked)
 }
 
-/// As many as there are CPUs, up to four. With more of them the host stops a guest's CPU more often while it
-/// runs one of our programs; the interrupt that then waits has rxe work in its softirq before Linux 6.4,
-/// where the kernel skips programs.
+/// As many as there are CPUs, but at most four. With more guests the host stops a guest's CPU more often
+/// while it runs one of our programs. Before Linux 6.4, the interrupt that then waits has rxe work in its
+/// softirq, where the kernel skips programs.
 fn guests_at_once() -> usize {
     thread::available_parallelism().map_or(1, usize::from).min(4)
 }
@@ -251,8 +251,8 @@ fn cargo(args: &[&str]) -> Command {
     command
 }
 
-/// A build at the lowest priority: what the guests need is built first, and then what they leave of the
-/// machine is enough.
+/// Makes a build run at the lowest priority: the guests' build comes first, and afterwards the CPU time that
+/// the guests leave is enough.
 fn behind_guests(command: &Command) -> Command {
     let mut behind = Command::new("nice");
     behind
@@ -267,8 +267,7 @@ fn style_and_units(asked: &Units<'_>) -> Part {
     const NAME: &str = "style and unit tests";
     let started = Instant::now();
     let mut all = Outcome::default();
-    // A failure is printed at once and counted; the rest still runs, so that one run shows all there is to
-    // mend.
+    // A failure is printed at once and counted. The rest still runs, so that one run shows everything to fix.
     let mut check = |label: &str, outcome: Result<()>| match outcome {
         Ok(()) => all.counts.passed += 1,
         Err(error) => {
@@ -286,7 +285,7 @@ fn style_and_units(asked: &Units<'_>) -> Part {
         }
     };
     let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
-    // The build of the tests has linted all but what of xtask only its own program is.
+    // The build of the tests has linted everything except the code that only xtask's own program has.
     let mut clippy = cargo(&["clippy", "--package", "xtask", "--quiet"]);
     let fail = lints::fail("clippy and rustdoc", Path::new("rustc"));
     if fail {
@@ -334,12 +333,12 @@ fn style_and_units(asked: &Units<'_>) -> Part {
     }
 }
 
-/// Integration tests that need no kernel of the lab.
+/// Integration tests that do not need a lab kernel.
 const ON_THE_HOST: [&str; 5] = ["cli", "fuzz", "layers", "memory", "terminal"];
 
-/// Builds all tests, the program and the traffic programs. With one selection of packages dependencies have
-/// one set of features, so that cargo builds each of them once; traffic programs have no unit tests, for
-/// which `--bins` would link each of them twice.
+/// Builds all tests, the program and the traffic programs. With one selection of packages, dependencies have
+/// one set of features, so that cargo builds each once. Traffic programs have no unit tests; `--bins` would
+/// link each of them twice.
 const BUILD: [&str; 10] = [
     "test",
     "--workspace",
@@ -353,9 +352,9 @@ const BUILD: [&str; 10] = [
     "--message-format=json",
 ];
 
-/// With guests the same build gives the program that runs there: without optimization it takes half a second
-/// longer to start, and cannot follow a storm on one translated CPU; unit tests take half the time with it.
-/// Who works on rdmatop builds more often than that pays.
+/// With guests, the same build makes the program that runs in them. Without optimization it takes half a
+/// second longer to start and cannot follow a storm on one translated CPU; unit tests take half the time with
+/// it. Developers build too often for this to pay off elsewhere.
 fn for_guests() -> Vec<String> {
     let optimized = PROGRAM.map(|part| format!("profile.dev.package.{part}.opt-level=1"));
     let settings = optimized.into_iter().chain(["profile.dev.debug=false".into()]);
@@ -375,13 +374,13 @@ const PROGRAM: [&str; 7] = [
     "rdmatop-views",
 ];
 
-/// Options of cargo for a build whose program runs in guests, or does not.
+/// Returns the cargo options for a build whose program runs in guests or not.
 fn options(guests: bool) -> Vec<String> {
     if guests { for_guests() } else { Vec::new() }
 }
 
-/// Runs unit tests with these arguments of libtest. Not behind the guests: some wait for a program no longer
-/// than a terminal's user would.
+/// Runs unit tests with these libtest arguments. They do not run at low priority, because some wait for a
+/// program only as long as a user at a terminal would.
 fn unit_tests(args: &[&str], asked: &Units<'_>, one_by_one: bool) -> Outcome {
     let search = asked.search;
     let mut test = cargo(&["test", "--workspace", "--no-fail-fast", "--lib", "--bin", "xtask"]);
@@ -395,7 +394,7 @@ fn unit_tests(args: &[&str], asked: &Units<'_>, one_by_one: bool) -> Outcome {
         .arg("--")
         .args(args);
     if !asked.behind_guests && std::env::var_os("RUST_TEST_THREADS").is_none() {
-        // A third of the time is spent in tests that wait.
+        // Twice the CPUs, because a third of the time is spent in tests that wait.
         let cpus = thread::available_parallelism().map_or(1, usize::from);
         test.env("RUST_TEST_THREADS", (2 * cpus).to_string());
     }
@@ -409,8 +408,8 @@ fn unit_tests(args: &[&str], asked: &Units<'_>, one_by_one: bool) -> Outcome {
     all
 }
 
-/// Runs the unit tests that failed once more, when no guest runs any more: some are about moments between a
-/// program and its terminal, for which a machine with guests on all CPUs may be too busy.
+/// Runs failed unit tests again once no guest runs: some depend on timing between a program and its terminal,
+/// for which a machine with guests on all CPUs may be too busy.
 fn units_again(mut units: Part, asked: &Units<'_>) -> Part {
     let failures = &units.outcome.failures;
     let tests: Vec<&str> = failures
@@ -427,16 +426,16 @@ fn units_again(mut units: Part, asked: &Units<'_>) -> Part {
     units
 }
 
-/// By which profile of Cargo.toml the program is built.
+/// The Cargo.toml profile that builds the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Profile {
-    /// `lab` of Cargo.toml: the same code, compiled in two thirds of the time.
+    /// Profile `lab`: the same code, compiled in two thirds of the time.
     Lab,
-    /// `release`: the program as it is given away.
+    /// Profile `release`: the program as it is released.
     Release,
 }
 
-/// Builds rdmatop, and returns its path.
+/// Builds rdmatop and returns its path.
 pub(crate) fn program(profile: Profile) -> Result<PathBuf> {
     let name = match profile {
         Profile::Lab => "lab",
@@ -449,8 +448,8 @@ pub(crate) fn program(profile: Profile) -> Result<PathBuf> {
     Ok(paths::target().join(name).join("rdmatop"))
 }
 
-/// Has cargo compile this repository by clippy's driver, which is the compiler with more lints: one pass over
-/// the sources makes both.
+/// Makes cargo compile this repository with clippy's driver, which is the compiler with additional lints, so
+/// that one pass over the sources does both.
 fn by_clippy(cargo: &mut Command) -> Result<()> {
     let sysroot = step::run(
         "ask rustc for its place",
@@ -461,13 +460,13 @@ fn by_clippy(cargo: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// What [`build`] made.
+/// The results of [`build`].
 pub(crate) struct Built {
     /// The kernel tests.
     pub(crate) kernel_tests: PathBuf,
-    /// rdmatop, as the tests on the host run it.
+    /// rdmatop, as tests on the host run it.
     program: PathBuf,
-    /// What lints say, as the compiler prints it.
+    /// Lint warnings as the compiler prints them.
     warnings: Vec<String>,
 }
 
@@ -485,14 +484,14 @@ pub(crate) fn build(for_guests: bool) -> Result<Built> {
     })
 }
 
-/// What the compiler says, in the place of cargo's JSON messages.
+/// Replaces cargo's JSON messages in the error by the compiler's text.
 fn build_failed(error: anyhow::Error) -> anyhow::Error {
     let failed = error.downcast_ref::<step::Failed>();
     let text = failed.map(|failed| diagnostics(&failed.output).join("\n"));
     text.map_or(error, |text| anyhow!("the tests do not build:\n{text}"))
 }
 
-/// Builds the program, the kernel tests and the traffic programs for another machine.
+/// Builds the program, the kernel tests and the traffic programs for another architecture.
 fn build_for(arch: Arch) -> Result<Built> {
     let build = |words: &[&str]| -> Result<String> {
         let mut build = cargo(words);
@@ -519,13 +518,13 @@ fn build_for(arch: Arch) -> Result<Built> {
     })
 }
 
-/// cargo's JSON messages.
+/// Parses cargo's JSON messages.
 fn messages(text: &str) -> impl Iterator<Item = Value> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok())
 }
 
-/// The compiler's warnings and errors in cargo's JSON messages, each once: cargo repeats those of what it
-/// need not compile again.
+/// Returns the compiler's warnings and errors in cargo's JSON messages without duplicates: cargo repeats
+/// those of crates that it does not compile again.
 fn diagnostics(text: &str) -> Vec<String> {
     let rendered = messages(text)
         .filter(|message| message["reason"] == "compiler-message")
@@ -536,8 +535,8 @@ fn diagnostics(text: &str) -> Vec<String> {
     all
 }
 
-/// The executable of a target of this kind (`test`, `bin`) and name in cargo's JSON messages: not the unit
-/// tests of a program, which have its kind and name.
+/// Returns the executable of a target of this kind (`test`, `bin`) and name from cargo's JSON messages. The
+/// unit tests of a program have its kind and name too and are skipped.
 fn executable(text: &str, kind: &str, name: &str) -> Option<PathBuf> {
     messages(text).find_map(|message| {
         let target = &message["target"];

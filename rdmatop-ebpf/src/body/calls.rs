@@ -1,7 +1,7 @@
 //! Calls between entry and return, remembered by thread.
 //!
-//! A call has a place in an array, by the low bits of the thread id: that costs a tenth of inserting into a
-//! hash table and deleting from it. A call whose place another thread has goes to a hash table.
+//! A call has a place in an array, chosen by the low bits of the thread id. That costs a tenth of inserting
+//! into and deleting from a hash table. A call whose place another thread holds goes to a hash table.
 
 use core::{
     mem::MaybeUninit,
@@ -37,8 +37,8 @@ impl<T: Copy> Calls<T> {
         self.places.get_ptr_mut(key.tid & (self.number - 1))
     }
 
-    /// Remembers a call. If there is no room, the call's return counts the loss. If an earlier call of this
-    /// thread is still remembered, this counts it: its return probe did not fire.
+    /// Remembers a call. If there is no room, the program at the call's return counts the loss. If an earlier
+    /// call of this thread is still remembered, its return probe did not fire, and this counts that loss.
     #[inline(always)]
     pub(crate) fn remember(&self, hook: u32, call: &T) {
         self.remember_or(hook, call, loss::RETURN);

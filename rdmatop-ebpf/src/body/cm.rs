@@ -1,12 +1,12 @@
 //! rdma_cm: connections, from the `rdma_cma` tracepoints.
 //!
-//! A raw tracepoint passes the `struct rdma_id_private` itself. Its restrack entry names the owner and its
-//! `id` the device, so no program remembers anything about an id: the kernel numbers ids for each device, and
-//! numbers come again.
+//! A raw tracepoint passes the `struct rdma_id_private`. Its restrack entry names the owner, and its `id` the
+//! device, so no program has to remember an id: the kernel numbers ids for each device separately and reuses
+//! the numbers.
 //!
 //! Where the module has no BTF (Linux 5.10), the programs get the tracepoint's record, which names neither
-//! the device nor a process. Then only calls show an owner, the caller; what the record of an event in a
-//! worker lacks, the engine looks up (`model/engine/connections.rs`).
+//! the device nor a process. Then only a tracepoint in a process's own call has an owner: the caller. For an
+//! event in a kernel worker the engine looks up what the record lacks (`model/engine/connections.rs`).
 
 use crate::{
     emit::{send, send_for},
@@ -24,8 +24,8 @@ use rdmatop_common::{
     offsets::UNKNOWN,
 };
 
-/// The process on whose share of the ring buffer a record goes: the id's owner, because events come in
-/// workers. The current one of an id that a kernel consumer owns.
+/// The process to whose share of the ring buffer a record counts: the id's owner, because events run in
+/// kernel workers. If a kernel consumer owns the id, it is the current process.
 #[inline(always)]
 fn whose(res: u64) -> u32 {
     let owner = get_or_zero(get_or_zero(res, &OFF_RES_TASK), &OFF_TASK_TGID);
@@ -55,7 +55,7 @@ pub(crate) fn raw<const WHAT: u32>(id_priv: u64, event: u64) -> Option<()> {
             if WHAT == cm::CONNECT || WHAT == cm::ACCEPT {
                 record.qpn = get(id_priv, &OFF_IDPRIV_QPN).unwrap_or(UNKNOWN_U32);
             }
-            // An unknown offset gives the address 0, from which nothing is read.
+            // If the offset is unknown, the address is 0, and the read fails and leaves zeroes.
             read_into(&mut record.src, place_of(id_priv, &OFF_IDPRIV_SRC));
             read_into(&mut record.dst, place_of(id_priv, &OFF_IDPRIV_DST));
         },
@@ -73,8 +73,8 @@ pub(crate) struct Fields {
     pub(crate) dst: u32,
 }
 
-/// Reads a field. Of a wider field (`event` is an unsigned long) it reads the low word, which comes first:
-/// the object is built for little-endian machines only (bpfel).
+/// Reads a field. Of a field that is wider than `T` (`event` is an unsigned long) this reads the low word,
+/// which comes first: the object is built for little-endian machines only (bpfel).
 #[inline(always)]
 fn field<T>(ctx: &TracePointContext, offset: u32) -> Option<T> {
     if offset == UNKNOWN {

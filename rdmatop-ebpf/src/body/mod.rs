@@ -48,10 +48,10 @@ pub(crate) mod hook {
     pub(crate) const USER_POLL_EX: u32 = 13;
 }
 
-/// Remembers a call. If there is no room, the call's return counts the loss ([`not_entered`]). If an earlier
-/// call of this thread is still remembered, this counts it: its return probe did not fire, because the kernel
-/// tracks only a limited number of returns (kretprobe maxactive) and does not report a missed one to the
-/// program.
+/// Remembers a call. If there is no room, the program at the call's return counts the loss ([`not_entered`]).
+/// If an earlier call of this thread is still remembered, its return probe did not fire, and this counts that
+/// loss: the kernel tracks only a limited number of returns (kretprobe maxactive) and does not tell the
+/// program about a missed one.
 #[inline(always)]
 pub(crate) fn enter<T>(calls: &HashMap<CallKey, T>, hook: u32, call: &T) {
     enter_or(calls, hook, call, loss::RETURN);

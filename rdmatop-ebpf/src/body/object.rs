@@ -60,7 +60,7 @@ pub(crate) fn created(kind: u16, object: u64, entry: Entry<'_>) {
     send(|record| describe(record, kind, object, entry));
 }
 
-/// Entry of a destroy: success frees the object, so this reads it now and the return program reports it.
+/// Entry of a destroy, which frees the object if it succeeds: so read it now, and report it at the return.
 #[inline(always)]
 pub(crate) fn destroying(kind: u16, object: u64, hook: u32) {
     let res = member(object, layout(kind).res).unwrap_or(0);
@@ -85,7 +85,7 @@ pub(crate) fn destroyed(hook: u32, rc: i32) -> Option<()> {
     Some(())
 }
 
-/// A destroy that needs no return probe, because it cannot fail (`ib_free_cq`).
+/// A destroy that cannot fail (`ib_free_cq`) and therefore needs no return probe.
 #[inline(always)]
 pub(crate) fn freed(kind: u16, object: u64) {
     let res = member(object, layout(kind).res).unwrap_or(0);

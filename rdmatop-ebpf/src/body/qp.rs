@@ -1,8 +1,8 @@
 //! Queue pairs: create, modify, destroy, asynchronous events.
 //!
-//! These programs slow down the calls they observe. So they read only once what never changes about a QP,
-//! entry programs remember next to nothing, and the return program reads the attributes of a modify, which
-//! the caller still holds, in three reads at most.
+//! These programs slow down the calls that they observe. So they read once what never changes about a QP, and
+//! an entry program remembers next to nothing: the caller still holds the attributes of a modify at the
+//! return, where a program reads them in three reads at most.
 
 use core::mem::MaybeUninit;
 
@@ -124,15 +124,15 @@ fn byte(value: u32) -> u8 {
     if value < 255 { value as u8 } else { UNKNOWN_U8 }
 }
 
-/// `value` if its bit in the mask is set, else all ones, which means unknown. Without a branch, because the
-/// verifier would follow each combination.
+/// Returns `value` if its bit in the mask is set, else all ones, which means unknown. There is no branch,
+/// because the verifier would follow each combination of outcomes.
 #[inline(always)]
 fn masked(value: Option<u32>, attr_mask: u32, bit: u32) -> u32 {
     let unset = ((attr_mask >> bit.trailing_zeros()) & 1).wrapping_sub(1);
     value.unwrap_or(UNKNOWN_U32) | unset
 }
 
-/// As [`masked`].
+/// As [`masked`], for a byte.
 #[inline(always)]
 fn masked_byte(value: Option<u8>, attr_mask: u32, bit: u32) -> u8 {
     masked(value.map(u32::from), attr_mask, bit) as u8
@@ -141,9 +141,9 @@ fn masked_byte(value: Option<u8>, attr_mask: u32, bit: u32) -> u8 {
 /// The attributes at the head of `struct ib_qp_attr`: states, MTU, PSNs, QP number.
 type Head<'a> = Window<'a, 4>;
 
-/// Writes the attributes whose bits are set in the mask. The mask matters: rdma_cm modifies the minimum RNR
-/// timer alone and leaves the state 0, which would look like a step to RESET. Returns the port, 0 if it was
-/// not read.
+/// Writes the attributes whose bits are set in the mask, and returns the port, 0 if it was not read. The mask
+/// matters: rdma_cm modifies only the minimum RNR timer and leaves the state 0, which would look like a move
+/// to RESET.
 #[inline(always)]
 fn attributes(record: &mut QpRecord, head: Head<'_>, attr: u64, attr_mask: u32) -> u8 {
     const TAIL: u32 = mask::PORT | mask::TIMEOUT | mask::RETRY_CNT | mask::RNR_RETRY;
@@ -157,11 +157,11 @@ fn attributes(record: &mut QpRecord, head: Head<'_>, attr: u64, attr_mask: u32) 
         let mut pane = Pane::<5>::uninit();
         let av = Window::open(&mut pane, attr, &OFF_ATTR_DGID);
         record.sgid_index = av.get(&OFF_ATTR_SGID_INDEX).unwrap_or(UNKNOWN_U8);
-        // Without a GRH (InfiniBand inside a subnet) the GID is not set.
+        // Without a GRH (InfiniBand within one subnet) the caller does not set the GID.
         if av.get::<u8>(&OFF_ATTR_AH_FLAGS).unwrap_or(0) & AH_GRH != 0
             && let Some(gid) = av.first()
         {
-            // SAFETY: the window is longer; both are aligned to 8 bytes.
+            // SAFETY: the window is at least 16 bytes long, and both places are aligned to 8 bytes.
             unsafe { copy(gid.cast(), &raw mut record.dest_gid) };
         }
     }
@@ -196,8 +196,9 @@ fn modified(rc: i32) -> Option<()> {
     Some(())
 }
 
-/// Reports a modify that returned, and remembers its state and port. Not inlined: the frames of a chain of
-/// calls have 512 bytes in all, and with this one the functions that `qps::learn` calls would have too few.
+/// Reports a modify that returned, and remembers the QP's new state and port. Not inlined: the frames of a
+/// chain of calls share 512 bytes, and this one would leave too few for the functions that `qps::learn`
+/// calls.
 #[inline(never)]
 fn stepped(call: &ModifyCall, known: *mut QpKnown, rc: i32) {
     let attr_mask = call.mask as u32;
@@ -211,7 +212,7 @@ fn stepped(call: &ModifyCall, known: *mut QpKnown, rc: i32) {
         || owner(unsafe { &*known }),
         #[inline(always)]
         |record: &mut QpRecord| {
-            // SAFETY: the map checked the pointer; only state and port are ever changed, by this QP's calls.
+            // SAFETY: the map checked the pointer; only state, port and slot change, each written whole.
             describe(record, kind::QP_MODIFY, call.qp, unsafe { &*known });
             record.prefix.duration_ns = record.prefix.ts_ns - call.start_ns;
             record.prefix.rc = rc;
@@ -229,7 +230,7 @@ fn stepped(call: &ModifyCall, known: *mut QpKnown, rc: i32) {
         }
         if attr_mask & mask::PORT != 0 {
             if port == 0 {
-                // The record, and with it the port, was not filled in, because the ring buffer was full.
+                // The ring buffer was full, so no record was filled in, and the port was not read with it.
                 port = get(call.attr, &OFF_ATTR_PORT).unwrap_or(0);
             }
             (*known).port = identity::port(u32::from(port)) as u8;
@@ -248,7 +249,8 @@ fn stepped(call: &ModifyCall, known: *mut QpKnown, rc: i32) {
     }
 }
 
-/// Entry of `ib_destroy_qp_user(qp, udata)`: success frees the QP, so this reads now what is not known yet.
+/// Entry of `ib_destroy_qp_user(qp, udata)`, which frees the QP if it succeeds: so read now what is not
+/// known.
 #[inline(always)]
 pub(crate) fn destroying(qp: u64) {
     if counts() && works_in_softirqs() {
@@ -256,7 +258,7 @@ pub(crate) fn destroying(qp: u64) {
     }
     let mut call = MaybeUninit::<DestroyCall>::uninit();
     let place = call.as_mut_ptr();
-    // SAFETY: all members are written before the place is used.
+    // SAFETY: all members are written before `assume_init_ref`.
     let call = unsafe {
         (*place).start_ns = now();
         (*place).qp = qp;
@@ -281,7 +283,7 @@ fn destroyed(rc: i32) -> Option<()> {
         return None;
     };
     if rc == 0 {
-        // Not earlier: rxe drains its rings inside destroy, and those WRs are still counted.
+        // Only now: rxe drains its rings inside destroy, and the programs still count those WRs.
         qps::destroyed(call.qp, &call.known);
     }
     send_whole(
@@ -322,7 +324,7 @@ pub(crate) fn async_event(event: u64) -> Option<()> {
         || owner(unsafe { &*known }),
         #[inline(always)]
         |record: &mut QpRecord| {
-            // SAFETY: the map checked the pointer; only state and port are ever changed, by this QP's calls.
+            // SAFETY: the map checked the pointer; only state, port and slot change, each written whole.
             describe(record, kind::QP_ASYNC, qp, unsafe { &*known });
             record.event = what;
         },
@@ -330,8 +332,8 @@ pub(crate) fn async_event(event: u64) -> Option<()> {
     Some(())
 }
 
-/// Entry of `ib_query_qp(qp, ...)`, which the kernel calls for each QP when user space lists QPs. A QP from
-/// before attach is remembered here; it gets a slot now if many are free, else when it moves.
+/// Entry of `ib_query_qp(qp, ...)`, which the kernel calls for each QP when user space lists QPs. This
+/// program remembers a QP from before attach; the QP gets a slot now if many are free, else when it moves.
 #[inline(always)]
 pub(crate) fn queried(qp: u64) -> Option<()> {
     qps::asked(qp);

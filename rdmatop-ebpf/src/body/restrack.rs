@@ -1,7 +1,7 @@
 //! `rdma_restrack_add`: the kernel calls it for each new object of every provider.
 //!
-//! At its entry the QP number and the MR length are set, `res->id` is not yet. A create that failed earlier
-//! does not get here. Entries of type CM_ID arrive repeatedly and from workers, and are ignored.
+//! At its entry the QP number and the MR length are set, but `res->id` is not. It is not called for a create
+//! that failed earlier. Entries of type CM_ID come repeatedly and from workers; this program ignores them.
 
 use rdmatop_common::event::kind;
 

@@ -1,11 +1,11 @@
 //! SoftRoCE: work requests, from the indices of its rings.
 //!
 //! User programs post and poll through memory that they share with the driver. Only doorbells and the
-//! driver's own tasks run in the kernel. So these programs do not count calls: they read how far the rings'
-//! indices have moved. One task per QP runs the completer, which alone consumes the send queue, so reads at
-//! its entry are free of races. The driver calls the completer again after each call that did something, so
-//! its entry shows what the previous call finished. A return probe, which would cost three times as much, is
-//! not needed.
+//! driver's own tasks run in the kernel. So these programs do not count calls; they read how far the indices
+//! of the rings have moved. One task per QP runs the completer, and only the completer consumes the send
+//! queue, so reads at its entry are free of races. The driver calls the completer again after each call that
+//! did something, so its entry shows what the previous call finished. A return probe, which would cost three
+//! times as much, is not needed.
 
 use core::{
     ffi::c_void,
@@ -40,9 +40,9 @@ use crate::{
     words::add,
 };
 
-/// Opcodes without data, whose length field is left over from an earlier WR in the same element:
-/// `IB_WR_LOCAL_INV` and `IB_WR_BIND_MW`, include/uapi/rdma/ib_user_verbs.h; kernel-only ones begin at
-/// `IB_WR_REG_MR` = 0x20.
+/// Opcodes without data. For them the length field still holds the value of an earlier WR in the same
+/// element. `IB_WR_LOCAL_INV` and `IB_WR_BIND_MW`, include/uapi/rdma/ib_user_verbs.h; opcodes that only
+/// kernel consumers have begin at `IB_WR_REG_MR` = 0x20.
 const LOCAL_INV: u32 = 7;
 const BIND_MW: u32 = 8;
 const KERNEL_OPCODES: u32 = 0x20;
@@ -52,11 +52,11 @@ const RESET: u32 = 0;
 const NONE_FAILED: u64 = u64::MAX;
 /// `IB_WC_WR_FLUSH_ERR`.
 pub(super) const FLUSHED: u32 = 5;
-/// [`QpPath::rnr_expires`] of a QP whose timer no program has read yet, and of one that was waiting when
-/// first read. No timer expires that late.
+/// [`QpPath::rnr_expires`] of a QP whose timer no program has read yet, and of a QP that was waiting when a
+/// program first read its timer. No timer expires that late.
 const UNSEEN: u64 = u64::MAX;
 const WAITING: u64 = u64::MAX - 1;
-/// Number of low bits of a stamp that are for the lap, and the bits of a time for which the others have room.
+/// Number of low bits of a stamp that are for the lap, and the mask of the times that fit into the others.
 const LAP_BITS: u32 = 12;
 const TIME: u64 = u64::MAX >> LAP_BITS;
 
@@ -142,9 +142,9 @@ impl Provider for Rxe {
             (*path).failed = NONE_FAILED;
             (*path).flushed_at = NOT_IN_ERR;
             (*path).psn_known = 0;
-            // A new QP's timer has never run. An older QP's timer is not read here: programs that come here
-            // use all of the 512 bytes of stack that a program and its functions have. For the same reason
-            // the flags are read back.
+            // The timer of a new QP has never run. The timer of an older QP is not read here, because the
+            // programs that come here use all 512 bytes of stack that a program and its functions have. For
+            // the same reason this reads the flags back from the map.
             let last_wait = if read_volatile(&raw const (*path).flags) & slot_flag::SINCE_ATTACH == 0 {
                 0
             } else {
@@ -174,8 +174,8 @@ impl Provider for Rxe {
         waits(&OFF_RXE_QP_SQ) || waits(&OFF_RXE_QP_RQ)
     }
 
-    /// RESET empties both queues without CQEs, after a last call of the completer that saw which WRs had
-    /// succeeded. A new send PSN means that the QP goes to RTS and its queues start afresh.
+    /// RESET empties both queues without CQEs, after a last call of the completer, whose program sees which
+    /// WRs have succeeded. A new send PSN means that the QP goes to RTS and its queues start afresh.
     #[inline(always)]
     fn modified(path: *mut QpPath, slot: *mut QpSlot, reset: bool, new_psn: bool) {
         // SAFETY: the map checked both pointers. No task of the QP works on its queues in RESET.
@@ -205,8 +205,8 @@ impl Provider for Rxe {
     }
 }
 
-/// What this CPU saw. Only before Linux 6.4: there the driver works in softirqs, where the kernel skips
-/// programs without a count, and user space compares this with what the driver itself counts.
+/// What the programs saw on this CPU. Only before Linux 6.4: there the driver works in softirqs, where the
+/// kernel skips programs without counting that, and user space compares these counts with the driver's own.
 #[inline(always)]
 pub(super) fn seen() -> Option<*mut RxeSeen> {
     if !works_in_softirqs() {
@@ -217,15 +217,15 @@ pub(super) fn seen() -> Option<*mut RxeSeen> {
     RXE_SEEN.get_ptr_mut(cpu & ((1 << RXE_SEEN_BITS) - 1))
 }
 
-/// A time together with the lap of its WR, which is added below the time. A stamp left over from an earlier
-/// lap does not match, so no program clears stamps; a stamp from the slot's last QP is too old. 52 bits of
-/// nanoseconds are 52 days; differences are taken modulo that.
+/// Packs a time and the lap of its WR, which is added to the low bits. The stamp of an earlier lap does not
+/// match, so no program has to clear stamps, and a stamp of the slot's last QP is too old to be used. 52 bits
+/// of nanoseconds are 52 days; differences are taken modulo that.
 #[inline(always)]
 fn stamp(wr: u64, ns: u64) -> u64 {
     (ns << LAP_BITS).wrapping_add(wr / STAMPS_PER_QP as u64)
 }
 
-/// The time of a stamp, `None` if the stamp is of another lap than the WR.
+/// Returns the time of a stamp, `None` if the stamp belongs to another lap than the WR.
 #[inline(always)]
 fn stamped(wr: u64, stamp: u64) -> Option<u64> {
     let time = stamp.wrapping_sub(wr / STAMPS_PER_QP as u64);
@@ -242,20 +242,20 @@ unsafe fn stamp_of(path: *mut QpPath, wr: u64) -> *mut u64 {
     }
 }
 
-/// Entry of `rxe_post_send(qp, wr, bad_wr)`. A user program's WRs are already on the ring. This call puts a
-/// kernel consumer's WRs there: the stamp is written ahead of them, and the completer counts them.
+/// Entry of `rxe_post_send(qp, wr, bad_wr)`. The WRs of a user program are already on the ring. This call
+/// puts those of a kernel consumer there: the stamp is written ahead of them, and the completer counts them.
 #[inline(always)]
 pub(crate) fn doorbell(qp: u64) -> Option<()> {
     let (path, slot) = find::<Rxe>(qp)?;
     // SAFETY: the map checked both pointers. Words with several writers are cursors, see `advance`.
     unsafe {
         add(&raw mut (*slot).doorbells, 1);
-        // First: what is read below would have to be kept over this call.
+        // Call this first: the compiler would have to save over the call what is read below.
         let now = now();
         let before = read_volatile(&raw const (*path).rung);
         let producer = read::<u32>((*path).sq_ring)?;
         let rung = advance(before, (*path).sq_base, producer, (*path).sq_mask);
-        // The driver's worker may have been faster than this probe: finished WRs need no stamp.
+        // The driver's worker may have been faster than this probe: WRs that have finished need no stamp.
         let done = read_volatile(&raw const (*slot).tx_done);
         let mut first = if done > before { done } else { before };
         if (*path).flags & slot_flag::KERNEL != 0 {
@@ -279,16 +279,16 @@ pub(crate) fn completing(rxe_qp: u64) -> Option<()> {
     sends(path, slot)
 }
 
-/// Counts a wait for a receiver without buffers that ended since the last visit. Called only from the QP's
-/// serial task, or after that has ended.
+/// Counts a wait for a receiver without buffers that has ended since the last visit. Called only from the
+/// QP's serial task, or after that task has ended.
 ///
-/// The timer (`rnr_nak_timer`) fires in a softirq, where the kernel skips a program of ours whenever the
-/// softirq interrupts another one. But the timer's `expires` remains: only the completer starts the timer,
-/// for a NAK, and at the entry of that call the wait before is over. Each wait has its own end, later than
-/// the one before, because it begins after the timer has fired and lasts a jiffy or longer
+/// The timer (`rnr_nak_timer`) fires in a softirq, and the kernel skips our program there whenever the
+/// softirq interrupts another one. But the timer's `expires` remains. Only the completer starts the timer,
+/// for a NAK, and at the entry of that call the previous wait is over. Each wait ends at another time, later
+/// than the one before, because it begins after the timer has fired and lasts at least a jiffy
 /// (`rnrnak_jiffies`). A NAK while the timer is pending postpones the end. Before Linux 6.4 the completer's
-/// task runs in softirqs too, and that entry may be the only one in a wait: then [`resent`] has noted the
-/// end, when the packet was sent again.
+/// task runs in softirqs too, so the kernel may skip that entry, the only one in a wait. Then [`resent`] has
+/// noted the end, when the packet was sent again.
 #[inline(always)]
 fn waited(path: *mut QpPath, slot: *mut QpSlot, rxe_qp: u64) -> Option<()> {
     // SAFETY: the map checked both pointers.
@@ -300,7 +300,7 @@ fn waited(path: *mut QpPath, slot: *mut QpSlot, rxe_qp: u64) -> Option<()> {
         }
         let waits = get::<u64>(rxe_qp, &OFF_RXE_QP_RNR_PENDING)? != 0;
         if counted == UNSEEN {
-            // A wait that is over ended before this QP was known; a wait under way is still to be counted.
+            // A wait that is over ended before the QP was known; a wait under way is still to be counted.
             let last = if waits { WAITING } else { expires };
             (*path).rnr_expires = last;
             write_volatile(&raw mut (*path).rnr_resent, last);
@@ -317,8 +317,8 @@ fn waited(path: *mut QpPath, slot: *mut QpSlot, rxe_qp: u64) -> Option<()> {
     Some(())
 }
 
-/// Notes the end of a wait when a request is sent again, as the request is that made the QP wait. Called only
-/// from the requester's task.
+/// Notes the end of a wait. Called when a request is sent again, because the request that made the QP wait is
+/// sent again after the wait. Runs only in the requester's task.
 #[inline(always)]
 fn resent(path: *mut QpPath, rxe_qp: u64) -> Option<()> {
     // SAFETY: the map checked the pointer; the completer reads the word whole.
@@ -332,7 +332,7 @@ fn resent(path: *mut QpPath, rxe_qp: u64) -> Option<()> {
     Some(())
 }
 
-/// Brings a send queue's counts up to date. Called only from the QP's serial task, or after that has ended.
+/// Brings the counts of a send queue up to date. Called only from the QP's serial task, or after its end.
 #[inline(always)]
 fn sends(path: *mut QpPath, slot: *mut QpSlot) -> Option<()> {
     // SAFETY: the map checked both pointers.
@@ -351,8 +351,8 @@ fn sends(path: *mut QpPath, slot: *mut QpSlot) -> Option<()> {
         }
         let done = advance(done_before, base, consumer, mask);
         if done != done_before {
-            // RESET lets the task run once more (6.12) before it returns. Only then is the state worth a
-            // read.
+            // During RESET the task runs once more (6.12). Only while a modify to RESET is under way is the
+            // state worth a read.
             if read_volatile(&raw const (*path).resetting) != 0
                 && get::<u32>(rxe_qp((*path).qp), &OFF_RXE_QP_STATE) == Some(RESET)
                 && done_before < (*path).failed
@@ -381,7 +381,7 @@ struct Walk {
 }
 
 /// Reads opcode and length of the WRs posted since the last visit. The driver consumes none of them before
-/// this visit ends, so their elements still hold them.
+/// this visit ends, so the elements still hold these WRs.
 #[inline(always)]
 unsafe fn walk(path: *mut QpPath, slot: *mut QpSlot, posted: u64) {
     // SAFETY: the caller's pointers are checked.
@@ -396,7 +396,7 @@ unsafe fn walk(path: *mut QpPath, slot: *mut QpSlot, posted: u64) {
             next: (*path).walked,
         };
         if posted - walk.next > mask {
-            // More WRs than the ring holds: the oldest are overwritten.
+            // The program missed more WRs than the ring holds: newer ones have overwritten the oldest.
             lost_many(loss::WALK, posted - walk.next - mask);
             walk.next = posted - mask;
         }
@@ -411,7 +411,7 @@ unsafe fn walk(path: *mut QpPath, slot: *mut QpSlot, posted: u64) {
     }
 }
 
-/// Counts one WR of a walk. A callback, because the verifier checks it once and not once per turn.
+/// Counts one WR of a walk. A callback, because the verifier checks a callback once and not once per turn.
 unsafe extern "C" fn walk_one(_turn: u32, walk: *mut Walk) -> i64 {
     // SAFETY: the walk is on the caller's stack; the verifier follows its pointers and sees the index masked.
     unsafe {
@@ -448,8 +448,8 @@ struct Times {
     kernel: u64,
     rung: u64,
     now: u64,
-    /// When the WRs finished: at the last CQE, which the driver has placed before the completer's next entry,
-    /// or now if there was none.
+    /// When the WRs finished, ns: the time of the last CQE, which the driver has placed before it calls the
+    /// completer again, or `now` if there was no CQE.
     end: u64,
     /// For how long this QP has had the slot, ns.
     age: u64,
@@ -457,8 +457,8 @@ struct Times {
     wr: u64,
 }
 
-/// Takes the times of the WRs that succeeded since the last visit. The time that a flushed WR was on the
-/// queue says when the QP broke, nothing about latency.
+/// Takes the times of the WRs that succeeded since the last visit. How long a flushed WR was on the queue
+/// only says when the QP broke, and nothing about latency.
 #[inline(always)]
 unsafe fn finished(path: *mut QpPath, slot: *mut QpSlot, from: u64, to: u64) {
     // SAFETY: the caller's pointers are checked.
@@ -504,7 +504,7 @@ unsafe extern "C" fn time_one(_turn: u32, times: *mut Times) -> i64 {
             (*times).carry_ns = 0;
             return 0;
         }
-        // The stamp is of this lap, and not from the slot's last QP.
+        // Use the stamp only if it is of this lap, and not from the slot's last QP.
         if let Some(ns) = stamped(wr, *stamp_of((*times).path, wr))
             && ((*times).now.wrapping_sub(ns) & TIME) <= (*times).age
         {
@@ -522,7 +522,7 @@ unsafe extern "C" fn time_one(_turn: u32, times: *mut Times) -> i64 {
         }
         let longest = (*times).now.wrapping_sub((*times).carry_ns) & TIME;
         let took = (*times).end.wrapping_sub((*times).carry_ns) & TIME;
-        // A WR posted after that CQE and finished without one: the difference has wrapped.
+        // Of a WR that was posted after that CQE, and finished without one, the time is negative and wraps.
         let took = if took > longest { longest } else { took };
         (*slot).latency_sum_ns += took;
         if (*slot).latency_max_ns < took {
@@ -534,9 +534,9 @@ unsafe extern "C" fn time_one(_turn: u32, times: *mut Times) -> i64 {
 }
 
 /// Brings the count of posted receives up to date. The program posts receives without entering the kernel,
-/// and can post a new one as soon as the driver has consumed one, which is before its CQE is placed. So the
-/// producer index can go round the ring between two visits. The consumer index cannot, and the distance
-/// between the two is less than the ring.
+/// and can post the next one as soon as the driver has consumed one, before the driver places the CQE. So the
+/// producer index can go round the ring between two visits. The consumer index cannot, and the producer is
+/// ahead of it by less than the ring.
 #[inline(always)]
 pub(crate) fn receives(path: *mut QpPath, slot: *mut QpSlot) -> Option<()> {
     // SAFETY: the map checked both pointers; the counts are cursors, see `advance`.
@@ -549,8 +549,8 @@ pub(crate) fn receives(path: *mut QpPath, slot: *mut QpSlot) -> Option<()> {
         let mut taken = advance(taken, base, consumer, mask);
         let mut posted = taken + u64::from(producer.wrapping_sub(consumer) & mask);
         if posted < before {
-            // The consumer has gone round once: a flush places a WR's CQE before it consumes the WR (6.12),
-            // and a drain consumes a whole ring at once.
+            // The consumer index has gone round once: in a flush the driver places a WR's CQE before it
+            // consumes the WR (6.12), and it drains a whole ring at once.
             let round = u64::from(mask) + 1;
             (taken, posted) = (taken + round, posted + round);
         }
@@ -560,14 +560,14 @@ pub(crate) fn receives(path: *mut QpPath, slot: *mut QpSlot) -> Option<()> {
     Some(())
 }
 
-/// Handles a CQE with an error; rxe does not say for which of the two queues. The driver flushes all WRs of a
-/// broken QP in one call, after which it may not call the completer again before destroy: so the consumer
-/// index is read here. `done` is only read, because the responder's task flushes the receives while the
+/// Handles a CQE with an error. rxe does not say which of the two queues the CQE is for. The driver flushes
+/// all WRs of a broken QP in one call, and may not call the completer again before destroy; so this reads the
+/// consumer index. It only reads `done`, because the responder's task flushes the receives while the
 /// completer's task flushes the sends.
 ///
-/// `flushed`: the driver may not have consumed this CQE's own WR yet, but the WR counts as done: if a QP's
-/// receives are flushed, so are its sends (6.12 posts the CQE before it consumes the WR, 6.1 after: hence the
-/// bound `tx_posted`).
+/// `flushed`: the driver may not have consumed this CQE's own WR yet, but this counts the WR as done: if a
+/// QP's receives are flushed, so are its sends. (6.12 posts the CQE before it consumes the WR, 6.1 after
+/// that: hence the limit `tx_posted`.)
 #[inline(always)]
 pub(crate) fn failed(path: *mut QpPath, slot: *mut QpSlot, flushed: bool) -> Option<()> {
     // SAFETY: the map checked both pointers; `tx_done` only grows, and the later of two CQEs says more.
@@ -576,7 +576,7 @@ pub(crate) fn failed(path: *mut QpPath, slot: *mut QpSlot, flushed: bool) -> Opt
         let before = read_volatile(&raw const (*path).done);
         let consumer = get::<u32>((*path).sq, &OFF_QUEUE_INDEX)?;
         let done = advance(before, base, consumer, mask);
-        // The WR consumed last. It is this CQE's if the CQE is for the send queue and not from a flush on
+        // The WR consumed last. The CQE is for this WR if it is for the send queue and not from a flush on
         // 6.12.
         let last = u64::from(consumer.wrapping_sub(1) & mask) << ((*path).sq_shift & 31);
         let last = elements(path)? + last;
@@ -602,21 +602,21 @@ pub(crate) fn queue_ending(queue: u64) -> Option<()> {
     // SAFETY: the map checked the pointer.
     unsafe {
         if (*path).sq == queue {
-            // The driver emptied the queue without CQEs, as by RESET.
+            // The driver has emptied the queue without CQEs, as RESET does.
             let done = (*path).done;
             if done < (*path).failed {
                 (*path).failed = done;
             }
             waited(path, slot, rxe_qp((*path).qp));
             sends(path, slot)?;
-            // 6.1 does not even move the consumer index, and frees the queue with the WRs on it: they are
-            // gone too.
+            // 6.1 does not even move the consumer index: it frees the queue with the WRs on it. They are gone
+            // too.
             (*slot).tx_done = (*slot).tx_posted;
             Some(())
         } else if (*path).rq == queue {
             receives(path, slot)
         } else {
-            // The entry is left from a QP before this one: the ring of that queue says nothing about this QP.
+            // The entry is left from an earlier QP: the ring of its queue says nothing about this QP.
             None
         }
     }
@@ -634,8 +634,8 @@ fn is_request(opcode: u8) -> bool {
 
 const READ_REQUEST: u8 = 12;
 
-/// Entry of `rxe_xmit_packet(rxe_qp, pkt, skb)`: a request whose PSN is below the next unused one was sent
-/// before.
+/// Entry of `rxe_xmit_packet(rxe_qp, pkt, skb)`. A request with a PSN below the next unused one is sent
+/// again.
 #[inline(always)]
 pub(crate) fn transmitting(rxe: u64, pkt: u64) -> Option<()> {
     if let Some(seen) = seen() {
@@ -658,8 +658,8 @@ pub(crate) fn transmitting(rxe: u64, pkt: u64) -> Option<()> {
         }
         let mut packets = 1;
         if opcode == READ_REQUEST {
-            // A READ uses one PSN for each packet of its response. The driver's own PSN cannot be used: the
-            // driver advances it by that many before it sends the packet (6.1) or after (6.12).
+            // A READ uses one PSN for each packet of its response. The driver's own PSN cannot tell that: 6.1
+            // advances it by that number before it sends the packet, and 6.12 after.
             let resid = get::<u32>(get::<u64>(pkt, &OFF_PKT_WQE)?, &OFF_WQE_RESID)?;
             let mtu = get::<u32>(rxe, &OFF_RXE_QP_MTU)?;
             if mtu != 0 && resid > mtu {

@@ -28,8 +28,7 @@ struct Completion {
 /// The head of `struct ib_uverbs_wc` (uAPI, the same on every kernel), which a user program's CQ holds.
 type UserWc = [u32; 8];
 
-/// Counts a successful receive, of a known QP or not: the driver has just counted it as one of its
-/// `rdma_recvs`.
+/// Counts a successful receive, also if its QP is not known: the driver has just counted it in `rdma_recvs`.
 #[inline(always)]
 fn see(status: u32, opcode: u32) {
     if status == 0
@@ -71,8 +70,8 @@ fn completion(cq: u64, cqe: u64) -> Option<Completion> {
     }
 }
 
-/// Counts a CQE, or that there was no room for it. The tasks of a QP's two queues can complete at once, so
-/// the words that they share are changed by atomic adds.
+/// Counts a CQE, or that the CQ had no room for it. The tasks of a QP's two queues can complete WRs at the
+/// same time, so the words that both write are changed by atomic adds.
 #[inline(always)]
 pub(crate) fn posted(cq: u64, cqe: u64, overflow: bool) -> Option<()> {
     let done = completion(cq, cqe)?;
@@ -98,7 +97,7 @@ pub(crate) fn posted(cq: u64, cqe: u64, overflow: bool) -> Option<()> {
             add(&raw mut (*slot).rx_done, 1);
             add(&raw mut (*slot).rx_bytes, u64::from(done.bytes));
         }
-        // Do this for every CQE that may consume a receive; a CQE with an error does not say whether it does.
+        // A CQE with an error does not say whether it consumes a receive, so do this for all of them too.
         if (done.status != 0 || done.opcode >= RECV) && (*path).flags & slot_flag::SRQ == 0 {
             rxe::receives(path, slot);
         }

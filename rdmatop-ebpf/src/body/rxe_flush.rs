@@ -1,9 +1,9 @@
 //! SoftRoCE before Linux 6.4: CQEs of a flush that no program saw.
 //!
 //! A modify to ERR raises a softirq, which flushes the QP's queues. If an interrupt comes while one of our
-//! programs runs, the softirq runs inside that program, where the kernel skips every other one, and no
-//! counter of the driver has these CQEs. But the consumer indices move. So the entry of the modify notes them
-//! ([`mark`]), and later programs compare ([`count_unseen`]).
+//! programs runs, the softirq runs inside that program, where the kernel skips all our other programs, and no
+//! counter of the driver has these CQEs. But the consumer indices move. So the entry program of the modify
+//! notes them ([`mark`]), and later programs compare them with the counted CQEs ([`count_unseen`]).
 
 use core::ptr::{read_volatile, write_volatile};
 
@@ -18,16 +18,16 @@ use crate::{
     words::add,
 };
 
-/// Each WR that is flushed has one CQE, signaled or not, and so has each receive that is not. It is not known
-/// whether the CQ had room: a CQE that found none counts as placed here.
+/// Counts the CQEs that no program saw. Each flushed send WR has one CQE, signaled or not, and each receive
+/// has one, flushed or not. Whether the CQ had room for them is not known: this counts all of them as placed.
 #[inline(always)]
 pub(super) fn count_unseen(path: *mut QpPath, slot: *mut QpSlot) {
     // SAFETY: the map checked both pointers; counts with several writers are changed by atomic adds.
     unsafe {
         let before = (*path).flushed_at;
-        // While a queue is not empty a flush may be under way, and then the WR consumed last may have no CQE
-        // yet. (When that is the last one of a queue, and the flush runs on another CPU at this very moment,
-        // its CQE counts twice.)
+        // While a queue is not empty, a flush may be under way, and the WR consumed last may have no CQE yet.
+        // (If that WR is also the last of the queue, and another CPU is flushing it at this very moment, its
+        // CQE counts twice.)
         if before == NOT_IN_ERR || Rxe::has_work((*path).qp) {
             return;
         }
@@ -67,14 +67,14 @@ pub(super) fn count_unseen(path: *mut QpPath, slot: *mut QpSlot) {
 }
 
 /// Remembers the consumer indices of a QP, and how many WRs have ended with a CQE that [`count_unseen`]
-/// expects. Not inlined: the entry of a modify has no stack left for it.
+/// expects. Not inlined: the entry program of a modify has too little stack left.
 #[inline(never)]
 pub(super) fn mark(path: *mut QpPath, slot: *mut QpSlot) {
-    // SAFETY: the map checked both pointers. Only calls that modify or destroy the QP come here, and they
-    // exclude each other.
+    // SAFETY: the map checked both pointers. Only programs at modify and destroy calls of the QP come here,
+    // and the kernel runs these calls one at a time.
     unsafe {
-        // Before the indices, and the successes last: a CQE that another CPU counts meanwhile must not look
-        // like one that nobody counted.
+        // Read the counts before the indices, and the successes last. Otherwise a CQE that another CPU counts
+        // meanwhile would look like one that nobody has counted.
         let received = if (*path).flags & slot_flag::SRQ == 0 {
             read_volatile(&raw const (*slot).rx_done)
         } else {
@@ -91,14 +91,14 @@ pub(super) fn mark(path: *mut QpPath, slot: *mut QpSlot) {
     }
 }
 
-/// The index of the receive queue in [`QpPath::flushed_at`].
+/// The consumer index of the receive queue in [`QpPath::flushed_at`].
 #[inline(always)]
 fn receive_half(both: u64) -> u32 {
     (both >> u32::BITS) as u32
 }
 
-/// How many of the `consumed` send WRs from index `from` on were not flushed. The flushed ones are the last,
-/// so a search in halves finds the first of them; a ring has 2^20 elements at most (`RXE_MAX_QP_WR`).
+/// How many of the `consumed` send WRs from index `from` on were not flushed. The flushed ones come last, so
+/// a binary search finds the first of them; a ring has at most 2^20 elements (`RXE_MAX_QP_WR`).
 #[inline(always)]
 unsafe fn unflushed(path: *mut QpPath, from: u32, consumed: u64) -> u64 {
     // SAFETY: the caller's pointer is checked.

@@ -1,4 +1,4 @@
-//! SoftRoCE: what both the programs that count and those that make events need.
+//! SoftRoCE: what the programs that count and those that make events both need.
 
 use rdmatop_common::offsets::UNKNOWN;
 
@@ -17,20 +17,20 @@ pub(crate) fn is_rxe(device: u64) -> bool {
     is_known(&OFF_RXE_QP_IBQP) && get::<u32>(device, &OFF_DEV_DRIVER) == Some(DRIVER)
 }
 
-/// Whether the driver works in softirqs: before Linux 6.4. A softirq can run inside a program of ours, when
-/// an interrupt comes there, and the kernel skips every other program in it. Where this is false, the
-/// verifier removes what depends on it.
+/// Whether the driver works in softirqs, which it does before Linux 6.4. An interrupt can come while a
+/// program of ours runs, and the softirq then runs inside that program, where the kernel skips all our other
+/// programs. Where this is false, the verifier removes the code that depends on it.
 #[inline(always)]
 pub(crate) fn works_in_softirqs() -> bool {
     OFF_RXE_TASK_TASKLET.load() != UNKNOWN
 }
 
-/// Whether the CQ is full, which `rxe_cq_post` checks first. A kprobe sees the entry of that function, not
-/// its result.
+/// Whether the CQ is full, which `rxe_cq_post` checks first. The kprobe runs at the entry of that function,
+/// so its program cannot use the function's result.
 #[inline(always)]
 pub(crate) fn is_full(cq: u64) -> bool {
     let at: u64 = get_or_zero(cq, &OFF_RXE_CQ_QUEUE);
-    // Read the queue each time, because a CQ can be resized.
+    // Read the queue's address each time, because a CQ can be resized.
     let mut pane = Pane::<6>::uninit();
     let queue = Window::open(&mut pane, at, &OFF_QUEUE_BUF);
     let ring: u64 = queue.get(&OFF_QUEUE_BUF).unwrap_or(0);
@@ -38,8 +38,9 @@ pub(crate) fn is_full(cq: u64) -> bool {
     let producer: u32 = queue.get(&OFF_QUEUE_INDEX).unwrap_or(0);
     let consumer: u32 = get_or_zero(ring, &OFF_RING_CONSUMER);
     let no_room = |producer: u32| producer.wrapping_add(1).wrapping_sub(consumer) & mask == 0;
-    // Where QPs share a CQ, another CPU may have posted a CQE since the producer was read, and the program
-    // may have taken it: then the consumer is ahead of that producer, which looks the same. A producer read
-    // after the consumer is not behind it. No ring or no mask means that a read failed.
+    // Where QPs share a CQ, another CPU may have posted a CQE after `producer` was read, and the user program
+    // may have taken it. Then the consumer is ahead of `producer`, which looks the same as a full CQ. A
+    // producer that is read after the consumer cannot be behind it. No ring or no mask means that a read
+    // failed.
     ring != 0 && mask != 0 && no_room(producer) && no_room(get_or_zero(at, &OFF_QUEUE_INDEX))
 }

@@ -2,13 +2,13 @@
 //!
 //! A user program writes elements into queues that it shares with the driver and marks each valid; `write()`
 //! of POST_SEND only wakes the driver. siw has no producer index: the posted WRs are the valid elements from
-//! the consumer index on. The driver takes one element at a time, in `siw_activate_tx`, with the QP's
-//! `sq_lock` held and no WR under way, so reads at its entry are free of races. By then each taken element
-//! has been sent and is finished, unless it is an RDMA READ, which waits for its response in the outbound
-//! read queue (`orq`).
+//! the consumer index on. The driver takes one element at a time, in `siw_activate_tx`, where it holds the
+//! QP's `sq_lock` and sends no WR, so reads at the entry of that function are free of races. By then each
+//! taken element has been sent and is finished, unless it is an RDMA READ, which waits for its response in
+//! the outbound read queue (`orq`).
 //!
-//! Elements are the driver's uAPI (include/uapi/rdma/siw-abi.h) and so the same on every kernel. The driver's
-//! own structs are not: their offsets are from BTF.
+//! The elements are the driver's uAPI (include/uapi/rdma/siw-abi.h) and so the same on every kernel. The
+//! driver's own structs are not: their offsets come from BTF.
 
 use core::{
     ffi::c_void,
@@ -59,16 +59,16 @@ const READ: u32 = 1;
 const READ_LOCAL_INV: u32 = 2;
 const READ_RESPONSE: u32 = 9;
 /// `IB_WR_*` for each `enum siw_opcode` from `SIW_OP_WRITE` = 0 to `SIW_OP_REG_MR` = 11, four bits each; 15
-/// is any other.
+/// stands for all other opcodes.
 const OPCODE_OF: u64 = 0xf7ff_5693_2b40;
-/// `SIW_OP_INVAL_STAG`, the first opcode without data; WRs with data have lower ones.
+/// `SIW_OP_INVAL_STAG`, the first opcode without data; the opcodes of all WRs with data are lower.
 const LOCAL: u32 = 10;
 
 /// `enum siw_wr_state`.
 const IDLE: u32 = 0;
 const QUEUED: u32 = 1;
 
-/// Mask of the driver's indices, which run through the whole range of a u32.
+/// Mask of the driver's indices, which use the whole range of a u32.
 const ENDLESS: u32 = u32::MAX;
 
 /// The `siw_qp` around an `ib_qp`.
@@ -109,7 +109,8 @@ impl Provider for Siw {
         if size == 0 || size & size.wrapping_sub(1) != 0 || receives & receives.wrapping_sub(1) != 0 {
             return false;
         }
-        // siw sees no retransmissions, which TCP does, and no waits: a missing receive ends the connection.
+        // siw sees no retransmissions, which TCP does. It has no waits: a missing receive ends the
+        // connection.
         let mut flags = flags
             | slot_flag::provider::SIW
             | slot_flag::NO_RETRANSMITS
@@ -199,10 +200,10 @@ fn reads(siw: u64) -> u64 {
     u64::from(put.wrapping_sub(got))
 }
 
-/// Raises `tx_done`: of the taken WRs at most `unfinished` are not finished.
+/// Raises `tx_done`: all taken WRs are finished but at most `unfinished`.
 #[inline(always)]
 unsafe fn finished(slot: *mut QpSlot, taken: u64, unfinished: u64) {
-    // More READs from before the QP was counted can be waiting than WRs were taken since.
+    // READs from before the QP was counted can be waiting, and be more than the WRs taken since.
     let done = taken.saturating_sub(unfinished);
     // SAFETY: the caller's pointer is checked.
     unsafe {
@@ -222,12 +223,12 @@ struct Walk {
     base: u64,
     mask: u64,
     next: u64,
-    /// Count opcodes and bytes.
+    /// 1 to count opcodes and bytes, 0 only to find the end.
     counts: u64,
 }
 
-/// Walks over the valid elements from number `next` on and returns the number of the first that is not valid.
-/// The driver has taken those below `taken`.
+/// Walks over the valid elements from number `next` on, and returns the number of the first that is not
+/// valid. The driver has taken all elements below `taken`.
 #[inline(always)]
 unsafe fn walk(walk: &mut Walk, taken: u64) -> u64 {
     let ahead = walk.next.saturating_sub(taken);
@@ -261,8 +262,8 @@ unsafe extern "C" fn walk_one(_turn: u32, walk: *mut Walk) -> i64 {
     0
 }
 
-/// Counts the opcode and the bytes of a WR. Called only with `sq_lock` held, or when the driver sends no
-/// more.
+/// Counts the opcode and the bytes of a WR. The caller must be a program that runs with `sq_lock` held, or
+/// when the driver sends no more.
 #[inline(always)]
 unsafe fn count(slot: *mut QpSlot, sqe: u64, head: u32) {
     let opcode = opcode(head);
@@ -289,16 +290,16 @@ unsafe fn count(slot: *mut QpSlot, sqe: u64, head: u32) {
     }
 }
 
-/// Counts WRs on the send queue that have not been counted. Called only with `sq_lock` held, or when the
-/// driver sends no more.
+/// Counts the WRs on the send queue that have not been counted. The caller must be a program that runs with
+/// `sq_lock` held, or when the driver sends no more.
 #[inline(always)]
 unsafe fn posted(path: *mut QpPath, slot: *mut QpSlot, siw: u64, taken: u64) {
     // SAFETY: the caller's pointers are checked.
     unsafe {
         let mut next = (*path).walked;
         if next < taken {
-            // WRs were posted after the last visit and taken at once. The driver keeps a copy of the WR that
-            // it took last.
+            // Some WRs were posted after the last visit and taken before this one. The driver keeps a copy of
+            // the WR that it took last, so only that one can be counted with its opcode.
             if taken - next > 1 {
                 lost_many(loss::WALK, taken - next - 1);
             }
@@ -323,14 +324,14 @@ unsafe fn posted(path: *mut QpPath, slot: *mut QpSlot, siw: u64, taken: u64) {
     }
 }
 
-/// Entry of `siw_post_send(ib_qp, wr, bad_wr)`. A user program's WRs are already on the queue. This call puts
-/// a kernel consumer's WRs there, and they are counted when the driver takes one. While a WR is under way,
-/// which a slow receiver can prolong, the driver takes no other: so that waiting WRs show as posted, this
-/// looks for them too.
+/// Entry of `siw_post_send(ib_qp, wr, bad_wr)`. The WRs of a user program are already on the queue. This call
+/// puts those of a kernel consumer there, and they are counted when the driver takes one. While the driver is
+/// sending a WR, which takes long if the receiver is slow, it takes no other one. So this looks for waiting
+/// WRs too, and they show as posted.
 #[inline(always)]
 pub(crate) fn doorbell(qp: u64) -> Option<()> {
     let (path, slot) = find::<Siw>(qp)?;
-    // SAFETY: the map checked both pointers. What is stored are cursors, see `advance`.
+    // SAFETY: the map checked both pointers. Each word that is stored is a cursor, see `advance`.
     unsafe {
         add(&raw mut (*slot).doorbells, 1);
         if (*path).flags & slot_flag::KERNEL != 0 {
@@ -355,8 +356,8 @@ pub(crate) fn doorbell(qp: u64) -> Option<()> {
     Some(())
 }
 
-/// Entry of `siw_activate_tx(siw_qp)`: no WR is being sent, and `sq_lock` is held. The driver also calls it
-/// for a READ by the peer, even for a QP that never moved.
+/// Entry of `siw_activate_tx(siw_qp)`: no WR is being sent, and the driver holds `sq_lock`. The driver also
+/// calls it for a READ by the peer, even for a QP that has never moved.
 #[inline(always)]
 pub(crate) fn activating(siw: u64) -> Option<()> {
     let (path, slot) = find_busy::<Siw>(ib_qp(siw))?;
@@ -370,9 +371,9 @@ pub(crate) fn activating(siw: u64) -> Option<()> {
 }
 
 /// How many taken WRs are unfinished when the response to a READ is complete and that READ is still in the
-/// `orq`: the other READs in the `orq`, and the WR under way unless it is one of these READs. A READ that is
-/// only queued may or may not be in the `orq`; it is taken as not. A later visit, at the latest when that
-/// READ finishes, corrects the count.
+/// `orq`: the other READs in the `orq`, and the WR that is being sent, unless it is one of these READs. A
+/// READ that is only queued may or may not be in the `orq`; this assumes that it is not. A later visit, at
+/// the latest when that READ finishes, corrects the count.
 #[inline(always)]
 fn beside_this_read(siw: u64) -> u64 {
     let wqe = siw + u64::from(OFF_SIW_TX_WQE.load());
@@ -389,7 +390,7 @@ pub(crate) fn read_ending(wqe: u64, opcode: u32) -> Option<()> {
     if opcode != READ && opcode != READ_LOCAL_INV {
         return None;
     }
-    // A siw_wqe that is not of the receiving side leads to an address where no QP is.
+    // For a siw_wqe of the sending side this address is not that of a QP, so the lookup below fails.
     let siw = wqe - u64::from(OFF_SIW_RX_WQE.load());
     let (path, slot) = known::<Siw>(ib_qp(siw))?;
     // SAFETY: the map checked both pointers.
@@ -416,14 +417,14 @@ pub(crate) fn sent(siw: u64, sqe: u64, status: u32, stack: u64) -> Option<()> {
         if sqe == sending {
             finished(slot, taken, reads(siw));
         } else if place < (u64::from((*path).sq_mask) + 1) * SQE {
-            // The WR is flushed while on the queue, and taken off after this call. The driver sends no more.
+            // The driver flushes the WR on the queue, and takes it off after this call. It sends no more.
             posted(path, slot, siw, taken);
             finished(slot, taken + 1, 0);
         } else if matches!(opcode(head(sqe)), READ | READ_LOCAL_INV) {
             finished(slot, taken, beside_this_read(siw));
         }
-        // Else a kernel consumer posts the WR to a broken QP (`ib_drain_sq`): it is on no queue, and ends
-        // with this CQE.
+        // In all other cases a kernel consumer has posted the WR to a broken QP (`ib_drain_sq`): the WR is on
+        // no queue, and ends with this CQE.
     }
     Some(())
 }
@@ -502,7 +503,7 @@ unsafe fn receives(path: *mut QpPath, slot: *mut QpSlot, siw: u64) {
     }
 }
 
-/// Entry of `siw_free_qp(kref)`, the last step of destroy: it frees the queues with the WRs on them.
+/// Entry of `siw_free_qp(kref)`, the last step of destroy: the driver frees the queues with the WRs on them.
 #[inline(always)]
 pub(crate) fn ending(kref: u64) -> Option<()> {
     let siw = kref - u64::from(OFF_SIW_QP_REF.load());

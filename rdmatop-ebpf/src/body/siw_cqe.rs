@@ -1,11 +1,12 @@
 //! Soft iWARP: CQEs, and which of them found no room.
 //!
 //! Only the holder of the CQ's lock knows whether there is room, and the driver takes the lock after the
-//! entry that a kprobe sees: in between another CPU may fill the CQ, or the program may empty it. So the
-//! programs count each CQE as placed at the entry of `siw_sqe_complete` or `siw_rqe_complete`. If a CQE finds
-//! no room, the driver then calls `siw_cq_event`, which names the CQ but not the QP. The programs remember
-//! the QP from the entry, by the kernel stack, which both calls share: an interrupt that completes WRs in
-//! between runs on another stack, and a task that moves to another CPU keeps its stack.
+//! function entry at which a kprobe runs. In between another CPU may fill the CQ, or the user program may
+//! empty it. So the programs count each CQE as placed at the entry of `siw_sqe_complete` or
+//! `siw_rqe_complete`. If the CQE finds no room, the driver then calls `siw_cq_event`, which names the CQ but
+//! not the QP. The programs note the QP at the entry under the kernel stack, which both calls share: an
+//! interrupt that completes WRs in between runs on another stack, and a task that moves to another CPU keeps
+//! its stack.
 
 use core::ptr::{read_volatile, write_volatile};
 
@@ -16,9 +17,9 @@ use crate::{
     words::add,
 };
 
-/// Log2 of the size and alignment of a kernel stack on x86-64 and arm64. On kernels with larger stacks
-/// (KASAN) the two calls can lie on different sides of such a boundary, which is rare: then the QP is not
-/// found, and that is counted.
+/// Log2 of the size and alignment of a kernel stack on x86-64 and arm64. Where stacks are larger (KASAN), the
+/// two calls can lie on different sides of such a boundary. That is rare; the program then does not find the
+/// QP, and counts a loss.
 const STACK_BITS: u32 = 14;
 
 /// `IB_WC_*` for each `enum siw_wc_status` from `SIW_WC_SUCCESS` to `SIW_WC_GENERAL_ERR`, five bits each.
@@ -126,8 +127,8 @@ fn class(status: u32) -> u64 {
 /// A call that completes a WR, identified by its stack.
 pub(crate) struct Call {
     place: *mut [u64; 2],
-    /// Both words of the place are xored with this. It distinguishes stacks that share a place: decoded with
-    /// the wrong seal, a word is not a QP's address.
+    /// Both words of the place are xored with this. It tells apart stacks that share a place: with another
+    /// stack's seal, a decoded word is not the address of a QP.
     seal: u64,
 }
 
@@ -145,7 +146,7 @@ impl Call {
     #[inline(always)]
     pub(crate) fn begin(stack: u64) -> Self {
         let call = Self::on(stack);
-        // SAFETY: inside the places; words are written whole.
+        // SAFETY: the place is inside the array, and words are written whole.
         unsafe { call.write(0, 0) };
         call
     }

@@ -1,8 +1,8 @@
 //! Work requests of programs whose posts do not enter the kernel, by probes on the provider's functions.
 //!
-//! The kernel keeps the address of each user `struct ibv_qp` (`ib_uobject.user_handle`). Process and address
-//! are the key by which a probe finds the QP; from the address user space finds the functions to probe. The
-//! layouts of work requests are those compiled into applications (rdma-core, libibverbs/verbs.h). A post is
+//! The kernel keeps the address of each user `struct ibv_qp` (`ib_uobject.user_handle`). By process and
+//! address a probe finds the QP, and from the address user space finds the functions to probe. The layouts of
+//! work requests are those that are compiled into applications (rdma-core, libibverbs/verbs.h). A post is
 //! counted at its return, when it is known how much of the list the provider accepted; the caller's list
 //! still exists then.
 
@@ -56,7 +56,7 @@ const DRIVER1: u32 = 11;
 /// `IBV_WR_FLUSH`.
 const FLUSH: u32 = 14;
 
-/// The flags of a QP of which the programs see only posts.
+/// Flags of a QP of which the programs see only the posts.
 const UNKNOWN: u32 = slot_flag::NO_RNR
     | slot_flag::NO_RETRANSMITS
     | slot_flag::NO_CQES
@@ -82,7 +82,7 @@ pub(super) fn hits() -> Option<*mut UserHits> {
     USER_HITS.get_ptr_mut(cpu & ((1 << USER_HITS_BITS) - 1))
 }
 
-/// Counts a hit that could not be counted for a QP.
+/// Counts a hit that the programs could not count for a QP.
 #[inline(always)]
 pub(super) fn missed() {
     lost(loss::MISSED);
@@ -101,19 +101,19 @@ fn take() -> Option<u32> {
         if unsafe { read_volatile(&raw const (*slot).qp) } == 0 {
             return Some(number);
         }
-        // There is room for the element just popped.
+        // The queue has room for it, because this CPU has just popped it.
         let _ = USED_USER.push(number, 0);
     }
-    // All numbers on the stack have memory.
+    // Every number on the stack has its place in all the arrays.
     pool::take(&FREE_USER)
 }
 
-/// Entry of `_ib_modify_qp` and of `ib_query_qp`, which show a QP to the program. When user space dumps all
-/// QPs over netlink, the kernel calls the second for each, so QPs from before attach are found.
+/// Entry of `_ib_modify_qp` and of `ib_query_qp`, where our program learns of a QP. When user space dumps all
+/// QPs over netlink, the kernel calls `ib_query_qp` for each, which shows the QPs from before attach.
 #[inline(always)]
 pub(crate) fn seen(qp: u64) -> Option<()> {
     let known = qps::learn(qp)?;
-    // SAFETY: the map checked the pointer; only the place is ever written by others, whole.
+    // SAFETY: the map checked the pointer; other programs write only state, port and slot number, each whole.
     let known = unsafe { &*known };
     // SAFETY: as above.
     let place = unsafe { read_volatile(&raw const known.slot) };
@@ -139,7 +139,7 @@ pub(crate) fn seen(qp: u64) -> Option<()> {
         if is_of(number, qp, known.born_ns) {
             return None;
         }
-        // The program has freed the QP that had this handle before, and no probe saw its destroy.
+        // The process has freed the QP that had this handle before, and no probe saw its destroy.
         retire(number, &key);
     }
     let Some(number) = take() else {
@@ -179,6 +179,14 @@ pub(crate) fn seen(qp: u64) -> Option<()> {
     }
     if USER_INDEX.insert(&key, &number, NOEXIST).is_err() {
         // Another CPU was first, or there is no room.
+        if user_work::wanted() {
+            // Completions must not find the QP under a number that another QP will get.
+            let _ = user_work::retire(number);
+            if let Some(first) = USER_INDEX.get_ptr(&key) {
+                // SAFETY: the map checked the pointer.
+                user_work::find_by_qpn(unsafe { *first }, qp, known);
+            }
+        }
         pool::give_back(&FREE_USER, number);
         return None;
     }
@@ -186,12 +194,12 @@ pub(crate) fn seen(qp: u64) -> Option<()> {
     if user_work::wanted() {
         user_cqs::join(number, qp);
     }
-    // SAFETY: as above; with its address the slot is in use.
+    // SAFETY: as above; writing the address marks the slot as in use.
     unsafe { write_volatile(&raw mut (*slot).qp, qp) };
     Some(())
 }
 
-/// Whether this QP has the number.
+/// Whether the number belongs to this QP.
 #[inline(always)]
 fn is_of(number: u32, qp: u64, born_ns: u64) -> bool {
     USER_SLOTS.get_ptr(number).is_some_and(|slot| {
@@ -200,7 +208,7 @@ fn is_of(number: u32, qp: u64, born_ns: u64) -> bool {
     })
 }
 
-/// Retires a number whose QP no longer exists: user space frees the number after reading the slot.
+/// Retires a number whose QP no longer exists. User space frees the number after it has read the slot.
 #[inline(always)]
 fn retire(number: u32, key: &UserKey) {
     let _ = USER_INDEX.remove(key);
@@ -208,10 +216,10 @@ fn retire(number: u32, key: &UserKey) {
         let _ = user_work::retire(number);
     }
     if let Some(slot) = USER_SLOTS.get_ptr_mut(number) {
-        // SAFETY: the map checked the pointer; the flags have this one writer.
+        // SAFETY: the map checked the pointer; only this function writes the flags by now.
         unsafe {
             let flags = &raw mut (*slot).flags;
-            // The counts are final before user space sees that they are.
+            // User space must not see the flag before the final counts.
             fence(&raw mut (*slot).born_ns);
             write_volatile(flags, read_volatile(flags) | slot_flag::DESTROYED);
         }
@@ -220,7 +228,7 @@ fn retire(number: u32, key: &UserKey) {
     }
 }
 
-/// Entry of `ib_destroy_qp_user(qp, udata)`. At the return another QP may have the address.
+/// Entry of `ib_destroy_qp_user(qp, udata)`. By its return another QP may have the address.
 #[inline(always)]
 pub(crate) fn destroying(qp: u64) -> Option<()> {
     // SAFETY: the map checked the pointer.
@@ -265,8 +273,8 @@ pub(crate) fn destroyed(rc: i32) -> Option<()> {
     Some(())
 }
 
-/// Counts a hit at the entry of a provider's function. Returns the QP's number, if this process has such a
-/// counted QP.
+/// Counts a hit at the entry of a provider's function. Returns the number of the QP, `None` if this process
+/// has no counted QP at the address.
 #[inline(always)]
 pub(super) fn hit(qp: u64) -> Option<u32> {
     if !enabled() {
@@ -328,7 +336,7 @@ fn returned(hook: u32, rc: i32, call: &UserCall) -> Option<()> {
     unsafe { add(&raw mut (*hits).hits, 1) };
     let number = call.number as u32;
     let (slot, user) = (USER_SLOTS.get_ptr_mut(number)?, USER_QPS.get_ptr_mut(number)?);
-    // No address of a work request: nothing was rejected.
+    // `u64::MAX` is no work request's address: nothing was rejected.
     let mut stop = u64::MAX;
     if rc != 0 {
         // SAFETY: the helper checks the address itself.
@@ -336,7 +344,7 @@ fn returned(hook: u32, rc: i32, call: &UserCall) -> Option<()> {
             missed();
             return None;
         };
-        // A provider that names no work request has accepted none.
+        // A provider that names no rejected work request has accepted none.
         stop = if bad == 0 { call.list } else { bad };
     }
     let mut list = List {
@@ -358,7 +366,7 @@ fn returned(hook: u32, rc: i32, call: &UserCall) -> Option<()> {
         bpf_loop(WRS, one as *mut c_void, (&raw mut list).cast::<c_void>(), 0);
     }
     if list.next != 0 || list.unread != 0 {
-        // The list is too long, or a part of it could not be read.
+        // The list was too long, or a part of it could not be read.
         missed();
         if user_work::wanted() && list.next != 0 {
             user_work::unseen();
@@ -385,23 +393,23 @@ fn returned(hook: u32, rc: i32, call: &UserCall) -> Option<()> {
 /// State of a walk over a list of work requests.
 struct List {
     slot: *mut QpSlot,
-    /// Address of the next one; 0 at the end.
+    /// Address of the next work request; 0 at the end.
     next: u64,
-    /// Address of the first that was not accepted.
+    /// Address of the first work request that was not accepted.
     stop: u64,
     accepted: u64,
     rejected: u64,
     /// 1 for sends, whose opcodes and bytes are counted.
     sends: u64,
-    /// Not 0 where the length of a segment could not be read.
+    /// Not 0 if the length of a segment could not be read.
     unread: u64,
-    /// The QP's number, and when the program called: for records.
+    /// For records: the QP's number, and when the program called.
     number: u64,
     at_ns: u64,
 }
 
-/// Visits one work request. `struct ibv_send_wr` and `struct ibv_recv_wr` begin alike: id, next, segments,
-/// their number; a send then has the opcode.
+/// Visits one work request. `struct ibv_send_wr` and `struct ibv_recv_wr` both begin with id, next, segments
+/// and the number of segments; in a send the opcode follows.
 unsafe extern "C" fn one(_turn: u32, list: *mut List) -> i64 {
     // SAFETY: the list is on the caller's stack; the verifier follows its pointers.
     unsafe {
@@ -414,7 +422,7 @@ unsafe extern "C" fn one(_turn: u32, list: *mut List) -> i64 {
         };
         (*list).next = next;
         if at == (*list).stop {
-            // So is the next one. Asking whether one was rejected would not do: see `UserWork::zero`.
+            // The next one is rejected too. Testing `rejected` instead would not work: see `UserWork::zero`.
             (*list).stop = next;
             (*list).rejected += 1;
             return 0;
@@ -442,9 +450,9 @@ fn sum(segments: u64, number: u32, opcode: u32) -> Segments {
     }
 }
 
-/// Counts one work request of a list and makes a record of it; returns 0 if all segments could be read. A
-/// `struct ibv_send_wr` has its flags at 32, immediate data at 36, and of a datagram the destination's QP
-/// number at 48.
+/// Counts one work request of a list and makes a record of it; returns 0 if the lengths of all segments could
+/// be read. A `struct ibv_send_wr` has its flags at offset 32, immediate data at 36 and, for a datagram, the
+/// QP number of the destination at 48.
 #[inline(always)]
 unsafe fn record(list: *const List, at: u64, wr_id: u64, segments: u64, what: u64) -> u64 {
     let (number, opcode) = (what as u32, (what >> 32) as u32);
@@ -476,8 +484,8 @@ unsafe fn record(list: *const List, at: u64, wr_id: u64, segments: u64, what: u6
     }
 }
 
-/// Counts opcode and bytes of a send. Several threads may be here for one QP at once, because they do not
-/// hold the provider's lock.
+/// Counts opcode and bytes of a send. Several threads may do this for one QP at once, because after the
+/// return they do not hold the provider's lock.
 #[inline(always)]
 unsafe fn count(slot: *mut QpSlot, opcode: u32, sum: &Segments) {
     let class = class(opcode);
@@ -500,14 +508,14 @@ pub(super) fn class(opcode: u32) -> usize {
     class & (OPCODES - 1)
 }
 
-/// State of a walk over the segments of a work request, or over buffers of inline data. Both have an address
-/// first, then the length.
+/// State of a walk over the segments of a work request, or over the buffers of inline data. Both begin with
+/// an address, followed by the length.
 #[derive(Default)]
 pub(super) struct Segments {
     /// Address of the next length.
     next: u64,
     pub(super) bytes: u64,
-    /// Not 0 where a length could not be read.
+    /// Not 0 if a length could not be read.
     pub(super) unread: u64,
 }
 
@@ -551,7 +559,7 @@ impl Segments {
                 self.next as *const c_void,
             )
         };
-        // Without a branch, because the verifier would follow both sides for each segment.
+        // There is no branch, because the verifier would follow both sides for each segment.
         self.bytes += u64::from(length);
         self.unread |= rc.cast_unsigned();
         self.next += SGE;

@@ -1,13 +1,13 @@
 //! Completions that a program takes from a `struct ibv_cq_ex` by `ibv_start_poll` and `ibv_next_poll`
 //! (rdma-core, libibverbs/verbs.h). At their return the CQ holds `wr_id` and status of one completion. QP
-//! number and opcode are given by functions of the provider, which a probe cannot call and a program need
-//! not.
+//! number and opcode come only from other functions of the provider: a probe cannot call them, and a program
+//! need not.
 //!
-//! So the QP of a completion is known where the CQ can have completions of no other QP, and whether it is of
-//! a send or a receive where the CQ is for one of both only. Both come from the kernel's own QPs. What makes
-//! it certain is the kernel's count of the users of a CQ (`ib_cq.usecnt`): if it differs from the number of
-//! QPs that are known here, something else uses the CQ as well, such as a QP that has no number, or a shared
-//! receive queue of XRC. A QP that was destroyed may have left completions behind.
+//! So the QP of a completion is known only if the CQ can have completions of no other QP, and whether it is
+//! of a send or a receive only if the CQ is for one of both. The programs learn both from the kernel's QPs,
+//! and the kernel's count of the users of a CQ (`ib_cq.usecnt`) makes it certain. If it differs from the
+//! number of QPs that are known here, something else uses the CQ too, such as a QP without a number here, or
+//! a shared receive queue of XRC. A QP that was destroyed may have left completions behind.
 
 use core::{
     mem::MaybeUninit,
@@ -59,7 +59,7 @@ pub(super) fn join(number: u32, qp: u64) {
     let _ = join_one(number, receive, 0);
 }
 
-/// Not inlined: it is called twice, and has an entry on its stack.
+/// Not inlined: the function is called twice, and its frame holds a whole entry.
 #[inline(never)]
 fn join_one(number: u32, cq: u64, is_send: u32) -> Option<()> {
     if cq == 0 {
@@ -79,7 +79,7 @@ fn join_one(number: u32, cq: u64, is_send: u32) -> Option<()> {
         if let Some(older) = USER_CQS.get_ptr(&key)
             && ((*older).id != id || (*older).id_at != id_at)
         {
-            // Another CQ was at this address of the program.
+            // The program had another CQ at this address before.
             let _ = USER_CQS.remove(&key);
         }
         if USER_CQS.get_ptr(&key).is_none() {
@@ -113,7 +113,7 @@ fn join_one(number: u32, cq: u64, is_send: u32) -> Option<()> {
     Some(())
 }
 
-/// A QP is destroyed: from now on it is not known of which QP completions of its CQs are.
+/// A QP is destroyed: from now on it is not known which QP a completion of its CQs is for.
 #[inline(always)]
 pub(super) fn leave(work: &UserWork) {
     for cq in [work.send_cq, work.receive_cq] {
@@ -124,8 +124,8 @@ pub(super) fn leave(work: &UserWork) {
     }
 }
 
-/// Entry of a provider's `start_poll(cq, attr)` and `next_poll(cq)`. `at`: where a `struct ibv_cq_ex` has
-/// `comp_mask`, with `status` and `wr_id` behind it.
+/// Entry of a provider's `start_poll(cq, attr)` and `next_poll(cq)`. `at`: the offset of `comp_mask` in a
+/// `struct ibv_cq_ex`, followed by `status` and `wr_id`.
 #[inline(always)]
 pub(crate) fn polling(cq: u64, at: u64) -> Option<()> {
     if !wanted() || !enabled() {
@@ -138,7 +138,7 @@ pub(crate) fn polling(cq: u64, at: u64) -> Option<()> {
     Some(())
 }
 
-/// Return of either: 0 if there is a completion.
+/// Return of either function: 0 if there is a completion.
 #[inline(always)]
 pub(crate) fn polled(rc: i32) -> Option<()> {
     let call = call_key(hook::USER_POLL_EX);
@@ -153,7 +153,7 @@ pub(crate) fn polled(rc: i32) -> Option<()> {
     Some(())
 }
 
-/// The program has taken one completion; `None` if it is not known whether the trace asks for it.
+/// Reports one completion that the program took; `None` if it is not known whether the trace asks for it.
 #[inline(always)]
 fn took(cq: u64, at: u64) -> Option<()> {
     // SAFETY: the helper checks the address itself.
@@ -203,19 +203,19 @@ fn took(cq: u64, at: u64) -> Option<()> {
     if receives == 0 {
         let _ = recall(number, &raw mut *request, NO_OPCODE);
     } else if sends != 0 {
-        // It may be of a send.
+        // The completion may be that of a send.
         doubt(number);
     }
     let _ = report(number, &raw const *request);
     Some(())
 }
 
-/// Makes a record of a completion whose QP is not known, if it is asked for. `None` if that is not known. Not
-/// inlined, as `report`.
+/// Makes a record of a completion whose QP is not known, if the trace asks for it. `None` if that is not
+/// known. Not inlined, as `report`.
 #[inline(never)]
 fn report_of_cq(entry: *mut UserCq, request: *const Request) -> Option<()> {
     let filter = filter()?;
-    // SAFETY: the caller's pointers are that of the map and to a request; the filter's is of the map.
+    // SAFETY: the entry and the filter are from maps, and the request is on the caller's stack.
     unsafe {
         let is_wanted = read_volatile(&raw const (*entry).flags) & work_flag::WANTED != 0;
         if is_wanted && (*filter).flags & WrFilter::QPN != 0 {

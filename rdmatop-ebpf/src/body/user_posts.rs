@@ -1,23 +1,23 @@
-//! Posts of programs whose ends no program of ours has seen yet. The end of a send then has the time of its
-//! post, and what only the post says: a completion does not name the kind of a request and its bytes.
+//! Sends of programs whose ends no program of ours has seen yet. They give the record of an end the time of
+//! its post, and the kind and bytes of the request, which a completion does not name.
 //!
-//! A completion names its request by `wr_id` only, which need not be unique. The order makes it certain which
-//! request it is: a send queue finishes in order. For that all of this must hold, and where it does not, ends
-//! of the QP say nothing of their posts until it goes through RESET:
+//! A completion names its request only by `wr_id`, which need not be unique. The order tells which request it
+//! is, because a send queue finishes in order. That is certain only if all of the following holds. If it does
+//! not, the records of the QP's ends have nothing from their posts until the QP goes through RESET:
 //!
-//! * Every post since the QP's send queue was empty was seen, so its functions were probed before
-//!   (`UserQp::probed_ns`).
-//! * One thread posts. Of posts of two threads the order in the queue is not known.
-//! * One thread polls. What two threads have polled may reach this code in another order.
-//! * No completion contradicts: one without a post, of another kind than its post, or behind a request that
-//!   asked for a completion and has none.
+//! * A program of ours has seen every post since the QP's send queue was last empty, so the QP's functions
+//!   were probed before that (`UserQp::probed_ns`).
+//! * One thread posts. If two threads post, the order of their requests in the queue is not known.
+//! * One thread polls. If two threads poll, their completions may reach this code in another order.
+//! * No completion contradicts the order. These do: a completion without a post, one of another kind than its
+//!   post, and one behind a request that asked for a completion and has none.
 //!
-//! A QP may complete each request, also those that do not ask for it, and the kernel does not keep whether.
-//! So of two requests with one `wr_id`, where the first does not ask, it is uncertain which one a completion
-//! is for, unless earlier ones have shown it.
+//! A QP may complete each request, also those that do not ask for it, and the kernel does not record whether
+//! it does. So if two requests have the same `wr_id`, and the first does not ask for a completion, it is not
+//! certain which of them a completion is for, unless earlier completions have shown what the QP does.
 //!
-//! The poster writes `sends`, the poller `ended` and `signals`. The request of a post that has not returned
-//! yet may already have ended: the poller leaves a note (`early`), and the poster drops that post.
+//! The poster writes `sends`; the poller writes `ended` and `signals`. A request can end before the call that
+//! posts it returns: then the poller leaves a note (`early`), and the poster does not remember that post.
 
 use core::{
     ffi::c_void,
@@ -38,15 +38,15 @@ use crate::{
 
 /// How many posts of a QP are remembered.
 const DEPTH: u64 = 4096;
-/// `IB_QPT_DRIVER`, a type of the provider's own. EFA's (SRD) finishes in any order.
+/// `IB_QPT_DRIVER`, a QP type of the provider's own. EFA's (SRD) finishes requests in any order.
 const DRIVER: u32 = 0xff;
-/// Added to give one back: -1.
+/// -1: `add` gives one back with it.
 const BACK: u64 = u64::MAX;
-/// `IBV_WC_*` by `IBV_WR_*`, four bits each: what the completion of a successful request says.
+/// The `IBV_WC_*` of a successful request by its `IBV_WR_*`, four bits each.
 const COMPLETES_AS: u64 = 0x0705_6432_0011;
-/// Kinds of request in [`COMPLETES_AS`].
+/// Number of request kinds in [`COMPLETES_AS`].
 const KINDS: u32 = 11;
-/// Values of [`UserWork::unsure`]: the posts are still remembered, or are forgotten.
+/// Values of [`UserWork::unsure`]: the QP's posts are still in the map, or have been removed from it.
 const UNSURE: u32 = 1;
 const FORGOTTEN: u32 = 2;
 
@@ -56,7 +56,8 @@ mod state {
     pub(super) const RTS: u32 = 3;
 }
 
-/// Numbers of QPs are smaller than addresses, by which SoftRoCE's posts are kept in the same table.
+/// The key of a post: the QP's number. SoftRoCE's posts are in this table by address, which is never so
+/// small.
 #[inline(always)]
 fn key(number: u32, nth: u64) -> WrKey {
     WrKey {
@@ -65,11 +66,11 @@ fn key(number: u32, nth: u64) -> WrKey {
     }
 }
 
-/// A QP gets a state. Until RTS its send queue is empty. iWARP's connection manager makes that last step
-/// without a modify, so the time is that of the last modify before the first post.
+/// A modify moves a QP to state `to`. Until RTS its send queue is empty. The connection manager of iWARP
+/// makes that last step without a modify, so `begun_ns` is the time of the last modify before the first post.
 #[inline(always)]
 pub(super) unsafe fn moves(number: u32, work: *mut UserWork, to: u32) {
-    // SAFETY: the caller's pointer is that of the map; nobody posts to a QP while it is in these states.
+    // SAFETY: the caller has the pointer from the map; nobody posts to a QP while it is in these states.
     unsafe {
         if to > state::RTS || (to == state::RTS && (*work).is_empty == 0) {
             return;
@@ -82,6 +83,8 @@ pub(super) unsafe fn moves(number: u32, work: *mut UserWork, to: u32) {
             (*work).signals = signals::UNKNOWN;
             (*work).poster = 0;
             (*work).poller = 0;
+            // No call is in flight now: one that still counts is one whose return no program saw.
+            write_volatile(&raw mut (*work).flying, 0);
             write_volatile(&raw mut (*work).unsure, 0);
         }
         if (*work).poster == 0 {
@@ -91,7 +94,7 @@ pub(super) unsafe fn moves(number: u32, work: *mut UserWork, to: u32) {
     }
 }
 
-/// Whether the QP's posts are remembered.
+/// Whether posts of the QP are to be remembered.
 #[inline(always)]
 unsafe fn follows(work: *const UserWork) -> bool {
     // SAFETY: the caller's pointer is that of the map.
@@ -110,7 +113,7 @@ unsafe fn is_unsure(work: *mut UserWork) {
     }
 }
 
-/// A request of the QP was not seen, or not understood.
+/// Notes that a request of the QP was not seen, or not understood.
 #[inline(always)]
 pub(super) fn doubt(number: u32) {
     if let Some(work) = USER_WORK.get_ptr_mut(number) {
@@ -119,7 +122,7 @@ pub(super) fn doubt(number: u32) {
     }
 }
 
-/// A thread calls a function that posts.
+/// A thread enters a function that posts.
 #[inline(always)]
 pub(super) fn enter(number: u32) {
     let Some(work) = USER_WORK.get_ptr_mut(number) else {
@@ -129,7 +132,7 @@ pub(super) fn enter(number: u32) {
     // SAFETY: the map checked the pointer.
     unsafe {
         let poster = read_volatile(&raw const (*work).poster);
-        // One that is in flight is another thread's, or its return was not seen.
+        // A call in flight is that of another thread, or no program saw its return.
         if (poster != 0 && poster != thread) || read_volatile(&raw const (*work).flying) != 0 {
             is_unsure(work);
         }
@@ -138,7 +141,7 @@ pub(super) fn enter(number: u32) {
     }
 }
 
-/// It has returned.
+/// A call of a function that posts has returned.
 #[inline(always)]
 pub(super) fn leave(number: u32) {
     if let Some(work) = USER_WORK.get_ptr_mut(number) {
@@ -151,12 +154,12 @@ pub(super) fn leave(number: u32) {
     }
 }
 
-/// Remembers the send that a program has posted as its `nth` on a QP, and counts it. Not inlined, so that it
+/// Counts the send that a program has posted as the `nth` on a QP, and remembers it. Not inlined, so that it
 /// does not enlarge the caller's stack frame.
 #[inline(never)]
 pub(super) fn remember(number: u32, nth: u64, request: *const Request) -> Option<()> {
     let work = USER_WORK.get_ptr_mut(number)?;
-    // SAFETY: the map checked the pointer, and the caller's is to a request.
+    // SAFETY: the map checked the pointer, and the caller's pointer is to a request.
     unsafe {
         let sends = &raw mut (*work).sends;
         if !follows(work) {
@@ -198,8 +201,8 @@ struct Search {
     number: u64,
     wr_id: u64,
     next: u64,
-    /// 1 more than the place of a post with this `wr_id`, 0 for none: the one found, and the first that asks
-    /// for no completion.
+    /// Two posts with this `wr_id`, as 1 more than their number, 0 for none: the one found, and the first
+    /// that asks for no completion.
     found: u64,
     unasked: u64,
     /// Bits of [`mode`].
@@ -213,15 +216,15 @@ mod mode {
     pub(super) const ANY: u64 = 1;
     /// Each request makes a completion.
     pub(super) const ALL: u64 = 2;
-    /// Only those do that ask for it, and it is a success.
+    /// Only requests that ask for a completion make one, and the end to find is a success.
     pub(super) const ASKED: u64 = 4;
 }
 
 mod passed {
-    /// Requests before the one found: some that ask for no completion, and some that do.
+    /// The requests before the one found include some that ask for no completion, and some that ask for one.
     pub(super) const UNASKED: u64 = 1;
     pub(super) const ASKED: u64 = 2;
-    /// More than one that could be meant.
+    /// More than one request could be meant.
     pub(super) const SEVERAL: u64 = 4;
 }
 
@@ -260,7 +263,8 @@ unsafe extern "C" fn search(_turn: u32, search: *mut Search) -> i64 {
     0
 }
 
-/// Finds the post of an end, and whether it is certain; 1 more than its place.
+/// Finds the post of an end. Returns 1 more than its number, 0 if there is none, and `None` if it is
+/// uncertain.
 #[inline(always)]
 unsafe fn find(work: *mut UserWork, number: u32, request: *const Request, to: u64) -> Option<u64> {
     // SAFETY: the caller's pointers are those of the map and to a request.
@@ -296,13 +300,13 @@ unsafe fn find(work: *mut UserWork, number: u32, request: *const Request, to: u6
         if found.mode == mode::ANY {
             return (!several).then_some(found.found);
         }
-        // One before it has asked for a completion, and has none.
+        // A request before the one found has asked for a completion, and has none.
         if found.passed & passed::ASKED != 0 || (found.mode == mode::ALL && found.passed != 0) {
             return None;
         }
         if found.unasked != 0 {
-            // Two may be meant: one that asks for no completion, or a later one; if both do not ask, it is
-            // the first of them that succeeded.
+            // Two requests may be meant: one that asks for no completion, or a later one that asks. If none
+            // asks, and the completion is a success, it is the first of them.
             if found.found != 0 || (failed && several) {
                 return None;
             }
@@ -312,28 +316,28 @@ unsafe fn find(work: *mut UserWork, number: u32, request: *const Request, to: u6
             (*work).signals = signals::ASKED;
         }
         if failed {
-            // What follows is flushed, and all of that completes.
+            // The driver flushes all requests after a failed one, and each of them makes a completion.
             (*work).signals = signals::ALL;
         }
         Some(found.found)
     }
 }
 
-/// Whether a successful completion can be that of such a request. One without an opcode (`ibv_start_poll`)
-/// may be that of any.
+/// Whether a successful completion can be that of a request of this kind. A completion without an opcode
+/// (`ibv_start_poll`) may be that of any request.
 #[inline(always)]
 fn fits(request: u32, completion: u32) -> bool {
     completion == NO_OPCODE || (request < KINDS && (COMPLETES_AS >> (request * 4) & 15) as u32 == completion)
 }
 
-/// Adds to the end of a send what its post says, where it is certain which one that is. `completion`: the
-/// opcode that the completion has. Not inlined, as [`remember`].
+/// Adds to the end of a send what its post says, if it is certain which post that is. `completion`: the
+/// opcode of the completion. Not inlined, as [`remember`].
 #[inline(never)]
 pub(super) fn recall(number: u32, request: *mut Request, completion: u32) -> Option<()> {
     let work = USER_WORK.get_ptr_mut(number)?;
     let (user, slot) = (USER_QPS.get_ptr(number)?, USER_SLOTS.get_ptr(number)?);
     let thread = bpf_get_current_pid_tgid() as u32;
-    // SAFETY: the map checked the pointers, and the caller's is to a request.
+    // SAFETY: the map checked the pointers, and the caller's pointer is to a request.
     unsafe {
         if !follows(work) {
             return None;
@@ -344,7 +348,7 @@ pub(super) fn recall(number: u32, request: *mut Request, completion: u32) -> Opt
             return None;
         }
         write_volatile(&raw mut (*work).poller, thread);
-        // User space writes it last.
+        // User space writes `probed_birth_ns` last, after `probed_ns`.
         let is_probed = read_volatile(&raw const (*user).probed_birth_ns) == (*slot).born_ns;
         fence(&raw mut (*work).zero);
         if is_probed && read_volatile(&raw const (*user).probed_ns) >= (*work).begun_ns {
@@ -352,7 +356,7 @@ pub(super) fn recall(number: u32, request: *mut Request, completion: u32) -> Opt
             return None;
         }
         let to = read_volatile(&raw const (*work).sends);
-        // What the poster wrote before that.
+        // Then read what the poster wrote before it changed `sends`.
         fence(&raw mut (*work).zero);
         let Some(place) = find(work, number, request, to) else {
             is_unsure(work);
@@ -392,8 +396,8 @@ pub(super) fn recall(number: u32, request: *mut Request, completion: u32) -> Opt
     Some(())
 }
 
-/// An end without a post: that of the call in flight, or of one that was not seen. `to`: how many posts were
-/// looked at.
+/// Handles an end for which no post was found: its post is that of a call in flight, or no program saw it.
+/// `to`: how many posts had been remembered when the search began.
 #[inline(always)]
 unsafe fn not_found(work: *mut UserWork, wr_id: u64, to: u64) {
     // SAFETY: the caller's pointer is that of the map.
@@ -404,7 +408,7 @@ unsafe fn not_found(work: *mut UserWork, wr_id: u64, to: u64) {
         }
         write_volatile(&raw mut (*work).early_id, wr_id);
         add_in_order(&raw mut (*work).early, 1);
-        // Its post has come meanwhile, and may have looked for the note before it was there.
+        // The post has come meanwhile, and the poster may have looked for the note before it was there.
         if read_volatile(&raw const (*work).sends) != to {
             is_unsure(work);
         }
@@ -465,7 +469,7 @@ fn forget(number: u32, from: u64, to: u64) {
     let _ = walk(number, from, to.wrapping_sub(from), forget_one);
 }
 
-/// Moves the beginning of what is remembered to the first post that has not ended.
+/// Moves `ended`, where the remembered posts begin, to the first post that has not ended.
 #[inline(always)]
 unsafe fn pass_ended(number: u32, work: *mut UserWork, to: u64) {
     // SAFETY: the caller's pointer is that of the map.

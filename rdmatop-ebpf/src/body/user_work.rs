@@ -2,9 +2,9 @@
 //! [`super::user`] and [`super::user_wr`] count, and the completions that a program polls.
 //!
 //! Nothing here is read from a provider's queues. A post is reported at the return of the provider's
-//! function, when it is known that the provider has accepted it; an end is a `struct ibv_wc` that the
-//! provider's `poll_cq` has written (rdma-core, libibverbs/verbs.h). A request that is not signaled has no
-//! completion if it succeeds, and so no end.
+//! function, when it is known that the provider has accepted it. An end is a `struct ibv_wc` that the
+//! provider's `poll_cq` has written (rdma-core, libibverbs/verbs.h). A request that is not signaled and
+//! succeeds has no completion, and so no record of its end.
 
 use core::{
     ffi::c_void,
@@ -54,18 +54,18 @@ const WRITE_IMM: u32 = 1;
 const SEND_IMM: u32 = 3;
 /// Size of a `struct ibv_wc`.
 const WC: u64 = 48;
-/// How many completions one call may return.
+/// The most completions that one call may return; a higher result is ignored.
 const COMPLETIONS: i32 = 1 << 16;
 /// `IBV_WC_WITH_IMM`.
 const WITH_IMM: u32 = 2;
-/// `IBV_WR_*` for each `IBV_WC_*` of a send that stands for one kind of request only, four bits each: RDMA
+/// `IBV_WR_*` for each `IBV_WC_*` of a send that stands for only one kind of request, four bits each: RDMA
 /// READ, compare and swap, fetch and add, bind, invalidate. `IBV_WC_SEND` and `IBV_WC_RDMA_WRITE` stand for
 /// several.
 const FIRST_KNOWN: u32 = 2;
 const LAST_KNOWN: u32 = 6;
 const REQUEST_OF: u64 = 0x0786_5400;
 
-/// Whether records are asked for. If not, the verifier removes all that depends on it.
+/// Whether records of work requests are asked for. If not, the verifier removes the code that depends on it.
 #[inline(always)]
 pub(super) fn wanted() -> bool {
     WANT_USER_WORK.load() != 0
@@ -77,18 +77,18 @@ pub(super) fn wanted() -> bool {
 pub(super) struct Request {
     pub(super) ts_ns: u64,
     pub(super) wr_id: u64,
-    /// Of an end: when it was posted, 0 when that is not known.
+    /// For an end: when the request was posted, ns; 0 when that is not known.
     pub(super) post_ns: u64,
     pub(super) kind: u32,
     pub(super) status: u32,
     pub(super) opcode: u32,
     pub(super) bytes: u32,
-    /// In the host's order.
+    /// In the host's byte order.
     pub(super) imm: u32,
     /// Bits of `wr::flag`.
     pub(super) flags: u32,
     pub(super) tid: u32,
-    /// [`UNKNOWN_U32`] for the QP's own peer.
+    /// [`UNKNOWN_U32`] for the peer that the QP is connected to.
     pub(super) dest_qpn: u32,
 }
 
@@ -107,7 +107,7 @@ impl Request {
         request
     }
 
-    /// Opcode, flags and immediate data (network order) of a send.
+    /// Sets opcode, flags and immediate data (network order) of a send.
     #[inline(always)]
     pub(super) fn send(&mut self, opcode: u32, send_flags: u32, imm: u32) {
         self.opcode = opcode;
@@ -122,7 +122,7 @@ impl Request {
         }
     }
 
-    /// Its bytes, if they could all be read.
+    /// Sets the number of bytes, if the lengths of all segments could be read.
     #[inline(always)]
     pub(super) fn carries(&mut self, bytes: u64, unread: u64) {
         if unread == 0 {
@@ -132,17 +132,17 @@ impl Request {
     }
 }
 
-/// Makes a record of a work request of the QP with this number, if it is asked for. Not inlined, so that it
-/// does not enlarge the callers' stack frames.
+/// Makes a record of a work request of the QP with this number, if the trace asks for it. Not inlined, so
+/// that it does not enlarge the callers' stack frames.
 #[inline(never)]
 pub(super) fn report(number: u32, request: *const Request) -> Option<()> {
     let work = USER_WORK.get_ptr_mut(number)?;
     let filter = filter()?;
-    // SAFETY: the map checked the pointers, and the caller's is on its stack.
+    // SAFETY: the map checked the pointers, and the caller's request is on its stack.
     unsafe {
         let known = read_volatile(&raw const (*work).flags);
         if known & work_flag::USED == 0 {
-            // rdmatop's own QP, with which it measures the cost of a probe.
+            // This is rdmatop's own QP, with which it measures the cost of a probe.
             return None;
         }
         counted(count::HAPPENED, 1);
@@ -214,7 +214,7 @@ pub(super) fn report(number: u32, request: *const Request) -> Option<()> {
     Some(())
 }
 
-/// Whether a QP's work requests each have their own destination.
+/// Whether each work request of the QP has a destination of its own (UD).
 #[inline(always)]
 pub(super) fn is_datagram(number: u32) -> bool {
     // SAFETY: the map checked the pointer.
@@ -223,14 +223,14 @@ pub(super) fn is_datagram(number: u32) -> bool {
         .is_some_and(|work| unsafe { (*work).qp_type == UD })
 }
 
-/// Counts a work request of which it is known only that it happened.
+/// Counts a work request of which nothing is known but that it happened.
 #[inline(always)]
 pub(super) fn unseen() {
     counted(count::HAPPENED, 1);
     lost(loss::WR_MISSED);
 }
 
-/// Writes what records say of a QP that gets this number. The number has no other user yet.
+/// Writes what the records say about a QP that gets this number. No other QP has the number yet.
 #[inline(always)]
 pub(super) fn introduce(number: u32, qp: u64, known: &QpKnown, handle: u64) -> Option<()> {
     let work = USER_WORK.get_ptr_mut(number)?;
@@ -256,23 +256,30 @@ pub(super) fn introduce(number: u32, qp: u64, known: &QpKnown, handle: u64) -> O
         };
         let wanted = if is_wanted(&whose) { work_flag::WANTED } else { 0 };
         write_volatile(&raw mut (*work).flags, work_flag::USED | wanted);
-        // Until the program's context is known its number alone finds the QP, unless another device's QP has
-        // it, too.
-        let key = UserQpn {
-            context: 0,
-            pid: known.owner_pid,
-            qpn: known.qpn,
-        };
-        if let Some(other) = USER_QPNS.get_ptr(&key)
-            && let Some(theirs) = USER_WORK.get_ptr(*other)
-            && (*theirs).qp != qp
-        {
-            let _ = USER_QPNS.insert(&key, &u32::MAX, 0);
-        } else {
-            let _ = USER_QPNS.insert(&key, &number, 0);
+    }
+    find_by_qpn(number, qp, known);
+    Some(())
+}
+
+/// Has completions find the QP by its QP number alone until the address of the program's context is known,
+/// unless a QP of another device has the same number.
+#[inline(always)]
+pub(super) fn find_by_qpn(number: u32, qp: u64, known: &QpKnown) {
+    let key = UserQpn {
+        context: 0,
+        pid: known.owner_pid,
+        qpn: known.qpn,
+    };
+    let mut found = number;
+    if let Some(other) = USER_QPNS.get_ptr(&key) {
+        // SAFETY: the map checked the pointers.
+        unsafe {
+            if USER_WORK.get_ptr(*other).is_some_and(|theirs| (*theirs).qp != qp) {
+                found = u32::MAX;
+            }
         }
     }
-    Some(())
+    let _ = USER_QPNS.insert(&key, &found, 0);
 }
 
 /// Forgets the QP that had a number.
@@ -299,12 +306,12 @@ pub(super) fn retire(number: u32) -> Option<()> {
     Some(())
 }
 
-/// Reads what the program's own `struct ibv_qp` says, in a call of its process: context, and the CQs. Its
-/// head is context, `qp_context`, pd, `send_cq`, `recv_cq`.
+/// Reads from the program's own `struct ibv_qp` its context and its CQs. Must run in a call of the QP's
+/// process. The struct begins with context, `qp_context`, pd, `send_cq`, `recv_cq`.
 #[inline(always)]
 pub(super) fn look(number: u32) -> Option<()> {
     let work = USER_WORK.get_ptr_mut(number)?;
-    // SAFETY: the map checked the pointer; the words are written whole, always with the same values.
+    // SAFETY: the map checked the pointer; each CPU writes whole words, and the same values.
     unsafe {
         if read_volatile(&raw const (*work).context) != 0 || (*work).flags & work_flag::USED == 0 {
             return None;
@@ -324,15 +331,15 @@ pub(super) fn look(number: u32) -> Option<()> {
             pid: (*work).owner_pid,
             qpn: (*work).qpn,
         };
-        // The kernel reuses QP numbers: the newer QP has it.
+        // The kernel reuses QP numbers: the entry of an older QP with this number is replaced.
         let _ = USER_QPNS.insert(&key, &number, 0);
         write_volatile(&raw mut (*work).context, context);
     }
     Some(())
 }
 
-/// Entry of `_ib_modify_qp(qp, attr, attr_mask, udata)`: reads which peer the QP gets. A QP gets its peer
-/// once, on its way to RTR; a modify that fails leaves it without one, and the next try names it again.
+/// Entry of `_ib_modify_qp(qp, attr, attr_mask, udata)`: reads which peer the QP gets. A QP gets its peer on
+/// its way to RTR. A modify that fails leaves the QP without a peer, and the next try names the peer again.
 #[inline(always)]
 pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) -> Option<()> {
     if !wanted() || !enabled() {
@@ -370,8 +377,8 @@ pub(super) fn building(number: u32, nth: u64) -> UserBuildingKey {
     }
 }
 
-/// Remembers a work request that a program begins to build. `at`: where a `struct ibv_qp_ex` has `wr_id` and
-/// `wr_flags`.
+/// Remembers a work request that a program begins to build. `at`: the offset of `wr_id`, followed by
+/// `wr_flags`, in a `struct ibv_qp_ex`.
 #[inline(always)]
 pub(super) fn begin(number: u32, qp: u64, at: u64, opcode: u32, imm: u32) -> Option<()> {
     let _ = look(number);
@@ -386,20 +393,20 @@ pub(super) fn begin(number: u32, qp: u64, at: u64, opcode: u32, imm: u32) -> Opt
     new.opcode = opcode;
     new.imm = imm;
     new.unread = u64::from(head.is_err());
-    // SAFETY: the map checked the pointer; the program holds the QP's lock, so these have one writer.
+    // SAFETY: the map checked the pointer; the program holds the QP's lock, so these words have one writer.
     unsafe {
         let nth = (*work).built;
         (*work).built = nth + 1;
-        // If there is no room, the record is lost where it would be made.
+        // If there is no room, `of_batch` counts the record as lost.
         let _ = USER_BUILDING.insert(&building(number, nth), &*new, 0);
     }
     Some(())
 }
 
-/// The first of the `wrs` requests that a program has built last.
+/// The number of the first of the last `wrs` requests that a program has built.
 #[inline(always)]
 pub(super) fn first(number: u32, wrs: u64) -> u64 {
-    // SAFETY: the map checked the pointer; as in `begin`.
+    // SAFETY: the map checked the pointer; one writer, as in `begin`.
     let built = USER_WORK
         .get_ptr(number)
         .map_or(0, |work| unsafe { (*work).built });
@@ -410,7 +417,7 @@ pub(super) fn first(number: u32, wrs: u64) -> u64 {
 #[inline(always)]
 pub(super) fn grow(number: u32, bytes: u64, unread: u64) -> Option<()> {
     let work = USER_WORK.get_ptr(number)?;
-    // SAFETY: as in `begin`.
+    // SAFETY: the map checked the pointer; one writer, as in `begin`.
     unsafe {
         let built = USER_BUILDING.get_ptr_mut(&building(number, (*work).built.wrapping_sub(1)))?;
         (*built).bytes += bytes;
@@ -424,11 +431,11 @@ struct Batch {
     number: u64,
     next: u64,
     ts_ns: u64,
-    /// 0 to forget them only.
+    /// 0: the provider did not accept the batch, so its requests are only forgotten.
     accepted: u64,
 }
 
-/// Reports the `n` requests of a batch from number `first` on, or forgets them if they were not accepted.
+/// Reports the `n` requests of a batch from number `first` on, or only forgets them if not accepted.
 #[inline(always)]
 pub(super) fn batch(number: u32, first: u64, n: u64, ts_ns: u64, accepted: bool) {
     let mut batch = Batch {
@@ -475,7 +482,7 @@ unsafe extern "C" fn of_batch(_turn: u32, batch: *mut Batch) -> i64 {
     0
 }
 
-/// Entry of a provider's `poll_cq(cq, number, wc)`.
+/// Entry of a provider's `poll_cq(cq, num_entries, wc)`.
 #[inline(always)]
 pub(crate) fn polling(cq: u64, wc: u64) -> Option<()> {
     if !wanted() || !enabled() {
@@ -487,9 +494,9 @@ pub(crate) fn polling(cq: u64, wc: u64) -> Option<()> {
     Some(())
 }
 
-/// Remembers a call that polls. It replaces a call that the thread is in already: a function that wraps the
-/// provider's has then called it, and the provider's own call says which completions there are. The return
-/// of the wrapper finds nothing to report.
+/// Remembers a call that polls. If the thread is already in another such call, the entry replaces that one:
+/// then a function that wraps the provider's has called it, and the provider's own call says which
+/// completions there are. The return of the wrapper then finds nothing to report.
 #[inline(always)]
 pub(super) fn begin_poll(hook: u32, call: &UserPoll) {
     if USER_POLLS.insert(&call_key(hook), call, 0).is_err() {
@@ -506,7 +513,7 @@ struct Polled {
     pid: u64,
 }
 
-/// Return of a provider's `poll_cq`: how many completions it has written.
+/// Return of a provider's `poll_cq`. `rc` is the number of completions that it has written.
 #[inline(always)]
 pub(crate) fn polled(rc: i32) -> Option<()> {
     let key = call_key(hook::USER_POLL);
@@ -539,7 +546,7 @@ pub(crate) fn polled(rc: i32) -> Option<()> {
     Some(())
 }
 
-/// The number of the QP that a completion is for.
+/// Returns the number of the QP that a completion is for.
 #[inline(always)]
 fn of_completion(polled: &Polled, qpn: u32) -> Option<u32> {
     let mut key = UserQpn {
@@ -551,7 +558,7 @@ fn of_completion(polled: &Polled, qpn: u32) -> Option<u32> {
         // SAFETY: the map checked the pointer.
         return Some(unsafe { *number });
     }
-    // No call of the QP's process has named its context so far.
+    // No call of the QP's process has shown the context of the QP so far.
     key.context = 0;
     // SAFETY: as above.
     let number = unsafe { *USER_QPNS.get_ptr(&key)? };
@@ -565,8 +572,8 @@ fn halves(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }
 
-/// Reports one completion: `wr_id`, status, opcode, `vendor_err`, `byte_len`, imm, `qp_num`, `src_qp`,
-/// `wc_flags`.
+/// Reports one completion. A `struct ibv_wc` has `wr_id`, status, opcode, `vendor_err`, `byte_len`, imm,
+/// `qp_num`, `src_qp`, `wc_flags`.
 unsafe extern "C" fn completion(_turn: u32, polled: *mut Polled) -> i64 {
     // SAFETY: the walk is on the caller's stack; the verifier follows its pointers.
     unsafe {
@@ -600,7 +607,8 @@ unsafe extern "C" fn completion(_turn: u32, polled: *mut Polled) -> i64 {
         let of_receives = if status == 0 {
             opcode >= RECV
         } else {
-            // A failed completion has no opcode: only a CQ of its own says that it is of the receive queue.
+            // A failed completion has no opcode. It is of the receive queue for certain only if that has its
+            // own CQ.
             (*work).send_cq != (*work).receive_cq && (*work).receive_cq == (*polled).cq
         };
         if of_receives {
@@ -625,7 +633,7 @@ unsafe extern "C" fn completion(_turn: u32, polled: *mut Polled) -> i64 {
             if status == 0 || (*work).send_cq != (*work).receive_cq {
                 let _ = recall(number, &raw mut *request, opcode);
             } else {
-                // A failed completion from a CQ that is for both may be of a receive.
+                // A failed completion from a CQ that both queues share may be that of a receive.
                 doubt(number);
             }
         }

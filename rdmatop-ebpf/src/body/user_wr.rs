@@ -15,18 +15,18 @@ use crate::{
     words::{add, clear},
 };
 
-/// How a call gives data: the cookies that rdmatop attaches probes with.
+/// How a call gives data: the cookie with which user space attaches the probe.
 mod data {
     pub(super) const SGE: u64 = 0;
     pub(super) const INLINE: u64 = 1;
 }
 
-/// `IBV_WR_SEND_WITH_IMM`: `wr_send_imm(qp, imm)`; `wr_rdma_write_imm(qp, rkey, remote_addr, imm)` has it
-/// behind an address.
+/// `IBV_WR_SEND_WITH_IMM`: `wr_send_imm(qp, imm)` has the immediate data in its second argument, and
+/// `wr_rdma_write_imm(qp, rkey, remote_addr, imm)` in its fourth.
 const SEND_IMM: u32 = 3;
 
-/// Entry of `wr_send(qp)` and the other functions that begin a work request. The cookie has the opcode, and
-/// in its upper half where a `struct ibv_qp_ex` has `wr_id`.
+/// Entry of `wr_send(qp)` and the other functions that begin a work request. The lower half of the cookie is
+/// the opcode, the upper half the offset of `wr_id` in a `struct ibv_qp_ex`.
 #[inline(always)]
 pub(crate) fn begun(qp: u64, cookie: u64, second: u64, fourth: u64) -> Option<()> {
     let number = hit(qp)?;
@@ -97,8 +97,8 @@ pub(crate) fn aborted(qp: u64) -> Option<()> {
     Some(())
 }
 
-/// Entry of `wr_complete(qp)`. Here the thread still holds the QP's lock; before the return another thread
-/// may build the next batch.
+/// Entry of `wr_complete(qp)`. At the entry the thread still holds the QP's lock; by the return another
+/// thread may have begun the next batch.
 #[inline(always)]
 pub(crate) fn completing(qp: u64) -> Option<()> {
     let number = hit(qp)?;
@@ -115,7 +115,7 @@ pub(crate) fn completing(qp: u64) -> Option<()> {
             (*batch).at_ns = now();
         }
         if USER_BUILT.insert(&key, &*batch, NOEXIST).is_err() {
-            // No room, or no probe saw the return of this thread's previous call.
+            // Either there is no room, or no probe saw the return of this thread's previous call.
             missed();
             let _ = USER_BUILT.insert(&key, &*batch, 0);
         }

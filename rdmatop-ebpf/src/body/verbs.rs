@@ -24,7 +24,7 @@ use rdmatop_common::{
 
 /// `UVERBS_ATTR_WRITE_CMD`: the attribute that holds the command of an INVOKE_WRITE.
 const WRITE_CMD: u16 = 2;
-/// How many attributes to search for it; rdma-core sends it among the first.
+/// How many attributes to search for [`WRITE_CMD`]; rdma-core sends it among the first ones.
 const SCAN: u32 = 8;
 /// `IB_USER_VERBS_CMD_FLAG_EXTENDED` in the command word.
 const EXTENDED: u32 = 0x8000_0000;
@@ -46,8 +46,8 @@ pub(super) fn of_command(command: u32) -> u32 {
         }
 }
 
-/// The verb of an ioctl. Object 0 with method 0 wraps a write command, which is in the user's attribute
-/// array.
+/// Returns the verb of an ioctl. Object 0 with method 0 wraps a write command, whose number is in the user's
+/// attribute array.
 #[inline(always)]
 fn of_ioctl(header: u64, attrs: u64) -> Option<u32> {
     let object: u16 = read(header + 2)?;
@@ -86,8 +86,8 @@ pub(crate) fn ioctl_entered(file: u64, header: u64, attrs: u64) -> Option<()> {
     Some(())
 }
 
-/// The counters of a process and verb. A new pair gets an entry; its key is written before the index leads to
-/// it.
+/// The counters of a process and verb. A new pair gets an entry; its key is written before the index has the
+/// entry's number.
 #[inline(always)]
 fn stats(key: VerbKey) -> Option<*mut VerbStats> {
     if let Some(number) = VERB_INDEX.get_ptr(&key) {
@@ -117,7 +117,7 @@ fn stats(key: VerbKey) -> Option<*mut VerbStats> {
     entry.map(|entry| unsafe { &raw mut (*entry).stats })
 }
 
-/// The count of failures by process, verb and errno, as [`stats`].
+/// The count of failures of a process, verb and errno; works as [`stats`].
 #[inline(always)]
 fn errors(key: &VerbErrorKey) -> Option<*mut u64> {
     if let Some(number) = VERB_ERROR_INDEX.get_ptr(key) {
@@ -164,10 +164,10 @@ pub(crate) fn ioctl_returned(rc: i32) -> Option<()> {
     count(verb, rc, Some(took))
 }
 
-/// The verb to count a call as: one for all whose method the kernel does not define, so that a process takes
-/// a limited number of entries. Of a method without a name, a driver's own, it is known that the kernel
-/// defines it once a call has succeeded. The command of a write is the user's word even then, but the
-/// kernel's commands all have names.
+/// The verb under which to count a call. All calls whose method the kernel does not define count as one verb,
+/// so that a process takes a limited number of entries. A method without a name, which is a driver's own, is
+/// known to be defined once a call of it has succeeded. The command of a write is only what the user wrote,
+/// even in a call that succeeds; but all commands of the kernel have names.
 #[inline(always)]
 fn folded(verb: u32, rc: i32) -> u32 {
     if verb::is_named(verb) {
@@ -180,8 +180,8 @@ fn folded(verb: u32, rc: i32) -> u32 {
     verb::UNKNOWN
 }
 
-/// Counts a call that has returned. `took` is `None` for a call that waits, whose duration says nothing about
-/// the kernel.
+/// Counts a call that has returned. `took` is its duration in ns; `None` for a call that waits, because that
+/// duration says nothing about the kernel.
 #[inline(always)]
 pub(super) fn count(verb: u32, rc: i32, took: Option<u64>) -> Option<()> {
     if !counts() {
@@ -197,12 +197,12 @@ pub(super) fn count(verb: u32, rc: i32, took: Option<u64>) -> Option<()> {
         add(&raw mut (*stats).calls, 1);
         if let Some(took) = took {
             add(&raw mut (*stats).ns, took);
-            // Two CPUs may race here and the smaller value may win; avoiding that would cost more than it is
-            // worth.
+            // Two CPUs may race here, and the smaller duration may stay. Avoiding that would cost more than
+            // it is worth.
             if (*stats).max_ns < took {
                 (*stats).max_ns = took;
             }
-            // The mask tells the verifier what `bucket` promises.
+            // The mask tells the verifier that the bucket is below 32, which `bucket` ensures.
             add((&raw mut (*stats).hist).cast::<u64>().add(bucket(took) & 31), 1);
         }
         if rc < 0 {
@@ -212,7 +212,7 @@ pub(super) fn count(verb: u32, rc: i32, took: Option<u64>) -> Option<()> {
     Some(())
 }
 
-/// Makes the record of a failure, unless its process has too many; `on` is a `struct ib_device *` or 0.
+/// Makes the record of a failure, unless the process has too many. `on` is a `struct ib_device *` or 0.
 #[inline(always)]
 pub(super) fn record_failure(verb: u32, rc: i32, took: u64, on: u64) {
     if is_over_budget() != 0 {

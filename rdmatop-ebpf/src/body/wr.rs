@@ -1,13 +1,13 @@
 //! SoftRoCE: a record for each work request that is posted, and one for each that ends.
 //!
-//! A user program posts into memory that it shares with the driver, so posts are found as in [`super::rxe`]:
-//! from the ring's producer index, at the doorbell, or in the driver's own task if that is faster. An end
-//! shows as a CQE, or in the ring's consumer index alone: for requests that are not signaled, and when RESET
-//! or destroy empties a queue. If the kernel skips a program, the next visit finds what it missed.
+//! A user program posts into memory that it shares with the driver. So posts are found as in [`super::rxe`]:
+//! by the ring's producer index, at the doorbell, or in the driver's own task if that runs first. An end
+//! shows as a CQE. It shows only in the ring's consumer index if the request is not signaled, or if RESET or
+//! destroy empties the queue. If the kernel skips a program, the next visit finds what that program missed.
 //!
-//! The doorbell runs in the poster's thread and the completer in the driver's, on two CPUs at once, and each
-//! post must be reported once. So a visit claims the QP first; one that does not get the claim leaves its
-//! posts to the visit that has it, or to the next.
+//! The doorbell runs in the poster's thread and the completer in the driver's, possibly on two CPUs at once,
+//! and each post must be reported once. So a program that visits a QP first claims it. A visit that does not
+//! get the claim leaves its posts to the visit that holds it, or to the next one.
 
 use core::{
     ffi::c_void,
@@ -54,11 +54,11 @@ const SIGNALED: u32 = 2;
 /// Opcodes with immediate data: `IB_WR_RDMA_WRITE_WITH_IMM` and `IB_WR_SEND_WITH_IMM`.
 const WRITE_IMM: u32 = 1;
 const SEND_IMM: u32 = 3;
-/// As in [`super::rxe`]: opcodes without data, whose length field is left over from an earlier WR.
+/// As in [`super::rxe`]: opcodes without data, whose length field still holds the value of an earlier WR.
 const LOCAL_INV: u32 = 7;
 const BIND_MW: u32 = 8;
 const KERNEL_OPCODES: u32 = 0x20;
-/// How often to try a claim: this takes some 200 us. A visit that reports ten WRs takes 10 us.
+/// How often to try a claim; all tries take some 200 us. A visit that reports ten WRs takes 10 us.
 const TRIES: u32 = 8192;
 
 /// Adds to one of the counts of work requests.
@@ -74,7 +74,7 @@ pub(super) fn filter() -> Option<*const WrFilter> {
     WR_FILTER.get_ptr(0)
 }
 
-/// Whether sampling leaves out the WR of this number.
+/// Whether sampling leaves out the WR with this number.
 #[inline(always)]
 #[expect(
     clippy::manual_is_multiple_of,
@@ -91,7 +91,7 @@ struct Claim {
     got: u64,
 }
 
-/// Tries to claim: two CPUs that try at once may both fail, and both try again.
+/// Tries to claim once. If two CPUs try at the same moment, both may fail, and both try again.
 unsafe extern "C" fn claim_once(_turn: u32, claim: *mut Claim) -> i64 {
     // SAFETY: the claim is on the caller's stack; the verifier follows its pointers.
     unsafe {
@@ -105,8 +105,8 @@ unsafe extern "C" fn claim_once(_turn: u32, claim: *mut Claim) -> i64 {
     0
 }
 
-/// Claims a QP. Programs run with preemption off and do not nest, so a program that has the claim is running
-/// on another CPU.
+/// Claims a QP. A program runs with preemption off, and another program does not run inside it. So whoever
+/// holds the claim is running on another CPU.
 #[inline(always)]
 pub(super) fn claim(qp: *mut WrQp) -> bool {
     let mut claim = Claim {
@@ -114,7 +114,7 @@ pub(super) fn claim(qp: *mut WrQp) -> bool {
         word: unsafe { &raw mut (*qp).claims },
         got: 0,
     };
-    // SAFETY: as the helper wants it: a callback, its context, no flags.
+    // SAFETY: the arguments are what the helper expects: a callback, its context, no flags.
     unsafe {
         bpf_loop(
             TRIES,
@@ -238,7 +238,7 @@ unsafe extern "C" fn post_one(_turn: u32, walk: *mut Posts) -> i64 {
         if opcode != LOCAL_INV && opcode != BIND_MW && opcode < KERNEL_OPCODES {
             found.bytes = get_or_zero(wqe, &OFF_WQE_LENGTH);
         }
-        // The wr_id of a kernel consumer is an address, which is never shown.
+        // The wr_id of a kernel consumer is an address, which rdmatop never shows.
         if (*qp).flags & qp_flag::KERNEL == 0 {
             flags |= u32::from(flag::WR_ID);
             found.wr_id = get_or_zero(wqe, &OFF_WQE_WR_ID);
@@ -260,7 +260,7 @@ unsafe extern "C" fn post_one(_turn: u32, walk: *mut Posts) -> i64 {
             counted(count::SAMPLED_OUT, 1);
             return 0;
         }
-        // If there is no room, the record of its end has no wr_id.
+        // If there is no room, the record of the WR's end has no wr_id.
         let _ = WR_OUTSTANDING.insert(&key, &*found, 0);
         if (*filter).flags & WrFilter::NO_POSTS != 0 {
             counted(count::FILTERED, 1);
@@ -307,8 +307,8 @@ struct Ends {
     flags: u64,
 }
 
-/// Reports that the WRs below number `to` have ended. Without a CQE (`status` is [`NO_STATUS`]) a WR that is
-/// not signaled has succeeded: the driver makes a CQE for each that fails.
+/// Reports that the WRs below number `to` have ended. If a WR without a CQE (`status` is [`NO_STATUS`]) is
+/// not signaled, it has succeeded, because the driver makes a CQE for each WR that fails.
 #[inline(always)]
 pub(super) fn ends(qp: *mut WrQp, to: u64, status: u32, flags: u16) -> Option<()> {
     // SAFETY: the map checked the pointer; the caller has claimed the QP.
@@ -366,7 +366,7 @@ unsafe extern "C" fn end_one(_turn: u32, walk: *mut Ends) -> i64 {
         if status == NO_STATUS && kept != NO_STATUS {
             (status, flags) = (kept, u64::from(full));
         }
-        // Which visit of the driver's comes after a RESET does not matter: the kernel may skip a program
+        // This does not depend on which visit comes first after a RESET: the kernel may skip the program
         // there.
         if status == NO_STATUS
             && wr >= read_volatile(&raw const (*qp).dropped_from)
@@ -397,9 +397,9 @@ unsafe extern "C" fn end_one(_turn: u32, walk: *mut Ends) -> i64 {
     0
 }
 
-/// Takes the status of a WR, and its flags, that were kept while another CPU had the claim; [`NO_STATUS`] if
-/// there is none. No `Option`: LLVM reads its second half before it knows that there is one, which the
-/// verifier of 6.1 refuses.
+/// Takes the status and the flags of a WR that a program kept while another CPU held the claim; [`NO_STATUS`]
+/// if there are none. It returns no `Option`: LLVM would read the second half before it knows that there is
+/// one, and the verifier of 6.1 refuses that.
 #[inline(always)]
 fn take_kept(qp: *mut WrQp, wr: u64) -> (u32, u32) {
     const NONE: (u32, u32) = (NO_STATUS, 0);
@@ -425,8 +425,8 @@ fn take_kept(qp: *mut WrQp, wr: u64) -> (u32, u32) {
 /// Brings the count of consumed send WRs up to date.
 #[inline(always)]
 pub(super) fn consumed(qp: *mut WrQp) -> u64 {
-    // SAFETY: the map checked the pointer; the caller has claimed the QP. The cursor is read before the
-    // index.
+    // SAFETY: the map checked the pointer; the caller has claimed the QP. `consumed` is read before the
+    // index, as `advance` demands.
     unsafe {
         let before = (*qp).consumed;
         let Some(index) = get::<u32>((*qp).sq, &OFF_QUEUE_INDEX) else {
@@ -438,8 +438,8 @@ pub(super) fn consumed(qp: *mut WrQp) -> u64 {
     }
 }
 
-/// When the WRs that a visit from the driver's task finds were posted: at a kernel consumer's last call. 0
-/// for a user program, whose doorbell no program has seen.
+/// The post time of WRs that a visit from the driver's task finds: the time of a kernel consumer's last
+/// post_send. 0 for a user program, because no program has seen the doorbell of these WRs.
 #[inline(always)]
 pub(super) fn found_at(qp: *mut WrQp) -> u64 {
     // SAFETY: the map checked the pointer.
@@ -490,7 +490,7 @@ pub(crate) fn completing(rxe: u64) -> Option<()> {
     let _ = posts(followed, found_at(followed), 0);
     let to = consumed(followed);
     let _ = ends(followed, to, NO_STATUS, 0);
-    // `wr_moves` says what a RESET drops. This is for a modify that the kernel ran without our program.
+    // `wr_moves` notes what a RESET drops. This code is for a modify at which the kernel skipped our program.
     // SAFETY: the map checked the pointer; the words are written whole.
     unsafe {
         let known = read_volatile(&raw const (*followed).dropped_to) == IN_RESET;
@@ -501,8 +501,8 @@ pub(crate) fn completing(rxe: u64) -> Option<()> {
             }
             write_volatile(&raw mut (*followed).emptied, 1);
         } else if known && read_volatile(&raw const (*followed).emptied) != 0 {
-            // Not before a visit has seen the QP in RESET: the call that moves it there marks it before its
-            // state changes, and a visit may come between.
+            // Wait until a visit has seen the QP in RESET: the program at the modify marks the QP before the
+            // driver changes its state, and a visit may come in between.
             write_volatile(&raw mut (*followed).dropped_to, to);
         }
     }
@@ -510,15 +510,15 @@ pub(crate) fn completing(rxe: u64) -> Option<()> {
     Some(())
 }
 
-/// Entry of `rxe_resp_queue_pkt(rxe_qp, skb)`: a packet for the QP. A QP that only receives is first seen
-/// here.
+/// Entry of `rxe_resp_queue_pkt(rxe_qp, skb)`: a packet for the QP has arrived. The programs first see a QP
+/// that only receives here.
 #[inline(always)]
 pub(crate) fn arrived(rxe: u64) -> Option<()> {
     follow(rxe + u64::from(OFF_RXE_QP_IBQP.load())).map(|_| ())
 }
 
-/// Entry of `rxe_queue_cleanup(queue)`: the queue has been drained and is about to be freed. The WRs drained
-/// last, and those that 6.1 leaves on it, ended without a CQE.
+/// Entry of `rxe_queue_cleanup(queue)`: the driver has drained the queue and is about to free it. The WRs
+/// that it drained last, and those that 6.1 leaves on the queue, have ended without a CQE.
 #[inline(always)]
 pub(crate) fn queue_ending(queue: u64) -> Option<()> {
     // SAFETY: the map checked the pointer.
@@ -531,7 +531,7 @@ pub(crate) fn queue_ending(queue: u64) -> Option<()> {
         let _ = ends(followed, to, NO_STATUS, flag::DROPPED);
         release(followed);
     } else {
-        // How many it were is not known.
+        // How many WRs ended is not known, so count one.
         counted(count::HAPPENED, 1);
         lost(loss::WR_MISSED);
     }

@@ -97,8 +97,8 @@ pub(crate) fn posted(cq: u64, cqe: u64) -> Option<()> {
         (get::<u64>(cqe, &OFF_WC_QP)?, said)
     };
     let Some(followed) = WR_QPS.get_ptr_mut(&qp) else {
-        // No program saw the QP's first packet, or there was no room for the QP: it is not known whether the
-        // trace asks for its WRs.
+        // Either no program saw the QP's first packet, or there was no room for the QP. Whether the trace
+        // asks for its WRs is not known.
         counted(count::HAPPENED, 1);
         lost(loss::WR_MISSED);
         return None;
@@ -112,15 +112,15 @@ pub(crate) fn posted(cq: u64, cqe: u64) -> Option<()> {
 }
 
 /// Whether a CQE is of the receive queue. A CQE with an error does not say so: its opcode is 0. If both
-/// queues complete to one CQ, the CQE is taken as one of the send queue if the next request to end has the
-/// same `wr_id`. If a receive has that `wr_id` too, the two are reported in each other's place: as many of
-/// each, in another order.
+/// queues complete to one CQ, the CQE is taken to be of the send queue if the next send to end has the same
+/// `wr_id`. If a receive has that `wr_id` too, the two may be reported in the wrong order, but the number of
+/// each is right.
 #[inline(always)]
 fn is_receive(qp: *mut WrQp, cq: u64, said: &Cqe) -> bool {
     if said.status == 0 {
         return said.opcode >= RECV;
     }
-    // SAFETY: the map checked the pointers; another CPU meanwhile writes only the posts.
+    // SAFETY: the map checked the pointers; another CPU may meanwhile write only what belongs to posts.
     unsafe {
         if (*qp).flags & qp_flag::ONE_CQ == 0 {
             return get_or_zero::<u64>((*qp).rxe, &OFF_RXE_QP_SCQ) != cq;
@@ -140,7 +140,7 @@ fn is_receive(qp: *mut WrQp, cq: u64, said: &Cqe) -> bool {
         if next >= read_volatile(&raw const (*qp).seen) {
             return true;
         }
-        // The wr_id of a kernel consumer is not recorded.
+        // The programs do not record the wr_id of a kernel consumer.
         if (*qp).flags & qp_flag::KERNEL != 0 {
             return false;
         }
@@ -158,7 +158,7 @@ fn is_receive(qp: *mut WrQp, cq: u64, said: &Cqe) -> bool {
     }
 }
 
-/// Whether the CQE of a WR is kept.
+/// Whether the CQE of a WR has been kept (see [`keep`]).
 #[inline(always)]
 fn is_kept(qp: *mut WrQp, wr: u64) -> bool {
     // SAFETY: the map checked the pointers.
@@ -170,9 +170,9 @@ fn is_kept(qp: *mut WrQp, wr: u64) -> bool {
     }
 }
 
-/// Keeps what a CQE says, because another CPU is at work on the posts of this QP and holds the claim: a
-/// hypervisor may have preempted that CPU. The driver's next visit reports the end. Only the driver's task
-/// for the QP, which also moves the consumer index, comes here.
+/// Keeps what a CQE says, because another CPU reports the posts of this QP and holds the claim; a hypervisor
+/// may have preempted that CPU. The driver's next visit reports the end. Only the driver's task for the QP,
+/// which also moves the consumer index, calls this.
 #[inline(never)]
 fn keep(qp: *mut WrQp, status: u32, full: u16) {
     // SAFETY: the map checked the pointers; the words are read whole.
@@ -197,9 +197,9 @@ fn keep(qp: *mut WrQp, status: u32, full: u16) {
     }
 }
 
-/// Reports the end of the request that a CQE is for: the one consumed last, or, if a flush posts the CQE
-/// before it consumes the request (6.12), the next one. Requests before it that are not signaled have ended
-/// too.
+/// Reports the end of the request that a CQE is for. That is the request consumed last. In a flush on 6.12
+/// the driver posts the CQE before it consumes the request, so there it is the next one. Requests before it
+/// that are not signaled have ended too.
 #[inline(always)]
 fn sent(qp: *mut WrQp, status: u32, full: u16) -> Option<()> {
     if !claim(qp) {
@@ -212,7 +212,7 @@ fn sent(qp: *mut WrQp, status: u32, full: u16) -> Option<()> {
     let (done, seen) = unsafe { ((*qp).done, (*qp).seen) };
     let mut last = done + 1;
     if done < to {
-        // If the CQE of the one consumed last has been kept, this is the next one's.
+        // If the CQE of the request consumed last has been kept, this CQE is that of the next request.
         let next = u64::from(is_kept(qp, to - 1));
         let _ = ends(qp, to - 1 + next, NO_STATUS, 0);
         last = to + next;
@@ -224,15 +224,15 @@ fn sent(qp: *mut WrQp, status: u32, full: u16) -> Option<()> {
     Some(())
 }
 
-/// Reports the end of a receive. Receives of one QP end one after the other, so the queue's index shows for
-/// which of them the kernel skipped this program, except for receives from a shared queue.
+/// Reports the end of a receive. The receives of a QP end one after the other, so the queue's index shows for
+/// how many of them the kernel skipped this program. For a shared receive queue it does not.
 #[inline(always)]
 #[expect(
     clippy::manual_is_multiple_of,
     reason = "that asks for 0 once more, with each WR"
 )]
 fn received(qp: *mut WrQp, said: &Cqe, full: u16) -> Option<()> {
-    // SAFETY: the map checked the pointers; these words have one writer.
+    // SAFETY: the map checked the pointers; only this task writes these words.
     unsafe {
         let mut number = (*qp).received;
         let mut missing = 0;

@@ -1,9 +1,9 @@
-//! SoftRoCE: what a modify or the destruction of a QP says of its work requests.
+//! SoftRoCE: what a modify or a destroy of a QP says about its work requests.
 //!
-//! Before Linux 6.4 the driver flushes receives in softirqs, and one that interrupts a program of ours runs
-//! all its CQEs where the kernel skips every program. The next receive of the QP shows by the ring's index
-//! that some are missing, but after a flush none comes. So the index is compared once more when the QP is
-//! about to leave that state, because RESET empties the ring without CQEs.
+//! Before Linux 6.4 the driver flushes receives in softirqs. A softirq that interrupts a program of ours
+//! posts all CQEs of the flush where the kernel skips every program. The ring's index shows the missing
+//! receives at the QP's next receive, but after a flush none comes. So these programs compare the index once
+//! more when the QP is about to leave ERR, before RESET empties the ring without CQEs.
 
 use core::ptr::{read_volatile, write_volatile};
 
@@ -29,16 +29,16 @@ pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) -> Option<()> {
         return None;
     }
     let to = get::<u32>(attr, &OFF_ATTR_STATE)?;
-    // SAFETY: the map checked the pointer; the words are read and written whole. The cursor is read before
-    // the index.
+    // SAFETY: the map checked the pointer; words are read and written whole. `consumed` is read before the
+    // index, as `advance` demands.
     unsafe {
         let consumed = read_volatile(&raw const (*followed).consumed);
         let index = get::<u32>((*followed).sq, &OFF_QUEUE_INDEX)?;
         let consumed = advance(consumed, u64::from((*followed).base), index, (*followed).mask);
         let dropped_to = read_volatile(&raw const (*followed).dropped_to);
-        // The driver drops what is on the queue during the call that moves to RESET.
+        // During a modify to RESET the driver drops all WRs that are on the queue.
         if to == RESET {
-            // Else there are ends of the RESET before that no visit has reported yet.
+            // If visits have not yet reported all ends of an earlier RESET, keep where its dropped WRs begin.
             if read_volatile(&raw const (*followed).done) >= dropped_to {
                 write_volatile(&raw mut (*followed).dropped_from, consumed);
             }
@@ -57,8 +57,8 @@ pub(crate) fn destroying(qp: u64) -> Option<()> {
     Some(())
 }
 
-/// Counts the receives whose CQEs no program saw. (If another CPU is just about to place the CQE of the one
-/// consumed last, that one counts twice: as lost and as what it is.)
+/// Counts the receives whose CQEs no program saw. (If another CPU has consumed a receive and is about to
+/// place its CQE at this moment, that receive counts twice: here as lost, and again when its CQE is seen.)
 #[inline(always)]
 fn compare(qp: *mut WrQp) {
     // SAFETY: the map checked the pointer; the words are read and written whole.
@@ -82,7 +82,7 @@ fn compare(qp: *mut WrQp) {
         }
         write_volatile(&raw mut (*qp).taken, taken);
         write_volatile(&raw mut (*qp).received, taken);
-        // RESET has emptied the queue: nothing was received since.
+        // RESET has emptied the queue, so these receives were dropped and not received.
         if emptied {
             write_volatile(&raw mut (*qp).emptied, 0);
             return;

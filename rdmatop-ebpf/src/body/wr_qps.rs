@@ -1,4 +1,4 @@
-//! SoftRoCE: which QPs the programs of [`super::wr`] follow, and whether the filter lets their records
+//! SoftRoCE: which QPs the programs of [`super::wr`] follow, and whether the filter lets the records of a QP
 //! through.
 
 use core::{mem::MaybeUninit, ptr::read_volatile};
@@ -30,11 +30,11 @@ use crate::{
 
 /// `IB_SIGNAL_ALL_WR` of a QP.
 const SIGNAL_ALL: u32 = 0;
-/// What [`follow_wrs`] returns if it had no room for the QP.
+/// [`follow_wrs`] returns this if there was no room for the QP.
 const NO_ROOM: u64 = 1;
 
-/// Returns a followed QP, and begins to follow it if needed. A QP with another send queue at the same address
-/// is a new QP.
+/// Returns the entry of a QP, and begins to follow the QP if it has none. A QP whose send queue has another
+/// address than the entry says is a new QP.
 #[inline(always)]
 pub(super) fn follow(qp: u64) -> Option<*mut WrQp> {
     if let Some(known) = WR_QPS.get_ptr_mut(&qp) {
@@ -45,7 +45,7 @@ pub(super) fn follow(qp: u64) -> Option<*mut WrQp> {
         }
     }
     if follow_wrs(qp) == NO_ROOM {
-        // What this visit would have reported is lost.
+        // This visit cannot report what it would have found.
         counted(count::HAPPENED, 1);
         lost(loss::WR_MISSED);
     }
@@ -53,9 +53,9 @@ pub(super) fn follow(qp: u64) -> Option<*mut WrQp> {
 }
 
 /// Entry of `rdma_restrack_add(res)`, for an object of any provider. Begins to follow a new QP of SoftRoCE
-/// before its first work request. [`follow`] alone would begin at the consumer index of a QP that it first
-/// sees at work, because the QP may be from before the trace; what the driver had consumed while the kernel
-/// skipped our programs would be in no count.
+/// before its first work request. If only [`follow`] did that, it would begin at the consumer index of the
+/// QP, because a QP that it first sees at work may be from before the trace. Then WRs that the driver had
+/// consumed while the kernel skipped our programs would be in no count.
 #[inline(always)]
 pub(crate) fn created(res: u64) -> Option<()> {
     if get::<u32>(res, &OFF_RES_TYPE)? != restrack::QP {
@@ -68,8 +68,8 @@ pub(crate) fn created(res: u64) -> Option<()> {
     Some(())
 }
 
-/// Begins to follow a QP. Returns [`NO_ROOM`] if there is none. Not inlined, so that it does not enlarge the
-/// callers' stack frames. Global: see `functions`.
+/// Begins to follow a QP. Returns [`NO_ROOM`] if the map has no room, else 0. Not inlined, so that it does
+/// not enlarge the callers' stack frames. Global: see `functions`.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn follow_wrs(qp: u64) -> u64 {
@@ -136,7 +136,7 @@ extern "C" fn follow_wrs(qp: u64) -> u64 {
         // Another CPU was first, or there is no room.
         return if WR_QPS.get_ptr(&qp).is_none() { NO_ROOM } else { 0 };
     }
-    // The kernel reuses QP numbers: the newer QP has it.
+    // The kernel reuses QP numbers: the entry of an older QP with this number is replaced.
     let _ = WR_QPNS.insert(&key, &qp, 0);
     let _ = WR_QUEUES.insert(&new.sq, &qp, 0);
     0
@@ -161,11 +161,17 @@ pub(super) fn forget(qp: u64) {
     {
         let _ = WR_QPNS.remove(&key);
     }
-    let _ = WR_QUEUES.remove(&sq);
+    // The kernel reuses addresses too: another QP may have its queue there if no program saw this one's end.
+    if let Some(owner) = WR_QUEUES.get_ptr(&sq)
+        // SAFETY: as above.
+        && unsafe { *owner } == qp
+    {
+        let _ = WR_QUEUES.remove(&sq);
+    }
     let _ = WR_QPS.remove(&qp);
 }
 
-/// What the filter compares of a QP.
+/// What the filter compares with a QP.
 pub(super) struct Whose<'a> {
     /// Valid with `flag::OWNER_TASK` in the flags.
     pub(super) pid: u32,
@@ -195,7 +201,7 @@ pub(super) fn is_wanted(qp: &Whose<'_>) -> bool {
         if (*filter).comm[0] != 0 {
             for at in 0..(*filter).comm.len() {
                 let wanted = read_volatile(&raw const (*filter).comm[at]);
-                // The kernel keeps 15 bytes of a process's name; a kernel consumer's name may be longer.
+                // The kernel keeps 15 bytes of a process's name; the name of a kernel consumer may be longer.
                 if wanted != qp.comm[at] && !(wanted == 0 && at == (*filter).comm.len() - 1) {
                     return false;
                 }

@@ -1,7 +1,7 @@
 //! Calls by `write()`: commands of verbs (current rdma-core sends only doorbells this way) and of rdma_cm.
 //!
-//! Entry programs remember a call even while counting is off: so a doorbell or a wait for an event that is
-//! under way when counting begins is counted as a whole call and not as a loss.
+//! Entry programs remember a call even while counting is off. So a doorbell or a wait for an event that is
+//! under way when counting begins counts as a whole call and not as a loss.
 
 use super::{
     enter_or, hook, not_entered,
@@ -21,8 +21,8 @@ const AF_IB: u16 = 27;
 /// Where the address family is in the buffer of a bind: `struct rdma_ucm_cmd_hdr` (8 bytes), then `id`,
 /// `addr_size` and `reserved` of `struct rdma_ucm_bind` (include/uapi/rdma/rdma_user_cm.h).
 const BIND_FAMILY: u64 = 16;
-/// include/linux/errno.h: a signal interrupted the call. The program sees EINTR, or the kernel restarts the
-/// call.
+/// include/linux/errno.h: a signal interrupted the call. The kernel then restarts the call or returns EINTR
+/// to the program.
 const ERESTARTSYS: i32 = 512;
 const EAGAIN: i32 = 11;
 
@@ -36,8 +36,8 @@ fn word(address: u64) -> Option<u32> {
     unsafe { bpf_probe_read_user(address as *const u32) }.ok()
 }
 
-/// Remembers a call in the hash table. A loss here is a verb call that is not counted, not a record of an
-/// object.
+/// Remembers a call in the hash table. If an earlier call is still there, the loss is a verb call that is not
+/// counted (MISSED), not the record of an object.
 #[inline(always)]
 fn remember(hook: u32, start_ns: u64, buffer: u64) {
     enter_or(
@@ -72,8 +72,8 @@ fn recall(hook: u32) -> Option<(u64, u64)> {
 pub(crate) fn entered(buffer: u64) -> Option<()> {
     let tid = call_key(hook::WRITE).tid;
     let place = WRITE_CALLS.get_ptr_mut(tid & (WRITE_PLACES - 1))?;
-    // SAFETY: the map checked the pointer. Two threads that share the place can both find it free: at its
-    // return one of them then finds no call, and counts the loss.
+    // SAFETY: the map checked the pointer. Two threads that share the place can both find it free; then one
+    // of them finds no call at its return and counts the loss.
     unsafe {
         let whose = (*place).tid;
         if whose != 0 && whose != tid {
@@ -90,8 +90,9 @@ pub(crate) fn entered(buffer: u64) -> Option<()> {
     Some(())
 }
 
-/// Return of `ib_uverbs_write`: the bytes written, or a negative errno. The command is the first word of the
-/// user's buffer. It is read now, because the kernel has paged the buffer in.
+/// Return of `ib_uverbs_write`: the number of bytes written, or a negative errno. The command is the first
+/// word of the user's buffer. Read it here and not at the entry, because by now the kernel has paged the
+/// buffer in.
 #[inline(always)]
 pub(crate) fn returned(rc: i32) -> Option<()> {
     let end = now();
@@ -134,14 +135,14 @@ pub(crate) fn cm_returned(rc: i32) -> Option<()> {
     }
     let mut verb = verb::cm(word(buffer).unwrap_or(UNREADABLE));
     let took = now() - start_ns;
-    // librdmacm binds to an InfiniBand address once, to learn whether the machine supports it. That bind has
-    // a verb number of its own, so that its failure can be distinguished from others.
+    // librdmacm binds to an InfiniBand address once, to learn whether the machine supports it. That bind gets
+    // a verb number of its own, so that its failure can be told from other failures.
     if verb == verb::CM_BIND && word(buffer + BIND_FAMILY).is_some_and(|word| word as u16 == AF_IB) {
         verb |= verb::AF_IB;
     }
     if verb == verb::CM_GET_EVENT {
-        // No event, or a signal: a wait may end so, and records of a program that polls would fill the ring
-        // buffer.
+        // Without an event (EAGAIN) or with a signal (ERESTARTSYS) no record is made: a wait may end so, and
+        // the records of a program that polls would fill the ring buffer.
         if rc < 0 && rc != -EAGAIN && rc != -ERESTARTSYS {
             record_failure(verb, rc, took, 0);
         }

@@ -12,7 +12,7 @@ use rdmatop_common::event::kind;
 
 use crate::body::{hook, object, qp, restrack, verbs, write};
 
-/// Return programs. They run also while counting is off, to clear what the entry program remembered.
+/// Return programs. They run even while counting is off, to remove what the entry program remembered.
 macro_rules! ret {
     ($kretprobe:ident($rc:ident) $body:expr) => {
         #[kretprobe]
@@ -27,7 +27,7 @@ macro_rules! ret {
         #[fexit]
         pub(crate) fn $fexit(ctx: FExitContext) -> i32 {
             let mut rc = 0u64;
-            // SAFETY: writes the one word; inlined.
+            // SAFETY: the helper writes only this one word, and is inlined.
             if unsafe { generated::bpf_get_func_ret(ctx.as_ptr(), &raw mut rc) } == 0 {
                 let $rc = rc as i32;
                 let _ = $body;

@@ -1,9 +1,9 @@
 //! The programs: one thin program per hook and way to attach. rdmatop's `loader/control.rs` and
 //! `datapath.rs` say what each is for.
 
-/// A program at a function's entry: name of the kprobe program, name of the fentry program if there is one,
-/// arguments as u64, body. `always`: runs also while counting is off; `[stack]` is then the stack pointer.
-/// `kept`: the body stores the arguments and does not calculate with them.
+/// Makes the programs at a function's entry: name of the kprobe program, name of the fentry program if there
+/// is one, arguments as u64, body. `always`: they run even while counting is off; `[stack]` is then the stack
+/// pointer. `kept`: the body only stores the arguments and does not calculate with them.
 macro_rules! entry {
     (always $([$stack:ident])? $kprobe:ident($($arg:ident),*) $body:expr) => {
         #[aya_ebpf::macros::kprobe]
@@ -68,22 +68,22 @@ use core::ptr::read_volatile;
 
 use aya_ebpf::{EbpfContext, helpers::generated};
 
-/// An argument of the function that an fentry or fexit program is attached to. Loaded from the context it
-/// would be a typed pointer, with which the verifier allows no arithmetic. The helper returns the same word
-/// as a plain number, and the verifier inlines it.
+/// An argument of the function that an fentry or fexit program is attached to. A load from the context would
+/// give a typed pointer, with which the verifier allows no arithmetic. The helper returns the same word as a
+/// plain number, and the verifier inlines it.
 #[inline(always)]
 pub(crate) fn argument(ctx: &impl EbpfContext, number: u32) -> Option<u64> {
     let mut value = 0u64;
-    // SAFETY: writes the one word, and refuses a number that the function has no argument for.
+    // SAFETY: the helper writes only the one word, and refuses a number without an argument.
     let rc = unsafe { generated::bpf_get_func_arg(ctx.as_ptr(), number, &raw mut value) };
     (rc == 0).then_some(value)
 }
 
-/// As [`argument`], for a word that is only stored: it may have any type, and a load costs a tenth of the
-/// helper.
+/// As [`argument`], for a word that the program only stores: such a word may have any type, and a load costs
+/// a tenth of the helper.
 #[inline(always)]
 #[expect(clippy::unnecessary_wraps, reason = "stands for `argument`")]
 pub(crate) fn word(ctx: &impl EbpfContext, number: u32) -> Option<u64> {
-    // SAFETY: the verifier refuses what lies behind the function's arguments.
+    // SAFETY: the verifier refuses a load past the arguments of the function.
     Some(unsafe { read_volatile(ctx.as_ptr().cast::<u64>().add(number as usize)) })
 }

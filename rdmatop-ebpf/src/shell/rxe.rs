@@ -1,6 +1,6 @@
 //! Programs of the SoftRoCE data path: kprobes, which pin no module, and for the doorbell also fentry.
-//! rdmatop's `loader/datapath.rs` explains why only that one. The programs check whether counting is on
-//! only for a QP that they do not know yet: before counting begins they know none.
+//! rdmatop's `loader/datapath.rs` explains why only the doorbell has it. The programs check whether counting
+//! is on only for a QP that they do not know yet, because before counting begins they know none.
 
 use aya_ebpf::{macros::fentry, programs::FEntryContext};
 
@@ -12,7 +12,7 @@ entry!(always kp_completer(qp) rxe::completing(qp));
 entry!(always kp_cq_post(cq, cqe) rxe_cq::posted(cq, cqe, rxe_shared::is_full(cq)));
 entry!(always kp_xmit(qp, pkt) rxe::transmitting(qp, pkt));
 
-// Rare, so always a kprobe.
+// This runs rarely, so it is always a kprobe.
 entry!(always rxe_queue_end(queue) rxe::queue_ending(queue));
 
 #[fentry]

@@ -19,7 +19,7 @@ const STACK_POINTER: usize = match size_of::<pt_regs>() {
 /// The stack pointer at the function's entry.
 #[inline(always)]
 fn stack(ctx: &ProbeContext) -> u64 {
-    // SAFETY: a register, inside what the verifier knows of the context.
+    // SAFETY: the register is inside the part of the context that the verifier lets a kprobe read.
     unsafe { ctx.as_ptr().byte_add(STACK_POINTER).cast::<u64>().read() }
 }
 

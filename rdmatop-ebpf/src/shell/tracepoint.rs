@@ -1,6 +1,6 @@
-//! Programs of the `rdma_cma` tracepoints: two for each, of which user space attaches one. That of the raw
-//! tracepoint needs the module's BTF. The other needs only the tracepoint's format file, from which user
-//! space reads the offsets of fields.
+//! Programs of the `rdma_cma` tracepoints: two for each, of which user space attaches one. The one for the
+//! raw tracepoint needs the module's BTF. The other needs only the tracepoint's format file, from which user
+//! space reads the offsets of the fields.
 
 use aya_ebpf::{
     macros::{raw_tracepoint, tracepoint},
@@ -23,7 +23,7 @@ macro_rules! trace {
         #[raw_tracepoint]
         pub(crate) fn $raw(ctx: RawTracePointContext) -> u32 {
             if enabled() {
-                // The verifier refuses an argument that the tracepoint does not have.
+                // The verifier refuses to read an argument that the tracepoint does not have.
                 let event = if $what == what::EVENT { ctx.arg(1) } else { 0 };
                 let _ = raw::<{ $what }>(ctx.arg(0), event);
             }

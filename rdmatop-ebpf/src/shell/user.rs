@@ -10,7 +10,7 @@ use aya_ebpf::{
 
 use crate::body::{hook, user, user_cqs, user_work, user_wr};
 
-/// Always 0, which the verifier knows and the compiler does not.
+/// Always 0. The verifier knows that, the compiler does not.
 static NEVER: Global<u32> = Global::new(0);
 
 /// Empty: the target of the tail call below.
@@ -29,7 +29,7 @@ static NOTHING: ProgramArray = ProgramArray::with_max_entries(1, 0);
 #[inline(always)]
 fn keep_own_stack(ctx: &impl EbpfContext) {
     if NEVER.load() != 0 {
-        // SAFETY: there is no program to go to.
+        // SAFETY: the array is empty, so there is no program to go to.
         unsafe { NOTHING.tail_call(ctx, 0) };
     }
 }
@@ -72,10 +72,10 @@ macro_rules! post {
 post!(user_post_send, user_post_send_ret, hook::USER_SEND);
 post!(user_post_recv, user_post_recv_ret, hook::USER_RECV);
 
-/// The cookie that user space attached the probe with: it says which of several functions the probe is on.
+/// The cookie that user space attached the probe with. It says which of several functions the probe is on.
 #[inline(always)]
 fn cookie(ctx: &impl EbpfContext) -> u64 {
-    // SAFETY: the program's own context.
+    // SAFETY: the context is that of the running program.
     unsafe { bpf_get_attach_cookie(ctx.as_ptr()) }
 }
 

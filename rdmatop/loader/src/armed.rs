@@ -1,7 +1,7 @@
 //! Whether kprobes run at all.
 //!
-//! With either of two kernel switches off, a kprobe can be attached and never runs, without an error and
-//! without a count: events that its program misses would look like events that did not happen.
+//! While one of two kernel switches is off, a kprobe can be attached but never runs, and the kernel reports
+//! no error and no count. Events that its program misses would look like events that did not happen.
 
 use std::{fs::File, os::unix::fs::FileExt as _, path::PathBuf};
 
@@ -48,8 +48,8 @@ impl Switches {
     }
 }
 
-/// A file with 0 or 1. It stays open: a session reads it once a second, and to open it costs three times as
-/// much as to read it. As long as it is open, its file system (debugfs) cannot be unmounted.
+/// A file with 0 or 1. It stays open, because a session reads it once a second, and opening it costs three
+/// times as much as reading it. While it is open, its file system (debugfs) cannot be unmounted.
 #[derive(Debug)]
 struct Switch {
     path: PathBuf,
@@ -70,17 +70,17 @@ impl Switch {
         if let Some(Ok(1)) = read {
             return digit == *b"0";
         }
-        // It may be another file when it is there again.
+        // When the file exists again, it may be another file: open it anew.
         self.file = None;
         false
     }
 }
 
-/// Why the kernel would load no program, whatever rights rdmatop has, and the remedy. The verifier itself
-/// would only report a refused instruction.
+/// Why the kernel would load no program, whatever rights rdmatop has, and the remedy. The verifier would only
+/// report that it refuses an instruction.
 ///
-/// Checked once: the kernel checks lockdown at load (`bpf_tracing_func_proto`, kernel/trace/bpf_trace.c), and
-/// loaded programs keep running.
+/// Checked only at the start: the kernel checks lockdown at load (`bpf_tracing_func_proto`,
+/// kernel/trace/bpf_trace.c), and loaded programs keep running.
 pub(super) fn locked_down(root: &Root) -> Option<Obstacle> {
     let modes = root.line(&root.sys("kernel/security/lockdown"))?;
     modes.contains("[confidentiality]").then(|| {

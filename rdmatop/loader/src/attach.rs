@@ -1,4 +1,4 @@
-//! Decides on, loads and attaches one hook after another, with a verdict for each.
+//! Decides on, loads and attaches one hook after another, and returns a verdict for each.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -34,11 +34,11 @@ pub(super) struct Attached {
 /// What keeps a program attached.
 #[derive(Debug)]
 enum At {
-    /// It is attached to a kprobe or a tracepoint.
+    /// The program is attached to a kprobe, a kretprobe or a tracepoint.
     Event(Event),
-    /// It is attached to a function by fentry or fexit, whose module cannot be unloaded meanwhile.
+    /// The program is attached by fentry or fexit to a function, whose module cannot be unloaded meanwhile.
     Function { _link: OwnedFd },
-    /// It is attached to a raw tracepoint.
+    /// The program is attached to a raw tracepoint.
     Raw { _link: OwnedFd },
 }
 
@@ -56,7 +56,7 @@ impl Attached {
         matches!(self.at, At::Function { .. })
     }
 
-    /// Whether it is the hook's second program.
+    /// Whether the program is the hook's second one.
     pub(super) fn is_second(&self) -> bool {
         !matches!(self.at, At::Event(_))
     }
@@ -78,15 +78,14 @@ pub(super) struct Attacher<'a> {
     /// `None` when the user did not ask for fentry.
     modules: Option<Modules<'a>>,
     pub(super) programs: Vec<Attached>,
-    /// A program is not attached because the limit of open files is reached: nothing else can be opened
-    /// either.
+    /// The limit of open files is reached, so a program is not attached. Nothing else can be opened either.
     pub(super) no_more_files: bool,
-    /// The kernel lets no program read its memory. To let the verifier refuse each program would take
+    /// The kernel lets no program read its memory. Having the verifier refuse each program would take
     /// seconds.
     forbidden: bool,
 }
 
-/// Modules to attach fentry programs to, or why that is not possible.
+/// Modules to attach fentry programs to, or the reason why that is not possible.
 struct Modules<'a> {
     btf: &'a mut BtfSet,
     opened: HashMap<&'static str, Result<Module, Obstacle>>,
@@ -119,7 +118,7 @@ fn instead(entry: Entry, obstacle: &Obstacle) -> Obstacle {
 }
 
 impl<'a> Attacher<'a> {
-    /// With `btf`, hooks that have an fentry or fexit program use it where possible.
+    /// If `btf` is given, hooks that have an fentry or fexit program use it where possible.
     pub(super) fn new(
         loader: &'a Loader,
         facts: &'a Facts,
@@ -275,8 +274,8 @@ fn reads_forbidden() -> Obstacle {
     )
 }
 
-/// The chain of causes as an obstacle. Long text is cut, because a verifier log can have hundreds of
-/// kilobytes.
+/// Turns an error and its chain of causes into an obstacle. Cuts long text, because a verifier log can have
+/// hundreds of kilobytes.
 pub(super) fn explain(error: &(dyn std::error::Error + 'static)) -> Obstacle {
     const LIMIT: usize = 400;
     let mut text = error.to_string();

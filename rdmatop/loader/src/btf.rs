@@ -18,10 +18,10 @@ use super::kernel_btf;
 
 const MAGIC: u16 = 0xeb9f;
 const HEADER_LEN: usize = 24;
-/// How many members to visit for all offsets of one file. A kernel's file needs some ten thousand; in a
+/// The most members to visit for all offsets of one file. A kernel's file needs some ten thousand; in a
 /// broken file anonymous structs may contain each other without end.
 const MOST_MEMBERS: u32 = 1 << 18;
-/// The reader keeps the position of every so many-th type: other types are a short walk away, and few are
+/// The reader keeps the position of every 32nd type: the types between are a short walk away, and few are
 /// needed.
 const STEP: usize = 32;
 
@@ -67,7 +67,7 @@ pub struct Btf {
     first_id: u32,
     /// The part of `data` with the strings.
     strings: Bytes,
-    /// Strings of the base come first in a split file's numbering.
+    /// Number of this file's first string: a split file's numbering begins with the strings of the base.
     first_string: usize,
 }
 
@@ -206,7 +206,7 @@ impl Btf {
         let mut found = HashMap::new();
         let mut left = MOST_MEMBERS;
         let wanted: BTreeSet<&str> = names.iter().map(|(ty, _)| *ty).collect();
-        // One in a few thousand structs is wanted: the first letter rules most others out.
+        // One in a few thousand structs is wanted; the first letter rules out most others.
         let mut letters = [false; 256];
         for first in wanted.iter().filter_map(|name| name.bytes().next()) {
             letters[usize::from(first)] = true;
@@ -244,7 +244,7 @@ impl Btf {
         self.strings.get(offset - self.first_string).copied()
     }
 
-    /// Whether the string at `offset` is `name`, without a search for the string's end.
+    /// Whether the string at `offset` is `name`; does not search for the end of the string.
     fn is_named(&self, offset: usize, name: &str) -> bool {
         if offset < self.first_string {
             return self.base.as_ref().is_some_and(|base| base.is_named(offset, name));
@@ -276,7 +276,7 @@ struct Index {
     structs: Vec<u32>,
 }
 
-/// Walks over all types. This is the longest computation of rdmatop's start, so it keeps nothing about most
+/// Walks over all types. This is the longest computation at rdmatop's start, so it keeps nothing about most
 /// types.
 fn index(data: &[u8], section: Range<usize>) -> Result<Index, BtfError> {
     let malformed = BtfError::Malformed;
@@ -317,8 +317,8 @@ fn index(data: &[u8], section: Range<usize>) -> Result<Index, BtfError> {
 /// skipped.
 #[inline]
 fn tail_len(info: u32) -> Option<usize> {
-    /// By kind: fixed bytes, bytes per member. A table, because a jump for each of a hundred thousand types
-    /// costs more.
+    /// For each kind: fixed bytes, and bytes per member. It is a table, because a jump for each of a hundred
+    /// thousand types costs more.
     const TAILS: [Option<(u8, u8)>; 32] = {
         let mut tails = [None; 32];
         let each: [(usize, u8, u8); 19] = [
@@ -380,8 +380,8 @@ impl Type<'_> {
         }
     }
 
-    /// Bit offset and type of a member, also inside anonymous structs and unions. `left`: how many members
-    /// may still be visited.
+    /// Bit offset and type of a member; also looks inside anonymous structs and unions. `left`: how many
+    /// members may still be visited.
     fn member(&self, name: &str, depth: u32, left: &mut u32) -> Option<(u32, u32)> {
         if depth > 16 || !matches!(self.kind(), kind::STRUCT | kind::UNION) {
             return None;
@@ -400,8 +400,8 @@ impl Type<'_> {
         None
     }
 
-    /// Name offset, type and bit offset of each member. Names are compared in place, because one may lack its
-    /// end.
+    /// Name offset, type and bit offset of each member. Callers compare names in place, because a name in a
+    /// broken file may have no end.
     fn members(self) -> impl Iterator<Item = (usize, u32, u32)> {
         let bit_fields = self.info >> 31 == 1;
         (0..(self.info & 0xffff) as usize).filter_map(move |i| {

@@ -1,5 +1,5 @@
-//! Processes that make more events than they may: what of theirs was left out, by name. share.rs of
-//! rdmatop-ebpf says who may how much.
+//! Processes that make more events than they may: their names, and how much was left out. share.rs of
+//! rdmatop-ebpf says how much each may make.
 
 use std::{
     collections::BTreeMap,
@@ -17,14 +17,14 @@ use super::mapped::{Mapped, MappedError};
 use rdmatop_base::text;
 use rdmatop_model::input::Flood;
 
-/// A process that has made no event for so long gives its place back.
+/// For how long a process must have made no event before user space takes its place away, ns.
 const QUIET_NS: u64 = 2_000_000_000;
-/// Programs that had found a place before its process lost it have ended after this time.
+/// After this time, ns, every program has ended that had found a place before its process lost it.
 const SETTLED_NS: u64 = 100_000_000;
-/// How many processes are told apart. The others are one.
+/// For how many processes to keep separate counts. The others share one.
 const NAMED: usize = 256;
 
-/// What was left out, by PID and name; 0 and no name for processes that are not told apart.
+/// What was left out, by PID and name. PID 0 without a name stands for all processes without separate counts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Floods(BTreeMap<(u32, String), [u64; 2]>);
 
@@ -62,9 +62,9 @@ impl Floods {
 /// The array of callers of one session, as the kernel side fills it.
 pub(super) struct Callers {
     map: Mapped<Caller>,
-    /// What processes left whose places are free again, and what earlier sessions counted.
+    /// The counts of processes that lost their places, and those of earlier sessions.
     past: Floods,
-    /// Places that have no process any more, and since when.
+    /// Places that processes have just lost: number, time of the loss, and the process.
     leaving: Vec<(u32, u64, (u32, String))>,
 }
 
@@ -80,13 +80,13 @@ impl Callers {
     }
 
     fn pid(&self, number: u32) -> &AtomicU32 {
-        // SAFETY: a word of an element, which both sides use whole; the mapping lives as long as `self`.
+        // SAFETY: an aligned word, which both sides access whole; the mapping lives as long as `self`.
         unsafe { AtomicU32::from_ptr(&raw mut (*self.map.at(number)).pid) }
     }
 
     /// Word `at` of an element.
     fn word(&self, number: u32, at: usize) -> &AtomicU64 {
-        // SAFETY: as above; the words begin at multiples of 8.
+        // SAFETY: as above; every word of an element begins at a multiple of 8.
         unsafe { AtomicU64::from_ptr(self.map.at(number).cast::<u8>().add(at).cast()) }
     }
 
@@ -95,7 +95,7 @@ impl Callers {
             .map(|at| self.word(number, at).load(Ordering::Relaxed))
     }
 
-    /// What was left out until now. Places of processes that are quiet become free, the time being `now_ns`.
+    /// What was left out until now. Takes their places from processes that are quiet at `now_ns`.
     pub(super) fn read(&mut self, now_ns: u64) -> Floods {
         for (number, since_ns, whose) in std::mem::take(&mut self.leaving) {
             if now_ns < since_ns.saturating_add(SETTLED_NS) {
@@ -118,7 +118,7 @@ impl Callers {
         }
         for number in 0..self.map.count() {
             let pid = self.pid(number).load(Ordering::Acquire);
-            // The last place is that of processes without one.
+            // All processes without a place of their own share the last one.
             if pid == 0 && number != CALLERS {
                 continue;
             }

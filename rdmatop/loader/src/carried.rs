@@ -1,5 +1,5 @@
-//! Counts per process of sessions that have ended: a session's maps start at zero, but reported counts must
-//! not fall.
+//! Counts per process of sessions that have ended. The maps of a new session start at zero, but reported
+//! counts must not fall.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,8 +17,8 @@ pub(super) struct Carried {
 }
 
 impl Carried {
-    /// Keeps a session's last sample, which includes the counts of sessions before. Drops ended processes, as
-    /// the maps do.
+    /// Keeps the last sample of a session, which includes the counts of earlier sessions. Drops the counts of
+    /// ended processes, as the maps do.
     pub(super) fn keep(&mut self, last: VerbsSample, is_alive: impl Fn(u32) -> bool) {
         self.verbs = last.verbs.into_iter().collect();
         self.calls_only = last.calls_only.into_iter().collect();
@@ -39,8 +39,8 @@ impl Carried {
             self.calls_only.remove(&key);
             self.errors.retain(|of, _| (of.pid, of.verb) != (*pid, *verb));
         }
-        // One session may have counted only a verb's doorbells, and another its calls: report the sum as
-        // calls.
+        // One session may have counted a verb only by doorbells, and another one by its calls: report the sum
+        // as calls.
         for (key, stats) in &mut sample.verbs {
             if let Some(calls) = self.calls_only.remove(key) {
                 let before = self.verbs.entry(*key).or_insert_with(VerbStats::new_zeroed);
@@ -61,8 +61,8 @@ impl Carried {
         self.add_rest(sample);
     }
 
-    /// Adds entries that the present session has not counted yet. A partial sample has only entries that
-    /// changed.
+    /// Adds entries that the present session has not counted yet. A partial sample gets no such verbs and
+    /// errors, because it has only entries that changed.
     fn add_rest(&self, sample: &mut VerbsSample) {
         let only: BTreeSet<VerbKey> = sample.calls_only.iter().map(|(key, _)| *key).collect();
         let rest = self.calls_only.iter().filter(|(key, _)| !only.contains(key));

@@ -1,4 +1,4 @@
-//! What a session loads and attaches: the programs and the sizes of maps that the user's choices ask for.
+//! What a session loads and attaches: the programs and the sizes of maps that follow from the user's choices.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -29,7 +29,7 @@ pub struct Options {
     pub ring_bytes: u32,
     /// Which programs to attach to hooks.
     pub attach: Attach,
-    /// How many QPs to have room for; `None`: twice as many as there are, and some at least.
+    /// How many QPs to have room for. `None`: twice as many as exist at the start, with a minimum.
     pub max_qps: Option<u32>,
     /// How many slots to have in any case. Tests make it tiny.
     pub slots: Option<u32>,
@@ -37,7 +37,7 @@ pub struct Options {
     pub known_qps: Option<u32>,
     /// What the session is to deliver.
     pub scope: Scope,
-    /// Time `write()` commands even where that slows down every doorbell: beside a data path, and in a trace.
+    /// Time `write()` commands even where that slows down every doorbell: with a data path, and in a trace.
     pub verb_times: bool,
     /// Probe programs whose posts bypass the kernel.
     pub uprobes: Option<UserOptions>,
@@ -51,12 +51,12 @@ pub struct Options {
 impl Options {
     /// Whether these options need a hook.
     pub(super) fn wants(&self, hook: &Hook) -> bool {
-        // A trace shows no counters: it does not slow down doorbells unless the user asks for it.
+        // A trace shows no counters, so it does not slow down doorbells unless the user asks for that.
         let dear = hook.role == Role::Write && !self.scope.counters();
         self.scope.wants(hook) && (!dear || self.verb_times)
     }
 
-    /// Whether the kernel's own functions report work requests. Tests leave all to the probes on programs.
+    /// Whether hooks of kernel functions report work requests. Tests can leave all to probes on programs.
     pub(super) fn kernel_work(&self) -> bool {
         self.work.is_some() && self.datapaths
     }
@@ -84,7 +84,7 @@ impl Default for Options {
     }
 }
 
-/// Programs that may be loaded. A kprobe program replaces an fentry program that the kernel does not accept.
+/// Programs that may be loaded. A kprobe program is used where the kernel does not accept the fentry program.
 pub(super) fn programs(options: &Options) -> BTreeSet<&'static str> {
     let control = CONTROL_PLANE.iter().filter(|hook| options.wants(hook));
     let hot = datapath::hooks().filter(|_| options.scope.counters());
@@ -99,8 +99,8 @@ pub(super) fn programs(options: &Options) -> BTreeSet<&'static str> {
     each.flatten().chain(user.into_iter().flatten()).collect()
 }
 
-/// The offsets that the programs of a trace read, so that rdmatop need not read the BTF of drivers; `None`:
-/// programs may read all.
+/// The offsets that the programs of a trace read, so that rdmatop need not read the BTF of drivers. `None` if
+/// the programs may read all offsets.
 pub(super) fn read_offsets(options: &Options) -> Option<BTreeSet<&'static str>> {
     if options.scope.counters() || options.kernel_work() || options.uprobes.is_some() {
         return None;
@@ -108,7 +108,7 @@ pub(super) fn read_offsets(options: &Options) -> Option<BTreeSet<&'static str>> 
     let loaded = programs(options);
     let hooks = CONTROL_PLANE.iter().filter(|hook| loaded.contains(hook.program));
     let named = hooks.flat_map(Hook::offsets);
-    // The other sign is about counters.
+    // The other sign matters only where counters are read.
     Some(named.chain([SIGN_OF_TASK_BTF]).collect())
 }
 
@@ -123,8 +123,8 @@ fn too_costly() -> Obstacle {
     )
 }
 
-/// Whether every call of post_send shows as a doorbell of a QP: then `write()` need not be probed for such
-/// calls. It must be if any device's driver is not counted.
+/// Whether every call of post_send shows as a doorbell of a QP, so that `write()` need not be probed for such
+/// calls. It must be probed if any device has a driver whose QPs are not counted.
 pub(super) fn counts_all_posts(datapaths: &DataPaths, facts: &Facts, hardware: bool) -> bool {
     let mut loaded = DATA_PATHS
         .iter()
@@ -133,9 +133,9 @@ pub(super) fn counts_all_posts(datapaths: &DataPaths, facts: &Facts, hardware: b
     !datapaths.is_empty() && !hardware && loaded.all(|driver| datapaths.of(driver).is_some())
 }
 
-/// Attaches the hooks that find QPs whose programs are to be probed, if the user asked for that. Returns
-/// their outcomes, and why not all are attached. Their order relative to other hooks of the same functions
-/// does not matter, because each of them remembers a QP that is not known yet.
+/// Attaches the hooks that find QPs whose programs are to be probed, if the user asked for such probes.
+/// Returns their outcomes, and why not all are attached. Their order relative to other hooks of the same
+/// functions does not matter, because each of them remembers a QP that is not known yet.
 pub(super) fn find_users(options: &Options, attacher: &mut Attacher<'_>) -> (Vec<Outcome>, Option<Obstacle>) {
     let hooks = user::HOOKS.iter().filter(|_| options.uprobes.is_some());
     let outcomes: Vec<_> = hooks.map(|hook| attacher.one(hook)).collect();
@@ -163,24 +163,25 @@ pub(super) struct Sizes {
 
 /// Bytes of the counters of a QP and of its data path, with its entries in QUEUE_SLOTS.
 const SLOT: u64 = 3400;
-/// Bytes of the entries of a QP in QP_INDEX and QPN_INDEX, where they are made beforehand; on demand two
-/// buckets.
+/// Bytes of the entries of a QP in QP_INDEX and QPN_INDEX, if the kernel makes entries beforehand. Else a QP
+/// takes two buckets.
 const KNOWN: u64 = 320;
 const KNOWN_ON_DEMAND: u64 = 32;
 
 impl Sizes {
-    /// How many QPs the tables hold at least, on kernels that make entries on demand and on others. One
-    /// user's QPs must not take the room of all others easily, and all maps of a view take less than 4 MiB:
-    /// so there is more where no slots are, and most in a trace, whose ring buffer is larger than its tables.
+    /// The fewest QPs that the tables hold, on kernels that make entries on demand and on others. The QPs of
+    /// one user must not easily take all the room, and all maps of a view must take less than 4 MiB. So there
+    /// is more room where there are no slots, and most in a trace, whose ring buffer is larger than its
+    /// tables.
     const LEAST_KNOWN: [u32; 2] = [16_384, 2048];
     const LEAST_WITHOUT_SLOTS: [u32; 2] = [32_768, 4096];
     const LEAST_OF_TRACE: [u32; 2] = [131_072, 16_384];
-    /// The largest sizes that rdmatop takes unasked.
+    /// The largest sizes that rdmatop chooses by itself.
     const MOST_KNOWN: u32 = 131_072;
     const LEAST_SLOTS: u32 = 256;
     const MOST_SLOTS: u32 = 16_384;
 
-    /// `counted`: a provider whose work requests the kernel side counts is there.
+    /// `counted`: a provider is loaded whose work requests the kernel side counts.
     pub(super) fn of(options: &Options, existing: Existing, counted: bool, on_demand: bool) -> Self {
         let twice = |existing: u64| u32::try_from(existing.saturating_mul(2)).unwrap_or(u32::MAX);
         let [tables, small] = match options.scope {
@@ -189,8 +190,8 @@ impl Sizes {
             Scope::All => Self::LEAST_WITHOUT_SLOTS,
         };
         let least = if on_demand { tables } else { small };
-        // Who asks for few wants little memory, which the slots take. The tables keep
-        // their usual size.
+        // A user who asks for room for few QPs wants to save memory. The slots take most of it, so only they
+        // shrink; the tables keep their usual size.
         let known = twice(existing.all).clamp(least, Self::MOST_KNOWN);
         let slots = twice(existing.software).clamp(Self::LEAST_SLOTS, Self::MOST_SLOTS);
         Self {
@@ -205,7 +206,7 @@ impl Sizes {
         }
     }
 
-    /// About how many bytes the maps take that these sizes are of.
+    /// About how many bytes the maps of these sizes take.
     pub(super) fn bytes(self, on_demand: bool) -> u64 {
         let known = if on_demand { KNOWN_ON_DEMAND } else { KNOWN };
         u64::from(self.slots) * SLOT + u64::from(self.known) * known
@@ -237,7 +238,7 @@ pub(super) fn choose_work(maps: &mut HashMap<String, Map>, filter: WrFilter) -> 
     let map = maps.get_mut(map::WR_FILTER).ok_or_else(none)?;
     let mut array: Array<&mut MapData, [u64; WORDS]> =
         Array::try_from(map).map_err(|error| explain(&error))?;
-    // Another session may be counting.
+    // Another session may be counting at this moment.
     let _unpreempted = Unpreempted::begin();
     array
         .set(0, words, 0)
@@ -248,7 +249,7 @@ pub(super) fn choose_work(maps: &mut HashMap<String, Map>, filter: WrFilter) -> 
 pub(super) struct Counting {
     pub(super) outcomes: Vec<Outcome>,
     pub(super) datapaths: DataPaths,
-    /// What is not known of each provider's QPs, because a program of its data path is not attached.
+    /// Readings that are unknown for each provider's QPs, because a program of its data path is not attached.
     pub(super) unknown: Vec<(u32, u32)>,
 }
 

@@ -3,7 +3,7 @@
 use super::hook::{Entry, Fast, Hook, Offsets, Raw, Role, Skip};
 use rdmatop_model::event::EventKind;
 
-/// The current task. A helper gives its name if BTF lacks the offset.
+/// For the current task. A helper gives its name if BTF lacks the offset.
 const CURRENT: &[&str] = &["OFF_TASK_COMM", "OFF_TASK_FLAGS"];
 /// Name and number of a device.
 const DEVICE: &[&str] = &["OFF_DEV_NAME", "OFF_DEV_INDEX"];
@@ -40,7 +40,7 @@ const CREATES: &[EventKind] = &[
     EventKind::MrReg,
     EventKind::CqCreate,
 ];
-/// An fentry program whose skipped runs are lost.
+/// An fentry program whose skipped runs no later run makes good.
 const fn fast(program: &'static str) -> Fast {
     Fast {
         program,
@@ -48,14 +48,14 @@ const fn fast(program: &'static str) -> Fast {
     }
 }
 
-/// A hook without a counterpart: each run makes a record.
+/// A hook at a single point: each run makes a record.
 const ALONE: Hook = Hook {
     skip: Skip::Record,
     ..Hook::BASE
 };
 
-/// The entry of a call. The return program reports what this one remembered, or counts a loss if it finds
-/// nothing.
+/// The entry of a call. The return program reports what this program remembered, and counts a loss if it
+/// finds nothing.
 const ENTRY: Hook = Hook::BASE;
 
 /// The return of a call, which makes the record.
@@ -93,7 +93,7 @@ const fn raw(program: &'static str, needs: Offsets, wants: Offsets) -> Raw {
     }
 }
 
-/// What tells whose an id of rdma_cm is, and of which device.
+/// For the owner of an id of rdma_cm, and its number.
 const CM_ID: &[&str] = &["OFF_IDPRIV_RES", "OFF_RES_ID"];
 const CM_WANTS: Offsets = &[
     &["OFF_IDPRIV_DEVICE", "OFF_IDPRIV_SRC", "OFF_IDPRIV_DST"],
@@ -126,11 +126,11 @@ const CM_WANTS_STATUS: Offsets = &[
 
 /// Every hook of the control plane.
 pub const CONTROL_PLANE: &[Hook] = &[
-    // Return probes come before their entry: in the other order, a call could be remembered whose return no
-    // program sees.
+    // Return probes are attached before their entry probes. In the other order a call could be remembered
+    // whose return no program sees.
     //
-    // The hooks of create, modify and destroy keep the QP's state, which the records of a modify and of an
-    // asynchronous event show: so each kind of QP event needs all three.
+    // The hooks of create, modify and destroy keep the state of a QP. The records of a modify and of an
+    // asynchronous event show that state, so each kind of QP event needs all three.
     Hook {
         program: "modify_qp_ret",
         symbol: "_ib_modify_qp",
@@ -331,7 +331,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
         fast: Some(fast("fe_cmd_verbs")),
         ..VERB_ENTRY
     },
-    // If a data path counts posts, these are not attached (`super::session`), because they slow down every
+    // These are not attached if a data path counts posts (`super::session`), because they slow down every
     // doorbell.
     Hook {
         program: "uverbs_write_ret",
@@ -347,10 +347,10 @@ pub const CONTROL_PLANE: &[Hook] = &[
         role: Role::Write,
         ..VERB_ENTRY
     },
-    // A thread that waits for an event stays in ucma_write, and the kernel tracks only max(10, twice the
-    // CPUs) returns of one probe at a time (`register_kretprobe`): if more threads wait, other calls are
-    // missed, and counted as missed. The twenty functions that ucma_write calls do not have this problem, but
-    // each would need a probe.
+    // A thread that waits for an event stays in ucma_write, and the kernel tracks at most max(10, twice the
+    // number of CPUs) returns of one probe at a time (`register_kretprobe`). If more threads wait, returns of
+    // other calls are missed, and those calls count as missed. The twenty functions that ucma_write calls do
+    // not have this problem, but each would need a probe.
     Hook {
         program: "ucma_write_ret",
         symbol: "ucma_write",

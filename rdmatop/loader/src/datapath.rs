@@ -62,8 +62,8 @@ const RXE_HOOK: Hook = Hook {
     ..Hook::BASE
 };
 
-/// SoftRoCE. Only functions that have the same name on 6.1, 6.12 and 7.2: the responder, which was renamed,
-/// is not needed.
+/// SoftRoCE. The hooks use only functions that have the same name on 6.1, 6.12 and 7.2; the responder was
+/// renamed, and no hook needs it.
 ///
 /// Only the doorbell is worth fentry, because only there the hook slows down the posting program. An fentry
 /// program can be preempted, and the kernel then skips it for a task that enters the same function on that
@@ -86,8 +86,9 @@ pub const RXE: DataPath = DataPath {
                 "OFF_RXE_QP_RNR_PENDING",
             ]],
             role: Role::Counts,
-            // It reads its counts from the rings and the QP, so its next run finds what a skipped one missed,
-            // except a wait during which every run was skipped, and WRs of a ring that went round in between.
+            // The program reads its counts from the rings and the QP, so its next run finds what a skipped
+            // one missed, except a wait during which every run was skipped, and WRs of a ring that went round
+            // in between.
             cost: Some(
                 "post-to-completion times may be too long; a wait for a receiver, or a whole ring of WRs, may be missing",
             ),
@@ -99,8 +100,8 @@ pub const RXE: DataPath = DataPath {
             gives: "doorbells, send WRs posted, post time",
             role: Role::Counts,
             cost: Some("as many doorbells and calls of post_send may be missing"),
-            // The only hook of the data path that slows down the posting program. The next event reads from
-            // the ring's index what a skipped doorbell would have reported.
+            // Of all hooks of the data path only this one slows down the posting program. The next event
+            // reads from the ring's index what a skipped doorbell would have reported.
             fast: Some(Fast {
                 program: "fe_post_send",
                 heals: true,
@@ -124,7 +125,7 @@ pub const RXE: DataPath = DataPath {
                 "OFF_RXE_QP_SRQ",
                 "OFF_WQE_STATUS",
             ]],
-            // A WR's latency ends at the time of its CQE.
+            // The latency of a WR ends at the time of its CQE.
             unknown_without: slot_flag::NO_CQES | slot_flag::NO_LATENCY,
             compared: Some(Compared::Receives),
             ..RXE_HOOK
@@ -140,7 +141,7 @@ pub const RXE: DataPath = DataPath {
                 "OFF_WQE_RESID",
                 "OFF_RXE_QP_MTU",
             ]],
-            // Before Linux 6.4 only the packet that is sent after a wait may show the wait.
+            // Before Linux 6.4 a wait may show only at the packet that is sent after it.
             unknown_without: slot_flag::NO_RETRANSMITS | slot_flag::NO_RNR,
             compared: Some(Compared::Packets),
             ..RXE_HOOK
@@ -189,7 +190,7 @@ const SIW_HOOK: Hook = Hook {
     ..Hook::BASE
 };
 
-/// Soft iWARP. Only functions that have a symbol on 6.1, 6.12 and 7.2: others are inlined.
+/// Soft iWARP. The hooks use only functions that have a symbol on 6.1, 6.12 and 7.2; others are inlined.
 pub const SIW: DataPath = DataPath {
     path: &SIW_PATH,
     hooks: &[
@@ -230,7 +231,7 @@ pub const SIW: DataPath = DataPath {
             symbol: "siw_cq_event",
             gives: "CQ overflows on soft iWARP",
             needs: &[&["OFF_SIW_SCQ", "OFF_SIW_RCQ"]],
-            // For a CQE that found no room it takes back what the two above have counted.
+            // For a CQE that found no room this program takes back what the two above have counted.
             unknown_without: slot_flag::NO_CQES,
             cost: Some(
                 "as many CQEs of soft iWARP for which the CQ had no room may be counted as completions",

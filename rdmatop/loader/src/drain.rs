@@ -1,4 +1,4 @@
-//! Reads ring buffers and hands their records on.
+//! Reads ring buffers and passes their records on.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use rdmatop_model::{
 };
 use rdmatop_sources::seam::{Ended, Feed};
 
-/// How long to sleep after the ring buffer was found empty. The first record after a silence is read at once;
-/// in a storm the reader, the engine and the writer wake a hundred times a second, each time for hundreds of
+/// How long to sleep after the ring buffer was found empty. The first record after a silence is read at once.
+/// In a storm the reader, the engine and the writer wake a hundred times a second, each time for hundreds of
 /// records.
 pub(super) const NAP: Duration = Duration::from_millis(10);
-/// How many records to hand on at a time: enough that many share one wake-up of the engine.
+/// How many records to pass on at a time, so that many share one wake-up of the engine.
 const RECORDS_AT_A_TIME: usize = 256;
-/// Batches between two checks for a stop, of the modules and of the losses: in a storm the ring buffer may
-/// never be empty.
+/// How many batches to read before the caller checks for a stop, the modules and the losses again: in a storm
+/// the ring buffer may never be empty.
 const BATCHES_AT_A_TIME: usize = 16;
 
-/// Hands records of work requests on. Returns true when there may be more.
+/// Passes records of work requests on. Returns true if the ring buffer may have more.
 pub(super) async fn drain_work(ring: Option<&mut RingBuf<MapData>>, feed: &Feed) -> Result<bool, Ended> {
     let Some(ring) = ring else { return Ok(false) };
     for _ in 0..BATCHES_AT_A_TIME {
@@ -58,14 +58,14 @@ pub(super) struct Drained {
     pub(super) any: bool,
 }
 
-/// Hands records on.
+/// Passes lifecycle records on.
 pub(super) async fn drain(ring: &mut RingBuf<MapData>, feed: &Feed) -> Result<Drained, Ended> {
     let mut drained = Drained::default();
-    // The channel sets the pace: while it is full the ring buffer fills, and the kernel side counts the
+    // The channel sets the pace. While it is full, the ring buffer fills up, and the kernel side counts the
     // records that find no room.
     let mut expected = 0;
     for _ in 0..BATCHES_AT_A_TIME {
-        // After a full batch the next one is usually as full; growing the list would copy it eight times.
+        // After a full batch the next one is usually full too; growing the list would copy it eight times.
         let mut records = Vec::with_capacity(expected);
         let mut bad = false;
         while records.len() < RECORDS_AT_A_TIME && !bad {
@@ -94,7 +94,7 @@ pub(super) async fn drain(ring: &mut RingBuf<MapData>, feed: &Feed) -> Result<Dr
 
 pub(super) fn registered(ring: RingBuf<MapData>) -> Result<AsyncFd<RingBuf<MapData>>, Obstacle> {
     // SAFETY: a RingBuf owns its map's descriptor and returns the same one until it is dropped; the AsyncFd
-    // deregisters it before that.
+    // deregisters the descriptor before that.
     unsafe { AsyncFd::register(ring) }
         .map_err(|error| Obstacle::new(CauseId::Unreadable, error.to_string(), ""))
 }

@@ -18,7 +18,7 @@ use super::{
     sys::{bpf, empty, raw_bpf},
 };
 
-/// Of the kernel's own error numbers, which no libc has a name for (include/linux/errno.h).
+/// `ENOTSUPP` of include/linux/errno.h, which only the kernel uses: no libc has a name for it.
 const ENOTSUPP: i32 = 524;
 
 /// Why a program is not attached.
@@ -33,7 +33,7 @@ pub(super) enum FentryError {
     /// The module's BTF has no such function.
     #[error("the BTF of the module has no function {0}")]
     NoFunction(String),
-    /// Its ftrace cannot call programs, as that of arm64 before Linux 6.4.
+    /// The kernel's ftrace cannot call programs, as on arm64 before Linux 6.4.
     #[error("this kernel cannot enter programs at functions (ENOTSUPP)")]
     Unsupported,
     /// The kernel refused.
@@ -82,7 +82,7 @@ impl Module {
         };
         let program = loader.load(program, &target)?;
         let mut attr = empty();
-        // Without a name the kernel attaches the program to the function it was loaded for.
+        // Without a name the kernel attaches the program to the function that it was loaded for.
         attr.raw_tracepoint.prog_fd = program.as_raw_fd().cast_unsigned();
         // SAFETY: the attribute names only the descriptor above.
         let link = unsafe { bpf(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attr) };
@@ -104,7 +104,7 @@ fn module_btf(module: &str) -> Result<OwnedFd, FentryError> {
     loop {
         let mut attr = empty();
         attr.__bindgen_anon_6.__bindgen_anon_1.start_id = id;
-        // SAFETY: the attribute holds the command's one number.
+        // SAFETY: the attribute holds only the number that the command takes.
         match unsafe { raw_bpf(bpf_cmd::BPF_BTF_GET_NEXT_ID, &mut attr) } {
             Ok(_) => {}
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
@@ -112,11 +112,11 @@ fn module_btf(module: &str) -> Result<OwnedFd, FentryError> {
             }
             Err(error) => return Err(refused("cannot list BTF objects")(error)),
         }
-        // SAFETY: the kernel filled it in.
+        // SAFETY: the kernel has filled in this member.
         id = unsafe { attr.__bindgen_anon_6.next_id };
         let mut attr = empty();
         attr.__bindgen_anon_6.__bindgen_anon_1.btf_id = id;
-        // SAFETY: as above.
+        // SAFETY: the attribute holds only the number that the command takes.
         let fd = match unsafe { bpf(bpf_cmd::BPF_BTF_GET_FD_BY_ID, &mut attr) } {
             Ok(fd) => fd,
             // The object has been freed since it was listed.

@@ -1,8 +1,8 @@
-//! What rdmatop would attach on a kernel of which only files are there, as in its package.
+//! What rdmatop would attach on a kernel that is not running, of which only files exist, as in its package.
 //!
-//! [`plan`] decides from facts alone, so it can be asked about a machine that is not there. The directory has
-//! what the plan reads of a machine: `sys/kernel/btf`, `sys/module`, `sys/kernel/debug/sched/preempt`,
-//! `proc/kallsyms`, `proc/sys/kernel/osrelease` and `version`. `cargo xtask kernels` makes such directories.
+//! [`plan`] decides from facts alone, so it can decide for such a machine. The directory has the files that
+//! the plan reads: `sys/kernel/btf`, `sys/module`, `sys/kernel/debug/sched/preempt`, `proc/kallsyms`,
+//! `proc/sys/kernel/osrelease` and `version`. `cargo xtask kernels` makes such directories.
 
 use std::path::Path;
 
@@ -22,11 +22,11 @@ use rdmatop_sources::root::Root;
 /// What the files tell.
 #[derive(Debug)]
 pub struct Foreseen {
-    /// The outcomes of all hooks that the files decide, in the order of the tables. The verifier was not
-    /// asked: it sees a program only on the kernel itself.
+    /// The outcomes of all hooks on which the files decide, in the order of the tables. The verifier has not
+    /// been asked, because it sees a program only on the running kernel.
     pub outcomes: Vec<Outcome>,
-    /// Programs about which the files say nothing: tracepoints whose fields are in no BTF. The kernel that
-    /// runs lists those in tracefs.
+    /// Programs about which the files say nothing: those of tracepoints whose fields are in no BTF. A running
+    /// kernel lists these fields in tracefs.
     pub undecided: Vec<&'static str>,
     /// Causes for what would not be seen, as the live view shows them.
     pub unseen: Vec<Cause>,
@@ -36,7 +36,7 @@ pub struct Foreseen {
 ///
 /// # Errors
 ///
-/// Why no program would be attached there at all.
+/// The reason if no program would be attached there at all.
 pub fn foresee(base: &Path) -> Result<Foreseen, Obstacle> {
     let root = Root::under(base);
     let paths = Paths {

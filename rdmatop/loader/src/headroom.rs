@@ -12,20 +12,20 @@ use rdmatop_sources::{limits, root::Root};
 /// kernel charges it to the cgroup (measured: Linux 7.2 does, 6.12 does not).
 const START: u64 = 15 << 20;
 
-/// Bytes of maps for QPs that are in [`START`]: more than the least ones take.
+/// Bytes of the maps for QPs that [`START`] includes: more than the smallest maps take.
 const INCLUDED: u64 = 2 << 20;
 
-/// A limit that no machine reaches: cgroup version 1 writes "no limit" as a number.
+/// A limit from here on means "no limit": version 1 of cgroups writes that as a large number.
 const NO_LIMIT: u64 = 1 << 60;
 
 /// The files of a version of cgroups (cgroups(7)).
 struct Files {
-    /// Whether a line of `/proc/self/cgroup` with these controllers is this version's.
+    /// Whether a line of `/proc/self/cgroup` with these controllers is about this version.
     is_of: fn(&str) -> bool,
     mount: &'static str,
     limit: &'static str,
     usage: &'static str,
-    /// Names in `memory.stat` of page cache, which the kernel drops before it refuses memory.
+    /// Names in `memory.stat` of page cache, which the kernel frees before it refuses memory.
     cache: [&'static str; 2],
 }
 
@@ -77,7 +77,7 @@ fn left(root: &Root) -> Option<u64> {
         let Some(files) = VERSIONS.iter().find(|files| (files.is_of)(controllers)) else {
             continue;
         };
-        // In a container with a cgroup namespace the path is `/`, and that directory is mounted.
+        // In a container with a cgroup namespace the path is `/`, and that is the directory mounted there.
         for dir in Path::new(path.trim_start_matches('/')).ancestors() {
             let dir: PathBuf = root.sys(files.mount).join(dir);
             let here = left_in(root, &dir, files);
@@ -90,8 +90,8 @@ fn left(root: &Root) -> Option<u64> {
     least
 }
 
-/// Whether the cgroup has the memory left that loading the programs takes, with maps of so many `bytes`.
-/// Without this check the OOM killer would end rdmatop.
+/// Whether rdmatop's cgroup has enough memory left to load the programs, with maps that take `bytes`. Without
+/// this check the OOM killer would end rdmatop.
 pub(super) fn can_start(bytes: u64) -> Result<(), Obstacle> {
     can_start_on(&Root::default(), bytes)
 }

@@ -35,9 +35,9 @@ impl Entry {
     }
 }
 
-/// A second program for a hook, entered by fentry or fexit. It costs the traced program less than a kprobe,
-/// needs the BTF of the hook's module (Linux 5.11) and keeps that module loaded. A hook has none if its
-/// fentry program would miss events, or if its function is called too rarely to matter.
+/// A second program for a hook, entered by fentry or fexit. It costs the traced function less than a kprobe,
+/// needs the BTF of the hook's module (Linux 5.11) and keeps that module loaded. A hook has no such program
+/// if it would miss events, or if the function is called too rarely to matter.
 ///
 /// A kprobe program runs with preemption off, and the kernel skips it if any other kprobe program is running
 /// on the CPU. The kernel skips an fentry program only if the same program is running on the CPU
@@ -49,17 +49,17 @@ impl Entry {
 pub struct Fast {
     /// Name in the object.
     pub program: &'static str,
-    /// A later run finds what a skipped run missed, so the program may be preempted.
+    /// A later run finds what a skipped run missed, so it does no harm if the kernel preempts the program.
     pub heals: bool,
 }
 
-/// A second program for a tracepoint, which gets the tracepoint's arguments instead of the record that is
-/// made of them. It runs where all offsets in `needs` are known.
+/// A second program for a tracepoint, which gets the tracepoint's arguments instead of the record that the
+/// kernel makes of them. It is used where all offsets in `needs` are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Raw {
     /// Name in the object.
     pub program: &'static str,
-    /// Offsets without which the first program tells as much.
+    /// Offsets without which this program would tell no more than the first one.
     pub needs: Offsets,
     /// Offsets for single readings.
     pub wants: Offsets,
@@ -69,32 +69,32 @@ pub struct Raw {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
     /// A record, which the program makes by itself. Skipped runs for objects that it ignores count too, so
-    /// this is an upper bound.
+    /// the number is an upper bound.
     Record,
-    /// A record, which the program makes from what its entry program remembered. The entry program's own
-    /// skips need no check: the return program then finds nothing remembered and counts a loss.
+    /// A record, which the program makes from what its entry program remembered. Skips of the entry program
+    /// need no check: the return program then finds nothing and counts a loss.
     Return,
     /// Counts, which may be too low.
     Count,
-    /// Records of work requests, unless the next visit finds them by a ring's index.
+    /// Records of work requests, unless the next visit of the QP finds them by the ring's index.
     Work,
-    /// Something only where the kernel skips other programs, too. rdmatop names the program and the number of
+    /// Something only if the kernel skipped other programs too. rdmatop names the program and the number of
     /// its skips, and adds them to no sum of losses.
     Named,
-    /// Nothing: something else counts the loss, or finds what was missed.
+    /// Nothing: another program counts the loss or finds what this one missed.
     Nothing,
 }
 
-/// What depends on a hook besides its own readings.
+/// What depends on a hook besides the readings that it gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Nothing else depends on the hook.
     Other,
-    /// Its records keep the table of QPs up to date: without it each refresh needs a dump over netlink.
+    /// Its records keep the table of QPs up to date; without them each refresh needs a dump over netlink.
     QpTable,
     /// It sees every `write()` to a verbs file, including doorbells.
     Write,
-    /// Its data path counts nothing without it.
+    /// Without it, its data path counts nothing.
     Counts,
     /// It finds QPs of every data path to count. Without a data path it is not needed.
     Finds,
@@ -117,8 +117,8 @@ pub type Offsets = &'static [&'static [&'static str]];
 /// What all hooks of a provider's data path share.
 #[derive(Debug)]
 pub struct Path {
-    /// The module of the provider's driver: if it is not loaded there is nothing to count, whatever module
-    /// has a hook's function.
+    /// The module of the provider's driver. If it is not loaded, there is nothing to count, whichever module
+    /// has the hook's function.
     pub driver: &'static str,
     /// The provider's name for users.
     pub name: &'static str,
@@ -128,7 +128,7 @@ pub struct Path {
     pub needs: &'static [&'static str],
 }
 
-/// A program, where it is attached, and what for.
+/// A program, where it is attached, and what it is for.
 #[derive(Clone, Copy, Debug)]
 pub struct Hook {
     /// Name in the object.
@@ -141,8 +141,8 @@ pub struct Hook {
     pub module: &'static str,
     /// The data path that the hook belongs to.
     pub path: Option<&'static Path>,
-    /// The hook belongs to no data path and manages the slots of all: it reads the offsets that their hooks
-    /// read.
+    /// The hook belongs to no data path but gives slots to the QPs of all of them, so it reads the offsets
+    /// that their hooks read.
     pub keeps_slots: bool,
     /// Readings of its data path's QPs that are unknown without the hook: bits of `slot_flag`.
     pub unknown_without: u32,
@@ -159,11 +159,11 @@ pub struct Hook {
     pub only_for: &'static [(&'static str, &'static [EventKind])],
     /// What is lost when the kernel skips the program.
     pub skip: Skip,
-    /// What a skip may have done to the numbers, in words, if the words for `skip` do not fit.
+    /// What a skip may have done to the numbers, in words; `None` if the usual words for `skip` fit.
     pub cost: Option<&'static str>,
-    /// The program that can replace it, by fentry or fexit.
+    /// The program that can replace this one, by fentry or fexit.
     pub fast: Option<Fast>,
-    /// The program that replaces it where the module has BTF, if this is a tracepoint.
+    /// For a tracepoint: the program that replaces this one where the module has BTF.
     pub raw: Option<Raw>,
     /// What depends on the hook.
     pub role: Role,
@@ -226,7 +226,7 @@ impl Hook {
         [Some(self.program), fast, raw].into_iter().flatten()
     }
 
-    /// The place as `rdmatop probes` shows it; `second`: entered by fentry or fexit, or a raw tracepoint.
+    /// The place as `rdmatop probes` shows it. `second`: by fentry or fexit, or at a raw tracepoint.
     pub fn place(&self, second: bool) -> String {
         let how = match if second { self.entry.fast() } else { self.entry } {
             Entry::Kprobe => "kprobe",
@@ -297,7 +297,7 @@ mod tests {
             .collect()
     }
 
-    /// The offsets that hooks which manage slots may read: those that any of them names.
+    /// The offsets that hooks which keep slots may read: all that any of these hooks names.
     fn of_slots() -> BTreeSet<&'static str> {
         let hooks = all_hooks().filter(|hook| hook.path.is_some() || hook.keeps_slots);
         let paths = DATA_PATHS.iter().flat_map(|path| path.path.needs).copied();
@@ -381,7 +381,7 @@ mod tests {
             for program in hook.programs() {
                 assert!(programs.insert(program), "{program}");
             }
-            // The kernel keeps no more characters of a program's name.
+            // The kernel keeps no more characters of the name of a program.
             assert!(
                 hook.fast.is_none_or(|fast| fast.program.len() <= 15),
                 "{}",
@@ -430,7 +430,7 @@ mod tests {
             "as many events may be missing: QP state changes, errno and duration"
         );
         assert!(words("cmd_verbs_ret").starts_with("as many may be missing"));
-        // A skip that the next visit makes good must not be reported as missing.
+        // A skip that the next run makes good must not be reported as missing.
         assert!(!words("kp_completer").contains("short"));
         let skip = |program: &str| hook(program).skip;
         assert_eq!(

@@ -1,9 +1,9 @@
 //! Makes maps and programs in the kernel from the embedded object.
 //!
 //! Aya's own loader always reads all of vmlinux's BTF, which rdmatop does not need (`EbpfLoader::new`, 88 M
-//! instructions and some 20 MB), loads and keeps every program, and cannot attach fentry programs to a
-//! module's functions. So aya-obj parses and links the object, and aya handles maps, but this module loads
-//! the programs: only the wanted ones, one by one, so that each gets its own verdict. Only this module,
+//! instructions and some 20 MB). It also loads and keeps every program, and cannot attach fentry programs to
+//! a module's functions. So aya-obj parses and links the object, aya handles maps, and this module loads the
+//! programs: only the wanted ones, one by one, so that each gets its own verdict. Only this module,
 //! [`super::fentry`] and [`super::sys`] depend on aya-obj's version.
 
 use std::{
@@ -31,11 +31,11 @@ use super::{
 /// Maps that user space always reads. Other maps are made only if a wanted program names them.
 const ALWAYS: [&str; 4] = [map::CALLERS, map::CONTROL, map::EVENTS, map::LOSSES];
 
-/// A map of so few entries keeps them although no program names it: user space reads each element of LOSSES.
+/// A map of at most so many entries keeps its size if no program names it: user space reads all of LOSSES.
 const FEW: u32 = 64;
 const _: () = assert!(loss::REFUSED < FEW);
 
-/// Tables whose entries are made beforehand where the kernel warns of others.
+/// Tables whose entries the kernel makes beforehand if it warns about making them on demand.
 const ON_DEMAND: [&str; 5] = [
     map::QP_INDEX,
     map::QPN_INDEX,
@@ -54,8 +54,8 @@ pub(super) fn allocates_on_demand(version: Option<(u32, u32)>) -> bool {
     version.is_some_and(|version| version >= (6, 1))
 }
 
-/// The size of a ring buffer of which `asked` bytes, a power of two, are wanted. The kernel refuses one that
-/// is no multiple of its page size (`ringbuf_map_alloc`), which is up to 64 KiB on arm64.
+/// The size of a ring buffer for which `asked` bytes, a power of two, are wanted. The kernel refuses a size
+/// that is not a multiple of the page size (`ringbuf_map_alloc`), which is up to 64 KiB on arm64.
 fn ring_bytes(asked: u32, page: usize) -> u32 {
     u32::try_from(page).map_or(asked, |page| asked.max(page))
 }
@@ -80,7 +80,7 @@ pub(super) enum Target<'a> {
     Tracepoint,
     /// Raw tracepoint.
     RawTracepoint,
-    /// fentry or fexit of a function, by its type id in a module's BTF.
+    /// fentry or fexit of a function, given by its type id in a module's BTF.
     Function {
         attach: bpf_attach_type,
         id: u32,
@@ -91,7 +91,7 @@ pub(super) enum Target<'a> {
 /// A linked object whose programs can be loaded.
 pub(super) struct Loader {
     object: Object,
-    /// The object's own BTF, loaded into the kernel, which requires it if a program passes a callback to
+    /// The object's own BTF, loaded into the kernel, which requires it for programs that pass a callback to
     /// bpf_loop. `None` if the kernel did not accept it.
     own: Option<OwnedFd>,
 }
@@ -118,7 +118,7 @@ impl Loader {
             .collect();
         object.patch_map_data(globals).map_err(|e| link(&e))?;
         let text = object.functions.keys().map(|(section, _)| *section).collect();
-        // Functions that programs call are in a section without programs; keep them.
+        // Functions that programs call are in a section without programs. Keep them.
         let sections: BTreeSet<usize> = object.programs.values().map(|p| p.section_index).collect();
         object
             .programs
@@ -132,7 +132,7 @@ impl Loader {
             .functions
             .retain(|key, _| kept.contains(key) || !sections.contains(&key.0));
         let own = own_btf(&mut object);
-        // Link with numbers first, to learn which maps the wanted programs name before any map is made.
+        // First link with numbers, to learn which maps the wanted programs name, and only then make maps.
         let mut definitions: Vec<_> = std::mem::take(&mut object.maps).into_iter().collect();
         object
             .relocate_maps(
@@ -162,12 +162,12 @@ impl Loader {
                 map.def.map_flags &= !NO_PREALLOC;
             }
             if !named.contains(&number) {
-                // No program uses this map. Each map takes a page or two, and there are dozens.
+                // No program uses this map. Each map takes a page or two, and there are dozens of them.
                 if !ALWAYS.contains(&name.as_str()) {
                     continue;
                 }
                 if is_table(definition.map_type()) && definition.max_entries() > FEW {
-                    // The kernel would allocate and clear every entry.
+                    // With more entries the kernel would allocate and clear all of them.
                     definition.set_max_entries(1);
                 }
             }
@@ -225,7 +225,7 @@ impl Loader {
         }
         // SAFETY: instructions, function records and licence outlive the call.
         unsafe { bpf(bpf_cmd::BPF_PROG_LOAD, &mut attr) }.map_err(|error| {
-            // A missing permission is no refusal by the verifier and has no log.
+            // If permission is missing, the verifier did not refuse the program, and there is no log.
             let detail = match error.raw_os_error() {
                 Some(libc::EPERM) => String::new(),
                 _ => verifier_log(&mut attr),
@@ -257,7 +257,7 @@ fn linked(object: &mut Object) -> impl Iterator<Item = &mut bpf_insn> {
         .filter(|insn| names_map(**insn))
 }
 
-/// Whether an instruction is the first half of a 64-bit load of a map, or of an address in a map.
+/// Whether an instruction is the first half of a 64-bit load of a map or of an address in a map.
 fn names_map(insn: bpf_insn) -> bool {
     const LOAD_64: u32 = BPF_LD | BPF_IMM | BPF_DW;
     u32::from(insn.code) == LOAD_64
@@ -280,8 +280,8 @@ fn is_table(kind: u32) -> bool {
     .any(|table| *table as u32 == kind)
 }
 
-/// Writes the data of a section into its map, and freezes read-only sections: if the verifier knows a value
-/// to be constant, it follows only one path.
+/// Writes the data of a section into its map. Freezes read-only sections, because the verifier then knows
+/// their values and follows only one path where a value decides.
 fn fill(map: &MapData, definition: &mut aya_obj::Map) -> Result<(), LoadError> {
     let fd = map.fd().as_fd().as_raw_fd().cast_unsigned();
     let refused = |what| move |error| LoadError::Refused { what, error };
@@ -294,7 +294,7 @@ fn fill(map: &MapData, definition: &mut aya_obj::Map) -> Result<(), LoadError> {
         element.map_fd = fd;
         element.key = std::ptr::from_ref(&key) as u64;
         element.__bindgen_anon_1.value = definition.data_mut().as_mut_ptr() as u64;
-        // SAFETY: the key is an array's, and the value as long as the section that the map was made from.
+        // SAFETY: the key is that of an array, and the value is as long as the section of the map.
         unsafe { raw_bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr) }
             .map_err(refused("cannot fill the globals"))?;
     }
@@ -320,11 +320,11 @@ fn own_btf(object: &mut Object) -> Option<OwnedFd> {
     unsafe { bpf(bpf_cmd::BPF_BTF_LOAD, &mut attr) }.ok()
 }
 
-/// Loads the program again with a log and returns the log's last lines. The first try has no log, because a
-/// log costs time.
+/// Loads the program again with a log, and returns the last lines of the log. The first try has no log,
+/// because a log costs time.
 fn verifier_log(attr: &mut bpf_attr) -> String {
-    // Before Linux 6.4 a log that is too long for the buffer lacks its end, which has the reason. Pages that
-    // are never written cost nothing.
+    // Before Linux 6.4 a log that is too long for the buffer lacks its end, where the reason is. Pages of the
+    // buffer that are never written cost nothing.
     const SIZE: u32 = 1 << 24;
     let mut log = vec![0u8; SIZE as usize];
     // SAFETY: the attribute is that of the failed load.
@@ -334,7 +334,7 @@ fn verifier_log(attr: &mut bpf_attr) -> String {
     load.log_buf = log.as_mut_ptr() as u64;
     // SAFETY: as in `load`; the log buffer lives until the end of this function.
     drop(unsafe { bpf(bpf_cmd::BPF_PROG_LOAD, attr) });
-    // After the first zero the buffer holds remains of paths that the verifier has discarded.
+    // After the first zero the buffer holds remains of paths that the verifier has given up.
     let said = log.split(|byte| *byte == 0).next().unwrap_or_default();
     let text = String::from_utf8_lossy(said);
     let mut lines: Vec<_> = text.lines().rev().take(6).collect();

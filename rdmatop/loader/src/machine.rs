@@ -14,8 +14,8 @@ pub(super) struct MachineState {
     pub(super) modules: Generations,
     /// A device exists whose posts no program of ours counts.
     hardware: bool,
-    /// Why kprobes do not run. If an administrator switches them off during a session, it sees nothing from
-    /// then on.
+    /// Why kprobes do not run. If an administrator switches them off during a session, the session sees
+    /// nothing from then on.
     pub(super) unarmed: Option<Obstacle>,
 }
 

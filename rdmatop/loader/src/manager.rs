@@ -1,7 +1,7 @@
 //! Keeps a session alive and reads its ring buffer.
 //!
-//! A kprobe dies silently when its module is unloaded, and a module that is loaded later has none. So the
-//! manager watches the modules; when they change it replaces the session by a new one and reports the gap.
+//! A kprobe never runs again once its module is unloaded, and a module that is loaded later has none. So the
+//! manager watches the modules; when they change, it replaces the session by a new one and reports the gap.
 
 use std::{
     sync::Arc,
@@ -40,12 +40,12 @@ use rdmatop_sources::{
 
 /// How often to check the modules.
 const WATCH: Duration = Duration::from_secs(1);
-/// How often to look for records of work requests. They wake nobody: a wake-up would cost the posting program
-/// more than the record does.
+/// How often to look for records of work requests. They do not wake the reader, because that would cost the
+/// posting program more than the record does.
 const LOOK_FOR_WORK: Duration = Duration::from_millis(10);
 /// How often to read losses while records come.
 const LOSSES_EVERY: Duration = Duration::from_millis(200);
-/// How long to wait before another session is tried after one that could not be read: at first, and at most.
+/// How long to wait after a session that could not be read before trying another: at first, and at most.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 const TRY_AGAIN_AT_MOST: Duration = Duration::from_mins(2);
 
@@ -54,23 +54,22 @@ pub struct Manager {
     options: Options,
     sweep: MapSweep,
     stop: Arc<Notify>,
-    /// There was a session before: the next one attaches anew.
+    /// There was a session before, so the next one attaches anew.
     begun: bool,
     /// How long to wait after the next session that cannot be read.
     pause: Duration,
-    /// The previous session, switched off. Each of its programs takes milliseconds to detach, and the next
+    /// The previous session, switched off. Detaching takes milliseconds for each program, and the next
     /// session must count before that.
     retired: Option<Session>,
     relister: Relister,
-    /// QPs may have ended whose slots are not free yet.
+    /// QPs may have ended whose slots have not been freed yet.
     may_free: bool,
-    /// Both are looked at once a second while a session counts.
+    /// Once a second, while a session counts, the manager reads the switches and the modules.
     switches: Switches,
     modules: Modules,
 }
 
-/// Stops a manager, which then reads the remaining records, reads the losses once more, and closes its
-/// channel.
+/// Stops a manager. It then reads the remaining records, reads the losses once more, and closes its channel.
 #[derive(Clone, Debug)]
 pub struct StopHandle(Arc<Notify>);
 
@@ -82,12 +81,12 @@ impl StopHandle {
     }
 }
 
-/// How a session, or the time without one, ended.
+/// How a session, or the time without a session, ended.
 enum After {
     Stopped,
     /// The manager is to try another session.
     Again,
-    /// The next session is attached already, in this machine.
+    /// The next session is attached already, on a machine in this state.
     Next(Box<Session>, MachineState),
     /// The session's counts could not be read.
     Unreadable(Obstacle),
@@ -95,14 +94,14 @@ enum After {
 
 type Starting = oneshot::Receiver<Result<Session, Obstacle>>;
 
-/// Loads and attaches a session on a thread of its own, because that takes system calls and the verifier. The
-/// runtime's `spawn_blocking` would panic if no thread can be started.
+/// Loads and attaches a session on a thread of its own, because that takes long. The runtime's
+/// `spawn_blocking` would panic if no thread can be started.
 fn start(options: &Options) -> Result<Starting, Obstacle> {
     let options = options.clone();
     let (told, starting) = oneshot::channel();
     let work = move || {
         let _rights = Raised::for_attach();
-        // The send fails if the manager has ended meanwhile.
+        // Sending fails if the manager has ended meanwhile.
         drop(told.send(Session::start(&options)));
     };
     thread::Builder::new()
@@ -178,7 +177,7 @@ impl Manager {
         }
     }
 
-    /// Reports that nothing counts, and waits until the machine changes, or no longer than `pause`.
+    /// Reports that nothing counts, and waits until the state of the machine changes, or for at most `pause`.
     async fn without(
         &mut self,
         obstacle: Obstacle,
@@ -235,19 +234,19 @@ impl Manager {
         outcome
     }
 
-    /// The kernel's switch for kprobes was turned off. The programs stay attached: detaching them while it is
-    /// off disables ftrace until the next boot (`__disarm_kprobe_ftrace` warns, 6.12). Once the switch is on
-    /// again their counts are useless, because times would include the blind interval. So a new session
-    /// replaces them then.
+    /// Reports that the kernel's switch for kprobes was turned off. The programs stay attached, because
+    /// detaching them while the switch is off disables ftrace until the next boot (`__disarm_kprobe_ftrace`
+    /// warns, 6.12). After the switch is on again their counts are useless: the times of calls would include
+    /// the time without programs. So a new session then replaces this one.
     async fn blinded(&self, obstacle: Obstacle, feed: &Feed) -> Result<(), Ended> {
         log::warn!(why = obstacle.why.as_str(); "programs do not run");
-        // Read the counts now: those so far are correct, later ones are not.
+        // Read the counts now, because those so far are correct and later ones are not.
         self.last_counts(feed).await?;
         self.sweep.pause();
         feed.send(not_started(session::would_not_run(obstacle))).await
     }
 
-    /// Detaches the previous session, on another thread: records must not wait for it.
+    /// Detaches the previous session on another thread, because reading records must not wait for it.
     fn let_go(&mut self) {
         if let Some(session) = self.retired.take() {
             log::debug!(programs = session.attached(); "detach");
@@ -282,7 +281,7 @@ impl Manager {
             tokio::select! {
                 biased;
                 () = self.stop.notified() => {
-                    // Switch off first: otherwise a storm would never end.
+                    // Switch off first, or a storm of records would never end.
                     self.empty(&mut ring, work.as_mut(), session, feed).await?;
                     return Ok(After::Stopped);
                 }
@@ -297,7 +296,7 @@ impl Manager {
                     session.flush_log();
                     self.tell_floods(feed).await?;
                     self.relister.look(&self.sweep);
-                    // Some records wake nobody: see `wakeup` in rdmatop-ebpf.
+                    // Some records do not wake the reader: see `wakeup` in rdmatop-ebpf.
                     records |= self.drain(ring.get_mut(), feed).await?;
                     match self.switches.why_not() {
                         Some(obstacle) if blind.as_ref() != Some(&obstacle) => {
@@ -308,7 +307,7 @@ impl Manager {
                             let rings = Rings { events: ring, work };
                             return self.succeed(rings, session, feed).await;
                         }
-                        // While the switch is off, other changes wait until programs can be attached and
+                        // While the switch is off, other changes must wait until programs can be attached and
                         // detached again.
                         _ => {}
                     }
@@ -318,8 +317,8 @@ impl Manager {
                         Ok(guard) => guard,
                         Err(error) => return Ok(unreadable(&error.to_string())),
                     };
-                    // Clear before the drain: a record that comes after the drain then sets the readiness
-                    // again.
+                    // Clear before reading: a record that comes after the last read then makes the descriptor
+                    // ready again.
                     guard.clear_ready();
                     records = true;
                 }
@@ -330,8 +329,8 @@ impl Manager {
                         feed.send(Input::Losses(self.sweep.losses())).await?;
                     }
                     if !records {
-                        // Not tokio's sleep, which waits in epoll_wait(2): the next record would wake this
-                        // thread too early. Nothing else runs on this thread.
+                        // Do not use tokio's sleep: it waits in epoll_wait(2), where the next record would
+                        // wake this thread too early. Nothing else runs on this thread.
                         std::thread::sleep(NAP);
                     }
                 }
@@ -371,8 +370,8 @@ impl Manager {
 }
 
 impl Manager {
-    /// Attaches a new session while the present one still counts, then switches from one to the other: probes
-    /// in modules that stayed loaded miss only calls in flight at that moment.
+    /// Attaches a new session while the present one still counts, then switches from one to the other. Probes
+    /// in modules that stayed loaded miss only calls that are under way at that moment.
     async fn succeed(&mut self, rings: Rings, session: &mut Session, feed: &Feed) -> Result<After, Ended> {
         let Rings {
             events: mut ring,
@@ -392,8 +391,8 @@ impl Manager {
                 }
             }
         };
-        // Switch this session off before the next is on, so that no event comes twice. If counters are
-        // wanted, `serve` takes over the next session's maps before it switches the session on.
+        // Switch this session off before the next one is on, so that no event comes twice. If counters are
+        // wanted, `serve` takes over the maps of the next session before it switches that session on.
         let _ = session.set_enabled(false);
         if let Ok(next) = &mut started
             && !self.options.scope.counters()
@@ -413,7 +412,7 @@ impl Manager {
     /// As [`drain`], and frees slots of QPs that have ended.
     async fn drain(&mut self, ring: &mut RingBuf<MapData>, feed: &Feed) -> Result<bool, Ended> {
         let drained = drain(ring, feed).await?;
-        // The end of a QP makes a record: without one there is nothing to free.
+        // The end of a QP makes a record, so without a record there is no slot to free.
         if drained.any {
             self.may_free = true;
             self.relister.qps_ended();
@@ -424,7 +423,7 @@ impl Manager {
         Ok(drained.more)
     }
 
-    /// Hands on the counts of QPs since the last sweep, because the next session's counts start at zero.
+    /// Passes on the counts of QPs since the last sweep, because those of the next session start at zero.
     async fn last_counts(&self, feed: &Feed) -> Result<(), Ended> {
         let mut last = Vec::new();
         self.sweep

@@ -40,14 +40,14 @@ fn mmap_remedy(errno: Errno) -> &'static str {
     }
 }
 
-/// A mapped array of plain integers. The kernel side may write during a read; each word is read whole.
+/// A mapped array of plain integers. The kernel side may write during a read, but each word is read whole.
 pub(super) struct Mapped<T> {
     array: NonNull<T>,
     bytes: NonZeroUsize,
     count: u32,
 }
 
-// SAFETY: the pointer is to a shared mapping that this value owns; nothing about it is tied to a thread.
+// SAFETY: the pointer is to a shared mapping that this value owns and that is tied to no thread.
 unsafe impl<T> Send for Mapped<T> {}
 // SAFETY: every access is volatile or atomic, because the kernel side writes at any time.
 unsafe impl<T> Sync for Mapped<T> {}
@@ -60,14 +60,14 @@ impl<T: FromBytes + IntoBytes + Copy> Mapped<T> {
             return Err(no_map());
         };
         let info = data.info().map_err(|_| no_map())?;
-        // The kernel rounds values up to 8 bytes: only a T of such a size has the layout of a slice.
+        // The kernel rounds values up to 8 bytes, so the map is a slice of `T` only if `T` has such a size.
         if info.value_size() as usize != size_of::<T>() || !size_of::<T>().is_multiple_of(8) {
             return Err(no_map());
         }
         let count = info.max_entries();
         let bytes = NonZeroUsize::new(count as usize * size_of::<T>()).ok_or_else(no_map)?;
-        // SAFETY: a new shared mapping at an address of the kernel's choice, which keeps the map alive; the
-        // size is the map's, which the kernel rounds up to pages itself.
+        // SAFETY: this is a new shared mapping at an address of the kernel's choice, and it keeps the map
+        // alive. Its size is that of the map, which the kernel rounds up to pages.
         let address = unsafe {
             mmap(
                 std::ptr::null_mut(),
@@ -94,13 +94,13 @@ impl<T: FromBytes + IntoBytes + Copy> Mapped<T> {
     /// Address of an element, valid as long as `self` is.
     pub(super) fn at(&self, number: u32) -> *mut T {
         assert!(number < self.count, "element {number} of {}", self.count);
-        // SAFETY: below `count`, so inside the mapping.
+        // SAFETY: the number is below `count`, so the element is inside the mapping.
         unsafe { self.array.as_ptr().add(number as usize) }
     }
 
     /// A copy of an element.
     pub(super) fn read(&self, number: u32) -> T {
-        // SAFETY: inside the mapping; any bytes are a T.
+        // SAFETY: the element is inside the mapping, and any bytes are a valid `T`.
         unsafe { read_volatile(self.at(number)) }
     }
 }
@@ -125,12 +125,12 @@ impl<T> Mapped<T> {
 
 impl<T> Drop for Mapped<T> {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `open`; nobody holds a reference into it.
+        // SAFETY: this is the mapping that `open` made, and nobody holds a reference into it.
         let _ = unsafe { munmap(self.array.as_ptr().cast(), self.bytes.get()) };
     }
 }
 
-/// How far past the last entry in use to look for a new one: entries are taken in order, but a CPU may not
+/// How far past the last entry in use to look for another one. Entries are taken in order, but a CPU may not
 /// have written its entry yet when a later one is already visible.
 const LOOKAHEAD: u32 = 16;
 
@@ -147,7 +147,7 @@ struct UsedRange {
 pub(super) struct UsedRanges(Vec<UsedRange>);
 
 impl UsedRanges {
-    /// Divides all numbers below `count` into the ranges that the kernel side starts with.
+    /// Divides all numbers below `count` into the same ranges that the kernel side starts with.
     pub(super) fn of(count: u32) -> Self {
         Self(
             free::ranges(count)
@@ -160,7 +160,7 @@ impl UsedRanges {
         )
     }
 
-    /// Gives all numbers below `count` to the kernel side, the lowest on top.
+    /// Passes all numbers below `count` to the kernel side, the lowest range on top.
     pub(super) fn fill(
         free: &mut Stack<impl std::borrow::BorrowMut<aya::maps::MapData>, u64>,
         count: u32,
@@ -184,7 +184,7 @@ impl UsedRanges {
         self.ranges(in_use).flatten()
     }
 
-    /// The ranges of numbers in use, as [`UsedRanges::numbers`] tells them.
+    /// The same numbers as [`UsedRanges::numbers`], as ranges.
     pub(super) fn ranges<F: Fn(u32) -> bool>(
         &mut self,
         in_use: F,

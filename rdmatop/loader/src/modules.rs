@@ -12,18 +12,18 @@ use super::datapath;
 /// Where the kernel has a directory for each loaded module.
 const LOADED: &str = "/sys/module";
 
-/// Modules that hooks are in.
+/// The modules that have a hooked function or tracepoint.
 static NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| {
     let names: BTreeSet<&str> = datapath::all_hooks().map(|hook| hook.module).collect();
     names.into_iter().collect()
 });
 
-/// The inode of each module's directory, `None` for one that is not loaded: a reloaded module has a new one.
+/// The inode of each module's directory, `None` if it is not loaded. A reloaded module has a new inode.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Generations(Vec<Option<u64>>);
 
-/// The directory of modules, kept open: the manager looks at it once a second, and a path costs twice as much
-/// from the root as from here. As long as it is open, the file system at /sys cannot be unmounted.
+/// The directory of modules, kept open: the manager looks at it once a second, and a path from the root costs
+/// twice as much as one from here. While it is open, the file system at /sys cannot be unmounted.
 #[derive(Debug)]
 pub(super) struct Modules {
     path: PathBuf,
@@ -40,7 +40,7 @@ impl Modules {
         Self { path, dir: None }
     }
 
-    /// The modules at present.
+    /// The modules that are loaded at present.
     pub(super) fn look(&mut self) -> Generations {
         if self.dir.is_none() {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -12,7 +12,7 @@ static EMBEDDED: Option<&[u8]> = Some(include_bytes!(env!("RDMATOP_EBPF_OBJECT")
 #[cfg(not(ebpf_object))]
 static EMBEDDED: Option<&[u8]> = None;
 
-/// An object, at an address that the ELF reader can use.
+/// An uncompressed object, aligned to 8 bytes as the ELF reader requires.
 pub(super) struct Object {
     words: Vec<u64>,
     length: usize,

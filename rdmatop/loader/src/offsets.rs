@@ -12,10 +12,10 @@ use rdmatop_common::offsets::{OFFSETS, Offset, TRACEPOINT_FIELDS, UNKNOWN};
 use super::btf::{Btf, BtfError};
 use rdmatop_model::cause::{CauseId, Obstacle};
 
-/// Offsets by the name of the global that carries them, and why any are missing.
+/// Offsets by the name of the global that carries them, and why some are missing.
 #[derive(Debug, Default)]
 pub struct Resolved {
-    /// The value of every global, [`UNKNOWN`] without an offset.
+    /// The value of every global; [`UNKNOWN`] for one without an offset.
     pub values: BTreeMap<&'static str, u32>,
     /// One plain line for each source that could not be read.
     pub problems: Vec<String>,
@@ -125,7 +125,7 @@ impl BtfSet {
     /// Offsets of struct members, module first, then vmlinux.
     fn resolve(&mut self, wanted: &[Offset], values: &mut BTreeMap<&'static str, u32>) {
         let modules: HashSet<&str> = wanted.iter().map(|o| o.module).collect();
-        // Not vmlinux: its file of 5 MB is the base, not a split file on top of it.
+        // Leave out vmlinux: its file of 5 MB is the base, and not a split file on top of it.
         for module in modules.into_iter().filter(|module| *module != VMLINUX) {
             let mine: Vec<_> = wanted.iter().filter(|o| o.module == module).collect();
             let names: Vec<_> = mine.iter().map(|o| (o.ty, o.member)).collect();
@@ -212,7 +212,7 @@ pub fn without_tracefs(paths: &Paths) -> Option<Obstacle> {
     ))
 }
 
-/// Resolves the offsets that the kernel side needs: all, or those of these names. The others stay unknown.
+/// Resolves the offsets that the kernel side needs: all, or only these names. The others stay unknown.
 pub fn resolve(paths: &Paths, names: Option<&BTreeSet<&str>>) -> (Resolved, BtfSet) {
     let is_needed = |global: &str| names.is_none_or(|names| names.contains(global));
     let mut out = Resolved::default();

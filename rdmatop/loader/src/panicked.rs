@@ -1,6 +1,5 @@
-//! A panic in the thread that keeps the eBPF session. It is a defect of ours, and must not look like a quiet
-//! machine: the session's programs are detached when the panic ends, and nothing would be counted from then
-//! on.
+//! Reports a panic in the thread that keeps the eBPF session. Such a panic is a defect of rdmatop and must
+//! not look like a quiet machine: it detaches the session's programs, and nothing is counted from then on.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,10 +7,10 @@ use super::{report::not_started, sweep::MapSweep};
 use rdmatop_model::cause::{CauseId, Obstacle};
 use rdmatop_sources::seam::Feed;
 
-/// Runs `work` to its end, and reports that nothing is counted any more if it panics. The panic's own message
-/// has been printed by then. Must not be called on a runtime's thread: it waits for room in the channel.
+/// Runs `work` to its end; if it panics, reports that nothing is counted any more. The panic has printed its
+/// message by then. Must not be called on a thread of the runtime: it waits for room in the channel.
 pub fn reported(work: impl FnOnce(), sweep: &MapSweep, feed: &Feed) {
-    // Nothing of what `work` leaves half done is used again, except the sweep's maps, and those are let go.
+    // Of what `work` leaves half done only the sweep's maps are used again, and these are then dropped.
     if catch_unwind(AssertUnwindSafe(work)).is_ok() {
         return;
     }
@@ -21,9 +20,9 @@ pub fn reported(work: impl FnOnce(), sweep: &MapSweep, feed: &Feed) {
         "the thread that reads the eBPF maps panicked: this is a defect of rdmatop",
         "Start rdmatop again, and report the panic's message.",
     );
-    // An engine that has ended needs no report.
+    // If the engine has ended, it needs no report.
     if feed.send_blocking(not_started(obstacle)).is_ok() {
-        // Last, because it reads the maps once more, which may be what panicked.
+        // Do this last: it reads the maps once more, which may be what panicked.
         sweep.release();
     }
 }

@@ -1,4 +1,4 @@
-//! Decides which programs to attach, from facts and without touching the kernel.
+//! Decides which programs to attach, from facts alone: it does not ask the kernel.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -21,8 +21,8 @@ use rdmatop_model::{
 pub struct Facts {
     /// Modules with a directory in /sys/module.
     pub modules: BTreeSet<String>,
-    /// The wanted functions in /proc/kallsyms, and how many have each name; `None` on a kernel that itself
-    /// refuses a name that does not exist or is ambiguous.
+    /// How many functions in /proc/kallsyms have each wanted name. `None` on a kernel that itself refuses a
+    /// name that does not exist or is ambiguous.
     pub symbols: Option<HashMap<String, usize>>,
     /// Why tracefs cannot be read, and the remedy.
     pub without_tracefs: Option<Obstacle>,
@@ -46,9 +46,9 @@ impl Facts {
 pub enum Decision {
     /// Attach the program; the reason names readings that will be unknown.
     Attach(Option<Obstacle>),
-    /// As `Attach`, the program of the raw tracepoint.
+    /// As `Attach`, for the program of the raw tracepoint.
     AttachRaw(Option<Obstacle>),
-    /// Do not attach the program, and why.
+    /// Do not attach the program; the obstacle says why.
     Leave(Verdict, Obstacle),
 }
 
@@ -60,7 +60,7 @@ pub fn decide(hook: &Hook, facts: &Facts) -> Decision {
         None => hook.role == Role::Finds && !facts.counts(),
     };
     if no_driver {
-        // This names no driver: on a machine without the driver its name would only distract.
+        // The reason names no driver: on a machine without the driver its name would only distract.
         let why = "the driver whose work requests it counts is not loaded";
         return leave(Verdict::NotApplicable, CauseId::NoDriver, why.to_owned());
     }
@@ -69,7 +69,7 @@ pub fn decide(hook: &Hook, facts: &Facts) -> Decision {
         return leave(Verdict::NotApplicable, CauseId::NoModule, why);
     }
     let without = |name: &&'static str| !facts.offsets.contains(*name);
-    // What the tracepoint does not tell if the raw one cannot be used.
+    // What the plain tracepoint cannot give, if the raw one is not used.
     let mut unseen = Vec::new();
     if let Some(raw) = hook.raw {
         unseen.extend(raw.needed().filter(without));
@@ -88,7 +88,7 @@ pub fn decide(hook: &Hook, facts: &Facts) -> Decision {
             Some(_) => return Decision::Leave(Verdict::Unsupported, ambiguous(hook)),
         }
     }
-    // A return program without its entry program sees no call, and the verifier of 5.10 refuses it.
+    // A return program without its entry program would see no call, and the verifier of 5.10 refuses it.
     let entry = hook.is_return().then(|| {
         CONTROL_PLANE
             .iter()
@@ -123,7 +123,7 @@ pub fn ambiguous(hook: &Hook) -> Obstacle {
     Obstacle::new(CauseId::AmbiguousFunction, why, "")
 }
 
-/// How many members a line names; of the others it gives the number.
+/// How many members a line names; it gives only the number of the others.
 const NAMED: usize = 4;
 
 /// Why readings are unknown: the members or fields of the globals without an offset.
@@ -162,7 +162,7 @@ fn unread(hook: &Hook, globals: &[&str]) -> Obstacle {
 pub struct Outcome {
     /// The hook.
     pub hook: &'static Hook,
-    /// Whether its second program runs, by fentry or fexit or at a raw tracepoint.
+    /// Whether the second program of the hook runs: by fentry or fexit, or at a raw tracepoint.
     pub second: bool,
     /// The verdict.
     pub verdict: Verdict,
@@ -219,7 +219,7 @@ impl Outcome {
     }
 }
 
-/// Whether records report every change of the table of QPs, given the outcomes of all wanted hooks.
+/// Whether records report every change of the table of QPs. `outcomes`: of all wanted hooks.
 pub fn follows_qps(outcomes: &[Outcome]) -> bool {
     let mut table = outcomes
         .iter()

@@ -15,8 +15,8 @@ pub fn why(root: &Root) -> Option<Obstacle> {
     Some(Obstacle::new(CauseId::KprobeInstead, why, ""))
 }
 
-/// As [`why`], from the kernel's version line (`PREEMPT` if built so, `PREEMPT_DYNAMIC` if it chooses at
-/// boot), the kernel's modes with the present one in brackets, and its command line.
+/// As [`why`], from the kernel's version line (`PREEMPT` if built so, `PREEMPT_DYNAMIC` if the kernel chooses
+/// at boot), its list of modes with the present one in brackets, and its command line.
 fn of(version: &str, modes: Option<&str>, cmdline: &str) -> Option<String> {
     let built = version
         .split_whitespace()

@@ -1,6 +1,6 @@
-//! Attaches a loaded program to a kprobe, a kretprobe, a uprobe or a tracepoint: by perf_event_open(2), and a
-//! link (Linux 5.15; from 6.7 on it reports what a kprobe missed) or an ioctl on older kernels. The program
-//! stays attached while the descriptors are open, so the end of the process detaches it.
+//! Attaches a loaded program to a kprobe, a kretprobe, a uprobe or a tracepoint: by perf_event_open(2) and a
+//! link (Linux 5.15; from 6.7 on it reports what a kprobe missed), or an ioctl on older kernels. The program
+//! stays attached while the descriptors are open, so the kernel detaches it when the process ends.
 
 use std::{
     ffi::CString,
@@ -69,9 +69,9 @@ impl KprobePmu {
 
     /// Attaches at the entry or the return of a function of a module.
     ///
-    /// Given the module's name, the kernel searches only that module's symbols, not those of all modules,
-    /// which it otherwise does twice for each probe from Linux 6.7 on (`validate_probe_symbol`,
-    /// `kprobe_lookup_name`). Built-in code has no module name: then the second try finds the function.
+    /// With the module's name the kernel searches only that module's symbols. Without, it searches those of
+    /// all modules, from Linux 6.7 on twice for each probe (`validate_probe_symbol`, `kprobe_lookup_name`).
+    /// Built-in code has no module name: there the second try finds the function.
     pub(super) fn attach(
         self,
         program: &OwnedFd,
@@ -125,7 +125,7 @@ impl UprobePmu {
         }
         attr.__bindgen_anon_3.config1 = path.as_ptr() as u64;
         attr.__bindgen_anon_4.config2 = offset;
-        // One process on any CPU, or all processes: for these perf requires a CPU.
+        // For one process the probe works on any CPU. For all processes perf requires the number of a CPU.
         let (pid, cpu) = match pid {
             Some(pid) => (pid.cast_signed(), -1),
             None => (ALL, 0),
@@ -160,12 +160,12 @@ pub(super) fn tracepoint(
     let mut attr = attributes(PERF_TYPE_TRACEPOINT as u32);
     attr.config = number.ok_or_else(|| ProbeError::NoTracepoint(format!("{category}:{event}")))?;
     attr.sample_type = PERF_SAMPLE_RAW as u64;
-    // SAFETY: plain numbers only.
+    // SAFETY: the attributes contain only plain numbers, and no address.
     bind(unsafe { open(&mut attr) }?, program)
 }
 
-/// Attaches to a raw tracepoint: the program gets the tracepoint's arguments. The kernel knows it by its name
-/// alone, and looks in the modules too.
+/// Attaches to a raw tracepoint, whose program gets the tracepoint's arguments. The kernel finds it by its
+/// name alone, in modules too.
 pub(super) fn raw_tracepoint(program: &OwnedFd, event: &str) -> Result<OwnedFd, ProbeError> {
     let name = CString::new(event).map_err(|error| ProbeError::Open(error.into()))?;
     let mut attr = empty();
@@ -176,19 +176,19 @@ pub(super) fn raw_tracepoint(program: &OwnedFd, event: &str) -> Result<OwnedFd, 
 }
 
 fn attributes(kind: u32) -> perf_event_attr {
-    // SAFETY: plain integers; the kernel takes zero as "not requested", also in parts that it does not know.
+    // SAFETY: plain integers; zero means "not requested", also in parts that the kernel does not know.
     let mut attr: perf_event_attr = unsafe { std::mem::zeroed() };
     attr.size = u32::try_from(size_of::<perf_event_attr>()).unwrap_or(0);
     attr.type_ = kind;
     attr
 }
 
-/// Opens an event for all processes. perf requires a CPU; the program runs on all of them.
+/// Opens an event for all processes. perf requires the number of a CPU, but the program runs on all CPUs.
 ///
 /// # Safety
 /// Addresses in the attributes must be valid.
 unsafe fn open(attr: &mut perf_event_attr) -> Result<OwnedFd, ProbeError> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises what this requires.
     unsafe { open_of(attr, ALL, 0) }
 }
 
@@ -204,7 +204,7 @@ unsafe fn open_of(
     pid: libc::pid_t,
     cpu: libc::c_int,
 ) -> Result<OwnedFd, ProbeError> {
-    // SAFETY: the attributes are whole, and the caller's promise.
+    // SAFETY: the attributes are a whole struct, and the caller promises that its addresses are valid.
     let rc = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
@@ -217,7 +217,7 @@ unsafe fn open_of(
     };
     let fd = i32::try_from(rc).ok().filter(|fd| *fd >= 0);
     let fd = fd.ok_or_else(|| ProbeError::Open(io::Error::last_os_error()))?;
-    // SAFETY: the kernel has just made it, for us.
+    // SAFETY: the kernel has just made this descriptor for this process, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -240,13 +240,13 @@ fn link(perf: &OwnedFd, program: &OwnedFd, cookie: u64) -> io::Result<OwnedFd> {
     attr.link_create.__bindgen_anon_2.target_fd = perf.as_raw_fd().cast_unsigned();
     attr.link_create.attach_type = bpf_attach_type::BPF_PERF_EVENT as u32;
     attr.link_create.__bindgen_anon_3.perf_event.bpf_cookie = cookie;
-    // SAFETY: the attribute names only the two descriptors.
+    // SAFETY: the attribute has only the two descriptors and plain numbers.
     unsafe { bpf(bpf_cmd::BPF_LINK_CREATE, &mut attr) }
 }
 
 /// An ioctl that takes a number.
 fn ask(perf: &OwnedFd, request: u32, argument: i32) -> Result<(), ProbeError> {
-    // SAFETY: the two requests made here take a number.
+    // SAFETY: both requests that are made with this take a number and no address.
     let rc = unsafe { libc::ioctl(perf.as_raw_fd(), libc::c_ulong::from(request) as _, argument) };
     if rc < 0 {
         return Err(ProbeError::Bind(io::Error::last_os_error()));

@@ -1,5 +1,5 @@
-//! Probes the programs of one process while the user asks for it: a session of its own, with its programs and
-//! maps, which the sweep reads beside those of the session that counts. That one is not touched.
+//! Probes the programs of one process while the user asks for it. It uses a session of its own, with programs
+//! and maps, which the sweep reads too. The session that counts goes on as it is.
 
 use std::{sync::mpsc, thread, time::Duration};
 
@@ -19,7 +19,7 @@ use rdmatop_model::{
 };
 use rdmatop_sources::{limits, netlink::client::Nldev, privileges::Raised, root::Root};
 
-/// How often to look whether programs can be detached.
+/// How often to check whether programs can be detached.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Bytes of the ring buffer, into which these programs write nothing.
 const RING_BYTES: u32 = 4096;
@@ -31,8 +31,7 @@ pub struct Asked {
     pub pid: u32,
     /// How much of a core the probes may take.
     pub limit: f64,
-    /// Device and number of its QPs: of those from before the probes the kernel side learns by a query of
-    /// each.
+    /// Device and number of its QPs. The kernel side learns of QPs from before the probes by a query of each.
     pub qps: Vec<(String, u32)>,
 }
 
@@ -54,12 +53,12 @@ impl Prober {
         }
     }
 
-    /// The process that is probed, or was, if its probes are off.
+    /// The process that is probed, or whose probes are off by now.
     pub fn pid(&self) -> Option<u32> {
         self.running.as_ref().map(|(pid, _)| *pid)
     }
 
-    /// Probes a process from now on. Attaching and detaching take up to seconds, on threads of their own.
+    /// Probes a process from now on. Attaching and detaching take up to seconds, each on its own thread.
     pub fn probe(&mut self, asked: Asked) {
         self.stop();
         self.asked += 1;
@@ -80,7 +79,7 @@ impl Prober {
         }
     }
 
-    /// Ends the probes; what they have counted becomes unknown.
+    /// Ends the probes; what they have counted is then unknown.
     pub fn stop(&mut self) {
         if self.running.take().is_some() {
             self.sweep.asks_no_more(self.asked);
@@ -96,7 +95,7 @@ fn report(asked: &Asked) -> UprobesReport {
     }
 }
 
-/// The programs that find the process's QPs, and those on its functions; nothing else.
+/// Asks for the programs that find the process's QPs and those on its functions, and for nothing else.
 fn options(asked: &Asked) -> Options {
     Options {
         ring_bytes: RING_BYTES,
@@ -111,7 +110,7 @@ fn options(asked: &Asked) -> Options {
     }
 }
 
-/// Probes until the sender is dropped.
+/// Probes the process until the sender is dropped.
 fn run(sweep: &MapSweep, number: u64, asked: &Asked, orders: &mpsc::Receiver<()>) {
     let options = options(asked);
     let started = {
@@ -134,10 +133,10 @@ fn run(sweep: &MapSweep, number: u64, asked: &Asked, orders: &mpsc::Receiver<()>
         fails(sweep, number, asked, obstacle);
     }
     query(&asked.qps);
-    // Until the sender is dropped.
+    // Wait until the sender is dropped.
     while orders.recv().is_ok() {}
     let _ = switch(&mut session, false);
-    // While kprobes are switched off, detaching them would disable ftrace until the next boot.
+    // Detaching programs while kprobes are switched off would disable ftrace until the next boot.
     let mut switches = Switches::new(&Root::default());
     while switches.why_not().is_some() {
         thread::sleep(AGAIN);
@@ -149,8 +148,8 @@ fn fails(sweep: &MapSweep, number: u64, asked: &Asked, obstacle: Obstacle) {
     sweep.lend(number, Err(UprobesReport { off, ..report(asked) }));
 }
 
-/// Asks the kernel for QPs, so that its programs see them. What cannot be asked for is found when it changes
-/// its state.
+/// Queries these QPs, so that the kernel side's programs see them. A QP that cannot be queried is found when
+/// its state changes.
 fn query(qps: &[(String, u32)]) {
     let Ok(mut nldev) = Nldev::open() else { return };
     let Ok(devices) = nldev.named_summaries() else {

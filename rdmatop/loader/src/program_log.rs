@@ -1,4 +1,4 @@
-//! Log lines from inside the programs, for developers: an object built with the `log` feature has them.
+//! Log lines that the programs write, for developers: an object built with the `log` feature makes them.
 
 use std::{
     collections::HashMap,
@@ -29,7 +29,7 @@ impl log::Log for Stderr {
     fn flush(&self) {}
 }
 
-/// The logger of an object that has one, found through any of its programs.
+/// The logger for an object that writes log lines, found through any one of its programs.
 pub(super) fn of(maps: &HashMap<String, Map>, program: &OwnedFd) -> Option<EbpfLogger<Stderr>> {
     if !maps.contains_key(LOGS) {
         return None;
@@ -39,13 +39,13 @@ pub(super) fn of(maps: &HashMap<String, Map>, program: &OwnedFd) -> Option<EbpfL
 
 /// The kernel's id of a program.
 fn number(program: &OwnedFd) -> Option<u32> {
-    // SAFETY: plain integers; zero asks for none of the arrays.
+    // SAFETY: the struct has only plain integers; zero asks for none of the arrays.
     let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
     let mut attr = empty();
     attr.info.bpf_fd = program.as_raw_fd().cast_unsigned();
     attr.info.info_len = u32::try_from(size_of::<bpf_prog_info>()).ok()?;
     attr.info.info = std::ptr::from_mut(&mut info) as u64;
-    // SAFETY: the info outlives the call, and its length is its own.
+    // SAFETY: the info outlives the call, and its real length is passed.
     unsafe { raw_bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr) }.ok()?;
     Some(info.id)
 }

@@ -12,7 +12,7 @@ use rdmatop_common::offsets::{OFFSETS, TRACEPOINT_FIELDS};
 /// The globals that each program refers to, including those of the functions that it calls.
 ///
 /// This gives each global a distinct value and links the object as for loading. A 64-bit load of an address
-/// in a map then points at a value that identifies the global.
+/// in a map then points at a value that tells which global it is.
 pub(super) fn by_program(elf: &[u8]) -> BTreeMap<String, BTreeSet<&'static str>> {
     let globals: Vec<&'static str> = OFFSETS
         .iter()

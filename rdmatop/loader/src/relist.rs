@@ -1,6 +1,6 @@
-//! Has the kernel list all QPs once some found no room in the tables and there may be room again: a list
-//! shows each QP to the programs (`ib_query_qp`), which then remember it. A QP that only receives makes no
-//! call that shows its address.
+//! Has the kernel list all QPs once some found no room in the tables and there may be room again. For each QP
+//! of a list the kernel calls `ib_query_qp`, and the program there then remembers the QP. A QP that only
+//! receives makes no other call from which the programs learn its address.
 
 use std::{
     sync::atomic::Ordering,
@@ -11,8 +11,8 @@ use std::{
 use super::sweep::MapSweep;
 use rdmatop_sources::netlink::{client::Nldev, error::NetlinkError};
 
-/// How long to wait after a list: the least time, and the multiple of the time that the last list took. A
-/// list takes time quadratic in the number of QPs of a device.
+/// How long to wait after a list: at least `AGAIN`, or `SELDOM` times as long as the list took. A list takes
+/// time quadratic in the number of QPs of a device.
 const AGAIN: Duration = Duration::from_secs(1);
 const SELDOM: u32 = 20;
 
@@ -47,12 +47,12 @@ impl Relister {
         }
     }
 
-    /// Notes that QPs may have ended. Without that a list would find the tables as full as the last one did.
+    /// Notes that QPs may have ended. If none has, a list would find the tables as full as the last one did.
     pub(super) fn qps_ended(&mut self) {
         self.room = true;
     }
 
-    /// Starts a list if one is needed. Cheap if none is.
+    /// Starts a list if one is needed. Otherwise this costs little.
     pub(super) fn look(&mut self, sweep: &MapSweep) {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
             let (took, complete) = thread.join().unwrap_or_default();
@@ -69,7 +69,7 @@ impl Relister {
             let began = Instant::now();
             let complete = list_qps().unwrap_or(false);
             if complete {
-                // A listed QP that finds no room is counted as refused once more.
+                // If a listed QP finds no room either, the kernel side counts it as refused once more.
                 listed.fetch_max(refused, Ordering::Relaxed);
             }
             (began.elapsed(), complete)

@@ -1,4 +1,4 @@
-//! What the manager reports of its sessions.
+//! What the manager reports about its sessions.
 
 use super::session::Session;
 use rdmatop_model::{

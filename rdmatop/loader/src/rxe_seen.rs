@@ -1,8 +1,8 @@
-//! What the programs of SoftRoCE saw, to be compared with the driver's own counters.
+//! What the programs of SoftRoCE saw, for a comparison with the driver's own counters.
 //!
 //! Before Linux 6.4 rxe works in softirqs. In a softirq that interrupts one of our programs the kernel skips
-//! all our other programs, and kernels of that age do not count this. The driver counts the same packets and
-//! receives; the model compares both counts.
+//! all our other programs, and kernels of that age do not count this. But the driver counts the same packets
+//! and receives, and the model compares both counts.
 
 use rdmatop_common::{counters::RxeSeen, names::map};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use rdmatop_model::input::SeenByPrograms;
 
-/// The sign of a driver that works in softirqs.
+/// The offset that is known only if the driver works in softirqs.
 const TASKLETS: &str = "OFF_RXE_TASK_TASKLET";
 
 /// Which of the two counts the programs keep.
@@ -26,7 +26,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// By what is attached. `counts`: the programs count.
+    /// Decides by the attached programs. `counts`: the session counts.
     pub(super) fn of(counts: bool, resolved: &Resolved, outcomes: &[Outcome]) -> Self {
         let softirqs = counts && resolved.has(TASKLETS);
         let runs = |what| {

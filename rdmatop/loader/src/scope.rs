@@ -1,4 +1,4 @@
-//! What a session is for: which hooks it needs, and which readings it can do without.
+//! What a session has to deliver: which hooks it needs, and which readings it can do without.
 //!
 //! Loading and attaching a program costs tens of millions of instructions, and each attached program slows
 //! down the calls that it observes. A trace of some events needs neither the data path nor the hooks of other
@@ -21,7 +21,7 @@ pub enum Scope {
     Events(Vec<EventKind>),
 }
 
-/// Whether a trace of these kinds, all if the list is empty, has any of `events`.
+/// Whether a trace of `kinds` asks for any of `events`; an empty list asks for all kinds.
 fn asks_for(kinds: &[EventKind], events: &[EventKind]) -> bool {
     kinds.is_empty() || events.iter().any(|kind| kinds.contains(kind))
 }
@@ -49,12 +49,12 @@ impl Scope {
         !hook.events.is_empty() && asks_for(kinds, hook.events)
     }
 
-    /// Sets the offsets of unwanted readings to unknown: the verifier then removes the code for them, and the
+    /// Sets the offsets of unwanted readings to unknown. The verifier then removes the code for them, and the
     /// kernel side makes no record that the filter would drop.
     pub fn narrow(&self, offsets: &mut BTreeMap<&'static str, u32>) {
         let Self::Events(kinds) = self else { return };
         let each = datapath::all_hooks().flat_map(|hook| hook.only_for);
-        // The programs of work requests read owners, too.
+        // The programs that report work requests read owners by this offset too.
         let works = kinds.iter().any(|kind| kind.is_on_request());
         for (global, events) in each {
             if works && *global == "OFF_QP_RES" {

@@ -48,7 +48,7 @@ use rdmatop_sources::{
     sysfs::{has_hardware, is_hardware, list_devices},
 };
 
-/// rdmatop was built without the eBPF object.
+/// The obstacle if rdmatop was built without the eBPF object.
 fn no_object() -> Obstacle {
     Obstacle::new(
         CauseId::NoObject,
@@ -57,7 +57,7 @@ fn no_object() -> Obstacle {
     )
 }
 
-/// rdmatop cannot read which functions the kernel has, and how many have the same name.
+/// The obstacle if rdmatop cannot read which functions the kernel has, and how many have the same name.
 fn no_symbols() -> Obstacle {
     Obstacle::new(
         CauseId::NoSymbols,
@@ -66,7 +66,7 @@ fn no_symbols() -> Obstacle {
     )
 }
 
-/// The limit of open files would leave none for rdmatop's other reads.
+/// The obstacle if the limit of open files would leave none for rdmatop's other reads.
 fn no_files() -> Obstacle {
     Obstacle::new(
         CauseId::NoFiles,
@@ -75,7 +75,7 @@ fn no_files() -> Obstacle {
     )
 }
 
-/// Puts the step that met an obstacle before its reason.
+/// Puts the step that failed before the reason.
 pub(super) fn at(step: &str, obstacle: Obstacle) -> Obstacle {
     Obstacle {
         why: format!("{step}: {}", obstacle.why),
@@ -83,7 +83,7 @@ pub(super) fn at(step: &str, obstacle: Obstacle) -> Obstacle {
     }
 }
 
-/// Attached programs would never run.
+/// The obstacle if programs could be attached but would never run.
 pub(super) fn would_not_run(obstacle: Obstacle) -> Obstacle {
     at("no program would run", obstacle)
 }
@@ -104,7 +104,7 @@ pub struct Session {
     programs: Vec<Attached>,
 }
 
-/// Removes the limit on locked memory, to which kernels before 5.11 charge maps.
+/// Removes the limit on locked memory, because kernels before 5.11 charge maps to it.
 fn lift_memlock() {
     let unlimited = rustix::process::Rlimit {
         current: None,
@@ -114,9 +114,9 @@ fn lift_memlock() {
     let _ = rustix::process::setrlimit(rustix::process::Resource::Memlock, unlimited);
 }
 
-/// Whether the kernel refuses to probe a function if several have its name: `create_local_trace_kprobe`
-/// counts the names from Linux 6.7 on, and stable kernels got that at different times. Other kernels would
-/// probe the first function.
+/// Whether the kernel refuses to probe a function if several have its name. `create_local_trace_kprobe`
+/// counts the names from Linux 6.7 on; stable kernels got that at different times. Other kernels would probe
+/// the first such function.
 fn refuses_ambiguous_names(root: &Root) -> bool {
     let release = root.line(&root.proc("sys/kernel/osrelease")).unwrap_or_default();
     let mut numbers = release
@@ -128,7 +128,7 @@ fn refuses_ambiguous_names(root: &Root) -> bool {
     }
 }
 
-/// Whether the kernel has atomic instructions that return a value, with which programs keep their stores in
+/// Whether the kernel has atomic instructions that return a value. With these, programs keep their stores in
 /// order where the machine does not: on arm64 from Linux 5.18 on. On x86-64 no program has them.
 fn has_fence(version: Option<(u32, u32)>) -> bool {
     version.is_some_and(|version| version >= (5, 18))
@@ -143,8 +143,8 @@ fn symbols<'a>(root: &Root, names: impl Iterator<Item = &'a str>) -> Option<Hash
     Some(found.into_iter().map(count).collect())
 }
 
-/// Why there is no session if /sys/module does not list ib_core: it may be masked, as container runtimes do,
-/// or ib_core is not loaded.
+/// Why there is no session if /sys/module does not list ib_core: either a container runtime masks the
+/// directory, or ib_core is not loaded.
 fn without_core(root: &Root) -> Obstacle {
     let loaded = list_devices(root).is_some()
         || root.bytes(&root.proc("modules"), 1 << 20).is_some_and(|list| {
@@ -192,14 +192,14 @@ pub(super) fn facts(root: &Root, paths: &Paths, resolved: &offsets::Resolved) ->
     })
 }
 
-/// Causes for what is not seen. Without vmlinux's BTF nearly nothing is seen, which is one cause. `masked`:
-/// the files with the kernel's BTF are hidden, including those of modules.
+/// Causes for what rdmatop does not see. Without vmlinux's BTF it sees nearly nothing, which is reported as
+/// one cause. `masked`: the files with the BTF of kernel and modules are hidden.
 fn unseen(outcomes: &[Outcome], problems: &[String], masked: bool) -> Vec<Cause> {
     let Some(problem) = problems.first() else {
         return unseen::causes(outcomes, masked);
     };
     let no_btf = |outcome: &&Outcome| outcome.obstacles.iter().any(|o| o.id == CauseId::NoBtf);
-    // To the user the data path is one thing: another obstacle to one of its programs is not worth a line.
+    // To the user the data path is one thing, so another obstacle to one of its programs is not worth a line.
     let hot = |outcome: &&Outcome| outcome.hook.path.is_some();
     let uncounted = outcomes.iter().filter(hot).any(|outcome| no_btf(&outcome));
     let is_blind = |outcome: &&Outcome| no_btf(outcome) || uncounted && hot(outcome);
@@ -229,7 +229,7 @@ fn no_counters(obstacle: Obstacle) -> Cause {
     cause
 }
 
-/// The QPs that there are now.
+/// How many QPs exist now.
 fn existing_qps(root: &Root) -> Existing {
     let listed = Nldev::open().and_then(|mut nldev| nldev.named_summaries());
     let mut existing = Existing::default();
@@ -262,7 +262,7 @@ fn may_start(paths: &Paths, root: &Root) -> Result<(), Obstacle> {
     }
 }
 
-/// Why nothing is attached: the obstacle of a program that should have worked, if any, says most.
+/// Why nothing is attached. If there is a program that should have worked, its obstacle says most.
 fn nothing_attached(outcomes: &[Outcome]) -> Obstacle {
     let broken = outcomes.iter().find(|o| o.verdict == Verdict::Broken);
     let first = broken.or(outcomes.first()).and_then(|o| o.obstacles.first());
@@ -275,12 +275,12 @@ fn nothing_attached(outcomes: &[Outcome]) -> Obstacle {
     }
 }
 
-/// Whether any program is attached, or will be.
+/// Whether any program is attached, or will be once a module is loaded.
 fn check(options: &Options, outcomes: &[Outcome]) -> Result<(), Obstacle> {
     // If a trace needs only hooks whose modules are not loaded yet, wait for the modules.
     let waiting = options.scope != Scope::All && outcomes.iter().all(|o| o.verdict == Verdict::NotApplicable);
-    // A raw tracepoint attaches where kprobes are forbidden (kernel.perf_event_paranoid above 2): rdma_cm's
-    // events alone are no eBPF side, unless a trace asks for nothing else.
+    // A raw tracepoint can be attached where kprobes are forbidden (kernel.perf_event_paranoid above 2).
+    // rdma_cm's events alone are not enough for a session, unless a trace asks for nothing else.
     let is_enough =
         |outcome: &Outcome| outcome.is_on() && (options.scope != Scope::All || outcome.hook.raw.is_none());
     if waiting || outcomes.iter().any(is_enough) {
@@ -289,7 +289,7 @@ fn check(options: &Options, outcomes: &[Outcome]) -> Result<(), Obstacle> {
     Err(nothing_attached(outcomes))
 }
 
-/// Takes away the readings that nobody asked for.
+/// Takes away the offsets of readings that nobody asked for.
 fn narrow(options: &Options, globals: &mut BTreeMap<&'static str, u32>) {
     options.scope.narrow(globals);
     globals.insert(
@@ -312,7 +312,7 @@ impl Session {
         let (mut resolved, btf) = offsets::resolve(&paths, read_offsets(options).as_ref());
         let facts = facts(&root, &paths, &resolved)?;
         resolved.log();
-        // Only fentry needs it from here on; it takes several MB, and so does the verifier.
+        // From here on only fentry needs the BTF, which takes several MB, and so does the verifier.
         let mut btf = (options.attach == Attach::Fentry).then_some(btf);
         narrow(options, &mut resolved.values);
         if !options.datapaths {
@@ -466,7 +466,7 @@ impl Session {
         each.collect()
     }
 
-    /// Whether `write()` is probed: then its calls count post_send, and doorbells do not.
+    /// Whether `write()` is probed. If so, its calls count post_send, and the doorbells do not.
     pub(super) fn counts_writes(&self) -> bool {
         let mut writes = self
             .outcomes
@@ -638,7 +638,7 @@ mod tests {
         let errors = || Scope::Events(vec![EventKind::VerbError]);
         assert!(!loads(errors(), false) && loads(errors(), true));
         assert!(!loads(Scope::Events(vec![EventKind::QpCreate]), true));
-        // Without a data path its calls are counted.
+        // Without a data path the programs at `write()` count its calls.
         assert!(loads(Scope::All, false));
     }
 }

@@ -1,9 +1,9 @@
 //! How often the kernel skipped our programs.
 //!
-//! The kernel counts skips in two places, from Linux 6.7 on. `trace_call_bpf` skips a program if another is
-//! running on the CPU, or while bpf(2) works on a map: `recursion_misses` of the program. The kernel skips
-//! the kprobe itself while it handles another kprobe, and a return if no return instance is left: `missed` of
-//! the link. Before 6.7 nothing is counted.
+//! From Linux 6.7 on the kernel counts skips in two places. `trace_call_bpf` skips a program if another one
+//! is running on the CPU, or while bpf(2) works on a map there: `recursion_misses` of the program. The kernel
+//! skips the kprobe while it handles another kprobe, and a return if no return instance is left: `missed` of
+//! the link. Before 6.7 it counts neither.
 
 use std::{
     io,
@@ -26,7 +26,7 @@ pub(super) struct Watched {
     /// Whether it is the second program of its hook.
     pub(super) second: bool,
     pub(super) program: OwnedFd,
-    /// Its link to the kprobe, if the kernel has such links.
+    /// The link to the kprobe, if the kernel has such links.
     pub(super) link: Option<OwnedFd>,
 }
 
@@ -37,7 +37,7 @@ struct Program {
     second: bool,
     fd: OwnedFd,
     link: Option<OwnedFd>,
-    /// Skips before counting began.
+    /// Skips before the session began to count.
     before: u64,
     now: u64,
 }
@@ -51,12 +51,12 @@ pub(super) struct Skips {
     counted: bool,
 }
 
-/// How many programs one look covers: each takes a system call or two. Before the last report all are looked
-/// at.
+/// How many programs one look covers: each takes a system call or two. Before the last report, `look_at_all`
+/// covers all.
 const PER_LOOK: usize = 4;
 
 impl Skips {
-    /// Begins to count. `None`: some program cannot be watched.
+    /// Begins to count. `watched` is `None` if some program cannot be watched.
     pub(super) fn new(watched: Option<Vec<Watched>>) -> Self {
         let all = watched.is_some();
         let mut programs: Vec<Program> = watched
@@ -101,7 +101,7 @@ impl Skips {
         self.programs.iter_mut().for_each(Program::look);
     }
 
-    /// Which programs were skipped, as of the last looks; `None` if the kernel does not count skips.
+    /// The programs that were skipped, as of the last looks. `None` if the kernel does not count skips.
     pub(super) fn named(&self) -> Option<Vec<input::Skipped>> {
         let skipped = self.programs.iter().filter(|program| program.skipped() > 0);
         let named = skipped.map(|program| input::Skipped {
@@ -113,7 +113,7 @@ impl Skips {
         self.counted.then(|| named.collect())
     }
 
-    /// Skipped runs that would have reported work requests.
+    /// The number of skipped runs that would have reported work requests.
     pub(super) fn of_work(&self) -> u64 {
         let of = self
             .programs
@@ -122,7 +122,7 @@ impl Skips {
         of.map(Program::skipped).sum()
     }
 
-    /// Adds the skips found to the kernel side's own counts.
+    /// Adds the skips that the kernel counted to the kernel side's own losses.
     pub(super) fn add_to(&self, losses: &mut [u64; loss::COUNT as usize]) {
         let sum = |skip| -> u64 {
             let of = self.programs.iter().filter(|program| program.hook.skip == skip);
@@ -136,8 +136,8 @@ fn fold(losses: &mut [u64; loss::COUNT as usize], record: u64, returns: u64, cou
     if let Some(sum) = losses.get_mut(loss::STASH as usize) {
         *sum += record;
     }
-    // The kernel side counts the same skipped returns when the thread enters the function again: do not add
-    // them twice.
+    // The kernel side counts the same skipped returns when the thread enters the function again, so adding
+    // both would count them twice.
     if let Some(sum) = losses.get_mut(loss::RETURN as usize) {
         *sum = returns.max(*sum);
     }
@@ -164,7 +164,7 @@ impl Program {
 }
 
 fn info(program: &OwnedFd) -> io::Result<bpf_prog_info> {
-    // SAFETY: plain integers; zero asks for none of the arrays.
+    // SAFETY: the struct has only plain integers; zero asks for none of the arrays.
     let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
     ask(program, &mut info)?;
     Ok(info)
@@ -203,16 +203,16 @@ fn missed(link: &OwnedFd) -> io::Result<u64> {
     Ok(info.missed)
 }
 
-/// `BPF_OBJ_GET_INFO_BY_FD`; returns how many bytes the kernel filled in. It touches no map, so the kernel
-/// skips no program meanwhile.
+/// `BPF_OBJ_GET_INFO_BY_FD`; returns how many bytes the kernel filled in. The call touches no map, so the
+/// kernel skips no program during it.
 fn ask<T>(object: &OwnedFd, info: &mut T) -> io::Result<usize> {
     let mut attr = empty();
     attr.info.bpf_fd = object.as_raw_fd().cast_unsigned();
     attr.info.info_len = u32::try_from(size_of::<T>()).unwrap_or(0);
     attr.info.info = std::ptr::from_mut(info) as u64;
-    // SAFETY: the info outlives the call, and its length is its own; both types are plain integers.
+    // SAFETY: the info outlives the call, and its real length is passed; both types used are plain integers.
     unsafe { raw_bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr) }?;
-    // SAFETY: the kernel filled it in.
+    // SAFETY: the kernel has filled in this member.
     Ok(unsafe { attr.info.info_len } as usize)
 }
 

@@ -13,26 +13,27 @@ use zerocopy::FromZeros as _;
 
 use super::mapped::{Mapped, MappedError, UsedRanges};
 
-/// When slots are scarce, how many final counts of destroyed QPs to keep for the next sweep: 7 MB. If more
-/// QPs end between two samples, slots run out, and the kernel side counts the QPs that find none.
+/// The most final counts of destroyed QPs to keep for the next sweep when slots are scarce: 7 MB. If more QPs
+/// end between two samples, slots run out, and the kernel side counts the QPs that find none.
 const MOST_KEPT: usize = 8192;
 
-/// The words whose sum shows a change: owner and flags, then every count that is not a breakdown of another.
+/// The words whose sum shows a change: owner, flags, and every count that is no breakdown of another.
 const SUMMED: std::ops::Range<usize> = offset_of!(QpSlot, owner_pid) / 8..offset_of!(QpSlot, ops) / 8;
 
 /// The state of a slot when it was last reported.
 ///
-/// Counts and flags only grow, so their sum is unchanged if and only if each of them is.
+/// Counts and flags only grow, so the sum stays the same only if each of them does. (Soft iWARP takes back
+/// the count of a CQE without room, within one call; [`SETTLED`] has such a slot reported again.)
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// Birth of its QP, and [`SETTLED`].
+    /// Birth of the slot's QP, with the bit [`SETTLED`].
     born: u64,
     sum: u64,
 }
 
-/// Bit in [`Seen::born`]: the slot was reported once more after it stopped changing, because a breakdown (by
-/// opcode, status, time) may be written a moment after its total. No time has this bit: it would be 292 years
-/// after boot.
+/// Bit in [`Seen::born`]: the slot has been reported once more after it stopped changing, because a breakdown
+/// (by opcode, status, time) may be written a moment after its total. No birth has this bit, which stands for
+/// 292 years after boot.
 const SETTLED: u64 = 1 << 63;
 
 /// The mapped array.
@@ -73,7 +74,7 @@ impl Posts {
         if slot.doorbells > *seen && slot.flags & slot_flag::KERNEL == 0 && slot.owner_pid != 0 {
             *self.total.entry(slot.owner_pid).or_default() += slot.doorbells - *seen;
         }
-        // The next QP finds the slot zeroed.
+        // The next QP with this slot starts at zero.
         *seen = if slot.flags & slot_flag::DESTROYED == 0 {
             slot.doorbells
         } else {
@@ -83,7 +84,7 @@ impl Posts {
 }
 
 impl SlotMap {
-    /// Gives all slots to the kernel side.
+    /// Passes all slot numbers to the kernel side.
     pub(super) fn open(
         slots: Map,
         free: Map,
@@ -120,12 +121,12 @@ impl SlotMap {
         }
     }
 
-    /// Frees slots of destroyed QPs if slots of the last half are in use. It does not wait for the next
-    /// sweep, which may be minutes away (`--once`), while other QPs move. False if there was no need, or not
-    /// all could be freed.
+    /// Frees the slots of destroyed QPs if slots of the upper half are in use. It does not wait for the next
+    /// sweep, which may be minutes away (`--once`) while other QPs move. Returns false if there was no need,
+    /// or if not all could be freed.
     pub(super) fn make_room(&mut self) -> bool {
         let array = &self.array;
-        // SAFETY: inside the mapping; the kernel writes the word whole.
+        // SAFETY: the number is inside the mapping; the kernel side writes the word whole.
         let in_use = |number| unsafe { read_volatile(&raw const (*array.at(number)).qp) != 0 };
         let ranges = self.used_ranges.ranges(in_use);
         if !self.used_ranges.goes_beyond(place::eager(self.capacity())) {
@@ -133,7 +134,7 @@ impl SlotMap {
         }
         let mut ended = Vec::new();
         for number in ranges.flatten() {
-            // SAFETY: inside the mapping; the kernel writes each word whole.
+            // SAFETY: the number is inside the mapping; the kernel side writes each word whole.
             let flags = unsafe { read_volatile(&raw const (*array.at(number)).flags) };
             if flags & slot_flag::DESTROYED != 0 {
                 ended.push(number);
@@ -154,29 +155,28 @@ impl SlotMap {
         true
     }
 
-    /// Final counts of slots that were freed before this sweep.
+    /// Takes the final counts of slots that were freed since the last sweep.
     pub(super) fn take_kept(&mut self) -> Vec<(u32, QpSlot)> {
         std::mem::take(&mut self.kept)
     }
 
     /// Passes on copies of the slots in use that have changed since the last sweep; the first sweep passes on
-    /// all. The slot of a destroyed QP is passed on once more, with its final counters, and is free
-    /// afterwards.
+    /// all. The slot of a destroyed QP is passed on once more, with its final counters, and is then free.
     ///
     /// An idle slot costs reading some twenty words, and no system call.
     pub fn sweep(&mut self, give: impl FnMut(u32, QpSlot)) {
         self.sweep_some(|_, _| true, give);
     }
 
-    /// As [`SlotMap::sweep`], for the slots that `wanted` accepts by number and birth. A slot that it accepts
-    /// later is then passed on. That of a destroyed QP is passed on in any case.
+    /// As [`SlotMap::sweep`], only for slots whose number and birth `wanted` accepts; a slot that it accepts
+    /// later is passed on then. The slot of a destroyed QP is passed on in any case.
     pub(super) fn sweep_some(
         &mut self,
         wanted: impl Fn(u32, u64) -> bool,
         mut give: impl FnMut(u32, QpSlot),
     ) {
         let array = &self.array;
-        // SAFETY: inside the mapping; the kernel writes the word whole.
+        // SAFETY: the number is inside the mapping; the kernel side writes the word whole.
         let in_use = |number| unsafe { read_volatile(&raw const (*array.at(number)).qp) != 0 };
         let ranges = self.used_ranges.ranges(in_use);
         for mut numbers in ranges.filter(|numbers| !numbers.is_empty()) {
@@ -191,7 +191,7 @@ impl SlotMap {
                     seen.unwrap_or_default(),
                     first.wrapping_add((numbers.start - begin) as usize),
                 );
-                // SAFETY: as many slots from there are inside the mapping.
+                // SAFETY: from `place` on, as many slots as `seen` has are inside the mapping.
                 let Some(still) = (unsafe { idle(place, seen) }) else {
                     break;
                 };
@@ -200,13 +200,13 @@ impl SlotMap {
                 };
                 let (number, place) = (numbers.start + still, place.wrapping_add(still as usize));
                 numbers.start = number + 1;
-                // SAFETY: inside the mapping; the kernel writes each word whole.
+                // SAFETY: the slot is inside the mapping; the kernel side writes each word whole.
                 let (qp, born_ns, flags) = unsafe { head(place) };
                 let destroyed = flags & slot_flag::DESTROYED != 0;
                 if qp == 0 || !destroyed && !wanted(number, born_ns) {
                     continue;
                 }
-                // Sum before the copy: a count that changes in between changes the next sweep's sum.
+                // Sum before the copy: a count that changes in between changes the sum of the next sweep.
                 let sum = sum(place);
                 let moved = seen.born & !SETTLED != born_ns || seen.sum != sum;
                 let settled = if moved { 0 } else { SETTLED };
@@ -214,8 +214,8 @@ impl SlotMap {
                     born: born_ns | settled,
                     sum,
                 };
-                // Read the flag first: if it is set, what is copied after it is final. If not, the kernel
-                // side may still change counters during the copy.
+                // The flags were read before this. If they have DESTROYED, everything that is copied now is
+                // final. If not, the kernel side may change counters during the copy.
                 fence(Ordering::Acquire);
                 let copy = if destroyed {
                     *seen = Seen::default();
@@ -238,12 +238,12 @@ impl SlotMap {
 fn last(array: &Mapped<QpSlot>, number: u32) -> QpSlot {
     let place = array.at(number);
     let copy = not_behind(array.read(number));
-    // Clear the address last: the kernel side takes a slot without address as free.
+    // Clear the address last, because the kernel side takes a slot without an address as free.
     let empty = QpSlot {
         qp: copy.qp,
         ..QpSlot::new_zeroed()
     };
-    // SAFETY: inside the mapping; the kernel side has forgotten the QP and writes here no more.
+    // SAFETY: the slot is inside the mapping; the kernel side has forgotten the QP and no longer writes here.
     unsafe {
         write_volatile(place, empty);
         fence(Ordering::Release);
@@ -252,7 +252,7 @@ fn last(array: &Mapped<QpSlot>, number: u32) -> QpSlot {
     copy
 }
 
-/// Adds the flags of readings that are unknown for the slot's provider.
+/// Adds the flags of readings that are unknown for all QPs of the slot's provider.
 fn marked(mut copy: QpSlot, unknown: &[(u32, u32)]) -> QpSlot {
     let provider = copy.flags & slot_flag::provider::MASK;
     let of_provider = unknown.iter().filter(|(other, _)| *other == provider);
@@ -272,7 +272,7 @@ fn not_behind(mut copy: QpSlot) -> QpSlot {
 ///
 /// The slot is inside the mapping; the kernel writes each word whole.
 unsafe fn head(place: *const QpSlot) -> (u64, u64, u32) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises it.
     unsafe {
         (
             read_volatile(&raw const (*place).qp),
@@ -282,17 +282,17 @@ unsafe fn head(place: *const QpSlot) -> (u64, u64, u32) {
     }
 }
 
-/// The first of the slots from `first` on that is neither empty nor unchanged, counted from there. Of ten
-/// thousand idle QPs each costs some thirty instructions.
+/// Finds the first of the slots from `first` on that is in use and has changed, or whose QP is destroyed;
+/// returns its distance from `first`. For an idle QP this takes some thirty instructions.
 ///
 /// # Safety
 ///
-/// As many slots as `seen` has are inside the mapping.
+/// From `first` on, as many slots as `seen` has are inside the mapping.
 #[inline(never)]
 unsafe fn idle(first: *const QpSlot, seen: &[Seen]) -> Option<u32> {
     let mut place = first;
     for (at, seen) in (0..).zip(seen) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         let (qp, born_ns, flags) = unsafe { head(place) };
         let unchanged = || seen.born == born_ns | SETTLED && seen.sum == sum(place);
         if qp != 0 && (flags & slot_flag::DESTROYED != 0 || !unchanged()) {
@@ -307,8 +307,8 @@ unsafe fn idle(first: *const QpSlot, seen: &[Seen]) -> Option<u32> {
 fn sum(place: *const QpSlot) -> u64 {
     let words = place.cast::<u64>();
     SUMMED.fold(0, |sum, word| {
-        // SAFETY: the caller's slot is inside the mapping, the word is one of its own and aligned as it is;
-        // the kernel writes it whole.
+        // SAFETY: the caller's slot is inside the mapping, and the word is an aligned one of this slot; the
+        // kernel side writes it whole.
         sum.wrapping_add(unsafe { read_volatile(words.add(word)) })
     })
 }

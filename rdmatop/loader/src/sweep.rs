@@ -1,5 +1,5 @@
-//! Reads the maps: losses, verb counters, counters of QPs, all through mmap. `maps.rs` of rdmatop-ebpf says
-//! why.
+//! Reads losses, verb counters and counters of QPs from the maps, always through mmap. `maps.rs` of
+//! rdmatop-ebpf says why.
 
 use std::{
     cell::Cell,
@@ -35,17 +35,16 @@ use rdmatop_model::input::{
 };
 use rdmatop_sources::{clock, proc::lives, root::Root};
 
-/// How many slots to hand over at a time: ten thousand that all changed take 8 MB.
+/// How many slots to pass on at a time: ten thousand changed slots take 8 MB.
 const SLOTS_A_SAMPLE: usize = 64;
 
-/// Offset in a slot where the counts begin.
+/// Offset of the first count in a slot.
 const COUNTS: usize = std::mem::offset_of!(QpSlot, doorbells);
 
 /// The maps of one session.
 struct Maps {
     losses: Mapped<u64>,
-    /// How often QPs had found no room in the tables (`loss::REFUSED`) when the last complete list of QPs
-    /// began.
+    /// The value of `loss::REFUSED` when the last complete list of QPs began.
     listed: Arc<AtomicU64>,
     callers: Callers,
     /// `None` if no program counts verbs.
@@ -56,20 +55,20 @@ struct Maps {
     slots: Option<SlotMap>,
     /// `None` without `--uprobes`. The error says why nothing is probed.
     user: Option<Result<UserPath, Cause>>,
-    /// `verbs` has the calls of post_send, so the doorbells in `slots` need not stand for them.
+    /// `verbs` includes the calls of post_send, so the doorbells in `slots` must not be added.
     counts_writes: bool,
-    /// All slots in use have been reported once; from then on only changes are.
+    /// All slots in use have been reported once; from now on only changed ones are.
     slots_told: bool,
-    /// All verbs have been reported once, as `slots_told` says of slots.
+    /// All verbs have been reported once; from now on only changed ones are.
     verbs_told: bool,
     /// The time of the last reading of the slots.
     slots_at: Option<u64>,
     skips: Skips,
-    /// What SoftRoCE's programs saw; `None` where the kernel counts what it skips, or nothing skips.
+    /// What SoftRoCE's programs saw; `None` if the kernel counts what it skips, or skips nothing.
     seen: Option<Seen>,
     /// Counts of work requests; `None` if no trace follows them.
     work: Option<Mapped<u64>>,
-    /// The most that [`Maps::unreported_work`] has found.
+    /// The largest result of [`Maps::unreported_work`] so far.
     unreported: Cell<u64>,
 }
 
@@ -110,7 +109,7 @@ impl Maps {
 }
 
 impl Maps {
-    /// How often QPs found no room in the tables; `None` if all those that did were listed since.
+    /// The present value of `loss::REFUSED`; `None` if all QPs have been listed since it last grew.
     fn unlisted(&self) -> Option<u64> {
         let refused = self.losses.read(loss::REFUSED);
         (refused > self.listed.load(Ordering::Relaxed)).then_some(refused)
@@ -129,9 +128,9 @@ impl Maps {
 }
 
 impl Maps {
-    /// Ends of work requests in skipped runs that nothing else has reported. Never less than before, because
-    /// what has been reported as lost stays so, even if the QP's next visit finds it: else what happened
-    /// would be less than what was seen and lost.
+    /// Ends of work requests in skipped runs that nothing else has reported. The result never falls: what has
+    /// been reported as lost stays lost, even if the QP's next visit finds it. Otherwise fewer would have
+    /// happened than were seen and lost.
     fn unreported_work(&self) -> u64 {
         let work = self.work();
         let reported = work[count::HEALED as usize] + work[count::INDEXED as usize];
@@ -141,7 +140,7 @@ impl Maps {
     }
 }
 
-/// The table of these maps: its array, its index and its free numbers. `None` if no program uses it.
+/// The table that these maps form: its array, its index and its free numbers. `None` if no program uses it.
 fn table<T: Entry>(
     session: &mut Session,
     [array, index, free]: [&'static str; 3],
@@ -157,12 +156,12 @@ fn table<T: Entry>(
     Table::open(entries, index, free, array).map(Some)
 }
 
-/// Whether a process exists. The kernel side reports pids of the initial namespace, as our /proc does.
+/// Whether a process exists. The kernel side reports PIDs of the initial namespace, as this /proc does.
 fn is_alive(pid: u32) -> bool {
     lives(&Root::default(), pid)
 }
 
-/// Totals of sessions that have ended: a session's maps start at zero, but reported totals must not fall.
+/// Totals of sessions that have ended. A new session's maps start at zero, but reported totals must not fall.
 struct Past {
     losses: [u64; loss::COUNT as usize],
     floods: Floods,
@@ -188,7 +187,7 @@ impl Default for Past {
 }
 
 impl Past {
-    /// All skips so far, with those of the present session.
+    /// All skips so far, including those of the present session.
     fn and(&self, now: Option<Vec<Skipped>>) -> Option<Vec<Skipped>> {
         let mut all = self.skipped.clone()?;
         for skipped in now? {
@@ -205,20 +204,20 @@ impl Past {
 struct Inner {
     maps: Option<Maps>,
     past: Past,
-    /// The programs do not run, so the maps do not count what happens.
+    /// The programs do not run at present, so the maps miss what happens.
     paused: bool,
     /// Sessions so far.
     sessions: u64,
-    /// Probes on one process, which the user asked for in the live view.
+    /// Probes on one process that the user asked for in the live view.
     asked: Option<Asked>,
-    /// These are over, which the engine has not been told yet.
+    /// Such probes have ended, and the engine has not been told yet.
     asked_over: bool,
 }
 
-/// Probes that the user asked for, and how often the user had asked until then.
+/// Probes that the user asked for; `number` counts the user's requests.
 struct Asked {
     number: u64,
-    /// Until they count, what is known of them.
+    /// The counters; until the probes count, a report about them.
     path: Result<UserPath, UprobesReport>,
 }
 
@@ -253,7 +252,7 @@ impl MapSweep {
         self.inner().paused = true;
     }
 
-    /// Lets go of an ending session's maps, but keeps its losses and its counts per process.
+    /// Drops the maps of an ending session, but keeps its losses and its counts per process.
     pub(super) fn release(&self) {
         self.look_for_all_skips();
         let (losses, skipped, work) = (self.losses(), self.skipped(), self.work());
@@ -307,7 +306,7 @@ impl MapSweep {
         Some(maps.seen.as_ref()?.read(inner.sessions, mono_ns))
     }
 
-    /// Number and cost of probes on programs; `None` if the user asked for none, and between two sessions.
+    /// Number and cost of probes on programs; `None` if the user asked for none, or between two sessions.
     pub fn uprobes(&self) -> Option<UprobesReport> {
         let inner = self.inner();
         if let Some(asked) = &inner.asked {
@@ -325,14 +324,14 @@ impl MapSweep {
         })
     }
 
-    /// Probes on one process are asked for.
+    /// Notes that the user has asked for probes on one process.
     pub(super) fn asks(&self, number: u64, report: UprobesReport) {
         let path = Err(report);
         self.inner().asked = Some(Asked { number, path });
     }
 
-    /// They count, from now on in [`MapSweep::slots`], or this is known of them; unless they are not asked
-    /// for any more.
+    /// Notes that the probes of this request count, so that [`MapSweep::slots`] reads them from now on, or
+    /// passes on a report about them. Does nothing if the user no longer asks for them.
     pub(super) fn lend(&self, number: u64, path: Result<UserPath, UprobesReport>) {
         let mut inner = self.inner();
         if let Some(asked) = inner.asked.as_mut().filter(|asked| asked.number == number) {
@@ -340,7 +339,7 @@ impl MapSweep {
         }
     }
 
-    /// They are not asked for any more. Their thread detaches them.
+    /// Notes that the user no longer asks for these probes. Their thread detaches them.
     pub(super) fn asks_no_more(&self, number: u64) {
         let mut inner = self.inner();
         if inner.asked.as_ref().is_some_and(|asked| asked.number == number) {
@@ -367,7 +366,7 @@ impl MapSweep {
         Some(sums)
     }
 
-    /// Programs that the kernel skipped, over all sessions, as of the last look; `None` if the kernel does
+    /// Programs that the kernel skipped, over all sessions, as of the last look. `None` if the kernel does
     /// not count skips.
     pub fn skipped(&self) -> Option<Vec<Skipped>> {
         let inner = self.inner();
@@ -378,24 +377,24 @@ impl MapSweep {
         }
     }
 
-    /// Asks the kernel about some of the programs, in turn. Cheap enough for every round.
+    /// Asks the kernel about some of the programs, in turn. This is cheap enough for every round.
     pub fn look_for_skips(&self) {
         if let Some(maps) = &mut self.inner().maps {
             maps.skips.look();
         }
     }
 
-    /// Asks the kernel about all programs. Call it before losses are reported for the last time, and after
-    /// the counts were read.
+    /// Asks the kernel about all programs. Call it before losses are reported for the last time, but after
+    /// the counts have been read.
     pub fn look_for_all_skips(&self) {
         if let Some(maps) = &mut self.inner().maps {
             maps.skips.look_at_all();
         }
     }
 
-    /// Verb counters now, `None` without a session. When room is scarce, entries of ended processes are
-    /// dropped. Calls of post_send that come from doorbells are as of the last [`MapSweep::slots`]. A
-    /// session's first sample has all entries, the others only those that changed, unless `all` is set.
+    /// Verb counters at present; `None` without a session. When room is scarce, this drops entries of ended
+    /// processes. Calls of post_send that come from doorbells are as of the last [`MapSweep::slots`]. The
+    /// first sample of a session has all entries, later ones only those that changed, unless `all` is set.
     pub fn verbs(&self, all: bool) -> Option<VerbsSample> {
         let mut inner = self.inner();
         let Inner {
@@ -439,20 +438,20 @@ impl MapSweep {
         Some(sample)
     }
 
-    /// How often QPs found no room in the tables so far, and where to write that once all QPs were listed.
-    /// `None` if none was refused since the last list.
+    /// How often QPs found no room in the tables so far, and where to write that number once all QPs have
+    /// been listed. `None` if no QP was refused since the last list.
     pub(super) fn unlisted(&self) -> Option<(u64, Arc<AtomicU64>)> {
         let inner = self.inner();
         let maps = inner.maps.as_ref()?;
-        // Where no work request is counted, it does not matter.
+        // Without slots no work request is counted, so a missing QP does not matter.
         maps.slots.as_ref()?;
         Some((maps.unlisted()?, Arc::clone(&maps.listed)))
     }
 
-    /// Frees counter slots of destroyed QPs when slots are scarce; their counts are in the next
-    /// [`MapSweep::slots`]. Returns whether all of those QPs were looked for and freed.
+    /// Frees counter slots of destroyed QPs when slots are scarce; the next [`MapSweep::slots`] has their
+    /// counts. Returns true if it has looked for all of these QPs and freed their slots.
     pub(super) fn make_room(&self) -> bool {
-        // The sampler holds the lock while it waits for the engine; the reader of records must not.
+        // The sampler holds the lock while it waits for the engine. The reader of records must not wait.
         let Ok(mut inner) = self.0.try_lock() else {
             return false;
         };
@@ -462,8 +461,8 @@ impl MapSweep {
     }
 
     /// Passes on the counters of QPs that have changed, in one or more samples; nothing if no data path is
-    /// counted. The caller must use every sample: each change is reported once, and so is the slot of a
-    /// destroyed QP.
+    /// counted. The caller must use every sample, because each change is reported once, and so is the slot of
+    /// a destroyed QP.
     pub fn slots(&self, mono_ns: u64, out: &mut dyn FnMut(SlotsSample)) {
         let mut inner = self.inner();
         if inner.paused {
@@ -482,7 +481,7 @@ impl MapSweep {
             ..SlotsSample::default()
         };
         maps.slots_told = true;
-        // In samples of their own: another QP may have the slot by now, and must be reported after these.
+        // They get samples of their own: another QP may have the slot by now, and must be reported later.
         let kept = maps.slots.as_mut().map(SlotMap::take_kept).unwrap_or_default();
         for some in kept.chunks(SLOTS_A_SAMPLE) {
             out(SlotsSample {
@@ -493,8 +492,8 @@ impl MapSweep {
             });
         }
         let began_ns = monotonic();
-        // When the first slot in `sample` was copied: between two samples the engine may have kept this
-        // thread waiting.
+        // The time at which the first slot in `sample` was copied: between two samples the engine may have
+        // made this thread wait.
         let mut from_ns = began_ns;
         let mut put = |number, slot: QpSlot| {
             if slot.as_bytes().iter().skip(COUNTS).all(|byte| *byte == 0) {

@@ -1,13 +1,13 @@
 //! Keeps other tasks off the CPU during one short call.
 //!
 //! While a task is inside a bpf(2) call that changes a map, the kernel runs no kprobe program on its CPU
-//! (`bpf_disable_instrumentation`). A kernel that preempts tasks in system calls (`preempt=lazy`, as Debian's
-//! 7.2 runs, or `full`) may let another task run there meanwhile, and skips every program for that task until
-//! the first one goes on. No task of an ordinary policy preempts one of `SCHED_FIFO` (sched(7)).
+//! (`bpf_disable_instrumentation`). A kernel that preempts tasks in system calls (`preempt=lazy`, as in
+//! Debian's 7.2, or `full`) may run another task there meanwhile, and skips every program for that task until
+//! the first one continues. A task of an ordinary policy never preempts one of `SCHED_FIFO` (sched(7)).
 
 use rdmatop_sources::privileges::Raised;
 
-/// The calling thread runs under `SCHED_FIFO` until this is dropped, if it has the right to (`CAP_SYS_NICE`,
+/// Until this is dropped, the calling thread runs under `SCHED_FIFO`, if it has the right to (`CAP_SYS_NICE`
 /// or `RLIMIT_RTPRIO`).
 #[must_use = "the policy is put back when this is dropped"]
 pub(super) struct Unpreempted {
@@ -22,11 +22,11 @@ struct Policy {
 }
 
 impl Policy {
-    /// The calling thread's.
+    /// The policy of the calling thread.
     fn now() -> Option<Self> {
         let mut param = libc::sched_param { sched_priority: 0 };
-        // The system calls themselves, because musl's functions of these names fail: POSIX means processes,
-        // Linux threads. SAFETY: 0 is the calling thread; the call takes no address.
+        // Use the system calls, because musl's functions of these names fail: POSIX means processes, Linux
+        // threads. SAFETY: 0 is the calling thread; the call takes no address.
         let number = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
         // SAFETY: the kernel writes one `sched_param`, which outlives the call.
         let rc = unsafe { libc::syscall(libc::SYS_sched_getparam, 0, &raw mut param) };
@@ -37,13 +37,13 @@ impl Policy {
         })
     }
 
-    /// Whether tasks of ordinary policies never preempt it.
+    /// Whether a task of an ordinary policy never preempts one of this policy.
     fn is_real_time(self) -> bool {
         let policy = self.number & !libc::SCHED_RESET_ON_FORK;
         ![libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE].contains(&policy)
     }
 
-    /// Gives it to the calling thread.
+    /// Sets this policy for the calling thread.
     fn set(self) -> bool {
         let param = libc::sched_param {
             sched_priority: self.priority,
@@ -55,7 +55,7 @@ impl Policy {
 
 impl Unpreempted {
     pub(super) fn begin() -> Self {
-        /// The least priority above all ordinary tasks.
+        /// The lowest priority above that of all ordinary tasks.
         const FIFO: Policy = Policy {
             number: libc::SCHED_FIFO,
             priority: 1,
@@ -71,7 +71,7 @@ impl Unpreempted {
 impl Drop for Unpreempted {
     fn drop(&mut self) {
         if let Some(before) = self.before {
-            // To leave a real-time policy takes no right.
+            // Leaving a real-time policy requires no right.
             before.set();
         }
     }

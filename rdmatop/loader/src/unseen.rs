@@ -1,5 +1,5 @@
-//! Turns the outcomes of hooks into causes for the user: what is not seen because a program is not attached.
-//! Pure.
+//! Turns the outcomes of hooks into causes for the user: what rdmatop does not see because a program is not
+//! attached. Pure.
 
 use super::{datapath::DATA_PATHS, hook::Path, plan::Outcome};
 use rdmatop_model::{
@@ -7,7 +7,7 @@ use rdmatop_model::{
     input::Verdict,
 };
 
-/// What is not seen without a data path.
+/// What rdmatop does not see without a data path.
 pub(super) fn of_data_path(path: &Path) -> String {
     format!(
         "Not seen: work requests, bytes and latency per QP on {}",
@@ -18,8 +18,8 @@ pub(super) fn of_data_path(path: &Path) -> String {
 /// How many things a line names; `rdmatop probes` lists all.
 const NAMED: usize = 3;
 
-/// One cause for each obstacle that prevents programs from being attached. A module that is not loaded is no
-/// obstacle, because it has nothing to see. `masked`: the kernel's BTF is not in /sys.
+/// Returns one cause for each obstacle that prevents programs from being attached. A module that is not
+/// loaded is no obstacle, because there is nothing to see. `masked`: the kernel's BTF is not in /sys.
 pub(super) fn causes(outcomes: &[Outcome], masked: bool) -> Vec<Cause> {
     let mut out = Vec::new();
     let off = || {
@@ -27,7 +27,7 @@ pub(super) fn causes(outcomes: &[Outcome], masked: bool) -> Vec<Cause> {
             .iter()
             .filter(|o| matches!(o.verdict, Verdict::Unsupported | Verdict::Broken))
     };
-    // To the user a data path is one thing, so report it once, whatever the obstacles of its programs are.
+    // To the user a data path is one thing, so this reports it once, whatever obstacles its programs have.
     let is_of = |outcome: &Outcome, path: &Path| {
         let driver = outcome.hook.path.map(|of| of.driver);
         driver == Some(path.driver) && outcome.hook.events.is_empty()
@@ -41,7 +41,7 @@ pub(super) fn causes(outcomes: &[Outcome], masked: bool) -> Vec<Cause> {
         }
     }
     let mut groups: Vec<(Obstacle, Vec<&Outcome>)> = Vec::new();
-    // Hooks that make events of a data path are requested separately, so name them separately.
+    // The user asks for the events of a data path separately, so their hooks are named separately.
     let apart = |o: &&Outcome| !o.hook.events.is_empty() || o.hook.path.is_none_or(counted);
     for outcome in off().filter(apart) {
         let obstacle = for_the_user(obstacle(outcome), masked);
@@ -84,8 +84,8 @@ fn obstacle(outcome: &Outcome) -> Obstacle {
     outcome.obstacles.first().cloned().unwrap_or_else(unknown)
 }
 
-/// An obstacle with a remedy. Without BTF it does not name the members that one program misses, because that
-/// is one cause for all programs.
+/// Returns the obstacle with a remedy. Without BTF it does not name the members that one program misses,
+/// because the cause is the same for all programs.
 pub(super) fn for_the_user(obstacle: Obstacle, masked: bool) -> Obstacle {
     if obstacle.id == CauseId::NoBtf && masked {
         return Obstacle::new(

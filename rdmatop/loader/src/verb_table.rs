@@ -1,5 +1,5 @@
-//! Counters by process and verb, or by process, verb and errno: mapped arrays. Only the kernel side looks
-//! entries up, in hash tables.
+//! Counters by process and verb, or by process, verb and errno, in mapped arrays. Only the kernel side looks
+//! up entries by key, in hash tables.
 
 use std::{
     mem::offset_of,
@@ -19,14 +19,14 @@ use super::{
     unpreempted::Unpreempted,
 };
 
-/// For how many entries to check at one time whether the process still exists: each takes a system call.
+/// How many entries to check at one time for whether the process still exists: each takes a system call.
 const CHECKED_AT_ONCE: usize = 64;
 
 /// An entry of a table.
 pub(super) trait Entry: FromBytes + IntoBytes + FromZeros + Copy {
-    /// Key in the hash table that leads to the entry.
+    /// The entry's key in the hash table.
     type Key: IntoBytes + Immutable + Copy;
-    /// Index of the word with the count that is written first when an entry changes.
+    /// Index of the word with the count that a program changes first.
     const COUNT: usize;
 
     /// Process of the entry, 0 if it is free.
@@ -65,8 +65,8 @@ impl Entry for VerbErrorEntry {
 #[derive(Clone, Copy, Default)]
 struct Reported {
     count: u64,
-    /// It was reported once more after it stopped changing, because its other words may be written a moment
-    /// after the count.
+    /// The entry was reported once more after it stopped changing, because its other words may be written a
+    /// moment after the count.
     settled: bool,
 }
 
@@ -74,7 +74,7 @@ struct Reported {
 pub(super) struct Changed<T: Entry> {
     /// Copies of the changed entries.
     pub(super) entries: Vec<T>,
-    /// Keys of entries that were freed since the previous read, which had their last counts.
+    /// Keys of entries that were freed at this read; an earlier read has reported their last counts.
     pub(super) gone: Vec<T::Key>,
 }
 
@@ -94,8 +94,8 @@ pub(super) struct Table<T: Entry> {
     /// The hash table that leads to the entries.
     index: MapData,
     free: Stack<MapData, u64>,
-    /// Entries whose keys have been removed, so that the kernel side no longer finds them. They are freed at
-    /// the next read: by then programs that had found one before have long ended.
+    /// Entries whose keys have been removed, so that the kernel side no longer finds them. The next read
+    /// frees them: by then all programs that had found one before have ended.
     leaving: Vec<(u32, T::Key)>,
     /// What was last reported, by number.
     reported: Vec<Reported>,
@@ -104,7 +104,7 @@ pub(super) struct Table<T: Entry> {
 }
 
 impl<T: Entry> Table<T> {
-    /// Gives all entries to the kernel side.
+    /// Passes all entries to the kernel side.
     pub(super) fn open(array: Map, index: Map, free: Map, name: &'static str) -> Result<Self, MappedError> {
         let no_map = || MappedError::NoMap(name);
         let mut free = Stack::try_from(free).map_err(|_| no_map())?;
@@ -123,11 +123,11 @@ impl<T: Entry> Table<T> {
         })
     }
 
-    /// The changes since the last read, or with `all` every entry. When most entries are taken, this calls
-    /// `is_alive` for some of the processes to make room. It does so only then, because that takes system
-    /// calls, during which the kernel skips kprobes on this CPU.
+    /// The changes since the last read, or every entry if `all` is set. If most entries are taken, this makes
+    /// room: it calls `is_alive` for some of the processes, and removes the entries of ended ones. It does so
+    /// only then, because removing takes system calls, during which the kernel skips kprobes on this CPU.
     ///
-    /// An entry that has not changed costs reading two of its words.
+    /// For an entry that has not changed, this reads only two of its words.
     pub(super) fn read(&mut self, all: bool, is_alive: impl Fn(u32) -> bool) -> Changed<T> {
         let mut changed = Changed::default();
         self.free_left(&mut changed.gone);
@@ -174,7 +174,7 @@ impl<T: Entry> Table<T> {
                 asked = (entry.pid(), is_alive(entry.pid()));
             }
             if !asked.1 && remove(&self.index, entry.key().as_bytes()) {
-                // Read again: now no program adds to it.
+                // Read the count again: from now on no new program finds the entry.
                 *count = heads(&self.array, *number).1;
                 self.leaving.push((*number, entry.key()));
             }
@@ -188,34 +188,34 @@ impl<T: Entry> Table<T> {
                 *reported = Reported::default();
             }
             let place = self.array.at(number);
-            // SAFETY: inside the mapping; the kernel side does not find the entry any more.
+            // SAFETY: the entry is inside the mapping, and the kernel side no longer finds it.
             unsafe {
                 write_volatile(place, T::new_zeroed());
                 fence(Ordering::Release);
             }
-            // There is room for every number.
+            // The stack has room for every number.
             let _ = self.free.push(free::pack(number, number + 1), 0);
         }
     }
 }
 
-/// Removes a key from a hash table that programs use meanwhile. Returns whether it was there.
+/// Removes a key from a hash table that programs use at the same time. Returns whether the key was there.
 fn remove(map: &MapData, key: &[u8]) -> bool {
     let mut attr = empty();
-    // SAFETY: a union of plain integers, all zero; the fields of MAP_DELETE_ELEM are written.
+    // SAFETY: a union of plain integers, all zero; only the fields of MAP_DELETE_ELEM are written.
     let element = unsafe { &mut attr.__bindgen_anon_2 };
     element.map_fd = map.fd().as_fd().as_raw_fd().cast_unsigned();
     element.key = key.as_ptr() as u64;
     let _unpreempted = Unpreempted::begin();
-    // SAFETY: the caller's key is one of the map's, and outlives the call.
+    // SAFETY: the key has the length of the map's keys, and outlives the call.
     unsafe { raw_bpf(bpf_cmd::BPF_MAP_DELETE_ELEM, &mut attr) }.is_ok()
 }
 
 /// Process and count of an entry.
 fn heads<T: Entry>(array: &Mapped<T>, number: u32) -> (u32, u64) {
     let place = array.at(number);
-    // SAFETY: inside the mapping; every key begins with the process, and the count is a word of the entry
-    // that both sides use whole.
+    // SAFETY: the number is inside the mapping. Every key begins with the process, and the count is a word of
+    // the entry that both sides access whole.
     unsafe {
         (
             read_volatile(place.cast::<u32>()),

@@ -1,6 +1,6 @@
-//! Watches the work requests of one QP while the user looks at them: a session of its own, with its programs,
-//! maps and ring buffer, from the moment the user asks until the user stops. The session that counts is not
-//! touched.
+//! Watches the work requests of one QP while the user looks at them. It uses a session of its own, with
+//! programs, maps and a ring buffer, from the user's request until the user stops. The session that counts
+//! goes on as it is.
 
 use std::{
     sync::mpsc::{self, RecvTimeoutError},
@@ -31,22 +31,22 @@ use rdmatop_sources::{
     seam::{Ended, Feed},
 };
 
-/// How often to look for records, which wake nobody.
+/// How often to look for records, which do not wake the reader.
 const LOOK: Duration = Duration::from_millis(50);
-/// The ring buffer: some 1,400 records, which the reader empties twenty times a second. At higher rates the
-/// kernel side drops the others and counts them; the numbers of requests say which.
+/// Bytes of the ring buffer: some 1,400 records, which the reader takes twenty times a second. At higher
+/// rates the kernel side drops records and counts them; the numbers of the requests show which are missing.
 const RING_BYTES: u32 = 256 << 10;
-/// Records handed on at a time.
+/// The most records to pass on at a time.
 const AT_A_TIME: usize = 512;
-/// Batches between two looks for an order: a ring that is filled as fast as it is read must not keep one
-/// waiting.
+/// How many batches to read before looking for an order again: a ring buffer that is filled as fast as it is
+/// read must not make an order wait.
 const BATCHES: usize = 8;
-/// How often to look whether programs can be detached.
+/// How often to check whether programs can be detached.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// An order to a running watch. Dropping the sender ends the watch.
 enum Order {
-    /// Detach; the picture stays.
+    /// Detach the programs; the picture stays on the screen.
     Detach,
 }
 
@@ -81,7 +81,7 @@ impl Watcher {
         };
         let failed = (self.feed.clone(), self.watches);
         let spawned = thread::Builder::new().name("watch".to_owned()).spawn(move || {
-            // The engine is gone: the program ends, and with it what is attached.
+            // If the engine has ended, the whole program ends, and the kernel detaches the programs.
             let _: Result<(), Ended> = watch.run(filter);
         });
         if let Err(error) = spawned {
@@ -95,7 +95,7 @@ impl Watcher {
     /// Detaches the programs; what was seen stays.
     pub fn detach(&mut self) {
         if let Some(running) = &self.running {
-            // It may have ended.
+            // The thread may have ended already, and then nothing is attached.
             let _ = running.send(Order::Detach);
         }
     }
@@ -136,12 +136,12 @@ impl Watch {
                 }
             }
         }
-        // Until the user stops looking.
+        // Wait until the user stops looking, which drops the sender.
         while self.orders.recv().is_ok() {}
         self.report(WatchReport::Over)
     }
 
-    /// Hands records on until an order arrives or the sender is dropped, and detaches the programs.
+    /// Passes records on until an order arrives or the sender is dropped; then detaches the programs.
     fn look(&self, mut attached: AttachedSession) -> Result<(), Ended> {
         self.report(WatchReport::On)?;
         let mut told = (0, 0);
@@ -216,12 +216,12 @@ impl AttachedSession {
         records
     }
 
-    /// Records that found no room, and posts and ends that no program saw.
+    /// The number of records that found no room, and of posts and ends that no program saw.
     fn lost(&self) -> (u64, u64) {
         (self.losses.read(loss::WR_RING), self.losses.read(loss::WR_MISSED))
     }
 
-    /// Detaches the programs. While kprobes are switched off, that would disable ftrace until the next boot.
+    /// Detaches the programs, but not while kprobes are off: that would disable ftrace until the next boot.
     fn close(mut self) {
         let _ = switch(&mut self.session, false);
         let mut switches = Switches::new(&Root::default());
@@ -231,7 +231,7 @@ impl AttachedSession {
     }
 }
 
-/// Switches the programs on or off. The other session counts meanwhile, and must miss nothing.
+/// Switches the programs on or off, without making the session that counts miss anything.
 pub(super) fn switch(session: &mut Session, on: bool) -> Result<(), Obstacle> {
     let _unpreempted = Unpreempted::begin();
     session.set_enabled(on)

@@ -27,7 +27,7 @@ static PATH: Path = Path {
 
 const POSTS: &[EventKind] = &[EventKind::WrPost, EventKind::WrDone];
 
-/// The place of a queue element, and what is read from it.
+/// For the place of a queue element, and what the programs read from it.
 const ELEMENT: &[&str] = &[
     "OFF_RING_DATA",
     "OFF_WQE_OPCODE",
@@ -41,7 +41,7 @@ const ELEMENT: &[&str] = &[
 /// The peer of a connected QP.
 const PEER: &[&str] = &["OFF_RXE_QP_DEST", "OFF_RXE_QP_DGID"];
 
-/// What is read from a QP when it is first seen.
+/// What the programs read from a QP when they first see it.
 const FIRST: &[&str] = &[
     "OFF_QUEUE_SHIFT",
     "OFF_RXE_QP_USER",

@@ -1,4 +1,4 @@
-//! Everything that a source can send to the engine. Plain data: a recording is a list of these.
+//! Everything that a source can send to the engine. It is plain data: a recording is a list of these.
 
 mod devices;
 mod gpus;
@@ -27,7 +27,10 @@ pub use devices::{
     RawReading, RawSource, UNLISTED,
 };
 pub use gpus::{GpuActivity, GpuPlace, GpuReading, GpuSample};
-pub use processes::{LimitReached, LockedMemory, Opener, OpenersSample, ProcessFacts, TcpSample, TcpTotals};
+pub use processes::{
+    LimitReached, LockedMemory, MappingCount, MappingsSample, Opener, OpenersSample, ProcessFacts, TcpSample,
+    TcpTotals,
+};
 pub use qps::{QpReading, QpsSample, SlotHead, SlotsSample, VerbsSample};
 
 /// A point in time, by both clocks.
@@ -40,7 +43,7 @@ pub struct Now {
 }
 
 impl Now {
-    /// A time of `CLOCK_MONOTONIC` by the other clock, ns since the epoch.
+    /// Converts a time of `CLOCK_MONOTONIC` to ns since the epoch.
     pub(crate) fn wall_of(self, mono_ns: u64) -> u64 {
         let both = mono_ns.saturating_add(self.wall_ns);
         both.saturating_sub(self.mono_ns)
@@ -51,15 +54,15 @@ impl Now {
 /// between its own two reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadAt {
-    /// `CLOCK_MONOTONIC` in the middle of the read, ns: the kernel looked at the counter somewhere between
-    /// its beginning and its end.
+    /// `CLOCK_MONOTONIC` in the middle of the read, ns: the kernel looked at the counter at some time between
+    /// the begin and the end of the read.
     pub mono_ns: u64,
     /// Half of the duration of the read, ns: the true time may differ from `mono_ns` by this much.
     pub within_ns: u64,
 }
 
 impl ReadAt {
-    /// Of a read that began at `before_ns` and ended at `after_ns`.
+    /// The time of a read that began at `before_ns` and ended at `after_ns`.
     pub fn between(before_ns: u64, after_ns: u64) -> Self {
         let within_ns = after_ns.saturating_sub(before_ns) / 2;
         Self {
@@ -89,7 +92,7 @@ pub struct Timed {
 }
 
 impl Input {
-    /// The input as it was read at this time.
+    /// The input with the time at which it was read.
     pub fn at(self, at: Now) -> Timed {
         Timed { at, input: self }
     }
@@ -108,31 +111,31 @@ pub enum Input {
     Watch(Box<WatchSample>),
     /// A ring-buffer record that could not be decoded.
     BadRecord,
-    /// The state of our programs: comes before anything that they send, and at each change.
+    /// The state of our programs. It comes before anything that they send, and at each change.
     Ebpf(Box<EbpfReport>),
     /// Counts of losses, cumulative since start, indexed by [`loss`].
     Losses([u64; loss::COUNT as usize]),
-    /// Processes that made more events than they may, cumulative since start.
+    /// Processes that exceeded the limit on events, with what was left out since start.
     Floods(Vec<Flood>),
-    /// What SoftRoCE's programs have seen; absent where the kernel counts what it skips.
+    /// What SoftRoCE's programs have seen. It is not sent on kernels that count what they skip.
     Seen(SeenByPrograms),
     /// Programs that the kernel skipped since start; `None` where it does not count that.
     Skipped(Option<Vec<Skipped>>),
-    /// Messages that found the channel to the engine full, cumulative.
+    /// Messages dropped because the channel to the engine was full, cumulative.
     ChannelDropped(u64),
     /// Devices and ports, as netlink and sysfs report them, at one time.
     Devices(Box<DevicesSample>),
-    /// Counters of ports, of devices that an earlier [`Input::Devices`] listed and that have not changed.
+    /// Counters of ports, for devices that an earlier [`Input::Devices`] listed and that have not changed.
     Counters(Box<CountersSample>),
-    /// All QPs of some devices, from a netlink dump: initial sync and repair.
+    /// All QPs of some devices, from a netlink dump: for the initial sync and for repair.
     Qps(Box<QpsSample>),
-    /// Counter slots from the mmapped array: those in use.
+    /// The counter slots in use, from the mmapped array.
     Slots(Box<SlotsSample>),
     /// Verb counters.
     Verbs(Box<VerbsSample>),
     /// Probes on programs.
     Uprobes(Box<UprobesReport>),
-    /// The user wants no more probes on programs.
+    /// The user ended the probes on programs.
     UprobesOver,
     /// Counters of the NIC that QPs are bound to.
     Groups(Box<GroupsSample>),
@@ -146,35 +149,37 @@ pub enum Input {
     Gpus(Box<GpuSample>),
     /// Which processes have devices open.
     Openers(Box<OpenersSample>),
-    /// Errors in the kernel's log since the last input of this kind, of any driver, or why it cannot be read.
+    /// Errors of any driver in the kernel's log since the last such input, or why the log cannot be read.
     Logged(Result<Vec<LoggedError>, Box<Cause>>),
-    /// Processes whose RDMA cgroup is at a limit; replaces the list before.
+    /// Processes whose RDMA cgroup is at a limit. Replaces the list before.
     RdmaLimits(Vec<LimitReached>),
-    /// How much memory processes may lock that were asked for; each replaces what was known of its process.
+    /// How much memory some processes may lock; each entry replaces the one before of its process.
     Locked(Vec<LockedMemory>),
+    /// How many mappings of memory processes have; each count replaces what was known of its process.
+    Mappings(MappingsSample),
     /// A process is gone from /proc.
     ProcessGone {
         /// Process id: another one may have it by now.
         pid: u32,
-        /// Start time, as in [`ProcessFacts`]; `None` of a process that /proc did not have when it was asked
-        /// for.
+        /// Start time, as in [`ProcessFacts`]; `None` for a process that was already gone from /proc when it
+        /// was asked for.
         start_ticks: Option<u64>,
     },
-    /// Devices whose drivers answer late; replaces the list before.
+    /// Devices whose drivers answer late. Replaces the list before.
     Slow(Vec<Cause>),
-    /// Processes whose details are late or too long; replaces the list before.
+    /// Processes whose details are late or too long. Replaces the list before.
     SlowProcesses(Vec<Cause>),
-    /// The present round of reading has taken too long, and why; `None`: it has ended.
+    /// The present round of reading takes too long, and why; `None`: that round has ended.
     RoundHangs(Option<Box<Cause>>),
     /// State of our own programs and of the host.
     Health(Box<HealthSample>),
 }
 
-/// What the source of a watched QP reports.
+/// What the source reports about a watched QP.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WatchSample {
-    /// Number of the watch: the user may end one and begin another while records of the first are on their
-    /// way.
+    /// Number of the watch. When the user ends one watch and begins another, records of the first may still
+    /// be on their way; the number tells them apart.
     pub watch: u64,
     /// `uid` of the QP.
     pub qp: u64,
@@ -182,7 +187,7 @@ pub struct WatchSample {
     pub report: WatchReport,
 }
 
-/// What became of a wish for work requests, see [`WatchSample`].
+/// What became of the wish to see work requests, see [`WatchSample`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum WatchReport {
     /// The programs are being attached.
@@ -191,25 +196,25 @@ pub enum WatchReport {
     On,
     /// The programs cannot be attached, or would see nothing.
     Off(Obstacle),
-    /// Records of the QP in their order, and how many found no room or were not seen so far.
+    /// Records of the QP in their order, and how many were lost so far.
     Records {
         /// The records that were read.
         #[serde(with = "numbers")]
         records: Vec<WrRecord>,
-        /// Records that found no room, since the beginning.
+        /// Records for which there was no room, since the beginning.
         full: u64,
-        /// Posts and ends that no program saw in time, since the beginning.
+        /// Posts and ends of work requests that no program saw in time, since the beginning.
         missed: u64,
     },
-    /// The user has closed it, and nothing is attached.
+    /// The user has closed the watch, and nothing is attached.
     Over,
 }
 
-/// What SoftRoCE's programs have seen, on all devices together, to be compared with the driver's own
+/// What SoftRoCE's programs have seen on all devices together. The engine compares it with the driver's own
 /// counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenByPrograms {
-    /// Number of the session of eBPF programs: each begins at 0.
+    /// Number of the session of eBPF programs: the counts begin at 0 in each.
     pub session: u64,
     /// `CLOCK_MONOTONIC` when it was read, ns.
     pub mono_ns: u64,
@@ -237,9 +242,9 @@ pub struct HealthSample {
 pub struct EbpfReport {
     /// On, off, or why not.
     pub state: EbpfState,
-    /// Verdicts, one a program; none where nothing is attached.
+    /// Verdicts, one for each program; empty if nothing is attached.
     pub probes: Shared<ProbeVerdict>,
-    /// What they do not see.
+    /// What the programs do not see.
     pub notes: Vec<Cause>,
     /// Programs that are attached.
     pub programs: usize,
@@ -247,7 +252,7 @@ pub struct EbpfReport {
     pub pinned: Vec<String>,
     /// Records report everything that happens to QPs.
     pub follows_qps: bool,
-    /// Other programs than before make the records from now on: no record has what happened in between.
+    /// Other programs than before make the records from now on. No record tells what happened in between.
     pub anew: bool,
 }
 
@@ -275,24 +280,24 @@ pub enum EbpfState {
 pub struct DataPaths(BTreeMap<Arc<str>, Arc<str>>);
 
 impl DataPaths {
-    /// Adds one: the driver's module, and how its hooks are entered, `kprobe` or `fentry`.
+    /// Adds a data path: the driver's module, and how its hooks are entered, `kprobe` or `fentry`.
     #[must_use]
     pub fn and(mut self, driver: &str, how: &str) -> Self {
         self.0.insert(driver.into(), how.into());
         self
     }
 
-    /// How that of a driver is entered; `None` when it is not counted.
+    /// How the data path of a driver is entered; `None` when it is not counted.
     pub fn of(&self, driver: &str) -> Option<Arc<str>> {
         self.0.get(driver).cloned()
     }
 
-    /// Whether none is counted.
+    /// Whether no data path is counted.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How they are entered, in a few words; `None` when none is counted.
+    /// How the data paths are entered, in a few words; `None` when none is counted.
     pub fn how(&self) -> Option<String> {
         let mut ways: Vec<&str> = self.0.values().map(|how| &**how).collect();
         ways.sort_unstable();
@@ -309,7 +314,7 @@ pub struct Unavailable {
 }
 
 impl Unavailable {
-    /// Why, and what to do, in one line.
+    /// The reason and the remedy, in one line.
     pub fn why(&self) -> String {
         self.cause.reason()
     }
@@ -326,7 +331,7 @@ impl Serialize for Unavailable {
 }
 
 impl EbpfState {
-    /// No eBPF, for this reason.
+    /// eBPF is unavailable for this reason.
     pub fn unavailable(obstacle: Obstacle) -> Self {
         let what = "No eBPF: no lifecycle events and no per-QP rates";
         Self::Unavailable(Unavailable {
@@ -351,7 +356,7 @@ pub struct ProbeVerdict {
     pub gives: String,
     /// The verdict.
     pub verdict: Verdict,
-    /// Why the verdict is not [`Verdict::Ok`], and readings that are off when it is.
+    /// Why the verdict is not [`Verdict::Ok`]; or, if it is, which readings are off.
     pub causes: Vec<Cause>,
 }
 
@@ -377,28 +382,28 @@ impl Serialize for ProbeVerdict {
     }
 }
 
-/// Probes on programs whose posts bypass the kernel, and what they cost these programs.
+/// Probes on programs whose posts bypass the kernel, and what the probes cost these programs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct UprobesReport {
     /// The one process that was asked for.
     pub pid: Option<u32>,
     /// Functions that are probed.
     pub functions: u64,
-    /// QPs that are counted by them.
+    /// QPs whose work requests the probes count.
     pub qps: u64,
     /// Entries and returns of the functions since start.
     pub hits: u64,
     /// Hits per second.
     pub hits_per_s: Option<f64>,
-    /// What one takes of the program that it meets, ns, as measured on a function of rdmatop's own.
+    /// Time that one hit takes from the probed program, ns, as measured on a function of rdmatop itself.
     pub hit_ns: Option<u64>,
-    /// What they take of all programs together, cores.
+    /// CPU time that the probes take from all programs together, cores.
     pub cores: Option<f64>,
-    /// How much they may take, cores.
+    /// CPU time that they may take, cores.
     pub limit: f64,
-    /// Posts by a process that does not own the QP, as after fork(2): counted for nobody.
+    /// Posts by a process that does not own the QP, such as after fork(2): they are counted for nobody.
     pub unmatched: u64,
-    /// Posts of which something could not be read: counts are short by their work requests.
+    /// Posts of which something could not be read: the counts lack their work requests.
     pub missed: u64,
     /// Send work requests that a provider did not accept; they are not among those posted.
     pub rejected_sends: u64,
@@ -410,17 +415,17 @@ pub struct UprobesReport {
     pub failures: Vec<Cause>,
 }
 
-/// A process that made more events than one may, and what of them was left out since start.
+/// A process that exceeded the limit on events, and what of its events was left out since start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flood {
     /// Process id; `None`: several processes that are not told apart.
     pub pid: Option<u32>,
-    /// Its name when it began to; `None` when not known.
+    /// The process's name when it first exceeded the limit; `None` when not known.
     pub comm: Option<String>,
-    /// Failed calls beyond those that become events: `FAILURES_A_SECOND` of rdmatop-common.
+    /// Failed calls beyond those that become events; the limit is `FAILURES_A_SECOND` of rdmatop-common.
     pub failures: u64,
-    /// Of the records lost in the ring buffer, those that were refused because the process had taken its
-    /// share of it.
+    /// Those records lost in the ring buffer that were refused because the process had used up its share of
+    /// it.
     pub records: u64,
 }
 
@@ -472,7 +477,7 @@ pub struct Skipped {
     pub hook: String,
     /// How often since start.
     pub count: u64,
-    /// What that may cost the numbers.
+    /// Which numbers may be wrong because of it.
     pub cost: String,
 }
 

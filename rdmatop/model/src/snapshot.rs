@@ -24,7 +24,7 @@ use super::{
 pub use devices::{
     Bond, DeviceRow, DeviceState, Gauge, Hidden, Member, NamedCounter, PortGid, PortRow, may_hide_qps,
 };
-pub use processes::{CounterGroup, ProcessRow, Recent, TcpTraffic};
+pub use processes::{CounterGroup, Mappings, ProcessRow, Recent, TcpTraffic};
 pub use qps::{QpRow, Step};
 pub(crate) use traffic::{Count, FIRST, FLUSH, WORDS, count, place};
 pub use traffic::{Latency, OpcodeTraffic, StatusCount, Traffic};
@@ -47,7 +47,7 @@ pub struct Snapshot {
     pub time: u64,
     /// `CLOCK_MONOTONIC`, ns.
     pub mono_ns: u64,
-    /// Distance to the snapshot before, ns; `None` for the first.
+    /// Time since the snapshot before, ns; `None` for the first.
     pub interval_ns: Option<u64>,
     /// Host.
     pub host: HostFacts,
@@ -57,8 +57,8 @@ pub struct Snapshot {
     pub judgement: Judgement,
     /// What is wrong, the worst first, then the oldest.
     pub findings: Shared<Finding>,
-    /// Ports that move data which no queue pair explains: concluded from all rows, so a filter makes none.
-    /// JSON has them in `judgement`.
+    /// Ports that move data which no queue pair explains. They are concluded from all rows, so a filter
+    /// cannot make a port look unexplained. JSON has them in `judgement`.
     pub unexplained: AllUnexplained,
     /// Devices, natural order of their names.
     pub devices: Vec<DeviceRow>,
@@ -66,8 +66,8 @@ pub struct Snapshot {
     pub ports: Vec<PortRow>,
     /// Processes and kernel consumers that have or had RDMA objects or made verb calls.
     pub processes: Vec<ProcessRow>,
-    /// QPs. A row in which nothing changed is the same `Arc` as in the snapshot before, and so is the list
-    /// where no row changed.
+    /// QPs. The row of a QP in which nothing changed is the same `Arc` as in the snapshot before; if no row
+    /// changed, the whole list is the same.
     pub qps: Shared<Arc<QpRow>>,
     /// Verb calls by process.
     pub verbs: Vec<VerbRow>,
@@ -106,7 +106,7 @@ impl Serialize for Snapshot {
         object.serialize_field("devices", devices)?;
         object.serialize_field("ports", ports)?;
         object.serialize_field("processes", processes)?;
-        // With what is unknown of each, which only the rest of the snapshot tells.
+        // The writer adds what is unknown of each QP, which only the rest of the snapshot tells.
         object.serialize_field("qps", &QpsWritten(self))?;
         object.serialize_field("verbs", verbs)?;
         object.end()
@@ -118,12 +118,12 @@ impl Serialize for Snapshot {
 pub struct Health {
     /// eBPF programs.
     pub ebpf: EbpfState,
-    /// Records lost since start, all causes that lose records. `None` while no program runs and none is known
-    /// to be lost: nothing is traced, so nobody knows what was missed.
+    /// Records lost since start, of all causes that lose records. `None` while no program runs and no loss is
+    /// known: nothing is traced then, so nobody knows what was missed.
     pub lost_events: Option<u64>,
     /// Losses by cause; only causes that happened.
     pub losses: Vec<Loss>,
-    /// Processes that made more events than one may, and what of them was left out.
+    /// Processes that exceeded the limit on events, and how many of their events were left out.
     pub floods: Shared<Flood>,
     /// Programs that the kernel skipped since start; `None` where it does not count that.
     pub skipped: Option<Shared<Skipped>>,
@@ -133,7 +133,7 @@ pub struct Health {
     pub hw_counters: Option<Arc<HwCountersReport>>,
     /// Lifecycle records seen since start; `None` as for [`Health::lost_events`].
     pub events: Option<u64>,
-    /// What became of work requests, where a trace asks for them.
+    /// What became of work requests, when a trace asks for them.
     #[serde(skip)]
     pub work: Option<WorkRequests>,
     /// Verdicts.
@@ -141,8 +141,8 @@ pub struct Health {
     /// eBPF is on and records report everything that happens to QPs, so no dump is needed.
     #[serde(skip)]
     pub follows_qps: bool,
-    /// For how long the rules of findings have looked, since programs were attached or it was clear that none
-    /// are, ns.
+    /// For how long the rules of findings have looked, ns: since programs were attached, or since it was
+    /// clear that none will be.
     #[serde(skip)]
     pub looked_ns: u64,
     /// What is missing, why, the remedy.
@@ -162,11 +162,11 @@ impl Health {
     }
 }
 
-/// What became of posts and ends of work requests since start: the others made an event, or are among the
-/// losses.
+/// What became of the posts and ends of work requests since start: all that no field below leaves out made an
+/// event, or are among the losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkRequests {
-    /// Posts and ends on the QPs that are followed.
+    /// Posts and ends of work requests on the QPs that are followed.
     pub happened: u64,
     /// Work requests among these that were not asked for.
     pub filtered: u64,
@@ -183,7 +183,7 @@ pub struct Loss {
     pub at: &'static str,
     /// How often since start.
     pub count: u64,
-    /// Whether it loses records, and so events; otherwise it loses counts.
+    /// Whether this cause loses records, and therefore events; otherwise it loses counts.
     pub records: bool,
 }
 
@@ -204,7 +204,7 @@ pub struct VerbRow {
     pub errors: Option<Counter>,
     /// Failures by errno.
     pub errnos: Vec<(u32, u64)>,
-    /// A call that a library makes to probe and that fails by design: not a fault.
+    /// Whether libraries make this call only to probe, so that its failure is by design and no fault.
     pub probe: bool,
     /// Time in the kernel; `None` where it is not measured, or is a wait.
     pub latency: Option<Latency>,

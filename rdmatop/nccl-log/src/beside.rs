@@ -1,4 +1,4 @@
-//! Compares what a log says with what its processes do now: pure, a line for each thing that is worth one.
+//! Compares what a log says with what its processes do now. Pure; each difference or agreement is a line.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,20 +9,20 @@ use super::{
 };
 use rdmatop_model::ib::PortState;
 
-/// What moves less, in bytes per second both ways together, is not the data of a collective: connections are
-/// kept alive and ranks tell each other where they are.
+/// Traffic below this, in bytes per second both ways together, is not the data of a collective: connections
+/// are kept alive, and ranks tell each other where they are.
 const MOVES: f64 = 1e6;
-/// A NIC of a job that carries less than this part of what the busiest carries has no share of the work.
+/// A NIC of a job that carries less than this share of what the busiest carries takes no part in the work.
 const SHARE: f64 = 0.01;
-/// Names in a line.
+/// Names that a line shows.
 const NAMES: usize = 4;
 
-/// What the log says that the processes of a host use between hosts.
+/// What, by the log, the processes of a host use between hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Says<'a> {
     Rdma(&'a str),
     Tcp(&'a str),
-    /// No connection leaves the host, or the network's name does not tell.
+    /// No connection leaves the host, or the name of the network does not tell what it is.
     Nothing,
 }
 
@@ -40,7 +40,7 @@ fn says<'a>(report: &'a Report, live: &'a Live) -> Says<'a> {
             .find(|nic| nic.host == live.host)
             .map(|nic| nic.network.as_str())
     };
-    // Without a connection over it, the network that was chosen is not used.
+    // The chosen network is not used when the log has local connections and none over a network.
     let local = report.inside.local > 0 && report.nics.is_empty() && report.inside.collnet == 0;
     let network = process
         .and_then(|process| process.network.as_deref())
@@ -75,7 +75,7 @@ fn own(live: &Live) -> Option<f64> {
     Some(tx? + rx?)
 }
 
-/// A small lower bound does not show that little moves.
+/// What a port moves; `None` for a small lower bound, which does not show that little moves.
 fn moved(port: &Port) -> Option<f64> {
     let (tx, rx) = (port.tx_bytes?, port.rx_bytes?);
     let sum = tx.rate? + rx.rate?;
@@ -83,7 +83,7 @@ fn moved(port: &Port) -> Option<f64> {
     is_known.then_some(sum)
 }
 
-/// What the ports of a process's devices move; `None` if it is not known of each.
+/// What the ports of a process's devices move; `None` if that is not known of each port.
 fn of_devices(live: &Live, now: &Now) -> Option<f64> {
     let ports = now
         .ports
@@ -107,7 +107,7 @@ fn pids<'a>(all: impl Iterator<Item = &'a Live>) -> String {
     names(all.iter().map(String::as_str))
 }
 
-/// The lines, those first where log and life differ.
+/// The lines; differences between log and life come first.
 pub(super) fn said(report: &Report, now: &Now) -> Vec<Said> {
     let mut out = Vec::new();
     let lives: Vec<&Live> = now.processes.iter().filter(|live| !live.ended).collect();
@@ -133,7 +133,7 @@ fn push(out: &mut Vec<Said>, kind: Kind, id: &'static str, line: String) {
     out.push(Said { kind, id, line });
 }
 
-/// Ranks that have ended beside others that go on: these wait for them.
+/// Ranks that have ended while others go on, which wait for them.
 fn gone(now: &Now, out: &mut Vec<Said>) {
     let during: Vec<&Live> = now.processes.iter().filter(|live| live.ended).collect();
     let before: Vec<String> = now
@@ -210,7 +210,7 @@ fn log_says_rdma(report: &Report, now: &Now, lives: &[&Live], out: &mut Vec<Said
         );
     }
     for live in lives.iter().filter(|live| live.qps != Some(0)) {
-        // Not by the process's own count: a rank that others write to need not send.
+        // Not compared with the process's own count: a rank to which others write need not send.
         if let (Some(bytes), Some(by_rdma)) = (tcp(live), of_devices(live, now))
             && bytes >= MOVES
             && by_rdma * 10.0 < bytes
@@ -232,7 +232,7 @@ fn log_says_rdma(report: &Report, now: &Now, lives: &[&Live], out: &mut Vec<Said
     carried(network, now, out);
 }
 
-/// Devices of the log that the processes do not use, and the other way round.
+/// Devices that the log names and the processes do not use, and the other way round.
 fn devices(report: &Report, now: &Now, lives: &[&Live], out: &mut Vec<Said>) {
     let named = now.named(report);
     let here: BTreeSet<&str> = now.ports.iter().map(|port| &*port.device).collect();
@@ -287,7 +287,7 @@ fn devices(report: &Report, now: &Now, lives: &[&Live], out: &mut Vec<Said>) {
 /// Which of the log's NICs carry data.
 fn carried(network: &str, now: &Now, out: &mut Vec<Said>) {
     let has_log = now.ports.iter().any(|port| port.in_log == Some(true));
-    // Without connections of NICs in the log these are the ports in use of the processes' devices.
+    // If no NIC of the log has a connection here, these are the ACTIVE ports of the processes' devices.
     let is_meant = |port: &&Port| {
         if has_log {
             port.in_log == Some(true)

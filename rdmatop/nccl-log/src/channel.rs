@@ -12,7 +12,7 @@ pub enum Way {
     Send,
     /// The rank receives.
     Receive,
-    /// Inside a host, or by NVLink: both ends in one line.
+    /// Inside a host, or by NVLink: one line has both ends.
     Local,
 }
 
@@ -23,19 +23,19 @@ pub enum Via {
     Net {
         /// Name of the network, as `Using network` has it.
         name: String,
-        /// Number of its device.
+        /// Number of the NIC in the network.
         device: u32,
-        /// Data passes between NIC and GPU without the host's memory.
+        /// Data passes between NIC and GPU without going through the host's memory.
         gpu_direct: bool,
     },
     /// In-network reduction: `COLLNET/SHARP/0`.
     CollNet,
-    /// GPU to GPU; `P2P/MNNVL` where NVLink joins hosts.
+    /// From GPU to GPU; `P2P/MNNVL` if NVLink joins the hosts.
     Peer {
         /// The job uses NVLink between hosts.
         multi_node: bool,
     },
-    /// The host's memory.
+    /// Through the host's memory.
     Memory,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn read(text: &str) -> Option<Fact> {
     };
     number.trim().parse::<u32>().ok()?;
     let Some((ranks, via)) = rest.split_once(" via ") else {
-        // `Channel 00/16 : 0 1 2 3`: the ring itself.
+        // `Channel 00/16 : 0 1 2 3` is no connection but the ring itself.
         let ring = !rest.contains("->") && kind == "Channel";
         return count
             .filter(|_| ring)
@@ -69,7 +69,7 @@ pub(super) fn read(text: &str) -> Option<Fact> {
     };
     match words.as_slice() {
         [from, "->", to, ..] if is_rank(from) && is_rank(to) => {}
-        // CollNet has one end: the network.
+        // A connection of CollNet has one rank; its other end is the network.
         [rank, ..] if kind.starts_with("Coll") && is_rank(rank) => {}
         _ => return None,
     }
@@ -88,8 +88,8 @@ fn is_rank(word: &str) -> bool {
 
 fn carried_by(via: &str) -> Option<Via> {
     if let Some(rest) = via.strip_prefix("NET/") {
-        // The name of a plugin may hold spaces and slashes; the device's number is the first part that is
-        // one.
+        // The name of a plugin may hold spaces and slashes; the number of the device is the first part that
+        // is a number.
         let parts: Vec<&str> = rest.split('/').collect();
         let at = parts.iter().position(|part| device(part).is_some())?;
         let name = parts.get(..at)?.join("/");
@@ -110,7 +110,7 @@ fn carried_by(via: &str) -> Option<Via> {
     (via.starts_with("SHM") || via.contains("shared memory")).then_some(Via::Memory)
 }
 
-/// `2`, `2(3)` (by the process of rank 3), and what follows the connection in RCCL: `0 comm 0x55`.
+/// The number in `2` or `2(3)` (by the process of rank 3). In RCCL more may follow: `0 comm 0x55`.
 fn device(part: &str) -> Option<u32> {
     let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
     let (number, rest) = part.split_at_checked(end)?;

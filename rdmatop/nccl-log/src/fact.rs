@@ -1,4 +1,4 @@
-//! The fact in one line.
+//! Reads the fact in one line.
 //!
 //! The spellings are those of NCCL 2.4 to 2.30 (src/transport/net.cc, net_ib, net_socket.cc, p2p.cc, shm.cc,
 //! coll_net.cc, src/graph/{topo,paths}.cc, src/plugin, src/init.cc), of RCCL, which keeps them, and of
@@ -12,17 +12,17 @@ use super::{
 /// A rank of a communicator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Member {
-    /// Address of the communicator in its process; 0: the line has none.
+    /// Address of the communicator in its process; 0 if the line has none.
     pub comm: u64,
     /// Number that all ranks of a communicator share, since 2.16.
     pub id: Option<u64>,
-    /// Of a part of another communicator: address of that one, how many parts came before, and color.
+    /// For a part of another communicator: the other one's address, number of parts made before, and color.
     pub part_of: Option<(u64, u64, i64)>,
     /// The rank's number.
     pub rank: u32,
     /// The number of ranks in the communicator.
     pub ranks: u32,
-    /// Hosts, or parts of a rack that NVLink joins.
+    /// Number of hosts, or of parts of a rack that NVLink joins.
     pub nodes: Option<u32>,
     /// The communicator begins.
     pub started: bool,
@@ -46,7 +46,7 @@ pub enum Fact {
     Channels(u32),
     /// NICs of the transport IB.
     Hcas(Vec<Hca>),
-    /// A NIC made of several.
+    /// A NIC that was made of several.
     Virtual {
         /// The device's number.
         index: u32,
@@ -62,7 +62,7 @@ pub enum Fact {
     },
     /// The network that was chosen.
     Network(String),
-    /// GPUDirect RDMA of a NIC.
+    /// Whether GPUDirect RDMA works with a NIC.
     GpuDirect {
         /// Usable.
         on: bool,
@@ -70,10 +70,10 @@ pub enum Fact {
         device: u32,
         /// The device's name.
         name: Option<String>,
-        /// Why not: `no module`, `distance 8 > 4`.
+        /// Why it does not: `no module`, `distance 8 > 4`.
         why: Option<String>,
     },
-    /// A variable that NCCL reports to have read.
+    /// A variable that NCCL says it has read.
     Variable {
         /// Name.
         name: String,
@@ -98,8 +98,8 @@ pub enum Fact {
 }
 
 impl Fact {
-    /// Whether it is about the process that logs it, and not about the job, a connection or a NIC of the
-    /// host.
+    /// Whether the fact is about the process that logs it, and not about the job, a connection or a NIC of
+    /// the host.
     pub fn is_of_process(&self) -> bool {
         match self {
             Self::Hcas(_)
@@ -117,7 +117,7 @@ impl Fact {
     }
 }
 
-/// Reads a plain line.
+/// Reads a line that is not NCCL's.
 pub fn plain(line: &str) -> Option<Fact> {
     ["NCCL", "RCCL"].iter().find_map(|library| {
         let (_, rest) = line.split_once(&format!("{library} version"))?;
@@ -130,7 +130,7 @@ pub fn plain(line: &str) -> Option<Fact> {
     })
 }
 
-/// Reads a line of NCCL's.
+/// Reads the text of a line of NCCL's.
 pub fn of(text: &str) -> Option<Fact> {
     channel::read(text)
         .or_else(|| network(text))
@@ -232,7 +232,7 @@ fn address(word: &str) -> Option<u64> {
     u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()
 }
 
-/// `+ NET[12.0] - NET/0 (0/0/12.5)` of the topology that NCCL prints.
+/// Reads `+ NET[12.0] - NET/0 (0/0/12.5)` from the topology that NCCL prints.
 fn nic_speed(text: &str) -> Option<Fact> {
     let (_, rest) = text.split_once("+ NET[")?;
     let (speed, rest) = rest.split_once("] - NET/")?;

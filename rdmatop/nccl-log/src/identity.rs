@@ -1,50 +1,49 @@
-//! Which process of this machine wrote a line of the log. A PID alone does not say: it may be used again, and
-//! in a container it is the number that the container knows.
+//! Which process of this machine wrote a line of the log. A PID alone does not tell: it may be in use again,
+//! and in a container it is the number inside the container.
 
 use serde::Serialize;
 
-/// Times of a log's file and of a process come from two clocks, and a start is known to a tick: they are
-/// compared with so much tolerance.
+/// Tolerance, ns: the times of a log's file and of a process come from two clocks, and a process's start is
+/// known only to a tick.
 const SLACK_NS: u64 = 2_000_000_000;
 
-/// A process of this machine with the number that the log has.
+/// A process of this machine that has the log's number, here or in its PID namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Candidate {
     /// The process's number here.
     pub pid: u32,
     /// Name.
     pub comm: String,
-    /// It has another number in a PID namespace of its own: the log's.
+    /// The log's number is the one that it has in a PID namespace of its own.
     pub nested: bool,
-    /// Its container says that this is its host name, `HOSTNAME`.
+    /// Host name of its container, by the variable `HOSTNAME`.
     pub hostname: Option<String>,
     /// When it began, ns since the epoch.
     pub start_ns: Option<u64>,
-    /// Libraries of interest that it has mapped; `None`: they cannot be read.
+    /// Libraries of interest that it has mapped; `None` if they cannot be read.
     pub libraries: Option<Vec<String>>,
-    /// It has the log's file open; `None`: that cannot be read, or is not comparable.
+    /// Whether it has the log's file open; `None` if that cannot be read or compared.
     pub log_open: Option<bool>,
-    /// It is in another network namespace than rdmatop.
+    /// Whether it is in another network namespace than rdmatop.
     pub other_network: Option<bool>,
 }
 
-/// How sure it is that a process wrote the log.
+/// How certain it is that a process wrote the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Proof {
     /// The process has the log's file open.
     LogOpen,
-    /// It has NCCL's or RCCL's library mapped, and began before the log's last write, where that time is
-    /// known.
+    /// It has NCCL's or RCCL's library mapped, and began before the log's last write if that time is known.
     Library,
-    /// It has CUDA's library and not NCCL's, which may be linked into the program: not certain.
+    /// It has CUDA's library mapped but not NCCL's, which may be linked into the program: not certain.
     Static,
     /// Its libraries cannot be read: not certain.
     Unread,
 }
 
 impl Proof {
-    /// What is not certain, in words; `None`: it is the process.
+    /// What makes it uncertain, in words; `None` if it surely is the process.
     pub fn doubt(self) -> Option<&'static str> {
         match self {
             Self::LogOpen | Self::Library => None,
@@ -58,20 +57,20 @@ impl Proof {
     }
 }
 
-/// Which process it is.
+/// Which process wrote a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// This process wrote the log.
     Process(Box<Candidate>, Proof),
-    /// There is no process of this number.
+    /// No process has this number.
     Ended,
-    /// The number belongs to another process now, and why that is known.
+    /// Another process has the number now; with how that is known.
     Reused(Box<Candidate>, &'static str),
-    /// One of several containers; their numbers here.
+    /// Processes in several containers have the number inside; their numbers here.
     Several(Vec<u32>),
 }
 
-/// A host's name without its domain: NCCL cuts it off.
+/// The name of a host without its domain, which NCCL cuts off.
 pub fn short(host: &str) -> &str {
     host.split('.').next().unwrap_or_default()
 }
@@ -82,7 +81,7 @@ pub fn is_here(host: &str, here: &str) -> bool {
 }
 
 impl Candidate {
-    /// Whether it can belong to a host of the log: this machine, or its own container.
+    /// Whether the process can belong to a host of the log: to this machine, or to its own container.
     pub fn is_of(&self, host: &str, here: &str) -> bool {
         is_here(host, here)
             || (self.nested && self.hostname.as_deref().is_some_and(|name| is_here(host, name)))
@@ -97,7 +96,7 @@ impl Candidate {
         )
     }
 
-    /// Whether it wrote the log, or why not.
+    /// How certain it is that the process wrote the log, or why it did not.
     fn judge(&self, last_write_ns: Option<u64>) -> Result<Proof, &'static str> {
         if let (Some(start), Some(end)) = (self.start_ns, last_write_ns)
             && start > end.saturating_add(SLACK_NS)
@@ -116,8 +115,8 @@ impl Candidate {
     }
 }
 
-/// Decides among the processes with the number that the log has. `last_write_ns` is when the log was last
-/// written, ns since the epoch; `None`: that is not known.
+/// Decides among the processes that have the log's number. `last_write_ns`: when the log was last written, ns
+/// since the epoch, if that is known.
 pub fn identify(candidates: Vec<Candidate>, last_write_ns: Option<u64>) -> Identity {
     let mut fit: Vec<(Candidate, Proof)> = Vec::new();
     let mut unfit = None;
@@ -127,7 +126,7 @@ pub fn identify(candidates: Vec<Candidate>, last_write_ns: Option<u64>) -> Ident
             Err(why) => unfit = unfit.or(Some((candidate, why))),
         }
     }
-    // A better proof decides against the worse ones.
+    // The best proof decides; candidates with a worse one are dropped.
     for proof in [Proof::LogOpen, Proof::Library, Proof::Static, Proof::Unread] {
         let mut these: Vec<_> = fit.iter().filter(|(_, has)| *has == proof).collect();
         match (these.pop(), these.len()) {
@@ -186,7 +185,7 @@ mod tests {
         assert_eq!(proof(&unread, WRITTEN), Some(Proof::Unread));
         assert!(Proof::Static.doubt().is_some() && Proof::Unread.doubt().is_some());
         assert!(Proof::Library.doubt().is_none() && Proof::LogOpen.doubt().is_none());
-        // Nothing else has the file open by chance.
+        // No other process has the file open by chance.
         let writes = Candidate {
             log_open: Some(true),
             ..candidate(7, &[])
@@ -247,7 +246,7 @@ mod tests {
         };
         assert!(pod.is_of("trainer-0", "gpu-a") && pod.is_of("gpu-a", "gpu-a"));
         assert!(!pod.is_of("trainer-1", "gpu-a"));
-        // HOSTNAME of a shell's user says nothing about a process of the host.
+        // HOSTNAME in a shell says nothing about a process outside of containers.
         let plain = Candidate { nested: false, ..pod };
         assert!(!plain.is_of("trainer-0", "gpu-a"));
     }

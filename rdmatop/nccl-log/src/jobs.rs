@@ -1,10 +1,10 @@
 //! The communicators of a log, and the jobs that they belong to.
 //!
 //! A rank's number means something only within its communicator: a job has a communicator of all ranks and
-//! others of parts, and a log may hold several jobs. All ranks of a communicator print the same `commId`
-//! (since 2.16); a part has its parent's, and color. Before that only the number of ranks tells communicators
-//! apart. When one rank completes its communicator, all have: `ncclCommInitRank` returns when the ring
-//! between them is closed.
+//! others of parts of them, and a log may hold several jobs. All ranks of a communicator print the same
+//! `commId` (since 2.16); a part prints its parent's, and a color. Before that, communicators are told apart
+//! only by their number of ranks. When one rank completes its communicator, all have: `ncclCommInitRank`
+//! returns when the ring between them is closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,9 +16,9 @@ use super::{fact::Member, line::Writer, process::Process};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Id(u64),
-    /// Of the whole, how many parts came before, and color.
+    /// Communicator of which it is a part, number of parts made before, color, number of ranks.
     Part(Whole, u64, i64, u32),
-    /// Number of ranks; and the host, where one has all of them.
+    /// Number of ranks; and the number of the host if one host has all of them.
     Unnamed(u32, Option<usize>),
 }
 
@@ -29,26 +29,26 @@ enum Whole {
     Unknown,
 }
 
-/// Ranks that know each other: the largest of the communicators that share processes.
+/// Ranks that know each other: the largest of the communicators that share processes makes the job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Job {
     /// The number of ranks in the job.
     pub ranks: u32,
-    /// Ranks that have joined: all, or none.
+    /// Ranks that have joined: all of them or none.
     pub ranks_joined: u32,
-    /// The log has the beginning of a communicator.
+    /// Whether the log has the beginning of a communicator.
     #[serde(skip)]
     pub started: bool,
-    /// Ranks that the log has lines of.
+    /// Number of ranks of which the log has lines.
     pub ranks_seen: usize,
-    /// Hosts that the log has lines of.
+    /// Hosts of which the log has lines.
     pub hosts: BTreeSet<String>,
-    /// Hosts, as NCCL counts them: null where it does not say.
+    /// Number of hosts by NCCL's count; null if it does not say.
     pub nodes: Option<u32>,
 }
 
 impl Job {
-    /// Whether all its ranks are on one host; `None`: not known.
+    /// Whether all ranks are on one host; `None` if not known.
     pub fn is_local(&self) -> Option<bool> {
         match self.nodes {
             Some(nodes) => Some(nodes == 1 && self.hosts.len() == 1),
@@ -58,7 +58,7 @@ impl Job {
         }
     }
 
-    /// Whether the log has all its ranks, and they are on one host.
+    /// Whether the log has lines of all ranks, and all are on one host.
     pub fn is_seen_on_one_host(&self) -> bool {
         let named = self.hosts.len() == 1 && self.hosts.first().is_some_and(|host| !host.is_empty());
         named && self.ranks_seen >= self.ranks as usize
@@ -70,7 +70,7 @@ impl Job {
     }
 }
 
-/// Communicators of one size that one without a name may be.
+/// How many communicators of one size are looked at for one without an id.
 const CANDIDATES: usize = 16;
 
 #[derive(Default)]
@@ -81,7 +81,7 @@ struct Communicator {
     seen: BTreeSet<u32>,
     hosts: BTreeSet<String>,
     nodes: Option<u32>,
-    /// Communicators that share a process have the same root.
+    /// Index of another communicator of the same job. Those that share a process lead to the same root.
     root: usize,
 }
 
@@ -93,7 +93,7 @@ pub(super) fn of(processes: &BTreeMap<Writer, Process>) -> Vec<Job> {
         hosts.entry(&writer.host).or_default().push(process);
     }
     for (number, (host, processes)) in hosts.iter().enumerate() {
-        // Two jobs of one host each have the same ranks, and without `commId` nothing else tells them apart.
+        // Two jobs of one host each may have the same ranks; without `commId` only the host differs.
         let mut unnamed: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         for member in processes.iter().flat_map(|process| &process.members) {
             if member.id.is_none() && member.part_of.is_none() {
@@ -163,7 +163,7 @@ impl All {
 
     fn root(&mut self, mut at: usize) -> usize {
         while let Some(up) = self.list.get(at).map(|one| one.root).filter(|up| *up != at) {
-            // Halves the way for the next one.
+            // Halves the way for the next search.
             let above = self.list.get(up).map_or(up, |one| one.root);
             if let Some(one) = self.list.get_mut(at) {
                 one.root = above;
@@ -181,8 +181,8 @@ impl All {
         }
     }
 
-    /// Where communicators have their id, one without it lost the line that has it: it is the one of as many
-    /// ranks, that of its host if there are several.
+    /// If communicators have ids, one without an id belongs to a log that lost that line. It is taken for one
+    /// with as many ranks, and on the same host if there are several.
     fn name_the_unnamed(&mut self) {
         let mut named: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         let mut unnamed = Vec::new();
@@ -235,7 +235,7 @@ impl All {
             let Some(one) = self.list.get_mut(at).map(std::mem::take) else {
                 continue;
             };
-            // The position of a communicator that was taken is still that of its root.
+            // Others find their root through this place, so it keeps its root.
             if let Some(empty) = self.list.get_mut(at) {
                 empty.root = one.root;
             }

@@ -1,12 +1,12 @@
 //! What a log of NCCL says about the network: `rdmatop nccl-log`.
 //!
 //! With NCCL_DEBUG=INFO, NCCL, RCCL and the plugins that log through them print one line for each fact.
-//! [`mod@line`] splits a line, [`wrapped`] mends those that somebody's tool broke, [`fact`], [`channel`] and
-//! [`nics`] read the text, [`dictionary`] knows what went wrong, [`report`] combines all [`process`]es,
-//! [`jobs`] finds which ranks belong together, [`verdict`] judges, [`page`] and [`json`] print the result. Of
-//! processes that are alive on this machine [`identity`] says which they are, and [`now`] and `beside` set a
-//! snapshot of rdmatop's beside the log. No I/O here; a log may contain anything, so all text is sanitized
-//! when a line is read.
+//! [`mod@line`] splits a line, [`wrapped`] mends lines that a tool broke, [`fact`], [`channel`] and [`nics`]
+//! read the text, [`dictionary`] explains what went wrong, [`report`] combines all [`process`]es, [`jobs`]
+//! finds which ranks belong together, [`verdict`] judges, [`page`] and [`json`] print the result.
+//! [`identity`] decides which processes of this machine wrote the log; [`now`] and `beside` compare these
+//! with a snapshot. There is no I/O here. A log may contain anything, so all text is sanitized when a line is
+//! read.
 mod beside;
 pub mod channel;
 pub mod dictionary;

@@ -1,16 +1,16 @@
-//! One line of a log: its process and its text.
+//! One line of a log: the process that wrote it, and its text.
 //!
-//! NCCL writes `HOST:PID:TID [GPU] NCCL INFO TEXT` (`ncclDebugLog`, src/debug.cc, since 2.4), with a time in
-//! front if NCCL_DEBUG_TIMESTAMP_LEVELS is set, and in warnings the place in the source between GPU and
-//! level. Launchers and loggers add their own prefix: `[1,3]<stdout>:` (mpirun --tag-output), `3: ` (srun
-//! --label), `[default3]:` (torchrun), `[pod/x/y] ` (kubectl logs --prefix), `FILE:12:` (grep -n), a clock,
-//! or JSON around the whole line (docker, journald).
+//! NCCL writes `HOST:PID:TID [GPU] NCCL INFO TEXT` (`ncclDebugLog`, src/debug.cc, since 2.4). If
+//! NCCL_DEBUG_TIMESTAMP_LEVELS is set, a time comes first; in warnings the place in the source stands between
+//! GPU and level. Launchers and loggers add their own prefix: `[1,3]<stdout>:` (mpirun --tag-output), `3: `
+//! (srun --label), `[default3]:` (torchrun), `[pod/x/y] ` (kubectl logs --prefix), `FILE:12:` (grep -n), a
+//! clock, or JSON around the whole line (docker, journald).
 
 use std::borrow::Cow;
 
 use rdmatop_base::text;
 
-/// Longer lines are cut: NCCL's own buffer is 1 KiB, a list of HCAs 2 KiB, and JSON around it may be long.
+/// Longer lines are cut. NCCL's own buffer has 1 KiB, a list of HCAs 2 KiB; JSON around them may be longer.
 const MAX: usize = 32 * 1024;
 /// The largest process id of Linux (`PID_MAX_LIMIT`, 2^22).
 const LAST_PID: u32 = 1 << 22;
@@ -24,15 +24,15 @@ pub enum Level {
     Warn,
 }
 
-/// The words by which a line of NCCL is known.
+/// The words by which a line of NCCL is recognised.
 const LEVELS: [(&str, Level); 2] = [("NCCL INFO", Level::Info), ("NCCL WARN", Level::Warn)];
 
 /// The process that wrote a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Writer {
-    /// Host, by its own name; empty where the log has none.
+    /// Host, by its own name; empty if the line has none.
     pub host: String,
-    /// Process id there.
+    /// Process id on that host.
     pub pid: u32,
 }
 
@@ -48,18 +48,18 @@ pub enum Line<'a> {
         /// The line's text, safe to print.
         text: &'a str,
     },
-    /// Lines of several processes that are cut into each other.
+    /// Lines of several processes are cut into each other.
     Torn,
     /// A line of another program: the job, nccl-tests, NCCL's version.
     Plain(&'a str),
 }
 
-/// The bytes of a line as text that is safe to print: without colours, byte order marks, and the zero bytes
+/// The bytes of a line as text that is safe to print, without colours, byte order marks, and the zero bytes
 /// of UTF-16.
 pub fn clean(bytes: &[u8]) -> Cow<'_, str> {
     let bytes = bytes.get(..MAX).unwrap_or(bytes);
     if bytes.iter().all(|b| matches!(b, b' '..=b'~') && *b != b'&') {
-        // Most lines: nothing to escape, nothing to copy.
+        // Most lines need neither escapes nor a copy.
         return std::str::from_utf8(bytes).unwrap_or_default().into();
     }
     let bytes = [&b"\xff\xfe"[..], b"\xfe\xff", b"\xef\xbb\xbf"]
@@ -71,16 +71,16 @@ pub fn clean(bytes: &[u8]) -> Cow<'_, str> {
         out.pop();
     }
     let safe = text::sanitize(&out);
-    // As in the source of a web page.
+    // A line copied from the source of a web page has these.
     if safe.contains("&gt;") || safe.contains("&lt;") {
         return safe.replace("&gt;", ">").replace("&lt;", "<").into();
     }
     safe.into()
 }
 
-/// The lines that a logger wrapped into JSON: one per line of its text. `None`: the line is not such JSON.
+/// The lines that a logger wrapped into JSON, one for each line of its text; `None` for other lines.
 pub fn unpacked(line: &str) -> Option<Vec<String>> {
-    /// Docker and CRI-O; journald; common loggers.
+    /// The keys of docker and CRI-O, of journald, and of common loggers.
     const KEYS: [&str; 7] = ["log", "MESSAGE", "message", "msg", "line", "text", "textPayload"];
     let line = line.trim();
     if !(line.starts_with('{') && line.ends_with('}')) {
@@ -92,7 +92,7 @@ pub fn unpacked(line: &str) -> Option<Vec<String>> {
     Some(lines.map(|line| clean(line.as_bytes()).into_owned()).collect())
 }
 
-/// Whether a line of NCCL's begins in it.
+/// Whether the line holds one of NCCL's.
 pub fn is_nccl(line: &str) -> bool {
     LEVELS.iter().any(|(word, _)| line.contains(word))
 }
@@ -111,7 +111,7 @@ impl<'a> Line<'a> {
             line.get(..at).unwrap_or_default(),
             line.get(at + word.len()..).unwrap_or_default().trim(),
         );
-        // A line between quotes, whose end may be that of JSON that was cut.
+        // A line between quotes; its end may belong to JSON that was cut.
         let text = if before.contains('"') {
             text.split("\\n\"")
                 .next()
@@ -134,7 +134,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Whether another prefix of the same host begins in the text.
+/// Whether another line's prefix of the same host begins within the text.
 fn names(text: &str, writer: &Writer) -> bool {
     let host = writer.host.as_str();
     if host.is_empty() {
@@ -154,7 +154,7 @@ fn names(text: &str, writer: &Writer) -> bool {
 #[derive(Debug, PartialEq, Eq)]
 enum Wrote {
     By(Writer),
-    /// Before 2.4, and where somebody removed the prefix, a line names no process.
+    /// The line names no process: it is older than 2.4, or somebody removed the prefix.
     Unknown,
     /// The prefixes of several lines are cut into each other.
     Torn,
@@ -162,7 +162,7 @@ enum Wrote {
 
 fn writer(before: &str) -> Wrote {
     let words: Vec<&str> = before.split_whitespace().collect();
-    // `[0]`, as some print it `[ 0 ]`.
+    // `[0]`, which some programs print as `[ 0 ]`.
     let gpu = words.iter().rposition(|word| {
         let inner = word.trim_start_matches('[').trim_end_matches(']');
         word.starts_with('[') && inner.parse::<i32>().is_ok() || *word == "["
@@ -172,7 +172,7 @@ fn writer(before: &str) -> Wrote {
             .checked_sub(1)
             .and_then(|at| words.get(at))
             .map_or(Wrote::Unknown, |word| by(word)),
-        // A line that was shortened by hand; the last word that can be a process.
+        // Somebody shortened the line: take the last word that can name a process.
         None => words
             .iter()
             .rev()
@@ -182,7 +182,7 @@ fn writer(before: &str) -> Wrote {
     }
 }
 
-/// `HOST:PID:TID`, after any prefix of a launcher.
+/// Reads `HOST:PID:TID`, with any prefix of a launcher before it.
 fn by(word: &str) -> Wrote {
     let word = word
         .rsplit(['>', ']', '|', '"', '\'', '=', '(', '{'])
@@ -205,9 +205,9 @@ fn by(word: &str) -> Wrote {
     }
     let is_number = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
     let is_path = |part: &str| part.contains(['.', '/']);
-    // Before the host may stand labels, a file of grep's, and a number that is a label or follows such a
-    // file. A host and a number there may also be the begin of another prefix, with this one cut into its
-    // numbers.
+    // Before the host there may be labels, a file name of grep's, and a number that is a label or follows
+    // such a name. A host and a number there may also begin another prefix, into whose numbers this prefix
+    // was cut.
     let begins_with_digit = host.starts_with(|c: char| c.is_ascii_digit());
     let number_fits = |at: usize| {
         let before = at.checked_sub(1).and_then(|at| prefix.get(at));
@@ -234,7 +234,7 @@ fn number(word: &str) -> Option<u32> {
     word.parse().ok().filter(|number| digits && *number <= LAST_PID)
 }
 
-/// Letters, digits, dots, dashes and underscores; empty where NCCL was told to leave it out.
+/// Letters, digits, dots, dashes and underscores; empty if NCCL was told to leave the host out.
 fn is_host(host: &str) -> bool {
     host.len() < 256
         && host
@@ -242,7 +242,7 @@ fn is_host(host: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
 }
 
-/// `12:34:56`, `2026-11-26T12:34:56`.
+/// Whether it is a clock: `12:34:56`, `2026-11-26T12:34:56`.
 fn is_clock(host: &str, word: &str) -> bool {
     let two_each = word.len() > 6 && word.rsplit(':').take(2).all(|part| part.len() == 2);
     let hour = host.get(host.len().saturating_sub(2)..).unwrap_or_default();
@@ -257,7 +257,7 @@ fn is_clock(host: &str, word: &str) -> bool {
     two_each && is_hour && is_date
 }
 
-/// Removes the sequences that colour text on a terminal, and zero bytes; tabs become spaces.
+/// Removes zero bytes and the sequences that colour text on a terminal; makes spaces of tabs.
 fn without_colours(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());
     let mut rest = bytes;
@@ -355,7 +355,7 @@ mod tests {
             let (host, pid, ..) = of(&format!("{clock} [0] NCCL INFO Using network IB"));
             assert_eq!((host.as_str(), pid), ("", 0), "{clock}");
         }
-        // Hosts that are numbers, and short ones.
+        // Host names that look like numbers, and short ones.
         assert_eq!(of("7:123:456 [0] NCCL INFO x").0, "7");
         assert_eq!(of("10:1:1 [0] NCCL INFO x").0, "10");
         assert_eq!(of("a:12:34 [0] NCCL INFO x").0, "a");
@@ -418,7 +418,7 @@ mod tests {
         for other in ["n:1:1 [0] NCCL INFO {x}", r#"{"log":7}"#, "{}", "{\"log\":\"a\""] {
             assert_eq!(unpacked(other), None, "{other}");
         }
-        // Cut JSON and other quotes make neither a host nor a word.
+        // JSON that was cut and other quotes must not become a part of the host or the text.
         for quoted in [
             r#"{"log":"n:1:1 [0] NCCL INFO Using network IB"#,
             r#"{"log":"n:1:1 [0] NCCL INFO Using network IB\n","stream":"std"#,

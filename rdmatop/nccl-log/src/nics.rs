@@ -1,4 +1,4 @@
-//! The NICs and interfaces that a transport lists, and GPUDirect of each.
+//! The NICs and interfaces that a transport lists, and which of them have GPUDirect.
 
 use super::fact::Fact;
 
@@ -18,7 +18,7 @@ pub struct Port {
     pub device: String,
     /// Port.
     pub port: u32,
-    /// `IB` or `RoCE`; `UNSPECIFIED` of EFA.
+    /// `IB` or `RoCE`; EFA has `UNSPECIFIED`.
     pub link: String,
 }
 
@@ -30,7 +30,7 @@ impl Hca {
     }
 }
 
-/// `NET/IB : Using ...` and other lines of a network's transport.
+/// Reads `NET/IB : Using ...` and other lines of a network's transport.
 pub(super) fn read(text: &str) -> Option<Fact> {
     let rest = text.strip_prefix("NET/")?;
     let (transport, what) = rest.split_once(':')?;
@@ -44,7 +44,7 @@ pub(super) fn read(text: &str) -> Option<Fact> {
         });
     }
     let list = what.strip_prefix("Using ")?;
-    // Of the transport IB, and of plugins that are made of it.
+    // A list of the transport IB, or of a plugin that is made from it.
     let hcas = hcas(list.split(';').next()?);
     if !hcas.is_empty() {
         return Some(Fact::Hcas(hcas));
@@ -59,13 +59,13 @@ pub(super) fn read(text: &str) -> Option<Fact> {
     })
 }
 
-/// Letters, digits and what else names of devices have.
+/// Letters, digits, and the signs that names of devices have.
 fn is_name(name: &str) -> bool {
     name.chars().all(|c| c.is_alphanumeric() || "_-.+".contains(c))
 }
 
-/// `[0]mlx5_0:1/RoCE [1]mlx5_1:1/IB/SHARP [RO]`; `[0]={[0] mlx5_2:1/RoCE, [1] mlx5_3:1/RoCE}` of NCCL 2.20 to
-/// 2.23.
+/// Reads `[0]mlx5_0:1/RoCE [1]mlx5_1:1/IB/SHARP [RO]`; in NCCL 2.20 to 2.23 also `[0]={[0] mlx5_2:1/RoCE, [1]
+/// mlx5_3:1/RoCE}`.
 fn hcas(list: &str) -> Vec<Hca> {
     let mut out: Vec<Hca> = Vec::new();
     let mut merged = false;
@@ -81,7 +81,7 @@ fn hcas(list: &str) -> Vec<Hca> {
                     index,
                     ports: Vec::new(),
                 }));
-                // The number of the port within the list of ports follows, not that of the NIC.
+                // What follows is the port's number in the list of ports, not that of the NIC.
                 rest.split_once(']').map_or(rest, |(_, rest)| rest)
             }
             None => rest,
@@ -102,7 +102,7 @@ fn hcas(list: &str) -> Vec<Hca> {
     out
 }
 
-/// `mlx5_0:1/IB/SHARP`; since 2.30 with rail and plane, `mlx5_0:1:0:0/IB`.
+/// Reads `mlx5_0:1/IB/SHARP`; since 2.30 also with rail and plane, `mlx5_0:1:0:0/IB`.
 fn port(item: &str) -> Option<Port> {
     let (port, link) = item.split_once('/')?;
     let mut parts = port.split(':');
@@ -118,7 +118,7 @@ fn port(item: &str) -> Option<Port> {
     })
 }
 
-/// `[0]eth0:192.0.2.1<0>`.
+/// Reads `[0]eth0:192.0.2.1<0>`.
 fn interfaces(list: &str) -> Vec<String> {
     let one = |item: &str| {
         let (index, rest) = item.strip_prefix('[')?.split_once(']')?;
@@ -129,7 +129,7 @@ fn interfaces(list: &str) -> Vec<String> {
     list.split_whitespace().filter_map(one).collect()
 }
 
-/// `GPU Direct RDMA Enabled for HCA 0 'mlx5_0'`.
+/// Reads `GPU Direct RDMA Enabled for HCA 0 'mlx5_0'`.
 pub(super) fn gpu_direct(text: &str) -> Option<Fact> {
     let (_, rest) = text.split_once("GPU Direct RDMA ")?;
     let (on, rest) = match rest.split_once(' ')? {
@@ -137,7 +137,7 @@ pub(super) fn gpu_direct(text: &str) -> Option<Fact> {
         ("Disabled", rest) => (false, rest),
         _ => return None,
     };
-    // `for HCA 0 'mlx5_0' (no module)`; in lines about a GPU `for GPU 7000 / HCA 0 (distance 8 > 4), read 0`.
+    // `for HCA 0 'mlx5_0' (no module)`; lines about a GPU: `for GPU 7000 / HCA 0 (distance 8 > 4), read 0`.
     let (_, hca) = rest.split_once("HCA ")?;
     let device = hca.split([' ', ',']).next()?.parse().ok()?;
     let name = hca

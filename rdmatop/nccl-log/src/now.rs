@@ -1,4 +1,4 @@
-//! The processes of a log that are alive on this machine, and what they move now, beside what the log says.
+//! The processes of a log that are alive on this machine, and what they move now, compared with the log.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ use rdmatop_model::{
     value::Counter,
 };
 
-/// A process of the log on this machine, and who it is.
+/// A process of the log, and who it is on this machine.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// The process as the log names it.
@@ -32,22 +32,22 @@ pub struct Found {
     pub ended: bool,
 }
 
-/// What goes on now.
+/// What goes on now, by a snapshot of rdmatop over some seconds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Now {
-    /// When the look ended, ns since the epoch; `None`: no process was there to look at.
+    /// When that time ended, ns since the epoch; `None` if no process was there to look at.
     pub time: Option<u64>,
-    /// How long the look was.
+    /// For how many seconds rdmatop looked.
     pub seconds: Option<f64>,
     /// Processes of the log that are alive.
     pub processes: Vec<Live>,
-    /// Processes of the log on this machine that are not: they ended, or it is not certain which they are.
+    /// Processes of the log that should be here: they have ended, or it is not certain which they are.
     pub absent: Vec<Absent>,
     /// Ports of the devices that these processes or the log name.
     pub ports: Vec<Port>,
-    /// Where log and life agree, and where they do not.
+    /// Where log and life agree, and where they differ.
     pub said: Vec<Said>,
-    /// What is not known, why, and what to do.
+    /// What is not known, why, and the remedy.
     pub missing: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ pub struct Now {
 pub struct Live {
     /// Host in the log.
     pub host: String,
-    /// Number in the log: of the container's PID namespace, where there is one.
+    /// Number in the log; in a container that of its PID namespace.
     pub log_pid: u32,
     /// Number on this machine.
     pub pid: u32,
@@ -64,15 +64,15 @@ pub struct Live {
     pub comm: String,
     /// The process's ranks.
     pub ranks: Vec<u32>,
-    /// How it is known to be the one.
+    /// How it is known that this process wrote the log.
     pub proof: Proof,
     /// The process ended while rdmatop looked.
     pub ended: bool,
     /// Devices on which it has QPs.
     pub devices: Vec<Arc<str>>,
-    /// QPs; `None`: not known.
+    /// Number of QPs; `None` if not known.
     pub qps: Option<u64>,
-    /// QPs among these that are in ERR.
+    /// How many of these QPs are in ERR.
     pub qps_in_error: u64,
     /// Bytes of its send work requests.
     pub tx_bytes: Option<Counter>,
@@ -82,10 +82,10 @@ pub struct Live {
     pub tx_wr: Option<Counter>,
     /// Receive work requests that completed.
     pub rx_wr: Option<Counter>,
-    /// Bytes per second that its work requests send and receive: what a READ brings is received.
+    /// Bytes per second that its work requests send and receive; the bytes of a READ are received.
     #[serde(skip)]
     pub ways: [Option<f64>; 2],
-    /// TCP between ports that were chosen; `None`: not known, or there is none.
+    /// TCP between ports that a library chose; `None` if not known, or if there is none.
     pub tcp: Option<TcpTraffic>,
 }
 
@@ -98,9 +98,9 @@ pub struct Absent {
     pub log_pid: u32,
     /// The process's ranks.
     pub ranks: Vec<u32>,
-    /// Why it is not shown: it ended, another process has its number, or it is not certain which it is.
+    /// Why it is not shown: it ended, another process has its number, or it is uncertain which one it is.
     pub why: String,
-    /// It is certain that the process ended.
+    /// Whether it is certain that the process ended.
     pub ended: bool,
 }
 
@@ -115,11 +115,11 @@ pub struct Port {
     pub state: Option<PortState>,
     /// Rate of the link, bits/s.
     pub rate_bps: Option<u64>,
-    /// Bytes sent: on the wire where the driver counts them, otherwise of work requests, a lower bound.
+    /// Bytes sent: those on the wire if the driver counts them, otherwise (a lower bound) of work requests.
     pub tx_bytes: Option<Counter>,
-    /// Bytes received, likewise.
+    /// Bytes received, as `tx_bytes`.
     pub rx_bytes: Option<Counter>,
-    /// The log has connections on it; `None`: the log names no device, as that of libfabric.
+    /// Whether the log has connections on it; `None` if the log names no device, as with libfabric.
     pub in_log: Option<bool>,
 }
 
@@ -129,13 +129,13 @@ pub struct Port {
 pub enum Kind {
     /// Log and life differ.
     Differs,
-    /// Whether log and life agree cannot be said.
+    /// It cannot be said whether log and life agree.
     Unclear,
     /// Log and life agree.
     Agrees,
 }
 
-/// One line about log and life.
+/// One line that compares log and life.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Said {
     /// Whether they agree.
@@ -147,8 +147,8 @@ pub struct Said {
 }
 
 impl Now {
-    /// Without a look: no process of the log is there. `None`: the log is not of this machine, and there is
-    /// nothing to say.
+    /// The result if no process of the log is alive here; `None` if the log is not of this machine, so that
+    /// there is nothing to say.
     pub fn without_look(report: &Report, found: &[Found]) -> Option<Self> {
         (!found.is_empty()).then(|| Self {
             absent: absent(report, found),
@@ -156,7 +156,7 @@ impl Now {
         })
     }
 
-    /// What a look of `seconds` showed.
+    /// The result of looking for `seconds`.
     pub fn of(report: &Report, found: &[Found], snapshot: &Snapshot, seconds: f64) -> Self {
         let lives: Vec<(&Found, &Candidate, Proof)> = found
             .iter()
@@ -183,7 +183,7 @@ impl Now {
         now
     }
 
-    /// The log's devices with connections on hosts of processes that are alive.
+    /// Devices in the log with connections, on hosts whose processes are alive here.
     pub(super) fn named(&self, report: &Report) -> Named {
         named(report, &self.processes)
     }
@@ -236,7 +236,7 @@ fn live(report: &Report, found: &Found, candidate: &Candidate, proof: Proof, sna
         let dead = qps.filter(|qp| qp.process_uid == Some(row.uid) && !qp.exited && is_error(qp.state));
         u64::try_from(dead.count()).unwrap_or(u64::MAX)
     };
-    // Where something could not be read, or another namespace may have devices of its own, no QP is not none.
+    // If something could not be read, or another network namespace may have devices of its own, 0 is unknown.
     let none_is_known = snapshot.health.errors.is_empty() && candidate.other_network == Some(false);
     Live {
         host: found.writer.host.clone(),
@@ -265,10 +265,10 @@ fn is_error(state: Option<QpState>) -> bool {
     state.is_some_and(|state| state.name() == Some("ERR"))
 }
 
-/// Devices, each with the ports that the log names; none: any.
+/// Devices, each with the ports that the log names; an empty set means any port.
 pub(super) type Named = BTreeMap<String, BTreeSet<u32>>;
 
-/// Merged NICs are named `mlx5_0+mlx5_1`.
+/// The devices of the log's NICs; a merged NIC is named `mlx5_0+mlx5_1`.
 fn named(report: &Report, processes: &[Live]) -> Named {
     let hosts: BTreeSet<&str> = processes.iter().map(|one| one.host.as_str()).collect();
     let nics = report
@@ -294,7 +294,7 @@ fn named(report: &Report, processes: &[Live]) -> Named {
     out
 }
 
-/// What peers WRITE to a port and READ from it has no work request on this machine.
+/// Makes a lower bound: what peers WRITE to a port and READ from it has no work request on this machine.
 fn at_least(of_work_requests: Counter) -> Counter {
     Counter {
         partial: true,
@@ -326,7 +326,7 @@ fn ports(report: &Report, processes: &[Live], snapshot: &Snapshot) -> Vec<Port> 
     snapshot.ports.iter().filter(is_meant).map(of).collect()
 }
 
-/// What is `-` on the page, and why.
+/// What is `-` on the page, and why it is unknown.
 fn missing(now: &Now, lives: &[(&Found, &Candidate, Proof)], snapshot: &Snapshot) -> Vec<String> {
     let mut out = Vec::new();
     let uses: BTreeSet<&str> = now
@@ -339,7 +339,7 @@ fn missing(now: &Now, lives: &[(&Found, &Candidate, Proof)], snapshot: &Snapshot
         .iter()
         .any(|one| one.ways.contains(&None) && !one.devices.is_empty())
     {
-        // Of the machine, with its remedy, before what follows from it for a device.
+        // The note about missing rights comes before what follows from them for a device.
         let rights = snapshot
             .health
             .notes

@@ -11,10 +11,10 @@ use rdmatop_model::{
     value::{Counter, Known, Source},
 };
 
-/// Rows of each table; a machine has eight GPUs or sixteen, and may run more jobs than one.
+/// Rows that each table shows; a machine has eight or sixteen GPUs, and may run several jobs.
 const ROWS: usize = 16;
 
-/// Writes it, if there is something to say.
+/// Writes the section if there is something to say.
 pub(super) fn write(out: &mut String, now: &Now) {
     if now.processes.is_empty() {
         return nobody(out, now);
@@ -76,7 +76,7 @@ fn more(out: &mut String, count: usize, what: &str) {
     }
 }
 
-/// Bytes per second, the unit in the header; `>` before a lower bound, unless that is 0 and says nothing.
+/// Bytes per second; the unit is in the header. A lower bound has a `>`; one of 0 says nothing and is `-`.
 fn cell(value: Option<f64>, is_bound: bool) -> String {
     let text = number(value);
     match (is_bound, text.as_str()) {
@@ -90,7 +90,7 @@ fn is_partial(counter: Option<&Counter>) -> bool {
     counter.is_some_and(|counter| counter.rate_known() == Known::AtLeast)
 }
 
-/// Work requests show what receives and READs bring, and not what peers WRITE.
+/// Work requests show what receives and READs bring, but not what peers WRITE.
 fn is_received_in_part(live: &Live) -> bool {
     let by_work_requests = |counter: Counter| matches!(counter.source, Source::Ebpf | Source::Uprobe);
     is_partial(live.rx_bytes.as_ref()) || live.rx_bytes.is_some_and(by_work_requests)
@@ -110,7 +110,7 @@ fn cut(text: &str, width: usize) -> String {
     text.chars().take(width).collect()
 }
 
-/// Where a number comes from, as JSON spells it.
+/// The source of a number, in words.
 fn source(source: Source) -> &'static str {
     match source {
         Source::Ebpf => "eBPF",
@@ -136,7 +136,16 @@ fn rank(live: &Live) -> String {
     match live.ranks.as_slice() {
         [] => "-".to_owned(),
         [one] => one.to_string(),
-        [first, .., last] => format!("{first}..{last}"),
+        [first, .., last]
+            if live
+                .ranks
+                .windows(2)
+                .all(|two| two[0].checked_add(1) == Some(two[1])) =>
+        {
+            format!("{first}..{last}")
+        }
+        [first, second] => format!("{first},{second}"),
+        [first, ..] => format!("{first},.."),
     }
 }
 
@@ -209,7 +218,7 @@ fn link(port: &Port) -> String {
         .map_or_else(|| "-".to_owned(), |bits| format!("{} Gb/s", bits / 1_000_000_000))
 }
 
-/// The busier direction beside what the link carries.
+/// The share of the link's rate that its busier direction carries.
 fn percent(port: &Port) -> String {
     let [tx, rx] = [port.tx_bytes, port.rx_bytes].map(|counter| counter.and_then(|counter| counter.rate));
     let busier = tx.into_iter().chain(rx).reduce(f64::max);

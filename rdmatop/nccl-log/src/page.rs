@@ -15,7 +15,7 @@ use super::{
 };
 use rdmatop_base::text;
 
-/// Hosts named in one line.
+/// Hosts that a line names.
 const HOSTS: usize = 4;
 
 /// The page; the first line is the verdict.
@@ -51,7 +51,7 @@ pub fn text(report: &Report, links: &Links, now: Option<&Now>) -> String {
 /// Columns of a terminal.
 const WIDTH: usize = 80;
 
-/// Writes words, `first` before the first line and as many spaces as `hang` before the others.
+/// Writes words in lines: `first` before the first line, and `hang` spaces before the others.
 pub(super) fn wrapped(out: &mut String, first: &str, hang: usize, words: &str) {
     let mut line = first.to_owned();
     let mut empty = true;
@@ -156,7 +156,7 @@ fn ranks(jobs: &[Job]) -> Option<String> {
             Some(format!("{}{}{seen}", count(job.ranks, "rank"), joined(job)))
         }
         jobs => {
-            // Alike, mostly.
+            // Jobs are mostly alike, so equal ones are counted together.
             let mut kinds: BTreeMap<(u32, &str), u64> = BTreeMap::new();
             for job in jobs {
                 *kinds.entry((job.ranks, joined(job))).or_default() += 1;
@@ -220,7 +220,7 @@ fn direct(used: Use) -> String {
     }
 }
 
-/// Hosts on which one NIC receives far more connections than the others, or that leave listed NICs unused.
+/// Hosts on which one NIC has far more receiving connections than the others, or listed NICs stay unused.
 fn uneven(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     for host in report.hosts() {
@@ -242,7 +242,7 @@ fn uneven(report: &Report) -> Vec<String> {
     lines
 }
 
-/// How many of the ports that NCCL listed have no connection. A NIC that was made of several uses them all.
+/// How many of the ports that NCCL listed have no connection. A NIC made of several ports uses them all.
 fn idle(report: &Report, host: &str) -> Option<String> {
     let process = report.some_on(host).max_by_key(|process| process.hcas.len())?;
     let listed: BTreeSet<&str> = process
@@ -315,7 +315,7 @@ fn settings(out: &mut String, report: &Report) {
     if !plugins.is_empty() {
         lines.push(format!("network plugin: {}", text::names(&plugins)));
     } else if report.processes.values().any(|process| process.no_plugin) {
-        // NCCL's alarming words for something normal: most machines have no plugin.
+        // NCCL words this alarmingly, but it is normal: most machines have no plugin.
         lines.push("network plugin: none, NCCL's own transports are used".to_owned());
     }
     if !lines.is_empty() {
@@ -393,7 +393,7 @@ fn place(warning: &Warning) -> String {
     }
 }
 
-/// The variables that advice names and the job has set: ` (NCCL_IB_HCA is mlx5 here)`.
+/// Those variables named by advice that the job has already set: ` (NCCL_IB_HCA is mlx5 here)`.
 fn set_already(report: &Report, advice: &str) -> String {
     let is_of_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
     let names: BTreeSet<&str> = advice
@@ -415,14 +415,14 @@ fn set_already(report: &Report, advice: &str) -> String {
     }
 }
 
-/// The link rates of this machine's RDMA devices, bits/s; empty where the log is from other machines.
+/// The link rates of this machine's RDMA devices, bits/s; empty if the log is from other machines.
 #[derive(Clone, Debug, Default)]
 pub struct Links {
     /// Rate by name of the device.
     pub bits_per_second: std::collections::BTreeMap<String, u64>,
 }
 
-/// GB/s that the NICs of one host with connections can carry, and the source of that figure.
+/// GB/s that one host's NICs with connections can carry, the number of these NICs, and the source of that.
 fn limit(report: &Report, links: &Links) -> Option<(f64, usize, &'static str)> {
     let host = report.nics.keys().next()?.host.clone();
     let used: Vec<_> = report.nics.keys().filter(|nic| nic.host == host).collect();

@@ -1,8 +1,8 @@
-//! Lines of nccl-tests: the bandwidth that a collective reached.
+//! Lines that nccl-tests prints: the bandwidth that a collective reached.
 
 use serde::Serialize;
 
-/// The largest message of a run and its bus bandwidth.
+/// The message with the highest bus bandwidth of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Best {
     /// Bytes of the message.
@@ -16,14 +16,14 @@ pub struct Best {
 pub struct Perf {
     /// The message with the highest bus bandwidth.
     pub best: Option<Best>,
-    /// Its own average over all sizes, GB/s.
+    /// The average over all sizes, by nccl-tests itself, GB/s.
     pub average_gigabytes_per_second: Option<f64>,
-    /// Wrong values, as nccl-tests counted them.
+    /// Number of wrong values, as nccl-tests counted them.
     pub wrong: Option<u64>,
 }
 
 impl Perf {
-    /// Whether nothing was printed.
+    /// Whether nccl-tests printed nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -52,7 +52,7 @@ impl Perf {
     }
 }
 
-/// `SIZE COUNT TYPE [REDOP] [ROOT] TIME ALGBW BUSBW WRONG TIME ALGBW BUSBW WRONG`.
+/// Reads `SIZE COUNT TYPE [REDOP] [ROOT] TIME ALGBW BUSBW WRONG TIME ALGBW BUSBW WRONG`.
 fn row(line: &str) -> Option<Best> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [bytes, count, kind, .., out, _, _, _, inside, _] = words.as_slice() else {

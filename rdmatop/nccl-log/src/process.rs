@@ -7,38 +7,38 @@ use super::{
     nics::Hca,
 };
 
-/// Names kept of each list of one process.
+/// Largest number of names that each list of a process keeps.
 pub(super) const NAMES: usize = 256;
-/// Ranks of communicators kept of one process: eight GPUs, each in 512 communicators.
+/// Largest number of ranks kept for a process: eight GPUs, each in 512 communicators.
 const MEMBERS: usize = 4096;
 
-/// GPUDirect RDMA of a NIC.
+/// Whether GPUDirect RDMA works with a NIC.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Direct {
-    /// Usable, by one GPU at least.
+    /// It works for at least one GPU.
     pub on: bool,
     /// Name of the NIC.
     pub name: Option<String>,
-    /// Why not, for one GPU at least.
+    /// Why it does not work for at least one GPU.
     pub why: Option<String>,
 }
 
 /// What one process logged.
 #[derive(Clone, Debug, Default)]
 pub struct Process {
-    /// Lines.
+    /// Number of lines.
     pub lines: u64,
-    /// Its ranks in its communicators; the last with an address and a rank is the one that lines are about.
+    /// Its ranks in its communicators. Of those with one address and rank, lines are about the last.
     pub members: Vec<Member>,
-    /// Positions in [`Self::members`].
+    /// Positions in [`Self::members`], by address and rank.
     at: BTreeMap<(u64, u32), usize>,
-    /// The network it chose.
+    /// The network that it chose.
     pub network: Option<String>,
-    /// The network that listed interfaces.
+    /// The network of the last list of interfaces.
     listed: Option<String>,
     /// NICs of the transport IB.
     pub hcas: Vec<Hca>,
-    /// NICs made of several, and those of one, by number.
+    /// NICs made of several, and the single ones of that list, by number.
     pub virtual_nics: BTreeMap<u32, String>,
     /// Interfaces of the transport Socket, or of a plugin of that kind.
     pub interfaces: Vec<String>,
@@ -46,20 +46,20 @@ pub struct Process {
     pub gpu_direct: BTreeMap<u32, Direct>,
     /// Variables that it reported to have read.
     pub variables: BTreeMap<String, String>,
-    /// The network plugin it loaded.
+    /// The network plugin that it loaded.
     pub plugin: Option<String>,
     /// NCCL found no plugin, which is normal.
     pub no_plugin: bool,
     /// libfabric's provider.
     pub provider: Option<String>,
-    /// Entries of the dictionary that it wrote, each with the device that the first line names.
+    /// Messages of the dictionary that it wrote, each with the device that its first line names.
     pub messages: BTreeMap<&'static str, Option<String>>,
-    /// Numbers of the logs that have lines of it; see [`super::report::Report::begin`].
+    /// Numbers of the logs that have lines of this process; see [`super::report::Report::begin`].
     pub inputs: BTreeSet<u32>,
 }
 
 impl Process {
-    /// Takes a fact about itself. `false`: it has more of them than are kept.
+    /// Takes a fact about this process. `false` if no more of that kind are kept.
     pub(super) fn take(&mut self, fact: Fact) -> bool {
         match fact {
             Fact::Hcas(hcas) => self.hcas = hcas.into_iter().take(NAMES).collect(),
@@ -89,7 +89,7 @@ impl Process {
         true
     }
 
-    /// Lines about a GPU and a NIC have no name of it, and another GPU may be nearer.
+    /// Lines about a GPU and a NIC do not name the NIC, so a known name stays; another GPU may be nearer.
     fn direct(&mut self, device: u32, new: Direct) {
         let known = self.gpu_direct.entry(device).or_default();
         known.on |= new.on;
@@ -103,7 +103,7 @@ impl Process {
         if let Some(known) = known
             && known.ranks == new.ranks
             && known.id.is_none_or(|id| new.id.is_none_or(|new| new == id))
-            // Memory is used again: what begins anew is another communicator.
+            // Addresses are used again: a member that begins anew belongs to another communicator.
             && !(new.started && (known.started || known.complete))
         {
             known.complete |= new.complete;
@@ -121,8 +121,8 @@ impl Process {
         true
     }
 
-    /// The network it chose. Before 2.6, and in the beginning of a log, no line says so: it is IB where that
-    /// found a NIC.
+    /// The network that it chose. Before 2.6, and at the beginning of a log, no line says so: then it is IB
+    /// if that found a NIC.
     pub fn network(&self) -> Option<&str> {
         let of_ib = || (!self.hcas.is_empty()).then_some("IB");
         self.network.as_deref().or_else(of_ib).or(self.listed.as_deref())
@@ -140,7 +140,7 @@ impl Process {
         members.map(|member| member.rank).collect()
     }
 
-    /// One of its communicators is complete.
+    /// Whether one of its communicators is complete.
     pub fn joined(&self) -> bool {
         self.members.iter().any(|member| member.complete)
     }

@@ -1,4 +1,4 @@
-//! The facts of all processes of a log, in one picture.
+//! Combines the facts of all processes of a log.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,20 +20,18 @@ use super::{
     wrapped::Wrapped,
 };
 
-/// The largest number of processes; a log of a larger job, or of something else, is cut, and the report says
-/// so.
+/// Largest number of processes. A log of a larger job, or of something else, is cut, and the report says so.
 const PROCESSES: usize = 65_536;
 /// NICs kept, of all hosts: 4,096 hosts with 16 each.
 const NICS: usize = 65_536;
-/// Bytes of text kept of all processes. A process of a job logs some 4 KiB of what is kept.
+/// Largest number of bytes of text kept for all processes. A process of a job has some 4 KiB of them.
 const KEPT: usize = 256 << 20;
-/// Processes of a host that are asked for the name of a NIC. Each process of a job lists all NICs of its
-/// host.
+/// How many processes of a host are searched for the name of a NIC: each lists all NICs of its host.
 const ASKED: usize = 256;
-/// Of a torn log, a host with so many lines is one, whatever it is called.
+/// In a torn log, a host with this many lines is a true one, whatever its name.
 const SELDOM: u64 = 8;
 
-/// Connections of one NIC, or of one interface of a network, of one host.
+/// Connections over one NIC of a host, or over one interface of its network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Use {
     /// Connections that send.
@@ -44,7 +42,7 @@ pub struct Use {
     pub gpu_direct: u64,
 }
 
-/// A NIC of a host, by the network's name and its number there.
+/// A NIC of a host: the name of its network, and its number there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NicKey {
     /// Host.
@@ -60,36 +58,36 @@ pub struct NicKey {
 pub struct Inside {
     /// GPU to GPU, or through the host's memory.
     pub local: u64,
-    /// Of these, those of a job whose hosts NVLink joins.
+    /// How many of `local` are of a job whose hosts NVLink joins.
     pub multi_node: u64,
     /// Connections to in-network reduction.
     pub collnet: u64,
 }
 
-/// Everything.
+/// What all processes of the logs have said.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Logs begun before the present one.
+    /// Number of the present log: how many were begun before it.
     pub input: u32,
     /// Lines read.
     pub lines: u64,
-    /// Lines among these that are NCCL's, whole or torn.
+    /// How many of these lines are NCCL's, whole or torn.
     pub nccl_lines: u64,
-    /// Lines among these of level INFO.
+    /// How many of these are of level INFO.
     pub info: u64,
-    /// Of [`Self::nccl_lines`], lines that are cut into each other, or whose writer is.
+    /// How many of [`Self::nccl_lines`] are cut into each other, or have a writer that is.
     pub torn: u64,
     /// Libraries and versions.
     versions: BTreeSet<String>,
     /// Processes.
     pub processes: BTreeMap<Writer, Process>,
-    /// Lines of processes and NICs beyond the limits.
+    /// Number of lines about processes and NICs beyond the limits.
     pub left_out: u64,
-    /// Bytes of text that were taken into [`Self::processes`], those that a later line replaced too.
+    /// Bytes of text that were taken into [`Self::processes`], including those that a later line replaced.
     kept: usize,
     /// NICs with connections over a network.
     pub nics: BTreeMap<NicKey, Use>,
-    /// Connections that need none.
+    /// Connections that need no network.
     pub inside: Inside,
     /// Channels of the widest ring.
     pub channels: Option<u32>,
@@ -97,15 +95,15 @@ pub struct Report {
     pub nic_speed: BTreeMap<u32, f64>,
     /// Warnings.
     pub warnings: Warnings,
-    /// A fault shows that data moves by verbs.
+    /// Whether a fault shows that data moves by verbs.
     pub verbs: bool,
-    /// nccl-tests.
+    /// The output of nccl-tests.
     pub perf: Perf,
     wrapped: Wrapped,
 }
 
 impl Report {
-    /// The lines that follow are of the log of this number.
+    /// Begins the log of this number: the lines that follow belong to it.
     pub fn begin(&mut self, input: u32) {
         self.flush();
         (self.wrapped, self.input) = (Wrapped::default(), input);
@@ -132,7 +130,7 @@ impl Report {
         wrapped.end(|line| self.whole(line));
     }
 
-    /// The last log ends: what was kept back is taken, and what torn lines seemed to say is removed.
+    /// Ends the last log: takes what was held back, and removes what only torn lines seemed to say.
     pub fn end(&mut self) {
         self.flush();
         if self.torn == 0 {
@@ -142,7 +140,7 @@ impl Report {
         for (writer, process) in &self.processes {
             *lines.entry(&writer.host).or_default() += process.lines;
         }
-        // A host's name without its beginning, or behind the end of another line.
+        // The name of a host without its beginning, or with the end of another line before it.
         let reversed: BTreeSet<String> = lines
             .iter()
             .filter(|(_, count)| **count >= SELDOM)
@@ -159,7 +157,7 @@ impl Report {
                 .any(|(at, _)| at > 0 && back.get(..at).is_some_and(|end| reversed.contains(end)));
             longer || shorter
         };
-        // A line without a host has lost it, where the others have one.
+        // If other lines have a host, a line without one has lost it.
         let named: u64 = lines
             .iter()
             .filter(|(host, _)| !host.is_empty())
@@ -227,7 +225,7 @@ impl Report {
                 }
                 self.verbs |= dictionary::shows_verbs(text, entry.kind);
             }
-            // What NCCL says by the way decides, and is no warning.
+            // A note that NCCL prints by the way decides something, so it is no warning.
             let is_warning = level == Level::Warn || entry.is_some_and(|entry| entry.kind == Kind::Note);
             if is_warning && !text.is_empty() {
                 self.warnings.take(&host, text, entry);
@@ -290,7 +288,7 @@ impl Report {
         }
     }
 
-    /// Libraries and versions. One line prints `2.28.9`, another `2.28.9+cuda13.0`: that is one.
+    /// Libraries and versions. `2.28.9` and `2.28.9+cuda13.0` of two lines are the same one.
     pub fn versions(&self) -> Vec<&str> {
         let is_short_for = |short: &str, long: &str| {
             long.strip_prefix(short)
@@ -317,7 +315,7 @@ impl Report {
         from_first.take_while(ours).map(|(_, process)| process)
     }
 
-    /// As many processes of a host as are asked what each of them lists: NICs of the host.
+    /// The first processes of a host: enough to find what each of them lists, the NICs of the host.
     pub fn some_on<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a Process> {
         self.on(host).take(ASKED)
     }
@@ -344,8 +342,8 @@ impl Report {
         self.some_on(host).flat_map(|process| &process.hcas)
     }
 
-    /// A NIC's name and its kind of link. The list of virtual NICs and that of GPUDirect have merged ones;
-    /// the numbers of the list of the transport IB are those of its own networks alone.
+    /// A NIC's name and its kind of link. Merged NICs are in the list of virtual NICs and in that of
+    /// GPUDirect; in the list of the transport IB, numbers hold only for its own networks.
     pub fn name_of(&self, nic: &NicKey) -> Option<(String, Option<String>)> {
         let is_ib = is_ib(&nic.network);
         self.some_on(&nic.host).find_map(|process| {
@@ -390,7 +388,7 @@ impl Report {
     }
 }
 
-/// Bytes that a fact of few letters takes beyond them.
+/// Bytes that a fact takes beyond its text, which may be short.
 fn overhead(fact: &Fact) -> usize {
     match fact {
         Fact::Hcas(hcas) => hcas.len() * 64,
@@ -399,8 +397,8 @@ fn overhead(fact: &Fact) -> usize {
     }
 }
 
-/// Whether a network is the transport IB, or a plugin made of it: `IB`, `IBext_v8`, `UCX`, which lists NICs
-/// in the same words.
+/// Whether a network is the transport IB or a plugin that is made from it: `IB`, `IBext_v8`, `UCX`, which
+/// lists NICs in the same words.
 pub(super) fn is_ib(network: &str) -> bool {
     network.starts_with("IB") || network.starts_with("UCX") || network.starts_with("gIB")
 }

@@ -1,5 +1,5 @@
-//! The judgement: whether the job uses RDMA, on which NICs, with GPUDirect or not, otherwise why not, and
-//! what broke it.
+//! The judgement: whether the job uses RDMA, on which NICs, and with GPUDirect or not; otherwise why not.
+//! Also what broke the job.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,15 +17,15 @@ use super::{
 pub enum Kind {
     /// All connections between hosts are RDMA.
     Rdma,
-    /// All are TCP.
+    /// All connections between hosts are TCP.
     Tcp,
     /// Some connections are RDMA, some TCP.
     Mixed,
-    /// NVLink joins the hosts, and no network is used.
+    /// NVLink joins the hosts, so no network is used.
     Nvlink,
     /// No connection leaves its host.
     Local,
-    /// The log does not show it.
+    /// The log does not show what is used.
     Unknown,
 }
 
@@ -40,19 +40,19 @@ pub struct Verdict {
     pub fault: Option<String>,
     /// NICs in use.
     pub nics: usize,
-    /// Of these, those all of whose connections have GPUDirect RDMA.
+    /// How many of these use GPUDirect RDMA for all their connections.
     pub gpu_direct: usize,
     /// Hosts on TCP, each with the reason.
     pub on_tcp: BTreeMap<String, String>,
-    /// NICs without GPUDirect, each with the reason where the log has one.
+    /// NICs without GPUDirect, each with the reason if the log has one.
     pub without_gpu_direct: BTreeMap<String, String>,
 }
 
-/// Whether a network is RDMA; `None` where its name does not say.
+/// Whether a network is RDMA; `None` if its name does not tell.
 pub(super) fn is_rdma(network: &str, provider: Option<&str>) -> Option<bool> {
     let lower = network.to_lowercase();
     let named = |names: &[&str]| names.iter().any(|name| lower.contains(name));
-    // Google's FastSocket, GPUDirect-TCPX and FasTrak are TCP.
+    // Google's FastSocket, GPUDirect-TCPX and FasTrak use TCP.
     if named(&["socket", "tcp", "fastrak"]) {
         return Some(false);
     }
@@ -67,7 +67,7 @@ pub(super) fn is_rdma(network: &str, provider: Option<&str>) -> Option<bool> {
         }
         return begins(&["tcp", "sockets", "udp"]).then_some(false);
     }
-    // UCX chooses among its own transports.
+    // UCX chooses among transports of its own.
     None
 }
 
@@ -77,7 +77,7 @@ fn provider<'a>(report: &'a Report, host: &'a str) -> Option<&'a str> {
         .find_map(|process| process.provider.as_deref())
 }
 
-/// The name of a NIC on the page.
+/// The name of a NIC, as the page shows it.
 pub fn nic_name(report: &Report, nic: &NicKey) -> String {
     report
         .name_of(nic)
@@ -92,7 +92,7 @@ pub(super) fn count(number: impl Into<u64>, word: &str) -> String {
     }
 }
 
-/// A host on the page.
+/// The name of a host, as the page shows it.
 pub(super) fn named(host: &str) -> &str {
     if host.is_empty() { "a host" } else { host }
 }
@@ -167,9 +167,9 @@ pub fn of(report: &Report) -> Verdict {
     verdict
 }
 
-/// Counts the NICs with connections. A network that is neither: its name.
+/// Counts the NICs with connections. Returns the name of a network that is neither RDMA nor TCP for sure.
 fn connections<'a>(report: &'a Report, verdict: &mut Verdict) -> Option<&'a str> {
-    // GPUDirect over a network that is not TCP is RDMA, whatever the network is called.
+    // A network that is not TCP and has GPUDirect is RDMA, whatever its name.
     let direct = report.nics.iter().filter(|(_, used)| used.gpu_direct > 0);
     let proven: BTreeSet<&str> = direct.map(|(nic, _)| nic.network.as_str()).collect();
     let mut unknown = None;
@@ -199,7 +199,7 @@ fn connections<'a>(report: &'a Report, verdict: &mut Verdict) -> Option<&'a str>
     unknown
 }
 
-/// The first fault of the warnings: where, and what.
+/// The first fault among the warnings: where it was, and what.
 fn fault(report: &Report) -> Option<String> {
     let worst = report.warnings.worst()?;
     let place = match (worst.devices.first(), worst.hosts.first()) {
@@ -230,7 +230,7 @@ fn fault(report: &Report) -> Option<String> {
     })
 }
 
-/// How far the jobs are.
+/// How far the jobs got.
 fn progress(jobs: &[Job], failed: bool) -> Option<String> {
     let job = jobs
         .iter()
@@ -259,7 +259,7 @@ fn progress(jobs: &[Job], failed: bool) -> Option<String> {
     Some(line)
 }
 
-/// No connection over a network was logged.
+/// The verdict if the log has no connection over a network.
 fn without_connections(report: &Report, failed: bool) -> (Kind, String) {
     if report.nccl_lines == report.torn {
         let line = if report.torn > 0 {
@@ -290,7 +290,7 @@ fn without_connections(report: &Report, failed: bool) -> (Kind, String) {
     if inside.collnet == 0 && !jobs.is_empty() && jobs.iter().all(|job| job.is_local() == Some(true)) {
         return (Kind::Local, local(&jobs, failed));
     }
-    // What was chosen, and what of the connections is missing.
+    // What was chosen, and which connections the log lacks.
     let mut then: Vec<String> = progress.into_iter().collect();
     let complete = jobs.first().is_some_and(Job::is_complete);
     if complete || (inside.local > 0 && jobs.iter().all(|job| !job.started)) {
@@ -323,7 +323,7 @@ fn without_connections(report: &Report, failed: bool) -> (Kind, String) {
     })
 }
 
-/// The networks that were chosen.
+/// The verdict by the networks that were chosen.
 fn chosen(report: &Report, complete: bool, and_then: &dyn Fn(String) -> String) -> Option<(Kind, String)> {
     let (mut rdma, mut tcp, mut other) = (None, None, None);
     for (writer, process) in &report.processes {
@@ -364,7 +364,7 @@ fn chosen(report: &Report, complete: bool, and_then: &dyn Fn(String) -> String) 
     })
 }
 
-/// Every job is on one host.
+/// The verdict if every job is on one host.
 fn local(jobs: &[Job], failed: bool) -> String {
     let complete = jobs.iter().all(Job::is_complete);
     let then = match progress(jobs, failed) {

@@ -1,4 +1,4 @@
-//! Warnings of a log, those of one meaning together.
+//! Warnings of a log; those with one meaning are counted together.
 
 use std::collections::BTreeSet;
 
@@ -7,15 +7,15 @@ use super::{
     process::NAMES,
 };
 
-/// Kinds of warning kept.
+/// Largest number of kinds of warnings that are kept.
 const KINDS: usize = 64;
 
-/// A warning, and how often.
+/// A warning, and how often it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// What the dictionary says of it.
+    /// Its entry in the dictionary, if there is one.
     pub entry: Option<&'static Entry>,
-    /// The words of the first one.
+    /// The words of its first line.
     pub text: String,
     /// How often it was printed.
     pub count: u64,
@@ -23,12 +23,12 @@ pub struct Warning {
     pub hosts: BTreeSet<String>,
     /// RDMA devices that it names, with their host.
     pub devices: BTreeSet<(String, String)>,
-    /// The first one's words without their numbers.
+    /// The words of its first line with a sign in place of each number.
     shape: String,
 }
 
 impl Warning {
-    /// What it is about; what is not known may be anything.
+    /// What it is about; `None` for an unknown warning, which may be about anything.
     pub fn kind(&self) -> Option<Kind> {
         self.entry.map(|entry| entry.kind)
     }
@@ -44,7 +44,7 @@ pub struct Warnings {
 }
 
 impl Warnings {
-    /// Takes one.
+    /// Takes a warning.
     pub(super) fn take(&mut self, host: &str, text: &str, entry: Option<&'static Entry>) {
         let shape = if entry.is_some() {
             String::new()
@@ -87,7 +87,7 @@ impl Warnings {
         }
     }
 
-    /// Forgets hosts that are none.
+    /// Forgets the hosts that turned out to be none.
     pub(super) fn forget(&mut self, is_host: impl Fn(&str) -> bool) {
         for warning in &mut self.list {
             warning.hosts.retain(|host| is_host(host));
@@ -95,14 +95,14 @@ impl Warnings {
         }
     }
 
-    /// The one that the first line of the page has: the first fault, else the first that follows from one.
+    /// The warning for the first line of the page: the first fault, or the first that follows from one.
     pub fn worst(&self) -> Option<&Warning> {
         let first = |kind: Kind| self.list.iter().find(|warning| warning.kind() == Some(kind));
         first(Kind::Fault).or_else(|| first(Kind::Follows))
     }
 }
 
-/// Two lines of one place in the source differ in addresses and numbers.
+/// Two lines from one place in the source differ in addresses and numbers, so words with digits are masked.
 fn shape(text: &str) -> String {
     let words = text.split(' ').map(|word| {
         let is_number = word.bytes().any(|b| b.is_ascii_digit());

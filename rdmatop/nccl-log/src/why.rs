@@ -1,5 +1,5 @@
-//! Why a process is not on RDMA, or a NIC has no GPUDirect: only what causes it counts. That no plugin was
-//! found is normal.
+//! Why a process is not on RDMA, or a NIC has no GPUDirect. Only messages that cause this count; that no
+//! plugin was found is normal.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use super::{
     report::{NicKey, Report},
 };
 
-/// Interfaces named in a line.
+/// Interfaces that a line names.
 const INTERFACES: usize = 4;
 
-/// What of a process's messages keeps it from RDMA, the most direct first: an entry of the dictionary and, of
-/// the device that its line names, in words.
+/// Messages that keep a process from RDMA, the most direct ones first: an entry of the dictionary, and its
+/// words, which may name the device of the line.
 const CAUSES: [(&str, &str); 14] = [
     ("ofi-no-provider", "the EFA plugin found no provider of libfabric"),
     ("ofi-only-efa", "the EFA plugin found another provider than EFA"),
@@ -44,14 +44,14 @@ const CAUSES: [(&str, &str); 14] = [
     ("no-interface", "no network interface matches NCCL_SOCKET_IFNAME"),
     ("no-device", "NCCL found no usable RDMA device"),
 ];
-/// Of [`CAUSES`], those that a loaded plugin has before all settings of NCCL's own transport.
+/// The first of [`CAUSES`]: a loaded plugin causes them before any setting of NCCL's own transport matters.
 const OF_PLUGIN: usize = 8;
 
 fn message(process: &Process, causes: &[(&str, &str)]) -> Option<String> {
     let (id, words) = causes.iter().find(|(id, _)| process.messages.contains_key(id))?;
     let device = process.messages.get(id).and_then(Option::as_deref);
     let words = match device {
-        // `the device mlx5_0 cannot ...`
+        // As in `the device mlx5_0 cannot ...`.
         Some(name) => words.replacen("the device", &format!("the device {name}"), 1),
         None => (*words).to_owned(),
     };
@@ -65,7 +65,7 @@ fn message(process: &Process, causes: &[(&str, &str)]) -> Option<String> {
     })
 }
 
-/// What of a process's messages keeps it from RDMA.
+/// Which of a process's messages keeps it from RDMA.
 pub(super) fn by_messages(process: &Process) -> Option<String> {
     message(process, &CAUSES)
 }
@@ -117,7 +117,7 @@ fn of_process(process: &Process, network: &str) -> Option<String> {
         .or_else(provider)
 }
 
-/// Why a job on one host uses a network.
+/// Why a job on one host uses a network at all.
 pub(super) fn inside(report: &Report, host: &str) -> String {
     let names = ["NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE"];
     let of = |process: &Process| {
@@ -186,13 +186,13 @@ pub(super) fn no_gpu_direct(report: &Report, nic: &NicKey) -> String {
     }
 }
 
-/// What to set to see more: only what is not set.
+/// What to set so that the log shows more.
 pub(super) fn advice(report: &Report, complete: bool) -> Option<String> {
     if report.info == 0 {
         return Some("NCCL_DEBUG=INFO shows the network".to_owned());
     }
     let processes = || report.processes.values();
-    // Lines of the same subsystems as the connections' are there.
+    // The log has lines of the subsystems that also print the connections.
     let shown =
         processes().any(|one| one.network.is_some() || !one.members.is_empty() || !one.hcas.is_empty());
     (!shown && !complete).then(|| "NCCL_DEBUG_SUBSYS must contain INIT or NET".to_owned())

@@ -1,26 +1,26 @@
-//! Text that a terminal, a mail or a ticket wrapped at 80 columns: puts the pieces of a line of NCCL together
-//! again.
+//! Puts together again the pieces of a line of NCCL that a terminal, a mail or a ticket wrapped at 80
+//! columns.
 
 use super::line::is_nccl;
 
-/// The width at which people's tools wrap.
+/// The width at which such tools wrap.
 const WIDTH: usize = 80;
-/// Bytes of a line that is put together. NCCL's longest, with a hundred NICs, have a few thousand; a log
-/// whose lines never end is not taken into memory as one.
+/// Longest line, in bytes, that is put together; NCCL's have at most a few thousand (a hundred NICs). A log
+/// whose lines never end must not be taken into memory as one line.
 const LONGEST: usize = 64 << 10;
-/// A line that a wrapping tool broke at a space is hardly shorter than this.
+/// A line that a tool broke at a space is rarely shorter than this.
 const SHORTEST: usize = WIDTH - 30;
 
 /// The state between lines.
 #[derive(Clone, Debug, Default)]
 pub struct Wrapped {
-    /// A line of NCCL's that may go on.
+    /// A line of NCCL's that may go on in the next one.
     held: Option<String>,
     /// Columns of its last piece.
     last: usize,
-    /// The log has a longer line: it is not wrapped.
+    /// The log has a line that is longer than the width, so it is not wrapped.
     wide: bool,
-    /// Lines are broken at spaces, which the break took.
+    /// The tool breaks lines at spaces, which are lost by that.
     at_spaces: bool,
 }
 
@@ -32,7 +32,7 @@ impl Wrapped {
         if let Some(mut held) = self.held.take() {
             let fits = held.len() < LONGEST && !self.wide;
             if let Some(between) = self.between(line).filter(|_| fits) {
-                // Some tools leave the space at the end of the line.
+                // Some tools keep the space at the end of the line.
                 if !held.ends_with(' ') {
                     held.push_str(between);
                 }
@@ -49,14 +49,14 @@ impl Wrapped {
         }
     }
 
-    /// Gives what is held: the log ends.
+    /// Gives the line that is held back, because the log ends.
     pub fn end(&mut self, complete: impl FnOnce(&str)) {
         if let Some(held) = self.held.take() {
             complete(&held);
         }
     }
 
-    /// What stood between the last piece and this one; `None`: this one is a line of its own.
+    /// What stood between the last piece and this line; `None` if this line does not go on with it.
     fn between(&mut self, line: &str) -> Option<&'static str> {
         let own =
             line.trim().is_empty() || is_nccl(line) || line.starts_with('#') || line.contains("CCL version");

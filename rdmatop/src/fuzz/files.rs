@@ -6,7 +6,7 @@ use rdmatop_base::text;
 use rdmatop_base::variables::value_is_shown;
 use rdmatop_nccl_log::{json, page, report::Report};
 use rdmatop_sources::kernel_log;
-use rdmatop_sources::proc::{Cgroup, Stat, Status, libraries, relevant};
+use rdmatop_sources::proc::{Cgroup, Stat, Status, mapped, relevant};
 use rdmatop_sources::sysfs::{FileValue, counter_value};
 use rdmatop_views::tui::filter::Filter;
 use rdmatop_views::tui::settings::Settings;
@@ -37,7 +37,14 @@ pub(super) fn cgroup(raw: &[u8]) {
 
 /// `/proc/PID/maps`.
 pub(super) fn maps(raw: &[u8]) {
-    let found = libraries(raw);
+    let mapped = mapped(raw);
+    let found = mapped.libraries;
+    let lines = raw.split_inclusive(|byte| *byte == b'\n').count() as u64;
+    assert!(
+        mapped.count.is_none_or(|count| count <= lines),
+        "{:?}",
+        mapped.count
+    );
     assert!(found.len() <= 128, "{}", found.len());
     assert_eq!(
         found.iter().collect::<BTreeSet<_>>().len(),

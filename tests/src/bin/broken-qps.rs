@@ -1,19 +1,18 @@
-//! QPs whose queues do not run empty in an orderly way.
+//! QPs whose queues do not become empty in an orderly way.
 //!
-//! `broken-qps --case NAME [--device rxe0]`. Two QPs of this process are connected, `qp` sends and `peer`
-//! answers:
-//! * `flush`: `qp` has sends without an answer and receives when it goes to ERR, and again after it went to
-//!   RESET and was connected anew, three times. Both of its queues complete to one CQ, and so do both of
-//!   `peer`'s.
-//! * `reset`: the same, and it goes to RESET at once: nothing is flushed.
-//! * `destroy`: the same, and it is destroyed.
-//! * `refill`: an RDMA WRITE to memory that is not the peer's breaks both; `peer`, whose receive queue was
-//!   full, fills it again.
-//! * `greedy`: a second thread posts receives whenever there is room for one.
+//! `broken-qps --case NAME [--device rxe0]`. Two QPs of this process are connected: `qp` sends and `peer`
+//! answers.
+//! * `flush`: `qp` goes to ERR while it has unanswered sends and posted receives, and again after RESET and a
+//!   new connection, three times. Both queues of `qp` complete to one CQ, and so do those of `peer`.
+//! * `reset`: like `flush`, but `qp` goes directly to RESET, so nothing is flushed.
+//! * `destroy`: like `flush`, but `qp` is destroyed.
+//! * `refill`: an RDMA WRITE to memory that is not the peer's breaks both QPs; then `peer` fills its receive
+//!   queue, which was full before, again.
+//! * `greedy`: a second thread posts a receive whenever there is room for one.
 //!
-//! Prints `{"pid":..,"qp":SIDE,"peer":SIDE}`, a SIDE is
+//! Prints `{"pid":..,"qp":SIDE,"peer":SIDE}` with the requests posted and the CQEs polled; a SIDE is
 //! `{"qpn":..,"posted":..,"bytes":..,"ok":..,"errors":..,"flushed":..,
-//! "rx_posted":..,"rx_ok":..,"rx_bytes":..,"rx_flushed":..}`: what was posted, and the CQEs that were polled.
+//! "rx_posted":..,"rx_ok":..,"rx_bytes":..,"rx_flushed":..}`.
 
 use std::{
     cell::Cell,
@@ -35,15 +34,14 @@ use serde_json::{Value, json};
 
 /// `IBV_WC_WR_FLUSH_ERR`.
 const FLUSHED: u32 = 5;
-/// Marks the `wr_id` of a receive: a CQE with an error does not say what it is of.
+/// Marks the `wr_id` of a receive, because a CQE with an error does not say which queue it belongs to.
 const RECEIVE: u64 = 1 << 63;
 const SIZE: u32 = 1000;
 const LIMIT: Duration = Duration::from_secs(20);
-/// Longer than the RNR timer (0.64 ms) and the timeout of a retransmission (67 ms) that QPs of the tests
-/// have.
+/// Longer than the RNR timer (0.64 ms) and the retransmission timeout (67 ms) of the tests' QPs.
 const TIME_WAIT: Duration = Duration::from_millis(200);
 
-/// A QP and its account.
+/// A QP and its counts.
 struct Side {
     qp: Qp,
     cq: Arc<Cq>,
@@ -112,7 +110,7 @@ impl Side {
         Ok(())
     }
 
-    /// Polls until `count` has come to `wanted`.
+    /// Polls until `count` has reached `wanted`.
     fn await_count(&self, what: &str, count: &Cell<u64>, wanted: u64) -> Result<()> {
         let end = Instant::now() + LIMIT;
         while count.get() < wanted {
@@ -149,12 +147,12 @@ struct Pair {
     peer: Side,
     from: Mr,
     to: Mr,
-    /// Of another protection domain: no QP here may write to it.
+    /// Memory of another protection domain, to which no QP here may write.
     foreign: Mr,
 }
 
 impl Pair {
-    /// SENDs that are received.
+    /// Sends messages that are received.
     fn exchange(&self, count: u64) -> Result<()> {
         let (ok, received) = (self.qp.ok.get(), self.peer.rx_ok.get());
         self.peer.receive(count, &self.to)?;
@@ -164,7 +162,7 @@ impl Pair {
             .await_count("receives", &self.peer.rx_ok, received + count)
     }
 
-    /// Leaves twelve SENDs waiting for a receive, and sixteen receives for a SEND.
+    /// Leaves twelve SENDs waiting for a receive and sixteen receives waiting for a SEND.
     fn fill(&self) -> Result<()> {
         self.qp.receive(16, &self.to)?;
         self.qp.send(Opcode::Send, 12, &self.from, &self.to)
@@ -185,11 +183,11 @@ impl Pair {
             for side in [&self.qp, &self.peer] {
                 side.qp.to_state(State::Reset).context("to RESET")?;
             }
-            // rxe's timers go on through RESET: one of this life that ends in the next one sends old packets
-            // again, whose PSNs the next one has too.
+            // rxe's timers go on through RESET: a timer of this life that ends in the next one resends old
+            // packets, whose PSNs the next life uses too.
             thread::sleep(TIME_WAIT);
             // Once on 7.2 the next step, to INIT, failed with EINVAL, so the QP had left RESET. By rxe's
-            // source a task that runs during a RESET can put the QP into ERR after it (`rxe_qp_error`).
+            // source a task that runs during a RESET can set the QP to ERR after it (`rxe_qp_error`).
             for side in [&self.qp, &self.peer] {
                 side.qp.to_state(State::Reset).context("to RESET again")?;
             }
@@ -241,7 +239,7 @@ fn main() -> Result<()> {
     unlimit_memlock()?;
     let context = Context::open(&device).with_context(|| format!("open {device}"))?;
     let pd = Pd::new(&context)?;
-    // The ring of a queue of three has four places: three in use and one that is empty.
+    // The ring of a queue of three has four places: three to use and one that stays empty.
     let depth = if matches!(case.as_str(), "refill" | "greedy") {
         3
     } else {

@@ -1,8 +1,8 @@
 //! Makes a known number of rdma_cm calls, as librdmacm does, and prints it: `{"pid":..,"calls":{VERB:N,..},
 //! "failed":{VERB:ERRNO,..}}`.
 //!
-//! It speaks to /dev/infiniband/rdma_cm itself (include/uapi/rdma/rdma_user_cm.h), so that nothing adds calls
-//! of its own.
+//! It writes to /dev/infiniband/rdma_cm itself (include/uapi/rdma/rdma_user_cm.h), because a library would
+//! add calls of its own.
 
 use std::{
     fs::{File, OpenOptions},
@@ -22,7 +22,7 @@ const BIND: u32 = 20;
 const PORT_SPACE_TCP: u16 = 0x106;
 const AF_IB: u16 = 27;
 
-/// The kernel writes answers here.
+/// The kernel writes its answers into `answer`.
 struct Manager {
     file: File,
     answer: Box<[u64; 128]>,
@@ -44,7 +44,7 @@ impl Manager {
         self.answer.as_mut_ptr() as u64
     }
 
-    /// One `write()`: header, then what the command takes.
+    /// Makes one `write()`: the header, then the command's data.
     fn call(&mut self, command: u32, body: &[u8]) -> std::io::Result<()> {
         let length = u16::try_from(body.len()).unwrap_or(u16::MAX);
         let mut message = command.to_ne_bytes().to_vec();
@@ -98,12 +98,12 @@ fn main() -> Result<()> {
     let mut manager = Manager::open()?;
     let ids = (0..IDS).map(|_| manager.create()).collect::<Result<Vec<_>>>()?;
     let id = *ids.first().context("no id")?;
-    // librdmacm asks so whether there is any InfiniBand, for any GID; this GID is nobody's.
+    // librdmacm makes this call to learn whether there is any InfiniBand. The GID belongs to nobody.
     let mut gid = [0_u8; 48];
     gid[..2].copy_from_slice(&AF_IB.to_ne_bytes());
     gid[8..24].copy_from_slice(&[0xfe; 16]);
     let infiniband = errno("a bind to nobody's GID", manager.bind(id, 48, &gid))?;
-    // TEST-NET-3, which nobody has.
+    // An address of TEST-NET-3, which no interface has.
     let mut address = [0_u8; 16];
     address[..2].copy_from_slice(&2_u16.to_ne_bytes());
     address[4..8].copy_from_slice(&[203, 0, 113, 1]);

@@ -1,8 +1,8 @@
-//! Overruns a CQ: posts more signalled RDMA WRITEs than it has room for and polls only when all have
+//! Overruns a CQ: posts more signalled RDMA WRITEs than it has room for, and polls only after all have
 //! finished.
 //!
-//! `cq-overflow [--device rxe0] [--extra 20]` posts what the CQ holds and EXTRA more. For each CQE without
-//! room the kernel sends `CQ_ERR`; when all those are there, so are all the CQEs that had room. Prints
+//! `cq-overflow [--device rxe0] [--extra 20]` posts the CQ's capacity and EXTRA more. The kernel sends
+//! `CQ_ERR` for each CQE without room; after the last of these, all CQEs that had room are there. Prints
 //! `{"pid":..,"qpn":..,"peer_qpn":..,"posted":..,"capacity":..,"polled":..,"cq_errors":..,"bytes":..}`.
 
 use std::time::Duration;

@@ -1,14 +1,14 @@
-//! Completions that are taken by `ibv_start_poll` and `ibv_next_poll`.
+//! Takes completions with `ibv_start_poll` and `ibv_next_poll`.
 //!
-//! `extended-polls [--device rxe0] [--count 40] [--queued 6]` makes five pairs of QPs of this process, each
-//! QP connected to the other of its pair. In the first pair each QP has a CQ for its sends and one for its
-//! receives; in the second one for both; the first QPs of the next two pairs share the two, and so do the
-//! second ones; the fifth is as the first, but its CQs were those of another pair, which was destroyed. It
-//! prints `{"ready":true,"pid":..,"apart":[QPN, QPN],"one":[..],"shared":[QPN, QPN, QPN, QPN],"again":[..]}`.
-//! When stdin ends the first QP of each pair sends COUNT messages; then the second one posts QUEUED receives
-//! and goes to ERR, and the first one posts QUEUED sends and goes to ERR. When it has all completions it
-//! prints `{"pid":..,"taken":[[QPN, wr_id, status, of a receive],..],"calls":..}`: each as it got it, and how
-//! often it called.
+//! `extended-polls [--device rxe0] [--count 40] [--queued 6]` makes five pairs of QPs of this process. In the
+//! first pair each QP has a CQ for its sends and one for its receives; in the second pair each has one CQ for
+//! both. In the third and fourth pair the first QPs share their two CQs, and so do the second QPs. The fifth
+//! pair is like the first, but its CQs belonged before to a pair that was destroyed. It prints
+//! `{"ready":true,"pid":..,"apart":[QPN, QPN],"one":[..],"shared":[QPN, QPN, QPN, QPN],"again":[..]}`. When
+//! stdin ends, the first QP of each pair sends COUNT messages. Then the second QP posts QUEUED receives and
+//! goes to ERR, and the first posts QUEUED sends and goes to ERR. After all completions it prints
+//! `{"pid":..,"taken":[[QPN, wr_id, status, of a receive],..],"calls":..}`: the completions in order, and the
+//! number of calls.
 
 use std::{
     sync::Arc,
@@ -25,13 +25,13 @@ use serde_json::{Value, json};
 
 const SIZE: u32 = 256;
 const LIMIT: Duration = Duration::from_mins(1);
-/// `wr_id` of a receive; those of sends are smaller.
+/// The smallest `wr_id` of a receive; those of sends are smaller.
 const RECEIVES: u64 = 1 << 20;
-/// By how much `wr_id` differ from QP to QP.
+/// The distance between the `wr_id`s of two QPs.
 const OF_QP: u64 = 1 << 32;
 
 struct Taker {
-    /// Each with how many completions are still to come.
+    /// The CQs, each with the number of completions still to come.
     cqs: Vec<(ExtendedCq, u64)>,
     qps: Vec<u32>,
     taken: Vec<Value>,
@@ -46,7 +46,7 @@ impl Taker {
         Ok(self.cqs.last().context("no CQ")?.0.cq.clone())
     }
 
-    /// Takes `all` from a CQ, `at_once` by one call of `ibv_start_poll`.
+    /// Takes `all` completions from a CQ, `at_once` per call of `ibv_start_poll`.
     fn take(&mut self, cq: usize, mut all: u64, at_once: u64) -> Result<()> {
         let begun = Instant::now();
         let (cq, left) = &mut self.cqs[cq];
@@ -69,7 +69,7 @@ impl Taker {
                     begun.elapsed() < LIMIT,
                     "{all} completions less than expected in {LIMIT:?}"
                 );
-                // A guest CPU that only spins starves the worker that has to finish the request.
+                // A spinning guest CPU starves the worker that has to finish the request.
                 thread::yield_now();
             }
         }
@@ -138,8 +138,8 @@ fn main() -> Result<()> {
             qp.post_send(OF_QP * number + nth, Opcode::Send, bytes, &from, &to)?;
         }
     }
-    // In the order in which they were made: the CQs of sends, and those of receives, which are there when the
-    // sends have ended.
+    // In the order of their creation: the CQs of sends, and those of receives, whose completions are there
+    // once the sends have ended.
     for (cq, of) in [(0, 1), (4, 1), (6, 2), (10, 1)] {
         taker.take(cq, of * count, 1)?;
     }
@@ -152,7 +152,7 @@ fn main() -> Result<()> {
         }
         peer.to_state(State::Err)?;
         for nth in count..each {
-            // The peer drops it. A peer that still receives could answer after the sender has gone to ERR.
+            // The peer drops it. A receiving peer could answer after the sender has gone to ERR.
             qp.post_send(OF_QP * number + nth, Opcode::Send, 8, &from, &to)?;
         }
         qp.to_state(State::Err)?;

@@ -1,10 +1,10 @@
-//! Work requests by the `ibv_wr_*` calls.
+//! Posts work requests with the `ibv_wr_*` calls.
 //!
-//! `extended-posts [--device rxe0] [--rounds 100] [--then-exec]` connects two QPs of this process, prints
-//! `{"ready":true,"pid":..,"qpn":..}`, and when stdin ends posts in each round two batches, which it waits
-//! for, and one that it aborts; at the end one that the provider refuses. Then it prints
-//! `{"posted":..,"bytes":..,"rejected":..,"opcodes":[[opcode, work requests, bytes],..]}`, as it counted them
-//! itself. With `--then-exec` a line on stdin begins the posts, and after them the process becomes `cat`.
+//! `extended-posts [--device rxe0] [--rounds 100] [--then-exec]` connects two QPs of this process and prints
+//! `{"ready":true,"pid":..,"qpn":..}`. When stdin ends, each round posts two batches, waits for them, and
+//! aborts a third; finally it posts one that the provider refuses. Then it prints its own counts:
+//! `{"posted":..,"bytes":..,"rejected":..,"opcodes":[[opcode, work requests, bytes],..]}`. With `--then-exec`
+//! the posts begin at a line on stdin, and afterwards the process becomes `cat`.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use rdmatop_tests::{
 };
 use serde_json::json;
 
-/// Of the send queue. A batch of more is refused.
+/// The size of the send queue; a larger batch is refused.
 const ROOM: u32 = 16;
 const TOO_MANY: u64 = 200;
 
@@ -75,8 +75,8 @@ fn main() -> Result<()> {
         }
         wait_for(&peers, 2).with_context(|| format!("receives of round {round}"))?;
         qp.start();
-        // Not among those posted: of inline data that these calls give, librxe 44 tells the kernel a length
-        // of 0.
+        // Inline data is only in the aborted batch: librxe 44 tells the kernel a length of 0 for it if these
+        // calls post it.
         qp.add(0, Opcode::RdmaWrite, Data::Inline, 40, &from, &to);
         qp.add(0, Opcode::RdmaWrite, Data::InlineList, 30, &from, &to);
         qp.abort();
@@ -107,7 +107,7 @@ fn wait_for(cq: &Cq, number: usize) -> Result<()> {
             left -= 1;
         } else {
             ensure!(begun.elapsed() < Duration::from_secs(20), "no completion in 20 s");
-            // A guest CPU that only spins starves the worker that has to finish the request.
+            // A spinning guest CPU starves the worker that has to finish the request.
             thread::yield_now();
         }
     }

@@ -1,8 +1,8 @@
-//! Makes calls of verbs that fail, as fast as it can, as user 1000: in turn a method that the kernel does not
-//! define, each time another one, and `query_port` without a port.
+//! Makes failing verbs calls as fast as it can, as user 1000: by turns a method that the kernel does not
+//! define, another one each time, and `query_port` without a port.
 //!
 //! `failing-calls [--device rxe0]` prints `{"ready":true,"pid":..}`, goes on until stdin is closed, and
-//! prints `{"pid":..,"unknown":N,"known":N}`: how often each failed.
+//! prints how often each call failed: `{"pid":..,"unknown":N,"known":N}`.
 
 use std::{
     io::{self, Read as _},
@@ -51,7 +51,7 @@ fn call(fd: RawFd, object: u16, method: u16) -> io::Result<()> {
         driver: RXE,
         reserved2: 0,
     };
-    // SAFETY: the header is as long as it says, and lives during the call.
+    // SAFETY: the header has the length that it states, and lives during the call.
     if unsafe { libc::ioctl(fd, VERBS_IOCTL, &raw mut header) } < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -63,7 +63,7 @@ fn main() -> Result<()> {
     let device: String = args.value("--device", "rxe0".into())?;
     args.finish()?;
     let context = Context::open(&device).with_context(|| format!("open {device}"))?;
-    // SAFETY: takes a number.
+    // SAFETY: only a number is passed.
     let lowered = unsafe { libc::setuid(USER) } == 0;
     ensure!(lowered, "setuid: {}", io::Error::last_os_error());
     let over = Arc::new(AtomicBool::new(false));

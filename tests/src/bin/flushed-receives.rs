@@ -1,7 +1,7 @@
-//! Overruns a CQ without a connection: posts more receives than it has room for, and breaks the QP.
+//! Overruns a CQ without a connection: posts more receives than it has room for, then breaks the QP.
 //!
-//! `flushed-receives [--device siw0] [--extra 8]` posts what the CQ holds and EXTRA more. The driver flushes
-//! them until one finds no room, sends `CQ_ERR` for that one and leaves the others. Prints
+//! `flushed-receives [--device siw0] [--extra 8]` posts the CQ's capacity and EXTRA more. The driver flushes
+//! them until one finds no room, sends `CQ_ERR` for that one and leaves the rest. Prints
 //! `{"pid":..,"qpn":..,"posted":..,"capacity":..,"flushed":..,"cq_errors":..}`.
 
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn main() -> Result<()> {
     qp.to_state(State::Err)?;
     let mut cq_errors = 0;
     let mut patience = Duration::from_secs(20);
-    // All are there when the QP is broken: the wait is for the first alone.
+    // All events are there once the QP is broken, so only the first needs waiting.
     while let Some((kind, _)) = context.async_event(patience)? {
         ensure!(kind == EVENT_CQ_ERR, "event {kind} while waiting for CQ_ERR");
         cq_errors += 1;

@@ -1,9 +1,9 @@
 //! Makes an orphan: a QP whose owner has exited while another process holds a copy of its verbs file.
 //!
 //! `hold-fd [--device rxe0] [--thread]` starts the owner (the same program with `--owner`), copies its file
-//! with pidfd_getfd(2) (Linux 5.6), ends it, prints `{"ready":true,"owner":..,"holder":..,"qpn":..}` and
-//! holds the file until stdin is closed; then the QP goes, destroyed by the holder. With `--thread` a thread
-//! of the owner that is not its first makes the objects.
+//! with pidfd_getfd(2) (Linux 5.6) and ends it. It prints `{"ready":true,"owner":..,"holder":..,"qpn":..}`
+//! and holds the file until stdin is closed, which destroys the QP. With `--thread` the objects are made by a
+//! thread of the owner that is not its first.
 
 use std::{
     io::{self, BufRead, BufReader},
@@ -34,7 +34,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// Ends the process.
+/// Runs the owner, and ends the process.
 fn own(device: &str) -> Result<()> {
     unlimit_memlock()?;
     let context = Context::open(device).with_context(|| format!("open {device}"))?;
@@ -46,7 +46,7 @@ fn own(device: &str) -> Result<()> {
     qp.to_rts(7)?;
     report(&json!({"fd": context.cmd_fd(), "qpn": qp.qpn()}))?;
     wait_for_stdin_end()?;
-    // No destructor: the owner is gone as a killed one is, and only the copy of its file keeps the QP.
+    // No destructor runs: the owner is gone like a killed process, and only the copied file keeps the QP.
     std::process::exit(0)
 }
 
@@ -71,10 +71,10 @@ fn hold(device: &str, thread: bool) -> Result<()> {
 }
 
 fn copy_fd(pid: u32, fd: i32) -> io::Result<OwnedFd> {
-    // SAFETY: plain integers; the result is a new descriptor or -1.
+    // SAFETY: only integers are passed; the result is a new descriptor or -1.
     let process = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
     let raw = std::os::fd::AsRawFd::as_raw_fd(&process);
-    // SAFETY: as above, `process` is open over the call.
+    // SAFETY: as above; `process` is open during the call.
     owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, raw, fd, 0) })
 }
 

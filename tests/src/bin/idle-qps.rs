@@ -2,10 +2,9 @@
 //!
 //! `idle-qps [--device rxe0] [--qps 100] [--processes 1] [--state rts|init|reset]
 //! [--says own|write] [--behind BYTES]`
-//! With `--says` it says that the QPs post with what lies so many bytes behind their own function, or behind
-//! `write` of the C library.
-//! Prints `{"ready":true,"qps":N,"pids":[..],"qpns":[..]}` when all stand; ends when stdin is closed or by a
-//! signal.
+//! With `--says` the program claims that its QPs post with the code this many bytes behind their own
+//! function, or behind `write` of the C library. It prints `{"ready":true,"qps":N,"pids":[..],"qpns":[..]}`
+//! when all QPs exist, and ends when stdin is closed or by a signal.
 
 use std::{
     io::{BufRead, BufReader},
@@ -55,7 +54,7 @@ fn hold(device: &str, qps: usize, state: &str, (says, behind): (&str, usize)) ->
             qp.to_init()?;
         }
         if state == "rts" {
-            // Connected to itself: an idle QP needs no peer.
+            // Connected to itself, because an idle QP needs no peer.
             qp.to_rtr(qp.qpn())?;
             qp.to_rts(7)?;
         }
@@ -89,7 +88,7 @@ fn spread(device: &str, qps: usize, processes: usize, state: &str) -> Result<()>
     }
     report(&json!({"ready": true, "qps": qps, "pids": pids, "qpns": qpns}))?;
     wait_for_stdin_end()?;
-    // The children end with their stdin; if a signal ends this process, the kernel closes those pipes too.
+    // The children end with their stdin. If a signal ends this process, the kernel closes those pipes too.
     for mut child in children {
         drop(child.stdin.take());
         child.wait()?;

@@ -1,13 +1,12 @@
-//! Work requests whose numbers, order and ends are known.
+//! Work requests with known numbers, order and completions.
 //!
-//! `known-wrs [--device rxe0] [--count 20] [--queued 5]` makes three pairs of QPs. On the first it posts
-//! COUNT requests in turns: a SEND, an unsignaled WRITE, a SEND with immediate data, a READ, each with a
-//! `wr_id` of its own, waits for what is signaled, and ends with a signaled SEND. On the others it posts
-//! QUEUED SENDs for which nobody posts receives; then it sets the second QP to ERR, where they are flushed,
-//! and destroys the third. It waits for a line on stdin before all that. Prints `{"ready":true,..}` before,
-//! and then `{"pid":..,"qpn":..,"peer_qpn":..,"posts":[[wr_id, opcode, bytes,
-//! signaled],..],"receives":[[wr_id, bytes],..],
-//! "flushed_qpn":..,"flushed":[wr_id,..],"destroyed_qpn":..,"destroyed":[wr_id,..]}`.
+//! `known-wrs [--device rxe0] [--count 20] [--queued 5]` makes three pairs of QPs, prints `{"ready":true,..}`
+//! and waits for a line on stdin. On the first pair it posts COUNT requests by turns: a SEND, an unsignaled
+//! WRITE, a SEND with immediate data and a READ, each with its own `wr_id`. It waits for the signaled ones
+//! and ends with a signaled SEND. On the others it posts QUEUED SENDs for which nobody posts receives; then
+//! it sets the second QP to ERR, which flushes them, and destroys the third. Finally it prints
+//! `{"pid":..,"qpn":..,"peer_qpn":..,"posts":[[wr_id, opcode, bytes, signaled],..],"receives":[[wr_id,
+//! bytes],..], "flushed_qpn":..,"flushed":[wr_id,..],"destroyed_qpn":..,"destroyed":[wr_id,..]}`.
 
 use std::{
     sync::Arc,

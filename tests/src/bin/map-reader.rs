@@ -1,7 +1,7 @@
-//! Reads a large BPF map again and again, on one CPU, as a tool does that looks at its maps by bpf(2).
+//! Reads a large BPF map again and again on one CPU, like a tool that inspects its maps with bpf(2).
 //!
-//! `map-reader [--cpu 0]`. The kernel runs no kprobe program on a CPU that is inside such a call. Prints
-//! `{"ready":true}` and reads until stdin is closed; then `{"reads":..}`.
+//! `map-reader [--cpu 0]`. The kernel runs no kprobe program on a CPU inside such a call. Prints
+//! `{"ready":true}`, reads until stdin is closed, and prints `{"reads":..}`.
 
 use std::{
     io,
@@ -19,7 +19,7 @@ const CREATE: libc::c_long = 0;
 const LOOKUP: libc::c_long = 1;
 /// `BPF_MAP_TYPE_ARRAY`.
 const ARRAY: u32 = 2;
-/// Bytes of the one value: most of the call is spent on copying it with programs off.
+/// Bytes of the one value: copying it, with programs off, is most of the call.
 const VALUE: u32 = 4 << 20;
 
 static ENDED: AtomicBool = AtomicBool::new(false);
@@ -37,7 +37,7 @@ fn main() -> Result<()> {
     let mut args = Args::from_env();
     let cpu: usize = args.value("--cpu", 0)?;
     args.finish()?;
-    // SAFETY: an empty set, to which a CPU is added; the kernel reads as much as it is told of.
+    // SAFETY: the set is valid when zeroed, a CPU is added, and the kernel reads as many bytes as it is told.
     let pinned = unsafe {
         let mut cpus: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu, &mut cpus);
@@ -69,7 +69,7 @@ fn main() -> Result<()> {
 }
 
 fn bpf<T>(command: libc::c_long, attr: &mut T) -> io::Result<i32> {
-    // SAFETY: the kernel reads the attributes, of which it is told the length; the value behind a pointer in
+    // SAFETY: the kernel is told the length of the attributes that it reads; the value behind a pointer in
     // them is as long as the map says.
     let rc = unsafe {
         libc::syscall(

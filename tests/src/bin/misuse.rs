@@ -1,25 +1,25 @@
-//! Uses verbs in ways that work and are wrong, until stdin is closed.
+//! Uses verbs in ways that work but are wrong, until stdin is closed.
 //!
-//! `misuse --what mr-churn|mr-growth|qp-churn|qp-leak|memlock|cgroup|slow-peers|full-queue|no-poll|wrong-key
-//! [--device rxe0] [--peer rxe0] [--cgroup DIR] [--network A.B.C]`
+//! `misuse --what mr-churn|mr-growth|map-count|qp-churn|qp-leak|memlock|cgroup|slow-peers|full-queue|no-poll|
+//! wrong-key [--device rxe0] [--peer rxe0] [--cgroup DIR] [--network A.B.C]`
 //! * `mr-churn`: registers and deregisters a small buffer as fast as it can;
 //! * `mr-growth`: registers 64 KiB ten times a second and deregisters nothing;
+//! * `map-count`: has 94 % of the mappings of memory that a process may have, and registers a small buffer;
 //! * `qp-churn`: creates a QP and destroys it as fast as it can;
 //! * `qp-leak`: creates eight QPs each second and destroys none;
-//! * `memlock`: as a user without rights, with 8 KiB of memory that may be locked, registers a larger buffer
-//!   again and again, ten times a second;
-//! * `cgroup`: in the cgroup `--cgroup`, creates QPs until that may have no more, and tries again ten times a
-//!   second;
-//! * `full-queue`: posts WRITEs until the send queue has no room, tries again and again, and polls after each
-//!   try that fails; the QP at the other end is on device `--peer`;
-//! * `no-poll`: posts 20 WRITEs a second to a CQ of four entries, and polls none of its completions;
-//! * `wrong-key`: each second connects two QPs, posts a WRITE to memory that is not the peer's, and keeps the
+//! * `memlock`: as a user without privileges, with 8 KiB of lockable memory, tries to register a larger
+//!   buffer ten times a second;
+//! * `cgroup`: in the cgroup `--cgroup`, creates QPs up to its limit, and then tries ten times a second;
+//! * `full-queue`: posts WRITEs until the send queue is full, goes on posting, and polls after each failed
+//!   post; the QP at the other end is on device `--peer`;
+//! * `no-poll`: posts 20 WRITEs a second to a CQ of four entries and polls none of the completions;
+//! * `wrong-key`: connects two QPs each second, posts a WRITE to memory that is not the peer's, and keeps the
 //!   last four pairs;
-//! * `slow-peers`: connects a QP to A.B.C.129, one to A.B.C.130, and so on up to A.B.C.254, and keeps the
-//!   last 16.
+//! * `slow-peers`: connects a QP to A.B.C.129, one to A.B.C.130 and so on up to A.B.C.254, and keeps the last
+//!   16.
 //!
-//! Prints `{"ready":true,"pid":..}`; at the end `{"pid":..,"done":N,"failed":N}`: MRs or QPs that were made
-//! or WRITEs posted, and calls that failed with ENOMEM or EAGAIN.
+//! Prints `{"ready":true,"pid":..}`, and at the end `{"pid":..,"done":N,"failed":N}`: the MRs or QPs made or
+//! WRITEs posted, and the calls that failed with ENOMEM or EAGAIN.
 
 use std::{
     fs, io,
@@ -40,7 +40,7 @@ use rdmatop_tests::{
 use serde_json::json;
 
 const NOBODY: libc::uid_t = 65_534;
-/// Fewer than a leak has.
+/// Fewer QPs than the `qp-leak` finding needs.
 const PEERS: usize = 16;
 
 fn main() -> Result<()> {
@@ -53,8 +53,11 @@ fn main() -> Result<()> {
     args.finish()?;
     unlimit_memlock()?;
     if what == "cgroup" {
-        // "0" is whoever writes.
+        // "0" means the process that writes.
         fs::write(format!("{cgroup}/cgroup.procs"), "0").with_context(|| format!("enter {cgroup}"))?;
+    }
+    if what == "map-count" {
+        map_nearly_all()?;
     }
     let context = Context::open(&device).with_context(|| format!("open {device}"))?;
     let pd = Pd::new(&context)?;
@@ -75,6 +78,11 @@ fn main() -> Result<()> {
             "mr-growth" => {
                 regions.push(Mr::new(&pd, 1 << 16)?);
                 thread::sleep(Duration::from_millis(100));
+            }
+            "map-count" if regions.is_empty() => regions.push(Mr::new(&pd, 4096)?),
+            "map-count" => {
+                thread::sleep(Duration::from_millis(100));
+                continue;
             }
             "qp-churn" => drop(Qp::new(&pd, &cq, 1)?),
             "qp-leak" => {
@@ -156,7 +164,7 @@ fn over() -> Arc<AtomicBool> {
     over
 }
 
-/// A send queue that is never given time to become empty.
+/// A send queue that never gets time to become empty.
 struct Queue {
     qp: Qp,
     cq: Arc<Cq>,
@@ -187,7 +195,7 @@ impl Queue {
         })
     }
 
-    /// False where there was no room; then it takes all completions.
+    /// Posts; if there was no room, takes all completions and returns false.
     fn post(&mut self, number: u64) -> Result<bool> {
         let posted = self.try_post(number)?;
         if !posted {
@@ -196,7 +204,7 @@ impl Queue {
         Ok(posted)
     }
 
-    /// False where there was no room.
+    /// Tries to post; returns false if there was no room.
     fn try_post(&self, number: u64) -> Result<bool> {
         let [from, to] = &self.buffers;
         match self.qp.post_send(number, Opcode::RdmaWrite, Self::SIZE, from, to) {
@@ -207,13 +215,31 @@ impl Queue {
     }
 }
 
-/// `CAP_IPC_LOCK` would lift the limit.
+/// Pages of which each second one has other rights than those beside it: each is a mapping.
+fn map_nearly_all() -> Result<()> {
+    let limit: usize = fs::read_to_string("/proc/sys/vm/max_map_count")?.trim().parse()?;
+    let pages = limit * 94 / 100;
+    // SAFETY: it asks for a number.
+    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) })?;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: the kernel chooses a place where nothing is.
+    let all = unsafe { libc::mmap(std::ptr::null_mut(), pages * page, libc::PROT_NONE, flags, -1, 0) };
+    ensure!(all != libc::MAP_FAILED, "mmap: {}", io::Error::last_os_error());
+    for number in (1..pages).step_by(2) {
+        // SAFETY: the page is one of those above, which nobody uses.
+        let done = unsafe { libc::mprotect(all.byte_add(number * page), page, libc::PROT_READ) == 0 };
+        ensure!(done, "mprotect of page {number}: {}", io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Lowers the limit and changes the user, because `CAP_IPC_LOCK` would lift the limit.
 fn give_up_rights() -> Result<()> {
     let limit = libc::rlimit {
         rlim_cur: 8192,
         rlim_max: 8192,
     };
-    // SAFETY: the limit is a plain struct that lives during the call; setuid takes a number.
+    // SAFETY: the limit is a plain struct that lives during the call; setuid gets a number.
     let done =
         unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) == 0 && libc::setuid(NOBODY) == 0 };
     ensure!(done, "give up rights: {}", io::Error::last_os_error());

@@ -1,14 +1,13 @@
-//! Pairs of QPs that move when told to.
+//! Pairs of QPs that transfer data on order.
 //!
 //! `paired-qps [--device rxe0] [--pairs 1] [--size 64]` makes PAIRS pairs and prints
-//! `{"ready":true,"pid":..}`. Each line on stdin is an order, answered by `{"done":N}`, N counting the
-//! orders:
-//! * `post FIRST COUNT N`: N SENDs one after the other from the first QP to the second of COUNT pairs, from
-//!   pair FIRST on;
-//! * `renew FIRST COUNT`: destroys these pairs and makes others in their places.
+//! `{"ready":true,"pid":..}`. Each line on stdin is an order; the answer `{"done":N}` counts the orders.
+//! * `post FIRST COUNT N`: in COUNT pairs from pair FIRST on, the first QP sends N SENDs, one after the
+//!   other, to the second;
+//! * `renew FIRST COUNT`: destroys these pairs and makes new ones in their places.
 //!
 //! At the end of stdin it prints `{"pid":..,"qps":[{"qpn":..,"tx":..,"rx":..,"size":..,"alive":..}]}`: all
-//! QPs that there were, with the completions that it polled.
+//! QPs that ever existed, with the completions that it polled.
 
 use std::{
     io,
@@ -24,7 +23,7 @@ use rdmatop_tests::{
 };
 use serde_json::{Value, json};
 
-/// `IBV_WC_RECV` of the receives' ids, to tell them from the sends'.
+/// A bit in the ids of receives, which tells them from those of sends.
 const RECEIVE: u64 = 1 << 32;
 
 struct Pairs {

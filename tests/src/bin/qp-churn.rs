@@ -1,11 +1,11 @@
 //! Makes and destroys QPs as fast as it can: create, INIT, RTR, RTS, destroy.
 //!
-//! `qp-churn [--device rxe0] [--count 1000] [--laps 1] [--threads 1] [--fifo] [--wait]` COUNT is the number
-//! of QPs of all threads together. With LAPS above 1 a QP goes back to RESET and up to RTS again before its
-//! end: many events without the price of a create. `--fifo` runs the threads under `SCHED_FIFO`, which leaves
-//! a reader on the same CPU no time; `--wait` starts only when a line (or the end) comes on stdin. Prints
-//! `{"pid":..,"created":..,"modified":..,"destroyed":..,"events":..,"laps":..,"cqs":..,"elapsed_ns":..}`:
-//! what was really done; each thread makes and destroys a CQ besides.
+//! `qp-churn [--device rxe0] [--count 1000] [--laps 1] [--threads 1] [--fifo] [--wait]` makes COUNT QPs, of
+//! all threads together. With LAPS above 1 a QP goes to RESET and to RTS again before its end: many events
+//! without the cost of a create. `--fifo` runs the threads under `SCHED_FIFO`, which leaves a reader on the
+//! same CPU no time; `--wait` waits for a line on stdin, or its end. Prints what was really done,
+//! `{"pid":..,"created":..,"modified":..,"destroyed":..,"events":..,"laps":..,"cqs":..,"elapsed_ns":..}`;
+//! each thread also makes and destroys a CQ.
 
 use std::{
     io,
@@ -105,7 +105,7 @@ fn churn(context: &Arc<Context>, count: u64, laps: u64, fifo: bool) -> Result<Do
 
 fn run_fifo() -> io::Result<()> {
     let param = libc::sched_param { sched_priority: 1 };
-    // SAFETY: pid 0 is the calling thread; `param` is a whole structure, read only.
+    // SAFETY: pid 0 is the calling thread; `param` is a whole structure and only read.
     if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) } == 0 {
         Ok(())
     } else {

@@ -1,8 +1,7 @@
-//! Holds connected QPs of devices for which rdma-core has no library, one a device, and does nothing with
-//! them.
+//! Holds connected QPs, one per device, of devices for which rdma-core has no library, and leaves them idle.
 //!
 //! `raw-qps [--gid 0] [--mtu 4096] --devices mlx5_0,mlx5_1`
-//! Prints `{"ready":true,"pid":N,"qpns":[..]}` when all stand; ends when stdin is closed or by a signal.
+//! Prints `{"ready":true,"pid":N,"qpns":[..]}` when all QPs exist; ends when stdin is closed or by a signal.
 
 use anyhow::Result;
 use rdmatop_tests::{

@@ -1,10 +1,9 @@
-//! Lists of work requests that the provider accepts up to one in the middle.
+//! Posts lists of work requests of which the provider accepts only the first part.
 //!
-//! `rejected-posts [--device rxe0] [--rounds 50]` connects two QPs of this process, prints
-//! `{"ready":true,"pid":..,"qpn":..}`, and when stdin ends posts in each round a list with a bad request in
-//! the middle, one that finds no room for its last requests, and one that is accepted. Then it prints
-//! `{"posted":..,"bytes":..,"rejected":..,"receives":.., "rejected_receives":..}`, as the provider has told
-//! it.
+//! `rejected-posts [--device rxe0] [--rounds 50]` connects two QPs of this process and prints
+//! `{"ready":true,"pid":..,"qpn":..}`. When stdin ends, each round posts a list with a bad request in the
+//! middle, one whose last requests find no room, and one that is accepted. Then it prints what the provider
+//! reported: `{"posted":..,"bytes":..,"rejected":..,"receives":.., "rejected_receives":..}`.
 
 use std::{
     thread,
@@ -18,7 +17,7 @@ use rdmatop_tests::{
 };
 use serde_json::json;
 
-/// Asked of the queues. Providers give more.
+/// The requested size of the queues; providers give more.
 const ROOM: u32 = 4;
 /// More than any provider gives for [`ROOM`].
 const LONG: u32 = 64;
@@ -55,7 +54,7 @@ fn main() -> Result<()> {
             finished(&cq, accepted)?;
         }
     }
-    // Nobody sends: what is accepted stays.
+    // Nobody sends, so accepted receives stay in the queue.
     let receives = qp.post_recv_list(LONG, LENGTH, &to)?;
     ensure!(receives < LONG, "{receives} receives were accepted");
     report(&json!({
@@ -67,7 +66,7 @@ fn main() -> Result<()> {
     }))
 }
 
-/// Waits for the ends of `number` requests.
+/// Waits for the completions of `number` requests.
 fn finished(cq: &Cq, number: u32) -> Result<()> {
     let begun = Instant::now();
     let mut left = number;
@@ -77,7 +76,7 @@ fn finished(cq: &Cq, number: u32) -> Result<()> {
             left -= 1;
         } else {
             ensure!(begun.elapsed() < Duration::from_secs(20), "no completion in 20 s");
-            // A guest CPU that only spins starves the worker that has to finish the request.
+            // A spinning guest CPU starves the worker that has to finish the request.
             thread::yield_now();
         }
     }

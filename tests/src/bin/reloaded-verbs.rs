@@ -4,8 +4,8 @@
 //! connects two QPs, prints `{"ready":true,"pid":..,"qpn":..,"at":..,"load":N}` and waits for a line on
 //! stdin. Then it posts COUNT + N work requests, destroys its QPs, unloads libibverbs and the provider,
 //! prints `{"unloaded":N,"posted":..}` and waits for a line again. The next load is at another address. With
-//! `--then-exec COMMAND` the last load is not unloaded: with living QPs the process becomes that command,
-//! whose words are parted by spaces.
+//! `--then-exec COMMAND` nothing is unloaded after the last load: with its QPs alive the process becomes that
+//! command, whose words are separated by spaces.
 
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_void},
@@ -20,9 +20,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rdmatop_tests::args::{Args, report};
 use serde_json::json;
 
-/// What the mapping of the provider that is used has in its name.
+/// A part of the file name of the provider's mapping.
 const PROVIDER: &str = "librxe";
-/// libibverbs, and the directory in which its providers are.
+/// A part of the names of libibverbs and of its providers' directory.
 const IBVERBS: &str = "libibverbs";
 
 fn main() -> Result<()> {
@@ -42,9 +42,9 @@ fn main() -> Result<()> {
             .first()
             .context("no provider is mapped")?
             .clone();
-        // SAFETY: the functions are those of plugin.c; the name lives longer than the call.
+        // SAFETY: these are the functions of plugin.c; the name outlives the call.
         let pair = unsafe { (plugin.open)(device.as_ptr()) };
-        // SAFETY: `pair` is what `open` has returned.
+        // SAFETY: `open` returned `pair`.
         let qpn = unsafe { (plugin.qpn)(pair) };
         let at = place.from;
         report(&json!({"ready": true, "pid": std::process::id(), "qpn": qpn, "at": at, "load": load}))?;
@@ -56,7 +56,7 @@ fn main() -> Result<()> {
             let program = words.next().unwrap_or_default();
             return Err(Command::new(program).args(words).exec().into());
         }
-        // SAFETY: as above; it is not used after this.
+        // SAFETY: as above; `pair` is not used afterwards.
         unsafe { (plugin.close)(pair) };
         plugin.unload(&place.path)?;
         for name in [IBVERBS, PROVIDER] {
@@ -92,8 +92,8 @@ struct Plugin {
 impl Plugin {
     fn load() -> Result<Self> {
         let handle = dlopen(env!("RDMATOP_PLUGIN"), libc::RTLD_NOW)?;
-        // libibverbs loads providers when it is first asked for devices.
-        // SAFETY: libibverbs declares them so, and the list is freed once.
+        // libibverbs loads providers only when it is asked for devices.
+        // SAFETY: the types are those of libibverbs, and the list is freed once.
         unsafe {
             let list: unsafe extern "C" fn(*mut c_int) -> *mut c_void =
                 std::mem::transmute(symbol(handle, c"ibv_get_device_list")?);
@@ -103,7 +103,7 @@ impl Plugin {
             ensure!(!devices.is_null(), "no list of devices");
             free(devices);
         }
-        // SAFETY: plugin.c defines them with these arguments.
+        // SAFETY: plugin.c defines the functions with these arguments.
         unsafe {
             Ok(Self {
                 handle,
@@ -115,13 +115,13 @@ impl Plugin {
         }
     }
 
-    /// Unloads everything. libibverbs loads all providers that are installed and never closes one, and each
-    /// keeps libibverbs: what it took is given back for it.
+    /// Unloads everything. libibverbs loads all installed providers and never closes them, and each provider
+    /// holds libibverbs: this closes these handles in its place.
     fn unload(self, provider: &str) -> Result<()> {
         let providers = Path::new(provider).parent().context("no directory")?;
         for entry in fs::read_dir(providers)? {
             let path = entry?.path();
-            // One that is not loaded stays so.
+            // Does not load a provider that is not loaded.
             let loaded = dlopen(&path.to_string_lossy(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
             for handle in loaded.into_iter().flat_map(|handle| [handle, handle]) {
                 close(handle)?;
@@ -133,20 +133,20 @@ impl Plugin {
 
 fn dlopen(path: &str, flags: c_int) -> Result<*mut c_void> {
     let name = CString::new(path)?;
-    // SAFETY: a string; the library's constructors need nothing.
+    // SAFETY: a string is passed; the library's constructors need nothing.
     let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
     ensure!(!handle.is_null(), "dlopen {path}: {}", dlerror());
     Ok(handle)
 }
 
 fn close(handle: *mut c_void) -> Result<()> {
-    // SAFETY: dlopen has returned it, and it counts one user more than are left: this program, or libibverbs.
+    // SAFETY: dlopen returned it, and the handle is still counted for this program or for libibverbs.
     ensure!(unsafe { libc::dlclose(handle) } == 0, "dlclose: {}", dlerror());
     Ok(())
 }
 
 fn symbol(handle: *mut c_void, name: &CStr) -> Result<*mut c_void> {
-    // SAFETY: an open library and a string.
+    // SAFETY: an open library and a string are passed.
     let found = unsafe { libc::dlsym(handle, name.as_ptr()) };
     if found.is_null() {
         bail!("no {name:?}: {}", dlerror());
@@ -160,11 +160,11 @@ fn dlerror() -> String {
     if text.is_null() {
         return "no reason".to_owned();
     }
-    // SAFETY: not null, and valid until the next call of these functions by this thread.
+    // SAFETY: it is not null, and valid until this thread calls these functions again.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// Where a file is mapped.
+/// The address range of a mapped file.
 #[derive(Clone)]
 struct Place {
     from: usize,
@@ -172,7 +172,7 @@ struct Place {
     path: String,
 }
 
-/// The mappings of files with this in their names.
+/// Returns the mappings of files with this in their names.
 fn mapped(name: &str) -> Result<Vec<Place>> {
     let maps = fs::read_to_string("/proc/self/maps")?;
     let place = |line: &str| {
@@ -190,7 +190,7 @@ fn mapped(name: &str) -> Result<Vec<Place>> {
     Ok(maps.lines().filter_map(place).collect())
 }
 
-/// Maps something else where the provider began, so that it cannot come there again.
+/// Maps something else at the provider's old address, so that the next load gets another one.
 fn occupy(place: &Place) -> Result<()> {
     // SAFETY: nothing is mapped there, and with MAP_FIXED_NOREPLACE the kernel refuses if there is.
     let got = unsafe {

@@ -1,14 +1,14 @@
-//! A QP that several tasks use: made and used by a thread that is not the first, then by a child of fork(2)
-//! and by the first.
+//! A QP used by several tasks: first by the thread that made it, which is not the process's first, then by a
+//! child of fork(2) and by the first thread.
 //!
 //! `shared-qp [--device rxe0] [--count 100] [--size 64] [--thread-ends] [--sharer]` has a second thread make
 //! two QPs and post COUNT writes from the one to the other. It prints
 //! `{"ready":true,"pid":..,"tid":..,"qpn":..}`, waits for a line on stdin, and forks. The child puts one
 //! write on the ring that it inherited; the kernel refuses its doorbell, because a verbs file is only for the
 //! credentials that opened it (`ib_safe_file_access`), so that write waits for the next doorbell. Then the
-//! first thread posts COUNT writes. At the end it prints the same with the child's PID and with how many
-//! there were. With `--thread-ends` the second thread ends before the first line. With `--sharer` a `sleep`,
-//! whose PID the first line has, inherits the verbs file before that, and has it open until the end.
+//! first thread posts COUNT writes. At the end it prints the same with the child's PID and the number of
+//! posts. With `--thread-ends` the second thread ends before the first line. With `--sharer` a `sleep`, whose
+//! PID is in the first line, inherits the verbs file and has it open until the end.
 
 use std::{
     fs,
@@ -57,7 +57,7 @@ fn main() -> Result<()> {
             Ok((pair, unsafe { libc::gettid() }))
         });
         if hand_over.send(made).is_ok() && !thread_ends {
-            // Of a task that has ended the kernel gives no PID to netlink.
+            // The kernel gives netlink no PID for a task that has ended.
             loop {
                 thread::park();
             }
@@ -66,7 +66,7 @@ fn main() -> Result<()> {
     let (pair, tid) = made.recv().context("the second thread panicked")??;
     if thread_ends {
         second.join().ok().context("the second thread panicked")?;
-        // A thread can be joined a moment before the kernel takes its id away.
+        // A thread can be joined a moment before the kernel removes its id.
         while fs::exists(format!("/proc/self/task/{tid}"))? {
             thread::sleep(Duration::from_millis(1));
         }
@@ -92,7 +92,7 @@ fn main() -> Result<()> {
     }))
 }
 
-/// A process that ends when this is dropped.
+/// A process that is killed when this is dropped.
 struct Sharer(std::process::Child);
 
 impl Drop for Sharer {
@@ -102,18 +102,18 @@ impl Drop for Sharer {
     }
 }
 
-/// Starts a program that inherits the verbs file. libibverbs opens it to be closed at exec; a duplicate is
-/// not.
+/// Starts a program that inherits the verbs file. libibverbs opens the file with close-on-exec, so a
+/// duplicate is inherited.
 fn sharer() -> Result<Sharer> {
     let mut files = fs::read_dir("/proc/self/fd")?.flatten();
     let is_verbs = |path: &Path| path.as_os_str().as_bytes().starts_with(b"/dev/infiniband/uverbs");
     let file = files.find(|file| fs::read_link(file.path()).is_ok_and(|path| is_verbs(&path)));
     let number = file.context("no verbs file is open")?.file_name();
     let number: i32 = number.to_str().context("a descriptor")?.parse()?;
-    // SAFETY: the descriptor is open; the copy is this function's.
+    // SAFETY: the descriptor is open; this function owns the copy.
     let copy = unsafe { libc::dup(number) };
     ensure!(copy >= 0, "dup: {}", io::Error::last_os_error());
-    // SAFETY: the copy is not used otherwise, and is closed here once it was inherited.
+    // SAFETY: nothing else uses the copy; it is closed here after it was inherited.
     let copy = unsafe { OwnedFd::from_raw_fd(copy) };
     let child = Command::new("sleep")
         .arg("600")
@@ -146,7 +146,7 @@ impl Pair {
         qp.post_send(number, Opcode::RdmaWrite, self.size, from, to)
     }
 
-    /// Posts so many writes, one at a time.
+    /// Posts this many writes, one at a time.
     fn post(&self, count: u64) -> Result<()> {
         for number in 0..count {
             self.post_one(number)?;
@@ -169,10 +169,9 @@ impl Pair {
     }
 }
 
-/// Runs `work` in a child of fork(2), and returns its PID once it has succeeded.
+/// Runs `work` in a child of fork(2); returns its PID once it has succeeded.
 fn in_a_child(work: impl FnOnce() -> Result<()>) -> Result<i32> {
-    // SAFETY: the only other thread is parked or has ended, so no lock is held by a task that the child
-    // lacks.
+    // SAFETY: the only other thread is parked or has ended, so the child lacks no task that holds a lock.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let code = match work() {
@@ -182,12 +181,12 @@ fn in_a_child(work: impl FnOnce() -> Result<()>) -> Result<i32> {
                 1
             }
         };
-        // SAFETY: ends without destructors: the queue pairs are the parent's.
+        // SAFETY: this ends without destructors, because the QPs are the parent's.
         unsafe { libc::_exit(code) }
     }
     ensure!(child > 0, "fork: {}", io::Error::last_os_error());
     let mut status = 0;
-    // SAFETY: a place of ours for the status.
+    // SAFETY: the status is written into a place of ours.
     let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
     ensure!(
         waited == child && status == 0,

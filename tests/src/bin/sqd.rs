@@ -1,6 +1,6 @@
 //! Provokes an asynchronous QP event: moves a QP from RTS to SQD and waits for `SQ_DRAINED`.
 //!
-//! `sqd [--device rxe0] [--times 1]` does so with so many QPs, one after another, and prints
+//! `sqd [--device rxe0] [--times 1]` does so with TIMES QPs, one after another, and prints
 //! `{"pid":..,"qpns":[..],"events":["SQ_DRAINED"|null|"other",..]}`.
 
 use std::{thread, time::Duration};
@@ -28,11 +28,11 @@ fn main() -> Result<()> {
         let qp = Qp::new(&pd, &cq, 16)?;
         let peer = Qp::new(&pd, &cq, 16)?;
         connect(&qp, &peer)?;
-        // Something to drain: on rxe the event is sent when the queue runs empty in SQD.
+        // Requests to drain: rxe sends the event when the queue becomes empty in SQD.
         for number in 0..4 {
             qp.post_send(number, Opcode::RdmaWrite, 4096, &from, &to)?;
         }
-        // While it drains, and when all is done.
+        // By turns the QP moves while it drains, and after everything is done.
         if time % 2 == 1 {
             thread::sleep(Duration::from_millis(10));
         }

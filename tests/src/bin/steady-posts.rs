@@ -1,9 +1,9 @@
-//! RDMA WRITEs until told to end, with a pause of 5 ms wherever none has completed.
+//! Posts RDMA WRITEs until told to end, with a pause of 5 ms whenever none has completed.
 //!
 //! `steady-posts [--device rxe0] [--size 1024] [--depth 16] [--nccl 1]` keeps DEPTH requests outstanding
-//! between two QPs of this process, prints `{"ready":true,"pid":..,"qpn":..,"peer_qpn":..}` after the first
-//! DEPTH, and ends when stdin does: then it waits for what is outstanding and prints
-//! `{"pid":..,"qpn":..,"posted":..}`. With `--nccl 1` it has a library of NCCL's name mapped.
+//! between two QPs of this process. It prints `{"ready":true,"pid":..,"qpn":..,"peer_qpn":..}` after the
+//! first DEPTH. When stdin ends, it waits for the outstanding ones and prints
+//! `{"pid":..,"qpn":..,"posted":..}`. With `--nccl 1` it maps a library named like NCCL's.
 
 use std::{
     sync::{
@@ -22,7 +22,7 @@ use rdmatop_tests::{
 };
 use serde_json::json;
 
-/// How long it waits for completions when there is none.
+/// The pause when there is no completion.
 const PAUSE: Duration = Duration::from_millis(5);
 
 fn main() -> Result<()> {
@@ -48,7 +48,7 @@ fn main() -> Result<()> {
     let over = Arc::new(AtomicBool::new(false));
     let told = over.clone();
     thread::spawn(move || {
-        // Without stdin there is nobody to wait for either.
+        // Without stdin nobody can tell it to end.
         let _ = wait_for_stdin_end();
         told.store(true, Ordering::Relaxed);
     });
@@ -77,7 +77,7 @@ fn main() -> Result<()> {
             }
         } else {
             ensure!(moved.elapsed() < Duration::from_secs(20), "no completion in 20 s");
-            // On a guest CPU that only spins, everything else that a test does takes its time.
+            // On a spinning guest CPU everything else in a test would take longer.
             thread::sleep(PAUSE);
         }
     }

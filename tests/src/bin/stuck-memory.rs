@@ -1,12 +1,12 @@
-//! Owns a QP, and lets nobody read its memory: one of its calls holds the lock of its address space and waits
-//! for a file system that does not answer, as calls of a job do on a file server that is gone.
+//! Owns a QP but lets nobody read its memory: one of its calls holds the lock of its address space and waits
+//! for a file system that does not answer, like calls of a job whose file server is gone.
 //!
-//! `stuck-memory [--device rxe0] [--page]` prints `{"ready":true,"pid":..,"qpn":..}`, and then waits in the
-//! kernel until it is killed. With `--page` it waits for nothing itself: the page with libibverbs' structure
-//! of the QP is of that file system, so who reads the structure waits. `covered` is printed once it is.
+//! `stuck-memory [--device rxe0] [--page]` prints `{"ready":true,"pid":..,"qpn":..}` and then waits in the
+//! kernel until it is killed. With `--page` no call of its own waits: it maps the page with libibverbs'
+//! structure of the QP from that file system, prints `covered`, and whoever reads the structure waits.
 //!
-//! It needs root, to mount. The file system is this program's own, on `/dev/fuse`; its daemon, a child,
-//! answers all but reads, and ends with its parent. Then the kernel ends what waits.
+//! It needs root to mount. The file system is its own, on `/dev/fuse`; a child is the daemon, which answers
+//! all requests except reads and ends with its parent. Then the kernel ends all waits.
 
 use std::{
     convert::Infallible,
@@ -42,7 +42,7 @@ fn main() -> Result<()> {
     let device: String = args.value("--device", "rxe0".into())?;
     let is_page = args.flag("--page");
     args.finish()?;
-    // The daemon is forked while there is one thread and no QP.
+    // The daemon is forked before there are threads and QPs.
     let silent = silent_file()?;
     unlimit_memlock()?;
     let context = Context::open(&device).with_context(|| format!("open {device}"))?;
@@ -55,10 +55,10 @@ fn main() -> Result<()> {
     }
     let page = map(silent.as_raw_fd(), None)?;
     let memory = File::open("/proc/self/mem")?;
-    // The kernel holds the lock as a reader while it waits for the page.
+    // The kernel holds the lock for reading while it waits for the page.
     thread::spawn(move || memory.read_exact_at(&mut [0; 8], page));
     thread::sleep(Duration::from_millis(300));
-    // This one waits for the lock as a writer, and every later reader waits behind it.
+    // This call waits to get the lock for writing, and every later reader waits behind it.
     map(silent.as_raw_fd(), None)?;
     anyhow::bail!("the lock was free")
 }
@@ -68,13 +68,13 @@ fn checked(result: i32, what: &'static str) -> Result<i32> {
     Ok(result)
 }
 
-/// Puts the file in place of the page that the QP's structure lies on, and waits until it is killed. The
-/// allocator has other things on that page, so from then on nothing is allocated, freed or dropped.
+/// Maps the file over the page with the QP's structure, and waits until killed. The allocator has other data
+/// on that page, so from then on nothing is allocated, freed or dropped.
 fn cover(silent: &File, qp: &Qp) -> Result<Infallible> {
     const COVERED: &[u8] = b"covered\n";
     map(silent.as_raw_fd(), Some(qp.address()))?;
     loop {
-        // SAFETY: static memory; `pause` takes nothing. The line is written once: no signal has a handler.
+        // SAFETY: static memory; `pause` gets nothing. No signal has a handler: the line is written once.
         unsafe {
             libc::write(1, COVERED.as_ptr().cast(), COVERED.len());
             libc::pause();
@@ -82,12 +82,12 @@ fn cover(silent: &File, qp: &Qp) -> Result<Infallible> {
     }
 }
 
-/// Maps one page of a file, in place of the page with this address if there is one, and returns its address.
+/// Maps one page of a file, over the page with this address if given, and returns its address.
 fn map(fd: i32, over: Option<u64>) -> Result<u64> {
     let (place, fixed) = over.map_or((0, 0), |address| {
         (address & !u64::from(PAGE - 1), libc::MAP_FIXED)
     });
-    // SAFETY: a new mapping where the kernel chooses, or over a page that the caller does not use any more.
+    // SAFETY: a new mapping at the kernel's choice, or over a page that the caller no longer uses.
     let page = unsafe {
         libc::mmap(
             ptr::without_provenance_mut(usize::try_from(place)?),
@@ -115,24 +115,24 @@ fn silent_file() -> Result<File> {
         .write(true)
         .open("/dev/fuse")
         .context("/dev/fuse")?;
-    // Before it belongs to a mount the channel refuses to be read.
+    // The channel cannot be read before it belongs to a mount.
     mount(&path, channel.as_raw_fd())?;
-    // SAFETY: there is one thread.
+    // SAFETY: this process has one thread.
     if checked(unsafe { libc::fork() }, "fork")? == 0 {
-        // SAFETY: takes numbers alone.
+        // SAFETY: only numbers are passed.
         unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
         let _ = serve(channel);
         std::process::exit(0);
     }
     drop(channel);
     let file = File::open(&path)?;
-    // Its size: a page beyond the end is not read.
+    // The size must be right, because a page beyond the end is not read.
     ensure!(
         file.metadata()?.len() == u64::from(PAGE),
         "the daemon does not answer"
     );
     let name = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: `name` lives over the call. What is open stays.
+    // SAFETY: `name` lives during the call. Open files stay usable.
     let unmounted = unsafe { libc::umount2(name.as_ptr(), libc::MNT_DETACH) };
     checked(unmounted, "umount")?;
     fs::remove_file(&path)?;
@@ -142,7 +142,7 @@ fn silent_file() -> Result<File> {
 fn mount(path: &Path, channel: i32) -> Result<()> {
     let name = CString::new(path.as_os_str().as_bytes())?;
     let options = CString::new(format!("fd={channel},rootmode=100000,user_id=0,group_id=0"))?;
-    // SAFETY: all strings live over the call and end with a zero.
+    // SAFETY: all strings live during the call and end with a zero.
     let mounted = unsafe {
         libc::mount(
             c"stuck-memory".as_ptr(),
@@ -155,7 +155,7 @@ fn mount(path: &Path, channel: i32) -> Result<()> {
     checked(mounted, "mount").map(|_| ())
 }
 
-/// The daemon: the file system is one file.
+/// Runs the daemon of a file system with one file.
 fn serve(mut channel: File) -> Result<()> {
     let mut request = vec![0; 1 << 17];
     loop {
@@ -167,7 +167,7 @@ fn serve(mut channel: File) -> Result<()> {
             READ => continue,
             // Version 7.31, no flags, and writes of one page.
             INIT => words(&[7, 31, 0, 0, 0, PAGE, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
-            // Valid for an hour: number, size, blocks; a file that all may read; block size.
+            // Valid for an hour; number, size, blocks; a file that everybody may read; block size.
             GETATTR => words(&[
                 3600, 0, 0, 0, 1, 0, PAGE, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0o100_444, 1, 0, 0, 0, PAGE, 0,
             ]),

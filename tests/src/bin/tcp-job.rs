@@ -1,10 +1,10 @@
-//! Moves bytes by TCP as a job does whose communication library found no RDMA: a file named libnccl.so.2 is
-//! mapped, and both ports are chosen by the kernel.
+//! Moves bytes over TCP, like a job whose communication library found no RDMA: a file named libnccl.so.2 is
+//! mapped, and the kernel chooses both ports.
 //!
 //! `tcp-job [--bytes N] [--devices 0]` prints `{"ready":true,"pid":..}`, waits for a line on stdin, and sends
-//! N bytes (0: as many as it can until stdin is closed) to another thread of its own. Then it prints
-//! `{"pid":..,"sent":N}` and keeps the connection until stdin is closed. Without devices its /dev/infiniband
-//! is empty, as in a container that was started without them.
+//! N bytes to another thread of its own (0: as many as it can until stdin is closed). Then it prints
+//! `{"pid":..,"sent":N}` and keeps the connection until stdin is closed. With `--devices 0` its
+//! /dev/infiniband is empty, as in a container that was given no devices.
 
 use std::{
     ffi::CStr,
@@ -73,7 +73,7 @@ fn main() -> Result<()> {
 
 /// Mounts an empty directory over /dev/infiniband, in a mount namespace of its own.
 fn hide_devices() -> Result<()> {
-    // SAFETY: it takes no pointer; this process has one thread so far.
+    // SAFETY: no pointer is passed; this process has only one thread so far.
     let code = unsafe { libc::unshare(libc::CLONE_NEWNS) };
     ensure!(code == 0, io::Error::last_os_error());
     mount(c"none", c"/", None, libc::MS_REC | libc::MS_PRIVATE)?;

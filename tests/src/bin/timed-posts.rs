@@ -1,11 +1,11 @@
-//! One work request outstanding at a time, timed from before the post to the poll that finds it finished.
+//! One outstanding work request at a time, timed from before the post to the poll that finds it complete.
 //!
 //! `timed-posts [--device rxe0] [--count 1000] [--size 64] [--op write|read|send] [--before N] [--wait]
-//! [--hold]` Two QPs of this process talk to each other. With `--before N` it does N requests; then, or with
+//! [--hold]` connects two QPs of this process. With `--before N` it first does N requests; then, or with
 //! `--wait`, it prints `{"ready":true,"pid":..,"qpn":..,"peer_qpn":..}` and waits for a line on stdin: a
 //! tracer attached there must count COUNT, not N + COUNT. With `--hold` the QPs stay until stdin ends. The
-//! times printed are those of the COUNT requests: log2 buckets (`i` holds `[2^i, 2^(i+1))` ns), mean, median,
-//! 99th percentile and largest, and the same for the call of `ibv_post_send`.
+//! printed times are of the COUNT requests: log2 buckets (`i` holds `[2^i, 2^(i+1))` ns), mean, median, 99th
+//! percentile and maximum, and the same for the call of `ibv_post_send`.
 
 use std::{
     io,
@@ -99,7 +99,7 @@ fn main() -> Result<()> {
 }
 
 impl Pair {
-    /// Time in the post, and from before the post to the completion.
+    /// Returns the time in the post, and the time from before the post to the completion.
     fn one(&self, number: u64) -> Result<(Duration, Duration)> {
         if self.op == Opcode::Send {
             self.peer.post_recv(number, self.size, &self.to)?;
@@ -134,7 +134,7 @@ fn wait(cq: &Cq) -> Result<Wc> {
             return Ok(wc);
         }
         ensure!(Instant::now() < end, "no completion in 20 s");
-        // A guest CPU that only spins starves the worker that has to finish the request.
+        // A spinning guest CPU starves the worker that has to finish the request.
         std::thread::yield_now();
     }
 }

@@ -1,8 +1,8 @@
-//! Makes a known number of calls of each verb and prints it:
+//! Makes a known number of calls of each verb and prints them:
 //! `{"pid":..,"calls":{VERB:N,..},"by_write":{..}}`.
 //!
-//! `verb-calls [--device rxe0]`: what rdma-core sends by ioctl and what a program may send by `write()`,
-//! apart.
+//! `verb-calls [--device rxe0]` counts the calls that rdma-core makes by ioctl separately from those that a
+//! program may make by `write()`.
 
 use anyhow::{Context as _, Result, ensure};
 use rdmatop_tests::{

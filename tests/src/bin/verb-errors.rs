@@ -1,7 +1,7 @@
-//! Makes verbs fail on purpose and prints what it got:
+//! Makes verbs fail on purpose and prints the errors:
 //! `{"pid":..,"qpn":..,"errors":[{"verb":..,"errno":..},..]}`.
 //!
-//! `verb-errors [--device rxe0]`: a CQ too big, an MR where nothing is mapped, a modify from RESET to RTS.
+//! `verb-errors [--device rxe0]`: a CQ too big, an MR over unmapped memory, a modify from RESET to RTS.
 
 use anyhow::{Context as _, Result, bail};
 use rdmatop_tests::{

@@ -1,8 +1,8 @@
-//! docs/learn.md as a play: its commands are run in the lab, and what they print is what the page shows.
+//! Runs the commands of docs/learn.md in the lab and compares their output with the page.
 //!
-//! The commands come from the page itself, so there is no command in it that is not run. `cargo xtask learn`
-//! lets the test write the page anew; otherwise the test compares the shape of what is printed: words,
-//! columns, events and their number, without the numbers that differ from run to run.
+//! The commands come from the page itself, so each of them is run. With `cargo xtask learn` the test rewrites
+//! the page; otherwise it compares the shape of the output: words, columns, events and their number, without
+//! the numbers that differ from run to run.
 
 pub mod page;
 pub mod play;

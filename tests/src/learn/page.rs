@@ -1,4 +1,4 @@
-//! The page: text of ours, and blocks of commands with what they print.
+//! The page: text, and blocks of commands with their output.
 //!
 //! ````text
 //! <!-- learn: NAME -->
@@ -10,25 +10,25 @@
 //! ```
 //! ````
 //!
-//! `1$` and `2$` are two terminals, `$` is one where the other does not matter. After `<!-- learn: NAME,
-//! terminal 2 -->` only what terminal 2 prints is shown.
+//! `1$` and `2$` are two terminals; `$` is the only one. After `<!-- learn: NAME, terminal 2 -->` only the
+//! output of terminal 2 is shown.
 
 use anyhow::{Context as _, Result, bail, ensure};
 
 const MARK: &str = "<!-- learn: ";
 const MARK_END: &str = " -->";
 const FENCE: &str = "```";
-/// Stands for what is left out.
+/// Stands for omitted output.
 const CUT: &str = "...";
 
-/// A command and what it prints.
+/// A command and its output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     /// `$`, `1$` or `2$`.
     pub prompt: String,
     /// The line as a user types it.
     pub line: String,
-    /// Lines of both its outputs.
+    /// The lines of stdout and stderr.
     pub output: Vec<String>,
 }
 
@@ -37,14 +37,14 @@ pub struct Command {
 pub struct Block {
     /// The block's name in the mark.
     pub name: String,
-    /// Only this terminal's output is shown.
+    /// If set, only the output of this terminal is shown.
     pub only: Option<String>,
     /// The commands in the order of the page.
     pub commands: Vec<Command>,
 }
 
 impl Block {
-    /// What the page is to show of a command's output.
+    /// Returns the part of a command's output that the page shows.
     pub fn shown(&self, command: &Command) -> Vec<String> {
         match &self.only {
             Some(only) if *only != command.prompt => vec![CUT.into()],
@@ -66,7 +66,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Takes a page apart.
+    /// Splits a page into its parts.
     pub fn parse(text: &str) -> Result<Self> {
         let mut parts = Vec::new();
         let mut lines = text.lines();
@@ -88,7 +88,7 @@ impl Page {
         Ok(page)
     }
 
-    /// The blocks, from top to bottom.
+    /// Returns the blocks from top to bottom.
     pub fn blocks(&self) -> impl Iterator<Item = &Block> {
         self.parts.iter().filter_map(|part| match part {
             Part::Block(block) => Some(block),
@@ -96,7 +96,7 @@ impl Page {
         })
     }
 
-    /// The page with other outputs: those of `played`, a block for each of its own.
+    /// Returns the page with the outputs of `played`, which has a block for each of the page's.
     pub fn with(&self, played: &[Block]) -> String {
         let mut played = played.iter();
         let mut text = String::new();
@@ -151,7 +151,7 @@ fn block(mark: &str, lines: &[&str]) -> Result<Block> {
         }
     }
     let prompts: Vec<&str> = commands.iter().map(|command| command.prompt.as_str()).collect();
-    // What is started in the first terminal runs while the second has its turn.
+    // The command of the first terminal runs on while the second terminal has its turn.
     let known =
         prompts == ["1$", "2$"] || (!prompts.is_empty() && prompts.iter().all(|prompt| *prompt == "$"));
     ensure!(known, "{name}: terminals {prompts:?}");

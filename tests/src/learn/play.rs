@@ -1,4 +1,4 @@
-//! Runs the commands of a block as two terminals would.
+//! Runs the commands of a block as in two terminals.
 
 use std::{
     env, fs,
@@ -15,22 +15,22 @@ use anyhow::{Context as _, Result, bail};
 use super::page::{Block, Command};
 use crate::{child::Child, rdmatop, wait::PATIENCE};
 
-/// How a command in the first terminal says that it has begun: then the second terminal has its turn.
+/// How a command in the first terminal reports that it has begun; then the second terminal has its turn.
 const BEGUN: [&str; 4] = ["rdmatop: tracing", "rdmatop: measuring", "running", "ping: PID"];
-/// Options with which a command ends by itself; another in the first terminal is ended by Ctrl-C.
+/// Options with which a command ends by itself; other commands in the first terminal are ended by Ctrl-C.
 const ENDS: [&str; 2] = ["--delay", "--for"];
-/// How `rdmatop check` ends that has found something, as it has to wherever the page calls it.
+/// The exit codes of `rdmatop check` with findings, which it must have wherever the page calls it.
 const FOUND: [i32; 2] = [1, 2];
 
-/// Where the commands are typed: a directory with what a clone has after `make -C examples`, and rdmatop on
-/// the path.
+/// The directory in which the commands are typed: it has what a clone has after `make -C examples`, and
+/// rdmatop is in $PATH.
 #[derive(Debug)]
 pub struct Stage {
     dir: PathBuf,
 }
 
 impl Stage {
-    /// Makes it; `examples` are the built programs.
+    /// Makes the directory; `examples` has the built programs.
     pub fn make(examples: &Path) -> Result<Self> {
         let dir = env::temp_dir().join(format!("rdmatop-learn-{}", process::id()));
         let stage = Self { dir };
@@ -38,21 +38,21 @@ impl Stage {
         for made in [&bin, &lib, &stage.dir.join("examples")] {
             fs::create_dir_all(made)?;
         }
-        // The page installs both with this layout, in which `lab run` finds its programs.
+        // The page installs both in this layout, in which `lab run` finds its programs.
         fs::copy(rdmatop::program()?, bin.join("rdmatop")).context("copy rdmatop")?;
         for program in fs::read_dir(examples).context("no example programs")? {
             let program = program?;
             fs::copy(program.path(), lib.join(program.file_name()))?;
         }
         symlink(examples, stage.dir.join("examples/build"))?;
-        // The guest has no other user than root, and need not have sudo(8).
+        // The guest has no other user than root and may lack sudo(8).
         let sudo = bin.join("sudo");
         fs::write(&sudo, "#!/bin/sh\nexec \"$@\"\n")?;
         fs::set_permissions(&sudo, fs::Permissions::from_mode(0o755))?;
         Ok(stage)
     }
 
-    /// Runs all commands of a block; the block with what they print now.
+    /// Runs all commands of a block; returns the block with their current output.
     pub fn play(&self, block: &Block) -> Result<Block> {
         let outputs = match &block.commands[..] {
             [first, second] if first.prompt == "1$" => self.two(first, second),
@@ -87,14 +87,14 @@ impl Stage {
     fn start(&self, command: &Command) -> Result<Child> {
         let path = env::var("PATH").unwrap_or_default();
         let mut shell = process::Command::new("bash");
-        // A terminal shows both outputs.
-        // A pipeline does not hide that its first program failed.
+        // A terminal shows both outputs. With pipefail a pipeline does not hide that its first program
+        // failed.
         shell
             .args(["-o", "pipefail", "-c"])
             .arg(format!("exec 2>&1; {}", command.line));
         shell.current_dir(&self.dir).env("NO_COLOR", "1");
         shell.env("PATH", format!("{}:{path}", self.dir.join("bin").display()));
-        // Ctrl-C is for all of a terminal's programs.
+        // A process group, because Ctrl-C reaches all programs of a terminal.
         shell.process_group(0);
         Child::spawn(&mut shell)
     }
@@ -108,7 +108,7 @@ impl Drop for Stage {
 
 fn interrupt(shell: &Child) -> Result<()> {
     let group = i32::try_from(shell.pid())?;
-    // SAFETY: the group of our own child, which was not waited for.
+    // SAFETY: the group of our own child, which was not waited for yet.
     if unsafe { libc::kill(-group, libc::SIGINT) } != 0 {
         return Err(std::io::Error::last_os_error()).context("Ctrl-C");
     }

@@ -1,29 +1,29 @@
-//! The shape of what a command prints: all that does not differ from run to run.
+//! The shape of a command's output: everything that does not differ from run to run.
 
 use std::collections::BTreeSet;
 
-/// The last line about work requests begins so.
+/// The beginning of the last line about work requests.
 const WORK: &str = "rdmatop: work requests: ";
 
-/// What has to be the same in two runs of `command`.
+/// What must be equal in two runs of `command`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// The life of objects, in its order.
+    /// The life of objects, in order.
     life: Vec<String>,
-    /// Every other line and how often it is there, in no order: two processes print when they can.
+    /// Every other line with its count, unordered, because two processes print at any time.
     lines: Vec<String>,
 }
 
 impl Shape {
     /// The shape of all lines that `command` printed.
     pub fn of(command: &str, lines: &[String]) -> Self {
-        // The first lines of more: how many there are of each kind is a matter of time.
+        // With `head`, the number of lines of each kind depends on time.
         let head = command.contains("| head");
         let (mut life, mut others) = (Vec::new(), Vec::new());
         let mut seen = BTreeSet::new();
         for line in lines.iter().filter(|line| !line.trim().is_empty()) {
             let mut shape = line_shape(without_skips(line));
-            // SoftRoCE may finish a request before its doorbell is seen: then the time is unknown.
+            // SoftRoCE may finish a request before its doorbell is seen; then the time is unknown.
             if is_event(line) && shape.ends_with(" #") {
                 shape.truncate(shape.len() - 2);
             }
@@ -40,7 +40,7 @@ impl Shape {
         Self { life, lines: others }
     }
 
-    /// What is here and not in `other`, and the other way around; for a message.
+    /// Returns the differences in both directions, for a message.
     pub fn differences(&self, other: &Self) -> Vec<String> {
         let here = |one: &Self, two: &Self, sign: &str| -> Vec<String> {
             let mut left: Vec<&String> = two.life.iter().chain(&two.lines).collect();
@@ -64,15 +64,15 @@ impl Shape {
     }
 }
 
-/// Whether it is a line of a trace: it begins with a time.
+/// Whether it is a line of a trace, which begins with a time.
 fn is_event(line: &str) -> bool {
     let time = line.split(' ').next().unwrap_or_default();
     time.len() == 15 && time.split(':').count() == 3 && time.starts_with(|first: char| first.is_ascii_digit())
 }
 
-/// The last line about work requests. The kernel may skip a program that it is asked to run inside another:
-/// how often is a matter of load. Records that the ring had no room for stay in the line: at the page's rates
-/// it has.
+/// Removes the skips from the last line about work requests: how often the kernel skips a program that would
+/// run inside another depends on load. A count of records without room in the ring stays, because at the
+/// page's rates there is room.
 fn without_skips(line: &str) -> &str {
     match line.split_once(" (ring full 0, not seen ") {
         Some((before, _)) if before.starts_with(WORK) => before,
@@ -80,7 +80,7 @@ fn without_skips(line: &str) -> &str {
     }
 }
 
-/// Whether the last line about work requests has each that happened among those seen, left out or lost.
+/// Whether the last line about work requests accounts for each that happened as seen, left out or lost;
 /// `None` for another line.
 pub fn adds_up(line: &str) -> Option<bool> {
     let all = line.strip_prefix(WORK)?;
@@ -98,9 +98,9 @@ fn line_shape(line: &str) -> String {
     words.join(" ")
 }
 
-/// A word with `#` for each number in it, with its unit. Digits of a name (rxe0, wr_id's own, P99) stay.
+/// Replaces each number with its unit in a word by `#`. Digits of a name (rxe0, wr_id, P99) stay.
 fn word_shape(word: &str) -> String {
-    // Unknown in one run, a number in another.
+    // The value may be unknown in one run and a number in another.
     if word == "-" || is_guid(word) {
         return "#".into();
     }
@@ -119,7 +119,7 @@ fn word_shape(word: &str) -> String {
             rest = rest.trim_start_matches(|c: char| c.is_ascii_alphabetic());
             shape.push('#');
         } else if first.is_alphabetic() {
-            // A name: as it is to the end of the word, or of its part (rxe0/17).
+            // A name is kept up to the end of the word or of its part (rxe0/17).
             let (name, left) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
             shape.push_str(name);
             rest = left;
@@ -131,7 +131,7 @@ fn word_shape(word: &str) -> String {
     shape
 }
 
-/// Four groups of hexadecimal digits.
+/// Whether a word is a GUID: four groups of hexadecimal digits.
 fn is_guid(word: &str) -> bool {
     let hex = |group: &str| group.len() == 4 && group.bytes().all(|byte| byte.is_ascii_hexdigit());
     word.split(':').count() == 4 && word.split(':').all(hex)

@@ -14,7 +14,7 @@ opaque!(IbvContext IbvPd IbvCq IbvMr IbvQp);
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wc {
-    /// What the work request carried.
+    /// The id of the work request.
     pub wr_id: u64,
     /// `enum ibv_wc_status`, 0 = success.
     pub status: u32,

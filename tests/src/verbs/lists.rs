@@ -1,12 +1,12 @@
-//! Lists of work requests of which the provider accepts a part.
+//! Lists of work requests of which the provider accepts only a part.
 
 use std::io;
 
 use super::{Mr, Qp, check, ffi};
 
 impl Qp {
-    /// Posts `count` RDMA WRITEs in one list, of `length` bytes, `length` + 1 and so on. No QP takes the one
-    /// with the number `bad_at`, if there is one. Returns how many the provider has accepted.
+    /// Posts `count` RDMA WRITEs in one list, of `length` bytes, `length` + 1 and so on. The request number
+    /// `bad_at`, if given, is invalid. Returns how many the provider accepted.
     pub fn post_list(
         &self,
         count: u32,
@@ -16,7 +16,7 @@ impl Qp {
         remote: &Mr,
     ) -> io::Result<u32> {
         let bad_at = bad_at.map_or(-1, u32::cast_signed);
-        // SAFETY: a live QP; the addresses are checked by the provider against the keys.
+        // SAFETY: a live QP; the provider checks addresses against the keys.
         check(unsafe {
             ffi::shim_post_list(
                 self.raw.as_ptr(),
@@ -32,7 +32,7 @@ impl Qp {
         .map(i32::cast_unsigned)
     }
 
-    /// Posts `count` receives in one list. Returns how many the provider has accepted.
+    /// Posts `count` receives in one list. Returns how many the provider accepted.
     pub fn post_recv_list(&self, count: u32, length: u32, into: &Mr) -> io::Result<u32> {
         // SAFETY: as for `post_list`.
         check(unsafe {

@@ -1,4 +1,4 @@
-//! The verbs that the traffic programs need, safe: each object keeps what it was made from alive.
+//! Safe wrappers of the verbs that the traffic programs need: each object keeps its parents alive.
 
 mod extended;
 mod ffi;
@@ -59,12 +59,12 @@ macro_rules! object {
 
         // SAFETY: libibverbs objects may be used from any thread; the calls lock inside.
         unsafe impl Send for $name {}
-        // SAFETY: as above; nothing here gives out a reference into the C object.
+        // SAFETY: as above; nothing here returns a reference into the C object.
         unsafe impl Sync for $name {}
 
         impl Drop for $name {
             fn drop(&mut self) {
-                // SAFETY: made by the matching create, destroyed once, and before the parents it holds.
+                // SAFETY: made by the matching create, destroyed once, and before the parents that it holds.
                 unsafe { ffi::$destroy(self.raw.as_ptr()) };
             }
         }
@@ -109,21 +109,21 @@ impl Context {
     pub fn open(name: &str) -> io::Result<Arc<Self>> {
         let name = CString::new(name)?;
         let mut err = 0;
-        // SAFETY: a terminated string and a place for the errno, both alive over the call.
+        // SAFETY: a terminated string and a place for the errno, both alive during the call.
         let raw = unsafe { ffi::shim_open(name.as_ptr(), &raw mut err) };
         Ok(Arc::new(Self { raw: made(raw, err)? }))
     }
 
-    /// The uverbs file: whoever holds a copy keeps the objects alive.
+    /// Returns the uverbs file; who holds a copy keeps the objects alive.
     pub fn cmd_fd(&self) -> RawFd {
         // SAFETY: `raw` is an open context.
         unsafe { ffi::shim_cmd_fd(self.raw.as_ptr()) }
     }
 
-    /// Says that QPs post with what lies so many bytes behind the beginning of their own function, or of the
-    /// C library's `write`.
+    /// Claims that QPs post with the code this many bytes behind the beginning of their own function, or of
+    /// the C library's `write`.
     pub fn say_posts(&self, own: bool, behind: usize) {
-        // SAFETY: `raw` is an open context, whose QPs nobody posts to afterwards.
+        // SAFETY: `raw` is an open context; nobody posts to its QPs afterwards.
         unsafe { ffi::shim_say(self.raw.as_ptr(), own.into(), behind) }
     }
 
@@ -135,8 +135,8 @@ impl Context {
         Ok(gid)
     }
 
-    /// Index of a GID by which QPs of this device reach each other: that of IPv4, or the first where there is
-    /// no other.
+    /// Returns the index of a GID by which QPs of this device reach each other: the IPv4 GID, or the first if
+    /// there is none.
     fn gid_index(&self) -> i32 {
         match self.gid(IPV4_GID) {
             Ok(gid) if gid != [0; 16] => IPV4_GID,
@@ -144,7 +144,7 @@ impl Context {
         }
     }
 
-    /// Waits for one asynchronous event: its `enum ibv_event_type` and QPN, `None` when none came.
+    /// Waits for one asynchronous event; returns its `enum ibv_event_type` and QPN, or `None` if none came.
     pub fn async_event(&self, timeout: Duration) -> io::Result<Option<(u32, u32)>> {
         let ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
         let (mut event, mut qpn) = (0, 0);
@@ -178,7 +178,7 @@ impl Cq {
         }))
     }
 
-    /// CQEs that it holds: as many as asked for, or more.
+    /// Returns the CQEs that it can hold, which may be more than requested.
     pub fn capacity(&self) -> io::Result<u64> {
         // SAFETY: `raw` is a live CQ.
         let cqe = check(unsafe { ffi::shim_cq_capacity(self.raw.as_ptr()) })?;
@@ -191,13 +191,13 @@ impl Cq {
         check(unsafe { ffi::shim_req_notify(self.raw.as_ptr()) }).map(drop)
     }
 
-    /// As [`Self::req_notify`], by `write()`; of a CQ that does not exist if `wrong`.
+    /// Asks like [`Self::req_notify`], but by `write()`; for a CQ that does not exist if `wrong`.
     pub fn req_notify_by_write(&self, wrong: bool) -> io::Result<()> {
         // SAFETY: `raw` is a live CQ.
         check(unsafe { ffi::shim_req_notify_by_write(self.raw.as_ptr(), i32::from(wrong)) }).map(drop)
     }
 
-    /// One completion, `None` when the queue is empty.
+    /// Returns one completion; `None` if the queue is empty.
     pub fn poll(&self) -> io::Result<Option<Wc>> {
         let mut wc = Wc::default();
         // SAFETY: `raw` is a live CQ, `wc` has the layout of `struct shim_wc`.
@@ -222,15 +222,14 @@ impl Mr {
         })
     }
 
-    /// Tries to register `length` bytes at an address where nothing is mapped; the errno of the failure.
+    /// Tries to register `length` bytes at an unmapped address, which must fail; the error has the errno.
     pub fn at_unmapped_address(pd: &Arc<Pd>, length: usize) -> io::Result<()> {
         let mut err = 0;
         let nowhere = std::ptr::without_provenance_mut(0x1000);
-        // SAFETY: the kernel checks the address; page 1 is below vm.mmap_min_addr, so nobody's memory is
-        // pinned.
+        // SAFETY: the kernel checks the address; page 1 is below vm.mmap_min_addr, so no memory is pinned.
         let raw = unsafe { ffi::shim_reg_mr(pd.raw.as_ptr(), nowhere, length, &raw mut err) };
         let raw = made(raw, err)?;
-        // SAFETY: just made, not kept.
+        // SAFETY: just made and not kept.
         unsafe { ffi::shim_dereg_mr(raw.as_ptr()) };
         Ok(())
     }
@@ -272,7 +271,7 @@ impl Qp {
         })
     }
 
-    /// Creates a UD QP of one request each way.
+    /// Creates a UD QP with one request in each direction.
     pub fn unconnected(pd: &Arc<Pd>, cq: &Arc<Cq>) -> io::Result<Self> {
         let mut err = 0;
         // SAFETY: as in `new`.
@@ -296,7 +295,7 @@ impl Qp {
         check(unsafe { ffi::shim_mcast(self.raw.as_ptr(), 0) }).map(drop)
     }
 
-    /// Address of libibverbs' structure, which the kernel knows as the QP's handle.
+    /// Returns the address of libibverbs' structure, which is the QP's handle in the kernel.
     pub fn address(&self) -> u64 {
         self.raw.as_ptr() as u64
     }
@@ -327,19 +326,19 @@ impl Qp {
         check(unsafe { ffi::shim_to_rtr(self.raw.as_ptr(), dest_qpn, gid.as_ptr(), IPV4_GID) }).map(drop)
     }
 
-    /// RTR to RTS. On rxe a `retry_cnt` of 7 means for ever.
+    /// RTR to RTS. On rxe a `retry_cnt` of 7 means endless.
     pub fn to_rts(&self, retry_cnt: i32) -> io::Result<()> {
         // SAFETY: a live QP.
         check(unsafe { ffi::shim_to_rts(self.raw.as_ptr(), retry_cnt) }).map(drop)
     }
 
-    /// A modify that sets nothing but the state.
+    /// Modifies only the state.
     pub fn to_state(&self, state: State) -> io::Result<()> {
         // SAFETY: a live QP.
         check(unsafe { ffi::shim_to_state(self.raw.as_ptr(), state as i32) }).map(drop)
     }
 
-    /// RTS to SQD, asking for `SQ_DRAINED`.
+    /// RTS to SQD, with a request for `SQ_DRAINED`.
     pub fn to_sqd_with_event(&self) -> io::Result<()> {
         // SAFETY: a live QP.
         check(unsafe { ffi::shim_to_sqd_with_event(self.raw.as_ptr()) }).map(drop)
@@ -354,7 +353,7 @@ impl Qp {
         local: &Mr,
         remote: &Mr,
     ) -> io::Result<()> {
-        // SAFETY: a live QP; the addresses are checked by the provider against the keys.
+        // SAFETY: a live QP; the provider checks addresses against the keys.
         check(unsafe {
             ffi::shim_post_send(
                 self.raw.as_ptr(),
@@ -370,8 +369,8 @@ impl Qp {
         .map(drop)
     }
 
-    /// As [`Self::post_send`], signalled or not, and with immediate data, which only opcodes that carry some
-    /// send.
+    /// Posts like [`Self::post_send`], signalled or not, with immediate data that only opcodes with immediate
+    /// data send.
     pub fn post_as(
         &self,
         wr_id: u64,
@@ -421,7 +420,7 @@ pub fn connect(a: &Qp, b: &Qp) -> io::Result<()> {
     Ok(())
 }
 
-/// Lifts the limit of locked memory, which MRs and rings count against.
+/// Lifts the limit of locked memory, to which MRs and rings count.
 pub fn unlimit_memlock() -> io::Result<()> {
     let all = libc::rlimit {
         rlim_cur: libc::RLIM_INFINITY,

@@ -1,4 +1,4 @@
-//! A connected queue pair of a device for which rdma-core has no library.
+//! A connected QP of a device for which rdma-core has no library.
 
 use std::{
     ffi::{CStr, CString, c_char, c_int},
@@ -20,7 +20,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// It lives as long as the file is open.
+/// The QP lives as long as the file is open.
 #[derive(Debug)]
 pub struct RawQp {
     _file: OwnedFd,
@@ -29,16 +29,16 @@ pub struct RawQp {
 }
 
 impl RawQp {
-    /// One of port 1 of `device` in RTS, that sends to itself from the GID at `sgid_index` with packets of
-    /// `mtu` bytes.
+    /// Makes a QP of port 1 of `device` in RTS, which sends to itself from the GID at `sgid_index` with
+    /// packets of `mtu` bytes.
     pub fn connected(device: &str, sgid_index: u32, mtu: u32) -> Result<Self> {
         let file = CString::new(uverbs_file(device)?)?;
         let gid = gid(device, sgid_index)?;
         // enum ibv_mtu: 256 bytes are 1.
         let path_mtu = mtu.ilog2() - 7;
         let (mut qpn, mut step) = (0, c"".as_ptr());
-        // SAFETY: the file's name ends with 0, the GID has 16 bytes, and the call writes the number and the
-        // step alone, which outlive it; the step is text that lives for ever.
+        // SAFETY: the file's name ends with 0 and the GID has 16 bytes; the call writes only the number and
+        // the step, which outlive it. The step is static text.
         let (fd, step) = unsafe {
             let fd = raw_connected_qp(
                 file.as_ptr(),

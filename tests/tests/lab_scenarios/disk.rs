@@ -1,4 +1,4 @@
-//! The scenario `nvme`: what the kernel counts of its disk is what rdmatop counts of its QPs.
+//! The scenario `nvme`: the kernel's counts of its disk equal rdmatop's counts of its QPs.
 
 use std::{collections::BTreeSet, fs, process::Command};
 
@@ -15,7 +15,7 @@ use rdmatop_tests::{
 
 use super::{LIMIT, PROGRAMS, Run, json, leaves_nothing};
 
-/// Entries of the directories where the kernel's NVMe host and target are set up.
+/// Returns the entries of the directories in which the kernel's NVMe host and target are set up.
 pub(crate) fn nvme_things() -> BTreeSet<String> {
     let dirs = [
         "/sys/class/nvme",
@@ -41,10 +41,10 @@ pub(crate) fn configfs() -> Result<()> {
     output(Command::new("sh").args(["-c", mount])).map(drop)
 }
 
-/// Completed reads and writes of the path to the disk, which the block layer counts
+/// Returns the completed reads and writes of the path to the disk according to the block layer
 /// (Documentation/block/stat.rst).
 fn disk_commands() -> Result<(u64, u64)> {
-    // With native multipath the path is hidden, and on Linux 6.1 it alone counts.
+    // With native multipath the path is hidden, and on Linux 6.1 only the path counts.
     let mut disks = Vec::new();
     for entry in fs::read_dir("/sys/block")?.flatten() {
         if entry.file_name().to_string_lossy().starts_with("nvme") {
@@ -61,7 +61,7 @@ fn disk_commands() -> Result<(u64, u64)> {
             .collect();
         let under_way = numbers.get(8).context("no number of commands under way")?;
         ensure!(*under_way == 0, "{under_way} commands under way");
-        // Flushes would be orders too; nothing asks for one.
+        // Flushes would be commands too, but nothing requests one.
         ensure!(
             numbers.get(15).is_none_or(|flushes| *flushes == 0),
             "flushes: {text}"
@@ -112,7 +112,7 @@ fn each_disk_command_is_a_send_each_way_and_each_read_an_rdma_write() -> Result<
         };
         let sends = ["send", "send_inv"];
         let mut table = Table::default();
-        // The first order of a queue connects it.
+        // The first command of a queue connects it.
         table.equal(
             "I/O queue",
             "orders",

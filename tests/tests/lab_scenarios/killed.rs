@@ -1,4 +1,4 @@
-//! SIGKILL: `rdmatop lab down`, or the next scenario, takes down all that a killed one left.
+//! After SIGKILL of a scenario, `rdmatop lab down` or the next scenario removes everything that it left.
 
 use std::{
     collections::BTreeSet,
@@ -26,19 +26,19 @@ use super::{
 
 const MOMENTS: u64 = 10;
 
-/// What a scenario could leave.
+/// Returns everything that a scenario could leave.
 fn all_things() -> Result<(Things, BTreeSet<String>)> {
     Ok((things()?, nvme_things()))
 }
 
-/// The numbers that choose the moments: others in each run, the same again with `RDMATOP_SEED`.
+/// Returns the seed that chooses the moments: random, or `RDMATOP_SEED` to repeat a run.
 fn seed() -> Result<u64> {
     let given = env::var("RDMATOP_SEED").ok();
     let seed = given.map(|seed| seed.parse()).transpose()?;
     Ok(seed.unwrap_or_else(|| RandomState::new().hash_one(0_u8)))
 }
 
-/// A number below 1000, from a seed (splitmix64).
+/// Derives a number below 1000 from a seed (splitmix64).
 fn thousandth(seed: u64, nth: u64) -> u32 {
     let mut word = seed.wrapping_add(nth.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -46,7 +46,7 @@ fn thousandth(seed: u64, nth: u64) -> u32 {
     u32::try_from((word ^ (word >> 31)) % 1000).unwrap_or(0)
 }
 
-/// Starts a scenario and waits for its traffic; how long both took, and what its end takes is not counted.
+/// Starts a scenario and waits for its traffic; returns how long both took, without its end.
 fn time_of(name: &str) -> Result<Duration> {
     let begin = Instant::now();
     let run = Run::up(name)?;
@@ -73,7 +73,7 @@ fn a_scenario_killed_at_ten_moments_leaves_what_down_or_the_next_removes() -> Re
     let times: Vec<Duration> = times.collect::<Result<_>>()?;
     let runs = names.iter().zip(times).cycle();
     for (moment, (name, whole)) in (0..MOMENTS).zip(runs) {
-        // From its first step until some time after its traffic began.
+        // From its first step until some time after its traffic has begun.
         let at = whole * thousandth(seed, moment) / 800;
         let what =
             || format!("RDMATOP_SEED={seed}: moment {moment}, {name} killed after {at:?} of {whole:?}");

@@ -1,4 +1,4 @@
-//! `rdmatop lab run`: each scenario runs, shows what it teaches, and leaves nothing, whatever ends it.
+//! `rdmatop lab run`: each scenario runs, shows what it teaches, and leaves nothing behind, however it ends.
 
 use std::{collections::BTreeSet, fs, thread, time::Duration};
 
@@ -18,19 +18,19 @@ use serde_json::Value;
 mod disk;
 mod killed;
 
-/// Making or removing some devices, where instructions are translated.
+/// The limit for making or removing some devices with translated instructions.
 const LIMIT: Duration = PATIENCE;
 const FILE: &str = "/run/rdmatop/lab.json";
 const PROGRAMS: &str = env!("RDMATOP_EXAMPLES");
 
-/// What each scenario has to show.
+/// What a scenario must show.
 enum Shows {
-    /// This finding, about this command or device, after so many seconds.
+    /// This finding, about this command or device, after this many seconds.
     Finding(&'static str, &'static str, &'static str),
-    /// As [`Finding`], which another kernel test shows of the same programs (`findings`), or the scenario
-    /// before it.
+    /// Like [`Finding`], but another kernel test shows it with the same programs (`findings`), or the
+    /// previous scenario does.
     Again(&'static str, &'static str, &'static str),
-    /// No finding, or that of another scenario; the scenario has a test of its own below.
+    /// No finding, or that of another scenario; a test below is for this scenario alone.
     Own,
 }
 use Shows::{Again, Finding, Own};
@@ -41,7 +41,7 @@ const SCENARIOS: &[(&str, Shows)] = &[
     ("rnr", Finding("receiver-not-ready", "receiver", "9")),
     ("dead-peer", Finding("peer-gone", "stream", "13")),
     ("rails", Finding("hot-port", "lab0", "14")),
-    // Four senders on a busy machine are even in each of ten seconds only now and then.
+    // On a busy machine four senders are only sometimes even in each of ten seconds.
     ("funnel", Again("rx-funnel", "lab4", "30")),
     ("loss", Finding("loss", "lab0", "13")),
     ("reorder", Again("loss", "lab0", "13")),
@@ -55,7 +55,7 @@ const SCENARIOS: &[(&str, Shows)] = &[
     ("nvme", Own),
 ];
 
-/// A scenario that runs.
+/// A running scenario.
 struct Run {
     child: Child,
 }
@@ -84,7 +84,7 @@ impl Run {
         line.with_context(|| self.child.err.text())
     }
 
-    /// Ends it by a signal; all that it said.
+    /// Ends it by a signal and returns its output.
     fn end(mut self, signal: i32) -> Result<String> {
         self.child.signal(signal)?;
         self.child.succeed(LIMIT)?;
@@ -92,7 +92,7 @@ impl Run {
     }
 }
 
-/// Runs `body`; then everything is as it was before.
+/// Runs `body`; afterwards everything must be as before.
 fn leaves_nothing(body: impl FnOnce() -> Result<()>) -> Result<()> {
     let before = things()?;
     body()?;
@@ -111,7 +111,7 @@ fn leaves_nothing(body: impl FnOnce() -> Result<()>) -> Result<()> {
     no_programs()
 }
 
-/// No traffic program runs.
+/// Fails if a traffic program runs.
 fn no_programs() -> Result<()> {
     for entry in fs::read_dir("/proc")?.flatten() {
         let program = fs::read_link(entry.path().join("exe")).unwrap_or_default();
@@ -160,7 +160,7 @@ fn scenarios_of_troubles_that_other_tests_make_show_their_findings() -> Result<(
     Ok(())
 }
 
-/// Runs a scenario and looks for its finding, beside which there is no other.
+/// Runs a scenario, which must show its finding and no other.
 fn shows_its_finding(name: &str, id: &str, about: &str, seconds: &str) -> Result<()> {
     leaves_nothing(|| {
         let run = Run::up(name)?;
@@ -168,7 +168,7 @@ fn shows_its_finding(name: &str, id: &str, about: &str, seconds: &str) -> Result
         let said = run.end(libc::SIGINT)?;
         let findings = check["findings"].as_array().context("no findings")?;
         if id == "hot-port" && counts_bytes()? {
-            // SoftRoCE's link rate is then known too, and one stream takes no half of it.
+            // Then SoftRoCE's link rate is known too, of which one stream uses less than half.
             ensure!(findings.is_empty(), "{check:#}\nit said:\n{said}");
             return Ok(());
         }
@@ -176,7 +176,7 @@ fn shows_its_finding(name: &str, id: &str, about: &str, seconds: &str) -> Result
         let found = found.with_context(|| format!("no {id}: {check:#}\nit said:\n{said}"))?;
         let verdict = found["verdict"].as_str().context("no verdict")?;
         ensure!(verdict.contains(about), "{about}: {found:#}");
-        // Its second process makes and destroys QPs.
+        // The second process of this scenario makes and destroys QPs.
         let beside = if name == "churn" { "qp-churn" } else { id };
         let other = findings
             .iter()
@@ -188,7 +188,7 @@ fn shows_its_finding(name: &str, id: &str, about: &str, seconds: &str) -> Result
     })
 }
 
-/// Whether the kernel counts the bytes of a SoftRoCE port: from Linux 7 on.
+/// Whether the kernel counts the bytes of a SoftRoCE port, as Linux does since 7.
 fn counts_bytes() -> Result<bool> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let major = release.split('.').next().context("no release")?;
@@ -212,7 +212,7 @@ fn the_list_has_the_scenarios_that_are_tested_and_no_other() -> Result<()> {
     Ok(())
 }
 
-/// Packets of port 1 that a device sent.
+/// Returns the packets that port 1 of a device sent.
 fn sent(device: &str) -> Result<u64> {
     lab::hw_counter(device, "sent_pkts")?.context("no sent_pkts")
 }
@@ -225,7 +225,7 @@ fn a_ping_pong_crosses_the_wire_and_has_no_finding() -> Result<()> {
     leaves_nothing(|| {
         let run = Run::up("pingpong")?;
         run.says("round trips", |line| line.contains("round trips: mean"))?;
-        // What is sent inside one device never gets to the interface.
+        // Traffic inside one device never reaches the interface.
         let wire = |netdev: &str| sent_by(netdev, "tx_packets");
         let (packets, frames) = (sent("lab0")?, wire("labnet0")?);
         thread::sleep(Duration::from_secs(1));
@@ -262,7 +262,7 @@ fn each_rank_of_a_ring_takes_twice_n_minus_1_steps_and_the_sum_is_right() -> Res
             rounds.iter().all(|line| line.ends_with("all sums are right")),
             "{said}"
         );
-        // Of the first round each step of each rank is printed.
+        // In the first round each step of each rank is printed.
         for rank in 0..4 {
             let steps = said
                 .lines()
@@ -298,7 +298,7 @@ fn rdmatop_counts_six_sends_of_each_rank_in_each_round() -> Result<()> {
         }) {
             ranks += 1;
             let sends = row.total("tx_wr").with_context(|| format!("{row:?}"))?;
-            // The one that the end broke off is not printed.
+            // The round that the end interrupted is not printed.
             ensure!(
                 (6 * rounds..=6 * (rounds + 1)).contains(&sends),
                 "{sends} sends in {rounds} rounds: {row:?}\n{said}"
@@ -311,8 +311,8 @@ fn rdmatop_counts_six_sends_of_each_rank_in_each_round() -> Result<()> {
 
 #[test]
 fn an_mtu_of_1500_makes_packets_of_1024_bytes() -> Result<()> {
-    // RoCE v2 puts 78 bytes around a payload (Ethernet, IPv6, UDP, BTH, ICRC), 16 more around a message's
-    // first (RETH). The rest is for the time between the two reads.
+    // RoCE v2 puts 78 bytes around a payload (Ethernet, IPv6, UDP, BTH, ICRC), and 16 more around the first
+    // one of a message (RETH). The rest is a margin for the time between the two reads.
     const LONGEST: u64 = 1200;
     let Some(_lab) = Lab::enter("lab run: mtu") else {
         return Ok(());
@@ -324,8 +324,8 @@ fn an_mtu_of_1500_makes_packets_of_1024_bytes() -> Result<()> {
         let bytes = sent_by(&netdev, "tx_bytes")?;
         let packets = sent_by(&netdev, "tx_packets")?;
         let said = run.end(libc::SIGINT)?;
-        // The mean of all frames, whether or not some are sent again. Those of 4096 bytes would be four times
-        // as long; an acknowledgement goes the other way.
+        // The mean of all frames, whether or not some are retransmissions. Frames of 4096 bytes would be four
+        // times as long; acknowledgements go the other way.
         let mean = bytes / packets.max(1);
         ensure!(
             packets > 64 && (1000..=LONGEST).contains(&mean),
@@ -335,7 +335,7 @@ fn an_mtu_of_1500_makes_packets_of_1024_bytes() -> Result<()> {
     })
 }
 
-/// A counter of an interface.
+/// Returns a counter of an interface.
 fn sent_by(netdev: &str, counter: &str) -> Result<u64> {
     let text = fs::read_to_string(format!("/sys/class/net/{netdev}/statistics/{counter}"))?;
     Ok(text.trim().parse()?)
@@ -358,7 +358,7 @@ fn a_storm_of_qps_is_counted_to_the_last_and_found_as_churn() -> Result<()> {
             !findings.is_empty() && findings.iter().all(is_churn),
             "{check:#}\n{said}"
         );
-        // Each call makes 32 QPs; a process that is told to end completes the one that it is in.
+        // Each call makes 32 QPs; a process that is told to end finishes its current call.
         let calls: u64 = said
             .lines()
             .filter_map(|line| {
@@ -380,7 +380,7 @@ fn a_storm_of_qps_is_counted_to_the_last_and_found_as_churn() -> Result<()> {
             .filter(|row| row.field("pid").as_u64().is_some_and(|pid| storms.contains(&pid)))
             .filter_map(|row| row.total("calls"))
             .sum();
-        // And one for each process before it begins. What is missing, the kernel has said that it skipped.
+        // One more QP for each process before it begins. The kernel reported the missing ones as skipped.
         let made_by_all = 32 * calls + 4;
         let programs = seen.skipped_programs().unwrap_or_default();
         let skipped: u64 = programs.values().sum();
@@ -440,7 +440,7 @@ fn the_view_runs_beside_a_scenario_and_ends_it() -> Result<()> {
         ensure!(status.success(), "{status}");
         Ok(())
     })?;
-    // Whatever ends it: both children end and the devices go.
+    // However it ends, both children end and the devices disappear.
     leaves_nothing(|| {
         let args = ["lab", "run", "pingpong", "--view", "--programs", PROGRAMS];
         let mut view = OnTerminal::start(&mut rdmatop::command(&args)?)?;
@@ -451,8 +451,7 @@ fn the_view_runs_beside_a_scenario_and_ends_it() -> Result<()> {
     })
 }
 
-/// The lab's own device is away, for what looks at all devices of a driver; it is there again when this is
-/// dropped.
+/// Removes the lab's own device, for tests that look at all devices of a driver; drop makes it again.
 struct Alone {
     netdev: String,
 }

@@ -1,4 +1,4 @@
-//! What a driver counts: totals, rates, wraps, resets, and sums of which a part is missing.
+//! A driver's counters: totals, rates, wraps, resets, and sums with a missing part.
 
 use anyhow::{Context as _, Result, ensure};
 use rdmatop_tests::{
@@ -8,7 +8,7 @@ use rdmatop_tests::{
 
 use super::{is_near, named, port, window};
 
-/// Each total is what the counter was when the driver was asked for it last, to the unit.
+/// Each total must be exactly the counter's value at the driver's last read.
 #[test]
 fn totals_are_the_drivers() -> Result<()> {
     let Some(_lab) = Lab::enter("totals") else {
@@ -19,7 +19,7 @@ fn totals_are_the_drivers() -> Result<()> {
     };
     let ports = nic.add_mlx5(8)?;
     for (number, port) in (1..).zip(&ports) {
-        // 40 Gb/s and more; files of ports/N/counters count words of 4 bytes.
+        // At least 40 Gb/s; files of ports/N/counters count words of 4 bytes.
         port.rate("out_of_buffer", 1_000 * number)?;
         port.rate("np_cnp_sent", 7 * number)?;
         port.set("port_xmit_data", 1_000_000_007 * number)?;
@@ -92,7 +92,7 @@ fn a_wrap_of_32_bits_is_no_reset_and_a_reset_no_wrap() -> Result<()> {
     ports[1].set("out_of_buffer", 1_000_000)?;
     let sample = window(3, || {
         ports[0].rate("out_of_buffer", 4_000)?;
-        // As after a reset of the card.
+        // Like a reset of the card.
         ports[1].set("port_xmit_data", 10)?;
         ports[1].set("out_of_buffer", 20)
     })?;
@@ -108,7 +108,7 @@ fn a_wrap_of_32_bits_is_no_reset_and_a_reset_no_wrap() -> Result<()> {
             .is_some_and(|rate| rate > 0.0 && rate < 4_001.0),
         "{wrapped}"
     );
-    // What is lost is not made up for: it goes on from there, and this interval has no rate.
+    // Lost counts are not estimated: the total goes on, and this interval has no rate.
     let row = port(&sample, "mlx5_1")?;
     for (counter, total) in [
         (&row["tx_bytes"], 4_000_040),
@@ -162,8 +162,7 @@ fn a_sum_of_which_a_part_cannot_be_read_is_not_shown_as_the_whole() -> Result<()
     let sample = window(3, || ports[1].fail(Call::Hw, libc::EIO))?;
     ensure!(!port(&sample, "mlx5_0")?["drops"].is_null());
     let row = port(&sample, "mlx5_1")?;
-    // out_of_buffer is unknown; port_xmit_discards alone is not what the port dropped, but as much at the
-    // least.
+    // out_of_buffer is unknown; port_xmit_discards alone is only a lower bound of the port's drops.
     let drops = &row["drops"];
     ensure!(drops["total"].is_null() && drops["rate"].is_null(), "{row}");
     ensure!(drops["at_least"]["total"].as_u64().is_some(), "{row}");

@@ -1,4 +1,4 @@
-//! `rdmatop doctor` beside such cards.
+//! `rdmatop doctor` with these cards.
 
 use anyhow::{Context as _, Result, ensure};
 use rdmatop_tests::{
@@ -9,12 +9,12 @@ use rdmatop_tests::{
 };
 use serde_json::Value;
 
-/// `rdmatop doctor --json`: lines by check, and the exit code.
+/// Runs `rdmatop doctor --json`; returns the exit code and the lines.
 fn doctor() -> Result<(Option<i32>, Vec<Value>)> {
     doctor_of(&[])
 }
 
-/// As [`doctor`], with more variables in its environment.
+/// Runs [`doctor`] with more environment variables.
 fn doctor_of(env: &[(&str, &str)]) -> Result<(Option<i32>, Vec<Value>)> {
     let mut command = rdmatop::command(&["doctor", "--json"])?;
     let mut child = Child::spawn(command.envs(env.iter().copied()))?;
@@ -72,9 +72,9 @@ fn doctor_names_the_slow_the_downed_and_the_silent_port_and_no_softroce() -> Res
     );
     ports[1].state(4)?;
 
-    // A driver that sleeps: the page says so, and has what the others answered.
+    // A driver that sleeps: the report says so and has the answers of the others.
     ports[3].delay(Call::Port, 12_000)?;
-    // Six seconds, and not the lab's minute.
+    // Six seconds instead of the lab's minute.
     let (code, lines) = doctor_of(&[("RDMATOP_PATIENCE", "2")])?;
     ports[3].delay(Call::Port, 0)?;
     ensure!(

@@ -1,5 +1,5 @@
-//! Cards with hardware counters, by a driver whose counters are known: names, states, totals, rates, wraps,
-//! resets, failures and slow answers on a machine with eight "mlx5" ports and no SoftRoCE.
+//! Cards with hardware counters, whose driver has known values: names, states, totals, rates, wraps, resets,
+//! failures and slow answers on a machine with eight "mlx5" ports and no SoftRoCE.
 
 mod counters;
 mod doctor;
@@ -25,8 +25,8 @@ use serde_json::Value;
 
 use slow::with_a_slow_card;
 
-/// Of a rate, as a part of it. The driver computes a counter when it is asked, within the read whose middle
-/// is its time.
+/// Relative tolerance of a rate: the driver computes a counter at some moment of the read, whose middle
+/// counts as its time.
 const RATE_TOLERANCE: f64 = 0.005;
 
 /// The row of a port.
@@ -43,7 +43,7 @@ fn device<'a>(sample: &'a Snapshot, name: &str) -> Result<&'a Value> {
     row.with_context(|| format!("no device {name} in {rows:?}"))
 }
 
-/// A counter under the driver's name.
+/// Returns a counter by the driver's name.
 fn named<'a>(port: &'a Value, name: &str) -> Result<&'a Value> {
     let list = port["counters"].as_array().context("no list of counters")?;
     let row = list.iter().find(|row| row["name"] == name);
@@ -58,11 +58,11 @@ fn is_near(rate: Option<f64>, wanted: u64) -> bool {
     rate.is_some_and(|rate| (rate / wanted as f64 - 1.0).abs() <= RATE_TOLERANCE)
 }
 
-/// A window of `seconds` over what `during` does after a part of it.
+/// Opens a window of `seconds` and runs `during` in it after a short time.
 fn window(seconds: u64, during: impl FnOnce() -> Result<()>) -> Result<Snapshot> {
     let window = Window::open(&[])?;
     let open = Instant::now();
-    // The first reads come after the line that says that the window is open.
+    // The first reads follow the line that reports the open window.
     thread::sleep(Duration::from_millis(500));
     during()?;
     thread::sleep(Duration::from_secs(seconds).saturating_sub(open.elapsed()));
@@ -127,8 +127,8 @@ fn eight_ports_are_named_and_described() -> Result<()> {
     Ok(())
 }
 
-/// Bytes of bnxt_re, octets of irdma and InfiniBand ports may be of IP: nothing follows from them. mlx5's and
-/// EFA's are of queue pairs.
+/// Bytes of bnxt_re, octets of irdma and bytes of InfiniBand ports may be IP traffic, so nothing follows from
+/// them. Those of mlx5 and EFA belong to QPs.
 #[test]
 fn a_port_that_moves_data_without_qps_names_who_has_its_card_open() -> Result<()> {
     let Some(_lab) = Lab::enter("unexplained") else {
@@ -196,7 +196,7 @@ fn a_port_that_moves_data_without_qps_names_who_has_its_card_open() -> Result<()
         );
     }
     drop(holder);
-    // Without eBPF a queue pair may have come and gone unseen within the window.
+    // Without eBPF a QP may have existed unseen within the window.
     let sample = rdmatop::once(&["--no-ebpf"])?;
     ensure!(
         sample.value()["judgement"]["unexplained"] == serde_json::json!([]),
@@ -239,14 +239,14 @@ fn a_port_that_goes_down_a_new_name_and_a_pulled_card_are_seen() -> Result<()> {
     );
     let down = port(&sample, "mlx5_3")?;
     ensure!(down["state"] == "DOWN", "{down}");
-    // Another card in the same place is another device.
+    // Another card in the same slot is another device.
     nic.add(&Wish::mlx5("mlx5_1"))?.set("port_xmit_data", 5)?;
     let sample = rdmatop::once(&[])?;
     ensure!(port(&sample, "mlx5_1")?["tx_bytes"]["total"] == 20);
     Ok(())
 }
 
-/// Findings of this kind, by the name of their device.
+/// Returns the findings of this kind by device name.
 fn logged(sample: &Snapshot) -> Vec<String> {
     let all = sample.value()["findings"].as_array().into_iter().flatten();
     let found = all.filter(|found| found["id"] == "driver-errors");
@@ -268,7 +268,7 @@ fn an_error_that_a_driver_logs_is_a_finding_of_its_device() -> Result<()> {
     let sample = window(3, || {
         ports[0].log("REG_MR failed, err -12")?;
         ports[0].log("no answer of the firmware")?;
-        // What a program writes there is not the kernel's, whatever it says.
+        // A program's text in /dev/kmsg is not the kernel's, whatever it says.
         fs::write("/dev/kmsg", "<3>infiniband mlx5_1: forged\n")?;
         fs::write("/dev/kmsg", "<6>mlx5_1: for information\n").map_err(Into::into)
     })?;
@@ -293,7 +293,7 @@ fn of_a_card_that_is_left_alone_the_driver_is_asked_for_nothing() -> Result<()> 
     for call in [Call::Port, Call::Pma, Call::Firmware] {
         ports[3].delay(call, 30_000)?;
     }
-    // Whatever is asked of its driver is late, and a note says so.
+    // Each request to this driver would be late, and a note would say so.
     let sample = rdmatop::once(&["--delay", "3", "--exclude-device", "m*_3"])?;
     for left in &ports[..3] {
         let rate = port(&sample, &left.device)?["tx_bytes"]["rate"].as_f64();
@@ -316,7 +316,7 @@ fn of_a_card_that_is_left_alone_the_driver_is_asked_for_nothing() -> Result<()> 
     Ok(())
 }
 
-// What follows holds only once defects are mended that these tests found.
+// Regression tests of defects that these tests found.
 
 #[test]
 fn without_softroce_a_card_without_counters_has_nothing_to_note() -> Result<()> {

@@ -17,9 +17,9 @@ use rdmatop_tests::{
 
 use super::{device, errors, is_near, named, port, window};
 
-/// Of the rate of a slow card, as a part of it. Where in a read of seconds the driver looked at the counter
-/// nobody knows; of two reads whose lengths differ by more than this part of the time between them there is
-/// no rate.
+/// Relative tolerance of a slow card's rate. Nobody knows when in a read of seconds the driver looked at the
+/// counter; if the lengths of two reads differ by more than this part of the time between them, there is no
+/// rate.
 const SLOW_TOLERANCE: f64 = 0.05;
 
 #[test]
@@ -62,7 +62,7 @@ fn a_card_that_does_not_answer_is_unknown_and_the_others_are_shown() -> Result<(
     Ok(())
 }
 
-/// A driver that sleeps where it is asked for `call`, among seven that do not.
+/// Loads cards of which one driver sleeps at each `call` and seven do not.
 pub(super) fn with_a_slow_card(call: Call, ms: u32) -> Result<Option<(TestNic, Vec<Port>)>> {
     let Some(nic) = TestNic::load("slow card")? else {
         return Ok(None);
@@ -91,7 +91,7 @@ fn a_slow_card_ends_neither_a_sample_nor_the_program() -> Result<()> {
             let rate = row["tx_bytes"]["rate"].as_f64();
             ensure!(rate.is_some_and(|rate| rate > 0.0), "{call:?}: {row}");
         }
-        // A signal in the middle of a sleep.
+        // A signal during a sleep of the driver.
         ports[3].delay(call, 4_000)?;
         let mut view = Child::spawn(&mut rdmatop::command(&["--once", "--delay", "600"])?)?;
         thread::sleep(Duration::from_secs(3));
@@ -119,7 +119,7 @@ fn one_slow_card_makes_neither_the_others_old_nor_the_keys_dead() -> Result<()> 
     let size = ["-d", "-s", "v", "-x", "120", "-y", "50", &command];
     tmux(&[&["-f", "/dev/null", "new-session"], size.as_slice()].concat())?;
     let seen = (|| {
-        // Past the start, which loads programs.
+        // After the start, which loads programs.
         wait::until("the first reads", END, || {
             ports[7].read_count(Call::Hw).is_ok_and(|count| count > 2)
         })?;
@@ -146,7 +146,7 @@ fn one_slow_card_makes_neither_the_others_old_nor_the_keys_dead() -> Result<()> 
     Ok(())
 }
 
-/// The rate of a slow card is over the time between its own two reads, or unknown; the others have theirs.
+/// A slow card's rate is over the time between its own two reads, or unknown; the others have theirs.
 #[test]
 fn a_slow_card_is_named_and_has_no_false_rate() -> Result<()> {
     let Some(_lab) = Lab::enter("slow card, rates") else {
@@ -174,14 +174,14 @@ fn a_slow_card_is_named_and_has_no_false_rate() -> Result<()> {
             }
         }
         let notes = sample.value()["health"]["notes"].as_array().context("notes")?;
-        // All eight move data without a queue pair, and the note about that names them.
+        // All eight cards move data without a QP, and the note about that names them.
         let notes: Vec<String> = notes
             .iter()
             .filter(|note| note["id"] != "unseen-qps")
             .map(ToString::to_string)
             .collect();
         let notes = notes.concat();
-        // The firmware is asked only when devices are listed: the reading at the end may not have been slow.
+        // The firmware is asked only when devices are listed, so the reading at the end may have been fast.
         let named = matches!(call, Call::Firmware) || notes.contains("mlx5_3 is slow");
         ensure!(named, "{call:?}: {notes}");
         ensure!(

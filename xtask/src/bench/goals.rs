@@ -1,4 +1,4 @@
-//! The goals: which numbers are held against which. Pure.
+//! The goals: which measured numbers are compared, and the limit of each. Pure functions.
 
 use super::math::{Unit, line, show};
 use super::raw::Raw;
@@ -7,16 +7,16 @@ use super::row::{Limit, Reading, Row};
 /// All goals, in order.
 pub(crate) const ALL: [&str; 10] = ["G1", "G2", "G3", "G4", "G5", "G6", "G7", "G8", "G9", "G10"];
 
-/// What is known about the run apart from the guest's numbers.
+/// What is known about the run besides the guest's numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context {
-    /// A peer was given.
+    /// Whether a peer tool was given.
     pub(crate) peer: bool,
-    /// Devices in the stage with many.
+    /// Number of devices in the stage with many devices.
     pub(crate) devices: u32,
 }
 
-/// The rows of the chosen goals.
+/// Returns the rows of the chosen goals.
 pub(crate) fn rows(raw: &Raw, context: Context, wanted: &[String]) -> Vec<Row> {
     let numbers = Numbers { raw, context };
     let mut rows = numbers.idle();
@@ -39,12 +39,12 @@ struct Numbers<'a> {
 
 const VIEWS: [(&str, &str); 2] = [("ebpf", "live"), ("noebpf", "--no-ebpf")];
 
-/// How rdmatop's programs are entered in a trace.
+/// The two ways in which the kernel enters rdmatop's trace programs.
 const MODES: [&str; 2] = ["kprobe", "fentry"];
 
 impl Numbers<'_> {
     fn get(&self, name: &str) -> Reading {
-        // A view that could not load its programs works from netlink: its numbers would be the other row's.
+        // A view that could not load its programs works from netlink: its numbers belong to the other row.
         if name.starts_with("ebpf.")
             && self
                 .raw
@@ -94,7 +94,7 @@ impl Numbers<'_> {
         vec![row("G2", VIEWS[1], 1.3), row("G3", VIEWS[0], 0.05)]
     }
 
-    /// The slope of the line through all numbers of queue pairs, in words.
+    /// Says the slope of the line through the numbers for all QP counts.
     fn fit(&self, view: &str) -> String {
         let points: Vec<(f64, f64)> = [(0.0, "idle"), (1000.0, "q1000"), (10_000.0, "q10000")]
             .into_iter()
@@ -149,14 +149,15 @@ impl Numbers<'_> {
     fn posts(&self) -> Vec<Row> {
         let row = |how: &str, limit| {
             let bpftrace = if how == "fentry" { "kfunc" } else { how };
-            // The clock that times a post is no part of it, and would flatter the ratio.
+            // The clock that times a post is subtracted: it is no part of the cost and would flatter the
+            // ratio.
             let cost = |name: &str| self.difference(&format!("post.{name}"), "post.clock");
             let compare = cost(&format!("bpftrace_{bpftrace}"));
             let mut compare: Vec<String> = compare
                 .map(|cost| format!("bpftrace {bpftrace} count: {cost:.0}"))
                 .into_iter()
                 .collect();
-            // Asked for by the user, so held to no limit.
+            // `--verb-times` has no limit, because the user asks for its cost.
             if how == "kprobe"
                 && let Ok(cost) = cost("verb_times")
             {
@@ -216,15 +217,15 @@ impl Numbers<'_> {
         MODES.into_iter().flat_map(|mode| self.storm(mode)).collect()
     }
 
-    /// Three rows hold the limit of 0.65, because none alone says all of it.
+    /// Three rows have the limit of 0.65, because no single one covers what it means.
     ///
-    /// * The producers' own CPU is what the limit means where the tracer finds a CPU that nobody else needs:
-    ///   the producer then pays for the programs on its way and for nothing else. It is measured in the guest
-    ///   of one CPU, whose scheduler knows which of the two ran. With two CPUs on one emulated core both
-    ///   clocks run while either executes, and a producer's would hold the tracer's work. Once with all kinds
-    ///   of events, once with those of queue pairs alone.
-    /// * The elapsed time of the storm, tracer and producers on one core, is what it means on a machine that
-    ///   is full. It holds the CPU of both, and is the row that other tracers' figures compare with.
+    /// * The CPU time of the producers covers a machine where the tracer runs on a CPU that nobody else
+    ///   needs: the producer then pays only for the programs that it runs into. This is measured in a guest
+    ///   with one CPU, whose scheduler knows whether tracer or producer ran. With two CPUs on one emulated
+    ///   core, both clocks run while either CPU executes, so the producer's would include the tracer's work.
+    ///   One row has all kinds of events, another only the events of QPs.
+    /// * The elapsed time of the storm, with tracer and producers on one core, covers a machine that is full.
+    ///   It includes the CPU time of both, and is the row to compare with figures of other tracers.
     fn storm(&self, mode: &str) -> Vec<Row> {
         let row = |formula: &str, unit, ours, base, limit| Row {
             goal: "G8",
@@ -490,7 +491,7 @@ mod tests {
         let rows = of(&raw(&values), false, "G8");
         assert_eq!(rows[0].verdict(), Verdict::Missed);
         assert_eq!(rows[1].verdict(), Verdict::Missed);
-        // The other way in has rows of its own.
+        // The other mode (fentry or kprobe) has rows of its own.
         assert_eq!(rows[7].verdict(), Verdict::Ok);
         assert_eq!(rows[8].verdict(), Verdict::Ok);
     }
@@ -518,7 +519,7 @@ mod tests {
         ];
         let rows = of(&raw(&values), false, "G8");
         assert_eq!(rows[3].verdict(), Verdict::Ok);
-        // The other row holds the limit too.
+        // The other row has the same limit.
         assert_eq!(rows[2].limit, rows[3].limit);
     }
 
@@ -539,7 +540,7 @@ mod tests {
         );
         assert_eq!((rows[1].ratio(), rows[1].verdict()), (Some(9.0), Verdict::Shown));
         assert!(rows[1].formula.contains("maps included"), "{}", rows[1].formula);
-        // What was not read is not taken for zero.
+        // A number that was not read is not taken for zero.
         assert!(matches!(rows[2].verdict(), Verdict::NotMeasured(_)));
     }
 }

@@ -1,11 +1,11 @@
-//! Ratios, fits, and numbers as text. Pure.
+//! Ratios, fits, and numbers as text. Pure functions.
 
-/// `value / base`; `None` where the base says nothing.
+/// `value / base`; `None` if the base is not positive or the value not finite.
 pub(crate) fn ratio(value: f64, base: f64) -> Option<f64> {
     (base > 0.0 && value.is_finite()).then(|| value / base)
 }
 
-/// Slope and intercept of the least-squares line through `points`; `None` below two different x.
+/// Slope and intercept of the least-squares line through `points`; `None` without two different x.
 pub(crate) fn line(points: &[(f64, f64)]) -> Option<(f64, f64)> {
     let count = points.len() as f64;
     let mean = |part: fn(&(f64, f64)) -> f64| points.iter().map(part).sum::<f64>() / count;
@@ -19,22 +19,22 @@ pub(crate) fn line(points: &[(f64, f64)]) -> Option<(f64, f64)> {
     Some((slope, mean_y - slope * mean_x))
 }
 
-/// What a number counts.
+/// The unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// Instructions.
     Insn,
-    /// Instructions in a second.
+    /// Instructions per second.
     InsnPerSecond,
     /// Nanoseconds of the guest's clock.
     Nanos,
     /// Bytes.
     Bytes,
-    /// Things.
+    /// A number of things.
     Count,
 }
 
-/// `value` with three figures and its unit.
+/// Formats `value` with three significant digits and its unit.
 pub(crate) fn show(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Insn => short(value),
@@ -54,7 +54,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// Three figures, not more than measured repeats agree in.
+/// Formats three significant digits: repeated measurements agree in no more.
 pub(crate) fn figures(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),

@@ -22,7 +22,7 @@ use self::row::{HEADER, Row};
 use crate::lab::{self, GuestArgs};
 use crate::{paths, step};
 
-/// The part of docs/performance.md that `--docs` writes.
+/// Marks around the part of docs/performance.md that `--docs` writes.
 const BEGIN: &str = "<!-- last table: written by cargo xtask bench --docs -->";
 const END: &str = "<!-- end of the last table -->";
 
@@ -49,7 +49,7 @@ pub(crate) struct BenchArgs {
     docs: bool,
 }
 
-/// One boot.
+/// One boot of the guest.
 struct Stage {
     name: &'static str,
     goals: &'static [&'static str],
@@ -58,11 +58,11 @@ struct Stage {
     minutes: u64,
 }
 
-/// Measures, prints the table, keeps it as JSON. Exit status 1 when a goal is missed.
+/// Measures, prints the table and keeps it as JSON. The exit status is 1 when a goal is missed.
 pub(crate) fn main(args: &BenchArgs) -> Result<u8> {
     let wanted = wanted(&args.only)?;
     let programs = paths::target().join("release");
-    // Before the build: the tree may change while this measures.
+    // Read before the build, because the tree may change while this measures.
     let about = About::read(&args.kernel);
     if !args.no_build {
         build()?;
@@ -91,13 +91,13 @@ pub(crate) fn main(args: &BenchArgs) -> Result<u8> {
             cpus: 1,
             minutes: 15,
         },
-        // Reader and producers run on two CPUs, as they would; these share one emulated core, so CPU times
-        // are not told apart here: what a storm costs its producers is measured by the stage with one CPU.
+        // Reader and producers run on two CPUs, as in reality. These share one emulated core, which mixes
+        // their CPU times: the stage with one CPU measures what a storm costs its producers.
         Stage {
             name: "storm",
             goals: &["G8"],
             devices: 1,
-            // 6.1 hangs when it brings up a second CPU while instructions are counted.
+            // Linux 6.1 hangs when it brings up a second CPU while instructions are counted.
             cpus: if args.kernel == "6.1" { 1 } else { 2 },
             minutes: 30,
         },
@@ -161,7 +161,7 @@ fn build() -> Result<()> {
     step::run("build rdmatop and the drivers (release)", &mut command).map(drop)
 }
 
-/// Copies the peer to where the guest sees it: the guest's /tmp and /run are its own.
+/// Copies the peer to a directory that the guest sees: the guest has its own /tmp and /run.
 fn stage_peer(path: &Path) -> Result<PathBuf> {
     let dir = paths::target().join("bench");
     fs::create_dir_all(&dir)?;
@@ -180,7 +180,7 @@ fn run_stage(
     let out = env::var_os("RDMATOP_LAB_OUT")
         .map_or_else(|| paths::target().join("lab-out"), |dir| paths::repo().join(dir));
     let report = out.join(format!("bench-{}.json", stage.name));
-    // A report of an earlier run must not be taken for this one's.
+    // Removed, so that a report of an earlier run is not taken for the report of this one.
     match fs::remove_file(&report) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}
@@ -223,7 +223,7 @@ fn run_stage(
     Ok(raw)
 }
 
-/// When and of what a table is.
+/// When, and from which kernel and commit, a table was measured.
 struct About {
     kernel: String,
     date: String,
@@ -305,7 +305,7 @@ fn write_docs(about: &About, table: &str) -> Result<()> {
     fs::write(&path, new.unwrap_or_default()).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The page with `text` between its marks.
+/// Returns the page with `text` between its marks.
 fn with_table(page: &str, text: &str) -> Option<String> {
     let (before, rest) = page.split_once(BEGIN)?;
     let (_, after) = rest.split_once(END)?;

@@ -1,11 +1,11 @@
-//! What the guest measured: named numbers, and why some are missing.
+//! What the guest measured: named numbers, and the reasons why some are missing.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// The guest's report, of one stage or of all.
+/// The guest's report, of one stage or of all stages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Raw {
     pub(crate) values: BTreeMap<String, f64>,
@@ -23,7 +23,7 @@ impl Raw {
         };
         let mut raw = Self::default();
         for (name, value) in part("values")? {
-            // A ratio in the guest may have become null (NaN): then it is not a value.
+            // A ratio that was NaN in the guest arrives as null, which is no value.
             match value.as_f64() {
                 Some(value) => raw.values.insert(name.clone(), value).map(drop),
                 None => raw.missing.insert(name.clone(), "no number".to_owned()).map(drop),
@@ -42,7 +42,7 @@ impl Raw {
         self.missing.extend(other.missing);
     }
 
-    /// A value, or why there is none: the reason of the value itself or of the scenario it belongs to.
+    /// Returns a value, or why there is none: the reason given for the value itself or for its scenario.
     pub(crate) fn get(&self, name: &str) -> Result<f64, String> {
         if let Some(value) = self.values.get(name) {
             return Ok(*value);
@@ -63,7 +63,7 @@ impl Raw {
     }
 }
 
-/// The guest's scenario that values of this first word come from.
+/// Returns the guest's scenario that measures values with this first word.
 fn scenario(first_word: &str) -> &str {
     match first_word {
         "post" => "posts",
@@ -74,7 +74,7 @@ fn scenario(first_word: &str) -> &str {
     }
 }
 
-/// A reason goes into a table: one line, cut.
+/// Shortens a reason to one line of limited length for the table.
 fn one_line(text: &str) -> String {
     const LIMIT: usize = 160;
     let words: Vec<&str> = text.split_whitespace().collect();

@@ -1,32 +1,32 @@
-//! One line of the table: a number of ours against another of the same run, and what follows. Pure.
+//! One line of the table: our number, the number it is compared with, and the verdict. Pure functions.
 
 use super::math::{Unit, figures, ratio, show};
 
-/// Whether a goal is met.
+/// Whether our number meets the goal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The limit is kept.
+    /// The number is within the limit.
     Ok,
-    /// The limit is missed.
+    /// The number is not within the limit.
     Missed,
     /// The row has no limit.
     Shown,
-    /// Nobody knows: why.
+    /// A number is missing, for this reason.
     NotMeasured(String),
 }
 
-/// What a number is held to.
+/// The limit of a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Limit {
-    /// ours / base.
+    /// The most that ours / base may be.
     RatioAtMost(f64),
-    /// ours / base.
+    /// The least that ours / base may be.
     RatioAtLeast(f64),
-    /// ours alone; the base is there to compare.
+    /// The most that our number may be; the base is only shown for comparison.
     AtMost(f64),
-    /// ours equals the base.
+    /// Our number must equal the base.
     Equal,
-    /// The row has no limit and only shows.
+    /// The row has no limit and is only shown.
     Shown,
 }
 
@@ -41,15 +41,15 @@ pub(crate) struct Row {
     pub(crate) formula: String,
     pub(crate) unit: Unit,
     pub(crate) ours: Reading,
-    /// The peer's or the floor's number.
+    /// The number of the peer tool, or the floor.
     pub(crate) base: Reading,
-    /// What stands for a base that is absent: a figure of an earlier run, said to be so.
+    /// Shown in place of an absent base: a figure of an earlier run, which says so.
     pub(crate) recorded: Option<&'static str>,
     pub(crate) limit: Limit,
 }
 
 impl Row {
-    /// ours / base, where both are there.
+    /// ours / base, if both are known.
     pub(crate) fn ratio(&self) -> Option<f64> {
         ratio(*self.ours.as_ref().ok()?, *self.base.as_ref().ok()?)
     }
@@ -128,7 +128,7 @@ pub(crate) const HEADER: [&str; 7] = [
     "verdict",
 ];
 
-/// The rows as a Markdown table whose columns are aligned for a terminal too.
+/// Returns the rows as a Markdown table, with columns that are also aligned for a terminal.
 pub(crate) fn table(rows: &[Row]) -> String {
     let mut lines: Vec<[String; 7]> = vec![HEADER.map(str::to_owned)];
     lines.extend(rows.iter().map(Row::cells));
@@ -138,7 +138,7 @@ pub(crate) fn table(rows: &[Row]) -> String {
             *width = (*width).max(cell.chars().count());
         }
     }
-    // The reasons in the last column are long: padding them would only wrap the terminal.
+    // The last column is not padded: its reasons are long, and padding would only wrap lines of the terminal.
     widths[6] = 0;
     let mut text = String::new();
     for (number, line) in lines.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! The list of crates in the program, where tools that look for known defects read it: `cargo audit bin`,
-//! trivy, syft. The form is that of cargo-auditable: JSON, compressed by zlib, in the section `.dep-v0`.
+//! Embeds the list of crates in the program, for tools that look for known vulnerabilities: `cargo audit
+//! bin`, trivy, syft. The form is that of cargo-auditable: JSON, compressed by zlib, in section `.dep-v0`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,14 +18,14 @@ use super::tree::{said_by, write};
 /// The section's name.
 const SECTION: &str = ".dep-v0";
 
-/// Makes an object file with the list in `dir`, by the C compiler `cc`, and returns it.
+/// Makes an object file with the list in `dir`, with the C compiler `cc`, and returns its path.
 pub(super) fn object(crates: &[Crate], cc: &Path, dir: &Path) -> Result<PathBuf> {
     let [source, object] = ["crates.s", "crates.o"].map(|name| dir.join(name));
     let mut zlib = ZlibEncoder::new(Vec::new(), Compression::best());
     zlib.write_all(list(crates).to_string().as_bytes())?;
-    // Of no use when it runs, so not loaded. R: it is kept, though nothing names it. Without the note the
-    // program's stack would be executable. The bytes themselves, because zig takes what it made of an equal
-    // source before, whatever a file that this names has by now.
+    // The section is not loaded, as the program does not use it. Flag R: the linker keeps it without any
+    // reference. Without the GNU-stack note the stack would be executable. The bytes are not included from a
+    // file, because zig reuses the object of an equal source even if an included file has changed.
     let mut text = format!("\t.section {SECTION},\"R\",%progbits\n");
     for byte in zlib.finish()? {
         let _ = writeln!(text, "\t.byte {byte}");
@@ -61,7 +61,7 @@ fn list(crates: &[Crate]) -> Value {
     json!({"packages": crates.iter().map(package).collect::<Vec<_>>()})
 }
 
-/// Whether a program has this list; returns how many crates are in it.
+/// Checks that a program has this list; returns the number of crates in it.
 pub(super) fn check(program: &Path, crates: &[Crate]) -> Result<usize> {
     let bytes = fs::read(program).with_context(|| format!("cannot read {}", program.display()))?;
     let file = object::File::parse(&*bytes)?;

@@ -1,4 +1,4 @@
-//! What a program must be to be given away: it runs on an old glibc, is small, and says nothing about the
+//! Checks that a program is fit for release: it runs on an old glibc, is small, and reveals no path of the
 //! machine that built it.
 
 use std::fs;
@@ -10,18 +10,18 @@ use object::LittleEndian;
 use object::elf::{ET_DYN, FileHeader64};
 use object::read::elf::{FileHeader as _, SectionHeader as _};
 
-/// The most bytes that a program may have: 8 MiB.
+/// The maximum size of a program in bytes: 8 MiB.
 const MOST: u64 = 8 << 20;
 
-/// What was found in a program that passes.
+/// What was measured of a program that passes.
 pub(super) struct Passed {
     /// The file's size in bytes.
     pub(super) size: u64,
-    /// The newest version of glibc's symbols that it needs.
+    /// The newest glibc symbol version that it needs.
     pub(super) glibc: Version,
 }
 
-/// Examines the program `file`, which may need symbols of `glibc` at most and name none of `own` paths.
+/// Checks the program `file`: it may need symbols of `glibc` at most and contain none of the paths `own`.
 pub(super) fn program(file: &Path, glibc: &str, own: &[PathBuf]) -> Result<Passed> {
     let bytes = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let size = bytes.len() as u64;
@@ -47,12 +47,12 @@ pub(super) fn program(file: &Path, glibc: &str, own: &[PathBuf]) -> Result<Passe
     Ok(Passed { size, glibc: newest })
 }
 
-/// A version in the order of its numbers.
+/// A version, ordered by its numbers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Version(Vec<u32>);
 
 impl Version {
-    /// `2.28`, or `None` for what is not made of numbers.
+    /// Parses `2.28`; `None` if a part is no number.
     fn of(text: &str) -> Option<Self> {
         text.split('.')
             .map(|part| part.parse().ok())
@@ -68,7 +68,7 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// The versions of symbols that a program needs of its libraries, as `readelf --version-info` lists them.
+/// Returns the symbol versions that a program needs of its libraries, as `readelf --version-info` lists them.
 fn needed(elf: &[u8]) -> Result<Vec<String>> {
     let header = FileHeader64::<LittleEndian>::parse(elf).context("no ELF file of 64 bits")?;
     let endian = header.endian()?;
@@ -93,8 +93,8 @@ fn needed(elf: &[u8]) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The newest of the versions that are glibc's. One without a number (`GLIBC_PRIVATE`,
-/// `GLIBC_ABI_DT_RELR`) is that of no release, or only of new ones.
+/// Returns the newest glibc version among the names. Versions without a number are skipped: `GLIBC_PRIVATE`
+/// belongs to no release, and `GLIBC_ABI_DT_RELR` only to new ones.
 fn newest_glibc(names: &[String]) -> Result<Version> {
     let mut newest = None;
     for name in names {
@@ -108,7 +108,7 @@ fn newest_glibc(names: &[String]) -> Result<Version> {
     newest.context("it names no version of glibc: is it linked to another C library?")
 }
 
-/// Whether `path` stands somewhere in `bytes`, alone or as the beginning of a longer path.
+/// Whether `path` occurs in `bytes`, alone or as the beginning of a longer path.
 fn names(bytes: &[u8], path: &[u8]) -> bool {
     let of_a_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-".contains(byte);
     let Some(first) = path.first() else {
@@ -116,7 +116,7 @@ fn names(bytes: &[u8], path: &[u8]) -> bool {
     };
     let mut places = bytes.iter().enumerate().filter(|(_, byte)| *byte == first);
     places.any(|(at, _)| {
-        // The end of a longer name is no path, and neither is the beginning of one: /src in a/src and /srcs.
+        // A match within a longer name does not count: /src in a/src and in /srcs.
         let before = at.checked_sub(1).and_then(|at| bytes.get(at));
         let after = bytes.get(at + path.len());
         bytes[at..].starts_with(path)
@@ -168,8 +168,8 @@ mod tests {
 
     #[test]
     fn a_program_that_is_not_fit_is_refused_with_the_reason() {
-        // This program needs what this machine has, and has the name of this directory in it: here, and
-        // without its debug info nowhere else.
+        // The test program needs the glibc of this machine, and contains the name of this directory: here,
+        // and without its debug info nowhere else.
         let named = std::hint::black_box(concat!("\n", env!("CARGO_MANIFEST_DIR"), "/src"));
         let here = Path::new(named.trim()).parent().unwrap();
         let own = env::current_exe().unwrap();

@@ -15,25 +15,25 @@ use crate::paths;
 pub(super) struct Crate {
     pub(super) name: String,
     pub(super) version: String,
-    /// What its manifest says.
+    /// The licence in its manifest.
     pub(super) licence: String,
-    /// Where its source is.
+    /// The directory of its source.
     pub(super) dir: PathBuf,
-    /// Whether it is one of this workspace.
+    /// Whether it belongs to this workspace.
     pub(super) ours: bool,
-    /// Whether it is in the program, not only run while that is built.
+    /// Whether it is linked into the program and not only run during the build.
     pub(super) linked: bool,
-    /// What it depends on: places in the list.
+    /// Indices of the crates that it depends on.
     pub(super) needs: Vec<usize>,
 }
 
-/// All crates that rdmatop is made of for a target, in the order of names and versions.
+/// Returns all crates that rdmatop is built from for a target, ordered by name and version.
 pub(super) fn of(triple: &str) -> Result<Vec<Crate>> {
     let run = |args: &[&str]| {
         let mut cargo = Command::new("cargo");
         said_by(cargo.args(args).current_dir(paths::repo()))
     };
-    // Features are those of rdmatop alone here, and those of the whole workspace in the metadata.
+    // `cargo tree` has the features of rdmatop alone; cargo's metadata has those of the whole workspace.
     let tree = [
         "tree",
         "--locked",
@@ -57,7 +57,7 @@ pub(super) fn of(triple: &str) -> Result<Vec<Crate>> {
     resolved(&metadata, &names(&String::from_utf8(tree).context("cargo tree")?))
 }
 
-/// Name and version of each line of `cargo tree`: `clap v4.6.0 (*)`.
+/// Returns name and version of each line of `cargo tree`: `clap v4.6.0 (*)`.
 fn names(tree: &str) -> BTreeSet<(String, String)> {
     let name = |line: &str| {
         let mut words = line.split_whitespace();
@@ -69,7 +69,7 @@ fn names(tree: &str) -> BTreeSet<(String, String)> {
     tree.lines().filter_map(name).collect()
 }
 
-/// The crates of cargo's metadata that are also in `used`.
+/// Returns the crates of cargo's metadata that are also in `used`.
 fn resolved(metadata: &Value, used: &BTreeSet<(String, String)>) -> Result<Vec<Crate>> {
     let packages = metadata["packages"]
         .as_array()
@@ -89,7 +89,7 @@ fn resolved(metadata: &Value, used: &BTreeSet<(String, String)>) -> Result<Vec<C
     let nodes = metadata["resolve"]["nodes"]
         .as_array()
         .context("cargo metadata resolves nothing")?;
-    // What each needs, and whether for the program itself.
+    // For each crate, its dependencies, and whether each is needed by the program itself (not the build).
     let mut needs: Vec<Vec<(usize, bool)>> = vec![Vec::new(); packages.len()];
     for node in nodes {
         let Some(at) = node["id"].as_str().and_then(|id| place.get(id)) else {

@@ -1,4 +1,4 @@
-//! The Debian package, by dpkg-deb.
+//! Makes the Debian package with dpkg-deb.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,13 +11,13 @@ use super::linker::GLIBC;
 use super::tree::{PACKAGE, compress, said_by, write};
 use crate::arch::Arch;
 
-/// Who answers for the package. A packager puts his own name here.
+/// The maintainer field of the package. A packager puts his own name here.
 pub(super) const MAINTAINER: &str = "rdmatop maintainers <rdmatop@localhost>";
 
-/// Our licences as files of their own, which Debian wants in one file.
+/// Our licences as separate files; Debian wants them in one file.
 const LICENCES: [&str; 3] = ["LICENSE", "LICENSE-MIT", "LICENSE-APACHE"];
 
-/// The file's name, as Debian's tools expect it.
+/// Returns the file name that Debian's tools expect.
 pub(super) fn file_name(version: &str, arch: Arch) -> String {
     format!("{PACKAGE}_{version}-1_{}.deb", arch.debian())
 }
@@ -29,12 +29,12 @@ pub(super) fn make(prefix: &Path, arch: Arch, version: &str, epoch: u64, file: &
     fs::create_dir_all(&root).with_context(|| format!("cannot create {}", root.display()))?;
     let usr = root.join("usr");
     said_by(Command::new("cp").arg("--recursive").arg(prefix).arg(&usr))?;
-    // Debian's zsh looks here for completions of packages.
+    // Debian's zsh looks in this directory for the completions of packages.
     let zsh = usr.join("share/zsh");
     fs::rename(zsh.join("site-functions"), zsh.join("vendor-completions")).context("completions for zsh")?;
     documents(&usr.join("share/doc").join(PACKAGE), version, epoch)?;
     said_by(Command::new("chmod").args(["-R", "u=rwX,go=rX"]).arg(&root))?;
-    // Of files alone: the size of a directory depends on the file system that it lies in.
+    // The sizes of files alone: the size of a directory depends on its file system.
     let sizes = said_by(
         Command::new("find")
             .arg(&usr)
@@ -55,7 +55,7 @@ pub(super) fn make(prefix: &Path, arch: Arch, version: &str, epoch: u64, file: &
         &root.join("DEBIAN/control"),
         control(version, arch, bytes.div_ceil(1024)).as_bytes(),
     )?;
-    // xz: Debian 11 cannot read what newer tools take by default. Times after the epoch are set to it.
+    // xz, as Debian 11 cannot read the default of newer tools. File times after the epoch are set to it.
     said_by(
         Command::new("dpkg-deb")
             .args(["--root-owner-group", "-Zxz", "--build"])
@@ -90,13 +90,13 @@ Description: live view of RDMA devices, processes and queue pairs
     )
 }
 
-/// Makes Debian's files of the documents that lie in `doc`.
+/// Makes the documents that Debian wants from those in `doc`.
 fn documents(doc: &Path, version: &str, epoch: u64) -> Result<()> {
     let mut copyright = String::new();
     for name in LICENCES {
         let file = doc.join(name);
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        // Debian has this long text itself.
+        // Debian has the long text of this licence itself.
         if name != "LICENSE-APACHE" {
             let _ = writeln!(copyright, "{text}");
         }

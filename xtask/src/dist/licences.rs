@@ -1,4 +1,4 @@
-//! The licences of all crates that are linked into the program: most ask that their text goes with it.
+//! Collects the licences of all crates linked into the program: most require their text to be distributed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,21 +9,21 @@ use anyhow::{Context, Result};
 
 use super::crates::Crate;
 
-/// How the files are called that hold a licence or a notice.
+/// Beginnings of the names of files that hold a licence or a notice.
 const NAMES: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE"];
 
-/// What is linked in and is no crate.
+/// What is linked into the program but is no crate.
 const OTHERS: &str = "\
 The program also contains Rust's standard library (MIT OR Apache-2.0, https://www.rust-lang.org), and LLVM's
 libunwind and compiler-rt as zig brings them (Apache-2.0 WITH LLVM-exception, https://llvm.org).
 ";
 
-/// A text with name, version and licence of each crate, then each licence text once, with the crates that
-/// have it.
+/// Returns a text with name, version and licence of each crate, followed by each licence text once, with the
+/// crates that it belongs to.
 pub(super) fn of_dependencies(crates: &[Crate]) -> Result<String> {
     let mut list = String::new();
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    // The licences of our own crates are files of their own.
+    // The licences of our own crates are separate files.
     for one in crates.iter().filter(|one| one.linked && !one.ours) {
         let name = format!("{} {}", one.name, one.version);
         let _ = writeln!(list, "{name}: {}", one.licence);
@@ -45,7 +45,7 @@ pub(super) fn of_dependencies(crates: &[Crate]) -> Result<String> {
     Ok(all)
 }
 
-/// The texts of a crate's licences, in the order of their names.
+/// Returns the licence texts of a crate, ordered by file name.
 fn texts_in(dir: &Path) -> Result<Vec<String>> {
     let mut files: Vec<_> = fs::read_dir(dir)
         .with_context(|| format!("cannot read {}", dir.display()))?

@@ -1,5 +1,5 @@
-//! The linker of the artefacts: zig's. It knows the symbols of each version of glibc, so that a program can
-//! be linked for a machine that is older than this one, or another one.
+//! The artefacts are linked by zig. It knows the symbols of each glibc version, so it can link a program for
+//! a system older than this one, or for another architecture.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,17 +10,17 @@ use anyhow::{Context, Result};
 
 use crate::{arch::Arch, paths, step};
 
-/// The glibc that artefacts are linked for: that of RHEL 8, and older than that of Ubuntu 20.04 and
+/// The glibc that artefacts are linked for: that of RHEL 8, which is older than those of Ubuntu 20.04 and
 /// Debian 11.
 pub(super) const GLIBC: &str = "2.28";
 
-/// The version of zig. Another one may make other bytes.
+/// The version of zig. Another version may generate other bytes.
 const VERSION: &str = "0.14.1";
-/// What pip installs. With the hash it takes nothing else under this name.
+/// The requirement for pip. The hash makes pip refuse anything else under this name.
 const REQUIREMENT: &str =
     "ziglang==0.14.1 --hash=sha256:6eb9d4d759b292c83810dbee2e9e8e3fbfbf01d864e6e9811bae711fd74e1c2f\n";
 
-/// Where zig is, which is fetched into the cache once.
+/// Returns the path of zig, which is downloaded into the cache once.
 fn zig() -> Result<PathBuf> {
     let dir = paths::cache().join(format!("zig-{VERSION}"));
     let program = dir.join("ziglang/zig");
@@ -52,7 +52,7 @@ fn zig() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Writes the program into `dir` that rustc calls in the place of a C compiler to link for `arch`.
+/// Writes a wrapper for `arch` into `dir`, which rustc calls instead of a C compiler to link.
 pub(super) fn wrapper(arch: Arch, dir: &Path) -> Result<PathBuf> {
     let file = dir.join(format!("link-{}", arch.name()));
     let text = script(&zig()?, &paths::cache().join("zig-cache"), arch);
@@ -62,8 +62,8 @@ pub(super) fn wrapper(arch: Arch, dir: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// A shell script that calls zig with the arguments of rustc, but for those that choose another linker, and
-/// with zig's unwinder in the place of that of GCC: a static one, so that libgcc_s.so.1 is not needed.
+/// A shell script that calls zig with the arguments of rustc, without those that choose another linker. It
+/// links zig's static unwinder instead of GCC's, so that the program does not need libgcc_s.so.1.
 fn script(zig: &Path, cache: &Path, arch: Arch) -> String {
     format!(
         r#"#!/bin/sh

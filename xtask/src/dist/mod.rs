@@ -1,5 +1,4 @@
-//! `cargo xtask dist`: the artefacts of a release, made so that two builds of one commit are equal byte for
-//! byte.
+//! `cargo xtask dist`: makes the artefacts of a release. Two builds of one commit are equal byte for byte.
 
 mod audit;
 mod checks;
@@ -76,7 +75,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Makes the artefacts in `target/dist`.
 pub(crate) fn main(args: DistArgs) -> Result<u8> {
-    // What cannot be done is said before the build, which takes minutes.
+    // Fails before the build, which takes minutes, if an option cannot be carried out.
     if args.twice {
         twice::possible()?;
     }
@@ -104,7 +103,7 @@ pub(crate) fn main(args: DistArgs) -> Result<u8> {
     Ok(0)
 }
 
-/// Makes the artefacts for one machine.
+/// Makes the artefacts for one architecture.
 fn make(arch: Arch, own: &[PathBuf], epoch: u64, work: &Path, out: &Path) -> Result<()> {
     let crates = crates::of(arch.triple())?;
     let linker = linker::wrapper(arch, work)?;
@@ -123,7 +122,7 @@ fn make(arch: Arch, own: &[PathBuf], epoch: u64, work: &Path, out: &Path) -> Res
         passed.size,
         passed.glibc
     );
-    // The program itself writes its pages: by emulation, unless one for this machine was made before.
+    // The program itself writes its pages: in emulation, unless one for this machine was built before.
     let here = work.join(format!("rdmatop-{}", env::consts::ARCH));
     let mut native = Vec::new();
     if here.is_file() {
@@ -163,7 +162,7 @@ fn make(arch: Arch, own: &[PathBuf], epoch: u64, work: &Path, out: &Path) -> Res
     Ok(())
 }
 
-/// The time that all files of an artefact have: that of the commit, so that it does not depend on the build.
+/// The time of all files in an artefact is that of the commit, so that it does not depend on the build.
 fn epoch() -> Result<u64> {
     if let Ok(given) = env::var("SOURCE_DATE_EPOCH") {
         return given.parse().context("SOURCE_DATE_EPOCH is a number of seconds");
@@ -180,7 +179,7 @@ fn epoch() -> Result<u64> {
         .context("the time of the commit")
 }
 
-/// Writes SHA256SUMS, as `sha256sum --check` reads it.
+/// Writes SHA256SUMS in the format of `sha256sum --check`.
 fn sums(out: &Path) -> Result<()> {
     let mut names: Vec<_> = fs::read_dir(out)?
         .flatten()

@@ -1,4 +1,4 @@
-//! The container image, made without a daemon: an OCI layout in a tar file. It has rdmatop, Debian's glibc,
+//! Makes the container image without a daemon: an OCI layout in a tar file. It has rdmatop, Debian's glibc,
 //! and busybox for `kubectl exec`.
 
 use std::fs;
@@ -15,24 +15,24 @@ use crate::arch::Arch;
 use crate::lab::archive;
 use crate::{paths, setup};
 
-/// The Debian whose packages are in the image.
+/// The Debian suite of the packages in the image.
 const SUITE: &str = "trixie";
 const PACKAGES: [&str; 2] = ["busybox-static", "libc6"];
 const TITLE: &str = "dist: glibc and busybox of the image";
 
-/// Programs that busybox is: to wait, to look around, and what `kubectl cp` needs.
+/// Names linked to busybox: to wait, to look around, and for `kubectl cp`.
 const BUSYBOX: [&str; 10] = [
     "cat", "env", "grep", "head", "less", "ls", "sh", "sleep", "tail", "tar",
 ];
 
-/// What deploy/kubernetes calls the image.
+/// The image's name in deploy/kubernetes.
 const NAME: &str = "docker.io/library/rdmatop:local";
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
-/// Makes the image of the tree `prefix` in `out`, and checks it.
+/// Makes the image of the tree `prefix` in `out` and checks it.
 pub(super) fn make(prefix: &Path, arch: Arch, epoch: u64, work: &Path, out: &Path) -> Result<()> {
     let work = work.join(format!("oci-{}", arch.name()));
     let layout = work.join("layout");
@@ -71,7 +71,7 @@ pub(super) fn make(prefix: &Path, arch: Arch, epoch: u64, work: &Path, out: &Pat
     });
     let mut manifest = document(&layout, MANIFEST, &manifest)?;
     manifest["platform"] = json!({"architecture": arch.debian(), "os": "linux"});
-    // containerd, and with it docker, take the first one for the name, podman and skopeo the other.
+    // containerd and docker take the name from the first annotation, podman and skopeo from the second.
     manifest["annotations"] =
         json!({"io.containerd.image.name": NAME, "org.opencontainers.image.ref.name": "local"});
     let index = json!({"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [manifest]});
@@ -87,7 +87,7 @@ pub(super) fn make(prefix: &Path, arch: Arch, epoch: u64, work: &Path, out: &Pat
     Ok(())
 }
 
-/// Lays glibc and busybox out; the tree, and which versions are in it.
+/// Unpacks glibc and busybox; returns the tree and the versions of the packages.
 fn base(arch: Arch, work: &Path) -> Result<(PathBuf, String)> {
     let cached = paths::cache().join(format!("image-{}", arch.name()));
     let versions = || fs::read_to_string(cached.join("versions")).ok();
@@ -116,7 +116,7 @@ fn base(arch: Arch, work: &Path) -> Result<(PathBuf, String)> {
             .arg(cached.join("root"))
             .arg(&root),
     )?;
-    // Character sets that nothing here converts, and documents but for the licences.
+    // Removes character sets, which nothing here converts, and documents except the licences.
     let mut thin = Command::new("sh");
     thin.args(["-ec", THIN]).current_dir(&root);
     said_by(&mut thin)?;
@@ -132,7 +132,7 @@ fn base(arch: Arch, work: &Path) -> Result<(PathBuf, String)> {
     Ok((root, versions))
 }
 
-/// Keeps of two packages what the image needs, in the layout of a Debian whose /bin and /lib are links.
+/// Removes from two packages what the image does not need, and makes /bin and /lib links as Debian has them.
 const THIN: &str = r"
 rm -rf usr/lib/*/gconv usr/lib/*/audit usr/share/lintian usr/share/man usr/share/initramfs-tools etc/initramfs-tools
 find usr/share/doc -type f ! -name copyright -delete
@@ -148,7 +148,7 @@ done
 [ -d usr/bin ]
 ";
 
-/// Lays rdmatop and its licences out.
+/// Copies rdmatop and its licences into a tree of their own.
 fn own(prefix: &Path, work: &Path) -> Result<PathBuf> {
     let root = work.join("own");
     let doc = format!("share/doc/{PACKAGE}");
@@ -165,10 +165,10 @@ fn own(prefix: &Path, work: &Path) -> Result<PathBuf> {
     Ok(root)
 }
 
-/// A layer in the layout.
+/// A layer of the image.
 struct Layer {
     descriptor: Value,
-    /// The digest of the tar file before it is compressed.
+    /// The digest of the uncompressed tar file.
     unpacked: String,
 }
 
@@ -188,14 +188,14 @@ fn document(layout: &Path, kind: &str, value: &Value) -> Result<Value> {
     blob(layout, kind, &file)
 }
 
-/// Moves a file into the layout, and returns what describes it.
+/// Moves a file into the layout and returns its descriptor.
 fn blob(layout: &Path, kind: &str, file: &Path) -> Result<Value> {
     let (digest, size) = (digest(file)?, fs::metadata(file)?.len());
     fs::rename(file, place(layout, &digest)?).with_context(|| format!("cannot rename {}", file.display()))?;
     Ok(json!({"mediaType": kind, "digest": digest, "size": size}))
 }
 
-/// Returns the path of a blob.
+/// Returns the path of the blob with this digest.
 fn place(layout: &Path, digest: &str) -> Result<PathBuf> {
     let hash = digest
         .strip_prefix("sha256:")
@@ -210,8 +210,8 @@ fn digest(file: &Path) -> Result<String> {
     Ok(format!("sha256:{}", hash.trim_start_matches('\\')))
 }
 
-/// Reads an image as who runs it does, holds each size and digest to what is there, and unpacks the layers
-/// into `root`.
+/// Reads an image as a container runtime does, compares each size and digest with the blob, and unpacks the
+/// layers into `root`.
 fn check(file: &Path, root: &Path) -> Result<()> {
     let layout = root.with_extension("layout");
     for dir in [&layout, root] {
@@ -249,7 +249,7 @@ fn check(file: &Path, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The blob of a descriptor, whose size and digest are right.
+/// Returns the blob of a descriptor after checking its size and digest.
 fn held(layout: &Path, descriptor: &Value) -> Result<PathBuf> {
     let wanted = descriptor["digest"]
         .as_str()
@@ -274,7 +274,7 @@ fn unpack(file: &Path, dir: &Path) -> Result<()> {
     said_by(&mut tar).map(drop)
 }
 
-/// Runs the image's programs in its root.
+/// Runs the image's programs in its root directory.
 fn starts(root: &Path) -> Result<()> {
     let script = "rdmatop --version; rdmatop doctor --json >/run/doctor || [ $? -le 2 ]; \
                   busybox timeout 1 sleep infinity || [ $? = 143 ]";

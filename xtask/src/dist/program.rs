@@ -1,5 +1,5 @@
-//! Builds rdmatop as it is released: for an old glibc, without symbols, and without a path of this machine
-//! in it.
+//! Builds rdmatop as it is released: for an old glibc, without symbols, and without paths of this machine in
+//! it.
 
 use std::env;
 use std::fs;
@@ -11,17 +11,17 @@ use anyhow::{Context, Result};
 use super::tree;
 use crate::{arch::Arch, ebpf_toolchain, paths, step};
 
-/// How the program is optimised when all its crates are linked into one. Each of them was optimised for speed
-/// before: the program is a tenth smaller so, and takes 3 % more instructions. To optimise the crate itself
-/// for size costs 29 %.
+/// The optimisation level of link-time optimisation, after each crate was optimised for speed. This makes the
+/// program a tenth smaller and costs 3 % more instructions; to optimise the crate itself for size would cost
+/// 29 %.
 const LINKED_SMALL: [&str; 1] = ["-Copt-level=s"];
 
-/// Returns the path at which cargo puts the program.
+/// Returns the path of the program that cargo builds.
 pub(super) fn built(arch: Arch) -> PathBuf {
     paths::target().join(arch.triple()).join("release/rdmatop")
 }
 
-/// Has the next build link the program again: cargo does not know the list that is linked into it.
+/// Makes the next build link the program again: cargo does not know that the crate list is linked into it.
 pub(super) fn link_again(arch: Arch) -> Result<()> {
     let deps = built(arch).with_file_name("deps");
     for file in tree::files(&deps)? {
@@ -33,11 +33,11 @@ pub(super) fn link_again(arch: Arch) -> Result<()> {
     Ok(())
 }
 
-/// Builds for `arch`, and returns the program, which `linker` links with the file `list`.
+/// Builds for `arch` with `linker`, links the object file `list` in, and returns the program.
 pub(super) fn build(arch: Arch, epoch: u64, linker: &Path, list: &Path, work: &Path) -> Result<PathBuf> {
-    // Without one, build.rs would make a program without eBPF and only warn.
+    // Without an eBPF toolchain build.rs would only warn and build a program without eBPF.
     ebpf_toolchain::find().map_err(anyhow::Error::msg)?;
-    // The program is all that is linked for the target.
+    // Only the program is linked for the target, so these flags reach nothing else.
     let link = [
         format!("-Clinker={}", linker.display()),
         format!("-Clink-arg={}", list.display()),
@@ -81,8 +81,8 @@ pub(super) fn build(arch: Arch, epoch: u64, linker: &Path, list: &Path, work: &P
     Ok(program)
 }
 
-/// Directories of this machine whose names the compiler would write into the program, and what stands there
-/// instead. Of two that match rustc takes the later one.
+/// Directories of this machine whose names the compiler would write into the program, and their replacements.
+/// If two match, rustc applies the later one.
 pub(super) fn own_paths() -> Result<Vec<(PathBuf, &'static str)>> {
     let sysroot = step::run(
         "dist: ask rustc for its place",
@@ -97,7 +97,7 @@ pub(super) fn own_paths() -> Result<Vec<(PathBuf, &'static str)>> {
     Ok(paths)
 }
 
-/// The compiler's option that writes `name` in the place of `path`.
+/// The compiler option that writes `name` instead of `path`.
 fn remap(path: &Path, name: &str) -> String {
     format!("--remap-path-prefix={}={name}", path.display())
 }

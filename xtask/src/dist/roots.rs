@@ -1,4 +1,4 @@
-//! The package in fresh roots of Debian: installed, upgraded, removed and purged, with nothing left behind.
+//! Installs, upgrades, removes and purges the package in fresh Debian roots; nothing may be left behind.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,16 +10,16 @@ use super::tree::{self, PACKAGE, said_by};
 use super::{VERSION, deb};
 use crate::{apt, arch::Arch, paths, setup, step};
 
-/// The suites whose roots are tried, the oldest first.
+/// The suites to test, oldest first.
 const SUITES: [&str; 4] = ["bullseye", "bookworm", "trixie", "unstable"];
 
 /// The script that runs in each root.
 const SCRIPT: &str = include_str!("roots.sh");
 
-/// A version that comes after this one.
+/// A version that sorts after the current one.
 const NEXT: &str = concat!(env!("CARGO_PKG_VERSION"), "+next");
 
-/// Fails if roots cannot be made here.
+/// Fails if root directories cannot be made here.
 pub(super) fn possible() -> Result<()> {
     ensure!(setup::is_root(), "--roots changes roots, which root can alone");
     ensure!(
@@ -29,7 +29,7 @@ pub(super) fn possible() -> Result<()> {
     Ok(())
 }
 
-/// Tries the package of this machine's architecture in all roots.
+/// Tests the package of this machine's architecture in all suites.
 pub(super) fn try_all(out: &Path, work: &Path, epoch: u64) -> Result<()> {
     let arch = if Arch::X86_64.is_here() {
         Arch::X86_64
@@ -71,7 +71,7 @@ pub(super) fn try_all(out: &Path, work: &Path, epoch: u64) -> Result<()> {
     bail!("the package failed in {}", failed.join(", "))
 }
 
-/// An empty package under the other program's name.
+/// Makes an empty package named like the other program called rdmatop.
 fn other(work: &Path) -> Result<PathBuf> {
     let dir = work.join("other.deb.d");
     let control = "Package: rdmatop\nVersion: 1\nArchitecture: all\nMaintainer: nobody <nobody@localhost>\nDescription: a test\n";
@@ -86,7 +86,7 @@ fn other(work: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// A fresh root of a suite, unpacked from a tarball that the cache keeps.
+/// Returns a fresh root directory of a suite, unpacked from a tarball in the cache.
 fn root(suite: &str, work: &Path) -> Result<PathBuf> {
     let tarball = paths::cache().join(format!("root-{suite}.tar"));
     if !tarball.is_file() {
@@ -94,7 +94,7 @@ fn root(suite: &str, work: &Path) -> Result<PathBuf> {
             .context("no Debian archive among this machine's apt sources")?;
         let new = paths::cache().join(format!("root-{suite}.new.tar"));
         let mut make = Command::new("mmdebstrap");
-        // As in xtask/src/apt.rs: a mirror's signature is checked, its age is not.
+        // As in xtask/src/apt.rs: the signature of a mirror is checked but not its age.
         make.args([
             "--aptopt=Acquire::Check-Valid-Until \"false\"",
             "--variant=minbase",
@@ -120,7 +120,7 @@ fn root(suite: &str, work: &Path) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Runs the script in a root, and returns what it printed.
+/// Runs the script in a root directory and returns its output.
 fn in_root(root: &Path, packages: [&PathBuf; 3], tarball: &Path) -> Result<String> {
     let tried = root.join("try");
     fs::create_dir_all(&tried).with_context(|| format!("cannot create {}", tried.display()))?;

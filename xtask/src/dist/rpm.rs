@@ -1,5 +1,5 @@
-//! The RPM package, by rpmbuild, which finds out by itself which libraries and symbol versions the program
-//! needs.
+//! Makes the RPM package with rpmbuild, which finds by itself the libraries and symbol versions that the
+//! program needs.
 
 use std::fs;
 use std::path::Path;
@@ -11,10 +11,10 @@ use super::deb::MAINTAINER;
 use super::tree::{self, PACKAGE, said_by};
 use crate::arch::Arch;
 
-/// Settings of rpmbuild: files stay as they are, equal trees make equal bytes, and RHEL 8 can unpack them.
+/// Settings of rpmbuild: files stay unchanged, equal trees make equal bytes, and RHEL 8 can unpack them.
 const SETTINGS: [&str; 10] = [
     "source_date_epoch_from_changelog 0",
-    // Only the traffic programs need it.
+    // Only the traffic programs need libibverbs.
     "__requires_exclude ^libibverbs",
     "_buildhost localhost",
     "_binary_payload w9.xzdio",
@@ -26,7 +26,7 @@ const SETTINGS: [&str; 10] = [
     "_build_name_fmt %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm",
 ];
 
-/// Packs the tree below `prefix` as /usr into a file in `out`.
+/// Packs the tree below `prefix` as /usr into a package in `out`.
 pub(super) fn make(prefix: &Path, arch: Arch, version: &str, epoch: u64, out: &Path) -> Result<()> {
     let top = prefix.with_file_name(format!("{PACKAGE}-{version}-{}.rpm.d", arch.name()));
     let _ = fs::remove_dir_all(&top);

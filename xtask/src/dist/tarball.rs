@@ -1,4 +1,4 @@
-//! The tarball: equal trees make equal bytes.
+//! Makes the tarball; equal trees make equal bytes.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,12 +9,12 @@ use anyhow::{Context, Result};
 
 use super::tree;
 
-/// What the tarball has beside the files that are installed: it installs them.
+/// The script in the tarball that installs its other files.
 const INSTALL: &str = include_str!("install.sh");
 
-/// Packs the tree `dir` with its script into `file`.
+/// Packs the tree `dir` and the script into `file`.
 pub(super) fn make(dir: &Path, file: &Path, epoch: u64) -> Result<()> {
-    // A copy: the packages are made of the tree as it is.
+    // The script is added to a copy, because the packages are made from the unchanged tree.
     let name = dir.file_name().context("a directory without a name")?;
     let copy = dir.with_extension("tar.d").join(name);
     fs::create_dir_all(&copy).with_context(|| format!("cannot create {}", copy.display()))?;
@@ -30,7 +30,7 @@ pub(super) fn make(dir: &Path, file: &Path, epoch: u64) -> Result<()> {
     pack(&copy, file, epoch)
 }
 
-/// Packs the directory `dir` into `file`, each file with the time `epoch`, root's, in the order of names.
+/// Packs the directory `dir` into `file`, sorted by name, each file owned by root and with the time `epoch`.
 fn pack(dir: &Path, file: &Path, epoch: u64) -> Result<()> {
     let (parent, name) = dir
         .parent()
@@ -41,8 +41,7 @@ fn pack(dir: &Path, file: &Path, epoch: u64) -> Result<()> {
     tree::said_by(&mut tar).map(drop)
 }
 
-/// Packs what is in the directory `dir` as [`pack`] does, under names that begin there, and compresses
-/// nothing.
+/// Packs the content of `dir` like [`pack`], with names relative to `dir` and without compression.
 pub(super) fn archive(dir: &Path, file: &Path, epoch: u64) -> Result<()> {
     let names = tree::files(dir)?;
     let mut tar = tar(file, epoch, dir);
@@ -50,7 +49,7 @@ pub(super) fn archive(dir: &Path, file: &Path, epoch: u64) -> Result<()> {
     tree::said_by(&mut tar).map(drop)
 }
 
-/// A tar that makes equal bytes of equal trees.
+/// Returns a tar command that makes equal bytes from equal trees.
 fn tar(file: &Path, epoch: u64, directory: &Path) -> Command {
     let mut tar = Command::new("tar");
     tar.args(["--create", "--format=gnu", "--sort=name", "--numeric-owner"])
@@ -70,7 +69,7 @@ mod tests {
 
     use super::*;
 
-    /// A tree whose files are made in the given order, and with other rights when `strict`.
+    /// Makes a tree whose files are created in the given order, with other permissions when `strict`.
     fn tree(name: &str, order: [&str; 3], strict: bool) -> PathBuf {
         let dir = env::temp_dir()
             .join(format!("xtask-tarball-{}-{name}", process::id()))
@@ -98,7 +97,7 @@ mod tests {
         assert!(packed[0] == packed[1] && !packed[0].is_empty());
     }
 
-    /// An unpacked tarball and a place to install it.
+    /// An unpacked tarball and a directory to install it into.
     struct Unpacked(PathBuf);
 
     impl Unpacked {
@@ -117,7 +116,7 @@ mod tests {
             self.0.join("a root")
         }
 
-        /// Whether the script ended well, and what it printed.
+        /// Whether the script succeeded, and its output.
         fn run(&self, prefix: &Path, args: &[&str]) -> (bool, String) {
             let mut script = Command::new("sh");
             script
@@ -130,7 +129,7 @@ mod tests {
             (output.status.success(), String::from_utf8(said).unwrap())
         }
 
-        /// All that is below the root.
+        /// Returns all paths below the root.
         fn there(&self) -> Vec<String> {
             let mut find = Command::new("find");
             find.arg(".").current_dir(self.root());

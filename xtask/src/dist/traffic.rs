@@ -1,4 +1,4 @@
-//! The traffic programs of `rdmatop lab run`: examples/ of the source, for the same old glibc.
+//! The traffic programs of `rdmatop lab run`: examples/ of the source, built for the same old glibc.
 
 use std::env;
 use std::fs;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use super::{checks, linker, tree};
 use crate::{paths, step};
 
-/// The functions of libibverbs that the programs call. All have the version `IBVERBS_1.1`, which every
+/// The functions of libibverbs that the programs call. All have the symbol version `IBVERBS_1.1`, which every
 /// rdma-core has.
 const VERBS: [&str; 17] = [
     "ibv_alloc_pd",
@@ -34,14 +34,14 @@ const VERBS: [&str; 17] = [
     "ibv_wc_status_str",
 ];
 
-/// Builds all of them in a directory of `work`, by the compiler and linker `cc`, and returns the directory.
+/// Builds all of them in a subdirectory of `work` with the compiler `cc`, and returns that directory.
 pub(super) fn build(cc: &Path, own: &[PathBuf], work: &Path) -> Result<PathBuf> {
     let (source, include) = (work.join("examples"), work.join("include"));
     fs::create_dir_all(&include).with_context(|| format!("cannot create {}", include.display()))?;
-    // Not all of /usr/include: zig has glibc's headers of the version that is wanted.
+    // Not all of /usr/include, because zig has the headers of the wanted glibc version.
     symlink("/usr/include/infiniband", include.join("infiniband")).context("cannot link headers")?;
     library(cc, work)?;
-    // A copy, so that all names can be relative: make knows none with a blank.
+    // make handles no paths with blanks. In a copy below `work` all paths can be relative.
     let mut copy = Command::new("cp");
     copy.args(["--recursive", "--no-target-directory"])
         .arg(paths::repo().join("examples"))
@@ -69,8 +69,8 @@ pub(super) fn build(cc: &Path, own: &[PathBuf], work: &Path) -> Result<PathBuf> 
     Ok(out)
 }
 
-/// A library of libibverbs' name and symbols that does nothing: there need be none here for another machine,
-/// and whatever this machine's needs is not looked for.
+/// Makes an empty library with the name and symbols of libibverbs: this machine has none for another
+/// architecture, and the dependencies of its own one need not be searched.
 fn library(cc: &Path, work: &Path) -> Result<PathBuf> {
     let dir = work.join("stub");
     let source = format!(

@@ -1,4 +1,4 @@
-//! The files that are installed, as they lie below /usr or /usr/local.
+//! The tree of installed files, as it lies below /usr or /usr/local.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,35 +10,35 @@ use anyhow::{Context, Result, ensure};
 use super::{crates::Crate, licences};
 use crate::paths;
 
-/// The name of the packages. `rdmatop` is that of another program.
+/// The name of the packages. `rdmatop` is taken by another program.
 pub(super) const PACKAGE: &str = "rdmatop-bpf";
 
-/// Where each shell looks for completions of programs below its own prefix.
+/// Where each shell looks for completions of programs of the same prefix.
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "share/bash-completion/completions/rdmatop"),
     ("zsh", "share/zsh/site-functions/_rdmatop"),
     ("fish", "share/fish/vendor_completions.d/rdmatop.fish"),
 ];
 
-/// Where a program below the same prefix looks for the traffic programs.
+/// Where rdmatop looks for the traffic programs below its own prefix.
 const TRAFFIC: &str = "lib/rdmatop";
 
 /// Where systemd looks for units below /usr and /usr/local.
 const UNITS: &str = "lib/systemd/system";
 
-/// The files that [`lay`] puts into a tree.
+/// The inputs of [`lay`].
 pub(super) struct Parts<'a> {
     /// rdmatop.
     pub(super) program: &'a Path,
-    /// The words that run a program of the same source here: it writes its pages.
+    /// The words that run a program of the same source here, which writes the man pages and completions.
     pub(super) native: &'a [OsString],
     /// The directory of the traffic programs.
     pub(super) traffic: &'a Path,
-    /// What the program is made of.
+    /// The crates that the program is built from.
     pub(super) crates: &'a [Crate],
 }
 
-/// Lays all files into `dir`.
+/// Writes all files of the tree into `dir`.
 pub(super) fn lay(dir: &Path, parts: &Parts<'_>) -> Result<()> {
     let native = || {
         let mut command = Command::new(&parts.native[0]);
@@ -84,7 +84,7 @@ pub(super) fn lay(dir: &Path, parts: &Parts<'_>) -> Result<()> {
     )
 }
 
-/// Writes a file, and the directories that it lies in.
+/// Writes a file and creates its parent directories.
 pub(crate) fn write(file: &Path, content: &[u8]) -> Result<()> {
     create_parent(file)?;
     fs::write(file, content).with_context(|| format!("cannot write {}", file.display()))
@@ -97,7 +97,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
         .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))
 }
 
-/// The files in a directory, in the order of their names.
+/// Returns the entries of a directory, sorted by name.
 pub(super) fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))?;
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -110,7 +110,7 @@ fn create_parent(file: &Path) -> Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))
 }
 
-/// Compresses a file in its place, without its name and time in the result.
+/// Compresses a file in place, without its name and time.
 pub(super) fn compress(file: &Path) -> Result<()> {
     said_by(
         Command::new("gzip")
@@ -120,7 +120,7 @@ pub(super) fn compress(file: &Path) -> Result<()> {
     .map(drop)
 }
 
-/// What a command prints; an error if it fails.
+/// Returns a command's output; an error if the command fails.
 pub(crate) fn said_by(command: &mut Command) -> Result<Vec<u8>> {
     let output = command
         .output()

@@ -1,4 +1,4 @@
-//! Whether another clone, in another directory, makes the same bytes.
+//! Checks that another clone, in another directory, makes the same bytes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,10 +10,10 @@ use anyhow::{Context, Result, ensure};
 use super::tree::said_by;
 use crate::{paths, step};
 
-/// What a build leaves in its directory of artefacts.
+/// The digests that a build writes beside its artefacts.
 const SUMS: &str = "SHA256SUMS";
 
-/// Fails if this source has changes that no clone has.
+/// Fails if this source has uncommitted changes, which a clone would not have.
 pub(super) fn possible() -> Result<()> {
     let dirty = said_by(
         Command::new("git")
@@ -28,9 +28,9 @@ pub(super) fn possible() -> Result<()> {
     Ok(())
 }
 
-/// Clones this source into `work`, makes the artefacts there, and compares them with those in `out`.
+/// Clones this source into `work`, makes the artefacts there and compares them with those in `out`.
 pub(super) fn compare(out: &Path, work: &Path, arch: &str, epoch: u64) -> Result<()> {
-    // rpmbuild knows no names with a blank.
+    // rpmbuild handles no paths with blanks.
     let clone = work.join("another-clone");
     said_by(
         Command::new("git")
@@ -43,15 +43,15 @@ pub(super) fn compare(out: &Path, work: &Path, arch: &str, epoch: u64) -> Result
         .args(["xtask", "dist", "--arch", arch])
         .current_dir(&clone)
         .env("CARGO_TARGET_DIR", clone.join("target"))
-        // What is fetched is the same; what zig builds of it for itself is not taken over.
+        // The two builds share downloaded files, but not what zig has compiled into its own cache.
         .env("RDMATOP_CACHE", paths::cache())
         .env("SOURCE_DATE_EPOCH", epoch.to_string())
-        // Set by the cargo that runs this.
+        // The cargo that runs this program has set it.
         .env_remove("CARGO_MANIFEST_DIR");
     step::run("dist: make all again in another clone", &mut again)?;
     let (here, there) = (sums(out)?, sums(&clone.join("target/dist"))?);
     let differ = differences(&here, &there);
-    // They stay where they differ, to be looked at.
+    // If they differ, the artefacts of the clone stay for inspection.
     ensure!(
         differ.is_empty(),
         "not equal in {}: {}",
@@ -69,7 +69,7 @@ pub(super) fn compare(out: &Path, work: &Path, arch: &str, epoch: u64) -> Result
 type Sums = BTreeMap<String, String>;
 
 fn sums(dir: &Path) -> Result<Sums> {
-    // sha256sum looks at the files themselves.
+    // sha256sum checks the files themselves.
     said_by(
         Command::new("sha256sum")
             .args(["--check", "--quiet", SUMS])
@@ -84,7 +84,7 @@ fn sums(dir: &Path) -> Result<Sums> {
     Ok(text.lines().filter_map(line).collect())
 }
 
-/// The names that are not in both with the same digest.
+/// Returns the names that do not have the same digest in both.
 fn differences(here: &Sums, there: &Sums) -> Vec<String> {
     let mut names: Vec<&String> = here.keys().chain(there.keys()).collect();
     names.sort();

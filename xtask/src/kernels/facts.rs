@@ -1,8 +1,9 @@
-//! A kernel's package as a directory of facts: what rdmatop's plan reads of a machine, without the machine.
+//! Turns a kernel's package into a directory of facts: what rdmatop's plan reads of a machine.
 //!
-//! The kernel's own BTF is in its image, that of a module and the names of its functions are in the module's
-//! file. Functions of the kernel itself and of modules outside drivers/infiniband are left out: rdmatop hooks
-//! none of them. So a function whose name a foreign module has too is not seen to be ambiguous.
+//! The kernel's own BTF is in its image; the BTF and the function names of a module are in the module's file.
+//! Functions of the kernel itself and of modules outside drivers/infiniband are left out, because rdmatop
+//! hooks none of them. A function whose name also occurs in such a module is therefore not recognised as
+//! ambiguous.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -42,8 +43,8 @@ pub(super) fn write(root: &Path, release: &str, facts: &Path) -> Result<()> {
         format!("usr/lib/modules/{release}/vmlinuz"),
     ])?;
     let packed = fs::read(&image).with_context(|| format!("cannot read {}", image.display()))?;
-    // A kernel without BTF is one too: then the plan says what that costs. One that was built with BTF and
-    // shows none here was not unpacked.
+    // A kernel built without BTF is accepted: the plan then says what that costs. If the kernel was built
+    // with BTF but none is found here, the image could not be unpacked.
     match image::btf(&packed) {
         Some(btf) => put("sys/kernel/btf/vmlinux", &btf)?,
         None => ensure!(
@@ -77,13 +78,13 @@ pub(super) fn write(root: &Path, release: &str, facts: &Path) -> Result<()> {
     put("proc/kallsyms", functions.as_bytes())
 }
 
-/// Whether an option of the kernel's configuration is on.
+/// Whether a kernel configuration option is `y`.
 fn is_set(config: &str, option: &str) -> bool {
     config.lines().any(|line| line.strip_suffix("=y") == Some(option))
 }
 
-/// The kernel's version line and its modes of preemption with the default in brackets, of both the words that
-/// decide (`init/Makefile`, `kernel/sched/core.c`).
+/// Returns the kernel's version line and its preemption modes with the default in brackets, both as the
+/// configuration decides them (`init/Makefile`, `kernel/sched/core.c`).
 fn preemption(config: &str) -> (String, String) {
     let is = |option: &str| is_set(config, option);
     let word = if is("CONFIG_PREEMPT_RT") {
@@ -123,10 +124,10 @@ fn files_below(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(out)
 }
 
-/// Ends of the names of packed modules, and what unpacks them: Debian has the first, Ubuntu the second.
+/// File name endings of compressed modules and how to unpack them: Debian uses the first, Ubuntu the second.
 const PACKED: [(&str, &[&str]); 2] = [(".xz", &["xz", "-dc"]), (".zst", &["zstd", "-dc"])];
 
-/// The name under which the kernel lists the module of a file; `None` for another file.
+/// Returns the kernel's name for the module in a file; `None` if the file is no module.
 fn module_name(file: &Path) -> Option<String> {
     let name = file.file_name()?.to_str()?;
     let unpacked = PACKED.iter().find_map(|(end, _)| name.strip_suffix(end));
@@ -134,7 +135,7 @@ fn module_name(file: &Path) -> Option<String> {
     Some(name.replace('-', "_"))
 }
 
-/// The module, unpacked.
+/// Returns the content of a module, uncompressed.
 fn module(file: &Path) -> Result<Vec<u8>> {
     let data = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let name = file.to_string_lossy();

@@ -1,4 +1,4 @@
-//! The page of `cargo xtask kernels`.
+//! The page that `cargo xtask kernels` writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -57,7 +57,7 @@ fn letter(at: usize) -> char {
 
 type Verdicts<'a> = BTreeMap<&'a str, &'a str>;
 
-/// Kernels with the same verdicts on all programs, in the order of their first.
+/// Groups kernels with equal verdicts on all programs, ordered by the first of each group.
 fn groups(kernels: &[Foreseen]) -> Vec<(Verdicts<'_>, Vec<&str>)> {
     let mut out: Vec<(Verdicts<'_>, Vec<&str>)> = Vec::new();
     for kernel in kernels.iter().filter(|kernel| kernel.told["why_not"].is_null()) {
@@ -70,7 +70,7 @@ fn groups(kernels: &[Foreseen]) -> Vec<(Verdicts<'_>, Vec<&str>)> {
     out
 }
 
-/// What would not be seen, each cause with its kernels.
+/// What would not be seen: each cause with its kernels.
 fn unseen(kernels: &[Foreseen]) -> String {
     let mut causes: Vec<(String, Vec<&str>)> = Vec::new();
     for kernel in kernels {
@@ -101,7 +101,7 @@ fn unseen(kernels: &[Foreseen]) -> String {
     out
 }
 
-/// The verdicts that are not the same everywhere.
+/// The verdicts that differ between groups of kernels.
 fn matrix(groups: &[(Verdicts<'_>, Vec<&str>)]) -> String {
     let mut out = "\n## Programs\n\n".to_owned();
     for (at, (_, releases)) in groups.iter().enumerate() {
@@ -129,7 +129,7 @@ fn matrix(groups: &[(Verdicts<'_>, Vec<&str>)]) -> String {
     out
 }
 
-/// A verdict in the page's words.
+/// Returns the page's word for a verdict.
 fn mark(verdict: &str) -> &'static str {
     match verdict {
         "ok" => "yes",

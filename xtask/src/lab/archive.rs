@@ -1,5 +1,5 @@
-//! What kernels, their headers and QEMU have in common: one process fetches, the others wait, and an archive
-//! is looked for in several places.
+//! Shared by the fetching of kernels, their headers and QEMU: one process fetches while the others wait, and
+//! several archives are tried.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use super::kernel;
 use crate::apt::{self, Mirror, PrivateApt};
 use crate::{arch::Arch, step};
 
-/// Returns what `have` finds in the cache, else makes it with `make`: one process at a time, the others wait
-/// for it.
+/// Returns what `have` finds in the cache, or else the result of `make`. Only one process makes it; the
+/// others wait for it.
 pub(crate) fn once<T>(
     name: &str,
     what: &str,
@@ -31,14 +31,14 @@ pub(crate) fn once<T>(
         lock.lock()
             .with_context(|| format!("cannot lock {}", lock_path.display()))?;
     }
-    // The other process may have done it meanwhile.
+    // Another process may have made it in the meantime.
     have().map_or_else(make, Ok)
 }
 
-/// Calls `take` with one archive of the Debian suite `suite` after the other, each with its packages for
-/// `arch`, until one has all that it wants.
+/// Calls `take` with the archives of the Debian suite `suite` for `arch`, one after the other, until one has
+/// all packages that it wants.
 ///
-/// `job` names the private apt's directory, so that two jobs of one suite do not share it.
+/// `job` names the directory of the private apt, so that two jobs for one suite do not share it.
 pub(crate) fn from_any<T>(
     arch: Arch,
     suite: &str,
@@ -69,11 +69,11 @@ pub(crate) fn from_any<T>(
     )
 }
 
-/// Unpacks packages into `root`, which is made anew.
+/// Unpacks packages into the directory `root`, which is emptied first.
 pub(crate) fn unpack(title: &str, files: &[PathBuf], root: &Path) -> Result<()> {
     let _ = fs::remove_dir_all(root);
     fs::create_dir_all(root).with_context(|| format!("cannot create {}", root.display()))?;
-    // One step for all: dpkg takes one package at a time.
+    // One shell for all packages, because dpkg unpacks one at a time.
     let mut command = Command::new("sh");
     command
         .args([

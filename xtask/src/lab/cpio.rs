@@ -1,4 +1,4 @@
-//! Writes a cpio archive in the "newc" format, the one the kernel unpacks as initramfs
+//! Writes a cpio archive in the "newc" format, which the kernel unpacks as initramfs
 //! (Documentation/driver-api/early-userspace/buffer-format.rst).
 
 /// An archive being written.
@@ -70,7 +70,7 @@ mod tests {
         let bytes = archive.finish();
         assert_eq!(bytes.len() % 4, 0);
         assert!(bytes.starts_with(b"070701"));
-        // 110 bytes of header, "bin\0" ends at 114, padded to 116: the next header starts there.
+        // The header has 110 bytes and "bin\0" ends at 114; padded to 116, where the next header starts.
         assert_eq!(&bytes[116..122], b"070701");
         let text = String::from_utf8_lossy(&bytes);
         assert!(text.contains("TRAILER!!!"));

@@ -1,4 +1,4 @@
-//! The build tree of a lab kernel: Debian's header packages, unpacked into the cache and made to work from
+//! The build tree of a lab kernel: Debian's header packages, unpacked into the cache and changed to work from
 //! there.
 
 use std::fs;
@@ -11,24 +11,24 @@ use super::kernel::{self, Kernel, Series};
 use super::{archive, own_libc};
 use crate::apt::PrivateApt;
 
-/// What modules of one kernel are built against.
+/// What the modules of one kernel are built against.
 #[derive(Clone, Debug)]
 pub(super) struct Headers {
-    /// What `make -C` is given.
+    /// The directory for `make -C`.
     pub(super) tree: PathBuf,
     /// Debian's version of the kernel's packages, such as `6.12.107-1`.
     pub(super) version: String,
 }
 
-/// Where the headers of kernel `release` lie.
+/// The directory of the headers of kernel `release`.
 fn dir(release: &str) -> PathBuf {
     kernel::cache().join("headers").join(release)
 }
 
 fn cached(kernel: &Kernel) -> Option<Headers> {
     let dir = dir(&kernel.release);
-    // The marker is written last. It also names the directory, whose path is in files of the tree: a cache
-    // that was moved is unpacked again.
+    // The marker file is written last. It also names the directory, because files of the tree contain that
+    // path: a cache that was moved is unpacked again.
     let marker = fs::read_to_string(dir.join("version")).ok()?;
     let (version, place) = marker.split_once('\n')?;
     (Path::new(place.trim_end()) == dir).then(|| Headers {
@@ -46,7 +46,7 @@ pub(crate) fn is_cached(kernel: &Kernel) -> bool {
     cached(kernel).is_some()
 }
 
-/// Returns the headers of `kernel`, fetching them first if they are not in the cache.
+/// Returns the headers of `kernel`; they are fetched if they are not in the cache.
 pub(super) fn ensure(series: Series, kernel: &Kernel) -> Result<Headers> {
     let title = format!("lab: headers of Linux {}", kernel.release);
     archive::once(
@@ -65,7 +65,7 @@ pub(super) fn ensure(series: Series, kernel: &Kernel) -> Result<Headers> {
     )
 }
 
-/// Fetches them, for a caller that only needs them to be there.
+/// Fetches the headers for a caller that does not use them itself.
 pub(crate) fn fetch_if_missing(series: Series, kernel: &Kernel) -> Result<()> {
     ensure(series, kernel).map(drop)
 }
@@ -87,8 +87,8 @@ fn fetch(series: Series, kernel: &Kernel, title: &str, apt: &PrivateApt) -> Resu
         "{title}: the kernel's makefiles cannot work in {}: name another cache (RDMATOP_CACHE)",
         dir.display()
     );
-    // Not beside and renamed: paths of the tree are written into its files. What vouches for it is the
-    // marker.
+    // Not unpacked elsewhere and renamed, because files of the tree contain their paths. The marker file
+    // proves that it is complete.
     let _ = fs::remove_file(dir.join("version"));
     let root = dir.join("root");
     archive::unpack(title, &files, &root)?;
@@ -98,7 +98,7 @@ fn fetch(series: Series, kernel: &Kernel, title: &str, apt: &PrivateApt) -> Resu
     cached(kernel).context("the headers were fetched and are not there")
 }
 
-/// The packages of the build tree, and the libraries that its tools run with.
+/// Returns the packages of the build tree and the libraries that its tools need.
 fn packages(apt: &PrivateApt, release: &str) -> Result<Vec<String>> {
     let main = format!("linux-headers-{release}");
     let mut packages: Vec<String> = apt
@@ -129,7 +129,7 @@ fn packages(apt: &PrivateApt, release: &str) -> Result<Vec<String>> {
     Ok(packages)
 }
 
-/// The version of the header package among `files`.
+/// Returns the version of the header package among `files`.
 fn version(files: &[PathBuf]) -> Result<String> {
     let named = |file: &&PathBuf| {
         file.file_name()
@@ -147,7 +147,7 @@ fn version(files: &[PathBuf]) -> Result<String> {
     Ok(version)
 }
 
-/// Debian's makefile names the other packages' directories as installed ones.
+/// Corrects Debian's makefile, which names the other packages' directories as if installed.
 fn relocate(root: &Path, tree: &Path) -> Result<()> {
     let makefile = tree.join("Makefile");
     let text =

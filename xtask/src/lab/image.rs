@@ -1,26 +1,26 @@
-//! What a boot image of a kernel has in it.
+//! Extracts BTF from the boot image of a kernel.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-/// Ways in which a kernel's image is compressed: how such data begins, and what unpacks it.
+/// Compression formats of a kernel image: the first bytes of the data, and the program that unpacks it.
 const PACKED: [(&[u8], &[&str]); 4] = [
     (b"\xfd7zXZ\0", &["xz", "-dc"]),
     (b"\x28\xb5\x2f\xfd", &["zstd", "-dc"]),
     (b"\x1f\x8b\x08", &["gzip", "-dc"]),
-    // Its old frame, as Debian's cloud kernels before 6.12 have it.
+    // The old frame format of lz4, which Debian's cloud kernels before 6.12 use.
     (b"\x02\x21\x4c\x18", &["lz4", "-dc"]),
 ];
 
 /// The start of BTF: its magic, version and flags, and the length of its header (`struct btf_header`,
 /// include/uapi/linux/btf.h).
 const BTF: [u8; 8] = [0x9f, 0xeb, 1, 0, 24, 0, 0, 0];
-/// No kernel's own BTF is smaller; programs inside a kernel may have some of theirs.
+/// Minimum size: a kernel's own BTF is never smaller, but programs inside a kernel may have small BTF.
 const LEAST: usize = 1 << 20;
 
-/// The BTF of the kernel itself, from its boot image: from the first part that has some once it is unpacked.
+/// Returns the kernel's own BTF from its boot image: that of the first part that contains BTF when unpacked.
 pub(crate) fn btf(image: &[u8]) -> Option<Vec<u8>> {
-    // That of arm64 may be packed or not.
+    // An arm64 image may be uncompressed.
     if let Some(btf) = own_btf(image) {
         return Some(btf.to_owned());
     }
@@ -36,7 +36,7 @@ pub(crate) fn btf(image: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// The BTF of the kernel itself in an unpacked kernel, which need not be an ELF file.
+/// Finds the kernel's own BTF in an uncompressed kernel, which need not be an ELF file.
 fn own_btf(kernel: &[u8]) -> Option<&[u8]> {
     let starts = kernel.windows(BTF.len()).enumerate();
     let mut starts = starts.filter(|(_, window)| *window == BTF).map(|(at, _)| at);
@@ -51,8 +51,8 @@ fn own_btf(kernel: &[u8]) -> Option<&[u8]> {
     })
 }
 
-/// What a program makes of `data`; what follows the compressed part makes it fail at the end, which does not
-/// matter.
+/// Returns the output of a program for `data`. Data after the compressed part makes the program fail at the
+/// end, which does not matter.
 pub(crate) fn piped(tool: &[&str], data: &[u8]) -> Option<Vec<u8>> {
     let (program, arguments) = tool.split_first()?;
     let mut child = Command::new(program)
@@ -65,7 +65,7 @@ pub(crate) fn piped(tool: &[&str], data: &[u8]) -> Option<Vec<u8>> {
     let mut stdin = child.stdin.take()?;
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            // Fails when the program has had enough.
+            // Writing fails when the program reads no more.
             let _ = stdin.write_all(data);
         });
         child.wait_with_output().ok().map(|output| output.stdout)
@@ -76,7 +76,7 @@ pub(crate) fn piped(tool: &[&str], data: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// BTF with so many bytes of strings.
+    /// Returns BTF with this many bytes of strings.
     fn blob(strings: u32) -> Vec<u8> {
         let mut blob = BTF.to_vec();
         for word in [0, 8, 8, strings] {

@@ -1,4 +1,4 @@
-//! The guest's initramfs: busybox, the init script, and the modules that reach the 9p shares.
+//! The guest's initramfs: busybox, the init script, and the modules needed to mount the 9p shares.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -14,14 +14,14 @@ use crate::paths;
 
 const INIT: &str = include_str!("init.sh");
 
-/// What the guest needs before it can reach the host's root.
+/// The modules that the guest needs before it can mount the host's root.
 const MODULES: [&str; 5] = ["virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay"];
 
-// The kernel starts modprobe in the initramfs, not in the guest's root: hand it on.
+// The kernel starts modprobe in the initramfs; this script runs the modprobe of the guest's root instead.
 const MODPROBE: &str = "#!/bin/busybox sh\nexec /bin/busybox chroot /new /sbin/modprobe \"$@\"\n";
 
-/// Returns the initramfs of `kernel`, building it if it is not in the cache; `root` is the guest's, if it is
-/// not this machine's.
+/// Returns the initramfs of `kernel`, built if it is not in the cache. `root` is the guest's root directory
+/// if that is not this machine's.
 pub(crate) fn ensure(kernel: &Kernel, root: Option<&Path>) -> Result<PathBuf> {
     let busybox = match root {
         Some(root) => root.join("usr/bin/busybox"),
@@ -69,21 +69,21 @@ pub(crate) fn ensure(kernel: &Kernel, root: Option<&Path>) -> Result<PathBuf> {
         list.push('\n');
     }
     archive.file("modules.list", 0o644, list.as_bytes());
-    // Another process may build the same: each writes a file of its own, the last rename wins.
+    // Another process may build the same: each writes its own file, and the last rename wins.
     let new = kernel.dir.join(format!("initramfs.{}", std::process::id()));
     fs::write(&new, archive.finish()).with_context(|| format!("cannot write {}", new.display()))?;
     fs::rename(&new, &path).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path)
 }
 
-/// Whether an ELF file asks for a dynamic loader.
+/// Whether an ELF file names a dynamic loader.
 fn needs_libc(elf: &[u8]) -> bool {
     elf[..elf.len().min(4096)]
         .windows(7)
         .any(|window| window == b"/ld-lin" || window == b"ld-linu")
 }
 
-/// `kernel/net/9p/9pnet.ko.xz` -> `9pnet.ko`
+/// Returns `9pnet.ko` for `kernel/net/9p/9pnet.ko.xz`.
 fn plain_name(path: &str) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     file.split_once(".ko")
@@ -96,7 +96,7 @@ fn is_module(path: &str, name: &str) -> bool {
         .is_some_and(|stem| stem.replace('-', "_") == name.replace('-', "_"))
 }
 
-/// The files to load for `wanted`, each after what it depends on, from depmod's `modules.dep`.
+/// Returns the files to load for `wanted`, each after its dependencies, from depmod's `modules.dep`.
 fn load_order(wanted: &[&str], dep: &str, builtin: &str) -> Result<Vec<String>> {
     let mut order: Vec<String> = Vec::new();
     for name in wanted {
@@ -110,7 +110,7 @@ fn load_order(wanted: &[&str], dep: &str, builtin: &str) -> Result<Vec<String>> 
             }
             bail!("this kernel has no module {name}");
         };
-        // depmod lists the nearest dependency first: the farthest must be loaded first.
+        // depmod lists the nearest dependency first, but the farthest must be loaded first.
         for file in needs.split_whitespace().rev().chain([path]) {
             if !order.iter().any(|loaded| loaded == file) {
                 order.push(file.to_owned());

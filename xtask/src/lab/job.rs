@@ -1,4 +1,4 @@
-//! What the guest gets to do: the files of the job share.
+//! The files of the job share, which tell the guest what to run.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -14,26 +14,26 @@ use super::nic::Ready;
 pub(crate) struct Job {
     /// The command and its arguments.
     pub(crate) command: Vec<OsString>,
-    /// Variables of the job's environment.
+    /// Environment variables of the job.
     pub(crate) env: Vec<(&'static str, OsString)>,
     /// Working directory.
     pub(crate) dir: PathBuf,
-    /// Writable directory shared with the guest, at the same path there.
+    /// A writable directory shared with the guest, at the same path there.
     pub(crate) out: PathBuf,
-    /// Host directories the guest must see even if they lie under /tmp or /run, or its root is another.
+    /// Host directories that the guest must see even if they lie under /tmp or /run, or its root is another.
     pub(crate) keep: Vec<PathBuf>,
     /// Number of rxe devices.
     pub(crate) devices: u32,
-    /// Whether the guest's root is not this machine's: then it sees only the directories of `keep`, which
+    /// Whether the guest's root is not this machine's. It then sees only the directories of `keep`, which
     /// must be real paths.
     pub(crate) foreign: bool,
-    /// A NIC besides.
+    /// An additional NIC.
     pub(super) nic: Option<Ready>,
-    /// Whether to lay the wire between rxa and rxb.
+    /// Whether to connect rxa and rxb.
     pub(crate) wire: bool,
-    /// Rows and columns, if the job gets a terminal.
+    /// Rows and columns, if the job has a terminal.
     pub(crate) terminal: Option<(u16, u16)>,
-    /// Text that ends each output stream.
+    /// The text that ends each output stream.
     pub(crate) marker: String,
 }
 
@@ -69,7 +69,7 @@ impl Job {
         write("keep", &keep)
     }
 
-    /// Shell variables for init and devices.sh.
+    /// Returns the shell variables for init and devices.sh.
     fn conf(&self, kernel: &Kernel) -> OsString {
         let (rows, cols) = self.terminal.unwrap_or((24, 80));
         let mut conf = OsString::new();
@@ -104,7 +104,7 @@ impl Job {
     }
 
     fn script(&self) -> OsString {
-        // An own environment: the guest's init has none worth keeping.
+        // The job gets a new environment, because the guest's init has none worth keeping.
         let mut script = OsString::from("cd ");
         script.push(quote(self.dir.as_os_str()));
         script.push(" || exit 125\nulimit -l unlimited\nulimit -c 0\nexec env -i");

@@ -1,4 +1,4 @@
-//! Kernel modules from source, built against a lab kernel's headers and kept by kernel and source.
+//! Builds kernel modules from source against a lab kernel's headers, and keeps them by kernel and source.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -13,25 +13,25 @@ use super::kernel::{self, Kernel, Series};
 use super::{headers, module_btf};
 use crate::step;
 
-/// A directory with a Kbuild file or a Makefile of the kernel's kind.
+/// A directory with a Kbuild file or a makefile in the kernel's style.
 #[derive(Clone, Debug)]
 pub(super) struct DriverSource {
-    /// What the modules are called together.
+    /// The common name of the modules.
     name: &'static str,
-    /// Further words for make, such as a `CONFIG_` variable that the makefile asks for.
+    /// Additional words for make, such as a `CONFIG_` variable that the makefile needs.
     options: &'static [&'static str],
-    /// Paths below the directory, and contents.
+    /// Paths relative to the directory, and contents.
     files: Vec<(PathBuf, Vec<u8>)>,
-    /// The modules get BTF.
+    /// Whether the modules get BTF.
     btf: bool,
 }
 
-/// An option of kernels that were built by gcc 14 or newer.
+/// A compiler option used by kernels that were built with gcc 14 or newer.
 const ALIGNMENT: &str = "-fmin-function-alignment";
 
-/// Between make and a compiler that does not know [`ALIGNMENT`]: the older option aligns cold code less,
-/// which only live patching would mind. The attributes are such that this compiler leaves out with a warning
-/// at each header.
+/// A script between make and a compiler that does not know [`ALIGNMENT`]. The older option aligns cold code
+/// less, which matters only to live patching. The attributes are ones that this compiler ignores, with a
+/// warning for each header.
 const OLDER_COMPILER: &str = "#!/bin/sh
 for word do
     shift
@@ -43,7 +43,7 @@ done
 exec gcc -Wno-attributes \"$@\"
 ";
 
-/// What a build depends on besides the source: to be raised when its result changes.
+/// The version of the build recipe: to be raised when a change of it changes the result.
 const RECIPE: u32 = 1;
 
 impl DriverSource {
@@ -60,12 +60,12 @@ impl DriverSource {
         })
     }
 
-    /// The source for modules with BTF.
+    /// The same source, for modules with BTF.
     pub(super) fn with_btf(self) -> Self {
         Self { btf: true, ..self }
     }
 
-    /// Where the modules lie once they are built for `kernel`.
+    /// The directory of the modules built for `kernel`.
     fn place(&self, kernel: &Kernel) -> PathBuf {
         let mut hasher = DefaultHasher::new();
         (RECIPE, self.options, &self.files).hash(&mut hasher);
@@ -78,25 +78,25 @@ impl DriverSource {
             .join(format!("{}-{:016x}", self.name, hasher.finish()))
     }
 
-    /// The directory of the built modules, if they are there.
+    /// Returns the directory of the built modules if it exists.
     pub(super) fn built(&self, kernel: &Kernel) -> Option<PathBuf> {
         let place = self.place(kernel);
         place.is_dir().then_some(place)
     }
 
-    /// The directory of the modules, which are built first if they are not there.
+    /// Returns the directory of the modules, which are built if it does not exist.
     pub(super) fn ensure(&self, series: Series, kernel: &Kernel) -> Result<PathBuf> {
         if let Some(place) = self.built(kernel) {
             return Ok(place);
         }
         let headers = headers::ensure(series, kernel)?;
         let place = self.place(kernel);
-        // Another process may build the same: each has a directory of its own, and one of them gets the name.
+        // Another process may build the same: each builds in its own directory, and the first rename wins.
         let work = place.with_extension(std::process::id().to_string());
         let _ = fs::remove_dir_all(&work);
         let built = self.build(kernel, &headers.tree, &work);
         if let Ok(modules) = &built {
-            // Fails when the other was faster: then its modules are there.
+            // The rename fails if another process was faster; its modules are used then.
             let _ = fs::rename(modules, &place);
         }
         let _ = fs::remove_dir_all(&work);
@@ -105,7 +105,7 @@ impl DriverSource {
         Ok(place)
     }
 
-    /// Builds in `work`; returns the directory below it that has the modules and nothing else.
+    /// Builds in `work`; returns a directory below it that has only the modules.
     fn build(&self, kernel: &Kernel, tree: &Path, work: &Path) -> Result<PathBuf> {
         let source = work.join("source");
         let modules = work.join("modules");
@@ -140,11 +140,11 @@ impl DriverSource {
             "-j{}",
             thread::available_parallelism().map_or(2, std::num::NonZero::get)
         ));
-        // The makefiles would look for the kernel's own debug information, which is in no small package: see
+        // The makefiles would read the kernel's own debug information, which only a huge package has: see
         // `module_btf`.
         make.arg("CONFIG_DEBUG_INFO_BTF_MODULES=");
         make.args(self.options).arg("modules");
-        // What a caller's make or cargo has set is not for this one.
+        // Variables of a caller's make or cargo must not affect this make.
         for name in [
             "MAKEFLAGS",
             "MFLAGS",
@@ -160,8 +160,8 @@ impl DriverSource {
     }
 }
 
-/// What to give make as the compiler: the machine's gcc, or a script before it when it is older than the
-/// kernel's.
+/// Returns the compiler for make: the machine's gcc, or a script around it if it is older than the kernel's
+/// gcc.
 fn compiler(work: &Path) -> Result<String> {
     let knows = Command::new("gcc")
         .args([

@@ -1,4 +1,4 @@
-//! The lab's kernels: which there are, fetched as Debian packages, unpacked into the cache.
+//! The lab's kernels: their list, and fetching and unpacking their Debian packages into the cache.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,15 +14,15 @@ use crate::{paths, step};
 /// A kernel the lab knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Series {
-    /// The name users say.
+    /// The name that users give.
     pub(crate) name: &'static str,
-    /// The Debian suite it comes from.
+    /// The Debian suite that has it.
     pub(crate) suite: &'static str,
-    /// Versions that count; `None`: whatever the suite's newest is, for unstable moves on.
+    /// The kernel series to take; `None` takes the newest of the suite, because unstable moves on.
     filter: Option<&'static str>,
-    /// The machine that it is for.
+    /// The architecture that it is for.
     pub(crate) arch: Arch,
-    /// The end of its packages' names.
+    /// The ending of its package names.
     flavour: &'static str,
 }
 
@@ -58,8 +58,8 @@ pub(crate) const ALL: [Series; 4] = [
     },
 ];
 
-/// Those for aarch64, which are fetched only when they are asked for. Debian's have pages of 4 KiB, and since
-/// Linux 6.12 there is one with pages of 16 KiB; it has none with pages of 64 KiB.
+/// The kernels for aarch64, which are fetched only on request. Debian's have pages of 4 KiB; since Linux 6.12
+/// there is one with pages of 16 KiB, but none with 64 KiB.
 pub(crate) const AARCH64: [Series; 4] = [
     Series {
         arch: Arch::Aarch64,
@@ -84,7 +84,7 @@ pub(crate) const AARCH64: [Series; 4] = [
     },
 ];
 
-/// The kernels for a machine.
+/// Returns the kernels for an architecture.
 pub(crate) fn all(arch: Arch) -> &'static [Series] {
     match arch {
         Arch::X86_64 => &ALL,
@@ -97,7 +97,7 @@ pub(crate) fn find(name: &str) -> Result<Series> {
     find_for(Arch::X86_64, name)
 }
 
-/// Finds a kernel for a machine by version (`6.12`) or suite (`trixie`, `sid`).
+/// Finds a kernel for an architecture by version (`6.12`) or suite (`trixie`, `sid`).
 pub(crate) fn find_for(arch: Arch, name: &str) -> Result<Series> {
     let name = if name == "sid" { "unstable" } else { name };
     let found = all(arch)
@@ -113,7 +113,7 @@ pub(crate) fn find_for(arch: Arch, name: &str) -> Result<Series> {
     })
 }
 
-/// The kernel of that name, or all of them for `all`.
+/// Returns the kernel of that name, or all kernels for `all`.
 pub(crate) fn named(arch: Arch, name: &str) -> Result<Vec<Series>> {
     if name == "all" {
         return Ok(all(arch).to_vec());
@@ -122,7 +122,7 @@ pub(crate) fn named(arch: Arch, name: &str) -> Result<Vec<Series>> {
 }
 
 impl Series {
-    /// What its files are called in the cache, and its guests in a log.
+    /// The name of its files in the cache and of its guests in a log.
     pub(crate) fn key(self) -> String {
         match self.arch {
             Arch::X86_64 => self.name.to_owned(),
@@ -130,7 +130,7 @@ impl Series {
         }
     }
 
-    /// What it is called where kernels for several machines may be meant.
+    /// The title where kernels for several architectures are listed.
     pub(crate) fn title(self) -> String {
         match self.arch {
             Arch::X86_64 => format!("Linux {}", self.name),
@@ -146,7 +146,7 @@ pub(crate) struct Kernel {
     pub(crate) release: String,
     /// The kernel's directory in the cache.
     pub(crate) dir: PathBuf,
-    /// The machine that it is for.
+    /// The architecture that it is for.
     pub(crate) arch: Arch,
 }
 
@@ -167,10 +167,10 @@ pub(crate) fn cache() -> PathBuf {
     paths::cache().join("lab")
 }
 
-/// The kernel, if it is in the cache.
+/// Returns the kernel if it is in the cache.
 pub(crate) fn cached(series: Series) -> Option<Kernel> {
     let dir = cache().join("kernels").join(series.key());
-    // The marker is written last, before the directory gets its name: it vouches for the rest.
+    // The marker file is written last, before the directory is renamed: it proves that the rest is complete.
     let release = fs::read_to_string(dir.join("release")).ok()?.trim().to_owned();
     Some(Kernel {
         release,
@@ -184,7 +184,7 @@ pub(crate) fn is_cached(series: Series) -> bool {
     cached(series).is_some()
 }
 
-/// Returns the kernel, fetching it first if it is not in the cache.
+/// Returns the kernel; it is fetched if it is not in the cache.
 pub(crate) fn ensure(series: Series) -> Result<Kernel> {
     archive::once(
         &series.key(),

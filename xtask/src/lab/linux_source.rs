@@ -1,4 +1,4 @@
-//! Drivers of the kernel's own that Debian does not build, from the source of exactly the lab's kernel.
+//! Builds kernel drivers that Debian does not build, from the source of exactly the lab's kernel.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,20 +12,20 @@ use super::{archive, headers};
 use crate::apt::PrivateApt;
 use crate::step;
 
-/// A driver in the kernel's source.
+/// A driver in the kernel source.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Driver {
     /// The name of the driver's module.
     pub(super) name: &'static str,
-    /// The driver's directory.
+    /// Its directory in the source.
     dir: &'static str,
-    /// What makes its makefile build it.
+    /// The words for make that enable it.
     options: &'static [&'static str],
-    /// The module gets BTF, as the kernel's own modules have it: programs of ours read the driver's structs.
+    /// Whether the module gets BTF, as the kernel's own modules have it: programs of ours read its structs.
     btf: bool,
 }
 
-/// VMware's driver of QEMU's pvrdma.
+/// VMware's driver for QEMU's pvrdma.
 pub(super) const VMW_PVRDMA: Driver = Driver {
     name: "vmw_pvrdma",
     dir: "drivers/infiniband/hw/vmw_pvrdma",
@@ -41,11 +41,11 @@ pub(super) const SIW: Driver = Driver {
     btf: true,
 };
 
-/// All of them: what is fetched for one is kept for the others.
+/// All drivers. One fetch of the source extracts all of them.
 const ALL: [Driver; 2] = [VMW_PVRDMA, SIW];
 
 impl Driver {
-    /// The module, built first if it is not there.
+    /// Returns the module, which is built if it does not exist.
     pub(super) fn ensure(self, series: Series, kernel: &Kernel) -> Result<PathBuf> {
         let title = format!("lab: source of {} of Linux {}", self.name, kernel.release);
         let have = || Some(self.place(kernel)).filter(|dir| dir.is_dir());
@@ -64,7 +64,7 @@ impl Driver {
         Ok(source.ensure(series, kernel)?.join(format!("{}.ko", self.name)))
     }
 
-    /// The module, if it was built.
+    /// Returns the module if it has been built.
     pub(super) fn built(self, kernel: &Kernel) -> Option<PathBuf> {
         let dir = self.source(kernel).ok()?.built(kernel)?;
         Some(dir.join(format!("{}.ko", self.name)))
@@ -75,7 +75,7 @@ impl Driver {
         Ok(if self.btf { source.with_btf() } else { source })
     }
 
-    /// Where its source lies.
+    /// The directory of its source.
     fn place(self, kernel: &Kernel) -> PathBuf {
         kernel::cache()
             .join("source")
@@ -84,7 +84,7 @@ impl Driver {
     }
 }
 
-/// Takes the drivers' directories out of Debian's package of the whole source, which is not kept.
+/// Extracts the drivers' directories from Debian's package of the whole source, which is not kept.
 fn fetch(kernel: &Kernel, version: &str, title: &str, apt: &PrivateApt) -> Result<()> {
     let Some(series) = major_minor(&kernel.release) else {
         bail!("{title}: {} is no kernel release", kernel.release);
@@ -110,7 +110,7 @@ fn fetch(kernel: &Kernel, version: &str, title: &str, apt: &PrivateApt) -> Resul
     unpacked
 }
 
-/// A tar in an ar in a tar: each is a pipe, so that the gigabyte of source never lies on the disk.
+/// The package is a tar in an ar in a tar. Pipes unpack it, so that the gigabyte of source is never on disk.
 fn unpack(package: &Path, into: &Path, title: &str) -> Result<()> {
     let script = "package=$1; into=$2; shift 2
                   dpkg-deb --fsys-tarfile \"$package\" \
@@ -126,7 +126,7 @@ fn unpack(package: &Path, into: &Path, title: &str) -> Result<()> {
     step::run(&format!("{title}: unpack"), &mut command).map(drop)
 }
 
-/// `6.12` of `6.12.107+deb13-amd64`.
+/// Returns `6.12` for `6.12.107+deb13-amd64`.
 fn major_minor(release: &str) -> Option<String> {
     let mut numbers = release.split('.');
     let (major, minor) = (numbers.next()?, numbers.next()?);

@@ -1,4 +1,4 @@
-//! The lab: real Debian kernels with `SoftRoCE` devices in QEMU.
+//! The lab: QEMU guests with real Debian kernels and `SoftRoCE` devices.
 
 pub(crate) mod archive;
 mod cpio;
@@ -38,13 +38,13 @@ use self::vm::{End, Machine};
 use crate::arch::Arch;
 use crate::paths;
 
-/// Exit status when the job ran out of time, as of timeout(1).
+/// Exit status when the job ran out of time, the same as of timeout(1).
 const EXIT_TIMEOUT: u8 = 124;
-/// Exit status when the guest failed the job.
+/// Exit status when the guest could not run the job.
 const EXIT_LAB: u8 = 125;
-/// What `run --cpu-time` prints before the seconds.
+/// The line that `run --cpu-time` prints, before the seconds.
 pub(crate) const CPU_TIME: &str = "lab: seconds of CPU time: ";
-/// Exit status when QEMU failed the guest.
+/// Exit status when QEMU itself failed.
 pub(crate) const EXIT_QEMU: u8 = 123;
 
 /// `cargo xtask lab ...`
@@ -75,8 +75,8 @@ pub(crate) enum LabCommand {
     List,
 }
 
-/// `cargo xtask lab run` of this very program, with these options: the caller adds `--` and what runs in the
-/// guest.
+/// Returns the command that runs `cargo xtask lab run` of this very program with these options. The caller
+/// adds `--` and the command for the guest.
 pub(crate) fn command(series: Series, timeout: u64, options: &[&str]) -> Result<Command> {
     let mut lab = Command::new(env::current_exe().context("cannot tell what program this is")?);
     lab.args([
@@ -167,7 +167,7 @@ pub(crate) fn main(command: LabCommand) -> Result<u8> {
             code
         }
         LabCommand::Shell(args) => {
-            // Without start-up files: the host's may take long where instructions are translated.
+            // No start-up files are read, because the host's may take long where instructions are translated.
             let prompt = format!("PS1=lab {} \\w# ", args.guest.kernel);
             let command = ["env", &prompt, "bash", "--norc", "-i"]
                 .map(OsString::from)
@@ -211,9 +211,9 @@ pub(crate) fn main(command: LabCommand) -> Result<u8> {
     }
 }
 
-/// CPU seconds of the processes that this one has waited for: QEMU, and what built a module first.
+/// Returns the CPU seconds of the child processes waited for: QEMU, and module builds before it.
 fn cpu_of_children() -> Option<f64> {
-    // proc(5): times are in hundredths of a second. The name may have anything in it but a last parenthesis.
+    // proc(5): times are in hundredths of a second. The last parenthesis ends the process name.
     let text = fs::read_to_string("/proc/self/stat").ok()?;
     let (_, numbers) = text.rsplit_once(')')?;
     let mut numbers = numbers.split_whitespace().skip(13);
@@ -221,8 +221,8 @@ fn cpu_of_children() -> Option<f64> {
     Some((next()? + next()?) / 100.0)
 }
 
-/// Builds the modules that tests need on a kernel, which is fetched first: what each is and where it lies, or
-/// why it is not there. One that fails does not keep the other from being built.
+/// Builds the modules that tests need on a kernel, which is fetched first. Returns for each its name and its
+/// path or the error; an error does not keep the other from being built.
 pub(crate) fn build_modules(series: Series) -> Result<[(&'static str, Result<PathBuf>); 2]> {
     let kernel = kernel::ensure(series)?;
     Ok([
@@ -231,7 +231,7 @@ pub(crate) fn build_modules(series: Series) -> Result<[(&'static str, Result<Pat
     ])
 }
 
-/// Boots a guest for `command` and returns the exit status to end with.
+/// Boots a guest for `command` and returns the exit status for this process.
 pub(crate) fn run_job(
     guest: &GuestArgs,
     command: Vec<OsString>,
@@ -246,7 +246,7 @@ pub(crate) fn run_job(
     let foreign = guest.arch != Arch::X86_64;
     if foreign {
         newer_qemu::fetch_if_missing(guest.arch);
-        // The guest has none of this machine's links.
+        // This machine's links do not exist in the guest.
         kernel.dir = real(&kernel.dir)?;
     }
     let nic = guest
@@ -337,18 +337,18 @@ pub(crate) fn run_job(
     })
 }
 
-/// A path without links.
+/// Resolves all links of a path.
 fn real(path: &Path) -> Result<PathBuf> {
     fs::canonicalize(path).with_context(|| format!("cannot resolve {}", path.display()))
 }
 
-/// How to run instructions.
+/// Returns how instructions are executed.
 fn accel(guest: &GuestArgs) -> Result<Accel> {
     if guest.icount {
         return Ok(Accel::Icount);
     }
     match env::var("RDMATOP_LAB_ACCEL").as_deref() {
-        // The host's CPU sees changed code by itself.
+        // The host's CPU notices changed code by itself, so one thread is not needed.
         Ok("kvm") if guest.arch == Arch::X86_64 => Ok(Accel::Kvm),
         Ok("kvm" | "tcg") | Err(_) if guest.single_threaded => Ok(Accel::Single),
         Ok("kvm" | "tcg") | Err(_) => Ok(Accel::Tcg),
@@ -356,7 +356,7 @@ fn accel(guest: &GuestArgs) -> Result<Accel> {
     }
 }
 
-/// The job's environment: small and the same everywhere. `target` is where the guest's programs were built.
+/// Returns the job's environment: small and the same everywhere. `target` has the guest's programs.
 fn environment(target: &Path, out: &Path) -> Vec<(&'static str, OsString)> {
     let mut profiles: Vec<(SystemTime, PathBuf)> = ["debug", "release"]
         .map(|profile| target.join(profile))
@@ -366,7 +366,7 @@ fn environment(target: &Path, out: &Path) -> Vec<(&'static str, OsString)> {
             (built.unwrap_or(SystemTime::UNIX_EPOCH), dir)
         })
         .collect();
-    // What was built last is what is meant.
+    // The profile that was built last is meant.
     profiles.sort_by_key(|(built, _)| std::cmp::Reverse(*built));
     let mut path = OsString::new();
     for (_, dir) in &profiles {
@@ -382,15 +382,15 @@ fn environment(target: &Path, out: &Path) -> Vec<(&'static str, OsString)> {
         ("LANG", "C.UTF-8".into()),
         ("TERM", env::var_os("TERM").unwrap_or_else(|| "dumb".into())),
         ("RDMATOP_LAB", "1".into()),
-        // Loading programs takes seconds where instructions are translated, and more where others want the
-        // CPU too.
+        // Loading programs takes seconds where instructions are translated, and longer if other guests use
+        // the CPU.
         ("RDMATOP_PATIENCE", "20".into()),
         ("RDMATOP_LAB_OUT", out.into()),
     ];
     for name in ["COLORTERM", "NO_COLOR", "RUST_BACKTRACE", "RUST_LOG"] {
         env.extend(env::var_os(name).map(|value| (name, value)));
     }
-    // The one that the caller names, else the newest.
+    // The program that the caller names, or else the newest.
     let named = env::var_os("RDMATOP").map(|file| paths::repo().join(file));
     let newest = profiles.first().map(|(_, dir)| dir.join("rdmatop"));
     env.extend(

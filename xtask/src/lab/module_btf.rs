@@ -1,6 +1,6 @@
-//! BTF of a module that was built here: what a distribution's own modules have.
+//! Adds BTF to a module that was built here, as a distribution's own modules have it.
 //!
-//! It builds upon the BTF of the kernel itself, which no small package has and the kernel's image has in it.
+//! It refers to the BTF of the kernel itself, which no small package has but the kernel's image contains.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::image;
 use super::kernel::{self, Kernel};
 use crate::{paths, step};
 
-/// Adds BTF to the modules `modules`, and takes the debug information that it is made from out of them.
+/// Adds BTF to `modules` and then removes the debug information that it is made from.
 pub(super) fn add(kernel: &Kernel, modules: &[PathBuf], work: &Path) -> Result<()> {
     let pahole = paths::find_tool(&["pahole"])
         .context("no pahole: `cargo xtask setup`, or `apt-get install pahole`")?;
@@ -31,7 +31,7 @@ pub(super) fn add(kernel: &Kernel, modules: &[PathBuf], work: &Path) -> Result<(
     Ok(())
 }
 
-/// The file of the kernel's own BTF, taken out of its image first if it is not in the cache.
+/// Returns the file of the kernel's own BTF, which is extracted from its image if it is not in the cache.
 fn of_kernel(kernel: &Kernel, work: &Path) -> Result<PathBuf> {
     let place = kernel::cache()
         .join("headers")
@@ -45,7 +45,7 @@ fn of_kernel(kernel: &Kernel, work: &Path) -> Result<PathBuf> {
     let btf = image::btf(&data).with_context(|| format!("{} has no BTF", boot.display()))?;
     let new = work.join("vmlinux.btf");
     fs::write(&new, btf).with_context(|| format!("cannot write {}", new.display()))?;
-    // Another process may have been faster, with the same.
+    // Another process may have been faster, with the same content.
     fs::rename(&new, &place).with_context(|| format!("cannot write {}", place.display()))?;
     Ok(place)
 }

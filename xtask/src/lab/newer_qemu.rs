@@ -1,7 +1,7 @@
 //! A newer QEMU than Debian 12's, unpacked into the cache and never installed.
 //!
-//! QEMU 10, which Debian 12 has among its backports, runs the same tests in an eighth less of CPU time than
-//! its 7.2. It has no NIC `pvrdma` any more: a guest with that NIC is run by the machine's own.
+//! QEMU 10 from Debian 12's backports runs the same tests with an eighth less CPU time than Debian 12's QEMU
+//! 7.2. It no longer has the NIC `pvrdma`, so the machine's own QEMU runs guests with that NIC.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::{setup, step};
 
 const SUITE: &str = "bookworm-backports";
 
-/// What guests of a machine need; the libraries are those of the machine's own QEMU.
+/// Packages for guests of an architecture; the libraries are those of the machine's own QEMU.
 fn packages(arch: Arch) -> &'static [&'static str] {
     match arch {
         Arch::X86_64 => &[
@@ -41,18 +41,18 @@ fn dir(arch: Arch) -> PathBuf {
     kernel::cache().join(name(arch))
 }
 
-/// The name of the program that runs guests of a machine.
+/// Returns the name of the program that runs guests of an architecture.
 pub(super) fn program(arch: Arch) -> String {
     format!("qemu-system-{}", arch.name())
 }
 
-/// The program, if it is in the cache.
+/// Returns the program if it is in the cache.
 pub(super) fn cached(arch: Arch) -> Option<PathBuf> {
     let program = dir(arch).join("usr/bin").join(program(arch));
     program.is_file().then_some(program)
 }
 
-/// Fetches it, where the machine is a Debian 12. A lab runs without it, so a failure is only reported.
+/// Fetches it on Debian 12. The lab also runs without it, so a failure is only reported.
 pub(crate) fn fetch_if_missing(arch: Arch) {
     if !setup::is_debian_12() {
         return;
@@ -63,7 +63,7 @@ pub(crate) fn fetch_if_missing(arch: Arch) {
 }
 
 fn fetch(arch: Arch) -> Result<PathBuf> {
-    // The packages are those that run here.
+    // Packages for the architecture of this machine, not of the guest.
     archive::from_any(Arch::X86_64, SUITE, name(arch), TITLE, |apt| {
         let packages: Vec<String> = packages(arch).iter().map(ToString::to_string).collect();
         let files = apt.download(&format!("{TITLE}: download"), &packages)?;
@@ -75,7 +75,7 @@ fn fetch(arch: Arch) -> Result<PathBuf> {
     cached(arch).context("QEMU was fetched and is not there")
 }
 
-/// Whether the machine has the libraries that it needs.
+/// Fails unless the machine has the libraries that the program needs.
 fn starts(program: &Path) -> Result<()> {
     step::run(
         &format!("{TITLE}: start it"),

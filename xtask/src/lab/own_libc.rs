@@ -1,6 +1,6 @@
-//! Debian's kernel build tools (fixdep, modpost, objtool), run with the C library of their own suite.
+//! Runs Debian's kernel build tools (fixdep, modpost, objtool) with the C library of their suite.
 //!
-//! They are linked with it, and the machine's may be older: those of trixie do not start on bookworm.
+//! The machine's may be older than the one they are linked with: those of trixie do not start on bookworm.
 
 use std::fs;
 use std::io::Read as _;
@@ -11,8 +11,8 @@ use anyhow::{Context, Result};
 
 const LOADER: &str = "ld-linux-x86-64.so.2";
 
-/// Puts a script before each program of the `linux-kbuild` package in `root`; the C library was unpacked
-/// there too.
+/// Puts a script in front of each program of the `linux-kbuild` package in `root`, which also has the C
+/// library.
 pub(super) fn wrap(root: &Path) -> Result<()> {
     let libraries: Vec<PathBuf> = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"]
         .map(|dir| root.join(dir))
@@ -39,8 +39,8 @@ pub(super) fn wrap(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// `$0` is the program's path, since make starts them by path: a tool that looks for others beside itself
-/// finds them.
+/// `$0` is the program's path, because make starts the tools by path. A tool that looks for others in its own
+/// directory still finds them.
 fn script(loader: &Path, libraries: &[PathBuf]) -> String {
     let libraries: Vec<String> = libraries.iter().map(|dir| dir.display().to_string()).collect();
     format!(
@@ -56,7 +56,7 @@ fn with_suffix(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Programs with a loader below `dir`; links are left alone, for they lead to one of these.
+/// Collects the programs with a loader below `dir`. Links are skipped, because they lead to one of these.
 fn find(dir: &Path, programs: &mut Vec<PathBuf>) -> Result<()> {
     for entry in list(dir)? {
         let meta = fs::symlink_metadata(&entry)?;
@@ -69,7 +69,7 @@ fn find(dir: &Path, programs: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Whether a file is ELF and names a loader, which stands near its beginning.
+/// Whether a file is ELF and names a loader, which is near its beginning.
 fn is_dynamic(path: &Path) -> Result<bool> {
     let mut head = Vec::new();
     fs::File::open(path)?.take(4096).read_to_end(&mut head)?;
@@ -105,7 +105,7 @@ mod tests {
         );
         fs::create_dir_all(&lib).unwrap();
         fs::create_dir_all(&tools).unwrap();
-        // A loader that says how it is called stands for the real one.
+        // In place of the real loader, a script prints its arguments.
         fs::write(lib.join(LOADER), "#!/bin/sh\necho \"$@\"\n").unwrap();
         fs::set_permissions(lib.join(LOADER), fs::Permissions::from_mode(0o755)).unwrap();
         let program = tools.join("fixdep");

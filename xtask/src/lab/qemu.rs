@@ -5,25 +5,24 @@ use std::path::{Path, PathBuf};
 
 use crate::arch::Arch;
 
-/// How guest instructions are run.
+/// How guest instructions are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accel {
-    /// Translated, one host thread for each guest CPU.
+    /// Translated, with one host thread per guest CPU.
     Tcg,
-    /// Translated, all guest CPUs in turn on one host thread: code that one of them changes is changed for
-    /// all.
+    /// Translated, with all guest CPUs in turn on one host thread: when one of them changes code, all see it.
     Single,
-    /// Translated in one thread, and the guest's clock counts instructions: 1 ns each.
+    /// Translated in one thread; the guest's clock counts instructions, 1 ns each.
     Icount,
-    /// The host's CPU runs the guest.
+    /// Executed by the host's CPU.
     Kvm,
 }
 
 /// One virtual machine.
 pub(crate) struct Vm {
-    /// What kind of machine it is.
+    /// The architecture.
     pub(crate) arch: Arch,
-    /// How instructions are run.
+    /// How instructions are executed.
     pub(crate) accel: Accel,
     /// Number of CPUs.
     pub(crate) cpus: u32,
@@ -33,9 +32,9 @@ pub(crate) struct Vm {
     pub(crate) kernel: PathBuf,
     /// Initramfs.
     pub(crate) initramfs: PathBuf,
-    /// Directory with the job's files; sockets and console.log lie in its parent.
+    /// Directory of the run's sockets, console.log and qemu.log.
     pub(crate) run_dir: PathBuf,
-    /// The guest's root, if it is not this machine's.
+    /// The guest's root directory, if it is not this machine's.
     pub(crate) root: Option<PathBuf>,
     /// The job share.
     pub(crate) job: PathBuf,
@@ -43,25 +42,24 @@ pub(crate) struct Vm {
     pub(crate) out: PathBuf,
     /// Whether the job gets a terminal instead of two output streams.
     pub(crate) terminal: bool,
-    /// Options of a NIC.
+    /// QEMU options for a NIC.
     pub(crate) nic: Vec<String>,
 }
 
-/// In QEMU's options a comma ends a value; a doubled one stands for itself.
+/// Quotes a path: in QEMU's options a comma ends a value, and a doubled comma stands for one.
 fn value(path: &Path) -> String {
     path.to_string_lossy().replace(',', ",,")
 }
 
 impl Vm {
-    /// How instructions are run, the CPU, and what counts its instructions.
+    /// Returns how instructions are executed, the CPU model, and the option that counts its instructions.
     fn cpu(&self) -> (&'static str, &'static str, Option<&'static str>) {
-        // QEMU 7.2's translator mis-emulates cmpxchg16b. It makes each turn of rep stosb and movsb, for a
-        // byte, a step of its own: icount would charge them like so many instructions, and without icount
-        // they take so much time. A kernel, and a libc, to which the CPU says nothing of fast ones has loops
-        // of words. Four levels of page tables are one less to walk than five. Together they save a quarter
-        // of the CPU time of a start of rdmatop in a guest of one CPU, and about a twentieth in one of two.
-        // Of ARM's: a server's CPU with atomic instructions, and without signed pointers, whose cipher takes
-        // the translator a quarter of its time.
+        // QEMU 7.2's translator emulates cmpxchg16b wrongly. It executes rep stosb and movsb byte by byte:
+        // with icount each byte counts as an instruction, and otherwise it costs as much time. If the CPU
+        // does not announce fast ones, kernel and libc use loops of words. Four levels of page tables are one
+        // less to walk than five. Together this saves a quarter of the CPU time of a start of rdmatop in a
+        // guest with one CPU, and about a twentieth with two. The ARM model is a server CPU with atomic
+        // instructions, but without signed pointers, whose cipher takes a quarter of the translator's time.
         let x86 = self.arch == Arch::X86_64;
         let arm = "neoverse-n1";
         let cpu = |name| if x86 { name } else { arm };
@@ -73,7 +71,7 @@ impl Vm {
         }
     }
 
-    /// The arguments of `qemu-system-...`.
+    /// Returns the arguments of `qemu-system-...`.
     pub(crate) fn args(&self) -> Vec<OsString> {
         let (accel, cpu, icount) = self.cpu();
         let (machine, console) = match self.arch {
@@ -110,11 +108,11 @@ impl Vm {
             "-initrd",
             &self.initramfs.to_string_lossy(),
         ]);
-        // An oops ends the guest at once and with a reason, instead of leaving a hung job to the timeout.
+        // An oops ends the guest at once with a reason; otherwise a hung job would run into its timeout.
         let mut append =
             format!("console={console} loglevel=4 panic=-1 oops=panic random.trust_cpu=on rdinit=/init");
-        // Linux 5.10 panics (setup_IO_APIC) when the timer does not tick within its first ten: on a loaded
-        // host it may not. Counted instructions know no load.
+        // Linux 5.10 panics (setup_IO_APIC) if the timer does not tick within its first ten ticks, which can
+        // happen on a loaded host. With counted instructions the host's load has no effect.
         if self.arch == Arch::X86_64 && self.accel != Accel::Icount {
             append.push_str(" no_timer_check");
         }
@@ -127,8 +125,8 @@ impl Vm {
             "chardev:console",
         ]);
         add(&["-device", "virtio-serial-pci,max_ports=8"]);
-        // A slot whose link is slower than it could be: it is capable of 16 GT/s and 16 lanes, and QEMU's
-        // devices of 2.5 GT/s and one. Tests hang a card on it.
+        // A slot whose link is slower than possible: the slot supports 16 GT/s and 16 lanes, QEMU's devices
+        // only 2.5 GT/s and one lane. Tests put a card into it.
         add(&[
             "-device",
             "pcie-root-port,id=slow,chassis=1,hotplug=off,x-speed=16,x-width=16",
@@ -169,7 +167,7 @@ impl Vm {
         args
     }
 
-    /// Names of the sockets QEMU connects to.
+    /// Returns the names of the sockets that QEMU connects to.
     pub(crate) fn ports(&self) -> &'static [&'static str] {
         if self.terminal {
             &["ctl", "tty"]

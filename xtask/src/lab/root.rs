@@ -1,5 +1,5 @@
-//! The root of guests for another machine, whose programs this machine's root does not have: packages of
-//! Debian, unpacked into the cache. Nothing of them runs here, so no script of a package has run.
+//! The root directory of guests of another architecture, whose programs this machine does not have: Debian
+//! packages, unpacked into the cache. Their programs do not run here, so no package script has run.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,10 +12,10 @@ use super::{archive, kernel};
 use crate::arch::Arch;
 use crate::step;
 
-/// The suite that the lab's machines have: tests expect its perftest and its rdma-core.
+/// The suite of the lab's own machines: tests expect its perftest and its rdma-core.
 const SUITE: &str = "bookworm";
 
-/// What guests need, and what the tests' programs are linked with.
+/// What guests need, and what the test programs are linked with.
 const PACKAGES: &[&str] = &[
     "base-files",
     "base-passwd",
@@ -54,22 +54,21 @@ const PACKAGES: &[&str] = &[
     "zstd",
 ];
 
-/// Where programs and libraries lie since Debian merged /usr. The packages of this suite still name both
-/// places.
+/// Directories that are links since Debian merged /usr; the packages of this suite still use both paths.
 const MERGED: [&str; 3] = ["bin", "sbin", "lib"];
 
 fn dir(arch: Arch) -> PathBuf {
     kernel::cache().join("roots").join(arch.name())
 }
 
-/// The root, if it is in the cache and has these packages.
+/// Returns the root if it is in the cache with exactly these packages.
 pub(super) fn cached(arch: Arch) -> Option<PathBuf> {
     let dir = dir(arch);
     let has = fs::read_to_string(dir.join("packages")).ok()?;
     (has == PACKAGES.join("\n")).then(|| dir.join("root"))
 }
 
-/// Returns the root, fetching it first if it is not in the cache.
+/// Returns the root, fetched first if it is not in the cache.
 pub(crate) fn ensure(arch: Arch) -> Result<PathBuf> {
     let name = format!("root-{}", arch.name());
     let title = format!("lab: programs of Debian {SUITE} for {}", arch.name());
@@ -93,7 +92,7 @@ pub(crate) fn ensure(arch: Arch) -> Result<PathBuf> {
     )
 }
 
-/// Unpacks packages so that links to directories stay.
+/// Unpacks packages but keeps links to directories.
 fn unpack(title: &str, files: &[PathBuf], root: &Path) -> Result<()> {
     for name in MERGED {
         let target = Path::new("usr").join(name);
@@ -114,7 +113,7 @@ fn unpack(title: &str, files: &[PathBuf], root: &Path) -> Result<()> {
     step::run(&format!("{title}: unpack"), &mut command).map(drop)
 }
 
-/// Does what the packages' scripts would, as far as a guest needs it.
+/// Does what the package scripts would do, as far as a guest needs it.
 fn complete(root: &Path) -> Result<()> {
     for name in ["passwd", "group"] {
         let master = root.join(format!("usr/share/base-passwd/{name}.master"));
@@ -131,13 +130,13 @@ fn complete(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Names of directories below `root` where the linker finds the libraries of a guest.
+/// Returns the directory below `root` where the linker finds the libraries of a guest.
 pub(crate) fn libraries(root: &Path, arch: Arch) -> PathBuf {
     root.join("usr/lib").join(format!("{}-linux-gnu", arch.name()))
 }
 
-/// The program that runs those of a root here (QEMU's emulation of a process), fetched into the cache first
-/// if it is not there.
+/// Returns QEMU's user-mode emulator, which runs programs of such a root on this machine; it is fetched if it
+/// is not in the cache.
 pub(crate) fn emulator(arch: Arch) -> Result<PathBuf> {
     const NAME: &str = "qemu-user";
     let title = format!("lab: QEMU of Debian {SUITE} for single programs");

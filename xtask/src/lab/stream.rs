@@ -1,6 +1,6 @@
-//! Cuts the end marker off a stream that comes in pieces.
+//! Removes the end marker from a stream that arrives in pieces.
 
-/// Passes bytes on until the marker.
+/// Passes bytes on until the marker arrives.
 pub(crate) struct UntilMarker {
     marker: Vec<u8>,
     held: Vec<u8>,
@@ -8,7 +8,7 @@ pub(crate) struct UntilMarker {
 }
 
 impl UntilMarker {
-    /// A filter for a stream that ends with `marker`.
+    /// Makes a filter for a stream that ends with `marker`.
     pub(crate) fn new(marker: &str) -> Self {
         Self {
             marker: marker.as_bytes().to_vec(),
@@ -17,7 +17,7 @@ impl UntilMarker {
         }
     }
 
-    /// Takes a piece, returns what is certain not to belong to the marker.
+    /// Takes a piece and returns the bytes that certainly do not belong to the marker.
     pub(crate) fn feed(&mut self, piece: &[u8]) -> Vec<u8> {
         if self.ended {
             return Vec::new();
@@ -32,7 +32,7 @@ impl UntilMarker {
             self.held.truncate(at);
             return std::mem::take(&mut self.held);
         }
-        // The end of this piece may be the beginning of the marker.
+        // The end of this piece may be the beginning of the marker, so it is held back.
         let longest = self.held.len().min(self.marker.len() - 1);
         let keep = (1..=longest)
             .rev()
@@ -42,7 +42,7 @@ impl UntilMarker {
         std::mem::replace(&mut self.held, rest)
     }
 
-    /// Whether the marker has come.
+    /// Whether the marker has arrived.
     pub(crate) fn ended(&self) -> bool {
         self.ended
     }

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, stdin};
 use std::process::{Command, Stdio};
 
-/// Pressed this often in a row, Ctrl-] ends the guest.
+/// The number of successive Ctrl-] that ends the guest.
 const ESCAPES: u8 = 3;
 const CTRL_BRACKET: u8 = 0x1d;
 
@@ -31,17 +31,17 @@ pub(crate) fn size() -> Option<(u16, u16)> {
 fn parse_size(text: &str) -> Option<(u16, u16)> {
     let (rows, cols) = text.split_once(' ')?;
     let size = (rows.parse().ok()?, cols.parse().ok()?);
-    // A terminal nobody has sized says 0 0.
+    // A terminal whose size was never set reports 0 0.
     (size.0 > 0 && size.1 > 0).then_some(size)
 }
 
-/// Puts the terminal on stdin into raw mode until dropped.
+/// Keeps the terminal on stdin in raw mode until dropped.
 pub(crate) struct RawMode {
     saved: Option<String>,
 }
 
 impl RawMode {
-    /// Does nothing where stdin is no terminal.
+    /// Does nothing if stdin is no terminal.
     pub(crate) fn enter() -> Self {
         let saved = if stdin().is_terminal() {
             stty(&["-g"])
@@ -63,14 +63,14 @@ impl Drop for RawMode {
     }
 }
 
-/// Watches typed bytes for the escape.
+/// Watches the typed bytes for the escape sequence.
 #[derive(Default)]
 pub(crate) struct Escape {
     seen: u8,
 }
 
 impl Escape {
-    /// Takes typed bytes; true once Ctrl-] came three times in a row.
+    /// Takes typed bytes; returns true once Ctrl-] was typed three times in succession.
     pub(crate) fn feed(&mut self, typed: &[u8]) -> bool {
         for &byte in typed {
             self.seen = if byte == CTRL_BRACKET { self.seen + 1 } else { 0 };

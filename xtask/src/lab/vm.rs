@@ -22,15 +22,15 @@ use super::{initramfs, kernel, newer_qemu, nic, root};
 use crate::arch::Arch;
 use crate::paths;
 
-/// Other work may share this machine's CPUs: far more than a boot takes.
+/// Far longer than a boot takes, because other work may share this machine's CPUs.
 const BOOT_LIMIT: Duration = Duration::from_mins(4);
-/// How long output may trail the exit status.
+/// How long output may arrive after the exit status.
 const DRAIN_LIMIT: Duration = Duration::from_secs(15);
 
-/// The machine around a job.
+/// The machine that runs a job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machine {
-    /// How instructions are run.
+    /// How instructions are executed.
     pub(crate) accel: Accel,
     /// Number of CPUs.
     pub(crate) cpus: u32,
@@ -45,15 +45,15 @@ pub(crate) struct Machine {
 pub(crate) enum End {
     /// The job's exit status.
     Exit(u8),
-    /// The job ran out of time; the guest was ended.
+    /// The job ran out of time and the guest was killed.
     Timeout,
-    /// The guest never got to the job.
+    /// The guest never started the job.
     BootFailed(String),
-    /// The guest went away under the job.
+    /// The guest died during the job.
     Died,
-    /// As [`End::Died`], and by a fault that is QEMU's: see [`is_stale_code`].
+    /// Like [`End::Died`], but the fault is QEMU's: see [`is_stale_code`].
     Mistranslated,
-    /// The user ended it.
+    /// The user ended the guest.
     Escaped,
 }
 
@@ -82,7 +82,7 @@ fn parse_control(line: &str) -> Control {
     }
 }
 
-/// Directory for sockets and logs of one run; short, for a socket's path has at most 107 bytes.
+/// Directory for sockets and logs of one run. Its path is short: a socket's path has at most 107 bytes.
 struct RunDir(PathBuf);
 
 impl RunDir {
@@ -109,7 +109,7 @@ impl Drop for RunDir {
     }
 }
 
-/// Ends QEMU whatever way the run is left.
+/// Kills QEMU however the run ends.
 struct Qemu(Child);
 
 impl Drop for Qemu {
@@ -119,10 +119,10 @@ impl Drop for Qemu {
     }
 }
 
-/// Boots `kernel`, runs `job`, returns how it ended.
+/// Boots `kernel`, runs `job` and returns how it ended.
 ///
-/// A guest that dies before the job is started once more, with a line that says so: Linux 7.2 oopses in
-/// early boot now and then when instructions are translated.
+/// A guest that dies before the job is started once more, and a message says so: Linux 7.2 sometimes oopses
+/// in early boot when instructions are translated.
 pub(crate) fn run(kernel: &Kernel, machine: Machine, job: &Job) -> Result<End> {
     match boot(kernel, machine, job)? {
         End::BootFailed(reason) => {
@@ -136,7 +136,7 @@ pub(crate) fn run(kernel: &Kernel, machine: Machine, job: &Job) -> Result<End> {
     }
 }
 
-/// The program that runs guests of a machine.
+/// Returns the program that runs guests of an architecture.
 fn qemu(arch: Arch, by_newer: bool) -> Result<PathBuf> {
     let newer = by_newer.then(|| newer_qemu::cached(arch)).flatten();
     let found = newer.or_else(|| paths::find_tool(&[&newer_qemu::program(arch)]));
@@ -147,7 +147,7 @@ fn qemu(arch: Arch, by_newer: bool) -> Result<PathBuf> {
 }
 
 fn boot(kernel: &Kernel, machine: Machine, job: &Job) -> Result<End> {
-    // What instructions cost was recorded by the machine's.
+    // The recorded instruction counts were measured with the machine's own QEMU, so icount uses that one.
     let by_newer = job.nic.is_none() && machine.accel != Accel::Icount;
     let qemu = qemu(kernel.arch, by_newer)?;
     let root = job.foreign.then(|| root::ensure(kernel.arch)).transpose()?;
@@ -249,7 +249,7 @@ fn boot(kernel: &Kernel, machine: Machine, job: &Job) -> Result<End> {
     }
 }
 
-/// QEMU behind the words `before`; it dies with this process, even if that is killed.
+/// Returns QEMU's command behind the words `before`. QEMU dies with this process, even if that is killed.
 fn with_parent_death(qemu: &Path, before: &[String]) -> Command {
     let mut words: Vec<OsString> = Vec::new();
     if let Some(setpriv) = paths::find_tool(&["setpriv"]) {
@@ -263,7 +263,7 @@ fn with_parent_death(qemu: &Path, before: &[String]) -> Command {
     command
 }
 
-/// Waits for QEMU to connect; `None` if it died instead.
+/// Waits for QEMU to connect; returns `None` if it died instead.
 fn accept(listener: &UnixListener, child: &mut Child) -> Result<Option<UnixStream>> {
     listener.set_nonblocking(true)?;
     loop {
@@ -288,7 +288,7 @@ enum Followed {
     BootFailed(String),
 }
 
-/// Follows the guest to its end.
+/// Follows the guest until it ends.
 fn follow(
     receiver: &Receiver<Event>,
     child: &mut Child,
@@ -319,7 +319,7 @@ fn follow(
             Ok(Event::StreamEnd) => ended += 1,
             Ok(Event::Escape) => return Followed::End(End::Escaped),
             Err(RecvTimeoutError::Timeout) => {}
-            // All readers have ended, and so has QEMU or will soon.
+            // All readers have ended; QEMU has ended too or soon will.
             Err(RecvTimeoutError::Disconnected) => thread::sleep(Duration::from_millis(50)),
         }
         if let Some(code) = exit.filter(|_| ended >= streams) {
@@ -366,7 +366,7 @@ fn copy_out(mut from: UnixStream, mut to: impl Write + Send + 'static, marker: &
             if len == 0 {
                 break;
             }
-            // A reader that went away (`| head`) must not stop the job: its output is drained all the same.
+            // If the reader went away (`| head`), the job must not stop: its output is still drained.
             let _ = to.write_all(&filter.feed(&chunk[..len]));
             let _ = to.flush();
             if filter.ended() {
@@ -396,7 +396,7 @@ fn type_into(mut to: UnixStream, sender: Sender<Event>) {
     });
 }
 
-/// The end of the console and of QEMU's own messages.
+/// Returns the end of the console and of QEMU's own messages.
 fn diagnosis(run_dir: &Path) -> String {
     let mut text = String::new();
     for (name, lines) in [("console.log", 25), ("qemu.log", 8)] {
@@ -413,41 +413,39 @@ fn diagnosis(run_dir: &Path) -> String {
     text.trim_end().to_owned()
 }
 
-/// The last lines of a log; of a kernel that died all from where it began to die, which has the stack.
+/// Returns the last lines of a log; after a kernel's death, all lines from its first sign, with the stack.
 fn last_words(log: &str, lines: usize) -> Vec<&str> {
     let all: Vec<&str> = log.lines().collect();
     let tail = all.len().saturating_sub(lines);
-    // An oops without a line of its own before it, as of an int3, begins with its number.
+    // An oops without a line of its own before it, such as of an int3, begins with its number.
     let begins = |line: &&str| line.contains("] BUG: ") || line.contains(": 0000 [#1]");
     let death = all.iter().position(begins);
     let from = death.filter(|at| all.len() - at <= 4 * lines).unwrap_or(tail);
     all.get(from.min(tail)..).unwrap_or_default().to_vec()
 }
 
-/// Whether a kernel died of code that it had changed and QEMU had not looked at again.
+/// Whether a kernel died from code that it had changed and that QEMU had not read again.
 ///
-/// Attaching and detaching a kprobe puts an int3 at the function's first byte for a moment, and so does
-/// turning a static branch (`static_key`, which the scheduler has many of) at its 5 bytes. Once in some dozen
-/// times under full traffic a guest of two CPUs dies of one that is no longer there, in one of two ways:
+/// Attaching and detaching a kprobe writes an int3 to the function's first byte for a moment. Switching a
+/// static branch (`static_key`, frequent in the scheduler) does the same at its 5 bytes. Once in a few dozen
+/// runs under full traffic, a guest with two CPUs dies from an int3 that is no longer there, in one of two
+/// ways:
 ///
-/// * It goes to address 0, with interrupts off and the arguments still in their registers: as the kernel
-///   would that takes the int3 for a kprobe with a copy of the instruction, and finds none
-///   (`setup_singlestep`).
-/// * Nobody in the kernel knows the int3 (`exc_int3`), and the byte before the instruction pointer is no
+/// * It jumps to address 0, with interrupts off and the arguments still in their registers. A kernel does
+///   this when it takes the int3 for a kprobe's but finds no copy of the instruction (`setup_singlestep`).
+/// * Nothing in the kernel knows the int3 (`exc_int3`), and the byte before the instruction pointer is no
 ///   int3.
 ///
-/// bpftrace's kprobes do it as ours do; with one CPU it was not seen.
+/// bpftrace's kprobes cause it as ours do; it was never seen with one CPU.
 fn is_stale_code(words: &str) -> bool {
     let jumped_to_0 =
         words.contains("#PF: supervisor instruction fetch in kernel mode") && words.contains("RIP: 0010:0x0");
-    // The first code is that of the oops; behind it stands the code of what was interrupted, and of the
-    // program.
+    // The first code line belongs to the oops; those after it to the interrupted code and the program.
     let code = words.lines().find_map(|line| line.split_once("Code: "));
     jumped_to_0 || words.contains("int3: 0000 [#1]") && code.is_some_and(|(_, code)| is_without_int3(code))
 }
 
-/// Whether of the code around the instruction pointer, whose byte is in brackets, the byte before it is no
-/// int3.
+/// Whether the byte before the instruction pointer, whose own byte is in brackets, is no int3.
 fn is_without_int3(code: &str) -> bool {
     let before = code.split_once('<').map_or("", |(before, _)| before);
     before
@@ -456,7 +454,7 @@ fn is_without_int3(code: &str) -> bool {
         .is_some_and(|byte| byte != "cc")
 }
 
-/// The marker that ends each stream of this run.
+/// Returns the marker that ends each stream of this run.
 pub(crate) fn marker() -> String {
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -516,7 +514,7 @@ mod tests {
         };
         assert!(died("0f 1f 44 00 00 0f <1f>"));
         assert!(!died("0f 1f 44 00 00 cc <1f>"));
-        // Without the byte before nothing is known.
+        // Without the byte before it, nothing is known.
         assert!(!died("0f 1f 44 00 00 0f 1f"));
         assert!(!is_stale_code("[2.0] Code: 0f <1f> 44 00 00"));
     }

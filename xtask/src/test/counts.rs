@@ -1,4 +1,4 @@
-//! What a test run printed, counted.
+//! Counts the results in the output of a test run.
 
 /// Counts of one part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -6,11 +6,11 @@ pub(super) struct Counts {
     pub(super) passed: u64,
     pub(super) failed: u64,
     pub(super) skipped: u64,
-    /// Failed, and passed in a second run: neither passed nor failed.
+    /// Failed first but passed in a second run: counted neither as passed nor as failed.
     pub(super) flaky: u64,
-    /// Of all these, tests: style and builds are none.
+    /// How many of all these are tests; style checks and builds are none.
     pub(super) tests: u64,
-    /// Skips that were printed, of a run whose result line has not come yet.
+    /// Printed skips of a run whose result line has not arrived yet.
     pending: u64,
 }
 
@@ -23,8 +23,8 @@ impl Counts {
         self.tests += other.tests;
     }
 
-    /// Takes what a line of a test run says: libtest's result lines, and the skips that kernel tests print
-    /// (libtest has counted those as passed).
+    /// Takes a line of a test run: libtest's result line, or a skip that a kernel test prints (libtest counts
+    /// that test as passed).
     pub(super) fn line(&mut self, line: &str) {
         if let Some(rest) = line.strip_prefix("test result: ") {
             let count = |what: &str| {
@@ -34,7 +34,7 @@ impl Counts {
             };
             let (passed, failed, ignored) = (count("passed"), count("failed"), count("ignored"));
             self.tests += passed + failed + ignored;
-            // A skip that is no test's alone, such as of a part of one, makes no test less that passed.
+            // A skip may be of a part of a test: more skips than passed tests do not count.
             let skipped = std::mem::take(&mut self.pending).min(passed);
             self.passed += passed - skipped;
             self.failed += failed;

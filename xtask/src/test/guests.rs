@@ -1,4 +1,4 @@
-//! The kernel tests: their guests, several at a time, and what each has shown.
+//! Runs the kernel tests in several guests at a time and collects their results.
 
 use std::{
     cmp::Reverse,
@@ -32,35 +32,35 @@ use crate::{
     paths,
 };
 
-/// The end of the names of the directories of a guest's first and second run.
+/// The suffixes of the output directories of a guest's first and second run.
 const FIRST: &str = "";
 const SECOND: &str = "-again";
 
-/// What is asked of all guests.
+/// The options for all guests.
 pub(super) struct Asked<'a> {
     /// The rdmatop that is tested.
     pub(super) program: &'a Path,
-    /// The guests' machine.
+    /// The guests' architecture.
     pub(super) arch: Arch,
-    /// Names of kernels; none: all.
+    /// Names of kernels; empty for all.
     pub(super) kernels: &'a [String],
-    /// Each test on every kernel.
+    /// Whether to run each test on every kernel.
     pub(super) everywhere: bool,
-    /// Part of a test's name.
+    /// A part of the test names to run.
     pub(super) filter: Option<&'a str>,
     /// Seconds that one guest's tests may take.
     pub(super) timeout: u64,
-    /// Guests at a time.
+    /// The number of guests at a time.
     pub(super) at_once: usize,
-    /// Failed tests of all guests that are run a second time; when there are more, none is.
+    /// The most failed tests of all guests that are run a second time; if there are more, none is.
     pub(super) again: u64,
-    /// Style and unit tests run beside the guests.
+    /// Whether style and unit tests still run beside the guests.
     pub(super) units_run: &'a AtomicBool,
 }
 
 impl Asked<'_> {
-    /// Whether each test runs on every kernel that is tested: who names kernels wants to see all of them. For
-    /// aarch64, where all of them take hours, only who asks for it or names tests.
+    /// Whether each test runs on every kernel under test. Who names kernels wants all tests on them. On
+    /// aarch64, where all tests take hours, only who asks for that or names tests.
     fn everywhere(&self) -> bool {
         let named = match self.arch {
             Arch::X86_64 => !self.kernels.is_empty(),
@@ -82,19 +82,19 @@ impl Guest {
         format!("{:>4} {:7} ", self.series.key(), self.group.name)
     }
 
-    /// About how long it takes.
+    /// Estimates how long it takes.
     fn seconds(&self) -> usize {
         let tests: usize = self.modules.iter().map(|module| module.tests.len()).sum();
         tests * self.group.seconds
     }
 
-    /// Where the tests of its `run` leave files: the second run does not add to those of the first.
+    /// Returns the output directory of a `run`: the second run does not add to files of the first.
     fn out(&self, run: &str) -> PathBuf {
         let name = format!("{}-{}{run}", self.series.key(), self.group.name);
         paths::target().join("lab-out").join(name)
     }
 
-    /// Those of its tests that are among `failures`, in the order in which they run.
+    /// Returns its tests that are among `failures`, in the order in which they run.
     fn tests_of(&self, failures: &[Failure]) -> Vec<Module> {
         let failed = |test: &String| {
             failures
@@ -116,18 +116,18 @@ struct Ended {
     seconds: f64,
 }
 
-/// What the guests have shown.
+/// The results of the guests.
 #[derive(Default)]
 pub(super) struct Ran {
-    /// A part for each kernel, whose seconds are those of its guests, added up.
+    /// One part per kernel; its seconds are the sum over its guests.
     pub(super) kernels: Vec<Part>,
-    /// The directories in which guests left their files.
+    /// The directories where guests left their files.
     pub(super) outs: Vec<PathBuf>,
-    /// What did not run on a kernel because only `--everywhere` asks for it, a line for each kernel.
+    /// For each kernel a line about the tests that only `--everywhere` runs there.
     pub(super) left_out: Vec<String>,
 }
 
-/// The kernels of these names for a machine; without a name all.
+/// Returns the kernels of these names for an architecture, or all without names.
 fn wanted(arch: Arch, names: &[String]) -> Vec<Series> {
     let is = |series: &&Series| {
         let same = |name: &String| kernel::find_for(arch, name).is_ok_and(|of_name| of_name == **series);
@@ -136,7 +136,7 @@ fn wanted(arch: Arch, names: &[String]) -> Vec<Series> {
     kernel::all(arch).iter().filter(is).copied().collect()
 }
 
-/// Brings the kernels of these names and builds the modules that tests need there: guests share them.
+/// Fetches the named kernels and builds the modules that tests need there, which guests share.
 pub(super) fn prepare(arch: Arch, names: &[String]) -> Result<()> {
     newer_qemu::fetch_if_missing(arch);
     if arch != Arch::X86_64 {
@@ -149,7 +149,7 @@ pub(super) fn prepare(arch: Arch, names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Runs the tests of this executable on the kernels asked for, which [`prepare`] has brought.
+/// Runs the tests of this executable on the wanted kernels, which [`prepare`] has fetched.
 pub(super) fn run(executable: &Path, asked: &Asked<'_>) -> Result<Ran> {
     let all_tests = kernel_tests::list(executable, asked.arch, asked.filter)?;
     let all = wanted(asked.arch, asked.kernels);
@@ -197,10 +197,10 @@ pub(super) fn run(executable: &Path, asked: &Asked<'_>) -> Result<Ran> {
         let others =
             (0..asked.at_once).map(|_| scope.spawn(|| work(&[&busy, &waiting], &ended, executable, asked)));
         let mut workers: Vec<_> = others.collect();
-        // With one guest at a time there is no second.
+        // With one guest at a time there is no second worker.
         if asked.at_once > 1 {
             workers.push(scope.spawn(|| {
-                // Unit tests of terminals and signals are made for a machine that is not that busy.
+                // Unit tests of terminals and signals expect a less busy machine: this worker waits.
                 while asked.units_run.load(Ordering::Relaxed) {
                     thread::sleep(Duration::from_secs(1));
                 }
@@ -234,9 +234,9 @@ pub(super) fn run(executable: &Path, asked: &Asked<'_>) -> Result<Ran> {
     })
 }
 
-/// Runs the tests that failed once more, alone, each guest's in a fresh one: with guests and builds beside it
-/// on few CPUs, a translated guest meets delays of seconds now and then, for which a test of timing between
-/// programs cannot always be ready. When many failed, the delay is not the cause.
+/// Runs failed tests again, alone, each guest's in a fresh guest. With guests and builds beside it on few
+/// CPUs, a translated guest sometimes meets delays of seconds, which a test of timing between programs cannot
+/// always tolerate. If many tests failed, delays are not the cause.
 fn second_runs(ended: &mut [Ended], executable: &Path, asked: &Asked<'_>) -> Result<()> {
     let failed: u64 = ended.iter().map(|ended| ended.outcome.counts.failed).sum();
     if failed > asked.again {
@@ -263,12 +263,12 @@ fn second_runs(ended: &mut [Ended], executable: &Path, asked: &Asked<'_>) -> Res
     Ok(())
 }
 
-/// The name of a kernel's part.
+/// Returns the name of a kernel's part.
 fn part_of(series: Series) -> String {
     series.title()
 }
 
-/// Takes guests until there are no more, those of the first list first.
+/// Runs guests until none is left; those of the first list come first.
 fn work(
     left: &[&Mutex<VecDeque<Guest>>],
     ended: &Mutex<Vec<Ended>>,
@@ -293,8 +293,8 @@ fn work(
     }
 }
 
-/// Builds the modules of the tests. Without one its tests say that they are skipped; this says why it is not
-/// there.
+/// Builds the modules of the tests. If one fails, its tests report that they are skipped, and this prints the
+/// reason.
 fn build_modules(series: Series) -> Result<()> {
     if !modules::has_test_drivers(series) {
         return Ok(());
@@ -307,7 +307,7 @@ fn build_modules(series: Series) -> Result<()> {
     Ok(())
 }
 
-/// One boot, all tests; and another when QEMU failed the first, which is reported.
+/// Boots once for all tests; boots again, with a message, if QEMU failed the first guest.
 fn in_guest_again(guest: &Guest, executable: &Path, asked: &Asked<'_>) -> Result<Outcome> {
     let (record, code) = in_guest(guest, executable, asked, &guest.modules, FIRST)?;
     if code != i32::from(lab::EXIT_QEMU) || record.any_failed() {
@@ -321,8 +321,8 @@ fn in_guest_again(guest: &Guest, executable: &Path, asked: &Asked<'_>) -> Result
     Ok(record.end(code))
 }
 
-/// One boot that runs these tests, one after another, because all of them share the kernel; and how the boot
-/// ended.
+/// Boots once and runs these tests one after another, because they share the kernel; also returns the exit
+/// status.
 fn in_guest(
     guest: &Guest,
     executable: &Path,
@@ -332,11 +332,10 @@ fn in_guest(
 ) -> Result<(Record, i32)> {
     let out = guest.out(run);
     equality::forget(&out)?;
-    // Each probe that is detached waits for a grace period of RCU: 2 s for a trace, 0.9 s with expedited
-    // ones.
+    // Each detached probe waits for an RCU grace period: 2 s for a trace, 0.9 s with expedited ones.
     let mut script = String::from("echo 1 >/sys/kernel/rcu_expedited\nbad=0\n");
     for Module { name, tests } in tests {
-        // The first line is as cargo names what it runs. A module that fails does not keep the next from
+        // The first line has cargo's form for what runs next. A failed module does not keep the next from
         // running.
         let _ = writeln!(
             script,
@@ -358,7 +357,7 @@ fn in_guest(
     Ok((record, code))
 }
 
-/// Words that a shell takes as they are.
+/// Quotes words for a shell.
 fn shell_words(words: &[String]) -> String {
     let quoted = words
         .iter()

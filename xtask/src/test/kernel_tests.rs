@@ -1,4 +1,4 @@
-//! Which of the kernel tests run on which kernel.
+//! Decides which kernel tests run on which kernel.
 
 use std::{path::Path, process::Command};
 
@@ -7,16 +7,16 @@ use anyhow::{Context as _, Result, ensure};
 use super::places::{self, ALSO_ON, EVERYTHING, Group, ON_AARCH64, ONLY_EVERYWHERE};
 use crate::{arch::Arch, cross, lab::kernel::Series};
 
-/// Kernel tests of one file below tests/tests.
+/// The kernel tests of one file below tests/tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Module {
-    /// `exact`.
+    /// Its name, such as `exact`.
     pub(super) name: String,
-    /// The tests as libtest names them: `exact::two_pairs_at_once_are_told_apart`.
+    /// The tests by libtest's names: `exact::two_pairs_at_once_are_told_apart`.
     pub(super) tests: Vec<String>,
 }
 
-/// The tests of a kernel.
+/// The tests on one kernel.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct OnKernel {
     pub(super) run: Vec<Module>,
@@ -24,7 +24,7 @@ pub(super) struct OnKernel {
 }
 
 impl OnKernel {
-    /// A line that names the modules of which a test does not run on this kernel; `None` where all run.
+    /// Returns a line with the modules that have tests which do not run on this kernel; `None` if all run.
     pub(super) fn left_out(&self, series: Series) -> Option<String> {
         let tests: usize = self.not_run.iter().map(|module| module.tests.len()).sum();
         let names = self.not_run.iter().map(|module| {
@@ -42,7 +42,7 @@ impl OnKernel {
     }
 }
 
-/// The tests of the executable, which is for `arch`, whose name contains `filter`.
+/// Returns the tests of the executable, which is for `arch`, with `filter` in their names.
 pub(super) fn list(executable: &Path, arch: Arch, filter: Option<&str>) -> Result<Vec<Module>> {
     let mut words = cross::runner(arch)?;
     words.push(executable.into());
@@ -61,7 +61,7 @@ pub(super) fn list(executable: &Path, arch: Arch, filter: Option<&str>) -> Resul
     Ok(by_module(&String::from_utf8_lossy(&listed.stdout)))
 }
 
-/// The tests of libtest's list, whose lines are `NAME: test`.
+/// Groups the tests of libtest's list, whose lines are `NAME: test`.
 fn by_module(list: &str) -> Vec<Module> {
     let mut modules: Vec<Module> = Vec::new();
     for test in list.lines().filter_map(|line| line.strip_suffix(": test")) {
@@ -78,7 +78,7 @@ fn by_module(list: &str) -> Vec<Module> {
     modules
 }
 
-/// The tests that run on this kernel, and those that do not; with `everywhere` all run.
+/// Splits the tests into those that run on this kernel and those that do not; with `everywhere` all run.
 pub(super) fn on(all: &[Module], series: Series, everywhere: bool) -> OnKernel {
     let part = |runs: bool| {
         let parts = all.iter().map(|module| Module {
@@ -98,7 +98,7 @@ pub(super) fn on(all: &[Module], series: Series, everywhere: bool) -> OnKernel {
     }
 }
 
-/// Whether the test runs on this kernel by default: the longest beginning of its name in the table decides.
+/// Whether the test runs on this kernel by default; the longest prefix of its name in the table decides.
 fn is_for(test: &str, series: Series) -> bool {
     if series.arch == Arch::Aarch64 {
         return ON_AARCH64.iter().any(|beginning| test.starts_with(beginning));
@@ -115,7 +115,7 @@ fn is_for(test: &str, series: Series) -> bool {
     series.name == EVERYTHING || kernels.contains(&series.name)
 }
 
-/// The modules of a group on this kernel, in the order in which they run.
+/// Returns the modules of a group on this kernel, in the order in which they run.
 pub(super) fn of_group(all: &[Module], group: &Group, series: Series) -> Vec<Module> {
     let place = |module: &Module| group.modules.iter().position(|name| *name == module.name);
     let here = |module: &&Module| places::group_of(&module.name, series).name == group.name;

@@ -1,18 +1,18 @@
-//! Where each executable of the kernel tests runs: on which kernels, and in which kind of guest.
+//! Decides where each kernel test runs: on which kernels, and in which kind of guest.
 
 use crate::{
     arch::Arch,
     lab::{kernel::Series, modules, nic},
 };
 
-/// The kernel on which each test runs by default: the one that is installed most.
+/// The kernel on which each test runs by default: the one with the most installations.
 pub(super) const EVERYTHING: &str = "6.12";
 
-/// The tests that run on other kernels too by default, by the beginnings of their names, of which the longest
-/// decides: what the kernel decides, which is hooks and offsets, the equality of each data path, ways to
-/// attach, and what is known to differ. `--everywhere` runs each test on every kernel.
+/// The tests that also run on other kernels by default, by prefixes of their names, of which the longest
+/// decides. They test what depends on the kernel: hooks and offsets, the equality of each data path, ways to
+/// attach, and known differences. `--everywhere` runs each test on every kernel.
 pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
-    // The hooks of the control plane and the offsets that they read: each object's life once.
+    // The hooks of the control plane and the offsets that they read: the life of each object once.
     ("lifecycle::", &["5.10", "6.1", "7.2"]),
     ("lifecycle::each_family_of_events_can_be_traced_alone", &[]),
     ("lifecycle::every_event_has_the_keys_of_the_schema", &[]),
@@ -27,9 +27,9 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
         "robust::probes_names_every_program_with_a_verdict",
         &["5.10", "6.1", "7.2"],
     ),
-    // The equality of each data path: each kind of request, and what becomes of requests in QPs that fail.
-    // The other workloads of these modules are shapes of programs and of faults: they run on 6.12, and on the
-    // other kernels with --everywhere.
+    // The equality of each data path: each kind of request, and the fate of requests in QPs that fail. The
+    // other workloads of these modules vary programs and faults: they run on 6.12, and on the other kernels
+    // only with --everywhere.
     ("exact::every_kind_of_request", &["6.1", "7.2"]),
     ("exact::loss_on_the_wire", &["6.1", "7.2"]),
     ("queues::what_is_flushed", &["6.1", "7.2"]),
@@ -38,31 +38,31 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
     ("siw::every_kind_of_request", &["6.1", "7.2"]),
     ("wr_events::every_kind_of_request", &["6.1", "7.2"]),
     ("uprobes::probes_on_programs_count", &["6.1", "7.2"]),
-    // Ways to attach. 5.10 has no module BTF, and its test says so; Debian's 7.2 preempts programs, and there
-    // the control plane stays with kprobes, as the verdicts say.
+    // Ways to attach. 5.10 has no module BTF, and its test says so. Debian's 7.2 preempts programs, so the
+    // control plane keeps kprobes there, as the verdicts say.
     ("fentry::kprobe_and_fentry_tell_the_same", &["6.1"]),
     ("fentry::the_verdicts_say", &["7.2"]),
     ("fentry::where_modules_have_no_btf", &["5.10"]),
-    // What becomes of programs when rdmatop is killed or a module goes is up to the kernel.
+    // The kernel decides what becomes of programs when rdmatop is killed or a module is removed.
     ("robust::sigkill_leaves_nothing_attached", &["5.10", "7.2"]),
     ("robust::the_module_can_be_reloaded", &["5.10", "7.2"]),
     ("robust::the_device_can_be_removed", &["7.2"]),
-    // Before 5.11 maps are charged to the limit of locked memory, and not to the cgroup.
+    // Before 5.11 maps are charged to the limit of locked memory instead of the cgroup.
     ("faults_host::a_memory_cgroup", &["5.10"]),
     ("faults_host::maps_that_find_no_locked_memory", &["5.10"]),
-    // The kernel counts what it skips, program by program, and 7.2 preempts them.
+    // The kernel counts the programs that it skips; 7.2 also preempts programs.
     ("skips::every_program_that_the_kernel_skipped", &["7.2"]),
     // The oldest kernel has no counts of work requests, and the screen says why.
     ("live::the_screen_shows_what_perftest_did", &["5.10"]),
-    // SoftRoCE counts bytes from 7.2 on; before, the test says so.
+    // SoftRoCE counts bytes since 7.2; on older kernels the test says so.
     ("by_ports::", &["7.2"]),
-    // netlink's and sysfs' counters of the newest kernel.
+    // The counters that netlink and sysfs have on the newest kernel.
     ("testnic::counters::totals_are_the_drivers", &["7.2"]),
 ];
 
-/// The tests that `--arch aarch64` runs by default, by the beginnings of their names: what the machine
-/// decides, which is the registers that programs read, the layout of structures, atomic instructions, how
-/// functions are probed, and what is compiled into applications.
+/// The tests that `--arch aarch64` runs by default, by prefixes of their names. They test what depends on the
+/// architecture: registers read by programs, layouts of structures, atomic instructions, how functions are
+/// probed, and what is compiled into applications.
 pub(super) const ON_AARCH64: &[&str] = &[
     "robust::probes_names_every_program_with_a_verdict",
     "lifecycle::a_plain_pair",
@@ -73,37 +73,36 @@ pub(super) const ON_AARCH64: &[&str] = &[
     "live::the_screen_shows_what_perftest_did",
 ];
 
-/// Tests that only `--everywhere` runs, because they wait or work for long and what they prove stands
-/// elsewhere too.
+/// Tests that only `--everywhere` runs, because they wait or work for long and other tests prove most of the
+/// same.
 pub(super) const ONLY_EVERYWHERE: &[&str] = &[
-    // Ten starts of rdmatop. The two that are told are also what
-    // examples::what_the_daemon_set_gives_its_pod_is_enough_and_less_is_told takes away.
+    // Ten starts of rdmatop. examples::what_the_daemon_set_gives_its_pod_is_enough_and_less_is_told takes
+    // away the same two capabilities whose absence is reported.
     "privileges::each_capability_that_is_taken_away_costs_what_the_page_says",
-    // Two and a half minutes of traffic. The rule is tested in simulated time (model/findings/tests), the
-    // times of work requests against the program's own clock
-    // (exact::latencies_agree_with_the_program_s_own_clock).
+    // Two and a half minutes of traffic. The rule is tested in simulated time (model/findings/tests);
+    // latencies of work requests are compared with the program's own clock by
+    // exact::latencies_agree_with_the_program_s_own_clock.
     "findings::work_requests_on_a_path_that_becomes_slow_are_named",
-    // The same findings, alone and about the same end, are what lab_scenarios waits for with rnr, dead-peer
-    // and rails.
+    // lab_scenarios waits for the same findings, alone and about the same end, with rnr, dead-peer and rails.
     "findings::a_receiver_that_is_stopped_is_named_and_not_its_sender",
     "findings::a_peer_that_was_killed_is_missed_by_its_sender",
     "findings::one_device_of_four_that_carries_all_is_hot",
-    // The rules are tested in simulated time, and what sysfs has of a bond on a fake tree.
+    // The rules are tested in simulated time, and the sysfs files of a bond on a fake tree.
     "findings::a_bond_of_which_one_link_has_all_and_one_that_lost_a_link",
-    // The rules are tested in simulated time. One waits for more than a minute, the others have four programs
-    // post at once.
+    // The rules are tested in simulated time. One test waits for more than a minute; in the others four
+    // programs post at once.
     "findings::a_process_with_one_qp_beside_one_with_sixteen_is_named",
     "findings::a_process_that_only_registers_memory_is_named",
     "findings::two_of_four_devices_that_carry_a_job_leave_the_others_idle",
-    // The rule is tested in simulated time; that a provider's refusal is counted is
+    // The rule is tested in simulated time; a provider's refusal is counted by
     // uprobes::of_a_list_that_the_provider_rejects_midway_the_accepted_part_counts.
     "findings::a_program_that_posts_to_a_queue_without_room_is_named",
-    // That an object's holder is named while its removal waits is also what
     // findings::a_port_that_goes_down_under_qps_and_a_removal_that_waits and
-    // lab_command::while_a_removal_hangs_its_holder_is_named show.
+    // lab_command::while_a_removal_hangs_its_holder_is_named also show that an object's holder is named while
+    // its removal waits.
     "presence::a_removal_that_waits_names_who_holds_the_device_and_its_counts_go_on",
-    // What these programs do is held to their own accounts wherever a test uses them; these are about the
-    // accounts alone.
+    // Each test that uses these programs compares their work with their own accounts; these tests are about
+    // the accounts alone.
     "traffic::a_client_whose_server_is_killed_ends_with_a_retry_error",
     "traffic::a_reloaded_module_gives_the_devices_back",
     "traffic::a_running_pair_owns_the_qps_it_names",
@@ -117,74 +116,73 @@ pub(super) const ONLY_EVERYWHERE: &[&str] = &[
     "traffic::the_wire_carries_traffic_and_loses_packets_when_told_to",
     "traffic::timed_posts_times_every_request",
     "traffic::verb_errors_gets_the_errnos_it_provokes",
-    // Programs of others on the same SoftRoCE that exact holds to equality; examples::rping stays.
+    // Third-party programs on the same SoftRoCE that exact compares exactly; examples::rping still runs.
     "examples::libfabric_s_endpoints_are_rc_and_ud_and_counted_as_its_example_says",
     "examples::open_mpi_sends_what_an_all_reduce_has_to_over_ucx_and_over_libfabric",
     "examples::ucx_puts_and_tagged_messages_are_what_its_example_says",
-    // The page is written from what is printed (`cargo xtask learn`), and what is printed has tests of its
-    // own.
+    // The page is written from the printed output (`cargo xtask learn`), which has tests of its own.
     "learn::the_commands_of_the_page_print_what_it_shows",
-    // faults_terminal::ftrace_on_the_same_functions_counts_beside_us shows the same of the kernel's own
-    // tracer, and `cargo xtask bench` runs bpftrace beside.
+    // faults_terminal::ftrace_on_the_same_functions_counts_beside_us shows the same with the kernel's own
+    // tracer, and `cargo xtask bench` runs bpftrace beside rdmatop.
     "faults_terminal::bpftrace_on_the_same_functions_counts_beside_us",
-    // faults_terminal::a_sample_into_a_full_pipe and a_pipe_that_nobody_reads show that nobody who does not
-    // read holds programs in the kernel; the terminal itself is what rdmatop/tests/terminal.rs has.
+    // faults_terminal::a_sample_into_a_full_pipe and a_pipe_that_nobody_reads show that an output that nobody
+    // reads keeps no programs in the kernel; rdmatop/tests/terminal.rs covers the terminal itself.
     "faults_terminal::a_terminal_that_does_not_read_keeps_nothing_attached",
-    // faults_terminal::a_step_of_the_clock_changes_no_rate and a_stop_of_twenty_seconds hold the counts and
-    // rates of a window to the same.
+    // faults_terminal::a_step_of_the_clock_changes_no_rate and a_stop_of_twenty_seconds check the same counts
+    // and rates of a window.
     "figures::a_step_of_the_clock_and_a_stop_of_rdmatop_change_no_rate",
-    // rdmatop/tests/memory.rs holds the memory of the engine flat through 40,000 QPs that come and go, and
-    // the table after churn is what
-    // faults_many::churn_that_overruns_the_ring_buffer_is_told_and_repaired_by_netlink shows.
+    // rdmatop/tests/memory.rs checks that the engine's memory stays flat through 40,000 QPs that come and go.
+    // faults_many::churn_that_overruns_the_ring_buffer_is_told_and_repaired_by_netlink checks the table after
+    // churn.
     "flood::refreshes_under_churn_leave_memory_flat_and_the_table_as_netlink_s",
-    // Filters and families are decided in unit tests of the tracer; lifecycle::filters_keep_what_they_name
-    // shows that they reach it.
+    // Unit tests of the tracer cover filters and families; lifecycle::filters_keep_what_they_name shows that
+    // they reach it.
     "lifecycle::each_family_of_events_can_be_traced_alone",
-    // What the mouse does has unit tests (views/tui).
+    // Unit tests cover the mouse (views/tui).
     "live::the_mouse_chooses_a_tab_a_row_and_an_order_and_what_was_chosen_is_kept",
-    // The same programs make the same troubles for findings::what_a_process_does_wrong_is_named and
-    // findings::a_job_on_tcp_is_named_and_what_it_moves_is_counted_to_the_byte; `reorder` has the finding of
+    // The same programs cause the same troubles for findings::what_a_process_does_wrong_is_named and
+    // findings::a_job_on_tcp_is_named_and_what_it_moves_is_counted_to_the_byte. `reorder` has the finding of
     // `loss`; the rule of `funnel` is tested in simulated time.
     "lab_scenarios::scenarios_of_troubles_that_other_tests_make_show_their_findings",
-    // lifecycle::a_storm and faults_many::churn_that_overruns_the_ring_buffer count the same; qp-churn is
-    // what findings::what_a_process_does_wrong_is_named finds.
+    // lifecycle::a_storm and faults_many::churn_that_overruns_the_ring_buffer count the same;
+    // findings::what_a_process_does_wrong_is_named also finds qp-churn.
     "lab_scenarios::a_storm_of_qps_is_counted_to_the_last_and_found_as_churn",
-    // lab_command::lab_up_killed_at_ten_moments shows the same of what both use.
+    // lab_command::lab_up_killed_at_ten_moments shows the same of the code that both use.
     "lab_scenarios::killed::a_scenario_killed_at_ten_moments_leaves_what_down_or_the_next_removes",
-    // wr_events::filters_and_sampling and wr_events::a_tiny_ring show the same of the other source of these
-    // events; what comes from probes is told with the rest of wr_uprobes.
+    // wr_events::filters_and_sampling and wr_events::a_tiny_ring show the same for the other source of these
+    // events; the other tests of wr_uprobes cover events from probes.
     "wr_uprobes::filters_sampling_and_a_tiny_ring_add_up",
     "wr_uprobes::completions_of_an_extended_cq_are_probed_only_on_request",
-    // uprobes::a_limit_that_is_passed shows what is told when there is no room for probes.
+    // uprobes::a_limit_that_is_passed shows what is reported when there is no room for probes.
     "uprobes::probes_that_nobody_can_hit_make_room_for_others",
-    // fentry::a_storm and lifecycle::a_storm count the same ring in the same way.
+    // fentry::a_storm and lifecycle::a_storm count events of the same ring in the same way.
     "fentry::a_storm_under_fentry_is_printed_or_counted_as_lost_to_the_last_event",
 ];
 
-/// Modules of tests with a guest of their own.
+/// Modules of tests that share a guest of their own.
 pub(super) struct Group {
-    /// What it is called in the log.
+    /// Its name in the log.
     pub(super) name: &'static str,
-    /// The modules, in the order in which they run; none: all that no other group has.
+    /// The modules in the order in which they run; empty: all modules that are in no other group.
     pub(super) modules: &'static [&'static str],
-    /// Options of `lab run`, besides the number of CPUs.
+    /// Options of `lab run`, without the number of CPUs.
     options: &'static [&'static str],
-    /// Whether the tests need two CPUs at once on a kernel, as the equality of data paths does on each. On
+    /// Whether the tests need two CPUs at once on a kernel, as the equality of data paths does on each. With
     /// one CPU a start of rdmatop costs the translator a quarter less, and programs that poll while they wait
-    /// have one CPU busy instead of two.
+    /// keep one CPU busy instead of two.
     two_cpus: fn(Series) -> bool,
-    /// Whether a kernel can have such a guest.
+    /// Whether a kernel supports such a guest.
     pub(super) has: fn(Series) -> bool,
-    /// About how long a test takes: the longest guest begins first, and the short ones fill what is left at
-    /// the end.
+    /// About how long a test takes. The longest guest begins first, and the short ones fill the remaining
+    /// time.
     pub(super) seconds: usize,
-    /// Its tests wait most of their time, for counters to be read again and for what must last a while: such
-    /// guests have a place of their own beside the others, which have the CPUs busy.
+    /// Whether its tests mostly wait, for counters to be read again and for states to last. Such guests have
+    /// a worker of their own beside those that keep the CPUs busy.
     pub(super) waits: bool,
 }
 
 impl Group {
-    /// The options of `lab run` for a guest of this group.
+    /// Returns the options of `lab run` for a guest of this group.
     pub(super) fn options(&self, series: Series) -> Vec<&'static str> {
         let cpus = if (self.two_cpus)(series) { "2" } else { "1" };
         [self.options, &["--cpus", cpus]].concat()
@@ -206,7 +204,7 @@ pub(super) const GROUPS: [Group; 8] = [
         seconds: 10,
         waits: false,
     },
-    // The control plane, programs that come and go, and data paths without programs that may interrupt each
+    // The control plane, programs that come and go, and data paths whose programs cannot interrupt each
     // other.
     Group {
         name: "control",
@@ -220,11 +218,11 @@ pub(super) const GROUPS: [Group; 8] = [
             "verbs",
         ],
         options: &[],
-        // On 6.12 alone: see `group_of`. Debian's 5.10 is not preemptible, and its
-        // kretprobes have one instance for each CPU there may be: on one CPU a call that waits takes the
-        // returns of all others (register_kretprobe). On 6.1 the softirq that reports an event interrupts our
-        // programs, most often on an only CPU, and the kernel skips its program. 7.2 preempts programs, and
-        // skips those that another task enters on that CPU meanwhile.
+        // One CPU, but only on 6.12: see `group_of`. Debian's 5.10 is not preemptible, and its kretprobes
+        // have one instance per possible CPU: on one CPU a waiting call takes the returns of all others
+        // (register_kretprobe). On 6.1 the softirq that reports an event interrupts our programs, most often
+        // on an only CPU, and the kernel skips its program. 7.2 preempts programs and skips those that
+        // another task enters on that CPU meanwhile.
         two_cpus: |_| false,
         has: |_| true,
         seconds: 8,
@@ -253,7 +251,7 @@ pub(super) const GROUPS: [Group; 8] = [
         seconds: 8,
         waits: false,
     },
-    // Programs come and go under traffic: one CPU, as below.
+    // Programs are attached and detached under traffic: one CPU, for the reason given at `alone`.
     Group {
         name: "find",
         modules: &["findings", "nccl_log", "learn"],
@@ -263,10 +261,10 @@ pub(super) const GROUPS: [Group; 8] = [
         seconds: 15,
         waits: false,
     },
-    // They turn switches of the whole kernel, or let programs come and go under traffic: what a switch leaves
-    // behind would be everybody's. One CPU, because the code that all kprobes go through is patched by them,
+    // These tests change switches of the whole kernel, or attach and detach programs under traffic: other
+    // tests would meet what a switch leaves behind. One CPU, because kprobes patch code that all of them use,
     // and QEMU's translator may go on with the old code on another CPU: then no kprobe runs there any more,
-    // or the guest dies. The last one locks the kernel down, for which there is no way back.
+    // or the guest dies. The last test locks the kernel down, which cannot be undone.
     Group {
         name: "alone",
         modules: &[
@@ -278,7 +276,7 @@ pub(super) const GROUPS: [Group; 8] = [
             "uprobes",
             "uprobes_loads",
             "wr_uprobes",
-            // Last: it locks the kernel down, for good.
+            // The last one, because it locks the kernel down for good.
             "lockdown",
         ],
         options: &[],
@@ -287,7 +285,7 @@ pub(super) const GROUPS: [Group; 8] = [
         seconds: 8,
         waits: false,
     },
-    // `rdmatop lab run`: what it makes and takes down again is everybody's.
+    // `rdmatop lab run` sets up and takes down what other tests would see.
     Group {
         name: "lab",
         modules: &["lab_scenarios"],
@@ -297,7 +295,7 @@ pub(super) const GROUPS: [Group; 8] = [
         seconds: 20,
         waits: true,
     },
-    // A machine without SoftRoCE.
+    // Guests without SoftRoCE.
     Group {
         name: "testnic",
         modules: &["testnic", "testnic_findings", "testnic_gpu"],
@@ -307,8 +305,8 @@ pub(super) const GROUPS: [Group; 8] = [
         seconds: 10,
         waits: true,
     },
-    // A NIC that the kernel does not see at work. One CPU, as above: a probe on a process turns a static
-    // branch of the scheduler (perf_sched_events), and the guest died of it.
+    // A NIC whose data path bypasses the kernel. One CPU, as above: a probe on a process switches a static
+    // branch of the scheduler (perf_sched_events), from which the guest died.
     Group {
         name: "bypass",
         modules: &["bypass", "bypass_uprobes"],
@@ -320,10 +318,10 @@ pub(super) const GROUPS: [Group; 8] = [
     },
 ];
 
-/// The group in whose guest a module runs. On the other kernels the control plane needs two CPUs, as the
-/// first group, and has few tests: it has no guest of its own there, which takes ten seconds of a CPU to
-/// boot. Nor has it on aarch64, whose kernels do not preempt programs, and let no interrupt come while one
-/// runs that a kprobe entered: there it shares the one CPU of `alone`.
+/// Returns the group in whose guest a module runs. On other kernels the control plane needs two CPUs, like
+/// the first group, and has few tests, so it has no guest of its own there, which would take ten seconds of
+/// CPU time to boot. It has none on aarch64 either, whose kernels do not preempt programs and let no
+/// interrupt in while a program runs that a kprobe entered: there it shares the one CPU of `alone`.
 pub(super) fn group_of(module: &str, series: Series) -> &'static Group {
     let own = GROUPS.iter().find(|group| group.modules.contains(&module));
     match own {
@@ -344,7 +342,7 @@ mod tests {
     use super::*;
     use crate::{lab::kernel, paths};
 
-    /// The files below tests/tests, without their ends: the modules.
+    /// Returns the modules: the files below tests/tests without their extensions.
     fn files() -> Vec<String> {
         let entries = fs::read_dir(paths::repo().join("tests/tests")).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());

@@ -1,5 +1,5 @@
-//! What a test run printed, line by line: how many passed, which failed and what those printed, and how long
-//! each took.
+//! Records a test run from its output: how many tests passed, which failed and what those printed, and how
+//! long each took.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -13,24 +13,24 @@ use anyhow::{Context as _, Result};
 use super::counts::Counts;
 use crate::lab::CPU_TIME;
 
-/// Lines that are kept of what a failed test printed, and of a run that did not finish.
+/// The most lines kept of the output of a failed test, and of a run that did not finish.
 const KEPT: usize = 40;
 
-/// Something that failed.
+/// A failed test or step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
-    /// Where: `5.10 rxe`, `unit tests`.
+    /// Where it failed: `5.10 rxe`, `unit tests`.
     pub(super) place: String,
-    /// The test executable; empty where it is none.
+    /// The test executable; empty for a step.
     pub(super) executable: String,
-    /// The test, or in words what did not finish.
+    /// The test's name, or a description of what did not finish.
     pub(super) test: String,
-    /// The end of what it printed, without stack traces.
+    /// The end of its output, without stack traces.
     pub(super) output: Vec<String>,
 }
 
 impl Failure {
-    /// A step that is no test.
+    /// A failed step that is no test.
     pub(super) fn step(place: &str, what: &str, output: &str) -> Self {
         Self {
             place: place.into(),
@@ -40,13 +40,12 @@ impl Failure {
         }
     }
 
-    /// Whether it is a test of an executable that came to its end; else a step, a signal, or a guest that
-    /// died.
+    /// Whether it is a test of an executable that finished, and not a step, a signal or a guest that died.
     pub(super) fn is_a_test(&self) -> bool {
         !self.executable.is_empty() && !self.test.contains(' ')
     }
 
-    /// `unit tests cli: the_help_is_stable`, and of a module of kernel tests `5.10 rxe:
+    /// Returns `unit tests cli: the_help_is_stable`, or for a module of kernel tests `5.10 rxe:
     /// lifecycle::a_storm_is_printed`.
     pub(super) fn name(&self) -> String {
         let module = self
@@ -62,28 +61,28 @@ impl Failure {
 /// How long something took.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Took {
-    /// A test, or an executable whose tests run at the same time.
+    /// A test, or an executable whose tests run in parallel.
     pub(super) name: String,
     pub(super) seconds: f64,
 }
 
-/// A guest that ran.
+/// A guest that was run.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Spent {
     /// `5.10 rxe`.
     pub(super) guest: String,
     /// The time from the guest's boot to its end.
     pub(super) seconds: f64,
-    /// CPU time of the host that it took; `None` where it did not say.
+    /// CPU time that it took of the host; `None` if it did not report it.
     pub(super) cpu: Option<f64>,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
     pub(super) counts: Counts,
     pub(super) failures: Vec<Failure>,
-    /// What failed in the first of two runs only.
+    /// Failures of the first run whose tests passed in the second.
     pub(super) flaky: Vec<Failure>,
     pub(super) times: Vec<Took>,
     pub(super) guests: Vec<Spent>,
@@ -98,7 +97,7 @@ impl Outcome {
         self.guests.extend(other.guests);
     }
 
-    /// Takes a second run of the tests that failed: those that ran and passed in it are flaky. One that broke
+    /// Takes the second run of the failed tests: those that ran and passed are flaky. A second run that broke
     /// off, or in which a test was skipped, shows nothing.
     pub(super) fn second_run(&mut self, second: &Self) {
         if second.counts.skipped > 0 || !second.failures.iter().all(Failure::is_a_test) {
@@ -120,51 +119,51 @@ impl Outcome {
         self.failures = failures;
     }
 
-    /// Counts what failed and is no test.
+    /// Counts a failure that is no test.
     pub(super) fn fail(&mut self, failure: Failure) {
         self.counts.failed += 1;
         self.failures.push(failure);
     }
 }
 
-/// Where in libtest's output a line is.
+/// The part of libtest's output that a line belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Part {
     /// Results.
     #[default]
     Results,
-    /// After the first `failures:`, what failed tests printed.
+    /// The output of failed tests, after the first `failures:`.
     Printed,
-    /// After the second one, their names.
+    /// Their names, after the second `failures:`.
     Names,
 }
 
-/// Reads a run of test executables.
+/// Reads the output of test executables.
 #[derive(Debug)]
 pub(super) struct Record {
     place: String,
-    /// One test at a time: only then do the times between results belong to them.
+    /// Whether tests run one at a time: only then are the times between results those of the tests.
     one_by_one: bool,
     outcome: Outcome,
     executable: String,
     part: Part,
-    /// Its tests have begun, and its result line has not come.
+    /// Its tests have begun, but its result line has not arrived.
     open: bool,
-    /// The test that has begun, when its result comes on a later line.
+    /// The test that has begun, if its result comes on a later line.
     begun: Option<String>,
-    /// Failed tests of this executable, and what each printed.
+    /// Failed tests of this executable and the output of each.
     failed: BTreeMap<String, Vec<String>>,
-    /// The failed test whose output this is.
+    /// The failed test that the current output belongs to.
     printing: Option<String>,
     since: f64,
-    /// CPU seconds that the guest says it took.
+    /// CPU seconds that the guest reports.
     cpu: Option<f64>,
-    /// The last lines of all.
+    /// The last lines of the whole output.
     end: VecDeque<String>,
 }
 
 impl Record {
-    /// Of tests in `place`; with `one_by_one` each is timed, else each executable.
+    /// Starts a record of tests in `place`. With `one_by_one` each test is timed, otherwise each executable.
     pub(super) fn of(place: &str, one_by_one: bool) -> Self {
         Self {
             place: place.trim().into(),
@@ -182,7 +181,7 @@ impl Record {
         }
     }
 
-    /// Takes a line that came `at` seconds after the start.
+    /// Takes a line that arrived `at` seconds after the start.
     pub(super) fn line(&mut self, line: &str, at: f64) {
         self.outcome.counts.line(line);
         if let Some(seconds) = line.strip_prefix(CPU_TIME) {
@@ -190,7 +189,7 @@ impl Record {
         }
         if let Some(name) = executable(line) {
             if self.open {
-                // Something ended the one before: an abort, a signal.
+                // Something ended the previous executable: an abort, a signal.
                 self.break_off("ended without a result");
             }
             self.executable = name;
@@ -223,7 +222,7 @@ impl Record {
         self.end.push_back(line.to_owned());
     }
 
-    /// `test NAME ... ok`, and where the test printed something itself the result on a later line.
+    /// Takes `test NAME ... ok`, or the result on a later line if the test printed something itself.
     fn result(&mut self, line: &str, at: f64) {
         if line.starts_with("running ") && (line.ends_with(" tests") || line.ends_with(" test")) {
             self.since = at;
@@ -268,7 +267,7 @@ impl Record {
         });
     }
 
-    /// The result line of an executable.
+    /// Takes the result line of an executable.
     fn finish(&mut self, rest: &str) {
         for (test, printed) in std::mem::take(&mut self.failed) {
             self.outcome.failures.push(Failure {
@@ -290,8 +289,8 @@ impl Record {
         self.open = false;
     }
 
-    /// An executable, or the whole run, that did not come to its end: which of its tests had failed, the one
-    /// that had begun, and what was printed last.
+    /// Records an executable, or the whole run, that did not finish: its failed tests, the test that had
+    /// begun, and the last output.
     fn break_off(&mut self, how: &str) {
         self.outcome.counts.failed += self.failed.len() as u64;
         let test = match self.begun.take() {
@@ -312,7 +311,7 @@ impl Record {
         self.outcome.counts.failed > 0 || !self.failed.is_empty()
     }
 
-    /// This was a guest, which ended after so many seconds.
+    /// Records that this run was a guest, which took this many seconds.
     pub(super) fn guest(&mut self, seconds: f64) {
         self.outcome.guests.push(Spent {
             guest: self.place.clone(),
@@ -321,10 +320,10 @@ impl Record {
         });
     }
 
-    /// The end of the run, whose status was `code`. One that fails without a failed test did not finish: a
-    /// failure too.
+    /// Ends the record of a run with exit status `code`. A run that failed without a failed test did not
+    /// finish, which is a failure too.
     pub(super) fn end(mut self, code: i32) -> Outcome {
-        // In a guest the tests' own status is 0 or 1: others are the lab's.
+        // In a guest the tests' own status is 0 or 1; other statuses are the lab's.
         let of_lab = self.one_by_one && code > 1;
         if self.open || of_lab || code != 0 && self.outcome.failures.is_empty() {
             self.break_off(&format!("did not finish (status {code})"));
@@ -333,7 +332,7 @@ impl Record {
     }
 }
 
-/// The executable whose tests follow, by cargo's line and by that of our guests.
+/// Returns the executable whose tests follow, from a line of cargo or of our guests.
 fn executable(line: &str) -> Option<String> {
     let line = line.trim_start();
     if let Some(of) = line.strip_prefix("Doc-tests ") {
@@ -345,8 +344,7 @@ fn executable(line: &str) -> Option<String> {
     Some(file.rsplit_once('-').map_or(file, |(name, _)| name).to_owned())
 }
 
-/// Lines without stack traces: the message before them says what is wrong, and they would leave no room for
-/// it.
+/// Drops stack traces, which would leave no room for the message before them that says what is wrong.
 fn without_traces(lines: &[String]) -> impl DoubleEndedIterator<Item = &str> {
     let mut trace = false;
     let kept: Vec<&str> = lines
@@ -367,7 +365,7 @@ fn without_traces(lines: &[String]) -> impl DoubleEndedIterator<Item = &str> {
     kept.into_iter()
 }
 
-/// The last lines, without empty ones around them.
+/// Returns the last lines, without empty lines around them.
 fn last<'a>(lines: impl DoubleEndedIterator<Item = &'a str>) -> Vec<String> {
     let mut kept: Vec<String> = lines
         .rev()
@@ -380,9 +378,9 @@ fn last<'a>(lines: impl DoubleEndedIterator<Item = &'a str>) -> Vec<String> {
     kept.split_off(empty)
 }
 
-/// Runs a command, shows what it prints behind `label`, and records it; returns its exit status too.
+/// Runs a command, prints its output behind `label` and records it; also returns its exit status.
 pub(super) fn follow(mut command: Command, label: &str, mut record: Record) -> Result<(Record, i32)> {
-    // Both in one: which executable runs is said on cargo's stderr, and what a guest died of on the lab's.
+    // One pipe for both: cargo names the executable on stderr, and the lab says there why a guest died.
     let (read, write) = io::pipe().context("no pipe")?;
     command
         .stdin(Stdio::null())
@@ -392,7 +390,7 @@ pub(super) fn follow(mut command: Command, label: &str, mut record: Record) -> R
     let mut child = command
         .spawn()
         .with_context(|| format!("cannot start {}", command.get_program().display()))?;
-    // It keeps our ends of the pipe open.
+    // The command keeps our ends of the pipe open.
     drop(command);
     for line in BufReader::new(read).split(b'\n') {
         let line = line.context("cannot read what the tests print")?;
@@ -494,7 +492,7 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
             (passed, failed, flaky)
         };
         assert_eq!(after(read(passes, true, 0)), (1, 0, 1));
-        // It failed again, did not run, was skipped, or its guest died.
+        // The test failed again, did not run, was skipped, or its guest died.
         let others = passes.replace("a_storm", "another");
         let skipped = passes.replace("... ok", "... SKIPPED a_storm: no device\nok");
         let died = passes.split_once("\n\ntest result").unwrap().0;
@@ -506,7 +504,7 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
         ] {
             assert_eq!(after(second), (1, 1, 0));
         }
-        // What is no test has no second run.
+        // A failure that is no test has no second run.
         let mut outcome = read("", true, 3);
         outcome.second_run(&read(passes, true, 0));
         assert_eq!((outcome.counts.failed, outcome.counts.flaky), (1, 0));
@@ -520,7 +518,7 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
             .map(|took| (took.name.rsplit(' ').next().unwrap_or(""), took.seconds))
             .collect();
         assert_eq!(times, [("a_storm", 2.0), ("b_is_fine", 1.0), ("c", 2.0)]);
-        // Tests that run at the same time have no times of their own.
+        // Tests that run in parallel have no times of their own.
         let times = read(FAILED, false, 1).times;
         assert_eq!(
             times,

@@ -1,5 +1,5 @@
-//! The end of a test run's log: what took longest, the sums, and last of all what failed, so that the end of
-//! a log alone says what is to be mended.
+//! The end of a test run's log: the slowest tests, the sums, and finally the failures, so that the end of the
+//! log alone says what to fix.
 
 use std::fmt::Write as _;
 
@@ -8,17 +8,17 @@ use super::{
     record::{Failure, Outcome, Spent, Took},
 };
 
-/// Rows of the slowest.
+/// The number of slowest tests that are listed.
 const SLOWEST: usize = 15;
 
-/// Style and unit tests, or a kernel.
+/// Style and unit tests together, or one kernel.
 pub(super) struct Part {
     pub(super) name: String,
     pub(super) outcome: Outcome,
     pub(super) seconds: f64,
 }
 
-/// Everything, what was left out by default, and the sum.
+/// Returns the report on all parts and on what was left out by default, and the total counts.
 pub(super) fn of(parts: &[Part], left_out: &[String]) -> (String, Counts) {
     let mut text = slowest(parts.iter().flat_map(|part| &part.outcome.times));
     text.push_str(&guests(parts.iter().flat_map(|part| &part.outcome.guests)));
@@ -78,7 +78,7 @@ fn slowest<'a>(times: impl Iterator<Item = &'a Took>) -> String {
     text
 }
 
-/// Each guest: one that took less CPU time than seconds waited for events, or for other guests' CPU.
+/// Lists each guest. One that took less CPU time than seconds waited for events or for CPU of other guests.
 fn guests<'a>(guests: impl Iterator<Item = &'a Spent>) -> String {
     let mut guests: Vec<&Spent> = guests.collect();
     guests.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
@@ -93,7 +93,7 @@ fn guests<'a>(guests: impl Iterator<Item = &'a Spent>) -> String {
     text
 }
 
-/// What each printed, and then all names together.
+/// Returns the output of each failure, followed by all names together.
 fn printed(how: &str, failures: &[&Failure]) -> String {
     let mut text = String::new();
     for failure in failures {

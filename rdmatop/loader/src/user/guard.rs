@@ -1,10 +1,10 @@
-//! How much probes slow down the programs they are on, and when that is too much. Pure.
+//! How much the probes slow down the programs they are on, and when that is too much. Pure.
 
 use std::time::Duration;
 
 /// Least time over which to measure hits per second.
 const WINDOW: Duration = Duration::from_secs(1);
-/// Windows in a row above the limit after which rdmatop removes the probes.
+/// After how many windows in a row above the limit rdmatop removes the probes.
 const PATIENCE: u32 = 2;
 
 /// Watches how often probes are hit.
@@ -31,7 +31,7 @@ impl Guard {
         }
     }
 
-    /// Takes in the hits so far and the time. Returns true when the probes must be removed.
+    /// Takes in the number of hits so far and the time. Returns true if the probes must be removed.
     pub(super) fn look(&mut self, hits: u64, at: Duration) -> bool {
         let Some((before, since)) = self.last else {
             self.last = Some((hits, at));

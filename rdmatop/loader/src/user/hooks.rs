@@ -4,7 +4,7 @@
 use super::super::hook::{Entry, Hook, Role, Skip};
 use rdmatop_sources::uprobes::{CQ_EX_OUTCOME, QP_EX_WR_ID};
 
-/// Which CQs a QP has, and how many users the kernel counts for each.
+/// For the CQs of a QP, and the kernel's count of users of each.
 const CQS: &[&str] = &[
     "OFF_QP_SEND_CQ",
     "OFF_QP_RECV_CQ",
@@ -78,7 +78,7 @@ pub(super) enum Function {
     Data(Data),
     Abort,
     Complete,
-    /// Where completions come from: for records of work requests.
+    /// Returns completions: for records of work requests.
     PollCq,
     /// `ibv_start_poll` and `ibv_next_poll` of a `struct ibv_cq_ex`, as `PollCq`.
     PollEx,
@@ -108,10 +108,10 @@ impl Function {
         }
     }
 
-    /// The cookie to attach the eBPF program with, if the same one is attached to several functions.
+    /// The cookie to attach the eBPF program with, if one program is attached to several functions.
     pub(super) const fn cookie(self) -> Option<u64> {
         match self {
-            // With the place of the work request's number and flags.
+            // With the offset of `wr_id`, which `wr_flags` follow.
             Self::Begin(opcode) => Some(QP_EX_WR_ID << 32 | opcode as u64),
             Self::Data(how) => Some(how as u64),
             Self::PollEx => Some(CQ_EX_OUTCOME),

@@ -1,11 +1,11 @@
 //! `--uprobes`: work requests of programs whose posts do not enter the kernel, by probes on the provider's
 //! functions.
 //!
-//! The kernel side finds the QPs (`hooks`) and counts each in a slot of its own. A thread (`worker`) looks at
-//! the slots, finds the functions that each QP's program posts with (`target`), and attaches probes once to
-//! each function of a file: of one of the system's libraries for all processes that map it, so that nothing
-//! is missed from processes that start later, of any other file for one process. Only QPs whose functions are
-//! probed reach the model. `guard` watches the cost, which `price` measures.
+//! The kernel side finds the QPs (`hooks`) and counts each in a slot. A thread (`worker`) looks at the slots,
+//! finds the functions that each QP's program posts with (`target`), and attaches probes to each function of
+//! a file once. Functions of the system's libraries are probed for all processes that map the file, so that
+//! nothing is missed of processes that start later; those of any other file are probed for one process. The
+//! model gets only QPs whose functions are probed. `guard` watches the cost, which `price` measures.
 mod guard;
 mod hooks;
 mod price;
@@ -48,11 +48,11 @@ pub struct UserOptions {
     pub pid: Option<u32>,
     /// How much of a core the probes may take.
     pub limit: f64,
-    /// Probe where completions come from: for records of the ends of work requests.
+    /// Probe the functions that return completions too: for records of the ends of work requests.
     pub ends: bool,
 }
 
-/// Samples number user slots from here on, above all other slots.
+/// The sweep numbers user slots from here on, above all other slots.
 pub(super) const FIRST_NUMBER: u32 = 1 << 20;
 
 /// What the worker thread shares with the sweep.
@@ -63,7 +63,7 @@ struct Shared {
     report: UprobesReport,
 }
 
-/// A QP whose functions are probed.
+/// A QP whose functions are all probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ready {
     born_ns: u64,
@@ -80,11 +80,11 @@ fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 pub(super) struct UserPath {
     slots: SlotMap,
     shared: Arc<Mutex<Shared>>,
-    /// Ends when this is dropped. Nobody waits for it, because the kernel takes long to detach its probes.
+    /// Ends when this is dropped. Nobody waits for the thread, because detaching its probes takes long.
     _worker: Worker,
 }
 
-/// A second handle to a map, because both are mapped.
+/// A second handle to a map, because both the sweep and the worker map it.
 fn again(map: &Map, name: &'static str) -> Result<Map, MappedError> {
     let Map::Array(data) = map else {
         return Err(MappedError::NoMap(name));
@@ -209,7 +209,7 @@ fn done_as_posted(mut slot: QpSlot) -> QpSlot {
 /// Adapts a slot to how its QP is probed.
 fn completed(slot: &QpSlot, ready: Ready) -> QpSlot {
     let mut slot = done_as_posted(*slot);
-    // What it posted before its functions were probed is missing.
+    // Posts that the QP made before its functions were probed are missing.
     if ready.since_ns > slot.since_ns && slot.flags & slot_flag::SINCE_ATTACH == 0 {
         slot.flags |= slot_flag::SINCE_ATTACH | slot_flag::LATE;
     }
@@ -219,8 +219,8 @@ fn completed(slot: &QpSlot, ready: Ready) -> QpSlot {
     slot
 }
 
-/// The last counts of a QP whose functions the worker did not come to look at, or could not probe. Probes
-/// that other programs have brought may have counted some of its posts, or all: nobody knows.
+/// The last counts of a QP whose functions the worker has not looked at, or could not probe. Probes for other
+/// programs may have counted none, some or all of its posts.
 fn unjudged(slot: &QpSlot) -> QpSlot {
     let mut slot = done_as_posted(*slot);
     slot.flags |= slot_flag::SINCE_ATTACH | slot_flag::LATE;
@@ -235,7 +235,7 @@ fn own(free: Map, index: Map, handle: u64) -> Result<(), MappedError> {
     free.push(free::pack(first + 1, end), 0)?;
     let mut index: AyaHashMap<MapData, [u64; 2], u32> =
         AyaHashMap::try_from(index).map_err(|_| MappedError::NoMap(map::USER_INDEX))?;
-    // As `UserKey` of rdmatop-ebpf: handle, process, zero.
+    // The key has the layout of `UserKey` in rdmatop-ebpf: handle, process, zero.
     index.insert([handle, u64::from(std::process::id())], first, 0)?;
     Ok(())
 }

@@ -6,12 +6,12 @@ use rustix::time::{ClockId, clock_gettime};
 
 use rdmatop_sources::uprobes::{Opened, Process, after_landing_pad, file};
 
-/// Calls in a row, and the number of rows: the fastest row counts.
+/// The number of calls in a row, and the number of rows. The fastest row counts.
 const CALLS: u32 = 200;
 const ROWS: u32 = 5;
 
-/// A work request that is posted to a QP that does not exist: a `struct ibv_send_wr` with one segment,
-/// followed by that `struct ibv_sge`.
+/// A work request for a QP that does not exist: a `struct ibv_send_wr` with one segment, followed by that
+/// `struct ibv_sge`.
 #[derive(Debug)]
 pub(super) struct Sample {
     request: Box<[u64; 18]>,
@@ -36,12 +36,12 @@ impl Sample {
         Self { request }
     }
 
-    /// Address that stands for the QP's.
+    /// The address that stands for that of the QP.
     pub(super) fn handle(&self) -> u64 {
         self.request.as_ptr() as u64
     }
 
-    /// File and offset of the function that stands for the provider's.
+    /// File and offset of the function that stands for the provider's post_send.
     pub(super) fn place() -> Option<(Opened, u64)> {
         let pid = std::process::id();
         let [place] = Process::open(pid).ok()?.places([post as *const () as u64]).ok()?;

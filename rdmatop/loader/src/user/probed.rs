@@ -1,22 +1,22 @@
-//! The functions that are probed, who uses them, and which probes go: those that nobody can hit any more, and
-//! where there is no room, those that nobody has used for the longest time.
+//! The functions that are probed, how many QPs use them, and which probes to remove: those that no program
+//! can hit any more and, where there is no room, those that no QP has used for the longest time.
 //!
-//! A library stays probed when its last process ends, so that of the next one nothing is missed. Pure.
+//! A library of the system stays probed after its last QP, so that the next process loses nothing. Pure.
 
 use std::collections::BTreeMap;
 
 use super::target::Spot;
 
-/// How long a deleted file's probes stay after its last QP: its process may make another one.
+/// For how long probes that can be removed stay after their last QP, ns: the process may make another one.
 const LINGER_NS: u64 = 2_000_000_000;
 
 /// A probed function.
 #[derive(Debug)]
 struct Entry<T> {
     probes: T,
-    /// Living QPs that post with it.
+    /// Number of living QPs that post with it.
     users: usize,
-    /// The time at which the last such QP was seen.
+    /// When the last QP stopped using it, ns.
     used_ns: u64,
 }
 
@@ -61,7 +61,7 @@ impl<T> Probed<T> {
         self.entries.insert(spot, entry);
     }
 
-    /// A QP uses these no more.
+    /// Notes that a QP no longer uses these functions.
     pub(super) fn release(&mut self, spots: &[Spot], now_ns: u64) {
         for spot in spots {
             if let Some(entry) = self.entries.get_mut(spot) {
@@ -71,8 +71,8 @@ impl<T> Probed<T> {
         }
     }
 
-    /// Takes out the probes that take this function for another one; `None` if a QP uses them. What one
-    /// program says of a function would be counted for the QPs of all.
+    /// Removes and returns the probes that treat this place as another function; `None` if a QP uses them.
+    /// Otherwise what one program says about a function would be counted for the QPs of all programs.
     pub(super) fn contradicting(&mut self, spot: &Spot) -> Option<Vec<T>> {
         let contradicts = |other: &Spot| {
             let same_place = other.file == spot.file && other.offset == spot.offset;
@@ -84,19 +84,19 @@ impl<T> Probed<T> {
         (!used).then(|| self.remove(|other, _| contradicts(other)))
     }
 
-    /// Takes out what has to go so that one more function can be probed; `None` when all are in use.
+    /// Removes and returns probes so that one more function can be probed; `None` if all are in use.
     pub(super) fn make_room(&mut self) -> Option<Vec<T>> {
         if self.entries.len() < self.most {
             return Some(Vec::new());
         }
         let idle = self.entries.iter().filter(|(_, entry)| entry.users == 0);
         let (oldest, _) = idle.min_by_key(|(_, entry)| entry.used_ns)?;
-        // All of the file: it comes and goes as a whole.
+        // Take all functions of the file, because its programs use them together.
         let file = oldest.file;
         Some(self.remove(|spot, entry| spot.file == file && entry.users == 0))
     }
 
-    /// Takes out the functions of files that are deleted, or of one process alone, and have no QP.
+    /// Removes and returns the probes without a QP whose file is deleted, or that are for one process only.
     pub(super) fn unreachable(&mut self, now_ns: u64, is_deleted: impl Fn(&T) -> bool) -> Vec<T> {
         self.remove(|spot, entry| {
             entry.users == 0
@@ -144,7 +144,7 @@ mod tests {
         probed.release(&[spot(1, 0), spot(1, 16)], 40);
         assert_eq!(probed.make_room(), Some(vec![(1, 0), (1, 16)]));
         assert_eq!(probed.len(), 3);
-        // Another QP of the other one.
+        // Another QP uses the function in file 2.
         assert_eq!(probed.take(&spot(2, 0)), Some(&(2, 0)));
         assert!(probed.take(&spot(1, 0)).is_none());
         probed.add(spot(4, 0), (4, 0));

@@ -17,7 +17,7 @@ pub(super) struct Spot {
     pub(super) file: (u64, u64),
     /// Offset of the probe in the file.
     pub(super) offset: u64,
-    /// The one process that is probed there, `None` for all.
+    /// The only process for which this place is probed, `None` for all.
     pub(super) pid: Option<u32>,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Spot {
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) spots: Vec<(Spot, Opened)>,
-    /// Every send of the QP calls one of these functions.
+    /// Every send of the QP goes through one of these functions.
     pub(super) sends_are_seen: bool,
 }
 
@@ -36,7 +36,7 @@ pub(super) enum Unfit {
     NotYet(String),
     /// No later try can succeed.
     Never(String),
-    /// The process's memory does not answer.
+    /// The memory of the process does not answer in time.
     Silent,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Program {
     pub(super) qpn: u32,
 }
 
-/// What is asked about programs: a helper, and the system's libraries.
+/// What answers questions about programs: a helper process, and the system's libraries.
 #[derive(Debug, Default)]
 pub(super) struct Finder {
     helper: Option<Helper>,
@@ -58,14 +58,14 @@ pub(super) struct Finder {
 const LOST: &str = "the process that reads memory has ended";
 
 impl Finder {
-    /// Finds the functions that a QP's program posts with, and with `ends` the one that its completions come
-    /// from.
+    /// Finds the functions that a QP's program posts with and, with `ends`, the one that returns its
+    /// completions.
     pub(super) fn of(&mut self, program: Program, ends: bool) -> Result<Target, Unfit> {
         let posts = self.ask(program, ends)?;
         self.target(program.pid, &posts)
     }
 
-    /// Decides what is probed of what a process says.
+    /// Decides which of the functions that a process names are probed.
     fn target(&self, pid: u32, posts: &Posts) -> Result<Target, Unfit> {
         let mut calls = Vec::with_capacity(32);
         for (function, place) in [Function::PostSend, Function::PostRecv]
@@ -86,7 +86,7 @@ impl Finder {
         let mut spots: Vec<_> = spots.collect::<Result<_, _>>()?;
         let provider = spots.first().map(|(spot, _)| spot.file);
         for place in &of_cqs {
-            // What is no function pointer may still lead to code.
+            // A word that is no function pointer may still be the address of code.
             let of_provider = posts.file(place).map(|file| file.identity) == provider;
             if of_provider && let Ok(found) = self.spot(pid, posts, Function::PollEx, place) {
                 spots.push(found);
@@ -98,7 +98,7 @@ impl Finder {
         })
     }
 
-    /// The first of these processes the lock of whose address space somebody holds.
+    /// Returns the first of these processes whose memory lock is held.
     pub(super) fn locked(&mut self, pids: impl IntoIterator<Item = u32>) -> Result<Option<u32>, String> {
         for pid in pids {
             let mut helper = self.helper()?;
@@ -172,7 +172,7 @@ impl Finder {
         if let Some(file) = of_system.filter(|file| file.identity == mapped.identity) {
             return Ok((file, Reach::System));
         }
-        // Opening it, and putting a probe into it, reads it.
+        // Opening the file, and attaching a probe to it, reads it.
         let mounts = root::open(Path::new("/proc/self/mountinfo")).map(BufReader::new);
         if !mounts.is_ok_and(|mounts| answers(mounts, place.device)) {
             let why =
@@ -193,21 +193,21 @@ impl Finder {
     }
 }
 
-/// How far a file is to be trusted. The kernel keeps the probes of a process through exec, also of a program
-/// that runs for another user: what its new memory maps of the file is probed, too. So a place has to be
-/// right there as well.
+/// How far a file is trusted. The kernel keeps the probes of a process through exec, also for a program that
+/// runs for another user, and then probes what that program maps of the same file. So the place of a probe
+/// must be right for that program too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
-    /// Root's, of the system: functions of a provider are probed for all processes.
+    /// A file of the system, owned by root: functions of a provider are probed for all processes.
     System,
-    /// Any other: functions of a provider are probed for one process.
+    /// Any other file: functions of a provider are probed for one process.
     Process,
-    /// It belongs to the user of the process, who may do with it and with the process what he likes.
+    /// A file of the user who runs the process, and who may do with both whatever he likes.
     OfItsUser,
 }
 
-/// `start_poll` and `next_poll` of a CQ, of which `end_poll` is given as well: none if these are not three
-/// functions. A CQ that has no such calls has zeros there, or words of the provider's own.
+/// Returns `start_poll` and `next_poll` of a CQ, if they and `end_poll` are three different functions, else
+/// nothing. A CQ without such calls has zeros there, or words of the provider's own.
 fn polls([start, next, end]: [Option<Place>; 3]) -> Vec<Place> {
     let (Some(start), Some(next), Some(end)) = (start, next, end) else {
         return Vec::new();
@@ -216,14 +216,14 @@ fn polls([start, next, end]: [Option<Place>; 3]) -> Vec<Place> {
     if distinct { vec![start, next] } else { Vec::new() }
 }
 
-/// The `ibv_wr_*` calls of a QP to probe: an empty list if it has none, `None` if not all of them can be
-/// probed.
+/// Returns the `ibv_wr_*` calls of a QP that are to be probed: an empty list if it has none, `None` if not
+/// all of them can be probed.
 fn extended<const N: usize>(
     found: &Functions,
     places: &[Option<Place>; N],
 ) -> Option<Vec<(Function, Place)>> {
     let [Some(_), Some(complete), Some(abort)] = places.get(WR_START..WR_START + 3)? else {
-        // A QP with such calls has these three. Without such calls the memory holds anything, but hardly ever
+        // A QP with such calls has these three. For other QPs this memory may hold anything, but hardly ever
         // three addresses of code.
         return Some(Vec::new());
     };
@@ -233,10 +233,10 @@ fn extended<const N: usize>(
     let mut calls = Vec::with_capacity(N);
     for (number, function) in begin.into_iter().chain(given) {
         match (found.extended.get(number)?, places.get(number)?) {
-            // The program did not ask for this call.
+            // The program did not ask for this call when it made the QP.
             (0, _) => {}
             (_, Some(place)) => calls.push((function, *place)),
-            // An older library has something else after wr_abort.
+            // An older library has other data after wr_abort.
             (_, None) if number > WR_START => {}
             (_, None) => return None,
         }

@@ -1,4 +1,4 @@
-//! The thread that attaches probes to programs and detaches them. The kernel takes up to seconds for either.
+//! The thread that attaches probes to programs and detaches them. For each the kernel takes up to seconds.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -35,15 +35,15 @@ use rdmatop_base::text;
 use rdmatop_model::cause::{Cause, CauseId, Concerns, Obstacle};
 use rdmatop_sources::{clock, limits, privileges::Raised, uprobes::Opened};
 
-/// How often to try a QP that cannot be probed yet.
+/// How often to try a QP that cannot be probed yet before giving up.
 const TRIES: u32 = 10;
-/// How many functions to probe at most: each takes three or five open files.
+/// The most functions to probe at a time: each takes three or five open files.
 const MOST_FUNCTIONS: usize = 128;
-/// How often to look for probes that nobody can hit any more, ns.
+/// How often to look for probes that no program can hit any more, ns.
 const TIDY_NS: u64 = 1_000_000_000;
-/// How long not to ask again for the lock of a process that somebody holds, ns: the question takes seconds.
+/// How long not to ask again whether a process's memory lock is free, ns: the question takes seconds.
 const HELD_NS: u64 = 10_000_000_000;
-/// How many failures to report, each in a line.
+/// The most failures to report, each in a line of its own.
 const MOST_FAILURES: usize = 4;
 
 /// Loaded programs by name.
@@ -57,13 +57,13 @@ pub(super) struct Worker {
 /// The arrays that the thread reads.
 pub(super) struct Arrays {
     pub(super) slots: Mapped<QpSlot>,
-    /// The further counters of the QPs in `slots`.
+    /// More counters of the QPs in `slots`.
     pub(super) qps: Mapped<UserQp>,
     pub(super) hits: Mapped<UserHits>,
 }
 
 impl Worker {
-    /// Starts the thread. If that fails nothing is probed, and the report says so.
+    /// Starts the thread. If that fails, nothing is probed, and the report says so.
     pub(super) fn start(
         options: UserOptions,
         programs: Programs,
@@ -122,7 +122,7 @@ struct Probes {
 }
 
 impl Probes {
-    /// Whether the file has no name any more: only processes that have it mapped can still use it.
+    /// Whether the file has been deleted: then only processes that have mapped it can still use it.
     fn is_of_deleted_file(&self) -> bool {
         self.file.metadata().is_ok_and(|file| file.nlink() == 0)
     }
@@ -131,9 +131,9 @@ impl Probes {
 /// Whether a QP can be probed.
 #[derive(Clone, Copy)]
 enum Verdict {
-    /// Not so far, after this many tries.
+    /// Not so far, after this many tries: see [`TRIES`].
     Tried(u32),
-    /// Not at this time, because of [`Work::held`].
+    /// Not before [`HELD_NS`] after this time, because of [`Work::held`].
     Waits(u64),
     Ready,
     Unfit,
@@ -169,9 +169,9 @@ struct Work {
     shared: Arc<Mutex<Shared>>,
     pmu: Option<UprobePmu>,
     probed: Probed<Probes>,
-    /// To the thread that detaches probes; the kernel takes up to seconds for each.
+    /// Leads to the thread that detaches probes, for each of which the kernel takes up to seconds.
     remover: Option<mpsc::Sender<Vec<Probes>>>,
-    /// When probes were last looked at that nobody can hit any more.
+    /// When [`Work::tidy`] last looked, ns.
     tidied_ns: u64,
     /// What is known of each QP, by number and birth.
     judged: HashMap<(u32, u64), Judged>,
@@ -181,11 +181,11 @@ struct Work {
     /// Failures by process, as long as the process has QPs.
     failures: BTreeMap<u32, Cause>,
     finder: Finder,
-    /// Processes whose memory does not answer.
+    /// Processes whose memory did not answer in time.
     silent: BTreeSet<u32>,
-    /// Processes with living QPs, also those that are not to be probed.
+    /// Processes with living QPs, including those that are not to be probed.
     users: BTreeSet<u32>,
-    /// Why nothing can be probed now, and when that was found.
+    /// Why nothing can be probed at present, and when that was found, ns.
     held: Option<(u64, Cause)>,
 }
 
@@ -229,7 +229,7 @@ impl Work {
         let alive: BTreeSet<u32> = qps.iter().filter(|qp| qp.lives).map(|qp| qp.pid).collect();
         self.failures.retain(|pid, _| alive.contains(pid));
         self.silent.retain(|pid| alive.contains(pid));
-        // Nobody has asked again: the QPs that waited are gone.
+        // No QP has asked again, so those that waited are gone.
         self.held
             .take_if(|(since_ns, _)| now_ns.saturating_sub(*since_ns) > 2 * HELD_NS);
         locked(&self.shared)
@@ -245,9 +245,9 @@ impl Work {
                 Verdict::Waits(since_ns) if now_ns.saturating_sub(since_ns) > HELD_NS => Some(0),
                 _ => None,
             };
-            // Skip a destroyed QP: its program's memory no longer describes it.
+            // Skip a destroyed QP: the memory of its program no longer describes it.
             if let Some(tried) = tried.filter(|_| qp.lives) {
-                // Opening files that another process has mapped requires CAP_SYS_ADMIN, as attaching does.
+                // Opening a file that another process has mapped requires CAP_SYS_ADMIN, as attaching does.
                 let rights = Raised::for_attach();
                 let mut uses = Vec::new();
                 let verdict = self.judge(qp, now.handle, tried, &mut uses);
@@ -260,7 +260,7 @@ impl Work {
         self.account()
     }
 
-    /// Removes the probes that nobody can hit any more.
+    /// Removes the probes that no program can hit any more.
     fn tidy(&mut self, now_ns: u64) {
         if now_ns.saturating_sub(self.tidied_ns) < TIDY_NS {
             return;
@@ -270,14 +270,14 @@ impl Work {
         self.unprobe(gone);
     }
 
-    /// Detaches probes, on a thread of its own.
+    /// Detaches probes on a thread of its own.
     fn unprobe(&mut self, gone: Vec<Probes>) {
         if gone.is_empty() {
             return;
         }
         let remover = self.remover.get_or_insert_with(|| {
             let (to, gone) = mpsc::channel::<Vec<Probes>>();
-            // Without the thread the probes are detached here, with the receiver.
+            // Without a thread the receiver is dropped here; `send` then fails, and the probes are detached.
             let _ = thread::Builder::new()
                 .name("unprobe".to_owned())
                 .spawn(move || gone.into_iter().for_each(drop));
@@ -291,7 +291,7 @@ impl Work {
     /// The QPs in slots, including destroyed ones whose last counts have not been read yet.
     fn qps_with_slots(&mut self) -> Vec<SlotQp> {
         let slots = &self.slots;
-        // SAFETY: inside the mapping; the kernel writes the word whole.
+        // SAFETY: the number is inside the mapping; the kernel side writes the word whole.
         let in_use = |number| unsafe { read_volatile(&raw const (*slots.at(number)).qp) != 0 };
         let wanted = self.options.pid;
         let users = &mut self.users;
@@ -319,7 +319,7 @@ impl Work {
 
     /// Finds and probes the functions that a QP's program posts with.
     fn judge(&mut self, qp: SlotQp, handle: u64, tried: u32, uses: &mut Vec<Spot>) -> Verdict {
-        // Each question costs the time until it is late.
+        // Each question to such a process would take the whole time limit.
         if self.silent.contains(&qp.pid) {
             return Verdict::Unfit;
         }
@@ -378,10 +378,10 @@ impl Work {
         Verdict::Ready
     }
 
-    /// Whether no probe may be attached now, because somebody holds the lock of the address space of a
-    /// process that may have the same library. The kernel would wait for that lock where no signal ends it,
-    /// and have each fork(2) of the machine wait as well. Who takes the lock after this question is not
-    /// prevented.
+    /// Whether no probe may be attached at present, because some call holds the memory lock of a process that
+    /// may have mapped the same library. The kernel would wait for that lock without a way to interrupt it,
+    /// and every fork(2) of the machine would wait too. A process that takes the lock after this question is
+    /// not noticed.
     fn must_wait(&mut self) -> bool {
         let now_ns = monotonic();
         if let Some((since_ns, _)) = &self.held
@@ -403,11 +403,11 @@ impl Work {
         true
     }
 
-    /// Tells the kernel side since when all functions of a QP have been probed.
+    /// Tells the kernel side the time since when all functions of a QP have been probed.
     fn tell(&self, qp: SlotQp, since_ns: u64) {
         let place = self.qps.at(qp.number);
-        // SAFETY: inside the mapping; the kernel side reads the first word only after it has found the second
-        // one.
+        // SAFETY: the number is inside the mapping; the kernel side reads `probed_ns` only after it has found
+        // this birth.
         unsafe {
             write_volatile(&raw mut (*place).probed_ns, since_ns);
             fence(Ordering::Release);
@@ -416,7 +416,7 @@ impl Work {
     }
 
     fn fails(&mut self, qp: SlotQp, obstacle: Obstacle) {
-        // The QPs of a process fail for one reason, so report one line for all of them.
+        // All QPs of a process fail for the same reason, so one line reports them.
         let what = format!("Not counted: work requests of process {}", qp.pid);
         let cause = obstacle.takes(what, Concerns::Host);
         log::warn!(what = cause.what.as_str(), qp = qp.number, why = cause.why.as_str(); "refused");
@@ -425,7 +425,7 @@ impl Work {
         }
     }
 
-    /// Probes a function for one more QP, unless it already is. Returns since when it has been probed.
+    /// Probes a function for one more QP, if it is not probed yet. Returns since when it has been probed.
     fn probe(&mut self, spot: Spot, file: Opened) -> Result<u64, Obstacle> {
         if let Some(probes) = self.probed.take(&spot) {
             return Ok(probes.since_ns);
@@ -460,7 +460,8 @@ impl Work {
         Ok(since_ns)
     }
 
-    /// Attaches the return first: a remembered entry whose return no program sees would count as a loss.
+    /// Attaches to the return first: an entry that is remembered would be a loss if no program sees its
+    /// return.
     fn attach(
         &self,
         function: Function,
@@ -486,7 +487,7 @@ impl Work {
         Ok(std::iter::once(attach(entry, false)?).chain(back).collect())
     }
 
-    /// Measures the cost of a hit, ns: half of what entry and return add to a call of rdmatop's own function.
+    /// Measures the cost of a hit, ns: half of what entry and return add to a call of [`Sample`].
     fn measure(&self) -> Option<u64> {
         let (file, offset) = Sample::place()?;
         let plain = self.sample.call_ns();
@@ -497,7 +498,7 @@ impl Work {
         Some((probed.saturating_sub(plain) / 2).max(1))
     }
 
-    /// Updates the report. Returns false when the probes must be removed.
+    /// Updates the report. Returns false if the probes cost too much and must be removed.
     fn account(&mut self) -> bool {
         let mut sum = UserHits {
             hits: 0,

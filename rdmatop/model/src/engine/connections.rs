@@ -5,10 +5,11 @@ use std::{collections::HashMap, net::SocketAddr};
 use rdmatop_common::event::{CmRecord, cm};
 
 use super::{
-    Engine, address,
+    address,
+    machine::Machine,
     qp::{Key, Owner},
     qps::QpRef,
-    records::known,
+    records::{attribute, event_of, known},
 };
 use crate::{
     event::{Cm, Event, EventKind},
@@ -54,11 +55,9 @@ impl Connections {
         }
         named
     }
-}
 
-impl Engine {
     /// The event of a record of rdma_cm.
-    pub(super) fn cm_record(&mut self, record: &CmRecord, now: Now) -> Event {
+    pub(super) fn apply(&mut self, record: &CmRecord, machine: &mut Machine, now: Now) -> Event {
         let prefix = &record.prefix;
         let kind = match record.what {
             cm::CONNECT => EventKind::CmConnect,
@@ -67,36 +66,36 @@ impl Engine {
             cm::REJECT => EventKind::CmReject,
             _ => EventKind::CmEvent,
         };
-        let mut event = Self::event(kind, prefix, now);
+        let mut event = event_of(kind, prefix, now);
         let (src, dst) = (address::socket(&record.src), address::socket(&record.dst));
-        let device = self.device_in(prefix, prefix.ts_ns);
-        let mut owner = self.owner_in(prefix);
+        let device = machine.device_in(prefix, prefix.ts_ns);
+        let mut owner = machine.owner_in(prefix);
         if prefix.object == 0 {
             let id = src.zip(dst).map(|(src, dst)| Id {
                 number: record.cm_id,
                 src,
                 dst,
             });
-            owner = self.connections.owner(id, owner);
+            owner = self.owner(id, owner);
         }
         let key = device
             .as_ref()
             .zip(known(record.qpn).filter(|qpn| *qpn > 1))
             .map(|((device, _), qpn)| Key::new(*device, qpn, None));
         let there = key.and_then(|key| {
-            self.qps.find(&QpRef {
+            machine.qps.find(&QpRef {
                 key: Some(key),
                 ts_ns: prefix.ts_ns,
                 ..QpRef::default()
             })
         });
-        if let Some(qp) = there.and_then(|uid| self.qps.get(uid)) {
+        if let Some(qp) = there.and_then(|uid| machine.qps.get(uid)) {
             event.qp_uid = Some(qp.uid());
             if !owner.is_known() {
                 owner = qp.owner();
             }
         }
-        Self::attribute(&mut event, owner, prefix);
+        attribute(&mut event, owner, prefix);
         event.device = device.map(|(_, name)| name);
         event.qpn = known(record.qpn).filter(|qpn| *qpn > 0);
         let mut cm = Cm {

@@ -6,13 +6,13 @@ use std::{
 };
 
 use super::{
+    flow::Flow,
     logged::{self, Errors},
     names::{self, Names},
     ports::Port,
     providers::Provider,
     psn::Passed,
     table::Table,
-    tally::Flow,
 };
 use crate::{
     cause::Cause,
@@ -58,32 +58,20 @@ pub(super) struct Devices {
     /// Index of each generation of a device: each record looks here.
     indexes: Table<u32>,
     gone: Vec<EndedDevice>,
+    /// Generations whose name changed since the last snapshot.
+    pub(super) renamed: BTreeSet<u64>,
     /// Why the kernel's log is not read; `None` before the first look.
     log: Option<Result<(), Cause>>,
     last_uid: u64,
     last_ns: u64,
 }
 
-/// What a sample changed.
-#[derive(Debug, Default)]
-pub(super) struct Changes {
-    /// Generations that ended, and their names.
-    pub(super) gone: BTreeMap<u64, Arc<str>>,
-    /// Generations with another name than before.
-    pub(super) renamed: BTreeSet<u64>,
-}
-
 impl Devices {
-    /// Folds a reading of all devices in.
-    pub(super) fn read(
-        &mut self,
-        sample: &mut DevicesSample,
-        min_interval_ns: u64,
-        names: &mut Names,
-    ) -> Changes {
-        let mut changes = Changes::default();
+    /// Folds a reading of all devices in. Returns the generations that ended, and their names.
+    pub(super) fn read(&mut self, sample: &mut DevicesSample, names: &mut Names) -> BTreeMap<u64, Arc<str>> {
+        let mut gone = BTreeMap::new();
         if sample.mono_ns < self.last_ns {
-            return changes;
+            return gone;
         }
         self.last_ns = sample.mono_ns;
         self.recognize(&mut sample.devices, names);
@@ -95,12 +83,12 @@ impl Devices {
             .map(|(index, _)| *index)
             .collect();
         for index in missing {
-            changes.gone.extend(self.end(index, sample.mono_ns));
+            gone.extend(self.end(index, sample.mono_ns));
         }
         for reading in std::mem::take(&mut sample.devices) {
-            self.read_one(reading, sample.mono_ns, min_interval_ns, names, &mut changes);
+            gone.extend(self.read_one(reading, sample.mono_ns, names));
         }
-        changes
+        gone
     }
 
     /// Readings without the kernel's index get that of a known device: the one with their name, or the only
@@ -128,31 +116,29 @@ impl Devices {
         }
     }
 
-    fn read_one(
-        &mut self,
-        reading: DeviceReading,
-        at_ns: u64,
-        min_interval_ns: u64,
-        names: &mut Names,
-        changes: &mut Changes,
-    ) {
+    /// One device of a reading. Returns the generation before it that ended, and its name.
+    fn read_one(&mut self, reading: DeviceReading, at_ns: u64, names: &mut Names) -> Option<(u64, Arc<str>)> {
         let other = self.by_index.get(&reading.index).is_some_and(|device| {
             device
                 .guid
                 .zip(reading.node_guid)
                 .is_some_and(|(before, now)| before != now)
         });
-        if other {
-            changes.gone.extend(self.end(reading.index, at_ns));
-        }
+        let gone = if other {
+            self.end(reading.index, at_ns)
+        } else {
+            None
+        };
         let name = names.of(reading.name.as_bytes());
-        let device = self.at(reading.index, at_ns, &name);
-        if device.name != name {
-            device.name = name;
-            changes.renamed.insert(device.uid);
+        let known = self.by_index.get_mut(&reading.index);
+        if let Some(device) = known.filter(|device| device.name != name) {
+            device.name = Arc::clone(&name);
+            self.renamed.insert(device.uid);
         }
+        let device = self.at(reading.index, at_ns, &name);
         if reading.held {
-            return device.hold(&reading);
+            device.hold(&reading);
+            return gone;
         }
         device.guid = reading.node_guid.or(device.guid);
         device.provider = match Provider::of(reading.driver.as_deref(), &device.name) {
@@ -168,14 +154,15 @@ impl Devices {
         for port in reading.ports {
             let mut kept = before.remove(&port.number).unwrap_or_default();
             let number = port.number;
-            kept.read(&port, provider, min_interval_ns);
+            kept.read(&port, provider);
             device.ports.insert(number, kept);
         }
+        gone
     }
 
     /// Folds counters in. A device that no reading has listed is gone or new: the next reading of all devices
     /// shows which of the two.
-    pub(super) fn counted(&mut self, sample: CountersSample, min_interval_ns: u64) {
+    pub(super) fn counted(&mut self, sample: CountersSample) {
         if sample.mono_ns < self.last_ns {
             return;
         }
@@ -194,7 +181,7 @@ impl Devices {
             if let Some(device) = self.by_index.get_mut(&read.device_index)
                 && let Some(port) = device.ports.get_mut(&read.number)
             {
-                port.count(&read.counters, device.provider, min_interval_ns);
+                port.count(&read.counters, device.provider);
             }
         }
     }

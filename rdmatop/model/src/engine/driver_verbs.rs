@@ -4,7 +4,7 @@
 
 use rdmatop_common::{counters::VerbKey, verb};
 
-use super::{Engine, providers::Provider};
+use super::{machine::Machine, providers::Provider};
 
 /// Where the numbers of a driver's objects and methods begin (`UVERBS_ID_NS_SHIFT`).
 const OWN: u16 = 1 << 12;
@@ -46,7 +46,7 @@ pub(super) fn name(driver: Provider, number: u32) -> Option<&'static str> {
     methods.get(place(number & 0xffff)?).copied()
 }
 
-impl Engine {
+impl Machine {
     /// The name of a verb that a process called, where it is a driver's own: the process has only devices of
     /// this driver open.
     pub(super) fn driver_verb(&self, key: VerbKey, process: u64) -> Option<&'static str> {

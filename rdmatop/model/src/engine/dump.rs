@@ -4,19 +4,45 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Engine,
     hash::NumberMap,
+    machine::Machine,
+    programs::Programs,
     psn::{Passed, PsnReading},
     qp::{Key, Owner, Qp},
     qps::Qps,
 };
-use crate::input::{Now, QpReading, QpsSample};
+use crate::input::{QpReading, QpsSample};
 
-impl Engine {
+/// What all QPs of a dump share.
+struct Dump {
+    began_ns: u64,
+    now_ns: u64,
+    number: u32,
+    /// Packets of the ports, since the dump before.
+    passed: BTreeMap<(u64, u32), Passed>,
+    /// See [`Programs::has_foreign_pids`].
+    foreign_pids: bool,
+    /// The table of QPs may be wrong ([`Qps::wants_repair`]).
+    repairs: bool,
+}
+
+impl Dump {
+    /// The number now has another owner than at the last dump: between the two it was given to another QP.
+    /// Records report that more exactly, unless some were lost.
+    fn is_of_another(&self, reading: &QpReading, qp: &Qp) -> bool {
+        let reported = reading.pid.filter(|pid| *pid != 0 && !self.foreign_pids);
+        let differ = reported
+            .zip(qp.row().pid)
+            .is_some_and(|(reported, known)| reported != known);
+        differ && (!qp.sure || self.repairs)
+    }
+}
+
+impl Machine {
     /// Folds a dump in.
-    pub(super) fn dump(&mut self, sample: QpsSample, now: Now) {
+    pub(super) fn dump(&mut self, sample: &QpsSample, programs: &Programs, now_ns: u64) {
         let began_ns = sample.mono_ns;
-        self.dumps = self.dumps.wrapping_add(1);
+        self.qps.dumps = self.qps.dumps.wrapping_add(1);
         let mut device = None;
         let mut keys = Vec::with_capacity(sample.qps.len());
         for reading in &sample.qps {
@@ -27,19 +53,26 @@ impl Engine {
             device = Some((reading.device_index, uid));
             keys.push(Key::new(uid, reading.qpn, reading.port));
         }
-        let passed = self.passed(&sample, &keys);
+        let dump = Dump {
+            began_ns,
+            now_ns,
+            number: self.qps.dumps,
+            passed: self.passed(sample, &keys),
+            foreign_pids: programs.has_foreign_pids(),
+            repairs: self.qps.wants_repair(),
+        };
         // The kernel's order, in which QP 0 and QP 1 come last.
         let mut guess = Guess::default();
         if keys.is_sorted_by_key(|key| (key.device, key.port, key.qpn)) && !has_twins(&keys) {
             for (key, reading) in keys.iter().zip(&sample.qps) {
-                self.dumped(*key, reading, (began_ns, &passed), now, &mut guess);
+                self.dumped(*key, reading, &dump, &mut guess);
             }
         } else {
             // A dump under churn lists some QPs twice; the later reading is the fresher one.
             let mut latest: NumberMap<Key, &QpReading> = keys.iter().copied().zip(&sample.qps).collect();
             for key in &keys {
                 if let Some(reading) = latest.remove(key) {
-                    self.dumped(*key, reading, (began_ns, &passed), now, &mut guess);
+                    self.dumped(*key, reading, &dump, &mut guess);
                 }
             }
         }
@@ -52,7 +85,7 @@ impl Engine {
             .qps
             .iter()
             .filter(|qp| {
-                qp.dump != self.dumps
+                qp.dump != dump.number
                     && qp.lives()
                     && complete.contains(&qp.key.device)
                     && qp.is_older_than(began_ns)
@@ -60,15 +93,13 @@ impl Engine {
             .map(Qp::uid)
             .collect();
         for uid in gone {
-            self.qps.end_by(uid, began_ns, now.mono_ns, &mut self.processes);
+            self.qps.end_by(uid, began_ns, now_ns, &mut self.processes);
         }
-        self.losses.repaired(began_ns);
-        self.shown();
+        self.qps.repaired(began_ns);
         if self.qps.forgotten_ns() > began_ns {
             // The dump may have brought back a QP that ended after the dump began and is forgotten already.
-            self.losses.want_repair(now.mono_ns);
+            self.qps.want_repair(now_ns);
         }
-        self.errors.insert("qps", sample.errors);
     }
 
     /// Packets of the ports of a dump, since the dump before.
@@ -90,35 +121,28 @@ impl Engine {
     }
 
     /// One QP of a dump.
-    fn dumped(
-        &mut self,
-        key: Key,
-        reading: &QpReading,
-        (began_ns, passed): (u64, &BTreeMap<(u64, u32), Passed>),
-        now: Now,
-        guess: &mut Guess,
-    ) {
-        let passed = passed.get(&(key.device, reading.port.unwrap_or(1))).copied();
+    fn dumped(&mut self, key: Key, reading: &QpReading, dump: &Dump, guess: &mut Guess) {
+        let began_ns = dump.began_ns;
+        let passed = dump.passed.get(&(key.device, reading.port.unwrap_or(1))).copied();
         let psn = reading.sq_psn.map(|psn| PsnReading {
             psn,
             state: reading.state,
             at_ns: began_ns,
             passed,
         });
-        let (dump, min) = (self.dumps, self.config.min_interval_ns);
         // Nearly all of ten thousand QPs have not changed.
         if let Some(qp) = guess.find(&mut self.qps, key)
             && qp.is_as(reading)
         {
-            qp.dump = dump;
+            qp.dump = dump.number;
             if let Some(psn) = psn.filter(|_| qp.event_ns <= began_ns) {
-                qp.psn.read(psn, min);
+                qp.psn.read(psn);
             }
             return;
         }
-        let uid = self.changed(key, reading, (began_ns, psn), now);
+        let uid = self.changed(key, reading, psn, dump);
         if let Some(qp) = uid.and_then(|uid| self.qps.get_mut(uid)) {
-            qp.dump = dump;
+            qp.dump = dump.number;
         }
     }
 
@@ -127,28 +151,28 @@ impl Engine {
         &mut self,
         key: Key,
         reading: &QpReading,
-        (began_ns, psn): (u64, Option<PsnReading>),
-        now: Now,
+        psn: Option<PsnReading>,
+        dump: &Dump,
     ) -> Option<u64> {
+        let (began_ns, now_ns) = (dump.began_ns, dump.now_ns);
         if let Some(qp) = self.qps.live(key).and_then(|uid| self.qps.get(uid)) {
             let uid = qp.uid();
             if qp.is_sighted_after(began_ns) {
                 // The dump may have seen an earlier QP with this number; the records are about this one.
                 return Some(uid);
             }
-            if self.is_anothers(qp, reading) {
-                self.qps.end_by(uid, began_ns, now.mono_ns, &mut self.processes);
+            if dump.is_of_another(reading, qp) {
+                self.qps.end_by(uid, began_ns, now_ns, &mut self.processes);
             }
         }
         let uid = match self.qps.live(key) {
             Some(uid) => uid,
             None if self.qps.ended_at(key).is_some_and(|ended| ended > began_ns) => return None,
-            None => self.insert_qp(key, began_ns, now.mono_ns),
+            None => self.insert_qp(key, began_ns, now_ns),
         };
         self.qps.set_device(uid, key.device, &mut self.processes);
-        let min = self.config.min_interval_ns;
-        self.own_by_dump(uid, reading, began_ns);
-        let qp = self.qps.get_mut(uid)?;
+        self.own_by_dump(uid, reading, dump);
+        let qp = self.qps.all.get_mut(uid)?;
         let known = qp.row();
         let before = (
             known.qp_type,
@@ -160,7 +184,7 @@ impl Engine {
         let (mut remote_qpn, mut sq_psn, mut rq_psn) = (known.remote_qpn, known.sq_psn, known.rq_psn);
         let (qp_type, port) = (reading.qp_type.or(known.qp_type), reading.port.or(known.port));
         if let Some(state) = reading.state {
-            qp.observe(state, began_ns, &mut self.shared_timelines);
+            qp.observe(state, began_ns, &mut self.qps.shared_timelines);
         }
         // An attribute that a record has set since is newer.
         if qp.event_ns <= began_ns {
@@ -168,7 +192,7 @@ impl Engine {
             rq_psn = reading.rq_psn.or(rq_psn);
             if let Some(psn) = psn {
                 sq_psn = Some(psn.psn);
-                qp.psn.read(psn, min);
+                qp.psn.read(psn);
             }
         }
         if before != (qp_type, port, remote_qpn, sq_psn, rq_psn) {
@@ -179,51 +203,27 @@ impl Engine {
         Some(uid)
     }
 
-    /// The number now has another owner than at the last dump: between the two it was given to another QP.
-    /// Records report that more exactly, unless some were lost.
-    fn is_anothers(&self, qp: &Qp, reading: &QpReading) -> bool {
-        let reported = reading.pid.filter(|pid| *pid != 0 && !self.has_foreign_pids());
-        let differ = reported
-            .zip(qp.row().pid)
-            .is_some_and(|(reported, known)| reported != known);
-        differ && (!qp.sure || self.losses.wants_repair())
-    }
-
-    fn own_by_dump(&mut self, uid: u64, reading: &QpReading, began_ns: u64) {
-        let foreign = self.has_foreign_pids();
+    fn own_by_dump(&mut self, uid: u64, reading: &QpReading, dump: &Dump) {
         let Some(qp) = self.qps.get_mut(uid) else { return };
         let had_process = qp.process().is_some();
-        let born_ns = qp.row().born_mono_ns.unwrap_or(began_ns);
+        let born_ns = qp.row().born_mono_ns.unwrap_or(dump.began_ns);
         if let Some(name) = &reading.kern_name {
             // A record holds only the start of the name; the dump has all of it. But rdma_cm makes QPs for
             // its callers, and only a record has the caller's name.
             let better = name != "rdma_cm" || !qp.row().kernel || qp.comm.is_none();
             let name = self.names.kernel(name.as_bytes());
             if better && qp.comm.as_ref() != Some(&name) {
-                let owner = self.processes.of(
-                    Owner {
-                        comm: Some(name),
-                        kernel: true,
-                        ..Owner::default()
-                    },
-                    born_ns,
-                );
-                self.qps.set_owner(uid, owner, &mut self.processes);
+                self.own(uid, Owner::kernel(name), born_ns);
             }
-        } else if foreign {
+        } else if dump.foreign_pids {
             // Another process has the number, or no owner is given because the owner is outside of this
             // namespace.
-        } else if reading.pid.is_some_and(|pid| pid != 0) {
+        } else if let Some(pid) = reading.pid.filter(|pid| *pid != 0) {
             if qp.row().orphan {
                 qp.edit().orphan = false;
             }
             if !had_process {
-                let owner = Owner {
-                    pid: reading.pid,
-                    ..Owner::default()
-                };
-                let owner = self.processes.of(owner, born_ns);
-                self.qps.set_owner(uid, owner, &mut self.processes);
+                self.own(uid, Owner::user(pid, 0), born_ns);
             }
         } else if !qp.row().kernel {
             // The kernel leaves the PID out once the task that made the QP is dead: a process, whose QP

@@ -9,10 +9,11 @@ use std::{
 };
 
 use super::{
-    Engine,
     devices::{Device, Devices},
+    machine::Machine,
     meter::Meter,
     names::Names,
+    programs::Programs,
     providers::Provider,
     qp::{Key, Qp},
     qps::Qps,
@@ -20,7 +21,7 @@ use super::{
 use crate::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     ib::QpState,
-    input::{DeviceGroups, GroupReading, GroupsSample, HwPort, RawSource},
+    input::{DeviceGroups, GroupReading, GroupsSample, HwCountersReport, HwPort, RawSource},
     snapshot::{CounterGroup, NamedCounter, Traffic},
     value::{Counter, Source},
 };
@@ -68,6 +69,8 @@ pub(super) struct Groups {
     bound: HashMap<(u64, u32), bool>,
     /// When the counters of a device were last read.
     read_ns: BTreeMap<u64, u64>,
+    /// What `--hw-counters` has changed.
+    pub(super) hw_counters: Option<Arc<HwCountersReport>>,
 }
 
 /// What the NIC has counted of a process.
@@ -102,6 +105,71 @@ impl Sum {
 }
 
 impl Groups {
+    /// Folds a reading of counters in.
+    pub(super) fn apply(&mut self, sample: GroupsSample, machine: &mut Machine, programs: &Programs) {
+        let foreign_pids = programs.has_foreign_pids();
+        for read in sample.devices {
+            let (index, at_ns) = (read.device_index, read.at.mono_ns);
+            let device = machine.devices.resolve(index, None, at_ns);
+            let provider = machine
+                .devices
+                .get(device)
+                .map_or(Provider::Other, Device::provider);
+            let owners = read.groups.iter();
+            let owners: Vec<_> = owners
+                .map(|group| owner_of(machine, device, group, foreign_pids, at_ns))
+                .collect();
+            let names = &mut machine.names;
+            self.read(device, provider, read, owners, names);
+        }
+        self.gone
+            .retain(|process, _| machine.processes.get(*process).is_some());
+    }
+
+    /// What `--hw-counters` has changed, and why something is not counted.
+    pub(super) fn hw_counters_notes(&self) -> Vec<Cause> {
+        let Some(report) = &self.hw_counters else {
+            return Vec::new();
+        };
+        let place = |port: &HwPort| format!("{}/{}", port.device, port.port);
+        let listed = |places: Vec<String>| match places.len().saturating_sub(NAMED) {
+            0 => places.join(", "),
+            more => format!("{} and {more} more", places[..NAMED].join(", ")),
+        };
+        let set: Vec<String> = report.ports.iter().filter(|port| port.set).map(place).collect();
+        let mut notes = Vec::new();
+        let any = !set.is_empty();
+        if any {
+            let why = format!(
+                "rdmatop has set mode auto,pid on {}: queue pairs made since are counted by process; it is taken back at the end",
+                listed(set)
+            );
+            notes.push(
+                Obstacle::new(CauseId::CountersSet, why, "")
+                    .takes("Hardware counters are on", Concerns::Host),
+            );
+        }
+        let mut refused: Vec<(&Cause, Vec<String>)> = Vec::new();
+        for port in &report.ports {
+            // Where some port counts, that a driver of another kind cannot is no news.
+            let why = port.why.as_deref();
+            let Some(why) = why.filter(|why| !(any && why.id == CauseId::NoBinding)) else {
+                continue;
+            };
+            let like = |known: &&mut (&Cause, Vec<String>)| known.0.reason() == why.reason();
+            match refused.iter_mut().find(like) {
+                Some((_, places)) => places.push(place(port)),
+                None => refused.push((why, vec![place(port)])),
+            }
+        }
+        notes.extend(refused.into_iter().map(|(why, places)| Cause {
+            what: format!("No hardware counters by process on {}", listed(places)),
+            ..why.clone()
+        }));
+        notes.extend(report.failed.as_deref().cloned());
+        notes
+    }
+
     /// Whether the NIC counts the packets of a QP.
     pub(super) fn counts_packets_of(&self, key: &Key) -> bool {
         self.bound.get(&(key.device, key.qpn)) == Some(&true)
@@ -199,7 +267,6 @@ impl Groups {
         provider: Provider,
         read: DeviceGroups,
         owners: Vec<Option<u64>>,
-        min_interval_ns: u64,
         names: &mut Names,
     ) {
         let at = read.at;
@@ -237,7 +304,7 @@ impl Groups {
                 let name = names.of(name.as_bytes());
                 let width = provider.entry(RawSource::Netlink, &name).width;
                 match group.counters.iter_mut().find(|(known, _)| *known == name) {
-                    Some((_, meter)) => meter.read(value, at, width, min_interval_ns),
+                    Some((_, meter)) => meter.read(value, at, width),
                     None => group.counters.push((name, Meter::first(value, at, width))),
                 }
             }
@@ -271,82 +338,23 @@ impl Groups {
     }
 }
 
-impl Engine {
-    /// Folds a reading of counters in.
-    pub(super) fn groups(&mut self, sample: GroupsSample) {
-        for read in sample.devices {
-            let device = self.devices.resolve(read.device_index, None, read.at.mono_ns);
-            let provider = self.devices.get(device).map_or(Provider::Other, Device::provider);
-            let owners = read.groups.iter();
-            let owners: Vec<_> = owners
-                .map(|group| self.owner_of(device, group, read.at.mono_ns))
-                .collect();
-            let min = self.config.min_interval_ns;
-            let names = &mut self.names;
-            self.groups.read(device, provider, read, owners, min, names);
-        }
-        let processes = &self.processes;
-        self.groups
-            .gone
-            .retain(|process, _| processes.get(*process).is_some());
+/// The process whose QPs are bound to a counter: the kernel names it where it binds by process; otherwise the
+/// owner of all its QPs.
+fn owner_of(
+    machine: &mut Machine,
+    device: u64,
+    group: &GroupReading,
+    foreign_pids: bool,
+    at_ns: u64,
+) -> Option<u64> {
+    if let Some(pid) = group.pid.filter(|_| !foreign_pids) {
+        return Some(machine.processes.user(pid, None, at_ns));
     }
-
-    /// The process whose QPs are bound to a counter: the kernel names it where it binds by process; otherwise
-    /// the owner of all its QPs.
-    fn owner_of(&mut self, device: u64, group: &GroupReading, at_ns: u64) -> Option<u64> {
-        if let Some(pid) = group.pid.filter(|_| !self.has_foreign_pids()) {
-            return Some(self.processes.user(pid, None, at_ns));
-        }
-        let of = |qpn: &u32| {
-            let uid = self.qps.live(Key::new(device, *qpn, Some(group.port)))?;
-            self.qps.get(uid)?.process()
-        };
-        let mut owners = group.qps.iter().map(of);
-        let first = owners.next()??;
-        owners.all(|owner| owner == Some(first)).then_some(first)
-    }
-
-    /// What `--hw-counters` has changed, and why something is not counted.
-    pub(super) fn hw_counters_notes(&self) -> Vec<Cause> {
-        let Some(report) = &self.hw_counters else {
-            return Vec::new();
-        };
-        let place = |port: &HwPort| format!("{}/{}", port.device, port.port);
-        let listed = |places: Vec<String>| match places.len().saturating_sub(NAMED) {
-            0 => places.join(", "),
-            more => format!("{} and {more} more", places[..NAMED].join(", ")),
-        };
-        let set: Vec<String> = report.ports.iter().filter(|port| port.set).map(place).collect();
-        let mut notes = Vec::new();
-        let any = !set.is_empty();
-        if any {
-            let why = format!(
-                "rdmatop has set mode auto,pid on {}: queue pairs made since are counted by process; it is taken back at the end",
-                listed(set)
-            );
-            notes.push(
-                Obstacle::new(CauseId::CountersSet, why, "")
-                    .takes("Hardware counters are on", Concerns::Host),
-            );
-        }
-        let mut refused: Vec<(&Cause, Vec<String>)> = Vec::new();
-        for port in &report.ports {
-            // Where some port counts, that a driver of another kind cannot is no news.
-            let why = port.why.as_deref();
-            let Some(why) = why.filter(|why| !(any && why.id == CauseId::NoBinding)) else {
-                continue;
-            };
-            let like = |known: &&mut (&Cause, Vec<String>)| known.0.reason() == why.reason();
-            match refused.iter_mut().find(like) {
-                Some((_, places)) => places.push(place(port)),
-                None => refused.push((why, vec![place(port)])),
-            }
-        }
-        notes.extend(refused.into_iter().map(|(why, places)| Cause {
-            what: format!("No hardware counters by process on {}", listed(places)),
-            ..why.clone()
-        }));
-        notes.extend(report.failed.as_deref().cloned());
-        notes
-    }
+    let of = |qpn: &u32| {
+        let uid = machine.qps.live(Key::new(device, *qpn, Some(group.port)))?;
+        machine.qps.get(uid)?.process()
+    };
+    let mut owners = group.qps.iter().map(of);
+    let first = owners.next()??;
+    owners.all(|owner| owner == Some(first)).then_some(first)
 }

@@ -1,8 +1,16 @@
-//! What was lost, where, and whether the QP table needs repair.
+//! What was lost, and where.
+
+use std::sync::Arc;
 
 use rdmatop_common::counters::loss;
 
-use crate::snapshot::Loss;
+use super::{overlooked::Overlooked, qps::Qps};
+use crate::{
+    event::{BUDGET, Event, EventKind},
+    input::{Flood, Now, SeenByPrograms, Skipped},
+    snapshot::Loss,
+    value::Shared,
+};
 
 /// Causes that the kernel side does not count: [`DECODE`] and [`CHANNEL`].
 const OURS: [&str; 2] = ["decode", "channel"];
@@ -15,8 +23,9 @@ const CHANNEL: usize = DECODE + 1;
 pub(super) struct Losses {
     seen: [u64; CAUSES],
     total: [u64; CAUSES],
-    /// When a record was last found lost, until a dump that began later.
-    repair_since: Option<u64>,
+    pub(super) overlooked: Overlooked,
+    pub(super) floods: Shared<Flood>,
+    pub(super) skipped: Option<Shared<Skipped>>,
 }
 
 /// Whether a cause loses records: those make the trace and the QP table incomplete.
@@ -40,69 +49,106 @@ fn name(cause: usize) -> &'static str {
         .unwrap_or("other")
 }
 
+fn event(lost_where: &'static str, count: u64, now: Now) -> Event {
+    Event {
+        count: Some(count),
+        lost_where: Some(lost_where),
+        ..Event::new(EventKind::Lost, now.wall_ns, now.mono_ns)
+    }
+}
+
 impl Losses {
-    /// Cumulative counts of the kernel side. Returns cause and count of records that are newly lost.
+    /// Cumulative counts of the kernel side. Hands out an event for each cause by which records are newly
+    /// lost, as all here do.
     pub(super) fn kernel(
         &mut self,
         counts: &[u64; loss::COUNT as usize],
-        now_ns: u64,
-    ) -> Vec<(&'static str, u64)> {
-        let mut news = Vec::new();
+        qps: &mut Qps,
+        now: Now,
+        out: &mut dyn FnMut(&Event),
+    ) {
         for (cause, count) in counts.iter().enumerate() {
-            news.extend(self.cumulative(cause, *count, now_ns));
+            self.cumulative(cause, *count, qps, now, out);
         }
-        news
     }
 
     /// Cumulative count of messages that found the channel full.
-    pub(super) fn channel(&mut self, count: u64, now_ns: u64) -> Option<(&'static str, u64)> {
-        self.cumulative(CHANNEL, count, now_ns)
-    }
-
-    /// Runs of counting programs that were skipped on a kernel that does not count them, see
-    /// [`super::overlooked`].
-    pub(super) fn overlooked(&mut self, count: u64) {
-        let missed = loss::MISSED as usize;
-        self.total[missed] = self.total[missed].saturating_add(count);
+    pub(super) fn channel(&mut self, count: u64, qps: &mut Qps, now: Now, out: &mut dyn FnMut(&Event)) {
+        self.cumulative(CHANNEL, count, qps, now, out);
     }
 
     /// One record that could not be decoded.
-    pub(super) fn undecodable(&mut self, now_ns: u64) -> Option<(&'static str, u64)> {
-        self.lost(DECODE, 1, now_ns)
+    pub(super) fn undecodable(&mut self, qps: &mut Qps, now: Now, out: &mut dyn FnMut(&Event)) {
+        self.lost(DECODE, 1, qps, now, out);
     }
 
-    fn cumulative(&mut self, cause: usize, count: u64, now_ns: u64) -> Option<(&'static str, u64)> {
+    /// What the programs have seen: on a kernel that does not count skipped runs of them, those are found
+    /// by it, see [`super::overlooked`].
+    pub(super) fn seen(&mut self, seen: SeenByPrograms) {
+        let missed = loss::MISSED as usize;
+        self.total[missed] = self.total[missed].saturating_add(self.overlooked.seen(seen));
+    }
+
+    /// Takes over which programs were skipped, unless a newer list has arrived before it: two threads read
+    /// the counts of skips, which only grow.
+    pub(super) fn skipped(&mut self, programs: Option<Vec<Skipped>>) {
+        let sum = |list: &[Skipped]| list.iter().map(|program| program.count).sum::<u64>();
+        let newer = match (&self.skipped, &programs) {
+            (Some(known), Some(seen)) => sum(seen) >= sum(known),
+            _ => true,
+        };
+        if newer {
+            self.skipped = programs.map(Shared::from);
+        }
+    }
+
+    /// Takes over what was left out of each process that made more events than one may, cumulative. Hands
+    /// out an event for each process of which more failed calls were left out: those are in no other loss.
+    /// Records that were refused are among those lost in the ring buffer.
+    pub(super) fn flooded(&mut self, floods: Vec<Flood>, now: Now, out: &mut dyn FnMut(&Event)) {
+        let total = |floods: &[Flood]| {
+            let counts = floods.iter().flat_map(|flood| [flood.failures, flood.records]);
+            counts.fold(0_u64, u64::saturating_add)
+        };
+        // Two threads read the counts, and what the slower one read comes late.
+        if total(&floods) <= total(&self.floods) {
+            return;
+        }
+        for flood in &floods {
+            let before = self
+                .floods
+                .iter()
+                .find(|known| (known.pid, &known.comm) == (flood.pid, &flood.comm));
+            let more = flood
+                .failures
+                .saturating_sub(before.map_or(0, |known| known.failures));
+            if more > 0 {
+                out(&Event {
+                    pid: flood.pid,
+                    comm: flood.comm.as_deref().map(Arc::from),
+                    ..event(BUDGET, more, now)
+                });
+            }
+        }
+        self.floods = floods.into();
+    }
+
+    fn cumulative(&mut self, cause: usize, count: u64, qps: &mut Qps, now: Now, out: &mut dyn FnMut(&Event)) {
         // Less than before: two threads read the counts, and what the slower one read comes late.
         let delta = count.saturating_sub(self.seen[cause]);
         self.seen[cause] += delta;
-        self.lost(cause, delta, now_ns)
+        self.lost(cause, delta, qps, now, out);
     }
 
-    fn lost(&mut self, cause: usize, delta: u64, now_ns: u64) -> Option<(&'static str, u64)> {
+    fn lost(&mut self, cause: usize, delta: u64, qps: &mut Qps, now: Now, out: &mut dyn FnMut(&Event)) {
         self.total[cause] = self.total[cause].saturating_add(delta);
         if delta == 0 || !loses_records(cause) {
-            return None;
+            return;
         }
         if !loses_work(cause) {
-            self.want_repair(now_ns);
+            qps.want_repair(now.mono_ns);
         }
-        Some((name(cause), delta))
-    }
-
-    /// The QP table may be wrong about a time up to now.
-    pub(super) fn want_repair(&mut self, now_ns: u64) {
-        self.repair_since = Some(now_ns);
-    }
-
-    /// A dump that began at `began_ns` was folded in.
-    pub(super) fn repaired(&mut self, began_ns: u64) {
-        if self.repair_since.is_some_and(|since| began_ns >= since) {
-            self.repair_since = None;
-        }
-    }
-
-    pub(super) fn wants_repair(&self) -> bool {
-        self.repair_since.is_some()
+        out(&event(name(cause), delta, now));
     }
 
     /// Records lost, all causes that lose records.
@@ -148,6 +194,20 @@ impl Losses {
 mod tests {
     use super::*;
 
+    fn at(mono_ns: u64) -> Now {
+        Now { mono_ns, wall_ns: 0 }
+    }
+
+    type Tables = (Losses, Qps);
+
+    fn kernel((losses, qps): &mut Tables, counts: [u64; 11], mono_ns: u64) -> Vec<(&'static str, u64)> {
+        let mut lost = Vec::new();
+        losses.kernel(&counts, qps, at(mono_ns), &mut |event| {
+            lost.extend(event.lost_where.zip(event.count));
+        });
+        lost
+    }
+
     #[test]
     fn every_cause_has_its_documented_word() {
         let names: Vec<_> = (0..CAUSES).map(name).collect();
@@ -173,54 +233,54 @@ mod tests {
 
     #[test]
     fn a_missing_counter_slot_loses_no_record() {
-        let mut losses = Losses::default();
-        assert!(losses.kernel(&[0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0], 1).is_empty());
-        assert_eq!((losses.records(), losses.wants_repair()), (0, false));
+        let mut tables = Tables::default();
+        assert!(kernel(&mut tables, [0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0], 1).is_empty());
+        assert_eq!((tables.0.records(), tables.1.wants_repair()), (0, false));
         let slot = Loss {
             at: "slot",
             count: 7,
             records: false,
         };
-        assert_eq!(losses.rows(), [slot]);
+        assert_eq!(tables.0.rows(), [slot]);
     }
 
     #[test]
     fn a_lost_work_request_is_a_lost_event_and_needs_no_dump() {
-        let mut losses = Losses::default();
+        let mut tables = Tables::default();
         assert_eq!(
-            losses.kernel(&[0, 0, 0, 0, 0, 0, 0, 0, 7, 2, 0], 1),
+            kernel(&mut tables, [0, 0, 0, 0, 0, 0, 0, 0, 7, 2, 0], 1),
             [("wr_ring", 7), ("wr_missed", 2)]
         );
-        assert_eq!((losses.records(), losses.wants_repair()), (9, false));
+        assert_eq!((tables.0.records(), tables.1.wants_repair()), (9, false));
     }
 
     #[test]
     fn counts_that_come_late_are_no_new_losses() {
-        let mut losses = Losses::default();
+        let mut tables = Tables::default();
         assert_eq!(
-            losses.kernel(&[5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 1),
+            kernel(&mut tables, [5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 1),
             [("ring", 5)]
         );
         // The ring's reader and the sampler both read them, and the one may overtake the other.
         assert_eq!(
-            losses.kernel(&[2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], 2),
+            kernel(&mut tables, [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], 2),
             [("stash", 1)]
         );
-        assert_eq!(losses.kernel(&[5, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], 3), []);
+        assert_eq!(kernel(&mut tables, [5, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], 3), []);
         assert_eq!(
-            losses.kernel(&[6, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], 4),
+            kernel(&mut tables, [6, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], 4),
             [("ring", 1)]
         );
-        assert_eq!(losses.records(), 7);
+        assert_eq!(tables.0.records(), 7);
     }
 
     #[test]
     fn only_a_dump_that_began_after_the_loss_repairs() {
-        let mut losses = Losses::default();
-        losses.undecodable(10);
-        losses.repaired(9);
-        assert!(losses.wants_repair());
-        losses.repaired(10);
-        assert!(!losses.wants_repair());
+        let (mut losses, mut qps) = Tables::default();
+        losses.undecodable(&mut qps, at(10), &mut |_| ());
+        qps.repaired(9);
+        assert!(qps.wants_repair());
+        qps.repaired(10);
+        assert!(!qps.wants_repair());
     }
 }

@@ -8,6 +8,9 @@ use crate::{
 /// Nanoseconds in a second.
 pub(super) const SECOND: u64 = 1_000_000_000;
 
+/// Two readings closer than this give no rate, ns: the error of the clock would be most of it.
+pub(super) const MIN_INTERVAL_NS: u64 = 50_000_000;
+
 /// A reading does not end an interval when its own duration differs by more than this part of the interval
 /// from that of the reading before. Reads of one kind take equally long, so the middles of two reads are as
 /// far apart as the moments at which the kernel read the counter, unless a read was delayed (SIGSTOP,
@@ -69,7 +72,7 @@ impl Meter {
     /// A value that went down is a wrap when the counter is known to have 32 bits, or was near the end of 64,
     /// and the step is the smaller half; otherwise the counter was reset: it goes on from there, and this
     /// interval has no rate. A counter that is full has counted more than it says, and no rate.
-    pub(super) fn read(&mut self, raw: u64, at: impl Into<ReadAt>, width: Width, min_interval_ns: u64) {
+    pub(super) fn read(&mut self, raw: u64, at: impl Into<ReadAt>, width: Width) {
         let at = at.into();
         if at.mono_ns <= self.at_ns {
             return;
@@ -84,7 +87,7 @@ impl Meter {
             self.restart(at);
             return;
         };
-        self.add(delta, at, min_interval_ns);
+        self.add(delta, at);
     }
 
     /// What was counted up to `raw`, which is less than the value before, if that was a wrap.
@@ -113,7 +116,7 @@ impl Meter {
     }
 
     /// What was counted since the last call.
-    pub(super) fn add(&mut self, delta: u64, at: impl Into<ReadAt>, min_interval_ns: u64) {
+    pub(super) fn add(&mut self, delta: u64, at: impl Into<ReadAt>) {
         let at = at.into();
         self.total = self.total.saturating_add(delta);
         self.counted = self.counted.saturating_add(delta);
@@ -122,7 +125,7 @@ impl Meter {
         }
         self.at_ns = at.mono_ns;
         let elapsed = at.mono_ns - self.from.mono_ns;
-        if elapsed < min_interval_ns.max(1) {
+        if elapsed < MIN_INTERVAL_NS {
             return;
         }
         if was_held_up(self.from, at, elapsed) {
@@ -199,8 +202,6 @@ pub(super) fn per_second(count: u64, elapsed_ns: u64) -> f64 {
 mod tests {
     use super::*;
 
-    const MIN: u64 = 50_000_000;
-
     fn rate(meter: &Meter, now: u64) -> Option<f64> {
         meter.counter(Source::Netlink, now).rate
     }
@@ -209,26 +210,26 @@ mod tests {
     fn a_rate_uses_the_real_time_between_readings() {
         let mut meter = Meter::new(100, SECOND);
         assert_eq!(rate(&meter, SECOND), None);
-        meter.read(600, 3 * SECOND, Width::Bits64, MIN);
+        meter.read(600, 3 * SECOND, Width::Bits64);
         assert_eq!(rate(&meter, 3 * SECOND), Some(250.0));
-        meter.read(700, 3 * SECOND + SECOND / 2, Width::Bits64, MIN);
+        meter.read(700, 3 * SECOND + SECOND / 2, Width::Bits64);
         assert_eq!(rate(&meter, 4 * SECOND), Some(200.0));
     }
 
     #[test]
     fn readings_too_close_keep_the_last_rate_and_lose_no_count() {
         let mut meter = Meter::new(0, SECOND);
-        meter.read(1000, 2 * SECOND, Width::Bits64, MIN);
-        meter.read(1010, 2 * SECOND + 1, Width::Bits64, MIN);
+        meter.read(1000, 2 * SECOND, Width::Bits64);
+        meter.read(1010, 2 * SECOND + 1, Width::Bits64);
         assert_eq!(rate(&meter, 2 * SECOND), Some(1000.0));
-        meter.read(2000, 3 * SECOND, Width::Bits64, MIN);
+        meter.read(2000, 3 * SECOND, Width::Bits64);
         assert_eq!(rate(&meter, 3 * SECOND), Some(1000.0));
     }
 
     #[test]
     fn a_32_bit_counter_wraps_without_a_spike() {
         let mut meter = Meter::new(u64::from(u32::MAX) - 9, SECOND);
-        meter.read(10, 2 * SECOND, Width::Bits32, MIN);
+        meter.read(10, 2 * SECOND, Width::Bits32);
         assert_eq!(rate(&meter, 2 * SECOND), Some(20.0));
         assert_eq!(
             meter.counter(Source::Netlink, 2 * SECOND).total,
@@ -240,10 +241,10 @@ mod tests {
     fn a_reset_has_no_rate_and_the_total_goes_on() {
         for width in [Width::Bits32, Width::Bits64] {
             let mut meter = Meter::new(1_000_000, SECOND);
-            meter.read(5, 2 * SECOND, width, MIN);
+            meter.read(5, 2 * SECOND, width);
             assert_eq!(rate(&meter, 2 * SECOND), None);
             assert_eq!(meter.counter(Source::Netlink, 2 * SECOND).total, 1_000_005);
-            meter.read(15, 3 * SECOND, width, MIN);
+            meter.read(15, 3 * SECOND, width);
             assert_eq!(rate(&meter, 3 * SECOND), Some(10.0));
         }
     }
@@ -251,7 +252,7 @@ mod tests {
     #[test]
     fn a_speed_from_long_ago_is_not_shown() {
         let mut meter = Meter::new(0, SECOND);
-        meter.read(10, 2 * SECOND, Width::Bits64, MIN);
+        meter.read(10, 2 * SECOND, Width::Bits64);
         assert_eq!(rate(&meter, 4 * SECOND), Some(10.0));
         assert_eq!(rate(&meter, 60 * SECOND), None);
     }
@@ -259,9 +260,9 @@ mod tests {
     #[test]
     fn a_64_bit_counter_that_began_near_its_end_wraps_without_a_spike() {
         let mut meter = Meter::new(u64::MAX - 9, SECOND);
-        meter.read(10, 2 * SECOND, Width::Bits64, MIN);
+        meter.read(10, 2 * SECOND, Width::Bits64);
         assert_eq!(rate(&meter, 2 * SECOND), Some(20.0));
-        meter.read(30, 3 * SECOND, Width::Bits64, MIN);
+        meter.read(30, 3 * SECOND, Width::Bits64);
         assert_eq!(rate(&meter, 3 * SECOND), Some(20.0));
     }
 
@@ -269,10 +270,10 @@ mod tests {
     fn a_counter_at_its_maximum_has_no_rate_and_its_total_is_a_bound() {
         let width = Width::StopsAt(0xffff);
         let mut meter = Meter::first(0xfff0, SECOND.into(), width);
-        meter.read(0xfffa, 2 * SECOND, width, MIN);
+        meter.read(0xfffa, 2 * SECOND, width);
         assert_eq!(rate(&meter, 2 * SECOND), Some(10.0));
-        meter.read(0xffff, 3 * SECOND, width, MIN);
-        meter.read(0xffff, 4 * SECOND, width, MIN);
+        meter.read(0xffff, 3 * SECOND, width);
+        meter.read(0xffff, 4 * SECOND, width);
         let counter = meter.counter(Source::Sysfs, 4 * SECOND);
         assert_eq!(
             (counter.total, counter.rate, counter.partial),
@@ -280,57 +281,57 @@ mod tests {
         );
         assert!(Meter::first(0xffff, SECOND.into(), width).short);
         // Reset by a tool: it counts again, from what it was.
-        meter.read(1, 5 * SECOND, width, MIN);
-        meter.read(6, 6 * SECOND, width, MIN);
+        meter.read(1, 5 * SECOND, width);
+        meter.read(6, 6 * SECOND, width);
         assert_eq!(rate(&meter, 6 * SECOND), Some(5.0));
     }
 
     #[test]
     fn a_32_bit_counter_that_may_have_wrapped_twice_has_no_rate() {
         let mut meter = Meter::new(0, SECOND);
-        meter.read(100_000_000, 2 * SECOND, Width::Bits32, MIN);
+        meter.read(100_000_000, 2 * SECOND, Width::Bits32);
         // Stopped for a minute: six billion, of which the counter shows the remainder.
-        meter.read(1_800_000_000, 62 * SECOND, Width::Bits32, MIN);
+        meter.read(1_800_000_000, 62 * SECOND, Width::Bits32);
         let counter = meter.counter(Source::Netlink, 62 * SECOND);
         assert_eq!((counter.rate, counter.partial), (None, true));
-        meter.read(1_900_000_000, 63 * SECOND, Width::Bits32, MIN);
+        meter.read(1_900_000_000, 63 * SECOND, Width::Bits32);
         assert_eq!(rate(&meter, 63 * SECOND), Some(1e8));
     }
 
     #[test]
     fn stopped_for_a_minute_the_first_rate_is_the_average_of_that_minute() {
         let mut meter = Meter::new(0, SECOND);
-        meter.read(100, 2 * SECOND, Width::Bits64, MIN);
+        meter.read(100, 2 * SECOND, Width::Bits64);
         // The stop came between two reads.
-        meter.read(6200, 63 * SECOND, Width::Bits64, MIN);
+        meter.read(6200, 63 * SECOND, Width::Bits64);
         assert_eq!(rate(&meter, 63 * SECOND), Some(100.0));
-        meter.read(6300, 64 * SECOND, Width::Bits64, MIN);
+        meter.read(6300, 64 * SECOND, Width::Bits64);
         // And within one: when in that minute the kernel read the counter is not known, so the next reading
         // gives the rate.
         let at = ReadAt::between(65 * SECOND, 125 * SECOND);
-        meter.read(6400, at, Width::Bits64, MIN);
+        meter.read(6400, at, Width::Bits64);
         assert_eq!(rate(&meter, 125 * SECOND), None);
-        meter.read(12_500, 126 * SECOND, Width::Bits64, MIN);
+        meter.read(12_500, 126 * SECOND, Width::Bits64);
         assert_eq!(rate(&meter, 126 * SECOND), Some(6200.0 / 62.0));
     }
 
     #[test]
     fn a_first_reading_that_was_held_up_begins_no_interval() {
         let mut meter = Meter::new(0, ReadAt::between(SECOND, 61 * SECOND));
-        meter.read(6100, 62 * SECOND, Width::Bits64, MIN);
+        meter.read(6100, 62 * SECOND, Width::Bits64);
         assert_eq!(rate(&meter, 62 * SECOND), None);
-        meter.read(6200, 63 * SECOND, Width::Bits64, MIN);
+        meter.read(6200, 63 * SECOND, Width::Bits64);
         assert_eq!(rate(&meter, 63 * SECOND), Some(100.0));
     }
 
     #[test]
     fn a_slow_driver_has_rates() {
         // Each read takes 300 ms, as firmware does that is asked for each counter.
-        let mut meter = Meter::new(0, ReadAt::between(0, 300 * MIN / 50));
+        let mut meter = Meter::new(0, ReadAt::between(0, 300 * MIN_INTERVAL_NS / 50));
         for second in 1..5 {
             let begin = second * SECOND;
-            let at = ReadAt::between(begin, begin + 300 * MIN / 50);
-            meter.read(second * 1000, at, Width::Bits64, MIN);
+            let at = ReadAt::between(begin, begin + 300 * MIN_INTERVAL_NS / 50);
+            meter.read(second * 1000, at, Width::Bits64);
             assert_eq!(rate(&meter, begin + SECOND), Some(1000.0));
         }
     }
@@ -338,7 +339,7 @@ mod tests {
     #[test]
     fn an_older_reading_that_comes_late_is_ignored() {
         let mut meter = Meter::new(100, 2 * SECOND);
-        meter.read(50, SECOND, Width::Bits64, MIN);
+        meter.read(50, SECOND, Width::Bits64);
         assert_eq!(meter.counter(Source::Netlink, 2 * SECOND).total, 100);
     }
 
@@ -365,7 +366,7 @@ mod tests {
             let mut meter = Meter::first(of(micros), (micros * 1000).into(), width);
             for step in steps {
                 micros += step;
-                meter.read(of(micros), micros * 1000, width, MIN);
+                meter.read(of(micros), micros * 1000, width);
                 if let Some(shown) = rate(&meter, micros * 1000) {
                     proptest::prop_assert!((shown - truth).abs() <= truth * 1e-9, "{} for {}", shown, truth);
                 }
@@ -377,7 +378,7 @@ mod tests {
             let mut meter = Meter::new(0, 0);
             let mut last = 0;
             for (raw, at) in readings {
-                meter.read(raw, at, Width::Bits32, MIN);
+                meter.read(raw, at, Width::Bits32);
                 let counter = meter.counter(Source::Netlink, at);
                 proptest::prop_assert!(counter.total >= last);
                 proptest::prop_assert!(counter.rate.is_none_or(|rate| rate >= 0.0 && rate.is_finite()));

@@ -6,11 +6,13 @@ use std::collections::BTreeSet;
 use rdmatop_common::{counters::place, event::QpRecord};
 
 use super::{
-    Engine,
     devices::Device,
+    flow::Flow,
+    losses::Losses,
+    machine::{Machine, credit},
     qp::{Qp, Slot},
-    tally::{Flow, Tally},
-    traffic::{credit, sums},
+    tally::Tally,
+    traffic::Traffic,
 };
 use crate::{
     cause::{Cause, CauseId, Concerns},
@@ -37,8 +39,6 @@ pub(super) struct NoSlot {
     capacity: u32,
     /// A dump showed all QPs to the kernel side: those that are in no slot are at rest.
     shown: bool,
-    /// What [`Engine::slots_in_doubt`] said last.
-    doubted: bool,
 }
 
 impl NoSlot {
@@ -47,17 +47,74 @@ impl NoSlot {
         self.capacity = sample.capacity;
         self.lacks_some = sample.lacks_some;
     }
+
+    /// A QP got a slot.
+    pub(super) fn got_slot(&mut self, uid: u64) {
+        self.without.remove(&uid);
+        self.unlisted.remove(&uid);
+    }
+
+    /// A dump was folded in: while it was made the kernel side got to know each QP in it.
+    pub(super) fn shown(&mut self, ebpf: &EbpfState) {
+        let counts = matches!(ebpf, EbpfState::On { datapaths } if !datapaths.is_empty());
+        self.shown |= counts;
+    }
+
+    /// More QPs found no slot than are known by name: a QP without one may be among them, so that its 0 is no
+    /// fact.
+    pub(super) fn is_in_doubt(&self, losses: &Losses) -> bool {
+        losses.without_slot() > self.told
+    }
+
+    /// The lines about QPs that are not counted.
+    pub(super) fn notes(&mut self, machine: &Machine, losses: &Losses) -> Vec<Cause> {
+        let lives = |uid: &u64| machine.qps.get(*uid).is_some_and(Qp::lives);
+        self.without.retain(lives);
+        self.unlisted.retain(lives);
+        let mut notes = Vec::new();
+        let lost = losses.without_slot().max(self.told);
+        if lost > 0 {
+            notes.push(note(
+                self.without.len() as u64,
+                &names(&self.without, machine),
+                lost,
+                lost.saturating_sub(self.told),
+                self.capacity,
+            ));
+        }
+        // How many losses there were says nothing: each QP has one with most of what it does.
+        if losses.without_place() > 0 || !self.unlisted.is_empty() || self.lacks_some {
+            notes.push(unlisted(
+                self.unlisted.len() as u64,
+                &names(&self.unlisted, machine),
+                self.lacks_some,
+            ));
+        }
+        notes
+    }
 }
 
-impl Engine {
+fn names(qps: &BTreeSet<u64>, machine: &Machine) -> Vec<String> {
+    let named = qps.iter().take(NAMED).filter_map(|uid| machine.qps.get(*uid));
+    let name = |qp: &Qp| {
+        let device = machine
+            .devices
+            .get(qp.key.device)
+            .map_or("?", |device| &device.name);
+        format!("{device}/{}", qp.key.qpn)
+    };
+    named.map(name).collect()
+}
+
+impl Traffic {
     /// A record of a QP's birth says where it is counted.
-    pub(super) fn placed(&mut self, uid: u64, record: &QpRecord) {
+    pub(super) fn placed(&mut self, uid: u64, record: &QpRecord, machine: &mut Machine) {
         match record.slot {
-            place::AT_REST => self.rests(uid, false),
+            place::AT_REST => self.rests(uid, false, machine),
             place::NONE_LEFT => {
-                self.is_short(uid);
+                machine.is_short(uid);
                 // Unknown until it has a slot: what it does before it is in a table is in no count.
-                if let Some(qp) = self.qps.get_mut(uid)
+                if let Some(qp) = machine.qps.get_mut(uid)
                     && qp.slot != Slot::Held
                 {
                     qp.edit().uncounted = true;
@@ -69,133 +126,62 @@ impl Engine {
     }
 
     /// A QP moved and found no slot.
-    pub(super) fn uncounted(&mut self, record: &QpRecord) {
-        let Some(uid) = self.qp_of(record, EventKind::QpModify) else {
+    pub(super) fn uncounted(&mut self, record: &QpRecord, machine: &mut Machine) {
+        let Some(uid) = machine.qp_of(record, EventKind::QpModify) else {
             return;
         };
         self.no_slot.told += 1;
-        let Some(qp) = self.qps.get_mut(uid) else { return };
+        let Some(qp) = machine.qps.get_mut(uid) else {
+            return;
+        };
         // Told of late, it may have found one since.
         if qp.slot != Slot::Held {
             qp.edit().uncounted = true;
             self.no_slot.without.insert(uid);
         }
-        self.is_short(uid);
-    }
-
-    /// The sums that a QP belongs to lack what it does now.
-    fn is_short(&mut self, uid: u64) {
-        let Some(qp) = self.qps.get(uid) else { return };
-        let of = (qp.process(), qp.key.device);
-        sums(&mut self.processes, &mut self.devices, of).for_each(|sum| sum.short = true);
-    }
-
-    /// A QP got a slot.
-    pub(super) fn got_slot(&mut self, uid: u64) {
-        self.no_slot.without.remove(&uid);
-        self.no_slot.unlisted.remove(&uid);
-        let Some(qp) = self.qps.get_mut(uid) else { return };
-        if qp.row().uncounted {
-            qp.edit().uncounted = false;
-        }
-        if let Some(flow) = &mut qp.flow {
-            flow.resting = false;
-        }
+        machine.is_short(uid);
     }
 
     /// A QP has counted nothing so far.
-    fn rests(&mut self, uid: u64, since_attach: bool) {
-        let Some(qp) = self.qps.get_mut(uid) else { return };
+    fn rests(&mut self, uid: u64, since_attach: bool, machine: &mut Machine) {
+        let Some(qp) = machine.qps.get_mut(uid) else {
+            return;
+        };
         if !may_rest(qp) {
             return;
         }
         let of = (qp.process(), qp.key.device);
         // What its driver's counts do not say of one that moves is not 0 of one that rests.
-        let unknown = self.devices.get(of.1).map_or(0, Device::unknown);
+        let unknown = machine.devices.get(of.1).map_or(0, Device::unknown);
         let nothing = Tally::knowing_all_but(unknown);
         qp.flow = Some(Flow::at_rest(&nothing));
         qp.edit().since_attach |= since_attach;
-        self.traffic.moving.push(uid);
-        credit(&mut self.processes, &mut self.devices, of, &nothing, false);
-    }
-
-    /// A dump was folded in: while it was made the kernel side got to know each QP in it.
-    pub(super) fn shown(&mut self) {
-        let counts = matches!(&self.ebpf.state, EbpfState::On { datapaths } if !datapaths.is_empty());
-        self.no_slot.shown |= counts;
+        self.moving.push(uid);
+        credit(&mut machine.processes, &mut machine.devices, of, &nothing, false);
     }
 
     /// A sweep was folded in: QPs of the last dump that are in no slot are at rest, where others of their
     /// device are in one.
-    pub(super) fn settle_rest(&mut self) {
+    pub(super) fn settle_rest(&mut self, machine: &mut Machine, losses: &Losses) {
         // Of a QP that is in no table nothing is seen, whatever it does.
-        if !self.no_slot.shown || self.no_slot.lacks_some || self.slots_in_doubt() {
+        if !self.no_slot.shown || self.no_slot.lacks_some || self.no_slot.is_in_doubt(losses) {
             return;
         }
         self.no_slot.shown = false;
-        let rest: Vec<u64> = self
+        let rest: Vec<u64> = machine
             .qps
             .iter()
-            .filter(|qp| may_rest(qp) && qp.dump == self.dumps && qp.row().born_mono_ns.is_none())
+            .filter(|qp| may_rest(qp) && qp.dump == machine.qps.dumps && qp.row().born_mono_ns.is_none())
             .filter(|qp| {
-                let device = self.devices.get(qp.key.device);
+                let device = machine.devices.get(qp.key.device);
                 // Of others only QPs whose programs are probed have a flow, and it says nothing of the rest.
                 device.is_some_and(|device| device.flow.is_some() && device.is_followed())
             })
             .map(Qp::uid)
             .collect();
         for uid in rest {
-            self.rests(uid, true);
+            self.rests(uid, true, machine);
         }
-    }
-
-    /// More QPs found no slot than are known by name: a QP without one may be among them, so that its 0 is no
-    /// fact.
-    pub(super) fn slots_in_doubt(&self) -> bool {
-        self.losses.without_slot() > self.no_slot.told
-    }
-
-    /// Whether [`Engine::slots_in_doubt`] has changed since this was last asked.
-    pub(super) fn doubts_turned(&mut self) -> bool {
-        let doubt = self.slots_in_doubt();
-        std::mem::replace(&mut self.no_slot.doubted, doubt) != doubt
-    }
-
-    /// The lines about QPs that are not counted.
-    pub(super) fn uncounted_notes(&mut self) -> Vec<Cause> {
-        let (qps, no_slot) = (&self.qps, &mut self.no_slot);
-        let lives = |uid: &u64| qps.get(*uid).is_some_and(Qp::lives);
-        no_slot.without.retain(lives);
-        no_slot.unlisted.retain(lives);
-        let mut notes = Vec::new();
-        let lost = self.losses.without_slot().max(self.no_slot.told);
-        if lost > 0 {
-            notes.push(note(
-                self.no_slot.without.len() as u64,
-                &self.names(&self.no_slot.without),
-                lost,
-                lost.saturating_sub(self.no_slot.told),
-                self.no_slot.capacity,
-            ));
-        }
-        // How many losses there were says nothing: each QP has one with most of what it does.
-        if self.losses.without_place() > 0 || !self.no_slot.unlisted.is_empty() || self.no_slot.lacks_some {
-            notes.push(unlisted(
-                self.no_slot.unlisted.len() as u64,
-                &self.names(&self.no_slot.unlisted),
-                self.no_slot.lacks_some,
-            ));
-        }
-        notes
-    }
-
-    fn names(&self, qps: &BTreeSet<u64>) -> Vec<String> {
-        let named = qps.iter().take(NAMED).filter_map(|uid| self.qps.get(*uid));
-        let name = |qp: &Qp| {
-            let device = self.devices.get(qp.key.device).map_or("?", |device| &device.name);
-            format!("{device}/{}", qp.key.qpn)
-        };
-        named.map(name).collect()
     }
 }
 

@@ -68,7 +68,7 @@ impl PortCounter {
         }
     }
 
-    fn fold(&mut self, raw: &RawReading, min_interval_ns: u64) {
+    fn fold(&mut self, raw: &RawReading) {
         self.read = raw.value.is_some();
         if self.entry.is_gauge() {
             self.gauge = raw.value;
@@ -76,7 +76,7 @@ impl PortCounter {
         }
         match (&mut self.meter, raw.value) {
             (_, None) => {}
-            (Some(meter), Some(value)) => meter.read(value, raw.at, self.entry.width, min_interval_ns),
+            (Some(meter), Some(value)) => meter.read(value, raw.at, self.entry.width),
             (meter, Some(value)) => *meter = Some(Meter::first(value, raw.at, self.entry.width)),
         }
     }
@@ -126,8 +126,8 @@ fn known(reading: &GidReading) -> Option<PortGid> {
 impl Port {
     /// Folds a reading in. A counter that is not in it is not there any more: it is forgotten, not kept at
     /// its last value.
-    pub(super) fn read(&mut self, reading: &PortReading, provider: Provider, min_interval_ns: u64) {
-        self.count(&reading.counters, provider, min_interval_ns);
+    pub(super) fn read(&mut self, reading: &PortReading, provider: Provider) {
+        self.count(&reading.counters, provider);
         self.describe(reading);
     }
 
@@ -157,13 +157,13 @@ impl Port {
     }
 
     /// Folds the counters of a reading in.
-    pub(super) fn count(&mut self, counters: &[RawReading], provider: Provider, min_interval_ns: u64) {
+    pub(super) fn count(&mut self, counters: &[RawReading], provider: Provider) {
         if self.provider != provider || !self.is_laid_out_as(counters) {
             self.lay_out(counters, provider);
         }
         for (raw, place) in counters.iter().zip(&self.places) {
             if let Some(held) = place.and_then(|place| self.counters.get_mut(place)) {
-                held.fold(raw, min_interval_ns);
+                held.fold(raw);
             }
         }
     }
@@ -435,8 +435,8 @@ mod tests {
         second: &[(&str, u64, RawSource)],
     ) -> PortRow {
         let mut port = Port::default();
-        port.read(&reading(SECOND, first), provider, 1);
-        port.read(&reading(2 * SECOND, second), provider, 1);
+        port.read(&reading(SECOND, first), provider);
+        port.read(&reading(2 * SECOND, second), provider);
         row(&mut port, 2 * SECOND)
     }
 
@@ -539,7 +539,7 @@ mod tests {
                 raw(at_ns, "out_of_buffer", hw, from),
                 raw(at_ns, "port_xmit_discards", Some(2 * second), Pma),
             ];
-            port.count(&counters, Provider::Mlx5, 1);
+            port.count(&counters, Provider::Mlx5);
             row(&mut port, at_ns)
         };
         let drops = |row: &PortRow| row.drops.map(|c| (c.total, c.rate, c.partial)).unwrap();
@@ -561,7 +561,7 @@ mod tests {
             raw(1, "port_xmit_data", None, RawSource::Pma),
             raw(1, "rdma_tx_bytes", Some(5), RawSource::Netlink),
         ];
-        port.count(&counters, Provider::Mlx5, 1);
+        port.count(&counters, Provider::Mlx5);
         assert_eq!(row(&mut port, 1).tx_bytes, None);
     }
 
@@ -573,7 +573,7 @@ mod tests {
         for (second, value) in [(1, 9), (2, 4), (3, 0)] {
             let at_ns = second * SECOND;
             let counters = names.map(|name| (name, if name == "tx_bytes" { second } else { value }, Netlink));
-            port.read(&reading(at_ns, &counters), Provider::Mana, 1);
+            port.read(&reading(at_ns, &counters), Provider::Mana);
             let row = row(&mut port, at_ns);
             let gauges: Vec<_> = row
                 .gauges
@@ -586,15 +586,10 @@ mod tests {
         }
         // When the driver becomes known, the counter of an unknown one is no counter.
         let mut port = Port::default();
-        port.read(
-            &reading(SECOND, &[("current_rate", 5, Netlink)]),
-            Provider::Other,
-            1,
-        );
+        port.read(&reading(SECOND, &[("current_rate", 5, Netlink)]), Provider::Other);
         port.read(
             &reading(2 * SECOND, &[("current_rate", 3, Netlink)]),
             Provider::Mana,
-            1,
         );
         let row = row(&mut port, 2 * SECOND);
         assert_eq!((row.counters.len(), row.gauges[0].value), (0, 3));

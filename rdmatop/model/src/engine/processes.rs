@@ -7,18 +7,18 @@ use std::{
 };
 
 use super::{
+    flow::Flow,
     hash::NumberMap,
     history::{Average, Series},
-    memory::Memory,
+    memory::{Ended, Memory, Region, Regions},
     meter::Meter,
     names,
     qp::Owner,
-    tally::Flow,
     tcp::Tcp,
 };
 use crate::{
-    input::{LimitReached, LockedMemory, ProcessFacts},
-    snapshot::ProcessRow,
+    input::{LimitReached, LockedMemory, MappingsSample, ProcessFacts},
+    snapshot::{Mappings, ProcessRow},
 };
 
 /// Names of threads kept for one process.
@@ -65,6 +65,7 @@ pub(super) struct Process {
     pub(super) limited: Option<Arc<LimitReached>>,
     /// How much memory it may lock, when that was looked up.
     pub(super) locked: Option<Arc<LockedMemory>>,
+    pub(super) mappings: Option<Mappings>,
     pub(super) series: Series,
     pub(super) average: Average,
 }
@@ -79,6 +80,7 @@ pub(super) struct Processes {
     by_start: NumberMap<(u32, u64), u64>,
     by_kernel_name: HashMap<Arc<str>, u64>,
     wanted: Vec<u32>,
+    regions: Regions,
     /// Processes whose name changed since the last snapshot.
     pub(super) renamed: BTreeSet<u64>,
     last_uid: u64,
@@ -383,6 +385,7 @@ impl Processes {
             }
             process.facts = same.facts;
             process.tcp = same.tcp.or(process.tcp.take());
+            process.mappings = same.mappings.or(process.mappings);
             // /proc had it just now.
             process.ended_ns = None;
             process.memory.absorb(same.memory);
@@ -402,6 +405,7 @@ impl Processes {
                 (mine, theirs) => mine.or(theirs),
             };
         }
+        self.regions.rename(uid, before);
         Some((uid, before))
     }
 
@@ -476,6 +480,54 @@ impl Processes {
         }
     }
 
+    /// Takes over MR bytes by PID, of all devices.
+    pub(super) fn registered(&mut self, sums: &BTreeMap<u32, u64>, mono_ns: u64) {
+        let sums = sums.iter().filter(|(pid, _)| **pid != 0);
+        let sums: BTreeMap<u64, u64> = sums
+            .map(|(pid, bytes)| (self.user(*pid, None, mono_ns), *bytes))
+            .collect();
+        for process in self.all.values_mut() {
+            if let Some(bytes) = sums.get(&process.uid) {
+                process.memory.dumped(*bytes, mono_ns);
+            } else if !process.kernel && process.ended_ns.is_none() {
+                process.memory.dumped(0, mono_ns);
+            }
+        }
+    }
+
+    /// A region was registered.
+    pub(super) fn registers(&mut self, object: u64, region: Region) {
+        // The address had a region whose end was lost, or is told later.
+        if let Some(lost) = self.regions.insert(object, region) {
+            self.remember(lost, -1, region.since_ns);
+        }
+        self.remember(region, 1, region.since_ns);
+    }
+
+    /// A region was deregistered, by a call from `call_ns` to `ts_ns`; `told`: what the record says of it.
+    /// Returns how many bytes it had.
+    pub(super) fn deregisters(
+        &mut self,
+        object: u64,
+        (call_ns, ts_ns): (u64, u64),
+        told: Region,
+    ) -> Option<u64> {
+        let region = match self.regions.remove(object, call_ns) {
+            Ended::Seen(region) => region,
+            Ended::Told => return told.bytes,
+            Ended::Unseen => told,
+        };
+        self.remember(region, -1, ts_ns);
+        told.bytes.or(region.bytes)
+    }
+
+    fn remember(&mut self, region: Region, sign: i128, ts_ns: u64) {
+        if let Some(process) = region.process.and_then(|uid| self.all.get_mut(&uid)) {
+            let bytes = region.bytes.map(|bytes| sign * i128::from(bytes));
+            process.memory.change(bytes, ts_ns);
+        }
+    }
+
     /// Takes over which processes are at a limit of their RDMA cgroup.
     pub(super) fn limited(&mut self, reached: Vec<LimitReached>) {
         self.all.values_mut().for_each(|process| process.limited = None);
@@ -492,6 +544,22 @@ impl Processes {
             if let Some(process) = self.holder(locked.pid).and_then(|uid| self.get_mut(uid)) {
                 process.locked = Some(Arc::new(locked));
             }
+        }
+    }
+
+    /// Takes over how many mappings processes have, and how many one may have.
+    pub(super) fn mappings(&mut self, sample: MappingsSample) {
+        for read in sample.processes {
+            if let Some(process) = self.holder(read.pid).and_then(|uid| self.get_mut(uid)) {
+                process.mappings = read.count.map(|count| Mappings {
+                    count,
+                    limit: None,
+                    read_ns: read.read_ns,
+                });
+            }
+        }
+        for mappings in self.iter_mut().filter_map(|process| process.mappings.as_mut()) {
+            mappings.limit = sample.limit;
         }
     }
 

@@ -1,67 +1,99 @@
-//! The state of our eBPF programs, and what depends on it.
+//! The state of our eBPF programs and of probes on programs, and what depends on it.
 
-use super::Engine;
-use super::qp::Owner;
-use crate::cause::{Cause, CauseId};
-use crate::input::{EbpfReport, EbpfState};
+use std::sync::Arc;
 
-impl Engine {
-    /// Folds in a report of the programs.
-    pub(super) fn programs(&mut self, report: EbpfReport, now_ns: u64) {
+use rdmatop_common::wr::count;
+
+use super::{EngineConfig, machine::Machine};
+use crate::{
+    cause::Cause,
+    input::{EbpfReport, EbpfState, UprobesReport},
+    snapshot::WorkRequests,
+};
+
+/// The programs.
+#[derive(Debug, Default)]
+pub(super) struct Programs {
+    /// See `EngineConfig`.
+    nested_pids: bool,
+    ebpf: EbpfReport,
+    /// Probes on programs.
+    pub(super) uprobes: Option<Arc<UprobesReport>>,
+    /// Records of what happened to objects.
+    pub(super) events: u64,
+    /// What became of work requests, where they are followed.
+    pub(super) work: Option<WorkRequests>,
+}
+
+impl Programs {
+    pub(super) fn new(config: &EngineConfig) -> Self {
+        Self {
+            nested_pids: config.nested_pids,
+            ebpf: EbpfReport {
+                state: config.ebpf.clone(),
+                ..EbpfReport::default()
+            },
+            ..Self::default()
+        }
+    }
+
+    /// Folds in a report.
+    pub(super) fn apply(&mut self, report: EbpfReport, now_ns: u64, machine: &mut Machine) {
         let foreign = self.has_foreign_pids();
         if report.anew {
-            self.losses.want_repair(now_ns);
+            machine.qps.want_repair(now_ns);
         }
         self.ebpf = report;
-        self.note();
         if self.has_foreign_pids() != foreign {
-            self.renumber(now_ns);
+            machine.renumber(now_ns);
         }
+    }
+
+    /// Folds in a report of probes.
+    pub(super) fn probes(&mut self, report: UprobesReport, machine: &mut Machine) {
+        if report.off.is_some() {
+            machine.lose_probes();
+        }
+        if self.uprobes.as_deref() != Some(&report) {
+            self.uprobes = Some(Arc::new(report));
+        }
+    }
+
+    /// The user wants no more probes.
+    pub(super) fn probes_over(&mut self, machine: &mut Machine) {
+        self.uprobes = None;
+        machine.lose_probes();
+    }
+
+    /// What became of work requests.
+    pub(super) fn work_counts(&mut self, counts: [u64; count::COUNT as usize]) {
+        let of = |what: u32| counts.get(what as usize).copied().unwrap_or(0);
+        self.work = Some(WorkRequests {
+            happened: of(count::HAPPENED),
+            filtered: of(count::FILTERED),
+            sampled_out: of(count::SAMPLED_OUT),
+        });
+    }
+
+    pub(super) fn ebpf(&self) -> &EbpfReport {
+        &self.ebpf
+    }
+
+    /// Records report everything that happens to QPs.
+    pub(super) fn follow_qps(&self) -> bool {
+        self.ebpf.state.is_on() && self.ebpf.follows_qps
     }
 
     /// Whether PIDs of records belong to another namespace than those of dumps and of /proc. Until it is
     /// known whether there will be records, no PID is taken from a dump.
     pub(super) fn has_foreign_pids(&self) -> bool {
         let records = matches!(self.ebpf.state, EbpfState::Starting | EbpfState::On { .. });
-        self.config.nested_pids && records
+        self.nested_pids && records
     }
 
-    /// From now on PIDs are those of another namespace: the PIDs known until now name no process.
-    fn renumber(&mut self, now_ns: u64) {
-        let owned = self
-            .qps
-            .iter_mut()
-            .filter(|qp| !qp.row().kernel && qp.row().pid.is_some());
-        let owned: Vec<u64> = owned.map(|qp| qp.uid()).collect();
-        for uid in owned {
-            self.qps.set_owner(uid, Owner::default(), &mut self.processes);
-        }
-        self.processes.end_all(now_ns);
-        self.losses.want_repair(now_ns);
+    /// Why probes are off, and what cannot be probed.
+    pub(super) fn uprobe_notes(&self) -> impl Iterator<Item = &Cause> {
+        let report = self.uprobes.iter();
+        report.flat_map(|report| report.off.iter().chain(&report.failures))
     }
-
-    /// Composes the notes: why there is no eBPF, unless a note about the machine already explains it, what is
-    /// missing on the machine, and what the programs do not see.
-    pub(super) fn note(&mut self) {
-        let machine = &self.health.notes;
-        let refused = refused(&self.ebpf.state, machine);
-        let all = refused.into_iter().chain(machine.iter().cloned());
-        self.notes = all.chain(self.ebpf.notes.iter().cloned()).collect();
-    }
-}
-
-/// Why there is no eBPF, unless a note explains it: the live view has room for notes, not for a reason.
-fn refused(state: &EbpfState, notes: &[Cause]) -> Option<Cause> {
-    let EbpfState::Unavailable(unavailable) = state else {
-        return None;
-    };
-    let why = unavailable.cause.id;
-    if notes.iter().any(|note| note.id.denies_ebpf(why)) {
-        return None;
-    }
-    let mut cause = unavailable.cause.clone();
-    if cause.remedy.is_empty() && cause.id != CauseId::Defect {
-        cause.remedy = "`rdmatop probes` and dmesg may say more".into();
-    }
-    Some(cause)
 }

@@ -67,7 +67,7 @@ impl Psn {
 
     /// A reading. Half the 24-bit circle or more is a step back (the QP went back to an older packet), not
     /// eight million packets forward.
-    pub(super) fn read(&mut self, reading: PsnReading, min_interval_ns: u64) {
+    pub(super) fn read(&mut self, reading: PsnReading) {
         const MASK: u32 = LastPsn::MASK;
         /// Of the two readings that are compared: the port's counters are read some time before the PSNs.
         const SLACK: u64 = 1 << 16;
@@ -98,7 +98,7 @@ impl Psn {
             self.meter = Some(Box::new(Meter::new(0, since)));
         }
         if let Some(meter) = &mut self.meter {
-            meter.add(moved.into(), at_ns, min_interval_ns);
+            meter.add(moved.into(), at_ns);
         }
     }
 }
@@ -122,7 +122,7 @@ mod tests {
                 at_ns: since_ns + SECOND,
                 passed: packets.map(|packets| Passed { since_ns: 0, packets }),
             };
-            psn.read(reading, 1);
+            psn.read(reading);
         }
     }
 
@@ -175,11 +175,11 @@ mod tests {
             }),
         };
         // To RTS with a first PSN of its own; then to RESET and to another one between two dumps.
-        psn.read(reading(0, 1, 1), 1);
-        psn.read(reading(4_000_000, 3, 2), 1);
-        psn.read(reading(8_000_000, 3, 3), 1);
+        psn.read(reading(0, 1, 1));
+        psn.read(reading(4_000_000, 3, 2));
+        psn.read(reading(8_000_000, 3, 3));
         assert!(psn.meter.is_none());
-        psn.read(reading(8_000_005, 3, 4), 1);
+        psn.read(reading(8_000_005, 3, 4));
         assert_eq!(counted(&psn), (5, Some(5.0), false));
     }
 }

@@ -6,10 +6,10 @@ use std::{
 };
 
 use super::{
+    flow::Flow,
     history::{Series, no_points},
     psn::Psn,
     qps::QpRef,
-    tally::Flow,
 };
 use crate::{
     ib::QpState,
@@ -56,6 +56,24 @@ pub(super) struct Owner {
 }
 
 impl Owner {
+    /// A process that was started at `start_ns`; a PID of 0 is none.
+    pub(super) fn user(pid: u32, start_ns: u64) -> Self {
+        Self {
+            pid: Some(pid).filter(|pid| *pid != 0),
+            start_ns,
+            ..Self::default()
+        }
+    }
+
+    /// A kernel consumer.
+    pub(super) fn kernel(comm: Arc<str>) -> Self {
+        Self {
+            comm: Some(comm),
+            kernel: true,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn is_known(&self) -> bool {
         self.kernel || self.pid.is_some()
     }

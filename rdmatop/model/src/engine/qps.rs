@@ -17,7 +17,7 @@ use std::{collections::VecDeque, num::NonZero, sync::Arc};
 use super::{
     hash::NumberMap,
     processes::Processes,
-    qp::{Key, Owner, Qp, Slot},
+    qp::{Key, Owner, Qp, SharedTimelines, Slot},
     table::Table,
 };
 use crate::ib::QpState;
@@ -69,6 +69,12 @@ pub(super) struct Qps {
     /// Latest end among those that had to be forgotten early.
     forgotten_ns: u64,
     last_uid: u64,
+    /// Since when it may be wrong, until a dump that began later.
+    repair_since: Option<u64>,
+    /// Dumps folded in.
+    pub(super) dumps: u32,
+    /// The timelines that they start.
+    pub(super) shared_timelines: SharedTimelines,
 }
 
 impl Qps {
@@ -90,6 +96,22 @@ impl Qps {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Qp> {
         self.all.values()
+    }
+
+    /// The table may be wrong about a time up to now.
+    pub(super) fn want_repair(&mut self, now_ns: u64) {
+        self.repair_since = Some(now_ns);
+    }
+
+    /// A dump that began at `began_ns` was folded in.
+    pub(super) fn repaired(&mut self, began_ns: u64) {
+        if self.repair_since.is_some_and(|since| began_ns >= since) {
+            self.repair_since = None;
+        }
+    }
+
+    pub(super) fn wants_repair(&self) -> bool {
+        self.repair_since.is_some()
     }
 
     /// The latest QP of a number.

@@ -1,93 +1,101 @@
 //! Rows: the tables as views see them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::{
-    Engine,
     devices::Devices,
+    flow::Flow,
     groups::Groups,
     history::{moves, no_points},
+    machine::Machine,
     names,
     processes::{Process, Processes},
     qp::{Qp, unknown_traffic},
     shares::Share,
-    tally::Flow,
+    traffic::Sweeps,
 };
 use crate::{
     snapshot::{HISTORY, ProcessRow, QP_HISTORY, QpRow, Recent, Traffic, count},
     value::{Counter, Shared, Source},
 };
 
-/// The rows of all QPs as the last snapshot has them.
+/// What the last snapshot has of all QPs.
 #[derive(Debug, Default)]
-pub(super) struct QpRows {
-    list: Shared<Arc<QpRow>>,
+pub(super) struct Rows {
+    qps: Shared<Arc<QpRow>>,
     /// None of them changes by itself: as long as no QP is touched, the next snapshot has the same list.
     at_rest: bool,
+    /// Processes with a QP that no program counts: their sums are lower bounds.
+    uncounted: BTreeSet<u64>,
 }
 
-impl Engine {
+impl Rows {
     /// Rows of all QPs in the order in which they became known. A row in which nothing changed is the same
     /// `Arc` as before, and so is the list where no row changed.
-    pub(super) fn qp_rows(&mut self, now_ns: u64, all_changed: bool, fresh: bool) -> Shared<Arc<QpRow>> {
-        let renamed_processes = std::mem::take(&mut self.processes.renamed);
-        let renamed_devices = std::mem::take(&mut self.renamed_devices);
+    pub(super) fn qps(
+        &mut self,
+        machine: &mut Machine,
+        groups: &Groups,
+        sweeps: Sweeps,
+    ) -> Shared<Arc<QpRow>> {
+        let renamed_processes = std::mem::take(&mut machine.processes.renamed);
+        let renamed_devices = std::mem::take(&mut machine.devices.renamed);
         let names_changed = !renamed_processes.is_empty() || !renamed_devices.is_empty();
         // Ten thousand idle QPs then cost as much as none.
-        if self.rows.at_rest && !all_changed && !names_changed && !self.qps.all.is_touched() {
-            return self.rows.list.clone();
+        if self.at_rest && !sweeps.turned && !names_changed && !machine.qps.all.is_touched() {
+            return self.qps.clone();
         }
-        let mut rows = Vec::with_capacity(self.qps.len());
-        let mut at_rest = true;
+        let mut rows = Vec::with_capacity(machine.qps.len());
+        self.at_rest = true;
         self.uncounted.clear();
-        let last_sweep_ns = self.traffic.last_sweep_ns();
-        let doubt = self.slots_in_doubt();
-        for qp in self.qps.iter_mut().filter(|qp| !qp.hidden) {
+        for qp in machine.qps.iter_mut().filter(|qp| !qp.hidden) {
             // Most of ten thousand QPs are idle: they cost these few comparisons.
             let renamed = names_changed
                 && (renamed_devices.contains(&qp.key.device)
                     || qp.process().is_some_and(|uid| renamed_processes.contains(&uid)));
             // An estimate's rate ages without any input.
-            if qp.point(now_ns, fresh) || all_changed || renamed || qp.psn.meter.is_some() {
+            if qp.point(sweeps.now_ns, sweeps.fresh) || sweeps.turned || renamed || qp.psn.meter.is_some() {
                 qp.touch();
             }
             if (qp.flow.is_none() || qp.blind)
-                && last_sweep_ns.is_some_and(|at| qp.is_uncounted(&self.devices, at))
+                && sweeps
+                    .last_ns
+                    .is_some_and(|at| qp.is_uncounted(&machine.devices, at))
             {
                 self.uncounted.extend(qp.process());
             }
             if qp.late && qp.lives() {
                 self.uncounted.extend(qp.process());
             }
-            let others = (&self.devices, &self.processes, &self.groups);
-            let row = qp.current_row(|qp, row| qp.complete(row, others, now_ns, fresh, doubt));
-            at_rest &= qp.rests();
+            let others = (&machine.devices, &machine.processes, groups);
+            let row = qp.current_row(|qp, row| qp.complete(row, others, sweeps));
+            self.at_rest &= qp.rests();
             rows.push(row);
         }
-        self.qps.all.settle();
-        self.rows = QpRows {
-            list: rows.into(),
-            at_rest,
-        };
-        self.rows.list.clone()
+        machine.qps.all.settle();
+        self.qps = rows.into();
+        self.qps.clone()
     }
 
     /// Rows of all processes.
-    pub(super) fn process_rows(
-        &mut self,
-        now_ns: u64,
-        fresh: bool,
+    pub(super) fn processes(
+        &self,
+        machine: &mut Machine,
+        groups: &Groups,
         shares: &BTreeMap<u64, Share>,
+        counts_verbs: bool,
+        Sweeps { now_ns, fresh, .. }: Sweeps,
     ) -> Vec<ProcessRow> {
-        let counts_verbs = self.counts_verbs();
-        let uncovered = self.groups.uncovered(&self.qps);
-        let (devices, uncounted, groups) = (&self.devices, &self.uncounted, &self.groups);
+        let uncovered = groups.uncovered(&machine.qps);
+        let devices = &machine.devices;
         let mut rows = Vec::new();
-        for process in self.processes.iter_mut() {
+        for process in machine.processes.iter_mut() {
+            let lacks = process.lacks || self.uncounted.contains(&process.uid);
             let flow = process.flow.as_ref().and_then(|flow| flow.whole());
-            let exact = flow.is_some_and(|flow| flow.known(count::TX_BYTES, fresh).is_some())
-                && !process.lacks
-                && !uncounted.contains(&process.uid);
+            let exact = flow.is_some_and(|flow| flow.known(count::TX_BYTES, fresh).is_some()) && !lacks;
             // What programs of ours count exactly is better: bytes of work requests. The NIC's are of
             // packets.
             let hw = groups.sum(process.uid, now_ns, uncovered.contains(&process.uid));
@@ -104,7 +112,6 @@ impl Engine {
             if let Some(rates) = points {
                 process.series.push(rates, "bytes", HISTORY);
             }
-            let lacks = process.lacks || uncounted.contains(&process.uid);
             let mut row = process.build(devices, counts_verbs, now_ns, fresh);
             if lacks {
                 row.traffic.is_partial();
@@ -222,21 +229,19 @@ impl Qp {
     }
 
     /// Fills in what other tables have, and the traffic.
-    /// `doubt`: some QP moved without a slot, and it is not known which one.
     fn complete(
         &self,
         row: &mut QpRow,
         (devices, processes, groups): (&Devices, &Processes, &Groups),
-        now_ns: u64,
-        fresh: bool,
-        doubt: bool,
+        sweeps: Sweeps,
     ) {
-        let counted = |flow: &&Flow| !(row.uncounted || self.blind || flow.resting && doubt);
+        // In doubt it may be this QP that moved without a slot.
+        let counted = |flow: &&Flow| !(row.uncounted || self.blind || flow.resting && sweeps.doubt);
         row.traffic = match self.flow.as_ref().filter(counted) {
-            Some(flow) => flow.shared_traffic(fresh),
+            Some(flow) => flow.shared_traffic(sweeps.fresh),
             // What is counted is not estimated.
             None => match self
-                .packets(now_ns)
+                .packets(sweeps.now_ns)
                 .filter(|_| !groups.counts_packets_of(&self.key))
             {
                 Some(packets) => Arc::new(Traffic {
@@ -305,6 +310,7 @@ impl Process {
             tcp: self.tcp.as_ref().map(|tcp| tcp.row(now_ns)),
             limited: self.limited.clone(),
             locked: self.locked.clone(),
+            mappings: self.mappings,
             history: self.series.points(),
             ..self.facts.clone()
         }

@@ -9,7 +9,9 @@ use std::{
     sync::Arc,
 };
 
-use super::{Engine, driver_verbs::DEVX_CREATE};
+use super::{
+    driver_verbs::DEVX_CREATE, losses::Losses, processes::Processes, programs::Programs, verbs::Verbs,
+};
 use crate::{
     input::EbpfState,
     judgement::{are_known, is_of_the_core},
@@ -101,21 +103,21 @@ const NOTHING: Counter = Counter {
 };
 
 /// What a snapshot shows of the users of ports.
-pub(super) struct Seen<'a> {
-    pub(super) devices: &'a [DeviceRow],
-    pub(super) ports: &'a [PortRow],
-    pub(super) qps: &'a [Arc<QpRow>],
+struct Seen<'a> {
+    devices: &'a [DeviceRow],
+    ports: &'a [PortRow],
+    qps: &'a [Arc<QpRow>],
     /// Returns the uid of a process, and whether its libraries make queue pairs that the kernel does not
     /// list.
-    pub(super) process: &'a dyn Fn(u32) -> Option<(u64, bool)>,
+    process: &'a dyn Fn(u32) -> Option<(u64, bool)>,
     /// The processes that were seen to make objects past the kernel, on whatever device; `None` where such a
     /// call may have been missed.
-    pub(super) devx: Option<Vec<u64>>,
+    devx: Option<Vec<u64>>,
     /// Records say of each queue pair when it came and went, and none of them was lost.
-    pub(super) records: bool,
+    records: bool,
     /// Programs are being attached.
-    pub(super) starts: bool,
-    pub(super) now_ns: u64,
+    starts: bool,
+    now_ns: u64,
 }
 
 impl Seen<'_> {
@@ -159,18 +161,44 @@ impl Shares {
         }
     }
 
-    /// Forgets processes.
-    pub(super) fn retain(&mut self, is_there: impl Fn(u64) -> bool) {
-        self.moved.retain(|(process, _), _| is_there(*process));
-    }
-
     /// Whether no record was lost since this was last asked.
-    pub(super) fn lost_none(&mut self, lost: u64) -> bool {
+    fn lost_none(&mut self, lost: u64) -> bool {
         self.lost.replace(lost) == Some(lost)
     }
 
-    /// What is known of each process by its ports, as of a snapshot.
-    pub(super) fn look(&mut self, seen: &Seen<'_>) -> BTreeMap<u64, Share> {
+    /// What is known of each process by its ports, as of a snapshot with these rows.
+    pub(super) fn apply(
+        &mut self,
+        (devices, ports, qps): (&[DeviceRow], &[PortRow], &[Arc<QpRow>]),
+        processes: &Processes,
+        verbs: &Verbs,
+        programs: &Programs,
+        losses: &Losses,
+        now_ns: u64,
+    ) -> BTreeMap<u64, Share> {
+        let records = self.lost_none(losses.records()) && programs.follow_qps();
+        self.moved
+            .retain(|(process, _), _| processes.get(*process).is_some());
+        let process = |pid: u32| {
+            let uid = processes.holder(pid)?;
+            let libraries = processes.get(uid)?.facts.libraries.as_ref();
+            let libraries = libraries.map(|libraries| libraries.as_slice());
+            Some((uid, makes_its_own(libraries)))
+        };
+        let all_verbs = !losses.verbs_incomplete();
+        self.look(&Seen {
+            devices,
+            ports,
+            qps,
+            process: &process,
+            devx: all_verbs.then(|| verbs.callers_of(DEVX_CREATE).collect()),
+            records,
+            starts: matches!(programs.ebpf().state, EbpfState::Starting),
+            now_ns,
+        })
+    }
+
+    fn look(&mut self, seen: &Seen<'_>) -> BTreeMap<u64, Share> {
         let last_ns = std::mem::replace(&mut self.last_ns, seen.now_ns);
         self.snapshot += 1;
         let device = |uid: u64| seen.devices.iter().find(|device| device.uid == uid);
@@ -317,40 +345,7 @@ fn hidden_users(device: &DeviceRow, seen: &Seen<'_>) -> Vec<User> {
 
 /// Whether a process with these libraries may make queue pairs past the kernel; one whose libraries are not
 /// known may.
-fn makes_its_own(libraries: Option<&[String]>) -> bool {
+pub(crate) fn makes_its_own(libraries: Option<&[String]>) -> bool {
     let own = |library: &String| MAKES_ITS_OWN.iter().any(|name| library.starts_with(name));
     libraries.is_none_or(|libraries| libraries.iter().any(own))
-}
-
-impl Engine {
-    /// What is known of each process by its ports.
-    pub(super) fn shares(
-        &mut self,
-        devices: &[DeviceRow],
-        ports: &[PortRow],
-        qps: &[Arc<QpRow>],
-        now_ns: u64,
-    ) -> BTreeMap<u64, Share> {
-        let follows = self.ebpf.state.is_on() && self.ebpf.follows_qps;
-        let records = self.shares.lost_none(self.losses.records()) && follows;
-        let processes = &self.processes;
-        self.shares.retain(|process| processes.get(process).is_some());
-        let process = |pid: u32| {
-            let uid = processes.holder(pid)?;
-            let libraries = processes.get(uid)?.facts.libraries.as_ref();
-            let libraries = libraries.map(|libraries| libraries.as_slice());
-            Some((uid, makes_its_own(libraries)))
-        };
-        let all_verbs = !self.losses.verbs_incomplete();
-        self.shares.look(&Seen {
-            devices,
-            ports,
-            qps,
-            process: &process,
-            devx: all_verbs.then(|| self.verbs.callers_of(DEVX_CREATE).collect()),
-            records,
-            starts: matches!(self.ebpf.state, EbpfState::Starting),
-            now_ns,
-        })
-    }
 }

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use super::{
-    Engine,
     meter::{Meter, Width},
+    processes::Processes,
 };
 use crate::{input::TcpSample, snapshot::TcpTraffic, value::Source};
 
@@ -29,13 +29,13 @@ impl Tcp {
     }
 }
 
-impl Engine {
+impl Processes {
+    /// Folds a reading of TCP connections in.
     pub(super) fn tcp(&mut self, sample: &TcpSample) {
         let before_ns = sample.before.map(|before| before.mono_ns);
         for totals in &sample.processes {
-            let uid = self.processes.caller(totals.pid, before_ns, sample.at.mono_ns);
-            let min = self.config.min_interval_ns;
-            if let Some(process) = self.processes.get_mut(uid) {
+            let uid = self.caller(totals.pid, before_ns, sample.at.mono_ns);
+            if let Some(process) = self.get_mut(uid) {
                 // Totals count from when connections were first seen, and a process that is new was not worth
                 // a search before.
                 let zero = Meter::new(0, sample.before.unwrap_or_default());
@@ -47,8 +47,8 @@ impl Engine {
                         busiest: None,
                     })
                 });
-                tcp.sent.read(totals.sent, sample.at, Width::Bits64, min);
-                tcp.received.read(totals.received, sample.at, Width::Bits64, min);
+                tcp.sent.read(totals.sent, sample.at, Width::Bits64);
+                tcp.received.read(totals.received, sample.at, Width::Bits64);
                 (tcp.connections, tcp.busiest) = (totals.connections, totals.busiest);
             }
         }

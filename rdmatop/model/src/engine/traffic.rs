@@ -9,16 +9,16 @@ use std::num::NonZeroU32;
 use rdmatop_common::counters::{QpSlot, slot_flag};
 
 use super::{
-    Engine,
-    devices::Devices,
+    flow::Round,
     hash::{NumberMap, NumberSet},
-    meter::is_stale,
-    processes::Processes,
+    losses::Losses,
+    machine::{Machine, credit, sums},
+    meter::{MIN_INTERVAL_NS, is_stale},
+    no_slot::NoSlot,
     qp::{Key, Owner, Slot},
-    qps::QpRef,
-    tally::{Flow, Round, Tally},
+    qps::{QpRef, Qps},
 };
-use crate::input::{Now, ReadAt, SlotsSample};
+use crate::input::{ReadAt, SlotsSample};
 
 /// The QP that has a slot.
 #[derive(Clone, Copy, Debug)]
@@ -44,15 +44,26 @@ pub(super) struct Traffic {
     /// The time at which the last round was closed.
     round_ns: Option<u64>,
     elapsed_ns: u64,
-    were_fresh: bool,
+    /// [`Sweeps::fresh`] and [`Sweeps::doubt`] of the last snapshot.
+    shown: (bool, bool),
+    pub(super) no_slot: NoSlot,
+}
+
+/// What sweeps say of the rows of a snapshot.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sweeps {
+    pub(super) now_ns: u64,
+    /// The beginning of the last one.
+    pub(super) last_ns: Option<u64>,
+    /// The rates of the last round still say something about `now_ns`.
+    pub(super) fresh: bool,
+    /// See [`NoSlot::is_in_doubt`].
+    pub(super) doubt: bool,
+    /// One of these two has changed since the last snapshot.
+    pub(super) turned: bool,
 }
 
 impl Traffic {
-    /// The beginning of the last sweep.
-    pub(super) fn last_sweep_ns(&self) -> Option<u64> {
-        self.has_swept().then_some(self.last_ns)
-    }
-
     fn this_sweep(&self) -> NonZeroU32 {
         self.sweep.unwrap_or(NonZeroU32::MIN)
     }
@@ -61,93 +72,82 @@ impl Traffic {
         self.sweep.is_some()
     }
 
-    /// Whether the rates of the last round still say something about `now_ns`, and whether that has changed
-    /// since it was last asked.
-    pub(super) fn freshness(&mut self, now_ns: u64) -> (bool, bool) {
+    /// For a snapshot at `now_ns`.
+    pub(super) fn look(&mut self, losses: &Losses, now_ns: u64) -> Sweeps {
         let fresh = self.has_swept() && !is_stale(self.last_ns, self.elapsed_ns, now_ns);
-        (fresh, std::mem::replace(&mut self.were_fresh, fresh) != fresh)
+        let doubt = self.no_slot.is_in_doubt(losses);
+        Sweeps {
+            now_ns,
+            last_ns: self.has_swept().then_some(self.last_ns),
+            fresh,
+            doubt,
+            turned: std::mem::replace(&mut self.shown, (fresh, doubt)) != (fresh, doubt),
+        }
     }
-}
 
-/// A process and a device, by their uids.
-type SumsOf = (Option<u64>, u64);
-
-/// The sums that the QPs of a process on a device belong to.
-pub(super) fn sums<'a>(
-    processes: &'a mut Processes,
-    devices: &'a mut Devices,
-    (process, device): SumsOf,
-) -> impl Iterator<Item = &'a mut Flow> {
-    let process = process.and_then(|uid| processes.get_mut(uid));
-    let process = process.map(|process| &mut process.flow);
-    let device = devices.get_mut(device).map(|device| &mut device.flow);
-    let flows = process.into_iter().chain(device);
-    flows.map(|flow| &mut **flow.get_or_insert_default())
-}
-
-/// Adds to them what a QP counted.
-pub(super) fn credit(
-    processes: &mut Processes,
-    devices: &mut Devices,
-    of: SumsOf,
-    delta: &Tally,
-    at_unknown_time: bool,
-) {
-    sums(processes, devices, of).for_each(|sum| sum.add(delta, at_unknown_time));
-}
-
-impl Engine {
     /// Folds a sweep in.
-    pub(super) fn slots(&mut self, sample: &SlotsSample, now: Now) {
-        if !self.traffic.goes_on {
-            if self.traffic.has_swept() && sample.mono_ns <= self.traffic.last_ns {
+    pub(super) fn apply(
+        &mut self,
+        sample: &SlotsSample,
+        machine: &mut Machine,
+        losses: &Losses,
+        now_ns: u64,
+    ) {
+        if !self.goes_on {
+            if self.has_swept() && sample.mono_ns <= self.last_ns {
                 return;
             }
-            let sweep = self.traffic.sweep.and_then(|last| last.checked_add(1));
-            self.traffic.sweep = Some(sweep.unwrap_or(NonZeroU32::MIN));
-            self.traffic.last_ns = sample.mono_ns;
+            let sweep = self.sweep.and_then(|last| last.checked_add(1));
+            self.sweep = Some(sweep.unwrap_or(NonZeroU32::MIN));
+            self.last_ns = sample.mono_ns;
         }
-        self.traffic.goes_on = sample.more;
+        self.goes_on = sample.more;
         self.no_slot.swept(sample);
         for (number, slot) in &sample.slots {
-            self.slot_read(*number, slot, sample, now);
+            self.slot_read(*number, slot, sample, machine, now_ns);
         }
         for (number, head) in &sample.idle {
-            self.slot_read(*number, &head.slot(), sample, now);
+            self.slot_read(*number, &head.slot(), sample, machine, now_ns);
         }
         if sample.more {
             return;
         }
         if !sample.partial {
-            self.left_slots();
+            self.left_slots(&mut machine.qps);
         }
-        self.settle_rest();
-        self.close_round(sample.mono_ns);
+        self.settle_rest(machine, losses);
+        self.close_round(sample.mono_ns, machine);
     }
 
-    fn slot_read(&mut self, number: u32, slot: &QpSlot, sample: &SlotsSample, now: Now) {
+    fn slot_read(
+        &mut self,
+        number: u32,
+        slot: &QpSlot,
+        sample: &SlotsSample,
+        machine: &mut Machine,
+        now_ns: u64,
+    ) {
         if slot.qp == 0 {
             return;
         }
         let never_hit = is_never_hit(slot);
         if slot.flags & slot_flag::DESTROYED != 0 && (never_hit || slot.flags & slot_flag::LATE != 0) {
-            self.left_short(slot);
+            machine.left_short(slot);
         }
         if never_hit {
             return;
         }
         let at = sample.at.unwrap_or(sample.mono_ns.into());
-        self.slot(number, slot, at, now);
+        self.slot(number, slot, at, machine, now_ns);
         let over = sample.partial && slot.flags & slot_flag::DESTROYED != 0;
-        if let Some(slot_use) = over.then(|| self.traffic.in_use.remove(&number)).flatten() {
-            self.qps.left_slot(slot_use.qp);
+        if let Some(slot_use) = over.then(|| self.in_use.remove(&number)).flatten() {
+            machine.qps.left_slot(slot_use.qp);
         }
     }
 
-    fn slot(&mut self, number: u32, slot: &QpSlot, at: ReadAt, now: Now) {
-        let sweep = self.traffic.this_sweep();
+    fn slot(&mut self, number: u32, slot: &QpSlot, at: ReadAt, machine: &mut Machine, now_ns: u64) {
+        let sweep = self.this_sweep();
         let known = self
-            .traffic
             .in_use
             .get_mut(&number)
             .filter(|slot_use| slot_use.born_ns == slot.born_ns)
@@ -155,67 +155,71 @@ impl Engine {
                 slot_use.sweep = sweep;
                 slot_use.qp
             });
-        let Some(uid) = known.or_else(|| self.assign_slot(number, slot)) else {
+        let Some(uid) = known.or_else(|| self.assign_slot(number, slot, machine)) else {
             return;
         };
         // A QP that had its slot in the last round but was not seen then: when it counted is not known.
-        let round_ns = self.traffic.round_ns;
+        let round_ns = self.round_ns;
         let blurred = known.is_none() && round_ns.is_none_or(|round_ns| slot.since_ns < round_ns);
-        let Some(qp) = self.qps.get_mut(uid) else { return };
+        let Some(qp) = machine.qps.get_mut(uid) else {
+            return;
+        };
         qp.late = slot.flags & slot_flag::LATE != 0;
         let flow = qp.flow.get_or_insert_default();
         let delta = flow.read(slot, at);
         flow.blurred |= blurred;
         if !flow.moving && (delta.is_some() || known.is_none()) {
             flow.moving = true;
-            self.traffic.moving.push(uid);
+            self.moving.push(uid);
         }
-        if let Some(delta) = &delta {
+        if delta.is_some() {
             qp.touch();
-            // The provider moves a QP to ERR on its own, without a modify: only a dump shows it.
-            if delta.errors() > 0 && !qp.error_seen && qp.lives() {
-                qp.error_seen = true;
-                self.losses.want_repair(now.mono_ns);
-            }
         }
         let of = (qp.process(), qp.key.device);
+        // The provider moves a QP to ERR on its own, without a modify: only a dump shows it.
+        if delta.as_ref().is_some_and(|delta| delta.errors() > 0) && !qp.error_seen && qp.lives() {
+            qp.error_seen = true;
+            machine.qps.want_repair(now_ns);
+        }
         if slot.flags & slot_flag::DESTROYED != 0 {
-            self.qps.end(uid, self.traffic.last_ns, &mut self.processes);
+            machine.qps.end(uid, self.last_ns, &mut machine.processes);
         }
         if delta.is_some() || known.is_none() {
             // The owner of a newly seen QP gets even a zero: from now on it is counted.
             let delta = delta.unwrap_or_default();
-            credit(&mut self.processes, &mut self.devices, of, &delta, blurred);
+            credit(&mut machine.processes, &mut machine.devices, of, &delta, blurred);
         }
     }
 
     /// Gives a slot to another QP and returns that QP.
-    fn assign_slot(&mut self, number: u32, slot: &QpSlot) -> Option<u64> {
-        let uid = self.qp_of_slot(slot)?;
+    fn assign_slot(&mut self, number: u32, slot: &QpSlot, machine: &mut Machine) -> Option<u64> {
+        let uid = machine.qp_of_slot(slot)?;
         let probed = slot.flags & slot_flag::provider::MASK == slot_flag::provider::USER;
         // Probes that the user asked for do not know what the kernel side counts already.
         if probed
-            && self
-                .qps
-                .get(uid)
-                .is_some_and(|qp| self.devices.is_counted(qp.key.device))
+            && let Some(qp) = machine.qps.get(uid)
+            && machine.devices.is_counted(qp.key.device)
         {
             return None;
         }
         let slot_use = SlotUse {
             born_ns: slot.born_ns,
             qp: uid,
-            sweep: self.traffic.this_sweep(),
+            sweep: self.this_sweep(),
         };
-        if let Some(before) = self.traffic.in_use.insert(number, slot_use) {
-            self.qps.left_slot(before.qp);
+        if let Some(before) = self.in_use.insert(number, slot_use) {
+            machine.qps.left_slot(before.qp);
         }
-        self.got_slot(uid);
-        if let Some(qp) = self.qps.get_mut(uid) {
+        self.no_slot.got_slot(uid);
+        if let Some(qp) = machine.qps.get_mut(uid) {
+            if qp.row().uncounted {
+                qp.edit().uncounted = false;
+            }
             qp.slot = Slot::Held;
             qp.probed = probed;
             qp.blind = false;
             if let Some(flow) = &mut qp.flow {
+                flow.resting = false;
                 flow.begin_slot();
             }
             qp.edit().since_attach |= slot.flags & slot_flag::SINCE_ATTACH != 0;
@@ -223,6 +227,68 @@ impl Engine {
         Some(uid)
     }
 
+    fn left_slots(&mut self, qps: &mut Qps) {
+        let sweep = self.sweep;
+        let mut held = NumberSet::default();
+        self.in_use.retain(|_, slot_use| {
+            if Some(slot_use.sweep) == sweep {
+                held.insert(slot_use.qp);
+            }
+            Some(slot_use.sweep) == sweep
+        });
+        // Also slots that only a record has named.
+        for uid in qps.in_slots() {
+            if !held.contains(&uid) {
+                qps.left_slot(uid);
+            }
+        }
+    }
+
+    /// Makes rates of what was counted since the last round, unless that is too short a time.
+    fn close_round(&mut self, sweep_ns: u64, machine: &mut Machine) {
+        let elapsed = self.round_ns.map(|round_ns| sweep_ns - round_ns);
+        if elapsed.is_some_and(|elapsed| elapsed < MIN_INTERVAL_NS) {
+            return;
+        }
+        self.round_ns = Some(sweep_ns);
+        self.elapsed_ns = elapsed.unwrap_or(0);
+        let round = Round {
+            from_ns: elapsed.map(|elapsed| sweep_ns - elapsed),
+            to_ns: sweep_ns,
+        };
+        let Machine {
+            qps,
+            processes,
+            devices,
+            ..
+        } = machine;
+        self.moving.retain(|uid| {
+            let Some(qp) = qps.get_mut(*uid) else { return false };
+            let of = (qp.process(), qp.key.device);
+            let Some(flow) = &mut qp.flow else { return false };
+            let changed = flow.close(round);
+            flow.moving = flow.gives_news();
+            let moving = flow.moving;
+            sums(processes, devices, of).for_each(|sum| sum.gather(flow));
+            if changed {
+                qp.touch();
+            }
+            moving
+        });
+        // At the start all QPs are on it for a moment.
+        let moving = &mut self.moving;
+        if moving.capacity() > 1024 && moving.len() < moving.capacity() / 4 {
+            moving.shrink_to(moving.len() * 2);
+        }
+        let of_processes = processes.iter_mut().filter_map(|process| process.flow.as_mut());
+        let of_devices = devices.iter_mut().filter_map(|device| device.flow.as_mut());
+        for sum in of_processes.chain(of_devices) {
+            sum.close_sum(elapsed.is_some());
+        }
+    }
+}
+
+impl Machine {
     /// The QP of a slot that belongs to another QP than before.
     fn qp_of_slot(&mut self, slot: &QpSlot) -> Option<u64> {
         let uid = if let Some(uid) = self.qps.born_at(slot.qp, slot.born_ns) {
@@ -255,71 +321,10 @@ impl Engine {
         if !unsure || slot.owner_pid == 0 {
             return;
         }
-        let owner = Owner {
-            pid: Some(slot.owner_pid),
-            start_ns: slot.owner_start_ns,
-            ..Owner::default()
-        };
-        let owner = self.processes.of(owner, slot.born_ns);
-        self.qps.set_owner(uid, owner, &mut self.processes);
+        let owner = Owner::user(slot.owner_pid, slot.owner_start_ns);
+        self.own(uid, owner, slot.born_ns);
         if let Some(qp) = self.qps.get_mut(uid) {
             (qp.sure, qp.start_ns) = (true, slot.owner_start_ns);
-        }
-    }
-
-    fn left_slots(&mut self) {
-        let sweep = self.traffic.sweep;
-        let qps = &mut self.qps;
-        let mut held = NumberSet::default();
-        self.traffic.in_use.retain(|_, slot_use| {
-            if Some(slot_use.sweep) == sweep {
-                held.insert(slot_use.qp);
-            }
-            Some(slot_use.sweep) == sweep
-        });
-        // Also slots that only a record has named.
-        for uid in qps.in_slots() {
-            if !held.contains(&uid) {
-                qps.left_slot(uid);
-            }
-        }
-    }
-
-    /// Makes rates of what was counted since the last round, unless that is too short a time.
-    fn close_round(&mut self, sweep_ns: u64) {
-        let elapsed = self.traffic.round_ns.map(|round_ns| sweep_ns - round_ns);
-        if elapsed.is_some_and(|elapsed| elapsed < self.config.min_interval_ns.max(1)) {
-            return;
-        }
-        self.traffic.round_ns = Some(sweep_ns);
-        self.traffic.elapsed_ns = elapsed.unwrap_or(0);
-        let round = Round {
-            from_ns: elapsed.map(|elapsed| sweep_ns - elapsed),
-            to_ns: sweep_ns,
-        };
-        let (qps, processes, devices) = (&mut self.qps, &mut self.processes, &mut self.devices);
-        self.traffic.moving.retain(|uid| {
-            let Some(qp) = qps.get_mut(*uid) else { return false };
-            let of = (qp.process(), qp.key.device);
-            let Some(flow) = &mut qp.flow else { return false };
-            let changed = flow.close(round);
-            flow.moving = flow.gives_news();
-            let moving = flow.moving;
-            sums(processes, devices, of).for_each(|sum| sum.gather(flow));
-            if changed {
-                qp.touch();
-            }
-            moving
-        });
-        // At the start all QPs are on it for a moment.
-        let moving = &mut self.traffic.moving;
-        if moving.capacity() > 1024 && moving.len() < moving.capacity() / 4 {
-            moving.shrink_to(moving.len() * 2);
-        }
-        let of_processes = processes.iter_mut().filter_map(|process| process.flow.as_mut());
-        let of_devices = devices.iter_mut().filter_map(|device| device.flow.as_mut());
-        for sum in of_processes.chain(of_devices) {
-            sum.close_sum(elapsed.is_some());
         }
     }
 }

@@ -8,16 +8,27 @@ use std::{
 use foldhash::fast::FixedState;
 use rdmatop_common::{
     counters::{HIST_BUCKETS, VerbKey, VerbStats},
+    event::VerbRecord,
     verb,
 };
 
 use super::{
-    Engine,
+    driver_verbs,
     hash::{NumberMap, NumberSet},
+    losses::Losses,
+    machine::Machine,
     meter::{Meter, Width},
+    processes::Processes,
+    qp::Owner,
+    records::{attribute, call_ns, event_of},
     tally,
 };
-use crate::{input::VerbsSample, snapshot::VerbRow, value::Source};
+use crate::{
+    event::{Event, EventKind},
+    input::{Now, VerbsSample},
+    snapshot::VerbRow,
+    value::Source,
+};
 
 const EAGAIN: u32 = 11;
 const ENOMEM: u32 = 12;
@@ -33,7 +44,7 @@ const ERESTARTSYS: u32 = 512;
 /// for each process: ENODEV where there is none (`ucma_set_af_ib_support`). A wait for an event ends without
 /// one where the file does not block or a signal arrives. A library that reads a GID table entry by entry, as
 /// UCX does, gets ENODATA for each empty one (`rdma_get_gid_attr`): a thousand of them on SoftRoCE.
-pub(super) fn is_probe(verb: u32, errno: u32) -> bool {
+fn is_probe(verb: u32, errno: u32) -> bool {
     match errno {
         ENOSPC => verb & !verb::EXTENDED == verb::QUERY_DEVICE,
         ENODEV => verb == verb::CM_BIND | verb::AF_IB,
@@ -50,14 +61,14 @@ pub(crate) fn registers_memory(name: &str) -> bool {
 
 /// The verb's name; a number in hex when it is not known.
 #[derive(Debug, Default)]
-pub(super) struct VerbNames {
+struct VerbNames {
     known: HashMap<u32, Arc<str>>,
 }
 
 impl VerbNames {
     /// Verbs are numbered by the kernel, but decoded from a user's bytes: numbers without a name are not
     /// kept.
-    pub(super) fn of(&mut self, number: u32) -> Arc<str> {
+    fn of(&mut self, number: u32) -> Arc<str> {
         match verb::name(number) {
             Some(name) => Arc::clone(self.known.entry(number).or_insert_with(|| name.into())),
             None if number & verb::WRITE != 0 => format!("write_{}", number & 0xff).into(),
@@ -108,16 +119,16 @@ impl Calls {
     }
 
     /// Takes over what `raw` has counted by `at_ns`.
-    fn read(&mut self, at_ns: u64, min_interval_ns: u64) {
+    fn read(&mut self, at_ns: u64) {
         let (made, errors) = self.own();
-        self.made.read(made, at_ns, Width::Bits64, min_interval_ns);
-        self.errors.read(errors, at_ns, Width::Bits64, min_interval_ns);
+        self.made.read(made, at_ns, Width::Bits64);
+        self.errors.read(errors, at_ns, Width::Bits64);
     }
 
     /// Notes that no call was counted up to `at_ns`.
-    fn stands_still(&mut self, at_ns: u64, min_interval_ns: u64) {
-        self.made.add(0, at_ns, min_interval_ns);
-        self.errors.add(0, at_ns, min_interval_ns);
+    fn stands_still(&mut self, at_ns: u64) {
+        self.made.add(0, at_ns);
+        self.errors.add(0, at_ns);
     }
 }
 
@@ -191,6 +202,7 @@ impl Past {
 /// All calls.
 #[derive(Debug, Default)]
 pub(super) struct Verbs {
+    names: VerbNames,
     rows: BTreeMap<VerbKey, Calls>,
     /// Entries of processes that are forgotten.
     past: NumberMap<VerbKey, Box<Past>>,
@@ -200,25 +212,6 @@ pub(super) struct Verbs {
     /// Processes whose registrations of memory failed for want of it, and of which is not asked yet how much
     /// they may lock.
     short_of_memory: BTreeSet<u32>,
-}
-
-impl Verbs {
-    /// The processes of which a call of this verb has succeeded, by their uids.
-    pub(super) fn callers_of(&self, verb: u32) -> impl Iterator<Item = u64> {
-        let succeeded = |calls: &Calls| {
-            let (made, errors) = calls.own();
-            made > errors
-        };
-        let of_verb = self.rows.iter().filter(move |(key, _)| key.verb == verb);
-        of_verb.filter_map(move |(_, calls)| succeeded(calls).then_some(calls.process))
-    }
-
-    /// Processes of which it is wanted how much memory they may lock, [`ASKED`] at most.
-    pub(super) fn take_short_of_memory(&mut self) -> Vec<u32> {
-        let mut wanted: Vec<u32> = std::mem::take(&mut self.short_of_memory).into_iter().collect();
-        wanted.truncate(ASKED);
-        wanted
-    }
 }
 
 /// Processes that one round asks about.
@@ -232,22 +225,22 @@ const ZERO: VerbStats = VerbStats {
     hist: [0; HIST_BUCKETS],
 };
 
-impl Engine {
+impl Verbs {
     /// Folds the verb counters in.
-    pub(super) fn verbs(&mut self, sample: &VerbsSample) {
-        if self.verbs.last_ns.is_some_and(|last| sample.mono_ns <= last) {
+    pub(super) fn apply(&mut self, sample: &VerbsSample, processes: &mut Processes) {
+        if self.last_ns.is_some_and(|last| sample.mono_ns <= last) {
             return;
         }
-        let before_ns = self.verbs.last_ns.replace(sample.mono_ns);
+        let before_ns = self.last_ns.replace(sample.mono_ns);
         if !sample.partial {
-            self.verbs.held = NumberSet::with_capacity_and_hasher(sample.verbs.len(), FixedState::default());
+            self.held = NumberSet::with_capacity_and_hasher(sample.verbs.len(), FixedState::default());
         }
         for (pid, verb) in &sample.gone {
             let key = VerbKey {
                 pid: *pid,
                 verb: *verb,
             };
-            self.verbs.held.remove(&key);
+            self.held.remove(&key);
         }
         let mut calls_only = NumberSet::default();
         let mut faults: NumberMap<u64, u64> = NumberMap::default();
@@ -267,29 +260,20 @@ impl Engine {
             if only {
                 calls_only.insert(*key);
             } else {
-                self.verbs.held.insert(*key);
+                self.held.insert(*key);
             }
-            if self
-                .verbs
-                .past
-                .get(key)
-                .is_some_and(|past| past.calls == stats.calls)
-            {
+            if self.past.get(key).is_some_and(|past| past.calls == stats.calls) {
                 continue;
             }
-            let idle = self
-                .verbs
-                .rows
-                .get(key)
-                .filter(|row| row.raw.calls == stats.calls);
+            let idle = self.rows.get(key).filter(|row| row.raw.calls == stats.calls);
             let process = match idle {
                 // Nothing new: no sign of life of the process, nor of another with its PID.
                 Some(row) => row.process,
-                None => self.processes.caller(key.pid, before_ns, sample.mono_ns),
+                None => processes.caller(key.pid, before_ns, sample.mono_ns),
             };
             let at_ns = sample.calls_only_ns.filter(|_| only).unwrap_or(sample.mono_ns);
             let delta = self.calls(*key, stats, process, at_ns, before_ns);
-            if let Some(row) = self.verbs.rows.get_mut(key) {
+            if let Some(row) = self.rows.get_mut(key) {
                 // Totals continue when the data path changes: what is unknown for some calls is unknown for
                 // the sum.
                 row.only |= only;
@@ -301,7 +285,7 @@ impl Engine {
                 pid: key.pid,
                 verb: key.verb,
             };
-            if let Some(calls) = self.verbs.rows.get_mut(&verb) {
+            if let Some(calls) = self.rows.get_mut(&verb) {
                 let errno = calls.errnos.entry(key.errno).or_default();
                 let grown = count.checked_sub(errno.raw).unwrap_or(*count);
                 if *count < errno.raw {
@@ -309,7 +293,7 @@ impl Engine {
                 }
                 errno.raw = *count;
                 if grown > 0 && key.errno == ENOMEM && verb::name(key.verb).is_some_and(registers_memory) {
-                    self.verbs.short_of_memory.insert(key.pid);
+                    self.short_of_memory.insert(key.pid);
                 }
                 if is_probe(key.verb, key.errno)
                     && let Some(faults) = faults.get_mut(&calls.process)
@@ -318,45 +302,43 @@ impl Engine {
                 }
             }
         }
-        let min = self.config.min_interval_ns;
-        for calls in self.verbs.rows.values_mut().filter(|calls| !calls.only) {
+        for calls in self.rows.values_mut().filter(|calls| !calls.only) {
             // Of what is left out it is known that it stands still. The others were read at this very time
             // already.
             faults.entry(calls.process).or_default();
-            calls.stands_still(sample.mono_ns, min);
+            calls.stands_still(sample.mono_ns);
         }
         for (process, faults) in faults {
-            if let Some(process) = self.processes.get_mut(process) {
+            if let Some(process) = processes.get_mut(process) {
                 let meter = process
                     .faults
                     .get_or_insert_with(|| Meter::new(0, sample.mono_ns));
-                meter.add(faults, sample.mono_ns, min);
+                meter.add(faults, sample.mono_ns);
             }
         }
-        self.forget_calls(&calls_only);
+        self.forget(&calls_only, processes);
     }
 
     /// Keeps the rows of processes that are shown, and of the others what is needed while the kernel side has
     /// the entry.
-    fn forget_calls(&mut self, calls_only: &NumberSet<VerbKey>) {
-        let Self { verbs, processes, .. } = self;
-        let held = std::mem::take(&mut verbs.held);
+    fn forget(&mut self, calls_only: &NumberSet<VerbKey>, processes: &Processes) {
+        let held = std::mem::take(&mut self.held);
         let is_held = |key: &VerbKey| held.contains(key) || calls_only.contains(key);
-        verbs.past.retain(|key, _| is_held(key));
+        self.past.retain(|key, _| is_held(key));
         let unknown = |calls: &Calls| processes.get(calls.process).is_none();
-        let over: Vec<VerbKey> = verbs
+        let over: Vec<VerbKey> = self
             .rows
             .iter()
             .filter(|(_, calls)| unknown(calls))
             .map(|(key, _)| *key)
             .collect();
         for key in over {
-            let calls = verbs.rows.remove(&key).filter(|_| is_held(&key));
+            let calls = self.rows.remove(&key).filter(|_| is_held(&key));
             if let Some(calls) = calls {
-                verbs.past.insert(key, Box::new(Past::of(calls)));
+                self.past.insert(key, Box::new(Past::of(calls)));
             }
         }
-        verbs.held = held;
+        self.held = held;
     }
 
     /// Folds one entry in; returns the errors that are new.
@@ -368,24 +350,19 @@ impl Engine {
         at_ns: u64,
         before_ns: Option<u64>,
     ) -> u64 {
-        let min = self.config.min_interval_ns;
-        let Some(row) = self.verbs.rows.get_mut(&key) else {
+        let Some(row) = self.rows.get_mut(&key) else {
             // What another process with this PID did does not count for this one.
-            let past = self
-                .verbs
-                .past
-                .remove(&key)
-                .filter(|past| past.calls < stats.calls);
+            let past = self.past.remove(&key).filter(|past| past.calls < stats.calls);
             let before = past.as_ref().map_or(ZERO, |past| past.stats());
             let mut row = Calls::new(process, stats, &before, at_ns);
             row.errnos = past.map(|past| past.errnos()).unwrap_or_default();
             if let Some(last_ns) = before_ns {
                 // The entry did not exist at the last sweep: all of it belongs to this interval.
                 (row.made, row.errors) = (Meter::new(0, last_ns), Meter::new(0, last_ns));
-                row.read(at_ns, min);
+                row.read(at_ns);
             }
             let (_, errors) = row.own();
-            self.verbs.rows.insert(key, row);
+            self.rows.insert(key, row);
             return errors;
         };
         let restarted = stats.calls < row.raw.calls;
@@ -407,19 +384,41 @@ impl Engine {
             row.before = ZERO;
         }
         row.raw = *stats;
-        row.read(at_ns, min);
+        row.read(at_ns);
         delta
+    }
+
+    /// The event of a call that failed; `None` where that is no fault.
+    pub(super) fn failure(&mut self, record: &VerbRecord, machine: &mut Machine, now: Now) -> Option<Event> {
+        let prefix = &record.prefix;
+        if is_probe(record.verb, prefix.rc.unsigned_abs()) {
+            return None;
+        }
+        let mut event = event_of(EventKind::VerbError, prefix, now);
+        let owner = Owner {
+            comm: Some(machine.names.comm(&prefix.comm)).filter(|comm| !comm.is_empty()),
+            ..Owner::user(prefix.pid, 0)
+        };
+        let owner = machine.processes.of(owner, prefix.ts_ns);
+        attribute(&mut event, owner, prefix);
+        let device = machine.device_in(prefix, call_ns(prefix));
+        let driver = device.as_ref().and_then(|(uid, _)| machine.devices.get(*uid));
+        let own = driver.and_then(|driver| driver_verbs::name(driver.provider(), record.verb));
+        event.verb = Some(own.map_or_else(|| self.names.of(record.verb), Into::into));
+        event.device = device.map(|(_, name)| name);
+        event.rc = Some(prefix.rc);
+        Some(event)
     }
 
     /// Whether the kernel side has an entry of a process.
     #[cfg(test)]
-    pub(super) fn verbs_held(&self, pid: u32) -> bool {
-        self.verbs.held.iter().any(|key| key.pid == pid)
+    pub(super) fn holds(&self, pid: u32) -> bool {
+        self.held.iter().any(|key| key.pid == pid)
     }
 
     /// Two rows turn out to be one process.
-    pub(super) fn join_verbs(&mut self, from: u64, to: u64) {
-        for calls in self.verbs.rows.values_mut() {
+    pub(super) fn rename(&mut self, from: u64, to: u64) {
+        for calls in self.rows.values_mut() {
             if calls.process == from {
                 calls.process = to;
             }
@@ -427,15 +426,15 @@ impl Engine {
     }
 
     /// Whether failures are counted at all.
-    pub(super) fn counts_verbs(&self) -> bool {
-        self.verbs.last_ns.is_some() && !self.losses.verbs_incomplete()
+    pub(super) fn are_counted(&self, losses: &Losses) -> bool {
+        self.last_ns.is_some() && !losses.verbs_incomplete()
     }
 
     /// Rows by pid and verb.
-    pub(super) fn verb_rows(&mut self, now_ns: u64) -> Vec<VerbRow> {
-        let mut rows = Vec::with_capacity(self.verbs.rows.len());
-        for (key, calls) in &self.verbs.rows {
-            let Some(process) = self.processes.get(calls.process) else {
+    pub(super) fn rows(&mut self, machine: &Machine, now_ns: u64) -> Vec<VerbRow> {
+        let mut rows = Vec::with_capacity(self.rows.len());
+        for (key, calls) in &self.rows {
+            let Some(process) = machine.processes.get(calls.process) else {
                 continue;
             };
             let errnos: Vec<(u32, u64)> = calls
@@ -454,9 +453,9 @@ impl Engine {
                 process_uid: Some(calls.process),
                 pid: key.pid,
                 comm: Some(Arc::clone(&process.comm)),
-                verb: match self.driver_verb(*key, calls.process) {
+                verb: match machine.driver_verb(*key, calls.process) {
                     Some(name) => name.into(),
-                    None => self.verb_names.of(key.verb),
+                    None => self.names.of(key.verb),
                 },
                 calls: calls.made.counter(Source::Ebpf, now_ns),
                 errors: (!calls.only).then(|| calls.errors.counter(Source::Ebpf, now_ns)),
@@ -473,5 +472,22 @@ impl Engine {
             });
         }
         rows
+    }
+
+    /// The processes of which a call of this verb has succeeded, by their uids.
+    pub(super) fn callers_of(&self, verb: u32) -> impl Iterator<Item = u64> {
+        let succeeded = |calls: &Calls| {
+            let (made, errors) = calls.own();
+            made > errors
+        };
+        let of_verb = self.rows.iter().filter(move |(key, _)| key.verb == verb);
+        of_verb.filter_map(move |(_, calls)| succeeded(calls).then_some(calls.process))
+    }
+
+    /// Processes of which it is wanted how much memory they may lock, [`ASKED`] at most.
+    pub(super) fn take_short_of_memory(&mut self) -> Vec<u32> {
+        let mut wanted: Vec<u32> = std::mem::take(&mut self.short_of_memory).into_iter().collect();
+        wanted.truncate(ASKED);
+        wanted
     }
 }

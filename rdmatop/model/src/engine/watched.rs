@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use super::Engine;
 use crate::{
     input::{Now, WatchReport, WatchSample},
-    snapshot::{QpRow, Snapshot},
+    snapshot::QpRow,
     watched::{Picture, Watched},
 };
 
@@ -16,36 +15,40 @@ fn outstanding(row: &QpRow) -> Option<u64> {
     posted.total.checked_sub(done.total)
 }
 
-impl Engine {
+/// What is known of it; nothing while no QP is watched.
+#[derive(Debug, Default)]
+pub(super) struct WatchedQp(Option<Box<Watched>>);
+
+impl WatchedQp {
     /// Takes a report about a watched QP. One of an earlier watch is dropped.
-    pub(super) fn watch(&mut self, sample: WatchSample, now: Now) {
+    pub(super) fn apply(&mut self, sample: WatchSample, now: Now) {
         let WatchSample { watch, qp, report } = sample;
-        let known = self.watched.as_ref().map(|watched| watched.watch());
+        let known = self.0.as_ref().map(|watched| watched.watch());
         if matches!(report, WatchReport::Over) {
             if known == Some(watch) {
-                self.watched = None;
+                self.0 = None;
             }
             return;
         }
         if matches!(report, WatchReport::Starting | WatchReport::Off(_))
             && known.is_none_or(|known| known < watch)
         {
-            self.watched = Some(Box::new(Watched::new(watch, qp)));
+            self.0 = Some(Box::new(Watched::new(watch, qp)));
         }
-        if let Some(watched) = self.watched.as_mut().filter(|watched| watched.watch() == watch) {
+        if let Some(watched) = self.0.as_mut().filter(|watched| watched.watch() == watch) {
             watched.take(report, now);
         }
     }
 
-    /// Whether a QP is watched: snapshots then come more often.
-    pub fn is_watching(&self) -> bool {
-        self.watched.as_ref().is_some_and(|watched| !watched.is_gone())
+    /// Whether a QP is watched that is still there.
+    pub(super) fn is_there(&self) -> bool {
+        self.0.as_ref().is_some_and(|watched| !watched.is_gone())
     }
 
-    /// Compares the watched QP with the table, which has just been read, and returns how it looks.
-    pub(super) fn look_at_watched(&mut self, qps: &[Arc<QpRow>], now_ns: u64) -> Option<Arc<Picture>> {
-        let hangs = self.hangs.is_some();
-        let watched = self.watched.as_mut()?;
+    /// Compares the watched QP with the table, which has just been read, and returns how it looks. `hangs`:
+    /// the round of reading does.
+    pub(super) fn look(&mut self, qps: &[Arc<QpRow>], hangs: bool, now_ns: u64) -> Option<Arc<Picture>> {
+        let watched = self.0.as_mut()?;
         let row = qps.iter().find(|row| row.uid == watched.qp());
         match row.filter(|row| !row.exited) {
             None => watched.end(),
@@ -59,20 +62,16 @@ impl Engine {
         Some(Arc::new(watched.picture(now_ns)))
     }
 
-    /// The last snapshot with the watched QP as it looks now. Nothing is read for it.
-    pub fn glance(&self, latest: &Snapshot, now: Now) -> Option<Snapshot> {
-        let watched = self.watched.as_ref()?;
-        Some(Snapshot {
-            watched: Some(Arc::new(watched.picture(now.mono_ns))),
-            ..latest.clone()
-        })
+    /// How it looks now. Nothing is read for it.
+    pub(super) fn picture(&self, now_ns: u64) -> Option<Arc<Picture>> {
+        Some(Arc::new(self.0.as_ref()?.picture(now_ns)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::EngineConfig;
+    use crate::engine::{Engine, EngineConfig};
 
     const NOW: Now = Now {
         mono_ns: 1_000_000_000,
@@ -81,10 +80,10 @@ mod tests {
 
     #[test]
     fn reports_of_a_watch_that_is_over_are_dropped() {
-        let mut engine = Engine::new(EngineConfig::default());
+        let mut qp = WatchedQp::default();
         let mut give = |watch, report| {
-            engine.watch(WatchSample { watch, qp: 7, report }, NOW);
-            engine.watched.as_ref().map(|watched| watched.watch())
+            qp.apply(WatchSample { watch, qp: 7, report }, NOW);
+            qp.0.as_ref().map(|watched| watched.watch())
         };
         assert_eq!(give(1, WatchReport::On), None);
         assert_eq!(give(1, WatchReport::Starting), Some(1));
@@ -98,7 +97,7 @@ mod tests {
     fn a_watched_qp_that_is_not_in_the_table_is_gone() {
         let mut engine = Engine::new(EngineConfig::default());
         let report = WatchReport::Starting;
-        engine.watch(
+        engine.watched.apply(
             WatchSample {
                 watch: 1,
                 qp: 7,

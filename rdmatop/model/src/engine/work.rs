@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use rdmatop_common::wr::{NO_OPCODE, NO_STATUS, WrRecord, count, flag, kind};
+use rdmatop_common::wr::{NO_OPCODE, NO_STATUS, WrRecord, flag, kind};
 
-use super::{Engine, records::known};
+use super::{machine::Machine, records::known};
 use crate::{
     event::{Event, EventKind, Work},
     ib::{Gid, QpType, WcStatus, WrRequest},
     input::Now,
-    snapshot::WorkRequests,
 };
 
 /// A number as one of an enumeration of the kernel's; one without a name stays the number it is up to 255.
@@ -17,7 +16,7 @@ fn small(value: u32, none: u32) -> Option<u8> {
     (value != none).then(|| u8::try_from(value).unwrap_or(u8::MAX))
 }
 
-impl Engine {
+impl Machine {
     /// The event of a work request.
     pub(super) fn work_request(&mut self, record: &WrRecord, now: Now) -> Event {
         let kind = if record.kind == kind::POST {
@@ -72,16 +71,6 @@ impl Engine {
         event.work = Some(Box::new(work));
         event
     }
-
-    /// What became of work requests.
-    pub(super) fn work_counts(&mut self, counts: [u64; count::COUNT as usize]) {
-        let of = |what: u32| counts.get(what as usize).copied().unwrap_or(0);
-        self.work = Some(WorkRequests {
-            happened: of(count::HAPPENED),
-            filtered: of(count::FILTERED),
-            sampled_out: of(count::SAMPLED_OUT),
-        });
-    }
 }
 
 #[cfg(test)]
@@ -90,7 +79,6 @@ mod tests {
     use zerocopy::FromZeros as _;
 
     use super::*;
-    use crate::engine::EngineConfig;
 
     const NOW: Now = Now {
         mono_ns: 1_000,
@@ -108,7 +96,7 @@ mod tests {
         record.device_index = UNKNOWN_U32;
         record.owner_comm = *b"a\x1bb\0\0\0\0\0\0\0\0\0\0\0\0\0";
         assert_eq!(record.owner_comm.len(), COMM_LEN);
-        Engine::new(EngineConfig::default()).work_request(&record, NOW)
+        Machine::default().work_request(&record, NOW)
     }
 
     #[test]

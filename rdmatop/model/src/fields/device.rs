@@ -7,7 +7,7 @@ use crate::snapshot::{DeviceRow, DeviceState};
 
 type D = DeviceRow;
 
-/// Fields of a device. On the screen its columns stand in the table of ports.
+/// Fields of a device. On the screen they are columns of the table of ports.
 #[rustfmt::skip] // a row of the table is a line or two
 pub static DEVICE: Table<DeviceRow> = &[
     text("name", "name", |d: &D, _| Value::Text(Cow::Borrowed(&d.name))).page(0, "DEVICE"),

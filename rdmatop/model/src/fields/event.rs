@@ -17,7 +17,7 @@ fn address(address: Option<SocketAddr>) -> Value<'static> {
     address.map_or(Value::Unknown, |a| Value::Text(Cow::Owned(a.to_string())))
 }
 
-/// The name of the errno that a call returned.
+/// Returns the name of the errno with which a call failed.
 fn failure(event: &Event) -> Value<'static> {
     let name = event
         .rc
@@ -28,7 +28,7 @@ fn failure(event: &Event) -> Value<'static> {
 
 type E = Event;
 
-/// Fields of an event. A log is in the order of its times.
+/// Fields of an event. The log is sorted by time.
 #[rustfmt::skip] // a row of the table is a line or two
 pub static EVENT: Table<Event> = &[
     gauge("time", "time of day, UTC", |e: &E, _| Value::number(Some(e.ts_ns)))

@@ -1,9 +1,9 @@
-//! What is wrong.
+//! Fields of findings.
 
 use std::borrow::Cow;
 
 use super::{Table, Unit, Value, gauge, object, state, text};
-use crate::findings::{Finding, Role, Severity};
+use crate::findings::{Finding, FindingId, Role, Severity};
 use crate::snapshot::{PortRow, ProcessRow, Snapshot};
 
 type F = Finding;
@@ -16,36 +16,40 @@ fn device(f: &F) -> Value<'_> {
     }
 }
 
-/// The age comes first: a narrow column cuts the end.
+/// Puts the age first, because a narrow column cuts off the end.
 fn since(age: &str, what: &str) -> String {
     format!("{age} {what}")
 }
 
-/// How a row shows the worst finding of its process.
+/// How the row of a process shows its worst finding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
-    /// Of several findings its number, the worst is 1: rows with one number belong together.
+    /// If there are several findings, its number, 1 for the worst: rows with the same number belong together.
     pub number: Option<usize>,
     /// How bad it is.
     pub severity: Severity,
     /// Whether the process is the cause or suffers.
     pub role: Role,
-    /// What, and since when, in a few words.
+    /// What is wrong, and for how long, in a few words.
     pub words: String,
 }
 
-/// The worst finding of a process.
+/// Returns the mark of the worst finding of a process.
 pub fn of_process(row: &ProcessRow, s: &Snapshot) -> Option<Mark> {
     let mut all = s.findings.iter().enumerate();
     let (at, found) = all.find(|(_, found)| found.concerns_process(row.uid))?;
     let age = rdmatop_base::text::age(found.age_s(s.mono_ns));
-    // Of a port's or a peer's trouble all suffer alike.
+    // Trouble of a port or a peer has no causing process: all affected processes suffer alike.
     let cause = found.about.process.filter(|uid| *uid != row.uid);
     let cause = cause.filter(|uid| found.role(*uid) == Some(Role::Cause));
-    let words = match (cause, found.pid) {
-        (Some(_), Some(pid)) => since(&age, &format!("waits for {pid}")),
-        (Some(_), None) => since(&age, "waits"),
-        (None, _) => since(&age, &found.short),
+    // The port is none of its own: it waits for a rank of its job that uses it.
+    let of_port = matches!(found.id, FindingId::PortDown | FindingId::LinkFlaps);
+    let port = found.device.as_ref().filter(|_| of_port);
+    let waits = cause.is_some() || port.is_some_and(|device| !row.devices.contains(device));
+    let words = match (waits, found.pid) {
+        (true, Some(pid)) => since(&age, &format!("waits for {pid}")),
+        (true, None) => since(&age, "waits"),
+        (false, _) => since(&age, &found.short),
     };
     Some(Mark {
         number: (s.findings.len() > 1).then_some(at + 1),
@@ -55,12 +59,12 @@ pub fn of_process(row: &ProcessRow, s: &Snapshot) -> Option<Mark> {
     })
 }
 
-/// The worst finding of a process, in a few words.
+/// Returns the worst finding of a process in a few words.
 pub(super) fn words_of_process<'a>(row: &'a ProcessRow, s: &'a Snapshot) -> Value<'a> {
     of_process(row, s).map_or(Value::Unknown, |mark| Value::Text(Cow::Owned(mark.words)))
 }
 
-/// The worst finding of a port, in a few words.
+/// Returns the worst finding of a port in a few words.
 pub(super) fn of_port<'a>(row: &'a PortRow, s: &'a Snapshot) -> Value<'a> {
     let mut found = s.findings.iter().filter(|found| found.about.port.is_some());
     let found = found.find(|found| found.concerns_port(row.device_uid, row.port));

@@ -1,9 +1,8 @@
-//! The fields of all things that have rows: one static table for each.
+//! The fields of everything that has rows, in one static table each.
 //!
-//! A row of a table holds everything about a field: its id, its kind, its unit, how it is read and ordered,
-//! where it stands in JSON, the words that name it in filters and `--sort`, and how tables show it. The
-//! tables of the screen and of `--once`, `--sort`, filters, docs/config.md and the keys of docs/json.md come
-//! from them.
+//! An entry of a table holds everything about a field: its id, kind and unit, how it is read and sorted, its
+//! place in JSON, the words that name it in filters and `--sort`, and how tables show it. The tables of the
+//! screen and of `--once`, `--sort`, filters, docs/config.md and the keys of docs/json.md are made from them.
 
 mod device;
 mod event;
@@ -32,7 +31,7 @@ pub use qp::QP;
 pub use value::{Key, Value, compare};
 pub use verb::VERB;
 
-/// What sort of value a field has.
+/// The sort of value that a field has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// One name or several.
@@ -41,17 +40,17 @@ pub enum Kind {
     State,
     /// A value is yes or no.
     Flag,
-    /// A number that goes up and down, or that names something.
+    /// A number that rises and falls, or that is a name.
     Gauge,
     /// A count that only grows.
     Counter,
     /// How fast a counter grows.
     Rate,
-    /// A share of a whole, as a bar.
+    /// A share of a whole, shown as a bar.
     Share,
-    /// Points of the last minutes.
+    /// The points of the last minutes.
     History,
-    /// A list or an object of JSON; no column shows it.
+    /// A list or an object of JSON, which no column shows.
     Object,
 }
 
@@ -72,26 +71,26 @@ impl Kind {
     }
 }
 
-/// What a number counts; of a rate per second.
+/// What a number counts; for a rate, per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// It is not a number, or the help says what it counts.
+    /// It is no number, or the help text says what it counts.
     None,
-    /// Things: may be shortened.
+    /// Things; the number may be shortened.
     Count,
     /// Bytes of traffic.
     Bytes,
     /// Bytes of memory.
     Memory,
-    /// Bytes, or packets where no port counts bytes.
+    /// Bytes, or packets if no port counts bytes.
     BytesOrPackets,
-    /// Bits per second, of a link.
+    /// Bits per second of a link.
     BitsPerSecond,
     /// Nanoseconds.
     Nanoseconds,
     /// Nanoseconds: the upper edge of the bucket of a histogram.
     UpperNanoseconds,
-    /// Nanoseconds, of long-lived objects.
+    /// Nanoseconds of age of long-lived objects.
     Age,
     /// Nanoseconds since the epoch.
     Clock,
@@ -110,74 +109,74 @@ impl Unit {
     }
 }
 
-/// What a value means to the user.
+/// The meaning of a value for the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sense {
-    /// The value says nothing about a direction.
+    /// The value has no direction.
     Plain,
     /// Sent.
     Sent,
     /// Received.
     Received,
-    /// It should not happen: 0 is good.
+    /// A count of faults, for which 0 is good.
     Fault,
 }
 
 /// A field as a column of the screen.
 #[derive(Clone, Copy, Debug)]
 pub struct Screen {
-    /// Heading, without a unit that the user chooses.
+    /// Heading, without the unit, which the user chooses.
     pub title: &'static str,
-    /// A column with 0 is always shown; of the others the one with the highest number is left out first.
+    /// Columns with 0 are always shown; of the others, the one with the highest number is left out first.
     pub priority: u8,
-    /// Least and greatest width.
+    /// Minimum and maximum width.
     pub width: (u16, u16),
-    /// Shown unless the user says otherwise.
+    /// Whether it is shown by default.
     pub on: bool,
 }
 
 /// A field as a column of `--once`.
 #[derive(Clone, Copy, Debug)]
 pub struct Page {
-    /// Columns stand in the order of this number.
+    /// Columns are sorted by this number.
     pub place: u8,
     /// Heading.
     pub title: &'static str,
 }
 
-/// The first [`Detail::place`] of the list of counters.
+/// The lowest [`Detail::place`] of the list of counters.
 pub const COUNTERS: u8 = 100;
 
 /// A field in the detail pane of the screen.
 #[derive(Clone, Copy, Debug)]
 pub struct Detail {
-    /// Labels stand in the order of this number. From [`COUNTERS`] on they stand in the list of counters,
-    /// with rate and total.
+    /// Labels are sorted by this number. From [`COUNTERS`] on they are in the list of counters, with rate and
+    /// total.
     pub place: u8,
-    /// What the pane calls it.
+    /// The label in the pane.
     pub label: &'static str,
 }
 
 /// Everything about a field except how it is read.
 #[derive(Clone, Copy, Debug)]
 pub struct Meta {
-    /// Stable name: in the settings, in `--sort`.
+    /// Stable name, used in the settings and in `--sort`.
     pub id: &'static str,
-    /// What sort of value.
+    /// The sort of value.
     pub kind: Kind,
     /// What it counts.
     pub unit: Unit,
-    /// What it means to the user.
+    /// The meaning for the user.
     pub sense: Sense,
-    /// What it is, in one sentence.
+    /// The field's meaning in one sentence.
     pub help: &'static str,
-    /// Where it stands in the JSON of its row, keys joined by points; empty: nowhere.
+    /// Its place in the JSON of its row, keys joined by points; empty if it has none.
     pub json: &'static str,
-    /// Words that name it in a filter; the first is the one that is shown.
+    /// Words that name it in a filter; the first one is shown.
     pub words: &'static [&'static str],
-    /// Words that name it in `--sort` beside its id.
+    /// Words that name it in `--sort`, in addition to its id.
     pub sort: &'static [&'static str],
-    /// `--sort` puts the smallest first.
+    /// Whether `--sort` puts the smallest first.
     pub up: bool,
     /// The field's column of the screen.
     pub screen: Option<Screen>,
@@ -188,24 +187,24 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// Stands at the left, as names do; numbers stand at the right.
+    /// Whether it is aligned to the left, like names; numbers are aligned to the right.
     pub fn is_left(&self) -> bool {
         !matches!(self.kind, Kind::Gauge | Kind::Counter | Kind::Rate) || self.unit == Unit::Clock
     }
 
-    /// Whether `--sort` knows it by `word`.
+    /// Whether `word` names it in `--sort`.
     fn sorts_by(&self, word: &str) -> bool {
         self.screen.is_some() && (self.id == word || self.sort.contains(&word))
     }
 }
 
-/// How a field is read; the snapshot is that of the row.
+/// The function that reads a field; the snapshot is the one of the row.
 pub type Get<R> = for<'a> fn(&'a R, &'a Snapshot) -> Value<'a>;
 
 /// A field of rows `R`.
 #[derive(Debug)]
 pub struct Field<R: 'static> {
-    /// Everything but how it is read.
+    /// Everything except how it is read.
     pub meta: Meta,
     /// How it is read.
     pub get: Get<R>,
@@ -219,7 +218,7 @@ impl<R> Clone for Field<R> {
 
 impl<R> Copy for Field<R> {}
 
-/// Makes a function for each of these members of [`Meta`].
+/// Makes a setter for each of these members of [`Meta`].
 macro_rules! setters {
     ($($name:ident: $type:ty,)*) => {$(
         const fn $name(mut self, $name: $type) -> Self {
@@ -230,7 +229,7 @@ macro_rules! setters {
 }
 
 impl<R> Field<R> {
-    /// A field; its place in JSON is its id until [`Field::json`] says otherwise.
+    /// Makes a field; its place in JSON is its id unless [`Field::json`] changes it.
     const fn new(kind: Kind, id: &'static str, help: &'static str, get: Get<R>) -> Self {
         let meta = Meta {
             id,
@@ -257,7 +256,7 @@ impl<R> Field<R> {
         sort: &'static [&'static str],
     }
 
-    /// `--sort` puts the smallest first.
+    /// Makes `--sort` put the smallest first.
     const fn up(mut self) -> Self {
         self.meta.up = true;
         self
@@ -273,7 +272,7 @@ impl<R> Field<R> {
         self
     }
 
-    /// A column of the screen that is hidden until the user shows it.
+    /// Makes it a column that is hidden by default.
     const fn off(mut self) -> Self {
         if let Some(screen) = &mut self.meta.screen {
             screen.on = false;
@@ -287,14 +286,14 @@ impl<R> Field<R> {
     }
 
     const fn detail(mut self, place: u8, label: &'static str) -> Self {
-        // Only a field with a rate and a total can stand there.
+        // Only a field with a rate and a total can be in the list of counters.
         assert!(place < COUNTERS || matches!(self.meta.kind, Kind::Counter | Kind::Rate));
         self.meta.detail = Some(Detail { place, label });
         self
     }
 }
 
-/// Makes a function for each kind of field.
+/// Makes a constructor for each kind of field.
 macro_rules! kinds {
     ($($name:ident: $kind:ident,)*) => {$(
         const fn $name<R>(id: &'static str, help: &'static str, get: Get<R>) -> Field<R> {
@@ -312,15 +311,15 @@ kinds! {
     rate: Rate,
 }
 
-/// A list or an object, for JSON only.
+/// Makes a list or an object, for JSON only.
 const fn object<R>(id: &'static str, help: &'static str) -> Field<R> {
     Field::new(Kind::Object, id, help, |_, _| Value::Unknown)
 }
 
-/// The table of a thing that has rows.
+/// The fields of one kind of row.
 pub type Table<R> = &'static [Field<R>];
 
-/// The fields of a table that stand in the detail pane, in its order.
+/// Returns the fields of a table that are in the detail pane, in the pane's order.
 pub fn detailed<R>(table: Table<R>) -> Vec<(Detail, &'static Field<R>)> {
     let with = table.iter().filter_map(|field| Some((field.meta.detail?, field)));
     let mut with: Vec<_> = with.collect();
@@ -328,7 +327,7 @@ pub fn detailed<R>(table: Table<R>) -> Vec<(Detail, &'static Field<R>)> {
     with
 }
 
-/// The words of `--sort`, with what each orders by: ids, and other names of them.
+/// Returns the words of `--sort`, ids and their synonyms, with the field of each.
 pub fn sort_words() -> impl Iterator<Item = (&'static str, &'static Meta)> {
     let columns = PROCESS.iter().filter(|field| field.meta.screen.is_some());
     columns.flat_map(|field| {
@@ -340,18 +339,18 @@ pub fn sort_words() -> impl Iterator<Item = (&'static str, &'static Meta)> {
     })
 }
 
-/// The field that a word of `--sort` names.
+/// Returns the field that a word of `--sort` names.
 pub fn sorted_by(word: &str) -> Option<&'static Field<ProcessRow>> {
     PROCESS.iter().find(|field| field.meta.sorts_by(word))
 }
 
-/// Rows by a key, largest first if `down`; unknown ones come last in both directions. Equal ones are in the
-/// order of `ties`.
+/// Sorts rows by a key, largest first if `down`; unknown keys come last in both directions. `ties` orders
+/// rows with equal keys.
 pub fn order(rows: &mut [(usize, Key<'_>)], down: bool, ties: impl Fn(usize, usize) -> Ordering) {
     rows.sort_by(|(a, x), (b, y)| compare(x, y, down).then_with(|| ties(*a, *b)));
 }
 
-/// Equal processes go by pid and name, so that two runs give one order.
+/// Orders processes with equal keys by PID and name, so that two runs give the same order.
 pub fn process_ties(a: &ProcessRow, b: &ProcessRow) -> Ordering {
     a.pid.cmp(&b.pid).then_with(|| a.comm.cmp(&b.comm))
 }

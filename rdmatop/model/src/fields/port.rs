@@ -8,15 +8,15 @@ use crate::{
     snapshot::{PortRow, Snapshot},
 };
 
-/// Device and number; its order is that of the snapshot: mlx5_2 before mlx5_10, rails where people expect
-/// them.
+/// Returns device and port number; sorted as in the snapshot, where mlx5_2 comes before mlx5_10, so that
+/// rails have their usual order.
 fn name<'a>(port: &'a PortRow, s: &'a Snapshot) -> Value<'a> {
     let is_it = |p: &PortRow| (p.device_uid, p.port) == (port.device_uid, port.port);
     let at = s.ports.iter().position(is_it).unwrap_or(s.ports.len());
     Value::State(at as u64, Cow::Owned(format!("{}/{}", port.device, port.port)))
 }
 
-/// The network device, and of a bond how many of its links are up: `bond0 1/2`.
+/// Returns the network device, and for a bond how many of its links are up: `bond0 1/2`.
 fn interface<'a>(port: &'a PortRow, _: &'a Snapshot) -> Value<'a> {
     match (&port.netdev, &port.bond) {
         (Some(netdev), Some(bond)) => Value::Text(Cow::Owned(format!(
@@ -28,7 +28,7 @@ fn interface<'a>(port: &'a PortRow, _: &'a Snapshot) -> Value<'a> {
     }
 }
 
-/// A share that may be unknown.
+/// Returns a share that may be unknown.
 fn share(share: Option<f64>) -> Value<'static> {
     share.map_or(Value::Unknown, Value::Share)
 }

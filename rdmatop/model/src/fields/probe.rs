@@ -1,11 +1,11 @@
-//! What became of each eBPF program.
+//! The state of each eBPF program.
 
 use std::borrow::Cow;
 
 use super::{Table, Value, state, text};
 use crate::input::{ProbeVerdict, Verdict};
 
-/// A verdict as tables show it; failures sort first.
+/// Returns a verdict for tables, where failures sort first.
 fn verdict(verdict: Verdict) -> Value<'static> {
     let (rank, word) = match verdict {
         Verdict::Broken => (0, "broken"),
@@ -19,7 +19,7 @@ fn verdict(verdict: Verdict) -> Value<'static> {
 
 type P = ProbeVerdict;
 
-/// Fields of a program.
+/// Fields of an eBPF program.
 #[rustfmt::skip] // a row of the table is a line or two
 pub static PROBE: Table<ProbeVerdict> = &[
     state("verdict", "ok, partial, no need (nothing here for it), unsupported, broken", |p: &P, _| verdict(p.verdict))

@@ -7,7 +7,7 @@ use super::traffic::{self, Moves as _, with_traffic};
 use super::{Field, Kind, Sense, Table, Unit, Value, counter, flag, gauge, object, rate, text};
 use crate::{input::GpuPlace, snapshot::ProcessRow, value::Counter};
 
-/// The sum of both; a part that is not known makes it a lower bound.
+/// Returns the sum of both; if one is unknown, the sum is a lower bound.
 fn both(a: Option<Counter>, b: Option<Counter>) -> Option<Counter> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.plus(b)),
@@ -18,8 +18,8 @@ fn both(a: Option<Counter>, b: Option<Counter>) -> Option<Counter> {
 
 type P = ProcessRow;
 
-/// All errors of a process. No error of one kind says nothing where the other is unknown. Only a process
-/// makes verb calls; one without queue pairs has no completions.
+/// Returns all errors of a process. If one kind of error is unknown, zero errors of the other kind mean
+/// nothing. Kernel consumers make no verb calls, and a process without QPs has no completions.
 fn errors(row: &ProcessRow) -> Option<Counter> {
     match (row.traffic.completion_errors, row.verb_errors) {
         (Some(completions), None) if row.kernel || row.pid.is_none() => Some(completions),
@@ -28,7 +28,7 @@ fn errors(row: &ProcessRow) -> Option<Counter> {
     }
 }
 
-/// GPUs by their addresses, or that there is none.
+/// Returns the addresses of GPUs, or that there is none.
 fn addresses(gpus: &[Arc<GpuPlace>]) -> String {
     let all: Vec<&str> = gpus.iter().map(|gpu| gpu.address.as_str()).collect();
     if all.is_empty() {

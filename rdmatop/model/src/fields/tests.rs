@@ -1,4 +1,4 @@
-//! Holds the tables to the rows that they describe, and docs/fields.md to the tables.
+//! Compares the tables with the rows that they describe, and docs/fields.md with the tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use crate::testkit::full;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/fields.md");
 
-/// Where a value stands in the JSON of a row; of a counter that is a bound, in its `at_least` or `at_most`.
+/// Returns a value's place in the JSON of a row; a counter that is a bound is in its `at_least` or `at_most`.
 fn place<'a>(row: &'a Json, path: &str) -> Option<&'a Json> {
     let (mut at, mut keys) = (row, path.split('.').peekable());
     while let Some(key) = keys.next() {
@@ -55,13 +55,13 @@ fn fits(kind: Kind, value: &Value<'_>) -> bool {
     }
 }
 
-/// Compares every field of every row with what serde writes, and every key of that with the fields.
+/// Compares every field of every row with serde's output, and every key of that output with the fields.
 fn hold<'a, R: Serialize>(name: &str, table: Table<R>, rows: impl Iterator<Item = &'a R>, s: &'a Snapshot) {
     let json = |row| (row, serde_json::to_value(row).unwrap());
     hold_as(name, table, rows.map(json), s);
 }
 
-/// As [`hold`], with what stands in JSON for each row.
+/// As [`hold`], with a given JSON for each row.
 fn hold_as<'a, R>(name: &str, table: Table<R>, rows: impl Iterator<Item = (&'a R, Json)>, s: &'a Snapshot) {
     let (mut written, mut seen) = (BTreeSet::new(), BTreeSet::new());
     for (row, json) in rows {
@@ -106,7 +106,7 @@ fn each_field_is_what_json_says_at_its_place_and_each_key_has_a_field() {
     let s = full::snapshot();
     let events = full::events();
     hold("process", PROCESS, s.processes.iter(), &s);
-    // Only the snapshot knows what is unknown of a QP.
+    // Only the snapshot knows what is unknown about a QP.
     let Json::Array(qps) = serde_json::to_value(&s).unwrap()["qps"].take() else {
         panic!("no list")
     };
@@ -186,7 +186,7 @@ fn processes_sort_largest_first_and_unknown_last_with_one_order_of_equals() {
     assert_eq!(order("wr"), [3, 1, 2]);
 }
 
-/// The page, built from the tables.
+/// Makes the page from the tables.
 fn page() -> String {
     let mut out = "# Fields of tables and of JSON\n\n\
         What rdmatop knows of each thing that has rows. `cargo test` writes this page anew with `RDMATOP_WRITE_DOCS=1`.\n\n\

@@ -1,4 +1,4 @@
-//! What processes and QPs have in common. Priorities and places are the tables' own.
+//! The fields that processes and QPs have in common. Each table sets its own priorities and places.
 
 use super::{Field, Sense, Unit, Value, counter, gauge, rate};
 use crate::snapshot::{ProcessRow, QpRow, Traffic};
@@ -20,7 +20,7 @@ impl Moves for QpRow {
     }
 }
 
-/// The fields of a table, and those of traffic that no column shows.
+/// Makes a table of the given fields and those of traffic that no column shows.
 macro_rules! with_traffic {
     ($row:ty; [$($field:expr,)*] $($place:literal $name:ident $label:literal: $help:literal,)*) => {
         &[
@@ -46,7 +46,7 @@ macro_rules! with_traffic {
 
 pub(super) use with_traffic;
 
-/// Makes a function for each field that both tables have: its priority and its place are their own.
+/// Makes a function for each common field; each table gives its own priority and place.
 macro_rules! fields {
     ($($name:ident($($own:ident),*) = $kind:ident($id:literal, $help:literal, $get:ident $counter:ident)
         $(.$with:ident($($value:expr),*))*;)*) => {$(

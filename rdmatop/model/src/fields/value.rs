@@ -10,13 +10,13 @@ use crate::{
 /// The value of a field of a row.
 #[derive(Clone, Debug)]
 pub enum Value<'a> {
-    /// The value is not known, or cannot be observed.
+    /// The value is unknown or cannot be observed.
     Unknown,
     /// A name.
     Text(Cow<'a, str>),
     /// Names.
     List(&'a [Arc<str>]),
-    /// A word with its rank in the order of such words.
+    /// A word and its rank among such words.
     State(u64, Cow<'a, str>),
     /// The value is yes or no.
     Flag(bool),
@@ -35,30 +35,30 @@ pub enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// A name that may be unknown.
+    /// Makes a name that may be unknown.
     pub fn text(text: Option<&'a Arc<str>>) -> Self {
         text.map_or(Self::Unknown, |text| Self::Text(Cow::Borrowed(text)))
     }
 
-    /// A number that may be unknown.
+    /// Makes a number that may be unknown.
     pub fn number<T: TryInto<i64>>(number: Option<T>) -> Self {
-        // Counts of nanoseconds since the epoch fit until the year 2262.
+        // Nanoseconds since the epoch fit until the year 2262.
         number
             .and_then(|n| n.try_into().ok())
             .map_or(Self::Unknown, Self::Number)
     }
 
-    /// The total of a counter that may be unknown.
+    /// Makes the total of a counter that may be unknown.
     pub fn total(counter: Option<Counter>) -> Self {
         counter.map_or(Self::Unknown, Self::Total)
     }
 
-    /// The rate of a counter that may be unknown.
+    /// Makes the rate of a counter that may be unknown.
     pub fn rate(counter: Option<Counter>) -> Self {
         counter.map_or(Self::Unknown, Self::Rate)
     }
 
-    /// A word of a kernel enumeration: its number, and its name if it has one.
+    /// Makes a word of a kernel enumeration from its number and its name, if it has one.
     pub fn word<T: ToString>(
         value: Option<T>,
         number: impl Fn(&T) -> u64,
@@ -70,12 +70,12 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// A duration from a histogram.
+    /// Makes a duration from a histogram.
     pub fn time(latency: Option<&Latency>, of: impl Fn(&Latency) -> Option<u64>) -> Self {
         Self::number(latency.and_then(of))
     }
 
-    /// What the field is sorted by.
+    /// Returns the key by which the field is sorted.
     pub fn key(&self) -> Key<'_> {
         match self {
             Self::Unknown => Key::None,
@@ -96,13 +96,13 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The sum of a history; one without movement comes last.
+/// Returns the sum of a history; a history without movement comes last.
 fn moved(history: &History) -> Key<'static> {
     let sum: f64 = history.tx.iter().chain(&history.rx).flatten().sum();
     if sum > 0.0 { Key::Num(sum) } else { Key::None }
 }
 
-/// What a row sorts by. Unknown comes last in both directions.
+/// The key by which a row is sorted; unknown comes last in both directions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Key<'a> {
     /// Unknown.
@@ -113,7 +113,7 @@ pub enum Key<'a> {
     Text(&'a str),
 }
 
-/// Unknown last, whichever way the known ones go.
+/// Compares two keys; unknown comes last whatever the direction.
 pub fn compare(a: &Key<'_>, b: &Key<'_>, down: bool) -> Ordering {
     let known = match (a, b) {
         (Key::None, Key::None) => return Ordering::Equal,

@@ -1,4 +1,4 @@
-//! Verb calls: process by verb.
+//! Verb calls, by process and verb.
 
 use std::borrow::Cow;
 

@@ -25,14 +25,14 @@ impl Severity {
     }
 }
 
-/// What there is to say of a kind of finding.
+/// What is the same for all findings of a kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     /// Stable name.
     pub name: &'static str,
-    /// A symptom that is there for so long within two and a half times that is raised, s. 0: at once.
+    /// A symptom is raised once it was there this long, s, within two and a half times as long. 0: at once.
     pub raise_s: u64,
-    /// A finding whose symptom stays away so long is cleared, s: one and a half times `raise_s` or more.
+    /// A finding is cleared once its symptom stayed away this long, s: at least 1.5 times `raise_s`.
     pub clear_s: u64,
     /// The rule that says when a snapshot shows the symptom.
     pub rule: &'static str,
@@ -40,9 +40,9 @@ pub struct Kind {
     pub source: &'static str,
     /// Why it matters.
     pub why: &'static str,
-    /// What one sees when it is mended. The finding itself goes after `clear_s`.
+    /// What one sees when the trouble is over. The finding itself goes away `clear_s` later.
     pub fixed: &'static str,
-    /// Whether `--trace` can show it: a trace counts no work requests.
+    /// Whether `--trace` can show it: a trace does not count work requests.
     pub trace: Traced,
 }
 
@@ -51,9 +51,10 @@ pub struct Kind {
 pub enum Traced {
     /// A trace has all of it.
     Yes,
-    /// Counters of ports, and not those of QPs: it names a port, seldom a process.
+    /// It needs counters of QPs, of which a trace has only those of ports: it names a port, seldom a process.
     OfPorts,
-    /// It needs counts of work requests or of completions, or GPUs, which a trace does not ask.
+    /// It needs counts of work requests or completions, readings of GPUs, or lists of mappings, which a trace
+    /// does not take.
     No,
 }
 
@@ -79,7 +80,7 @@ macro_rules! kinds {
             /// Every kind.
             pub const ALL: &'static [Self] = &[$(Self::$id,)*];
 
-            /// What there is to say of it.
+            /// What is the same for all findings of this kind.
             pub const fn kind(self) -> &'static Kind {
                 match self { $(Self::$id => const { &$kind },)* }
             }
@@ -203,10 +204,22 @@ kinds! {
         fixed: "MR of the process falls, or stays",
         trace: Traced::Yes,
     },
+    MapCount => Kind {
+        name: "map-count", raise_s: 0, clear_s: 60,
+        rule: "a process with QPs or memory regions had 90 % or more of the mappings of memory that one process may have \
+               (vm.max_map_count) when rdmatop listed them",
+        source: "lines of /proc/PID/maps, counted where its libraries are read: when the process is first seen and after an exec, not \
+                 again; vm.max_map_count, each minute; silent where the list is not readable, is longer than 16 MiB or has more than \
+                 128 libraries; rdmatop's own limit",
+        why: "At the limit mmap(2) fails with ENOMEM, and with it what needs a mapping: allocations, threads, opening a device, and with \
+              fork support registering memory. It reads as if memory were exhausted.",
+        fixed: "vm.max_map_count is the larger number",
+        trace: Traced::No,
+    },
     QpChurn => Kind {
         name: "qp-churn", raise_s: 10, clear_s: 15,
         rule: "a process makes and destroys more than 10 QPs per second",
-        source: "calls of create_qp and destroy_qp; rdmatop's own limit",
+        source: "calls of create_qp and destroy_qp; their time in the kernel and that of modify_qp; rdmatop's own limit",
         why: "A new connection costs both ends milliseconds and commands to the NIC; what it could carry meanwhile is lost.",
         fixed: "it calls create_qp less often",
         trace: Traced::Yes,
@@ -223,8 +236,10 @@ kinds! {
     PortDown => Kind {
         name: "port-down", raise_s: 2, clear_s: 5,
         rule: "the only port of a device is not ACTIVE and processes have QPs on the device; or a port that was ACTIVE since rdmatop began \
-               is not, and processes have other objects on its device (QPs made past the kernel are not listed)",
-        source: "state of the port",
+               is not, and processes have other objects on its device (QPs made past the kernel are not listed); ranks of one job that wait \
+               for such a process suffer from it too: they have QPs, are of its workload and program and have loaded a library of collectives, \
+               or are connected to it, and move nothing",
+        source: "state of the port; workload, program, libraries and QPs of processes",
         why: "Nothing passes it. What its QPs have under way is repeated until they give up.",
         fixed: "the port is ACTIVE",
         trace: Traced::Yes,
@@ -251,8 +266,8 @@ kinds! {
     LinkFlaps => Kind {
         name: "link-flaps", raise_s: 0, clear_s: 60,
         rule: "a port went down three times or more within 10 minutes; while it is found, `link-errors` leaves link_downed out",
-        source: "state of the port, and link_downed where the driver has it: whichever saw more; limits of NVIDIA NVSentinel's NIC \
-                 monitor",
+        source: "state of the port, and link_downed where the driver has it: whichever saw more; both say for how long it was down, \
+                 between the snapshots that show it; states of QPs; limits of NVIDIA NVSentinel's NIC monitor",
         why: "A link that comes up again hides a bad cable or transceiver: each time, jobs wait for seconds or end.",
         fixed: "the port stays ACTIVE",
         trace: Traced::Yes,
@@ -263,7 +278,8 @@ kinds! {
                sent, and neither RNR nor a stuck QP explains it; where QPs are counted, one of them sends again and finishes work; \
                what a receiver on this host got twice (duplicate_request) was late and not lost; where `traffic-class` is found it is the \
                reason",
-        source: "retransmits or retries of the port, and tx_packets",
+        source: "retransmits or retries of the port, and tx_packets; the peers of the QPs that send again, where no QP is counted those of \
+                 all QPs of the port",
         why: "RoCE and iWARP lose most of their bandwidth at a loss of a few packets in a thousand.",
         fixed: "the port retransmits no more",
         trace: Traced::Yes,
@@ -443,7 +459,7 @@ kinds! {
 }
 
 impl Kind {
-    /// The time within which a symptom has to be there for [`Kind::raise_s`], ns.
+    /// The window within which a symptom has to be there for [`Kind::raise_s`], ns.
     pub const fn window_ns(&self) -> u64 {
         self.raise_s * 2_500_000_000
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One of them, as docs/findings.md lists it.
+/// A limit, as docs/findings.md lists it.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
     /// The limit's key in the settings file.
@@ -15,7 +15,7 @@ pub struct Limit {
 
 macro_rules! limits {
     ($($name:ident: $type:ty = $default:expr, $range:expr, $what:literal;)*) => {
-        /// The numbers that the rules compare with. The settings file may have others (`[findings]`).
+        /// The numbers that the rules compare with. The settings file may change them (`[findings]`).
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(default, deny_unknown_fields)]
         pub struct Limits {
@@ -56,6 +56,7 @@ limits! {
     qp_per_s: f64 = 10.0, POSITIVE, "QPs per second that one process makes and destroys";
     mr_growth_bytes: u64 = 1 << 30, POSITIVE, "bytes by which the registered memory of a process grows within `mr_growth_window_s`";
     mr_growth_window_s: u64 = 1800, (60.0, 86_400.0), "seconds over which the registered memory of a process is looked at";
+    map_share: f64 = 0.9, (f64::MIN_POSITIVE, 1.0), "share of the mappings of memory that a process may have (`vm.max_map_count`), from which they run out";
     leak_qps: u64 = 32, (1.0, 1e9), "QPs by which a process grows within `leak_window_s`";
     leak_window_s: u64 = 60, (10.0, 86_400.0), "seconds over which the growth of a process is looked at";
     flaps: u64 = 3, (2.0, 64.0), "times that a link goes down within `flap_window_s`, to flap";
@@ -89,7 +90,7 @@ limits! {
 }
 
 impl Limits {
-    /// The first that makes no sense: its name, and why.
+    /// The first limit whose value makes no sense: its name, and why.
     pub fn fault(&self) -> Option<(&'static str, String)> {
         let values = self.values();
         let mut all = Self::TABLE.iter().zip(values);

@@ -1,8 +1,8 @@
 //! Findings: what is wrong on this host, in words, with the process and the device that it concerns.
 //!
-//! Rules (`rules`) look at one snapshot and name symptoms. [`Watch`] turns symptoms into findings: a symptom
-//! that lasts is raised, one that stays away is cleared. Both are pure. A rule whose inputs are unknown names
-//! no symptom.
+//! Rules (`rules`) look at one snapshot and name symptoms. [`Watch`] turns symptoms into findings: it raises
+//! a symptom that lasts, and clears one that stays away. Both are pure. A rule names no symptom when an input
+//! that it needs is unknown.
 
 mod kind;
 mod limits;
@@ -26,16 +26,16 @@ pub use limits::{Limit, Limits};
 pub use quiet::{Quiet, WITHOUT_EBPF};
 pub use watch::{Change, Watch};
 
-/// What a finding is about. The uids are those of the rows of the snapshot.
+/// What a finding is about. The uids are those of rows of the snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct About {
-    /// Process that causes it, else the one that suffers from it.
+    /// The process that causes it; if none is known, the process that suffers from it.
     pub process: Option<u64>,
     /// Device.
     pub device: Option<u64>,
     /// Port of the device.
     pub port: Option<u32>,
-    /// Further name, where one process or port can have several of a kind: a verb, a counter, a status.
+    /// Tells several findings of one kind and one process or port apart: a verb, a counter, a status.
     pub part: Option<Arc<str>>,
 }
 
@@ -78,15 +78,15 @@ pub struct Finding {
     pub severity: Severity,
     /// What is wrong, in one line that names the process and the device.
     pub verdict: String,
-    /// The numbers behind it, one a line.
+    /// The numbers behind the verdict, one a line.
     pub evidence: Vec<String>,
     /// Why it matters.
     pub why: &'static str,
-    /// What to run or to change next. A command, then each reading of its result after three spaces and `# `.
+    /// What to run or change next: a command, then its possible results, each after three spaces and `# `.
     pub next: NextStep,
-    /// What one sees when it is mended.
+    /// What one sees when the trouble is over.
     pub fixed: &'static str,
-    /// `CLOCK_MONOTONIC` since which it has been so, as far as it was seen, ns.
+    /// Time (`CLOCK_MONOTONIC`, ns) since which it has been so, as far as rdmatop saw it.
     pub since_mono_ns: u64,
     /// A few words for the row of the process or of the port.
     pub short: String,
@@ -100,13 +100,13 @@ pub struct Finding {
     pub port: Option<u32>,
     /// Processes that suffer from what another one does.
     pub victims: Vec<u64>,
-    /// What it is about.
+    /// What the finding is about.
     #[serde(skip)]
     pub about: About,
 }
 
 impl Finding {
-    /// How it concerns a process, if it does.
+    /// How the finding concerns a process; `None` if it does not.
     pub fn role(&self, uid: u64) -> Option<Role> {
         if self.victims.contains(&uid) {
             return Some(Role::Victim);
@@ -114,13 +114,12 @@ impl Finding {
         (self.about.process == Some(uid)).then_some(Role::Cause)
     }
 
-    /// Whether it concerns a process, as the cause or as a victim.
+    /// Whether the finding concerns a process, as the cause or as a victim.
     pub fn concerns_process(&self, uid: u64) -> bool {
         self.role(uid).is_some()
     }
 
-    /// [`Self::next`] in its parts: the command or the sentence, then each reading of its result with its `#
-    /// `.
+    /// The parts of [`Self::next`]: the command or the sentence, then each possible result with its `# `.
     pub fn steps(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let mut parts = self.next.split("   # ");
         let command = parts.next().map(Cow::Borrowed);
@@ -129,7 +128,7 @@ impl Finding {
             .chain(parts.map(|reading| Cow::Owned(format!("# {reading}"))))
     }
 
-    /// How one sees that it is over, in a sentence.
+    /// A sentence that says how one sees that it is over.
     pub fn over(&self) -> String {
         let after = self.id.kind().clear_s;
         let end = match self.end() {
@@ -139,7 +138,7 @@ impl Finding {
         format!("{end} when {}; shown until {after}s later", self.fixed)
     }
 
-    /// The word for its end: what may be meant is over, and not mended.
+    /// The word for its end: information may be meant to be so, and is then over rather than fixed.
     pub fn end(&self) -> &'static str {
         if self.severity == Severity::Info {
             "over"
@@ -148,7 +147,7 @@ impl Finding {
         }
     }
 
-    /// Whether it concerns a port.
+    /// Whether the finding concerns a port.
     pub fn concerns_port(&self, device_uid: u64, port: u32) -> bool {
         self.about.device == Some(device_uid) && self.about.port.is_none_or(|number| number == port)
     }
@@ -162,9 +161,9 @@ impl Finding {
 /// How a finding concerns a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It is the one to look at.
+    /// The process that one should look at.
     Cause,
-    /// It suffers from what another process, a peer or a port does.
+    /// The process suffers from what another process, a peer or a port does.
     Victim,
 }
 
@@ -174,7 +173,7 @@ struct Symptom {
     id: FindingId,
     severity: Severity,
     about: About,
-    /// Since when this snapshot shows it, ns: the begin of the interval for a rate.
+    /// The time since which this snapshot shows it, ns; for a rate the begin of the interval.
     since_ns: u64,
     verdict: String,
     evidence: Vec<String>,

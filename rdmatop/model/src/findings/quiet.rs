@@ -1,24 +1,25 @@
-//! How much it says that nothing is found.
+//! How much it means when nothing is found.
 
 use crate::input::EbpfState;
 use crate::snapshot::Snapshot;
 
-/// How much rules have looked at where nothing is found.
+/// How long and at how much the rules have looked when nothing is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quiet {
     /// Programs are being attached.
     Starting,
-    /// Rules have looked for so many seconds, and some need more.
+    /// Rules have looked for this many seconds, and some need more.
     Looking(u64),
-    /// Rules have looked at all that they can.
+    /// Rules have looked at everything that they can.
     Whole,
 }
 
 impl Quiet {
-    /// Seconds after which every rule had the time that it needs: the longest window of a symptom in bursts.
+    /// The longest `Kind::window_ns`, s: any symptom had time to be raised. Rules that compare with minutes
+    /// before (`latency-rises`, `mr-growth`) need longer.
     pub const ENOUGH_S: u64 = 30;
 
-    /// How much rules have looked at in a snapshot.
+    /// How much the rules have looked at so far.
     pub fn of(snapshot: &Snapshot) -> Self {
         let seconds = snapshot.health.looked_ns / 1_000_000_000;
         match snapshot.health.ebpf {
@@ -29,7 +30,7 @@ impl Quiet {
     }
 }
 
-/// What is judged without programs.
+/// What is judged without eBPF programs.
 pub const WITHOUT_EBPF: &str = "ports and states of QPs";
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Hysteresis: from symptoms of single snapshots to findings that are raised and cleared.
+//! Hysteresis: symptoms of single snapshots become findings that are raised and cleared.
 //!
-//! A symptom is raised when it was there for the raise time of its kind, in one piece or in several, within a
-//! window of two and a half raise times: for 40 % of the window. Jobs work in bursts, and a job that
-//! exchanges data half of the time is met half of the time; 40 % leaves room for samples that lie across the
-//! ends of bursts. A symptom with a smaller share never becomes a finding. A finding is cleared when its
-//! symptom stayed away for the clear time, which is one and a half raise times or more: what the window then
-//! still holds is less than what raises. It begins anew, so a finding is raised once per window at most.
+//! A symptom is raised when, within a window of two and a half raise times of its kind, it was there for the
+//! raise time, at once or in several parts: 40 % of the window. A job that exchanges data half of the time,
+//! in bursts, must be found, and 40 % leaves room for samples across the ends of bursts. A symptom with a
+//! smaller share never becomes a finding. A finding is cleared when its symptom stayed away for the clear
+//! time, which is at least one and a half raise times, so that what is left in the window cannot raise it.
+//! The next time the symptom begins anew, so a finding is raised at most once per window.
 
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
@@ -15,7 +15,7 @@ use crate::input::EbpfState;
 use crate::snapshot::Snapshot;
 
 const S: u64 = 1_000_000_000;
-/// Findings at most. A host with more has one cause, and the first hundred name it.
+/// Largest number of findings. A host with more has one cause, which the first hundred name.
 const MAX: usize = 128;
 
 /// A finding was raised or cleared.
@@ -30,9 +30,9 @@ pub enum Change {
 /// A symptom over time.
 #[derive(Clone, Debug)]
 struct Track {
-    /// From when to when it was there, within the window, oldest first, ns.
+    /// Times within the window in which the symptom was there (from, to), oldest first, ns.
     spans: Vec<(u64, u64)>,
-    /// The last snapshot that showed it, ns.
+    /// Time of the last snapshot that showed the symptom, ns.
     seen_ns: u64,
     raised: bool,
     finding: Finding,
@@ -44,9 +44,9 @@ pub struct Watch {
     limits: Limits,
     tracks: Tracks,
     growth: Growth,
-    /// The last snapshot, ns.
+    /// Time of the last snapshot, ns.
     last_ns: Option<u64>,
-    /// The first one that is complete, ns.
+    /// Time of the first snapshot for which it was settled whether programs run, ns.
     first_ns: Option<u64>,
     changes: Vec<Change>,
 }
@@ -60,7 +60,7 @@ impl Watch {
         }
     }
 
-    /// Looks at the next snapshot, which is judged. Returns what is wrong, the worst first, then the oldest.
+    /// Looks at the next judged snapshot. Returns what is wrong, the worst first, then the oldest.
     pub fn look(&mut self, snapshot: &Snapshot) -> Vec<Finding> {
         if !matches!(snapshot.health.ebpf, EbpfState::Starting) {
             self.first_ns.get_or_insert(snapshot.mono_ns);
@@ -70,7 +70,7 @@ impl Watch {
         self.follow(snapshot, symptoms)
     }
 
-    /// Takes what the rules name in the next snapshot.
+    /// Takes the symptoms that the rules name in the next snapshot.
     pub(super) fn follow(&mut self, snapshot: &Snapshot, symptoms: Vec<Symptom>) -> Vec<Finding> {
         let now = snapshot.mono_ns;
         let scene = Scene::new(snapshot, &self.limits, &self.growth);
@@ -79,7 +79,7 @@ impl Watch {
         }
         self.last_ns = Some(now);
         let changes = &mut self.changes;
-        // Of a link that flaps its outages are said already.
+        // `link-flaps` already reports the outages of a link that flaps.
         let flapping: BTreeSet<_> = flapping(&self.tracks, now);
         self.tracks.retain(|(id, about), track| {
             let kind = id.kind();
@@ -106,7 +106,7 @@ impl Watch {
             }
             keep
         });
-        // Nobody may take them for long: the newest say most.
+        // Nobody may take the changes for a long time; the newest ones say most.
         let surplus = self.changes.len().saturating_sub(4 * MAX);
         self.changes.drain(..surplus);
         let raised = self.tracks.values().filter(|track| track.raised);
@@ -119,7 +119,7 @@ impl Watch {
         findings
     }
 
-    /// For how long rules have looked, since programs were attached or it was clear that none are, ns.
+    /// For how long rules have looked, ns: since programs were attached, or it was clear that none will be.
     pub fn looked_ns(&self) -> u64 {
         let span = self.first_ns.zip(self.last_ns);
         span.map_or(0, |(first, last)| last.saturating_sub(first))
@@ -132,12 +132,12 @@ impl Watch {
 }
 
 impl Track {
-    /// For how long it was there within the window.
+    /// For how long the symptom was there within the window, ns.
     fn held_ns(&self) -> u64 {
         self.spans.iter().map(|(from, to)| to - from).sum()
     }
 
-    /// Notes that it was there. Spans that touch are one.
+    /// Notes that the symptom was there. Spans that touch become one.
     fn hold(&mut self, from: u64, to: u64) {
         match self.spans.last_mut() {
             Some(last) if last.1 >= from => last.1 = to,
@@ -156,7 +156,7 @@ impl Track {
 
 type Tracks = BTreeMap<(FindingId, About), Track>;
 
-/// Devices and ports of which this snapshot says that their links flap.
+/// Devices and ports for which this snapshot shows `link-flaps`.
 fn flapping(tracks: &Tracks, now: u64) -> BTreeSet<(Option<u64>, Option<u32>)> {
     let all = tracks
         .iter()
@@ -172,13 +172,13 @@ fn is_outage(id: FindingId, about: &About) -> bool {
 fn see(tracks: &mut Tracks, last_ns: Option<u64>, symptom: Symptom, scene: &Scene<'_>) {
     let now = scene.snapshot.mono_ns;
     let full = tracks.len() >= 4 * MAX;
-    // The last snapshot did not show it, whatever this one says of the time before.
+    // The last snapshot did not show the symptom: a new span begins no earlier, whatever the symptom says.
     let begin = last_ns.map_or(symptom.since_ns, |last| last.max(symptom.since_ns));
     match tracks.entry((symptom.id, symptom.about.clone())) {
         Entry::Occupied(mut entry) => {
             let track = entry.get_mut();
             let worse = symptom.severity > track.finding.severity;
-            // Two symptoms of one snapshot: the worse one speaks, and the victims are those of both.
+            // Two symptoms with one key in one snapshot: the worse one gives the words, both the victims.
             let again = track.seen_ns == now;
             if again && !worse {
                 add(&mut track.finding.victims, symptom.victims);
@@ -189,7 +189,7 @@ fn see(tracks: &mut Tracks, last_ns: Option<u64>, symptom: Symptom, scene: &Scen
                 track.hold(since_last.unwrap_or(begin), now);
             }
             let before = again.then(|| std::mem::take(&mut track.finding.victims));
-            // What is no finding yet began within the window, or when the symptom itself says.
+            // An unraised symptom began with its first span in the window, or earlier if it says so.
             let first = track.spans.first().map_or(now, |span| span.0);
             let since = if track.raised {
                 track.finding.since_mono_ns
@@ -223,7 +223,7 @@ fn add(victims: &mut Vec<u64>, more: Vec<u64>) {
 }
 
 fn finding(symptom: Symptom, scene: &Scene<'_>) -> Finding {
-    // What is about a port names the first of those whom it concerns.
+    // A finding about a port names the first process that suffers from it.
     let process = symptom.about.process.or(symptom.victims.first().copied());
     let process = process.and_then(|uid| scene.process(uid));
     let device = symptom.about.device.and_then(|uid| scene.device(uid));

@@ -15,8 +15,8 @@ pub(super) fn process(row: &ProcessRow) -> String {
     }
 }
 
-/// Twelve digits tell pods apart, as they do containers: with all of its UID a pod's verdict is a line
-/// longer.
+/// Shortens a pod's UID to twelve digits, which tell pods apart as they do containers: with the whole UID the
+/// verdict would take a line more.
 fn short(job: &str) -> &str {
     const POD: &str = "pod 01234567-0123";
     match job.get(..POD.len()) {
@@ -30,7 +30,7 @@ pub(super) fn count(number: u64, one: &str) -> String {
     format!("{number} {one}{}", if number == 1 { "" } else { "s" })
 }
 
-/// A number with as many digits as say something.
+/// A number with at most one decimal: none from 10 on.
 pub(super) fn number(value: f64) -> String {
     if value >= 10.0 {
         format!("{value:.0}")
@@ -67,7 +67,7 @@ fn scaled(value: f64, unit: &str) -> String {
 pub(super) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if (99.5..100.0).contains(&percent) {
-        // What is not all must not read as all.
+        // 99.6 % must not read as 100 %.
         format!("{:.1} %", (percent * 10.0).floor() / 10.0)
     } else if percent >= 10.0 {
         format!("{percent:.0} %")

@@ -16,7 +16,7 @@ use crate::{
 pub struct DevicesSample {
     /// `CLOCK_MONOTONIC` when it was read, ns.
     pub mono_ns: u64,
-    /// Devices there are now. A device missing here is gone.
+    /// Devices that exist now. A device missing here is gone.
     pub devices: Vec<DeviceReading>,
     /// The list could not be read: `devices` is meaningless, and no device is gone.
     pub unread: bool,
@@ -26,14 +26,14 @@ pub struct DevicesSample {
     pub notes: Vec<Cause>,
 }
 
-/// A reading of what moves, between two readings of every device.
+/// A reading of what changes often, between two readings of every device.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CountersSample {
     /// `CLOCK_MONOTONIC` when it was read, ns.
     pub mono_ns: u64,
-    /// Devices of which more than counters has changed; their ports' `counters` are meaningless.
+    /// Devices of which more than counters has changed; the `counters` of their ports are meaningless.
     pub changed: Vec<DeviceReading>,
-    /// Ports. One that is missing here is as it was.
+    /// Ports. A port that is missing here has not changed.
     pub ports: Vec<PortCounters>,
     /// MR bytes by owner pid, when the MRs of every device were dumped.
     pub mr_bytes: Option<BTreeMap<u32, u64>>,
@@ -50,7 +50,7 @@ pub struct PortCounters {
     pub counters: Vec<RawReading>,
 }
 
-/// Counters that QPs are bound to, of the devices that were asked.
+/// Counters to which QPs are bound, of the devices that were asked.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct GroupsSample {
     /// One entry for each device that was asked, also where no QP is bound.
@@ -64,7 +64,7 @@ pub struct DeviceGroups {
     pub device_index: u32,
     /// The time of the reading.
     pub at: ReadAt,
-    /// The counters. One that is missing here is gone, with what it counted last.
+    /// The counters. One that is missing here is gone, and so is what it counted after its last reading.
     pub groups: Vec<GroupReading>,
 }
 
@@ -115,8 +115,8 @@ pub struct HwPort {
     pub why: Option<Box<Cause>>,
 }
 
-/// The kernel gives no index from here on (`xa_limit_31b`): these stand for devices that are being removed
-/// and whose index is not known.
+/// First index that the kernel never gives (`xa_limit_31b`). From here on, indices stand for devices that are
+/// being removed and whose index is not known.
 pub const UNLISTED: u32 = 1 << 31;
 
 /// Speed and width of a PCI Express link.
@@ -137,7 +137,7 @@ pub struct DeviceReading {
     pub index: u32,
     /// It is being removed: the kernel no longer lists it and waits until no process holds it.
     pub removing: bool,
-    /// The device exists, and only its name was read: the rest is unchanged.
+    /// The device exists, but only its name was read: the rest is unchanged.
     pub held: bool,
     /// Raw name, not yet safe to print.
     pub name: String,
@@ -149,7 +149,7 @@ pub struct DeviceReading {
     pub fw_version: Option<String>,
     /// PCI address.
     pub pci: Option<String>,
-    /// From the host bridge (`pci0000:17`) through the root port to its PCI function; empty where not known.
+    /// PCI path: host bridge (`pci0000:17`), root port, down to the PCI function; empty if unknown.
     #[serde(default)]
     pub pci_path: Arc<[String]>,
     /// NUMA node.
@@ -161,8 +161,8 @@ pub struct DeviceReading {
     pub resources: BTreeMap<String, u64>,
     /// MR bytes by owner pid, when MRs were dumped.
     pub mr_bytes: Option<BTreeMap<u32, u64>>,
-    /// The processes that have it open, where they may have queue pairs that the kernel does not list; `None`
-    /// where nobody asked, or the kernel does not say whose all of them are.
+    /// The processes that have the device open, if they may have queue pairs that the kernel does not list.
+    /// `None` if nobody asked, or if the kernel does not name the process of every context.
     #[serde(default)]
     pub contexts: Option<Vec<u32>>,
     /// Ports.
@@ -187,8 +187,8 @@ pub enum RawSource {
 pub struct RawReading {
     /// The provider's name.
     pub name: Arc<str>,
-    /// Value as the kernel reports it, in the provider's unit. `None`: the counter exists and could not be
-    /// read, so that a sum with it is a lower bound.
+    /// Value as the kernel reports it, in the provider's unit. `None`: the counter exists but could not be
+    /// read, so a sum that includes it is a lower bound.
     pub value: Option<u64>,
     /// Where it was read.
     pub source: RawSource,
@@ -209,13 +209,12 @@ pub struct PortReading {
     pub link_layer: Option<String>,
     /// Network device name.
     pub netdev: Option<String>,
-    /// Of a network device that is a bond: what it consists of.
+    /// If the network device is a bond: what the bond consists of.
     #[serde(default)]
     pub bond: Option<BondReading>,
     /// Network device MTU, bytes.
     pub netdev_mtu: Option<u32>,
-    /// Priorities with flow control (PFC) of the network device, a bit for each; `None` when that is not
-    /// known.
+    /// Priorities of the network device with flow control (PFC), one bit each; `None` when that is not known.
     #[serde(default)]
     pub pfc: Option<u8>,
     /// Signalling rate, bits/s; `None` when the provider only has a placeholder (rxe says 2.5 Gb/s).
@@ -233,7 +232,7 @@ pub struct PortReading {
 /// The bond over which a port sends and receives.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BondReading {
-    /// How it spreads what it sends, as the kernel names it: `802.3ad`, `active-backup`.
+    /// How the bond spreads what it sends, as the kernel names it: `802.3ad`, `active-backup`.
     pub mode: Option<String>,
     /// The bond's network devices.
     pub members: Vec<MemberReading>,
@@ -257,7 +256,7 @@ pub struct GidReading {
     pub index: u16,
     /// The GID, in network byte order.
     pub gid: [u8; 16],
-    /// It is one of RoCE v1 (or of InfiniBand); `None` when the type could not be read.
+    /// Whether it is a GID of RoCE v1 (or of InfiniBand); `None` when the type could not be read.
     pub v1: Option<bool>,
 }
 
@@ -266,6 +265,6 @@ pub struct GidReading {
 pub struct LoggedError {
     /// The message, safe to print.
     pub text: String,
-    /// The device that it was logged for, `+pci:0000:3b:00.0`, where its driver named one; safe to print.
+    /// The device for which it was logged (`+pci:0000:3b:00.0`), if the driver named one; safe to print.
     pub device: Option<String>,
 }

@@ -15,16 +15,16 @@ pub struct GpuSample {
     pub gpus: Vec<GpuReading>,
 }
 
-/// How old the newest reading may be to tell of now, ns (ours): there is one each second.
+/// How old the newest reading may be to count as present, ns (our limit): there is one reading each second.
 const OLD_NS: u64 = 5_000_000_000;
 
 impl GpuSample {
-    /// Whether it tells of this moment.
+    /// Whether the reading is recent enough to describe this moment.
     pub fn is_of(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.mono_ns) <= OLD_NS
     }
 
-    /// The GPUs on which a process computes; `None` where one does not tell who does, or where it is.
+    /// The GPUs on which a process computes; `None` if a GPU does not list processes, or tell its place.
     pub fn of(&self, pid: u32) -> Option<Arc<[Arc<GpuPlace>]>> {
         let mut all = Vec::new();
         for gpu in &self.gpus {
@@ -41,9 +41,9 @@ impl GpuSample {
 pub struct GpuPlace {
     /// PCI address, `DDDD:BB:DD.F`.
     pub address: String,
-    /// From the host bridge (`pci0000:17`) through the root port to the function; empty where not known.
+    /// PCI path from the host bridge (`pci0000:17`) through the root port to the function; empty if unknown.
     pub path: Vec<String>,
-    /// NUMA node; `None` where the kernel knows none.
+    /// NUMA node; `None` if the kernel knows none.
     pub node: Option<u32>,
 }
 

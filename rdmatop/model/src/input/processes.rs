@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ReadAt;
 
-/// A limit of a process's RDMA cgroup, or of one above it, of which all is in use.
+/// A limit of a process's RDMA cgroup, or of a cgroup above it, that is used up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitReached {
     /// Process id.
@@ -17,32 +17,52 @@ pub struct LimitReached {
     pub device: String,
     /// `hca_handle` or `hca_object`.
     pub resource: String,
-    /// How many it may have, and has.
+    /// How many the cgroup may have; it has as many.
     pub max: u64,
 }
 
-/// How much memory a process may lock: looked up when its registrations of memory fail for want of it.
+/// How much memory a process may lock. It is looked up when registrations of memory fail for lack of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockedMemory {
     /// Process id.
     pub pid: u32,
     /// The soft limit of locked memory, bytes; `None`: unlimited.
     pub limit: Option<u64>,
-    /// It has `CAP_IPC_LOCK`, for which the limit does not count; `None`: not known.
+    /// Whether it has `CAP_IPC_LOCK`, which lifts the limit; `None` if not known.
     pub exempt: Option<bool>,
-    /// What drivers hold for it (`VmPin`), bytes; `None`: not known.
+    /// Memory that drivers hold pinned for it (`VmPin`), bytes; `None` if not known.
     pub pinned: Option<u64>,
 }
 
-/// One look at TCP connections.
+/// How many mappings of memory processes have, and how many one may have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MappingsSample {
+    /// `vm.max_map_count`, which counts for each process of the machine; `None`: not readable.
+    pub limit: Option<u64>,
+    /// The processes whose mappings were listed since the last sample.
+    pub processes: Vec<MappingCount>,
+}
+
+/// Mappings of one process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MappingCount {
+    /// Process id.
+    pub pid: u32,
+    /// How many there are; `None`: the list was not readable, or not to its end.
+    pub count: Option<u64>,
+    /// `CLOCK_MONOTONIC` when they were listed, ns.
+    pub read_ns: u64,
+}
+
+/// One reading of TCP connections.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TcpSample {
     /// The time of the reading.
     pub at: ReadAt,
-    /// When the look before was: a process that is new in this one had moved nothing then.
+    /// The time of the reading before: a process that is new in this reading had moved nothing then.
     pub before: Option<ReadAt>,
-    /// Processes that moved much between ports that a library chose, and have a library mapped that could use
-    /// RDMA.
+    /// Processes that moved much between ports that a library chose, and that have a library mapped which
+    /// could use RDMA.
     pub processes: Vec<TcpTotals>,
 }
 
@@ -57,7 +77,7 @@ pub struct TcpTotals {
     pub received: u64,
     /// Connections that are open.
     pub connections: u32,
-    /// The other end of the one that moves most.
+    /// The other end of the connection that moves most.
     pub busiest: Option<SocketAddr>,
 }
 
@@ -70,7 +90,7 @@ pub struct OpenersSample {
     pub found: Vec<Opener>,
     /// The open files of some processes were not readable.
     pub hidden: bool,
-    /// The search stopped at its limit.
+    /// The search stopped at its limit, so processes may be missing.
     pub cut: bool,
 }
 
@@ -81,11 +101,11 @@ pub struct Opener {
     pub device: String,
     /// Process id.
     pub pid: u32,
-    /// Its name, safe to print; `None`: it ended meanwhile.
+    /// Its name, safe to print; `None` if it ended meanwhile.
     pub comm: Option<String>,
-    /// Container, pod or job, safe to print; with `?` at its end if it is claimed.
+    /// Container, pod or job, safe to print; a `?` at its end marks a claimed one.
     pub workload: Option<String>,
-    /// Libraries of interest that are mapped, safe to print; `None`: not readable.
+    /// Libraries of interest that are mapped, safe to print; `None` if not readable.
     pub libraries: Option<Vec<String>>,
 }
 
@@ -94,8 +114,8 @@ pub struct Opener {
 pub struct ProcessFacts {
     /// Process id.
     pub pid: u32,
-    /// Start time, clock ticks since boot as the kernel counts them: a process with a reused pid has another
-    /// one.
+    /// Start time, clock ticks since boot as the kernel counts them: two processes that had the same pid
+    /// differ in it.
     pub start_ticks: u64,
     /// `CLOCK_MONOTONIC` before the rest was read, ns.
     pub read_ns: u64,
@@ -109,9 +129,9 @@ pub struct ProcessFacts {
     pub user: Option<String>,
     /// Cgroup path.
     pub cgroup: Option<String>,
-    /// Container, pod or job the cgroup names, for display.
+    /// Container, pod or job that the cgroup names, for display.
     pub workload: Option<String>,
-    /// A user may have made the cgroup of that name.
+    /// A user may have made the cgroup that names the workload.
     #[serde(default)]
     pub workload_claimed: bool,
     /// Parent process.
@@ -120,7 +140,7 @@ pub struct ProcessFacts {
     pub libraries: Option<Vec<String>>,
     /// RDMA-relevant environment, when read.
     pub environ: Option<Vec<(String, String)>>,
-    /// Whether it finds `/dev/infiniband/uverbs*`, when read.
+    /// Whether the process can see `/dev/infiniband/uverbs*`, when read.
     #[serde(default)]
     pub verbs_files: Option<bool>,
 }

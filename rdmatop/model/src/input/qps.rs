@@ -14,9 +14,9 @@ use crate::{
 /// Dump of QPs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct QpsSample {
-    /// `CLOCK_MONOTONIC` **before** the dump began: events after it win over the dump.
+    /// `CLOCK_MONOTONIC` **before** the dump began, ns: events after this time win over the dump.
     pub mono_ns: u64,
-    /// Device indices that were dumped whole; QPs of these that are not listed are gone.
+    /// Indices of the devices that were dumped completely; a QP of theirs that is not listed is gone.
     pub complete: Vec<u32>,
     /// The QPs.
     pub qps: Vec<QpReading>,
@@ -54,21 +54,21 @@ pub struct QpReading {
 pub struct SlotsSample {
     /// `CLOCK_MONOTONIC` when the sweep began, ns.
     pub mono_ns: u64,
-    /// When the slots of this sample were copied, which is later: between two samples of one sweep the reader
-    /// may have waited for the engine. `None`: when the sweep began.
+    /// When the slots of this sample were copied, which may be later: between two samples of one sweep the
+    /// reader may have waited for the engine. `None`: when the sweep began.
     pub at: Option<ReadAt>,
     /// Slot number and copy, only slots in use.
     #[serde(with = "numbers")]
     pub slots: Vec<(u32, QpSlot)>,
-    /// Slots in use in which nothing has been counted yet: ten thousand copies of nothing are 8 MB.
+    /// Slots in use that have counted nothing yet, as heads: ten thousand copies of zeroes would be 8 MB.
     pub idle: Vec<(u32, SlotHead)>,
-    /// Slots that have not changed since the sweep before are left out. Otherwise what is left out is free.
+    /// Slots unchanged since the sweep before are left out. If false, a slot that is left out is free.
     pub partial: bool,
     /// The same sweep goes on in the next sample.
     pub more: bool,
-    /// Slots there are, taken or not; 0 for not known.
+    /// Number of slots, taken or free; 0 if not known.
     pub capacity: u32,
-    /// QPs may exist that found no room in the tables of the kernel side: they are not counted.
+    /// QPs may exist that found no room in the tables of the kernel side; they are not counted.
     pub lacks_some: bool,
 }
 
@@ -129,10 +129,10 @@ impl SlotHead {
 pub struct VerbsSample {
     /// `CLOCK_MONOTONIC` in the middle of the reading, ns.
     pub mono_ns: u64,
-    /// Only what has changed since the sample before is in `verbs` and `errors`; what is left out stands
-    /// still.
+    /// `verbs` and `errors` have only entries that changed since the sample before; entries that are left out
+    /// are unchanged.
     pub partial: bool,
-    /// Process and verb of entries that the kernel side has given up since the sample before.
+    /// Process and verb of the entries that the kernel side has dropped since the sample before.
     pub gone: Vec<(u32, u32)>,
     /// Counters.
     #[serde(with = "numbers")]
@@ -140,7 +140,7 @@ pub struct VerbsSample {
     /// Calls of which only the number is known, always all of them. No key is also in `verbs`.
     #[serde(with = "numbers")]
     pub calls_only: Vec<(VerbKey, u64)>,
-    /// When those were read, which is not when `verbs` was; `None`: with them.
+    /// When `calls_only` was read, which differs from the time of `verbs`; `None`: at the same time.
     pub calls_only_ns: Option<u64>,
     /// Failures by errno.
     #[serde(with = "numbers")]

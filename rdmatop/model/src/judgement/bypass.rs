@@ -1,5 +1,5 @@
-//! Libraries that may post past the functions of the provider, so that no probe on these sees it. Neither a
-//! library that is loaded nor a QP without a call proves it: the words say "may".
+//! Libraries that may post past the functions of the provider, so that the probes on these see nothing. A
+//! loaded library does not prove it, nor does a QP without any call: the words say "may".
 
 use super::{Quantity, uncounted::concerns};
 use crate::{
@@ -23,11 +23,11 @@ impl Reason {
 
 /// A library that may post past the functions of the provider, on NICs of one driver.
 struct Bypass {
-    /// How the driver's name begins.
+    /// Prefix of the driver's name.
     driver: &'static str,
-    /// How the file's name begins.
+    /// Prefix of the file's name.
     library: &'static str,
-    /// A variable of its process that keeps it from doing so, with one of [`OFF`].
+    /// An environment variable that, set to one of [`OFF`], keeps the library from doing so.
     switch: Option<&'static str>,
     reason: Reason,
 }
@@ -35,7 +35,7 @@ struct Bypass {
 /// How libfabric spells "no" (fi_parse_bool), whatever the case.
 const OFF: [&str; 4] = ["0", "false", "no", "off"];
 
-/// The first one that a process has loaded is named.
+/// The first entry whose library a process has loaded is the one that is named.
 static BYPASSES: [Bypass; 5] = [
     bypass(
         "mlx5",
@@ -88,7 +88,7 @@ impl Bypass {
     }
 }
 
-/// The reason that a process's QPs on a device may be used past the functions that are probed.
+/// Why a process may use its QPs on a device past the functions that are probed.
 pub(super) fn bypassed(device: &DeviceRow, process: &ProcessRow) -> Option<&'static Reason> {
     let driver = device.driver.as_deref()?;
     let mut all = BYPASSES.iter();

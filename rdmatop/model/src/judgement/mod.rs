@@ -1,7 +1,7 @@
 //! What a snapshot means: totals, what is stuck, what cannot be observed and why.
 //!
 //! Each snapshot is judged once and carries the result, so that the screen, `--once` and `--json` agree. What
-//! depends on QPs alone is kept while none of their rows changed.
+//! was concluded from QPs alone is reused as long as no QP row changes.
 
 mod bound;
 mod bypass;
@@ -15,7 +15,10 @@ mod uncounted_tests;
 mod unexplained;
 mod unobserved;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use serde::{Serialize, Serializer};
 
@@ -46,11 +49,11 @@ pub struct Judgement {
     pub unexplained: AllUnexplained,
     /// Scale of bars.
     pub scale: Scale,
-    /// Probes that are on, partly on, broken, and not supported by this kernel. Those whose driver is not
-    /// there do not count.
+    /// Number of probes that are on, partly on, broken, and not supported by this kernel. Probes for a driver
+    /// that is not loaded are not counted.
     pub probes: [usize; 4],
-    /// For each process with stuck QPs, by its uid: how many, and why the first is; failures come before
-    /// waits.
+    /// For each process with stuck QPs, by its uid: how many QPs are stuck, and the reason of the first; a
+    /// failed QP comes before one that only waits.
     by_process: Arc<BTreeMap<u64, (u64, Stuck)>>,
     /// How many of `rows.waiting` are stuck at the snapshot's time.
     stuck: usize,
@@ -60,26 +63,29 @@ pub struct Judgement {
 /// What the rows of QPs show, independent of the time and of the rest of the snapshot.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Rows {
-    /// Live ones by state, in numeric order.
+    /// Live QPs by state, in numeric order.
     states: Vec<StateCount>,
-    /// Live ones.
+    /// Number of live QPs.
     live: u64,
-    /// Those that are stuck, or will be if they stay as they are, with the time (`CLOCK_MONOTONIC`, ns) from
-    /// which they count as stuck; the first to be stuck comes first.
+    /// QPs that are stuck, or will be if they stay as they are. With each: the time (`CLOCK_MONOTONIC`, ns)
+    /// from which it counts as stuck; the earliest comes first.
     waiting: Vec<(u64, StuckQp)>,
-    /// Live ones that move without a counter slot, by device.
+    /// Live QPs that move data without a counter slot, by device.
     uncounted: BTreeMap<u64, u64>,
     /// Bytes sent and received per second, by device.
     moved: BTreeMap<u64, [Option<f64>; 2]>,
+    /// Devices with a QP, also one that has ended, that carries more than management datagrams.
+    able: BTreeSet<u64>,
     by_numbers: ByNumbers,
-    /// Live ones that carry work requests of somebody, by device: whether any is counted, and whose are not.
+    /// By device, the live QPs that carry somebody's work requests: whether any is counted, and whose are
+    /// not.
     counted: BTreeMap<u64, uncounted::Counted>,
-    /// Live ones that a process has connected, by their paths.
+    /// Live QPs that a process has connected, by their paths.
     paths: BTreeMap<PathKey, u64>,
     links: bound::Links,
 }
 
-/// What the packets of a QP leave with.
+/// What determines how the packets of a QP leave the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PathKey {
     /// Device.
@@ -88,14 +94,14 @@ pub struct PathKey {
     pub port: u32,
     /// Process.
     pub process: u64,
-    /// Index of its own address in the port's GID table.
+    /// Index of the QP's own address in the port's GID table.
     pub sgid_index: Option<u8>,
     /// Path MTU, bytes.
     pub mtu: Option<u16>,
 }
 
 impl PathKey {
-    /// That of a QP; `None` for one that is not connected, or of which nothing is known.
+    /// The path of a QP; `None` when the QP is not connected, or nothing is known of its path.
     fn of(qp: &QpRow) -> Option<Self> {
         let key = Self {
             device: qp.device_uid?,
@@ -112,10 +118,15 @@ impl Rows {
     fn of(qps: &[Arc<QpRow>]) -> Self {
         let mut out = Self::default();
         let (mut known, mut unknown) = ([0; 256], 0);
-        let mut last_link = None;
+        let (mut last_link, mut last_able) = (None, None);
         let mut counting = uncounted::Counting::default();
         for qp in qps {
             totals::add_moved(&mut out.moved, qp);
+            let able = qp.device_uid.filter(|_| !is_of_the_core(qp));
+            if let Some(device) = able.filter(|_| able != last_able) {
+                out.able.insert(device);
+                last_able = able;
+            }
             if qp.exited {
                 continue;
             }
@@ -124,7 +135,7 @@ impl Rows {
                 Some(state) => known[usize::from(state.0)] += 1,
                 None => unknown += 1,
             }
-            // Queue pairs of one process mostly stand together.
+            // QPs of one process mostly follow each other: comparing with the last link spares look-ups.
             let link = bound::link_of(qp);
             if let Some((process, of_it)) = link.filter(|_| link != last_link) {
                 out.links.entry(process).or_default().insert(of_it);
@@ -146,7 +157,7 @@ impl Rows {
         out
     }
 
-    /// How many are stuck at a given time.
+    /// How many QPs are stuck at a given time.
     fn stuck_at(&self, mono_ns: u64) -> usize {
         self.waiting.partition_point(|(at, _)| *at <= mono_ns)
     }
@@ -165,15 +176,15 @@ impl Rows {
     }
 }
 
-/// Whether each row is the same `Arc` as in the other snapshot. Ten thousand QPs are compared by the
-/// addresses of their rows, without reading the rows, and where all are at rest by the address of their list.
+/// Whether each row is the same `Arc` as in the other snapshot. The addresses of the rows are compared, so
+/// that ten thousand QPs are not read; when no QP changed, the address of the whole list is the same.
 fn same_rows(a: &Shared<Arc<QpRow>>, b: &Shared<Arc<QpRow>>) -> bool {
     a.is(b) || a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
 }
 
 impl Judgement {
-    /// Judges `snapshot` whatever judgement it carries; `before` is a judged one that may share most of its
-    /// rows.
+    /// Judges `snapshot` and ignores the judgement that it carries. `before` is a judged snapshot; most rows
+    /// of both may be the same.
     fn of(snapshot: &Snapshot, before: Option<&Snapshot>) -> Self {
         let kept = before.filter(|before| same_rows(&before.qps, &snapshot.qps));
         let kept = kept.map(|before| &before.judgement);
@@ -223,7 +234,7 @@ impl Judgement {
         &self.rows.by_numbers
     }
 
-    /// Of a process with stuck QPs: how many, and why the first is; failures come before waits.
+    /// For a process with stuck QPs: how many, and the reason of the first; failures come before waits.
     pub fn stuck_of(&self, process_uid: u64) -> Option<(u64, Stuck)> {
         self.by_process.get(&process_uid).copied()
     }
@@ -249,8 +260,8 @@ impl Serialize for Judgement {
 }
 
 impl Snapshot {
-    /// The snapshot with its judgement. `before` is the one before it; what did not change is taken from
-    /// there.
+    /// The snapshot with its judgement. `before` is the snapshot before this one; parts that did not change
+    /// are taken from its judgement.
     #[must_use]
     pub fn judged(mut self, before: Option<&Self>) -> Self {
         self.judgement = Judgement::of(&self, before);

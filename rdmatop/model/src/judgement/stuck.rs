@@ -43,7 +43,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Whether it repeats packets.
+    /// Whether the QP sends packets again.
     pub fn repeats(self) -> bool {
         matches!(self, Self::NoBuffers | Self::NoAnswer)
     }
@@ -72,7 +72,7 @@ impl Reason {
 pub struct Stuck {
     /// The reason why the QP is stuck.
     pub reason: Reason,
-    /// `CLOCK_MONOTONIC` since which it has been in its state, ns; `None` when that is not known.
+    /// Time (`CLOCK_MONOTONIC`, ns) at which the QP entered its state; `None` when that is not known.
     pub since_ns: Option<u64>,
 }
 
@@ -87,8 +87,8 @@ impl Stuck {
         matches!(self.reason, Reason::Failed | Reason::SendFailed)
     }
 
-    /// In which state it is stuck, with a blank before it, and for how long where that is informative: ` in
-    /// INIT for 7s`.
+    /// The state in which the QP is stuck, with a blank before it, and for how long where that tells
+    /// something: ` in INIT for 7s`.
     pub fn place(self, mono_ns: u64) -> String {
         let long = || {
             let ns = self.since_ns.map_or(0, |since| mono_ns.saturating_sub(since));
@@ -103,7 +103,7 @@ impl Stuck {
         }
     }
 
-    /// All of it in one line, at a time of `CLOCK_MONOTONIC`.
+    /// State, duration and reason in one line, as of `mono_ns` (`CLOCK_MONOTONIC`).
     pub fn sentence(self, mono_ns: u64) -> String {
         format!("Stuck{}: {}", self.place(mono_ns), self.reason.why())
     }
@@ -119,8 +119,8 @@ impl Serialize for Stuck {
     }
 }
 
-/// Whether a row is stuck, or will be if it stays as it is, and the time from which it counts as stuck; 0 is
-/// at once. States are compared by number, because this runs for every QP of which something changed.
+/// Why a QP is stuck, or will be if it stays as it is, and the time from which it counts as stuck; 0 means at
+/// once. States are compared by number, because this runs for every QP of which something changed.
 ///
 /// RTR is never stuck: a side that only receives stays there for its whole life, as perftest's receivers do.
 /// Neither is INIT for types without a peer, nor RESET, where libraries keep spare QPs.
@@ -153,7 +153,7 @@ fn grows(counter: Option<Counter>) -> bool {
 }
 
 /// Whether it is known that no send WR finished and no byte moved in the newest points of the history. An
-/// empty history holds only zeroes and unknowns.
+/// empty history means that all points were 0 or unknown.
 fn rests(qp: &QpRow) -> bool {
     let sent = &qp.history.tx;
     qp.traffic.tx_wr.and_then(|c| c.rate) == Some(0.0)

@@ -1,4 +1,4 @@
-//! Judgements, and that reusing parts of them gives the same as judging from scratch.
+//! Judgements; reusing parts of them must give the same as judging from scratch.
 
 use std::sync::Arc;
 
@@ -86,6 +86,53 @@ fn a_port_without_a_packet_moved_nothing_and_one_with_packets_may_have() {
     assert_eq!((sums.rx.rate, sums.rx.partial), (None, true), "packets came in");
     s.ports[0].tx_packets = None;
     assert!(totals(&s).tx.partial, "packets are not known");
+}
+
+/// A device `n` on which there is no QP but one for management, of which nothing is counted.
+fn managed(s: &mut Snapshot, n: u64, kind: u8) {
+    let mut device = s.devices[0].clone();
+    (device.uid, device.name, device.qps) = (n, format!("rxe{n}").into(), Some(1));
+    let mut port = s.ports[0].clone();
+    (port.device_uid, port.device) = (n, device.name.clone());
+    (port.tx_bytes, port.rx_bytes) = (None, None);
+    let mut qp = (*s.qps[0]).clone();
+    (qp.uid, qp.device_uid, qp.qpn, qp.qp_type) = (n * 100, Some(n), 1, Some(QpType(kind)));
+    (qp.pid, qp.kernel, qp.comm, qp.traffic) = (None, true, Some("[ib_core]".into()), Arc::default());
+    s.devices.push(device);
+    s.ports.push(port);
+    s.qps.push(Arc::new(qp));
+    (s.health.follows_qps, s.health.lost_events) = (true, Some(0));
+}
+
+#[test]
+fn packets_of_a_device_without_any_qp_but_those_for_management_are_no_data() {
+    let mut s = testkit::one_row();
+    managed(&mut s, 7, 1);
+    (s.devices, s.ports) = (vec![s.devices[1].clone()], vec![s.ports[1].clone()]);
+    s.qps.remove(0);
+    let nothing = Sum {
+        rate: Some(0.0),
+        partial: false,
+    };
+    let sums = totals(&s);
+    assert_eq!((sums.tx, sums.rx), (nothing, nothing));
+    let is_unknown = |edit: fn(&mut Snapshot)| {
+        let mut s = s.clone();
+        edit(&mut s);
+        assert_eq!((totals(&s).rx.rate, totals(&s).rx.partial), (None, true));
+    };
+    is_unknown(|s| s.devices[0].qps = Some(2));
+    is_unknown(|s| s.devices[0].qps = None);
+    is_unknown(|s| s.health.follows_qps = false);
+    is_unknown(|s| s.health.lost_events = Some(1));
+    is_unknown(|s| (s.devices[0].followed, s.devices[0].driver) = (false, Some("mlx5_core".into())));
+    is_unknown(|s| Arc::make_mut(&mut s.qps[0]).qp_type = Some(QpType(2)));
+    is_unknown(|s| Arc::make_mut(&mut s.qps[0]).qp_type = None);
+    is_unknown(|s| {
+        let mut ended = (*s.qps[0]).clone();
+        (ended.uid, ended.qp_type, ended.exited) = (8, Some(QpType(2)), true);
+        s.qps.push(Arc::new(ended));
+    });
 }
 
 #[test]
@@ -210,7 +257,7 @@ fn a_device_names_what_of_it_cannot_be_observed_and_why() {
     s.qps.push(Arc::new(silent));
     assert!(why(&s).contains("of 1 QP: "), "{}", why(&s));
     assert!(!why(&s).contains("--uprobes"), "{}", why(&s));
-    // Where none is counted it may be used without a QP.
+    // If no QP is counted, the device may be used without a QP.
     s.qps.clear();
     assert!(why(&s).starts_with("rxe0: work requests: "), "{}", why(&s));
     s.health.uprobes = None;
@@ -232,6 +279,40 @@ fn a_device_names_what_of_it_cannot_be_observed_and_why() {
 }
 
 proptest! {
+    /// Whatever is counted of QPs for management: sums are what the rows of processes say.
+    #[test]
+    fn management_makes_no_sum_unknown(
+        devices in proptest::collection::vec((0_u8..2, proptest::option::of(0_u32..9000)), 0..4),
+        sent in proptest::option::of((proptest::option::of(0_u32..9), any::<bool>())),
+    ) {
+        let mut s = testkit::one_row();
+        let bytes = Some(Counter::whole(9, Some(4e6), Source::Sysfs));
+        (s.ports[0].tx_bytes, s.ports[0].rx_bytes) = (bytes, bytes);
+        let before = totals(&s);
+        prop_assert_eq!((before.tx.partial, before.rx.partial), (false, false));
+        for (n, (kind, packets)) in (7..).zip(devices) {
+            managed(&mut s, n, kind);
+            let counter = packets.map(|rate| Counter::whole(9, Some(rate.into()), Source::Netlink));
+            let port = s.ports.last_mut().unwrap();
+            (port.tx_packets, port.rx_packets) = (counter, counter);
+        }
+        let mut owner = s.processes[0].clone();
+        (owner.uid, owner.pid, owner.kernel, owner.comm) = (9, None, true, "[ib_core]".into());
+        owner.traffic = Traffic::default();
+        let posts = sent.map(|(rate, partial)| (rate.map(f64::from), partial));
+        owner.traffic.tx_wr = posts.map(|(rate, partial)| {
+            let mut counter = Counter::whole(9, rate, Source::Ebpf);
+            counter.partial = partial;
+            counter
+        });
+        s.processes.push(owner);
+        let sums = totals(&s);
+        prop_assert_eq!((sums.tx, sums.rx), (before.tx, before.rx));
+        let own = posts.and_then(|(rate, _)| rate).unwrap_or(0.0);
+        prop_assert_eq!(sums.wr.rate, before.wr.rate.map(|rate| rate + own));
+        prop_assert_eq!(sums.wr.partial, before.wr.partial);
+    }
+
     #[test]
     fn kept_judgements_equal_new_ones(
         steps in proptest::collection::vec((0usize..20, 0u8..7, 0u64..4, any::<bool>()), 1..12),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
-use super::Rows;
+use super::{Rows, are_known};
 use crate::{
     ib::QpState,
     input::EbpfState,
@@ -22,12 +22,12 @@ const MAD: &str = "[ib_core]";
 pub struct Sum {
     /// The sum of the known rates; `None` when none is known.
     pub rate: Option<f64>,
-    /// Something is missing from it.
+    /// A part of the sum is unknown.
     pub partial: bool,
 }
 
 impl Sum {
-    /// Adds a counter's rate; a lower bound makes the sum one.
+    /// Adds a counter's rate; a lower bound makes the sum a lower bound.
     fn add_counter(&mut self, counter: Option<Counter>) {
         self.add(counter.and_then(|counter| counter.rate));
         self.partial |= counter.is_some_and(|counter| counter.partial);
@@ -40,7 +40,7 @@ impl Sum {
         }
     }
 
-    /// The rate where it is informative: "at least 0" is not, and must not look like 0.
+    /// The rate where it says something: "at least 0" says nothing, and must not look like 0.
     pub fn known(self) -> Option<f64> {
         self.rate.filter(|rate| *rate > 0.0 || !self.partial)
     }
@@ -60,7 +60,7 @@ impl Serialize for Sum {
 /// Live QPs of one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct StateCount {
-    /// The state; `None` is one that no source reported.
+    /// The state; `None` if no source reported it.
     pub state: Option<QpState>,
     /// The number of QPs in this state.
     pub qps: u64,
@@ -89,20 +89,22 @@ impl Totals {
             ..Self::default()
         };
         out.add_devices(snapshot, rows);
-        // One that has ended within the window has no QP any more, and what it moved is counted.
+        // A process that ended within the window has no QP any more, but what it moved is counted.
         let moves = |row: &&ProcessRow| row.qps > 0 || row.traffic.tx_wr.is_some();
         for process in snapshot.processes.iter().filter(moves) {
             let sent = process.traffic.tx_wr;
-            // Its management datagrams are no process's traffic: when they are unknown, sums must not become
+            // Its management datagrams are no process's traffic: what is not known of them must not make sums
             // lower bounds.
-            if sent.is_some_and(|c| c.rate.is_some()) || !(process.kernel && &*process.comm == MAD) {
+            if !(process.kernel && &*process.comm == MAD) {
                 out.wr.add_counter(sent);
+            } else if let Some(rate) = sent.and_then(|sent| sent.rate) {
+                out.wr.add(Some(rate));
             }
         }
         let counted = matches!(snapshot.health.ebpf, EbpfState::On { .. });
         let hides = !snapshot.unexplained.is_empty() || snapshot.devices.iter().any(DeviceRow::may_hide_qps);
         if out.wr == Sum::default() && counted && !hides && !snapshot.devices.is_empty() {
-            // No process exists that could post one.
+            // No process exists that could have posted a WR.
             out.wr.add(Some(0.0));
         }
         out.wr.partial |= !snapshot.unexplained.is_empty();
@@ -119,16 +121,17 @@ impl Totals {
                 });
                 continue;
             }
-            // A provider without byte counters of its own (rxe): what eBPF counted by QP takes their place.
+            // The provider (rxe) counts no bytes: the bytes that eBPF counted by QP take their place.
             let [tx, rx] = rows.moved.get(&device.uid).copied().unwrap_or_default();
-            // Where no packet passed there were no bytes either. Otherwise a peer's reads are sent, and its
-            // writes received, without a work request here.
+            // If no packet passed, no byte did either. Otherwise a peer's reads are sent and its writes
+            // received without a work request here, so the sum is a lower bound.
+            let managed = carries_management_alone(snapshot, rows, device);
             let packets: [fn(&PortRow) -> Option<Counter>; 2] = [|p| p.tx_packets, |p| p.rx_packets];
             for (sum, bytes, packets) in [(&mut self.tx, tx, packets[0]), (&mut self.rx, rx, packets[1])] {
                 let mut rates = ports().map(|p| packets(p).and_then(|c| c.rate));
                 let still = ports().next().is_some() && rates.all(|rate| rate == Some(0.0));
-                if still && bytes.is_none_or(|rate| rate == 0.0) {
-                    sum.add(Some(0.0));
+                if managed || (still && bytes.is_none_or(|rate| rate == 0.0)) {
+                    sum.add(Some(bytes.unwrap_or(0.0)));
                 } else {
                     sum.add(bytes);
                     sum.partial = true;
@@ -136,6 +139,16 @@ impl Totals {
             }
         }
     }
+}
+
+/// Whether all packets of a device are management datagrams, which no process sends or gets: the kernel lists
+/// no other QP there, and one that is made is seen at once.
+fn carries_management_alone(snapshot: &Snapshot, rows: &Rows, device: &DeviceRow) -> bool {
+    !rows.able.contains(&device.uid)
+        && snapshot.health.follows_qps
+        && snapshot.health.lost_events == Some(0)
+        && !device.may_hide_qps()
+        && are_known(&snapshot.qps, device)
 }
 
 /// Adds the traffic of a QP to its device.
@@ -151,7 +164,7 @@ pub(super) fn add_moved(moved: &mut BTreeMap<u64, [Option<f64>; 2]>, qp: &QpRow)
     }
 }
 
-/// Counts by number of the state, as rows.
+/// Rows of the states that have QPs; `known` is indexed by the number of the state.
 pub(super) fn states(known: &[u64; 256], unknown: u64) -> Vec<StateCount> {
     let known = (0..=u8::MAX).zip(known).map(|(state, qps)| StateCount {
         state: Some(QpState(state)),
@@ -164,12 +177,12 @@ pub(super) fn states(known: &[u64; 256], unknown: u64) -> Vec<StateCount> {
     known.chain([unknown]).filter(|row| row.qps > 0).collect()
 }
 
-/// Whether the port has byte counters of the provider's own, which every byte passes.
+/// Whether the port has byte counters of its provider, which count every byte that passes.
 pub fn counts_bytes(port: &PortRow) -> bool {
     port.tx_bytes.is_some() || port.rx_bytes.is_some()
 }
 
-/// A 0 that eBPF counted from work requests: other traffic may have passed the port.
+/// Whether a counter is a 0 that eBPF counted from work requests: other traffic may have passed the port.
 pub fn says_nothing(counter: &Counter) -> bool {
     counter.source == Source::Ebpf && counter.rate == Some(0.0)
 }
@@ -177,17 +190,17 @@ pub fn says_nothing(counter: &Counter) -> bool {
 /// What a full bar means where ports are compared: all share one scale.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scale {
-    /// Every port's true rate is known: full is the link.
+    /// The true rate of every port is known: a full bar is the whole link.
     pub link: bool,
-    /// No provider counts bytes: bars and rates are packets.
+    /// No provider counts bytes: bars and rates are of packets.
     pub packets: bool,
-    /// Otherwise a full bar is the busiest direction of any port: this rate.
+    /// If `link` is false, a full bar is this rate: that of the busiest direction of any port.
     pub max: f64,
 }
 
 impl Scale {
     pub(super) fn of(ports: &[PortRow]) -> Self {
-        // The provider's packets are all packets; bytes that eBPF counted are only those of work requests.
+        // The provider counts all packets, while eBPF counts only the bytes of work requests.
         let packets = !ports.iter().any(counts_bytes)
             && ports
                 .iter()
@@ -222,7 +235,7 @@ impl Scale {
         self.ways(port)[0]
     }
 
-    /// What is counted of the data that it received.
+    /// What is counted of the data that a port received.
     pub fn received(&self, port: &PortRow) -> Option<Counter> {
         self.ways(port)[1]
     }

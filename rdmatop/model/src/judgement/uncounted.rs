@@ -1,7 +1,7 @@
 //! Why no program counts the work requests of a device, a process or a QP.
 //!
-//! No QP's cause is computed at each snapshot: [`Rows`] keeps how many QPs of whom are not counted, and a
-//! view asks for the QPs that it shows.
+//! The cause is not computed for every QP at each snapshot: [`Rows`] keeps how many QPs of which owner are
+//! not counted, and a view asks for the causes of the QPs that it shows.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ pub(super) fn concerns(device: Option<&DeviceRow>) -> Concerns {
     device.map_or(Concerns::Host, of_device)
 }
 
-/// Why no program counts the work requests of a device, or of an unknown device; `None` where one does.
+/// Why no program counts the work requests of a device (or of an unknown one); `None` if one does.
 pub(super) fn why_uncounted(health: &Health, device: Option<&DeviceRow>) -> Option<Cause> {
     let because = |id, why: &str, remedy: &'static str| Obstacle::new(id, why, remedy);
     let obstacle = match &health.ebpf {
@@ -88,21 +88,21 @@ fn not_followed(health: &Health) -> Obstacle {
     }
 }
 
-/// QPs of a device: whether their work requests are counted. Those of the RDMA core carry no work requests of
-/// anybody.
+/// The QPs of a device: whether their work requests are counted. QPs of the RDMA core are left out, because
+/// no process posts work requests to them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Counted {
     /// Work requests of some QPs are counted.
     some: bool,
-    /// How many are not, by their owner.
+    /// How many QPs are not counted, by owner.
     silent: BTreeMap<Owner, u64>,
 }
 
-/// Whose a QP is.
+/// The owner of a QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
     Kernel,
-    /// By its uid, where it is known.
+    /// A process, by its uid if that is known.
     Process(Option<u64>),
 }
 
@@ -116,7 +116,7 @@ impl Owner {
     }
 }
 
-/// Whether nothing says how many work requests there were.
+/// Whether no counter says how many work requests there were.
 fn says_nothing(traffic: &Traffic) -> bool {
     let known = [
         traffic.tx_wr,
@@ -127,11 +127,11 @@ fn says_nothing(traffic: &Traffic) -> bool {
     known.iter().all(Option::is_none)
 }
 
-/// Counts live QPs. Those of a process follow each other, so that most of ten thousand cost a comparison.
+/// Counts live QPs. QPs of one process follow each other, so most of ten thousand cost only a comparison.
 #[derive(Default)]
 pub(super) struct Counting {
     all: BTreeMap<u64, Counted>,
-    /// Device and owner of the last ones that are not counted, and how many they are.
+    /// The last run of uncounted QPs: their device, their owner, and how many they are.
     run: Option<(u64, Owner, u64)>,
 }
 
@@ -179,13 +179,13 @@ fn by_uid(processes: &[ProcessRow]) -> BTreeMap<u64, &ProcessRow> {
     processes.iter().map(|process| (process.uid, process)).collect()
 }
 
-/// Whether probes on programs are what counts work requests of a device, or would be if they were not off.
+/// Whether probes on programs count the work requests of a device, or would count them if they were not off.
 pub(super) fn is_probed(health: &Health, device: &DeviceRow) -> bool {
     matches!(health.ebpf, EbpfState::On { .. }) && health.uprobes.is_some() && !device.followed
 }
 
-/// What is not known of the QPs of a device where [`is_probed`], of how many (`None`: all) and why. `cause`:
-/// why those that no probe counts are unknown.
+/// For a device where [`is_probed`] holds: what is unknown, for how many of its QPs (`None`: all), and why.
+/// `cause` says why the QPs that no probe counts are unknown.
 pub(super) fn not_probed(
     snapshot: &Snapshot,
     rows: &Rows,
@@ -215,7 +215,7 @@ pub(super) fn not_probed(
         .map(|(why, qps)| (WHAT, Some(qps), why.cause(WHAT, Some(device))));
     let mut out: Vec<_> = others.collect();
     if !counted.some {
-        // It may be used without a QP that the kernel knows.
+        // The device may be used without any QP that the kernel knows.
         out.insert(0, (WHAT, None, cause));
         return out;
     }
@@ -237,7 +237,7 @@ enum Why<'a> {
 }
 
 impl<'a> Why<'a> {
-    /// That of a device, `cause`, for what a process or the kernel has there.
+    /// The reason for what a process or the kernel has on a device; `cause` is the device's own reason.
     fn refined(
         cause: &'a Cause,
         health: &Health,
@@ -245,7 +245,7 @@ impl<'a> Why<'a> {
         kernel: bool,
         process: Option<&ProcessRow>,
     ) -> Self {
-        // Only these say that posts are not followed.
+        // In all other cases the device's reason is not that no program follows its posts.
         if device.followed || !matches!(health.ebpf, EbpfState::On { .. }) {
             return Self::OfDevice(cause);
         }
@@ -281,12 +281,12 @@ impl<'a> Why<'a> {
     }
 }
 
-/// What is needed to say of any QP of a snapshot what is unknown of it, and why. It is made once for all QPs.
+/// What is needed to say which quantities of a QP are unknown, and why; made once for all QPs.
 struct Known<'a> {
     health: &'a Health,
     devices: BTreeMap<u64, (&'a DeviceRow, Option<Cause>)>,
     processes: BTreeMap<u64, &'a ProcessRow>,
-    /// Why those of a device that is not known are not counted.
+    /// Why the QPs of an unknown device are not counted.
     nowhere: Option<Cause>,
     /// Some QPs found no slot.
     short: bool,
@@ -314,7 +314,7 @@ impl<'a> Known<'a> {
         self.devices.get(&qp.device_uid?)
     }
 
-    /// Why the work requests of a QP are unknown; `None`: they are known, or will be with the next reading.
+    /// Why the work requests of a QP are unknown; `None` if they are known, or will be with the next reading.
     fn why(&self, qp: &QpRow) -> Option<Why<'_>> {
         if !says_nothing(&qp.traffic) {
             return None;
@@ -333,8 +333,8 @@ impl<'a> Known<'a> {
         Some(Why::refined(cause, self.health, device, qp.kernel, process))
     }
 
-    /// Calls `tell` with each quantity of a QP that is unknown although others are known: what it is, its
-    /// cause's id and words.
+    /// For a QP of which some quantities are known, calls `tell` with each one that is unknown: the quantity,
+    /// and the id and the words of its cause.
     fn parts(&self, qp: &QpRow, mut tell: impl FnMut(Quantity, CauseId, &'static str)) {
         let mut posted = [qp.traffic.tx_wr, qp.traffic.rx_wr_posted].into_iter().flatten();
         if posted.any(|counter| counter.source == Source::Uprobe) {
@@ -348,7 +348,7 @@ impl<'a> Known<'a> {
     }
 }
 
-/// What is unknown of a QP, and why: either all that concerns work requests, or parts of it.
+/// What is unknown of a QP, and why: either everything about work requests, or some quantities.
 pub fn why_qp_is_unknown(snapshot: &Snapshot, qp: &QpRow) -> Vec<Cause> {
     let known = Known::of(snapshot);
     let device = known.device(qp).map(|(device, _)| *device);
@@ -362,8 +362,8 @@ pub fn why_qp_is_unknown(snapshot: &Snapshot, qp: &QpRow) -> Vec<Cause> {
     out
 }
 
-/// Why the work requests of a process are unknown; `None`: some are known. A program that counts those of one
-/// of its devices is enough.
+/// Why the work requests of a process are unknown. `None` if some are known, or if a program counts those of
+/// one of the process's devices.
 pub fn why_process_is_uncounted(snapshot: &Snapshot, process: &ProcessRow) -> Option<Cause> {
     if !says_nothing(&process.traffic) {
         return None;
@@ -388,8 +388,8 @@ pub fn why_process_is_uncounted(snapshot: &Snapshot, process: &ProcessRow) -> Op
     })
 }
 
-/// The QPs of a snapshot as JSON: each row, and what is unknown of it. Found out here, so that a snapshot
-/// that nobody writes costs nothing.
+/// The QPs of a snapshot as JSON: each row, and which of its quantities are unknown. These are computed only
+/// here, so that a snapshot that nobody writes costs nothing.
 pub(crate) struct QpsWritten<'a>(pub(crate) &'a Snapshot);
 
 impl Serialize for QpsWritten<'_> {

@@ -1,4 +1,4 @@
-//! Why the work requests of a QP or a process are unknown.
+//! The reasons why work requests of a QP or a process are unknown.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,7 +12,7 @@ use crate::{
     value::{Counter, Source},
 };
 
-/// A device of a driver that no program follows, with a QP of a process.
+/// A device whose driver no program follows, with a QP of a process.
 fn nic(driver: &str, libraries: &[&str]) -> Snapshot {
     let mut s = testkit::one_row();
     let device = &mut s.devices[0];
@@ -29,7 +29,7 @@ fn nic(driver: &str, libraries: &[&str]) -> Snapshot {
     s
 }
 
-/// Probes that were removed.
+/// A report of probes that were removed because they cost too much.
 fn too_dear() -> Arc<UprobesReport> {
     let off = Obstacle::new(CauseId::TooCostly, "the probes took too much", "raise it");
     Arc::new(UprobesReport {
@@ -43,8 +43,8 @@ fn probed(mut s: Snapshot) -> Snapshot {
     s
 }
 
-/// `unknown` of the first QP in JSON. Each is explained in the judgement, and the words of the QP have the
-/// same ids.
+/// Returns `unknown` of the first QP in JSON. The judgement must explain each entry, and the QP's reasons
+/// must have the same ids.
 fn unknown(s: &Snapshot) -> BTreeMap<String, String> {
     let s = s.clone().judged(None);
     let json = serde_json::to_value(&s).unwrap();
@@ -65,7 +65,7 @@ fn unknown(s: &Snapshot) -> BTreeMap<String, String> {
     unknown
 }
 
-/// The cause's id and the sentence, where all work requests are unknown. Those of the process are the same.
+/// Returns the cause's id and sentence if all work requests are unknown. Those of the process must be equal.
 fn why(s: &Snapshot) -> (CauseId, String) {
     assert_eq!(unknown(s).keys().collect::<Vec<_>>(), ["work_requests"]);
     let causes = why_qp_is_unknown(s, &s.qps[0]);
@@ -74,7 +74,7 @@ fn why(s: &Snapshot) -> (CauseId, String) {
     (causes[0].id, sentence(&causes[0]))
 }
 
-/// What cannot be observed of the device's work requests, but not of its bytes.
+/// Returns what cannot be observed of the device's work requests, without its bytes.
 fn lines(s: &Snapshot) -> Vec<String> {
     let judged = s.clone().judged(None);
     let lines = judged.judgement.unobserved.iter().map(Unobserved::what);
@@ -167,7 +167,7 @@ fn a_qp_that_a_probe_saw_says_only_that_its_end_is_not_seen() {
         lines(&s),
         ["completions, errors and times: probes on programs see what is posted, and not what becomes of it."]
     );
-    // Beside it one that is silent.
+    // Beside it there is a QP that posts nothing.
     let mut silent = (*s.qps[0]).clone();
     silent.traffic = Arc::default();
     s.qps.push(Arc::new(silent));
@@ -304,7 +304,7 @@ fn without_btf_or_with_no_slot_that_is_the_cause() {
     Arc::make_mut(&mut s.qps[0]).traffic = Arc::default();
     s.processes[0].traffic = Traffic::default();
     assert_eq!(unknown(&s), BTreeMap::new(), "the next reading will tell");
-    // Another QP found no slot, and it is not known which one.
+    // Another QP got no slot, and it is unknown which one.
     let mut doubt = s.clone();
     doubt.health.losses.push(Loss {
         at: "slot",

@@ -1,4 +1,4 @@
-//! What cannot be observed of a device, and why. Of a single QP [`super::uncounted`] says it.
+//! What cannot be observed of a device, and why. For a single QP, [`super::uncounted`] says it.
 
 use std::{fmt, sync::Arc};
 
@@ -14,7 +14,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantity {
-    /// Work requests, their bytes, completions, errors: by QP, by process, and by device.
+    /// Work requests, their bytes, completions and errors: of a QP, a process, or a device.
     WorkRequests,
     /// Bytes on the wire.
     WireBytes,
@@ -24,8 +24,8 @@ pub enum Quantity {
     ReceiverWaits,
     /// How long work requests take.
     Latency,
-    /// What becomes of work requests that are known to be posted: completions, errors, packets sent again,
-    /// waits, times.
+    /// What becomes of work requests whose posts are counted: completions, errors, retransmissions, waits,
+    /// times.
     Completions,
 }
 
@@ -50,7 +50,7 @@ pub struct Unobserved {
     pub device: Arc<str>,
     /// Which quantity.
     pub what: Quantity,
-    /// For how many of its QPs; `None`: for all.
+    /// How many QPs of the device this concerns; `None`: all.
     pub qps: Option<u64>,
     /// The reason why it is not observed.
     pub cause: Cause,
@@ -92,7 +92,7 @@ impl Serialize for Unobserved {
     }
 }
 
-/// Why, and what to do, as a sentence.
+/// The cause and the remedy, as a sentence.
 pub fn sentence(cause: &Cause) -> String {
     format!("{}.", cause.reason())
 }

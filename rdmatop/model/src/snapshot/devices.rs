@@ -20,7 +20,7 @@ use crate::{
 pub enum DeviceState {
     /// The kernel lists it.
     Registered,
-    /// It is being removed, and a process has it open: the kernel no longer lists it, its QPs go on.
+    /// It is being removed while a process has it open: the kernel no longer lists it, and its QPs go on.
     Removing,
 }
 
@@ -43,7 +43,7 @@ pub struct DeviceRow {
     pub fw_version: Option<Arc<str>>,
     /// PCI address.
     pub pci: Option<Arc<str>>,
-    /// From the host bridge (`pci0000:17`) through the root port to its PCI function; empty where not known.
+    /// PCI path: host bridge (`pci0000:17`), root port, down to the PCI function; empty if unknown.
     #[serde(skip)]
     pub pci_path: Arc<[String]>,
     /// NUMA node.
@@ -65,18 +65,18 @@ pub struct DeviceRow {
     pub ctxs: Option<u64>,
     /// SRQs.
     pub srqs: Option<u64>,
-    /// The processes that have it open, where one of them may have queue pairs that the kernel does not list;
-    /// `None`: not known.
+    /// The processes that have the device open, if one of them may have queue pairs that the kernel does not
+    /// list; `None` if that is not known.
     #[serde(skip)]
     pub contexts: Option<Arc<[u32]>>,
     /// Errors that its driver logged since rdmatop began; `None` where the kernel's log cannot be read.
     pub driver_errors: Option<u64>,
     /// The last of them.
     pub driver_error: Option<Arc<str>>,
-    /// When rdmatop read that one, `CLOCK_MONOTONIC`, ns.
+    /// When rdmatop read [`DeviceRow::driver_error`], `CLOCK_MONOTONIC`, ns.
     #[serde(skip)]
     pub driver_error_ns: Option<u64>,
-    /// Programs of ours count work requests of its driver, where they are attached.
+    /// Whether rdmatop has programs that count work requests of this driver, attached or not.
     #[serde(skip)]
     pub followed: bool,
     /// How the programs that count its work requests are attached, `kprobe` or `fentry`; `None` when none
@@ -88,8 +88,8 @@ pub struct DeviceRow {
 }
 
 impl DeviceRow {
-    /// Whether processes may use it through queue pairs that the kernel does not list. Of the drivers in
-    /// Linux only mlx5's lets a library make them past ib_core (DEVX). An unknown driver may be that one.
+    /// Whether processes may use the device through queue pairs that the kernel does not list. Of Linux's
+    /// drivers only mlx5's lets a library make them past ib_core (DEVX); an unknown driver may be mlx5's.
     pub fn may_hide_qps(&self) -> bool {
         !self.followed && may_hide_qps(self.driver.as_deref())
     }
@@ -100,7 +100,7 @@ pub fn may_hide_qps(driver: Option<&str>) -> bool {
     driver.is_none_or(|driver| driver.starts_with("mlx5"))
 }
 
-/// Something that cannot be observed of any device of a driver, and why.
+/// Something that cannot be observed on the devices of a driver, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hidden {
     /// The quantity that is hidden.
@@ -112,14 +112,14 @@ pub struct Hidden {
 /// The bond over which a port sends and receives (RoCE LAG).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bond {
-    /// How it spreads what it sends: `802.3ad`, `balance-xor`, `active-backup`.
+    /// How the bond spreads what it sends: `802.3ad`, `balance-xor`, `active-backup`.
     pub mode: Option<Arc<str>>,
-    /// Its network devices, which have the links, and the statistics of them.
+    /// Its network devices, which have the links and the byte counters.
     pub members: Arc<[Member]>,
 }
 
 impl Bond {
-    /// Whether one member carries all, and the others wait for its end.
+    /// Whether one member carries all traffic, and the others wait for it to fail.
     pub fn is_active_backup(&self) -> bool {
         self.mode.as_deref() == Some("active-backup")
     }
@@ -129,8 +129,8 @@ impl Bond {
         self.members.iter().filter(|member| member.up == Some(true))
     }
 
-    /// What it can carry, bits/s: all that is up together, or the fastest of that where one carries all.
-    /// `None` where it is not known of each member that is up.
+    /// What the bond can carry, bits/s: the sum of the members that are up, or for active-backup the fastest
+    /// of them. `None` if the rate of a member that is up is not known.
     pub fn rate_bps(&self) -> Option<u64> {
         let rates: Vec<u64> = self.up().map(|member| member.rate_bps).collect::<Option<_>>()?;
         if self.is_active_backup() {
@@ -173,17 +173,17 @@ pub struct PortRow {
     pub link_layer: Option<Arc<str>>,
     /// Network device.
     pub netdev: Option<Arc<str>>,
-    /// Of a network device that is a bond: what it consists of.
+    /// If the network device is a bond: what the bond consists of.
     pub bond: Option<Bond>,
     /// MTU of the network device, bytes.
     pub netdev_mtu: Option<u32>,
-    /// Priorities with flow control (PFC), a bit for each; `None` when that is not known.
+    /// Priorities with flow control (PFC), one bit each; `None` when that is not known.
     #[serde(skip)]
     pub pfc: Option<u8>,
     /// GIDs; `None` when they could not be read.
     #[serde(skip)]
     pub gids: Option<Arc<[PortGid]>>,
-    /// Rate, bits/s, of a bond what [`Bond::rate_bps`] says; `None` when the provider has no true one.
+    /// Rate, bits/s; for a bond, [`Bond::rate_bps`]. `None` when the provider has only a placeholder.
     pub rate_bps: Option<u64>,
     /// Lanes of the link, for which symbols are counted.
     #[serde(skip)]
@@ -201,39 +201,39 @@ pub struct PortRow {
     pub tx_packets: Option<Counter>,
     /// Packets received.
     pub rx_packets: Option<Counter>,
-    /// Packets dropped, those that found no receive buffer too.
+    /// Packets dropped, including those that found no receive buffer.
     pub drops: Option<Counter>,
     /// Packets that found no receive buffer.
     pub out_of_buffer: Option<Counter>,
     /// Packets sent again.
     pub retransmits: Option<Counter>,
-    /// How often a sender had to start again: timeouts, NAKs of the peer. Each sends one packet or many
-    /// again.
+    /// How often a sender had to start again after a timeout or a NAK of the peer. Each time it repeats one
+    /// packet or many.
     pub retries: Option<Counter>,
-    /// Signs of congestion received: packets with a mark, and notifications (CNP).
+    /// Signs of congestion received: packets with a mark (ECN), and notifications (CNP).
     pub congestion: Option<Counter>,
-    /// Of these the packets with a mark (ECN).
+    /// The part of `congestion` that are packets with a mark (ECN).
     pub ecn_marked: Option<Counter>,
-    /// Of these the notifications (CNP), which slow a sender down.
+    /// The part of `congestion` that are notifications (CNP), on which a sender slows down.
     pub cnp_handled: Option<Counter>,
     /// Notifications of congestion sent.
     pub cnp_sent: Option<Counter>,
     /// RNR NAKs, both directions.
     pub rnr_naks: Option<Counter>,
-    /// Every byte that its byte counters count is of a queue pair, and none of IP.
+    /// All bytes in its byte counters are of queue pairs; none is of IP.
     #[serde(skip)]
     pub rdma_alone: bool,
-    /// Every byte of a queue pair is among what its byte counters count.
+    /// The byte counters include all bytes of queue pairs.
     #[serde(skip)]
     pub all_of_rdma: bool,
-    /// Every counter the provider has. Where none of them changed, the list is that of the snapshot before.
+    /// Every counter of the provider. If none changed, the list is the same as in the snapshot before.
     pub counters: Shared<NamedCounter>,
     /// Every number of the provider that may fall.
     pub gauges: Vec<Gauge>,
     /// Tx and Rx bytes/s (packets/s where there are no bytes).
     #[serde(skip)]
     pub history: Arc<History>,
-    /// What passed it in the last seconds, by the provider's own counters; `None`: that is not known.
+    /// What passed the port in the last seconds, by the provider's own counters; `None` if that is not known.
     #[serde(skip)]
     pub recent: Option<Recent>,
 }
@@ -245,28 +245,28 @@ pub struct PortGid {
     pub index: u16,
     /// The GID, in network byte order.
     pub gid: Gid,
-    /// It is one of RoCE v1 (or of InfiniBand); `None` when the type is not known.
+    /// Whether it is a GID of RoCE v1 (or of InfiniBand); `None` when the type is not known.
     pub v1: Option<bool>,
 }
 
 impl PortRow {
-    /// Whether it is known to be ACTIVE.
+    /// Whether the port is known to be ACTIVE.
     pub fn is_active(&self) -> bool {
         self.state.is_some_and(PortState::is_active)
     }
 
-    /// Bytes sent: on the wire where the provider counts them, otherwise of work requests.
+    /// Bytes sent: those on the wire if the provider counts them, otherwise those of work requests.
     pub fn any_tx_bytes(&self) -> Option<&Counter> {
         self.tx_bytes.as_ref().or(self.wr_tx_bytes.as_ref())
     }
 
-    /// Bytes received, likewise.
+    /// Bytes received: those on the wire if the provider counts them, otherwise those of work requests.
     pub fn any_rx_bytes(&self) -> Option<&Counter> {
         self.rx_bytes.as_ref().or(self.wr_rx_bytes.as_ref())
     }
 }
 
-/// A number under the provider's name that may fall: it is as it is now, and has no total and no rate.
+/// A number under the provider's name that may fall: it has a present value, and neither a total nor a rate.
 #[derive(Clone, Debug, Serialize)]
 pub struct Gauge {
     /// The provider's name.
@@ -286,9 +286,9 @@ pub struct NamedCounter {
     /// The provider's name.
     pub name: Arc<str>,
     /// Bytes that one count stands for: 4 for data counters of the InfiniBand specification, which count
-    /// words. `None`: the name says what is counted.
+    /// words of 4 bytes. `None`: the name says what is counted.
     pub unit_bytes: Option<u64>,
-    /// What it means, a sentence without its full stop (docs/counters.md); `None`: it is not known.
+    /// What it means, a sentence without its full stop (docs/counters.md); `None` if that is not known.
     #[serde(skip)]
     pub help: Option<&'static str>,
     /// The counter.

@@ -22,7 +22,7 @@ pub struct ProcessRow {
     pub ppid: Option<u32>,
     /// A kernel consumer; `comm` is its name in brackets.
     pub kernel: bool,
-    /// Ended while objects or counters remain.
+    /// The process has ended while objects or counters of it remain.
     pub exited: bool,
     /// Name.
     pub comm: Arc<str>,
@@ -32,18 +32,18 @@ pub struct ProcessRow {
     pub user: Option<Arc<str>>,
     /// Cgroup path.
     pub cgroup: Option<Arc<str>>,
-    /// Container, pod or job; with `?` at its end if it is claimed.
+    /// Container, pod or job; a `?` at its end marks a claimed one.
     pub workload: Option<Arc<str>>,
-    /// A user may have made the cgroup that names it, so it is not known whether that is true: nothing is
-    /// summed or concluded by it.
+    /// A user may have made the cgroup that names the workload, so the name may be false: nothing is summed
+    /// or concluded by it.
     pub workload_claimed: bool,
-    /// Devices it has QPs on; of one that has ended also those that it had QPs on.
+    /// Devices on which it has QPs; for a process that has ended also those on which it had QPs.
     pub devices: Vec<Arc<str>>,
     /// QPs now.
     pub qps: u64,
     /// MR bytes now; `None` when unknown.
     pub mr_bytes: Option<u64>,
-    /// Bytes of all registrations that were seen, whether or not they are still registered.
+    /// Bytes of all registrations that were seen, including those that ended since.
     #[serde(skip)]
     pub mr_registered: u64,
     /// Traffic.
@@ -53,34 +53,48 @@ pub struct ProcessRow {
     pub verb_errors: Option<Counter>,
     /// Counters of the NIC that its QPs are bound to.
     pub hw_counters: Vec<CounterGroup>,
-    /// What it moves by TCP where it could use RDMA; `None`: nothing of note.
+    /// What it moves by TCP although it could use RDMA; `None`: nothing of note.
     pub tcp: Option<TcpTraffic>,
-    /// How busy the links of its job were, and whether it waits for them; `None`: that is not known.
-    /// Concluded from all rows, so a filter leaves it as it is.
+    /// How busy the links of its job were, and whether the job waits for them; `None` if that is not known.
+    /// It is concluded from all rows, so a filter does not change it.
     pub bound: Option<Bound>,
-    /// What it moved in the last seconds; `None`: that is not known.
+    /// What it moved in the last seconds; `None` if that is not known.
     #[serde(skip)]
     pub recent: Option<Recent>,
-    /// The limit of its RDMA cgroup that is reached; `None`: none, or that is not known.
+    /// The limit of its RDMA cgroup that is reached; `None` if none is, or if that is not known.
     #[serde(skip)]
     pub limited: Option<Arc<LimitReached>>,
-    /// How much memory it may lock, looked up when its registrations last failed for want of memory; `None`:
-    /// not looked up.
+    /// How much memory it may lock, as looked up when its registrations last failed for lack of memory;
+    /// `None` if it was not looked up.
     #[serde(skip)]
     pub locked: Option<Arc<LockedMemory>>,
+    /// Its mappings of memory when they were last listed; `None`: not known.
+    #[serde(skip)]
+    pub mappings: Option<Mappings>,
     /// Libraries of interest.
     pub libraries: Option<Shared<String>>,
     /// RDMA-relevant environment.
     pub environ: Option<Shared<(String, String)>>,
-    /// The GPUs that it computes on, as their driver's library lists it; `None`: not known.
+    /// The GPUs on which it computes, as the library of their driver lists them; `None` if that is not known.
     #[serde(serialize_with = "addresses")]
     pub gpus: Option<Arc<[Arc<GpuPlace>]>>,
-    /// Whether it finds `/dev/infiniband/uverbs*`, without which libraries see no RDMA device.
+    /// Whether it can see `/dev/infiniband/uverbs*`, without which libraries find no RDMA device.
     #[serde(skip)]
     pub verbs_files: Option<bool>,
     /// Tx and Rx bytes/s (or WRs/s).
     #[serde(skip)]
     pub history: Arc<History>,
+}
+
+/// Mappings of memory of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mappings {
+    /// How many it had.
+    pub count: u64,
+    /// How many it may have; `None`: not known.
+    pub limit: Option<u64>,
+    /// `CLOCK_MONOTONIC` when they were listed, ns.
+    pub read_ns: u64,
 }
 
 /// GPUs by their addresses.
@@ -118,8 +132,8 @@ pub struct Recent {
     pub tx: Option<f64>,
     /// Received.
     pub rx: Option<f64>,
-    /// It is all that moved. Otherwise these are lower bounds: of some QPs nothing is known, or a peer may
-    /// have read and written, which no work request here shows.
+    /// These are all bytes that moved. Otherwise they are lower bounds: some QPs are not counted, or a peer
+    /// may have read and written, which no work request on this host shows.
     pub whole: bool,
     /// What counted it.
     pub source: Source,
@@ -134,6 +148,6 @@ pub struct TcpTraffic {
     pub rx_bytes: Counter,
     /// Connections that are open.
     pub connections: u32,
-    /// The other end of the one that moves most.
+    /// The other end of the connection that moves most.
     pub busiest: Option<SocketAddr>,
 }

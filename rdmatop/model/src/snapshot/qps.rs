@@ -39,14 +39,14 @@ pub struct QpRow {
     pub comm: Option<Arc<str>>,
     /// Owned by a kernel consumer.
     pub kernel: bool,
-    /// Its owner exited, another process still holds it; or its process is not known, because the thread that
-    /// made it ended.
+    /// Its owner exited while another process still holds it; or its process is unknown, because the thread
+    /// that made it has ended.
     pub orphan: bool,
     /// Destroyed; the row stays for some seconds.
     pub exited: bool,
-    /// Totals count from attach, or from when the QP got a counter slot, not from its creation.
+    /// Totals count from the attach, or from when the QP got a counter slot, and not from its creation.
     pub since_attach: bool,
-    /// It moves without a counter slot: its traffic is not known, and a note says why.
+    /// The QP moves data without a counter slot: its traffic is not known, and a note says why.
     pub uncounted: bool,
     /// Peer's QP number.
     pub remote_qpn: Option<u32>,
@@ -54,18 +54,18 @@ pub struct QpRow {
     pub remote_gid: Option<Gid>,
     /// Path MTU, bytes.
     pub path_mtu: Option<u16>,
-    /// Index of its own address in the port's GID table.
+    /// Index of the QP's own address in the port's GID table.
     #[serde(skip)]
     pub sgid_index: Option<u8>,
-    /// `CLOCK_MONOTONIC` of its creation, ns; `None` when it existed before rdmatop. See [`QpRow::age_ns`].
+    /// Time of its creation (`CLOCK_MONOTONIC`, ns); `None` when older than rdmatop. See [`QpRow::age_ns`].
     pub born_mono_ns: Option<u64>,
     /// Send PSN.
     pub sq_psn: Option<u32>,
     /// Receive PSN.
     pub rq_psn: Option<u32>,
-    /// States and when they began, oldest first (`mono_ns`). Shared with the rows before and after.
+    /// States and when they began (`mono_ns`), oldest first. Shared with the QP's rows in other snapshots.
     pub timeline: Arc<Vec<Step>>,
-    /// Traffic. All QPs that were idle from the start share one.
+    /// Traffic. All QPs that have been idle from the start share one.
     #[serde(flatten)]
     pub traffic: Arc<Traffic>,
     /// Tx and Rx bytes/s (or WRs/s).
@@ -74,8 +74,8 @@ pub struct QpRow {
 }
 
 impl QpRow {
-    /// Age at a time of `CLOCK_MONOTONIC` ([`Snapshot::mono_ns`]), ns. Not a field: a row with an age would
-    /// change at every snapshot, and ten thousand idle rows could not be shared.
+    /// Age at a time of `CLOCK_MONOTONIC` ([`Snapshot::mono_ns`]), ns. It is no field: an age would change
+    /// the row at every snapshot, and the rows of ten thousand idle QPs could not be shared.
     pub fn age_ns(&self, mono_ns: u64) -> Option<u64> {
         mono_ns.checked_sub(self.born_mono_ns?)
     }

@@ -10,23 +10,23 @@ use crate::{
     value::Counter,
 };
 
-/// Where a slot has a counter, and what makes it unknown.
+/// Where a slot has a counter, and which flags of the slot make that counter unknown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Count {
     /// Its place among the [`WORDS`] of a slot.
     pub(crate) place: usize,
-    /// Bits of `slot_flag` with which it is unknown.
+    /// Bits of `slot_flag`, each of which makes it unknown.
     pub(crate) unless: u32,
 }
 
-/// The offset of the first counter in a slot; behind it there is nothing but counters, of a word each.
+/// Offset of the first counter in a slot. Only counters of one word each follow it.
 pub(crate) const FIRST: usize = offset_of!(QpSlot, doorbells);
 /// Words of a slot that are counters.
 pub(crate) const WORDS: usize = (size_of::<QpSlot>() - FIRST) / size_of::<u64>();
-/// `IB_WC_WR_FLUSH_ERR`: after an error one such CQE comes for each WR that was still queued.
+/// `IB_WC_WR_FLUSH_ERR`: after an error, each WR that was still queued ends with such a CQE.
 pub(crate) const FLUSH: usize = 5;
 
-/// The place of a slot's member among the words.
+/// The place of a member of the slot among its counters.
 macro_rules! place {
     ($member:ident) => {
         (std::mem::offset_of!(QpSlot, $member) - $crate::snapshot::FIRST) / size_of::<u64>()
@@ -35,8 +35,8 @@ macro_rules! place {
 
 pub(crate) use place;
 
-/// Makes [`Traffic`] of the table of counters, in the order of JSON: constant, name, place in a slot, and the
-/// bits of `slot_flag` with which the counter is unknown.
+/// Makes [`Traffic`] from the table of counters, in the order of JSON: constant, name, place in a slot, and
+/// the bits of `slot_flag` that make the counter unknown.
 macro_rules! counters {
     ($($(#[$doc:meta])* $count:ident $name:ident: $place:expr, $unless:expr;)*) => {
         /// Where slots have the counters of [`Traffic`].
@@ -47,23 +47,23 @@ macro_rules! counters {
 
         /// Work requests, bytes and completions of a QP or a process.
         ///
-        /// `None` is "not observable", which is what a NIC that bypasses the kernel gives.
+        /// `None` is "not observable", as with a NIC whose work requests bypass the kernel.
         #[derive(Clone, Debug, Default, Serialize)]
         pub struct Traffic {
             $($(#[$doc])* pub $name: Option<Counter>,)*
-            /// Packets. Of a QP: an estimate from the movement of its send PSN, which a READ moves by the
-            /// packets of its answer. Of a process: as the NIC counts them for its QPs.
+            /// Packets. Of a QP: an estimate from the movement of its send PSN; a READ moves the PSN by the
+            /// number of packets of its answer. Of a process: as the NIC counts them for its QPs.
             pub tx_packets: Option<Counter>,
             /// Send WRs by opcode; only those that happened.
             pub by_opcode: Vec<OpcodeTraffic>,
-            /// CQEs by status, success too; only those that happened. Their sum is `completions`.
+            /// CQEs by status, also of success; only those that happened. Their sum is `completions`.
             pub by_status: Vec<StatusCount>,
             /// Post-to-completion time.
             pub latency: Option<Latency>,
         }
 
         impl Traffic {
-            /// Nothing but counters, where `of` knows them.
+            /// The counters that `of` knows, and nothing else.
             pub(crate) fn of(of: impl Fn(Count) -> Option<Counter>) -> Self {
                 Self { $($name: of(count::$count),)* ..Self::default() }
             }
@@ -82,8 +82,8 @@ counters! {
     TX_WR_POSTED tx_wr_posted: place!(tx_posted), slot_flag::NO_SENDS;
     /// Receive WRs completed.
     RX_WR rx_wr: place!(rx_done), slot_flag::NO_CQES;
-    /// Receive WRs posted, as of the last receive completion or modify, or of destroy. `None` also where
-    /// receives come from a shared receive queue (SRQ), which belongs to no QP.
+    /// Receive WRs posted, as of the last receive completion, modify or destroy. `None` also if the QP
+    /// receives from a shared receive queue (SRQ), which belongs to no single QP.
     RX_WR_POSTED rx_wr_posted: place!(rx_posted), 0;
     /// Bytes of send-side WRs.
     TX_BYTES tx_bytes: place!(tx_bytes), slot_flag::NO_SENDS;
@@ -106,8 +106,8 @@ counters! {
 }
 
 impl Traffic {
-    /// Bytes per second that its work requests send and receive. The bytes of a READ are among those of send
-    /// WRs, and they are received.
+    /// Bytes per second that its work requests send and receive. A READ's bytes are counted among those of
+    /// send WRs, but they are received, so they are moved to the other direction.
     pub fn ways(&self) -> [Option<f64>; 2] {
         let reads = self.by_opcode.iter().filter(|o| matches!(o.opcode.0, 4 | 11));
         let read: f64 = reads.filter_map(|o| o.bytes.rate).sum();
@@ -115,7 +115,7 @@ impl Traffic {
         [tx.map(|tx| (tx - read).max(0.0)), rx.map(|rx| rx + read)]
     }
 
-    /// Marks all counters as lower bounds: some traffic was not counted.
+    /// Marks all counters as lower bounds, because some traffic was not counted.
     pub fn is_partial(&mut self) {
         self.counters().for_each(|counter| counter.partial = true);
         for row in &mut self.by_opcode {
@@ -152,7 +152,7 @@ pub struct StatusCount {
 pub struct Latency {
     /// Samples.
     pub count: u64,
-    /// Work requests that had finished before their doorbell was seen: they give no sample and are not lost.
+    /// Work requests that had finished before their doorbell was seen: they give no sample, and are not lost.
     pub early: u64,
     /// Mean, ns.
     pub mean_ns: Option<u64>,

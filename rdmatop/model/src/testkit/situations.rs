@@ -474,6 +474,20 @@ fn eight_half() -> Snapshot {
     machine.snapshot()
 }
 
+fn eight_flaps() -> Snapshot {
+    let mut machine = eight();
+    for _ in 0..3 {
+        machine.port(6, 1, 3);
+        machine.counter(6, "link_downed", RawSource::Pma, 1.0);
+        machine.run(1);
+        machine.counter(6, "link_downed", RawSource::Pma, 0.0);
+        machine.run(4);
+        machine.port(6, 4, 5);
+        machine.run(15);
+    }
+    machine.snapshot()
+}
+
 fn bond() -> Snapshot {
     let mut machine = Machine::new("gpu30", false);
     let nic = machine.nic("mlx5_bond_0", "mlx5_core", Some(200));
@@ -513,7 +527,7 @@ pub const ALL: &[Situation] = &[
     Situation { name: "soft-04-one-of-four", truth: "all traffic uses rxe0 of four devices", finds: Some(FindingId::HotPort),
         says: &["leaves by rxe0", "rxe1, rxe2, rxe3", "PID 311", "which its command line (-d rxe0) chose"], make: one_of_four },
     Situation { name: "soft-05-mr-churn", truth: "PID 640 registers and deregisters memory for each transfer", finds: Some(FindingId::MrChurn),
-        says: &["python3 (PID 640", "registers memory", "UCX_RCACHE"], make: mr_churn },
+        says: &["python3 (PID 640", "registers memory", "1.51 % of a thread's time", "reusing its regions", "UCX_RCACHE"], make: mr_churn },
     Situation { name: "soft-06-memlock", truth: "reg_mr of PID 733 fails with ENOMEM: ulimit -l is too small", finds: Some(FindingId::VerbFails),
         says: &["reg_mr of python3 (PID 733", "ENOMEM", "limit is 64 KiB", "prlimit --memlock", "docker run --ulimit memlock=-1"], make: memlock },
     Situation { name: "soft-07-on-tcp", truth: "the NCCL job PID 811 moves its data by TCP", finds: Some(FindingId::TcpFallback),
@@ -533,7 +547,7 @@ pub const ALL: &[Situation] = &[
     Situation { name: "eight-03-funnel", truth: "all peers send to the address of mlx5_3", finds: Some(FindingId::RxFunnel),
         says: &["mlx5_3/1 gets", "PID 7103", "arp_ignore"], make: eight_funnel },
     Situation { name: "eight-04-down", truth: "the cable of mlx5_3 is out; the whole job stands", finds: Some(FindingId::PortDown),
-        says: &["mlx5_3/1 is DOWN", "PID 7103", "ip link"], make: eight_down },
+        says: &["mlx5_3/1 is DOWN", "PID 7103", "7 more ranks of the job wait for it", "waits for 7103", "ip link"], make: eight_down },
     Situation { name: "eight-05-slow", truth: "mlx5_5 came up with 100 Gb/s instead of 400", finds: Some(FindingId::PortSlow),
         says: &["mlx5_5/1 runs at 100 Gb/s", "PID 7300", "ethtool eth5"], make: eight_slow },
     Situation { name: "eight-06-on-tcp", truth: "PID 7400 has NCCL_IB_DISABLE=1", finds: Some(FindingId::TcpFallback),
@@ -543,13 +557,15 @@ pub const ALL: &[Situation] = &[
     Situation { name: "eight-08-receiver", truth: "rank 2 (PID 7102) posts too few receives", finds: Some(FindingId::ReceiverNotReady),
         says: &["PID 7102", "no receive buffer on mlx5_2/1", "receives too slowly", "ps -o pid,stat"], make: eight_receiver },
     Situation { name: "eight-09-loss", truth: "the switch drops packets from mlx5_4", finds: Some(FindingId::Loss),
-        says: &["Packets from mlx5_4/1 are lost", "PID 7104", "ethtool -S"], make: eight_loss },
+        says: &["Packets from mlx5_4/1 are lost", "PID 7104", "to 10.0.0.104", "ethtool -S"], make: eight_loss },
     Situation { name: "eight-10-memlock", truth: "reg_mr of PID 7555 fails with ENOMEM in its pod", finds: Some(FindingId::VerbFails),
         says: &["reg_mr of python3 (PID 7555", "ENOMEM", "limit is 8 MiB", "prlimit --memlock", "IPC_LOCK", "containerd"], make: eight_memlock },
     Situation { name: "eight-11-two-jobs", truth: "PID 7900 of another job uses mlx5_0 beside rank 0 (PID 7100)", finds: None,
         says: &["No trouble found", "mlx5_0 4 - <168G <168G", "mlx5_0 2 - <168G <168G", "mlx5_1 4 - 168G 168G", "< at most"], make: eight_shared },
     Situation { name: "eight-12-half-idle", truth: "eight ranks fill four NICs, and four carry nothing", finds: Some(FindingId::RailsIdle),
         says: &["mlx5_4", "slurm 7680.0"], make: eight_half },
+    Situation { name: "eight-13-flaps", truth: "the link of mlx5_6 was down three times for five seconds", finds: Some(FindingId::LinkFlaps),
+        says: &["The link of mlx5_6/1 flaps", "down 3 times within 59s, 12s or more in all", "PID 7106", "ethtool -m eth6"], make: eight_flaps },
     Situation { name: "bond-01-one-link", truth: "mlx5_bond_0 sends by ens1f0np0 alone, the other link of its bond is idle", finds: Some(FindingId::LagImbalance),
         says: &["ens1f0np0 alone", "one of 2 links", "python3 (PID 8100", "port_sel_mode", "NCCL_IB_QPS_PER_CONNECTION"], make: bond },
 ];

@@ -3,10 +3,9 @@
 //!
 //! The messages were read in the sources at each tag: NCCL 2.4 to 2.30 (src/transport, src/misc, src/plugin,
 //! src/bootstrap.cc, src/init.cc, src/proxy.cc, src/graph), RCCL of ROCm 5 to 7, aws-ofi-nccl 1.0 to 1.21. An
-//! entry matches by what its source has in that place, so a message is never explained by the words of
-//! another. Those of NCCL 2.31 and 2.32 are the texts in the libraries as they are given away (2.31.2 and
-//! 2.32.3): all texts of 2.30 that an entry names are in them too, but for `NET/Socket : no interface found`,
-//! which 2.32 does not have.
+//! entry matches by what its source prints in that place, so no message is explained by the words of another.
+//! For NCCL 2.31 and 2.32 the texts in the released libraries (2.31.2 and 2.32.3) were read instead: they
+//! have all texts of 2.30 that an entry names, except that 2.32 has no `NET/Socket : no interface found`.
 //! `docs/nccl-messages.md` is made of these tables.
 
 mod network;
@@ -20,9 +19,9 @@ mod tests;
 /// What a message is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// The job fails by it, or will.
+    /// The job fails because of it, or will fail.
     Fault,
-    /// It follows from a fault that another line, or another rank, has.
+    /// It follows from a fault that another line, or another rank, reports.
     Follows,
     /// The message decides which network is used.
     Choice,
@@ -42,11 +41,11 @@ impl Kind {
     }
 }
 
-/// How a message is known.
+/// How a message is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum On {
-    /// It begins with the first words, and has the others after them, in this order. `*` as the first:
-    /// anywhere.
+    /// It begins with the first of these texts and has the others after it, in this order. A `*` as the first
+    /// means that the rest may stand anywhere.
     Says(&'static [&'static str]),
     /// A failed work request with this status: number and name of `enum ibv_wc_status`.
     Status(u32, &'static str),
@@ -61,7 +60,7 @@ pub struct Entry {
     pub id: &'static str,
     /// Library and versions that print it.
     pub versions: &'static str,
-    /// How it is known.
+    /// How it is recognised.
     pub on: On,
     /// What it is about.
     pub kind: Kind,
@@ -73,7 +72,7 @@ pub struct Entry {
     pub example: &'static str,
 }
 
-/// An entry that is known by its words, for the tables.
+/// An entry for the tables that is recognised by its words.
 const fn entry(
     id: &'static str,
     versions: &'static str,
@@ -107,7 +106,7 @@ pub fn entries() -> impl Iterator<Item = &'static Entry> {
     tables.into_iter().flatten()
 }
 
-/// The entry of a message, where there is one.
+/// The entry for a message, if there is one.
 pub fn look_up(text: &str) -> Option<&'static Entry> {
     let status = status(text);
     let event = event(text);
@@ -200,7 +199,7 @@ pub fn device(text: &str) -> Option<&str> {
     Some(device).filter(is_name).filter(|_| is_port)
 }
 
-/// Whether a fault shows that the job moves data by verbs, whatever its network is called.
+/// Whether a fault shows that the job moves data by verbs, whatever the name of its network.
 pub fn shows_verbs(text: &str, kind: Kind) -> bool {
     let of_verbs = ["NET/IB", "Call to ibv_", "ibv_"]
         .iter()

@@ -1,4 +1,4 @@
-//! What network plugins print: aws-ofi-nccl (`NET/OFI`), and NCCL of plugins.
+//! What network plugins print: aws-ofi-nccl (`NET/OFI`), and what NCCL prints about plugins.
 
 use super::{
     Entry,

@@ -1,4 +1,4 @@
-//! What NCCL and RCCL print of sockets, and of the start of a job.
+//! What NCCL and RCCL print about sockets, and about the start of a job.
 
 use super::{
     Entry,
@@ -328,7 +328,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         "`nvidia-smi topo -p2p r` and `dmesg`: most often hardware",
         "P2P is disabled between NVLINK connected GPUs 0 and 1",
     ),
-    // What other ranks and threads make of a fault.
+    // What other ranks and threads print because of a fault.
     entry(
         "proxy",
         "NCCL 2.12 on, RCCL",

@@ -1,4 +1,4 @@
-//! Holds the dictionary to itself.
+//! Checks the dictionary against itself.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn is_matched(entry: &Entry, text: &str) -> bool {
     }
 }
 
-/// An entry that says less may match too, if it stands below: it is for what the others leave.
+/// Another entry that matches too is allowed if it has fewer words and stands below: it is for what is left.
 fn is_wider(other: &Entry, than: &Entry) -> bool {
     match (other.on, than.on) {
         (On::Says(wide), On::Says(narrow)) => {
@@ -65,7 +65,7 @@ fn entries_are_whole_and_of_one_kind_per_name() {
             library.iter().any(|name| entry.versions.starts_with(name)),
             "{entry:?}"
         );
-        // Who looks by name for a fault finds no note.
+        // Who looks for a fault by its name must not find a note.
         let same = entries().filter(|other| other.id == entry.id && other.kind != entry.kind);
         let differ: Vec<_> = same
             .filter(|_| !["no-interface", "versions", "gid-changed"].contains(&entry.id))

@@ -1,5 +1,5 @@
-//! What the transport IB, of NCCL and of the plugins made of it, prints of verbs: statuses of work requests,
-//! events of devices, calls that failed.
+//! What the transport IB prints about verbs, in NCCL and in plugins that are made from it: statuses of work
+//! requests, events of devices, calls that failed.
 
 use super::{
     Entry,
@@ -28,8 +28,8 @@ const fn completion(
     }
 }
 
-/// By the numbers of `enum ibv_wc_status` (rdma-core, libibverbs/verbs.h). Those of reliable datagrams cannot
-/// occur.
+/// In the order of the numbers of `enum ibv_wc_status` (rdma-core, libibverbs/verbs.h). Statuses of reliable
+/// datagrams are left out, because they cannot occur.
 pub(super) const COMPLETIONS: &[Entry] = &[
     completion(
         "message-too-long",
@@ -181,7 +181,7 @@ const fn async_event(
 const QP_BROKE: &str =
     "look at the first failed request of that NIC, here and in the peer's log, and at `dmesg` of both hosts";
 
-/// By the texts of `ibv_event_type_str`. Before 2.20 the line names no device.
+/// Recognised by the texts of `ibv_event_type_str`. Before 2.20 the line names no device.
 pub(super) const EVENTS: &[Entry] = &[
     async_event(
         "cq-broke",
@@ -316,7 +316,7 @@ const GIDS: &str = "compare the GID tables of both hosts (RoCE v2 with an IPv4 a
 const RAILS: &str = "ping the peer from the NIC's own interface; where each NIC of a host is in a network of its own, NCCL_CROSS_NIC=0 \
                      keeps NCCL from joining them";
 
-/// Calls of libibverbs that failed; the error is that of errno.
+/// Calls of libibverbs that failed; the line has the text of errno.
 pub(super) const CALLS: &[Entry] = &[
     call(
         "memlock",

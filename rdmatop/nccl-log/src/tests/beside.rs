@@ -1,4 +1,4 @@
-//! What a log says beside what its processes do.
+//! Compares what a log says with what its processes do.
 
 use super::super::{
     identity::{Candidate, Identity, Proof},
@@ -33,7 +33,7 @@ fn tcp(rate: f64) -> TcpTraffic {
     }
 }
 
-/// A rank with QPs on devices; what it moves is not known, as on a NIC that bypasses the kernel.
+/// A rank with QPs on devices. What it moves is unknown, as on a NIC that bypasses the kernel.
 fn rank(pid: u32, devices: &[&str]) -> ProcessRow {
     ProcessRow {
         uid: u64::from(pid),
@@ -85,7 +85,7 @@ fn found(pid: u32, identity: Option<u32>) -> Found {
     }
 }
 
-/// Both ranks of gpu-a are here, by the numbers of the log.
+/// Both ranks of gpu-a are on this machine, with the numbers of the log.
 fn both() -> [Found; 2] {
     [found(100, Some(100)), found(101, Some(101))]
 }
@@ -274,7 +274,7 @@ fn a_process_without_qps_is_told_from_one_whose_qps_are_not_known() {
             .ends_with("has no QP: it moves 480.0 MB/s by TCP instead"),
         "{lines:?}"
     );
-    // Where a reading failed, or devices may be elsewhere, nobody knows.
+    // If a reading failed, or devices may be in another namespace, the number of QPs is unknown.
     let mut elsewhere = both();
     if let Identity::Process(who, _) = &mut elsewhere[0].identity {
         who.other_network = None;
@@ -287,7 +287,7 @@ fn a_process_without_qps_is_told_from_one_whose_qps_are_not_known() {
         "{:?}",
         now.missing
     );
-    // Without rights there is one line about it, and its remedy.
+    // Missing rights give one line with the remedy.
     let rights = Obstacle::new(CauseId::NoCapability, "CAP_BPF is missing", "run with sudo");
     let mut plain = snapshot(vec![rank(100, &["mlx5_0"])], vec![port("mlx5_0", 20e9)]);
     plain.health.notes = vec![rights.takes("eBPF is off", Concerns::Host)].into();
@@ -316,7 +316,7 @@ fn what_goes_another_way_than_the_log_says_is_a_difference() {
         ids(&read(&two_hosts()), &one, &by_tcp)[0],
         (Kind::Differs, "tcp-instead")
     );
-    // Where ports are counted by work requests, what peers write is not seen: little is then no evidence.
+    // Work requests do not show what peers write, so a small count is no evidence.
     let of_work_requests = |device: &str, rate: f64| PortRow {
         tx_bytes: None,
         rx_bytes: None,
@@ -334,7 +334,7 @@ fn what_goes_another_way_than_the_log_says_is_a_difference() {
     };
     assert_eq!((said.kind, said.id), (Kind::Unclear, "unknown"));
     assert!(now.ports[0].tx_bytes.is_some_and(|counter| counter.partial));
-    // The log is of mlx5_0 and mlx5_1.
+    // The log names mlx5_0 and mlx5_1.
     let elsewhere = snapshot(
         vec![rank(100, &["mlx5_7"])],
         vec![

@@ -1,5 +1,5 @@
-//! Logs as people have published them, made smaller and written anew: for each the first line, what the page
-//! must hold, and what it must not.
+//! Logs as people have published them, shortened and rewritten. For each: the first line of the page, what
+//! the page must contain, and what it must not.
 
 use std::fmt::Write as _;
 
@@ -544,7 +544,7 @@ fn published_logs_are_judged_as_they_are() {
     for case in CASES {
         let page = page::text(&read(case.log), &Links::default(), None);
         let first = page.lines().next().unwrap_or_default();
-        // Long lines are broken.
+        // The page breaks long lines.
         let whole = page.split_whitespace().collect::<Vec<_>>().join(" ");
         let holds = case
             .holds
@@ -563,7 +563,7 @@ fn published_logs_are_judged_as_they_are() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// Windows and a launcher's labels change nothing.
+/// Prefixes of launchers and other encodings (Windows) must change nothing.
 #[test]
 fn every_log_reads_alike_behind_prefixes_and_in_other_encodings() {
     for case in CASES.iter().filter(|case| !case.name.contains("80 columns")) {

@@ -25,8 +25,8 @@ fn read(log: &str) -> Report {
     report
 }
 
-/// What a hostile or broken log can have many of. What is made of it is bounded, and takes no time that grows
-/// by the square.
+/// What a hostile or broken log can have many of. What is kept of it is bounded, and the time must not grow
+/// with the square.
 #[test]
 fn many_hosts_nics_and_words_are_bounded_and_counted() {
     let mut report = Report::default();
@@ -265,7 +265,7 @@ fn a_log_that_is_still_being_written_says_how_far_it_is() {
         line,
         "RDMA was chosen (network IB); 0 of 4 ranks have joined: the job is starting, or waits for a rank"
     );
-    // Cut in the midst of a line.
+    // The log ends in the middle of a line.
     let half = &log[..log.len() / 2 + 7];
     assert!(!line_of(half).is_empty());
 }
@@ -337,8 +337,8 @@ fn json_says_the_same() {
 }
 
 proptest! {
-    /// Lines cut, doubled, shuffled and mixed with anything: no panic, a verdict always, nothing unsafe
-    /// printed.
+    /// Lines that are cut, doubled, shuffled and mixed with anything: there is never a panic, always a
+    /// verdict, and nothing unsafe is printed.
     #[test]
     fn no_log_panics(picks in proptest::collection::vec((0usize..60, 0usize..200, "\\PC{0,30}"), 0..80)) {
         let log = two_hosts();

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::basic::dir;
 use super::environ::relevant;
-use super::maps::libraries;
+use super::maps::mapped;
 use super::nodes::verbs_files;
 use crate::root::Root;
 use rdmatop_base::text;
@@ -36,6 +36,8 @@ pub struct ProcDetail {
     pub hostname: Option<String>,
     /// Loaded libraries of interest, file names such as `libnccl.so.2`.
     pub libraries: Option<Vec<String>>,
+    /// Mappings of memory, counted where the libraries are read; `None`, too, when that ended early.
+    pub mappings: Option<u64>,
     /// Whether the process finds a file `/dev/infiniband/uverbs*`.
     pub verbs_files: Option<bool>,
 }
@@ -116,9 +118,11 @@ pub(crate) fn read_part(root: &Root, pid: u32, part: Part) -> PartAnswer {
         Part::Libraries => {
             if let Some(maps) = root.open(&file("maps")) {
                 let mut maps = BufReader::new(maps.take(MAPS));
-                let found = libraries(&mut maps);
+                let found = mapped(&mut maps);
                 told.too_long = maps.get_ref().limit() == 0;
-                detail.libraries = (!told.too_long).then_some(found);
+                if !told.too_long {
+                    (detail.libraries, detail.mappings) = (Some(found.libraries), found.count);
+                }
             }
         }
         Part::VerbsFiles => detail.verbs_files = verbs_files(root, pid),
@@ -133,6 +137,7 @@ impl ProcDetail {
         self.environ = self.environ.take().or(other.environ);
         self.hostname = self.hostname.take().or(other.hostname);
         self.libraries = self.libraries.take().or(other.libraries);
+        self.mappings = self.mappings.or(other.mappings);
         self.verbs_files = self.verbs_files.or(other.verbs_files);
     }
 }
@@ -178,6 +183,7 @@ mod tests {
         assert_eq!(d.environ, Some(vec![("NCCL_IB_GID_INDEX".into(), "3".into())]));
         assert_eq!(d.hostname.as_deref(), Some("a\\x1bpod"));
         assert_eq!(d.libraries, Some(vec!["libnccl.so.2".into()]));
+        assert_eq!(d.mappings, Some(1));
     }
 
     #[test]
@@ -197,8 +203,10 @@ mod tests {
             (told.too_long, told.detail.libraries.map(|all| all.len())),
             (false, Some(1))
         );
+        assert_eq!(told.detail.mappings, Some(1000));
         fake.proc("7/maps", line.repeat(5000));
         let told = read_part(&fake.root(), 7, Part::Libraries);
         assert_eq!((told.too_long, told.detail.libraries), (true, None));
+        assert_eq!(told.detail.mappings, None);
     }
 }

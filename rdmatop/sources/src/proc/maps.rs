@@ -1,6 +1,8 @@
-//! `/proc/PID/maps`: which RDMA, MPI and collective libraries a process has loaded.
+//! `/proc/PID/maps`: which RDMA, MPI and collective libraries a process has loaded, and how many mappings it
+//! has.
 use std::io::BufRead;
 
+use crate::root::Root;
 use rdmatop_base::text;
 
 /// The largest number of libraries. A process has some dozens; it can map sixty-five thousand files with such
@@ -47,17 +49,38 @@ const PREFIXES: [&str; 20] = [
     "libhfi1",
 ];
 
-/// File names without paths, such as `libnccl.so.2`, each once, at most `MOST`. Reads the file line by
-/// line: a large process has tens of thousands of mappings.
-pub fn libraries(mut maps: impl BufRead) -> Vec<String> {
+/// The address of the page that x86-64 lists at the end of each process's mappings and does not count as one
+/// of them (`get_gate_vma`, arch/x86/entry/vsyscall). No mapping of a process can have it.
+const GATE: &[u8] = b"ffffffffff600000-";
+
+/// What the list of mappings says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mapped {
+    /// File names of libraries without paths, such as `libnccl.so.2`, each once, at most 128.
+    pub libraries: Vec<String>,
+    /// How many mappings there are, as `vm.max_map_count` counts them; `None`: the list was not read to its
+    /// end. The kernel gives the lock of the address space away between two parts of a long list, so this is
+    /// exact for a process that maps nothing meanwhile.
+    pub count: Option<u64>,
+}
+
+/// Reads the file line by line: a large process has tens of thousands of mappings. The kernel writes a line
+/// break in a file's name as `\012`, so a line is a mapping.
+pub fn mapped(mut maps: impl BufRead) -> Mapped {
     let mut out: Vec<String> = Vec::new();
     let (mut line, mut last) = (Vec::new(), Vec::new());
+    let (mut lines, mut ended) = (0, false);
     while out.len() < MOST {
         line.clear();
         match maps.read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => break,
+            Ok(0) => {
+                ended = true;
+                break;
+            }
+            Err(_) => break,
             Ok(_) => {}
         }
+        lines += u64::from(!line.starts_with(GATE));
         let Some(path) = path(&line) else { continue };
         // A library that was replaced on disk since is still loaded.
         let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
@@ -72,7 +95,15 @@ pub fn libraries(mut maps: impl BufRead) -> Vec<String> {
             out.push(file);
         }
     }
-    out
+    Mapped {
+        libraries: out,
+        count: ended.then_some(lines),
+    }
+}
+
+/// How many mappings a process may have; one limit for all processes of the machine.
+pub fn limit(root: &Root) -> Option<u64> {
+    root.number(&root.proc("sys/vm/max_map_count"))
 }
 
 /// The sixth column: all from the first slash on; anonymous mappings and `[stack]` have none.
@@ -93,6 +124,7 @@ fn is_of_interest(file: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fake::Fake;
     use proptest::prelude::*;
 
     #[test]
@@ -113,7 +145,9 @@ mod tests {
             "libnccl-net-ofi.so",
             "librxe-rdmav34.so",
         ];
-        assert_eq!(libraries(maps.as_slice()), want);
+        let got = mapped(maps.as_slice());
+        assert_eq!(got.libraries, want);
+        assert_eq!(got.count, Some(10));
     }
 
     #[test]
@@ -121,22 +155,63 @@ mod tests {
         let maps: Vec<u8> = (0..65_000)
             .flat_map(|n| format!("1-2 r-xp 0 08:01 3 /l/libnccl-{n}.so\n").into_bytes())
             .collect();
-        assert_eq!(libraries(maps.as_slice()).len(), MOST);
+        let got = mapped(maps.as_slice());
+        assert_eq!(
+            (got.libraries.len(), got.count),
+            (MOST, None),
+            "the rest was not read"
+        );
     }
 
     #[test]
     fn the_last_line_counts_without_its_newline_too() {
-        assert_eq!(
-            libraries(b"1-2 r-xp 0 08:01 3 /l/librdmacm.so.1".as_slice()).len(),
-            1
-        );
+        let got = mapped(b"1-2 r-xp 0 08:01 3 /l/librdmacm.so.1".as_slice());
+        assert_eq!((got.libraries.len(), got.count), (1, Some(1)));
+    }
+
+    /// Gives some lines and then an error, as when the process ends meanwhile.
+    struct Torn<'a>(&'a [u8]);
+
+    impl std::io::Read for Torn<'_> {
+        fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+            if self.0.is_empty() {
+                return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
+            }
+            self.0.read(to)
+        }
+    }
+
+    #[test]
+    fn mappings_of_a_list_that_breaks_off_are_not_counted() {
+        let maps = std::io::BufReader::new(Torn(b"1-2 r-xp 0 08:01 3 /l/libnccl.so.2\n2-3 rw-p 0 0:0 0\n"));
+        let got = mapped(maps);
+        assert_eq!((got.libraries.len(), got.count), (1, None));
+    }
+
+    #[test]
+    fn the_page_that_is_nobodys_mapping_is_not_counted_whatever_a_file_is_called() {
+        let maps = b"7f00-7f01 r-xp 0 08:01 2 /x/ffffffffff600000-[vsyscall]\n\
+            7ffc-7ffd r-xp 00000000 00:00 0 [vdso]\n\
+            ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]\n";
+        assert_eq!(mapped(maps.as_slice()).count, Some(2));
+        assert_eq!(mapped(b"".as_slice()).count, Some(0));
+    }
+
+    #[test]
+    fn the_limit_of_mappings_is_read_or_not_known() {
+        let fake = Fake::new();
+        assert_eq!(limit(&fake.root()), None);
+        fake.proc("sys/vm/max_map_count", "65530\n");
+        assert_eq!(limit(&fake.root()), Some(65_530));
+        fake.proc("sys/vm/max_map_count", "many\n");
+        assert_eq!(limit(&fake.root()), None);
     }
 
     proptest! {
         #[test]
         fn no_bytes_panic(raw: Vec<u8>, tail in "\\PC{0,40}") {
-            let _ = libraries(raw.as_slice());
-            let _ = libraries(format!("1-2 r-xp 0 08:01 3 /{tail}libnccl{tail}").as_bytes());
+            let _ = mapped(raw.as_slice());
+            let _ = mapped(format!("1-2 r-xp 0 08:01 3 /{tail}libnccl{tail}").as_bytes());
         }
     }
 }

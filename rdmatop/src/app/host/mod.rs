@@ -6,6 +6,7 @@ mod health;
 mod hw_counters;
 mod limits;
 mod log;
+mod mappings;
 mod maps;
 mod openers;
 mod processes;

@@ -8,7 +8,7 @@ use std::{
 
 use rustix::time::ClockId;
 
-use super::limits::Limits;
+use super::{limits::Limits, mappings::Mappings};
 
 use crate::app::{
     patience::stretched,
@@ -16,7 +16,7 @@ use crate::app::{
 };
 use rdmatop_model::{
     cause::Cause,
-    input::{Input, LockedMemory, ProcessFacts},
+    input::{Input, LockedMemory, MappingCount, ProcessFacts},
 };
 use rdmatop_sources::{
     clock,
@@ -43,6 +43,7 @@ pub struct ProcessSource {
     details: SharedDetails,
     watched: BTreeSet<u32>,
     limits: Limits,
+    mappings: Mappings,
     /// The notes about late processes that were sent last.
     late: Vec<Cause>,
     /// The mode prints once.
@@ -61,6 +62,7 @@ impl ProcessSource {
             details,
             watched: BTreeSet::new(),
             limits: Limits::default(),
+            mappings: Mappings::default(),
             late: Vec::new(),
             once: false,
         }
@@ -89,11 +91,21 @@ impl ProcessSource {
         for key in fresh {
             answers.entry(*key).or_default();
         }
+        let mut counts = Vec::new();
         for (key, detail) in answers {
             if let Some(process) = of(key) {
+                // What was counted before an exec is gone, too, where the new list was not readable.
+                counts.push(MappingCount {
+                    pid: key.pid,
+                    count: detail.mappings,
+                    read_ns,
+                });
                 let facts = facts(process, detail, self.start_offset, read_ns);
                 out(Input::Process(Box::new(facts)));
             }
+        }
+        if wants.counters {
+            self.mappings.send(&self.root, read_ns, counts, out);
         }
         let late = details.notes();
         if late != self.late {
@@ -301,6 +313,7 @@ mod tests {
             let mut got = Vec::new();
             source.poll(&wants(counters), &mut |input| match input {
                 Input::Process(facts) => got.push((facts.cmdline.unwrap(), facts.libraries)),
+                Input::Mappings(_) => {}
                 other => panic!("{other:?}"),
             });
             got
@@ -323,6 +336,43 @@ mod tests {
     }
 
     #[test]
+    fn mappings_are_counted_where_libraries_are_read_and_anew_after_an_exec() {
+        let fake = Fake::new();
+        fake.proc("sys/vm/max_map_count", "65530\n");
+        let becomes = |comm: &str, mappings: usize| {
+            fake.proc("7/stat", format!("7 ({comm}) {TAIL}\n"));
+            fake.proc("7/maps", "1-2 rw-p 0 00:00 0\n".repeat(mappings));
+        };
+        let details = Arc::new(Mutex::new(Details::new(fake.root())));
+        let mut source = ProcessSource::new(fake.root(), details);
+        let mut counts = |counters| {
+            let mut got = Vec::new();
+            source.poll(&wants(counters), &mut |input| {
+                if let Input::Mappings(sample) = input {
+                    got.extend(
+                        sample
+                            .processes
+                            .iter()
+                            .map(|one| (one.pid, one.count, sample.limit)),
+                    );
+                }
+            });
+            got
+        };
+        becomes("bash", 30);
+        assert_eq!(counts(true), [(7, Some(30), Some(65_530))]);
+        becomes("bash", 40);
+        assert_eq!(counts(true), [], "the list is not read for it");
+        becomes("ib_send_bw", 3000);
+        assert_eq!(counts(true), [(7, Some(3000), Some(65_530))]);
+        becomes("traced", 50);
+        assert_eq!(counts(false), [], "a trace reads no mappings");
+        fake.remove("proc/7/maps");
+        fake.proc("7/stat", format!("7 (hidden) {TAIL}\n"));
+        assert_eq!(counts(true), [(7, None, Some(65_530))]);
+    }
+
+    #[test]
     fn masked_neither_command_line_nor_environment_is_read() {
         let fake = Fake::new();
         fake.proc("7/stat", format!("7 (trainer) {TAIL}\n"));
@@ -335,6 +385,7 @@ mod tests {
             let mut got = Vec::new();
             source.poll(&wants(counters), &mut |input| match input {
                 Input::Process(facts) => got.push((facts.cmdline, facts.environ, facts.libraries.is_some())),
+                Input::Mappings(_) => {}
                 other => panic!("{other:?}"),
             });
             assert_eq!(got, [(None, None, counters)]);

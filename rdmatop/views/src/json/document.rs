@@ -12,7 +12,7 @@ const DOCUMENT: &str = include_str!("../../../../docs/json.md");
 
 type Keys = BTreeMap<String, BTreeSet<String>>;
 
-/// The keys of every section; a row without type, source or null meaning fails here.
+/// The keys of every section. A row without a type, a source or a meaning of null fails here.
 fn documented() -> Keys {
     let mut sections = Keys::new();
     let mut section = String::new();
@@ -52,7 +52,7 @@ impl Written {
         }
     }
 
-    /// As [`Written::add`]; the keys of `Traffic` go to a section of their own.
+    /// As [`Written::add`], but the keys of `Traffic` go to a section of their own.
     fn add_with_traffic(&mut self, section: &str, value: &Value, traffic: &BTreeSet<String>) {
         let Value::Array(list) = value else {
             panic!("{section}: no list")
@@ -170,7 +170,7 @@ fn every_key_is_documented_and_every_documented_key_exists() {
     }
 }
 
-/// In both directions: the page's description of a row, and the table of its fields.
+/// Compares the page's description of a row with the table of its fields, in both directions.
 #[test]
 fn every_key_of_a_row_has_its_field_and_every_field_its_key() {
     use rdmatop_model::fields::{self, Table};

@@ -13,8 +13,8 @@ pub fn worst(snapshot: &Snapshot) -> Option<Severity> {
     snapshot.findings.iter().map(|found| found.severity).max()
 }
 
-/// Whether nothing is found because nothing but ports and states of QPs could be judged, though more was
-/// wanted.
+/// Whether the verdict is unknown: there is no warning, but only ports and states of QPs could be judged
+/// although more was wanted.
 pub fn is_unknown(snapshot: &Snapshot) -> bool {
     let severe = worst(snapshot).is_some_and(|worst| worst > Severity::Info);
     !severe
@@ -77,7 +77,7 @@ pub fn text(snapshot: &Snapshot) -> String {
     out.push('\n');
     super::once::findings(&mut out, snapshot);
     super::once::notes(&mut out, &snapshot.health);
-    // What is not seen is not judged.
+    // What rdmatop could not see, it could not judge.
     if !snapshot.judgement.unobserved.is_empty() {
         out.push('\n');
         super::once::unobserved(&mut out, snapshot);

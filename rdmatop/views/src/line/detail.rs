@@ -33,8 +33,8 @@ const ATTRS: [(u32, &str); 22] = [
     (1 << 25, "RATE_LIMIT"),
 ];
 
-/// Appends the detail of an event: words separated by single spaces, `name value` pairs, first what happened,
-/// then its result, then the time it took.
+/// Appends the detail of an event: words and `name value` pairs, separated by single spaces. First what
+/// happened, then its result, then the time it took.
 pub fn write(out: &mut Vec<u8>, event: &Event) {
     let start = out.len();
     match event.event {
@@ -64,13 +64,13 @@ pub fn write(out: &mut Vec<u8>, event: &Event) {
         text(out, &units::duration(ns));
         text(out, " ");
     }
-    // Every word has a space after it; the last one has to lose its own.
+    // Every word is followed by a space, so the last one has one too many.
     if out.len() > start {
         out.pop();
     }
 }
 
-/// A finding: how bad, since when or for how long, what is wrong; of one that is raised also what to do.
+/// A finding: severity, age or how long it lasted, and what is wrong; of a raised one also what to do.
 fn finding(out: &mut Vec<u8>, event: &Event) {
     let Some(finding) = &event.finding else { return };
     let age = text::age(finding.age_s(event.mono_ns));
@@ -136,7 +136,7 @@ fn work(out: &mut Vec<u8>, event: &Event) {
     number(out, "imm", work.imm);
     number(out, "peer", event.dest_qpn);
     if let Some(gid) = event.dest_gid {
-        // As an address of the network: the GID of sysfs is three times as long.
+        // Written as a network address, because the GID as sysfs writes it is three times as long.
         word(out, Some("at"));
         word(out, Some(Ipv6Addr::from(gid.0).to_canonical()));
     }
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn an_event_of_which_nothing_is_known_has_an_empty_detail() {
         for kind in EventKind::ALL.into_iter().filter(|kind| *kind != EventKind::Lost) {
-            // That a work request has ended says that it has a status.
+            // A work request that has ended has a status, even if an unknown one.
             let all = if kind == EventKind::WrDone { "status -" } else { "" };
             assert_eq!(shown(&Event::new(kind, 0, 0)), all, "{kind:?}");
         }

@@ -4,7 +4,7 @@ use rdmatop_base::errno::name;
 
 /// A return code as text: `-22 EINVAL`, or the number alone when it has no name.
 pub fn show(rc: i32) -> String {
-    // Kernel functions give restarts and a few errors of their own above 511 (include/linux/errno.h).
+    // The kernel's own numbers above 511: restarts and a few errors (include/linux/errno.h).
     let own = match rc {
         -513 => Some("ERESTARTNOINTR"),
         -514 => Some("ERESTARTNOHAND"),

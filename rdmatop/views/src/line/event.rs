@@ -1,4 +1,4 @@
-//! One line an event: fixed columns, which are easy to follow, and the detail last, because it may be long.
+//! One line for each event: fixed columns, which are easy to follow, then the detail, which may be long.
 
 use std::{fmt::Write as _, io::Write as _};
 
@@ -8,8 +8,8 @@ use rdmatop_model::event::Event;
 
 /// Columns of a comm. `TASK_COMM_LEN` is 15 bytes and a NUL, so only escaped and bracketed names are cut.
 const COMM: usize = 16;
-/// Columns at which a device name is cut; it moves the rest of its line from 10 on. The kernel allows 63
-/// bytes.
+/// Columns at which a device name is cut; the kernel allows 63 bytes. A name of more than 10 columns moves
+/// the rest of its line to the right.
 const DEVICE_MAX: usize = 24;
 
 /// The header line, without a newline.
@@ -23,11 +23,11 @@ pub fn header() -> String {
     out
 }
 
-/// Appends the line of an event, without a newline. Text is cut to its columns; a number never is, it moves
-/// the rest of its line instead.
+/// Appends the line of an event, without a newline. Text is cut to its columns. A number is never cut; a long
+/// one moves the rest of its line.
 ///
-/// Its pieces are appended one by one: `write!` with widths takes five times as many instructions, and a line
-/// is most of what a traced event costs.
+/// The pieces are appended one by one, because `write!` with widths takes five times as many instructions,
+/// and writing the line is most of what a traced event costs.
 pub fn line(out: &mut Vec<u8>, event: &Event) {
     let start = out.len();
     columns(out, event);
@@ -36,7 +36,7 @@ pub fn line(out: &mut Vec<u8>, event: &Event) {
     out.truncate(out.len() - blanks.count());
 }
 
-/// The columns before the detail. Events have only what is safe to print.
+/// The columns before the detail. All text in events is safe to print.
 fn columns(out: &mut Vec<u8>, event: &Event) {
     out.extend_from_slice(&units::time_of_day(event.ts_ns));
     out.push(b' ');
@@ -62,13 +62,13 @@ fn row(out: &mut String, [time, event, device, qpn, qp_type, pid, comm]: [&str; 
     );
 }
 
-/// ASCII aligned left, and the blank after its column.
+/// ASCII text, aligned left, and a blank after its column.
 fn left(out: &mut Vec<u8>, text: &str, width: usize) {
     out.extend_from_slice(text.as_bytes());
     blanks(out, width.saturating_sub(text.len()) + 1);
 }
 
-/// A number aligned right, `-` for an unknown one, and the blank after its column.
+/// A number (`-` if unknown), aligned right, and a blank after its column.
 fn right(out: &mut Vec<u8>, value: Option<u32>, width: usize) {
     let mut digits = itoa::Buffer::new();
     let text = value.map_or("-", |value| digits.format(value));
@@ -77,8 +77,8 @@ fn right(out: &mut Vec<u8>, value: Option<u32>, width: usize) {
     out.push(b' ');
 }
 
-/// A name aligned left, at most `max` columns of it, and the blank after its column; a `+` at the end means
-/// that it was cut, as in ps(1).
+/// A name of at most `max` columns, aligned left, and a blank after its column. A `+` at its end means that
+/// it was cut, as in ps(1).
 fn name(out: &mut Vec<u8>, text: Option<&str>, width: usize, max: usize) {
     let mut text = text.unwrap_or("-");
     let mut columns = text::width(text);

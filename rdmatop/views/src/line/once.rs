@@ -1,9 +1,9 @@
-//! The text of `--once`: head lines, then tables of ports, processes and QPs, then what is missing, stuck,
-//! and not observable. `!` after a state: the QP is stuck in it.
+//! The text of `--once`: head lines, tables of ports, processes and QPs, then what is missing, stuck, and not
+//! observable. A `!` after a state means that the QP is stuck in it.
 //!
 //! `-` means unknown or not observable, never zero. `~` marks an estimate, `>=` a sum of which a part could
-//! not be read. A rate in packets, where the provider counts no bytes, ends with `p`. `TX/s` of a port is
-//! what passed the wire, `WRTX/s` the payload of its work requests.
+//! not be read. A rate that ends with `p` is in packets, because the provider counts no bytes. `TX/s` of a
+//! port is what passed the wire, `WRTX/s` the payload of its work requests.
 
 use std::cmp::Reverse;
 use std::fmt::Write;
@@ -104,7 +104,7 @@ fn section(out: &mut String, table: &Table) {
     }
 }
 
-/// `-`: not known.
+/// A count, or `-` if it is not known.
 fn whole(count: Option<u64>) -> String {
     count.map_or_else(|| "-".to_owned(), |count| count.to_string())
 }
@@ -135,7 +135,7 @@ fn head(out: &mut String, snapshot: &Snapshot) {
     totals(out, snapshot);
 }
 
-/// `uprobes: ...` in one line: that there are probes on programs, and what they cost these.
+/// `uprobes: ...` in one line: whether programs are probed, and what the probes cost these programs.
 pub(super) fn uprobes_line(uprobes: &UprobesReport) -> String {
     if uprobes.off.is_some() {
         return "uprobes: off".to_owned();
@@ -176,7 +176,7 @@ fn totals(out: &mut String, snapshot: &Snapshot) {
         let known = sum.known().filter(|rate| rate.is_finite());
         known.map_or_else(|| "-".to_owned(), |rate| format!("{bound}{}/s", unit(rate)))
     };
-    // QPs of devices that are left alone are known only where programs saw them made.
+    // Of devices that rdmatop leaves alone, only those QPs are known whose creation a program saw.
     let left = snapshot
         .health
         .notes
@@ -204,7 +204,7 @@ fn totals(out: &mut String, snapshot: &Snapshot) {
     out.push('\n');
 }
 
-/// Stuck QPs, one line for those of one process with the same reason; then what cannot be observed, and why.
+/// One line for the stuck QPs of one process with one reason; then what cannot be observed, and why.
 fn judged(out: &mut String, snapshot: &Snapshot) {
     let judgement = &snapshot.judgement;
     if judgement.stuck().len() == 0 && judgement.unobserved.is_empty() {
@@ -240,7 +240,7 @@ fn judged(out: &mut String, snapshot: &Snapshot) {
     unobserved(out, snapshot);
 }
 
-/// What cannot be observed, with the devices that lack the same for one reason: eight ports of one driver do.
+/// What cannot be observed. Devices that lack the same for the same reason share an entry.
 pub(crate) fn unobserved_alike(snapshot: &Snapshot) -> Vec<(Vec<&str>, &Unobserved)> {
     let mut groups: Vec<(Vec<&str>, &Unobserved)> = Vec::new();
     for next in &snapshot.judgement.unobserved {
@@ -267,7 +267,7 @@ pub(super) fn unobserved(out: &mut String, snapshot: &Snapshot) {
 /// Writes a cell in its own format.
 type Own<R> = fn(&R, &Snapshot) -> String;
 
-/// The columns of `fields` that the page has; `own`: those with a format of their own.
+/// The columns of `fields` that the page has; `own` lists those with a format of their own.
 fn table<'a, R: 'static>(
     fields: fields::Table<R>,
     rows: impl Iterator<Item = &'a R>,
@@ -370,7 +370,7 @@ fn qps(s: &Snapshot) -> Table {
     table(fields::QP, s.qps.iter().map(|row| &**row), s, &own)
 }
 
-/// The state, and whether the QP is stuck in it.
+/// The state, with a mark if the QP is stuck in it.
 fn state(row: &QpRow, mono_ns: u64) -> String {
     let mark = Stuck::of(row, mono_ns).map_or("", |_| STUCK_MARK);
     let state = row.state.map(|state| state.to_string());
@@ -380,7 +380,7 @@ fn state(row: &QpRow, mono_ns: u64) -> String {
 fn verbs(s: &Snapshot) -> Table {
     let verb: Own<VerbRow> = |row, _| mark(&row.verb, row.probe.then_some("probe"));
     let mut rows: Vec<&VerbRow> = s.verbs.iter().collect();
-    // Those of a process together, the most frequent first; the snapshot has them in no order.
+    // The snapshot has them in no order: those of a process stand together, the most frequent calls first.
     rows.sort_by_key(|row| (row.pid, Reverse(row.calls.total), Arc::clone(&row.verb)));
     table(fields::VERB, rows.into_iter(), s, &[("verb", verb)])
 }

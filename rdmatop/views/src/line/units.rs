@@ -4,17 +4,16 @@ use std::ops::Range;
 
 use rdmatop_base::text;
 
-/// Appends a whole number. `write!` takes five times as many instructions, and a line of an event has up to
+/// Appends a whole number. `write!` takes five times as many instructions, and the line of an event has up to
 /// ten numbers.
 pub(super) fn number(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// A time span: three significant digits and a unit, half a digit rounded up: `842ns`, `12.3us`, `4.56ms`,
-/// `1.23s`.
+/// A time span in three significant digits and a unit, rounded half up: `842ns`, `12.3us`, `4.56ms`, `1.23s`.
 pub fn duration(ns: u64) -> String {
     const S: u64 = 1_000_000_000;
-    // What would be rounded to 1000 of a unit is one of the next.
+    // A value that would be rounded to 1000 of one unit is written as 1 of the next.
     let (unit, name) = match ns {
         0..1_000 => return format!("{ns}ns"),
         1_000..999_500 => (1_000, "us"),
@@ -57,7 +56,7 @@ pub(super) fn time_of_day(wall_ns: u64) -> [u8; 15] {
 
 /// A count or a speed in powers of 1000: `0`, `0.5`, `999`, `1.20k`, `34.0M`.
 pub fn count(value: f64) -> String {
-    // One event in two seconds is neither none nor one a second.
+    // Half an event per second must read neither as 0 nor as 1.
     if value > 0.0 && value < 9.95 && value.fract() != 0.0 {
         return if value < 0.05 {
             "<0.1".to_owned()
@@ -75,7 +74,7 @@ pub fn bytes(value: f64) -> String {
 
 fn scaled(mut value: f64, base: f64, units: &[&str]) -> String {
     let mut unit = 0;
-    // 999.5 and above would print as 1000 with no decimals: the next unit says it shorter.
+    // 999.5 and above would print as 1000; the next unit is shorter.
     while value >= base - 0.5 && unit + 1 < units.len() {
         value /= base;
         unit += 1;
@@ -189,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_date_counts_leap_days() {
-        // `date -u -d @N` of the same seconds.
+        // From `date -u -d @N` of the same seconds.
         for (seconds, shown) in [
             (0, "1970-01-01 00:00:00 UTC"),
             (951_782_400, "2000-02-29 00:00:00 UTC"),

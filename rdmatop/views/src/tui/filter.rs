@@ -1,7 +1,7 @@
 //! Which rows a user wants to see: `rxe0`, `dev:mlx5_0 state:ERR`, `!comm:perftest`.
 //!
-//! A row must match all words. A word with a field's name is compared with that field only; in a table
-//! without the field it matches, so that `qpn:17` narrows the QPs and leaves the devices as they are.
+//! A row must match all words. A word with a field's name is compared with that field only. A table that
+//! lacks the field shows all rows, so that `qpn:17` narrows the QPs and leaves the devices as they are.
 
 use rdmatop_base::errno;
 use rdmatop_model::fields::Value;
@@ -32,7 +32,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Every text is a filter; a word that names no known field is searched for as text.
+    /// Parses any text: a word that names no known field is searched for as text.
     pub fn parse(text: &str) -> Self {
         let terms = text.split_whitespace().filter_map(|word| {
             let (negate, word) = word.strip_prefix('!').map_or((false, word), |rest| (true, rest));
@@ -62,12 +62,12 @@ impl Filter {
         &self.text
     }
 
-    /// Whether every row matches.
+    /// Whether the filter lets every row pass.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// The part before the colon of a word that looks like one with a field but names none.
+    /// The part before the colon of a word that looks like `field:text` but names no field.
     pub fn no_field(&self) -> Option<&str> {
         let plain = self.terms.iter().filter(|t| t.field.is_none());
         plain
@@ -101,7 +101,8 @@ impl Term {
                 names.any(|name| contains(name, &self.needle))
             }
             Value::Number(number) => match (u64::try_from(*number), self.number) {
-                // A number must match completely when the word names the field, and its beginning otherwise.
+                // A number must match completely if the word names the field, otherwise only at its
+                // beginning.
                 (Ok(number), Some(wanted)) if self.field.is_some() => number == wanted,
                 (Ok(number), Some(_)) => number.to_string().starts_with(&self.needle),
                 _ => false,
@@ -111,8 +112,8 @@ impl Term {
     }
 }
 
-/// `contains` without regard to case; `needle` is lower case already. Names are nearly always ASCII, which
-/// needs no copy.
+/// `contains` without regard to case; `needle` is in lower case already. Names are nearly always ASCII, which
+/// is compared without a copy.
 fn contains(text: &str, needle: &str) -> bool {
     if text.is_ascii() && needle.is_ascii() {
         let needle = needle.as_bytes();
@@ -135,7 +136,7 @@ mod tests {
             Filter::parse("!Device:rxe0").terms,
             Filter::parse("!dev:rxe0").terms
         );
-        // A word means the same field in every table.
+        // A word has to mean the same field in every table.
         for tab in Tab::ALL {
             for words in columns::spec(tab).named().iter().map(|of| of.meta().words) {
                 for word in words {

@@ -51,14 +51,14 @@ fn scaled(value: f64, base: f64, suffixes: &[&str]) -> String {
         return UNKNOWN.to_owned();
     }
     let (mut value, mut step) = (value.max(0.0), 0);
-    // Rounding must not produce 1000k: compare with the largest number of three digits.
+    // Rounding must not give 1000k: the limit is the largest value that has three digits.
     while value >= base - base / 2000.0 && step + 1 < suffixes.len() {
         value /= base;
         step += 1;
     }
     let suffix = suffixes[step];
     if step == 0 {
-        // A rate below one per second is not zero.
+        // A rate below one per second must not read as 0.
         return if value > 0.0 && value < 9.95 && value.fract() > 0.04 {
             decimal(value, 1)
         } else if value > 0.0 && value < 1.0 {
@@ -79,8 +79,8 @@ pub fn count(value: u64) -> String {
     }
 }
 
-/// A total in `width` columns: exact where it fits, else with fewer digits, rounded down: `20k` in three,
-/// `>9` where nothing else does.
+/// A total in `width` columns: exact if it fits, otherwise with fewer digits and rounded down. `20k` in three
+/// columns; `>9` if nothing else fits.
 pub fn count_in(value: u64, width: usize) -> String {
     let exact = count(value);
     if exact.len() <= width {
@@ -127,12 +127,12 @@ fn mark(known: Known, source: Source) -> &'static str {
     }
 }
 
-/// A mark before a rate that is derived or a bound.
+/// A mark before a rate that is an estimate or a bound.
 pub fn rate_mark(counter: &Counter) -> &'static str {
     mark(counter.rate_known(), counter.source)
 }
 
-/// A mark before a total that is derived or a bound.
+/// A mark before a total that is an estimate or a bound.
 pub fn total_mark(counter: &Counter) -> &'static str {
     mark(counter.total_known(), counter.source)
 }
@@ -196,7 +196,7 @@ pub fn below(ns: Option<u64>) -> String {
     known(ns, |ns| format!("<{}", nanos(ns)))
 }
 
-/// Time of day in UTC with microseconds; a view does not know the time zone of a recording.
+/// Time of day in UTC with microseconds: a view does not know the time zone of a recording.
 pub fn clock(ts_ns: u64) -> String {
     let (s, us) = (ts_ns / 1_000_000_000 % 86_400, ts_ns / 1000 % 1_000_000);
     format!("{:02}:{:02}:{:02}.{us:06}", s / 3600, s / 60 % 60, s % 60)

@@ -1,4 +1,4 @@
-//! Every symbol that is not plain text, in one table with two versions: nothing else in the view holds a
+//! Every symbol that is not plain text, in one table with two versions. Nothing else in the view contains a
 //! non-ASCII symbol.
 
 use rdmatop_model::findings::{Role, Severity};
@@ -8,15 +8,15 @@ use rdmatop_model::findings::{Role, Severity};
 pub struct Glyphs {
     /// Every symbol is ASCII.
     pub ascii: bool,
-    /// End of a text that was cut.
+    /// Marks the end of a text that was cut.
     pub cut: &'static str,
-    /// Between two states.
+    /// Stands between two states.
     pub arrow: &'static str,
-    /// Sorted upwards, sorted downwards.
+    /// Sorted upwards and sorted downwards.
     pub sort: [&'static str; 2],
-    /// More columns to the left, to the right: the keys that show them.
+    /// More columns to the left and to the right, named by the keys that show them.
     pub more: [&'static str; 2],
-    /// Eighths of a sparkline or chart, from nearly nothing to full.
+    /// Heights of a sparkline or chart in eighths, from nearly nothing to full.
     pub eighths: [&'static str; 8],
     /// An unknown point in a sparkline.
     pub gap: &'static str,
@@ -28,17 +28,17 @@ pub struct Glyphs {
     pub rule: &'static str,
     /// Vertical line.
     pub wall: &'static str,
-    /// A child with a sibling below it, the last child, the line beside deeper ones.
+    /// In a tree: a child with a sibling below it, the last child, and the line beside deeper ones.
     pub tree: [&'static str; 3],
-    /// First of a group of siblings whose parent is not shown.
+    /// In a tree: the first of a group of siblings whose parent is not shown.
     pub group: &'static str,
-    /// Before what is wrong, or missing.
+    /// Stands before what is wrong or missing.
     pub alert: &'static str,
-    /// The process that is the cause of something critical, of something less.
+    /// The process that causes something critical, and one that causes something less.
     pub cause: [&'static str; 2],
-    /// A process that suffers from something critical, from something less.
+    /// A process that suffers from something critical, and from something less.
     pub victim: [&'static str; 2],
-    /// A process that does what may be meant.
+    /// A process that does what may be intended.
     pub meant: &'static str,
     /// The signs of "at most" and "at least".
     pub bound: [&'static str; 2],
@@ -109,7 +109,7 @@ impl Glyphs {
     /// A bar `fraction` full in `width` cells; the empty part is drawn as a track.
     pub fn bar(&self, fraction: f64, width: usize) -> (String, String) {
         let units = (fraction.clamp(0.0, 1.0) * width as f64 * 8.0).round();
-        // A small value is never drawn as nothing.
+        // A small value must never be drawn as nothing.
         let units = if fraction > 0.0 { units.max(1.0) } else { 0.0 };
         #[expect(
             clippy::cast_possible_truncation,

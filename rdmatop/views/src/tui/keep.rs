@@ -1,5 +1,5 @@
-//! Writes changed settings a little after the last change, on a thread of its own: a home directory may be on
-//! a server that does not answer, and the screen must not wait for it.
+//! Writes changed settings some time after the last change, on a thread of its own: a home directory may be
+//! on a server that does not answer, and the screen must not wait for it.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use super::settings::Settings;
 
-/// A change is written after this time without another: stepping through the themes is one write.
+/// A change is written when no other came for this long: stepping through the themes is one write.
 pub(super) const QUIET: Duration = Duration::from_secs(2);
 
-/// How long the end waits for the file: a home directory whose server does not answer must not keep the
-/// program.
+/// How long the program waits at its end for the file to be written: a home directory whose server does not
+/// answer must not keep it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The way to the thread, and its result at the end.
+/// The channel to the thread, and the one by which its result comes at the end.
 type Work = (Sender<Settings>, Receiver<Result<(), String>>);
 
 /// Keeps settings. Nothing runs until the first change.
@@ -22,12 +22,12 @@ pub(super) struct SettingsWriter<S> {
     save: S,
     quiet: Duration,
     work: Option<Work>,
-    /// Changes for which there was no thread.
+    /// The last settings when no thread could be started.
     left: Option<Settings>,
 }
 
 impl<S: Fn(&Settings) -> Result<(), String> + Clone + Send + 'static> SettingsWriter<S> {
-    /// Writes by `save`, when nothing changed for `quiet`.
+    /// `save` writes the settings when nothing has changed for `quiet`.
     pub(super) fn new(save: S, quiet: Duration) -> Self {
         Self {
             save,
@@ -43,20 +43,20 @@ impl<S: Fn(&Settings) -> Result<(), String> + Clone + Send + 'static> SettingsWr
             let (to, from) = mpsc::channel();
             let (quiet, save) = (self.quiet, self.save.clone());
             let thread = thread::Builder::new().name("rdmatop-keep".to_owned());
-            // Without a thread, the end writes.
+            // If no thread can be started, `finish` writes.
             let (done_tx, done) = mpsc::channel();
             let thread = thread.spawn(move || drop(done_tx.send(keep(&from, quiet, save))));
             self.work = thread.ok().map(|_| (to, done));
         }
         match &self.work {
-            // The thread ends before its sender only by a panic, which is reported at the end.
+            // Only a panic ends the thread before its sender; `finish` reports that.
             Some((to, _)) => drop(to.send(settings.clone())),
             None => self.left = Some(settings.clone()),
         }
     }
 
-    /// Writes what is not written yet, and waits no longer than `patience`. `Err`: the changes are not saved,
-    /// and why.
+    /// Writes what is not written yet, and waits for that at most `patience`. `Err` says why the changes are
+    /// not saved.
     pub(super) fn finish(self, patience: Duration) -> Result<(), String> {
         match (self.work, self.left) {
             (Some((to, done)), _) => {
@@ -79,7 +79,7 @@ impl<S: Fn(&Settings) -> Result<(), String> + Clone + Send + 'static> SettingsWr
     }
 }
 
-/// Runs until the sender is gone. A failed write is repeated with the next change, and at the end.
+/// Runs until the sender is gone. After a failed write it tries again with the next change, and at the end.
 fn keep(
     from: &Receiver<Settings>,
     quiet: Duration,
@@ -116,7 +116,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_mins(1);
 
-    /// What was written, and how many writes are to fail.
+    /// What was written, and how many of the next writes fail.
     #[derive(Clone, Default)]
     struct Disk(Arc<Mutex<(Vec<f64>, u32)>>);
 

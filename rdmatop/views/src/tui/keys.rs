@@ -1,5 +1,5 @@
-//! Keys. One table is both the handler and the help: a key that is not in it does nothing, a key in it is
-//! explained.
+//! Keys. One table is both the handler and the help, so that every key in it is explained, and a key that is
+//! not in it does nothing.
 
 use crossterm::event::{KeyCode as K, KeyEvent, KeyModifiers};
 
@@ -76,7 +76,7 @@ pub enum Action {
     Redraw,
     /// Stuck QPs on top of their table.
     Pin,
-    /// In a menu or prompt: accept it.
+    /// In a menu or prompt: accept the choice or the text.
     Accept,
     /// Switches the entry of a menu.
     Toggle,
@@ -125,14 +125,14 @@ pub struct Binding {
     pub group: &'static str,
     /// What the key does, in words.
     pub about: &'static str,
-    /// Word for the last line of the screen, the most useful first.
+    /// Rank and word of its hint on the last line of the screen; the lowest rank is the most useful.
     pub hint: Option<(u8, &'static str)>,
 }
 
 /// The meaning of `event` in `scope`.
 pub fn action(scope: Scope, event: KeyEvent) -> Option<Action> {
-    // Shift is part of the character; keys with Alt and similar are not bound, and must not act as the plain
-    // key.
+    // A character says already whether Shift was pressed. Keys with Alt and similar are not bound, and must
+    // not act as the plain key.
     let mods = event.modifiers - KeyModifiers::SHIFT;
     let chord = Chord(event.code, mods);
     BINDINGS

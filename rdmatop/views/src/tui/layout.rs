@@ -17,9 +17,9 @@ pub enum Detail {
     /// The detail pane is closed.
     #[default]
     Closed,
-    /// Beside or below the table.
+    /// The pane is beside or below the table.
     Split,
-    /// Instead of the table.
+    /// The pane takes the place of the table.
     Full,
 }
 
@@ -81,7 +81,7 @@ impl Layout {
         };
         let mut out = Self::default();
         let small = height < SMALL;
-        // The last line is kept longest: it shows how to leave.
+        // When room is short the last line goes last: it shows how to leave.
         let footer = u16::from(height > 1);
         out.header = cut(if small { 1 } else { 2 });
         if height >= ROOMY && state.snapshot.ports.len() > 1 {
@@ -134,9 +134,9 @@ impl Layout {
         out
     }
 
-    /// Position and text of each tab's label.
+    /// The position and the text of each tab's label.
     ///
-    /// `note` stands at the right end and takes precedence over long names.
+    /// `note` stands at the right end; long names give way to it.
     pub fn labels(&self, active: Tab, note: &str) -> Vec<(Tab, Rect, &'static str)> {
         let note = match text::width(note) {
             0 => 0,
@@ -161,7 +161,7 @@ impl Layout {
     }
 }
 
-/// The label of each tab: with its name, with a short one, and its number alone.
+/// The labels of each tab: with its long name, with a short one, and with its number alone.
 static LABELS: LazyLock<[[String; 3]; Tab::ALL.len()]> = LazyLock::new(|| {
     Tab::ALL.map(|tab| {
         let (number, [long, short]) = (tab.index() + 1, tab.names());
@@ -193,7 +193,7 @@ fn split_top(rect: Rect, lines: u16) -> (Rect, Rect) {
     )
 }
 
-/// The notes in full, one entry a line: text and whether it begins a note.
+/// The notes in full, one entry a line: the text, and whether the line begins a note.
 pub fn notes_lines(notes: &[Cause], width: u16) -> Vec<(String, bool)> {
     let mut out = Vec::new();
     for note in notes {
@@ -203,8 +203,8 @@ pub fn notes_lines(notes: &[Cause], width: u16) -> Vec<(String, bool)> {
     out
 }
 
-/// The first note in at most `most` lines, with a mark if there are others. Without room for the reason the
-/// remedy is shown: the Probes tab has all of it.
+/// The first note in at most `most` lines, with a mark if there are others. If the reason does not fit, the
+/// remedy is shown; the Probes tab has the whole note.
 pub fn banner_lines(state: &State, width: u16, most: u16) -> Vec<String> {
     let notes = &state.snapshot.health.notes;
     let Some(first) = notes.first() else {
@@ -226,7 +226,7 @@ pub fn banner_lines(state: &State, width: u16, most: u16) -> Vec<String> {
         lines = text::wrap(&format!("{}. {}", first.what, first.remedy), room);
     }
     if !fits(&lines) {
-        // Words that were wrapped away are put back, to be cut at the end of the line.
+        // The words that were wrapped away are joined again, to be cut at the end of the line.
         let rest = lines.split_off(lines.len().min(most).saturating_sub(1)).join(" ");
         lines.push(text::cut(
             &rest,
@@ -249,7 +249,7 @@ pub fn has_numbers(tab: Tab) -> bool {
     matches!(tab, Tab::Processes | Tab::Qps | Tab::Devices | Tab::Verbs)
 }
 
-/// How many lines a finding may have: more than four only where the rows of the table have room all the same.
+/// How many lines a finding may have. It gets more than four only if the table's rows still have room.
 fn most_lines(state: &State) -> usize {
     const LEAST: usize = 4;
     const MOST: usize = 8;
@@ -257,7 +257,7 @@ fn most_lines(state: &State) -> usize {
     if height < ROOMY {
         return 1;
     }
-    // Header, tabs, headings, legend, footer; what else is there on some machines.
+    // Header, tabs, headings, legend and footer are always there; the other parts only on some machines.
     let ports = if snapshot.ports.len() > 1 { 2 } else { 0 };
     let chart = if height >= TALL { 6 } else { 0 };
     let notes = if snapshot.health.notes.is_empty() { 0 } else { 2 };
@@ -265,8 +265,8 @@ fn most_lines(state: &State) -> usize {
     usize::from(height).saturating_sub(taken).clamp(LEAST, MOST)
 }
 
-/// The worst finding in one line, or in several where there is room: how bad it is, since when, what is
-/// wrong; then what to do next, and how one sees that it is over.
+/// The worst finding in one line, or in several if there is room: its severity, its age, what is wrong; then
+/// what to do next, and how one sees that it is over.
 pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
     let most = most_lines(state);
     let findings = &state.snapshot.findings;
@@ -303,14 +303,14 @@ pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
         all if most > 1 => format!("  +{} in 7:Findings", all - 1),
         all => format!("  +{} in 7", all - 1),
     };
-    // A small screen has room only for what is wrong.
+    // A small screen has room for the verdict alone.
     let head = if most > 1 {
         format!("{} for {age}: ", worst.severity.name())
     } else {
         String::new()
     };
     let mut lines = text::wrap(&format!("{head}{}", worst.verdict), room);
-    // The other lines are for what to do.
+    // The other lines are left for what to do.
     let own = most.saturating_sub(2).clamp(1, 2);
     if lines.len() > own {
         let rest = lines.split_off(own - 1).join(" ");
@@ -336,15 +336,15 @@ pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
     lines
 }
 
-/// What to do next: the command on a line of its own, so that it can be copied, and the readings of its
-/// result behind it where there is room, else below.
+/// What to do next. The command is on a line of its own, so that it can be copied. The possible results
+/// follow it if there is room, otherwise they are below.
 fn steps(finding: &Finding, room: usize) -> Vec<String> {
     let parts: Vec<_> = finding.steps().collect();
     let whole = parts.join(" ");
     if text::width(&whole) <= room {
         return vec![whole];
     }
-    // A sentence has no readings of its result.
+    // A sentence has no results behind it.
     let (first, readings) = parts.split_at(usize::from(parts.len() > 1));
     let command = first.iter().flat_map(|command| text::wrap_command(command, room));
     command
@@ -352,8 +352,8 @@ fn steps(finding: &Finding, room: usize) -> Vec<String> {
         .collect()
 }
 
-/// A step in lines. The lines of a comment all begin as comments do, so that what is copied into a shell is
-/// right.
+/// A step in lines. Each line of a comment begins with `# `, so that a shell takes the copied lines as
+/// comments.
 fn wrapped(step: &str, room: usize) -> Vec<String> {
     const SIGN: &str = "# ";
     let Some(comment) = step.strip_prefix(SIGN) else {

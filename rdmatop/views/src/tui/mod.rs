@@ -8,7 +8,7 @@
 //!     PID COMMAND   DEVICE   QPS  TX WR/s  TX b/s  RX b/s   ERR    columns/*.rs, render/table.rs
 //!    4242 ib_send…  mlx5_0     8    1.20M   98.1G   12.0M     0
 //! -- ib_send_bw (4242) ---------------------------------------     detail/*.rs
-//! ? Help  Enter Detail  Tab Next  f Filter  s Sort  q Quit         keys.rs
+//! ?:Help  Enter:Detail  Tab:Next  f:Filter  s:Sort  q:Quit         keys.rs
 //! ```
 //!
 //! Terminal events become actions (`keys`), actions change the state (`update`), the state is drawn

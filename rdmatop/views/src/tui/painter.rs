@@ -1,4 +1,4 @@
-//! Brings a frame to a terminal: only changed lines become cells, only changed cells are sent.
+//! Brings a frame to a terminal: only changed lines are made into cells, and only changed cells are sent.
 
 use ratatui::backend::Backend;
 use ratatui::buffer::Buffer;
@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 
 use super::render::Canvas;
 
-/// Lines kept for reuse: more change at once only when the user acts.
+/// Lines kept for reuse. More lines change at once only when the user acts.
 const SPARE: usize = 8;
 
 /// The content of a terminal.
@@ -17,12 +17,12 @@ pub struct Painter {
     last: Canvas,
     /// The frame that is being made.
     now: Canvas,
-    /// Space for the cells of its changed lines.
+    /// Room for the cells of the changed lines.
     changes: Vec<Change>,
 }
 
-/// The cells of a changed line. Those on the terminal are made again when they are needed: to keep them takes
-/// 48 bytes a cell.
+/// The cells of a changed line. Those on the terminal are computed again when they are needed, because
+/// keeping them would take 48 bytes a cell.
 #[derive(Debug)]
 struct Change {
     shown: Buffer,
@@ -49,8 +49,7 @@ impl Change {
 }
 
 impl Painter {
-    /// Shows the frame that `draw` makes. Returns the result of `draw`, and how many lines had to be made
-    /// again.
+    /// Shows the frame that `draw` makes. Returns the result of `draw`, and how many lines changed.
     pub fn paint<B: Backend, T>(
         &mut self,
         backend: &mut B,
@@ -59,7 +58,7 @@ impl Painter {
         draw: impl FnOnce(&mut Canvas) -> T,
     ) -> Result<(T, usize), B::Error> {
         if self.size != size {
-            // A terminal that changes its size wraps and joins lines in its own way.
+            // When a terminal changes its size, it wraps and joins lines in its own way.
             self.size = size;
             self.clear(backend)?;
         }
@@ -91,9 +90,9 @@ impl Painter {
     /// Clears the terminal, so that the next frame is sent completely.
     pub fn clear<B: Backend>(&mut self, backend: &mut B) -> Result<(), B::Error> {
         backend.clear()?;
-        // Those of another width.
+        // These have the old width.
         self.changes.clear();
-        // An empty frame: none of its lines equals any other, and their cells are blank.
+        // An empty frame: no line equals one of its lines, and its cells count as blank.
         self.last = Canvas::default();
         Ok(())
     }

@@ -34,13 +34,13 @@ pub struct TuiOptions {
     pub filter: String,
     /// Settings of this run, with the options of the command line.
     pub settings: Settings,
-    /// Settings as they are in the file: options of one run must not get there.
+    /// The settings in the file. Options that hold only for this run must not get there.
     pub saved: Settings,
-    /// Where it is saved; `None`: nowhere.
+    /// Path of the settings file; `None`: nothing is saved.
     pub settings_path: Option<PathBuf>,
-    /// Why the file there was not understood; it must not be overwritten.
+    /// Why the settings file was not understood; such a file must not be overwritten.
     pub settings_broken: Option<String>,
-    /// A line to begin with, such as why settings were not read.
+    /// A message to begin with, such as why settings were not read.
     pub message: Option<String>,
     /// Never use colour.
     pub no_color: bool,
@@ -50,8 +50,8 @@ pub struct TuiOptions {
 
 impl TuiOptions {
     /// The limits of findings from the user's settings, for modes that print, and why the file is not
-    /// understood. A file that cannot be read, such as one in another user's home, is not reported: these
-    /// modes use nothing else of it.
+    /// understood. A file that cannot be read, such as one in another user's home, is not reported, because
+    /// these modes need nothing else from it.
     pub fn limits() -> (Limits, Option<String>) {
         match super::settings::path(env).as_deref().map(Settings::load) {
             Some(Ok(settings)) => (settings.findings, None),
@@ -60,7 +60,7 @@ impl TuiOptions {
         }
     }
 
-    /// Reads the settings of the user. A broken file is a message and the defaults.
+    /// Reads the user's settings. A broken file gives the defaults and a message.
     pub fn load() -> Self {
         let path = super::settings::path(env);
         let (settings, broken) = match path.as_deref().map(Settings::load) {
@@ -81,7 +81,7 @@ impl TuiOptions {
         }
     }
 
-    /// Writes what the user changed in this run, without options of this run.
+    /// Writes what the user changed in this run, without the options of this run.
     fn keep(&self, now: &Settings) -> Result<(), String> {
         let Some(path) = &self.settings_path else {
             return Ok(());
@@ -98,15 +98,15 @@ impl TuiOptions {
 /// What the view asks of the app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// Sample at this distance.
+    /// Take samples at this interval.
     Refresh(Duration),
     /// Watch the work requests of the QP with this `uid`, or stop watching.
     Watch(Option<u64>),
     /// Probe the programs of the process with this PID, or of none.
     Probe(Option<u32>),
-    /// The first rows are drawn.
+    /// The first rows have been drawn.
     Shown,
-    /// The user leaves; `run` returns right after.
+    /// The user leaves; `run` returns soon after.
     Quit,
 }
 
@@ -115,9 +115,9 @@ pub enum Control {
 pub enum Outcome {
     /// The user left.
     Quit,
-    /// A signal asked for it: its number.
+    /// A signal ended the view: the number of the signal.
     Signal(i32),
-    /// The engine ended.
+    /// The engine ended, so there are no more snapshots.
     Ended,
 }
 
@@ -152,9 +152,9 @@ impl From<io::Error> for TuiError {
 
 /// Runs the view until the user leaves, a signal comes, or the engine ends.
 ///
-/// The newest snapshot is shown; `events` is drained continuously so that the engine never waits. Changed
-/// settings are saved a little later, and at the end. Drawing blocks: give the view a runtime (a thread) of
-/// its own.
+/// The newest snapshot is shown. `events` is drained continuously, so that the engine never waits. Changed
+/// settings are saved some time after the change, and at the end. Drawing blocks: give the view a runtime (a
+/// thread) of its own.
 pub async fn run(
     opts: TuiOptions,
     mut snapshots: watch::Receiver<Arc<Snapshot>>,
@@ -164,7 +164,7 @@ pub async fn run(
     if !io::stdout().is_terminal() {
         return Err(TuiError::NotATerminal);
     }
-    // Both the line mode and the keys belong to standard input, or otherwise to the controlling terminal.
+    // Line mode and keys are those of standard input, or of the controlling terminal if that is none.
     if !io::stdin().is_terminal() && std::fs::File::open("/dev/tty").is_err() {
         return Err(TuiError::NoKeys);
     }
@@ -203,7 +203,7 @@ pub async fn run(
     drop(guard);
     let _ = control.try_send(Control::Quit);
     if let Err(why) = writer.finish(keep::PATIENCE) {
-        // Leaving succeeds without saving; a user who changed something still has to know.
+        // Leaving succeeds even if saving fails, but a user who changed something has to know.
         say(&format!("rdmatop: what you changed is not kept: {why}"));
     }
     outcome

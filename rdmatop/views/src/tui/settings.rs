@@ -18,17 +18,17 @@ use rdmatop_base::text::sanitize;
 use rdmatop_model::fields;
 use rdmatop_model::findings::Limits;
 
-/// Begins every file we write.
+/// The first lines of every file that rdmatop writes.
 const HEAD: &str =
     "# Written by rdmatop when a key changed something; comments are not kept. Keys: docs/config.md\n";
 /// The largest size of a settings file, in bytes.
 const LARGEST: u64 = 1 << 20;
-/// Slowest refresh that a key or this file may set; `--delay` may set more.
+/// Slowest refresh that a key or this file may set; `--delay` may set a slower one.
 pub const SLOWEST: Duration = Duration::from_mins(1);
 /// Fastest refresh.
 pub const FASTEST: Duration = Duration::from_millis(100);
 
-/// Settings of the live view. Unknown keys, tables and columns are an error, so that a typing mistake is
+/// Settings of the live view. Unknown keys, tables and columns are errors, so that typing mistakes are
 /// reported.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -41,17 +41,17 @@ pub struct Settings {
     pub tree: bool,
     /// Stuck QPs on top of their table, whatever its order.
     pub stuck_first: bool,
-    /// Take the mouse; off leaves selecting text to the terminal.
+    /// Whether the view takes the mouse; if not, the terminal selects text.
     pub mouse: bool,
-    /// ASCII signs only; unset: as the locale says.
+    /// Whether to use ASCII signs only; unset: as the locale says.
     pub ascii: Option<bool>,
     /// Seconds between samples, 0.1 to 60.
     pub delay: f64,
     /// Sort column and direction, by table.
     pub sort: BTreeMap<String, Sort>,
-    /// By table: columns switched on or off against the default.
+    /// By table: columns whose state differs from the default.
     pub columns: BTreeMap<String, BTreeMap<String, bool>>,
-    /// What the rules of findings compare with; `--once` and `check` use them too.
+    /// The limits with which the rules of findings compare; `--once` and `check` use them too.
     #[serde(skip_serializing_if = "is_default", serialize_with = "changed")]
     pub findings: Limits,
 }
@@ -60,7 +60,7 @@ fn is_default(limits: &Limits) -> bool {
     *limits == Limits::default()
 }
 
-/// Writes those that differ from the defaults: a later version may have better ones.
+/// Writes only limits that differ from the defaults, because a later version may have better defaults.
 fn changed<S: Serializer>(limits: &Limits, to: S) -> Result<S::Ok, S::Error> {
     let table = |limits: &Limits| toml::Table::try_from(limits).map_err(S::Error::custom);
     let (mut own, defaults) = (table(limits)?, table(&Limits::default())?);
@@ -80,7 +80,7 @@ pub struct Sort {
 }
 
 impl Sort {
-    /// Of processes by a word of `--sort`.
+    /// The order of processes for a word of `--sort`.
     pub fn of_processes(word: &str) -> Option<Self> {
         let meta = &fields::sorted_by(word)?.meta;
         Some(Self {
@@ -107,8 +107,8 @@ impl Default for Settings {
     }
 }
 
-/// Why settings were not read or written: in one line that is safe for a terminal, whatever the file, the
-/// path and the environment contain.
+/// Why settings were not read or written, in one line that is safe for a terminal whatever the file, the path
+/// and the environment contain.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// The file cannot be read or written.
@@ -162,7 +162,7 @@ fn safe(path: &Path) -> String {
     sanitize(path.as_os_str().as_bytes())
 }
 
-/// Where the settings are; `env` reads a variable. `None` without a home.
+/// Path of the settings file; `None` without a home. `env` reads an environment variable.
 pub fn path(env: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     // XDG base directories: a relative path there is to be ignored.
     let xdg = env("XDG_CONFIG_HOME")
@@ -176,7 +176,7 @@ pub fn path(env: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     Some(base.join("rdmatop").join("config.toml"))
 }
 
-/// Of `path` and the directories above it, the first that exists and does not belong to root, with its owner.
+/// The first of `path` and the directories above it that exists and does not belong to root, with its owner.
 fn foreign(path: &Path) -> Option<(PathBuf, u32)> {
     path.ancestors().find_map(|at| {
         let uid = std::fs::metadata(at).ok()?.uid();
@@ -184,8 +184,8 @@ fn foreign(path: &Path) -> Option<(PathBuf, u32)> {
     })
 }
 
-/// The content of the regular file `path`. A sudo that keeps HOME reads a file of the user's: a FIFO there
-/// would block root's program for ever, and /dev/zero would fill its memory.
+/// The content of `path`, which must be a regular file. A sudo that keeps HOME makes root read a file of the
+/// user's: a FIFO there would block root's program for ever, and /dev/zero would fill its memory.
 fn text_of(path: &Path) -> io::Result<String> {
     let file = File::options()
         .read(true)
@@ -203,7 +203,7 @@ fn text_of(path: &Path) -> io::Result<String> {
 }
 
 impl Settings {
-    /// Reads `path`; a missing file is the defaults.
+    /// Reads `path`; if there is no such file, the defaults hold.
     pub fn load(path: &Path) -> Result<Self, SettingsError> {
         let text = match text_of(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
@@ -212,7 +212,7 @@ impl Settings {
         Self::parse(&text).map_err(SettingsError::broken(path))
     }
 
-    /// The settings of this text, or in one line why it has none.
+    /// Parses the text of a settings file; the error is one line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let out: Self = toml::from_str(text).map_err(|error| check::one_line(text, &error))?;
         check::check(text, &out.findings)?;
@@ -220,8 +220,8 @@ impl Settings {
     }
 
     /// Writes `path` completely or not at all, and makes its directory. Root writes only below root's
-    /// directories: a sudo that keeps HOME would leave files that the user cannot change, and follow the
-    /// user's links.
+    /// directories: with a sudo that keeps HOME, root would leave files that the user cannot change, and
+    /// follow the user's links.
     pub fn save(&self, path: &Path) -> Result<(), SettingsError> {
         if rustix::process::geteuid().is_root()
             && let Some((owner, uid)) = foreign(path)
@@ -232,7 +232,7 @@ impl Settings {
                 uid,
             });
         }
-        // One line: it is printed on one.
+        // In one line, because the error is printed as one line.
         let text = toml::to_string(self).map_err(|e| SettingsError::broken(path)(e.to_string()))?;
         if let Some(dir) = path.parent() {
             std::fs::create_dir_all(dir).map_err(SettingsError::io(path))?;
@@ -245,8 +245,8 @@ impl Settings {
         })
     }
 
-    /// The settings to write at the end: `saved`, with the user's changes since `start`. An option of one
-    /// run, which is in `start` but not in `saved`, is not saved.
+    /// The settings to write at the end: `saved` with what the user has changed since `start`. An option of
+    /// one run, which is in `start` but not in `saved`, is not saved.
     #[must_use]
     pub fn onto(&self, start: &Self, saved: &Self) -> Self {
         fn pick<T: Clone + PartialEq>(now: &T, start: &T, saved: &T) -> T {
@@ -262,7 +262,7 @@ impl Settings {
             delay: pick(&self.delay, &start.delay, &saved.delay),
             sort: pick(&self.sort, &start.sort, &saved.sort),
             columns: pick(&self.columns, &start.columns, &saved.columns),
-            // No key changes them.
+            // No key changes these.
             findings: saved.findings.clone(),
         }
     }
@@ -401,7 +401,7 @@ mod tests {
             let error = Settings::default().save(&path).unwrap_err().to_string();
             assert!(error.contains("uid 4711") && error.contains("sudo -H"), "{error}");
         } else {
-            // Anyone can see the owner of a directory; only root has to stay away.
+            // Anyone can see who owns a directory, but only root has to stay away.
             Settings::default().save(&path).unwrap();
             std::fs::remove_dir_all(home.join(".config")).unwrap();
         }
@@ -491,7 +491,7 @@ mod tests {
             .unwrap()
             .iter()
             .map(|(key, value)| (key.as_str(), value.to_string().replace("null", "unset")))
-            // Those that are not changed are not written.
+            // Limits that are not changed are not written.
             .chain([("findings", "{}".to_owned())])
             .collect();
         let documented: BTreeMap<&str, String> =

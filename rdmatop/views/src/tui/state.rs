@@ -1,4 +1,4 @@
-//! The complete state of the live view. No drawing, no input, no clock.
+//! The complete state of the live view. This module neither draws nor reads input or clocks.
 
 mod parts;
 
@@ -40,9 +40,9 @@ pub struct State {
     pub detail: Detail,
     /// First line of the detail pane.
     pub detail_offset: usize,
-    /// The pane of work requests, over the table.
+    /// The pane of work requests, which covers the table.
     pub work: Option<WorkPane>,
-    /// Whose programs are probed.
+    /// Which programs are probed.
     pub probing: Probing,
     /// The search text.
     pub search: String,
@@ -62,7 +62,7 @@ pub struct State {
     pub waiting: Vec<Event>,
     /// Number of waiting events that had no room.
     pub waiting_lost: u64,
-    /// The newest event is on the screen and stays there.
+    /// The newest event is on the screen, and the view follows new ones.
     pub tail: bool,
     /// The user's choices.
     pub settings: Settings,
@@ -79,7 +79,7 @@ pub struct State {
     /// Colours of the terminal.
     pub depth: Depth,
     theme: usize,
-    /// Grows with every change that may affect the order of rows.
+    /// Grows with each change that may alter the order of rows.
     version: u64,
 }
 
@@ -129,8 +129,8 @@ impl State {
         for tab in Tab::ALL {
             let spec = columns::spec(tab);
             let saved = state.settings.sort.get(table_name(tab));
-            // The file and the command line name only existing tabs and columns; anything else falls back to
-            // the default.
+            // The settings file and the command line may name a column that this tab cannot sort by; the
+            // default holds then.
             let saved = saved.filter(|s| spec.columns().iter().any(|c| c.id == s.by && c.sortable));
             let (by, down) = saved.map_or((spec.sort.0, spec.sort.1), |s| (s.by.as_str(), s.down));
             let table = &mut state.tables[tab.index()];
@@ -140,7 +140,7 @@ impl State {
         state
     }
 
-    /// What cells are drawn from.
+    /// What the cells are drawn from.
     pub fn ctx(&self) -> Ctx<'_> {
         Ctx {
             snapshot: &self.snapshot,
@@ -177,7 +177,7 @@ impl State {
         &self.tables[self.tab.index()]
     }
 
-    /// The table of the tab, to change it.
+    /// The table of the tab, for changes.
     pub fn table_mut(&mut self) -> &mut TableState {
         &mut self.tables[self.tab.index()]
     }
@@ -192,7 +192,7 @@ impl State {
         self.touch();
     }
 
-    /// Takes events; a frozen screen keeps as many for later as the log holds.
+    /// Takes events. A frozen screen keeps at most as many for later as the log holds.
     pub fn take_events(&mut self, events: impl IntoIterator<Item = Event>) {
         for event in events {
             if !self.frozen {
@@ -208,7 +208,7 @@ impl State {
         }
     }
 
-    /// Freezes the screen, or shows what arrived meanwhile.
+    /// Freezes the screen; or thaws it and shows what arrived meanwhile.
     pub fn freeze(&mut self, on: bool) {
         self.frozen = on;
         if on {
@@ -229,13 +229,13 @@ impl State {
         self.touch();
     }
 
-    /// The order of rows may have changed.
+    /// Notes that the order of rows may have changed.
     pub fn touch(&mut self) {
         self.version += 1;
         self.refresh();
     }
 
-    /// Updates the order of the tab's rows and keeps the cursor on its row. Cheap when nothing changed.
+    /// Updates the order of the tab's rows and keeps the cursor on its row; cheap when nothing changed.
     pub fn refresh(&mut self) {
         let at = self.tab.index();
         if self.tables[at].made_for == Some(self.version) {
@@ -259,7 +259,7 @@ impl State {
         let cursor = if self.tab == Tab::Trace && self.tail {
             order.len().saturating_sub(1)
         } else if table.cursor == 0 && self.detail == Detail::Closed {
-            // A cursor that was never moved stays at the top, whatever row is there.
+            // A cursor that the user never moved stays at the top, whichever row is there.
             0
         } else {
             let found = table
@@ -275,7 +275,7 @@ impl State {
     }
 
     /// Puts rows that need attention on top: for each finding, the worst first, the process that causes it,
-    /// then its victims; then stuck QPs and their owners.
+    /// then its victims. After them come stuck QPs and their owners.
     fn troubled_first(&self, order: &mut [table::Entry]) {
         let (snapshot, now) = (&self.snapshot, self.snapshot.mono_ns);
         if snapshot.findings.is_empty() && snapshot.judgement.stuck().len() == 0 {
@@ -284,22 +284,26 @@ impl State {
         match self.tab {
             Tab::Qps => order.sort_by_key(|e| Stuck::of(&snapshot.qps[e.at], now).is_none()),
             Tab::Processes => order.sort_by_key(|e| {
-                let uid = snapshot.processes[e.at].uid;
-                // What may be meant is no trouble.
+                let row = &snapshot.processes[e.at];
+                // Information is no trouble, because it may be meant to be so.
                 let trouble = snapshot
                     .findings
                     .iter()
                     .take_while(|found| found.severity > Severity::Info);
                 let mut trouble = trouble.enumerate();
-                let first = trouble.find_map(|(at, found)| Some((at, found.role(uid)? == Role::Victim)));
-                let stuck = usize::from(snapshot.judgement.stuck_of(uid).is_none());
-                first.unwrap_or((usize::MAX - 1 + stuck, false))
+                let first = trouble.find_map(|(at, found)| {
+                    let is_victim = found.role(row.uid)? == Role::Victim;
+                    // Of several victims the one that the finding names is first: the others may wait for it.
+                    Some((at, is_victim, found.pid != row.pid))
+                });
+                let stuck = usize::from(snapshot.judgement.stuck_of(row.uid).is_none());
+                first.unwrap_or((usize::MAX - 1 + stuck, false, false))
             }),
             _ => {}
         }
     }
 
-    /// Puts the cursor on row `to`, or the nearest that exists.
+    /// Puts the cursor on row `to`, or on the nearest row that exists.
     pub fn put_cursor(&mut self, to: usize) {
         let spec = self.spec();
         let cursor = to.min(self.table().order.len().saturating_sub(1));
@@ -317,13 +321,13 @@ impl State {
         self.show_cursor();
     }
 
-    /// What narrows the rows, and how many columns are not on the screen, for the right end of the tabs.
+    /// For the right end of the tabs: what narrows the rows, and how many columns are not on the screen.
     pub fn narrowing(&self, layout: &Layout) -> String {
         let height = usize::from(layout.rows.height);
         let mut parts = Vec::new();
         let (first, all) = (self.table().offset, self.table().order.len());
         if height > 0 && all > height {
-            // Rows below the last line exist too: show that there are some.
+            // There are rows below the last line, so the range of the shown rows is named.
             parts.push(format!("{}-{} of {all}", first + 1, (first + height).min(all)));
         }
         if let (Tab::Trace, Some(follow)) = (self.tab, &self.follow) {
@@ -343,7 +347,7 @@ impl State {
                 parts.push(format!("{} older gone", self.trace.forgotten()));
             }
         }
-        // On a narrow screen there is room for one of them.
+        // A narrow screen has room for only one of these parts.
         if layout.heading.height > 0 && (parts.is_empty() || layout.tabs.width >= 80) {
             parts.push(self.fit(layout.heading.width).hidden(self.glyphs));
         }
@@ -351,7 +355,7 @@ impl State {
         parts.join("  ")
     }
 
-    /// What to say when nothing is wrong. QPs that are stuck are no finding where nobody waits for them.
+    /// What to say when nothing is wrong; `None` while QPs are stuck, which may be no finding.
     pub(super) fn quiet(&self) -> Option<Quiet> {
         let snapshot = &self.snapshot;
         if snapshot.ports.is_empty() || snapshot.judgement.stuck().len() > 0 {
@@ -360,7 +364,7 @@ impl State {
         Some(Quiet::of(snapshot))
     }
 
-    /// Whether nothing is wrong, and rules have looked at all that they can for as long as they need.
+    /// Whether rules had all their inputs and looked for long enough: without a finding, all is well.
     pub(super) fn is_well(&self) -> bool {
         self.snapshot.health.ebpf.is_on() && Quiet::of(&self.snapshot) == Quiet::Whole
     }
@@ -374,7 +378,8 @@ impl State {
             && !snapshot.devices.iter().any(|device| device.followed)
     }
 
-    /// That rows have unknown numbers for that reason: a process without queue pairs has them for another.
+    /// Explains unknown numbers by [`Self::posts_bypass`]; processes without QPs have them for another
+    /// reason.
     pub(super) fn blind(&self) -> Option<&'static str> {
         let mut counts = self.snapshot.processes.iter().map(|row| row.qps);
         let bypassing =
@@ -428,7 +433,7 @@ impl State {
         self.settings_changed = true;
     }
 
-    /// Sorts by `column`, the other way around when it is the sort column already.
+    /// Sorts by `column`; reverses the order if the table is sorted by it already.
     pub fn sort_by(&mut self, column: &Column) {
         if !column.sortable {
             return;
@@ -438,7 +443,7 @@ impl State {
             table.down = !table.down;
         } else {
             column.id.clone_into(&mut table.sort);
-            // Numbers are sorted from the largest, names from A.
+            // Numbers begin with the largest, names with A.
             table.down = column.align == columns::Align::Right;
         }
         self.sort_changed();
@@ -461,7 +466,7 @@ impl State {
             .columns()
             .iter()
             .filter(|c| c.priority == 0 || self.column_on(c))
-            // While nothing is wrong, the column of findings takes no room.
+            // The column of findings takes no room while there are none.
             .filter(|c| c.id != "finding" || !self.snapshot.findings.is_empty())
             .collect();
         let chosen: Vec<&str> = self
@@ -482,7 +487,7 @@ impl State {
             self.work = None;
             self.tab = tab;
             self.detail_offset = 0;
-            // A user who goes to a tab wants to see its table.
+            // A user who goes to a tab wants to see its table, not a detail.
             if self.detail == Detail::Full {
                 self.detail = Detail::Closed;
             }

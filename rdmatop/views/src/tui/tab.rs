@@ -51,7 +51,7 @@ impl Tab {
         }
     }
 
-    /// The tab `step` further, around the end.
+    /// The tab `step` places further, going around at the ends.
     #[must_use]
     pub fn step(self, step: isize) -> Self {
         let count = Self::ALL.len().cast_signed();

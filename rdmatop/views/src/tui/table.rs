@@ -1,4 +1,4 @@
-//! Order of rows and layout of columns. Both are kept until something that they depend on changes.
+//! The order of rows and the layout of columns. Both are kept until something on which they depend changes.
 
 use rdmatop_model::fields::{self, Kind, Value};
 
@@ -38,8 +38,8 @@ pub enum Line {
     Last,
 }
 
-/// The rows that pass `filter`, sorted. Unknown values come last, and rows with equal keys keep the order of
-/// the snapshot unless the table has another.
+/// The rows that pass `filter`, sorted. Unknown values come last. Rows with equal keys keep the order of the
+/// snapshot, unless the table defines another one.
 pub fn order(ctx: &Ctx<'_>, spec: &Spec, filter: &Filter, sort: &str, down: bool) -> Vec<Entry> {
     let rows = (0..(spec.len)(ctx)).filter(|at| filter.is_empty() || filter.matches(ctx, spec, *at));
     let mut rows: Vec<usize> = rows.collect();
@@ -90,8 +90,8 @@ impl Fit {
     }
 }
 
-/// Lays out `columns` in `width`: those with the highest priority number are left out until the least widths
-/// fit, then names grow before numbers. Columns in `chosen` were requested by the user and are left out last.
+/// Lays out `columns` in `width`. The highest priority numbers are left out until the least widths fit; then
+/// names grow before numbers. Columns in `chosen` were requested by the user and are left out last.
 pub fn fit(columns: &[&'static Column], chosen: &[&str], skip: usize, width: u16) -> Fit {
     let priority = |c: &Column| {
         if chosen.contains(&c.id) {
@@ -103,7 +103,7 @@ pub fn fit(columns: &[&'static Column], chosen: &[&str], skip: usize, width: u16
     let mut kept: Vec<&'static Column> = Vec::new();
     let mut skipped = 0;
     for column in columns {
-        // The first column identifies the row; it never scrolls away.
+        // The first column identifies the row, so it never scrolls away.
         if !kept.is_empty() && skipped < skip && column.priority > 0 {
             skipped += 1;
         } else {
@@ -127,7 +127,7 @@ pub fn fit(columns: &[&'static Column], chosen: &[&str], skip: usize, width: u16
     }
     let mut widths: Vec<u16> = kept.iter().map(|c| c.width.0).collect();
     let mut spare = width.saturating_sub(least(&kept));
-    // In rounds, so that columns of the same kind end equally wide.
+    // Widths grow in rounds, so that columns of the same kind become equally wide.
     for wanted in [Align::Left, Align::Right] {
         loop {
             let mut grown = false;
@@ -143,7 +143,7 @@ pub fn fit(columns: &[&'static Column], chosen: &[&str], skip: usize, width: u16
             }
         }
     }
-    // Bars are compared with each other: all are as wide as the narrowest.
+    // Bars are compared with each other, so all get the width of the narrowest.
     let bar = |c: &Column| c.of.meta().kind == Kind::Share;
     if let Some(narrow) = kept
         .iter()
@@ -177,7 +177,7 @@ pub fn fit(columns: &[&'static Column], chosen: &[&str], skip: usize, width: u16
     }
 }
 
-/// First row to draw, so that the cursor is on the screen and no line is empty without need.
+/// The first row to draw, so that the cursor is on the screen and no line is empty without need.
 pub fn window(offset: usize, cursor: usize, len: usize, height: usize) -> usize {
     let last = len.saturating_sub(height);
     let offset = offset.min(last);

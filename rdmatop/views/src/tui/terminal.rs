@@ -1,4 +1,4 @@
-//! The terminal: taken over and given back, whatever happens in between.
+//! Takes the terminal over, and gives it back whatever happens in between.
 
 mod fatal;
 mod taken;
@@ -19,7 +19,7 @@ use rdmatop_output::say;
 pub use taken::{await_foreground, restore};
 use taken::{foreground, stop};
 
-/// How long a frame may wait for a terminal that reads slowly. The thread that draws also handles signals.
+/// How long a frame may wait for a slow terminal: short, as the thread that draws also handles signals.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// How much of a frame's buffer is kept for the next.
 const FRAME: usize = 64 << 10;
@@ -28,13 +28,13 @@ const LONG: Duration = Duration::from_secs(2);
 
 /// The terminal while it is ours. Dropping gives it back.
 ///
-/// A terminal that does not read gets no frame before the rest of the last one: cut within an escape sequence
-/// it would show garbage. Frames meanwhile are dropped and counted, and the next drawn frame holds all
-/// changes.
+/// A terminal that does not read gets the rest of the last frame before anything else: a frame that is cut
+/// within an escape sequence would show garbage. Frames meanwhile are dropped and counted, and the next frame
+/// that is drawn contains all changes.
 pub struct Guard {
     painter: Painter,
     mouse: bool,
-    /// The last frame, of which the terminal has `sent` bytes.
+    /// The last frame, of which the terminal has taken `sent` bytes.
     frame: Vec<u8>,
     sent: usize,
     stall: Option<Stall>,
@@ -48,15 +48,15 @@ struct Stall {
 }
 
 impl Guard {
-    /// Takes the terminal over. A panic, and each signal that ends a process, give it back.
+    /// Takes the terminal over. A panic and each signal that ends the process give it back.
     pub fn enter(mouse: bool) -> io::Result<Self> {
         static HOOK: std::sync::Once = std::sync::Once::new();
         HOOK.call_once(|| {
             let before = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |info| {
                 let _ = restore();
-                // A thread that panics while nothing reads must not wait for the reader: others wait for this
-                // thread.
+                // If nothing reads stderr, a thread that panics must not wait for a reader: others wait for
+                // this thread.
                 if say::heard() {
                     before(info);
                 }
@@ -75,7 +75,7 @@ impl Guard {
         Ok(guard)
     }
 
-    /// Writes the rest of the last frame; true when all of it is taken.
+    /// Writes the rest of the last frame; true when the terminal has taken all of it.
     fn send(&mut self) -> io::Result<bool> {
         if self.behind() {
             self.sent += taken::write(PATIENCE, self.frame.get(self.sent..).unwrap_or_default())?;
@@ -130,35 +130,35 @@ impl Screen for Guard {
     }
 
     fn clear(&mut self) -> io::Result<()> {
-        // After what the terminal has not taken yet.
+        // Appended to what the terminal has not taken yet.
         self.painter.clear(&mut CrosstermBackend::new(&mut self.frame))?;
         self.send().map(drop)
     }
 
-    /// By OSC 52, in which the text is in base64.
+    /// Copies by OSC 52, which carries the text in base64.
     fn copy(&mut self, text: &str) -> io::Result<()> {
-        // After what the terminal has not taken yet.
+        // Appended to what the terminal has not taken yet.
         queue!(self.frame, CopyToClipboard::to_clipboard_from(text))?;
         self.send().map(drop)
     }
 
     fn suspend(&mut self) -> io::Result<()> {
-        // If the terminal does not read, not all of it is given back: the user stops the process all the
-        // same.
+        // A terminal that does not read may not take all of it; the process is stopped all the same, as the
+        // user wanted.
         let _ = restore();
         stop();
-        // The SIGCONT that resumed us arrives through the loop, and so does a SIGTERM that arrived before it.
+        // The SIGCONT that resumed us comes through the loop, and so does a SIGTERM that came before it.
         Ok(())
     }
 
     fn again(&mut self) -> io::Result<()> {
         if !foreground()? {
-            // bg(1): the terminal belongs to the shell. fg(1) resumes us.
+            // After bg(1) the terminal belongs to the shell; fg(1) resumes this process.
             stop();
             return Ok(());
         }
         taken::take()?;
-        // Instead of the rest of a frame for the earlier screen.
+        // Replaces the rest of the old frame, which was for the screen before.
         self.frame = taken::signs(self.mouse);
         self.sent = 0;
         self.clear()
@@ -166,11 +166,11 @@ impl Screen for Guard {
 }
 
 /// The terminal's present columns and lines: one ioctl, so that each frame can ask. SIGWINCH alone is not
-/// enough: only the foreground process group gets it.
+/// enough, because only the foreground process group gets it.
 fn size() -> io::Result<(u16, u16)> {
     match rustix::termios::tcgetwinsize(io::stdout()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => Ok((size.ws_col, size.ws_row)),
-        // Serial lines do not know their size; terminfo may.
+        // Serial lines do not know their size, but terminfo may.
         _ => crossterm::terminal::size(),
     }
 }
@@ -190,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    /// Environment variable: how the test's executable, run once more on a terminal, has to end.
+    /// Tells the test's executable, run once more on a terminal, how to end.
     const HOW: &str = "RDMATOP_TEST_END";
     const LONG: Duration = Duration::from_mins(1);
     const DRAWN: &str = "\x1b[?1049h";

@@ -51,7 +51,7 @@ fn draw(state: &State) -> (Buffer, usize) {
     (buf, replaced)
 }
 
-/// Symbols only: styles have their own tests, so that a colour may change without touching every screen.
+/// Symbols only: styles have their own tests, so that a changed colour does not touch every screen.
 fn screen(state: &State) -> String {
     let (buf, _) = draw(state);
     let mut out = String::new();

@@ -1,4 +1,4 @@
-//! Cutting and padding by display width, with the same measure ratatui draws with.
+//! Cutting and padding by display width, measured as ratatui does.
 
 use rdmatop_base::text::is_plain;
 pub(super) use rdmatop_base::text::width;
@@ -15,7 +15,7 @@ pub(super) fn cut(text: &str, max: usize, mark: &str) -> String {
     out
 }
 
-/// `text` without what lies left of its last `max` columns: for paths, whose end says most.
+/// The last `max` columns of `text`: for paths, whose end says most.
 pub(super) fn cut_left(text: &str, max: usize, mark: &str) -> String {
     if width(text) <= max {
         return text.to_owned();
@@ -36,7 +36,7 @@ pub(super) fn cut_left(text: &str, max: usize, mark: &str) -> String {
 
 /// As many graphemes of `text` as fit in `max` columns, and the rest.
 fn take(text: &str, max: usize) -> (String, &str) {
-    // A command line in each row of a table is longer than its column.
+    // The quick way: a command line, for example, is longer than its column in every row.
     if is_plain(text) {
         let (head, tail) = text.split_at(max.min(text.len()));
         return (head.to_owned(), tail);
@@ -63,7 +63,7 @@ fn wrapped<'a>(words: impl Iterator<Item = &'a str>, max: usize) -> Vec<String> 
     let max = max.max(1);
     let mut lines = Vec::new();
     let mut line = String::new();
-    // Of `line`. Words are measured one by one: a space between them joins with none.
+    // Width of `line`. The words can be measured one by one, because the spaces between them keep them apart.
     let mut used = 0;
     for word in words {
         let gap = usize::from(!line.is_empty());
@@ -83,7 +83,7 @@ fn wrapped<'a>(words: impl Iterator<Item = &'a str>, max: usize) -> Vec<String> 
         while width(rest) > max {
             let (head, tail) = take(rest, max);
             if head.is_empty() {
-                // One grapheme wider than the line: drop it, or this loop never ends.
+                // The first grapheme is wider than a line: it is dropped, or this loop would never end.
                 rest = rest.graphemes(true).next().map_or("", |g| &rest[g.len()..]);
                 continue;
             }
@@ -99,8 +99,8 @@ fn wrapped<'a>(words: impl Iterator<Item = &'a str>, max: usize) -> Vec<String> 
     lines
 }
 
-/// A command in lines that a shell takes as the one command that it is: each but the last ends in a
-/// backslash, and no quoted text is broken. Where a word has no room at all, as [`wrap`] does it.
+/// A command in lines that a shell takes as one command: each line but the last ends with a backslash, and no
+/// quoted text is broken. A word that has no room at all is broken as [`wrap`] does.
 pub(super) fn wrap_command(command: &str, max: usize) -> Vec<String> {
     const HELD: char = '\u{2420}';
     let mut quote = None;

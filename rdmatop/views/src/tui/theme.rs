@@ -1,4 +1,4 @@
-//! Colours. A theme gives each tone a colour; the terminal's depth decides how it is written.
+//! Colours. A theme gives each tone a colour, and the terminal's depth decides how that is written.
 
 use ratatui::style::{Color, Modifier, Style};
 
@@ -43,7 +43,7 @@ pub enum Depth {
 }
 
 impl Depth {
-    /// From the environment: no-color.org, then COLORTERM, then TERM. `env` reads a variable.
+    /// Detects it by no-color.org, then COLORTERM, then TERM. `env` reads an environment variable.
     pub fn detect(env: impl Fn(&str) -> Option<String>) -> Self {
         let term = env("TERM").unwrap_or_default();
         if env("NO_COLOR").is_some_and(|v| !v.is_empty()) || term.is_empty() || term == "dumb" {
@@ -59,10 +59,10 @@ impl Depth {
     }
 }
 
-/// A colour in the two forms a terminal may need.
+/// A colour in two forms: RGB, and the nearest of the terminal's sixteen.
 type Ink = (Option<(u8, u8, u8)>, Color);
 
-/// A theme. Colours in the order title, good, warn, bad, tx, rx, accent; then dim, then selection ground.
+/// A theme. The inks: title, good, warn, bad, tx, rx, accent; then dim, and the selection's background.
 #[derive(Debug)]
 pub struct Theme {
     /// Name in the settings.
@@ -85,8 +85,8 @@ const fn rgb(r: u8, g: u8, b: u8, near: Color) -> Ink {
 
 /// Every theme; the first is the default.
 pub const THEMES: &[Theme] = &[
-    // The colour of the background is not known. These inks have 4.5:1 against black and against white, which
-    // only a luminance of 0.175 to 0.183 has; of the sixteen, palettes agree on red and magenta alone.
+    // The background is unknown. These inks have a contrast of 4.5:1 with both black and white, which takes a
+    // luminance between 0.175 and 0.183. Of the sixteen colours, palettes agree only on red and magenta.
     Theme {
         name: "default",
         about: "readable on light and on dark ground",
@@ -192,7 +192,7 @@ pub struct Paint {
 }
 
 impl Paint {
-    /// Style of a tone. Meaning never rests on colour alone: bad is bold, unknown is dim, in every theme.
+    /// Style of a tone. No meaning rests on colour alone: in every theme bad is bold, and unknown is dim.
     pub fn style(&self, tone: Tone) -> Style {
         let t = self.theme;
         let plain = Style::new();
@@ -211,7 +211,7 @@ impl Paint {
             Tone::Rx => self.fg(t.inks[5]),
             Tone::Accent => self.fg(t.inks[6]).add_modifier(Modifier::BOLD),
         };
-        // Without colour, bold alone distinguishes bad from plain.
+        // Without colours, bold alone tells bad from plain, so nothing else may be bold.
         if t.bold && tone != Tone::Dim && self.depth != Depth::Mono {
             style.add_modifier(Modifier::BOLD)
         } else {
@@ -260,7 +260,7 @@ fn cube((r, g, b): (u8, u8, u8)) -> u8 {
     16 + 36 * level(r) + 6 * level(g) + level(b)
 }
 
-/// How loud a stuck QP is.
+/// The tone of a stuck QP.
 pub fn stuck_tone(stuck: Stuck) -> Tone {
     if stuck.is_wrong() { Tone::Bad } else { Tone::Warn }
 }
@@ -362,7 +362,7 @@ mod tests {
         }
     }
 
-    /// Grounds a theme is for.
+    /// The backgrounds for which a theme is made.
     fn grounds(name: &str) -> &'static [(u8, u8, u8)] {
         const BLACK: (u8, u8, u8) = (0, 0, 0);
         const WHITE: (u8, u8, u8) = (255, 255, 255);
@@ -370,15 +370,15 @@ mod tests {
             "default" | "colour-blind" => &[BLACK, WHITE],
             "dark" => &[BLACK, (40, 44, 52)],
             "light" => &[WHITE, (253, 246, 227)],
-            // The terminal's own colours.
+            // This theme uses the terminal's own colours.
             _ => &[],
         }
     }
 
     #[test]
     fn every_ink_has_the_contrast_that_text_needs_on_the_grounds_of_its_theme() {
-        // 4.5 is WCAG's AA. 256 fixed colours have few that reach it against black and white at once: 3.8
-        // there.
+        // 4.5 is the limit of WCAG's level AA. Few of the 256 fixed colours reach it with both black and
+        // white, so 3.8 is enough there.
         for (depth, least) in [(Depth::True, 4.5), (Depth::Ansi256, 3.8)] {
             for theme in THEMES {
                 let paint = Paint { theme, depth };

@@ -7,17 +7,17 @@ use rdmatop_model::event::Event;
 
 /// Events kept.
 pub const KEPT: usize = 10_000;
-// What the log may take, beside names that events share.
+// The memory that the log may take, besides names that events share.
 const _: () = assert!(KEPT * size_of::<Event>() <= 3 << 20, "events have grown");
 
 /// Whose events to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Follow {
-    /// Of one QP, and of no other that had its number.
+    /// Events of this QP, and of no other one with the same number.
     Qp {
         /// Identity.
         uid: u64,
-        /// Device, for events from before the engine knew the QP.
+        /// The QP's device, for events from before the engine knew the QP.
         device: Arc<str>,
         /// Number.
         qpn: u32,
@@ -34,7 +34,7 @@ pub enum Follow {
 }
 
 impl Follow {
-    /// Whether `event` is one of them. Losses concern everyone.
+    /// Whether `event` is one of them. Losses concern every view.
     pub fn matches(&self, event: &Event) -> bool {
         if event.count.is_some() {
             return true;
@@ -69,8 +69,8 @@ pub struct TraceLog {
 impl TraceLog {
     /// Adds an event; the oldest goes when the log is full.
     pub fn push(&mut self, event: Event) {
-        // All of its room at once, of which the kernel gives what is written: a buffer that doubles leaves
-        // its old halves in the heap.
+        // Reserves all room at once; the kernel provides only pages that are written. A buffer that doubles
+        // its size would leave its old halves in the heap.
         if self.events.capacity() < KEPT {
             self.events.reserve_exact(KEPT - self.events.len());
         }
@@ -86,7 +86,7 @@ impl TraceLog {
         self.events.get(at)
     }
 
-    /// Number of the event at `at`, stable while the log moves.
+    /// Number of the event at `at`, which stays the same while older events go.
     pub fn number(&self, at: usize) -> u64 {
         self.forgotten + at as u64
     }
@@ -101,12 +101,12 @@ impl TraceLog {
         self.events.is_empty()
     }
 
-    /// Events that made room for newer ones.
+    /// Number of events that had to make room for newer ones.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
-    /// Empties the log; numbers go on.
+    /// Empties the log; the numbers of events go on.
     pub fn clear(&mut self) {
         self.forgotten += self.events.len() as u64;
         self.events.clear();

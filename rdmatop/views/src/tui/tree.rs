@@ -6,10 +6,10 @@ use rdmatop_model::snapshot::ProcessRow;
 
 use super::table::{Branch, Entry, Line};
 
-/// Deeper nesting than this is drawn at this depth.
+/// Deeper rows are drawn at this depth.
 const DEEPEST: u8 = 8;
 
-/// `sorted` again, with relatives together. The best-sorted relative decides where a family stands.
+/// The rows of `sorted` with relatives together. A family stands where its first row in `sorted` stands.
 pub(super) fn grow(processes: &[ProcessRow], sorted: &[Entry]) -> Vec<Entry> {
     let by_pid: HashMap<u32, usize> = sorted
         .iter()
@@ -22,12 +22,12 @@ pub(super) fn grow(processes: &[ProcessRow], sorted: &[Entry]) -> Vec<Entry> {
             .filter(|parent| *parent != at)
     };
     let mut children: HashMap<usize, Vec<usize>> = HashMap::new();
-    // Ranks share a launcher (mpirun, slurmstepd) that has no RDMA objects and so no row.
+    // Ranks share a launcher (mpirun, slurmstepd) that has no RDMA objects and therefore no row.
     let mut groups: HashMap<u32, Vec<usize>> = HashMap::new();
     for entry in sorted {
         match (parent(entry.at), processes[entry.at].ppid) {
             (Some(parent), _) => children.entry(parent).or_default().push(entry.at),
-            // Everything that was orphaned hangs below init: that is no family.
+            // Everything that was orphaned is a child of init, which makes it no family.
             (None, Some(ppid)) if ppid > 1 => groups.entry(ppid).or_default().push(entry.at),
             _ => {}
         }
@@ -53,7 +53,7 @@ pub(super) fn grow(processes: &[ProcessRow], sorted: &[Entry]) -> Vec<Entry> {
             descend(*at, Branch { depth: 0, line }, &children, &mut seen, &mut out);
         }
     }
-    // A cycle of parents cannot be, but /proc is read at different times: no row may get lost.
+    // Parents cannot form a cycle, but /proc is read at different times; no row may get lost by that.
     for entry in sorted {
         descend(entry.at, Branch::default(), &HashMap::new(), &mut seen, &mut out);
     }

@@ -1,4 +1,4 @@
-//! What an action does to the state, and what it asks of the world.
+//! What an action changes in the state, and what it asks of the outside.
 
 mod copy;
 mod mouse;
@@ -19,12 +19,12 @@ use super::tab::Tab;
 use super::table::Fit;
 use super::trace_log::Follow;
 
-/// What the world has to do.
+/// What the outside has to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Leave.
     Quit,
-    /// Sample at this distance.
+    /// Take samples at this interval.
     Refresh(Duration),
     /// Watch the work requests of the QP with this `uid`, or stop watching.
     Watch(Option<u64>),
@@ -36,18 +36,18 @@ pub enum Effect {
     Suspend,
     /// Draw everything again.
     Redraw,
-    /// Nothing changed: no frame is needed.
+    /// Nothing changed, so no frame is needed.
     Still,
 }
 
 /// Times between samples that `+` and `-` step through.
 const STEPS: [u64; 10] = [100, 200, 500, 1000, 2000, 3000, 5000, 10_000, 30_000, 60_000];
 
-/// Takes an event of the terminal. `None`: draw, and nothing else.
+/// Takes an event of the terminal. `None`: a frame has to be drawn, and nothing else done.
 pub fn terminal_event(state: &mut State, event: &TermEvent) -> Option<Effect> {
     let before = state.work.as_ref().map(|work| work.qp);
     let effect = took(state, event);
-    // Whatever opened or closed the pane: its programs come and go with it.
+    // Whatever opened or closed the pane: the programs that see its work requests have to come or go with it.
     let after = state.work.as_ref().map(|work| work.qp);
     match effect {
         None | Some(Effect::Still) if before != after => Some(Effect::Watch(after)),
@@ -59,7 +59,7 @@ fn took(state: &mut State, event: &TermEvent) -> Option<Effect> {
     match event {
         TermEvent::Key(key) if key.kind != KeyEventKind::Release => key_event(state, *key),
         TermEvent::Mouse(mouse) => mouse::event(state, *mouse),
-        // SIGWINCH says the same, and may have come first.
+        // SIGWINCH reports the size too, and may have come first.
         TermEvent::Resize(width, height) if state.size != (*width, *height) => {
             resize(state, (*width, *height));
             None
@@ -245,14 +245,14 @@ fn to_row(state: &mut State, row: usize) {
 fn scroll(state: &mut State, by: isize) {
     let layout = state.layout();
     let fit = state.fit(layout.heading.width);
-    // There is nothing to gain from scrolling on when nothing is hidden on that side.
+    // Scrolling on gains nothing when no column is hidden on that side.
     let hidden = if by > 0 { fit.shed } else { fit.skipped };
     if hidden == 0 {
         let side = if by > 0 { "right" } else { "left" };
         state.message = Some(format!("no columns hidden on the {side}; ? lists the keys"));
         return;
     }
-    // A column that had no room anyway makes none when it is scrolled away.
+    // A column that had no room is not on the screen, so scrolling it away frees no room.
     let shown = |fit: &Fit| {
         fit.placed
             .iter()
@@ -301,7 +301,7 @@ fn back(state: &mut State) {
 
 fn refresh(state: &mut State, step: isize) -> Option<Effect> {
     let now = u64::try_from(state.delay.as_millis()).unwrap_or(u64::MAX);
-    // Faster is a shorter time.
+    // A faster refresh has a shorter interval.
     let next = if step > 0 {
         STEPS.iter().rev().find(|ms| **ms < now)
     } else {
@@ -334,7 +334,7 @@ fn sort_menu(state: &mut State) {
 }
 
 fn sort_step(state: &mut State, by: isize) {
-    // Only what is on the screen: a step must be seen.
+    // Only columns on the screen, so that the user sees the step.
     let fit = state.fit(state.layout().heading.width);
     let sortable: Vec<_> = fit
         .placed
@@ -456,7 +456,8 @@ fn set_filter(state: &mut State, text: &str) {
     state.touch();
 }
 
-/// Puts the cursor on the next row that matches the search, `here` included or not, and says how many do.
+/// Puts the cursor on the next row that matches the search (with `here` also the present one), and says how
+/// many rows do.
 fn find(state: &mut State, from: usize, by: isize, here: bool) {
     let wanted = Filter::parse(&state.search);
     let len = state.table().order.len().cast_signed();
@@ -469,7 +470,7 @@ fn find(state: &mut State, from: usize, by: isize, here: bool) {
         .filter(|(_, row)| wanted.matches(&ctx, spec, row.at))
         .map(|(at, _)| at)
         .collect();
-    // How far it is from where the search begins, in the direction in which it goes.
+    // Distance of a row from where the search begins, in the direction of the search.
     let first = isize::from(!here);
     let steps = |at: usize| (by * (at.cast_signed() - from.cast_signed()) - first).rem_euclid(len);
     let nearest = (0..matching.len()).min_by_key(|number| steps(matching[*number]));

@@ -1,4 +1,4 @@
-//! CPU time of other processes, in nanoseconds, which are instructions here.
+//! CPU time of other processes in nanoseconds, which equal instructions in this guest.
 
 use std::{
     collections::BTreeMap,
@@ -10,11 +10,11 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-/// How often a process is looked at.
+/// The interval between two looks at a process.
 const LOOK: Duration = Duration::from_millis(20);
-/// No CPU for so long means that a refresh is over.
+/// A refresh is over when the process used no CPU for this long.
 const QUIET: Duration = Duration::from_millis(100);
-/// A process that is never quiet is measured all the same, between two moments.
+/// A process that is never quiet is measured between two moments after this time.
 const GIVE_UP: Duration = Duration::from_secs(3);
 
 fn read(clock: libc::clockid_t) -> io::Result<u64> {
@@ -22,7 +22,7 @@ fn read(clock: libc::clockid_t) -> io::Result<u64> {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `time` is a whole structure for the kernel to fill.
+    // SAFETY: `time` is a whole structure that the kernel fills.
     if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -30,21 +30,20 @@ fn read(clock: libc::clockid_t) -> io::Result<u64> {
     Ok(part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec))
 }
 
-/// CPU time of process `pid`: all threads, also those that have ended, user and kernel.
+/// Returns the CPU time of process `pid`: of all threads, also ended ones, user and kernel.
 ///
-/// The process CPU clock and not /proc/PID/schedstat: the latter is the main thread's alone, and its running
-/// stretch is added only when the thread leaves the CPU.
+/// Read from the process CPU clock, because /proc/PID/schedstat is only the main thread's and adds a running
+/// stretch only when the thread leaves the CPU.
 pub(crate) fn process(pid: u32) -> Result<u64> {
     let mut clock = 0;
     let id = libc::pid_t::try_from(pid)?;
-    // SAFETY: `clock` is a place for the identifier.
+    // SAFETY: the kernel writes the identifier into `clock`.
     let rc = unsafe { libc::clock_getcpuclockid(id, &raw mut clock) };
     ensure!(rc == 0, "no CPU clock of process {pid}: errno {rc}");
     read(clock).with_context(|| format!("CPU clock of process {pid}"))
 }
 
-/// CPU time of each thread of process `pid` that is now off the CPU, by its name; threads of one name are
-/// added up.
+/// Returns the CPU time of the threads of process `pid` that are off the CPU now, summed by name.
 pub(crate) fn threads(pid: u32) -> Result<BTreeMap<String, u64>> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
@@ -58,12 +57,12 @@ pub(crate) fn threads(pid: u32) -> Result<BTreeMap<String, u64>> {
     Ok(all)
 }
 
-/// CPU time of the calling thread.
+/// Returns the CPU time of the calling thread.
 pub(crate) fn own_thread() -> Result<u64> {
     read(libc::CLOCK_THREAD_CPUTIME_ID).context("CPU clock of this thread")
 }
 
-/// The least CPU time that `work` takes in this thread, of `times` runs.
+/// Returns the least CPU time of this thread for `work`, of `times` runs.
 pub(crate) fn least_of(times: u32, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
     let mut least = u64::MAX;
     for _ in 0..times {
@@ -74,11 +73,11 @@ pub(crate) fn least_of(times: u32, mut work: impl FnMut() -> Result<()>) -> Resu
     Ok(least as f64)
 }
 
-/// CPU time of ended and waited-for children, in whole microseconds (getrusage(2)).
+/// Returns the CPU time of children that were waited for, in whole microseconds (getrusage(2)).
 fn children() -> Result<u64> {
     // SAFETY: all-zero is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` is a whole structure for the kernel to fill.
+    // SAFETY: `usage` is a whole structure that the kernel fills.
     let rc = unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
     ensure!(rc == 0, "getrusage: {}", io::Error::last_os_error());
     let nanos = |time: libc::timeval| {
@@ -88,19 +87,19 @@ fn children() -> Result<u64> {
     Ok(nanos(usage.ru_utime) + nanos(usage.ru_stime))
 }
 
-/// CPU time of the children that `work` starts and waits for. No other child may end meanwhile.
+/// Returns the CPU time of the children that `work` starts and waits for. No other child may end meanwhile.
 pub(crate) fn of_children(work: impl FnOnce() -> Result<()>) -> Result<f64> {
     let before = children()?;
     work()?;
     Ok((children()? - before) as f64)
 }
 
-/// CPU time of a whole run of `command`, which must succeed.
+/// Returns the CPU time of a whole run of `command`, which must succeed.
 pub(crate) fn of_run(command: &mut Command) -> Result<f64> {
     of_children(|| rdmatop_tests::child::output(command).map(drop))
 }
 
-/// Waits until `pid` has worked and come to rest; the moment and its CPU time then.
+/// Waits until `pid` has worked and is quiet again; returns that moment and its CPU time then.
 fn rest(pid: u32) -> Result<(Instant, u64)> {
     let end = Instant::now() + GIVE_UP;
     let mut last = process(pid)?;
@@ -122,8 +121,8 @@ fn rest(pid: u32) -> Result<(Instant, u64)> {
     }
 }
 
-/// CPU time per second of `pid` over about `window`, from the rest after one refresh to the rest after
-/// another: a window that cut a refresh would be off by a tenth.
+/// Returns the CPU time per second of `pid` over about `window`, from the quiet time after one refresh to
+/// that after another: a window that cut a refresh would be wrong by a tenth.
 pub(crate) fn per_second(pid: u32, window: Duration) -> Result<f64> {
     let (start, before) = rest(pid)?;
     thread::sleep(window);
@@ -131,14 +130,14 @@ pub(crate) fn per_second(pid: u32, window: Duration) -> Result<f64> {
     Ok((after - before) as f64 / (end - start).as_secs_f64())
 }
 
-/// Bytes of eBPF maps, the ring buffer among them, that are mapped and present in process `pid`: a part of
-/// `VmRSS`.
+/// Returns the bytes of eBPF maps, with the ring buffer, that are mapped and present in process `pid`; they
+/// are a part of `VmRSS`.
 pub(crate) fn mapped(pid: u32) -> Result<f64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps"))?;
     Ok(mapped_in(&text) * 1024.0)
 }
 
-/// Memory as [`mapped`] has it, in kB, from proc_pid_smaps(5).
+/// Returns the memory of [`mapped`] in kB, from the text of proc_pid_smaps(5).
 fn mapped_in(smaps: &str) -> f64 {
     let mut kilobytes = 0.0;
     let mut map = false;
@@ -147,15 +146,15 @@ fn mapped_in(smaps: &str) -> f64 {
         match words.next() {
             Some("Rss:") if map => kilobytes += words.next().and_then(|kb| kb.parse().ok()).unwrap_or(0.0),
             Some(word) if word.ends_with(':') => {}
-            // A mapping's first line: its range, its rights, and last what it is of.
+            // The first line of a mapping: its range, its permissions, and finally what is mapped.
             _ => map = line.ends_with("anon_inode:bpf-map"),
         }
     }
     kilobytes
 }
 
-/// A line of /proc/PID/status in bytes, for example `VmRSS`. `RssAnon` is memory of the process's own; the
-/// rest of `VmRSS` are mapped files and eBPF maps.
+/// Returns a line of /proc/PID/status in bytes, for example `VmRSS`. `RssAnon` is the process's own memory;
+/// the rest of `VmRSS` is mapped files and eBPF maps.
 pub(crate) fn memory(pid: u32, name: &str) -> Result<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status

@@ -1,4 +1,4 @@
-//! The do-nothing floor: one request to RDMA netlink, its answer received and thrown away.
+//! The floor of all tools: one request to RDMA netlink whose answer is received and discarded.
 
 use std::{
     io,
@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::cpu::least_of;
 
 const NETLINK_RDMA: i32 = 20;
-/// `RDMA_NL_NLDEV << 10`, to which the command is added (include/uapi/rdma/rdma_netlink.h).
+/// `RDMA_NL_NLDEV << 10`, to which the command's number is added (include/uapi/rdma/rdma_netlink.h).
 const NLDEV: u16 = 5 << 10;
 const GET: u16 = NLDEV + 1;
 const PORT_GET: u16 = NLDEV + 5;
@@ -22,7 +22,7 @@ const REQUEST: u16 = 1;
 const DUMP: u16 = 0x300;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
-/// What keeps a dump cheap: the kernel starts over at each receive, and fills at most this much.
+/// Keeps a dump cheap: the kernel starts over at each receive and fills at most this much.
 const BUFFER: usize = 64 << 10;
 const RUNS: u32 = 5;
 
@@ -59,7 +59,7 @@ struct Socket(OwnedFd);
 
 impl Socket {
     fn open() -> Result<Self> {
-        // SAFETY: plain numbers.
+        // SAFETY: only numbers are passed.
         let fd = unsafe {
             libc::socket(
                 libc::AF_NETLINK,
@@ -68,7 +68,7 @@ impl Socket {
             )
         };
         ensure!(fd >= 0, "netlink socket: {}", io::Error::last_os_error());
-        // SAFETY: just opened, owned by nobody else.
+        // SAFETY: the descriptor was just opened and has no other owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
@@ -84,7 +84,7 @@ impl Socket {
             message.extend(attribute.to_ne_bytes());
             message.extend(value.to_ne_bytes());
         }
-        // SAFETY: the buffer is alive over the call.
+        // SAFETY: the buffer lives during the call.
         let sent = unsafe { libc::send(self.0.as_raw_fd(), message.as_ptr().cast(), message.len(), 0) };
         ensure!(sent >= 0, "netlink send: {}", io::Error::last_os_error());
         Ok(())
@@ -96,7 +96,7 @@ impl Socket {
         usize::try_from(got).map_err(|_| anyhow::anyhow!("netlink receive: {}", io::Error::last_os_error()))
     }
 
-    /// Asks and receives until the answer is whole: one message, or what comes before DONE.
+    /// Sends a request and receives the whole answer: one message, or all messages before DONE.
     fn ask(&self, kind: u16, flags: u16, attributes: &[(u16, u32)], buffer: &mut [u8]) -> Result<()> {
         self.send(kind, flags, attributes)?;
         loop {
@@ -116,7 +116,7 @@ impl Socket {
         }
     }
 
-    /// Index of the first device of the list.
+    /// Returns the index of the first listed device.
     fn first_device(&self, buffer: &mut [u8]) -> Result<u32> {
         self.send(GET, DUMP, &[])?;
         let got = self.receive(buffer)?;

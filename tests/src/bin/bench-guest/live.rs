@@ -1,4 +1,4 @@
-//! The live views that are measured: ours with and without eBPF, the peer's.
+//! The live views that are measured: ours with and without eBPF, and the peer's.
 
 use std::{fs, process::Command, time::Duration};
 
@@ -7,15 +7,15 @@ use rdmatop_tests::{lab::DEVICE, pty::OnTerminal};
 
 use crate::Bench;
 
-/// Settings of the machine's user must not change what is measured.
+/// A separate home directory, so that the user's settings do not change the measurement.
 const HOME: &str = "/tmp/bench-home";
-/// A start under a loaded host, with the verifier, takes seconds.
+/// On a loaded host a start, with the verifier, takes seconds.
 const START: Duration = Duration::from_mins(2);
 
 /// One of the live views.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
-    /// rdmatop as it is started.
+    /// rdmatop without options.
     Ours,
     /// rdmatop --no-ebpf.
     OursNoEbpf,
@@ -30,7 +30,7 @@ pub(crate) enum View {
 }
 
 impl View {
-    /// The word for the view in names of values.
+    /// Returns the view's word in the names of values.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ours => "ebpf",
@@ -42,7 +42,7 @@ impl View {
         }
     }
 
-    /// How it is started; `None` for a peer that was not given.
+    /// Returns the command that starts it; `None` for the peer if none was given.
     pub(crate) fn command(self, bench: &Bench) -> Option<Command> {
         let (program, args): (_, &[&str]) = match self {
             Self::Ours => (&bench.ours, &[]),
@@ -58,22 +58,22 @@ impl View {
         Some(command)
     }
 
-    /// As [`View::command`], with room for `qps` QPs.
+    /// Returns [`View::command`] with room for `qps` QPs.
     pub(crate) fn command_for(self, bench: &Bench, qps: u32) -> Option<Command> {
         let mut command = self.command(bench)?;
         if qps >= 10_000 && matches!(self, Self::Ours) {
-            // Those of the device itself too.
+            // The device's own QPs need room too.
             command.args(["--max-qps", &(qps + 16).to_string()]);
         }
         Some(command)
     }
 
-    /// Starts it and waits for the first row: the running view, and the time from the start. `None` as above.
+    /// Starts the view and waits for the first row; returns it and the time since the start. `None` as above.
     pub(crate) fn start(self, bench: &Bench) -> Result<Option<(OnTerminal, Duration)>> {
         self.start_for(bench, 0)
     }
 
-    /// As [`View::start`], with room for `qps` QPs.
+    /// Starts the view like [`View::start`], with room for `qps` QPs.
     pub(crate) fn start_for(self, bench: &Bench, qps: u32) -> Result<Option<(OnTerminal, Duration)>> {
         let Some(mut command) = self.command_for(bench, qps) else {
             return Ok(None);
@@ -83,8 +83,8 @@ impl View {
         Ok(Some((view, row)))
     }
 
-    /// What the first row with data shows: the device, and in our views the number of devices where the
-    /// kernel's own queue pairs are on several.
+    /// Returns a text of the first row with data: the device's name, or in our views the number of devices,
+    /// if the kernel's own QPs are on several.
     fn first_row(self) -> Result<String> {
         let devices = fs::read_dir("/sys/class/infiniband")?.count();
         Ok(if self == Self::Peer || devices == 1 {

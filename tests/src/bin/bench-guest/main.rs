@@ -2,8 +2,8 @@
 //! is one instruction there.
 //!
 //! `bench-guest --stage one|many|storm --goals G1,G2 --ours PATH [--peer PATH] --out FILE`
-//! Writes `{"values":{NAME:NUMBER},"missing":{NAME:WHY}}` to FILE, anew after each scenario, so that what was
-//! measured survives a later failure. It judges nothing: the goals are the host's.
+//! It rewrites `{"values":{NAME:NUMBER},"missing":{NAME:WHY}}` in FILE after each scenario, so that a later
+//! failure loses nothing. It judges nothing: the host has the goals.
 
 mod cpu;
 mod floor;
@@ -22,7 +22,7 @@ use rdmatop_tests::{args::Args, verbs::unlimit_memlock};
 
 use report::Report;
 
-/// What is measured and with what.
+/// The wanted goals and the programs to measure.
 pub(crate) struct Bench {
     goals: Vec<String>,
     /// The rdmatop under test.
@@ -32,7 +32,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Whether any of `goals` is asked for.
+    /// Whether any of `goals` is wanted.
     pub(crate) fn wants(&self, goals: &[&str]) -> bool {
         goals
             .iter()
@@ -69,7 +69,7 @@ fn main() -> Result<()> {
         "storm" => &[("storm", &["G8"], storm::run)],
         other => bail!("--stage {other}: one, many or storm"),
     };
-    // A view without its programs works from netlink: its numbers must not pass for the other's.
+    // A view without its programs works from netlink: its numbers must not be taken for those of eBPF.
     report.try_value("ebpf_programs", posts::attached(&bench).map(|count| count as f64));
     for (name, goals, scenario) in scenarios {
         if !bench.wants(goals) {

@@ -1,4 +1,4 @@
-//! What a traced `ibv_post_send` costs: instructions from before the call to after it.
+//! The cost of a traced `ibv_post_send`: instructions from before the call to after it.
 
 use std::{
     process::Command,
@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::{Bench, live::View, report::Report, tracer::Tracer};
 
 const POSTS: &str = "3000";
-/// Attaching goes on after the first row.
+/// rdmatop goes on attaching after it shows the first row.
 const ATTACH: Duration = Duration::from_secs(8);
 /// The doorbell of a SoftRoCE send queue.
 const DOORBELL: &str = "ib_uverbs_write";
@@ -37,12 +37,12 @@ pub(crate) fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         });
         report.try_value(&format!("post.bpftrace_{kind}"), value);
     }
-    // How far two runs of the same differ.
+    // Shows how far two equal runs differ.
     report.value("post.none_again", posts()?);
     Ok(())
 }
 
-/// What reading the clock adds to each timed post: the median of timings of nothing.
+/// Returns what reading the clock adds to each timed post: the median of timings of nothing.
 fn clock() -> f64 {
     let mut times: Vec<u128> = (0..3000)
         .map(|_| std::hint::black_box(Instant::now()).elapsed().as_nanos())
@@ -51,7 +51,7 @@ fn clock() -> f64 {
     times[times.len() / 2] as f64
 }
 
-/// The median; the mean would hold the timer ticks that fell into a post.
+/// Returns the median, because the mean would include timer ticks that fell into a post.
 fn posts() -> Result<f64> {
     let program = std::env::current_exe()?.with_file_name("timed-posts");
     let text = output(Command::new(program).args(["--count", POSTS]))?;
@@ -78,12 +78,12 @@ fn traced(bench: &Bench, view: View) -> Result<f64> {
     Ok(value)
 }
 
-/// Programs attached to functions of rdma_rxe.
+/// Returns the number of programs attached to functions of rdma_rxe.
 fn data_path(bench: &Bench, how: &str) -> Result<usize> {
     count(bench, how, |probe| probe.to_string().contains("rxe_"))
 }
 
-/// An error where `--attach fentry` leaves the control plane to kprobes: its numbers would be theirs.
+/// Fails if `--attach fentry` leaves the control plane to kprobes, whose numbers it would then be.
 pub(crate) fn ensure_fentry(bench: &Bench) -> Result<()> {
     let entered = |probe: &Value| probe["hook"] == "fentry:_ib_modify_qp";
     ensure!(
@@ -93,7 +93,7 @@ pub(crate) fn ensure_fentry(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// Programs attached in all.
+/// Returns the number of all attached programs.
 pub(crate) fn attached(bench: &Bench) -> Result<usize> {
     count(bench, "auto", |_| true)
 }

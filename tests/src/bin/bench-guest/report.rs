@@ -1,11 +1,11 @@
-//! What was measured, by name, and why something was not.
+//! The measured numbers by name, and the reasons of missing ones.
 
 use std::{collections::BTreeMap, fs, io::Write, path::PathBuf};
 
 use anyhow::{Context as _, Result};
 use serde_json::json;
 
-/// Named numbers; the host reads them.
+/// Named numbers, which the host reads.
 pub(crate) struct Report {
     path: PathBuf,
     values: BTreeMap<String, f64>,
@@ -28,7 +28,7 @@ impl Report {
         self.values.insert(name, value);
     }
 
-    /// Records a number, or why there is none; a failure of one reading must not cost the others.
+    /// Records a number, or why there is none: the failure of one reading must not cost the others.
     pub(crate) fn try_value(&mut self, name: &str, value: Result<f64>) {
         match value {
             Ok(value) => self.value(name, value),
@@ -42,7 +42,7 @@ impl Report {
         self.missing.insert(name.to_owned(), why.to_owned());
     }
 
-    /// Writes all so far.
+    /// Writes everything recorded so far.
     pub(crate) fn write(&self) -> Result<()> {
         let text = json!({"values": self.values, "missing": self.missing}).to_string();
         fs::write(&self.path, text).with_context(|| format!("write {}", self.path.display()))

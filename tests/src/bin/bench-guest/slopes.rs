@@ -1,4 +1,4 @@
-//! What a refresh costs, against queue pairs, processes and devices that do nothing.
+//! The cost of a refresh as a function of idle QPs, processes and devices.
 
 use std::{process::Command, thread, time::Duration};
 
@@ -12,15 +12,15 @@ use crate::{
     report::Report,
 };
 
-/// Over this much the CPU of a refreshing view is averaged: ten refreshes of a second, so that what is read
-/// every five seconds is twice in each window, wherever it begins.
+/// The CPU time of a refreshing view is averaged over this time. It has ten refreshes of one second, and
+/// exactly two of the readings made every five seconds, wherever it begins.
 const WINDOW: Duration = Duration::from_millis(9500);
-/// What a view does once is over by then: attaching, the first sync, and learning which devices are at rest,
-/// which takes two readings of their counts, five seconds apart.
+/// By then a view has done what it does once: attaching, the first sync, and learning which devices are idle,
+/// which takes two readings of their counts five seconds apart.
 const WARM: Duration = Duration::from_secs(9);
 const READY: Duration = Duration::from_mins(4);
 
-/// A number of idle queue pairs over a number of processes.
+/// A number of idle QPs, spread over a number of processes.
 struct Load {
     name: &'static str,
     qps: u32,
@@ -61,7 +61,7 @@ const LOADS: [Load; 5] = [
     },
 ];
 
-/// All loads on one device.
+/// Measures all loads on one device.
 pub(crate) fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     for load in LOADS {
         if !bench.wants(load.goals) {
@@ -88,7 +88,7 @@ pub(crate) fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// No queue pair, all the devices that the guest has.
+/// Measures all devices of the guest without any QP.
 pub(crate) fn devices(bench: &Bench, report: &mut Report) -> Result<()> {
     measure(bench, "many", 0, report);
     let mut command = Command::new("rdma");
@@ -154,11 +154,11 @@ fn measure(bench: &Bench, load: &str, made: u32, report: &mut Report) {
     }
 }
 
-/// What a view costs while it runs.
+/// The cost of a running view.
 struct Refresh {
     /// Instructions per second.
     cpu: f64,
-    /// Bytes, all.
+    /// Bytes of resident memory.
     resident: f64,
     /// Bytes that are neither files nor eBPF maps.
     anonymous: f64,

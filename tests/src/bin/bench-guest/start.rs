@@ -1,4 +1,4 @@
-//! From the start of a program to its first useful output.
+//! The cost from the start of a program to its first useful output.
 
 use std::{
     process::Command,
@@ -22,7 +22,7 @@ use crate::{Bench, cpu, live::View, report::Report};
 const RUNS: usize = 3;
 const LIMIT: Duration = Duration::from_mins(3);
 
-/// Wall time and CPU, both in nanoseconds.
+/// Wall time and CPU time in nanoseconds.
 #[derive(Clone, Copy)]
 struct Took {
     wall: f64,
@@ -66,9 +66,9 @@ pub(crate) fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     pinger.stop()
 }
 
-/// The least of a few runs; the first has to fetch the program's pages from the host. Each run is recorded
-/// too: what a start races with may end before or after its first draw, and the least alone does not show
-/// that.
+/// Records the least of a few runs; the first has to fetch the program's pages from the host. Each run is
+/// recorded too: what a start races with may end before or after its first draw, which the least alone does
+/// not show.
 fn best(report: &mut Report, name: &str, mut once: impl FnMut() -> Result<Option<Took>>) {
     let mut least: Option<Took> = None;
     for run in 1..=RUNS {
@@ -91,7 +91,7 @@ fn best(report: &mut Report, name: &str, mut once: impl FnMut() -> Result<Option
     }
 }
 
-/// Runs `command` until a wanted line is on its stdout; then ends it.
+/// Runs `command` until its stdout has a wanted line, and then ends it.
 fn first_line(command: &mut Command, wanted: impl Fn(&str) -> bool) -> Result<(Took, f64)> {
     let start = Instant::now();
     let mut child = Child::spawn(command)?;
@@ -105,7 +105,7 @@ fn first_line(command: &mut Command, wanted: impl Fn(&str) -> bool) -> Result<(T
     Ok((Took { wall, cpu }, resident))
 }
 
-/// Modifies a queue pair every few milliseconds, so that there is an event as soon as anybody listens.
+/// Modifies a QP every few milliseconds, so that a tracer sees an event as soon as it listens.
 struct Pinger {
     end: Arc<AtomicBool>,
     thread: JoinHandle<Result<()>>,

@@ -1,4 +1,4 @@
-//! Storms of queue-pair events: what one printed event costs, and what is lost.
+//! Storms of QP events: the cost of one printed event, and how many are lost.
 
 use std::process::Command;
 
@@ -12,12 +12,12 @@ use crate::{
     tracer::{PRINT_ALL, Tracer},
 };
 
-/// Two pages hold a few dozen records: a loss is certain.
+/// Two pages, which hold a few dozen records, so that losses are certain.
 const TINY_RING: u32 = 8192;
 const OURS: &str = "/tmp/bench-ours";
 const BPFTRACE: &str = "/tmp/bench-bpftrace";
 
-/// What a churn did.
+/// The result of one run of `qp-churn`.
 struct Churn {
     events: f64,
     elapsed: f64,
@@ -25,7 +25,7 @@ struct Churn {
     cpu: f64,
 }
 
-/// Makes, modifies three times and destroys `qps` queue pairs.
+/// Creates, modifies three times and destroys `qps` QPs.
 fn churn(qps: u32, threads: u32, more: &[&str]) -> Result<Churn> {
     let program = std::env::current_exe()?.with_file_name("qp-churn");
     let mut command = Command::new(program);
@@ -46,10 +46,10 @@ fn churn(qps: u32, threads: u32, more: &[&str]) -> Result<Churn> {
     })
 }
 
-/// The least that `times` calls give. What is above it is not our programs': the kernel's own account of them
-/// (bpf_stats_enabled) is the same, and yet the traced program takes 250 instructions an event more while
-/// every second tracer runs, and an untraced one now and then. Where instructions are the clock a run repeats
-/// this, so one figure would take it for what the tracer costs.
+/// Returns the least result of `times` calls. The excess over it does not come from our programs, whose cost
+/// the kernel accounts as equal (bpf_stats_enabled): with every second tracer the traced program takes 250
+/// instructions more per event, and an untraced one sometimes too. With instructions as the clock a run
+/// repeats this, so a single figure would blame the tracer.
 fn least(times: u32, mut of: impl FnMut() -> Result<f64>) -> Result<f64> {
     let mut least = f64::INFINITY;
     for _ in 0..times {
@@ -58,13 +58,13 @@ fn least(times: u32, mut of: impl FnMut() -> Result<f64>) -> Result<f64> {
     Ok(least)
 }
 
-/// Tracers that are started one after the other for one figure.
+/// The number of tracers that run one after the other for one figure.
 const TRACERS: u32 = 4;
 
-/// How rdmatop's programs are entered.
+/// The two ways in which the kernel enters rdmatop's programs.
 const MODES: [&str; 2] = ["kprobe", "fentry"];
 
-/// rdmatop --trace by one of the modes.
+/// Starts rdmatop --trace in one of the modes.
 fn ours(bench: &Bench, mode: &str, more: &[&str], ring: Option<u32>) -> Result<Tracer> {
     if mode == "fentry" {
         posts::ensure_fentry(bench)?;
@@ -72,15 +72,15 @@ fn ours(bench: &Bench, mode: &str, more: &[&str], ring: Option<u32>) -> Result<T
     Tracer::ours(bench, &[&["--attach", mode], more].concat(), ring, OURS)
 }
 
-/// CPU of the tracer per printed event, and of the traced program.
+/// Measures the CPU time per printed event of the tracer and of the traced program.
 pub(crate) fn per_event(bench: &Bench, report: &mut Report) -> Result<()> {
     const QPS: u32 = 2000;
-    // The first churn of a boot fills the kernel's caches, which takes 400 instructions an event: it is no
-    // base.
+    // The first churn of a boot fills the kernel's caches, which costs 400 instructions per event, so it is
+    // not used as the base.
     churn(QPS, 1, &[])?;
     let base = least(TRACERS, || churn(QPS, 1, &[]).map(|base| base.cpu / base.events))?;
     report.value("event.producer.none", base);
-    // One after the other: a tracer that waits would still hold its probes.
+    // One tracer at a time, because a waiting one would still hold its probes.
     for name in [MODES[0], MODES[1], "bpftrace"] {
         let traced = least(TRACERS, || {
             let tracer = match name {
@@ -97,8 +97,8 @@ pub(crate) fn per_event(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// What an event costs the program that makes it. What it costs the tracer goes into the report, where the
-/// last tracer's stays.
+/// Returns the cost of an event for the traced program. The cost for the tracer goes into the report, where
+/// that of the last tracer stays.
 fn printed(tracer: Tracer, name: &str, qps: u32, report: &mut Report) -> Result<f64> {
     let before = tracer.idle()?;
     let threads = cpu::threads(tracer.pid())?;
@@ -122,14 +122,14 @@ fn printed(tracer: Tracer, name: &str, qps: u32, report: &mut Report) -> Result<
     Ok(done.cpu / done.events)
 }
 
-/// Events of all kinds: each thread also makes and destroys one CQ.
+/// Returns the number of events of all kinds: each thread also creates and destroys one CQ.
 fn happened(done: &Churn, threads: u32) -> f64 {
     done.events + 2.0 * f64::from(threads)
 }
 
-/// What an event costs the program that makes it, untraced and traced. For a guest of one CPU: where two
-/// share the emulated core, a thread's CPU clock runs on while the other CPU executes, and the tracer's work
-/// is in it.
+/// Measures the cost of an event for the program that causes it, untraced and traced. For a guest with one
+/// CPU: if two share the emulated core, a thread's CPU clock also runs while the other CPU executes, so it
+/// would include the tracer's work.
 pub(crate) fn producers(bench: &Bench, report: &mut Report) -> Result<()> {
     const QPS: u32 = 20_000;
     const THREADS: u32 = 4;
@@ -148,7 +148,7 @@ pub(crate) fn producers(bench: &Bench, report: &mut Report) -> Result<()> {
             } else {
                 done.events
             };
-            // An event that is lost costs less than one that is recorded.
+            // A lost event costs less than a recorded one.
             ensure!(
                 (printed - happened).abs() < 0.5,
                 "{printed} of {happened} events were printed: what was lost would flatter the ratio"
@@ -157,13 +157,13 @@ pub(crate) fn producers(bench: &Bench, report: &mut Report) -> Result<()> {
         });
         report.try_value(&format!("producers.{mode}{what}.cpu"), value);
     }
-    // How far two runs of the same differ.
+    // Shows how far two equal runs differ.
     let again = churn(QPS, THREADS, &[])?;
     report.value("producers.none_again.cpu", again.cpu / again.events);
     Ok(())
 }
 
-/// 200 000 events at full speed, and fewer under SCHED_FIFO and with a tiny ring buffer.
+/// 200 000 events at full speed; fewer under SCHED_FIFO and with a tiny ring buffer.
 pub(crate) fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     const QPS: u32 = 40_000;
     const THREADS: u32 = 4;
@@ -205,8 +205,8 @@ pub(crate) fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// One storm (queue pairs, threads, options) with rdmatop: what happened, what was printed and what it says
-/// it lost. All kinds of events are asked for: a loss does not say of which kind it was.
+/// Runs one storm (QPs, threads, options) with rdmatop; records the events that happened, were printed and
+/// were reported lost. All kinds of events are traced, because a loss has no kind.
 fn storm(
     bench: &Bench,
     mode: &str,

@@ -15,10 +15,10 @@ use crate::{Bench, cpu};
 
 const ATTACH: Duration = Duration::from_mins(3);
 const END: Duration = Duration::from_mins(1);
-/// A tracer that has used no CPU for so long has printed all.
+/// A tracer that has used no CPU for this long has printed everything.
 const QUIET: Duration = Duration::from_millis(600);
 
-/// bpftrace's print of each queue-pair event, on the functions that rdmatop hooks.
+/// The bpftrace script that prints each QP event, on the functions that rdmatop hooks.
 pub(crate) const PRINT_ALL: &str = r#"
 BEGIN { printf("READY\n"); }
 kprobe:rdma_restrack_add { printf("%llu %s %d create\n", nsecs, comm, pid); }
@@ -33,17 +33,17 @@ pub(crate) struct Tracer {
     err: String,
 }
 
-/// What it printed.
+/// What the tracer printed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Printed {
     /// Lines with events.
     pub(crate) lines: u64,
-    /// Events it says it lost.
+    /// Events that it reported lost.
     pub(crate) lost: u64,
 }
 
 impl Tracer {
-    /// rdmatop --trace with more options, counting.
+    /// Starts rdmatop --trace with more options; returns when it counts.
     pub(crate) fn ours(bench: &Bench, args: &[&str], ring: Option<u32>, file: &str) -> Result<Self> {
         let mut command = Command::new(&bench.ours);
         command.arg("--trace").args(args).env("NO_COLOR", "1");
@@ -56,7 +56,7 @@ impl Tracer {
         Ok(tracer)
     }
 
-    /// bpftrace with a script that prints READY at BEGIN, which it runs once all is attached.
+    /// Starts bpftrace with a script that prints READY at BEGIN, which runs after everything is attached.
     pub(crate) fn bpftrace(script: &str, file: &str) -> Result<Self> {
         let tracer = Self::spawn(Command::new("bpftrace").args(["-e", script]), file)?;
         tracer.wait_line(&tracer.out, "READY of bpftrace", |line| line == "READY")?;
@@ -90,9 +90,9 @@ impl Tracer {
         self.child.id()
     }
 
-    /// Waits until it has worked off what it was given; its CPU time so far.
+    /// Waits until the tracer has processed its backlog; returns its CPU time so far.
     pub(crate) fn idle(&self) -> Result<u64> {
-        // A tracer may sample at intervals: a little CPU now and then is no backlog.
+        // A tracer may sample at intervals, so a little CPU time now and then is no backlog.
         const LITTLE: u64 = 2_000_000;
         let mut last = cpu::process(self.pid())?;
         for _ in 0..200 {
@@ -106,10 +106,10 @@ impl Tracer {
         bail!("it did not come to rest in two minutes")
     }
 
-    /// Ends it by Ctrl-C, which flushes, and counts.
+    /// Ends the tracer by Ctrl-C, which makes it flush, and counts its output.
     pub(crate) fn stop(mut self) -> Result<Printed> {
         let pid = libc::pid_t::try_from(self.child.id())?;
-        // SAFETY: our own child, not yet waited for.
+        // SAFETY: it is our own child and was not waited for yet.
         unsafe { libc::kill(pid, libc::SIGINT) };
         let ended = wait::for_some("the end of a tracer", END, || Ok(self.child.try_wait()?));
         let status = ended
@@ -143,13 +143,13 @@ impl Drop for Tracer {
     }
 }
 
-/// Not what bpftrace says about itself, nor a heading, nor rdmatop's line about a loss.
+/// Whether a line is an event, and not a heading, bpftrace's own message or rdmatop's line about a loss.
 fn is_event(line: &str) -> bool {
     let own = ["READY", "Attaching", "Lost", "@", "TIME"];
     !line.is_empty() && !own.iter().any(|word| line.starts_with(word)) && !line.contains(" lost ")
 }
 
-/// The sum of bpftrace's `Lost N events`, or the number of rdmatop's last line, `..., N lost in 1.5s`.
+/// Sums bpftrace's `Lost N events`, or takes the number of rdmatop's last line, `..., N lost in 1.5s`.
 fn lost(text: &str) -> u64 {
     let words: Vec<&str> = text.split_whitespace().collect();
     let number = |word: &str| word.parse::<u64>().ok();

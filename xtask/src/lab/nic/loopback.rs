@@ -1,4 +1,4 @@
-//! Compiles the library that is the RDMA device of QEMU's backend.
+//! Compiles the library that acts as the RDMA device behind QEMU's NIC.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use crate::lab::kernel;
 use crate::step;
 
-/// How many of [`FILES`], from the first on, are compiled.
+/// The number of [`FILES`], counted from the first, that are compiled; the others are headers.
 const SOURCES: usize = 5;
 /// Names and contents.
 const FILES: [(&str, &str); 7] = [
@@ -24,7 +24,7 @@ const FILES: [(&str, &str); 7] = [
     ("exports.map", include_str!("loopback/exports.map")),
 ];
 
-/// The library, compiled first if it is not in the cache.
+/// Returns the library, compiled first if it is not in the cache.
 pub(super) fn ensure() -> Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
     FILES.hash(&mut hasher);

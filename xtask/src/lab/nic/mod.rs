@@ -1,6 +1,6 @@
 //! NICs of the lab besides `SoftRoCE`: QEMU's pvrdma, to which programs post without entering the kernel.
 //!
-//! On the host it needs [`loopback`], in the guest the kernel's own driver, which no Debian kernel has and
+//! The host needs [`loopback`] for it. The guest needs the kernel's driver, which no Debian kernel has and
 //! [`super::linux_source`] builds.
 
 mod loopback;
@@ -28,19 +28,19 @@ pub(crate) enum Nic {
 pub(super) struct Ready {
     /// The driver's module.
     pub(super) driver: PathBuf,
-    /// The library to put before QEMU.
+    /// The library to preload into QEMU.
     shim: PathBuf,
 }
 
-/// Kernels whose driver QEMU's device was seen to work with.
+/// Kernels whose driver is known to work with QEMU's device.
 const KERNELS: [&str; 2] = ["6.1", "6.12"];
 
-/// Whether the NIC is for this kernel.
+/// Whether this kernel supports the NIC.
 pub(crate) fn is_for(series: Series) -> bool {
     series.arch == Arch::X86_64 && KERNELS.contains(&series.name)
 }
 
-/// Why this machine cannot have the NIC; `None`: it can.
+/// Returns why this machine cannot have the NIC; `None` if it can.
 pub(crate) fn missing() -> Option<String> {
     let Some(qemu) = paths::find_tool(&["qemu-system-x86_64"]) else {
         return Some("no qemu-system-x86_64: `cargo xtask setup`".to_owned());
@@ -54,7 +54,7 @@ fn knows_pvrdma(help: &str) -> bool {
     help.lines().any(|line| line.starts_with("name \"pvrdma\""))
 }
 
-/// Builds what the NIC needs, if it is not there.
+/// Builds what the NIC needs if it is missing.
 pub(super) fn ensure(nic: Nic, series: Series, kernel: &Kernel) -> Result<Ready> {
     let Nic::Pvrdma = nic;
     if let Some(reason) = missing() {
@@ -73,7 +73,7 @@ pub(super) fn ensure(nic: Nic, series: Series, kernel: &Kernel) -> Result<Ready>
 }
 
 impl Ready {
-    /// `env` and its words, to be put before QEMU's program.
+    /// Returns `env` with its arguments, to be put before QEMU's program.
     pub(super) fn env(&self, run_dir: &Path) -> Vec<String> {
         vec![
             "env".to_owned(),
@@ -87,8 +87,8 @@ fn socket(run_dir: &Path) -> PathBuf {
     run_dir.join("mux.sock")
 }
 
-/// QEMU's options: the device wants to be function 1 beside a vmxnet3, whose address is its GID, and the
-/// guest's memory to be shared.
+/// Returns QEMU's options. The device must be function 1 beside a vmxnet3, whose address becomes its GID, and
+/// needs the guest's memory to be shared.
 pub(super) fn arguments(run_dir: &Path, memory: u32) -> Vec<String> {
     let socket = socket(run_dir);
     [

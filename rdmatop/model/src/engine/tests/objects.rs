@@ -329,7 +329,7 @@ impl Machine {
 
     /// Compares what processes have registered.
     fn check(&self) {
-        for process in self.host.engine.processes.iter() {
+        for process in self.host.engine.machine.processes.iter() {
             let Some(start_ns) = process.start_ns else {
                 continue;
             };

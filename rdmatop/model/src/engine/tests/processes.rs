@@ -1,4 +1,6 @@
 use super::*;
+use crate::input::{MappingCount, MappingsSample};
+use crate::snapshot::Mappings;
 
 #[test]
 fn facts_are_asked_for_once_and_fill_the_row() {
@@ -225,4 +227,51 @@ fn a_failed_deregistration_keeps_the_bytes() {
     let events = host.record(Record::Object(failed));
     assert_eq!(events[0].rc, Some(-16));
     assert_eq!(host.process(231).mr_bytes, Some(8192));
+}
+
+#[test]
+fn mappings_are_those_of_the_last_list_and_the_limit_that_of_the_last_sample() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    host.facts(231, 5000, "server");
+    let sample = |limit, counts: &[(u32, Option<u64>)]| {
+        Input::Mappings(MappingsSample {
+            limit,
+            processes: counts
+                .iter()
+                .map(|&(pid, count)| MappingCount {
+                    pid,
+                    count,
+                    read_ns: 7,
+                })
+                .collect(),
+        })
+    };
+    let is = |count, limit| {
+        Some(Mappings {
+            count,
+            limit,
+            read_ns: 7,
+        })
+    };
+    assert_eq!(host.process(231).mappings, None);
+    host.apply(sample(Some(65_530), &[(231, Some(900)), (999, Some(1))]));
+    assert_eq!(host.process(231).mappings, is(900, Some(65_530)));
+    host.apply(sample(Some(131_060), &[]));
+    assert_eq!(host.process(231).mappings, is(900, Some(131_060)));
+    host.facts(231, 5000, "server");
+    assert_eq!(
+        host.process(231).mappings,
+        is(900, Some(131_060)),
+        "facts have no counts"
+    );
+    host.apply(sample(None, &[]));
+    assert_eq!(host.process(231).mappings, is(900, None));
+    host.apply(sample(Some(65_530), &[(231, None)]));
+    assert_eq!(
+        host.process(231).mappings,
+        None,
+        "after an exec its list was not readable"
+    );
 }

@@ -13,7 +13,8 @@ use crate::{
     cause::{CauseId, Concerns, Obstacle},
     input::{
         CountersSample, EbpfState, Flood, HealthSample, HostFacts, LimitReached, LockedMemory, LoggedError,
-        PortCounters, ProbeVerdict, SeenByPrograms, Skipped, SlotHead, Verdict, WatchReport, WatchSample,
+        MappingCount, MappingsSample, PortCounters, ProbeVerdict, SeenByPrograms, Skipped, SlotHead, Verdict,
+        WatchReport, WatchSample,
     },
     recording::{Entry, Player, Recorder, Tap},
 };
@@ -248,6 +249,14 @@ fn every_input() -> Vec<Input> {
             exempt: Some(false),
             pinned: None,
         }]),
+        Input::Mappings(MappingsSample {
+            limit: Some(65_530),
+            processes: vec![MappingCount {
+                pid: 231,
+                count: Some(62_000),
+                read_ns: 4,
+            }],
+        }),
         Input::ProcessGone {
             pid: 231,
             start_ticks: None,

@@ -246,7 +246,7 @@ fn a_qp_in_a_slot_is_not_forgotten_before_its_last_counts() {
     assert!(host.tick().qps.is_empty());
     assert_eq!(host.process(231).traffic.tx_wr.unwrap().total, 9);
     host.pass(SECOND).sweep(&[]);
-    assert_eq!(host.engine.qps.iter().count(), 0);
+    assert_eq!(host.engine.machine.qps.iter().count(), 0);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::{
     kernel::{self, Work},
     *,
 };
-use crate::engine::tally::Flow;
+use crate::engine::flow::Flow;
 
 /// Work requests, whose bytes must go with them.
 fn counted(flow: Option<&Flow>) -> Work {
@@ -39,7 +39,7 @@ fn check(lab: &Lab) -> Said {
     let (kernel, engine) = (&lab.kernel, &lab.engine);
     let mut said = Said::default();
     let mut generations = HashMap::new();
-    for qp in engine.qps.iter() {
+    for qp in engine.machine.qps.iter() {
         let mut born_as = qp.births().map(|(object, born_ns)| {
             let is_it = |truth: &kernel::TrueQp| truth.object == object && truth.births.contains(&born_ns);
             kernel.qps.iter().position(is_it).expect("a birth that was")
@@ -69,7 +69,7 @@ fn check(lab: &Lab) -> Said {
         let generation = *generations.entry(truth.device).or_insert(qp.key.device);
         assert_eq!(generation, qp.key.device, "the device of {qp:?}");
         let task = &kernel.tasks[truth.task];
-        let owner = engine.processes.get(qp.process().expect("an owner"));
+        let owner = engine.machine.processes.get(qp.process().expect("an owner"));
         let Some(owner) = owner else {
             assert!(!lab.keeps_all && !qp.lives(), "{qp:?} without its owner");
             continue;
@@ -95,7 +95,7 @@ fn check(lab: &Lab) -> Said {
             "two devices taken for one"
         );
     }
-    for process in engine.processes.iter() {
+    for process in engine.machine.processes.iter() {
         let known = counted(process.flow.as_deref());
         let start_ns = process.start_ns;
         let is_it = |qp: &&kernel::TrueQp| {
@@ -105,7 +105,7 @@ fn check(lab: &Lab) -> Said {
         let truth: Work = kernel.qps.iter().filter(is_it).map(|qp| qp.counted).sum();
         assert!(known.is_within(truth), "{known:?} for {truth:?}: {process:?}");
     }
-    for device in engine.devices.iter() {
+    for device in engine.machine.devices.iter() {
         let known = counted(device.flow.as_deref());
         let Some(which) = of_generation.get(&device.uid) else {
             assert!(
@@ -133,7 +133,7 @@ fn check_all(lab: &mut Lab) {
         assert_eq!(said.qps.get(&which), Some(&truth.counted), "{truth:?}");
     }
     let total: Work = kernel.qps.iter().map(|qp| qp.counted).sum();
-    let processes = lab.engine.processes.iter();
+    let processes = lab.engine.machine.processes.iter();
     let sum: Work = processes.map(|process| counted(process.flow.as_deref())).sum();
     assert_eq!(sum, total, "the sum of all processes");
     for (which, _) in kernel
@@ -157,8 +157,14 @@ fn check_all(lab: &mut Lab) {
         .map(|qp| (kernel.devices[qp.device].index, qp.qpn, kernel.tasks[qp.task].pid))
         .collect();
     let engine = &lab.engine;
-    let index = |uid| engine.devices.get(uid).map_or(u32::MAX, |device| device.index);
-    let living = engine.qps.iter().filter(|qp| qp.lives());
+    let index = |uid| {
+        engine
+            .machine
+            .devices
+            .get(uid)
+            .map_or(u32::MAX, |device| device.index)
+    };
+    let living = engine.machine.qps.iter().filter(|qp| qp.lives());
     let mut rows: Vec<_> = living
         .map(|qp| (index(qp.key.device), qp.key.qpn, qp.row().pid.unwrap_or(0)))
         .collect();
@@ -167,7 +173,7 @@ fn check_all(lab: &mut Lab) {
     assert_eq!(rows, truth, "the QPs that live");
     if !lab.lossy {
         // The state of a QP that was there before the programs and went before a dump is not known.
-        for qp in engine.qps.iter().filter(|qp| qp.created) {
+        for qp in engine.machine.qps.iter().filter(|qp| qp.created) {
             let row = qp.row();
             assert!(row.qp_type.is_some() && row.state.is_some(), "a ghost: {row:?}");
         }

@@ -150,11 +150,11 @@ fn an_entry_that_was_given_up_is_no_past_of_the_next_process() {
         host.qp(create(t, 0xa0, 17));
         sample(&mut host, &[(231, verb::write(9), stats(10, 0))], &[]);
         host.tick();
-        assert!(host.engine.verbs_held(231), "the kernel side has it");
+        assert!(host.engine.verbs.holds(231), "the kernel side has it");
         host.pass(SECOND);
         let gone: &[_] = if given_up { &[(231, verb::write(9))] } else { &[] };
         changes(&mut host, &[], gone);
-        assert_eq!(host.engine.verbs_held(231), !given_up);
+        assert_eq!(host.engine.verbs.holds(231), !given_up);
     }
 }
 

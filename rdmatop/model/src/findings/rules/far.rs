@@ -1,5 +1,5 @@
 //! A process that uses a NIC that is farther from its GPU than an idle one. Another process may have queue
-//! pairs on that NIC that the kernel does not list, so nothing is said of whose its bytes are.
+//! pairs on that NIC that the kernel does not list, so the rule does not say whose the NIC's bytes are.
 
 use super::rails::Choice;
 use super::{Scene, link};
@@ -10,13 +10,13 @@ use crate::value::Counter;
 use rdmatop_base::pcie::{Distance, Place};
 use rdmatop_base::step::{NextStep, ShellWord, step};
 
-/// What a port carries in the busier direction, bytes/s.
+/// What a port carries in its busier direction, bytes/s.
 fn carries(port: &PortRow) -> Option<f64> {
     let rate = |bytes: Option<Counter>| bytes?.rate;
     Some(rate(port.tx_bytes)?.max(rate(port.rx_bytes)?))
 }
 
-/// How far a device is from a GPU; `None` where it is not known what either hangs on.
+/// How far a device is from a GPU; `None` if the PCI path of either is not known.
 fn distance(gpu: &GpuPlace, device: &DeviceRow) -> Option<Distance> {
     let nic = Place {
         path: &device.pci_path,
@@ -52,7 +52,7 @@ fn seen<'a>(scene: &Scene<'a>, gpu: &GpuPlace, driver: &str) -> Option<Vec<Seen<
 }
 
 /// A process that computes on one GPU, and that alone has QPs on the busy ports that it uses, while a nearer
-/// port does nothing. A process on several GPUs may send the data of any of them.
+/// port is idle. A process on several GPUs is left out, because it may send the data of any of them.
 pub(super) fn nic(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for row in &scene.snapshot.processes {
         let Some([gpu]) = row.gpus.as_deref() else {
@@ -116,7 +116,7 @@ fn of_process(scene: &Scene<'_>, row: &ProcessRow, gpu: &GpuPlace) -> Option<Sym
     })
 }
 
-/// Where a NIC is, seen from a GPU. Nodes need not be known for [`Distance::Node`], but bridges are.
+/// Where a NIC is, seen from a GPU. For [`Distance::Node`] the host bridge is named: nodes may be unknown.
 const fn words_of(distance: Distance) -> &'static str {
     match distance {
         Distance::Node => "on another PCIe host bridge",
@@ -124,7 +124,7 @@ const fn words_of(distance: Distance) -> &'static str {
     }
 }
 
-/// What chose the NIC, if that is known, else how to find it.
+/// The next step: undo what chose the NIC, if that is known; otherwise find it.
 fn next(row: &ProcessRow, far: &str, near: &str) -> NextStep {
     let nearer = ShellWord::device(near);
     match (Choice::of(row, far), row.pid) {

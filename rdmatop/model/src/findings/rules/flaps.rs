@@ -1,18 +1,53 @@
 //! Links that go down and come up again, over and over.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::Scene;
 use super::link::{interface, name, used_by};
 use crate::findings::{About, FindingId, Limits, Severity, Symptom, words};
 use crate::ib::PortState;
-use crate::snapshot::{PortRow, Snapshot};
+use crate::judgement::is_of_the_core;
+use crate::snapshot::{PortRow, QpRow, Snapshot};
 use rdmatop_base::step::step;
 use rdmatop_base::text;
 
 const S: u64 = 1_000_000_000;
 /// Times kept of each port: more make no other finding.
 const KEPT: usize = 64;
+/// Between two snapshots that are farther apart a link may come up and go down again, ns. Training it takes
+/// longer than a fraction of this.
+const NEAR_NS: u64 = 10 * S;
+/// State of a QP that moves nothing any more.
+const ERR: u8 = 6;
+
+/// A time in which a port was not ACTIVE, or may not have been: from the last snapshot before that says it
+/// was, to the first one after, ns.
+#[derive(Clone, Copy, Debug)]
+struct Outage {
+    from: u64,
+    to: u64,
+    /// It was seen down for so long of that.
+    seen: u64,
+}
+
+/// For how long a port was down in sum.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    at_least_ns: u64,
+    /// `None`: it may have been down between two snapshots, and no counter tells.
+    at_most_ns: Option<u64>,
+}
+
+impl Sum {
+    /// The sum in words; `None`: nothing is known of it.
+    fn words(self) -> Option<String> {
+        if self.at_least_ns >= S {
+            return Some(format!("{} or more in all", text::age(self.at_least_ns / S)));
+        }
+        let most = self.at_most_ns?.div_ceil(S);
+        (most > 0).then(|| format!("{} or less in all", text::age(most)))
+    }
+}
 
 /// When a port went down, by each of the two witnesses, oldest first, ns. A short outage is seen by the
 /// counter alone, and not every driver has the counter.
@@ -21,11 +56,17 @@ struct Port {
     /// The last snapshot with it, ns.
     seen_ns: u64,
     active: Option<bool>,
+    /// The same of the last snapshot, which may not say.
+    active_before: Option<bool>,
     /// The port was ACTIVE in some snapshot.
     was_active: bool,
     by_state: VecDeque<u64>,
     downed: Option<u64>,
     by_counter: VecDeque<u64>,
+    /// Oldest first.
+    outages: VecDeque<Outage>,
+    /// The last snapshot at which an outage since the one before may have been overlooked, ns.
+    overlooked_ns: Option<u64>,
 }
 
 /// Ports by device and number.
@@ -36,6 +77,7 @@ pub(super) struct Flaps(BTreeMap<(u64, u32), Port>);
 pub(super) struct Downs<'a> {
     times: &'a VecDeque<u64>,
     witness: &'static str,
+    port: &'a Port,
 }
 
 fn downed(port: &PortRow) -> Option<u64> {
@@ -45,7 +87,9 @@ fn downed(port: &PortRow) -> Option<u64> {
 
 impl Port {
     fn look(&mut self, port: &PortRow, now: u64, oldest: u64) {
+        self.time(port, now, oldest);
         self.seen_ns = now;
+        self.active_before = port.state.map(PortState::is_active);
         if let Some(active) = port.state.map(PortState::is_active) {
             if self.active == Some(true) && !active {
                 self.by_state.push_back(now);
@@ -65,6 +109,68 @@ impl Port {
                 times.pop_front();
             }
         }
+    }
+
+    /// Notes what the time since the snapshot before says of outages.
+    fn time(&mut self, port: &PortRow, now: u64, oldest: u64) {
+        // Not the first snapshot with this port.
+        let before = Some(self.seen_ns).filter(|before| *before > 0);
+        if let (Some(before), Some(was), Some(is)) =
+            (before, self.active_before, port.state.map(PortState::is_active))
+        {
+            let total = downed(port);
+            // One that is less was reset, and tells as little as one that is more.
+            let more = self.downed.zip(total).map(|(then, now)| now != then);
+            let stays_down = !was && !is && more != Some(true) && now - before <= NEAR_NS;
+            match (was && is, more) {
+                // It was up all the time.
+                (true, Some(false)) => {}
+                (true, None) => self.overlooked_ns = Some(now),
+                _ => {
+                    let seen = if stays_down { now - before } else { 0 };
+                    let same = self.outages.back_mut();
+                    match same.filter(|last| !was && last.to == before) {
+                        Some(last) => (last.to, last.seen) = (now, last.seen + seen),
+                        None => self.outages.push_back(Outage {
+                            from: before,
+                            to: now,
+                            seen,
+                        }),
+                    }
+                }
+            }
+        } else if before.is_some() {
+            self.overlooked_ns = Some(now);
+        }
+        while self.outages.front().is_some_and(|first| first.to < oldest) || self.outages.len() > 2 * KEPT {
+            self.outages.pop_front();
+        }
+    }
+
+    /// For how long it was down since the outage that began between `since` and the snapshot before.
+    fn sum(&self, since: u64) -> Sum {
+        let all = self.outages.iter().filter(|outage| outage.to >= since);
+        let full = self.outages.len() >= 2 * KEPT;
+        let known = !full && self.overlooked_ns.is_none_or(|at| at < since);
+        all.fold(
+            Sum {
+                at_least_ns: 0,
+                at_most_ns: known.then_some(0),
+            },
+            |sum, outage| Sum {
+                at_least_ns: sum.at_least_ns + outage.seen,
+                at_most_ns: sum.at_most_ns.map(|most| most + (outage.to - outage.from)),
+            },
+        )
+    }
+}
+
+impl Downs<'_> {
+    /// The last snapshot before the first outage, ns; the first that shows it, where that is not known.
+    fn begin(&self) -> Option<u64> {
+        let first = *self.times.front()?;
+        let outage = self.port.outages.iter().find(|outage| outage.to >= first);
+        Some(outage.map_or(first, |outage| outage.from.min(first)))
     }
 }
 
@@ -96,7 +202,11 @@ impl Flaps {
         } else {
             (&kept.by_state, "the port's state")
         };
-        (times.len() as u64 >= limits.flaps).then_some(Downs { times, witness })
+        (times.len() as u64 >= limits.flaps).then_some(Downs {
+            times,
+            witness,
+            port: kept,
+        })
     }
 }
 
@@ -110,18 +220,30 @@ pub(super) fn flaps(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             continue;
         };
         let users: Vec<_> = scene.holders(&port.device).collect();
-        let ago = |at: u64| text::age(scene.snapshot.mono_ns.saturating_sub(at) / S);
+        let now = scene.snapshot.mono_ns;
+        let ago = |at: u64| text::age(now.saturating_sub(at) / S);
         // It works for the moment.
         let up = port.state.is_none_or(PortState::is_active);
+        let sum = downs.port.sum(*first);
+        let long = sum.words().map_or_else(String::new, |long| format!(", {long}"));
+        let mut evidence = vec![format!("by {}, the last time {} ago", downs.witness, ago(*last))];
+        evidence.extend(share(sum, now.saturating_sub(*first)));
+        let failed = Failed::of(scene, port, downs.begin().unwrap_or(*first));
+        evidence.extend(failed.evidence());
+        let mut victims: Vec<u64> = users.iter().map(|row| row.uid).collect();
+        if !up {
+            victims.extend(scene.ranks_behind(&users).iter().map(|row| row.uid));
+        }
         out.push(Symptom {
             verdict: format!(
-                "The link of {} flaps: it went down {} within {}{}",
+                "The link of {} flaps: it went down {} within {}{long}{}{}",
                 name(port),
                 words::count(downs.times.len() as u64, "time"),
                 ago(*first),
+                failed.words(),
                 used_by(&users)
             ),
-            evidence: vec![format!("by {}, the last time {} ago", downs.witness, ago(*last))],
+            evidence,
             next: interface(port).map_or_else(
                 || "ibdiagnet   # names the link -> change its cable or transceiver; again -> the switch's log".into(),
                 |(netdev, more)| {
@@ -134,7 +256,7 @@ pub(super) fn flaps(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 },
             ),
             short: "link flaps".to_owned(),
-            victims: users.iter().map(|row| row.uid).collect(),
+            victims,
             since_ns: *first,
             ..scene.symptom(
                 FindingId::LinkFlaps,
@@ -142,5 +264,84 @@ pub(super) fn flaps(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 About::of_port(port),
             )
         });
+    }
+}
+
+/// Which share of the time since the first outage the port was down.
+fn share(sum: Sum, since_ns: u64) -> Option<String> {
+    let of = |ns: u64| words::percent((ns as f64 / since_ns as f64).min(1.0));
+    let time = text::age(since_ns / S);
+    if sum.at_least_ns >= S {
+        let most = sum.at_most_ns.filter(|most| *most <= since_ns);
+        let most = most.map_or_else(String::new, |most| format!(", at most {}", of(most)));
+        return Some(format!(
+            "down for at least {} of these {time}{most}",
+            of(sum.at_least_ns)
+        ));
+    }
+    let most = sum.at_most_ns.filter(|most| (1..=since_ns).contains(most))?;
+    Some(format!("down for at most {} of these {time}", of(most)))
+}
+
+/// What became of the QPs on a port. Those that are destroyed are not known any more.
+struct Failed {
+    /// QPs that are there, as the kernel lists them.
+    all: u64,
+    /// Of these, those that failed since the first outage.
+    qps: u64,
+    /// And their processes.
+    processes: u64,
+    /// Some failed earlier, or their state is not known.
+    others: bool,
+}
+
+impl Failed {
+    fn of(scene: &Scene<'_>, port: &PortRow, since_ns: u64) -> Self {
+        let is_of_port = |qp: &QpRow| qp.port.is_none_or(|number| number == port.port);
+        let (mut all, mut qps, mut others) = (0, 0, false);
+        let mut processes = BTreeSet::new();
+        for qp in scene.qps_on(port.device_uid) {
+            if qp.exited || is_of_the_core(qp) || !is_of_port(qp) {
+                continue;
+            }
+            all += 1;
+            let is_err = qp.state.map(|state| state.0 == ERR);
+            let lately = qp.timeline.last().is_some_and(|step| step.mono_ns >= since_ns);
+            if is_err == Some(true) && lately {
+                qps += 1;
+                processes.extend(qp.process_uid);
+            } else {
+                others |= is_err != Some(false);
+            }
+        }
+        Self {
+            all,
+            qps,
+            processes: processes.len() as u64,
+            others,
+        }
+    }
+
+    /// In the line of the finding.
+    fn words(&self) -> String {
+        if self.qps == 0 {
+            return String::new();
+        }
+        format!(", and {} went to ERR", words::count(self.qps, "QP"))
+    }
+
+    fn evidence(&self) -> Option<String> {
+        if self.qps > 0 {
+            let whose = match self.processes {
+                0 => String::new(),
+                1 => " of 1 process".to_owned(),
+                more => format!(" of {more} processes"),
+            };
+            let qps = words::count(self.qps, "QP");
+            return Some(format!("{qps}{whose} went to ERR since the link first went down"));
+        }
+        let qps = words::count(self.all, "QP");
+        (self.all > 0 && !self.others)
+            .then(|| format!("none of the {qps} that the kernel lists there is in ERR"))
     }
 }

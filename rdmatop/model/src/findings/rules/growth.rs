@@ -1,5 +1,5 @@
-//! What only several snapshots show: how the number of QPs of each process developed lately, and with which
-//! errno verbs fail now, and which links go down again and again.
+//! What only several snapshots show: how the number of QPs of each process developed lately, with which
+//! errnos verbs fail now, and which links go down repeatedly.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -7,65 +7,99 @@ use std::sync::Arc;
 use super::flaps::Flaps;
 use super::latency::Latencies;
 use super::memory;
-use crate::findings::Limits;
+use crate::findings::{Limits, words};
 use crate::snapshot::{Snapshot, VerbRow};
 
 const S: u64 = 1_000_000_000;
-/// Looks in which a process has to grow: one jump is a start, not a leak.
+/// Number of increases from which a process leaks QPs: one jump is a start, not a leak.
 const STEPS: usize = 5;
 
-/// A process id, a verb, and an errno.
+/// PID, verb, errno.
 type Failure = (u32, Arc<str>, u32);
 
-/// Time over which registrations are looked at, ns: one of large memory takes seconds.
-const REGISTRATIONS_NS: u64 = 20 * S;
-/// Regions that are registered and deregistered again within that time: fewer are a start or an end.
+/// Time over which calls are looked at, ns: one registration of large memory takes seconds.
+const CALLS_NS: u64 = 20 * S;
+/// Objects that are made and taken back again within that time: fewer are a start or an end.
 const AGAIN: u64 = 3;
 
-/// Totals of a process at one time.
+/// Objects that a process makes and takes back, by the verbs for that.
 #[derive(Clone, Copy, Debug)]
-struct Registrations {
+pub(super) struct Objects {
+    make: &'static str,
+    end: &'static str,
+    /// What it calls for each of them between.
+    between: &'static [&'static str],
+}
+
+/// Memory regions.
+pub(super) const REGIONS: Objects = Objects {
+    make: "reg_mr",
+    end: "dereg_mr",
+    between: &[],
+};
+/// Connections.
+pub(super) const CONNECTIONS: Objects = Objects {
+    make: "create_qp",
+    end: "destroy_qp",
+    between: &["modify_qp"],
+};
+
+/// Totals of a process at one time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Calls {
     at_ns: u64,
     made: u64,
     ended: u64,
-    /// Time in the kernel for both.
-    ns: u64,
+    /// Time in the kernel for all of its calls; `None`: it is not measured of one of the verbs.
+    ns: Option<u64>,
+    /// Some calls were not counted.
+    partial: bool,
     bytes: u64,
 }
 
-impl Registrations {
-    /// `row` and `ended` are the calls of reg_mr and of dereg_mr.
-    fn of(at_ns: u64, row: &VerbRow, ended: Option<&VerbRow>, bytes: u64) -> Self {
-        let ns = |row: &VerbRow| {
-            let times = row.latency.as_ref();
-            times.map_or(0, |times| times.mean_ns.unwrap_or(0).saturating_mul(times.count))
-        };
-        Self {
-            at_ns,
-            made: row.calls.total,
-            ended: ended.map_or(0, |row| row.calls.total),
-            ns: ns(row) + ended.map_or(0, ns),
-            bytes,
-        }
+impl Calls {
+    fn add(&mut self, row: &VerbRow) {
+        let times = row.latency.as_ref();
+        let ns = times.map(|times| times.mean_ns.unwrap_or(0).saturating_mul(times.count));
+        self.ns = self.ns.zip(ns).map(|(all, one)| all.saturating_add(one));
+        self.partial |= row.calls.partial;
     }
 }
 
-/// What a process registers again and again, per second.
+/// What a process makes and takes back again and again, per second.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Registered {
+pub(super) struct Lately {
     pub(super) calls: f64,
-    /// Time in the kernel as a share of that of one thread.
-    pub(super) share: f64,
+    /// Time in the kernel as a share of that of one thread; `None`: it is not measured.
+    pub(super) share: Option<f64>,
+    /// Some calls were not counted: it is more than that.
+    partial: bool,
     pub(super) bytes: f64,
+}
+
+impl Lately {
+    /// Its share of time in words, where it is known.
+    pub(super) fn time(&self) -> Option<String> {
+        let floor = if self.partial { "at least " } else { "" };
+        let share = words::percent(self.share?);
+        Some(format!("{floor}{share} of a thread's time"))
+    }
+
+    /// Seconds in the kernel for each object, where they are known and no call is missing.
+    pub(super) fn each(&self) -> Option<f64> {
+        self.share
+            .filter(|_| !self.partial)
+            .map(|share| share / self.calls)
+    }
 }
 
 /// What grew from snapshot to snapshot.
 #[derive(Clone, Debug, Default)]
 pub(in crate::findings) struct Growth {
-    /// Numbers of QPs by time, oldest first; only those that changed.
+    /// Number of QPs by time, oldest first; only points at which it changed.
     by_process: BTreeMap<u64, VecDeque<(u64, u64)>>,
-    /// What each process registered, by PID.
-    registrations: BTreeMap<u32, VecDeque<Registrations>>,
+    /// What each process made and took back, by the verb that makes it and by PID.
+    made: BTreeMap<(&'static str, u32), VecDeque<Calls>>,
     /// Failed calls: in all, and in the last interval.
     failures: BTreeMap<Failure, (u64, u64)>,
     /// The times at which links went down.
@@ -89,14 +123,16 @@ impl Growth {
             if points.back().is_none_or(|(_, qps)| *qps != row.qps) {
                 points.push_back((now, row.qps));
             }
-            // The point before the window is where growth within it begins.
+            // The last point before the window stays: growth within the window begins there.
             while points.len() > 1 && points[1].0 <= oldest {
                 points.pop_front();
             }
             seen.insert(row.uid, points);
         }
         self.by_process = seen;
-        self.registrations(snapshot);
+        let mut before = std::mem::take(&mut self.made);
+        self.makes(&REGIONS, snapshot, &mut before);
+        self.makes(&CONNECTIONS, snapshot, &mut before);
         self.memory.look(snapshot, limits);
         self.flaps.look(snapshot, limits);
         self.latencies.look(snapshot);
@@ -107,22 +143,42 @@ impl Growth {
             .collect();
     }
 
-    fn registrations(&mut self, snapshot: &Snapshot) {
-        let oldest = snapshot.mono_ns.saturating_sub(REGISTRATIONS_NS);
-        let mut before = std::mem::take(&mut self.registrations);
+    fn makes(
+        &mut self,
+        objects: &Objects,
+        snapshot: &Snapshot,
+        before: &mut BTreeMap<(&'static str, u32), VecDeque<Calls>>,
+    ) {
+        let oldest = snapshot.mono_ns.saturating_sub(CALLS_NS);
         let of = |verb: &'static str| snapshot.verbs.iter().filter(move |row| &*row.verb == verb);
-        let ended: BTreeMap<u32, &VerbRow> = of("dereg_mr").map(|row| (row.pid, row)).collect();
+        // Most processes make calls of no such verb.
+        if of(objects.make).next().is_none() {
+            return;
+        }
+        let mut rest: BTreeMap<u32, Vec<&VerbRow>> = BTreeMap::new();
+        for row in of(objects.end).chain(objects.between.iter().flat_map(|verb| of(verb))) {
+            rest.entry(row.pid).or_default().push(row);
+        }
         let processes = snapshot.processes.iter();
         let bytes: BTreeMap<u64, u64> = processes.map(|row| (row.uid, row.mr_registered)).collect();
-        for row in of("reg_mr") {
-            let mut points = before.remove(&row.pid).unwrap_or_default();
+        for row in of(objects.make) {
+            let key = (objects.make, row.pid);
+            let mut points = before.remove(&key).unwrap_or_default();
             let registered = row.process_uid.and_then(|uid| bytes.get(&uid));
-            let now = Registrations::of(
-                snapshot.mono_ns,
-                row,
-                ended.get(&row.pid).copied(),
-                registered.copied().unwrap_or(0),
-            );
+            let mut now = Calls {
+                at_ns: snapshot.mono_ns,
+                made: row.calls.total,
+                ns: Some(0),
+                bytes: registered.copied().unwrap_or(0),
+                ..Calls::default()
+            };
+            now.add(row);
+            for other in rest.get(&row.pid).into_iter().flatten() {
+                now.add(other);
+                if &*other.verb == objects.end {
+                    now.ended = other.calls.total;
+                }
+            }
             // Fewer than before: another process has the PID now.
             if points.back().is_some_and(|last| last.made > now.made) {
                 points.clear();
@@ -131,23 +187,24 @@ impl Growth {
             while points.len() > 1 && points[1].at_ns <= oldest {
                 points.pop_front();
             }
-            self.registrations.insert(row.pid, points);
+            self.made.insert(key, points);
         }
     }
 
-    /// What a process registered lately; `None` where that is too short a time or too little to say.
-    pub(super) fn registered(&self, pid: u32) -> Option<Registered> {
-        let points = self.registrations.get(&pid)?;
+    /// What a process made and took back lately; `None` where that is too short a time or too little to say.
+    pub(super) fn lately(&self, objects: &Objects, pid: u32) -> Option<Lately> {
+        let points = self.made.get(&(objects.make, pid))?;
         let (first, last) = (points.front()?, points.back()?);
         let ns = last
             .at_ns
             .checked_sub(first.at_ns)
-            .filter(|ns| *ns >= REGISTRATIONS_NS / 4)?;
+            .filter(|ns| *ns >= CALLS_NS / 4)?;
         let per_s = |now: u64, then: u64| now.saturating_sub(then) as f64 * 1e9 / ns as f64;
         let again = (last.made - first.made).min(last.ended.saturating_sub(first.ended));
-        (again >= AGAIN).then(|| Registered {
+        (again >= AGAIN).then(|| Lately {
             calls: per_s(last.made, first.made),
-            share: per_s(last.ns, first.ns) / 1e9,
+            share: last.ns.zip(first.ns).map(|(now, then)| per_s(now, then) / 1e9),
+            partial: last.partial,
             bytes: per_s(last.bytes, first.bytes),
         })
     }
@@ -156,20 +213,19 @@ impl Growth {
         row.errnos.iter().map(|(errno, total)| {
             let key = (row.pid, Arc::clone(&row.verb), *errno);
             let before = self.failures.get(&key).map_or(0, |(total, _)| *total);
-            // Fewer than before: another process has the PID now.
+            // The total fell: another process has the PID now.
             let more = total.checked_sub(before).unwrap_or(*total);
             (key, (*total, more))
         })
     }
 
-    /// How many calls of a verb failed with this errno in the last interval; `None` for none.
+    /// How many calls of a verb failed with this errno in the last interval; `None` if none did.
     pub(super) fn of_errno(&self, row: &VerbRow, errno: u32) -> Option<u64> {
         let (_, more) = self.failures.get(&(row.pid, Arc::clone(&row.verb), errno))?;
         (*more > 0).then_some(*more)
     }
 
-    /// By how many QPs a process grew in the window, and since when, if it grew in several steps and the last
-    /// one was within the window too.
+    /// By how many QPs a process grew within the window, and since when, if it grew in several steps.
     pub(super) fn of(&self, process_uid: u64) -> Option<(u64, u64)> {
         let points = self.by_process.get(&process_uid)?;
         let ((since, first), (_, last)) = (points.front()?, points.back()?);

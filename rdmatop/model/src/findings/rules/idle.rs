@@ -1,4 +1,4 @@
-//! Ports that take no part while the others of their kind are full: one, some, or half of them.
+//! Ports that carry next to nothing while the others of their kind are full: one, some, or half of them.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::{PortRow, ProcessRow};
 use rdmatop_base::step::step;
 
-/// Some of these ports carry next to nothing, the others, two or more, are full, and who moves data on those
-/// could use the idle ones. A job that has as many processes as full ports uses what it was given.
+/// Some of these ports carry next to nothing, two or more others are full, and the processes on those could
+/// use the idle ones. A job with no more processes than full ports uses what it was given.
 pub(super) fn rails(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
     let rx = received(ports)?;
     let (sends_none, receives_none) = (tx.idle(scene.limits.idle_share), rx.idle(scene.limits.idle_share));
@@ -20,7 +20,7 @@ pub(super) fn rails(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<
         Some(bits) => tx.rates[*at].max(rx.rates[*at]) >= scene.limits.hot_share * bits as f64 / 8.0,
         None => tx.rates[*at] >= tx.rates[tx.top] / 2.0,
     };
-    // A slower port may be there for another purpose.
+    // A slower port may serve another purpose.
     let is_alike = |at: &usize| ports[*at].rate_bps == ports[full[0]].rate_bps;
     if full.len() < 2 || !full.iter().all(is_full) || !idle.iter().all(is_alike) {
         return None;
@@ -43,7 +43,7 @@ pub(super) fn rails(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<
         };
         users.retain(uses_all);
         let user = words::process(users.first()?);
-        // Storage may have NICs of its own, on which the same process has queue pairs.
+        // Only information: the idle NICs may be for storage, and the process has queue pairs there too.
         (
             Severity::Info,
             format!("{user} has QPs on them, and fills the others"),
@@ -80,7 +80,7 @@ pub(super) fn rails(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<
     })
 }
 
-/// The one job of these processes, when they are more than the ports that they fill.
+/// The one job of all these processes, if they are more than the ports that they fill.
 fn shared_job<'a>(users: &[&'a ProcessRow], full: usize) -> Option<&'a str> {
     let job = users.first()?.workload.as_deref()?;
     let is_of_it = |row: &&ProcessRow| row.workload.as_deref() == Some(job) && !row.workload_claimed;

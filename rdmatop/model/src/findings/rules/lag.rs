@@ -1,4 +1,4 @@
-//! Ports over a bond (RoCE LAG): one member that has it all, and members without a link.
+//! Ports over a bond (RoCE LAG): one member that carries nearly everything, and members without a link.
 
 use super::Scene;
 use super::link::{interface, name, used_by};
@@ -7,7 +7,7 @@ use crate::snapshot::{Bond, Member, PortRow};
 use crate::value::Counter;
 use rdmatop_base::step::{NextStep, ShellWord, step};
 
-/// What a member counted in one way.
+/// What a member counted in one direction.
 type Bytes = fn(&Member) -> Option<Counter>;
 
 /// The ports that are ACTIVE and send over a bond.
@@ -16,8 +16,8 @@ fn bonds<'a>(scene: &Scene<'a>) -> impl Iterator<Item = (&'a PortRow, &'a Bond)>
     active.filter_map(|port| Some((port, port.bond.as_ref()?)))
 }
 
-/// The member that carries nearly all in one way, its rate, and its share of the whole; `None` where the load
-/// is small, spread, or not known of each member.
+/// The member that carries nearly everything in one direction, its rate, and its share of the whole; `None`
+/// if the load is small or spread, or not known of each member.
 fn alone<'a>(scene: &Scene<'_>, up: &[&'a Member], bytes: Bytes) -> Option<(&'a Member, f64, f64)> {
     let rates: Vec<f64> = up
         .iter()
@@ -31,14 +31,14 @@ fn alone<'a>(scene: &Scene<'_>, up: &[&'a Member], bytes: Bytes) -> Option<(&'a 
     (*rate >= least && share >= scene.limits.lag_share).then_some((member, *rate, share))
 }
 
-/// Whether a member carries so much that another would help.
+/// Whether a member is so full that another one would help.
 fn is_full(scene: &Scene<'_>, member: &Member, rate: f64) -> bool {
     member
         .rate_bps
         .is_some_and(|bits| rate >= scene.limits.hot_share * bits as f64 / 8.0)
 }
 
-/// One member carries nearly all.
+/// One member of a bond carries nearly everything.
 pub(super) fn imbalance(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for (port, bond) in bonds(scene).filter(|(_, bond)| !bond.is_active_backup()) {
         let up: Vec<&Member> = bond.up().collect();
@@ -99,7 +99,7 @@ pub(super) fn imbalance(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-/// How to have a NIC use the other members.
+/// The next step: how to make a NIC send by the other members too.
 fn spread_sent(scene: &Scene<'_>, port: &PortRow) -> NextStep {
     let device = scene.device(port.device_uid);
     let mlx5 = scene
@@ -122,7 +122,7 @@ fn spread_sent(scene: &Scene<'_>, port: &PortRow) -> NextStep {
     )
 }
 
-/// A member has no link, and the port has less than it could.
+/// A member of a bond has no link, so the port has less than its full rate.
 pub(super) fn without_link(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for (port, bond) in bonds(scene) {
         let down = bond.members.iter().filter(|member| member.up == Some(false));

@@ -1,4 +1,4 @@
-//! Work requests that take longer and become fewer, against what the process itself had lately.
+//! Work requests that take longer and become fewer, compared with the last minutes of the same process.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,29 +7,29 @@ use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::{ProcessRow, Snapshot};
 
 const S: u64 = 1_000_000_000;
-/// An interval of which a percentile is taken, ns.
+/// Length of the intervals of which percentiles are taken, ns.
 const INTERVAL: u64 = 10 * S;
-/// Intervals kept: five minutes, and the last.
+/// Intervals kept: those of five minutes, and the newest.
 const KEPT: usize = 31;
-/// Intervals that make a past.
+/// Fewest earlier intervals to compare with.
 const PAST: usize = 3;
-/// Times that make a percentile.
+/// Fewest samples of which a percentile is taken.
 const LEAST: u64 = 100;
 
-/// What an interval had.
+/// What one interval had.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Point {
     begin_ns: u64,
     /// Upper edge of the bucket with the 99th percentile, ns.
     p99_ns: f64,
-    /// Mean by the middles of buckets, ns.
+    /// Mean, ns; each sample counts as the middle of its bucket.
     mean_ns: f64,
     wr_per_s: f64,
     bytes_per_wr: f64,
 }
 
 impl Point {
-    /// Work requests under way, by Little's law.
+    /// Work requests outstanding on average, by Little's law.
     fn outstanding(&self) -> f64 {
         self.wr_per_s * self.mean_ns / 1e9
     }
@@ -55,7 +55,7 @@ impl Totals {
         })
     }
 
-    /// What was since; `None` when that is too little, or totals fell.
+    /// What happened from these totals to `now`; `None` when that is too little, or a total fell.
     fn until(&self, now: &Self) -> Option<Point> {
         let before = |at: usize| self.buckets.get(at).copied().unwrap_or(0);
         let more: Option<Vec<u64>> = (0..now.buckets.len())
@@ -99,7 +99,7 @@ impl Totals {
 #[derive(Clone, Debug, Default)]
 struct Process {
     begin: Option<Totals>,
-    /// Oldest first. `None`: too little happened, or not everything is known.
+    /// Oldest first. `None` for an interval in which too little happened, or not everything is known.
     points: VecDeque<Option<Point>>,
 }
 
@@ -123,7 +123,7 @@ impl Process {
         }
     }
 
-    /// The last interval, and the medians of those before.
+    /// The newest interval, and the medians of those before it.
     fn change(&self) -> Option<(Point, Point)> {
         let last = (*self.points.back()?)?;
         let past = self.points.iter().take(self.points.len() - 1).flatten();
@@ -155,7 +155,7 @@ impl Latencies {
     pub(super) fn look(&mut self, snapshot: &Snapshot) {
         let mut seen = BTreeMap::new();
         for row in snapshot.processes.iter().filter(|row| !row.exited) {
-            // Whoever posts nothing has no times.
+            // A process that posts nothing has no times.
             if row
                 .traffic
                 .latency
@@ -180,7 +180,7 @@ fn time(ns: f64) -> String {
     format!("{ns:.0} ns")
 }
 
-/// Processes that wait longer and get less.
+/// Processes whose work requests take longer and become fewer.
 pub(super) fn rises(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     let limits = scene.limits;
     for row in &scene.snapshot.processes {
@@ -190,7 +190,7 @@ pub(super) fn rises(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let longer = now.p99_ns >= limits.latency_ratio * before.p99_ns
             && now.p99_ns >= limits.latency_us as f64 * 1e3;
         let fewer = now.wr_per_s <= limits.latency_rate * before.wr_per_s;
-        // Another size has other times. Who posts less by himself has fewer outstanding.
+        // Requests of another size take another time; a process that posts less has fewer outstanding.
         let alike = (0.5..=2.0).contains(&(now.bytes_per_wr.max(1.0) / before.bytes_per_wr.max(1.0)))
             && now.outstanding() >= before.outstanding() / 2.0;
         let explained = [row.traffic.rnr_waits, row.traffic.retransmits]

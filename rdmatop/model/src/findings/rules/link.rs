@@ -1,6 +1,6 @@
 //! Ports: state, errors, congestion, MTU, commands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Scene;
 use crate::findings::{About, FindingId, Severity, Symptom, words};
@@ -12,13 +12,13 @@ pub(super) fn name(port: &PortRow) -> String {
     format!("{}/{}", port.device, port.port)
 }
 
-/// What rdma(8) says of a port.
+/// The rdma(8) command that shows a port.
 pub(super) fn show(port: &PortRow) -> NextStep {
     step!("rdma link show {}/{}", ShellWord::device(&port.device), port.port)
 }
 
-/// The network device that has the link of a port, which of a bond is its first member, and a word about the
-/// other members.
+/// The network device that has the link of a port (of a bond its first member), and a remark about the other
+/// members.
 pub(super) fn interface(port: &PortRow) -> Option<(ShellWord, NextStep)> {
     let netdev = port.netdev.as_deref()?;
     let members = port.bond.as_ref().map_or(&[][..], |bond| &*bond.members);
@@ -42,8 +42,8 @@ pub(super) fn rate_of(port: &PortRow, name: &str) -> Option<f64> {
     row.counter.rate
 }
 
-/// Ports of which any counter rises. Most ports of a large node are at rest, and the rules below look for
-/// many names.
+/// Ports of which any counter rises. Most ports of a large node are at rest, which spares the look-ups of
+/// many counters by name.
 fn moving<'a>(scene: &Scene<'a>) -> impl Iterator<Item = &'a PortRow> {
     let rises = |row: &NamedCounter| row.counter.rate.is_some_and(|rate| rate > 0.0);
     let ports = scene.snapshot.ports.iter();
@@ -61,14 +61,14 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             .ports
             .iter()
             .filter(|other| other.device_uid == port.device_uid);
-        // Of a device with several ports, QPs of another port are not concerned.
+        // If the device has several ports, the processes' QPs may be on another one.
         let mut users: Vec<_> = if own_ports.count() == 1 {
             scene.users(&port.device).collect()
         } else {
             Vec::new()
         };
-        // QPs that a driver makes past the kernel (DEVX) are not listed. A process that has other objects
-        // there may have such, and what was ACTIVE before is no spare port.
+        // QPs that a driver makes past the kernel (DEVX) are not listed. A process with other objects on the
+        // device may have such QPs, and a port that was ACTIVE before is not a spare one.
         if users.is_empty() && scene.growth.flaps.was_active(port) {
             users = scene.holders(&port.device).collect();
         }
@@ -80,10 +80,19 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         };
         let mut evidence = vec![format!("state {state}")];
         evidence.extend(port.phys_state.map(|phys| format!("physical state {phys}")));
+        let ranks = scene.ranks_behind(&users);
+        let jobs: BTreeSet<_> = ranks.iter().map(|row| &row.workload).collect();
+        let whose = if jobs.len() > 1 { "their jobs" } else { "the job" };
+        let behind = match ranks.len() {
+            0 => String::new(),
+            1 => format!("; 1 more rank of {whose} waits for it"),
+            more => format!("; {more} more ranks of {whose} wait for it"),
+        };
+        evidence.extend(who(&ranks).map(|who| format!("waiting ranks: {who}")));
         let netdev = port.netdev.as_deref();
         out.push(Symptom {
             verdict: format!(
-                "{} is {state}: {}{more} cannot send or receive",
+                "{} is {state}: {}{more} cannot send or receive{behind}",
                 name(port),
                 words::process(first)
             ),
@@ -100,16 +109,16 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 },
             ),
             short: format!("port {state}"),
-            victims: users.iter().map(|row| row.uid).collect(),
+            victims: users.iter().chain(&ranks).map(|row| row.uid).collect(),
             ..scene.symptom(FindingId::PortDown, Severity::Critical, About::of_port(port))
         });
     }
 }
 
-/// The counter of outages.
+/// The counter that counts how often the link went down.
 pub(in crate::findings) const LINK_DOWNED: &str = "link_downed";
 
-/// A counter of a link and its limit per second.
+/// Counters of a link, each with its limit per second.
 const ERRORS: &[(&str, f64, Severity)] = &[
     (LINK_DOWNED, 0.0, Severity::Critical),
     ("local_link_integrity_errors", 0.0, Severity::Critical),
@@ -120,7 +129,7 @@ const ERRORS: &[(&str, f64, Severity)] = &[
     ("port_xmit_discards", 100.0, Severity::Warning),
 ];
 
-/// The first of some processes, and how many more there are.
+/// The first of these processes, and how many more there are.
 pub(super) fn who(rows: &[&ProcessRow]) -> Option<String> {
     let [first, more @ ..] = rows else { return None };
     let first = words::process(first);
@@ -130,7 +139,7 @@ pub(super) fn who(rows: &[&ProcessRow]) -> Option<String> {
     })
 }
 
-/// Who suffers from a port's trouble.
+/// Names who suffers from a port's trouble.
 pub(super) fn used_by(users: &[&ProcessRow]) -> String {
     who(users).map_or_else(String::new, |who| format!("; the port carries {who}"))
 }
@@ -142,7 +151,7 @@ pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let flaps = scene.growth.flaps.of(port, scene.limits).is_some();
         for (counter, limit, severity) in ERRORS {
             let went_down = *counter == LINK_DOWNED;
-            // It is said already.
+            // `link-flaps` says it already.
             if went_down && flaps {
                 continue;
             }
@@ -152,7 +161,7 @@ pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             let total = port.counters.iter().find(|row| &*row.name == *counter);
             let total = total.map_or(0, |row| row.counter.total);
             let is_up = port.is_active();
-            // A process that lost packets or connections meanwhile has findings of its own.
+            // It is up again; a process that lost packets or connections has findings of its own.
             let severity = if went_down && is_up {
                 Severity::Warning
             } else {
@@ -209,7 +218,7 @@ pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-/// Congestion control that one side does not take part in.
+/// Ports that ignore notifications of congestion, or send none.
 pub(super) fn congestion(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for port in moving(scene) {
         let grows = |name| rate_of(port, name).filter(|rate| *rate > 0.0);
@@ -344,7 +353,7 @@ pub(super) fn path_mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-/// Bytes of payload for which the packets of a fast ACTIVE Ethernet port have room.
+/// The largest payload of a packet on a fast ACTIVE Ethernet port, bytes.
 fn room(scene: &Scene<'_>, device: u64, port: u32) -> Option<u32> {
     let row = scene.port(device, port)?;
     let fast = row.rate_bps.is_some_and(|rate| rate >= scene.limits.mtu_rate_bps);
@@ -353,7 +362,7 @@ fn room(scene: &Scene<'_>, device: u64, port: u32) -> Option<u32> {
     payload(row.netdev_mtu?).filter(|_| fast && active && ethernet)
 }
 
-/// InfiniBand ports that have data and may not send it: the other end of the link gives no credits.
+/// InfiniBand ports that have data and may not send it, because the other end of the link gives no credits.
 pub(super) fn waits(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for port in moving(scene) {
         if port.link_layer.as_deref() != Some("InfiniBand") {
@@ -364,7 +373,7 @@ pub(super) fn waits(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         else {
             continue;
         };
-        // A tick is one symbol time of a lane, that of a byte, or several.
+        // A tick is taken as the shortest possible: the time of one symbol (one byte) of a lane.
         let share = (ticks * f64::from(lanes) / (rate as f64 / 8.0)).min(1.0);
         if share < scene.limits.wait_share {
             continue;
@@ -398,7 +407,7 @@ pub(super) fn waits(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-/// Commands that a device refuses its driver.
+/// Commands of a driver that its device refuses.
 pub(super) fn commands(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     const COUNTERS: &[&str] = &[
         "no_completion_cmds",
@@ -409,7 +418,7 @@ pub(super) fn commands(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         "mmap_err",
         "alloc_pd_err",
         "alloc_ucontext_err",
-        // What the others say more exactly.
+        // Last, because the others say the same more exactly.
         "cmds_err",
     ];
     for port in moving(scene) {

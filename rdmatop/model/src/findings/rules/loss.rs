@@ -1,13 +1,14 @@
 //! Packets that are lost on the way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::link::{interface, name, rate_of, used_by};
+use super::link::{interface, name, rate_of, used_by, who};
 use super::pauses::is_outside;
 use super::{Scene, growing};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::input::EbpfState;
-use crate::snapshot::PortRow;
+use crate::peers::Peer;
+use crate::snapshot::{PortRow, ProcessRow, QpRow};
 use rdmatop_base::step::{ShellWord, step};
 
 /// Packets that arrive twice, for each round of retransmission, below which none came out of order.
@@ -64,15 +65,16 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             "rounds of retransmission"
         };
         let mut evidence = vec![format!("{rate} {what}, {} packets sent", words::per_s(sent))];
+        let peers = Peers::of(scene, port);
+        let way = peers.words(&users);
         // One that is missed makes the sender repeat all that it sent behind it.
         let missed = rounds / (sent - all).max(rounds);
         let verdict = if packets && rounds < again {
             evidence.push(format!("{} rounds of retransmission", words::per_s(rounds)));
             format!(
-                "About {} of the packets from {place} are {lost}, and {} of what it sends is sent again for them{}",
+                "About {} of the packets from {place} are {lost}, and {} of what it sends is sent again for them{way}",
                 words::percent(missed),
-                words::percent(share),
-                used_by(&users)
+                words::percent(share)
             )
         } else {
             let how = if packets {
@@ -80,8 +82,9 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             } else {
                 format!("{} retransmissions/s", words::number(again))
             };
-            format!("Packets from {place} are {lost} ({how}){}", used_by(&users))
+            format!("Packets from {place} are {lost} ({how}){way}")
         };
+        evidence.extend(peers.list());
         let severity = if share >= 10.0 * scene.limits.loss_share {
             Severity::Critical
         } else {
@@ -101,6 +104,103 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             ..scene.symptom(FindingId::Loss, severity, About::of_port(port))
         });
     }
+}
+
+/// The peers to which the QPs of a port lead.
+struct Peers<'a> {
+    /// By how much is sent to them again, else by how many QPs lead there.
+    names: Vec<String>,
+    /// There are others, which are not known.
+    others: bool,
+    /// They are those of QPs that send again, and not of all QPs.
+    resending: bool,
+    /// The processes of QPs that send again, by PID.
+    senders: Vec<&'a ProcessRow>,
+}
+
+impl<'a> Peers<'a> {
+    /// Peers named in a line.
+    const SHOWN: usize = 4;
+
+    fn of(scene: &Scene<'a>, port: &PortRow) -> Self {
+        let own = |qp: &&QpRow| !qp.exited && qp.port.is_none_or(|number| number == port.port);
+        let sends_again = |qp: &QpRow| growing(qp.traffic.retransmits).is_some();
+        let qps: Vec<_> = scene.qps_on(port.device_uid).filter(own).collect();
+        let resending = qps.iter().any(|qp| sends_again(qp));
+        let mut weights: BTreeMap<String, u64> = BTreeMap::new();
+        let (mut others, mut senders) = (false, BTreeSet::new());
+        for qp in qps.into_iter().filter(|qp| !resending || sends_again(qp)) {
+            senders.extend(qp.process_uid.filter(|_| resending));
+            // In all, and not lately: the order is to last.
+            let again = qp.traffic.retransmits.map_or(0, |again| again.total);
+            match scene.snapshot.peer(qp) {
+                Some(peer) => {
+                    *weights.entry(peer_name(scene, peer)).or_default() += if resending { again } else { 1 };
+                }
+                None => others |= resending || qp.remote_qpn.is_some(),
+            }
+        }
+        let mut names: Vec<_> = weights.into_iter().collect();
+        names.sort_by(|(a, of_a), (b, of_b)| of_b.cmp(of_a).then_with(|| a.cmp(b)));
+        let mut senders: Vec<_> = senders.into_iter().filter_map(|uid| scene.process(uid)).collect();
+        senders.sort_by_key(|row| row.pid);
+        Self {
+            names: names.into_iter().map(|(name, _)| name).collect(),
+            others,
+            resending,
+            senders,
+        }
+    }
+
+    /// The first, and that there are more.
+    fn first(&self) -> Option<String> {
+        let first = self.names.first()?;
+        Some(match self.names.len() - 1 {
+            _ if self.others => format!("{first} and others"),
+            0 => first.clone(),
+            more => format!("{first} and {more} more"),
+        })
+    }
+
+    /// Whose packets are lost, and on the way to whom. Where no QP says that it sends again, it is only known
+    /// who uses the port, and where all of its QPs lead.
+    fn words(&self, users: &[&ProcessRow]) -> String {
+        let senders = if self.senders.is_empty() {
+            users
+        } else {
+            &self.senders
+        };
+        match (self.first(), who(senders)) {
+            (Some(peers), Some(who)) => format!(": {who} to {peers}"),
+            (Some(peers), None) => format!("; its QPs lead to {peers}"),
+            (None, _) => used_by(users),
+        }
+    }
+
+    /// All of them, where they are several.
+    fn list(&self) -> Option<String> {
+        let shown = self.names.get(..self.names.len().min(Self::SHOWN))?;
+        let more = match self.names.len() - shown.len() {
+            _ if self.others => " and others".to_owned(),
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let whose = if self.resending {
+            "the QPs that send again lead"
+        } else {
+            "its QPs lead"
+        };
+        (shown.len() > 1).then(|| format!("{whose} to {}{more}", shown.join(", ")))
+    }
+}
+
+/// A process of this host by its name and PID, else an address.
+fn peer_name(scene: &Scene<'_>, peer: Peer<'_>) -> String {
+    let owner = match peer {
+        Peer::Here { qp, .. } => scene.owner(qp.process_uid),
+        Peer::At(_) => None,
+    };
+    owner.map_or_else(|| peer.name(), words::process)
 }
 
 fn is_little(scene: &Scene<'_>, again: f64, sent: f64) -> bool {

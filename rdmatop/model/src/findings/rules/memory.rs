@@ -9,12 +9,12 @@ use rdmatop_base::step::step;
 use rdmatop_base::text;
 
 const S: u64 = 1_000_000_000;
-/// Parts of the window, and in how many of them a process has to register more: buffers that a program
-/// registers at its start fill one or two.
+/// The window has this many parts; a process has to register more in `GROWING` of them, because buffers that
+/// a program registers at its start fill one or two.
 const PARTS: u64 = 8;
 const GROWING: usize = 6;
 
-/// What processes have registered, in the window: a time and the bytes then, by process.
+/// Bytes that each process had registered within the window: times, and the bytes at each.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Registered(BTreeMap<u64, VecDeque<(u64, u64)>>);
 
@@ -32,7 +32,7 @@ impl Registered {
             }
             match last {
                 Some((_, before)) if before == bytes => {}
-                // One point for each part is enough.
+                // One point for each part is enough: this one takes the newer value.
                 Some((then, before))
                     if before < bytes && now.saturating_sub(then) < window / PARTS && points.len() > 1 =>
                 {

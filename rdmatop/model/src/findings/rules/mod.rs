@@ -8,6 +8,7 @@ mod lag;
 mod latency;
 mod link;
 mod loss;
+mod mappings;
 mod memory;
 mod nic;
 mod objects;
@@ -77,12 +78,44 @@ impl<'a> Scene<'a> {
     }
 
     /// Processes with any RDMA object on a device. QPs that the driver makes past the kernel (DEVX) are not
-    /// seen; their PDs and MRs are.
+    /// listed, but the PDs and MRs that they need are.
     fn holders(&self, device: &str) -> impl Iterator<Item = &'a ProcessRow> {
         live(self.snapshot).filter(move |row| row.devices.iter().any(|name| &**name == device))
     }
 
-    /// The process of a row that may know it.
+    /// The other ranks of the jobs of some processes that can do nothing: they wait for these. A job is known
+    /// as one by what started it. Of its processes those are ranks that have QPs, and that are connected to
+    /// one of these, or run its program with a library of collectives. Who moves data does not wait.
+    fn ranks_behind(&self, users: &[&ProcessRow]) -> Vec<&'a ProcessRow> {
+        let job_of = |row: &'_ ProcessRow| row.workload.clone().filter(|_| !row.workload_claimed);
+        let jobs: BTreeSet<_> = users.iter().filter_map(|row| job_of(row)).collect();
+        if jobs.is_empty() {
+            return Vec::new();
+        }
+        let is_user = |uid: u64| users.iter().any(|row| row.uid == uid);
+        let still = |row: &ProcessRow| {
+            let moved = [row.traffic.tx_bytes, row.traffic.rx_bytes, row.traffic.tx_wr];
+            moved.into_iter().all(|counter| growing(counter).is_none())
+        };
+        let is_like = |row: &ProcessRow, user: &&ProcessRow| {
+            row.comm == user.comm && is_collective(row) && is_collective(user) && job_of(row) == job_of(user)
+        };
+        let is_connected = |row: &ProcessRow| {
+            let qps = self.snapshot.qps.iter();
+            let mut own = qps.filter(|qp| !qp.exited && qp.process_uid == Some(row.uid));
+            own.any(|qp| {
+                let peer = self.peer(qp).and_then(|peer| peer.process_uid);
+                peer.is_some_and(is_user)
+            })
+        };
+        live(self.snapshot)
+            .filter(|row| row.qps > 0 && !is_user(row.uid) && still(row))
+            .filter(|row| job_of(row).is_some_and(|job| jobs.contains(&job)))
+            .filter(|row| users.iter().any(|user| is_like(row, user)) || is_connected(row))
+            .collect()
+    }
+
+    /// The process of a row in which the uid may be unknown.
     fn owner(&self, uid: Option<u64>) -> Option<&'a ProcessRow> {
         self.process(uid?)
     }
@@ -92,7 +125,7 @@ impl<'a> Scene<'a> {
         self.snapshot.verbs.iter().filter(move |row| &*row.verb == verb)
     }
 
-    /// Finds the QPs on a device.
+    /// The QPs on a device.
     fn qps_on(&self, device_uid: u64) -> impl Iterator<Item = &'a QpRow> {
         let qps = self.snapshot.qps.iter().map(|qp| &**qp);
         qps.filter(move |qp| qp.device_uid == Some(device_uid))
@@ -103,7 +136,7 @@ impl<'a> Scene<'a> {
         self.snapshot.ports.iter().filter(|port| port.is_active())
     }
 
-    /// The QP at the other end, when it is on this host.
+    /// The QP at the other end, if it is on this host.
     fn peer(&self, qp: &QpRow) -> Option<&'a QpRow> {
         match self.snapshot.peer(qp)? {
             Peer::Here { qp, .. } => Some(qp),
@@ -111,7 +144,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Whether RNR waits are counted for a QP of this device. Looks at all QPs, once, when a rule needs it.
+    /// Whether RNR waits are counted for a QP of this device. The first call looks at all QPs.
     fn counts_rnr_waits(&self, device_uid: u64) -> bool {
         let of_qps = || {
             let counted = self
@@ -124,12 +157,12 @@ impl<'a> Scene<'a> {
         self.counted.get_or_init(of_qps).contains(&device_uid)
     }
 
-    /// ACTIVE ports by driver, three or more.
+    /// ACTIVE ports by driver, for drivers with three or more.
     fn rails(&self) -> &[Vec<&'a PortRow>] {
         self.rails.get_or_init(|| rails::groups(self))
     }
 
-    /// A symptom that this snapshot's rates show, still without words.
+    /// A symptom that rates of this snapshot show; its words are still empty.
     fn symptom(&self, id: FindingId, severity: Severity, about: About) -> Symptom {
         Symptom {
             id,
@@ -144,20 +177,29 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// The begin of the interval that rates are of, ns.
+    /// Begin of the interval for which rates are computed, ns.
     fn interval_begin(&self) -> u64 {
         let interval = self.snapshot.interval_ns.unwrap_or(0);
         self.snapshot.mono_ns.saturating_sub(interval)
     }
 }
 
-/// Processes that have not ended, without the kernel's consumers.
+/// Whether a process has loaded a library by which ranks wait for one another.
+fn is_collective(row: &ProcessRow) -> bool {
+    const LIBRARIES: [&str; 5] = ["libnccl", "librccl", "libmpi", "libnvshmem", "libsharp"];
+    let libraries = row.libraries.iter().flat_map(|all| all.iter());
+    libraries
+        .into_iter()
+        .any(|library| LIBRARIES.iter().any(|known| library.starts_with(known)))
+}
+
+/// Processes that have not ended, without kernel consumers.
 fn live(snapshot: &Snapshot) -> impl Iterator<Item = &ProcessRow> {
     let rows = snapshot.processes.iter();
     rows.filter(|row| !row.kernel && !row.exited)
 }
 
-/// The rate of a counter that grows.
+/// The rate of a counter if it is certain that the counter grows.
 fn growing(counter: Option<Counter>) -> Option<f64> {
     counter.and_then(Counter::certain_rate).filter(|rate| *rate > 0.0)
 }
@@ -175,6 +217,7 @@ pub(super) fn all(scene: &Scene<'_>) -> Vec<Symptom> {
         verbs::reconnects,
         objects::leak,
         memory::growth,
+        mappings::nearly_all,
         objects::removal,
         link::state,
         link::errors,

@@ -1,5 +1,5 @@
-//! What the NIC hangs on, what its driver logs, and how QPs get connected: the PCI Express link, GIDs, the
-//! time of modifies.
+//! The PCI Express link of a NIC, errors that its driver logs, the GIDs that QPs use, and how long it takes
+//! to connect QPs.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use rdmatop_base::pcie::link_words;
 use rdmatop_base::step::{ShellWord, step};
 
 const MS: u64 = 1_000_000;
-/// Steps and errors older than this are of no concern now, ns.
+/// Steps and errors older than this, ns, no longer matter.
 const RECENT: u64 = 60_000 * MS;
 
 /// A PCI Express link that came up with less than its device is capable of, and carries less than the ports.
@@ -26,7 +26,7 @@ pub(super) fn pcie(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             continue;
         };
         let wanted: u64 = rates.into_iter().sum();
-        // A spare NIC may have any link.
+        // The link of a NIC that no process uses does not matter.
         let Some(user) = scene.holders(&device.name).next().filter(|_| now.bps < wanted) else {
             continue;
         };
@@ -60,8 +60,8 @@ pub(super) fn pcie(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-/// NICs whose driver logged an error lately. SoftRoCE logs each call that it refuses ("rxe_reg_user_mr:
-/// returned err = -12"): that is the program's error, and the verb's errno says it already.
+/// NICs whose driver logged an error lately. SoftRoCE and soft iWARP log each call that they refuse
+/// ("rxe_reg_user_mr: returned err = -12"): the program's error, which the verb's errno tells.
 pub(super) fn logged(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     let now = scene.snapshot.mono_ns;
     for device in scene.snapshot.devices.iter().filter(|device| !device.followed) {
@@ -132,7 +132,7 @@ pub(super) fn roce_v1(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let is_v1 = gids
             .iter()
             .any(|gid| gid.index == u16::from(index) && gid.v1 == Some(true));
-        // Of the addresses that can be routed the IPv4 one is what libraries choose.
+        // Of the addresses that can be routed, libraries choose the IPv4 one.
         let v2 = || gids.iter().filter(|gid| gid.v1 == Some(false));
         let better = v2().find(|gid| gid.gid.ipv4().is_some()).or_else(|| v2().next());
         let (true, Some(better), Some(owner)) = (is_v1, better, scene.process(process)) else {
@@ -169,14 +169,14 @@ pub(super) fn roce_v1(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-/// The 99th percentile; of fewer than a hundred the greatest.
+/// The 99th percentile; the greatest if there are fewer than a hundred.
 fn p99(times: &mut [u64]) -> u64 {
     times.sort_unstable();
     let at = (times.len() * 99).div_ceil(100).saturating_sub(1);
     times.get(at).copied().unwrap_or(0)
 }
 
-/// Time from creation to RTS, and in the kernel for each step to INIT, RTR and RTS.
+/// Times of connecting QPs, ns: `whole` from creation to RTS, `steps` in the kernel by the state entered.
 #[derive(Default)]
 struct Setups {
     whole: Vec<u64>,
@@ -198,12 +198,12 @@ impl Setups {
     }
 }
 
-/// Processes whose modifies are slow in the kernel. How long a program itself waits between two is its own
-/// affair: a server waits for its client.
+/// Processes whose calls of modify_qp are slow in the kernel. How long a program itself waits between two
+/// calls does not matter: a server waits for its client.
 pub(super) fn setup(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     let limit = scene.limits.setup_ms * MS;
     for row in scene.calls_of("modify_qp") {
-        // Only then QPs are looked at.
+        // This runs over all QPs, so only if a call ever took that long.
         let worst = row.latency.as_ref().and_then(|latency| latency.max_ns);
         let owner = scene.owner(row.process_uid);
         if let Some(owner) = owner.filter(|_| worst.is_some_and(|ns| ns >= limit)) {

@@ -1,4 +1,4 @@
-//! Ethernet flow control: pauses, and traffic in a class that has none.
+//! Ethernet flow control: many pauses, and traffic in a class without flow control.
 
 use super::Scene;
 use super::link::{interface, name, used_by};
@@ -9,10 +9,10 @@ use rdmatop_base::pause::{Meaning, Unit, Way, meaning};
 use rdmatop_base::step::{NextStep, ShellWord, step};
 use rdmatop_base::wire_bytes::without_member;
 
-/// Of the settings of libraries those that choose the traffic class of RoCE packets.
+/// Environment variables of libraries that choose the traffic class of RoCE packets.
 const CLASSES: [&str; 2] = ["NCCL_IB_TC", "UCX_IB_TRAFFIC_CLASS"];
 
-/// Counters of flow control that rise, with their rates.
+/// Counters of flow control that rise, with their rates per second.
 fn rising(port: &PortRow) -> impl Iterator<Item = (Meaning, f64)> {
     let of_netdev = port
         .counters
@@ -24,13 +24,14 @@ fn rising(port: &PortRow) -> impl Iterator<Item = (Meaning, f64)> {
     })
 }
 
-/// What a port has of pauses in one way.
+/// What a port counts of pauses in one direction.
 #[derive(Default)]
 struct Paused {
-    /// The largest share of the time that a priority, or the link, is paused; `None` where durations are not
-    /// counted.
+    /// The largest share of the time for which a priority, or the link, is paused; `None` if the driver
+    /// counts no durations.
     share: Option<f64>,
-    frames: f64,
+    /// Pause frames per second; `None` if none are counted, or their count does not rise.
+    frames: Option<f64>,
     storms: f64,
     priorities: Vec<u8>,
 }
@@ -41,7 +42,7 @@ impl Paused {
         for (meaning, rate) in rising(port).filter(|(meaning, _)| meaning.way == way) {
             match meaning.unit {
                 Unit::Micros => out.share = Some(out.share.unwrap_or(0.0).max((rate / 1e6).min(1.0))),
-                Unit::Frames => out.frames += rate,
+                Unit::Frames => out.frames = Some(out.frames.unwrap_or(0.0) + rate),
                 Unit::Storms => out.storms += rate,
                 Unit::Bytes => continue,
             }
@@ -54,7 +55,9 @@ impl Paused {
 
     fn is_storm(&self, scene: &Scene<'_>) -> bool {
         self.storms > 0.0
-            || self.frames >= scene.limits.pause_frames_per_s
+            || self
+                .frames
+                .is_some_and(|frames| frames >= scene.limits.pause_frames_per_s)
             || self.share.is_some_and(|share| share >= scene.limits.pause_share)
     }
 
@@ -67,7 +70,11 @@ impl Paused {
             [] => String::new(),
             priorities => format!(" on {}", list(priorities)),
         };
-        out.push(format!("{} pause frames{on}", words::per_s(self.frames)));
+        match self.frames {
+            Some(frames) => out.push(format!("{} pause frames{on}", words::per_s(frames))),
+            None if !on.is_empty() => out.push(format!("paused{on}")),
+            None => {}
+        }
         if self.storms > 0.0 {
             out.push("the driver's watchdog saw pauses without end (tx_pause_storm_*_events)".to_owned());
         }
@@ -81,7 +88,7 @@ fn list(priorities: &[u8]) -> String {
     format!("{word} {}", all.join(", "))
 }
 
-/// Ports that are paused, or pause the other end of their link, much.
+/// Ports that are paused for long, or pause the other end of their link for long.
 pub(super) fn storm(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for port in &scene.snapshot.ports {
         for way in [Way::Tx, Way::Rx] {
@@ -140,13 +147,13 @@ pub(super) fn storm(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-/// RDMA traffic of a port that has flow control on some priorities and leaves on others.
+/// RDMA traffic that leaves outside of the priorities with flow control of its port.
 struct Outside {
     rdma: f64,
     lossless: f64,
     /// Priorities with flow control.
     on: Vec<u8>,
-    /// Priorities that carry the traffic.
+    /// Priorities without flow control that carry the traffic.
     used: Vec<u8>,
 }
 
@@ -174,8 +181,8 @@ fn outside(scene: &Scene<'_>, port: &PortRow) -> Option<Outside> {
             }
         }
     }
-    // The rest has to be there: where bytes of priorities are not counted, or not those of RDMA, nothing is
-    // known.
+    // The bytes that are missing must be counted on other priorities. Otherwise the driver does not count
+    // bytes by priority, or not those of RDMA, and nothing is known.
     let is_outside = lossless < rdma * scene.limits.class_share && other >= rdma / 2.0;
     is_outside.then(|| Outside {
         rdma,
@@ -185,13 +192,13 @@ fn outside(scene: &Scene<'_>, port: &PortRow) -> Option<Outside> {
     })
 }
 
-/// Whether the traffic of a port leaves without the flow control that the port has: then packets are lost for
-/// that reason.
+/// Whether the traffic of a port leaves without the flow control that the port has: its packets are then lost
+/// for that reason.
 pub(super) fn is_outside(scene: &Scene<'_>, port: &PortRow) -> bool {
     outside(scene, port).is_some()
 }
 
-/// What a job's environment says of its traffic class.
+/// What the environment of a process says about its traffic class.
 fn class_of(process: &ProcessRow) -> Option<String> {
     let environ = process.environ.as_ref()?;
     let set = environ.iter().find(|(key, _)| CLASSES.contains(&key.as_str()));
@@ -215,8 +222,8 @@ pub(super) fn class(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             list(&outside.on)
         )];
         evidence.extend(users.first().and_then(|process| class_of(process)));
-        // DSCP in the middle of the eight values that a NIC maps to the priority when nothing else is set;
-        // bit 1 of the class is ECN capable transport.
+        // The DSCP in the middle of the eight that a NIC maps to this priority by default; bit 1 of the class
+        // stands for ECN capable transport.
         let first = outside.on.first().copied().unwrap_or(0);
         let class = (u32::from(first) * 8 + 2) << 2 | 2;
         out.push(Symptom {

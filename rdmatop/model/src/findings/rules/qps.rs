@@ -10,7 +10,7 @@ use crate::snapshot::ProcessRow;
 use rdmatop_base::step::step;
 use rdmatop_base::text;
 
-/// QPs that are stuck, one symptom for those of one process with one reason.
+/// QPs that are stuck; the QPs of one process with one reason make one symptom.
 pub(super) fn stuck(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     let mut groups: BTreeMap<(Option<u64>, FindingId), Vec<&StuckQp>> = BTreeMap::new();
     for qp in scene.snapshot.judgement.stuck() {
@@ -18,20 +18,20 @@ pub(super) fn stuck(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             Reason::Failed | Reason::SendFailed => FindingId::QpError,
             Reason::Alone => FindingId::QpSetup,
             Reason::NoAnswer => FindingId::PeerGone,
-            // The receiver's rule names who posts none; a drained queue was asked for.
+            // Another rule names the receiver without buffers; draining was asked for by the application.
             Reason::NoBuffers | Reason::Drained => continue,
         };
         groups.entry((qp.process_uid, id)).or_default().push(qp);
     }
     for ((process, id), qps) in groups {
-        // Management QPs of the kernel, and what no process owns, wait for nobody.
+        // Nobody waits for management QPs of the kernel, and for QPs that no process owns.
         let Some(owner) = scene.owner(process) else {
             continue;
         };
         let failed = (id == FindingId::QpSetup)
             .then(|| verbs::failed_steps(scene, owner.uid))
             .flatten();
-        // While modify_qp fails, the rule of verbs names the cause, which is no peer.
+        // While modify_qp fails, the rule of verbs names the cause, which is not the peer.
         if failed.as_ref().is_some_and(|failed| failed.go_on) {
             continue;
         }
@@ -80,11 +80,15 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
             );
         }
         _ => {
-            // In SQE only the send queue is flushed: QPs of unconnected types.
-            let (state, what) = if qps.iter().all(|qp| qp.stuck.reason == Reason::SendFailed) {
-                ("SQE", "send work requests are flushed, receives go on")
-            } else {
-                ("ERR", "all work requests are flushed")
+            // Only QPs of unconnected types enter SQE, in which only the send queue is flushed.
+            let only_sends = |qp: &&&StuckQp| qp.stuck.reason == Reason::SendFailed;
+            let (state, what) = match qps.iter().filter(only_sends).count() {
+                0 => ("ERR", "all work requests are flushed"),
+                some if some == qps.len() => ("SQE", "send work requests are flushed, receives go on"),
+                _ => (
+                    "ERR or SQE",
+                    "send work requests are flushed, in ERR receives too",
+                ),
             };
             out.verdict = format!("{many} of {who} on {device} in {state}: {what}");
             out.short = format!("QPs in {state}");
@@ -96,13 +100,13 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
     out
 }
 
-/// The QPs of the snapshot by their numbers.
+/// The QPs by device and number.
 fn list(qps: &[&StuckQp]) -> String {
     let names: Vec<String> = qps.iter().map(|qp| format!("{}/{}", qp.device, qp.qpn)).collect();
     text::names(&names)
 }
 
-/// What a status means, and what to do.
+/// What a status of a CQE means, and what to do.
 fn meaning(status: WcStatus) -> (&'static str, &'static str) {
     match status.0 {
         1 => (
@@ -148,7 +152,7 @@ fn meaning(status: WcStatus) -> (&'static str, &'static str) {
     }
 }
 
-/// Statuses that say that another thing is wrong: `success` and `wr_flush_err`.
+/// Whether a status is a fault: `success` is none, and `wr_flush_err` only follows from another one.
 fn is_fault(status: WcStatus) -> bool {
     !matches!(status.0, 0 | 5)
 }
@@ -183,7 +187,7 @@ pub(super) fn completions(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-/// CQEs that found their CQ full.
+/// Processes with CQEs that found their CQ full.
 pub(super) fn overflows(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for owner in &scene.snapshot.processes {
         let Some(rate) = growing(owner.traffic.cq_overflows) else {

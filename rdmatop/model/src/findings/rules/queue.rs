@@ -3,21 +3,21 @@
 use super::{Scene, growing, live};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 
-/// Calls of post_send that post nothing. Each call that succeeds posts one work request or more, so there are
-/// never more doorbells than posted work requests, but for those of refused calls.
+/// Calls of post_send that post nothing. A call that succeeds posts at least one work request, so what the
+/// doorbells exceed the posted work requests by are refused calls.
 pub(super) fn full(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for row in live(scene.snapshot) {
         let traffic = &row.traffic;
         let (Some(calls), Some(posted)) = (traffic.doorbells, traffic.tx_wr_posted) else {
             continue;
         };
-        // Of which a part is missing, more may have been posted.
+        // If the posts are a lower bound, there may have been more, and fewer refused calls.
         let (Some(calls), Some(posted), false) = (calls.rate, posted.rate, posted.partial) else {
             continue;
         };
         let refused = calls - posted;
         let much = refused >= scene.limits.full_per_s && refused >= scene.limits.full_share * calls;
-        // A queue that does not move is full for another reason, which other rules name.
+        // A queue from which nothing finishes is full for another reason, which other rules name.
         let Some(done) = growing(traffic.tx_wr).filter(|_| much) else {
             continue;
         };

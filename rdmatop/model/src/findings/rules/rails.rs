@@ -1,4 +1,4 @@
-//! Ports of one kind beside each other: a slow one, a hot one, one that gets all receives.
+//! Ports of one driver compared with each other: a slow one, a hot one, one that gets all receives.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use crate::snapshot::{PortRow, ProcessRow};
 use crate::value::Counter;
 use rdmatop_base::step::{NextStep, ShellWord, step};
 
-/// Fewer ports than this have no pattern.
+/// With fewer ports than this there is no pattern.
 const LEAST: usize = 3;
 
-/// ACTIVE ports by driver, three or more.
+/// ACTIVE ports by driver, for drivers with at least [`LEAST`].
 pub(super) fn groups<'a>(scene: &Scene<'a>) -> Vec<Vec<&'a PortRow>> {
     let mut groups: BTreeMap<&str, Vec<&PortRow>> = BTreeMap::new();
     for port in scene.active_ports() {
@@ -26,9 +26,9 @@ pub(super) fn groups<'a>(scene: &Scene<'a>) -> Vec<Vec<&'a PortRow>> {
         .collect()
 }
 
-/// A port that negotiated less than most of its siblings, and that one process uses together with them. Ports
-/// that no process uses together need not be alike: a node may have storage NICs with the driver of those
-/// that its jobs use.
+/// A port that negotiated a lower rate than most ports of its driver, and that one process uses together with
+/// them. Ports that no process uses together need not be alike: a node may have storage NICs with the driver
+/// of the NICs that its jobs use.
 pub(super) fn slow(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for ports in scene.rails() {
         let Some(best) = ports.iter().filter_map(|port| port.rate_bps).max() else {
@@ -70,11 +70,11 @@ pub(super) fn slow(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-/// One direction of some ports; `None` when it is not known of one.
+/// The rates of some ports in one direction; there is no `Load` if the rate of one is unknown.
 pub(super) struct Load {
     pub(super) rates: Vec<f64>,
     sum: f64,
-    /// The busiest.
+    /// Index of the busiest port.
     pub(super) top: usize,
     pub(super) bytes: bool,
 }
@@ -122,7 +122,7 @@ impl Load {
         }
     }
 
-    /// The idle ones, by name.
+    /// Indices of the idle ports.
     pub(super) fn idle(&self, share: f64) -> Vec<usize> {
         let limit = self.rates[self.top] * share;
         (0..self.rates.len())
@@ -131,11 +131,11 @@ impl Load {
     }
 }
 
-/// One port that has it all, sent or received.
+/// One port that sends or receives nearly everything.
 pub(super) fn load(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for ports in scene.rails() {
         let Some(tx) = sent(ports) else { continue };
-        // Nothing to compare.
+        // Nothing was sent, so there is nothing to compare.
         if tx.sum <= 0.0 {
             continue;
         }
@@ -143,13 +143,13 @@ pub(super) fn load(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         if let Some(rx) = received(&used).filter(|rx| is_funnel(scene, &used, rx)) {
             out.push(funnel(scene, &used, &rx));
         } else if tx.is_worth_a_look(scene) {
-            // Where several are full, that one of them has more is of no interest.
+            // If several ports are full, it does not matter that one of them carries more.
             out.extend(idle::rails(scene, ports, &tx).or_else(|| hot(scene, ports, &tx)));
         }
     }
 }
 
-/// Those that carry anything: the others take no part in a pattern. None where receives are not counted.
+/// The ports that carry anything: idle ones are no part of a pattern. Empty if receives are not counted.
 fn used<'a>(scene: &Scene<'_>, ports: &[&'a PortRow], tx: &Load) -> Vec<&'a PortRow> {
     let share = scene.limits.idle_share;
     let Some(rx) = received(ports) else {
@@ -179,7 +179,7 @@ fn is_funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> bool {
     spread && rx.is_worth_a_look(scene) && rx.rates[rx.top] > scene.limits.funnel_share * rx.sum
 }
 
-/// Names in a list.
+/// Names that a list shows.
 const SHOWN: usize = 3;
 
 pub(super) fn names(ports: &[&PortRow], at: &[usize]) -> String {
@@ -191,8 +191,8 @@ pub(super) fn names(ports: &[&PortRow], at: &[usize]) -> String {
     format!("{}{more}", list.join(", "))
 }
 
-/// The processes that move half as much as the busiest on a device, or more, by PID: equal ranks take turns
-/// at being the busiest.
+/// The processes on a port's device that move at least half as much as the busiest, by PID. Equal ranks take
+/// turns at being the busiest, so one maximum would not name them all.
 pub(super) fn movers<'a>(scene: &Scene<'a>, port: &PortRow) -> Vec<&'a ProcessRow> {
     let rate = |row: &ProcessRow| {
         let traffic = &row.traffic;
@@ -205,8 +205,8 @@ pub(super) fn movers<'a>(scene: &Scene<'a>, port: &PortRow) -> Vec<&'a ProcessRo
     rows
 }
 
-/// Whether QPs of a port's device send packets again and none of its QPs finishes work. It takes seconds
-/// until they are called stuck.
+/// Whether QPs of a port's device send packets again while none of them finishes work. The judgement calls
+/// such QPs stuck only after some seconds.
 fn only_repeats(scene: &Scene<'_>, port: &PortRow) -> bool {
     let own = || scene.qps_on(port.device_uid);
     own().any(|qp| growing(qp.traffic.retransmits).is_some())
@@ -219,26 +219,28 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
         return None;
     }
     let port = ports[tx.top];
-    // What is sent again and again is no load: the rules of QPs name it.
+    // Packets that are sent again and again are no load: the rules of QPs report them.
     let mut stuck = scene.snapshot.judgement.stuck();
     if stuck.any(|qp| qp.device == port.device && qp.stuck.reason.repeats()) || only_repeats(scene, port) {
         return None;
     }
-    // Below that, one NIC is enough for what there is to send.
+    // Below this share one NIC is enough for what there is to send.
     let link = port.rate_bps.filter(|_| tx.bytes).map(|bits| bits as f64 / 8.0);
     if link.is_some_and(|link| tx.rates[tx.top] < scene.limits.hot_share * link) {
         return None;
     }
-    // A storage server's kernel may well have one NIC of its own: no process can be told to use more.
+    // Without a process, as on a storage server's own NIC, nobody can be told to use more NICs.
     let movers = movers(scene, port);
     let who = who(&movers)?;
     let full = link.map_or(String::new(), |link| {
-        format!(" ({} of its link)", words::percent(tx.rates[tx.top] / link))
+        format!(
+            " ({} of its link)",
+            words::percent((tx.rates[tx.top] / link).min(1.0))
+        )
     });
     let choices: Option<Vec<Choice>> = movers.iter().map(|row| Choice::of(row, &port.device)).collect();
     let choices = choices.unwrap_or_default();
-    // Whoever writes a NIC into a command line means it. A variable may be left over from a test, or from
-    // another machine.
+    // A NIC on a command line is meant. A variable may be left over from a test, or from another machine.
     let meant = !choices.is_empty() && choices.iter().all(|choice| matches!(choice, Choice::Option(..)));
     let choice = choices.into_iter().next();
     let whose = if movers.len() == 1 { "its" } else { "their" };
@@ -249,7 +251,7 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
         verdict: format!(
             "All traffic of {who} leaves by {}{full}{because}: {} are idle",
             name(port),
-            // The choice says more than the names, and a line of 80 columns has no room for both.
+            // What chose the NIC says more than the names, and a line of 80 columns has no room for both.
             match &choice {
                 Some(_) if idle.len() > SHOWN => idle.len().to_string(),
                 _ => names(ports, &idle),
@@ -281,18 +283,18 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
 
 /// What made a process use one device alone.
 pub(super) enum Choice {
-    /// A variable, and how it is set.
+    /// An environment variable, and its setting as `NAME=value`.
     Variable(&'static str, String),
-    /// An option of its command line, and the device.
+    /// An option of the command line, and the device that it names.
     Option(&'static str, String),
 }
 
 impl Choice {
-    /// The variable or option that names exactly this device; `None`: there is none, or neither can be read.
+    /// The variable or option that names this device alone; `None` if there is none, or neither can be read.
     pub(super) fn of(row: &ProcessRow, device: &str) -> Option<Self> {
         const VARIABLES: [&str; 3] = ["NCCL_IB_HCA", "UCX_NET_DEVICES", "FI_EFA_IFACE"];
         const OPTIONS: [&str; 4] = ["-d", "--ib-dev", "--ib_dev", "--device"];
-        // `=mlx5_0:1` of NCCL, `mlx5_0:1` of UCX and of others. With `^` the list says which not to use.
+        // NCCL has `=mlx5_0:1`, UCX and others `mlx5_0:1`. After `^` the list says which NICs not to use.
         let names = |value: &str| {
             let value = value.trim().trim_start_matches('=');
             !value.contains(',') && value.split(':').next() == Some(device)
@@ -348,7 +350,7 @@ fn funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
     let user = who(&victims)
         .map(|who| format!("; that port carries {who}"))
         .unwrap_or_default();
-    // Whoever sends by the other ports waits for answers that come by this one.
+    // Processes that send by the other ports wait for answers that come by this one.
     for row in ports.iter().flat_map(|port| movers(scene, port)) {
         let known = victims.iter().any(|victim| victim.uid == row.uid);
         if !known && growing(row.traffic.tx_bytes).is_some() {

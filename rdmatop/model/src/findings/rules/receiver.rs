@@ -9,22 +9,22 @@ use crate::peers::address;
 use crate::snapshot::{ProcessRow, QpRow};
 use rdmatop_base::step::{NextStep, ShellWord, step};
 
-/// The senders of one process that wait for one receiver.
+/// The QPs of one process that wait for one receiver.
 #[derive(Default)]
 struct Wait<'a> {
     /// Waits per second.
     rate: f64,
     total: u64,
     qps: Vec<&'a QpRow>,
-    /// The receiver's QP of the first of them.
+    /// The QP at the other end of the first of them.
     peer: Option<&'a QpRow>,
-    /// A QP of them finishes nothing at all.
+    /// One of the QPs finishes nothing at all.
     stopped: bool,
 }
 
-/// RNR: names the process that posts too few receives, not the one that waits.
+/// RNR: names the process that posts too few receives, not the process that waits.
 pub(super) fn not_ready(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    // Most snapshots have none, and ten thousand QPs.
+    // Most snapshots have no waits, and some have ten thousand QPs, so processes are looked at first.
     let mut senders = scene.snapshot.processes.iter();
     if !senders.any(|row| !row.exited && growing(row.traffic.rnr_waits).is_some()) {
         return;
@@ -61,7 +61,7 @@ fn symptom(
     wait: &Wait<'_>,
 ) -> Symptom {
     let first = wait.qps[0];
-    // Each end of a connection may be on a device of its own.
+    // The two ends of a connection may be on different devices.
     let place = wait.peer.filter(|_| receiver.is_some()).unwrap_or(first);
     let how = if wait.stopped {
         "posts no receives"
@@ -119,7 +119,7 @@ fn symptom(
     }
 }
 
-/// How to see what processes do instead of posting receives.
+/// The command that shows what processes do instead of posting receives.
 fn look_at(pids: impl Iterator<Item = u32>) -> NextStep {
     const SHOWN: usize = 8;
     let pids: Vec<String> = pids.take(SHOWN).map(|pid| pid.to_string()).collect();
@@ -133,11 +133,11 @@ fn look_at(pids: impl Iterator<Item = u32>) -> NextStep {
     )
 }
 
-/// The same of ports whose work requests are not counted: those of most NICs.
+/// The same for ports whose work requests are not counted, as on most NICs.
 pub(super) fn of_port(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for port in &scene.snapshot.ports {
         let (here, peers) = (growing(port.out_of_buffer), growing(port.rnr_naks));
-        // Counted QPs name the very process.
+        // If QPs are counted, the other rule names the very process.
         if here.or(peers).is_none() || scene.counts_rnr_waits(port.device_uid) {
             continue;
         }
@@ -191,7 +191,7 @@ pub(super) fn of_port(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-/// The peer of a QP, as far as its numbers go; by IPv4 address where its GID maps one.
+/// The peer of a QP by what is known of it; by IPv4 address if its GID maps one.
 pub(super) fn peer_of(qp: &QpRow) -> String {
     match (qp.remote_gid, qp.remote_qpn) {
         (Some(gid), Some(qpn)) => {

@@ -1,4 +1,4 @@
-//! Processes that share a port by their number of queue pairs.
+//! Two processes on one port that get shares by their numbers of queue pairs.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use crate::snapshot::{ProcessRow, QpRow};
 use crate::value::Counter;
 use rdmatop_base::step::{NextStep, step};
 
-/// Times the QPs of a process that another one has at least. With fewer the number of QPs is not the reason.
+/// The process that gets more must have this many times the QPs; with fewer they are not the reason.
 const QPS: f64 = 4.0;
-/// Times that a QP of the one may send what a QP of the other sends, either way, to be served alike.
+/// QPs of both count as served alike if one sends at most this many times as much as the other.
 const ALIKE: f64 = 4.0;
-/// Work requests that wait in each QP. A program that posts the next when one is done has fewer: it waits for
-/// answers, and not for the port.
+/// Fewest work requests that wait in each QP. A program that posts the next request only when one is done has
+/// fewer: it waits for answers, not for the port.
 const DEEP: u64 = 4;
 
 /// The QPs of one process that send on a port.
@@ -23,9 +23,9 @@ struct Sender {
     process: u64,
     qps: u32,
     bytes_per_s: f64,
-    /// Work requests that are posted and not finished, of all of them together: at least so many.
+    /// Lower bound of the work requests that are posted and not finished, of all these QPs together.
     waiting: u64,
-    /// Some of its QPs are not counted, or wait for a receiver, which other rules name.
+    /// Some of its QPs are not counted, or wait for a receiver; other rules report those.
     unsure: bool,
 }
 
@@ -42,12 +42,12 @@ impl Sender {
         self.bytes_per_s / f64::from(self.qps.max(1))
     }
 
-    /// Whether it would send more if it could.
+    /// Whether the process would send more if it could.
     fn waits(&self) -> bool {
         !self.unsure && self.waiting >= DEEP * u64::from(self.qps)
     }
 
-    /// Whether the other has so much less than this one as it has fewer QPs.
+    /// Whether the other process gets less only because it has fewer QPs.
     fn crowds(&self, other: &Self, limits: &Limits) -> bool {
         let alike = self.of_a_qp() / other.of_a_qp();
         f64::from(self.qps) >= QPS * f64::from(other.qps)
@@ -56,15 +56,15 @@ impl Sender {
     }
 }
 
-/// Who sends on each port of SoftRoCE and soft iWARP: device, number, process. Of no other is it known how
-/// many work requests wait.
+/// Which processes send on each port (device uid, number) of SoftRoCE and soft iWARP. For other drivers it is
+/// not known how many work requests wait.
 fn senders(scene: &Scene<'_>) -> BTreeMap<(u64, u32), BTreeMap<u64, Sender>> {
     let devices = scene.snapshot.devices.iter();
     let counted = devices.filter(|device| matches!(device.driver.as_deref(), Some("rdma_rxe" | "siw")));
     let counted: Vec<u64> = counted.map(|device| device.uid).collect();
     let mut ports: BTreeMap<_, BTreeMap<u64, Sender>> = BTreeMap::new();
     for qp in &scene.snapshot.qps {
-        // The bytes of a READ are received.
+        // `ways` leaves out the bytes of READs, which are received.
         let sends = qp.traffic.ways()[0].filter(|bytes| *bytes > 0.0);
         let unsure = qp.uncounted || growing(qp.traffic.rnr_waits).is_some();
         if qp.exited || !(unsure || sends.is_some()) {
@@ -87,8 +87,8 @@ fn senders(scene: &Scene<'_>) -> BTreeMap<(u64, u32), BTreeMap<u64, Sender>> {
     ports
 }
 
-/// Whether the two work together: one sends to the other, or they are of one job. Then one of them is the hub
-/// of the job, and nobody is in the other's way.
+/// Whether two processes work together: they are of one job, or one sends to the other. Then one is the hub
+/// of a job, and neither is in the other's way.
 fn are_one(scene: &Scene<'_>, one: &ProcessRow, other: &ProcessRow) -> bool {
     let mut qps = scene
         .snapshot
@@ -103,7 +103,7 @@ fn are_one(scene: &Scene<'_>, one: &ProcessRow, other: &ProcessRow) -> bool {
         })
 }
 
-/// Says what each QP of a process gets, and that it would send more.
+/// Says what each QP of a process gets, and how many work requests wait.
 fn said(sender: &Sender, row: &ProcessRow) -> String {
     format!(
         "{}: {} by each QP, {} work requests or more wait",
@@ -113,7 +113,7 @@ fn said(sender: &Sender, row: &ProcessRow) -> String {
     )
 }
 
-/// Finds a process whose few queue pairs get as much as each of another one's many.
+/// Finds processes with few queue pairs, each of which gets only as much as each of another process's many.
 pub(super) fn queue_pairs(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for ((device, number), senders) in senders(scene) {
         let Some(port) = scene.port(device, number) else {

@@ -1,12 +1,13 @@
-//! Jobs that move by TCP what they could move by RDMA.
+//! Jobs that move data by TCP although they could use RDMA.
 
 use super::{Scene, growing};
+use crate::engine::makes_its_own;
 use crate::findings::{About, FindingId, Severity, Symptom, words};
-use crate::snapshot::{ProcessRow, TcpTraffic};
+use crate::snapshot::{DeviceRow, PortRow, ProcessRow, TcpTraffic};
 use crate::value::Counter;
 use rdmatop_base::step::{ShellWord, step};
 
-/// Variables that keep a library from RDMA, and with which value.
+/// Variables, and the value with which each keeps a library from RDMA.
 const SWITCHES: &[(&str, &str)] = &[
     ("NCCL_IB_DISABLE", "1"),
     ("NCCL_NET", "Socket"),
@@ -16,7 +17,7 @@ const SWITCHES: &[(&str, &str)] = &[
 
 /// Processes whose data goes by TCP.
 pub(super) fn fallback(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    // Without a port there is no other way.
+    // Without an ACTIVE port there is no way but TCP.
     if scene.active_ports().next().is_none() {
         return;
     }
@@ -31,20 +32,27 @@ pub(super) fn fallback(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-/// Bytes per second that a process moves by RDMA; where its work requests are not counted, all that its ports
-/// move. `None`: not known.
+/// Whether a process without QPs in the kernel's list may have some that are not in it.
+fn may_hide_qps(scene: &Scene<'_>, row: &ProcessRow) -> bool {
+    let mut devices = scene.snapshot.devices.iter();
+    devices.any(DeviceRow::may_hide_qps) && makes_its_own(row.libraries.as_deref().map(Vec::as_slice))
+}
+
+/// Bytes per second that a process moves by RDMA. If its work requests are not counted, everything that its
+/// ports move. `None` if that is not known.
 fn by_rdma(scene: &Scene<'_>, row: &ProcessRow) -> Option<f64> {
-    if row.qps == 0 {
+    if row.qps == 0 && !may_hide_qps(scene, row) {
         return Some(0.0);
     }
     let rate = |counter: Option<Counter>| counter?.certain_rate();
     let own = rate(row.traffic.tx_bytes).zip(rate(row.traffic.rx_bytes));
-    if let Some((sent, received)) = own {
+    if let Some((sent, received)) = own.filter(|_| row.qps != 0) {
         return Some(sent + received);
     }
-    let ports = scene.snapshot.ports.iter();
+    let may_use = |port: &&PortRow| row.devices.is_empty() || row.devices.contains(&port.device);
+    let mut ports = scene.snapshot.ports.iter().filter(may_use).peekable();
+    ports.peek()?;
     ports
-        .filter(|port| row.devices.contains(&port.device))
         .map(|port| Some(rate(port.tx_bytes)? + rate(port.rx_bytes)?))
         .sum()
 }
@@ -85,7 +93,7 @@ fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> 
         (None, None) => "Start it with NCCL_DEBUG=INFO, and read the log with rdmatop nccl-log.".into(),
     };
     let about = About::of_process(row.uid);
-    let instead = if row.qps == 0 {
+    let instead = if row.qps == 0 && !may_hide_qps(scene, row) {
         "instead of RDMA (it has no QP)"
     } else {
         "and next to nothing by RDMA"
@@ -104,7 +112,7 @@ fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> 
     }
 }
 
-/// The variable that forbids RDMA, and its value.
+/// The variable in the process's environment that forbids RDMA, and its value.
 fn switch(row: &ProcessRow) -> Option<(&'static str, &str)> {
     let environ = row.environ.as_ref()?;
     environ.iter().find_map(|(name, value)| {

@@ -1,4 +1,4 @@
-//! QPs whose packets nobody answers: what is known of their peers says why.
+//! QPs whose packets get no answer: what is known of their peers tells why.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,9 @@ use rdmatop_base::step::{NextStep, ShellWord, step};
 enum End<'a> {
     /// Both ends are on this host and connected to each other.
     Connected(&'a QpRow),
-    /// The peer's QP is on this host, in a state in which it answers nothing.
+    /// The peer's QP is on this host, in a state in which it does not answer.
     Deaf(&'a QpRow, QpState),
-    /// The address is that of a port of this host, and no QP there is connected to this one.
+    /// The address is that of a port of this host, but no QP there is connected to this one.
     Destroyed(&'a PortRow),
     /// The end is on another host.
     At(Gid),
@@ -32,7 +32,7 @@ impl<'a> End<'a> {
                 Some(state) => Self::Deaf(qp, state),
                 None => Self::Connected(qp),
             },
-            // Which of several QPs it is, numbers and addresses may leave open; none at all is sure.
+            // At an address of this host, several QPs may fit. If none does, the peer is surely destroyed.
             Some(Peer::At(gid)) => match port_of(scene, gid) {
                 Some(port) if !has_peer(scene, qp, port) => Self::Destroyed(port),
                 _ => Self::At(gid),
@@ -53,8 +53,8 @@ fn port_of<'a>(scene: &Scene<'a>, gid: Gid) -> Option<&'a PortRow> {
     scene.snapshot.ports.iter().find(has)
 }
 
-/// Whether a live QP of that port's device may be the peer: it has the number, and no other QP as its own
-/// peer.
+/// Whether a live QP of that port's device may be the peer: it has the peer's number, and is not known to be
+/// connected to another QP.
 fn has_peer(scene: &Scene<'_>, qp: &QpRow, port: &PortRow) -> bool {
     let mut all = scene.snapshot.qps.iter().filter(|other| !other.exited);
     all.any(|other| {
@@ -64,7 +64,7 @@ fn has_peer(scene: &Scene<'_>, qp: &QpRow, port: &PortRow) -> bool {
     })
 }
 
-/// Whose QP it was, in words, while its row is still there.
+/// Whether the process of the destroyed peer still lives, in words; `None` once the peer's row is gone.
 fn was_of(scene: &Scene<'_>, qp: &QpRow) -> Option<&'static str> {
     let ended = |other: &&std::sync::Arc<QpRow>| {
         other.exited && Some(other.qpn) == qp.remote_qpn && other.remote_qpn == Some(qp.qpn)
@@ -77,7 +77,7 @@ fn was_of(scene: &Scene<'_>, qp: &QpRow) -> Option<&'static str> {
     })
 }
 
-/// Names the peer of the first of these QPs, as far as it is known, and says what to do.
+/// Names the peer of the first of these QPs as far as it is known, and says what to do.
 pub(super) fn tell(scene: &Scene<'_>, owner: &ProcessRow, qps: &[&StuckQp], out: &mut Symptom) {
     let (first, who) = (qps[0], words::process(owner));
     let many = words::count(qps.len() as u64, "QP");
@@ -158,7 +158,7 @@ fn elsewhere() -> NextStep {
     "rdmatop check   # on the peer's host: the process has ended -> restart the job; else look for drops at both ports".into()
 }
 
-/// What the rows of QPs without an answer say: the first one's peer, and what they send again.
+/// The evidence: the peer of the first QP, and how much the QPs send again.
 fn no_answer(scene: &Scene<'_>, qps: &[&StuckQp]) -> Vec<String> {
     let uids: BTreeSet<u64> = qps.iter().map(|qp| qp.uid).collect();
     let rows: Vec<_> = scene

@@ -1,5 +1,6 @@
 //! Verbs that fail, and memory that is registered over and over.
 
+use super::growth::{CONNECTIONS, Lately, REGIONS};
 use super::{Scene, growing};
 use crate::engine::registers_memory;
 use crate::findings::{About, FindingId, Severity, Symptom, words};
@@ -237,15 +238,19 @@ pub(super) fn churn(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for row in scene.calls_of("reg_mr") {
         let owner = scene.owner(row.process_uid);
         let who = owner.map_or_else(|| nameless(row), words::process);
-        let lately = scene.growth.registered(row.pid);
+        let lately = scene.growth.lately(&REGIONS, row.pid);
+        let time = lately.as_ref().and_then(Lately::time);
         let mut evidence = vec![format!("{} calls of reg_mr in all", row.calls.total)];
         evidence.extend(lately.map(|lately| {
-            format!(
-                "lately {} calls, {} of a thread's time in reg_mr and dereg_mr, {} registered",
-                words::per_s(lately.calls),
-                words::percent(lately.share),
-                words::bytes(lately.bytes)
-            )
+            let time = time
+                .as_deref()
+                .map_or_else(String::new, |time| format!(", {time} in reg_mr and dereg_mr"));
+            // Of a registration whose length is not known only the call is.
+            let bytes = Some(lately.bytes).filter(|bytes| *bytes > 0.0);
+            let bytes = bytes.map_or_else(String::new, |bytes| {
+                format!(", {} registered", words::bytes(bytes))
+            });
+            format!("lately {} calls{time}{bytes}", words::per_s(lately.calls))
         }));
         let moved = owner.map_or(0.0, |owner| {
             let traffic = [owner.traffic.tx_bytes, owner.traffic.rx_bytes];
@@ -253,18 +258,21 @@ pub(super) fn churn(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         });
         let verdict = if let Some(rate) = growing(Some(row.calls)).filter(|rate| *rate > limits.mr_per_s) {
             format!(
-                "{who} registers memory {} times a second instead of reusing its memory regions",
-                words::number(rate)
+                "{who} registers memory {} times a second{} instead of reusing its regions",
+                words::number(rate),
+                in_brackets(time)
             )
-        } else if let Some(lately) = lately.filter(|lately| lately.share >= limits.mr_share) {
-            format!(
-                "{who} spends {} of a thread's time on registering memory ({} a call) instead of reusing its memory regions",
-                words::percent(lately.share),
-                mean(lately.share / lately.calls)
-            )
+        } else if let Some((lately, time)) = lately
+            .zip(time)
+            .filter(|(it, _)| it.share >= Some(limits.mr_share))
+        {
+            let each = lately
+                .each()
+                .map_or_else(String::new, |each| format!(" ({} a call)", mean(each)));
+            format!("{who} spends {time} on registering memory{each} instead of reusing its regions")
         } else if let Some(lately) = lately.filter(|it| it.bytes >= limits.mr_bytes_per_s.max(moved)) {
             format!(
-                "{who} registers {} of memory, as much as it moves or more, instead of reusing its memory regions",
+                "{who} registers {} of memory, as much as it moves or more, instead of reusing its regions",
                 words::bytes(lately.bytes)
             )
         } else {
@@ -285,12 +293,19 @@ pub(super) fn churn(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-/// A time of milliseconds or seconds.
+/// What is known, after a space and in brackets.
+fn in_brackets(known: Option<String>) -> String {
+    known.map_or_else(String::new, |known| format!(" ({known})"))
+}
+
+/// A time of microseconds, milliseconds or seconds.
 fn mean(seconds: f64) -> String {
     if seconds >= 1.0 {
         format!("{} s", words::number(seconds))
-    } else {
+    } else if seconds >= 1e-3 {
         format!("{} ms", words::number(seconds * 1e3))
+    } else {
+        format!("{} us", words::number(seconds * 1e6))
     }
 }
 
@@ -305,15 +320,28 @@ pub(super) fn reconnects(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             continue;
         };
         let owner = scene.owner(row.process_uid);
+        let lately = scene.growth.lately(&CONNECTIONS, row.pid);
+        let time = lately.as_ref().and_then(Lately::time);
+        let mut evidence = vec![format!("{} calls of create_qp in all", row.calls.total)];
+        if let (Some(lately), Some(time)) = (&lately, &time) {
+            let each = lately
+                .each()
+                .map_or_else(String::new, |each| format!(", {} for each QP", mean(each)));
+            evidence.push(format!(
+                "lately {} QPs a second, {time} in create_qp, modify_qp and destroy_qp{each}",
+                words::number(lately.calls)
+            ));
+        }
         let about = About::of_process(row.process_uid);
         out.push(Symptom {
             verdict: format!(
-                "{} makes {} QPs a second and destroys {} instead of keeping its connections",
+                "{} makes {} QPs a second and destroys {}{} instead of keeping its connections",
                 owner.map_or_else(|| nameless(row), words::process),
                 words::number(made),
-                words::number(ended)
+                words::number(ended),
+                in_brackets(time)
             ),
-            evidence: vec![format!("{} calls of create_qp in all", row.calls.total)],
+            evidence,
             next: step!(
                 "sudo rdmatop --trace --pid {} --event qp_modify,qp_destroy   # shows to which peer each connection goes -> fix the program: it has \
                  to keep one QP for each peer",

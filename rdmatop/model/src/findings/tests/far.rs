@@ -3,7 +3,7 @@
 use super::*;
 use crate::input::GpuPlace;
 
-/// The path of what is behind a root port of a host bridge: `17:2`.
+/// Returns the PCI path of a device behind a root port of a host bridge, given as `17:2`.
 fn path(place: &str) -> Vec<String> {
     let (bus, slot) = place.split_once(':').unwrap();
     vec![
@@ -21,8 +21,8 @@ fn gpu(place: &str, node: u32) -> Arc<GpuPlace> {
     })
 }
 
-/// Eight NICs, each behind a root port of its own, four on each node, and one rank that computes on a GPU
-/// behind the first's port and sends by the NIC `sends`.
+/// Eight NICs, each behind its own root port, four per NUMA node. One rank computes on a GPU behind the first
+/// NIC's port and sends over NIC number `sends`.
 fn node(sends: usize) -> Snapshot {
     let mut rates = [0.0; 8];
     rates[sends] = 4e9;
@@ -56,7 +56,7 @@ fn a_nic_of_another_node_is_far_while_the_gpu_s_own_is_idle() {
         ["mlx5_5/1 carries 32.0 Gb/s", "mlx5_0/1 carries 0 b/s"]
     );
     assert_eq!((found[0].severity, found.len()), (Severity::Warning, 1));
-    // On the same host bridge, and on the same node.
+    // A NIC on the same host bridge, and one on the same node.
     assert!(
         far(&node(1))[0]
             .verdict
@@ -87,7 +87,7 @@ fn what_chose_the_nic_is_named() {
 #[test]
 fn the_nearest_nic_and_a_nearer_one_that_is_busy_are_no_finding() {
     assert!(far(&node(0)).is_empty());
-    // Another rank has the near one.
+    // Another rank uses the near NIC.
     let mut s = node(5);
     s.ports[0] = node(0).ports.remove(0);
     let nearest_idle = far(&s);
@@ -101,7 +101,7 @@ fn the_nearest_nic_and_a_nearer_one_that_is_busy_are_no_finding() {
         s.ports[n] = node(n).ports.remove(n);
     }
     assert!(far(&s).is_empty());
-    // It uses the near one too.
+    // The rank uses the near NIC too.
     let mut s = node(5);
     s.ports[0] = node(0).ports.remove(0);
     s.processes[0].devices.push("mlx5_0".into());
@@ -113,7 +113,7 @@ fn what_is_not_known_makes_no_nic_far() {
     let changes: [fn(&mut Snapshot); 8] = [
         |s| s.processes[0].gpus = None,
         |s| s.processes[0].gpus = Some([].into()),
-        // It may send the data of either.
+        // The NIC may send the data of either GPU.
         |s| s.processes[0].gpus = Some([gpu("10:0", 0), gpu("14:0", 1)].into()),
         |s| {
             let mut place = GpuPlace::clone(&gpu("10:0", 0));
@@ -123,7 +123,7 @@ fn what_is_not_known_makes_no_nic_far() {
         |s| s.devices[3].pci_path = Arc::default(),
         |s| s.ports[3].tx_bytes = None,
         |s| s.ports[3].rx_bytes = None,
-        // What passes the port may be another process's.
+        // The traffic of the port may belong to another process.
         |s| {
             let mut other = s.processes[0].clone();
             (other.uid, other.pid, other.gpus) = (6, Some(4712), Some([].into()));
@@ -135,7 +135,7 @@ fn what_is_not_known_makes_no_nic_far() {
         change(&mut s);
         assert!(far(&s).is_empty(), "{n}");
     }
-    // A port that is down is no way for anything.
+    // A port that is down is no alternative.
     let mut s = node(5);
     for port in &mut s.ports[..4] {
         port.state = Some(PortState(1));

@@ -1,5 +1,5 @@
-//! An hour of the programs of perftest, as a machine with SoftRoCE and one with eight NICs report it: nothing
-//! is found.
+//! An hour of perftest's programs, as a machine with SoftRoCE and one with eight NICs report it, must have no
+//! finding.
 
 use super::FindingId;
 use crate::input::RawSource;
@@ -7,7 +7,7 @@ use crate::testkit::machine::{Machine, Work};
 
 const HOUR: u64 = 3600;
 
-/// A program, its opcode, its work requests per second, their size, and how long each takes.
+/// A program, its opcode, its work requests per second, their size, and the time of each.
 const PROGRAMS: &[(&str, usize, f64, f64, u64)] = &[
     ("ib_send_bw", 2, 1800.0, 65_536.0, 900_000),
     ("ib_send_lat", 2, 4000.0, 2.0, 60_000),
@@ -19,7 +19,7 @@ const PROGRAMS: &[(&str, usize, f64, f64, u64)] = &[
     ("ib_atomic_lat", 6, 3000.0, 8.0, 110_000),
 ];
 
-/// The same numbers in every run, from 0.8 to 1.2.
+/// A fixed sequence of numbers from 0.8 to 1.2.
 struct Jitter(u64);
 
 impl Jitter {
@@ -32,7 +32,7 @@ impl Jitter {
     }
 }
 
-/// Whatever is found is named with the second in which it was.
+/// Fails if anything is found, with the second.
 fn quiet(machine: &Machine, second: u64) {
     assert_eq!(machine.found(), [], "in second {second}");
 }
@@ -44,7 +44,7 @@ fn an_hour_of_perftest_on_softroce_raises_nothing() {
     let mut jitter = Jitter(7);
     let mut clients = Vec::new();
     for second in 0..HOUR {
-        // One begins every two minutes, and runs for a minute, for ten, or to the end.
+        // One program begins every two minutes, and runs for one minute, for ten, or to the end.
         let at = usize::try_from(second / 120).unwrap();
         if second % 120 == 5 && at < PROGRAMS.len() * 3 {
             let (program, ..) = PROGRAMS[at % PROGRAMS.len()];
@@ -101,7 +101,7 @@ fn an_hour_of_perftest_on_softroce_raises_nothing() {
         quiet(&machine, second);
     }
     assert_eq!(clients.len(), 24, "all have begun");
-    // What goes wrong then is found.
+    // Real trouble is still found afterwards.
     let (client, ..) = clients[2];
     machine.work(
         client,
@@ -132,7 +132,7 @@ fn an_hour_of_a_job_on_eight_nics_raises_nothing() {
         machine.qp(*nic, 100 + n, (4711, "python3"), 3, Some((300 + n, 20)));
     }
     for second in 0..HOUR {
-        // Steps of seconds: it computes, and all ports are at rest, then it exchanges gradients.
+        // Steps of some seconds: the job computes while all ports are idle, then it exchanges gradients.
         let talks = second % 7 < 4;
         for nic in &nics {
             let words = if talks { 10e9 * jitter.next() } else { 0.0 };

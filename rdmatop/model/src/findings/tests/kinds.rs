@@ -1,5 +1,5 @@
-//! All kinds together: their page, by which tests each is proven, and that none comes and goes faster than it
-//! says.
+//! Tests of all kinds: their page, the tests that prove each, and that none is raised and cleared faster than
+//! it declares.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -30,7 +30,7 @@ impl On {
     }
 }
 
-/// A test that brings each finding about, on the most real thing that there is for it. `file::test`.
+/// The test that causes each finding on the most realistic system available, as `file::test`.
 const PROOFS: &[(FindingId, On, &str)] = &[
     (
         FindingId::ReceiverNotReady,
@@ -96,6 +96,11 @@ const PROOFS: &[(FindingId, On, &str)] = &[
         FindingId::MrGrowth,
         On::Traffic,
         "findings::a_process_that_only_registers_memory_is_named",
+    ),
+    (
+        FindingId::MapCount,
+        On::Traffic,
+        "findings::a_process_that_has_nearly_all_mappings_that_it_may_is_named",
     ),
     (
         FindingId::QpChurn,
@@ -229,10 +234,10 @@ const PROOFS: &[(FindingId, On, &str)] = &[
     ),
 ];
 
-/// What is not as on a real machine, besides the driver.
+/// What differs from a real machine, besides the driver.
 const WHY_NOT: &[(FindingId, &str)] = &[(FindingId::PcieSlow, "the slot is QEMU's")];
 
-/// The table of the page that says how each finding is proven.
+/// Returns the table of the page that says how each finding is proven.
 fn proven() -> String {
     let mut page = "
 ## How each is proven
@@ -289,7 +294,7 @@ fn each_finding_is_proven_on_a_real_kernel_by_a_test_that_exists() {
     assert_eq!(all, FindingId::ALL.iter().copied().collect());
 }
 
-/// docs/findings.md, from the table of kinds.
+/// Makes docs/findings.md from the table of kinds.
 #[test]
 fn the_document_lists_every_kind_with_its_rule() {
     const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/findings.md");
@@ -364,7 +369,7 @@ mr_per_s = 500
     );
 }
 
-/// A symptom of some kind on one of two devices.
+/// A symptom of a kind on one of two devices.
 fn symptom(id: FindingId, device: u64, since_ns: u64, critical: bool) -> Symptom {
     Symptom {
         id,
@@ -386,7 +391,7 @@ fn symptom(id: FindingId, device: u64, since_ns: u64, critical: bool) -> Symptom
     }
 }
 
-/// For how long a symptom was there within a window, from the looks that showed it.
+/// How long a symptom was present within a window, from the looks that showed it.
 #[derive(Clone, Default)]
 struct Held {
     spans: Vec<(u64, u64)>,
@@ -413,9 +418,9 @@ impl Held {
 }
 
 proptest! {
-    /// However symptoms of all kinds come and go on two devices: a symptom is raised as soon as it was there
-    /// for the raise time within the window, and no sooner; cleared when it stayed away so long as its kind
-    /// says; in turns, and once per window at most.
+    /// However symptoms of all kinds come and go on two devices: a symptom is raised as soon as it was
+    /// present for the raise time within the window, and no sooner; it is cleared once it was absent for as
+    /// long as its kind says; raising and clearing alternate, at most once per window.
     #[test]
     fn no_kind_comes_and_goes_faster_than_it_says(
         looks in prop::collection::vec((1_u64..15_000, any::<u64>(), any::<u64>(), 0_u64..5_000, any::<bool>()), 1..120),
@@ -499,7 +504,7 @@ fn a_symptom_in_bursts_is_raised_by_its_share_and_never_flaps() {
                 let kind = id.kind();
                 let raised = raises.get(id).copied().unwrap_or(0);
                 let window = kind.raise_s * 5 / 2;
-                // The most that a window of whole seconds holds.
+                // The largest part that a window of whole seconds can contain.
                 let shown = |second: u64| second % (on + off) < on;
                 let most =
                     (0..on + off).map(|begin| (begin..begin + window).filter(|at| shown(*at)).count() as u64);

@@ -5,7 +5,7 @@ use crate::snapshot::{Bond, Member};
 
 const GB: f64 = 1e9;
 
-/// Eight healthy rails, of which the first is a bond of two links of 200 Gb/s that send and receive so much.
+/// Eight healthy rails; the first is a bond of two links of 200 Gb/s, which send and receive this much.
 fn over_bond(mode: &str, tx: [f64; 2], rx: [f64; 2]) -> Snapshot {
     let mut s = rails([4.0 * GB; 8], [4.0 * GB; 8]);
     let member = |at: usize| Member {
@@ -53,12 +53,12 @@ fn one_link_that_has_all_of_a_bond_is_named_and_the_way_it_goes() {
         "{}",
         &*found[0].next
     );
-    // Received: the switch spreads. Far from full it may be meant.
+    // For received data the switch chooses the link. Far from full, this may be intended.
     let found = after(20, &over_bond("balance-xor", even, [0.0, 4.0 * GB]));
     assert_eq!(ids(&found), ["lag-imbalance"]);
     assert_eq!(found[0].severity, Severity::Info);
     assert!(found[0].verdict.contains("receives 100 % of its data by eth1"));
-    // Both ways are two findings of one port.
+    // Both directions are two findings of one port.
     let both = after(20, &over_bond("802.3ad", [4.0 * GB, 0.0], [4.0 * GB, 0.0]));
     assert_eq!(ids(&both), ["lag-imbalance", "lag-imbalance"]);
 }
@@ -66,7 +66,7 @@ fn one_link_that_has_all_of_a_bond_is_named_and_the_way_it_goes() {
 #[test]
 fn a_bond_that_may_be_so_has_no_imbalance() {
     let (one, none) = ([4.0 * GB, 0.0], [0.0, 0.0]);
-    // One link is there to carry all; little moves; there is one link only; the other's counter is unknown.
+    // Only one link may carry data; little moves; only one link exists; the other's counter is unknown.
     assert_eq!(ids(&after(20, &over_bond("active-backup", one, none))), [""; 0]);
     assert_eq!(
         ids(&after(20, &over_bond("802.3ad", [0.2 * GB, 0.0], none))),

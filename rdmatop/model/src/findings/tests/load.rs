@@ -69,7 +69,7 @@ fn work_requests_that_get_slower_and_fewer_are_named_until_it_is_usual() {
     machine.work(qp, FAST);
     machine.run(60);
     assert_eq!(machine.found(), []);
-    // As many outstanding: twenty times as slow.
+    // The same number is outstanding, but each takes twenty times as long.
     let slow = Work {
         tx: 100.0,
         ns: 20_000_000,
@@ -175,13 +175,13 @@ fn a_start_an_end_another_size_and_a_pause_of_the_program_are_no_rise() {
     healthy("within 200 us", &[(60, little), (60, busy)]);
 }
 
-/// Two processes on one port of SoftRoCE, with so many QPs of which each does so many work requests of 1 KiB
-/// a second; what is found in a minute.
+/// Two processes on one port of SoftRoCE with these numbers of QPs, each with this many work requests of 1
+/// KiB per second; returns the snapshot after a minute.
 fn sharing(many: (u32, f64), few: (u32, f64), edit: impl Fn(u32, &mut Work)) -> Snapshot {
     sharing_with(many, few, None, edit)
 }
 
-/// The same; `hub`: the address to which the first QPs of both are connected.
+/// The same; `hub` is the address to which the first QPs of both processes are connected.
 fn sharing_with(
     many: (u32, f64),
     few: (u32, f64),
@@ -275,6 +275,6 @@ fn who_waits_for_answers_or_is_not_counted_whole_is_not_crowded_out() {
             row.workload = Some("slurm 777.0".into());
         }
     }));
-    // Nothing says how many of a NIC's work requests wait.
+    // On a NIC nothing tells how many work requests wait.
     assert!(!found(&|s| s.devices[0].driver = Some("mlx5_core".into())));
 }

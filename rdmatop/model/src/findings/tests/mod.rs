@@ -1,10 +1,11 @@
-//! Each rule on a snapshot that shows its symptom, and on one that does not.
+//! Each rule on a snapshot with its symptom, and on one without.
 
 mod far;
 mod hour;
 mod kinds;
 mod lag;
 mod load;
+mod mappings;
 mod nic;
 mod pauses;
 mod ports;
@@ -31,7 +32,7 @@ fn rate(per_s: f64) -> Option<Counter> {
     Some(Counter::whole(1000, Some(per_s), Source::Ebpf))
 }
 
-/// The findings after the snapshot has stood for so many seconds.
+/// Returns the findings after the snapshot has stayed the same for this many seconds.
 fn after(seconds: u64, snapshot: &Snapshot) -> Vec<Finding> {
     let mut watch = Watch::default();
     let mut found = Vec::new();
@@ -74,7 +75,7 @@ fn edit(s: &mut Snapshot, qp: usize, edit: impl Fn(&mut Traffic)) {
     edit(Arc::make_mut(&mut Arc::make_mut(&mut s.qps[qp]).traffic));
 }
 
-/// Eight ports of one driver, so many bytes per second each way.
+/// Eight ports of one driver with these bytes per second in each direction.
 fn rails(tx: [f64; 8], rx: [f64; 8]) -> Snapshot {
     let mut s = testkit::empty();
     for n in 0..8_usize {
@@ -147,7 +148,7 @@ fn a_receiver_without_buffers_is_named_and_not_its_victim() {
         "12/s RNR waits by 1 QP of ib_send_bw (PID 254), 1000 in all"
     );
     assert_eq!(found[0].age_s(s.mono_ns + 5 * S), 6, "the first interval counts");
-    // The receiver's end is on another device.
+    // The receiver's QP is on another device.
     let mut two = s.clone();
     let row = Arc::make_mut(&mut two.qps[1]);
     (row.device, row.device_uid) = ("rxe1".into(), Some(9));
@@ -285,7 +286,23 @@ fn a_job_on_tcp_is_named_with_what_forbids_rdma() {
         .iter_mut()
         .for_each(|port| port.state = Some(PortState(1)));
     assert_eq!(ids(&after(6, &s)), [""; 0], "there is no other way");
-    // RDMA beside it, or nobody knows how much.
+    // UCX makes QPs on mlx5 that the kernel does not list: what its ports move may be its own.
+    for (moved, want) in [(10e9, &[][..]), (0.0, &["tcp-fallback"][..])] {
+        let mut s = rails([moved; 8], [moved; 8]);
+        s.processes[0].tcp = Some(moving(300e6));
+        s.processes[0].qps = 0;
+        s.processes[0].libraries = Some(vec!["libucp.so.0".to_owned(), "libuct.so.0".to_owned()].into());
+        let found = after(6, &s);
+        let found: Vec<_> = found.iter().filter(|f| f.id.name() == "tcp-fallback").collect();
+        assert_eq!(found.len(), want.len(), "{found:?}");
+        assert!(
+            found
+                .iter()
+                .all(|f| f.verdict.ends_with("next to nothing by RDMA")),
+            "{found:?}"
+        );
+    }
+    // There is RDMA traffic too, or its amount is unknown.
     for moved in [Some(10e9), None] {
         let mut s = rails([10e9; 8], [10e9; 8]);
         s.processes[0].tcp = Some(moving(300e6));
@@ -320,7 +337,7 @@ fn limits_of_one_s_own_are_used() {
 
 #[test]
 fn memory_that_is_registered_and_never_deregistered_grows() {
-    // What a process has registered in each minute of an hour and a half, in MiB.
+    // `mib` tells what a process has registered in each minute of an hour and a half, in MiB.
     let found = |mib: fn(u64) -> u64| -> Vec<Vec<&'static str>> {
         let mut watch = Watch::default();
         (0..90_u64)
@@ -389,7 +406,7 @@ fn a_process_that_only_creates_qps_leaks_them() {
 fn who_suffers_is_told_from_who_is_the_cause() {
     use crate::fields::finding_of;
     use crate::findings::Role;
-    // 251 receives, 254 sends and waits.
+    // PID 251 receives; PID 254 sends and waits.
     let mut s = pair();
     edit(&mut s, 0, |t| t.rnr_waits = rate(3.0));
     s.findings = after(5, &s).into();
@@ -407,7 +424,7 @@ fn who_suffers_is_told_from_who_is_the_cause() {
             (Some(251), Some((Role::Cause, "6s posts few recv".to_owned()))),
         ]
     );
-    // Of a peer without an answer the process that is known suffers.
+    // If a peer does not answer, the known process suffers.
     let victims = vec![s.processes[1].uid];
     let found = Finding {
         victims,
@@ -417,7 +434,7 @@ fn who_suffers_is_told_from_who_is_the_cause() {
     let mark = finding_of(&s.processes[1], &s).unwrap();
     assert_eq!((mark.role, &*mark.words), (Role::Victim, "6s posts few recv"));
     assert_eq!((mark.number, mark.severity), (None, Severity::Warning));
-    // Of several findings each row shows the number of its worst.
+    // If there are several findings, each row shows the number of its worst.
     let other = Finding {
         severity: Severity::Info,
         about: About {
@@ -457,12 +474,12 @@ fn kinds_have_names_of_their_own_and_all_is_said_of_them() {
             "{}",
             kind.name
         );
-        // With the words around it, a line of 78 columns.
+        // With the words around it, this makes a line of 78 columns.
         assert!(kind.fixed.len() <= 41, "{}: {}", kind.name, kind.fixed);
     }
 }
 
-/// A snapshot as a trace makes it: nothing counts work requests.
+/// A snapshot like one of a trace, in which nothing counts work requests.
 fn traced(snapshot: &Snapshot) -> Snapshot {
     let mut s = snapshot.clone();
     s.processes
@@ -479,7 +496,7 @@ fn traced(snapshot: &Snapshot) -> Snapshot {
 #[test]
 fn the_table_says_that_a_trace_lacks_what_needs_counts_of_requests() {
     let mut s = pair();
-    // One QP waits for the receiver, one repeats into the void, one failed and overflowed.
+    // One QP waits for the receiver, one retransmits without an answer, one failed and overflowed.
     edit(&mut s, 0, |t| {
         (t.rnr_waits, t.cq_overflows) = (rate(12.3), rate(1.0));
         t.by_status = vec![StatusCount {
@@ -521,8 +538,8 @@ fn the_table_says_that_a_trace_lacks_what_needs_counts_of_requests() {
 }
 
 proptest! {
-    /// However symptoms come and go: nothing is raised before it lasted, or cleared before it stayed away, so
-    /// long as its kind says.
+    /// However symptoms come and go, nothing is raised before it was present, or cleared before it was
+    /// absent, for as long as its kind says.
     #[test]
     fn no_finding_comes_and_goes_faster_than_its_kind_says(
         looks in prop::collection::vec((1_u64..4_000, any::<bool>(), any::<bool>(), any::<bool>()), 1..200)

@@ -1,4 +1,4 @@
-//! Rules about what a NIC hangs on, what its driver logs, and how QPs get connected.
+//! Rules about a NIC's PCIe link, its driver's log, and the connecting of QPs.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn a_pcie_link_below_its_nic_matters_where_it_carries_less_than_the_ports() {
         found[0].verdict,
         "mlx5_2 hangs on PCIe Gen4 x8 and could do Gen5 x16: rank (PID 4711, slurm 7341.0) gets 126.0 Gb/s of 400.0 Gb/s"
     );
-    // Enough for what its port does, no user, or a rate that is not known.
+    // The slot suffices for what its port can do, nobody uses it, or a rate is unknown.
     s.ports[2].rate_bps = Some(100_000_000_000);
     let slow_port = after(8, &s);
     assert!(slow_port.iter().all(|f| f.id != FindingId::PcieSlow));
@@ -58,7 +58,7 @@ fn a_gid_of_roce_v1_is_wrong_where_there_is_one_of_v2() {
         found[0].verdict,
         "1 QP of rank (PID 4711, slurm 7341.0) on mlx5_0/1 use RoCE v1 (GID index 2) although index 3 is RoCE v2"
     );
-    // InfiniBand has the same word for its type; a table without v2 leaves no choice.
+    // The same word is used for GIDs of InfiniBand; and a table without v2 leaves no choice.
     s.ports[0].link_layer = Some("InfiniBand".into());
     assert_eq!(ids(&after(6, &s)), [""; 0]);
     s.ports[0].link_layer = Some("Ethernet".into());
@@ -77,7 +77,7 @@ fn a_slow_step_of_a_connection_is_named_and_a_programs_own_wait_is_not() {
         }
         s.verbs.push(verb);
         let begin = s.mono_ns - ago * S;
-        // The program waits for two seconds between RTR and RTS.
+        // The program itself waits for two seconds between RTR and RTS.
         let steps = [
             (0, 0, None),
             (1, 10, Some(1)),

@@ -11,7 +11,7 @@ fn ethtool(port: &mut PortRow, name: &str, per_s: f64) {
     });
 }
 
-/// Of eight ports one at 4 GB/s that has these counters, and flow control on priority 3.
+/// Eight ports, of which one carries 4 GB/s and has these counters and flow control on priority 3.
 fn port_with(counters: &[(&str, f64)]) -> Snapshot {
     let mut s = rails([4e9; 8], [4e9; 8]);
     for (name, per_s) in counters {
@@ -39,7 +39,7 @@ fn pauses_are_a_storm_from_a_share_of_the_time_or_many_frames() {
         ["paused 12 % of the time", "900/s pause frames on priority 3"]
     );
     assert_eq!(found[0].severity, Severity::Warning);
-    // Drivers that count no time; frames of all priorities together.
+    // Drivers that count no time; frames of all priorities are added up.
     let frames = [
         ("rx_pfc_ena_frames_pri3", 600.0),
         ("rx_pfc_ena_frames_pri4", 500.0),
@@ -97,7 +97,7 @@ fn traffic_outside_flow_control_is_named_and_its_loss_is_no_finding() {
             "rank (PID 4711, slurm 7341.0) has NCCL_IB_TC=0"
         ]
     );
-    // Without flow control anywhere there is no class that the traffic should have: then it is loss.
+    // Without flow control anywhere there is no class that the traffic should use, so it is loss.
     s.ports[2].pfc = Some(0);
     assert_eq!(ids(&after(12, &s)), ["loss"]);
 }
@@ -105,9 +105,9 @@ fn traffic_outside_flow_control_is_named_and_its_loss_is_no_finding() {
 #[test]
 fn traffic_in_its_class_or_of_which_nothing_is_known_is_no_finding() {
     for counters in [
-        // With the traffic of the sockets beside it.
+        // The sockets' traffic is counted beside it.
         &[("tx_prio3_bytes", 4.1e9), ("tx_prio0_bytes", 4.1e9)][..],
-        // A driver that counts no bytes of priorities, or not those of RDMA.
+        // A driver that does not count the bytes of priorities, or not those of RDMA.
         &[],
         &[("tx_prio0_bytes", 1e6)],
         &[("rx_prio0_bytes", 4.1e9)],

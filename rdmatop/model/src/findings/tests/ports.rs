@@ -13,8 +13,8 @@ fn a_port_that_is_down_matters_where_it_is_used() {
         (found[0].device.as_deref(), found[0].pid),
         (Some("mlx5_3"), Some(4711))
     );
-    // QPs that the kernel does not list: who has other objects there loses a port that was ACTIVE, and a
-    // spare port was not.
+    // The kernel does not list these QPs. A process with other objects on the device loses a port that was
+    // ACTIVE; a spare port was not.
     let mut devx = s.clone();
     devx.processes[0].qps = 0;
     assert_eq!(ids(&after(3, &devx)), [""; 0]);
@@ -31,10 +31,79 @@ fn a_port_that_is_down_matters_where_it_is_used() {
     // A spare port that no process uses may be down.
     s.processes[0].devices.remove(3);
     assert_eq!(ids(&after(3, &s)), [""; 0]);
-    // The driver hides a link error that may be short.
+    // The driver reports link errors that may be short as ACTIVE_DEFER.
     s.processes[0].devices = s.devices.iter().map(|row| row.name.clone()).collect();
     s.ports[3].state = Some(PortState(5));
     assert_eq!(ids(&after(3, &s)), [""; 0]);
+}
+
+#[test]
+fn a_port_that_is_down_holds_up_the_other_ranks_of_its_job() {
+    let found = |edit: fn(&mut Snapshot)| {
+        let mut s = ranks([4e9; 8], 1);
+        for row in &mut s.processes {
+            row.traffic = Traffic::default();
+        }
+        s.ports[3].state = Some(PortState(1));
+        edit(&mut s);
+        after(3, &s).remove(0)
+    };
+    let all = found(|_| {});
+    assert_eq!(
+        all.verdict,
+        "mlx5_3/1 is DOWN: rank (PID 7030, slurm 7341.0) cannot send or receive; 7 more ranks of the job wait for it"
+    );
+    assert_eq!(all.victims, [130, 100, 110, 120, 140, 150, 160, 170]);
+    assert_eq!((all.pid, all.device.as_deref()), (Some(7030), Some("mlx5_3")));
+    let last = all.evidence.last().unwrap();
+    assert_eq!(last, "waiting ranks: rank (PID 7000, slurm 7341.0) and 6 more");
+    // The row of each says for whom it waits, not that its own port is down.
+    let mut s = ranks([4e9; 8], 1);
+    s.mono_ns += 3 * S;
+    s.findings = vec![all].into();
+    let words =
+        |at: usize| crate::fields::finding_of(&s.processes[at], &s).map(|mark| (mark.role, mark.words));
+    let role = super::super::Role::Victim;
+    assert_eq!(words(3), Some((role, "4s port DOWN".to_owned())));
+    assert_eq!(words(4), Some((role, "4s waits for 7030".to_owned())));
+    let victims = |edit: fn(&mut Snapshot)| found(edit).victims;
+    assert_eq!(
+        victims(|s| s.processes.iter_mut().for_each(|row| row.workload_claimed = true)),
+        [130],
+        "it is not known whose job it is"
+    );
+    assert_eq!(
+        victims(|s| s.processes.iter_mut().for_each(|row| row.workload = None)),
+        [130],
+        "processes of one host are no job"
+    );
+    assert_eq!(
+        victims(|s| s.processes.iter_mut().for_each(|row| row.libraries = None)),
+        [130],
+        "nothing says that they wait for one another"
+    );
+    assert_eq!(
+        victims(|s| {
+            s.processes[0].workload = Some("slurm 9.0".into());
+            s.processes[1].comm = "storage".into();
+            s.processes[2].qps = 0;
+            s.processes[4].traffic.tx_bytes = rate(1e6);
+        }),
+        [130, 150, 160, 170],
+        "another job, another program, no QP, data that still moves"
+    );
+    // Another program whose QP leads to that rank.
+    let connected = victims(|s| {
+        s.processes.truncate(5);
+        s.processes[1].comm = "hub".into();
+        for (uid, qpn, process) in [(91, 17, 130), (92, 18, 110)] {
+            let mut qp = rows::qp(uid, "mlx5_3", qpn, 3, None, "x", Traffic::default());
+            let row = Arc::make_mut(&mut qp);
+            (row.process_uid, row.remote_qpn) = (Some(process), Some(35 - qpn));
+            s.qps.push(qp);
+        }
+    });
+    assert_eq!(connected, [130, 100, 110, 120, 140]);
 }
 
 #[test]
@@ -46,7 +115,7 @@ fn a_port_that_runs_slower_than_most_is_named() {
         found[0].verdict,
         "mlx5_5/1 runs at 100 Gb/s, the other ports at 400: it slows rank (PID 4711, slurm 7341.0), which uses them together"
     );
-    // A storage NIC with the driver of those that the job uses.
+    // A storage NIC may have the same driver as the job's NICs.
     let slow = s.processes[0].devices.remove(5);
     assert_eq!(ids(&after(6, &s)), [""; 0]);
     s.processes[0].devices.push(slow);
@@ -99,7 +168,7 @@ fn a_hot_port_says_what_chose_it() {
         assert_eq!(why, format!(", which its {name}={value} chose"));
         assert!(next.contains(&format!("without {name},")), "{next}");
     }
-    // What names another device, several, or those not to use chose nothing.
+    // An option that names another device, several devices, or devices to avoid chose nothing.
     for (cmdline, variable) in [
         ("python3 train.py", None),
         ("ib_write_bw -d mlx5_20", None),
@@ -113,7 +182,7 @@ fn a_hot_port_says_what_chose_it() {
     }
 }
 
-/// A job with a process or more on each port that carries anything: `of_port` of them.
+/// A job with `of_port` processes on each port that carries anything.
 fn ranks(tx: [f64; 8], of_port: u32) -> Snapshot {
     let mut s = rails(tx, tx);
     s.processes.clear();
@@ -150,7 +219,7 @@ fn half_of_the_rails_that_carry_nothing_are_idle() {
     let mut two = [0.0; 8];
     two[..2].fill(40e9);
     assert_eq!(ids(&after(24, &ranks(two, 2))), ["rails-idle"]);
-    // One process that has queue pairs on all of them.
+    // One process with QPs on all of them.
     let found = after(24, &rails(half, half));
     assert_eq!(ids(&found), ["rails-idle"]);
     assert_eq!(found[0].severity, Severity::Info);
@@ -159,7 +228,7 @@ fn half_of_the_rails_that_carry_nothing_are_idle() {
             .verdict
             .ends_with("): rank (PID 4711, slurm 7341.0) has QPs on them, and fills the others")
     );
-    // It goes when they carry their part.
+    // The finding ends when they carry their part.
     let mut watch = Watch::default();
     let found: Vec<_> = (0..60_u64)
         .map(|second| {
@@ -247,7 +316,7 @@ fn one_hot_port_of_eight_and_one_that_gets_all_receives() {
     let mut devx = rails(one, one);
     devx.processes[0].qps = 0;
     assert_eq!(ids(&after(12, &devx)), ["hot-port"], "QPs made past the kernel");
-    // Ports that carry nothing do not hide it.
+    // Ports that carry nothing do not hide the hot port.
     let (mut tx, mut half) = ([0.0; 8], one);
     tx[..4].fill(4e9);
     half[2] = 16e9;
@@ -288,7 +357,7 @@ fn one_hot_port_of_eight_and_one_that_gets_all_receives() {
     }
 }
 
-/// Four processes on the first of four ports, each with so many bytes per second.
+/// Four processes on the first of four ports, each sending this many bytes per second.
 fn four_on_one(of_each: [f64; 4]) -> Snapshot {
     let sum: f64 = of_each.iter().sum();
     let mut s = rails([sum, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0; 8]);
@@ -307,7 +376,7 @@ fn four_on_one(of_each: [f64; 4]) -> Snapshot {
     s
 }
 
-/// What is found second by second.
+/// Returns what is found second by second.
 fn by_second(watch: &mut Watch, seconds: u64, make: impl Fn(u64) -> Snapshot) -> Vec<Vec<Finding>> {
     let looks = (0..seconds).map(|second| {
         let mut now = make(second);
@@ -346,7 +415,7 @@ fn a_job_that_sends_every_other_two_seconds_is_found_and_stays_found() {
     let first = found.iter().position(|now| !now.is_empty()).unwrap();
     assert!((16..24).contains(&first), "{first}");
     assert!(found[first..].iter().all(|now| ids(now) == ["hot-port"]));
-    // One second of four is too little for a bottleneck.
+    // One second in four is too little for a bottleneck.
     let mut watch = Watch::default();
     let found = by_second(&mut watch, 150, |second| {
         four_on_one(if second % 4 < 1 { [8e9; 4] } else { [0.0; 4] })
@@ -371,8 +440,8 @@ fn a_link_that_goes_down_repeatedly_flaps_and_one_outage_does_not() {
     s.processes[0].devices.remove(3);
     s.ports[4].netdev = Some("eth4".into());
     named(&mut s.ports[4], "link_downed", 0.0);
-    // Down for ten seconds of each minute; the first of two looks at it each minute sees the port with the
-    // counter up again.
+    // The port is down for ten seconds of each minute; when rdmatop looks at it, the first of two times a
+    // minute, the port is up again and the counter has risen.
     let minute = |s: &mut Snapshot, watch: &mut Watch, down: bool, rises: u64| {
         let mut found = Vec::new();
         for second in (0..60).step_by(10) {
@@ -393,11 +462,17 @@ fn a_link_that_goes_down_repeatedly_flaps_and_one_outage_does_not() {
         found.iter().map(|f| f.verdict.as_str()).collect::<Vec<_>>(),
         [
             "The link of mlx5_3/1 flaps: it went down 3 times within 2m40s",
-            "The link of mlx5_4/1 flaps: it went down 4 times within 2m30s; the port carries rank (PID 4711, slurm 7341.0)"
+            "The link of mlx5_4/1 flaps: it went down 4 times within 2m30s, 30s or less in all; the port carries rank (PID 4711, slurm 7341.0)"
         ]
     );
-    assert_eq!(found[1].evidence, ["by link_downed, the last time 30s ago"]);
-    // The window and the time that it is kept; nothing flaps twice as one.
+    assert_eq!(
+        found[1].evidence,
+        [
+            "by link_downed, the last time 30s ago",
+            "down for at most 20 % of these 2m30s"
+        ]
+    );
+    // The window and the time for which the finding is kept; nothing flaps twice as one.
     for _ in 0..7 {
         assert_eq!(minute(&mut s, &mut watch, false, 0).len(), 2);
     }
@@ -417,6 +492,79 @@ fn a_link_that_goes_down_repeatedly_flaps_and_one_outage_does_not() {
         s.ports[3].state = Some(PortState(if down { 1 } else { 4 }));
         assert_eq!(ids(&watch.look(&s.clone().judged(None))), [""; 0]);
     }
+}
+
+/// What is found of a link that is seen down for five seconds of twenty, three times.
+fn flapping(counted: bool, edit: impl Fn(&mut Snapshot)) -> Finding {
+    let mut watch = Watch::default();
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    if counted {
+        named(&mut s.ports[3], "link_downed", 0.0);
+    }
+    edit(&mut s);
+    let mut found = Vec::new();
+    for second in 0..60 {
+        let down = (5..10).contains(&(second % 20));
+        s.ports[3].state = Some(PortState(if down { 1 } else { 4 }));
+        if counted && second % 20 == 5 {
+            s.ports[3].counters.last_mut().unwrap().counter.total += 1;
+        }
+        found = watch.look(&s.clone().judged(None));
+        s.mono_ns += S;
+    }
+    let flaps = found.into_iter().find(|found| found.id == FindingId::LinkFlaps);
+    flaps.unwrap()
+}
+
+#[test]
+fn a_link_that_flaps_says_for_how_long_it_was_down_and_which_qps_failed() {
+    let verdict = "The link of mlx5_3/1 flaps: it went down 3 times within 54s, 12s or more in all; the port carries rank (PID \
+                   4711, slurm 7341.0)";
+    let witness = "by the port's state, the last time 14s ago";
+    let found = flapping(true, |_| {});
+    assert_eq!(found.verdict, verdict);
+    assert_eq!(
+        found.evidence,
+        [witness, "down for at least 22 % of these 54s, at most 33 %"]
+    );
+    // Without the counter it may have been down between two looks.
+    let found = flapping(false, |_| {});
+    assert_eq!(found.verdict, verdict);
+    assert_eq!(found.evidence, [witness, "down for at least 22 % of these 54s"]);
+    let with_qp = |state: u8, since: u64| {
+        flapping(true, |s| {
+            for (uid, state) in [(41, 3), (42, state)] {
+                let mut qp = rows::qp(uid, "mlx5_3", 9, state, Some(4711), "rank", Traffic::default());
+                let row = Arc::make_mut(&mut qp);
+                (row.device_uid, row.process_uid) = (Some(4), Some(5));
+                Arc::make_mut(&mut row.timeline).last_mut().unwrap().mono_ns = s.mono_ns + since * S;
+                s.qps.push(qp);
+            }
+        })
+    };
+    let failed = with_qp(6, 7);
+    assert!(
+        failed
+            .verdict
+            .contains(", 12s or more in all, and 1 QP went to ERR; the port"),
+        "{}",
+        failed.verdict
+    );
+    assert_eq!(
+        failed.evidence[2],
+        "1 QP of 1 process went to ERR since the link first went down"
+    );
+    let well = with_qp(3, 7);
+    assert_eq!(
+        (well.verdict.as_str(), &*well.evidence[2]),
+        (verdict, "none of the 2 QPs that the kernel lists there is in ERR")
+    );
+    let earlier = with_qp(6, 0);
+    assert_eq!(
+        (earlier.verdict.as_str(), earlier.evidence.len()),
+        (verdict, 2),
+        "what failed before has another reason"
+    );
 }
 
 #[test]
@@ -449,7 +597,7 @@ fn a_link_that_is_found_to_flap_has_no_outages_beside_it() {
 #[test]
 fn only_an_infiniband_port_is_congested_by_want_of_credits() {
     let mut s = rails([4e9; 8], [4e9; 8]);
-    // 400 Gb/s by four lanes: 50 GB/s, 12.5e9 symbols of a lane.
+    // 400 Gb/s on four lanes: 50 GB/s, 12.5e9 symbols per lane.
     named(&mut s.ports[2], "port_xmit_wait", 0.5e9);
     s.ports[2].link_layer = Some("InfiniBand".into());
     assert_eq!(ids(&after(12, &s)), [""; 0], "4 % of the time");
@@ -462,7 +610,7 @@ fn only_an_infiniband_port_is_congested_by_want_of_credits() {
         "mlx5_2/1 has data and waits at least 12 % of the time to send it: the fabric or a receiver is congested; the port carries \
          rank (PID 4711, slurm 7341.0)"
     );
-    // What a tick is worth is not known without the lanes; a counter at its end has no rate.
+    // Without the lanes the value of a tick is unknown; a counter at its maximum has no rate.
     s.ports[2].lanes = None;
     assert_eq!(ids(&after(12, &s)), [""; 0]);
     s.ports[2].lanes = Some(4);
@@ -491,7 +639,7 @@ fn a_path_mtu_below_what_the_port_has_room_for_is_small() {
         found[0].verdict,
         "2 QPs of rank (PID 4711, slurm 7341.0) on mlx5_1/1 have a path MTU of 1024, the port has room for 4096"
     );
-    // A port without room for more is named itself, and one whose rate or MTU is not known says nothing.
+    // A port without room for more is named itself; one whose rate or MTU is unknown is not judged.
     s.ports[1].netdev_mtu = Some(1500);
     s.qps.truncate(2);
     let found = after(6, &s);
@@ -511,7 +659,7 @@ fn loss_is_a_share_of_what_is_sent_and_not_what_rnr_explains() {
     assert_eq!(ids(&after(10, &s)), [""; 0]);
     s.ports[1].retries = rate(sent * 0.002);
     let found = after(10, &s);
-    // A round repeats any number of packets: no share is known.
+    // A round repeats any number of packets, so no share is known.
     let verdict = &found[0].verdict;
     assert!(
         verdict.starts_with("Packets from mlx5_1/1 are lost or out of order (")
@@ -524,7 +672,7 @@ fn loss_is_a_share_of_what_is_sent_and_not_what_rnr_explains() {
         after(10, &s)[0].verdict,
         "Packets from mlx5_1/1 are lost or out of order (0.20 % are sent again); the port carries rank (PID 4711, slurm 7341.0)"
     );
-    // Each round repeats what was under way: what is sent again is not what is lost.
+    // Each round repeats everything in flight: the repeated packets are not all lost.
     (s.ports[1].retransmits, s.ports[1].retries) = (rate(sent * 0.41), rate(sent * 0.0059));
     assert_eq!(
         after(10, &s)[0].verdict,
@@ -599,12 +747,69 @@ fn what_a_receiver_of_this_host_got_twice_was_late_and_is_not_lost() {
         "{:?}",
         found[0].evidence
     );
-    // The peer is elsewhere: what it gets is not known.
+    // The peer is on another host, so what it receives is unknown.
     let elsewhere = Arc::make_mut(&mut s.qps[0]);
     elsewhere.remote_qpn = Some(99);
     s.ports[0].counters.clear();
     named(&mut s.ports[0], "duplicate_request", 80.0);
     assert_eq!(ids(&after(20, &s)), ["loss"]);
+}
+
+#[test]
+fn loss_names_the_peers_to_which_packets_do_not_come() {
+    let mut s = pair();
+    (s.ports[0].retries, s.ports[0].tx_packets) = (rate(80.0), rate(90.0));
+    edit(&mut s, 0, |t| (t.retransmits, t.tx_wr) = (rate(80.0), rate(5.0)));
+    let said = |s: &Snapshot| {
+        let found = after(20, s).remove(0);
+        let (_, after) = found.verdict.split_once("(80 retransmissions/s)").unwrap();
+        (after.to_owned(), found.evidence.last().unwrap().clone())
+    };
+    let carries = "; the port carries ib_send_bw (PID 254) and 1 more";
+    let sent = "80/s rounds of retransmission, 90/s packets sent";
+    assert_eq!(
+        said(&s),
+        (
+            ": ib_send_bw (PID 254) to server (PID 251)".to_owned(),
+            sent.to_owned()
+        )
+    );
+    // A second QP sends more of it again, to another host.
+    let mut far = s.qps[0].clone();
+    let row = Arc::make_mut(&mut far);
+    (row.uid, row.qpn, row.remote_qpn) = (20, 30, Some(99));
+    let mut ipv4 = [0; 16];
+    ipv4[10..].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 9]);
+    row.remote_gid = Some(crate::ib::Gid(ipv4));
+    Arc::make_mut(&mut row.traffic).retransmits = Some(Counter::whole(5000, Some(70.0), Source::Ebpf));
+    s.qps.push(far);
+    assert_eq!(
+        said(&s),
+        (
+            ": ib_send_bw (PID 254) to 10.0.0.9 and 1 more".to_owned(),
+            "the QPs that send again lead to 10.0.0.9, server (PID 251)".to_owned()
+        )
+    );
+    // Whose packets are lost is not known: all processes and all peers of the port are named.
+    for qp in s.qps.iter_mut() {
+        Arc::make_mut(&mut Arc::make_mut(qp).traffic).retransmits = None;
+    }
+    s.devices[0].datapath = None;
+    s.qps.remove(1);
+    let row = Arc::make_mut(&mut s.qps[0]);
+    row.remote_gid = Some(crate::ib::Gid(ipv4));
+    let all = ": ib_send_bw (PID 254) and 1 more to 10.0.0.9";
+    assert_eq!(said(&s), (all.to_owned(), sent.to_owned()));
+    let row = Arc::make_mut(&mut s.qps[0]);
+    row.remote_gid = None;
+    assert_eq!(said(&s).0, format!("{all} and others"));
+    s.processes.clear();
+    assert_eq!(said(&s).0, "; its QPs lead to 10.0.0.9 and others");
+    // Nothing is known of them.
+    s = pair();
+    (s.ports[0].retries, s.ports[0].tx_packets, s.devices[0].datapath) = (rate(80.0), rate(90.0), None);
+    s.qps.clear();
+    assert_eq!(said(&s), (carries.to_owned(), sent.to_owned()));
 }
 
 #[test]

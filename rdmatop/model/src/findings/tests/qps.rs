@@ -1,10 +1,10 @@
-//! QPs that wait or failed, and completions with an error.
+//! QPs that wait or failed, and completions with errors.
 
 use super::*;
 use crate::ib::Gid;
 use crate::snapshot::PortGid;
 
-/// A pair whose two QPs have been in INIT for 6 s, both of one process.
+/// A pair whose two QPs, both of one process, have been in INIT for 6 s.
 fn in_init() -> Snapshot {
     let mut s = pair();
     for qp in s.qps.iter_mut() {
@@ -25,7 +25,7 @@ fn a_dead_peer_and_a_qp_in_err_are_critical() {
     edit(&mut s, 0, |t| (t.retransmits, t.tx_wr) = (rate(80.0), rate(0.0)));
     Arc::make_mut(&mut Arc::make_mut(&mut s.qps[0]).history).tx = vec![Some(0.0); 5];
     Arc::make_mut(&mut s.qps[1]).state = Some(QpState(6));
-    // What is sent again is no loss of its own.
+    // Retransmissions to the dead peer must not be a `loss` finding of their own.
     (s.ports[0].retries, s.ports[0].tx_packets) = (rate(80.0), rate(90.0));
     let found = after(5, &s);
     assert_eq!(ids(&found), ["peer-gone", "qp-error"]);
@@ -81,7 +81,7 @@ fn a_peer_on_this_host_is_told_apart_by_whether_its_qp_is_still_there() {
             .0
             .ends_with(": the peer's QP is in RESET and answers nothing")
     );
-    // Its process destroyed it, and lives; its row is there for a while.
+    // Its process destroyed the QP and lives; the row is still there for a while.
     Arc::make_mut(&mut s.qps[1]).exited = true;
     let (verdict, next) = says(&s);
     assert_eq!(
@@ -91,7 +91,7 @@ fn a_peer_on_this_host_is_told_apart_by_whether_its_qp_is_still_there() {
     assert!(next.starts_with("rdma resource show qp pid 254"), "{next}");
     s.qps.truncate(1);
     assert!(says(&s).0.ends_with("QP 18 of rxe0 on this host, was destroyed"));
-    // A QP of that number may be the peer.
+    // Another QP with that number may be the peer.
     let mut other = rows::qp(12, "rxe0", 18, 3, Some(251), "x", rows::traffic(0.0, 0.0, 0));
     Arc::make_mut(&mut other).remote_qpn = None;
     s.qps.push(other);

@@ -1,4 +1,4 @@
-//! Verbs that fail, and memory that is registered over and over.
+//! Failing verbs, and memory that is registered over and over.
 
 use super::*;
 
@@ -101,7 +101,7 @@ fn memory_that_cannot_be_locked_is_said_at_once_and_for_a_minute() {
         panic!("it is raised once and cleared once")
     };
     assert_eq!(raised, cleared);
-    // An errno that does not grow is old, whatever else fails now.
+    // An errno whose count does not grow is old, whatever else fails now.
     s.verbs[0].errnos = vec![(12, 31), (22, 5)];
     s.verbs[0].errors = rate(5.0);
     assert_eq!(ids(&watch.look(&s.clone().judged(None))), [""; 0]);
@@ -142,7 +142,7 @@ fn registrations_that_jitter_around_the_limit_are_churn() {
         .map(|second: u64| {
             let mut s = pair();
             s.mono_ns += second * S;
-            // 60 to 192 a second, 126 on average, in no order.
+            // 60 to 192 per second, 126 on average, in irregular order.
             let per_s = 60.0 + (second * 7 % 12) as f64 * 12.0;
             s.verbs
                 .push(rows::verb(254, "ib_send_bw", "reg_mr", per_s, &[], false));
@@ -154,8 +154,8 @@ fn registrations_that_jitter_around_the_limit_are_churn() {
     assert!(found[first..].iter().all(|now| *now == ["mr-churn"]));
 }
 
-/// What a process that registers is called second by second: each second so many calls of reg_mr and dereg_mr
-/// and so much time in both, and bytes.
+/// Returns the findings, second by second, about a process with this many calls of reg_mr and dereg_mr per
+/// second, this much time in both, and these bytes.
 fn registering(calls: u64, freed: u64, ms: u64, bytes: u64) -> Vec<String> {
     let mut watch = Watch::default();
     let mut s = pair();
@@ -164,7 +164,7 @@ fn registering(calls: u64, freed: u64, ms: u64, bytes: u64) -> Vec<String> {
         .into();
     for second in 1..60_u64 {
         s.mono_ns += S;
-        // One call in two seconds ends in one of them.
+        // With one call in two seconds, a call ends in one of the two.
         let ends = |calls: u64| calls * second / 2;
         for (row, calls) in s.verbs.iter_mut().zip([calls, freed]) {
             row.process_uid = Some(1);
@@ -188,13 +188,13 @@ fn few_registrations_that_take_long_or_of_much_memory_are_churn_too() {
     assert_eq!(
         registering(1, 1, 800, 512 << 20),
         [format!(
-            "{who} spends 80 % of a thread's time on registering memory (1.6 s a call) instead of reusing its memory regions"
+            "{who} spends 80 % of a thread's time on registering memory (1.6 s a call) instead of reusing its regions"
         )]
     );
     assert_eq!(
         registering(8, 8, 2, 1 << 30),
         [format!(
-            "{who} registers 4.3 GB/s of memory, as much as it moves or more, instead of reusing its memory regions"
+            "{who} registers 4.3 GB/s of memory, as much as it moves or more, instead of reusing its regions"
         )]
     );
     let quiet = [""; 0];
@@ -225,6 +225,86 @@ fn connections_that_come_and_go_are_churn_and_a_start_is_none() {
     assert_eq!(ids(&found(400.0, 0.0)), [""; 0], "a job starts");
     assert_eq!(ids(&found(0.0, 400.0)), [""; 0], "a job ends");
     assert_eq!(ids(&found(5.0, 5.0)), [""; 0], "now and then");
+}
+
+/// What is found, and the last line of its evidence, when a process makes so many calls a second, each of
+/// which takes so many microseconds where that is measured.
+fn calling(calls: &[(&str, u64, Option<u64>)], partial: bool) -> (String, String) {
+    let mut watch = Watch::default();
+    let mut s = pair();
+    let mut found = Vec::new();
+    for second in 1..=30_u64 {
+        s.mono_ns += S;
+        let rows = calls.iter().map(|(verb, per_s, us)| {
+            let mut row = rows::verb(254, "ib_send_bw", verb, 0.0, &[], false);
+            let total = per_s * second;
+            row.process_uid = Some(1);
+            row.calls = Counter::whole(total, Some(*per_s as f64), Source::Ebpf);
+            let times = row.latency.take();
+            row.latency = times.zip(*us).map(|(mut times, us)| {
+                (times.count, times.mean_ns) = (total, Some(us * 1000));
+                times
+            });
+            row
+        });
+        s.verbs = rows.collect();
+        if let Some(last) = s.verbs.last_mut() {
+            last.calls.partial = partial;
+        }
+        found = watch.look(&s.clone().judged(None));
+    }
+    let found = found.remove(0);
+    (found.verdict, found.evidence.last().unwrap().clone())
+}
+
+#[test]
+fn churn_says_how_much_time_goes_into_its_calls_where_that_is_measured() {
+    let registers = |us, partial| calling(&[("reg_mr", 180, us), ("dereg_mr", 180, Some(42))], partial);
+    let who = "ib_send_bw (PID 254) registers memory 180 times a second";
+    let instead = "instead of reusing its regions";
+    let (verdict, evidence) = registers(Some(42), false);
+    assert_eq!(verdict, format!("{who} (1.51 % of a thread's time) {instead}"));
+    assert_eq!(
+        evidence,
+        "lately 180/s calls, 1.51 % of a thread's time in reg_mr and dereg_mr"
+    );
+    let (verdict, evidence) = registers(Some(42), true);
+    assert_eq!(
+        verdict,
+        format!("{who} (at least 1.51 % of a thread's time) {instead}"),
+        "some calls are missing"
+    );
+    assert!(evidence.contains(", at least 1.51 % of"), "{evidence}");
+    let (verdict, evidence) = registers(None, false);
+    assert_eq!(
+        verdict,
+        format!("{who} {instead}"),
+        "of reg_mr it is not measured"
+    );
+    assert_eq!(evidence, "lately 180/s calls");
+    let connects = |us| {
+        let calls = [
+            ("create_qp", 40, us),
+            ("modify_qp", 120, Some(500)),
+            ("destroy_qp", 40, Some(1000)),
+        ];
+        calling(&calls, false)
+    };
+    let (verdict, evidence) = connects(Some(2000));
+    assert_eq!(
+        verdict,
+        "ib_send_bw (PID 254) makes 40 QPs a second and destroys 40 (18 % of a thread's time) instead of keeping its connections"
+    );
+    assert_eq!(
+        evidence,
+        "lately 40 QPs a second, 18 % of a thread's time in create_qp, modify_qp and destroy_qp, 4.5 ms for each QP"
+    );
+    let (verdict, evidence) = connects(None);
+    assert!(
+        verdict.ends_with("destroys 40 instead of keeping its connections"),
+        "{verdict}"
+    );
+    assert!(evidence.ends_with(" calls of create_qp in all"), "{evidence}");
 }
 
 #[test]

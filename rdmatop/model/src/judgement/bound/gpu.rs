@@ -1,7 +1,7 @@
 //! What the GPUs of a job did.
 //!
-//! A kernel of NCCL that waits for a peer occupies a few multiprocessors, one for each channel, and no tensor
-//! core. So a job computes when most multiprocessors have work and tensor cores do much of it.
+//! An NCCL kernel that waits for a peer occupies a few multiprocessors, one for each channel, and no tensor
+//! core. A job therefore computes when most multiprocessors have work and the tensor cores are busy too.
 
 use std::collections::BTreeSet;
 
@@ -9,30 +9,30 @@ use serde::Serialize;
 
 use crate::input::GpuSample;
 
-/// Share of the multiprocessors with work from which a GPU computes (ours).
+/// From this share of its multiprocessors with work, a GPU computes (our limit).
 const SMS: f64 = 0.7;
-/// The same of the time of its tensor cores (ours): kernels that wait may be written to occupy all
-/// multiprocessors.
+/// From this share of the time its tensor cores must be busy as well (our limit): some kernels occupy all
+/// multiprocessors while they wait.
 const TENSOR: f64 = 0.1;
-/// The verdict needs so many seconds, ns, as that by links.
+/// Shortest time, ns, on which a verdict may rest; the same as for links.
 const LEAST_NS: u64 = super::LEAST_NS;
 
 /// How busy the GPUs of a job were, on average.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct GpuUse {
-    /// Multiprocessors that had work, a share.
+    /// Share of the multiprocessors that had work.
     pub sm_share: f64,
-    /// Time of tensor cores, a share.
+    /// Share of the time in which tensor cores worked.
     pub tensor_share: f64,
-    /// GPUs.
+    /// Number of GPUs.
     pub gpus: u64,
-    /// Seconds that this is the average of.
+    /// Length of the time over which this is the average, s.
     pub seconds: f64,
 }
 
 impl GpuUse {
-    /// Of the GPUs on which these processes compute; `None` where one of those is shared with another
-    /// process, or does not tell.
+    /// The activity of the GPUs on which these processes compute. `None` if one of these GPUs is shared with
+    /// another process, or does not report its activity.
     pub(super) fn of(processes: &BTreeSet<u32>, samples: &[GpuSample], now_ns: u64) -> Option<Self> {
         let newest = samples.last()?;
         if !newest.is_of(now_ns) {
@@ -41,7 +41,7 @@ impl GpuUse {
         let (mut ns, mut sms, mut tensor) = (0, 0.0, 0.0);
         let (own, mut end_ns) = (own(processes, newest)?, newest.mono_ns);
         for sample in samples.iter().rev() {
-            // A gap, or other GPUs, end the time that is averaged over.
+            // A gap, or a change of the GPUs, ends the time that is averaged over.
             if sample.mono_ns != end_ns || self::own(processes, sample).as_ref() != Some(&own) {
                 break;
             }
@@ -73,11 +73,12 @@ impl GpuUse {
     }
 }
 
-/// The GPUs of these processes alone; `None` where there is none, or where another process computes too.
+/// Indices of the GPUs on which only these processes compute. `None` if there is none, if another process
+/// computes on one of them too, or if a GPU does not list its processes.
 fn own(processes: &BTreeSet<u32>, sample: &GpuSample) -> Option<Vec<usize>> {
     let mut own = Vec::new();
     for (at, gpu) in sample.gpus.iter().enumerate() {
-        // It may be theirs.
+        // A GPU that does not list its processes may be one of theirs.
         let on = gpu.processes.as_ref()?;
         let theirs = on.iter().filter(|pid| processes.contains(pid)).count();
         if theirs > 0 {

@@ -1,10 +1,10 @@
-//! Verdicts that need GPUs, and their nearest neighbours.
+//! Verdicts that need GPUs, and similar cases without one.
 
 use super::tests::{FULL, S, add, alone};
 use super::*;
 use crate::input::{GpuActivity, GpuReading, GpuSample};
 
-/// A reading each second up to now, of one GPU for each list of processes.
+/// Makes a reading per second up to now, with one GPU for each list of processes.
 fn readings(s: &Snapshot, seconds: u64, sms: f64, tensor: f64, processes: &[&[u32]]) -> Vec<GpuSample> {
     let gpu = |pids: &&[u32]| GpuReading {
         place: None,
@@ -23,7 +23,7 @@ fn now() -> u64 {
     100 * S
 }
 
-/// A process whose links carry this share.
+/// A process whose links are busy by this share.
 fn loaded(share: f64) -> Snapshot {
     let mut s = alone(share * FULL, 0.0);
     s.mono_ns = now();
@@ -51,9 +51,9 @@ fn links_at_rest_and_gpus_that_compute_make_a_job_compute_bound() {
         (0.7, 0.1, Some("compute")),
         (0.69, 0.1, None),
         (0.7, 0.09, None),
-        // A kernel of NCCL that waits: a few multiprocessors, no tensor core.
+        // A waiting NCCL kernel: a few multiprocessors, no tensor core.
         (0.25, 0.0, None),
-        // A kernel that waits on all of them.
+        // A kernel that waits on all multiprocessors.
         (1.0, 0.0, None),
     ] {
         let gpus = readings(&s, 20, sms, tensor, &[&[1]]);
@@ -85,7 +85,7 @@ fn what_of_the_gpus_is_not_known_gives_no_verdict() {
     let s = loaded(0.1);
     let good = readings(&s, 20, 0.85, 0.4, &[&[1]]);
     assert_eq!(verdict(&s, &good), Some("compute"));
-    // Too short, of another process, shared, with a gap, old.
+    // Readings that are too short, of another process, shared, with a gap, or old.
     assert_eq!(found(&s, &good[11..]).gpu, None);
     assert_eq!(found(&s, &readings(&s, 20, 0.85, 0.4, &[&[2]])).gpu, None);
     assert_eq!(found(&s, &readings(&s, 20, 0.85, 0.4, &[&[1, 2]])).gpu, None);
@@ -95,7 +95,7 @@ fn what_of_the_gpus_is_not_known_gives_no_verdict() {
     let mut later = s.clone();
     later.mono_ns += 6 * S;
     assert_eq!(found(&later, &good).gpu, None);
-    // One of its two GPUs does not tell, or of one it is not known who computes.
+    // One of its two GPUs has no activity, or it is unknown who computes on one.
     let two = readings(&s, 20, 0.85, 0.4, &[&[1], &[1]]);
     assert_eq!(found(&s, &two).gpu.unwrap().gpus, 2);
     let mut silent = two.clone();
@@ -108,7 +108,7 @@ fn what_of_the_gpus_is_not_known_gives_no_verdict() {
         sample.gpus[1].processes = None;
     }
     assert_eq!(found(&s, &nobody).gpu, None);
-    // What its links carry is a lower bound.
+    // The traffic of its links is only a lower bound.
     let mut s = s;
     s.processes[0].recent.as_mut().unwrap().whole = false;
     assert_eq!(verdict(&s, &good), None);

@@ -1,15 +1,15 @@
-//! How busy the links of a job are, and whether they are what it waits for.
+//! How busy the links of a job are, and whether the job waits for them.
 //!
-//! The job of a process are the processes with the same workload, unless that is only claimed, otherwise the
-//! process alone. Its links are the ACTIVE ports with a queue pair of it that can move data. Where the true
-//! rate of one of them is not known, nothing is said. What the links carried is what is counted of the job,
-//! where that is all of it. Otherwise it is what passed the ports, whoever moved it.
+//! The job of a process is all processes with the same workload, or the process alone if it has no workload
+//! or only claims one. Its links are the ACTIVE ports on which the job has a queue pair that can move data.
+//! If the true rate of one link is unknown, nothing is said. The traffic of the links is what is counted of
+//! the job, if that is complete; otherwise it is everything that passed the ports, whoever moved it.
 //!
-//! Links at rest do not mean that a job computes: it may wait for another node. NVML's utilisation would not
-//! tell: it is the time in which any kernel runs (`nvmlUtilization_t`), and a kernel of NCCL that waits for a
-//! peer runs too (100 % in a hang, NVIDIA/nccl issue 238). What GPUs of Hopper and later count of
-//! multiprocessors and tensor cores ([`gpu`]) tells. Where links are full and GPUs compute, the job overlaps
-//! the two, and there is no verdict.
+//! Links at rest do not mean that a job computes: it may wait for another node. NVML's utilisation cannot
+//! tell the difference: it is the time in which any kernel runs (`nvmlUtilization_t`), and an NCCL kernel
+//! that waits for a peer runs too (100 % in a hang, NVIDIA/nccl issue 238). The activity of multiprocessors
+//! and tensor cores, which GPUs from Hopper on count, does tell ([`gpu`]). When links are full and GPUs
+//! compute, the job overlaps the two, and there is no verdict.
 
 mod gpu;
 #[cfg(test)]
@@ -31,16 +31,16 @@ use crate::{
     value::Source,
 };
 
-/// Share of what its links could carry from which a job is bound by them (ours): headers and gaps between
-/// messages take the rest.
+/// From this share of what its links can carry, a job is bound by communication (our limit). Headers and gaps
+/// between messages take the rest.
 const BUSY: f64 = 0.8;
-/// The same up to which they are used little, so that a job whose GPUs compute is bound by them (ours).
+/// Below this share of its links a job whose GPUs compute is bound by computing (our limit).
 const IDLE: f64 = 0.5;
-/// The verdict needs so many seconds, ns (ours): a job computes and communicates in turn.
+/// Shortest time, ns, on which a verdict may rest (our limit): a job computes and communicates in turn.
 const LEAST_NS: u64 = 10_000_000_000;
-/// More than the links can carry, a share (ours): the data stays inside of a NIC, so the links say nothing.
+/// Above this share (our limit) the data cannot have passed the links: it stayed inside a NIC.
 const IMPOSSIBLE: f64 = 1.05;
-/// A part that was watched for less than this share of the time makes a sum a lower bound (ours).
+/// If one part was watched for less than this share of the time, the sum is a lower bound (our limit).
 const MOSTLY: f64 = 0.9;
 
 /// How busy the links of the job of a process were.
@@ -48,17 +48,17 @@ const MOSTLY: f64 = 0.9;
 pub struct Bound {
     /// What the busier direction carried, as a share of what all of the job's links could.
     pub share: f64,
-    /// Something of the job is not counted: it may have been more.
+    /// A part of the job is not counted, so the true share may be higher.
     pub partial: bool,
-    /// It is what passed the ports, whoever moved it, and not what is counted of the job.
+    /// The share is of all that passed the ports, whoever moved it, and not of what is counted of the job.
     pub of_ports: bool,
-    /// Seconds that this is the average of.
+    /// Length of the time over which this is the average, s.
     pub seconds: f64,
     /// Processes of the job with queue pairs.
     pub processes: u64,
     /// What counted the bytes.
     pub source: Source,
-    /// The links are full.
+    /// The links are full with traffic that must be the job's own.
     pub by_links: bool,
     /// How busy the job's GPUs were; `None` where that is not known.
     pub gpu: Option<GpuUse>,
@@ -67,12 +67,12 @@ pub struct Bound {
 /// A port of a device; `None`: the queue pair's port is not known.
 pub(super) type Link = (u64, Option<u32>);
 
-/// The links of each process; `None` is that of queue pairs whose process is not known.
+/// The links of each process; the key `None` stands for queue pairs whose process is not known.
 pub(super) type Links = BTreeMap<Option<u64>, BTreeSet<Link>>;
 
 /// The process and the link of a queue pair that can move data.
 pub(super) fn link_of(qp: &QpRow) -> Option<(Option<u64>, Link)> {
-    // RTR, RTS, SQD, SQE: in the others nothing moves.
+    // RTR, RTS, SQD, SQE: in the other states nothing moves.
     let able = qp.state.is_none_or(|state| matches!(state.0, 2..=5)) && !is_of_the_core(qp);
     Some((qp.process_uid, (qp.device_uid?, qp.port))).filter(|_| able)
 }
@@ -107,7 +107,7 @@ struct Job {
 }
 
 impl Job {
-    /// The ACTIVE ones of its ports; `None` when it is not known which they are.
+    /// The ACTIVE ports among its links; `None` when a port or its state is not known.
     fn ports<'a>(&self, ports: &Ports<'a>) -> Option<Used<'a>> {
         let mut used = Used::new();
         for (device, port) in &self.links {
@@ -136,10 +136,10 @@ impl Job {
             (_, Some(passed)) => (passed, true),
             (own, None) => (own?, false),
         };
-        // Of another job, or of IP, it may be that this one does not wait for.
+        // Traffic of another job, or of IP, may be nothing that this job waits for.
         let is_its_own = !of_ports || (alone && used.values().all(|port| port.rdma_alone));
         let share = carried.per_s / capacity;
-        // Not a number: the rate is 0. "At least nothing" says nothing.
+        // The comparison also drops NaN (the capacity is 0). A lower bound near 0 says nothing.
         let telling = share <= IMPOSSIBLE && (!carried.partial || share >= 0.01);
         telling.then(|| Bound {
             share: share.min(1.0),
@@ -163,7 +163,7 @@ struct Carried {
 }
 
 impl Carried {
-    /// The sum of parts, of which there should be so many.
+    /// The sum of `parts`; if there are not `expected` many, it is a lower bound.
     fn sum(parts: &[Recent], expected: u64) -> Option<Self> {
         let longest = parts.iter().max_by_key(|one| one.ns)?;
         let ns = longest.ns;
@@ -187,7 +187,7 @@ impl Carried {
 }
 
 impl Bound {
-    /// Of each process of a judged snapshot, which has all rows, in their order.
+    /// The judgement of each process, in their order; the snapshot is judged and has all rows.
     pub(crate) fn find(snapshot: &Snapshot, gpus: &[GpuSample]) -> Vec<Option<Self>> {
         let rows = &snapshot.processes;
         let links = &snapshot.judgement.rows.links;
@@ -227,7 +227,7 @@ impl Bound {
         for port in used.values().flat_map(BTreeMap::keys) {
             *users.entry(*port).or_default() += 1;
         }
-        // Queue pairs of processes that are not known, or have ended.
+        // Links of queue pairs whose process is not known, or has ended.
         let known: BTreeSet<u64> = rows.iter().filter(|row| !row.exited).map(|row| row.uid).collect();
         let strangers = links
             .iter()
@@ -255,7 +255,7 @@ impl Bound {
         rows.iter().map(of).collect()
     }
 
-    /// The stable word of the verdict; `None`: there is none.
+    /// The verdict as a stable word; `None` when there is none.
     pub fn verdict(&self) -> Option<&'static str> {
         let computes = self.gpu.is_some_and(|gpu| gpu.computes());
         let idle = !self.partial && self.share < IDLE && self.seconds * 1e9 >= LEAST_NS as f64;
@@ -285,7 +285,7 @@ impl Bound {
         let share = if self.share > 0.0 && self.share < 0.01 {
             "under 1".to_owned()
         } else {
-            // What is not all must not read as all.
+            // Rounding down: 99.6 % must not read as 100 %.
             format!("{:.0}", (self.share * 100.0).floor())
         };
         format!(

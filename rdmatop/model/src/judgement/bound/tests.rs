@@ -13,7 +13,7 @@ pub(super) const S: u64 = 1_000_000_000;
 /// Bytes per second that a link of 400 Gb/s carries.
 pub(super) const FULL: f64 = 50e9;
 
-/// A process with a queue pair on a port of its own, 400 Gb/s, of a device of its own.
+/// Adds a process with a QP on its own port of 400 Gb/s, of its own device.
 pub(super) fn add(s: &mut Snapshot, uid: u64, tx: f64, rx: f64) {
     let name = format!("mlx5_{uid}");
     let (mut device, mut port) = rows::rail(uid, &name, Some(400_000_000_000), None, None);
@@ -46,7 +46,7 @@ fn recent(s: &mut Snapshot) -> &mut Recent {
     s.processes[0].recent.as_mut().unwrap()
 }
 
-/// What is said of the first process.
+/// Returns the line about the first process.
 fn line(s: &Snapshot) -> Option<String> {
     let s = s.clone().judged(None);
     Bound::find(&s, &[])[0].map(|bound| bound.line())
@@ -65,7 +65,7 @@ fn the_busier_direction_counts_and_the_verdict_begins_at_its_share() {
         said(&alone(0.799 * FULL, 0.1 * FULL)),
         "79 % busy over the last 30 s"
     );
-    // Few bytes do not mean that it computes.
+    // Few bytes do not prove that it computes.
     assert_eq!(said(&alone(0.12 * FULL, 0.0)), "12 % busy over the last 30 s");
     assert_eq!(said(&alone(0.0, 0.0)), "0 % busy over the last 30 s");
     assert_eq!(
@@ -119,12 +119,12 @@ fn without_a_true_rate_of_each_link_nothing_is_said() {
     assert_eq!(with(|s| s.processes[0].recent = None), None);
     assert_eq!(with(|s| s.processes[0].exited = true), None);
     assert_eq!(with(|s| Arc::make_mut(&mut s.qps[0]).exited = true), None);
-    // INIT moves nothing.
+    // A QP in INIT moves nothing.
     assert_eq!(
         with(|s| Arc::make_mut(&mut s.qps[0]).state = Some(QpState(1))),
         None
     );
-    // More than the link carries did not pass it.
+    // If more bytes are counted than the link can carry, they did not pass it.
     assert_eq!(with(|s| recent(s).tx = Some(1.06 * FULL)), None);
     let full = with(|s| recent(s).tx = Some(1.04 * FULL));
     assert_eq!(
@@ -178,16 +178,16 @@ fn the_processes_of_a_job_are_judged_together() {
     assert_eq!(said(&s), format!("{together}: communication-bound"));
     let judged = Bound::find(&s.clone().judged(None), &[]);
     assert_eq!(judged[0], judged[1]);
-    // On one link they share it.
+    // On one link they share its capacity.
     Arc::make_mut(&mut s.qps[1]).device_uid = Some(1);
     s.processes[1].recent.as_mut().unwrap().tx = Some(0.05 * FULL);
     let shared = "95 % busy over the last 30 s, all 2 processes of the job together";
     assert!(said(&s).starts_with(shared), "{}", said(&s));
-    // Without a workload each is a job.
+    // Without a workload each process is its own job.
     let mut s = two();
     s.processes[1].workload = None;
     assert_eq!(said(&s), "90 % busy over the last 30 s: communication-bound");
-    // What a user claims makes no job of two processes, whatever it is called.
+    // A workload that a user claims does not join two processes to a job, whatever its name.
     for claims in [[true, true], [false, true], [true, false]] {
         let mut s = two();
         for (row, claimed) in s.processes.iter_mut().zip(claims) {
@@ -210,14 +210,14 @@ fn a_process_of_the_job_that_is_unknown_or_new_makes_a_lower_bound() {
         "{}",
         said(&s)
     );
-    // One without queue pairs that can move data moves none.
+    // A process without QPs that can move data moves none.
     let mut s = two();
     s.qps.pop();
     s.processes[1].recent = None;
     assert_eq!(said(&s), "90 % busy over the last 30 s: communication-bound");
 }
 
-/// What passed the port of the first process, of which nothing else is known.
+/// Gives the port of the first process this traffic; nothing else is known about it.
 fn passed(tx: f64) -> Snapshot {
     let mut s = alone(0.0, 0.0);
     s.ports[0].recent = s.processes[0].recent.take();
@@ -236,13 +236,13 @@ fn what_passed_the_ports_stands_for_what_is_not_counted_of_the_job() {
         rest,
         "10 % busy over the last 30 s, with all traffic of its ports"
     );
-    // What is counted of the job is better when it is all, and not when it is a lower bound.
+    // The job's own count is preferred if it is complete, but not if it is a lower bound.
     let mut known = s.clone();
     known.processes[0].recent = alone(0.5 * FULL, 0.0).processes[0].recent;
     assert_eq!(said(&known), "50 % busy over the last 30 s");
     recent(&mut known).whole = false;
     assert_eq!(said(&known), bound);
-    // A lower bound of what passed is no better.
+    // A lower bound of the port's traffic is not preferred.
     known.ports[0].recent.as_mut().unwrap().whole = false;
     assert_eq!(said(&known), "at least 50 % busy over the last 30 s");
     known.processes[0].recent = None;
@@ -261,7 +261,7 @@ fn traffic_that_may_be_of_others_gives_a_share_and_no_verdict() {
     assert_eq!(said(&s), bound, "the other has a port of its own");
     Arc::make_mut(&mut s.qps[1]).device_uid = Some(1);
     assert_eq!(said(&s), share);
-    // It counts as another's too when its process is not known or has ended.
+    // Traffic also counts as another's if its process is unknown or has ended.
     let mut unknown = s.clone();
     unknown.processes.pop();
     assert_eq!(said(&unknown), share);
@@ -270,7 +270,7 @@ fn traffic_that_may_be_of_others_gives_a_share_and_no_verdict() {
     assert_eq!(said(&unknown), share);
     Arc::make_mut(&mut unknown.qps[1]).device_uid = Some(2);
     assert_eq!(said(&unknown), bound);
-    // A queue pair for management datagrams moves nothing of note.
+    // A QP for management datagrams moves almost nothing.
     Arc::make_mut(&mut s.qps[1]).qp_type = Some(QpType(1));
     assert_eq!(said(&s), bound);
 }

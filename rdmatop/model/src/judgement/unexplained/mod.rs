@@ -1,12 +1,12 @@
 //! Ports that move data which no queue pair that the kernel lists can move.
 //!
-//! A driver may let a library make queue pairs past ib_core: mlx5's does (DEVX), and UCX, NVSHMEM and DOCA
+//! A driver may let a library make queue pairs past ib_core. mlx5's does (DEVX), and UCX, NVSHMEM and DOCA
 //! use it. The kernel then knows neither the queue pairs nor the work requests, but the port counts the
 //! bytes, and the process has the device's file open.
 //!
-//! No healthy machine may be told so, therefore the bytes must be of queue pairs alone
-//! (`PortRow::rdma_alone`), and each queue pair that is known must be unable to move them. One that is idle
-//! by exact counts is not: a peer may read and write through it.
+//! A healthy machine must never be accused of this. Therefore the port's bytes must be those of queue pairs
+//! alone (`PortRow::rdma_alone`), and the state of each known queue pair must rule out that it moved them. A
+//! queue pair whose exact counts are 0 is not ruled out: a peer may read and write through it.
 
 #[cfg(test)]
 mod tests;
@@ -26,15 +26,15 @@ use rdmatop_base::text;
 /// Bytes per second, both ways together, from which traffic needs an explanation. Management datagrams are
 /// far less.
 const MUCH: f64 = 1e6;
-/// A queue pair that left the states in which it moves data less than this ago may have moved it, ns:
-/// counters and QPs are not read at one time.
+/// Counters and QPs are not read at the same time. A queue pair that left the states in which data moves less
+/// than this ago (ns) may therefore have moved the counted bytes.
 const SETTLED: u64 = 10_000_000_000;
-/// Without records of all that happens to QPs one may have come and gone unseen; traffic must go on for so
-/// many samples.
+/// Without records of everything that happens to QPs, a QP may have come and gone unseen. The traffic must
+/// then go on for this many samples.
 const SAMPLES: usize = 4;
 /// Candidates that a sentence names.
 const NAMED: usize = 4;
-/// Libraries of a candidate that a sentence names, the telling ones.
+/// Libraries that tell what a candidate is. A sentence names the first of these that it has.
 const TELLING: [&str; 9] = [
     "libnvshmem",
     "libdoca_gpunetio",
@@ -75,12 +75,12 @@ impl AllUnexplained {
         self.0.iter()
     }
 
-    /// The entries of the devices that `wanted` names.
+    /// The entries for the devices that `wanted` accepts.
     pub(crate) fn of(&self, wanted: impl Fn(&str) -> bool) -> Self {
         Self(self.iter().filter(|one| wanted(&one.device)).cloned().collect())
     }
 
-    /// Those of a snapshot, which has all rows. `openers`: who has what open, where that was looked for.
+    /// The unexplained ports of a snapshot with all rows. `openers`: who has which device open, if looked up.
     pub(crate) fn find(snapshot: &Snapshot, openers: Option<&Arc<OpenersSample>>) -> Self {
         let moving: Vec<&PortRow> = snapshot
             .ports
@@ -90,7 +90,7 @@ impl AllUnexplained {
         if moving.is_empty() {
             return Self::default();
         }
-        // This looks at all QPs.
+        // Only now, because this looks at all QPs.
         let explained = explained(snapshot);
         let one = |port: &PortRow| {
             let mut devices = snapshot.devices.iter();
@@ -102,7 +102,7 @@ impl AllUnexplained {
         Self(moving.into_iter().filter_map(one).collect())
     }
 
-    /// One note for all ports of which the same is said.
+    /// One note for all ports that have the same cause and remedy.
     pub fn notes(&self) -> Vec<Cause> {
         let mut groups: Vec<(Vec<String>, &Cause)> = Vec::new();
         for one in &self.0 {
@@ -134,7 +134,7 @@ impl From<Vec<Unexplained>> for AllUnexplained {
 }
 
 impl Unexplained {
-    /// A port of this device. `openers`: who has what open, where that was looked for.
+    /// The entry for a port of this device. `openers`: who has which device open, if looked up.
     pub fn new(device: &DeviceRow, port: u32, openers: Option<Arc<OpenersSample>>) -> Self {
         Self {
             device: Arc::clone(&device.name),
@@ -144,7 +144,7 @@ impl Unexplained {
         }
     }
 
-    /// Processes that have the device open; `None`: nobody has looked yet.
+    /// Processes that have the device open; `None` if nobody has looked yet.
     fn candidates(&self) -> Option<impl Iterator<Item = &Opener>> {
         let sample = self.openers.as_deref()?;
         Some(sample.found.iter().filter(|one| *one.device == *self.device))
@@ -181,7 +181,7 @@ impl Serialize for Unexplained {
     }
 }
 
-/// Whether a port moves so many bytes, all of them of queue pairs, that there must be one.
+/// Whether a port moves so many bytes, all of them of queue pairs, that some queue pair must have moved them.
 fn moves(snapshot: &Snapshot, port: &PortRow) -> bool {
     let rate = |counter: Option<crate::value::Counter>| counter.and_then(|counter| counter.rate);
     let now = [port.tx_bytes, port.rx_bytes].into_iter().filter_map(rate);
@@ -212,7 +212,7 @@ pub(crate) fn is_of_the_core(qp: &QpRow) -> bool {
     management || (qp.kernel && qp.comm.as_deref() == Some("[mlx5_ib]"))
 }
 
-/// Whether it is, or was a short time ago, in a state in which data moves.
+/// Whether a queue pair is, or was less than [`SETTLED`] ago, in a state in which data moves.
 fn may_move(qp: &QpRow, now_ns: u64) -> bool {
     // RESET, INIT, ERR.
     let still = qp.state.is_some_and(|state| matches!(state.0, 0 | 1 | 6));
@@ -242,7 +242,7 @@ fn cause(device: &DeviceRow, openers: Option<&OpenersSample>) -> Cause {
     )
 }
 
-/// Who may be meant.
+/// The remedy: who the candidates are, or how to find them.
 fn words(device: &str, openers: &OpenersSample) -> NextStep {
     let mut own = openers.found.iter().filter(|one| one.device == device);
     let named = own.by_ref().take(NAMED).map(described);

@@ -12,7 +12,7 @@ use crate::{
 
 const S: u64 = 1_000_000_000;
 
-/// A device whose port sends `rate` bytes a second, with these queue pairs, after `samples` seconds.
+/// A device whose port sends `rate` bytes per second, with these QPs, after `samples` seconds.
 struct Machine {
     driver: &'static str,
     device: &'static str,
@@ -39,7 +39,7 @@ fn mlx5() -> Machine {
         rate: 1_000_000_000,
         ebpf: true,
         nested_pids: false,
-        // QP 0 and QP 1 are of the kernel.
+        // QP 0 and QP 1 belong to the kernel.
         qps: vec![(0, 0, 3), (1, 1, 3)],
         counted: 2,
         openers: None,
@@ -106,7 +106,7 @@ impl Machine {
         }
     }
 
-    /// The last snapshot of `seconds`, and the engine.
+    /// Returns the snapshot after `seconds`, and the engine.
     fn after(&self, seconds: u64) -> (Arc<Snapshot>, Engine) {
         let mut engine = Engine::new(EngineConfig {
             nested_pids: self.nested_pids,
@@ -171,7 +171,7 @@ fn a_port_that_moves_data_without_qps_says_so_and_requests_are_unknown() {
                 .starts_with(&format!("{}/1 moves data without a queue pair", machine.device)),
             "{note}"
         );
-        // Only a driver that lets a library make queue pairs is accused of it.
+        // DEVX is named only for a driver that lets a library create QPs.
         assert_eq!(note.why.contains("DEVX"), machine.driver == "mlx5_core", "{note}");
         assert!(engine.needs().openers, "who has it open?");
     }

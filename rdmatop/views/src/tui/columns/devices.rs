@@ -1,4 +1,4 @@
-//! Ports as rails: Tx and Rx side by side, all on one scale.
+//! Ports side by side: Tx and Rx of each, all on one scale.
 
 use std::cmp::Ordering;
 use std::sync::LazyLock;
@@ -21,12 +21,12 @@ fn name(p: &PortRow) -> String {
     format!("{}/{}", p.device, p.port)
 }
 
-/// Fields of the port, those of its device, the history last.
+/// Fields of the port, then those of its device; the history comes last.
 fn fields() -> Vec<Of> {
     let mut ports = all(PORT, Of::Port);
     let history = ports.iter().position(|of| of.meta().id == "history");
     let history = history.map(|at| ports.remove(at));
-    // The other fields of a device are on its page, and in the words of a filter.
+    // Only fields with a column; the detail pane and filters have the device's other fields.
     let devices = all(DEVICE, Of::Device);
     let devices = devices.into_iter().filter(|of| of.meta().screen.is_some());
     ports.into_iter().chain(devices).chain(history).collect()
@@ -40,7 +40,7 @@ fn amount(c: &Ctx<'_>, counter: Option<Counter>, tone: Tone) -> Cell {
     } else {
         format::byte_rate(counter, c.units)
     };
-    // Not all of the port's traffic: one-sided traffic of peers has no work request here.
+    // Work requests miss a part of the port's traffic: what peers read and write here.
     if counter.is_some_and(|counter| counter.source == Source::Ebpf && counter.rate.is_some()) {
         return flow(format!("~{text}"), counter, tone);
     }
@@ -62,10 +62,10 @@ fn state(s: &Snapshot, p: &PortRow) -> Cell {
     Cell::new(state.to_string(), tone)
 }
 
-/// Packets sent again, or the times that a sender started again: each of those is one packet or many.
+/// Packets sent again; or, with an `r`, how often a sender started again, each time with one packet or many.
 fn again(port: &PortRow, width: usize) -> Cell {
     match (&port.retransmits, &port.retries) {
-        // No retry means no packet sent again.
+        // Only if there were retries: 0 retries mean that no packet was sent again.
         (None, Some(retries)) if retries.total > 0 => {
             let mut cell = trouble(Some(retries), width.saturating_sub(1));
             if let Some((text, _)) = cell.0.last_mut() {

@@ -32,9 +32,9 @@ pub use crate::line::table::Align;
 /// What a cell is drawn from.
 #[derive(Clone, Copy)]
 pub struct Ctx<'a> {
-    /// The snapshot on the screen.
+    /// The snapshot that is on the screen.
     pub snapshot: &'a Snapshot,
-    /// Events kept.
+    /// The events that are kept.
     pub trace: &'a TraceLog,
     /// Signs.
     pub glyphs: &'a Glyphs,
@@ -42,7 +42,7 @@ pub struct Ctx<'a> {
     pub units: Units,
 }
 
-/// A piece of a cell: words of ours as they are, others in memory of their own.
+/// A piece of a cell: a static text is borrowed, any other is owned.
 pub type Piece = Cow<'static, str>;
 
 /// Pieces of text, each with its tone.
@@ -169,7 +169,7 @@ pub struct Column {
     pub id: &'static str,
     /// What it shows.
     pub about: &'static str,
-    /// A column with 0 is always shown; of the others the one with the highest number is left out first.
+    /// 0: the column is always shown. When room is short, the highest number is left out first.
     pub priority: u8,
     /// Least and greatest width.
     pub width: (u16, u16),
@@ -199,14 +199,14 @@ impl Column {
             width: screen.width,
             align: if meta.is_left() { Align::Left } else { Align::Right },
             on: screen.on,
-            // A log is in the order of its times.
+            // Events are always in the order of their times.
             sortable: !matches!(of, Of::Event(_)),
             title: screen.title,
             draw: draw.map(draw_at),
         })
     }
 
-    /// The heading as it is drawn: with the unit that the user chose, and with the meaning of a full bar.
+    /// The heading as it is drawn: with the unit that the user chose, or what a full bar means.
     pub fn heading(&self, ctx: &Ctx<'_>) -> String {
         let (title, meta, scale) = (self.title, self.of.meta(), &ctx.snapshot.judgement.scale);
         match (meta.kind, meta.unit) {
@@ -276,8 +276,8 @@ fn number(number: i64, unit: Unit, width: usize) -> String {
 /// A share as a bar.
 pub(super) fn bar(c: &Ctx<'_>, share: f64, width: usize, tone: Tone) -> Cell {
     let (full, track) = c.glyphs.bar(share, width);
-    // On the link's own scale a nearly full bar is worth attention; on a relative one the busiest port is
-    // always full.
+    // On the scale of the links a nearly full bar deserves attention. On a relative scale the bar of the
+    // busiest port is always full.
     let tone = if c.snapshot.judgement.scale.link && share >= 0.9 {
         Tone::Bad
     } else {
@@ -314,7 +314,8 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// From these fields, in the order of the screen; `draws`: columns with their own drawing function.
+    /// The columns of these fields, in the order of the screen. `draws`: columns that are drawn in their own
+    /// way.
     fn new<R: 'static>(fields: Vec<Of>, row: Row<R>, draws: &[(&str, Draw<R>)]) -> Self {
         let columns = fields.iter().filter_map(|of| Column::new(*of, row, draws));
         let columns: Vec<Column> = columns.collect();
@@ -335,7 +336,7 @@ impl Fields {
 pub struct Spec {
     /// The table's fields.
     fields: LazyLock<Fields>,
-    /// The initial order: column, downwards.
+    /// The initial order: the id of the column, and whether the largest comes first.
     pub sort: (&'static str, bool),
     /// Order of rows with equal keys.
     pub ties: fn(&Ctx<'_>, usize, usize) -> Ordering,
@@ -343,7 +344,7 @@ pub struct Spec {
     pub len: fn(&Ctx<'_>) -> usize,
     /// Identity of a row.
     pub row: fn(&Ctx<'_>, usize) -> RowKey,
-    /// Whether a row is past: it is drawn dim.
+    /// Whether a row belongs to the past and is drawn dim.
     pub faded: fn(&Ctx<'_>, usize) -> bool,
     /// The text of an empty table: why it is empty, and what to do.
     pub empty: fn(&Ctx<'_>) -> String,
@@ -365,7 +366,7 @@ impl Spec {
         &self.fields.named
     }
 
-    /// The words for them.
+    /// The first word of each of these fields.
     pub fn words(&self) -> &[&'static str] {
         &self.fields.words
     }
@@ -387,12 +388,12 @@ pub fn spec(tab: Tab) -> &'static Spec {
     }
 }
 
-/// The text of a table without rows because there is no device.
+/// The text of a table that has no rows because there is no device.
 fn no_device(ctx: &Ctx<'_>) -> Option<String> {
     if !ctx.snapshot.devices.is_empty() {
         return None;
     }
-    // The note knows which driver is loaded, and whether another network namespace may have the device.
+    // The note says which driver is loaded, and whether the device may be in another network namespace.
     let mut notes = ctx.snapshot.health.notes.iter();
     let note = notes.find(|note| note.id.denies_rdma());
     let from_note = note.map(|note| format!("No RDMA device here: {}. {}", note.why, note.remedy));
@@ -402,7 +403,7 @@ fn no_device(ctx: &Ctx<'_>) -> Option<String> {
     })
 }
 
-/// The text of a table whose rows come from eBPF, while eBPF gives none.
+/// The text of a table whose rows come from eBPF while eBPF gives none.
 fn no_ebpf(ctx: &Ctx<'_>, what: &str) -> Option<String> {
     match &ctx.snapshot.health.ebpf {
         EbpfState::On { .. } => None,

@@ -19,7 +19,7 @@ fn devices(p: &ProcessRow) -> String {
     match p.devices.as_slice() {
         [] => format::UNKNOWN.to_owned(),
         [one] => one.to_string(),
-        // As in FINDING; the column has eight places.
+        // `NICs`, as in FINDING: the column has only eight places.
         many => format!("{} NICs", many.len()),
     }
 }
@@ -41,13 +41,13 @@ fn command(p: &ProcessRow) -> Cell {
     }
 }
 
-/// The text below the rows of kernel consumers when no process has a row.
+/// A text below the rows of kernel consumers that says so when no process has a row.
 pub(in crate::tui) fn only_kernel(c: &Ctx<'_>) -> Option<String> {
     let rows = &c.snapshot.processes;
     if rows.is_empty() || !rows.iter().all(|p| p.kernel) {
         return None;
     }
-    // A consumer's row outlives its last device for a while.
+    // A consumer's row stays for a while after its last device is gone.
     Some(no_device(c).unwrap_or_else(|| {
         let what = if may_hide_qps(c.snapshot) {
             "No visible process has a queue pair that the kernel lists. A library may make some past it (mlx5's DEVX): if \
@@ -67,7 +67,7 @@ fn may_hide_qps(snapshot: &Snapshot) -> bool {
     snapshot.devices.iter().any(DeviceRow::may_hide_qps)
 }
 
-/// Queue pairs; where some are stuck, conspicuous and marked, also without colours.
+/// The number of QPs; if some are stuck, it is coloured and marked with a sign.
 fn qps(c: &Ctx<'_>, p: &ProcessRow, width: usize) -> Cell {
     match c.snapshot.judgement.stuck_of(p.uid) {
         Some((_, why)) => Cell::new(
@@ -78,15 +78,15 @@ fn qps(c: &Ctx<'_>, p: &ProcessRow, width: usize) -> Cell {
     }
 }
 
-/// What is wrong with it, behind the number of the finding and the sign of a cause or of one that suffers.
+/// The number of the finding and the sign of a cause or of a victim; then what is wrong.
 fn finding(c: &Ctx<'_>, p: &ProcessRow) -> Cell {
     let Some(mark) = finding_of(p, c.snapshot) else {
-        // A dash would say that it is not known.
+        // An empty cell: a dash would say that it is not known.
         return Cell::default();
     };
     let number = mark.number.map_or_else(String::new, |number| number.to_string());
     let sign = c.glyphs.sign(mark.severity, mark.role);
-    // A letter needs a space before the age.
+    // The sign of information is a letter, which needs a space before the age.
     let gap = if mark.severity == Severity::Info { " " } else { "" };
     Cell::new(format!("{number}{sign}{gap}"), finding_tone(mark.severity)).and(mark.words, Tone::Normal)
 }

@@ -12,7 +12,7 @@ use super::super::format;
 use super::super::theme::{Tone, stuck_tone};
 use super::{Cell, Fields, Of, RowKey, Spec, all, no_device};
 
-/// The state; a stuck one is loud, and marked for eyes and terminals without colours.
+/// The state; that of a stuck QP is coloured and has a mark, for eyes and terminals without colours.
 fn state(qp: &QpRow, mono_ns: u64) -> Cell {
     let text = format::known(qp.state, |state| state.to_string());
     match (Stuck::of(qp, mono_ns), qp.state.and_then(QpState::name)) {

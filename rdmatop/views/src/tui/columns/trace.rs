@@ -47,7 +47,7 @@ pub(in crate::tui) fn tone(event: &Event) -> Tone {
     }
 }
 
-/// A work request, as its line has it.
+/// A work request, as in its event line but without the time.
 fn work(event: &Event) -> String {
     let mut text = Vec::new();
     let without_time = Event {
@@ -58,7 +58,7 @@ fn work(event: &Event) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// What the event says besides its process and its time.
+/// What the event says, without its process and its time.
 pub(in crate::tui) fn what(c: &Ctx<'_>, e: &Event) -> Cell {
     let mut cell = Cell::default();
     let mut add = |text: String, tone: Tone| {

@@ -12,7 +12,7 @@ use super::super::theme::Tone;
 use super::{Cell, Fields, Of, RowKey, Spec, all, no_ebpf};
 
 fn errors(v: &VerbRow, width: usize) -> Cell {
-    // A library's probe fails by design: shown, but not as a fault.
+    // A call that a library makes to probe fails by design: it is shown, but not as a fault.
     let tone = match &v.errors {
         None => Tone::Dim,
         Some(errors) if errors.total == 0 => Tone::Normal,

@@ -12,7 +12,7 @@ use rdmatop_model::judgement::counts_bytes;
 /// Width of the labels to the left of a chart.
 const MARGIN: usize = 14;
 
-/// A chart of `points`, newest right, `height` lines high, to its own maximum.
+/// A chart of `points`, the newest at the right, `height` lines high, scaled to its own maximum.
 fn chart(
     glyphs: &Glyphs,
     name: &str,
@@ -43,7 +43,7 @@ fn chart(
         } else {
             String::new()
         };
-        // A sign of a chart takes three bytes.
+        // The signs of a chart take three bytes each.
         let mut text = String::with_capacity(pad.len() + 3 * (shown.len() + 1));
         text.push_str(glyphs.wall);
         text.push_str(&pad);
@@ -72,7 +72,7 @@ fn chart(
     out
 }
 
-/// A rate of bytes; `part`: of work requests only, so that a 0 means nothing.
+/// A rate of bytes. `part`: only the bytes of work requests are counted, so a 0 means nothing.
 fn bytes(units: Units, part: bool, value: f64) -> String {
     match part {
         true if value <= 0.0 => format::UNKNOWN.to_owned(),
@@ -81,7 +81,7 @@ fn bytes(units: Units, part: bool, value: f64) -> String {
     }
 }
 
-/// Tx and Rx of a history; `part`: its bytes are those of work requests only.
+/// Tx and Rx of a history. `part`: only the bytes of work requests are counted.
 pub fn history(state: &State, history: &History, width: usize, height: usize, part: bool) -> Vec<Cell> {
     if history.tx.is_empty() && history.rx.is_empty() {
         return vec![Cell::new(
@@ -120,7 +120,7 @@ pub fn history(state: &State, history: &History, width: usize, height: usize, pa
 /// Tx and Rx of all ports together, three lines each.
 pub fn totals(state: &State, width: usize) -> Vec<Cell> {
     let ports = &state.snapshot.ports;
-    // Packets and bytes cannot be added: show the unit of the busiest ports.
+    // Packets and bytes cannot be added, so ports without bytes are left out when any port counts bytes.
     let unit = if ports.iter().any(|p| p.history.unit == "bytes") {
         "bytes"
     } else {
@@ -163,7 +163,7 @@ pub fn totals(state: &State, width: usize) -> Vec<Cell> {
     out
 }
 
-/// A log2 histogram as bars, empty edges left out.
+/// A log2 histogram as bars, without the empty buckets at its ends.
 pub fn histogram(glyphs: &Glyphs, latency: &Latency, width: usize) -> Vec<Cell> {
     let used = || latency.buckets.iter().enumerate().filter(|(_, n)| **n > 0);
     let (Some((first, _)), Some((last, _))) = (used().next(), used().next_back()) else {

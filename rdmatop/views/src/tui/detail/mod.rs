@@ -68,7 +68,7 @@ pub fn lines(state: &State, width: usize) -> Vec<Cell> {
     }
 }
 
-/// The fields of a row that stand outside of the list of counters: label and value.
+/// Label and value of a row's fields that are not in the list of counters.
 fn facts_of<R>(state: &State, table: Table<R>, row: &R) -> Vec<(&'static str, String)> {
     let fields = fields::detailed(table).into_iter();
     let plain = fields.filter(|(detail, _)| detail.place < COUNTERS);
@@ -91,7 +91,7 @@ fn counters_of<R>(state: &State, table: Table<R>, row: &R) -> Vec<(&'static str,
         .collect()
 }
 
-/// An unshortened value: the pane has room for it.
+/// A value in full length, for which the pane has room.
 fn plain_text(unit: Unit, value: &Value<'_>) -> String {
     match value {
         Value::Text(text) | Value::State(_, text) => text.clone().into_owned(),
@@ -142,7 +142,7 @@ fn long(name: &str, value: &str, width: usize) -> Vec<Cell> {
     heads
         .zip(lines)
         .map(|(head, line)| {
-            // By columns, not by characters: some names have wide ones.
+            // Padded by display columns and not by characters, because names may have wide ones.
             let room = indent - text::width(head);
             Cell::new(format!("{head}{:room$}", ""), Tone::Dim).and(line, Tone::Normal)
         })

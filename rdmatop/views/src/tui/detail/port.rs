@@ -89,7 +89,7 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
     out.push(heading(
         "Of the driver, as it counts   per second        total  source",
     ));
-    // Moving counters first; the rest in the provider's order.
+    // Counters that move come first; otherwise they are in the provider's order.
     let moving = |c: &rdmatop_model::value::Counter| c.rate.is_some_and(|r| r > 0.0);
     let (live, still): (Vec<_>, Vec<_>) = p.counters.iter().partition(|c| moving(&c.counter));
     for c in live.into_iter().chain(still) {
@@ -119,7 +119,7 @@ fn link(state: &State, member: &Member) -> Cell {
         .and(rate(member.rx_bytes.as_ref()), Tone::Rx)
 }
 
-/// A line with what its number means, where there is room for that.
+/// A counter's line, followed by what the counter means if there is room.
 fn explained(line: Cell, help: Option<&str>, width: usize) -> Cell {
     match help {
         Some(help) if line.width() + MEANING.len() + help.chars().count() <= width => {
@@ -129,5 +129,5 @@ fn explained(line: Cell, help: Option<&str>, width: usize) -> Cell {
     }
 }
 
-/// Before what a counter means.
+/// Stands between a counter and what it means.
 const MEANING: &str = "  ";

@@ -8,7 +8,7 @@ use super::super::state::State;
 use super::super::theme::Tone;
 use super::{facts_of, heading, long};
 
-/// Lines for a program; without one, the notes alone.
+/// Lines for a program's verdict and the notes; without a program, the notes alone.
 pub(super) fn lines(state: &State, probe: Option<&ProbeVerdict>, width: usize) -> Vec<Cell> {
     let mut out = Vec::new();
     if let Some(p) = probe {

@@ -14,7 +14,7 @@ use super::super::state::State;
 use super::super::theme::{Tone, stuck_tone};
 use super::{chart, facts, facts_of, heading, long, traffic};
 
-/// Who is at the other ends of its QPs, most QPs first.
+/// The other ends of the process's QPs, those with most QPs first.
 fn peers(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
     const SHOWN: usize = 6;
     let snapshot = &state.snapshot;
@@ -67,7 +67,7 @@ fn bound_counter(group: &CounterGroup, width: usize) -> Vec<Cell> {
     out
 }
 
-/// How its bytes are known, where its ports count them.
+/// How the process's bytes are known, if they are those of its ports.
 fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
     const SHOWN: usize = 4;
     let counters = [p.traffic.tx_bytes, p.traffic.rx_bytes];
@@ -137,7 +137,7 @@ pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
         out.extend(Cell::lines(&line, width, stuck_tone(why)));
     }
     out.extend(peers(state, p, width));
-    // Possibly long values have lines of their own.
+    // Values that may be long have lines of their own.
     let (long_ones, short): (Vec<_>, Vec<_>) = facts_of(state, PROCESS, p)
         .into_iter()
         .partition(|(label, _)| ["links", "job", "cgroup", "command"].contains(label));

@@ -21,7 +21,7 @@ pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
         ));
     }
     if q.orphan {
-        // Without a process, its creator may have been one thread of a process that goes on.
+        // Without a PID, only one thread of the creator may have ended while the process goes on.
         let line = if q.pid.is_some() {
             "Its creator has ended; another process holds it."
         } else {
@@ -43,7 +43,7 @@ pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
         ));
     }
     let mut list = facts_of(state, QP, q);
-    // A dump reads the PSNs at every sample; records have only those that a modify set earlier.
+    // A netlink dump reads the PSNs each time; records have only those that a modify set earlier.
     if q.state_source != Some(Source::Netlink) {
         list.retain(|(label, _)| !label.ends_with("PSN"));
     }
@@ -60,7 +60,7 @@ pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
     out
 }
 
-/// States with the time spent in each, and the time the kernel needed for the step.
+/// The states, how long the QP was in each, and how long the kernel took for the step.
 fn timeline(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
     if q.timeline.is_empty() {
         return vec![Cell::new("Life: no state change seen yet", Tone::Dim)];

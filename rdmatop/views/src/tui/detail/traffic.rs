@@ -12,8 +12,7 @@ use super::super::state::State;
 use super::super::theme::Tone;
 use super::{chart, counters_of, facts, heading};
 
-/// Every counter, opcodes, statuses, latency. `unknown`: why some or all of
-/// it is unknown.
+/// Every counter, opcodes, statuses and latency. `unknown` says why some or all of them are unknown.
 pub(super) fn lines<R>(
     state: &State,
     (table, row): (Table<R>, &R),
@@ -154,7 +153,7 @@ mod tests {
         let snapshot = Arc::new(testkit::one_row());
         let state = State::new(snapshot, Settings::default(), Tab::Qps, true, Depth::True);
         let counter = |total| Some(Counter::whole(total, None, Source::Ebpf));
-        // Field by field: a new counter does not compile here until it has a line.
+        // Every field is named, so a new counter does not compile here until it has a line.
         let known = Traffic {
             tx_wr: counter(9001),
             tx_wr_posted: counter(9002),

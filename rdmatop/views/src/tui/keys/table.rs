@@ -23,8 +23,8 @@ const fn key(code: KeyCode) -> Chord {
     Chord(code, KeyModifiers::NONE)
 }
 
-/// A table of keys. By scope and heading in the help: the keys, what they do, that in words, and where the
-/// last line of the screen has it too, its rank there and its word.
+/// Makes a table of keys, by scope and heading of the help. Each entry: the keys, the action, its words, and
+/// if the last line of the screen shows it, its rank and its word there.
 macro_rules! bindings {
     (@hint) => { None };
     (@hint $hint:expr) => { Some($hint) };

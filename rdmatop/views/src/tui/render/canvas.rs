@@ -1,8 +1,8 @@
 //! The content of each line of a frame, before it becomes cells.
 //!
 //! Making cells of text (graphemes, widths) and comparing them costs ten times as much as writing the text. A
-//! line with the same marks as in the frame before needs neither: its cells depend only on its marks. A frame
-//! of 160x50 by two of ratatui's buffers takes 6.4 times as long on an idle machine, 3.4 times on a busy one.
+//! line with the same marks as in the frame before needs neither, because its cells depend only on its marks.
+//! Frames of 160x50 by two of ratatui's buffers take 6.4 times as long (idle machine; 3.4 on a busy one).
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -18,7 +18,7 @@ pub struct Canvas {
     lines: Vec<Line>,
 }
 
-/// The content of a line, in drawing order. No mark means a blank line.
+/// The content of a line, in drawing order. A line without marks is blank.
 #[derive(Debug, Default, PartialEq)]
 struct Line {
     /// The texts, one after the other.
@@ -29,14 +29,14 @@ struct Line {
 /// A step of drawing a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mark {
-    /// The next `bytes` of the texts, in at most `room` columns.
+    /// The next `bytes` of the line's text, in at most `room` columns.
     Text {
         x: u16,
         bytes: usize,
         room: u16,
         style: Style,
     },
-    /// A style over what is drawn already.
+    /// A style for what has been drawn there.
     Style { x: u16, width: u16, style: Style },
     /// Erases the area.
     Blank { x: u16, width: u16 },
@@ -45,7 +45,7 @@ enum Mark {
 }
 
 impl Canvas {
-    /// Begins a frame of `size`; `ascii`: non-ASCII characters become `?`.
+    /// Begins a frame of `size`. With `ascii`, other characters become `?`.
     pub fn begin(&mut self, size: (u16, u16), ascii: bool) {
         (self.width, self.ascii) = (size.0, ascii);
         self.lines.resize_with(usize::from(size.1), Line::default);
@@ -55,7 +55,7 @@ impl Canvas {
         }
     }
 
-    /// `text` at `x` of line `y`, in at most `room` columns and to the right edge.
+    /// Writes `text` at `x` of line `y`, in at most `room` columns and not beyond the right edge.
     pub(super) fn text(&mut self, x: u16, y: u16, text: &str, room: usize, style: Style) {
         let room = u16::try_from(room).unwrap_or(u16::MAX);
         let room = room.min(self.width.saturating_sub(x));
@@ -74,7 +74,7 @@ impl Canvas {
         });
     }
 
-    /// `style` over `area`.
+    /// Sets `style` for `area`.
     pub(super) fn style(&mut self, area: Rect, style: Style) {
         self.mark(area, |x, width| Mark::Style { x, width, style });
     }
@@ -99,14 +99,14 @@ impl Canvas {
         }
     }
 
-    /// Whether line `y` is the same in both.
+    /// Whether line `y` is the same in both frames.
     pub fn same_line(&self, other: &Self, y: u16) -> bool {
         let y = usize::from(y);
         self.ascii == other.ascii && self.width == other.width && self.lines.get(y) == other.lines.get(y)
     }
 
-    /// Makes the cells of line `y` in `buf`, where that line is blank. Returns how many cells held a replaced
-    /// character.
+    /// Makes the cells of line `y` in `buf`, whose line must be blank. Returns how many cells had a character
+    /// replaced.
     pub fn cells(&self, y: u16, buf: &mut Buffer) -> usize {
         let Some(line) = self.lines.get(usize::from(y)) else {
             return 0;
@@ -135,7 +135,7 @@ impl Canvas {
         if self.ascii { self.to_ascii(y, buf) } else { 0 }
     }
 
-    /// A wide character whose right half is covered is removed: a terminal shows it completely or not at all.
+    /// Removes each wide character whose right half is covered: a terminal shows it completely or not at all.
     fn mend(&self, y: u16, buf: &mut Buffer) {
         for x in 0..self.width {
             let wide = u16::try_from(text::width(buf[(x, y)].symbol())).unwrap_or(1);
@@ -149,13 +149,13 @@ impl Canvas {
         }
     }
 
-    /// Replaces non-ASCII characters. Our own symbols are ASCII then: only names are affected.
+    /// Replaces non-ASCII characters. Symbols of the view are ASCII then, so only names are affected.
     fn to_ascii(&self, y: u16, buf: &mut Buffer) -> usize {
         let mut replaced = 0;
         for x in 0..self.width {
             let cell = &mut buf[(x, y)];
             if !cell.symbol().is_ascii() {
-                // One column: the other half of a wide character is a cell of its own.
+                // Only one column: the other half of a wide character is a cell of its own.
                 cell.set_symbol("?");
                 replaced += 1;
             }
@@ -181,7 +181,7 @@ fn write(buf: &mut Buffer, (x, y): (u16, u16), text: &str, room: u16, style: Sty
 fn select(buf: &mut Buffer, columns: std::ops::Range<u16>, y: u16, style: Style) {
     for x in columns {
         let cell = &mut buf[(x, y)];
-        // Reversed colours of a dim or coloured cell are hard to read: plain text on one background.
+        // Dim or coloured cells are hard to read reversed, so the row is plain text on one background.
         let keep = cell.modifier & Modifier::BOLD;
         if style.add_modifier.contains(Modifier::REVERSED) {
             cell.fg = Color::Reset;

@@ -23,20 +23,20 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
 }
 
 fn prompt(name: &'static str, input: &str, width: usize, state: &State) -> Cell {
-    // The end of the typed text stays visible, with a block for the cursor.
+    // The end of the typed text stays visible; the `_` stands for the cursor.
     let room = width.saturating_sub(text::width(name) + 1);
     let cell = Cell::new(name, Tone::Title)
         .and(text::cut_left(input, room, state.glyphs.cut), Tone::Strong)
         .and("_", Tone::Accent);
     let wide = cell.width();
     let help = match (&state.message, &state.mode) {
-        (Some(message), Mode::Search { .. }) => format!("   {message}   Enter keep  Esc undo  then n N"),
+        (Some(message), Mode::Search { .. }) => format!("   {message}   Enter:keep  Esc:undo  then n N"),
         (Some(message), _) => format!("   {message}"),
         (None, Mode::Filter { .. }) => {
             let names: Vec<_> = state.spec().words().iter().map(|n| format!("{n}:")).collect();
-            format!("   {}  !not  Enter keep  Esc undo", names.join(" "))
+            format!("   {}  !not  Enter:keep  Esc:undo", names.join(" "))
         }
-        (None, _) => "   Enter keep  Esc undo  then n N".to_owned(),
+        (None, _) => "   Enter:keep  Esc:undo  then n N".to_owned(),
     };
     if wide < width {
         cell.and(text::cut(&help, width - wide, state.glyphs.cut), Tone::Dim)
@@ -52,7 +52,7 @@ fn hints(state: &State, width: usize) -> Cell {
         _ => Scope::View,
     };
     let mut hints = keys::hints(scope);
-    // What the key does at present.
+    // The hint names what the key does in the present state.
     let enter = match state.detail {
         Detail::Closed => "Detail",
         Detail::Split => "Whole screen",
@@ -66,7 +66,7 @@ fn hints(state: &State, width: usize) -> Cell {
             _ => {}
         }
     }
-    // The hint for leaving is never cut off: its place is reserved.
+    // Room for the hint that tells how to leave is reserved, so it is never cut off.
     let wide = |key: &str, word: &str| text::width(key) + text::width(word) + 3;
     let Some((last_key, last_word)) = hints.pop() else {
         return Cell::default();
@@ -75,7 +75,8 @@ fn hints(state: &State, width: usize) -> Cell {
     let mut out = Cell::default();
     let mut add = |key: String, word: &'static str| {
         out.0.push((key.into(), Tone::Accent));
-        let pieces = [" ", word, "  "].map(|piece| (piece.into(), Tone::Normal));
+        // As the tabs have it: without the colon a key's name and its word read as a sentence.
+        let pieces = [":", word, "  "].map(|piece| (piece.into(), Tone::Normal));
         out.0.extend(pieces);
     };
     for (key, word) in hints {

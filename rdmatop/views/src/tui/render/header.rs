@@ -14,7 +14,7 @@ use super::super::{detail, text};
 use super::{Canvas, put, put_clipped};
 use rdmatop_model::judgement::Sum;
 
-/// A fact: its rank, 0 is always shown; and its forms, the longest first.
+/// A fact: its rank (0 is always shown), and its forms, the longest first.
 type Fact = (u8, Vec<Cell>);
 
 /// Draws the header and, on tall screens, the chart of the totals.
@@ -37,17 +37,17 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
     }
 }
 
-/// The facts in their order, two spaces between them. Where they do not fit, the least important get shorter,
-/// and when none can, are left out.
+/// Puts the facts into one line in their order, two spaces between them. If they do not fit, the least
+/// important ones get shorter; when none can get shorter, they are left out.
 fn join(mut facts: Vec<Fact>, width: usize) -> Cell {
-    // Of the form in use of each fact. One of no width takes no space.
+    // Width of each fact's present form. A form of no width takes no space.
     let own = |fact: &Fact| fact.1.first().map_or(0, Cell::width);
     let mut wide: Vec<usize> = facts.iter().map(own).collect();
     let total = |wide: &[usize]| {
         let shown = wide.iter().filter(|w| **w > 0);
         shown.map(|w| w + 2).sum::<usize>().saturating_sub(2)
     };
-    // In turn: no fact gets very short while another stays long.
+    // Facts are shortened in turn, so that none gets very short while another stays long.
     let mut turns = vec![0; facts.len()];
     while total(&wide) > width {
         let able = facts.iter().enumerate().filter(|(_, f)| f.1.len() > 1);
@@ -89,7 +89,7 @@ fn ebpf(state: &State) -> Vec<Cell> {
                 Cell::new(format!("eBPF on ({how})"), Tone::Good),
                 Cell::new("eBPF on", Tone::Good),
             ],
-            // What no program counts is said in the line of findings, with the reason.
+            // The line of findings says which work requests no program counts, and why.
             None => vec![Cell::new("eBPF on", Tone::Good)],
         },
         EbpfState::Disabled => vec![Cell::new("eBPF off (--no-ebpf)", Tone::Warn)],
@@ -100,7 +100,7 @@ fn ebpf(state: &State) -> Vec<Cell> {
                 Cell::new(format!("eBPF off: {why}"), Tone::Warn)
             };
             let mut forms = vec![cut(40), cut(24)];
-            // The line of notes has the reason too.
+            // The line of notes gives the reason as well.
             if !state.snapshot.health.notes.is_empty() {
                 forms.push(Cell::new("eBPF off", Tone::Warn));
             }
@@ -136,7 +136,7 @@ fn probes(state: &State) -> Option<Vec<Cell>> {
         }
         cell
     };
-    // What this kernel does not support is left out first. Failures stay.
+    // The number of unsupported probes is left out first; failures stay.
     let mut forms = vec![form(ok, off)];
     if off > 0 && ok + partial + broken > 0 {
         forms.push(form(ok, 0));
@@ -147,7 +147,7 @@ fn probes(state: &State) -> Option<Vec<Cell>> {
     Some(forms)
 }
 
-/// `None` where no program runs: what was missed is not known then.
+/// `None` while no program runs: nobody knows then what was missed.
 fn lost(state: &State) -> Option<Fact> {
     let health = &state.snapshot.health;
     let short = health.counts_are_short();
@@ -161,7 +161,7 @@ fn lost(state: &State) -> Option<Fact> {
     let count = format::count(lost);
     let mut forms = Vec::new();
     if short {
-        // No event is missing, but the counters are too low.
+        // No event is missing, but some counters are too low.
         forms.push(Cell::new(
             format!("tracer lost {count} events, counts short"),
             Tone::Bad,
@@ -181,7 +181,7 @@ fn sum(state: &State, name: &str, sum: Sum, tone: Tone) -> Cell {
     let Some(rate) = sum.known() else {
         return Cell::new(format!("{name} -"), Tone::Dim);
     };
-    // Part of it is unknown: the shown value is a lower bound.
+    // A part of the sum is unknown: the shown value is a lower bound.
     let floor = if sum.partial { state.glyphs.bound[1] } else { "" };
     let value = format!(
         "{floor}{}{}",
@@ -204,7 +204,7 @@ fn requests(state: &State) -> Cell {
 }
 
 fn states(state: &State) -> Vec<Cell> {
-    // QPs of devices that are left alone are known only where programs saw them made.
+    // Of devices that rdmatop leaves alone, only those QPs are known whose creation a program saw.
     let mut notes = state.snapshot.health.notes.iter();
     let left = notes.any(|note| note.id == CauseId::Excluded);
     let floor = if left { state.glyphs.bound[1] } else { "" };
@@ -215,7 +215,7 @@ fn states(state: &State) -> Vec<Cell> {
         let stuck = format::count(stuck as u64);
         head = head.and(format!(" ({stuck} stuck)"), Tone::Bad);
     }
-    // What needs attention comes first.
+    // States that need attention come first.
     let rank = |name: &str| match name {
         "ERR" | "SQE" => 0,
         "RTS" => 1,
@@ -247,7 +247,7 @@ fn states(state: &State) -> Vec<Cell> {
         }
         cell
     };
-    // QPs in ERR and SQE are among the stuck ones.
+    // QPs in ERR and SQE are also among the stuck ones.
     vec![form(0), form(1), head.clone()]
 }
 
@@ -269,7 +269,7 @@ fn cost(state: &State) -> Vec<Cell> {
     vec![named("self", format!("{cpu} {rss}")), named("self", cpu)]
 }
 
-/// That there are probes on programs, and what they cost these: never left out, because it is others who pay.
+/// Whether programs are probed, and what that costs them. It is never left out, because others pay for it.
 fn uprobes(state: &State) -> Option<Fact> {
     let uprobes = state.snapshot.health.uprobes.as_ref()?;
     if uprobes.off.is_some() {
@@ -290,7 +290,7 @@ fn uprobes(state: &State) -> Option<Fact> {
     ))
 }
 
-/// That rdmatop has changed how QPs are bound to counters: never left out.
+/// That rdmatop has changed how QPs are bound to counters. It is never left out.
 fn hw_counters(state: &State) -> Option<Fact> {
     let report = state.snapshot.health.hw_counters.as_ref()?;
     let set = report.ports.iter().filter(|port| port.set).count();
@@ -322,7 +322,7 @@ fn host(state: &State) -> Vec<Fact> {
     let mut facts = vec![
         (0, vec![Cell::new("rdmatop", Tone::Title)]),
         (4, vec![name(32), name(14)]),
-        // No other fact is shortened for this one.
+        // This fact gives way first: no other is shortened for it.
         (
             9,
             vec![Cell::value(short(host.kernel.as_deref(), 24)), Cell::default()],

@@ -82,7 +82,7 @@ pub(in crate::tui) fn lines(state: &State) -> Vec<Cell> {
     out
 }
 
-/// Why some of it cannot be observed, once for the devices of which the same is true.
+/// Why some of it cannot be observed; devices with the same cause share an entry.
 fn causes(state: &State) -> Vec<Cell> {
     /// Devices that are named.
     const NAMED: usize = 3;
@@ -114,14 +114,14 @@ fn entry(key: &str, about: &str) -> Cell {
     Cell::new(format!("  {key}{}", " ".repeat(pad)), Tone::Accent).and(format!(" {about}"), Tone::Normal)
 }
 
-/// Draws the list over the screen, in two columns where it is longer than the screen and both fit.
+/// Draws the list over the screen, in two columns if it is longer than the screen and both fit.
 pub(super) fn draw(state: &State, canvas: &mut Canvas) {
     let Mode::Help(first) = state.mode else { return };
     let lines = lines(state);
     let number = |length: usize| u16::try_from(length).unwrap_or(u16::MAX);
     let room = (state.size.0, state.size.1.saturating_sub(1));
     let longest = lines.iter().map(Cell::width).max().unwrap_or(0);
-    // Two blanks beside each column, and the frame.
+    // Each column has two blanks beside it; the frame takes two more.
     let wide = |columns: usize| number((longest + 2) * columns + 2);
     let is_long = lines.len() + 2 > usize::from(room.1);
     let columns = if is_long && wide(2) <= room.0 { 2 } else { 1 };

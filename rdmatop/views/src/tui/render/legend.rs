@@ -1,4 +1,4 @@
-//! What the signs on the screen mean, in one line above the last: only those that are there.
+//! What the signs on the screen mean, in the line above the last one; only signs that are shown.
 
 use rdmatop_model::fields::finding_of;
 use rdmatop_model::findings::{Role, Severity};
@@ -25,7 +25,7 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
     for (at, (sign, meaning)) in signs(state, layout).into_iter().enumerate() {
         let gap = if at == 0 { "" } else { "  " };
         let wide = text::width(gap) + text::width(&sign) + 1 + text::width(meaning);
-        // The most important come first.
+        // The signs come in the order of their importance, so the rest is left out.
         if wide > room {
             break;
         }

@@ -55,7 +55,7 @@ pub fn draw(state: &State, canvas: &mut Canvas) -> usize {
 /// Writes `cell` from the left edge of line `y` of `area`, cut to its width.
 fn put(state: &State, canvas: &mut Canvas, area: Rect, y: usize, cell: &Cell) {
     let room = usize::from(area.width);
-    // Nearly every cell has room, and there are as many as rows times columns.
+    // This spares the work below for nearly every cell; there are as many cells as rows times columns.
     if cell.width() <= room {
         return put_clipped(state, canvas, area, y, cell);
     }
@@ -63,7 +63,7 @@ fn put(state: &State, canvas: &mut Canvas, area: Rect, y: usize, cell: &Cell) {
     let mut left = room;
     for (piece, tone) in &cell.0 {
         let wide = text::width(piece);
-        // The mark must fit at the cut: its place is reserved while later pieces do not fit.
+        // Room for the mark is reserved as long as later pieces might not fit.
         if wide < left {
             left -= wide;
             shown.0.push((piece.clone(), *tone));
@@ -80,8 +80,8 @@ fn put(state: &State, canvas: &mut Canvas, area: Rect, y: usize, cell: &Cell) {
     put_clipped(state, canvas, area, y, &shown);
 }
 
-/// As [`put`] where no mark is needed: what has no room is not drawn. The last piece, which is nearly all of
-/// a line of a chart, needs no measuring then.
+/// As [`put`], but without a mark: what has no room is not drawn. The last piece then needs no measuring; in
+/// a chart it is nearly the whole line.
 fn put_clipped(state: &State, canvas: &mut Canvas, area: Rect, y: usize, cell: &Cell) {
     if y >= usize::from(area.height) {
         return;
@@ -113,7 +113,7 @@ fn rule(state: &State, canvas: &mut Canvas, area: Rect, title: &str) {
     put_clipped(state, canvas, area, 0, &cell);
 }
 
-/// The detail pane without its wall, which it has when it stands beside the table.
+/// The area of the detail pane without the wall that it has beside the table.
 fn inside(area: Rect) -> Rect {
     let wall = if area.x > 0 { 2 } else { 0 };
     Rect {
@@ -127,7 +127,7 @@ fn draw_detail(state: &State, area: Rect, canvas: &mut Canvas) {
     if area.height == 0 {
         return;
     }
-    // Beside the table, the pane needs a wall; below it, its title line is enough.
+    // Beside the table, the pane needs a wall; below the table, its title line is enough.
     let beside = area.x > 0;
     let inner = inside(area);
     if beside {

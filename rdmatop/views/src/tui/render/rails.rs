@@ -1,5 +1,5 @@
-//! Tx and Rx of each port beside the others, on every tab: a hot, an idle or a funnelled rail is seen at
-//! once.
+//! Tx and Rx of all ports side by side, on every tab: one sees at once a port that is hot, idle, or gets all
+//! receives.
 
 use std::fmt::{self, Write as _};
 
@@ -15,7 +15,7 @@ use super::super::text;
 use super::super::theme::Tone;
 use super::{Canvas, put};
 
-/// A wider bar shows nothing more.
+/// A bar of more columns would show nothing more.
 const WIDEST: usize = 20;
 /// From this width a bar and its number have a space between them.
 const ROOMY: usize = 9;
@@ -62,7 +62,7 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
                 }
             }
             if plan.gap > 0 {
-                // A blank looks the same when it is dim.
+                // A blank looks the same in a dim tone, so it may join a dim piece before it.
                 let dim = line.0.last().is_some_and(|(_, tone)| *tone == Tone::Dim);
                 let tone = if dim { Tone::Dim } else { Tone::Normal };
                 join(&mut line, format_args!("{:1$}", "", plan.gap), tone);
@@ -76,8 +76,8 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
     }
 }
 
-/// Adds text to a line. Text of the tone of the last piece joins it: of idle ports the whole line is one
-/// piece to draw.
+/// Adds text to a line. If its tone is that of the last piece, it is appended to that piece, so that the
+/// whole line of idle ports is one piece to draw.
 fn join(line: &mut Cell, text: fmt::Arguments<'_>, tone: Tone) {
     if line.0.last().is_none_or(|(_, last)| *last != tone) {
         line.0.push((String::new().into(), tone));
@@ -93,18 +93,18 @@ fn join(line: &mut Cell, text: fmt::Arguments<'_>, tone: Tone) {
 struct Plan {
     /// Ports that are shown.
     shown: usize,
-    /// Columns of a name, and of the space behind it where there is room for one; 0: no names.
+    /// Columns of a name, and of the space behind it if there is room for one; 0: no names are shown.
     label: usize,
     bar: usize,
     gap: usize,
 }
 
 impl Plan {
-    /// For so many ports, the longest name being so long.
+    /// The plan for this many ports, whose longest name takes `name` columns.
     fn of(room: usize, ports: usize, name: usize) -> Self {
         let each = room / ports.max(1);
         match each {
-            // `+99`.
+            // The last four columns are for the number of ports that are left out, ` +99`.
             0 => Self {
                 shown: room.saturating_sub(4).min(ports),
                 label: 0,
@@ -118,7 +118,7 @@ impl Plan {
                 gap: 0,
             },
             _ => {
-                // A bar of one column has eight steps, and with a name it is known whose it is.
+                // Even a bar of one column has eight steps, and a name tells to which port it belongs.
                 let label = match each.saturating_sub(name) {
                     _ if name == 0 => 0,
                     0 | 1 => 0,
@@ -136,8 +136,8 @@ impl Plan {
     }
 }
 
-/// A port's share in `width` columns as a bar, with its number at the end where there is room; one that is
-/// not ACTIVE says so.
+/// A port's share as a bar in `width` columns, with its number at the end if there is room. A port that is
+/// not ACTIVE shows its state instead.
 fn bar(state: &State, port: &PortRow, counter: Option<Counter>, width: usize, tone: Tone) -> Cell {
     if let Some(down) = port.state.filter(|state| !PortState::is_active(*state)) {
         let word = text::cut(&down.to_string(), width, "x");
@@ -149,7 +149,7 @@ fn bar(state: &State, port: &PortRow, counter: Option<Counter>, width: usize, to
     };
     let number = number(state, share, counter);
     let wide = text::width(&number);
-    // A bar of one column says too little.
+    // With a number, the bar would have only one column.
     if wide + 2 > width {
         return columns::bar(&state.ctx(), share, width, tone);
     }
@@ -160,11 +160,11 @@ fn bar(state: &State, port: &PortRow, counter: Option<Counter>, width: usize, to
         .and(number, if idle { Tone::Dim } else { Tone::Normal })
 }
 
-/// What a bar stands for: percent of the link, or the rate where a full bar is the busiest port.
+/// The number for a bar: percent of the link, or the rate if a full bar means the busiest port.
 fn number(state: &State, share: f64, counter: Option<Counter>) -> String {
     let scale = &state.snapshot.judgement.scale;
     if scale.link {
-        // What is little is not nothing, and what is nearly all is not all.
+        // A small share must not read as 0 %, and nearly all not as 100 %.
         let percent = (share * 100.0).round();
         return match percent {
             _ if share <= 0.0 => "0%".to_owned(),
@@ -181,7 +181,7 @@ fn number(state: &State, share: f64, counter: Option<Counter>) -> String {
     })
 }
 
-/// Names of ports without what all of them have in common.
+/// Names of ports without the beginning and the end that all have in common.
 fn labels(ports: &[PortRow]) -> Vec<String> {
     let single = |port: &PortRow| {
         ports
@@ -203,7 +203,7 @@ fn labels(ports: &[PortRow]) -> Vec<String> {
     let Some(first) = whole.first() else {
         return whole;
     };
-    // Digits stay together: 1 and 10, not nothing and 0.
+    // Numbers are not split: the names become 1 and 10, not an empty one and 0.
     let is_digit = |at: usize| first.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
     let mut head = first.len();
     let mut tail = first.len();

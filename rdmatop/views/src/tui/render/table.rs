@@ -71,7 +71,7 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) -> usize
             select(state, canvas, layout.rows, y);
         }
     }
-    // Rows of the kernel alone look like traffic, and mean that no job uses RDMA.
+    // Rows of kernel consumers alone look like traffic, although no job uses RDMA.
     if let (Tab::Processes, Some(text)) = (state.tab, only_kernel(&ctx)) {
         say(state, layout.rows, formatted + 1, &text, canvas);
     }
@@ -91,7 +91,7 @@ fn headings(state: &State, area: Rect, fit: &Fit, canvas: &mut Canvas) {
             ""
         };
         let width = usize::from(placed.width);
-        // The mark stands on the side away from the text; without room it takes the gap.
+        // The mark stands on the side where the text does not; without room it takes the gap between columns.
         let x = match placed.column.align {
             Align::Left => {
                 title.push_str(mark);

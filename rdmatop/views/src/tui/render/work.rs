@@ -1,4 +1,4 @@
-//! The pane of work requests of one QP: what it does now, a timeline, the last requests.
+//! The pane of work requests of one QP: what the QP does now, a timeline, and the last requests.
 
 use ratatui::layout::Rect;
 
@@ -13,7 +13,7 @@ use rdmatop_model::watched::{Moment, Picture, Request, SLOT_NS, Slot, WatchState
 
 /// Width of the labels beside the lanes.
 const MARGIN: usize = 6;
-/// Slots that a narrow screen shows: 8 s. A wide one shows as many seconds or more, in more cells.
+/// Slots of the timeline on a narrow screen: 8 s. A wide screen shows at least as much, in more cells.
 const SHOWN: usize = 160;
 
 /// What is shown until programs see work requests.
@@ -55,7 +55,7 @@ fn lines(state: &State, pane: &WorkPane, width: usize, height: usize) -> Vec<Cel
         }
         WatchState::On => {}
     }
-    // What the QP does comes first: on the smallest screen it is all there is.
+    // The line that says what the QP does comes first, because the smallest screen has room for it alone.
     out.push(now(qp));
     if height >= 10 {
         out.push(facts(state, pane, qp));
@@ -65,7 +65,7 @@ fn lines(state: &State, pane: &WorkPane, width: usize, height: usize) -> Vec<Cel
     if room >= lanes.len() + 3 {
         out.extend(lanes);
     } else {
-        // The lane of what is outstanding shows a stall by itself.
+        // Without room for all lanes, that of outstanding requests is shown: a stall is visible in it.
         out.extend(lanes.into_iter().skip(1).take(1));
     }
     if let Some(line) = lost(qp) {
@@ -136,7 +136,7 @@ fn now(qp: &Picture) -> Cell {
     }
 }
 
-/// Whose the QP is, and how much it does.
+/// Whose QP it is, and how much it does.
 fn facts(state: &State, pane: &WorkPane, qp: &Picture) -> Cell {
     let row = state.snapshot.qps.iter().find(|row| row.uid == pane.qp);
     let mut cell = Cell::default();
@@ -201,7 +201,7 @@ impl Column {
 fn lanes(glyphs: &Glyphs, qp: &Picture, width: usize) -> Vec<Cell> {
     let cells = width.saturating_sub(MARGIN + 1).max(1);
     let each = SHOWN.div_ceil(cells).max(1);
-    // Cells keep their slots while time goes on: the newest may be incomplete.
+    // A cell keeps its slots while time goes on, so the newest cell may have fewer slots than the others.
     let now = qp.mono_ns / SLOT_NS + 1;
     let newest = usize::try_from(now % each as u64).unwrap_or(0);
     let newest = if newest == 0 { each } else { newest };
@@ -246,7 +246,7 @@ fn lanes(glyphs: &Glyphs, qp: &Picture, width: usize) -> Vec<Cell> {
             } else if c.open > 0 {
                 (bar(c.open, open), Tone::Good)
             } else if c.posts > 0 {
-                // Posted and ended within a slot.
+                // The requests ended in the slot in which they were posted.
                 (glyphs.eighths[0], Tone::Good)
             } else {
                 (glyphs.gap, Tone::Dim)
@@ -275,7 +275,7 @@ fn lanes(glyphs: &Glyphs, qp: &Picture, width: usize) -> Vec<Cell> {
     out
 }
 
-/// What the list lacks.
+/// What is missing in the list.
 fn lost(qp: &Picture) -> Option<Cell> {
     if qp.full + qp.missed == 0 {
         return None;
@@ -301,7 +301,7 @@ fn list(state: &State, pane: &WorkPane, qp: &Picture, width: usize, height: usiz
     if height < 2 {
         return Vec::new();
     }
-    // The time and whether a completion was asked for go first where there is no room.
+    // If room is short, the time and whether a completion was asked for are left out first.
     let wide = width >= 76;
     let took = "TOOK";
     let mut heading = if wide {

@@ -19,24 +19,24 @@ use super::{Control, Outcome, TuiError};
 
 /// Shortest time between frames that no key requested.
 const FRAME: Duration = Duration::from_millis(100);
-/// Events taken at once, so that a storm of events does not keep a key waiting.
+/// Events taken at once: a storm of events must not keep a key waiting.
 const BATCH: usize = 1024;
 
-/// What is drawn on.
+/// The screen on which the loop draws.
 pub(in crate::tui) trait Screen {
-    /// Draws the state, or drops the frame if the terminal has not taken the one before. Never waits for it.
+    /// Draws the state; drops the frame if the terminal has not taken the one before. Never waits.
     fn draw(&mut self, state: &mut State) -> io::Result<()>;
-    /// The terminal has not taken all that was drawn.
+    /// Whether the terminal has not taken all that was drawn.
     fn behind(&self) -> bool;
-    /// Writes more of it. True when frames were dropped meanwhile: one has to be drawn.
+    /// Writes more of it. True if frames were dropped meanwhile, so that one has to be drawn.
     fn pour(&mut self) -> io::Result<bool>;
     /// Forgets what is on the screen, so that the next frame is drawn completely.
     fn clear(&mut self) -> io::Result<()>;
     /// Asks the terminal to put a text into its clipboard.
     fn copy(&mut self, text: &str) -> io::Result<()>;
-    /// Gives the screen back and stops the process; resumes after `fg`.
+    /// Gives the terminal back and stops the process; it goes on after `fg`.
     fn suspend(&mut self) -> io::Result<()>;
-    /// Takes the screen again.
+    /// Takes the terminal over again.
     fn again(&mut self) -> io::Result<()>;
 }
 
@@ -72,9 +72,9 @@ pub(super) async fn drive<S: Screen, T: SignalSource>(
     let mut batch = Vec::with_capacity(BATCH);
     loop {
         let due = drawn.map(|at| at + FRAME);
-        // A terminal that does not read is tried again at the pace of frames.
+        // To a terminal that does not read, writing is tried again at the pace of frames.
         let wanting = dirty || screen.behind();
-        // Without a timer where nothing is pending: one wake-up less for each snapshot.
+        // A frame that is due is drawn here and needs no timer, which spares one wake-up for each snapshot.
         if wanting && due.is_none_or(|due| due <= Instant::now()) {
             if dirty {
                 screen.draw(state)?;
@@ -102,7 +102,7 @@ pub(super) async fn drive<S: Screen, T: SignalSource>(
                 if let Some(outcome) = act(effect, state, screen, control)? {
                     return Ok(outcome);
                 }
-                // A held key or a wheel makes many events: one frame for all that have arrived.
+                // A held key or the wheel makes many events: all that have arrived share one frame.
                 if keys.is_empty() {
                     screen.draw(state)?;
                     (dirty, drawn) = (false, Some(Instant::now()));
@@ -117,7 +117,7 @@ pub(super) async fn drive<S: Screen, T: SignalSource>(
                 Asked::Continued => { screen.again()?; dirty = true; }
                 Asked::Resized => { screen.draw(state)?; (dirty, drawn) = (false, Some(Instant::now())); }
             },
-            // Before the channels: a storm of events must not keep the screen from being drawn.
+            // Before the channels, so that a storm of events does not hinder drawing.
             () = sleep_until(due.unwrap_or_else(Instant::now)), if wanting => {}
             changed = snapshots.changed() => {
                 if changed.is_err() {
@@ -125,7 +125,7 @@ pub(super) async fn drive<S: Screen, T: SignalSource>(
                 }
                 state.take(snapshots.borrow_and_update().clone());
                 dirty |= !state.frozen;
-                // Until now there were no rows: the first ones do not wait for the next frame.
+                // The first rows do not wait until the next frame is due.
                 if std::mem::take(&mut empty) {
                     drawn = None;
                 }
@@ -148,8 +148,8 @@ fn act<S: Screen>(
     match effect {
         None | Some(Effect::Still) => {}
         Some(Effect::Quit) => return Ok(Some(Outcome::Quit)),
-        // A full channel means that the app is behind; the newest wish is in the state and goes with the next
-        // one.
+        // If the channel is full the app is behind. The newest wish is in the state and goes with the next
+        // request.
         Some(Effect::Refresh(_)) => {
             let _ = control.try_send(Control::Refresh(state.delay));
         }

@@ -1,19 +1,22 @@
-//! Inputs of the loop from the terminal and the system: keys from a thread, signals.
+//! Inputs of the loop: keys and sizes, which a thread reads from the terminal, and signals.
 
 use std::io::{self, IsTerminal};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::Event as TermEvent;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::process::getpgrp;
+use rustix::termios::tcgetpgrp;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-/// What a signal requests.
+/// What a signal asks for.
 pub(super) enum Asked {
-    /// Leave; the signal's number.
+    /// Leave, because of the signal with this number.
     Leave(i32),
     /// Give the terminal back and stop.
     Stop,
@@ -25,14 +28,14 @@ pub(super) enum Asked {
 
 /// Where signals come from.
 pub(super) trait SignalSource {
-    /// The next one.
+    /// Waits for the next request.
     async fn next(&mut self) -> Asked;
 }
 
-/// A shell that ends a stopped job sends SIGTERM and SIGCONT: the end must be handled first.
+/// SIGCONT waits this long: a shell that ends a stopped job sends SIGTERM too, which must come first.
 const TOGETHER: Duration = Duration::from_millis(20);
 
-/// The signals of this process that are handled in order. For others that end it see `terminal`.
+/// The signals that the loop handles in order. For the other signals that end the process see `terminal`.
 pub(super) struct Signals {
     hup: Signal,
     int: Signal,
@@ -40,9 +43,9 @@ pub(super) struct Signals {
     stop: Signal,
     cont: Signal,
     winch: Signal,
-    /// When a received SIGCONT is handed out.
+    /// The time at which a received SIGCONT is passed on.
     continued: Option<Instant>,
-    /// Written to when the size changes.
+    /// Written to at each new size of the terminal.
     resized: Option<Arc<OwnedFd>>,
 }
 
@@ -61,7 +64,7 @@ impl Signals {
         })
     }
 
-    /// Makes a reader look at the terminal at each new size.
+    /// Makes a reader ask crossterm at each new size of the terminal.
     pub(super) fn wake(&mut self, reader: &Reader) {
         self.resized = Some(reader.look.clone());
     }
@@ -71,7 +74,7 @@ impl SignalSource for Signals {
     async fn next(&mut self) -> Asked {
         loop {
             let due = self.continued;
-            // In this order: the end comes first.
+            // The order matters: signals that end the program come first.
             tokio::select! {
                 biased;
                 _ = self.hup.recv() => return Asked::Leave(libc::SIGHUP),
@@ -94,26 +97,26 @@ impl SignalSource for Signals {
     }
 }
 
-/// A thread that reads the terminal. It polls the descriptor itself first, because crossterm goes on reading
-/// a terminal that hung up as if no key were pressed.
+/// A thread that reads the terminal. It polls the descriptor itself before it asks crossterm, because
+/// crossterm goes on reading a terminal that hung up as if no key were pressed.
 pub(super) struct Reader {
-    /// Keys, the mouse, sizes; an error is the last message.
+    /// Keys, mouse events and sizes; an error is the last message.
     pub(super) events: mpsc::Receiver<io::Result<TermEvent>>,
-    /// Readable: stop.
+    /// When this is readable, the thread stops.
     stop: Arc<OwnedFd>,
-    /// Readable: ask crossterm, whatever the terminal's state.
+    /// When this is readable, the thread asks crossterm, whatever the state of the terminal.
     look: Arc<OwnedFd>,
 }
 
 fn raise(event: &OwnedFd) {
-    // This fails only when the counter is full: then it is readable all the same.
+    // This fails only when the counter is full, and then the descriptor is readable anyway.
     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }
 
 impl Reader {
     /// Starts to read.
     pub(super) fn start() -> io::Result<Self> {
-        // What crossterm reads: standard input where it is a terminal, else the controlling terminal.
+        // As crossterm: standard input if it is a terminal, otherwise the controlling terminal.
         let tty: OwnedFd = if io::stdin().is_terminal() {
             io::stdin().as_fd().try_clone_to_owned()?
         } else {
@@ -136,10 +139,39 @@ impl Drop for Reader {
     }
 }
 
+/// Adds the events that crossterm has now.
+fn take_events(found: &mut Vec<TermEvent>) -> io::Result<()> {
+    while crossterm::event::poll(Duration::ZERO)? {
+        found.push(crossterm::event::read()?);
+    }
+    Ok(())
+}
+
+/// Whether the terminal belongs to another process group, as that of a shell after bg(1).
+fn in_background(tty: &OwnedFd) -> bool {
+    tcgetpgrp(tty).is_ok_and(|group| group != getpgrp())
+}
+
+/// Has read(2) of the terminal fail with EIO in this thread while the process is in the background. Without
+/// this the kernel sends a SIGTTIN, which stops the whole process (`__tty_check_change`, tty_jobctrl.c). A
+/// shell's `kill` sends SIGTERM and SIGCONT to a stopped job: the read, started again, would stop the process
+/// before the SIGTERM is handled.
+fn block_sigttin() {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset(3) writes the whole set before it is read; the calls change that set and the signal
+    // mask of this thread alone.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGTTIN);
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+    }
+}
+
 fn read(tty: &OwnedFd, sender: &mpsc::Sender<io::Result<TermEvent>>, stop: &OwnedFd, look: &OwnedFd) {
-    // crossterm handles SIGWINCH too. One that it has not taken hides the next key: it waits for edges, and
-    // loses that of the key while it reports the new size. So it is asked at each new size, and from time to
-    // time, because its signal handler may run after the one that wakes this thread.
+    block_sigttin();
+    // crossterm handles SIGWINCH too. While it has not taken a SIGWINCH, the next key stays hidden: it waits
+    // for edges, and loses the edge of the key while it reports the new size. So it is asked at each new
+    // size, and from time to time, because its signal handler may run after the one that wakes this thread.
     let wait = Timespec {
         tv_sec: 0,
         tv_nsec: 500_000_000,
@@ -161,12 +193,19 @@ fn read(tty: &OwnedFd, sender: &mpsc::Sender<io::Result<TermEvent>>, stop: &Owne
         if !fds[2].revents().is_empty() {
             let _ = rustix::io::read(look, &mut [0; 8]);
         }
+        if in_background(tty) {
+            // What is typed is the shell's, and a readable terminal ends poll(2) at once.
+            std::thread::sleep(Duration::from_millis(50));
+            return Ok(Some(Vec::new()));
+        }
         let mut found = Vec::new();
-        while crossterm::event::poll(Duration::ZERO)? {
-            found.push(crossterm::event::read()?);
+        match take_events(&mut found) {
+            // The process went to the background after the question.
+            Err(error) if error.raw_os_error() == Some(libc::EIO) && in_background(tty) => {}
+            taken => taken?,
         }
         if found.is_empty() && polled.contains(PollFlags::IN) {
-            // Half a sequence, or a key that is hidden until the next one: poll(2) would return at once.
+            // crossterm has half a sequence, or hides a key until the next one: poll(2) would return at once.
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(Some(found))

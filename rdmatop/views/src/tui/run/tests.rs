@@ -1,4 +1,4 @@
-//! Frames are counted, not timed: a slow machine draws fewer, never more.
+//! These tests count frames instead of timing them: a slow machine draws fewer frames, never more.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ impl SignalSource for Silent {
     }
 }
 
-/// The loop at work, and the ends that feed it.
+/// The loop at work, and the channels that feed it.
 struct Bench {
     keys: mpsc::Sender<io::Result<TermEvent>>,
     snapshots: watch::Sender<Arc<Snapshot>>,
@@ -142,7 +142,7 @@ impl Bench {
             .await;
     }
 
-    /// Everything sent so far was taken: leaving is taken last.
+    /// Leaves the view. Leaving is taken last, so everything sent before was taken.
     async fn leave(self) -> u64 {
         self.key(KeyCode::Char('q')).await;
         assert!(matches!(self.ended.await, Ok(Ok(Outcome::Quit))));
@@ -162,8 +162,8 @@ fn run(test: impl Future<Output = ()>) {
 fn nothing_is_drawn_when_nothing_changed() {
     run(async {
         let bench = Bench::start(testkit::busy(), Tab::Processes, (80, 24)).await;
-        // Several frames' time, a pointer that moves, a button that goes up, keys that do nothing, events
-        // that this tab does not show.
+        // Wait for several frames' time, then move the pointer, release a button, press keys that do nothing,
+        // and send events that this tab does not show.
         tokio::time::sleep(FRAME * 4).await;
         for kind in [MouseEventKind::Moved, MouseEventKind::Up(MouseButton::Left)] {
             for column in 0..40 {
@@ -206,7 +206,7 @@ fn a_key_and_a_snapshot_are_one_frame_each() {
 fn the_app_learns_once_that_the_first_rows_are_drawn() {
     run(async {
         let mut bench = Bench::start(testkit::full::snapshot(), Tab::Processes, (80, 24)).await;
-        // The frame before the first round shows no rows of it.
+        // The frame that was drawn before the first round has no rows of it.
         assert!(bench.asked.try_recv().is_err());
         for frames in 2..5 {
             bench.snapshots.send_replace(Arc::new(testkit::full::snapshot()));

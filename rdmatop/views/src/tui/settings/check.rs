@@ -1,4 +1,4 @@
-//! Names and values that TOML accepts and the view does not know: each is reported with its line.
+//! Checks names and values that TOML accepts but the view does not know; errors name the line.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use super::super::tab::Tab;
 use super::super::theme;
 use rdmatop_model::findings::Limits;
 
-/// What is checked here; the type refuses all else by itself.
+/// The values that are checked here; types make TOML refuse everything else.
 #[derive(Deserialize)]
 struct Marked {
     theme: Option<Spanned<String>>,
@@ -30,8 +30,8 @@ struct Order {
     by: Spanned<String>,
 }
 
-/// Why `text`, which has the form of settings with these limits of findings, is not understood: the first
-/// reason, with its line.
+/// Checks `text`, which has the form of settings with these limits of findings. The error is the first fault,
+/// with its line.
 pub(super) fn check(text: &str, limits: &Limits) -> Result<(), String> {
     let marked: Marked = toml::from_str(text).map_err(|error| one_line(text, &error))?;
     let fault = |at: Range<usize>, why: String| format!("line {}: {why}", line(text, at.start));
@@ -89,7 +89,7 @@ pub(super) fn check(text: &str, limits: &Limits) -> Result<(), String> {
     })
 }
 
-/// An error of TOML in one line. Its message may quote the file.
+/// An error of TOML in one line; the message may quote the file.
 pub(super) fn one_line(text: &str, error: &toml::de::Error) -> String {
     match error.span() {
         Some(span) => format!("line {}: {}", line(text, span.start), error.message()),

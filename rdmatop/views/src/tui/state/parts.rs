@@ -18,9 +18,9 @@ pub enum Mode {
     },
     /// Typing a filter; Esc restores `before`.
     Filter {
-        /// The filter as typed.
+        /// The filter text as typed so far.
         input: String,
-        /// The filter before.
+        /// The filter before the prompt opened.
         before: String,
     },
     /// Choosing the sort column.

@@ -1,9 +1,9 @@
-//! Signals that end the process: the terminal first.
+//! Signals that end the process: the terminal is given back first.
 //!
-//! Signals that ask for an orderly end (SIGINT, SIGTERM, SIGHUP) go through the loop; SIGPIPE is ignored;
+//! Signals that ask for an orderly end (SIGINT, SIGTERM, SIGHUP) go through the loop. SIGPIPE is ignored.
 //! SIGKILL cannot be caught. All others that end a process by default are handled here: the handler gives the
 //! terminal back, and the process still ends by the signal, so that its parent sees the true reason. The
-//! kernel detaches the programs.
+//! kernel detaches the eBPF programs.
 
 use std::sync::OnceLock;
 
@@ -11,7 +11,7 @@ use libc::{c_int, c_void, sigaction, siginfo_t};
 
 use super::taken::restore;
 
-/// Sent by other processes, or caused by a fault here. Real-time signals are added.
+/// Signals that other processes send, or that a fault causes. Real-time signals are added to them.
 const ENDING: [c_int; 18] = [
     libc::SIGQUIT,
     libc::SIGILL,
@@ -33,7 +33,7 @@ const ENDING: [c_int; 18] = [
     libc::SIGSYS,
 ];
 
-/// The earlier action: the Rust runtime distinguishes a stack overflow from other faults.
+/// The actions before ours. Rust's runtime has some that tell a stack overflow from other faults.
 static BEFORE: OnceLock<Vec<(c_int, sigaction)>> = OnceLock::new();
 
 /// Takes the signals over. Ignored ones stay ignored.
@@ -53,7 +53,7 @@ pub(super) fn watch() {
     });
     for (signal, _) in before {
         // SAFETY: `ended` has the signature that SA_SIGINFO asks for, and calls only what signal-safety(7)
-        // allows. A stack that overflowed needs the other one, which each thread of Rust has.
+        // allows. After a stack overflow it runs on the alternate stack, which each Rust thread has.
         unsafe {
             let mut action = std::mem::zeroed::<sigaction>();
             action.sa_sigaction = ended as *const () as usize;
@@ -67,14 +67,14 @@ extern "C" fn ended(signal: c_int, info: *mut siginfo_t, _: *mut c_void) {
     let _ = restore();
     // SAFETY: the kernel gives a siginfo_t with SA_SIGINFO. Codes above 0 are the kernel's own.
     let sent = unsafe { info.as_ref() }.is_none_or(|info| info.si_code <= 0);
-    // After the handler returns the fault happens again, and meets the earlier action.
+    // After a true fault the handler returns; the fault happens again and meets the earlier action.
     let again = !sent && matches!(signal, libc::SIGSEGV | libc::SIGBUS);
     let before = BEFORE.get().filter(|_| again).and_then(|all| {
         let mut all = all.iter();
         all.find_map(|(number, before)| (*number == signal).then_some(*before))
     });
-    // SAFETY: all zeroes is SIG_DFL without flags. sigaction(2) and raise(3) are async-signal-safe. What is
-    // raised here waits for the return of the handler.
+    // SAFETY: all zeroes is SIG_DFL without flags. sigaction(2) and raise(3) are async-signal-safe. The
+    // raised signal is blocked until the handler returns.
     unsafe {
         let action = before.unwrap_or_else(|| std::mem::zeroed());
         libc::sigaction(signal, &raw const action, std::ptr::null_mut());

@@ -13,31 +13,31 @@ use rustix::thread::gettid;
 
 use rdmatop_output::outlet::Outlet;
 
-/// The alternate screen, no cursor.
+/// Switches to the alternate screen and hides the cursor.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
-/// Buttons and the wheel (1000) in SGR form (1006, which supports columns beyond 223). Not 1002 or 1003:
-/// those report every movement of the pointer, which has no meaning here.
+/// Reports buttons and the wheel (1000) in SGR form (1006, which supports columns beyond 223). Modes 1002 and
+/// 1003 would report every movement of the pointer, which has no meaning here.
 const BUTTONS: &[u8] = b"\x1b[?1000h\x1b[?1006h";
 /// Restores colours, mouse, screen and cursor.
 const LEAVE: &[u8] = b"\x1b[0m\x1b[?1006l\x1b[?1000l\x1b[?1049l\x1b[?25h";
-/// CAN ends a sequence that was cut off.
+/// The character CAN, which ends an escape sequence that was cut off.
 const CANCEL: &[u8] = b"\x18";
 /// How long giving back may wait for a terminal that does not read: before its unread data is discarded, and
-/// after.
+/// after that.
 const TURNS: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(200)];
 /// The terminal, opened once.
 static TERMINAL: OnceLock<Terminal> = OnceLock::new();
 /// Its line mode before we took it; null while it is not ours. Never freed: a signal handler may read it.
 static BEFORE: AtomicPtr<Termios> = AtomicPtr::new(std::ptr::null_mut());
-/// The thread that is writing to it; 0: none.
+/// The thread that is writing to the terminal; 0: none.
 static WRITER: AtomicI32 = AtomicI32::new(0);
-/// The last write was not taken completely.
+/// Whether the terminal did not take the last write completely.
 static CUT: AtomicBool = AtomicBool::new(false);
 
 #[derive(Debug)]
 struct Terminal {
-    /// The terminal whose line mode is changed: standard input, or the controlling terminal where that is
-    /// something else.
+    /// The terminal whose line mode is changed: standard input, or the controlling terminal if standard input
+    /// is something else.
     line: OwnedFd,
     screen: Outlet,
 }
@@ -61,8 +61,8 @@ impl Terminal {
         Ok(TERMINAL.get_or_init(|| opened))
     }
 
-    /// A background process gets a SIGTTOU for changing the line mode, and the shell has set its own
-    /// meanwhile. A terminal that is not the controlling one has no background.
+    /// Whether this process may change the line mode: in the background it would get a SIGTTOU, and the shell
+    /// has set a mode of its own by then. A terminal that is not the controlling one has no background.
     fn foreground(&self) -> bool {
         termios::tcgetpgrp(&self.line).map_or(true, |group| group == getpgrp())
     }
@@ -73,9 +73,9 @@ pub(super) fn foreground() -> io::Result<bool> {
     Ok(Terminal::get()?.foreground())
 }
 
-/// Opens the terminal, and waits until this process may change it: in the background the process stops, as
-/// every full-screen program does. Call it while signals have their default actions, so that SIGTERM ends the
-/// process there.
+/// Opens the terminal and waits until this process may change it. In the background the process stops, as
+/// every full-screen program does. Call it while signals have their default actions, so that SIGTERM can end
+/// the process there.
 pub fn await_foreground() -> io::Result<()> {
     while !Terminal::get()?.foreground() {
         stop();
@@ -83,8 +83,8 @@ pub fn await_foreground() -> io::Result<()> {
     Ok(())
 }
 
-/// Stops this process until a SIGCONT. SIGSTOP and not SIGTSTP, which has our handler; sent to this thread,
-/// so that it goes no further before all are stopped.
+/// Stops this process until a SIGCONT. SIGSTOP is used because SIGTSTP has our handler. It is sent to this
+/// thread, so that this thread goes no further before all threads are stopped.
 pub(super) fn stop() {
     // SAFETY: raise(3) takes a number, and touches no memory.
     unsafe { libc::raise(libc::SIGSTOP) };
@@ -106,8 +106,8 @@ pub(super) fn take() -> io::Result<()> {
     let mut raw = now.clone();
     raw.make_raw();
     if BEFORE.load(Ordering::SeqCst).is_null() {
-        // Before the change, so that a signal in between undoes it. Some bytes leak each time that a shell
-        // resumes us.
+        // Stored before the change, so that a signal in between undoes the change. Some bytes leak each time
+        // a shell resumes the process.
         BEFORE.store(Box::into_raw(Box::new(now)), Ordering::SeqCst);
     }
     termios::tcsetattr(&terminal.line, OptionalActions::Now, &raw).map_err(|error| {
@@ -116,12 +116,12 @@ pub(super) fn take() -> io::Result<()> {
     })
 }
 
-/// Writes what finds room within `limit` while the terminal is ours; returns how much that was.
+/// Writes what the terminal takes within `limit`, if the terminal is ours; returns how much that was.
 pub(super) fn write(limit: Duration, bytes: &[u8]) -> io::Result<usize> {
     let terminal = Terminal::get()?;
     WRITER.store(gettid().as_raw_nonzero().get(), Ordering::SeqCst);
-    // After the store: a thread that gives the terminal back either sees this thread and waits, or is seen
-    // here.
+    // After the store to WRITER: a thread that gives the terminal back either sees this writer and waits, or
+    // its swap of BEFORE is seen here.
     let done = if BEFORE.load(Ordering::SeqCst).is_null() {
         Ok(bytes.len())
     } else {
@@ -136,16 +136,16 @@ pub(super) fn write(limit: Duration, bytes: &[u8]) -> io::Result<usize> {
 }
 
 /// Gives the terminal back. May be called at any time, any number of times, from any thread and from a signal
-/// handler: only system calls and atomics. Takes half a second at most, when the terminal does not read; two
-/// seconds more on a machine that gives no CPU to a thread that was writing.
+/// handler: it uses only system calls and atomics. It takes at most half a second if the terminal does not
+/// read, and two seconds more if another thread is writing and gets no CPU.
 pub fn restore() -> io::Result<()> {
     let before = BEFORE.swap(std::ptr::null_mut(), Ordering::SeqCst);
     let (false, Some(terminal)) = (before.is_null(), TERMINAL.get()) else {
         return Ok(());
     };
     let own = gettid().as_raw_nonzero().get();
-    // A write that had begun would end up behind the signs. None waits longer than a tenth of a second, but
-    // where other programs have the CPUs its thread may not run for longer.
+    // A write that has begun would put its bytes after the closing sequence. No write waits longer than a
+    // tenth of a second, but its thread may get no CPU for longer when other programs are busy.
     for _ in 0..2000 {
         if [0, own].contains(&WRITER.load(Ordering::SeqCst)) {
             break;
@@ -153,7 +153,7 @@ pub fn restore() -> io::Result<()> {
         thread::sleep(Duration::from_millis(1));
     }
     let foreground = terminal.foreground();
-    // Every step is tried: a terminal that is half gone still gets its line mode back.
+    // Every step is tried: even a terminal that is half gone gets its line mode back.
     let mode = if foreground {
         // SAFETY: it came from Box::into_raw in `take` and is never freed.
         let before = unsafe { &*before };
@@ -178,8 +178,8 @@ fn leave(screen: &Outlet, foreground: bool) -> io::Result<()> {
     let mut done = 0;
     for (turn, limit) in TURNS.into_iter().enumerate() {
         if turn > 0 && foreground {
-            // What the terminal has not read belongs to a screen that is gone; when it reads again, it gets
-            // this. So all of the signs are written again: the first of them may be in what is thrown away.
+            // The terminal's unread data belongs to a screen that is gone, so it is discarded. The first part
+            // of the closing sequence may be in it, so the whole sequence is written again.
             let _ = termios::tcflush(screen, QueueSelector::OFlush);
             done = 0;
         }

@@ -10,7 +10,7 @@ use crate::{json, line};
 use rdmatop_model::ib::QpState;
 use rdmatop_model::testkit::full;
 
-/// Each of the three with what the model judged.
+/// Compares each of the three with what the model judged.
 fn hold(snapshot: Snapshot) {
     let shown = state(snapshot, Tab::Qps, (200, 50));
     let s = Arc::clone(&shown.snapshot);
@@ -46,7 +46,7 @@ fn hold(snapshot: Snapshot) {
     let totals = &judgement["totals"];
     for (key, name, once) in [("tx", "Tx", "TX"), ("rx", "Rx", "RX")] {
         let known = totals[key]["rate"].as_f64();
-        // At least 0 is nothing.
+        // "At least 0" is shown as unknown.
         let rate = known.or(totals[key]["at_least"].as_f64().filter(|rate| *rate > 0.0));
         let bound = |sign| if known.is_none() { sign } else { "" };
         let on_screen = rate.map_or_else(
@@ -83,7 +83,7 @@ fn hold(snapshot: Snapshot) {
         "{screen}"
     );
     assert_eq!(screen.contains("tracer lost"), lost.is_u64(), "{lost}\n{screen}");
-    // Nothing is traced, or both are known.
+    // Either nothing is traced, or both are known.
     assert_eq!(lost.is_u64(), events.is_u64(), "{lost} {events}");
     let written = |count: &Value| count.as_u64().map_or_else(|| "-".to_owned(), |n| n.to_string());
     let head = format!("events {}  lost {}", written(events), written(lost));
@@ -99,7 +99,7 @@ fn hold(snapshot: Snapshot) {
     unknown(&s, json["qps"].as_array().unwrap());
 }
 
-/// The page of a QP says what is unknown of it where JSON does.
+/// For each QP for which JSON says that something is unknown, its page says so too.
 fn unknown(s: &Snapshot, list: &[Value]) {
     for (at, row) in list.iter().enumerate() {
         let mut shown = state(s.clone(), Tab::Qps, (200, 50));
@@ -114,13 +114,13 @@ fn unknown(s: &Snapshot, list: &[Value]) {
     }
 }
 
-/// A device's page says why something of it cannot be observed.
+/// The page of a device says why something of it cannot be observed.
 fn unobserved(s: &Snapshot, list: &[Value], text: &str) {
     let lines = text.lines().filter(|line| line.starts_with("not observable: "));
     assert_eq!(lines.clone().next().is_none(), list.is_empty(), "{text}");
     for row in list {
         let (device, why) = (row["device"].as_str().unwrap(), row["why"].as_str().unwrap());
-        // A long list has the first of its devices and how many more, or the first and the last.
+        // A long list names its first devices and how many more there are, or its first and its last.
         let in_list = |line: &str| line.contains(" more: ") || line.contains(" to ");
         let says = |line: &str| (line.contains(device) || in_list(line)) && line.ends_with(why);
         assert!(lines.clone().any(says), "{row}\n{text}");

@@ -43,6 +43,30 @@ fn q_and_control_c_leave_and_escape_does_not() {
 }
 
 #[test]
+fn the_last_line_has_a_colon_between_each_key_and_its_word() {
+    let mut s = state(testkit::busy(), Tab::Processes, (80, 24));
+    let last = |s: &State| screen(s).lines().last().unwrap_or_default().trim_end().to_owned();
+    assert_eq!(
+        last(&s),
+        "?:Help  Enter:Detail  Tab:Next  f:Filter  s:Sort  Space:Freeze  q:Quit"
+    );
+    typed(&mut s, " ");
+    assert!(last(&s).contains("  Space:Go on  q:Quit"), "{}", last(&s));
+    typed(&mut s, " s");
+    assert_eq!(last(&s), "Enter:Take  Space:Switch  Esc:Close");
+    code(&mut s, KeyCode::Esc);
+    typed(&mut s, "?");
+    assert_eq!(last(&s), "Esc:Close");
+    code(&mut s, KeyCode::Esc);
+    typed(&mut s, "/");
+    assert!(
+        last(&s).ends_with("Enter:keep  Esc:undo  then n N"),
+        "{}",
+        last(&s)
+    );
+}
+
+#[test]
 fn the_cursor_stays_on_its_row_when_the_order_changes() {
     let mut s = state(testkit::busy(), Tab::Qps, (80, 24));
     typed(&mut s, "jjj");
@@ -65,7 +89,7 @@ fn the_cursor_at_the_top_stays_there_until_a_detail_is_open() {
     s.take(Arc::new(next.judged(None)));
     assert_ne!(s.table().selected, top);
     assert_eq!(s.table().cursor, 0);
-    // The row of an open detail is followed, also down from the top.
+    // The row with an open detail is followed, even when it moves down from the top.
     code(&mut s, KeyCode::Enter);
     let shown = s.table().selected.clone();
     s.take(Arc::new(testkit::busy().judged(None)));
@@ -405,7 +429,7 @@ fn a_key_asks_for_probes_on_the_process_of_the_row_and_for_their_end() {
     assert!(why.contains("takes eBPF"), "{why}");
 }
 
-/// A busy host whose devices' work requests are counted in the kernel, or all bypass it.
+/// A busy host whose devices' work requests are counted in the kernel as `how` says, or all bypass it.
 fn with_data_path(how: Option<&str>) -> Snapshot {
     let mut snapshot = testkit::busy();
     for device in &mut snapshot.devices {

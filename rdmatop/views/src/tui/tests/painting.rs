@@ -1,4 +1,4 @@
-//! What is sent to a terminal adds up to what a frame drawn whole would be.
+//! What is sent to a terminal has to add up to the frame as it would be drawn whole.
 
 use std::io;
 
@@ -12,8 +12,8 @@ use super::super::painter::Painter;
 use super::super::text;
 use super::*;
 
-/// A terminal: a sign wider than a column takes the next one with it, and loses both when one is written
-/// over.
+/// A terminal. A sign wider than a column takes the next column too, and is lost when either column is
+/// overwritten.
 #[derive(Default)]
 struct Glass {
     cells: Buffer,
@@ -21,16 +21,16 @@ struct Glass {
     cleared: usize,
 }
 
-/// Stands in a column that the wide sign before it takes.
+/// Stands in the column that the wide sign before it covers.
 const HALF: &str = "";
 
 impl Glass {
     fn resize(&mut self, (width, height): (u16, u16)) {
-        // What was there is anywhere now.
+        // After a change of size the old content may be anywhere.
         self.cells = Buffer::filled(Rect::new(0, 0, width, height), Cell::new("#"));
     }
 
-    /// Column `x` is written over: a wide sign that it is a part of is gone.
+    /// Removes the wide sign of which column `x` is a part, because that column is overwritten.
     fn split(&mut self, x: u16, y: u16) {
         if self.cells[(x, y)].symbol() == HALF {
             self.cells[(x - 1, y)].set_symbol(" ");
@@ -106,7 +106,7 @@ struct Wall {
 }
 
 impl Wall {
-    /// Paints as the loop does. Returns the number of lines that were made again.
+    /// Paints as the loop does. Returns how many lines changed.
     fn paint(&mut self, state: &mut State) -> usize {
         state.refresh();
         if self.glass.cells.area.as_size() != Size::from(state.size) {
@@ -119,7 +119,7 @@ impl Wall {
             .1
     }
 
-    /// Cells that are not those of a frame drawn whole.
+    /// Cells that differ from a frame drawn whole.
     fn stale(&self, state: &State) -> Vec<String> {
         let (whole, _) = draw(state);
         let mut stale = Vec::new();
@@ -130,7 +130,7 @@ impl Wall {
                 if shown != wanted {
                     stale.push(format!("{x},{y}: {shown:?} for {wanted:?}"));
                 }
-                // The other half is the terminal's own.
+                // The terminal itself fills the other half of a wide sign.
                 x += u16::try_from(text::width(wanted.symbol())).unwrap_or(1).max(1);
             }
         }
@@ -202,7 +202,7 @@ fn take(state: &mut State, wall: &mut Wall, step: &Step) {
     }
 }
 
-/// The snapshot after `seconds` in which nothing happened but time.
+/// The same snapshot `seconds` later; nothing but the time has changed.
 fn later(before: &Snapshot, seconds: u64) -> Snapshot {
     let mut after = before.clone();
     after.mono_ns += seconds * 1_000_000_000;
@@ -244,7 +244,7 @@ fn a_second_of_time_alone_redraws_one_line_and_sends_what_changed() {
         assert_eq!(wall.paint(&mut s), usize::from(size.1));
         assert_eq!(wall.paint(&mut s), 0, "nothing changed");
         let sent = wall.glass.sent;
-        // One digit of the load, none of the uptime, which is in hours.
+        // One digit of the load changes; the uptime is in hours and stays.
         s.take(Arc::new(later(&s.snapshot, 2)));
         assert_eq!(wall.paint(&mut s), 1, "the header's first line alone");
         assert_eq!(wall.glass.sent - sent, 1);
@@ -256,7 +256,7 @@ fn a_second_of_time_alone_redraws_one_line_and_sends_what_changed() {
 #[test]
 fn a_wide_sign_under_the_edge_of_a_popup_does_not_hide_the_edge() {
     let mut wide = 0;
-    // The popup is in the middle: its edge comes to lie on every column of the names.
+    // The popup is in the middle, so over these widths its edge falls on every column of the names.
     for width in 70..130 {
         let mut snapshot = testkit::hostile();
         for process in &mut snapshot.processes {

@@ -1,4 +1,4 @@
-//! Screens as a stranger sees them.
+//! Screens as somebody sees them who does not know rdmatop.
 
 use super::*;
 
@@ -86,7 +86,7 @@ fn menus_prompts_and_help() {
 #[test]
 fn the_help_has_two_columns_where_there_is_room() {
     for tab in Tab::ALL {
-        // Lower than the longest list, and twice as wide as any line.
+        // The screen is lower than the longest list and twice as wide as any line.
         let mut state = state(testkit::busy(), tab, (160, 75));
         typed(&mut state, "?");
         let screen = screen(&state);

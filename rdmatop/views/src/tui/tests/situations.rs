@@ -1,4 +1,4 @@
-//! Situations, and what a reader sees of each: kept in docs/screens as text and as pictures.
+//! What a reader sees in each situation, kept in docs/screens as text and as pictures.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -28,7 +28,7 @@ fn first_screen(situation: &Situation, size: (u16, u16)) -> State {
     state
 }
 
-/// Writes what a page is to hold, or returns what is different.
+/// Writes the page if asked to; otherwise returns how the file differs from it.
 fn held(name: &str, page: &str) -> Option<String> {
     let path = Path::new(PAGES).join(name);
     if std::env::var_os("RDMATOP_WRITE_DOCS").is_some() {

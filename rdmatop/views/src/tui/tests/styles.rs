@@ -84,7 +84,7 @@ fn a_machine_where_only_the_kernel_has_qps_says_that_no_job_uses_rdma() {
     let text = screen(&self::state(s.clone(), Tab::Processes, (80, 24)));
     assert!(text.contains("no job uses RDMA now"), "{text}");
     assert!(text.contains("NCCL_DEBUG=INFO"), "{text}");
-    // A NIC may be used through queue pairs that the kernel does not list: nothing is claimed then, and no 0.
+    // A NIC may have queue pairs that the kernel does not list: then neither the claim nor a 0 may be shown.
     s.devices[0].followed = false;
     let mut efa = s.clone();
     efa.devices[0].driver = Some("efa".into());

@@ -10,7 +10,7 @@ use super::super::text;
 
 const GROUND: &str = "#16181d";
 const INK: &str = "#d5d9e0";
-/// Of a monospaced font of 14 px.
+/// Sizes for a monospaced font of 14 px.
 const WIDE: f64 = 8.4;
 const HIGH: usize = 18;
 

@@ -30,7 +30,7 @@ fn a_word_of_sort_gives_one_order_here_and_in_once() {
     snapshot
         .processes
         .extend(rdmatop_model::testkit::full::snapshot().processes);
-    // Two that sort alike, in the order that pids do not have.
+    // Two processes that sort alike, with PIDs in the other order.
     let mut twin = snapshot.processes[0].clone();
     (twin.uid, twin.pid) = (999, Some(1));
     snapshot.processes.push(twin);
@@ -174,7 +174,7 @@ fn headings_fit_their_columns() {
 fn the_tree_keeps_every_row_once_and_children_below_their_parent() {
     let mut snapshot = testkit::busy();
     snapshot.processes[1].ppid = snapshot.processes[2].pid;
-    // /proc read at different times may show a cycle.
+    // Because /proc is read at different times, parents may form a cycle.
     snapshot.processes[4].ppid = snapshot.processes[6].pid;
     snapshot.processes[6].ppid = snapshot.processes[4].pid;
     let mut s = state(snapshot, Tab::Processes, (120, 24));
@@ -264,7 +264,7 @@ fn what_qps_move_is_a_lower_bound_without_peers_one_sided_traffic() {
     let mut snapshot = testkit::one_row();
     let s = state(snapshot.clone(), Tab::Processes, (80, 24));
     assert!(s.snapshot.judgement.totals.tx.partial && s.snapshot.judgement.totals.rx.partial);
-    // The side that is written to has no completions: its share is not known, and not 0.
+    // The side that is written to has no completions: what it received is unknown, not 0.
     for qp in snapshot.qps.iter_mut() {
         let qp = Arc::make_mut(qp);
         let traffic = Arc::make_mut(&mut qp.traffic);

@@ -10,8 +10,8 @@ use rdmatop_model::watched::Watched;
 
 const MS: u64 = 1_000_000;
 
-/// A QP that posts an RDMA WRITE every 40 ms, each of which takes 10 ms; nothing ends from 5 s to 6.4 s and
-/// again from 8 s on.
+/// A QP that posts an RDMA WRITE every 40 ms, each of which takes 10 ms. Nothing ends between 5 s and 6.4 s,
+/// and from 8 s on.
 fn watched(qp: u64) -> Watched {
     let mut watched = Watched::new(1, qp);
     let mut records = Vec::new();
@@ -54,7 +54,7 @@ fn watched(qp: u64) -> Watched {
     watched
 }
 
-/// The pane open over the first QP of a busy host; `change` makes of the watched QP what is shown.
+/// The pane, open for the first QP of a busy host; `change` edits what is watched.
 fn open(size: (u16, u16), change: impl FnOnce(&mut Watched)) -> State {
     let mut state = state(testkit::busy(), Tab::Qps, size);
     assert!(matches!(typed(&mut state, "w"), Some(Effect::Watch(Some(_)))));
@@ -100,7 +100,7 @@ fn what_cannot_be_seen_is_one_plain_line() {
         );
     });
     assert!(screen(&state).contains("No work requests: programs post to it without entering the kernel."));
-    // Nothing has come yet.
+    // No report has come yet.
     let mut snapshot = (*state.snapshot).clone();
     snapshot.watched = None;
     state.take(Arc::new(snapshot));

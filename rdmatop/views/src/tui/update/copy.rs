@@ -4,8 +4,7 @@ use super::super::columns::RowKey;
 use super::super::state::State;
 use super::Effect;
 
-/// Copies the command, or the sentence, of the selected finding: without the readings of its result, which
-/// are behind it.
+/// Copies the command or the sentence of the selected finding, without the possible results behind it.
 pub(super) fn next_step(state: &mut State) -> Option<Effect> {
     let found = match (state.table().selected.as_ref(), state.selected()) {
         (Some(RowKey::Finding(..)), Some(at)) => state.snapshot.findings.get(at),

@@ -16,7 +16,7 @@ pub(super) fn event(state: &mut State, mouse: MouseEvent) -> Option<Effect> {
         MouseEventKind::ScrollDown => 3,
         MouseEventKind::ScrollUp => -3,
         MouseEventKind::Down(MouseButton::Left) => 0,
-        // Moves, releases, other buttons.
+        // Movements, releases, and other buttons.
         _ => return Some(Effect::Still),
     };
     state.message = None;

@@ -6,7 +6,7 @@ use super::Effect;
 use rdmatop_model::input::EbpfState;
 use rdmatop_model::snapshot::Snapshot;
 
-/// Switches the probes on, or off.
+/// Switches the probes on or off.
 pub(super) fn switch(state: &mut State) -> Option<Effect> {
     let (message, wanted) = match asked(state) {
         Err(why) => (why, None),
@@ -24,7 +24,7 @@ pub(super) fn switch(state: &mut State) -> Option<Effect> {
     wanted
 }
 
-/// The process to probe, or none; or why there is nothing to do.
+/// The process to probe, or `None` to end the probes; the error says why there is nothing to do.
 fn asked(state: &State) -> Result<Option<u32>, String> {
     let snapshot = &state.snapshot;
     let pid = match (state.table().selected.as_ref(), state.selected()) {

@@ -18,13 +18,13 @@ pub(super) fn open(state: &mut State) {
         qpn: row.qpn,
         first: 0,
     });
-    // A frozen screen would show nothing of it.
+    // A frozen screen would show nothing of the work requests.
     if state.frozen {
         state.freeze(false);
     }
 }
 
-/// What a key does while the pane is open. False: what it does elsewhere.
+/// Handles a key while the pane is open. False: the key does what it does elsewhere.
 pub(super) fn apply(state: &mut State, action: Action) -> bool {
     if state.mode != Mode::View {
         return false;

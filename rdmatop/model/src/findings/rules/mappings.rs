@@ -1,0 +1,62 @@
+//! Mappings of memory, of which a process may have only so many.
+
+use super::{Scene, live};
+use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::snapshot::Mappings;
+use rdmatop_base::step::step;
+use rdmatop_base::text;
+
+const S: u64 = 1_000_000_000;
+/// The sysctl is an `int`.
+const MOST: u64 = 0x7fff_ffff;
+
+/// Processes that use RDMA and have nearly as many mappings as they may.
+///
+/// `do_mmap` (mm/mmap.c) and `split_vma` (mm/mmap.c, later mm/vma.c) fail with ENOMEM where a process has
+/// `vm.max_map_count` mappings; `do_mmap` lets it have one more. libibverbs with fork support asks for
+/// MADV_DONTFORK on each buffer before the kernel is asked to register it (`ibv_dontfork_range`), which splits
+/// a mapping. From Linux 5.17 on `madvise_vma_behavior` makes EAGAIN of that ENOMEM. Either way no verb of the
+/// kernel has failed, so `verb-fails` says nothing.
+pub(super) fn nearly_all(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for row in live(scene.snapshot) {
+        let uses_rdma = row.qps > 0 || row.mr_bytes.is_some_and(|bytes| bytes > 0);
+        let (Some(mappings), true) = (row.mappings, uses_rdma) else {
+            continue;
+        };
+        let Mappings {
+            count,
+            limit: Some(limit),
+            read_ns,
+        } = mappings
+        else {
+            continue;
+        };
+        if limit == 0 || (count as f64) < limit as f64 * scene.limits.map_share {
+            continue;
+        }
+        let twice = limit.saturating_mul(2).min(MOST);
+        let age = text::age(scene.snapshot.mono_ns.saturating_sub(read_ns) / S);
+        let about = About::of_process(row.uid);
+        out.push(Symptom {
+            since_ns: read_ns,
+            verdict: format!(
+                "{} had {count} of the {limit} mappings of memory that it may have (vm.max_map_count)",
+                words::process(row)
+            ),
+            evidence: vec![
+                format!("counted {age} ago, {} of the limit", words::percent(count as f64 / limit as f64)),
+                "at the limit mmap fails with ENOMEM, and with fork support ibv_reg_mr, too (EAGAIN from Linux 5.17 on): memory itself \
+                 need not be short"
+                    .to_owned(),
+            ],
+            next: step!(
+                "sudo sysctl -w vm.max_map_count={}   # for all processes, until the next boot; to keep it: echo vm.max_map_count={} | sudo \
+                 tee /etc/sysctl.d/90-max-map-count.conf   # the usual reason: many small registrations, or an allocator with many arenas",
+                twice,
+                twice
+            ),
+            short: format!("{count} mappings"),
+            ..scene.symptom(FindingId::MapCount, Severity::Warning, about)
+        });
+    }
+}
