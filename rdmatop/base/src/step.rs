@@ -24,7 +24,7 @@ use crate::text;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShellWord {
     word: Cow<'static, str>,
-    /// Whether the word stands for another one.
+    /// Whether the word is a placeholder.
     stands_in: bool,
 }
 
@@ -49,8 +49,8 @@ impl ShellWord {
         )
     }
 
-    /// A name in a sentence, by which no command acts: as it is shown elsewhere, in quotes if it has anything
-    /// that a shell acts on.
+    /// A name in a sentence, not in a command: as it is shown elsewhere, in quotes if it has anything that a
+    /// shell acts on.
     pub fn said(name: &str) -> Self {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b" _@%+:,./-".contains(&byte);
         Self {

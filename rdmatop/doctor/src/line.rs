@@ -185,8 +185,8 @@ impl Lines {
         self.0.is_empty()
     }
 
-    /// As lines of `check`. Subjects of which the same is said for the same reason share one line, which has
-    /// the remedy for the first of them.
+    /// The lines of `check`. Subjects with the same result for the same reason share one line, which has the
+    /// remedy for the first of them.
     pub(super) fn into_lines(self, check: &Check) -> Vec<Line> {
         let mut groups: Vec<(Found, Vec<String>)> = Vec::new();
         for found in self.0 {

@@ -53,7 +53,7 @@ pub(super) struct Netdev {
 pub(super) struct Interface {
     pub(super) name: Name,
     pub(super) index: u32,
-    /// Hardware address, of those that have one of six bytes.
+    /// Hardware address, if it has six bytes.
     pub(super) address: Option<[u8; 6]>,
     /// Inode of the interface's directory in sysfs.
     pub(super) inode: Option<u64>,
@@ -113,11 +113,11 @@ pub(super) trait Host {
     fn module_inode(&mut self, name: &str) -> Option<u64>;
     /// Loads what the disk needs. The error names the module that the kernel does not have.
     fn load_disk_modules(&mut self) -> Result<(), LabError>;
-    /// Unloads one of them; refused while it is in use.
+    /// Unloads one of the disk's modules; refused while it is in use.
     fn unload_disk_module(&mut self, name: &'static str) -> Result<(), LabError>;
     /// Makes the disk, and says where it is.
     fn make_disk(&mut self, disk: &MadeDisk, device: &str) -> Result<PathBuf, LabError>;
-    /// Removes what there is of it; false when there was nothing.
+    /// Removes what there is of the disk; false when there was nothing.
     fn remove_disk(&mut self, disk: &MadeDisk) -> Result<bool, LabError>;
     /// Waits until an RDMA device can carry traffic.
     fn await_device(&mut self, name: &str) -> Result<(), LabError>;
@@ -209,8 +209,7 @@ impl Host for System {
                 index: device.index,
                 node_guid: device.node_guid.map(|guid| guid.0),
                 inode: inode(&dir),
-                // `parent` is rdma_rxe's own: before Linux 5.11 its devices have the `device` link of their
-                // NIC.
+                // `parent` is rdma_rxe's own; before Linux 5.11 its devices have a `device` link, too.
                 software: dir.join("parent").exists() || !dir.join("device").exists(),
                 netdevs: ports.into_iter().filter_map(netdev).collect(),
                 name: device.name,

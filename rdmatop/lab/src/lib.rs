@@ -329,8 +329,7 @@ pub fn softroce() -> SoftRoce {
     }
 }
 
-/// For `rdmatop::fuzz`: what is parsed is the same after writing and parsing again, and an error is
-/// printable.
+/// For `rdmatop::fuzz`: parsing, writing and parsing again changes nothing, and errors are printable.
 ///
 /// # Panics
 ///

@@ -3,7 +3,7 @@ use super::LabError;
 use super::host::{Host, Interface, Leaving, Present};
 use super::state::{FoundDevice, FoundInterface, Made, MadeDevice, MadeInterface};
 
-/// What is not known on one side speaks neither for nor against.
+/// A value that is not known on one side speaks neither for nor against.
 fn same<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
     one.zip(other).is_none_or(|(one, other)| one == other)
 }

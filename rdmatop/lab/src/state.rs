@@ -151,7 +151,7 @@ impl Made {
         self.module.is_none() && self.interfaces.is_empty() && self.devices.is_empty() && self.disk.is_none()
     }
 
-    /// Parses the file. `Err`: why the lab did not write it like this, in one line that is safe to print.
+    /// Parses the file. `Err`: why the lab cannot have written it, in one line that is safe to print.
     pub(super) fn parse(raw: &[u8]) -> Result<Self, String> {
         let made: Self =
             serde_json::from_slice(raw).map_err(|error| text::sanitize(error.to_string().as_bytes()))?;
@@ -196,8 +196,7 @@ impl Made {
     }
 }
 
-/// For `rdmatop::fuzz`: what is parsed is the same after writing and parsing again, and an error is
-/// printable.
+/// For `rdmatop::fuzz`: parsing, writing and parsing again changes nothing, and errors are printable.
 #[cfg(feature = "testkit")]
 pub(super) fn fuzz(raw: &[u8]) {
     match Made::parse(raw) {

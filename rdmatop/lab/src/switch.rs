@@ -72,8 +72,8 @@ fn in_thread<T: Send>(work: impl FnOnce() -> std::io::Result<T> + Send) -> std::
     })
 }
 
-/// Has an interface get a link-local address that can be used at once: nobody else can have it, so duplicates
-/// are not looked for. The machine's defaults may be otherwise.
+/// Lets the kernel give an interface a link-local address that can be used at once: nobody else can have it,
+/// so duplicates are not looked for. The machine's defaults may be otherwise.
 pub(super) fn prepare_ipv6(name: &str) -> Result<(), LabError> {
     let dir = Path::new("/proc/sys/net/ipv6/conf").join(name);
     if !dir.exists() {

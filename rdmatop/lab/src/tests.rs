@@ -33,7 +33,7 @@ struct Machine {
     disks: Vec<String>,
     next: u32,
     log: Vec<String>,
-    /// Kills the program at so many changes of the machine from here: before one, or just after it.
+    /// Kills the program after this many more changes of the machine: before one, or just after it.
     fuse: Option<u32>,
 }
 

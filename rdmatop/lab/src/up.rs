@@ -36,7 +36,7 @@ pub(super) fn up(
     for number in 0..args.devices {
         let name = format!("rxe{number}");
         if let Some(going) = leaving.iter().find(|going| going.name == *name) {
-            // Neither is it there nor can another one be made: the kernel has the name still.
+            // The device is as good as gone, but no other can be made: the kernel still has the name.
             return Err(LabError::Leaving {
                 device: name,
                 held: going.held.clone(),

@@ -40,7 +40,7 @@ pub struct Statistics {
     name: [libc::c_char; libc::IFNAMSIZ],
     /// The number of statistics that the driver has.
     total: usize,
-    /// Place and name of those that were chosen.
+    /// Place in the driver's list and name of each chosen statistic.
     chosen: Vec<(usize, Arc<str>)>,
     buffer: Buffer,
 }
@@ -74,8 +74,8 @@ impl Statistics {
         })
     }
 
-    /// Reads the chosen statistics. `None` when the interface is gone or its number of statistics has
-    /// changed: the caller then opens them again.
+    /// Reads the chosen statistics. `None` when the interface is gone or has another number of statistics:
+    /// the caller opens them again.
     pub fn read(&mut self) -> Option<impl Iterator<Item = (&Arc<str>, u64)>> {
         let total = u32::try_from(self.total).ok()?;
         let bytes = self.buffer.bytes();
@@ -121,7 +121,7 @@ fn count(socket: &OwnedFd, name: &[libc::c_char; libc::IFNAMSIZ]) -> Option<usiz
     has.then(|| usize::try_from(word(bytes, 16)).ok()).flatten()
 }
 
-/// Places and names of those in `ETHTOOL_GSTRINGS`'s block of names that are `wanted`.
+/// Places and names of those that are `wanted` in the block of names that `ETHTOOL_GSTRINGS` returns.
 fn choose(names: &[u8], wanted: impl Fn(&str) -> bool) -> Vec<(usize, Arc<str>)> {
     let names = names.chunks_exact(NAME).map(text).enumerate();
     names

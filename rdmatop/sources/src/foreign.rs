@@ -61,10 +61,10 @@ pub enum Refusal {
     /// The path leads to something else than a regular file.
     #[error("it is {0}")]
     Kind(&'static str),
-    /// It lies on another mount than the root directory.
+    /// The file lies on another mount than the root directory.
     #[error("it lies on another mount")]
     OtherMount,
-    /// Its mode, or that of a directory above it.
+    /// The mode of the file, or of a directory above it, forbids it.
     #[error("the user of the process may not read it")]
     NotTheirs,
     /// The file is larger than the limit.
@@ -366,9 +366,8 @@ pub fn mapped(link: &Path) -> Result<File, Refusal> {
     found.reopen()
 }
 
-/// Opens a log whose path the user of rdmatop gave. The job's user may have put anything there: only a
-/// regular file or a pipe is opened. A read of a pipe without data fails (`WouldBlock`); a pipe without a
-/// writer is at its end.
+/// Opens a log by a path from the command line. A job's user may have put anything there: only a file or a
+/// pipe is opened. A pipe without data refuses a read (`WouldBlock`); one without a writer is at its end.
 pub fn log(path: &Path) -> Result<File, Refusal> {
     let found = Found::at(path)?;
     found.must_be(&[FileType::RegularFile, FileType::Fifo])?;

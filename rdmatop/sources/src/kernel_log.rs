@@ -35,7 +35,7 @@ const ERR: u32 = 3;
 /// Priorities above this one are what programs have written.
 const KERNEL: u32 = 7;
 
-/// The kernel's log from the moment on at which it was opened, or why it cannot be read.
+/// What the kernel has logged since this was opened, or why its log cannot be read.
 #[derive(Debug)]
 pub struct KernelLog(Result<OwnedFd, Cause>);
 

@@ -10,7 +10,7 @@ use std::{
 
 use super::root::Root;
 
-/// The largest number of open files that one search reads of the processes of one user, so that it ends. It
+/// The largest number of open files that a search reads of the processes of one user: the search must end. It
 /// then goes on with other users' processes, so that no user can hide them.
 pub const MOST: usize = 200_000;
 

@@ -39,7 +39,7 @@ const PRIORITY: CapabilitySet = KEPT.union(CapabilitySet::SYS_NICE);
 /// asked for (`--hw-counters`).
 const COUNTERS: CapabilitySet = KEPT.union(CapabilitySet::NET_ADMIN);
 
-/// All that is ever in effect.
+/// What stays permitted; with `--hw-counters` `COUNTERS`, too.
 const PERMITTED: CapabilitySet = ATTACH.union(PRIORITY);
 
 /// Leaves only `PERMITTED` permitted, and only `KEPT` in effect until more is raised. Refuses system calls
@@ -99,7 +99,7 @@ impl Raised {
         Self::to(ATTACH)
     }
 
-    /// Raises what a policy of real time needs, as far as it is permitted.
+    /// Raises what a real-time scheduling policy needs, as far as it is permitted.
     pub fn for_priority() -> Self {
         Self::to(PRIORITY)
     }

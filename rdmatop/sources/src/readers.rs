@@ -18,7 +18,7 @@ const IDLE: Duration = if cfg!(test) {
 } else {
     Duration::from_secs(30)
 };
-/// Address space; a thread touches some 20 KiB of it.
+/// Stack of a thread in address space; the thread touches some 20 KiB of it.
 const STACK: usize = 512 << 10;
 
 /// The work of a thread.
@@ -83,8 +83,7 @@ impl<J, A> Queue<J, A> {
             let waited = self.work.wait_timeout(state, IDLE);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        // Counted under the lock: two threads that decide at the same time must not both end as the one that
-        // is spare.
+        // Counted under the lock, so that two threads do not both end as the one that is spare.
         state.threads -= 1;
         None
     }

@@ -1,9 +1,9 @@
 //! Connects the sources, the engine and the views: one mode, one set of sources, one channel.
 //!
 //! ```text
-//! sampler thread -- one round when asked ----+
-//! eBPF thread ----- when something happens --+-> one bounded channel -> pump (engine) -> watch: snapshots
-//!                                                                                    \-> mpsc: events -> view
+//! sampler thread -- one round when asked ---+
+//! eBPF thread ----- when something happens -+-> one bounded channel -> pump (engine) -> watch: snapshots
+//!                                                                                   \-> mpsc: events -> view
 //! ```
 //! The pump runs alone on the runtime's thread. Whatever may block has a thread of its own: sampling, the
 //! eBPF side, writing lines, drawing.

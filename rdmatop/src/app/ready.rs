@@ -65,7 +65,7 @@ pub(super) fn with_prober(plan: &Plan, begun: Begun) -> (Sources, Option<Prober>
         polled.push(Box::new(SeenSource(sweep.clone())));
     }
     if let Some(hw_counters) = &plan.hw_counters {
-        // Before the counters are read.
+        // This source comes before the one that reads the counters.
         polled.push(Box::new(HwCountersSource(hw_counters.clone())));
     }
     let counted = plan.hw_counters.is_some();
@@ -115,7 +115,7 @@ fn options(plan: &Plan, attach: AttachMode, available: Option<u64>, nested_pids:
     let mut options = Options {
         ring_bytes: ring::bytes(plan.mode, available),
         scope: match plan.mode {
-            // No view shows a counter there.
+            // This mode has no view that shows a counter.
             Mode::Lines => Scope::Events(needed(plan)),
             Mode::Live { .. } | Mode::Once | Mode::Check | Mode::Probes => Scope::All,
         },
@@ -147,7 +147,7 @@ fn options(plan: &Plan, attach: AttachMode, available: Option<u64>, nested_pids:
     }
     options.slots = asked("RDMATOP_SLOTS").filter(|slots| (2..=MOST_QPS).contains(slots));
     options.known_qps = asked("RDMATOP_QPS").filter(|qps| (1..=MOST_QPS).contains(qps));
-    // For tests: what the kernel can count is left to the probes on programs, and the two can be compared.
+    // For tests: 0 leaves what the kernel side can count to the probes on programs, to compare the two.
     options.datapaths = asked("RDMATOP_DATAPATHS") != Some(0);
     options
 }
@@ -178,7 +178,7 @@ fn pushing(manager: Manager, sweep: MapSweep) -> Pushing {
         let no_thread = move |error: io::Error| {
             let why = format!("cannot start its thread: {error}");
             let obstacle = Obstacle::new(CauseId::NoThread, why, limits::threads());
-            // It is the first message in the channel, or the engine has ended.
+            // There is room: it is the first message in the channel, unless the engine has ended.
             let _ = report.offer(not_started(obstacle));
         };
         let failed = no_thread.clone();

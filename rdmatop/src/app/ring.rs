@@ -2,17 +2,17 @@
 
 use super::plan::Mode;
 
-/// Of a trace: 75 000 QP records, 60 000 of them of a single process (share.rs of rdmatop-ebpf). Real-time
-/// tasks that occupy their CPUs have to pause once a second (`sched_rt_runtime_us`, sched(7)), so the buffer
-/// must hold the records of one second for a reader that they starve. The fastest storm measured was 60 000
-/// records a second, untraced, on one core.
+/// Bytes for a trace: 75 000 QP records, 60 000 of them of a single process (share.rs of rdmatop-ebpf).
+/// Real-time tasks that occupy their CPUs have to pause once a second (`sched_rt_runtime_us`, sched(7)), so
+/// the buffer must hold the records of one second for a reader that they starve. The fastest storm measured
+/// was 60 000 records a second, untraced, on one core.
 const TRACE: u64 = 16 << 20;
-/// Of all other modes: 2500 QP records, those of four naps of the reader in that storm. Their reader can be
-/// starved for longer, but a dump repairs what is lost there. A smaller buffer holds too little for one nap.
+/// Bytes for any other mode: 2500 QP records, those of four naps of the reader in that storm. The reader can
+/// be starved for longer, but a dump repairs what is lost. A smaller buffer holds too little for one nap.
 const VIEW: u64 = 512 << 10;
 const LEAST: u64 = VIEW;
-/// At most this fraction of the available memory: pages of a ring buffer are allocated when it is created and
-/// never swapped.
+/// The buffer takes at most one part in `SHARE` of the available memory: pages of a ring buffer are allocated
+/// when it is created and never swapped.
 const SHARE: u64 = 64;
 /// At most so much where the available memory is not known.
 const WITHOUT_NUMBER: u64 = 4 << 20;

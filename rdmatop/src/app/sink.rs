@@ -20,7 +20,7 @@ pub(super) struct EventCounts {
     pub(super) filtered: u64,
     /// Events among these that the view did not take.
     pub(super) refused: u64,
-    /// Of all seen, posts and ends of work requests.
+    /// Posts and ends of work requests among all seen.
     pub(super) work: u64,
     /// Work requests among these that were not asked for: the kernel side cannot compare everything.
     pub(super) work_filtered: u64,

@@ -207,7 +207,7 @@ fn say_probes(probes: &mut work::ProbeLines, health: &Health) {
     }
 }
 
-/// What became of work requests, which processes made too many events, and what the kernel skipped.
+/// Prints what became of work requests, which processes made too many events, and what the kernel skipped.
 fn say_left_out(health: &Health, counts: EventCounts) {
     if let Some(line) = work::summary(health, counts) {
         say(&line);

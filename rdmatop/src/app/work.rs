@@ -142,7 +142,7 @@ pub(super) fn unseen(plan: &Plan, all: &Snapshot) -> Vec<String> {
     all.devices.iter().filter(shown).filter_map(line).collect()
 }
 
-/// Since when probes on programs see what is posted, and what they do not see, and why: each line once.
+/// Lines that say since when probes on programs see what is posted, and what they do not see, and why.
 #[derive(Debug, Default)]
 pub(super) struct ProbeLines {
     /// Programs are probed for work requests.

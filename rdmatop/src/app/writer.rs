@@ -62,9 +62,9 @@ pub(super) fn whole(mut out: impl Write + Send + 'static, bytes: Vec<u8>) -> Res
     })
 }
 
-/// How long a refused thread is tried again. A thread that has ended counts against the limit of processes
-/// (RLIMIT_NPROC) until the kernel has taken it apart, a moment after its last instruction: a reader that has
-/// just ended may be in the way.
+/// How long the start of a thread is tried again when it is refused. A thread that has ended counts against
+/// the limit of processes (RLIMIT_NPROC) until the kernel has taken it apart, a moment after its last
+/// instruction: a reader that has just ended may be in the way.
 const TRIED_FOR: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
 

@@ -167,7 +167,7 @@ impl<'ast> Visit<'ast> for Finder {
 
     fn visit_lit_str(&mut self, text: &'ast syn::LitStr) {
         let text = text.value();
-        // What begins with a command is one wherever it stands: some are constants.
+        // A text that begins with a command is a remedy wherever it stands: some are constants.
         let begins = commands(&text)
             .first()
             .is_some_and(|command| text.starts_with(command));

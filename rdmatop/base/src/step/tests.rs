@@ -206,7 +206,7 @@ fn in_each_command_a_hostile_name_is_part_of_one_word() {
             "{}: {filled}: {got:?}",
             file.display()
         );
-        // Nothing of it became a word of its own.
+        // Nothing of the name became a word of its own.
         let plain = words(&command.replace("{}", "x")).unwrap();
         assert_eq!(got.len(), plain.len(), "{filled}: {got:?}");
     }

@@ -248,7 +248,7 @@ pub(crate) fn rate(facts: &Facts, out: &mut Lines) {
             );
         }
     }
-    // Without their number: a port that is down has its own line.
+    // The number of ports is left out: a port that is down has its own line.
     let mut speeds: Vec<u64> = groups.values().flatten().map(|(_, rate)| *rate).collect();
     speeds.sort_unstable();
     speeds.dedup();

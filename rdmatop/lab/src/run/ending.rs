@@ -26,7 +26,7 @@ impl Ending {
             .build()
             .map_err(LabError::Signals)?;
         let mut kinds = vec![SignalKind::interrupt(), SignalKind::terminate()];
-        // Under nohup(1) it is ignored, and that is what the user asked for.
+        // Under nohup(1) SIGHUP is ignored, and that is what the user asked for.
         if !is_ignored(
             &fs::read_to_string("/proc/self/status").unwrap_or_default(),
             libc::SIGHUP,

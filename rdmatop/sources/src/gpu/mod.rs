@@ -43,7 +43,7 @@ pub struct Gpus {
 }
 
 impl Gpus {
-    /// Those that the driver has; `None` when there is no driver, or no GPU.
+    /// The GPUs that the driver lists; `None` when there is no driver, or no GPU.
     pub fn of(root: &Root) -> Option<Self> {
         root.list(&root.proc("driver/nvidia/gpus"))
             .filter(|gpus| !gpus.is_empty())?;
@@ -88,8 +88,8 @@ impl Gpus {
         Ok(answer.filter(is_whole))
     }
 
-    /// Asks for a last reading and waits for it, up to `PATIENCE`. Returns what the GPUs did since the
-    /// reading before. For the end of a run, after which nobody polls.
+    /// For the end of a run: waits for a last reading, up to `PATIENCE`, and returns what the GPUs did since
+    /// the reading before.
     pub fn finish(&mut self) -> Option<GpuSample> {
         let end = Instant::now() + PATIENCE;
         let wait = || {

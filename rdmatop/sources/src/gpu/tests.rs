@@ -1,5 +1,4 @@
-//! Tests with a library of our own in place of the driver's. It is loaded and called in the same way, and
-//! needs no GPU.
+//! A library of our own stands in for the driver's: it is loaded and called alike, and needs no GPU.
 
 use std::{
     path::{Path, PathBuf},

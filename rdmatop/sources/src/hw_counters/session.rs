@@ -1,8 +1,7 @@
 //! The changes of this run, and the end of them.
 //!
-//! rdmatop writes each change to the file before it makes it, and removes it from the file after it has taken
-//! it back. It takes back only what is still as it was set: the device is of the same generation, and the
-//! mode is ours.
+//! Each change is in the file before it is made, and leaves the file when it is taken back. rdmatop takes
+//! back only what is still as it set it: the device is of the same generation, and the mode is ours.
 
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex, TryLockError};
@@ -27,8 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// No device has so many.
 const MOST_PORTS: u32 = 64;
 
-/// The changes of this run. A handle: the thread that makes them and the one that takes them back have one
-/// each.
+/// A handle on the changes of this run: the thread that makes them has one, and so has the thread that takes
+/// them back.
 #[derive(Clone)]
 pub struct HwCounters(Arc<Mutex<Session<Live>>>);
 
@@ -52,8 +51,7 @@ impl HwCounters {
 
     /// Takes everything back, and lets nothing be changed from now on. Returns lines for the user.
     ///
-    /// If the thread that makes the changes panicked, the change that it was making is taken back too: each
-    /// one is noted before it is made.
+    /// This includes a change during which its thread panicked: each is noted before it is made.
     pub fn take_back(&self) -> Vec<String> {
         let begun = Instant::now();
         loop {
@@ -271,8 +269,7 @@ impl<K: Kernel> Session<K> {
                 done => return done,
             }
         }
-        // Binds without the optional counters: none is wanted, or this kernel (before 6.15) cannot bind to
-        // them.
+        // No optional counter is wanted, or this kernel (before 6.15) cannot bind QPs to them.
         self.kernel.order(&set(false))
     }
 
@@ -393,7 +390,7 @@ fn restore_ports(kernel: &mut impl Kernel, changes: &mut Changes) -> Vec<String>
 
 enum Restored {
     All,
-    /// So many QPs could not be unbound.
+    /// This many QPs could not be unbound.
     Bound(usize),
     /// Somebody else has changed the mode since.
     NotOurs,

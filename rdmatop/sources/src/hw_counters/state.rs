@@ -54,7 +54,7 @@ impl Changes {
         }
     }
 
-    /// Parses the file. `Err`: why rdmatop did not write it like this, in one line that is safe to print.
+    /// Parses the file. `Err`: why rdmatop cannot have written it, in one line that is safe to print.
     pub fn parse(raw: &[u8]) -> Result<Self, String> {
         let changes: Self =
             serde_json::from_slice(raw).map_err(|error| text::sanitize(error.to_string().as_bytes()))?;
@@ -84,8 +84,7 @@ impl Changes {
     }
 }
 
-/// For `rdmatop::fuzz`: what is parsed is the same after writing and parsing again, and an error is
-/// printable.
+/// For `rdmatop::fuzz`: parsing, writing and parsing again changes nothing, and errors are printable.
 ///
 /// # Panics
 ///

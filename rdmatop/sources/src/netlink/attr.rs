@@ -35,7 +35,7 @@ pub mod cmd {
     /// `RDMA_NLDEV_CMD_STAT_SET`: how QPs of a port are bound to counters, and which optional counters count;
     /// needs `CAP_NET_ADMIN`.
     pub const STAT_SET: u16 = 16;
-    /// `RDMA_NLDEV_CMD_STAT_GET`: hardware counters of a port; a dump: those of bound QPs.
+    /// `RDMA_NLDEV_CMD_STAT_GET`: hardware counters of a port; as a dump, counters that QPs are bound to.
     pub const STAT_GET: u16 = 17;
     /// `RDMA_NLDEV_CMD_STAT_DEL`: unbind a QP from its counter; needs `CAP_NET_ADMIN`.
     pub const STAT_DEL: u16 = 18;

@@ -15,8 +15,7 @@ use super::socket::Socket;
 use super::transport::{Datagram, Transport};
 use super::wire::{Attrs, WireError, WireResult};
 
-/// How often a dump is asked for that the kernel flags as interrupted. The last one is returned with its
-/// flag.
+/// How often rdmatop asks for a dump that the kernel flags as interrupted. The last keeps its flag.
 const DUMP_ATTEMPTS: usize = 2;
 /// Ports of a device: their number has eight bits in InfiniBand.
 const MOST_PORTS: u32 = 255;

@@ -60,7 +60,7 @@ impl Answer {
             OVERRUN => Err(NetlinkError::Overrun),
             ERROR => ended(Status::from_error(message)?),
             DONE => ended(Status::from_done(message)?),
-            // Not compared with the request's: port records come as RDMA_NLDEV_CMD_GET from
+            // The type is not compared with the request's: port records come as RDMA_NLDEV_CMD_GET from
             // nldev_port_get_doit, and rtnetlink answers GET with NEW. Sequence number and port id decide.
             kind if kind >= MIN_TYPE => {
                 record(Attrs::new(message.payload))?;

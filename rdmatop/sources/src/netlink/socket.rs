@@ -19,9 +19,8 @@ const RECEIVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Fewer datagrams cost it less, because for each it scans the table from the start.
 const BUFFER: usize = 64 * 1024;
 
-/// Receive buffer for datagrams that hold one short record each. On a socket that has once received into a
-/// larger buffer, the kernel makes and zeroes 32 KiB for each datagram. With what the kernel adds at its end
-/// this one is 8 KiB.
+/// Receive buffer for datagrams of one short record each. On a socket that once received into a larger one,
+/// the kernel makes and zeroes 32 KiB for each. With what the kernel adds at its end this is 8 KiB.
 const BRIEF: usize = 7680;
 
 /// A netlink socket. After an exchange that did not end cleanly it is closed, and the next exchange opens

@@ -69,7 +69,7 @@ impl Part {
         }
     }
 
-    /// What keeps its reader waiting.
+    /// Why a reader of this part has to wait.
     pub(super) fn holder(self) -> &'static str {
         match self {
             Self::CommandLine | Self::Environment | Self::Libraries => {
@@ -99,8 +99,7 @@ pub(crate) struct PartAnswer {
     pub(crate) too_long: bool,
 }
 
-/// Reads one part. This may wait for ever, so that of a live /proc only the helper process reads, which can
-/// be killed.
+/// Reads one part, which may wait for ever: from a live /proc only the helper does it.
 pub(crate) fn read_part(root: &Root, pid: u32, part: Part) -> PartAnswer {
     let mut told = PartAnswer::default();
     let detail = &mut told.detail;

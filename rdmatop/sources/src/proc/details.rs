@@ -1,9 +1,8 @@
 //! Reads details of processes in threads, so that a process that cannot be read delays no other.
 //!
-//! Each thread has a [`DetailReader`], which answers within bounded time. Two threads at most read the
-//! processes of one user, and repeated readings get a small share of the time. Users whose processes were
-//! late come after the others. A process that did not answer is asked again after a while, and named in a
-//! note until it answers.
+//! Each thread has a [`DetailReader`], which answers within bounded time. At most two read the processes of
+//! one user, and repeated readings get a small share of the time. Users whose processes were late come last.
+//! A process that did not answer is asked again later, and named until it answers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -191,8 +190,8 @@ impl Details {
         }
     }
 
-    /// Asks for details of a process, and drops an answer that was not taken: it is of an earlier program. A
-    /// reading under way still answers a search, but not a row.
+    /// Asks for details of a process. A row asks again after an exec: what is known or being read then is of
+    /// the program before it.
     pub fn ask(&mut self, asker: Asker, mut ask: Ask) {
         if self.mask {
             ask.parts = without_words(ask.parts);

@@ -58,8 +58,8 @@ pub(super) fn is_placeholder(dir: &Path, port: Port<'_>, rate: &str) -> bool {
     // reporting.
     let infiniband = !port.software && port.link_layer == Some("InfiniBand");
     // `ib_get_eth_speed` (core/verbs.c) reports 1X SDR for a network device that is slower or does not know
-    // its speed; vmw_pvrdma, an emulated device, always does. It never reports 4X SDR, but hns before Linux
-    // 6.6 and i40iw always do.
+    // its speed; vmw_pvrdma, an emulated device, always does. The function never reports 4X SDR, but hns
+    // before Linux 6.6 and i40iw always do.
     if !infiniband && (rate.starts_with("2.5 Gb/sec") || rate.ends_with("(4X SDR)")) {
         return true;
     }

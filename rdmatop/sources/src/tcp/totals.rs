@@ -31,7 +31,7 @@ struct Entry {
     /// Counts as read last.
     sent: u64,
     received: u64,
-    /// Since it was first seen: sent, received.
+    /// Bytes moved since the connection was first seen: sent, received.
     moved: [u64; 2],
     /// Bytes sent and received in the last interval.
     lately: u64,

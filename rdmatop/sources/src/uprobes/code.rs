@@ -24,8 +24,7 @@ const EXECUTABLE: u32 = 1;
 const STRING_TABLE: u64 = 5;
 const STRING_SIZE: u64 = 10;
 
-/// The function that each provider calls to register with libibverbs; the interface's number follows in its
-/// name.
+/// What each provider calls to register with libibverbs; the interface's number follows in the name.
 const REGISTERS: &[u8] = b"\0verbs_register_driver";
 
 /// How an unwind table begins that a linker has sorted: version, and how its numbers are written

@@ -23,8 +23,7 @@ pub struct Functions {
     /// For each of the QP's two CQs, the words at the places where a `struct ibv_cq_ex` has `start_poll`,
     /// `next_poll` and `end_poll`. Of a CQ that is no `ibv_cq_ex` they mean nothing.
     pub polls: [[u64; 3]; 2],
-    /// The words at the places where a `struct ibv_qp_ex` has its function pointers. Of another QP they mean
-    /// nothing.
+    /// The words where a `struct ibv_qp_ex` has its function pointers. Of another QP they mean nothing.
     pub extended: [u64; abi::QP_EX_NUMBER],
 }
 

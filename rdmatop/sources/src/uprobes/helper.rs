@@ -222,8 +222,7 @@ impl Helper {
             // What the terminal sends to rdmatop's group is not for the helper.
             .process_group(0)
             .spawn()?;
-        // This closes our copy of the helper's socket: while it is open, we would not notice that the helper
-        // has ended.
+        // This closes our copy of the helper's socket, which would hide that the helper has ended.
         drop(command);
         let mut helper = Self {
             child: Some(child),
@@ -357,8 +356,7 @@ pub fn serve() {
 
 fn answers(mut stream: UnixStream) -> io::Result<()> {
     send(&stream, &())?;
-    // When rdmatop ends, nobody is left to kill a helper that waits: the kernel kills it with the thread
-    // that asks.
+    // Nobody else is left to kill a helper that waits when rdmatop ends: the kernel does it then.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     loop {
         match receive(&mut stream, None)? {
@@ -378,8 +376,7 @@ pub(super) fn posts(pid: u32, handle: u64, qpn: u32, ends: bool) -> Result<Posts
     // Read before and after the rest: in between the process may exec a program that runs for another user.
     let user = super::process::user(pid);
     let process = Process::open(pid).map_err(failed("its memory"))?;
-    // Checked before the first page is read, because a reader of a page that waits for the lock cannot be
-    // killed.
+    // Checked before the first page is read: a reader that waits for the lock cannot be killed.
     let gone = || Err("its memory is gone".to_owned());
     if !process.is_there() {
         return gone();
@@ -481,7 +478,7 @@ mod tests {
 
     #[test]
     fn of_a_user_whose_processes_keep_readers_waiting_no_more_are_read() {
-        // Of nobody whose processes other tests read.
+        // A user of whom no other test reads processes.
         let user = Some(u32::MAX - 1);
         for _ in 0..LEFT_OF_USER {
             assert!(!is_left_alone(user));

@@ -21,7 +21,7 @@ pub struct Place {
     pub device: (u32, u32),
 }
 
-/// One line, if it is of code of a file: the place of the mapping's first byte.
+/// The place of a mapping's first byte, if the line is of code in a file.
 fn code_of_a_file(line: &[u8]) -> Option<Place> {
     let mut columns = line.split(|b| *b == b' ').filter(|column| !column.is_empty());
     let range = columns.next()?;

@@ -87,9 +87,9 @@ fn mapping(range: (u64, u64)) -> String {
     format!("map_files/{:x}-{:x}", range.0, range.1)
 }
 
-/// Opens exactly the file that a process has mapped, even if it lies in a container or was deleted or
-/// replaced: under its name there may be another. The caller knows that it is a file, and that its file
-/// system answers.
+/// Opens exactly the file that a process has mapped. Its name may lead to another file: if it is in a
+/// container, or was deleted or replaced. The caller knows that it is a file, and that its file system
+/// answers.
 pub fn file(pid: u32, place: &Place) -> std::io::Result<Opened> {
     Opened::behind(&PathBuf::from(format!("/proc/{pid}")).join(mapping(place.range)))
 }

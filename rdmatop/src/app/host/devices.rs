@@ -82,7 +82,7 @@ pub struct DeviceSource {
     everyone: Option<Result<DeviceList, NetlinkError>>,
     /// The settings of the subsystem were requested.
     settings: bool,
-    /// Why they are unknown, to be reported once, because they are requested once.
+    /// Why the settings are unknown; reported once, because they are requested once.
     settings_error: Option<Cause>,
     /// When the devices were listed, unless that failed.
     listed_ns: Option<u64>,
@@ -506,7 +506,7 @@ impl DeviceSource {
         listed.chain(going).collect()
     }
 
-    /// Lists the devices, or reads those that are known where no list arrives.
+    /// Lists the devices. If no list arrives, reads those that are known.
     fn list_or_wait(&mut self, wants: &Wants, round: &mut Round, out: &mut dyn FnMut(Input)) {
         match self.everyone(round) {
             Some(Ok(found)) => self.list(&found, wants, round),

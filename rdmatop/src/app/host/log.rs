@@ -29,7 +29,7 @@ impl Polled for LogSource {
         }
         let errors = self.log.errors();
         let same = self.readable.replace(errors.is_ok()) == Some(errors.is_ok());
-        // Without news nothing is sent.
+        // If nothing is new, nothing is sent.
         if !same || errors.as_ref().is_ok_and(|errors| !errors.is_empty()) {
             out(Input::Logged(errors.map_err(|cause| Box::new(cause.clone()))));
         }

@@ -44,7 +44,7 @@ pub struct ProcessSource {
     watched: BTreeSet<u32>,
     limits: Limits,
     mappings: Mappings,
-    /// What was sent last of processes that are late.
+    /// The notes about late processes that were sent last.
     late: Vec<Cause>,
     /// The mode prints once.
     once: bool,
@@ -181,7 +181,8 @@ impl Polled for ProcessSource {
     }
 }
 
-/// For a round that began at `round_ns`: it waits for details asked for since this time, and so long at most.
+/// What a round that began at `round_ns` waits for: details that were asked for since the first value, for no
+/// longer than the second.
 fn patience(once: bool, round_ns: u64) -> (u64, Duration) {
     if once {
         (0, stretched(ONCE))

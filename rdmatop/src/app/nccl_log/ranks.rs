@@ -116,7 +116,7 @@ pub(super) fn find(report: &Report, inputs: &[Input], root: &Root) -> (Vec<Found
     (found, keys)
 }
 
-/// Marks those that have ended since.
+/// Marks the processes that have ended since.
 pub(super) fn look_again(found: &mut [Found], keys: &BTreeMap<u32, ProcKey>, root: &Root) {
     for one in found {
         if let Identity::Process(process, _) = &one.identity {

@@ -84,8 +84,7 @@ pub(crate) fn disabled(facts: &Facts, out: &mut Lines) {
     for job in jobs(facts) {
         let subject = &job.subject;
         let verbs = has_verbs_nic(facts);
-        // The plug-in IBext has a transport of its own, which reads NCCL_IBEXT_DISABLE in place of
-        // NCCL_IB_DISABLE.
+        // The plug-in IBext has a transport of its own, which reads NCCL_IBEXT_DISABLE instead.
         let by_plugin = job
             .get("NCCL_NET")
             .is_some_and(|net| net.get(..5).is_some_and(|net| net.eq_ignore_ascii_case("ibext")));

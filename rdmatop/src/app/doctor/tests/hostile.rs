@@ -35,7 +35,7 @@ fn many_processes_with_odd_files_hide_no_other_ones_failure() {
         "{report:?}"
     );
     let unknown: Vec<_> = of(Status::Unknown).collect();
-    // One line for all of them, which JSON has by name.
+    // One line for all of them, whose subject names each.
     assert_eq!(unknown.len(), 1);
     assert_eq!(unknown[0].subject.split(", ").count(), 32);
     assert!(

@@ -31,7 +31,7 @@ struct Interface {
     /// It belongs to a bond: its name stands before those of its counters.
     member: bool,
     statistics: Option<Statistics>,
-    /// Where software speaks RDMA: the kernel's own statistics of the interface, and their names.
+    /// If the RDMA device is software: names of the kernel's own statistics of the interface.
     software: Option<[Arc<str>; 2]>,
     read_ns: u64,
     last: Vec<RawReading>,

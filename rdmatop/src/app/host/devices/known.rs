@@ -34,7 +34,7 @@ pub(super) struct Sysfs {
     facts: Option<DeviceFacts>,
     read_ns: Option<u64>,
     mtus: HashMap<u32, u32>,
-    /// What the interfaces under ports consist of that are bonds.
+    /// Bonds under ports, with their members, by port.
     bonds: HashMap<u32, Bond>,
     /// Priorities with flow control, by port.
     pfc: HashMap<u32, u8>,
@@ -150,8 +150,8 @@ impl Listed {
         Ok(())
     }
 
-    /// It is not in use: no process has it open, it has only the kernel's own QPs and no MR, and no counter
-    /// moves.
+    /// Whether the device is not in use: no process has it open, it has only the kernel's own QPs and no MR,
+    /// and no counter moves.
     pub(super) fn rests(&self) -> bool {
         self.steady
             && !self.moved
@@ -291,8 +291,7 @@ impl Sysfs {
             if facts.software {
                 continue;
             }
-            // In a bond its interfaces have flow control, and one value for all is true only if they are
-            // alike.
+            // In a bond the member interfaces have flow control: one value holds only if they are alike.
             let members = bond.iter().flat_map(|bond| &bond.members);
             let mut interfaces: Vec<&str> = members.map(|member| &*member.name).collect();
             if interfaces.is_empty() {
