@@ -105,7 +105,7 @@ fn managed(s: &mut Snapshot, n: u64, kind: u8) {
 }
 
 #[test]
-fn packets_of_a_device_without_any_qp_but_those_for_management_are_no_data() {
+fn packets_of_a_device_with_management_qps_alone_are_no_data() {
     let mut s = testkit::one_row();
     managed(&mut s, 7, 1);
     (s.devices, s.ports) = (vec![s.devices[1].clone()], vec![s.ports[1].clone()]);

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_that_is_nobodys_mapping_is_not_counted_whatever_a_file_is_called() {
+    fn the_vsyscall_page_is_not_counted_whatever_a_file_is_called() {
         let maps = b"7f00-7f01 r-xp 0 08:01 2 /x/ffffffffff600000-[vsyscall]\n\
             7ffc-7ffd r-xp 00000000 00:00 0 [vdso]\n\
             ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]\n";

@@ -230,7 +230,7 @@ fn a_failed_deregistration_keeps_the_bytes() {
 }
 
 #[test]
-fn mappings_are_those_of_the_last_list_and_the_limit_that_of_the_last_sample() {
+fn mappings_are_those_of_the_last_list_with_the_last_limit() {
     let mut host = Host::new();
     let t = host.now;
     host.qp(create(t, 0xa0, 17));

@@ -13,10 +13,10 @@ const MOST: u64 = 0x7fff_ffff;
 /// Processes that use RDMA and have nearly as many mappings as they may.
 ///
 /// `do_mmap` (mm/mmap.c) and `split_vma` (mm/mmap.c, later mm/vma.c) fail with ENOMEM where a process has
-/// `vm.max_map_count` mappings; `do_mmap` lets it have one more. libibverbs with fork support asks for
-/// MADV_DONTFORK on each buffer before the kernel is asked to register it (`ibv_dontfork_range`), which splits
-/// a mapping. From Linux 5.17 on `madvise_vma_behavior` makes EAGAIN of that ENOMEM. Either way no verb of the
-/// kernel has failed, so `verb-fails` says nothing.
+/// `vm.max_map_count` mappings; `do_mmap` lets it have one more. With fork support, libibverbs asks for
+/// MADV_DONTFORK on each buffer before it asks the kernel to register it (`ibv_dontfork_range`), which splits
+/// a mapping. From Linux 5.17 on, `madvise_vma_behavior` makes EAGAIN of that ENOMEM. In both cases no verb
+/// of the kernel has failed, so `verb-fails` says nothing.
 pub(super) fn nearly_all(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for row in live(scene.snapshot) {
         let uses_rdma = row.qps > 0 || row.mr_bytes.is_some_and(|bytes| bytes > 0);

@@ -68,7 +68,7 @@ fn where_count_or_limit_are_not_known_nothing_is_said_of_mappings() {
 }
 
 #[test]
-fn a_process_without_objects_of_rdma_may_have_as_many_mappings_as_it_likes() {
+fn a_process_without_rdma_objects_may_have_all_its_mappings() {
     let mut s = mapped(65_000, Some(65_530), 1);
     (s.processes[0].qps, s.processes[0].mr_bytes) = (0, Some(0));
     assert_eq!(ids(&after(60, &s)), [""; 0]);
