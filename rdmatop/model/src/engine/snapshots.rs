@@ -1,5 +1,5 @@
-//! What is kept from one snapshot to the next: rows that are used again, what is judged and found, and who has
-//! devices open whose ports move data that no queue pair explains.
+//! What is kept from one snapshot to the next: rows that are used again, what is judged and found, and who
+//! has devices open whose ports move data that no queue pair explains.
 
 use std::sync::{Arc, Weak};
 
