@@ -92,7 +92,7 @@ fn a_terminal_that_does_not_read_keeps_nothing_attached() -> Result<()> {
     .context("--for")
 }
 
-/// Returns a full pipe.
+/// Makes a pipe that takes no further byte, so that who writes to it waits.
 fn full_pipe() -> Result<(PipeReader, PipeWriter)> {
     let (read, mut write) = io::pipe()?;
     let fd = write.as_raw_fd();

@@ -9,7 +9,7 @@ use clap::Args;
 use crate::{lab, paths, setup, step, test};
 
 const PAGE: &str = "docs/learn.md";
-/// The kernel test's module.
+/// The module of the kernel test that runs docs/learn.md.
 const TEST: &str = "learn";
 
 /// `cargo xtask learn`

@@ -144,8 +144,7 @@ fn rank(live: &Live) -> String {
         {
             format!("{first}..{last}")
         }
-        [first, second] => format!("{first},{second}"),
-        [first, ..] => format!("{first},.."),
+        [first, more @ ..] => format!("{first} +{}", more.len()),
     }
 }
 

@@ -221,8 +221,8 @@ pub(crate) fn softroce(facts: &Facts, out: &mut Lines) {
         ),
         Some(SoftRoce::Unknown) => out.skip(
             "SoftRoCE (RDMA in software, to try things)",
-            "this kernel's list of modules is not here (a container has none)",
-            "run rdmatop doctor on the host itself",
+            "this kernel's list of modules is not here",
+            "run rdmatop doctor on the host itself; there already -> reboot into the installed kernel",
         ),
     }
 }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::input::{QpReading, QpsSample};
 
-/// What all QPs of a dump share.
+/// Values that are the same for all QPs of a dump.
 struct Dump {
     began_ns: u64,
     now_ns: u64,

@@ -44,7 +44,7 @@ pub(super) struct Flow {
     pub(super) short: bool,
 }
 
-/// What a flow has counted.
+/// The totals of a flow.
 #[derive(Clone, Debug, Default)]
 struct Counts {
     /// The time of the last reading.

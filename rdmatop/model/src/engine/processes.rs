@@ -550,7 +550,10 @@ impl Processes {
     /// Takes over how many mappings processes have, and how many one may have.
     pub(super) fn mappings(&mut self, sample: MappingsSample) {
         for read in sample.processes {
-            if let Some(process) = self.holder(read.pid).and_then(|uid| self.get_mut(uid)) {
+            if let Some(process) = self
+                .find(read.pid, read.start_ticks)
+                .and_then(|uid| self.get_mut(uid))
+            {
                 process.mappings = read.count.map(|count| Mappings {
                     count,
                     limit: None,

@@ -11,7 +11,7 @@ use crate::{
     snapshot::WorkRequests,
 };
 
-/// The programs.
+/// The state of rdmatop's eBPF programs and probes, as the loader reported it last.
 #[derive(Debug, Default)]
 pub(super) struct Programs {
     /// See `EngineConfig`.

@@ -15,7 +15,7 @@ use crate::{
 /// A search of all open files is not made again before this, ns.
 const EVERY: u64 = 10_000_000_000;
 
-/// What is kept of snapshots.
+/// The state that one snapshot leaves to the next.
 #[derive(Debug, Default)]
 pub(super) struct Snapshots {
     pub(super) rows: Rows,

@@ -42,11 +42,19 @@ pub fn of_process(row: &ProcessRow, s: &Snapshot) -> Option<Mark> {
     // Trouble of a port or a peer has no causing process: all affected processes suffer alike.
     let cause = found.about.process.filter(|uid| *uid != row.uid);
     let cause = cause.filter(|uid| found.role(*uid) == Some(Role::Cause));
-    // The port is none of its own: it waits for a rank of its job that uses it.
-    let of_port = matches!(found.id, FindingId::PortDown | FindingId::LinkFlaps);
+    // A rank that has no QP on the port waits for one of its job that has.
+    let of_port = matches!(found.id, FindingId::PortDown | FindingId::LinkFlaps) && found.pid != row.pid;
     let port = found.device.as_ref().filter(|_| of_port);
     let waits = cause.is_some() || port.is_some_and(|device| !row.devices.contains(device));
-    let words = match (waits, found.pid) {
+    // The finding names one process, and another job may use the port too.
+    let is_of_its_job = |pid: &u32| {
+        let named = s.processes.iter().find(|other| other.pid == Some(*pid));
+        named.is_some_and(|named| named.workload.is_some() && named.workload == row.workload)
+    };
+    let words = match (
+        waits,
+        found.pid.filter(|pid| cause.is_some() || is_of_its_job(pid)),
+    ) {
         (true, Some(pid)) => since(&age, &format!("waits for {pid}")),
         (true, None) => since(&age, "waits"),
         (false, _) => since(&age, &found.short),

@@ -179,7 +179,8 @@ kinds! {
     TcpFallback => Kind {
         name: "tcp-fallback", raise_s: 5, clear_s: 10,
         rule: "a process with libnccl, librccl, libfabric, libucp, libnvshmem or libnixl moves 50 MB/s or more by TCP, both ways together, between \
-               ports that were chosen and not assigned, less than a tenth of that by RDMA, and a port of the host is ACTIVE",
+               ports that were chosen and not assigned, less than a tenth of that by RDMA, and a port of the host is ACTIVE; where a library makes \
+               QPs past the kernel (UCX, NVSHMEM, DOCA on mlx5) all that the ports of the devices move that it has open counts as RDMA",
         source: "sock_diag(7), /proc/PID/fd and maps, each 10 s: with the two looks that a rate needs it takes up to 25 s; for the \
                  reason its environment and its /dev/infiniband; connections of other network namespaces are not seen",
         why: "TCP costs the job most of its bandwidth and CPU time that it needs elsewhere; nothing but its speed shows it.",
@@ -207,13 +208,13 @@ kinds! {
     MapCount => Kind {
         name: "map-count", raise_s: 0, clear_s: 60,
         rule: "a process with QPs or memory regions had 90 % or more of the mappings of memory that one process may have \
-               (vm.max_map_count) when rdmatop listed them",
+               (vm.max_map_count) when rdmatop listed them, 10 minutes ago at most",
         source: "lines of /proc/PID/maps, counted where its libraries are read: when the process is first seen and after an exec, not \
                  again; vm.max_map_count, each minute; silent where the list is not readable, is longer than 16 MiB or has more than \
                  128 libraries; rdmatop's own limit",
         why: "At the limit mmap(2) fails with ENOMEM, and with it what needs a mapping: allocations, threads, opening a device, and with \
               fork support registering memory. It reads as if memory were exhausted.",
-        fixed: "vm.max_map_count is the larger number",
+        fixed: "vm.max_map_count is well above the count",
         trace: Traced::No,
     },
     QpChurn => Kind {
@@ -236,9 +237,9 @@ kinds! {
     PortDown => Kind {
         name: "port-down", raise_s: 2, clear_s: 5,
         rule: "the only port of a device is not ACTIVE and processes have QPs on the device; or a port that was ACTIVE since rdmatop began \
-               is not, and processes have other objects on its device (QPs made past the kernel are not listed); ranks of one job that wait \
-               for such a process suffer from it too: they have QPs, are of its workload and program and have loaded a library of collectives, \
-               or are connected to it, and move nothing",
+               is not, and processes have QPs on its device or, with a library that makes QPs past the kernel (DEVX), have it open; other \
+               ranks of such a process's job are taken to wait for it: they have QPs, are seen to move nothing, are of its workload, and run its \
+               program with a library of collectives or are connected to it",
         source: "state of the port; workload, program, libraries and QPs of processes",
         why: "Nothing passes it. What its QPs have under way is repeated until they give up.",
         fixed: "the port is ACTIVE",
@@ -279,7 +280,7 @@ kinds! {
                what a receiver on this host got twice (duplicate_request) was late and not lost; where `traffic-class` is found it is the \
                reason",
         source: "retransmits or retries of the port, and tx_packets; the peers of the QPs that send again, where no QP is counted those of \
-                 all QPs of the port",
+                 all QPs of the port; a peer that QP numbers alone show is marked `~`",
         why: "RoCE and iWARP lose most of their bandwidth at a loss of a few packets in a thousand.",
         fixed: "the port retransmits no more",
         trace: Traced::Yes,

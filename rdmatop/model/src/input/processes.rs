@@ -48,6 +48,8 @@ pub struct MappingsSample {
 pub struct MappingCount {
     /// Process id.
     pub pid: u32,
+    /// When the process started, clock ticks since boot: another process may have its PID by now.
+    pub start_ticks: u64,
     /// How many there are; `None`: the list was not readable, or not to its end.
     pub count: Option<u64>,
     /// `CLOCK_MONOTONIC` when they were listed, ns.

@@ -25,7 +25,7 @@ use nvml_wrapper::{
 use super::{clock::now, privileges, root::Root, sysfs::read_pci_at};
 use rdmatop_model::input::{GpuActivity, GpuPlace, GpuReading, GpuSample};
 
-/// The driver's library.
+/// The library of NVIDIA's driver that answers for NVML.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 /// Time between two readings, ns. GPM wants 100 ms at least.
 const EVERY: u64 = 1_000_000_000;

@@ -97,7 +97,8 @@ pub fn mapped(mut maps: impl BufRead) -> Mapped {
     }
     Mapped {
         libraries: out,
-        count: ended.then_some(lines),
+        // A process that has just ended, or runs another program by now, has an empty list.
+        count: (ended && lines > 0).then_some(lines),
     }
 }
 
@@ -194,7 +195,7 @@ mod tests {
             7ffc-7ffd r-xp 00000000 00:00 0 [vdso]\n\
             ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]\n";
         assert_eq!(mapped(maps.as_slice()).count, Some(2));
-        assert_eq!(mapped(b"".as_slice()).count, Some(0));
+        assert_eq!(mapped(b"".as_slice()).count, None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use rdmatop_sources::{proc::maps::limit, root::Root};
 /// How often the limit is read, ns: an administrator raises it by hand.
 const EVERY: u64 = 60_000_000_000;
 
-/// What was sent of mappings.
+/// Remembers which limit was sent, so that only another one is sent again.
 #[derive(Debug, Default)]
 pub(super) struct Mappings {
     /// When the limit was read last, and what it was; `None`: no process was counted yet.
@@ -53,6 +53,7 @@ mod tests {
         let mut send = |second: u64, count: Option<u64>| {
             let counts = count.map(|count| MappingCount {
                 pid: 7,
+                start_ticks: 1,
                 count: Some(count),
                 read_ns: 0,
             });

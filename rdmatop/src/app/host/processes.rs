@@ -95,12 +95,14 @@ impl ProcessSource {
         for (key, detail) in answers {
             if let Some(process) = of(key) {
                 // What was counted before an exec is gone, too, where the new list was not readable.
+                let count = detail.mappings;
+                let facts = facts(process, detail, self.start_offset, read_ns);
                 counts.push(MappingCount {
-                    pid: key.pid,
-                    count: detail.mappings,
+                    pid: facts.pid,
+                    start_ticks: facts.start_ticks,
+                    count,
                     read_ns,
                 });
-                let facts = facts(process, detail, self.start_offset, read_ns);
                 out(Input::Process(Box::new(facts)));
             }
         }

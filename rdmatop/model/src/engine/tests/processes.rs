@@ -242,6 +242,7 @@ fn mappings_are_those_of_the_last_list_with_the_last_limit() {
                 .iter()
                 .map(|&(pid, count)| MappingCount {
                     pid,
+                    start_ticks: 5000,
                     count,
                     read_ns: 7,
                 })

@@ -252,6 +252,7 @@ fn every_input() -> Vec<Input> {
         Input::Mappings(MappingsSample {
             limit: Some(65_530),
             processes: vec![MappingCount {
+                start_ticks: 1,
                 pid: 231,
                 count: Some(62_000),
                 read_ns: 4,

@@ -17,6 +17,8 @@ const KEPT: usize = 64;
 /// Between two snapshots that are farther apart a link may come up and go down again, ns. Training it takes
 /// longer than a fraction of this.
 const NEAR_NS: u64 = 10 * S;
+/// The same where no counter tells how often it went down, ns.
+const NEXT_NS: u64 = 2 * S;
 /// State of a QP that moves nothing any more.
 const ERR: u8 = 6;
 
@@ -42,10 +44,17 @@ impl Sum {
     /// The sum in words; `None`: nothing is known of it.
     fn words(self) -> Option<String> {
         if self.at_least_ns >= S {
-            return Some(format!("{} or more in all", text::age(self.at_least_ns / S)));
+            return Some(format!("for {} or more in all", text::age(self.at_least_ns / S)));
         }
         let most = self.at_most_ns?.div_ceil(S);
-        (most > 0).then(|| format!("{} or less in all", text::age(most)))
+        // An age of an hour or more leaves seconds out, one of a day minutes: an upper bound is rounded up.
+        let unit = match most {
+            0..3600 => 1,
+            3600..86_400 => 60,
+            _ => 3600,
+        };
+        let most = most.next_multiple_of(unit);
+        (most > 0).then(|| format!("for {} or less in all", text::age(most)))
     }
 }
 
@@ -82,7 +91,8 @@ pub(super) struct Downs<'a> {
 
 fn downed(port: &PortRow) -> Option<u64> {
     let row = port.counters.iter().find(|row| &*row.name == "link_downed")?;
-    Some(row.counter.total)
+    // The counter of InfiniBand stops at 255, and is only a lower bound from there on.
+    (!row.counter.partial).then_some(row.counter.total)
 }
 
 impl Port {
@@ -121,7 +131,9 @@ impl Port {
             let total = downed(port);
             // One that is less was reset, and tells as little as one that is more.
             let more = self.downed.zip(total).map(|(then, now)| now != then);
-            let stays_down = !was && !is && more != Some(true) && now - before <= NEAR_NS;
+            // Without a counter only time tells that it did not come up in between.
+            let near = if more.is_some() { NEAR_NS } else { NEXT_NS };
+            let stays_down = !was && !is && more != Some(true) && now - before <= near;
             match (was && is, more) {
                 // It was up all the time.
                 (true, Some(false)) => {}
@@ -129,7 +141,7 @@ impl Port {
                 _ => {
                     let seen = if stays_down { now - before } else { 0 };
                     let same = self.outages.back_mut();
-                    match same.filter(|last| !was && last.to == before) {
+                    match same.filter(|last| !was && last.to == before && more != Some(true)) {
                         Some(last) => (last.to, last.seen) = (now, last.seen + seen),
                         None => self.outages.push_back(Outage {
                             from: before,
@@ -224,22 +236,28 @@ pub(super) fn flaps(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let ago = |at: u64| text::age(now.saturating_sub(at) / S);
         // It works for the moment.
         let up = port.state.is_none_or(PortState::is_active);
+        let begin = downs.begin().unwrap_or(*first);
         let sum = downs.port.sum(*first);
         let long = sum.words().map_or_else(String::new, |long| format!(", {long}"));
         let mut evidence = vec![format!("by {}, the last time {} ago", downs.witness, ago(*last))];
-        evidence.extend(share(sum, now.saturating_sub(*first)));
-        let failed = Failed::of(scene, port, downs.begin().unwrap_or(*first));
+        evidence.extend(share(sum, now.saturating_sub(begin)));
+        let failed = Failed::of(scene, port, begin);
         evidence.extend(failed.evidence());
         let mut victims: Vec<u64> = users.iter().map(|row| row.uid).collect();
         if !up {
-            victims.extend(scene.ranks_behind(&users).iter().map(|row| row.uid));
+            victims.extend(
+                scene
+                    .ranks_behind(port.device_uid, &users)
+                    .iter()
+                    .map(|row| row.uid),
+            );
         }
         out.push(Symptom {
             verdict: format!(
                 "The link of {} flaps: it went down {} within {}{long}{}{}",
                 name(port),
                 words::count(downs.times.len() as u64, "time"),
-                ago(*first),
+                ago(begin),
                 failed.words(),
                 used_by(&users)
             ),
@@ -267,20 +285,22 @@ pub(super) fn flaps(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-/// Which share of the time since the first outage the port was down.
+/// Which share of the time since the first outage began the port was down. A lower bound is rounded down, an
+/// upper one up.
 fn share(sum: Sum, since_ns: u64) -> Option<String> {
-    let of = |ns: u64| words::percent((ns as f64 / since_ns as f64).min(1.0));
-    let time = text::age(since_ns / S);
-    if sum.at_least_ns >= S {
-        let most = sum.at_most_ns.filter(|most| *most <= since_ns);
-        let most = most.map_or_else(String::new, |most| format!(", at most {}", of(most)));
-        return Some(format!(
-            "down for at least {} of these {time}{most}",
-            of(sum.at_least_ns)
-        ));
+    if since_ns == 0 {
+        return None;
     }
-    let most = sum.at_most_ns.filter(|most| (1..=since_ns).contains(most))?;
-    Some(format!("down for at most {} of these {time}", of(most)))
+    let of = |ns: u64| ns as f64 * 100.0 / since_ns as f64;
+    let time = text::age(since_ns / S);
+    let most = sum.at_most_ns.filter(|most| (1..=since_ns).contains(most));
+    let most = most.map(|most| format!("at most {} %", of(most).ceil()));
+    if sum.at_least_ns >= S {
+        let most = most.map_or_else(String::new, |most| format!(", {most}"));
+        let least = of(sum.at_least_ns).floor();
+        return Some(format!("down for at least {least} % of these {time}{most}"));
+    }
+    Some(format!("down for {} of these {time}", most?))
 }
 
 /// What became of the QPs on a port. Those that are destroyed are not known any more.

@@ -31,13 +31,13 @@ pub(super) struct Objects {
     between: &'static [&'static str],
 }
 
-/// Memory regions.
+/// MRs, of which a process should register each once.
 pub(super) const REGIONS: Objects = Objects {
     make: "reg_mr",
     end: "dereg_mr",
     between: &[],
 };
-/// Connections.
+/// QPs, which a connection needs at each end.
 pub(super) const CONNECTIONS: Objects = Objects {
     make: "create_qp",
     end: "destroy_qp",
@@ -83,6 +83,12 @@ impl Lately {
         let floor = if self.partial { "at least " } else { "" };
         let share = words::percent(self.share?);
         Some(format!("{floor}{share} of a thread's time"))
+    }
+
+    /// Calls per second in words.
+    pub(super) fn rate(&self) -> String {
+        let floor = if self.partial { "at least " } else { "" };
+        format!("{floor}{}", words::number(self.calls))
     }
 
     /// Seconds in the kernel for each object, where they are known and no call is missing.

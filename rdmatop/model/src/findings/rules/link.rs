@@ -67,10 +67,14 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         } else {
             Vec::new()
         };
-        // QPs that a driver makes past the kernel (DEVX) are not listed. A process with other objects on the
-        // device may have such QPs, and a port that was ACTIVE before is not a spare one.
-        if users.is_empty() && scene.growth.flaps.was_active(port) {
+        // A port that was ACTIVE before is not a spare one: it is taken for the one that they use.
+        let was_active = scene.growth.flaps.was_active(port);
+        if users.is_empty() && was_active {
             users = scene.holders(&port.device).collect();
+        }
+        let are_listed = !users.is_empty();
+        if !are_listed && was_active {
+            users = scene.openers(port.device_uid).collect();
         }
         let [first, rest @ ..] = &users[..] else { continue };
         let more = match rest.len() {
@@ -80,15 +84,19 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         };
         let mut evidence = vec![format!("state {state}")];
         evidence.extend(port.phys_state.map(|phys| format!("physical state {phys}")));
-        let ranks = scene.ranks_behind(&users);
+        if !are_listed {
+            let words = "the kernel lists no QP there: the process has the device open, and a library that makes QPs past the kernel";
+            evidence.push(words.to_owned());
+        }
+        let ranks = scene.ranks_behind(port.device_uid, &users);
         let jobs: BTreeSet<_> = ranks.iter().map(|row| &row.workload).collect();
         let whose = if jobs.len() > 1 { "their jobs" } else { "the job" };
         let behind = match ranks.len() {
             0 => String::new(),
-            1 => format!("; 1 more rank of {whose} waits for it"),
-            more => format!("; {more} more ranks of {whose} wait for it"),
+            1 => format!("; 1 more rank of {whose} moves nothing"),
+            more => format!("; {more} more ranks of {whose} move nothing"),
         };
-        evidence.extend(who(&ranks).map(|who| format!("waiting ranks: {who}")));
+        evidence.extend(who(&ranks).map(|who| format!("ranks that move nothing: {who}")));
         let netdev = port.netdev.as_deref();
         out.push(Symptom {
             verdict: format!(

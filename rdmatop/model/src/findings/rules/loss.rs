@@ -7,6 +7,7 @@ use super::pauses::is_outside;
 use super::{Scene, growing};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::input::EbpfState;
+use crate::judgement::is_of_the_core;
 use crate::peers::Peer;
 use crate::snapshot::{PortRow, ProcessRow, QpRow};
 use rdmatop_base::step::{ShellWord, step};
@@ -66,13 +67,13 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         };
         let mut evidence = vec![format!("{rate} {what}, {} packets sent", words::per_s(sent))];
         let peers = Peers::of(scene, port);
-        let way = peers.words(&users);
+        let (to, by) = (peers.to(), peers.by(&users));
         // One that is missed makes the sender repeat all that it sent behind it.
         let missed = rounds / (sent - all).max(rounds);
         let verdict = if packets && rounds < again {
             evidence.push(format!("{} rounds of retransmission", words::per_s(rounds)));
             format!(
-                "About {} of the packets from {place} are {lost}, and {} of what it sends is sent again for them{way}",
+                "About {} of the packets from {place}{to} are {lost}, and {} of what it sends is sent again for them{by}",
                 words::percent(missed),
                 words::percent(share)
             )
@@ -82,7 +83,7 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             } else {
                 format!("{} retransmissions/s", words::number(again))
             };
-            format!("Packets from {place} are {lost} ({how}){way}")
+            format!("Packets from {place}{to} are {lost} ({how}){by}")
         };
         evidence.extend(peers.list());
         let severity = if share >= 10.0 * scene.limits.loss_share {
@@ -137,9 +138,14 @@ impl<'a> Peers<'a> {
                 Some(peer) => {
                     *weights.entry(peer_name(scene, peer)).or_default() += if resending { again } else { 1 };
                 }
-                None => others |= resending || qp.remote_qpn.is_some(),
+                // UD, DC and SRD QPs send to several peers, which are not known.
+                None => others |= !is_of_the_core(qp),
             }
         }
+        // Nor are the peers of QPs that the kernel does not list.
+        let device = scene.device(port.device_uid);
+        let hides = device.is_none_or(|row| row.may_hide_qps() && row.contexts.is_none());
+        others |= !resending && (hides || scene.openers(port.device_uid).next().is_some());
         let mut names: Vec<_> = weights.into_iter().collect();
         names.sort_by(|(a, of_a), (b, of_b)| of_b.cmp(of_a).then_with(|| a.cmp(b)));
         let mut senders: Vec<_> = senders.into_iter().filter_map(|uid| scene.process(uid)).collect();
@@ -152,29 +158,21 @@ impl<'a> Peers<'a> {
         }
     }
 
-    /// The first, and that there are more.
-    fn first(&self) -> Option<String> {
-        let first = self.names.first()?;
-        Some(match self.names.len() - 1 {
-            _ if self.others => format!("{first} and others"),
-            0 => first.clone(),
-            more => format!("{first} and {more} more"),
-        })
+    /// Where the packets go: the first peer, and that it may be another one.
+    fn to(&self) -> String {
+        let Some(first) = self.names.first() else {
+            return String::new();
+        };
+        match self.names.len() - 1 {
+            _ if self.others => format!(" to {first} or others"),
+            0 => format!(" to {first}"),
+            more => format!(" to {first} or {more} more"),
+        }
     }
 
-    /// Whose packets are lost, and on the way to whom. Where no QP says that it sends again, it is only known
-    /// who uses the port, and where all of its QPs lead.
-    fn words(&self, users: &[&ProcessRow]) -> String {
-        let senders = if self.senders.is_empty() {
-            users
-        } else {
-            &self.senders
-        };
-        match (self.first(), who(senders)) {
-            (Some(peers), Some(who)) => format!(": {who} to {peers}"),
-            (Some(peers), None) => format!("; its QPs lead to {peers}"),
-            (None, _) => used_by(users),
-        }
+    /// Who sends the packets. Where no QP says that it sends again, it is only known who uses the port.
+    fn by(&self, users: &[&ProcessRow]) -> String {
+        who(&self.senders).map_or_else(|| used_by(users), |who| format!("; {who} sends them"))
     }
 
     /// All of them, where they are several.
@@ -194,13 +192,15 @@ impl<'a> Peers<'a> {
     }
 }
 
-/// A process of this host by its name and PID, else an address.
+/// A process of this host by its name and PID, else an address. If QP numbers alone say who the peer is, the
+/// name is marked (`~`), because another process may have such a number.
 fn peer_name(scene: &Scene<'_>, peer: Peer<'_>) -> String {
-    let owner = match peer {
-        Peer::Here { qp, .. } => scene.owner(qp.process_uid),
-        Peer::At(_) => None,
+    let Peer::Here { qp, sure } = peer else {
+        return peer.name();
     };
-    owner.map_or_else(|| peer.name(), words::process)
+    let mark = if sure { "" } else { "~" };
+    let owner = scene.owner(qp.process_uid);
+    owner.map_or_else(|| peer.name(), |owner| format!("{mark}{}", words::process(owner)))
 }
 
 fn is_little(scene: &Scene<'_>, again: f64, sent: f64) -> bool {

@@ -7,7 +7,9 @@ use rdmatop_base::step::step;
 use rdmatop_base::text;
 
 const S: u64 = 1_000_000_000;
-/// The sysctl is an `int`.
+/// How long a count is taken for the present one, ns: the process may have unmapped since.
+const RECENT_NS: u64 = 600 * S;
+/// The largest value of the sysctl, which is an `int`.
 const MOST: u64 = 0x7fff_ffff;
 
 /// Processes that use RDMA and have nearly as many mappings as they may.
@@ -31,11 +33,12 @@ pub(super) fn nearly_all(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         else {
             continue;
         };
-        if limit == 0 || (count as f64) < limit as f64 * scene.limits.map_share {
+        let age_ns = scene.snapshot.mono_ns.saturating_sub(read_ns);
+        if age_ns > RECENT_NS || limit == 0 || (count as f64) < limit as f64 * scene.limits.map_share {
             continue;
         }
         let twice = limit.saturating_mul(2).min(MOST);
-        let age = text::age(scene.snapshot.mono_ns.saturating_sub(read_ns) / S);
+        let age = text::age(age_ns / S);
         let about = About::of_process(row.uid);
         out.push(Symptom {
             since_ns: read_ns,
@@ -48,10 +51,11 @@ pub(super) fn nearly_all(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 "at the limit mmap fails with ENOMEM, and with fork support ibv_reg_mr, too (EAGAIN from Linux 5.17 on): memory itself \
                  need not be short"
                     .to_owned(),
+                "the usual reason is many small registrations, or an allocator with many arenas".to_owned(),
             ],
             next: step!(
-                "sudo sysctl -w vm.max_map_count={}   # for all processes, until the next boot; to keep it: echo vm.max_map_count={} | sudo \
-                 tee /etc/sysctl.d/90-max-map-count.conf   # the usual reason: many small registrations, or an allocator with many arenas",
+                "sudo sysctl -w vm.max_map_count={}   # only for a program that you trust: it lets every process take more kernel memory, until \
+                 the next boot; to keep it: echo vm.max_map_count={} | sudo tee /etc/sysctl.d/90-max-map-count.conf",
                 twice,
                 twice
             ),

@@ -24,11 +24,13 @@ mod verbs;
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::{About, FindingId, Limits, Severity, Symptom};
+use crate::engine::makes_its_own;
 use crate::peers::Peer;
 use crate::snapshot::{DeviceRow, PortRow, ProcessRow, QpRow, Snapshot, VerbRow};
-use crate::value::Counter;
+use crate::value::{Counter, Known};
 use rdmatop_base::step::NextStep;
 
 pub(super) use growth::Growth;
@@ -72,47 +74,78 @@ impl<'a> Scene<'a> {
         self.device(port.device_uid)?.driver.as_deref()
     }
 
-    /// Processes with QPs on a device.
+    /// Processes with QPs on a device now, without those that only used it before.
     fn users(&self, device: &str) -> impl Iterator<Item = &'a ProcessRow> {
         self.holders(device).filter(|row| row.qps > 0)
     }
 
-    /// Processes with any RDMA object on a device. QPs that the driver makes past the kernel (DEVX) are not
-    /// listed, but the PDs and MRs that they need are.
+    /// Processes that have a device open and a library that makes QPs past the kernel (DEVX), which are in no
+    /// list.
+    fn openers(&self, device_uid: u64) -> impl Iterator<Item = &'a ProcessRow> {
+        let device = self.device(device_uid).filter(|device| device.may_hide_qps());
+        let pids = device
+            .and_then(|device| device.contexts.as_deref())
+            .unwrap_or_default();
+        let makes_own = |row: &ProcessRow| {
+            let libraries = row.libraries.as_deref().map(Vec::as_slice);
+            libraries.is_some() && makes_its_own(libraries)
+        };
+        live(self.snapshot)
+            .filter(move |row| row.pid.is_some_and(|pid| pids.contains(&pid)))
+            .filter(move |row| makes_own(row))
+    }
+
+    /// Processes with QPs on a device.
     fn holders(&self, device: &str) -> impl Iterator<Item = &'a ProcessRow> {
         live(self.snapshot).filter(move |row| row.devices.iter().any(|name| &**name == device))
     }
 
-    /// The other ranks of the jobs of some processes that can do nothing: they wait for these. A job is known
-    /// as one by what started it. Of its processes those are ranks that have QPs, and that are connected to
-    /// one of these, or run its program with a library of collectives. Who moves data does not wait.
-    fn ranks_behind(&self, users: &[&ProcessRow]) -> Vec<&'a ProcessRow> {
-        let job_of = |row: &'_ ProcessRow| row.workload.clone().filter(|_| !row.workload_claimed);
+    /// Other ranks of the jobs of `users`, which use a port that is down: those that are seen to move nothing.
+    /// What started them tells which processes are of one job. Of these a rank is one that has QPs, and runs
+    /// the program of a user with a library of collectives or is connected to a user's QP on `device_uid`.
+    fn ranks_behind(&self, device_uid: u64, users: &[&ProcessRow]) -> Vec<&'a ProcessRow> {
+        fn job_of(row: &ProcessRow) -> Option<&str> {
+            row.workload.as_deref().filter(|_| !row.workload_claimed)
+        }
         let jobs: BTreeSet<_> = users.iter().filter_map(|row| job_of(row)).collect();
         if jobs.is_empty() {
             return Vec::new();
         }
-        let is_user = |uid: u64| users.iter().any(|row| row.uid == uid);
-        let still = |row: &ProcessRow| {
-            let moved = [row.traffic.tx_bytes, row.traffic.rx_bytes, row.traffic.tx_wr];
-            moved.into_iter().all(|counter| growing(counter).is_none())
+        let user_uids: BTreeSet<_> = users.iter().map(|row| row.uid).collect();
+        // What is not known to be 0 may move; at most 0 is 0.
+        let is_zero = |counter: Option<Counter>| {
+            counter.is_some_and(|c| c.rate == Some(0.0) && c.rate_known() != Known::AtLeast)
         };
-        let is_like = |row: &ProcessRow, user: &&ProcessRow| {
+        let is_still = |row: &ProcessRow| {
+            let traffic = &row.traffic;
+            is_zero(traffic.tx_bytes) && is_zero(traffic.rx_bytes) && growing(traffic.tx_wr).is_none()
+        };
+        let is_like = |row: &ProcessRow, user: &ProcessRow| {
             row.comm == user.comm && is_collective(row) && is_collective(user) && job_of(row) == job_of(user)
         };
-        let is_connected = |row: &ProcessRow| {
-            let qps = self.snapshot.qps.iter();
-            let mut own = qps.filter(|qp| !qp.exited && qp.process_uid == Some(row.uid));
-            own.any(|qp| {
-                let peer = self.peer(qp).and_then(|peer| peer.process_uid);
-                peer.is_some_and(is_user)
-            })
+        let connected = OnceCell::new();
+        let is_connected = |uid: u64| {
+            let all = connected.get_or_init(|| self.connected_to(device_uid, &user_uids));
+            all.contains(&uid)
         };
         live(self.snapshot)
-            .filter(|row| row.qps > 0 && !is_user(row.uid) && still(row))
-            .filter(|row| job_of(row).is_some_and(|job| jobs.contains(&job)))
-            .filter(|row| users.iter().any(|user| is_like(row, user)) || is_connected(row))
+            .filter(|row| row.qps > 0 && !user_uids.contains(&row.uid) && is_still(row))
+            .filter(|row| job_of(row).is_some_and(|job| jobs.contains(job)))
+            .filter(|row| users.iter().any(|user| is_like(row, user)) || is_connected(row.uid))
             .collect()
+    }
+
+    /// Processes with a QP whose peer is surely a QP of one of `users` on a device of this host.
+    fn connected_to(&self, device_uid: u64, users: &BTreeSet<u64>) -> BTreeSet<u64> {
+        let qps = self.snapshot.qps.iter().filter(|qp| !qp.exited);
+        let leads_there = |qp: &&Arc<QpRow>| match self.snapshot.peer(qp) {
+            Some(Peer::Here { qp: peer, sure: true }) => {
+                peer.device_uid == Some(device_uid)
+                    && peer.process_uid.is_some_and(|uid| users.contains(&uid))
+            }
+            _ => false,
+        };
+        qps.filter(leads_there).filter_map(|qp| qp.process_uid).collect()
     }
 
     /// The process of a row in which the uid may be unknown.

@@ -32,24 +32,42 @@ pub(super) fn fallback(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-/// Whether a process without QPs in the kernel's list may have some that are not in it.
-fn may_hide_qps(scene: &Scene<'_>, row: &ProcessRow) -> bool {
-    let mut devices = scene.snapshot.devices.iter();
-    devices.any(DeviceRow::may_hide_qps) && makes_its_own(row.libraries.as_deref().map(Vec::as_slice))
+/// Devices on which a process without QPs in the kernel's list may have some that are not in it.
+fn hiding<'a>(scene: &Scene<'a>, row: &ProcessRow) -> Vec<&'a DeviceRow> {
+    let cannot = row.verbs_files == Some(false) || switch(row).is_some();
+    if cannot || !makes_its_own(row.libraries.as_deref().map(Vec::as_slice)) {
+        return Vec::new();
+    }
+    let may_have_it_open = |device: &&DeviceRow| match (&device.contexts, row.pid) {
+        (Some(pids), Some(pid)) => pids.contains(&pid),
+        _ => true,
+    };
+    let devices = scene
+        .snapshot
+        .devices
+        .iter()
+        .filter(|device| device.may_hide_qps());
+    devices.filter(may_have_it_open).collect()
 }
 
 /// Bytes per second that a process moves by RDMA. If its work requests are not counted, everything that its
 /// ports move. `None` if that is not known.
 fn by_rdma(scene: &Scene<'_>, row: &ProcessRow) -> Option<f64> {
-    if row.qps == 0 && !may_hide_qps(scene, row) {
-        return Some(0.0);
-    }
     let rate = |counter: Option<Counter>| counter?.certain_rate();
     let own = rate(row.traffic.tx_bytes).zip(rate(row.traffic.rx_bytes));
-    if let Some((sent, received)) = own.filter(|_| row.qps != 0) {
-        return Some(sent + received);
+    let hiding = if row.qps == 0 {
+        hiding(scene, row)
+    } else {
+        Vec::new()
+    };
+    let may_use = |port: &&PortRow| {
+        row.devices.contains(&port.device) || hiding.iter().any(|device| device.uid == port.device_uid)
+    };
+    match own {
+        _ if row.qps == 0 && hiding.is_empty() => return Some(0.0),
+        Some((sent, received)) if row.qps != 0 => return Some(sent + received),
+        _ => {}
     }
-    let may_use = |port: &&PortRow| row.devices.is_empty() || row.devices.contains(&port.device);
     let mut ports = scene.snapshot.ports.iter().filter(may_use).peekable();
     ports.peek()?;
     ports
@@ -93,7 +111,7 @@ fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> 
         (None, None) => "Start it with NCCL_DEBUG=INFO, and read the log with rdmatop nccl-log.".into(),
     };
     let about = About::of_process(row.uid);
-    let instead = if row.qps == 0 && !may_hide_qps(scene, row) {
+    let instead = if row.qps == 0 && hiding(scene, row).is_empty() {
         "instead of RDMA (it has no QP)"
     } else {
         "and next to nothing by RDMA"

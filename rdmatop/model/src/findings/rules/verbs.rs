@@ -250,7 +250,7 @@ pub(super) fn churn(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             let bytes = bytes.map_or_else(String::new, |bytes| {
                 format!(", {} registered", words::bytes(bytes))
             });
-            format!("lately {} calls{time}{bytes}", words::per_s(lately.calls))
+            format!("lately {} calls a second{time}{bytes}", lately.rate())
         }));
         let moved = owner.map_or(0.0, |owner| {
             let traffic = [owner.traffic.tx_bytes, owner.traffic.rx_bytes];
@@ -329,7 +329,7 @@ pub(super) fn reconnects(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 .map_or_else(String::new, |each| format!(", {} for each QP", mean(each)));
             evidence.push(format!(
                 "lately {} QPs a second, {time} in create_qp, modify_qp and destroy_qp{each}",
-                words::number(lately.calls)
+                lately.rate()
             ));
         }
         let about = About::of_process(row.process_uid);

@@ -65,6 +65,9 @@ fn where_count_or_limit_are_not_known_nothing_is_said_of_mappings() {
     let mut s = mapped(62_000, Some(65_530), 1);
     s.processes[0].mappings = None;
     assert_eq!(ids(&after(60, &s)), [""; 0]);
+    // The process may have unmapped since.
+    assert_eq!(ids(&after(1, &mapped(62_000, Some(65_530), 590))), ["map-count"]);
+    assert_eq!(ids(&after(60, &mapped(62_000, Some(65_530), 601))), [""; 0]);
 }
 
 #[test]

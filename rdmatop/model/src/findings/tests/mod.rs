@@ -286,22 +286,36 @@ fn a_job_on_tcp_is_named_with_what_forbids_rdma() {
         .iter_mut()
         .for_each(|port| port.state = Some(PortState(1)));
     assert_eq!(ids(&after(6, &s)), [""; 0], "there is no other way");
-    // UCX makes QPs on mlx5 that the kernel does not list: what its ports move may be its own.
-    for (moved, want) in [(10e9, &[][..]), (0.0, &["tcp-fallback"][..])] {
+    // UCX makes QPs on mlx5 that the kernel does not list: what the ports of devices move that it has open may
+    // be its own.
+    let tcp_of_ucx = |moved: f64, opened: &[usize], edit: fn(&mut Snapshot)| {
         let mut s = rails([moved; 8], [moved; 8]);
         s.processes[0].tcp = Some(moving(300e6));
         s.processes[0].qps = 0;
+        s.processes[0].devices.clear();
         s.processes[0].libraries = Some(vec!["libucp.so.0".to_owned(), "libuct.so.0".to_owned()].into());
+        for (at, device) in s.devices.iter_mut().enumerate() {
+            device.contexts = Some(opened.iter().filter(|open| **open == at).map(|_| 4711).collect());
+        }
+        edit(&mut s);
         let found = after(6, &s);
-        let found: Vec<_> = found.iter().filter(|f| f.id.name() == "tcp-fallback").collect();
-        assert_eq!(found.len(), want.len(), "{found:?}");
-        assert!(
-            found
-                .iter()
-                .all(|f| f.verdict.ends_with("next to nothing by RDMA")),
-            "{found:?}"
-        );
-    }
+        let found = found.into_iter().find(|f| f.id.name() == "tcp-fallback");
+        found.map(|found| found.verdict)
+    };
+    let is_little = |verdict: Option<String>| verdict.map(|line| line.ends_with("next to nothing by RDMA"));
+    let has_none = |verdict: Option<String>| verdict.map(|line| line.contains("(it has no QP)"));
+    assert_eq!(is_little(tcp_of_ucx(10e9, &[0, 1], |_| {})), None);
+    assert_eq!(is_little(tcp_of_ucx(0.0, &[0, 1], |_| {})), Some(true));
+    assert_eq!(
+        has_none(tcp_of_ucx(10e9, &[], |_| {})),
+        Some(true),
+        "it has no device open"
+    );
+    let sees_none: fn(&mut Snapshot) = |s| s.processes[0].verbs_files = Some(false);
+    assert_eq!(has_none(tcp_of_ucx(10e9, &[0, 1], sees_none)), Some(true));
+    let forbidden: fn(&mut Snapshot) =
+        |s| s.processes[0].environ = Some(vec![("UCX_TLS".to_owned(), "tcp".to_owned())].into());
+    assert_eq!(has_none(tcp_of_ucx(10e9, &[0, 1], forbidden)), Some(true));
     // There is RDMA traffic too, or its amount is unknown.
     for moved in [Some(10e9), None] {
         let mut s = rails([10e9; 8], [10e9; 8]);

@@ -1,6 +1,9 @@
 //! Rules about ports: state, load, errors, loss, congestion, MTU, commands.
 
 use super::*;
+use crate::ib::Gid;
+use crate::snapshot::PortGid;
+use crate::value::RateIs;
 
 #[test]
 fn a_port_that_is_down_matters_where_it_is_used() {
@@ -13,10 +16,13 @@ fn a_port_that_is_down_matters_where_it_is_used() {
         (found[0].device.as_deref(), found[0].pid),
         (Some("mlx5_3"), Some(4711))
     );
-    // The kernel does not list these QPs. A process with other objects on the device loses a port that was
-    // ACTIVE; a spare port was not.
+    // The kernel does not list QPs that UCX makes by DEVX. A process with it that has the device open loses a
+    // port that was ACTIVE; a spare port was not.
     let mut devx = s.clone();
     devx.processes[0].qps = 0;
+    devx.processes[0].devices.clear();
+    devx.processes[0].libraries = Some(vec!["libuct.so.0".to_owned()].into());
+    devx.devices[3].contexts = Some(vec![4711].into());
     assert_eq!(ids(&after(3, &devx)), [""; 0]);
     let mut watch = Watch::default();
     let found: Vec<_> = (0..6_u64)
@@ -28,6 +34,8 @@ fn a_port_that_is_down_matters_where_it_is_used() {
         })
         .collect();
     assert_eq!(found[5], ["port-down"], "{found:?}");
+    devx.processes[0].libraries = Some(vec!["libnccl.so.2".to_owned()].into());
+    assert_eq!(ids(&after(3, &devx)), [""; 0], "NCCL opens every device");
     // A spare port that no process uses may be down.
     s.processes[0].devices.remove(3);
     assert_eq!(ids(&after(3, &s)), [""; 0]);
@@ -39,10 +47,15 @@ fn a_port_that_is_down_matters_where_it_is_used() {
 
 #[test]
 fn a_port_that_is_down_holds_up_the_other_ranks_of_its_job() {
+    let still = || Traffic {
+        tx_bytes: Some(Counter::whole(9, Some(0.0), Source::Netlink)),
+        rx_bytes: Some(Counter::whole(9, Some(0.0), Source::Netlink)),
+        ..Traffic::default()
+    };
     let found = |edit: fn(&mut Snapshot)| {
         let mut s = ranks([4e9; 8], 1);
         for row in &mut s.processes {
-            row.traffic = Traffic::default();
+            row.traffic = still();
         }
         s.ports[3].state = Some(PortState(1));
         edit(&mut s);
@@ -51,12 +64,15 @@ fn a_port_that_is_down_holds_up_the_other_ranks_of_its_job() {
     let all = found(|_| {});
     assert_eq!(
         all.verdict,
-        "mlx5_3/1 is DOWN: rank (PID 7030, slurm 7341.0) cannot send or receive; 7 more ranks of the job wait for it"
+        "mlx5_3/1 is DOWN: rank (PID 7030, slurm 7341.0) cannot send or receive; 7 more ranks of the job move nothing"
     );
     assert_eq!(all.victims, [130, 100, 110, 120, 140, 150, 160, 170]);
     assert_eq!((all.pid, all.device.as_deref()), (Some(7030), Some("mlx5_3")));
     let last = all.evidence.last().unwrap();
-    assert_eq!(last, "waiting ranks: rank (PID 7000, slurm 7341.0) and 6 more");
+    assert_eq!(
+        last,
+        "ranks that move nothing: rank (PID 7000, slurm 7341.0) and 6 more"
+    );
     // The row of each says for whom it waits, not that its own port is down.
     let mut s = ranks([4e9; 8], 1);
     s.mono_ns += 3 * S;
@@ -92,18 +108,64 @@ fn a_port_that_is_down_holds_up_the_other_ranks_of_its_job() {
         [130, 150, 160, 170],
         "another job, another program, no QP, data that still moves"
     );
-    // Another program whose QP leads to that rank.
-    let connected = victims(|s| {
+    // What moves of a rank that shares its port is a bound, or not known at all.
+    assert_eq!(
+        victims(|s| {
+            s.processes[0].traffic = Traffic::default();
+            let shared = &mut s.processes[1].traffic.tx_bytes;
+            let most = rate(1e9).map(|counter| Counter {
+                rate_is: RateIs::AtMost,
+                ..counter
+            });
+            *shared = most;
+        }),
+        [130, 120, 140, 150, 160, 170]
+    );
+    // Another program with a QP that leads to that rank, by its address; numbers alone are no proof.
+    let connected = |by_address: bool| {
+        let mut s = ranks([4e9; 8], 1);
+        s.processes.iter_mut().for_each(|row| row.traffic = still());
+        s.ports[3].state = Some(PortState(1));
         s.processes.truncate(5);
         s.processes[1].comm = "hub".into();
+        let gid = Gid([7; 16]);
+        if by_address {
+            let index = 0;
+            s.ports[3].gids = Some([PortGid { index, gid, v1: None }].into());
+        }
+        let device = s.ports[3].device_uid;
         for (uid, qpn, process) in [(91, 17, 130), (92, 18, 110)] {
             let mut qp = rows::qp(uid, "mlx5_3", qpn, 3, None, "x", Traffic::default());
             let row = Arc::make_mut(&mut qp);
+            (row.device_uid, row.port) = (Some(device), Some(1));
             (row.process_uid, row.remote_qpn) = (Some(process), Some(35 - qpn));
+            row.remote_gid = by_address.then_some(gid);
             s.qps.push(qp);
         }
-    });
-    assert_eq!(connected, [130, 100, 110, 120, 140]);
+        after(3, &s).remove(0).victims
+    };
+    assert_eq!(connected(true), [130, 100, 110, 120, 140]);
+    assert_eq!(connected(false), [130, 100, 120, 140]);
+}
+
+#[test]
+fn a_rank_waits_for_none_of_another_job_and_not_for_itself() {
+    let mut s = ranks([4e9; 8], 1);
+    s.ports[3].state = Some(PortState(1));
+    let found = after(3, &s).remove(0);
+    s.mono_ns += 3 * S;
+    s.findings = vec![Finding {
+        victims: s.processes.iter().map(|row| row.uid).collect(),
+        ..found
+    }]
+    .into();
+    s.processes[4].workload = Some("slurm 9.0".into());
+    // A rank whose QPs on the port are gone while the finding is still shown.
+    s.processes[3].devices.clear();
+    let words = |at: usize| crate::fields::finding_of(&s.processes[at], &s).map(|mark| mark.words);
+    assert_eq!(words(3).as_deref(), Some("4s port DOWN"));
+    assert_eq!(words(4).as_deref(), Some("4s waits"));
+    assert_eq!(words(5).as_deref(), Some("4s waits for 7030"));
 }
 
 #[test]
@@ -461,15 +523,15 @@ fn a_link_that_goes_down_repeatedly_flaps_and_one_outage_does_not() {
     assert_eq!(
         found.iter().map(|f| f.verdict.as_str()).collect::<Vec<_>>(),
         [
-            "The link of mlx5_3/1 flaps: it went down 3 times within 2m40s",
-            "The link of mlx5_4/1 flaps: it went down 4 times within 2m30s, 30s or less in all; the port carries rank (PID 4711, slurm 7341.0)"
+            "The link of mlx5_3/1 flaps: it went down 3 times within 2m50s",
+            "The link of mlx5_4/1 flaps: it went down 4 times within 2m40s, for 30s or less in all; the port carries rank (PID 4711, slurm 7341.0)"
         ]
     );
     assert_eq!(
         found[1].evidence,
         [
             "by link_downed, the last time 30s ago",
-            "down for at most 20 % of these 2m30s"
+            "down for at most 19 % of these 2m40s"
         ]
     );
     // The window and the time for which the finding is kept; nothing flaps twice as one.
@@ -518,19 +580,19 @@ fn flapping(counted: bool, edit: impl Fn(&mut Snapshot)) -> Finding {
 
 #[test]
 fn a_link_that_flaps_says_for_how_long_it_was_down_and_which_qps_failed() {
-    let verdict = "The link of mlx5_3/1 flaps: it went down 3 times within 54s, 12s or more in all; the port carries rank (PID \
+    let verdict = "The link of mlx5_3/1 flaps: it went down 3 times within 55s, for 12s or more in all; the port carries rank (PID \
                    4711, slurm 7341.0)";
     let witness = "by the port's state, the last time 14s ago";
     let found = flapping(true, |_| {});
     assert_eq!(found.verdict, verdict);
     assert_eq!(
         found.evidence,
-        [witness, "down for at least 22 % of these 54s, at most 33 %"]
+        [witness, "down for at least 21 % of these 55s, at most 33 %"]
     );
     // Without the counter it may have been down between two looks.
     let found = flapping(false, |_| {});
     assert_eq!(found.verdict, verdict);
-    assert_eq!(found.evidence, [witness, "down for at least 22 % of these 54s"]);
+    assert_eq!(found.evidence, [witness, "down for at least 21 % of these 55s"]);
     let with_qp = |state: u8, since: u64| {
         flapping(true, |s| {
             for (uid, state) in [(41, 3), (42, state)] {
@@ -546,7 +608,7 @@ fn a_link_that_flaps_says_for_how_long_it_was_down_and_which_qps_failed() {
     assert!(
         failed
             .verdict
-            .contains(", 12s or more in all, and 1 QP went to ERR; the port"),
+            .contains(", for 12s or more in all, and 1 QP went to ERR; the port"),
         "{}",
         failed.verdict
     );
@@ -564,6 +626,59 @@ fn a_link_that_flaps_says_for_how_long_it_was_down_and_which_qps_failed() {
         (earlier.verdict.as_str(), earlier.evidence.len()),
         (verdict, 2),
         "what failed before has another reason"
+    );
+}
+
+/// What is found at the end of a link that is looked at each second; `look` gives its state and counter.
+fn flaps_of(seconds: u64, look: impl Fn(u64) -> (u8, Counter)) -> Finding {
+    let mut watch = Watch::default();
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    named(&mut s.ports[3], "link_downed", 0.0);
+    let mut found = Vec::new();
+    for second in 0..seconds {
+        let (state, counter) = look(second);
+        s.ports[3].state = Some(PortState(state));
+        s.ports[3].counters.last_mut().unwrap().counter = counter;
+        found = watch.look(&s.clone().judged(None));
+        s.mono_ns += S;
+    }
+    found
+        .into_iter()
+        .find(|found| found.id == FindingId::LinkFlaps)
+        .unwrap()
+}
+
+#[test]
+fn no_time_down_is_longer_than_the_window_and_no_bound_rests_on_a_full_counter() {
+    let counter = |total| Counter::whole(total, Some(0.0), Source::Netlink);
+    // It comes up between the snapshots, which all see it down, each ten seconds, for half an hour.
+    let bounces = flaps_of(1800, |second| (1, counter(second / 10)));
+    let time = bounces.verdict.split_once(", for ").unwrap().1;
+    assert!(time.starts_with("9m"), "{}", bounces.verdict);
+    let share = &bounces.evidence[1];
+    assert!(
+        !share.contains("100 %") || share.contains("at most 100 %"),
+        "{share}"
+    );
+    // The counter is at its end while the link is seen to go down.
+    let full = flaps_of(60, |second| {
+        let partial = true;
+        let state = if second % 20 == 10 { 1 } else { 4 };
+        (
+            state,
+            Counter {
+                partial,
+                ..counter(255)
+            },
+        )
+    });
+    assert!(!full.verdict.contains("or less"), "{}", full.verdict);
+    // One look finds that it went down three times.
+    let at_once = flaps_of(12, |second| (4, counter(if second == 11 { 3 } else { 0 })));
+    assert!(
+        at_once.verdict.contains("3 times within 1s, for 1s or less"),
+        "{}",
+        at_once.verdict
     );
 }
 
@@ -762,17 +877,17 @@ fn loss_names_the_peers_to_which_packets_do_not_come() {
     edit(&mut s, 0, |t| (t.retransmits, t.tx_wr) = (rate(80.0), rate(5.0)));
     let said = |s: &Snapshot| {
         let found = after(20, s).remove(0);
-        let (_, after) = found.verdict.split_once("(80 retransmissions/s)").unwrap();
-        (after.to_owned(), found.evidence.last().unwrap().clone())
+        let (to, rest) = found.verdict.split_once(" are lost").unwrap();
+        let (_, by) = rest.split_once("(80 retransmissions/s)").unwrap();
+        let to = to.strip_prefix("Packets from rxe0/1").unwrap();
+        (format!("{to}{by}"), found.evidence.last().unwrap().clone())
     };
     let carries = "; the port carries ib_send_bw (PID 254) and 1 more";
+    let sends = "; ib_send_bw (PID 254) sends them";
     let sent = "80/s rounds of retransmission, 90/s packets sent";
     assert_eq!(
         said(&s),
-        (
-            ": ib_send_bw (PID 254) to server (PID 251)".to_owned(),
-            sent.to_owned()
-        )
+        (format!(" to ~server (PID 251){sends}"), sent.to_owned())
     );
     // A second QP sends more of it again, to another host.
     let mut far = s.qps[0].clone();
@@ -780,14 +895,14 @@ fn loss_names_the_peers_to_which_packets_do_not_come() {
     (row.uid, row.qpn, row.remote_qpn) = (20, 30, Some(99));
     let mut ipv4 = [0; 16];
     ipv4[10..].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 9]);
-    row.remote_gid = Some(crate::ib::Gid(ipv4));
+    row.remote_gid = Some(Gid(ipv4));
     Arc::make_mut(&mut row.traffic).retransmits = Some(Counter::whole(5000, Some(70.0), Source::Ebpf));
     s.qps.push(far);
     assert_eq!(
         said(&s),
         (
-            ": ib_send_bw (PID 254) to 10.0.0.9 and 1 more".to_owned(),
-            "the QPs that send again lead to 10.0.0.9, server (PID 251)".to_owned()
+            format!(" to 10.0.0.9 or 1 more{sends}"),
+            "the QPs that send again lead to 10.0.0.9, ~server (PID 251)".to_owned()
         )
     );
     // Whose packets are lost is not known: all processes and all peers of the port are named.
@@ -797,14 +912,13 @@ fn loss_names_the_peers_to_which_packets_do_not_come() {
     s.devices[0].datapath = None;
     s.qps.remove(1);
     let row = Arc::make_mut(&mut s.qps[0]);
-    row.remote_gid = Some(crate::ib::Gid(ipv4));
-    let all = ": ib_send_bw (PID 254) and 1 more to 10.0.0.9";
-    assert_eq!(said(&s), (all.to_owned(), sent.to_owned()));
+    row.remote_gid = Some(Gid(ipv4));
+    assert_eq!(said(&s), (format!(" to 10.0.0.9{carries}"), sent.to_owned()));
     let row = Arc::make_mut(&mut s.qps[0]);
     row.remote_gid = None;
-    assert_eq!(said(&s).0, format!("{all} and others"));
+    assert_eq!(said(&s).0, format!(" to 10.0.0.9 or others{carries}"));
     s.processes.clear();
-    assert_eq!(said(&s).0, "; its QPs lead to 10.0.0.9 and others");
+    assert_eq!(said(&s).0, " to 10.0.0.9 or others");
     // Nothing is known of them.
     s = pair();
     (s.ports[0].retries, s.ports[0].tx_packets, s.devices[0].datapath) = (rate(80.0), rate(90.0), None);

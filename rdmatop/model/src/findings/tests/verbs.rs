@@ -266,7 +266,7 @@ fn churn_says_how_much_time_goes_into_its_calls_where_that_is_measured() {
     assert_eq!(verdict, format!("{who} (1.51 % of a thread's time) {instead}"));
     assert_eq!(
         evidence,
-        "lately 180/s calls, 1.51 % of a thread's time in reg_mr and dereg_mr"
+        "lately 180 calls a second, 1.51 % of a thread's time in reg_mr and dereg_mr"
     );
     let (verdict, evidence) = registers(Some(42), true);
     assert_eq!(
@@ -281,7 +281,7 @@ fn churn_says_how_much_time_goes_into_its_calls_where_that_is_measured() {
         format!("{who} {instead}"),
         "of reg_mr it is not measured"
     );
-    assert_eq!(evidence, "lately 180/s calls");
+    assert_eq!(evidence, "lately 180 calls a second");
     let connects = |us| {
         let calls = [
             ("create_qp", 40, us),

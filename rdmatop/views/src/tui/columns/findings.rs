@@ -53,7 +53,7 @@ pub(super) static SPEC: Spec = Spec {
             Quiet::Starting => "Nothing is found yet: eBPF programs are being attached.".to_owned(),
             Quiet::Looking(seconds) => {
                 format!(
-                    "Nothing is found yet: {seconds} s of {} are over that every rule has its time in.",
+                    "Nothing is found yet: rdmatop has looked for {seconds} s, and most rules need up to {} s.",
                     Quiet::ENOUGH_S
                 )
             }

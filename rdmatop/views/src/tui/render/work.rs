@@ -275,7 +275,7 @@ fn lanes(glyphs: &Glyphs, qp: &Picture, width: usize) -> Vec<Cell> {
     out
 }
 
-/// What is missing in the list.
+/// Returns the line that says how many records the list lacks.
 fn lost(qp: &Picture) -> Option<Cell> {
     if qp.full + qp.missed == 0 {
         return None;
