@@ -100,9 +100,10 @@ impl<'a> Scene<'a> {
         live(self.snapshot).filter(move |row| row.devices.iter().any(|name| &**name == device))
     }
 
-    /// Other ranks of the jobs of `users`, which use a port that is down: those that are seen to move nothing.
-    /// What started them tells which processes are of one job. Of these a rank is one that has QPs, and runs
-    /// the program of a user with a library of collectives or is connected to a user's QP on `device_uid`.
+    /// Other ranks of the jobs of `users`, which use a port that is down: those that are seen to move
+    /// nothing. What started them tells which processes are of one job. Of these a rank is one that has QPs,
+    /// and runs the program of a user with a library of collectives or is connected to a user's QP on
+    /// `device_uid`.
     fn ranks_behind(&self, device_uid: u64, users: &[&ProcessRow]) -> Vec<&'a ProcessRow> {
         fn job_of(row: &ProcessRow) -> Option<&str> {
             row.workload.as_deref().filter(|_| !row.workload_claimed)

@@ -286,8 +286,8 @@ fn a_job_on_tcp_is_named_with_what_forbids_rdma() {
         .iter_mut()
         .for_each(|port| port.state = Some(PortState(1)));
     assert_eq!(ids(&after(6, &s)), [""; 0], "there is no other way");
-    // UCX makes QPs on mlx5 that the kernel does not list: what the ports of devices move that it has open may
-    // be its own.
+    // UCX makes QPs on mlx5 that the kernel does not list: what the ports of the devices move that it has
+    // open may be its own.
     let tcp_of_ucx = |moved: f64, opened: &[usize], edit: fn(&mut Snapshot)| {
         let mut s = rails([moved; 8], [moved; 8]);
         s.processes[0].tcp = Some(moving(300e6));

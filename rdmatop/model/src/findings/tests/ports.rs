@@ -649,7 +649,7 @@ fn flaps_of(seconds: u64, look: impl Fn(u64) -> (u8, Counter)) -> Finding {
 }
 
 #[test]
-fn no_time_down_is_longer_than_the_window_and_no_bound_rests_on_a_full_counter() {
+fn no_time_down_exceeds_the_window_and_no_bound_rests_on_a_full_counter() {
     let counter = |total| Counter::whole(total, Some(0.0), Source::Netlink);
     // It comes up between the snapshots, which all see it down, each ten seconds, for half an hour.
     let bounces = flaps_of(1800, |second| (1, counter(second / 10)));
