@@ -1,15 +1,18 @@
 //! Each rule on a snapshot with its symptom, and on one without.
 
 mod far;
+mod flaps;
 mod hour;
 mod kinds;
 mod lag;
 mod load;
+mod loss;
 mod mappings;
 mod nic;
 mod pauses;
 mod ports;
 mod qps;
+mod rails;
 mod verbs;
 
 use std::collections::BTreeMap;
@@ -592,4 +595,22 @@ proptest! {
             s.mono_ns += step;
         }
     }
+}
+
+/// A job with `of_port` processes on each port that carries anything.
+fn ranks(tx: [f64; 8], of_port: u32) -> Snapshot {
+    let mut s = rails(tx, tx);
+    s.processes.clear();
+    for ((n, port), tx) in (0_u32..).zip(&s.ports).zip(tx).filter(|(_, tx)| *tx > 0.0) {
+        for rank in n * 10..n * 10 + of_port {
+            let traffic = Traffic {
+                tx_bytes: rate(tx / f64::from(of_port)),
+                ..Traffic::default()
+            };
+            let (uid, pid) = (u64::from(rank) + 100, Some(7000 + rank));
+            s.processes
+                .push(rows::process(uid, pid, "rank", &port.device, traffic));
+        }
+    }
+    s
 }
