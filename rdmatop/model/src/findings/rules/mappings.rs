@@ -55,7 +55,7 @@ pub(super) fn nearly_all(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             ],
             next: step!(
                 "sudo sysctl -w vm.max_map_count={}   # only for a program that you trust: it lets every process take more kernel memory, until \
-                 the next boot; to keep it: echo vm.max_map_count={} | sudo tee /etc/sysctl.d/90-max-map-count.conf",
+                 the next boot; to keep it: vm.max_map_count={} in /etc/sysctl.d/90-max-map-count.conf",
                 twice,
                 twice
             ),
