@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    cause::{CauseId, Obstacle},
+    cause::{Cause, CauseId, Concerns, Obstacle},
     engine::{Engine, EngineConfig},
     ib::{QpState, QpType},
     input::{DataPaths, EbpfState, Now},
@@ -74,6 +74,21 @@ fn the_list_holds_the_rows_that_are_stuck_by_themselves() {
     alone.sort_unstable();
     assert_eq!(listed, alone);
     assert!(!alone.is_empty());
+}
+
+#[test]
+fn the_number_of_qps_is_a_bound_where_a_device_is_left_alone() {
+    let mut s = testkit::busy();
+    let json = |s: &Snapshot| serde_json::to_value(totals(s)).unwrap();
+    assert!(json(&s).get("qps_are_partial").is_none());
+    s.health.notes.push(Cause {
+        id: CauseId::Excluded,
+        concerns: Concerns::Host,
+        what: "mlx5_3".into(),
+        why: "not read, as --exclude-device says".into(),
+        remedy: "".into(),
+    });
+    assert_eq!(json(&s)["qps_are_partial"], true);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
 use super::{Rows, are_known};
 use crate::{
+    cause::CauseId,
     ib::QpState,
     input::EbpfState,
     snapshot::{DeviceRow, PortRow, ProcessRow, QpRow, Snapshot},
@@ -77,6 +78,10 @@ pub struct Totals {
     pub wr: Sum,
     /// Live QPs.
     pub qps: u64,
+    /// There may be more QPs: rdmatop leaves devices alone, and of those it knows only QPs whose creation a
+    /// program saw.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub qps_are_partial: bool,
     /// The same by state, in numeric order.
     pub states: Vec<StateCount>,
 }
@@ -85,6 +90,11 @@ impl Totals {
     pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Self {
         let mut out = Self {
             qps: rows.live,
+            qps_are_partial: snapshot
+                .health
+                .notes
+                .iter()
+                .any(|note| note.id == CauseId::Excluded),
             states: rows.states.clone(),
             ..Self::default()
         };

@@ -28,13 +28,12 @@ pub fn is_unknown(snapshot: &Snapshot) -> bool {
 fn verdict(snapshot: &Snapshot) -> String {
     let host = snapshot.host.hostname.as_deref().unwrap_or("this host");
     let plural = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+    let totals = &snapshot.judgement.totals;
     let what = format!(
-        "{host}: {}, {}",
+        "{host}: {}, {}{}",
         plural(snapshot.devices.len(), "device"),
-        plural(
-            usize::try_from(snapshot.judgement.totals.qps).unwrap_or(usize::MAX),
-            "QP"
-        )
+        if totals.qps_are_partial { "at least " } else { "" },
+        plural(usize::try_from(totals.qps).unwrap_or(usize::MAX), "QP")
     );
     let of = |severity| {
         snapshot

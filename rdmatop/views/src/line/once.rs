@@ -15,7 +15,6 @@ use super::{
 };
 use rdmatop_base::errno;
 use rdmatop_base::text;
-use rdmatop_model::cause::CauseId;
 use rdmatop_model::fields::{self, Meta, Unit, Value};
 use rdmatop_model::input::{EbpfState, UprobesReport};
 use rdmatop_model::judgement::{STUCK_MARK, Stuck, StuckQp, Sum, Unobserved};
@@ -176,13 +175,7 @@ fn totals(out: &mut String, snapshot: &Snapshot) {
         let known = sum.known().filter(|rate| rate.is_finite());
         known.map_or_else(|| "-".to_owned(), |rate| format!("{bound}{}/s", unit(rate)))
     };
-    // Of devices that rdmatop leaves alone, only those QPs are known whose creation a program saw.
-    let left = snapshot
-        .health
-        .notes
-        .iter()
-        .any(|note| note.id == CauseId::Excluded);
-    let least = if left { ">=" } else { "" };
+    let least = if totals.qps_are_partial { ">=" } else { "" };
     let _ = write!(
         out,
         "total  TX {}  RX {}  WR {}  QPs {least}{}",

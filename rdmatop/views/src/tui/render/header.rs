@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 
-use rdmatop_model::cause::CauseId;
 use rdmatop_model::input::EbpfState;
 
 use super::super::columns::Cell;
@@ -204,11 +203,13 @@ fn requests(state: &State) -> Cell {
 }
 
 fn states(state: &State) -> Vec<Cell> {
-    // Of devices that rdmatop leaves alone, only those QPs are known whose creation a program saw.
-    let mut notes = state.snapshot.health.notes.iter();
-    let left = notes.any(|note| note.id == CauseId::Excluded);
-    let floor = if left { state.glyphs.bound[1] } else { "" };
-    let count = format::count(state.snapshot.judgement.totals.qps);
+    let totals = &state.snapshot.judgement.totals;
+    let floor = if totals.qps_are_partial {
+        state.glyphs.bound[1]
+    } else {
+        ""
+    };
+    let count = format::count(totals.qps);
     let mut head = Cell::new("QPs ", Tone::Dim).and(format!("{floor}{count}"), Tone::Normal);
     let stuck = state.snapshot.judgement.stuck().len();
     if stuck > 0 {
@@ -221,10 +222,7 @@ fn states(state: &State) -> Vec<Cell> {
         "RTS" => 1,
         _ => 2,
     };
-    let mut states: Vec<_> = state
-        .snapshot
-        .judgement
-        .totals
+    let mut states: Vec<_> = totals
         .states
         .iter()
         .map(|row| {
