@@ -1,10 +1,12 @@
 //! Runs perftest pairs and reads their own accounts.
 
 use std::{
+    fmt::Write as _,
     fs,
     process::Command,
     sync::atomic::{AtomicU16, Ordering},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -18,6 +20,10 @@ use crate::{
 
 /// A pair that takes longer hangs; perftest itself would wait for ever.
 pub const LIMIT: Duration = PATIENCE;
+
+/// How long a pair may run while its devices send no packet. It has ended long before unless a completion or a
+/// packet was lost for good: then the error says how queue pairs, counters and programs stand.
+const STANDS_STILL: Duration = Duration::from_secs(45);
 
 /// The time limit of perftest's handshake where it sometimes hangs, also without rdmatop; then another pair
 /// is started.
@@ -60,6 +66,8 @@ pub struct Pair {
     pub server: Child,
     /// The active side.
     pub client: Child,
+    /// The devices of the passive and the active side.
+    devices: [String; 2],
 }
 
 /// A side's own account, read from its output.
@@ -176,7 +184,12 @@ impl Perftest {
         };
         let mut command = self.command(&self.client_device, port);
         let client = Child::spawn(command.args(&self.client_args).arg(address))?;
-        Ok(Pair { server, client })
+        let devices = [self.server_device.clone(), self.client_device.clone()];
+        Ok(Pair {
+            server,
+            client,
+            devices,
+        })
     }
 
     /// Runs a pair to its end.
@@ -247,12 +260,60 @@ impl Pair {
 
     /// Waits for both ends and reads their accounts.
     pub fn finish(mut self) -> Result<Accounts> {
+        self.moves_or_ends()?;
         self.client.succeed(LIMIT)?;
         self.server.succeed(LIMIT)?;
         Ok(Accounts {
             server: account(&self.server)?,
             client: account(&self.client)?,
         })
+    }
+
+    /// Waits until a side ends, and fails early when both live and no packet was sent for [`STANDS_STILL`].
+    /// Where the driver counts no packets, it waits for the client's end alone.
+    fn moves_or_ends(&mut self) -> Result<()> {
+        let began = Instant::now();
+        let mut sent = self.sent();
+        let mut moved = began;
+        while began.elapsed() < LIMIT && self.client.ended()?.is_none() && self.server.ended()?.is_none() {
+            thread::sleep(Duration::from_millis(20));
+            if moved.elapsed() < STANDS_STILL {
+                continue;
+            }
+            let now = self.sent();
+            if now.is_some() && now == sent {
+                bail!("the pair stands still:\n{}", self.standing());
+            }
+            (sent, moved) = (now, Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Packets that the devices have sent, `None` where the driver does not count them.
+    fn sent(&self) -> Option<u64> {
+        let of = |device: &String| lab::hw_counter(device, "sent_pkts").ok()?;
+        self.devices.iter().map(of).sum()
+    }
+
+    /// How the pair's programs, the queue pairs and the counters of the driver stand.
+    fn standing(&self) -> String {
+        let mut text = String::new();
+        for side in [&self.server, &self.client] {
+            let of =
+                |file: &str| fs::read_to_string(format!("/proc/{}/{file}", side.pid())).unwrap_or_default();
+            let status = of("status");
+            let state = status
+                .lines()
+                .filter(|line| line.contains("State:") || line.contains("ctxt"));
+            let state: Vec<_> = state.collect();
+            let (stack, out, err) = (of("stack"), side.out.text(), side.err.text());
+            let _ = writeln!(text, "{}: {state:?}\n{stack}{out}\n{err}", side.pid());
+        }
+        for args in [["resource", "show", "qp"], ["-j", "statistic", "show"]] {
+            let said = output(Command::new("rdma").args(args));
+            text += &said.unwrap_or_else(|error| format!("{error:#}\n"));
+        }
+        text
     }
 
     /// Waits until both sides have exchanged their addresses: the QPs exist and will soon be connected.

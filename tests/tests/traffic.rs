@@ -236,6 +236,7 @@ fn a_running_pair_owns_the_qps_it_names() -> Result<()> {
     let Pair {
         mut client,
         mut server,
+        ..
     } = pair;
     client.succeed(traffic::LIMIT)?;
     server.succeed(traffic::LIMIT)
