@@ -1,6 +1,6 @@
 //! One small file: its content, that it is absent, or why it could not be read.
 
-use std::{io, path::Path};
+use std::{collections::BTreeSet, io, path::Path};
 
 use rdmatop_base::text;
 use rdmatop_doctor::Fact;
@@ -76,10 +76,11 @@ pub(super) fn line(path: &Path) -> Fact<String> {
     }
 }
 
-/// CPUs from the kernel's list format, `0-3,8`; at most this many.
+/// CPUs from the kernel's list format, `0-3,8`, each once and in order; `None` if it is no such list or a
+/// number is 8192 (the largest `CONFIG_NR_CPUS`) or more.
 pub(super) fn cpus(list: &str) -> Option<Vec<u32>> {
     const MOST: u32 = 8192;
-    let mut all = Vec::new();
+    let mut all = BTreeSet::new();
     for part in list.split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
@@ -88,7 +89,7 @@ pub(super) fn cpus(list: &str) -> Option<Vec<u32>> {
         }
         all.extend(first..=last);
     }
-    Some(all)
+    Some(all.into_iter().collect())
 }
 
 /// For `crate::fuzz`: a value is a part of what was read; a list of CPUs is bounded.
