@@ -24,8 +24,12 @@ impl Registered {
         let window = limits.mr_growth_window_s * S;
         let mut seen = BTreeMap::new();
         for row in live(snapshot) {
-            let Some(bytes) = row.mr_bytes else { continue };
             let mut points = self.0.remove(&row.uid).unwrap_or_default();
+            let Some(bytes) = row.mr_bytes else {
+                // Unknown until the next dump, as after a region of unknown size: what was known before stays.
+                seen.insert(row.uid, points);
+                continue;
+            };
             let last = points.back().copied();
             if last.is_some_and(|(_, before)| before > bytes) {
                 points.clear();

@@ -380,10 +380,18 @@ fn memory_that_is_registered_and_never_deregistered_grows() {
     assert_eq!(found(|minute| 100 + 1000 * (minute % 15)), never, "it gives back");
     assert_eq!(found(|minute| 100 + 6000 * (minute / 20)), never, "few steps");
     assert_eq!(found(|_| 0), never, "unknown");
+    let dump_fails = found(|minute| if minute == 30 { 0 } else { 100 + 60 * minute });
     assert_eq!(
-        found(|minute| (minute % 2) * (100 + 60 * minute)),
+        dump_fails[31],
+        ["mr-growth"],
+        "one dump does not undo what was known"
+    );
+    let every_other = found(|minute| (minute % 2) * (100 + 60 * minute));
+    assert_eq!(every_other[41], ["mr-growth"], "what is read suffices");
+    assert_eq!(
+        found(|minute| (minute % 2) * (100 + 60 * (minute % 15))),
         never,
-        "often unknown"
+        "often unknown, and it gives back"
     );
 }
 
