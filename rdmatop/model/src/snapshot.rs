@@ -198,6 +198,10 @@ pub struct VerbRow {
     pub comm: Option<Arc<str>>,
     /// Verb.
     pub verb: Arc<str>,
+    /// The verb's number, which stays while the name of a driver's own verb comes and goes with what is
+    /// known of the process's devices.
+    #[serde(skip)]
+    pub number: u32,
     /// Calls.
     pub calls: Counter,
     /// Calls that failed; `None` where only calls are counted.

@@ -457,6 +457,7 @@ impl Verbs {
                     Some(name) => name.into(),
                     None => self.names.of(key.verb),
                 },
+                number: key.verb,
                 calls: calls.made.counter(Source::Ebpf, now_ns),
                 errors: (!calls.only).then(|| calls.errors.counter(Source::Ebpf, now_ns)),
                 probe: !errnos.is_empty() && errnos.iter().all(|(errno, _)| is_probe(key.verb, *errno)),

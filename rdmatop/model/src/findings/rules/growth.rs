@@ -2,7 +2,6 @@
 //! errnos verbs fail now, and which links go down repeatedly.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 use super::flaps::Flaps;
 use super::latency::Latencies;
@@ -14,8 +13,9 @@ const S: u64 = 1_000_000_000;
 /// Number of increases from which a process leaks QPs: one jump is a start, not a leak.
 const STEPS: usize = 5;
 
-/// PID, verb, errno.
-type Failure = (u32, Arc<str>, u32);
+/// PID, number of the verb, errno. A driver's own verb has its name only while the devices of the process are
+/// known: by name, all its failures would be new whenever the name changes.
+type Failure = (u32, u32, u32);
 
 /// Time over which calls are looked at, ns: one registration of large memory takes seconds.
 const CALLS_NS: u64 = 20 * S;
@@ -217,7 +217,7 @@ impl Growth {
 
     fn failures_of(&self, row: &VerbRow) -> impl Iterator<Item = (Failure, (u64, u64))> {
         row.errnos.iter().map(|(errno, total)| {
-            let key = (row.pid, Arc::clone(&row.verb), *errno);
+            let key = (row.pid, row.number, *errno);
             let before = self.failures.get(&key).map_or(0, |(total, _)| *total);
             // The total fell: another process has the PID now.
             let more = total.checked_sub(before).unwrap_or(*total);
@@ -227,7 +227,7 @@ impl Growth {
 
     /// How many calls of a verb failed with this errno in the last interval; `None` if none did.
     pub(super) fn of_errno(&self, row: &VerbRow, errno: u32) -> Option<u64> {
-        let (_, more) = self.failures.get(&(row.pid, Arc::clone(&row.verb), errno))?;
+        let (_, more) = self.failures.get(&(row.pid, row.number, errno))?;
         (*more > 0).then_some(*more)
     }
 

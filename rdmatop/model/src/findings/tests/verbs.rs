@@ -125,6 +125,28 @@ fn memory_that_cannot_be_locked_is_said_at_once_and_for_a_minute() {
 }
 
 #[test]
+fn failures_are_not_new_because_the_name_of_their_verb_is_known_now() {
+    let mut s = pair();
+    let mut row = rows::verb(251, "server", "0x1001.0x1000", 3.0, &[(5, 31)], false);
+    (row.process_uid, row.errors) = (Some(2), rate(1.0));
+    s.verbs.push(row);
+    let mut watch = Watch::default();
+    watch.look(&s.clone().judged(None));
+    s.mono_ns += S;
+    s.verbs[0].verb = "devx_obj_create".into();
+    s.verbs[0].errnos[0].1 += 2;
+    let found = watch.look(&s.judged(None));
+    let named = found
+        .iter()
+        .find(|found| found.verdict.starts_with("devx_obj_create"));
+    let evidence = &named.unwrap().evidence[0];
+    assert!(
+        evidence.ends_with("failed so, 2 of them in the last interval that had any"),
+        "{evidence}"
+    );
+}
+
+#[test]
 fn registrations_for_each_transfer_are_churn() {
     let mut s = pair();
     s.verbs
