@@ -170,6 +170,8 @@ causes! {
     NoBinding,
     /// A port moves data without a queue pair that the kernel lists.
     UnseenQps,
+    /// There are more findings than are shown.
+    FindingsLeftOut,
 }
 
 impl CauseId {

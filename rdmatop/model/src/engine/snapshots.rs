@@ -70,6 +70,10 @@ impl Snapshots {
             self.openers = None;
         }
         snapshot.findings = self.findings.look(&snapshot).into();
+        if let Some(note) = self.findings.left_out().note() {
+            let all = snapshot.health.notes.iter().cloned().chain([note]);
+            snapshot.health.notes = all.collect::<Vec<_>>().into();
+        }
         snapshot.health.looked_ns = self.findings.looked_ns();
         let snapshot = Arc::new(snapshot);
         self.last = Arc::downgrade(&snapshot);

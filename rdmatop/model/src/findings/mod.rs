@@ -24,7 +24,7 @@ use rdmatop_base::step::NextStep;
 pub use kind::{FindingId, Kind, Severity};
 pub use limits::{Limit, Limits};
 pub use quiet::{Quiet, WITHOUT_EBPF};
-pub use watch::{Change, Watch};
+pub use watch::{Change, LeftOut, Watch};
 
 /// What a finding is about. The uids are those of rows of the snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

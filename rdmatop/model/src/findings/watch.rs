@@ -7,23 +7,54 @@
 //! time, which is at least one and a half raise times, so that what is left in the window cannot raise it.
 //! The next time the symptom begins anew, so a finding is raised at most once per window.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 use super::rules::{self, Growth, Scene};
-use super::{About, Finding, FindingId, Limits, Symptom};
+use super::{About, Finding, FindingId, Limits, Symptom, words};
+use crate::cause::{Cause, CauseId, Concerns, Obstacle};
 use crate::input::EbpfState;
 use crate::snapshot::Snapshot;
 
 const S: u64 = 1_000_000_000;
-/// Largest number of findings. A host with more has one cause, which the first hundred name.
-const MAX: usize = 128;
+/// Largest number of findings: the worst are kept, and how many are left out is said.
+pub(super) const MAX: usize = 128;
+/// Largest number of symptoms that are followed.
+const FOLLOWED: usize = 4 * MAX;
+/// Largest number of those that are about one process: one that makes trouble in hundreds of ways must not
+/// hide what others suffer from.
+pub(super) const OF_ONE: usize = 16;
+
+/// What there is no place for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Findings beyond the most that are shown.
+    pub findings: usize,
+    /// Symptoms of the last snapshot that are not followed, and so cannot become findings.
+    pub symptoms: usize,
+}
+
+impl LeftOut {
+    /// A note that says it; `None` where nothing is left out.
+    pub fn note(self) -> Option<Cause> {
+        let one = |number: usize, one: &str| match number {
+            0 => None,
+            number => Some(words::count(number as u64, one)),
+        };
+        let all = [one(self.findings, "finding"), one(self.symptoms, "symptom")];
+        let what = all.into_iter().flatten().collect::<Vec<_>>().join(" and ") + " left out";
+        let why = format!("rdmatop keeps the worst: {MAX} findings, and of one process {OF_ONE}");
+        let why = Obstacle::new(CauseId::FindingsLeftOut, why, "");
+        (self != Self::default()).then(|| why.takes(what, Concerns::Host))
+    }
+}
 
 /// A finding was raised or cleared.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// The finding holds from now on.
     Raised(Finding),
-    /// The finding no longer holds.
+    /// The finding no longer holds, or has made way for a worse one where there are too many.
     Cleared(Finding),
 }
 
@@ -49,6 +80,7 @@ pub struct Watch {
     /// Time of the first snapshot for which it was settled whether programs run, ns.
     first_ns: Option<u64>,
     changes: Vec<Change>,
+    left_out: LeftOut,
 }
 
 impl Watch {
@@ -74,11 +106,17 @@ impl Watch {
     pub(super) fn follow(&mut self, snapshot: &Snapshot, symptoms: Vec<Symptom>) -> Vec<Finding> {
         let now = snapshot.mono_ns;
         let scene = Scene::new(snapshot, &self.limits, &self.growth);
-        for symptom in symptoms {
-            see(&mut self.tracks, self.last_ns, symptom, &scene);
-        }
-        self.last_ns = Some(now);
         let changes = &mut self.changes;
+        let mut keys = BTreeSet::new();
+        for symptom in symptoms {
+            let key = (symptom.id, symptom.about.clone());
+            if self.tracks.contains_key(&key) || make_place(&mut self.tracks, &symptom, changes) {
+                see(&mut self.tracks, self.last_ns, symptom, &scene);
+            }
+            keys.insert(key);
+        }
+        let not_followed = keys.iter().filter(|key| !self.tracks.contains_key(key)).count();
+        self.last_ns = Some(now);
         // `link-flaps` already reports the outages of a link that flaps.
         let flapping: BTreeSet<_> = flapping(&self.tracks, now);
         self.tracks.retain(|(id, about), track| {
@@ -111,12 +149,24 @@ impl Watch {
         self.changes.drain(..surplus);
         let raised = self.tracks.values().filter(|track| track.raised);
         let mut findings: Vec<Finding> = raised.map(|track| track.finding.clone()).collect();
-        findings.sort_by(|a, b| {
+        let shown = findings.len().min(MAX);
+        // The worst stay, and of these the ones of ports and devices, which are the cause of others.
+        findings.sort_by_key(|found| (Reverse(found.severity), found.about.process.is_some()));
+        findings[..shown].sort_by(|a, b| {
             let worst = b.severity.cmp(&a.severity);
             worst.then(a.since_mono_ns.cmp(&b.since_mono_ns))
         });
-        findings.truncate(MAX);
+        self.left_out = LeftOut {
+            findings: findings.len() - shown,
+            symptoms: not_followed,
+        };
+        findings.truncate(shown);
         findings
+    }
+
+    /// What there was no place for at the last look.
+    pub const fn left_out(&self) -> LeftOut {
+        self.left_out
     }
 
     /// For how long rules have looked, ns: since programs were attached, or it was clear that none will be.
@@ -168,10 +218,33 @@ fn is_outage(id: FindingId, about: &About) -> bool {
     id == FindingId::LinkErrors && about.part.as_deref() == Some(rules::LINK_DOWNED)
 }
 
+/// Whether there is a place for a symptom that is not followed yet. Where there is none, the least of what
+/// is followed makes way for a worse one, and at last one of a process for one of a port or a device.
+fn make_place(tracks: &mut Tracks, symptom: &Symptom, changes: &mut Vec<Change>) -> bool {
+    let process = symptom.about.process;
+    let of_it = |about: &About| process.is_some() && about.process == process;
+    let crowded = tracks.keys().filter(|(_, about)| of_it(about)).count() >= OF_ONE;
+    if !crowded && tracks.len() < FOLLOWED {
+        return true;
+    }
+    let rank = |severity, about: &About| (severity, about.process.is_none());
+    let among = tracks.iter().filter(|((_, about), _)| !crowded || of_it(about));
+    let least = among.min_by_key(|((_, about), track)| (rank(track.finding.severity, about), track.raised));
+    let Some((key, _)) = least.filter(|((_, about), track)| {
+        rank(track.finding.severity, about) < rank(symptom.severity, &symptom.about)
+    }) else {
+        return false;
+    };
+    let key = key.clone();
+    if let Some(track) = tracks.remove(&key).filter(|track| track.raised) {
+        changes.push(Change::Cleared(track.finding));
+    }
+    true
+}
+
 /// Notes that a snapshot shows a symptom.
 fn see(tracks: &mut Tracks, last_ns: Option<u64>, symptom: Symptom, scene: &Scene<'_>) {
     let now = scene.snapshot.mono_ns;
-    let full = tracks.len() >= 4 * MAX;
     // The last snapshot did not show the symptom: a new span begins no earlier, whatever the symptom says.
     let begin = last_ns.map_or(symptom.since_ns, |last| last.max(symptom.since_ns));
     match tracks.entry((symptom.id, symptom.about.clone())) {
@@ -202,7 +275,7 @@ fn see(tracks: &mut Tracks, last_ns: Option<u64>, symptom: Symptom, scene: &Scen
             add(&mut track.finding.victims, before.unwrap_or_default());
             track.seen_ns = now;
         }
-        Entry::Vacant(entry) if !full => {
+        Entry::Vacant(entry) => {
             entry.insert(Track {
                 spans: vec![(begin.min(now), now)],
                 seen_ns: now,
@@ -210,7 +283,6 @@ fn see(tracks: &mut Tracks, last_ns: Option<u64>, symptom: Symptom, scene: &Scen
                 finding: finding(symptom, scene),
             });
         }
-        Entry::Vacant(_) => {}
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use rdmatop_model::cause::Cause;
+use rdmatop_model::cause::{Cause, CauseId};
 use rdmatop_model::findings::{Finding, Severity, WITHOUT_EBPF};
 use rdmatop_model::input::EbpfState;
 use rdmatop_model::judgement::Unobserved;
@@ -42,6 +42,13 @@ fn verdict(snapshot: &Snapshot) -> String {
             .filter(|found| found.severity == severity)
             .count()
     };
+    let notes = &snapshot.health.notes;
+    // Findings that are left out are not among those that are counted here.
+    let least = if notes.iter().any(|note| note.id == CauseId::FindingsLeftOut) {
+        "at least "
+    } else {
+        ""
+    };
     match (of(Severity::Critical), of(Severity::Warning)) {
         (0, 0) => {
             let seconds = snapshot.health.looked_ns.saturating_add(500_000_000) / 1_000_000_000;
@@ -60,10 +67,13 @@ fn verdict(snapshot: &Snapshot) -> String {
             };
             format!("{word}: found nothing wrong{place} in {seconds} s on {what}{rest}")
         }
-        (0, warnings) => format!("warning: {} on {what}", plural(warnings, "warning")),
-        (critical, 0) => format!("critical: {} on {what}", plural(critical, "critical finding")),
+        (0, warnings) => format!("warning: {least}{} on {what}", plural(warnings, "warning")),
+        (critical, 0) => format!(
+            "critical: {least}{} on {what}",
+            plural(critical, "critical finding")
+        ),
         (critical, warnings) => format!(
-            "critical: {} and {} on {what}",
+            "critical: {least}{} and {} on {what}",
             plural(critical, "critical finding"),
             plural(warnings, "warning")
         ),
@@ -116,7 +126,8 @@ pub fn json(snapshot: &Snapshot) -> serde_json::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rdmatop_model::cause::{CauseId, Obstacle};
+    use rdmatop_model::cause::Obstacle;
+    use rdmatop_model::findings::LeftOut;
     use rdmatop_model::input::DataPaths;
     use rdmatop_model::testkit::full;
 
@@ -162,6 +173,24 @@ mod tests {
         assert_eq!(
             json["findings"].as_array().unwrap().len(),
             snapshot.findings.len()
+        );
+    }
+    #[test]
+    fn the_number_of_findings_is_a_bound_where_some_are_left_out() {
+        let mut snapshot = full::snapshot();
+        let left_out = LeftOut {
+            findings: 3,
+            symptoms: 0,
+        };
+        snapshot.health.notes = left_out.note().into_iter().collect();
+        let text = text(&snapshot);
+        assert!(
+            text.starts_with("critical: at least 1 critical finding "),
+            "{text}"
+        );
+        assert!(
+            text.contains("3 findings left out: rdmatop keeps the worst"),
+            "{text}"
         );
     }
 }

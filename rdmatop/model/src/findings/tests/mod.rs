@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{About, Change, Finding, FindingId, Limits, Severity, Watch};
+use super::{About, Change, Finding, FindingId, Limits, Severity, Symptom, Watch};
 
 use crate::ib::{PortState, QpState, WcStatus};
 use crate::input::LockedMemory;
@@ -621,4 +621,92 @@ fn ranks(tx: [f64; 8], of_port: u32) -> Snapshot {
         }
     }
     s
+}
+
+/// A symptom of each of `parts` parts of one process, or of a device.
+fn symptoms(id: FindingId, severity: Severity, about: &About, parts: usize) -> Vec<Symptom> {
+    let one = |part: usize| Symptom {
+        id,
+        severity,
+        about: about.clone().part(format!("{part:04}")),
+        since_ns: 0,
+        verdict: String::new(),
+        evidence: Vec::new(),
+        next: Default::default(),
+        short: String::new(),
+        victims: Vec::new(),
+    };
+    (0..parts).map(one).collect()
+}
+
+#[test]
+fn one_process_cannot_push_out_what_others_suffer_from() {
+    let (s, mut watch) = (testkit::empty(), Watch::default());
+    let (hostile, device) = (About::of_process(7), About::of_device(1));
+    let mut all = symptoms(FindingId::CompletionError, Severity::Critical, &hostile, 600);
+    all.extend(symptoms(FindingId::PcieSlow, Severity::Warning, &device, 1));
+    let other = symptoms(
+        FindingId::CompletionError,
+        Severity::Critical,
+        &About::of_process(8),
+        1,
+    );
+    all.extend(other);
+    let found = [0, 60]
+        .map(|second| {
+            let mut now = s.clone();
+            now.mono_ns += second * S;
+            watch.follow(&now, all.clone())
+        })
+        .concat();
+    let has = |id, process| {
+        let is_it = |f: &&Finding| (f.id, f.about.process) == (id, process);
+        found.iter().filter(is_it).count()
+    };
+    assert!(has(FindingId::CompletionError, Some(8)) > 0 && has(FindingId::PcieSlow, None) > 0);
+    assert_eq!(watch.left_out().symptoms, 600 - super::watch::OF_ONE);
+    let note = watch.left_out().note().unwrap();
+    assert_eq!(
+        note.line(),
+        "584 symptoms left out: rdmatop keeps the worst: 128 findings, and of one process 16"
+    );
+}
+
+#[test]
+fn of_too_many_findings_the_worst_stay_and_the_rest_is_counted() {
+    let (s, mut watch) = (testkit::empty(), Watch::default());
+    let ranks = |severity| -> Vec<Symptom> {
+        let of = |rank| symptoms(FindingId::CompletionError, severity, &About::of_process(rank), 1);
+        (1..=700).flat_map(of).collect()
+    };
+    assert_eq!(watch.follow(&s, ranks(Severity::Warning)).len(), 128);
+    assert_eq!((watch.left_out().findings, watch.left_out().symptoms), (384, 188));
+    let mut changes = watch.take_changes();
+    // The cause of all comes late, and the ranks fail at once.
+    let mut later = s.clone();
+    later.mono_ns += S;
+    let mut all = ranks(Severity::Critical);
+    all.extend(symptoms(
+        FindingId::DriverErrors,
+        Severity::Critical,
+        &About::of_device(1),
+        1,
+    ));
+    let found = watch.follow(&later, all);
+    assert!(found.iter().all(|found| found.severity == Severity::Critical));
+    assert!(found.iter().any(|found| found.id == FindingId::DriverErrors));
+    assert_eq!((watch.left_out().findings, watch.left_out().symptoms), (384, 189));
+    changes.extend(watch.take_changes());
+    let mut raised = 0_i64;
+    for change in changes {
+        raised += if matches!(change, Change::Raised(_)) {
+            1
+        } else {
+            -1
+        };
+    }
+    assert_eq!(raised, 512, "what makes way is cleared");
+    later.mono_ns += 600 * S;
+    watch.follow(&later, Vec::new());
+    assert_eq!(watch.left_out().note(), None);
 }
