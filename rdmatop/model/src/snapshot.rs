@@ -14,7 +14,7 @@ use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
 use super::{
     cause::Cause,
-    findings::Finding,
+    findings::{Finding, FindingId},
     input::{EbpfState, Flood, HostFacts, HwCountersReport, ProbeVerdict, Skipped, UprobesReport},
     judgement::{AllUnexplained, Judgement, QpsWritten},
     value::{Counter, Shared},
@@ -145,6 +145,9 @@ pub struct Health {
     /// clear that none will be.
     #[serde(skip)]
     pub looked_ns: u64,
+    /// Findings whose rules compare with more than that, and for how many seconds they look.
+    #[serde(skip)]
+    pub still_looks: Vec<(FindingId, u64)>,
     /// What is missing, why, the remedy.
     pub notes: Shared<Cause>,
     /// Reads that failed in this interval.

@@ -75,6 +75,7 @@ impl Snapshots {
             snapshot.health.notes = all.collect::<Vec<_>>().into();
         }
         snapshot.health.looked_ns = self.findings.looked_ns();
+        snapshot.health.still_looks = self.findings.still_looks();
         let snapshot = Arc::new(snapshot);
         self.last = Arc::downgrade(&snapshot);
         snapshot

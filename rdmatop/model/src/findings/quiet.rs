@@ -1,5 +1,6 @@
 //! How much it means when nothing is found.
 
+use super::FindingId;
 use crate::input::EbpfState;
 use crate::snapshot::Snapshot;
 
@@ -10,21 +11,29 @@ pub enum Quiet {
     Starting,
     /// Rules have looked for this many seconds, and some need more.
     Looking(u64),
+    /// Most rules have looked for long enough. The last one that has not looks for this many seconds.
+    Mostly(FindingId, u64),
     /// Rules have looked at everything that they can.
     Whole,
 }
 
 impl Quiet {
     /// The longest `Kind::window_ns`, s: any symptom had time to be raised. Rules that compare with minutes
-    /// before (`latency-rises`, `mr-growth`) need longer.
+    /// before need longer ([`Health::still_looks`](crate::snapshot::Health::still_looks)).
     pub const ENOUGH_S: u64 = 30;
 
     /// How much the rules have looked at so far.
     pub fn of(snapshot: &Snapshot) -> Self {
         let seconds = snapshot.health.looked_ns / 1_000_000_000;
-        match snapshot.health.ebpf {
-            EbpfState::Starting => Self::Starting,
+        let longest = snapshot
+            .health
+            .still_looks
+            .iter()
+            .max_by_key(|(_, seconds)| *seconds);
+        match (&snapshot.health.ebpf, longest) {
+            (EbpfState::Starting, _) => Self::Starting,
             _ if seconds < Self::ENOUGH_S => Self::Looking(seconds),
+            (_, Some((id, seconds))) => Self::Mostly(*id, *seconds),
             _ => Self::Whole,
         }
     }
@@ -36,11 +45,28 @@ pub const WITHOUT_EBPF: &str = "ports and states of QPs";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::findings::FindingId;
+    use crate::findings::Watch;
+    use crate::testkit;
 
     #[test]
     fn every_window_is_over_after_that_time() {
         let windows = FindingId::ALL.iter().map(|id| id.kind().window_ns());
         assert_eq!(windows.max(), Some(Quiet::ENOUGH_S * 1_000_000_000));
+    }
+    #[test]
+    fn nothing_found_is_no_verdict_of_rules_that_look_for_longer() {
+        let mut s = testkit::one_row();
+        let mut watch = Watch::default();
+        s.health.ebpf = EbpfState::Disabled;
+        let mut after = |seconds: u64| {
+            s.mono_ns += seconds * 1_000_000_000;
+            watch.look(&s);
+            (s.health.looked_ns, s.health.still_looks) = (watch.looked_ns(), watch.still_looks());
+            Quiet::of(&s)
+        };
+        assert_eq!((after(0), after(29)), (Quiet::Looking(0), Quiet::Looking(29)));
+        assert_eq!(after(60), Quiet::Mostly(FindingId::MrGrowth, 1800));
+        assert_eq!(after(1710), Quiet::Mostly(FindingId::MrGrowth, 1800));
+        assert_eq!(after(1), Quiet::Whole);
     }
 }

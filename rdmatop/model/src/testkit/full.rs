@@ -456,6 +456,7 @@ fn health() -> Health {
         .into(),
         follows_qps: true,
         looked_ns: 60_000_000_000,
+        still_looks: Vec::new(),
         notes: vec![Cause {
             concerns: Concerns::Device("mlx5_0".into()),
             ..cause(

@@ -35,6 +35,7 @@ pub fn empty() -> Snapshot {
             ebpf: EbpfState::Starting,
             follows_qps: false,
             looked_ns: 60_000_000_000,
+            still_looks: Vec::new(),
             lost_events: None,
             losses: Vec::new(),
             floods: Shared::default(),

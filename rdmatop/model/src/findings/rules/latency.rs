@@ -13,6 +13,8 @@ const INTERVAL: u64 = 10 * S;
 const KEPT: usize = 31;
 /// Fewest earlier intervals to compare with.
 const PAST: usize = 3;
+/// For how long percentiles are taken before they can be compared, s: the newest with the earlier ones.
+pub(in crate::findings) const LATENCIES_S: u64 = (PAST as u64 + 1) * INTERVAL / S;
 /// Fewest samples of which a percentile is taken.
 const LEAST: u64 = 100;
 

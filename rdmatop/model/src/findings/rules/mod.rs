@@ -34,6 +34,7 @@ use crate::value::{Counter, Known};
 use rdmatop_base::step::NextStep;
 
 pub(super) use growth::Growth;
+pub(super) use latency::LATENCIES_S;
 pub(super) use link::LINK_DOWNED;
 
 /// What rules look at.

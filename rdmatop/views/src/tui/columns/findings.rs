@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::LazyLock;
 
+use rdmatop_base::text;
 use rdmatop_model::fields::FINDING;
 use rdmatop_model::findings::{Finding, Quiet, Severity};
 
@@ -50,6 +51,16 @@ pub(super) static SPEC: Spec = Spec {
         };
         let quiet = match Quiet::of(c.snapshot) {
             Quiet::Whole => "Nothing is wrong as far as it can be seen.".to_owned(),
+            Quiet::Mostly(id, seconds) => {
+                let all = c.snapshot.health.still_looks.iter();
+                let names: Vec<&str> = all.map(|(id, _)| id.name()).collect();
+                format!(
+                    "Nothing is wrong so far. Rules that compare with minutes before still look: {}; {} for {}.",
+                    names.join(", "),
+                    id.name(),
+                    text::age(seconds)
+                )
+            }
             Quiet::Starting => "Nothing is found yet: eBPF programs are being attached.".to_owned(),
             Quiet::Looking(seconds) => {
                 format!(
