@@ -56,7 +56,7 @@ pub(super) fn wrapped(out: &mut String, first: &str, hang: usize, words: &str) {
     let mut line = first.to_owned();
     let mut empty = true;
     for word in words.split(' ').filter(|word| !word.is_empty()) {
-        if !empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
+        if !empty && text::width(&line) + 1 + text::width(word) > WIDTH {
             let _ = writeln!(out, "{}", line.trim_end());
             line = " ".repeat(hang);
             empty = true;
@@ -68,6 +68,12 @@ pub(super) fn wrapped(out: &mut String, first: &str, hang: usize, words: &str) {
         empty = false;
     }
     let _ = writeln!(out, "{}", line.trim_end());
+}
+
+/// Text with spaces behind it, so that the next column of a table begins below its heading. The names of
+/// hosts may have wide characters, of which each takes two columns.
+pub(super) fn padded(text: &str, columns: usize) -> String {
+    format!("{text}{:1$}", "", columns.saturating_sub(text::width(text)))
 }
 
 pub(super) fn section(out: &mut String, title: &str) {
@@ -189,18 +195,19 @@ fn nics(out: &mut String, report: &Report) {
     let rows: Vec<_> = rows.collect();
     let wide =
         |least: usize, lengths: &mut dyn Iterator<Item = usize>| lengths.fold(least, usize::max).min(32);
-    let host = wide(4, &mut report.nics.keys().map(|nic| nic.host.chars().count()));
-    let name = wide(3, &mut rows.iter().map(|(_, _, name, _)| name.chars().count()));
+    let host = wide(4, &mut report.nics.keys().map(|nic| text::width(&nic.host)));
+    let name = wide(3, &mut rows.iter().map(|(_, _, name, _)| text::width(name)));
     let _ = writeln!(
         out,
         "  {:host$}  {:name$}  {:6}  {:>6}  {:>7}  GPUDIRECT",
         "HOST", "NIC", "LINK", "SEND", "RECEIVE"
     );
     for (nic, used, nic_name, link) in rows {
-        let on = if nic.host.is_empty() { "-" } else { &nic.host };
+        let on = padded(if nic.host.is_empty() { "-" } else { &nic.host }, host);
+        let nic_name = padded(&nic_name, name);
         let _ = writeln!(
             out,
-            "  {on:host$}  {nic_name:name$}  {link:6}  {:>6}  {:>7}  {}",
+            "  {on}  {nic_name}  {link:6}  {:>6}  {:>7}  {}",
             used.sends,
             used.receives,
             direct(used)
@@ -344,12 +351,7 @@ fn warnings(out: &mut String, report: &Report) {
             None => wrapped(out, "  ", 4, &format!("{place}{}", warning.text)),
         }
     }
-    let unknown: u64 = all
-        .list
-        .iter()
-        .filter(|one| one.entry.is_none())
-        .map(|one| one.count)
-        .sum();
+    let unknown: u64 = all.unknown().map(|one| one.count).sum();
     if unknown > 0 {
         let _ = writeln!(
             out,

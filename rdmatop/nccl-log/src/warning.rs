@@ -7,7 +7,7 @@ use super::{
     process::NAMES,
 };
 
-/// Largest number of kinds of warnings that are kept.
+/// Largest number of kinds of unknown warnings that are kept. The dictionary bounds those that it explains.
 const KINDS: usize = 64;
 
 /// A warning, and how often it came.
@@ -39,7 +39,7 @@ impl Warning {
 pub struct Warnings {
     /// The warnings that were kept.
     pub list: Vec<Warning>,
-    /// Warnings of kinds beyond the limit.
+    /// Warnings of unknown kinds beyond the limit.
     pub left_out: u64,
 }
 
@@ -58,7 +58,7 @@ impl Warnings {
         };
         let at = match self.list.iter().position(same) {
             Some(at) => at,
-            None if self.list.len() >= KINDS => {
+            None if entry.is_none() && self.unknown().count() >= KINDS => {
                 self.left_out += 1;
                 return;
             }
@@ -85,6 +85,11 @@ impl Warnings {
                 warning.devices.insert((host.to_owned(), device.to_owned()));
             }
         }
+    }
+
+    /// Warnings that the dictionary does not explain.
+    pub(super) fn unknown(&self) -> impl Iterator<Item = &Warning> {
+        self.list.iter().filter(|one| one.entry.is_none())
     }
 
     /// Forgets the hosts that turned out to be none.

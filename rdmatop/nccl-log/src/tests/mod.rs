@@ -66,6 +66,44 @@ fn text_that_is_kept_is_bounded_and_counted() {
     assert!(report.left_out > 0);
 }
 
+#[test]
+fn a_fault_is_found_behind_any_number_of_unknown_warnings() {
+    let word = |mut number: u32| {
+        let mut word = String::new();
+        for _ in 0..3 {
+            word.push(char::from(b'a' + (number % 26) as u8));
+            number /= 26;
+        }
+        word
+    };
+    let mut log = String::new();
+    for number in 0..100 {
+        let _ = writeln!(log, "n:1:1 [0] x.cc:1 NCCL WARN {} is unheard of", word(number));
+    }
+    log += "n:1:1 [4] ib_plugin.c:1615 NCCL WARN NET/IB : Got completion from peer 198.51.100.2<4711> with status=12 \
+            opcode=0 len=0 vendor err 129 (Recv) hca mlx5_6\n";
+    let report = read(&log);
+    assert!(report.warnings.worst().is_some());
+    assert_eq!(report.warnings.left_out, 36);
+    let json = json::of(&report, None).unwrap();
+    assert!(json.contains("\"warnings_left_out\":36"), "{json}");
+}
+
+#[test]
+fn nics_with_wide_names_stand_in_columns() {
+    let log = "n:1:1 [0] NCCL INFO NET/IB : Using [0]計算機機:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:192.0.2.1<0>\n\
+               n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0\n\
+               n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/1\n";
+    let page = page::text(&read(log), &Links::default(), None);
+    let (_, table) = page.split_once("  HOST").unwrap();
+    let columns = table.lines().take(3).map(|line| {
+        let before = line.split_once("LINK").or_else(|| line.split_once("RoCE"));
+        rdmatop_base::text::width(before.map_or("", |(before, _)| before))
+    });
+    let columns: Vec<usize> = columns.collect();
+    assert_eq!(columns[1..], [columns[0] + "  HOST".len(); 2], "{page}");
+}
+
 fn line_of(log: &str) -> String {
     verdict::of(&read(log)).line
 }
