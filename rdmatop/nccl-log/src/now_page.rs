@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use super::{
     now::{Kind, Live, Now, Port},
-    page::{section, wrapped},
+    page::{padded, section, wrapped},
 };
+use rdmatop_base::text;
 use rdmatop_model::{
     ib::PortState,
     value::{Counter, Known, Source},
@@ -106,8 +107,8 @@ fn number(value: Option<f64>) -> String {
     format!("{value:.0}")
 }
 
-fn cut(text: &str, width: usize) -> String {
-    text.chars().take(width).collect()
+fn cut(text: &str, columns: usize) -> String {
+    padded(text::cut_columns(text, columns), columns)
 }
 
 /// The source of a number, in words.
@@ -171,14 +172,19 @@ fn processes(out: &mut String, now: &Now) {
         };
         let qps = live.qps.map_or_else(|| "-".to_owned(), |qps| qps.to_string());
         let row = format!(
-            "  {:>6} {:>7} {:<12} {:>4} {:>7} {:>7} {:>6} {:>7}  {}{}",
+            "  {:>6} {:>7} {} {:>4} {:>7} {:>7} {:>6} {:>7}  {}{}",
             rank(live),
             live.pid,
             cut(&live.comm, 12),
             qps,
             cell(tx, is_partial(live.tx_bytes.as_ref())),
             cell(rx, is_received_in_part(live)),
-            number(work.map(|(sent, received)| sent + received)),
+            cell(
+                work.map(|(sent, received)| sent + received),
+                [&live.tx_wr, &live.rx_wr]
+                    .into_iter()
+                    .any(|wr| is_partial(wr.as_ref()))
+            ),
             cell(tcp, false),
             devices,
             if live.ended { " ended" } else { "" }
@@ -217,14 +223,29 @@ fn link(port: &Port) -> String {
         .map_or_else(|| "-".to_owned(), |bits| format!("{} Gb/s", bits / 1_000_000_000))
 }
 
-/// The share of the link's rate that its busier direction carries.
+/// The share of the link's rate that its busier direction carries: at least (`>`) that where one direction is
+/// unknown or a lower bound, at most (`<`) where the busier one is an upper bound.
 fn percent(port: &Port) -> String {
-    let [tx, rx] = [port.tx_bytes, port.rx_bytes].map(|counter| counter.and_then(|counter| counter.rate));
-    let busier = tx.into_iter().chain(rx).reduce(f64::max);
-    let share = busier
+    let ways =
+        [port.tx_bytes, port.rx_bytes].map(|way| way.and_then(|way| Some((way.rate?, way.rate_known()))));
+    let busiest = |is_upper: bool| {
+        let rates = ways.into_iter().flatten();
+        let of_kind = rates.filter(move |(_, known)| (*known == Known::AtMost) == is_upper);
+        of_kind.map(|(rate, _)| rate).reduce(f64::max)
+    };
+    let (certain, upper) = (busiest(false), busiest(true));
+    let is_short = ways
+        .iter()
+        .any(|way| way.is_none_or(|(_, known)| known == Known::AtLeast));
+    let (sign, bytes) = match (certain, upper) {
+        _ if is_short => (">", certain.filter(|rate| *rate > 0.0)),
+        (certain, Some(upper)) if certain.is_none_or(|rate| rate < upper) => ("<", Some(upper)),
+        _ => ("", certain),
+    };
+    let share = bytes
         .zip(port.rate_bps)
         .map(|(bytes, bits)| bytes * 800.0 / bits as f64);
-    share.map_or_else(|| "-".to_owned(), |share| format!("{share:.0} %"))
+    share.map_or_else(|| "-".to_owned(), |share| format!("{sign}{share:.0} %"))
 }
 
 fn ports(out: &mut String, now: &Now) {
@@ -242,7 +263,7 @@ fn ports(out: &mut String, now: &Now) {
         let state = port.state.and_then(PortState::name).unwrap_or("-");
         let _ = writeln!(
             out,
-            "  {:<16} {:<6} {:>10} {:>10} {:>10} {:>7}  {}",
+            "  {} {} {:>10} {:>10} {:>10} {:>7}  {}",
             cut(&format!("{}/{}", port.device, port.port), 16),
             cut(state, 6),
             link(port),
@@ -265,5 +286,51 @@ fn ports(out: &mut String, now: &Now) {
     );
     if !by.is_empty() {
         let _ = writeln!(out, "  counted by {by}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdmatop_model::value::RateIs;
+
+    #[test]
+    fn a_share_of_which_a_bound_is_known_has_its_sign() {
+        let exact = |rate| Some(Counter::whole(1, Some(rate), Source::Sysfs));
+        let at_least = |rate| exact(rate).map(|way| Counter { partial: true, ..way });
+        let at_most = |rate| {
+            let rate_is = RateIs::AtMost;
+            exact(rate).map(|way| Counter { rate_is, ..way })
+        };
+        for (tx_bytes, rx_bytes, says) in [
+            (exact(1e9), exact(2e9), "16 %"),
+            (exact(1e9), at_least(2e9), ">16 %"),
+            (exact(2e9), at_least(1e9), ">16 %"),
+            (exact(2e9), None, ">16 %"),
+            (exact(0.0), None, "-"),
+            (None, None, "-"),
+            (at_most(2e9), exact(1e9), "<16 %"),
+            (at_most(1e9), exact(2e9), "16 %"),
+            (at_most(2e9), at_least(1e9), ">8 %"),
+            (at_most(2e9), None, "-"),
+        ] {
+            let port = Port {
+                device: "mlx5_0".into(),
+                port: 1,
+                state: None,
+                rate_bps: Some(100_000_000_000),
+                tx_bytes,
+                rx_bytes,
+                in_log: None,
+            };
+            assert_eq!(percent(&port), says, "{tx_bytes:?} {rx_bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_cell_of_wide_characters_is_as_wide_as_the_others() {
+        assert_eq!(cut("計算計算計算計算", 12), "計算計算計算");
+        assert_eq!(cut("計算", 6), "計算  ");
+        assert_eq!(cut("計算計", 5), "計算 ");
     }
 }
