@@ -35,12 +35,17 @@ pub(super) fn down(
         ));
         return Ok(ExitCode::SUCCESS);
     };
-    if made.boot != boot {
+    if !made.may_be_of(&boot) {
         locked.save(&Made::new(&boot))?;
         say.line(format_args!(
             "nothing to remove: this machine was booted since `lab up`, and what that made is gone"
         ));
         return Ok(ExitCode::SUCCESS);
+    }
+    if boot.is_empty() || made.boot.is_empty() {
+        say.line(format_args!(
+            "whether this machine was booted since `lab up` is not known: only what still is as that made it is removed"
+        ));
     }
     remove(host, &locked, &mut made, Which::All { force: args.force }, say)?;
     if let Some(ours) = made.module.take() {

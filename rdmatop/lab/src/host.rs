@@ -69,7 +69,7 @@ pub(super) struct Leaving {
 
 /// The machine.
 pub(super) trait Host {
-    /// Which boot this is.
+    /// Which boot this is; empty where that cannot be read.
     fn boot(&mut self) -> String;
     /// Is rdma_rxe in the kernel? An error if it can never be.
     fn has_rxe(&mut self) -> Result<bool, LabError>;

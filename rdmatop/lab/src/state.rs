@@ -146,6 +146,12 @@ impl Made {
         }
     }
 
+    /// Whether what is listed may have been made in this boot. An id that could not be read, which is empty,
+    /// is no proof of another boot.
+    pub(super) fn may_be_of(&self, boot: &str) -> bool {
+        boot.is_empty() || self.boot.is_empty() || self.boot == boot
+    }
+
     /// True when there is nothing to remove.
     pub(super) fn is_nothing(&self) -> bool {
         self.module.is_none() && self.interfaces.is_empty() && self.devices.is_empty() && self.disk.is_none()

@@ -19,7 +19,11 @@ pub(super) fn status(
     let boot = host.boot();
     let looked = store.look();
     let made = match &looked {
-        Ok(made) => Some(made.clone().filter(|made| made.boot == boot).unwrap_or_default()),
+        Ok(made) => Some(
+            made.clone()
+                .filter(|made| made.may_be_of(&boot))
+                .unwrap_or_default(),
+        ),
         Err(_) => None,
     };
     let present = host.devices()?;

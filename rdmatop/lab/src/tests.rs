@@ -645,6 +645,18 @@ fn after_a_boot_nothing_is_ours() {
 }
 
 #[test]
+fn where_the_boot_is_unknown_what_was_made_is_still_ours_and_removed() {
+    let mut lab = Lab::new(&["ens5"], Some("ens5"));
+    lab.up(None, 1).0.unwrap();
+    lab.machine.boot.clear();
+    assert!(lab.status().contains("rxe0: on ens5, made by rdmatop"));
+    let (result, out, _) = lab.down(false);
+    result.unwrap();
+    assert!(out.contains("booted since `lab up` is not known"), "{out}");
+    assert_eq!(lab.machine.devices.len(), 0);
+}
+
+#[test]
 fn the_module_is_unloaded_only_if_up_loaded_it_and_nobody_has_use_of_it() {
     for (why, prepare) in [
         (

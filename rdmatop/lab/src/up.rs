@@ -20,7 +20,7 @@ pub(super) fn up(
     let boot = host.boot();
     let mut made = locked
         .load()?
-        .filter(|made| made.boot == boot)
+        .filter(|made| made.may_be_of(&boot))
         .unwrap_or_else(|| Made::new(&boot));
     if let Some(netdev) = &args.netdev
         && named(&host.interfaces(), netdev).is_none()

@@ -119,7 +119,7 @@ impl<'a> Lab<'a> {
         say: &mut Printer<'_>,
     ) -> Result<Self, LabError> {
         let boot = host.boot();
-        let made = locked.load()?.filter(|made| made.boot == boot);
+        let made = locked.load()?.filter(|made| made.may_be_of(&boot));
         let mut lab = Self {
             locked,
             made: made.unwrap_or_else(|| Made::new(&boot)),
