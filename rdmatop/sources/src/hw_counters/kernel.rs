@@ -33,7 +33,7 @@ pub struct Present {
 
 /// The kernel, or a test's own.
 pub trait Kernel {
-    /// The id of this boot (/proc/sys/kernel/random/boot_id).
+    /// The id of this boot (/proc/sys/kernel/random/boot_id); empty where it cannot be read.
     fn boot(&mut self) -> String;
     /// Names of the devices' directories in sysfs: when they differ, the list of devices has changed.
     fn dirs(&mut self) -> Option<Vec<OsString>>;
@@ -49,7 +49,7 @@ pub trait Kernel {
     /// Counters that QPs are bound to.
     fn bound(&mut self, device: u32) -> Result<Vec<CounterSet>, NetlinkError>;
     /// Optional counters; none where the kernel or the driver has none.
-    fn optional(&mut self, device: u32, port: u32) -> Vec<OptionalCounter>;
+    fn optional(&mut self, device: u32, port: u32) -> Result<Vec<OptionalCounter>, NetlinkError>;
     /// Sends a request that changes something, with the capability for it in effect.
     fn order(&mut self, order: &Request) -> Result<(), NetlinkError>;
 }
@@ -150,11 +150,25 @@ impl Kernel for Live {
         self.nldev()?.counter_sets(device).map(|dump| dump.items)
     }
 
-    fn optional(&mut self, device: u32, port: u32) -> Vec<OptionalCounter> {
-        let read = self
-            .nldev()
-            .and_then(|nldev| nldev.optional_counters(device, port));
-        read.unwrap_or_default()
+    fn optional(&mut self, device: u32, port: u32) -> Result<Vec<OptionalCounter>, NetlinkError> {
+        let read = self.nldev()?.optional_counters(device, port);
+        // Kernels before 5.16 do not know the request (EINVAL), and a driver may have no counters.
+        let has_none = |error: &NetlinkError| {
+            matches!(
+                error,
+                NetlinkError::Kernel {
+                    errno: libc::EINVAL | libc::EOPNOTSUPP,
+                    ..
+                }
+            )
+        };
+        read.or_else(|error| {
+            if has_none(&error) {
+                Ok(Vec::new())
+            } else {
+                Err(error)
+            }
+        })
     }
 
     fn order(&mut self, order: &Request) -> Result<(), NetlinkError> {

@@ -1,7 +1,8 @@
 //! The changes of this run, and the end of them.
 //!
 //! Each change is in the file before it is made, and leaves the file when it is taken back. rdmatop takes
-//! back only what is still as it set it: the device is of the same generation, and the mode is ours.
+//! back only what is still as it set it: the device is of the same generation, and the mode is ours. What
+//! cannot be read is no proof that a device or a boot is another one.
 
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex, TryLockError};
@@ -23,6 +24,8 @@ use rdmatop_model::input::{HwCountersReport, HwPort};
 const LIST_EVERY: Duration = Duration::from_secs(10);
 /// How long the end of rdmatop waits for a change that a thread is making.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// What is done about a change that could not be taken back.
+const AGAIN: &str = "the next start of rdmatop as root tries again";
 /// No device has so many.
 const MOST_PORTS: u32 = 64;
 
@@ -95,10 +98,17 @@ fn recover_with(kernel: &mut impl Kernel, locked: &Locked) -> Vec<String> {
         Ok(None) => return Vec::new(),
         Err(why) => return vec![cannot_recover(&why)],
     };
-    if changes.boot != kernel.boot() {
+    let boot = kernel.boot();
+    let (is_known, is_other) = (!boot.is_empty() && !changes.boot.is_empty(), changes.boot != boot);
+    if is_known && is_other {
         changes.ports.clear();
     }
-    let lines = restore(kernel, &mut changes, locked);
+    let mut lines = restore(kernel, &mut changes, locked);
+    if !is_known && !lines.is_empty() {
+        lines.push(
+            "the id of the boot cannot be read: only what still is as rdmatop set it was changed".to_owned(),
+        );
+    }
     lines
         .into_iter()
         .map(|line| format!("of an earlier rdmatop that was killed: {line}"))
@@ -170,10 +180,18 @@ impl<K: Kernel> Session<K> {
     }
 
     fn look_at(&mut self, index: u32, lock: &impl Fn() -> Result<Locked, Denied>) {
-        let Ok(device) = self.kernel.device(index) else {
-            // The device is gone, or was added again: the next list says which.
-            self.looked.retain(|(known, _)| *known != index);
-            return;
+        let device = match self.kernel.device(index) {
+            Ok(device) => device,
+            Err(error) => {
+                // The device is gone, or was added again, or does not answer: the next list says which.
+                if !is_gone(&error) {
+                    let cause =
+                        decide::refused(&error).takes("Hardware counters of a device", Concerns::Host);
+                    self.report.failed = Some(Box::new(cause));
+                }
+                self.looked.retain(|(known, _)| *known != index);
+                return;
+            }
         };
         self.report.ports.retain(|port| port.device_index != index);
         for port in 1..=device.ports.min(MOST_PORTS) {
@@ -226,7 +244,7 @@ impl<K: Kernel> Session<K> {
         let refused = |error: NetlinkError| decide::refused(&error);
         let binding = self.kernel.binding(index, number).map_err(refused)?;
         let bound = self.kernel.bound(index).map_err(refused)?;
-        let optional = self.kernel.optional(index, number);
+        let optional = self.kernel.optional(index, number).map_err(refused)?;
         let Orders {
             optional: change,
             bind_optional,
@@ -353,95 +371,138 @@ fn restore(kernel: &mut impl Kernel, changes: &mut Changes, locked: &Locked) -> 
 fn restore_ports(kernel: &mut impl Kernel, changes: &mut Changes) -> Vec<String> {
     let mut lines = Vec::new();
     changes.ports.retain(|port| {
-        let present = kernel.device(port.index).ok().filter(|device| {
-            (device.node_guid, device.inode) == (port.node_guid, port.inode)
-        });
-        // The device is gone, and its counters with it.
-        let Some(device) = present else { return false };
+        let device = match kernel.device(port.index) {
+            Ok(device) if same(device.node_guid, port.node_guid) && same(device.inode, port.inode) => device,
+            // The device is gone, and its counters with it.
+            Ok(_) => return false,
+            Err(error) if is_gone(&error) => return false,
+            Err(error) => {
+                lines.push(format!(
+                    "counters of {} port {}: what rdmatop set could not be taken back: {error}; {AGAIN}",
+                    port.device, port.port
+                ));
+                return true;
+            }
+        };
         let name = format!("counters of {} port {}", device.name, port.port);
-        match restore_port(kernel, port) {
+        match restore_mode(kernel, port) {
             Ok(Restored::All) => {
                 lines.push(format!("{name}: mode auto,pid set by rdmatop was taken back"));
-                false
             }
             Ok(Restored::Bound(qps)) => {
                 lines.push(format!(
                     "{name}: mode auto,pid set by rdmatop was taken back; {qps} queue pairs stay bound until they are destroyed"
                 ));
-                false
+            }
+            Ok(Restored::BoundUnknown(error)) => {
+                lines.push(format!(
+                    "{name}: mode auto,pid set by rdmatop was taken back; how many queue pairs stay bound is not known: {error}"
+                ));
             }
             Ok(Restored::NotOurs) => {
                 lines.push(format!("{name}: another program has changed their mode since, which stays"));
-                false
             }
-            Ok(Restored::Untouched) => false,
+            Ok(Restored::Untouched) => {}
             Err(error) => {
                 lines.push(format!(
                     "{name}: mode auto,pid set by rdmatop could not be taken back: {error}; `rdma statistic qp set link {}/{} \
                      auto off` does it",
                     device.name, port.port
                 ));
-                true
+                return true;
             }
         }
+        if let Err(error) = restore_optional(kernel, port) {
+            lines.push(format!(
+                "{name}: optional counters that rdmatop switched on could not be taken back: {error}; {AGAIN}"
+            ));
+            return true;
+        }
+        false
     });
     lines
+}
+
+/// Whether this error of a request for a device says that there is no such device: nldev.c answers EINVAL for
+/// an index that no device has.
+fn is_gone(error: &NetlinkError) -> bool {
+    match error {
+        NetlinkError::NoRdma => true,
+        NetlinkError::Kernel { errno, .. } => matches!(*errno, libc::EINVAL | libc::ENODEV | libc::ENOENT),
+        _ => false,
+    }
+}
+
+/// Whether two values are of one device. One that could not be read speaks neither for nor against.
+fn same(one: Option<u64>, other: Option<u64>) -> bool {
+    one.zip(other).is_none_or(|(one, other)| one == other)
 }
 
 enum Restored {
     All,
     /// This many QPs could not be unbound.
     Bound(usize),
+    /// How many QPs could not be unbound cannot be read.
+    BoundUnknown(NetlinkError),
     /// Somebody else has changed the mode since.
     NotOurs,
     /// The mode had not been set yet.
     Untouched,
 }
 
-fn restore_port(kernel: &mut impl Kernel, port: &Changed) -> Result<Restored, NetlinkError> {
+fn restore_mode(kernel: &mut impl Kernel, port: &Changed) -> Result<Restored, NetlinkError> {
     let (index, number) = (port.index, port.port);
     let binding = kernel.binding(index, number)?;
-    let outcome = if binding.mode == Mode::Auto && binding.mask == Mask::PID {
+    if binding.mode == Mode::Auto && binding.mask == Mask::PID {
+        // Afterwards the port would read as if another program had bound its QPs: what cannot be listed now
+        // is left for the next start.
+        let before = bound_by_us(kernel, index, number)?;
         kernel.order(&set_auto(index, number, Mask::default(), false))?;
-        match unbind_all(kernel, index, number) {
-            0 => Restored::All,
-            left => Restored::Bound(left),
-        }
+        Ok(match unbind_all(kernel, index, number, before) {
+            Ok(0) => Restored::All,
+            Ok(left) => Restored::Bound(left),
+            Err(error) => Restored::BoundUnknown(error),
+        })
     } else if binding.mode == Mode::None {
-        Restored::Untouched
+        Ok(Restored::Untouched)
     } else {
-        Restored::NotOurs
-    };
-    if let Some([before, after]) = &port.optional
-        && decide::counting(&kernel.optional(index, number)) == *after
-    {
-        kernel.order(&set_optional(index, number, before))?;
+        Ok(Restored::NotOurs)
     }
-    Ok(outcome)
 }
 
-/// Unbinds the QPs that the kernel bound by process: before the mode was set none was bound. Returns how many
-/// stay bound.
-fn unbind_all(kernel: &mut impl Kernel, index: u32, port: u32) -> usize {
-    let bound = bound_by_us(kernel, index, port);
+fn restore_optional(kernel: &mut impl Kernel, port: &Changed) -> Result<(), NetlinkError> {
+    if let Some([before, after]) = &port.optional
+        && decide::counting(&kernel.optional(port.index, port.port)?) == *after
+    {
+        kernel.order(&set_optional(port.index, port.port, before))?;
+    }
+    Ok(())
+}
+
+/// Unbinds the QPs that the kernel bound by process: before the mode was set none was bound. Those of `before`
+/// where they cannot be listed now. Returns how many stay bound.
+fn unbind_all(
+    kernel: &mut impl Kernel,
+    index: u32,
+    port: u32,
+    before: Vec<CounterSet>,
+) -> Result<usize, NetlinkError> {
+    let bound = bound_by_us(kernel, index, port).unwrap_or(before);
     for set in &bound {
         for qp in &set.qps {
             // An error is ignored: a QP that was destroyed meanwhile needs no unbinding.
             let _ = kernel.order(&unbind(index, port, set.id, *qp));
         }
     }
-    if bound.is_empty() {
-        return 0;
-    }
-    let left = bound_by_us(kernel, index, port);
-    left.iter().map(|set| set.qps.len()).sum()
+    let left = bound_by_us(kernel, index, port)?;
+    Ok(left.iter().map(|set| set.qps.len()).sum())
 }
 
-fn bound_by_us(kernel: &mut impl Kernel, index: u32, port: u32) -> Vec<CounterSet> {
-    let mut sets = kernel.bound(index).unwrap_or_default();
+fn bound_by_us(kernel: &mut impl Kernel, index: u32, port: u32) -> Result<Vec<CounterSet>, NetlinkError> {
+    let mut sets = kernel.bound(index)?;
     // The owner is not compared: the kernel sends none when the process has ended.
     sets.retain(|set| set.port == port && set.mode == Some(Mode::Auto) && set.qp_type.is_none());
-    sets
+    Ok(sets)
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ struct Machine {
     orders: usize,
     knows_optional_binding: bool,
     boot: &'static str,
+    /// Errnos of the next requests for a device, for bound QPs, and for optional counters.
+    fails: [Option<i32>; 3],
 }
 
 #[derive(Clone, Default)]
@@ -60,6 +62,9 @@ impl Kernel for Fake {
         if index != DEVICE {
             return Err(errno(libc::EINVAL));
         }
+        if let Some(fails) = machine.fails[0] {
+            return Err(errno(fails));
+        }
         Ok(Present {
             name: "mlx5_0".to_owned(),
             index,
@@ -85,6 +90,9 @@ impl Kernel for Fake {
 
     fn bound(&mut self, _device: u32) -> Result<Vec<CounterSet>, NetlinkError> {
         let machine = self.0.borrow();
+        if let Some(fails) = machine.fails[1] {
+            return Err(errno(fails));
+        }
         let mut out = Vec::new();
         for (number, port) in (1..).zip(&machine.ports) {
             out.extend(port.sets.iter().map(|(mode, id, qps)| CounterSet {
@@ -100,15 +108,18 @@ impl Kernel for Fake {
         Ok(out)
     }
 
-    fn optional(&mut self, _device: u32, port: u32) -> Vec<OptionalCounter> {
+    fn optional(&mut self, _device: u32, port: u32) -> Result<Vec<OptionalCounter>, NetlinkError> {
         let machine = self.0.borrow();
+        if let Some(fails) = machine.fails[2] {
+            return Err(errno(fails));
+        }
         let all = machine.ports[port as usize - 1].optional.iter();
-        all.map(|(index, name, on)| OptionalCounter {
+        let all = all.map(|(index, name, on)| OptionalCounter {
             name: (*name).into(),
             index: *index,
             on: *on,
-        })
-        .collect()
+        });
+        Ok(all.collect())
     }
 
     fn order(&mut self, order: &Request) -> Result<(), NetlinkError> {
@@ -187,6 +198,7 @@ impl Run {
             orders: 0,
             knows_optional_binding: true,
             boot: "b",
+            fails: [None; 3],
         };
         Self {
             session: Session::new(kernel.clone()),
@@ -345,4 +357,69 @@ fn what_cannot_be_taken_back_stays_in_the_file_and_the_line_says_how() {
     run.kernel.0.borrow_mut().ports[0].refuses = None;
     assert_eq!(run.next_start().len(), 1);
     assert_eq!(run.port().mode, 0);
+}
+
+#[test]
+fn a_failed_reading_keeps_what_was_changed_for_the_next_start() {
+    let optional = vec![(44, "rdma_tx_bytes", false)];
+    for (what, says) in [
+        "what rdmatop set could not be taken back",
+        "mode auto,pid set by rdmatop could not be taken back",
+        "optional counters that rdmatop switched on could not be taken back",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut run = Run::new(vec![Port {
+            optional: optional.clone(),
+            ..Port::default()
+        }]);
+        run.look();
+        run.bind(&[17]);
+        run.kernel.0.borrow_mut().fails[what] = Some(libc::ETIMEDOUT);
+        let lines = run.next_start();
+        assert!(lines.iter().any(|line| line.contains(says)), "{lines:?}");
+        run.kernel.0.borrow_mut().fails = [None; 3];
+        run.next_start();
+        let port = run.port();
+        assert_eq!(
+            (port.mode, port.sets.len(), port.optional),
+            (0, 0, optional.clone()),
+            "{says}"
+        );
+        assert_eq!(run.next_start(), Vec::<String>::new());
+    }
+    let mut run = Run::new(vec![Port::default()]);
+    run.look();
+    run.kernel.0.borrow_mut().fails[0] = Some(libc::ENODEV);
+    assert_eq!(run.next_start(), Vec::<String>::new(), "it is gone");
+    run.kernel.0.borrow_mut().fails[0] = None;
+    assert_eq!(run.next_start(), Vec::<String>::new(), "and forgotten");
+}
+
+#[test]
+fn a_boot_that_is_unknown_is_not_another_one() {
+    for (then, now) in [("b", ""), ("", "b")] {
+        let mut run = Run::new(vec![Port::default()]);
+        run.kernel.0.borrow_mut().boot = then;
+        run.look();
+        run.kernel.0.borrow_mut().boot = now;
+        let lines = run.next_start();
+        assert_eq!(run.port().mode, 0);
+        assert!(
+            lines[1].contains("the id of the boot cannot be read"),
+            "{lines:?}"
+        );
+    }
+}
+
+#[test]
+fn a_device_that_does_not_answer_is_said_and_asked_again() {
+    let mut run = Run::new(vec![Port::default()]);
+    run.kernel.0.borrow_mut().fails[0] = Some(libc::ETIMEDOUT);
+    assert!(run.look().failed.is_some());
+    run.kernel.0.borrow_mut().fails[0] = None;
+    run.session.listed = None;
+    let report = run.look();
+    assert!(report.failed.is_none() && report.ports[0].set);
 }
