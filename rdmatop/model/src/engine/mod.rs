@@ -58,6 +58,7 @@ mod verbs;
 mod watched;
 mod work;
 
+pub(crate) use names::natural;
 pub(crate) use shares::makes_its_own;
 pub(crate) use verbs::registers_memory;
 

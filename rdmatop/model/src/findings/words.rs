@@ -1,6 +1,8 @@
 //! Words that several rules use.
 
+use crate::engine::natural;
 use crate::snapshot::ProcessRow;
+use rdmatop_base::text;
 
 /// A process: its name, its PID, its job.
 pub(super) fn process(row: &ProcessRow) -> String {
@@ -13,6 +15,17 @@ pub(super) fn process(row: &ProcessRow) -> String {
         Some(pid) => format!("{} (PID {pid}{job})", row.comm),
         None => row.comm.to_string(),
     }
+}
+
+/// ` on mlx5_0 and mlx5_1`: devices, each once; empty where there is none.
+pub(super) fn on<'a>(devices: impl Iterator<Item = &'a str>) -> String {
+    let mut all: Vec<&str> = devices.collect();
+    all.sort_by(|a, b| natural(a, b));
+    all.dedup();
+    if all.is_empty() {
+        return String::new();
+    }
+    format!(" on {}", text::names(&all))
 }
 
 /// Shortens a pod's UID to twelve digits, which tell pods apart as they do containers: with the whole UID the

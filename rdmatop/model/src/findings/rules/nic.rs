@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::Scene;
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::ib::QpState;
-use crate::snapshot::{ProcessRow, QpRow};
+use crate::snapshot::{ProcessRow, QpRow, Step};
 use rdmatop_base::driver_log::{self, Weight};
 use rdmatop_base::pcie::link_words;
 use rdmatop_base::step::{ShellWord, step};
@@ -220,9 +220,7 @@ fn slow(scene: &Scene<'_>, owner: &ProcessRow, limit: u64) -> Option<Symptom> {
         .qps
         .iter()
         .filter(|qp| qp.process_uid == Some(owner.uid));
-    let mut device = None;
-    for qp in own {
-        device = device.or(Some(&qp.device));
+    for qp in own.clone() {
         setups.add(qp, since);
     }
     let slowest = setups
@@ -231,6 +229,12 @@ fn slow(scene: &Scene<'_>, owner: &ProcessRow, limit: u64) -> Option<Symptom> {
         .map(|(to, times)| (p99(times), *to, times.len()));
     let (ns, to, steps) = slowest.max().filter(|(ns, ..)| *ns >= limit)?;
     let state = QpState(to);
+    let is_slow = |step: &Step| step.state == state && step.duration_ns.is_some_and(|ns| ns >= limit);
+    let late = own.filter(|qp| {
+        let mut steps = qp.timeline.iter();
+        steps.any(|step| step.mono_ns >= since && is_slow(step))
+    });
+    let on = words::on(late.map(|qp| &*qp.device));
     let ms = |ns: u64| format!("{} ms", ns / MS);
     let mut evidence = vec![format!(
         "to {state}: p99 {} of {}",
@@ -252,9 +256,8 @@ fn slow(scene: &Scene<'_>, owner: &ProcessRow, limit: u64) -> Option<Symptom> {
     };
     Some(Symptom {
         verdict: format!(
-            "Connections of {}{} come up slowly: the kernel takes {} to bring a QP to {state}",
+            "Connections of {}{on} come up slowly: the kernel takes {} to bring a QP to {state}",
             words::process(owner),
-            device.map(|name| format!(" on {name}")).unwrap_or_default(),
             ms(ns)
         ),
         evidence,

@@ -6,7 +6,7 @@ use super::{Scene, growing, unanswered, verbs};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::ib::WcStatus;
 use crate::judgement::{Reason, StuckQp};
-use crate::snapshot::ProcessRow;
+use crate::snapshot::{ProcessRow, QpRow};
 use rdmatop_base::step::step;
 use rdmatop_base::text;
 
@@ -48,10 +48,9 @@ pub(super) fn stuck(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
 }
 
 fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&StuckQp]) -> Symptom {
-    let first = qps[0];
     let now = scene.snapshot.mono_ns;
     let many = words::count(qps.len() as u64, "QP");
-    let (who, device) = (words::process(owner), &first.device);
+    let (who, on) = (words::process(owner), words::on(qps.iter().map(|qp| &*qp.device)));
     let since = qps.iter().filter_map(|qp| qp.stuck.since_ns).min();
     let mut out = Symptom {
         since_ns: since.unwrap_or(now),
@@ -65,7 +64,7 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
             let stay = if qps.len() == 1 { "stays" } else { "stay" };
             out.severity = Severity::Warning;
             out.verdict =
-                format!("{many} of {who} on {device} {stay} in INIT for {age}: no peer has connected yet");
+                format!("{many} of {who}{on} {stay} in INIT for {age}: no peer has connected yet");
             "stuck in INIT".clone_into(&mut out.short);
             out.victims = vec![owner.uid];
             out.next = owner.pid.map_or_else(
@@ -90,7 +89,7 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
                     "send work requests are flushed, in ERR receives too",
                 ),
             };
-            out.verdict = format!("{many} of {who} on {device} in {state}: {what}");
+            out.verdict = format!("{many} of {who}{on} in {state}: {what}");
             out.short = format!("QPs in {state}");
             out.next = "Look at the program's log: the first failed completion says why (later ones are flushes). Then restart the program: no \
                         QP leaves this state by itself."
@@ -157,6 +156,21 @@ fn is_fault(status: WcStatus) -> bool {
     !matches!(status.0, 0 | 5)
 }
 
+/// The devices of the QPs whose work requests end with this status now; those of the process where no QP shows
+/// it, as once it is destroyed.
+fn failing_on(scene: &Scene<'_>, owner: &ProcessRow, status: WcStatus) -> String {
+    let fails = |qp: &QpRow| {
+        let mut all = qp.traffic.by_status.iter();
+        all.any(|row| row.status == status && growing(Some(row.cqes)).is_some())
+    };
+    let own = scene.snapshot.qps.iter().filter(|qp| qp.process_uid == Some(owner.uid));
+    let on = words::on(own.filter(|qp| fails(qp)).map(|qp| &*qp.device));
+    if on.is_empty() {
+        return words::on(owner.devices.iter().map(|name| &**name));
+    }
+    on
+}
+
 /// Work requests that ended with an error.
 pub(super) fn completions(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for owner in &scene.snapshot.processes {
@@ -166,14 +180,10 @@ pub(super) fn completions(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             };
             let (what, next) = meaning(row.status);
             let who = words::process(owner);
-            let device = owner
-                .devices
-                .first()
-                .map(|name| format!(" on {name}"))
-                .unwrap_or_default();
+            let on = failing_on(scene, owner, row.status);
             let about = About::of_process(Some(owner.uid)).part(row.status.to_string());
             out.push(Symptom {
-                verdict: format!("Work requests of {who}{device} fail: {what} ({})", row.status),
+                verdict: format!("Work requests of {who}{on} fail: {what} ({})", row.status),
                 evidence: vec![format!(
                     "{} such completions, {} when the last came",
                     row.cqes.total,

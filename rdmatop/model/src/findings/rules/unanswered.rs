@@ -87,7 +87,7 @@ pub(super) fn tell(scene: &Scene<'_>, owner: &ProcessRow, qps: &[&StuckQp], out:
         let owner = scene.owner(qp.process_uid);
         owner.map_or_else(|| format!("QP {}/{}", qp.device, qp.qpn), words::process)
     };
-    let place = format!("{many} of {who} on {}", first.device);
+    let place = format!("{many} of {who}{}", words::on(qps.iter().map(|qp| &*qp.device)));
     "no answer".clone_into(&mut out.short);
     out.since_ns = scene.interval_begin();
     out.victims = vec![owner.uid];

@@ -84,7 +84,7 @@ fn a_slow_step_of_a_connection_is_named_and_a_programs_own_wait_is_not() {
             (2, 20, Some(took_ms)),
             (3, 2_020, Some(1)),
         ];
-        Arc::make_mut(&mut s.qps[0]).timeline = Arc::new(
+        let steps = Arc::new(
             steps
                 .into_iter()
                 .map(|(state, ms, took): (u8, u64, Option<u64>)| Step {
@@ -94,6 +94,14 @@ fn a_slow_step_of_a_connection_is_named_and_a_programs_own_wait_is_not() {
                 })
                 .collect(),
         );
+        // A third QP of the process, on another device, is not slow.
+        let mut quick = s.qps[0].clone();
+        Arc::make_mut(&mut quick).device = "aaa0".into();
+        s.qps = [vec![quick], s.qps.to_vec()].concat().into();
+        for (at, device) in [(1, "rxe0"), (2, "rxe1")] {
+            let row = Arc::make_mut(&mut s.qps[at]);
+            (row.process_uid, row.device, row.timeline) = (Some(1), device.into(), Arc::clone(&steps));
+        }
         after(0, &s)
     };
     assert_eq!(ids(&slow(40, 20)), [""; 0]);
@@ -102,11 +110,11 @@ fn a_slow_step_of_a_connection_is_named_and_a_programs_own_wait_is_not() {
     assert_eq!(ids(&found), ["setup-slow"]);
     assert_eq!(
         found[0].verdict,
-        "Connections of ib_send_bw (PID 254) on rxe0 come up slowly: the kernel takes 900 ms to bring a QP to RTR"
+        "Connections of ib_send_bw (PID 254) on rxe0 and rxe1 come up slowly: the kernel takes 900 ms to bring a QP to RTR"
     );
     assert_eq!(
         found[0].evidence[1],
-        "RESET to RTS: p99 2020 ms of 1 QP, the program's own waits included"
+        "RESET to RTS: p99 2020 ms of 2 QPs, the program's own waits included"
     );
 }
 

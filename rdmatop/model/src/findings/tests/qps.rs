@@ -175,3 +175,44 @@ fn a_failed_completion_says_what_its_status_means() {
     edit(&mut s, 0, |t| t.by_status[0].status = WcStatus(5));
     assert_eq!(ids(&after(0, &s)), [""; 0], "a flush says nothing of its own");
 }
+
+#[test]
+fn qps_on_several_devices_have_all_of_them_in_the_verdict() {
+    let mut s = in_init();
+    Arc::make_mut(&mut s.qps[1]).device = "rxe1".into();
+    let verdict = |s: &Snapshot, seconds| after(seconds, s).remove(0).verdict;
+    let init = verdict(&s, 5);
+    assert!(init.starts_with("2 QPs of ib_send_bw (PID 254) on rxe0 and rxe1 stay in INIT"), "{init}");
+    for qp in s.qps.iter_mut() {
+        Arc::make_mut(qp).state = Some(QpState(6));
+    }
+    let failed = verdict(&s, 5);
+    assert!(failed.contains(" on rxe0 and rxe1 in ERR"), "{failed}");
+    let mut s = pair();
+    for at in 0..2 {
+        edit(&mut s, at, |t| (t.retransmits, t.tx_wr) = (rate(80.0), rate(0.0)));
+        let row = Arc::make_mut(&mut s.qps[at]);
+        (row.process_uid, row.device) = (Some(1), format!("rxe{at}").into());
+        Arc::make_mut(&mut row.history).tx = vec![Some(0.0); 5];
+    }
+    let silent = verdict(&s, 5);
+    assert!(silent.contains("2 QPs of ib_send_bw (PID 254) on rxe0 and rxe1"), "{silent}");
+}
+
+#[test]
+fn a_failed_completion_names_the_devices_of_the_qps_that_have_it() {
+    let mut s = pair();
+    let failed = vec![StatusCount {
+        status: WcStatus(12),
+        cqes: Counter::whole(1, Some(1.0), Source::Ebpf),
+    }];
+    s.processes[0].devices = vec!["rxe0".into(), "rxe1".into()];
+    s.processes[0].traffic.by_status = failed.clone();
+    let verdict = |s: &Snapshot| after(0, s).remove(0).verdict;
+    let on = "Work requests of ib_send_bw (PID 254) on ";
+    assert!(verdict(&s).starts_with(&format!("{on}rxe0 and rxe1 fail")), "{}", verdict(&s));
+    let qp = Arc::make_mut(&mut s.qps[0]);
+    qp.device = "rxe1".into();
+    Arc::make_mut(&mut qp.traffic).by_status = failed;
+    assert!(verdict(&s).starts_with(&format!("{on}rxe1 fail")), "{}", verdict(&s));
+}
