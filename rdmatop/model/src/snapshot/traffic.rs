@@ -107,10 +107,13 @@ counters! {
 
 impl Traffic {
     /// Bytes per second that its work requests send and receive. A READ's bytes are counted among those of
-    /// send WRs, but they are received, so they are moved to the other direction.
+    /// send WRs, but they are received, so they are moved to the other direction. Where the rate of READs is
+    /// unknown, so are both.
     pub fn ways(&self) -> [Option<f64>; 2] {
         let reads = self.by_opcode.iter().filter(|o| matches!(o.opcode.0, 4 | 11));
-        let read: f64 = reads.filter_map(|o| o.bytes.rate).sum();
+        let Some(read) = reads.map(|o| o.bytes.rate).sum::<Option<f64>>() else {
+            return [None, None];
+        };
         let [tx, rx] = [self.tx_bytes, self.rx_bytes].map(|c| c.and_then(Counter::certain_rate));
         [tx.map(|tx| (tx - read).max(0.0)), rx.map(|rx| rx + read)]
     }
@@ -164,4 +167,30 @@ pub struct Latency {
     pub max_ns: Option<u64>,
     /// Samples by bucket: `i` holds `[2^i, 2^(i+1))` ns.
     pub buckets: Vec<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::Source;
+
+    #[test]
+    fn reads_of_an_unknown_rate_are_not_taken_for_none() {
+        let counter = |rate| Counter::whole(1, rate, Source::Ebpf);
+        let moved = |read| {
+            let traffic = Traffic {
+                tx_bytes: Some(counter(Some(100.0))),
+                rx_bytes: Some(counter(Some(10.0))),
+                by_opcode: vec![OpcodeTraffic {
+                    opcode: WrOpcode(4),
+                    wr: counter(read),
+                    bytes: counter(read),
+                }],
+                ..Traffic::default()
+            };
+            traffic.ways()
+        };
+        assert_eq!(moved(Some(40.0)), [Some(60.0), Some(50.0)]);
+        assert_eq!(moved(None), [None, None]);
+    }
 }
