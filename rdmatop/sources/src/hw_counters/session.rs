@@ -479,8 +479,8 @@ fn restore_optional(kernel: &mut impl Kernel, port: &Changed) -> Result<(), Netl
     Ok(())
 }
 
-/// Unbinds the QPs that the kernel bound by process: before the mode was set none was bound. Those of `before`
-/// where they cannot be listed now. Returns how many stay bound.
+/// Unbinds the QPs that the kernel bound by process: before the mode was set none was bound. Those of
+/// `before` where they cannot be listed now. Returns how many stay bound.
 fn unbind_all(
     kernel: &mut impl Kernel,
     index: u32,

@@ -26,7 +26,7 @@ impl Registered {
         for row in live(snapshot) {
             let mut points = self.0.remove(&row.uid).unwrap_or_default();
             let Some(bytes) = row.mr_bytes else {
-                // Unknown until the next dump, as after a region of unknown size: what was known before stays.
+                // Unknown until the next dump, as after a region of unknown size: what was known stays.
                 seen.insert(row.uid, points);
                 continue;
             };

@@ -63,8 +63,7 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
             let age = text::age(now.saturating_sub(out.since_ns) / 1_000_000_000);
             let stay = if qps.len() == 1 { "stays" } else { "stay" };
             out.severity = Severity::Warning;
-            out.verdict =
-                format!("{many} of {who}{on} {stay} in INIT for {age}: no peer has connected yet");
+            out.verdict = format!("{many} of {who}{on} {stay} in INIT for {age}: no peer has connected yet");
             "stuck in INIT".clone_into(&mut out.short);
             out.victims = vec![owner.uid];
             out.next = owner.pid.map_or_else(
@@ -156,14 +155,18 @@ fn is_fault(status: WcStatus) -> bool {
     !matches!(status.0, 0 | 5)
 }
 
-/// The devices of the QPs whose work requests end with this status now; those of the process where no QP shows
-/// it, as once it is destroyed.
+/// The devices of the QPs whose work requests end with this status now; those of the process where no QP
+/// shows it, as once it is destroyed.
 fn failing_on(scene: &Scene<'_>, owner: &ProcessRow, status: WcStatus) -> String {
     let fails = |qp: &QpRow| {
         let mut all = qp.traffic.by_status.iter();
         all.any(|row| row.status == status && growing(Some(row.cqes)).is_some())
     };
-    let own = scene.snapshot.qps.iter().filter(|qp| qp.process_uid == Some(owner.uid));
+    let own = scene
+        .snapshot
+        .qps
+        .iter()
+        .filter(|qp| qp.process_uid == Some(owner.uid));
     let on = words::on(own.filter(|qp| fails(qp)).map(|qp| &*qp.device));
     if on.is_empty() {
         return words::on(owner.devices.iter().map(|name| &**name));

@@ -632,7 +632,7 @@ fn symptoms(id: FindingId, severity: Severity, about: &About, parts: usize) -> V
         since_ns: 0,
         verdict: String::new(),
         evidence: Vec::new(),
-        next: Default::default(),
+        next: "".into(),
         short: String::new(),
         victims: Vec::new(),
     };

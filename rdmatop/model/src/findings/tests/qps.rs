@@ -182,7 +182,10 @@ fn qps_on_several_devices_have_all_of_them_in_the_verdict() {
     Arc::make_mut(&mut s.qps[1]).device = "rxe1".into();
     let verdict = |s: &Snapshot, seconds| after(seconds, s).remove(0).verdict;
     let init = verdict(&s, 5);
-    assert!(init.starts_with("2 QPs of ib_send_bw (PID 254) on rxe0 and rxe1 stay in INIT"), "{init}");
+    assert!(
+        init.starts_with("2 QPs of ib_send_bw (PID 254) on rxe0 and rxe1 stay in INIT"),
+        "{init}"
+    );
     for qp in s.qps.iter_mut() {
         Arc::make_mut(qp).state = Some(QpState(6));
     }
@@ -196,7 +199,10 @@ fn qps_on_several_devices_have_all_of_them_in_the_verdict() {
         Arc::make_mut(&mut row.history).tx = vec![Some(0.0); 5];
     }
     let silent = verdict(&s, 5);
-    assert!(silent.contains("2 QPs of ib_send_bw (PID 254) on rxe0 and rxe1"), "{silent}");
+    assert!(
+        silent.contains("2 QPs of ib_send_bw (PID 254) on rxe0 and rxe1"),
+        "{silent}"
+    );
 }
 
 #[test]
@@ -210,9 +216,17 @@ fn a_failed_completion_names_the_devices_of_the_qps_that_have_it() {
     s.processes[0].traffic.by_status = failed.clone();
     let verdict = |s: &Snapshot| after(0, s).remove(0).verdict;
     let on = "Work requests of ib_send_bw (PID 254) on ";
-    assert!(verdict(&s).starts_with(&format!("{on}rxe0 and rxe1 fail")), "{}", verdict(&s));
+    assert!(
+        verdict(&s).starts_with(&format!("{on}rxe0 and rxe1 fail")),
+        "{}",
+        verdict(&s)
+    );
     let qp = Arc::make_mut(&mut s.qps[0]);
     qp.device = "rxe1".into();
     Arc::make_mut(&mut qp.traffic).by_status = failed;
-    assert!(verdict(&s).starts_with(&format!("{on}rxe1 fail")), "{}", verdict(&s));
+    assert!(
+        verdict(&s).starts_with(&format!("{on}rxe1 fail")),
+        "{}",
+        verdict(&s)
+    );
 }
