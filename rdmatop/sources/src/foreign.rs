@@ -38,7 +38,10 @@ use rustix::{
     io::Errno,
 };
 
-use super::root::{Root, parse_u64};
+use super::{
+    proc::Status,
+    root::{Root, parse_u64},
+};
 use rdmatop_base::text;
 
 /// Types of mounts whose files the kernel alone serves, without a daemon.
@@ -49,8 +52,6 @@ const STEPS: usize = 256;
 const NAMES: usize = 4096;
 /// A mount table is read up to here; the kernel allows a hundred thousand mounts.
 const MOUNTS: usize = 16 << 20;
-/// A process's `status` is read up to here: it may have 65,536 groups.
-const STATUS: usize = 1 << 20;
 
 /// Why a file was not read.
 #[derive(Debug, thiserror::Error)]
@@ -229,7 +230,7 @@ impl Tree {
         let top = Found::at(&dir.join("root"))?;
         top.must_be(&[FileType::Directory])?;
         let own = root.is_live() && Found::at(Path::new("/"))?.is_same(&top);
-        let status = root.bytes(&dir.join("status"), STATUS).unwrap_or_default();
+        let status = root.bytes(&dir.join("status"), Status::LIMIT).unwrap_or_default();
         Ok(Self {
             top,
             user: User::parse(&status),

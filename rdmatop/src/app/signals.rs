@@ -5,7 +5,7 @@ use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{Exit, Stop};
-use rdmatop_sources::root::Root;
+use rdmatop_sources::{proc::Status, root::Root};
 
 /// SIGINT, SIGTERM and SIGHUP. SIGPIPE is ignored by the Rust runtime: writes fail with EPIPE instead.
 #[derive(Debug)]
@@ -73,8 +73,7 @@ impl Ending {
 
 /// Whether SIGHUP was ignored when we were started: bit 0 of `SigIgn` in /proc/self/status, proc(5).
 fn hup_ignored(root: &Root) -> bool {
-    const LIMIT: usize = 16 << 10;
-    let Some(raw) = root.bytes(&root.proc("self/status"), LIMIT) else {
+    let Some(raw) = root.bytes(&root.proc("self/status"), Status::LIMIT) else {
         return false;
     };
     String::from_utf8_lossy(&raw)

@@ -55,11 +55,7 @@ pub struct Platform {
 impl Platform {
     /// Reads everything, some fifty small files.
     pub fn read(root: &Root) -> Self {
-        const STATUS_LIMIT: usize = 16 << 10;
-        let status = root
-            .bytes(&root.proc("self/status"), STATUS_LIMIT)
-            .map(|raw| Status::parse(&raw));
-        let status = status.unwrap_or_default();
+        let status = Status::read(root, &root.proc("self")).unwrap_or_default();
         let devices = list_devices(root);
         Self {
             host: Host::read(root),

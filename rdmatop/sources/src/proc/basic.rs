@@ -51,10 +51,9 @@ pub fn key(root: &Root, pid: u32) -> Option<ProcKey> {
 
 /// Reads one process. `None`: there is no such process, or hidepid hides it.
 pub fn read_basic(root: &Root, users: &Users, pid: u32) -> Option<ProcBasic> {
-    const STATUS_LIMIT: usize = 16 << 10;
     let dir = dir(root, pid);
     let stat = read_stat(root, &dir)?;
-    let status = Status::parse(&root.bytes(&dir.join("status"), STATUS_LIMIT).unwrap_or_default());
+    let status = Status::read(root, &dir).unwrap_or_default();
     let cgroup = read_cgroup(root, &dir, stat.ended);
     // The process may have ended in between and a new one have its number: then these facts belong to two
     // processes. The next refresh reads the new one completely.

@@ -2,8 +2,8 @@
 
 use crate::{proc::Status, root::Root};
 
-/// Bytes of the files that are read.
-const SMALL: usize = 16 << 10;
+/// Bytes of `/proc/PID/limits` that are read.
+const LIMITS: usize = 16 << 10;
 /// `CAP_IPC_LOCK` of capabilities(7).
 const IPC_LOCK: u64 = 1 << 14;
 /// `PROC_USER_INIT_INO`, include/linux/proc_ns.h: in another user namespace the capability does not count.
@@ -22,9 +22,8 @@ pub struct Locked {
 
 /// Reads a process; `None` when it has ended, or its limits are not readable.
 pub fn locked(root: &Root, pid: u32) -> Option<Locked> {
-    let limits = root.bytes(&root.proc(format!("{pid}/limits")), SMALL)?;
-    let status = root.bytes(&root.proc(format!("{pid}/status")), SMALL);
-    let status = status.map(|raw| Status::parse(&raw));
+    let limits = root.bytes(&root.proc(format!("{pid}/limits")), LIMITS)?;
+    let status = Status::read(root, &root.proc(pid.to_string()));
     let namespace = || root.link(&root.proc(format!("{pid}/ns/user")));
     Some(Locked {
         limit: memlock(&limits)?.bytes,

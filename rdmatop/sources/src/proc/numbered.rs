@@ -27,9 +27,8 @@ pub fn numbered(root: &Root, wanted: &BTreeSet<u32>) -> Vec<Numbered> {
 }
 
 fn one(root: &Root, pid: u32, wanted: &BTreeSet<u32>) -> Option<Numbered> {
-    const STATUS_LIMIT: usize = 16 << 10;
     let dir = dir(root, pid);
-    let status = Status::parse(&root.bytes(&dir.join("status"), STATUS_LIMIT)?);
+    let status = Status::read(root, &dir)?;
     let own = status.ns_pids.last().copied().unwrap_or(pid);
     if !wanted.contains(&own) || matches!(status.state, Some(b'Z' | b'X')) {
         return None;

@@ -1,5 +1,7 @@
 //! `/proc/PID/status` (proc_pid_status(5)).
-use crate::root::parse_u64;
+use std::path::Path;
+
+use crate::root::{Root, parse_u64};
 
 /// The lines that we use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,6 +24,16 @@ pub struct Status {
 }
 
 impl Status {
+    /// The file is read up to here, bytes. A process may have 65,536 groups (`NGROUPS_MAX`) of at most eleven
+    /// bytes each, which its user chooses in a user namespace, and the kernel writes them before most lines.
+    pub const LIMIT: usize = 1 << 20;
+
+    /// Reads the file of a process or thread by its directory in /proc; `None` when it has ended, or the file
+    /// is not readable.
+    pub fn read(root: &Root, dir: &Path) -> Option<Self> {
+        Some(Self::parse(&root.bytes(&dir.join("status"), Self::LIMIT)?))
+    }
+
     /// Parses the file; a line that is absent or odd leaves its value unknown. The kernel escapes the name in
     /// the first line (`proc_task_name`), so no process can forge a line.
     pub fn parse(raw: &[u8]) -> Self {
@@ -62,6 +74,7 @@ fn hex(word: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fake::Fake;
     use proptest::prelude::*;
 
     const SAMPLE: &[u8] = b"Name:\tib send\\nbw\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t231\nPid:\t233\nUid:\t1000\t0\t0\t0\n\
@@ -80,6 +93,19 @@ mod tests {
     fn an_absent_or_odd_line_is_unknown() {
         let s = Status::parse(b"Name:\tkthreadd\nTgid:\t2x\nCapEff:\t\nVmPin: 99999999999999999999 kB\n");
         assert_eq!(s, Status::default());
+    }
+
+    #[test]
+    fn the_lines_after_as_many_groups_as_a_process_may_have_are_read() {
+        let fake = Fake::new();
+        let groups = format!("{} ", u32::MAX).repeat(1 << 16);
+        fake.proc(
+            "7/status",
+            format!("Tgid:\t7\nGroups:\t{groups}\nNSpid:\t7\t12\nCapEff:\t0000000000004000\n"),
+        );
+        let read = Status::read(&fake.root(), &fake.root().proc("7")).unwrap();
+        assert_eq!((read.ns_pids, read.cap_eff), (vec![7, 12], Some(0x4000)));
+        assert_eq!(Status::read(&fake.root(), &fake.root().proc("8")), None);
     }
 
     proptest! {

@@ -13,7 +13,7 @@ use super::{
     helper::Mapped,
     places::{Place, places},
 };
-use crate::root;
+use crate::{proc::Status, root};
 
 /// A process. Another one may get its number while it is read: [`Process::is_there`].
 #[derive(Debug)]
@@ -97,9 +97,8 @@ pub fn file(pid: u32, place: &Place) -> std::io::Result<Opened> {
 /// The user of a process, `None` if it has several: then it runs a program of one user for another. The owner
 /// of its directory in /proc would not do: that is root where the process has forbidden that it be traced.
 pub(super) fn user(pid: u32) -> Option<u32> {
-    const LONGEST: usize = 1 << 16;
     let path = PathBuf::from(format!("/proc/{pid}/status"));
-    let status = root::read(&path, LONGEST).ok()?;
+    let status = root::read(&path, Status::LIMIT).ok()?;
     let status = String::from_utf8_lossy(&status);
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     let mut users = users.split_whitespace();

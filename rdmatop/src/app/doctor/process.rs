@@ -153,8 +153,7 @@ fn shared(root: &Root, pid: u32) -> Fact<Sharers> {
 
 /// Its user, for whom its files are read; `None`: it has ended.
 pub(super) fn user(root: &Root, pid: u32) -> Option<u32> {
-    let status = root.bytes(&root.proc(pid.to_string()).join("status"), SMALL)?;
-    Status::parse(&status).euid
+    Status::read(root, &root.proc(pid.to_string()))?.euid
 }
 
 /// Its name; empty when it is gone.
@@ -184,10 +183,8 @@ pub(super) fn memlock(dir: &Path) -> Fact<Option<u64>> {
 }
 
 fn may_lock(root: &Root, dir: &Path) -> bool {
-    let status = read::bytes(&dir.join("status"), SMALL).parse(|raw| Some(Status::parse(&raw)));
-    let exempt = status
-        .known()
-        .and_then(|status| locked::exempt(status, || root.link(&dir.join("ns/user"))));
+    let exempt = Status::read(root, dir)
+        .and_then(|status| locked::exempt(&status, || root.link(&dir.join("ns/user"))));
     exempt == Some(true)
 }
 

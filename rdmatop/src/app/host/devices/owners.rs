@@ -46,10 +46,8 @@ impl Owners {
         if self.root.is_live() && leader.is_some_and(|pid| pidfd_open(pid, PidfdFlags::empty()).is_ok()) {
             return tid;
         }
-        let status = self
-            .root
-            .bytes(&self.root.proc(format!("{tid}/status")), 16 << 10);
-        status.and_then(|raw| Status::parse(&raw).tgid).unwrap_or(tid)
+        let status = Status::read(&self.root, &self.root.proc(tid.to_string()));
+        status.and_then(|status| status.tgid).unwrap_or(tid)
     }
 
     /// Bytes of regions by process.
