@@ -37,7 +37,7 @@ pub(super) fn cgroup(raw: &[u8]) {
 
 /// `/proc/PID/maps`.
 pub(super) fn maps(raw: &[u8]) {
-    let mapped = mapped(raw);
+    let mapped = mapped(raw).expect("bytes in memory are read");
     let found = mapped.libraries;
     let lines = raw.split_inclusive(|byte| *byte == b'\n').count() as u64;
     assert!(

@@ -120,7 +120,9 @@ pub(crate) fn read_part(root: &Root, pid: u32, part: Part) -> PartAnswer {
                 let mut maps = BufReader::new(maps.take(MAPS));
                 let found = mapped(&mut maps);
                 told.too_long = maps.get_ref().limit() == 0;
-                if !told.too_long {
+                if let Ok(found) = found
+                    && !told.too_long
+                {
                     (detail.libraries, detail.mappings) = (Some(found.libraries), found.count);
                 }
             }

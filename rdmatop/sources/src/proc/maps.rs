@@ -1,6 +1,6 @@
 //! `/proc/PID/maps`: which RDMA, MPI and collective libraries a process has loaded, and how many mappings it
 //! has.
-use std::io::BufRead;
+use std::io::{BufRead, Result};
 
 use crate::root::Root;
 use rdmatop_base::text;
@@ -66,19 +66,18 @@ pub struct Mapped {
 
 /// Reads the file line by line: a large process has tens of thousands of mappings. The kernel writes a line
 /// break in a file's name as `\012`, so a line is a mapping.
-pub fn mapped(mut maps: impl BufRead) -> Mapped {
+///
+/// Fails where a read does, such as with ESRCH when the process ends meanwhile (`m_start`,
+/// fs/proc/task_mmu.c): the libraries that were read until then would be taken for all that it has.
+pub fn mapped(mut maps: impl BufRead) -> Result<Mapped> {
     let mut out: Vec<String> = Vec::new();
     let (mut line, mut last) = (Vec::new(), Vec::new());
     let (mut lines, mut ended) = (0, false);
     while out.len() < MOST {
         line.clear();
-        match maps.read_until(b'\n', &mut line) {
-            Ok(0) => {
-                ended = true;
-                break;
-            }
-            Err(_) => break,
-            Ok(_) => {}
+        if maps.read_until(b'\n', &mut line)? == 0 {
+            ended = true;
+            break;
         }
         lines += u64::from(!line.starts_with(GATE));
         let Some(path) = path(&line) else { continue };
@@ -95,11 +94,11 @@ pub fn mapped(mut maps: impl BufRead) -> Mapped {
             out.push(file);
         }
     }
-    Mapped {
+    Ok(Mapped {
         libraries: out,
         // A process that has just ended, or runs another program by now, has an empty list.
         count: (ended && lines > 0).then_some(lines),
-    }
+    })
 }
 
 /// How many mappings a process may have; one limit for all processes of the machine.
@@ -146,7 +145,7 @@ mod tests {
             "libnccl-net-ofi.so",
             "librxe-rdmav34.so",
         ];
-        let got = mapped(maps.as_slice());
+        let got = mapped(maps.as_slice()).unwrap();
         assert_eq!(got.libraries, want);
         assert_eq!(got.count, Some(10));
     }
@@ -156,7 +155,7 @@ mod tests {
         let maps: Vec<u8> = (0..65_000)
             .flat_map(|n| format!("1-2 r-xp 0 08:01 3 /l/libnccl-{n}.so\n").into_bytes())
             .collect();
-        let got = mapped(maps.as_slice());
+        let got = mapped(maps.as_slice()).unwrap();
         assert_eq!(
             (got.libraries.len(), got.count),
             (MOST, None),
@@ -166,7 +165,7 @@ mod tests {
 
     #[test]
     fn the_last_line_counts_without_its_newline_too() {
-        let got = mapped(b"1-2 r-xp 0 08:01 3 /l/librdmacm.so.1".as_slice());
+        let got = mapped(b"1-2 r-xp 0 08:01 3 /l/librdmacm.so.1".as_slice()).unwrap();
         assert_eq!((got.libraries.len(), got.count), (1, Some(1)));
     }
 
@@ -183,10 +182,9 @@ mod tests {
     }
 
     #[test]
-    fn mappings_of_a_list_that_breaks_off_are_not_counted() {
+    fn a_list_that_breaks_off_says_nothing() {
         let maps = std::io::BufReader::new(Torn(b"1-2 r-xp 0 08:01 3 /l/libnccl.so.2\n2-3 rw-p 0 0:0 0\n"));
-        let got = mapped(maps);
-        assert_eq!((got.libraries.len(), got.count), (1, None));
+        assert_eq!(mapped(maps).unwrap_err().raw_os_error(), Some(libc::ESRCH));
     }
 
     #[test]
@@ -194,8 +192,8 @@ mod tests {
         let maps = b"7f00-7f01 r-xp 0 08:01 2 /x/ffffffffff600000-[vsyscall]\n\
             7ffc-7ffd r-xp 00000000 00:00 0 [vdso]\n\
             ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]\n";
-        assert_eq!(mapped(maps.as_slice()).count, Some(2));
-        assert_eq!(mapped(b"".as_slice()).count, None);
+        assert_eq!(mapped(maps.as_slice()).unwrap().count, Some(2));
+        assert_eq!(mapped(b"".as_slice()).unwrap().count, None);
     }
 
     #[test]
