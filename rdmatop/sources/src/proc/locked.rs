@@ -14,7 +14,8 @@ const FIRST_USER_NAMESPACE: &[u8] = b"user:[4026531837]";
 pub struct Locked {
     /// The soft limit of locked memory, bytes; `None`: unlimited.
     pub limit: Option<u64>,
-    /// It has `CAP_IPC_LOCK`, for which the limit does not count; `None`: not readable.
+    /// It has `CAP_IPC_LOCK`, for which the limit does not count; `None`: that, or whether the capability
+    /// counts, is not readable.
     pub exempt: Option<bool>,
     /// What drivers hold for it, bytes; `None`: not readable.
     pub pinned: Option<u64>,
@@ -33,10 +34,14 @@ pub fn locked(root: &Root, pid: u32) -> Option<Locked> {
 }
 
 /// Whether the limit does not count for a process; `namespace`: its user namespace, `None` when that cannot
-/// be read.
+/// be read. Then nobody knows of a process with the capability whether it counts (`capable` in `ib_umem_get`
+/// asks for the first user namespace): any user has all capabilities in a user namespace of his own.
 pub fn exempt(status: &Status, namespace: impl FnOnce() -> Option<Vec<u8>>) -> Option<bool> {
     let has = status.cap_eff? & IPC_LOCK != 0;
-    Some(has && namespace().is_none_or(|namespace| namespace == FIRST_USER_NAMESPACE))
+    if !has {
+        return Some(false);
+    }
+    Some(namespace()? == FIRST_USER_NAMESPACE)
 }
 
 /// A soft limit of locked memory.
@@ -76,6 +81,7 @@ mod tests {
         fake.proc("8/limits", limits("unlimited"));
         fake.proc("9/limits", limits("8388608"))
             .proc("9/status", "CapEff:\t0000000000004000\n");
+        fake.link("proc/9/ns/user", "user:[4026531837]");
         fake.proc("10/limits", "Max open files 1024 1024 files\n");
         let of = |pid| locked(&fake.root(), pid).map(|got| (got.limit, got.exempt, got.pinned));
         assert_eq!(of(7), Some((Some(65_536), Some(false), Some(60 << 10))));
@@ -96,6 +102,13 @@ mod tests {
             exempt(&status, || Some(b"user:[4026532999]".to_vec())),
             Some(false)
         );
+        assert_eq!(
+            exempt(&status, || None),
+            None,
+            "whose namespace it is, is not readable"
+        );
+        let without = Status::parse(b"CapEff:\t0000000000000000\n");
+        assert_eq!(exempt(&without, || None), Some(false));
     }
 
     proptest! {

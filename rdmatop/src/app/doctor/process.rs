@@ -56,12 +56,18 @@ pub(super) fn read(root: &Root, subject: Subject) -> Process {
     };
     let pid = subject.pid();
     let is_asked = matches!(subject, Subject::Asked(_));
+    let status = Status::read(root, &dir);
+    let exempt = status.map(|status| locked::exempt(&status, || root.link(&dir.join("ns/user"))));
     Process {
         pid,
         comm: comm(&dir),
         environ: read::bytes(&dir.join("environ"), ENVIRON).parse(|raw| Some(relevant(&raw))),
-        memlock: memlock(&dir),
-        may_lock: may_lock(root, &dir),
+        // Where nobody knows whether the limit counts, it must be called neither too low nor enough.
+        memlock: match exempt {
+            Some(None) => Fact::Unreadable(read::forbidden().to_owned()),
+            _ => memlock(&dir),
+        },
+        may_lock: exempt == Some(Some(true)),
         cgroup: cgroup(&dir),
         rdma_limits: rdma_limits(root, &dir),
         interfaces: interfaces(&dir),
@@ -180,12 +186,6 @@ fn conf(tree: &Tree) -> Fact<Vec<(String, String)>> {
 /// The soft limit of locked memory, `None` for unlimited.
 pub(super) fn memlock(dir: &Path) -> Fact<Option<u64>> {
     read::bytes(&dir.join("limits"), SMALL).parse(|raw| Some(locked::memlock(&raw)?.bytes))
-}
-
-fn may_lock(root: &Root, dir: &Path) -> bool {
-    let exempt = Status::read(root, dir)
-        .and_then(|status| locked::exempt(&status, || root.link(&dir.join("ns/user"))));
-    exempt == Some(true)
 }
 
 fn cgroup(dir: &Path) -> Option<String> {
@@ -364,6 +364,7 @@ mod tests {
             .proc("7/cgroup", "0::/a/b\n")
             .proc("7/net/dev", "h\nh\n    lo: 1 2\n  eth0: 1\n")
             .proc("7/root/dev/infiniband/uverbs0", "");
+        fake.link("proc/7/ns/user", "user:[4026531837]");
         fake.sys(
             "fs/cgroup/a/rdma.max",
             "mlx5_0 hca_handle=max hca_object=10\nmlx5_1 hca_object=5\n",
@@ -399,6 +400,20 @@ mod tests {
         assert_eq!(
             (other.environ, other.nodes, other.sees),
             (got.environ, Fact::Absent, Fact::Absent)
+        );
+    }
+
+    #[test]
+    fn a_limit_that_may_not_count_is_called_neither_low_nor_enough() {
+        let fake = Fake::new();
+        fake.proc("7/limits", LIMITS)
+            .proc("7/status", "CapEff:\t0000000000004000\n");
+        let read = || read(&fake.root(), Subject::Pid(7));
+        assert!(read().memlock.unreadable().is_some() && !read().may_lock);
+        fake.link("proc/7/ns/user", "user:[4026532999]");
+        assert_eq!(
+            (read().memlock, read().may_lock),
+            (Fact::Known(Some(8 << 20)), false)
         );
     }
 
