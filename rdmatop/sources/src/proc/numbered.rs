@@ -2,6 +2,7 @@
 use std::collections::BTreeSet;
 
 use super::basic::{ProcKey, dir, read_stat};
+use super::stat::Stat;
 use super::status::Status;
 use crate::root::Root;
 
@@ -28,12 +29,28 @@ pub fn numbered(root: &Root, wanted: &BTreeSet<u32>) -> Vec<Numbered> {
 
 fn one(root: &Root, pid: u32, wanted: &BTreeSet<u32>) -> Option<Numbered> {
     let dir = dir(root, pid);
-    let status = Status::read(root, &dir)?;
-    let own = status.ns_pids.last().copied().unwrap_or(pid);
-    if !wanted.contains(&own) || matches!(status.state, Some(b'Z' | b'X')) {
+    matching(pid, wanted, || Status::read(root, &dir), || read_stat(root, &dir))
+}
+
+/// The process `pid` if it has one of the numbers, by readers of its two files.
+fn matching(
+    pid: u32,
+    wanted: &BTreeSet<u32>,
+    mut status: impl FnMut() -> Option<Status>,
+    stat: impl FnOnce() -> Option<Stat>,
+) -> Option<Numbered> {
+    let ns_pids = status()?.ns_pids;
+    let own = ns_pids.last().copied().unwrap_or(pid);
+    if !wanted.contains(&own) {
         return None;
     }
-    let stat = read_stat(root, &dir)?;
+    let stat = stat()?;
+    // The process may have ended in between and a new one have its number outside: then the numbers before
+    // and after `stat` are those of two processes. Where they are equal, they are those of the one in `stat`.
+    let after = status()?;
+    if stat.ended || matches!(after.state, Some(b'Z' | b'X')) || after.ns_pids != ns_pids {
+        return None;
+    }
     Some(Numbered {
         key: ProcKey {
             pid,
@@ -41,7 +58,7 @@ fn one(root: &Root, pid: u32, wanted: &BTreeSet<u32>) -> Option<Numbered> {
         },
         comm: stat.comm,
         own,
-        nested: status.ns_pids.len() > 1,
+        nested: ns_pids.len() > 1,
     })
 }
 
@@ -73,6 +90,23 @@ mod tests {
         assert_eq!(found(&[50]), [(50, 50, false), (60, 50, true)]);
         assert_eq!(found(&[9, 90]), [(80, 9, true), (90, 90, false)]);
         assert_eq!(found(&[60, 70, 80]), [], "these are numbers of our own namespace");
+    }
+
+    #[test]
+    fn a_number_that_another_process_got_meanwhile_finds_neither() {
+        let found = |before: &str, after: &str| {
+            let mut answers = [after, before]
+                .map(|text| Status::parse(text.as_bytes()))
+                .to_vec();
+            let stat = || Stat::parse(&line(60, b"python3", 100));
+            matching(60, &BTreeSet::from([50]), || answers.pop(), stat).is_some()
+        };
+        let there = "State:\tR\nNSpid:\t60\t50\n";
+        assert!(found(there, there));
+        assert!(!found(there, "State:\tR\nNSpid:\t60\t51\n"));
+        assert!(!found(there, "State:\tR\nNSpid:\t60\n"), "of another namespace");
+        assert!(!found(there, "State:\tZ\nNSpid:\t60\t50\n"), "it has ended");
+        assert!(!found("State:\tR\nNSpid:\t60\t51\n", there));
     }
 
     #[test]
