@@ -167,16 +167,7 @@ impl TcpReader {
         };
         let end = clock();
         self.totals.look(&connections, end);
-        if begin >= self.doubted_ns + DOUBT_NS {
-            self.doubted_ns = begin;
-            self.totals.doubt();
-        }
-        let wanted = self.totals.ownerless();
-        if !wanted.is_empty() && (begin >= self.searched_ns + SEARCH_NS || must) {
-            self.searched_ns = begin;
-            self.search(root, &wanted, libraries);
-        }
-        self.let_go(root);
+        self.attribute(root, begin, must, libraries);
         let end_ns = clock();
         let wait = if self.last.is_some() { EVERY_NS } else { SOON_NS };
         self.next_ns = end_ns + wait.max((end_ns - begin) * SHARE);
@@ -186,6 +177,28 @@ impl TcpReader {
             before_ns: self.last.replace(at_ns),
             processes: self.uses(),
         })
+    }
+
+    /// Learns the processes of connections, at the time `begin`.
+    fn attribute(
+        &mut self,
+        root: &Root,
+        begin: u64,
+        must: bool,
+        libraries: impl FnOnce(Vec<ProcKey>) -> BTreeMap<ProcKey, Vec<String>>,
+    ) {
+        // Before the search: it may find a process that has the number of one that has ended, and would add to
+        // what that one moved.
+        self.let_go(root);
+        if begin >= self.doubted_ns + DOUBT_NS {
+            self.doubted_ns = begin;
+            self.totals.doubt();
+        }
+        let wanted = self.totals.ownerless();
+        if !wanted.is_empty() && (begin >= self.searched_ns + SEARCH_NS || must) {
+            self.searched_ns = begin;
+            self.search(root, &wanted, libraries);
+        }
     }
 
     fn uses(&self) -> Vec<TcpUse> {
@@ -302,6 +315,35 @@ mod tests {
         assert_eq!(first_chosen(&fake.root()), 32_768);
         fake.proc("sys/net/ipv4/ip_local_port_range", "20000\t60999\n");
         assert_eq!(first_chosen(&fake.root()), 20_000);
+    }
+
+    #[test]
+    fn a_process_with_the_number_of_one_that_ended_has_its_own_bytes_alone() {
+        let connection = |cookie, sent| Connection {
+            cookie,
+            inode: 10 + u32::try_from(cookie).unwrap(),
+            local: "10.0.0.1:40000".parse().unwrap(),
+            remote: "10.0.0.2:45000".parse().unwrap(),
+            sent,
+            received: 0,
+        };
+        let fake = Fake::new();
+        let mut reader = TcpReader::default();
+        reader.totals.look(&[], S);
+        let mut sent = |now_ns, start: u64, connection: Connection| {
+            let tail = "S 1 7 7 0 -1 4194560 100 0 0 0 30 12 0 0 20 -5 4 0";
+            fake.proc("7/stat", format!("7 (python3) {tail} {start} 1000 200 1\n"));
+            fake.link("proc/7/fd/3", format!("socket:[{}]", connection.inode));
+            reader.totals.look(&[connection], now_ns);
+            reader.attribute(&fake.root(), now_ns, true, |all| {
+                let libraries = || vec!["libnccl.so.2".to_owned()];
+                all.into_iter().map(|process| (process, libraries())).collect()
+            });
+            let uses = reader.uses().into_iter();
+            uses.map(|one| (one.process.start, one.sent)).collect::<Vec<_>>()
+        };
+        assert_eq!(sent(2 * S, 100, connection(1, 40_000_000)), [(100, 40_000_000)]);
+        assert_eq!(sent(3 * S, 200, connection(2, 30_000_000)), [(200, 30_000_000)]);
     }
 
     /// Against this machine's kernel: what a connection moved is counted to the byte.
