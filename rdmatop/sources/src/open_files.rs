@@ -1,7 +1,7 @@
 //! The open files of all processes, one after another.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fs,
     io::{self, ErrorKind},
     ops::ControlFlow,
@@ -13,6 +13,8 @@ use super::root::Root;
 /// The largest number of open files that a search reads of the processes of one user: the search must end. It
 /// then goes on with other users' processes, so that no user can hide them.
 pub const MOST: usize = 200_000;
+/// Why something is unknown where a search stopped at [`MOST`].
+pub const CUT: &str = "a user has more than 200,000 files open, and no more were looked at";
 
 /// What a walk left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,15 +30,14 @@ pub(super) fn of(root: &Root, pid: u32) -> io::Result<fs::ReadDir> {
     fs::read_dir(root.proc(format!("{pid}/fd")))
 }
 
-/// Calls `see` with each process and the target of each of its open files; `Break` ends the walk of that
-/// process alone. Reads at most `most` files of each user.
+/// Calls `see` with each process, by number, and the target of each of its open files; `Break` ends the walk of
+/// that process alone. Reads at most `most` files of each user.
 pub fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &[u8]) -> ControlFlow<()>) -> Walk {
     let mut out = Walk::default();
     let mut looked: HashMap<u32, usize> = HashMap::new();
-    for name in root.list(&root.proc("")).unwrap_or_default() {
-        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
+    let names = root.list(&root.proc("")).unwrap_or_default();
+    let pids = names.iter().filter_map(|name| name.to_str()?.parse::<u32>().ok());
+    for pid in pids.collect::<BTreeSet<u32>>() {
         let files = match of(root, pid) {
             Ok(files) => files,
             Err(error) => {
@@ -46,7 +47,7 @@ pub fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &[u8]) -> Control
         };
         // The directory of a process belongs to its user, or to root if the process may not be dumped. A
         // process that has ended has no more files, so that its user does not matter.
-        let user = fs::metadata(root.proc(&name)).map_or(0, |dir| dir.uid());
+        let user = fs::metadata(root.proc(pid.to_string())).map_or(0, |dir| dir.uid());
         let looked = looked.entry(user).or_default();
         for file in files.flatten() {
             if *looked == most {

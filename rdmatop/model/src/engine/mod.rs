@@ -243,7 +243,10 @@ impl Engine {
             Input::RdmaLimits(reached) => self.machine.processes.limited(reached),
             Input::Locked(found) => self.machine.processes.locked(found),
             Input::Mappings(sample) => self.machine.processes.mappings(sample),
-            Input::Tcp(sample) => self.machine.processes.tcp(&sample),
+            Input::Tcp(sample) => {
+                self.machine.processes.tcp(&sample);
+                self.readings.tcp_cut = sample.cut;
+            }
             Input::Gpus(sample) => self.snapshots.gpus(*sample),
             Input::Slow(notes) => self.readings.slow = notes,
             Input::SlowProcesses(notes) => self.readings.slow_processes = notes,

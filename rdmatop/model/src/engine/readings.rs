@@ -20,6 +20,8 @@ pub(super) struct Readings {
     pub(super) slow: Vec<Cause>,
     /// Processes whose answers are late.
     pub(super) slow_processes: Vec<Cause>,
+    /// Why the processes of some TCP connections are unknown.
+    pub(super) tcp_cut: Option<Box<Cause>>,
     /// Why the present round of reading has not ended, once it takes too long.
     pub(super) hangs: Option<Cause>,
     /// What could not be read of devices, and of QPs; each reading replaces the last.
@@ -68,7 +70,11 @@ impl Readings {
         uncounted: Vec<Cause>,
     ) -> Health {
         let ebpf = programs.ebpf();
-        let slow = self.slow.iter().chain(&self.slow_processes);
+        let slow = self
+            .slow
+            .iter()
+            .chain(&self.slow_processes)
+            .chain(self.tcp_cut.as_deref());
         let mut first: Vec<Cause> = self.device_notes.iter().chain(slow).cloned().collect();
         first.extend(uncounted);
         first.extend(programs.uprobe_notes().cloned());

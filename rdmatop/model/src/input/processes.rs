@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::ReadAt;
+use crate::cause::Cause;
 
 /// A limit of a process's RDMA cgroup, or of a cgroup above it, that is used up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +67,8 @@ pub struct TcpSample {
     /// Processes that moved much between ports that a library chose, and that have a library mapped which
     /// could use RDMA.
     pub processes: Vec<TcpTotals>,
+    /// Why the processes of some connections are unknown; `None`: all that are readable were searched.
+    pub cut: Option<Box<Cause>>,
 }
 
 /// What a process moved by TCP since its connections were first seen.

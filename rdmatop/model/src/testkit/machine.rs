@@ -536,6 +536,7 @@ impl Machine {
             at: self.now.into(),
             before: Some((self.now - S).into()),
             processes: processes.collect(),
+            cut: None,
         };
         if !sample.processes.is_empty() {
             self.apply(Input::Tcp(Box::new(sample)));

@@ -27,6 +27,7 @@ use crate::{
         transport::{Progress, Transport as _},
         wire::{DONE, ERROR, Messages, Status},
     },
+    open_files,
     proc::{ProcKey, key},
     root::Root,
 };
@@ -57,7 +58,7 @@ const SHARE: u64 = 1000;
 const EVERY_NS: u64 = 10 * S;
 /// Time from the first look to the second, and between the first two counts of bytes: a rate needs two.
 const SOON_NS: u64 = S;
-/// Time between two searches of all processes.
+/// Time between two searches of all processes, at least.
 const SEARCH_NS: u64 = 5 * S;
 /// After this time, processes that had no such library are searched again: they may have loaded one.
 const DOUBT_NS: u64 = 60 * S;
@@ -86,6 +87,8 @@ pub struct TcpLook {
     pub before_ns: Option<(u64, u64)>,
     /// Processes, by number.
     pub processes: Vec<TcpUse>,
+    /// A search for them in the last minute stopped at its limit, [`open_files::MOST`] files of one user.
+    pub cut: bool,
 }
 
 /// Follows connections.
@@ -96,9 +99,10 @@ pub struct TcpReader {
     octets: Octets,
     totals: Totals,
     processes: BTreeMap<u32, ProcKey>,
+    cut: bool,
     last: Option<(u64, u64)>,
     next_ns: u64,
-    searched_ns: u64,
+    search_ns: u64,
     doubted_ns: u64,
 }
 
@@ -123,6 +127,12 @@ fn first_chosen(root: &Root) -> u16 {
         std::str::from_utf8(first).ok()?.parse().ok()
     });
     first.unwrap_or(32_768)
+}
+
+/// Time after a search that took `took_ns`, in which there is no other. A user with many open files makes
+/// searches long: they must not keep other users' connections without a process for longer than [`DOUBT_NS`].
+fn until_next_search(took_ns: u64) -> u64 {
+    took_ns.saturating_mul(SHARE).clamp(SEARCH_NS, DOUBT_NS)
 }
 
 impl TcpReader {
@@ -167,38 +177,44 @@ impl TcpReader {
         };
         let end = clock();
         self.totals.look(&connections, end);
-        self.attribute(root, begin, must, libraries);
+        let searched = self.attribute(root, begin, must, libraries);
         let end_ns = clock();
+        if searched {
+            self.search_ns = end_ns + until_next_search(end_ns - end);
+        }
         let wait = if self.last.is_some() { EVERY_NS } else { SOON_NS };
-        self.next_ns = end_ns + wait.max((end_ns - begin) * SHARE);
+        self.next_ns = end_ns + wait.max((end - begin) * SHARE);
         let at_ns = (begin, end);
         Some(TcpLook {
             at_ns,
             before_ns: self.last.replace(at_ns),
             processes: self.uses(),
+            cut: self.cut,
         })
     }
 
-    /// Learns the processes of connections, at the time `begin`.
+    /// Learns the processes of connections, at the time `begin`. Returns whether it searched all processes.
     fn attribute(
         &mut self,
         root: &Root,
         begin: u64,
         must: bool,
         libraries: impl FnOnce(Vec<ProcKey>) -> BTreeMap<ProcKey, Vec<String>>,
-    ) {
-        // Before the search: it may find a process that has the number of one that has ended, and would add to
-        // what that one moved.
+    ) -> bool {
+        // Before the search: it may find a process that has the number of one that has ended, and would add
+        // to what that one moved.
         self.let_go(root);
         if begin >= self.doubted_ns + DOUBT_NS {
             self.doubted_ns = begin;
             self.totals.doubt();
+            self.cut = false;
         }
         let wanted = self.totals.ownerless();
-        if !wanted.is_empty() && (begin >= self.searched_ns + SEARCH_NS || must) {
-            self.searched_ns = begin;
+        let searches = !wanted.is_empty() && (begin >= self.search_ns || must);
+        if searches {
             self.search(root, &wanted, libraries);
         }
+        searches
     }
 
     fn uses(&self) -> Vec<TcpUse> {
@@ -222,7 +238,8 @@ impl TcpReader {
         wanted: &BTreeSet<u32>,
         libraries: impl FnOnce(Vec<ProcKey>) -> BTreeMap<ProcKey, Vec<String>>,
     ) {
-        let found = owners::find(root, wanted);
+        let (found, cut) = owners::find(root, wanted, open_files::MOST);
+        self.cut |= cut;
         let pids: BTreeSet<u32> = found.values().copied().collect();
         for (process, libraries) in libraries(pids.iter().filter_map(|pid| key(root, *pid)).collect()) {
             if libraries.iter().any(|name| communicates(name)) {
@@ -310,6 +327,12 @@ mod tests {
     }
 
     #[test]
+    fn a_long_search_puts_the_next_one_off_by_a_minute_at_most() {
+        let waits = [0, 20_000_000, S, u64::MAX].map(until_next_search);
+        assert_eq!(waits, [5 * S, 20 * S, 60 * S, 60 * S]);
+    }
+
+    #[test]
     fn the_first_chosen_port_is_the_kernel_s_setting() {
         let fake = Fake::new();
         assert_eq!(first_chosen(&fake.root()), 32_768);
@@ -379,7 +402,7 @@ mod tests {
         let after = of_sender(&mut reader).unwrap();
         assert_eq!(after.sent - before.sent, 100_000);
         assert_ne!(after.inode, 0);
-        let owners = owners::find(&Root::default(), &BTreeSet::from([after.inode]));
+        let (owners, _) = owners::find(&Root::default(), &BTreeSet::from([after.inode]), open_files::MOST);
         assert_eq!(owners.get(&after.inode), Some(&std::process::id()));
     }
 }

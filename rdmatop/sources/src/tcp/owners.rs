@@ -1,28 +1,27 @@
 //! Which process has a socket open: `/proc/PID/fd`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::ControlFlow,
+};
 
-use crate::root::Root;
+use crate::{open_files, root::Root};
 
-/// The processes that have these sockets open, by inode. With several (a fork), the one with the lowest
-/// number.
-pub(super) fn find(root: &Root, inodes: &BTreeSet<u32>) -> BTreeMap<u32, u32> {
+/// The processes that have these sockets open, by inode, and whether some socket was not found because the
+/// search reads `most` files of one user. With several processes (a fork), the one with the lowest number.
+pub(super) fn find(root: &Root, inodes: &BTreeSet<u32>, most: usize) -> (BTreeMap<u32, u32>, bool) {
     let mut found = BTreeMap::new();
-    let names = root.list(&root.proc("")).unwrap_or_default();
-    let pids = names.iter().filter_map(|name| name.to_str()?.parse::<u32>().ok());
-    for pid in pids.collect::<BTreeSet<u32>>() {
-        let dir = root.proc(format!("{pid}/fd"));
-        for fd in root.list(&dir).unwrap_or_default() {
-            let inode = root.link(&dir.join(fd)).and_then(|target| socket(&target));
-            if let Some(inode) = inode.filter(|inode| inodes.contains(inode)) {
-                found.entry(inode).or_insert(pid);
-            }
-        }
+    let walk = open_files::walk(root, most, |pid, target| {
         if found.len() == inodes.len() {
-            break;
+            return ControlFlow::Break(());
         }
-    }
-    found
+        if let Some(inode) = socket(target).filter(|inode| inodes.contains(inode)) {
+            found.entry(inode).or_insert(pid);
+        }
+        ControlFlow::Continue(())
+    });
+    let cut = walk.cut && found.len() < inodes.len();
+    (found, cut)
 }
 
 /// The inode in `socket:[4242]`.
@@ -43,9 +42,9 @@ mod tests {
         for (pid, fd, target) in [
             (7, 3, "socket:[11]"),
             (7, 4, "/dev/null"),
-            (9, 5, "socket:[11]"),
-            (9, 6, "socket:[12]"),
-            (9, 7, "socket:[x]"),
+            (10, 5, "socket:[11]"),
+            (10, 6, "socket:[12]"),
+            (10, 7, "socket:[x]"),
         ] {
             let dir = base.path().join(format!("proc/{pid}/fd"));
             std::fs::create_dir_all(&dir).unwrap();
@@ -53,9 +52,8 @@ mod tests {
         }
         std::fs::create_dir_all(base.path().join("proc/sys")).unwrap();
         let root = Root::under(base.path());
-        assert_eq!(
-            find(&root, &BTreeSet::from([11, 12, 13])),
-            BTreeMap::from([(11, 7), (12, 9)])
-        );
+        let found = |most| find(&root, &BTreeSet::from([11, 12, 13]), most);
+        assert_eq!(found(9), (BTreeMap::from([(11, 7), (12, 10)]), false));
+        assert_eq!(found(2), (BTreeMap::from([(11, 7)]), true));
     }
 }

@@ -132,8 +132,6 @@ fn collect(root: &Root, pid: Option<u32>) -> Facts {
 }
 
 const OPENERS: &str = "processes that have devices open";
-/// `open_files::MOST`.
-const CUT: &str = "a user has more than 200,000 files open, and no more were looked at";
 
 /// Reads what may wait for drivers. Returns processes that use RDMA or GPUs.
 fn drivers(root: &Root, names: Option<&[OsString]>, search: bool, facts: &mut Facts) -> BTreeSet<u32> {
@@ -187,7 +185,7 @@ fn drivers(root: &Root, names: Option<&[OsString]>, search: bool, facts: &mut Fa
             Some(Part::Openers(pids, cut)) => {
                 users.extend(pids);
                 if cut {
-                    facts.unfinished.push((OPENERS, CUT));
+                    facts.unfinished.push((OPENERS, open_files::CUT));
                 }
             }
             Some(Part::Pci(gpus, nics)) => (facts.gpus, facts.idle_nics) = (gpus, nics),

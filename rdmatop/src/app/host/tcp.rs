@@ -6,9 +6,12 @@ use rustix::time::ClockId;
 
 use super::processes::{SharedDetails, offset, search};
 use crate::app::source::{Polled, Wants};
-use rdmatop_model::input::{Input, ProcessFacts, ReadAt, TcpSample, TcpTotals};
+use rdmatop_model::{
+    cause::{Cause, CauseId, Concerns},
+    input::{Input, ProcessFacts, ReadAt, TcpSample, TcpTotals},
+};
 use rdmatop_sources::{
-    clock,
+    clock, open_files,
     proc::{Part, ProcKey},
     root::Root,
     tcp::{TcpLook, TcpReader},
@@ -112,6 +115,17 @@ impl Introduced {
     }
 }
 
+/// The note that a search was cut.
+fn cut() -> Cause {
+    Cause {
+        id: CauseId::SlowProcess,
+        concerns: Concerns::Host,
+        what: "Unknown of some TCP connections: their processes".to_owned(),
+        why: open_files::CUT.to_owned(),
+        remedy: "".into(),
+    }
+}
+
 fn sample(look: &TcpLook) -> TcpSample {
     let at = |(begin, end): (u64, u64)| ReadAt::between(begin, end);
     TcpSample {
@@ -128,12 +142,29 @@ fn sample(look: &TcpLook) -> TcpSample {
                 busiest: one.busiest,
             })
             .collect(),
+        cut: look.cut.then(|| Box::new(cut())),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_search_that_stopped_at_its_limit_is_told() {
+        let told = |cut| {
+            let look = TcpLook {
+                at_ns: (1, 2),
+                before_ns: None,
+                processes: Vec::new(),
+                cut,
+            };
+            sample(&look).cut.map(|cause| cause.to_string())
+        };
+        assert_eq!(told(false), None);
+        let note = told(true).unwrap();
+        assert!(note.contains("TCP") && note.contains("200,000 files"), "{note}");
+    }
 
     #[test]
     fn who_did_not_answer_in_time_is_asked_again_and_loses_no_details() {

@@ -1,6 +1,29 @@
 use super::*;
-use crate::input::{MappingCount, MappingsSample};
+use crate::cause::{Cause, CauseId, Concerns};
+use crate::input::{MappingCount, MappingsSample, TcpSample};
 use crate::snapshot::Mappings;
+use rdmatop_base::step::NextStep;
+
+#[test]
+fn unknown_processes_of_tcp_connections_are_noted_until_all_are_searched() {
+    let mut host = Host::new();
+    let note = Cause {
+        id: CauseId::SlowProcess,
+        concerns: Concerns::Host,
+        what: "Unknown of some TCP connections: their processes".into(),
+        why: "a user has many files open".into(),
+        remedy: NextStep::default(),
+    };
+    for cut in [Some(note), None] {
+        host.apply(Input::Tcp(Box::new(TcpSample {
+            at: host.now.into(),
+            before: None,
+            processes: Vec::new(),
+            cut: cut.clone().map(Box::new),
+        })));
+        assert_eq!(*host.tick().health.notes, Vec::from_iter(cut));
+    }
+}
 
 #[test]
 fn facts_are_asked_for_once_and_fill_the_row() {
