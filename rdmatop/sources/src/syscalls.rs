@@ -54,7 +54,21 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_ioperm,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_iopl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_mknod,
+    // ptrace, kexec_load and process_vm_writev of x32. Before Linux 5.4 they could be called without its bit.
+    #[cfg(target_arch = "x86_64")]
+    521,
+    #[cfg(target_arch = "x86_64")]
+    528,
+    #[cfg(target_arch = "x86_64")]
+    540,
 ];
+
+/// `__X32_SYSCALL_BIT`, arch/x86/include/uapi/asm/unistd.h: where the kernel has x32 (CONFIG_X86_X32_ABI),
+/// any 64-bit program can make the same calls by numbers with this bit, and seccomp sees the same
+/// architecture. On other architectures no call has such a number.
+const X32: i64 = 0x4000_0000;
 
 /// Has the kernel answer these calls with `EPERM`, for this thread and those that it starts. A kernel without
 /// seccomp refuses nothing.
@@ -68,7 +82,8 @@ fn program() -> Option<BpfProgram> {
     let errno = u32::try_from(libc::EPERM).ok()?;
     let arch = TargetArch::try_from(std::env::consts::ARCH).ok()?;
     // No condition on the arguments.
-    let rules: BTreeMap<i64, _> = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
+    let numbers = REFUSED.iter().flat_map(|call| [*call, *call | X32]);
+    let rules: BTreeMap<i64, _> = numbers.map(|number| (number, Vec::new())).collect();
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), arch).ok()?;
     filter.try_into().ok()
 }
@@ -88,6 +103,18 @@ mod tests {
             assert_eq!((setns(), errno()), (-1, Some(libc::EBADF)));
             refuse();
             assert_eq!((setns(), errno()), (-1, Some(libc::EPERM)));
+            #[cfg(target_arch = "x86_64")]
+            for number in [
+                libc::SYS_mknod,
+                libc::SYS_mknod | X32,
+                libc::SYS_mount | X32,
+                521,
+                521 + X32,
+            ] {
+                // SAFETY: -1 is no request of ptrace and no address of a path: the calls can only fail.
+                let got = unsafe { libc::syscall(number, -1_i64, -1_i64, -1_i64, -1_i64, -1_i64) };
+                assert_eq!((got, errno()), (-1, Some(libc::EPERM)), "{number:#x}");
+            }
             let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
             assert!(status.contains("Seccomp:\t2\n"), "{status}");
         });
