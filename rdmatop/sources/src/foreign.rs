@@ -375,5 +375,14 @@ pub fn log(path: &Path) -> Result<File, Refusal> {
     found.reopen()
 }
 
+/// Major and minor number of the character device that a link below `/proc/PID/fd` leads to; `None` for any
+/// other file, and for one that was closed meanwhile. What the link reads as is what the user of the process
+/// calls the file, in a mount namespace of his own too. Nothing is opened, and no file system is asked.
+pub fn character_device(link: &Path) -> Option<(u32, u32)> {
+    let found = Found::at(link).ok()?;
+    let numbers = (found.facts.stx_rdev_major, found.facts.stx_rdev_minor);
+    (found.kind() == FileType::CharacterDevice).then_some(numbers)
+}
+
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@ use std::{
     io::{self, ErrorKind},
     ops::ControlFlow,
     os::unix::fs::MetadataExt as _,
+    path::Path,
 };
 
 use super::root::Root;
@@ -30,9 +31,9 @@ pub(super) fn of(root: &Root, pid: u32) -> io::Result<fs::ReadDir> {
     fs::read_dir(root.proc(format!("{pid}/fd")))
 }
 
-/// Calls `see` with each process, by number, and the target of each of its open files; `Break` ends the walk of
-/// that process alone. Reads at most `most` files of each user.
-pub fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &[u8]) -> ControlFlow<()>) -> Walk {
+/// Calls `see` with each process, by number, and for each of its open files with the link in /proc/PID/fd and
+/// that link's target; `Break` ends the walk of that process alone. Reads at most `most` files of each user.
+pub fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &Path, &[u8]) -> ControlFlow<()>) -> Walk {
     let mut out = Walk::default();
     let mut looked: HashMap<u32, usize> = HashMap::new();
     let names = root.list(&root.proc("")).unwrap_or_default();
@@ -56,8 +57,9 @@ pub fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &[u8]) -> Control
             }
             *looked += 1;
             // Without a target the file was closed meanwhile.
-            let target = root.link(&file.path());
-            if target.is_some_and(|target| see(pid, &target).is_break()) {
+            let link = file.path();
+            let target = root.link(&link);
+            if target.is_some_and(|target| see(pid, &link, &target).is_break()) {
                 break;
             }
         }
@@ -79,7 +81,7 @@ mod tests {
         }
         let seen = |most, how: ControlFlow<()>| {
             let mut seen = Vec::new();
-            let walk = walk(&fake.root(), most, |pid, target| {
+            let walk = walk(&fake.root(), most, |pid, _, target| {
                 assert_eq!(target, b"/dev/null");
                 seen.push(pid);
                 how

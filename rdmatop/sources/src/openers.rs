@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, ffi::OsStr, ops::ControlFlow, os::unix::ffi::OsStrExt as _};
 
-use super::open_files;
+use super::{foreign, open_files};
 use crate::root::Root;
 use rdmatop_base::text;
 
@@ -22,14 +22,23 @@ pub struct Openers {
 
 /// Looks at the open files of every process.
 pub fn openers(root: &Root) -> Openers {
-    search(root, open_files::MOST)
+    // Behind the links of a tree that is not this machine's there are no devices.
+    search(root, open_files::MOST, root.is_live())
 }
 
-fn search(root: &Root, most: usize) -> Openers {
+/// As [`openers`], of `most` files of one user; `checked`: only files that are devices, by their numbers,
+/// because any user can give a file of his the name of a verbs file.
+fn search(root: &Root, most: usize, checked: bool) -> Openers {
     let devices = devices(root);
     let mut found = Vec::new();
-    let walk = open_files::walk(root, most, |pid, target| {
-        let device = file(target).and_then(|file| devices.get(file));
+    let walk = open_files::walk(root, most, |pid, link, target| {
+        let device = file(target).and_then(|file| {
+            if !checked {
+                return devices.get(file);
+            }
+            let (major, minor) = foreign::character_device(link)?;
+            devices.get(format!("{major}:{minor}").as_bytes())
+        });
         found.extend(device.map(|device| (device.clone(), pid)));
         ControlFlow::Continue(())
     });
@@ -42,15 +51,17 @@ fn search(root: &Root, most: usize) -> Openers {
     }
 }
 
-/// Devices by their verbs files.
+/// Devices by the names of their verbs files, and by the numbers of these, such as `231:192`.
 fn devices(root: &Root) -> BTreeMap<Vec<u8>, String> {
     let class = root.sys("class/infiniband_verbs");
     let names = root.list(&class).unwrap_or_default();
     let device = |file: std::ffi::OsString| {
-        let device = text::sanitize(&root.value(&class.join(&file).join("ibdev"))?);
-        Some((file.as_bytes().to_owned(), device))
+        let dir = class.join(&file);
+        let device = text::sanitize(&root.value(&dir.join("ibdev"))?);
+        let keys = [Some(file.as_bytes().to_owned()), root.value(&dir.join("dev"))];
+        Some(keys.into_iter().flatten().map(move |key| (key, device.clone())))
     };
-    names.into_iter().filter_map(device).collect()
+    names.into_iter().filter_map(device).flatten().collect()
 }
 
 /// The name of the verbs file at `target`; a container may have it in another directory. One that was deleted
@@ -108,8 +119,29 @@ mod tests {
         for n in 0..5 {
             fd(&fake, 9, n, "/dev/infiniband/uverbs0");
         }
-        assert!(search(&fake.root(), 4).cut);
-        assert!(!search(&fake.root(), 5).cut);
+        assert!(search(&fake.root(), 4, false).cut);
+        assert!(!search(&fake.root(), 5, false).cut);
+    }
+
+    #[test]
+    fn a_file_that_is_only_called_like_a_verbs_file_is_none() {
+        let fake = Fake::new();
+        // /dev/null plays the device.
+        fake.sys("class/infiniband_verbs/uverbs0/ibdev", "mlx5_0\n")
+            .sys("class/infiniband_verbs/uverbs0/dev", "1:3\n");
+        for (pid, device) in [(7, Some("/dev/null")), (8, Some("/dev/zero")), (9, None)] {
+            let name = format!("{pid}/uverbs0");
+            let target = fake.path().join("etc").join(&name);
+            match device {
+                Some(device) => fake.link(&target, device),
+                None => fake.etc(&name, "a regular file"),
+            };
+            fake.dir(format!("proc/{pid}/fd"))
+                .link(format!("proc/{pid}/fd/3"), target);
+        }
+        let found = search(&fake.root(), 99, true).found;
+        assert_eq!(found, [("mlx5_0".to_owned(), 7)]);
+        assert_eq!(search(&fake.root(), 99, false).found.len(), 3);
     }
 
     #[test]

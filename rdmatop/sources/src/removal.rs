@@ -9,8 +9,9 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
-use super::open_files;
+use super::{foreign, open_files};
 use crate::root::Root;
 use rdmatop_base::text;
 
@@ -108,10 +109,31 @@ fn verbs_files(root: &Root) -> Option<BTreeMap<OsString, OsString>> {
 
 /// Processes with an open verbs file that its device no longer has.
 pub fn holders(root: &Root) -> Holders {
+    // Behind the links of a tree that is not this machine's there are no devices.
+    search(root, root.is_live())
+}
+
+/// Major numbers of verbs files, by which `ib_uverbs_init` (drivers/infiniband/core/uverbs_main.c) registered
+/// them: the device of a file that has none any more is not in sysfs. `None`: the list is not readable.
+fn majors(root: &Root) -> Option<Vec<u32>> {
+    const LIMIT: usize = 64 << 10;
+    let list = root.bytes(&root.proc("devices"), LIMIT)?;
+    let major = |line: &str| line.trim().strip_suffix(" infiniband_verbs")?.parse().ok();
+    Some(String::from_utf8_lossy(&list).lines().filter_map(major).collect())
+}
+
+/// As [`holders`]; `checked`: only files that are devices, because any user can give a file of his the name
+/// of a verbs file.
+fn search(root: &Root, checked: bool) -> Holders {
     let files = verbs_files(root).unwrap_or_default();
+    let majors = majors(root);
+    let is_device = |link: &Path| {
+        let device = foreign::character_device(link);
+        device.is_some_and(|(major, _)| majors.as_ref().is_none_or(|majors| majors.contains(&major)))
+    };
     let mut found = Vec::new();
-    let walk = open_files::walk(root, open_files::MOST, |pid, target| {
-        if !is_orphan(target, &files) {
+    let walk = open_files::walk(root, open_files::MOST, |pid, link, target| {
+        if !is_orphan(target, &files) || checked && !is_device(link) {
             return ControlFlow::Continue(());
         }
         let comm = root
@@ -218,5 +240,38 @@ mod tests {
         let found: Vec<(u32, &str)> = got.found.iter().map(|h| (h.pid, &*h.comm)).collect();
         assert_eq!(found, [(10, "b"), (11, "c"), (231, "ib_send\\x1b[2Jbw")]);
         assert!(!got.hidden && !got.cut);
+    }
+
+    #[test]
+    fn a_file_that_is_only_called_like_a_verbs_file_holds_nothing() {
+        let fake = Fake::new();
+        // /dev/null plays the device, a terminal another one.
+        for (pid, device) in [(7, Some("/dev/null")), (8, Some("/dev/tty")), (9, None)] {
+            let name = format!("{pid}/uverbs0");
+            let target = fake.path().join("etc").join(&name);
+            match device {
+                Some(device) => fake.link(&target, device),
+                None => fake.etc(&name, "a regular file"),
+            };
+            fake.dir(format!("proc/{pid}/fd"))
+                .link(format!("proc/{pid}/fd/3"), target);
+        }
+        let holders = |checked| -> Vec<u32> {
+            let found = search(&fake.root(), checked).found;
+            found.iter().map(|holder| holder.pid).collect()
+        };
+        assert_eq!(holders(false), [7, 8, 9]);
+        assert_eq!(
+            holders(true),
+            [7, 8],
+            "which majors are of verbs files is not known"
+        );
+        fake.proc(
+            "devices",
+            "Character devices:\n  1 infiniband_verbs\n  5 /dev/tty\n",
+        );
+        assert_eq!(holders(true), [7]);
+        fake.proc("devices", "Character devices:\n  1 mem\n");
+        assert_eq!(holders(true), [0; 0], "ib_uverbs is not loaded");
     }
 }

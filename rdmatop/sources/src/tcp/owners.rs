@@ -11,7 +11,7 @@ use crate::{open_files, root::Root};
 /// search reads `most` files of one user. With several processes (a fork), the one with the lowest number.
 pub(super) fn find(root: &Root, inodes: &BTreeSet<u32>, most: usize) -> (BTreeMap<u32, u32>, bool) {
     let mut found = BTreeMap::new();
-    let walk = open_files::walk(root, most, |pid, target| {
+    let walk = open_files::walk(root, most, |pid, _, target| {
         if found.len() == inodes.len() {
             return ControlFlow::Break(());
         }

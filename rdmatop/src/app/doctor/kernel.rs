@@ -156,7 +156,7 @@ fn users(nldev: &mut Nldev<Socket>) -> Result<BTreeSet<u32>, NetlinkError> {
 /// the search stopped at its limit of `most` files.
 pub(super) fn openers(root: &Root, most: usize) -> (BTreeSet<u32>, bool) {
     let mut found = BTreeSet::new();
-    let walk = open_files::walk(root, most, |pid, target| {
+    let walk = open_files::walk(root, most, |pid, _, target| {
         if is_device(target) {
             found.insert(pid);
             return ControlFlow::Break(());
