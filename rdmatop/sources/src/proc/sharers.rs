@@ -14,6 +14,11 @@ use rdmatop_base::text;
 /// The largest number of open files that one search reads: no working machine has so many, and the search
 /// must end.
 const MOST_FILES: usize = 200_000;
+/// The largest number of pairs of a verbs file of the process and one of another process: any user can open a
+/// device a hundred thousand times. Beyond it that other process is not compared.
+const MOST_PAIRS: usize = 1 << 14;
+/// The largest number of such pairs with all other processes, about a second of kcmp(2).
+const MOST_PAIRS_OF_ALL: usize = 1_000_000;
 
 /// The processes that share verbs files with a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,7 +84,7 @@ fn search(
     is_same: impl Fn((u32, u32), (u32, u32)) -> io::Result<bool>,
 ) -> io::Result<Option<Sharers>> {
     let mut out = Sharers::default();
-    let mut looked = 0;
+    let (mut looked, mut compared) = (0, 0);
     let own = verbs_files(root, pid, &mut looked)?;
     if own.is_empty() {
         return Ok(None);
@@ -93,6 +98,16 @@ fn search(
                 continue;
             }
         };
+        let number = own.len().saturating_mul(theirs.len());
+        if number > MOST_PAIRS {
+            out.hidden += 1;
+            continue;
+        }
+        compared += number;
+        if compared > MOST_PAIRS_OF_ALL {
+            out.cut = true;
+            break;
+        }
         let pairs = own
             .iter()
             .flat_map(|mine| theirs.iter().map(move |their| (mine, their)));
@@ -168,6 +183,29 @@ mod tests {
             search(&fake.root(), 12, &names(), forbidden).is_err(),
             "its files are not known"
         );
+    }
+
+    #[test]
+    fn a_process_with_too_many_verbs_files_is_not_compared_but_unknown() {
+        let fake = Fake::new();
+        let names = ["7", "8", "9"].map(OsString::from);
+        for n in 0..129 {
+            fd(&fake, 7, n, "/dev/infiniband/uverbs0");
+            fd(&fake, 8, n, "/dev/infiniband/uverbs0");
+        }
+        fd(&fake, 9, 3, "/dev/infiniband/uverbs0");
+        let calls = std::cell::Cell::new(0);
+        let different = |_, _| {
+            calls.set(calls.get() + 1);
+            Ok(false)
+        };
+        let got = search(&fake.root(), 7, &names, different).unwrap().unwrap();
+        assert_eq!((got.hidden, got.cut, calls.get()), (1, false, 129));
+        // Each of very many processes has few.
+        let names: Vec<OsString> = std::iter::repeat_n(names[2].clone(), 10_000).collect();
+        let got = search(&fake.root(), 7, &names, different).unwrap().unwrap();
+        assert_eq!((got.hidden, got.cut), (0, true));
+        assert!(calls.get() <= 129 + MOST_PAIRS_OF_ALL);
     }
 
     #[test]
