@@ -112,7 +112,7 @@ impl Kernel for Live {
     }
 
     fn list(&mut self) -> Result<Vec<(u32, String)>, NetlinkError> {
-        let list = self.nldev()?.named_summaries()?.items.into_iter();
+        let list = self.nldev()?.named_summaries()?.whole()?.into_iter();
         Ok(list
             .map(|(name, counts)| (counts.device_index, text::sanitize(name.as_bytes())))
             .filter(|(_, name)| !self.root.excludes(name))

@@ -62,6 +62,9 @@ pub enum NetlinkError {
     /// The answer ended without the message that ends it.
     #[error("the answer ended early")]
     EndedEarly,
+    /// The table changed during each dump (`NLM_F_DUMP_INTR`): what the dumps have may not be all.
+    #[error("the list changed each time while the kernel sent it, so it may lack something; try again")]
+    Interrupted,
 }
 
 impl NetlinkError {
@@ -74,7 +77,8 @@ impl NetlinkError {
             | Self::Truncated { .. }
             | Self::Overrun
             | Self::Wire(_)
-            | Self::EndedEarly => None,
+            | Self::EndedEarly
+            | Self::Interrupted => None,
         }
     }
 

@@ -2,6 +2,7 @@
 use crate::clock::Span;
 use rdmatop_model::cause::{Cause, Concerns, Obstacle};
 
+use super::error::NetlinkError;
 use super::record::{Device, HwCounter, Mr, Port, Summary};
 
 /// The objects of a dump, and whether it is whole. Under churn the kernel lists some twice: the last reading
@@ -20,6 +21,21 @@ impl<T> Default for Dump<T> {
             items: Vec::new(),
             interrupted: false,
         }
+    }
+}
+
+impl<T> Dump<T> {
+    /// The objects, for a caller that would act on one that is missing as if it did not exist.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError::Interrupted`] if objects may be missing. [`Nldev`](super::client::Nldev) has then
+    /// already asked again.
+    pub fn whole(self) -> Result<Vec<T>, NetlinkError> {
+        if self.interrupted {
+            return Err(NetlinkError::Interrupted);
+        }
+        Ok(self.items)
     }
 }
 

@@ -17,9 +17,11 @@ use rdmatop_sources::{
         enums::NetnsMode,
         error::NetlinkError,
         record::{Owner, Qp},
-        socket::Socket,
+        transport::Transport,
     },
-    open_files, removal,
+    open_files,
+    proc::process_of,
+    removal,
     root::Root,
     sysfs::list_devices,
 };
@@ -36,21 +38,26 @@ pub(super) struct Said {
     pub(super) users: BTreeSet<u32>,
     /// Ports with queue pairs, by the name of their device.
     pub(super) in_use: BTreeMap<String, BTreeSet<u32>>,
-    /// Questions that netlink did not answer: what they ask for is not known to be empty.
-    pub(super) unanswered: Vec<&'static str>,
+    /// Questions that netlink did not answer, or not whole, each with why: what they ask for is not known to be
+    /// empty.
+    pub(super) unanswered: Vec<(&'static str, &'static str)>,
 }
 
 /// Processes that use RDMA.
 pub(super) const USERS: &str = "processes that use RDMA";
 const IN_USE: &str = "ports that have queue pairs";
-/// Why something is among [`Said::unanswered`].
-pub(super) const REFUSED: &str = "RDMA netlink answers with an error";
+const REFUSED: &str = "RDMA netlink answers with an error";
+const CHANGING: &str = "its list changed each time while RDMA netlink sent it";
 
 impl Said {
     /// Notes that a question has no answer.
     fn known<T: Default>(&mut self, what: &'static str, answer: Result<T, NetlinkError>) -> T {
-        answer.unwrap_or_else(|_| {
-            self.unanswered.push(what);
+        answer.unwrap_or_else(|error| {
+            let why = match error {
+                NetlinkError::Interrupted => CHANGING,
+                _ => REFUSED,
+            };
+            self.unanswered.push((what, why));
             T::default()
         })
     }
@@ -63,7 +70,7 @@ pub(super) fn ask(root: &Root) -> Said {
         Err(error) => {
             return Said {
                 leaving: Fact::Unreadable(format!("RDMA netlink: {error}")),
-                unanswered: vec![USERS, IN_USE],
+                unanswered: vec![(USERS, REFUSED), (IN_USE, REFUSED)],
                 ..Said::default()
             };
         }
@@ -75,24 +82,24 @@ pub(super) fn ask(root: &Root) -> Said {
         },
         ..Said::default()
     };
-    said.users = said.known(USERS, users(&mut nldev));
+    said.users = said.known(USERS, users(root, &mut nldev));
     said.in_use = said.known(IN_USE, in_use(&mut nldev));
     said
 }
 
 /// Ports with queue pairs of programs, or connected ones of the kernel. The kernel has others (SMI, GSI,
 /// IPoIB) on each port, whether it has a cable or not.
-fn in_use(nldev: &mut Nldev<Socket>) -> Result<BTreeMap<String, BTreeSet<u32>>, NetlinkError> {
+fn in_use<T: Transport>(nldev: &mut Nldev<T>) -> Result<BTreeMap<String, BTreeSet<u32>>, NetlinkError> {
     let is_of_use = |qp: &Qp| {
         qp.owner.as_ref().and_then(Owner::pid).is_some()
             || matches!(qp.qp_type, Some(QpType::RC | QpType::UC))
     };
     let mut ports: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
-    for (name, summary) in nldev.named_summaries()?.items {
+    for (name, summary) in nldev.named_summaries()?.whole()? {
         if summary.get("qp") == Some(0) {
             continue;
         }
-        let all = nldev.qps(summary.device_index)?.items;
+        let all = nldev.qps(summary.device_index)?.whole()?;
         let device = text::sanitize(&name.sysfs_bytes());
         ports
             .entry(device)
@@ -102,24 +109,31 @@ fn in_use(nldev: &mut Nldev<Socket>) -> Result<BTreeMap<String, BTreeSet<u32>>, 
     Ok(ports)
 }
 
-fn leaving(root: &Root, nldev: &mut Nldev<Socket>) -> Result<Vec<(String, String)>, NetlinkError> {
-    let shared = nldev.sys_get()?.netns_mode == Some(NetnsMode::Shared);
-    let mut unlisted = || -> Result<Vec<OsString>, NetlinkError> {
-        let listed = nldev.named_summaries()?.items;
-        let has = |dir: &OsStr| {
-            listed
-                .iter()
-                .any(|(name, _)| OsStr::from_bytes(&name.sysfs_bytes()) == dir)
-        };
-        let dirs = list_devices(root).unwrap_or_default();
-        Ok(removal::unlisted(root, &dirs, has, shared))
+/// Directories of devices that netlink does not list. `shared`: see [`removal::unlisted`].
+fn missing<T: Transport>(
+    root: &Root,
+    nldev: &mut Nldev<T>,
+    shared: bool,
+) -> Result<Vec<OsString>, NetlinkError> {
+    // A device that an incomplete list lacks would be called one that is being removed.
+    let listed = nldev.named_summaries()?.whole()?;
+    let has = |dir: &OsStr| {
+        listed
+            .iter()
+            .any(|(name, _)| OsStr::from_bytes(&name.sysfs_bytes()) == dir)
     };
-    let first = unlisted()?;
+    let dirs = list_devices(root).unwrap_or_default();
+    Ok(removal::unlisted(root, &dirs, has, shared))
+}
+
+fn leaving<T: Transport>(root: &Root, nldev: &mut Nldev<T>) -> Result<Vec<(String, String)>, NetlinkError> {
+    let shared = nldev.sys_get()?.netns_mode == Some(NetnsMode::Shared);
+    let first = missing(root, nldev, shared)?;
     if first.is_empty() {
         return Ok(Vec::new());
     }
     thread::sleep(AGAIN);
-    let still = unlisted()?;
+    let still = missing(root, nldev, shared)?;
     let held = removal::holders(root).to_string();
     Ok(still
         .iter()
@@ -128,26 +142,24 @@ fn leaving(root: &Root, nldev: &mut Nldev<Socket>) -> Result<Vec<(String, String
         .collect())
 }
 
-fn users(nldev: &mut Nldev<Socket>) -> Result<BTreeSet<u32>, NetlinkError> {
+fn users<T: Transport>(root: &Root, nldev: &mut Nldev<T>) -> Result<BTreeSet<u32>, NetlinkError> {
     let mut users = BTreeSet::new();
-    for (_, summary) in nldev.named_summaries()?.items {
+    for (_, summary) in nldev.named_summaries()?.whole()? {
         // Linux 5.10 does not list contexts. A process with a context has a protection domain, unless it only
         // queries the device.
         let device = summary.device_index;
-        match nldev.ctxs(device) {
-            Ok(all) => users.extend(
-                all.items
-                    .iter()
-                    .filter_map(|ctx| ctx.owner.as_ref().and_then(Owner::pid)),
-            ),
-            Err(_) => users.extend(
-                nldev
-                    .pds(device)?
-                    .items
-                    .iter()
-                    .filter_map(|pd| pd.owner.as_ref().and_then(Owner::pid)),
-            ),
-        }
+        let owners: Vec<Option<Owner>> = match nldev.ctxs(device) {
+            Ok(all) => all.whole()?.into_iter().map(|ctx| ctx.owner).collect(),
+            Err(_) => nldev
+                .pds(device)?
+                .whole()?
+                .into_iter()
+                .map(|pd| pd.owner)
+                .collect(),
+        };
+        // Doctor looks at each process once: a thread would be a second one, with the same faults.
+        let tids = owners.iter().flatten().filter_map(Owner::pid);
+        users.extend(tids.map(|tid| process_of(root, tid)));
     }
     Ok(users)
 }
@@ -176,6 +188,114 @@ fn is_device(target: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rdmatop_sources::{
+        fake::Fake,
+        netlink::{
+            attr::{
+                DEV_INDEX, DEV_NAME, PORT_INDEX, RES_CTX, RES_CTX_ENTRY, RES_CTXN, RES_LQPN, RES_PID, RES_QP,
+                RES_QP_ENTRY, RES_SUMMARY, cmd, message_type,
+            },
+            transport::{Datagram, Progress, Sink},
+            wire::{DONE, F_DUMP_INTR, F_MULTI, MessageWriter, Messages},
+        },
+    };
+
+    const PORTID: u32 = 77;
+
+    /// A kernel with one device, on whose port 2 thread 10 has a context and a QP.
+    struct FakeKernel {
+        /// The command whose dumps change while they are sent, and how many of them do.
+        changing: (u16, usize),
+    }
+
+    impl Transport for FakeKernel {
+        fn exchange(&mut self, request: &[u8], sink: &mut Sink<'_>) -> Result<(), NetlinkError> {
+            let request = Messages::new(request).next().unwrap().unwrap();
+            let command = request.kind - message_type(0);
+            let mut flags = F_MULTI;
+            if command == self.changing.0 && self.changing.1 > 0 {
+                self.changing.1 -= 1;
+                flags |= F_DUMP_INTR;
+            }
+            let named = MessageWriter::new(request.kind, flags, request.seq)
+                .portid(PORTID)
+                .u32(DEV_INDEX, 0)
+                .string(DEV_NAME, b"rxe0");
+            let answer = match command {
+                cmd::RES_GET => named.nest(RES_SUMMARY, |table| table),
+                cmd::RES_CTX_GET => named.nest(RES_CTX, |table| {
+                    table.nest(RES_CTX_ENTRY, |entry| entry.u32(RES_CTXN, 1).u32(RES_PID, 10))
+                }),
+                cmd::RES_QP_GET => named.nest(RES_QP, |table| {
+                    table.nest(RES_QP_ENTRY, |entry| {
+                        entry.u32(RES_LQPN, 17).u32(PORT_INDEX, 2).u32(RES_PID, 10)
+                    })
+                }),
+                other => panic!("command {other}"),
+            };
+            let end = MessageWriter::new(DONE, F_MULTI, request.seq).portid(PORTID);
+            for bytes in [answer.finish(), end.raw(&[0; 4]).finish()] {
+                let portid = PORTID;
+                let bytes = &bytes;
+                if sink(Datagram { portid, bytes })? == Progress::Complete {
+                    return Ok(());
+                }
+            }
+            Err(NetlinkError::EndedEarly)
+        }
+    }
+
+    /// Users and used ports by a kernel whose dumps of this command change so often.
+    fn asked(command: u16, changes: usize) -> Said {
+        let fake = Fake::new();
+        fake.proc("10/status", "Tgid:\t9\nPid:\t10\n");
+        let changing = (command, changes);
+        let mut nldev = Nldev::new(FakeKernel { changing });
+        let mut said = Said::default();
+        said.users = said.known(USERS, users(&fake.root(), &mut nldev));
+        said.in_use = said.known(IN_USE, in_use(&mut nldev));
+        said
+    }
+
+    #[test]
+    fn a_thread_that_opened_a_device_is_its_process() {
+        let said = asked(cmd::RES_CTX_GET, 0);
+        assert_eq!(said.users, BTreeSet::from([9]));
+        assert_eq!(
+            said.in_use,
+            BTreeMap::from([("rxe0".to_owned(), BTreeSet::from([2]))])
+        );
+        assert_eq!(said.unanswered, []);
+    }
+
+    #[test]
+    fn a_list_that_changes_is_asked_for_again_and_then_said_to_be_incomplete() {
+        for command in [cmd::RES_CTX_GET, cmd::RES_QP_GET, cmd::RES_GET] {
+            let once = asked(command, 1);
+            assert_eq!((once.users.len(), once.in_use.len()), (1, 1), "{command}");
+            assert_eq!(once.unanswered, [], "{command}");
+        }
+        let of_users = asked(cmd::RES_CTX_GET, usize::MAX);
+        assert_eq!(of_users.unanswered, [(USERS, CHANGING)]);
+        assert_eq!((of_users.users.len(), of_users.in_use.len()), (0, 1));
+        let of_ports = asked(cmd::RES_QP_GET, usize::MAX);
+        assert_eq!(of_ports.unanswered, [(IN_USE, CHANGING)]);
+        let of_devices = asked(cmd::RES_GET, usize::MAX);
+        assert_eq!(of_devices.unanswered, [(USERS, CHANGING), (IN_USE, CHANGING)]);
+    }
+
+    #[test]
+    fn a_device_that_a_changing_list_lacks_is_not_taken_for_one_that_is_being_removed() {
+        let fake = Fake::new();
+        fake.sys("class/infiniband/rxe1/node_guid", "0:0\n");
+        let changing = (cmd::RES_GET, usize::MAX);
+        let mut nldev = Nldev::new(FakeKernel { changing });
+        let error = missing(&fake.root(), &mut nldev, true).unwrap_err();
+        assert_eq!(error, NetlinkError::Interrupted);
+        let changing = (cmd::RES_GET, 0);
+        let mut nldev = Nldev::new(FakeKernel { changing });
+        assert_eq!(missing(&fake.root(), &mut nldev, true).unwrap(), ["rxe1"]);
+    }
 
     #[test]
     fn an_error_of_netlink_is_not_taken_for_an_empty_answer() {
@@ -184,6 +304,6 @@ mod tests {
         assert_eq!((users, said.unanswered.len()), (BTreeSet::from([7]), 0));
         let ports: BTreeMap<String, BTreeSet<u32>> = said.known(IN_USE, Err(NetlinkError::NoRdma));
         assert!(ports.is_empty());
-        assert_eq!(said.unanswered, [IN_USE]);
+        assert_eq!(said.unanswered, [(IN_USE, REFUSED)]);
     }
 }

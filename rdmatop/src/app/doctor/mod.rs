@@ -177,10 +177,7 @@ fn drivers(root: &Root, names: Option<&[OsString]>, search: bool, facts: &mut Fa
                 facts.leaving = said.leaving;
                 users.extend(said.users);
                 in_use = said.in_use;
-                let unanswered = said.unanswered.into_iter();
-                facts
-                    .unfinished
-                    .extend(unanswered.map(|what| (what, kernel::REFUSED)));
+                facts.unfinished.extend(said.unanswered);
             }
             Some(Part::Openers(pids, cut)) => {
                 users.extend(pids);

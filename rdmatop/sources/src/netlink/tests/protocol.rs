@@ -137,6 +137,7 @@ fn a_dump_interrupted_twice_comes_with_its_flag() {
     }));
     let dump = nldev.qps(0).unwrap();
     assert!(dump.interrupted);
+    assert_eq!(dump.whole(), Err(NetlinkError::Interrupted));
     assert_eq!(asked, 2);
 }
 

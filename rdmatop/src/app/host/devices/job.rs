@@ -439,9 +439,14 @@ fn contexts<T: Transport>(nldev: &mut Nldev<T>, owners: &mut Owners, listed: &Li
     Some(processes)
 }
 
-/// Bytes of regions by process; `None` unless they were listed.
+/// Bytes of regions by process; `None` unless all were listed.
 fn mr_bytes(owners: &mut Owners, sample: &DeviceSample) -> Option<BTreeMap<u32, u64>> {
-    let mrs = sample.mrs.as_ref()?.as_ref().ok()?;
+    let mrs = sample
+        .mrs
+        .as_ref()?
+        .as_ref()
+        .ok()
+        .filter(|list| !list.interrupted)?;
     let mut sums = BTreeMap::new();
     owners.mr_bytes(&mrs.items, &mut sums);
     Some(sums)

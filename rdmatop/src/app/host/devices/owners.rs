@@ -2,11 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
-
 use rdmatop_sources::{
     netlink::record::{Mr, Owner},
-    proc::Status,
+    proc::process_of,
     root::Root,
 };
 
@@ -35,19 +33,9 @@ impl Owners {
         if let Some(pid) = self.known.get(&tid) {
             return *pid;
         }
-        let pid = self.ask(tid);
+        let pid = process_of(&self.root, tid);
         self.known.insert(tid, pid);
         pid
-    }
-
-    fn ask(&self, tid: u32) -> u32 {
-        // pidfd_open(2) accepts only the leader of a process, and costs a tenth of reading its status.
-        let leader = i32::try_from(tid).ok().and_then(Pid::from_raw);
-        if self.root.is_live() && leader.is_some_and(|pid| pidfd_open(pid, PidfdFlags::empty()).is_ok()) {
-            return tid;
-        }
-        let status = Status::read(&self.root, &self.root.proc(tid.to_string()));
-        status.and_then(|status| status.tgid).unwrap_or(tid)
     }
 
     /// Bytes of regions by process.
