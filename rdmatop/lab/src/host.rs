@@ -19,7 +19,10 @@ pub(super) use rdmatop_sources::netlink::enums::NetnsMode;
 use rdmatop_sources::netlink::error::NetlinkError;
 use rdmatop_sources::netlink::name::Name;
 use rdmatop_sources::netlink::record::{Owner, Port};
+use rdmatop_sources::netlink::sample::Dump;
 use rdmatop_sources::netlink::socket::Socket;
+use rdmatop_sources::netlink::transport::Transport;
+use rdmatop_sources::proc::process_of;
 use rdmatop_sources::removal;
 use rdmatop_sources::root::Root;
 use rdmatop_sources::sysfs;
@@ -194,7 +197,8 @@ impl Host for System {
             Err(NetlinkError::NoRdma) => return Ok(Vec::new()),
             nldev => nldev.map_err(cannot("list RDMA devices"))?,
         };
-        let devices = nldev.devices().map_err(cannot("list RDMA devices"))?.items;
+        let devices = nldev.devices().and_then(Dump::whole);
+        let devices = devices.map_err(cannot("list RDMA devices"))?;
         let present = devices.into_iter().map(|device| {
             let ports = nldev.ports(device.index).unwrap_or_default().items;
             let netdev = |port: Port| {
@@ -262,41 +266,17 @@ impl Host for System {
     }
 
     fn holders(&mut self, index: u32) -> Result<Vec<String>, LabError> {
-        let nldev = self.nldev().map_err(cannot("look for holders"))?;
-        let mut pids = BTreeSet::new();
-        let mut add = |owner: &Option<Owner>| pids.extend(owner.as_ref().and_then(Owner::pid));
-        // A process that only opened the device has a context and nothing else. 5.10 counts contexts and does
-        // not list them.
-        let unlisted = match nldev.ctxs(index) {
-            Ok(ctxs) => {
-                ctxs.items.iter().for_each(|ctx| add(&ctx.owner));
-                0
-            }
-            Err(NetlinkError::Kernel { .. }) => {
-                let summary = nldev.summary(index).map_err(cannot("look for holders"))?;
-                summary.get("ctx").unwrap_or(0)
-            }
-            Err(error) => return Err(cannot("look for holders")(error)),
-        };
-        let look = cannot("look for holders");
-        let found = (|| {
-            nldev.pds(index)?.items.iter().for_each(|pd| add(&pd.owner));
-            nldev.qps(index)?.items.iter().for_each(|qp| add(&qp.owner));
-            nldev.cm_ids(index)?.items.iter().for_each(|id| add(&id.owner));
-            Ok(())
-        })();
-        found.map_err(look)?;
+        let look = || cannot("look for holders");
+        let nldev = self.nldev().map_err(look())?;
+        let (mut pids, unlisted) = owners(nldev, &Root::default(), index).map_err(look())?;
         if unlisted > 0 {
-            let name = nldev
-                .devices()
-                .map_err(cannot("look for holders"))?
-                .items
-                .into_iter();
-            let name = name
-                .filter(|device| device.index == index)
-                .map(|device| device.name)
-                .next();
-            pids.extend(name.iter().flat_map(|name| openers(Path::new("/"), name)));
+            let mut devices = nldev.devices().and_then(Dump::whole).map_err(look())?;
+            devices.retain(|device| device.index == index);
+            pids.extend(
+                devices
+                    .iter()
+                    .flat_map(|device| openers(Path::new("/"), &device.name)),
+            );
         }
         let nobody = pids.is_empty() && unlisted > 0;
         let unnamed = nobody.then(|| format!("{unlisted} unnamed (this kernel only counts open contexts)"));
@@ -444,6 +424,32 @@ fn hardware_address(text: &str) -> Option<[u8; 6]> {
     bytes?.try_into().ok()
 }
 
+/// The processes that have objects of a device, and how many contexts the kernel counts and does not list. A
+/// list that may lack a holder is an error: whoever is told that there is none removes the device, and waits
+/// in the kernel for the holder that was missed.
+fn owners<T: Transport>(
+    nldev: &mut Nldev<T>,
+    root: &Root,
+    index: u32,
+) -> Result<(BTreeSet<u32>, u64), NetlinkError> {
+    let mut found = Vec::new();
+    // A process that only opened the device has a context and nothing else. 5.10 counts contexts and does not
+    // list them.
+    let unlisted = match nldev.ctxs(index) {
+        Ok(ctxs) => {
+            found.extend(ctxs.whole()?.into_iter().map(|ctx| ctx.owner));
+            0
+        }
+        Err(NetlinkError::Kernel { .. }) => nldev.summary(index)?.get("ctx").unwrap_or(0),
+        Err(error) => return Err(error),
+    };
+    found.extend(nldev.pds(index)?.whole()?.into_iter().map(|pd| pd.owner));
+    found.extend(nldev.qps(index)?.whole()?.into_iter().map(|qp| qp.owner));
+    found.extend(nldev.cm_ids(index)?.whole()?.into_iter().map(|id| id.owner));
+    let tids = found.iter().flatten().filter_map(Owner::pid);
+    Ok((tids.map(|tid| process_of(root, tid)).collect(), unlisted))
+}
+
 fn describe(pid: u32) -> String {
     match fs::read(format!("/proc/{pid}/comm")) {
         Ok(comm) => format!("{pid} ({})", Name::from(comm.trim_ascii_end())),
@@ -489,8 +495,106 @@ fn default_route(table: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{default_route, hardware_address, openers};
-    use rdmatop_sources::netlink::name::Name;
+    use super::*;
+    use rdmatop_sources::netlink::attr::{
+        DEV_INDEX, RES_CM_ID, RES_CTX, RES_CTX_ENTRY, RES_CTXN, RES_LQPN, RES_PD, RES_PID, RES_QP,
+        RES_QP_ENTRY, RES_SUMMARY, RES_SUMMARY_ENTRY, RES_SUMMARY_ENTRY_CURR, RES_SUMMARY_ENTRY_NAME, cmd,
+        message_type,
+    };
+    use rdmatop_sources::netlink::transport::{Datagram, Progress, Sink};
+    use rdmatop_sources::netlink::wire::{DONE, ERROR, F_DUMP_INTR, F_MULTI, MessageWriter, Messages};
+
+    const PORTID: u32 = 77;
+
+    /// A kernel with a device on which a thread has a context and a QP.
+    struct FakeKernel {
+        tid: u32,
+        lists_contexts: bool,
+        /// The command whose dumps change while they are sent, and how many of them do.
+        changing: (u16, usize),
+    }
+
+    impl Transport for FakeKernel {
+        fn exchange(&mut self, request: &[u8], sink: &mut Sink<'_>) -> Result<(), NetlinkError> {
+            let request = Messages::new(request).next().unwrap().unwrap();
+            let command = request.kind - message_type(0);
+            let mut flags = F_MULTI;
+            if command == self.changing.0 && self.changing.1 > 0 {
+                self.changing.1 -= 1;
+                flags |= F_DUMP_INTR;
+            }
+            let message = |kind, flags| MessageWriter::new(kind, flags, request.seq).portid(PORTID);
+            let tid = self.tid;
+            let of_device = message(request.kind, flags).u32(DEV_INDEX, 3);
+            let answer = match command {
+                cmd::RES_CTX_GET if !self.lists_contexts => {
+                    let refused = message(ERROR, 0).raw(&(-libc::EINVAL).to_ne_bytes());
+                    refused.raw(&[0; 16])
+                }
+                cmd::RES_CTX_GET => of_device.nest(RES_CTX, |table| {
+                    table.nest(RES_CTX_ENTRY, |entry| entry.u32(RES_CTXN, 1).u32(RES_PID, tid))
+                }),
+                cmd::RES_GET => of_device.nest(RES_SUMMARY, |table| {
+                    table.nest(RES_SUMMARY_ENTRY, |entry| {
+                        entry
+                            .string(RES_SUMMARY_ENTRY_NAME, b"ctx")
+                            .u64(RES_SUMMARY_ENTRY_CURR, 2)
+                    })
+                }),
+                cmd::RES_PD_GET => of_device.nest(RES_PD, |table| table),
+                cmd::RES_CM_ID_GET => of_device.nest(RES_CM_ID, |table| table),
+                cmd::RES_QP_GET => of_device.nest(RES_QP, |table| {
+                    table.nest(RES_QP_ENTRY, |entry| entry.u32(RES_LQPN, 17).u32(RES_PID, tid))
+                }),
+                other => panic!("command {other}"),
+            };
+            for bytes in [answer.finish(), message(DONE, F_MULTI).raw(&[0; 4]).finish()] {
+                let (portid, bytes) = (PORTID, &bytes);
+                if sink(Datagram { portid, bytes })? == Progress::Complete {
+                    return Ok(());
+                }
+            }
+            Err(NetlinkError::EndedEarly)
+        }
+    }
+
+    /// Holders of a device by a kernel whose dumps of this command change so often.
+    fn held(lists_contexts: bool, changing: (u16, usize)) -> Result<(BTreeSet<u32>, u64), NetlinkError> {
+        let machine = tempfile::tempdir().unwrap();
+        let dir = machine.path().join("proc/10");
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("status"), "Tgid:\t9\nPid:\t10\n").unwrap();
+        let mut nldev = Nldev::new(FakeKernel {
+            tid: 10,
+            lists_contexts,
+            changing,
+        });
+        owners(&mut nldev, &Root::under(machine.path()), 3)
+    }
+
+    #[test]
+    fn a_holder_is_the_process_of_the_thread_that_opened_the_device() {
+        assert_eq!(held(true, (0, 0)), Ok((BTreeSet::from([9]), 0)));
+        assert_eq!(held(false, (0, 0)), Ok((BTreeSet::from([9]), 2)));
+    }
+
+    #[test]
+    fn a_list_of_holders_that_changes_is_asked_for_again_and_never_taken_for_all() {
+        for command in [
+            cmd::RES_CTX_GET,
+            cmd::RES_PD_GET,
+            cmd::RES_QP_GET,
+            cmd::RES_CM_ID_GET,
+        ] {
+            assert_eq!(
+                held(true, (command, 1)),
+                Ok((BTreeSet::from([9]), 0)),
+                "{command}"
+            );
+            let always = held(true, (command, usize::MAX));
+            assert_eq!(always, Err(NetlinkError::Interrupted), "{command}");
+        }
+    }
 
     #[test]
     fn who_has_the_verbs_file_of_just_this_device_open_is_found() {
