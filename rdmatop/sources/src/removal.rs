@@ -45,10 +45,12 @@ impl Holders {
         let mut names: Vec<String> = named
             .map(|holder| format!("{} ({})", holder.pid, holder.comm))
             .collect();
-        match self.found.len() - names.len() {
-            0 if self.cut => names.push("others: the search was cut".to_owned()),
-            0 => {}
-            more => names.push(format!("{more} more")),
+        let more = self.found.len() - names.len();
+        if more > 0 {
+            names.push(format!("{more} more"));
+        }
+        if self.cut {
+            names.push("maybe others of a user with too many open files to look at".to_owned());
         }
         if self.hidden {
             names.push("maybe processes of other users".to_owned());
@@ -63,10 +65,12 @@ impl Holders {
 
 impl fmt::Display for Holders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.found.is_empty(), self.hidden) {
-            (true, false) => f.write_str("no process has it open"),
-            (true, true) => f.write_str("no process that you may inspect has it open: run with sudo"),
-            (false, _) => write!(f, "held by {}", self.named()),
+        match (self.found.is_empty(), self.hidden, self.cut) {
+            (true, false, false) => f.write_str("no process has it open"),
+            (true, true, false) => f.write_str("no process that you may inspect has it open: run with sudo"),
+            // Nobody was found is no proof: a user who wants to stay unseen can open as many files.
+            (true, _, true) => write!(f, "who has it open is not known: {}", self.named()),
+            (false, ..) => write!(f, "held by {}", self.named()),
         }
     }
 }
@@ -176,7 +180,7 @@ mod tests {
 
     #[test]
     fn holders_are_named_and_the_rest_counted() {
-        let words = |count: u32, hidden| {
+        let said = |count: u32, hidden, cut| {
             let one = |pid| Holder {
                 pid,
                 comm: "x".to_owned(),
@@ -184,16 +188,25 @@ mod tests {
             let holders = Holders {
                 found: (1..=count).map(one).collect(),
                 hidden,
-                cut: false,
+                cut,
             };
             holders.to_string()
         };
+        let words = |count, hidden| said(count, hidden, false);
         assert_eq!(words(1, false), "held by 1 (x)");
         assert_eq!(words(3, false), "held by 1 (x), 2 (x) and 3 (x)");
         assert_eq!(words(1, true), "held by 1 (x) and maybe processes of other users");
         assert!(words(10, false).ends_with("8 (x) and 2 more"));
         assert_eq!(words(0, false), "no process has it open");
         assert!(words(0, true).contains("sudo"));
+        for (count, hidden) in [(0, false), (0, true), (1, false), (1, true), (10, false)] {
+            let cut = said(count, hidden, true);
+            assert!(
+                cut.contains("too many open files") && !cut.contains("no process"),
+                "{cut}"
+            );
+            assert_eq!(cut.contains("other users"), hidden, "{cut}");
+        }
     }
 
     #[test]

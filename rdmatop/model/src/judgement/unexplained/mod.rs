@@ -248,14 +248,17 @@ fn words(device: &str, openers: &OpenersSample) -> NextStep {
     let named = own.by_ref().take(NAMED).map(described);
     let named = named.reduce(|all, one| step!("{}, {}", all, one));
     let more = own.count();
-    let hidden = openers.hidden || openers.cut;
     let Some(named) = named else {
-        return if hidden {
-            "Run with sudo to see which processes have the device open".into()
-        } else {
-            "No process of this machine has the device open".into()
+        return match (openers.cut, openers.hidden) {
+            // Nobody was found is no proof: a user who wants to stay unseen can open as many files.
+            (true, _) => {
+                "A user has too many open files to look at each; one of them may be the device's".into()
+            }
+            (false, true) => "Run with sudo to see which processes have the device open".into(),
+            (false, false) => "No process of this machine has the device open".into(),
         };
     };
+    let hidden = openers.hidden || openers.cut;
     let more = if more > 0 {
         step!(" and {} more", more)
     } else {

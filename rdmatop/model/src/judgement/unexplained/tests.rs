@@ -346,6 +346,16 @@ fn who_has_the_device_open_is_a_candidate_with_job_and_library() {
         "No process of this machine has the device open"
     );
     assert!(said(at(vec![], true)).contains("sudo"));
+    for hidden in [false, true] {
+        let cut = said(OpenersSample {
+            cut: true,
+            ..at(vec![], hidden)
+        });
+        assert!(
+            cut.contains("too many open files") && !cut.contains("sudo"),
+            "{cut}"
+        );
+    }
     let many = (1..=7).map(|pid| opener(pid, None, &[])).collect();
     let many = said(at(many, true));
     assert!(many.contains("python3 (PID 4) and 3 more; others may"), "{many}");

@@ -183,21 +183,26 @@ fn note(device: &str, holders: &Holders, only: bool) -> Cause {
     } else {
         "it (or another device that is being removed)"
     };
-    let (why, remedy) = match (holders.found.is_empty(), holders.hidden) {
-        (false, _) => (
+    let (why, remedy) = match (holders.found.is_empty(), holders.hidden, holders.cut) {
+        (false, ..) => (
             format!(
                 "the kernel waits until these processes close {it}: {}",
                 holders.named()
             ),
             "End these processes to let the removal finish; their traffic goes on until then",
         ),
-        (true, true) => (
+        (true, _, true) => (
+            format!("the kernel waits until no process has it open; {holders}"),
+            "Look for its verbs file among that user's open files (sudo ls -l /proc/PID/fd); the traffic of who has it open goes \
+             on until then",
+        ),
+        (true, true, false) => (
             "the kernel waits until no process has it open; a process of another user may, whose open files \
              you may not inspect"
                 .to_owned(),
             "Run with sudo to see which process has it open; its traffic goes on until then",
         ),
-        (true, false) => (
+        (true, false, false) => (
             "the kernel waits for its last users, and no process has its verbs file open: a kernel consumer (NVMe, NFS, \
              SMB), or a process that is just ending"
                 .to_owned(),
@@ -228,14 +233,15 @@ mod tests {
 
     #[test]
     fn hidden_processes_of_other_users_are_named_as_possible_holders() {
-        let line_of = |found: u32, hidden| {
+        let said = |found: u32, hidden, cut| {
             let holders = Holders {
                 found: holders(found),
                 hidden,
-                cut: false,
+                cut,
             };
             note("rxe0", &holders, true).to_string()
         };
+        let line_of = |found, hidden| said(found, hidden, false);
         let line = line_of(1, false);
         assert!(
             line.starts_with("rxe0 is being removed: ") && line.contains("1 (x)"),
@@ -245,5 +251,10 @@ mod tests {
         assert!(line_of(1, true).contains("maybe processes of other users"));
         assert!(line_of(0, true).contains("sudo"));
         assert!(line_of(0, false).contains("kernel consumer"));
+        let cut = said(0, false, true);
+        assert!(
+            cut.contains("too many open files") && !cut.contains("kernel consumer"),
+            "{cut}"
+        );
     }
 }
