@@ -88,14 +88,16 @@ fn senders(scene: &Scene<'_>) -> BTreeMap<(u64, u32), BTreeMap<u64, Sender>> {
 }
 
 /// Whether two processes work together: they are of one job, or one sends to the other. Then one is the hub
-/// of a job, and neither is in the other's way.
+/// of a job, and neither is in the other's way. A job that a user may have made up decides nothing: who takes
+/// another one's bandwidth could give himself the name of that one's job.
 fn are_one(scene: &Scene<'_>, one: &ProcessRow, other: &ProcessRow) -> bool {
     let mut qps = scene
         .snapshot
         .qps
         .iter()
         .filter(|qp| qp.process_uid == Some(one.uid));
-    one.workload.is_some() && one.workload == other.workload
+    let is_of_a_job = one.workload.is_some() && !one.workload_claimed && !other.workload_claimed;
+    is_of_a_job && one.workload == other.workload
         || qps.any(|qp| {
             scene
                 .peer(qp)

@@ -270,11 +270,16 @@ fn who_waits_for_answers_or_is_not_counted_whole_is_not_crowded_out() {
         });
     })));
     assert!(!found(&|s| few(s, &|qp| qp.uncounted = true)));
-    assert!(!found(&|s| {
-        for row in &mut s.processes {
-            row.workload = Some("slurm 777.0".into());
-        }
-    }));
+    let of_one_job = |job: &str, claimed| {
+        found(&|s| {
+            for row in &mut s.processes {
+                row.workload = Some(job.into());
+                row.workload_claimed = claimed;
+            }
+        })
+    };
+    assert!(!of_one_job("slurm 777.0", false));
+    assert!(of_one_job("slurm 777.0?", true), "a claim decides nothing");
     // On a NIC nothing tells how many work requests wait.
     assert!(!found(&|s| s.devices[0].driver = Some("mlx5_core".into())));
 }
