@@ -41,8 +41,12 @@ const OUTSIDE: &[&str] = &[
 /// What opens a file. Where paths of other users are at hand, `rdmatop_sources::root` opens those of the
 /// kernel and `rdmatop_sources::foreign` the others.
 const OPENERS: &[&str] = &[
+    "std::fs::File::create",
+    "std::fs::File::create_new",
     "std::fs::File::open",
+    "std::fs::File::options",
     "std::fs::OpenOptions",
+    "std::fs::copy",
     "std::fs::read",
     "std::fs::read_dir",
     "std::fs::read_link",
@@ -50,12 +54,20 @@ const OPENERS: &[&str] = &[
     "rustix::fs::open",
     "rustix::fs::openat",
     "rustix::fs::openat2",
+    "libc::fopen",
+    "libc::open",
+    "libc::open64",
+    "libc::openat",
     ".read_dir",
 ];
 
 /// Names below `/proc/PID` that lead to files of that process's user. Only `rdmatop_sources::foreign` has
 /// such paths.
-const LEAD_OUT: &[&str] = &["/root", "/cwd"];
+const LEAD_OUT: &[&str] = &["/cwd", "/exe", "/map_files", "/root"];
+
+/// The module that names the file behind a mapping. What is there has a link's name alone, which it gives to
+/// `rdmatop_sources::foreign::mapped`.
+const NAMES_MAPPINGS: &[&str] = &["rdmatop_sources", "uprobes", "process"];
 
 /// Crates of ours that each crate of the program may use. A manifest that names another one fails here, and a
 /// path to a crate that is in no manifest fails in the compiler.
@@ -126,12 +138,27 @@ const RULES: &[Rule] = &[
         but: &[],
     },
     Rule {
+        of: &["rdmatop_lab"],
+        never: LEAD_OUT,
+        but: &[],
+    },
+    Rule {
         of: &["rdmatop_loader"],
         never: LEAD_OUT,
         but: &[],
     },
     Rule {
+        of: &["rdmatop_output"],
+        never: LEAD_OUT,
+        but: &[],
+    },
+    Rule {
         of: &["rdmatop_sources"],
+        never: LEAD_OUT,
+        but: &[],
+    },
+    Rule {
+        of: &["rdmatop_views"],
         never: LEAD_OUT,
         but: &[],
     },
@@ -399,6 +426,7 @@ fn broken<'a>(module: &[String], named: &'a [Mention]) -> Vec<&'a str> {
                 .iter()
                 .any(|never| begins(path, never) || named.glob && begins(never, path))
                 && !rule.but.iter().any(|but| begins(path, but))
+                && !(module == NAMES_MAPPINGS && path == "/map_files")
         })
     };
     named
@@ -584,6 +612,10 @@ fn a_shortcut_is_found_however_it_is_spelled() {
         "fn f() { root.bytes(&dir.join(\"root/etc/nccl.conf\"), 1); }",
         "const NAME: &str = \"root\";",
         "fn f() { dir.join(format!(\"{pid}/cwd/{name}\")); }",
+        "fn f() { root.bytes(&dir.join(\"exe\"), 1); }",
+        "fn f() { root.bytes(&dir.join(format!(\"map_files/{range}\")), 1); }",
+        "use std::fs::File; fn f() { File::options().read(true); }",
+        "fn f() { unsafe { libc::open(path, 0) }; }",
     ] {
         assert_ne!(broken(&doctor, &named(&doctor, text)), [""; 0], "{text}");
     }
