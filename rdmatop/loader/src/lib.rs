@@ -19,6 +19,8 @@ pub mod foresee;
 mod headroom;
 pub mod hook;
 mod kernel_btf;
+#[cfg(test)]
+mod keys;
 mod load_error;
 mod loader;
 mod machine;
