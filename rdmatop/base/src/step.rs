@@ -246,3 +246,5 @@ pub use __step as step;
 mod remedies;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unquoted;

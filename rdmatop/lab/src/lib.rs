@@ -33,7 +33,7 @@ use self::host::{Host, System};
 use self::module::Presence;
 use self::say::Printer;
 use self::store::Store;
-use rdmatop_base::step::NextStep;
+use rdmatop_base::step::{NextStep, ShellWord, step};
 use rdmatop_doctor::facts::SoftRoce;
 use rdmatop_sources::netlink::error::NetlinkError;
 
@@ -102,6 +102,11 @@ pub struct RunArgs {
     /// Print nothing but that it runs
     #[arg(long, hide = true)]
     pub quiet: bool,
+}
+
+/// The command that shows the state of a device's only port.
+fn link_state(device: &str) -> NextStep {
+    step!("rdma link show {}/1", ShellWord::device(device))
 }
 
 /// Why a lab command failed. One line each: what, why, remedy.
@@ -196,7 +201,7 @@ pub enum LabError {
         reason: String,
     },
     /// A device that does not become ready.
-    #[error("{0} does not become ACTIVE with a link-local GID; `rdma link show {0}/1` shows its state")]
+    #[error("{0} does not become ACTIVE with a link-local GID; `{state}` shows its state", state = link_state(.0))]
     NotReady(String),
     /// No configfs.
     #[error(

@@ -17,6 +17,7 @@ use crate::netlink::counting::{set_auto, set_optional, unbind};
 use crate::netlink::error::NetlinkError;
 use crate::netlink::record::{CounterSet, Mask, Mode};
 use crate::root::Root;
+use rdmatop_base::step::{ShellWord, step};
 use rdmatop_model::cause::{CauseId, Concerns, Obstacle};
 use rdmatop_model::input::{HwCountersReport, HwPort};
 
@@ -404,10 +405,13 @@ fn restore_ports(kernel: &mut impl Kernel, changes: &mut Changes) -> Vec<String>
             }
             Ok(Restored::Untouched) => {}
             Err(error) => {
+                let off = step!(
+                    "rdma statistic qp set link {}/{} auto off",
+                    ShellWord::device(&device.name),
+                    port.port
+                );
                 lines.push(format!(
-                    "{name}: mode auto,pid set by rdmatop could not be taken back: {error}; `rdma statistic qp set link {}/{} \
-                     auto off` does it",
-                    device.name, port.port
+                    "{name}: mode auto,pid set by rdmatop could not be taken back: {error}; `{off}` does it"
                 ));
                 return true;
             }

@@ -38,8 +38,8 @@ pub(super) struct Said {
     pub(super) users: BTreeSet<u32>,
     /// Ports with queue pairs, by the name of their device.
     pub(super) in_use: BTreeMap<String, BTreeSet<u32>>,
-    /// Questions that netlink did not answer, or not whole, each with why: what they ask for is not known to be
-    /// empty.
+    /// Questions that netlink did not answer, or not whole, each with why: what they ask for is not known to
+    /// be empty.
     pub(super) unanswered: Vec<(&'static str, &'static str)>,
 }
 
