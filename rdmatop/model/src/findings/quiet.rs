@@ -1,6 +1,5 @@
 //! How much it means when nothing is found.
 
-use super::FindingId;
 use crate::input::EbpfState;
 use crate::snapshot::Snapshot;
 
@@ -11,9 +10,8 @@ pub enum Quiet {
     Starting,
     /// Rules have looked for this many seconds, and some need more.
     Looking(u64),
-    /// Most rules have looked for long enough. The last one that has not looks for this many seconds.
-    Mostly(FindingId, u64),
-    /// Rules have looked at everything that they can.
+    /// Rules have looked at everything that they can, but for those of
+    /// [`Health::still_looks`](crate::snapshot::Health::still_looks).
     Whole,
 }
 
@@ -25,15 +23,9 @@ impl Quiet {
     /// How much the rules have looked at so far.
     pub fn of(snapshot: &Snapshot) -> Self {
         let seconds = snapshot.health.looked_ns / 1_000_000_000;
-        let longest = snapshot
-            .health
-            .still_looks
-            .iter()
-            .max_by_key(|(_, seconds)| *seconds);
-        match (&snapshot.health.ebpf, longest) {
-            (EbpfState::Starting, _) => Self::Starting,
+        match snapshot.health.ebpf {
+            EbpfState::Starting => Self::Starting,
             _ if seconds < Self::ENOUGH_S => Self::Looking(seconds),
-            (_, Some((id, seconds))) => Self::Mostly(*id, *seconds),
             _ => Self::Whole,
         }
     }
@@ -45,7 +37,7 @@ pub const WITHOUT_EBPF: &str = "ports and states of QPs";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::findings::Watch;
+    use crate::findings::{FindingId, Watch};
     use crate::testkit;
 
     #[test]
@@ -53,6 +45,7 @@ mod tests {
         let windows = FindingId::ALL.iter().map(|id| id.kind().window_ns());
         assert_eq!(windows.max(), Some(Quiet::ENOUGH_S * 1_000_000_000));
     }
+
     #[test]
     fn nothing_found_is_no_verdict_of_rules_that_look_for_longer() {
         let mut s = testkit::one_row();
@@ -61,12 +54,14 @@ mod tests {
         let mut after = |seconds: u64| {
             s.mono_ns += seconds * 1_000_000_000;
             watch.look(&s);
-            (s.health.looked_ns, s.health.still_looks) = (watch.looked_ns(), watch.still_looks());
-            Quiet::of(&s)
+            s.health.looked_ns = watch.looked_ns();
+            (Quiet::of(&s), watch.still_looks().last().copied())
         };
-        assert_eq!((after(0), after(29)), (Quiet::Looking(0), Quiet::Looking(29)));
-        assert_eq!(after(60), Quiet::Mostly(FindingId::MrGrowth, 1800));
-        assert_eq!(after(1710), Quiet::Mostly(FindingId::MrGrowth, 1800));
-        assert_eq!(after(1), Quiet::Whole);
+        let growth = Some((FindingId::MrGrowth, 1800));
+        assert_eq!(after(0), (Quiet::Looking(0), growth));
+        assert_eq!(after(29), (Quiet::Looking(29), growth));
+        assert_eq!(after(60), (Quiet::Whole, growth));
+        assert_eq!(after(1710), (Quiet::Whole, growth));
+        assert_eq!(after(1), (Quiet::Whole, None));
     }
 }

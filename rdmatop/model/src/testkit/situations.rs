@@ -519,7 +519,7 @@ fn bond() -> Snapshot {
 #[rustfmt::skip] // a row of the table is a line or two
 pub const ALL: &[Situation] = &[
     Situation { name: "soft-01-healthy", truth: "two perftest pairs move data", finds: None,
-        says: &["No trouble so far"], make: healthy },
+        says: &["No trouble found"], make: healthy },
     Situation { name: "soft-02-receiver-stopped", truth: "the ib_send_bw server (PID 420) got SIGSTOP", finds: Some(FindingId::ReceiverNotReady),
         says: &["ib_send_bw (PID 420)", "posts no receives", "ps -o pid,stat"], make: receiver_stopped },
     Situation { name: "soft-03-peer-killed", truth: "the peer of PID 512 on host 10.0.0.9 was killed", finds: Some(FindingId::PeerGone),
@@ -541,7 +541,7 @@ pub const ALL: &[Situation] = &[
     Situation { name: "soft-11-few-qps", truth: "PID 311 has one QP beside the 16 of PID 1102, and gets as little as each of those", finds: Some(FindingId::PortContention),
         says: &["ib_write_bw (PID 311)", "with 1 QP on rxe0/1", "PID 1102", "with 16: shared per QP, not per process", "perftest -q"], make: few_qps },
     Situation { name: "eight-01-healthy", truth: "a job with a rank on each of eight NICs", finds: None,
-        says: &["No trouble so far", "mlx5_0 4 - 168G 168G", "mlx5_7 4 - 168G 168G"], make: eight_healthy },
+        says: &["No trouble found", "mlx5_0 4 - 168G 168G", "mlx5_7 4 - 168G 168G"], make: eight_healthy },
     Situation { name: "eight-02-hot", truth: "PID 7200 has NCCL_IB_HCA=mlx5_2: one NIC of eight", finds: Some(FindingId::HotPort),
         says: &["python3 (PID 7200", "leaves by mlx5_2", "which its NCCL_IB_HCA=mlx5_2 chose"], make: eight_hot },
     Situation { name: "eight-03-funnel", truth: "all peers send to the address of mlx5_3", finds: Some(FindingId::RxFunnel),
@@ -561,7 +561,7 @@ pub const ALL: &[Situation] = &[
     Situation { name: "eight-10-memlock", truth: "reg_mr of PID 7555 fails with ENOMEM in its pod", finds: Some(FindingId::VerbFails),
         says: &["reg_mr of python3 (PID 7555", "ENOMEM", "limit is 8 MiB", "prlimit --memlock", "IPC_LOCK", "containerd"], make: eight_memlock },
     Situation { name: "eight-11-two-jobs", truth: "PID 7900 of another job uses mlx5_0 beside rank 0 (PID 7100)", finds: None,
-        says: &["No trouble so far", "mlx5_0 4 - <168G <168G", "mlx5_0 2 - <168G <168G", "mlx5_1 4 - 168G 168G", "< at most"], make: eight_shared },
+        says: &["No trouble found", "mlx5_0 4 - <168G <168G", "mlx5_0 2 - <168G <168G", "mlx5_1 4 - 168G 168G", "< at most"], make: eight_shared },
     Situation { name: "eight-12-half-idle", truth: "eight ranks fill four NICs, and four carry nothing", finds: Some(FindingId::RailsIdle),
         says: &["mlx5_4", "slurm 7680.0"], make: eight_half },
     Situation { name: "eight-13-flaps", truth: "the link of mlx5_6 was down three times for five seconds", finds: Some(FindingId::LinkFlaps),

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use rdmatop_model::cause::{CauseId, Obstacle};
 use rdmatop_model::input::EbpfState;
+use rdmatop_model::judgement::Totals;
 use rdmatop_model::testkit::full;
 
 const DOCUMENT: &str = include_str!("../../../../docs/json.md");
@@ -128,6 +129,11 @@ fn written() -> Keys {
     ] {
         all.add(section, snapshot.pointer(place).expect(place));
     }
+    let partial = Totals {
+        qps_are_partial: true,
+        ..Totals::default()
+    };
+    all.add("Totals", &json(&partial));
     let unavailable = EbpfState::unavailable(Obstacle::new(CauseId::Refused, "x", "y"));
     all.add("eBPF", &json(&unavailable));
     let traffic = json(&rdmatop_model::snapshot::Traffic::default());

@@ -283,26 +283,18 @@ pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
             )
         };
         let enough = Quiet::ENOUGH_S;
-        let longer = match quiet {
-            Quiet::Mostly(id, seconds) => {
-                let looks = rdmatop_base::text::age(seconds);
-                format!("; {} looks for {looks}", id.name())
-            }
-            _ => String::new(),
-        };
         let quiet = match quiet {
             Quiet::Starting => "Looking: eBPF programs are being attached".to_owned(),
             Quiet::Looking(seconds) => {
                 format!("Looking ({seconds} s of {enough}): no trouble yet{place}{rest}")
             }
-            Quiet::Mostly(..) => format!("No trouble so far{place}{rest}"),
             Quiet::Whole => format!("No trouble found{place}{rest}"),
         };
         let blind = state
             .blind()
             .map(|blind| format!("; {blind}"))
             .unwrap_or_default();
-        return vec![format!("{quiet}{blind}{longer}")];
+        return vec![format!("{quiet}{blind}")];
     };
     let room = usize::from(width).saturating_sub(text::width(state.glyphs.alert) + 1);
     let age = rdmatop_base::text::age(worst.age_s(state.snapshot.mono_ns));

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use rdmatop_base::text;
 use rdmatop_model::fields::FINDING;
-use rdmatop_model::findings::{Finding, Quiet, Severity};
+use rdmatop_model::findings::{Finding, FindingId, Quiet, Severity};
 
 use super::super::theme::Tone;
 use super::{Cell, Fields, Of, RowKey, Spec, all};
@@ -50,17 +50,8 @@ pub(super) static SPEC: Spec = Spec {
             " Without eBPF only ports, states of QPs and removals are judged."
         };
         let quiet = match Quiet::of(c.snapshot) {
-            Quiet::Whole => "Nothing is wrong as far as it can be seen.".to_owned(),
-            Quiet::Mostly(id, seconds) => {
-                let all = c.snapshot.health.still_looks.iter();
-                let names: Vec<&str> = all.map(|(id, _)| id.name()).collect();
-                format!(
-                    "Nothing is wrong so far. Rules that compare with minutes before still look: {}; {} for {}.",
-                    names.join(", "),
-                    id.name(),
-                    text::age(seconds)
-                )
-            }
+            Quiet::Whole => still_looking(&c.snapshot.health.still_looks)
+                .unwrap_or_else(|| "Nothing is wrong as far as it can be seen.".to_owned()),
             Quiet::Starting => "Nothing is found yet: eBPF programs are being attached.".to_owned(),
             Quiet::Looking(seconds) => {
                 format!(
@@ -72,3 +63,15 @@ pub(super) static SPEC: Spec = Spec {
         format!("{quiet}{blind} docs/findings.md lists what is looked for.")
     },
 };
+
+/// Which rules have not looked for as long as they compare with, and for how long the last one looks.
+fn still_looking(rules: &[(FindingId, u64)]) -> Option<String> {
+    let (last, seconds) = rules.iter().max_by_key(|(_, seconds)| *seconds)?;
+    let names: Vec<&str> = rules.iter().map(|(id, _)| id.name()).collect();
+    Some(format!(
+        "Nothing is wrong so far. Rules that compare with minutes before still look: {}; {} for {}.",
+        names.join(", "),
+        last.name(),
+        text::age(*seconds)
+    ))
+}
