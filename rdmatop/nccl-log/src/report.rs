@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use super::{
     channel::{Via, Way},
-    dictionary::{self, Kind},
+    dictionary::{self, Entry, Kind},
+    exception::Exceptions,
     fact::{self, Fact},
     jobs::{self, Job},
     line::{self, Level, Line, Writer},
@@ -99,6 +100,8 @@ pub struct Report {
     pub verbs: bool,
     /// The output of nccl-tests.
     pub perf: Perf,
+    /// Errors that frameworks printed.
+    exceptions: Exceptions,
     wrapped: Wrapped,
 }
 
@@ -133,6 +136,7 @@ impl Report {
     /// Ends the last log: takes what was held back, and removes what only torn lines seemed to say.
     pub fn end(&mut self) {
         self.flush();
+        self.take_exceptions();
         if self.torn == 0 {
             return;
         }
@@ -182,10 +186,26 @@ impl Report {
         self.warnings.forget(|host| !parts.contains(host));
     }
 
+    /// Takes what frameworks printed of an error as warnings, unless NCCL's own lines have the fault: then it
+    /// is that fault once more.
+    fn take_exceptions(&mut self) {
+        let found = self.exceptions.give();
+        if self.warnings.has_fault() {
+            return;
+        }
+        for (text, entry, count) in found {
+            self.verbs |= dictionary::shows_verbs(&text, entry.kind);
+            for _ in 0..count {
+                self.warnings.take("", &text, Some(entry));
+            }
+        }
+    }
+
     fn whole(&mut self, line: &str) {
         match Line::read(line) {
             Line::Plain(text) => {
                 self.perf.line(text);
+                self.exceptions.line(text);
                 if let Some(Fact::Version(version)) = fact::plain(text) {
                     self.version(version);
                 }
@@ -215,9 +235,9 @@ impl Report {
             process.inputs.insert(self.input);
         }
         if fact.is_none() || level == Level::Warn {
-            let by_the_way = |kind| matches!(kind, Kind::Choice | Kind::Note);
-            let entry =
-                dictionary::look_up(text).filter(|entry| level == Level::Warn || by_the_way(entry.kind));
+            let by_the_way =
+                |entry: &Entry| matches!(entry.kind, Kind::Choice | Kind::Note) || entry.is_only_a_result();
+            let entry = dictionary::look_up(text).filter(|entry| level == Level::Warn || by_the_way(entry));
             if let Some(entry) = entry {
                 let device = process.messages.entry(entry.id).or_default();
                 if device.is_none() {
@@ -225,8 +245,8 @@ impl Report {
                 }
                 self.verbs |= dictionary::shows_verbs(text, entry.kind);
             }
-            // A note that NCCL prints by the way decides something, so it is no warning.
-            let is_warning = level == Level::Warn || entry.is_some_and(|entry| entry.kind == Kind::Note);
+            // A choice that NCCL prints by the way decides something, so it is no warning.
+            let is_warning = level == Level::Warn || entry.is_some_and(|entry| entry.kind != Kind::Choice);
             if is_warning && !text.is_empty() {
                 self.warnings.take(&host, text, entry);
             }

@@ -212,12 +212,24 @@ fn fault(report: &Report) -> Option<String> {
         all => format!(" and {} more", all - 1),
     };
     let place = place.trim();
-    let means = worst.entry.map(|entry| entry.means)?;
+    let entry = worst.entry?;
+    let unknown = report
+        .warnings
+        .unknown_before(worst)
+        .filter(|_| worst.is_only_a_result());
+    let means = match unknown {
+        Some(unknown) => format!(
+            "{}, after the warning \"{}\"",
+            entry.means,
+            shortened(&unknown.text)
+        ),
+        None => entry.means.to_owned(),
+    };
     let kinds = report
         .warnings
         .list
         .iter()
-        .filter(|warning| warning.kind() == worst.kind())
+        .filter(|one| one.kind() == worst.kind() && one.is_only_a_result() == worst.is_only_a_result())
         .count();
     let others = match kinds {
         0 | 1 => String::new(),
@@ -228,6 +240,15 @@ fn fault(report: &Report) -> Option<String> {
     } else {
         format!("{place}{more}: {means}{others}")
     })
+}
+
+/// The beginning of a warning's text, for the first line.
+fn shortened(text: &str) -> String {
+    const LONGEST: usize = 120;
+    match text.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("{}...", text.get(..at).unwrap_or_default().trim_end()),
+        None => text.to_owned(),
+    }
 }
 
 /// How far the jobs got.
@@ -261,7 +282,7 @@ fn progress(jobs: &[Job], failed: bool) -> Option<String> {
 
 /// The verdict if the log has no connection over a network.
 fn without_connections(report: &Report, failed: bool) -> (Kind, String) {
-    if report.nccl_lines == report.torn {
+    if report.nccl_lines == report.torn && report.warnings.list.is_empty() {
         let line = if report.torn > 0 {
             "unknown: every line of NCCL in this log is cut into another".to_owned()
         } else {
@@ -316,7 +337,7 @@ fn without_connections(report: &Report, failed: bool) -> (Kind, String) {
         let head = match (why, complete || inside.local > 0) {
             (Some(why), _) => format!("unknown: no RDMA, because {why}"),
             (None, true) => "unknown".to_owned(),
-            (None, false) => "unknown: no network was chosen yet".to_owned(),
+            (None, false) => "unknown: no line names the network".to_owned(),
         };
         let line = and_then(head).replacen("unknown; ", "unknown: ", 1);
         (Kind::Unknown, line)

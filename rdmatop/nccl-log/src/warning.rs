@@ -32,6 +32,11 @@ impl Warning {
     pub fn kind(&self) -> Option<Kind> {
         self.entry.map(|entry| entry.kind)
     }
+
+    /// Whether it only says that a call failed, and not why.
+    pub fn is_only_a_result(&self) -> bool {
+        self.entry.is_some_and(Entry::is_only_a_result)
+    }
 }
 
 /// The warnings of a log, in the order of their first line.
@@ -100,10 +105,37 @@ impl Warnings {
         }
     }
 
-    /// The warning for the first line of the page: the first fault, or the first that follows from one.
+    /// Whether one of them is a fault.
+    pub fn has_fault(&self) -> bool {
+        self.list
+            .iter()
+            .any(|warning| warning.kind() == Some(Kind::Fault))
+    }
+
+    /// The warning for the first line of the page: the first fault, or the first that follows from one. That
+    /// a call failed says less than these, but more where the warning before it is not known.
     pub fn worst(&self) -> Option<&Warning> {
-        let first = |kind: Kind| self.list.iter().find(|warning| warning.kind() == Some(kind));
-        first(Kind::Fault).or_else(|| first(Kind::Follows))
+        let first = |kind: Kind, result: bool| {
+            let is = |one: &&Warning| one.kind() == Some(kind) && one.is_only_a_result() == result;
+            self.list.iter().find(is)
+        };
+        let failed = || first(Kind::Follows, true);
+        first(Kind::Fault, false)
+            .or_else(|| failed().filter(|failed| self.unknown_before(failed).is_some()))
+            .or_else(|| first(Kind::Follows, false))
+            .or_else(failed)
+    }
+
+    /// The last warning before this one that is not known and may be its cause: of the same host.
+    pub fn unknown_before(&self, warning: &Warning) -> Option<&Warning> {
+        let before = self.list.iter().take_while(|other| *other != warning);
+        let is_near = |other: &&Warning| {
+            other.hosts.is_empty() || warning.hosts.is_empty() || !other.hosts.is_disjoint(&warning.hosts)
+        };
+        before
+            .filter(|other| other.entry.is_none())
+            .filter(is_near)
+            .last()
     }
 }
 

@@ -195,5 +195,7 @@ pub(super) fn advice(report: &Report, complete: bool) -> Option<String> {
     // The log has lines of the subsystems that also print the connections.
     let shown =
         processes().any(|one| one.network.is_some() || !one.members.is_empty() || !one.hcas.is_empty());
-    (!shown && !complete).then(|| "NCCL_DEBUG_SUBSYS must contain INIT or NET".to_owned())
+    let whole =
+        "give the log from its beginning, and NCCL_DEBUG_SUBSYS, if it is set, must contain INIT or NET";
+    (!shown && !complete).then(|| whole.to_owned())
 }

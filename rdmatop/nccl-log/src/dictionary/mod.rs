@@ -10,6 +10,7 @@
 
 mod network;
 mod plugins;
+mod results;
 mod start;
 mod verbs;
 
@@ -51,6 +52,8 @@ pub enum On {
     Status(u32, &'static str),
     /// An asynchronous event, by `ibv_event_type_str`.
     Event(&'static str),
+    /// A call that a program or a thread of NCCL made failed with this `ncclResult_t`.
+    Returned(u32),
 }
 
 /// An entry.
@@ -70,6 +73,13 @@ pub struct Entry {
     pub next: &'static str,
     /// A line that it explains.
     pub example: &'static str,
+}
+
+impl Entry {
+    /// Whether it only says that a call failed, and not why.
+    pub fn is_only_a_result(&self) -> bool {
+        matches!(self.on, On::Returned(_))
+    }
 }
 
 /// An entry for the tables that is recognised by its words.
@@ -102,6 +112,7 @@ pub fn entries() -> impl Iterator<Item = &'static Entry> {
         network::ENTRIES,
         start::ENTRIES,
         plugins::ENTRIES,
+        results::ENTRIES,
     ];
     tables.into_iter().flatten()
 }
@@ -111,14 +122,19 @@ pub fn look_up(text: &str) -> Option<&'static Entry> {
     let status = status(text);
     let event = event(text);
     if status.is_none() && event.is_none() {
-        return entries().find(|entry| matches!(entry.on, On::Says(words) if says(text, words)));
+        let returned = returned(text);
+        return entries().find(|entry| match entry.on {
+            On::Says(words) => says(text, words),
+            On::Returned(result) => returned == Some(result),
+            On::Status(..) | On::Event(_) => false,
+        });
     }
     entries().find(|entry| match entry.on {
         On::Status(number, name) => {
             status == Some(Status::Number(number)) || status == Some(Status::Name(name))
         }
         On::Event(name) => event == Some(name),
-        On::Says(_) => false,
+        On::Says(_) | On::Returned(_) => false,
     })
 }
 
@@ -171,6 +187,38 @@ fn event(text: &str) -> Option<&str> {
     let (_, name) = text.rsplit_once(": ").filter(|_| is_event)?;
     let end = name.rfind('(').filter(|_| name.ends_with(')'));
     Some(end.map_or(name, |end| name.get(..end).unwrap_or(name)).trim())
+}
+
+/// Names of `ncclResult_t`, from 1 on (src/nccl.h.in).
+const RESULTS: [&str; 6] = [
+    "ncclUnhandledCudaError",
+    "ncclSystemError",
+    "ncclInternalError",
+    "ncclInvalidArgument",
+    "ncclInvalidUsage",
+    "ncclRemoteError",
+];
+
+/// What a call failed with: `group.cc:64 -> 2 [Async thread]`, the last line of NCCL's trace of places
+/// (NCCLCHECK in src/include/checks.h, src/group.cc and src/proxy.cc since 2.4), and what PyTorch prints of
+/// it, `ncclSystemError: System call ...`. Places further inside do not count: NCCL also prints them where
+/// it goes on without what failed, such as SHARP.
+fn returned(text: &str) -> Option<u32> {
+    if let Some((name, _)) = text.split_once(':')
+        && let Some(at) = RESULTS.iter().position(|result| *result == name)
+    {
+        return u32::try_from(at + 1).ok();
+    }
+    let (place, rest) = text.rsplit_once("-> ")?;
+    let (result, thread) = rest.split_once(' ').unwrap_or((rest, ""));
+    let of_thread = ["[Async thread]", "[Progress Thread]", "[Proxy Thread]"].contains(&thread);
+    let of_program = thread.is_empty() && place.contains("group.cc:");
+    let result: u32 = result.parse().ok()?;
+    // `group.cc:64`, since 2.30 `group.cc:79 (ncclAsyncJobMain)`.
+    let mut words = place.split_whitespace();
+    let is_place =
+        words.next().is_some_and(|word| word.contains(':')) && words.all(|word| word.starts_with('('));
+    (is_place && (of_thread || of_program) && (1..=6).contains(&result)).then_some(result)
 }
 
 /// RDMA device that a message names: `hca mlx5_3`, `on dev mlx5_0:1`, or `NET/IB : mlx5_3:1 async ...`.

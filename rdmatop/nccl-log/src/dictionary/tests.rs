@@ -9,6 +9,7 @@ fn is_matched(entry: &Entry, text: &str) -> bool {
             [Some(Status::Number(number)), Some(Status::Name(name))].contains(&status(text))
         }
         On::Event(name) => event(text) == Some(name),
+        On::Returned(result) => returned(text) == Some(result),
     }
 }
 
@@ -60,7 +61,7 @@ fn entries_are_whole_and_of_one_kind_per_name() {
             !entry.means.ends_with('.') && !entry.next.ends_with('.'),
             "{entry:?}"
         );
-        let library = ["NCCL 2.", "RCCL", "aws-ofi-nccl 1."];
+        let library = ["NCCL 2.", "RCCL", "aws-ofi-nccl 1.", "PyTorch "];
         assert!(
             library.iter().any(|name| entry.versions.starts_with(name)),
             "{entry:?}"

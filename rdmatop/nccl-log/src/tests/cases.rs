@@ -252,7 +252,7 @@ n:1:1 [4] ib_plugin.c:1615 NCCL WARN NET/IB : Got completion from peer 198.51.10
         first: "RDMA, as the warnings show; FAULT: n mlx5_6: the peer did not answer (status 12, retries exceeded): its process or \
                 host is gone, or packets are lost on the way",
         holds: &[],
-        lacks: &["no network was chosen"],
+        lacks: &["names the network"],
     },
     Case {
         name: "the plugin of EFA failed, before a variable that does not matter then",
@@ -525,14 +525,102 @@ node-a:161258:161690 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB
 n:1:1 [0] x.cc:1 NCCL WARN Something odd at 0x7f01 on 3
 n:1:1 [0] x.cc:1 NCCL WARN Something odd at 0x7f02 on 4
 ",
-        first: "unknown: no network was chosen yet; NCCL_DEBUG=INFO shows the network",
+        first: "unknown: no line names the network; NCCL_DEBUG=INFO shows the network",
         holds: &["n (2 times): Something odd at 0x7f01 on 3", "2 warnings without explanation"],
         lacks: &["next:", "FAULT"],
     },
     Case {
+        name: "a call that failed without a warning is a fault, and its trace is no advice to see more",
+        log: "\
+n:1:9 [0] NCCL INFO misc/socket.cc:564 -> 2
+n:1:9 [0] NCCL INFO bootstrap.cc:270 -> 2
+n:1:9 [0] NCCL INFO group.cc:64 -> 2 [Async thread]
+n:1:1 [0] NCCL INFO group.cc:106 (ncclGroupEndInternal) -> 2
+",
+        first: "unknown: no line names the network; FAULT: n: a call of NCCL failed with a system error (ncclSystemError)",
+        holds: &["n (2 times): a call of NCCL failed", "names the place in NCCL's source"],
+        lacks: &["NCCL_DEBUG"],
+    },
+    Case {
+        name: "before a call that failed, a warning that is not known is quoted, that of another host is not",
+        log: "\
+m:1:1 [0] x.cc:1 NCCL WARN Elsewhere
+n:1:1 [0] x.cc:1 NCCL WARN Something odd on 3
+n:1:1 [0] proxy.cc:1 NCCL WARN [Service thread] Error encountered progressing operation=Connect, res=3, closing connection
+n:1:1 [0] NCCL INFO group.cc:64 -> 3 [Async thread]
+",
+        first: "unknown: no line names the network; FAULT: n: a call of NCCL failed with an internal error (ncclInternalError), \
+                after the warning \"Something odd on 3\"",
+        holds: &[],
+        lacks: &[],
+    },
+    Case {
+        name: "places inside NCCL are no fault where it goes on, as without SHARP",
+        log: "\
+n:1:1 [0] NCCL INFO transport.cc:291 -> 2
+n:1:1 [0] NCCL INFO init.cc:670 -> 2
+n:1:1 [0] NCCL INFO Trees [0] 1/-1/-1->0->-1
+n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA
+",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all",
+        holds: &[],
+        lacks: &["FAULT", "Warnings"],
+    },
+    Case {
+        name: "an exception of PyTorch has the text of NCCL's last warning, also where no line is NCCL's",
+        log: "\
+[E ProcessGroupNCCL.cpp:455] Some NCCL operations have failed or timed out.
+RuntimeError: NCCL error: remote process exited or there was a network error, NCCL version 2.14.3
+ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.
+Last error:
+NET/IB : Got completion from peer 198.51.100.2<4711> with error 12, opcode 0, len 0, vendor err 129
+",
+        first: "RDMA, as the warnings show; FAULT: the peer did not answer (status 12, retries exceeded): its process or host is \
+                gone, or packets are lost on the way",
+        holds: &["NCCL 2.14.3", "ncclRemoteError"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "an exception whose text is not known, or missing, still says with what the call failed",
+        log: "\
+torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:275, unhandled system error, NCCL version 2.20.5
+ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.
+Last error:
+
+n:1:1 [0] NCCL INFO Using network IB
+",
+        first: "RDMA was chosen (network IB); FAULT: a call of NCCL failed with a system error (ncclSystemError)",
+        holds: &[],
+        lacks: &["not know these words"],
+    },
+    Case {
+        name: "what PyTorch prints of a fault that NCCL has is not a second one",
+        log: "\
+n:1:1 [0] net_ib.cc:1 NCCL WARN NET/IB : Got completion from peer m<4711> with error 12, opcode 0, len 0, vendor err 129
+Last error: NET/IB : Got completion from peer m<4711> with error 12, opcode 0, len 0, vendor err 129
+Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600013 milliseconds
+",
+        first: "RDMA, as the warnings show; FAULT: n: the peer did not answer (status 12, retries exceeded): its process or host is \
+                gone, or packets are lost on the way",
+        holds: &[],
+        lacks: &["times", "watchdog"],
+    },
+    Case {
+        name: "a collective that PyTorch gave up is a fault beside connections that were made",
+        log: "\
+n:1:1 [7] NCCL INFO Channel 07/0 : 15[7] -> 7[7] [receive] via NET/IB/7/GDRDMA
+[E226 11:16:37.170 ProcessGroupNCCL.cpp:616] [Rank 7] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE) ran for 600077 milliseconds before timing out.
+",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all; FAULT: a collective did not end in time (PyTorch's watchdog): a rank came late or \
+                not at all, or the network stands still",
+        holds: &["last enqueued NCCL work"],
+        lacks: &[],
+    },
+    Case {
         name: "two builds of one version are two",
         log: "NCCL version 2.28.9+cuda13.0\nNCCL version 2.28.9+cuda12.8\nNCCL version 2.28.9\nn:1:1 [0] NCCL INFO x\n",
-        first: "unknown: no network was chosen yet; NCCL_DEBUG_SUBSYS must contain INIT or NET",
+        first: "unknown: no line names the network; give the log from its beginning, and NCCL_DEBUG_SUBSYS, if it is set, must \
+                contain INIT or NET",
         holds: &["NCCL 2.28.9+cuda12.8 and NCCL 2.28.9+cuda13.0", "different versions"],
         lacks: &[],
     },
