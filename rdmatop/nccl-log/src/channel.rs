@@ -55,7 +55,8 @@ pub(super) fn read(text: &str) -> Option<Fact> {
     number.trim().parse::<u32>().ok()?;
     let Some((ranks, via)) = rest.split_once(" via ") else {
         // `Channel 00/16 : 0 1 2 3` is no connection but the ring itself.
-        let ring = !rest.contains("->") && kind == "Channel";
+        let is_number = |word: &str| word.parse::<u32>().is_ok();
+        let ring = kind == "Channel" && rest.split_whitespace().next().is_some_and(is_number);
         return count
             .filter(|_| ring)
             .and_then(|count| count.trim().parse().ok())
@@ -150,6 +151,19 @@ mod tests {
         }
         assert_eq!(read("Channel 00/0 : 0[0] -> x [send] via NET/IB/0"), None);
         assert_eq!(read("Channel x/0 : 0[0] -> 1[0] [send] via NET/IB/0"), None);
+    }
+
+    #[test]
+    fn a_ring_is_a_list_of_ranks() {
+        assert_eq!(read("Channel 00/16 : 0 1 2"), Some(Fact::Channels(16)));
+        assert_eq!(read("Channel 00/04 :    0   1"), Some(Fact::Channels(4)));
+        for cut in [
+            "Channel 00/0 : 6[",
+            "Channel 00/0 : 6[6] -> 5[5]",
+            "Channel 00/0 : ",
+        ] {
+            assert_eq!(read(cut), None, "{cut}");
+        }
     }
 
     #[test]

@@ -92,6 +92,17 @@ pub fn unpacked(line: &str) -> Option<Vec<String>> {
     Some(lines.map(|line| clean(line.as_bytes()).into_owned()).collect())
 }
 
+/// A line without what Ray adds to one of several alike, ` [repeated 15x across cluster] (Ray deduplicates
+/// ...)` (python/ray/_private/ray_logging), and how many lines Ray left out for it.
+pub fn repeated(line: &str) -> (&str, u64) {
+    let split = || {
+        let (text, rest) = line.rsplit_once(" [repeated ")?;
+        let (count, _) = rest.split_once("x across cluster]")?;
+        Some((text, count.parse().ok()?))
+    };
+    split().unwrap_or((line, 0))
+}
+
 /// Whether the line holds one of NCCL's.
 pub fn is_nccl(line: &str) -> bool {
     LEVELS.iter().any(|(word, _)| line.contains(word))

@@ -132,6 +132,14 @@ fn head(out: &mut String, report: &Report) {
         );
         wrapped(out, "", 2, &words);
     }
+    if report.repeated > 0 {
+        let words = format!(
+            "Ray left out {} that are like one of these, from all hosts: ranks, hosts and connections are lower bounds. RAY_DEDUP_LOGS=0 \
+             keeps them.",
+            count(report.repeated, "line")
+        );
+        wrapped(out, "", 2, &words);
+    }
     if report.left_out > 0 {
         let _ = writeln!(
             out,

@@ -78,6 +78,8 @@ pub struct Report {
     pub info: u64,
     /// How many of [`Self::nccl_lines`] are cut into each other, or have a writer that is.
     pub torn: u64,
+    /// Lines that Ray left out because they are like one that it printed.
+    pub repeated: u64,
     /// Libraries and versions.
     versions: BTreeSet<String>,
     /// Processes.
@@ -202,6 +204,8 @@ impl Report {
     }
 
     fn whole(&mut self, line: &str) {
+        let (line, repeated) = line::repeated(line);
+        self.repeated = self.repeated.saturating_add(repeated);
         match Line::read(line) {
             Line::Plain(text) => {
                 self.perf.line(text);

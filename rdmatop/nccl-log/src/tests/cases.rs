@@ -617,6 +617,17 @@ n:1:1 [7] NCCL INFO Channel 07/0 : 15[7] -> 7[7] [receive] via NET/IB/7/GDRDMA
         lacks: &[],
     },
     Case {
+        name: "what Ray says of lines that it left out is no part of their text",
+        log: "\
+(RayWorkerWrapper pid=5) n:5:5 [6] NCCL INFO NCCL_IB_DISABLE set by environment to 1. [repeated 15x across cluster] (Ray deduplicates logs by default.)
+(RayWorkerWrapper pid=5) n:5:5 [6] NCCL INFO Using network Socket [repeated 15x across cluster]
+(RayWorkerWrapper pid=5) n:5:5 [6] NCCL INFO Channel 00/0 : 6[ [repeated 1x across cluster]
+",
+        first: "TCP was chosen (network Socket), because NCCL_IB_DISABLE is 1",
+        holds: &["NCCL_IB_DISABLE=1\n", "Ray left out 31 lines", "RAY_DEDUP_LOGS=0"],
+        lacks: &["repeated", "channel"],
+    },
+    Case {
         name: "two builds of one version are two",
         log: "NCCL version 2.28.9+cuda13.0\nNCCL version 2.28.9+cuda12.8\nNCCL version 2.28.9\nn:1:1 [0] NCCL INFO x\n",
         first: "unknown: no line names the network; give the log from its beginning, and NCCL_DEBUG_SUBSYS, if it is set, must \
