@@ -628,6 +628,19 @@ n:1:1 [7] NCCL INFO Channel 07/0 : 15[7] -> 7[7] [receive] via NET/IB/7/GDRDMA
         lacks: &["repeated", "channel"],
     },
     Case {
+        name: "calls of verbs whose message has no error are faults all the same",
+        log: "\
+n:1:9 [0] NCCL INFO Channel 00 : 0[3000] -> 1[3000] [send] via NET/IB/0
+n:1:9 [0] misc/ibvwrap.cc:268 NCCL WARN Call to ibv_create_cq failed
+m:1:9 [0] ibvwrap.c:130 NCCL WARN Call to ibv_create_qp failed
+m:1:9 [0] ibvwrap.c:120 NCCL WARN Call to ibv_reg_mr failed
+",
+        first: "RDMA: yes, 1 NIC, no GPUDirect; FAULT: n: a completion queue could not be made, and the message does not say why: \
+                mostly the limit of locked memory (and 2 other faults below)",
+        holds: &["memlock=-1", "m: a queue pair could not be made", "m: memory could not be registered"],
+        lacks: &["without explanation"],
+    },
+    Case {
         name: "two builds of one version are two",
         log: "NCCL version 2.28.9+cuda13.0\nNCCL version 2.28.9+cuda12.8\nNCCL version 2.28.9\nn:1:1 [0] NCCL INFO x\n",
         first: "unknown: no line names the network; give the log from its beginning, and NCCL_DEBUG_SUBSYS, if it is set, must \
