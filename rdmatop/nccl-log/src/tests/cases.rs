@@ -641,6 +641,26 @@ m:1:9 [0] ibvwrap.c:120 NCCL WARN Call to ibv_reg_mr failed
         lacks: &["without explanation"],
     },
     Case {
+        name: "shared memory that is not there is not one that is too small",
+        log: "\
+n:1:9 [0] NCCL INFO Channel 01/1 : 0[0] -> 8[0] [send] via NET/IB/9/GDRDMA/Shared
+n:1:9 [0] misc/shmutils.cc:129 NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl-a (size 141), error: No such file or directory (2)
+",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all; FAULT: n: a rank could not open the shared memory that another rank of its host made",
+        holds: &["RemoveIPC"],
+        lacks: &["too small", "--shm-size"],
+    },
+    Case {
+        name: "shared memory that is too small, as versions before 2.16 say it",
+        log: "\
+[3] include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space left on device
+[3] include/shm.h:48 NCCL WARN Error while creating shared memory segment nccl-shm-recv-1-2-3 (size 9637888)
+",
+        first: "unknown: no line names the network; FAULT: shared memory between ranks of a host could not be made: /dev/shm is too small",
+        holds: &["(2 times)", "--shm-size"],
+        lacks: &["without explanation"],
+    },
+    Case {
         name: "two builds of one version are two",
         log: "NCCL version 2.28.9+cuda13.0\nNCCL version 2.28.9+cuda12.8\nNCCL version 2.28.9\nn:1:1 [0] NCCL INFO x\n",
         first: "unknown: no line names the network; give the log from its beginning, and NCCL_DEBUG_SUBSYS, if it is set, must \
