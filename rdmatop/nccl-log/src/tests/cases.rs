@@ -661,6 +661,33 @@ n:1:9 [0] misc/shmutils.cc:129 NCCL WARN Error while attaching to shared memory 
         lacks: &["without explanation"],
     },
     Case {
+        name: "a failure of CUDA is named by its words, and what another one only follows from is not first",
+        log: "\
+n:1:9 [0] init.cc:194 NCCL WARN Cuda failure 700 'an illegal memory access was encountered'
+n:2:9 [3] include/alloc.h:178 NCCL WARN Cuda failure 'out of memory'
+n:2:9 [3] include/alloc.h:185 NCCL WARN Failed to CUDA calloc 6291456 bytes
+n:3:9 [1] transport/nvls.cc:254 NCCL WARN Cuda failure 401 'the operation cannot be performed in the present state'
+n:4:9 [1] enqueue.cc:103 NCCL WARN Cuda failure 'API call is not supported in the installed CUDA driver'
+n:5:9 [1] misc/cudawrap.cc:33 NCCL WARN Cuda failure 'initialization error'
+",
+        first: "unknown: no line names the network; FAULT: n: a GPU has no memory left for NCCL's buffers (and 3 other faults below)",
+        holds: &["memory of a GPU could not be made ready", "Fabric Manager", "driver is too old", "spawn", "compute-sanitizer"],
+        lacks: &["a call of CUDA or HIP failed"],
+    },
+    Case {
+        name: "GPUs that do not reach each other are a fault without any network",
+        log: "\
+n:1:9 [0] NCCL INFO Channel 00 : 0[2d000] -> 1[2e000] via P2P/IPC
+n:1:9 [0] transport/p2p.cc:238 NCCL WARN failed to open CUDA IPC handle : 217 peer access is not supported between these two devices
+m:1:9 [1] /src/transport/p2p.cc:220 NCCL WARN hipIpcGetMemHandle failed : invalid argument
+m:1:9 [1] /src/transport/p2p.cc:221 NCCL WARN Cuda failure 'invalid argument'
+",
+        first: "unknown: this log shows no connection between hosts; FAULT: n: two GPUs of a host cannot reach each other's memory \
+                (and 2 other faults below)",
+        holds: &["NCCL_P2P_DISABLE=1", "m: a GPU's memory could not be shared"],
+        lacks: &["TCP"],
+    },
+    Case {
         name: "two builds of one version are two",
         log: "NCCL version 2.28.9+cuda13.0\nNCCL version 2.28.9+cuda12.8\nNCCL version 2.28.9\nn:1:1 [0] NCCL INFO x\n",
         first: "unknown: no line names the network; give the log from its beginning, and NCCL_DEBUG_SUBSYS, if it is set, must \
