@@ -688,6 +688,45 @@ m:1:9 [1] /src/transport/p2p.cc:221 NCCL WARN Cuda failure 'invalid argument'
         lacks: &["TCP"],
     },
     Case {
+        name: "an address of one link only is named, whichever error the connection had",
+        log: "\
+n:1:1 [0] NCCL INFO NET/Socket : Using [0]ens5:198.51.100.1<0> [1]veth7:fe80::1%veth7<0>
+n:1:1 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to ens5,veth7
+n:1:1 [0] NCCL INFO Channel 00 : 1[1e0] -> 0[1e0] [receive] via NET/Socket/1
+n:1:1 [0] include/socket.h:403 NCCL WARN Connect to fe80::2%veth7<54567> failed : Connection timed out
+",
+        first: "TCP: NET/Socket on ens5, veth7, because the log does not say why; FAULT: n: a rank gave an address that holds on one \
+                link only (fe80, %interface): NCCL took an interface of containers or of a cable to one host",
+        holds: &["^docker,lo,veth,virbr,br-", "(NCCL_SOCKET_IFNAME is ens5,veth7 here)"],
+        lacks: &["firewall"],
+    },
+    Case {
+        name: "what ranks and programs do wrong before any network is a fault",
+        log: "\
+n:1:1 [0] misc/socket.cc:441 NCCL WARN socketFinalizeAccept: wrong type 4 != 3
+n:1:1 [0] enqueue.cc:422 NCCL WARN Error : no algorithm/protocol available
+n:1:1 [0] socket.cc:816 NCCL WARN ncclSocketInit: connecting to address  with family 59936 is neither AF_INET(2) nor AF_INET6(10)
+n:1:1 [0] init.cc:1969 NCCL WARN comm 0x55 has already been destroyed
+n:1:1 [0] graph/xml.cc:332 NCCL WARN Could not find real path of /sys/class/pci_bus/0000:01/../../0000:01:00.0
+n:1:1 [0] graph/topo.h:180 NCCL WARN Could not find NET with id 0
+",
+        first: "unknown: no line names the network; FAULT: n: a rank connected to a port that waits for another kind of connection: the \
+                ranks are no longer in step (and 5 other faults below)",
+        holds: &["unset NCCL_ALGO", "unique ID", "after it destroyed it", "WSL2", "NCCL 2.27 or later"],
+        lacks: &["port scanner", "without explanation"],
+    },
+    Case {
+        name: "a scanner and a bad topology are notes, and no fault",
+        log: "\
+n:1:1 [0] NCCL INFO comm 0x5 rank 0 nranks 1 cudaDev 0 busId 100000 - Init COMPLETE
+n:1:9 [0] proxy.cc:1119 NCCL WARN [Service thread] Unknown command 790 from localRank -1
+n:1:9 [0] graph/search.cc:765 NCCL WARN Could not find a path for pattern 4, falling back to simple order
+",
+        first: "LOCAL: a single rank needs no network",
+        holds: &["as a port scanner does", "in the order of their numbers"],
+        lacks: &["FAULT", "without explanation"],
+    },
+    Case {
         name: "two builds of one version are two",
         log: "NCCL version 2.28.9+cuda13.0\nNCCL version 2.28.9+cuda12.8\nNCCL version 2.28.9\nn:1:1 [0] NCCL INFO x\n",
         first: "unknown: no line names the network; give the log from its beginning, and NCCL_DEBUG_SUBSYS, if it is set, must \
