@@ -129,11 +129,16 @@ fn interfaces(list: &str) -> Vec<String> {
     list.split_whitespace().filter_map(one).collect()
 }
 
-/// Reads `GPU Direct RDMA Enabled for HCA 0 'mlx5_0'`.
+/// Reads `GPU Direct RDMA Enabled for HCA 0 'mlx5_0'`, of HPC-X's plugin (src/ib_plugin.c) `GPU Direct RDMA
+/// (DMABUF) enabled for HCA 0 'mlx5_0`.
 pub(super) fn gpu_direct(text: &str) -> Option<Fact> {
     let (_, rest) = text.split_once("GPU Direct RDMA ")?;
+    let rest = match rest.strip_prefix('(').and_then(|rest| rest.split_once(") ")) {
+        Some((_, rest)) => rest,
+        None => rest,
+    };
     let (on, rest) = match rest.split_once(' ')? {
-        ("Enabled", rest) => (true, rest),
+        ("Enabled" | "enabled", rest) => (true, rest),
         ("Disabled", rest) => (false, rest),
         _ => return None,
     };

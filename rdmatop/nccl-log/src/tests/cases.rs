@@ -727,6 +727,29 @@ n:1:9 [0] graph/search.cc:765 NCCL WARN Could not find a path for pattern 4, fal
         lacks: &["FAULT", "without explanation"],
     },
     Case {
+        name: "an endpoint of libfabric that could not be made is a fault",
+        log: "\
+n:1:1 [7] NCCL INFO NET/OFI Selected Provider is efa
+n:1:1 [7] NCCL INFO Ring 00 : 7 -> 8 [send] via NET/AWS Libfabric/0
+n:1:1 [7] create_nccl_ofi_component:459 NCCL WARN NET/OFI Couldn't open AV. RC: -22, ERROR: Invalid argument
+m:1:1 [0] nccl_net_ofi_domain_get_ep:969 NCCL WARN NET/OFI Creating new endpoint for domain 0x7f9 failed: Invalid argument
+",
+        first: "RDMA: yes, 1 NIC, no GPUDirect; FAULT: n: libfabric's provider cannot be opened (and 1 other fault below)",
+        holds: &["m: an endpoint of libfabric could not be made"],
+        lacks: &["without explanation"],
+    },
+    Case {
+        name: "SHARP that cannot be used is a note, and its plugin's lines about GPUDirect name NICs",
+        log: "\
+n:1:1 [7] NCCL INFO NET/IB : GPU Direct RDMA (DMABUF) enabled for HCA 1 'mlx5_3
+n:1:1 [7] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IBext_v10/1/GDRDMA
+n:1:1 [7] sharp_plugin.c:320 NCCL WARN NET/IB : SHARP coll init error: Cannot create SHARP job(-11)
+",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all",
+        holds: &["sharp_am", "mlx5_3"],
+        lacks: &["FAULT", "without explanation"],
+    },
+    Case {
         name: "two builds of one version are two",
         log: "NCCL version 2.28.9+cuda13.0\nNCCL version 2.28.9+cuda12.8\nNCCL version 2.28.9\nn:1:1 [0] NCCL INFO x\n",
         first: "unknown: no line names the network; give the log from its beginning, and NCCL_DEBUG_SUBSYS, if it is set, must \
