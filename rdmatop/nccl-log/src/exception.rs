@@ -16,12 +16,24 @@ const PREFIX: usize = 8;
 /// Largest number of errors that are kept: one of each entry of the dictionary that frameworks repeat.
 const KEPT: usize = 32;
 
+/// How often `nccl` is looked at in a line.
+const LOOKED_AT: usize = 4;
+
+/// An error that frameworks printed.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) text: String,
+    /// Its entry in the dictionary, if there is one.
+    pub(super) entry: Option<&'static Entry>,
+    pub(super) count: u64,
+}
+
 /// The errors that frameworks printed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Exceptions {
     /// What stood before `Last error:`, if the last line announced the text of an error.
     announced: Option<String>,
-    found: Vec<(String, &'static Entry, u64)>,
+    found: Vec<Found>,
 }
 
 impl Exceptions {
@@ -35,19 +47,26 @@ impl Exceptions {
             self.text(text);
         } else if let Some(at) = line.find(WATCHDOG) {
             self.text(line.get(at..).unwrap_or_default());
-        } else if let Some(at) = line.find("nccl").filter(|_| line.contains("Error:")) {
-            let result = line.get(at..).unwrap_or_default();
-            self.take(
-                result,
-                dictionary::look_up(result).filter(|entry| entry.is_only_a_result()),
-            );
+        } else if line.contains("Error:") {
+            let result = line.match_indices("nccl").take(LOOKED_AT).find_map(|(at, _)| {
+                let text = line.get(at..)?;
+                let entry = dictionary::look_up(text).filter(|entry| entry.is_only_a_result())?;
+                Some((text, entry))
+            });
+            if let Some((text, entry)) = result {
+                self.take(text, Some(entry));
+            }
         }
     }
 
     /// Takes the text of an error behind the prefix of its line, which may have another clock than the line
-    /// before.
+    /// before. PyTorch goes on with its own stack where NCCL has no text.
     fn text(&mut self, line: &str) {
-        let line = line.find("NET/").and_then(|at| line.get(at..)).unwrap_or(line);
+        let line = line
+            .find("NET/")
+            .and_then(|at| line.get(at..))
+            .unwrap_or(line)
+            .trim();
         let words = line.split(' ').scan(0, |at, word| {
             let begin = *at;
             *at += word.len() + 1;
@@ -55,26 +74,39 @@ impl Exceptions {
         });
         let mut texts = words.take(PREFIX).filter_map(|at| line.get(at..));
         let found = texts.find_map(|text| Some((text, dictionary::look_up(text)?)));
-        if let Some((text, entry)) = found {
-            self.take(text, Some(entry));
+        let is_of_stack = ["Exception raised", "Traceback", "frame #", "File "]
+            .iter()
+            .any(|begin| line.contains(begin));
+        match found {
+            Some((text, entry)) => self.take(text, Some(entry)),
+            None if line.is_empty() || is_of_stack => {}
+            None => self.take(line, None),
         }
     }
 
     fn take(&mut self, text: &str, entry: Option<&'static Entry>) {
-        let Some(entry) = entry else { return };
-        if let Some((.., count)) = self
-            .found
-            .iter_mut()
-            .find(|(_, known, _)| std::ptr::eq(*known, entry))
-        {
-            *count += 1;
+        let same = |known: &&mut Found| match (known.entry, entry) {
+            (Some(known), Some(entry)) => std::ptr::eq(known, entry),
+            (None, None) => known.text == text,
+            _ => false,
+        };
+        if let Some(known) = self.found.iter_mut().find(same) {
+            known.count += 1;
         } else if self.found.len() < KEPT {
-            self.found.push((text.trim().to_owned(), entry, 1));
+            let text = text.trim().to_owned();
+            self.found.push(Found {
+                text,
+                entry,
+                count: 1,
+            });
         }
     }
 
-    /// Gives the errors that were found, and forgets them.
-    pub(super) fn give(&mut self) -> Vec<(String, &'static Entry, u64)> {
-        std::mem::take(&mut self.found)
+    /// Gives the errors that were found, and forgets them. With what a call failed is last, as in NCCL's own
+    /// lines, where the warning comes first.
+    pub(super) fn give(&mut self) -> Vec<Found> {
+        let mut found = std::mem::take(&mut self.found);
+        found.sort_by_key(|one| one.entry.is_some_and(Entry::is_only_a_result));
+        found
     }
 }

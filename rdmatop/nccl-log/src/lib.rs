@@ -2,8 +2,9 @@
 //!
 //! With NCCL_DEBUG=INFO, NCCL, RCCL and the plugins that log through them print one line for each fact.
 //! [`mod@line`] splits a line, [`wrapped`] mends lines that a tool broke, [`fact`], [`channel`] and [`nics`]
-//! read the text, `exception` what frameworks print of an error, [`dictionary`] explains what went wrong, [`report`] combines all [`process`]es, [`jobs`]
-//! finds which ranks belong together, [`verdict`] judges, [`page`] and [`json`] print the result.
+//! read the text, `exception` what frameworks print of an error, [`dictionary`] explains what went wrong,
+//! [`report`] combines all [`process`]es, [`jobs`] finds which ranks belong together, [`verdict`] judges,
+//! [`page`] and [`json`] print the result.
 //! [`identity`] decides which processes of this machine wrote the log; [`now`] and `beside` compare these
 //! with a snapshot. There is no I/O here. A log may contain anything, so all text is sanitized when a line is
 //! read.

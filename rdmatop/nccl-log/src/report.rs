@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{
     channel::{Via, Way},
     dictionary::{self, Entry, Kind},
-    exception::Exceptions,
+    exception::{Exceptions, Found},
     fact::{self, Fact},
     jobs::{self, Job},
     line::{self, Level, Line, Writer},
@@ -195,10 +195,10 @@ impl Report {
         if self.warnings.has_fault() {
             return;
         }
-        for (text, entry, count) in found {
-            self.verbs |= dictionary::shows_verbs(&text, entry.kind);
+        for Found { text, entry, count } in found {
+            self.verbs |= entry.is_some_and(|entry| dictionary::shows_verbs(&text, entry.kind));
             for _ in 0..count {
-                self.warnings.take("", &text, Some(entry));
+                self.warnings.take("", &text, entry);
             }
         }
     }

@@ -750,6 +750,21 @@ n:1:1 [7] sharp_plugin.c:320 NCCL WARN NET/IB : SHARP coll init error: Cannot cr
         lacks: &["FAULT", "without explanation"],
     },
     Case {
+        name: "of an exception whose text is not known, the text is quoted; a stack is none",
+        log: "\
+[rank7]: ncclInternalError: Internal check failed.
+[rank7]: Last error:
+[rank7]: Something odd on 3
+[rank6]: ncclInternalError: Internal check failed.
+[rank6]: Last error:
+[rank6]: Exception raised from create at NCCLUtils.cpp:93 (most recent call first):
+",
+        first: "unknown: no line names the network; FAULT: a call of NCCL failed with an internal error (ncclInternalError), after \
+                the warning \"Something odd on 3\"",
+        holds: &["(2 times)"],
+        lacks: &["Exception"],
+    },
+    Case {
         name: "two builds of one version are two",
         log: "NCCL version 2.28.9+cuda13.0\nNCCL version 2.28.9+cuda12.8\nNCCL version 2.28.9\nn:1:1 [0] NCCL INFO x\n",
         first: "unknown: no line names the network; give the log from its beginning, and NCCL_DEBUG_SUBSYS, if it is set, must \
