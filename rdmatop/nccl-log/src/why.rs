@@ -13,7 +13,7 @@ const INTERFACES: usize = 4;
 
 /// Messages that keep a process from RDMA, the most direct ones first: an entry of the dictionary, and its
 /// words, which may name the device of the line.
-const CAUSES: [(&str, &str); 14] = [
+const CAUSES: [(&str, &str); 15] = [
     ("ofi-no-provider", "the EFA plugin found no provider of libfabric"),
     ("ofi-only-efa", "the EFA plugin found another provider than EFA"),
     ("ofi-old-libfabric", "libfabric is too old for the EFA plugin"),
@@ -32,6 +32,10 @@ const CAUSES: [(&str, &str); 14] = [
         "the network plugin is of a version that NCCL cannot use",
     ),
     (
+        "plugin-unloadable",
+        "the network plugin cannot be loaded: it was built for other libraries than those of the image",
+    ),
+    (
         "no-libibverbs",
         "libibverbs could not be opened: it is missing in the image (install libibverbs1 and ibverbs-providers)",
     ),
@@ -45,7 +49,7 @@ const CAUSES: [(&str, &str); 14] = [
     ("no-device", "NCCL found no usable RDMA device"),
 ];
 /// The first of [`CAUSES`]: a loaded plugin causes them before any setting of NCCL's own transport matters.
-const OF_PLUGIN: usize = 8;
+const OF_PLUGIN: usize = 9;
 
 fn message(process: &Process, causes: &[(&str, &str)]) -> Option<String> {
     let (id, words) = causes.iter().find(|(id, _)| process.messages.contains_key(id))?;

@@ -25,6 +25,15 @@ pub(super) const ENTRIES: &[Entry] = &[
         "socketPollConnect: Connect to fe80::2%veth7<54567> returned 99(Cannot assign requested address) errno 115(Operation now in progress)",
     ),
     entry(
+        "local-address",
+        "NCCL 2.4 on, RCCL",
+        &["*", "onnect to 169.254.", "<", "> "],
+        Fault,
+        "a rank gave an address that holds on one link only (169.254): NCCL took an interface of a container's own services or of a cable to one host",
+        "NCCL_SOCKET_IFNAME with the interface that joins the hosts, or without the one that has such an address (`ip -br address`): ^docker,lo,veth,pod-id-link",
+        "socketStartConnect: Connect to 169.254.20.10<43369> failed : Software caused connection abort",
+    ),
+    entry(
         "refused",
         "NCCL 2.4 on, RCCL",
         &["*", "onnect", "Connection refused"],
@@ -290,6 +299,15 @@ pub(super) const ENTRIES: &[Entry] = &[
         "a GPU or NIC is not in /sys, where NCCL looks for its place on PCIe",
         "whether /sys of the container is the host's and whole, and NCCL_TOPO_FILE, if it is set; under WSL2 a newer NCCL",
         "Could not find real path of /sys/class/pci_bus/0000:01/../../0000:01:00.0",
+    ),
+    entry(
+        "topology-file",
+        "NCCL 2.6 on, RCCL",
+        &["Attribute ", " of node ", " not found"],
+        Fault,
+        "the topology that NCCL was given lacks something: a file that NCCL_TOPO_FILE or a plugin names does not fit this machine",
+        "which file the log names (NCCL_TOPO_FILE, `NET/OFI Setting NCCL_TOPO_FILE`): that of this type of machine, whole, and of the plugin's version; or unset it",
+        "Attribute arch of node cpu not found",
     ),
     entry(
         "topology-nic",

@@ -765,6 +765,29 @@ n:1:1 [7] sharp_plugin.c:320 NCCL WARN NET/IB : SHARP coll init error: Cannot cr
         lacks: &["Exception"],
     },
     Case {
+        name: "a plugin that cannot be loaded is why its network is not there",
+        log: "\
+n:1:1 [7] NCCL INFO NET/Plugin: Plugin load returned 2 : libc.so.6: version `GLIBC_2.32' not found (required by /usr/lib/libnccl-net.so) : when loading libnccl-net.so
+n:1:1 [7] NCCL INFO NET/Plugin: Using internal network plugin.
+n:1:1 [7] net.cc:579 NCCL WARN Error: network gIB not found.
+",
+        first: "unknown: no RDMA, because the network plugin cannot be loaded: it was built for other libraries than those of the image; \
+                FAULT: n: the network that NCCL_NET names is not there",
+        holds: &[],
+        lacks: &[],
+    },
+    Case {
+        name: "an address of a pod's own services, and a topology file that does not fit",
+        log: "\
+n:1:1 [0] misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to 169.254.20.10<43369> failed : Software caused connection abort
+m:1:1 [2] graph/xml.h:101 NCCL WARN Attribute arch of node cpu not found
+",
+        first: "unknown: no line names the network; FAULT: n: a rank gave an address that holds on one link only (169.254): NCCL took an \
+                interface of a container's own services or of a cable to one host (and 1 other fault below)",
+        holds: &["pod-id-link", "m: the topology that NCCL was given lacks something"],
+        lacks: &["firewall", "without explanation"],
+    },
+    Case {
         name: "two builds of one version are two",
         log: "NCCL version 2.28.9+cuda13.0\nNCCL version 2.28.9+cuda12.8\nNCCL version 2.28.9\nn:1:1 [0] NCCL INFO x\n",
         first: "unknown: no line names the network; give the log from its beginning, and NCCL_DEBUG_SUBSYS, if it is set, must \
