@@ -1,9 +1,9 @@
 //! What frameworks print of an error of NCCL, in lines that are not NCCL's: without NCCL_DEBUG nothing else
 //! is in the log.
 //!
-//! PyTorch (torch/csrc/distributed/c10d/NCCLUtils.hpp, since 1.13) prints `ncclSystemError: ...`, `Last
-//! error:`, and then the text of NCCL's last warning, and its watchdog (ProcessGroupNCCL.cpp) a collective
-//! that does not end.
+//! PyTorch (torch/csrc/distributed/c10d/NCCLUtils.hpp) prints `ncclSystemError: ...`, with NCCL 2.13 and
+//! later also `Last error:` and then the text of NCCL's last warning; its watchdog (ProcessGroupNCCL.cpp)
+//! prints a collective that does not end.
 
 use super::dictionary::{self, Entry};
 
@@ -16,6 +16,8 @@ const PREFIX: usize = 8;
 /// Largest number of errors that are kept: one of each entry of the dictionary that frameworks repeat.
 const KEPT: usize = 32;
 
+/// Longest text of an error: NCCL keeps 1 KiB of it.
+const LONGEST: usize = 1024;
 /// How often `nccl` is looked at in a line.
 const LOOKED_AT: usize = 4;
 
@@ -67,6 +69,8 @@ impl Exceptions {
             .and_then(|at| line.get(at..))
             .unwrap_or(line)
             .trim();
+        let end = line.char_indices().nth(LONGEST).map_or(line.len(), |(at, _)| at);
+        let line = line.get(..end).unwrap_or(line);
         let words = line.split(' ').scan(0, |at, word| {
             let begin = *at;
             *at += word.len() + 1;

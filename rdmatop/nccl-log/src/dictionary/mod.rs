@@ -5,7 +5,9 @@
 //! src/bootstrap.cc, src/init.cc, src/proxy.cc, src/graph), RCCL of ROCm 5 to 7, aws-ofi-nccl 1.0 to 1.21. An
 //! entry matches by what its source prints in that place, so no message is explained by the words of another.
 //! For NCCL 2.31 and 2.32 the texts in the released libraries (2.31.2 and 2.32.3) were read instead: they
-//! have all texts of 2.30 that an entry names, except that 2.32 has no `NET/Socket : no interface found`.
+//! have all texts of 2.30 that an entry named then, except that 2.32 has no `NET/Socket : no interface
+//! found`. Entries of GPUs, topology, misuse and endpoints came later, and were read in the tags up to 2.30
+//! only. What PyTorch prints is of published logs.
 //! `docs/nccl-messages.md` is made of these tables.
 
 mod network;

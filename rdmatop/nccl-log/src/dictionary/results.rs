@@ -59,7 +59,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "watchdog",
-        "PyTorch 1.8 on",
+        "PyTorch 1.12 on",
         &["Watchdog caught collective operation timeout"],
         Follows,
         "a collective did not end in time (PyTorch's watchdog): a rank came late or not at all, or the network stands still",

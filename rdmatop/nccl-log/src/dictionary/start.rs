@@ -293,8 +293,8 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "no-sysfs",
-        "NCCL 2.6 to 2.8, RCCL",
-        &["Could not find real path of "],
+        "NCCL 2.6 on, RCCL",
+        &["Could not find real path of /sys/class/pci_bus"],
         Fault,
         "a GPU or NIC is not in /sys, where NCCL looks for its place on PCIe",
         "whether /sys of the container is the host's and whole, and NCCL_TOPO_FILE, if it is set; under WSL2 a newer NCCL",
@@ -341,7 +341,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "misuse",
-        "NCCL 2.17 on",
+        "NCCL 2.21 on",
         &["Error: corrupted comm object detected"],
         Fault,
         "a program uses a communicator that is none, or no longer one",
