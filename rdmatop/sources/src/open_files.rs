@@ -9,7 +9,7 @@ use std::{
     path::Path,
 };
 
-use super::root::Root;
+use super::{proc::Status, root::Root};
 
 /// The largest number of open files that a search reads of the processes of one user: the search must end. It
 /// then goes on with other users' processes, so that no user can hide them.
@@ -46,10 +46,11 @@ pub fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &Path, &[u8]) -> 
                 continue;
             }
         };
-        // The directory of a process belongs to its user, or to root if the process may not be dumped. A
-        // process that has ended has no more files, so that its user does not matter.
-        let user = fs::metadata(root.proc(pid.to_string())).map_or(0, |dir| dir.uid());
-        let looked = looked.entry(user).or_default();
+        let dir = root.proc(pid.to_string());
+        let owner = fs::metadata(&dir).ok().map(|dir| dir.uid());
+        let looked = looked
+            .entry(account(owner, || Status::read(root, &dir)))
+            .or_default();
         for file in files.flatten() {
             if *looked == most {
                 out.cut = true;
@@ -65,6 +66,16 @@ pub fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &Path, &[u8]) -> 
         }
     }
     out
+}
+
+/// The user on whose account a process's files are read. Its directory belongs to its user, or to root if the
+/// process may not be dumped, which any process can ask for (`PR_SET_DUMPABLE` of prctl(2)): then its status
+/// names the user. A process that has ended has no more files, so that its user does not matter.
+fn account(owner: Option<u32>, status: impl FnOnce() -> Option<Status>) -> u32 {
+    match owner {
+        None | Some(0) => status().and_then(|status| status.uid).unwrap_or(0),
+        Some(user) => user,
+    }
 }
 
 #[cfg(test)]
@@ -93,5 +104,13 @@ mod tests {
         assert_eq!(seen(9, ControlFlow::Break(())), (vec![7, 9], false));
         let (some, cut) = seen(3, ControlFlow::Continue(()));
         assert_eq!((some.len(), cut), (3, true));
+    }
+
+    #[test]
+    fn a_process_that_may_not_be_dumped_is_read_on_its_users_account() {
+        let status = || Some(Status::parse(b"Uid:\t1000\t1000\t1000\t1000\n"));
+        assert_eq!(account(Some(0), status), 1000);
+        assert_eq!(account(Some(1001), status), 1001);
+        assert_eq!(account(Some(0), || None), 0);
     }
 }
