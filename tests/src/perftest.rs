@@ -21,8 +21,8 @@ use crate::{
 /// A pair that takes longer hangs; perftest itself would wait for ever.
 pub const LIMIT: Duration = PATIENCE;
 
-/// How long a pair may run while its devices send no packet. It has ended long before unless a completion or a
-/// packet was lost for good: then the error says how queue pairs, counters and programs stand.
+/// How long a pair may run while its devices send no packet. It has ended long before, unless a completion or
+/// a packet was lost for good: then the error says how queue pairs, counters and programs stand.
 const STANDS_STILL: Duration = Duration::from_secs(45);
 
 /// The time limit of perftest's handshake where it sometimes hangs, also without rdmatop; then another pair

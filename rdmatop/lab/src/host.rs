@@ -579,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_holders_that_changes_is_asked_for_again_and_never_taken_for_all() {
+    fn a_list_of_holders_that_changes_is_asked_for_again_and_not_taken_whole() {
         for command in [
             cmd::RES_CTX_GET,
             cmd::RES_PD_GET,

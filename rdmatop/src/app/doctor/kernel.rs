@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_a_changing_list_lacks_is_not_taken_for_one_that_is_being_removed() {
+    fn a_device_that_a_changing_list_lacks_is_not_taken_for_a_removed_one() {
         let fake = Fake::new();
         fake.sys("class/infiniband/rxe1/node_guid", "0:0\n");
         let changing = (cmd::RES_GET, usize::MAX);
