@@ -8,6 +8,7 @@ pub mod page;
 pub mod table;
 mod words;
 
+pub use checks::limits::MEMLOCK_WARN;
 pub use facts::{Fact, Facts};
 pub use line::{Group, Line, Report, Status};
 

@@ -446,8 +446,9 @@ fn owners<T: Transport>(
     found.extend(nldev.pds(index)?.whole()?.into_iter().map(|pd| pd.owner));
     found.extend(nldev.qps(index)?.whole()?.into_iter().map(|qp| qp.owner));
     found.extend(nldev.cm_ids(index)?.whole()?.into_iter().map(|id| id.owner));
-    let tids = found.iter().flatten().filter_map(Owner::pid);
-    Ok((tids.map(|tid| process_of(root, tid)).collect(), unlisted))
+    let tids: BTreeSet<u32> = found.iter().flatten().filter_map(Owner::pid).collect();
+    let pids = tids.into_iter().map(|tid| process_of(root, tid));
+    Ok((pids.collect(), unlisted))
 }
 
 fn describe(pid: u32) -> String {

@@ -17,7 +17,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 const SELDOM: u32 = 20;
 
 /// Lists the QPs of all devices. Returns whether the lists are complete.
-pub(super) fn list_qps() -> Result<bool, NetlinkError> {
+fn list_qps() -> Result<bool, NetlinkError> {
     let mut nldev = Nldev::open()?;
     let devices = nldev.devices()?;
     let mut complete = !devices.interrupted;

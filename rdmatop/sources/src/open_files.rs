@@ -9,13 +9,22 @@ use std::{
     path::Path,
 };
 
-use super::{proc::Status, root::Root};
+use super::root::Root;
 
 /// The largest number of open files that a search reads of the processes of one user: the search must end. It
 /// then goes on with other users' processes, so that no user can hide them.
 pub const MOST: usize = 200_000;
 /// Why something is unknown where a search stopped at [`MOST`].
 pub const CUT: &str = "a user has more than 200,000 files open, and no more were looked at";
+
+/// What need not be walked any further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// The other files of this process.
+    Process,
+    /// All other files.
+    Walk,
+}
 
 /// What a walk left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,8 +41,9 @@ pub(super) fn of(root: &Root, pid: u32) -> io::Result<fs::ReadDir> {
 }
 
 /// Calls `see` with each process, by number, and for each of its open files with the link in /proc/PID/fd and
-/// that link's target; `Break` ends the walk of that process alone. Reads at most `most` files of each user.
-pub fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &Path, &[u8]) -> ControlFlow<()>) -> Walk {
+/// that link's target; `Break` ends the walk of that process alone, or all of it. Reads at most `most` files of
+/// each user.
+pub fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &Path, &[u8]) -> ControlFlow<Ends>) -> Walk {
     let mut out = Walk::default();
     let mut looked: HashMap<u32, usize> = HashMap::new();
     let names = root.list(&root.proc("")).unwrap_or_default();
@@ -46,11 +56,10 @@ pub fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &Path, &[u8]) -> 
                 continue;
             }
         };
-        let dir = root.proc(pid.to_string());
-        let owner = fs::metadata(&dir).ok().map(|dir| dir.uid());
-        let looked = looked
-            .entry(account(owner, || Status::read(root, &dir)))
-            .or_default();
+        // The directory of a process belongs to its user. A process that has ended has no more files, so that
+        // its user does not matter.
+        let user = fs::metadata(root.proc(pid.to_string())).map_or(0, |dir| dir.uid());
+        let looked = looked.entry(user).or_default();
         for file in files.flatten() {
             if *looked == most {
                 out.cut = true;
@@ -60,22 +69,14 @@ pub fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &Path, &[u8]) -> 
             // Without a target the file was closed meanwhile.
             let link = file.path();
             let target = root.link(&link);
-            if target.is_some_and(|target| see(pid, &link, &target).is_break()) {
-                break;
+            match target.map(|target| see(pid, &link, &target)) {
+                Some(ControlFlow::Break(Ends::Process)) => break,
+                Some(ControlFlow::Break(Ends::Walk)) => return out,
+                Some(ControlFlow::Continue(())) | None => {}
             }
         }
     }
     out
-}
-
-/// The user on whose account a process's files are read. Its directory belongs to its user, or to root if the
-/// process may not be dumped, which any process can ask for (`PR_SET_DUMPABLE` of prctl(2)): then its status
-/// names the user. A process that has ended has no more files, so that its user does not matter.
-fn account(owner: Option<u32>, status: impl FnOnce() -> Option<Status>) -> u32 {
-    match owner {
-        None | Some(0) => status().and_then(|status| status.uid).unwrap_or(0),
-        Some(user) => user,
-    }
 }
 
 #[cfg(test)]
@@ -90,7 +91,7 @@ mod tests {
             fake.dir(format!("proc/{pid}/fd"));
             fake.link(format!("proc/{pid}/fd/{fd}"), "/dev/null");
         }
-        let seen = |most, how: ControlFlow<()>| {
+        let seen = |most, how: ControlFlow<Ends>| {
             let mut seen = Vec::new();
             let walk = walk(&fake.root(), most, |pid, _, target| {
                 assert_eq!(target, b"/dev/null");
@@ -101,16 +102,9 @@ mod tests {
             (seen, walk.cut)
         };
         assert_eq!(seen(9, ControlFlow::Continue(())), (vec![7, 7, 9, 9], false));
-        assert_eq!(seen(9, ControlFlow::Break(())), (vec![7, 9], false));
+        assert_eq!(seen(9, ControlFlow::Break(Ends::Process)), (vec![7, 9], false));
+        assert_eq!(seen(9, ControlFlow::Break(Ends::Walk)), (vec![7], false));
         let (some, cut) = seen(3, ControlFlow::Continue(()));
         assert_eq!((some.len(), cut), (3, true));
-    }
-
-    #[test]
-    fn a_process_that_may_not_be_dumped_is_read_on_its_users_account() {
-        let status = || Some(Status::parse(b"Uid:\t1000\t1000\t1000\t1000\n"));
-        assert_eq!(account(Some(0), status), 1000);
-        assert_eq!(account(Some(1001), status), 1001);
-        assert_eq!(account(Some(0), || None), 0);
     }
 }

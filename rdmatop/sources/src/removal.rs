@@ -11,7 +11,10 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::{foreign, open_files};
+use super::{
+    foreign,
+    open_files::{self, Ends},
+};
 use crate::root::Root;
 use rdmatop_base::text;
 
@@ -145,7 +148,7 @@ fn search(root: &Root, checked: bool) -> Holders {
             .unwrap_or_default();
         let comm = text::sanitize(comm.trim_ascii_end());
         found.push(Holder { pid, comm });
-        ControlFlow::Break(())
+        ControlFlow::Break(Ends::Process)
     });
     found.sort();
     Holders {

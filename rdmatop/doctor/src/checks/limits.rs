@@ -10,8 +10,8 @@ use rdmatop_base::{
     step::{NextStep, ShellWord, step},
 };
 
-/// Enough for the buffers of most jobs.
-pub(crate) const MEMLOCK_WARN: u64 = 1 << 30;
+/// Enough for the buffers of most jobs, bytes.
+pub const MEMLOCK_WARN: u64 = 1 << 30;
 /// The kernel's default before 5.16: too little for any job.
 pub(crate) const MEMLOCK_FAIL: u64 = 64 << 10;
 /// Percentage of a cgroup's limit that gives a warning.

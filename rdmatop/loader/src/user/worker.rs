@@ -22,7 +22,6 @@ use super::{
         attach::explain,
         mapped::{Mapped, UsedRanges},
         probe::{Event, UprobePmu},
-        relist::list_qps,
     },
     LOOK, Ready, Shared, UserOptions,
     guard::Guard,
@@ -44,8 +43,6 @@ const MOST_FUNCTIONS: usize = 128;
 const TIDY_NS: u64 = 1_000_000_000;
 /// How long not to ask again whether a process's memory lock is free, ns: the question takes seconds.
 const HELD_NS: u64 = 10_000_000_000;
-/// How long a probe waits until the kernel has listed the QPs that were there before rdmatop.
-const LISTED: Duration = Duration::from_secs(2);
 /// The most failures to report, each in a line of its own.
 const MOST_FAILURES: usize = 4;
 
@@ -98,7 +95,6 @@ impl Worker {
             finder: Finder::default(),
             silent: BTreeSet::new(),
             users: BTreeSet::new(),
-            listing: Listing::NotBegun,
             held: None,
         };
         let run = move || {
@@ -162,15 +158,6 @@ impl Default for Judged {
     }
 }
 
-/// Whether the kernel has listed the QPs that were there before rdmatop. A QP that makes no call gets its
-/// slot, and its process a place among the users, from that list alone.
-enum Listing {
-    NotBegun,
-    /// The list is complete when the other end is dropped.
-    Begun(mpsc::Receiver<()>),
-    Complete,
-}
-
 struct Work {
     options: UserOptions,
     programs: Programs,
@@ -198,7 +185,6 @@ struct Work {
     silent: BTreeSet<u32>,
     /// Processes with living QPs, including those that are not to be probed.
     users: BTreeSet<u32>,
-    listing: Listing,
     /// Why nothing can be probed at present, and when that was found, ns.
     held: Option<(u64, Cause)>,
 }
@@ -403,48 +389,17 @@ impl Work {
         {
             return true;
         }
-        let (why, remedy) = if self.knows_earlier_users() {
-            let why = match self.finder.locked(self.users.iter().copied()) {
-                Ok(None) => {
-                    self.held = None;
-                    return false;
-                }
-                Ok(Some(pid)) => format!("a call of process {pid} holds the lock of its memory"),
-                Err(why) => why,
-            };
-            (why, "the probes are attached as soon as it is free")
-        } else {
-            let why = "a driver does not answer when the kernel lists its queue pairs";
-            (why.into(), "the probes are attached as soon as it answers")
-        };
-        self.held = Some((now_ns, off(Obstacle::new(CauseId::NotProbed, why, remedy))));
-        true
-    }
-
-    /// Has the kernel list all QPs before the first probe is attached, so that `users` has the processes from
-    /// before rdmatop too. Returns false while a driver keeps the list waiting. This thread never waits for a
-    /// driver longer than [`LISTED`].
-    fn knows_earlier_users(&mut self) -> bool {
-        if let Listing::NotBegun = self.listing {
-            let (done, listing) = mpsc::sync_channel::<()>(0);
-            // Without a thread `done` is dropped here, and the QPs that the sweeps have found must do.
-            let _ = thread::Builder::new()
-                .name("list-users".to_owned())
-                .spawn(move || {
-                    if let Err(error) = list_qps() {
-                        log::warn!(error:% = error; "queue pairs from before are not listed");
-                    }
-                    drop(done);
-                });
-            self.listing = Listing::Begun(listing);
-        }
-        if let Listing::Begun(listing) = &self.listing {
-            if listing.recv_timeout(LISTED) == Err(RecvTimeoutError::Timeout) {
+        let found = self.finder.locked(self.users.iter().copied());
+        let why = match found {
+            Ok(None) => {
+                self.held = None;
                 return false;
             }
-            self.listing = Listing::Complete;
-            self.qps_with_slots();
-        }
+            Ok(Some(pid)) => format!("a call of process {pid} holds the lock of its memory"),
+            Err(why) => why,
+        };
+        let remedy = "the probes are attached as soon as it is free";
+        self.held = Some((now_ns, off(Obstacle::new(CauseId::NotProbed, why, remedy))));
         true
     }
 

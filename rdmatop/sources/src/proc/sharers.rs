@@ -4,6 +4,7 @@
 //! A QP belongs to the process that made it, and lasts until the last descriptor of its verbs file is closed.
 
 use std::{
+    collections::BTreeMap,
     ffi::OsString,
     io::{self, ErrorKind},
 };
@@ -14,10 +15,10 @@ use rdmatop_base::text;
 /// The largest number of open files that one search reads: no working machine has so many, and the search
 /// must end.
 const MOST_FILES: usize = 200_000;
-/// The largest number of pairs of a verbs file of the process and one of another process: any user can open a
-/// device a hundred thousand times. Beyond it that other process is not compared.
+/// The largest number of pairs of a verbs file of the process and one of another process with the same path:
+/// any user can open a device a hundred thousand times. Beyond it that other process is not compared.
 const MOST_PAIRS: usize = 1 << 14;
-/// The largest number of such pairs with all other processes, about a second of kcmp(2).
+/// After so many pairs no other process is compared: about a second of kcmp(2).
 const MOST_PAIRS_OF_ALL: usize = 1_000_000;
 
 /// The processes that share verbs files with a process.
@@ -85,7 +86,10 @@ fn search(
 ) -> io::Result<Option<Sharers>> {
     let mut out = Sharers::default();
     let (mut looked, mut compared) = (0, 0);
-    let own = verbs_files(root, pid, &mut looked)?;
+    let mut own: BTreeMap<_, Vec<u32>> = BTreeMap::new();
+    for file in verbs_files(root, pid, &mut looked)? {
+        own.entry(file.path).or_default().push(file.fd);
+    }
     if own.is_empty() {
         return Ok(None);
     }
@@ -98,24 +102,24 @@ fn search(
                 continue;
             }
         };
-        let number = own.len().saturating_mul(theirs.len());
+        // The path alone says nothing: each process that uses a device opens it.
+        let of_path = |path| own.get(path).map_or(&[][..], Vec::as_slice);
+        let number: usize = theirs.iter().map(|their| of_path(&their.path).len()).sum();
         if number > MOST_PAIRS {
             out.hidden += 1;
             continue;
         }
-        compared += number;
+        let pairs = theirs
+            .iter()
+            .flat_map(|their| of_path(&their.path).iter().map(move |mine| (*mine, their.fd)));
+        let first = pairs
+            .inspect(|_| compared += 1)
+            .map(|(mine, their)| is_same((pid, mine), (other, their)))
+            .find(|same| !matches!(same, Ok(false)));
         if compared > MOST_PAIRS_OF_ALL {
             out.cut = true;
             break;
         }
-        let pairs = own
-            .iter()
-            .flat_map(|mine| theirs.iter().map(move |their| (mine, their)));
-        // The path alone says nothing: each process that uses a device opens it.
-        let mut compared = pairs
-            .filter(|(mine, their)| mine.path == their.path)
-            .map(|(mine, their)| is_same((pid, mine.fd), (other, their.fd)));
-        let first = compared.find(|same| !matches!(same, Ok(false)));
         match first {
             Some(Ok(_)) => {
                 let comm = root.bytes(&root.proc(other.to_string()).join("comm"), 64);
@@ -205,7 +209,7 @@ mod tests {
         let names: Vec<OsString> = std::iter::repeat_n(names[2].clone(), 10_000).collect();
         let got = search(&fake.root(), 7, &names, different).unwrap().unwrap();
         assert_eq!((got.hidden, got.cut), (0, true));
-        assert!(calls.get() <= 129 + MOST_PAIRS_OF_ALL);
+        assert!(calls.get() <= 2 * 129 + MOST_PAIRS_OF_ALL);
     }
 
     #[test]

@@ -5,18 +5,21 @@ use std::{
     ops::ControlFlow,
 };
 
-use crate::{open_files, root::Root};
+use crate::{
+    open_files::{self, Ends},
+    root::Root,
+};
 
 /// The processes that have these sockets open, by inode, and whether some socket was not found because the
 /// search reads `most` files of one user. With several processes (a fork), the one with the lowest number.
 pub(super) fn find(root: &Root, inodes: &BTreeSet<u32>, most: usize) -> (BTreeMap<u32, u32>, bool) {
     let mut found = BTreeMap::new();
     let walk = open_files::walk(root, most, |pid, _, target| {
-        if found.len() == inodes.len() {
-            return ControlFlow::Break(());
-        }
         if let Some(inode) = socket(target).filter(|inode| inodes.contains(inode)) {
             found.entry(inode).or_insert(pid);
+        }
+        if found.len() == inodes.len() {
+            return ControlFlow::Break(Ends::Walk);
         }
         ControlFlow::Continue(())
     });

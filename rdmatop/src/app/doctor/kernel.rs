@@ -19,7 +19,7 @@ use rdmatop_sources::{
         record::{Owner, Qp},
         transport::Transport,
     },
-    open_files,
+    open_files::{self, Ends},
     proc::process_of,
     removal,
     root::Root,
@@ -143,7 +143,7 @@ fn leaving<T: Transport>(root: &Root, nldev: &mut Nldev<T>) -> Result<Vec<(Strin
 }
 
 fn users<T: Transport>(root: &Root, nldev: &mut Nldev<T>) -> Result<BTreeSet<u32>, NetlinkError> {
-    let mut users = BTreeSet::new();
+    let mut tids = BTreeSet::new();
     for (_, summary) in nldev.named_summaries()?.whole()? {
         // Linux 5.10 does not list contexts. A process with a context has a protection domain, unless it only
         // queries the device.
@@ -157,11 +157,10 @@ fn users<T: Transport>(root: &Root, nldev: &mut Nldev<T>) -> Result<BTreeSet<u32
                 .map(|pd| pd.owner)
                 .collect(),
         };
-        // Doctor looks at each process once: a thread would be a second one, with the same faults.
-        let tids = owners.iter().flatten().filter_map(Owner::pid);
-        users.extend(tids.map(|tid| process_of(root, tid)));
+        tids.extend(owners.iter().flatten().filter_map(Owner::pid));
     }
-    Ok(users)
+    // Doctor looks at each process once: a thread would be a second one, with the same faults.
+    Ok(tids.into_iter().map(|tid| process_of(root, tid)).collect())
 }
 
 /// Processes with an open file of an RDMA device or of a GPU, as far as their files are readable, and whether
@@ -171,7 +170,7 @@ pub(super) fn openers(root: &Root, most: usize) -> (BTreeSet<u32>, bool) {
     let walk = open_files::walk(root, most, |pid, _, target| {
         if is_device(target) {
             found.insert(pid);
-            return ControlFlow::Break(());
+            return ControlFlow::Break(Ends::Process);
         }
         ControlFlow::Continue(())
     });

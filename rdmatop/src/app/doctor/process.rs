@@ -4,6 +4,7 @@ use std::{ffi::OsString, os::unix::ffi::OsStrExt, path::Path};
 
 use super::read;
 use rdmatop_base::text;
+use rdmatop_doctor::MEMLOCK_WARN;
 use rdmatop_doctor::facts::{Fact, Process, RdmaLimit, Sharers};
 use rdmatop_sources::{
     foreign::{Refusal, Tree},
@@ -62,10 +63,12 @@ pub(super) fn read(root: &Root, subject: Subject) -> Process {
         pid,
         comm: comm(&dir),
         environ: read::bytes(&dir.join("environ"), ENVIRON).parse(|raw| Some(relevant(&raw))),
-        // Where nobody knows whether the limit counts, it must be called neither too low nor enough.
-        memlock: match exempt {
-            Some(None) => Fact::Unreadable(read::forbidden().to_owned()),
-            _ => memlock(&dir),
+        memlock: match memlock(&dir) {
+            // Where nobody knows whether a low limit counts, it must be called neither too low nor enough.
+            Fact::Known(Some(limit)) if limit < MEMLOCK_WARN && exempt == Some(None) => {
+                Fact::Unreadable("whether CAP_IPC_LOCK counts for it is not readable".to_owned())
+            }
+            known => known,
         },
         may_lock: exempt == Some(Some(true)),
         cgroup: cgroup(&dir),

@@ -81,7 +81,7 @@ pub(super) fn growth(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 text::bytes(more),
                 text::bytes(now)
             ),
-            evidence: vec![format!("{} more within {age}, never less", text::bytes(more))],
+            evidence: vec![format!("{} more within {age}, and no reading had less", text::bytes(more))],
             next: step!(
                 "rdma resource show mr pid {}   # more of one length each time -> the program lacks an ibv_dereg_mr   # of many lengths -> a \
                  cache of its library without a bound: ucx_info -f | grep RCACHE_MAX, or FI_MR_CACHE_MAX_SIZE of libfabric, for its next start",

@@ -87,7 +87,13 @@ pub(super) fn tell(scene: &Scene<'_>, owner: &ProcessRow, qps: &[&StuckQp], out:
         let owner = scene.owner(qp.process_uid);
         owner.map_or_else(|| format!("QP {}/{}", qp.device, qp.qpn), words::process)
     };
-    let place = format!("{many} of {who}{}", words::on(qps.iter().map(|qp| &*qp.device)));
+    let on = words::on(qps.iter().map(|qp| &*qp.device));
+    let place = if qps.iter().all(|qp| qp.device == first.device) {
+        format!("{many} of {who}{on}")
+    } else {
+        // Only the peer of the first is looked up.
+        format!("a QP of {who} on {} ({many} wait{on})", first.device)
+    };
     "no answer".clone_into(&mut out.short);
     out.since_ns = scene.interval_begin();
     out.victims = vec![owner.uid];

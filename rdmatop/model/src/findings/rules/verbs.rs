@@ -185,9 +185,17 @@ fn short_of_memory(locked: &LockedMemory, cgroup: Option<&str>) -> (String, Next
     let what = format!("its locked-memory limit is {}{held}", text::bytes(limit));
     let raise = step!("sudo prlimit --memlock=unlimited --pid {}", locked.pid);
     let later = step!("for its next start: {}", locked::raise(cgroup));
-    if limit > AMPLE && locked.pinned.is_some_and(|pinned| pinned < limit / 2) {
+    let may_not_count = locked.exempt.is_none();
+    if may_not_count || limit > AMPLE && locked.pinned.is_some_and(|pinned| pinned < limit / 2) {
         return (
-            format!("{what}, or memory or the NIC's resources are exhausted"),
+            format!(
+                "{what}{}, or memory or the NIC's resources are exhausted",
+                if may_not_count {
+                    ", unless CAP_IPC_LOCK counts for it"
+                } else {
+                    ""
+                }
+            ),
             step!(
                 "free -h   # much available -> ibv_devinfo -v shows max_mr; or {}   # little available -> end what uses it, or \
                  register less   # {}",

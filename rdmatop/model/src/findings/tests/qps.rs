@@ -200,7 +200,7 @@ fn qps_on_several_devices_have_all_of_them_in_the_verdict() {
     }
     let silent = verdict(&s, 5);
     assert!(
-        silent.contains("2 QPs of ib_send_bw (PID 254) on rxe0 and rxe1"),
+        silent.contains("a QP of ib_send_bw (PID 254) on rxe0 (2 QPs wait on rxe0 and rxe1)"),
         "{silent}"
     );
 }

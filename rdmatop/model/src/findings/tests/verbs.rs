@@ -20,8 +20,9 @@ fn a_registration_without_memory_names_the_limit_that_can_cause_it() {
             Some(8 << 20),
             None,
             None,
-            "its locked-memory limit is 8 MiB",
-            "sudo prlimit --memlock=unlimited --pid 251 ",
+            "its locked-memory limit is 8 MiB, unless CAP_IPC_LOCK counts for it, or memory or the NIC's \
+             resources are exhausted",
+            "free -h ",
         ),
         (
             Some(64 << 30),

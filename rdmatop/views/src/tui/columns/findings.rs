@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use rdmatop_base::text;
 use rdmatop_model::fields::FINDING;
 use rdmatop_model::findings::{Finding, FindingId, Quiet, Severity};
+use rdmatop_model::snapshot::Snapshot;
 
 use super::super::theme::Tone;
 use super::{Cell, Fields, Of, RowKey, Spec, all};
@@ -50,7 +51,7 @@ pub(super) static SPEC: Spec = Spec {
             " Without eBPF only ports, states of QPs and removals are judged."
         };
         let quiet = match Quiet::of(c.snapshot) {
-            Quiet::Whole => still_looking(&c.snapshot.health.still_looks)
+            Quiet::Whole => still_looking(c.snapshot)
                 .unwrap_or_else(|| "Nothing is wrong as far as it can be seen.".to_owned()),
             Quiet::Starting => "Nothing is found yet: eBPF programs are being attached.".to_owned(),
             Quiet::Looking(seconds) => {
@@ -64,12 +65,14 @@ pub(super) static SPEC: Spec = Spec {
     },
 };
 
-/// Which rules have not looked for as long as they compare with, and for how long the last one looks.
-fn still_looking(rules: &[(FindingId, u64)]) -> Option<String> {
-    let (last, seconds) = rules.iter().max_by_key(|(_, seconds)| *seconds)?;
-    let names: Vec<&str> = rules.iter().map(|(id, _)| id.name()).collect();
+/// Which rules have not looked for as long as they compare with, and when the last one has.
+fn still_looking(snapshot: &Snapshot) -> Option<String> {
+    let can = |id: FindingId| id != FindingId::LatencyRises || snapshot.health.ebpf.is_on();
+    let rules = snapshot.health.still_looks.iter().filter(|(id, _)| can(*id));
+    let (last, seconds) = rules.clone().max_by_key(|(_, seconds)| *seconds)?;
+    let names: Vec<&str> = rules.map(|(id, _)| id.name()).collect();
     Some(format!(
-        "Nothing is wrong so far. Rules that compare with minutes before still look: {}; {} for {}.",
+        "Nothing is wrong so far. Rules that compare with minutes before still look: {}; {} until {} after the start.",
         names.join(", "),
         last.name(),
         text::age(*seconds)
