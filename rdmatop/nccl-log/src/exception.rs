@@ -2,12 +2,12 @@
 //! is in the log.
 //!
 //! PyTorch (torch/csrc/distributed/c10d/NCCLUtils.hpp) prints `ncclSystemError: ...`, with NCCL 2.13 and
-//! later also `Last error:` and then the text of NCCL's last warning; its watchdog (ProcessGroupNCCL.cpp)
-//! prints a collective that does not end.
+//! later also a line `Last error:` and then the text of NCCL's last warning; its watchdog
+//! (ProcessGroupNCCL.cpp) prints a collective that does not end.
 
 use super::dictionary::{self, Entry};
 
-/// Begins the text of NCCL's last warning (`ncclGetLastError`).
+/// Ends the line before the text of NCCL's last warning (`ncclGetLastError`).
 const LAST: &str = "Last error:";
 /// Begins what PyTorch's watchdog says.
 const WATCHDOG: &str = "Watchdog caught collective operation timeout";
@@ -33,6 +33,8 @@ pub(super) struct Found {
 /// The errors that frameworks printed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Exceptions {
+    /// Whether the last line said with what a call failed. Other programs have a `Last error:` too.
+    failed: bool,
     /// What stood before `Last error:`, if the last line announced the text of an error.
     announced: Option<String>,
     found: Vec<Found>,
@@ -41,15 +43,16 @@ pub(super) struct Exceptions {
 impl Exceptions {
     /// Takes a line that is not NCCL's.
     pub(super) fn line(&mut self, line: &str) {
+        let failed = std::mem::take(&mut self.failed);
         if let Some(prefix) = self.announced.take() {
             self.text(line.strip_prefix(&prefix).unwrap_or(line));
+            return;
         }
-        if let Some((prefix, text)) = line.split_once(LAST) {
-            self.announced = text.trim().is_empty().then(|| prefix.to_owned());
-            self.text(text);
+        if let Some(prefix) = line.trim_end().strip_suffix(LAST) {
+            self.announced = failed.then(|| prefix.to_owned());
         } else if let Some(at) = line.find(WATCHDOG) {
             self.text(line.get(at..).unwrap_or_default());
-        } else if line.contains("Error:") {
+        } else if line.contains("Error:") || line.contains("ncclInvalid") {
             let result = line.match_indices("nccl").take(LOOKED_AT).find_map(|(at, _)| {
                 let text = line.get(at..)?;
                 let entry = dictionary::look_up(text).filter(|entry| entry.is_only_a_result())?;
@@ -57,6 +60,7 @@ impl Exceptions {
             });
             if let Some((text, entry)) = result {
                 self.take(text, Some(entry));
+                self.failed = true;
             }
         }
     }
@@ -78,7 +82,7 @@ impl Exceptions {
         });
         let mut texts = words.take(PREFIX).filter_map(|at| line.get(at..));
         let found = texts.find_map(|text| Some((text, dictionary::look_up(text)?)));
-        let is_of_stack = ["Exception raised", "Traceback", "frame #", "File "]
+        let is_of_stack = ["Exception raised", "Traceback", "frame #", "File ", LAST]
             .iter()
             .any(|begin| line.contains(begin));
         match found {

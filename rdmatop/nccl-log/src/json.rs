@@ -50,6 +50,7 @@ struct Document<'a> {
     lines: u64,
     nccl_lines: u64,
     lines_torn: u64,
+    lines_repeated: u64,
     lines_left_out: u64,
 }
 
@@ -98,6 +99,7 @@ pub fn of(report: &Report, now: Option<&Now>) -> serde_json::Result<String> {
         lines: report.lines,
         nccl_lines: report.nccl_lines,
         lines_torn: report.torn,
+        lines_repeated: report.repeated,
         lines_left_out: report.left_out,
         jobs,
     };

@@ -78,7 +78,7 @@ pub struct Report {
     pub info: u64,
     /// How many of [`Self::nccl_lines`] are cut into each other, or have a writer that is.
     pub torn: u64,
-    /// Lines that Ray left out because they are like one that it printed.
+    /// Lines of NCCL that Ray left out because they are like one that it printed.
     pub repeated: u64,
     /// Libraries and versions.
     versions: BTreeSet<String>,
@@ -189,12 +189,13 @@ impl Report {
     }
 
     /// Takes what frameworks printed of an error as warnings, unless NCCL's own lines have the fault: then it
-    /// is that fault once more.
+    /// is that fault once more, as is what these lines have in the same words.
     fn take_exceptions(&mut self) {
-        let found = self.exceptions.give();
+        let mut found = self.exceptions.give();
         if self.warnings.has_fault() {
             return;
         }
+        found.retain(|one| !self.warnings.has(&one.text, one.entry));
         for Found { text, entry, count } in found {
             self.verbs |= entry.is_some_and(|entry| dictionary::shows_verbs(&text, entry.kind));
             for _ in 0..count {
@@ -205,7 +206,10 @@ impl Report {
 
     fn whole(&mut self, line: &str) {
         let (line, repeated) = line::repeated(line);
-        self.repeated = self.repeated.saturating_add(repeated);
+        if line::is_nccl(line) {
+            // Ray counts the line that it printed.
+            self.repeated = self.repeated.saturating_add(repeated.saturating_sub(1));
+        }
         match Line::read(line) {
             Line::Plain(text) => {
                 self.perf.line(text);
@@ -367,7 +371,8 @@ impl Report {
     }
 
     /// A NIC's name and its kind of link. Merged NICs are in the list of virtual NICs and in that of
-    /// GPUDirect; in the list of the transport IB, numbers hold only for its own networks.
+    /// GPUDirect, where HPC-X's plugin for NCCL 2.20 to 2.23 gives the number of a merged NIC the name of
+    /// another list's device; in the list of the transport IB, numbers hold only for its own networks.
     pub fn name_of(&self, nic: &NicKey) -> Option<(String, Option<String>)> {
         let is_ib = is_ib(&nic.network);
         self.some_on(&nic.host).find_map(|process| {
@@ -385,7 +390,10 @@ impl Report {
                 let at = usize::try_from(nic.device).ok().filter(|_| !is_ib)?;
                 process.interfaces.get(at).cloned()
             };
+            let is_merged = |hca: &Hca| hca.ports.len() > 1;
+            let merged = hca.filter(|_| process.hcas.iter().any(is_merged)).map(Hca::name);
             let name = made
+                .or(merged)
                 .or(direct)
                 .or_else(|| hca.map(Hca::name))
                 .or_else(interface)?;

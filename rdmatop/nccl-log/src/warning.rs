@@ -49,19 +49,28 @@ pub struct Warnings {
 }
 
 impl Warnings {
-    /// Takes a warning.
+    /// Where the warnings of this meaning, or of this shape without one, are counted.
+    fn position(&self, shape: &str, entry: Option<&Entry>) -> Option<usize> {
+        self.list.iter().position(|known| match (known.entry, entry) {
+            (Some(a), Some(b)) => (a.id, a.means) == (b.id, b.means),
+            (None, None) => known.shape == shape,
+            _ => false,
+        })
+    }
+
+    /// Whether such a warning was taken.
+    pub(super) fn has(&self, text: &str, entry: Option<&Entry>) -> bool {
+        self.position(&shape(text), entry).is_some()
+    }
+
+    /// Takes a warning; the host is empty if it is not known.
     pub(super) fn take(&mut self, host: &str, text: &str, entry: Option<&'static Entry>) {
         let shape = if entry.is_some() {
             String::new()
         } else {
             shape(text)
         };
-        let same = |known: &Warning| match (known.entry, entry) {
-            (Some(a), Some(b)) => (a.id, a.means) == (b.id, b.means),
-            (None, None) => known.shape == shape,
-            _ => false,
-        };
-        let at = match self.list.iter().position(same) {
+        let at = match self.position(&shape, entry) {
             Some(at) => at,
             None if entry.is_none() && self.unknown().count() >= KINDS => {
                 self.left_out += 1;
@@ -81,7 +90,7 @@ impl Warnings {
         };
         if let Some(warning) = self.list.get_mut(at) {
             warning.count += 1;
-            if warning.hosts.len() < NAMES {
+            if !host.is_empty() && warning.hosts.len() < NAMES {
                 warning.hosts.insert(host.to_owned());
             }
             if let Some(device) = dictionary::device(text)

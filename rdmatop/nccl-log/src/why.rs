@@ -32,10 +32,6 @@ const CAUSES: [(&str, &str); 15] = [
         "the network plugin is of a version that NCCL cannot use",
     ),
     (
-        "plugin-unloadable",
-        "the network plugin cannot be loaded: it was built for other libraries than those of the image",
-    ),
-    (
         "no-libibverbs",
         "libibverbs could not be opened: it is missing in the image (install libibverbs1 and ibverbs-providers)",
     ),
@@ -47,9 +43,14 @@ const CAUSES: [(&str, &str); 15] = [
     ("device-unanswering", "the device does not answer"),
     ("no-interface", "no network interface matches NCCL_SOCKET_IFNAME"),
     ("no-device", "NCCL found no usable RDMA device"),
+    // It leaves NCCL its own transports.
+    (
+        "plugin-unloadable",
+        "the network plugin cannot be loaded: it was built for other libraries than those of the image",
+    ),
 ];
 /// The first of [`CAUSES`]: a loaded plugin causes them before any setting of NCCL's own transport matters.
-const OF_PLUGIN: usize = 9;
+const OF_PLUGIN: usize = 8;
 
 fn message(process: &Process, causes: &[(&str, &str)]) -> Option<String> {
     let (id, words) = causes.iter().find(|(id, _)| process.messages.contains_key(id))?;

@@ -48,7 +48,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum On {
     /// It begins with the first of these texts and has the others after it, in this order. A `*` as the first
-    /// means that the rest may stand anywhere.
+    /// means that the rest may stand anywhere, a `$` as the last that nothing follows.
     Says(&'static [&'static str]),
     /// A failed work request with this status: number and name of `enum ibv_wc_status`.
     Status(u32, &'static str),
@@ -146,6 +146,9 @@ fn says(text: &str, words: &[&str]) -> bool {
         if *word == "*" {
             anywhere = true;
             return true;
+        }
+        if *word == "$" {
+            return rest.trim().is_empty();
         }
         let found = if anywhere {
             rest.find(word)

@@ -17,6 +17,10 @@ const fn result(number: u32, means: &'static str, next: &'static str, example: &
 
 const WARN: &str = "the first WARN before it, here or in the log of another rank; without one, the first `FILE:LINE -> NUMBER` of that thread \
                     names the place in NCCL's source";
+/// `CUDACHECKTHREAD` in src/group.cc.
+const WARN_OR_CUDA: &str = "the first WARN before it, here or in the log of another rank; without one, the first `FILE:LINE -> NUMBER` of that \
+                            thread names the place in NCCL's source; with NCCL up to 2.12, a lone `group.cc:LINE -> 2` or `-> 3` may be an \
+                            error of CUDA instead: 2 no memory left, 3 CUDA did not start";
 const PROGRAM: &str = "the WARN before it says which argument; look at the call in the program";
 
 /// In the order of `ncclResult_t`.
@@ -30,13 +34,13 @@ pub(super) const ENTRIES: &[Entry] = &[
     result(
         2,
         "a call of NCCL failed with a system error (ncclSystemError)",
-        WARN,
+        WARN_OR_CUDA,
         "group.cc:64 -> 2 [Async thread]",
     ),
     result(
         3,
         "a call of NCCL failed with an internal error (ncclInternalError)",
-        WARN,
+        WARN_OR_CUDA,
         "group.cc:64 -> 3 [Async thread]",
     ),
     result(

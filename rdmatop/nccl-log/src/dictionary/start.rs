@@ -16,6 +16,16 @@ const SHM: &str =
 
 pub(super) const ENTRIES: &[Entry] = &[
     entry(
+        "refused",
+        "NCCL 2.4 on, RCCL",
+        &["*", "onnect", "Connection refused"],
+        Fault,
+        "a rank's port did not answer: that process is gone or not there yet, or a firewall refuses",
+        FIRST,
+        "socketStartConnect: Connect to 192.0.2.2<4711> failed : Connection refused",
+    ),
+    // Behind `refused`, which shows that the address was reached.
+    entry(
         "local-address",
         "NCCL 2.4 on, RCCL",
         &["*", "onnect to fe80:", "%"],
@@ -32,15 +42,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         "a rank gave an address that holds on one link only (169.254): NCCL took an interface of a container's own services or of a cable to one host",
         "NCCL_SOCKET_IFNAME with the interface that joins the hosts, or without the one that has such an address (`ip -br address`): ^docker,lo,veth,pod-id-link",
         "socketStartConnect: Connect to 169.254.20.10<43369> failed : Software caused connection abort",
-    ),
-    entry(
-        "refused",
-        "NCCL 2.4 on, RCCL",
-        &["*", "onnect", "Connection refused"],
-        Fault,
-        "a rank's port did not answer: that process is gone or not there yet, or a firewall refuses",
-        FIRST,
-        "socketStartConnect: Connect to 192.0.2.2<4711> failed : Connection refused",
     ),
     entry(
         "unreached",
@@ -301,6 +302,15 @@ pub(super) const ENTRIES: &[Entry] = &[
         "Could not find real path of /sys/class/pci_bus/0000:01/../../0000:01:00.0",
     ),
     entry(
+        "graph-file",
+        "NCCL 2.12 to 2.26, RCCL",
+        &["Attribute latencyinter of node graph not found"],
+        Note,
+        "the file of graphs that NCCL was given lacks a latency, as those of older versions do, and NCCL goes on without it",
+        "NCCL_GRAPH_FILE: a file that NCCL_GRAPH_DUMP_FILE of this version wrote; or unset it",
+        "Attribute latencyinter of node graph not found",
+    ),
+    entry(
         "topology-file",
         "NCCL 2.6 on, RCCL",
         &["Attribute ", " of node ", " not found"],
@@ -465,6 +475,15 @@ pub(super) const ENTRIES: &[Entry] = &[
         "a GPU has no memory left for NCCL's buffers",
         "`nvidia-smi` or `rocm-smi` at that moment: what the program and others take (a smaller batch, a smaller share for the cache of a server); NCCL_BUFFSIZE makes the buffers smaller",
         "Cuda failure 2 'out of memory'",
+    ),
+    entry(
+        "host-alloc",
+        "NCCL 2.14 on, RCCL",
+        &["Failed to CUDA host alloc ", " bytes"],
+        Follows,
+        "memory of the host that GPUs use too could not be made ready",
+        "the failure above says why",
+        "Failed to CUDA host alloc 1048576 bytes",
     ),
     entry(
         "gpu-alloc",

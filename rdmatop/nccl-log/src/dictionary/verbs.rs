@@ -388,7 +388,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "cq-failed",
-        &["Call to ibv_create_cq failed"],
+        &["Call to ibv_create_cq failed", "$"],
         Fault,
         "a completion queue could not be made, and the message does not say why: mostly the limit of locked memory",
         MEMLOCK,
@@ -396,7 +396,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "qp-failed",
-        &["Call to ibv_create_qp failed"],
+        &["Call to ibv_create_qp failed", "$"],
         Fault,
         "a queue pair could not be made, and the message does not say why: mostly the limit of locked memory",
         MEMLOCK,
@@ -404,7 +404,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "mr-failed",
-        &["Call to ibv_reg_mr", " failed"],
+        &["Call to ibv_reg_mr", " failed", "$"],
         Fault,
         "memory could not be registered, and the message does not say why: the limit of locked memory, or GPU memory without nvidia_peermem",
         MEMLOCK,

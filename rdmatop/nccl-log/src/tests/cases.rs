@@ -622,9 +622,10 @@ n:1:1 [7] NCCL INFO Channel 07/0 : 15[7] -> 7[7] [receive] via NET/IB/7/GDRDMA
 (RayWorkerWrapper pid=5) n:5:5 [6] NCCL INFO NCCL_IB_DISABLE set by environment to 1. [repeated 15x across cluster] (Ray deduplicates logs by default.)
 (RayWorkerWrapper pid=5) n:5:5 [6] NCCL INFO Using network Socket [repeated 15x across cluster]
 (RayWorkerWrapper pid=5) n:5:5 [6] NCCL INFO Channel 00/0 : 6[ [repeated 1x across cluster]
+(RayWorkerWrapper pid=5) Loading weights took 3 s [repeated 15x across cluster]
 ",
         first: "TCP was chosen (network Socket), because NCCL_IB_DISABLE is 1",
-        holds: &["NCCL_IB_DISABLE=1\n", "Ray left out 31 lines", "RAY_DEDUP_LOGS=0"],
+        holds: &["NCCL_IB_DISABLE=1\n", "Ray left out 28 lines", "RAY_DEDUP_LOGS=0"],
         lacks: &["repeated", "channel"],
     },
     Case {
@@ -688,7 +689,7 @@ m:1:9 [1] /src/transport/p2p.cc:221 NCCL WARN Cuda failure 'invalid argument'
         lacks: &["TCP"],
     },
     Case {
-        name: "an address of one link only is named, whichever error the connection had",
+        name: "an address of one link only is named, whichever error the connection had but a refusal",
         log: "\
 n:1:1 [0] NCCL INFO NET/Socket : Using [0]ens5:198.51.100.1<0> [1]veth7:fe80::1%veth7<0>
 n:1:1 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to ens5,veth7
@@ -786,6 +787,89 @@ m:1:1 [2] graph/xml.h:101 NCCL WARN Attribute arch of node cpu not found
                 interface of a container's own services or of a cable to one host (and 1 other fault below)",
         holds: &["pod-id-link", "m: the topology that NCCL was given lacks something"],
         lacks: &["firewall", "without explanation"],
+    },
+    Case {
+        name: "a call of verbs that says its error is not one that does not",
+        log: "\
+n:1:9 [0] misc/ibvwrap.cc:278 NCCL WARN Call to ibv_create_qp failed with error No space left on device
+n:1:9 [0] misc/ibvwrap.cc:268 NCCL WARN Call to ibv_create_cq failed with error No space left on device
+n:1:9 [0] misc/ibvwrap.cc:258 NCCL WARN Call to ibv_reg_mr_iova2 failed with error No space left on device
+",
+        first: "unknown: no line names the network; NCCL_DEBUG=INFO shows the network",
+        holds: &["3 warnings without explanation"],
+        lacks: &["FAULT", "memlock"],
+    },
+    Case {
+        name: "the last error of another program is none of NCCL",
+        log: "\
+retry 3. Last error: HTTPConnectionPool(host='api', port=443): Connection refused
+urllib3: upload failed. Last error:
+Connection refused
+",
+        first: "unknown: no line of NCCL in this log. Run the job with NCCL_DEBUG=INFO",
+        holds: &[],
+        lacks: &["FAULT"],
+    },
+    Case {
+        name: "the last error behind an invalid usage is read",
+        log: "\
+[rank1]: ncclInvalidUsage: This usually reflects invalid usage of NCCL library.
+[rank1]: Last error:
+[rank1]: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 60
+",
+        first: "unknown: no line names the network; FAULT: two ranks use the same GPU",
+        holds: &[],
+        lacks: &["times"],
+    },
+    Case {
+        name: "one event that NCCL and PyTorch print is one, and has its host",
+        log: "\
+n:1:1 [0] NCCL WARN Something odd on 3
+n:1:1 [0] NCCL INFO group.cc:64 -> 2 [Async thread]
+[rank0]: ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.
+[rank0]: Last error:
+[rank0]: Something odd on 3
+",
+        first: "unknown: no line names the network; FAULT: n: a call of NCCL failed with a system error (ncclSystemError), after the \
+                warning \"Something odd on 3\"",
+        holds: &["n: Something odd on 3"],
+        lacks: &["times"],
+    },
+    Case {
+        name: "a plugin that cannot be loaded does not hide that NCCL's own transport is switched off",
+        log: "\
+n:1:1 [7] NCCL INFO NET/Plugin: Plugin load returned 2 : libc.so.6: version `GLIBC_2.32' not found (required by /usr/lib/libnccl-net.so) : when loading libnccl-net.so
+n:1:1 [7] NCCL INFO NCCL_IB_DISABLE set by environment to 1.
+n:1:1 [7] NCCL INFO Using network Socket
+",
+        first: "TCP was chosen (network Socket), because NCCL_IB_DISABLE is 1",
+        holds: &[],
+        lacks: &["image"],
+    },
+    Case {
+        name: "where NICs are merged, the plugin of HPC-X names devices of another list",
+        log: "\
+n:1:1 [0] NCCL INFO NET/IB : Using [0]={[0] mlx5_0:1/RoCE, [1] mlx5_1:1/RoCE} [1]={[2] mlx5_2:1/RoCE} [RO]; OOB eth0:192.0.2.1<0>
+n:1:1 [0] NCCL INFO NET/IB : GPU Direct RDMA (DMABUF) enabled for HCA 0 'mlx5_0
+n:1:1 [0] NCCL INFO NET/IB : GPU Direct RDMA (DMABUF) enabled for HCA 1 'mlx5_1
+n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IBext_v8/0/GDRDMA
+n:1:1 [0] NCCL INFO Channel 01/0 : 0[0] -> 8[0] [send] via NET/IBext_v8/1/GDRDMA
+",
+        first: "RDMA: yes, 2 NICs, GPUDirect on all",
+        holds: &["mlx5_0+mlx5_1", "mlx5_2"],
+        lacks: &["have no connection"],
+    },
+    Case {
+        name: "an address of one link that refuses was reached, a graph without latency is a note, and memory of the host is no GPU's",
+        log: "\
+n:1:1 [0] misc/socket.cc:484 NCCL WARN socketPollConnect: connect to 169.254.33.7<4711> returned Connection refused
+n:1:1 [0] graph/xml.h:101 NCCL WARN Attribute latencyinter of node graph not found
+n:1:1 [0] include/alloc.h:60 NCCL WARN Failed to CUDA host alloc 1048576 bytes
+",
+        first: "unknown: no line names the network; FAULT: n: a rank's port did not answer: that process is gone or not there \
+                yet, or a firewall refuses",
+        holds: &["NCCL_GRAPH_FILE", "memory of the host"],
+        lacks: &["NCCL_TOPO_FILE", "memory of a GPU", "pod-id-link", "other fault"],
     },
     Case {
         name: "two builds of one version are two",
