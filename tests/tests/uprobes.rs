@@ -500,7 +500,7 @@ fn while_a_program_holds_its_lock_nothing_is_probed_and_fork_works() -> Result<(
     wait::until("the lock to be held", PATIENCE, || (0..10).all(|_| waits()))?;
     // Only now, because a program that takes its lock while a function is being probed makes that wait.
     let window = Window::open_with(&ARGS, &ENV)?;
-    // The kernel has listed the QPs from before by then. Only processes of known QPs are asked for their lock.
+    // By then the kernel has listed the QPs from before. Only owners of known QPs are asked for their lock.
     window.wait_looks(5)?;
     let honest = standing()?;
     let held = (|| {

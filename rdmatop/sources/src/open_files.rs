@@ -41,8 +41,8 @@ pub(super) fn of(root: &Root, pid: u32) -> io::Result<fs::ReadDir> {
 }
 
 /// Calls `see` with each process, by number, and for each of its open files with the link in /proc/PID/fd and
-/// that link's target; `Break` ends the walk of that process alone, or all of it. Reads at most `most` files of
-/// each user.
+/// that link's target; `Break` ends the walk of that process alone, or all of it. Reads at most `most` files
+/// of each user.
 pub fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &Path, &[u8]) -> ControlFlow<Ends>) -> Walk {
     let mut out = Walk::default();
     let mut looked: HashMap<u32, usize> = HashMap::new();
