@@ -17,12 +17,12 @@ pub const MOST: usize = 200_000;
 /// Why something is unknown where a search stopped at [`MOST`].
 pub const CUT: &str = "a user has more than 200,000 files open, and no more were looked at";
 
-/// What need not be walked any further.
+/// Says where a search need not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
-    /// The other files of this process.
+    /// The search is done with this process, and goes on with the next.
     Process,
-    /// All other files.
+    /// The search is done.
     Walk,
 }
 

@@ -25,7 +25,7 @@ const FOLLOWED: usize = 4 * MAX;
 /// hide what others suffer from.
 pub(super) const OF_ONE: usize = 16;
 
-/// What there is no place for.
+/// Counts what the watch has no place for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     /// Findings beyond the most that are shown.

@@ -92,6 +92,25 @@ fn the_number_of_qps_is_a_bound_where_a_device_is_left_alone() {
 }
 
 #[test]
+fn of_a_device_that_is_left_alone_no_cause_is_guessed() {
+    let mut s = testkit::one_row();
+    let left_alone = |s: &Snapshot| s.clone().judged(None).judgement.unobserved.len();
+    s.ports.clear();
+    s.health.ebpf = EbpfState::Disabled;
+    s.devices[0].driver = None;
+    assert!(left_alone(&s) > 0);
+    s.health.notes = vec![Cause {
+        id: CauseId::Excluded,
+        concerns: Concerns::Host,
+        what: s.devices[0].name.to_string(),
+        why: "not read, as --exclude-device says".into(),
+        remedy: "".into(),
+    }]
+    .into();
+    assert_eq!(left_alone(&s), 0);
+}
+
+#[test]
 fn a_port_without_a_packet_moved_nothing_and_one_with_packets_may_have() {
     let mut s = testkit::one_row();
     s.qps.clear();

@@ -103,7 +103,18 @@ pub(super) fn of_device(device: &DeviceRow) -> Concerns {
 
 pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Vec<Unobserved> {
     let mut out = Vec::new();
+    let some_left_alone = snapshot
+        .health
+        .notes
+        .iter()
+        .any(|note| note.id == CauseId::Excluded);
     for device in &snapshot.devices {
+        let ports = || snapshot.ports.iter().filter(|port| port.device_uid == device.uid);
+        // The note says that rdmatop leaves this device alone. Nothing of it was read, so any other cause would
+        // be a guess about its driver.
+        if some_left_alone && device.driver.is_none() && ports().next().is_none() {
+            continue;
+        }
         let because =
             |what: Quantity, id, why: &str| Obstacle::new(id, why, "").takes(what.name(), of_device(device));
         let mut add = |what, qps, cause| {
@@ -133,7 +144,6 @@ pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Vec<Unobserved> {
                 add(hidden.what, None, cause);
             }
         }
-        let ports = || snapshot.ports.iter().filter(|port| port.device_uid == device.uid);
         if ports().next().is_some() && !ports().any(counts_bytes) {
             let (id, why) = if ports().any(|port| !port.counters.is_empty()) {
                 (CauseId::NoByteCounters, "its driver counts no bytes")

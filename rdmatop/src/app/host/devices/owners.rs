@@ -55,14 +55,6 @@ mod tests {
     use rdmatop_sources::fake::Fake;
 
     #[test]
-    fn a_thread_leads_to_its_process_and_an_unknown_number_to_itself() {
-        let fake = Fake::new();
-        fake.proc("10/status", "Tgid:\t9\nPid:\t10\n");
-        let mut owners = Owners::new(fake.root());
-        assert_eq!([10, 10, 11].map(|tid| owners.process(tid)), [9, 9, 11]);
-    }
-
-    #[test]
     fn what_was_learnt_holds_for_one_dump() {
         let fake = Fake::new();
         fake.proc("10/status", "Tgid:\t9\nPid:\t10\n");
