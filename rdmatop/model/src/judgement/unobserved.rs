@@ -110,8 +110,8 @@ pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Vec<Unobserved> {
         .any(|note| note.id == CauseId::Excluded);
     for device in &snapshot.devices {
         let ports = || snapshot.ports.iter().filter(|port| port.device_uid == device.uid);
-        // The note says that rdmatop leaves this device alone. Nothing of it was read, so any other cause would
-        // be a guess about its driver.
+        // The note says that rdmatop leaves this device alone. Nothing of it was read, so any other cause
+        // would be a guess about its driver.
         if some_left_alone && device.driver.is_none() && ports().next().is_none() {
             continue;
         }
