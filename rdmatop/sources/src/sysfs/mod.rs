@@ -15,7 +15,7 @@ pub use counters::value as counter_value;
 pub use counters::{CounterFiles, CounterGroup, FileValue};
 pub use device::{
     DeviceFacts, count_dangling, device_dir, has_hardware, is_hardware, list_devices, lists_same_devices,
-    read_device,
+    read_device, verbs_files,
 };
 pub use gid::GidFacts;
 pub use netdev::{Bond, BondMember, netdev_bond, netdev_mtu, netdev_pfc};

@@ -8,7 +8,9 @@ use rdmatop_doctor::facts::{Device, Fact, Gid, Lossless, Member, Netdev, Port};
 use rdmatop_sources::{
     dcb::{self, Dcb},
     root::{Root, is_component},
-    sysfs::{BondMember, DeviceFacts, PortFacts, netdev_bond, netdev_pfc, read_device},
+    sysfs::{
+        BondMember, DeviceFacts, PortFacts, netdev_bond, netdev_pfc, read_device, verbs_files,
+    },
 };
 
 /// After so many unset places in a row a GID table is not read further: some have thousands of places, filled
@@ -232,15 +234,15 @@ fn irqs(root: &Root, dir: &Path) -> Vec<Vec<u32>> {
 
 /// Verbs files and names of their devices; absent where ib_uverbs is not loaded.
 pub(super) fn verbs(root: &Root) -> Fact<Vec<(String, String)>> {
-    let class = root.sys("class/infiniband_verbs");
-    let names = match root.try_list(&class) {
-        Ok(names) => names,
+    let files = match verbs_files(root) {
+        Ok(files) => files.into_iter(),
         Err(error) => return read::refused(&error),
     };
-    let of = |file: &std::ffi::OsString| {
-        let device = root.line(&class.join(file).join("ibdev"))?;
-        // The name as the directory in sysfs has it.
-        Some((text::sanitize(file.as_bytes()), text::sysfs_name(&device)))
-    };
-    Fact::Known(names.iter().filter_map(of).collect())
+    // The name as the directory in sysfs has it.
+    let device = |device: &[u8]| text::sysfs_name(&text::sanitize(device));
+    Fact::Known(
+        files
+            .map(|(file, raw)| (text::sanitize(file.as_bytes()), device(&raw)))
+            .collect(),
+    )
 }
