@@ -16,10 +16,17 @@ pub(super) fn first_netdev(root: &Root, port: &Path) -> Option<String> {
     (0..SLOTS).find_map(|slot| root.line(&ndevs.join(slot.to_string())))
 }
 
-/// After so many unset places in a row a table is not read further: it is filled from the front.
-const GAP: u32 = 8;
-/// Places that are read at most.
-const PLACES: u16 = 256;
+/// How far the table of a device is read that is shown.
+pub(super) const SHOWN: GidLimits = GidLimits { gap: 8, places: 256 };
+
+/// How far a table is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GidLimits {
+    /// After so many unset places in a row it ends: it is filled from the front.
+    pub gap: u32,
+    /// Places that are read at most.
+    pub places: u16,
+}
 
 /// An entry of a GID table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,12 +41,12 @@ pub struct GidFacts {
 }
 
 /// The GIDs of a port; `None` when there is no table to read.
-pub(super) fn gids(root: &Root, port: &Path) -> Option<Vec<GidFacts>> {
+pub fn read_gids(root: &Root, port: &Path, limits: GidLimits) -> Option<Vec<GidFacts>> {
     let dir = root.dir(&port.join("gids"))?;
     let types = root.dir(&port.join("gid_attrs").join("types"));
     let mut found = None;
     let mut unset = 0;
-    for place in 0..PLACES {
+    for place in 0..limits.places {
         // The kernel answers from its cache.
         let Some(line) = dir.line(&place.to_string()) else {
             break;
@@ -57,7 +64,7 @@ pub(super) fn gids(root: &Root, port: &Path) -> Option<Vec<GidFacts>> {
             }
             _ => unset += 1,
         }
-        if unset >= GAP {
+        if unset >= limits.gap {
             break;
         }
     }
@@ -73,18 +80,18 @@ mod tests {
     fn a_table_is_read_up_to_where_it_is_empty() {
         let fake = Fake::new();
         let port = fake.root().sys("p");
-        assert_eq!(gids(&fake.root(), &port), None);
+        assert_eq!(read_gids(&fake.root(), &port, SHOWN), None);
         let unset = "0000:0000:0000:0000:0000:0000:0000:0000\n";
         for place in 0..60 {
             fake.sys(format!("p/gids/{place}"), unset);
         }
-        assert_eq!(gids(&fake.root(), &port), Some(Vec::new()));
+        assert_eq!(read_gids(&fake.root(), &port, SHOWN), Some(Vec::new()));
         fake.sys("p/gids/0", "fe80:0000:0000:0000:5054:00ff:fe12:3456\n")
             .sys("p/gids/4", "0000:0000:0000:0000:0000:ffff:0a00:0001\n")
             .sys("p/gids/50", "0000:0000:0000:0000:0000:ffff:0a00:0002\n");
         fake.sys("p/gid_attrs/types/0", "IB/RoCE v1\n")
             .sys("p/gid_attrs/types/4", "RoCE v2\n");
-        let found = gids(&fake.root(), &port).unwrap();
+        let found = read_gids(&fake.root(), &port, SHOWN).unwrap();
         assert_eq!(found.len(), 2);
         let last = found[1];
         assert_eq!(last.gid, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1]);

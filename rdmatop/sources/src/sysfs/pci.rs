@@ -65,7 +65,7 @@ pub(super) fn read_pci(root: &Root, device: &Path) -> Option<PciFacts> {
     };
     Some(PciFacts {
         address: address(&dir)?,
-        path: path(&dir),
+        path: pci_path(&dir),
         numa_node: root
             .signed(&dir.join("numa_node"))
             .and_then(|n| n.try_into().ok()),
@@ -83,8 +83,9 @@ pub fn read_pci_at(root: &Root, address: &str) -> Option<PciFacts> {
     read_pci(root, &root.sys("bus/pci/devices").join(address))
 }
 
-/// The directory names from the host bridge down to a function.
-fn path(dir: &Path) -> Arc<[String]> {
+/// The directory names from the host bridge down to a function, whose directory this is without links; empty
+/// where sysfs has the function elsewhere.
+pub fn pci_path(dir: &Path) -> Arc<[String]> {
     let name = |dir: &Path| dir.file_name().and_then(|name| name.to_str()).map(str::to_owned);
     let is_host = |name: &String| name.starts_with("pci") && name.contains(':');
     let all: Vec<String> = dir.ancestors().filter_map(name).collect();

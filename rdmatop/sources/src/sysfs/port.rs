@@ -1,7 +1,7 @@
 //! One port of an RDMA device: `/sys/class/infiniband/DEVICE/ports/N`.
 use std::path::Path;
 
-use super::gid::{GidFacts, first_netdev, gids};
+use super::gid::{GidFacts, SHOWN, first_netdev, read_gids};
 use super::placeholder::{self, is_placeholder};
 use crate::root::{Root, parse_u64};
 
@@ -64,7 +64,7 @@ pub(super) fn read_port(
         rate,
         link_layer,
         netdev: first_netdev(root, &dir),
-        gids: gids(root, &dir),
+        gids: read_gids(root, &dir, SHOWN),
     }
 }
 

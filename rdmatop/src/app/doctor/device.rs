@@ -9,15 +9,16 @@ use rdmatop_sources::{
     dcb::{self, Dcb},
     root::{Root, is_component},
     sysfs::{
-        BondMember, DeviceFacts, PortFacts, netdev_bond, netdev_pfc, read_device, verbs_files,
+        BondMember, DeviceFacts, GidFacts, GidLimits, PortFacts, netdev_bond, netdev_pfc, read_device,
+        read_gids, verbs_files,
     },
 };
 
-/// After so many unset places in a row a GID table is not read further: some have thousands of places, filled
-/// from the front.
-const GAP: u32 = 16;
-/// Places of a GID table that are read at most.
-const GIDS: u32 = 4096;
+/// How far a GID table is read: some have thousands of places.
+const GIDS: GidLimits = GidLimits {
+    gap: 16,
+    places: 4096,
+};
 /// Interrupts of a device that are read at most.
 const IRQS: usize = 1024;
 const IFF_UP: u64 = 1;
@@ -111,36 +112,18 @@ fn read_port(root: &Root, device: &Path, facts: &PortFacts, roce: bool, interfac
 }
 
 fn gids(root: &Root, port: &Path) -> Fact<Vec<Gid>> {
-    let mut found = Vec::new();
-    let mut unset = 0;
-    for index in 0..GIDS {
-        let line = match read::line(&port.join("gids").join(index.to_string())) {
-            Fact::Known(line) => line,
-            Fact::Absent if index == 0 => return Fact::Absent,
-            Fact::Absent => break,
-            Fact::Unreadable(why) | Fact::Unknown(why) if index == 0 => return Fact::Unreadable(why),
-            // A place that is just being changed.
-            Fact::Unreadable(_) | Fact::Unknown(_) => String::new(),
-        };
-        let bytes = line
-            .parse::<std::net::Ipv6Addr>()
-            .map_or([0; 16], |gid| gid.octets());
-        if bytes == [0; 16] {
-            unset += 1;
-            if unset >= GAP {
-                break;
-            }
-            continue;
-        }
-        unset = 0;
-        let kind = root.line(&port.join("gid_attrs/types").join(index.to_string()));
-        found.push(Gid {
-            index,
-            bytes,
-            v2: kind.as_deref() == Some("RoCE v2"),
-        });
+    let gid = |gid: GidFacts| Gid {
+        index: gid.index.into(),
+        bytes: gid.gid,
+        v2: gid.v1 == Some(false),
+    };
+    if let Some(gids) = read_gids(root, port, GIDS) {
+        return Fact::Known(gids.into_iter().map(gid).collect());
     }
-    Fact::Known(found)
+    match read::line(&port.join("gids/0")) {
+        Fact::Unreadable(why) | Fact::Unknown(why) => Fact::Unreadable(why),
+        Fact::Known(_) | Fact::Absent => Fact::Absent,
+    }
 }
 
 fn netdev(root: &Root, name: &str) -> Netdev {
