@@ -16,7 +16,6 @@ use rdmatop_common::{
     wr::count,
 };
 use rustix::time::ClockId;
-use zerocopy::IntoBytes as _;
 
 use super::{
     callers::{Callers, Floods},
@@ -30,16 +29,11 @@ use super::{
     verb_table::{Entry, Table},
 };
 use rdmatop_model::cause::Cause;
-use rdmatop_model::input::{
-    Flood, ReadAt, SeenByPrograms, Skipped, SlotHead, SlotsSample, UprobesReport, VerbsSample,
-};
+use rdmatop_model::input::{Flood, ReadAt, SeenByPrograms, Skipped, SlotsSample, UprobesReport, VerbsSample};
 use rdmatop_sources::{clock, proc::lives, root::Root};
 
 /// How many slots to pass on at a time: ten thousand changed slots take 8 MB.
 const SLOTS_A_SAMPLE: usize = 64;
-
-/// Offset of the first count in a slot.
-const COUNTS: usize = std::mem::offset_of!(QpSlot, doorbells);
 
 /// The maps of one session.
 struct Maps {
@@ -496,14 +490,9 @@ impl MapSweep {
         // made this thread wait.
         let mut from_ns = began_ns;
         let mut put = |number, slot: QpSlot| {
-            if slot.as_bytes().iter().skip(COUNTS).all(|byte| *byte == 0) {
-                sample.idle.push((number, SlotHead::of(&slot)));
-                return;
-            }
             if sample.slots.len() == SLOTS_A_SAMPLE {
                 let rest = SlotsSample {
                     slots: Vec::with_capacity(SLOTS_A_SAMPLE),
-                    idle: std::mem::take(&mut sample.idle),
                     ..sample
                 };
                 let mut full = std::mem::replace(&mut sample, rest);

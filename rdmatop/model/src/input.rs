@@ -31,7 +31,7 @@ pub use processes::{
     LimitReached, LockedMemory, MappingCount, MappingsSample, Opener, OpenersSample, ProcessFacts, TcpSample,
     TcpTotals,
 };
-pub use qps::{QpReading, QpsSample, SlotHead, SlotsSample, VerbsSample};
+pub use qps::{QpReading, QpsSample, SlotsSample, VerbsSample};
 
 /// A point in time, by both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,6 @@
 //! Queue pairs, and what the eBPF programs have counted of them and of verbs.
 
 use rdmatop_common::counters::{QpSlot, VerbErrorKey, VerbKey, VerbStats};
-use zerocopy::FromZeros as _;
 
 use super::ReadAt;
 use crate::{
@@ -57,8 +56,6 @@ pub struct SlotsSample {
     pub at: Option<ReadAt>,
     /// Slot number and copy, only slots in use.
     pub slots: Vec<(u32, QpSlot)>,
-    /// Slots in use that have counted nothing yet, as heads: ten thousand copies of zeroes would be 8 MB.
-    pub idle: Vec<(u32, SlotHead)>,
     /// Slots unchanged since the sweep before are left out. If false, a slot that is left out is free.
     pub partial: bool,
     /// The same sweep goes on in the next sample.
@@ -67,58 +64,6 @@ pub struct SlotsSample {
     pub capacity: u32,
     /// QPs may exist that found no room in the tables of the kernel side; they are not counted.
     pub lacks_some: bool,
-}
-
-/// Which QP a slot belongs to.
-#[derive(Clone, Copy, Debug)]
-pub struct SlotHead {
-    /// [`QpSlot::qp`].
-    pub qp: u64,
-    /// [`QpSlot::born_ns`].
-    pub born_ns: u64,
-    /// [`QpSlot::owner_start_ns`].
-    pub owner_start_ns: u64,
-    /// [`QpSlot::since_ns`].
-    pub since_ns: u64,
-    /// [`QpSlot::qpn`].
-    pub qpn: u32,
-    /// [`QpSlot::device_index`].
-    pub device_index: u32,
-    /// [`QpSlot::owner_pid`].
-    pub owner_pid: u32,
-    /// [`QpSlot::flags`].
-    pub flags: u32,
-}
-
-impl SlotHead {
-    /// The head of a slot.
-    pub fn of(slot: &QpSlot) -> Self {
-        Self {
-            qp: slot.qp,
-            born_ns: slot.born_ns,
-            owner_start_ns: slot.owner_start_ns,
-            since_ns: slot.since_ns,
-            qpn: slot.qpn,
-            device_index: slot.device_index,
-            owner_pid: slot.owner_pid,
-            flags: slot.flags,
-        }
-    }
-
-    /// The slot with this head, in which nothing has been counted.
-    pub fn slot(&self) -> QpSlot {
-        QpSlot {
-            qp: self.qp,
-            born_ns: self.born_ns,
-            owner_start_ns: self.owner_start_ns,
-            since_ns: self.since_ns,
-            qpn: self.qpn,
-            device_index: self.device_index,
-            owner_pid: self.owner_pid,
-            flags: self.flags,
-            ..QpSlot::new_zeroed()
-        }
-    }
 }
 
 /// Verb counters, summed over CPUs, cumulative since attach.
