@@ -248,7 +248,7 @@ impl MapSweep {
 
     /// Drops the maps of an ending session, but keeps its losses and its counts per process.
     pub(super) fn release(&self) {
-        self.look_for_all_skips();
+        self.look_for_skips();
         let (losses, skipped, work) = (self.losses(), self.skipped(), self.work());
         self.floods();
         self.inner().paused = false;
@@ -266,7 +266,7 @@ impl MapSweep {
     }
 
     /// Losses by cause, cumulative over all sessions. Skips by the kernel are as of the last
-    /// [`MapSweep::look_for_skips`] or [`MapSweep::look_for_all_skips`].
+    /// [`MapSweep::look_for_skips`].
     pub fn losses(&self) -> [u64; loss::COUNT as usize] {
         let inner = self.inner();
         let mut sums = [0; loss::COUNT as usize];
@@ -371,18 +371,11 @@ impl MapSweep {
         }
     }
 
-    /// Asks the kernel about some of the programs, in turn. This is cheap enough for every round.
+    /// Asks the kernel how often it skipped the programs. Call it also before losses are reported for the
+    /// last time, but after the counts have been read.
     pub fn look_for_skips(&self) {
         if let Some(maps) = &mut self.inner().maps {
             maps.skips.look();
-        }
-    }
-
-    /// Asks the kernel about all programs. Call it before losses are reported for the last time, but after
-    /// the counts have been read.
-    pub fn look_for_all_skips(&self) {
-        if let Some(maps) = &mut self.inner().maps {
-            maps.skips.look_at_all();
         }
     }
 
