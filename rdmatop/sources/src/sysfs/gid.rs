@@ -3,6 +3,7 @@ use std::net::Ipv6Addr;
 use std::path::Path;
 
 use crate::root::Root;
+use rdmatop_model::input::GidReading;
 
 /// How many slots are searched for a network device. The kernel fills the first slots of a RoCE port from the
 /// device itself (`ib_cache_gid_set_default_gid` in drivers/infiniband/core/cache.c). A table has up to some
@@ -28,20 +29,8 @@ pub struct GidLimits {
     pub places: u16,
 }
 
-/// An entry of a GID table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GidFacts {
-    /// Its index in the port's GID table.
-    pub index: u16,
-    /// The GID, in network byte order.
-    pub gid: [u8; 16],
-    /// Whether it is a GID of RoCE v1 or `InfiniBand`: the kernel has one word for both. `None` when that
-    /// could not be read.
-    pub v1: Option<bool>,
-}
-
 /// The GIDs of a port; `None` when there is no table to read.
-pub fn read_gids(root: &Root, port: &Path, limits: GidLimits) -> Option<Vec<GidFacts>> {
+pub fn read_gids(root: &Root, port: &Path, limits: GidLimits) -> Option<Vec<GidReading>> {
     let dir = root.dir(&port.join("gids"))?;
     let types = root.dir(&port.join("gid_attrs").join("types"));
     let mut found = None;
@@ -56,9 +45,10 @@ pub fn read_gids(root: &Root, port: &Path, limits: GidLimits) -> Option<Vec<GidF
             Ok(gid) if !gid.is_unspecified() => {
                 unset = 0;
                 let kind = types.as_ref().and_then(|types| types.line(&place.to_string()));
-                found.push(GidFacts {
+                found.push(GidReading {
                     index: place,
                     gid: gid.octets(),
+                    // The kernel has one word for RoCE v1 and InfiniBand.
                     v1: kind.map(|kind| kind == "IB/RoCE v1"),
                 });
             }

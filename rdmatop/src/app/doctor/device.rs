@@ -5,12 +5,12 @@ use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 use super::{pci, read};
 use rdmatop_base::text;
 use rdmatop_doctor::facts::{Device, Fact, Gid, Lossless, Member, Netdev, Port};
+use rdmatop_model::input::{GidReading, MemberReading};
 use rdmatop_sources::{
     dcb::{self, Dcb},
     root::{Root, is_component},
     sysfs::{
-        BondMember, DeviceFacts, GidFacts, GidLimits, PortFacts, netdev_bond, netdev_pfc, read_device,
-        read_gids, verbs_files,
+        DeviceFacts, GidLimits, PortFacts, netdev_bond, netdev_pfc, read_device, read_gids, verbs_files,
     },
 };
 
@@ -112,7 +112,7 @@ fn read_port(root: &Root, device: &Path, facts: &PortFacts, roce: bool, interfac
 }
 
 fn gids(root: &Root, port: &Path) -> Fact<Vec<Gid>> {
-    let gid = |gid: GidFacts| Gid {
+    let gid = |gid: GidReading| Gid {
         index: gid.index.into(),
         bytes: gid.gid,
         v2: gid.v1 == Some(false),
@@ -143,7 +143,7 @@ fn netdev(root: &Root, name: &str) -> Netdev {
     let members = netdev_bond(root, name)
         .map(|bond| bond.members)
         .unwrap_or_default();
-    let member = |member: BondMember| Member {
+    let member = |member: MemberReading| Member {
         lossless: lossless(root, &member.name, &root.sys("class/net").join(&member.name)),
         name: member.name,
     };

@@ -5,10 +5,11 @@ use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::Path};
 use super::read;
 use rdmatop_base::text;
 use rdmatop_doctor::facts::{Fact, Gpu, IdleNic, Pci, PciLink};
+use rdmatop_model::input::PcieLink;
 use rdmatop_sources::{
     privileges::Raised,
     root::Root,
-    sysfs::{PciFacts, PcieLink, pci_path},
+    sysfs::{PciFacts, pci_path},
 };
 
 const MELLANOX: u64 = 0x15b3;
@@ -18,12 +19,12 @@ const CORNELIS: u64 = 0x434e;
 const NVIDIA: u64 = 0x10de;
 const AMD: u64 = 0x1002;
 
-/// A link as it was read, with its rate.
+/// A link as it was read.
 pub(super) fn link(link: PcieLink) -> PciLink {
     PciLink {
         mega_transfers: link.mega_transfers,
         width: link.width,
-        bits_per_sec: link.bits_per_sec(),
+        bits_per_sec: link.bps,
     }
 }
 
