@@ -44,7 +44,7 @@ enum Cmd {
     /// Boot a real Debian kernel with `SoftRoCE` devices in a VM, and run something there
     #[command(subcommand)]
     Lab(lab::LabCommand),
-    /// Build the eBPF programs and list them
+    /// Build the eBPF programs
     BuildEbpf(ebpf::BuildArgs),
     /// Measure the performance goals in an instruction-counting guest
     Bench(bench::BenchArgs),

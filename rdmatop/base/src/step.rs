@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::text;
 
@@ -106,7 +106,7 @@ fn in_quotes(name: &str) -> String {
 }
 
 /// What to do next: sentences and commands, in one line. It is read as a string.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct NextStep(Cow<'static, str>);
 

@@ -173,6 +173,33 @@ pub fn is_plain(s: &str) -> bool {
     s.bytes().all(|byte| (b' '..=b'~').contains(&byte))
 }
 
+/// Columns of a terminal, for pages that are printed.
+const PAGE: usize = 80;
+
+/// Appends words in lines of 80 columns: `first`, of `used` columns, before the first line, and `hang` spaces
+/// before the others. A word that has no room stays whole.
+pub fn wrap(out: &mut String, first: &str, used: usize, hang: usize, words: &str) {
+    out.push_str(first);
+    let (mut columns, mut empty) = (used, true);
+    for word in words.split(' ').filter(|word| !word.is_empty()) {
+        let wide = width(word);
+        if !empty && columns + 1 + wide > PAGE {
+            out.push('\n');
+            out.push_str(&" ".repeat(hang));
+            (columns, empty) = (hang, true);
+        }
+        if !empty {
+            out.push(' ');
+            columns += 1;
+        }
+        out.push_str(word);
+        columns += wide;
+        empty = false;
+    }
+    out.truncate(out.trim_end_matches(' ').len());
+    out.push('\n');
+}
+
 /// An age in two units at most: `7s`, `3m12s`, `4h03m`, `12d4h`.
 pub fn age(seconds: u64) -> String {
     let (d, h, m, s) = (

@@ -1,7 +1,5 @@
 //! The page for a terminal of 80 columns, and the same as JSON.
 
-use std::fmt::Write as _;
-
 use serde::Serialize;
 
 use super::{
@@ -11,8 +9,6 @@ use super::{
 };
 use rdmatop_base::text;
 
-/// Columns of a terminal.
-const WIDTH: usize = 80;
 /// Columns of the groups' names.
 const GROUP: usize = 10;
 /// Where the text begins.
@@ -40,30 +36,6 @@ fn color(status: Status) -> &'static str {
     }
 }
 
-/// Writes words, `first` (of `used` columns) before the first line and `hang` spaces before the others.
-fn wrapped(out: &mut String, first: &str, used: usize, hang: usize, words: &str) {
-    let mut line = first.to_owned();
-    let mut columns = used;
-    let mut empty = true;
-    for word in words.split(' ').filter(|word| !word.is_empty()) {
-        let wide = text::width(word);
-        if !empty && columns + 1 + wide > WIDTH {
-            let _ = writeln!(out, "{}", line.trim_end());
-            line = " ".repeat(hang);
-            columns = hang;
-            empty = true;
-        }
-        if !empty {
-            line.push(' ');
-            columns += 1;
-        }
-        line.push_str(word);
-        columns += wide;
-        empty = false;
-    }
-    let _ = writeln!(out, "{}", line.trim_end());
-}
-
 fn head(facts: &Facts) -> String {
     let host = facts.host.name.as_deref().unwrap_or("this machine");
     let kernel = facts
@@ -82,8 +54,8 @@ fn head(facts: &Facts) -> String {
 /// The page; the first line is the verdict.
 pub fn text(facts: &Facts, report: &Report, all: bool, colors: bool) -> String {
     let mut out = String::new();
-    wrapped(&mut out, "", 0, 2, &report.verdict());
-    wrapped(&mut out, "", 0, 2, &head(facts));
+    text::wrap(&mut out, "", 0, 2, &report.verdict());
+    text::wrap(&mut out, "", 0, 2, &head(facts));
     out.push('\n');
     let mut group = "";
     let mut said = "";
@@ -115,11 +87,11 @@ fn one(out: &mut String, group: &str, line: &Line, known: bool, colors: bool) {
         Status::Skip | Status::Unknown if !line.why.is_empty() => format!("{}: {}", line.text, line.why),
         _ => line.text.clone(),
     };
-    wrapped(out, &first, INDENT, INDENT, &said);
+    text::wrap(out, &first, INDENT, INDENT, &said);
     let mut note = |name: &str, words: &str| {
         if !words.is_empty() {
             let first = format!("{:INDENT$}{name:5}", "");
-            wrapped(out, &first, INDENT + 5, INDENT + 5, words);
+            text::wrap(out, &first, INDENT + 5, INDENT + 5, words);
         }
     };
     if !matches!(line.status, Status::Skip | Status::Unknown) && !known {
@@ -144,7 +116,7 @@ fn rest(out: &mut String, report: &Report, all: bool) {
         };
         format!("{count} {verb} not apply here; --all lists them.")
     };
-    wrapped(out, "", 0, 2, &said);
+    text::wrap(out, "", 0, 2, &said);
 }
 
 /// One JSON object.

@@ -14,6 +14,7 @@ use super::run::Wire;
 use super::state::MadeDisk;
 pub(super) use super::switch::Switch;
 use super::{LabError, disk, link, switch};
+use rdmatop_base::text;
 use rdmatop_sources::netlink::client::Nldev;
 pub(super) use rdmatop_sources::netlink::enums::NetnsMode;
 use rdmatop_sources::netlink::error::NetlinkError;
@@ -22,6 +23,7 @@ use rdmatop_sources::netlink::record::{Owner, Port};
 use rdmatop_sources::netlink::sample::Dump;
 use rdmatop_sources::netlink::socket::Socket;
 use rdmatop_sources::netlink::transport::Transport;
+use rdmatop_sources::openers::openers;
 use rdmatop_sources::proc::process_of;
 use rdmatop_sources::removal;
 use rdmatop_sources::root::Root;
@@ -272,10 +274,14 @@ impl Host for System {
         if unlisted > 0 {
             let mut devices = nldev.devices().and_then(Dump::whole).map_err(look())?;
             devices.retain(|device| device.index == index);
+            let names: Vec<_> = devices
+                .iter()
+                .map(|device| text::sanitize(device.name.as_bytes()))
+                .collect();
+            let open = openers(&Root::default()).found.into_iter();
             pids.extend(
-                devices
-                    .iter()
-                    .flat_map(|device| openers(Path::new("/"), &device.name)),
+                open.filter(|(device, _)| names.contains(device))
+                    .map(|(_, pid)| pid),
             );
         }
         let nobody = pids.is_empty() && unlisted > 0;
@@ -458,28 +464,6 @@ fn describe(pid: u32) -> String {
     }
 }
 
-/// Processes that have the verbs file of a device open, by /proc/PID/fd.
-fn openers(root: &Path, device: &Name) -> Vec<u32> {
-    let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten();
-    let is_ours = |entry: &fs::DirEntry| {
-        fs::read(entry.path().join("ibdev")).is_ok_and(|name| name.trim_ascii_end() == device.as_bytes())
-    };
-    let verbs = entries(&root.join("sys/class/infiniband_verbs"));
-    let files: Vec<_> = verbs
-        .filter(is_ours)
-        .map(|entry| Path::new("/dev/infiniband").join(entry.file_name()))
-        .collect();
-    let holds = |process: &Path| {
-        entries(&process.join("fd"))
-            .any(|fd| fs::read_link(fd.path()).is_ok_and(|target| files.contains(&target)))
-    };
-    let pid = |entry: fs::DirEntry| {
-        let pid = entry.file_name().to_str()?.parse().ok()?;
-        holds(&entry.path()).then_some(pid)
-    };
-    entries(&root.join("proc")).filter_map(pid).collect()
-}
-
 /// The interface of the default route in /proc/net/route: destination and mask 0, lowest metric.
 fn default_route(table: &str) -> Option<String> {
     let routes = table.lines().skip(1).filter_map(|line| {
@@ -595,24 +579,6 @@ mod tests {
             let always = held(true, (command, usize::MAX));
             assert_eq!(always, Err(NetlinkError::Interrupted), "{command}");
         }
-    }
-
-    #[test]
-    fn who_has_the_verbs_file_of_just_this_device_open_is_found() {
-        let root = tempfile::tempdir().unwrap();
-        let make = |dir: &str| {
-            let dir = root.path().join(dir);
-            std::fs::create_dir_all(&dir).unwrap();
-            dir
-        };
-        std::fs::write(make("sys/class/infiniband_verbs/uverbs0").join("ibdev"), "rxe0\n").unwrap();
-        std::fs::write(make("sys/class/infiniband_verbs/uverbs1").join("ibdev"), "rxe1\n").unwrap();
-        for (pid, file) in [("231", "uverbs0"), ("232", "uverbs1"), ("self", "uverbs0")] {
-            let fd = make(&format!("proc/{pid}/fd")).join("3");
-            std::os::unix::fs::symlink(format!("/dev/infiniband/{file}"), fd).unwrap();
-        }
-        assert_eq!(openers(root.path(), &Name::from("rxe0")), [231]);
-        assert_eq!(openers(root.path(), &Name::from("rxe9")), Vec::<u32>::new());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use aya::maps::{MapData, RingBuf};
-use rdmatop_common::{event::decode, wr};
+use rdmatop_common::{event, wr};
 use tokio::io::unix::AsyncFd;
 
 use rdmatop_model::{
@@ -22,33 +22,6 @@ const RECORDS_AT_A_TIME: usize = 256;
 /// the ring buffer may never be empty.
 const BATCHES_AT_A_TIME: usize = 16;
 
-/// Passes records of work requests on. Returns true if the ring buffer may have more.
-pub(super) async fn drain_work(ring: Option<&mut RingBuf<MapData>>, feed: &Feed) -> Result<bool, Ended> {
-    let Some(ring) = ring else { return Ok(false) };
-    for _ in 0..BATCHES_AT_A_TIME {
-        let mut records = Vec::new();
-        let mut bad = false;
-        while records.len() < RECORDS_AT_A_TIME && !bad {
-            let Some(item) = ring.next() else { break };
-            match wr::decode(&item) {
-                Ok(record) => records.push(record),
-                Err(_) => bad = true,
-            }
-        }
-        let more = bad || records.len() == RECORDS_AT_A_TIME;
-        if !records.is_empty() {
-            feed.send(Input::WorkRequests(records)).await?;
-        }
-        if bad {
-            feed.send(Input::BadRecord).await?;
-        }
-        if !more {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
 /// What a ring buffer held.
 #[derive(Default)]
 pub(super) struct Drained {
@@ -60,6 +33,21 @@ pub(super) struct Drained {
 
 /// Passes lifecycle records on.
 pub(super) async fn drain(ring: &mut RingBuf<MapData>, feed: &Feed) -> Result<Drained, Ended> {
+    pass(ring, feed, event::decode, Input::Records).await
+}
+
+/// Passes records of work requests on. Returns true if the ring buffer may have more.
+pub(super) async fn drain_work(ring: Option<&mut RingBuf<MapData>>, feed: &Feed) -> Result<bool, Ended> {
+    let Some(ring) = ring else { return Ok(false) };
+    Ok(pass(ring, feed, wr::decode, Input::WorkRequests).await?.more)
+}
+
+async fn pass<R, E>(
+    ring: &mut RingBuf<MapData>,
+    feed: &Feed,
+    decode: impl Fn(&[u8]) -> Result<R, E>,
+    input: impl Fn(Vec<R>) -> Input,
+) -> Result<Drained, Ended> {
     let mut drained = Drained::default();
     // The channel sets the pace. While it is full, the ring buffer fills up, and the kernel side counts the
     // records that find no room.
@@ -79,7 +67,7 @@ pub(super) async fn drain(ring: &mut RingBuf<MapData>, feed: &Feed) -> Result<Dr
         let more = bad || records.len() == RECORDS_AT_A_TIME;
         expected = records.len();
         if !records.is_empty() {
-            feed.send(Input::Records(records)).await?;
+            feed.send(input(records)).await?;
         }
         if bad {
             feed.send(Input::BadRecord).await?;

@@ -350,7 +350,7 @@ impl Manager {
         let _ = session.set_enabled(false);
         while self.drain(ring.get_mut(), feed).await? {}
         while drain_work(work.as_deref_mut(), feed).await? {}
-        self.sweep.look_for_all_skips();
+        self.sweep.look_for_skips();
         if let Some(counts) = self.sweep.work() {
             feed.send(Input::WorkCounts(counts)).await?;
         }

@@ -46,14 +46,9 @@ struct Program {
 #[derive(Debug, Default)]
 pub(super) struct Skips {
     programs: Vec<Program>,
-    next: usize,
     /// The kernel counts skips, and every program is watched.
     counted: bool,
 }
-
-/// How many programs one look covers: each takes a system call or two. Before the last report, `look_at_all`
-/// covers all.
-const PER_LOOK: usize = 4;
 
 impl Skips {
     /// Begins to count. `watched` is `None` if some program cannot be watched.
@@ -78,30 +73,15 @@ impl Skips {
         }
         // The kernel began to count skips of kprobe programs in the same version as those of links.
         let counted = all && programs.iter().any(Program::is_counted);
-        Self {
-            programs,
-            next: 0,
-            counted,
-        }
+        Self { programs, counted }
     }
 
-    /// Looks at the next few programs, so that all have their turn.
+    /// Asks the kernel about each program: a system call or two.
     pub(super) fn look(&mut self) {
-        let count = self.programs.len();
-        for _ in 0..PER_LOOK.min(count) {
-            self.next = (self.next + 1) % count;
-            if let Some(program) = self.programs.get_mut(self.next) {
-                program.look();
-            }
-        }
-    }
-
-    /// Looks at all programs.
-    pub(super) fn look_at_all(&mut self) {
         self.programs.iter_mut().for_each(Program::look);
     }
 
-    /// The programs that were skipped, as of the last looks. `None` if the kernel does not count skips.
+    /// The programs that were skipped, as of the last look. `None` if the kernel does not count skips.
     pub(super) fn named(&self) -> Option<Vec<input::Skipped>> {
         let skipped = self.programs.iter().filter(|program| program.skipped() > 0);
         let named = skipped.map(|program| input::Skipped {

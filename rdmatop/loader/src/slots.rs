@@ -179,35 +179,27 @@ impl SlotMap {
         // SAFETY: the number is inside the mapping; the kernel side writes the word whole.
         let in_use = |number| unsafe { read_volatile(&raw const (*array.at(number)).qp) != 0 };
         let ranges = self.used_ranges.ranges(in_use);
-        for mut numbers in ranges.filter(|numbers| !numbers.is_empty()) {
-            let first = array.at(numbers.start);
+        for numbers in ranges.filter(|numbers| !numbers.is_empty()) {
             if self.seen.len() < numbers.end as usize {
                 self.seen.resize(numbers.end as usize, Seen::default());
             }
-            let begin = numbers.start;
-            loop {
-                let seen = self.seen.get_mut(numbers.start as usize..numbers.end as usize);
-                let (seen, place) = (
-                    seen.unwrap_or_default(),
-                    first.wrapping_add((numbers.start - begin) as usize),
-                );
-                // SAFETY: from `place` on, as many slots as `seen` has are inside the mapping.
-                let Some(still) = (unsafe { idle(place, seen) }) else {
+            for number in numbers {
+                let place = array.at(number);
+                let Some(seen) = self.seen.get_mut(number as usize) else {
                     break;
                 };
-                let Some(seen) = seen.get_mut(still as usize) else {
-                    break;
-                };
-                let (number, place) = (numbers.start + still, place.wrapping_add(still as usize));
-                numbers.start = number + 1;
                 // SAFETY: the slot is inside the mapping; the kernel side writes each word whole.
                 let (qp, born_ns, flags) = unsafe { head(place) };
-                let destroyed = flags & slot_flag::DESTROYED != 0;
-                if qp == 0 || !destroyed && !wanted(number, born_ns) {
+                if qp == 0 {
                     continue;
                 }
+                let destroyed = flags & slot_flag::DESTROYED != 0;
                 // Sum before the copy: a count that changes in between changes the sum of the next sweep.
                 let sum = sum(place);
+                let unchanged = seen.born == born_ns | SETTLED && seen.sum == sum;
+                if !destroyed && (unchanged || !wanted(number, born_ns)) {
+                    continue;
+                }
                 let moved = seen.born & !SETTLED != born_ns || seen.sum != sum;
                 let settled = if moved { 0 } else { SETTLED };
                 *seen = Seen {
@@ -280,27 +272,6 @@ unsafe fn head(place: *const QpSlot) -> (u64, u64, u32) {
             read_volatile(&raw const (*place).flags),
         )
     }
-}
-
-/// Finds the first of the slots from `first` on that is in use and has changed, or whose QP is destroyed;
-/// returns its distance from `first`. For an idle QP this takes some thirty instructions.
-///
-/// # Safety
-///
-/// From `first` on, as many slots as `seen` has are inside the mapping.
-#[inline(never)]
-unsafe fn idle(first: *const QpSlot, seen: &[Seen]) -> Option<u32> {
-    let mut place = first;
-    for (at, seen) in (0..).zip(seen) {
-        // SAFETY: the caller promises it.
-        let (qp, born_ns, flags) = unsafe { head(place) };
-        let unchanged = || seen.born == born_ns | SETTLED && seen.sum == sum(place);
-        if qp != 0 && (flags & slot_flag::DESTROYED != 0 || !unchanged()) {
-            return Some(at);
-        }
-        place = place.wrapping_add(1);
-    }
-    None
 }
 
 /// Sum of the [`SUMMED`] words of a slot.

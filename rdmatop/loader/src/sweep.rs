@@ -16,7 +16,6 @@ use rdmatop_common::{
     wr::count,
 };
 use rustix::time::ClockId;
-use zerocopy::IntoBytes as _;
 
 use super::{
     callers::{Callers, Floods},
@@ -30,16 +29,11 @@ use super::{
     verb_table::{Entry, Table},
 };
 use rdmatop_model::cause::Cause;
-use rdmatop_model::input::{
-    Flood, ReadAt, SeenByPrograms, Skipped, SlotHead, SlotsSample, UprobesReport, VerbsSample,
-};
+use rdmatop_model::input::{Flood, ReadAt, SeenByPrograms, Skipped, SlotsSample, UprobesReport, VerbsSample};
 use rdmatop_sources::{clock, proc::lives, root::Root};
 
 /// How many slots to pass on at a time: ten thousand changed slots take 8 MB.
 const SLOTS_A_SAMPLE: usize = 64;
-
-/// Offset of the first count in a slot.
-const COUNTS: usize = std::mem::offset_of!(QpSlot, doorbells);
 
 /// The maps of one session.
 struct Maps {
@@ -254,7 +248,7 @@ impl MapSweep {
 
     /// Drops the maps of an ending session, but keeps its losses and its counts per process.
     pub(super) fn release(&self) {
-        self.look_for_all_skips();
+        self.look_for_skips();
         let (losses, skipped, work) = (self.losses(), self.skipped(), self.work());
         self.floods();
         self.inner().paused = false;
@@ -272,7 +266,7 @@ impl MapSweep {
     }
 
     /// Losses by cause, cumulative over all sessions. Skips by the kernel are as of the last
-    /// [`MapSweep::look_for_skips`] or [`MapSweep::look_for_all_skips`].
+    /// [`MapSweep::look_for_skips`].
     pub fn losses(&self) -> [u64; loss::COUNT as usize] {
         let inner = self.inner();
         let mut sums = [0; loss::COUNT as usize];
@@ -377,18 +371,11 @@ impl MapSweep {
         }
     }
 
-    /// Asks the kernel about some of the programs, in turn. This is cheap enough for every round.
+    /// Asks the kernel how often it skipped the programs. Call it also before losses are reported for the
+    /// last time, but after the counts have been read.
     pub fn look_for_skips(&self) {
         if let Some(maps) = &mut self.inner().maps {
             maps.skips.look();
-        }
-    }
-
-    /// Asks the kernel about all programs. Call it before losses are reported for the last time, but after
-    /// the counts have been read.
-    pub fn look_for_all_skips(&self) {
-        if let Some(maps) = &mut self.inner().maps {
-            maps.skips.look_at_all();
         }
     }
 
@@ -496,14 +483,9 @@ impl MapSweep {
         // made this thread wait.
         let mut from_ns = began_ns;
         let mut put = |number, slot: QpSlot| {
-            if slot.as_bytes().iter().skip(COUNTS).all(|byte| *byte == 0) {
-                sample.idle.push((number, SlotHead::of(&slot)));
-                return;
-            }
             if sample.slots.len() == SLOTS_A_SAMPLE {
                 let rest = SlotsSample {
                     slots: Vec::with_capacity(SLOTS_A_SAMPLE),
-                    idle: std::mem::take(&mut sample.idle),
                     ..sample
                 };
                 let mut full = std::mem::replace(&mut sample, rest);

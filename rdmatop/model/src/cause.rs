@@ -1,11 +1,11 @@
 //! Why something is missing: one value, from the place that finds it to the view that shows it.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use rdmatop_base::step::NextStep;
 
 /// Why something is missing, and what to do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cause {
     /// Which cause it is. Code that decides by a cause compares this, never the words.
     pub id: CauseId,
@@ -20,7 +20,7 @@ pub struct Cause {
 }
 
 /// What a cause makes incomplete.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Concerns {
     /// The whole of what rdmatop shows.
@@ -34,7 +34,7 @@ pub enum Concerns {
 macro_rules! causes {
     ($($(#[$doc:meta])* $id:ident,)*) => {
         /// Which cause.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
         #[serde(rename_all = "kebab-case")]
         pub enum CauseId {
             $($(#[$doc])* $id,)*
@@ -209,7 +209,7 @@ impl CauseId {
 
 /// A fact that is in the way, and what to do about it. The caller that knows what is missing because of it
 /// makes a [`Cause`] of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
     /// Which cause.
     pub id: CauseId,

@@ -1,4 +1,5 @@
-//! Everything that a source can send to the engine. It is plain data: a recording is a list of these.
+//! Everything that a source can send to the engine. It is plain data: an engine that is given the
+//! same comes to the same.
 
 mod devices;
 mod gpus;
@@ -13,11 +14,10 @@ use rdmatop_common::{
     event::Record,
     wr::{WrRecord, count},
 };
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{
     cause::{Cause, Concerns, Obstacle},
-    numbers,
     value::Shared,
 };
 
@@ -31,10 +31,10 @@ pub use processes::{
     LimitReached, LockedMemory, MappingCount, MappingsSample, Opener, OpenersSample, ProcessFacts, TcpSample,
     TcpTotals,
 };
-pub use qps::{QpReading, QpsSample, SlotHead, SlotsSample, VerbsSample};
+pub use qps::{QpReading, QpsSample, SlotsSample, VerbsSample};
 
 /// A point in time, by both clocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
     /// `CLOCK_MONOTONIC`, ns: the clock of kernel records and of rates.
     pub mono_ns: u64,
@@ -52,7 +52,7 @@ impl Now {
 
 /// When something was read. Each counter has its own time, because a rate is its increase divided by the time
 /// between its own two reads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadAt {
     /// `CLOCK_MONOTONIC` in the middle of the read, ns: the kernel looked at the counter at some time between
     /// the begin and the end of the read.
@@ -83,7 +83,7 @@ impl From<u64> for ReadAt {
 }
 
 /// An input and the time at which it was read: what a source sends to the engine.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Timed {
     /// Both clocks when the source handed the input over. The engine reads no clock: this is its present.
     pub at: Now,
@@ -99,12 +99,12 @@ impl Input {
 }
 
 /// What a source has read.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub enum Input {
     /// Records from the ring buffer, in their order.
-    Records(#[serde(with = "numbers")] Vec<Record>),
+    Records(Vec<Record>),
     /// Work requests, from their own ring buffer, in their order.
-    WorkRequests(#[serde(with = "numbers")] Vec<WrRecord>),
+    WorkRequests(Vec<WrRecord>),
     /// What became of work requests, cumulative since start, indexed by [`count`].
     WorkCounts([u64; count::COUNT as usize]),
     /// The QP whose work requests the view shows.
@@ -176,7 +176,7 @@ pub enum Input {
 }
 
 /// What the source reports about a watched QP.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct WatchSample {
     /// Number of the watch. When the user ends one watch and begins another, records of the first may still
     /// be on their way; the number tells them apart.
@@ -188,7 +188,7 @@ pub struct WatchSample {
 }
 
 /// What became of the wish to see work requests, see [`WatchSample`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub enum WatchReport {
     /// The programs are being attached.
     Starting,
@@ -199,7 +199,6 @@ pub enum WatchReport {
     /// Records of the QP in their order, and how many were lost so far.
     Records {
         /// The records that were read.
-        #[serde(with = "numbers")]
         records: Vec<WrRecord>,
         /// Records for which there was no room, since the beginning.
         full: u64,
@@ -212,7 +211,7 @@ pub enum WatchReport {
 
 /// What SoftRoCE's programs have seen on all devices together. The engine compares it with the driver's own
 /// counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SeenByPrograms {
     /// Number of the session of eBPF programs: the counts begin at 0 in each.
     pub session: u64,
@@ -225,7 +224,7 @@ pub struct SeenByPrograms {
 }
 
 /// State of rdmatop itself.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct HealthSample {
     /// What is missing on this machine.
     pub notes: Shared<Cause>,
@@ -238,7 +237,7 @@ pub struct HealthSample {
 }
 
 /// State of the eBPF programs.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct EbpfReport {
     /// On, off, or why not.
     pub state: EbpfState,
@@ -257,7 +256,7 @@ pub struct EbpfReport {
 }
 
 /// Whether eBPF is on.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum EbpfState {
     /// Attach has not finished.
@@ -275,7 +274,7 @@ pub enum EbpfState {
 }
 
 /// The data paths that are counted, by driver: on a host with several kinds of device it may be only some.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct DataPaths(BTreeMap<Arc<str>, Arc<str>>);
 
@@ -307,7 +306,7 @@ impl DataPaths {
 }
 
 /// Why there is no eBPF.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Unavailable {
     /// The cause.
     pub cause: Cause,
@@ -346,7 +345,7 @@ impl EbpfState {
 }
 
 /// What happened to one program.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ProbeVerdict {
     /// Program name.
     pub program: String,
@@ -383,7 +382,7 @@ impl Serialize for ProbeVerdict {
 }
 
 /// Probes on programs whose posts bypass the kernel, and what the probes cost these programs.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct UprobesReport {
     /// The one process that was asked for.
     pub pid: Option<u32>,
@@ -416,7 +415,7 @@ pub struct UprobesReport {
 }
 
 /// A process that exceeded the limit on events, and what of its events was left out since start.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Flood {
     /// Process id; `None`: several processes that are not told apart.
     pub pid: Option<u32>,
@@ -469,7 +468,7 @@ impl std::fmt::Display for Flood {
 }
 
 /// A program of ours that the kernel did not run although its hook was reached.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Skipped {
     /// Program name.
     pub program: String,
@@ -496,7 +495,7 @@ impl std::fmt::Display for Skipped {
 }
 
 /// Verdict on a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Attached.
@@ -512,7 +511,7 @@ pub enum Verdict {
 }
 
 /// Host facts for the header.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct HostFacts {
     /// Host name.
     pub hostname: Option<String>,

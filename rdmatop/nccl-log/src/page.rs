@@ -48,26 +48,9 @@ pub fn text(report: &Report, links: &Links, now: Option<&Now>) -> String {
     out
 }
 
-/// Columns of a terminal.
-const WIDTH: usize = 80;
-
 /// Writes words in lines: `first` before the first line, and `hang` spaces before the others.
 pub(super) fn wrapped(out: &mut String, first: &str, hang: usize, words: &str) {
-    let mut line = first.to_owned();
-    let mut empty = true;
-    for word in words.split(' ').filter(|word| !word.is_empty()) {
-        if !empty && text::width(&line) + 1 + text::width(word) > WIDTH {
-            let _ = writeln!(out, "{}", line.trim_end());
-            line = " ".repeat(hang);
-            empty = true;
-        }
-        if !empty {
-            line.push(' ');
-        }
-        line.push_str(word);
-        empty = false;
-    }
-    let _ = writeln!(out, "{}", line.trim_end());
+    text::wrap(out, first, text::width(first), hang, words);
 }
 
 /// Text with spaces behind it, so that the next column of a table begins below its heading. The names of

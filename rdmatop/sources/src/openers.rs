@@ -3,9 +3,14 @@
 //! A process can use a device through queue pairs that the kernel does not list, but not without its verbs
 //! file.
 
-use std::{collections::BTreeMap, ffi::OsStr, ops::ControlFlow, os::unix::ffi::OsStrExt as _};
+use std::{
+    collections::BTreeMap,
+    ffi::{OsStr, OsString},
+    ops::ControlFlow,
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+};
 
-use super::{foreign, open_files};
+use super::{foreign, open_files, sysfs::verbs_files};
 use crate::root::Root;
 use rdmatop_base::text;
 
@@ -54,14 +59,13 @@ fn search(root: &Root, most: usize, checked: bool) -> Openers {
 /// Devices by the names of their verbs files, and by the numbers of these, such as `231:192`.
 fn devices(root: &Root) -> BTreeMap<Vec<u8>, String> {
     let class = root.sys("class/infiniband_verbs");
-    let names = root.list(&class).unwrap_or_default();
-    let device = |file: std::ffi::OsString| {
-        let dir = class.join(&file);
-        let device = text::sanitize(&root.value(&dir.join("ibdev"))?);
-        let keys = [Some(file.as_bytes().to_owned()), root.value(&dir.join("dev"))];
-        Some(keys.into_iter().flatten().map(move |key| (key, device.clone())))
+    let device = |(file, device): (OsString, Vec<u8>)| {
+        let device = text::sanitize(&device);
+        let keys = [root.value(&class.join(&file).join("dev")), Some(file.into_vec())];
+        keys.into_iter().flatten().map(move |key| (key, device.clone()))
     };
-    names.into_iter().filter_map(device).flatten().collect()
+    let files = verbs_files(root).unwrap_or_default().into_iter();
+    files.flat_map(device).collect()
 }
 
 /// The name of the verbs file at `target`; a container may have it in another directory. One that was deleted

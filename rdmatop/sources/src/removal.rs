@@ -14,6 +14,7 @@ use std::path::Path;
 use super::{
     foreign,
     open_files::{self, Ends},
+    sysfs::{device_dir, verbs_files},
 };
 use crate::root::Root;
 use rdmatop_base::text;
@@ -93,7 +94,7 @@ pub fn unlisted(
     if left.is_empty() {
         return left;
     }
-    let files = verbs_files(root);
+    let files = verbs_dirs(root);
     if files.is_none() && !shared {
         return Vec::new();
     }
@@ -103,15 +104,9 @@ pub fn unlisted(
 }
 
 /// Verbs files and the directories of their devices; `None` where ib_uverbs is not loaded.
-fn verbs_files(root: &Root) -> Option<BTreeMap<OsString, OsString>> {
-    let class = root.sys("class/infiniband_verbs");
-    let names = root.list(&class)?;
-    let device = |file: OsString| {
-        let name = root.value(&class.join(&file).join("ibdev"))?;
-        let dir: Vec<u8> = name.iter().map(|b| if *b == b'/' { b'!' } else { *b }).collect();
-        Some((file, OsStr::from_bytes(&dir).to_owned()))
-    };
-    Some(names.into_iter().filter_map(device).collect())
+fn verbs_dirs(root: &Root) -> Option<BTreeMap<OsString, OsString>> {
+    let of = |(file, device): (OsString, Vec<u8>)| Some((file, device_dir(&device)?));
+    Some(verbs_files(root).ok()?.into_iter().filter_map(of).collect())
 }
 
 /// Processes with an open verbs file that its device no longer has.
@@ -132,7 +127,7 @@ fn majors(root: &Root) -> Option<Vec<u32>> {
 /// As [`holders`]; `checked`: only files that are devices, because any user can give a file of his the name
 /// of a verbs file.
 fn search(root: &Root, checked: bool) -> Holders {
-    let files = verbs_files(root).unwrap_or_default();
+    let files = verbs_dirs(root).unwrap_or_default();
     let majors = majors(root);
     let is_device = |link: &Path| {
         let device = foreign::character_device(link);

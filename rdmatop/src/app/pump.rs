@@ -14,11 +14,10 @@ use super::sink::{End, EventCounts, Sink, asked, over};
 use super::source::{Feed, Message, Sources, Wants};
 use crate::exit::Stop;
 use rdmatop_model::cause::{Cause, CauseId, Concerns, Obstacle};
-use rdmatop_model::engine::{EngineConfig, Needs};
+use rdmatop_model::engine::{Engine, EngineConfig, Needs};
 use rdmatop_model::event::Event;
 use rdmatop_model::filter::Filter;
 use rdmatop_model::input::{EbpfReport, Input, Timed};
-use rdmatop_model::recording::{Tap, Tee};
 use rdmatop_model::snapshot::Snapshot;
 use rdmatop_sources::clock::now;
 
@@ -75,8 +74,6 @@ pub(super) struct Settings {
     pub(super) findings: bool,
     /// Each sample has TCP connections, not only the last.
     pub(super) tcp: bool,
-    /// Records everything that the engine is given.
-    pub(super) tap: Option<Tap>,
     /// The mode wants [`Pump::take_feed`].
     pub(super) feed: bool,
 }
@@ -99,7 +96,7 @@ impl EbpfSide {
 
 /// The engine and its channel.
 pub(super) struct Pump {
-    engine: Tee,
+    engine: Engine,
     messages: mpsc::Receiver<Message>,
     sampler: Option<Sampler>,
     dropped: Arc<AtomicU64>,
@@ -142,7 +139,7 @@ fn hanging(name: &str, waited: Duration) -> Cause {
 
 impl Pump {
     /// Starts the sources. Nothing is requested yet.
-    pub(super) fn start(sources: Sources, mut settings: Settings) -> Result<(Self, Option<EbpfSide>), Stop> {
+    pub(super) fn start(sources: Sources, settings: Settings) -> Result<(Self, Option<EbpfSide>), Stop> {
         let (to, messages) = mpsc::channel(CHANNEL);
         let dropped = Arc::new(AtomicU64::new(0));
         // The pump keeps no feed: the channel ends when the last source has dropped its own.
@@ -162,7 +159,7 @@ impl Pump {
             ebpf: sources.ebpf,
             ..settings.engine.clone()
         };
-        let mut engine = Tee::new(config, settings.tap.take());
+        let mut engine = Engine::new(config);
         let latest = engine.tick(now());
         let pump = Self {
             engine,

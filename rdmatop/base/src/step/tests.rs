@@ -280,11 +280,7 @@ fn a_step_is_its_template_with_the_parts_in_their_places() {
         step!("a {print $2} {}, {}.", inner, 7_u64),
         "a {print $2} 1 of all, 7."
     );
-    let json = serde_json::to_string(&step!("x {}", 1_u32)).unwrap();
-    assert_eq!(
-        (json.as_str(), serde_json::from_str::<NextStep>(&json).unwrap()),
-        ("\"x 1\"", step!("x {}", 1_u32))
-    );
+    assert_eq!(serde_json::to_string(&step!("x {}", 1_u32)).unwrap(), "\"x 1\"");
 }
 
 proptest! {

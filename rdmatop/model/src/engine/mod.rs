@@ -10,7 +10,6 @@
 use std::sync::Arc;
 
 use rdmatop_common::event::{Record, kind};
-use serde::{Deserialize, Serialize};
 
 use super::{
     event::Event,
@@ -66,7 +65,7 @@ pub(crate) use verbs::registers_memory;
 mod tests;
 
 /// What the engine lacks and the next round of reading should bring.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// The QP table may be wrong, because records were lost or because a QP went to ERR on its own: a fresh
     /// [`Input::Qps`] is wanted. True until one arrives that began later.
@@ -76,16 +75,14 @@ pub struct Needs {
     pub processes: Vec<u32>,
     /// A port moves data that no queue pair explains: who has its device open? The answer is
     /// [`Input::Openers`].
-    #[serde(default)]
     pub openers: bool,
     /// Processes whose registrations of memory failed for want of it since the last answer: how much may they
     /// lock? The answer is [`Input::Locked`].
-    #[serde(default)]
     pub locked: Vec<u32>,
 }
 
 /// Settings of the engine.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct EngineConfig {
     /// How long rows of destroyed QPs and ended processes stay, ns. `u64::MAX` keeps all
     /// ([`EngineConfig::keep_all`]).
@@ -99,16 +96,10 @@ pub struct EngineConfig {
     /// The state of eBPF before the first report of it.
     pub ebpf: EbpfState,
     /// What the rules of findings compare with.
-    #[serde(default)]
     pub limits: Limits,
     /// Whether rows of QPs have the states that records report in their timelines. Nobody reads them in a
     /// trace without findings, and they take a tenth of what its events cost.
-    #[serde(default = "yes")]
     pub timelines: bool,
-}
-
-fn yes() -> bool {
-    true
 }
 
 impl Default for EngineConfig {

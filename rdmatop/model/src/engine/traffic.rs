@@ -106,9 +106,6 @@ impl Traffic {
         for (number, slot) in &sample.slots {
             self.slot_read(*number, slot, sample, machine, now_ns);
         }
-        for (number, head) in &sample.idle {
-            self.slot_read(*number, &head.slot(), sample, machine, now_ns);
-        }
         if sample.more {
             return;
         }

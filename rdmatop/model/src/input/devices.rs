@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::ReadAt;
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// One reading of every device.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub struct DevicesSample {
     /// `CLOCK_MONOTONIC` when it was read, ns.
     pub mono_ns: u64,
@@ -27,7 +27,7 @@ pub struct DevicesSample {
 }
 
 /// A reading of what changes often, between two readings of every device.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub struct CountersSample {
     /// `CLOCK_MONOTONIC` when it was read, ns.
     pub mono_ns: u64,
@@ -40,7 +40,7 @@ pub struct CountersSample {
 }
 
 /// Counters of one port.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub struct PortCounters {
     /// Device index.
     pub device_index: u32,
@@ -51,14 +51,14 @@ pub struct PortCounters {
 }
 
 /// Counters to which QPs are bound, of the devices that were asked.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub struct GroupsSample {
     /// One entry for each device that was asked, also where no QP is bound.
     pub devices: Vec<DeviceGroups>,
 }
 
 /// The counters of one device.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub struct DeviceGroups {
     /// Device index.
     pub device_index: u32,
@@ -69,7 +69,7 @@ pub struct DeviceGroups {
 }
 
 /// A counter of the NIC, which counts several things of the QPs that are bound to it.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub struct GroupReading {
     /// The counter's number on the device.
     pub id: u32,
@@ -88,7 +88,7 @@ pub struct GroupReading {
 }
 
 /// What `--hw-counters` has changed, and what it has not.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HwCountersReport {
     /// Ports of all devices.
     pub ports: Vec<HwPort>,
@@ -97,13 +97,12 @@ pub struct HwCountersReport {
 }
 
 /// A port, as `--hw-counters` has found or made it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HwPort {
     /// Device name, safe to print.
     pub device: String,
     /// Device index.
-    #[serde(skip_serializing)]
-    #[serde(default)]
+    #[serde(skip)]
     pub device_index: u32,
     /// Port number.
     pub port: u32,
@@ -120,7 +119,7 @@ pub struct HwPort {
 pub const UNLISTED: u32 = 1 << 31;
 
 /// Speed and width of a PCI Express link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PcieLink {
     /// Mega-transfers per second and lane.
     pub mega_transfers: u32,
@@ -131,7 +130,7 @@ pub struct PcieLink {
 }
 
 /// One device.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub struct DeviceReading {
     /// Kernel index: changes when a device is removed and added again. From [`UNLISTED`] on it is made up.
     pub index: u32,
@@ -150,12 +149,10 @@ pub struct DeviceReading {
     /// PCI address.
     pub pci: Option<String>,
     /// PCI path: host bridge (`pci0000:17`), root port, down to the PCI function; empty if unknown.
-    #[serde(default)]
     pub pci_path: Arc<[String]>,
     /// NUMA node.
     pub numa_node: Option<i32>,
     /// PCI Express link: negotiated, and what the device is capable of.
-    #[serde(default)]
     pub pcie: Option<[PcieLink; 2]>,
     /// Counts of objects by the kernel's own name (`qp`, `cq`, `mr`, `pd`, `cm_id`, `ctx`, `srq`).
     pub resources: BTreeMap<String, u64>,
@@ -163,14 +160,13 @@ pub struct DeviceReading {
     pub mr_bytes: Option<BTreeMap<u32, u64>>,
     /// The processes that have the device open, if they may have queue pairs that the kernel does not list.
     /// `None` if nobody asked, or if the kernel does not name the process of every context.
-    #[serde(default)]
     pub contexts: Option<Vec<u32>>,
     /// Ports.
     pub ports: Vec<PortReading>,
 }
 
 /// Where a raw counter was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RawSource {
     /// `RDMA_NLDEV_CMD_STAT_GET`.
     Netlink,
@@ -183,7 +179,7 @@ pub enum RawSource {
 }
 
 /// A counter as a provider names it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawReading {
     /// The provider's name.
     pub name: Arc<str>,
@@ -197,7 +193,7 @@ pub struct RawReading {
 }
 
 /// One port of a device.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub struct PortReading {
     /// Port number, from 1.
     pub number: u32,
@@ -210,27 +206,23 @@ pub struct PortReading {
     /// Network device name.
     pub netdev: Option<String>,
     /// If the network device is a bond: what the bond consists of.
-    #[serde(default)]
     pub bond: Option<BondReading>,
     /// Network device MTU, bytes.
     pub netdev_mtu: Option<u32>,
     /// Priorities of the network device with flow control (PFC), one bit each; `None` when that is not known.
-    #[serde(default)]
     pub pfc: Option<u8>,
     /// Signalling rate, bits/s; `None` when the provider only has a placeholder (rxe says 2.5 Gb/s).
     pub rate_bps: Option<u64>,
     /// Lanes of the link.
-    #[serde(default)]
     pub lanes: Option<u8>,
     /// GIDs of the port; `None` when they could not be read.
-    #[serde(default)]
     pub gids: Option<Vec<GidReading>>,
     /// Counters of any name.
     pub counters: Vec<RawReading>,
 }
 
 /// The bond over which a port sends and receives.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BondReading {
     /// How the bond spreads what it sends, as the kernel names it: `802.3ad`, `active-backup`.
     pub mode: Option<String>,
@@ -239,7 +231,7 @@ pub struct BondReading {
 }
 
 /// A network device of a bond. Its counters are among those of the port, as `eth0:tx_bytes_phy`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberReading {
     /// Name.
     pub name: String,
@@ -250,7 +242,7 @@ pub struct MemberReading {
 }
 
 /// An entry of a GID table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GidReading {
     /// Its index in the port's GID table.
     pub index: u16,
@@ -261,7 +253,7 @@ pub struct GidReading {
 }
 
 /// An error that the kernel logged.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedError {
     /// The message, safe to print.
     pub text: String,

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 /// What GPUs did between two readings.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct GpuSample {
     /// The time of the reading before, ns.
     pub before_ns: u64,
@@ -37,7 +35,7 @@ impl GpuSample {
 }
 
 /// Where a GPU is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuPlace {
     /// PCI address, `DDDD:BB:DD.F`.
     pub address: String,
@@ -48,10 +46,9 @@ pub struct GpuPlace {
 }
 
 /// One GPU.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct GpuReading {
     /// Where it is; `None` when its driver does not tell.
-    #[serde(default)]
     pub place: Option<Arc<GpuPlace>>,
     /// How busy it was; `None` when it does not tell.
     pub activity: Option<GpuActivity>,
@@ -60,7 +57,7 @@ pub struct GpuReading {
 }
 
 /// How busy a GPU was, as shares of what it has.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GpuActivity {
     /// Multiprocessors that had work, averaged over the time.
     pub sms: f64,

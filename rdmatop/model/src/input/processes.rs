@@ -2,13 +2,11 @@
 
 use std::net::SocketAddr;
 
-use serde::{Deserialize, Serialize};
-
 use super::ReadAt;
 use crate::cause::Cause;
 
 /// A limit of a process's RDMA cgroup, or of a cgroup above it, that is used up.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitReached {
     /// Process id.
     pub pid: u32,
@@ -23,7 +21,7 @@ pub struct LimitReached {
 }
 
 /// How much memory a process may lock. It is looked up when registrations of memory fail for lack of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockedMemory {
     /// Process id.
     pub pid: u32,
@@ -36,7 +34,7 @@ pub struct LockedMemory {
 }
 
 /// How many mappings of memory processes have, and how many one may have.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MappingsSample {
     /// `vm.max_map_count`, which counts for each process of the machine; `None`: not readable.
     pub limit: Option<u64>,
@@ -45,7 +43,7 @@ pub struct MappingsSample {
 }
 
 /// Mappings of one process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappingCount {
     /// Process id.
     pub pid: u32,
@@ -58,7 +56,7 @@ pub struct MappingCount {
 }
 
 /// One reading of TCP connections.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct TcpSample {
     /// The time of the reading.
     pub at: ReadAt,
@@ -72,7 +70,7 @@ pub struct TcpSample {
 }
 
 /// What a process moved by TCP since its connections were first seen.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct TcpTotals {
     /// Process id.
     pub pid: u32,
@@ -87,7 +85,7 @@ pub struct TcpTotals {
 }
 
 /// Which processes have devices open, by their descriptors of `/dev/infiniband/uverbs*`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpenersSample {
     /// `CLOCK_MONOTONIC` when it was read, ns.
     pub mono_ns: u64,
@@ -100,7 +98,7 @@ pub struct OpenersSample {
 }
 
 /// A process that has a device open.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opener {
     /// Device, safe to print.
     pub device: String,
@@ -115,7 +113,7 @@ pub struct Opener {
 }
 
 /// What /proc says about a process, read once when it is first seen.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub struct ProcessFacts {
     /// Process id.
     pub pid: u32,
@@ -137,7 +135,6 @@ pub struct ProcessFacts {
     /// Container, pod or job that the cgroup names, for display.
     pub workload: Option<String>,
     /// A user may have made the cgroup that names the workload.
-    #[serde(default)]
     pub workload_claimed: bool,
     /// Parent process.
     pub ppid: Option<u32>,
@@ -146,6 +143,5 @@ pub struct ProcessFacts {
     /// RDMA-relevant environment, when read.
     pub environ: Option<Vec<(String, String)>>,
     /// Whether the process can see `/dev/infiniband/uverbs*`, when read.
-    #[serde(default)]
     pub verbs_files: Option<bool>,
 }

@@ -1,18 +1,15 @@
 //! Queue pairs, and what the eBPF programs have counted of them and of verbs.
 
 use rdmatop_common::counters::{QpSlot, VerbErrorKey, VerbKey, VerbStats};
-use serde::{Deserialize, Serialize};
-use zerocopy::FromZeros as _;
 
 use super::ReadAt;
 use crate::{
     cause::Cause,
     ib::{QpState, QpType},
-    numbers,
 };
 
 /// Dump of QPs.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub struct QpsSample {
     /// `CLOCK_MONOTONIC` **before** the dump began, ns: events after this time win over the dump.
     pub mono_ns: u64,
@@ -25,7 +22,7 @@ pub struct QpsSample {
 }
 
 /// One QP of a dump.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct QpReading {
     /// Device index.
     pub device_index: u32,
@@ -50,7 +47,7 @@ pub struct QpReading {
 }
 
 /// Slots in use.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub struct SlotsSample {
     /// `CLOCK_MONOTONIC` when the sweep began, ns.
     pub mono_ns: u64,
@@ -58,10 +55,7 @@ pub struct SlotsSample {
     /// reader may have waited for the engine. `None`: when the sweep began.
     pub at: Option<ReadAt>,
     /// Slot number and copy, only slots in use.
-    #[serde(with = "numbers")]
     pub slots: Vec<(u32, QpSlot)>,
-    /// Slots in use that have counted nothing yet, as heads: ten thousand copies of zeroes would be 8 MB.
-    pub idle: Vec<(u32, SlotHead)>,
     /// Slots unchanged since the sweep before are left out. If false, a slot that is left out is free.
     pub partial: bool,
     /// The same sweep goes on in the next sample.
@@ -72,60 +66,8 @@ pub struct SlotsSample {
     pub lacks_some: bool,
 }
 
-/// Which QP a slot belongs to.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct SlotHead {
-    /// [`QpSlot::qp`].
-    pub qp: u64,
-    /// [`QpSlot::born_ns`].
-    pub born_ns: u64,
-    /// [`QpSlot::owner_start_ns`].
-    pub owner_start_ns: u64,
-    /// [`QpSlot::since_ns`].
-    pub since_ns: u64,
-    /// [`QpSlot::qpn`].
-    pub qpn: u32,
-    /// [`QpSlot::device_index`].
-    pub device_index: u32,
-    /// [`QpSlot::owner_pid`].
-    pub owner_pid: u32,
-    /// [`QpSlot::flags`].
-    pub flags: u32,
-}
-
-impl SlotHead {
-    /// The head of a slot.
-    pub fn of(slot: &QpSlot) -> Self {
-        Self {
-            qp: slot.qp,
-            born_ns: slot.born_ns,
-            owner_start_ns: slot.owner_start_ns,
-            since_ns: slot.since_ns,
-            qpn: slot.qpn,
-            device_index: slot.device_index,
-            owner_pid: slot.owner_pid,
-            flags: slot.flags,
-        }
-    }
-
-    /// The slot with this head, in which nothing has been counted.
-    pub fn slot(&self) -> QpSlot {
-        QpSlot {
-            qp: self.qp,
-            born_ns: self.born_ns,
-            owner_start_ns: self.owner_start_ns,
-            since_ns: self.since_ns,
-            qpn: self.qpn,
-            device_index: self.device_index,
-            owner_pid: self.owner_pid,
-            flags: self.flags,
-            ..QpSlot::new_zeroed()
-        }
-    }
-}
-
 /// Verb counters, summed over CPUs, cumulative since attach.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub struct VerbsSample {
     /// `CLOCK_MONOTONIC` in the middle of the reading, ns.
     pub mono_ns: u64,
@@ -135,14 +77,11 @@ pub struct VerbsSample {
     /// Process and verb of the entries that the kernel side has dropped since the sample before.
     pub gone: Vec<(u32, u32)>,
     /// Counters.
-    #[serde(with = "numbers")]
     pub verbs: Vec<(VerbKey, VerbStats)>,
     /// Calls of which only the number is known, always all of them. No key is also in `verbs`.
-    #[serde(with = "numbers")]
     pub calls_only: Vec<(VerbKey, u64)>,
     /// When `calls_only` was read, which differs from the time of `verbs`; `None`: at the same time.
     pub calls_only_ns: Option<u64>,
     /// Failures by errno.
-    #[serde(with = "numbers")]
     pub errors: Vec<(VerbErrorKey, u64)>,
 }

@@ -5,8 +5,7 @@ use super::attr::{DEV_INDEX, DEV_NAME, LINK_TYPE, NDEV_NAME, RES_LQPN, cmd};
 use super::error::NetlinkError;
 use super::name::Name;
 use super::record::{
-    CmId, Ctx, Device, Entry, HwCounter, Mr, Pd, Port, Qp, QpReader, Summary, SysSettings, decode_counters,
-    visit_counters,
+    CmId, Ctx, Device, Entry, HwCounter, Mr, Pd, Port, Qp, QpReader, Summary, SysSettings, visit_counters,
 };
 use super::reply::Answer;
 use super::request::{Reply, Request};
@@ -168,11 +167,11 @@ impl<T: Transport> Nldev<T> {
 
     /// Hardware counters of a port. A driver without any gives an error (`EINVAL`).
     pub fn counters(&mut self, device: u32, port: u32) -> Result<Vec<HwCounter>, NetlinkError> {
-        let request = Request::nldev(cmd::STAT_GET, Reply::One)
-            .device(device)
-            .port(port);
-        self.one(&request, decode_counters)?
-            .ok_or(NetlinkError::EndedEarly)
+        let mut counters = Vec::with_capacity(32);
+        self.each_counter(device, port, &mut |name, value| {
+            counters.push(HwCounter::new(name, value));
+        })?;
+        Ok(counters)
     }
 
     /// Like [`counters`](Self::counters), but hands each counter to `visit` by its raw name. It allocates

@@ -2,7 +2,6 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 
-use super::alive::Watches;
 use super::basic::{ProcBasic, ProcKey, dir, read_basic, read_cgroup, read_stat};
 use super::users::Users;
 use crate::root::Root;
@@ -18,13 +17,11 @@ pub struct Refreshed {
     pub renamed: Vec<ProcKey>,
 }
 
-/// The cache. A new process costs some opens. Later a refresh reads two descriptors that are kept open, or,
-/// where that is impossible (see `Watches`), opens one file (`stat`).
+/// The cache. A new process costs some opens. Later a refresh opens one file (`stat`).
 #[derive(Debug, Default)]
 pub struct ProcCache {
     users: Option<Users>,
     known: HashMap<u32, ProcBasic>,
-    watches: Watches,
 }
 
 impl ProcCache {
@@ -35,23 +32,12 @@ impl ProcCache {
     pub fn refresh(&mut self, root: &Root, pids: impl IntoIterator<Item = u32>) -> Refreshed {
         let wanted: BTreeSet<u32> = pids.into_iter().collect();
         let mut out = Refreshed::default();
-        let unchanged = self.watches.unchanged();
-        let watches = &mut self.watches;
         self.known.retain(|pid, process| {
-            if wanted.contains(pid) && unchanged.binary_search(pid).is_ok() {
-                return true;
-            }
-            // `renamed` reads the name before `update` reads the rest: a name that changes in between is
-            // seen at the next refresh.
-            watches.renamed(*pid);
             let change = wanted.contains(pid).then(|| update(root, process)).flatten();
             match change {
                 Some(true) => out.renamed.push(process.key()),
                 Some(false) => {}
-                None => {
-                    watches.remove(*pid);
-                    out.gone.push(process.key());
-                }
+                None => out.gone.push(process.key()),
             }
             change.is_some()
         });
@@ -59,13 +45,10 @@ impl ProcCache {
             let Entry::Vacant(slot) = self.known.entry(pid) else {
                 continue;
             };
-            self.watches.add(root, pid);
             let users = self.users.get_or_insert_with(|| Users::read(root));
             if let Some(process) = read_basic(root, users, pid) {
                 out.new.push(process.key());
                 slot.insert(process);
-            } else {
-                self.watches.remove(pid);
             }
         }
         out.new.sort_unstable();

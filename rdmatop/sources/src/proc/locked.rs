@@ -1,6 +1,7 @@
 //! How much memory a process may lock, and how much drivers hold for it.
 
 use crate::{proc::Status, root::Root};
+use rdmatop_model::input::LockedMemory;
 
 /// Bytes of `/proc/PID/limits` that are read.
 const LIMITS: usize = 16 << 10;
@@ -9,24 +10,14 @@ const IPC_LOCK: u64 = 1 << 14;
 /// `PROC_USER_INIT_INO`, include/linux/proc_ns.h: in another user namespace the capability does not count.
 const FIRST_USER_NAMESPACE: &[u8] = b"user:[4026531837]";
 
-/// What decides whether `ib_umem_get` (drivers/infiniband/core/umem.c) lets a process register more memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Locked {
-    /// The soft limit of locked memory, bytes; `None`: unlimited.
-    pub limit: Option<u64>,
-    /// It has `CAP_IPC_LOCK`, for which the limit does not count; `None`: that, or whether the capability
-    /// counts, is not readable.
-    pub exempt: Option<bool>,
-    /// What drivers hold for it, bytes; `None`: not readable.
-    pub pinned: Option<u64>,
-}
-
-/// Reads a process; `None` when it has ended, or its limits are not readable.
-pub fn locked(root: &Root, pid: u32) -> Option<Locked> {
+/// What decides whether `ib_umem_get` (drivers/infiniband/core/umem.c) lets a process register more memory;
+/// `None` when it has ended, or its limits are not readable.
+pub fn locked(root: &Root, pid: u32) -> Option<LockedMemory> {
     let limits = root.bytes(&root.proc(format!("{pid}/limits")), LIMITS)?;
     let status = Status::read(root, &root.proc(pid.to_string()));
     let namespace = || root.link(&root.proc(format!("{pid}/ns/user")));
-    Some(Locked {
+    Some(LockedMemory {
+        pid,
         limit: memlock(&limits)?.bytes,
         exempt: status.as_ref().and_then(|status| exempt(status, namespace)),
         pinned: status.and_then(|status| status.pinned),

@@ -1,6 +1,7 @@
 //! One RDMA device: `/sys/class/infiniband/NAME`.
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -41,6 +42,17 @@ pub fn device_dir(name: &[u8]) -> Option<OsString> {
 /// loaded).
 pub fn list_devices(root: &Root) -> Option<Vec<OsString>> {
     root.list(&root.sys("class/infiniband"))
+}
+
+/// Names of verbs files (`uverbs0`), each with the raw name of its device; an error where ib_uverbs is not
+/// loaded.
+pub fn verbs_files(root: &Root) -> io::Result<Vec<(OsString, Vec<u8>)>> {
+    let class = root.sys("class/infiniband_verbs");
+    let of = |file: OsString| {
+        let device = root.value(&class.join(&file).join("ibdev"))?;
+        Some((file, device))
+    };
+    Ok(root.try_list(&class)?.into_iter().filter_map(of).collect())
 }
 
 /// Whether [`list_devices`] would still return `before`.

@@ -3,6 +3,7 @@ use std::net::Ipv6Addr;
 use std::path::Path;
 
 use crate::root::Root;
+use rdmatop_model::input::GidReading;
 
 /// How many slots are searched for a network device. The kernel fills the first slots of a RoCE port from the
 /// device itself (`ib_cache_gid_set_default_gid` in drivers/infiniband/core/cache.c). A table has up to some
@@ -16,30 +17,25 @@ pub(super) fn first_netdev(root: &Root, port: &Path) -> Option<String> {
     (0..SLOTS).find_map(|slot| root.line(&ndevs.join(slot.to_string())))
 }
 
-/// After so many unset places in a row a table is not read further: it is filled from the front.
-const GAP: u32 = 8;
-/// Places that are read at most.
-const PLACES: u16 = 256;
+/// How far the table of a device is read that is shown.
+pub(super) const SHOWN: GidLimits = GidLimits { gap: 8, places: 256 };
 
-/// An entry of a GID table.
+/// How far a table is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GidFacts {
-    /// Its index in the port's GID table.
-    pub index: u16,
-    /// The GID, in network byte order.
-    pub gid: [u8; 16],
-    /// Whether it is a GID of RoCE v1 or `InfiniBand`: the kernel has one word for both. `None` when that
-    /// could not be read.
-    pub v1: Option<bool>,
+pub struct GidLimits {
+    /// After so many unset places in a row it ends: it is filled from the front.
+    pub gap: u32,
+    /// Places that are read at most.
+    pub places: u16,
 }
 
 /// The GIDs of a port; `None` when there is no table to read.
-pub(super) fn gids(root: &Root, port: &Path) -> Option<Vec<GidFacts>> {
+pub fn read_gids(root: &Root, port: &Path, limits: GidLimits) -> Option<Vec<GidReading>> {
     let dir = root.dir(&port.join("gids"))?;
     let types = root.dir(&port.join("gid_attrs").join("types"));
     let mut found = None;
     let mut unset = 0;
-    for place in 0..PLACES {
+    for place in 0..limits.places {
         // The kernel answers from its cache.
         let Some(line) = dir.line(&place.to_string()) else {
             break;
@@ -49,15 +45,16 @@ pub(super) fn gids(root: &Root, port: &Path) -> Option<Vec<GidFacts>> {
             Ok(gid) if !gid.is_unspecified() => {
                 unset = 0;
                 let kind = types.as_ref().and_then(|types| types.line(&place.to_string()));
-                found.push(GidFacts {
+                found.push(GidReading {
                     index: place,
                     gid: gid.octets(),
+                    // The kernel has one word for RoCE v1 and InfiniBand.
                     v1: kind.map(|kind| kind == "IB/RoCE v1"),
                 });
             }
             _ => unset += 1,
         }
-        if unset >= GAP {
+        if unset >= limits.gap {
             break;
         }
     }
@@ -73,18 +70,18 @@ mod tests {
     fn a_table_is_read_up_to_where_it_is_empty() {
         let fake = Fake::new();
         let port = fake.root().sys("p");
-        assert_eq!(gids(&fake.root(), &port), None);
+        assert_eq!(read_gids(&fake.root(), &port, SHOWN), None);
         let unset = "0000:0000:0000:0000:0000:0000:0000:0000\n";
         for place in 0..60 {
             fake.sys(format!("p/gids/{place}"), unset);
         }
-        assert_eq!(gids(&fake.root(), &port), Some(Vec::new()));
+        assert_eq!(read_gids(&fake.root(), &port, SHOWN), Some(Vec::new()));
         fake.sys("p/gids/0", "fe80:0000:0000:0000:5054:00ff:fe12:3456\n")
             .sys("p/gids/4", "0000:0000:0000:0000:0000:ffff:0a00:0001\n")
             .sys("p/gids/50", "0000:0000:0000:0000:0000:ffff:0a00:0002\n");
         fake.sys("p/gid_attrs/types/0", "IB/RoCE v1\n")
             .sys("p/gid_attrs/types/4", "RoCE v2\n");
-        let found = gids(&fake.root(), &port).unwrap();
+        let found = read_gids(&fake.root(), &port, SHOWN).unwrap();
         assert_eq!(found.len(), 2);
         let last = found[1];
         assert_eq!(last.gid, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1]);

@@ -15,9 +15,9 @@ pub use counters::value as counter_value;
 pub use counters::{CounterFiles, CounterGroup, FileValue};
 pub use device::{
     DeviceFacts, count_dangling, device_dir, has_hardware, is_hardware, list_devices, lists_same_devices,
-    read_device,
+    read_device, verbs_files,
 };
-pub use gid::GidFacts;
-pub use netdev::{Bond, BondMember, netdev_bond, netdev_mtu, netdev_pfc};
-pub use pci::{PciFacts, PcieLink, read_pci_at};
+pub use gid::{GidLimits, read_gids};
+pub use netdev::{netdev_bond, netdev_mtu, netdev_pfc};
+pub use pci::{PciFacts, pci_path, pcie_link, read_pci_at};
 pub use port::{PortFacts, Rate};

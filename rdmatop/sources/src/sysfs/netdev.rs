@@ -2,6 +2,7 @@
 
 use crate::root::{Root, is_component};
 use rdmatop_base::text;
+use rdmatop_model::input::{BondReading, MemberReading};
 
 /// MTU in bytes of a network device; `None` when the network namespace of rdmatop has no such device.
 pub fn netdev_mtu(root: &Root, name: &str) -> Option<u32> {
@@ -24,33 +25,13 @@ pub fn netdev_pfc(root: &Root, name: &str) -> Option<Vec<u8>> {
     known.then(|| on.map(|(priority, _)| priority).collect())
 }
 
-/// A bond, and the interfaces that it consists of (Documentation/networking/bonding.rst).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bond {
-    /// How it spreads what it sends: `802.3ad`, `balance-xor`, `active-backup`; `None` when it could not be
-    /// read.
-    pub mode: Option<String>,
-    /// In the order in which they were added.
-    pub members: Vec<BondMember>,
-}
-
-/// An interface of a bond.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BondMember {
-    /// The member's name, safe to print.
-    pub name: String,
-    /// Whether the bond finds its link up; `None` when that could not be read.
-    pub up: Option<bool>,
-    /// Its speed, bits/s; `None` while it has no link, and where the driver says none.
-    pub rate_bps: Option<u64>,
-}
-
-/// The bond of this name; `None` for any other network device.
-pub fn netdev_bond(root: &Root, name: &str) -> Option<Bond> {
+/// The bond of this name (Documentation/networking/bonding.rst), with its members in the order in which they
+/// were added, their names safe to print; `None` for any other network device.
+pub fn netdev_bond(root: &Root, name: &str) -> Option<BondReading> {
     let member = |name: &str| {
         let dir = root.sys("class/net").join(name);
         let word = root.line(&dir.join("bonding_slave/mii_status"));
-        BondMember {
+        MemberReading {
             name: text::sanitize(name.as_bytes()),
             up: word.map(|word| word.trim() == "up"),
             // In Mb/s; a driver that does not know says -1, or 0, or the largest number.
@@ -67,7 +48,7 @@ pub fn netdev_bond(root: &Root, name: &str) -> Option<Bond> {
     let members = root.line(&dir.join("slaves"))?;
     // As `802.3ad 4`.
     let mode = root.line(&dir.join("mode"));
-    Some(Bond {
+    Some(BondReading {
         mode: mode.and_then(|mode| Some(text::sanitize(mode.split_whitespace().next()?.as_bytes()))),
         members: members
             .split_whitespace()

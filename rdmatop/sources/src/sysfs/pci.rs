@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::root::Root;
+use rdmatop_model::input::PcieLink;
 
 /// The PCI address of a device and the speed of its link.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,25 +25,19 @@ pub struct PciFacts {
     pub slot: Option<PcieLink>,
 }
 
-/// Speed and width of a PCI Express link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PcieLink {
-    /// Mega-transfers per second and lane: 2500 (Gen1), 5000, 8000, 16000, 32000, 64000.
-    pub mega_transfers: u32,
-    /// Lanes.
-    pub width: u32,
-}
-
-impl PcieLink {
-    /// Bits per second one way after line coding (8b/10b up to Gen2, 128b/130b after), before packet
-    /// overhead.
-    pub fn bits_per_sec(self) -> u64 {
-        let raw = u64::from(self.mega_transfers) * u64::from(self.width) * 1_000_000;
-        if self.mega_transfers <= 5000 {
+/// The link with so many mega-transfers per second and lane (2500 in Gen1, 5000, 8000, 16000, 32000, 64000)
+/// and so many lanes. Its rate is that after line coding (8b/10b up to Gen2, 128b/130b after), before packet
+/// overhead.
+pub fn pcie_link(mega_transfers: u32, width: u32) -> PcieLink {
+    let raw = u64::from(mega_transfers) * u64::from(width) * 1_000_000;
+    PcieLink {
+        mega_transfers,
+        width,
+        bps: if mega_transfers <= 5000 {
             raw / 10 * 8
         } else {
             raw / 130 * 128
-        }
+        },
     }
 }
 
@@ -52,20 +47,15 @@ pub(super) fn read_pci(root: &Root, device: &Path) -> Option<PciFacts> {
     let real = fs::canonicalize(device).ok()?;
     let dir: PathBuf = real.ancestors().find(|dir| address(dir).is_some())?.to_owned();
     let link = |dir: &Path, speed, width| {
-        Some(PcieLink {
-            mega_transfers: parse_speed(&root.value(&dir.join(speed))?)?,
-            // 0 and 255 stand for a width that the kernel could not read (pcie_get_width_cap, NLW of a dead
-            // link).
-            width: root
-                .number(&dir.join(width))
-                .filter(|w| (1..=32).contains(w))?
-                .try_into()
-                .ok()?,
-        })
+        let mega_transfers = parse_speed(&root.value(&dir.join(speed))?)?;
+        // 0 and 255 stand for a width that the kernel could not read (pcie_get_width_cap, NLW of a dead
+        // link).
+        let width = root.number(&dir.join(width)).filter(|w| (1..=32).contains(w))?;
+        Some(pcie_link(mega_transfers, width.try_into().ok()?))
     };
     Some(PciFacts {
         address: address(&dir)?,
-        path: path(&dir),
+        path: pci_path(&dir),
         numa_node: root
             .signed(&dir.join("numa_node"))
             .and_then(|n| n.try_into().ok()),
@@ -83,8 +73,9 @@ pub fn read_pci_at(root: &Root, address: &str) -> Option<PciFacts> {
     read_pci(root, &root.sys("bus/pci/devices").join(address))
 }
 
-/// The directory names from the host bridge down to a function.
-fn path(dir: &Path) -> Arc<[String]> {
+/// The directory names from the host bridge down to a function, whose directory this is without links; empty
+/// where sysfs has the function elsewhere.
+pub fn pci_path(dir: &Path) -> Arc<[String]> {
     let name = |dir: &Path| dir.file_name().and_then(|name| name.to_str()).map(str::to_owned);
     let is_host = |name: &String| name.starts_with("pci") && name.contains(':');
     let all: Vec<String> = dir.ancestors().filter_map(name).collect();
@@ -143,13 +134,7 @@ mod tests {
         assert_eq!(pci.address, "0000:3b:00.0");
         assert_eq!(*pci.path, ["pci0000:3a", "0000:3a:00.0", "0000:3b:00.0"]);
         assert_eq!(pci.numa_node, Some(1));
-        assert_eq!(
-            pci.current,
-            Some(PcieLink {
-                mega_transfers: 8000,
-                width: 8
-            })
-        );
+        assert_eq!(pci.current, Some(pcie_link(8000, 8)));
         assert_eq!(pci.max, None, "an unreadable width is not a width");
     }
 
@@ -163,19 +148,8 @@ mod tests {
 
     #[test]
     fn the_usable_rate_takes_line_coding_off() {
-        assert_eq!(
-            PcieLink {
-                mega_transfers: 5000,
-                width: 8
-            }
-            .bits_per_sec(),
-            32_000_000_000
-        );
-        let gen3x8 = PcieLink {
-            mega_transfers: 8000,
-            width: 8,
-        }
-        .bits_per_sec();
+        assert_eq!(pcie_link(5000, 8).bps, 32_000_000_000);
+        let gen3x8 = pcie_link(8000, 8).bps;
         assert!((63_000_000_000..63_100_000_000).contains(&gen3x8), "{gen3x8}");
     }
 

@@ -1,9 +1,10 @@
 //! One port of an RDMA device: `/sys/class/infiniband/DEVICE/ports/N`.
 use std::path::Path;
 
-use super::gid::{GidFacts, first_netdev, gids};
+use super::gid::{SHOWN, first_netdev, read_gids};
 use super::placeholder::{self, is_placeholder};
 use crate::root::{Root, parse_u64};
+use rdmatop_model::input::GidReading;
 
 /// The port's line rate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +37,7 @@ pub struct PortFacts {
     /// The network device of the first GID that has one.
     pub netdev: Option<String>,
     /// Its GIDs; `None` when they could not be read.
-    pub gids: Option<Vec<GidFacts>>,
+    pub gids: Option<Vec<GidReading>>,
 }
 
 /// Reads one port below `device`, of this driver; `software` says that no hardware is behind the device.
@@ -64,7 +65,7 @@ pub(super) fn read_port(
         rate,
         link_layer,
         netdev: first_netdev(root, &dir),
-        gids: gids(root, &dir),
+        gids: read_gids(root, &dir, SHOWN),
     }
 }
 

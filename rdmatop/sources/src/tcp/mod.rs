@@ -10,10 +10,7 @@ mod octets;
 mod owners;
 mod totals;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::SocketAddr,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use self::{
     diag::{Connection, FAMILIES, connection, request},
@@ -30,6 +27,10 @@ use crate::{
     open_files,
     proc::{ProcKey, key},
     root::Root,
+};
+use rdmatop_model::{
+    cause::{Cause, CauseId, Concerns},
+    input::{ReadAt, TcpSample, TcpTotals},
 };
 
 /// For `rdmatop::fuzz`: each count that is read from an answer of sock_diag stands in it.
@@ -63,32 +64,25 @@ const SEARCH_NS: u64 = 5 * S;
 /// After this time, processes that had no such library are searched again: they may have loaded one.
 const DOUBT_NS: u64 = 60 * S;
 
-/// A process with such a library, and what it moved by TCP.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TcpUse {
-    /// Which process.
-    pub process: ProcKey,
-    /// Bytes that its peers acknowledged since its connections were first seen.
-    pub sent: u64,
-    /// Bytes that it received since then.
-    pub received: u64,
-    /// Connections that are open.
-    pub connections: u32,
-    /// The other end of the busiest connection.
-    pub busiest: Option<SocketAddr>,
+/// One look.
+#[derive(Clone, Debug)]
+pub struct TcpLook {
+    /// What it has found.
+    pub sample: TcpSample,
+    /// The processes with such a library, in the order of the sample.
+    pub processes: Vec<ProcKey>,
 }
 
-/// One look.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TcpLook {
-    /// `CLOCK_MONOTONIC` before and after the read, ns.
-    pub at_ns: (u64, u64),
-    /// When the look before began and ended.
-    pub before_ns: Option<(u64, u64)>,
-    /// Processes, by number.
-    pub processes: Vec<TcpUse>,
-    /// A search for them in the last minute stopped at its limit, [`open_files::MOST`] files of one user.
-    pub cut: bool,
+/// The note that a search for processes in the last minute stopped at its limit, [`open_files::MOST`] files
+/// of one user.
+fn cut() -> Cause {
+    Cause {
+        id: CauseId::SlowProcess,
+        concerns: Concerns::Host,
+        what: "Unknown of some TCP connections: their processes".to_owned(),
+        why: open_files::CUT.to_owned(),
+        remedy: "".into(),
+    }
 }
 
 /// Follows connections.
@@ -100,7 +94,7 @@ pub struct TcpReader {
     totals: Totals,
     processes: BTreeMap<u32, ProcKey>,
     cut: bool,
-    last: Option<(u64, u64)>,
+    last: Option<ReadAt>,
     next_ns: u64,
     search_ns: u64,
     doubted_ns: u64,
@@ -184,12 +178,17 @@ impl TcpReader {
         }
         let wait = if self.last.is_some() { EVERY_NS } else { SOON_NS };
         self.next_ns = end_ns + wait.max((end - begin) * SHARE);
-        let at_ns = (begin, end);
+        let at = ReadAt::between(begin, end);
+        let before = self.last.replace(at);
+        let (keys, processes) = self.uses();
         Some(TcpLook {
-            at_ns,
-            before_ns: self.last.replace(at_ns),
-            processes: self.uses(),
-            cut: self.cut,
+            sample: TcpSample {
+                at,
+                before,
+                processes,
+                cut: self.cut.then(|| Box::new(cut())),
+            },
+            processes: keys,
         })
     }
 
@@ -217,18 +216,20 @@ impl TcpReader {
         searches
     }
 
-    fn uses(&self) -> Vec<TcpUse> {
+    /// Processes with such a library, by number, and what each moved by TCP.
+    fn uses(&self) -> (Vec<ProcKey>, Vec<TcpTotals>) {
         let sums = self.totals.processes().into_iter();
         sums.filter_map(|(pid, sum)| {
-            Some(TcpUse {
-                process: *self.processes.get(&pid)?,
+            let totals = TcpTotals {
+                pid,
                 sent: sum.sent,
                 received: sum.received,
                 connections: sum.connections,
                 busiest: sum.busiest,
-            })
+            };
+            Some((*self.processes.get(&pid)?, totals))
         })
-        .collect()
+        .unzip()
     }
 
     /// Looks for the processes of connections.
@@ -333,6 +334,12 @@ mod tests {
     }
 
     #[test]
+    fn a_search_that_stopped_at_its_limit_is_told() {
+        let note = cut().to_string();
+        assert!(note.contains("TCP") && note.contains("200,000 files"), "{note}");
+    }
+
+    #[test]
     fn the_first_chosen_port_is_the_kernel_s_setting() {
         let fake = Fake::new();
         assert_eq!(first_chosen(&fake.root()), 32_768);
@@ -362,8 +369,10 @@ mod tests {
                 let libraries = || vec!["libnccl.so.2".to_owned()];
                 all.into_iter().map(|process| (process, libraries())).collect()
             });
-            let uses = reader.uses().into_iter();
-            uses.map(|one| (one.process.start, one.sent)).collect::<Vec<_>>()
+            let (processes, totals) = reader.uses();
+            let uses = processes.iter().zip(totals);
+            uses.map(|(process, totals)| (process.start, totals.sent))
+                .collect::<Vec<_>>()
         };
         assert_eq!(sent(2 * S, 100, connection(1, 40_000_000)), [(100, 40_000_000)]);
         assert_eq!(sent(3 * S, 200, connection(2, 30_000_000)), [(200, 30_000_000)]);

@@ -5,17 +5,20 @@ use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 use super::{pci, read};
 use rdmatop_base::text;
 use rdmatop_doctor::facts::{Device, Fact, Gid, Lossless, Member, Netdev, Port};
+use rdmatop_model::input::{GidReading, MemberReading};
 use rdmatop_sources::{
     dcb::{self, Dcb},
     root::{Root, is_component},
-    sysfs::{BondMember, DeviceFacts, PortFacts, netdev_bond, netdev_pfc, read_device},
+    sysfs::{
+        DeviceFacts, GidLimits, PortFacts, netdev_bond, netdev_pfc, read_device, read_gids, verbs_files,
+    },
 };
 
-/// After so many unset places in a row a GID table is not read further: some have thousands of places, filled
-/// from the front.
-const GAP: u32 = 16;
-/// Places of a GID table that are read at most.
-const GIDS: u32 = 4096;
+/// How far a GID table is read: some have thousands of places.
+const GIDS: GidLimits = GidLimits {
+    gap: 16,
+    places: 4096,
+};
 /// Interrupts of a device that are read at most.
 const IRQS: usize = 1024;
 const IFF_UP: u64 = 1;
@@ -109,36 +112,18 @@ fn read_port(root: &Root, device: &Path, facts: &PortFacts, roce: bool, interfac
 }
 
 fn gids(root: &Root, port: &Path) -> Fact<Vec<Gid>> {
-    let mut found = Vec::new();
-    let mut unset = 0;
-    for index in 0..GIDS {
-        let line = match read::line(&port.join("gids").join(index.to_string())) {
-            Fact::Known(line) => line,
-            Fact::Absent if index == 0 => return Fact::Absent,
-            Fact::Absent => break,
-            Fact::Unreadable(why) | Fact::Unknown(why) if index == 0 => return Fact::Unreadable(why),
-            // A place that is just being changed.
-            Fact::Unreadable(_) | Fact::Unknown(_) => String::new(),
-        };
-        let bytes = line
-            .parse::<std::net::Ipv6Addr>()
-            .map_or([0; 16], |gid| gid.octets());
-        if bytes == [0; 16] {
-            unset += 1;
-            if unset >= GAP {
-                break;
-            }
-            continue;
-        }
-        unset = 0;
-        let kind = root.line(&port.join("gid_attrs/types").join(index.to_string()));
-        found.push(Gid {
-            index,
-            bytes,
-            v2: kind.as_deref() == Some("RoCE v2"),
-        });
+    let gid = |gid: GidReading| Gid {
+        index: gid.index.into(),
+        bytes: gid.gid,
+        v2: gid.v1 == Some(false),
+    };
+    if let Some(gids) = read_gids(root, port, GIDS) {
+        return Fact::Known(gids.into_iter().map(gid).collect());
     }
-    Fact::Known(found)
+    match read::line(&port.join("gids/0")) {
+        Fact::Unreadable(why) | Fact::Unknown(why) => Fact::Unreadable(why),
+        Fact::Known(_) | Fact::Absent => Fact::Absent,
+    }
 }
 
 fn netdev(root: &Root, name: &str) -> Netdev {
@@ -158,7 +143,7 @@ fn netdev(root: &Root, name: &str) -> Netdev {
     let members = netdev_bond(root, name)
         .map(|bond| bond.members)
         .unwrap_or_default();
-    let member = |member: BondMember| Member {
+    let member = |member: MemberReading| Member {
         lossless: lossless(root, &member.name, &root.sys("class/net").join(&member.name)),
         name: member.name,
     };
@@ -232,15 +217,15 @@ fn irqs(root: &Root, dir: &Path) -> Vec<Vec<u32>> {
 
 /// Verbs files and names of their devices; absent where ib_uverbs is not loaded.
 pub(super) fn verbs(root: &Root) -> Fact<Vec<(String, String)>> {
-    let class = root.sys("class/infiniband_verbs");
-    let names = match root.try_list(&class) {
-        Ok(names) => names,
+    let files = match verbs_files(root) {
+        Ok(files) => files.into_iter(),
         Err(error) => return read::refused(&error),
     };
-    let of = |file: &std::ffi::OsString| {
-        let device = root.line(&class.join(file).join("ibdev"))?;
-        // The name as the directory in sysfs has it.
-        Some((text::sanitize(file.as_bytes()), text::sysfs_name(&device)))
-    };
-    Fact::Known(names.iter().filter_map(of).collect())
+    // The name as the directory in sysfs has it.
+    let device = |device: &[u8]| text::sysfs_name(&text::sanitize(device));
+    Fact::Known(
+        files
+            .map(|(file, raw)| (text::sanitize(file.as_bytes()), device(&raw)))
+            .collect(),
+    )
 }

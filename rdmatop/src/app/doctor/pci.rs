@@ -1,19 +1,15 @@
 //! PCI functions: NICs, GPUs, and the bridges above them.
 
-use std::{
-    ffi::OsStr,
-    fs,
-    os::unix::ffi::OsStrExt,
-    path::{Path, PathBuf},
-};
+use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::Path};
 
 use super::read;
 use rdmatop_base::text;
 use rdmatop_doctor::facts::{Fact, Gpu, IdleNic, Pci, PciLink};
+use rdmatop_model::input::PcieLink;
 use rdmatop_sources::{
     privileges::Raised,
     root::Root,
-    sysfs::{PciFacts, PcieLink},
+    sysfs::{PciFacts, pci_path},
 };
 
 const MELLANOX: u64 = 0x15b3;
@@ -23,12 +19,12 @@ const CORNELIS: u64 = 0x434e;
 const NVIDIA: u64 = 0x10de;
 const AMD: u64 = 0x1002;
 
-/// A link as it was read, with its rate.
+/// A link as it was read.
 pub(super) fn link(link: PcieLink) -> PciLink {
     PciLink {
         mega_transfers: link.mega_transfers,
         width: link.width,
-        bits_per_sec: link.bits_per_sec(),
+        bits_per_sec: link.bps,
     }
 }
 
@@ -50,26 +46,14 @@ fn placed(dir: &Path) -> Pci {
     let Ok(real) = fs::canonicalize(dir) else {
         return pci;
     };
-    let name = |dir: &Path| dir.file_name().map(|name| text::sanitize(name.as_bytes()));
-    let is_host = |name: &str| name.starts_with("pci") && name.contains(':');
-    let mut above: Vec<PathBuf> = Vec::new();
-    for dir in real.ancestors() {
-        above.push(dir.to_owned());
-        if name(dir).is_some_and(|name| is_host(&name)) {
-            break;
-        }
+    let path = pci_path(&real);
+    if !path.is_empty() {
+        // The function itself is not a bridge, and the host bridge has no configuration space here.
+        let mut bridges: Vec<&Path> = real.ancestors().take(path.len() - 1).skip(1).collect();
+        bridges.reverse();
+        pci.acs = redirecting(&bridges);
     }
-    above.reverse();
-    if above
-        .first()
-        .and_then(|dir| name(dir))
-        .is_some_and(|name| is_host(&name))
-    {
-        pci.path = above.iter().filter_map(|dir| name(dir)).collect();
-        // The host bridge has no configuration space here, and the function itself is not a bridge.
-        let bridges = above.get(1..above.len().saturating_sub(1)).unwrap_or_default();
-        pci.acs = redirecting(bridges);
-    }
+    pci.path = path.to_vec();
     pci.iommu = match fs::symlink_metadata(real.join("iommu_group")) {
         Ok(_) => read::line(&real.join("iommu_group/type")),
         Err(_) => Fact::Absent,
@@ -78,7 +62,7 @@ fn placed(dir: &Path) -> Pci {
 }
 
 /// Which of these bridges redirect transfers between devices.
-fn redirecting(bridges: &[PathBuf]) -> Fact<Vec<String>> {
+fn redirecting(bridges: &[&Path]) -> Fact<Vec<String>> {
     let mut on = Vec::new();
     for bridge in bridges {
         // Reading past the first 64 bytes takes CAP_SYS_ADMIN (pci_read_config); without it the kernel

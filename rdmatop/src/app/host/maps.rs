@@ -96,7 +96,7 @@ impl Polled for MapSource {
         }
         if wants.last {
             // After the counts: any skip that a count lacks had happened before the count was read.
-            self.sweep.look_for_all_skips();
+            self.sweep.look_for_skips();
             self.tell_floods(out);
             out(Input::Losses(self.sweep.losses()));
         }

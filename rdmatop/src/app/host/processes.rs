@@ -16,7 +16,7 @@ use crate::app::{
 };
 use rdmatop_model::{
     cause::Cause,
-    input::{Input, LockedMemory, MappingCount, ProcessFacts},
+    input::{Input, MappingCount, ProcessFacts},
 };
 use rdmatop_sources::{
     clock,
@@ -153,19 +153,8 @@ impl Polled for ProcessSource {
             let path = |pid: &u32| Some((*pid, cache.get(*pid)?.cgroup.as_ref()?.path.as_str()));
             limits.look(root, read_ns, watched.iter().filter_map(path), out);
         }
-        let locked: Vec<LockedMemory> = wants
-            .locked
-            .iter()
-            .filter_map(|pid| {
-                let found = locked(&self.root, *pid)?;
-                Some(LockedMemory {
-                    pid: *pid,
-                    limit: found.limit,
-                    exempt: found.exempt,
-                    pinned: found.pinned,
-                })
-            })
-            .collect();
+        let locked = wants.locked.iter().filter_map(|pid| locked(&self.root, *pid));
+        let locked: Vec<_> = locked.collect();
         if !locked.is_empty() {
             out(Input::Locked(locked));
         }

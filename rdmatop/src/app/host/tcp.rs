@@ -6,12 +6,9 @@ use rustix::time::ClockId;
 
 use super::processes::{SharedDetails, offset, search};
 use crate::app::source::{Polled, Wants};
-use rdmatop_model::{
-    cause::{Cause, CauseId, Concerns},
-    input::{Input, ProcessFacts, ReadAt, TcpSample, TcpTotals},
-};
+use rdmatop_model::input::{Input, ProcessFacts};
 use rdmatop_sources::{
-    clock, open_files,
+    clock,
     proc::{Part, ProcKey},
     root::Root,
     tcp::{TcpLook, TcpReader},
@@ -75,11 +72,11 @@ impl Polled for TcpSource {
         // A mode that prints once has no later look.
         let must = wants.once || wants.tcp;
         let clock = || clock::read(ClockId::Monotonic);
-        let Some(look) = reader.look(root, must, clock, libraries) else {
+        let Some(TcpLook { sample, processes }) = reader.look(root, must, clock, libraries) else {
             return;
         };
-        out(Input::Tcp(Box::new(sample(&look))));
-        let fresh = introduced.fresh(look.processes.iter().map(|one| one.process));
+        out(Input::Tcp(Box::new(sample)));
+        let fresh = introduced.fresh(processes.into_iter());
         let found = search(root, details, &fresh, PARTS, wants.once, *start_offset);
         for facts in introduced.whole(&fresh, found, wants.once) {
             out(Input::Process(Box::new(facts)));
@@ -115,56 +112,9 @@ impl Introduced {
     }
 }
 
-/// The note that a search was cut.
-fn cut() -> Cause {
-    Cause {
-        id: CauseId::SlowProcess,
-        concerns: Concerns::Host,
-        what: "Unknown of some TCP connections: their processes".to_owned(),
-        why: open_files::CUT.to_owned(),
-        remedy: "".into(),
-    }
-}
-
-fn sample(look: &TcpLook) -> TcpSample {
-    let at = |(begin, end): (u64, u64)| ReadAt::between(begin, end);
-    TcpSample {
-        at: at(look.at_ns),
-        before: look.before_ns.map(at),
-        processes: look
-            .processes
-            .iter()
-            .map(|one| TcpTotals {
-                pid: one.process.pid,
-                sent: one.sent,
-                received: one.received,
-                connections: one.connections,
-                busiest: one.busiest,
-            })
-            .collect(),
-        cut: look.cut.then(|| Box::new(cut())),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_search_that_stopped_at_its_limit_is_told() {
-        let told = |cut| {
-            let look = TcpLook {
-                at_ns: (1, 2),
-                before_ns: None,
-                processes: Vec::new(),
-                cut,
-            };
-            sample(&look).cut.map(|cause| cause.to_string())
-        };
-        assert_eq!(told(false), None);
-        let note = told(true).unwrap();
-        assert!(note.contains("TCP") && note.contains("200,000 files"), "{note}");
-    }
 
     #[test]
     fn who_did_not_answer_in_time_is_asked_again_and_loses_no_details() {

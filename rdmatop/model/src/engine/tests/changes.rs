@@ -3,20 +3,18 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::input::SlotHead;
 
 impl Host {
     /// A sweep that leaves out what has not changed.
     fn changes(&mut self, slots: &[(u32, QpSlot)]) {
-        self.sample(slots, &[], false);
+        self.sample(slots, false);
     }
 
-    fn sample(&mut self, slots: &[(u32, QpSlot)], idle: &[(u32, SlotHead)], more: bool) {
+    fn sample(&mut self, slots: &[(u32, QpSlot)], more: bool) {
         let sample = SlotsSample {
             mono_ns: self.now,
             at: None,
             slots: slots.to_vec(),
-            idle: idle.to_vec(),
             partial: true,
             more,
             capacity: 8,
@@ -53,7 +51,7 @@ fn a_qp_that_was_idle_from_the_start_is_known_to_be_and_its_row_is_shared() {
     let mut host = Host::new();
     let t = host.now;
     host.qp(create(t, 0xa0, 17));
-    host.sample(&[], &[(3, SlotHead::of(&slot(t, 0xa0, 17, 0)))], false);
+    host.changes(&[(3, slot(t, 0xa0, 17, 0))]);
     host.only_qp();
     host.pass(SECOND).changes(&[]);
     let row = host.only_qp();
@@ -68,8 +66,7 @@ fn rows_at_rest_are_one_list_until_one_of_them_has_to_change() {
     let t = host.now;
     host.qp(create(t, 0xa0, 17));
     host.qp(create(t, 0xb0, 18));
-    let heads = [(3, 0xa0, 17), (4, 0xb0, 18)].map(|(at, qp, qpn)| (at, SlotHead::of(&slot(t, qp, qpn, 0))));
-    host.sample(&[], &heads, false);
+    host.changes(&[(3, 0xa0, 17), (4, 0xb0, 18)].map(|(at, qp, qpn)| (at, slot(t, qp, qpn, 0))));
     let mut next = |change: &dyn Fn(&mut Host)| {
         host.pass(SECOND);
         change(&mut host);
@@ -109,8 +106,8 @@ fn a_sweep_in_pieces_is_one_sweep() {
     host.qp(create(t, 0xa1, 18));
     host.sweep(&[slot(t, 0xa0, 17, 0), slot(t, 0xa1, 18, 0)]);
     host.pass(SECOND);
-    host.sample(&[(0, slot(t, 0xa0, 17, 10))], &[], true);
-    host.sample(&[(1, slot(t, 0xa1, 18, 20))], &[], false);
+    host.sample(&[(0, slot(t, 0xa0, 17, 10))], true);
+    host.sample(&[(1, slot(t, 0xa1, 18, 20))], false);
     let snapshot = host.tick();
     let seen: Vec<_> = snapshot.qps.iter().map(|row| tx(row)).collect();
     assert_eq!(seen, [(10, Some(10.0)), (20, Some(20.0))]);

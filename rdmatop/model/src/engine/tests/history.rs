@@ -6,7 +6,6 @@ use super::{
     kernel::{Kernel, Work},
     *,
 };
-use crate::recording::Tap;
 
 /// What happens next, on the machine or on the way from it.
 #[derive(Clone, Debug)]
@@ -89,7 +88,9 @@ fn step() -> impl Strategy<Value = Step> {
 /// The machine, and the engine that gets the inputs from it.
 pub(super) struct Lab {
     pub(super) kernel: Kernel,
-    pub(super) engine: Tee,
+    pub(super) engine: Engine,
+    /// Another engine, which is given the same and must say the same.
+    pub(super) twin: Option<Engine>,
     /// Whether records may be lost.
     pub(super) lossy: bool,
     losses: u64,
@@ -99,15 +100,11 @@ pub(super) struct Lab {
 
 impl Lab {
     pub(super) fn new(config: EngineConfig, lossy: bool) -> Self {
-        Self::tapped(config, lossy, None)
-    }
-
-    /// With a tap on the way to the engine.
-    pub(super) fn tapped(config: EngineConfig, lossy: bool, tap: Option<Tap>) -> Self {
         let mut lab = Self {
             kernel: Kernel::new(),
             keeps_all: config == EngineConfig::keep_all(),
-            engine: Tee::new(config, tap),
+            engine: Engine::new(config),
+            twin: None,
             lossy,
             losses: 0,
         };
@@ -125,7 +122,13 @@ impl Lab {
 
     fn apply(&mut self, input: Input) -> Vec<Event> {
         let now = self.present();
-        self.engine.apply(input.at(now))
+        let timed = input.at(now);
+        let twin = self.twin.as_mut().map(|twin| twin.apply(timed.clone()));
+        let events = self.engine.apply(timed);
+        if let Some(twin) = twin {
+            assert_eq!(format!("{twin:?}"), format!("{events:?}"));
+        }
+        events
     }
 
     /// Returns the events that the engine makes of it.
@@ -148,7 +151,13 @@ impl Lab {
             Step::BeginDump => kernel.begin_dump(),
             Step::EndDump => kernel.end_dump(),
             Step::ListDevices => kernel.list_devices(),
-            Step::LookAtProcesses => kernel.look_at_processes(self.engine.needs().processes),
+            Step::LookAtProcesses => {
+                let needs = self.engine.needs();
+                if let Some(twin) = &mut self.twin {
+                    assert_eq!(twin.needs(), needs);
+                }
+                kernel.look_at_processes(needs.processes);
+            }
             Step::Records { count, order, lost } => inputs = self.records(count, order, lost),
             Step::Samples(count) => {
                 let count = usize::from(count).min(kernel.samples.len());

@@ -10,7 +10,7 @@ use rdmatop_common::{
 };
 use zerocopy::FromZeros;
 
-use super::EngineConfig;
+use super::{Engine, EngineConfig};
 use crate::{
     event::Event,
     ib::{QpState, QpType},
@@ -18,7 +18,6 @@ use crate::{
         DeviceReading, DevicesSample, EbpfReport, Input, Now, PortReading, ProcessFacts, QpReading,
         QpsSample, RawReading, RawSource, ReadAt, SlotsSample, VerbsSample,
     },
-    recording::Tee,
     snapshot::{ProcessRow, QpRow, Snapshot},
 };
 
@@ -39,12 +38,12 @@ mod processes;
 mod programs;
 mod properties;
 mod rates;
-mod recorded;
 mod removal;
 mod shares;
 mod sums;
 mod traffic;
 mod truth;
+mod twins;
 mod uprobes;
 mod verbs;
 
@@ -66,7 +65,7 @@ fn after_sleep(mono_ns: u64, slept_ns: u64) -> Now {
 
 /// An engine and the time. Sources' times are the present unless a test says otherwise.
 struct Host {
-    engine: Tee,
+    engine: Engine,
     now: u64,
     /// How long the machine has slept: the clock of the day and that of starts went on, `now` did not.
     slept_ns: u64,
@@ -82,7 +81,7 @@ impl Host {
 
     fn with(config: EngineConfig) -> Self {
         let mut host = Self {
-            engine: Tee::new(config, None),
+            engine: Engine::new(config),
             now: SECOND,
             slept_ns: 0,
             births: HashMap::new(),

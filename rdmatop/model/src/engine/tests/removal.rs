@@ -57,7 +57,7 @@ fn qps_of_a_device_that_is_being_removed_live_until_it_is_gone() {
 /// An engine that knows no device.
 fn blank() -> Host {
     Host {
-        engine: Tee::new(EngineConfig::default(), None),
+        engine: Engine::new(EngineConfig::default()),
         now: SECOND,
         slept_ns: 0,
         births: std::collections::HashMap::default(),

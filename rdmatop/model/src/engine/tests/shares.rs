@@ -16,7 +16,7 @@ const RATE: u64 = 1_000_000;
 
 /// A NIC whose driver no program of ours follows.
 struct Nic {
-    engine: Tee,
+    engine: Engine,
     driver: &'static str,
     second: u64,
     sent: u64,
@@ -32,7 +32,7 @@ impl Nic {
 
     fn with(driver: &'static str, ebpf: bool) -> Self {
         let mut nic = Self {
-            engine: Tee::new(EngineConfig::default(), None),
+            engine: Engine::new(EngineConfig::default()),
             driver,
             second: 1,
             sent: 77_000_000,

@@ -1,6 +1,6 @@
 //! Counters that QPs are bound to, and how they are bound: `fill_res_counter_entry`, `stat_get_doit_qp` and
 //! `nldev_stat_get_counter_status_doit`, drivers/infiniband/core/nldev.c.
-use super::counters::decode_table;
+use super::counters::visit_table;
 use super::{Entry, HwCounter, Owner};
 use crate::netlink::attr::{
     PORT_INDEX, RES_LQPN, RES_QP, RES_QP_ENTRY, RES_TYPE, STAT_AUTO_MODE_MASK, STAT_COUNTER,
@@ -193,7 +193,9 @@ impl Entry for CounterSet {
                 STAT_MODE => set.mode = Some(Mode::from(attr.u32()?)),
                 RES_TYPE => set.qp_type = Some(QpType(attr.u8()?)),
                 RES_QP => set.qps = decode_qps(attr.nest())?,
-                STAT_HWCOUNTERS => set.counters = decode_table(attr.nest())?,
+                STAT_HWCOUNTERS => visit_table(attr.nest(), &mut |name, value| {
+                    set.counters.push(HwCounter::new(name, value));
+                })?,
                 _ => Owner::read(&attr, &mut set.owner)?,
             }
         }

@@ -11,25 +11,14 @@ pub struct HwCounter {
     pub value: u64,
 }
 
-/// Reads the counters of a `STAT_GET` answer. `None` when the answer has no table of counters.
-pub fn decode_counters(attrs: Attrs<'_>) -> WireResult<Option<Vec<HwCounter>>> {
-    let mut counters = None;
-    for attr in attrs {
-        let attr = attr?;
-        if attr.number == STAT_HWCOUNTERS {
-            counters = Some(decode_table(attr.nest())?);
+impl HwCounter {
+    /// A counter whose name is raw.
+    pub fn new(name: &[u8], value: u64) -> Self {
+        Self {
+            name: String::from_utf8_lossy(name).into(),
+            value,
         }
     }
-    Ok(counters)
-}
-
-pub(super) fn decode_table(table: Attrs<'_>) -> WireResult<Vec<HwCounter>> {
-    let mut counters = Vec::with_capacity(32);
-    visit_table(table, &mut |name, value| {
-        let name = String::from_utf8_lossy(name).into();
-        counters.push(HwCounter { name, value });
-    })?;
-    Ok(counters)
 }
 
 /// Hands each counter of a `STAT_GET` answer to `visit`. False when the answer has no table of counters.
@@ -45,7 +34,7 @@ pub fn visit_counters(attrs: Attrs<'_>, visit: &mut dyn FnMut(&[u8], u64)) -> Wi
     Ok(found)
 }
 
-fn visit_table(table: Attrs<'_>, visit: &mut dyn FnMut(&[u8], u64)) -> WireResult<()> {
+pub(super) fn visit_table(table: Attrs<'_>, visit: &mut dyn FnMut(&[u8], u64)) -> WireResult<()> {
     for entry in table {
         let (mut name, mut value) = (None, None);
         for attr in entry?.nest() {

@@ -13,7 +13,7 @@ mod summary;
 mod sys;
 
 pub use counter_set::{Binding, CounterSet, Mask, Mode, OptionalCounter, decode_binding, decode_optional};
-pub use counters::{HwCounter, decode_counters, visit_counters};
+pub use counters::{HwCounter, visit_counters};
 pub use device::{Device, DeviceKey, Guid};
 pub use object::{CmId, Ctx, Mr, Pd};
 pub use owner::Owner;

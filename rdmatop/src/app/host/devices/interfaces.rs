@@ -7,12 +7,11 @@
 use std::sync::Arc;
 
 use rdmatop_base::{pause, wire_bytes};
-use rdmatop_model::input::{RawReading, RawSource, ReadAt};
+use rdmatop_model::input::{BondReading, RawReading, RawSource, ReadAt};
 use rdmatop_sources::{
     clock::{now, timed},
     ethtool::Statistics,
     root::Root,
-    sysfs::Bond,
 };
 
 /// Time between two reads, ns.
@@ -44,7 +43,7 @@ impl Interfaces {
         &mut self,
         root: &Root,
         netdev: Option<&str>,
-        bond: Option<&Bond>,
+        bond: Option<&BondReading>,
         driver: Option<&str>,
         software: bool,
     ) {

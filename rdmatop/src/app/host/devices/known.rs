@@ -5,10 +5,7 @@ use std::collections::HashMap;
 use super::{counters, dump::is_special, groups::Bound};
 use rdmatop_base::text;
 use rdmatop_model::{
-    input::{
-        BondReading, DeviceReading, GidReading, MemberReading, PcieLink, PortCounters, PortReading,
-        QpReading, RawSource,
-    },
+    input::{BondReading, DeviceReading, PortCounters, PortReading, QpReading, RawSource},
     snapshot::may_hide_qps,
 };
 use rdmatop_sources::{
@@ -21,7 +18,7 @@ use rdmatop_sources::{
         transport::Transport,
     },
     root::Root,
-    sysfs::{self, Bond, DeviceFacts, device_dir, netdev_bond, netdev_mtu, netdev_pfc, read_device},
+    sysfs::{DeviceFacts, device_dir, netdev_bond, netdev_mtu, netdev_pfc, read_device},
 };
 
 /// A listing reads facts of sysfs again if the last reading is this old, ns: speed, MTU and the like change
@@ -35,7 +32,7 @@ pub(super) struct Sysfs {
     read_ns: Option<u64>,
     mtus: HashMap<u32, u32>,
     /// Bonds under ports, with their members, by port.
-    bonds: HashMap<u32, Bond>,
+    bonds: HashMap<u32, BondReading>,
     /// Priorities with flow control, by port.
     pfc: HashMap<u32, u8>,
     /// Ports.
@@ -321,7 +318,7 @@ impl Sysfs {
             numa_node: facts.and_then(|f| i32::try_from(f.pci.as_ref()?.numa_node?).ok()),
             pcie: facts.and_then(|f| {
                 let pci = f.pci.as_ref()?;
-                Some([link(pci.current?), link(pci.max?)])
+                Some([pci.current?, pci.max?])
             }),
             ports: sample.ports.iter().map(|port| self.port(port)).collect(),
             ..DeviceReading::default()
@@ -356,12 +353,12 @@ impl Sysfs {
             netdev: netdev
                 .map(|name| text::sanitize(name.as_bytes()))
                 .or_else(|| facts.and_then(|f| f.netdev.clone())),
-            bond: self.bonds.get(&sample.port).map(bond),
+            bond: self.bonds.get(&sample.port).cloned(),
             netdev_mtu: self.mtus.get(&sample.port).copied(),
             pfc: self.pfc.get(&sample.port).copied(),
             rate_bps: facts.and_then(|f| f.rate.as_ref()?.honest_bits_per_sec()),
             lanes: facts.and_then(|f| f.rate.as_ref()?.lanes),
-            gids: facts.and_then(|f| Some(f.gids.as_ref()?.iter().map(gid).collect())),
+            gids: facts.and_then(|f| f.gids.clone()),
             counters: Vec::new(),
         }
     }
@@ -375,31 +372,6 @@ fn priorities(root: &Root, netdev: &str) -> Option<u8> {
         .flatten();
     let on = by_dcb.or_else(|| netdev_pfc(root, netdev))?;
     Some(on.iter().fold(0, |mask, priority| mask | 1 << (priority & 7)))
-}
-
-fn bond(bond: &Bond) -> BondReading {
-    let member = |member: &sysfs::BondMember| MemberReading {
-        name: member.name.clone(),
-        up: member.up,
-        rate_bps: member.rate_bps,
-    };
-    BondReading {
-        mode: bond.mode.clone(),
-        members: bond.members.iter().map(member).collect(),
-    }
-}
-
-fn gid(gid: &sysfs::GidFacts) -> GidReading {
-    let sysfs::GidFacts { index, gid, v1 } = *gid;
-    GidReading { index, gid, v1 }
-}
-
-fn link(link: sysfs::PcieLink) -> PcieLink {
-    PcieLink {
-        mega_transfers: link.mega_transfers,
-        width: link.width,
-        bps: link.bits_per_sec(),
-    }
 }
 
 /// The driver's name. Software devices have no driver link, but their protocol identifies the driver: only

@@ -3,14 +3,12 @@
 use super::super::super::pci;
 use super::{HEALTHY, changed, devices};
 use rdmatop_doctor::{Fact, examine};
+use rdmatop_sources::sysfs::pcie_link;
 
 #[test]
 fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
     let link = |mega_transfers, width| {
-        let link = rdmatop_sources::sysfs::PcieLink {
-            mega_transfers,
-            width,
-        };
+        let link = pcie_link(mega_transfers, width);
         changed(move |facts| devices(facts)[2].pci.as_mut().unwrap().current = Fact::Known(pci::link(link)))
     };
     assert_eq!(
@@ -24,13 +22,7 @@ fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
     let remedy = |slot: Option<u32>| {
         let mut facts = HEALTHY.clone();
         let pci = devices(&mut facts)[2].pci.as_mut().unwrap();
-        let link = |width| {
-            let mega_transfers = 32_000;
-            Fact::Known(pci::link(rdmatop_sources::sysfs::PcieLink {
-                mega_transfers,
-                width,
-            }))
-        };
+        let link = |width| Fact::Known(pci::link(pcie_link(32_000, width)));
         (pci.current, pci.slot) = (link(8), slot.map_or(Fact::Absent, link));
         let report = examine(&facts);
         let line = report.lines.iter().find(|line| line.id == "pcie.link").unwrap();
@@ -46,10 +38,7 @@ fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
     let line = changed(|facts| {
         for device in devices(facts) {
             device.ports[0].rate = Fact::Known(100_000_000_000);
-            device.pci.as_mut().unwrap().current = Fact::Known(pci::link(rdmatop_sources::sysfs::PcieLink {
-                mega_transfers: 16_000,
-                width: 16,
-            }));
+            device.pci.as_mut().unwrap().current = Fact::Known(pci::link(pcie_link(16_000, 16)));
         }
     });
     assert!(line.iter().all(|line| line.starts_with("Pass")), "{line:?}");
