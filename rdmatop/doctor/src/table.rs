@@ -72,7 +72,7 @@ pub static CHECKS: &[Check] = checks! {
         mtu::FAST_MTU, super::words::rate(mtu::FAST), mtu::LEAST;
     "port.gid" Ports gids::gids,
         "pytorch #81628 and nccl #426: traffic on the wrong GID",
-        "fails when a RoCE port has no GID of RoCE v2; warns when it has none of a routable address";
+        "fails when an ACTIVE RoCE port has no GID of RoCE v2; warns when it has none of a routable address";
     "pcie.link" Pcie pcie::link,
         "sysfs `current_link_*` and `max_link_*`, Documentation/ABI/testing/sysfs-bus-pci",
         "warns when a NIC's PCIe link carries less than its ports, or is below what the NIC can do while a sibling's is not; says whether the slot could do more";
@@ -123,13 +123,13 @@ pub static CHECKS: &[Check] = checks! {
         tcp::BACKLOG;
     "job.rdma" Jobs jobs::disabled,
         "NCCL, UCX and libfabric documentation",
-        "fails when a process's settings turn RDMA off: NCCL_IB_DISABLE (with NCCL_NET=IBext NCCL_IBEXT_DISABLE), NCCL_NET, UCX_TLS, FI_PROVIDER, NVSHMEM_REMOTE_TRANSPORT";
+        "fails when a process's settings turn RDMA off: NCCL_IB_DISABLE (with NCCL_NET=IBext NCCL_IBEXT_DISABLE), NCCL_NET, NVSHMEM_REMOTE_TRANSPORT; UCX_TLS and FI_PROVIDER where it has no queue pair, and no setting of NCCL, or NCCL uses that library";
     "job.devices" Jobs jobs::devices,
         "NCCL src/misc/utils.cc `parseStringList`; UCX and NVSHMEM documentation",
-        "fails when NCCL_IB_HCA, UCX_NET_DEVICES or NVSHMEM_HCA_LIST name no device of this machine; warns when some are missing";
+        "fails when NCCL_IB_HCA, UCX_NET_DEVICES or NVSHMEM_HCA_LIST name no device that the process finds in /sys, or that this machine has where its /sys is not known; warns when some are missing";
     "job.gid" Jobs jobs::gid,
         "NCCL src/transport/net_ib/connect.cc; pytorch #81628",
-        "fails when NCCL_IB_GID_INDEX, UCX_IB_GID_INDEX or NVSHMEM_IB_GID_INDEX point to no GID of a RoCE port; warns at RoCE v1 and link-local ones";
+        "fails when NCCL_IB_GID_INDEX, UCX_IB_GID_INDEX or NVSHMEM_IB_GID_INDEX point to no GID of an ACTIVE RoCE port; warns at RoCE v1 and link-local ones";
     "job.interface" Jobs jobs::interface,
         "NCCL src/misc/socket.cc; gloo",
         "fails when NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME name no network interface that the process has";

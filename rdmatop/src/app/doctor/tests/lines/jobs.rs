@@ -1,8 +1,8 @@
 //! Limits, device files, sharers and settings of processes.
 
-use super::{changed, with_settings};
+use super::{HEALTHY, changed, with_settings};
 use rdmatop_doctor::{
-    Fact,
+    Fact, Facts, examine,
     facts::{RdmaLimit, Service, Sharers},
 };
 
@@ -226,4 +226,73 @@ fn settings_of_jobs_are_held_to_the_machine() {
         with_settings(&["NCCL_IB_HCA=mlx5_1", "NCCL_IB_GID_INDEX=3"])[1],
         "Pass job.gid NCCL_IB_GID_INDEX=3 is a RoCE v2 address (GID) of mlx5_1"
     );
+}
+
+#[test]
+fn a_setting_that_nccl_does_not_read_turns_no_rdma_of_nccl_off() {
+    const PID: &str = "PID 4711 (python3)";
+    for (settings, said) in [
+        (
+            ["UCX_TLS=tcp", "NCCL_DEBUG=INFO"],
+            "Pass job.rdma {PID}: UCX by TCP (UCX_TLS=tcp), which NCCL does not read",
+        ),
+        (
+            ["FI_PROVIDER=tcp", "NCCL_DEBUG=INFO"],
+            "Pass job.rdma {PID}: libfabric by TCP (FI_PROVIDER=tcp), which NCCL does not read",
+        ),
+        (
+            ["UCX_TLS=tcp", "NCCL_PLUGIN_P2P=ucx"],
+            "Fail job.rdma {PID}: UCX_TLS=tcp turns RDMA off",
+        ),
+        (
+            ["FI_PROVIDER=tcp", "NCCL_NET=AWS Libfabric"],
+            "Fail job.rdma {PID}: FI_PROVIDER=tcp turns RDMA off",
+        ),
+    ] {
+        assert_eq!(
+            with_settings(&settings)[0],
+            said.replace("{PID}", PID),
+            "{settings:?}"
+        );
+    }
+    let mut facts = HEALTHY.clone();
+    facts.processes.truncate(1);
+    facts.processes[0].environ = Fact::Known(vec![("UCX_TLS".to_owned(), "tcp".to_owned())]);
+    facts.processes[0].has_qps = true;
+    assert_eq!(
+        of_job("job.rdma", &facts),
+        [format!(
+            "Pass {PID}: UCX by TCP (UCX_TLS=tcp), and RDMA all the same: it has queue pairs"
+        )]
+    );
+}
+
+/// Lines of one check of jobs.
+fn of_job(id: &str, facts: &Facts) -> Vec<String> {
+    let report = examine(facts);
+    let lines = report.lines.iter().filter(|line| line.id == id);
+    lines
+        .map(|line| format!("{:?} {}", line.status, line.text))
+        .collect()
+}
+
+#[test]
+fn a_pod_has_the_devices_that_it_sees_and_not_the_machines() {
+    let mut facts = HEALTHY.clone();
+    facts.processes.truncate(1);
+    facts.processes[0].environ = Fact::Known(vec![("NCCL_IB_HCA".to_owned(), "=mlx5_12".to_owned())]);
+    let line = "PID 4711 (python3): NCCL_IB_HCA==mlx5_12 takes no RDMA device of this machine";
+    assert_eq!(of_job("job.devices", &facts), [format!("Fail {line}")]);
+    facts.host.exclusive = true;
+    assert_eq!(
+        of_job("job.devices", &facts),
+        ["Skip whether PID 4711 (python3) has the devices of NCCL_IB_HCA==mlx5_12"]
+    );
+    facts.processes[0].sees = Fact::Known(vec![("mlx5_12".to_owned(), true)]);
+    assert_eq!(
+        of_job("job.devices", &facts),
+        ["Pass NCCL_IB_HCA==mlx5_12 takes mlx5_12"]
+    );
+    facts.processes[0].sees = Fact::Known(vec![("mlx5_0".to_owned(), true)]);
+    assert_eq!(of_job("job.devices", &facts), [format!("Fail {line}")]);
 }

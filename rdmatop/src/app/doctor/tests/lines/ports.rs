@@ -206,6 +206,16 @@ fn ports_without_a_usable_gid_are_named() {
         of(gids(vec![link_local(true)])),
         "Warn port.gid mlx5_1 has a link-local address (GID) only"
     );
+    // A spare port has no address, and nobody uses it.
+    let line = changed(|facts| {
+        let port = port(facts, 1);
+        (port.gids, port.state) = (Fact::Known(vec![]), Fact::Known(1));
+    });
+    assert!(
+        line.iter()
+            .all(|line| line.starts_with("Pass ") || !line.contains(".gid ")),
+        "{line:?}"
+    );
 }
 
 #[test]
