@@ -120,6 +120,8 @@ pub struct Host {
     pub root: bool,
     /// The CPU reports that it belongs to a virtual machine.
     pub virtual_machine: bool,
+    /// rdmatop is in another PID namespace than the machine's, as in a container.
+    pub container: bool,
     /// /sys is not mounted.
     pub without_sys: bool,
     /// RDMA devices are seen only in the network namespace that they belong to (`rdma system`: netns

@@ -100,7 +100,7 @@ pub static CHECKS: &[Check] = checks! {
         "warns when a priority with PFC does not answer congestion marks (ECN)";
     "limit.devices" Limits nodes::nodes,
         "`ib_uverbs` device nodes; rdma-core",
-        "fails when a device has no file in /dev/infiniband, or its files are missing in sysfs, as the process sees it; warns when the file may not be opened";
+        "fails when a device has no file in /dev/infiniband (a container: when none has), or its files are missing in sysfs, as the process sees it; warns when the file may not be opened";
     "limit.memlock" Limits limits::memlock,
         "rdma-core README; ours for the numbers",
         "warns when a process may lock less than {}, fails at {} or less (without CAP_IPC_LOCK)",

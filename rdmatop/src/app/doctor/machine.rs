@@ -12,12 +12,11 @@ use rdmatop_sources::{
     root::Root,
 };
 
-/// Programs whose limits jobs inherit.
-const SERVICES: [&str; 8] = [
+/// Programs whose limits jobs inherit. The kubelet is none of them: the runtime starts a pod's containers.
+const SERVICES: [&str; 7] = [
     "containerd",
     "dockerd",
     "crio",
-    "kubelet",
     "k3s-server",
     "k3s-agent",
     "slurmd",
@@ -37,6 +36,7 @@ pub(super) fn host(root: &Root, platform: &Platform) -> Host {
             .lines()
             .find(|line| line.starts_with("flags"))
             .is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor")),
+        container: platform.surroundings.initial_pid_namespace == Some(false),
         without_sys: platform.without_sys,
         exclusive: platform.exclusive,
     }
@@ -164,4 +164,24 @@ pub(super) fn softroce(root: &Root, devices: &Fact<Vec<Device>>, other: bool) ->
     } else {
         SoftRoce::Unknown
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdmatop_sources::fake::Fake;
+
+    #[test]
+    fn a_container_has_the_limit_of_its_runtime_and_not_of_the_kubelet() {
+        let fake = Fake::new();
+        for (pid, comm) in [(7, "kubelet"), (8, "containerd"), (9, "bash")] {
+            fake.proc(format!("{pid}/comm"), format!("{comm}\n")).proc(
+                format!("{pid}/limits"),
+                "Max locked memory         8388608              8388608              bytes\n",
+            );
+        }
+        let found = services(&fake.root(), true);
+        let found: Vec<_> = found.iter().map(|service| &*service.comm).collect();
+        assert_eq!(found, ["containerd"]);
+    }
 }

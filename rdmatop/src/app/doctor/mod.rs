@@ -153,9 +153,9 @@ fn drivers(
     }
     let mut searches = vec!["GPUs and NICs on PCI"];
     {
-        let root = root.clone();
+        let (root, container) = (root.clone(), facts.host.container);
         jobs.push(Job::new(None, move || {
-            let (gpus, nics) = pci::search(&root);
+            let (gpus, nics) = pci::search(&root, container);
             Part::Pci(gpus, nics)
         }));
     }

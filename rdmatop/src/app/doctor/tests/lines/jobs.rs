@@ -90,6 +90,43 @@ fn device_files_are_missed_and_closed_ones_are_named() {
 }
 
 #[test]
+fn a_container_need_not_have_the_files_of_all_devices() {
+    let node = |exclusive: bool, kept: fn(&str) -> bool| {
+        let mut facts = HEALTHY.clone();
+        facts.host.container = true;
+        if let Fact::Known(devices) = &mut facts.devices {
+            devices.retain(|device| !exclusive || device.name == "mlx5_3");
+        }
+        if let Fact::Known(nodes) = &mut facts.view.nodes {
+            nodes.retain(|(name, _)| kept(name));
+        }
+        of_check("limit.devices", &facts)
+    };
+    let of_3 = |name: &str| ["uverbs3", "rdma_cm"].contains(&name);
+    assert_eq!(
+        node(true, of_3),
+        ["Pass this container has the files of 1 device in /dev/infiniband"]
+    );
+    let some = node(false, of_3);
+    assert!(
+        some.len() == 1
+            && some[0].starts_with("Pass this container has no file in /dev/infiniband for mlx5_0"),
+        "{some:?}"
+    );
+    let none = node(false, |_| false);
+    assert!(none[0].starts_with("Fail this container has no file"), "{none:?}");
+    let mut facts = HEALTHY.clone();
+    (facts.host.container, facts.view.nodes) = (true, Fact::Absent);
+    let report = examine(&facts);
+    let line = report
+        .lines
+        .iter()
+        .find(|line| line.id == "limit.devices")
+        .unwrap();
+    assert!(line.remedy.starts_with("start the container with"), "{line:?}");
+}
+
+#[test]
 fn processes_that_share_verbs_files_with_the_given_one_are_named() {
     let line = |sharers: Fact<Sharers>| {
         changed(|facts| (facts.view.comm, facts.view.pid, facts.view.sharers) = ("rank".into(), 7, sharers))
@@ -260,15 +297,15 @@ fn a_setting_that_nccl_does_not_read_turns_no_rdma_of_nccl_off() {
     facts.processes[0].environ = Fact::Known(vec![("UCX_TLS".to_owned(), "tcp".to_owned())]);
     facts.processes[0].has_qps = true;
     assert_eq!(
-        of_job("job.rdma", &facts),
+        of_check("job.rdma", &facts),
         [format!(
             "Pass {PID}: UCX by TCP (UCX_TLS=tcp), and RDMA all the same: it has queue pairs"
         )]
     );
 }
 
-/// Lines of one check of jobs.
-fn of_job(id: &str, facts: &Facts) -> Vec<String> {
+/// Lines of one check.
+fn of_check(id: &str, facts: &Facts) -> Vec<String> {
     let report = examine(facts);
     let lines = report.lines.iter().filter(|line| line.id == id);
     lines
@@ -282,17 +319,17 @@ fn a_pod_has_the_devices_that_it_sees_and_not_the_machines() {
     facts.processes.truncate(1);
     facts.processes[0].environ = Fact::Known(vec![("NCCL_IB_HCA".to_owned(), "=mlx5_12".to_owned())]);
     let line = "PID 4711 (python3): NCCL_IB_HCA==mlx5_12 takes no RDMA device of this machine";
-    assert_eq!(of_job("job.devices", &facts), [format!("Fail {line}")]);
+    assert_eq!(of_check("job.devices", &facts), [format!("Fail {line}")]);
     facts.host.exclusive = true;
     assert_eq!(
-        of_job("job.devices", &facts),
+        of_check("job.devices", &facts),
         ["Skip whether PID 4711 (python3) has the devices of NCCL_IB_HCA==mlx5_12"]
     );
     facts.processes[0].sees = Fact::Known(vec![("mlx5_12".to_owned(), true)]);
     assert_eq!(
-        of_job("job.devices", &facts),
+        of_check("job.devices", &facts),
         ["Pass NCCL_IB_HCA==mlx5_12 takes mlx5_12"]
     );
     facts.processes[0].sees = Fact::Known(vec![("mlx5_0".to_owned(), true)]);
-    assert_eq!(of_job("job.devices", &facts), [format!("Fail {line}")]);
+    assert_eq!(of_check("job.devices", &facts), [format!("Fail {line}")]);
 }
