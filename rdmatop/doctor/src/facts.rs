@@ -246,6 +246,8 @@ pub struct Lossless {
 pub struct Pci {
     /// Address.
     pub address: String,
+    /// Its vendor and device and those of its board, as `0x14e4:0x1750:0x14e4:0x2100`; empty where not known.
+    pub ids: String,
     /// From the host bridge (`pci0000:17`) through the root port to the function.
     pub path: Vec<String>,
     /// NUMA node.

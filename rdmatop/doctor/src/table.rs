@@ -56,19 +56,19 @@ pub static CHECKS: &[Check] = checks! {
         "warns when programs cannot open a device because it has no verbs device";
     "device.firmware" Devices devices::firmware,
         "ours",
-        "warns when NICs of one driver and one board have different firmware";
+        "warns when NICs of one driver and one board (without its name: of the same PCI IDs) have different firmware";
     "device.softroce" Devices devices::softroce,
         "Debian, Ubuntu, RHEL and Fedora packages",
         "only where there is no RDMA hardware: warns when this kernel has no rdma_rxe";
     "port.state" Ports ports::state,
         "NVIDIA NVSentinel, NIC health monitor; IBTA port states",
-        "fails when a port that something says should be ACTIVE is not: its cable has a signal, queue pairs are on it, it has carried data or had a signal, the same port of more than two thirds of the NICs of its kind is ACTIVE, or no port is; warns when its network interface is switched off; any other is a spare";
+        "fails when a port that something says should be ACTIVE is not: its cable has a signal, queue pairs are on it, it has carried data or had a signal, the same port of more than two thirds of the other NICs of its kind, two or more, is ACTIVE, or no port is; warns when its network interface is switched off; any other is a spare";
     "port.rate" Ports ports::rate,
         "NVIDIA NVSentinel, NIC health monitor",
-        "warns when a port is slower than another one of the same driver and board";
+        "warns when a port is slower than another one of the same driver, board and link layer";
     "port.mtu" Ports mtu::mtu,
         "`iboe_get_mtu`, include/rdma/ib_addr.h; ours for the limits",
-        "warns when packets carry less than {} bytes on a port of {} or more, less than {} on any, or less than on a sibling",
+        "warns when packets carry less than {} bytes on an ACTIVE RoCE port of {} or more, less than {} on any, or less than on a sibling; where InfiniBand is ACTIVE, only of ports with queue pairs",
         mtu::FAST_MTU, super::words::rate(mtu::FAST), mtu::LEAST;
     "port.gid" Ports gids::gids,
         "pytorch #81628 and nccl #426: traffic on the wrong GID",
@@ -94,7 +94,7 @@ pub static CHECKS: &[Check] = checks! {
         "warns when the nearest NIC of a GPU is on another NUMA node";
     "lossless.pfc" Lossless lossless::pfc,
         "NVIDIA RoCE configuration guides; IEEE 802.1Qbb",
-        "warns when ports differ in PFC or in trust, or PFC is on and the port does not trust DSCP; of a bond each of its links";
+        "warns when ports of one kind and speed differ in PFC or in trust, or PFC is on and the port does not trust DSCP; of a bond each of its links";
     "lossless.ecn" Lossless lossless::ecn,
         "MLNX_EN documentation, `ecn/roce_np/enable`",
         "warns when a priority with PFC does not answer congestion marks (ECN)";

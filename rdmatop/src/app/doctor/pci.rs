@@ -13,7 +13,7 @@ use rdmatop_doctor::facts::{Fact, Gpu, IdleNic, Pci, PciLink};
 use rdmatop_sources::{
     privileges::Raised,
     root::Root,
-    sysfs::{PciFacts, PcieLink},
+    sysfs::{PciFacts, PcieLink, netdev_bond},
 };
 
 const MELLANOX: u64 = 0x15b3;
@@ -44,7 +44,7 @@ pub(super) fn of(root: &Root, facts: &PciFacts) -> Pci {
     pci
 }
 
-/// Path, IOMMU and bridges.
+/// IDs, path, IOMMU and bridges.
 fn placed(dir: &Path) -> Pci {
     let mut pci = Pci::default();
     let Ok(real) = fs::canonicalize(dir) else {
@@ -52,6 +52,9 @@ fn placed(dir: &Path) -> Pci {
     };
     let name = |dir: &Path| dir.file_name().map(|name| text::sanitize(name.as_bytes()));
     let is_host = |name: &str| name.starts_with("pci") && name.contains(':');
+    let ids = ["vendor", "device", "subsystem_vendor", "subsystem_device"]
+        .map(|file| read::line(&real.join(file)).known().cloned());
+    pci.ids = ids.into_iter().flatten().collect::<Vec<_>>().join(":");
     let mut above: Vec<PathBuf> = Vec::new();
     for dir in real.ancestors() {
         above.push(dir.to_owned());
@@ -220,9 +223,23 @@ fn rdma_nic(vendor: u64, device: u64, class: u64) -> Option<(&'static str, &'sta
     }
 }
 
+/// Whether a bond makes one port of this function and one that has an RDMA device, which is then that of both
+/// (mlx5 `mlx5_do_bond`, lag/lag.c).
+fn is_bonded(root: &Root, dir: &Path) -> bool {
+    let nets = root.list(&dir.join("net")).unwrap_or_default();
+    nets.iter()
+        .filter_map(|net| root.link_name(&dir.join("net").join(net).join("master")))
+        .filter_map(|master| netdev_bond(root, &master))
+        .flat_map(|bond| bond.members)
+        .any(|member| {
+            let net = root.sys("class/net").join(&member.name);
+            net.join("device/infiniband").is_dir()
+        })
+}
+
 /// Whether an RDMA device sits on this function, or on one of its scalable functions.
 fn has_rdma(root: &Root, name: &OsStr, dir: &Path) -> bool {
-    if dir.join("infiniband").is_dir() {
+    if dir.join("infiniband").is_dir() || is_bonded(root, dir) {
         return true;
     }
     let class = root.sys("class/infiniband");
@@ -284,6 +301,33 @@ mod tests {
             "/bus/pci/drivers/mlx5_core",
         );
         assert_eq!(idle(), 1);
+    }
+
+    #[test]
+    fn the_second_function_of_a_bond_has_the_device_of_the_first() {
+        const NIC: [&str; 3] = ["0x15b3", "0x1021", "0x020000"];
+        let fake = Fake::new();
+        for at in 0..2 {
+            let address = format!("0000:17:00.{at}");
+            function(&fake, &address, NIC, Some("mlx5_core"));
+            fake.dir(format!("sys/bus/pci/devices/{address}/net/eth{at}"))
+                .link(
+                    format!("sys/class/net/eth{at}/device"),
+                    format!("../../../bus/pci/devices/{address}"),
+                );
+        }
+        fake.dir("sys/bus/pci/devices/0000:17:00.0/infiniband/mlx5_bond_0");
+        let idle = || {
+            let (_, nics) = search(&fake.root(), false);
+            nics.into_iter().map(|nic| nic.address).collect::<Vec<_>>()
+        };
+        assert_eq!(idle(), ["0000:17:00.1"]);
+        for at in 0..2 {
+            let net = format!("sys/bus/pci/devices/0000:17:00.{at}/net/eth{at}");
+            fake.link(format!("{net}/master"), "../bond0");
+        }
+        fake.sys("class/net/bond0/bonding/slaves", "eth0 eth1\n");
+        assert_eq!(idle(), [""; 0]);
     }
 
     fn with_acs(control: u16) -> Vec<u8> {

@@ -272,6 +272,11 @@ pub(super) fn congestion(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
+/// Whether the MTU of a port's network device limits its packets: those of iWARP are in a stream of TCP.
+fn has_mtu_of_roce(port: &PortRow) -> bool {
+    port.link_layer.as_deref() == Some("Ethernet") && !port.iwarp
+}
+
 /// Ethernet ports whose MTU is too small for RoCE packets of 4096 bytes.
 pub(super) fn mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for port in &scene.snapshot.ports {
@@ -279,10 +284,10 @@ pub(super) fn mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             continue;
         };
         let active = port.is_active();
-        let ethernet = port.link_layer.as_deref() == Some("Ethernet");
+        let roce = has_mtu_of_roce(port);
         let payload = payload(mtu).map_or(0, u64::from);
         let small = rate >= scene.limits.mtu_rate_bps && payload < scene.limits.payload_bytes;
-        if !active || !ethernet || !small || scene.users(&port.device).next().is_none() {
+        if !active || !roce || !small || scene.users(&port.device).next().is_none() {
             continue;
         }
         let netdev = port.netdev.as_deref().unwrap_or("NETDEV");
@@ -366,8 +371,7 @@ fn room(scene: &Scene<'_>, device: u64, port: u32) -> Option<u32> {
     let row = scene.port(device, port)?;
     let fast = row.rate_bps.is_some_and(|rate| rate >= scene.limits.mtu_rate_bps);
     let active = row.is_active();
-    let ethernet = row.link_layer.as_deref() == Some("Ethernet");
-    payload(row.netdev_mtu?).filter(|_| fast && active && ethernet)
+    payload(row.netdev_mtu?).filter(|_| fast && active && has_mtu_of_roce(row))
 }
 
 /// InfiniBand ports that have data and may not send it, because the other end of the link gives no credits.

@@ -235,6 +235,15 @@ fn a_path_mtu_below_what_the_port_has_room_for_is_small() {
 }
 
 #[test]
+fn a_port_of_iwarp_needs_no_mtu_of_roce() {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    s.ports[2].netdev_mtu = Some(1500);
+    assert_eq!(ids(&after(10, &s)), ["small-mtu"]);
+    s.ports[2].iwarp = true;
+    assert_eq!(ids(&after(10, &s)), [""; 0]);
+}
+
+#[test]
 fn ignored_congestion_a_small_mtu_and_refused_commands() {
     let mut s = rails([4e9; 8], [4e9; 8]);
     named(&mut s.ports[0], "rp_cnp_ignored", 5.0);
