@@ -86,17 +86,8 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
             "sudo chmod a+rw /dev/infiniband/uverbs*   # every user may use the NICs, until the next boot; for good: a udev rule",
         );
     }
-    if nodes.iter().all(|(name, _)| name != "rdma_cm") && missing.is_empty() {
-        out.warn(
-            "",
-            format!("{subject} has no /dev/infiniband/rdma_cm"),
-            "Programs that connect by IP address (rdma_cm: rping, UCX, storage) cannot.",
-            if contained {
-                "start the container with --device=/dev/infiniband"
-            } else {
-                "sudo modprobe rdma_ucm   # loads it until the next boot"
-            },
-        );
+    if missing.is_empty() {
+        connections(facts, nodes, &subject, out);
     }
     if out.is_empty() {
         out.pass(
@@ -109,8 +100,28 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
     }
 }
 
-/// Verbs files of the devices that the subject has. In mode exclusive of `rdma system` those of a container are
-/// in its network namespace, and the class of verbs lists all: `uverbs_class` has no `ns_type`
+/// The file by which programs connect.
+fn connections(facts: &Facts, nodes: &[(String, Option<bool>)], subject: &str, out: &mut Lines) {
+    // EFA has no connections by rdma_cm.
+    let connects = facts
+        .answering()
+        .any(|device| device.driver.as_deref() != Some("efa"));
+    if connects && nodes.iter().all(|(name, _)| name != "rdma_cm") {
+        out.warn(
+            "",
+            format!("{subject} has no /dev/infiniband/rdma_cm"),
+            "Programs that connect by IP address (rdma_cm: rping, UCX) cannot.",
+            if facts.pid.is_some() || facts.host.container {
+                "start the container with --device=/dev/infiniband"
+            } else {
+                "sudo modprobe rdma_ucm   # loads it until the next boot"
+            },
+        );
+    }
+}
+
+/// Verbs files of the devices that the subject has. In mode exclusive of `rdma system` those of a container
+/// are in its network namespace, and the class of verbs lists all: `uverbs_class` has no `ns_type`
 /// (drivers/infiniband/core/uverbs_main.c).
 fn own<'a>(facts: &'a Facts, verbs: &'a [(String, String)]) -> Vec<&'a (String, String)> {
     let own: Option<Vec<&str>> = if facts.pid.is_some() {

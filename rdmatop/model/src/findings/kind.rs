@@ -433,9 +433,8 @@ kinds! {
     },
     AdminErrors => Kind {
         name: "device-command-errors", raise_s: 0, clear_s: 60,
-        rule: "the device refuses commands of its driver",
-        source: "cmds_err, no_completion_cmds, create_qp_err and the other errors of commands of EFA: hw_counters of the device, until \
-                 Linux 5.13 of its port",
+        rule: "the device does not answer commands of its driver, or (warning) refuses some",
+        source: "no_completion_cmds and cmds_err of EFA: hw_counters of the device, until Linux 5.13 of its port",
         why: "Objects cannot be made, or the device does not answer.",
         fixed: "the counter stops growing",
         trace: Traced::Yes,

@@ -419,34 +419,35 @@ pub(super) fn waits(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-/// Commands of a driver that its device refuses.
+/// Commands of a driver that its device refuses, or does not answer. Counters of single verbs, as
+/// `reg_mr_err`, say neither: they also count what the driver itself refuses, memory that cannot be pinned
+/// and flags that libfabric tries at each start (`efa_reg_mr`, efa_verbs.c).
 pub(super) fn commands(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    const COUNTERS: &[&str] = &[
-        "no_completion_cmds",
-        "create_qp_err",
-        "create_cq_err",
-        "create_ah_err",
-        "reg_mr_err",
-        "mmap_err",
-        "alloc_pd_err",
-        "alloc_ucontext_err",
-        // Last, because the others say the same more exactly.
-        "cmds_err",
+    const COUNTERS: [(&str, Severity); 2] = [
+        ("no_completion_cmds", Severity::Critical),
+        ("cmds_err", Severity::Warning),
     ];
     for port in moving(scene) {
-        let Some((counter, rate)) = COUNTERS.iter().find_map(|name| {
-            rate_of(port, name)
-                .filter(|rate| *rate > 0.0)
-                .map(|rate| (*name, rate))
-        }) else {
+        let grows = |name| rate_of(port, name).filter(|rate| *rate > 0.0);
+        let found = COUNTERS
+            .into_iter()
+            .find_map(|(name, severity)| Some((name, severity, grows(name)?)));
+        let Some((counter, severity, rate)) = found else {
             continue;
         };
+        let is_silent = severity == Severity::Critical;
+        let does = if is_silent { "does not answer" } else { "refuses" };
         out.push(Symptom {
-            verdict: format!("{} refuses commands of its driver ({counter})", port.device),
+            verdict: format!("{} {does} commands of its driver ({counter})", port.device),
             evidence: vec![format!("{counter} {}", words::per_s(rate))],
-            next: "sudo dmesg | tail -50   # errors of the driver -> keep them for the vendor, then reset the NIC or reboot; again -> firmware, vendor".into(),
+            next: if is_silent {
+                "sudo dmesg | tail -50   # errors of the driver -> keep them for the vendor, then reset the NIC or reboot; again -> firmware, vendor"
+            } else {
+                "sudo dmesg | tail -50   # the driver names the command and the error -> keep them for the vendor; nothing more is to be done where no job fails"
+            }
+            .into(),
             short: counter.to_owned(),
-            ..scene.symptom(FindingId::AdminErrors, Severity::Critical, About::of_port(port))
+            ..scene.symptom(FindingId::AdminErrors, severity, About::of_port(port))
         });
     }
 }

@@ -264,3 +264,24 @@ fn ignored_congestion_a_small_mtu_and_refused_commands() {
         ]
     );
 }
+
+#[test]
+fn a_device_that_does_not_answer_is_worse_than_one_that_refuses() {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    // The driver refuses flags that libfabric tries at each start.
+    named(&mut s.ports[3], "reg_mr_err", 0.5);
+    assert_eq!(ids(&after(1, &s)), [""; 0]);
+    for (counter, severity) in [
+        ("cmds_err", Severity::Warning),
+        ("no_completion_cmds", Severity::Critical),
+    ] {
+        named(&mut s.ports[3], counter, 0.5);
+        let found = after(1, &s);
+        assert_eq!(ids(&found), ["device-command-errors"]);
+        assert_eq!(found[0].severity, severity, "{counter}");
+        assert_eq!(
+            found[0].next.contains("reset the NIC"),
+            severity == Severity::Critical
+        );
+    }
+}

@@ -87,6 +87,18 @@ fn device_files_are_missed_and_closed_ones_are_named() {
         node(|nodes| nodes.retain(|(name, _)| name != "rdma_cm")),
         ["Warn limit.devices this machine has no /dev/infiniband/rdma_cm"]
     );
+    let of_efa = changed(|facts| {
+        if let (Fact::Known(nodes), Fact::Known(devices)) = (&mut facts.view.nodes, &mut facts.devices) {
+            nodes.retain(|(name, _)| name != "rdma_cm");
+            for device in devices {
+                device.driver = Some("efa".into());
+            }
+        }
+    });
+    assert!(
+        of_efa.iter().all(|line| !line.contains("limit.devices")),
+        "{of_efa:?}"
+    );
 }
 
 #[test]
