@@ -148,6 +148,8 @@ pub struct Device {
     pub board: Fact<String>,
     /// The device's PCI function.
     pub pci: Option<Pci>,
+    /// A driver of GPUs gives it GPU memory (`device/p2p` of amzn-drivers' efa).
+    pub p2p: bool,
     /// Its interrupts, each with the CPUs that it goes to.
     pub irqs: Vec<Vec<u32>>,
     /// Ports.

@@ -75,7 +75,7 @@ pub static CHECKS: &[Check] = checks! {
         "fails when an ACTIVE RoCE port has no GID of RoCE v2; warns when it has none of a routable address";
     "pcie.link" Pcie pcie::link,
         "sysfs `current_link_*` and `max_link_*`, Documentation/ABI/testing/sysfs-bus-pci",
-        "warns when a NIC's PCIe link carries less than its ports, or is below what the NIC can do while a sibling's is not; says whether the slot could do more";
+        "warns when a NIC's PCIe link is below what the NIC can do, and carries less than the ACTIVE ports of its card or a sibling's is not below; says whether the slot could do more";
     "pcie.iommu" Pcie pcie::iommu,
         "Documentation/admin-guide/kernel-parameters.txt, `iommu.passthrough`; NCCL user guide, troubleshooting",
         "warns when an IOMMU translates a NIC's transfers, except in a virtual machine";
@@ -87,11 +87,11 @@ pub static CHECKS: &[Check] = checks! {
         "warns when a NIC's {} or more interrupts all go to one CPU, or all to CPUs of another NUMA node",
         irqs::VECTORS;
     "gpu.direct" Gpu gpu::direct,
-        "NCCL user guide, `NCCL_DMABUF_ENABLE`: Linux 5.12 and the open NVIDIA module",
-        "warns when GPU memory cannot reach the NIC directly: neither nvidia_peermem nor DMA-BUF";
+        "NCCL user guide, `NCCL_DMABUF_ENABLE`: Linux 5.12 and the open NVIDIA module; `reg_user_mr_dmabuf` of mlx5 and efa",
+        "warns when GPU memory cannot reach the NIC directly: neither nvidia_peermem (EFA: efa_nv_peermem) nor DMA-BUF";
     "gpu.distance" Gpu distance::distance,
         "NCCL user guide, `NCCL_NET_GDR_LEVEL` (PIX, PXB, PHB, SYS)",
-        "warns when the nearest NIC of a GPU is on another NUMA node";
+        "warns when the nearest NIC of a GPU is on another NUMA node; says where nodes are not known";
     "lossless.pfc" Lossless lossless::pfc,
         "NVIDIA RoCE configuration guides; IEEE 802.1Qbb",
         "warns when ports of one kind and speed differ in PFC or in trust, or PFC is on and the port does not trust DSCP; of a bond each of its links";
