@@ -36,6 +36,21 @@ fn limits_are_judged_by_what_they_permit() {
         line,
         ["Warn limit.default dockerd hands on a limit of 8 MiB of locked memory"]
     );
+    // A user may raise the limit up to the hard one, which is often the same.
+    let mut facts = HEALTHY.clone();
+    facts.services.push(Service {
+        comm: "bash".into(),
+        memlock: Some(8 << 20),
+        exempt: false,
+        shell: true,
+    });
+    let report = examine(&facts);
+    let line = report
+        .lines
+        .iter()
+        .find(|line| line.id == "limit.default")
+        .unwrap();
+    assert!(line.remedy.starts_with("ulimit -Hl "), "{line:?}");
     let cgroup = |current| {
         changed(move |facts| {
             facts.view.rdma_limits = Fact::Known(vec![RdmaLimit {
@@ -59,6 +74,15 @@ fn limits_are_judged_by_what_they_permit() {
         cgroup(Some(8)),
         ["Pass limit.cgroup RDMA limits of the cgroup are not reached"]
     );
+}
+
+#[test]
+fn ranks_beyond_the_backlog_wait() {
+    let mut facts = HEALTHY.clone();
+    facts.tcp.backlog = Some(128);
+    let report = examine(&facts);
+    let line = report.lines.iter().find(|line| line.id == "tcp.backlog").unwrap();
+    assert!(line.why.ends_with("wait for seconds."), "{line:?}");
 }
 
 #[test]
