@@ -159,7 +159,7 @@ fn link_errors_congestion_and_refused_commands_are_found_on_their_cards() -> Res
     waits.rate("port_xmit_wait", 180_000_000)?;
     // On Ethernet this counter means nothing, and says nothing about credits.
     ports[3].rate("port_xmit_wait", 120_000_000)?;
-    efa.rate("create_qp_err", 2)?;
+    efa.rate("cmds_err", 2)?;
     let wanted = [
         ("efa_0", "device-command-errors"),
         ("ib1", "ib-congestion"),

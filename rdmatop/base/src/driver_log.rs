@@ -91,6 +91,15 @@ pub static KNOWN: &[Known] = lines! {
     Harmless nothing ["Detected insufficient power on the PCIe slot"]
         "the slot promises less power than the card may take; boards that power it in another way log it too (DGX Spark)",
         "mlx5 `mlx5_pcie_event` (events.c), a warning there; NVIDIA dgx-spark-playbooks #108";
+    Harmless nothing ["failed to get umem"]
+        "a program gave memory that cannot be pinned, and has the error: an address that is not its own, or its limit",
+        "hns `mtr_alloc_bufs` (hns_roce_mr.c)";
+    Harmless nothing ["Failed to get umem"]
+        "a program gave memory that cannot be pinned, and has the error: an address that is not its own, or its limit",
+        "bnxt_re `bnxt_re_reg_user_mr` (ib_verbs.c)";
+    Harmless nothing ["failed to alloc pbl mtr"]
+        "a program gave memory that cannot be registered, and has the error; the line before says why",
+        "hns `alloc_mr_pbl` (hns_roce_mr.c)";
     Critical bus ["PCIe Bus Error: severity=Uncorrect"]
         "a transfer over PCI Express failed",
         "`aer_print_error`, drivers/pci/pcie/aer.c";
@@ -159,6 +168,7 @@ mod tests {
                 "mlx5_pcie_event:301:(pid 9): Detected insufficient power on the PCIe slot (27W).",
                 Some(Weight::Harmless),
             ),
+            ("failed to alloc pbl mtr, ret = -14.", Some(Weight::Harmless)),
             ("Port module event: module 0, Cable unplugged", None),
             (
                 "CREATE_QP(0x500) op_mod(0x0) failed, status bad parameter(0x3)",

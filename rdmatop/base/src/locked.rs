@@ -68,11 +68,13 @@ impl LimitedBy {
 pub fn raise(cgroup: Option<&str>) -> NextStep {
     match cgroup.map_or(LimitedBy::Unknown, LimitedBy::of) {
         LimitedBy::Slurm => "slurmd.service LimitMEMLOCK=infinity, slurm.conf PropagateResourceLimitsExcept=MEMLOCK",
+        // A capability that a runtime adds is not effective in a process of another user than root
+        // (capabilities(7), execve).
         LimitedBy::Pod { crio: false } => {
-            "securityContext.capabilities.add [IPC_LOCK] of the pod; or LimitMEMLOCK=infinity on the node, by: sudo systemctl edit containerd"
+            "LimitMEMLOCK=infinity on the node, by: sudo systemctl edit containerd; or, if it is root, capabilities.add [IPC_LOCK] of the pod"
         }
         LimitedBy::Pod { crio: true } => {
-            "securityContext.capabilities.add [IPC_LOCK] of the pod; or on the node: crio.conf, default_ulimits memlock=-1:-1"
+            "on the node: crio.conf, default_ulimits memlock=-1:-1; or, if it is root, capabilities.add [IPC_LOCK] of the pod"
         }
         LimitedBy::Container(program) => return step!("{} run --ulimit memlock=-1", program),
         LimitedBy::Machine => "virsh edit, <memtune><hard_limit> above the memory of the machine",

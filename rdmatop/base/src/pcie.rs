@@ -31,7 +31,7 @@ pub enum Distance {
     Switch,
     /// Both are on one host bridge: PHB.
     Bridge,
-    /// On the same NUMA node, or on a machine with one: NODE.
+    /// On the same NUMA node, on a machine with one, or the node of one is not known: NODE.
     Node,
     /// They are on two NUMA nodes: SYS.
     System,

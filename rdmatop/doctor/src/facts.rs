@@ -120,6 +120,8 @@ pub struct Host {
     pub root: bool,
     /// The CPU reports that it belongs to a virtual machine.
     pub virtual_machine: bool,
+    /// rdmatop is in another PID namespace than the machine's, as in a container.
+    pub container: bool,
     /// /sys is not mounted.
     pub without_sys: bool,
     /// RDMA devices are seen only in the network namespace that they belong to (`rdma system`: netns
@@ -146,6 +148,8 @@ pub struct Device {
     pub board: Fact<String>,
     /// The device's PCI function.
     pub pci: Option<Pci>,
+    /// A driver of GPUs gives it GPU memory (`device/p2p` of amzn-drivers' efa).
+    pub p2p: bool,
     /// Its interrupts, each with the CPUs that it goes to.
     pub irqs: Vec<Vec<u32>>,
     /// Ports.
@@ -244,6 +248,8 @@ pub struct Lossless {
 pub struct Pci {
     /// Address.
     pub address: String,
+    /// Its vendor and device and those of its board, as `0x14e4:0x1750:0x14e4:0x2100`; empty where not known.
+    pub ids: String,
     /// From the host bridge (`pci0000:17`) through the root port to the function.
     pub path: Vec<String>,
     /// NUMA node.
@@ -359,6 +365,8 @@ pub struct Process {
     pub nodes: Fact<Vec<(String, Option<bool>)>>,
     /// RDMA devices that its /sys lists, each with whether its files are there.
     pub sees: Fact<Vec<(String, bool)>>,
+    /// It has queue pairs.
+    pub has_qps: bool,
     /// Processes that have its verbs files open too. Only looked for with `--pid`.
     pub sharers: Fact<Sharers>,
 }

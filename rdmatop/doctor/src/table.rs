@@ -56,26 +56,26 @@ pub static CHECKS: &[Check] = checks! {
         "warns when programs cannot open a device because it has no verbs device";
     "device.firmware" Devices devices::firmware,
         "ours",
-        "warns when NICs of one driver and one board have different firmware";
+        "warns when NICs of one driver and one board (without its name: of the same PCI IDs) have different firmware";
     "device.softroce" Devices devices::softroce,
         "Debian, Ubuntu, RHEL and Fedora packages",
         "only where there is no RDMA hardware: warns when this kernel has no rdma_rxe";
     "port.state" Ports ports::state,
         "NVIDIA NVSentinel, NIC health monitor; IBTA port states",
-        "fails when a port that something says should be ACTIVE is not: its cable has a signal, queue pairs are on it, it has carried data or had a signal, the same port of more than two thirds of the NICs of its kind is ACTIVE, or no port is; warns when its network interface is switched off; any other is a spare";
+        "fails when a port that something says should be ACTIVE is not: its cable has a signal, queue pairs are on it, it has carried data or had a signal, the same port of more than two thirds of the other NICs of its kind, two or more, is ACTIVE, or no port is; warns when its network interface is switched off; any other is a spare";
     "port.rate" Ports ports::rate,
         "NVIDIA NVSentinel, NIC health monitor",
-        "warns when a port is slower than another one of the same driver and board";
+        "warns when a port is slower than another one of the same driver, board and link layer";
     "port.mtu" Ports mtu::mtu,
         "`iboe_get_mtu`, include/rdma/ib_addr.h; ours for the limits",
-        "warns when packets carry less than {} bytes on a port of {} or more, less than {} on any, or less than on a sibling",
+        "warns when packets carry less than {} bytes on an ACTIVE RoCE port of {} or more, less than {} on any, or less than on a sibling; where InfiniBand is ACTIVE, only of ports with queue pairs",
         mtu::FAST_MTU, super::words::rate(mtu::FAST), mtu::LEAST;
     "port.gid" Ports gids::gids,
         "pytorch #81628 and nccl #426: traffic on the wrong GID",
-        "fails when a RoCE port has no GID of RoCE v2; warns when it has none of a routable address";
+        "fails when an ACTIVE RoCE port has no GID of RoCE v2; warns when it has none of a routable address";
     "pcie.link" Pcie pcie::link,
         "sysfs `current_link_*` and `max_link_*`, Documentation/ABI/testing/sysfs-bus-pci",
-        "warns when a NIC's PCIe link carries less than its ports, or is below what the NIC can do while a sibling's is not; says whether the slot could do more";
+        "warns when a NIC's PCIe link is below what the NIC can do, and carries less than the ACTIVE ports of its card or a sibling's is not below; says whether the slot could do more";
     "pcie.iommu" Pcie pcie::iommu,
         "Documentation/admin-guide/kernel-parameters.txt, `iommu.passthrough`; NCCL user guide, troubleshooting",
         "warns when an IOMMU translates a NIC's transfers, except in a virtual machine";
@@ -87,20 +87,20 @@ pub static CHECKS: &[Check] = checks! {
         "warns when a NIC's {} or more interrupts all go to one CPU, or all to CPUs of another NUMA node",
         irqs::VECTORS;
     "gpu.direct" Gpu gpu::direct,
-        "NCCL user guide, `NCCL_DMABUF_ENABLE`: Linux 5.12 and the open NVIDIA module",
-        "warns when GPU memory cannot reach the NIC directly: neither nvidia_peermem nor DMA-BUF";
+        "NCCL user guide, `NCCL_DMABUF_ENABLE`: Linux 5.12 and the open NVIDIA module; `reg_user_mr_dmabuf` of mlx5 and efa",
+        "warns when GPU memory cannot reach the NIC directly: neither nvidia_peermem (EFA: efa_nv_peermem) nor DMA-BUF";
     "gpu.distance" Gpu distance::distance,
         "NCCL user guide, `NCCL_NET_GDR_LEVEL` (PIX, PXB, PHB, SYS)",
-        "warns when the nearest NIC of a GPU is on another NUMA node";
+        "warns when the nearest NIC of a GPU is on another NUMA node; says where nodes are not known";
     "lossless.pfc" Lossless lossless::pfc,
         "NVIDIA RoCE configuration guides; IEEE 802.1Qbb",
-        "warns when ports differ in PFC or in trust, or PFC is on and the port does not trust DSCP; of a bond each of its links";
+        "warns when ports of one kind and speed differ in PFC or in trust, or PFC is on and the port does not trust DSCP; of a bond each of its links";
     "lossless.ecn" Lossless lossless::ecn,
         "MLNX_EN documentation, `ecn/roce_np/enable`",
         "warns when a priority with PFC does not answer congestion marks (ECN)";
     "limit.devices" Limits nodes::nodes,
         "`ib_uverbs` device nodes; rdma-core",
-        "fails when a device has no file in /dev/infiniband, or its files are missing in sysfs, as the process sees it; warns when the file may not be opened";
+        "fails when a device has no file in /dev/infiniband (a container: when none has), or its files are missing in sysfs, as the process sees it; warns when the file may not be opened";
     "limit.memlock" Limits limits::memlock,
         "rdma-core README; ours for the numbers",
         "warns when a process may lock less than {}, fails at {} or less (without CAP_IPC_LOCK)",
@@ -123,13 +123,13 @@ pub static CHECKS: &[Check] = checks! {
         tcp::BACKLOG;
     "job.rdma" Jobs jobs::disabled,
         "NCCL, UCX and libfabric documentation",
-        "fails when a process's settings turn RDMA off: NCCL_IB_DISABLE (with NCCL_NET=IBext NCCL_IBEXT_DISABLE), NCCL_NET, UCX_TLS, FI_PROVIDER, NVSHMEM_REMOTE_TRANSPORT";
+        "fails when a process's settings turn RDMA off: NCCL_IB_DISABLE (with NCCL_NET=IBext NCCL_IBEXT_DISABLE), NCCL_NET, NVSHMEM_REMOTE_TRANSPORT; UCX_TLS and FI_PROVIDER where it has no queue pair, and no setting of NCCL, or NCCL uses that library";
     "job.devices" Jobs jobs::devices,
         "NCCL src/misc/utils.cc `parseStringList`; UCX and NVSHMEM documentation",
-        "fails when NCCL_IB_HCA, UCX_NET_DEVICES or NVSHMEM_HCA_LIST name no device of this machine; warns when some are missing";
+        "fails when NCCL_IB_HCA, UCX_NET_DEVICES or NVSHMEM_HCA_LIST name no device that the process finds in /sys, or that this machine has where its /sys is not known; warns when some are missing";
     "job.gid" Jobs jobs::gid,
         "NCCL src/transport/net_ib/connect.cc; pytorch #81628",
-        "fails when NCCL_IB_GID_INDEX, UCX_IB_GID_INDEX or NVSHMEM_IB_GID_INDEX point to no GID of a RoCE port; warns at RoCE v1 and link-local ones";
+        "fails when NCCL_IB_GID_INDEX, UCX_IB_GID_INDEX or NVSHMEM_IB_GID_INDEX point to no GID of an ACTIVE RoCE port; warns at RoCE v1 and link-local ones";
     "job.interface" Jobs jobs::interface,
         "NCCL src/misc/socket.cc; gloo",
         "fails when NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME name no network interface that the process has";

@@ -60,6 +60,20 @@ impl Facts {
     }
 }
 
+impl Device {
+    /// Driver and board. Without the board's name (`board_id`, which not every driver has) the PCI IDs stand
+    /// for it.
+    pub(super) fn kind(&self) -> [&str; 3] {
+        let board = self.board.known().map_or("", String::as_str);
+        let ids = self.pci.as_ref().filter(|_| board.is_empty());
+        [
+            self.driver.as_deref().unwrap_or_default(),
+            board,
+            ids.map_or("", |pci| pci.ids.as_str()),
+        ]
+    }
+}
+
 impl Port {
     /// Whether traffic can pass.
     pub(super) fn active(&self) -> bool {

@@ -167,24 +167,20 @@ pub(crate) fn verbs(facts: &Facts, out: &mut Lines) {
 }
 
 pub(crate) fn firmware(facts: &Facts, out: &mut Lines) {
-    let mut groups: BTreeMap<(String, String), BTreeMap<&str, Vec<&str>>> = BTreeMap::new();
+    let mut groups: BTreeMap<[&str; 3], BTreeMap<&str, Vec<&str>>> = BTreeMap::new();
     for device in facts.hardware() {
         let Some(firmware) = device.firmware.known() else {
             continue;
         };
-        let kind = (
-            device.driver.clone().unwrap_or_default(),
-            device.board.known().cloned().unwrap_or_default(),
-        );
         groups
-            .entry(kind)
+            .entry(device.kind())
             .or_default()
             .entry(firmware)
             .or_default()
             .push(&device.name);
     }
     let mut same = Vec::new();
-    for ((driver, board), versions) in &groups {
+    for ([driver, board, _], versions) in &groups {
         let devices: usize = versions.values().map(Vec::len).sum();
         match versions.first_key_value() {
             Some((version, _)) if versions.len() == 1 && devices > 1 => same.push(*version),

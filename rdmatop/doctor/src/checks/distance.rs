@@ -23,16 +23,33 @@ pub(crate) fn distance(facts: &Facts, out: &mut Lines) {
         .collect();
     let mut near = Vec::new();
     let mut far: Vec<&str> = Vec::new();
+    let mut unknown: Vec<&str> = Vec::new();
+    // Where firmware does not say the node of a function (numa_node is -1), it may be any of several.
+    let several = facts.nodes.len() > 1;
     for gpu in &facts.gpus {
-        match nics
-            .iter()
-            .map(|nic| Distance::between(place(&gpu.pci), place(nic)))
-            .min()
-        {
-            Some(Distance::System) => far.push(&gpu.pci.address),
-            Some(distance) => near.push(distance),
+        let from = |nic: &&Pci| {
+            let distance = Distance::between(place(&gpu.pci), place(nic));
+            let blind = several && (gpu.pci.node.is_none() || nic.node.is_none());
+            (distance != Distance::Node || !blind).then_some(distance)
+        };
+        let all: Vec<Option<Distance>> = nics.iter().map(from).collect();
+        match all.iter().flatten().min() {
+            None | Some(Distance::System) if all.contains(&None) => unknown.push(&gpu.pci.address),
             None => return,
+            Some(Distance::System) => far.push(&gpu.pci.address),
+            Some(distance) => near.push(*distance),
         }
+    }
+    if !unknown.is_empty() {
+        out.skip(
+            format!(
+                "how near a NIC is to {}: {}",
+                count(unknown.len(), "GPU"),
+                names(&unknown)
+            ),
+            "the kernel does not know the NUMA nodes of all of them (numa_node is -1)",
+            "",
+        );
     }
     if let Some(first) = far.first() {
         out.warn(
@@ -42,7 +59,7 @@ pub(crate) fn distance(facts: &Facts, out: &mut Lines) {
                 count(far.len(), "GPU"),
                 names(&far)
             ),
-            "Their data crosses the link between sockets, and NCCL uses no GPUDirect there.",
+            "Their data crosses from one NUMA node to another, and NCCL uses no GPUDirect there.",
             "nvidia-smi topo -m; use GPUs and NICs of one node together",
         );
     } else if let Some(farthest) = near.iter().max() {

@@ -36,6 +36,8 @@ pub(crate) fn gids(facts: &Facts, out: &mut Lines) {
             fine += 1;
         } else if v2().any(|gid| !gid.link_local()) {
             fine += 1;
+        } else if !port.active() {
+            // A spare: libraries use no port that is not ACTIVE.
         } else if v2().next().is_some() {
             out.warn(
                 &name,

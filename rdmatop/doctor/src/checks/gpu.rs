@@ -1,19 +1,58 @@
 //! Whether a NIC can read and write GPU memory.
 
-use crate::{facts::Facts, line::Lines, words::count};
+use std::collections::BTreeSet;
+
+use crate::{
+    facts::{Facts, Gpu},
+    line::Lines,
+    words::{count, names},
+};
 
 /// First kernel in which drivers share memory with NICs by DMA-BUF.
 const DMABUF: (u32, u32) = (5, 12);
+
+/// Drivers that register such memory (`reg_user_mr_dmabuf`): mlx5 from that kernel on, efa from 5.16 on. Of
+/// others some do in newer kernels, and hns does in none.
+const WITH_DMABUF: [&str; 2] = ["mlx5_core", "efa"];
+
+const WHAT: &str = "whether NICs reach GPU memory (GPUDirect RDMA)";
+
+/// Whether it is the GPU of DGX Spark (GB10), which has the memory of the CPU. The IDs are those that
+/// NVIDIA's kernel takes for it (NV-Kernels #396).
+fn is_gb10(gpu: &Gpu) -> bool {
+    let id = gpu.pci.ids.split(':').nth(1);
+    let id = id.and_then(|id| u32::from_str_radix(id.strip_prefix("0x")?, 16).ok());
+    gpu.nvidia && id.is_some_and(|id| (0x2e00..=0x2e3f).contains(&id))
+}
 
 pub(crate) fn direct(facts: &Facts, out: &mut Lines) {
     if facts.gpus.is_empty() || facts.hardware().next().is_none() {
         return;
     }
+    if facts.gpus.iter().all(is_gb10) {
+        let why = "GPU and CPU share memory here (GB10): NVIDIA has no GPUDirect RDMA for it";
+        return out.skip(WHAT, why, "");
+    }
     let gpus = count(facts.gpus.len(), "GPU");
     let new_enough = facts.host.version.is_some_and(|version| version >= DMABUF);
+    let drivers: BTreeSet<&str> = facts
+        .hardware()
+        .filter_map(|device| device.driver.as_deref())
+        .collect();
+    let drivers: Vec<&str> = drivers.into_iter().collect();
+    let by_dmabuf = drivers.iter().any(|driver| WITH_DMABUF.contains(driver));
+    let of_drivers = || {
+        format!(
+            "whether the driver of the NICs ({}) registers DMA-BUF memory is not known",
+            names(&drivers)
+        )
+    };
+    let memory = &facts.gpu_memory;
     if facts.gpus.iter().all(|gpu| !gpu.nvidia) {
-        return if new_enough || facts.gpu_memory.peermem {
+        return if memory.peermem || new_enough && by_dmabuf {
             out.pass("", format!("{gpus}: NICs can reach their memory (DMA-BUF)"));
+        } else if new_enough {
+            out.skip(WHAT, of_drivers(), "");
         } else {
             out.warn(
                 "",
@@ -23,30 +62,38 @@ pub(crate) fn direct(facts: &Facts, out: &mut Lines) {
             );
         };
     }
-    let memory = &facts.gpu_memory;
-    if memory.peermem {
+    if memory.peermem || facts.hardware().any(|device| device.p2p) {
         return out.pass(
             "",
             format!("{gpus}: NICs can reach their memory (peer memory module)"),
         );
     }
     match (memory.open_module.known(), memory.open_module.unreadable()) {
-        (Some(true), _) if new_enough => out.pass(
+        (Some(true), _) if new_enough && by_dmabuf => out.pass(
             "",
             format!("{gpus}: NICs can reach their memory (DMA-BUF, open NVIDIA module)"),
         ),
-        (None, Some(why)) => out.skip("whether NICs reach GPU memory (GPUDirect RDMA)", why, ""),
+        (Some(true), _) if new_enough => out.skip(WHAT, of_drivers(), ""),
+        (None, Some(why)) => out.skip(WHAT, why, ""),
         (None, None) => out.warn(
             "",
             format!("{gpus}, and no NVIDIA kernel module is loaded"),
             "Without it neither jobs nor NICs can use the GPUs.",
             "sudo modprobe nvidia; nvidia-smi   # loads the driver until the next boot, and lists what it found",
         ),
-        (Some(_), _) => out.warn(
-            "",
-            "NICs cannot reach GPU memory (no GPUDirect RDMA): nvidia_peermem is not loaded",
-            "Data then takes a copy through the host's memory, at half the speed or less.",
-            "sudo modprobe nvidia_peermem   # until the next boot; or use NVIDIA's open kernel module on Linux 5.12 or newer",
-        ),
+        (Some(_), _) => {
+            let efa = drivers == ["efa"];
+            let module = if efa { "efa_nv_peermem" } else { "nvidia_peermem" };
+            out.warn(
+                "",
+                format!("NICs cannot reach GPU memory (no GPUDirect RDMA): {module} is not loaded"),
+                "Data then takes a copy through the host's memory, at half the speed or less.",
+                if efa {
+                    "sudo modprobe efa_nv_peermem   # until the next boot; or use NVIDIA's open kernel module on Linux 5.12 or newer"
+                } else {
+                    "sudo modprobe nvidia_peermem   # until the next boot; or use NVIDIA's open kernel module on Linux 5.12 or newer"
+                },
+            );
+        }
     }
 }

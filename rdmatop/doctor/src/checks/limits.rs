@@ -101,7 +101,7 @@ pub(crate) fn default(facts: &Facts, out: &mut Lines) {
         match service.memlock {
             Some(limit) if limit < MEMLOCK_WARN && !service.exempt => {
                 let unit = if service.shell {
-                    "ulimit -l unlimited; for all: `* - memlock unlimited` in /etc/security/limits.conf"
+                    "ulimit -Hl   # unlimited -> ulimit -l unlimited   # less, or for all -> `* - memlock unlimited` in /etc/security/limits.conf; log in anew"
                         .into()
                 } else {
                     step!(

@@ -9,13 +9,29 @@ use crate::{
 };
 use rdmatop_base::step::{ShellWord, step};
 
+/// The kind of a port's card, and the port's speed.
+type Kind<'a> = ([&'a str; 3], Option<u64>);
+
+/// A port, or an interface of its bond, with what is known of its flow control.
+struct Seen<'a> {
+    name: String,
+    kind: Kind<'a>,
+    interface: &'a str,
+    lossless: &'a Lossless,
+}
+
 /// Ethernet ports of hardware with what is known of their flow control; for a bond each of its interfaces.
 /// Unreadable ones get a skip line with the reason.
-fn known<'a>(facts: &'a Facts, what: &str, out: &mut Lines) -> Vec<(String, &'a str, &'a Lossless)> {
+fn known<'a>(facts: &'a Facts, what: &str, out: &mut Lines) -> Vec<Seen<'a>> {
     let mut all = Vec::new();
     let mut blind: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    let mut add = |name: String, interface: &'a str, fact: &'a Fact<Lossless>| match fact {
-        Fact::Known(lossless) => all.push((name, interface, lossless)),
+    let mut add = |name: String, kind: Kind<'a>, interface: &'a str, fact: &'a Fact<Lossless>| match fact {
+        Fact::Known(lossless) => all.push(Seen {
+            name,
+            kind,
+            interface,
+            lossless,
+        }),
         Fact::Unknown(why) => out.unknown(&name, format!("{what} of {name}"), why.clone()),
         Fact::Unreadable(why) => blind.entry(why).or_default().push(name),
         Fact::Absent => {}
@@ -24,15 +40,17 @@ fn known<'a>(facts: &'a Facts, what: &str, out: &mut Lines) -> Vec<(String, &'a 
         for port in device.ports.iter().filter(|port| port.roce) {
             let Some(netdev) = &port.netdev else { continue };
             let name = port_name(device, port);
+            let kind = (device.kind(), port.rate.known().copied());
             for member in &netdev.members {
                 add(
                     format!("{name} ({})", member.name),
+                    kind,
                     &member.name,
                     &member.lossless,
                 );
             }
             if netdev.members.is_empty() {
-                add(name, &netdev.name, &netdev.lossless);
+                add(name, kind, &netdev.name, &netdev.lossless);
             }
         }
     }
@@ -53,19 +71,21 @@ fn list(priorities: &[u8]) -> String {
 
 pub(crate) fn pfc(facts: &Facts, out: &mut Lines) {
     let all = known(facts, "flow control (PFC)", out);
-    let known: Vec<_> = all
+    let known: Vec<(&Seen<'_>, &Vec<u8>)> = all
         .iter()
-        .filter_map(|(port, interface, lossless)| Some((port, interface, lossless, lossless.pfc.as_ref()?)))
+        .filter_map(|seen| Some((seen, seen.lossless.pfc.as_ref()?)))
         .collect();
-    for (port, interface, lossless, priorities) in &known {
-        if !priorities.is_empty() && lossless.trust.as_deref().is_some_and(|trust| trust != "dscp") {
+    for (seen, priorities) in &known {
+        let port = &seen.name;
+        let trust = seen.lossless.trust.as_deref();
+        if !priorities.is_empty() && trust.is_some_and(|trust| trust != "dscp") {
             out.warn(
                 port,
                 format!("{port} has flow control (PFC) and does not trust DSCP"),
                 "RoCE v2 marks its packets by DSCP: they all end in priority 0.",
                 step!(
                     "sudo mlnx_qos -i {} --trust dscp   # at once, until the next boot; on all hosts, as the switches have it",
-                    ShellWord::netdev(interface)
+                    ShellWord::netdev(seen.interface)
                 ),
             );
         }
@@ -81,29 +101,52 @@ pub(crate) fn pfc(facts: &Facts, out: &mut Lines) {
             format!("flow control (PFC) on {}{trust}", list(priorities))
         }
     };
-    let mut kinds: Vec<(String, Vec<&str>)> = Vec::new();
-    for (port, _, lossless, priorities) in &known {
-        let kind = words(lossless, priorities);
-        match kinds.iter_mut().find(|(known, _)| *known == kind) {
-            Some((_, ports)) => ports.push(port),
-            None => kinds.push((kind, vec![port])),
+    // Only ports of one kind and one speed serve one purpose: a front-end need not have what compute rails
+    // have.
+    let mut groups: Vec<(&Kind<'_>, String, Vec<&str>)> = Vec::new();
+    for (seen, priorities) in &known {
+        let said = words(seen.lossless, priorities);
+        match groups
+            .iter_mut()
+            .find(|(kind, known, _)| **kind == seen.kind && *known == said)
+        {
+            Some((.., ports)) => ports.push(seen.name.as_str()),
+            None => groups.push((&seen.kind, said, vec![seen.name.as_str()])),
         }
     }
-    match kinds.as_slice() {
-        [(kind, _)] if out.is_empty() => out.pass("", kind.clone()),
-        several if several.len() > 1 && out.is_empty() => {
-            let each: Vec<String> = several
-                .iter()
-                .map(|(kind, ports)| format!("{}: {kind}", names(ports)))
-                .collect();
-            out.warn(
+    if !out.is_empty() {
+        return;
+    }
+    let differs = |kind: &Kind<'_>| groups.iter().filter(|(other, ..)| *other == kind).count() > 1;
+    let (unlike, alike): (Vec<_>, Vec<_>) = groups.iter().partition(|(kind, ..)| differs(kind));
+    let list_of = |groups: &[&(&Kind<'_>, String, Vec<&str>)]| {
+        let each = groups.iter();
+        let each = each.map(|(_, said, ports)| format!("{}: {said}", names(ports)));
+        lists(&each.collect::<Vec<String>>())
+    };
+    if let Some((([driver, ..], _), ..)) = unlike.first() {
+        out.warn(
+            "",
+            format!("ports differ in flow control: {}", list_of(&unlike)),
+            "Some then lose packets where others are paused.",
+            if driver.starts_with("mlx5") {
+                "sudo mlnx_qos -i INTERFACE   # of each: shows its settings; make them alike"
+            } else {
+                "dcb pfc show dev INTERFACE   # of each: shows its settings; make them alike"
+            },
+        );
+    } else if let [(_, first, _), rest @ ..] = alike.as_slice() {
+        if rest.iter().all(|(_, said, _)| said == first) {
+            out.pass("", first.clone());
+        } else {
+            out.pass(
                 "",
-                format!("ports differ in flow control: {}", lists(&each)),
-                "Some then lose packets where others are paused.",
-                "sudo mlnx_qos -i INTERFACE   # of each: shows its settings; make them alike",
+                format!(
+                    "ports of one kind have the same flow control: {}",
+                    list_of(&alike)
+                ),
             );
         }
-        _ => {}
     }
 }
 
@@ -111,7 +154,13 @@ pub(crate) fn ecn(facts: &Facts, out: &mut Lines) {
     // The check before reports what cannot be read.
     let all = known(facts, "", &mut Lines::default());
     let mut fine = false;
-    for (port, interface, lossless) in &all {
+    for seen in &all {
+        let Seen {
+            name: port,
+            interface,
+            lossless,
+            ..
+        } = seen;
         let (Some(pfc), Some(off)) = (&lossless.pfc, &lossless.ecn_off) else {
             continue;
         };

@@ -1,7 +1,7 @@
 //! Packet size: that of an Ethernet port follows from the MTU of its interface.
 
 use crate::{
-    facts::Facts,
+    facts::{Facts, Port},
     line::Lines,
     words::{names, port_name, rate},
 };
@@ -27,8 +27,15 @@ struct Seen<'a> {
 }
 
 pub(crate) fn mtu(facts: &Facts, out: &mut Lines) {
+    let is_infiniband = |port: &Port| port.active() && port.link_layer.as_deref() == Some("InfiniBand");
+    let infiniband = facts.ports().any(|(_, port)| is_infiniband(port));
     let mut all: Vec<Seen<'_>> = Vec::new();
-    for (device, port) in facts.ports().filter(|(_, port)| port.roce) {
+    // A port that is down has no rate; mlx5 says 40 Gb/s then (`mlx5_query_port_roce`).
+    for (device, port) in facts.ports().filter(|(_, port)| port.roce && port.active()) {
+        // Where jobs have InfiniBand, Ethernet may be the machine's ordinary network, as in clouds.
+        if infiniband && !port.in_use {
+            continue;
+        }
         let Some(netdev) = &port.netdev else { continue };
         let Some(mtu) = netdev.mtu else { continue };
         let rate = port.rate.known().copied();

@@ -8,12 +8,15 @@ use crate::{
 
 pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
     let view = &facts.view;
+    let contained = facts.pid.is_some() || facts.host.container;
     let subject = match facts.pid {
         Some(pid) => format!("PID {pid} ({})", view.comm),
+        None if contained => "this container".to_owned(),
         None => "this machine".to_owned(),
     };
     let Some(verbs) = facts.verbs.known() else { return };
     sees(facts, &subject, out);
+    let verbs = own(facts, verbs);
     if verbs.is_empty() {
         return;
     }
@@ -24,7 +27,7 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
                 "",
                 format!("{subject} has no /dev/infiniband"),
                 "RDMA libraries open devices there; without it jobs use TCP.",
-                if facts.pid.is_some() {
+                if contained {
                     "start the container with --device=/dev/infiniband --cap-add=IPC_LOCK (Kubernetes: an RDMA device plugin)"
                 } else {
                     "sudo modprobe ib_uverbs   # loads it until the next boot"
@@ -41,7 +44,7 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
     let mut missing = Vec::new();
     let mut closed = Vec::new();
     let mut blind = Vec::new();
-    for (file, device) in verbs {
+    for (file, device) in &verbs {
         let what = format!("{device} ({file})");
         match nodes.iter().find(|(name, _)| name == file) {
             None => missing.push(what),
@@ -60,14 +63,14 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
     if !missing.is_empty() {
         let text = format!("{subject} has no file in /dev/infiniband for {}", names(&missing));
         // A container with only some of the devices is as intended.
-        if facts.pid.is_some() && missing.len() < verbs.len() {
+        if contained && missing.len() < verbs.len() {
             out.pass("", text);
         } else {
             out.fail(
                 "",
                 text,
                 "RDMA libraries open devices there; without it jobs use TCP.",
-                if facts.pid.is_some() {
+                if contained {
                     "start the container with --device=/dev/infiniband --cap-add=IPC_LOCK"
                 } else {
                     "sudo udevadm trigger --action=add --subsystem-match=infiniband_verbs   # makes the files anew"
@@ -83,17 +86,8 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
             "sudo chmod a+rw /dev/infiniband/uverbs*   # every user may use the NICs, until the next boot; for good: a udev rule",
         );
     }
-    if nodes.iter().all(|(name, _)| name != "rdma_cm") && missing.is_empty() {
-        out.warn(
-            "",
-            format!("{subject} has no /dev/infiniband/rdma_cm"),
-            "Programs that connect by IP address (rdma_cm: rping, UCX, storage) cannot.",
-            if facts.pid.is_some() {
-                "start the container with --device=/dev/infiniband"
-            } else {
-                "sudo modprobe rdma_ucm   # loads it until the next boot"
-            },
-        );
+    if missing.is_empty() {
+        connections(facts, nodes, &subject, out);
     }
     if out.is_empty() {
         out.pass(
@@ -104,6 +98,41 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
             ),
         );
     }
+}
+
+/// The file by which programs connect.
+fn connections(facts: &Facts, nodes: &[(String, Option<bool>)], subject: &str, out: &mut Lines) {
+    // EFA has no connections by rdma_cm.
+    let connects = facts
+        .answering()
+        .any(|device| device.driver.as_deref() != Some("efa"));
+    if connects && nodes.iter().all(|(name, _)| name != "rdma_cm") {
+        out.warn(
+            "",
+            format!("{subject} has no /dev/infiniband/rdma_cm"),
+            "Programs that connect by IP address (rdma_cm: rping, UCX) cannot.",
+            if facts.pid.is_some() || facts.host.container {
+                "start the container with --device=/dev/infiniband"
+            } else {
+                "sudo modprobe rdma_ucm   # loads it until the next boot"
+            },
+        );
+    }
+}
+
+/// Verbs files of the devices that the subject has. In mode exclusive of `rdma system` those of a container
+/// are in its network namespace, and the class of verbs lists all: `uverbs_class` has no `ns_type`
+/// (drivers/infiniband/core/uverbs_main.c).
+fn own<'a>(facts: &'a Facts, verbs: &'a [(String, String)]) -> Vec<&'a (String, String)> {
+    let own: Option<Vec<&str>> = if facts.pid.is_some() {
+        let all = facts.view.sees.known().filter(|all| !all.is_empty());
+        all.map(|all| all.iter().map(|(name, _)| name.as_str()).collect())
+    } else {
+        let all = facts.devices.known();
+        all.map(|all| all.iter().map(|device| device.name.as_str()).collect())
+    };
+    let is_own = |device: &str| own.as_ref().is_none_or(|own| own.contains(&device));
+    verbs.iter().filter(|(_, device)| is_own(device)).collect()
 }
 
 fn sees(facts: &Facts, subject: &str, out: &mut Lines) {

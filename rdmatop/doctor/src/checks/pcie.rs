@@ -7,24 +7,55 @@ use crate::{
 };
 use rdmatop_base::step::{ShellWord, step};
 
-pub(crate) fn link(facts: &Facts, out: &mut Lines) {
-    let nics: Vec<(&str, &Pci, u64)> = facts
+/// The address of the card of a PCI function, without the number of the function.
+fn card(pci: &Pci) -> &str {
+    pci.address.split('.').next().unwrap_or_default()
+}
+
+/// Bits per second of the ACTIVE ports of a card, whose functions share its link. Virtual functions have the
+/// ports of others, and no link is known of them.
+fn wanted(facts: &Facts, pci: &Pci) -> u64 {
+    let shares = |other: &Pci| other.current.known().is_some() && card(other) == card(pci);
+    facts
         .hardware()
-        .filter_map(|device| {
-            let wanted = device.ports.iter().filter_map(|port| port.rate.known()).sum();
-            Some((device.name.as_str(), device.pci.as_ref()?, wanted))
-        })
+        .filter(|device| device.pci.as_ref().is_some_and(shares))
+        .flat_map(|device| &device.ports)
+        .filter(|port| port.active())
+        .filter_map(|port| port.rate.known())
+        .sum()
+}
+
+pub(crate) fn link(facts: &Facts, out: &mut Lines) {
+    let nics: Vec<(&str, &Pci)> = facts
+        .hardware()
+        .filter_map(|device| Some((device.name.as_str(), device.pci.as_ref()?)))
         .collect();
     let mut fine: Vec<String> = Vec::new();
-    for (name, pci, wanted) in &nics {
+    let mut full = Vec::new();
+    for (name, pci) in &nics {
         let (Some(current), Some(max)) = (pci.current.known(), pci.max.known()) else {
             if let Some(why) = pci.current.unreadable() {
                 out.skip(format!("PCIe link of {name}"), why, "");
             }
             continue;
         };
-        let below = current.bits_per_sec < max.bits_per_sec;
-        let better = nics.iter().any(|(_, other, _)| {
+        let wanted = wanted(facts, pci);
+        let carries_all = current.bits_per_sec >= wanted;
+        let carried = format!("{}, the ports {}", rate(current.bits_per_sec), rate(wanted));
+        // Nothing can be done about a card that has less PCIe than ports, as that of DGX Spark.
+        if current.bits_per_sec >= max.bits_per_sec {
+            let link = current.words();
+            if !carries_all {
+                full.push((
+                    *name,
+                    format!("{name} has PCIe {link}, and can do no more: it carries {carried}"),
+                ));
+            } else if !fine.contains(&link) {
+                fine.push(link);
+            }
+            continue;
+        }
+        let better = nics.iter().any(|(_, other)| {
             other.max.known() == Some(max)
                 && other
                     .current
@@ -35,33 +66,22 @@ pub(crate) fn link(facts: &Facts, out: &mut Lines) {
         let address = ShellWord::new(&pci.address, "ADDRESS");
         let remedy = match pci.slot.known() {
             // Both ends could do more: the contacts are bad, or a setting limits the link.
-            Some(slot) if below && current.bits_per_sec < slot.bits_per_sec => step!(
+            Some(slot) if current.bits_per_sec < slot.bits_per_sec => step!(
                 "reseat the card; again -> BIOS, riser; sudo lspci -vvs {} | grep Lnk",
                 address
             ),
-            Some(_) if below => step!(
+            Some(_) => step!(
                 "the slot can do no more: use another slot; grep . /sys/bus/pci/devices/{}/../max_link_*",
                 address
             ),
-            _ if below => step!(
+            None => step!(
                 "see whether the slot can do more: sudo lspci -vvs {} | grep Lnk",
                 address
             ),
-            _ => "the card itself can do no more: nothing is to be done".into(),
         };
-        if current.bits_per_sec < *wanted {
-            let text = if below {
-                text
-            } else {
-                format!("{name} is on PCIe {}", current.words())
-            };
-            let why = format!(
-                "The slot carries {}, the ports {}.",
-                rate(current.bits_per_sec),
-                rate(*wanted)
-            );
-            out.warn(name, text, why, remedy);
-        } else if below && better {
+        if !carries_all {
+            out.warn(name, text, format!("The slot carries {carried}."), remedy);
+        } else if better {
             out.warn(
                 name,
                 text,
@@ -76,10 +96,15 @@ pub(crate) fn link(facts: &Facts, out: &mut Lines) {
         }
     }
     if out.is_empty() && !fine.is_empty() {
-        out.pass(
-            "",
-            format!("each NIC's PCIe link carries its ports: {}", names(&fine)),
-        );
+        let each = if full.is_empty() {
+            "each NIC's PCIe link carries its ports"
+        } else {
+            "each other NIC's PCIe link carries its ports"
+        };
+        out.pass("", format!("{each}: {}", names(&fine)));
+    }
+    for (name, text) in full {
+        out.pass(name, text);
     }
 }
 

@@ -16,6 +16,9 @@ const NONE_UP: &str = "No port of this machine is up.";
 /// If more than this share of its siblings is up, a port that is down is a fault: of seven siblings, five.
 const SHARE: [usize; 2] = [2, 3];
 
+/// With fewer siblings than this there is no pattern: of two cards one may have a cable less.
+const SIBLINGS: usize = 2;
+
 pub(crate) fn state(facts: &Facts, out: &mut Lines) {
     let all: Vec<(&Device, &Port)> = facts.ports().collect();
     let active = all.iter().filter(|(_, port)| port.active()).count();
@@ -61,6 +64,14 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
     }
 }
 
+/// The kind of a card and which of its ports this is. The ports of one card are functions of one device of
+/// PCI, in the order of the functions.
+fn place<'a>(device: &'a Device, port: &Port) -> Option<([&'a str; 3], Option<char>, u32)> {
+    let pci = device.pci.as_ref();
+    let function = pci.and_then(|pci| pci.address.chars().next_back());
+    (!device.software).then_some((device.kind(), function, port.number))
+}
+
 /// What says that a port should be up; `None` where nothing does, as for one without a cable.
 fn expected(all: &[(&Device, &Port)], device: &Device, port: &Port, active: usize) -> Option<&'static str> {
     let off = port
@@ -68,15 +79,6 @@ fn expected(all: &[(&Device, &Port)], device: &Device, port: &Port, active: usiz
         .as_ref()
         .is_some_and(|netdev| netdev.up == Some(false));
     let had_signal = port.netdev.as_ref().is_some_and(|netdev| netdev.had_carrier);
-    let place = |device: &Device, port: &Port| {
-        // The ports of one card are functions of one device of PCI, in the order of the functions.
-        let function = device
-            .pci
-            .as_ref()
-            .and_then(|pci| pci.address.chars().next_back());
-        let kind = (device.driver.clone(), device.board.known().cloned());
-        (!device.software).then_some((kind, function, port.number))
-    };
     let own = place(device, port);
     let is_other = |other: &Device| other.name != device.name;
     let siblings: Vec<&Port> = all
@@ -93,7 +95,7 @@ fn expected(all: &[(&Device, &Port)], device: &Device, port: &Port, active: usiz
         Some("It has carried data since its driver was loaded.")
     } else if had_signal && !off {
         Some("It had a signal since its driver was loaded.")
-    } else if up * SHARE[1] > siblings.len() * SHARE[0] {
+    } else if siblings.len() >= SIBLINGS && up * SHARE[1] > siblings.len() * SHARE[0] {
         Some("The same port of other NICs of its kind is up.")
     } else {
         None
@@ -204,13 +206,12 @@ fn word(state: u32) -> &'static str {
 }
 
 pub(crate) fn rate(facts: &Facts, out: &mut Lines) {
-    let mut groups: BTreeMap<(&str, &str), Vec<(String, u64)>> = BTreeMap::new();
+    type Kind<'a> = ([&'a str; 3], Option<&'a str>);
+    // A card may have a port for storage on InfiniBand and one on Ethernet.
+    let mut groups: BTreeMap<Kind<'_>, Vec<(String, u64)>> = BTreeMap::new();
     for device in facts.hardware() {
         for port in device.ports.iter().filter(|port| port.active()) {
-            let kind = (
-                device.driver.as_deref().unwrap_or_default(),
-                device.board.known().map_or("", String::as_str),
-            );
+            let kind = (device.kind(), port.link_layer.as_deref());
             if let Some(rate) = port.rate.known() {
                 groups
                     .entry(kind)
@@ -219,7 +220,7 @@ pub(crate) fn rate(facts: &Facts, out: &mut Lines) {
             }
         }
     }
-    for ports in groups.values() {
+    for (([driver, ..], _), ports) in &groups {
         let best = ports.iter().map(|(_, rate)| *rate).max().unwrap_or_default();
         let fastest = ports.iter().filter(|(_, rate)| *rate == best).count();
         let mut slower: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
@@ -241,10 +242,14 @@ pub(crate) fn rate(facts: &Facts, out: &mut Lines) {
                     in_words(best)
                 ),
                 "A collective runs at the speed of its slowest NIC.",
-                step!(
-                    "check cable, transceiver and the switch's port; sudo ethtool INTERFACE, or sudo mlxlink -d {}",
-                    ShellWord::device(slow[0])
-                ),
+                if driver.starts_with("mlx5") {
+                    step!(
+                        "check cable, transceiver and the switch's port; sudo ethtool INTERFACE, or sudo mlxlink -d {}",
+                        ShellWord::device(slow[0])
+                    )
+                } else {
+                    "check cable, transceiver and the switch's port; sudo ethtool INTERFACE".into()
+                },
             );
         }
     }

@@ -55,7 +55,7 @@ pub(crate) fn backlog(facts: &Facts, out: &mut Lines) {
         Some(backlog) if backlog < BACKLOG => out.warn(
             "",
             format!("only {backlog} ranks can wait to connect (net.core.somaxconn)"),
-            "A job starts by all ranks connecting to one by TCP; those beyond that are refused.",
+            "A job starts by all ranks connecting to one by TCP; those beyond that wait for seconds.",
             "sudo sysctl -w net.core.somaxconn=4096   # until the next boot; programs that listen already keep theirs",
         ),
         Some(backlog) => out.pass(

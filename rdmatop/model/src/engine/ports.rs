@@ -138,6 +138,7 @@ impl Port {
             state: reading.state,
             phys_state: reading.phys_state,
             link_layer: names::safe_opt(reading.link_layer.as_ref()),
+            iwarp: reading.iwarp,
             netdev: names::safe_opt(reading.netdev.as_ref()),
             bond: reading.bond.as_ref().map(described),
             netdev_mtu: reading.netdev_mtu,

@@ -247,8 +247,8 @@ kinds! {
     },
     PortSlow => Kind {
         name: "port-slow", raise_s: 5, clear_s: 10,
-        rule: "an ACTIVE port has a lower rate than most ports of the same driver, and one process has QPs on it and on two or \
-               more of the fast ones",
+        rule: "an ACTIVE port has a lower rate than most ports of the same driver and link layer, and one process has QPs on \
+               it and on two or more of the fast ones",
         source: "rate of the port",
         why: "A collective runs at the pace of its slowest link.",
         fixed: "its rate is that of the other ports",
@@ -325,8 +325,8 @@ kinds! {
     },
     HotPort => Kind {
         name: "hot-port", raise_s: 10, clear_s: 15,
-        rule: "of three or more ACTIVE ports of one driver, one carries more than twice the mean, and half of its link's \
-               rate where that is known, and two or more carry less than 5 % of it; a process has objects on it",
+        rule: "of three or more ACTIVE ports of one driver and link layer, one carries more than twice the mean, and half \
+               of its link's rate where that is known, and two or more carry less than 5 % of it; a process has objects on it",
         source: "bytes of ports, else packets",
         why: "The job has the bandwidth of one NIC where it could have that of all. Where an option of the command line names this \
               NIC it is meant, and this is information. A variable that does is a warning: it may be left over from a test.",
@@ -335,8 +335,8 @@ kinds! {
     },
     RailsIdle => Kind {
         name: "rails-idle", raise_s: 12, clear_s: 20,
-        rule: "of three or more ACTIVE ports of one driver and rate, some carry less than 5 % of the busiest both ways, and the others, \
-               two or more, carry half of their links' rate or more (where that is not known: half of the busiest); more processes of \
+        rule: "of three or more ACTIVE ports of one driver, link layer and rate, some carry less than 5 % of the busiest both ways, and the \
+               others, two or more, carry half of their links' rate or more (where that is not known: half of the busiest); more processes of \
                one job than ports fill those, or (info) one process fills them and has QPs on all idle ones",
         source: "bytes of ports, else packets; devices, job and traffic of processes; rdmatop's own limits",
         why: "The job waits for ports that are full while others do nothing. Information where one process has QPs on all of them: the \
@@ -346,8 +346,8 @@ kinds! {
     },
     RxFunnel => Kind {
         name: "rx-funnel", raise_s: 10, clear_s: 15,
-        rule: "of three or more ACTIVE ports of one driver that carry anything, Tx is spread (three quarters carry half the mean \
-               or more) and one has more than 70 % of all Rx",
+        rule: "of three or more ACTIVE ports of one driver and link layer that carry anything, Tx is spread (three quarters \
+               carry half the mean or more) and one has more than 70 % of all Rx",
         source: "bytes of ports, else packets",
         why: "All peers send to one address of this host: its port is the limit of the whole job.",
         fixed: "all ports of the job receive",
@@ -398,7 +398,7 @@ kinds! {
     },
     SmallMtu => Kind {
         name: "small-mtu", raise_s: 5, clear_s: 8,
-        rule: "an ACTIVE Ethernet port of 25 Gb/s or more that has QPs of processes has a network device whose MTU has no room for \
+        rule: "an ACTIVE RoCE port of 25 Gb/s or more that has QPs of processes has a network device whose MTU has no room for \
                RoCE packets of 4096 bytes, or QPs whose path MTU is below that for which it has room",
         source: "MTU of the port's network device; 96 bytes of headers (iboe_get_mtu of the kernel); path MTU of the modify to RTR",
         why: "Each packet costs the same to handle, however little it carries.",
@@ -433,9 +433,8 @@ kinds! {
     },
     AdminErrors => Kind {
         name: "device-command-errors", raise_s: 0, clear_s: 60,
-        rule: "the device refuses commands of its driver",
-        source: "cmds_err, no_completion_cmds, create_qp_err and the other errors of commands of EFA: hw_counters of the device, until \
-                 Linux 5.13 of its port",
+        rule: "the device does not answer commands of its driver, or (warning) refuses some",
+        source: "no_completion_cmds and cmds_err of EFA: hw_counters of the device, until Linux 5.13 of its port",
         why: "Objects cannot be made, or the device does not answer.",
         fixed: "the counter stops growing",
         trace: Traced::Yes,

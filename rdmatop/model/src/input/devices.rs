@@ -203,6 +203,8 @@ pub struct PortReading {
     pub phys_state: Option<PhysState>,
     /// `Ethernet` or `InfiniBand`.
     pub link_layer: Option<String>,
+    /// It speaks iWARP, over TCP.
+    pub iwarp: bool,
     /// Network device name.
     pub netdev: Option<String>,
     /// If the network device is a bond: what the bond consists of.

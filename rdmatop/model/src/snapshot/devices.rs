@@ -171,6 +171,9 @@ pub struct PortRow {
     pub phys_state: Option<PhysState>,
     /// Link layer.
     pub link_layer: Option<Arc<str>>,
+    /// It speaks iWARP, over TCP.
+    #[serde(skip)]
+    pub iwarp: bool,
     /// Network device.
     pub netdev: Option<Arc<str>>,
     /// If the network device is a bond: what the bond consists of.

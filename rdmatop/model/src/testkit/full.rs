@@ -543,6 +543,7 @@ fn ports() -> Vec<PortRow> {
         state: Some(PortState(4)),
         phys_state: Some(PhysState(5)),
         link_layer: Some("Ethernet".into()),
+        iwarp: false,
         netdev: Some("ens1np0".into()),
         bond: Some(Bond {
             mode: Some("802.3ad".into()),

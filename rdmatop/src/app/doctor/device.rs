@@ -35,6 +35,7 @@ pub(super) fn read(root: &Root, name: &OsStr) -> Option<Device> {
         firmware: read::line(&dir.join("fw_ver")),
         board: read::line(&dir.join("board_id")),
         pci: facts.pci.as_ref().map(|facts| pci::of(root, facts)),
+        p2p: read::line(&dir.join("device/p2p")).known().is_some(),
         irqs: irqs(root, &dir.join("device/msi_irqs")),
         ports: facts
             .ports

@@ -38,6 +38,10 @@ pub(super) struct Said {
     pub(super) users: BTreeSet<u32>,
     /// Ports with queue pairs, by the name of their device.
     pub(super) in_use: BTreeMap<String, BTreeSet<u32>>,
+    /// Processes with queue pairs.
+    pub(super) with_qps: BTreeSet<u32>,
+    /// Each device belongs to one network namespace (`rdma system`: netns exclusive).
+    pub(super) exclusive: bool,
     /// Questions that netlink did not answer, or not whole, each with why: what they ask for is not known to
     /// be empty.
     pub(super) unanswered: Vec<(&'static str, &'static str)>,
@@ -75,7 +79,9 @@ pub(super) fn ask(root: &Root) -> Said {
             };
         }
     };
+    let mode = nldev.sys_get().ok().and_then(|settings| settings.netns_mode);
     let mut said = Said {
+        exclusive: mode == Some(NetnsMode::Exclusive),
         leaving: match leaving(root, &mut nldev) {
             Ok(leaving) => Fact::Known(leaving),
             Err(error) => Fact::Unreadable(format!("RDMA netlink: {error}")),
@@ -83,30 +89,35 @@ pub(super) fn ask(root: &Root) -> Said {
         ..Said::default()
     };
     said.users = said.known(USERS, users(root, &mut nldev));
-    said.in_use = said.known(IN_USE, in_use(&mut nldev));
+    (said.in_use, said.with_qps) = said.known(IN_USE, in_use(root, &mut nldev));
     said
 }
 
+/// Ports with queue pairs, and the processes that have any.
+type InUse = (BTreeMap<String, BTreeSet<u32>>, BTreeSet<u32>);
+
 /// Ports with queue pairs of programs, or connected ones of the kernel. The kernel has others (SMI, GSI,
 /// IPoIB) on each port, whether it has a cable or not.
-fn in_use<T: Transport>(nldev: &mut Nldev<T>) -> Result<BTreeMap<String, BTreeSet<u32>>, NetlinkError> {
+fn in_use<T: Transport>(root: &Root, nldev: &mut Nldev<T>) -> Result<InUse, NetlinkError> {
     let is_of_use = |qp: &Qp| {
         qp.owner.as_ref().and_then(Owner::pid).is_some()
             || matches!(qp.qp_type, Some(QpType::RC | QpType::UC))
     };
     let mut ports: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
+    let mut tids = BTreeSet::new();
     for (name, summary) in nldev.named_summaries()?.whole()? {
         if summary.get("qp") == Some(0) {
             continue;
         }
         let all = nldev.qps(summary.device_index)?.whole()?;
+        tids.extend(all.iter().filter_map(|qp| qp.owner.as_ref().and_then(Owner::pid)));
         let device = text::sanitize(&name.sysfs_bytes());
         ports
             .entry(device)
             .or_default()
             .extend(all.iter().filter(|qp| is_of_use(qp)).filter_map(|qp| qp.port));
     }
-    Ok(ports)
+    Ok((ports, tids.into_iter().map(|tid| process_of(root, tid)).collect()))
 }
 
 /// Directories of devices that netlink does not list. `shared`: see [`removal::unlisted`].
@@ -252,7 +263,7 @@ mod tests {
         let mut nldev = Nldev::new(FakeKernel { changing });
         let mut said = Said::default();
         said.users = said.known(USERS, users(&fake.root(), &mut nldev));
-        said.in_use = said.known(IN_USE, in_use(&mut nldev));
+        (said.in_use, said.with_qps) = said.known(IN_USE, in_use(&fake.root(), &mut nldev));
         said
     }
 
@@ -264,6 +275,7 @@ mod tests {
             said.in_use,
             BTreeMap::from([("rxe0".to_owned(), BTreeSet::from([2]))])
         );
+        assert_eq!(said.with_qps, BTreeSet::from([9]));
         assert_eq!(said.unanswered, []);
     }
 

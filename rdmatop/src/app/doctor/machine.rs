@@ -12,12 +12,11 @@ use rdmatop_sources::{
     root::Root,
 };
 
-/// Programs whose limits jobs inherit.
-const SERVICES: [&str; 8] = [
+/// Programs whose limits jobs inherit. The kubelet is none of them: the runtime starts a pod's containers.
+const SERVICES: [&str; 7] = [
     "containerd",
     "dockerd",
     "crio",
-    "kubelet",
     "k3s-server",
     "k3s-agent",
     "slurmd",
@@ -33,13 +32,40 @@ pub(super) fn host(root: &Root, platform: &Platform) -> Host {
         kernel: platform.host.kernel.clone(),
         version: platform.host.kernel_version(),
         root: platform.euid == Some(0),
-        virtual_machine: cpu
-            .lines()
-            .find(|line| line.starts_with("flags"))
-            .is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor")),
+        virtual_machine: match cpu.lines().find(|line| line.starts_with("flags")) {
+            Some(flags) => flags.split_whitespace().any(|flag| flag == "hypervisor"),
+            None => is_virtual_by_firmware(root),
+        },
+        container: platform.surroundings.initial_pid_namespace == Some(false),
         without_sys: platform.without_sys,
         exclusive: platform.exclusive,
     }
+}
+
+/// Whether firmware names a maker of virtual machines: on arm64 the CPU does not say that it belongs to one.
+/// The names are those of systemd (`detect_vm_dmi_vendor`, src/basic/virt.c). Amazon's machines without a
+/// hypervisor have its name too, and say `.metal` in their kind (`c7g.metal`, `m7g.metal-48xl`).
+fn is_virtual_by_firmware(root: &Root) -> bool {
+    const MAKERS: [&str; 12] = [
+        "KVM",
+        "OpenStack",
+        "KubeVirt",
+        "Amazon EC2",
+        "QEMU",
+        "VMware",
+        "Xen",
+        "Google Compute Engine",
+        "Alibaba Cloud ECS",
+        "Virtual Machine",
+        "Apple Virtualization",
+        "Parallels",
+    ];
+    let named = ["sys_vendor", "product_name"].map(|file| {
+        root.line(&root.sys("class/dmi/id").join(file))
+            .unwrap_or_default()
+    });
+    let is_maker = |name: &String| MAKERS.iter().any(|maker| name.starts_with(maker));
+    named.iter().any(is_maker) && named.iter().all(|name| !name.contains(".metal"))
 }
 
 pub(super) fn own(root: &Root, platform: &Platform) -> Own {
@@ -164,4 +190,47 @@ pub(super) fn softroce(root: &Root, devices: &Fact<Vec<Device>>, other: bool) ->
     } else {
         SoftRoce::Unknown
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdmatop_sources::fake::Fake;
+
+    #[test]
+    fn a_virtual_machine_of_arm64_is_known_by_its_firmware() {
+        const ARM: &str = "processor\t: 0\nFeatures\t: fp asimd\n";
+        for (cpu, vendor, product, is_virtual) in [
+            (ARM, "Amazon EC2", "hpc7g.16xlarge", true),
+            (ARM, "Amazon EC2", "c7g.metal", false),
+            (ARM, "Amazon EC2", "m7g.metal-48xl", false),
+            (ARM, "Microsoft Corporation", "Virtual Machine", true),
+            (ARM, "QEMU", "KVM Virtual Machine", true),
+            (ARM, "NVIDIA", "NVIDIA_DGX_Spark", false),
+            ("flags\t: fpu\n", "QEMU", "x", false),
+            ("flags\t: fpu hypervisor\n", "Dell Inc.", "x", true),
+        ] {
+            let fake = Fake::new();
+            fake.proc("cpuinfo", cpu)
+                .sys("class/dmi/id/sys_vendor", format!("{vendor}\n"))
+                .sys("class/dmi/id/product_name", format!("{product}\n"));
+            let root = fake.root();
+            let host = host(&root, &Platform::read(&root));
+            assert_eq!(host.virtual_machine, is_virtual, "{vendor} {product}");
+        }
+    }
+
+    #[test]
+    fn a_container_has_the_limit_of_its_runtime_and_not_of_the_kubelet() {
+        let fake = Fake::new();
+        for (pid, comm) in [(7, "kubelet"), (8, "containerd"), (9, "bash")] {
+            fake.proc(format!("{pid}/comm"), format!("{comm}\n")).proc(
+                format!("{pid}/limits"),
+                "Max locked memory         8388608              8388608              bytes\n",
+            );
+        }
+        let found = services(&fake.root(), true);
+        let found: Vec<_> = found.iter().map(|service| &*service.comm).collect();
+        assert_eq!(found, ["containerd"]);
+    }
 }

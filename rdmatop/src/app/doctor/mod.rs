@@ -124,17 +124,25 @@ fn collect(root: &Root, pid: Option<u32>) -> Facts {
         own: machine::own(root, &platform),
         ..Facts::default()
     };
-    let users = drivers(root, names.as_deref(), pid.is_none(), &mut facts);
+    let (users, with_qps) = drivers(root, names.as_deref(), pid.is_none(), &mut facts);
     let other = !facts.idle_nics.is_empty() || !facts.excluded.is_empty();
     facts.softroce = machine::softroce(root, &facts.devices, other);
     processes(root, users, &mut facts);
+    for process in &mut facts.processes {
+        process.has_qps = with_qps.contains(&process.pid);
+    }
     facts
 }
 
 const OPENERS: &str = "processes that have devices open";
 
-/// Reads what may wait for drivers. Returns processes that use RDMA or GPUs.
-fn drivers(root: &Root, names: Option<&[OsString]>, search: bool, facts: &mut Facts) -> BTreeSet<u32> {
+/// Reads what may wait for drivers. Returns processes that use RDMA or GPUs, and those with queue pairs.
+fn drivers(
+    root: &Root,
+    names: Option<&[OsString]>,
+    search: bool,
+    facts: &mut Facts,
+) -> (BTreeSet<u32>, BTreeSet<u32>) {
     let until = Instant::now() + stretched(PATIENCE);
     let mut jobs: Vec<Job<Part>> = Vec::new();
     for name in names.unwrap_or_default() {
@@ -145,9 +153,9 @@ fn drivers(root: &Root, names: Option<&[OsString]>, search: bool, facts: &mut Fa
     }
     let mut searches = vec!["GPUs and NICs on PCI"];
     {
-        let root = root.clone();
+        let (root, container) = (root.clone(), facts.host.container);
         jobs.push(Job::new(None, move || {
-            let (gpus, nics) = pci::search(&root);
+            let (gpus, nics) = pci::search(&root, container);
             Part::Pci(gpus, nics)
         }));
     }
@@ -165,7 +173,7 @@ fn drivers(root: &Root, names: Option<&[OsString]>, search: bool, facts: &mut Fa
         }));
     }
     let mut devices: Vec<Device> = Vec::new();
-    let (mut users, mut in_use) = (BTreeSet::new(), BTreeMap::new());
+    let (mut users, mut with_qps, mut in_use) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
     if root.is_live() {
         facts.leaving = Fact::Unknown("RDMA netlink did not answer in time".to_owned());
     }
@@ -176,7 +184,8 @@ fn drivers(root: &Root, names: Option<&[OsString]>, search: bool, facts: &mut Fa
             Some(Part::Kernel(said)) => {
                 facts.leaving = said.leaving;
                 users.extend(said.users);
-                in_use = said.in_use;
+                (in_use, with_qps) = (said.in_use, said.with_qps);
+                facts.host.exclusive |= said.exclusive;
                 facts.unfinished.extend(said.unanswered);
             }
             Some(Part::Openers(pids, cut)) => {
@@ -205,7 +214,7 @@ fn drivers(root: &Root, names: Option<&[OsString]>, search: bool, facts: &mut Fa
         devices.sort_by_key(|device| natural(&device.name));
         facts.devices = Fact::Known(devices);
     }
-    users
+    (users, with_qps)
 }
 
 /// Natural order: mlx5_10 comes after mlx5_2.

@@ -9,7 +9,7 @@ use rdmatop_model::input::PcieLink;
 use rdmatop_sources::{
     privileges::Raised,
     root::Root,
-    sysfs::{PciFacts, pci_path},
+    sysfs::{PciFacts, netdev_bond, pci_path},
 };
 
 const MELLANOX: u64 = 0x15b3;
@@ -40,12 +40,15 @@ pub(super) fn of(root: &Root, facts: &PciFacts) -> Pci {
     pci
 }
 
-/// Path, IOMMU and bridges.
+/// IDs, path, IOMMU and bridges.
 fn placed(dir: &Path) -> Pci {
     let mut pci = Pci::default();
     let Ok(real) = fs::canonicalize(dir) else {
         return pci;
     };
+    let ids = ["vendor", "device", "subsystem_vendor", "subsystem_device"]
+        .map(|file| read::line(&real.join(file)).known().cloned());
+    pci.ids = ids.into_iter().flatten().collect::<Vec<_>>().join(":");
     let path = pci_path(&real);
     if !path.is_empty() {
         // The function itself is not a bridge, and the host bridge has no configuration space here.
@@ -124,8 +127,8 @@ pub(super) fn fuzz(raw: &[u8]) {
     }
 }
 
-/// GPUs, and NICs that could do RDMA and have no RDMA device.
-pub(super) fn search(root: &Root) -> (Vec<Gpu>, Vec<IdleNic>) {
+/// GPUs, and NICs that could do RDMA and have no RDMA device. `container`: rdmatop is in one.
+pub(super) fn search(root: &Root, container: bool) -> (Vec<Gpu>, Vec<IdleNic>) {
     let (mut gpus, mut nics) = (Vec::new(), Vec::new());
     let devices = root.sys("bus/pci/devices");
     for name in root.list(&devices).unwrap_or_default() {
@@ -135,8 +138,18 @@ pub(super) fn search(root: &Root) -> (Vec<Gpu>, Vec<IdleNic>) {
             continue;
         };
         let address = text::sanitize(name.as_bytes());
+        let driver = root.link_name(&dir.join("driver"));
+        // A function that was given to a virtual machine or to a program does its work there. A virtual
+        // function without a driver is kept for one.
+        let given = match driver.as_deref() {
+            Some(driver) => driver.starts_with("vfio") || driver.starts_with("uio") || driver == "pci-stub",
+            None => fs::symlink_metadata(dir.join("physfn")).is_ok(),
+        };
         // Display controllers and processing accelerators.
         if matches!(vendor, NVIDIA | AMD) && matches!(class >> 16, 0x03 | 0x12) {
+            if given || container && !has_file(root, &name, &dir, vendor == NVIDIA) {
+                continue;
+            }
             let mut pci = placed(&dir);
             pci.address = address;
             pci.node = root
@@ -151,11 +164,6 @@ pub(super) fn search(root: &Root) -> (Vec<Gpu>, Vec<IdleNic>) {
         let Some((what, module)) = rdma_nic(vendor, number("device").unwrap_or_default(), class) else {
             continue;
         };
-        let driver = root.link_name(&dir.join("driver"));
-        // A function that was given to a virtual machine or to a program has no RDMA device on purpose.
-        let given = driver.as_deref().is_some_and(|driver| {
-            driver.starts_with("vfio") || driver.starts_with("uio") || driver == "pci-stub"
-        });
         if !given && !has_rdma(root, &name, &dir) {
             nics.push(IdleNic {
                 address,
@@ -166,6 +174,24 @@ pub(super) fn search(root: &Root) -> (Vec<Gpu>, Vec<IdleNic>) {
         }
     }
     (gpus, nics)
+}
+
+/// Whether a container has the file of a GPU: its /sys has all GPUs of the machine. NVIDIA's driver numbers
+/// its files in an order of its own, and says the number (`Device Minor`).
+fn has_file(root: &Root, name: &OsStr, dir: &Path, nvidia: bool) -> bool {
+    const SMALL: usize = 4096;
+    let files = root.proc("self/root/dev");
+    if !nvidia {
+        let all = root.list(&dir.join("drm")).unwrap_or_default();
+        return all.iter().any(|name| files.join("dri").join(name).exists());
+    }
+    let said = root.proc("driver/nvidia/gpus").join(name).join("information");
+    let said = root.bytes(&said, SMALL).unwrap_or_default();
+    let said = String::from_utf8_lossy(&said);
+    let minor: Option<u32> = said
+        .lines()
+        .find_map(|line| line.strip_prefix("Device Minor:")?.trim().parse().ok());
+    minor.is_some_and(|minor| files.join(format!("nvidia{minor}")).exists())
 }
 
 /// Network controllers that are bought for RDMA.
@@ -181,9 +207,23 @@ fn rdma_nic(vendor: u64, device: u64, class: u64) -> Option<(&'static str, &'sta
     }
 }
 
+/// Whether a bond makes one port of this function and one that has an RDMA device, which is then that of both
+/// (mlx5 `mlx5_do_bond`, lag/lag.c).
+fn is_bonded(root: &Root, dir: &Path) -> bool {
+    let nets = root.list(&dir.join("net")).unwrap_or_default();
+    nets.iter()
+        .filter_map(|net| root.link_name(&dir.join("net").join(net).join("master")))
+        .filter_map(|master| netdev_bond(root, &master))
+        .flat_map(|bond| bond.members)
+        .any(|member| {
+            let net = root.sys("class/net").join(&member.name);
+            net.join("device/infiniband").is_dir()
+        })
+}
+
 /// Whether an RDMA device sits on this function, or on one of its scalable functions.
 fn has_rdma(root: &Root, name: &OsStr, dir: &Path) -> bool {
-    if dir.join("infiniband").is_dir() {
+    if dir.join("infiniband").is_dir() || is_bonded(root, dir) {
         return true;
     }
     let class = root.sys("class/infiniband");
@@ -197,6 +237,82 @@ fn has_rdma(root: &Root, name: &OsStr, dir: &Path) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use rdmatop_sources::fake::Fake;
+
+    /// A function with its vendor, device and class.
+    fn function(fake: &Fake, address: &str, ids: [&str; 3], driver: Option<&str>) {
+        let dir = format!("bus/pci/devices/{address}");
+        fake.sys(format!("{dir}/vendor"), ids[0])
+            .sys(format!("{dir}/device"), ids[1])
+            .sys(format!("{dir}/class"), ids[2]);
+        if let Some(driver) = driver {
+            fake.link(format!("sys/{dir}/driver"), format!("/bus/pci/drivers/{driver}"));
+        }
+    }
+
+    #[test]
+    fn a_container_has_the_gpus_whose_files_it_has() {
+        const H100: [&str; 3] = ["0x10de", "0x2330", "0x030200"];
+        let fake = Fake::new();
+        for (minor, address) in [(1, "0000:17:00.0"), (0, "0000:65:00.0")] {
+            function(&fake, address, H100, Some("nvidia"));
+            fake.proc(
+                format!("driver/nvidia/gpus/{address}/information"),
+                format!("Model: \t\t NVIDIA H100\nDevice Minor: \t {minor}\n"),
+            );
+        }
+        function(&fake, "0000:ca:00.0", H100, Some("vfio-pci"));
+        fake.proc("self/root/dev/nvidia0", "");
+        let gpus = |container| {
+            let (gpus, _) = search(&fake.root(), container);
+            gpus.into_iter().map(|gpu| gpu.pci.address).collect::<Vec<_>>()
+        };
+        assert_eq!(gpus(true), ["0000:65:00.0"]);
+        assert_eq!(gpus(false), ["0000:17:00.0", "0000:65:00.0"]);
+    }
+
+    #[test]
+    fn a_nic_kept_for_a_virtual_machine_is_no_idle_one() {
+        const NIC: [&str; 3] = ["0x15b3", "0x101e", "0x020000"];
+        let fake = Fake::new();
+        let idle = || search(&fake.root(), false).1.len();
+        function(&fake, "0000:17:00.2", NIC, None);
+        assert_eq!(idle(), 1);
+        fake.link("sys/bus/pci/devices/0000:17:00.2/physfn", "../0000:17:00.0");
+        assert_eq!(idle(), 0);
+        fake.link(
+            "sys/bus/pci/devices/0000:17:00.2/driver",
+            "/bus/pci/drivers/mlx5_core",
+        );
+        assert_eq!(idle(), 1);
+    }
+
+    #[test]
+    fn the_second_function_of_a_bond_has_the_device_of_the_first() {
+        const NIC: [&str; 3] = ["0x15b3", "0x1021", "0x020000"];
+        let fake = Fake::new();
+        for at in 0..2 {
+            let address = format!("0000:17:00.{at}");
+            function(&fake, &address, NIC, Some("mlx5_core"));
+            fake.dir(format!("sys/bus/pci/devices/{address}/net/eth{at}"))
+                .link(
+                    format!("sys/class/net/eth{at}/device"),
+                    format!("../../../bus/pci/devices/{address}"),
+                );
+        }
+        fake.dir("sys/bus/pci/devices/0000:17:00.0/infiniband/mlx5_bond_0");
+        let idle = || {
+            let (_, nics) = search(&fake.root(), false);
+            nics.into_iter().map(|nic| nic.address).collect::<Vec<_>>()
+        };
+        assert_eq!(idle(), ["0000:17:00.1"]);
+        for at in 0..2 {
+            let net = format!("sys/bus/pci/devices/0000:17:00.{at}/net/eth{at}");
+            fake.link(format!("{net}/master"), "../bond0");
+        }
+        fake.sys("class/net/bond0/bonding/slaves", "eth0 eth1\n");
+        assert_eq!(idle(), [""; 0]);
+    }
 
     fn with_acs(control: u16) -> Vec<u8> {
         let mut config = vec![0; 4096];

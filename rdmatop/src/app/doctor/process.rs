@@ -103,6 +103,7 @@ pub(super) fn below(root: &Root, subject: Subject) -> RootFiles {
         },
         Subject::Pid(_) => RootFiles {
             conf: conf(&tree),
+            sees: sees(&tree),
             ..RootFiles::default()
         },
         Subject::Asked(_) => RootFiles {
@@ -124,7 +125,7 @@ impl RootFiles {
         Self {
             conf: of(conf).parse(|()| None),
             nodes: of(view).parse(|()| None),
-            sees: of(conf && view).parse(|()| None),
+            sees: of(conf).parse(|()| None),
         }
     }
 
@@ -367,7 +368,8 @@ mod tests {
             .proc("7/cgroup", "0::/a/b\n")
             .proc("7/net/dev", "h\nh\n    lo: 1 2\n  eth0: 1\n")
             .proc("7/root/dev/infiniband/uverbs0", "");
-        fake.link("proc/7/ns/user", "user:[4026531837]");
+        fake.link("proc/7/ns/user", "user:[4026531837]")
+            .dir("proc/7/root/sys/class/infiniband/mlx5_7");
         fake.sys(
             "fs/cgroup/a/rdma.max",
             "mlx5_0 hca_handle=max hca_object=10\nmlx5_1 hca_object=5\n",
@@ -402,7 +404,11 @@ mod tests {
         let other = whole(&fake.root(), Subject::Pid(7));
         assert_eq!(
             (other.environ, other.nodes, other.sees),
-            (got.environ, Fact::Absent, Fact::Absent)
+            (
+                got.environ,
+                Fact::Absent,
+                Fact::Known(vec![("mlx5_7".to_owned(), true)])
+            )
         );
     }
 

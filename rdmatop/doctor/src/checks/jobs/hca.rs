@@ -1,9 +1,9 @@
 //! Devices and GIDs that settings name.
 
-use super::{jobs, value::List};
+use super::{Job, jobs, value::List};
 use crate::{
     facts::{Fact, Facts, Gid},
-    line::Lines,
+    line::{Lines, WITH_ROOT},
     words::{names, port_name, setting},
 };
 use rdmatop_base::step::step;
@@ -22,10 +22,43 @@ const GIDS: [(&str, &str); 3] = [
     ("NVSHMEM_IB_GID_INDEX", "NVSHMEM_HCA_LIST"),
 ];
 
+/// The devices among which a job chooses: those that its processes find in /sys, which in mode exclusive of
+/// `rdma system` are those of their network namespace (`ib_class`, drivers/infiniband/core/device.c). Also
+/// whether the machine's stand for those of a process of which they are not known.
+fn found<'a>(facts: &'a Facts, job: &Job<'a>) -> (Vec<&'a str>, bool) {
+    let own: Vec<&str> = facts
+        .devices
+        .known()
+        .into_iter()
+        .flatten()
+        .map(|device| device.name.as_str())
+        .collect();
+    let mut all: Vec<&str> = Vec::new();
+    let mut blind = false;
+    for process in &job.all {
+        match process.sees.known() {
+            Some(sees) => all.extend(sees.iter().map(|(name, _)| name.as_str())),
+            None => blind = true,
+        }
+    }
+    if blind {
+        all.extend(&own);
+    }
+    // In the order of the machine's.
+    all.sort_by_key(|name| {
+        let place = own.iter().position(|known| known == name);
+        (place.unwrap_or(usize::MAX), *name)
+    });
+    all.dedup();
+    (all, blind)
+}
+
 pub(crate) fn devices(facts: &Facts, out: &mut Lines) {
-    let Some(all) = facts.devices.known() else { return };
-    let known: Vec<&str> = all.iter().map(|device| device.name.as_str()).collect();
+    if facts.devices.known().is_none() {
+        return;
+    }
     for job in jobs(facts) {
+        let (known, blind) = found(facts, &job);
         for (name, exact) in LISTS {
             let Some(value) = job.get(name).filter(|value| !value.eq_ignore_ascii_case("all")) else {
                 continue;
@@ -47,33 +80,46 @@ pub(crate) fn devices(facts: &Facts, out: &mut Lines) {
                 .filter(|device| list.takes(device))
                 .collect();
             let subject = &job.subject;
-            let has = if known.is_empty() {
+            let devices = if known.is_empty() {
                 "no RDMA device".to_owned()
             } else {
                 names(&known)
+            };
+            let has = if blind {
+                format!("this machine has {devices}")
+            } else {
+                format!("it finds {devices} in /sys")
             };
             let remedy = step!(
                 "start the job with {} of this machine's devices, or without",
                 name
             );
-            if used.is_empty() && !list.entries.iter().any(|(entry, _)| is_interface(entry)) {
+            let takes_none = used.is_empty() && !list.entries.iter().any(|(entry, _)| is_interface(entry));
+            let lacks_some = !missing.is_empty() && !list.not;
+            if blind && facts.host.exclusive && (takes_none || lacks_some) {
+                out.skip(
+                    format!("whether {subject} has the devices of {}", setting(name, value)),
+                    "devices belong to network namespaces here (mode exclusive), and its /sys was not read",
+                    WITH_ROOT,
+                );
+            } else if takes_none {
                 out.fail(
                     subject,
                     format!(
                         "{subject}: {} takes no RDMA device of this machine",
                         setting(name, value)
                     ),
-                    format!("The job uses TCP, or ends at its start; this machine has {has}."),
+                    format!("The job uses TCP, or ends at its start; {has}."),
                     remedy,
                 );
-            } else if !missing.is_empty() && !list.not {
+            } else if lacks_some {
                 out.warn(
                     subject,
                     format!(
                         "{subject}: {name} names {}, which this machine does not have",
                         names(&missing)
                     ),
-                    format!("The job uses fewer NICs than it was meant to; this machine has {has}."),
+                    format!("The job uses fewer NICs than it was meant to; {has}."),
                     remedy,
                 );
             } else if !used.is_empty() {
@@ -97,9 +143,12 @@ pub(crate) fn gid(facts: &Facts, out: &mut Lines) {
                 if !port.roce || !list.takes_port(&device.name, port.number) {
                     continue;
                 }
+                let active = port.active();
                 let port = port_name(device, port);
                 match wrong(gids.iter().find(|gid| gid.index == index)) {
                     None => fine.push(port),
+                    // NCCL (`ncclIbInit`) and UCX use no port that is not ACTIVE.
+                    Some(_) if !active => {}
                     Some(why) => match bad.iter_mut().find(|(known, _)| *known == why) {
                         Some((_, ports)) => ports.push(port),
                         None => bad.push((why, vec![port])),

@@ -21,6 +21,7 @@ pub(crate) use names::names;
 struct Job<'a> {
     subject: String,
     first: &'a Process,
+    all: Vec<&'a Process>,
     environ: &'a [(String, String)],
 }
 
@@ -30,6 +31,36 @@ impl Job<'_> {
         found
             .map(|(_, value)| value.trim())
             .filter(|value| !value.is_empty())
+    }
+
+    /// Whether the value of a variable begins so, in large letters or small ones.
+    fn begins(&self, name: &str, prefix: &str) -> bool {
+        let begin = self.get(name).and_then(|value| value.get(..prefix.len()));
+        begin.is_some_and(|begin| begin.eq_ignore_ascii_case(prefix))
+    }
+
+    /// Why a setting that keeps UCX or libfabric to TCP does not keep the job to it. Clouds start jobs of
+    /// NCCL with `-x UCX_TLS=tcp`, which is for MPI: NCCL reads neither variable. Of its plug-ins that of
+    /// HPC-X makes its transfers with UCX if `NCCL_PLUGIN_P2P` says so, and aws-ofi-nccl, without which there
+    /// is no RDMA on EFA, with libfabric.
+    fn has_rdma_beside(&self, name: &str, verbs: bool) -> Option<(&'static str, &'static str)> {
+        let by_ucx = self.begins("NCCL_PLUGIN_P2P", "uc");
+        let is_fabric = |value: &str| {
+            let value = value.to_ascii_lowercase();
+            value.contains("ofi") || value.contains("fabric")
+        };
+        let mut plugins = ["NCCL_NET", "NCCL_NET_PLUGIN"].into_iter();
+        let by_fabric = !verbs || plugins.any(|name| self.get(name).is_some_and(is_fabric));
+        let (library, in_nccl) = match name {
+            "UCX_TLS" => ("UCX", by_ucx),
+            "FI_PROVIDER" => ("libfabric", by_fabric),
+            _ => return None,
+        };
+        if self.all.iter().any(|process| process.has_qps) {
+            return Some((library, "and RDMA all the same: it has queue pairs"));
+        }
+        let has_nccl = self.environ.iter().any(|(name, _)| name.starts_with("NCCL_"));
+        (has_nccl && !in_nccl).then_some((library, "which NCCL does not read"))
     }
 }
 
@@ -60,6 +91,7 @@ fn jobs(facts: &Facts) -> Vec<Job<'_>> {
                 subject: subject(&processes),
                 first,
                 environ: first.environ.known()?,
+                all: processes,
             })
         })
         .collect()
@@ -85,10 +117,7 @@ pub(crate) fn disabled(facts: &Facts, out: &mut Lines) {
         let subject = &job.subject;
         let verbs = has_verbs_nic(facts);
         // The plug-in IBext has a transport of its own, which reads NCCL_IBEXT_DISABLE instead.
-        let by_plugin = job
-            .get("NCCL_NET")
-            .is_some_and(|net| net.get(..5).is_some_and(|net| net.eq_ignore_ascii_case("ibext")));
-        let disable = if by_plugin {
+        let disable = if job.begins("NCCL_NET", "ibext") {
             "NCCL_IBEXT_DISABLE"
         } else {
             "NCCL_IB_DISABLE"
@@ -111,6 +140,11 @@ pub(crate) fn disabled(facts: &Facts, out: &mut Lines) {
             let Some(value) = job.get(name).filter(|value| counts && turns_off(value)) else {
                 continue;
             };
+            if let Some((library, why)) = job.has_rdma_beside(name, verbs) {
+                let set = setting(name, value);
+                out.pass("", format!("{subject}: {library} by TCP ({set}), {why}"));
+                continue;
+            }
             out.fail(
                 subject,
                 format!("{subject}: {} turns RDMA off", setting(name, value)),

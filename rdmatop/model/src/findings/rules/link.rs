@@ -272,6 +272,11 @@ pub(super) fn congestion(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
+/// Whether the MTU of a port's network device limits its packets: those of iWARP are in a stream of TCP.
+fn has_mtu_of_roce(port: &PortRow) -> bool {
+    port.link_layer.as_deref() == Some("Ethernet") && !port.iwarp
+}
+
 /// Ethernet ports whose MTU is too small for RoCE packets of 4096 bytes.
 pub(super) fn mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for port in &scene.snapshot.ports {
@@ -279,10 +284,10 @@ pub(super) fn mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             continue;
         };
         let active = port.is_active();
-        let ethernet = port.link_layer.as_deref() == Some("Ethernet");
+        let roce = has_mtu_of_roce(port);
         let payload = payload(mtu).map_or(0, u64::from);
         let small = rate >= scene.limits.mtu_rate_bps && payload < scene.limits.payload_bytes;
-        if !active || !ethernet || !small || scene.users(&port.device).next().is_none() {
+        if !active || !roce || !small || scene.users(&port.device).next().is_none() {
             continue;
         }
         let netdev = port.netdev.as_deref().unwrap_or("NETDEV");
@@ -366,8 +371,7 @@ fn room(scene: &Scene<'_>, device: u64, port: u32) -> Option<u32> {
     let row = scene.port(device, port)?;
     let fast = row.rate_bps.is_some_and(|rate| rate >= scene.limits.mtu_rate_bps);
     let active = row.is_active();
-    let ethernet = row.link_layer.as_deref() == Some("Ethernet");
-    payload(row.netdev_mtu?).filter(|_| fast && active && ethernet)
+    payload(row.netdev_mtu?).filter(|_| fast && active && has_mtu_of_roce(row))
 }
 
 /// InfiniBand ports that have data and may not send it, because the other end of the link gives no credits.
@@ -415,34 +419,35 @@ pub(super) fn waits(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-/// Commands of a driver that its device refuses.
+/// Commands of a driver that its device refuses, or does not answer. Counters of single verbs, as
+/// `reg_mr_err`, say neither: they also count what the driver itself refuses, memory that cannot be pinned
+/// and flags that libfabric tries at each start (`efa_reg_mr`, efa_verbs.c).
 pub(super) fn commands(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    const COUNTERS: &[&str] = &[
-        "no_completion_cmds",
-        "create_qp_err",
-        "create_cq_err",
-        "create_ah_err",
-        "reg_mr_err",
-        "mmap_err",
-        "alloc_pd_err",
-        "alloc_ucontext_err",
-        // Last, because the others say the same more exactly.
-        "cmds_err",
+    const COUNTERS: [(&str, Severity); 2] = [
+        ("no_completion_cmds", Severity::Critical),
+        ("cmds_err", Severity::Warning),
     ];
     for port in moving(scene) {
-        let Some((counter, rate)) = COUNTERS.iter().find_map(|name| {
-            rate_of(port, name)
-                .filter(|rate| *rate > 0.0)
-                .map(|rate| (*name, rate))
-        }) else {
+        let grows = |name| rate_of(port, name).filter(|rate| *rate > 0.0);
+        let found = COUNTERS
+            .into_iter()
+            .find_map(|(name, severity)| Some((name, severity, grows(name)?)));
+        let Some((counter, severity, rate)) = found else {
             continue;
         };
+        let is_silent = severity == Severity::Critical;
+        let does = if is_silent { "does not answer" } else { "refuses" };
         out.push(Symptom {
-            verdict: format!("{} refuses commands of its driver ({counter})", port.device),
+            verdict: format!("{} {does} commands of its driver ({counter})", port.device),
             evidence: vec![format!("{counter} {}", words::per_s(rate))],
-            next: "sudo dmesg | tail -50   # errors of the driver -> keep them for the vendor, then reset the NIC or reboot; again -> firmware, vendor".into(),
+            next: if is_silent {
+                "sudo dmesg | tail -50   # errors of the driver -> keep them for the vendor, then reset the NIC or reboot; again -> firmware, vendor"
+            } else {
+                "sudo dmesg | tail -50   # the driver names the command and the error -> keep them for the vendor; nothing more is to be done where no job fails"
+            }
+            .into(),
             short: counter.to_owned(),
-            ..scene.symptom(FindingId::AdminErrors, Severity::Critical, About::of_port(port))
+            ..scene.symptom(FindingId::AdminErrors, severity, About::of_port(port))
         });
     }
 }

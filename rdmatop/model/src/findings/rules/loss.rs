@@ -94,12 +94,26 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         out.push(Symptom {
             verdict,
             evidence,
-            next: interface(port).map_or_else(
-                || step!("rdma statistic show link {}/{}   # here and on the peer: drops that grow -> that host drops   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways", ShellWord::device(&port.device), port.port),
-                |(netdev, more)| {
-                    step!("ethtool -S {} | grep -E 'drop|discard'   # twice, here and on the peer: one grows -> that host is slow, or PFC is off there   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways{}", netdev, more)
-                },
-            ),
+            next: if scene.driver(port) == Some("efa") {
+                // There is no switch to set, and no PFC: SRD spreads its packets over many ways.
+                step!(
+                    "rdma statistic show link {}/{}   # here and on the peer: rx_drops grows -> that host is slow   # it does not -> the provider's network drops: EFA sends again by other ways, and nothing is to be set; for long -> its support",
+                    ShellWord::device(&port.device),
+                    port.port
+                )
+            } else if let Some((netdev, more)) = interface(port) {
+                step!(
+                    "ethtool -S {} | grep -E 'drop|discard'   # twice, here and on the peer: one grows -> that host is slow, or PFC is off there   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways{}",
+                    netdev,
+                    more
+                )
+            } else {
+                step!(
+                    "rdma statistic show link {}/{}   # here and on the peer: drops that grow -> that host drops   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways",
+                    ShellWord::device(&port.device),
+                    port.port
+                )
+            },
             short: "packet loss".to_owned(),
             victims: users.iter().map(|row| row.uid).collect(),
             ..scene.symptom(FindingId::Loss, severity, About::of_port(port))

@@ -192,7 +192,7 @@ impl<'a> Scene<'a> {
         self.counted.get_or_init(of_qps).contains(&device_uid)
     }
 
-    /// ACTIVE ports by driver, for drivers with three or more.
+    /// ACTIVE ports by driver and link layer, where there are three or more.
     fn rails(&self) -> &[Vec<&'a PortRow>] {
         self.rails.get_or_init(|| rails::groups(self))
     }

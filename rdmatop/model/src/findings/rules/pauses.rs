@@ -226,6 +226,7 @@ pub(super) fn class(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         // stands for ECN capable transport.
         let first = outside.on.first().copied().unwrap_or(0);
         let class = (u32::from(first) * 8 + 2) << 2 | 2;
+        let netdev = interface(port).map_or_else(|| ShellWord::or(None, "NETDEV"), |(netdev, _)| netdev);
         out.push(Symptom {
             verdict: format!(
                 "RoCE traffic of {} leaves on {}, flow control (PFC) is on {}{}",
@@ -235,13 +236,23 @@ pub(super) fn class(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 used_by(&users)
             ),
             evidence,
-            next: step!(
-                "sudo mlnx_qos -i {}   # which DSCP belongs to priority {}; then set it in the job, often NCCL_IB_TC={} UCX_IB_TRAFFIC_CLASS={}",
-                interface(port).map_or_else(|| ShellWord::or(None, "NETDEV"), |(netdev, _)| netdev),
-                first,
-                class,
-                class
-            ),
+            next: if scene.driver(port).is_some_and(|driver| driver.starts_with("mlx5")) {
+                step!(
+                    "sudo mlnx_qos -i {}   # which DSCP belongs to priority {}; then set it in the job, often NCCL_IB_TC={} UCX_IB_TRAFFIC_CLASS={}",
+                    netdev,
+                    first,
+                    class,
+                    class
+                )
+            } else {
+                step!(
+                    "dcb app show dev {} dscp-prio   # which DSCP belongs to priority {}; then set it in the job, often NCCL_IB_TC={} UCX_IB_TRAFFIC_CLASS={}",
+                    netdev,
+                    first,
+                    class,
+                    class
+                )
+            },
             short: "no PFC class".to_owned(),
             victims: users.iter().map(|row| row.uid).collect(),
             ..scene.symptom(FindingId::TrafficClass, Severity::Warning, About::of_port(port))

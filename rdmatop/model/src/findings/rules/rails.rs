@@ -1,4 +1,5 @@
-//! Ports of one driver compared with each other: a slow one, a hot one, one that gets all receives.
+//! Ports of one driver and link layer compared with each other: a slow one, a hot one, one that gets all
+//! receives.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +13,14 @@ use rdmatop_base::step::{NextStep, ShellWord, step};
 /// With fewer ports than this there is no pattern.
 const LEAST: usize = 3;
 
-/// ACTIVE ports by driver, for drivers with at least [`LEAST`].
+/// ACTIVE ports by driver and link layer, where there are at least [`LEAST`]. A node may have the cards of
+/// its InfiniBand rails for storage on Ethernet, too.
 pub(super) fn groups<'a>(scene: &Scene<'a>) -> Vec<Vec<&'a PortRow>> {
-    let mut groups: BTreeMap<&str, Vec<&PortRow>> = BTreeMap::new();
+    let mut groups: BTreeMap<(&str, Option<&str>), Vec<&PortRow>> = BTreeMap::new();
     for port in scene.active_ports() {
         if let Some(driver) = scene.driver(port) {
-            groups.entry(driver).or_default().push(port);
+            let kind = (driver, port.link_layer.as_deref());
+            groups.entry(kind).or_default().push(port);
         }
     }
     groups

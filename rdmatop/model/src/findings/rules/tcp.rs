@@ -34,7 +34,7 @@ pub(super) fn fallback(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
 
 /// Devices on which a process without QPs in the kernel's list may have some that are not in it.
 fn hiding<'a>(scene: &Scene<'a>, row: &ProcessRow) -> Vec<&'a DeviceRow> {
-    let cannot = row.verbs_files == Some(false) || switch(row).is_some();
+    let cannot = row.verbs_files == Some(false) || switch(scene, row).is_some();
     if cannot || !makes_its_own(row.libraries.as_deref().map(Vec::as_slice)) {
         return Vec::new();
     }
@@ -86,7 +86,7 @@ fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> 
     if let Some(libraries) = row.libraries.as_ref().filter(|list| !list.is_empty()) {
         evidence.push(format!("it has loaded {}", libraries.join(", ")));
     }
-    let switch = switch(row);
+    let switch = switch(scene, row);
     let reason = match &switch {
         Some((name, value)) => Some(format!("its environment has {name}={value}")),
         None if row.qps == 0 && row.verbs_files == Some(false) => {
@@ -130,13 +130,15 @@ fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> 
     }
 }
 
-/// The variable in the process's environment that forbids RDMA, and its value.
-fn switch(row: &ProcessRow) -> Option<(&'static str, &str)> {
+/// The variable in the process's environment that forbids RDMA, and its value. On EFA NCCL has RDMA by
+/// libfabric, for which `NCCL_IB_DISABLE` means nothing.
+fn switch<'a>(scene: &Scene<'_>, row: &'a ProcessRow) -> Option<(&'static str, &'a str)> {
     let environ = row.environ.as_ref()?;
+    let mut devices = scene.snapshot.devices.iter();
+    let has_verbs = devices.any(|device| device.driver.as_deref() != Some("efa"));
     environ.iter().find_map(|(name, value)| {
         let (known, wanted) = SWITCHES.iter().find(|(known, _)| known == name)?;
-        value
-            .eq_ignore_ascii_case(wanted)
-            .then_some((*known, value.as_str()))
+        let counts = has_verbs || *known != "NCCL_IB_DISABLE";
+        (counts && value.eq_ignore_ascii_case(wanted)).then_some((*known, value.as_str()))
     })
 }

@@ -37,6 +37,19 @@ fn loss_is_a_share_of_what_is_sent_and_not_what_rnr_explains() {
 }
 
 #[test]
+fn on_efa_there_is_no_switch_to_set() {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    s.health.ebpf = crate::input::EbpfState::Disabled;
+    let sent = s.ports[1].tx_packets.unwrap().rate.unwrap();
+    s.ports[1].retransmits = rate(sent * 0.002);
+    let next = &after(10, &s)[0].next;
+    assert!(next.contains("PFC"), "{next}");
+    s.devices[1].driver = Some("efa".into());
+    let next = &after(10, &s)[0].next;
+    assert!(next.contains("rx_drops") && !next.contains("PFC"), "{next}");
+}
+
+#[test]
 fn while_programs_are_attached_no_packet_is_called_lost() {
     let mut s = rails([4e9; 8], [4e9; 8]);
     let sent = s.ports[1].tx_packets.unwrap().rate.unwrap();

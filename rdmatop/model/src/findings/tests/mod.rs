@@ -229,6 +229,25 @@ fn two_pairs_with_the_same_numbers_name_no_receiver() {
 }
 
 #[test]
+fn the_variable_that_forbids_nccl_its_verbs_means_nothing_on_efa() {
+    let mut s = rails([0.0; 8], [0.0; 8]);
+    s.processes[0].qps = 0;
+    s.processes[0].environ = Some(vec![("NCCL_IB_DISABLE".to_owned(), "1".to_owned())].into());
+    s.processes[0].tcp = Some(TcpTraffic {
+        tx_bytes: Counter::whole(9, Some(300e6), Source::SockDiag),
+        rx_bytes: Counter::whole(9, Some(300e6), Source::SockDiag),
+        connections: 16,
+        busiest: None,
+    });
+    let verdict = |s: &Snapshot| after(6, s)[0].verdict.clone();
+    assert!(verdict(&s).ends_with(": its environment has NCCL_IB_DISABLE=1"));
+    for device in &mut s.devices {
+        device.driver = Some("efa".into());
+    }
+    assert!(verdict(&s).ends_with("(it has no QP)"), "{}", verdict(&s));
+}
+
+#[test]
 fn a_job_on_tcp_is_named_with_what_forbids_rdma() {
     let mut s = rails([0.0; 8], [0.0; 8]);
     let moving = |per_s: f64| TcpTraffic {

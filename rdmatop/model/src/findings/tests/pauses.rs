@@ -89,6 +89,11 @@ fn traffic_outside_flow_control_is_named_and_its_loss_is_no_finding() {
          7341.0)"
     );
     assert!(found[0].next.contains("NCCL_IB_TC=106 "), "{}", found[0].next);
+    assert!(found[0].next.starts_with("sudo mlnx_qos "), "{}", found[0].next);
+    let mut other = s.clone();
+    other.devices[2].driver = Some("bnxt_en".into());
+    let next = &after(12, &other)[0].next;
+    assert!(next.starts_with("dcb app show dev eth2 "), "{next}");
     s.processes[0].environ = Some(vec![("NCCL_IB_TC".to_owned(), "0".to_owned())].into());
     assert_eq!(
         after(12, &s)[0].evidence,

@@ -235,6 +235,15 @@ fn a_path_mtu_below_what_the_port_has_room_for_is_small() {
 }
 
 #[test]
+fn a_port_of_iwarp_needs_no_mtu_of_roce() {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    s.ports[2].netdev_mtu = Some(1500);
+    assert_eq!(ids(&after(10, &s)), ["small-mtu"]);
+    s.ports[2].iwarp = true;
+    assert_eq!(ids(&after(10, &s)), [""; 0]);
+}
+
+#[test]
 fn ignored_congestion_a_small_mtu_and_refused_commands() {
     let mut s = rails([4e9; 8], [4e9; 8]);
     named(&mut s.ports[0], "rp_cnp_ignored", 5.0);
@@ -254,4 +263,25 @@ fn ignored_congestion_a_small_mtu_and_refused_commands() {
             "small-mtu"
         ]
     );
+}
+
+#[test]
+fn a_device_that_does_not_answer_is_worse_than_one_that_refuses() {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    // The driver refuses flags that libfabric tries at each start.
+    named(&mut s.ports[3], "reg_mr_err", 0.5);
+    assert_eq!(ids(&after(1, &s)), [""; 0]);
+    for (counter, severity) in [
+        ("cmds_err", Severity::Warning),
+        ("no_completion_cmds", Severity::Critical),
+    ] {
+        named(&mut s.ports[3], counter, 0.5);
+        let found = after(1, &s);
+        assert_eq!(ids(&found), ["device-command-errors"]);
+        assert_eq!(found[0].severity, severity, "{counter}");
+        assert_eq!(
+            found[0].next.contains("reset the NIC"),
+            severity == Severity::Critical
+        );
+    }
 }

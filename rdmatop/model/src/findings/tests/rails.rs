@@ -22,6 +22,19 @@ fn a_port_that_runs_slower_than_most_is_named() {
 }
 
 #[test]
+fn ports_of_another_link_layer_are_of_another_kind() {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    for port in &mut s.ports[5..] {
+        port.rate_bps = Some(100_000_000_000);
+    }
+    assert_eq!(ids(&after(6, &s)), ["port-slow"; 3]);
+    for port in &mut s.ports[5..] {
+        port.link_layer = Some("InfiniBand".into());
+    }
+    assert_eq!(ids(&after(6, &s)), [""; 0]);
+}
+
+#[test]
 fn a_hot_port_says_what_chose_it() {
     let mut one = [0.0; 8];
     one[2] = 40e9;

@@ -174,6 +174,15 @@ fn firmware_that_differs_is_named_within_a_board_alone() {
         devices(facts)[3].board = Fact::Known("other".into());
     });
     assert_eq!(line, [""; 0]);
+    // Not every driver names its boards.
+    let line = changed(|facts| {
+        for device in devices(facts) {
+            device.board = Fact::Absent;
+        }
+        devices(facts)[3].firmware = Fact::Known("231.1".into());
+        devices(facts)[3].pci.as_mut().unwrap().ids = "0x14e4:0x1750".into();
+    });
+    assert_eq!(line, [""; 0]);
 }
 
 #[test]

@@ -320,7 +320,15 @@ impl Sysfs {
                 let pci = f.pci.as_ref()?;
                 Some([pci.current?, pci.max?])
             }),
-            ports: sample.ports.iter().map(|port| self.port(port)).collect(),
+            ports: sample
+                .ports
+                .iter()
+                .map(|port| PortReading {
+                    // `fill_dev_info`, drivers/infiniband/core/nldev.c
+                    iwarp: sample.device.protocol.as_deref() == Some("iw"),
+                    ..self.port(port)
+                })
+                .collect(),
             ..DeviceReading::default()
         };
         if let Some(Ok(summary)) = &sample.summary {
@@ -350,6 +358,7 @@ impl Sysfs {
             state: info.and_then(|i| i.state),
             phys_state: info.and_then(|i| i.phys_state),
             link_layer: facts.and_then(|f| f.link_layer.clone()),
+            iwarp: false,
             netdev: netdev
                 .map(|name| text::sanitize(name.as_bytes()))
                 .or_else(|| facts.and_then(|f| f.netdev.clone())),

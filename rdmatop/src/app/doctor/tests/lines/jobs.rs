@@ -1,8 +1,8 @@
 //! Limits, device files, sharers and settings of processes.
 
-use super::{changed, with_settings};
+use super::{HEALTHY, changed, with_settings};
 use rdmatop_doctor::{
-    Fact,
+    Fact, Facts, examine,
     facts::{RdmaLimit, Service, Sharers},
 };
 
@@ -36,6 +36,21 @@ fn limits_are_judged_by_what_they_permit() {
         line,
         ["Warn limit.default dockerd hands on a limit of 8 MiB of locked memory"]
     );
+    // A user may raise the limit up to the hard one, which is often the same.
+    let mut facts = HEALTHY.clone();
+    facts.services.push(Service {
+        comm: "bash".into(),
+        memlock: Some(8 << 20),
+        exempt: false,
+        shell: true,
+    });
+    let report = examine(&facts);
+    let line = report
+        .lines
+        .iter()
+        .find(|line| line.id == "limit.default")
+        .unwrap();
+    assert!(line.remedy.starts_with("ulimit -Hl "), "{line:?}");
     let cgroup = |current| {
         changed(move |facts| {
             facts.view.rdma_limits = Fact::Known(vec![RdmaLimit {
@@ -59,6 +74,15 @@ fn limits_are_judged_by_what_they_permit() {
         cgroup(Some(8)),
         ["Pass limit.cgroup RDMA limits of the cgroup are not reached"]
     );
+}
+
+#[test]
+fn ranks_beyond_the_backlog_wait() {
+    let mut facts = HEALTHY.clone();
+    facts.tcp.backlog = Some(128);
+    let report = examine(&facts);
+    let line = report.lines.iter().find(|line| line.id == "tcp.backlog").unwrap();
+    assert!(line.why.ends_with("wait for seconds."), "{line:?}");
 }
 
 #[test]
@@ -87,6 +111,55 @@ fn device_files_are_missed_and_closed_ones_are_named() {
         node(|nodes| nodes.retain(|(name, _)| name != "rdma_cm")),
         ["Warn limit.devices this machine has no /dev/infiniband/rdma_cm"]
     );
+    let of_efa = changed(|facts| {
+        if let (Fact::Known(nodes), Fact::Known(devices)) = (&mut facts.view.nodes, &mut facts.devices) {
+            nodes.retain(|(name, _)| name != "rdma_cm");
+            for device in devices {
+                device.driver = Some("efa".into());
+            }
+        }
+    });
+    assert!(
+        of_efa.iter().all(|line| !line.contains("limit.devices")),
+        "{of_efa:?}"
+    );
+}
+
+#[test]
+fn a_container_need_not_have_the_files_of_all_devices() {
+    let node = |exclusive: bool, kept: fn(&str) -> bool| {
+        let mut facts = HEALTHY.clone();
+        facts.host.container = true;
+        if let Fact::Known(devices) = &mut facts.devices {
+            devices.retain(|device| !exclusive || device.name == "mlx5_3");
+        }
+        if let Fact::Known(nodes) = &mut facts.view.nodes {
+            nodes.retain(|(name, _)| kept(name));
+        }
+        of_check("limit.devices", &facts)
+    };
+    let of_3 = |name: &str| ["uverbs3", "rdma_cm"].contains(&name);
+    assert_eq!(
+        node(true, of_3),
+        ["Pass this container has the files of 1 device in /dev/infiniband"]
+    );
+    let some = node(false, of_3);
+    assert!(
+        some.len() == 1
+            && some[0].starts_with("Pass this container has no file in /dev/infiniband for mlx5_0"),
+        "{some:?}"
+    );
+    let none = node(false, |_| false);
+    assert!(none[0].starts_with("Fail this container has no file"), "{none:?}");
+    let mut facts = HEALTHY.clone();
+    (facts.host.container, facts.view.nodes) = (true, Fact::Absent);
+    let report = examine(&facts);
+    let line = report
+        .lines
+        .iter()
+        .find(|line| line.id == "limit.devices")
+        .unwrap();
+    assert!(line.remedy.starts_with("start the container with"), "{line:?}");
 }
 
 #[test]
@@ -226,4 +299,73 @@ fn settings_of_jobs_are_held_to_the_machine() {
         with_settings(&["NCCL_IB_HCA=mlx5_1", "NCCL_IB_GID_INDEX=3"])[1],
         "Pass job.gid NCCL_IB_GID_INDEX=3 is a RoCE v2 address (GID) of mlx5_1"
     );
+}
+
+#[test]
+fn a_setting_that_nccl_does_not_read_turns_no_rdma_of_nccl_off() {
+    const PID: &str = "PID 4711 (python3)";
+    for (settings, said) in [
+        (
+            ["UCX_TLS=tcp", "NCCL_DEBUG=INFO"],
+            "Pass job.rdma {PID}: UCX by TCP (UCX_TLS=tcp), which NCCL does not read",
+        ),
+        (
+            ["FI_PROVIDER=tcp", "NCCL_DEBUG=INFO"],
+            "Pass job.rdma {PID}: libfabric by TCP (FI_PROVIDER=tcp), which NCCL does not read",
+        ),
+        (
+            ["UCX_TLS=tcp", "NCCL_PLUGIN_P2P=ucx"],
+            "Fail job.rdma {PID}: UCX_TLS=tcp turns RDMA off",
+        ),
+        (
+            ["FI_PROVIDER=tcp", "NCCL_NET=AWS Libfabric"],
+            "Fail job.rdma {PID}: FI_PROVIDER=tcp turns RDMA off",
+        ),
+    ] {
+        assert_eq!(
+            with_settings(&settings)[0],
+            said.replace("{PID}", PID),
+            "{settings:?}"
+        );
+    }
+    let mut facts = HEALTHY.clone();
+    facts.processes.truncate(1);
+    facts.processes[0].environ = Fact::Known(vec![("UCX_TLS".to_owned(), "tcp".to_owned())]);
+    facts.processes[0].has_qps = true;
+    assert_eq!(
+        of_check("job.rdma", &facts),
+        [format!(
+            "Pass {PID}: UCX by TCP (UCX_TLS=tcp), and RDMA all the same: it has queue pairs"
+        )]
+    );
+}
+
+/// Lines of one check.
+fn of_check(id: &str, facts: &Facts) -> Vec<String> {
+    let report = examine(facts);
+    let lines = report.lines.iter().filter(|line| line.id == id);
+    lines
+        .map(|line| format!("{:?} {}", line.status, line.text))
+        .collect()
+}
+
+#[test]
+fn a_pod_has_the_devices_that_it_sees_and_not_the_machines() {
+    let mut facts = HEALTHY.clone();
+    facts.processes.truncate(1);
+    facts.processes[0].environ = Fact::Known(vec![("NCCL_IB_HCA".to_owned(), "=mlx5_12".to_owned())]);
+    let line = "PID 4711 (python3): NCCL_IB_HCA==mlx5_12 takes no RDMA device of this machine";
+    assert_eq!(of_check("job.devices", &facts), [format!("Fail {line}")]);
+    facts.host.exclusive = true;
+    assert_eq!(
+        of_check("job.devices", &facts),
+        ["Skip whether PID 4711 (python3) has the devices of NCCL_IB_HCA==mlx5_12"]
+    );
+    facts.processes[0].sees = Fact::Known(vec![("mlx5_12".to_owned(), true)]);
+    assert_eq!(
+        of_check("job.devices", &facts),
+        ["Pass NCCL_IB_HCA==mlx5_12 takes mlx5_12"]
+    );
+    facts.processes[0].sees = Fact::Known(vec![("mlx5_0".to_owned(), true)]);
+    assert_eq!(of_check("job.devices", &facts), [format!("Fail {line}")]);
 }

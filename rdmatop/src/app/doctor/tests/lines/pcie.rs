@@ -2,7 +2,7 @@
 
 use super::super::super::pci;
 use super::{HEALTHY, changed, devices};
-use rdmatop_doctor::{Fact, examine};
+use rdmatop_doctor::{Fact, Facts, examine};
 use rdmatop_sources::sysfs::pcie_link;
 
 #[test]
@@ -33,6 +33,29 @@ fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
     assert!(
         !remedy(None).contains("reseat"),
         "nobody knows what the slot can do"
+    );
+    // A card that has less PCIe than ports, as that of DGX Spark, and one whose two ports share a link.
+    let line = changed(|facts| {
+        let pci = devices(facts)[2].pci.as_mut().unwrap();
+        let link = Fact::Known(pci::link(rdmatop_sources::sysfs::PcieLink {
+            mega_transfers: 32_000,
+            width: 4,
+        }));
+        (pci.current, pci.max, pci.slot) = (link.clone(), link.clone(), link);
+    });
+    let said = "mlx5_2 has PCIe Gen5 x4, and can do no more: it carries 126 Gb/s, the ports 400 Gb/s";
+    assert_eq!(
+        line,
+        [
+            "Pass pcie.link each other NIC's PCIe link carries its ports: Gen5 x16".to_owned(),
+            format!("Pass pcie.link {said}")
+        ]
+    );
+    let line = changed(|facts| devices(facts)[1].pci.as_mut().unwrap().address = "0000:12:00.1".into());
+    assert!(
+        line.iter().any(|line| line.contains("mlx5_0 has PCIe Gen5 x16")
+            && line.contains("the ports 800 Gb/s; the same for mlx5_1")),
+        "{line:?}"
     );
     // All in Gen4 slots, with ports of 100 Gb/s: the machine was bought so.
     let line = changed(|facts| {
@@ -91,6 +114,17 @@ fn obstacles_between_gpu_and_nic_are_named() {
     });
     assert!(line[0].starts_with("Warn gpu.direct"), "{line:?}");
     let line = changed(|facts| {
+        facts.gpus[0].pci.node = None;
+        facts.gpus[0].pci.path.clear();
+    });
+    assert_eq!(
+        line,
+        [
+            "Skip gpu.distance how near a NIC is to 1 GPU: 0000:13:00.0",
+            "Pass gpu.distance each of 7 GPUs has a NIC behind the same PCIe switch"
+        ]
+    );
+    let line = changed(|facts| {
         devices(facts).truncate(4);
     });
     assert!(
@@ -99,6 +133,49 @@ fn obstacles_between_gpu_and_nic_are_named() {
                 .to_owned()
         ),
         "{line:?}"
+    );
+}
+
+/// The lines about GPU memory without a module for peer memory, of the open driver or the closed one.
+fn memory(open: bool, change: impl FnOnce(&mut Facts)) -> Vec<String> {
+    changed(|facts| {
+        facts.gpu_memory.peermem = false;
+        facts.gpu_memory.open_module = Fact::Known(open);
+        change(facts);
+    })
+    .into_iter()
+    .filter(|line| line.contains("gpu.direct"))
+    .collect()
+}
+
+#[test]
+fn gpu_memory_depends_on_the_driver_of_the_nics_and_on_the_gpu() {
+    let with_driver = |driver: &'static str| {
+        move |facts: &mut Facts| {
+            for device in devices(facts) {
+                device.driver = Some(driver.into());
+            }
+        }
+    };
+    assert!(memory(true, with_driver("efa"))[0].starts_with("Pass "));
+    assert_eq!(
+        memory(true, with_driver("hns3")),
+        ["Skip gpu.direct whether NICs reach GPU memory (GPUDirect RDMA)"]
+    );
+    assert_eq!(
+        memory(false, with_driver("efa")),
+        ["Warn gpu.direct NICs cannot reach GPU memory (no GPUDirect RDMA): efa_nv_peermem is not loaded"]
+    );
+    let p2p = memory(false, |facts| devices(facts)[0].p2p = true);
+    assert!(p2p.is_empty(), "as before: {p2p:?}");
+    let spark = memory(true, |facts| {
+        for gpu in &mut facts.gpus {
+            gpu.pci.ids = "0x10de:0x2e12".into();
+        }
+    });
+    assert_eq!(
+        spark,
+        ["Skip gpu.direct whether NICs reach GPU memory (GPUDirect RDMA)"]
     );
 }
 

@@ -2,7 +2,7 @@
 
 use super::{HEALTHY, changed, devices, port, with_settings};
 use rdmatop_doctor::{
-    Fact, Facts, examine,
+    Fact, Facts, Status, examine,
     facts::{Gid, IdleNic, Member},
 };
 
@@ -87,6 +87,19 @@ fn a_port_is_expected_up_only_where_something_says_so() {
             }
         },
     ];
+    // Of two cards one may have a cable less.
+    let (code, said) = dual(|facts| {
+        devices(facts).truncate(4);
+        port(facts, 3).state = Fact::Known(4);
+        (facts.gpus, facts.processes) = (Vec::new(), Vec::new());
+    });
+    assert_eq!(
+        (code, &*said[0]),
+        (
+            0,
+            "3 of 4 up: Ethernet; mlx5_1 is down and taken for a spare: nothing uses it"
+        )
+    );
     for change in evidence {
         let (code, said) = dual(change);
         assert_eq!(
@@ -169,6 +182,35 @@ fn a_slow_port_is_named_and_one_of_another_board_is_not() {
         devices(facts)[5].board = Fact::Known("storage".into());
     });
     assert!(line.iter().all(|line| line.starts_with("Pass")), "{line:?}");
+    // One card may have InfiniBand for storage beside Ethernet, and not every driver names its boards.
+    let others: [fn(&mut Facts); 2] = [
+        |facts| port(facts, 5).link_layer = Some("InfiniBand".into()),
+        |facts| {
+            for device in devices(facts) {
+                device.board = Fact::Absent;
+            }
+            devices(facts)[5].pci.as_mut().unwrap().ids = "0x14e4:0x1750".into();
+        },
+    ];
+    for change in others {
+        let mut facts = HEALTHY.clone();
+        port(&mut facts, 5).rate = Fact::Known(100_000_000_000);
+        change(&mut facts);
+        let report = examine(&facts);
+        let line = report.lines.iter().find(|line| line.id == "port.rate");
+        assert_eq!(line.map(|line| line.status), Some(Status::Pass), "{line:?}");
+    }
+    let remedy = |driver: &str| {
+        let mut facts = HEALTHY.clone();
+        port(&mut facts, 5).rate = Fact::Known(100_000_000_000);
+        for device in devices(&mut facts) {
+            device.driver = Some(driver.into());
+        }
+        let report = examine(&facts);
+        let line = report.lines.iter().find(|line| line.id == "port.rate").unwrap();
+        line.remedy.to_string()
+    };
+    assert!(remedy("mlx5_core").contains("mlxlink") && !remedy("bnxt_en").contains("mlxlink"));
 }
 
 #[test]
@@ -186,6 +228,28 @@ fn packets_that_are_too_small_are_named() {
         mtu(4200),
         ["Pass port.mtu packets carry 4096 bytes (interface MTU 4200) and 4096 bytes (interface MTU 9000)"]
     );
+    // A port that is down, and the ordinary network of a machine whose jobs have InfiniBand.
+    let warns = |change: fn(&mut Facts)| {
+        let mut facts = HEALTHY.clone();
+        port(&mut facts, 6).netdev.as_mut().unwrap().mtu = Some(1500);
+        change(&mut facts);
+        let report = examine(&facts);
+        let of_mtu = |line: &&rdmatop_doctor::Line| line.id == "port.mtu" && line.status == Status::Warn;
+        report.lines.iter().filter(of_mtu).count()
+    };
+    assert_eq!(warns(|_| {}), 1);
+    assert_eq!(warns(|facts| port(facts, 6).state = Fact::Known(1)), 0);
+    let infiniband = |facts: &mut Facts| {
+        let port = port(facts, 0);
+        (port.link_layer, port.roce) = (Some("InfiniBand".into()), false);
+    };
+    assert_eq!(warns(infiniband), 0);
+    let in_use: fn(&mut Facts) = |facts| {
+        let first = port(facts, 0);
+        (first.link_layer, first.roce) = (Some("InfiniBand".into()), false);
+        port(facts, 6).in_use = true;
+    };
+    assert_eq!(warns(in_use), 1);
 }
 
 #[test]
@@ -205,6 +269,16 @@ fn ports_without_a_usable_gid_are_named() {
     assert_eq!(
         of(gids(vec![link_local(true)])),
         "Warn port.gid mlx5_1 has a link-local address (GID) only"
+    );
+    // A spare port has no address, and nobody uses it.
+    let line = changed(|facts| {
+        let port = port(facts, 1);
+        (port.gids, port.state) = (Fact::Known(vec![]), Fact::Known(1));
+    });
+    assert!(
+        line.iter()
+            .all(|line| line.starts_with("Pass ") || !line.contains(".gid ")),
+        "{line:?}"
     );
 }
 
@@ -241,6 +315,18 @@ fn flow_control_that_differs_or_is_not_used_is_named() {
     let line = lossless(|lossless| lossless.pfc = Some(vec![]));
     assert!(
         line[0].starts_with("Warn lossless.pfc ports differ in flow control: mlx5_0, "),
+        "{line:?}"
+    );
+    // A front-end beside compute rails, of another speed.
+    let line = changed(|facts| {
+        port(facts, 2).rate = Fact::Known(200_000_000_000);
+        if let Fact::Known(lossless) = &mut port(facts, 2).netdev.as_mut().unwrap().lossless {
+            lossless.pfc = Some(vec![]);
+        }
+    });
+    assert!(
+        line.iter().any(|line| line
+            .starts_with("Pass lossless.pfc ports of one kind have the same flow control: mlx5_0,")),
         "{line:?}"
     );
     let line = changed(|facts| {
