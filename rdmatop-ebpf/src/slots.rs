@@ -10,10 +10,13 @@ use core::{
     ptr::{read_volatile, write_volatile},
 };
 
-use rdmatop_common::counters::{
-    QpSlot, loss,
-    place::{AT_REST, NONE_LEFT, UNCOUNTED},
-    slot_flag,
+use rdmatop_common::{
+    counters::{
+        QpSlot, loss,
+        place::{AT_REST, NONE_LEFT, UNCOUNTED},
+        slot_flag,
+    },
+    event::flag,
 };
 
 use crate::{
@@ -411,15 +414,21 @@ impl Identity {
 }
 
 /// Forgets a QP that was destroyed, unless a new QP already has its address: then [`made`] has forgotten it.
+/// `known`: what the programs knew about the QP at the entry of destroy; `start_ns`: when that was.
 #[inline(always)]
-pub(crate) fn destroyed(qp: u64, known: &QpKnown) {
-    if let Some(now) = QP_INDEX.get_ptr(&qp)
-        // SAFETY: the map checked the pointer.
-        && unsafe { (*now).born_ns == known.born_ns }
-    {
+pub(crate) fn destroyed(qp: u64, known: &QpKnown, start_ns: u64) {
+    let Some(now) = QP_INDEX.get_ptr(&qp) else {
+        return;
+    };
+    // SAFETY: the map checked the pointer; other programs write only state, port and slot number, each whole.
+    let now = unsafe { &*now };
+    // The QP was unknown at the entry, so its birth there was made up. A WR that destroy flushed has then
+    // made the entry, with a birth of its own. The entry of a new QP at the address would have `CREATED`.
+    let met_inside = known.born_ns >= start_ns && now.flags & flag::CREATED == 0;
+    if now.born_ns == known.born_ns || met_inside {
         // Use the entry as it is now, not as it was at the entry of destroy: a WR that destroy flushed may
-        // have given the QP a slot meanwhile. SAFETY: as above.
-        let identity = Identity::of(qp, unsafe { &*now });
+        // have given the QP a slot meanwhile.
+        let identity = Identity::of(qp, now);
         retire(&identity);
     }
 }
