@@ -189,14 +189,15 @@ pub(crate) fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
         if let Some(other) = QUEUE_SLOTS.get_ptr(&sq) {
             // SAFETY: the map checked the pointer.
             let other = unsafe { *other };
-            if let Some((theirs, _)) = at(other) {
+            // The birth in the slot says whether it is this QP's: it was written before the entry was made.
+            // The QP's address would not say it: that is 0 both while the other CPU publishes this QP and
+            // while it retires an earlier one, whose entry it has yet to remove.
+            if let Some((_, theirs)) = at(other)
                 // SAFETY: as above.
-                let tenant = unsafe { read_volatile(&raw const (*theirs).qp) };
-                // 0: the other CPU has inserted its slot here and is about to write the QP's address.
-                if tenant == 0 || tenant == qp {
-                    give_back(number);
-                    return u64::from(other);
-                }
+                && unsafe { read_volatile(&raw const (*theirs).born_ns) } == known.born_ns
+            {
+                give_back(number);
+                return u64::from(other);
             }
         }
         // Either no program saw the end of an earlier queue at this address, and its entry is left, or the
@@ -463,7 +464,8 @@ fn retire(identity: &Identity) {
         ((*path).sq, (*path).rq)
     };
     for queue in [sq, rq] {
-        // The driver has freed the queue by now, so a newer QP's queue may have its address: its entry stays.
+        // The entry is left only if no program saw the end of the queue. The driver has freed the queue by
+        // now, so a newer QP's queue may have its address: its entry stays.
         if let Some(owner) = QUEUE_SLOTS.get_ptr(&queue)
             // SAFETY: as above.
             && unsafe { *owner } == identity.slot

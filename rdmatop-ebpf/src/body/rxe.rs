@@ -598,6 +598,8 @@ pub(crate) fn failed(path: *mut QpPath, slot: *mut QpSlot, flushed: bool) -> Opt
 pub(crate) fn queue_ending(queue: u64) -> Option<()> {
     // SAFETY: the map checked the pointer.
     let number = unsafe { *QUEUE_SLOTS.get_ptr(&queue)? };
+    // Remove the entry now: when destroy has returned, a newer QP's queue may have the address.
+    let _ = QUEUE_SLOTS.remove(&queue);
     let (path, slot) = at(number)?;
     // SAFETY: the map checked the pointer.
     unsafe {
