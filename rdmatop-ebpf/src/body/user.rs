@@ -240,7 +240,10 @@ pub(crate) fn destroying(qp: u64) -> Option<()> {
         born_ns,
         number: u64::from(number),
     };
-    enter_or(&USER_DESTROYS, hook::USER_DESTROY, &call, loss::MISSED);
+    if !enter_or(&USER_DESTROYS, hook::USER_DESTROY, &call, loss::MISSED) {
+        // The return finds nothing, so the QP keeps its number.
+        missed();
+    }
     Some(())
 }
 
@@ -306,9 +309,19 @@ pub(crate) fn posting(hook: u32, qp: u64, list: u64, bad: u64) -> Option<()> {
         bad,
         at_ns: if user_work::wanted() { now() } else { 0 },
     };
-    POSTS.remember_or(hook, &call, loss::MISSED);
-    if user_work::wanted() && hook == hook::USER_SEND {
-        user_posts::enter(call.number as u32);
+    if POSTS.remember_or(hook, &call, loss::MISSED) {
+        if user_work::wanted() && hook == hook::USER_SEND {
+            user_posts::enter(call.number as u32);
+        }
+        return Some(());
+    }
+    // The return finds nothing, as it does where the QP is not known, so the loss is counted here.
+    missed();
+    if user_work::wanted() {
+        if hook == hook::USER_SEND {
+            user_posts::doubt(call.number as u32);
+        }
+        user_work::unseen();
     }
     Some(())
 }
