@@ -153,16 +153,7 @@ pub(crate) fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
     }
     let number = take_slot(moving) as u32;
     let Some((path, slot)) = at(number) else {
-        if moving == 0 {
-            return u64::from(before);
-        }
-        NEXT_TRY.store(now() + TRY_AGAIN_NS);
-        if !retry {
-            set_place(known, NONE_LEFT);
-            lost(loss::SLOT);
-            record::uncounted(qp, known);
-        }
-        return u64::from(NONE_LEFT);
+        return left_out(qp, known, before, moving);
     };
     let since = if retry {
         slot_flag::SINCE_ATTACH
@@ -202,11 +193,32 @@ pub(crate) fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
         }
         // Either no program saw the end of an earlier queue at this address, and its entry is left, or the
         // map was full before.
-        let _ = QUEUE_SLOTS.insert(&sq, &number, ANY);
+        if QUEUE_SLOTS.insert(&sq, &number, ANY).is_err() {
+            // Without the entry the end of the queue would not be counted, and another CPU could give the QP
+            // a second slot.
+            give_back(number);
+            return left_out(qp, known, before, moving);
+        }
     }
     publish(path, slot, qp, number);
     set_place(known, number);
     u64::from(number)
+}
+
+/// Returns the place of a QP that gets no slot. If it moves, this sends a record and counts one loss, unless
+/// the QP had been left out before. Not inlined, because it is called twice.
+#[inline(never)]
+fn left_out(qp: u64, known: &mut QpKnown, before: u32, moving: u64) -> u64 {
+    if moving == 0 {
+        return u64::from(before);
+    }
+    NEXT_TRY.store(now() + TRY_AGAIN_NS);
+    if before != NONE_LEFT {
+        set_place(known, NONE_LEFT);
+        lost(loss::SLOT);
+        record::uncounted(qp, known);
+    }
+    u64::from(NONE_LEFT)
 }
 
 #[inline(always)]
@@ -318,17 +330,27 @@ fn unplace(known: &mut QpKnown) {
 /// has the address, or there is no room.
 #[inline(always)]
 fn insert(known: &QpKnown, qp: u64) -> bool {
-    let done = QP_INDEX.insert(&qp, known, NOEXIST).is_ok();
-    if !done || known.slot == UNCOUNTED {
-        return done;
-    }
     let key = QpnKey {
         device: known.device,
         qpn: known.qpn,
         reserved: 0,
     };
-    // The kernel reuses QP numbers: the entry of an older QP with this number is replaced.
-    let _ = QPN_INDEX.insert(&key, &qp, ANY);
+    let counted = known.slot != UNCOUNTED;
+    // Without this entry no program would find the QP of a user program's CQE, so it comes first. The kernel
+    // reuses QP numbers: the entry of an older QP with this number is replaced.
+    if counted && QPN_INDEX.insert(&key, &qp, ANY).is_err() {
+        return false;
+    }
+    if QP_INDEX.insert(&qp, known, NOEXIST).is_err() {
+        // If the QP is there, another CPU was first, and the entry by number is its entry too.
+        if counted && QP_INDEX.get_ptr(&qp).is_none() {
+            let _ = QPN_INDEX.remove(&key);
+        }
+        return false;
+    }
+    if !counted {
+        return true;
+    }
     if let Some((path, slot)) = at(known.slot) {
         // SAFETY: the place of a QP's hint is always inside the array.
         unsafe { write_volatile(QP_HINTS.of(qp), known.slot) };
@@ -340,7 +362,7 @@ fn insert(known: &QpKnown, qp: u64) -> bool {
         }
         publish(path, slot, qp, known.slot);
     }
-    done
+    true
 }
 
 /// Remembers a QP that user space has queried, and gives it a slot if many are free.

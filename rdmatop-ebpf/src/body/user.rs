@@ -177,20 +177,29 @@ pub(crate) fn seen(qp: u64) -> Option<()> {
     if user_work::wanted() {
         let _ = user_work::introduce(number, qp, known, handle);
     }
-    if USER_INDEX.insert(&key, &number, NOEXIST).is_err() {
-        // Another CPU was first, or there is no room.
+    let is_first = USER_INDEX.insert(&key, &number, NOEXIST).is_ok();
+    // Without an entry by its address the QP's destroy would not find it.
+    if !is_first || USER_NUMBERS.insert(&qp, &number, 0).is_err() {
+        if is_first {
+            let _ = USER_INDEX.remove(&key);
+        }
         if user_work::wanted() {
             // Completions must not find the QP under a number that another QP will get.
             let _ = user_work::retire(number);
-            if let Some(first) = USER_INDEX.get_ptr(&key) {
+        }
+        if let Some(first) = USER_INDEX.get_ptr(&key) {
+            // Another CPU was first.
+            if user_work::wanted() {
                 // SAFETY: the map checked the pointer.
                 user_work::find_by_qpn(unsafe { *first }, qp, known);
             }
+        } else {
+            // There is no room: the QP's counts stay unknown.
+            missed();
         }
         pool::give_back(&FREE_USER, number);
         return None;
     }
-    let _ = USER_NUMBERS.insert(&qp, &number, 0);
     if user_work::wanted() {
         user_cqs::join(number, qp);
     }

@@ -69,7 +69,7 @@ pub(crate) fn created(res: u64) -> Option<()> {
 }
 
 /// Begins to follow a QP, unless another CPU has just begun to. `is_new`: 1 if the QP has just been created,
-/// else 0. Returns [`NO_ROOM`] if the map has no room, else 0. Not inlined, so that it does not enlarge the
+/// else 0. Returns [`NO_ROOM`] if a map has no room, else 0. Not inlined, so that it does not enlarge the
 /// callers' stack frames. Global: see `functions`.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -137,14 +137,18 @@ extern "C" fn follow_wrs(qp: u64, is_new: u64) -> u64 {
         qpn: new.qpn,
         reserved: 0,
     };
-    if WR_QPS.insert(&qp, &*new, NOEXIST).is_err() {
-        // Another CPU was first, or there is no room.
-        return if WR_QPS.get_ptr(&qp).is_none() { NO_ROOM } else { 0 };
+    // Without one of the first two, no program would find the QP of a CQE, or that of a queue that ends. The
+    // kernel reuses QP numbers: the entry of an older QP with this number is replaced.
+    let has_room = WR_QPNS.insert(&key, &qp, 0).is_ok()
+        && WR_QUEUES.insert(&new.sq, &qp, 0).is_ok()
+        && WR_QPS.insert(&qp, &*new, NOEXIST).is_ok();
+    // If the QP is there, another CPU was first, and the first two are its entries too.
+    if has_room || WR_QPS.get_ptr(&qp).is_some() {
+        return 0;
     }
-    // The kernel reuses QP numbers: the entry of an older QP with this number is replaced.
-    let _ = WR_QPNS.insert(&key, &qp, 0);
-    let _ = WR_QUEUES.insert(&new.sq, &qp, 0);
-    0
+    let _ = WR_QPNS.remove(&key);
+    let _ = WR_QUEUES.remove(&new.sq);
+    NO_ROOM
 }
 
 /// Whether the QP's entry is that of an earlier QP at its address: it has another send queue.
