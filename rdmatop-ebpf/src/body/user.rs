@@ -136,7 +136,7 @@ pub(crate) fn seen(qp: u64) -> Option<()> {
     if let Some(number) = USER_INDEX.get_ptr(&key) {
         // SAFETY: the map checked the pointer.
         let number = unsafe { *number };
-        if is_of(number, qp, known.born_ns) {
+        if is_born(number, known.born_ns) {
             return None;
         }
         // The process has freed the QP that had this handle before, and no probe saw its destroy.
@@ -206,6 +206,16 @@ pub(crate) fn seen(qp: u64) -> Option<()> {
     // SAFETY: as above; writing the address marks the slot as in use.
     unsafe { write_volatile(&raw mut (*slot).qp, qp) };
     Some(())
+}
+
+/// Whether the number belongs to the QP with this birth, or is about to: the CPU that introduces the QP
+/// writes the birth before it makes the number known, and the address after that.
+#[inline(always)]
+fn is_born(number: u32, born_ns: u64) -> bool {
+    USER_SLOTS.get_ptr(number).is_some_and(|slot| {
+        // SAFETY: the map checked the pointer.
+        unsafe { read_volatile(&raw const (*slot).born_ns) == born_ns }
+    })
 }
 
 /// Whether the number belongs to this QP.
