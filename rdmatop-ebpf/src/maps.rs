@@ -203,7 +203,8 @@ pub(crate) static QP_PATHS: Array<QpPath> = Array::with_max_entries(SET_AT_LOAD,
 #[map]
 pub(crate) static FREE_SLOTS: Stack<u64> = Stack::with_max_entries(free::STACK, 0);
 
-/// Slots of destroyed QPs, the oldest first. One is free again once user space has read and zeroed it.
+/// Slots of destroyed QPs, the oldest first. One is free again once user space has read and zeroed it. Slots
+/// that were taken and not used are here too.
 #[map]
 pub(crate) static USED_SLOTS: Queue<u32> = Queue::with_max_entries(SET_AT_LOAD, 0);
 

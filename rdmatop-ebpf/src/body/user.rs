@@ -197,7 +197,8 @@ pub(crate) fn seen(qp: u64) -> Option<()> {
             // There is no room: the QP's counts stay unknown.
             missed();
         }
-        pool::give_back(&FREE_USER, number);
+        // The queue has room for every number; the stack has not, if they come from the queue.
+        let _ = USED_USER.push(number, 0);
         return None;
     }
     if user_work::wanted() {
