@@ -376,7 +376,7 @@ pub mod loss {
     /// A record of a work request found no room in its ring buffer.
     pub const WR_RING: u32 = 8;
     /// The post or the end of a work request was not seen: the kernel skipped a program, or there was no room
-    /// to remember the QP.
+    /// to remember the QP or the CQE.
     pub const WR_MISSED: u32 = 9;
     /// A QP found no room in the tables of QPs: it is not counted until it does. Counted at the QP's
     /// creation, and later at its events, at most once every 10 ms.

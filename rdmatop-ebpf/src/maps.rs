@@ -203,7 +203,8 @@ pub(crate) static QP_PATHS: Array<QpPath> = Array::with_max_entries(SET_AT_LOAD,
 #[map]
 pub(crate) static FREE_SLOTS: Stack<u64> = Stack::with_max_entries(free::STACK, 0);
 
-/// Slots of destroyed QPs, the oldest first. One is free again once user space has read and zeroed it.
+/// Slots of destroyed QPs, the oldest first. One is free again once user space has read and zeroed it. Slots
+/// that were taken and not used are here too.
 #[map]
 pub(crate) static USED_SLOTS: Queue<u32> = Queue::with_max_entries(SET_AT_LOAD, 0);
 
@@ -212,9 +213,9 @@ pub(crate) static USED_SLOTS: Queue<u32> = Queue::with_max_entries(SET_AT_LOAD, 
 #[map]
 pub(crate) static QPN_INDEX: HashMap<QpnKey, u64> = HashMap::with_max_entries(SET_AT_LOAD, NO_PREALLOC);
 
-/// Slot number by the address of either queue of the QP. Programs write it when the QP gets its slot and when
-/// it is destroyed, and read it once when the driver frees a queue. The map also decides when two CPUs give
-/// the same QP a slot: the CPU that inserts the send queue first wins.
+/// Slot number by the address of either queue of the QP. Programs write it when the QP gets its slot, and
+/// read and remove it when the driver frees the queue; if no program sees that, when the QP is destroyed. The
+/// map also decides when two CPUs give the same QP a slot: the CPU that inserts the send queue first wins.
 #[map]
 pub(crate) static QUEUE_SLOTS: HashMap<u64, u32> = HashMap::with_max_entries(SET_AT_LOAD, NO_PREALLOC);
 

@@ -38,7 +38,7 @@ pub(crate) fn take(stack: &Stack<u64>) -> Option<u32> {
     take_below(stack, u32::MAX)
 }
 
-/// Gives back a number that has not been used.
+/// Gives back a number that has not been used. It must come from this stack: then there is room for it.
 #[inline(always)]
 pub(crate) fn give_back(stack: &Stack<u64>, number: u32) {
     let _ = stack.push(free::pack(number, number + 1), 0);

@@ -42,8 +42,8 @@ pub(crate) fn modified(qp: u64, slot: u32, reset: bool, new_psn: bool, broken: b
 
 /// See [`slots::destroyed`].
 #[inline(always)]
-pub(crate) fn destroyed(qp: u64, known: &QpKnown) {
-    slots::destroyed(qp, known);
+pub(crate) fn destroyed(qp: u64, known: &QpKnown, start_ns: u64) {
+    slots::destroyed(qp, known, start_ns);
 }
 
 /// Whether the programs of SoftRoCE make events of the QP's work requests, so that probes on user programs

@@ -10,10 +10,13 @@ use core::{
     ptr::{read_volatile, write_volatile},
 };
 
-use rdmatop_common::counters::{
-    QpSlot, loss,
-    place::{AT_REST, NONE_LEFT, UNCOUNTED},
-    slot_flag,
+use rdmatop_common::{
+    counters::{
+        QpSlot, loss,
+        place::{AT_REST, NONE_LEFT, UNCOUNTED},
+        slot_flag,
+    },
+    event::flag,
 };
 
 use crate::{
@@ -150,16 +153,7 @@ pub(crate) fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
     }
     let number = take_slot(moving) as u32;
     let Some((path, slot)) = at(number) else {
-        if moving == 0 {
-            return u64::from(before);
-        }
-        NEXT_TRY.store(now() + TRY_AGAIN_NS);
-        if !retry {
-            set_place(known, NONE_LEFT);
-            lost(loss::SLOT);
-            record::uncounted(qp, known);
-        }
-        return u64::from(NONE_LEFT);
+        return left_out(qp, known, before, moving);
     };
     let since = if retry {
         slot_flag::SINCE_ATTACH
@@ -186,23 +180,45 @@ pub(crate) fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
         if let Some(other) = QUEUE_SLOTS.get_ptr(&sq) {
             // SAFETY: the map checked the pointer.
             let other = unsafe { *other };
-            if let Some((theirs, _)) = at(other) {
+            // The birth in the slot says whether it is this QP's: it was written before the entry was made.
+            // The QP's address would not say it: that is 0 both while the other CPU publishes this QP and
+            // while it retires an earlier one, whose entry it has yet to remove.
+            if let Some((_, theirs)) = at(other)
                 // SAFETY: as above.
-                let tenant = unsafe { read_volatile(&raw const (*theirs).qp) };
-                // 0: the other CPU has inserted its slot here and is about to write the QP's address.
-                if tenant == 0 || tenant == qp {
-                    give_back(number);
-                    return u64::from(other);
-                }
+                && unsafe { read_volatile(&raw const (*theirs).born_ns) } == known.born_ns
+            {
+                give_back(number);
+                return u64::from(other);
             }
         }
         // Either no program saw the end of an earlier queue at this address, and its entry is left, or the
         // map was full before.
-        let _ = QUEUE_SLOTS.insert(&sq, &number, ANY);
+        if QUEUE_SLOTS.insert(&sq, &number, ANY).is_err() {
+            // Without the entry the end of the queue would not be counted, and another CPU could give the QP
+            // a second slot.
+            give_back(number);
+            return left_out(qp, known, before, moving);
+        }
     }
     publish(path, slot, qp, number);
     set_place(known, number);
     u64::from(number)
+}
+
+/// Returns the place of a QP that gets no slot. If it moves, this sends a record and counts one loss, unless
+/// the QP had been left out before. Not inlined, because it is called twice.
+#[inline(never)]
+fn left_out(qp: u64, known: &mut QpKnown, before: u32, moving: u64) -> u64 {
+    if moving == 0 {
+        return u64::from(before);
+    }
+    NEXT_TRY.store(now() + TRY_AGAIN_NS);
+    if before != NONE_LEFT {
+        set_place(known, NONE_LEFT);
+        lost(loss::SLOT);
+        record::uncounted(qp, known);
+    }
+    u64::from(NONE_LEFT)
 }
 
 #[inline(always)]
@@ -314,17 +330,27 @@ fn unplace(known: &mut QpKnown) {
 /// has the address, or there is no room.
 #[inline(always)]
 fn insert(known: &QpKnown, qp: u64) -> bool {
-    let done = QP_INDEX.insert(&qp, known, NOEXIST).is_ok();
-    if !done || known.slot == UNCOUNTED {
-        return done;
-    }
     let key = QpnKey {
         device: known.device,
         qpn: known.qpn,
         reserved: 0,
     };
-    // The kernel reuses QP numbers: the entry of an older QP with this number is replaced.
-    let _ = QPN_INDEX.insert(&key, &qp, ANY);
+    let counted = known.slot != UNCOUNTED;
+    // Without this entry no program would find the QP of a user program's CQE, so it comes first. The kernel
+    // reuses QP numbers: the entry of an older QP with this number is replaced.
+    if counted && QPN_INDEX.insert(&key, &qp, ANY).is_err() {
+        return false;
+    }
+    if QP_INDEX.insert(&qp, known, NOEXIST).is_err() {
+        // If the QP is there, another CPU was first, and the entry by number is its entry too.
+        if counted && QP_INDEX.get_ptr(&qp).is_none() {
+            let _ = QPN_INDEX.remove(&key);
+        }
+        return false;
+    }
+    if !counted {
+        return true;
+    }
     if let Some((path, slot)) = at(known.slot) {
         // SAFETY: the place of a QP's hint is always inside the array.
         unsafe { write_volatile(QP_HINTS.of(qp), known.slot) };
@@ -336,7 +362,7 @@ fn insert(known: &QpKnown, qp: u64) -> bool {
         }
         publish(path, slot, qp, known.slot);
     }
-    done
+    true
 }
 
 /// Remembers a QP that user space has queried, and gives it a slot if many are free.
@@ -411,15 +437,21 @@ impl Identity {
 }
 
 /// Forgets a QP that was destroyed, unless a new QP already has its address: then [`made`] has forgotten it.
+/// `known`: what the programs knew about the QP at the entry of destroy; `start_ns`: when that was.
 #[inline(always)]
-pub(crate) fn destroyed(qp: u64, known: &QpKnown) {
-    if let Some(now) = QP_INDEX.get_ptr(&qp)
-        // SAFETY: the map checked the pointer.
-        && unsafe { (*now).born_ns == known.born_ns }
-    {
+pub(crate) fn destroyed(qp: u64, known: &QpKnown, start_ns: u64) {
+    let Some(now) = QP_INDEX.get_ptr(&qp) else {
+        return;
+    };
+    // SAFETY: the map checked the pointer; other programs write only state, port and slot number, each whole.
+    let now = unsafe { &*now };
+    // The QP was unknown at the entry, so its birth there was made up. A WR that destroy flushed has then
+    // made the entry, with a birth of its own. The entry of a new QP at the address would have `CREATED`.
+    let met_inside = known.born_ns >= start_ns && now.flags & flag::CREATED == 0;
+    if now.born_ns == known.born_ns || met_inside {
         // Use the entry as it is now, not as it was at the entry of destroy: a WR that destroy flushed may
-        // have given the QP a slot meanwhile. SAFETY: as above.
-        let identity = Identity::of(qp, unsafe { &*now });
+        // have given the QP a slot meanwhile.
+        let identity = Identity::of(qp, now);
         retire(&identity);
     }
 }
@@ -454,7 +486,8 @@ fn retire(identity: &Identity) {
         ((*path).sq, (*path).rq)
     };
     for queue in [sq, rq] {
-        // The driver has freed the queue by now, so a newer QP's queue may have its address: its entry stays.
+        // The entry is left only if no program saw the end of the queue. The driver has freed the queue by
+        // now, so a newer QP's queue may have its address: its entry stays.
         if let Some(owner) = QUEUE_SLOTS.get_ptr(&queue)
             // SAFETY: as above.
             && unsafe { *owner } == identity.slot

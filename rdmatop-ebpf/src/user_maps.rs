@@ -32,7 +32,7 @@ pub(crate) static USER_QPS: Array<UserQp> = Array::with_max_entries(QPS, MMAPABL
 pub(crate) static FREE_USER: Stack<u64> = Stack::with_max_entries(free::STACK, 0);
 
 /// Numbers of destroyed QPs, the oldest first. A number is free again once user space has read and zeroed its
-/// slot.
+/// slot. Numbers that were taken and not used are here too.
 #[map]
 pub(crate) static USED_USER: Queue<u32> = Queue::with_max_entries(QPS, 0);
 

@@ -1,4 +1,4 @@
-//! Free counter slots: those never used, and those that user space has read and zeroed.
+//! Free counter slots: those never used, those given back, and those that user space has read and zeroed.
 
 use core::ptr::read_volatile;
 
@@ -72,8 +72,9 @@ pub(crate) extern "C" fn take_slot(moving: u64) -> u64 {
     u64::from(slot.unwrap_or(UNCOUNTED))
 }
 
-/// Puts back a slot that was taken and not used.
+/// Puts back a slot that was taken and not used. It goes to the queue, also where it came from the stack: the
+/// queue has room for every slot, but the stack would have none after a thousand that came from the queue.
 #[inline(always)]
 pub(crate) fn give_back(number: u32) {
-    pool::give_back(&FREE_SLOTS, number);
+    let _ = USED_SLOTS.push(number, 0);
 }

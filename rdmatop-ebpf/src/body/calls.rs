@@ -44,11 +44,14 @@ impl<T: Copy> Calls<T> {
         self.remember_or(hook, call, loss::RETURN);
     }
 
-    /// As [`Calls::remember`]; `cause` is the loss to count for a return probe that did not fire.
+    /// As [`Calls::remember`]; `cause` is the loss to count for a return probe that did not fire. Returns
+    /// whether the call is remembered.
     #[inline(always)]
-    pub(crate) fn remember_or(&self, hook: u32, call: &T, cause: u32) {
+    pub(crate) fn remember_or(&self, hook: u32, call: &T, cause: u32) -> bool {
         let key = call_key(hook);
-        let Some(place) = self.place(key) else { return };
+        let Some(place) = self.place(key) else {
+            return false;
+        };
         // SAFETY: the map checked the pointer; only the claim's holder writes the rest of the place.
         unsafe {
             let claims = &raw mut (*place).claims;
@@ -62,6 +65,7 @@ impl<T: Copy> Calls<T> {
             write_volatile(&raw mut (*place).caller, caller(key));
             copy(call, &raw mut (*place).call);
         }
+        true
     }
 
     /// Removes and returns the call that this thread is in, `None` if it is not remembered.

@@ -57,17 +57,19 @@ pub(crate) fn enter<T>(calls: &HashMap<CallKey, T>, hook: u32, call: &T) {
     enter_or(calls, hook, call, loss::RETURN);
 }
 
-/// As [`enter`]; `cause` is the loss to count for a return probe that did not fire.
+/// As [`enter`]; `cause` is the loss to count for a return probe that did not fire. Returns whether the call
+/// is remembered.
 #[inline(always)]
-pub(crate) fn enter_or<T>(calls: &HashMap<CallKey, T>, hook: u32, call: &T, cause: u32) {
+pub(crate) fn enter_or<T>(calls: &HashMap<CallKey, T>, hook: u32, call: &T, cause: u32) -> bool {
     let key = call_key(hook);
     if calls.insert(&key, call, NOEXIST).is_ok() {
-        return;
+        return true;
     }
     if calls.get_ptr(&key).is_some() {
         lost(cause);
-        let _ = calls.insert(&key, call, 0);
+        return calls.insert(&key, call, 0).is_ok();
     }
+    false
 }
 
 /// Counts a return whose call is not remembered.

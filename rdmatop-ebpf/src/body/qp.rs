@@ -284,7 +284,7 @@ fn destroyed(rc: i32) -> Option<()> {
     };
     if rc == 0 {
         // Only now: rxe drains its rings inside destroy, and the programs still count those WRs.
-        qps::destroyed(call.qp, &call.known);
+        qps::destroyed(call.qp, &call.known, call.start_ns);
     }
     send_whole(
         false,

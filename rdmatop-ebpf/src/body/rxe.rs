@@ -339,11 +339,16 @@ fn sends(path: *mut QpPath, slot: *mut QpSlot) -> Option<()> {
     unsafe {
         let (base, mask) = ((*path).sq_base, (*path).sq_mask);
         let done_before = read_volatile(&raw const (*path).done);
-        let posted_before = read_volatile(&raw const (*slot).tx_posted);
+        // A doorbell on another CPU may have stored an older count over that of the last visit. If that lags
+        // by a whole ring, the index does not correct it. `walked` is the count of the last visit.
+        let told = read_volatile(&raw const (*slot).tx_posted);
+        let walked = (*path).walked;
+        let posted_before = if walked > told { walked } else { told };
         let consumer = get::<u32>((*path).sq, &OFF_QUEUE_INDEX)?;
         let producer = read::<u32>((*path).sq_ring)?;
         let posted = advance(posted_before, base, producer, mask);
-        if posted != posted_before {
+        // Read the count again: a doorbell may have raised it meanwhile.
+        if read_volatile(&raw const (*slot).tx_posted) < posted {
             (*slot).tx_posted = posted;
         }
         if (*path).walked != posted {
@@ -598,6 +603,8 @@ pub(crate) fn failed(path: *mut QpPath, slot: *mut QpSlot, flushed: bool) -> Opt
 pub(crate) fn queue_ending(queue: u64) -> Option<()> {
     // SAFETY: the map checked the pointer.
     let number = unsafe { *QUEUE_SLOTS.get_ptr(&queue)? };
+    // Remove the entry now: when destroy has returned, a newer QP's queue may have the address.
+    let _ = QUEUE_SLOTS.remove(&queue);
     let (path, slot) = at(number)?;
     // SAFETY: the map checked the pointer.
     unsafe {

@@ -22,7 +22,7 @@ use crate::{
     body::siw_cqe::{Call, Cqe},
     cursor::advance,
     emit::{lost, lost_many},
-    maps::{QpPath, enabled},
+    maps::{QUEUE_SLOTS, QpPath, enabled},
     offsets::{
         OFF_DEV_DRIVER, OFF_QP_RES, OFF_RES_USER, OFF_SIW_ORQ_GET, OFF_SIW_ORQ_PUT, OFF_SIW_QP_BASE,
         OFF_SIW_QP_REF, OFF_SIW_RCQ, OFF_SIW_RECVQ, OFF_SIW_RQ_GET, OFF_SIW_RQ_SIZE, OFF_SIW_RX_WQE,
@@ -513,6 +513,10 @@ pub(crate) fn ending(kref: u64) -> Option<()> {
         posted(path, slot, siw, taken(path, siw));
         write_volatile(&raw mut (*slot).tx_done, (*slot).tx_posted);
         receives(path, slot, siw);
+        // Remove the entries now: when destroy has returned, newer queues may have the addresses. The keys
+        // stay where they are, because copies of them would take stack.
+        let _ = QUEUE_SLOTS.remove(&(*path).sq);
+        let _ = QUEUE_SLOTS.remove(&(*path).rq);
     }
     Some(())
 }

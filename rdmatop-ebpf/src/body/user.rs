@@ -136,7 +136,7 @@ pub(crate) fn seen(qp: u64) -> Option<()> {
     if let Some(number) = USER_INDEX.get_ptr(&key) {
         // SAFETY: the map checked the pointer.
         let number = unsafe { *number };
-        if is_of(number, qp, known.born_ns) {
+        if is_born(number, known.born_ns) {
             return None;
         }
         // The process has freed the QP that had this handle before, and no probe saw its destroy.
@@ -177,26 +177,46 @@ pub(crate) fn seen(qp: u64) -> Option<()> {
     if user_work::wanted() {
         let _ = user_work::introduce(number, qp, known, handle);
     }
-    if USER_INDEX.insert(&key, &number, NOEXIST).is_err() {
-        // Another CPU was first, or there is no room.
+    let is_first = USER_INDEX.insert(&key, &number, NOEXIST).is_ok();
+    // Without an entry by its address the QP's destroy would not find it.
+    if !is_first || USER_NUMBERS.insert(&qp, &number, 0).is_err() {
+        if is_first {
+            let _ = USER_INDEX.remove(&key);
+        }
         if user_work::wanted() {
             // Completions must not find the QP under a number that another QP will get.
             let _ = user_work::retire(number);
-            if let Some(first) = USER_INDEX.get_ptr(&key) {
+        }
+        if let Some(first) = USER_INDEX.get_ptr(&key) {
+            // Another CPU was first.
+            if user_work::wanted() {
                 // SAFETY: the map checked the pointer.
                 user_work::find_by_qpn(unsafe { *first }, qp, known);
             }
+        } else {
+            // There is no room: the QP's counts stay unknown.
+            missed();
         }
-        pool::give_back(&FREE_USER, number);
+        // The queue has room for every number; the stack has not, if they come from the queue.
+        let _ = USED_USER.push(number, 0);
         return None;
     }
-    let _ = USER_NUMBERS.insert(&qp, &number, 0);
     if user_work::wanted() {
         user_cqs::join(number, qp);
     }
     // SAFETY: as above; writing the address marks the slot as in use.
     unsafe { write_volatile(&raw mut (*slot).qp, qp) };
     Some(())
+}
+
+/// Whether the number belongs to the QP with this birth, or is about to: the CPU that introduces the QP
+/// writes the birth before it makes the number known, and the address after that.
+#[inline(always)]
+fn is_born(number: u32, born_ns: u64) -> bool {
+    USER_SLOTS.get_ptr(number).is_some_and(|slot| {
+        // SAFETY: the map checked the pointer.
+        unsafe { read_volatile(&raw const (*slot).born_ns) == born_ns }
+    })
 }
 
 /// Whether the number belongs to this QP.
@@ -240,7 +260,10 @@ pub(crate) fn destroying(qp: u64) -> Option<()> {
         born_ns,
         number: u64::from(number),
     };
-    enter_or(&USER_DESTROYS, hook::USER_DESTROY, &call, loss::MISSED);
+    if !enter_or(&USER_DESTROYS, hook::USER_DESTROY, &call, loss::MISSED) {
+        // The return finds nothing, so the QP keeps its number.
+        missed();
+    }
     Some(())
 }
 
@@ -306,9 +329,19 @@ pub(crate) fn posting(hook: u32, qp: u64, list: u64, bad: u64) -> Option<()> {
         bad,
         at_ns: if user_work::wanted() { now() } else { 0 },
     };
-    POSTS.remember_or(hook, &call, loss::MISSED);
-    if user_work::wanted() && hook == hook::USER_SEND {
-        user_posts::enter(call.number as u32);
+    if POSTS.remember_or(hook, &call, loss::MISSED) {
+        if user_work::wanted() && hook == hook::USER_SEND {
+            user_posts::enter(call.number as u32);
+        }
+        return Some(());
+    }
+    // The return finds nothing, as it does where the QP is not known, so the loss is counted here.
+    missed();
+    if user_work::wanted() {
+        if hook == hook::USER_SEND {
+            user_posts::doubt(call.number as u32);
+        }
+        user_work::unseen();
     }
     Some(())
 }

@@ -44,7 +44,7 @@ pub(super) fn follow(qp: u64) -> Option<*mut WrQp> {
             return Some(known);
         }
     }
-    if follow_wrs(qp) == NO_ROOM {
+    if follow_wrs(qp, 0) == NO_ROOM {
         // This visit cannot report what it would have found.
         counted(count::HAPPENED, 1);
         lost(loss::WR_MISSED);
@@ -63,22 +63,27 @@ pub(crate) fn created(res: u64) -> Option<()> {
     }
     let qp = res - u64::from(OFF_QP_RES.load());
     if is_rxe(get(qp, &OFF_QP_DEVICE)?) {
-        follow_wrs(qp);
+        follow_wrs(qp, 1);
     }
     Some(())
 }
 
-/// Begins to follow a QP. Returns [`NO_ROOM`] if the map has no room, else 0. Not inlined, so that it does
-/// not enlarge the callers' stack frames. Global: see `functions`.
+/// Begins to follow a QP, unless another CPU has just begun to. `is_new`: 1 if the QP has just been created,
+/// else 0. Returns [`NO_ROOM`] if a map has no room, else 0. Not inlined, so that it does not enlarge the
+/// callers' stack frames. Global: see `functions`.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn follow_wrs(qp: u64) -> u64 {
-    forget(qp);
+extern "C" fn follow_wrs(qp: u64, is_new: u64) -> u64 {
     let rxe = qp - u64::from(OFF_RXE_QP_IBQP.load());
     let mut place = MaybeUninit::<WrQp>::uninit();
     let new = zeroed(&mut place);
     new.rxe = rxe;
     new.sq = get_or_zero(rxe, &OFF_RXE_QP_SQ);
+    // Only an entry of an earlier QP is removed. One of this QP is that of another CPU, which may hold its
+    // claim: the release would then write into the memory of another entry, and nobody could claim that one.
+    if is_new != 0 || is_of_an_earlier_one(qp, new.sq) {
+        forget(qp);
+    }
     new.rq = get_or_zero(rxe, &OFF_RXE_QP_RQ);
     if new.sq == 0 {
         return 0;
@@ -132,14 +137,27 @@ extern "C" fn follow_wrs(qp: u64) -> u64 {
         qpn: new.qpn,
         reserved: 0,
     };
-    if WR_QPS.insert(&qp, &*new, NOEXIST).is_err() {
-        // Another CPU was first, or there is no room.
-        return if WR_QPS.get_ptr(&qp).is_none() { NO_ROOM } else { 0 };
+    // Without one of the first two, no program would find the QP of a CQE, or that of a queue that ends. The
+    // kernel reuses QP numbers: the entry of an older QP with this number is replaced.
+    let has_room = WR_QPNS.insert(&key, &qp, 0).is_ok()
+        && WR_QUEUES.insert(&new.sq, &qp, 0).is_ok()
+        && WR_QPS.insert(&qp, &*new, NOEXIST).is_ok();
+    // If the QP is there, another CPU was first, and the first two are its entries too.
+    if has_room || WR_QPS.get_ptr(&qp).is_some() {
+        return 0;
     }
-    // The kernel reuses QP numbers: the entry of an older QP with this number is replaced.
-    let _ = WR_QPNS.insert(&key, &qp, 0);
-    let _ = WR_QUEUES.insert(&new.sq, &qp, 0);
-    0
+    let _ = WR_QPNS.remove(&key);
+    let _ = WR_QUEUES.remove(&new.sq);
+    NO_ROOM
+}
+
+/// Whether the QP's entry is that of an earlier QP at its address: it has another send queue.
+#[inline(always)]
+fn is_of_an_earlier_one(qp: u64, sq: u64) -> bool {
+    WR_QPS
+        .get_ptr(&qp)
+        // SAFETY: the map checked the pointer.
+        .is_some_and(|known| unsafe { (*known).sq } != sq)
 }
 
 /// Stops following a QP.

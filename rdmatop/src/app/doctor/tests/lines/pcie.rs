@@ -37,7 +37,7 @@ fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
     // A card that has less PCIe than ports, as that of DGX Spark, and one whose two ports share a link.
     let line = changed(|facts| {
         let pci = devices(facts)[2].pci.as_mut().unwrap();
-        let link = Fact::Known(pci::link(rdmatop_sources::sysfs::PcieLink {
+        let link = Fact::Known(pci::link(rdmatop_model::input::PcieLink {
             mega_transfers: 32_000,
             width: 4,
         }));
