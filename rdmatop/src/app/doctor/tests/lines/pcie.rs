@@ -37,10 +37,7 @@ fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
     // A card that has less PCIe than ports, as that of DGX Spark, and one whose two ports share a link.
     let line = changed(|facts| {
         let pci = devices(facts)[2].pci.as_mut().unwrap();
-        let link = Fact::Known(pci::link(rdmatop_model::input::PcieLink {
-            mega_transfers: 32_000,
-            width: 4,
-        }));
+        let link = Fact::Known(pci::link(pcie_link(32_000, 4)));
         (pci.current, pci.max, pci.slot) = (link.clone(), link.clone(), link);
     });
     let said = "mlx5_2 has PCIe Gen5 x4, and can do no more: it carries 126 Gb/s, the ports 400 Gb/s";
