@@ -183,11 +183,15 @@ pub(crate) fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
             // The birth in the slot says whether it is this QP's: it was written before the entry was made.
             // The QP's address would not say it: that is 0 both while the other CPU publishes this QP and
             // while it retires an earlier one, whose entry it has yet to remove.
-            if let Some((_, theirs)) = at(other)
+            // An entry with the number that this CPU has just taken is left from the slot's earlier QP.
+            if other != number
+                && let Some((_, theirs)) = at(other)
                 // SAFETY: as above.
                 && unsafe { read_volatile(&raw const (*theirs).born_ns) } == known.born_ns
             {
                 give_back(number);
+                // A CPU that found no slot may have written over the place.
+                set_place(known, other);
                 return u64::from(other);
             }
         }
@@ -209,8 +213,11 @@ pub(crate) fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
 /// the QP had been left out before. Not inlined, because it is called twice.
 #[inline(never)]
 fn left_out(qp: u64, known: &mut QpKnown, before: u32, moving: u64) -> u64 {
-    if moving == 0 {
-        return u64::from(before);
+    // SAFETY: the word is aligned and read whole.
+    let place = unsafe { read_volatile(&raw const known.slot) };
+    // Another CPU may have given the QP the last slot meanwhile.
+    if moving == 0 || place != before {
+        return u64::from(place);
     }
     NEXT_TRY.store(now() + TRY_AGAIN_NS);
     if before != NONE_LEFT {
@@ -345,6 +352,10 @@ fn insert(known: &QpKnown, qp: u64) -> bool {
         // If the QP is there, another CPU was first, and the entry by number is its entry too.
         if counted && QP_INDEX.get_ptr(&qp).is_none() {
             let _ = QPN_INDEX.remove(&key);
+            // Another CPU may have inserted the QP between the two lines above.
+            if QP_INDEX.get_ptr(&qp).is_some() {
+                let _ = QPN_INDEX.insert(&key, &qp, ANY);
+            }
         }
         return false;
     }
@@ -358,7 +369,7 @@ fn insert(known: &QpKnown, qp: u64) -> bool {
         // SAFETY: the map checked the pointer.
         let sq = unsafe { (*path).sq };
         if sq != 0 {
-            let _ = QUEUE_SLOTS.insert(&sq, &known.slot, ANY);
+            point(sq, known.slot);
         }
         publish(path, slot, qp, known.slot);
     }
@@ -411,7 +422,16 @@ fn publish(path: *mut QpPath, slot: *mut QpSlot, qp: u64, number: u32) {
         (*path).rq
     };
     if rq != 0 {
-        let _ = QUEUE_SLOTS.insert(&rq, &number, ANY);
+        point(rq, number);
+    }
+}
+
+/// Makes a queue's entry in `QUEUE_SLOTS`. Without it the WRs that the driver ends with the queue are not
+/// counted, so a failure is a loss.
+#[inline(always)]
+fn point(queue: u64, number: u32) {
+    if QUEUE_SLOTS.insert(&queue, &number, ANY).is_err() {
+        lost(loss::PLACE);
     }
 }
 
@@ -447,7 +467,7 @@ pub(crate) fn destroyed(qp: u64, known: &QpKnown, start_ns: u64) {
     let now = unsafe { &*now };
     // The QP was unknown at the entry, so its birth there was made up. A WR that destroy flushed has then
     // made the entry, with a birth of its own. The entry of a new QP at the address would have `CREATED`.
-    let met_inside = known.born_ns >= start_ns && now.flags & flag::CREATED == 0;
+    let met_inside = known.born_ns >= start_ns && now.born_ns >= start_ns && now.flags & flag::CREATED == 0;
     if now.born_ns == known.born_ns || met_inside {
         // Use the entry as it is now, not as it was at the entry of destroy: a WR that destroy flushed may
         // have given the QP a slot meanwhile.
@@ -460,8 +480,9 @@ pub(crate) fn destroyed(qp: u64, known: &QpKnown, start_ns: u64) {
 #[inline(always)]
 fn retire(identity: &Identity) {
     let qp = identity.qp;
-    let _ = QP_INDEX.remove(&qp);
-    if !counts() || identity.slot == UNCOUNTED {
+    // If a destroy and the creation of the next QP at its address both come here, the map lets one of them
+    // remove the entry. A slot must not become free twice.
+    if QP_INDEX.remove(&qp).is_err() || !counts() || identity.slot == UNCOUNTED {
         return;
     }
     let key = QpnKey {

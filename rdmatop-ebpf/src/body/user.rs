@@ -238,6 +238,13 @@ fn retire(number: u32, key: &UserKey) {
     if let Some(slot) = USER_SLOTS.get_ptr_mut(number) {
         // SAFETY: the map checked the pointer; only this function writes the flags by now.
         unsafe {
+            let qp = read_volatile(&raw const (*slot).qp);
+            // If a newer QP already has the address, that QP's entry stays.
+            if let Some(owner) = USER_NUMBERS.get_ptr(&qp)
+                && *owner == number
+            {
+                let _ = USER_NUMBERS.remove(&qp);
+            }
             let flags = &raw mut (*slot).flags;
             // User space must not see the flag before the final counts.
             fence(&raw mut (*slot).born_ns);
@@ -287,12 +294,6 @@ pub(crate) fn destroyed(rc: i32) -> Option<()> {
         }
     };
     retire(number, &key);
-    if let Some(owner) = USER_NUMBERS.get_ptr(&call.qp)
-        // SAFETY: as above.
-        && unsafe { *owner } == number
-    {
-        let _ = USER_NUMBERS.remove(&call.qp);
-    }
     Some(())
 }
 

@@ -30,7 +30,7 @@ use super::{
     wr_qps::{Whose, is_wanted},
 };
 use crate::{
-    emit::lost,
+    emit::{lost, lost_many},
     maps::{QpKnown, enabled},
     offsets::{
         OFF_ATTR_AH_FLAGS, OFF_ATTR_DEST_QPN, OFF_ATTR_DGID, OFF_ATTR_STATE, WANT_USER_WORK, get,
@@ -226,8 +226,14 @@ pub(super) fn is_datagram(number: u32) -> bool {
 /// Counts a work request of which nothing is known but that it happened.
 #[inline(always)]
 pub(super) fn unseen() {
-    counted(count::HAPPENED, 1);
-    lost(loss::WR_MISSED);
+    unseen_many(1);
+}
+
+/// As [`unseen`], for several work requests.
+#[inline(always)]
+pub(super) fn unseen_many(wrs: u64) {
+    counted(count::HAPPENED, wrs);
+    lost_many(loss::WR_MISSED, wrs);
 }
 
 /// Writes what the records say about a QP that gets this number. No other QP has the number yet.

@@ -9,7 +9,6 @@ use super::{
     user_posts, user_work,
 };
 use crate::{
-    maps::NOEXIST,
     task::{call_key, now},
     user_maps::{USER_BATCHES, USER_BUILT, USER_QPS, USER_SLOTS, UserBatch},
     words::{add, clear},
@@ -114,13 +113,23 @@ pub(crate) fn completing(qp: u64) -> Option<()> {
             (*batch).first = user_work::first(number, (*batch).wrs);
             (*batch).at_ns = now();
         }
-        if USER_BUILT.insert(&key, &*batch, NOEXIST).is_err() {
-            // Either there is no room, or no probe saw the return of this thread's previous call.
+        // No probe saw the return of this thread's previous call, if that is still there.
+        let is_second = USER_BUILT.get_ptr(&key).is_some();
+        if is_second {
             missed();
-            let _ = USER_BUILT.insert(&key, &*batch, 0);
+        }
+        let has_room = USER_BUILT.insert(&key, &*batch, 0).is_ok();
+        if !has_room {
+            // The return finds nothing, so the loss is counted here.
+            missed();
         }
         if user_work::wanted() {
-            user_posts::enter(number);
+            if has_room {
+                user_posts::enter(number);
+            } else {
+                user_posts::doubt(number);
+                user_work::unseen_many((*batch).wrs);
+            }
         }
         clear(batch);
     }

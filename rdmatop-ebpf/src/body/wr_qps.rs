@@ -148,6 +148,12 @@ extern "C" fn follow_wrs(qp: u64, is_new: u64) -> u64 {
     }
     let _ = WR_QPNS.remove(&key);
     let _ = WR_QUEUES.remove(&new.sq);
+    // Another CPU may have inserted the QP between the check and these two lines.
+    if WR_QPS.get_ptr(&qp).is_some() {
+        let _ = WR_QPNS.insert(&key, &qp, 0);
+        let _ = WR_QUEUES.insert(&new.sq, &qp, 0);
+        return 0;
+    }
     NO_ROOM
 }
 
