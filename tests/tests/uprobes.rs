@@ -498,11 +498,11 @@ fn while_a_program_holds_its_lock_nothing_is_probed_and_fork_works() -> Result<(
         fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| status.contains("State:\tD"))
     };
     wait::until("the lock to be held", PATIENCE, || (0..10).all(|_| waits()))?;
+    // Only owners of known QPs are asked for their lock. The kernel lists QPs in the order of their creation:
+    // the owner of the lock is known before there is a QP whose functions can be probed.
+    let honest = standing()?;
     // Only now, because a program that takes its lock while a function is being probed makes that wait.
     let window = Window::open_with(&ARGS, &ENV)?;
-    // By then the kernel has listed the QPs from before. Only owners of known QPs are asked for their lock.
-    window.wait_looks(5)?;
-    let honest = standing()?;
     let held = (|| {
         // Longer than the two seconds that the first check takes.
         window.wait_looks(25)?;
