@@ -2,13 +2,13 @@
 //!
 //! `known-wrs [--device rxe0] [--count 20] [--queued 5] [--wrapped]` makes three pairs of QPs, prints
 //! `{"ready":true,..}` and waits for a line on stdin. With `--wrapped` it posts and polls by functions of its
-//! own, which call the provider's; it then connects the pairs anew and polls an empty CQ 1,000 times. On the first pair it posts COUNT requests by turns: a SEND, an unsignaled
-//! WRITE, a SEND with immediate data and a READ, each with its own `wr_id`. It waits for the signaled ones
-//! and ends with a signaled SEND. On the others it posts QUEUED SENDs for which nobody posts receives; then
-//! it sets the second QP to ERR, which flushes them, and destroys the third. Finally it prints
-//! `{"pid":..,"qpn":..,"peer_qpn":..,"posts":[[wr_id, opcode, bytes, signaled],..],"receives":[[wr_id,
-//! bytes],..], "flushed_qpn":..,"flushed":[wr_id,..],"destroyed_qpn":..,"destroyed":[wr_id,..],
-//! "wrapped_calls":..}`.
+//! own, which call the provider's; it then connects the pairs anew and polls an empty CQ 1,000 times. On the
+//! first pair it posts COUNT requests by turns: a SEND, an unsignaled WRITE, a SEND with immediate data and a
+//! READ, each with its own `wr_id`. It waits for the signaled ones and ends with a signaled SEND. On the
+//! others it posts QUEUED SENDs for which nobody posts receives; then it sets the second QP to ERR, which
+//! flushes them, and destroys the third. Finally it prints `{"pid":..,"qpn":..,"peer_qpn":..,"posts":[[wr_id,
+//! opcode, bytes, signaled],..],"receives":[[wr_id, bytes],..],
+//! "flushed_qpn":..,"flushed":[wr_id,..],"destroyed_qpn":..,"destroyed":[wr_id,..], "wrapped_calls":..}`.
 
 use std::{
     sync::Arc,

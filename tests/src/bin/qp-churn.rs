@@ -1,10 +1,11 @@
 //! Makes and destroys QPs as fast as it can: create, INIT, RTR, RTS, destroy.
 //!
 //! `qp-churn [--device rxe0] [--count 1000] [--laps 1] [--threads 1] [--receives 0] [--fifo] [--wait]` makes
-//! COUNT QPs, of all threads together. The first of a thread posts no receive, each next one more than the one
-//! before it, and after RECEIVES none again. With LAPS above 1 a QP goes to RESET and to RTS again before its end: many events
-//! without the cost of a create. `--fifo` runs the threads under `SCHED_FIFO`, which leaves a reader on the
-//! same CPU no time; `--wait` waits for a line on stdin, or its end. Prints what was really done,
+//! COUNT QPs, of all threads together. The first of a thread posts no receive, each next one more than the
+//! one before it, and after RECEIVES none again. With LAPS above 1 a QP goes to RESET and to RTS again before
+//! its end: many events without the cost of a create. `--fifo` runs the threads under `SCHED_FIFO`, which
+//! leaves a reader on the same CPU no time; `--wait` waits for a line on stdin, or its end. Prints what was
+//! really done,
 //! `{"pid":..,"created":..,"modified":..,"destroyed":..,"events":..,"laps":..,"cqs":..,"elapsed_ns":..,
 //! "receives":[[qpn,posted],..]}`; each thread also makes and destroys a CQ.
 
