@@ -265,6 +265,8 @@ pub(crate) struct UserCall {
     pub(crate) bad: u64,
     /// When the program called, ns; 0 if no records are made.
     pub(crate) at_ns: u64,
+    /// The thread's stack pointer at the entry.
+    pub(crate) stack: u64,
 }
 
 /// Work requests between `ibv_wr_start` and `ibv_wr_complete`. The program holds the QP's lock meanwhile, so

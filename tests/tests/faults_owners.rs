@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{PermissionsExt as _, chown},
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -198,6 +198,17 @@ fn a_process_in_namespaces_has_its_host_s_pid_name_and_container() -> Result<()>
     );
     // A sample while the process lives, like one of the live view.
     let seen = rdmatop::once(&["--delay", "0.2"])?;
+    // As if the pod's directory were one of many that a user may have made.
+    let top = "/sys/fs/cgroup/kubepods.slice";
+    chown(top, Some(65534), None)?;
+    let handed_over = rdmatop::once(&["--delay", "0.2"]);
+    chown(top, Some(0), None)?;
+    let claim = handed_over?;
+    let row = claim.process(pid)?;
+    ensure!(
+        row.is("workload_claimed") && row.field("workload").to_string().ends_with("?\""),
+        "{row:?}"
+    );
     child.close_stdin();
     child.succeed(LIMIT)?;
     let sample = window.close()?;
@@ -209,7 +220,7 @@ fn a_process_in_namespaces_has_its_host_s_pid_name_and_container() -> Result<()>
         ensure!(row.field("comm") == "in-a-pod", "{row:?}");
         let workload = row.field("workload").as_str().unwrap_or_default();
         ensure!(
-            workload == format!("pod {}", pod.replace('_', "-")),
+            workload == format!("pod {}", pod.replace('_', "-")) && !row.is("workload_claimed"),
             "the pod is not named: {row:?}"
         );
         let cgroup = row.field("cgroup").as_str().unwrap_or_default();

@@ -23,6 +23,7 @@ struct Workloads {
     shared: Did<Vec<Accounts>>,
     overflow: Did<Value>,
     broken: Did<Vec<Value>>,
+    renewed: Did<Value>,
 }
 
 /// Programs that are older than the window.
@@ -69,6 +70,13 @@ fn together() -> Result<&'static (Workloads, Snapshot)> {
                     let run =
                         |case: &'static str| traffic::run("broken-qps", &["--case", case]).context(case);
                     BROKEN.into_iter().map(run).collect()
+                },
+            ),
+            renewed: Did::of_test(
+                "queues::a_ring_at_the_address_of_a_former_one_is_counted_for_its_own_qp",
+                || {
+                    let args = ["--count", "300", "--receives", "24", "--threads", "2"];
+                    traffic::run("qp-churn", &args)
                 },
             ),
         };
@@ -263,6 +271,30 @@ fn what_is_flushed_dropped_or_posted_at_the_last_moment_is_counted_once() -> Res
     }
     table.equal("all", "lost_events", 0, sample.lost());
     table.check(&lab, "Flushed, dropped, and posted at the last moment");
+    Ok(())
+}
+
+/// The kernel gives the memory of a ring to the next QP's.
+#[test]
+fn a_ring_at_the_address_of_a_former_one_is_counted_for_its_own_qp() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("rings at former addresses") else {
+        return Ok(());
+    };
+    let (did, sample) = together()?;
+    let done = did.renewed.get()?;
+    let pid = id(done, "pid")?;
+    let own: Vec<(u32, u64)> = serde_json::from_value(done["receives"].clone())?;
+    let mut table = Table::default();
+    table.equal("QPs", "created", 300, Some(own.len() as u64));
+    for (qpn, posted) in &own {
+        let row = sample.qp(pid, *qpn)?;
+        table.equal("QP", "rx_wr_posted", *posted, row.total("rx_wr_posted"));
+        table.equal("QP", "rx_wr", 0, row.total("rx_wr"));
+    }
+    let all = own.iter().map(|(_, posted)| posted).sum();
+    let row = sample.process(pid)?;
+    table.equal("process", "rx_wr_posted", all, row.total("rx_wr_posted"));
+    table.check(&lab, "Rings at former addresses");
     Ok(())
 }
 

@@ -64,6 +64,8 @@ struct Counted {
     receives: u64,
     opcode: &'static str,
     bytes: u64,
+    /// The server posts as many requests as the client does.
+    both: bool,
 }
 
 /// Runs all pairs, one after another, in one trace.
@@ -99,6 +101,17 @@ fn counted(traced: &Traced, kind: &Counted, accounts: &Accounts) -> Result<()> {
     let taken = of(accounts.server.pid, "wr_done").filter(|event| event["opcode"] == "recv");
     ensure!(posts.len() as u64 == requests, "{name}: {} posts", posts.len());
     ensure!(ends.len() as u64 == requests, "{name}: {} ends", ends.len());
+    if kind.both {
+        for kind in ["wr_post", "wr_done"] {
+            let theirs = of(accounts.server.pid, kind).filter(|event| event["opcode"] == *opcode);
+            ensure!(
+                theirs.len() as u64 == requests,
+                "{name}: {} of {kind}",
+                theirs.len()
+            );
+            ensure!(kind == "wr_post" || theirs.all().iter().all(|event| event["wc_status"] == "success"));
+        }
+    }
     ensure!(taken.len() as u64 == receives, "{name}: {} receives", taken.len());
     ensure!(posts.sum("bytes")? == requests * bytes, "{name}: bytes of posts");
     ensure!(ends.sum("bytes")? == requests * bytes, "{name}: bytes of ends");
@@ -128,7 +141,7 @@ fn every_kind_of_request_has_one_line_for_its_post_and_one_for_its_end() -> Resu
     held("kinds of work requests", all_counted)
 }
 
-fn kinds() -> [Counted; 7] {
+fn kinds() -> [Counted; 9] {
     let new = Perftest::new;
     let all = |name, pair, requests, receives, opcode, bytes| Counted {
         name,
@@ -137,7 +150,20 @@ fn kinds() -> [Counted; 7] {
         receives,
         opcode,
         bytes,
+        both: false,
     };
+    // While one CPU reports the posts of a QP, the other has its completions.
+    let busy = |pair: Perftest| pair.args(&["-Q", "1"]).iterations(3000);
+    let mut both = all(
+        "both ways",
+        busy(new("ib_write_bw").args(&["-b"])),
+        3000,
+        0,
+        "rdma_write",
+        4096,
+    );
+    both.both = true;
+    let busy_ud = busy(new("ib_send_bw").args(&["-c", "UD"]).size(1024));
     let list = new("ib_read_bw").args(&["-l", "10"]);
     let ud = new("ib_send_bw").args(&["-c", "UD"]).size(1024);
     let inline = new("ib_send_bw").args(&["-I", "64"]).size(64);
@@ -150,6 +176,8 @@ fn kinds() -> [Counted; 7] {
         all("UD", ud, 1000, 1000, "send", 1024),
         all("inline", inline, 1000, 1000, "send", 64),
         all("SRQ", srq, 1000, 1000, "send", 4096),
+        all("UD, each signaled", busy_ud, 3000, 3000, "send", 1024),
+        both,
     ]
 }
 

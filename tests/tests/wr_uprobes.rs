@@ -2,17 +2,18 @@
 //! program, or its completion was polled by it. Tested on SoftRoCE, which the kernel side leaves to the
 //! probes here (`RDMATOP_DATAPATHS=0`).
 
-use std::{thread, time::Duration};
+use std::{env, fs, process::Command, thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use rdmatop_tests::{
+    child::Child,
     events::Events,
     lab::Lab,
     perftest::Perftest,
-    rdmatop::{Trace, Traced},
+    rdmatop::{Trace, Traced, Window},
     table::say,
-    traffic::{Traffic, id, number},
-    uprobes::{ATTACHED, ENV, standing},
+    traffic::{self, Traffic, id, number},
+    uprobes::{self, ATTACHED, ENV, identity, probed_in, standing, total},
     wait,
     work::{Sum, list, pick, sum, told},
 };
@@ -66,11 +67,62 @@ fn known_requests_appear_with_their_numbers_in_their_order() -> Result<()> {
     let said = program.finish()?;
     let (traced, all) = ended(trace)?;
     idle.finish()?;
+    are_those_of_known_wrs(&traced, &all, &said)
+}
+
+/// A profiler, or the program itself, may put functions of its own before the provider's: then both are
+/// probed.
+#[test]
+fn requests_of_a_program_that_wraps_its_provider_appear_once() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("uprobes of wrapped functions") else {
+        return Ok(());
+    };
+    let idle = standing()?;
+    let trace = probing(&[], &[])?;
+    let window = Window::open_with(&uprobes::ARGS, &ENV)?;
+    // A copy on a file system of the guest: a program on another machine's is not probed.
+    let path = env::temp_dir().join("wrapped-known-wrs");
+    fs::copy(traffic::path("known-wrs")?, &path)?;
+    let mut command = Command::new(&path);
+    command.args(["--count", "41", "--queued", "6", "--wrapped"]);
+    let mut program = Traffic {
+        child: Child::spawn(&mut command)?,
+    };
+    program.ready()?;
+    let own = identity(&path)?;
+    wait::until("probes on the program's own functions", ATTACHED, || {
+        (probed_in(trace.child.pid(), own), probed_in(window.pid(), own)) == (3, 2)
+    })?;
+    thread::sleep(NOTICED);
+    program.child.close_stdin();
+    let said = program.finish()?;
+    let (traced, all) = ended(trace)?;
+    let sample = window.close()?;
+    idle.finish()?;
+    fs::remove_file(path)?;
+    let posts = list(&said, "posts")?.len() as u64;
+    ensure!(number(&said, "wrapped_calls")? > 1000 + posts, "{said}");
+    are_those_of_known_wrs(&traced, &all, &said)?;
+    let (pid, qpn, peer) = (id(&said, "pid")?, id(&said, "qpn")?, id(&said, "peer_qpn")?);
+    let receives = list(&said, "receives")?.len() as u64;
+    let health = &sample.value()["health"];
+    say(&format!("{all:?} {}", health["uprobes"]));
+    ensure!(total(sample.qp(pid, qpn)?, "tx_wr_posted")? == posts);
+    ensure!(total(sample.qp(pid, peer)?, "rx_wr_posted")? == receives);
+    ensure!(
+        sample.lost() == Some(0) && health["uprobes"]["missed"] == 0,
+        "{health}"
+    );
+    Ok(())
+}
+
+/// Compares what a trace without a filter has with the only program that posted, `known-wrs`.
+fn are_those_of_known_wrs(traced: &Traced, all: &Sum, said: &Value) -> Result<()> {
     ensure!((all.lost, all.filtered, all.sampled_out) == (0, 0, 0), "{all:?}");
     let of = |qpn, kind| traced.events.qpn(qpn).kind(kind);
-    let (qpn, peer) = (id(&said, "qpn")?, id(&said, "peer_qpn")?);
+    let (qpn, peer) = (id(said, "qpn")?, id(said, "peer_qpn")?);
     let posts = of(qpn, "wr_post");
-    let did = list(&said, "posts")?;
+    let did = list(said, "posts")?;
     let mut seen = pick(&posts, &["wr_id", "opcode", "bytes", "signaled"]);
     for (event, did) in seen.iter_mut().zip(&did) {
         // A request that asks for no completion may be on a QP that makes one for each request: unknown, not
@@ -95,7 +147,7 @@ fn known_requests_appear_with_their_numbers_in_their_order() -> Result<()> {
         .collect();
     let ends = of(qpn, "wr_done");
     ensure!(ids(&ends) == signaled, "{ends:?}\nsignaled: {signaled:?}");
-    let receives = list(&said, "receives")?;
+    let receives = list(said, "receives")?;
     let got = pick(&of(peer, "wr_done"), &["wr_id", "bytes"]);
     ensure!(got == receives, "receives: {got:?}\nof the program: {receives:?}");
     let posted = of(peer, "wr_post");
@@ -129,13 +181,13 @@ fn known_requests_appear_with_their_numbers_in_their_order() -> Result<()> {
         with_imm.integers("imm") == (0..=40).filter(|n| n % 4 == 2).collect(),
         "{with_imm:?}"
     );
-    let flushed = of(id(&said, "flushed_qpn")?, "wr_done");
+    let flushed = of(id(said, "flushed_qpn")?, "wr_done");
     ensure!(Value::from(ids(&flushed)) == said["flushed"], "{flushed:?}");
     for event in flushed.all() {
         ensure!(event["wc_status"] == "wr_flush_err", "{event}");
     }
     // The program polled no completion of these.
-    let destroyed = id(&said, "destroyed_qpn")?;
+    let destroyed = id(said, "destroyed_qpn")?;
     ensure!(of(destroyed, "wr_done").is_empty());
     ensure!(Value::from(ids(&of(destroyed, "wr_post"))) == said["destroyed"]);
     let printed = traced.events.kind("wr_post").len() + traced.events.kind("wr_done").len();

@@ -11,7 +11,6 @@ use core::{
 use aya_ebpf::maps::{Array, HashMap};
 use rdmatop_common::counters::loss;
 
-use super::enter_or;
 use crate::{
     emit::lost,
     maps::{CallKey, Place},
@@ -41,13 +40,13 @@ impl<T: Copy> Calls<T> {
     /// call of this thread is still remembered, its return probe did not fire, and this counts that loss.
     #[inline(always)]
     pub(crate) fn remember(&self, hook: u32, call: &T) {
-        self.remember_or(hook, call, loss::RETURN);
+        self.remember_or(hook, call, |_| lost(loss::RETURN));
     }
 
-    /// As [`Calls::remember`]; `cause` is the loss to count for a return probe that did not fire. Returns
-    /// whether the call is remembered.
+    /// As [`Calls::remember`]; `earlier` counts the loss where an earlier call of this thread is still
+    /// remembered. Returns whether the call is remembered.
     #[inline(always)]
-    pub(crate) fn remember_or(&self, hook: u32, call: &T, cause: u32) -> bool {
+    pub(crate) fn remember_or(&self, hook: u32, call: &T, earlier: impl Fn(&T)) -> bool {
         let key = call_key(hook);
         let Some(place) = self.place(key) else {
             return false;
@@ -58,9 +57,12 @@ impl<T: Copy> Calls<T> {
             if !claim(claims) {
                 unclaim(claims);
                 if read_volatile(&raw const (*place).caller) != caller(key) {
-                    return enter_or(self.rest, hook, call, cause);
+                    if let Some(before) = self.rest.get_ptr(&key) {
+                        earlier(&*before);
+                    }
+                    return self.rest.insert(&key, call, 0).is_ok();
                 }
-                lost(cause);
+                earlier(&*(&raw const (*place).call));
             }
             write_volatile(&raw mut (*place).caller, caller(key));
             copy(call, &raw mut (*place).call);

@@ -321,16 +321,34 @@ pub(super) fn hit(qp: u64) -> Option<u32> {
     Some(unsafe { *number })
 }
 
-/// Entry of a provider's `post_send` or `post_recv(qp, wr, bad_wr)`.
+/// Whether a thread made this call inside the earlier one, which has not returned: a function that wraps the
+/// provider's calls it, or jumps to it. The earlier call would be that of a return that no program saw if its
+/// frame were gone.
 #[inline(always)]
-pub(crate) fn posting(hook: u32, qp: u64, list: u64, bad: u64) -> Option<()> {
+fn is_within(call: &UserCall, earlier: &UserCall) -> bool {
+    call.stack < earlier.stack
+        || (call.stack == earlier.stack && call.list == earlier.list && call.number == earlier.number)
+}
+
+/// Entry of a provider's `post_send` or `post_recv(qp, wr, bad_wr)`. A call inside another one takes its
+/// place: the provider's own call says what was posted, and the wrapper's return then finds nothing to count.
+#[inline(always)]
+pub(crate) fn posting(hook: u32, qp: u64, list: u64, bad: u64, stack: u64) -> Option<()> {
     let call = UserCall {
         number: u64::from(hit(qp)?),
         list,
         bad,
         at_ns: if user_work::wanted() { now() } else { 0 },
+        stack,
     };
-    if POSTS.remember_or(hook, &call, loss::MISSED) {
+    let replace = |earlier: &UserCall| {
+        if !is_within(&call, earlier) {
+            lost(loss::MISSED);
+        } else if user_work::wanted() && hook == hook::USER_SEND {
+            user_posts::leave(earlier.number as u32);
+        }
+    };
+    if POSTS.remember_or(hook, &call, replace) {
         if user_work::wanted() && hook == hook::USER_SEND {
             user_posts::enter(call.number as u32);
         }

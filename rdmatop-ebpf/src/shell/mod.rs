@@ -66,7 +66,7 @@ mod wr;
 
 use core::ptr::read_volatile;
 
-use aya_ebpf::{EbpfContext, helpers::generated};
+use aya_ebpf::{EbpfContext, bindings::pt_regs, helpers::generated, programs::ProbeContext};
 
 /// An argument of the function that an fentry or fexit program is attached to. A load from the context would
 /// give a typed pointer, with which the verifier allows no arithmetic. The helper returns the same word as a
@@ -86,4 +86,23 @@ pub(crate) fn argument(ctx: &impl EbpfContext, number: u32) -> Option<u64> {
 pub(crate) fn word(ctx: &impl EbpfContext, number: u32) -> Option<u64> {
     // SAFETY: the verifier refuses a load past the arguments of the function.
     Some(unsafe { read_volatile(ctx.as_ptr().cast::<u64>().add(number as usize)) })
+}
+
+/// Offset of the stack pointer in the registers of a kprobe or uprobe. Each architecture names it differently in
+/// aya-ebpf; the size of the registers identifies the architecture.
+const STACK_POINTER: usize = match size_of::<pt_regs>() {
+    // x86-64
+    168 => 152,
+    // arm64
+    272 => 248,
+    // riscv64
+    256 => 16,
+    _ => panic!("where the stack pointer is on this machine has to be added"),
+};
+
+/// The stack pointer at the function's entry.
+#[inline(always)]
+pub(crate) fn stack(ctx: &ProbeContext) -> u64 {
+    // SAFETY: the register is inside the part of the context that the verifier lets a kprobe read.
+    unsafe { ctx.as_ptr().byte_add(STACK_POINTER).cast::<u64>().read() }
 }

@@ -8,6 +8,7 @@ use aya_ebpf::{
     programs::{ProbeContext, RetProbeContext},
 };
 
+use super::stack;
 use crate::body::{hook, user, user_cqs, user_work, user_wr};
 
 /// Always 0. The verifier knows that, the compiler does not.
@@ -56,7 +57,7 @@ macro_rules! post {
             else {
                 return 0;
             };
-            let _ = user::posting($hook, qp, list, bad);
+            let _ = user::posting($hook, qp, list, bad, stack(&ctx));
             0
         }
 

@@ -12,9 +12,9 @@ pub struct Workload {
     pub container: Option<String>,
     /// libvirt virtual machine, as systemd-machined names it.
     pub machine: Option<String>,
-    /// A user may have made the directory that names it: below the cgroup of a user's own systemd, or of an
-    /// unprivileged LXC container, each user makes what he likes. What it names is a claim, by which nothing
-    /// may be summed or decided.
+    /// A user may have made the directory that names it: below the cgroup of a user's own systemd, of an
+    /// unprivileged LXC container, and below any other that is not root's, each user makes what he likes. What
+    /// it names is a claim, by which nothing may be summed or decided.
     pub claimed: bool,
 }
 
@@ -30,19 +30,26 @@ pub struct SlurmJob {
 }
 
 impl Workload {
-    /// Reads one path. Leading `/..` (the view from another cgroup namespace) and systemd's `\xNN` are
-    /// understood.
+    /// Reads one path, whose directories are known by their names alone. Leading `/..` (the view from another
+    /// cgroup namespace) and systemd's `\xNN` are understood.
     pub fn from_path(path: &str) -> Self {
+        Self::named(path, usize::MAX)
+    }
+
+    /// Reads one path as [`Self::from_path`] does. Only the first `by_root` of its names were given by root:
+    /// the directory of the last of these belongs to a user, who names what is below it.
+    pub fn named(path: &str, by_root: usize) -> Self {
         let mut out = Self::default();
         let mut above = "";
         let mut delegated = false;
+        let names = path.split('/').filter(|name| !name.is_empty() && *name != "..");
         // "pod.slice:cri-containerd:ID" is one directory when containerd and runc disagree about the driver.
-        for raw in path
-            .split(['/', ':'])
-            .filter(|part| !part.is_empty() && *part != "..")
-        {
+        let parts = names
+            .enumerate()
+            .flat_map(|(at, name)| name.split(':').map(move |part| (at, part)));
+        for (at, raw) in parts.filter(|(_, part)| !part.is_empty()) {
             let part = unescape(raw);
-            if !delegated && is_delegated(raw) {
+            if !delegated && (at >= by_root || is_delegated(raw)) {
                 // What root named outside stands, whatever is claimed further in.
                 if out.names_any() {
                     return out;
@@ -70,7 +77,8 @@ impl Workload {
         out
     }
 
-    fn names_any(&self) -> bool {
+    /// Whether it names a job, pod, container or machine.
+    pub fn names_any(&self) -> bool {
         self.slurm.is_some() || self.pod.is_some() || self.container.is_some() || self.machine.is_some()
     }
 
@@ -347,6 +355,32 @@ mod tests {
             "it names none"
         );
         assert!(!at("/system.slice/user@.service.d/docker/<id>").claimed);
+    }
+
+    #[test]
+    fn what_is_below_a_directory_of_a_user_is_a_claim_whatever_that_is_called() {
+        let job = "/system.slice/x.service/slurmstepd.scope/job_777/step_0";
+        for by_root in 0..4 {
+            let got = Workload::named(job, by_root);
+            assert!(got.claimed && got.slurm.is_some(), "{by_root}");
+        }
+        // Root named the job, and the step below it is a user's.
+        let got = Workload::named(job, 4);
+        let want = SlurmJob {
+            job: 777,
+            step: None,
+            task: None,
+        };
+        assert_eq!((got.claimed, got.slurm), (false, Some(want)));
+        for by_root in [5, 6, usize::MAX] {
+            assert_eq!(Workload::named(job, by_root), at(job), "{by_root}");
+        }
+        // Names are counted by directory, not by part.
+        let pod = format!("/x.service/kubepods-pod{UID_SYSTEMD}.slice:cri-containerd:{ID}");
+        let got = Workload::named(&pod, 2);
+        assert!(!got.claimed && got.pod.is_some() && got.container.is_some());
+        assert!(Workload::named(&pod, 1).claimed);
+        assert!(!Workload::named("/x.service/app", 1).claimed, "it names none");
     }
 
     #[test]

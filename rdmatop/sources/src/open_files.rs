@@ -5,11 +5,10 @@ use std::{
     fs,
     io::{self, ErrorKind},
     ops::ControlFlow,
-    os::unix::fs::MetadataExt as _,
     path::Path,
 };
 
-use super::root::Root;
+use super::{proc::Status, root::Root};
 
 /// The largest number of open files that a search reads of the processes of one user: the search must end. It
 /// then goes on with other users' processes, so that no user can hide them.
@@ -56,9 +55,10 @@ pub fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &Path, &[u8]) -> 
                 continue;
             }
         };
-        // The directory of a process belongs to its user. A process that has ended has no more files, so that
-        // its user does not matter.
-        let user = fs::metadata(root.proc(pid.to_string())).map_or(0, |dir| dir.uid());
+        // The real user: the directory in /proc of a process that is not dumpable is root's, and any user's
+        // can be so. A process that has ended has no more files, so that its user does not matter.
+        let status = Status::read(root, &root.proc(pid.to_string()));
+        let user = status.and_then(|status| status.uid).unwrap_or(0);
         let looked = looked.entry(user).or_default();
         for file in files.flatten() {
             if *looked == most {
@@ -106,5 +106,8 @@ mod tests {
         assert_eq!(seen(9, ControlFlow::Break(Ends::Walk)), (vec![7], false));
         let (some, cut) = seen(3, ControlFlow::Continue(()));
         assert_eq!((some.len(), cut), (3, true));
+        // Of another user, whoever has its directory.
+        fake.proc("9/status", "Tgid:\t9\nUid:\t1000\t0\t0\t0\n");
+        assert_eq!(seen(2, ControlFlow::Continue(())), (vec![7, 7, 9, 9], false));
     }
 }

@@ -199,6 +199,23 @@ pub struct Dir {
 }
 
 impl Dir {
+    /// Opens a directory in it; `None` also for a link.
+    pub(crate) fn child(&self, name: &OsStr) -> Option<Self> {
+        self.opens.fetch_add(1, Ordering::Relaxed);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.fd, name, flags, Mode::empty()).ok()?;
+        let opens = Arc::clone(&self.opens);
+        Some(Self { fd, opens })
+    }
+
+    /// Whether root alone may make names in it, by its owner and mode.
+    pub(crate) fn is_roots(&self) -> Option<bool> {
+        let facts = rustix::fs::fstat(&self.fd).ok()?;
+        let may = Mode::from_raw_mode(facts.st_mode);
+        let group_may = facts.st_gid != 0 && may.contains(Mode::WGRP);
+        Some(facts.st_uid == 0 && !group_may && !may.contains(Mode::WOTH))
+    }
+
     /// Reads a line as [`Root::line`] does.
     pub fn line(&self, name: &str) -> Option<String> {
         self.opens.fetch_add(1, Ordering::Relaxed);

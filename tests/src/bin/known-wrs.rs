@@ -1,12 +1,14 @@
 //! Work requests with known numbers, order and completions.
 //!
-//! `known-wrs [--device rxe0] [--count 20] [--queued 5]` makes three pairs of QPs, prints `{"ready":true,..}`
-//! and waits for a line on stdin. On the first pair it posts COUNT requests by turns: a SEND, an unsignaled
-//! WRITE, a SEND with immediate data and a READ, each with its own `wr_id`. It waits for the signaled ones
-//! and ends with a signaled SEND. On the others it posts QUEUED SENDs for which nobody posts receives; then
-//! it sets the second QP to ERR, which flushes them, and destroys the third. Finally it prints
-//! `{"pid":..,"qpn":..,"peer_qpn":..,"posts":[[wr_id, opcode, bytes, signaled],..],"receives":[[wr_id,
-//! bytes],..], "flushed_qpn":..,"flushed":[wr_id,..],"destroyed_qpn":..,"destroyed":[wr_id,..]}`.
+//! `known-wrs [--device rxe0] [--count 20] [--queued 5] [--wrapped]` makes three pairs of QPs, prints
+//! `{"ready":true,..}` and waits for a line on stdin. With `--wrapped` it posts and polls by functions of its
+//! own, which call the provider's; it then connects the pairs anew and polls an empty CQ 1,000 times. On the
+//! first pair it posts COUNT requests by turns: a SEND, an unsignaled WRITE, a SEND with immediate data and a
+//! READ, each with its own `wr_id`. It waits for the signaled ones and ends with a signaled SEND. On the
+//! others it posts QUEUED SENDs for which nobody posts receives; then it sets the second QP to ERR, which
+//! flushes them, and destroys the third. Finally it prints `{"pid":..,"qpn":..,"peer_qpn":..,"posts":[[wr_id,
+//! opcode, bytes, signaled],..],"receives":[[wr_id, bytes],..],
+//! "flushed_qpn":..,"flushed":[wr_id,..],"destroyed_qpn":..,"destroyed":[wr_id,..], "wrapped_calls":..}`.
 
 use std::{
     sync::Arc,
@@ -17,7 +19,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use rdmatop_tests::{
     args::{Args, report, wait_for_stdin_end},
-    verbs::{Context, Cq, Mr, Opcode, Pd, Qp, State, Wc, connect, unlimit_memlock},
+    verbs::{Context, Cq, Mr, Opcode, Pd, Qp, State, Wc, connect, unlimit_memlock, wrapped_calls},
 };
 use serde_json::json;
 
@@ -63,9 +65,13 @@ fn main() -> Result<()> {
     let device: String = args.value("--device", "rxe0".into())?;
     let count: u64 = args.value("--count", 20)?;
     let queued: u64 = args.value("--queued", 5)?;
+    let wrapped = args.flag("--wrapped");
     args.finish()?;
     unlimit_memlock()?;
     let context = Context::open(&device).with_context(|| format!("open {device}"))?;
+    if wrapped {
+        context.wrap();
+    }
     let pd = Pd::new(&context)?;
     let room = u32::try_from(count + queued + 1)?;
     let (from, to) = (Mr::new(&pd, SIZE as usize)?, Mr::new(&pd, SIZE as usize)?);
@@ -78,6 +84,16 @@ fn main() -> Result<()> {
         "qpn": first.qp.qpn(),
     }))?;
     wait_for_stdin_end()?;
+    if wrapped {
+        for Pair { qp, peer, .. } in [&first, &second, &third] {
+            qp.to_state(State::Reset)?;
+            peer.to_state(State::Reset)?;
+            connect(qp, peer)?;
+        }
+        for _ in 0..1000 {
+            ensure!(first.cq.poll()?.is_none(), "a completion of nothing");
+        }
+    }
     let mut sends: u64 = 0;
     let mut signaled: u64 = 0;
     let (mut posts, mut receives) = (Vec::new(), Vec::new());
@@ -137,6 +153,7 @@ fn main() -> Result<()> {
         "flushed": numbers,
         "destroyed_qpn": third.qp.qpn(),
         "destroyed": numbers,
+        "wrapped_calls": wrapped_calls(),
     });
     drop(third);
     report(&said)

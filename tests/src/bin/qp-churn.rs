@@ -1,11 +1,13 @@
 //! Makes and destroys QPs as fast as it can: create, INIT, RTR, RTS, destroy.
 //!
-//! `qp-churn [--device rxe0] [--count 1000] [--laps 1] [--threads 1] [--fifo] [--wait]` makes COUNT QPs, of
-//! all threads together. With LAPS above 1 a QP goes to RESET and to RTS again before its end: many events
-//! without the cost of a create. `--fifo` runs the threads under `SCHED_FIFO`, which leaves a reader on the
-//! same CPU no time; `--wait` waits for a line on stdin, or its end. Prints what was really done,
-//! `{"pid":..,"created":..,"modified":..,"destroyed":..,"events":..,"laps":..,"cqs":..,"elapsed_ns":..}`;
-//! each thread also makes and destroys a CQ.
+//! `qp-churn [--device rxe0] [--count 1000] [--laps 1] [--threads 1] [--receives 0] [--fifo] [--wait]` makes
+//! COUNT QPs, of all threads together. The first of a thread posts no receive, each next one more than the
+//! one before it, and after RECEIVES none again. With LAPS above 1 a QP goes to RESET and to RTS again before
+//! its end: many events without the cost of a create. `--fifo` runs the threads under `SCHED_FIFO`, which
+//! leaves a reader on the same CPU no time; `--wait` waits for a line on stdin, or its end. Prints what was
+//! really done,
+//! `{"pid":..,"created":..,"modified":..,"destroyed":..,"events":..,"laps":..,"cqs":..,"elapsed_ns":..,
+//! "receives":[[qpn,posted],..]}`; each thread also makes and destroys a CQ.
 
 use std::{
     io,
@@ -17,15 +19,25 @@ use std::{
 use anyhow::{Context as _, Result, anyhow};
 use rdmatop_tests::{
     args::{Args, report},
-    verbs::{Context, Cq, IPV4_GID, Pd, Qp, State, unlimit_memlock},
+    verbs::{Context, Cq, IPV4_GID, Mr, Pd, Qp, State, unlimit_memlock},
 };
 use serde_json::json;
 
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct Done {
     created: u64,
     modified: u64,
     destroyed: u64,
+    /// QPN and number of receives.
+    receives: Vec<(u32, u64)>,
+}
+
+/// What a thread does.
+#[derive(Clone, Copy)]
+struct Order {
+    laps: u64,
+    receives: u64,
+    fifo: bool,
 }
 
 fn main() -> Result<()> {
@@ -34,6 +46,7 @@ fn main() -> Result<()> {
     let count: u64 = args.value("--count", 1000)?;
     let laps: u64 = args.value("--laps", 1)?;
     let threads: u64 = args.value("--threads", 1)?;
+    let receives: u64 = args.value("--receives", 0)?;
     let fifo = args.flag("--fifo");
     let wait = args.flag("--wait");
     args.finish()?;
@@ -43,6 +56,7 @@ fn main() -> Result<()> {
         report(&json!({"ready": true, "pid": std::process::id()}))?;
         io::stdin().read_line(&mut String::new())?;
     }
+    let order = Order { laps, receives, fifo };
     let barrier = Arc::new(Barrier::new(usize::try_from(threads)? + 1));
     let workers: Vec<_> = (0..threads)
         .map(|index| {
@@ -50,7 +64,7 @@ fn main() -> Result<()> {
             let (context, barrier) = (context.clone(), barrier.clone());
             thread::spawn(move || {
                 barrier.wait();
-                churn(&context, share, laps, fifo)
+                churn(&context, share, order)
             })
         })
         .collect();
@@ -62,6 +76,7 @@ fn main() -> Result<()> {
         all.created += done.created;
         all.modified += done.modified;
         all.destroyed += done.destroyed;
+        all.receives.extend(done.receives);
     }
     let elapsed = start.elapsed();
     report(&json!({
@@ -73,19 +88,24 @@ fn main() -> Result<()> {
         "laps": laps,
         "cqs": threads,
         "elapsed_ns": u64::try_from(elapsed.as_nanos())?,
+        "receives": all.receives,
     }))
 }
 
-fn churn(context: &Arc<Context>, count: u64, laps: u64, fifo: bool) -> Result<Done> {
+fn churn(context: &Arc<Context>, count: u64, order: Order) -> Result<Done> {
+    const SIZE: u32 = 64;
+    let Order { laps, receives, fifo } = order;
     let pd = Pd::new(context)?;
+    let into = Mr::new(&pd, SIZE as usize)?;
+    let room = u32::try_from(receives)?.max(1);
     let cq = Cq::new(context, 16)?;
     let gid = context.gid(IPV4_GID)?;
     if fifo {
         run_fifo().context("SCHED_FIFO")?;
     }
     let mut done = Done::default();
-    for _ in 0..count {
-        let qp = Qp::new(&pd, &cq, 1)?;
+    for number in 0..count {
+        let qp = Qp::new(&pd, &cq, room)?;
         done.created += 1;
         for lap in 0..laps {
             if lap > 0 {
@@ -97,6 +117,11 @@ fn churn(context: &Arc<Context>, count: u64, laps: u64, fifo: bool) -> Result<Do
             qp.to_rts(7)?;
             done.modified += 3;
         }
+        let posted = number % (receives + 1);
+        for receive in 0..posted {
+            qp.post_recv(receive, SIZE, &into)?;
+        }
+        done.receives.push((qp.qpn(), posted));
         drop(qp);
         done.destroyed += 1;
     }

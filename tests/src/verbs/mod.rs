@@ -127,6 +127,12 @@ impl Context {
         unsafe { ffi::shim_say(self.raw.as_ptr(), own.into(), behind) }
     }
 
+    /// From now on this program posts and polls by functions of its own, which call the provider's.
+    pub fn wrap(&self) {
+        // SAFETY: `raw` is an open context, which no other thread uses yet.
+        unsafe { ffi::shim_wrap(self.raw.as_ptr()) }
+    }
+
     /// GID `index` of port 1.
     pub fn gid(&self, index: i32) -> io::Result<[u8; 16]> {
         let mut gid = [0; 16];
@@ -418,6 +424,12 @@ pub fn connect(a: &Qp, b: &Qp) -> io::Result<()> {
         step(own, "RTS", own.to_rts(7))?;
     }
     Ok(())
+}
+
+/// How often the functions of [`Context::wrap`] were called, in a program with one thread.
+pub fn wrapped_calls() -> u64 {
+    // SAFETY: it reads a number.
+    unsafe { ffi::shim_wrapped_calls() }
 }
 
 /// Lifts the limit of locked memory, to which MRs and rings count.

@@ -2,6 +2,7 @@
 use std::path::{Path, PathBuf};
 
 use super::cgroup::Cgroup;
+use super::delegated::named_by_root;
 use super::stat::Stat;
 use super::status::Status;
 use super::users::Users;
@@ -76,7 +77,11 @@ pub(super) fn read_stat(root: &Root, dir: &Path) -> Option<Stat> {
 
 pub(super) fn read_cgroup(root: &Root, dir: &Path, ended: bool) -> Option<Cgroup> {
     const LIMIT: usize = 64 << 10;
-    Cgroup::parse(&root.bytes(&dir.join("cgroup"), LIMIT)?, ended)
+    Cgroup::parse_with(
+        &root.bytes(&dir.join("cgroup"), LIMIT)?,
+        ended,
+        |controllers, path| named_by_root(root, controllers, path),
+    )
 }
 
 #[cfg(test)]

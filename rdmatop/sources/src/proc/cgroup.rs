@@ -18,23 +18,41 @@ impl Cgroup {
     /// `ended`: the process is a zombie. A cgroup that has no other processes can be removed, and the kernel
     /// then adds ` (deleted)` to its path in version 2. Anywhere else this is part of a name.
     pub fn parse(raw: &[u8], ended: bool) -> Option<Self> {
-        let mut paths: Vec<&[u8]> = Vec::new();
+        Self::parse_with(raw, ended, |_, _| usize::MAX)
+    }
+
+    /// As [`Self::parse`]. `by_root` says of controllers and path how many of the path's names root has given.
+    /// It is asked only about paths that name a workload as if root had.
+    pub(super) fn parse_with(
+        raw: &[u8],
+        ended: bool,
+        by_root: impl Fn(&[u8], &[u8]) -> usize,
+    ) -> Option<Self> {
+        let mut paths: Vec<(&[u8], &[u8])> = Vec::new();
         for line in raw.split(|b| *b == b'\n') {
             let mut fields = line.splitn(3, |b| *b == b':');
-            let (Some(hierarchy), Some(_), Some(path)) = (fields.next(), fields.next(), fields.next()) else {
+            let (Some(hierarchy), Some(controllers), Some(path)) =
+                (fields.next(), fields.next(), fields.next())
+            else {
                 continue;
             };
             if hierarchy == b"0" {
                 let removed = path.strip_suffix(b" (deleted)").filter(|_| ended);
-                paths.insert(0, removed.unwrap_or(path));
+                paths.insert(0, (controllers, removed.unwrap_or(path)));
             } else {
-                paths.push(path);
+                paths.push((controllers, path));
             }
         }
-        let telling = paths.iter().find(|path| **path != b"/").or(paths.first())?;
+        let telling = paths.iter().find(|(_, path)| *path != b"/");
+        let (_, telling) = telling.or(paths.first())?;
         let mut workload = Workload::default();
-        for path in &paths {
-            workload.fill_from(&Workload::from_path(&text::sanitize(path)));
+        for (controllers, path) in &paths {
+            let text = text::sanitize(path);
+            let mut named = Workload::from_path(&text);
+            if named.names_any() && !named.claimed {
+                named = Workload::named(&text, by_root(controllers, path));
+            }
+            workload.fill_from(&named);
         }
         Some(Self {
             path: text::sanitize(telling),

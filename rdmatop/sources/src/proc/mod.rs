@@ -9,6 +9,7 @@ mod basic;
 mod boot;
 mod cache;
 mod cgroup;
+mod delegated;
 mod detail;
 mod detail_reader;
 mod details;
