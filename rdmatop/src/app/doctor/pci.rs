@@ -7,6 +7,7 @@ use rdmatop_base::text;
 use rdmatop_doctor::facts::{Fact, Gpu, IdleNic, Pci, PciLink};
 use rdmatop_model::input::PcieLink;
 use rdmatop_sources::{
+    foreign::Tree,
     privileges::Raised,
     root::Root,
     sysfs::{PciFacts, netdev_bond, pci_path},
@@ -180,10 +181,13 @@ pub(super) fn search(root: &Root, container: bool) -> (Vec<Gpu>, Vec<IdleNic>) {
 /// its files in an order of its own, and says the number (`Device Minor`).
 fn has_file(root: &Root, name: &OsStr, dir: &Path, nvidia: bool) -> bool {
     const SMALL: usize = 4096;
-    let files = root.proc("self/root/dev");
+    let Ok(tree) = Tree::of(root, &root.proc("self")) else {
+        return false;
+    };
+    let is_there = |file: &Path| tree.find(file).is_ok();
     if !nvidia {
         let all = root.list(&dir.join("drm")).unwrap_or_default();
-        return all.iter().any(|name| files.join("dri").join(name).exists());
+        return all.iter().any(|name| is_there(&Path::new("dev/dri").join(name)));
     }
     let said = root.proc("driver/nvidia/gpus").join(name).join("information");
     let said = root.bytes(&said, SMALL).unwrap_or_default();
@@ -191,7 +195,7 @@ fn has_file(root: &Root, name: &OsStr, dir: &Path, nvidia: bool) -> bool {
     let minor: Option<u32> = said
         .lines()
         .find_map(|line| line.strip_prefix("Device Minor:")?.trim().parse().ok());
-    minor.is_some_and(|minor| files.join(format!("nvidia{minor}")).exists())
+    minor.is_some_and(|minor| is_there(Path::new(&format!("dev/nvidia{minor}"))))
 }
 
 /// Network controllers that are bought for RDMA.
