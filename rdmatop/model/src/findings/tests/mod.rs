@@ -338,6 +338,18 @@ fn a_job_on_tcp_is_named_with_what_forbids_rdma() {
     let forbidden: fn(&mut Snapshot) =
         |s| s.processes[0].environ = Some(vec![("UCX_TLS".to_owned(), "tcp".to_owned())].into());
     assert_eq!(has_none(tcp_of_ucx(10e9, &[0, 1], forbidden)), Some(true));
+    // NCCL does not read it, except by the plug-in that makes its transfers with UCX.
+    let is_named = |plugin: &str| {
+        let mut s = rails([0.0; 8], [0.0; 8]);
+        let row = &mut s.processes[0];
+        let settings = [("UCX_TLS", "tcp"), ("NCCL_PLUGIN_P2P", plugin)];
+        let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        (row.qps, row.tcp, row.environ) = (0, Some(moving(300e6)), Some(settings.to_vec().into()));
+        let found = after(10, &s);
+        assert_eq!(ids(&found), ["tcp-fallback"]);
+        found[0].verdict.ends_with(": its environment has UCX_TLS=tcp")
+    };
+    assert_eq!((is_named("ib"), is_named("ucx")), (false, true));
     // There is RDMA traffic too, or its amount is unknown.
     for moved in [Some(10e9), None] {
         let mut s = rails([10e9; 8], [10e9; 8]);
@@ -689,6 +701,49 @@ fn one_process_cannot_push_out_what_others_suffer_from() {
         note.line(),
         "584 symptoms left out: rdmatop keeps the worst: 128 findings, and of one process 16"
     );
+}
+
+#[test]
+fn a_raised_finding_makes_way_for_a_raised_one_alone() {
+    let (s, mut watch) = (testkit::empty(), Watch::default());
+    let warnings: Vec<Symptom> = (1..=512)
+        .flat_map(|rank| {
+            symptoms(
+                FindingId::CompletionError,
+                Severity::Warning,
+                &About::of_process(rank),
+                1,
+            )
+        })
+        .collect();
+    let mut look = |second: u64, critical: bool| {
+        let mut now = s.clone();
+        now.mono_ns += second * S;
+        let mut all = warnings.clone();
+        if critical {
+            all.extend(symptoms(
+                FindingId::ReceiverNotReady,
+                Severity::Critical,
+                &About::of_process(1000),
+                1,
+            ));
+        }
+        watch.follow(&now, all);
+        let cleared = |change: &&Change| matches!(change, Change::Cleared(_));
+        let changes = watch.take_changes();
+        let cleared = changes.iter().filter(cleared).count();
+        (changes.len() - cleared, cleared, watch.left_out().symptoms)
+    };
+    assert_eq!(look(0, false), (512, 0, 0));
+    // It is raised when it was there for some seconds.
+    assert_eq!(look(1, true), (0, 0, 0));
+    assert_eq!(look(2, false), (0, 0, 0));
+    for second in 3..=4 {
+        assert_eq!(look(second, true), (0, 0, 0), "{second}");
+    }
+    assert_eq!(look(5, true), (1, 1, 1));
+    // What has made way waits for a place, and takes none from its like.
+    assert_eq!(look(6, true), (0, 0, 1));
 }
 
 #[test]
