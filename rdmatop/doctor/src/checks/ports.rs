@@ -49,7 +49,7 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
             }
         }
     }
-    let mut beside = match spare.len() {
+    let beside = match spare.len() {
         0 => String::new(),
         1 => format!(
             "; {} is down and taken for a spare: nothing uses it",
@@ -61,14 +61,14 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
         ),
     };
     // With one sibling there is no pattern, and the reader knows whether the two are to be alike.
-    if !one_up.is_empty() {
-        let of = names(&one_up);
-        beside.push_str(&format!("; the one other NIC like {of} has the same port up"));
-    }
+    let sibling = match one_up.as_slice() {
+        [] => String::new(),
+        all => format!("; the one other NIC like {} has the same port up", names(all)),
+    };
     if !all.is_empty() && (out.is_empty() || !spare.is_empty()) {
         out.pass(
             "",
-            format!("{active} of {} up: {}{beside}", all.len(), kinds(&all)),
+            format!("{active} of {} up: {}{beside}{sibling}", all.len(), kinds(&all)),
         );
     }
 }

@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn nothing_is_known_where_all_devices_are_left_alone() {
         let mut snapshot = full::snapshot();
-        (snapshot.findings, snapshot.ports) = (Vec::new().into(), Vec::new().into());
+        (snapshot.findings, snapshot.ports) = (Vec::new().into(), Vec::new());
         for device in &mut snapshot.devices {
             device.driver = None;
         }

@@ -248,6 +248,28 @@ fn the_variable_that_forbids_nccl_its_verbs_means_nothing_on_efa() {
 }
 
 #[test]
+fn a_setting_that_nccl_does_not_read_is_not_blamed() {
+    let is_named = |plugin: &str| {
+        let mut s = rails([0.0; 8], [0.0; 8]);
+        let settings = [("UCX_TLS", "tcp"), ("NCCL_PLUGIN_P2P", plugin)];
+        let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        s.processes[0].qps = 0;
+        s.processes[0].environ = Some(settings.to_vec().into());
+        s.processes[0].tcp = Some(TcpTraffic {
+            tx_bytes: Counter::whole(9, Some(300e6), Source::SockDiag),
+            rx_bytes: Counter::whole(9, Some(300e6), Source::SockDiag),
+            connections: 16,
+            busiest: None,
+        });
+        let found = after(6, &s);
+        assert_eq!(ids(&found), ["tcp-fallback"]);
+        found[0].verdict.ends_with(": its environment has UCX_TLS=tcp")
+    };
+    // HPC-X's plug-in makes its transfers with UCX.
+    assert_eq!((is_named("ib"), is_named("ucx")), (false, true));
+}
+
+#[test]
 fn a_job_on_tcp_is_named_with_what_forbids_rdma() {
     let mut s = rails([0.0; 8], [0.0; 8]);
     let moving = |per_s: f64| TcpTraffic {
@@ -338,18 +360,6 @@ fn a_job_on_tcp_is_named_with_what_forbids_rdma() {
     let forbidden: fn(&mut Snapshot) =
         |s| s.processes[0].environ = Some(vec![("UCX_TLS".to_owned(), "tcp".to_owned())].into());
     assert_eq!(has_none(tcp_of_ucx(10e9, &[0, 1], forbidden)), Some(true));
-    // NCCL does not read it, except by the plug-in that makes its transfers with UCX.
-    let is_named = |plugin: &str| {
-        let mut s = rails([0.0; 8], [0.0; 8]);
-        let row = &mut s.processes[0];
-        let settings = [("UCX_TLS", "tcp"), ("NCCL_PLUGIN_P2P", plugin)];
-        let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        (row.qps, row.tcp, row.environ) = (0, Some(moving(300e6)), Some(settings.to_vec().into()));
-        let found = after(10, &s);
-        assert_eq!(ids(&found), ["tcp-fallback"]);
-        found[0].verdict.ends_with(": its environment has UCX_TLS=tcp")
-    };
-    assert_eq!((is_named("ib"), is_named("ucx")), (false, true));
     // There is RDMA traffic too, or its amount is unknown.
     for moved in [Some(10e9), None] {
         let mut s = rails([10e9; 8], [10e9; 8]);

@@ -253,16 +253,17 @@ fn of_the_kernel() -> Snapshot {
     s.processes.iter_mut().for_each(|row| {
         (row.kernel, row.workload) = (true, None);
     });
-    let qp = |uid: u64, n: usize, process: u64, kind: u8| {
-        let comm = &*s.processes[process as usize - 1].comm;
-        let mut qp = rows::qp(uid, &s.devices[n].name, 7, 3, None, comm, Traffic::default());
+    let qp = |uid: u64, n: usize, owner: usize, kind: u8| {
+        let owner = &s.processes[owner];
+        let name = &s.devices[n].name;
+        let mut qp = rows::qp(uid, name, 7, 3, None, &owner.comm, Traffic::default());
         let row = Arc::make_mut(&mut qp);
-        (row.device_uid, row.process_uid) = (Some(s.devices[n].uid), Some(process));
+        (row.device_uid, row.process_uid) = (Some(s.devices[n].uid), Some(owner.uid));
         row.qp_type = Some(crate::ib::QpType(kind));
         qp
     };
-    let mut qps: Vec<_> = (0..8).map(|n| qp(n as u64, n, 1, 1)).collect();
-    qps.push(qp(9, 2, 2, 2));
+    let mut qps: Vec<_> = (0..8).map(|n| qp(n as u64, n, 0, 1)).collect();
+    qps.push(qp(9, 2, 1, 2));
     s.qps = qps.into_iter().collect();
     s
 }
