@@ -49,6 +49,24 @@ pub const NCCL: &str = "\
     TOPO_DUMP_FILE_RANK TOPO_FILE TOPO_SPLIT_MLOPART TUNER_PLUGIN UID_STAGGER_RATE UID_STAGGER_THRESHOLD \
     UNPACK_DOUBLE_NCHANNELS VERSION WARN_ENABLE_DEBUG_INFO WIN_ENABLE WIN_STRIDE WORK_ARGS_BYTES WORK_FIFO_BYTES";
 
+/// Whether `UCX_TLS` or `FI_PROVIDER` says nothing about the transfers of a job with these settings, because
+/// they are NCCL's. Clouds start jobs of NCCL with `-x UCX_TLS=tcp`, which is for MPI: NCCL reads neither
+/// variable. Of its plug-ins that of HPC-X makes its transfers with UCX if `NCCL_PLUGIN_P2P` says so, and
+/// aws-ofi-nccl, without which there is no RDMA on EFA (`has_verbs`: there are other devices), with libfabric.
+pub fn nccl_ignores(name: &str, settings: &[(String, String)], has_verbs: bool) -> bool {
+    let value = |wanted: &str| {
+        let found = settings.iter().find(|(known, _)| known == wanted);
+        found.map_or_else(String::new, |(_, value)| value.trim().to_ascii_lowercase())
+    };
+    let is_fabric = |name| value(name).contains("ofi") || value(name).contains("fabric");
+    let in_nccl = match name {
+        "UCX_TLS" => value("NCCL_PLUGIN_P2P").starts_with("uc"),
+        "FI_PROVIDER" => !has_verbs || ["NCCL_NET", "NCCL_NET_PLUGIN"].into_iter().any(is_fabric),
+        _ => return false,
+    };
+    !in_nccl && settings.iter().any(|(name, _)| name.starts_with("NCCL_"))
+}
+
 /// Variables of other libraries and launchers whose values are settings of a network, by their documentation.
 const OTHERS: &str = "\
     CUDA_VISIBLE_DEVICES EFA_USE_DEVICE_RDMA FI_CXI_DEFAULT_CQ_SIZE FI_CXI_RDZV_THRESHOLD FI_CXI_RX_MATCH_MODE FI_EFA_ENABLE_SHM_TRANSFER \

@@ -129,7 +129,7 @@ pub static CHECKS: &[Check] = checks! {
         "fails when NCCL_IB_HCA, UCX_NET_DEVICES or NVSHMEM_HCA_LIST name no device that the process finds in /sys, or that this machine has where its /sys is not known; warns when some are missing";
     "job.gid" Jobs jobs::gid,
         "NCCL src/transport/net_ib/connect.cc; pytorch #81628",
-        "fails when NCCL_IB_GID_INDEX, UCX_IB_GID_INDEX or NVSHMEM_IB_GID_INDEX point to no GID of an ACTIVE RoCE port; warns at RoCE v1 and link-local ones";
+        "fails when NCCL_IB_GID_INDEX, UCX_IB_GID_INDEX or NVSHMEM_IB_GID_INDEX point to no GID of an ACTIVE RoCE port that the process finds; warns at RoCE v1 and link-local ones";
     "job.interface" Jobs jobs::interface,
         "NCCL src/misc/socket.cc; gloo",
         "fails when NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME name no network interface that the process has";

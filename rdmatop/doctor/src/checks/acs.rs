@@ -1,5 +1,6 @@
 //! Access control services of PCIe bridges: GPU-to-NIC traffic through the root complex is slow.
 
+use super::gpu::is_gb10;
 use crate::{
     facts::{Fact, Facts, Pci},
     line::{Lines, WITH_ROOT},
@@ -9,7 +10,8 @@ use rdmatop_base::step::{ShellWord, step};
 
 pub(crate) fn acs(facts: &Facts, out: &mut Lines) {
     const WHAT: &str = "whether PCIe bridges redirect traffic between GPU and NIC (ACS)";
-    if facts.host.virtual_machine || facts.gpus.is_empty() {
+    // No NIC reaches the memory of a GPU that is the CPU's.
+    if facts.host.virtual_machine || facts.gpus.iter().all(is_gb10) {
         return;
     }
     let nics = facts.hardware().filter_map(|device| device.pci.as_ref());

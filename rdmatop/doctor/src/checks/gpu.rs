@@ -11,15 +11,18 @@ use crate::{
 /// First kernel in which drivers share memory with NICs by DMA-BUF.
 const DMABUF: (u32, u32) = (5, 12);
 
-/// Drivers that register such memory (`reg_user_mr_dmabuf`): mlx5 from that kernel on, efa from 5.16 on. Of
-/// others some do in newer kernels, and hns does in none.
-const WITH_DMABUF: [&str; 2] = ["mlx5_core", "efa"];
+/// Whether the driver of this kernel surely registers such memory (`reg_user_mr_dmabuf`): mlx5 does from that
+/// kernel on, also for scalable functions (`mlx5_core.sf`), efa from 5.16 on. Of others some do in newer
+/// kernels, and hns does in none.
+fn has_dmabuf(driver: &str, kernel: (u32, u32)) -> bool {
+    driver.starts_with("mlx5_core") && kernel >= DMABUF || driver == "efa" && kernel >= (5, 16)
+}
 
 const WHAT: &str = "whether NICs reach GPU memory (GPUDirect RDMA)";
 
 /// Whether it is the GPU of DGX Spark (GB10), which has the memory of the CPU. The IDs are those that
 /// NVIDIA's kernel takes for it (NV-Kernels #396).
-fn is_gb10(gpu: &Gpu) -> bool {
+pub(super) fn is_gb10(gpu: &Gpu) -> bool {
     let id = gpu.pci.ids.split(':').nth(1);
     let id = id.and_then(|id| u32::from_str_radix(id.strip_prefix("0x")?, 16).ok());
     gpu.nvidia && id.is_some_and(|id| (0x2e00..=0x2e3f).contains(&id))
@@ -34,13 +37,20 @@ pub(crate) fn direct(facts: &Facts, out: &mut Lines) {
         return out.skip(WHAT, why, "");
     }
     let gpus = count(facts.gpus.len(), "GPU");
-    let new_enough = facts.host.version.is_some_and(|version| version >= DMABUF);
+    let version = facts.host.version.unwrap_or_default();
+    // Red Hat's 4.18 has parts of later kernels.
+    let is_el8 = facts
+        .host
+        .kernel
+        .as_ref()
+        .is_some_and(|kernel| kernel.contains(".el8"));
+    let new_enough = version >= DMABUF || is_el8;
     let drivers: BTreeSet<&str> = facts
         .hardware()
         .filter_map(|device| device.driver.as_deref())
         .collect();
     let drivers: Vec<&str> = drivers.into_iter().collect();
-    let by_dmabuf = drivers.iter().any(|driver| WITH_DMABUF.contains(driver));
+    let by_dmabuf = drivers.iter().any(|driver| has_dmabuf(driver, version));
     let of_drivers = || {
         format!(
             "whether the driver of the NICs ({}) registers DMA-BUF memory is not known",

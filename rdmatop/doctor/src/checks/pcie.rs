@@ -1,5 +1,7 @@
 //! The PCIe link of a NIC, and the IOMMU.
 
+use std::collections::BTreeMap;
+
 use crate::{
     facts::{Facts, Pci},
     line::Lines,
@@ -13,16 +15,21 @@ fn card(pci: &Pci) -> &str {
 }
 
 /// Bits per second of the ACTIVE ports of a card, whose functions share its link. Virtual functions have the
-/// ports of others, and no link is known of them.
+/// ports of others, and no link is known of them. Scalable functions have the address and the port of the
+/// function that they are parts of.
 fn wanted(facts: &Facts, pci: &Pci) -> u64 {
-    let shares = |other: &Pci| other.current.known().is_some() && card(other) == card(pci);
-    facts
-        .hardware()
-        .filter(|device| device.pci.as_ref().is_some_and(shares))
-        .flat_map(|device| &device.ports)
-        .filter(|port| port.active())
-        .filter_map(|port| port.rate.known())
-        .sum()
+    let mut by_function: BTreeMap<&str, u64> = BTreeMap::new();
+    for device in facts.hardware() {
+        let Some(other) = &device.pci else { continue };
+        if other.current.known().is_none() || card(other) != card(pci) {
+            continue;
+        }
+        let active = device.ports.iter().filter(|port| port.active());
+        let rates: u64 = active.filter_map(|port| port.rate.known()).sum();
+        let most = by_function.entry(&other.address).or_default();
+        *most = rates.max(*most);
+    }
+    by_function.values().sum()
 }
 
 pub(crate) fn link(facts: &Facts, out: &mut Lines) {

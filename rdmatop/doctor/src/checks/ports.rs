@@ -23,6 +23,7 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
     let all: Vec<(&Device, &Port)> = facts.ports().collect();
     let active = all.iter().filter(|(_, port)| port.active()).count();
     let mut spare = Vec::new();
+    let mut one_up = Vec::new();
     for (device, port) in &all {
         let name = port_name(device, port);
         match (port.state.known(), port.state.unreadable()) {
@@ -34,6 +35,9 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
                     .as_ref()
                     .is_some_and(|netdev| netdev.up == Some(false));
                 if expected.is_none() && (off || !has_signal(port)) {
+                    if siblings(&all, device, port) == [true] {
+                        one_up.push(name.clone());
+                    }
                     spare.push(name);
                 } else {
                     down(&name, *state, port, expected, out);
@@ -56,10 +60,15 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
             names(&spare)
         ),
     };
+    // With one sibling there is no pattern, and the reader knows whether the two are to be alike.
+    let sibling = match one_up.as_slice() {
+        [] => String::new(),
+        all => format!("; the one other NIC like {} has the same port up", names(all)),
+    };
     if !all.is_empty() && (out.is_empty() || !spare.is_empty()) {
         out.pass(
             "",
-            format!("{active} of {} up: {}{beside}", all.len(), kinds(&all)),
+            format!("{active} of {} up: {}{beside}{sibling}", all.len(), kinds(&all)),
         );
     }
 }
@@ -72,6 +81,16 @@ fn place<'a>(device: &'a Device, port: &Port) -> Option<([&'a str; 3], Option<ch
     (!device.software).then_some((device.kind(), function, port.number))
 }
 
+/// The same port of other NICs of its kind: whether each is up.
+fn siblings(all: &[(&Device, &Port)], device: &Device, port: &Port) -> Vec<bool> {
+    let own = place(device, port);
+    let is_other = |other: &Device| other.name != device.name;
+    all.iter()
+        .filter(|(other, at)| is_other(other) && own.is_some() && place(other, at) == own)
+        .map(|(_, port)| port.active())
+        .collect()
+}
+
 /// What says that a port should be up; `None` where nothing does, as for one without a cable.
 fn expected(all: &[(&Device, &Port)], device: &Device, port: &Port, active: usize) -> Option<&'static str> {
     let off = port
@@ -79,14 +98,8 @@ fn expected(all: &[(&Device, &Port)], device: &Device, port: &Port, active: usiz
         .as_ref()
         .is_some_and(|netdev| netdev.up == Some(false));
     let had_signal = port.netdev.as_ref().is_some_and(|netdev| netdev.had_carrier);
-    let own = place(device, port);
-    let is_other = |other: &Device| other.name != device.name;
-    let siblings: Vec<&Port> = all
-        .iter()
-        .filter(|(other, at)| is_other(other) && own.is_some() && place(other, at) == own)
-        .map(|(_, port)| *port)
-        .collect();
-    let up = siblings.iter().filter(|port| port.active()).count();
+    let siblings = siblings(all, device, port);
+    let up = siblings.iter().filter(|up| **up).count();
     if active == 0 {
         Some(NONE_UP)
     } else if port.in_use {
@@ -141,7 +154,9 @@ fn down(name: &str, state: u32, port: &Port, expected: Option<&'static str>, out
             "sudo sminfo   # no answer -> start opensm on one host, or the switch's subnet manager",
         );
     }
-    let Some(netdev) = &port.netdev else {
+    // The interface may be in another network namespace.
+    let netdev = port.netdev.as_ref().filter(|netdev| netdev.up.is_some());
+    let Some(netdev) = netdev else {
         let signal = match port.physical.known() {
             Some(2) => "it looks for a signal",
             Some(3) => "it is disabled",

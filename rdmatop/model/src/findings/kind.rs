@@ -236,7 +236,7 @@ kinds! {
     },
     PortDown => Kind {
         name: "port-down", raise_s: 2, clear_s: 5,
-        rule: "the only port of a device is not ACTIVE and processes have QPs on the device; or a port that was ACTIVE since rdmatop began \
+        rule: "the only port of a device is not ACTIVE and processes have QPs on the device; or connected QPs of the kernel are on the port (NVMe-oF, NFS, Lustre); or a port that was ACTIVE since rdmatop began \
                is not, and processes have QPs on its device or, with a library that makes QPs past the kernel (DEVX), have it open; other \
                ranks of such a process's job are taken to wait for it: they have QPs, are seen to move nothing, are of its workload, and run its \
                program with a library of collectives or are connected to it",
@@ -398,7 +398,7 @@ kinds! {
     },
     SmallMtu => Kind {
         name: "small-mtu", raise_s: 5, clear_s: 8,
-        rule: "an ACTIVE RoCE port of 25 Gb/s or more that has QPs of processes has a network device whose MTU has no room for \
+        rule: "an ACTIVE RoCE port of 25 Gb/s or more that has QPs of processes, or connected ones of the kernel, has a network device whose MTU has no room for \
                RoCE packets of 4096 bytes, or QPs whose path MTU is below that for which it has room",
         source: "MTU of the port's network device; 96 bytes of headers (iboe_get_mtu of the kernel); path MTU of the modify to RTR",
         why: "Each packet costs the same to handle, however little it carries.",
@@ -407,7 +407,7 @@ kinds! {
     },
     PcieSlow => Kind {
         name: "pcie-slow", raise_s: 5, clear_s: 10,
-        rule: "the PCI Express link of a NIC that a process uses is below what the NIC can do, and carries less than its ACTIVE \
+        rule: "the PCI Express link of a NIC that a process or the kernel's storage uses is below what the NIC can do, and carries less than its ACTIVE \
                ports",
         source: "current_link_speed, current_link_width and max_link_* of the PCI function; rates of the ports",
         why: "No setting of the job gets more through the slot than the slot carries.",

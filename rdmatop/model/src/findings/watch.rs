@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 use super::rules::{self, Growth, Scene};
-use super::{About, Finding, FindingId, Limits, Symptom, words};
+use super::{About, Finding, FindingId, Limits, Severity, Symptom, words};
 use crate::cause::{Cause, CauseId, Concerns, Obstacle};
 use crate::input::EbpfState;
 use crate::snapshot::Snapshot;
@@ -19,9 +19,9 @@ use crate::snapshot::Snapshot;
 const S: u64 = 1_000_000_000;
 /// Largest number of findings: the worst are kept, and how many are left out is said.
 pub(super) const MAX: usize = 128;
-/// Largest number of symptoms that are followed.
+/// Largest number of symptoms that are raised, and of those that are followed and not raised yet.
 const FOLLOWED: usize = 4 * MAX;
-/// Largest number of those that are about one process: one that makes trouble in hundreds of ways must not
+/// Largest number of either that are about one process: one that makes trouble in hundreds of ways must not
 /// hide what others suffer from.
 pub(super) const OF_ONE: usize = 16;
 
@@ -30,7 +30,7 @@ pub(super) const OF_ONE: usize = 16;
 pub struct LeftOut {
     /// Findings beyond the most that are shown.
     pub findings: usize,
-    /// Symptoms of the last snapshot that are not followed, and so cannot become findings.
+    /// Symptoms of the last snapshot for which there is no place among those that are followed, or raised.
     pub symptoms: usize,
 }
 
@@ -110,12 +110,13 @@ impl Watch {
         let mut keys = BTreeSet::new();
         for symptom in symptoms {
             let key = (symptom.id, symptom.about.clone());
-            if self.tracks.contains_key(&key) || make_place(&mut self.tracks, &symptom, changes) {
+            let rank = rank(symptom.severity, &symptom.about);
+            let tracks = &mut self.tracks;
+            if tracks.contains_key(&key) || make_place(tracks, false, &symptom.about, rank, changes) {
                 see(&mut self.tracks, self.last_ns, symptom, &scene);
             }
             keys.insert(key);
         }
-        let not_followed = keys.iter().filter(|key| !self.tracks.contains_key(key)).count();
         self.last_ns = Some(now);
         // `link-flaps` already reports the outages of a link that flaps.
         let flapping: BTreeSet<_> = flapping(&self.tracks, now);
@@ -129,10 +130,6 @@ impl Watch {
             }
             track.forget(now.saturating_sub(kind.window_ns()));
             if track.seen_ns == now {
-                if !track.raised && track.held_ns() >= kind.raise_s * S {
-                    track.raised = true;
-                    changes.push(Change::Raised(track.finding.clone()));
-                }
                 return true;
             }
             if !track.raised {
@@ -144,6 +141,8 @@ impl Watch {
             }
             keep
         });
+        let waits = raise(&mut self.tracks, now, changes);
+        let not_followed = keys.iter().filter(|key| !self.tracks.contains_key(key)).count();
         // Nobody may take the changes for a long time; the newest ones say most.
         let surplus = self.changes.len().saturating_sub(4 * MAX);
         self.changes.drain(..surplus);
@@ -158,7 +157,7 @@ impl Watch {
         });
         self.left_out = LeftOut {
             findings: findings.len() - shown,
-            symptoms: not_followed,
+            symptoms: not_followed + waits,
         };
         findings.truncate(shown);
         findings
@@ -232,21 +231,57 @@ fn is_outage(id: FindingId, about: &About) -> bool {
     id == FindingId::LinkErrors && about.part.as_deref() == Some(rules::LINK_DOWNED)
 }
 
-/// Whether there is a place for a symptom that is not followed yet. Where there is none, the least of what
-/// is followed makes way for a worse one, and at last one of a process for one of a port or a device.
-fn make_place(tracks: &mut Tracks, symptom: &Symptom, changes: &mut Vec<Change>) -> bool {
-    let process = symptom.about.process;
-    let of_it = |about: &About| process.is_some() && about.process == process;
-    let crowded = tracks.keys().filter(|(_, about)| of_it(about)).count() >= OF_ONE;
-    if !crowded && tracks.len() < FOLLOWED {
+/// How bad a symptom is. The one of a port or a device is the cause of others.
+const fn rank(severity: Severity, about: &About) -> (Severity, bool) {
+    (severity, about.process.is_none())
+}
+
+/// Raises the symptoms that this snapshot shows and that were there for long enough, the worst first. Returns
+/// the number of those for which there is no place.
+fn raise(tracks: &mut Tracks, now: u64, changes: &mut Vec<Change>) -> usize {
+    let is_due = |id: FindingId, track: &Track| {
+        !track.raised && track.seen_ns == now && track.held_ns() >= id.kind().raise_s * S
+    };
+    let due = tracks.iter().filter(|((id, _), track)| is_due(*id, track));
+    let mut due: Vec<_> = due
+        .map(|(key, track)| (rank(track.finding.severity, &key.1), key.clone()))
+        .collect();
+    due.sort_by_key(|(rank, _)| Reverse(*rank));
+    let mut waits = 0;
+    for (rank, key) in due {
+        let has_place = make_place(tracks, true, &key.1, rank, changes);
+        match tracks.get_mut(&key).filter(|_| has_place) {
+            Some(track) => {
+                track.raised = true;
+                changes.push(Change::Raised(track.finding.clone()));
+            }
+            None => waits += 1,
+        }
+    }
+    waits
+}
+
+/// Whether there is a place for one more symptom among those that are raised, or among those that are not:
+/// what is raised never makes way for what may never be. Where there is none, the least of them makes way for
+/// a worse one, and at last one of a process for one of a port or a device.
+fn make_place(
+    tracks: &mut Tracks,
+    raised: bool,
+    about: &About,
+    of_it: (Severity, bool),
+    changes: &mut Vec<Change>,
+) -> bool {
+    let is_same = |other: &About| about.process.is_some() && other.process == about.process;
+    let alike = || tracks.iter().filter(|(_, track)| track.raised == raised);
+    let crowded = alike().filter(|((_, other), _)| is_same(other)).count() >= OF_ONE;
+    if !crowded && alike().count() < FOLLOWED {
         return true;
     }
-    let rank = |severity, about: &About| (severity, about.process.is_none());
-    let among = tracks.iter().filter(|((_, about), _)| !crowded || of_it(about));
-    let least = among.min_by_key(|((_, about), track)| (rank(track.finding.severity, about), track.raised));
-    let Some((key, _)) = least.filter(|((_, about), track)| {
-        rank(track.finding.severity, about) < rank(symptom.severity, &symptom.about)
-    }) else {
+    let among = alike().filter(|((_, other), _)| !crowded || is_same(other));
+    let least = among
+        .map(|(key, track)| (rank(track.finding.severity, &key.1), key))
+        .min_by_key(|(rank, _)| *rank);
+    let Some((_, key)) = least.filter(|(rank, _)| *rank < of_it) else {
         return false;
     };
     let key = key.clone();

@@ -4,7 +4,7 @@ use crate::engine::natural;
 use crate::snapshot::ProcessRow;
 use rdmatop_base::text;
 
-/// A process: its name, its PID, its job.
+/// A process: its name, its PID, its job. Or a module of the kernel that has QPs.
 pub(super) fn process(row: &ProcessRow) -> String {
     let job = row
         .workload
@@ -13,6 +13,7 @@ pub(super) fn process(row: &ProcessRow) -> String {
         .unwrap_or_default();
     match row.pid {
         Some(pid) => format!("{} (PID {pid}{job})", row.comm),
+        None if row.kernel => format!("{} (kernel)", row.comm),
         None => row.comm.to_string(),
     }
 }

@@ -36,7 +36,7 @@ pub(super) use uncounted::QpsWritten;
 pub use uncounted::{why_process_is_uncounted, why_qp_is_unknown};
 pub use unexplained::{AllUnexplained, Unexplained};
 pub(super) use unexplained::{are_known, is_of_the_core};
-pub use unobserved::{Quantity, Unobserved, sentence};
+pub use unobserved::{Quantity, Unobserved, looked_at_none, sentence};
 
 /// What a snapshot means.
 #[derive(Clone, Debug, Default, PartialEq)]

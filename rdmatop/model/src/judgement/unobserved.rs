@@ -101,6 +101,18 @@ pub(super) fn of_device(device: &DeviceRow) -> Concerns {
     Concerns::Device(device.name.to_string())
 }
 
+/// Whether nothing of a device was read: it is left alone, or does not answer.
+fn is_unread(snapshot: &Snapshot, device: &DeviceRow) -> bool {
+    let mut ports = snapshot.ports.iter();
+    device.driver.is_none() && ports.all(|port| port.device_uid != device.uid)
+}
+
+/// Whether there are devices, and nothing of any of them was read.
+pub fn looked_at_none(snapshot: &Snapshot) -> bool {
+    let mut devices = snapshot.devices.iter();
+    !snapshot.devices.is_empty() && devices.all(|device| is_unread(snapshot, device))
+}
+
 pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Vec<Unobserved> {
     let mut out = Vec::new();
     let some_left_alone = snapshot
@@ -112,7 +124,7 @@ pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Vec<Unobserved> {
         let ports = || snapshot.ports.iter().filter(|port| port.device_uid == device.uid);
         // The note says that rdmatop leaves this device alone. Nothing of it was read, so any other cause
         // would be a guess about its driver.
-        if some_left_alone && device.driver.is_none() && ports().next().is_none() {
+        if some_left_alone && is_unread(snapshot, device) {
             continue;
         }
         let because =

@@ -23,8 +23,8 @@ const GIDS: GidLimits = GidLimits {
 const IRQS: usize = 1024;
 const IFF_UP: u64 = 1;
 
-/// Reads a device; `None` when it is gone.
-pub(super) fn read(root: &Root, name: &OsStr) -> Option<Device> {
+/// Reads a device; `None` when it is gone. `container`: rdmatop is in one.
+pub(super) fn read(root: &Root, name: &OsStr, container: bool) -> Option<Device> {
     let facts = read_device(root, name)?;
     let dir = root.sys("class/infiniband").join(name);
     // "1: CA"; 4 is iWARP, whose GIDs are MAC addresses, 7 EFA's.
@@ -42,7 +42,18 @@ pub(super) fn read(root: &Root, name: &OsStr) -> Option<Device> {
             .iter()
             .map(|port| {
                 let interface = port.netdev.clone().or_else(|| only_interface(root, &facts, &dir));
-                read_port(root, &dir, port, roce, interface.as_deref())
+                let mut port = read_port(root, &dir, port, roce, interface.as_deref());
+                if let Some(netdev) = &mut port.netdev
+                    && container
+                    && !facts.software
+                    && is_namesake(root, &netdev.name)
+                {
+                    *netdev = Netdev {
+                        name: std::mem::take(&mut netdev.name),
+                        ..Netdev::default()
+                    };
+                }
+                port
             })
             .collect(),
         name: facts.name,
@@ -60,6 +71,16 @@ pub(super) fn late(name: &OsStr) -> Device {
         late: true,
         ..Device::default()
     }
+}
+
+/// Whether an interface has neither hardware nor other interfaces below it, as the `eth0` of a container. Its
+/// name stands in the GIDs of a NIC whose own interface of that name is in another network namespace.
+fn is_namesake(root: &Root, name: &str) -> bool {
+    let Some(files) = root.list(&root.sys("class/net").join(name)) else {
+        return false;
+    };
+    let is_below = |file: &OsStr| file == "device" || file.as_bytes().starts_with(b"lower_");
+    !files.iter().any(|file| is_below(file))
 }
 
 /// The interface of a port whose GIDs name none: the one on which the SoftRoCE device was made, or the only

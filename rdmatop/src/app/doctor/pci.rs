@@ -165,6 +165,7 @@ pub(super) fn search(root: &Root, container: bool) -> (Vec<Gpu>, Vec<IdleNic>) {
         let Some((what, module)) = rdma_nic(vendor, number("device").unwrap_or_default(), class) else {
             continue;
         };
+        let given = given || driver.is_some() && is_elsewhere(root, &dir, container);
         if !given && !has_rdma(root, &name, &dir) {
             nics.push(IdleNic {
                 address,
@@ -209,6 +210,14 @@ fn rdma_nic(vendor: u64, device: u64, class: u64) -> Option<(&'static str, &'sta
         (CORNELIS, _) if network || class >> 8 == 0x0208 => Some(("an Omni-Path NIC", "hfi1")),
         _ => None,
     }
+}
+
+/// Whether a function with a driver serves another network namespace: /sys has the functions of all, and of
+/// network interfaces and bonds those of one. Of a function that has no interface anywhere a container cannot
+/// know whether it is its own.
+fn is_elsewhere(root: &Root, dir: &Path, container: bool) -> bool {
+    root.list(&dir.join("net"))
+        .map_or(container, |nets| nets.is_empty())
 }
 
 /// Whether a bond makes one port of this function and one that has an RDMA device, which is then that of both
@@ -289,6 +298,20 @@ mod tests {
             "/bus/pci/drivers/mlx5_core",
         );
         assert_eq!(idle(), 1);
+    }
+
+    #[test]
+    fn a_nic_of_another_network_namespace_is_not_judged() {
+        const NIC: [&str; 3] = ["0x15b3", "0x1021", "0x020000"];
+        const AT: &str = "sys/bus/pci/devices/0000:17:00.1";
+        let fake = Fake::new();
+        let idle = |container| search(&fake.root(), container).1.len();
+        function(&fake, "0000:17:00.1", NIC, Some("mlx5_core"));
+        assert_eq!((idle(true), idle(false)), (0, 1), "without an interface");
+        fake.dir(format!("{AT}/net"));
+        assert_eq!((idle(true), idle(false)), (0, 0), "its interface is elsewhere");
+        fake.dir(format!("{AT}/net/eth1"));
+        assert_eq!((idle(true), idle(false)), (1, 1), "its interface is here");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde::Serialize;
 use rdmatop_model::cause::{Cause, CauseId};
 use rdmatop_model::findings::{Finding, Severity, WITHOUT_EBPF};
 use rdmatop_model::input::EbpfState;
-use rdmatop_model::judgement::Unobserved;
+use rdmatop_model::judgement::{Unobserved, looked_at_none};
 use rdmatop_model::snapshot::{SCHEMA, Snapshot};
 
 /// The worst of the findings.
@@ -13,15 +13,15 @@ pub fn worst(snapshot: &Snapshot) -> Option<Severity> {
     snapshot.findings.iter().map(|found| found.severity).max()
 }
 
-/// Whether the verdict is unknown: there is no warning, but only ports and states of QPs could be judged
-/// although more was wanted.
+/// Whether the verdict is unknown: there is no warning, but no device was looked at, or only ports and states
+/// of QPs could be judged although more was wanted.
 pub fn is_unknown(snapshot: &Snapshot) -> bool {
     let severe = worst(snapshot).is_some_and(|worst| worst > Severity::Info);
-    !severe
-        && matches!(
-            snapshot.health.ebpf,
-            EbpfState::Starting | EbpfState::Unavailable(_)
-        )
+    let without_ebpf = matches!(
+        snapshot.health.ebpf,
+        EbpfState::Starting | EbpfState::Unavailable(_)
+    );
+    !severe && (without_ebpf || looked_at_none(snapshot))
 }
 
 /// The verdict in one line.
@@ -50,6 +50,10 @@ fn verdict(snapshot: &Snapshot) -> String {
         ""
     };
     match (of(Severity::Critical), of(Severity::Warning)) {
+        (0, 0) if looked_at_none(snapshot) => {
+            let all = snapshot.devices.len();
+            format!("unknown: looked at none of {} of {host}", plural(all, "device"))
+        }
         (0, 0) => {
             let seconds = snapshot.health.looked_ns.saturating_add(500_000_000) / 1_000_000_000;
             let (word, place, rest) = match &snapshot.health.ebpf {
@@ -162,6 +166,27 @@ mod tests {
                  rest is not judged\n"
             )
         );
+    }
+
+    #[test]
+    fn nothing_is_known_where_all_devices_are_left_alone() {
+        let mut snapshot = full::snapshot();
+        (snapshot.findings, snapshot.ports) = (Vec::new().into(), Vec::new());
+        for device in &mut snapshot.devices {
+            device.driver = None;
+        }
+        assert!(is_unknown(&snapshot));
+        let said = text(&snapshot);
+        let devices = snapshot.devices.len();
+        assert!(
+            said.starts_with(&format!("unknown: looked at none of {devices} device")),
+            "{said}"
+        );
+        let json: serde_json::Value = serde_json::from_str(&json(&snapshot).unwrap()).unwrap();
+        assert_eq!(json["verdict"], "unknown");
+        snapshot.devices[0].driver = Some("mlx5_core".into());
+        snapshot.health.ebpf = EbpfState::Disabled;
+        assert!(!is_unknown(&snapshot), "one was looked at");
     }
 
     #[test]

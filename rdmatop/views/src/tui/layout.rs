@@ -6,6 +6,7 @@ use ratatui::layout::Rect;
 
 use rdmatop_model::cause::Cause;
 use rdmatop_model::findings::{Finding, Quiet, WITHOUT_EBPF};
+use rdmatop_model::judgement::looked_at_none;
 
 use super::state::State;
 use super::tab::Tab;
@@ -285,6 +286,13 @@ pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
         let enough = Quiet::ENOUGH_S;
         let quiet = match quiet {
             Quiet::Starting => "Looking: eBPF programs are being attached".to_owned(),
+            _ if looked_at_none(&state.snapshot) => {
+                let all = state.snapshot.devices.len();
+                format!(
+                    "Looked at none of {all} device{}",
+                    if all == 1 { "" } else { "s" }
+                )
+            }
             Quiet::Looking(seconds) => {
                 format!("Looking ({seconds} s of {enough}): no trouble yet{place}{rest}")
             }

@@ -24,33 +24,20 @@ const GIDS: [(&str, &str); 3] = [
 
 /// The devices among which a job chooses: those that its processes find in /sys, which in mode exclusive of
 /// `rdma system` are those of their network namespace (`ib_class`, drivers/infiniband/core/device.c). Also
-/// whether the machine's stand for those of a process of which they are not known.
+/// whether the machine's stand for them, because they are not known.
 fn found<'a>(facts: &'a Facts, job: &Job<'a>) -> (Vec<&'a str>, bool) {
-    let own: Vec<&str> = facts
-        .devices
-        .known()
-        .into_iter()
-        .flatten()
-        .map(|device| device.name.as_str())
-        .collect();
-    let mut all: Vec<&str> = Vec::new();
-    let mut blind = false;
-    for process in &job.all {
-        match process.sees.known() {
-            Some(sees) => all.extend(sees.iter().map(|(name, _)| name.as_str())),
-            None => blind = true,
-        }
-    }
-    if blind {
-        all.extend(&own);
-    }
+    let devices = facts.devices.known().into_iter().flatten();
+    let own: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
+    let Some(sees) = job.first.sees.known() else {
+        return (own, true);
+    };
+    let mut all: Vec<&str> = sees.iter().map(|(name, _)| name.as_str()).collect();
     // In the order of the machine's.
     all.sort_by_key(|name| {
         let place = own.iter().position(|known| known == name);
         (place.unwrap_or(usize::MAX), *name)
     });
-    all.dedup();
-    (all, blind)
+    (all, false)
 }
 
 pub(crate) fn devices(facts: &Facts, out: &mut Lines) {
@@ -85,15 +72,14 @@ pub(crate) fn devices(facts: &Facts, out: &mut Lines) {
             } else {
                 names(&known)
             };
-            let has = if blind {
-                format!("this machine has {devices}")
+            let (has, of, not) = if blind {
+                let has = format!("this machine has {devices}");
+                (has, "of this machine", "this machine does not have")
             } else {
-                format!("it finds {devices} in /sys")
+                let has = format!("it finds {devices} in /sys");
+                (has, "that it finds", "it does not find")
             };
-            let remedy = step!(
-                "start the job with {} of this machine's devices, or without",
-                name
-            );
+            let remedy = step!("start the job with {} of devices that it finds, or without", name);
             let takes_none = used.is_empty() && !list.entries.iter().any(|(entry, _)| is_interface(entry));
             let lacks_some = !missing.is_empty() && !list.not;
             if blind && facts.host.exclusive && (takes_none || lacks_some) {
@@ -105,20 +91,14 @@ pub(crate) fn devices(facts: &Facts, out: &mut Lines) {
             } else if takes_none {
                 out.fail(
                     subject,
-                    format!(
-                        "{subject}: {} takes no RDMA device of this machine",
-                        setting(name, value)
-                    ),
+                    format!("{subject}: {} takes no RDMA device {of}", setting(name, value)),
                     format!("The job uses TCP, or ends at its start; {has}."),
                     remedy,
                 );
             } else if lacks_some {
                 out.warn(
                     subject,
-                    format!(
-                        "{subject}: {name} names {}, which this machine does not have",
-                        names(&missing)
-                    ),
+                    format!("{subject}: {name} names {}, which {not}", names(&missing)),
                     format!("The job uses fewer NICs than it was meant to; {has}."),
                     remedy,
                 );
@@ -136,11 +116,13 @@ pub(crate) fn gid(facts: &Facts, out: &mut Lines) {
                 continue;
             };
             let list = List::parse(job.get(devices).unwrap_or_default(), devices == "UCX_NET_DEVICES");
+            let (known, _) = found(facts, &job);
             let mut bad: Vec<(&str, Vec<String>)> = Vec::new();
             let mut fine = Vec::new();
             for (device, port) in facts.ports() {
                 let Fact::Known(gids) = &port.gids else { continue };
-                if !port.roce || !list.takes_port(&device.name, port.number) {
+                let takes = list.takes_port(&device.name, port.number);
+                if !port.roce || !takes || !known.contains(&device.name.as_str()) {
                     continue;
                 }
                 let active = port.active();

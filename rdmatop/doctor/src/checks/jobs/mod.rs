@@ -12,12 +12,12 @@ use crate::{
     line::{Lines, WITH_ROOT},
     words::{count, names as names_of, setting},
 };
-use rdmatop_base::step::step;
+use rdmatop_base::{step::step, variables::nccl_ignores};
 
 pub(crate) use hca::{devices, gid};
 pub(crate) use names::names;
 
-/// Processes with the same settings.
+/// Processes with the same settings, which find the same devices.
 struct Job<'a> {
     subject: String,
     first: &'a Process,
@@ -39,28 +39,17 @@ impl Job<'_> {
         begin.is_some_and(|begin| begin.eq_ignore_ascii_case(prefix))
     }
 
-    /// Why a setting that keeps UCX or libfabric to TCP does not keep the job to it. Clouds start jobs of
-    /// NCCL with `-x UCX_TLS=tcp`, which is for MPI: NCCL reads neither variable. Of its plug-ins that of
-    /// HPC-X makes its transfers with UCX if `NCCL_PLUGIN_P2P` says so, and aws-ofi-nccl, without which there
-    /// is no RDMA on EFA, with libfabric.
+    /// Why a setting that keeps UCX or libfabric to TCP does not keep the job to it.
     fn has_rdma_beside(&self, name: &str, verbs: bool) -> Option<(&'static str, &'static str)> {
-        let by_ucx = self.begins("NCCL_PLUGIN_P2P", "uc");
-        let is_fabric = |value: &str| {
-            let value = value.to_ascii_lowercase();
-            value.contains("ofi") || value.contains("fabric")
-        };
-        let mut plugins = ["NCCL_NET", "NCCL_NET_PLUGIN"].into_iter();
-        let by_fabric = !verbs || plugins.any(|name| self.get(name).is_some_and(is_fabric));
-        let (library, in_nccl) = match name {
-            "UCX_TLS" => ("UCX", by_ucx),
-            "FI_PROVIDER" => ("libfabric", by_fabric),
+        let library = match name {
+            "UCX_TLS" => "UCX",
+            "FI_PROVIDER" => "libfabric",
             _ => return None,
         };
         if self.all.iter().any(|process| process.has_qps) {
             return Some((library, "and RDMA all the same: it has queue pairs"));
         }
-        let has_nccl = self.environ.iter().any(|(name, _)| name.starts_with("NCCL_"));
-        (has_nccl && !in_nccl).then_some((library, "which NCCL does not read"))
+        nccl_ignores(name, self.environ, verbs).then_some((library, "which NCCL does not read"))
     }
 }
 
@@ -72,15 +61,17 @@ fn shared(name: &str) -> bool {
 
 fn jobs(facts: &Facts) -> Vec<Job<'_>> {
     type Settings<'a> = BTreeSet<&'a (String, String)>;
-    let mut groups: Vec<(Settings<'_>, Vec<&Process>)> = Vec::new();
+    type Key<'a> = (Settings<'a>, &'a Fact<Vec<(String, bool)>>);
+    let mut groups: Vec<(Key<'_>, Vec<&Process>)> = Vec::new();
     for process in &facts.processes {
         let Some(environ) = process.environ.known() else {
             continue;
         };
         let settings: Settings<'_> = environ.iter().filter(|(name, _)| shared(name)).collect();
-        match groups.iter_mut().find(|(known, _)| *known == settings) {
+        let key = (settings, &process.sees);
+        match groups.iter_mut().find(|(known, _)| *known == key) {
             Some((_, processes)) => processes.push(process),
-            None => groups.push((settings, vec![process])),
+            None => groups.push((key, vec![process])),
         }
     }
     groups

@@ -231,7 +231,7 @@ pub(super) fn flaps(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let (Some(first), Some(last)) = (downs.times.front(), downs.times.back()) else {
             continue;
         };
-        let users: Vec<_> = scene.holders(&port.device).collect();
+        let users = scene.carried(port);
         let now = scene.snapshot.mono_ns;
         let ago = |at: u64| text::age(now.saturating_sub(at) / S);
         // It works for the moment.
@@ -329,7 +329,7 @@ impl Failed {
             let lately = qp.timeline.last().is_some_and(|step| step.mono_ns >= since_ns);
             if is_err == Some(true) && lately {
                 qps += 1;
-                processes.extend(qp.process_uid);
+                processes.extend(qp.process_uid.filter(|_| !qp.kernel));
             } else {
                 others |= is_err != Some(false);
             }

@@ -50,7 +50,7 @@ fn moving<'a>(scene: &Scene<'a>) -> impl Iterator<Item = &'a PortRow> {
     ports.filter(move |port| port.counters.iter().any(rises))
 }
 
-/// Ports that are not ACTIVE although processes have QPs on their device.
+/// Ports that are not ACTIVE although processes have QPs on their device, or the kernel has connected ones.
 pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for port in &scene.snapshot.ports {
         let Some(state) = port.state.filter(|state| !state.is_active()) else {
@@ -72,6 +72,10 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         if users.is_empty() && was_active {
             users = scene.holders(&port.device).collect();
         }
+        let mut beside = scene.consumers(port);
+        if users.is_empty() {
+            users = std::mem::take(&mut beside);
+        }
         let are_listed = !users.is_empty();
         if !are_listed && was_active {
             users = scene.openers(port.device_uid).collect();
@@ -79,6 +83,7 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let [first, rest @ ..] = &users[..] else { continue };
         let more = match rest.len() {
             0 => String::new(),
+            more if first.kernel => format!(" and {more} more"),
             1 => " and 1 more process".to_owned(),
             more => format!(" and {more} more processes"),
         };
@@ -88,6 +93,7 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             let words = "the kernel lists no QP there: the process has the device open, and a library that makes QPs past the kernel";
             evidence.push(words.to_owned());
         }
+        evidence.extend(who(&beside).map(|who| format!("the kernel has QPs there, too: {who}")));
         let ranks = scene.ranks_behind(port.device_uid, &users);
         let jobs: BTreeSet<_> = ranks.iter().map(|row| &row.workload).collect();
         let whose = if jobs.len() > 1 { "their jobs" } else { "the job" };
@@ -117,7 +123,7 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 },
             ),
             short: format!("port {state}"),
-            victims: users.iter().chain(&ranks).map(|row| row.uid).collect(),
+            victims: users.iter().chain(&beside).chain(&ranks).map(|row| row.uid).collect(),
             ..scene.symptom(FindingId::PortDown, Severity::Critical, About::of_port(port))
         });
     }
@@ -155,7 +161,7 @@ pub(super) fn used_by(users: &[&ProcessRow]) -> String {
 /// Errors of the link.
 pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for port in moving(scene) {
-        let users: Vec<_> = scene.holders(&port.device).collect();
+        let users = scene.carried(port);
         let flaps = scene.growth.flaps.of(port, scene.limits).is_some();
         for (counter, limit, severity) in ERRORS {
             let went_down = *counter == LINK_DOWNED;
@@ -287,25 +293,41 @@ pub(super) fn mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let roce = has_mtu_of_roce(port);
         let payload = payload(mtu).map_or(0, u64::from);
         let small = rate >= scene.limits.mtu_rate_bps && payload < scene.limits.payload_bytes;
-        if !active || !roce || !small || scene.users(&port.device).next().is_none() {
+        if !active || !roce || !small {
+            continue;
+        }
+        let by_process = scene.users(&port.device).next().is_some();
+        let consumers = scene.consumers(port);
+        if !by_process && consumers.is_empty() {
             continue;
         }
         let netdev = port.netdev.as_deref().unwrap_or("NETDEV");
+        let interface = ShellWord::or(port.netdev.as_deref(), "NETDEV");
+        let mut evidence = vec![format!(
+            "{} of {} Gb/s, MTU {mtu} of {netdev}",
+            name(port),
+            rate / 1_000_000_000
+        )];
+        evidence.extend(who(&consumers).map(|who| format!("the kernel has QPs there: {who}")));
         out.push(Symptom {
             verdict: format!(
                 "{netdev} has MTU {mtu}: packets of {} carry {payload} bytes, {} are possible",
                 name(port),
                 scene.limits.payload_bytes
             ),
-            evidence: vec![format!(
-                "{} of {} Gb/s, MTU {mtu} of {netdev}",
-                name(port),
-                rate / 1_000_000_000
-            )],
-            next: step!(
-                "sudo ip link set dev {} mtu 9000   # until the next boot; as much on the switches first, then on all hosts; then restart the job",
-                ShellWord::or(port.netdev.as_deref(), "NETDEV")
-            ),
+            evidence,
+            next: if by_process {
+                step!(
+                    "sudo ip link set dev {} mtu 9000   # until the next boot; as much on the switches first, then on all hosts; then restart the job",
+                    interface
+                )
+            } else {
+                step!(
+                    "sudo ip link set dev {} mtu 9000   # until the next boot; as much on the switches first, then on all hosts; what the kernel has \
+                     connected keeps its packets until it is mounted or connected anew",
+                    interface
+                )
+            },
             short: format!("MTU {mtu}"),
             ..scene.symptom(FindingId::SmallMtu, Severity::Warning, About::of_port(port))
         });
@@ -390,7 +412,7 @@ pub(super) fn waits(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         if share < scene.limits.wait_share {
             continue;
         }
-        let users: Vec<_> = scene.holders(&port.device).collect();
+        let users = scene.carried(port);
         let sent = port.any_tx_bytes().and_then(|sent| sent.rate);
         let mut evidence = vec![format!(
             "port_xmit_wait {}, a tick taken as one symbol time",

@@ -50,7 +50,7 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         {
             continue;
         }
-        let users: Vec<_> = scene.holders(&port.device).collect();
+        let users = scene.carried(port);
         let (place, rate) = (name(port), words::per_s(again));
         // A receiver that gets a packet too early asks for the one before it, as if that were lost, and then
         // gets it twice.

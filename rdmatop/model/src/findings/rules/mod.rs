@@ -28,6 +28,8 @@ use std::sync::Arc;
 
 use super::{About, FindingId, Limits, Severity, Symptom};
 use crate::engine::makes_its_own;
+use crate::ib::QpType;
+use crate::judgement::is_of_the_core;
 use crate::peers::Peer;
 use crate::snapshot::{DeviceRow, PortRow, ProcessRow, QpRow, Snapshot, VerbRow};
 use crate::value::{Counter, Known};
@@ -99,6 +101,30 @@ impl<'a> Scene<'a> {
     /// Processes with QPs on a device.
     fn holders(&self, device: &str) -> impl Iterator<Item = &'a ProcessRow> {
         live(self.snapshot).filter(move |row| row.devices.iter().any(|name| &**name == device))
+    }
+
+    /// Modules of the kernel with connected QPs on a port, as NVMe-oF, NFS and Lustre have. Those for
+    /// management and of IPoIB are on each port, whether anybody uses it or not.
+    fn consumers(&self, port: &PortRow) -> Vec<&'a ProcessRow> {
+        let is_of_use = |qp: &&QpRow| {
+            qp.kernel
+                && !qp.exited
+                && qp.port == Some(port.port)
+                && matches!(qp.qp_type, Some(QpType::RC | QpType::UC))
+                && !is_of_the_core(qp)
+        };
+        let qps = self.qps_on(port.device_uid).filter(is_of_use);
+        let uids: BTreeSet<u64> = qps.filter_map(|qp| qp.process_uid).collect();
+        uids.into_iter().filter_map(|uid| self.process(uid)).collect()
+    }
+
+    /// Whose packets a port carries: processes with QPs on its device, else what the kernel has there.
+    fn carried(&self, port: &PortRow) -> Vec<&'a ProcessRow> {
+        let holders: Vec<_> = self.holders(&port.device).collect();
+        if holders.is_empty() {
+            return self.consumers(port);
+        }
+        holders
     }
 
     /// Other ranks of the jobs of `users`, which use a port that is down: those that are seen to move

@@ -21,13 +21,16 @@ pub(super) fn pcie(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let Some([now, able]) = device.pcie.filter(|[now, able]| now.bps < able.bps) else {
             continue;
         };
-        let active = scene.active_ports().filter(|port| port.device_uid == device.uid);
-        let Some(rates) = active.map(|port| port.rate_bps).collect::<Option<Vec<u64>>>() else {
+        let active = || scene.active_ports().filter(|port| port.device_uid == device.uid);
+        let Some(rates) = active().map(|port| port.rate_bps).collect::<Option<Vec<u64>>>() else {
             continue;
         };
         let wanted: u64 = rates.into_iter().sum();
-        // The link of a NIC that no process uses does not matter.
-        let Some(user) = scene.holders(&device.name).next().filter(|_| now.bps < wanted) else {
+        if now.bps >= wanted {
+            continue;
+        }
+        // The link of a NIC that nobody uses does not matter.
+        let Some(user) = active().find_map(|port| scene.carried(port).first().copied()) else {
             continue;
         };
         out.push(Symptom {
@@ -151,10 +154,19 @@ pub(super) fn roce_v1(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 better.index,
                 crate::peers::address(better.gid)
             )],
-            next: step!(
-                "Start the job with GID index {}: UCX_IB_GID_INDEX, perftest -x, of NCCL before 2.21 NCCL_IB_GID_INDEX. From 2.21 on NCCL finds it where that is not set.",
-                better.index
-            ),
+            next: if owner.kernel {
+                step!(
+                    "sudo mkdir -p /sys/kernel/config/rdma_cm/{}; echo 'RoCE v2' | sudo tee /sys/kernel/config/rdma_cm/{}/ports/{}/default_roce_mode   # until the next boot; for what is connected from then on",
+                    ShellWord::device(&row.device),
+                    ShellWord::device(&row.device),
+                    port
+                )
+            } else {
+                step!(
+                    "Start the job with GID index {}: UCX_IB_GID_INDEX, perftest -x, of NCCL before 2.21 NCCL_IB_GID_INDEX. From 2.21 on NCCL finds it where that is not set.",
+                    better.index
+                )
+            },
             short: "RoCE v1".to_owned(),
             since_ns: scene.snapshot.mono_ns,
             ..scene.symptom(

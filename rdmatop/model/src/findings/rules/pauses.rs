@@ -96,7 +96,7 @@ pub(super) fn storm(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             if !paused.is_storm(scene) {
                 continue;
             }
-            let users: Vec<_> = scene.holders(&port.device).collect();
+            let users = scene.carried(port);
             let (netdev, more) =
                 interface(port).unwrap_or_else(|| (ShellWord::or(None, "NETDEV"), NextStep::default()));
             let place = name(port);
@@ -214,7 +214,7 @@ pub(super) fn class(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let Some(outside) = outside(scene, port) else {
             continue;
         };
-        let users: Vec<_> = scene.holders(&port.device).collect();
+        let users = scene.carried(port);
         let mut evidence = vec![format!(
             "{} of RDMA, {} on {}",
             words::bits(outside.rdma),

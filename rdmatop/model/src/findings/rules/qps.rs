@@ -90,9 +90,14 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
             };
             out.verdict = format!("{many} of {who}{on} in {state}: {what}");
             out.short = format!("QPs in {state}");
-            out.next = "Look at the program's log: the first failed completion says why (later ones are flushes). Then restart the program: no \
-                        QP leaves this state by itself."
-                .into();
+            out.next = if owner.kernel {
+                "sudo dmesg | tail -50   # which connection failed, and why; the kernel makes a new one as long as its timeouts allow   # given up -> mount \
+                 or connect it anew"
+            } else {
+                "Look at the program's log: the first failed completion says why (later ones are flushes). Then restart the program: no \
+                 QP leaves this state by itself."
+            }
+            .into();
         }
     }
     out

@@ -86,8 +86,8 @@ fn symptom(
     if let Some(done) = sender.traffic.tx_wr.and_then(|wr| wr.rate) {
         evidence.push(format!("{} work requests finished by it", words::per_s(done)));
     }
-    let next = match receiver.and_then(|row| row.pid) {
-        Some(pid) => look_at([pid].into_iter()),
+    let next = match receiver.map(|row| row.pid) {
+        Some(pid) => look_at(pid.into_iter()),
         None => {
             "rdmatop check   # on the peer's host: it names the process that posts too few receives".into()
         }
@@ -119,11 +119,17 @@ fn symptom(
     }
 }
 
-/// The command that shows what processes do instead of posting receives.
+/// The command that shows what processes do instead of posting receives. Without processes it is a module of
+/// the kernel, which posts them when it has completions.
 fn look_at(pids: impl Iterator<Item = u32>) -> NextStep {
     const SHOWN: usize = 8;
     let pids: Vec<String> = pids.take(SHOWN).map(|pid| pid.to_string()).collect();
-    let all = Some(pids.join(",")).filter(|all| !all.is_empty());
+    if pids.is_empty() {
+        return "top   # ksoftirqd or kworker near 100 % of a CPU -> the NIC's interrupts are on too few: rdmatop doctor   # none -> its peers send \
+                more than it has receives for: a longer queue where it is set up (nvmet, nfsd, Lustre)"
+            .into();
+    }
+    let all = Some(pids.join(","));
     let only = pids.first().filter(|_| pids.len() == 1);
     step!(
         "ps -o pid,stat,wchan:30,args -p {}   # STAT T -> it is stopped: kill -CONT {}   # S, D -> it waits, R -> it computes: it \
@@ -142,12 +148,14 @@ pub(super) fn of_port(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             continue;
         }
         let place = format!("{}/{}", port.device, port.port);
-        let users: Vec<String> = scene.users(&port.device).map(words::process).collect();
+        let users: Vec<_> = scene.users(&port.device).chain(scene.consumers(port)).collect();
         let (verdict, evidence, part) = if let Some(rate) = here {
-            let who = users.first().map_or_else(|| "a process".to_owned(), Clone::clone);
-            let more = match users.len() {
-                0 | 1 => String::new(),
-                all => format!(" or one of {} more", all - 1),
+            let how = "posts receives too slowly";
+            let who = match users.as_slice() {
+                // The QPs may be some that the kernel does not list, or those of IPoIB.
+                [] => format!("it is not known who {how}"),
+                [one] => format!("{} {how}", words::process(one)),
+                [one, more @ ..] => format!("{} or one of {} more {how}", words::process(one), more.len()),
             };
             let packets = if rate >= 10.0 {
                 format!("{} packets a second", words::number(rate))
@@ -155,7 +163,7 @@ pub(super) fn of_port(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 "Packets".to_owned()
             };
             (
-                format!("{packets} find no receive buffer on {place}: {who}{more} posts receives too slowly"),
+                format!("{packets} find no receive buffer on {place}: {who}"),
                 format!("out_of_buffer {}", words::per_s(rate)),
                 "here",
             )
@@ -168,10 +176,12 @@ pub(super) fn of_port(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         } else {
             continue;
         };
-        let mut all = scene.users(&port.device);
-        let only = all.next().filter(|_| all.next().is_none());
+        let only = match users.as_slice() {
+            [one] => Some(one.uid),
+            _ => None,
+        };
         let about = About {
-            process: only.map(|row| row.uid),
+            process: only,
             device: Some(port.device_uid),
             port: Some(port.port),
             part: Some(part.into()),
@@ -179,11 +189,17 @@ pub(super) fn of_port(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         out.push(Symptom {
             verdict,
             evidence: vec![evidence],
-            next: if part == "here" {
-                look_at(scene.users(&port.device).filter_map(|row| row.pid))
-            } else {
+            next: if part != "here" {
                 "rdmatop check   # on the peers' hosts: it names the process that posts too few receives"
                     .into()
+            } else if users.is_empty() {
+                step!(
+                    "rdma resource show qp link {}/{}   # whose queue pairs are there; rdmatop there shows who has the device open",
+                    ShellWord::device(&port.device),
+                    port.port
+                )
+            } else {
+                look_at(users.iter().filter_map(|row| row.pid))
             },
             short: "posts few recv".to_owned(),
             ..scene.symptom(FindingId::ReceiverNotReady, Severity::Warning, about)

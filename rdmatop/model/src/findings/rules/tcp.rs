@@ -6,6 +6,7 @@ use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::{DeviceRow, PortRow, ProcessRow, TcpTraffic};
 use crate::value::Counter;
 use rdmatop_base::step::{ShellWord, step};
+use rdmatop_base::variables::nccl_ignores;
 
 /// Variables, and the value with which each keeps a library from RDMA.
 const SWITCHES: &[(&str, &str)] = &[
@@ -130,15 +131,18 @@ fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> 
     }
 }
 
-/// The variable in the process's environment that forbids RDMA, and its value. On EFA NCCL has RDMA by
-/// libfabric, for which `NCCL_IB_DISABLE` means nothing.
+/// The variable in the process's environment that forbids RDMA, and its value, as `doctor` takes them. On EFA
+/// NCCL has RDMA by libfabric, for which `NCCL_IB_DISABLE` means nothing.
 fn switch<'a>(scene: &Scene<'_>, row: &'a ProcessRow) -> Option<(&'static str, &'a str)> {
     let environ = row.environ.as_ref()?;
     let mut devices = scene.snapshot.devices.iter();
     let has_verbs = devices.any(|device| device.driver.as_deref() != Some("efa"));
     environ.iter().find_map(|(name, value)| {
         let (known, wanted) = SWITCHES.iter().find(|(known, _)| known == name)?;
-        let counts = has_verbs || *known != "NCCL_IB_DISABLE";
+        let counts = match *known {
+            "NCCL_IB_DISABLE" => has_verbs,
+            name => !nccl_ignores(name, environ, has_verbs),
+        };
         (counts && value.eq_ignore_ascii_case(wanted)).then_some((*known, value.as_str()))
     })
 }

@@ -98,6 +98,11 @@ pub(super) fn tell(scene: &Scene<'_>, owner: &ProcessRow, qps: &[&StuckQp], out:
     out.since_ns = scene.interval_begin();
     out.victims = vec![owner.uid];
     let reconnect = || -> NextStep {
+        if owner.kernel {
+            return "rdma resource show qp   # lists the QPs that still wait; the kernel gives them up by its timeouts and connects anew   # given up -> mount \
+                    or connect it anew"
+                .into();
+        }
         let list = match owner.pid {
             Some(pid) => step!("rdma resource show qp pid {}", pid),
             None => "rdma resource show qp".into(),

@@ -248,6 +248,28 @@ fn the_variable_that_forbids_nccl_its_verbs_means_nothing_on_efa() {
 }
 
 #[test]
+fn a_setting_that_nccl_does_not_read_is_not_blamed() {
+    let is_named = |plugin: &str| {
+        let mut s = rails([0.0; 8], [0.0; 8]);
+        let settings = [("UCX_TLS", "tcp"), ("NCCL_PLUGIN_P2P", plugin)];
+        let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        s.processes[0].qps = 0;
+        s.processes[0].environ = Some(settings.to_vec().into());
+        s.processes[0].tcp = Some(TcpTraffic {
+            tx_bytes: Counter::whole(9, Some(300e6), Source::SockDiag),
+            rx_bytes: Counter::whole(9, Some(300e6), Source::SockDiag),
+            connections: 16,
+            busiest: None,
+        });
+        let found = after(6, &s);
+        assert_eq!(ids(&found), ["tcp-fallback"]);
+        found[0].verdict.ends_with(": its environment has UCX_TLS=tcp")
+    };
+    // HPC-X's plug-in makes its transfers with UCX.
+    assert_eq!((is_named("ib"), is_named("ucx")), (false, true));
+}
+
+#[test]
 fn a_job_on_tcp_is_named_with_what_forbids_rdma() {
     let mut s = rails([0.0; 8], [0.0; 8]);
     let moving = |per_s: f64| TcpTraffic {
@@ -689,6 +711,49 @@ fn one_process_cannot_push_out_what_others_suffer_from() {
         note.line(),
         "584 symptoms left out: rdmatop keeps the worst: 128 findings, and of one process 16"
     );
+}
+
+#[test]
+fn a_raised_finding_makes_way_for_a_raised_one_alone() {
+    let (s, mut watch) = (testkit::empty(), Watch::default());
+    let warnings: Vec<Symptom> = (1..=512)
+        .flat_map(|rank| {
+            symptoms(
+                FindingId::CompletionError,
+                Severity::Warning,
+                &About::of_process(rank),
+                1,
+            )
+        })
+        .collect();
+    let mut look = |second: u64, critical: bool| {
+        let mut now = s.clone();
+        now.mono_ns += second * S;
+        let mut all = warnings.clone();
+        if critical {
+            all.extend(symptoms(
+                FindingId::ReceiverNotReady,
+                Severity::Critical,
+                &About::of_process(1000),
+                1,
+            ));
+        }
+        watch.follow(&now, all);
+        let cleared = |change: &&Change| matches!(change, Change::Cleared(_));
+        let changes = watch.take_changes();
+        let cleared = changes.iter().filter(cleared).count();
+        (changes.len() - cleared, cleared, watch.left_out().symptoms)
+    };
+    assert_eq!(look(0, false), (512, 0, 0));
+    // It is raised when it was there for some seconds.
+    assert_eq!(look(1, true), (0, 0, 0));
+    assert_eq!(look(2, false), (0, 0, 0));
+    for second in 3..=4 {
+        assert_eq!(look(second, true), (0, 0, 0), "{second}");
+    }
+    assert_eq!(look(5, true), (1, 1, 1));
+    // What has made way waits for a place, and takes none from its like.
+    assert_eq!(look(6, true), (0, 0, 1));
 }
 
 #[test]

@@ -243,6 +243,113 @@ fn a_port_of_iwarp_needs_no_mtu_of_roce() {
     assert_eq!(ids(&after(10, &s)), [""; 0]);
 }
 
+/// Eight ports without processes; NVMe-oF has a QP on the third, and the core has its own on each.
+fn of_the_kernel() -> Snapshot {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    s.processes = vec![
+        rows::process(1, None, "[ib_core]", "mlx5_0", Traffic::default()),
+        rows::process(2, None, "[nvme_rdma]", "mlx5_2", Traffic::default()),
+    ];
+    s.processes.iter_mut().for_each(|row| {
+        (row.kernel, row.workload) = (true, None);
+    });
+    let qp = |uid: u64, n: usize, owner: usize, kind: u8| {
+        let owner = &s.processes[owner];
+        let name = &s.devices[n].name;
+        let mut qp = rows::qp(uid, name, 7, 3, None, &owner.comm, Traffic::default());
+        let row = Arc::make_mut(&mut qp);
+        (row.device_uid, row.process_uid) = (Some(s.devices[n].uid), Some(owner.uid));
+        row.qp_type = Some(crate::ib::QpType(kind));
+        qp
+    };
+    let mut qps: Vec<_> = (0..8).map(|n| qp(n as u64, n, 0, 1)).collect();
+    qps.push(qp(9, 2, 1, 2));
+    s.qps = qps.into_iter().collect();
+    s
+}
+
+#[test]
+fn a_module_of_the_kernel_needs_its_port_as_a_process_does() {
+    let one = |edit: fn(&mut Snapshot, usize), n: usize| {
+        let mut s = of_the_kernel();
+        edit(&mut s, n);
+        after(10, &s).pop()
+    };
+    let down = |s: &mut Snapshot, n: usize| s.ports[n].state = Some(PortState(1));
+    let small = |s: &mut Snapshot, n: usize| s.ports[n].netdev_mtu = Some(1500);
+    let slow = |s: &mut Snapshot, n: usize| {
+        let link = |width| crate::input::PcieLink {
+            mega_transfers: 32_000,
+            width,
+            bps: u64::from(width) * 31_507_000_000,
+        };
+        s.devices[n].pcie = Some([link(4), link(16)]);
+    };
+    let dry = |s: &mut Snapshot, n: usize| s.ports[n].out_of_buffer = rate(50.0);
+    for edit in [down, small, slow] {
+        assert_eq!(one(edit, 3), None, "the core's QPs are on each port");
+    }
+    let found = one(down, 2).unwrap();
+    assert_eq!(
+        found.verdict,
+        "mlx5_2/1 is DOWN: [nvme_rdma] (kernel) cannot send or receive"
+    );
+    assert_eq!((found.severity, &*found.victims), (Severity::Critical, &[2][..]));
+    let found = one(small, 2).unwrap();
+    assert_eq!(
+        (found.id, &*found.evidence[1]),
+        (
+            FindingId::SmallMtu,
+            "the kernel has QPs there: [nvme_rdma] (kernel)"
+        )
+    );
+    assert!(!found.next.contains("restart the job"), "{}", found.next);
+    let found = one(slow, 2).unwrap();
+    assert!(
+        found.verdict.contains(": [nvme_rdma] (kernel) gets "),
+        "{}",
+        found.verdict
+    );
+    let found = one(dry, 2).unwrap();
+    assert_eq!(
+        found.verdict,
+        "50 packets a second find no receive buffer on mlx5_2/1: [nvme_rdma] (kernel) posts receives too slowly"
+    );
+    assert!(found.next.starts_with("top "), "{}", found.next);
+    let found = one(dry, 3).unwrap();
+    assert!(
+        found
+            .verdict
+            .ends_with(": it is not known who posts receives too slowly"),
+        "{}",
+        found.verdict
+    );
+    assert!(
+        found.next.starts_with("rdma resource show qp link mlx5_3/1 "),
+        "{}",
+        found.next
+    );
+}
+
+#[test]
+fn a_receiver_in_the_kernel_is_no_process() {
+    let mut s = pair();
+    edit(&mut s, 0, |t| t.rnr_waits = rate(12.3));
+    (s.processes[1].pid, s.processes[1].kernel) = (None, true);
+    s.processes[1].comm = "[nvmet_rdma]".into();
+    let found = after(5, &s);
+    assert_eq!(
+        found[0].verdict,
+        "[nvmet_rdma] (kernel) on rxe0 posts receives too slowly: ib_send_bw (PID 254) waits"
+    );
+    assert!(found[0].next.starts_with("top "), "{}", found[0].next);
+    edit(&mut s, 0, |t| t.rnr_waits = rate(0.0));
+    Arc::make_mut(&mut s.qps[1]).state = Some(QpState(6));
+    let found = after(5, &s);
+    assert_eq!(ids(&found), ["qp-error"]);
+    assert!(found[0].next.starts_with("sudo dmesg "), "{}", found[0].next);
+}
+
 #[test]
 fn ignored_congestion_a_small_mtu_and_refused_commands() {
     let mut s = rails([4e9; 8], [4e9; 8]);

@@ -354,8 +354,11 @@ fn a_pod_has_the_devices_that_it_sees_and_not_the_machines() {
     let mut facts = HEALTHY.clone();
     facts.processes.truncate(1);
     facts.processes[0].environ = Fact::Known(vec![("NCCL_IB_HCA".to_owned(), "=mlx5_12".to_owned())]);
-    let line = "PID 4711 (python3): NCCL_IB_HCA==mlx5_12 takes no RDMA device of this machine";
-    assert_eq!(of_check("job.devices", &facts), [format!("Fail {line}")]);
+    let line = "Fail PID 4711 (python3): NCCL_IB_HCA==mlx5_12 takes no RDMA device";
+    assert_eq!(
+        of_check("job.devices", &facts),
+        [format!("{line} of this machine")]
+    );
     facts.host.exclusive = true;
     assert_eq!(
         of_check("job.devices", &facts),
@@ -366,6 +369,34 @@ fn a_pod_has_the_devices_that_it_sees_and_not_the_machines() {
         of_check("job.devices", &facts),
         ["Pass NCCL_IB_HCA==mlx5_12 takes mlx5_12"]
     );
-    facts.processes[0].sees = Fact::Known(vec![("mlx5_0".to_owned(), true)]);
-    assert_eq!(of_check("job.devices", &facts), [format!("Fail {line}")]);
+    let mut other = facts.processes[0].clone();
+    (other.pid, other.sees) = (4712, Fact::Known(vec![("mlx5_0".to_owned(), true)]));
+    facts.processes.push(other);
+    assert_eq!(
+        of_check("job.devices", &facts),
+        [
+            "Pass NCCL_IB_HCA==mlx5_12 takes mlx5_12".to_owned(),
+            format!("{} that it finds", line.replace("4711", "4712"))
+        ],
+        "what one finds another need not have"
+    );
+    let some = ("NCCL_IB_HCA".to_owned(), "mlx5_0,mlx5_12".to_owned());
+    facts.processes.remove(0);
+    facts.processes[0].environ = Fact::Known(vec![some]);
+    assert_eq!(
+        of_check("job.devices", &facts),
+        ["Warn PID 4712 (python3): NCCL_IB_HCA names mlx5_12, which it does not find"]
+    );
+}
+
+#[test]
+fn a_gid_matters_on_the_devices_that_the_job_finds() {
+    let mut facts = HEALTHY.clone();
+    facts.processes.truncate(1);
+    let index = ("NCCL_IB_GID_INDEX".to_owned(), "3".to_owned());
+    facts.processes[0].environ = Fact::Known(vec![index]);
+    facts.processes[0].sees = Fact::Known(vec![("mlx5_1".to_owned(), true)]);
+    super::port(&mut facts, 0).gids = Fact::Known(Vec::new());
+    let said = "Pass NCCL_IB_GID_INDEX=3 is a RoCE v2 address (GID) of mlx5_1";
+    assert_eq!(of_check("job.gid", &facts), [said]);
 }

@@ -54,6 +54,11 @@ fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
             && line.contains("the ports 800 Gb/s; the same for mlx5_1")),
         "{line:?}"
     );
+    // A scalable function shares the port, too.
+    let line = changed(|facts| {
+        devices(facts)[1].pci.as_mut().unwrap().address = "0000:12:00.0".into();
+    });
+    assert_eq!(line, [""; 0]);
     // All in Gen4 slots, with ports of 100 Gb/s: the machine was bought so.
     let line = changed(|facts| {
         for device in devices(facts) {
@@ -155,6 +160,17 @@ fn gpu_memory_depends_on_the_driver_of_the_nics_and_on_the_gpu() {
         }
     };
     assert!(memory(true, with_driver("efa"))[0].starts_with("Pass "));
+    assert_eq!(memory(true, with_driver("mlx5_core.sf")), memory(true, |_| {}));
+    let older = memory(true, |facts| {
+        with_driver("efa")(facts);
+        facts.host.version = Some((5, 15));
+    });
+    assert!(older[0].starts_with("Skip "), "{older:?}");
+    let backported = memory(true, |facts| {
+        facts.host.kernel = Some("4.18.0-553.el8_10.x86_64".into());
+        facts.host.version = Some((4, 18));
+    });
+    assert!(backported[0].starts_with("Skip "), "{backported:?}");
     assert_eq!(
         memory(true, with_driver("hns3")),
         ["Skip gpu.direct whether NICs reach GPU memory (GPUDirect RDMA)"]
@@ -165,15 +181,18 @@ fn gpu_memory_depends_on_the_driver_of_the_nics_and_on_the_gpu() {
     );
     let p2p = memory(false, |facts| devices(facts)[0].p2p = true);
     assert!(p2p.is_empty(), "as before: {p2p:?}");
-    let spark = memory(true, |facts| {
-        for gpu in &mut facts.gpus {
-            gpu.pci.ids = "0x10de:0x2e12".into();
-        }
-    });
-    assert_eq!(
-        spark,
-        ["Skip gpu.direct whether NICs reach GPU memory (GPUDirect RDMA)"]
-    );
+    let mut spark = HEALTHY.clone();
+    for gpu in &mut spark.gpus {
+        gpu.pci.ids = "0x10de:0x2e12".into();
+        gpu.pci.acs = Fact::Known(vec!["0000:10:01.0".into()]);
+    }
+    let report = examine(&spark);
+    let said = report
+        .lines
+        .iter()
+        .filter(|line| matches!(line.id, "gpu.direct" | "pcie.acs"));
+    let said: Vec<&str> = said.map(|line| line.text.as_str()).collect();
+    assert_eq!(said, ["whether NICs reach GPU memory (GPUDirect RDMA)"]);
 }
 
 #[test]
