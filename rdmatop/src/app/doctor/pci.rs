@@ -7,6 +7,7 @@ use rdmatop_base::text;
 use rdmatop_doctor::facts::{Fact, Gpu, IdleNic, Pci, PciLink};
 use rdmatop_model::input::PcieLink;
 use rdmatop_sources::{
+    foreign::Tree,
     privileges::Raised,
     root::Root,
     sysfs::{PciFacts, netdev_bond, pci_path},
@@ -181,10 +182,14 @@ pub(super) fn search(root: &Root, container: bool) -> (Vec<Gpu>, Vec<IdleNic>) {
 /// its files in an order of its own, and says the number (`Device Minor`).
 fn has_file(root: &Root, name: &OsStr, dir: &Path, nvidia: bool) -> bool {
     const SMALL: usize = 4096;
-    let files = root.proc("self/root/dev");
+    let own = Tree::of(root, &root.proc("self"));
+    let has = |file: &Path| {
+        own.as_ref()
+            .is_ok_and(|tree| tree.find(Path::new("dev").join(file)).is_ok())
+    };
     if !nvidia {
         let all = root.list(&dir.join("drm")).unwrap_or_default();
-        return all.iter().any(|name| files.join("dri").join(name).exists());
+        return all.iter().any(|name| has(&Path::new("dri").join(name)));
     }
     let said = root.proc("driver/nvidia/gpus").join(name).join("information");
     let said = root.bytes(&said, SMALL).unwrap_or_default();
@@ -192,7 +197,7 @@ fn has_file(root: &Root, name: &OsStr, dir: &Path, nvidia: bool) -> bool {
     let minor: Option<u32> = said
         .lines()
         .find_map(|line| line.strip_prefix("Device Minor:")?.trim().parse().ok());
-    minor.is_some_and(|minor| files.join(format!("nvidia{minor}")).exists())
+    minor.is_some_and(|minor| has(Path::new(&format!("nvidia{minor}"))))
 }
 
 /// Network controllers that are bought for RDMA.
