@@ -4,7 +4,7 @@ pub(crate) mod archive;
 mod cpio;
 pub(crate) mod headers;
 pub(crate) mod image;
-mod initramfs;
+pub(crate) mod initramfs;
 mod job;
 mod kbuild;
 pub(crate) mod kernel;
