@@ -2,12 +2,12 @@
 //!
 //! `record_netlink FILE [COMMENT]` reads every device twice, and records the answers to requests about a
 //! device that does not exist. The file holds device names, process ids, addresses of connections and, as
-//! root, keys of memory regions: look before you share it. Format: `rdmatop_sources::netlink::recording`.
+//! root, keys of memory regions: look before you share it. Format: `rdmatop_sources::fake::recording`.
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use rdmatop_sources::fake::recording::Recorder;
 use rdmatop_sources::netlink::client::Nldev;
-use rdmatop_sources::netlink::recording::Recorder;
 use rdmatop_sources::netlink::sampler::{self, Want};
 use rdmatop_sources::netlink::socket::Socket;
 

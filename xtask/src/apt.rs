@@ -110,7 +110,7 @@ pub(crate) fn candidates(mirror: &Mirror, suite: &str) -> Vec<(String, String)> 
 }
 
 /// Compares two versions by Debian's order, with dpkg.
-pub(crate) fn compare_versions(left: &str, right: &str) -> Ordering {
+fn compare_versions(left: &str, right: &str) -> Ordering {
     let is = |relation: &str| {
         let mut dpkg = Command::new("dpkg");
         let status = dpkg.args(["--compare-versions", left, relation, right]).status();
@@ -137,7 +137,7 @@ pub(crate) struct KernelPackages {
 ///
 /// Newer Debian splits the kernel into linux-binary and linux-modules and leaves linux-image as an empty
 /// package. Where the split pair exists, it is chosen.
-pub(crate) fn pick_kernel<'a>(
+fn pick_kernel<'a>(
     names: &(impl Iterator<Item = &'a str> + Clone),
     flavour: &str,
     series: Option<&str>,
@@ -324,6 +324,23 @@ impl PrivateApt {
             .filter_map(|line| line.split_whitespace().next())
             .map(str::to_owned)
             .collect())
+    }
+
+    /// Returns the packages of the newest plain kernel of a flavour, of `series` if that is given.
+    pub(crate) fn newest_kernel(
+        &self,
+        title: &str,
+        flavour: &str,
+        series: Option<&str>,
+    ) -> Result<KernelPackages> {
+        let names = self.search(&format!("^linux-(image|binary|modules|base)-[0-9].*-{flavour}$"))?;
+        let names = names.iter().map(String::as_str);
+        pick_kernel(&names, flavour, series, compare_versions).with_context(|| {
+            format!(
+                "{title}: no linux-image-{}*-{flavour}",
+                series.unwrap_or_default()
+            )
+        })
     }
 
     /// Returns the packages that `package` depends on; none if the archive does not have it.

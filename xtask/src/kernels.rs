@@ -11,13 +11,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde_json::Value;
 
 use crate::arch::Arch;
 use crate::lab::{self, archive, kernel};
-use crate::{apt, paths, setup, step, test};
+use crate::{paths, setup, step, test};
 
 const PAGE: &str = "docs/kernels.md";
 
@@ -146,12 +146,7 @@ fn of_source(source: &Source) -> Result<Vec<Known>> {
     archive::from_any(source.arch, source.suite, &job, &title, |apt| {
         let mut out = Vec::new();
         for flavour in source.flavours {
-            let names = apt.search(&format!("^linux-(image|binary|modules|base)-[0-9].*-{flavour}$"))?;
-            let names = names.iter().map(String::as_str);
-            let picked = apt::pick_kernel(&names, flavour, source.series, apt::compare_versions);
-            let Some(picked) = picked else {
-                bail!("no kernel of the flavour {flavour}");
-            };
+            let picked = apt.newest_kernel(&title, flavour, source.series)?;
             if let Some(known) = cached(&picked.release) {
                 out.push(known);
                 continue;

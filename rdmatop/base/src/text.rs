@@ -3,6 +3,8 @@
 //! A device name, a comm, a command line, an environment value or a counter name can hold any bytes: the
 //! kernel accepts ESC and newline in RDMA device names and in comms. Everything a reader hands on as a
 //! `String` went through [`sanitize`]; views, JSON and exporters only add the escaping of their format.
+use std::fmt::Display;
+
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Makes any bytes printable on one terminal line.
@@ -214,6 +216,41 @@ pub fn age(seconds: u64) -> String {
         (0, ..) => format!("{h}h{m:02}m"),
         _ => format!("{d}d{h}h"),
     }
+}
+
+/// `1 rank`, `2 ranks`, `2 addresses`.
+pub fn count<N: Copy + Display + PartialEq + From<u8>>(number: N, one: &str) -> String {
+    let ending = match one {
+        _ if number == N::from(1) => "",
+        _ if one.ends_with("ss") => "es",
+        _ => "s",
+    };
+    format!("{number} {one}{ending}")
+}
+
+/// A number in the largest unit of which it is one or more, in three digits: `0`, `999`, `1.20k`, `34.0M`.
+pub fn scaled(value: f64, base: f64, units: &[&str]) -> String {
+    let (mut value, mut unit) = (value.max(0.0), 0);
+    // 999.5 and above would print as 1000; the next unit is shorter.
+    while value >= base - 0.5 && unit + 1 < units.len() {
+        value /= base;
+        unit += 1;
+    }
+    let decimals = match unit {
+        0 => 0,
+        _ => u32::from(value < 99.95) + u32::from(value < 9.995),
+    };
+    decimal(value, decimals) + units[unit]
+}
+
+/// A number of `unit` per second in powers of 1000: `11.2 GB/s`, `7 B/s`.
+pub fn rate(value: f64, unit: &str) -> String {
+    for (prefix, size) in [("G", 1e9), ("M", 1e6), ("k", 1e3)] {
+        if value >= size {
+            return format!("{:.1} {prefix}{unit}", value / size);
+        }
+    }
+    format!("{value:.0} {unit}")
 }
 
 /// `64 KiB`, `8 MiB`, `1.5 GiB`.

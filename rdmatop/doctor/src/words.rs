@@ -2,18 +2,7 @@
 
 use super::facts::{Device, Facts, Port};
 use rdmatop_base::text::cut_columns;
-pub(super) use rdmatop_base::text::{bytes, lists, names};
-
-/// `1 device`, `8 devices`.
-pub(super) fn count(number: usize, one: &str) -> String {
-    if number == 1 {
-        format!("1 {one}")
-    } else if let Some(stem) = one.strip_suffix("ss") {
-        format!("{number} {stem}sses")
-    } else {
-        format!("{number} {one}s")
-    }
-}
+pub(super) use rdmatop_base::text::{bytes, count, lists, names};
 
 /// A variable and what it is set to; of a long list only its beginning.
 pub(super) fn setting(name: &str, value: &str) -> String {

@@ -15,7 +15,7 @@ use super::{
     hook::Entry,
     load_error::LoadError,
     loader::{Loader, Target},
-    sys::{bpf, empty, raw_bpf},
+    sys::{self, bpf, empty, raw_bpf},
 };
 
 /// `ENOTSUPP` of include/linux/errno.h, which only the kernel uses: no libc has a name for it.
@@ -132,13 +132,8 @@ fn module_btf(module: &str) -> Result<OwnedFd, FentryError> {
             name_len: 64,
             kernel_btf: 0,
         };
-        let mut attr = empty();
-        attr.info.bpf_fd = fd.as_raw_fd().cast_unsigned();
-        attr.info.info_len = u32::try_from(size_of::<bpf_btf_info>()).unwrap_or(0);
-        attr.info.info = std::ptr::from_mut(&mut info) as u64;
-        // SAFETY: info and name outlive the call.
-        unsafe { raw_bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr) }
-            .map_err(refused("cannot read a BTF object's name"))?;
+        // SAFETY: the name outlives the call, and its real length is passed.
+        unsafe { sys::info(&fd, &mut info) }.map_err(refused("cannot read a BTF object's name"))?;
         let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
         if info.kernel_btf != 0 && name.get(..end) == Some(module.as_bytes()) {
             return Ok(fd);

@@ -18,7 +18,6 @@ mod fentry;
 pub mod foresee;
 mod headroom;
 pub mod hook;
-mod kernel_btf;
 #[cfg(test)]
 mod keys;
 mod load_error;

@@ -5,17 +5,13 @@
 //! skips the kprobe while it handles another kprobe, and a return if no return instance is left: `missed` of
 //! the link. Before 6.7 it counts neither.
 
-use std::{
-    io,
-    os::fd::{AsRawFd as _, OwnedFd},
-};
+use std::{io, os::fd::OwnedFd};
 
-use aya_obj::generated::{bpf_cmd, bpf_prog_info};
 use rdmatop_common::counters::loss;
 
 use super::{
     hook::{Hook, Skip},
-    sys::{empty, raw_bpf},
+    sys,
 };
 use rdmatop_model::input;
 
@@ -76,7 +72,8 @@ impl Skips {
         Self { programs, counted }
     }
 
-    /// Asks the kernel about each program: a system call or two.
+    /// Asks the kernel about each program: a system call or two, which touch no map, so that the kernel skips no
+    /// program during them.
     pub(super) fn look(&mut self) {
         self.programs.iter_mut().for_each(Program::look);
     }
@@ -137,17 +134,10 @@ impl Program {
     }
 
     fn look(&mut self) {
-        let skipped = info(&self.fd).map_or(0, |info| info.recursion_misses);
+        let skipped = sys::program(&self.fd).map_or(0, |info| info.recursion_misses);
         let missed = self.link.as_ref().and_then(|link| missed(link).ok()).unwrap_or(0);
         self.now = self.now.max(skipped + missed);
     }
-}
-
-fn info(program: &OwnedFd) -> io::Result<bpf_prog_info> {
-    // SAFETY: the struct has only plain integers; zero asks for none of the arrays.
-    let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
-    ask(program, &mut info)?;
-    Ok(info)
 }
 
 /// The head of `struct bpf_link_info`, with the fields of a kprobe in Linux 6.7 (include/uapi/linux/bpf.h).
@@ -175,25 +165,13 @@ const KRETPROBE: u32 = 4;
 /// How often a link's kprobe was skipped; `Unsupported` if the kernel does not report it.
 fn missed(link: &OwnedFd) -> io::Result<u64> {
     let mut info = LinkInfo::default();
-    let length = ask(link, &mut info)?;
+    // SAFETY: the struct has only plain integers, and its address is null.
+    let length = unsafe { sys::info(link, &mut info) }?;
     let kprobe = info.kind == PERF_EVENT && (info.event == KPROBE || info.event == KRETPROBE);
     if length < size_of::<LinkInfo>() || !kprobe {
         return Err(io::ErrorKind::Unsupported.into());
     }
     Ok(info.missed)
-}
-
-/// `BPF_OBJ_GET_INFO_BY_FD`; returns how many bytes the kernel filled in. The call touches no map, so the
-/// kernel skips no program during it.
-fn ask<T>(object: &OwnedFd, info: &mut T) -> io::Result<usize> {
-    let mut attr = empty();
-    attr.info.bpf_fd = object.as_raw_fd().cast_unsigned();
-    attr.info.info_len = u32::try_from(size_of::<T>()).unwrap_or(0);
-    attr.info.info = std::ptr::from_mut(info) as u64;
-    // SAFETY: the info outlives the call, and its real length is passed; both types used are plain integers.
-    unsafe { raw_bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr) }?;
-    // SAFETY: the kernel has filled in this member.
-    Ok(unsafe { attr.info.info_len } as usize)
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use std::{
     io,
-    os::fd::{FromRawFd, OwnedFd, RawFd},
+    os::fd::{AsRawFd as _, FromRawFd, OwnedFd, RawFd},
 };
 
-use aya_obj::generated::{bpf_attr, bpf_cmd};
+use aya_obj::generated::{bpf_attr, bpf_cmd, bpf_prog_info};
 
 /// An empty attribute, to be filled in.
 pub(super) fn empty() -> bpf_attr {
@@ -39,4 +39,28 @@ pub(super) unsafe fn raw_bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Resul
         return Err(io::Error::last_os_error());
     }
     i32::try_from(rc).map_err(io::Error::other)
+}
+
+/// `BPF_OBJ_GET_INFO_BY_FD`; returns how many bytes of `info` the kernel filled in.
+///
+/// # Safety
+/// `T` must consist of plain integers, and addresses in it must be valid.
+pub(super) unsafe fn info<T>(object: &OwnedFd, info: &mut T) -> io::Result<usize> {
+    let mut attr = empty();
+    attr.info.bpf_fd = object.as_raw_fd().cast_unsigned();
+    attr.info.info_len = u32::try_from(size_of::<T>()).unwrap_or(0);
+    attr.info.info = std::ptr::from_mut(info) as u64;
+    // SAFETY: the info outlives the call, and its real length is passed; the caller promises the rest.
+    unsafe { raw_bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr) }?;
+    // SAFETY: the kernel has filled in this member.
+    Ok(unsafe { attr.info.info_len } as usize)
+}
+
+/// What the kernel knows of a program, without its instructions and lists.
+pub(super) fn program(fd: &OwnedFd) -> io::Result<bpf_prog_info> {
+    // SAFETY: the struct has only plain integers; zero asks for none of the lists.
+    let mut program: bpf_prog_info = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    unsafe { info(fd, &mut program) }?;
+    Ok(program)
 }

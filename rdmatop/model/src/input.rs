@@ -22,8 +22,8 @@ use super::{
 };
 
 pub use devices::{
-    BondReading, CountersSample, DeviceGroups, DeviceReading, DevicesSample, GidReading, GroupReading,
-    GroupsSample, HwCountersReport, HwPort, LoggedError, MemberReading, PcieLink, PortCounters, PortReading,
+    BondReading, CountersSample, DeviceGroups, DeviceReading, DevicesSample, GroupReading, GroupsSample,
+    HwCountersReport, HwPort, LoggedError, MemberReading, PcieLink, PortCounters, PortGid, PortReading,
     RawReading, RawSource, UNLISTED,
 };
 pub use gpus::{GpuActivity, GpuPlace, GpuReading, GpuSample};

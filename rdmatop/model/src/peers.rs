@@ -157,7 +157,7 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::PortGid;
+    use crate::input::PortGid;
     use crate::testkit::{self, rows};
     use proptest::prelude::*;
 

@@ -21,9 +21,7 @@ use super::{
     watched::Picture,
 };
 
-pub use devices::{
-    Bond, DeviceRow, DeviceState, Gauge, Hidden, Member, NamedCounter, PortGid, PortRow, may_hide_qps,
-};
+pub use devices::{Bond, DeviceRow, DeviceState, Gauge, Hidden, Member, NamedCounter, PortRow, may_hide_qps};
 pub use processes::{CounterGroup, Mappings, ProcessRow, Recent, TcpTraffic};
 pub use qps::{QpRow, Step};
 pub(crate) use traffic::{Count, FIRST, FLUSH, WORDS, count, place};

@@ -7,6 +7,7 @@ use super::{
     report::Report,
     verdict::is_rdma,
 };
+use rdmatop_base::text;
 use rdmatop_model::ib::PortState;
 
 /// Traffic below this, in bytes per second both ways together, is not the data of a collective: connections
@@ -57,12 +58,7 @@ fn says<'a>(report: &'a Report, live: &'a Live) -> Says<'a> {
 
 /// A rate of bytes, `11.2 GB/s`.
 pub(super) fn rate(bytes: f64) -> String {
-    for (unit, size) in [("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)] {
-        if bytes >= size {
-            return format!("{:.1} {unit}", bytes / size);
-        }
-    }
-    format!("{bytes:.0} B/s")
+    text::rate(bytes, "B/s")
 }
 
 fn tcp(live: &Live) -> Option<f64> {

@@ -10,10 +10,10 @@ use super::{
     now::Now,
     now_page,
     report::{Report, Use, is_ib},
-    verdict::{self, count, named, nic_name},
+    verdict::{self, named, nic_name},
     warning::Warning,
 };
-use rdmatop_base::text;
+use rdmatop_base::text::{self, count};
 
 /// Hosts that a line names.
 const HOSTS: usize = 4;

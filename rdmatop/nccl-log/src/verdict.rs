@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rdmatop_base::text::count;
 use serde::Serialize;
 
 use super::{
@@ -82,14 +83,6 @@ pub fn nic_name(report: &Report, nic: &NicKey) -> String {
     report
         .name_of(nic)
         .map_or_else(|| format!("{}/{}", nic.network, nic.device), |(name, _)| name)
-}
-
-/// `1 rank`, `2 ranks`.
-pub(super) fn count(number: impl Into<u64>, word: &str) -> String {
-    match number.into() {
-        1 => format!("1 {word}"),
-        number => format!("{number} {word}s"),
-    }
 }
 
 /// The name of a host, as the page shows it.

@@ -1,5 +1,7 @@
 //! A fake procfs, sysfs and /etc for tests.
 #![allow(clippy::missing_panics_doc, reason = "what it cannot make fails the test")]
+pub mod recording;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};

@@ -11,7 +11,7 @@ use rdmatop_model::snapshot::Snapshot;
 use rdmatop_sources::netlink::attr;
 use rdmatop_sources::netlink::client::Nldev;
 use rdmatop_sources::netlink::error::NetlinkError;
-use rdmatop_sources::netlink::record::{Entry, Qp, QpReader};
+use rdmatop_sources::netlink::record::{Entry, Qp};
 use rdmatop_sources::netlink::sampler::{self, Want};
 use rdmatop_sources::netlink::transport::{Datagram, Progress, Sink, Transport};
 use rdmatop_sources::netlink::wire::{Attrs, MessageWriter, Messages, Status};
@@ -46,13 +46,12 @@ impl Transport for Kernel<'_> {
 
 /// Messages of RDMA netlink.
 pub(super) fn netlink(raw: &[u8]) {
-    let mut reader = QpReader::default();
     for message in Messages::new(raw).flatten() {
         let _ = (Status::from_error(&message), Status::from_done(&message));
         written_again(message.payload);
         for table in Attrs::new(message.payload).flatten() {
             for entry in table.nest().flatten().filter(|entry| entry.number == Qp::ENTRY) {
-                qp(entry.payload, &mut reader);
+                qp(&entry.nest());
             }
         }
     }
@@ -99,12 +98,10 @@ fn written_again(payload: &[u8]) {
     assert_eq!(again, attrs);
 }
 
-/// The fast reader agrees with the plain one, and no value comes from an attribute that was not sent.
-fn qp(entry: &[u8], reader: &mut QpReader) {
-    let plain = Qp::decode(Attrs::new(entry));
-    assert_eq!(reader.read(entry), plain);
-    let Ok(qp) = plain else { return };
-    let sent = |number| Attrs::new(entry).flatten().any(|attr| attr.number == number);
+/// No value comes from an attribute that was not sent.
+fn qp(entry: &Attrs<'_>) {
+    let Ok(qp) = Qp::decode(entry.clone()) else { return };
+    let sent = |number| entry.clone().flatten().any(|attr| attr.number == number);
     for (known, number) in [
         (true, attr::RES_LQPN),
         (qp.port.is_some(), attr::PORT_INDEX),

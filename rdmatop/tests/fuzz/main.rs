@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rdmatop::fuzz::{TARGETS, Target};
-use rdmatop_sources::netlink::recording::Recording;
+use rdmatop_sources::fake::recording::Recording;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 

@@ -76,9 +76,9 @@ with the rights for it, from eBPF programs.
 This is not the netlink-only program of the same name.
 
 %install
-mkdir -p %{{buildroot}}
-cp -r '{prefix}' %{{buildroot}}/usr
-chmod -R u=rwX,go=rX %{{buildroot}}
+mkdir -p '%{{buildroot}}'
+cp -r '{prefix}' '%{{buildroot}}/usr'
+chmod -R u=rwX,go=rX '%{{buildroot}}'
 
 %files
 %defattr(-,root,root)
@@ -113,11 +113,24 @@ mod tests {
             "Name: rdmatop-bpf",
             "Version: 1.2.3",
             "Conflicts: rdmatop",
-            "cp -r '/a b/tree' %{buildroot}/usr",
             "%dir /usr/share/doc/rdmatop-bpf",
             "* Tue Nov 14 2023 rdmatop maintainers <rdmatop@localhost> - 1.2.3-1",
         ] {
             assert!(text.lines().any(|there| there == line), "{line} in\n{text}");
         }
+    }
+
+    #[test]
+    fn the_tree_is_copied_where_a_directory_has_a_blank_in_its_name() {
+        let dir = std::env::temp_dir().join(format!("xtask rpm {}", std::process::id()));
+        let (tree, root) = (dir.join("tree"), dir.join("build root"));
+        tree::write(&tree.join("bin/rdmatop"), b"program").unwrap();
+        let text = spec(&tree, "1.2.3", "Tue Nov 14 2023");
+        let (_, install) = text.split_once("%install\n").unwrap();
+        let (install, _) = install.split_once("%files").unwrap();
+        let script = install.replace("%{buildroot}", root.to_str().unwrap());
+        said_by(Command::new("sh").args(["-ec", &script])).unwrap();
+        assert_eq!(fs::read(root.join("usr/bin/rdmatop")).unwrap(), b"program");
+        fs::remove_dir_all(&dir).unwrap();
     }
 }

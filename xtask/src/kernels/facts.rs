@@ -12,17 +12,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
 
-use crate::lab::image;
+use crate::lab::{archive, image, initramfs};
 
 /// Writes into `facts` what the package below `root` tells about the kernel `release`.
 pub(super) fn write(root: &Path, release: &str, facts: &Path) -> Result<()> {
-    let first = |candidates: [String; 2]| {
-        let found = candidates
-            .iter()
-            .map(|path| root.join(path))
-            .find(|path| path.exists());
-        found.with_context(|| format!("the package has neither {} nor {}", candidates[0], candidates[1]))
-    };
+    let first_of = archive::first_of(root);
     let put = |place: &str, content: &[u8]| {
         let path = facts.join(place);
         let parent = path.parent().context("a file without a directory")?;
@@ -30,7 +24,7 @@ pub(super) fn write(root: &Path, release: &str, facts: &Path) -> Result<()> {
         fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))
     };
     put("proc/sys/kernel/osrelease", format!("{release}\n").as_bytes())?;
-    let config = first([
+    let config = first_of([
         format!("boot/config-{release}"),
         format!("usr/lib/modules/{release}/config"),
     ])?;
@@ -38,7 +32,7 @@ pub(super) fn write(root: &Path, release: &str, facts: &Path) -> Result<()> {
     let (version, mode) = preemption(&config);
     put("proc/sys/kernel/version", version.as_bytes())?;
     put("sys/kernel/debug/sched/preempt", mode.as_bytes())?;
-    let image = first([
+    let image = first_of([
         format!("boot/vmlinuz-{release}"),
         format!("usr/lib/modules/{release}/vmlinuz"),
     ])?;
@@ -53,14 +47,14 @@ pub(super) fn write(root: &Path, release: &str, facts: &Path) -> Result<()> {
             image.display()
         ),
     }
-    let modules = first([
+    let modules = first_of([
         format!("lib/modules/{release}/kernel/drivers/infiniband"),
         format!("usr/lib/modules/{release}/kernel/drivers/infiniband"),
     ])?;
     let mut functions = String::new();
     for file in files_below(&modules)? {
         let Some(name) = module_name(&file) else { continue };
-        let elf = module(&file)?;
+        let elf = initramfs::decompressed(&file)?;
         let parsed =
             object::File::parse(&*elf).with_context(|| format!("not a module: {}", file.display()))?;
         put(&format!("sys/module/{name}/initstate"), b"live\n")?;
@@ -124,26 +118,13 @@ fn files_below(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(out)
 }
 
-/// File name endings of compressed modules and how to unpack them: Debian uses the first, Ubuntu the second.
-const PACKED: [(&str, &[&str]); 2] = [(".xz", &["xz", "-dc"]), (".zst", &["zstd", "-dc"])];
-
 /// Returns the kernel's name for the module in a file; `None` if the file is no module.
 fn module_name(file: &Path) -> Option<String> {
     let name = file.file_name()?.to_str()?;
-    let unpacked = PACKED.iter().find_map(|(end, _)| name.strip_suffix(end));
+    // Debian packs modules by xz, Ubuntu by zstd.
+    let unpacked = [".xz", ".zst"].iter().find_map(|end| name.strip_suffix(end));
     let name = unpacked.unwrap_or(name).strip_suffix(".ko")?;
     Some(name.replace('-', "_"))
-}
-
-/// Returns the content of a module, uncompressed.
-fn module(file: &Path) -> Result<Vec<u8>> {
-    let data = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let name = file.to_string_lossy();
-    let Some((_, tool)) = PACKED.iter().find(|(end, _)| name.ends_with(end)) else {
-        return Ok(data);
-    };
-    let unpacked = image::piped(tool, &data).filter(|elf| !elf.is_empty());
-    unpacked.with_context(|| format!("{} cannot unpack {}", tool[0], file.display()))
 }
 
 #[cfg(test)]

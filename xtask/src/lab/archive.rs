@@ -85,3 +85,13 @@ pub(crate) fn unpack(title: &str, files: &[PathBuf], root: &Path) -> Result<()> 
         .args(files);
     step::run(&format!("{title}: unpack"), &mut command).map(drop)
 }
+
+/// Returns a function that finds the first of two files or directories that an unpacked package has.
+pub(crate) fn first_of(root: &Path) -> impl Fn([String; 2]) -> Result<PathBuf> {
+    move |[one, other]| {
+        let mut found = [&one, &other].into_iter().map(|path| root.join(path));
+        found
+            .find(|path| path.exists())
+            .with_context(|| format!("the package has neither {one} nor {other}"))
+    }
+}

@@ -53,7 +53,7 @@ fn own_btf(kernel: &[u8]) -> Option<&[u8]> {
 
 /// Returns the output of a program for `data`. Data after the compressed part makes the program fail at the
 /// end, which does not matter.
-pub(crate) fn piped(tool: &[&str], data: &[u8]) -> Option<Vec<u8>> {
+fn piped(tool: &[&str], data: &[u8]) -> Option<Vec<u8>> {
     let (program, arguments) = tool.split_first()?;
     let mut child = Command::new(program)
         .args(arguments)

@@ -120,7 +120,8 @@ fn load_order(wanted: &[&str], dep: &str, builtin: &str) -> Result<Vec<String>> 
     Ok(order)
 }
 
-fn decompressed(path: &Path) -> Result<Vec<u8>> {
+/// Returns the content of a kernel module, uncompressed.
+pub(crate) fn decompressed(path: &Path) -> Result<Vec<u8>> {
     let program = match path.extension().and_then(|ext| ext.to_str()) {
         Some("xz") => "xz",
         Some("zst") => "zstd",

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use super::archive;
-use crate::apt::{self, PrivateApt};
+use crate::apt::PrivateApt;
 use crate::arch::Arch;
 use crate::{paths, step};
 
@@ -202,18 +202,7 @@ fn fetch(series: Series) -> Result<Kernel> {
 }
 
 fn fetch_from(series: Series, title: &str, apt: &PrivateApt) -> Result<Kernel> {
-    let names = apt.search(&format!(
-        "^linux-(image|binary|modules|base)-[0-9].*-{}$",
-        series.flavour
-    ))?;
-    let names = names.iter().map(String::as_str);
-    let Some(picked) = apt::pick_kernel(&names, series.flavour, series.filter, apt::compare_versions) else {
-        bail!(
-            "{title}: no linux-image-{}*-{}",
-            series.filter.unwrap_or_default(),
-            series.flavour
-        );
-    };
+    let picked = apt.newest_kernel(title, series.flavour, series.filter)?;
     let files = apt.download(
         &format!("{title}: download {}", picked.packages.join(" ")),
         &picked.packages,
@@ -227,13 +216,7 @@ fn unpack(series: Series, title: &str, release: &str, files: &[PathBuf]) -> Resu
     let root = dir.join("root");
     let _ = fs::remove_dir_all(&dir);
     archive::unpack(title, files, &root)?;
-    let first_of = |candidates: [String; 2]| {
-        let found = candidates
-            .iter()
-            .map(|path| root.join(path))
-            .find(|path| path.exists());
-        found.with_context(|| format!("the package has neither {} nor {}", candidates[0], candidates[1]))
-    };
+    let first_of = archive::first_of(&root);
     let image = first_of([
         format!("boot/vmlinuz-{release}"),
         format!("usr/lib/modules/{release}/vmlinuz"),

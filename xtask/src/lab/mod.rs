@@ -4,7 +4,7 @@ pub(crate) mod archive;
 mod cpio;
 pub(crate) mod headers;
 pub(crate) mod image;
-mod initramfs;
+pub(crate) mod initramfs;
 mod job;
 mod kbuild;
 pub(crate) mod kernel;
@@ -32,6 +32,7 @@ use clap::{Args, Subcommand};
 
 use self::job::Job;
 use self::kernel::Series;
+use self::linux_source::SIW;
 use self::nic::Nic;
 use self::qemu::Accel;
 use self::vm::{End, Machine};
@@ -226,8 +227,11 @@ fn cpu_of_children() -> Option<f64> {
 pub(crate) fn build_modules(series: Series) -> Result<[(&'static str, Result<PathBuf>); 2]> {
     let kernel = kernel::ensure(series)?;
     Ok([
-        ("test drivers", modules::ensure_test_drivers(series, &kernel)),
-        ("siw", modules::ensure_siw(series, &kernel)),
+        (
+            "test drivers",
+            modules::test_drivers().and_then(|drivers| drivers.ensure(series, &kernel)),
+        ),
+        ("siw", SIW.ensure(series, &kernel)),
     ])
 }
 
@@ -273,11 +277,12 @@ pub(crate) fn run_job(
         let dir = program.and_then(|(_, file)| Path::new(file).parent());
         keep.extend(dir.map(real).transpose()?);
     }
-    if let Some(dir) = modules::built_test_drivers(&kernel) {
+    let test_drivers = modules::test_drivers().ok();
+    if let Some(dir) = test_drivers.and_then(|drivers| drivers.built(&kernel)) {
         env.push(("RDMATOP_KMOD", dir.clone().into()));
         keep.push(dir);
     }
-    if let Some(module) = modules::built_siw(&kernel) {
+    if let Some(module) = SIW.built(&kernel) {
         keep.extend(module.parent().map(Path::to_path_buf));
         env.push(("RDMATOP_SIW", module.into()));
     }

@@ -1,12 +1,9 @@
-//! Kernel modules that the lab builds: the test drivers of `tests/kmod`, and siw, which Debian does not ship.
-
-use std::path::PathBuf;
+//! The test drivers of `tests/kmod`, which the lab builds.
 
 use anyhow::Result;
 
 use super::kbuild::DriverSource;
-use super::kernel::{Kernel, Series};
-use super::linux_source::SIW;
+use super::kernel::Series;
 use crate::arch::Arch;
 use crate::paths;
 
@@ -19,26 +16,7 @@ pub(crate) fn has_test_drivers(series: Series) -> bool {
     series.arch == Arch::X86_64 && !TOO_OLD.contains(&series.name)
 }
 
-fn test_drivers() -> Result<DriverSource> {
+/// The test drivers of this source.
+pub(super) fn test_drivers() -> Result<DriverSource> {
     DriverSource::read("kmod", &[], &paths::repo().join("tests/kmod"))
-}
-
-/// Returns the directory of the test drivers for `kernel` if they were built from the current source.
-pub(super) fn built_test_drivers(kernel: &Kernel) -> Option<PathBuf> {
-    test_drivers().ok()?.built(kernel)
-}
-
-/// Returns the directory of the test drivers for `kernel`, built first if necessary.
-pub(super) fn ensure_test_drivers(series: Series, kernel: &Kernel) -> Result<PathBuf> {
-    test_drivers()?.ensure(series, kernel)
-}
-
-/// Returns the module siw for `kernel` if it was built.
-pub(super) fn built_siw(kernel: &Kernel) -> Option<PathBuf> {
-    SIW.built(kernel)
-}
-
-/// Returns the module siw for `kernel`, built first if necessary.
-pub(super) fn ensure_siw(series: Series, kernel: &Kernel) -> Result<PathBuf> {
-    SIW.ensure(series, kernel)
 }

@@ -9,7 +9,6 @@ use super::{
     programs::Programs,
     psn::{Passed, PsnReading},
     qp::{Key, Owner, Qp},
-    qps::Qps,
 };
 use crate::input::{QpReading, QpsSample};
 
@@ -22,7 +21,7 @@ struct Dump {
     passed: BTreeMap<(u64, u32), Passed>,
     /// See [`Programs::has_foreign_pids`].
     foreign_pids: bool,
-    /// The table of QPs may be wrong ([`Qps::wants_repair`]).
+    /// The table of QPs may be wrong ([`super::qps::Qps::wants_repair`]).
     repairs: bool,
 }
 
@@ -62,17 +61,16 @@ impl Machine {
             repairs: self.qps.wants_repair(),
         };
         // The kernel's order, in which QP 0 and QP 1 come last.
-        let mut guess = Guess::default();
         if keys.is_sorted_by_key(|key| (key.device, key.port, key.qpn)) && !has_twins(&keys) {
             for (key, reading) in keys.iter().zip(&sample.qps) {
-                self.dumped(*key, reading, &dump, &mut guess);
+                self.dumped(*key, reading, &dump);
             }
         } else {
             // A dump under churn lists some QPs twice; the later reading is the fresher one.
             let mut latest: NumberMap<Key, &QpReading> = keys.iter().copied().zip(&sample.qps).collect();
             for key in &keys {
                 if let Some(reading) = latest.remove(key) {
-                    self.dumped(*key, reading, &dump, &mut guess);
+                    self.dumped(*key, reading, &dump);
                 }
             }
         }
@@ -121,7 +119,7 @@ impl Machine {
     }
 
     /// One QP of a dump.
-    fn dumped(&mut self, key: Key, reading: &QpReading, dump: &Dump, guess: &mut Guess) {
+    fn dumped(&mut self, key: Key, reading: &QpReading, dump: &Dump) {
         let began_ns = dump.began_ns;
         let passed = dump.passed.get(&(key.device, reading.port.unwrap_or(1))).copied();
         let psn = reading.sq_psn.map(|psn| PsnReading {
@@ -131,7 +129,7 @@ impl Machine {
             passed,
         });
         // Nearly all of ten thousand QPs have not changed.
-        if let Some(qp) = guess.find(&mut self.qps, key)
+        if let Some(qp) = self.qps.live_mut(key)
             && qp.is_as(reading)
         {
             qp.dump = dump.number;
@@ -234,34 +232,6 @@ impl Machine {
                 qp.edit().orphan = orphan;
             }
         }
-    }
-}
-
-/// Where the next QP of a dump may be in the table. A dump lists QPs by number, and most got their places in
-/// the table in that order: the place after the last one is right nearly always, and costs less than a
-/// look-up.
-#[derive(Default)]
-struct Guess {
-    /// Found last.
-    last: Option<u64>,
-    /// The last QP was at the place after its predecessor: the next one may be at the place after that.
-    in_step: bool,
-}
-
-impl Guess {
-    /// The living QP of `key`, as [`Qps::live_mut`] finds it.
-    fn find<'a>(&mut self, qps: &'a mut Qps, key: Key) -> Option<&'a mut Qp> {
-        let next = self.last.and_then(|uid| uid.checked_add(1));
-        let is_it = |uid: u64| qps.get(uid).is_some_and(|qp| qp.key == key && qp.lives());
-        if let Some(uid) = next.filter(|uid| self.in_step && is_it(*uid)) {
-            self.last = Some(uid);
-            return qps.get_mut(uid);
-        }
-        let found = qps.live_mut(key);
-        let uid = found.as_ref().map(|qp| qp.uid());
-        self.in_step = uid.is_some() && (uid == next || next.is_none());
-        self.last = uid;
-        found
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
     event::EventKind,
     input::{EbpfState, SlotsSample},
 };
-use rdmatop_base::step::step;
+use rdmatop_base::{step::step, text::count};
 
 /// QPs that a line names; the rows of all say it.
 const NAMED: usize = 3;
@@ -189,14 +189,6 @@ fn may_rest(qp: &Qp) -> bool {
     qp.flow.is_none() && qp.slot != Slot::Held && !qp.row().uncounted && qp.lives()
 }
 
-fn count(n: u64) -> String {
-    if n == 1 {
-        "1 QP".to_owned()
-    } else {
-        format!("{n} QPs")
-    }
-}
-
 /// Some names of `all` QPs, in parentheses.
 fn in_parentheses(names: &[String], all: u64) -> String {
     match (names.is_empty(), all - names.len() as u64) {
@@ -216,7 +208,7 @@ fn unlisted(now: u64, names: &[String], others: bool) -> Cause {
         (0, true) => format!("Not counted: work requests, bytes and latency of some QPs, {SUMS}"),
         _ => format!(
             "Not counted: work requests, bytes and latency of {}{named}, {SUMS}",
-            count(now)
+            count(now, "QP")
         ),
     };
     let remedy = match (others, now) {
@@ -247,12 +239,12 @@ fn note(now: u64, names: &[String], lost: u64, nameless: u64, capacity: u32) -> 
         let named = in_parentheses(names, now + nameless);
         format!(
             "Not counted: work requests, bytes and latency of {}{named}, and the sums they belong to",
-            count(now + nameless)
+            count(now + nameless, "QP")
         )
     } else {
         format!(
             "Not counted for a time: {}, and the sums they belong to",
-            count(lost)
+            count(lost, "QP")
         )
     };
     let more = capacity.max(1).saturating_mul(2).next_power_of_two();

@@ -10,9 +10,8 @@ use super::{
     psn::Passed,
 };
 use crate::{
-    ib::Gid,
-    input::{BondReading, GidReading, MemberReading, PortReading, RawReading, RawSource},
-    snapshot::{Bond, Gauge, HISTORY, Member, NamedCounter, PortGid, PortRow, Recent},
+    input::{BondReading, MemberReading, PortReading, RawReading, RawSource},
+    snapshot::{Bond, Gauge, HISTORY, Member, NamedCounter, PortRow, Recent},
     value::{Counter, Shared, Source},
 };
 use rdmatop_base::wire_bytes;
@@ -114,15 +113,6 @@ fn described(reading: &BondReading) -> Bond {
     }
 }
 
-/// An entry of the GID table that is set.
-fn known(reading: &GidReading) -> Option<PortGid> {
-    Some(PortGid {
-        index: reading.index,
-        gid: Gid::known(reading.gid)?,
-        v1: reading.v1,
-    })
-}
-
 impl Port {
     /// Folds a reading in. A counter that is not in it is not there any more: it is forgotten, not kept at
     /// its last value.
@@ -143,10 +133,7 @@ impl Port {
             bond: reading.bond.as_ref().map(described),
             netdev_mtu: reading.netdev_mtu,
             pfc: reading.pfc,
-            gids: reading
-                .gids
-                .as_ref()
-                .map(|gids| gids.iter().filter_map(known).collect()),
+            gids: reading.gids.as_deref().map(Arc::from),
             rate_bps: reading.rate_bps,
             lanes: reading.lanes,
             ..PortRow::default()

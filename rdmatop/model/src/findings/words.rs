@@ -3,6 +3,7 @@
 use crate::engine::natural;
 use crate::snapshot::ProcessRow;
 use rdmatop_base::text;
+pub(super) use rdmatop_base::text::count;
 
 /// A process: its name, its PID, its job. Or a module of the kernel that has QPs.
 pub(super) fn process(row: &ProcessRow) -> String {
@@ -39,11 +40,6 @@ fn short(job: &str) -> &str {
     }
 }
 
-/// `1 QP`, `12 QPs`.
-pub(super) fn count(number: u64, one: &str) -> String {
-    format!("{number} {one}{}", if number == 1 { "" } else { "s" })
-}
-
 /// A number with at most one decimal: none from 10 on.
 pub(super) fn number(value: f64) -> String {
     if value >= 10.0 {
@@ -60,21 +56,12 @@ pub(super) fn per_s(rate: f64) -> String {
 
 /// Bits per second of a rate in bytes.
 pub(super) fn bits(bytes: f64) -> String {
-    scaled(bytes * 8.0, "b/s")
+    text::rate(bytes * 8.0, "b/s")
 }
 
 /// Bytes per second.
 pub(super) fn bytes(rate: f64) -> String {
-    scaled(rate, "B/s")
-}
-
-fn scaled(value: f64, unit: &str) -> String {
-    for (prefix, size) in [("G", 1e9), ("M", 1e6), ("k", 1e3)] {
-        if value >= size {
-            return format!("{:.1} {prefix}{unit}", value / size);
-        }
-    }
-    format!("{value:.0} {unit}")
+    text::rate(rate, "B/s")
 }
 
 /// A share in percent.

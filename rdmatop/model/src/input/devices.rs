@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::ReadAt;
 use crate::{
     cause::Cause,
-    ib::{PhysState, PortState, QpType},
+    ib::{Gid, PhysState, PortState, QpType},
 };
 
 /// One reading of every device.
@@ -218,7 +218,7 @@ pub struct PortReading {
     /// Lanes of the link.
     pub lanes: Option<u8>,
     /// GIDs of the port; `None` when they could not be read.
-    pub gids: Option<Vec<GidReading>>,
+    pub gids: Option<Vec<PortGid>>,
     /// Counters of any name.
     pub counters: Vec<RawReading>,
 }
@@ -243,13 +243,13 @@ pub struct MemberReading {
     pub rate_bps: Option<u64>,
 }
 
-/// An entry of a GID table.
+/// An entry of a port's GID table that is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GidReading {
+pub struct PortGid {
     /// Its index in the port's GID table.
     pub index: u16,
     /// The GID, in network byte order.
-    pub gid: [u8; 16],
+    pub gid: Gid,
     /// Whether it is a GID of RoCE v1 (or of InfiniBand); `None` when the type could not be read.
     pub v1: Option<bool>,
 }

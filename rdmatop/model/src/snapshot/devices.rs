@@ -8,8 +8,8 @@ use serde::Serialize;
 use super::Traffic;
 use super::{History, Recent};
 use crate::{
-    ib::{Gid, PhysState, PortState},
-    input::PcieLink,
+    ib::{PhysState, PortState},
+    input::{PcieLink, PortGid},
     judgement::Quantity,
     value::{Counter, Shared, Source},
 };
@@ -239,17 +239,6 @@ pub struct PortRow {
     /// What passed the port in the last seconds, by the provider's own counters; `None` if that is not known.
     #[serde(skip)]
     pub recent: Option<Recent>,
-}
-
-/// An entry of a port's GID table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PortGid {
-    /// Its index in the port's GID table.
-    pub index: u16,
-    /// The GID, in network byte order.
-    pub gid: Gid,
-    /// Whether it is a GID of RoCE v1 (or of InfiniBand); `None` when the type is not known.
-    pub v1: Option<bool>,
 }
 
 impl PortRow {

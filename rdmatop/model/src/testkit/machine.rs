@@ -11,10 +11,10 @@ use zerocopy::FromZeros as _;
 
 use crate::engine::{Engine, EngineConfig};
 use crate::findings::FindingId;
-use crate::ib::{PhysState, PortState};
+use crate::ib::{Gid, PhysState, PortState};
 use crate::input::{
-    BondReading, DataPaths, DeviceReading, DevicesSample, EbpfReport, EbpfState, GidReading, HealthSample,
-    HostFacts, Input, LockedMemory, MemberReading, Now, PortReading, ProbeVerdict, ProcessFacts, RawReading,
+    BondReading, DataPaths, DeviceReading, DevicesSample, EbpfReport, EbpfState, HealthSample, HostFacts,
+    Input, LockedMemory, MemberReading, Now, PortGid, PortReading, ProbeVerdict, ProcessFacts, RawReading,
     RawSource, ReadAt, SlotsSample, TcpSample, TcpTotals, VerbsSample, Verdict,
 };
 use crate::snapshot::{Snapshot, may_hide_qps};
@@ -202,9 +202,9 @@ impl Machine {
                     netdev: Some(format!("eth{at}")),
                     netdev_mtu: Some(if hardware { 9000 } else { 1500 }),
                     rate_bps: rate_gb.map(|gb| gb * S),
-                    gids: Some(vec![GidReading {
+                    gids: Some(vec![PortGid {
                         index: 1,
-                        gid: gid(last),
+                        gid: Gid(gid(last)),
                         v1: Some(false),
                     }]),
                     ..PortReading::default()

@@ -5,7 +5,7 @@ use super::attr::{DEV_INDEX, DEV_NAME, LINK_TYPE, NDEV_NAME, RES_LQPN, cmd};
 use super::error::NetlinkError;
 use super::name::Name;
 use super::record::{
-    CmId, Ctx, Device, Entry, HwCounter, Mr, Pd, Port, Qp, QpReader, Summary, SysSettings, visit_counters,
+    CmId, Ctx, Device, Entry, HwCounter, Mr, Pd, Port, Qp, Summary, SysSettings, visit_counters,
 };
 use super::reply::Answer;
 use super::request::{Reply, Request};
@@ -213,14 +213,11 @@ impl<T: Transport> Nldev<T> {
     /// whether the last dump was interrupted.
     pub fn each_qp(&mut self, device: u32, visit: &mut dyn FnMut(Option<Qp>)) -> Result<bool, NetlinkError> {
         let request = Request::nldev(Qp::COMMAND, Reply::Dump).device(device);
-        let (mut interrupted, mut reader) = (false, QpReader::default());
+        let mut interrupted = false;
         for _ in 0..DUMP_ATTEMPTS {
             visit(None);
             interrupted = self.run(&request, &mut |attrs| {
-                each_entry_of::<Qp>(attrs, &mut |entry| {
-                    visit(Some(reader.read(entry)?));
-                    Ok(())
-                })
+                each_entry(attrs, &mut |qp| visit(Some(qp)))
             })?;
             if !interrupted {
                 break;
@@ -307,24 +304,13 @@ fn device_name(attrs: Attrs<'_>) -> WireResult<Name> {
 
 /// Hands each entry of a message to `visit`.
 fn each_entry<E: Entry>(attrs: Attrs<'_>, visit: &mut impl FnMut(E)) -> WireResult<()> {
-    each_entry_of::<E>(attrs, &mut |entry| {
-        visit(E::decode(Attrs::new(entry))?);
-        Ok(())
-    })
-}
-
-/// Hands the bytes of each entry of a message to `visit`, not decoded.
-fn each_entry_of<E: Entry>(
-    attrs: Attrs<'_>,
-    visit: &mut impl FnMut(&[u8]) -> WireResult<()>,
-) -> WireResult<()> {
     for attr in attrs {
         let table = attr?;
         if table.number == E::TABLE {
             for entry in table.nest() {
                 let entry = entry?;
                 if entry.number == E::ENTRY {
-                    visit(entry.payload)?;
+                    visit(E::decode(entry.nest())?);
                 }
             }
         }

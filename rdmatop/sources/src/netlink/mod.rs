@@ -4,7 +4,7 @@
 //! * [`wire`]: bytes to messages and attributes, checked, no I/O; [`attr`]: the kernel's numbers;
 //! * [`record`]: attributes to typed records; [`enums`]: the kernel's state and type numbers;
 //! * [`request`] and [`reply`]: one request out, one reply or dump in;
-//! * [`socket`] (the only I/O) and [`recording`] (recorded bytes), both a [`transport::Transport`];
+//! * [`socket`] (the only I/O; in tests recorded bytes), a [`transport::Transport`];
 //! * [`client`] and [`counting`]: one method per request; [`sampler`]: one reading of a device, each part
 //!   with its own error.
 //!
@@ -17,7 +17,6 @@ pub mod enums;
 pub mod error;
 pub mod name;
 pub mod record;
-pub mod recording;
 pub mod reply;
 pub mod request;
 pub mod sample;

@@ -254,11 +254,6 @@ impl<'a> Attrs<'a> {
         Self { rest: bytes }
     }
 
-    /// Bytes that are not read yet.
-    pub const fn left(&self) -> usize {
-        self.rest.len()
-    }
-
     /// What is wrong with the attribute at the front.
     #[cold]
     fn broken(&mut self) -> WireError {

@@ -1,6 +1,9 @@
 //! What is missing on this machine, why, and what to do: one cause each. Pure.
 use super::{Capability, Lockdown, Platform};
-use rdmatop_base::step::{NextStep, step};
+use rdmatop_base::{
+    step::{NextStep, step},
+    text::count,
+};
 use rdmatop_model::cause::{Cause, CauseId, Concerns};
 
 /// What to do where devices belong to one network namespace each.
@@ -89,7 +92,7 @@ fn rdma(p: &Platform, out: &mut Vec<Cause>) {
     } else if p.dangling_devices > 0 {
         let why = format!(
             "/sys/class/infiniband names {} whose files in /sys/devices are not here, as in a container that has only a part of /sys",
-            devices(p.dangling_devices)
+            count(p.dangling_devices, "device")
         );
         push(
             out,
@@ -99,10 +102,6 @@ fn rdma(p: &Platform, out: &mut Vec<Cause>) {
             "give the container the host's: -v /sys/devices:/sys/devices:ro",
         );
     }
-}
-
-fn devices(count: usize) -> String {
-    format!("{count} device{}", if count == 1 { "" } else { "s" })
 }
 
 fn ebpf_rights(p: &Platform, out: &mut Vec<Cause>) {

@@ -3,7 +3,8 @@ use std::net::Ipv6Addr;
 use std::path::Path;
 
 use crate::root::Root;
-use rdmatop_model::input::GidReading;
+use rdmatop_base::ib::Gid;
+use rdmatop_model::input::PortGid;
 
 /// How many slots are searched for a network device. The kernel fills the first slots of a RoCE port from the
 /// device itself (`ib_cache_gid_set_default_gid` in drivers/infiniband/core/cache.c). A table has up to some
@@ -30,7 +31,7 @@ pub struct GidLimits {
 }
 
 /// The GIDs of a port; `None` when there is no table to read.
-pub fn read_gids(root: &Root, port: &Path, limits: GidLimits) -> Option<Vec<GidReading>> {
+pub fn read_gids(root: &Root, port: &Path, limits: GidLimits) -> Option<Vec<PortGid>> {
     let dir = root.dir(&port.join("gids"))?;
     let types = root.dir(&port.join("gid_attrs").join("types"));
     let mut found = None;
@@ -45,9 +46,9 @@ pub fn read_gids(root: &Root, port: &Path, limits: GidLimits) -> Option<Vec<GidR
             Ok(gid) if !gid.is_unspecified() => {
                 unset = 0;
                 let kind = types.as_ref().and_then(|types| types.line(&place.to_string()));
-                found.push(GidReading {
+                found.push(PortGid {
                     index: place,
-                    gid: gid.octets(),
+                    gid: Gid(gid.octets()),
                     // The kernel has one word for RoCE v1 and InfiniBand.
                     v1: kind.map(|kind| kind == "IB/RoCE v1"),
                 });
@@ -84,7 +85,10 @@ mod tests {
         let found = read_gids(&fake.root(), &port, SHOWN).unwrap();
         assert_eq!(found.len(), 2);
         let last = found[1];
-        assert_eq!(last.gid, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1]);
+        assert_eq!(
+            last.gid.0,
+            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1]
+        );
         assert_eq!((last.index, last.v1, found[0].v1), (4, Some(false), Some(true)));
     }
 

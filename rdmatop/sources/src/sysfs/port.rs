@@ -4,7 +4,7 @@ use std::path::Path;
 use super::gid::{SHOWN, first_netdev, read_gids};
 use super::placeholder::{self, is_placeholder};
 use crate::root::{Root, parse_u64};
-use rdmatop_model::input::GidReading;
+use rdmatop_model::input::PortGid;
 
 /// The port's line rate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct PortFacts {
     /// The network device of the first GID that has one.
     pub netdev: Option<String>,
     /// Its GIDs; `None` when they could not be read.
-    pub gids: Option<Vec<GidReading>>,
+    pub gids: Option<Vec<PortGid>>,
 }
 
 /// Reads one port below `device`, of this driver; `software` says that no hardware is behind the device.

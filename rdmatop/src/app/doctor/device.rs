@@ -5,7 +5,7 @@ use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 use super::{pci, read};
 use rdmatop_base::text;
 use rdmatop_doctor::facts::{Device, Fact, Gid, Lossless, Member, Netdev, Port};
-use rdmatop_model::input::{GidReading, MemberReading};
+use rdmatop_model::input::{MemberReading, PortGid};
 use rdmatop_sources::{
     dcb::{self, Dcb},
     root::{Root, is_component},
@@ -134,9 +134,9 @@ fn read_port(root: &Root, device: &Path, facts: &PortFacts, roce: bool, interfac
 }
 
 fn gids(root: &Root, port: &Path) -> Fact<Vec<Gid>> {
-    let gid = |gid: GidReading| Gid {
+    let gid = |gid: PortGid| Gid {
         index: gid.index.into(),
-        bytes: gid.gid,
+        bytes: gid.gid.0,
         v2: gid.v1 == Some(false),
     };
     if let Some(gids) = read_gids(root, port, GIDS) {

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use rdmatop_base::text::count;
 use rdmatop_model::cause::{Cause, CauseId};
 use rdmatop_model::findings::{Finding, Severity, WITHOUT_EBPF};
 use rdmatop_model::input::EbpfState;
@@ -27,13 +28,12 @@ pub fn is_unknown(snapshot: &Snapshot) -> bool {
 /// The verdict in one line.
 fn verdict(snapshot: &Snapshot) -> String {
     let host = snapshot.host.hostname.as_deref().unwrap_or("this host");
-    let plural = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
     let totals = &snapshot.judgement.totals;
     let what = format!(
         "{host}: {}, {}{}",
-        plural(snapshot.devices.len(), "device"),
+        count(snapshot.devices.len(), "device"),
         if totals.qps_are_partial { "at least " } else { "" },
-        plural(usize::try_from(totals.qps).unwrap_or(usize::MAX), "QP")
+        count(totals.qps, "QP")
     );
     let of = |severity| {
         snapshot
@@ -52,7 +52,7 @@ fn verdict(snapshot: &Snapshot) -> String {
     match (of(Severity::Critical), of(Severity::Warning)) {
         (0, 0) if looked_at_none(snapshot) => {
             let all = snapshot.devices.len();
-            format!("unknown: looked at none of {} of {host}", plural(all, "device"))
+            format!("unknown: looked at none of {} of {host}", count(all, "device"))
         }
         (0, 0) => {
             let seconds = snapshot.health.looked_ns.saturating_add(500_000_000) / 1_000_000_000;
@@ -71,15 +71,15 @@ fn verdict(snapshot: &Snapshot) -> String {
             };
             format!("{word}: found nothing wrong{place} in {seconds} s on {what}{rest}")
         }
-        (0, warnings) => format!("warning: {least}{} on {what}", plural(warnings, "warning")),
+        (0, warnings) => format!("warning: {least}{} on {what}", count(warnings, "warning")),
         (critical, 0) => format!(
             "critical: {least}{} on {what}",
-            plural(critical, "critical finding")
+            count(critical, "critical finding")
         ),
         (critical, warnings) => format!(
             "critical: {least}{} and {} on {what}",
-            plural(critical, "critical finding"),
-            plural(warnings, "warning")
+            count(critical, "critical finding"),
+            count(warnings, "warning")
         ),
     }
 }

@@ -64,27 +64,12 @@ pub fn count(value: f64) -> String {
             format!("{value:.1}")
         };
     }
-    scaled(value, 1000.0, &["", "k", "M", "G", "T", "P"])
+    text::scaled(value, 1000.0, &["", "k", "M", "G", "T", "P"])
 }
 
 /// Bytes in powers of 1024: `512B`, `4.00Ki`, `1.50Gi`.
 pub fn bytes(value: f64) -> String {
-    scaled(value, 1024.0, &["B", "Ki", "Mi", "Gi", "Ti", "Pi"])
-}
-
-fn scaled(mut value: f64, base: f64, units: &[&str]) -> String {
-    let mut unit = 0;
-    // 999.5 and above would print as 1000; the next unit is shorter.
-    while value >= base - 0.5 && unit + 1 < units.len() {
-        value /= base;
-        unit += 1;
-    }
-    let name = units.get(unit).copied().unwrap_or_default();
-    if unit == 0 {
-        return format!("{}{name}", value.round().max(0.0));
-    }
-    let decimals = u32::from(value < 99.95) + u32::from(value < 9.995);
-    text::decimal(value, decimals) + name
+    text::scaled(value, 1024.0, &["B", "Ki", "Mi", "Gi", "Ti", "Pi"])
 }
 
 /// Date and time in UTC to the second, from `CLOCK_REALTIME` ns: `2023-11-14 22:13:20 UTC`.

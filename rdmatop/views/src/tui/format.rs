@@ -1,7 +1,7 @@
 //! Numbers as text. Unknown is `-`, never 0.
 
 pub use rdmatop_base::text::age;
-use rdmatop_base::text::decimal;
+use rdmatop_base::text::{self, decimal};
 use rdmatop_model::value::{Counter, Known, Source};
 
 /// Unit of traffic on the screen.
@@ -38,36 +38,21 @@ pub const UNKNOWN: &str = "-";
 
 /// A number in at most six columns: `7`, `999`, `1.23k`, `45.6M`, `789G`.
 pub fn si(value: f64) -> String {
-    scaled(value, 1000.0, &["", "k", "M", "G", "T", "P", "E"])
+    // A rate below one per second must not read as 0.
+    if value > 0.0 && value < 9.95 && value.fract() > 0.04 {
+        decimal(value, 1)
+    } else if value > 0.0 && value < 1.0 {
+        "<0.1".to_owned()
+    } else if value.is_finite() {
+        text::scaled(value, 1000.0, &["", "k", "M", "G", "T", "P", "E"])
+    } else {
+        UNKNOWN.to_owned()
+    }
 }
 
 /// Memory: `512`, `4.00Ki`, `64.0Mi`.
 pub fn memory(bytes: u64) -> String {
-    scaled(bytes as f64, 1024.0, &["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"])
-}
-
-fn scaled(value: f64, base: f64, suffixes: &[&str]) -> String {
-    if !value.is_finite() {
-        return UNKNOWN.to_owned();
-    }
-    let (mut value, mut step) = (value.max(0.0), 0);
-    // Rounding must not give 1000k: the limit is the largest value that has three digits.
-    while value >= base - base / 2000.0 && step + 1 < suffixes.len() {
-        value /= base;
-        step += 1;
-    }
-    let suffix = suffixes[step];
-    if step == 0 {
-        // A rate below one per second must not read as 0.
-        return if value > 0.0 && value < 9.95 && value.fract() > 0.04 {
-            decimal(value, 1)
-        } else if value > 0.0 && value < 1.0 {
-            "<0.1".to_owned()
-        } else {
-            decimal(value, 0)
-        };
-    }
-    decimal(value, u32::from(value < 99.95) + u32::from(value < 9.995)) + suffix
+    text::scaled(bytes as f64, 1024.0, &["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"])
 }
 
 /// A total, exact while it is short.

@@ -16,10 +16,7 @@ const COUNTERS: &[Entry] = &[
 ];
 
 pub(super) const TABLE: Table = Table {
-    name: "iw_cxgb4",
-    source: "hw/cxgb4/provider.c",
-    note: "They are counters of the adapter, and not of a port: they are in no sum.",
-    carries: Carries::Unknown("the driver counts no bytes"),
+    carries: Carries::Unknown,
     pma: false,
     counters: COUNTERS,
 };

@@ -8,17 +8,17 @@ use super::table::{
 
 #[rustfmt::skip] // a counter is a line or two
 const COUNTERS: &[Entry] = &[
-    c("tx_bytes_cnt", Bytes, "bytes sent").is(Role::TxBytes).since("6.8"),
-    c("rx_bytes_cnt", Bytes, "bytes received").is(Role::RxBytes).since("6.8"),
-    c("tx_packets_cnt", Packets, "packets sent").is(Role::TxPackets).since("6.8"),
-    c("rx_packets_cnt", Packets, "packets received").is(Role::RxPackets).since("6.8"),
-    c("tx_reqs_cnt", Requests, "requests sent").since("6.8"),
-    c("tx_disable_drop_cnt", Packets, "packets not sent: the device is disabled").is(Role::Drops).since("6.8"),
-    c("tx_bps_limit_drop_cnt", Packets, "packets not sent: the instance's limit of bytes").is(Role::Drops).since("6.8"),
-    c("tx_pps_limit_drop_cnt", Packets, "packets not sent: the instance's limit of packets").is(Role::Drops).since("6.8"),
-    c("rx_disable_drop_cnt", Packets, "packets not received: the device is disabled").is(Role::Drops).since("6.8"),
-    c("rx_bps_limit_drop_cnt", Packets, "packets not received: the instance's limit of bytes").is(Role::Drops).since("6.8"),
-    c("rx_pps_limit_drop_cnt", Packets, "packets not received: the instance's limit of packets").is(Role::Drops).since("6.8"),
+    c("tx_bytes_cnt", Bytes, "bytes sent").is(Role::TxBytes),
+    c("rx_bytes_cnt", Bytes, "bytes received").is(Role::RxBytes),
+    c("tx_packets_cnt", Packets, "packets sent").is(Role::TxPackets),
+    c("rx_packets_cnt", Packets, "packets received").is(Role::RxPackets),
+    c("tx_reqs_cnt", Requests, "requests sent"),
+    c("tx_disable_drop_cnt", Packets, "packets not sent: the device is disabled").is(Role::Drops),
+    c("tx_bps_limit_drop_cnt", Packets, "packets not sent: the instance's limit of bytes").is(Role::Drops),
+    c("tx_pps_limit_drop_cnt", Packets, "packets not sent: the instance's limit of packets").is(Role::Drops),
+    c("rx_disable_drop_cnt", Packets, "packets not received: the device is disabled").is(Role::Drops),
+    c("rx_bps_limit_drop_cnt", Packets, "packets not received: the instance's limit of bytes").is(Role::Drops),
+    c("rx_pps_limit_drop_cnt", Packets, "packets not received: the instance's limit of packets").is(Role::Drops),
     // The driver outside Linux, of Alibaba Cloud, has the same under other names.
     c("hw_tx_bytes_cnt", Bytes, "bytes sent").else_is(Role::TxBytes),
     c("hw_rx_bytes_cnt", Bytes, "bytes received").else_is(Role::RxBytes),
@@ -37,10 +37,7 @@ const COUNTERS: &[Entry] = &[
 ];
 
 pub(super) const TABLE: Table = Table {
-    name: "erdma",
-    source: "hw/erdma/erdma_verbs.c",
-    note: "The driver outside Linux has more, of connections and verbs.",
-    carries: Carries::Unknown("which packets the device counts is not in the source"),
+    carries: Carries::Unknown,
     pma: false,
     counters: COUNTERS,
 };

@@ -54,11 +54,7 @@ const COUNTERS: &[Entry] = &[
 ];
 
 pub(super) const TABLE: Table = Table {
-    name: "hfi1",
-    source: "hw/hfi1/chip.c",
-    note: "Those of a virtual lane or a receive context have its number at the end of the name. Its device has 337 more, of the chip's \
-           parts, which are not shown.",
-    carries: Carries::More("IP (IPoIB) and programs of PSM2 pass the port beside queue pairs"),
+    carries: Carries::More,
     pma: true,
     counters: COUNTERS,
 };

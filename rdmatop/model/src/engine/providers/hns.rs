@@ -33,10 +33,7 @@ const COUNTERS: &[Entry] = &[
 ];
 
 pub(super) const TABLE: Table = Table {
-    name: "hns",
-    source: "hw/hns/hns_roce_main.c",
-    note: "HIP09 and later, and no virtual function. The driver counts no bytes.",
-    carries: Carries::Unknown("the driver counts no bytes"),
+    carries: Carries::Unknown,
     pma: false,
     counters: COUNTERS,
 };

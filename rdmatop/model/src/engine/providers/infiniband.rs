@@ -2,9 +2,7 @@
 //! units and widths are those of the specification with every driver that has them.
 
 use super::table::{
-    Carries, Entry,
-    Proof::TestDriver,
-    Role, Table,
+    Carries, Entry, Role, Table,
     Unit::{Events, Packets, Ticks, Words},
     counter as c,
 };
@@ -12,16 +10,16 @@ use super::table::{
 #[rustfmt::skip] // a counter is a line or two
 const COUNTERS: &[Entry] = &[
     // Where the device has the extended ones, data and packets have 64 bits and pass the largest value of 32.
-    c("port_xmit_data", Words, "data sent").is(Role::TxBytes).stops(32).by(TestDriver),
-    c("port_rcv_data", Words, "data received").is(Role::RxBytes).stops(32).by(TestDriver),
-    c("port_xmit_packets", Packets, "packets sent").is(Role::TxPackets).stops(32).by(TestDriver),
-    c("port_rcv_packets", Packets, "packets received").is(Role::RxPackets).stops(32).by(TestDriver),
+    c("port_xmit_data", Words, "data sent").is(Role::TxBytes).stops(32),
+    c("port_rcv_data", Words, "data received").is(Role::RxBytes).stops(32),
+    c("port_xmit_packets", Packets, "packets sent").is(Role::TxPackets).stops(32),
+    c("port_rcv_packets", Packets, "packets received").is(Role::RxPackets).stops(32),
     c("unicast_xmit_packets", Packets, "of the packets sent those to one receiver"),
     c("unicast_rcv_packets", Packets, "of the packets received those to one receiver"),
     c("multicast_xmit_packets", Packets, "of the packets sent those to a multicast group"),
     c("multicast_rcv_packets", Packets, "of the packets received those to a multicast group"),
     c("port_xmit_discards", Packets, "packets to be sent that the port discarded: it was down, or they waited too long")
-        .is(Role::Drops).stops(16).by(TestDriver),
+        .is(Role::Drops).stops(16),
     // It counts ticks, not marks of congestion.
     c("port_xmit_wait", Ticks, "time in which the port had data to send and no credit of the other end").stops(32),
     c("symbol_error", Events, "errors of the line code").stops(16),
@@ -38,11 +36,7 @@ const COUNTERS: &[Entry] = &[
 ];
 
 pub(super) const TABLE: Table = Table {
-    name: "names of the InfiniBand specification",
-    source: "core/sysfs.c",
-    note: "Of `ports/N/counters`, which mlx5, mlx4 and drivers that are in no table here have. One that is full stays at its largest \
-           value, and is shown as at least that.",
-    carries: Carries::More("InfiniBand ports also carry IP (IPoIB)"),
+    carries: Carries::More,
     pma: true,
     counters: COUNTERS,
 };

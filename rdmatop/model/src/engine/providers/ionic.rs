@@ -1,17 +1,10 @@
-//! ionic: AMD Pensando.
+//! ionic: AMD Pensando. The driver asks the firmware for names, places and widths (`ionic_init_hw_stats`).
 
 use super::table::{
-    Carries, Entry,
-    Proof::Firmware,
-    Role, Table,
+    Carries, Entry, Role, Table,
     Unit::{Bytes, Events, Packets},
-    counter,
+    counter as c,
 };
-
-/// The driver asks the firmware for names, places and widths (`ionic_init_hw_stats`).
-const fn c(name: &'static str, unit: super::table::Unit, help: &'static str) -> Entry {
-    counter(name, unit, help).since("6.18").by(Firmware)
-}
 
 #[rustfmt::skip] // a counter is a line or two
 const COUNTERS: &[Entry] = &[
@@ -49,11 +42,7 @@ const COUNTERS: &[Entry] = &[
 ];
 
 pub(super) const TABLE: Table = Table {
-    name: "ionic",
-    source: "hw/ionic/ionic_hw_stats.c",
-    note: "The kernel has no names: the firmware gives them to the driver, and newer firmware has more, which are shown under their own \
-           names. These are of the firmware that AMD published.",
-    carries: Carries::Unknown("the driver makes all QPs through the kernel"),
+    carries: Carries::Unknown,
     pma: false,
     counters: COUNTERS,
 };

@@ -45,10 +45,7 @@ const COUNTERS: &[Entry] = &[
 ];
 
 pub(super) const TABLE: Table = Table {
-    name: "MANA",
-    source: "hw/mana/counters.c",
-    note: "Marks of congestion (`received_ecns`) and CNPs sent (`sent_cnps`) are counters of the device, not of a port, and not shown.",
-    carries: Carries::Unknown("which packets its firmware counts is not in the source"),
+    carries: Carries::Unknown,
     pma: false,
     counters: COUNTERS,
 };

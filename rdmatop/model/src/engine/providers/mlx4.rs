@@ -37,12 +37,7 @@ const COUNTERS: &[Entry] = &[
 ];
 
 pub(super) const TABLE: Table = Table {
-    name: "mlx4",
-    source: "hw/mlx4/main.c",
-    note: "",
-    carries: Carries::More(
-        "InfiniBand ports also carry IP (IPoIB), and the driver makes all QPs through the kernel",
-    ),
+    carries: Carries::More,
     pma: true,
     counters: COUNTERS,
 };

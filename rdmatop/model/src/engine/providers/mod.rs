@@ -1,9 +1,9 @@
 //! What the counters of each provider mean.
 //!
 //! Names are the drivers' own (`rdma_stat_desc` tables under drivers/infiniband, `ports/N/counters`), one
-//! file of data for each provider, and docs/counters.md is written from them. A meaning for which a provider
-//! has no counter is unknown; a counter that is in no table is shown under its own name, with the width of 64
-//! bits. How each was verified is in its entry.
+//! file of data for each provider. docs/counters.md repeats them, and says how each was verified and which
+//! kernels have it. A meaning for which a provider has no counter is unknown; a counter that is in no table
+//! is shown under its own name, with the width of 64 bits.
 
 mod bnxt_re;
 mod cxgb4;

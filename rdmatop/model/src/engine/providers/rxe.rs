@@ -1,24 +1,22 @@
 //! SoftRoCE.
 
 use super::table::{
-    Carries, Entry,
-    Proof::Driver,
-    Role, Table,
+    Carries, Entry, Role, Table,
     Unit::{Bytes, Events, Packets, Requests},
     counter as c,
 };
 
 #[rustfmt::skip] // a counter is a line or two
 const COUNTERS: &[Entry] = &[
-    c("sent_pkts", Packets, "packets sent").is(Role::TxPackets).by(Driver),
-    c("rcvd_pkts", Packets, "packets received").is(Role::RxPackets).by(Driver),
+    c("sent_pkts", Packets, "packets sent").is(Role::TxPackets),
+    c("rcvd_pkts", Packets, "packets received").is(Role::RxPackets),
     // Before, rxe counts no bytes at all.
-    c("sent_bytes", Bytes, "bytes sent, headers too").is(Role::TxBytes).since("7.2").by(Driver),
-    c("rcvd_bytes", Bytes, "bytes received, headers too").is(Role::RxBytes).since("7.2").by(Driver),
+    c("sent_bytes", Bytes, "bytes sent, headers too").is(Role::TxBytes),
+    c("rcvd_bytes", Bytes, "bytes received, headers too").is(Role::RxBytes),
     // Rounds: each returns to the first packet without an answer. The packets are counted by QP.
-    c("completer_retry_err", Events, "times that a sender returned to its first packet without an answer").is(Role::Retries).by(Driver),
-    c("send_rnr_err", Packets, "RNR NAKs sent: a receive queue here had no buffer").is(Role::RnrNaks).by(Driver),
-    c("rcvd_rnr_err", Packets, "RNR NAKs received: a receive queue of the peer had no buffer").is(Role::RnrNaks).by(Driver),
+    c("completer_retry_err", Events, "times that a sender returned to its first packet without an answer").is(Role::Retries),
+    c("send_rnr_err", Packets, "RNR NAKs sent: a receive queue here had no buffer").is(Role::RnrNaks),
+    c("rcvd_rnr_err", Packets, "RNR NAKs received: a receive queue of the peer had no buffer").is(Role::RnrNaks),
     c("duplicate_request", Packets, "requests received that were answered before"),
     c("out_of_seq_request", Packets, "requests received out of order"),
     c("rcvd_seq_err", Packets, "NAKs received: the peer missed a packet"),
@@ -32,10 +30,7 @@ const COUNTERS: &[Entry] = &[
 ];
 
 pub(super) const TABLE: Table = Table {
-    name: "SoftRoCE (rdma_rxe)",
-    source: "sw/rxe/rxe_hw_counters.c",
-    note: "",
-    carries: Carries::Rdma("it counts where it sends and receives its own packets"),
+    carries: Carries::Rdma,
     pma: false,
     counters: COUNTERS,
 };

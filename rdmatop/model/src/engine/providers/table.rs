@@ -1,5 +1,4 @@
-//! What a table of counters consists of: data that the engine, the detail of a port and docs/counters.md
-//! read.
+//! What a table of counters consists of: data that the engine and the detail of a port read.
 
 use super::super::meter::Width;
 
@@ -78,32 +77,6 @@ impl Unit {
     }
 }
 
-/// How it was verified that the counter has this name and this meaning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Proof {
-    /// On the driver itself, in kernel tests. Only a software driver has this.
-    Driver,
-    /// By the test driver, which shows counters of this name on a real kernel: the way of the number is
-    /// verified, the meaning is the kernel's source.
-    TestDriver,
-    /// Read in the kernel's source.
-    Source,
-    /// Read in source that is public and not the kernel's.
-    Firmware,
-}
-
-impl Proof {
-    #[cfg(test)]
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Driver => "the driver, in tests",
-            Self::TestDriver => "test driver",
-            Self::Source => "kernel source only",
-            Self::Firmware => "firmware source only",
-        }
-    }
-}
-
 /// A counter.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Entry {
@@ -117,17 +90,9 @@ pub(in crate::engine) struct Entry {
     /// exists.
     pub(super) way: u8,
     pub(in crate::engine) width: Width,
-    /// The first kernel version that has it; `None`: not known.
-    #[cfg_attr(not(test), expect(dead_code, reason = "docs/counters.md"))]
-    pub(super) since: Option<&'static str>,
-    /// The last one.
-    #[cfg_attr(not(test), expect(dead_code, reason = "docs/counters.md"))]
-    pub(super) until: Option<&'static str>,
-    #[cfg_attr(not(test), expect(dead_code, reason = "docs/counters.md"))]
-    pub(super) proof: Proof,
 }
 
-/// A counter of 64 bits, known from the kernel's source.
+/// A counter of 64 bits.
 pub(super) const fn counter(name: &'static str, unit: Unit, help: &'static str) -> Entry {
     Entry {
         name,
@@ -136,9 +101,6 @@ pub(super) const fn counter(name: &'static str, unit: Unit, help: &'static str) 
         role: None,
         way: 0,
         width: Width::Bits64,
-        since: None,
-        until: None,
-        proof: Proof::Source,
     }
 }
 
@@ -189,74 +151,40 @@ impl Entry {
             ..self
         }
     }
-
-    pub(super) const fn since(self, version: &'static str) -> Self {
-        Self {
-            since: Some(version),
-            ..self
-        }
-    }
-
-    pub(super) const fn until(self, version: &'static str) -> Self {
-        Self {
-            until: Some(version),
-            ..self
-        }
-    }
-
-    pub(super) const fn by(self, proof: Proof) -> Self {
-        Self { proof, ..self }
-    }
 }
 
-/// What bytes the byte counters of a provider count.
+/// What bytes the byte counters of a provider count. docs/counters.md says why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Carries {
-    /// RDMA alone, for the reason.
-    Rdma(&'static str),
-    /// RDMA alone where the link is Ethernet, for the reason; on InfiniBand IP too.
-    RdmaOnEthernet(&'static str),
-    /// All of RDMA, and other traffic, for the reason.
-    More(&'static str),
-    /// It is not known which traffic they count, for the reason.
-    Unknown(&'static str),
+    /// RDMA alone.
+    Rdma,
+    /// RDMA alone where the link is Ethernet; on InfiniBand IP too.
+    RdmaOnEthernet,
+    /// All of RDMA, and other traffic.
+    More,
+    /// It is not known which traffic they count.
+    Unknown,
 }
 
 impl Carries {
     /// Whether every byte is of a queue pair of RDMA.
     pub(super) fn rdma_alone(self, link_layer: Option<&str>) -> bool {
         match self {
-            Self::Rdma(_) => true,
-            Self::RdmaOnEthernet(_) => link_layer == Some("Ethernet"),
-            Self::More(_) | Self::Unknown(_) => false,
+            Self::Rdma => true,
+            Self::RdmaOnEthernet => link_layer == Some("Ethernet"),
+            Self::More | Self::Unknown => false,
         }
     }
 
     /// Whether every byte of a queue pair is counted.
     pub(super) fn all_of_rdma(self) -> bool {
-        !matches!(self, Self::Unknown(_))
-    }
-
-    #[cfg(test)]
-    pub(super) fn why(self) -> &'static str {
-        match self {
-            Self::Rdma(why) | Self::RdmaOnEthernet(why) | Self::More(why) | Self::Unknown(why) => why,
-        }
+        self != Self::Unknown
     }
 }
 
 /// The counters of one provider.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// Of the driver, as people call it.
-    #[cfg_attr(not(test), expect(dead_code, reason = "docs/counters.md"))]
-    pub(super) name: &'static str,
-    /// The file of Linux that has the names, below `drivers/infiniband`.
-    #[cfg_attr(not(test), expect(dead_code, reason = "docs/counters.md"))]
-    pub(super) source: &'static str,
-    /// What else a reader of the numbers must know.
-    #[cfg_attr(not(test), expect(dead_code, reason = "docs/counters.md"))]
-    pub(super) note: &'static str,
     pub(super) carries: Carries,
     /// It has `ports/N/counters` of the InfiniBand specification, which mean something.
     pub(super) pma: bool,

@@ -82,7 +82,7 @@ fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> 
         .busiest
         .map(|end| format!(", the busiest to {end}"))
         .unwrap_or_default();
-    let connections = words::count(tcp.connections.into(), "connection");
+    let connections = words::count(tcp.connections, "connection");
     evidence.push(format!("{} in {connections}{peer}", words::bits(rate)));
     if let Some(libraries) = row.libraries.as_ref().filter(|list| !list.is_empty()) {
         evidence.push(format!("it has loaded {}", libraries.join(", ")));

@@ -36,7 +36,7 @@ fn a_pcie_link_below_its_nic_matters_where_it_carries_less_than_the_ports() {
 #[test]
 fn a_gid_of_roce_v1_is_wrong_where_there_is_one_of_v2() {
     use crate::ib::Gid;
-    use crate::snapshot::PortGid;
+    use crate::input::PortGid;
     let mut s = rails([4e9; 8], [4e9; 8]);
     let entry = |index: u16, v1: Option<bool>| PortGid {
         index,

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ib::Gid;
-use crate::snapshot::PortGid;
+use crate::input::PortGid;
 use crate::value::RateIs;
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ib::Gid;
-use crate::snapshot::PortGid;
+use crate::input::PortGid;
 
 /// A pair whose two QPs, both of one process, have been in INIT for 6 s.
 fn in_init() -> Snapshot {

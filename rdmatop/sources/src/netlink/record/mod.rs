@@ -18,7 +18,7 @@ pub use device::{Device, DeviceKey, Guid};
 pub use object::{CmId, Ctx, Mr, Pd};
 pub use owner::Owner;
 pub use port::{NetdevRef, Port};
-pub use qp::{Qp, QpReader};
+pub use qp::Qp;
 pub use summary::{ResourceCount, Summary};
 pub use sys::SysSettings;
 

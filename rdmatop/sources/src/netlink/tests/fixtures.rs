@@ -2,9 +2,9 @@
 use super::super::client::Nldev;
 use super::super::error::NetlinkError;
 use super::super::record::{CmId, Ctx, Owner, Pd, Qp};
-use super::super::recording::{Recording, Replay};
 use super::super::sample::{DeviceSample, Dump, Reading};
 use super::super::sampler::{self, Want};
+use crate::fake::recording::{Recording, Replay};
 use rdmatop_base::ib::{PhysState, PortState, QpState, QpType};
 
 /// Kernel and what was recorded on it.

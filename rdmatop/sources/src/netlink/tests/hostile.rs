@@ -4,7 +4,6 @@ use proptest::prelude::*;
 use super::super::client::Nldev;
 use super::super::error::NetlinkError;
 use super::super::record::{Entry, Qp};
-use super::super::recording::{Exchange, Recording, Replay};
 use super::super::reply::Answer;
 use super::super::request::{Reply, Request};
 use super::super::sample::Dump;
@@ -12,6 +11,7 @@ use super::super::sampler::{self, Want};
 use super::super::transport::{Datagram, Progress};
 use super::super::wire::{Attrs, MESSAGE_HEADER, MessageWriter, Messages};
 use super::fixtures::FIXTURES;
+use crate::fake::recording::{Exchange, Recording, Replay};
 
 fn exchanges() -> Vec<Exchange> {
     FIXTURES

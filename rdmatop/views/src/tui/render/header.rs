@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use rdmatop_base::text::count;
 use rdmatop_model::input::EbpfState;
 
 use super::super::columns::Cell;
@@ -295,13 +296,13 @@ fn hw_counters(state: &State) -> Option<Fact> {
     if set == 0 {
         return Some((1, vec![Cell::new("hw counters off", Tone::Warn)]));
     }
-    let ports = if set == 1 { "port" } else { "ports" };
+    let ports = count(set, "port");
     let cell = |text: String| Cell::new(text, Tone::Accent);
     Some((
         0,
         vec![
-            cell(format!("hw counters auto,pid on {set} {ports}")),
-            cell(format!("hw counters on {set} {ports}")),
+            cell(format!("hw counters auto,pid on {ports}")),
+            cell(format!("hw counters on {ports}")),
             cell("hw counters".to_owned()),
         ],
     ))
@@ -309,7 +310,7 @@ fn hw_counters(state: &State) -> Option<Fact> {
 
 fn errors(state: &State) -> Option<Fact> {
     let failed = state.snapshot.health.errors.len();
-    let text = format!("{failed} read{} failed", if failed == 1 { "" } else { "s" });
+    let text = format!("{} failed", count(failed, "read"));
     (failed > 0).then(|| (2, vec![Cell::new(text, Tone::Bad)]))
 }
 
@@ -340,7 +341,6 @@ fn host(state: &State) -> Vec<Fact> {
 fn sums(state: &State) -> Vec<Fact> {
     let snapshot = &state.snapshot;
     let (devices, ports) = (snapshot.devices.len(), snapshot.ports.len());
-    let count = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
     let mut facts = vec![(
         5,
         vec![

@@ -154,7 +154,7 @@ fn draw_detail(state: &State, area: Rect, canvas: &mut Canvas) {
 
 /// `1 more line`, `7 more lines`.
 fn more(lines: usize) -> String {
-    format!("{lines} more line{}", if lines == 1 { "" } else { "s" })
+    rdmatop_base::text::count(lines, "more line")
 }
 
 /// Clears `area` and draws a box around it.

@@ -1,4 +1,4 @@
-//! Exchanges kept as bytes: to test against real kernels' answers, and to report a wrong reading.
+//! Exchanges over RDMA netlink kept as bytes: to test against real kernels' answers, and to report a wrong reading.
 //!
 //! File format, all numbers little-endian: the 8 bytes `rdmanl\x00\x01`, then frames. A frame is a kind byte,
 //! a `u32` length and that many bytes. Kinds: `#` a comment (UTF-8), `>` a request (`u32` port id of the
@@ -6,8 +6,11 @@
 //! byte order of the machine that recorded.
 use thiserror::Error;
 
-use super::error::NetlinkError;
-use super::transport::{Datagram, Progress, Sink, Transport};
+use crate::netlink::{
+    error::NetlinkError,
+    transport::{Datagram, Progress, Sink, Transport},
+    wire::MESSAGE_HEADER,
+};
 
 const MAGIC: &[u8; 8] = b"rdmanl\x00\x01";
 
@@ -177,7 +180,7 @@ fn renumber(datagram: &mut [u8], from: &[u8], to: &[u8]) {
         if let Some(seq) = message.get_mut(SEQ).filter(|seq| **seq == *from) {
             seq.copy_from_slice(to);
         }
-        if length < super::wire::MESSAGE_HEADER {
+        if length < MESSAGE_HEADER {
             return;
         }
         at = at.saturating_add(length.saturating_add(3) & !3);
