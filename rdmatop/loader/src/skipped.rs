@@ -72,8 +72,8 @@ impl Skips {
         Self { programs, counted }
     }
 
-    /// Asks the kernel about each program: a system call or two, which touch no map, so that the kernel skips no
-    /// program during them.
+    /// Asks the kernel about each program: a system call or two, which touch no map, so that the kernel skips
+    /// no program during them.
     pub(super) fn look(&mut self) {
         self.programs.iter_mut().for_each(Program::look);
     }

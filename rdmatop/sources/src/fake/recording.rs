@@ -1,4 +1,5 @@
-//! Exchanges over RDMA netlink kept as bytes: to test against real kernels' answers, and to report a wrong reading.
+//! Exchanges over RDMA netlink kept as bytes: to test against real kernels' answers, and to report a wrong
+//! reading.
 //!
 //! File format, all numbers little-endian: the 8 bytes `rdmanl\x00\x01`, then frames. A frame is a kind byte,
 //! a `u32` length and that many bytes. Kinds: `#` a comment (UTF-8), `>` a request (`u32` port id of the
