@@ -219,12 +219,12 @@ fn left_out(qp: u64, known: &mut QpKnown, before: u32, moving: u64) -> u64 {
     if moving == 0 || place != before {
         return u64::from(place);
     }
-    NEXT_TRY.store(now() + TRY_AGAIN_NS);
     if before != NONE_LEFT {
         set_place(known, NONE_LEFT);
         lost(loss::SLOT);
         record::uncounted(qp, known);
     }
+    NEXT_TRY.store(now() + TRY_AGAIN_NS);
     u64::from(NONE_LEFT)
 }
 
@@ -497,9 +497,22 @@ fn retire(identity: &Identity) {
     {
         let _ = QPN_INDEX.remove(&key);
     }
-    let Some((path, slot)) = at(identity.slot) else {
+    // A CPU that found no slot may have written over the place of a QP to which another CPU had just given one.
+    // The hint has the number then.
+    // SAFETY: the place of a QP's hint is always inside the array.
+    let hint = unsafe { read_volatile(QP_HINTS.of(qp)) };
+    let number = if identity.slot < NONE_LEFT {
+        identity.slot
+    } else {
+        hint
+    };
+    let Some((path, slot)) = at(number) else {
         return;
     };
+    // SAFETY: the map checked the pointer.
+    if unsafe { read_volatile(&raw const (*path).qp) } != qp {
+        return;
+    }
     // SAFETY: the map checked the pointers.
     let (sq, rq) = unsafe {
         // This invalidates the hint, because a new QP without a slot may get the same address.
@@ -511,7 +524,7 @@ fn retire(identity: &Identity) {
         // now, so a newer QP's queue may have its address: its entry stays.
         if let Some(owner) = QUEUE_SLOTS.get_ptr(&queue)
             // SAFETY: as above.
-            && unsafe { *owner } == identity.slot
+            && unsafe { *owner } == number
         {
             let _ = QUEUE_SLOTS.remove(&queue);
         }
@@ -524,7 +537,7 @@ fn retire(identity: &Identity) {
         write_volatile(flags, read_volatile(flags) | slot_flag::DESTROYED);
     }
     // The queue has room for every slot.
-    let _ = USED_SLOTS.push(identity.slot, 0);
+    let _ = USED_SLOTS.push(number, 0);
 }
 
 /// A QP is about to go to RESET, which empties its queues without CQEs, or to ERR, which flushes them

@@ -253,6 +253,16 @@ pub(crate) struct UserKey {
     pub(crate) reserved: u32,
 }
 
+/// The entry of a function.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Entered {
+    /// Its address.
+    pub(crate) function: u64,
+    /// The thread's stack pointer.
+    pub(crate) stack: u64,
+}
+
 /// A post in flight.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -265,8 +275,8 @@ pub(crate) struct UserCall {
     pub(crate) bad: u64,
     /// When the program called, ns; 0 if no records are made.
     pub(crate) at_ns: u64,
-    /// The thread's stack pointer at the entry.
-    pub(crate) stack: u64,
+    /// Which function was called, and the thread's stack pointer at its entry.
+    pub(crate) at: Entered,
 }
 
 /// Work requests between `ibv_wr_start` and `ibv_wr_complete`. The program holds the QP's lock meanwhile, so

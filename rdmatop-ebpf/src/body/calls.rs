@@ -63,6 +63,10 @@ impl<T: Copy> Calls<T> {
                     return self.rest.insert(&key, call, 0).is_ok();
                 }
                 earlier(&*(&raw const (*place).call));
+            } else if let Some(before) = self.rest.get_ptr(&key) {
+                // Another thread had the place at this thread's earlier call, and no longer has it.
+                earlier(&*before);
+                let _ = self.rest.remove(&key);
             }
             write_volatile(&raw mut (*place).caller, caller(key));
             copy(call, &raw mut (*place).call);

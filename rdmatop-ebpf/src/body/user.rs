@@ -33,8 +33,8 @@ use crate::{
     pool, qps,
     task::{call_key, now},
     user_maps::{
-        FREE_USER, USED_USER, USER_BATCHES, USER_CALLS, USER_DESTROYS, USER_HITS, USER_INDEX, USER_NUMBERS,
-        USER_PLACES, USER_QPS, USER_REST, USER_SLOTS, UserCall, UserDestroy, UserKey,
+        Entered, FREE_USER, USED_USER, USER_BATCHES, USER_CALLS, USER_DESTROYS, USER_HITS, USER_INDEX,
+        USER_NUMBERS, USER_PLACES, USER_QPS, USER_REST, USER_SLOTS, UserCall, UserDestroy, UserKey,
     },
     words::{add, clear, fence},
 };
@@ -109,9 +109,10 @@ fn take() -> Option<u32> {
 }
 
 /// Entry of `_ib_modify_qp` and of `ib_query_qp`, where our program learns of a QP. When user space dumps all
-/// QPs over netlink, the kernel calls `ib_query_qp` for each, which shows the QPs from before attach.
+/// QPs over netlink, the kernel calls `ib_query_qp` for each, which shows the QPs from before attach. A QP that
+/// finds no room is a loss at a modify alone (`modifies`): it would be one at each listing.
 #[inline(always)]
-pub(crate) fn seen(qp: u64) -> Option<()> {
+pub(crate) fn seen(qp: u64, modifies: bool) -> Option<()> {
     let known = qps::learn(qp)?;
     // SAFETY: the map checked the pointer; other programs write only state, port and slot number, each whole.
     let known = unsafe { &*known };
@@ -144,7 +145,9 @@ pub(crate) fn seen(qp: u64) -> Option<()> {
     }
     let Some(number) = take() else {
         // No number is free: the QP's counts stay unknown.
-        missed();
+        if modifies {
+            missed();
+        }
         return None;
     };
     let (slot, user) = (USER_SLOTS.get_ptr_mut(number)?, USER_QPS.get_ptr_mut(number)?);
@@ -193,7 +196,7 @@ pub(crate) fn seen(qp: u64) -> Option<()> {
                 // SAFETY: the map checked the pointer.
                 user_work::find_by_qpn(unsafe { *first }, qp, known);
             }
-        } else {
+        } else if modifies {
             // There is no room: the QP's counts stay unknown.
             missed();
         }
@@ -231,7 +234,15 @@ fn is_of(number: u32, qp: u64, born_ns: u64) -> bool {
 /// Retires a number whose QP no longer exists. User space frees the number after it has read the slot.
 #[inline(always)]
 fn retire(number: u32, key: &UserKey) {
-    let _ = USER_INDEX.remove(key);
+    // A modify and a query of the next QP with this handle may both come here. The map lets one of them remove
+    // the entry: a number must not become free twice.
+    let is_its = USER_INDEX
+        .get_ptr(key)
+        // SAFETY: the map checked the pointer.
+        .is_some_and(|known| unsafe { *known } == number);
+    if !is_its || USER_INDEX.remove(key).is_err() {
+        return;
+    }
     if user_work::wanted() {
         let _ = user_work::retire(number);
     }
@@ -322,28 +333,30 @@ pub(super) fn hit(qp: u64) -> Option<u32> {
 }
 
 /// Whether a thread made this call inside the earlier one, which has not returned: a function that wraps the
-/// provider's calls it, or jumps to it. The earlier call would be that of a return that no program saw if its
-/// frame were gone.
+/// provider's calls it, or jumps to it. If both entered the same function, no program saw the return of the
+/// earlier one, or a signal handler posts while it runs.
 #[inline(always)]
-fn is_within(call: &UserCall, earlier: &UserCall) -> bool {
-    call.stack < earlier.stack
-        || (call.stack == earlier.stack && call.list == earlier.list && call.number == earlier.number)
+fn is_within(call: Entered, earlier: Entered) -> bool {
+    call.function != earlier.function && call.stack <= earlier.stack
 }
 
 /// Entry of a provider's `post_send` or `post_recv(qp, wr, bad_wr)`. A call inside another one takes its
 /// place: the provider's own call says what was posted, and the wrapper's return then finds nothing to count.
 #[inline(always)]
-pub(crate) fn posting(hook: u32, qp: u64, list: u64, bad: u64, stack: u64) -> Option<()> {
+pub(crate) fn posting(hook: u32, qp: u64, list: u64, bad: u64, at: Entered) -> Option<()> {
     let call = UserCall {
         number: u64::from(hit(qp)?),
         list,
         bad,
         at_ns: if user_work::wanted() { now() } else { 0 },
-        stack,
+        at,
     };
     let replace = |earlier: &UserCall| {
-        if !is_within(&call, earlier) {
+        if !is_within(call.at, earlier.at) {
             lost(loss::MISSED);
+            if user_work::wanted() {
+                user_work::unseen();
+            }
         } else if user_work::wanted() && hook == hook::USER_SEND {
             user_posts::leave(earlier.number as u32);
         }

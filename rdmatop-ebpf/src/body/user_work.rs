@@ -461,6 +461,12 @@ pub(super) fn batch(number: u32, first: u64, n: u64, ts_ns: u64, accepted: bool)
     }
 }
 
+/// Forgets the requests of a batch whose end no program will see.
+#[inline(always)]
+pub(super) fn forget(number: u32, first: u64, n: u64) {
+    batch(number, first, n, 0, false);
+}
+
 unsafe extern "C" fn of_batch(_turn: u32, batch: *mut Batch) -> i64 {
     // SAFETY: the batch is on the caller's stack; the verifier follows its pointers.
     unsafe {

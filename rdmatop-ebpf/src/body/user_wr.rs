@@ -114,9 +114,13 @@ pub(crate) fn completing(qp: u64) -> Option<()> {
             (*batch).at_ns = now();
         }
         // No probe saw the return of this thread's previous call, if that is still there.
-        let is_second = USER_BUILT.get_ptr(&key).is_some();
-        if is_second {
+        if let Some(earlier) = USER_BUILT.get_ptr(&key) {
             missed();
+            if user_work::wanted() {
+                user_work::unseen_many((*earlier).wrs);
+                user_work::forget((*earlier).number as u32, (*earlier).first, (*earlier).wrs);
+                user_posts::doubt((*earlier).number as u32);
+            }
         }
         let has_room = USER_BUILT.insert(&key, &*batch, 0).is_ok();
         if !has_room {
@@ -129,6 +133,7 @@ pub(crate) fn completing(qp: u64) -> Option<()> {
             } else {
                 user_posts::doubt(number);
                 user_work::unseen_many((*batch).wrs);
+                user_work::forget(number, (*batch).first, (*batch).wrs);
             }
         }
         clear(batch);

@@ -88,15 +88,15 @@ pub(crate) fn word(ctx: &impl EbpfContext, number: u32) -> Option<u64> {
     Some(unsafe { read_volatile(ctx.as_ptr().cast::<u64>().add(number as usize)) })
 }
 
-/// Offset of the stack pointer in the registers of a kprobe or uprobe. Each architecture names it differently in
-/// aya-ebpf; the size of the registers identifies the architecture.
-const STACK_POINTER: usize = match size_of::<pt_regs>() {
+/// Offsets of the stack pointer and of the instruction pointer in the registers of a kprobe or uprobe. Each
+/// architecture names them differently in aya-ebpf; the size of the registers identifies the architecture.
+const POINTERS: (usize, usize) = match size_of::<pt_regs>() {
     // x86-64
-    168 => 152,
+    168 => (152, 128),
     // arm64
-    272 => 248,
+    272 => (248, 256),
     // riscv64
-    256 => 16,
+    256 => (16, 0),
     _ => panic!("where the stack pointer is on this machine has to be added"),
 };
 
@@ -104,5 +104,12 @@ const STACK_POINTER: usize = match size_of::<pt_regs>() {
 #[inline(always)]
 pub(crate) fn stack(ctx: &ProbeContext) -> u64 {
     // SAFETY: the register is inside the part of the context that the verifier lets a kprobe read.
-    unsafe { ctx.as_ptr().byte_add(STACK_POINTER).cast::<u64>().read() }
+    unsafe { ctx.as_ptr().byte_add(POINTERS.0).cast::<u64>().read() }
+}
+
+/// The instruction pointer: the function's address.
+#[inline(always)]
+pub(crate) fn instruction(ctx: &ProbeContext) -> u64 {
+    // SAFETY: as in `stack`.
+    unsafe { ctx.as_ptr().byte_add(POINTERS.1).cast::<u64>().read() }
 }

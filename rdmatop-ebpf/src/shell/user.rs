@@ -8,8 +8,11 @@ use aya_ebpf::{
     programs::{ProbeContext, RetProbeContext},
 };
 
-use super::stack;
-use crate::body::{hook, user, user_cqs, user_work, user_wr};
+use super::{instruction, stack};
+use crate::{
+    body::{hook, user, user_cqs, user_work, user_wr},
+    user_maps::Entered,
+};
 
 /// Always 0. The verifier knows that, the compiler does not.
 static NEVER: Global<u32> = Global::new(0);
@@ -36,16 +39,25 @@ fn keep_own_stack(ctx: &impl EbpfContext) {
 }
 
 entry!(user_modify(qp, attr, mask) {
-    let _ = user::seen(qp);
+    let _ = user::seen(qp, true);
     user_work::modifying(qp, attr, mask as u32)
 });
-entry!(user_query(qp) user::seen(qp));
+entry!(user_query(qp) user::seen(qp, false));
 entry!(user_destroy(qp) user::destroying(qp));
 
 #[kretprobe]
 pub(crate) fn user_destroy_ret(ctx: RetProbeContext) -> u32 {
     let _ = user::destroyed(ctx.ret::<i32>());
     0
+}
+
+/// The function that a uprobe is at the entry of.
+#[inline(always)]
+fn entered(ctx: &ProbeContext) -> Entered {
+    Entered {
+        function: instruction(ctx),
+        stack: stack(ctx),
+    }
 }
 
 macro_rules! post {
@@ -57,7 +69,7 @@ macro_rules! post {
             else {
                 return 0;
             };
-            let _ = user::posting($hook, qp, list, bad, stack(&ctx));
+            let _ = user::posting($hook, qp, list, bad, entered(&ctx));
             0
         }
 

@@ -133,6 +133,9 @@ impl<T> Drop for Mapped<T> {
 /// How far past the last entry in use to look for another one. Entries are taken in order, but a CPU may not
 /// have written its entry yet when a later one is already visible.
 const LOOKAHEAD: u32 = 16;
+/// How often all entries are looked at: an entry that was taken and given back, unused, leaves a hole, and
+/// many holes side by side are wider than [`LOOKAHEAD`].
+const WHOLE_EVERY: u32 = 16;
 
 /// Numbers `first..end` of an array, of which `first..high` have ever been in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,20 +147,23 @@ struct UsedRange {
 
 /// The numbers of an array that have ever been in use.
 #[derive(Debug)]
-pub(super) struct UsedRanges(Vec<UsedRange>);
+pub(super) struct UsedRanges {
+    ranges: Vec<UsedRange>,
+    looks: u32,
+}
 
 impl UsedRanges {
     /// Divides all numbers below `count` into the same ranges that the kernel side starts with.
     pub(super) fn of(count: u32) -> Self {
-        Self(
-            free::ranges(count)
-                .map(|(first, end)| UsedRange {
-                    high: first,
-                    first,
-                    end,
-                })
-                .collect(),
-        )
+        let range = |(first, end)| UsedRange {
+            high: first,
+            first,
+            end,
+        };
+        Self {
+            ranges: free::ranges(count).map(range).collect(),
+            looks: 0,
+        }
     }
 
     /// Passes all numbers below `count` to the kernel side, the lowest range on top.
@@ -166,7 +172,7 @@ impl UsedRanges {
         count: u32,
     ) -> Result<Self, MapError> {
         let used_ranges = Self::of(count);
-        for range in used_ranges.0.iter().rev() {
+        for range in used_ranges.ranges.iter().rev() {
             free.push(free::pack(range.first, range.end), 0)?;
         }
         Ok(used_ranges)
@@ -174,7 +180,7 @@ impl UsedRanges {
 
     /// Whether `number` or a higher one has been in use, as of the last [`UsedRanges::numbers`].
     pub(super) fn goes_beyond(&self, number: u32) -> bool {
-        self.0
+        self.ranges
             .iter()
             .any(|range| range.high > range.first && range.high > number)
     }
@@ -189,15 +195,24 @@ impl UsedRanges {
         &mut self,
         in_use: F,
     ) -> impl Iterator<Item = Range<u32>> + use<F> {
-        for range in &mut self.0 {
-            while let Some(beyond) = (range.high..range.end.min(range.high + LOOKAHEAD))
+        self.looks = self.looks.wrapping_add(1);
+        let ahead = if self.looks.is_multiple_of(WHOLE_EVERY) {
+            u32::MAX
+        } else {
+            LOOKAHEAD
+        };
+        for range in &mut self.ranges {
+            while let Some(beyond) = (range.high..range.end.min(range.high.saturating_add(ahead)))
                 .rev()
                 .find(|number| in_use(*number))
             {
                 range.high = beyond + 1;
             }
         }
-        self.0.clone().into_iter().map(|range| range.first..range.high)
+        self.ranges
+            .clone()
+            .into_iter()
+            .map(|range| range.first..range.high)
     }
 }
 
@@ -218,5 +233,8 @@ mod tests {
             used_ranges.goes_beyond(214) && !used_ranges.goes_beyond(215),
             "ranges that nobody used end there"
         );
+        // Behind a wide hole, too, if not at once.
+        let looks = (0..WHOLE_EVERY).map(|_| used_ranges.numbers(|number| number == 299).last());
+        assert!(looks.collect::<Vec<_>>().contains(&Some(299)));
     }
 }

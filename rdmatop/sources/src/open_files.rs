@@ -5,6 +5,7 @@ use std::{
     fs,
     io::{self, ErrorKind},
     ops::ControlFlow,
+    os::unix::fs::MetadataExt as _,
     path::Path,
 };
 
@@ -55,10 +56,7 @@ pub fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &Path, &[u8]) -> 
                 continue;
             }
         };
-        // The real user: the directory in /proc of a process that is not dumpable is root's, and any user's
-        // can be so. A process that has ended has no more files, so that its user does not matter.
-        let status = Status::read(root, &root.proc(pid.to_string()));
-        let user = status.and_then(|status| status.uid).unwrap_or(0);
+        let user = real_user(root, pid);
         let looked = looked.entry(user).or_default();
         for file in files.flatten() {
             if *looked == most {
@@ -77,6 +75,20 @@ pub fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &Path, &[u8]) -> 
         }
     }
     out
+}
+
+/// The real user of a process. The directory in /proc of one that is not dumpable is root's, and any user's can
+/// be so; only for those the longer file is read. A process that has ended has no more files, so that its
+/// user does not matter.
+fn real_user(root: &Root, pid: u32) -> u32 {
+    let dir = root.proc(pid.to_string());
+    let owner = fs::metadata(&dir).map_or(0, |dir| dir.uid());
+    if owner != 0 {
+        return owner;
+    }
+    Status::read(root, &dir)
+        .and_then(|status| status.uid)
+        .unwrap_or(0)
 }
 
 #[cfg(test)]
