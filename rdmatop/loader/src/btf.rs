@@ -14,6 +14,8 @@ use std::{
 
 use bytes::Bytes;
 
+use super::kernel_btf;
+
 const MAGIC: u16 = 0xeb9f;
 const HEADER_LEN: usize = 24;
 /// The most members to visit for all offsets of one file. A kernel's file needs some ten thousand; in a
@@ -83,6 +85,14 @@ impl Btf {
             error,
         })?;
         Self::parse(data, base)
+    }
+
+    /// As [`Btf::open`] for vmlinux's file, but reads it with one system call if the kernel allows that.
+    pub(super) fn of_vmlinux(path: &Path) -> Result<Self, BtfError> {
+        match kernel_btf::vmlinux() {
+            Some(data) => Self::parse(data, None),
+            None => Self::open(path, None),
+        }
     }
 
     /// Indexes the types of a BTF blob in native byte order.

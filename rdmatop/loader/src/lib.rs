@@ -18,6 +18,7 @@ mod fentry;
 pub mod foresee;
 mod headroom;
 pub mod hook;
+mod kernel_btf;
 #[cfg(test)]
 mod keys;
 mod load_error;
