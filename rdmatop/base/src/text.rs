@@ -236,10 +236,10 @@ pub fn scaled(value: f64, base: f64, units: &[&str]) -> String {
         value /= base;
         unit += 1;
     }
-    let decimals = match unit {
-        0 => 0,
-        _ => u32::from(value < 99.95) + u32::from(value < 9.995),
-    };
+    if unit == 0 {
+        return decimal(value.round(), 0) + units[0];
+    }
+    let decimals = u32::from(value < 99.95) + u32::from(value < 9.995);
     decimal(value, decimals) + units[unit]
 }
 

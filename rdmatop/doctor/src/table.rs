@@ -66,3 +66,30 @@ pub static CHECKS: &[Check] = checks! {
     "rdmatop.ebpf" Rdmatop own::ebpf;
     "rdmatop.processes" Rdmatop own::processes;
 };
+
+#[cfg(test)]
+mod tests {
+    use super::super::words;
+    use super::*;
+
+    #[test]
+    fn the_page_has_the_numbers_of_the_checks() {
+        let page = include_str!("../../../docs/doctor.md");
+        let says = |id: &str, numbers: &[String]| {
+            let row = page.lines().find(|row| row.starts_with(&format!("| `{id}` ")));
+            let row = row.unwrap_or_default();
+            for number in numbers {
+                assert!(row.contains(number), "{id} without {number}: {row}");
+            }
+        };
+        let mtus = [mtu::FAST_MTU, mtu::LEAST].map(|mtu| format!("less than {mtu}"));
+        says("port.mtu", &[&mtus[..], &[words::rate(mtu::FAST)]].concat());
+        says("pcie.irq", &[format!(" {} or more", irqs::VECTORS)]);
+        let locked = [limits::MEMLOCK_WARN, limits::MEMLOCK_FAIL].map(words::bytes);
+        says("limit.memlock", &locked);
+        says("limit.default", &locked[..1]);
+        says("limit.cgroup", &[format!("{} %", limits::CGROUP_WARN)]);
+        says("tcp.buffers", &[tcp::RMEM, tcp::WMEM].map(words::bytes));
+        says("tcp.backlog", &[format!("below {}", tcp::BACKLOG)]);
+    }
+}

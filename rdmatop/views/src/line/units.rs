@@ -160,6 +160,8 @@ mod tests {
             [bytes(512.0), bytes(4096.0), bytes(1.5 * 1_073_741_824.0)],
             ["512B", "4.00Ki", "1.50Gi"]
         );
+        // Halves are rounded up: half a byte per second is not 0.
+        assert_eq!([bytes(0.5), bytes(2.5), count(10.5)], ["1B", "3B", "11"]);
     }
 
     #[test]
