@@ -331,7 +331,11 @@ names other kinds of events. It reads ports, states and calls every two seconds,
         let kind = id.kind();
         let begin = format!("| `{}` | ", kind.name);
         let row = written.lines().find_map(|line| line.strip_prefix(&begin));
-        let cells: Vec<_> = row.unwrap_or_default().trim_end_matches(" |").split(" | ").collect();
+        let cells: Vec<_> = row
+            .unwrap_or_default()
+            .trim_end_matches(" |")
+            .split(" | ")
+            .collect();
         let (rule, source) = (cells[0], cells.get(3).copied().unwrap_or_default());
         assert!(
             !rule.is_empty() && !source.is_empty(),
