@@ -314,6 +314,11 @@ fn a_setting_that_nccl_does_not_read_turns_no_rdma_of_nccl_off() {
             "Pass job.rdma {PID}: libfabric by TCP (FI_PROVIDER=tcp), which NCCL does not read",
         ),
         (
+            // Each image of NVIDIA has this.
+            ["UCX_TLS=tcp", "NCCL_VERSION=2.27.3"],
+            "Fail job.rdma {PID}: UCX_TLS=tcp turns RDMA off",
+        ),
+        (
             ["UCX_TLS=tcp", "NCCL_PLUGIN_P2P=ucx"],
             "Fail job.rdma {PID}: UCX_TLS=tcp turns RDMA off",
         ),
@@ -330,12 +335,20 @@ fn a_setting_that_nccl_does_not_read_turns_no_rdma_of_nccl_off() {
     }
     let mut facts = HEALTHY.clone();
     facts.processes.truncate(1);
-    facts.processes[0].environ = Fact::Known(vec![("UCX_TLS".to_owned(), "tcp".to_owned())]);
+    let settings = [("UCX_TLS", "tcp"), ("NCCL_DEBUG", "INFO")];
+    let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    facts.processes[0].environ = Fact::Known(settings.to_vec());
+    facts.processes[0].from_conf = 1;
+    assert_eq!(
+        of_check("job.rdma", &facts),
+        [format!("Fail {PID}: UCX_TLS=tcp turns RDMA off")],
+        "every process of the machine has the settings of /etc/nccl.conf"
+    );
     facts.processes[0].has_qps = true;
     assert_eq!(
         of_check("job.rdma", &facts),
         [format!(
-            "Pass {PID}: UCX by TCP (UCX_TLS=tcp), and RDMA all the same: it has queue pairs"
+            "Pass {PID}: UCX by TCP (UCX_TLS=tcp), and RDMA all the same: the job has queue pairs"
         )]
     );
 }
