@@ -243,11 +243,18 @@ fn packets_that_are_too_small_are_named() {
         let port = port(facts, 0);
         (port.link_layer, port.roce) = (Some("InfiniBand".into()), false);
     };
-    assert_eq!(warns(infiniband), 0);
+    assert_eq!(warns(infiniband), 1, "rails of RoCE beside InfiniBand for storage");
+    let ordinary: fn(&mut Facts) = |facts| {
+        let first = port(facts, 0);
+        (first.link_layer, first.roce) = (Some("InfiniBand".into()), false);
+        port(facts, 6).rate = Fact::Known(100_000_000_000);
+    };
+    assert_eq!(warns(ordinary), 0);
     let in_use: fn(&mut Facts) = |facts| {
         let first = port(facts, 0);
         (first.link_layer, first.roce) = (Some("InfiniBand".into()), false);
-        port(facts, 6).in_use = true;
+        let sixth = port(facts, 6);
+        (sixth.rate, sixth.in_use) = (Fact::Known(100_000_000_000), true);
     };
     assert_eq!(warns(in_use), 1);
 }
