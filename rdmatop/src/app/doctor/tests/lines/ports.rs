@@ -333,8 +333,20 @@ fn flow_control_that_differs_or_is_not_used_is_named() {
     });
     assert!(
         line.iter().any(|line| line
-            .starts_with("Pass lossless.pfc ports of one kind have the same flow control: mlx5_0,")),
+            .starts_with("Pass lossless.pfc ports of one kind and speed have the same flow control: mlx5_0,")),
         "{line:?}"
+    );
+    // mlx5 says 40 Gb/s of a port that is down.
+    let line = changed(|facts| {
+        let down = port(facts, 2);
+        (down.state, down.rate) = (Fact::Known(1), Fact::Known(40_000_000_000));
+        if let Fact::Known(lossless) = &mut down.netdev.as_mut().unwrap().lossless {
+            lossless.pfc = Some(vec![]);
+        }
+    });
+    assert!(
+        line.iter().all(|line| !line.contains("lossless.pfc")),
+        "it is compared with no other: {line:?}"
     );
     let line = changed(|facts| {
         facts.host.exclusive = true;
