@@ -269,6 +269,17 @@ fn ports_without_a_usable_gid_are_named() {
     };
     let of = |line: Vec<String>| line.into_iter().find(|line| line.contains("port.gid")).unwrap();
     assert_eq!(of(gids(vec![])), "Fail port.gid mlx5_1 has no address (GID)");
+    let remedy = |is_here: bool| {
+        let mut facts = HEALTHY.clone();
+        let port = port(&mut facts, 1);
+        port.gids = Fact::Known(vec![]);
+        port.netdev.as_mut().unwrap().up = is_here.then_some(true);
+        let report = examine(&facts);
+        let line = report.lines.iter().find(|line| line.id == "port.gid").unwrap();
+        line.remedy.to_string()
+    };
+    assert!(remedy(true).contains(" dev eth1 "), "{}", remedy(true));
+    assert!(remedy(false).contains(" dev INTERFACE "), "{}", remedy(false));
     assert_eq!(
         of(gids(vec![link_local(false)])),
         "Fail port.gid mlx5_1 has addresses (GIDs) of RoCE v1 only"
