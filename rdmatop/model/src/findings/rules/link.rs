@@ -161,7 +161,6 @@ pub(super) fn used_by(users: &[&ProcessRow]) -> String {
 /// Errors of the link.
 pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for port in moving(scene) {
-        let users = scene.carried(port);
         let flaps = scene.growth.flaps.of(port, scene.limits).is_some();
         for (counter, limit, severity) in ERRORS {
             let went_down = *counter == LINK_DOWNED;
@@ -172,6 +171,7 @@ pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             let Some(rate) = rate_of(port, counter).filter(|rate| rate > limit) else {
                 continue;
             };
+            let users = scene.carried(port);
             let total = port.counters.iter().find(|row| &*row.name == *counter);
             let total = total.map_or(0, |row| row.counter.total);
             let is_up = port.is_active();
