@@ -144,7 +144,7 @@ impl Growth {
         self.makes(&CONNECTIONS, snapshot, &mut before);
         self.memory.look(snapshot, limits);
         self.consumers = super::consumers(snapshot);
-        self.flaps.look(snapshot, limits);
+        self.flaps.look(snapshot, limits, &self.consumers);
         self.latencies.look(snapshot);
         self.failures = snapshot
             .verbs

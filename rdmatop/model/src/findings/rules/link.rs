@@ -80,6 +80,12 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         if !are_listed && was_active {
             users = scene.openers(port.device_uid).collect();
         }
+        // Some destroy their QPs soon after the link is lost (`nvme_rdma_teardown_io_queues`), and make others
+        // when it is back.
+        if users.is_empty() {
+            let before = scene.growth.flaps.consumers(port);
+            users = before.filter_map(|uid| scene.process(uid)).collect();
+        }
         let [first, rest @ ..] = &users[..] else { continue };
         let more = match rest.len() {
             0 => String::new(),
@@ -90,7 +96,11 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let mut evidence = vec![format!("state {state}")];
         evidence.extend(port.phys_state.map(|phys| format!("physical state {phys}")));
         if !are_listed {
-            let words = "the kernel lists no QP there: the process has the device open, and a library that makes QPs past the kernel";
+            let words = if first.kernel {
+                "its QPs there are destroyed: it had them while the port was ACTIVE"
+            } else {
+                "the kernel lists no QP there: the process has the device open, and a library that makes QPs past the kernel"
+            };
             evidence.push(words.to_owned());
         }
         evidence.extend(who(&beside).map(|who| format!("the kernel has QPs there, too: {who}")));

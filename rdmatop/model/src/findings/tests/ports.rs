@@ -332,6 +332,38 @@ fn a_module_of_the_kernel_needs_its_port_as_a_process_does() {
 }
 
 #[test]
+fn a_port_stays_down_for_a_module_that_destroys_its_qps_then() {
+    let ids_of = |last_qp: u64, down: u64| {
+        let mut watch = Watch::default();
+        let mut found = Vec::new();
+        for second in 0..=20 {
+            let mut now = of_the_kernel();
+            now.mono_ns += second * S;
+            if second >= down {
+                now.ports[2].state = Some(PortState(1));
+            }
+            if second > last_qp {
+                now.qps.truncate(8);
+            }
+            found = watch.look(&now.judged(None));
+        }
+        found
+    };
+    let found = ids_of(6, 3);
+    assert_eq!(ids(&found), ["port-down"]);
+    assert_eq!(
+        found[0].verdict,
+        "mlx5_2/1 is DOWN: [nvme_rdma] (kernel) cannot send or receive"
+    );
+    assert!(
+        found[0].evidence.iter().any(|words| words.starts_with("its QPs there are destroyed: ")),
+        "{:?}",
+        found[0].evidence
+    );
+    assert_eq!(ids(&ids_of(3, 6)), [""; 0], "it had none any more when the port went down");
+}
+
+#[test]
 fn a_receiver_in_the_kernel_is_no_process() {
     let mut s = pair();
     edit(&mut s, 0, |t| t.rnr_waits = rate(12.3));
