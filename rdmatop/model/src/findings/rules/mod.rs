@@ -249,7 +249,7 @@ fn is_collective(row: &ProcessRow) -> bool {
 }
 
 /// Modules of the kernel with connected QPs, as NVMe-oF, NFS and Lustre have, by device and port. QPs for
-/// management and those of IPoIB are on each port, whether anybody uses it or not.
+/// management and those of IPoIB, in mode `connected` of this type too, are for other things than RDMA.
 type Consumers = BTreeMap<(u64, u32), BTreeSet<u64>>;
 
 fn consumers(snapshot: &Snapshot) -> Consumers {
@@ -258,6 +258,7 @@ fn consumers(snapshot: &Snapshot) -> Consumers {
             && !qp.exited
             && matches!(qp.qp_type, Some(QpType::RC | QpType::UC))
             && !is_of_the_core(qp)
+            && qp.comm.as_deref() != Some("[ib_ipoib]")
     };
     let mut all = Consumers::new();
     for qp in snapshot.qps.iter().filter(is_of_use) {

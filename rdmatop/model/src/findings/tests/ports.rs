@@ -289,6 +289,12 @@ fn a_module_of_the_kernel_needs_its_port_as_a_process_does() {
     for edit in [down, small, slow] {
         assert_eq!(one(edit, 3), None, "the core's QPs are on each port");
     }
+    let ipoib = |s: &mut Snapshot, n: usize| {
+        s.processes[1].comm = "[ib_ipoib]".into();
+        Arc::make_mut(&mut s.qps[8]).comm = Some("[ib_ipoib]".into());
+        s.ports[n].state = Some(PortState(1));
+    };
+    assert_eq!(one(ipoib, 2), None, "IPoIB in mode connected");
     let found = one(down, 2).unwrap();
     assert_eq!(
         found.verdict,
