@@ -83,11 +83,13 @@ pub(crate) fn devices(facts: &Facts, out: &mut Lines) {
             let takes_none = used.is_empty() && !list.entries.iter().any(|(entry, _)| is_interface(entry));
             let lacks_some = !missing.is_empty() && !list.not;
             if blind && facts.host.exclusive && (takes_none || lacks_some) {
-                out.skip(
-                    format!("whether {subject} has the devices of {}", setting(name, value)),
-                    "devices belong to network namespaces here (mode exclusive), and its /sys was not read",
-                    WITH_ROOT,
-                );
+                let (why, remedy) = if job.first.sees == Fact::Absent {
+                    ("devices belong to network namespaces here (mode exclusive), and it has no /sys/class/infiniband", "")
+                } else {
+                    ("devices belong to network namespaces here (mode exclusive), and its /sys was not read", WITH_ROOT)
+                };
+                let what = format!("whether {subject} has the devices of {}", setting(name, value));
+                out.skip(what, why, remedy);
             } else if takes_none {
                 out.fail(
                     subject,
