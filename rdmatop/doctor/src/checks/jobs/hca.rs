@@ -76,10 +76,14 @@ pub(crate) fn devices(facts: &Facts, out: &mut Lines) {
                 let has = format!("this machine has {devices}");
                 (has, "of this machine", "this machine does not have")
             } else {
-                let has = format!("it finds {devices} in /sys");
-                (has, "that it finds", "it does not find")
+                let has = format!("the job finds {devices} in /sys");
+                (has, "that the job finds", "the job does not find")
             };
-            let remedy = step!("start the job with {} of devices that it finds, or without", name);
+            let remedy = if blind {
+                step!("start the job with devices in {} that this machine has, or without {}", name, name)
+            } else {
+                step!("start the job with devices in {} that it finds, or without {}", name, name)
+            };
             let takes_none = used.is_empty() && !list.entries.iter().any(|(entry, _)| is_interface(entry));
             let lacks_some = !missing.is_empty() && !list.not;
             if blind && facts.host.exclusive && (takes_none || lacks_some) {

@@ -333,8 +333,8 @@ pub(super) fn mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 )
             } else {
                 step!(
-                    "sudo ip link set dev {} mtu 9000   # until the next boot; as much on the switches first, then on all hosts; what the kernel has \
-                     connected keeps its packets until it is mounted or connected anew",
+                    "sudo ip link set dev {} mtu 9000   # until the next boot; as much on the switches first, then on all hosts; connections of the \
+                     kernel keep their packet size until they are mounted or connected anew",
                     interface
                 )
             },

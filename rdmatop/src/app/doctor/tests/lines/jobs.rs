@@ -398,7 +398,7 @@ fn a_pod_has_the_devices_that_it_sees_and_not_the_machines() {
         of_check("job.devices", &facts),
         [
             "Pass NCCL_IB_HCA==mlx5_12 takes mlx5_12".to_owned(),
-            format!("{} that it finds", line.replace("4711", "4712"))
+            format!("{} that the job finds", line.replace("4711", "4712"))
         ],
         "what one finds another need not have"
     );
@@ -407,7 +407,7 @@ fn a_pod_has_the_devices_that_it_sees_and_not_the_machines() {
     facts.processes[0].environ = Fact::Known(vec![some]);
     assert_eq!(
         of_check("job.devices", &facts),
-        ["Warn PID 4712 (python3): NCCL_IB_HCA names mlx5_12, which it does not find"]
+        ["Warn PID 4712 (python3): NCCL_IB_HCA names mlx5_12, which the job does not find"]
     );
 }
 
