@@ -33,8 +33,8 @@ Exit status:
   1  warnings: it works worse than it could
   2  critical: something does not work
   3  unknown: nothing is wrong in ports and states of QPs, and without eBPF the rest could
-     not be judged; or nothing could be examined: no RDMA, no device that is not left alone
-     and answers, a failure, a usage error";
+     not be judged; or nothing could be examined: no RDMA, every device is left alone or does
+     not answer, a failure, a usage error";
 
 /// htop for RDMA, augmented by eBPF.
 #[derive(Clone, Debug, Parser)]

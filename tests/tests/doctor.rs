@@ -261,7 +261,7 @@ fn a_process_is_judged_by_its_own_limits_and_settings() -> Result<()> {
             line(
                 "fail",
                 "job.devices",
-                "PID (sleep): NCCL_IB_HCA=mlx5_9 takes no RDMA device that it finds",
+                "PID (sleep): NCCL_IB_HCA=mlx5_9 takes no RDMA device that the job finds",
             ),
         ),
         (

@@ -64,7 +64,14 @@ pub fn nccl_ignores(name: &str, settings: &[(String, String)], has_verbs: bool) 
         "FI_PROVIDER" => !has_verbs || ["NCCL_NET", "NCCL_NET_PLUGIN"].into_iter().any(is_fabric),
         _ => return false,
     };
-    !in_nccl && settings.iter().any(|(name, _)| name.starts_with("NCCL_"))
+    !in_nccl && is_of_nccl(settings)
+}
+
+/// Whether somebody made these settings for a job of NCCL. Each image of NVIDIA sets `NCCL_VERSION`, whatever
+/// runs in it.
+pub fn is_of_nccl(settings: &[(String, String)]) -> bool {
+    let mut names = settings.iter().map(|(name, _)| name.as_str());
+    names.any(|name| name.starts_with("NCCL_") && name != "NCCL_VERSION")
 }
 
 /// Variables of other libraries and launchers whose values are settings of a network, by their documentation.

@@ -350,6 +350,8 @@ pub struct Process {
     pub environ: Fact<Vec<(String, String)>>,
     /// Whether its /etc/nccl.conf was read.
     pub conf: Fact<()>,
+    /// How many of the variables, the last ones, only that file has: each process of the machine has them.
+    pub from_conf: usize,
     /// Its limit of locked memory, bytes; `Known(None)`: unlimited.
     pub memlock: Fact<Option<u64>>,
     /// It may lock memory beyond that (CAP_IPC_LOCK).

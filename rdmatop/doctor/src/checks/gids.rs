@@ -12,7 +12,9 @@ pub(crate) fn gids(facts: &Facts, out: &mut Lines) {
     let mut fine = 0;
     for (device, port) in facts.ports().filter(|(_, port)| port.roce) {
         let name = port_name(device, port);
-        let netdev = port.netdev.as_ref().map(|netdev| netdev.name.as_str());
+        // The interface may be in another network namespace, and one of its name here.
+        let netdev = port.netdev.as_ref().filter(|netdev| netdev.up.is_some());
+        let netdev = netdev.map(|netdev| netdev.name.as_str());
         let address = step!(
             "sudo ip address add ADDRESS/PREFIX dev {}   # until the next boot",
             ShellWord::or(netdev, "INTERFACE")

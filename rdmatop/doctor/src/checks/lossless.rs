@@ -15,7 +15,8 @@ type Kind<'a> = ([&'a str; 3], Option<u64>);
 /// A port, or an interface of its bond, with what is known of its flow control.
 struct Seen<'a> {
     name: String,
-    kind: Kind<'a>,
+    /// Of a port that is not ACTIVE `None`: its speed means nothing, and it may be a spare.
+    kind: Option<Kind<'a>>,
     interface: &'a str,
     lossless: &'a Lossless,
 }
@@ -25,7 +26,7 @@ struct Seen<'a> {
 fn known<'a>(facts: &'a Facts, what: &str, out: &mut Lines) -> Vec<Seen<'a>> {
     let mut all = Vec::new();
     let mut blind: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    let mut add = |name: String, kind: Kind<'a>, interface: &'a str, fact: &'a Fact<Lossless>| match fact {
+    let mut add = |name: String, kind: Option<Kind<'a>>, interface: &'a str, fact: &'a Fact<Lossless>| match fact {
         Fact::Known(lossless) => all.push(Seen {
             name,
             kind,
@@ -40,7 +41,7 @@ fn known<'a>(facts: &'a Facts, what: &str, out: &mut Lines) -> Vec<Seen<'a>> {
         for port in device.ports.iter().filter(|port| port.roce) {
             let Some(netdev) = &port.netdev else { continue };
             let name = port_name(device, port);
-            let kind = (device.kind(), port.rate.known().copied());
+            let kind = port.active().then(|| (device.kind(), port.rate.known().copied()));
             for member in &netdev.members {
                 add(
                     format!("{name} ({})", member.name),
@@ -105,13 +106,14 @@ pub(crate) fn pfc(facts: &Facts, out: &mut Lines) {
     // have.
     let mut groups: Vec<(&Kind<'_>, String, Vec<&str>)> = Vec::new();
     for (seen, priorities) in &known {
+        let Some(of) = &seen.kind else { continue };
         let said = words(seen.lossless, priorities);
         match groups
             .iter_mut()
-            .find(|(kind, known, _)| **kind == seen.kind && *known == said)
+            .find(|(kind, known, _)| *kind == of && *known == said)
         {
             Some((.., ports)) => ports.push(seen.name.as_str()),
-            None => groups.push((&seen.kind, said, vec![seen.name.as_str()])),
+            None => groups.push((of, said, vec![seen.name.as_str()])),
         }
     }
     if !out.is_empty() {
@@ -142,7 +144,7 @@ pub(crate) fn pfc(facts: &Facts, out: &mut Lines) {
             out.pass(
                 "",
                 format!(
-                    "ports of one kind have the same flow control: {}",
+                    "ports of one kind and speed have the same flow control: {}",
                     list_of(&alike)
                 ),
             );

@@ -28,12 +28,14 @@ struct Seen<'a> {
 
 pub(crate) fn mtu(facts: &Facts, out: &mut Lines) {
     let is_infiniband = |port: &Port| port.active() && port.link_layer.as_deref() == Some("InfiniBand");
-    let infiniband = facts.ports().any(|(_, port)| is_infiniband(port));
+    let infiniband = facts.ports().filter(|(_, port)| is_infiniband(port));
+    let infiniband = infiniband.filter_map(|(_, port)| port.rate.known()).max();
     let mut all: Vec<Seen<'_>> = Vec::new();
     // A port that is down has no rate; mlx5 says 40 Gb/s then (`mlx5_query_port_roce`).
     for (device, port) in facts.ports().filter(|(_, port)| port.roce && port.active()) {
-        // Where jobs have InfiniBand, Ethernet may be the machine's ordinary network, as in clouds.
-        if infiniband && !port.in_use {
+        // Where jobs have InfiniBand, slower Ethernet may be the machine's ordinary network, as in clouds.
+        let slower = infiniband.zip(port.rate.known()).is_some_and(|(ib, rate)| rate < ib);
+        if slower && !port.in_use {
             continue;
         }
         let Some(netdev) = &port.netdev else { continue };

@@ -63,7 +63,11 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
     // With one sibling there is no pattern, and the reader knows whether the two are to be alike.
     let sibling = match one_up.as_slice() {
         [] => String::new(),
-        all => format!("; the one other NIC like {} has the same port up", names(all)),
+        [one] => format!("; the one other NIC like {one} has the same port up"),
+        all => format!(
+            "; each of {} has one other NIC of its kind, with the same port up",
+            names(all)
+        ),
     };
     if !all.is_empty() && (out.is_empty() || !spare.is_empty()) {
         out.pass(

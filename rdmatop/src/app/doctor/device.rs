@@ -23,8 +23,8 @@ const GIDS: GidLimits = GidLimits {
 const IRQS: usize = 1024;
 const IFF_UP: u64 = 1;
 
-/// Reads a device; `None` when it is gone. `container`: rdmatop is in one.
-pub(super) fn read(root: &Root, name: &OsStr, container: bool) -> Option<Device> {
+/// Reads a device; `None` when it is gone.
+pub(super) fn read(root: &Root, name: &OsStr) -> Option<Device> {
     let facts = read_device(root, name)?;
     let dir = root.sys("class/infiniband").join(name);
     // "1: CA"; 4 is iWARP, whose GIDs are MAC addresses, 7 EFA's.
@@ -44,7 +44,6 @@ pub(super) fn read(root: &Root, name: &OsStr, container: bool) -> Option<Device>
                 let interface = port.netdev.clone().or_else(|| only_interface(root, &facts, &dir));
                 let mut port = read_port(root, &dir, port, roce, interface.as_deref());
                 if let Some(netdev) = &mut port.netdev
-                    && container
                     && !facts.software
                     && is_namesake(root, &netdev.name)
                 {
@@ -74,7 +73,8 @@ pub(super) fn late(name: &OsStr) -> Device {
 }
 
 /// Whether an interface has neither hardware nor other interfaces below it, as the `eth0` of a container. Its
-/// name stands in the GIDs of a NIC whose own interface of that name is in another network namespace.
+/// name stands in the GIDs of a NIC whose own interface of that name is in another network namespace. Whether
+/// this process is in a container does not matter: one may have the processes of the machine.
 fn is_namesake(root: &Root, name: &str) -> bool {
     let Some(files) = root.list(&root.sys("class/net").join(name)) else {
         return false;

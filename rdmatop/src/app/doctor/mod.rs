@@ -146,9 +146,9 @@ fn drivers(
     let until = Instant::now() + stretched(PATIENCE);
     let mut jobs: Vec<Job<Part>> = Vec::new();
     for name in names.unwrap_or_default() {
-        let (root, name, container) = (root.clone(), name.clone(), facts.host.container);
+        let (root, name) = (root.clone(), name.clone());
         jobs.push(Job::new(None, move || {
-            Part::Device(device::read(&root, &name, container).map(Box::new))
+            Part::Device(device::read(&root, &name).map(Box::new))
         }));
     }
     let mut searches = vec!["GPUs and NICs on PCI"];

@@ -220,17 +220,24 @@ fn is_elsewhere(root: &Root, dir: &Path, container: bool) -> bool {
         .map_or(container, |nets| nets.is_empty())
 }
 
-/// Whether a bond makes one port of this function and one that has an RDMA device, which is then that of both
-/// (mlx5 `mlx5_do_bond`, lag/lag.c).
+/// Whether a bond makes one port of this function and another of its card that has an RDMA device, which is
+/// then that of both (mlx5 `mlx5_do_bond`, lag/lag.c). Two cards have a device each.
 fn is_bonded(root: &Root, dir: &Path) -> bool {
+    // The address without the function.
+    let card = |dir: &Path| {
+        let address = fs::canonicalize(dir).ok()?;
+        let (card, _) = address.file_name()?.to_str()?.rsplit_once('.')?;
+        Some(card.to_owned())
+    };
+    let own = card(dir);
     let nets = root.list(&dir.join("net")).unwrap_or_default();
     nets.iter()
         .filter_map(|net| root.link_name(&dir.join("net").join(net).join("master")))
         .filter_map(|master| netdev_bond(root, &master))
         .flat_map(|bond| bond.members)
         .any(|member| {
-            let net = root.sys("class/net").join(&member.name);
-            net.join("device/infiniband").is_dir()
+            let function = root.sys("class/net").join(&member.name).join("device");
+            function.join("infiniband").is_dir() && own.is_some() && card(&function) == own
         })
 }
 
@@ -318,9 +325,8 @@ mod tests {
     fn the_second_function_of_a_bond_has_the_device_of_the_first() {
         const NIC: [&str; 3] = ["0x15b3", "0x1021", "0x020000"];
         let fake = Fake::new();
-        for at in 0..2 {
-            let address = format!("0000:17:00.{at}");
-            function(&fake, &address, NIC, Some("mlx5_core"));
+        for (at, address) in ["0000:17:00.0", "0000:17:00.1", "0000:65:00.0"].into_iter().enumerate() {
+            function(&fake, address, NIC, Some("mlx5_core"));
             fake.dir(format!("sys/bus/pci/devices/{address}/net/eth{at}"))
                 .link(
                     format!("sys/class/net/eth{at}/device"),
@@ -332,13 +338,12 @@ mod tests {
             let (_, nics) = search(&fake.root(), false);
             nics.into_iter().map(|nic| nic.address).collect::<Vec<_>>()
         };
-        assert_eq!(idle(), ["0000:17:00.1"]);
-        for at in 0..2 {
-            let net = format!("sys/bus/pci/devices/0000:17:00.{at}/net/eth{at}");
-            fake.link(format!("{net}/master"), "../bond0");
+        assert_eq!(idle(), ["0000:17:00.1", "0000:65:00.0"]);
+        for net in ["17:00.0/net/eth0", "17:00.1/net/eth1", "65:00.0/net/eth2"] {
+            fake.link(format!("sys/bus/pci/devices/0000:{net}/master"), "../bond0");
         }
-        fake.sys("class/net/bond0/bonding/slaves", "eth0 eth1\n");
-        assert_eq!(idle(), [""; 0]);
+        fake.sys("class/net/bond0/bonding/slaves", "eth0 eth1 eth2\n");
+        assert_eq!(idle(), ["0000:65:00.0"], "another card has a device of its own");
     }
 
     fn with_acs(control: u16) -> Vec<u8> {

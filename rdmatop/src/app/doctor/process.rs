@@ -140,11 +140,13 @@ impl RootFiles {
         (process.nodes, process.sees) = (self.nodes, self.sees);
         process.conf = self.conf.parse(|settings| {
             if let Fact::Known(all) = &mut process.environ {
+                let own = all.len();
                 for (name, value) in settings {
                     if all.iter().all(|(known, _)| *known != name) {
                         all.push((name, value));
                     }
                 }
+                process.from_conf = all.len() - own;
             }
             Some(())
         });
@@ -384,6 +386,7 @@ mod tests {
                 ("NCCL_SOCKET_IFNAME".to_owned(), "eth0".to_owned())
             ]
         );
+        assert_eq!(got.from_conf, 1);
         assert_eq!(got.memlock, Fact::Known(Some(8 << 20)));
         assert!(got.may_lock);
         let limits = got.rdma_limits.known().unwrap();

@@ -76,18 +76,24 @@ pub(crate) fn devices(facts: &Facts, out: &mut Lines) {
                 let has = format!("this machine has {devices}");
                 (has, "of this machine", "this machine does not have")
             } else {
-                let has = format!("it finds {devices} in /sys");
-                (has, "that it finds", "it does not find")
+                let has = format!("the job finds {devices} in /sys");
+                (has, "that the job finds", "the job does not find")
             };
-            let remedy = step!("start the job with {} of devices that it finds, or without", name);
+            let remedy = if blind {
+                step!("start the job with devices in {} that this machine has, or without {}", name, name)
+            } else {
+                step!("start the job with devices in {} that it finds, or without {}", name, name)
+            };
             let takes_none = used.is_empty() && !list.entries.iter().any(|(entry, _)| is_interface(entry));
             let lacks_some = !missing.is_empty() && !list.not;
             if blind && facts.host.exclusive && (takes_none || lacks_some) {
-                out.skip(
-                    format!("whether {subject} has the devices of {}", setting(name, value)),
-                    "devices belong to network namespaces here (mode exclusive), and its /sys was not read",
-                    WITH_ROOT,
-                );
+                let (why, remedy) = if job.first.sees == Fact::Absent {
+                    ("devices belong to network namespaces here (mode exclusive), and it has no /sys/class/infiniband", "")
+                } else {
+                    ("devices belong to network namespaces here (mode exclusive), and its /sys was not read", WITH_ROOT)
+                };
+                let what = format!("whether {subject} has the devices of {}", setting(name, value));
+                out.skip(what, why, remedy);
             } else if takes_none {
                 out.fail(
                     subject,

@@ -12,7 +12,10 @@ use crate::{
     line::{Lines, WITH_ROOT},
     words::{count, names as names_of, setting},
 };
-use rdmatop_base::{step::step, variables::nccl_ignores};
+use rdmatop_base::{
+    step::step,
+    variables::{is_of_nccl, nccl_ignores},
+};
 
 pub(crate) use hca::{devices, gid};
 pub(crate) use names::names;
@@ -47,9 +50,12 @@ impl Job<'_> {
             _ => return None,
         };
         if self.all.iter().any(|process| process.has_qps) {
-            return Some((library, "and RDMA all the same: it has queue pairs"));
+            return Some((library, "and RDMA all the same: the job has queue pairs"));
         }
-        nccl_ignores(name, self.environ, verbs).then_some((library, "which NCCL does not read"))
+        // Settings of /etc/nccl.conf do not say that this process uses NCCL.
+        let own = self.environ.len().saturating_sub(self.first.from_conf);
+        let ignored = is_of_nccl(&self.environ[..own]) && nccl_ignores(name, self.environ, verbs);
+        ignored.then_some((library, "which NCCL does not read"))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::Scene;
+use super::{Consumers, Scene};
 use super::link::{interface, name, used_by};
 use crate::findings::{About, FindingId, Limits, Severity, Symptom, words};
 use crate::ib::PortState;
@@ -69,6 +69,8 @@ struct Port {
     active_before: Option<bool>,
     /// The port was ACTIVE in some snapshot.
     was_active: bool,
+    /// What the kernel had connected there when the port was ACTIVE last.
+    consumers: BTreeSet<u64>,
     by_state: VecDeque<u64>,
     downed: Option<u64>,
     by_counter: VecDeque<u64>,
@@ -187,12 +189,16 @@ impl Downs<'_> {
 }
 
 impl Flaps {
-    pub(super) fn look(&mut self, snapshot: &Snapshot, limits: &Limits) {
+    pub(super) fn look(&mut self, snapshot: &Snapshot, limits: &Limits, consumers: &Consumers) {
         let now = snapshot.mono_ns;
         let oldest = now.saturating_sub(limits.flap_window_s * S);
         for port in &snapshot.ports {
-            let kept = self.0.entry((port.device_uid, port.port)).or_default();
+            let key = (port.device_uid, port.port);
+            let kept = self.0.entry(key).or_default();
             kept.look(port, now, oldest);
+            if port.is_active() {
+                kept.consumers = consumers.get(&key).cloned().unwrap_or_default();
+            }
         }
         if self.0.len() > snapshot.ports.len() {
             self.0.retain(|_, kept| kept.seen_ns == now);
@@ -204,6 +210,12 @@ impl Flaps {
         self.0
             .get(&(port.device_uid, port.port))
             .is_some_and(|kept| kept.was_active)
+    }
+
+    /// The modules of the kernel that had connected QPs on a port when it was ACTIVE last.
+    pub(super) fn consumers(&self, port: &PortRow) -> impl Iterator<Item = u64> {
+        let kept = self.0.get(&(port.device_uid, port.port));
+        kept.into_iter().flat_map(|kept| kept.consumers.iter().copied())
     }
 
     /// The outages of a port, if they are as many as make a flapping link.

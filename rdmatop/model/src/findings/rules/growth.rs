@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::Consumers;
 use super::flaps::Flaps;
 use super::latency::Latencies;
 use super::memory;
@@ -114,6 +115,8 @@ pub(in crate::findings) struct Growth {
     pub(super) memory: memory::Registered,
     /// How long work requests of each process took.
     pub(super) latencies: Latencies,
+    /// Those of the last snapshot.
+    pub(super) consumers: Consumers,
 }
 
 impl Growth {
@@ -140,7 +143,8 @@ impl Growth {
         self.makes(&REGIONS, snapshot, &mut before);
         self.makes(&CONNECTIONS, snapshot, &mut before);
         self.memory.look(snapshot, limits);
-        self.flaps.look(snapshot, limits);
+        self.consumers = super::consumers(snapshot);
+        self.flaps.look(snapshot, limits, &self.consumers);
         self.latencies.look(snapshot);
         self.failures = snapshot
             .verbs

@@ -80,6 +80,12 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         if !are_listed && was_active {
             users = scene.openers(port.device_uid).collect();
         }
+        // Some destroy their QPs soon after the link is lost (`nvme_rdma_teardown_io_queues`), and make others
+        // when it is back.
+        if users.is_empty() {
+            let before = scene.growth.flaps.consumers(port);
+            users = before.filter_map(|uid| scene.process(uid)).collect();
+        }
         let [first, rest @ ..] = &users[..] else { continue };
         let more = match rest.len() {
             0 => String::new(),
@@ -90,7 +96,11 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let mut evidence = vec![format!("state {state}")];
         evidence.extend(port.phys_state.map(|phys| format!("physical state {phys}")));
         if !are_listed {
-            let words = "the kernel lists no QP there: the process has the device open, and a library that makes QPs past the kernel";
+            let words = if first.kernel {
+                "its QPs there are destroyed: it had them while the port was ACTIVE"
+            } else {
+                "the kernel lists no QP there: the process has the device open, and a library that makes QPs past the kernel"
+            };
             evidence.push(words.to_owned());
         }
         evidence.extend(who(&beside).map(|who| format!("the kernel has QPs there, too: {who}")));
@@ -161,7 +171,6 @@ pub(super) fn used_by(users: &[&ProcessRow]) -> String {
 /// Errors of the link.
 pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for port in moving(scene) {
-        let users = scene.carried(port);
         let flaps = scene.growth.flaps.of(port, scene.limits).is_some();
         for (counter, limit, severity) in ERRORS {
             let went_down = *counter == LINK_DOWNED;
@@ -172,6 +181,7 @@ pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             let Some(rate) = rate_of(port, counter).filter(|rate| rate > limit) else {
                 continue;
             };
+            let users = scene.carried(port);
             let total = port.counters.iter().find(|row| &*row.name == *counter);
             let total = total.map_or(0, |row| row.counter.total);
             let is_up = port.is_active();
@@ -323,8 +333,8 @@ pub(super) fn mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 )
             } else {
                 step!(
-                    "sudo ip link set dev {} mtu 9000   # until the next boot; as much on the switches first, then on all hosts; what the kernel has \
-                     connected keeps its packets until it is mounted or connected anew",
+                    "sudo ip link set dev {} mtu 9000   # until the next boot; as much on the switches first, then on all hosts; connections of the \
+                     kernel keep their packet size until they are mounted or connected anew",
                     interface
                 )
             },

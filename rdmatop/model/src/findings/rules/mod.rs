@@ -23,7 +23,7 @@ mod unanswered;
 mod verbs;
 
 use std::cell::OnceCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{About, FindingId, Limits, Severity, Symptom};
@@ -103,19 +103,13 @@ impl<'a> Scene<'a> {
         live(self.snapshot).filter(move |row| row.devices.iter().any(|name| &**name == device))
     }
 
-    /// Modules of the kernel with connected QPs on a port, as NVMe-oF, NFS and Lustre have. Those for
-    /// management and of IPoIB are on each port, whether anybody uses it or not.
+    /// Modules of the kernel with connected QPs on a port.
     fn consumers(&self, port: &PortRow) -> Vec<&'a ProcessRow> {
-        let is_of_use = |qp: &&QpRow| {
-            qp.kernel
-                && !qp.exited
-                && qp.port == Some(port.port)
-                && matches!(qp.qp_type, Some(QpType::RC | QpType::UC))
-                && !is_of_the_core(qp)
-        };
-        let qps = self.qps_on(port.device_uid).filter(is_of_use);
-        let uids: BTreeSet<u64> = qps.filter_map(|qp| qp.process_uid).collect();
-        uids.into_iter().filter_map(|uid| self.process(uid)).collect()
+        let uids = self.growth.consumers.get(&(port.device_uid, port.port));
+        uids.into_iter()
+            .flatten()
+            .filter_map(|uid| self.process(*uid))
+            .collect()
     }
 
     /// Whose packets a port carries: processes with QPs on its device, else what the kernel has there.
@@ -252,6 +246,27 @@ fn is_collective(row: &ProcessRow) -> bool {
     libraries
         .into_iter()
         .any(|library| LIBRARIES.iter().any(|known| library.starts_with(known)))
+}
+
+/// Modules of the kernel with connected QPs, as NVMe-oF, NFS and Lustre have, by device and port. QPs for
+/// management and those of IPoIB, in mode `connected` of this type too, are for other things than RDMA.
+type Consumers = BTreeMap<(u64, u32), BTreeSet<u64>>;
+
+fn consumers(snapshot: &Snapshot) -> Consumers {
+    let is_of_use = |qp: &&Arc<QpRow>| {
+        qp.kernel
+            && !qp.exited
+            && matches!(qp.qp_type, Some(QpType::RC | QpType::UC))
+            && !is_of_the_core(qp)
+            && qp.comm.as_deref() != Some("[ib_ipoib]")
+    };
+    let mut all = Consumers::new();
+    for qp in snapshot.qps.iter().filter(is_of_use) {
+        if let (Some(device), Some(port), Some(uid)) = (qp.device_uid, qp.port, qp.process_uid) {
+            all.entry((device, port)).or_default().insert(uid);
+        }
+    }
+    all
 }
 
 /// Processes that have not ended, without kernel consumers.

@@ -149,23 +149,34 @@ pub(super) fn tell(scene: &Scene<'_>, owner: &ProcessRow, qps: &[&StuckQp], out:
                 "No answer from {} for {place}: the peer is gone or packets are lost",
                 address(gid)
             ),
-            gid.ipv4().map_or_else(elsewhere, |address| {
-                step!(
+            match gid.ipv4() {
+                None => elsewhere(owner),
+                Some(address) if owner.kernel => step!(
+                    "ping -c 3 {}   # no answer -> that host is down, or cable, route, firewall   # answers -> does the other end run there (NVMe-oF, \
+                     NFS, Lustre)? the kernel connects anew by its timeouts   # given up -> mount or connect it anew",
+                    address
+                ),
+                Some(address) => step!(
                     "ping -c 3 {}   # no answer -> that host is down, or cable, route, firewall   # answers -> did its \
                      process end (ps)? restart the job   # it runs -> a firewall drops UDP 4791, or an MTU is smaller",
                     address
-                )
-            }),
+                ),
+            },
         ),
         End::Unknown => (
             format!("No answer for {place}: the peer is gone or packets are lost"),
-            elsewhere(),
+            elsewhere(owner),
         ),
     };
     out.evidence.extend(no_answer(scene, qps));
 }
 
-fn elsewhere() -> NextStep {
+fn elsewhere(owner: &ProcessRow) -> NextStep {
+    if owner.kernel {
+        return "rdmatop check   # on the peer's host: look for drops at both ports; the kernel connects anew by its timeouts   # given up -> mount or \
+                connect it anew"
+            .into();
+    }
     "rdmatop check   # on the peer's host: the process has ended -> restart the job; else look for drops at both ports".into()
 }
 

@@ -249,9 +249,9 @@ fn the_variable_that_forbids_nccl_its_verbs_means_nothing_on_efa() {
 
 #[test]
 fn a_setting_that_nccl_does_not_read_is_not_blamed() {
-    let is_named = |plugin: &str| {
+    let is_named = |setting: (&str, &str)| {
         let mut s = rails([0.0; 8], [0.0; 8]);
-        let settings = [("UCX_TLS", "tcp"), ("NCCL_PLUGIN_P2P", plugin)];
+        let settings = [("UCX_TLS", "tcp"), setting];
         let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
         s.processes[0].qps = 0;
         s.processes[0].environ = Some(settings.to_vec().into());
@@ -266,7 +266,9 @@ fn a_setting_that_nccl_does_not_read_is_not_blamed() {
         found[0].verdict.ends_with(": its environment has UCX_TLS=tcp")
     };
     // HPC-X's plug-in makes its transfers with UCX.
-    assert_eq!((is_named("ib"), is_named("ucx")), (false, true));
+    let is_by_plugin = |plugin| is_named(("NCCL_PLUGIN_P2P", plugin));
+    assert_eq!((is_by_plugin("ib"), is_by_plugin("ucx")), (false, true));
+    assert!(is_named(("NCCL_VERSION", "2.27.3")), "each image of NVIDIA has it");
 }
 
 #[test]

@@ -289,6 +289,12 @@ fn a_module_of_the_kernel_needs_its_port_as_a_process_does() {
     for edit in [down, small, slow] {
         assert_eq!(one(edit, 3), None, "the core's QPs are on each port");
     }
+    let ipoib = |s: &mut Snapshot, n: usize| {
+        s.processes[1].comm = "[ib_ipoib]".into();
+        Arc::make_mut(&mut s.qps[8]).comm = Some("[ib_ipoib]".into());
+        s.ports[n].state = Some(PortState(1));
+    };
+    assert_eq!(one(ipoib, 2), None, "IPoIB in mode connected");
     let found = one(down, 2).unwrap();
     assert_eq!(
         found.verdict,
@@ -329,6 +335,38 @@ fn a_module_of_the_kernel_needs_its_port_as_a_process_does() {
         "{}",
         found.next
     );
+}
+
+#[test]
+fn a_port_stays_down_for_a_module_that_destroys_its_qps_then() {
+    let ids_of = |last_qp: u64, down: u64| {
+        let mut watch = Watch::default();
+        let mut found = Vec::new();
+        for second in 0..=20 {
+            let mut now = of_the_kernel();
+            now.mono_ns += second * S;
+            if second >= down {
+                now.ports[2].state = Some(PortState(1));
+            }
+            if second > last_qp {
+                now.qps.truncate(8);
+            }
+            found = watch.look(&now.judged(None));
+        }
+        found
+    };
+    let found = ids_of(6, 3);
+    assert_eq!(ids(&found), ["port-down"]);
+    assert_eq!(
+        found[0].verdict,
+        "mlx5_2/1 is DOWN: [nvme_rdma] (kernel) cannot send or receive"
+    );
+    assert!(
+        found[0].evidence.iter().any(|words| words.starts_with("its QPs there are destroyed: ")),
+        "{:?}",
+        found[0].evidence
+    );
+    assert_eq!(ids(&ids_of(3, 6)), [""; 0], "it had none any more when the port went down");
 }
 
 #[test]

@@ -95,9 +95,21 @@ fn a_peer_on_this_host_is_told_apart_by_whether_its_qp_is_still_there() {
     let mut other = rows::qp(12, "rxe0", 18, 3, Some(251), "x", rows::traffic(0.0, 0.0, 0));
     Arc::make_mut(&mut other).remote_qpn = None;
     s.qps.push(other);
-    assert!(says(&s).0.starts_with("No answer from 10.0.0.1 for"));
-    Arc::make_mut(&mut s.qps[0]).remote_gid = None;
-    assert!(says(&s).0.starts_with("No answer for 1 QP of"));
+    let mut of_kernel = s.clone();
+    (of_kernel.processes[0].pid, of_kernel.processes[0].kernel) = (None, true);
+    let tells = |s: &Snapshot, begin: &str, is_job: bool| {
+        let (verdict, next) = says(s);
+        assert!(verdict.starts_with(begin), "{verdict}");
+        assert_eq!(next.contains("restart the job"), is_job, "{next}");
+        assert_eq!(next.contains("mount or connect it anew"), !is_job, "{next}");
+    };
+    tells(&s, "No answer from 10.0.0.1 for", true);
+    tells(&of_kernel, "No answer from 10.0.0.1 for", false);
+    for s in [&mut s, &mut of_kernel] {
+        Arc::make_mut(&mut s.qps[0]).remote_gid = None;
+    }
+    tells(&s, "No answer for 1 QP of", true);
+    tells(&of_kernel, "No answer for 1 QP of", false);
 }
 
 #[test]

@@ -95,15 +95,20 @@ fn a_container_without_devices_learns_how_to_get_them() {
 #[test]
 fn an_interface_of_a_container_is_none_of_a_nic_of_its_name() {
     let fake = trees::gpu_node();
-    let mtu = |container| {
-        let device = device::read(&fake.root(), "mlx5_0".as_ref(), container).unwrap();
+    let mtu = || {
+        let device = device::read(&fake.root(), "mlx5_0".as_ref()).unwrap();
         let netdev = device.ports[0].netdev.clone().unwrap();
         (netdev.name, netdev.mtu)
     };
-    assert_eq!(mtu(false), ("eth0".to_owned(), Some(9000)));
-    assert_eq!(mtu(true), ("eth0".to_owned(), None));
+    assert_eq!(mtu(), ("eth0".to_owned(), Some(9000)));
+    fake.remove("sys/class/net/eth0/device");
+    assert_eq!(mtu(), ("eth0".to_owned(), None));
     fake.dir("sys/class/net/eth0/lower_eth1");
-    assert_eq!(mtu(true), mtu(false), "a bond or a macvlan of the NIC");
+    assert_eq!(
+        mtu(),
+        ("eth0".to_owned(), Some(9000)),
+        "a bond or a macvlan of the NIC"
+    );
 }
 
 #[test]

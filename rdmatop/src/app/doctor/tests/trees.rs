@@ -149,7 +149,8 @@ pub(super) fn gpu_node() -> Fake {
             ],
         );
         let net = format!("class/net/eth{number}");
-        fake.sys(format!("{net}/mtu"), "9000\n")
+        fake.link(format!("sys/{net}/device"), format!("/{dir}"))
+            .sys(format!("{net}/mtu"), "9000\n")
             .sys(format!("{net}/flags"), "0x1003\n")
             .sys(format!("{net}/carrier"), "1\n")
             .sys(format!("{net}/qos/trust"), "dscp\n")

@@ -314,6 +314,11 @@ fn a_setting_that_nccl_does_not_read_turns_no_rdma_of_nccl_off() {
             "Pass job.rdma {PID}: libfabric by TCP (FI_PROVIDER=tcp), which NCCL does not read",
         ),
         (
+            // Each image of NVIDIA has this.
+            ["UCX_TLS=tcp", "NCCL_VERSION=2.27.3"],
+            "Fail job.rdma {PID}: UCX_TLS=tcp turns RDMA off",
+        ),
+        (
             ["UCX_TLS=tcp", "NCCL_PLUGIN_P2P=ucx"],
             "Fail job.rdma {PID}: UCX_TLS=tcp turns RDMA off",
         ),
@@ -330,12 +335,20 @@ fn a_setting_that_nccl_does_not_read_turns_no_rdma_of_nccl_off() {
     }
     let mut facts = HEALTHY.clone();
     facts.processes.truncate(1);
-    facts.processes[0].environ = Fact::Known(vec![("UCX_TLS".to_owned(), "tcp".to_owned())]);
+    let settings = [("UCX_TLS", "tcp"), ("NCCL_DEBUG", "INFO")];
+    let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    facts.processes[0].environ = Fact::Known(settings.to_vec());
+    facts.processes[0].from_conf = 1;
+    assert_eq!(
+        of_check("job.rdma", &facts),
+        [format!("Fail {PID}: UCX_TLS=tcp turns RDMA off")],
+        "every process of the machine has the settings of /etc/nccl.conf"
+    );
     facts.processes[0].has_qps = true;
     assert_eq!(
         of_check("job.rdma", &facts),
         [format!(
-            "Pass {PID}: UCX by TCP (UCX_TLS=tcp), and RDMA all the same: it has queue pairs"
+            "Pass {PID}: UCX by TCP (UCX_TLS=tcp), and RDMA all the same: the job has queue pairs"
         )]
     );
 }
@@ -364,6 +377,15 @@ fn a_pod_has_the_devices_that_it_sees_and_not_the_machines() {
         of_check("job.devices", &facts),
         ["Skip whether PID 4711 (python3) has the devices of NCCL_IB_HCA==mlx5_12"]
     );
+    let remedy = |sees: Fact<Vec<(String, bool)>>| {
+        let mut facts = facts.clone();
+        facts.processes[0].sees = sees;
+        let report = examine(&facts);
+        let line = report.lines.iter().find(|line| line.id == "job.devices").unwrap();
+        line.remedy.to_string()
+    };
+    assert_eq!(remedy(Fact::Absent), "", "root reads no more of what is not there");
+    assert!(remedy(Fact::Unreadable("it is so".into())).starts_with("sudo rdmatop doctor"));
     facts.processes[0].sees = Fact::Known(vec![("mlx5_12".to_owned(), true)]);
     assert_eq!(
         of_check("job.devices", &facts),
@@ -376,7 +398,7 @@ fn a_pod_has_the_devices_that_it_sees_and_not_the_machines() {
         of_check("job.devices", &facts),
         [
             "Pass NCCL_IB_HCA==mlx5_12 takes mlx5_12".to_owned(),
-            format!("{} that it finds", line.replace("4711", "4712"))
+            format!("{} that the job finds", line.replace("4711", "4712"))
         ],
         "what one finds another need not have"
     );
@@ -385,7 +407,7 @@ fn a_pod_has_the_devices_that_it_sees_and_not_the_machines() {
     facts.processes[0].environ = Fact::Known(vec![some]);
     assert_eq!(
         of_check("job.devices", &facts),
-        ["Warn PID 4712 (python3): NCCL_IB_HCA names mlx5_12, which it does not find"]
+        ["Warn PID 4712 (python3): NCCL_IB_HCA names mlx5_12, which the job does not find"]
     );
 }
 

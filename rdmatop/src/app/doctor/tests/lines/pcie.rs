@@ -177,7 +177,16 @@ fn gpu_memory_depends_on_the_driver_of_the_nics_and_on_the_gpu() {
     );
     assert_eq!(
         memory(false, with_driver("efa")),
-        ["Warn gpu.direct NICs cannot reach GPU memory (no GPUDirect RDMA): efa_nv_peermem is not loaded"]
+        ["Warn gpu.direct NICs cannot reach GPU memory (no GPUDirect RDMA): this driver efa has no way to it"]
+    );
+    let old = memory(true, |facts| {
+        with_driver("efa")(facts);
+        (facts.host.version, facts.host.kernel) = (Some((5, 10)), None);
+    });
+    assert_eq!(
+        old,
+        ["Warn gpu.direct NICs cannot reach GPU memory (no GPUDirect RDMA): efa_nv_peermem is not loaded"],
+        "which goes with the open module alone"
     );
     let p2p = memory(false, |facts| devices(facts)[0].p2p = true);
     assert!(p2p.is_empty(), "as before: {p2p:?}");

@@ -243,11 +243,18 @@ fn packets_that_are_too_small_are_named() {
         let port = port(facts, 0);
         (port.link_layer, port.roce) = (Some("InfiniBand".into()), false);
     };
-    assert_eq!(warns(infiniband), 0);
+    assert_eq!(warns(infiniband), 1, "rails of RoCE beside InfiniBand for storage");
+    let ordinary: fn(&mut Facts) = |facts| {
+        let first = port(facts, 0);
+        (first.link_layer, first.roce) = (Some("InfiniBand".into()), false);
+        port(facts, 6).rate = Fact::Known(100_000_000_000);
+    };
+    assert_eq!(warns(ordinary), 0);
     let in_use: fn(&mut Facts) = |facts| {
         let first = port(facts, 0);
         (first.link_layer, first.roce) = (Some("InfiniBand".into()), false);
-        port(facts, 6).in_use = true;
+        let sixth = port(facts, 6);
+        (sixth.rate, sixth.in_use) = (Fact::Known(100_000_000_000), true);
     };
     assert_eq!(warns(in_use), 1);
 }
@@ -262,6 +269,17 @@ fn ports_without_a_usable_gid_are_named() {
     };
     let of = |line: Vec<String>| line.into_iter().find(|line| line.contains("port.gid")).unwrap();
     assert_eq!(of(gids(vec![])), "Fail port.gid mlx5_1 has no address (GID)");
+    let remedy = |is_here: bool| {
+        let mut facts = HEALTHY.clone();
+        let port = port(&mut facts, 1);
+        port.gids = Fact::Known(vec![]);
+        port.netdev.as_mut().unwrap().up = is_here.then_some(true);
+        let report = examine(&facts);
+        let line = report.lines.iter().find(|line| line.id == "port.gid").unwrap();
+        line.remedy.to_string()
+    };
+    assert!(remedy(true).contains(" dev eth1 "), "{}", remedy(true));
+    assert!(remedy(false).contains(" dev INTERFACE "), "{}", remedy(false));
     assert_eq!(
         of(gids(vec![link_local(false)])),
         "Fail port.gid mlx5_1 has addresses (GIDs) of RoCE v1 only"
@@ -326,8 +344,20 @@ fn flow_control_that_differs_or_is_not_used_is_named() {
     });
     assert!(
         line.iter().any(|line| line
-            .starts_with("Pass lossless.pfc ports of one kind have the same flow control: mlx5_0,")),
+            .starts_with("Pass lossless.pfc ports of one kind and speed have the same flow control: mlx5_0,")),
         "{line:?}"
+    );
+    // mlx5 says 40 Gb/s of a port that is down.
+    let line = changed(|facts| {
+        let down = port(facts, 2);
+        (down.state, down.rate) = (Fact::Known(1), Fact::Known(40_000_000_000));
+        if let Fact::Known(lossless) = &mut down.netdev.as_mut().unwrap().lossless {
+            lossless.pfc = Some(vec![]);
+        }
+    });
+    assert!(
+        line.iter().all(|line| !line.contains("lossless.pfc")),
+        "it is compared with no other: {line:?}"
     );
     let line = changed(|facts| {
         facts.host.exclusive = true;
