@@ -94,25 +94,27 @@ pub(crate) fn direct(facts: &Facts, out: &mut Lines) {
         (Some(open), _) => {
             // Amazon's efa reaches the memory of the closed module by itself, that of the open one by
             // efa_nv_peermem, which loads with no other. The kernel's efa uses neither.
-            let (why, remedy) = match (drivers == ["efa"], *open) {
-                (true, false) => (
-                    "this driver efa has no way to it",
-                    "install Amazon's EFA driver (aws-efa-installer); or use NVIDIA's open kernel module on Linux 5.16 or newer",
-                ),
-                (true, true) => (
-                    "efa_nv_peermem is not loaded",
-                    "install Amazon's EFA driver (aws-efa-installer); then sudo modprobe efa_nv_peermem   # until the next boot",
-                ),
-                (false, _) => (
-                    "nvidia_peermem is not loaded",
-                    "sudo modprobe nvidia_peermem   # until the next boot; or use NVIDIA's open kernel module on Linux 5.12 or newer",
-                ),
+            let kind = (drivers == ["efa"], *open);
+            let why = match kind {
+                (true, false) => "this driver efa has no way to it",
+                (true, true) => "efa_nv_peermem is not loaded",
+                (false, _) => "nvidia_peermem is not loaded",
             };
             out.warn(
                 "",
                 format!("NICs cannot reach GPU memory (no GPUDirect RDMA): {why}"),
                 "Data then takes a copy through the host's memory, at half the speed or less.",
-                remedy,
+                match kind {
+                    (true, false) => {
+                        "install Amazon's EFA driver (aws-efa-installer); or use NVIDIA's open kernel module on Linux 5.16 or newer"
+                    }
+                    (true, true) => {
+                        "install Amazon's EFA driver (aws-efa-installer); then sudo modprobe efa_nv_peermem   # until the next boot"
+                    }
+                    (false, _) => {
+                        "sudo modprobe nvidia_peermem   # until the next boot; or use NVIDIA's open kernel module on Linux 5.12 or newer"
+                    }
+                },
             );
         }
     }

@@ -26,17 +26,18 @@ struct Seen<'a> {
 fn known<'a>(facts: &'a Facts, what: &str, out: &mut Lines) -> Vec<Seen<'a>> {
     let mut all = Vec::new();
     let mut blind: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    let mut add = |name: String, kind: Option<Kind<'a>>, interface: &'a str, fact: &'a Fact<Lossless>| match fact {
-        Fact::Known(lossless) => all.push(Seen {
-            name,
-            kind,
-            interface,
-            lossless,
-        }),
-        Fact::Unknown(why) => out.unknown(&name, format!("{what} of {name}"), why.clone()),
-        Fact::Unreadable(why) => blind.entry(why).or_default().push(name),
-        Fact::Absent => {}
-    };
+    let mut add =
+        |name: String, kind: Option<Kind<'a>>, interface: &'a str, fact: &'a Fact<Lossless>| match fact {
+            Fact::Known(lossless) => all.push(Seen {
+                name,
+                kind,
+                interface,
+                lossless,
+            }),
+            Fact::Unknown(why) => out.unknown(&name, format!("{what} of {name}"), why.clone()),
+            Fact::Unreadable(why) => blind.entry(why).or_default().push(name),
+            Fact::Absent => {}
+        };
     for device in facts.hardware() {
         for port in device.ports.iter().filter(|port| port.roce) {
             let Some(netdev) = &port.netdev else { continue };

@@ -34,7 +34,9 @@ pub(crate) fn mtu(facts: &Facts, out: &mut Lines) {
     // A port that is down has no rate; mlx5 says 40 Gb/s then (`mlx5_query_port_roce`).
     for (device, port) in facts.ports().filter(|(_, port)| port.roce && port.active()) {
         // Where jobs have InfiniBand, slower Ethernet may be the machine's ordinary network, as in clouds.
-        let slower = infiniband.zip(port.rate.known()).is_some_and(|(ib, rate)| rate < ib);
+        let slower = infiniband
+            .zip(port.rate.known())
+            .is_some_and(|(ib, rate)| rate < ib);
         if slower && !port.in_use {
             continue;
         }

@@ -325,7 +325,10 @@ mod tests {
     fn the_second_function_of_a_bond_has_the_device_of_the_first() {
         const NIC: [&str; 3] = ["0x15b3", "0x1021", "0x020000"];
         let fake = Fake::new();
-        for (at, address) in ["0000:17:00.0", "0000:17:00.1", "0000:65:00.0"].into_iter().enumerate() {
+        for (at, address) in ["0000:17:00.0", "0000:17:00.1", "0000:65:00.0"]
+            .into_iter()
+            .enumerate()
+        {
             function(&fake, address, NIC, Some("mlx5_core"));
             fake.dir(format!("sys/bus/pci/devices/{address}/net/eth{at}"))
                 .link(

@@ -80,17 +80,31 @@ pub(crate) fn devices(facts: &Facts, out: &mut Lines) {
                 (has, "that the job finds", "the job does not find")
             };
             let remedy = if blind {
-                step!("start the job with devices in {} that this machine has, or without {}", name, name)
+                step!(
+                    "start the job with devices in {} that this machine has, or without {}",
+                    name,
+                    name
+                )
             } else {
-                step!("start the job with devices in {} that it finds, or without {}", name, name)
+                step!(
+                    "start the job with devices in {} that it finds, or without {}",
+                    name,
+                    name
+                )
             };
             let takes_none = used.is_empty() && !list.entries.iter().any(|(entry, _)| is_interface(entry));
             let lacks_some = !missing.is_empty() && !list.not;
             if blind && facts.host.exclusive && (takes_none || lacks_some) {
                 let (why, remedy) = if job.first.sees == Fact::Absent {
-                    ("devices belong to network namespaces here (mode exclusive), and it has no /sys/class/infiniband", "")
+                    (
+                        "devices belong to network namespaces here (mode exclusive), and it has no /sys/class/infiniband",
+                        "",
+                    )
                 } else {
-                    ("devices belong to network namespaces here (mode exclusive), and its /sys was not read", WITH_ROOT)
+                    (
+                        "devices belong to network namespaces here (mode exclusive), and its /sys was not read",
+                        WITH_ROOT,
+                    )
                 };
                 let what = format!("whether {subject} has the devices of {}", setting(name, value));
                 out.skip(what, why, remedy);

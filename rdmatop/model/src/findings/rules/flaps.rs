@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::{Consumers, Scene};
 use super::link::{interface, name, used_by};
+use super::{Consumers, Scene};
 use crate::findings::{About, FindingId, Limits, Severity, Symptom, words};
 use crate::ib::PortState;
 use crate::judgement::is_of_the_core;

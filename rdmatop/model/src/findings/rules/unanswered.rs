@@ -114,7 +114,11 @@ pub(super) fn tell(scene: &Scene<'_>, owner: &ProcessRow, qps: &[&StuckQp], out:
     };
     (out.verdict, out.next) = match row.map_or(End::Unknown, |row| End::of(scene, row)) {
         End::Connected(peer) => {
-            let netdev = scene.snapshot.ports.iter().find(|port| port.device == first.device);
+            let netdev = scene
+                .snapshot
+                .ports
+                .iter()
+                .find(|port| port.device == first.device);
             let netdev = ShellWord::or(netdev.and_then(|port| port.netdev.as_deref()), "NETDEV");
             (
                 format!(
@@ -129,7 +133,10 @@ pub(super) fn tell(scene: &Scene<'_>, owner: &ProcessRow, qps: &[&StuckQp], out:
             )
         }
         End::Deaf(peer, state) => (
-            format!("No answer from {} for {place}: the peer's QP is in {state} and answers nothing", whose(peer)),
+            format!(
+                "No answer from {} for {place}: the peer's QP is in {state} and answers nothing",
+                whose(peer)
+            ),
             reconnect(),
         ),
         End::Destroyed(port) => {

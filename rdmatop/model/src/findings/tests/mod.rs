@@ -268,7 +268,10 @@ fn a_setting_that_nccl_does_not_read_is_not_blamed() {
     // HPC-X's plug-in makes its transfers with UCX.
     let is_by_plugin = |plugin| is_named(("NCCL_PLUGIN_P2P", plugin));
     assert_eq!((is_by_plugin("ib"), is_by_plugin("ucx")), (false, true));
-    assert!(is_named(("NCCL_VERSION", "2.27.3")), "each image of NVIDIA has it");
+    assert!(
+        is_named(("NCCL_VERSION", "2.27.3")),
+        "each image of NVIDIA has it"
+    );
 }
 
 #[test]

@@ -362,11 +362,18 @@ fn a_port_stays_down_for_a_module_that_destroys_its_qps_then() {
         "mlx5_2/1 is DOWN: [nvme_rdma] (kernel) cannot send or receive"
     );
     assert!(
-        found[0].evidence.iter().any(|words| words.starts_with("its QPs there are destroyed: ")),
+        found[0]
+            .evidence
+            .iter()
+            .any(|words| words.starts_with("its QPs there are destroyed: ")),
         "{:?}",
         found[0].evidence
     );
-    assert_eq!(ids(&ids_of(3, 6)), [""; 0], "it had none any more when the port went down");
+    assert_eq!(
+        ids(&ids_of(3, 6)),
+        [""; 0],
+        "it had none any more when the port went down"
+    );
 }
 
 #[test]

@@ -177,7 +177,9 @@ fn gpu_memory_depends_on_the_driver_of_the_nics_and_on_the_gpu() {
     );
     assert_eq!(
         memory(false, with_driver("efa")),
-        ["Warn gpu.direct NICs cannot reach GPU memory (no GPUDirect RDMA): this driver efa has no way to it"]
+        [
+            "Warn gpu.direct NICs cannot reach GPU memory (no GPUDirect RDMA): this driver efa has no way to it"
+        ]
     );
     let old = memory(true, |facts| {
         with_driver("efa")(facts);

@@ -243,7 +243,11 @@ fn packets_that_are_too_small_are_named() {
         let port = port(facts, 0);
         (port.link_layer, port.roce) = (Some("InfiniBand".into()), false);
     };
-    assert_eq!(warns(infiniband), 1, "rails of RoCE beside InfiniBand for storage");
+    assert_eq!(
+        warns(infiniband),
+        1,
+        "rails of RoCE beside InfiniBand for storage"
+    );
     let ordinary: fn(&mut Facts) = |facts| {
         let first = port(facts, 0);
         (first.link_layer, first.roce) = (Some("InfiniBand".into()), false);
@@ -343,8 +347,9 @@ fn flow_control_that_differs_or_is_not_used_is_named() {
         }
     });
     assert!(
-        line.iter().any(|line| line
-            .starts_with("Pass lossless.pfc ports of one kind and speed have the same flow control: mlx5_0,")),
+        line.iter().any(|line| line.starts_with(
+            "Pass lossless.pfc ports of one kind and speed have the same flow control: mlx5_0,"
+        )),
         "{line:?}"
     );
     // mlx5 says 40 Gb/s of a port that is down.
