@@ -497,9 +497,8 @@ fn retire(identity: &Identity) {
     {
         let _ = QPN_INDEX.remove(&key);
     }
-    // A CPU that found no slot may have written over the place of a QP to which another CPU had just given one.
-    // The hint has the number then.
-    // SAFETY: the place of a QP's hint is always inside the array.
+    // A CPU that found no slot may have written over the place of a QP to which another CPU had just given
+    // one. The hint has the number then. SAFETY: the place of a QP's hint is always inside the array.
     let hint = unsafe { read_volatile(QP_HINTS.of(qp)) };
     let number = if identity.slot < NONE_LEFT {
         identity.slot

@@ -62,7 +62,7 @@ impl<T: Copy> Calls<T> {
                     }
                     return self.rest.insert(&key, call, 0).is_ok();
                 }
-                earlier(&*(&raw const (*place).call));
+                earlier(&(*place).call);
             } else if let Some(before) = self.rest.get_ptr(&key) {
                 // Another thread had the place at this thread's earlier call, and no longer has it.
                 earlier(&*before);

@@ -109,8 +109,8 @@ fn take() -> Option<u32> {
 }
 
 /// Entry of `_ib_modify_qp` and of `ib_query_qp`, where our program learns of a QP. When user space dumps all
-/// QPs over netlink, the kernel calls `ib_query_qp` for each, which shows the QPs from before attach. A QP that
-/// finds no room is a loss at a modify alone (`modifies`): it would be one at each listing.
+/// QPs over netlink, the kernel calls `ib_query_qp` for each, which shows the QPs from before attach. A QP
+/// that finds no room is a loss at a modify alone (`modifies`): it would be one at each listing.
 #[inline(always)]
 pub(crate) fn seen(qp: u64, modifies: bool) -> Option<()> {
     let known = qps::learn(qp)?;
@@ -234,8 +234,8 @@ fn is_of(number: u32, qp: u64, born_ns: u64) -> bool {
 /// Retires a number whose QP no longer exists. User space frees the number after it has read the slot.
 #[inline(always)]
 fn retire(number: u32, key: &UserKey) {
-    // A modify and a query of the next QP with this handle may both come here. The map lets one of them remove
-    // the entry: a number must not become free twice.
+    // A modify and a query of the next QP with this handle may both come here. The map lets one of them
+    // remove the entry: a number must not become free twice.
     let is_its = USER_INDEX
         .get_ptr(key)
         // SAFETY: the map checked the pointer.

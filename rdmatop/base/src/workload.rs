@@ -13,8 +13,8 @@ pub struct Workload {
     /// libvirt virtual machine, as systemd-machined names it.
     pub machine: Option<String>,
     /// A user may have made the directory that names it: below the cgroup of a user's own systemd, of an
-    /// unprivileged LXC container, and below any other that is not root's, each user makes what he likes. What
-    /// it names is a claim, by which nothing may be summed or decided.
+    /// unprivileged LXC container, and below any other that is not root's, each user makes what he likes.
+    /// What it names is a claim, by which nothing may be summed or decided.
     pub claimed: bool,
 }
 

@@ -77,8 +77,8 @@ pub fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &Path, &[u8]) -> 
     out
 }
 
-/// The real user of a process. The directory in /proc of one that is not dumpable is root's, and any user's can
-/// be so; only for those the longer file is read. A process that has ended has no more files, so that its
+/// The real user of a process. The directory in /proc of one that is not dumpable is root's, and any user's
+/// can be so; only for those the longer file is read. A process that has ended has no more files, so that its
 /// user does not matter.
 fn real_user(root: &Root, pid: u32) -> u32 {
     let dir = root.proc(pid.to_string());

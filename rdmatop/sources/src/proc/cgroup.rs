@@ -21,8 +21,8 @@ impl Cgroup {
         Self::parse_with(raw, ended, |_, _| usize::MAX)
     }
 
-    /// As [`Self::parse`]. `by_root` says of controllers and path how many of the path's names root has given.
-    /// It is asked only about paths that name a workload as if root had.
+    /// As [`Self::parse`]. `by_root` says of controllers and path how many of the path's names root has
+    /// given. It is asked only about paths that name a workload as if root had.
     pub(super) fn parse_with(
         raw: &[u8],
         ended: bool,

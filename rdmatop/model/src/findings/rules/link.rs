@@ -80,8 +80,8 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         if !are_listed && was_active {
             users = scene.openers(port.device_uid).collect();
         }
-        // Some destroy their QPs soon after the link is lost (`nvme_rdma_teardown_io_queues`), and make others
-        // when it is back.
+        // Some destroy their QPs soon after the link is lost (`nvme_rdma_teardown_io_queues`), and make
+        // others when it is back.
         if users.is_empty() {
             let before = scene.growth.flaps.consumers(port);
             users = before.filter_map(|uid| scene.process(uid)).collect();
