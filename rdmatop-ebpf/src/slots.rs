@@ -278,9 +278,10 @@ pub(crate) fn made<P: Provider>(known: &mut QpKnown, qp: u64) {
         // SAFETY: the map checked the pointer.
         let old = unsafe { Identity::of(qp, &*old) };
         retire(&old);
-        if insert(known, qp) {
-            return;
-        }
+    }
+    // Also where the destroy has removed the entry meanwhile.
+    if insert(known, qp) {
+        return;
     }
     unplace(known);
     if known.slot == NONE_LEFT {
