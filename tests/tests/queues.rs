@@ -288,7 +288,9 @@ fn a_ring_at_the_address_of_a_former_one_is_counted_for_its_own_qp() -> Result<(
     table.equal("QPs", "created", 300, Some(own.len() as u64));
     for (qpn, posted) in &own {
         let row = sample.qp(pid, *qpn)?;
-        table.equal("QP", "rx_wr_posted", *posted, row.total("rx_wr_posted"));
+        // Of a QP that was at rest all its life this is not known: no program looks at its ring.
+        let counted = row.total("rx_wr_posted").or((*posted == 0).then_some(0));
+        table.equal("QP", "rx_wr_posted", *posted, counted);
         table.equal("QP", "rx_wr", 0, row.total("rx_wr"));
     }
     let all = own.iter().map(|(_, posted)| posted).sum();
