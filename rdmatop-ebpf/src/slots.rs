@@ -364,8 +364,6 @@ fn insert(known: &QpKnown, qp: u64) -> bool {
         return true;
     }
     if let Some((path, slot)) = at(known.slot) {
-        // SAFETY: the place of a QP's hint is always inside the array.
-        unsafe { write_volatile(QP_HINTS.of(qp), known.slot) };
         introduce(path, slot, known);
         // SAFETY: the map checked the pointer.
         let sq = unsafe { (*path).sq };
@@ -420,6 +418,8 @@ fn publish(path: *mut QpPath, slot: *mut QpSlot, qp: u64, number: u32) {
         fence(&raw mut (*slot).born_ns);
         write_volatile(&raw mut (*slot).qp, qp);
         write_volatile(&raw mut (*path).qp, qp);
+        // The place of a QP's hint is always inside the array.
+        write_volatile(QP_HINTS.of(qp), number);
         (*path).rq
     };
     if rq != 0 {
@@ -440,6 +440,7 @@ fn point(queue: u64, number: u32) {
 #[derive(Clone, Copy)]
 pub(crate) struct Identity {
     qp: u64,
+    born_ns: u64,
     slot: u32,
     device: u64,
     qpn: u32,
@@ -450,6 +451,7 @@ impl Identity {
     pub(crate) fn of(qp: u64, known: &QpKnown) -> Self {
         Self {
             qp,
+            born_ns: known.born_ns,
             slot: known.slot,
             device: known.device,
             qpn: known.qpn,
@@ -499,7 +501,8 @@ fn retire(identity: &Identity) {
         let _ = QPN_INDEX.remove(&key);
     }
     // A CPU that found no slot may have written over the place of a QP to which another CPU had just given
-    // one. The hint has the number then. SAFETY: the place of a QP's hint is always inside the array.
+    // one. The hint has the number then, unless that of another QP replaced it. SAFETY: the place of a QP's
+    // hint is always inside the array.
     let hint = unsafe { read_volatile(QP_HINTS.of(qp)) };
     let number = if identity.slot < NONE_LEFT {
         identity.slot
@@ -509,8 +512,13 @@ fn retire(identity: &Identity) {
     let Some((path, slot)) = at(number) else {
         return;
     };
-    // SAFETY: the map checked the pointer.
-    if unsafe { read_volatile(&raw const (*path).qp) } != qp {
+    // The next QP at the address may have a slot already: the birth tells whose it is.
+    // SAFETY: the map checked the pointers.
+    let is_its = unsafe {
+        read_volatile(&raw const (*path).qp) == qp
+            && read_volatile(&raw const (*slot).born_ns) == identity.born_ns
+    };
+    if !is_its {
         return;
     }
     // SAFETY: the map checked the pointers.

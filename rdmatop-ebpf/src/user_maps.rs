@@ -253,11 +253,11 @@ pub(crate) struct UserKey {
     pub(crate) reserved: u32,
 }
 
-/// The entry of a function.
+/// Where a thread was when it entered a function that posts.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Entered {
-    /// Its address.
+    /// The address of the function.
     pub(crate) function: u64,
     /// The thread's stack pointer.
     pub(crate) stack: u64,

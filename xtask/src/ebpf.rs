@@ -23,7 +23,7 @@ pub(crate) struct BuildArgs {
     pub(crate) quiet: bool,
 }
 
-/// Builds or lints.
+/// Builds the eBPF programs, or runs clippy over them.
 pub(crate) fn main(args: BuildArgs) -> Result<u8> {
     let found = toolchain::find().map_err(anyhow::Error::msg)?;
     let (repo, target_dir) = (paths::repo(), paths::target().join("ebpf"));

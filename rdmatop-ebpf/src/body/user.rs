@@ -109,8 +109,8 @@ fn take() -> Option<u32> {
 }
 
 /// Entry of `_ib_modify_qp` and of `ib_query_qp`, where our program learns of a QP. When user space dumps all
-/// QPs over netlink, the kernel calls `ib_query_qp` for each, which shows the QPs from before attach. A QP
-/// that finds no room is a loss at a modify alone (`modifies`): it would be one at each listing.
+/// QPs over netlink, the kernel calls `ib_query_qp` for each, which shows the QPs from before attach. Only a
+/// modify (`modifies`) counts a QP that finds no room as a loss: each listing would count it anew.
 #[inline(always)]
 pub(crate) fn seen(qp: u64, modifies: bool) -> Option<()> {
     let known = qps::learn(qp)?;
@@ -353,7 +353,7 @@ pub(crate) fn posting(hook: u32, qp: u64, list: u64, bad: u64, at: Entered) -> O
     };
     let replace = |earlier: &UserCall| {
         if !is_within(call.at, earlier.at) {
-            lost(loss::MISSED);
+            missed();
             if user_work::wanted() {
                 user_work::unseen();
             }

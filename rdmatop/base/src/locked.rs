@@ -71,10 +71,10 @@ pub fn raise(cgroup: Option<&str>) -> NextStep {
         // A capability that a runtime adds is not effective in a process of another user than root
         // (capabilities(7), execve).
         LimitedBy::Pod { crio: false } => {
-            "LimitMEMLOCK=infinity on the node, by: sudo systemctl edit containerd; or, if run by root, capabilities.add [IPC_LOCK] of the pod"
+            "LimitMEMLOCK=infinity on the node, by: sudo systemctl edit containerd; or, if the pod runs as root, capabilities.add [IPC_LOCK]"
         }
         LimitedBy::Pod { crio: true } => {
-            "on the node: crio.conf, default_ulimits memlock=-1:-1; or, if run by root, capabilities.add [IPC_LOCK] of the pod"
+            "on the node: crio.conf, default_ulimits memlock=-1:-1; or, if the pod runs as root, capabilities.add [IPC_LOCK]"
         }
         LimitedBy::Container(program) => return step!("{} run --ulimit memlock=-1", program),
         LimitedBy::Machine => "virsh edit, <memtune><hard_limit> above the memory of the machine",

@@ -52,7 +52,8 @@ pub const NCCL: &str = "\
 /// Whether `UCX_TLS` or `FI_PROVIDER` says nothing about the transfers of a job with these settings, because
 /// they are NCCL's. Clouds start jobs of NCCL with `-x UCX_TLS=tcp`, which is for MPI: NCCL reads neither
 /// variable. Of its plug-ins that of HPC-X makes its transfers with UCX if `NCCL_PLUGIN_P2P` says so, and
-/// aws-ofi-nccl, without which there is no RDMA on EFA (`has_verbs`: there are others), with libfabric.
+/// aws-ofi-nccl, without which there is no RDMA on EFA (`has_verbs`: the machine has other NICs), with
+/// libfabric.
 pub fn nccl_ignores(name: &str, settings: &[(String, String)], has_verbs: bool) -> bool {
     let value = |wanted: &str| {
         let found = settings.iter().find(|(known, _)| known == wanted);

@@ -367,7 +367,7 @@ pub struct Process {
     pub nodes: Fact<Vec<(String, Option<bool>)>>,
     /// RDMA devices that its /sys lists, each with whether its files are there.
     pub sees: Fact<Vec<(String, bool)>>,
-    /// It has queue pairs.
+    /// Whether the kernel lists queue pairs of the process.
     pub has_qps: bool,
     /// Processes that have its verbs files open too. Only looked for with `--pid`.
     pub sharers: Fact<Sharers>,

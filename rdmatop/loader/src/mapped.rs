@@ -185,22 +185,34 @@ impl UsedRanges {
             .any(|range| range.high > range.first && range.high > number)
     }
 
-    /// The numbers that may be in use.
+    /// Returns the numbers that may be in use.
     pub(super) fn numbers<F: Fn(u32) -> bool>(&mut self, in_use: F) -> impl Iterator<Item = u32> + use<F> {
         self.ranges(in_use).flatten()
     }
 
-    /// The same numbers as [`UsedRanges::numbers`], as ranges.
+    /// Returns the same numbers as [`UsedRanges::numbers`], as ranges.
     pub(super) fn ranges<F: Fn(u32) -> bool>(
         &mut self,
         in_use: F,
     ) -> impl Iterator<Item = Range<u32>> + use<F> {
         self.looks = self.looks.wrapping_add(1);
-        let ahead = if self.looks.is_multiple_of(WHOLE_EVERY) {
-            u32::MAX
-        } else {
-            LOOKAHEAD
-        };
+        let whole = self.looks.is_multiple_of(WHOLE_EVERY);
+        self.look(in_use, if whole { u32::MAX } else { LOOKAHEAD })
+    }
+
+    /// As [`UsedRanges::ranges`], but never looks at all entries: the reader of records calls this often.
+    pub(super) fn near<F: Fn(u32) -> bool>(
+        &mut self,
+        in_use: F,
+    ) -> impl Iterator<Item = Range<u32>> + use<F> {
+        self.look(in_use, LOOKAHEAD)
+    }
+
+    fn look<F: Fn(u32) -> bool>(
+        &mut self,
+        in_use: F,
+        ahead: u32,
+    ) -> impl Iterator<Item = Range<u32>> + use<F> {
         for range in &mut self.ranges {
             while let Some(beyond) = (range.high..range.end.min(range.high.saturating_add(ahead)))
                 .rev()

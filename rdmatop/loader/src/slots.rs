@@ -128,7 +128,7 @@ impl SlotMap {
         let array = &self.array;
         // SAFETY: the number is inside the mapping; the kernel side writes the word whole.
         let in_use = |number| unsafe { read_volatile(&raw const (*array.at(number)).qp) != 0 };
-        let ranges = self.used_ranges.ranges(in_use);
+        let ranges = self.used_ranges.near(in_use);
         if !self.used_ranges.goes_beyond(place::eager(self.capacity())) {
             return false;
         }

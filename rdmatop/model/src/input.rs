@@ -1,5 +1,5 @@
-//! Everything that a source can send to the engine. It is plain data: an engine that is given the
-//! same comes to the same.
+//! Everything that a source can send to the engine. It is plain data: two engines that get the
+//! same inputs make the same snapshots.
 
 mod devices;
 mod gpus;

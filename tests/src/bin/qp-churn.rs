@@ -32,7 +32,7 @@ struct Done {
     receives: Vec<(u32, u64)>,
 }
 
-/// What a thread does.
+/// What each thread is told to do.
 #[derive(Clone, Copy)]
 struct Order {
     laps: u64,

@@ -72,11 +72,14 @@ pub(crate) fn direct(facts: &Facts, out: &mut Lines) {
             );
         };
     }
-    if memory.peermem || facts.hardware().any(|device| device.p2p) {
-        return out.pass(
-            "",
-            format!("{gpus}: NICs can reach their memory (peer memory module)"),
-        );
+    let way = if memory.peermem {
+        Some("peer memory module")
+    } else {
+        let has_own = facts.hardware().any(|device| device.p2p);
+        has_own.then_some("by the driver of the NICs")
+    };
+    if let Some(way) = way {
+        return out.pass("", format!("{gpus}: NICs can reach their memory ({way})"));
     }
     match (memory.open_module.known(), memory.open_module.unreadable()) {
         (Some(true), _) if new_enough && by_dmabuf => out.pass(

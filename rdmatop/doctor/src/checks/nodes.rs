@@ -100,7 +100,7 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
     }
 }
 
-/// The file by which programs connect.
+/// Warns where the process has no file for rdma_cm, by which programs connect.
 fn connections(facts: &Facts, nodes: &[(String, Option<bool>)], subject: &str, out: &mut Lines) {
     // EFA has no connections by rdma_cm.
     let connects = facts

@@ -286,7 +286,7 @@ kinds! {
     SmallMtu => Kind {
         name: "small-mtu", raise_s: 5, clear_s: 8,
         why: "Each packet costs the same to handle, however little it carries.",
-        fixed: "jobs that start have a path MTU of 4096",
+        fixed: "new connections have a path MTU of 4096",
         trace: Traced::Yes,
     },
     PcieSlow => Kind {
@@ -298,7 +298,7 @@ kinds! {
     RoceV1 => Kind {
         name: "roce-v1", raise_s: 5, clear_s: 8,
         why: "RoCE v1 is not routed, and switches do not mark its packets (ECN).",
-        fixed: "QPs of jobs that start use that index",
+        fixed: "new QPs use that index",
         trace: Traced::Yes,
     },
     SetupSlow => Kind {

@@ -110,7 +110,7 @@ impl Watch {
         let mut keys = BTreeSet::new();
         for symptom in symptoms {
             let key = (symptom.id, symptom.about.clone());
-            let rank = rank(symptom.severity, &symptom.about);
+            let rank = rank_of(symptom.severity, &symptom.about);
             let tracks = &mut self.tracks;
             if tracks.contains_key(&key) || make_place(tracks, false, &symptom.about, rank, changes) {
                 see(&mut self.tracks, self.last_ns, symptom, &scene);
@@ -232,7 +232,7 @@ fn is_outage(id: FindingId, about: &About) -> bool {
 }
 
 /// How bad a symptom is. The one of a port or a device is the cause of others.
-const fn rank(severity: Severity, about: &About) -> (Severity, bool) {
+const fn rank_of(severity: Severity, about: &About) -> (Severity, bool) {
     (severity, about.process.is_none())
 }
 
@@ -244,7 +244,7 @@ fn raise(tracks: &mut Tracks, now: u64, changes: &mut Vec<Change>) -> usize {
     };
     let due = tracks.iter().filter(|((id, _), track)| is_due(*id, track));
     let mut due: Vec<_> = due
-        .map(|(key, track)| (rank(track.finding.severity, &key.1), key.clone()))
+        .map(|(key, track)| (rank_of(track.finding.severity, &key.1), key.clone()))
         .collect();
     due.sort_by_key(|(rank, _)| Reverse(*rank));
     let mut waits = 0;
@@ -268,7 +268,7 @@ fn make_place(
     tracks: &mut Tracks,
     raised: bool,
     about: &About,
-    of_it: (Severity, bool),
+    rank: (Severity, bool),
     changes: &mut Vec<Change>,
 ) -> bool {
     let is_same = |other: &About| about.process.is_some() && other.process == about.process;
@@ -279,9 +279,9 @@ fn make_place(
     }
     let among = alike().filter(|((_, other), _)| !crowded || is_same(other));
     let least = among
-        .map(|(key, track)| (rank(track.finding.severity, &key.1), key))
+        .map(|(key, track)| (rank_of(track.finding.severity, &key.1), key))
         .min_by_key(|(rank, _)| *rank);
-    let Some((_, key)) = least.filter(|(rank, _)| *rank < of_it) else {
+    let Some((_, key)) = least.filter(|(other, _)| *other < rank) else {
         return false;
     };
     let key = key.clone();

@@ -18,10 +18,10 @@ pub(super) fn first_netdev(root: &Root, port: &Path) -> Option<String> {
     (0..SLOTS).find_map(|slot| root.line(&ndevs.join(slot.to_string())))
 }
 
-/// How far the table of a device is read that is shown.
+/// The limits of the live view and of `--once`.
 pub(super) const SHOWN: GidLimits = GidLimits { gap: 8, places: 256 };
 
-/// How far a table is read.
+/// How many places of a GID table a reader asks the kernel for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GidLimits {
     /// After so many unset places in a row it ends: it is filled from the front.

@@ -67,7 +67,7 @@ const DOUBT_NS: u64 = 60 * S;
 /// One look.
 #[derive(Clone, Debug)]
 pub struct TcpLook {
-    /// What it has found.
+    /// The connections that this look has found.
     pub sample: TcpSample,
     /// The processes with such a library, in the order of the sample.
     pub processes: Vec<ProcKey>,

@@ -43,7 +43,7 @@ pub(super) fn host(root: &Root, platform: &Platform) -> Host {
 }
 
 /// Whether firmware names a maker of virtual machines: on arm64 the CPU does not say that it belongs to one.
-/// The names are those of systemd (`detect_vm_dmi_vendor`, src/basic/virt.c). Amazon's machines without a
+/// Most names are those of systemd (`detect_vm_dmi_vendor`, src/basic/virt.c). Amazon's machines without a
 /// hypervisor have its name too, and say `.metal` in their kind (`c7g.metal`, `m7g.metal-48xl`).
 fn is_virtual_by_firmware(root: &Root) -> bool {
     const MAKERS: [&str; 12] = [

@@ -20,7 +20,7 @@ const CORNELIS: u64 = 0x434e;
 const NVIDIA: u64 = 0x10de;
 const AMD: u64 = 0x1002;
 
-/// A link as it was read.
+/// Converts a link that the sysfs reader has read to what the checks take.
 pub(super) fn link(link: PcieLink) -> PciLink {
     PciLink {
         mega_transfers: link.mega_transfers,
@@ -41,7 +41,7 @@ pub(super) fn of(root: &Root, facts: &PciFacts) -> Pci {
     pci
 }
 
-/// IDs, path, IOMMU and bridges.
+/// Reads what a function's directory says of its IDs, its path, its IOMMU and the bridges above it.
 fn placed(dir: &Path) -> Pci {
     let mut pci = Pci::default();
     let Ok(real) = fs::canonicalize(dir) else {

@@ -181,7 +181,7 @@ pub fn below(ns: Option<u64>) -> String {
     known(ns, |ns| format!("<{}", nanos(ns)))
 }
 
-/// Time of day in UTC with microseconds: a view does not know the time zone of a recording.
+/// Returns the time of day in UTC, with microseconds.
 pub fn clock(ts_ns: u64) -> String {
     let (s, us) = (ts_ns / 1_000_000_000 % 86_400, ts_ns / 1000 % 1_000_000);
     format!("{:02}:{:02}:{:02}.{us:06}", s / 3600, s / 60 % 60, s % 60)

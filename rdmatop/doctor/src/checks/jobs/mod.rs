@@ -110,9 +110,9 @@ pub(crate) fn disabled(facts: &Facts, out: &mut Lines) {
     if facts.answering().next().is_none() {
         return;
     }
+    let verbs = has_verbs_nic(facts);
     for job in jobs(facts) {
         let subject = &job.subject;
-        let verbs = has_verbs_nic(facts);
         // The plug-in IBext has a transport of its own, which reads NCCL_IBEXT_DISABLE instead.
         let disable = if job.begins("NCCL_NET", "ibext") {
             "NCCL_IBEXT_DISABLE"

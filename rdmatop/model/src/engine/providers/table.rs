@@ -162,7 +162,7 @@ pub(super) enum Carries {
     RdmaOnEthernet,
     /// All of RDMA, and other traffic.
     More,
-    /// It is not known which traffic they count.
+    /// It is not known which traffic the byte counters count.
     Unknown,
 }
 

@@ -115,7 +115,7 @@ pub(in crate::findings) struct Growth {
     pub(super) memory: memory::Registered,
     /// How long work requests of each process took.
     pub(super) latencies: Latencies,
-    /// Those of the last snapshot.
+    /// Modules of the kernel with connected QPs in the last snapshot.
     pub(super) consumers: Consumers,
 }
 

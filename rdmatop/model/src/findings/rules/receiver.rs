@@ -86,8 +86,12 @@ fn symptom(
     if let Some(done) = sender.traffic.tx_wr.and_then(|wr| wr.rate) {
         evidence.push(format!("{} work requests finished by it", words::per_s(done)));
     }
-    let next = match receiver.map(|row| row.pid) {
-        Some(pid) => look_at(pid.into_iter()),
+    let next = match receiver {
+        // Nobody knows whose it is.
+        Some(row) if row.pid.is_none() && !row.kernel => {
+            "rdma resource show qp   # whose queue pairs are there".into()
+        }
+        Some(row) => look_at(row.pid.into_iter()),
         None => {
             "rdmatop check   # on the peer's host: it names the process that posts too few receives".into()
         }

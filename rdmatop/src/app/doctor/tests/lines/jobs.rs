@@ -353,7 +353,7 @@ fn a_setting_that_nccl_does_not_read_turns_no_rdma_of_nccl_off() {
     );
 }
 
-/// Lines of one check.
+/// Returns the lines that one check writes about the facts.
 fn of_check(id: &str, facts: &Facts) -> Vec<String> {
     let report = examine(facts);
     let lines = report.lines.iter().filter(|line| line.id == id);
