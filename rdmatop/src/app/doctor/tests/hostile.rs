@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::{
-    super::{Subject, in_turn, kernel, silent},
+    super::{Subject, in_turn, kernel, process, silent},
     collect, trees,
 };
 use rdmatop_doctor::{Fact, Facts, Status, examine, facts::Process, page};
@@ -177,6 +177,13 @@ fn users_take_turns_and_what_is_beyond_the_limit_is_said() {
     assert_eq!(facts.processes.len(), 64);
     assert!(facts.left_out >= 80 - 64, "{}", facts.left_out);
     assert_eq!(examine(&facts).code(), 3);
+}
+
+#[test]
+fn a_setuid_program_waits_with_its_real_user_s_processes() {
+    let fake = Fake::new();
+    fake.proc("5000/status", "Uid:\t1000\t0\t0\t0\n");
+    assert_eq!(process::user(&fake.root(), 5000), Some(1000));
 }
 
 #[test]
