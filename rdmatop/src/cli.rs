@@ -36,9 +36,12 @@ Exit status:
      not be judged; or nothing could be examined: no RDMA, every device is left alone or does
      not answer, a failure, a usage error";
 
+/// The version with the name of the package, because another program is called rdmatop, too.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (rdmatop-bpf)");
+
 /// htop for RDMA, augmented by eBPF.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "rdmatop", bin_name = "rdmatop", version, about = "htop for RDMA, augmented by eBPF", after_help = AFTER_HELP)]
+#[command(name = "rdmatop", bin_name = "rdmatop", version = VERSION, about = "htop for RDMA, augmented by eBPF", after_help = AFTER_HELP)]
 #[command(
     long_about = "Shows which devices, processes and queue pairs move data over RDMA, and what the queue pairs go \
                   through. Without options: a live view. Counters come from RDMA netlink and /sys; with the rights \

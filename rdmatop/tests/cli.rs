@@ -208,7 +208,7 @@ fn the_version_names_the_program() {
     let output = run(&["--version"]);
     assert_eq!(
         text(&output.stdout),
-        concat!("rdmatop ", env!("CARGO_PKG_VERSION"), "\n")
+        concat!("rdmatop ", env!("CARGO_PKG_VERSION"), " (rdmatop-bpf)\n")
     );
 }
 

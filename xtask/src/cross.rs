@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use crate::arch::Arch;
 use crate::lab::root;
@@ -24,18 +24,8 @@ pub(crate) fn prepare(cargo: &mut Command, arch: Arch) -> Result<()> {
     }
     let compiler = ["compile the tests for aarch64"].map(|why| (why, COMPILER));
     setup::packages(&compiler, false, true)?;
+    standard_library(arch)?;
     let triple = arch.triple();
-    let sysroot = step::run(
-        "ask rustc for its place",
-        Command::new("rustc").args(["--print", "sysroot"]),
-    )?;
-    ensure!(
-        Path::new(sysroot.trim())
-            .join("lib/rustlib")
-            .join(triple)
-            .is_dir(),
-        "rustc has no library for {triple}: `rustup target add {triple}`"
-    );
     let dir = paths::target().join("cross");
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let tool = |name: &str| format!("{}-linux-gnu-{name}", arch.name());
@@ -58,6 +48,24 @@ pub(crate) fn prepare(cargo: &mut Command, arch: Arch) -> Result<()> {
         ("AR", tool("ar").into()),
     ];
     cargo.envs(variables).args(["--target", triple]);
+    Ok(())
+}
+
+/// Has rustup install Rust's standard library for `arch`, if it is not there.
+pub(crate) fn standard_library(arch: Arch) -> Result<()> {
+    let triple = arch.triple();
+    let sysroot = step::run(
+        "ask rustc for its place",
+        Command::new("rustc").args(["--print", "sysroot"]),
+    )?;
+    if Path::new(sysroot.trim()).join("lib/rustlib").join(triple).is_dir() {
+        return Ok(());
+    }
+    step::run(
+        &format!("install Rust's standard library for {triple}"),
+        Command::new("rustup").args(["target", "add", triple]),
+    )
+    .with_context(|| format!("rustc has no standard library for {triple}"))?;
     Ok(())
 }
 

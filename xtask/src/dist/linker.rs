@@ -55,7 +55,7 @@ fn zig() -> Result<PathBuf> {
 /// Writes a wrapper for `arch` into `dir`, which rustc calls instead of a C compiler to link.
 pub(super) fn wrapper(arch: Arch, dir: &Path) -> Result<PathBuf> {
     let file = dir.join(format!("link-{}", arch.name()));
-    let text = script(&zig()?, &paths::cache().join("zig-cache"), arch);
+    let text = script(&zig()?, &dir.join("zig-cache"), arch);
     fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755))
         .with_context(|| format!("cannot make {} executable", file.display()))?;

@@ -30,7 +30,7 @@ use crate::{cross, paths};
 #[derive(Args, Clone, Copy)]
 pub(crate) struct DistArgs {
     /// The machines to build for
-    #[arg(long, value_enum, default_value = "x86_64")]
+    #[arg(long, value_enum, default_value = "all")]
     arch: Wanted,
     /// Also install, upgrade, remove and purge the package in fresh roots of Debian 11, 12, 13 and unstable:
     /// needs root and mmdebstrap
@@ -152,14 +152,7 @@ fn make(arch: Arch, own: &[PathBuf], epoch: u64, work: &Path, out: &Path) -> Res
         &out.join(deb::file_name(VERSION, arch)),
     )?;
     rpm::make(&dir, arch, VERSION, epoch, out)?;
-    if arch.is_here() {
-        return oci::make(&dir, arch, epoch, work, out);
-    }
-    println!(
-        "no image for {}: its glibc and busybox are those of this machine's architecture",
-        arch.name()
-    );
-    Ok(())
+    oci::make(&dir, arch, epoch, work, out)
 }
 
 /// The time of all files in an artefact is that of the commit, so that it does not depend on the build.

@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use super::tree;
-use crate::{arch::Arch, ebpf_toolchain, paths, step};
+use crate::{arch::Arch, cross, ebpf_toolchain, paths, step};
 
 /// The optimisation level of link-time optimisation, after each crate was optimised for speed. This makes the
 /// program a tenth smaller and costs 3 % more instructions; to optimise the crate itself for size would cost
@@ -37,6 +37,7 @@ pub(super) fn link_again(arch: Arch) -> Result<()> {
 pub(super) fn build(arch: Arch, epoch: u64, linker: &Path, list: &Path, work: &Path) -> Result<PathBuf> {
     // Without an eBPF toolchain build.rs would only warn and build a program without eBPF.
     ebpf_toolchain::find().map_err(anyhow::Error::msg)?;
+    cross::standard_library(arch)?;
     // Only the program is linked for the target, so these flags reach nothing else.
     let link = [
         format!("-Clinker={}", linker.display()),
@@ -73,8 +74,7 @@ pub(super) fn build(arch: Arch, epoch: u64, linker: &Path, list: &Path, work: &P
     step::run(
         &format!("dist: build rdmatop for {}, some minutes", arch.name()),
         &mut cargo,
-    )
-    .with_context(|| format!("cargo needs `rustup target add {}`", arch.triple()))?;
+    )?;
     let program = work.join(format!("rdmatop-{}", arch.name()));
     let built = built(arch);
     fs::copy(&built, &program).with_context(|| format!("cannot copy {}", built.display()))?;
