@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rdmatop_base::text::count;
+use rdmatop_base::text::{self, count};
 use serde::Serialize;
 
 use super::{
@@ -57,7 +57,11 @@ pub(super) fn is_rdma(network: &str, provider: Option<&str>) -> Option<bool> {
     if named(&["socket", "tcp", "fastrak"]) {
         return Some(false);
     }
-    if lower.starts_with("ib") || named(&["gib", "infiniband", "roce", "rdma", "cxi", "efa"]) {
+    // Short names count as words, because `efa` is also in `default`. SPCX is NVIDIA's plugin for Spectrum-X,
+    // RCCL-ANP that for AMD's NICs.
+    let is_short = |word: &str| ["gib", "cxi", "efa", "psm2", "psm3", "opx", "spcx", "anp"].contains(&word);
+    let mut words = lower.split(|c: char| !c.is_ascii_alphanumeric());
+    if lower.starts_with("ib") || named(&["infiniband", "roce", "rdma", "spectrum"]) || words.any(is_short) {
         return Some(true);
     }
     if named(&["libfabric", "ofi"]) {
@@ -153,6 +157,10 @@ pub fn of(report: &Report) -> Verdict {
         }
     };
     (verdict.kind, verdict.line) = (kind, line);
+    if let Some(unfinished) = unfinished(report, verdict.fault.is_some()) {
+        verdict.line.push_str("; ");
+        verdict.line.push_str(&unfinished);
+    }
     if let Some(fault) = &verdict.fault {
         verdict.line.push_str("; FAULT: ");
         verdict.line.push_str(fault);
@@ -271,6 +279,32 @@ fn progress(jobs: &[Job], failed: bool) -> Option<String> {
     };
     let line = format!("0 of {ranks} ranks have joined{part}: the job is starting, or waits for a rank");
     Some(line)
+}
+
+/// Communicators that began and are not complete, beside those that are: a part of the ranks, or a second
+/// communicator of all. Of a log that goes on nobody can tell whether they hang.
+fn unfinished(report: &Report, failed: bool) -> Option<String> {
+    let jobs = report.jobs();
+    let all = jobs.iter().flat_map(|job| &job.unfinished);
+    let kinds = all.clone().count();
+    let largest = all.max_by_key(|one| one.ranks)?;
+    let began: Vec<String> = largest.began.iter().map(u32::to_string).collect();
+    let word = if began.len() == 1 { "rank" } else { "ranks" };
+    let which = format!(
+        "of {} ({word} {} in this log)",
+        count(largest.ranks, "rank"),
+        text::names(&began)
+    );
+    let began = match kinds {
+        1 => format!("a communicator {which} began and is not complete"),
+        _ => format!("{kinds} communicators began and are not complete, the largest {which}"),
+    };
+    let lost = report.torn + report.repeated + report.left_out > 0;
+    Some(match (failed, lost) {
+        (true, _) => began,
+        (false, true) => format!("{began}: a rank does not come, or the line that says so is lost"),
+        (false, false) => format!("{began}: a rank does not come, or the log ends there"),
+    })
 }
 
 /// The verdict if the log has no connection over a network.
