@@ -41,6 +41,9 @@ pub struct Job {
     pub started: bool,
     /// Number of ranks of which the log has lines.
     pub ranks_seen: usize,
+    /// The ranks of which it has none; empty if they are more than a line can name.
+    #[serde(skip)]
+    pub missing: Vec<u32>,
     /// Hosts of which the log has lines.
     pub hosts: BTreeSet<String>,
     /// Number of hosts by NCCL's count; null if it does not say.
@@ -81,6 +84,8 @@ impl Job {
     }
 }
 
+/// How many ranks that are missing are named.
+const MISSING: u32 = 4;
 /// How many communicators of one size are looked at for one without an id.
 const CANDIDATES: usize = 16;
 
@@ -131,6 +136,15 @@ pub(super) fn of(processes: &BTreeMap<Writer, Process>) -> Vec<Job> {
         }
     }
     all.jobs()
+}
+
+/// The ranks that were not seen, if they are few.
+fn missing(ranks: u32, seen: &BTreeSet<u32>) -> Vec<u32> {
+    let all = u32::try_from(seen.len()).map_or(0, |seen| ranks.saturating_sub(seen));
+    if !(1..=MISSING).contains(&all) {
+        return Vec::new();
+    }
+    (0..ranks).filter(|rank| !seen.contains(rank)).collect()
 }
 
 fn key(member: &Member, ids: &BTreeMap<u64, u64>, alone: Option<usize>) -> Key {
@@ -264,6 +278,7 @@ impl All {
                 job.ranks_joined = if one.complete { one.ranks } else { 0 };
                 job.started = !one.began.is_empty();
                 job.ranks_seen = one.seen.len();
+                job.missing = missing(one.ranks, &one.seen);
             }
             job.hosts.extend(one.hosts);
             if !one.complete && !one.began.is_empty() {

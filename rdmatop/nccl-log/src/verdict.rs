@@ -157,7 +157,17 @@ pub fn of(report: &Report) -> Verdict {
         }
     };
     (verdict.kind, verdict.line) = (kind, line);
-    if let Some(unfinished) = unfinished(report, verdict.fault.is_some()) {
+    let connected = verdict.nics > 0 || !verdict.on_tcp.is_empty();
+    let jobs = report.jobs();
+    if connected
+        && verdict.fault.is_none()
+        && !jobs.iter().all(Job::is_complete)
+        && let Some(progress) = progress(&jobs, false)
+    {
+        verdict.line.push_str("; ");
+        verdict.line.push_str(&progress);
+    }
+    if let Some(unfinished) = unfinished(report, &jobs, verdict.fault.is_some()) {
         verdict.line.push_str("; ");
         verdict.line.push_str(&unfinished);
     }
@@ -272,32 +282,37 @@ fn progress(jobs: &[Job], failed: bool) -> Option<String> {
     if failed {
         return Some("the job did not start".to_owned());
     }
-    let part = if job.ranks_seen < ranks as usize {
-        format!(" (this log is of {} of them)", job.ranks_seen)
-    } else {
-        String::new()
+    let missing: Vec<String> = job.missing.iter().map(u32::to_string).collect();
+    let part = match (missing.len(), job.ranks_seen < ranks as usize) {
+        (_, false) => String::new(),
+        (0, true) => format!(" (this log is of {} of them)", job.ranks_seen),
+        (1, true) => format!(" (this log has no line of rank {})", missing.join("")),
+        (_, true) => format!(" (this log has no line of ranks {})", text::names(&missing)),
     };
-    let line = format!("0 of {ranks} ranks have joined{part}: the job is starting, or waits for a rank");
+    // Runs that were started anew in one log are jobs of their own.
+    let (of, job) = match jobs.len() {
+        1 => (String::new(), "the job"),
+        all => (format!(" of one of {all} jobs"), "that job"),
+    };
+    let line = format!("0 of {ranks} ranks{of} have joined{part}: {job} is starting, or waits for a rank");
     Some(line)
 }
 
 /// Communicators that began and are not complete, beside those that are: a part of the ranks, or a second
 /// communicator of all. Of a log that goes on nobody can tell whether they hang.
-fn unfinished(report: &Report, failed: bool) -> Option<String> {
-    let jobs = report.jobs();
+fn unfinished(report: &Report, jobs: &[Job], failed: bool) -> Option<String> {
     let all = jobs.iter().flat_map(|job| &job.unfinished);
     let kinds = all.clone().count();
     let largest = all.max_by_key(|one| one.ranks)?;
     let began: Vec<String> = largest.began.iter().map(u32::to_string).collect();
     let word = if began.len() == 1 { "rank" } else { "ranks" };
-    let which = format!(
-        "of {} ({word} {} in this log)",
-        count(largest.ranks, "rank"),
-        text::names(&began)
-    );
+    let has = format!("this log has its {word} {}", text::names(&began));
+    let ranks = count(largest.ranks, "rank");
     let began = match kinds {
-        1 => format!("a communicator {which} began and is not complete"),
-        _ => format!("{kinds} communicators began and are not complete, the largest {which}"),
+        1 => format!("a communicator of {ranks} began and is not complete ({has})"),
+        _ => {
+            format!("{kinds} communicators began and are not complete (the largest is of {ranks}, and {has})")
+        }
     };
     let lost = report.torn + report.repeated + report.left_out > 0;
     Some(match (failed, lost) {

@@ -676,6 +676,15 @@ pub(super) const ENTRIES: &[Entry] = &[
         "look at the first error above",
         "Proxy Call to rank 9 failed (Connect)",
     ),
+    entry(
+        "proxy",
+        "NCCL 2.12 on, RCCL of ROCm 5.3 on",
+        &["[Service thread] Accept failed "],
+        Follows,
+        "a thread of NCCL gave up",
+        "look at the first error above",
+        "[Service thread] Accept failed Resource temporarily unavailable",
+    ),
     // RCCL's checks of the host.
     entry(
         "iommu",

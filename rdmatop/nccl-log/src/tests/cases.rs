@@ -368,7 +368,7 @@ a:1:1 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 16 cudaDev 0 nvmlDev
 a:1:1 [0] NCCL INFO ncclCommSplit comm 0x2 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 1 parent 0x1 splitCount 1 color 3 key 0- Init START
 ",
         first: "RDMA: network IB; all 16 ranks have joined; this log, of 1 of 16 ranks, shows no connection between hosts; a \
-                communicator of 2 ranks (rank 0 in this log) began and is not complete: a rank does not come, or the log ends there",
+                communicator of 2 ranks began and is not complete (this log has its rank 0): a rank does not come, or the log ends there",
         holds: &["16 ranks, all joined"],
         lacks: &["of 2 ranks have joined", "starting"],
     },
@@ -400,7 +400,7 @@ a:2:2 [1] NCCL INFO ncclCommSplit comm 0x2 rank 1 nranks 4 cudaDev 0 nvmlDev 0 b
 b:3:3 [0] NCCL INFO ncclCommSplit comm 0x2 rank 2 nranks 4 cudaDev 0 nvmlDev 0 busId 1 parent 0x1 childCount 1 color 0 key 2- Init START
 [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE) ran for 600077 milliseconds before timing out.
 ",
-        first: "RDMA: yes, 1 NIC, GPUDirect on all; a communicator of 4 ranks (ranks 0 to 2 in this log) began and is not complete; \
+        first: "RDMA: yes, 1 NIC, GPUDirect on all; a communicator of 4 ranks began and is not complete (this log has its ranks 0 to 2); \
                 FAULT: a collective did not end in time (PyTorch's watchdog): a rank came late or not at all, or the network stands still",
         holds: &["4 ranks, all joined"],
         lacks: &["starting", "log ends there"],
@@ -416,8 +416,9 @@ a:1:1 [0] NCCL INFO ncclCommInitRank comm 0x4 rank 0 nranks 4 cudaDev 0 nvmlDev 
 a:1:1 [0] NCCL INFO ncclCommInitRank comm 0x4 rank 0 nranks 4 cudaDev 0 nvmlDev 0 busId 1 commId 0x8 - Init COMPLETE
 q:9:9 [0] NCCL INFO ncclCommInitRank comm 0x9 rank 0 nranks 32 cudaDev 0 nvmlDev 0 busId 1 commId 0x99 - Init START
 ",
-        first: "RDMA: yes, 1 NIC, GPUDirect on all; 2 communicators began and are not complete, the largest of 8 ranks (rank 1 in this \
-                log): a rank does not come, or the log ends there",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all; 0 of 32 ranks of one of 2 jobs have joined (this log is of 1 of them): that job is \
+                starting, or waits for a rank; 2 communicators began and are not complete (the largest is of 8 ranks, and this log has its rank 1): a rank \
+                does not come, or the log ends there",
         holds: &["1 job of 32 ranks, none joined, 1 job of 16 ranks, all joined"],
         lacks: &[],
     },
@@ -430,8 +431,8 @@ a:2:2 [1] NCCL INFO ncclCommInitRank comm 0x1 rank 1 nranks 2 cudaDev 0 nvmlDev 
 a:1:1 [0] NCCL INFO ncclCommInitRank comm 0x2 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 1 commId 0x6 - Init START
 a:2:2 [1] NCCL INFO ncclCommInitRank coma:1:1 [0] NCCL INFO ncclCommInitRank comm 0x2 rank 0 nranks 2 cudaDev 0
 ",
-        first: "LOCAL: all 2 ranks are on one host, and no network is used (NVLink, PCIe or shared memory); a communicator of 2 ranks (rank \
-                0 in this log) began and is not complete: a rank does not come, or the line that says so is lost",
+        first: "LOCAL: all 2 ranks are on one host, and no network is used (NVLink, PCIe or shared memory); a communicator of 2 ranks began \
+                and is not complete (this log has its rank 0): a rank does not come, or the line that says so is lost",
         holds: &["Torn: 1 of 5"],
         lacks: &[],
     },
@@ -586,6 +587,18 @@ n:1:1 [0] NCCL INFO ncclCommInitRank comm 0x2 rank 0 nranks 8 cudaDev 0 nvmlDev 
         lacks: &["NCCL_DEBUG"],
     },
     Case {
+        name: "the rank that does not come is named, also where others have connections already",
+        log: "\
+n:1:1 [0] NCCL INFO ncclCommInitRank comm 0x2 rank 0 nranks 3 cudaDev 0 nvmlDev 0 busId 60 commId 0x9 - Init START
+m:2:2 [0] NCCL INFO ncclCommInitRank comm 0x2 rank 2 nranks 3 cudaDev 0 nvmlDev 0 busId 60 commId 0x9 - Init START
+n:1:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 2[0] [send] via NET/IB/0/GDRDMA
+",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all; 0 of 3 ranks have joined (this log has no line of rank 1): the job is starting, or \
+                waits for a rank",
+        holds: &["3 ranks, none joined (2 in this log)"],
+        lacks: &["FAULT"],
+    },
+    Case {
         name: "hosts that chose different networks",
         log: "\
 a:1:1 [0] NCCL INFO Using network IB
@@ -619,6 +632,18 @@ n:1:1 [0] misc/socket.cc:50 NCCL WARN socketProgress: Connection closed by remot
         first: "RDMA: yes, 1 NIC, GPUDirect on all; FAULT: n: another rank closed its connection: it ended or crashed",
         holds: &["look for the rank that ended first"],
         lacks: &["ARP"],
+    },
+    Case {
+        name: "a rank that was killed, as the others tell it",
+        log: "\
+1: [2026-11-28 03:11:02] x1:70:99 [0] misc/socket.cc:58 NCCL WARN socketProgress: Connection closed by remote peer x2<50412>
+1: [2026-11-28 03:11:02] x1:70:98 [0] proxy.cc:1507 NCCL WARN [Service thread] Accept failed Resource temporarily unavailable
+srun: error: x2: task 2: Out Of Memory
+",
+        first: "unknown: no line names the network; FAULT: x1: another rank closed its connection: it ended or crashed (and 1 other fault \
+                below)",
+        holds: &["remote peer x2<50412>", "a thread of NCCL gave up"],
+        lacks: &["without explanation"],
     },
     Case {
         name: "text that was wrapped at 80 columns",
