@@ -140,7 +140,8 @@ impl Warnings {
 
     /// The warning for the first line of the page: the first fault, or the first that follows from one. A
     /// fault that is mostly the echo of another comes after those that are none, in whatever order the logs
-    /// were given. That a call failed says less than these, but more where the warning before it is not known.
+    /// were given. That a call failed says less than these, but more where the warning before it is not
+    /// known.
     pub fn worst(&self) -> Option<&Warning> {
         let of_kind = |kind: Kind, is: fn(&Entry) -> bool| {
             self.first(|one| one.entry.is_some_and(|entry| entry.kind == kind && is(entry)))

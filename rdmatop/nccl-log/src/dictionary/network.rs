@@ -153,7 +153,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "mixed-links",
-        "NCCL 2.20 to 2.25",
+        "NCCL 2.20 to 2.25, RCCL of ROCm 6.2 on",
         &["NET/IB : Can't ", " net devices with different link_layer"],
         Fault,
         MIXED,
@@ -180,7 +180,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "unequal-merge",
-        "NCCL 2.20 on",
+        "NCCL 2.20 on, RCCL of ROCm 6.2 on",
         &["NET/IB : Local mergedDev"],
         Note,
         "a NIC is merged from more ports on one host than on the other",
@@ -252,7 +252,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "not-connected",
-        "NCCL 2.17 on",
+        "NCCL 2.17 on, RCCL of ROCm 5.7 on",
         &["NET/IB: ncclIb", "() called when comm->"],
         Fault,
         "data was to be moved on a connection that was not ready",

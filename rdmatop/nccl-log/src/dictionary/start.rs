@@ -72,7 +72,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "unreached",
-        "NCCL 2.16 to 2.23",
+        "NCCL 2.16 to 2.23, RCCL of ROCm 5.6 on",
         &["socketPollConnect: exceeded "],
         Fault,
         "a rank's host or process does not answer",
@@ -126,7 +126,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "unreached",
-        "NCCL 2.3 to 2.11",
+        "NCCL 2.3 to 2.11, RCCL to ROCm 5.2",
         &["*", "Call to connect failed"],
         Fault,
         "a rank's host or process cannot be reached",
@@ -190,7 +190,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "no-address",
-        "NCCL 2.8 on",
+        "NCCL 2.8 on, RCCL of ROCm 4.2 on",
         &["*", "connecting to address", "with family ", "neither AF_INET"],
         Fault,
         "an address of another rank is empty: its NCCL_SOCKET_IFNAME matches no interface, or the unique ID did not arrive from the first rank",
@@ -277,7 +277,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "unknown-network",
-        "NCCL 2.10 to 2.26",
+        "NCCL 2.10 to 2.26, RCCL of ROCm 5.0 on",
         &["Error: network ", " not found"],
         Fault,
         "the network that NCCL_NET names is not there",
@@ -331,7 +331,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "graph-file",
-        "NCCL 2.12 to 2.26, RCCL",
+        "NCCL 2.12 to 2.26, RCCL of ROCm 5.3 on",
         &["Attribute latencyinter of node graph not found"],
         Note,
         "the file of graphs that NCCL was given lacks a latency, as those of older versions do, and NCCL goes on without it",
@@ -349,7 +349,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "topology-nic",
-        "NCCL 2.21 on",
+        "NCCL 2.21 on, RCCL after ROCm 6.3",
         &["Could not find NET with id "],
         Fault,
         "NCCL's own graph names a NIC that its topology does not have",
@@ -379,7 +379,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "misuse",
-        "NCCL 2.21 on",
+        "NCCL 2.21 on, RCCL after ROCm 6.3",
         &["Error: corrupted comm object detected"],
         Fault,
         "a program uses a communicator that is none, or no longer one",
@@ -452,7 +452,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "no-collnet",
-        "NCCL 2.6 on",
+        "NCCL 2.6 on, RCCL of ROCm 3.10 on",
         &["Cannot initialize CollNet, using "],
         Note,
         "in-network reduction (SHARP) cannot be used; connections between ranks can",
@@ -515,7 +515,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "gpu-alloc",
-        "NCCL 2.14 on",
+        "NCCL 2.14 on, RCCL of ROCm 5.5 on",
         &["Failed to CUDA ", " bytes"],
         Follows,
         "memory of a GPU could not be made ready",
