@@ -151,6 +151,11 @@ impl<'a> Line<'a> {
     }
 }
 
+/// A point and the nanoseconds behind it.
+const FRACTION: usize = 10;
+/// `+01:00`.
+const ZONE: usize = 6;
+
 /// When a line was written, by a clock before it that has a date.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Clock {
@@ -175,8 +180,10 @@ impl Clock {
         let is_part = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',');
         let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
         let (fraction, zone) = rest.split_at_checked(end)?;
+        let zone = zone.split([' ', ']']).next().unwrap_or_default();
+        let fraction = text::cut(fraction, FRACTION);
         Some(Self {
-            zone: zone.split([' ', ']']).next().unwrap_or_default().to_owned(),
+            zone: text::cut(zone, ZONE).to_owned(),
             digits: format!("{clock}{fraction}").replace(|c: char| !c.is_ascii_digit(), ""),
         })
     }

@@ -158,16 +158,19 @@ pub fn of(report: &Report) -> Verdict {
     };
     (verdict.kind, verdict.line) = (kind, line);
     let connected = verdict.nics > 0 || !verdict.on_tcp.is_empty();
+    // The lines that a communicator is complete may be among those that are not there.
+    let lost = report.torn + report.repeated + report.left_out > 0;
     let jobs = report.jobs();
     if connected
         && verdict.fault.is_none()
+        && !lost
         && !jobs.iter().all(Job::is_complete)
         && let Some(progress) = progress(&jobs, false)
     {
         verdict.line.push_str("; ");
         verdict.line.push_str(&progress);
     }
-    if let Some(unfinished) = unfinished(report, &jobs, verdict.fault.is_some()) {
+    if let Some(unfinished) = unfinished(&jobs, verdict.fault.is_some(), lost) {
         verdict.line.push_str("; ");
         verdict.line.push_str(&unfinished);
     }
@@ -300,7 +303,7 @@ fn progress(jobs: &[Job], failed: bool) -> Option<String> {
 
 /// Communicators that began and are not complete, beside those that are: a part of the ranks, or a second
 /// communicator of all. Of a log that goes on nobody can tell whether they hang.
-fn unfinished(report: &Report, jobs: &[Job], failed: bool) -> Option<String> {
+fn unfinished(jobs: &[Job], failed: bool, lost: bool) -> Option<String> {
     let all = jobs.iter().flat_map(|job| &job.unfinished);
     let kinds = all.clone().count();
     let largest = all.max_by_key(|one| one.ranks)?;
@@ -314,7 +317,6 @@ fn unfinished(report: &Report, jobs: &[Job], failed: bool) -> Option<String> {
             format!("{kinds} communicators began and are not complete (the largest is of {ranks}, and {has})")
         }
     };
-    let lost = report.torn + report.repeated + report.left_out > 0;
     Some(match (failed, lost) {
         (true, _) => began,
         (false, true) => format!("{began}: a rank does not come, or the line that says so is lost"),

@@ -599,6 +599,17 @@ n:1:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 2[0] [send] via NET/IB/0/GDRDMA
         lacks: &["FAULT"],
     },
     Case {
+        name: "of a torn log nobody knows whether a job with connections has joined",
+        log: "\
+n:1:1 [0] NCCL INFO ncclCommInitRank comm 0x2 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 60 commId 0x9 - Init START
+n:1:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA
+n:1:1 [0] NCCL INFO ncclCommInitRank comm 0x2 rank 0 nranks 2 cudaDev 0 m:2:2 [0] NCCL INFO ncclCommInitRank comm 0x2 rank 1
+",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all",
+        holds: &["Torn: 1 of 3"],
+        lacks: &["have joined"],
+    },
+    Case {
         name: "hosts that chose different networks",
         log: "\
 a:1:1 [0] NCCL INFO Using network IB
