@@ -1,6 +1,6 @@
 //! Reads the fact in one line.
 //!
-//! The spellings are those of NCCL 2.4 to 2.30 (src/transport/net.cc, net_ib, net_socket.cc, p2p.cc, shm.cc,
+//! The spellings are those of NCCL 2.3 to 2.30 (src/transport/net.cc, net_ib, net_socket.cc, p2p.cc, shm.cc,
 //! coll_net.cc, src/graph/{topo,paths}.cc, src/plugin, src/init.cc), of RCCL, which keeps them, and of
 //! aws-ofi-nccl (`NET/OFI ...`). What went wrong is in [`super::dictionary`].
 
@@ -144,13 +144,18 @@ pub fn of(text: &str) -> Option<Fact> {
 }
 
 fn network(text: &str) -> Option<Fact> {
-    let name = match text.strip_prefix("Using network ") {
-        Some(name) => name,
-        // Since 2.27.
-        None => text
-            .strip_prefix("Assigned NET plugin ")?
-            .strip_suffix(" to comm")?,
-    };
+    // The second and the third of 2.3, the last since 2.27.
+    let name = [
+        "Using network ",
+        "Using internal Network ",
+        "Using external Network ",
+    ]
+    .iter()
+    .find_map(|before| text.strip_prefix(before))
+    .or_else(|| {
+        text.strip_prefix("Assigned NET plugin ")?
+            .strip_suffix(" to comm")
+    })?;
     let name = name.trim();
     (!name.is_empty()).then(|| Fact::Network(name.to_owned()))
 }
@@ -194,7 +199,8 @@ fn variable(text: &str) -> Option<Fact> {
 /// `ncclCommInitRank comm 0x1 rank 1 nranks 16 ... commId 0x2 - Init COMPLETE`, `... parent 0x1 splitCount 1
 /// color 3 key 0 - Init START`, and `comm 0x1 rank 0 nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 1`.
 fn member(text: &str) -> Option<Member> {
-    let complete = text.contains("Init COMPLETE");
+    // 2.3 has no `Init`.
+    let complete = text.contains("Init COMPLETE") || text.ends_with(" - COMPLETE");
     let started = text.contains("Init START");
     if !complete && !started && !text.contains(" nNodes ") {
         return None;

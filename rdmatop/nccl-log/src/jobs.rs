@@ -41,10 +41,24 @@ pub struct Job {
     pub started: bool,
     /// Number of ranks of which the log has lines.
     pub ranks_seen: usize,
+    /// The ranks of which it has none; empty if they are more than a line can name.
+    #[serde(skip)]
+    pub missing: Vec<u32>,
     /// Hosts of which the log has lines.
     pub hosts: BTreeSet<String>,
     /// Number of hosts by NCCL's count; null if it does not say.
     pub nodes: Option<u32>,
+    /// Communicators that began and are not complete, the largest first, of a job whose own one is.
+    pub unfinished: Vec<Unfinished>,
+}
+
+/// A communicator that began and is not complete.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unfinished {
+    /// The number of its ranks.
+    pub ranks: u32,
+    /// The ranks of which the log has the beginning.
+    pub began: BTreeSet<u32>,
 }
 
 impl Job {
@@ -70,16 +84,19 @@ impl Job {
     }
 }
 
+/// How many ranks that are missing are named.
+const MISSING: u32 = 4;
 /// How many communicators of one size are looked at for one without an id.
 const CANDIDATES: usize = 16;
 
 #[derive(Default)]
 struct Communicator {
-    started: bool,
     complete: bool,
     ranks: u32,
     seen: BTreeSet<u32>,
     hosts: BTreeSet<String>,
+    /// Ranks that began it.
+    began: BTreeSet<u32>,
     nodes: Option<u32>,
     /// Index of another communicator of the same job. Those that share a process lead to the same root.
     root: usize,
@@ -121,6 +138,15 @@ pub(super) fn of(processes: &BTreeMap<Writer, Process>) -> Vec<Job> {
     all.jobs()
 }
 
+/// The ranks that were not seen, if they are few.
+fn missing(ranks: u32, seen: &BTreeSet<u32>) -> Vec<u32> {
+    let all = u32::try_from(seen.len()).map_or(0, |seen| ranks.saturating_sub(seen));
+    if !(1..=MISSING).contains(&all) {
+        return Vec::new();
+    }
+    (0..ranks).filter(|rank| !seen.contains(rank)).collect()
+}
+
 fn key(member: &Member, ids: &BTreeMap<u64, u64>, alone: Option<usize>) -> Key {
     match (member.id, member.part_of) {
         (Some(id), _) => Key::Id(id),
@@ -150,7 +176,9 @@ impl All {
             });
         }
         if let Some(one) = self.list.get_mut(at) {
-            one.started |= member.started;
+            if member.started {
+                one.began.insert(member.rank);
+            }
             one.complete |= member.complete;
             one.nodes = one.nodes.max(member.nodes);
             one.seen.insert(member.rank);
@@ -203,25 +231,29 @@ impl All {
             let Some(of_size) = named.get(&ranks) else {
                 continue;
             };
-            let Some(one) = self
-                .list
-                .get_mut(at)
-                .map(|one| (std::mem::take(&mut one.seen), one.hosts.clone(), one.nodes))
-            else {
+            let Some(lost) = self.list.get_mut(at).map(|one| Communicator {
+                complete: one.complete,
+                seen: std::mem::take(&mut one.seen),
+                began: std::mem::take(&mut one.began),
+                hosts: one.hosts.clone(),
+                nodes: one.nodes,
+                ..Communicator::default()
+            }) else {
                 continue;
             };
-            let (seen, hosts, nodes) = one;
             let shares = |to: &&usize| {
                 self.list
                     .get(**to)
-                    .is_some_and(|to| !to.hosts.is_disjoint(&hosts))
+                    .is_some_and(|to| !to.hosts.is_disjoint(&lost.hosts))
             };
             let Some(to) = of_size.iter().find(shares).or_else(|| of_size.first()).copied() else {
                 continue;
             };
             if let Some(one) = self.list.get_mut(to) {
-                one.seen.extend(seen);
-                one.nodes = one.nodes.max(nodes);
+                one.complete |= lost.complete;
+                one.seen.extend(lost.seen);
+                one.began.extend(lost.began);
+                one.nodes = one.nodes.max(lost.nodes);
             }
             self.join(to, at);
         }
@@ -244,12 +276,25 @@ impl All {
             if (one.ranks, one.complete, one.seen.len()) > (job.ranks, job.is_complete(), job.ranks_seen) {
                 job.ranks = one.ranks;
                 job.ranks_joined = if one.complete { one.ranks } else { 0 };
-                job.started = one.started;
+                job.started = !one.began.is_empty();
                 job.ranks_seen = one.seen.len();
+                job.missing = missing(one.ranks, &one.seen);
             }
             job.hosts.extend(one.hosts);
+            if !one.complete && !one.began.is_empty() {
+                job.unfinished.push(Unfinished {
+                    ranks: one.ranks,
+                    began: one.began,
+                });
+            }
         }
         let mut jobs: Vec<Job> = jobs.into_values().collect();
+        for job in &mut jobs {
+            if !job.is_complete() {
+                job.unfinished.clear();
+            }
+            job.unfinished.sort_by_key(|one| std::cmp::Reverse(one.ranks));
+        }
         jobs.sort_by(|a, b| b.ranks.cmp(&a.ranks).then_with(|| a.hosts.cmp(&b.hosts)));
         jobs
     }

@@ -45,6 +45,8 @@ pub enum Line<'a> {
         writer: Writer,
         /// The line's level.
         level: Level,
+        /// What stands before the level: the writer, and what launchers and loggers put there.
+        before: &'a str,
         /// The line's text, safe to print.
         text: &'a str,
     },
@@ -132,16 +134,63 @@ impl<'a> Line<'a> {
             text
         };
         match writer(before) {
-            Wrote::By(writer) if !is_nccl(text) && !names(text, &writer) => {
-                Self::Nccl { writer, level, text }
-            }
+            Wrote::By(writer) if !is_nccl(text) && !names(text, &writer) => Self::Nccl {
+                writer,
+                level,
+                before,
+                text,
+            },
             Wrote::Unknown if !is_nccl(text) => Self::Nccl {
                 writer: Writer::default(),
                 level,
+                before,
                 text,
             },
             _ => Self::Torn,
         }
+    }
+}
+
+/// A point and the nanoseconds behind it.
+const FRACTION: usize = 10;
+/// `+01:00`.
+const ZONE: usize = 6;
+
+/// When a line was written, by a clock before it that has a date.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Clock {
+    /// What follows the clock: `Z` or `+01:00`. Clocks with different ends cannot be compared.
+    zone: String,
+    /// Its digits: year to second, and those of the second's fraction.
+    digits: String,
+}
+
+impl Clock {
+    /// Finds a clock in what stands before a line: `2026-11-26T12:34:56.789Z`, `[2026-11-26 12:34:56]`.
+    pub(super) fn find(before: &str) -> Option<Self> {
+        const FORM: &[u8; 19] = b"dddd-dd-ddTdd:dd:dd";
+        let fits = |(byte, form): (&u8, &u8)| match form {
+            b'd' => byte.is_ascii_digit(),
+            b'T' => matches!(byte, b'T' | b' '),
+            other => byte == other,
+        };
+        let is_clock = |text: &[u8]| text.iter().zip(FORM).all(fits);
+        let at = before.as_bytes().windows(FORM.len()).position(is_clock)?;
+        let (clock, rest) = before.get(at..)?.split_at_checked(FORM.len())?;
+        let is_part = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',');
+        let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
+        let (fraction, zone) = rest.split_at_checked(end)?;
+        let zone = zone.split([' ', ']']).next().unwrap_or_default();
+        let fraction = text::cut(fraction, FRACTION);
+        Some(Self {
+            zone: text::cut(zone, ZONE).to_owned(),
+            digits: format!("{clock}{fraction}").replace(|c: char| !c.is_ascii_digit(), ""),
+        })
+    }
+
+    /// Whether the two can be compared.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        self.zone == other.zone
     }
 }
 
@@ -298,7 +347,9 @@ mod tests {
 
     fn of(line: &str) -> (String, u32, Level, String) {
         match Line::read(&clean(line.as_bytes())) {
-            Line::Nccl { writer, level, text } => (writer.host, writer.pid, level, text.to_owned()),
+            Line::Nccl {
+                writer, level, text, ..
+            } => (writer.host, writer.pid, level, text.to_owned()),
             other => panic!("{other:?}: {line}"),
         }
     }
@@ -373,6 +424,25 @@ mod tests {
         assert_eq!(of("192-0-2-12:34:56 [0] NCCL INFO x").0, "192-0-2-12");
         assert_eq!(of("ip-192-168-10-12:34:56 [0] NCCL INFO x").0, "ip-192-168-10-12");
         assert_eq!(of("192-168-10-12:34:56 [0] NCCL INFO x").0, "192-168-10-12");
+    }
+
+    #[test]
+    fn clocks_with_a_date_are_compared_where_their_zones_are_alike() {
+        let find = |before| Clock::find(before).unwrap();
+        let early = find("[2026-11-26 12:34:56] n:1:1 [0] ");
+        let late = find("3: 2026-11-26T12:34:56.5 n:1:1 [0] ");
+        assert!(early.is_like(&late) && early < late);
+        assert_eq!(early, find("2026-11-26 12:34:56"));
+        assert!(!early.is_like(&find("2026-11-26T12:34:56Z n:1:1 [0]")));
+        assert!(find("2026-11-26T12:34:56.1Z stdout F n").is_like(&find("2026-11-26T12:34:56.25Z n")));
+        for other in [
+            "12:34:56 n:1:1 [0]",
+            "2026-11-26 12:34",
+            "",
+            "é2026-11-26T12:34:5",
+        ] {
+            assert_eq!(Clock::find(other), None, "{other}");
+        }
     }
 
     #[test]

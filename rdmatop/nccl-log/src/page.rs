@@ -48,6 +48,15 @@ pub fn text(report: &Report, links: &Links, now: Option<&Now>) -> String {
     out
 }
 
+/// The page with its first line in lines of a terminal's width, as its other lines are. Elsewhere the
+/// verdict stays in one line, so that programs find it whole.
+pub fn for_terminal(page: &str) -> String {
+    let (first, rest) = page.split_once('\n').unwrap_or((page, ""));
+    let mut out = String::with_capacity(page.len() + 16);
+    wrapped(&mut out, "", 2, first);
+    out + rest
+}
+
 /// Writes words in lines: `first` before the first line, and `hang` spaces before the others.
 pub(super) fn wrapped(out: &mut String, first: &str, hang: usize, words: &str) {
     text::wrap(out, first, text::width(first), hang, words);

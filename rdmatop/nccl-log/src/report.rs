@@ -13,7 +13,7 @@ use super::{
     exception::{Exceptions, Found},
     fact::{self, Fact},
     jobs::{self, Job},
-    line::{self, Level, Line, Writer},
+    line::{self, Clock, Level, Line, Writer},
     nics::Hca,
     perf::Perf,
     process::{NAMES, Process},
@@ -199,7 +199,7 @@ impl Report {
         for Found { text, entry, count } in found {
             self.verbs |= entry.is_some_and(|entry| dictionary::shows_verbs(&text, entry.kind));
             for _ in 0..count {
-                self.warnings.take("", &text, entry);
+                self.warnings.take("", &text, entry, None);
             }
         }
     }
@@ -222,14 +222,19 @@ impl Report {
                 self.nccl_lines += 1;
                 self.torn += 1;
             }
-            Line::Nccl { writer, level, text } => {
+            Line::Nccl {
+                writer,
+                level,
+                before,
+                text,
+            } => {
                 self.nccl_lines += 1;
-                self.nccl(writer, level, text);
+                self.nccl(writer, level, before, text);
             }
         }
     }
 
-    fn nccl(&mut self, writer: Writer, level: Level, text: &str) {
+    fn nccl(&mut self, writer: Writer, level: Level, before: &str, text: &str) {
         if !self.processes.contains_key(&writer) && self.processes.len() >= PROCESSES {
             self.left_out += 1;
             return;
@@ -256,7 +261,7 @@ impl Report {
             // A choice that NCCL prints by the way decides something, so it is no warning.
             let is_warning = level == Level::Warn || entry.is_some_and(|entry| entry.kind != Kind::Choice);
             if is_warning && !text.is_empty() {
-                self.warnings.take(&host, text, entry);
+                self.warnings.take(&host, text, entry, Clock::find(before));
             }
         }
         let Some(fact) = fact else { return };

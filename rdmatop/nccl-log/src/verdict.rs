@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rdmatop_base::text::count;
+use rdmatop_base::text::{self, count};
 use serde::Serialize;
 
 use super::{
@@ -57,7 +57,11 @@ pub(super) fn is_rdma(network: &str, provider: Option<&str>) -> Option<bool> {
     if named(&["socket", "tcp", "fastrak"]) {
         return Some(false);
     }
-    if lower.starts_with("ib") || named(&["gib", "infiniband", "roce", "rdma", "cxi", "efa"]) {
+    // Short names count as words, because `efa` is also in `default`. SPCX is NVIDIA's plugin for Spectrum-X,
+    // RCCL-ANP that for AMD's NICs.
+    let is_short = |word: &str| ["gib", "cxi", "efa", "psm2", "psm3", "opx", "spcx", "anp"].contains(&word);
+    let mut words = lower.split(|c: char| !c.is_ascii_alphanumeric());
+    if lower.starts_with("ib") || named(&["infiniband", "roce", "rdma", "spectrum"]) || words.any(is_short) {
         return Some(true);
     }
     if named(&["libfabric", "ofi"]) {
@@ -153,6 +157,23 @@ pub fn of(report: &Report) -> Verdict {
         }
     };
     (verdict.kind, verdict.line) = (kind, line);
+    let connected = verdict.nics > 0 || !verdict.on_tcp.is_empty();
+    // The lines that a communicator is complete may be among those that are not there.
+    let lost = report.torn + report.repeated + report.left_out > 0;
+    let jobs = report.jobs();
+    if connected
+        && verdict.fault.is_none()
+        && !lost
+        && !jobs.iter().all(Job::is_complete)
+        && let Some(progress) = progress(&jobs, false)
+    {
+        verdict.line.push_str("; ");
+        verdict.line.push_str(&progress);
+    }
+    if let Some(unfinished) = unfinished(&jobs, verdict.fault.is_some(), lost) {
+        verdict.line.push_str("; ");
+        verdict.line.push_str(&unfinished);
+    }
     if let Some(fault) = &verdict.fault {
         verdict.line.push_str("; FAULT: ");
         verdict.line.push_str(fault);
@@ -264,13 +285,43 @@ fn progress(jobs: &[Job], failed: bool) -> Option<String> {
     if failed {
         return Some("the job did not start".to_owned());
     }
-    let part = if job.ranks_seen < ranks as usize {
-        format!(" (this log is of {} of them)", job.ranks_seen)
-    } else {
-        String::new()
+    let missing: Vec<String> = job.missing.iter().map(u32::to_string).collect();
+    let part = match (missing.len(), job.ranks_seen < ranks as usize) {
+        (_, false) => String::new(),
+        (0, true) => format!(" (this log is of {} of them)", job.ranks_seen),
+        (1, true) => format!(" (this log has no line of rank {})", missing.join("")),
+        (_, true) => format!(" (this log has no line of ranks {})", text::names(&missing)),
     };
-    let line = format!("0 of {ranks} ranks have joined{part}: the job is starting, or waits for a rank");
+    // Runs that were started anew in one log are jobs of their own.
+    let (of, job) = match jobs.len() {
+        1 => (String::new(), "the job"),
+        all => (format!(" of one of {all} jobs"), "that job"),
+    };
+    let line = format!("0 of {ranks} ranks{of} have joined{part}: {job} is starting, or waits for a rank");
     Some(line)
+}
+
+/// Communicators that began and are not complete, beside those that are: a part of the ranks, or a second
+/// communicator of all. Of a log that goes on nobody can tell whether they hang.
+fn unfinished(jobs: &[Job], failed: bool, lost: bool) -> Option<String> {
+    let all = jobs.iter().flat_map(|job| &job.unfinished);
+    let kinds = all.clone().count();
+    let largest = all.max_by_key(|one| one.ranks)?;
+    let began: Vec<String> = largest.began.iter().map(u32::to_string).collect();
+    let word = if began.len() == 1 { "rank" } else { "ranks" };
+    let has = format!("this log has its {word} {}", text::names(&began));
+    let ranks = count(largest.ranks, "rank");
+    let began = match kinds {
+        1 => format!("a communicator of {ranks} began and is not complete ({has})"),
+        _ => {
+            format!("{kinds} communicators began and are not complete (the largest is of {ranks}, and {has})")
+        }
+    };
+    Some(match (failed, lost) {
+        (true, _) => began,
+        (false, true) => format!("{began}: a rank does not come, or the line that says so is lost"),
+        (false, false) => format!("{began}: a rank does not come, or the log ends there"),
+    })
 }
 
 /// The verdict if the log has no connection over a network.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     dictionary::{self, Entry, Kind},
+    line::Clock,
     process::NAMES,
 };
 
@@ -23,6 +24,8 @@ pub struct Warning {
     pub hosts: BTreeSet<String>,
     /// RDMA devices that it names, with their host.
     pub devices: BTreeSet<(String, String)>,
+    /// When its first line was written, if a clock says so.
+    since: Option<Clock>,
     /// The words of its first line with a sign in place of each number.
     shape: String,
 }
@@ -64,7 +67,13 @@ impl Warnings {
     }
 
     /// Takes a warning; the host is empty if it is not known.
-    pub(super) fn take(&mut self, host: &str, text: &str, entry: Option<&'static Entry>) {
+    pub(super) fn take(
+        &mut self,
+        host: &str,
+        text: &str,
+        entry: Option<&'static Entry>,
+        clock: Option<Clock>,
+    ) {
         let shape = if entry.is_some() {
             String::new()
         } else {
@@ -83,6 +92,7 @@ impl Warnings {
                     count: 0,
                     hosts: BTreeSet::new(),
                     devices: BTreeSet::new(),
+                    since: clock.clone(),
                     shape,
                 });
                 self.list.len() - 1
@@ -90,6 +100,13 @@ impl Warnings {
         };
         if let Some(warning) = self.list.get_mut(at) {
             warning.count += 1;
+            // Logs are read one after the other, so a later line may be older.
+            if let (Some(since), Some(clock)) = (&mut warning.since, clock)
+                && since.is_like(&clock)
+                && clock < *since
+            {
+                *since = clock;
+            }
             if !host.is_empty() && warning.hosts.len() < NAMES {
                 warning.hosts.insert(host.to_owned());
             }
@@ -121,18 +138,33 @@ impl Warnings {
             .any(|warning| warning.kind() == Some(Kind::Fault))
     }
 
-    /// The warning for the first line of the page: the first fault, or the first that follows from one. That
-    /// a call failed says less than these, but more where the warning before it is not known.
+    /// The warning for the first line of the page: the first fault, or the first that follows from one. A
+    /// fault that is mostly the echo of another comes after those that are none, in whatever order the logs
+    /// were given. That a call failed says less than these, but more where the warning before it is not
+    /// known.
     pub fn worst(&self) -> Option<&Warning> {
-        let first = |kind: Kind, result: bool| {
-            let is = |one: &&Warning| one.kind() == Some(kind) && one.is_only_a_result() == result;
-            self.list.iter().find(is)
+        let of_kind = |kind: Kind, is: fn(&Entry) -> bool| {
+            self.first(|one| one.entry.is_some_and(|entry| entry.kind == kind && is(entry)))
         };
-        let failed = || first(Kind::Follows, true);
-        first(Kind::Fault, false)
+        let failed = || of_kind(Kind::Follows, Entry::is_only_a_result);
+        of_kind(Kind::Fault, |entry| !entry.is_echo())
+            .or_else(|| of_kind(Kind::Fault, Entry::is_echo))
             .or_else(|| failed().filter(|failed| self.unknown_before(failed).is_some()))
-            .or_else(|| first(Kind::Follows, false))
+            .or_else(|| of_kind(Kind::Follows, |entry| !entry.is_only_a_result()))
             .or_else(failed)
+    }
+
+    /// The first of some warnings: by their clocks if all have one that can be compared, otherwise in the
+    /// order in which they were read.
+    fn first(&self, is: impl Fn(&Warning) -> bool) -> Option<&Warning> {
+        let all: Vec<&Warning> = self.list.iter().filter(|one| is(one)).collect();
+        let first = *all.first()?;
+        let since = first.since.as_ref();
+        let alike = |one: &&Warning| one.since.as_ref().zip(since).is_some_and(|(a, b)| a.is_like(b));
+        if all.iter().all(alike) {
+            return all.into_iter().min_by_key(|one| &one.since);
+        }
+        Some(first)
     }
 
     /// The last warning before this one that is not known and may be its cause: of the same host.

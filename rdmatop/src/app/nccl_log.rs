@@ -7,7 +7,7 @@ mod ranks;
 use std::{
     collections::BTreeMap,
     fs::File,
-    io::{self, BufRead, BufReader, Read},
+    io::{self, BufRead, BufReader, IsTerminal as _, Read},
     os::fd::AsFd as _,
     path::{Path, PathBuf},
     thread,
@@ -54,7 +54,12 @@ pub(super) fn run(args: &NcclLogArgs, plan: &Plan) -> Result<Exit, Stop> {
             json::of(&report, now).map_err(|error| Stop::failure(format!("cannot make JSON: {error}")))?
                 + "\n"
         } else {
-            page::text(&report, &links(&report, &root), now)
+            let page = page::text(&report, &links(&report, &root), now);
+            if io::stdout().is_terminal() {
+                page::for_terminal(&page)
+            } else {
+                page
+            }
         })
     };
     let seconds = args.seconds.as_secs_f64();

@@ -1,9 +1,11 @@
 //! What NCCL, RCCL and aws-ofi-nccl print when something about the network is wrong: each message with its
 //! versions, its meaning and what to do next.
 //!
-//! The messages were read in the sources at each tag: NCCL 2.4 to 2.30 (src/transport, src/misc, src/plugin,
-//! src/bootstrap.cc, src/init.cc, src/proxy.cc, src/graph), RCCL of ROCm 5 to 7, aws-ofi-nccl 1.0 to 1.21. An
-//! entry matches by what its source prints in that place, so no message is explained by the words of another.
+//! The messages and their versions were read in the sources at each tag: NCCL 2.3 to 2.30 (src/transport,
+//! src/misc, src/plugin, src/bootstrap.cc, src/init.cc, src/proxy.cc, src/graph), RCCL of ROCm 3.3 to 6.3,
+//! aws-ofi-nccl 1.0 to 1.21; those of GPUDirect-TCPX, FastSocket and AMD's ANP in their last commit. Versions
+//! are of the message in all its spellings. An entry matches by what its source prints in that place, so no
+//! message is explained by the words of another.
 //! For NCCL 2.31 and 2.32 the texts in the released libraries (2.31.2 and 2.32.3) were read instead: they
 //! have all texts of 2.30 that an entry named then, except that 2.32 has no `NET/Socket : no interface
 //! found`. Entries of GPUs, topology, misuse and endpoints came later, and were read in the tags up to 2.30
@@ -82,7 +84,34 @@ impl Entry {
     pub fn is_only_a_result(&self) -> bool {
         matches!(self.on, On::Returned(_))
     }
+
+    /// Whether a fault is mostly the echo of another one: what ranks report when a peer failed or ended, or
+    /// when a connection had failed before.
+    pub fn is_echo(&self) -> bool {
+        ECHOES.contains(&self.id)
+    }
 }
+
+/// See [`Entry::is_echo`].
+const ECHOES: [&str; 17] = [
+    "no-answer",
+    "no-requests",
+    "not-connected",
+    "ofi-peer",
+    "ofi-request",
+    "peer-silent",
+    "poll-failed",
+    "post-failed",
+    "bad-response",
+    "receiver-not-ready",
+    "refused",
+    "remote-access",
+    "remote-operation",
+    "remote-refused",
+    "response-timeout",
+    "shared-memory-gone",
+    "unreached",
+];
 
 /// An entry for the tables that is recognised by its words.
 const fn entry(

@@ -17,7 +17,7 @@ const COLLECTIVES: &str = "look for ranks that call another collective or anothe
 pub(super) const ENTRIES: &[Entry] = &[
     entry(
         "no-libibverbs",
-        "NCCL 2.4 to 2.29",
+        "NCCL 2.3 to 2.29, RCCL to ROCm 6.3",
         &["Failed to open libibverbs.so"],
         Choice,
         NO_LIBRARY,
@@ -35,7 +35,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "no-libibverbs",
-        "RCCL",
+        "RCCL after ROCm 6.3",
         &["Could not open libibverbs.so"],
         Choice,
         NO_LIBRARY,
@@ -44,7 +44,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "old-libibverbs",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on, RCCL",
         &["dlvsym failed on ibv_"],
         Choice,
         "libibverbs is too old, or not rdma-core's",
@@ -53,7 +53,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "device-unopened",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on, RCCL",
         &["NET/IB : Unable to open device "],
         Choice,
         "an RDMA device cannot be opened",
@@ -63,7 +63,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "device-unanswering",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on, RCCL",
         &["NET/IB : Unable to query "],
         Choice,
         "an RDMA device or its port does not answer",
@@ -81,7 +81,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "no-interface",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on, RCCL",
         &["NET/IB : No IP interface found"],
         Choice,
         "no network interface matches, so the transport IB cannot exchange its addresses",
@@ -99,7 +99,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "no-interface",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 to 2.31, RCCL",
         &["NET/Socket : no interface found"],
         Fault,
         "no network interface matches",
@@ -126,7 +126,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "no-subnet",
-        "NCCL 2.4 to 2.26, RCCL",
+        "NCCL 2.3 to 2.26, RCCL",
         &["Net : No interface found in the same subnet as remote address"],
         Fault,
         "no interface is in the subnet of the first rank's address (NCCL_COMM_ID)",
@@ -153,7 +153,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "mixed-links",
-        "NCCL 2.20 to 2.25",
+        "NCCL 2.20 to 2.25, RCCL of ROCm 6.2 on",
         &["NET/IB : Can't ", " net devices with different link_layer"],
         Fault,
         MIXED,
@@ -162,7 +162,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "mixed-merge",
-        "NCCL 2.24 on",
+        "NCCL 2.26 on",
         &["NET/IB : Attempted to merge incompatible devices"],
         Note,
         "an InfiniBand and a RoCE port were to be merged into one NIC",
@@ -180,7 +180,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "unequal-merge",
-        "NCCL 2.20 on",
+        "NCCL 2.20 on, RCCL of ROCm 6.2 on",
         &["NET/IB : Local mergedDev"],
         Note,
         "a NIC is merged from more ports on one host than on the other",
@@ -207,7 +207,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "no-requests",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on, RCCL",
         &["NET/IB : unable to allocate requests"],
         Fault,
         "more requests are outstanding than NCCL allows for: those before did not end",
@@ -216,7 +216,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "mismatch",
-        "NCCL 2.4 to 2.19, RCCL",
+        "NCCL 2.10 to 2.19, RCCL of ROCm 5.0 to 6.1",
         &["NET/IB : ", " collective mismatch error"],
         Fault,
         "the two ends disagree on the size of a message",
@@ -225,7 +225,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "mismatch",
-        "NCCL 2.12 on, RCCL",
+        "NCCL 2.12 on, RCCL of ROCm 5.3 on",
         &["NET/IB : req ", " posted incorrect receive info"],
         Fault,
         "the peer announced a buffer that makes no sense",
@@ -243,7 +243,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "start-mismatch",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on, RCCL",
         &["Message truncated : received "],
         Fault,
         "ranks disagree while the job starts",
@@ -252,7 +252,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "not-connected",
-        "NCCL 2.17 on",
+        "NCCL 2.17 on, RCCL of ROCm 5.7 on",
         &["NET/IB: ncclIb", "() called when comm->"],
         Fault,
         "data was to be moved on a connection that was not ready",
@@ -306,7 +306,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "no-gpudirect",
-        "RCCL of ROCm 6.3 on",
+        "RCCL after ROCm 6.3",
         &["GDRDMA not enabled. Could not find memory_peers"],
         Note,
         "GPUDirect is off: the kernel has no peer memory for AMD GPUs",
@@ -354,7 +354,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "speed-changed",
-        "NCCL 2.31 on",
+        "NCCL 2.30 on",
         &["NET/IB : ", " speed change detected: "],
         Note,
         "a port's speed changed while the job ran",

@@ -32,7 +32,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "ofi-only-efa",
-        "aws-ofi-nccl 1.0 to 1.5",
+        "aws-ofi-nccl 1.1 to 1.5",
         &["NET/OFI Only EFA provider is supported"],
         Choice,
         "the EFA plugin found another provider than EFA",
@@ -77,7 +77,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "ofi-cuda",
-        "aws-ofi-nccl 1.8 on",
+        "aws-ofi-nccl 1.7 on",
         &["NET/OFI CUDA initialization failed"],
         Choice,
         "the EFA plugin found no CUDA",
@@ -86,7 +86,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "ofi-cuda",
-        "aws-ofi-nccl 1.8 on",
+        "aws-ofi-nccl 1.7 to 1.12 and 1.17 on",
         &["NET/OFI Failed to find CUDA "],
         Choice,
         "the EFA plugin found no CUDA",
@@ -95,7 +95,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "ofi-init",
-        "aws-ofi-nccl 1.0 on",
+        "aws-ofi-nccl 1.1 on",
         &["NET/OFI", " initialization failed"],
         Choice,
         "the EFA plugin (aws-ofi-nccl) failed to start",
@@ -177,7 +177,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "ofi-peer",
-        "aws-ofi-nccl 1.7 on",
+        "aws-ofi-nccl 1.3 on",
         &["NET/OFI ", "completed with error", "Unresponsive receiver"],
         Fault,
         "the peer does not answer over EFA",
@@ -186,7 +186,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "ofi-peer",
-        "aws-ofi-nccl 1.7 on",
+        "aws-ofi-nccl 1.3 on",
         &["NET/OFI ", "completed with error", "nreachable remote"],
         Fault,
         "the peer cannot be reached over EFA",
@@ -195,7 +195,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "ofi-request",
-        "aws-ofi-nccl 1.7 on",
+        "aws-ofi-nccl 1.3 on",
         &["NET/OFI ", "completed with error"],
         Fault,
         "a request failed in libfabric",
@@ -213,7 +213,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "ofi-queue",
-        "aws-ofi-nccl 1.15 to 1.19",
+        "aws-ofi-nccl 1.0 on",
         &["NET/OFI Unable to read from fi_cq_readerr"],
         Fault,
         "libfabric's completion queue cannot be read",
@@ -222,7 +222,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "ofi-address",
-        "aws-ofi-nccl 1.7 on",
+        "aws-ofi-nccl 1.0 on",
         &["NET/OFI ", "nable to insert remote address into address vector"],
         Fault,
         "the peer's address makes no sense to libfabric",
@@ -258,7 +258,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "ofi-topology",
-        "aws-ofi-nccl 1.15 on",
+        "aws-ofi-nccl 1.7 on",
         &["NET/OFI Failed to ", "device property file"],
         Note,
         "a property of a NIC or GPU cannot be read from /sys: NCCL may pair them badly",
@@ -293,6 +293,43 @@ pub(super) const ENTRIES: &[Entry] = &[
         "SHARP group create: Streaming Tree lock failed (-18)",
     ),
     entry(
+        "tcpx-stalls",
+        "GPUDirect-TCPX",
+        &["*", " timeout error ", " cnt ", ", nanos "],
+        Note,
+        "a transfer of GPUDirect-TCPX has not gone on for 10 seconds or more",
+        "look at the rank at the other end of the line's addresses: whether it receives, and at retransmissions (`ss -ti`) of both hosts",
+        "0x7f01:0x7f02, nic 0, eth1, 192.0.2.1:4711->192.0.2.2:4712 send timeout error 11, Resource temporarily unavailable: \
+         [0/524288]/524288 cnt 912, nanos 10000012345",
+    ),
+    entry(
+        "tcpx-stalls",
+        "GPUDirect-TCPX",
+        &["*", " ctrl timeout cnt ", ", nanos "],
+        Note,
+        "a receiver of GPUDirect-TCPX has waited for its peer's announcement for 10 seconds or more",
+        "look at the rank at the other end of the line's addresses: it computes, waits for others, or hangs",
+        "0x7f01:0x7f02, nic 0, eth1, 192.0.2.1:4711->192.0.2.2:4712 rx ctrl timeout cnt 912, nanos 10000012345",
+    ),
+    entry(
+        "no-interface",
+        "FastSocket",
+        &["NET/FastSocket : no interface found"],
+        Choice,
+        "no network interface matches, so the plugin FastSocket cannot be used",
+        "check NCCL_SOCKET_IFNAME against `ip -br address`",
+        "NET/FastSocket : no interface found",
+    ),
+    entry(
+        "anp-loaded",
+        "AMD's ANP plugin",
+        &["ANP plugin loaded successfully"],
+        Note,
+        "AMD's network plugin (ANP) was loaded; it says so in a warning",
+        "nothing",
+        "ANP plugin loaded successfully with telemetry enabled : /usr/lib/librccl-net.so",
+    ),
+    entry(
         "plugin-unsupported",
         "NCCL 2.28 on",
         &["External network plugin ", " is unsupported"],
@@ -303,7 +340,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "plugin-unloadable",
-        "NCCL 2.12 to 2.21, RCCL",
+        "NCCL 2.4 to 2.25, RCCL",
         &["NET/Plugin", " returned ", "not found (required by "],
         Choice,
         "the network plugin cannot be loaded: it was built for other libraries than those of the image",
@@ -312,7 +349,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "plugin-unloadable",
-        "NCCL 2.12 to 2.21, RCCL",
+        "NCCL 2.4 to 2.25, RCCL",
         &["NET/Plugin", " returned ", "undefined symbol"],
         Choice,
         "the network plugin cannot be loaded: it was built for other libraries than those of the image",

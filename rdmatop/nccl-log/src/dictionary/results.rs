@@ -6,7 +6,12 @@ use super::{Entry, Kind::Follows, On::Returned, entry};
 const fn result(number: u32, means: &'static str, next: &'static str, example: &'static str) -> Entry {
     Entry {
         id: "failed-call",
-        versions: "NCCL 2.4 on, RCCL",
+        // `ncclRemoteError` came with 2.13.
+        versions: if number == 6 {
+            "NCCL 2.13 on, RCCL of ROCm 5.4 on"
+        } else {
+            "NCCL 2.3 on, RCCL"
+        },
         on: Returned(number),
         kind: Follows,
         means,

@@ -17,7 +17,7 @@ const SHM: &str =
 pub(super) const ENTRIES: &[Entry] = &[
     entry(
         "refused",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on, RCCL",
         &["*", "onnect", "Connection refused"],
         Fault,
         "a rank's port did not answer: that process is gone or not there yet, or a firewall refuses",
@@ -72,7 +72,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "unreached",
-        "NCCL 2.16 to 2.23",
+        "NCCL 2.16 to 2.23, RCCL of ROCm 5.6 on",
         &["socketPollConnect: exceeded "],
         Fault,
         "a rank's host or process does not answer",
@@ -81,7 +81,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "unreached",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.24 on",
         &["*", "onnect to ", " retry count"],
         Fault,
         "a rank's host or process does not answer",
@@ -99,7 +99,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "peer-gone",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on, RCCL",
         &["*", "Connection closed by remote peer"],
         Follows,
         "another rank closed its connection: it ended or crashed",
@@ -108,7 +108,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "peer-gone",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on, RCCL",
         &["*", "Connection reset by peer"],
         Follows,
         "another rank's connection broke: it ended or crashed",
@@ -117,7 +117,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "peer-gone",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on, RCCL",
         &["*", "failed : Broken pipe"],
         Follows,
         "another rank's connection broke: it ended or crashed",
@@ -125,8 +125,36 @@ pub(super) const ENTRIES: &[Entry] = &[
         "socketProgressOpt: Call to send 192.0.2.2<4711> failed : Broken pipe",
     ),
     entry(
+        "unreached",
+        "NCCL 2.3 to 2.11, RCCL to ROCm 5.2",
+        &["*", "Call to connect failed"],
+        Fault,
+        "a rank's host or process cannot be reached",
+        UNREACHED,
+        "Call to connect failed : Software caused connection abort",
+    ),
+    // Behind `unreached`, which has no connection yet.
+    entry(
+        "peer-silent",
+        "NCCL 2.3 on, RCCL, FastSocket, GPUDirect-TCPX",
+        &["*", "Call to ", " failed : ", "Connection timed out"],
+        Fault,
+        "another rank's host no longer answers on a connection that was made",
+        "look at that host and the network between: it is down, or packets are lost",
+        "Call to socket op 1 flags 4000 failed : Connection timed out",
+    ),
+    entry(
+        "peer-silent",
+        "NCCL 2.3 on, RCCL, FastSocket, GPUDirect-TCPX",
+        &["*", "Call to ", " failed : ", "No route to host"],
+        Fault,
+        "another rank's host can no longer be reached on a connection that was made",
+        "look at that host and the network between: it is down, or its route is gone",
+        "Net : Call to recv from 192.0.2.2<4711> failed : No route to host",
+    ),
+    entry(
         "wrong-socket",
-        "NCCL 2.16 to 2.31, RCCL",
+        "NCCL 2.16 to 2.31, RCCL of ROCm 5.6 on",
         &["socketFinalizeAccept", ": wrong type "],
         Fault,
         "a rank connected to a port that waits for another kind of connection: the ranks are no longer in step",
@@ -135,7 +163,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "stranger",
-        "NCCL 2.16 on",
+        "NCCL 2.16 to 2.26, RCCL of ROCm 5.6 on",
         &["socketFinalizeAccept", ": wrong magic "],
         Note,
         "something else connected to a port of NCCL: a port scanner, or a rank of another job or version",
@@ -144,7 +172,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "stranger",
-        "NCCL 2.12 on, RCCL",
+        "NCCL 2.12 on, RCCL of ROCm 5.3 on",
         &["[Service thread] Unknown command "],
         Note,
         "something that is no rank connected to a port of NCCL, as a port scanner does; NCCL closed the connection",
@@ -153,7 +181,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "no-files",
-        "NCCL 2.12 on",
+        "NCCL 2.3 on, RCCL",
         &["*", "ccept", "ailed", "Too many open files"],
         Fault,
         "the process may not open more files, and each connection is one",
@@ -162,7 +190,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "no-address",
-        "NCCL 2.8 on",
+        "NCCL 2.8 on, RCCL of ROCm 4.2 on",
         &["*", "connecting to address", "with family ", "neither AF_INET"],
         Fault,
         "an address of another rank is empty: its NCCL_SOCKET_IFNAME matches no interface, or the unique ID did not arrive from the first rank",
@@ -171,7 +199,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "bad-address",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on, RCCL",
         &["Net : error encountered when getting address info"],
         Fault,
         "the first rank's name cannot be resolved",
@@ -180,7 +208,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "bad-address",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on, RCCL",
         &["Invalid NCCL_COMM_ID"],
         Fault,
         "NCCL_COMM_ID is not an address with a port",
@@ -189,7 +217,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "double-rank",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on, RCCL",
         &["Bootstrap Root : rank ", " has already checked in"],
         Fault,
         "two processes say that they are the same rank",
@@ -198,7 +226,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "double-job",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on, RCCL",
         &["Bootstrap Root : mismatch in "],
         Fault,
         "ranks disagree on how many they are",
@@ -249,7 +277,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "unknown-network",
-        "NCCL 2.10 to 2.26",
+        "NCCL 2.10 to 2.26, RCCL of ROCm 5.0 on",
         &["Error: network ", " not found"],
         Fault,
         "the network that NCCL_NET names is not there",
@@ -267,7 +295,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "no-transport",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on, RCCL",
         &["No transport found"],
         Fault,
         "two ranks have no way to reach each other",
@@ -294,7 +322,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "no-sysfs",
-        "NCCL 2.6 on, RCCL",
+        "NCCL 2.3 on, RCCL",
         &["Could not find real path of /sys/class/pci_bus"],
         Fault,
         "a GPU or NIC is not in /sys, where NCCL looks for its place on PCIe",
@@ -303,7 +331,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "graph-file",
-        "NCCL 2.12 to 2.26, RCCL",
+        "NCCL 2.12 to 2.26, RCCL of ROCm 5.3 on",
         &["Attribute latencyinter of node graph not found"],
         Note,
         "the file of graphs that NCCL was given lacks a latency, as those of older versions do, and NCCL goes on without it",
@@ -321,7 +349,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "topology-nic",
-        "NCCL 2.21 on",
+        "NCCL 2.21 on, RCCL after ROCm 6.3",
         &["Could not find NET with id "],
         Fault,
         "NCCL's own graph names a NIC that its topology does not have",
@@ -342,7 +370,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "misuse",
-        "NCCL 2.5 on, RCCL",
+        "NCCL 2.4 on, RCCL",
         &["comm ", " has already been destroyed"],
         Fault,
         "a program uses a communicator after it destroyed it",
@@ -351,7 +379,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "misuse",
-        "NCCL 2.21 on",
+        "NCCL 2.21 on, RCCL after ROCm 6.3",
         &["Error: corrupted comm object detected"],
         Fault,
         "a program uses a communicator that is none, or no longer one",
@@ -360,7 +388,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "misuse",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on, RCCL",
         &["*", " is not a valid pointer"],
         Fault,
         "a program gave NCCL a buffer that is not memory of a GPU",
@@ -369,7 +397,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "misuse",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on, RCCL",
         &["*", " allocated on device ", " mismatchs with NCCL device "],
         Fault,
         "a program gave NCCL a buffer of another GPU than the rank's",
@@ -424,7 +452,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "no-collnet",
-        "NCCL 2.6 on",
+        "NCCL 2.6 on, RCCL of ROCm 3.10 on",
         &["Cannot initialize CollNet, using "],
         Note,
         "in-network reduction (SHARP) cannot be used; connections between ranks can",
@@ -451,7 +479,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "shared-memory",
-        "NCCL 2.12 on, RCCL",
+        "NCCL 2.12 on, RCCL of ROCm 5.3 on",
         &["Error: failed to extend "],
         Fault,
         "shared memory between ranks of a host could not be made: /dev/shm is too small",
@@ -469,7 +497,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "gpu-memory-full",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on, RCCL of ROCm 5.4 on",
         &["Cuda failure ", "out of memory"],
         Fault,
         "a GPU has no memory left for NCCL's buffers",
@@ -478,7 +506,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "host-alloc",
-        "NCCL 2.14 on, RCCL",
+        "NCCL 2.14 on, RCCL of ROCm 5.5 on",
         &["Failed to CUDA host alloc ", " bytes"],
         Follows,
         "memory of the host that GPUs use too could not be made ready",
@@ -487,7 +515,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "gpu-alloc",
-        "NCCL 2.14 on",
+        "NCCL 2.14 on, RCCL of ROCm 5.5 on",
         &["Failed to CUDA ", " bytes"],
         Follows,
         "memory of a GPU could not be made ready",
@@ -496,7 +524,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "gpu-peers",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on, RCCL of ROCm 5.4 on",
         &["Cuda failure ", "peer access is not supported"],
         Fault,
         "two GPUs of a host cannot reach each other's memory",
@@ -505,7 +533,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "gpu-peers",
-        "NCCL 2.4 to 2.7",
+        "NCCL 2.3 to 2.7",
         &["failed to open CUDA IPC handle"],
         Fault,
         "two GPUs of a host cannot reach each other's memory",
@@ -514,7 +542,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "gpu-ipc",
-        "RCCL of ROCm 4.2 on",
+        "NCCL 2.8 on, RCCL of ROCm 4.2 on",
         &["*", "IpcGetMemHandle failed"],
         Fault,
         "a GPU's memory could not be shared with another process of the host (IPC)",
@@ -523,7 +551,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "gpu-driver",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on, RCCL of ROCm 5.4 on",
         &["Cuda failure ", "driver version is insufficient"],
         Fault,
         "the GPU driver is too old for the CUDA that this NCCL was built with",
@@ -532,7 +560,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "gpu-driver",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on, RCCL of ROCm 5.4 on",
         &["Cuda failure ", "installed CUDA driver"],
         Fault,
         "the GPU driver is too old for the CUDA that this NCCL was built with",
@@ -541,7 +569,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "gpu-start",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on, RCCL of ROCm 5.4 on",
         &["Cuda failure ", "initialization error"],
         Fault,
         "CUDA could not be started in this process",
@@ -550,7 +578,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "gpu-fabric",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on",
         &["Cuda failure ", "system not yet initialized"],
         Fault,
         "the GPUs wait for the Fabric Manager of their NVSwitches",
@@ -568,7 +596,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "gpu-program",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on, RCCL of ROCm 5.4 on",
         &["Cuda failure ", "illegal memory access"],
         Follows,
         "a kernel on the GPU touched memory that it may not; NCCL only reports it",
@@ -577,7 +605,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "gpu-broke",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on, RCCL of ROCm 5.4 on",
         &["Cuda failure ", "uncorrectable"],
         Fault,
         "a GPU or its NVLink reports an error that it cannot correct",
@@ -586,7 +614,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "cuda",
-        "NCCL 2.4 on, RCCL",
+        "NCCL 2.3 on, RCCL of ROCm 5.4 on",
         &["Cuda failure "],
         Fault,
         "a call of CUDA or HIP failed",
@@ -595,7 +623,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "cuda",
-        "RCCL",
+        "RCCL to ROCm 5.4",
         &["HIP failure "],
         Fault,
         "a call of HIP failed",
@@ -614,7 +642,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     // What other ranks and threads print because of a fault.
     entry(
         "proxy",
-        "NCCL 2.12 on, RCCL",
+        "NCCL 2.12 on, RCCL of ROCm 5.3 on",
         &["[Proxy Service", "Failed to execute operation "],
         Follows,
         "a thread of NCCL gave up",
@@ -623,7 +651,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "proxy",
-        "NCCL 2.17 on, RCCL",
+        "NCCL 2.17 on, RCCL of ROCm 5.7 on",
         &["[Service thread] Error encountered progressing operation="],
         Follows,
         "a thread of NCCL gave up",
@@ -632,7 +660,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "proxy",
-        "NCCL 2.17 on, RCCL",
+        "NCCL 2.17 on, RCCL of ROCm 5.7 on",
         &["Socket recv failed while polling for opId="],
         Follows,
         "a thread of NCCL gave up",
@@ -641,12 +669,21 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     entry(
         "proxy",
-        "NCCL 2.12 to 2.17, RCCL",
+        "NCCL 2.12 to 2.17, RCCL of ROCm 5.3 to 5.7",
         &["Proxy Call to rank ", " failed"],
         Follows,
         "a thread of NCCL gave up",
         "look at the first error above",
         "Proxy Call to rank 9 failed (Connect)",
+    ),
+    entry(
+        "proxy",
+        "NCCL 2.12 on, RCCL of ROCm 5.3 on",
+        &["[Service thread] Accept failed "],
+        Follows,
+        "a thread of NCCL gave up",
+        "look at the first error above",
+        "[Service thread] Accept failed Resource temporarily unavailable",
     ),
     // RCCL's checks of the host.
     entry(

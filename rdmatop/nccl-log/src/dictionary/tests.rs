@@ -61,7 +61,15 @@ fn entries_are_whole_and_of_one_kind_per_name() {
             !entry.means.ends_with('.') && !entry.next.ends_with('.'),
             "{entry:?}"
         );
-        let library = ["NCCL 2.", "RCCL", "aws-ofi-nccl 1.", "PyTorch "];
+        let library = [
+            "NCCL 2.",
+            "RCCL",
+            "aws-ofi-nccl 1.",
+            "PyTorch ",
+            "GPUDirect-TCPX",
+            "FastSocket",
+            "AMD's ANP",
+        ];
         assert!(
             library.iter().any(|name| entry.versions.starts_with(name)),
             "{entry:?}"
@@ -72,6 +80,16 @@ fn entries_are_whole_and_of_one_kind_per_name() {
             .filter(|_| !["no-interface", "versions", "gid-changed"].contains(&entry.id))
             .collect();
         assert!(differ.is_empty(), "{entry:?} {differ:?}");
+    }
+}
+
+#[test]
+fn each_echo_is_a_fault_of_the_dictionary() {
+    for id in ECHOES {
+        assert!(
+            entries().any(|entry| entry.id == id && entry.kind == Kind::Fault),
+            "{id}"
+        );
     }
 }
 
@@ -123,7 +141,8 @@ fn page() -> String {
          What [`rdmatop nccl-log`](nccl-log.md) knows of what they print when something about the network is wrong. `cargo test` writes this\n\
          page anew with `RDMATOP_WRITE_DOCS=1`.\n\n\
          A *fault* breaks the job; what *follows* is of a fault that another line or rank has; a *choice* decides which network is used; a\n\
-         *note* is slow, or worth knowing. A warning that is not here is shown as it is.\n\n\
+         *note* is slow, or worth knowing. A warning that is not here is shown as it is. The message is an example in the spelling of one\n\
+         version; the versions are of all spellings. RCCL was read up to ROCm 6.3, so \"after\" means one of those that came later.\n\n\
          | message | versions | kind | id | means | next |\n|---|---|---|---|---|---|\n",
     );
     for entry in entries() {

@@ -8,6 +8,13 @@ use super::{
     entry,
 };
 
+/// Printed by all versions that were read, each in its own words.
+const ALWAYS: &str = "NCCL 2.3 on, RCCL";
+/// Since these versions the line has the text of errno; before them it does not say why.
+const WITH_ERRNO: &str = "NCCL 2.14 on, RCCL of ROCm 5.5 on";
+/// The same for memory. DMA-BUF came with them, too.
+const WITH_ERRNO_OF_MR: &str = "NCCL 2.13 on, RCCL of ROCm 5.4 on";
+
 const fn completion(
     id: &'static str,
     number: u32,
@@ -19,7 +26,7 @@ const fn completion(
     let kind = if number == 5 { Follows } else { Fault };
     Entry {
         id,
-        versions: "NCCL 2.4 on, RCCL",
+        versions: ALWAYS,
         on: Status(number, name),
         kind,
         means,
@@ -167,9 +174,15 @@ const fn async_event(
     next: &'static str,
     example: &'static str,
 ) -> Entry {
+    // Since 2.23 NCCL does not name this event, and since 2.28 it says so in words of its own (network.rs).
+    let is_of_gids = matches!(name.as_bytes(), [b'G', b'I', b'D', ..]);
     Entry {
         id,
-        versions: "NCCL 2.4 on, RCCL",
+        versions: if is_of_gids {
+            "NCCL 2.3 to 2.22, RCCL"
+        } else {
+            ALWAYS
+        },
         on: Event(name),
         kind,
         means,
@@ -300,13 +313,14 @@ pub(super) const EVENTS: &[Entry] = &[
 
 const fn call(
     id: &'static str,
+    versions: &'static str,
     words: &'static [&'static str],
     kind: Kind,
     means: &'static str,
     next: &'static str,
     example: &'static str,
 ) -> Entry {
-    entry(id, "NCCL 2.4 on, RCCL", words, kind, means, next, example)
+    entry(id, versions, words, kind, means, next, example)
 }
 
 const MEMLOCK: &str = "`ulimit -l unlimited` for the job (docker: --ulimit memlock=-1; pod: capabilities.add IPC_LOCK; Slurm: \
@@ -320,6 +334,7 @@ const RAILS: &str = "ping the peer from the NIC's own interface; where each NIC 
 pub(super) const CALLS: &[Entry] = &[
     call(
         "memlock",
+        WITH_ERRNO_OF_MR,
         &["Call to ibv_reg_mr", "failed with error Cannot allocate memory"],
         Fault,
         "memory could not be pinned: the limit of locked memory is too small",
@@ -328,6 +343,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "gpu-memory-unknown",
+        WITH_ERRNO_OF_MR,
         &["Call to ibv_reg_mr", "failed with error Bad address"],
         Fault,
         "GPU memory cannot be registered (Bad address): no module tells the NIC where it is",
@@ -337,6 +353,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "memory-refused",
+        WITH_ERRNO_OF_MR,
         &["Call to ibv_reg_mr", "failed with error Invalid argument"],
         Fault,
         "the driver refused to register memory (Invalid argument): for GPU memory, nvidia_peermem or the NIC's driver does not fit the \
@@ -346,6 +363,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "dmabuf-unsupported",
+        WITH_ERRNO_OF_MR,
         &["Call to ibv_reg_dmabuf_mr", "not supported"],
         Fault,
         "GPU memory cannot be registered by DMA-BUF: the NIC's driver or the kernel does not support it",
@@ -355,6 +373,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "dmabuf-refused",
+        WITH_ERRNO_OF_MR,
         &["Call to ibv_reg_dmabuf_mr"],
         Fault,
         "GPU memory could not be registered by DMA-BUF",
@@ -364,6 +383,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "memlock",
+        WITH_ERRNO,
         &["Call to ibv_create_cq failed with error Cannot allocate memory"],
         Fault,
         "a completion queue could not be made: the limit of locked memory is too small",
@@ -372,6 +392,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "memlock",
+        WITH_ERRNO,
         &["Call to ibv_create_qp failed with error Cannot allocate memory"],
         Fault,
         "a queue pair could not be made: the limit of locked memory is too small, or the device has no more",
@@ -380,6 +401,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "qp-refused-by-driver",
+        WITH_ERRNO,
         &["Call to ibv_create_qp failed with error Invalid argument"],
         Fault,
         "the device cannot make such a queue pair",
@@ -388,6 +410,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "cq-failed",
+        "NCCL 2.3 to 2.13, RCCL to ROCm 5.4, older plugins of HPC-X",
         &["Call to ibv_create_cq failed", "$"],
         Fault,
         "a completion queue could not be made, and the message does not say why: mostly the limit of locked memory",
@@ -396,6 +419,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "qp-failed",
+        "NCCL 2.3 to 2.13, RCCL to ROCm 5.4, older plugins of HPC-X",
         &["Call to ibv_create_qp failed", "$"],
         Fault,
         "a queue pair could not be made, and the message does not say why: mostly the limit of locked memory",
@@ -404,6 +428,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "mr-failed",
+        "NCCL 2.3 to 2.12, RCCL to ROCm 5.3, HPC-X's plugin",
         &["Call to ibv_reg_mr", " failed", "$"],
         Fault,
         "memory could not be registered, and the message does not say why: the limit of locked memory, or GPU memory without nvidia_peermem",
@@ -412,6 +437,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "pd-failed",
+        ALWAYS,
         &["Call to ibv_alloc_pd failed"],
         Fault,
         "the device gives no protection domain, the first thing that a process needs of it",
@@ -420,6 +446,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "events-failed",
+        ALWAYS,
         &["Call to ibv_get_async_event failed"],
         Follows,
         "events of a device cannot be read any more",
@@ -428,6 +455,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "device-unopened",
+        ALWAYS,
         &["Call to ibv_open_device failed"],
         Choice,
         "an RDMA device cannot be opened",
@@ -437,6 +465,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "address-timeout",
+        ALWAYS,
         &["Call to ibv_modify_qp failed with ", "Connection timed out"],
         Fault,
         "a queue pair could not be connected: nobody answers for the peer's address (ARP or neighbour discovery)",
@@ -445,6 +474,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "address-unreachable",
+        ALWAYS,
         &["Call to ibv_modify_qp failed with ", "unreachable"],
         Fault,
         "a queue pair could not be connected: the peer's GID cannot be reached from this GID",
@@ -453,6 +483,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "address-no-route",
+        ALWAYS,
         &["Call to ibv_modify_qp failed with ", "No route to host"],
         Fault,
         "a queue pair could not be connected: there is no route to the peer's address",
@@ -461,6 +492,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "address-no-device",
+        ALWAYS,
         &["Call to ibv_modify_qp failed with ", "No such device"],
         Fault,
         "a queue pair could not be connected: the interface of its GID is gone, or in another network namespace",
@@ -469,6 +501,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "connect-refused",
+        ALWAYS,
         &["Call to ibv_modify_qp failed with ", "Invalid argument"],
         Fault,
         "a queue pair could not be connected: the driver refused its attributes, mostly the GID or the MTU",
@@ -477,6 +510,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "connect-failed",
+        ALWAYS,
         &["Call to ibv_modify_qp failed"],
         Fault,
         "a queue pair could not be connected",
@@ -485,6 +519,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "gid-missing",
+        ALWAYS,
         &["Call to ibv_query_gid failed"],
         Fault,
         "the port has no GID of that index",
@@ -493,6 +528,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "device-unanswering",
+        ALWAYS,
         &["Call to ibv_query_device failed"],
         Choice,
         "an RDMA device does not answer",
@@ -501,6 +537,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "post-failed",
+        ALWAYS,
         &["ibv_post_send() failed with error"],
         Fault,
         "a request to send could not be posted",
@@ -509,6 +546,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "post-failed",
+        ALWAYS,
         &["ibv_post_recv() failed with error"],
         Fault,
         "a request to receive could not be posted",
@@ -517,6 +555,7 @@ pub(super) const CALLS: &[Entry] = &[
     ),
     call(
         "poll-failed",
+        ALWAYS,
         &["Call to ibv_poll_cq() returned"],
         Fault,
         "a completion queue cannot be read",

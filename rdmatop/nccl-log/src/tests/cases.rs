@@ -367,9 +367,123 @@ a:1:1 [0] NCCL INFO Using network IB
 a:1:1 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 16 cudaDev 0 nvmlDev 0 busId 1 commId 0x5 - Init COMPLETE
 a:1:1 [0] NCCL INFO ncclCommSplit comm 0x2 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 1 parent 0x1 splitCount 1 color 3 key 0- Init START
 ",
-        first: "RDMA: network IB; all 16 ranks have joined; this log, of 1 of 16 ranks, shows no connection between hosts",
+        first: "RDMA: network IB; all 16 ranks have joined; this log, of 1 of 16 ranks, shows no connection between hosts; a \
+                communicator of 2 ranks began and is not complete (this log has its rank 0): a rank does not come, or the log ends there",
         holds: &["16 ranks, all joined"],
-        lacks: &["2 ranks", "starting"],
+        lacks: &["of 2 ranks have joined", "starting"],
+    },
+    Case {
+        name: "a part that is complete needs no word",
+        log: "\
+a:1:1 [0] NCCL INFO Using network IB
+a:1:1 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 1 commId 0x5 - Init START
+b:1:1 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 1 nranks 2 cudaDev 0 nvmlDev 0 busId 1 commId 0x5 - Init START
+a:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA
+a:1:1 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 1 commId 0x5 - Init COMPLETE
+a:1:1 [0] NCCL INFO ncclCommSplit comm 0x2 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 1 parent 0x1 splitCount 1 color 3 key 0- Init START
+b:1:1 [0] NCCL INFO ncclCommSplit comm 0x2 rank 1 nranks 2 cudaDev 0 nvmlDev 0 busId 1 parent 0x1 splitCount 1 color 3 key 1- Init START
+a:1:1 [0] NCCL INFO ncclCommSplit comm 0x2 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 1 parent 0x1 splitCount 1 color 3 key 0 - Init COMPLETE
+",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all",
+        holds: &["2 ranks, all joined"],
+        lacks: &["communicator"],
+    },
+    Case {
+        name: "a split that hangs is said beside the job that is complete, and what gave up is the fault",
+        log: "\
+a:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 2[0] [send] via NET/IB/0/GDRDMA
+a:1:1 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 4 cudaDev 0 nvmlDev 0 busId 1 commId 0x5 - Init COMPLETE
+a:2:2 [1] NCCL INFO ncclCommInitRank comm 0x1 rank 1 nranks 4 cudaDev 0 nvmlDev 0 busId 1 commId 0x5 - Init COMPLETE
+b:3:3 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 2 nranks 4 cudaDev 0 nvmlDev 0 busId 1 commId 0x5 - Init COMPLETE
+a:1:1 [0] NCCL INFO ncclCommSplit comm 0x2 rank 0 nranks 4 cudaDev 0 nvmlDev 0 busId 1 parent 0x1 childCount 1 color 0 key 0- Init START
+a:2:2 [1] NCCL INFO ncclCommSplit comm 0x2 rank 1 nranks 4 cudaDev 0 nvmlDev 0 busId 1 parent 0x1 childCount 1 color 0 key 1- Init START
+b:3:3 [0] NCCL INFO ncclCommSplit comm 0x2 rank 2 nranks 4 cudaDev 0 nvmlDev 0 busId 1 parent 0x1 childCount 1 color 0 key 2- Init START
+[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE) ran for 600077 milliseconds before timing out.
+",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all; a communicator of 4 ranks began and is not complete (this log has its ranks 0 to 2); \
+                FAULT: a collective did not end in time (PyTorch's watchdog): a rank came late or not at all, or the network stands still",
+        holds: &["4 ranks, all joined"],
+        lacks: &["starting", "log ends there"],
+    },
+    Case {
+        name: "of many communicators that wait, the largest is named, and those of another job are its own",
+        log: "\
+a:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA
+a:1:1 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 16 cudaDev 0 nvmlDev 0 busId 1 commId 0x5 - Init COMPLETE
+a:1:1 [0] NCCL INFO ncclCommInitRank comm 0x2 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 1 commId 0x6 - Init START
+a:1:1 [0] NCCL INFO ncclCommInitRank comm 0x3 rank 1 nranks 8 cudaDev 0 nvmlDev 0 busId 1 commId 0x7 - Init START
+a:1:1 [0] NCCL INFO ncclCommInitRank comm 0x4 rank 0 nranks 4 cudaDev 0 nvmlDev 0 busId 1 commId 0x8 - Init START
+a:1:1 [0] NCCL INFO ncclCommInitRank comm 0x4 rank 0 nranks 4 cudaDev 0 nvmlDev 0 busId 1 commId 0x8 - Init COMPLETE
+q:9:9 [0] NCCL INFO ncclCommInitRank comm 0x9 rank 0 nranks 32 cudaDev 0 nvmlDev 0 busId 1 commId 0x99 - Init START
+",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all; 0 of 32 ranks of one of 2 jobs have joined (this log is of 1 of them): that job is \
+                starting, or waits for a rank; 2 communicators began and are not complete (the largest is of 8 ranks, and this log has its rank 1): a rank \
+                does not come, or the log ends there",
+        holds: &["1 job of 32 ranks, none joined, 1 job of 16 ranks, all joined"],
+        lacks: &[],
+    },
+    Case {
+        name: "in a torn log the line that a communicator is complete may be lost",
+        log: "\
+a:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM
+a:1:1 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 1 commId 0x5 - Init COMPLETE
+a:2:2 [1] NCCL INFO ncclCommInitRank comm 0x1 rank 1 nranks 2 cudaDev 0 nvmlDev 0 busId 1 commId 0x5 - Init COMPLETE
+a:1:1 [0] NCCL INFO ncclCommInitRank comm 0x2 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 1 commId 0x6 - Init START
+a:2:2 [1] NCCL INFO ncclCommInitRank coma:1:1 [0] NCCL INFO ncclCommInitRank comm 0x2 rank 0 nranks 2 cudaDev 0
+",
+        first: "LOCAL: all 2 ranks are on one host, and no network is used (NVLink, PCIe or shared memory); a communicator of 2 ranks began \
+                and is not complete (this log has its rank 0): a rank does not come, or the line that says so is lost",
+        holds: &["Torn: 1 of 5"],
+        lacks: &[],
+    },
+    Case {
+        name: "the plugin of HPC-X that is switched off is a cause",
+        log: "\
+n:1:1 [0] NCCL INFO NCCL_IBEXT_DISABLE set by environment to 1.
+n:1:1 [0] NCCL INFO NET/Plugin: Loaded net plugin NCCL RDMA Plugin v8 (v8)
+n:1:1 [0] NCCL INFO NET/Socket : Using [0]bond0:198.51.100.2<0>
+n:1:1 [0] NCCL INFO Using network Socket
+",
+        first: "TCP was chosen (network Socket on bond0), because NCCL_IBEXT_DISABLE is 1",
+        holds: &["NCCL_IBEXT_DISABLE=1"],
+        lacks: &[],
+    },
+    Case {
+        name: "a log of 2.3",
+        log: "\
+m:22:295 [2] NCCL INFO NET/IB : Using interface ib0 for sideband communication
+m:22:295 [2] NCCL INFO NET/IB: [0] mlx5_0:1/IB
+m:22:295 [2] NCCL INFO Using internal Network IB
+m:22:301 [2] NCCL INFO comm 0x7f rank 0 nranks 16
+m:22:301 [2] NCCL INFO Ring 00 : 15 -> 0 via NET/IB/0/GDRDMA
+m:22:301 [2] NCCL INFO comm 0x7f rank 0 nranks 16 - COMPLETE
+",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all",
+        holds: &["16 ranks, all joined (1 in this log)"],
+        lacks: &["unknown"],
+    },
+    Case {
+        name: "NVIDIA's plugin for Spectrum-X and AMD's for its NICs are RDMA without GPUDirect, too",
+        log: "\
+n:1:1 [0] NCCL INFO NET/Plugin: Loaded net plugin SPCX (v12)
+n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/SPCX/0
+amd1:7:7 [0] src/net_ib.cc:855 NCCL WARN ANP plugin loaded successfully with telemetry enabled : /usr/lib/librccl-net.so
+amd1:7:7 [0] NCCL INFO Using network RCCL-ANP
+amd1:7:7 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/RCCL-ANP/0 comm 0x55 nRanks 16
+",
+        first: "RDMA: yes, 2 NICs, no GPUDirect",
+        holds: &["says so in a warning"],
+        lacks: &["FAULT", "without explanation"],
+    },
+    Case {
+        name: "a transfer of GPUDirect-TCPX that stands still is a note",
+        log: "\
+n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/GPUDirectTCPX_v7/0
+n:1:1 [0] net_tcpx.cc:1238 NCCL WARN 0x7f01:0x7f02, nic 0, eth1, 192.0.2.1:4711->192.0.2.2:4712 rx ctrl timeout cnt 912, nanos 10000012345
+",
+        first: "TCP: NET/GPUDirectTCPX_v7, because the network plugin GPUDirectTCPX_v7 is TCP",
+        holds: &["has waited for its peer's announcement"],
+        lacks: &["FAULT", "without explanation"],
     },
     Case {
         name: "two jobs of the same ranks do not know of each other",
@@ -473,6 +587,29 @@ n:1:1 [0] NCCL INFO ncclCommInitRank comm 0x2 rank 0 nranks 8 cudaDev 0 nvmlDev 
         lacks: &["NCCL_DEBUG"],
     },
     Case {
+        name: "the rank that does not come is named, also where others have connections already",
+        log: "\
+n:1:1 [0] NCCL INFO ncclCommInitRank comm 0x2 rank 0 nranks 3 cudaDev 0 nvmlDev 0 busId 60 commId 0x9 - Init START
+m:2:2 [0] NCCL INFO ncclCommInitRank comm 0x2 rank 2 nranks 3 cudaDev 0 nvmlDev 0 busId 60 commId 0x9 - Init START
+n:1:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 2[0] [send] via NET/IB/0/GDRDMA
+",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all; 0 of 3 ranks have joined (this log has no line of rank 1): the job is starting, or \
+                waits for a rank",
+        holds: &["3 ranks, none joined (2 in this log)"],
+        lacks: &["FAULT"],
+    },
+    Case {
+        name: "of a torn log nobody knows whether a job with connections has joined",
+        log: "\
+n:1:1 [0] NCCL INFO ncclCommInitRank comm 0x2 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 60 commId 0x9 - Init START
+n:1:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA
+n:1:1 [0] NCCL INFO ncclCommInitRank comm 0x2 rank 0 nranks 2 cudaDev 0 m:2:2 [0] NCCL INFO ncclCommInitRank comm 0x2 rank 1
+",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all",
+        holds: &["Torn: 1 of 3"],
+        lacks: &["have joined"],
+    },
+    Case {
         name: "hosts that chose different networks",
         log: "\
 a:1:1 [0] NCCL INFO Using network IB
@@ -506,6 +643,18 @@ n:1:1 [0] misc/socket.cc:50 NCCL WARN socketProgress: Connection closed by remot
         first: "RDMA: yes, 1 NIC, GPUDirect on all; FAULT: n: another rank closed its connection: it ended or crashed",
         holds: &["look for the rank that ended first"],
         lacks: &["ARP"],
+    },
+    Case {
+        name: "a rank that was killed, as the others tell it",
+        log: "\
+1: [2026-11-28 03:11:02] x1:70:99 [0] misc/socket.cc:58 NCCL WARN socketProgress: Connection closed by remote peer x2<50412>
+1: [2026-11-28 03:11:02] x1:70:98 [0] proxy.cc:1507 NCCL WARN [Service thread] Accept failed Resource temporarily unavailable
+srun: error: x2: task 2: Out Of Memory
+",
+        first: "unknown: no line names the network; FAULT: x1: another rank closed its connection: it ended or crashed (and 1 other fault \
+                below)",
+        holds: &["remote peer x2<50412>", "a thread of NCCL gave up"],
+        lacks: &["without explanation"],
     },
     Case {
         name: "text that was wrapped at 80 columns",

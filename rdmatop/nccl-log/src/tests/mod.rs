@@ -265,9 +265,117 @@ fn libfabric_is_rdma_by_its_provider() {
         line_of(&log("tcp;ofi_rxm")),
         "TCP: NET/AWS Libfabric, because libfabric's provider is tcp;ofi_rxm"
     );
+    for provider in ["cxi", "psm3", "psm3;ofi_rxd", "opx"] {
+        assert_eq!(
+            line_of(&log(provider)),
+            "RDMA: yes, 1 NIC, GPUDirect on all",
+            "{provider}"
+        );
+        let without = log(provider).replace("/GDRDMA", "");
+        assert_eq!(line_of(&without), "RDMA: yes, 1 NIC, no GPUDirect", "{provider}");
+    }
     let old = "h:1:1 [0] NCCL INFO NET/OFI Selected Provider is efa (found 1 nics)\n\
                h:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/AWS Libfabric/0/GDRDMA\n";
     assert_eq!(line_of(old), "RDMA: yes, 1 NIC, GPUDirect on all");
+}
+
+#[test]
+fn networks_are_known_by_their_names() {
+    for (network, rdma) in [
+        ("IBext_v10", Some(true)),
+        ("gIB", Some(true)),
+        ("EFA", Some(true)),
+        ("ofi-cxi", Some(true)),
+        ("PSM3", Some(true)),
+        ("OPX", Some(true)),
+        ("RCCL-ANP", Some(true)),
+        ("SPCX", Some(true)),
+        ("Spectrum-X", Some(true)),
+        ("FastSocket", Some(false)),
+        ("GPUDirectTCPX_v7", Some(false)),
+        ("default", None),
+        ("span", None),
+        ("UCX", None),
+    ] {
+        assert_eq!(verdict::is_rdma(network, None), rdma, "{network}");
+    }
+}
+
+/// Each order in which logs may be given. A job's logs mostly come in the order of its ranks.
+fn in_each_order(a: &str, b: &str) -> [String; 2] {
+    [[a, b], [b, a]].map(|logs| {
+        let mut report = Report::default();
+        for (number, log) in (0..).zip(logs) {
+            report.begin(number);
+            log.lines().for_each(|line| report.line(line.as_bytes()));
+        }
+        report.end();
+        verdict::of(&report).fault.unwrap_or_default()
+    })
+}
+
+#[test]
+fn the_cause_is_the_first_fault_in_whatever_order_the_logs_are_given() {
+    let no_answer = "a:1:1 [0] net_ib.cc:1 NCCL WARN NET/IB : Got completion from peer 192.0.2.2<4711> with status=12 opcode=0 len=0 \
+                     vendor err 129 (Send) hca mlx5_0\n";
+    let refused = "a:1:1 [0] misc/socket.cc:1 NCCL WARN socketStartConnect: Connect to 192.0.2.2<4711> failed : Connection refused\n";
+    let remote = "a:1:1 [0] net_ib.cc:1 NCCL WARN NET/IB : Got completion from peer 192.0.2.2<4711> with status=10 opcode=0 len=0\n";
+    let port = "b:1:1 [0] net_ib.cc:1 NCCL WARN NET/IB : mlx5_3:1 Got async event : port error\n";
+    let memlock =
+        "b:1:1 [0] ibvwrap.cc:1 NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory\n";
+    let gpu =
+        "b:1:1 [0] init.cc:1 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 60\n";
+    for (echo, cause, wanted) in [
+        (
+            no_answer,
+            port,
+            "b mlx5_3: the port went down (and 1 other fault below)",
+        ),
+        (
+            refused,
+            memlock,
+            "b: memory could not be pinned: the limit of locked memory is too small (and 1 other fault below)",
+        ),
+        (
+            remote,
+            gpu,
+            "b: two ranks use the same GPU (and 1 other fault below)",
+        ),
+    ] {
+        assert_eq!(in_each_order(echo, cause), [wanted, wanted]);
+    }
+}
+
+#[test]
+fn of_two_causes_the_older_is_first_where_clocks_can_be_compared() {
+    let log =
+        |clock: &str, host: &str, text: &str| format!("{clock}{host}:1:1 [0] x.cc:1 NCCL WARN {text}\n");
+    let port = |clock| log(clock, "b", "NET/IB : mlx5_3:1 Got async event : port error");
+    let gpu = |clock| log(clock, "a", "Cuda failure 'uncorrectable NVLink error detected'");
+    let faults = |a: &str, b: &str| in_each_order(a, b).map(|fault| fault.starts_with("b mlx5_3: the port"));
+    let (early, late) = ("[2026-11-26 14:04:42] ", "[2026-11-26 14:05:01] ");
+    assert_eq!(faults(&gpu(late), &port(early)), [true, true]);
+    assert_eq!(faults(&gpu(early), &port(late)), [false, false]);
+    // The same warning once more, later or earlier.
+    assert_eq!(faults(&gpu(late), &(port(late) + &port(early))), [true, true]);
+    // Without clocks, and with those of two zones, the order of the logs is all there is.
+    assert_eq!(faults(&gpu(""), &port("")), [false, true]);
+    assert_eq!(faults(&gpu("2026-11-26T14:05:01Z "), &port(early)), [false, true]);
+    assert_eq!(faults(&gpu("14:05:01 "), &port(early)), [false, true]);
+}
+
+#[test]
+fn on_a_terminal_the_verdict_is_wrapped_and_elsewhere_one_line() {
+    let log = two_hosts()
+        + "gpu-a:100:120 [0] net_ib.cc:1 NCCL WARN NET/IB : Got completion from peer 192.0.2.2<4711> with status=12 opcode=1 len=0\n";
+    let page = page::text(&read(&log), &Links::default(), None);
+    let (first, rest) = page.split_once('\n').unwrap();
+    let shown = page::for_terminal(&page);
+    let wide = shown.lines().find(|line| rdmatop_base::text::width(line) > 80);
+    assert_eq!(wide, None, "{shown}");
+    let verdict = shown.strip_suffix(rest).unwrap();
+    assert!(first.len() > 80 && verdict.lines().skip(1).all(|line| line.starts_with("  ")));
+    assert_eq!(verdict.split_whitespace().collect::<Vec<_>>().join(" "), first);
 }
 
 #[test]
@@ -372,6 +480,15 @@ fn json_says_the_same() {
     assert_eq!(json["nics"][0]["name"], "mlx5_0");
     assert_eq!(json["nics"][0]["sends"], 2);
     assert_eq!(json["ranks_joined"], 4);
+    assert_eq!(json["jobs"][0]["unfinished"], serde_json::json!([]));
+    let split = "gpu-a:101:101 [1] NCCL INFO ncclCommSplit comm 0x9 rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId 7000 parent 0x1 splitCount 1 \
+                 color 0 key 1- Init START\n";
+    let json: serde_json::Value =
+        serde_json::from_str(&json::of(&read(&(two_hosts() + split)), None).unwrap()).unwrap();
+    assert_eq!(
+        json["jobs"][0]["unfinished"],
+        serde_json::json!([{"ranks": 2, "began": [1]}])
+    );
 }
 
 proptest! {
