@@ -339,6 +339,24 @@ impl FindingId {
     pub const fn name(self) -> &'static str {
         self.kind().name
     }
+
+    /// Whether it stands for days, because a setting, a slot, a cable, the place of a GPU or the size of a
+    /// process makes it so: beside it, what began later is news. A link of a bond that is down is no such
+    /// thing: it went down at some time.
+    pub const fn stands(self) -> bool {
+        matches!(
+            self,
+            Self::MrGrowth
+                | Self::MapCount
+                | Self::PortSlow
+                | Self::Congestion
+                | Self::TrafficClass
+                | Self::FarNic
+                | Self::SmallMtu
+                | Self::PcieSlow
+                | Self::RoceV1
+        )
+    }
 }
 
 impl Serialize for FindingId {

@@ -319,6 +319,13 @@ had its window, before it says that no trouble is found.
 A finding is `critical` (something does not work), a `warning` (it works worse than it could) or `info`: it may be meant so. `check`
 ends with 0 where there is no other, and it is never above one that is worse.
 
+The first finding is the headline of each view. Of equally bad ones it is the one that is most likely the cause, and new. Last are those that
+stand for days, because a setting, a slot, a cable, the place of a GPU or the size of a process makes them so:
+@stands@.
+The others are in episodes, the newest first: each of an episode began within five minutes after the one before. Within an episode, what is
+about a port or a device is before what is about a process, and then the first is first. The order changes only when a finding begins, ends or
+becomes worse.
+
 `--trace` prints a line when a finding is raised (`finding_raise`) and when it is cleared (`finding_clear`), unless `--event`
 names other kinds of events. It reads ports, states and calls every two seconds, and counts no work requests: the column
 *trace* says what it can find.
@@ -327,6 +334,9 @@ names other kinds of events. It reads ports, states and calls every two seconds,
 |---|---|---|---|---|---|---|
 "
     .to_owned();
+    let stands = FindingId::ALL.iter().filter(|id| id.stands());
+    let stands: Vec<_> = stands.map(|id| format!("`{}`", id.name())).collect();
+    page = page.replace("@stands@", &stands.join(", "));
     for id in FindingId::ALL {
         let kind = id.kind();
         let begin = format!("| `{}` | ", kind.name);

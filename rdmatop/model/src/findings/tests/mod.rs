@@ -9,6 +9,7 @@ mod load;
 mod loss;
 mod mappings;
 mod nic;
+mod order;
 mod pauses;
 mod ports;
 mod qps;
