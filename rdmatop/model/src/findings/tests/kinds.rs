@@ -128,6 +128,11 @@ const PROOFS: &[(FindingId, On, &str)] = &[
         "testnic_findings::link_errors_congestion_and_refused_commands_are_found_on_their_cards",
     ),
     (
+        FindingId::RequestsFail,
+        On::Driver,
+        "testnic_findings::link_errors_congestion_and_refused_commands_are_found_on_their_cards",
+    ),
+    (
         FindingId::LinkFlaps,
         On::Traffic,
         "findings::a_port_that_goes_down_three_times_flaps",

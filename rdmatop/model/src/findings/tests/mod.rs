@@ -14,6 +14,7 @@ mod pauses;
 mod ports;
 mod qps;
 mod rails;
+mod requests;
 mod verbs;
 
 use std::collections::BTreeMap;
