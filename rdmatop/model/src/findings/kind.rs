@@ -246,7 +246,8 @@ kinds! {
     HotPort => Kind {
         name: "hot-port", raise_s: 10, clear_s: 15,
         why: "The job has the bandwidth of one NIC where it could have that of all. Where an option of the command line names this \
-              NIC it is meant, and this is information. A variable that does is a warning: it may be left over from a test.",
+              NIC it is meant, and this is information; so it is where nothing says that ranks wait for one another, as in storage. A \
+              variable that does is a warning: it may be left over from a test.",
         fixed: "all ports of the job send",
         trace: Traced::Yes,
     },
