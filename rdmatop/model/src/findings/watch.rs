@@ -175,18 +175,23 @@ impl Watch {
         span.map_or(0, |(first, last)| last.saturating_sub(first))
     }
 
-    /// Findings whose rules have not looked for as long as they compare with, and for how many seconds they
-    /// look.
+    /// Findings whose rules have not looked for as long as they need, and for how many seconds they do: those
+    /// of their window, and those with which they compare.
     pub fn still_looks(&self) -> Vec<(FindingId, u64)> {
-        let all = [
-            (FindingId::QpLeak, self.limits.leak_window_s),
-            (FindingId::LatencyRises, rules::LATENCIES_S),
-            (FindingId::LinkFlaps, self.limits.flap_window_s),
-            (FindingId::MrGrowth, self.limits.mr_growth_window_s),
-        ];
-        let all = all.map(|(id, seconds)| (id, seconds + id.kind().window_ns() / S));
-        let looks = |(_, seconds): &(FindingId, u64)| self.looked_ns() / S < *seconds;
-        all.into_iter().filter(looks).collect()
+        let limits = &self.limits;
+        let needs = |id: FindingId| {
+            let compares = match id {
+                FindingId::QpLeak => limits.leak_window_s,
+                FindingId::LatencyRises => rules::LATENCIES_S,
+                FindingId::LinkFlaps => limits.flap_window_s,
+                FindingId::MrGrowth => limits.mr_growth_window_s,
+                _ => 0,
+            };
+            compares + id.kind().window_ns() / S
+        };
+        let all = FindingId::ALL.iter().map(|id| (*id, needs(*id)));
+        all.filter(|(_, seconds)| self.looked_ns() / S < *seconds)
+            .collect()
     }
 
     /// What was raised and cleared since the last call.

@@ -317,8 +317,8 @@ there less is never found. A finding is cleared when its symptom stays away as l
 half times *raised after* or more: nothing is raised again within that window. A rule whose inputs are unknown (no eBPF, no such counter) says nothing: the notes
 name what is missing. The live view shows the worst finding above its tables and all of them on tab 7; `--once` and `--json`
 have them too; `rdmatop check` looks for 12 s and ends with 0 (found nothing), 1 (warnings), 2 (critical) or 3 (could not
-look). Where eBPF was wanted and is not there (an ordinary user), and nothing is wrong in ports and states of QPs, its verdict is
-`unknown` and it ends with 3; with `--no-ebpf` it judges these alone. The live view says `Looking` for 30 s, in which every rule
+look). Until each rule had its time it says `ok so far`, and what needs longer, for how many seconds (`--for`). Where eBPF was wanted and
+is not there (an ordinary user), and nothing is wrong in ports and states of QPs, its verdict is `unknown` and it ends with 3; with `--no-ebpf` it judges these alone. The live view says `Looking` for 30 s, in which every rule
 had its window, before it says that no trouble is found.
 
 A finding is `critical` (something does not work), a `warning` (it works worse than it could) or `info`: it may be meant so. `check`
