@@ -52,6 +52,9 @@ fn cards_that_are_well_have_no_findings() -> Result<()> {
         port.rate("np_ecn_marked_roce_packets", 200)?;
         port.rate("np_cnp_sent", 100)?;
         port.rate("rp_cnp_handled", 100)?;
+        // Programs end with receives posted, which are flushed.
+        port.rate("resp_cqe_error", 20)?;
+        port.rate("resp_cqe_flush_error", 20)?;
     }
     let efa = nic.add(
         &Wish::new("efa_0", "efa")
@@ -159,6 +162,7 @@ fn link_errors_congestion_and_refused_commands_are_found_on_their_cards() -> Res
     waits.rate("port_xmit_wait", 180_000_000)?;
     // On Ethernet this counter means nothing, and says nothing about credits.
     ports[3].rate("port_xmit_wait", 120_000_000)?;
+    ports[3].rate("req_remote_access_errors", 3)?;
     efa.rate("cmds_err", 2)?;
     let wanted = [
         ("efa_0", "device-command-errors"),
@@ -166,6 +170,7 @@ fn link_errors_congestion_and_refused_commands_are_found_on_their_cards() -> Res
         ("mlx5_0", "link-errors"),
         ("mlx5_1", "congestion-ignored"),
         ("mlx5_2", "congestion-ignored"),
+        ("mlx5_3", "requests-fail"),
     ];
     await_changes(&trace, "finding_raise", &wanted)?;
     // The other findings get as much time as these had, and more.

@@ -1,4 +1,6 @@
-//! Names of environment variables that steer RDMA stacks.
+//! Environment variables that steer RDMA stacks.
+
+use crate::text::cut_columns;
 
 /// Without `NCCL_`: the variables that NCCL reads today, and those that releases since 2.4 accept without
 /// effect.
@@ -75,7 +77,8 @@ pub fn is_of_nccl(settings: &[(String, String)]) -> bool {
     names.any(|name| name.starts_with("NCCL_") && name != "NCCL_VERSION")
 }
 
-/// Variables of other libraries and launchers whose values are settings of a network, by their documentation.
+/// Variables of other libraries, of NCCL's plug-ins and of launchers whose values are settings of a network, by
+/// their documentation.
 const OTHERS: &str = "\
     CUDA_VISIBLE_DEVICES EFA_USE_DEVICE_RDMA FI_CXI_DEFAULT_CQ_SIZE FI_CXI_RDZV_THRESHOLD FI_CXI_RX_MATCH_MODE FI_EFA_ENABLE_SHM_TRANSFER \
     FI_EFA_FORK_SAFE FI_EFA_IFACE FI_EFA_USE_DATA_PATH_DIRECT FI_EFA_USE_DEVICE_RDMA FI_EFA_USE_HUGE_PAGE FI_HMEM FI_LOG_LEVEL \
@@ -84,7 +87,7 @@ const OTHERS: &str = "\
     GLOO_SOCKET_IFNAME IBV_FORK_SAFE I_MPI_DEBUG I_MPI_FABRICS I_MPI_HYDRA_IFACE I_MPI_OFI_PROVIDER LOCAL_RANK LOCAL_WORLD_SIZE LSB_JOBID \
     MASTER_ADDR MASTER_PORT MLX4_SINGLE_THREADED MLX5_POST_SEND_PREFER_BF MLX5_RELAXED_PACKET_ORDERING_ON MLX5_SCATTER_TO_CQE \
     MLX5_SHUT_UP_BF MLX5_SINGLE_THREADED MORI_DISABLE_P2P MORI_ENABLE_SDMA MORI_RDMA_DEVICES MPICH_OFI_NIC_MAPPING MPICH_OFI_NIC_POLICY \
-    MPICH_OFI_NUM_NICS MV2_IBA_HCA MV2_USE_CUDA MV2_USE_RDMA_CM NIXL_LOG_LEVEL NIXL_PLUGIN_DIR NVSHMEM_BOOTSTRAP NVSHMEM_DEBUG \
+    MPICH_OFI_NUM_NICS MV2_IBA_HCA MV2_USE_CUDA MV2_USE_RDMA_CM NCCL_IBEXT_DISABLE NCCL_PLUGIN_P2P NIXL_LOG_LEVEL NIXL_PLUGIN_DIR NVSHMEM_BOOTSTRAP NVSHMEM_DEBUG \
     NVSHMEM_DISABLE_P2P NVSHMEM_ENABLE_NIC_PE_MAPPING NVSHMEM_HCA_LIST NVSHMEM_HCA_PE_MAPPING NVSHMEM_IBGDA_NUM_RC_PER_PE \
     NVSHMEM_IB_ENABLE_IBGDA NVSHMEM_IB_GID_INDEX NVSHMEM_IB_SL NVSHMEM_IB_TRAFFIC_CLASS NVSHMEM_REMOTE_TRANSPORT \
     NVSHMEM_SYMMETRIC_SIZE OMPI_COMM_WORLD_LOCAL_RANK OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_MCA_btl OMPI_MCA_btl_tcp_if_include \
@@ -100,9 +103,131 @@ const OTHERS: &str = "\
 /// Whether the value of a variable may be shown. A name that no library reads may hold anything, a password
 /// too.
 pub fn value_is_shown(name: &str) -> bool {
+    let has = |all: &str, name: &str| all.split_ascii_whitespace().any(|known| known == name);
     let of_nccl = name.strip_prefix("NCCL_").or_else(|| name.strip_prefix("RCCL_"));
-    of_nccl.map_or_else(
-        || OTHERS.split_ascii_whitespace().any(|known| known == name),
-        |short| NCCL.split_ascii_whitespace().any(|known| known == short),
-    )
+    has(OTHERS, name) || of_nccl.is_some_and(|short| has(NCCL, short))
+}
+
+/// A variable and what it is set to; of a long list only its beginning.
+pub fn setting(name: &str, value: &str) -> String {
+    const COLUMNS: usize = 64;
+    let begin = cut_columns(value, COLUMNS);
+    let dots = if begin.len() < value.len() { "..." } else { "" };
+    format!("{name}={begin}{dots}")
+}
+
+/// The settings of a process, each variable with its value, that keep a library from RDMA, those of NCCL
+/// first. On EFA NCCL has RDMA by a plug-in, for which the variable against its own verbs means nothing
+/// (`has_verbs`: the machine has other NICs).
+pub fn without_rdma(settings: &[(String, String)], has_verbs: bool) -> Vec<(&'static str, &str)> {
+    /// A variable, whether it counts here, and whether a value keeps its library from RDMA.
+    type Switch = (&'static str, bool, fn(&str) -> bool);
+    let get = |name: &str| {
+        let found = settings.iter().find(|(known, _)| known == name);
+        found
+            .map(|(_, value)| value.trim())
+            .filter(|value| !value.is_empty())
+    };
+    // The plug-in IBext has a transport of its own, which reads NCCL_IBEXT_DISABLE instead.
+    let net = get("NCCL_NET").unwrap_or_default().to_ascii_lowercase();
+    let disable = if net.starts_with("ibext") {
+        "NCCL_IBEXT_DISABLE"
+    } else {
+        "NCCL_IB_DISABLE"
+    };
+    let switches: [Switch; 6] = [
+        (disable, has_verbs, |value| {
+            value.parse::<i64>().is_ok_and(|value| value != 0)
+        }),
+        ("NCCL_NET", true, |value| value.eq_ignore_ascii_case("socket")),
+        ("NCCL_NET_PLUGIN", !has_verbs, |value| {
+            value.eq_ignore_ascii_case("none")
+        }),
+        ("UCX_TLS", true, ucx_without_rdma),
+        ("FI_PROVIDER", true, fabric_without_rdma),
+        ("NVSHMEM_REMOTE_TRANSPORT", true, |value| {
+            value.eq_ignore_ascii_case("none")
+        }),
+    ];
+    let all = switches.into_iter().filter(|(_, counts, _)| *counts);
+    all.filter_map(|(name, _, is_off)| Some((name, get(name).filter(|value| is_off(value))?)))
+        .collect()
+}
+
+/// Whether a list of UCX's transports has none of RDMA.
+fn ucx_without_rdma(value: &str) -> bool {
+    const RDMA: [&str; 13] = [
+        "all", "ib", "rc", "rc_v", "rc_x", "rc_verbs", "rc_mlx5", "ud", "ud_v", "ud_x", "ud_verbs",
+        "ud_mlx5", "srd",
+    ];
+    if let Some(left_out) = value.strip_prefix('^') {
+        return left_out.split(',').any(|transport| transport.trim() == "ib");
+    }
+    !value.split(',').map(str::trim).any(|transport| {
+        RDMA.contains(&transport) || transport.starts_with("dc") || transport.starts_with("gga")
+    })
+}
+
+/// Whether a list of libfabric's providers has none of RDMA.
+fn fabric_without_rdma(value: &str) -> bool {
+    const SOFTWARE: [&str; 7] = ["tcp", "sockets", "udp", "shm", "net", "ofi_rxm", "ofi_rxd"];
+    if value.starts_with('^') {
+        return false;
+    }
+    let core = |provider: &str| provider.split(';').all(|part| SOFTWARE.contains(&part.trim()));
+    !value.is_empty() && value.split(',').all(core)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transports_and_providers_without_rdma_are_known() {
+        for value in ["tcp", "tcp,self,sm", "sm,cuda_copy", "^ib"] {
+            assert!(ucx_without_rdma(value), "{value}");
+        }
+        for value in ["all", "rc,sm", "rc_x,self", "dc_mlx5", "^tcp", "tcp,ud"] {
+            assert!(!ucx_without_rdma(value), "{value}");
+        }
+        for value in ["tcp", "sockets", "tcp;ofi_rxm", "shm,tcp"] {
+            assert!(fabric_without_rdma(value), "{value}");
+        }
+        for value in ["efa", "verbs;ofi_rxm", "^tcp", "efa,shm", ""] {
+            assert!(!fabric_without_rdma(value), "{value}");
+        }
+    }
+
+    #[test]
+    fn each_setting_that_keeps_a_library_from_rdma_is_read_with_its_value() {
+        let off = |settings: &[(&str, &str)], has_verbs| {
+            let settings: Vec<_> = settings
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect();
+            let names = without_rdma(&settings, has_verbs)
+                .into_iter()
+                .map(|(name, _)| name);
+            names.collect::<Vec<_>>()
+        };
+        for (name, value, with_verbs, on_efa) in [
+            ("NCCL_IB_DISABLE", "2", true, false),
+            ("NCCL_IB_DISABLE", "0", false, false),
+            ("NCCL_NET", "socket", true, true),
+            ("NCCL_NET_PLUGIN", "none", false, true),
+            ("UCX_TLS", "tcp,self,sm", true, true),
+            ("FI_PROVIDER", "sockets", true, true),
+            ("NVSHMEM_REMOTE_TRANSPORT", "none", true, true),
+            // It is for the plug-in alone.
+            ("NCCL_IBEXT_DISABLE", "1", false, false),
+        ] {
+            assert!(value_is_shown(name), "{name}: without its value nothing is known");
+            let is_off = [true, false].map(|has_verbs| off(&[(name, value)], has_verbs) == [name]);
+            assert_eq!(is_off, [with_verbs, on_efa], "{name}={value}");
+        }
+        let with_plugin = |name| off(&[("NCCL_NET", "IBext_v8"), (name, "1")], true);
+        assert_eq!(with_plugin("NCCL_IBEXT_DISABLE"), ["NCCL_IBEXT_DISABLE"]);
+        assert_eq!(with_plugin("NCCL_IB_DISABLE"), [""; 0]);
+        assert!(value_is_shown("NCCL_PLUGIN_P2P") && !value_is_shown("NCCL_SECRET"));
+    }
 }

@@ -1,16 +1,8 @@
 //! Words and numbers as the page has them.
 
 use super::facts::{Device, Facts, Port};
-use rdmatop_base::text::cut_columns;
 pub(super) use rdmatop_base::text::{bytes, count, lists, names};
-
-/// A variable and what it is set to; of a long list only its beginning.
-pub(super) fn setting(name: &str, value: &str) -> String {
-    const COLUMNS: usize = 64;
-    let begin = cut_columns(value, COLUMNS);
-    let dots = if begin.len() < value.len() { "..." } else { "" };
-    format!("{name}={begin}{dots}")
-}
+pub(super) use rdmatop_base::variables::setting;
 
 /// `400 Gb/s`.
 pub(super) fn rate(bits: u64) -> String {

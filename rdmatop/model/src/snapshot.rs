@@ -143,7 +143,7 @@ pub struct Health {
     /// clear that none will be.
     #[serde(skip)]
     pub looked_ns: u64,
-    /// Findings whose rules compare with more than that, and for how many seconds they look.
+    /// Findings whose rules need more than that, and how many seconds they need.
     #[serde(skip)]
     pub still_looks: Vec<(FindingId, u64)>,
     /// What is missing, why, the remedy.

@@ -200,6 +200,12 @@ kinds! {
         fixed: "the link stays up and counts no errors",
         trace: Traced::Yes,
     },
+    RequestsFail => Kind {
+        name: "requests-fail", raise_s: 0, clear_s: 60,
+        why: "Such a request ends its connection: the QP goes to ERR, and what was posted behind it is flushed.",
+        fixed: "the counter stops growing",
+        trace: Traced::Yes,
+    },
     LinkFlaps => Kind {
         name: "link-flaps", raise_s: 0, clear_s: 60,
         why: "A link that comes up again hides a bad cable or transceiver: each time, jobs wait for seconds or end.",
@@ -240,7 +246,8 @@ kinds! {
     HotPort => Kind {
         name: "hot-port", raise_s: 10, clear_s: 15,
         why: "The job has the bandwidth of one NIC where it could have that of all. Where an option of the command line names this \
-              NIC it is meant, and this is information. A variable that does is a warning: it may be left over from a test.",
+              NIC it is meant, and this is information; so it is where nothing says that ranks wait for one another, as in storage. A \
+              variable that does is a warning: it may be left over from a test.",
         fixed: "all ports of the job send",
         trace: Traced::Yes,
     },
@@ -338,6 +345,24 @@ impl FindingId {
     /// The finding's stable name.
     pub const fn name(self) -> &'static str {
         self.kind().name
+    }
+
+    /// Whether it stands for days, because a setting, a slot, a cable, the place of a GPU or the size of a
+    /// process makes it so: beside it, what began later is news. A link of a bond that is down is no such
+    /// thing: it went down at some time.
+    pub const fn stands(self) -> bool {
+        matches!(
+            self,
+            Self::MrGrowth
+                | Self::MapCount
+                | Self::PortSlow
+                | Self::Congestion
+                | Self::TrafficClass
+                | Self::FarNic
+                | Self::SmallMtu
+                | Self::PcieSlow
+                | Self::RoceV1
+        )
     }
 }
 

@@ -55,7 +55,11 @@ mod tests {
             s.mono_ns += seconds * 1_000_000_000;
             watch.look(&s);
             s.health.looked_ns = watch.looked_ns();
-            (Quiet::of(&s), watch.still_looks().last().copied())
+            let longest = watch
+                .still_looks()
+                .into_iter()
+                .max_by_key(|(_, seconds)| *seconds);
+            (Quiet::of(&s), longest)
         };
         let growth = Some((FindingId::MrGrowth, 1800));
         assert_eq!(after(0), (Quiet::Looking(0), growth));

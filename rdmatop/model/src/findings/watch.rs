@@ -25,6 +25,10 @@ const FOLLOWED: usize = 4 * MAX;
 /// hide what others suffer from.
 pub(super) const OF_ONE: usize = 16;
 
+/// A finding that begins later than this after the one before is no result of that, ns: QPs give up within
+/// minutes after their port or their peer.
+const EPISODE_NS: u64 = 300 * S;
+
 /// Counts what the watch has no place for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
@@ -92,7 +96,7 @@ impl Watch {
         }
     }
 
-    /// Looks at the next judged snapshot. Returns what is wrong, the worst first, then the oldest.
+    /// Looks at the next judged snapshot. Returns what is wrong, in the order of [`put_in_order`].
     pub fn look(&mut self, snapshot: &Snapshot) -> Vec<Finding> {
         if !matches!(snapshot.health.ebpf, EbpfState::Starting) {
             self.first_ns.get_or_insert(snapshot.mono_ns);
@@ -151,10 +155,7 @@ impl Watch {
         let shown = findings.len().min(MAX);
         // The worst stay, and of these the ones of ports and devices, which are the cause of others.
         findings.sort_by_key(|found| (Reverse(found.severity), found.about.process.is_some()));
-        findings[..shown].sort_by(|a, b| {
-            let worst = b.severity.cmp(&a.severity);
-            worst.then(a.since_mono_ns.cmp(&b.since_mono_ns))
-        });
+        put_in_order(&mut findings[..shown]);
         self.left_out = LeftOut {
             findings: findings.len() - shown,
             symptoms: not_followed + waits,
@@ -174,18 +175,23 @@ impl Watch {
         span.map_or(0, |(first, last)| last.saturating_sub(first))
     }
 
-    /// Findings whose rules have not looked for as long as they compare with, and for how many seconds they
-    /// look.
+    /// Findings whose rules have not looked for as long as they need, and for how many seconds they do: those
+    /// of their window, and those with which they compare.
     pub fn still_looks(&self) -> Vec<(FindingId, u64)> {
-        let all = [
-            (FindingId::QpLeak, self.limits.leak_window_s),
-            (FindingId::LatencyRises, rules::LATENCIES_S),
-            (FindingId::LinkFlaps, self.limits.flap_window_s),
-            (FindingId::MrGrowth, self.limits.mr_growth_window_s),
-        ];
-        let all = all.map(|(id, seconds)| (id, seconds + id.kind().window_ns() / S));
-        let looks = |(_, seconds): &(FindingId, u64)| self.looked_ns() / S < *seconds;
-        all.into_iter().filter(looks).collect()
+        let limits = &self.limits;
+        let needs = |id: FindingId| {
+            let compares = match id {
+                FindingId::QpLeak => limits.leak_window_s,
+                FindingId::LatencyRises => rules::LATENCIES_S,
+                FindingId::LinkFlaps => limits.flap_window_s,
+                FindingId::MrGrowth => limits.mr_growth_window_s,
+                _ => 0,
+            };
+            compares + id.kind().window_ns() / S
+        };
+        let all = FindingId::ALL.iter().map(|id| (*id, needs(*id)));
+        all.filter(|(_, seconds)| self.looked_ns() / S < *seconds)
+            .collect()
     }
 
     /// What was raised and cleared since the last call.
@@ -259,6 +265,21 @@ fn raise(tracks: &mut Tracks, now: u64, changes: &mut Vec<Change>) -> usize {
         }
     }
     waits
+}
+
+/// Puts in front what a reader should see first: the worst; of equally bad ones what does not stand for days;
+/// of these the newest episode; of one episode the cause, which is about a port or a device rather than about
+/// a process, and began first. Nothing here depends on the present time: the order lasts until a finding
+/// begins, ends or becomes worse.
+fn put_in_order(findings: &mut [Finding]) {
+    let rank = |found: &Finding| (Reverse(found.severity), found.id.stands());
+    findings.sort_by_key(|found| (rank(found), Reverse(found.since_mono_ns)));
+    let is_next = |newer: &Finding, older: &Finding| {
+        rank(newer) == rank(older) && newer.since_mono_ns - older.since_mono_ns <= EPISODE_NS
+    };
+    for episode in findings.chunk_by_mut(is_next) {
+        episode.sort_by_key(|found| (found.about.process.is_some(), found.since_mono_ns));
+    }
 }
 
 /// Whether there is a place for one more symptom among those that are raised, or among those that are not:

@@ -488,6 +488,30 @@ fn eight_flaps() -> Snapshot {
     machine.snapshot()
 }
 
+fn eight_given_up() -> Snapshot {
+    const COUNTER: &str = "req_transport_retries_exceeded";
+    let mut machine = eight();
+    machine.counter(2, COUNTER, RawSource::Netlink, 0.0);
+    machine.run(3);
+    machine.counter(2, COUNTER, RawSource::Netlink, 2.0);
+    machine.run(1);
+    machine.counter(2, COUNTER, RawSource::Netlink, 0.0);
+    machine.run(20);
+    machine.snapshot()
+}
+
+fn storage() -> Snapshot {
+    let mut machine = idle_eight();
+    let nic = machine.nic("mlx5_8", "mlx5_core", Some(400));
+    bytes(&mut machine, nic, 42e9, 3e9);
+    machine.process(2_210, "mmfsd", None, &[], &[]);
+    for n in 0..8 {
+        machine.qp(nic, 8_000 + n, (2_210, "mmfsd"), 3, Some((8_100 + n, 170)));
+    }
+    machine.run(60);
+    machine.snapshot()
+}
+
 fn bond() -> Snapshot {
     let mut machine = Machine::new("gpu30", false);
     let nic = machine.nic("mlx5_bond_0", "mlx5_core", Some(200));
@@ -566,6 +590,10 @@ pub const ALL: &[Situation] = &[
         says: &["mlx5_4", "slurm 7680.0"], make: eight_half },
     Situation { name: "eight-13-flaps", truth: "the link of mlx5_6 was down three times for five seconds", finds: Some(FindingId::LinkFlaps),
         says: &["The link of mlx5_6/1 flaps", "down 3 times within 1m00s, for 12s or more in all", "PID 7106", "ethtool -m eth6"], make: eight_flaps },
+    Situation { name: "eight-14-given-up", truth: "a peer of PID 7102 did not answer, and its requests were given up 20 s ago", finds: Some(FindingId::RequestsFail),
+        says: &["Requests from mlx5_2/1 fail", "the peer did not answer", "PID 7102", "reached by ping"], make: eight_given_up },
+    Situation { name: "eight-15-storage", truth: "the file system's mmfsd (PID 2210) writes by mlx5_8, as it should; no job runs", finds: Some(FindingId::HotPort),
+        says: &["mmfsd (PID 2210)", "by mlx5_8/1", "storage", "nothing is to be done"], make: storage },
     Situation { name: "bond-01-one-link", truth: "mlx5_bond_0 sends by ens1f0np0 alone, the other link of its bond is idle", finds: Some(FindingId::LagImbalance),
         says: &["ens1f0np0 alone", "one of 2 links", "python3 (PID 8100", "port_sel_mode", "NCCL_IB_QPS_PER_CONNECTION"], make: bond },
 ];

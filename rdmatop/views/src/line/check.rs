@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use rdmatop_base::text::count;
 use rdmatop_model::cause::{Cause, CauseId};
-use rdmatop_model::findings::{Finding, Severity, WITHOUT_EBPF};
+use rdmatop_model::findings::{Finding, FindingId, Quiet, Severity, WITHOUT_EBPF};
 use rdmatop_model::input::EbpfState;
 use rdmatop_model::judgement::{Unobserved, looked_at_none};
 use rdmatop_model::snapshot::{SCHEMA, Snapshot};
@@ -23,6 +23,28 @@ pub fn is_unknown(snapshot: &Snapshot) -> bool {
         EbpfState::Starting | EbpfState::Unavailable(_)
     );
     !severe && (without_ebpf || looked_at_none(snapshot))
+}
+
+/// Rules that had less time than they need, and how many seconds they need. Without programs no work request
+/// is timed, however long one waits.
+pub(crate) fn still_looks(snapshot: &Snapshot) -> Vec<(FindingId, u64)> {
+    let can = |id: FindingId| id != FindingId::LatencyRises || snapshot.health.ebpf.is_on();
+    let all = snapshot.health.still_looks.iter().copied();
+    all.filter(|(id, _)| can(*id)).collect()
+}
+
+/// What is not settled yet, for the end of the verdict; empty where all is.
+fn so_far(snapshot: &Snapshot) -> String {
+    let all = still_looks(snapshot);
+    let bursts = all.iter().any(|(_, seconds)| *seconds <= Quiet::ENOUGH_S);
+    let bursts = bursts.then(|| format!("what comes in bursts needs {} s", Quiet::ENOUGH_S));
+    let others = all.iter().filter(|(_, seconds)| *seconds > Quiet::ENOUGH_S);
+    let others = others.map(|(id, seconds)| format!("{} {seconds} s", id.name()));
+    let list: Vec<_> = bursts.into_iter().chain(others).collect();
+    if list.is_empty() {
+        return String::new();
+    }
+    format!("; {} (--for)", list.join(", "))
 }
 
 /// The verdict in one line.
@@ -69,7 +91,12 @@ fn verdict(snapshot: &Snapshot) -> String {
                     "; without eBPF the rest is not judged",
                 ),
             };
-            format!("{word}: found nothing wrong{place} in {seconds} s on {what}{rest}")
+            let later = match word {
+                "ok" => so_far(snapshot),
+                _ => String::new(),
+            };
+            let word = if later.is_empty() { word } else { "ok so far" };
+            format!("{word}: found nothing wrong{place} in {seconds} s on {what}{rest}{later}")
         }
         (0, warnings) => format!("warning: {least}{} on {what}", count(warnings, "warning")),
         (critical, 0) => format!(
@@ -98,11 +125,19 @@ pub fn text(snapshot: &Snapshot) -> String {
     out
 }
 
+/// A rule that had less time than it needs.
+#[derive(Serialize)]
+struct StillLooks {
+    id: FindingId,
+    seconds: u64,
+}
+
 #[derive(Serialize)]
 struct Document<'a> {
     schema: u32,
     time: u64,
     verdict: &'static str,
+    still_looks: Vec<StillLooks>,
     findings: &'a [Finding],
     notes: &'a [Cause],
     errors: &'a [Cause],
@@ -119,6 +154,10 @@ pub fn json(snapshot: &Snapshot) -> serde_json::Result<String> {
             None | Some(Severity::Info) => "ok",
             Some(worst) => worst.name(),
         },
+        still_looks: still_looks(snapshot)
+            .into_iter()
+            .map(|(id, seconds)| StillLooks { id, seconds })
+            .collect(),
         findings: &snapshot.findings,
         notes: &snapshot.health.notes,
         errors: &snapshot.health.errors,
@@ -165,6 +204,43 @@ mod tests {
                 "unknown: found nothing wrong in ports and states of QPs in 60 s on this host: 0 devices, 0 QPs; without eBPF the \
                  rest is not judged\n"
             )
+        );
+    }
+
+    #[test]
+    fn what_had_less_time_than_it_needs_is_named_and_changes_no_word_of_the_json() {
+        let mut snapshot = full::empty();
+        snapshot.health.notes = Vec::new().into();
+        snapshot.health.ebpf = EbpfState::On {
+            datapaths: DataPaths::default(),
+        };
+        snapshot.health.looked_ns = 12_000_000_000;
+        snapshot.health.still_looks = vec![
+            (FindingId::HotPort, 25),
+            (FindingId::RailsIdle, 30),
+            (FindingId::QpLeak, 60),
+            (FindingId::LatencyRises, 90),
+        ];
+        assert_eq!(
+            text(&snapshot),
+            "ok so far: found nothing wrong in 12 s on this host: 0 devices, 0 QPs; what comes in bursts needs 30 s, qp-leak 60 s, \
+             latency-rises 90 s (--for)\n"
+        );
+        let document = |snapshot: &Snapshot| -> serde_json::Value {
+            serde_json::from_str(&json(snapshot).unwrap()).unwrap()
+        };
+        let said = document(&snapshot);
+        assert_eq!(said["verdict"], "ok", "scripts ask for this word");
+        assert_eq!(
+            said["still_looks"][2],
+            serde_json::json!({"id": "qp-leak", "seconds": 60})
+        );
+        snapshot.health.ebpf = EbpfState::Disabled;
+        assert_eq!(document(&snapshot)["still_looks"].as_array().unwrap().len(), 3);
+        let said = text(&snapshot);
+        assert!(
+            said.starts_with("ok so far: ") && said.ends_with("bursts needs 30 s, qp-leak 60 s (--for)\n"),
+            "{said}"
         );
     }
 

@@ -14,7 +14,7 @@ use crate::{
 };
 use rdmatop_base::{
     step::step,
-    variables::{is_of_nccl, nccl_ignores},
+    variables::{is_of_nccl, nccl_ignores, without_rdma},
 };
 
 pub(crate) use hca::{devices, gid};
@@ -34,12 +34,6 @@ impl Job<'_> {
         found
             .map(|(_, value)| value.trim())
             .filter(|value| !value.is_empty())
-    }
-
-    /// Whether the value of a variable begins so, in large letters or small ones.
-    fn begins(&self, name: &str, prefix: &str) -> bool {
-        let begin = self.get(name).and_then(|value| value.get(..prefix.len()));
-        begin.is_some_and(|begin| begin.eq_ignore_ascii_case(prefix))
     }
 
     /// Why a setting that keeps UCX or libfabric to TCP does not keep the job to it.
@@ -101,9 +95,6 @@ fn has_verbs_nic(facts: &Facts) -> bool {
         .any(|device| device.driver.as_deref() != Some("efa"))
 }
 
-/// A variable, whether it counts here, and whether a value turns RDMA off.
-type Switch = (&'static str, bool, fn(&str) -> bool);
-
 pub(crate) fn disabled(facts: &Facts, out: &mut Lines) {
     const WHY: &str = "The job uses TCP although this machine has RDMA.";
     // Without devices, turning RDMA off changes nothing.
@@ -113,30 +104,7 @@ pub(crate) fn disabled(facts: &Facts, out: &mut Lines) {
     let verbs = has_verbs_nic(facts);
     for job in jobs(facts) {
         let subject = &job.subject;
-        // The plug-in IBext has a transport of its own, which reads NCCL_IBEXT_DISABLE instead.
-        let disable = if job.begins("NCCL_NET", "ibext") {
-            "NCCL_IBEXT_DISABLE"
-        } else {
-            "NCCL_IB_DISABLE"
-        };
-        let switches: [Switch; 6] = [
-            (disable, verbs, |value| {
-                value.parse::<i64>().is_ok_and(|value| value != 0)
-            }),
-            ("NCCL_NET", true, |value| value.eq_ignore_ascii_case("socket")),
-            ("NCCL_NET_PLUGIN", !verbs, |value| {
-                value.eq_ignore_ascii_case("none")
-            }),
-            ("UCX_TLS", true, value::ucx_without_rdma),
-            ("FI_PROVIDER", true, value::fabric_without_rdma),
-            ("NVSHMEM_REMOTE_TRANSPORT", true, |value| {
-                value.eq_ignore_ascii_case("none")
-            }),
-        ];
-        for (name, counts, turns_off) in switches {
-            let Some(value) = job.get(name).filter(|value| counts && turns_off(value)) else {
-                continue;
-            };
+        for (name, value) in without_rdma(job.environ, verbs) {
             if let Some((library, why)) = job.has_rdma_beside(name, verbs) {
                 let set = setting(name, value);
                 out.pass("", format!("{subject}: {library} by TCP ({set}), {why}"));

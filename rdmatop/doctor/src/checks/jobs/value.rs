@@ -51,30 +51,6 @@ impl<'a> List<'a> {
     }
 }
 
-/// Whether a list of UCX's transports has none of RDMA.
-pub(super) fn ucx_without_rdma(value: &str) -> bool {
-    const RDMA: [&str; 13] = [
-        "all", "ib", "rc", "rc_v", "rc_x", "rc_verbs", "rc_mlx5", "ud", "ud_v", "ud_x", "ud_verbs",
-        "ud_mlx5", "srd",
-    ];
-    if let Some(left_out) = value.strip_prefix('^') {
-        return left_out.split(',').any(|transport| transport.trim() == "ib");
-    }
-    !value.split(',').map(str::trim).any(|transport| {
-        RDMA.contains(&transport) || transport.starts_with("dc") || transport.starts_with("gga")
-    })
-}
-
-/// Whether a list of libfabric's providers has none of RDMA.
-pub(super) fn fabric_without_rdma(value: &str) -> bool {
-    const SOFTWARE: [&str; 7] = ["tcp", "sockets", "udp", "shm", "net", "ofi_rxm", "ofi_rxd"];
-    if value.starts_with('^') {
-        return false;
-    }
-    let core = |provider: &str| provider.split(';').all(|part| SOFTWARE.contains(&part.trim()));
-    !value.is_empty() && value.split(',').all(core)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,21 +66,5 @@ mod tests {
         assert!(!not.takes("docker0") && !not.takes("lo") && not.takes("eth0"));
         assert!(List::parse("", false).takes("x") && List::parse(",,:1", false).takes("x"));
         assert!(!List::parse("eth", true).takes("eth0"));
-    }
-
-    #[test]
-    fn transports_and_providers_without_rdma_are_known() {
-        for value in ["tcp", "tcp,self,sm", "sm,cuda_copy", "^ib"] {
-            assert!(ucx_without_rdma(value), "{value}");
-        }
-        for value in ["all", "rc,sm", "rc_x,self", "dc_mlx5", "^tcp", "tcp,ud"] {
-            assert!(!ucx_without_rdma(value), "{value}");
-        }
-        for value in ["tcp", "sockets", "tcp;ofi_rxm", "shm,tcp"] {
-            assert!(fabric_without_rdma(value), "{value}");
-        }
-        for value in ["efa", "verbs;ofi_rxm", "^tcp", "efa,shm", ""] {
-            assert!(!fabric_without_rdma(value), "{value}");
-        }
     }
 }

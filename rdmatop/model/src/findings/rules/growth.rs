@@ -1,5 +1,5 @@
 //! What only several snapshots show: how the number of QPs of each process developed lately, with which
-//! errnos verbs fail now, and which links go down repeatedly.
+//! errnos verbs fail now, which links go down repeatedly, and when ports counted requests that failed.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,6 +7,7 @@ use super::Consumers;
 use super::flaps::Flaps;
 use super::latency::Latencies;
 use super::memory;
+use super::requests::Failed;
 use crate::findings::{Limits, words};
 use crate::snapshot::{Snapshot, VerbRow};
 
@@ -115,6 +116,8 @@ pub(in crate::findings) struct Growth {
     pub(super) memory: memory::Registered,
     /// How long work requests of each process took.
     pub(super) latencies: Latencies,
+    /// What ports counted of requests that failed.
+    pub(super) failed: Failed,
     /// Modules of the kernel with connected QPs in the last snapshot.
     pub(super) consumers: Consumers,
 }
@@ -146,6 +149,7 @@ impl Growth {
         self.consumers = super::consumers(snapshot);
         self.flaps.look(snapshot, limits, &self.consumers);
         self.latencies.look(snapshot);
+        self.failed.look(snapshot);
         self.failures = snapshot
             .verbs
             .iter()

@@ -17,6 +17,7 @@ mod qps;
 mod queue;
 mod rails;
 mod receiver;
+mod requests;
 mod share;
 mod tcp;
 mod unanswered;
@@ -297,6 +298,7 @@ pub(super) fn all(scene: &Scene<'_>) -> Vec<Symptom> {
         objects::removal,
         link::state,
         link::errors,
+        requests::failed,
         flaps::flaps,
         loss::loss,
         link::congestion,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Scene, growing, unanswered, verbs};
+use super::{Scene, growing, requests, unanswered, verbs};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::ib::WcStatus;
 use crate::judgement::{Reason, StuckQp};
@@ -88,9 +88,16 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
                     "send work requests are flushed, in ERR receives too",
                 ),
             };
-            out.verdict = format!("{many} of {who}{on} in {state}: {what}");
+            let reason = scene.growth.failed.reason(scene, qps);
+            let told = reason.as_ref().map(|(failure, _)| requests::meaning(failure));
+            let because = told.map_or(what, |(because, _)| because);
+            out.verdict = format!("{many} of {who}{on} in {state}: {because}");
+            out.evidence
+                .extend(reason.map(|(_, rose)| format!("{what}; {rose}")));
             out.short = format!("QPs in {state}");
-            out.next = if owner.kernel {
+            out.next = if let Some((_, next)) = told.filter(|_| !owner.kernel) {
+                next
+            } else if owner.kernel {
                 "sudo dmesg | tail -50   # which connection failed, and why; the kernel makes a new one as long as its timeouts allow   # given up -> mount \
                  or connect it anew"
             } else {
@@ -110,7 +117,7 @@ fn list(qps: &[&StuckQp]) -> String {
 }
 
 /// What a status of a CQE means, and what to do.
-fn meaning(status: WcStatus) -> (&'static str, &'static str) {
+pub(super) fn meaning(status: WcStatus) -> (&'static str, &'static str) {
     match status.0 {
         1 => (
             "a message was longer than the receive buffer",

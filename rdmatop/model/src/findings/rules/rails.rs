@@ -1,10 +1,10 @@
 //! Ports of one driver and link layer compared with each other: a slow one, a hot one, one that gets all
 //! receives.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::link::{self, name, who};
-use super::{Scene, growing, idle};
+use super::{Scene, growing, idle, is_collective};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::{PortRow, ProcessRow};
 use crate::value::Counter;
@@ -147,7 +147,7 @@ pub(super) fn load(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             out.push(funnel(scene, &used, &rx));
         } else if tx.is_worth_a_look(scene) {
             // If several ports are full, it does not matter that one of them carries more.
-            out.extend(idle::rails(scene, ports, &tx).or_else(|| hot(scene, ports, &tx)));
+            out.extend(idle::rails(scene, ports, &tx).or_else(|| hot(scene, ports)));
         }
     }
 }
@@ -216,7 +216,18 @@ fn only_repeats(scene: &Scene<'_>, port: &PortRow) -> bool {
         && !own().any(|qp| growing(qp.traffic.tx_wr).is_some())
 }
 
-fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
+/// One of the ports of one rate that has all traffic of them: a port of another rate may serve another
+/// purpose.
+fn hot(scene: &Scene<'_>, ports: &[&PortRow]) -> Option<Symptom> {
+    let rates: BTreeSet<_> = ports.iter().map(|port| port.rate_bps).collect();
+    rates.into_iter().find_map(|rate| {
+        let alike = ports.iter().filter(|port| port.rate_bps == rate);
+        hot_of(scene, &alike.copied().collect::<Vec<_>>())
+    })
+}
+
+fn hot_of(scene: &Scene<'_>, ports: &[&PortRow]) -> Option<Symptom> {
+    let tx = sent(ports).filter(|tx| ports.len() >= LEAST && tx.is_worth_a_look(scene))?;
     let idle = tx.idle(scene.limits.idle_share);
     if tx.rates[tx.top] <= scene.limits.hot_ratio * tx.mean() || idle.len() < 2 {
         return None;
@@ -245,11 +256,34 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
     let choices = choices.unwrap_or_default();
     // A NIC on a command line is meant. A variable may be left over from a test, or from another machine.
     let meant = !choices.is_empty() && choices.iter().all(|choice| matches!(choice, Choice::Option(..)));
+    // Storage may use one NIC of several: only ranks that wait for one another are known to want all. A process
+    // of theirs that has QPs on the idle ones has its reasons, unless a variable forbids it to use them.
+    let of_nccl = |choice: &Choice| matches!(choice, Choice::Variable("NCCL_IB_HCA", _));
+    let is_job = movers.iter().any(|row| is_collective(row)) || choices.iter().any(of_nccl);
+    let is_on_idle = |row: &&ProcessRow| idle.iter().any(|at| row.devices.contains(&ports[*at].device));
+    let has_others = choices.is_empty() && movers.iter().any(is_on_idle);
+    let severity = if meant || !is_job || has_others {
+        Severity::Info
+    } else {
+        Severity::Warning
+    };
     let choice = choices.into_iter().next();
     let whose = if movers.len() == 1 { "its" } else { "their" };
     let because = choice.as_ref().map_or_else(String::new, |choice| {
         format!(", which {whose} {} chose", choice.words())
     });
+    let mut evidence = vec![
+        format!("{} sends {}", name(port), tx.of_port(tx.top)),
+        format!(
+            "{} of {} ports send less than {} of that",
+            idle.len(),
+            ports.len(),
+            words::percent(scene.limits.idle_share)
+        ),
+    ];
+    if has_others {
+        evidence.push("on idle ports it has QPs, too: they may be for something else".to_owned());
+    }
     Some(Symptom {
         verdict: format!(
             "All traffic of {who} leaves by {}{full}{because}: {} are idle",
@@ -260,12 +294,14 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
                 _ => names(ports, &idle),
             }
         ),
-        evidence: vec![
-            format!("{} sends {}", name(port), tx.of_port(tx.top)),
-            format!("{} of {} ports send less than {} of that", idle.len(), ports.len(), words::percent(scene.limits.idle_share)),
-        ],
-        next: choice.map_or_else(|| movers[0].pid.map_or_else(
-            || "Where one NIC is not meant, start the job without NCCL_IB_HCA, UCX_NET_DEVICES or FI_EFA_IFACE that names it.".into(),
+        evidence,
+        next: choice.map_or_else(|| movers[0].pid.filter(|_| is_job).map_or_else(
+            || if is_job {
+                "Where one NIC is not meant, start the job without NCCL_IB_HCA, UCX_NET_DEVICES or FI_EFA_IFACE that names it."
+            } else {
+                "Where one NIC is meant, as for storage, nothing is to be done. Else name the others to the program too: by an option of its own, or \
+                 by UCX_NET_DEVICES or FI_EFA_IFACE."
+            }.into(),
             |pid| {
                 step!(
                     "sudo grep -zE 'NCCL_IB_HCA|UCX_NET_DEVICES|FI_EFA_IFACE' /proc/{}/environ | cat -v   # names one NIC -> restart without it, or name all NICs   # prints nothing -> an option of the \
@@ -276,11 +312,7 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
         ), |choice| choice.next()),
         short: format!("one NIC of {}", ports.len()),
         victims: movers.iter().map(|row| row.uid).collect(),
-        ..scene.symptom(
-            FindingId::HotPort,
-            if meant { Severity::Info } else { Severity::Warning },
-            About::of_port(port),
-        )
+        ..scene.symptom(FindingId::HotPort, severity, About::of_port(port))
     })
 }
 

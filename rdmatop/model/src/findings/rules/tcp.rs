@@ -6,15 +6,7 @@ use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::{DeviceRow, PortRow, ProcessRow, TcpTraffic};
 use crate::value::Counter;
 use rdmatop_base::step::{ShellWord, step};
-use rdmatop_base::variables::nccl_ignores;
-
-/// Variables, and the value with which each keeps a library from RDMA.
-const SWITCHES: &[(&str, &str)] = &[
-    ("NCCL_IB_DISABLE", "1"),
-    ("NCCL_NET", "Socket"),
-    ("FI_PROVIDER", "tcp"),
-    ("UCX_TLS", "tcp"),
-];
+use rdmatop_base::variables::{nccl_ignores, setting, without_rdma};
 
 /// Processes whose data goes by TCP.
 pub(super) fn fallback(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
@@ -89,7 +81,7 @@ fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> 
     }
     let switch = switch(scene, row);
     let reason = match &switch {
-        Some((name, value)) => Some(format!("its environment has {name}={value}")),
+        Some((name, value)) => Some(format!("its environment has {}", setting(name, value))),
         None if row.qps == 0 && row.verbs_files == Some(false) => {
             Some("it finds no device in /dev/infiniband".to_owned())
         }
@@ -131,18 +123,12 @@ fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> 
     }
 }
 
-/// The variable in the process's environment that forbids RDMA, and its value, as `doctor` takes them. On EFA
-/// NCCL has RDMA by libfabric, for which `NCCL_IB_DISABLE` means nothing.
+/// The variable in the process's environment that forbids RDMA, and its value, as `doctor` takes them.
 fn switch<'a>(scene: &Scene<'_>, row: &'a ProcessRow) -> Option<(&'static str, &'a str)> {
     let environ = row.environ.as_ref()?;
     let mut devices = scene.snapshot.devices.iter();
     let has_verbs = devices.any(|device| device.driver.as_deref() != Some("efa"));
-    environ.iter().find_map(|(name, value)| {
-        let (known, wanted) = SWITCHES.iter().find(|(known, _)| known == name)?;
-        let counts = match *known {
-            "NCCL_IB_DISABLE" => has_verbs,
-            name => !nccl_ignores(name, environ, has_verbs),
-        };
-        (counts && value.eq_ignore_ascii_case(wanted)).then_some((*known, value.as_str()))
-    })
+    let all = without_rdma(environ, has_verbs);
+    all.into_iter()
+        .find(|(name, _)| !nccl_ignores(name, environ, has_verbs))
 }

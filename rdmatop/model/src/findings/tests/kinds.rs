@@ -128,6 +128,11 @@ const PROOFS: &[(FindingId, On, &str)] = &[
         "testnic_findings::link_errors_congestion_and_refused_commands_are_found_on_their_cards",
     ),
     (
+        FindingId::RequestsFail,
+        On::Driver,
+        "testnic_findings::link_errors_congestion_and_refused_commands_are_found_on_their_cards",
+    ),
+    (
         FindingId::LinkFlaps,
         On::Traffic,
         "findings::a_port_that_goes_down_three_times_flaps",
@@ -312,12 +317,19 @@ there less is never found. A finding is cleared when its symptom stays away as l
 half times *raised after* or more: nothing is raised again within that window. A rule whose inputs are unknown (no eBPF, no such counter) says nothing: the notes
 name what is missing. The live view shows the worst finding above its tables and all of them on tab 7; `--once` and `--json`
 have them too; `rdmatop check` looks for 12 s and ends with 0 (found nothing), 1 (warnings), 2 (critical) or 3 (could not
-look). Where eBPF was wanted and is not there (an ordinary user), and nothing is wrong in ports and states of QPs, its verdict is
-`unknown` and it ends with 3; with `--no-ebpf` it judges these alone. The live view says `Looking` for 30 s, in which every rule
+look). Until each rule had its time it says `ok so far`, and what needs longer, for how many seconds (`--for`). Where eBPF was wanted and
+is not there (an ordinary user), and nothing is wrong in ports and states of QPs, its verdict is `unknown` and it ends with 3; with `--no-ebpf` it judges these alone. The live view says `Looking` for 30 s, in which every rule
 had its window, before it says that no trouble is found.
 
 A finding is `critical` (something does not work), a `warning` (it works worse than it could) or `info`: it may be meant so. `check`
 ends with 0 where there is no other, and it is never above one that is worse.
+
+The first finding is the headline of each view. Of equally bad ones it is the one that is most likely the cause, and new. Last are those that
+stand for days, because a setting, a slot, a cable, the place of a GPU or the size of a process makes them so:
+@stands@.
+The others are in episodes, the newest first: each of an episode began within five minutes after the one before. Within an episode, what is
+about a port or a device is before what is about a process, and then the first is first. The order changes only when a finding begins, ends or
+becomes worse.
 
 `--trace` prints a line when a finding is raised (`finding_raise`) and when it is cleared (`finding_clear`), unless `--event`
 names other kinds of events. It reads ports, states and calls every two seconds, and counts no work requests: the column
@@ -327,6 +339,9 @@ names other kinds of events. It reads ports, states and calls every two seconds,
 |---|---|---|---|---|---|---|
 "
     .to_owned();
+    let stands = FindingId::ALL.iter().filter(|id| id.stands());
+    let stands: Vec<_> = stands.map(|id| format!("`{}`", id.name())).collect();
+    page = page.replace("@stands@", &stands.join(", "));
     for id in FindingId::ALL {
         let kind = id.kind();
         let begin = format!("| `{}` | ", kind.name);

@@ -9,10 +9,12 @@ mod load;
 mod loss;
 mod mappings;
 mod nic;
+mod order;
 mod pauses;
 mod ports;
 mod qps;
 mod rails;
+mod requests;
 mod verbs;
 
 use std::collections::BTreeMap;
@@ -245,6 +247,33 @@ fn the_variable_that_forbids_nccl_its_verbs_means_nothing_on_efa() {
         device.driver = Some("efa".into());
     }
     assert!(verdict(&s).ends_with("(it has no QP)"), "{}", verdict(&s));
+}
+
+#[test]
+fn a_job_on_tcp_is_told_whichever_setting_doctor_would_name() {
+    for (name, value, driver) in [
+        ("NCCL_IB_DISABLE", "2", "mlx5_core"),
+        ("UCX_TLS", "tcp,self,sm", "mlx5_core"),
+        ("FI_PROVIDER", "sockets", "mlx5_core"),
+        ("NVSHMEM_REMOTE_TRANSPORT", "none", "mlx5_core"),
+        ("NCCL_NET_PLUGIN", "none", "efa"),
+    ] {
+        let mut s = rails([0.0; 8], [0.0; 8]);
+        s.devices
+            .iter_mut()
+            .for_each(|device| device.driver = Some(driver.into()));
+        s.processes[0].qps = 0;
+        s.processes[0].environ = Some(vec![(name.to_owned(), value.to_owned())].into());
+        s.processes[0].tcp = Some(TcpTraffic {
+            tx_bytes: Counter::whole(9, Some(300e6), Source::SockDiag),
+            rx_bytes: Counter::whole(9, Some(300e6), Source::SockDiag),
+            connections: 16,
+            busiest: None,
+        });
+        let verdict = &after(6, &s)[0].verdict;
+        let reason = format!("(it has no QP): its environment has {name}={value}");
+        assert!(verdict.ends_with(&reason), "{verdict}");
+    }
 }
 
 #[test]

@@ -40,6 +40,7 @@ fn a_hot_port_says_what_chose_it() {
     one[2] = 40e9;
     let chosen = |cmdline: &str, variable: Option<(&str, &str)>| {
         let mut s = rails(one, one);
+        s.processes[0].devices = vec!["mlx5_2".into()];
         s.processes[0].cmdline = Some(cmdline.into());
         let environ = variable.map(|(name, value)| vec![(name.to_owned(), value.to_owned())].into());
         s.processes[0].environ = environ;
@@ -89,6 +90,52 @@ fn a_hot_port_says_what_chose_it() {
     ] {
         assert_eq!(chosen(cmdline, variable).0, "", "{cmdline} {variable:?}");
     }
+}
+
+#[test]
+fn a_hot_port_is_no_warning_where_nothing_says_that_a_job_waits_for_it() {
+    let mut one = [0.0; 8];
+    one[2] = 40e9;
+    let mut job = rails(one, one);
+    job.processes[0].devices = vec!["mlx5_2".into()];
+    let severity = |s: &Snapshot| after(12, s).first().map(|found| found.severity);
+    assert_eq!(severity(&job), Some(Severity::Warning));
+    let mut storage = job.clone();
+    storage.processes[0].libraries = Some(vec!["libibverbs.so.1".to_owned()].into());
+    let found = after(12, &storage);
+    assert_eq!(
+        (ids(&found), found[0].severity),
+        (vec!["hot-port"], Severity::Info)
+    );
+    assert!(
+        found[0]
+            .next
+            .starts_with("Where one NIC is meant, as for storage, nothing is to be done."),
+        "{}",
+        found[0].next
+    );
+    let set = |name: &str| Some(vec![(name.to_owned(), "mlx5_2".to_owned())].into());
+    storage.processes[0].environ = set("UCX_NET_DEVICES");
+    assert_eq!(severity(&storage), Some(Severity::Info), "DAOS sets it");
+    storage.processes[0].environ = set("NCCL_IB_HCA");
+    assert_eq!(severity(&storage), Some(Severity::Warning), "it is of NCCL");
+    let mut on_others = job.clone();
+    on_others.processes[0].devices.push("mlx5_5".into());
+    assert_eq!(severity(&on_others), Some(Severity::Info));
+    on_others.processes[0].environ = set("NCCL_IB_HCA");
+    assert_eq!(severity(&on_others), Some(Severity::Warning));
+    // Ports of other rates are no rails of it.
+    for port in job.ports.iter_mut().filter(|port| &*port.device != "mlx5_2") {
+        port.rate_bps = Some(200_000_000_000);
+    }
+    assert_eq!(ids(&after(12, &job)), [""; 0]);
+    // And one of another rate that carries more does not hide a hot one.
+    let mut two = one;
+    two[7] = 90e9;
+    let mut s = rails(two, [0.0; 8]);
+    s.processes[0].devices = vec!["mlx5_2".into()];
+    s.ports[7].rate_bps = Some(800_000_000_000);
+    assert_eq!(ids(&after(12, &s)), ["hot-port"]);
 }
 
 #[test]

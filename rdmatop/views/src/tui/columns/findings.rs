@@ -5,11 +5,12 @@ use std::sync::LazyLock;
 
 use rdmatop_base::text;
 use rdmatop_model::fields::FINDING;
-use rdmatop_model::findings::{Finding, FindingId, Quiet, Severity};
+use rdmatop_model::findings::{Finding, Quiet, Severity};
 use rdmatop_model::snapshot::Snapshot;
 
 use super::super::theme::Tone;
 use super::{Cell, Fields, Of, RowKey, Spec, all};
+use crate::line::check::still_looks;
 
 /// The tone of a severity.
 pub(in crate::tui) fn tone(severity: Severity) -> Tone {
@@ -67,10 +68,9 @@ pub(super) static SPEC: Spec = Spec {
 
 /// Which rules have not looked for as long as they compare with, and when the last one has.
 fn still_looking(snapshot: &Snapshot) -> Option<String> {
-    let can = |id: FindingId| id != FindingId::LatencyRises || snapshot.health.ebpf.is_on();
-    let rules = snapshot.health.still_looks.iter().filter(|(id, _)| can(*id));
-    let (last, seconds) = rules.clone().max_by_key(|(_, seconds)| *seconds)?;
-    let names: Vec<&str> = rules.map(|(id, _)| id.name()).collect();
+    let rules = still_looks(snapshot);
+    let (last, seconds) = rules.iter().max_by_key(|(_, seconds)| *seconds)?;
+    let names: Vec<&str> = rules.iter().map(|(id, _)| id.name()).collect();
     Some(format!(
         "Nothing is wrong so far. Rules that compare with minutes before still look: {}; {} until {} after the start.",
         names.join(", "),

@@ -323,6 +323,10 @@ fn a_setting_that_nccl_does_not_read_turns_no_rdma_of_nccl_off() {
             "Fail job.rdma {PID}: UCX_TLS=tcp turns RDMA off",
         ),
         (
+            ["NCCL_NET=IBext_v8", "NCCL_IBEXT_DISABLE=1"],
+            "Fail job.rdma {PID}: NCCL_IBEXT_DISABLE=1 turns RDMA off",
+        ),
+        (
             ["FI_PROVIDER=tcp", "NCCL_NET=AWS Libfabric"],
             "Fail job.rdma {PID}: FI_PROVIDER=tcp turns RDMA off",
         ),
@@ -332,6 +336,12 @@ fn a_setting_that_nccl_does_not_read_turns_no_rdma_of_nccl_off() {
             said.replace("{PID}", PID),
             "{settings:?}"
         );
+    }
+    for of_the_other in [
+        ["NCCL_NET=IBext_v8", "NCCL_IB_DISABLE=1"],
+        ["NCCL_NET=IB", "NCCL_IBEXT_DISABLE=1"],
+    ] {
+        assert_eq!(with_settings(&of_the_other), [""; 0], "{of_the_other:?}");
     }
     let mut facts = HEALTHY.clone();
     facts.processes.truncate(1);
