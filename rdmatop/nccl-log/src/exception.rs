@@ -13,7 +13,8 @@ const LAST: &str = "Last error:";
 const WATCHDOG: &str = "Watchdog caught collective operation timeout";
 /// Words of a prefix before the text: a clock, a rank, a logger.
 const PREFIX: usize = 8;
-/// Largest number of errors that are kept beside one of each entry of the dictionary: texts that are not known.
+/// Largest number of errors that are kept beside one of each entry of the dictionary: those whose text is not
+/// known.
 const KEPT: usize = 32;
 
 /// Longest text of an error: NCCL keeps 1 KiB of it.

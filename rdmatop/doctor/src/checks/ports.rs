@@ -232,8 +232,9 @@ fn word(state: u32) -> &'static str {
 
 pub(crate) fn rate(facts: &Facts, out: &mut Lines) {
     type Kind<'a> = ([&'a str; 3], Option<&'a str>);
+    type Place<'a> = (&'a Device, &'a Port);
     // A card may have a port for storage on InfiniBand and one on Ethernet.
-    let mut groups: BTreeMap<Kind<'_>, Vec<((&Device, &Port), u64)>> = BTreeMap::new();
+    let mut groups: BTreeMap<Kind<'_>, Vec<(Place<'_>, u64)>> = BTreeMap::new();
     for device in facts.hardware() {
         for port in device.ports.iter().filter(|port| port.active()) {
             let kind = (device.kind(), port.link_layer.as_deref());
@@ -245,7 +246,7 @@ pub(crate) fn rate(facts: &Facts, out: &mut Lines) {
     for (([driver, ..], layer), ports) in &groups {
         let best = ports.iter().map(|(_, rate)| *rate).max().unwrap_or_default();
         let fastest = ports.iter().filter(|(_, rate)| *rate == best).count();
-        let mut slower: BTreeMap<u64, Vec<(&Device, &Port)>> = BTreeMap::new();
+        let mut slower: BTreeMap<u64, Vec<Place<'_>>> = BTreeMap::new();
         for (place, rate) in ports.iter().filter(|(_, rate)| *rate < best) {
             slower.entry(*rate).or_default().push(*place);
         }

@@ -117,7 +117,8 @@ pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Vec<Unobserved> {
     let mut out = Vec::new();
     for device in &snapshot.devices {
         let ports = || snapshot.ports.iter().filter(|port| port.device_uid == device.uid);
-        // A note says that rdmatop leaves this device alone. Any other cause would be a guess about its driver.
+        // A note says that rdmatop leaves this device alone. Any other cause would be a guess about its
+        // driver.
         if device.left_alone {
             continue;
         }

@@ -204,7 +204,7 @@ impl<'a> Scene<'a> {
         let devices: BTreeSet<&str> = devices.collect();
         let ports = self.snapshot.ports.iter();
         let mut ports = ports.filter(|port| devices.contains(&*port.device)).peekable();
-        ports.peek().is_some() && ports.all(|port| link::is_infiniband(port))
+        ports.peek().is_some() && ports.all(link::is_infiniband)
     }
 
     /// Whether RNR waits are counted for a QP of this device. The first call looks at all QPs.

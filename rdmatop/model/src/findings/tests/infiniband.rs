@@ -19,8 +19,10 @@ const OF_ETHERNET: [&str; 10] = [
 /// Commands that find nothing on Ethernet.
 const OF_INFINIBAND: [&str; 5] = ["ibstat", "ibdiagnet", "sminfo", "opensm", "iblinkinfo"];
 
-/// What is wrong, what it is found as, and whether that can be on InfiniBand and on Ethernet.
-const TROUBLES: [(FindingId, [bool; 2], fn(&mut Snapshot)); 12] = [
+/// As what a trouble is found, whether it can be on InfiniBand and on Ethernet, and what makes it.
+type Trouble = (FindingId, [bool; 2], fn(&mut Snapshot));
+
+const TROUBLES: [Trouble; 12] = [
     (FindingId::PortDown, [true, true], |s| {
         s.ports[3].state = Some(PortState(1));
     }),
@@ -38,7 +40,7 @@ const TROUBLES: [(FindingId, [bool; 2], fn(&mut Snapshot)); 12] = [
     }),
     (FindingId::LinkFlaps, [true, true], |s| {
         // It is down in two of three seconds.
-        let down = s.mono_ns / S % 3 > 0;
+        let down = !(s.mono_ns / S).is_multiple_of(3);
         s.ports[1].state = Some(PortState(if down { 1 } else { 4 }));
     }),
     (FindingId::Loss, [true, true], |s| {

@@ -126,6 +126,7 @@ fn a_port_is_expected_up_only_where_something_says_so() {
 
 #[test]
 fn a_port_of_infiniband_has_remedies_of_its_own() {
+    type Case = (&'static str, fn(&mut Facts), &'static str);
     let remedy = |id: &str, change: fn(&mut Facts)| {
         let mut facts = HEALTHY.clone();
         for at in 0..8 {
@@ -138,7 +139,7 @@ fn a_port_of_infiniband_has_remedies_of_its_own() {
         let line = lines.find(|line| line.id == id && line.status != Status::Pass);
         line.unwrap().remedy.to_string()
     };
-    let cases: [(&str, fn(&mut Facts), &str); 3] = [
+    let cases: [Case; 3] = [
         (
             "port.rate",
             |facts| port(facts, 5).rate = Fact::Known(100_000_000_000),
