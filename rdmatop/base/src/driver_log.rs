@@ -95,6 +95,14 @@ pub static KNOWN: &[Known] = lines! {
         "the firmware of the NIC did not answer a command";
     Critical reset ["Firmware reset aborted"]
         "the driver could not restart the firmware of the NIC";
+    Critical reset ["Internal error detected:"]
+        "the NIC has reported a fatal error of itself, and the driver resets it";
+    Critical reset ["timed out (go bit not cleared)"]
+        "the firmware of the NIC did not answer a command";
+    Critical reset ["The device didn't send any completion for admin cmd"]
+        "the NIC did not answer a command, and gets no other";
+    Critical reset ["Admin queue is closed"]
+        "the NIC gets no commands, because it did not answer one before";
 };
 
 /// What a line of the log is known for.

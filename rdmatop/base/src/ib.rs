@@ -72,6 +72,11 @@ spelled! {
 }
 
 impl PortState {
+    /// It has a signal, and waits for its subnet manager.
+    pub const INIT: Self = Self(2);
+    /// Likewise.
+    pub const ARMED: Self = Self(3);
+
     /// Whether packets pass the port: ACTIVE, also while the port hides a link error that may be short
     /// (ACTIVE_DEFER).
     pub const fn is_active(self) -> bool {

@@ -3,6 +3,7 @@
 pub mod driver_log;
 pub mod errno;
 pub mod exclude;
+pub mod fabric;
 pub mod ib;
 pub mod locked;
 pub mod pause;

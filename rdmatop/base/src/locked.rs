@@ -67,24 +67,31 @@ impl LimitedBy {
 /// How a process in this cgroup gets a larger limit at its next start. `None`: the cgroup is not known.
 pub fn raise(cgroup: Option<&str>) -> NextStep {
     match cgroup.map_or(LimitedBy::Unknown, LimitedBy::of) {
-        LimitedBy::Slurm => "slurmd.service LimitMEMLOCK=infinity, slurm.conf PropagateResourceLimitsExcept=MEMLOCK",
+        // KillMode=process of Slurm's own unit leaves the steps alone.
+        LimitedBy::Slurm => {
+            "slurm.conf PropagateResourceLimitsExcept=MEMLOCK, then sudo scontrol reconfigure; slurmd.service LimitMEMLOCK=infinity, then sudo systemctl \
+             restart slurmd (running jobs go on)"
+        }
         // A capability that a runtime adds is not effective in a process of another user than root
         // (capabilities(7), execve).
         LimitedBy::Pod { crio: false } => {
-            "LimitMEMLOCK=infinity on the node, by: sudo systemctl edit containerd; or, if the pod runs as root, capabilities.add [IPC_LOCK]"
+            "LimitMEMLOCK=infinity on the node, by: sudo systemctl edit containerd; sudo systemctl restart containerd (running pods go on), then the pod anew; \
+             or, if the pod runs as root, capabilities.add [IPC_LOCK]"
         }
         LimitedBy::Pod { crio: true } => {
-            "on the node: crio.conf, default_ulimits memlock=-1:-1; or, if the pod runs as root, capabilities.add [IPC_LOCK]"
+            "on the node: crio.conf, default_ulimits memlock=-1:-1; sudo systemctl restart crio (running pods go on), then the pod anew; or, if the pod runs as \
+             root, capabilities.add [IPC_LOCK]"
         }
         LimitedBy::Container(program) => return step!("{} run --ulimit memlock=-1", program),
-        LimitedBy::Machine => "virsh edit, <memtune><hard_limit> above the memory of the machine",
+        LimitedBy::Machine => "sudo virsh edit MACHINE, <memtune><hard_limit> above its memory; then start it anew",
         LimitedBy::Unit(unit) => {
             return step!(
-                "[Service] LimitMEMLOCK=infinity, by: sudo systemctl edit {}",
+                "[Service] LimitMEMLOCK=infinity, by: sudo systemctl edit {}; sudo systemctl restart {}, which stops it",
+                ShellWord::new(&unit, "UNIT"),
                 ShellWord::new(&unit, "UNIT")
             );
         }
-        LimitedBy::UserManager => "[Service] LimitMEMLOCK=infinity, by: sudo systemctl edit user@.service; then log in anew",
+        LimitedBy::UserManager => "[Service] LimitMEMLOCK=infinity, by: sudo systemctl edit user@.service; then end all sessions of the user and log in anew",
         LimitedBy::Login => "'* - memlock unlimited' in /etc/security/limits.conf; log in anew",
         LimitedBy::Unknown => "ulimit -l unlimited in the shell that starts it",
     }
@@ -165,6 +172,15 @@ mod tests {
         ] {
             let said = raise(Some(&cgroup));
             assert!(said.contains(says), "{cgroup}: {said}");
+            // A limit in a unit's file is none before something starts with it.
+            let starts = ["systemctl restart ", "log in anew"];
+            assert!(
+                !said.contains("systemctl edit") || starts.iter().any(|start| said.contains(start)),
+                "{cgroup}: {said}"
+            );
+            // And that must not read as if it ended what others run.
+            let of_others = said.contains("restart containerd") || said.contains("restart slurmd");
+            assert!(!of_others || said.contains(" go on)"), "{cgroup}: {said}");
             let docker = said.contains("docker");
             assert_eq!(docker, cgroup.contains("docker"), "{cgroup}: {said}");
         }

@@ -13,7 +13,8 @@ const LAST: &str = "Last error:";
 const WATCHDOG: &str = "Watchdog caught collective operation timeout";
 /// Words of a prefix before the text: a clock, a rank, a logger.
 const PREFIX: usize = 8;
-/// Largest number of errors that are kept: one of each entry of the dictionary that frameworks repeat.
+/// Largest number of errors that are kept beside one of each entry of the dictionary: those whose text is not
+/// known.
 const KEPT: usize = 32;
 
 /// Longest text of an error: NCCL keeps 1 KiB of it.
@@ -100,7 +101,7 @@ impl Exceptions {
         };
         if let Some(known) = self.found.iter_mut().find(same) {
             known.count += 1;
-        } else if self.found.len() < KEPT {
+        } else if entry.is_some() || self.found.iter().filter(|found| found.entry.is_none()).count() < KEPT {
             let text = text.trim().to_owned();
             self.found.push(Found {
                 text,
@@ -116,5 +117,28 @@ impl Exceptions {
         let mut found = std::mem::take(&mut self.found);
         found.sort_by_key(|one| one.entry.is_some_and(Entry::is_only_a_result));
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_texts_that_are_not_known_leave_room_for_one_that_is() {
+        let mut all = Exceptions::default();
+        let mut say = |text: &str| {
+            for line in ["ncclSystemError: System call failed", LAST, text] {
+                all.line(line);
+            }
+        };
+        for n in 0..100 {
+            say(&format!("made up {n}"));
+        }
+        say("Call to ibv_create_qp failed");
+        let found = all.give();
+        assert_eq!(found.iter().filter(|one| one.entry.is_none()).count(), KEPT);
+        let known = |one: &&Found| one.entry.is_some_and(|entry| !entry.is_only_a_result());
+        assert_eq!(found.iter().filter(known).count(), 1, "{found:?}");
     }
 }

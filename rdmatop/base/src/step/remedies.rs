@@ -16,16 +16,17 @@ const BEGIN: &str = "<!-- remedies -->\n";
 const END: &str = "<!-- end of remedies -->";
 const HEAD: &str = "| remedy | changes | source |\n|---|---|---|\n";
 /// Below rdmatop/: the files and directories whose remedies the page has.
-const PLACES: [&str; 6] = [
+const PLACES: [&str; 7] = [
     "doctor/src",
     "model/src/findings/rules",
     "base/src/driver_log.rs",
+    "base/src/fabric.rs",
     "base/src/locked.rs",
     "lab/src/packages.rs",
     "sources/src/platform/remedy.rs",
 ];
 /// Commands that change something. A remedy with one must say how far that goes, by one of [`EXTENTS`].
-const CHANGING: [&str; 15] = [
+const CHANGING: [&str; 18] = [
     "sudo modprobe ",
     "sudo ip link set ",
     "sudo ip address add ",
@@ -34,6 +35,9 @@ const CHANGING: [&str; 15] = [
     "sudo setpci ",
     "sudo systemctl start ",
     "sudo systemctl edit ",
+    "sudo systemctl restart ",
+    "sudo scontrol reconfigure",
+    "sudo virsh edit ",
     "sudo chmod ",
     "sudo udevadm ",
     "sudo mount ",
@@ -42,7 +46,7 @@ const CHANGING: [&str; 15] = [
     "rdma dev set ",
     "--trust ",
 ];
-const EXTENTS: [&str; 16] = [
+const EXTENTS: [&str; 18] = [
     "until the next boot",
     "from now on",
     "from then on",
@@ -56,11 +60,52 @@ const EXTENTS: [&str; 16] = [
     "not unlimited ->",
     "for all users",
     "log in anew",
+    "start it anew",
+    "running pods go on",
     "LimitMEMLOCK",
     // They name the process and the cgroup whose limit it is.
     "--memlock=unlimited",
     "/sys/fs/cgroup{}/rdma.max",
 ];
+
+/// Commands that show an ordinary user nothing, or are refused: what is about other users' processes, the
+/// hardware, or the management of an InfiniBand fabric.
+const OF_ROOT: [&str; 30] = [
+    "chmod ",
+    "dmesg |",
+    "dmesg -",
+    "ethtool -m ",
+    "fuser ",
+    "grep -zE ",
+    "ibdiagnet ",
+    "iblinkinfo ",
+    "ip address add ",
+    "ip link set ",
+    "kill -",
+    "lspci -",
+    "mlnx_qos ",
+    "mlxconfig ",
+    "mlxlink ",
+    "modprobe ",
+    "mount -t ",
+    "nft ",
+    "nsenter ",
+    "prlimit ",
+    "rdma dev set ",
+    "rdmatop --trace",
+    "rdmatop check ",
+    "rdmatop doctor --pid",
+    "set_irq_affinity",
+    "setpci ",
+    "sminfo ",
+    "ss -tanp",
+    "sysctl -w ",
+    "systemctl ",
+];
+
+/// The reader is root, as a rule, and lacks a capability.
+const OF_ROOT_ALREADY: &str =
+    "{}, or `sysctl -w kernel.perf_event_paranoid=2`, for all users until the next boot";
 
 /// The texts of remedies in a file.
 #[derive(Default)]
@@ -257,6 +302,41 @@ fn each_remedy_has_a_row_that_says_what_it_changes_and_what_proves_it() {
             !does_change || says_how_far,
             "{at}: it does not say how far the change goes"
         );
+    }
+}
+
+/// The commands of a remedy that need root and stand without sudo.
+fn without_sudo(remedy: &str) -> Vec<&'static str> {
+    let mut out = OF_ROOT.to_vec();
+    out.retain(|command| {
+        let mut places = remedy.match_indices(command).map(|(at, _)| &remedy[..at]);
+        places.any(|before| {
+            let is_word = before.ends_with(|c: char| c.is_alphanumeric() || "-_/.".contains(c));
+            !is_word && !before.ends_with("sudo ")
+        })
+    });
+    out
+}
+
+#[test]
+fn a_command_that_needs_root_stands_behind_sudo() {
+    let all = remedies();
+    let lacking: Vec<_> = all
+        .keys()
+        .filter(|remedy| *remedy != OF_ROOT_ALREADY)
+        .map(|remedy| (remedy, without_sudo(remedy)))
+        .filter(|(_, commands)| !commands.is_empty())
+        .collect();
+    assert!(lacking.is_empty(), "{lacking:#?}");
+    for command in OF_ROOT {
+        let is_used = |remedy: &String| {
+            remedy
+                .split("sudo ")
+                .skip(1)
+                .any(|rest| rest.starts_with(command))
+        };
+        assert!(all.keys().any(is_used), "no remedy has {command}");
+        assert_eq!(without_sudo(&format!("x   # y -> {command}z")), [command]);
     }
 }
 

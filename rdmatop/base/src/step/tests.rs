@@ -42,31 +42,9 @@ fn hostile() -> String {
 /// its words.
 fn words(command: &str) -> Result<Vec<String>, String> {
     const PROGRAMS: &[&str] = &[
-        "awk",
-        "capsh",
-        "cat",
-        "cut",
-        "docker",
-        "echo",
-        "ethtool",
-        "free",
-        "grep",
-        "ibdiagnet",
-        "ip",
-        "kill",
-        "lspci",
-        "nerdctl",
-        "ping",
-        "podman",
-        "printf",
-        "prlimit",
-        "ps",
-        "rdma",
-        "rdmatop",
-        "sudo",
-        "sysctl",
-        "tail",
-        "ulimit",
+        "awk", "capsh", "cat", "cut", "docker", "echo", "ethtool", "free", "grep", "ibstat", "ip", "kill",
+        "lspci", "nerdctl", "ping", "podman", "printf", "prlimit", "ps", "rdma", "rdmatop", "sudo", "sysctl",
+        "tail", "ulimit",
     ];
     let mut script =
         "exec 3>&1; words() { for word in \"$@\"; do command printf '%s\\0' \"$word\" >&3; done; }\n"
@@ -93,24 +71,8 @@ fn words(command: &str) -> Result<Vec<String>, String> {
 /// follow. What a reading of its result says after `-> ` may be one too.
 pub(super) fn commands(template: &str) -> Vec<&str> {
     const STARTS: &[&str] = &[
-        "capsh ",
-        "cat ",
-        "docker ",
-        "echo ",
-        "ethtool ",
-        "free ",
-        "grep ",
-        "ibdiagnet ",
-        "ip ",
-        "kill ",
-        "ping ",
-        "printf ",
-        "prlimit ",
-        "ps ",
-        "rdma ",
-        "rdmatop ",
-        "sudo ",
-        "sysctl ",
+        "capsh ", "cat ", "docker ", "echo ", "ethtool ", "free ", "grep ", "ibstat ", "ip ", "kill ",
+        "ping ", "printf ", "prlimit ", "ps ", "rdma ", "rdmatop ", "sudo ", "sysctl ",
     ];
     const ENDS: &[&str] = &["   # ", ", ", "; ", " (", "`", " that file", " -> "];
     let mut out = Vec::new();

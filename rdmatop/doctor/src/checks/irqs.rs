@@ -35,7 +35,7 @@ pub(crate) fn irqs(facts: &Facts, out: &mut Lines) {
             &names(&one),
             format!("all interrupts of {} go to one CPU", names(&one)),
             "That CPU then limits all programs that wait for completions.",
-            "sudo systemctl start irqbalance   # spreads all interrupts of the machine until the next boot; where they are set by hand: set_irq_affinity.sh INTERFACE, of mlnx-tools",
+            "sudo systemctl start irqbalance   # spreads all interrupts of the machine until the next boot; where they are set by hand: sudo set_irq_affinity.sh INTERFACE, of mlnx-tools",
         );
     }
     if !off.is_empty() {
@@ -46,7 +46,7 @@ pub(crate) fn irqs(facts: &Facts, out: &mut Lines) {
                 names(&off)
             ),
             "Each completion then crosses the link between sockets.",
-            "sudo systemctl start irqbalance   # spreads all interrupts of the machine until the next boot; where they are set by hand: set_irq_affinity_bynode.sh NODE INTERFACE, of mlnx-tools",
+            "sudo systemctl start irqbalance   # spreads all interrupts of the machine until the next boot; where they are set by hand: sudo set_irq_affinity_bynode.sh NODE INTERFACE, of mlnx-tools",
         );
     }
     if out.is_empty() && !fine.is_empty() {

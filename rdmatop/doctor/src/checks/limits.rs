@@ -72,7 +72,7 @@ pub(crate) fn memlock(facts: &Facts, out: &mut Lines) {
             ),
             (_, [way]) => way.clone(),
             _ => step!(
-                "rdmatop doctor --pid {}, as of each of them: each runs in something else",
+                "sudo rdmatop doctor --pid {}, as of each of them: each runs in something else",
                 processes[0].pid
             ),
         };

@@ -7,6 +7,7 @@ use crate::{
     line::Lines,
     words::{names, port_name, rate as in_words},
 };
+use rdmatop_base::fabric;
 use rdmatop_base::step::{ShellWord, step};
 
 const PICKED: &str = "A job that picks this port fails, hangs or falls back to TCP.";
@@ -40,7 +41,7 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
                     }
                     spare.push(name);
                 } else {
-                    down(&name, *state, port, expected, out);
+                    down(&device.name, *state, port, &name, expected, out);
                 }
             }
             (None, why) => {
@@ -147,15 +148,16 @@ fn kinds(all: &[(&Device, &Port)]) -> String {
     names(&kinds)
 }
 
-fn down(name: &str, state: u32, port: &Port, expected: Option<&'static str>, out: &mut Lines) {
+fn down(device: &str, state: u32, port: &Port, name: &str, expected: Option<&'static str>, out: &mut Lines) {
     let why = expected.map_or_else(|| PICKED.to_owned(), |expected| format!("{expected} {PICKED}"));
+    let is_infiniband = port.link_layer.as_deref() == Some("InfiniBand");
     // A port that waits for its subnet manager has a signal.
-    if port.link_layer.as_deref() == Some("InfiniBand") && matches!(state, 2 | 3) {
+    if is_infiniband && matches!(state, 2 | 3) {
         return out.fail(
             name,
             format!("{name} waits for the subnet manager (state {})", word(state)),
             why,
-            "sudo sminfo   # no answer -> start opensm on one host, or the switch's subnet manager",
+            fabric::bring_up(device, port.number, true),
         );
     }
     // The interface may be in another network namespace.
@@ -171,7 +173,11 @@ fn down(name: &str, state: u32, port: &Port, expected: Option<&'static str>, out
             name,
             format!("{name} is {}: {signal}", word(state)),
             why,
-            "check the cable and the switch's port; sudo dmesg | tail -50",
+            if is_infiniband {
+                fabric::bring_up(device, port.number, false)
+            } else {
+                "check the cable and the switch's port; sudo dmesg | tail -50".into()
+            },
         );
     };
     let interface = ShellWord::netdev(&netdev.name);
@@ -226,27 +232,30 @@ fn word(state: u32) -> &'static str {
 
 pub(crate) fn rate(facts: &Facts, out: &mut Lines) {
     type Kind<'a> = ([&'a str; 3], Option<&'a str>);
+    type Place<'a> = (&'a Device, &'a Port);
     // A card may have a port for storage on InfiniBand and one on Ethernet.
-    let mut groups: BTreeMap<Kind<'_>, Vec<(String, u64)>> = BTreeMap::new();
+    let mut groups: BTreeMap<Kind<'_>, Vec<(Place<'_>, u64)>> = BTreeMap::new();
     for device in facts.hardware() {
         for port in device.ports.iter().filter(|port| port.active()) {
             let kind = (device.kind(), port.link_layer.as_deref());
             if let Some(rate) = port.rate.known() {
-                groups
-                    .entry(kind)
-                    .or_default()
-                    .push((port_name(device, port), *rate));
+                groups.entry(kind).or_default().push(((device, port), *rate));
             }
         }
     }
-    for (([driver, ..], _), ports) in &groups {
+    for (([driver, ..], layer), ports) in &groups {
         let best = ports.iter().map(|(_, rate)| *rate).max().unwrap_or_default();
         let fastest = ports.iter().filter(|(_, rate)| *rate == best).count();
-        let mut slower: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
-        for (name, rate) in ports.iter().filter(|(_, rate)| *rate < best) {
-            slower.entry(*rate).or_default().push(name);
+        let mut slower: BTreeMap<u64, Vec<Place<'_>>> = BTreeMap::new();
+        for (place, rate) in ports.iter().filter(|(_, rate)| *rate < best) {
+            slower.entry(*rate).or_default().push(*place);
         }
-        for (rate, slow) in slower {
+        for (rate, places) in slower {
+            let (device, port) = places[0];
+            let slow: Vec<String> = places
+                .into_iter()
+                .map(|(device, port)| port_name(device, port))
+                .collect();
             out.warn(
                 &names(&slow),
                 format!(
@@ -261,10 +270,12 @@ pub(crate) fn rate(facts: &Facts, out: &mut Lines) {
                     in_words(best)
                 ),
                 "A collective runs at the speed of its slowest NIC.",
-                if driver.starts_with("mlx5") {
+                if *layer == Some("InfiniBand") {
+                    fabric::speed_up(&device.name, port.number)
+                } else if driver.starts_with("mlx5") {
                     step!(
                         "check cable, transceiver and the switch's port; sudo ethtool INTERFACE, or sudo mlxlink -d {}",
-                        ShellWord::device(slow[0])
+                        ShellWord::device(&device.name)
                     )
                 } else {
                     "check cable, transceiver and the switch's port; sudo ethtool INTERFACE".into()

@@ -406,6 +406,7 @@ impl Device {
             self.describe(reading);
         }
         self.row.name = Arc::clone(&self.name);
+        self.row.left_alone = reading.left_alone;
         if reading.removing {
             self.row.state = Some(DeviceState::Removing);
         }

@@ -214,7 +214,7 @@ kinds! {
     },
     Loss => Kind {
         name: "loss", raise_s: 8, clear_s: 12,
-        why: "RoCE and iWARP lose most of their bandwidth at a loss of a few packets in a thousand.",
+        why: "As a rule all that was sent behind a lost packet is sent again: a few in a thousand take most of the bandwidth.",
         fixed: "the port retransmits no more",
         trace: Traced::Yes,
     },

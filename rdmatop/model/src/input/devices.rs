@@ -138,6 +138,8 @@ pub struct DeviceReading {
     pub removing: bool,
     /// The device exists, but only its name was read: the rest is unchanged.
     pub held: bool,
+    /// It is [`DeviceReading::held`] because `--exclude-device` says so.
+    pub left_alone: bool,
     /// Raw name, not yet safe to print.
     pub name: String,
     /// Node GUID.

@@ -94,20 +94,21 @@ fn the_number_of_qps_is_a_bound_where_a_device_is_left_alone() {
 #[test]
 fn of_a_device_that_is_left_alone_no_cause_is_guessed() {
     let mut s = testkit::one_row();
-    let left_alone = |s: &Snapshot| s.clone().judged(None).judgement.unobserved.len();
     s.ports.clear();
     s.health.ebpf = EbpfState::Disabled;
     s.devices[0].driver = None;
-    assert!(left_alone(&s) > 0);
-    s.health.notes = vec![Cause {
-        id: CauseId::Excluded,
-        concerns: Concerns::Host,
-        what: s.devices[0].name.to_string(),
-        why: "not read, as --exclude-device says".into(),
-        remedy: "".into(),
-    }]
-    .into();
-    assert_eq!(left_alone(&s), 0);
+    // Another one does not answer, so nothing of it is known either.
+    let mut hangs = s.devices[0].clone();
+    (hangs.uid, hangs.name) = (9, "rxe9".into());
+    s.devices.push(hangs);
+    let of = |s: &Snapshot| -> Vec<String> {
+        let judged = s.clone().judged(None);
+        let unobserved = judged.judgement.unobserved.iter();
+        unobserved.map(|cause| cause.device.to_string()).collect()
+    };
+    assert_eq!(of(&s), ["rxe0", "rxe9"]);
+    s.devices[0].left_alone = true;
+    assert_eq!(of(&s), ["rxe9"]);
 }
 
 #[test]

@@ -115,16 +115,11 @@ pub fn looked_at_none(snapshot: &Snapshot) -> bool {
 
 pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Vec<Unobserved> {
     let mut out = Vec::new();
-    let some_left_alone = snapshot
-        .health
-        .notes
-        .iter()
-        .any(|note| note.id == CauseId::Excluded);
     for device in &snapshot.devices {
         let ports = || snapshot.ports.iter().filter(|port| port.device_uid == device.uid);
-        // The note says that rdmatop leaves this device alone. Nothing of it was read, so any other cause
-        // would be a guess about its driver.
-        if some_left_alone && is_unread(snapshot, device) {
+        // A note says that rdmatop leaves this device alone. Any other cause would be a guess about its
+        // driver.
+        if device.left_alone {
             continue;
         }
         let because =

@@ -76,6 +76,9 @@ pub struct DeviceRow {
     /// When rdmatop read [`DeviceRow::driver_error`], `CLOCK_MONOTONIC`, ns.
     #[serde(skip)]
     pub driver_error_ns: Option<u64>,
+    /// It is not read, because `--exclude-device` says so.
+    #[serde(skip)]
+    pub left_alone: bool,
     /// Whether rdmatop has programs that count work requests of this driver, attached or not.
     #[serde(skip)]
     pub followed: bool,

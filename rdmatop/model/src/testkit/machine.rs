@@ -238,6 +238,22 @@ impl Machine {
         (port.state, port.phys_state) = (Some(PortState(state)), Some(PhysState(phys)));
     }
 
+    /// The port of a device is of InfiniBand.
+    pub fn infiniband(&mut self, nic: usize) {
+        let reading = &mut self.nics[nic].reading;
+        let port = &mut reading.ports[0];
+        (port.link_layer, port.lanes) = (Some("InfiniBand".to_owned()), Some(4));
+        (port.netdev, port.netdev_mtu) = (None, None);
+        let mut gid = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        gid[8..].copy_from_slice(&reading.node_guid.unwrap_or(0).to_be_bytes());
+        port.gids = Some(vec![PortGid {
+            index: 0,
+            gid: Gid(gid),
+            // As sysfs has it.
+            v1: Some(true),
+        }]);
+    }
+
     /// The port of a device has another rate.
     pub fn rate(&mut self, nic: usize, gb: u64) {
         self.nics[nic].reading.ports[0].rate_bps = Some(gb * S);
@@ -295,6 +311,8 @@ impl Machine {
         let slot = &self.qps[at].slot;
         let reading = &self.nics[slot.device_index as usize].reading;
         let (device, hardware) = (&reading.name, reading.pci.is_some());
+        // Within a subnet InfiniBand packets have a LID, and no GID.
+        let has_gid = reading.ports[0].netdev.is_some();
         let mut prefix = Prefix {
             ts_ns: self.now,
             object: slot.qp,
@@ -328,7 +346,7 @@ impl Machine {
             retry_cnt: UNKNOWN_U8,
             rnr_retry: UNKNOWN_U8,
             sgid_index: UNKNOWN_U8,
-            dest_gid: peer.map_or([0; 16], |(_, last)| gid(last)),
+            dest_gid: peer.filter(|_| has_gid).map_or([0; 16], |(_, last)| gid(last)),
             born_ns: slot.born_ns,
             owner_start_ns: 0,
         };

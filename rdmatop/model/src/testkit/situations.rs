@@ -266,7 +266,21 @@ const EACH: f64 = 21e9;
 
 /// Eight NICs of 400 Gb/s and a job with a rank on each.
 fn eight() -> Machine {
+    with_ranks(idle_eight())
+}
+
+/// The same with InfiniBand.
+fn eight_ib() -> Machine {
+    with_ranks(idle_eight_ib())
+}
+
+fn idle_eight_ib() -> Machine {
     let mut machine = idle_eight();
+    (0..8).for_each(|nic| machine.infiniband(nic));
+    machine
+}
+
+fn with_ranks(mut machine: Machine) -> Machine {
     for rank in 0..8_u8 {
         let nic = usize::from(rank);
         bytes(&mut machine, nic, EACH, EACH);
@@ -335,8 +349,20 @@ fn eight_funnel() -> Snapshot {
 }
 
 fn eight_down() -> Snapshot {
-    let mut machine = eight();
-    machine.port(3, 1, 3);
+    without_fourth(eight(), 1, 3)
+}
+
+fn ib_down() -> Snapshot {
+    without_fourth(eight_ib(), 1, 2)
+}
+
+fn ib_init() -> Snapshot {
+    without_fourth(eight_ib(), 2, 5)
+}
+
+/// The fourth port is in this state, and the job stands.
+fn without_fourth(mut machine: Machine, state: u8, phys: u8) -> Snapshot {
+    machine.port(3, state, phys);
     for nic in 0..8 {
         bytes(&mut machine, nic, 0.0, 0.0);
     }
@@ -345,9 +371,15 @@ fn eight_down() -> Snapshot {
 }
 
 fn eight_slow() -> Snapshot {
-    let mut machine = Machine::new("gpu12", false);
-    for n in 0..8 {
-        let nic = machine.nic(&format!("mlx5_{n}"), "mlx5_core", Some(400));
+    with_one_slow(idle_eight())
+}
+
+fn ib_slow() -> Snapshot {
+    with_one_slow(idle_eight_ib())
+}
+
+fn with_one_slow(mut machine: Machine) -> Snapshot {
+    for nic in 0..8 {
         bytes(&mut machine, nic, 11e9, 11e9);
     }
     machine.rate(5, 100);
@@ -594,6 +626,12 @@ pub const ALL: &[Situation] = &[
         says: &["Requests from mlx5_2/1 fail", "the peer did not answer", "PID 7102", "reached by ping"], make: eight_given_up },
     Situation { name: "eight-15-storage", truth: "the file system's mmfsd (PID 2210) writes by mlx5_8, as it should; no job runs", finds: Some(FindingId::HotPort),
         says: &["mmfsd (PID 2210)", "by mlx5_8/1", "storage", "nothing is to be done"], make: storage },
+    Situation { name: "ib-01-down", truth: "the cable of mlx5_3 is out, on InfiniBand; the whole job stands", finds: Some(FindingId::PortDown),
+        says: &["mlx5_3/1 is DOWN", "PID 7103", "7 more ranks of the job move nothing", "ibstat mlx5_3 1"], make: ib_down },
+    Situation { name: "ib-02-init", truth: "no subnet manager has brought up mlx5_3", finds: Some(FindingId::PortDown),
+        says: &["mlx5_3/1 is INIT", "PID 7103", "sudo sminfo -C mlx5_3 -P 1", "opensm"], make: ib_init },
+    Situation { name: "ib-03-slow", truth: "mlx5_5 came up with 100 Gb/s instead of 400, on InfiniBand", finds: Some(FindingId::PortSlow),
+        says: &["mlx5_5/1 runs at 100 Gb/s", "PID 7300", "iblinkinfo -C mlx5_5 -P 1"], make: ib_slow },
     Situation { name: "bond-01-one-link", truth: "mlx5_bond_0 sends by ens1f0np0 alone, the other link of its bond is idle", finds: Some(FindingId::LagImbalance),
         says: &["ens1f0np0 alone", "one of 2 links", "python3 (PID 8100", "port_sel_mode", "NCCL_IB_QPS_PER_CONNECTION"], make: bond },
 ];

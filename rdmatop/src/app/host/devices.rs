@@ -498,7 +498,10 @@ impl DeviceSource {
 
     /// All devices, unread.
     fn held(&self) -> Vec<DeviceReading> {
-        let listed = self.entries.iter().map(|entry| held(entry.index, &entry.shown));
+        let listed = self.entries.iter().map(|entry| DeviceReading {
+            left_alone: entry.excluded,
+            ..held(entry.index, &entry.shown)
+        });
         let going = self.removals.iter().map(|going| DeviceReading {
             removing: true,
             ..held(going.device.index, &text::sanitize(going.device.name.as_bytes()))

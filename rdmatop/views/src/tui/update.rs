@@ -294,6 +294,8 @@ fn back(state: &mut State) {
     } else if !state.filter.is_empty() {
         state.filter = Filter::default();
         state.touch();
+    } else if !state.search.is_empty() {
+        state.search.clear();
     } else {
         state.message = Some("q leaves".to_owned());
     }

@@ -67,6 +67,22 @@ fn qps_of_a_removed_device_end_with_it_and_keep_its_name() {
 }
 
 #[test]
+fn a_device_that_is_left_alone_is_told_from_one_that_does_not_answer() {
+    let held = |index: u32, left_alone: bool| DeviceReading {
+        index,
+        name: format!("rxe{index}"),
+        held: true,
+        left_alone,
+        ..DeviceReading::default()
+    };
+    let mut host = Host::new();
+    host.pass(SECOND).devices(vec![held(0, true), held(1, false)]);
+    let s = host.tick();
+    let left: Vec<_> = s.devices.iter().map(|row| (&*row.name, row.left_alone)).collect();
+    assert_eq!(left, [("rxe0", true), ("rxe1", false)]);
+}
+
+#[test]
 fn devices_come_in_natural_order() {
     let mut host = Host::new();
     let names = ["mlx5_10", "mlx5_9", "mlx5_2"];

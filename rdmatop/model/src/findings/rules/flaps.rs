@@ -274,8 +274,8 @@ pub(super) fn flaps(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 used_by(&users)
             ),
             evidence,
-            next: interface(port).map_or_else(
-                || "ibdiagnet   # names the link -> change its cable or transceiver; again -> the switch's log".into(),
+            next: interface(scene, port).map_or_else(
+                || "sudo ibdiagnet   # names the link -> change its cable or transceiver; again -> the switch's log".into(),
                 |(netdev, more)| {
                     step!(
                         "sudo ethtool -m {}   # optical power below its low alarm -> change transceiver or cable, which ends the job   # else -> the switch's \

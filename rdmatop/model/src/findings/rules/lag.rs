@@ -147,7 +147,7 @@ pub(super) fn without_link(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             evidence: std::iter::once(format!("the bond says that {first} is down"))
                 .chain(rate)
                 .collect(),
-            next: interface(port).map_or_else(NextStep::default, |_| {
+            next: interface(scene, port).map_or_else(NextStep::default, |_| {
                 step!(
                     "ip link show dev {}   # NO-CARRIER -> plug in the cable, or switch on the port at its other end   # DOWN -> until the next boot: sudo ip \
                      link set dev {} up",

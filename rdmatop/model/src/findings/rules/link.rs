@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Scene;
 use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::ib::PortState;
 use crate::snapshot::{NamedCounter, PortRow, ProcessRow};
+use rdmatop_base::fabric;
 use rdmatop_base::roce::payload;
 use rdmatop_base::step::{NextStep, ShellWord, step};
 
@@ -12,15 +14,17 @@ pub(super) fn name(port: &PortRow) -> String {
     format!("{}/{}", port.device, port.port)
 }
 
-/// The rdma(8) command that shows a port.
-pub(super) fn show(port: &PortRow) -> NextStep {
-    step!("rdma link show {}/{}", ShellWord::device(&port.device), port.port)
+/// Whether a port is of InfiniBand: nothing of Ethernet and IP means anything there.
+pub(super) fn is_infiniband(port: &PortRow) -> bool {
+    port.link_layer.as_deref() == Some("InfiniBand")
 }
 
 /// The network device that has the link of a port (of a bond its first member), and a remark about the other
-/// members.
-pub(super) fn interface(port: &PortRow) -> Option<(ShellWord, NextStep)> {
-    let netdev = port.netdev.as_deref()?;
+/// members, or about where it is. `None` where there is none, as on InfiniBand.
+pub(super) fn interface(scene: &Scene<'_>, port: &PortRow) -> Option<(ShellWord, NextStep)> {
+    let Some(netdev) = port.netdev.as_deref() else {
+        return (port.link_layer.as_deref() == Some("Ethernet")).then(|| elsewhere(scene, port));
+    };
     let members = port.bond.as_ref().map_or(&[][..], |bond| &*bond.members);
     let Some((first, more)) = members.split_first() else {
         return Some((ShellWord::netdev(netdev), NextStep::default()));
@@ -34,6 +38,21 @@ pub(super) fn interface(port: &PortRow) -> Option<(ShellWord, NextStep)> {
         ),
     };
     Some((ShellWord::netdev(&first.name), more))
+}
+
+/// A place for the network device of an Ethernet port that has none in this network namespace, and how to run
+/// a command in that of a process with QPs there.
+fn elsewhere(scene: &Scene<'_>, port: &PortRow) -> (ShellWord, NextStep) {
+    let pid = scene.holders(&port.device).find_map(|row| row.pid);
+    let pid = pid.map(|pid| pid.to_string());
+    (
+        ShellWord::or(None, "INTERFACE"),
+        step!(
+            "   # INTERFACE is in another network namespace, as a rule in that of PID {}: run it behind sudo nsenter -t {} -n, and ip -br link to find it",
+            ShellWord::or(pid.as_deref(), "PID"),
+            ShellWord::or(pid.as_deref(), "PID")
+        ),
+    )
 }
 
 /// The rate of a counter by the provider's name.
@@ -113,7 +132,6 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             more => format!("; {more} more ranks of {whose} move nothing"),
         };
         evidence.extend(who(&ranks).map(|who| format!("ranks that move nothing: {who}")));
-        let netdev = port.netdev.as_deref();
         out.push(Symptom {
             verdict: format!(
                 "{} is {state}: {}{more} cannot send or receive{behind}",
@@ -121,22 +139,37 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 words::process(first)
             ),
             evidence,
-            next: netdev.map_or_else(
-                || show(port),
-                |netdev| {
-                    step!(
-                        "ip link show dev {}   # no UP within <> -> sudo ip link set dev {} up (until the next boot)   # NO-CARRIER -> plug in the cable, or \
-                         switch on the port at its other end",
-                        ShellWord::netdev(netdev),
-                        ShellWord::netdev(netdev)
-                    )
-                },
-            ),
+            next: bring_up(scene, port, state),
             short: format!("port {state}"),
-            victims: users.iter().chain(&beside).chain(&ranks).map(|row| row.uid).collect(),
+            victims: users
+                .iter()
+                .chain(&beside)
+                .chain(&ranks)
+                .map(|row| row.uid)
+                .collect(),
             ..scene.symptom(FindingId::PortDown, Severity::Critical, About::of_port(port))
         });
     }
+}
+
+/// What to do about a port that is not ACTIVE.
+fn bring_up(scene: &Scene<'_>, port: &PortRow, state: PortState) -> NextStep {
+    let (netdev, place) = match port.netdev.as_deref() {
+        _ if is_infiniband(port) => {
+            let has_signal = matches!(state, PortState::INIT | PortState::ARMED);
+            return fabric::bring_up(&port.device, port.port, has_signal);
+        }
+        // Of a bond the one that all its members make up.
+        Some(netdev) => (ShellWord::netdev(netdev), NextStep::default()),
+        None => elsewhere(scene, port),
+    };
+    step!(
+        "ip link show dev {}   # no UP within <> -> sudo ip link set dev {} up (until the next boot)   # NO-CARRIER -> plug in the cable, or \
+         switch on the port at its other end{}",
+        netdev,
+        netdev,
+        place
+    )
 }
 
 /// The counter that counts how often the link went down.
@@ -216,8 +249,8 @@ pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 },
                 victims: users.iter().map(|row| row.uid).collect(),
                 evidence: vec![format!("{counter} {total} in all, {} when it last rose", words::per_s(rate))],
-                next: match interface(port) {
-                    None => "ibdiagnet   # names links with errors -> change cable or transceiver there, else the switch's port".into(),
+                next: match interface(scene, port) {
+                    None => "sudo ibdiagnet   # names links with errors -> change cable or transceiver there, else the switch's port".into(),
                     Some((netdev, more)) if went_down => {
                         step!(
                             "sudo ethtool -m {}   # optical power below its low alarm -> change transceiver or cable, which ends the job   # else -> the \
@@ -244,7 +277,7 @@ pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
 
 /// Ports that ignore notifications of congestion, or send none.
 pub(super) fn congestion(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for port in moving(scene) {
+    for port in moving(scene).filter(|port| !is_infiniband(port)) {
         let grows = |name| rate_of(port, name).filter(|rate| *rate > 0.0);
         let (verdict, evidence, which) = if let Some(rate) = grows("rp_cnp_ignored") {
             (
@@ -278,7 +311,7 @@ pub(super) fn congestion(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             next: step!(
                 "cat /sys/class/net/{}/ecn/{}/enable/*   # by priority, 0 to 7; 0 for the one that RoCE uses -> switch it on until the next boot: \
                  echo 1 | sudo tee that file   # no such files -> the kernel's own driver: sudo mlxconfig -d {} q | grep ROCE_CC_PRIO_MASK",
-                interface(port).map_or_else(|| ShellWord::or(None, "NETDEV"), |(netdev, _)| netdev),
+                interface(scene, port).map_or_else(|| ShellWord::or(None, "NETDEV"), |(netdev, _)| netdev),
                 which,
                 ShellWord::device(&port.device)
             ),
@@ -381,9 +414,14 @@ pub(super) fn path_mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 row.netdev_mtu.unwrap_or(0),
                 row.netdev.as_deref().unwrap_or("its network device")
             )],
-            next: "ip link   # on the peers: a smaller mtu there -> sudo ip link set dev NETDEV mtu 9000 (until the next boot; on the switches first)   # else the job asks for it: UCX_IB_PATH_MTU, \
-                   perftest -m"
-                .into(),
+            next: step!(
+                "ip link   # on the peers: a smaller mtu there -> sudo ip link set dev NETDEV mtu 9000 (until the next boot; on the switches first)   # else {}",
+                if owner.kernel {
+                    "it was smaller when the kernel connected: mount or connect it anew"
+                } else {
+                    "the job asks for it: UCX_IB_PATH_MTU, perftest -m"
+                }
+            ),
             short: format!("path MTU {mtu}"),
             since_ns: scene.snapshot.mono_ns,
             ..scene.symptom(
@@ -408,10 +446,7 @@ fn room(scene: &Scene<'_>, device: u64, port: u32) -> Option<u32> {
 
 /// InfiniBand ports that have data and may not send it, because the other end of the link gives no credits.
 pub(super) fn waits(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for port in moving(scene) {
-        if port.link_layer.as_deref() != Some("InfiniBand") {
-            continue;
-        }
+    for port in moving(scene).filter(|port| is_infiniband(port)) {
         let (Some(ticks), Some(rate), Some(lanes)) =
             (rate_of(port, "port_xmit_wait"), port.rate_bps, port.lanes)
         else {
@@ -443,7 +478,7 @@ pub(super) fn waits(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 used_by(&users)
             ),
             evidence,
-            next: "ibdiagnet -P all=1   # which switch ports wait too: the last one on the way leads to the slow receiver".into(),
+            next: "sudo ibdiagnet -P all=1   # which switch ports wait too: the last one on the way leads to the slow receiver".into(),
             short: "IB congestion".to_owned(),
             victims: users.iter().map(|row| row.uid).collect(),
             ..scene.symptom(FindingId::IbCongestion, Severity::Warning, About::of_port(port))

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::link::{interface, name, rate_of, used_by, who};
+use super::link::{interface, is_infiniband, name, rate_of, used_by, who};
 use super::pauses::is_outside;
 use super::{Scene, growing};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
@@ -101,7 +101,11 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                     ShellWord::device(&port.device),
                     port.port
                 )
-            } else if let Some((netdev, more)) = interface(port) {
+            } else if is_infiniband(port) {
+                "sudo ibdiagnet   # links with receive errors -> change cable or transceiver there   # ports that discard what they are to send -> the link or the \
+                 host behind them is too slow"
+                    .into()
+            } else if let Some((netdev, more)) = interface(scene, port) {
                 step!(
                     "ethtool -S {} | grep -E 'drop|discard'   # twice, here and on the peer: one grows -> that host is slow, or PFC is off there   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways{}",
                     netdev,

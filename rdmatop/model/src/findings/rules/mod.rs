@@ -200,6 +200,14 @@ impl<'a> Scene<'a> {
         }
     }
 
+    /// Whether all ports of these devices are of InfiniBand, where the kernel resolves no address by ARP.
+    fn only_infiniband<'b>(&self, devices: impl Iterator<Item = &'b str>) -> bool {
+        let devices: BTreeSet<&str> = devices.collect();
+        let ports = self.snapshot.ports.iter();
+        let mut ports = ports.filter(|port| devices.contains(&*port.device)).peekable();
+        ports.peek().is_some() && ports.all(link::is_infiniband)
+    }
+
     /// Whether RNR waits are counted for a QP of this device. The first call looks at all QPs.
     fn counts_rnr_waits(&self, device_uid: u64) -> bool {
         let of_qps = || {

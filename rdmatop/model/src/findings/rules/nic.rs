@@ -246,7 +246,8 @@ fn slow(scene: &Scene<'_>, owner: &ProcessRow, limit: u64) -> Option<Symptom> {
         let mut steps = qp.timeline.iter();
         steps.any(|step| step.mono_ns >= since && is_slow(step))
     });
-    let on = words::on(late.map(|qp| &*qp.device));
+    let late: Vec<&str> = late.map(|qp| &*qp.device).collect();
+    let on = words::on(late.iter().copied());
     let ms = |ns: u64| format!("{} ms", ns / MS);
     let mut evidence = vec![format!(
         "to {state}: p99 {} of {}",
@@ -261,7 +262,7 @@ fn slow(scene: &Scene<'_>, owner: &ProcessRow, limit: u64) -> Option<Symptom> {
             words::count(qps, "QP")
         ));
     }
-    let next = if to == 2 {
+    let next = if to == 2 && !scene.only_infiniband(late.into_iter()) {
         "ip neigh | grep -E 'INCOMPLETE|FAILED'   # an address -> the kernel waits for that peer: ping it; its host, cable or VLAN"
     } else {
         "sudo dmesg | tail -50   # timeouts of the driver -> the NIC's firmware answers late: update it"

@@ -97,8 +97,8 @@ pub(super) fn storm(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 continue;
             }
             let users = scene.carried(port);
-            let (netdev, more) =
-                interface(port).unwrap_or_else(|| (ShellWord::or(None, "NETDEV"), NextStep::default()));
+            let (netdev, more) = interface(scene, port)
+                .unwrap_or_else(|| (ShellWord::or(None, "NETDEV"), NextStep::default()));
             let place = name(port);
             let (verdict, next, part) = match way {
                 Way::Tx => (
@@ -226,7 +226,17 @@ pub(super) fn class(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         // stands for ECN capable transport.
         let first = outside.on.first().copied().unwrap_or(0);
         let class = (u32::from(first) * 8 + 2) << 2 | 2;
-        let netdev = interface(port).map_or_else(|| ShellWord::or(None, "NETDEV"), |(netdev, _)| netdev);
+        let netdev =
+            interface(scene, port).map_or_else(|| ShellWord::or(None, "NETDEV"), |(netdev, _)| netdev);
+        let show = if scene
+            .driver(port)
+            .is_some_and(|driver| driver.starts_with("mlx5"))
+        {
+            step!("sudo mlnx_qos -i {}", netdev)
+        } else {
+            step!("dcb app show dev {} dscp-prio", netdev)
+        };
+        let device = ShellWord::device(&port.device);
         out.push(Symptom {
             verdict: format!(
                 "RoCE traffic of {} leaves on {}, flow control (PFC) is on {}{}",
@@ -236,18 +246,22 @@ pub(super) fn class(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 used_by(&users)
             ),
             evidence,
-            next: if scene.driver(port).is_some_and(|driver| driver.starts_with("mlx5")) {
+            next: if users.first().is_some_and(|user| user.kernel) {
                 step!(
-                    "sudo mlnx_qos -i {}   # which DSCP belongs to priority {}; then set it in the job, often NCCL_IB_TC={} UCX_IB_TRAFFIC_CLASS={}",
-                    netdev,
+                    "{}   # which DSCP belongs to priority {}, often {}; then, until the next boot and for what is connected from then on: sudo mkdir -p \
+                     /sys/kernel/config/rdma_cm/{}; echo {} | sudo tee /sys/kernel/config/rdma_cm/{}/ports/{}/default_roce_tos",
+                    show,
                     first,
+                    class >> 2,
+                    device,
                     class,
-                    class
+                    device,
+                    port.port
                 )
             } else {
                 step!(
-                    "dcb app show dev {} dscp-prio   # which DSCP belongs to priority {}; then set it in the job, often NCCL_IB_TC={} UCX_IB_TRAFFIC_CLASS={}",
-                    netdev,
+                    "{}   # which DSCP belongs to priority {}; then set it in the job, often NCCL_IB_TC={} UCX_IB_TRAFFIC_CLASS={}",
+                    show,
                     first,
                     class,
                     class

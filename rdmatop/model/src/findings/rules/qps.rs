@@ -66,16 +66,17 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
             out.verdict = format!("{many} of {who}{on} {stay} in INIT for {age}: no peer has connected yet");
             "stuck in INIT".clone_into(&mut out.short);
             out.victims = vec![owner.uid];
-            out.next = owner.pid.map_or_else(
-                || "rdmatop check   # on the peers' hosts: have all started, and can they reach this host by TCP?".into(),
-                |pid| {
-                    step!(
-                        "sudo ss -tanp | grep pid={},   # LISTEN, SYN-SENT or nothing -> start its peer, or open the firewall   # ESTAB -> \
-                         the peer runs but does not connect its QP: read its log",
-                        pid
-                    )
-                },
-            );
+            out.next = match owner.pid {
+                Some(pid) => step!(
+                    "sudo ss -tanp | grep pid={},   # LISTEN, SYN-SENT or nothing -> start its peer, or open the firewall   # ESTAB -> \
+                     the peer runs but does not connect its QP: read its log",
+                    pid
+                ),
+                None if owner.kernel => "sudo dmesg | tail -50   # to which host it connects (NVMe-oF, NFS, Lustre): does ping reach it, and is the service on there?   # given up -> \
+                                         mount or connect it anew"
+                    .into(),
+                None => "sudo rdmatop check   # on the peers' hosts: have all started, and can they reach this host by TCP?".into(),
+            };
         }
         _ => {
             // Only QPs of unconnected types enter SQE, in which only the send queue is flushed.
@@ -145,7 +146,7 @@ pub(super) fn meaning(status: WcStatus) -> (&'static str, &'static str) {
         ),
         11 => (
             "the peer failed to carry it out",
-            "rdmatop check   # on the peer's host: it names what failed there",
+            "sudo rdmatop check   # on the peer's host: it names what failed there",
         ),
         12 => (
             "the peer did not answer",

@@ -8,6 +8,7 @@ use super::{Scene, growing, idle, is_collective};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::{PortRow, ProcessRow};
 use crate::value::Counter;
+use rdmatop_base::fabric;
 use rdmatop_base::step::{NextStep, ShellWord, step};
 
 /// With fewer ports than this there is no pattern.
@@ -62,10 +63,11 @@ pub(super) fn slow(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 ),
                 victims: vec![user.uid],
                 evidence: vec![format!("{at_best} of {} ports run at {} Gb/s", ports.len(), gb(best))],
-                next: link::interface(port).map_or_else(
-                    || link::show(port),
-                    |(netdev, more)| step!("ethtool {}   # Link partner advertises less -> set the switch's port   # else -> change cable or transceiver; the job stops meanwhile{}", netdev, more),
-                ),
+                next: match link::interface(scene, port) {
+                    Some((netdev, more)) => step!("ethtool {}   # Link partner advertises less -> set the switch's port   # else -> change cable or transceiver; the job stops meanwhile{}", netdev, more),
+                    None if link::is_infiniband(port) => fabric::speed_up(&port.device, port.port),
+                    None => "sudo dmesg | tail -50   # what its driver says of the link; nothing -> its vendor".into(),
+                },
                 short: format!("link {} Gb/s", gb(rate)),
                 ..scene.symptom(FindingId::PortSlow, Severity::Warning, About::of_port(port))
             });
@@ -405,9 +407,13 @@ fn funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
             rx.of_port(rx.top),
             words::percent(rx.rates[rx.top] / rx.sum)
         )],
-        next: "sysctl net.ipv4.conf.all.arp_ignore   # 0 -> one NIC answers for all: sudo sysctl -w net.ipv4.conf.all.arp_ignore=1 (for all its interfaces, until the next boot; connections that exist stay as they are)   # else -> peers \
-               send to one address: see their NCCL_IB_HCA, UCX_NET_DEVICES"
-            .into(),
+        next: if port.link_layer.as_deref() == Some("Ethernet") {
+            "sysctl net.ipv4.conf.all.arp_ignore   # 0 -> one NIC answers for all: sudo sysctl -w net.ipv4.conf.all.arp_ignore=1 (for all its interfaces, until the next boot; connections that exist stay as they are)   # else -> peers \
+             send to one address: see their NCCL_IB_HCA, UCX_NET_DEVICES"
+        } else {
+            "Peers send to one port of this host: name all ports in the NCCL_IB_HCA, UCX_NET_DEVICES or FI_EFA_IFACE of both sides, when the job starts next."
+        }
+        .into(),
         short: "Rx funnel".to_owned(),
         victims: victims.iter().map(|row| row.uid).collect(),
         ..scene.symptom(FindingId::RxFunnel, Severity::Warning, About::of_port(port))

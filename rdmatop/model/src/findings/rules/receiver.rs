@@ -92,9 +92,8 @@ fn symptom(
             "rdma resource show qp   # whose queue pairs are there".into()
         }
         Some(row) => look_at(row.pid.into_iter()),
-        None => {
-            "rdmatop check   # on the peer's host: it names the process that posts too few receives".into()
-        }
+        None => "sudo rdmatop check   # on the peer's host: it names the process that posts too few receives"
+            .into(),
     };
     let severity = if wait.stopped {
         Severity::Critical
@@ -136,7 +135,7 @@ fn look_at(pids: impl Iterator<Item = u32>) -> NextStep {
     let all = Some(pids.join(","));
     let only = pids.first().filter(|_| pids.len() == 1);
     step!(
-        "ps -o pid,stat,wchan:30,args -p {}   # STAT T -> it is stopped: kill -CONT {}   # S, D -> it waits, R -> it computes: it \
+        "ps -o pid,stat,wchan:30,args -p {}   # STAT T -> it is stopped: sudo kill -CONT {}   # S, D -> it waits, R -> it computes: it \
          has to post receives sooner, and more",
         ShellWord::or(all.as_deref(), "PID"),
         ShellWord::or(only.map(String::as_str), "PID")
@@ -194,7 +193,7 @@ pub(super) fn of_port(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             verdict,
             evidence: vec![evidence],
             next: if part != "here" {
-                "rdmatop check   # on the peers' hosts: it names the process that posts too few receives"
+                "sudo rdmatop check   # on the peers' hosts: it names the process that posts too few receives"
                     .into()
             } else if users.is_empty() {
                 step!(

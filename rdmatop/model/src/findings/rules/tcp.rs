@@ -97,7 +97,7 @@ fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> 
         ),
         (None, Some(pid)) => {
             step!(
-                "rdmatop doctor --pid {}   # each FAIL is something that keeps it from RDMA, with the remedy",
+                "sudo rdmatop doctor --pid {}   # each FAIL is something that keeps it from RDMA, with the remedy",
                 pid
             )
         }

@@ -180,11 +180,11 @@ pub(super) fn tell(scene: &Scene<'_>, owner: &ProcessRow, qps: &[&StuckQp], out:
 
 fn elsewhere(owner: &ProcessRow) -> NextStep {
     if owner.kernel {
-        return "rdmatop check   # on the peer's host: look for drops at both ports; the kernel connects anew by its timeouts   # given up -> mount or \
+        return "sudo rdmatop check   # on the peer's host: look for drops at both ports; the kernel connects anew by its timeouts   # given up -> mount or \
                 connect it anew"
             .into();
     }
-    "rdmatop check   # on the peer's host: the process has ended -> restart the job; else look for drops at both ports".into()
+    "sudo rdmatop check   # on the peer's host: the process has ended -> restart the job; else look for drops at both ports".into()
 }
 
 /// The evidence: the peer of the first QP, and how much the QPs send again.

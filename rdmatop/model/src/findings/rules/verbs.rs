@@ -31,7 +31,7 @@ fn meaning(verb: &str, errno: u32, pid: u32, cgroup: Option<&str>) -> Option<(&'
         ENOMEM if registers_memory(verb) => (
             "the locked-memory limit or memory is exhausted",
             step!(
-                "prlimit --memlock --pid {}   # not unlimited -> sudo prlimit --memlock=unlimited --pid {}; else free -h   \
+                "sudo prlimit --memlock --pid {}   # not unlimited -> sudo prlimit --memlock=unlimited --pid {}; else free -h   \
                  # for its next start: {}",
                 pid,
                 pid,
@@ -42,7 +42,7 @@ fn meaning(verb: &str, errno: u32, pid: u32, cgroup: Option<&str>) -> Option<(&'
         ENODATA if verb == "modify_qp" => (
             "the GID table is empty at the index that it asks for",
             step!(
-                "rdmatop doctor --pid {}   # lists GIDs that exist -> start it with such a one: \
+                "sudo rdmatop doctor --pid {}   # lists GIDs that exist -> start it with such a one: \
                  UCX_IB_GID_INDEX, perftest -x; NCCL from 2.21 on without NCCL_IB_GID_INDEX",
                 pid
             ),
@@ -130,7 +130,15 @@ pub(super) fn fail(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         for (number, total) in &row.errnos {
             let owner = scene.owner(row.process_uid);
             let cgroup = owner.and_then(|owner| owner.cgroup.as_deref());
-            let Some((what, mut next)) = meaning(&row.verb, *number, row.pid, cgroup) else {
+            let on_infiniband =
+                || owner.is_some_and(|owner| scene.only_infiniband(owner.devices.iter().map(|name| &**name)));
+            // There it is the NIC that is late.
+            let meant = if *number == ETIMEDOUT && on_infiniband() {
+                EIO
+            } else {
+                *number
+            };
+            let Some((what, mut next)) = meaning(&row.verb, meant, row.pid, cgroup) else {
                 continue;
             };
             let mut what = what.to_owned();

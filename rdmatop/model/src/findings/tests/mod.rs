@@ -3,6 +3,7 @@
 mod far;
 mod flaps;
 mod hour;
+mod infiniband;
 mod kinds;
 mod lag;
 mod load;
@@ -346,7 +347,7 @@ fn a_job_on_tcp_is_named_with_what_forbids_rdma() {
     let reason = ": it finds no device in /dev/infiniband";
     assert!(found[0].verdict.ends_with(reason), "{}", found[0].verdict);
     assert!(
-        found[0].next.starts_with("rdmatop doctor --pid"),
+        found[0].next.starts_with("sudo rdmatop doctor --pid"),
         "{}",
         found[0].next
     );

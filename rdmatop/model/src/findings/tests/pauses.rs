@@ -94,6 +94,19 @@ fn traffic_outside_flow_control_is_named_and_its_loss_is_no_finding() {
     other.devices[2].driver = Some("bnxt_en".into());
     let next = &after(12, &other)[0].next;
     assert!(next.starts_with("dcb app show dev eth2 "), "{next}");
+    (other.processes[0].kernel, other.processes[0].pid) = (true, None);
+    let mut qp = rows::qp(1, "mlx5_2", 9, 3, None, "[nvme_rdma]", Traffic::default());
+    let row = Arc::make_mut(&mut qp);
+    (row.device_uid, row.process_uid) = (Some(other.ports[2].device_uid), Some(5));
+    other.qps.push(qp);
+    let next = &after(12, &other)[0].next;
+    assert!(
+        next.starts_with("dcb app show dev eth2 ")
+            && next.ends_with(
+                "; echo 106 | sudo tee /sys/kernel/config/rdma_cm/mlx5_2/ports/1/default_roce_tos"
+            ),
+        "no process sets a variable: {next}"
+    );
     s.processes[0].environ = Some(vec![("NCCL_IB_TC".to_owned(), "0".to_owned())].into());
     assert_eq!(
         after(12, &s)[0].evidence,

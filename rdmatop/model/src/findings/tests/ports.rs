@@ -223,6 +223,14 @@ fn a_path_mtu_below_what_the_port_has_room_for_is_small() {
         found[0].verdict,
         "2 QPs of rank (PID 4711, slurm 7341.0) on mlx5_1/1 have a path MTU of 1024, the port has room for 4096"
     );
+    assert!(found[0].next.contains("UCX_IB_PATH_MTU"), "{}", found[0].next);
+    let mut kernel = s.clone();
+    (kernel.processes[0].kernel, kernel.processes[0].pid) = (true, None);
+    let next = &after(6, &kernel)[0].next;
+    assert!(
+        next.ends_with("mount or connect it anew") && !next.contains("job"),
+        "{next}"
+    );
     // A port without room for more is named itself; one whose rate or MTU is unknown is not judged.
     s.ports[1].netdev_mtu = Some(1500);
     s.qps.truncate(2);

@@ -125,7 +125,15 @@ fn a_qp_that_waits_in_init_stays_and_two_stay() {
         both[0].verdict
     );
     s.qps.truncate(1);
-    assert!(after(2, &s)[0].verdict.contains(" stays in INIT for "));
+    let found = after(2, &s);
+    assert!(found[0].verdict.contains(" stays in INIT for "));
+    assert!(found[0].next.starts_with("sudo ss -tanp "), "{}", found[0].next);
+    (s.processes[0].kernel, s.processes[0].pid) = (true, None);
+    let next = &after(2, &s)[0].next;
+    assert!(
+        next.starts_with("sudo dmesg ") && next.ends_with("mount or connect it anew"),
+        "a module of the kernel has no sockets: {next}"
+    );
 }
 
 #[test]

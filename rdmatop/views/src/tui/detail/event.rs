@@ -1,11 +1,15 @@
-//! An event, every field by its JSON name.
+//! An event: what happened, and each field with its meaning.
 
 use rdmatop_model::event::Event;
+use rdmatop_model::fields::EVENT;
 
 use super::super::columns::{Cell, trace};
 use super::super::format;
 use super::super::state::State;
 use super::super::theme::Tone;
+
+/// Fields that the first lines show, and those that are for programs alone.
+const LEFT_OUT: [&str; 7] = ["time", "event", "what", "schema", "mono_ns", "qp_uid", "finding"];
 
 /// Lines for an event.
 pub(super) fn lines(state: &State, e: &Event, width: usize) -> Vec<Cell> {
@@ -15,16 +19,13 @@ pub(super) fn lines(state: &State, e: &Event, width: usize) -> Vec<Cell> {
             .and(" UTC", Tone::Dim),
         trace::what(&state.ctx(), e),
     ];
-    // The JSON object is the complete list of fields; a field that it leaves out does not apply.
-    if let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(e) {
-        for (name, value) in fields.iter().filter(|(name, _)| *name != "finding") {
-            let value = match value {
-                serde_json::Value::Null => format::UNKNOWN.to_owned(),
-                serde_json::Value::String(text) => text.clone(),
-                other => other.to_string(),
-            };
-            let mut line = Cell::new(format!("{name:<14}"), Tone::Dim);
-            line.0.extend(Cell::value(value).0);
+    // A field that the JSON object leaves out does not apply; one that is null there is not known.
+    let applies = serde_json::to_value(e).unwrap_or_default();
+    for field in EVENT.iter().filter(|field| !LEFT_OUT.contains(&field.meta.id)) {
+        let value = super::plain_text(field.meta.unit, &(field.get)(e, &state.snapshot));
+        if value != format::UNKNOWN || applies.get(field.meta.json).is_some() {
+            let mut line = Cell::value(format!("{value:<18} "));
+            line.0.push((field.meta.help.into(), Tone::Dim));
             out.push(line);
         }
     }

@@ -102,6 +102,7 @@ fn plain_text(unit: Unit, value: &Value<'_>) -> String {
             (Unit::Count, Ok(known)) => format::exact(known),
             (Unit::Memory, Ok(known)) => format!("{}B", format::memory(known)),
             (Unit::BitsPerSecond, Ok(known)) => format!("{}b/s", format::link(known)),
+            (Unit::Nanoseconds, Ok(known)) => format::nanos(known),
             (Unit::Age, Ok(known)) => format::age(known / 1_000_000_000),
             _ => number.to_string(),
         },

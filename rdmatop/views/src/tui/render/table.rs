@@ -1,9 +1,10 @@
 //! Tabs and the table: headings, and the rows that are on the screen.
 
 use ratatui::layout::Rect;
-use ratatui::style::Modifier;
+use ratatui::style::{Modifier, Style};
 
 use super::super::columns::{Align, Cell, Ctx, only_kernel};
+use super::super::filter::Filter;
 use super::super::layout::Layout;
 use super::super::state::State;
 use super::super::tab::Tab;
@@ -57,6 +58,7 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) -> usize
         return 0;
     }
     let ctx = state.ctx();
+    let search = Filter::parse(&state.search);
     let shown = table
         .order
         .iter()
@@ -67,6 +69,14 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) -> usize
     for (y, (at, entry)) in shown.enumerate() {
         row(state, &ctx, layout.rows, y, *entry, &fit, canvas);
         formatted += 1;
+        if !search.is_empty() && search.matches(&ctx, state.spec(), entry.at) {
+            let line = Rect {
+                y: layout.rows.y.saturating_add(u16::try_from(y).unwrap_or(u16::MAX)),
+                height: 1,
+                ..layout.rows
+            };
+            canvas.style(line, Style::new().add_modifier(Modifier::UNDERLINED));
+        }
         if at == table.cursor {
             select(state, canvas, layout.rows, y);
         }

@@ -34,6 +34,26 @@ fn without_colour_no_cell_has_one_in_any_theme() {
 }
 
 #[test]
+fn the_rows_that_match_the_search_are_underlined_until_escape() {
+    let mut state = state(testkit::busy(), Tab::Processes, (80, 24));
+    let marked = |state: &State| {
+        let (buf, _) = draw(state);
+        ["4242", "4259", "4276"].map(|pid| {
+            let cell = cell_at(&buf, pid).unwrap();
+            cell.modifier.contains(Modifier::UNDERLINED)
+        })
+    };
+    assert_eq!(marked(&state), [false; 3]);
+    typed(&mut state, "/nccl");
+    code(&mut state, KeyCode::Enter);
+    // The cursor leaves them: its row has a style of its own.
+    code(&mut state, KeyCode::End);
+    assert_eq!(marked(&state), [false, true, true]);
+    code(&mut state, KeyCode::Esc);
+    assert_eq!(marked(&state), [false; 3]);
+}
+
+#[test]
 fn a_stuck_qp_stands_out_by_place_mark_weight_and_colour() {
     let mut state = state(testkit::busy(), Tab::Qps, (80, 24));
     let (buf, _) = draw(&state);

@@ -125,6 +125,50 @@ fn a_port_is_expected_up_only_where_something_says_so() {
 }
 
 #[test]
+fn a_port_of_infiniband_has_remedies_of_its_own() {
+    type Case = (&'static str, fn(&mut Facts), &'static str);
+    let remedy = |id: &str, change: fn(&mut Facts)| {
+        let mut facts = HEALTHY.clone();
+        for at in 0..8 {
+            let port = port(&mut facts, at);
+            (port.link_layer, port.netdev, port.roce) = (Some("InfiniBand".into()), None, false);
+        }
+        change(&mut facts);
+        let report = examine(&facts);
+        let mut lines = report.lines.iter();
+        let line = lines.find(|line| line.id == id && line.status != Status::Pass);
+        line.unwrap().remedy.to_string()
+    };
+    let cases: [Case; 3] = [
+        (
+            "port.rate",
+            |facts| port(facts, 5).rate = Fact::Known(100_000_000_000),
+            "sudo iblinkinfo -C mlx5_5 -P 1 -D 0 ",
+        ),
+        (
+            "port.state",
+            |facts| {
+                let port = port(facts, 5);
+                (port.state, port.physical) = (Fact::Known(1), Fact::Known(2));
+            },
+            "ibstat mlx5_5 1 ",
+        ),
+        (
+            "port.state",
+            |facts| {
+                let port = port(facts, 5);
+                (port.state, port.physical) = (Fact::Known(2), Fact::Known(5));
+            },
+            "sudo sminfo -C mlx5_5 -P 1 ",
+        ),
+    ];
+    for (id, change, begins) in cases {
+        let remedy = remedy(id, change);
+        assert!(remedy.starts_with(begins), "{remedy}");
+    }
+}
+
+#[test]
 fn what_is_said_of_many_is_one_line_with_their_number() {
     let mut facts = HEALTHY.clone();
     let first = devices(&mut facts)[0].clone();

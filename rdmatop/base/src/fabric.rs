@@ -1,0 +1,32 @@
+//! What to do about a port of InfiniBand. It has no network interface, so nothing of ip(8) and ethtool(8)
+//! says anything of it; infiniband-diags does.
+
+use crate::step::{NextStep, ShellWord, step};
+
+/// A port that is not ACTIVE. In INIT and ARMED it has a signal and waits for its subnet manager.
+pub fn bring_up(device: &str, port: u32, has_signal: bool) -> NextStep {
+    let device = ShellWord::device(device);
+    if has_signal {
+        return step!(
+            "sudo sminfo -C {} -P {}   # no answer -> start opensm on one host, or the switch's subnet manager",
+            device,
+            port
+        );
+    }
+    step!(
+        "ibstat {} {}   # Polling -> plug in the cable, or switch on the port at its other end   # Disabled -> ask who runs the fabric: it \
+         was switched off   # else -> change cable or transceiver",
+        device,
+        port
+    )
+}
+
+/// A port whose link is slower than those beside it.
+pub fn speed_up(device: &str, port: u32) -> NextStep {
+    step!(
+        "sudo iblinkinfo -C {} -P {} -D 0   # Could be -> both ends can do more, unless one is set to less: change cable or transceiver; the job stops \
+         meanwhile   # no such words -> the other end can do no more",
+        ShellWord::device(device),
+        port
+    )
+}

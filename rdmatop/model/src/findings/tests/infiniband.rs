@@ -1,0 +1,160 @@
+//! What findings say of ports without a network device here: those of InfiniBand, and those of Ethernet whose
+//! device is in another network namespace.
+
+use super::*;
+
+/// Words that mean nothing on InfiniBand.
+const OF_ETHERNET: [&str; 10] = [
+    "PFC",
+    "ECN",
+    "RoCE",
+    "ARP",
+    "arp_",
+    "ip neigh",
+    "ip link",
+    "ethtool",
+    "NETDEV",
+    "INTERFACE",
+];
+/// Commands that find nothing on Ethernet.
+const OF_INFINIBAND: [&str; 5] = ["ibstat", "ibdiagnet", "sminfo", "opensm", "iblinkinfo"];
+
+/// As what a trouble is found, whether it can be on InfiniBand and on Ethernet, and what makes it.
+type Trouble = (FindingId, [bool; 2], fn(&mut Snapshot));
+
+const TROUBLES: [Trouble; 12] = [
+    (FindingId::PortDown, [true, true], |s| {
+        s.ports[3].state = Some(PortState(1));
+    }),
+    (FindingId::PortDown, [true, true], |s| {
+        s.ports[3].state = Some(PortState(2));
+    }),
+    (FindingId::PortSlow, [true, true], |s| {
+        s.ports[5].rate_bps = Some(100_000_000_000);
+    }),
+    (FindingId::LinkErrors, [true, true], |s| {
+        named(&mut s.ports[1], "symbol_error", 50.0);
+    }),
+    (FindingId::LinkErrors, [true, true], |s| {
+        named(&mut s.ports[1], "link_downed", 1.0);
+    }),
+    (FindingId::LinkFlaps, [true, true], |s| {
+        // It is down in two of three seconds.
+        let down = !(s.mono_ns / S).is_multiple_of(3);
+        s.ports[1].state = Some(PortState(if down { 1 } else { 4 }));
+    }),
+    (FindingId::Loss, [true, true], |s| {
+        s.health.ebpf = crate::input::EbpfState::Disabled;
+        s.ports[1].retransmits = rate(s.ports[1].tx_packets.unwrap().rate.unwrap() / 500.0);
+    }),
+    (FindingId::RxFunnel, [true, true], |s| {
+        for (at, port) in s.ports.iter_mut().enumerate() {
+            port.rx_bytes = rate(if at == 2 { 40e9 } else { 0.0 });
+        }
+    }),
+    (FindingId::SetupSlow, [true, true], |s| {
+        let late_ns = 900_000_000;
+        let mut calls = rows::verb(4711, "rank", "modify_qp", 1.0, &[], false);
+        calls.process_uid = Some(5);
+        calls.latency.as_mut().unwrap().max_ns = Some(late_ns);
+        s.verbs.push(calls);
+        let mut qp = rows::qp(1, "mlx5_0", 9, 3, Some(4711), "rank", Traffic::default());
+        let row = Arc::make_mut(&mut qp);
+        row.process_uid = Some(5);
+        row.timeline = Arc::new(vec![Step {
+            mono_ns: s.mono_ns,
+            state: QpState(2),
+            duration_ns: Some(late_ns),
+        }]);
+        s.qps.push(qp);
+    }),
+    (FindingId::VerbFails, [true, true], |s| {
+        let mut calls = rows::verb(4711, "rank", "modify_qp", 3.0, &[(110, 4)], false);
+        (calls.process_uid, calls.errors) = (Some(5), rate(4.0));
+        s.verbs.push(calls);
+    }),
+    (FindingId::IbCongestion, [true, false], |s| {
+        named(&mut s.ports[2], "port_xmit_wait", 1.5e9);
+    }),
+    (FindingId::Congestion, [false, true], |s| {
+        named(&mut s.ports[0], "rp_cnp_ignored", 5.0);
+    }),
+];
+
+/// What is found when a trouble has lasted for a while on eight ports of this link layer without network
+/// devices.
+fn on(link_layer: &str, trouble: fn(&mut Snapshot)) -> Vec<Finding> {
+    let mut watch = Watch::default();
+    let mut found = Vec::new();
+    for second in 0..20 {
+        let mut s = rails([4e9; 8], [4e9; 8]);
+        s.mono_ns += second * S;
+        for port in &mut s.ports {
+            (port.link_layer, port.netdev, port.netdev_mtu) = (Some(link_layer.into()), None, None);
+        }
+        trouble(&mut s);
+        found = watch.look(&s.judged(None));
+    }
+    found
+}
+
+#[test]
+fn nothing_of_ethernet_is_said_on_infiniband_and_the_other_way_round() {
+    for (layer, at, foreign) in [
+        ("InfiniBand", 0, &OF_ETHERNET[..]),
+        ("Ethernet", 1, &OF_INFINIBAND[..]),
+    ] {
+        for (id, can_be, trouble) in TROUBLES {
+            let found = on(layer, trouble);
+            let has = found.iter().any(|finding| finding.id == id);
+            assert_eq!(has, can_be[at], "{layer}: {}: {:?}", id.name(), ids(&found));
+            for finding in found {
+                let said = [
+                    &*finding.verdict,
+                    &*finding.next,
+                    &*finding.evidence.join(", "),
+                    finding.id.kind().why,
+                ]
+                .join("\n");
+                let strange: Vec<_> = foreign.iter().filter(|word| said.contains(**word)).collect();
+                assert!(strange.is_empty(), "{layer}: {strange:?} in {said}");
+                assert!(!finding.next.is_empty(), "{layer}: {said}");
+                let shows_alone =
+                    finding.next.starts_with("rdma link show") && !finding.next.contains("   # ");
+                assert!(!shows_alone, "{layer}: {said}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_port_of_infiniband_is_brought_up_by_what_its_state_wants() {
+    let next = |state: u8| {
+        let trouble: [fn(&mut Snapshot); 2] = [TROUBLES[0].2, TROUBLES[1].2];
+        on("InfiniBand", trouble[usize::from(state == 2)])[0]
+            .next
+            .to_string()
+    };
+    assert!(
+        next(1).starts_with("ibstat mlx5_3 1   # Polling -> "),
+        "{}",
+        next(1)
+    );
+    assert!(
+        next(2).starts_with("sudo sminfo -C mlx5_3 -P 1   # no answer -> "),
+        "{}",
+        next(2)
+    );
+}
+
+#[test]
+fn an_interface_elsewhere_is_looked_for_where_the_process_is() {
+    for trouble in [0, 2, 3, 4, 5].map(|at| TROUBLES[at].2) {
+        let found = on("Ethernet", trouble);
+        let next = &found[0].next;
+        assert!(
+            next.contains("INTERFACE") && next.contains("in that of PID 4711: "),
+            "{next}"
+        );
+    }
+}
