@@ -18,11 +18,6 @@ use rdmatop_common::counters::{QpSlot, UserHits, UserQp, slot_flag};
 use rustix::time::ClockId;
 
 use super::{
-    super::{
-        attach::explain,
-        mapped::{Mapped, UsedRanges},
-        probe::{Event, UprobePmu},
-    },
     LOOK, Ready, Shared, UserOptions,
     guard::Guard,
     hooks::Function,
@@ -30,6 +25,13 @@ use super::{
     price::Sample,
     probed::Probed,
     target::{Finder, Program, Spot, Target, Unfit},
+};
+use crate::{
+    attach::{
+        explain,
+        probe::{Event, UprobePmu},
+    },
+    maps::mapped::{Mapped, UsedRanges},
 };
 use rdmatop_base::text;
 use rdmatop_model::cause::{Cause, CauseId, Concerns, Obstacle};
