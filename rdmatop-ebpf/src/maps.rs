@@ -37,7 +37,7 @@ const NO_PREALLOC: u32 = 1;
 pub(crate) const NOEXIST: u64 = 1;
 /// An insert replaces the value of an entry with this key: `BPF_ANY`.
 pub(crate) const ANY: u64 = 0;
-/// For a map whose size the loader sets (`loader/choice.rs` of rdmatop).
+/// For a map whose size the loader sets (`loader/session/sizes.rs` of rdmatop).
 const SET_AT_LOAD: u32 = 1;
 
 /// Lifecycle records. The kernel side writes them, user space reads them.

@@ -31,21 +31,21 @@ use rdmatop_common::{
 };
 
 /// `enum ib_qp_attr_mask`, include/rdma/ib_verbs.h: the same on 5.10 to 7.2.
-pub(super) mod mask {
+pub(crate) mod mask {
     pub(crate) const STATE: u32 = 1;
-    pub(super) const PORT: u32 = 1 << 5;
+    pub(crate) const PORT: u32 = 1 << 5;
     pub(crate) const AV: u32 = 1 << 7;
-    pub(super) const PATH_MTU: u32 = 1 << 8;
-    pub(super) const TIMEOUT: u32 = 1 << 9;
-    pub(super) const RETRY_CNT: u32 = 1 << 10;
-    pub(super) const RNR_RETRY: u32 = 1 << 11;
-    pub(super) const RQ_PSN: u32 = 1 << 12;
-    pub(super) const SQ_PSN: u32 = 1 << 16;
+    pub(crate) const PATH_MTU: u32 = 1 << 8;
+    pub(crate) const TIMEOUT: u32 = 1 << 9;
+    pub(crate) const RETRY_CNT: u32 = 1 << 10;
+    pub(crate) const RNR_RETRY: u32 = 1 << 11;
+    pub(crate) const RQ_PSN: u32 = 1 << 12;
+    pub(crate) const SQ_PSN: u32 = 1 << 16;
     pub(crate) const DEST_QPN: u32 = 1 << 20;
 }
 
 /// `IB_AH_GRH`, include/rdma/ib_verbs.h.
-pub(super) const AH_GRH: u8 = 1;
+pub(crate) const AH_GRH: u8 = 1;
 
 /// `IB_QPS_RESET`: the state in which the kernel creates a QP.
 const RESET: u32 = 0;

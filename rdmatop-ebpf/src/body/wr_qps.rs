@@ -122,14 +122,14 @@ extern "C" fn follow_wrs(qp: u64, is_new: u64) -> u64 {
     if scq == get_or_zero(rxe, &OFF_RXE_QP_RCQ) {
         new.flags |= qp_flag::ONE_CQ;
     }
-    let whose = Whose {
+    let identity = QpIdentity {
         pid: new.owner_pid,
         flags: new.owner,
         comm: &new.owner_comm,
         qpn: new.qpn,
         device: &new.device_name,
     };
-    if is_wanted(&whose) {
+    if is_wanted(&identity) {
         new.flags |= qp_flag::WANTED;
     }
     let key = QpnKey {
@@ -196,14 +196,14 @@ pub(super) fn forget(qp: u64) {
 }
 
 /// What the filter compares with a QP.
-pub(super) struct Whose<'a> {
+pub(crate) struct QpIdentity<'a> {
     /// Valid with `flag::OWNER_TASK` in the flags.
-    pub(super) pid: u32,
-    pub(super) flags: u32,
-    pub(super) comm: &'a [u8; COMM_LEN],
-    pub(super) qpn: u32,
+    pub(crate) pid: u32,
+    pub(crate) flags: u32,
+    pub(crate) comm: &'a [u8; COMM_LEN],
+    pub(crate) qpn: u32,
     /// The device's name.
-    pub(super) device: &'a [u8; DEVICE_NAME_LEN],
+    pub(crate) device: &'a [u8; DEVICE_NAME_LEN],
 }
 
 /// Whether the filter lets records of a QP through.
@@ -212,7 +212,7 @@ pub(super) struct Whose<'a> {
     clippy::cast_ptr_alignment,
     reason = "a map's value is aligned to 8, and so is the place of the name in it and in what is known of the QP"
 )]
-pub(super) fn is_wanted(qp: &Whose<'_>) -> bool {
+pub(crate) fn is_wanted(qp: &QpIdentity<'_>) -> bool {
     let Some(filter) = filter() else { return false };
     // SAFETY: the map checked the pointer.
     unsafe {

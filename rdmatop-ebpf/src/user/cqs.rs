@@ -21,14 +21,11 @@ use rdmatop_common::{
     wr::{NO_OPCODE, RECV, WrFilter, WrRecord, count, flag, kind},
 };
 
-use super::{
-    hook,
-    user::hits,
-    user_posts::{doubt, recall},
-    user_work::{Request, begin_poll, report, unseen, wanted},
-    wr::{NO_WAKEUP, counted, filter, left_out},
-};
 use crate::{
+    body::{
+        hook,
+        wr::{NO_WAKEUP, counted, filter, left_out},
+    },
     emit::lost,
     maps::{NOEXIST, enabled},
     offsets::{
@@ -36,7 +33,13 @@ use crate::{
         member, read,
     },
     task::{call_key, now},
-    user_maps::{USER_CQS, USER_POLLS, USER_WORK, UserCq, UserKey, UserPoll, UserWork, work_flag},
+    user::{
+        hits,
+        maps::{USER_CQS, USER_POLLS, USER_WORK, UserCq, UserKey, UserPoll, UserWork, work_flag},
+        poll::begin_poll,
+        records::{Request, report, unseen, wanted},
+        sends::{doubt, recall},
+    },
     words::{add, copy, zeroed},
     wr_maps::WR_EVENTS,
 };

@@ -1,5 +1,5 @@
 //! Records of single work requests of programs whose posts do not enter the kernel: the posts that
-//! [`super::user`] and [`super::user_wr`] count, and the completions that a program polls.
+//! [`super::post`] and [`super::build`] count, and the completions that a program polls.
 //!
 //! Nothing here is read from a provider's queues. A post is reported at the return of the provider's
 //! function, when it is known that the provider has accepted it. An end is a `struct ibv_wc` that the
@@ -7,63 +7,45 @@
 //! succeeds has no completion, and so no record of its end.
 
 use core::{
-    ffi::c_void,
     mem::MaybeUninit,
     ptr::{read_volatile, write_volatile},
 };
 
-use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_loop, bpf_probe_read_user};
+use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user};
 use rdmatop_common::{
     counters::loss,
     event::UNKNOWN_U32,
-    wr::{NO_OPCODE, NO_STATUS, RECV, WrFilter, WrRecord, count, flag, kind},
+    wr::{NO_STATUS, WrFilter, WrRecord, count, flag, kind},
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{
-    hook,
-    qp::{AH_GRH, mask},
-    user::hits,
-    user_cqs::leave,
-    user_posts::{doubt, forget_all, moves, recall, remember},
-    wr::{NO_WAKEUP, counted, filter, left_out},
-    wr_qps::{Whose, is_wanted},
-};
 use crate::{
+    body::{
+        qp::{AH_GRH, mask},
+        wr::{NO_WAKEUP, counted, filter, left_out},
+        wr_qps::{QpIdentity, is_wanted},
+    },
     emit::{lost, lost_many},
     maps::{QpKnown, enabled},
     offsets::{
         OFF_ATTR_AH_FLAGS, OFF_ATTR_DEST_QPN, OFF_ATTR_DGID, OFF_ATTR_STATE, WANT_USER_WORK, get,
         get_or_zero, member, read_into,
     },
-    task::{call_key, now},
-    user_maps::{
-        Building, USER_BUILDING, USER_NUMBERS, USER_POLLS, USER_QPNS, USER_WORK, UserBuildingKey, UserPoll,
-        UserQpn, work_flag,
+    user::{
+        cqs,
+        maps::{USER_NUMBERS, USER_QPNS, USER_WORK, UserQpn, work_flag},
+        sends::{forget_all, moves, remember},
     },
     words::{add, clear, copy, zeroed},
     wr_maps::WR_EVENTS,
 };
 
-/// `IB_QPT_UD`.
-const UD: u32 = 4;
 /// `IBV_SEND_SIGNALED`.
 const SIGNALED: u32 = 2;
+
 /// Opcodes with immediate data: `IBV_WR_RDMA_WRITE_WITH_IMM` and `IBV_WR_SEND_WITH_IMM`.
 const WRITE_IMM: u32 = 1;
 const SEND_IMM: u32 = 3;
-/// Size of a `struct ibv_wc`.
-const WC: u64 = 48;
-/// The most completions that one call may return; a higher result is ignored.
-const COMPLETIONS: i32 = 1 << 16;
-/// `IBV_WC_WITH_IMM`.
-const WITH_IMM: u32 = 2;
-/// `IBV_WR_*` for each `IBV_WC_*` of a send that stands for only one kind of request, four bits each: RDMA
-/// READ, compare and swap, fetch and add, bind, invalidate. `IBV_WC_SEND` and `IBV_WC_RDMA_WRITE` stand for
-/// several.
-const FIRST_KNOWN: u32 = 2;
-const LAST_KNOWN: u32 = 6;
-const REQUEST_OF: u64 = 0x0786_5400;
 
 /// Whether records of work requests are asked for. If not, the verifier removes the code that depends on it.
 #[inline(always)]
@@ -253,14 +235,14 @@ pub(super) fn introduce(number: u32, qp: u64, known: &QpKnown, handle: u64) -> O
         (*work).dest_qpn = UNKNOWN_U32;
         copy(&raw const known.owner_comm, &raw mut (*work).owner_comm);
         copy(&raw const known.device_name, &raw mut (*work).device_name);
-        let whose = Whose {
+        let identity = QpIdentity {
             pid: known.owner_pid,
             flags: u32::from(known.flags),
             comm: &known.owner_comm,
             qpn: known.qpn,
             device: &known.device_name,
         };
-        let wanted = if is_wanted(&whose) { work_flag::WANTED } else { 0 };
+        let wanted = if is_wanted(&identity) { work_flag::WANTED } else { 0 };
         write_volatile(&raw mut (*work).flags, work_flag::USED | wanted);
     }
     find_by_qpn(number, qp, known);
@@ -295,7 +277,7 @@ pub(super) fn retire(number: u32) -> Option<()> {
     // SAFETY: the map checked the pointer.
     unsafe {
         forget_all(number, work);
-        leave(&*work);
+        cqs::leave(&*work);
         for context in [0, read_volatile(&raw const (*work).context)] {
             let key = UserQpn {
                 context,
@@ -372,284 +354,4 @@ pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) -> Option<()> {
         }
     }
     look(number)
-}
-
-/// The key of a work request that is being built.
-#[inline(always)]
-pub(super) fn building(number: u32, nth: u64) -> UserBuildingKey {
-    UserBuildingKey {
-        number,
-        nth: nth as u32,
-    }
-}
-
-/// Remembers a work request that a program begins to build. `at`: the offset of `wr_id`, followed by
-/// `wr_flags`, in a `struct ibv_qp_ex`.
-#[inline(always)]
-pub(super) fn begin(number: u32, qp: u64, at: u64, opcode: u32, imm: u32) -> Option<()> {
-    let _ = look(number);
-    let work = USER_WORK.get_ptr_mut(number)?;
-    let mut place = MaybeUninit::<Building>::uninit();
-    let new = zeroed(&mut place);
-    // SAFETY: the helper checks the address itself.
-    let head = unsafe { bpf_probe_read_user((qp + at) as *const [u64; 2]) };
-    let [wr_id, flags] = head.unwrap_or([0; 2]);
-    new.wr_id = wr_id;
-    new.send_flags = flags as u32;
-    new.opcode = opcode;
-    new.imm = imm;
-    new.unread = u64::from(head.is_err());
-    // SAFETY: the map checked the pointer; the program holds the QP's lock, so these words have one writer.
-    unsafe {
-        let nth = (*work).built;
-        (*work).built = nth + 1;
-        // If there is no room, `of_batch` counts the record as lost.
-        let _ = USER_BUILDING.insert(&building(number, nth), &*new, 0);
-    }
-    Some(())
-}
-
-/// The number of the first of the last `wrs` requests that a program has built.
-#[inline(always)]
-pub(super) fn first(number: u32, wrs: u64) -> u64 {
-    // SAFETY: the map checked the pointer; one writer, as in `begin`.
-    let built = USER_WORK
-        .get_ptr(number)
-        .map_or(0, |work| unsafe { (*work).built });
-    built.wrapping_sub(wrs)
-}
-
-/// Adds data to the work request that a program builds.
-#[inline(always)]
-pub(super) fn grow(number: u32, bytes: u64, unread: u64) -> Option<()> {
-    let work = USER_WORK.get_ptr(number)?;
-    // SAFETY: the map checked the pointer; one writer, as in `begin`.
-    unsafe {
-        let built = USER_BUILDING.get_ptr_mut(&building(number, (*work).built.wrapping_sub(1)))?;
-        (*built).bytes += bytes;
-        (*built).unread |= unread;
-    }
-    Some(())
-}
-
-/// State of a walk over the work requests of a batch.
-struct Batch {
-    number: u64,
-    next: u64,
-    ts_ns: u64,
-    /// 0: the provider did not accept the batch, so its requests are only forgotten.
-    accepted: u64,
-}
-
-/// Reports the `n` requests of a batch from number `first` on, or only forgets them if not accepted.
-#[inline(always)]
-pub(super) fn batch(number: u32, first: u64, n: u64, ts_ns: u64, accepted: bool) {
-    let mut batch = Batch {
-        number: u64::from(number),
-        next: first,
-        ts_ns,
-        accepted: u64::from(accepted),
-    };
-    // SAFETY: the batch outlives the call.
-    unsafe {
-        bpf_loop(
-            n as u32,
-            of_batch as *mut c_void,
-            (&raw mut batch).cast::<c_void>(),
-            0,
-        );
-    }
-}
-
-/// Forgets the requests of a batch whose end no program will see.
-#[inline(always)]
-pub(super) fn forget(number: u32, first: u64, n: u64) {
-    batch(number, first, n, 0, false);
-}
-
-unsafe extern "C" fn of_batch(_turn: u32, batch: *mut Batch) -> i64 {
-    // SAFETY: the batch is on the caller's stack; the verifier follows its pointers.
-    unsafe {
-        let number = (*batch).number as u32;
-        let key = building(number, (*batch).next);
-        (*batch).next += 1;
-        let built = USER_BUILDING.get_ptr(&key);
-        if (*batch).accepted != 0 {
-            let mut place = MaybeUninit::uninit();
-            if let Some(built) = built {
-                let request = Request::posted(&mut place, (*batch).ts_ns, (*built).wr_id);
-                request.send((*built).opcode, (*built).send_flags, (*built).imm);
-                request.carries((*built).bytes, (*built).unread);
-                let _ = report(number, &raw const *request);
-            } else if USER_WORK
-                .get_ptr(number)
-                .is_some_and(|work| (*work).flags & work_flag::USED != 0)
-            {
-                doubt(number);
-                unseen();
-            }
-        }
-        let _ = USER_BUILDING.remove(&key);
-    }
-    0
-}
-
-/// Entry of a provider's `poll_cq(cq, num_entries, wc)`.
-#[inline(always)]
-pub(crate) fn polling(cq: u64, wc: u64) -> Option<()> {
-    if !wanted() || !enabled() {
-        return None;
-    }
-    // SAFETY: the map checked the pointer.
-    unsafe { add(&raw mut (*hits()?).hits, 1) };
-    begin_poll(hook::USER_POLL, &UserPoll { cq, wc });
-    Some(())
-}
-
-/// Remembers a call that polls. If the thread is already in another such call, the entry replaces that one:
-/// then a function that wraps the provider's has called it, and the provider's own call says which
-/// completions there are. The return of the wrapper then finds nothing to report.
-#[inline(always)]
-pub(super) fn begin_poll(hook: u32, call: &UserPoll) {
-    if USER_POLLS.insert(&call_key(hook), call, 0).is_err() {
-        unseen();
-    }
-}
-
-/// State of a walk over completions.
-struct Polled {
-    next: u64,
-    context: u64,
-    cq: u64,
-    ts_ns: u64,
-    pid: u64,
-}
-
-/// Return of a provider's `poll_cq`. `rc` is the number of completions that it has written.
-#[inline(always)]
-pub(crate) fn polled(rc: i32) -> Option<()> {
-    let key = call_key(hook::USER_POLL);
-    // SAFETY: the map checked the pointer; no other thread has this key.
-    let UserPoll { cq, wc } = unsafe { *USER_POLLS.get_ptr(&key)? };
-    let _ = USER_POLLS.remove(&key);
-    // SAFETY: the map checked the pointer.
-    unsafe { add(&raw mut (*hits()?).hits, 1) };
-    if rc <= 0 || rc > COMPLETIONS {
-        return None;
-    }
-    let mut polled = Polled {
-        next: wc,
-        // A `struct ibv_cq` begins with its context.
-        // SAFETY: the helper checks the address itself.
-        context: unsafe { bpf_probe_read_user(cq as *const u64) }.unwrap_or(0),
-        cq,
-        ts_ns: now(),
-        pid: bpf_get_current_pid_tgid() >> 32,
-    };
-    // SAFETY: the walk outlives the call.
-    unsafe {
-        bpf_loop(
-            rc.cast_unsigned(),
-            completion as *mut c_void,
-            (&raw mut polled).cast::<c_void>(),
-            0,
-        );
-    }
-    Some(())
-}
-
-/// Returns the number of the QP that a completion is for.
-#[inline(always)]
-fn of_completion(polled: &Polled, qpn: u32) -> Option<u32> {
-    let mut key = UserQpn {
-        context: polled.context,
-        pid: polled.pid as u32,
-        qpn,
-    };
-    if let Some(number) = USER_QPNS.get_ptr(&key) {
-        // SAFETY: the map checked the pointer.
-        return Some(unsafe { *number });
-    }
-    // No call of the QP's process has shown the context of the QP so far.
-    key.context = 0;
-    // SAFETY: as above.
-    let number = unsafe { *USER_QPNS.get_ptr(&key)? };
-    let _ = look(number);
-    let work = USER_WORK.get_ptr(number)?;
-    // SAFETY: as above.
-    (unsafe { read_volatile(&raw const (*work).context) } == polled.context).then_some(number)
-}
-
-fn halves(word: u64) -> (u32, u32) {
-    (word as u32, (word >> 32) as u32)
-}
-
-/// Reports one completion. A `struct ibv_wc` has `wr_id`, status, opcode, `vendor_err`, `byte_len`, imm,
-/// `qp_num`, `src_qp`, `wc_flags`.
-unsafe extern "C" fn completion(_turn: u32, polled: *mut Polled) -> i64 {
-    // SAFETY: the walk is on the caller's stack; the verifier follows its pointers.
-    unsafe {
-        let at = (*polled).next;
-        (*polled).next = at + WC;
-        let Ok([wr_id, outcome, length, number, source]) = bpf_probe_read_user(at as *const [u64; 5]) else {
-            unseen();
-            return 0;
-        };
-        let (status, opcode) = halves(outcome);
-        let (_, bytes) = halves(length);
-        let (imm, qpn) = halves(number);
-        let (source, wc_flags) = halves(source);
-        let Some(number) = of_completion(&*polled, qpn) else {
-            // It is not known whether the trace asks for this QP.
-            unseen();
-            return 0;
-        };
-        let Some(work) = USER_WORK.get_ptr(number) else {
-            return 0;
-        };
-        let mut place = MaybeUninit::<Request>::uninit();
-        let request = zeroed(&mut place);
-        request.kind = u32::from(kind::DONE);
-        request.status = status;
-        request.ts_ns = (*polled).ts_ns;
-        request.wr_id = wr_id;
-        request.flags = u32::from(flag::WR_ID);
-        request.opcode = NO_OPCODE;
-        request.dest_qpn = UNKNOWN_U32;
-        let of_receives = if status == 0 {
-            opcode >= RECV
-        } else {
-            // A failed completion has no opcode. It is of the receive queue for certain only if that has its
-            // own CQ.
-            (*work).send_cq != (*work).receive_cq && (*work).receive_cq == (*polled).cq
-        };
-        if of_receives {
-            request.flags |= u32::from(flag::RECEIVE);
-            request.opcode = RECV;
-        }
-        if status == 0 && of_receives {
-            request.opcode = opcode;
-            request.flags |= u32::from(flag::DETAILS);
-            request.bytes = bytes;
-            if wc_flags & WITH_IMM != 0 {
-                request.flags |= u32::from(flag::IMM);
-                request.imm = u32::from_be(imm);
-            }
-            if (*work).qp_type == UD {
-                request.dest_qpn = source;
-            }
-        } else if status == 0 && (FIRST_KNOWN..=LAST_KNOWN).contains(&opcode) {
-            request.opcode = (REQUEST_OF >> (opcode * 4) & 15) as u32;
-        }
-        if !of_receives {
-            if status == 0 || (*work).send_cq != (*work).receive_cq {
-                let _ = recall(number, &raw mut *request, opcode);
-            } else {
-                // A failed completion from a CQ that both queues share may be that of a receive.
-                doubt(number);
-            }
-        }
-        let _ = report(number, &raw const *request);
-    }
-    0
 }

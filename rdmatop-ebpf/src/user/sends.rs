@@ -28,10 +28,12 @@ use core::{
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_loop};
 use rdmatop_common::wr::{NO_OPCODE, flag};
 
-use super::user_work::Request;
 use crate::{
     task::now,
-    user_maps::{USER_QPS, USER_SLOTS, USER_WORK, UserWork, signals},
+    user::{
+        maps::{USER_QPS, USER_SLOTS, USER_WORK, UserWork, signals},
+        records::Request,
+    },
     words::{add, add_in_order, copy, fence, zeroed},
     wr_maps::{Outstanding, WR_OUTSTANDING, WrKey},
 };

@@ -141,7 +141,7 @@ pub(crate) struct UserWork {
     pub(crate) sends: u64,
     pub(crate) receives: u64,
     pub(crate) ends: u64,
-    /// All sends below this number have ended. See body/user_posts, also for the members up to `early_id`.
+    /// All sends below this number have ended. See user/sends.rs, also for the members up to `early_id`.
     pub(crate) ended: u64,
     /// When the QP last changed its state before anything could be posted, ns; 0 when no program saw that.
     pub(crate) begun_ns: u64,
