@@ -14,6 +14,8 @@ pub struct Status {
     pub ns_pids: Vec<u32>,
     /// Real user.
     pub uid: Option<u32>,
+    /// Effective user.
+    pub euid: Option<u32>,
     /// Effective capabilities, as bits of capabilities(7).
     pub cap_eff: Option<u64>,
     /// Memory that drivers hold for it, bytes (`mm->pinned_vm`): what `ib_umem_get` compares with the limit
@@ -48,7 +50,7 @@ impl Status {
                 b"State" => out.state = words.next().and_then(|word| word.first().copied()),
                 b"NSpid" => out.ns_pids = words.map_while(|word| small(Some(word))).collect(),
                 b"Tgid" => out.tgid = small(words.next()),
-                b"Uid" => out.uid = small(words.next()),
+                b"Uid" => (out.uid, out.euid) = (small(words.next()), small(words.next())),
                 b"CapEff" => out.cap_eff = words.next().and_then(hex),
                 b"VmPin" => {
                     let kib = words.next().and_then(parse_u64);
@@ -81,7 +83,7 @@ mod tests {
     #[test]
     fn the_lines_we_use_are_read() {
         let s = Status::parse(SAMPLE);
-        assert_eq!((s.tgid, s.uid), (Some(231), Some(1000)));
+        assert_eq!((s.tgid, s.uid, s.euid), (Some(231), Some(1000), Some(0)));
         assert_eq!(s.cap_eff, Some(0x1ff_ffff_ffff));
         assert_eq!(s.pinned, Some(64 << 10));
         assert_eq!((s.state, s.ns_pids), (Some(b'S'), vec![233, 12]));
