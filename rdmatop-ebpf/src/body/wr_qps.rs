@@ -20,8 +20,8 @@ use crate::{
     offsets::{
         OFF_DEV_INDEX, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_RES, OFF_QP_TYPE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX,
         OFF_QUEUE_MASK, OFF_QUEUE_SHIFT, OFF_RES_TYPE, OFF_RXE_QP_IBQP, OFF_RXE_QP_RCQ, OFF_RXE_QP_RQ,
-        OFF_RXE_QP_SCQ, OFF_RXE_QP_SIGNALS, OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ, OFF_RXE_QP_USER, Pane, get,
-        get_or_unknown, get_or_zero, member,
+        OFF_RXE_QP_SCQ, OFF_RXE_QP_SIGNALS, OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ, OFF_RXE_QP_USER, StructBuffer,
+        get, get_or_unknown, get_or_zero, member,
     },
     task::{Depth, entry, name_device, now, owner_of},
     words::zeroed,
@@ -100,9 +100,9 @@ extern "C" fn follow_wrs(qp: u64, is_new: u64) -> u64 {
     name_device(&mut new.device_name, new.device);
     new.qpn = get(qp, &OFF_QP_NUM).unwrap_or(UNKNOWN_U32);
     new.qp_type = get(qp, &OFF_QP_TYPE).unwrap_or(UNKNOWN_U32);
-    let mut pane = Pane::uninit();
+    let mut buffer = StructBuffer::uninit();
     let owner = owner_of(
-        entry(&mut pane, member(qp, &OFF_QP_RES).unwrap_or(0)),
+        entry(&mut buffer, member(qp, &OFF_QP_RES).unwrap_or(0)),
         &mut new.owner_comm,
         Depth::Name,
     );

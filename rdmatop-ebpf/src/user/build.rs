@@ -99,7 +99,7 @@ pub(crate) fn aborted(qp: u64) -> Option<()> {
     unsafe {
         if records::wanted() {
             let wrs = (*batch).wrs;
-            batch(number, first(number, wrs), wrs, 0, false);
+            end_batch(number, first(number, wrs), wrs, 0, false);
         }
         clear(batch);
     }
@@ -164,7 +164,7 @@ pub(crate) fn completed(rc: i32) -> Option<()> {
     let built = unsafe { &*built };
     let _ = post(built, rc);
     if records::wanted() {
-        batch(built.number as u32, built.first, built.wrs, built.at_ns, rc == 0);
+        end_batch(built.number as u32, built.first, built.wrs, built.at_ns, rc == 0);
         sends::leave(built.number as u32);
     }
     let _ = USER_BUILT.remove(&key);
@@ -206,7 +206,7 @@ fn post(built: &UserBatch, rc: i32) -> Option<()> {
 
 /// The key of a work request that is being built.
 #[inline(always)]
-pub(super) fn building(number: u32, nth: u64) -> UserBuildingKey {
+fn building(number: u32, nth: u64) -> UserBuildingKey {
     UserBuildingKey {
         number,
         nth: nth as u32,
@@ -216,7 +216,7 @@ pub(super) fn building(number: u32, nth: u64) -> UserBuildingKey {
 /// Remembers a work request that a program begins to build. `at`: the offset of `wr_id`, followed by
 /// `wr_flags`, in a `struct ibv_qp_ex`.
 #[inline(always)]
-pub(super) fn begin(number: u32, qp: u64, at: u64, opcode: u32, imm: u32) -> Option<()> {
+fn begin(number: u32, qp: u64, at: u64, opcode: u32, imm: u32) -> Option<()> {
     let _ = look(number);
     let work = USER_WORK.get_ptr_mut(number)?;
     let mut place = MaybeUninit::<Building>::uninit();
@@ -241,7 +241,7 @@ pub(super) fn begin(number: u32, qp: u64, at: u64, opcode: u32, imm: u32) -> Opt
 
 /// The number of the first of the last `wrs` requests that a program has built.
 #[inline(always)]
-pub(super) fn first(number: u32, wrs: u64) -> u64 {
+fn first(number: u32, wrs: u64) -> u64 {
     // SAFETY: the map checked the pointer; one writer, as in `begin`.
     let built = USER_WORK
         .get_ptr(number)
@@ -251,7 +251,7 @@ pub(super) fn first(number: u32, wrs: u64) -> u64 {
 
 /// Adds data to the work request that a program builds.
 #[inline(always)]
-pub(super) fn grow(number: u32, bytes: u64, unread: u64) -> Option<()> {
+fn grow(number: u32, bytes: u64, unread: u64) -> Option<()> {
     let work = USER_WORK.get_ptr(number)?;
     // SAFETY: the map checked the pointer; one writer, as in `begin`.
     unsafe {
@@ -273,7 +273,7 @@ struct Batch {
 
 /// Reports the `n` requests of a batch from number `first` on, or only forgets them if not accepted.
 #[inline(always)]
-pub(super) fn batch(number: u32, first: u64, n: u64, ts_ns: u64, accepted: bool) {
+fn end_batch(number: u32, first: u64, n: u64, ts_ns: u64, accepted: bool) {
     let mut batch = Batch {
         number: u64::from(number),
         next: first,
@@ -293,8 +293,8 @@ pub(super) fn batch(number: u32, first: u64, n: u64, ts_ns: u64, accepted: bool)
 
 /// Forgets the requests of a batch whose end no program will see.
 #[inline(always)]
-pub(super) fn forget(number: u32, first: u64, n: u64) {
-    batch(number, first, n, 0, false);
+fn forget(number: u32, first: u64, n: u64) {
+    end_batch(number, first, n, 0, false);
 }
 
 unsafe extern "C" fn of_batch(_turn: u32, batch: *mut Batch) -> i64 {

@@ -11,7 +11,7 @@ use rdmatop_common::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::maps::{CallKey, Place};
+use crate::maps::{CallEntry, CallKey};
 
 /// `BPF_F_MMAPABLE`, include/uapi/linux/bpf.h.
 const MMAPABLE: u32 = 1 << 10;
@@ -59,12 +59,12 @@ pub(crate) static USER_HITS: Array<UserHits> = Array::with_max_entries(1 << USER
 
 /// Posts between entry and return: see body/calls.
 #[map]
-pub(crate) static USER_CALLS: Array<Place<UserCall>> = Array::with_max_entries(USER_PLACES, 0);
+pub(crate) static USER_CALLS: Array<CallEntry<UserCall>> = Array::with_max_entries(USER_ENTRIES, 0);
 
-/// Number of places in [`USER_CALLS`], a power of two.
-pub(crate) const USER_PLACES: u32 = 4096;
+/// Number of entries in [`USER_CALLS`], a power of two.
+pub(crate) const USER_ENTRIES: u32 = 4096;
 
-/// Posts that found their place taken.
+/// Posts that found their entry taken.
 #[map]
 pub(crate) static USER_REST: HashMap<CallKey, UserCall> = HashMap::with_max_entries(1024, 0);
 

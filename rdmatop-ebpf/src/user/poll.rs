@@ -15,14 +15,11 @@ use crate::{
     user::{
         hits,
         maps::{USER_POLLS, USER_QPNS, USER_WORK, UserPoll, UserQpn},
-        records::{Request, look, report, unseen, wanted},
+        records::{Request, UD, look, report, unseen, wanted},
         sends::{doubt, recall},
     },
     words::{add, zeroed},
 };
-
-/// `IB_QPT_UD`.
-const UD: u32 = 4;
 
 /// Size of a `struct ibv_wc`.
 const WC: u64 = 48;

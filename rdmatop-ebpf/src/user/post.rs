@@ -13,7 +13,7 @@ use crate::{
     task::now,
     user::{
         hits,
-        maps::{Entered, USER_CALLS, USER_PLACES, USER_QPS, USER_REST, USER_SLOTS, UserCall},
+        maps::{Entered, USER_CALLS, USER_ENTRIES, USER_QPS, USER_REST, USER_SLOTS, UserCall},
         missed,
         qps::hit,
         records::{self, Request},
@@ -44,8 +44,8 @@ const DRIVER1: u32 = 11;
 const FLUSH: u32 = 14;
 
 const POSTS: Calls<UserCall> = Calls {
-    places: &USER_CALLS,
-    number: USER_PLACES,
+    entries: &USER_CALLS,
+    number: USER_ENTRIES,
     rest: &USER_REST,
 };
 

@@ -40,6 +40,8 @@ use crate::{
     wr_maps::WR_EVENTS,
 };
 
+/// `IB_QPT_UD`.
+pub(super) const UD: u32 = 4;
 /// `IBV_SEND_SIGNALED`.
 const SIGNALED: u32 = 2;
 
@@ -242,7 +244,11 @@ pub(super) fn introduce(number: u32, qp: u64, known: &QpKnown, handle: u64) -> O
             qpn: known.qpn,
             device: &known.device_name,
         };
-        let wanted = if is_wanted(&identity) { work_flag::WANTED } else { 0 };
+        let wanted = if is_wanted(&identity) {
+            work_flag::WANTED
+        } else {
+            0
+        };
         write_volatile(&raw mut (*work).flags, work_flag::USED | wanted);
     }
     find_by_qpn(number, qp, known);
