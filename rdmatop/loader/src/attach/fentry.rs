@@ -8,14 +8,14 @@ use std::{
     sync::Arc,
 };
 
-use aya_obj::generated::{bpf_attach_type, bpf_btf_info, bpf_cmd};
+use aya_obj::generated::{bpf_attach_type, bpf_cmd};
 
 use crate::{
     hooks::Entry,
     load::{
         Loader, Target,
         error::LoadError,
-        sys::{self, bpf, empty, raw_bpf},
+        sys::{bpf, btf_info, empty, find_btf},
     },
     offsets::btf::Btf,
 };
@@ -101,44 +101,17 @@ impl Module {
 
 /// The BTF object of a loaded module.
 fn module_btf(module: &str) -> Result<OwnedFd, FentryError> {
-    let refused = |what| move |error| FentryError::Refused { what, error };
-    let mut id = 0;
-    loop {
-        let mut attr = empty();
-        attr.__bindgen_anon_6.__bindgen_anon_1.start_id = id;
-        // SAFETY: the attribute holds only the number that the command takes.
-        match unsafe { raw_bpf(bpf_cmd::BPF_BTF_GET_NEXT_ID, &mut attr) } {
-            Ok(_) => {}
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
-                return Err(FentryError::NoBtf(module.to_owned()));
-            }
-            Err(error) => return Err(refused("cannot list BTF objects")(error)),
-        }
-        // SAFETY: the kernel has filled in this member.
-        id = unsafe { attr.__bindgen_anon_6.next_id };
-        let mut attr = empty();
-        attr.__bindgen_anon_6.__bindgen_anon_1.btf_id = id;
-        // SAFETY: the attribute holds only the number that the command takes.
-        let fd = match unsafe { bpf(bpf_cmd::BPF_BTF_GET_FD_BY_ID, &mut attr) } {
-            Ok(fd) => fd,
-            // The object has been freed since it was listed.
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => continue,
-            Err(error) => return Err(refused("cannot open a BTF object")(error)),
-        };
-        let mut name = [0u8; 64];
-        let mut info = bpf_btf_info {
-            btf: 0,
-            btf_size: 0,
-            id: 0,
-            name: name.as_mut_ptr() as u64,
-            name_len: 64,
-            kernel_btf: 0,
-        };
-        // SAFETY: the name outlives the call, and its real length is passed.
-        unsafe { sys::info(&fd, &mut info) }.map_err(refused("cannot read a BTF object's name"))?;
+    let is_it = |object: OwnedFd| {
+        let (info, name) = btf_info(&object, &mut [])?;
         let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
-        if info.kernel_btf != 0 && name.get(..end) == Some(module.as_bytes()) {
-            return Ok(fd);
-        }
+        let is_it = info.kernel_btf != 0 && name.get(..end) == Some(module.as_bytes());
+        Ok(is_it.then_some(object))
+    };
+    match find_btf(usize::MAX, is_it) {
+        Ok(found) => found.ok_or_else(|| FentryError::NoBtf(module.to_owned())),
+        Err(error) => Err(FentryError::Refused {
+            what: "cannot read the kernel's BTF objects",
+            error,
+        }),
     }
 }

@@ -23,7 +23,7 @@ use crate::{
 
 /// Why a program is not attached.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ProbeError {
+pub(crate) enum ProbeError {
     /// The program could not be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),

@@ -5,16 +5,11 @@
 //! same bytes at once (`btf_get_info_by_fd`, kernel/bpf/btf.c). It needs CAP_SYS_ADMIN and Linux 5.11, which
 //! first gave vmlinux's object an id and a name.
 
-use std::{
-    io,
-    mem::MaybeUninit,
-    os::fd::{AsRawFd, OwnedFd},
-};
+use std::{mem::MaybeUninit, os::fd::OwnedFd};
 
-use aya_obj::generated::{bpf_btf_info, bpf_cmd};
 use rustix::param::page_size;
 
-use crate::load::sys::{bpf, empty, raw_bpf};
+use crate::load::sys::{btf_info, find_btf};
 
 /// How many BTF objects to look at. vmlinux's has the lowest id, except for the objects of programs that were
 /// loaded before the kernel first needed it.
@@ -24,40 +19,14 @@ const MOST: u32 = 256 << 20;
 
 /// Returns the bytes of /sys/kernel/btf/vmlinux. `None` if the kernel does not give them this way, and the
 /// caller must read the file.
-pub(crate) fn vmlinux() -> Option<Vec<u8>> {
-    let mut id = 0;
-    for _ in 0..LOOKED_AT {
-        let mut attr = empty();
-        attr.__bindgen_anon_6.__bindgen_anon_1.start_id = id;
-        // SAFETY: the attribute holds only the number that the command takes.
-        unsafe { raw_bpf(bpf_cmd::BPF_BTF_GET_NEXT_ID, &mut attr) }.ok()?;
-        // SAFETY: the kernel has filled in this member.
-        id = unsafe { attr.__bindgen_anon_6.next_id };
-        let mut attr = empty();
-        attr.__bindgen_anon_6.__bindgen_anon_1.btf_id = id;
-        // SAFETY: the attribute holds only the number that the command takes.
-        match unsafe { bpf(bpf_cmd::BPF_BTF_GET_FD_BY_ID, &mut attr) } {
-            Ok(object) => {
-                if let Some(size) = is_vmlinux(&object).ok()? {
-                    return bytes(&object, size);
-                }
-            }
-            // The object has been freed since it was listed.
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
-            Err(_) => return None,
-        }
-    }
-    None
-}
-
-/// The size of vmlinux's object; `None` for any other.
-fn is_vmlinux(object: &OwnedFd) -> io::Result<Option<u32>> {
-    let mut name = [0u8; 16];
-    let info = ask(object, &mut [], &mut name)?;
-    Ok(
-        (info.kernel_btf != 0 && name.starts_with(b"vmlinux\0") && info.btf_size <= MOST)
-            .then_some(info.btf_size),
-    )
+pub(super) fn vmlinux() -> Option<Vec<u8>> {
+    let is_vmlinux = |object: OwnedFd| {
+        let (info, name) = btf_info(&object, &mut [])?;
+        let is_it = info.kernel_btf != 0 && name.starts_with(b"vmlinux\0") && info.btf_size <= MOST;
+        Ok(is_it.then_some((object, info.btf_size)))
+    };
+    let (object, size) = find_btf(LOOKED_AT, is_vmlinux).ok()??;
+    bytes(&object, size)
 }
 
 fn bytes(object: &OwnedFd, size: u32) -> Option<Vec<u8>> {
@@ -66,7 +35,7 @@ fn bytes(object: &OwnedFd, size: u32) -> Option<Vec<u8>> {
     bytes.try_reserve_exact(size as usize).ok()?;
     populate(bytes.spare_capacity_mut());
     bytes.resize(size as usize, 0);
-    let info = ask(object, &mut bytes, &mut [0; 16]).ok()?;
+    let (info, _) = btf_info(object, &mut bytes).ok()?;
     (info.btf_size == size).then_some(bytes)
 }
 
@@ -87,23 +56,4 @@ fn populate(block: &mut [MaybeUninit<u8>]) {
             libc::MADV_POPULATE_WRITE,
         )
     };
-}
-
-/// Asks the kernel for as much as the buffers have room for, and for the full size.
-fn ask(object: &OwnedFd, bytes: &mut [u8], name: &mut [u8; 16]) -> io::Result<bpf_btf_info> {
-    let mut info = bpf_btf_info {
-        btf: bytes.as_mut_ptr() as u64,
-        btf_size: u32::try_from(bytes.len()).unwrap_or(0),
-        id: 0,
-        name: name.as_mut_ptr() as u64,
-        name_len: 16,
-        kernel_btf: 0,
-    };
-    let mut attr = empty();
-    attr.info.bpf_fd = object.as_raw_fd().cast_unsigned();
-    attr.info.info_len = u32::try_from(size_of::<bpf_btf_info>()).unwrap_or(0);
-    attr.info.info = std::ptr::from_mut(&mut info) as u64;
-    // SAFETY: info, bytes and name outlive the call, and their real lengths are passed.
-    unsafe { raw_bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr) }?;
-    Ok(info)
 }
