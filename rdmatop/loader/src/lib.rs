@@ -27,7 +27,7 @@ pub use load::object::available as object_available;
 pub use manager::{Manager, StopHandle, panicked::reported, report::not_started};
 pub use maps::sweep::MapSweep;
 pub use on_request::{
-    prober::{Asked, Prober},
+    prober::{ProbeRequest, Prober},
     watcher::Watcher,
 };
 pub use plan::{options::Options, scope::Scope};

@@ -23,7 +23,7 @@ impl MachineState {
     pub(crate) fn read() -> Self {
         let root = Root::default();
         Self {
-            modules: Modules::new().look(),
+            modules: Modules::new().read(),
             hardware: has_hardware(&root),
             unarmed: Switches::new(&root).why_not(),
         }

@@ -41,7 +41,6 @@ use rdmatop_model::{
 };
 use rdmatop_sources::{
     clock, limits,
-    privileges::Raised,
     root::Root,
     seam::{Ended, Feed},
 };
@@ -106,19 +105,11 @@ type Starting = oneshot::Receiver<Result<Session, Obstacle>>;
 /// `spawn_blocking` would panic if no thread can be started.
 fn start(options: &Options) -> Result<Starting, Obstacle> {
     let options = options.clone();
-    let (told, starting) = oneshot::channel();
-    let work = move || {
-        let _rights = Raised::for_attach();
-        // Sending fails if the manager has ended meanwhile.
-        drop(told.send(Session::start(&options)));
-    };
-    thread::Builder::new()
-        .name("attach".to_owned())
-        .spawn(work)
-        .map_err(|error| {
-            let why = format!("cannot start a thread: {error}");
-            Obstacle::new(CauseId::NoThread, why, limits::threads())
-        })?;
+    let (result, starting) = oneshot::channel();
+    // Sending fails if the manager has ended meanwhile.
+    let work = move || drop(result.send(Session::start(&options)));
+    let attach = thread::Builder::new().name("attach".to_owned()).spawn(work);
+    attach.map_err(|error| limits::no_thread(&error))?;
     Ok(starting)
 }
 
@@ -278,8 +269,8 @@ impl Manager {
             events: mut ring,
             mut work,
         } = rings;
-        let mut look = tokio::time::interval(LOOK_FOR_WORK);
-        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut poll = tokio::time::interval(LOOK_FOR_WORK);
+        poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut watch = tokio::time::interval(WATCH);
         watch.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut losses_at = Instant::now();
@@ -293,7 +284,7 @@ impl Manager {
                     self.empty(&mut ring, work.as_mut(), session, feed).await?;
                     return Ok(After::Stopped);
                 }
-                _ = look.tick(), if work.is_some() => {
+                _ = poll.tick(), if work.is_some() => {
                     drain_work(work.as_mut(), feed).await?;
                     if losses_at.elapsed() >= LOSSES_EVERY {
                         losses_at = Instant::now();
@@ -302,8 +293,8 @@ impl Manager {
                 }
                 _ = watch.tick() => {
                     session.flush_log();
-                    self.tell_floods(feed).await?;
-                    self.relister.look(&self.sweep);
+                    self.report_floods(feed).await?;
+                    self.relister.list_if_needed(&self.sweep);
                     // Some records do not wake the reader: see `wakeup` in rdmatop-ebpf.
                     records |= self.drain(ring.get_mut(), feed).await?;
                     match self.switches.why_not() {
@@ -311,7 +302,7 @@ impl Manager {
                             blind = Some(obstacle.clone());
                             self.blinded(obstacle, feed).await?;
                         }
-                        None if blind.is_some() || self.modules.look() != machine.modules => {
+                        None if blind.is_some() || self.modules.read() != machine.modules => {
                             let rings = Rings { events: ring, work };
                             return self.succeed(rings, session, feed).await;
                         }
@@ -358,17 +349,17 @@ impl Manager {
         let _ = session.set_enabled(false);
         while self.drain(ring.get_mut(), feed).await? {}
         while drain_work(work.as_deref_mut(), feed).await? {}
-        self.sweep.look_for_skips();
+        self.sweep.read_skips();
         if let Some(counts) = self.sweep.work() {
             feed.send(Input::WorkCounts(counts)).await?;
         }
-        self.tell_floods(feed).await?;
+        self.report_floods(feed).await?;
         feed.send(Input::Losses(self.sweep.losses())).await?;
         feed.send(Input::Skipped(self.sweep.skipped())).await
     }
 
     /// Names the processes that made more events than they may.
-    async fn tell_floods(&self, feed: &Feed) -> Result<(), Ended> {
+    async fn report_floods(&self, feed: &Feed) -> Result<(), Ended> {
         let floods = self.sweep.floods();
         if floods.is_empty() {
             return Ok(());

@@ -22,7 +22,7 @@ static NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Generations(Vec<Option<u64>>);
 
-/// The directory of modules, kept open: the manager looks at it once a second, and a path from the root costs
+/// The directory of modules, kept open: the manager reads it once a second, and a path from the root costs
 /// twice as much as one from here. While it is open, the file system at /sys cannot be unmounted.
 #[derive(Debug)]
 pub(crate) struct Modules {
@@ -41,7 +41,7 @@ impl Modules {
     }
 
     /// The modules that are loaded at present.
-    pub(crate) fn look(&mut self) -> Generations {
+    pub(crate) fn read(&mut self) -> Generations {
         if self.dir.is_none() {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             self.dir = open(&self.path, flags, Mode::empty()).ok();
@@ -61,18 +61,18 @@ mod tests {
     #[test]
     fn a_module_that_comes_goes_or_comes_anew_changes_the_generations() {
         let dir = tempfile::tempdir().unwrap();
-        let (modules, core) = (dir.path().join("module"), dir.path().join("module/ib_core"));
-        let mut looks = Modules::of(modules);
-        let none = looks.look();
+        let (path, core) = (dir.path().join("module"), dir.path().join("module/ib_core"));
+        let mut modules = Modules::of(path);
+        let none = modules.read();
         std::fs::create_dir_all(&core).unwrap();
-        let one = looks.look();
-        assert_ne!(none, one, "the directory was not there at the first look");
-        assert_eq!(one, looks.look());
+        let one = modules.read();
+        assert_ne!(none, one, "the directory was not there at the first reading");
+        assert_eq!(one, modules.read());
         // The old one is kept, so that the new one cannot have its inode.
         std::fs::rename(&core, dir.path().join("old")).unwrap();
-        assert_eq!(looks.look(), none);
+        assert_eq!(modules.read(), none);
         std::fs::create_dir(&core).unwrap();
-        let anew = looks.look();
+        let anew = modules.read();
         assert!(anew != one && anew != none);
     }
 }

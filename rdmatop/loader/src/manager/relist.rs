@@ -53,7 +53,7 @@ impl Relister {
     }
 
     /// Starts a list if one is needed. Otherwise this costs little.
-    pub(crate) fn look(&mut self, sweep: &MapSweep) {
+    pub(crate) fn list_if_needed(&mut self, sweep: &MapSweep) {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
             let (took, complete) = thread.join().unwrap_or_default();
             self.again = Instant::now() + (took * SELDOM).max(AGAIN);

@@ -197,7 +197,7 @@ impl UsedRanges {
     ) -> impl Iterator<Item = Range<u32>> + use<F> {
         self.looks = self.looks.wrapping_add(1);
         let whole = self.looks.is_multiple_of(WHOLE_EVERY);
-        self.look(in_use, if whole { u32::MAX } else { LOOKAHEAD })
+        self.search(in_use, if whole { u32::MAX } else { LOOKAHEAD })
     }
 
     /// As [`UsedRanges::ranges`], but never looks at all entries: the reader of records calls this often.
@@ -205,10 +205,10 @@ impl UsedRanges {
         &mut self,
         in_use: F,
     ) -> impl Iterator<Item = Range<u32>> + use<F> {
-        self.look(in_use, LOOKAHEAD)
+        self.search(in_use, LOOKAHEAD)
     }
 
-    fn look<F: Fn(u32) -> bool>(
+    fn search<F: Fn(u32) -> bool>(
         &mut self,
         in_use: F,
         ahead: u32,

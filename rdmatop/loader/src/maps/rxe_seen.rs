@@ -20,12 +20,12 @@ const TASKLETS: &str = "OFF_RXE_TASK_TASKLET";
 
 /// Which of the two counts the programs keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct ComparedCounts {
     pub(crate) packets: bool,
     pub(crate) receives: bool,
 }
 
-impl Kept {
+impl ComparedCounts {
     /// Decides by the attached programs. `counts`: the session counts.
     pub(crate) fn of(counts: bool, resolved: &ResolvedOffsets, outcomes: &[Outcome]) -> Self {
         let softirqs = counts && resolved.has(TASKLETS);
@@ -41,18 +41,18 @@ impl Kept {
 }
 
 /// The counts of one session.
-pub(super) struct Seen {
+pub(super) struct RxeCounts {
     map: Mapped<RxeSeen>,
-    kept: Kept,
+    kept: ComparedCounts,
 }
 
-impl Seen {
+impl RxeCounts {
     /// Takes the map; `None` if nothing is counted in it.
     pub(crate) fn open(session: &mut Session) -> Result<Option<Self>, MappedError> {
         let kept = session.kept();
         match session
             .take_map(map::RXE_SEEN)
-            .filter(|_| kept != Kept::default())
+            .filter(|_| kept != ComparedCounts::default())
         {
             Some(map) => Ok(Some(Self {
                 map: Mapped::open(map, map::RXE_SEEN)?,

@@ -64,7 +64,7 @@ impl Skips {
             .filter(|program: &Program| program.hook.skip != Skip::Nothing)
             .collect();
         for program in &mut programs {
-            program.look();
+            program.read();
             program.before = program.now;
         }
         // The kernel began to count skips of kprobe programs in the same version as those of links.
@@ -74,8 +74,8 @@ impl Skips {
 
     /// Asks the kernel about each program: a system call or two, which touch no map, so that the kernel skips
     /// no program during them.
-    pub(crate) fn look(&mut self) {
-        self.programs.iter_mut().for_each(Program::look);
+    pub(crate) fn read(&mut self) {
+        self.programs.iter_mut().for_each(Program::read);
     }
 
     /// The programs that were skipped, as of the last look. `None` if the kernel does not count skips.
@@ -133,7 +133,7 @@ impl Program {
         self.link.as_ref().is_some_and(|link| missed(link).is_ok())
     }
 
-    fn look(&mut self) {
+    fn read(&mut self) {
         let skipped = sys::program(&self.fd).map_or(0, |info| info.recursion_misses);
         let missed = self.link.as_ref().and_then(|link| missed(link).ok()).unwrap_or(0);
         self.now = self.now.max(skipped + missed);

@@ -25,13 +25,13 @@ const SUMMED: std::ops::Range<usize> = offset_of!(QpSlot, owner_pid) / 8..offset
 /// Counts and flags only grow, so the sum stays the same only if each of them does. (Soft iWARP takes back
 /// the count of a CQE without room, within one call; [`SETTLED`] has such a slot reported again.)
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct LastReading {
     /// Birth of the slot's QP, with the bit [`SETTLED`].
     born: u64,
     sum: u64,
 }
 
-/// Bit in [`Seen::born`]: the slot has been reported once more after it stopped changing, because a breakdown
+/// Bit in [`LastReading::born`]: the slot has been reported once more after it stopped changing, because a breakdown
 /// (by opcode, status, time) may be written a moment after its total. No birth has this bit, which stands for
 /// 292 years after boot.
 const SETTLED: u64 = 1 << 63;
@@ -41,7 +41,7 @@ pub struct SlotMap {
     array: Mapped<QpSlot>,
     used_ranges: UsedRanges,
     /// By slot number, up to the highest that was in use.
-    seen: Vec<Seen>,
+    seen: Vec<LastReading>,
     posts: Posts,
     /// Final counts of slots that were freed since the last sweep.
     kept: Vec<(u32, QpSlot)>,
@@ -147,7 +147,7 @@ impl SlotMap {
             fence(Ordering::Acquire);
             let last = last(array, number);
             if let Some(seen) = self.seen.get_mut(number as usize) {
-                *seen = Seen::default();
+                *seen = LastReading::default();
             }
             self.posts.add(number, &last);
             self.kept.push((number, marked(last, &self.unknown)));
@@ -181,7 +181,7 @@ impl SlotMap {
         let ranges = self.used_ranges.ranges(in_use);
         for numbers in ranges.filter(|numbers| !numbers.is_empty()) {
             if self.seen.len() < numbers.end as usize {
-                self.seen.resize(numbers.end as usize, Seen::default());
+                self.seen.resize(numbers.end as usize, LastReading::default());
             }
             for number in numbers {
                 let place = array.at(number);
@@ -202,7 +202,7 @@ impl SlotMap {
                 }
                 let moved = seen.born & !SETTLED != born_ns || seen.sum != sum;
                 let settled = if moved { 0 } else { SETTLED };
-                *seen = Seen {
+                *seen = LastReading {
                     born: born_ns | settled,
                     sum,
                 };
@@ -210,7 +210,7 @@ impl SlotMap {
                 // final. If not, the kernel side may change counters during the copy.
                 fence(Ordering::Acquire);
                 let copy = if destroyed {
-                    *seen = Seen::default();
+                    *seen = LastReading::default();
                     last(array, number)
                 } else {
                     QpSlot {

@@ -22,7 +22,7 @@ use crate::{
         callers::{Callers, Floods},
         carried::Carried,
         mapped::{Mapped, MappedError},
-        rxe_seen::Seen,
+        rxe_seen::RxeCounts,
         skipped::Skips,
         slots::SlotMap,
         verb_table::{Entry, Table},
@@ -61,7 +61,7 @@ struct Maps {
     slots_at: Option<u64>,
     skips: Skips,
     /// What SoftRoCE's programs saw; `None` if the kernel counts what it skips, or skips nothing.
-    seen: Option<Seen>,
+    seen: Option<RxeCounts>,
     /// Counts of work requests; `None` if no trace follows them.
     work: Option<Mapped<u64>>,
     /// The largest result of [`Maps::unreported_work`] so far.
@@ -91,7 +91,7 @@ impl Maps {
             verbs_told: false,
             slots_at: None,
             skips: Skips::new(session.watched()),
-            seen: Seen::open(session)?,
+            seen: RxeCounts::open(session)?,
             work: match session
                 .take_map(map::WR_COUNTS)
                 .filter(|_| session.follows_work())
@@ -205,13 +205,13 @@ struct Inner {
     /// Sessions so far.
     sessions: u64,
     /// Probes on one process that the user asked for in the live view.
-    asked: Option<Asked>,
+    asked: Option<LentProbes>,
     /// Such probes have ended, and the engine has not been told yet.
     asked_over: bool,
 }
 
 /// Probes that the user asked for; `number` counts the user's requests.
-struct Asked {
+struct LentProbes {
     number: u64,
     /// The counters; until the probes count, a report about them.
     path: Result<UserPath, UprobesReport>,
@@ -250,7 +250,7 @@ impl MapSweep {
 
     /// Drops the maps of an ending session, but keeps its losses and its counts per process.
     pub(crate) fn release(&self) {
-        self.look_for_skips();
+        self.read_skips();
         let (losses, skipped, work) = (self.losses(), self.skipped(), self.work());
         self.floods();
         self.inner().paused = false;
@@ -268,7 +268,7 @@ impl MapSweep {
     }
 
     /// Losses by cause, cumulative over all sessions. Skips by the kernel are as of the last
-    /// [`MapSweep::look_for_skips`].
+    /// [`MapSweep::read_skips`].
     pub fn losses(&self) -> [u64; loss::COUNT as usize] {
         let inner = self.inner();
         let mut sums = [0; loss::COUNT as usize];
@@ -323,7 +323,7 @@ impl MapSweep {
     /// Notes that the user has asked for probes on one process.
     pub(crate) fn asks(&self, number: u64, report: UprobesReport) {
         let path = Err(report);
-        self.inner().asked = Some(Asked { number, path });
+        self.inner().asked = Some(LentProbes { number, path });
     }
 
     /// Notes that the probes of this request count, so that [`MapSweep::slots`] reads them from now on, or
@@ -375,9 +375,9 @@ impl MapSweep {
 
     /// Asks the kernel how often it skipped the programs. Call it also before losses are reported for the
     /// last time, but after the counts have been read.
-    pub fn look_for_skips(&self) {
+    pub fn read_skips(&self) {
         if let Some(maps) = &mut self.inner().maps {
-            maps.skips.look();
+            maps.skips.read();
         }
     }
 
@@ -505,7 +505,7 @@ impl MapSweep {
         }
         if let Some(Ok(user)) = &mut maps.user {
             user.sweep(&mut put);
-        } else if let Some(Asked { path: Ok(user), .. }) = asked {
+        } else if let Some(LentProbes { path: Ok(user), .. }) = asked {
             user.sweep(&mut put);
         }
         let ended_ns = monotonic();

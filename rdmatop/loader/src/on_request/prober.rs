@@ -1,30 +1,24 @@
 //! Probes the programs of one process while the user asks for it. It uses a session of its own, with programs
 //! and maps, which the sweep reads too. The session that counts goes on as it is.
 
-use std::{sync::mpsc, thread, time::Duration};
+use std::sync::mpsc;
 
+use super::{detach, spawn, switch};
 use crate::{
     maps::sweep::MapSweep,
-    on_request::watcher::switch,
     plan::{options::Options, scope::Scope},
-    session::{Session, armed::Switches},
+    session::Session,
     user::{UserOptions, off},
 };
-use rdmatop_model::{
-    cause::{CauseId, Obstacle},
-    event::EventKind,
-    input::UprobesReport,
-};
-use rdmatop_sources::{limits, netlink::client::Nldev, privileges::Raised, root::Root};
+use rdmatop_model::{cause::Cause, event::EventKind, input::UprobesReport};
+use rdmatop_sources::netlink::client::Nldev;
 
-/// How often to check whether programs can be detached.
-const AGAIN: Duration = Duration::from_secs(1);
 /// Bytes of the ring buffer, into which these programs write nothing.
 const RING_BYTES: u32 = 4096;
 
 /// A process whose programs are to be probed.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct ProbeRequest {
     /// The process's PID in the initial namespace.
     pub pid: u32,
     /// How much of a core the probes may take.
@@ -57,23 +51,19 @@ impl Prober {
     }
 
     /// Probes a process from now on. Attaching and detaching take up to seconds, each on its own thread.
-    pub fn probe(&mut self, asked: Asked) {
+    pub fn probe(&mut self, request: ProbeRequest) {
         self.stop();
         self.asked += 1;
         let (number, sweep) = (self.asked, self.sweep.clone());
-        let report = report(&asked);
-        sweep.asks(number, report.clone());
+        sweep.asks(number, report(&request));
         let (to, orders) = mpsc::channel();
-        self.running = Some((asked.pid, to));
+        self.running = Some((request.pid, to));
         let work = {
-            let sweep = sweep.clone();
-            move || run(&sweep, number, &asked, &orders)
+            let (sweep, request) = (sweep.clone(), request.clone());
+            move || run(&sweep, number, &request, &orders)
         };
-        if let Err(error) = thread::Builder::new().name("probe".to_owned()).spawn(work) {
-            let why = format!("cannot start a thread: {error}");
-            let cause = off(Obstacle::new(CauseId::NoThread, why, limits::threads()));
-            let off = Some(cause);
-            sweep.lend(number, Err(UprobesReport { off, ..report }));
+        if let Err(obstacle) = spawn("probe", work) {
+            fails(&sweep, number, &request, off(obstacle));
         }
     }
 
@@ -85,22 +75,22 @@ impl Prober {
     }
 }
 
-fn report(asked: &Asked) -> UprobesReport {
+fn report(request: &ProbeRequest) -> UprobesReport {
     UprobesReport {
-        pid: Some(asked.pid),
-        limit: asked.limit,
+        pid: Some(request.pid),
+        limit: request.limit,
         ..UprobesReport::default()
     }
 }
 
 /// Asks for the programs that find the process's QPs and those on its functions, and for nothing else.
-fn options(asked: &Asked) -> Options {
+fn options(request: &ProbeRequest) -> Options {
     Options {
         ring_bytes: RING_BYTES,
         scope: Scope::Events(vec![EventKind::WrPost]),
         uprobes: Some(UserOptions {
-            pid: Some(asked.pid),
-            limit: asked.limit,
+            pid: Some(request.pid),
+            limit: request.limit,
             ends: false,
         }),
         datapaths: false,
@@ -109,41 +99,34 @@ fn options(asked: &Asked) -> Options {
 }
 
 /// Probes the process until the sender is dropped.
-fn run(sweep: &MapSweep, number: u64, asked: &Asked, orders: &mpsc::Receiver<()>) {
-    let options = options(asked);
-    let started = {
-        let _rights = Raised::for_attach();
-        Session::start(&options)
-    };
-    let mut session = match started {
+fn run(sweep: &MapSweep, number: u64, request: &ProbeRequest, orders: &mpsc::Receiver<()>) {
+    let mut session = match Session::start(&options(request)) {
         Ok(session) => session,
-        Err(obstacle) => return fails(sweep, number, asked, obstacle),
+        Err(obstacle) => return fails(sweep, number, request, off(obstacle)),
     };
     match session.take_user() {
         Some(Ok(path)) => sweep.lend(number, Ok(path)),
-        Some(Err(cause)) => {
-            let off = Some(cause);
-            sweep.lend(number, Err(UprobesReport { off, ..report(asked) }));
-        }
+        Some(Err(cause)) => fails(sweep, number, request, cause),
         None => {}
     }
     if let Err(obstacle) = switch(&mut session, true) {
-        fails(sweep, number, asked, obstacle);
+        fails(sweep, number, request, off(obstacle));
     }
-    query(&asked.qps);
+    query(&request.qps);
     // Wait until the sender is dropped.
     while orders.recv().is_ok() {}
-    let _ = switch(&mut session, false);
-    // Detaching programs while kprobes are switched off would disable ftrace until the next boot.
-    let mut switches = Switches::new(&Root::default());
-    while switches.why_not().is_some() {
-        thread::sleep(AGAIN);
-    }
+    detach(session);
 }
 
-fn fails(sweep: &MapSweep, number: u64, asked: &Asked, obstacle: Obstacle) {
-    let off = Some(off(obstacle));
-    sweep.lend(number, Err(UprobesReport { off, ..report(asked) }));
+fn fails(sweep: &MapSweep, number: u64, request: &ProbeRequest, cause: Cause) {
+    let off = Some(cause);
+    sweep.lend(
+        number,
+        Err(UprobesReport {
+            off,
+            ..report(request)
+        }),
+    );
 }
 
 /// Queries these QPs, so that the kernel side's programs see them. A QP that cannot be queried is found when

@@ -4,7 +4,6 @@
 
 use std::{
     sync::mpsc::{self, RecvTimeoutError},
-    thread,
     time::Duration,
 };
 
@@ -15,22 +14,18 @@ use rdmatop_common::{
     wr::{WrFilter, WrRecord, decode},
 };
 
+use super::{detach, spawn, switch};
 use crate::{
-    maps::{mapped::Mapped, unpreempted::Unpreempted},
+    maps::mapped::Mapped,
     plan::{options::Options, scope::Scope},
-    session::{Session, armed::Switches},
+    session::Session,
 };
 use rdmatop_model::{
     cause::{CauseId, Obstacle},
     event::EventKind,
     input::{Input, WatchReport, WatchSample},
 };
-use rdmatop_sources::{
-    limits,
-    privileges::Raised,
-    root::Root,
-    seam::{Ended, Feed},
-};
+use rdmatop_sources::seam::{Ended, Feed};
 
 /// How often to look for records, which do not wake the reader.
 const LOOK: Duration = Duration::from_millis(50);
@@ -42,8 +37,6 @@ const AT_A_TIME: usize = 512;
 /// How many batches to read before looking for an order again: a ring buffer that is filled as fast as it is
 /// read must not make an order wait.
 const BATCHES: usize = 8;
-/// How often to check whether programs can be detached.
-const AGAIN: Duration = Duration::from_secs(1);
 
 /// An order to a running watch. Dropping the sender ends the watch.
 enum Order {
@@ -81,14 +74,13 @@ impl Watcher {
             orders,
         };
         let failed = (self.feed.clone(), self.watches);
-        let spawned = thread::Builder::new().name("watch".to_owned()).spawn(move || {
+        let spawned = spawn("watch", move || {
             // If the engine has ended, the whole program ends, and the kernel detaches the programs.
             let _: Result<(), Ended> = watch.run(filter);
         });
-        if let Err(error) = spawned {
+        if let Err(obstacle) = spawned {
             let (feed, watch) = failed;
-            let why = format!("cannot start a thread: {error}");
-            let report = WatchReport::Off(Obstacle::new(CauseId::NoThread, why, limits::threads()));
+            let report = WatchReport::Off(obstacle);
             let _ = feed.offer(Input::Watch(Box::new(WatchSample { watch, qp, report })));
         }
     }
@@ -127,12 +119,8 @@ impl Watch {
             Err(obstacle) => self.report(WatchReport::Off(obstacle))?,
             Ok(filter) => {
                 self.report(WatchReport::Starting)?;
-                let started = {
-                    let _rights = Raised::for_attach();
-                    Session::start(&options(filter))
-                };
-                match started.and_then(AttachedSession::open) {
-                    Ok(attached) => self.look(attached)?,
+                match Session::start(&options(filter)).and_then(AttachedSession::open) {
+                    Ok(attached) => self.pass_on(attached)?,
                     Err(obstacle) => self.report(WatchReport::Off(obstacle))?,
                 }
             }
@@ -143,17 +131,17 @@ impl Watch {
     }
 
     /// Passes records on until an order arrives or the sender is dropped; then detaches the programs.
-    fn look(&self, mut attached: AttachedSession) -> Result<(), Ended> {
+    fn pass_on(&self, mut attached: AttachedSession) -> Result<(), Ended> {
         self.report(WatchReport::On)?;
-        let mut told = (0, 0);
+        let mut reported = (0, 0);
         while let Err(RecvTimeoutError::Timeout) = self.orders.recv_timeout(LOOK) {
             for _ in 0..BATCHES {
                 let records = attached.records();
                 let (full, missed) = attached.lost();
-                if records.is_empty() && (full, missed) == told {
+                if records.is_empty() && (full, missed) == reported {
                     break;
                 }
-                told = (full, missed);
+                reported = (full, missed);
                 let more = records.len() == AT_A_TIME;
                 self.report(WatchReport::Records {
                     records,
@@ -165,7 +153,7 @@ impl Watch {
                 }
             }
         }
-        attached.close();
+        detach(attached.session);
         Ok(())
     }
 }
@@ -221,19 +209,4 @@ impl AttachedSession {
     fn lost(&self) -> (u64, u64) {
         (self.losses.read(loss::WR_RING), self.losses.read(loss::WR_MISSED))
     }
-
-    /// Detaches the programs, but not while kprobes are off: that would disable ftrace until the next boot.
-    fn close(mut self) {
-        let _ = switch(&mut self.session, false);
-        let mut switches = Switches::new(&Root::default());
-        while switches.why_not().is_some() {
-            thread::sleep(AGAIN);
-        }
-    }
-}
-
-/// Switches the programs on or off, without making the session that counts miss anything.
-pub(crate) fn switch(session: &mut Session, on: bool) -> Result<(), Obstacle> {
-    let _unpreempted = Unpreempted::begin();
-    session.set_enabled(on)
 }

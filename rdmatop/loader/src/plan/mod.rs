@@ -11,7 +11,7 @@ use log::Level;
 use rdmatop_common::offsets::{OFFSETS, TRACEPOINT_FIELDS};
 
 use crate::{
-    hooks::{Entry, Hook, Role, control::CONTROL_PLANE, datapath::DATA_PATHS},
+    hooks::{Entry, Hook, Role, control::CONTROL_PLANE},
     user,
 };
 use rdmatop_model::{
@@ -213,8 +213,10 @@ pub fn unknown(outcomes: &[Outcome]) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
-    use crate::hooks::datapath::all_hooks;
+    use crate::hooks::datapath::{DATA_PATHS, all_hooks};
 
     fn facts() -> Facts {
         Facts {

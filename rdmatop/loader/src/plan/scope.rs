@@ -130,8 +130,8 @@ mod tests {
                 attach: Attach::Fentry,
                 ..Options::default()
             };
-            let resolved = choice::read_offsets(&options).unwrap();
-            for program in choice::programs(&options) {
+            let resolved = options::read_offsets(&options).unwrap();
+            for program in options::programs(&options) {
                 let read = there[program].iter();
                 let unresolved: Vec<_> = read
                     .filter(|global| !resolved.contains(*global) && !counting.contains(*global))

@@ -15,7 +15,7 @@ use crate::{
     attach::{AttachedProgram, explain, pinned},
     hooks::{Role, Skip},
     load::program_log,
-    maps::{rxe_seen::Kept, skipped::Watched, slots::SlotMap},
+    maps::{rxe_seen::ComparedCounts, skipped::Watched, slots::SlotMap},
     plan::{self, Outcome, options::Options, unseen},
     user::UserPath,
 };
@@ -23,6 +23,7 @@ use rdmatop_model::{
     cause::{Cause, CauseId, Obstacle},
     input::{DataPaths, ProbeVerdict},
 };
+use rdmatop_sources::privileges::Raised;
 use start::Resolved;
 
 /// Puts the step that failed before the reason.
@@ -49,7 +50,7 @@ pub struct Session {
     user: Option<Result<UserPath, Cause>>,
     /// Probes on programs make records of work requests.
     follows_user_work: bool,
-    kept: Kept,
+    kept: ComparedCounts,
     /// Attached programs; dropping them detaches them.
     programs: Vec<AttachedProgram>,
 }
@@ -57,6 +58,7 @@ pub struct Session {
 impl Session {
     /// Loads and attaches the programs. They count nothing until [`Session::set_enabled`].
     pub fn start(options: &Options) -> Result<Self, Obstacle> {
+        let _rights = Raised::for_attach();
         Ok(Resolved::of(options)?.load()?.attach()?.session())
     }
 
@@ -158,7 +160,7 @@ impl Session {
     }
 
     /// What SoftRoCE's programs count for the comparison with the driver.
-    pub(super) fn kept(&self) -> Kept {
+    pub(super) fn kept(&self) -> ComparedCounts {
         self.kept
     }
 

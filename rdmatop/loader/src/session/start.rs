@@ -24,7 +24,7 @@ use crate::{
         object::{self, Object},
         program_log,
     },
-    maps::{rxe_seen::Kept, slots::SlotMap, unpreempted::Unpreempted},
+    maps::{rxe_seen::ComparedCounts, slots::SlotMap, unpreempted::Unpreempted},
     offsets::{self, BtfSet, Paths, ResolvedOffsets},
     plan::{
         self, Facts, Outcome,
@@ -201,7 +201,7 @@ impl Attached<'_> {
             Some(obstacle) => Err(user::off(obstacle)),
             None => UserPath::open(wanted, &loader, &mut maps).map_err(user::off),
         });
-        let kept = Kept::of(options.scope.counters(), &resolved.offsets, &outcomes);
+        let kept = ComparedCounts::of(options.scope.counters(), &resolved.offsets, &outcomes);
         log::info!(programs = programs.len(), datapaths:? = datapaths, pinned = pinned(&programs).join(",").as_str(); "ready");
         Session {
             maps,
