@@ -10,14 +10,12 @@ use crate::{
     body::hook,
     task::{call_key, now},
     user::{
-        hits,
         maps::{
             Building, USER_BATCHES, USER_BUILDING, USER_BUILT, USER_QPS, USER_SLOTS, USER_WORK, UserBatch,
             UserBuildingKey, work_flag,
         },
-        missed,
         post::{Segments, class},
-        qps::hit,
+        qps::{hit, hits, missed},
         records::{self, Request, look, report, unseen},
         sends::{self, doubt},
     },

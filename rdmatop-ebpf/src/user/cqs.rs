@@ -34,9 +34,9 @@ use crate::{
     },
     task::{call_key, now},
     user::{
-        hits,
         maps::{USER_CQS, USER_POLLS, USER_WORK, UserCq, UserKey, UserPoll, UserWork, work_flag},
         poll::begin_poll,
+        qps::hits,
         records::{Request, report, unseen, wanted},
         sends::{doubt, recall},
     },

@@ -13,8 +13,8 @@ use crate::{
     maps::enabled,
     task::{call_key, now},
     user::{
-        hits,
         maps::{USER_POLLS, USER_QPNS, USER_WORK, UserPoll, UserQpn},
+        qps::hits,
         records::{Request, UD, look, report, unseen, wanted},
         sends::{doubt, recall},
     },

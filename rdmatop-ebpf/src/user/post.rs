@@ -12,10 +12,8 @@ use crate::{
     body::{calls::Calls, hook},
     task::now,
     user::{
-        hits,
         maps::{Entered, USER_CALLS, USER_ENTRIES, USER_QPS, USER_REST, USER_SLOTS, UserCall},
-        missed,
-        qps::hit,
+        qps::{hit, hits, missed},
         records::{self, Request},
         sends,
     },

@@ -3,25 +3,26 @@
 
 use core::ptr::{read_volatile, write_volatile};
 
-use aya_ebpf::helpers::bpf_get_current_pid_tgid;
+use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_get_smp_processor_id};
 use rdmatop_common::{
-    counters::{loss, place::UNCOUNTED, slot_flag},
+    counters::{USER_HITS_BITS, UserHits, loss, place::UNCOUNTED, slot_flag},
     event::flag,
 };
 
 use crate::{
     body::{enter_or, hook},
+    emit::lost,
     maps::{NOEXIST, enabled},
     offsets::{OFF_QP_SRQ, OFF_QP_UOBJECT, OFF_UOBJECT_HANDLE, get, get_or_zero},
     pool, qps,
     task::{call_key, now},
     user::{
-        cqs, hits,
+        cqs,
         maps::{
-            FREE_USER, USED_USER, USER_BATCHES, USER_DESTROYS, USER_INDEX, USER_NUMBERS, USER_QPS,
+            FREE_USER, USED_USER, USER_BATCHES, USER_DESTROYS, USER_HITS, USER_INDEX, USER_NUMBERS, USER_QPS,
             USER_SLOTS, UserDestroy, UserKey,
         },
-        missed, records,
+        records,
     },
     words::{add, clear, fence},
 };
@@ -37,6 +38,23 @@ const UNKNOWN: u32 = slot_flag::NO_RNR
 #[inline(always)]
 fn process() -> u32 {
     (bpf_get_current_pid_tgid() >> 32) as u32
+}
+
+#[inline(always)]
+pub(super) fn hits() -> Option<*mut UserHits> {
+    // SAFETY: takes no argument.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
+    USER_HITS.get_ptr_mut(cpu & ((1 << USER_HITS_BITS) - 1))
+}
+
+/// Counts a hit that the programs could not count for a QP.
+#[inline(always)]
+pub(super) fn missed() {
+    lost(loss::MISSED);
+    if let Some(hits) = hits() {
+        // SAFETY: the map checked the pointer.
+        unsafe { add(&raw mut (*hits).missed, 1) };
+    }
 }
 
 /// Takes a free number: the one retired first if user space has freed it, else one that no QP has had.

@@ -87,7 +87,7 @@ impl Store {
                 // Whatever the umask is, `lab status` is for everybody.
                 Ok(()) => {
                     if let Some(dir) = self.open_dir()? {
-                        let _ = fchmod(dir, Mode::from_raw_mode(0o755));
+                        let _ = fchmod(dir.fd, Mode::from_raw_mode(0o755));
                     }
                 }
                 Err(Errno::EXIST) => {}
@@ -123,7 +123,9 @@ impl Store {
 
     fn is_current(&self, dir: &Directory) -> bool {
         let now = fs::symlink_metadata(&self.dir);
-        now.is_ok_and(|now| fstat(dir).is_ok_and(|dir| (dir.st_dev, dir.st_ino) == (now.dev(), now.ino())))
+        now.is_ok_and(|now| {
+            fstat(&dir.fd).is_ok_and(|dir| (dir.st_dev, dir.st_ino) == (now.dev(), now.ino()))
+        })
     }
 
     /// What was made, without a lock: the file is always whole.

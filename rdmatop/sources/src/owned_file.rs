@@ -4,7 +4,7 @@
 //! what others could have written is not read.
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -31,14 +31,9 @@ pub enum Refusal {
 /// The directory of such files.
 #[derive(Debug)]
 pub struct Directory {
-    fd: OwnedFd,
+    /// The open directory.
+    pub fd: OwnedFd,
     owner: u32,
-}
-
-impl AsFd for Directory {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
 }
 
 fn is_owned(owner: u32, uid: u32, mode: u32) -> Result<(), Refusal> {
@@ -71,21 +66,12 @@ impl Directory {
         openat(&self.fd, name, flags, Mode::from_raw_mode(0o600))
     }
 
-    /// Whether the file is there and can be read.
-    pub fn has(&self, name: &str) -> bool {
-        self.open_file(name).is_ok()
-    }
-
-    fn open_file(&self, name: &str) -> Result<File, Errno> {
-        // Without O_NONBLOCK, opening a FIFO would wait for a writer.
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        openat(&self.fd, name, flags, Mode::empty()).map(File::from)
-    }
-
     /// What is in a file of at most `largest` bytes; `None` if there is none.
     pub fn read(&self, name: &str, largest: u64) -> Result<Option<Vec<u8>>, Refusal> {
-        let file = match self.open_file(name) {
-            Ok(file) => file,
+        // Without O_NONBLOCK, opening a FIFO would wait for a writer.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match openat(&self.fd, name, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::LOOP) => return Err(Refusal::Unfit("is a symbolic link")),
             Err(errno) => return Err(Refusal::Kernel(errno)),

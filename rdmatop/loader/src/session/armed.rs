@@ -1,12 +1,14 @@
-//! Whether kprobes run at all.
+//! What every program needs on a machine, above all that kprobes run.
 //!
 //! While one of two kernel switches is off, a kprobe can be attached but never runs, and the kernel reports
 //! no error and no count. Events that its program misses would look like events that did not happen.
 
 use std::{fs::File, os::unix::fs::FileExt as _, path::PathBuf};
 
+use super::would_not_run;
+use crate::offsets::Paths;
 use rdmatop_model::cause::{CauseId, Obstacle};
-use rdmatop_sources::root::Root;
+use rdmatop_sources::{root::Root, sysfs::list_devices};
 
 /// Whether a kprobe at a function's entry uses ftrace (`CONFIG_KPROBES_ON_FTRACE`), which arm64 lacks.
 const BY_FTRACE: bool = !cfg!(target_arch = "aarch64");
@@ -96,6 +98,47 @@ fn off(why: &str, remedy: &'static str) -> Obstacle {
     Obstacle::new(CauseId::ProbesOff, why, remedy)
 }
 
+/// Checks what every program needs on this machine.
+pub(super) fn may_start(paths: &Paths, root: &Root) -> Result<(), Obstacle> {
+    if !paths.modules.is_dir() {
+        return Err(Obstacle::new(
+            CauseId::NoModuleList,
+            "cannot tell which modules are loaded: /sys is not mounted",
+            "`mount -t sysfs sysfs /sys`",
+        ));
+    }
+    if !paths.modules.join("ib_core").is_dir() {
+        return Err(without_core(root));
+    }
+    match locked_down(root).or_else(|| Switches::new(root).why_not()) {
+        Some(obstacle) => Err(would_not_run(obstacle)),
+        None => Ok(()),
+    }
+}
+
+/// Why there is no session if /sys/module does not list ib_core: either a container runtime masks the
+/// directory, or ib_core is not loaded.
+fn without_core(root: &Root) -> Obstacle {
+    let loaded = list_devices(root).is_some()
+        || root.bytes(&root.proc("modules"), 1 << 20).is_some_and(|list| {
+            list.split(|b| *b == b'\n')
+                .any(|line| line.starts_with(b"ib_core "))
+        });
+    if loaded {
+        Obstacle::new(
+            CauseId::NoModuleList,
+            "cannot tell which modules are loaded: there are RDMA devices, and /sys/module does not list ib_core",
+            "give the container the host's /sys/module",
+        )
+    } else {
+        Obstacle::new(
+            CauseId::NoRdmaSubsystem,
+            "ib_core is not loaded: there is nothing to trace yet",
+            "rdmatop waits for it",
+        )
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsRawFd;
@@ -151,5 +194,18 @@ mod tests {
             switches.kprobes.file.is_none(),
             "it is opened again when it is there again"
         );
+    }
+
+    #[test]
+    fn a_masked_list_of_modules_is_not_taken_for_a_machine_without_rdma() {
+        let fake = Fake::new();
+        assert_eq!(without_core(&fake.root()).id, CauseId::NoRdmaSubsystem);
+        fake.proc("modules", "ib_core_x 1 0 - Live 0x0\n");
+        assert_eq!(without_core(&fake.root()).id, CauseId::NoRdmaSubsystem);
+        fake.proc("modules", "x 1 0 - Live 0x0\nib_core 1 0 - Live 0x0\n");
+        assert_eq!(without_core(&fake.root()).id, CauseId::NoModuleList);
+        let fake = Fake::new();
+        fake.dir("sys/class/infiniband");
+        assert_eq!(without_core(&fake.root()).id, CauseId::NoModuleList);
     }
 }

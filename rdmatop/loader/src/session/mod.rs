@@ -1,7 +1,6 @@
 //! A session: loaded maps and attached programs, from a start to its end.
 pub(crate) mod armed;
 mod headroom;
-mod requirements;
 mod sizes;
 mod start;
 

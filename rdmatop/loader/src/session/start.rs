@@ -33,8 +33,8 @@ use crate::{
         unseen,
     },
     session::{
+        armed::may_start,
         at, headroom,
-        requirements::may_start,
         sizes::{Existing, Sizes},
     },
     user::{self, UserPath},

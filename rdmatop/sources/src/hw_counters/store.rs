@@ -68,7 +68,7 @@ impl Locked {
         }
         let owner = rustix::process::geteuid().as_raw();
         let dir = Directory::open(path, owner).map_err(|refusal| failed(path, &refusal))?;
-        if !make && !dir.has(FILE) {
+        if !make && matches!(dir.read(FILE, LARGEST), Ok(None)) {
             return Err(Denied::Nothing);
         }
         let path = path.join(FILE);
