@@ -1,5 +1,5 @@
-//! Which number, and so which counters, a QP of a program has: from the first modify or query that shows it to
-//! its destroy.
+//! Which number, and so which counters, a QP of a program has, from the first modify or query that shows it
+//! to its destroy. Also counts hits of probes.
 
 use core::ptr::{read_volatile, write_volatile};
 

@@ -9,7 +9,7 @@
 //! * [`session`] goes through these steps once, as stages of one type each;
 //! * [`maps`] reads counters and losses of the session;
 //! * [`manager`] replaces the session when modules are reloaded, and reads its ring buffer;
-//! * `on_request` has the sessions of their own that a user asks for: a QP's work requests, a process's probes;
+//! * `on_request` has sessions that a user asks for: a QP's work requests, a process's probes;
 //! * [`user`] probes functions of programs (`--uprobes`).
 mod attach;
 pub mod hooks;

@@ -1,7 +1,8 @@
-//! Files in which root keeps what it has changed: /run/rdmatop. Like the changes, they do not outlive the boot.
+//! Files in which root keeps what it has changed, in /run/rdmatop. Like the changes, they do not outlive the
+//! boot.
 //!
-//! Root acts on such a file, so only the owner's file in the owner's directory counts: no link is followed, and
-//! what others could have written is not read.
+//! Root acts on such a file, so only the owner's file in the owner's directory counts: no link is followed,
+//! and what others could have written is not read.
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -59,8 +60,8 @@ impl Directory {
         Ok(Self { fd, owner })
     }
 
-    /// Opens a file to lock, and makes it if it is missing. Only its owner can open it: whoever can open a file
-    /// can also lock it (flock(2)). `flags`: whether programs that are started inherit it.
+    /// Opens a file to lock, and makes it if it is missing. Only its owner can open it: whoever can open a
+    /// file can also lock it (flock(2)). `flags`: whether programs that are started inherit it.
     pub fn open_lock(&self, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         openat(&self.fd, name, flags, Mode::from_raw_mode(0o600))
@@ -90,8 +91,8 @@ impl Directory {
         Ok(Some(raw))
     }
 
-    /// Writes a new file and renames it over the old one, so that one whole file is there whatever happens. When
-    /// this returns it is there for good.
+    /// Writes a new file and renames it over the old one, so that one whole file is there whatever happens.
+    /// When this returns it is there for good.
     pub fn write(&self, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
         let new = new(name);
         self.remove(&new)?;

@@ -76,7 +76,7 @@ pub(crate) fn btf_info(object: &OwnedFd, bytes: &mut [u8]) -> io::Result<(bpf_bt
         name_len: 64,
         kernel_btf: 0,
     };
-    // SAFETY: the struct has only plain integers; bytes and name outlive the call, and their lengths are right.
+    // SAFETY: plain integers; bytes and name outlive the call, and their real lengths are passed.
     unsafe { info(object, &mut btf) }?;
     Ok((btf, name))
 }

@@ -31,9 +31,9 @@ struct LastReading {
     sum: u64,
 }
 
-/// Bit in [`LastReading::born`]: the slot has been reported once more after it stopped changing, because a breakdown
-/// (by opcode, status, time) may be written a moment after its total. No birth has this bit, which stands for
-/// 292 years after boot.
+/// Bit in [`LastReading::born`]: the slot has been reported once more after it stopped changing, because a
+/// breakdown (by opcode, status, time) may be written a moment after its total. No birth has this bit, which
+/// stands for 292 years after boot.
 const SETTLED: u64 = 1 << 63;
 
 /// The mapped array.

@@ -2,7 +2,7 @@
 pub(crate) mod prober;
 pub(crate) mod watcher;
 
-use std::{io, thread, time::Duration};
+use std::{thread, time::Duration};
 
 use crate::{
     maps::unpreempted::Unpreempted,
@@ -17,9 +17,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Runs `work` on a thread that nobody waits for.
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Obstacle> {
     let spawned = thread::Builder::new().name(name.to_owned()).spawn(work);
-    spawned
-        .map(drop)
-        .map_err(|error: io::Error| limits::no_thread(&error))
+    spawned.map(drop).map_err(|error| limits::no_thread(&error))
 }
 
 /// Switches the programs on or off, without making the session that counts miss anything.

@@ -119,14 +119,9 @@ fn run(sweep: &MapSweep, number: u64, request: &ProbeRequest, orders: &mpsc::Rec
 }
 
 fn fails(sweep: &MapSweep, number: u64, request: &ProbeRequest, cause: Cause) {
-    let off = Some(cause);
-    sweep.lend(
-        number,
-        Err(UprobesReport {
-            off,
-            ..report(request)
-        }),
-    );
+    let mut report = report(request);
+    report.off = Some(cause);
+    sweep.lend(number, Err(report));
 }
 
 /// Queries these QPs, so that the kernel side's programs see them. A QP that cannot be queried is found when
