@@ -55,15 +55,16 @@ impl Prober {
         self.stop();
         self.asked += 1;
         let (number, sweep) = (self.asked, self.sweep.clone());
-        sweep.asks(number, report(&request));
+        let report = report(&request);
+        sweep.asks(number, report.clone());
         let (to, orders) = mpsc::channel();
         self.running = Some((request.pid, to));
         let work = {
-            let (sweep, request) = (sweep.clone(), request.clone());
+            let sweep = sweep.clone();
             move || run(&sweep, number, &request, &orders)
         };
         if let Err(obstacle) = spawn("probe", work) {
-            fails(&sweep, number, &request, off(obstacle));
+            fails(&sweep, number, report, off(obstacle));
         }
     }
 
@@ -102,15 +103,15 @@ fn options(request: &ProbeRequest) -> Options {
 fn run(sweep: &MapSweep, number: u64, request: &ProbeRequest, orders: &mpsc::Receiver<()>) {
     let mut session = match Session::start(&options(request)) {
         Ok(session) => session,
-        Err(obstacle) => return fails(sweep, number, request, off(obstacle)),
+        Err(obstacle) => return fails(sweep, number, report(request), off(obstacle)),
     };
     match session.take_user() {
         Some(Ok(path)) => sweep.lend(number, Ok(path)),
-        Some(Err(cause)) => fails(sweep, number, request, cause),
+        Some(Err(cause)) => fails(sweep, number, report(request), cause),
         None => {}
     }
     if let Err(obstacle) = switch(&mut session, true) {
-        fails(sweep, number, request, off(obstacle));
+        fails(sweep, number, report(request), off(obstacle));
     }
     query(&request.qps);
     // Wait until the sender is dropped.
@@ -118,8 +119,7 @@ fn run(sweep: &MapSweep, number: u64, request: &ProbeRequest, orders: &mpsc::Rec
     detach(session);
 }
 
-fn fails(sweep: &MapSweep, number: u64, request: &ProbeRequest, cause: Cause) {
-    let mut report = report(request);
+fn fails(sweep: &MapSweep, number: u64, mut report: UprobesReport, cause: Cause) {
     report.off = Some(cause);
     sweep.lend(number, Err(report));
 }
