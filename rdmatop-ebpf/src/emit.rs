@@ -43,13 +43,13 @@ const FORCE_WAKEUP: u64 = 2;
 
 /// 1 while the ring buffer holds a record for which the reader has not been woken. In `.bss`, as the hints in
 /// maps.rs.
-static HELD: Held = Held(UnsafeCell::new(0));
+static PENDING_WAKEUP: PendingWakeup = PendingWakeup(UnsafeCell::new(0));
 
-struct Held(UnsafeCell<u32>);
+struct PendingWakeup(UnsafeCell<u32>);
 
 // SAFETY: programs read and write the whole word. A race can only cause an extra wake-up, which does no harm,
 // or a missing one, and the reader looks once a second anyway.
-unsafe impl Sync for Held {}
+unsafe impl Sync for PendingWakeup {}
 
 /// Returns the flags with which to submit a record. With 0 the kernel wakes the reader only if it had read
 /// all. The reader sleeps after each drain: a storm of records costs few wake-ups, an idle machine none.
@@ -65,16 +65,16 @@ fn wakeup(breaking: bool) -> u64 {
     if !counts() || !works_in_softirqs() {
         return 0;
     }
-    // SAFETY: see `Held`.
+    // SAFETY: see `PendingWakeup`.
     unsafe {
         if breaking {
-            write_volatile(HELD.0.get(), 1);
+            write_volatile(PENDING_WAKEUP.0.get(), 1);
             return NO_WAKEUP;
         }
-        if read_volatile(HELD.0.get()) == 0 {
+        if read_volatile(PENDING_WAKEUP.0.get()) == 0 {
             return 0;
         }
-        write_volatile(HELD.0.get(), 0);
+        write_volatile(PENDING_WAKEUP.0.get(), 0);
     }
     FORCE_WAKEUP
 }

@@ -11,8 +11,8 @@ use rdmatop_common::{
 use crate::{
     maps::QpKnown,
     offsets::{
-        OFF_DEV_INDEX, OFF_PD_RES, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_PD, OFF_QP_PORT, OFF_QP_TYPE, Pane,
-        Window, get_or_unknown, get_or_zero, place_of,
+        OFF_DEV_INDEX, OFF_PD_RES, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_PD, OFF_QP_PORT, OFF_QP_TYPE,
+        StructBuffer, StructRead, get_or_unknown, get_or_zero, place_of,
     },
     task::{Depth, Entry, entry, name_consumer, name_device, now, owner_of},
 };
@@ -26,8 +26,8 @@ pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: Entry<'_>, depth: Dept
     known.device = get_or_zero(qp, &OFF_QP_DEVICE);
     known.device_index = get_or_unknown(known.device, &OFF_DEV_INDEX);
     known.flags = name_device(&mut known.device_name, known.device);
-    let mut pane = Pane::<5>::uninit();
-    let members = Window::open(&mut pane, qp, &OFF_QP_NUM);
+    let mut buffer = StructBuffer::<5>::uninit();
+    let members = StructRead::open(&mut buffer, qp, &OFF_QP_NUM);
     let unreadable = members.unreadable as u32;
     known.qpn = members.get(&OFF_QP_NUM).unwrap_or(UNKNOWN_U32) | unreadable;
     known.qp_type = members.get(&OFF_QP_TYPE).unwrap_or(UNKNOWN_U32) | unreadable;
@@ -40,8 +40,8 @@ pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: Entry<'_>, depth: Dept
         // rdma_cm creates QPs for its callers under its own name; the PD has the caller's name
         // (__ib_alloc_pd).
         let pd = get_or_zero(qp, &OFF_QP_PD);
-        let mut pane = Pane::uninit();
-        let entry = entry(&mut pane, place_of(pd, &OFF_PD_RES));
+        let mut buffer = StructBuffer::uninit();
+        let entry = entry(&mut buffer, place_of(pd, &OFF_PD_RES));
         name_consumer(&mut known.owner_comm, entry);
     }
 }

@@ -61,7 +61,7 @@ mod slots;
 #[cfg(target_arch = "bpf")]
 mod task;
 #[cfg(target_arch = "bpf")]
-mod user_maps;
+mod user;
 #[cfg(target_arch = "bpf")]
 mod vacancy;
 #[cfg(target_arch = "bpf")]

@@ -37,7 +37,7 @@ const NO_PREALLOC: u32 = 1;
 pub(crate) const NOEXIST: u64 = 1;
 /// An insert replaces the value of an entry with this key: `BPF_ANY`.
 pub(crate) const ANY: u64 = 0;
-/// For a map whose size the loader sets (`loader/choice.rs` of rdmatop).
+/// For a map whose size the loader sets (`loader/session/sizes.rs` of rdmatop).
 const SET_AT_LOAD: u32 = 1;
 
 /// Lifecycle records. The kernel side writes them, user space reads them.
@@ -63,24 +63,24 @@ pub(crate) static CONTROL: Array<u32> = Array::with_max_entries(1, 0);
 
 /// Modify calls between entry and return: see body/calls.
 #[map]
-pub(crate) static MODIFY_CALLS: Array<Place<ModifyCall>> = Array::with_max_entries(MODIFY_PLACES, 0);
+pub(crate) static MODIFY_CALLS: Array<CallEntry<ModifyCall>> = Array::with_max_entries(MODIFY_ENTRIES, 0);
 
-/// Number of places in [`MODIFY_CALLS`], a power of two.
-pub(crate) const MODIFY_PLACES: u32 = 512;
+/// Number of entries in [`MODIFY_CALLS`], a power of two.
+pub(crate) const MODIFY_ENTRIES: u32 = 512;
 
-/// Modify calls that found their place taken. A thread is in one call of a hook at a time, and TIDs are those
+/// Modify calls that found their entry taken. A thread is in one call of a hook at a time, and TIDs are those
 /// of the initial namespace; the same holds for every map with this key.
 #[map]
 pub(crate) static MODIFY_REST: HashMap<CallKey, ModifyCall> = HashMap::with_max_entries(256, 0);
 
 /// Destroy calls between entry and return.
 #[map]
-pub(crate) static DESTROY_CALLS: Array<Place<DestroyCall>> = Array::with_max_entries(DESTROY_PLACES, 0);
+pub(crate) static DESTROY_CALLS: Array<CallEntry<DestroyCall>> = Array::with_max_entries(DESTROY_ENTRIES, 0);
 
-/// Number of places in [`DESTROY_CALLS`], a power of two.
-pub(crate) const DESTROY_PLACES: u32 = 256;
+/// Number of entries in [`DESTROY_CALLS`], a power of two.
+pub(crate) const DESTROY_ENTRIES: u32 = 256;
 
-/// Destroy calls that found their place taken.
+/// Destroy calls that found their entry taken.
 #[map]
 pub(crate) static DESTROY_REST: HashMap<CallKey, DestroyCall> = HashMap::with_max_entries(128, 0);
 
@@ -90,23 +90,23 @@ pub(crate) static OBJECT_CALLS: HashMap<CallKey, ObjectRecord> = HashMap::with_m
 
 /// Verb calls by ioctl between entry and return: see body/calls.
 #[map]
-pub(crate) static IOCTL_CALLS: Array<Place<VerbCall>> = Array::with_max_entries(IOCTL_PLACES, 0);
+pub(crate) static IOCTL_CALLS: Array<CallEntry<VerbCall>> = Array::with_max_entries(IOCTL_ENTRIES, 0);
 
-/// Number of places in [`IOCTL_CALLS`], a power of two.
-pub(crate) const IOCTL_PLACES: u32 = 512;
+/// Number of entries in [`IOCTL_CALLS`], a power of two.
+pub(crate) const IOCTL_ENTRIES: u32 = 512;
 
-/// Verb calls that found their place taken, and calls of rdma_cm.
+/// Verb calls that found their entry taken, and calls of rdma_cm.
 #[map]
 pub(crate) static VERB_CALLS: HashMap<CallKey, VerbCall> = HashMap::with_max_entries(512, 0);
 
 /// `write()` calls of verbs between entry and return, by the low bits of the thread id. Every doorbell is
-/// such a call, and an array element costs a tenth of a hash entry. A call that finds its place taken goes to
+/// such a call, and an array element costs a tenth of a hash entry. A call that finds its entry taken goes to
 /// `VERB_CALLS`.
 #[map]
-pub(crate) static WRITE_CALLS: Array<WriteCall> = Array::with_max_entries(WRITE_PLACES, 0);
+pub(crate) static WRITE_CALLS: Array<WriteCall> = Array::with_max_entries(WRITE_ENTRIES, 0);
 
-/// Number of places in [`WRITE_CALLS`], a power of two.
-pub(crate) const WRITE_PLACES: u32 = 512;
+/// Number of entries in [`WRITE_CALLS`], a power of two.
+pub(crate) const WRITE_ENTRIES: u32 = 512;
 
 /// Verb counters. The kernel side writes them; user space reads them through mmap. There is one counter for
 /// all CPUs, changed by atomic adds, because a process rarely calls the same verb on two CPUs at once.
@@ -252,13 +252,13 @@ pub(crate) struct CallKey {
     pub(crate) hook: u32,
 }
 
-/// A place that holds a call in flight.
+/// An entry that holds a call in flight.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(crate) struct Place<T> {
-    /// 1 while a call holds the place; more while other calls try to claim it.
+pub(crate) struct CallEntry<T> {
+    /// 1 while a call holds the entry; more while other calls try to claim it.
     pub(crate) claims: u64,
-    /// Hook and thread of the call that holds the place; 0 when no call does.
+    /// Hook and thread of the call that holds the entry; 0 when no call does.
     pub(crate) caller: u64,
     pub(crate) call: T,
 }

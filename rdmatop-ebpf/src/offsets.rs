@@ -121,38 +121,38 @@ fn failed(result: i64) -> u64 {
 /// Neighbouring members of a struct, read at once: a read costs some hundred instructions, even of a few
 /// bytes.
 ///
-/// The layout of the struct depends on the kernel. A member outside the window is read separately; offsets
-/// are constants to the verifier, so it keeps only one of the two paths. All members of this struct but
+/// The layout of the struct depends on the kernel. A member outside these bytes is read separately; offsets are
+/// constants to the verifier, so it keeps only one of the two paths. All members of this struct but
 /// `words` are values, not memory: the verifier of 5.10 forgets constants that were stored in memory.
 #[derive(Clone, Copy)]
-pub(crate) struct Window<'a, const WORDS: usize> {
+pub(crate) struct StructRead<'a, const WORDS: usize> {
     words: &'a [u64; WORDS],
     base: u64,
     first: u64,
-    /// All ones if the read failed, else 0. If it failed, members that the window covers are zero.
+    /// All ones if the read failed, else 0. If it failed, members among these bytes are zero.
     pub(crate) unreadable: u64,
 }
 
-/// Where the bytes of a [`Window`] go.
-pub(crate) type Pane<const WORDS: usize> = MaybeUninit<[u64; WORDS]>;
+/// Where the bytes of a [`StructRead`] go.
+pub(crate) type StructBuffer<const WORDS: usize> = MaybeUninit<[u64; WORDS]>;
 
-impl<'a, const WORDS: usize> Window<'a, WORDS> {
-    /// Opens a window on the struct at `base` that begins at its member `first`. If that offset is unknown,
-    /// the window is empty and each member is read separately.
+impl<'a, const WORDS: usize> StructRead<'a, WORDS> {
+    /// Reads the struct at `base` from its member `first` on. If that offset is unknown, nothing is read, and
+    /// each member is read separately.
     #[inline(always)]
-    pub(crate) fn open(pane: &'a mut Pane<WORDS>, base: u64, first: &Global<u32>) -> Self {
+    pub(crate) fn open(buffer: &'a mut StructBuffer<WORDS>, base: u64, first: &Global<u32>) -> Self {
         let first = u64::from(first.load());
         // If the offset is unknown, the address is bad or nothing uses the words. SAFETY: the helper checks
         // the address itself; it writes the whole place, with zeroes if it fails.
         let result = unsafe {
             generated::bpf_probe_read_kernel(
-                pane.as_mut_ptr().cast(),
+                buffer.as_mut_ptr().cast(),
                 (WORDS * 8) as u32,
                 (base + first) as *const c_void,
             )
         };
         // SAFETY: the helper has written the whole place.
-        let words = unsafe { pane.assume_init_ref() };
+        let words = unsafe { buffer.assume_init_ref() };
         Self {
             words,
             base,
@@ -165,7 +165,7 @@ impl<'a, const WORDS: usize> Window<'a, WORDS> {
         }
     }
 
-    /// The words of the window, `None` when the offset of its first member is unknown.
+    /// The words that were read, `None` when the offset of its first member is unknown.
     #[inline(always)]
     pub(crate) fn first(self) -> Option<*const [u64; WORDS]> {
         (self.first != u64::from(UNKNOWN)).then_some(&raw const *self.words)
@@ -175,7 +175,7 @@ impl<'a, const WORDS: usize> Window<'a, WORDS> {
     #[inline(always)]
     pub(crate) fn get<T>(self, offset: &Global<u32>) -> Option<T> {
         let offset = u64::from(offset.load());
-        // For a member before the window this wraps around; an unknown offset is far past it.
+        // For a member before these bytes this wraps around; an unknown offset is far past it.
         let inside = offset.wrapping_sub(self.first);
         if inside <= (WORDS * 8 - size_of::<T>()) as u64 && self.first != u64::from(UNKNOWN) {
             // SAFETY: the member is inside the words and aligned, as the first one is; every T used is plain

@@ -27,7 +27,7 @@ use crate::{
         ANY, NEXT_TRY, NOEXIST, QP_HINTS, QP_INDEX, QP_PATHS, QP_SLOTS, QPN_INDEX, QUEUE_SLOTS, QpKnown,
         QpPath, QpnKey, USED_SLOTS, enabled,
     },
-    offsets::{OFF_QP_RES, Pane, counts, place_of},
+    offsets::{OFF_QP_RES, StructBuffer, counts, place_of},
     record,
     task::{Depth, entry, now},
     vacancy::{give_back, take_slot},
@@ -241,7 +241,7 @@ pub(crate) fn adopt<P: Provider>(qp: u64) -> u64 {
     let mut known = MaybeUninit::uninit();
     let known = zeroed::<QpKnown>(&mut known);
     let res = place_of(qp, &OFF_QP_RES);
-    identify(known, qp, entry(&mut Pane::uninit(), res), Depth::Whole);
+    identify(known, qp, entry(&mut StructBuffer::uninit(), res), Depth::Whole);
     // A QP gets no slot here: when a modify calls this, too little stack is left to set one up.
     rest::<P>(known, qp, slot_flag::SINCE_ATTACH);
     if insert(known, qp) {

@@ -15,8 +15,8 @@ use crate::{
     maps::{CallKey, QpKnown},
     offsets::{
         OFF_DEV_INDEX, OFF_DEV_NAME, OFF_PROG_ATTACH_BTF, OFF_RES_KERN_NAME, OFF_RES_TASK, OFF_TASK_COMM,
-        OFF_TASK_FLAGS, OFF_TASK_LEADER, OFF_TASK_START, OFF_TASK_TGID, Pane, WANT_QP_CREATES, Window,
-        get_or_unknown, get_or_zero, is_known, place_of, read_into, read_text,
+        OFF_TASK_FLAGS, OFF_TASK_LEADER, OFF_TASK_START, OFF_TASK_TGID, StructBuffer, StructRead,
+        WANT_QP_CREATES, get_or_unknown, get_or_zero, is_known, place_of, read_into, read_text,
     },
     words::copy,
 };
@@ -158,13 +158,13 @@ fn kthread(flags: u32) -> u16 {
 }
 
 /// The head of a `struct rdma_restrack_entry`: task, `kern_name`, type.
-pub(crate) type Entry<'a> = Window<'a, 3>;
+pub(crate) type Entry<'a> = StructRead<'a, 3>;
 
 /// Reads the head of the entry at `res`. For `res` 0 the head is all zeroes, which means no owner. There is
 /// no branch, because the verifier would follow both sides.
 #[inline(always)]
-pub(crate) fn entry(pane: &mut Pane<3>, res: u64) -> Entry<'_> {
-    Window::open(pane, res, &OFF_RES_TASK)
+pub(crate) fn entry(buffer: &mut StructBuffer<3>, res: u64) -> Entry<'_> {
+    StructRead::open(buffer, res, &OFF_RES_TASK)
 }
 
 /// `flag::KTHREAD` if a task is a kernel thread, which belongs to no process; else 0.

@@ -74,7 +74,7 @@ const NAMES_MAPPINGS: &[&str] = &["rdmatop_sources", "uprobes", "process"];
 const MAY_USE: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("doctor", &["base", "model"]),
-    ("lab", &["base", "doctor", "sources"]),
+    ("lab", &["base", "sources"]),
     ("loader", &["base", "common", "model", "output", "sources"]),
     ("model", &["base", "common"]),
     ("nccl-log", &["base", "model"]),

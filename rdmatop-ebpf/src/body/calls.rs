@@ -1,7 +1,7 @@
 //! Calls between entry and return, remembered by thread.
 //!
-//! A call has a place in an array, chosen by the low bits of the thread id. That costs a tenth of inserting
-//! into and deleting from a hash table. A call whose place another thread holds goes to a hash table.
+//! A call has an entry in an array, chosen by the low bits of the thread id. That costs a tenth of inserting
+//! into and deleting from a hash table. A call whose entry another thread holds goes to a hash table.
 
 use core::{
     mem::MaybeUninit,
@@ -13,14 +13,14 @@ use rdmatop_common::counters::loss;
 
 use crate::{
     emit::lost,
-    maps::{CallKey, Place},
+    maps::{CallEntry, CallKey},
     task::call_key,
     words::{claim, copy, release, unclaim},
 };
 
-/// The maps that remember one kind of call. The number of places is a power of two.
+/// The maps that remember one kind of call. The number of entries is a power of two.
 pub(crate) struct Calls<T: 'static> {
-    pub(crate) places: &'static Array<Place<T>>,
+    pub(crate) entries: &'static Array<CallEntry<T>>,
     pub(crate) number: u32,
     pub(crate) rest: &'static HashMap<CallKey, T>,
 }
@@ -32,8 +32,8 @@ fn caller(key: CallKey) -> u64 {
 
 impl<T: Copy> Calls<T> {
     #[inline(always)]
-    fn place(&self, key: CallKey) -> Option<*mut Place<T>> {
-        self.places.get_ptr_mut(key.tid & (self.number - 1))
+    fn entry(&self, key: CallKey) -> Option<*mut CallEntry<T>> {
+        self.entries.get_ptr_mut(key.tid & (self.number - 1))
     }
 
     /// Remembers a call. If there is no room, the program at the call's return counts the loss. If an earlier
@@ -48,28 +48,28 @@ impl<T: Copy> Calls<T> {
     #[inline(always)]
     pub(crate) fn remember_or(&self, hook: u32, call: &T, earlier: impl Fn(&T)) -> bool {
         let key = call_key(hook);
-        let Some(place) = self.place(key) else {
+        let Some(entry) = self.entry(key) else {
             return false;
         };
-        // SAFETY: the map checked the pointer; only the claim's holder writes the rest of the place.
+        // SAFETY: the map checked the pointer; only the claim's holder writes the rest of the entry.
         unsafe {
-            let claims = &raw mut (*place).claims;
+            let claims = &raw mut (*entry).claims;
             if !claim(claims) {
                 unclaim(claims);
-                if read_volatile(&raw const (*place).caller) != caller(key) {
+                if read_volatile(&raw const (*entry).caller) != caller(key) {
                     if let Some(before) = self.rest.get_ptr(&key) {
                         earlier(&*before);
                     }
                     return self.rest.insert(&key, call, 0).is_ok();
                 }
-                earlier(&(*place).call);
+                earlier(&(*entry).call);
             } else if let Some(before) = self.rest.get_ptr(&key) {
-                // Another thread had the place at this thread's earlier call, and no longer has it.
+                // Another thread had the entry at this thread's earlier call, and no longer has it.
                 earlier(&*before);
                 let _ = self.rest.remove(&key);
             }
-            write_volatile(&raw mut (*place).caller, caller(key));
-            copy(call, &raw mut (*place).call);
+            write_volatile(&raw mut (*entry).caller, caller(key));
+            copy(call, &raw mut (*entry).call);
         }
         true
     }
@@ -78,13 +78,13 @@ impl<T: Copy> Calls<T> {
     #[inline(always)]
     pub(crate) fn recall<'a>(&self, hook: u32, call: &'a mut MaybeUninit<T>) -> Option<&'a T> {
         let key = call_key(hook);
-        let place = self.place(key)?;
-        // SAFETY: the map checked the pointers; no other thread writes this thread's place or entry.
+        let entry = self.entry(key)?;
+        // SAFETY: the map checked the pointers; no other thread writes this thread's entry or entry.
         unsafe {
-            if read_volatile(&raw const (*place).caller) == caller(key) {
-                copy(&raw const (*place).call, call.as_mut_ptr());
-                write_volatile(&raw mut (*place).caller, 0);
-                release(&raw mut (*place).claims);
+            if read_volatile(&raw const (*entry).caller) == caller(key) {
+                copy(&raw const (*entry).call, call.as_mut_ptr());
+                write_volatile(&raw mut (*entry).caller, 0);
+                release(&raw mut (*entry).claims);
             } else {
                 copy(self.rest.get_ptr(&key)?, call.as_mut_ptr());
                 let _ = self.rest.remove(&key);

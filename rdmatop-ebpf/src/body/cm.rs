@@ -12,8 +12,8 @@ use crate::{
     emit::{send, send_for},
     offsets::{
         OFF_CM_EVENT, OFF_CM_STATUS, OFF_IDPRIV_DEVICE, OFF_IDPRIV_DST, OFF_IDPRIV_QPN, OFF_IDPRIV_RES,
-        OFF_IDPRIV_SRC, OFF_RES_ID, OFF_RES_TASK, OFF_TASK_TGID, Pane, get, get_or_zero, member, place_of,
-        read, read_into,
+        OFF_IDPRIV_SRC, OFF_RES_ID, OFF_RES_TASK, OFF_TASK_TGID, StructBuffer, get, get_or_zero, member,
+        place_of, read, read_into,
     },
     share::caller,
     task::{Depth, device, entry, owner, stamp},
@@ -42,7 +42,11 @@ pub(crate) fn raw<const WHAT: u32>(id_priv: u64, event: u64) -> Option<()> {
         || whose(res),
         |record: &mut CmRecord| {
             stamp(&mut record.prefix, kind::CM, id_priv);
-            owner(&mut record.prefix, entry(&mut Pane::uninit(), res), Depth::Name);
+            owner(
+                &mut record.prefix,
+                entry(&mut StructBuffer::uninit(), res),
+                Depth::Name,
+            );
             device(&mut record.prefix, get(id_priv, &OFF_IDPRIV_DEVICE).unwrap_or(0));
             record.what = WHAT;
             record.cm_id = cm_id;

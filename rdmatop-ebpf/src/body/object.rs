@@ -7,8 +7,8 @@ use crate::{
     emit::{finish, send},
     maps::OBJECT_CALLS,
     offsets::{
-        OFF_CQ_CQE, OFF_CQ_DEVICE, OFF_CQ_RES, OFF_MR_DEVICE, OFF_MR_LENGTH, OFF_MR_RES, OFF_RES_ID, Pane,
-        get, member,
+        OFF_CQ_CQE, OFF_CQ_DEVICE, OFF_CQ_RES, OFF_MR_DEVICE, OFF_MR_LENGTH, OFF_MR_RES, OFF_RES_ID,
+        StructBuffer, get, member,
     },
     task::{Depth, Entry, call_key, device, entry, owner, stamp},
     words::zeroed,
@@ -66,7 +66,7 @@ pub(crate) fn destroying(kind: u16, object: u64, hook: u32) {
     let res = member(object, layout(kind).res).unwrap_or(0);
     let mut record = MaybeUninit::uninit();
     let record = zeroed::<ObjectRecord>(&mut record);
-    describe(record, kind, object, entry(&mut Pane::uninit(), res));
+    describe(record, kind, object, entry(&mut StructBuffer::uninit(), res));
     record.res_id = get(res, &OFF_RES_ID).unwrap_or(UNKNOWN_U32);
     enter(&OBJECT_CALLS, hook, record);
 }
@@ -89,7 +89,7 @@ pub(crate) fn destroyed(hook: u32, rc: i32) -> Option<()> {
 #[inline(always)]
 pub(crate) fn freed(kind: u16, object: u64) {
     let res = member(object, layout(kind).res).unwrap_or(0);
-    send(|record| describe(record, kind, object, entry(&mut Pane::uninit(), res)));
+    send(|record| describe(record, kind, object, entry(&mut StructBuffer::uninit(), res)));
 }
 
 /// The hook number for the destroy of a kind of object.

@@ -11,14 +11,14 @@ use crate::{
     emit::{lost, send_whole},
     identity::{self, identify},
     maps::{
-        DESTROY_CALLS, DESTROY_PLACES, DESTROY_REST, DestroyCall, MODIFY_CALLS, MODIFY_PLACES, MODIFY_REST,
+        DESTROY_CALLS, DESTROY_ENTRIES, DESTROY_REST, DestroyCall, MODIFY_CALLS, MODIFY_ENTRIES, MODIFY_REST,
         ModifyCall, QP_INDEX, QpKnown,
     },
     offsets::{
         OFF_ATTR_AH_FLAGS, OFF_ATTR_DEST_QPN, OFF_ATTR_DGID, OFF_ATTR_PATH_MTU, OFF_ATTR_PORT,
         OFF_ATTR_RETRY_CNT, OFF_ATTR_RNR_RETRY, OFF_ATTR_RQ_PSN, OFF_ATTR_SGID_INDEX, OFF_ATTR_SQ_PSN,
-        OFF_ATTR_STATE, OFF_ATTR_TIMEOUT, OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_RES, Pane, Window,
-        counts, get, place_of,
+        OFF_ATTR_STATE, OFF_ATTR_TIMEOUT, OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_RES, StructBuffer,
+        StructRead, counts, get, place_of,
     },
     qps,
     record::{describe, fill, owner},
@@ -31,21 +31,21 @@ use rdmatop_common::{
 };
 
 /// `enum ib_qp_attr_mask`, include/rdma/ib_verbs.h: the same on 5.10 to 7.2.
-pub(super) mod mask {
+pub(crate) mod mask {
     pub(crate) const STATE: u32 = 1;
-    pub(super) const PORT: u32 = 1 << 5;
+    pub(crate) const PORT: u32 = 1 << 5;
     pub(crate) const AV: u32 = 1 << 7;
-    pub(super) const PATH_MTU: u32 = 1 << 8;
-    pub(super) const TIMEOUT: u32 = 1 << 9;
-    pub(super) const RETRY_CNT: u32 = 1 << 10;
-    pub(super) const RNR_RETRY: u32 = 1 << 11;
-    pub(super) const RQ_PSN: u32 = 1 << 12;
-    pub(super) const SQ_PSN: u32 = 1 << 16;
+    pub(crate) const PATH_MTU: u32 = 1 << 8;
+    pub(crate) const TIMEOUT: u32 = 1 << 9;
+    pub(crate) const RETRY_CNT: u32 = 1 << 10;
+    pub(crate) const RNR_RETRY: u32 = 1 << 11;
+    pub(crate) const RQ_PSN: u32 = 1 << 12;
+    pub(crate) const SQ_PSN: u32 = 1 << 16;
     pub(crate) const DEST_QPN: u32 = 1 << 20;
 }
 
 /// `IB_AH_GRH`, include/rdma/ib_verbs.h.
-pub(super) const AH_GRH: u8 = 1;
+pub(crate) const AH_GRH: u8 = 1;
 
 /// `IB_QPS_RESET`: the state in which the kernel creates a QP.
 const RESET: u32 = 0;
@@ -53,14 +53,14 @@ const RESET: u32 = 0;
 const ERR: u32 = 6;
 
 const MODIFIES: Calls<ModifyCall> = Calls {
-    places: &MODIFY_CALLS,
-    number: MODIFY_PLACES,
+    entries: &MODIFY_CALLS,
+    number: MODIFY_ENTRIES,
     rest: &MODIFY_REST,
 };
 
 const DESTROYS: Calls<DestroyCall> = Calls {
-    places: &DESTROY_CALLS,
-    number: DESTROY_PLACES,
+    entries: &DESTROY_CALLS,
+    number: DESTROY_ENTRIES,
     rest: &DESTROY_REST,
 };
 
@@ -139,7 +139,7 @@ fn masked_byte(value: Option<u8>, attr_mask: u32, bit: u32) -> u8 {
 }
 
 /// The attributes at the head of `struct ib_qp_attr`: states, MTU, PSNs, QP number.
-type Head<'a> = Window<'a, 4>;
+type Head<'a> = StructRead<'a, 4>;
 
 /// Writes the attributes whose bits are set in the mask, and returns the port, 0 if it was not read. The mask
 /// matters: rdma_cm modifies only the minimum RNR timer and leaves the state 0, which would look like a move
@@ -154,21 +154,21 @@ fn attributes(record: &mut QpRecord, head: Head<'_>, attr: u64, attr_mask: u32) 
     record.rq_psn = masked(head.get(&OFF_ATTR_RQ_PSN), readable, mask::RQ_PSN);
     record.sq_psn = masked(head.get(&OFF_ATTR_SQ_PSN), readable, mask::SQ_PSN);
     if readable & mask::AV != 0 {
-        let mut pane = Pane::<5>::uninit();
-        let av = Window::open(&mut pane, attr, &OFF_ATTR_DGID);
+        let mut buffer = StructBuffer::<5>::uninit();
+        let av = StructRead::open(&mut buffer, attr, &OFF_ATTR_DGID);
         record.sgid_index = av.get(&OFF_ATTR_SGID_INDEX).unwrap_or(UNKNOWN_U8);
         // Without a GRH (InfiniBand within one subnet) the caller does not set the GID.
         if av.get::<u8>(&OFF_ATTR_AH_FLAGS).unwrap_or(0) & AH_GRH != 0
             && let Some(gid) = av.first()
         {
-            // SAFETY: the window is at least 16 bytes long, and both places are aligned to 8 bytes.
+            // SAFETY: at least 16 bytes were read, and both places are aligned to 8 bytes.
             unsafe { copy(gid.cast(), &raw mut record.dest_gid) };
         }
     }
     let mut port = 0;
     if readable & TAIL != 0 {
-        let mut pane = Pane::<1>::uninit();
-        let tail = Window::open(&mut pane, attr, &OFF_ATTR_PORT);
+        let mut buffer = StructBuffer::<1>::uninit();
+        let tail = StructRead::open(&mut buffer, attr, &OFF_ATTR_PORT);
         if attr_mask & mask::PORT != 0 {
             // port_num was a u8 until 5.13 and is a u32 since; in both the low byte is the port.
             port = tail.get(&OFF_ATTR_PORT).unwrap_or(UNKNOWN_U8);
@@ -202,8 +202,8 @@ fn modified(rc: i32) -> Option<()> {
 #[inline(never)]
 fn stepped(call: &ModifyCall, known: *mut QpKnown, rc: i32) {
     let attr_mask = call.mask as u32;
-    let mut pane = Pane::uninit();
-    let head = Window::open(&mut pane, call.attr, &OFF_ATTR_STATE);
+    let mut buffer = StructBuffer::uninit();
+    let head = StructRead::open(&mut buffer, call.attr, &OFF_ATTR_STATE);
     let mut port = 0;
     let breaking = counts() && attr_mask & mask::STATE != 0 && head.get(&OFF_ATTR_STATE) == Some(ERR);
     send_whole(
@@ -268,7 +268,12 @@ pub(crate) fn destroying(qp: u64) {
         } else {
             clear(known);
             let res = place_of(qp, &OFF_QP_RES);
-            identify(&mut *known, qp, entry(&mut Pane::uninit(), res), Depth::Whole);
+            identify(
+                &mut *known,
+                qp,
+                entry(&mut StructBuffer::uninit(), res),
+                Depth::Whole,
+            );
         }
         call.assume_init_ref()
     };

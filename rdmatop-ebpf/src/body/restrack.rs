@@ -7,7 +7,7 @@ use rdmatop_common::event::kind;
 
 use super::{object, qp};
 use crate::{
-    offsets::{OFF_CQ_RES, OFF_MR_RES, OFF_QP_RES, OFF_RES_TYPE, Pane},
+    offsets::{OFF_CQ_RES, OFF_MR_RES, OFF_QP_RES, OFF_RES_TYPE, StructBuffer},
     task::entry,
 };
 use rdmatop_common::offsets::UNKNOWN;
@@ -29,8 +29,8 @@ fn holder(res: u64, offset: u32) -> Option<u64> {
 
 #[inline(always)]
 pub(crate) fn added(res: u64) -> Option<()> {
-    let mut pane = Pane::uninit();
-    let entry = entry(&mut pane, res);
+    let mut buffer = StructBuffer::uninit();
+    let entry = entry(&mut buffer, res);
     match entry.get::<u32>(&OFF_RES_TYPE)? {
         QP => qp::created(holder(res, OFF_QP_RES.load())?, entry),
         MR => object::created(kind::MR_REG, holder(res, OFF_MR_RES.load())?, entry),

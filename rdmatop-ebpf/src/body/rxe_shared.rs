@@ -4,7 +4,7 @@ use rdmatop_common::offsets::UNKNOWN;
 
 use crate::offsets::{
     OFF_DEV_DRIVER, OFF_QUEUE_BUF, OFF_QUEUE_INDEX, OFF_QUEUE_MASK, OFF_RING_CONSUMER, OFF_RXE_CQ_QUEUE,
-    OFF_RXE_QP_IBQP, OFF_RXE_TASK_TASKLET, Pane, Window, get, get_or_zero, is_known,
+    OFF_RXE_QP_IBQP, OFF_RXE_TASK_TASKLET, StructBuffer, StructRead, get, get_or_zero, is_known,
 };
 
 /// `RDMA_DRIVER_RXE`, include/uapi/rdma/ib_user_ioctl_verbs.h.
@@ -31,8 +31,8 @@ pub(crate) fn works_in_softirqs() -> bool {
 pub(crate) fn is_full(cq: u64) -> bool {
     let at: u64 = get_or_zero(cq, &OFF_RXE_CQ_QUEUE);
     // Read the queue's address each time, because a CQ can be resized.
-    let mut pane = Pane::<6>::uninit();
-    let queue = Window::open(&mut pane, at, &OFF_QUEUE_BUF);
+    let mut buffer = StructBuffer::<6>::uninit();
+    let queue = StructRead::open(&mut buffer, at, &OFF_QUEUE_BUF);
     let ring: u64 = queue.get(&OFF_QUEUE_BUF).unwrap_or(0);
     let mask: u32 = queue.get(&OFF_QUEUE_MASK).unwrap_or(0);
     let producer: u32 = queue.get(&OFF_QUEUE_INDEX).unwrap_or(0);

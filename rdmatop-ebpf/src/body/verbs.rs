@@ -6,7 +6,7 @@ use super::{calls::Calls, hook, not_entered};
 use crate::{
     emit::{lost, send},
     maps::{
-        FREE_VERB_ERRORS, FREE_VERBS, IOCTL_CALLS, IOCTL_PLACES, NOEXIST, VERB_CALLS, VERB_ERROR_INDEX,
+        FREE_VERB_ERRORS, FREE_VERBS, IOCTL_CALLS, IOCTL_ENTRIES, NOEXIST, VERB_CALLS, VERB_ERROR_INDEX,
         VERB_ERRORS, VERB_INDEX, VERBS, VerbCall,
     },
     offsets::{OFF_UDEV_IB_DEV, OFF_UFILE_DEVICE, counts, get, read},
@@ -30,8 +30,8 @@ const SCAN: u32 = 8;
 const EXTENDED: u32 = 0x8000_0000;
 
 const IOCTLS: Calls<VerbCall> = Calls {
-    places: &IOCTL_CALLS,
-    number: IOCTL_PLACES,
+    entries: &IOCTL_CALLS,
+    number: IOCTL_ENTRIES,
     rest: &VERB_CALLS,
 };
 

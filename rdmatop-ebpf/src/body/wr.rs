@@ -42,7 +42,7 @@ use crate::{
 /// `BPF_RB_NO_WAKEUP`, include/uapi/linux/bpf.h. The reader looks on its own timer: a wake-up for each record
 /// would cost more than the record, and before Linux 6.4 it would let softirqs run inside the program (see
 /// `emit::wakeup`).
-pub(super) const NO_WAKEUP: u64 = 1;
+pub(crate) const NO_WAKEUP: u64 = 1;
 /// `IB_QPS_RESET`.
 pub(super) const RESET: u32 = 0;
 /// `IB_QPT_RC`, `IB_QPT_UC`: connected to one peer. `IB_QPT_UD`.
@@ -63,14 +63,14 @@ const TRIES: u32 = 8192;
 
 /// Adds to one of the counts of work requests.
 #[inline(always)]
-pub(super) fn counted(what: u32, n: u64) {
+pub(crate) fn counted(what: u32, n: u64) {
     if let Some(count) = WR_COUNTS.get_ptr_mut(what) {
         add(count, n);
     }
 }
 
 #[inline(always)]
-pub(super) fn filter() -> Option<*const WrFilter> {
+pub(crate) fn filter() -> Option<*const WrFilter> {
     WR_FILTER.get_ptr(0)
 }
 
@@ -80,7 +80,7 @@ pub(super) fn filter() -> Option<*const WrFilter> {
     clippy::manual_is_multiple_of,
     reason = "that asks for 0 once more, with each WR"
 )]
-pub(super) fn left_out(filter: *const WrFilter, number: u64) -> bool {
+pub(crate) fn left_out(filter: *const WrFilter, number: u64) -> bool {
     // SAFETY: the map checked the pointer.
     let each = u64::from(unsafe { (*filter).sample });
     each > 1 && number % each != 0

@@ -20,8 +20,8 @@ use crate::{
     offsets::{
         OFF_DEV_INDEX, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_RES, OFF_QP_TYPE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX,
         OFF_QUEUE_MASK, OFF_QUEUE_SHIFT, OFF_RES_TYPE, OFF_RXE_QP_IBQP, OFF_RXE_QP_RCQ, OFF_RXE_QP_RQ,
-        OFF_RXE_QP_SCQ, OFF_RXE_QP_SIGNALS, OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ, OFF_RXE_QP_USER, Pane, get,
-        get_or_unknown, get_or_zero, member,
+        OFF_RXE_QP_SCQ, OFF_RXE_QP_SIGNALS, OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ, OFF_RXE_QP_USER, StructBuffer,
+        get, get_or_unknown, get_or_zero, member,
     },
     task::{Depth, entry, name_device, now, owner_of},
     words::zeroed,
@@ -100,9 +100,9 @@ extern "C" fn follow_wrs(qp: u64, is_new: u64) -> u64 {
     name_device(&mut new.device_name, new.device);
     new.qpn = get(qp, &OFF_QP_NUM).unwrap_or(UNKNOWN_U32);
     new.qp_type = get(qp, &OFF_QP_TYPE).unwrap_or(UNKNOWN_U32);
-    let mut pane = Pane::uninit();
+    let mut buffer = StructBuffer::uninit();
     let owner = owner_of(
-        entry(&mut pane, member(qp, &OFF_QP_RES).unwrap_or(0)),
+        entry(&mut buffer, member(qp, &OFF_QP_RES).unwrap_or(0)),
         &mut new.owner_comm,
         Depth::Name,
     );
@@ -122,14 +122,14 @@ extern "C" fn follow_wrs(qp: u64, is_new: u64) -> u64 {
     if scq == get_or_zero(rxe, &OFF_RXE_QP_RCQ) {
         new.flags |= qp_flag::ONE_CQ;
     }
-    let whose = Whose {
+    let identity = QpIdentity {
         pid: new.owner_pid,
         flags: new.owner,
         comm: &new.owner_comm,
         qpn: new.qpn,
         device: &new.device_name,
     };
-    if is_wanted(&whose) {
+    if is_wanted(&identity) {
         new.flags |= qp_flag::WANTED;
     }
     let key = QpnKey {
@@ -196,14 +196,14 @@ pub(super) fn forget(qp: u64) {
 }
 
 /// What the filter compares with a QP.
-pub(super) struct Whose<'a> {
+pub(crate) struct QpIdentity<'a> {
     /// Valid with `flag::OWNER_TASK` in the flags.
-    pub(super) pid: u32,
-    pub(super) flags: u32,
-    pub(super) comm: &'a [u8; COMM_LEN],
-    pub(super) qpn: u32,
+    pub(crate) pid: u32,
+    pub(crate) flags: u32,
+    pub(crate) comm: &'a [u8; COMM_LEN],
+    pub(crate) qpn: u32,
     /// The device's name.
-    pub(super) device: &'a [u8; DEVICE_NAME_LEN],
+    pub(crate) device: &'a [u8; DEVICE_NAME_LEN],
 }
 
 /// Whether the filter lets records of a QP through.
@@ -212,7 +212,7 @@ pub(super) struct Whose<'a> {
     clippy::cast_ptr_alignment,
     reason = "a map's value is aligned to 8, and so is the place of the name in it and in what is known of the QP"
 )]
-pub(super) fn is_wanted(qp: &Whose<'_>) -> bool {
+pub(crate) fn is_wanted(qp: &QpIdentity<'_>) -> bool {
     let Some(filter) = filter() else { return false };
     // SAFETY: the map checked the pointer.
     unsafe {

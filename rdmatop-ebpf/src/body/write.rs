@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     emit::lost,
-    maps::{VERB_CALLS, VerbCall, WRITE_CALLS, WRITE_PLACES, enabled},
+    maps::{VERB_CALLS, VerbCall, WRITE_CALLS, WRITE_ENTRIES, enabled},
     offsets::counts,
     task::{call_key, now},
 };
@@ -71,7 +71,7 @@ fn recall(hook: u32) -> Option<(u64, u64)> {
 #[inline(always)]
 pub(crate) fn entered(buffer: u64) -> Option<()> {
     let tid = call_key(hook::WRITE).tid;
-    let place = WRITE_CALLS.get_ptr_mut(tid & (WRITE_PLACES - 1))?;
+    let place = WRITE_CALLS.get_ptr_mut(tid & (WRITE_ENTRIES - 1))?;
     // SAFETY: the map checked the pointer. Two threads that share the place can both find it free; then one
     // of them finds no call at its return and counts the loss.
     unsafe {
@@ -97,7 +97,7 @@ pub(crate) fn entered(buffer: u64) -> Option<()> {
 pub(crate) fn returned(rc: i32) -> Option<()> {
     let end = now();
     let tid = call_key(hook::WRITE).tid;
-    let place = WRITE_CALLS.get_ptr_mut(tid & (WRITE_PLACES - 1))?;
+    let place = WRITE_CALLS.get_ptr_mut(tid & (WRITE_ENTRIES - 1))?;
     // SAFETY: the map checked the pointer, and the place is this thread's.
     let (start_ns, buffer) = unsafe {
         if (*place).tid == tid {

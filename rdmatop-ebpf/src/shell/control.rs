@@ -1,6 +1,6 @@
 //! Programs of the control plane. Each hook has a kprobe or kretprobe program, which pins no module and needs
 //! no module BTF. Hooks on calls that a process makes also have an fentry or fexit program, which costs the
-//! process less but pins the module. rdmatop's list of hooks (`loader/control.rs`) names both.
+//! process less but pins the module. rdmatop's list of hooks (`loader/hooks/control.rs`) names both.
 
 use aya_ebpf::{
     EbpfContext as _,

@@ -1,4 +1,4 @@
-//! The programs: one thin program per hook and way to attach. rdmatop's `loader/control.rs` and
+//! The programs: one thin program per hook and way to attach. rdmatop's `loader/hooks/control.rs` and
 //! `datapath.rs` say what each is for.
 
 /// Makes the programs at a function's entry: name of the kprobe program, name of the fentry program if there

@@ -1,6 +1,6 @@
 //! Programs of the SoftRoCE data path: kprobes, which pin no module, and for the doorbell also fentry.
-//! rdmatop's `loader/datapath.rs` explains why only the doorbell has it. The programs check whether counting
-//! is on only for a QP that they do not know yet, because before counting begins they know none.
+//! rdmatop's `loader/hooks/datapath.rs` explains why only the doorbell has it. The programs check whether
+//! counting is on only for a QP that they do not know yet, because before counting begins they know none.
 
 use aya_ebpf::{macros::fentry, programs::FEntryContext};
 

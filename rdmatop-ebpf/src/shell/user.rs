@@ -10,8 +10,8 @@ use aya_ebpf::{
 
 use super::{instruction, stack};
 use crate::{
-    body::{hook, user, user_cqs, user_work, user_wr},
-    user_maps::Entered,
+    body::hook,
+    user::{build, cqs, maps::Entered, poll, post, qps, records},
 };
 
 /// Always 0. The verifier knows that, the compiler does not.
@@ -39,15 +39,15 @@ fn keep_own_stack(ctx: &impl EbpfContext) {
 }
 
 entry!(user_modify(qp, attr, mask) {
-    let _ = user::seen(qp, true);
-    user_work::modifying(qp, attr, mask as u32)
+    let _ = qps::seen(qp, true);
+    records::modifying(qp, attr, mask as u32)
 });
-entry!(user_query(qp) user::seen(qp, false));
-entry!(user_destroy(qp) user::destroying(qp));
+entry!(user_query(qp) qps::seen(qp, false));
+entry!(user_destroy(qp) qps::destroying(qp));
 
 #[kretprobe]
 pub(crate) fn user_destroy_ret(ctx: RetProbeContext) -> u32 {
-    let _ = user::destroyed(ctx.ret::<i32>());
+    let _ = qps::destroyed(ctx.ret::<i32>());
     0
 }
 
@@ -69,14 +69,14 @@ macro_rules! post {
             else {
                 return 0;
             };
-            let _ = user::posting($hook, qp, list, bad, entered(&ctx));
+            let _ = post::posting($hook, qp, list, bad, entered(&ctx));
             0
         }
 
         #[uretprobe]
         pub(crate) fn $return(ctx: RetProbeContext) -> u32 {
             keep_own_stack(&ctx);
-            let _ = user::posted($hook, ctx.ret::<i32>());
+            let _ = post::posted($hook, ctx.ret::<i32>());
             0
         }
     };
@@ -99,7 +99,7 @@ pub(crate) fn user_wr(ctx: ProbeContext) -> u32 {
     else {
         return 0;
     };
-    let _ = user_wr::begun(qp, cookie(&ctx), second, fourth);
+    let _ = build::begun(qp, cookie(&ctx), second, fourth);
     0
 }
 
@@ -114,7 +114,7 @@ pub(crate) fn user_wr_data(ctx: ProbeContext) -> u32 {
     ) else {
         return 0;
     };
-    let _ = user_wr::given(qp, cookie(&ctx), second, third, fourth);
+    let _ = build::given(qp, cookie(&ctx), second, third, fourth);
     0
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn user_wr_data(ctx: ProbeContext) -> u32 {
 pub(crate) fn user_wr_abort(ctx: ProbeContext) -> u32 {
     keep_own_stack(&ctx);
     if let Some(qp) = ctx.arg::<u64>(0) {
-        let _ = user_wr::aborted(qp);
+        let _ = build::aborted(qp);
     }
     0
 }
@@ -131,7 +131,7 @@ pub(crate) fn user_wr_abort(ctx: ProbeContext) -> u32 {
 pub(crate) fn user_wr_complete(ctx: ProbeContext) -> u32 {
     keep_own_stack(&ctx);
     if let Some(qp) = ctx.arg::<u64>(0) {
-        let _ = user_wr::completing(qp);
+        let _ = build::completing(qp);
     }
     0
 }
@@ -139,7 +139,7 @@ pub(crate) fn user_wr_complete(ctx: ProbeContext) -> u32 {
 #[uretprobe]
 pub(crate) fn user_wr_done(ctx: RetProbeContext) -> u32 {
     keep_own_stack(&ctx);
-    let _ = user_wr::completed(ctx.ret::<i32>());
+    let _ = build::completed(ctx.ret::<i32>());
     0
 }
 
@@ -147,7 +147,7 @@ pub(crate) fn user_wr_done(ctx: RetProbeContext) -> u32 {
 pub(crate) fn user_poll_cq(ctx: ProbeContext) -> u32 {
     keep_own_stack(&ctx);
     if let (Some(cq), Some(wc)) = (ctx.arg::<u64>(0), ctx.arg::<u64>(2)) {
-        let _ = user_work::polling(cq, wc);
+        let _ = poll::polling(cq, wc);
     }
     0
 }
@@ -155,7 +155,7 @@ pub(crate) fn user_poll_cq(ctx: ProbeContext) -> u32 {
 #[uretprobe]
 pub(crate) fn user_poll_cq_ret(ctx: RetProbeContext) -> u32 {
     keep_own_stack(&ctx);
-    let _ = user_work::polled(ctx.ret::<i32>());
+    let _ = poll::polled(ctx.ret::<i32>());
     0
 }
 
@@ -163,7 +163,7 @@ pub(crate) fn user_poll_cq_ret(ctx: RetProbeContext) -> u32 {
 pub(crate) fn user_poll_ex(ctx: ProbeContext) -> u32 {
     keep_own_stack(&ctx);
     if let Some(cq) = ctx.arg::<u64>(0) {
-        let _ = user_cqs::polling(cq, cookie(&ctx));
+        let _ = cqs::polling(cq, cookie(&ctx));
     }
     0
 }
@@ -171,6 +171,6 @@ pub(crate) fn user_poll_ex(ctx: ProbeContext) -> u32 {
 #[uretprobe]
 pub(crate) fn user_poll_ex_ret(ctx: RetProbeContext) -> u32 {
     keep_own_stack(&ctx);
-    let _ = user_cqs::polled(ctx.ret::<i32>());
+    let _ = cqs::polled(ctx.ret::<i32>());
     0
 }

@@ -34,7 +34,6 @@ use self::module::Presence;
 use self::say::Printer;
 use self::store::Store;
 use rdmatop_base::step::{NextStep, ShellWord, step};
-use rdmatop_doctor::facts::SoftRoce;
 use rdmatop_sources::netlink::error::NetlinkError;
 
 /// Arguments of `rdmatop lab`.
@@ -320,16 +319,17 @@ fn run_on(
     Ok(code)
 }
 
-/// Whether SoftRoCE devices can be made on this machine.
-pub fn softroce() -> SoftRoce {
+/// Whether SoftRoCE devices can be made on this machine, and if this kernel cannot, what to do. `None` if the
+/// list of modules cannot be read.
+pub fn softroce() -> Option<Result<(), NextStep>> {
     let root = Path::new("/");
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     match module::presence(root, kernel.trim(), "rdma_rxe") {
-        Presence::Loaded | Presence::Loadable => SoftRoce::Ready,
-        Presence::Unknown => SoftRoce::Unknown,
+        Presence::Loaded | Presence::Loadable => Some(Ok(())),
+        Presence::Unknown => None,
         Presence::Absent => match module::no_module(root, kernel.trim(), "rdma_rxe") {
-            LabError::NoModule { advice, .. } => SoftRoce::Missing(advice),
-            _ => SoftRoce::Unknown,
+            LabError::NoModule { advice, .. } => Some(Err(advice)),
+            _ => None,
         },
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn status(
     say: &mut Printer<'_>,
 ) -> Result<ExitCode, LabError> {
     let boot = host.boot();
-    let looked = store.look();
+    let looked = store.read();
     let made = match &looked {
         Ok(made) => Some(
             made.clone()

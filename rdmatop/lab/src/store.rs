@@ -1,31 +1,25 @@
 //! The file of what `lab up` made: /run/rdmatop/lab.json. Like the devices, it does not outlive the boot.
 //!
-//! Root acts on this file, so only root's file in root's directory counts: no link is followed, and what
-//! others could have written is not read. A lock on a file beside it lets one `rdmatop lab` work at a time.
-//! Only its owner can open that file: whoever can open a file can also lock it (flock(2)).
+//! A lock on a file beside it lets one `rdmatop lab` work at a time.
 use std::fs;
-use std::io::{Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{
-    AtFlags, FlockOperation, Mode, OFlags, fchmod, flock, fstat, mkdir, open, openat, renameat, unlinkat,
-};
+use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock, fstat, mkdir};
 use rustix::io::Errno;
 
 use super::LabError;
 use super::state::Made;
+use rdmatop_sources::owned_file::{self, Directory, Refusal};
 
 const FILE: &str = "lab.json";
-const NEW: &str = "lab.json.new";
 const LOCK: &str = "lab.lock";
 /// A list of 64 devices has some 30 KiB.
 const LARGEST: u64 = 1 << 20;
-/// Others can write.
-const WRITABLE: u32 = 0o022;
 
 /// Where the file is, and which user has to own it.
 #[derive(Debug)]
@@ -40,7 +34,7 @@ pub(super) struct Store {
 #[derive(Debug)]
 pub(super) struct Locked<'a> {
     store: &'a Store,
-    dir: OwnedFd,
+    dir: Directory,
     _lock: OwnedFd,
 }
 
@@ -65,47 +59,24 @@ impl Store {
         }
     }
 
-    fn broken(&self, why: impl Into<String>) -> LabError {
+    fn broken(&self, why: String) -> LabError {
         LabError::Broken {
             path: self.path().display().to_string(),
-            why: why.into(),
+            why,
         }
     }
 
     /// Opens the directory; none if there is none.
-    fn open_dir(&self) -> Result<Option<OwnedFd>, LabError> {
-        let foreign = |why: &str| LabError::Foreign {
-            path: self.dir.display().to_string(),
-            why: why.into(),
-        };
-        let dir = match open(
-            &self.dir,
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-            Mode::empty(),
-        ) {
-            Ok(dir) => dir,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::LOOP | Errno::NOTDIR) => return Err(foreign("is no directory")),
-            Err(errno) => return Err(self.failed("read", &errno)),
-        };
-        let stat = fstat(&dir).map_err(|errno| self.failed("read", &errno))?;
-        if stat.st_uid != self.owner {
-            return Err(foreign(&format!("belongs to uid {}", stat.st_uid)));
+    fn open_dir(&self) -> Result<Option<Directory>, LabError> {
+        match Directory::open(&self.dir, self.owner) {
+            Ok(dir) => Ok(Some(dir)),
+            Err(Refusal::Kernel(Errno::NOENT)) => Ok(None),
+            Err(Refusal::Kernel(errno)) => Err(self.failed("read", &errno)),
+            Err(refusal) => Err(LabError::Foreign {
+                path: self.dir.display().to_string(),
+                why: refusal.to_string(),
+            }),
         }
-        if stat.st_mode & WRITABLE != 0 {
-            return Err(foreign("can be written by others"));
-        }
-        Ok(Some(dir))
-    }
-
-    /// Opens the file that is locked; makes it if it is missing.
-    ///
-    /// Without `O_CLOEXEC`: modprobe inherits it, and the lock with it. When `lab up` is killed meanwhile,
-    /// the next `rdmatop lab` waits until that module is loaded or not. The programs of `lab run` inherit it
-    /// too: when that is killed, the next one waits until they have ended.
-    fn open_lock(&self, dir: &OwnedFd) -> Result<OwnedFd, LabError> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        openat(dir, LOCK, flags, Mode::from_raw_mode(0o600)).map_err(|errno| self.failed("lock", &errno))
     }
 
     /// Waits until no other `rdmatop lab` is at work.
@@ -116,26 +87,29 @@ impl Store {
                 // Whatever the umask is, `lab status` is for everybody.
                 Ok(()) => {
                     if let Some(dir) = self.open_dir()? {
-                        let _ = fchmod(dir, Mode::from_raw_mode(0o755));
+                        let _ = fchmod(dir.fd, Mode::from_raw_mode(0o755));
                     }
                 }
                 Err(Errno::EXIST) => {}
                 Err(errno) => return Err(self.failed("write", &errno)),
             }
             let Some(dir) = self.open_dir()? else { continue };
-            let lock = self.open_lock(&dir)?;
+            // Without `O_CLOEXEC`: modprobe inherits the file, and the lock with it. When `lab up` is killed
+            // meanwhile, the next `rdmatop lab` waits until that module is loaded or not. The programs of
+            // `lab run` inherit it too: when that is killed, the next one waits until they have ended.
+            let lock = dir.open_lock(LOCK, OFlags::empty());
+            let lock = lock.map_err(|errno| self.failed("lock", &errno))?;
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 // Root may have removed the file or put another directory in place of this one meanwhile.
                 Ok(()) if self.is_current(&dir) && fstat(&lock).is_ok_and(|stat| stat.st_nlink > 0) => {
-                    let locked = Locked {
+                    // Only the holder of the lock writes it, so a killed `rdmatop lab` left it. If it cannot
+                    // be removed, `save` reports that.
+                    let _ = dir.remove(&owned_file::new(FILE));
+                    return Ok(Locked {
                         store: self,
                         dir,
                         _lock: lock,
-                    };
-                    // Only the holder of the lock writes it, so a killed `rdmatop lab` left it. If it cannot
-                    // be removed, `save` reports that.
-                    let _ = locked.remove(NEW);
-                    return Ok(locked);
+                    });
                 }
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK | Errno::INTR) if begin.elapsed() < self.patience => {
@@ -147,13 +121,15 @@ impl Store {
         }
     }
 
-    fn is_current(&self, dir: &OwnedFd) -> bool {
+    fn is_current(&self, dir: &Directory) -> bool {
         let now = fs::symlink_metadata(&self.dir);
-        now.is_ok_and(|now| fstat(dir).is_ok_and(|dir| (dir.st_dev, dir.st_ino) == (now.dev(), now.ino())))
+        now.is_ok_and(|now| {
+            fstat(&dir.fd).is_ok_and(|dir| (dir.st_dev, dir.st_ino) == (now.dev(), now.ino()))
+        })
     }
 
     /// What was made, without a lock: the file is always whole.
-    pub(super) fn look(&self) -> Result<Option<Made>, LabError> {
+    pub(super) fn read(&self) -> Result<Option<Made>, LabError> {
         match self.open_dir()? {
             Some(dir) => self.load(&dir),
             None => Ok(None),
@@ -162,70 +138,30 @@ impl Store {
 
     /// None if there is no file. One that does not parse is an error: to take it for nothing would orphan
     /// what it lists.
-    fn load(&self, dir: &OwnedFd) -> Result<Option<Made>, LabError> {
-        // Without O_NONBLOCK, opening a FIFO would wait for a writer.
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = match openat(dir, FILE, flags, Mode::empty()) {
-            Ok(file) => fs::File::from(file),
-            Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::LOOP) => return Err(self.broken("it is a symbolic link")),
-            Err(errno) => return Err(self.failed("read", &errno)),
-        };
-        let meta = file.metadata().map_err(|error| self.failed("read", &error))?;
-        if !meta.is_file() {
-            return Err(self.broken("it is no regular file"));
-        }
-        if meta.uid() != self.owner {
-            return Err(self.broken(format!("it belongs to uid {}", meta.uid())));
-        }
-        if meta.mode() & WRITABLE != 0 {
-            return Err(self.broken("others can write it"));
-        }
-        let mut raw = Vec::new();
-        let read = file.take(LARGEST + 1).read_to_end(&mut raw);
-        read.map_err(|error| self.failed("read", &error))?;
-        if raw.len() as u64 > LARGEST {
-            return Err(self.broken("it is larger than 1 MiB"));
-        }
-        Made::parse(&raw).map(Some).map_err(|why| self.broken(why))
+    fn load(&self, dir: &Directory) -> Result<Option<Made>, LabError> {
+        let raw = dir.read(FILE, LARGEST).map_err(|refusal| match refusal {
+            Refusal::Kernel(errno) => self.failed("read", &errno),
+            refusal => self.broken(format!("it {refusal}")),
+        })?;
+        let made = raw.map(|raw| Made::parse(&raw)).transpose();
+        made.map_err(|why| self.broken(why))
     }
 }
 
 impl Locked<'_> {
-    /// Reads the list as [`Store::look`] does.
+    /// Reads the list as [`Store::read`] does.
     pub(super) fn load(&self) -> Result<Option<Made>, LabError> {
         self.store.load(&self.dir)
     }
 
-    /// Writes a new file and renames it over the old one, so that one whole file is there whatever happens.
-    /// When this returns it is there for good. If nothing was made, it removes the file.
+    /// Writes the list. If nothing was made, it removes the file.
     pub(super) fn save(&self, made: &Made) -> Result<(), LabError> {
         if made.is_nothing() {
-            self.remove(FILE)
-                .map_err(|errno| self.store.failed("remove", &errno))
-        } else {
-            self.write(made)
-                .map_err(|error| self.store.failed("write", &error))
+            let removed = self.dir.remove(FILE);
+            return removed.map_err(|errno| self.store.failed("remove", &errno));
         }
-    }
-
-    fn remove(&self, name: &str) -> Result<(), Errno> {
-        match unlinkat(&self.dir, name, AtFlags::empty()) {
-            Err(Errno::NOENT) => Ok(()),
-            done => done,
-        }
-    }
-
-    fn write(&self, made: &Made) -> std::io::Result<()> {
-        self.remove(NEW)?;
-        // O_EXCL follows no link.
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut file = fs::File::from(openat(&self.dir, NEW, flags, Mode::from_raw_mode(0o644))?);
-        fchmod(file.as_fd(), Mode::from_raw_mode(0o644))?;
-        file.write_all(&made.bytes())?;
-        file.sync_all()?;
-        renameat(&self.dir, NEW, &self.dir, FILE)?;
-        Ok(rustix::fs::fsync(&self.dir)?)
+        let written = self.dir.write(FILE, &made.bytes(), 0o644);
+        written.map_err(|error| self.store.failed("write", &error))
     }
 }
 
@@ -287,10 +223,10 @@ mod tests {
     fn what_is_saved_is_loaded_and_nothing_leaves_no_file() {
         let dir = tempfile::tempdir().unwrap();
         let store = store(dir.path());
-        assert_eq!(store.look().unwrap(), None);
+        assert_eq!(store.read().unwrap(), None);
         let locked = store.lock().unwrap();
         locked.save(&something()).unwrap();
-        assert_eq!(store.look().unwrap(), Some(something()));
+        assert_eq!(store.read().unwrap(), Some(something()));
         locked.save(&Made::new("b")).unwrap();
         let left = fs::read_dir(&store.dir)
             .unwrap()
@@ -338,7 +274,7 @@ mod tests {
         store.lock().unwrap().save(&something()).unwrap();
         let path = store.path();
         let why = |wanted: &str| {
-            let error = store.look().unwrap_err().to_string();
+            let error = store.read().unwrap_err().to_string();
             assert!(
                 error.contains(wanted) && error.contains(path.to_str().unwrap()),
                 "{error}"
@@ -346,7 +282,7 @@ mod tests {
             assert!(!error.contains('\n'), "{error}");
         };
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-        why("others can write it");
+        why("it can be written by others");
         fs::rename(&path, dir.path().join("elsewhere")).unwrap();
         symlink(dir.path().join("elsewhere"), &path).unwrap();
         why("a symbolic link");
@@ -359,7 +295,7 @@ mod tests {
         why("no regular file");
         fs::remove_file(&path).unwrap();
         fs::write(&path, vec![b' '; usize::try_from(LARGEST).unwrap() + 1]).unwrap();
-        why("larger than 1 MiB");
+        why("larger than rdmatop makes it");
         for (text, wanted) in [
             ("{", "EOF"),
             ("null", "invalid type"),
@@ -379,11 +315,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = store(dir.path());
         store.lock().unwrap().save(&something()).unwrap();
-        let left = store.dir.join(NEW);
+        let left = store.dir.join(owned_file::new(FILE));
         fs::write(&left, "{").unwrap();
         drop(store.lock().unwrap());
         assert!(!left.exists());
-        assert_eq!(store.look().unwrap(), Some(something()));
+        assert_eq!(store.read().unwrap(), Some(something()));
     }
 
     #[test]
@@ -393,10 +329,10 @@ mod tests {
         let victim = dir.path().join("victim");
         fs::write(&victim, "kept").unwrap();
         let locked = store.lock().unwrap();
-        symlink(&victim, store.dir.join(NEW)).unwrap();
+        symlink(&victim, store.dir.join(owned_file::new(FILE))).unwrap();
         locked.save(&something()).unwrap();
         assert_eq!(fs::read_to_string(&victim).unwrap(), "kept");
-        assert_eq!(store.look().unwrap(), Some(something()));
+        assert_eq!(store.read().unwrap(), Some(something()));
     }
 
     #[test]

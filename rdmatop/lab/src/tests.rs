@@ -522,7 +522,7 @@ fn killed_at_any_moment_up_leaves_nothing_that_down_does_not_remove() {
             let (result, out, _) = lab.down(false);
             result.unwrap();
             assert_eq!(lab.machine.things(), before, "killed at {moment}: {out}");
-            assert!(lab.store().look().unwrap().is_none(), "killed at {moment}");
+            assert!(lab.store().read().unwrap().is_none(), "killed at {moment}");
             assert!(!out.contains("gone already"), "killed at {moment}: {out}");
             if ended {
                 assert_eq!((up.0.len(), moment > 12), (4, true));
@@ -678,7 +678,7 @@ fn the_module_is_unloaded_only_if_up_loaded_it_and_nobody_has_use_of_it() {
             loaded_before || (out.contains("rdma_rxe stays loaded: ") && out.contains(why)),
             "{out}"
         );
-        assert!(lab.store().look().unwrap().is_none());
+        assert!(lab.store().read().unwrap().is_none());
     }
 }
 

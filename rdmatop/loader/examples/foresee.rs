@@ -5,9 +5,9 @@
 
 use std::path::Path;
 
-use rdmatop_loader::{
+use rdmatop_loader::plan::{
+    Outcome,
     foresee::{Foreseen, foresee},
-    plan::Outcome,
 };
 use serde_json::{Value, json};
 

@@ -1,67 +1,35 @@
 //! eBPF: our programs in the kernel, and what they report.
 //!
-//! [`control`] and [`datapath`] list the hooks, each as one [`hook::Hook`]. [`plan`] decides from facts which
-//! to attach, [`session`] loads and attaches the programs, [`manager`] replaces the session when modules are
-//! reloaded, reads the ring buffer and reports the state, [`sweep`] reads the maps, [`slots`] the counters of
-//! QPs. [`preempt`] decides whether fentry programs could miss events. Offsets come from [`btf`] through
-//! [`offsets`].
-mod armed;
+//! In the order in which a session comes to be:
+//!
+//! * [`hooks`] lists the programs and where they run, each as one [`hooks::Hook`];
+//! * [`offsets`] finds struct members in the running kernel's BTF;
+//! * [`plan`] decides from facts alone which programs to attach, and says what is not seen;
+//! * `load` makes maps and has programs verified, `attach` attaches them to functions and tracepoints;
+//! * [`session`] goes through these steps once, as stages of one type each;
+//! * [`maps`] reads counters and losses of the session;
+//! * [`manager`] replaces the session when modules are reloaded, and reads its ring buffer;
+//! * `on_request` has sessions that a user asks for: a QP's work requests, a process's probes;
+//! * [`user`] probes functions of programs (`--uprobes`).
 mod attach;
-pub mod btf;
-mod callers;
-mod carried;
-mod choice;
-pub mod control;
-pub mod datapath;
-mod drain;
-mod fentry;
-pub mod foresee;
-mod headroom;
-pub mod hook;
-mod kernel_btf;
-#[cfg(test)]
-mod keys;
-mod load_error;
-mod loader;
-mod machine;
+pub mod hooks;
+mod load;
 pub mod manager;
-pub mod mapped;
-mod modules;
-mod object;
+pub mod maps;
 pub mod offsets;
-mod panicked;
+mod on_request;
 pub mod plan;
-pub mod preempt;
-mod probe;
-mod prober;
-mod program_log;
-#[cfg(test)]
-mod reads;
-mod relist;
-mod report;
-mod rxe_seen;
-mod scope;
 pub mod session;
-pub mod skipped;
-pub mod slots;
-pub mod sweep;
-mod sys;
-mod unpreempted;
-mod unseen;
 pub mod user;
-mod verb_table;
-mod watcher;
-mod work;
 
-pub use armed::Switches;
-pub use datapath::Attach;
-pub use manager::{Manager, StopHandle};
-pub use object::available as object_available;
-pub use panicked::reported;
-pub use prober::{Asked, Prober};
-pub use report::not_started;
-pub use scope::Scope;
-pub use session::{Options, Session};
-pub use sweep::MapSweep;
+pub use hooks::datapath::Attach;
+pub use load::object::available as object_available;
+pub use manager::{Manager, StopHandle, panicked::reported, report::not_started};
+pub use maps::sweep::MapSweep;
+pub use on_request::{
+    prober::{ProbeRequest, Prober},
+    watcher::Watcher,
+};
+pub use plan::{options::Options, scope::Scope};
+pub use session::{Session, armed::Switches};
 pub use user::UserOptions;
-pub use watcher::Watcher;

@@ -11,6 +11,7 @@ pub mod limits;
 pub mod netlink;
 pub mod open_files;
 pub mod openers;
+pub mod owned_file;
 pub mod platform;
 pub mod privileges;
 pub mod proc;

@@ -1,8 +1,11 @@
 //! Which limit of this process caused a refusal: the kernel answers ENOMEM or EAGAIN for several of them.
 
+use std::io;
+
 use rustix::process::{Resource, getrlimit};
 
 use super::root::Root;
+use rdmatop_model::cause::{CauseId, Obstacle};
 
 /// Address space that a thread, a ring buffer or a map of counters needs, with a reserve.
 const NEEDED: u64 = 64 << 20;
@@ -23,6 +26,15 @@ pub fn threads() -> &'static str {
     } else {
         "raise the limit of processes: `ulimit -u`, or pids.max of the cgroup"
     }
+}
+
+/// Why a thread was not started, and the remedy.
+pub fn no_thread(error: &io::Error) -> Obstacle {
+    Obstacle::new(
+        CauseId::NoThread,
+        format!("cannot start a thread: {error}"),
+        threads(),
+    )
 }
 
 const ADDRESSES: &str = "raise the limit of address space: `ulimit -v unlimited`";

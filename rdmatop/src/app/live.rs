@@ -16,7 +16,7 @@ use super::{
     targets, work,
 };
 use crate::exit::{Exit, Stop};
-use rdmatop_loader::{Asked, Prober, Watcher};
+use rdmatop_loader::{ProbeRequest, Prober, Watcher};
 use rdmatop_model::{
     engine::EngineConfig,
     event::Event,
@@ -212,7 +212,7 @@ impl OnRequest {
         let Some(pid) = pid else { return prober.stop() };
         let of = |qp: &&Arc<QpRow>| qp.pid == Some(pid) && !qp.exited;
         let qps = all.qps.iter().filter(of);
-        prober.probe(Asked {
+        prober.probe(ProbeRequest {
             pid,
             limit: self.limit,
             // A query does not find a QP from before INIT, but its program still has to modify it, which

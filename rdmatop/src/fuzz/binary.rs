@@ -2,7 +2,7 @@
 use std::sync::Arc;
 
 use super::assert_safe;
-use rdmatop_loader::btf::Btf;
+use rdmatop_loader::offsets::btf::Btf;
 use rdmatop_model::engine::{Engine, EngineConfig};
 use rdmatop_model::event::Event;
 use rdmatop_model::fields::{EVENT, Value};

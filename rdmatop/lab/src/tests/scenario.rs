@@ -75,7 +75,7 @@ fn a_scenario_removes_at_its_end_what_it_made_and_nothing_that_up_made() {
     assert_eq!(log, [&made[..], &removed[..]].concat());
     assert!(out.contains("running for 0 s"), "{out}");
     assert_eq!(lab.machine.things(), before);
-    assert!(lab.store().look().unwrap().is_none());
+    assert!(lab.store().read().unwrap().is_none());
     lab.up(None, 2).0.unwrap();
     let before = lab.machine.things();
     let (result, _, log) = lab.scenario(false);
@@ -126,7 +126,7 @@ fn a_scenario_killed_at_any_moment_leaves_what_down_or_the_next_removes() {
             };
             after.0.unwrap();
             assert_eq!(lab.machine.things(), before, "killed at {moment}");
-            assert!(lab.store().look().unwrap().is_none(), "killed at {moment}");
+            assert!(lab.store().read().unwrap().is_none(), "killed at {moment}");
             if ended {
                 assert!(moment > 12, "{moment}");
                 break;
@@ -184,7 +184,7 @@ fn a_disk_scenario_killed_at_any_moment_leaves_what_down_removes() {
             assert_eq!(lab.machine.things(), before, "killed at {moment}");
             assert!(lab.machine.modules.is_empty(), "killed at {moment}");
             assert_eq!(lab.machine.disks, ["somebody's"], "killed at {moment}");
-            assert!(lab.store().look().unwrap().is_none(), "killed at {moment}");
+            assert!(lab.store().read().unwrap().is_none(), "killed at {moment}");
             if ended {
                 assert!(moment > 20, "{moment}");
                 break;

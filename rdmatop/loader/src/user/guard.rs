@@ -32,7 +32,7 @@ impl Guard {
     }
 
     /// Takes in the number of hits so far and the time. Returns true if the probes must be removed.
-    pub(super) fn look(&mut self, hits: u64, at: Duration) -> bool {
+    pub(super) fn exceeds(&mut self, hits: u64, at: Duration) -> bool {
         let Some((before, since)) = self.last else {
             self.last = Some((hits, at));
             return false;
@@ -74,22 +74,22 @@ mod tests {
     fn probes_go_when_they_cost_too_much_for_two_windows_in_a_row() {
         let mut guard = Guard::new(0.1);
         guard.hit_ns = Some(500);
-        assert!(!guard.look(0, s(0)));
+        assert!(!guard.exceeds(0, s(0)));
         // 300 000 hits of 0.5 us: 15 % of a core.
-        assert!(!guard.look(300_000, s(1)));
+        assert!(!guard.exceeds(300_000, s(1)));
         assert_eq!((guard.speed(), guard.cores()), (Some(300_000.0), Some(0.15)));
-        assert!(!guard.look(300_000, s(2)), "a pause");
-        assert!(!guard.look(600_000, s(3)));
-        assert!(guard.look(900_000, s(4)));
+        assert!(!guard.exceeds(300_000, s(2)), "a pause");
+        assert!(!guard.exceeds(600_000, s(3)));
+        assert!(guard.exceeds(900_000, s(4)));
     }
 
     #[test]
     fn less_than_a_window_says_nothing_and_an_unknown_price_is_no_reason() {
         let mut guard = Guard::new(0.1);
-        assert!(!guard.look(0, s(1)) && !guard.look(1 << 40, s(1) + Duration::from_millis(999)));
+        assert!(!guard.exceeds(0, s(1)) && !guard.exceeds(1 << 40, s(1) + Duration::from_millis(999)));
         assert_eq!(guard.speed(), None);
         for second in 2..9 {
-            assert!(!guard.look(second << 40, s(second)));
+            assert!(!guard.exceeds(second << 40, s(second)));
         }
         assert!(guard.speed().is_some() && guard.cores().is_none());
     }

@@ -1,7 +1,7 @@
 //! The kprobes that find QPs whose programs can be probed, and the eBPF programs that are attached to those
 //! programs.
 
-use super::super::hook::{Entry, Hook, Role, Skip};
+use crate::hooks::{Entry, Hook, Role, Skip};
 use rdmatop_sources::uprobes::{CQ_EX_OUTCOME, QP_EX_WR_ID};
 
 /// For the CQs of a QP, and the kernel's count of users of each.

@@ -28,11 +28,13 @@ use rdmatop_common::{
 
 pub use hooks::{HOOKS, PROGRAMS};
 
-use super::{
+use crate::{
     attach::explain,
-    loader::{Loader, Target},
-    mapped::{Mapped, MappedError},
-    slots::SlotMap,
+    load::{Loader, Target},
+    maps::{
+        mapped::{Mapped, MappedError},
+        slots::SlotMap,
+    },
 };
 use price::Sample;
 use rdmatop_model::{

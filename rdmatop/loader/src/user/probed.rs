@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::target::Spot;
+use super::target::ProbePoint;
 
 /// For how long probes that can be removed stay after their last QP, ns: the process may make another one.
 const LINGER_NS: u64 = 2_000_000_000;
@@ -24,7 +24,7 @@ struct Entry<T> {
 #[derive(Debug)]
 pub(super) struct Probed<T> {
     most: usize,
-    entries: BTreeMap<Spot, Entry<T>>,
+    entries: BTreeMap<ProbePoint, Entry<T>>,
 }
 
 impl<T> Probed<T> {
@@ -40,31 +40,31 @@ impl<T> Probed<T> {
         self.entries.len()
     }
 
-    pub(super) fn has(&self, spot: &Spot) -> bool {
-        self.entries.contains_key(spot)
+    pub(super) fn has(&self, point: &ProbePoint) -> bool {
+        self.entries.contains_key(point)
     }
 
     /// Notes that a QP uses a function; `None` when it is not probed.
-    pub(super) fn take(&mut self, spot: &Spot) -> Option<&T> {
-        let entry = self.entries.get_mut(spot)?;
+    pub(super) fn take(&mut self, point: &ProbePoint) -> Option<&T> {
+        let entry = self.entries.get_mut(point)?;
         entry.users += 1;
         Some(&entry.probes)
     }
 
     /// Adds a function that one QP uses.
-    pub(super) fn add(&mut self, spot: Spot, probes: T) {
+    pub(super) fn add(&mut self, point: ProbePoint, probes: T) {
         let entry = Entry {
             probes,
             users: 1,
             used_ns: 0,
         };
-        self.entries.insert(spot, entry);
+        self.entries.insert(point, entry);
     }
 
     /// Notes that a QP no longer uses these functions.
-    pub(super) fn release(&mut self, spots: &[Spot], now_ns: u64) {
-        for spot in spots {
-            if let Some(entry) = self.entries.get_mut(spot) {
+    pub(super) fn release(&mut self, points: &[ProbePoint], now_ns: u64) {
+        for point in points {
+            if let Some(entry) = self.entries.get_mut(point) {
                 entry.users = entry.users.saturating_sub(1);
                 entry.used_ns = now_ns;
             }
@@ -73,11 +73,11 @@ impl<T> Probed<T> {
 
     /// Removes and returns the probes that treat this place as another function; `None` if a QP uses them.
     /// Otherwise what one program says about a function would be counted for the QPs of all programs.
-    pub(super) fn contradicting(&mut self, spot: &Spot) -> Option<Vec<T>> {
-        let contradicts = |other: &Spot| {
-            let same_place = other.file == spot.file && other.offset == spot.offset;
-            let same_program = other.pid.is_none() || spot.pid.is_none() || other.pid == spot.pid;
-            same_place && same_program && other.function != spot.function
+    pub(super) fn contradicting(&mut self, point: &ProbePoint) -> Option<Vec<T>> {
+        let contradicts = |other: &ProbePoint| {
+            let same_place = other.file == point.file && other.offset == point.offset;
+            let same_program = other.pid.is_none() || point.pid.is_none() || other.pid == point.pid;
+            same_place && same_program && other.function != point.function
         };
         let mut entries = self.entries.iter();
         let used = entries.any(|(other, entry)| contradicts(other) && entry.users > 0);
@@ -93,26 +93,26 @@ impl<T> Probed<T> {
         let (oldest, _) = idle.min_by_key(|(_, entry)| entry.used_ns)?;
         // Take all functions of the file, because its programs use them together.
         let file = oldest.file;
-        Some(self.remove(|spot, entry| spot.file == file && entry.users == 0))
+        Some(self.remove(|point, entry| point.file == file && entry.users == 0))
     }
 
     /// Removes and returns the probes without a QP whose file is deleted, or that are for one process only.
     pub(super) fn unreachable(&mut self, now_ns: u64, is_deleted: impl Fn(&T) -> bool) -> Vec<T> {
-        self.remove(|spot, entry| {
+        self.remove(|point, entry| {
             entry.users == 0
                 && now_ns.saturating_sub(entry.used_ns) > LINGER_NS
-                && (spot.pid.is_some() || is_deleted(&entry.probes))
+                && (point.pid.is_some() || is_deleted(&entry.probes))
         })
     }
 
-    fn remove(&mut self, goes: impl Fn(&Spot, &Entry<T>) -> bool) -> Vec<T> {
-        let gone: Vec<Spot> = self
+    fn remove(&mut self, goes: impl Fn(&ProbePoint, &Entry<T>) -> bool) -> Vec<T> {
+        let gone: Vec<ProbePoint> = self
             .entries
             .iter()
-            .filter(|(spot, entry)| goes(spot, entry))
-            .map(|(spot, _)| *spot)
+            .filter(|(point, entry)| goes(point, entry))
+            .map(|(point, _)| *point)
             .collect();
-        let entries = gone.iter().filter_map(|spot| self.entries.remove(spot));
+        let entries = gone.iter().filter_map(|point| self.entries.remove(point));
         entries.map(|entry| entry.probes).collect()
     }
 }
@@ -122,8 +122,8 @@ mod tests {
     use super::super::hooks::Function;
     use super::*;
 
-    fn spot(inode: u64, offset: u64) -> Spot {
-        Spot {
+    fn point(inode: u64, offset: u64) -> ProbePoint {
+        ProbePoint {
             function: Function::PostSend,
             file: (8, inode),
             offset,
@@ -136,35 +136,35 @@ mod tests {
         let mut probed = Probed::new(5);
         for (inode, offset) in [(1, 0), (1, 16), (2, 0), (3, 0)] {
             assert_eq!(probed.make_room().map(|gone| gone.len()), Some(0));
-            probed.add(spot(inode, offset), (inode, offset));
+            probed.add(point(inode, offset), (inode, offset));
         }
-        probed.add(spot(3, 16), (3, 16));
+        probed.add(point(3, 16), (3, 16));
         assert!(probed.make_room().is_none(), "all are in use");
-        probed.release(&[spot(2, 0)], 50);
-        probed.release(&[spot(1, 0), spot(1, 16)], 40);
+        probed.release(&[point(2, 0)], 50);
+        probed.release(&[point(1, 0), point(1, 16)], 40);
         assert_eq!(probed.make_room(), Some(vec![(1, 0), (1, 16)]));
         assert_eq!(probed.len(), 3);
         // Another QP uses the function in file 2.
-        assert_eq!(probed.take(&spot(2, 0)), Some(&(2, 0)));
-        assert!(probed.take(&spot(1, 0)).is_none());
-        probed.add(spot(4, 0), (4, 0));
-        probed.add(spot(4, 16), (4, 16));
+        assert_eq!(probed.take(&point(2, 0)), Some(&(2, 0)));
+        assert!(probed.take(&point(1, 0)).is_none());
+        probed.add(point(4, 0), (4, 0));
+        probed.add(point(4, 16), (4, 16));
         assert!(probed.make_room().is_none());
     }
 
     #[test]
     fn a_function_goes_when_its_file_is_deleted_and_its_last_qp_is_gone() {
         let mut probed = Probed::new(8);
-        probed.add(spot(1, 0), true);
-        probed.add(spot(2, 0), false);
-        assert!(probed.take(&spot(1, 0)).is_some());
+        probed.add(point(1, 0), true);
+        probed.add(point(2, 0), false);
+        assert!(probed.take(&point(1, 0)).is_some());
         let second = 1_000_000_000;
-        probed.release(&[spot(1, 0), spot(2, 0)], second);
+        probed.release(&[point(1, 0), point(2, 0)], second);
         assert!(
             probed.unreachable(9 * second, |deleted| *deleted).is_empty(),
             "in use"
         );
-        probed.release(&[spot(1, 0)], 9 * second);
+        probed.release(&[point(1, 0)], 9 * second);
         assert!(probed.unreachable(10 * second, |deleted| *deleted).is_empty());
         assert_eq!(probed.unreachable(12 * second, |deleted| *deleted), [true]);
         assert_eq!(probed.len(), 1, "the other file may be mapped again");
@@ -173,13 +173,13 @@ mod tests {
     #[test]
     fn a_function_is_one_thing_for_all_programs() {
         let mut probed = Probed::new(8);
-        probed.add(spot(1, 0), "sends");
-        let other = |pid, inode| Spot {
+        probed.add(point(1, 0), "sends");
+        let other = |pid, inode| ProbePoint {
             function: Function::PostRecv,
             pid,
-            ..spot(inode, 0)
+            ..point(inode, 0)
         };
-        assert_eq!(probed.contradicting(&spot(1, 0)), Some(vec![]));
+        assert_eq!(probed.contradicting(&point(1, 0)), Some(vec![]));
         assert_eq!(
             probed.contradicting(&other(None, 2)),
             Some(vec![]),
@@ -187,23 +187,23 @@ mod tests {
         );
         assert_eq!(probed.contradicting(&other(None, 1)), None);
         assert_eq!(probed.contradicting(&other(Some(7), 1)), None);
-        probed.release(&[spot(1, 0)], 5);
+        probed.release(&[point(1, 0)], 5);
         assert_eq!(probed.contradicting(&other(Some(7), 1)), Some(vec!["sends"]));
         probed.add(other(Some(7), 1), "receives of one");
         assert_eq!(
-            probed.contradicting(&Spot {
+            probed.contradicting(&ProbePoint {
                 pid: Some(8),
-                ..spot(1, 0)
+                ..point(1, 0)
             }),
             Some(vec![])
         );
-        assert_eq!(probed.contradicting(&spot(1, 0)), None);
+        assert_eq!(probed.contradicting(&point(1, 0)), None);
     }
 
     #[test]
     fn the_probes_of_one_process_go_although_their_file_is_not_deleted() {
         let mut probed = Probed::new(8);
-        let of = |pid| Spot { pid, ..spot(1, 0) };
+        let of = |pid| ProbePoint { pid, ..point(1, 0) };
         for pid in [Some(7), Some(8), None] {
             probed.add(of(pid), pid);
         }

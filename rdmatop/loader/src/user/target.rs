@@ -11,7 +11,7 @@ use rdmatop_sources::uprobes::{
 
 /// A function in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Spot {
+pub(super) struct ProbePoint {
     pub(super) function: Function,
     /// Device and inode.
     pub(super) file: (u64, u64),
@@ -24,7 +24,7 @@ pub(super) struct Spot {
 /// The functions to probe for a QP.
 #[derive(Debug)]
 pub(super) struct Target {
-    pub(super) spots: Vec<(Spot, Opened)>,
+    pub(super) points: Vec<(ProbePoint, Opened)>,
     /// Every send of the QP goes through one of these functions.
     pub(super) sends_are_seen: bool,
 }
@@ -80,20 +80,20 @@ impl Finder {
         let extended = extended(&posts.found, &posts.extended);
         let sends_are_seen = extended.is_some();
         calls.extend(extended.unwrap_or_default());
-        let spots = calls
+        let points = calls
             .iter()
-            .map(|(function, place)| self.spot(pid, posts, *function, place));
-        let mut spots: Vec<_> = spots.collect::<Result<_, _>>()?;
-        let provider = spots.first().map(|(spot, _)| spot.file);
+            .map(|(function, place)| self.point(pid, posts, *function, place));
+        let mut points: Vec<_> = points.collect::<Result<_, _>>()?;
+        let provider = points.first().map(|(point, _)| point.file);
         for place in &of_cqs {
             // A word that is no function pointer may still be the address of code.
             let of_provider = posts.file(place).map(|file| file.identity) == provider;
-            if of_provider && let Ok(found) = self.spot(pid, posts, Function::PollEx, place) {
-                spots.push(found);
+            if of_provider && let Ok(found) = self.point(pid, posts, Function::PollEx, place) {
+                points.push(found);
             }
         }
         Ok(Target {
-            spots,
+            points,
             sends_are_seen,
         })
     }
@@ -130,13 +130,13 @@ impl Finder {
         }
     }
 
-    fn spot(
+    fn point(
         &self,
         pid: u32,
         posts: &Posts,
         function: Function,
         place: &Place,
-    ) -> Result<(Spot, Opened), Unfit> {
+    ) -> Result<(ProbePoint, Opened), Unfit> {
         let never = |why: &str| Unfit::Never(why.into());
         let mapped = posts
             .file(place)
@@ -151,13 +151,13 @@ impl Finder {
                 "where it says that it posts from no function of its library begins",
             ));
         }
-        let spot = Spot {
+        let point = ProbePoint {
             function,
             file: file.identity,
             offset: place.offset + after_landing_pad(&file.code(place.offset)),
             pid: (reach != Reach::System).then_some(pid),
         };
-        Ok((spot, file))
+        Ok((point, file))
     }
 
     /// Opens the file of a mapping.
@@ -310,8 +310,8 @@ mod tests {
         let finder = Finder::default();
         let own = std::process::id();
         let reach = |posts: &Posts| {
-            let target = finder.target(own, posts).map(|target| target.spots);
-            target.map(|spots| spots.iter().map(|(spot, _)| spot.pid).collect::<Vec<_>>())
+            let target = finder.target(own, posts).map(|target| target.points);
+            target.map(|points| points.iter().map(|(point, _)| point.pid).collect::<Vec<_>>())
         };
         let refused = |posts: &Posts, why: &str| match reach(posts) {
             Err(Unfit::Never(said)) => assert!(said.contains(why), "{said}"),

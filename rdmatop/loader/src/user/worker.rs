@@ -18,18 +18,20 @@ use rdmatop_common::counters::{QpSlot, UserHits, UserQp, slot_flag};
 use rustix::time::ClockId;
 
 use super::{
-    super::{
-        attach::explain,
-        mapped::{Mapped, UsedRanges},
-        probe::{Event, UprobePmu},
-    },
     LOOK, Ready, Shared, UserOptions,
     guard::Guard,
     hooks::Function,
     locked, off,
     price::Sample,
     probed::Probed,
-    target::{Finder, Program, Spot, Target, Unfit},
+    target::{Finder, ProbePoint, Program, Target, Unfit},
+};
+use crate::{
+    attach::{
+        explain,
+        probe::{Event, UprobePmu},
+    },
+    maps::mapped::{Mapped, UsedRanges},
 };
 use rdmatop_base::text;
 use rdmatop_model::cause::{Cause, CauseId, Concerns, Obstacle};
@@ -105,8 +107,7 @@ impl Worker {
             }
         };
         if let Err(error) = thread::Builder::new().name("uprobes".to_owned()).spawn(run) {
-            let why = format!("cannot start a thread: {error}");
-            locked(&reports).report.off = Some(off(Obstacle::new(CauseId::NoThread, why, limits::threads())));
+            locked(&reports).report.off = Some(off(limits::no_thread(&error)));
         }
         Self { _alive: alive }
     }
@@ -145,7 +146,7 @@ struct Judged {
     /// Sends and receives that the provider has rejected so far.
     rejected: (u64, u64),
     /// The probed functions that it uses, until it is destroyed.
-    uses: Vec<Spot>,
+    uses: Vec<ProbePoint>,
 }
 
 impl Default for Judged {
@@ -318,7 +319,7 @@ impl Work {
     }
 
     /// Finds and probes the functions that a QP's program posts with.
-    fn judge(&mut self, qp: SlotQp, handle: u64, tried: u32, uses: &mut Vec<Spot>) -> Verdict {
+    fn judge(&mut self, qp: SlotQp, handle: u64, tried: u32, uses: &mut Vec<ProbePoint>) -> Verdict {
         // Each question to such a process would take the whole time limit.
         if self.silent.contains(&qp.pid) {
             return Verdict::Unfit;
@@ -343,18 +344,18 @@ impl Work {
             }
         };
         let Target {
-            spots,
+            points,
             sends_are_seen,
         } = target;
-        if spots.iter().any(|(spot, _)| !self.probed.has(spot)) && self.must_wait() {
+        if points.iter().any(|(point, _)| !self.probed.has(point)) && self.must_wait() {
             return Verdict::Waits(monotonic());
         }
         let mut since_ns = 0;
-        for (spot, file) in spots {
-            match self.probe(spot, file) {
+        for (point, file) in points {
+            match self.probe(point, file) {
                 Ok(since) => {
                     since_ns = since_ns.max(since);
-                    uses.push(spot);
+                    uses.push(point);
                 }
                 Err(obstacle) => {
                     self.probed.release(&std::mem::take(uses), monotonic());
@@ -364,7 +365,7 @@ impl Work {
             }
         }
         if sends_are_seen {
-            self.tell(qp, since_ns);
+            self.publish(qp, since_ns);
         } else {
             let why = "some of its ibv_wr_* calls share a function or are not in its library's file";
             self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""));
@@ -404,7 +405,7 @@ impl Work {
     }
 
     /// Tells the kernel side the time since when all functions of a QP have been probed.
-    fn tell(&self, qp: SlotQp, since_ns: u64) {
+    fn publish(&self, qp: SlotQp, since_ns: u64) {
         let place = self.qps.at(qp.number);
         // SAFETY: the number is inside the mapping; the kernel side reads `probed_ns` only after it has found
         // this birth.
@@ -426,11 +427,11 @@ impl Work {
     }
 
     /// Probes a function for one more QP, if it is not probed yet. Returns since when it has been probed.
-    fn probe(&mut self, spot: Spot, file: Opened) -> Result<u64, Obstacle> {
-        if let Some(probes) = self.probed.take(&spot) {
+    fn probe(&mut self, point: ProbePoint, file: Opened) -> Result<u64, Obstacle> {
+        if let Some(probes) = self.probed.take(&point) {
             return Ok(probes.since_ns);
         }
-        let Some(contradicting) = self.probed.contradicting(&spot) else {
+        let Some(contradicting) = self.probed.contradicting(&point) else {
             let why = "another program says that one of its functions is another one";
             return Err(Obstacle::new(CauseId::NotProbed, why, ""));
         };
@@ -447,16 +448,16 @@ impl Work {
         if self.guard.hit_ns.is_none() {
             self.guard.hit_ns = self.measure();
         }
-        let pid = spot.pid.or(self.options.pid);
-        let events = self.attach(spot.function, &file.path(), spot.offset, pid)?;
-        log::info!(spot:? = spot; "attached");
+        let pid = point.pid.or(self.options.pid);
+        let events = self.attach(point.function, &file.path(), point.offset, pid)?;
+        log::info!(point:? = point; "attached");
         let since_ns = monotonic();
         let probes = Probes {
             since_ns,
             _events: events,
             file: file.into_file(),
         };
-        self.probed.add(spot, probes);
+        self.probed.add(point, probes);
         Ok(since_ns)
     }
 
@@ -514,7 +515,7 @@ impl Work {
         }
         let here = self.judged.values().map(|qp| qp.rejected);
         let (sends, receives) = here.fold(self.rejected, add);
-        let too_costly = self.guard.look(sum.hits, Duration::from_nanos(monotonic()));
+        let too_costly = self.guard.exceeds(sum.hits, Duration::from_nanos(monotonic()));
         let mut shared = locked(&self.shared);
         let ready = shared.ready.len() as u64;
         let report = &mut shared.report;

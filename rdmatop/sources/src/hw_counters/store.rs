@@ -1,34 +1,26 @@
-//! The file of changes: /run/rdmatop/hw-counters.json. Like the changes, it does not outlive the boot.
-//!
-//! Root acts on this file, so only root's file in root's directory counts: no link is followed, and a file
-//! that others could have written is not read. A second file is locked as long as a rdmatop has something
-//! changed.
+//! The file of changes: /run/rdmatop/hw-counters.json. A second file is locked as long as a rdmatop has
+//! something changed.
 
-use std::fs;
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{
-    AtFlags, FlockOperation, Mode, OFlags, flock, fstat, mkdir, open, openat, renameat, unlinkat,
-};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, mkdir};
 use rustix::io::Errno;
 
 use super::state::Changes;
+use crate::owned_file::{Directory, Refusal};
 
 const DIR: &str = "/run/rdmatop";
 const FILE: &str = "hw-counters.json";
-const NEW: &str = "hw-counters.json.new";
 const LOCK: &str = "hw-counters.lock";
 /// Thousands of ports have less.
 const LARGEST: u64 = 1 << 22;
-/// Others can write.
-const WRITABLE: u32 = 0o022;
 
 /// The right to change the file and what it lists, until this is dropped or the process ends.
 #[derive(Debug)]
 pub struct Locked {
-    dir: OwnedFd,
+    dir: Directory,
     path: PathBuf,
     _lock: OwnedFd,
 }
@@ -46,15 +38,12 @@ pub enum Denied {
     Unusable(String),
 }
 
-fn unusable(path: &Path, why: impl std::fmt::Display) -> Denied {
-    Denied::Unusable(format!("{}: {why}", path.display()))
-}
-
-fn failed(path: &Path, errno: Errno) -> Denied {
-    match errno {
-        Errno::NOENT => Denied::Nothing,
-        Errno::ACCESS | Errno::PERM => Denied::NotPermitted,
-        errno => unusable(path, errno),
+fn failed(path: &Path, refusal: &Refusal) -> Denied {
+    match refusal {
+        Refusal::Kernel(Errno::NOENT) => Denied::Nothing,
+        Refusal::Kernel(Errno::ACCESS | Errno::PERM) => Denied::NotPermitted,
+        Refusal::Owner(_) if !rustix::process::geteuid().is_root() => Denied::NotPermitted,
+        refusal => Denied::Unusable(format!("{}: {refusal}", path.display())),
     }
 }
 
@@ -71,36 +60,20 @@ impl Locked {
 
     /// Takes the right in the directory `path`; tests have one of their own.
     pub fn at(path: &Path, make: bool) -> Result<Self, Denied> {
-        let owner = rustix::process::geteuid().as_raw();
-        if make && let Err(errno) = mkdir(path, Mode::from_raw_mode(0o755)) {
-            match errno {
-                Errno::EXIST => {}
-                errno => return Err(failed(path, errno)),
+        if make {
+            match mkdir(path, Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(failed(path, &Refusal::Kernel(errno))),
             }
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let dir = match open(path, flags, Mode::empty()) {
-            Ok(dir) => dir,
-            Err(errno) => return Err(failed(path, errno)),
-        };
-        let stat = fstat(&dir).map_err(|errno| unusable(path, errno))?;
-        if stat.st_uid != owner && owner != 0 {
-            return Err(Denied::NotPermitted);
-        }
-        if stat.st_uid != owner {
-            return Err(unusable(path, format!("it belongs to uid {}", stat.st_uid)));
-        }
-        if stat.st_mode & WRITABLE != 0 {
-            return Err(unusable(path, "others can write in it"));
-        }
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        if !make && openat(&dir, FILE, flags, Mode::empty()).is_err() {
+        let owner = rustix::process::geteuid().as_raw();
+        let dir = Directory::open(path, owner).map_err(|refusal| failed(path, &refusal))?;
+        if !make && matches!(dir.read(FILE, LARGEST), Ok(None)) {
             return Err(Denied::Nothing);
         }
         let path = path.join(FILE);
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let lock = openat(&dir, LOCK, flags, Mode::from_raw_mode(0o600))
-            .map_err(|errno| failed(&path.with_file_name(LOCK), errno))?;
+        let lock = dir.open_lock(LOCK, OFlags::CLOEXEC);
+        let lock = lock.map_err(|errno| failed(&path.with_file_name(LOCK), &Refusal::Kernel(errno)))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self {
                 dir,
@@ -108,55 +81,32 @@ impl Locked {
                 _lock: lock,
             }),
             Err(Errno::WOULDBLOCK) => Err(Denied::Busy),
-            Err(errno) => Err(unusable(&path, errno)),
+            Err(errno) => Err(Denied::Unusable(format!("{}: {errno}", path.display()))),
         }
     }
 
     /// What is in the file; `None` where there is none.
     pub fn load(&self) -> Result<Option<Changes>, String> {
-        let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", self.path.display());
-        // Without O_NONBLOCK, opening a FIFO would wait for a writer.
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = match openat(&self.dir, FILE, flags, Mode::empty()) {
-            Ok(file) => file,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(errno) => return Err(failed(&errno)),
-        };
-        let stat = fstat(&file).map_err(|errno| failed(&errno))?;
-        if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & WRITABLE != 0 {
-            return Err(failed(&"others could have written it"));
-        }
-        let mut raw = Vec::new();
-        let read = fs::File::from(file).take(LARGEST).read_to_end(&mut raw);
-        read.map_err(|error| failed(&error))?;
-        Changes::parse(&raw).map(Some).map_err(|why| failed(&why))
+        let raw = self
+            .dir
+            .read(FILE, LARGEST)
+            .map_err(|refusal| refusal.to_string());
+        let changes = raw.and_then(|raw| raw.map(|raw| Changes::parse(&raw)).transpose());
+        changes.map_err(|why| format!("{}: {why}", self.path.display()))
     }
 
-    /// Writes a new file and renames it over the old one, so that one whole file is there whatever happens.
-    /// Without changes it removes the file.
+    /// Writes the file. Without changes it removes the file.
     pub fn save(&self, changes: &Changes) -> io::Result<()> {
         if changes.ports.is_empty() {
-            return self.remove(FILE);
+            return Ok(self.dir.remove(FILE)?);
         }
-        self.remove(NEW)?;
-        // O_EXCL follows no link.
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut file = fs::File::from(openat(&self.dir, NEW, flags, Mode::from_raw_mode(0o600))?);
-        file.write_all(&changes.bytes())?;
-        file.sync_all()?;
-        Ok(renameat(&self.dir, NEW, &self.dir, FILE)?)
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        match unlinkat(&self.dir, name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(errno.into()),
-        }
+        self.dir.write(FILE, &changes.bytes(), 0o600)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::super::state::Changed;

@@ -185,10 +185,11 @@ pub(super) fn softroce(root: &Root, devices: &Fact<Vec<Device>>, other: bool) ->
     if any || other || matches!(devices, Fact::Unreadable(_)) {
         return None;
     }
-    Some(if root.is_live() {
-        rdmatop_lab::softroce()
-    } else {
-        SoftRoce::Unknown
+    let found = root.is_live().then(rdmatop_lab::softroce).flatten();
+    Some(match found {
+        Some(Ok(())) => SoftRoce::Ready,
+        Some(Err(advice)) => SoftRoce::Missing(advice),
+        None => SoftRoce::Unknown,
     })
 }
 

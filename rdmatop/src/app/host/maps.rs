@@ -68,7 +68,7 @@ impl Polled for MapSource {
         if wants.only_processes {
             return;
         }
-        self.sweep.look_for_skips();
+        self.sweep.read_skips();
         self.tell_floods(out);
         out(Input::Losses(self.sweep.losses()));
         if self.sweep.uprobes_are_over() {
@@ -96,7 +96,7 @@ impl Polled for MapSource {
         }
         if wants.last {
             // After the counts: any skip that a count lacks had happened before the count was read.
-            self.sweep.look_for_skips();
+            self.sweep.read_skips();
             self.tell_floods(out);
             out(Input::Losses(self.sweep.losses()));
         }

@@ -1,0 +1,198 @@
+//! Calls of a provider's `poll_cq`.
+
+use core::{ffi::c_void, mem::MaybeUninit, ptr::read_volatile};
+
+use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_loop, bpf_probe_read_user};
+use rdmatop_common::{
+    event::UNKNOWN_U32,
+    wr::{NO_OPCODE, RECV, flag, kind},
+};
+
+use crate::{
+    body::hook,
+    maps::enabled,
+    task::{call_key, now},
+    user::{
+        maps::{USER_POLLS, USER_QPNS, USER_WORK, UserPoll, UserQpn},
+        qps::hits,
+        records::{Request, UD, look, report, unseen, wanted},
+        sends::{doubt, recall},
+    },
+    words::{add, zeroed},
+};
+
+/// Size of a `struct ibv_wc`.
+const WC: u64 = 48;
+
+/// The most completions that one call may return; a higher result is ignored.
+const COMPLETIONS: i32 = 1 << 16;
+
+/// `IBV_WC_WITH_IMM`.
+const WITH_IMM: u32 = 2;
+
+/// `IBV_WR_*` for each `IBV_WC_*` of a send that stands for only one kind of request, four bits each: RDMA
+/// READ, compare and swap, fetch and add, bind, invalidate. `IBV_WC_SEND` and `IBV_WC_RDMA_WRITE` stand for
+/// several.
+const FIRST_KNOWN: u32 = 2;
+const LAST_KNOWN: u32 = 6;
+const REQUEST_OF: u64 = 0x0786_5400;
+
+/// Entry of a provider's `poll_cq(cq, num_entries, wc)`.
+#[inline(always)]
+pub(crate) fn polling(cq: u64, wc: u64) -> Option<()> {
+    if !wanted() || !enabled() {
+        return None;
+    }
+    // SAFETY: the map checked the pointer.
+    unsafe { add(&raw mut (*hits()?).hits, 1) };
+    begin_poll(hook::USER_POLL, &UserPoll { cq, wc });
+    Some(())
+}
+
+/// Remembers a call that polls. If the thread is already in another such call, the entry replaces that one:
+/// then a function that wraps the provider's has called it, and the provider's own call says which
+/// completions there are. The return of the wrapper then finds nothing to report.
+#[inline(always)]
+pub(super) fn begin_poll(hook: u32, call: &UserPoll) {
+    if USER_POLLS.insert(&call_key(hook), call, 0).is_err() {
+        unseen();
+    }
+}
+
+/// State of a walk over completions.
+struct Polled {
+    next: u64,
+    context: u64,
+    cq: u64,
+    ts_ns: u64,
+    pid: u64,
+}
+
+/// Return of a provider's `poll_cq`. `rc` is the number of completions that it has written.
+#[inline(always)]
+pub(crate) fn polled(rc: i32) -> Option<()> {
+    let key = call_key(hook::USER_POLL);
+    // SAFETY: the map checked the pointer; no other thread has this key.
+    let UserPoll { cq, wc } = unsafe { *USER_POLLS.get_ptr(&key)? };
+    let _ = USER_POLLS.remove(&key);
+    // SAFETY: the map checked the pointer.
+    unsafe { add(&raw mut (*hits()?).hits, 1) };
+    if rc <= 0 || rc > COMPLETIONS {
+        return None;
+    }
+    let mut polled = Polled {
+        next: wc,
+        // A `struct ibv_cq` begins with its context.
+        // SAFETY: the helper checks the address itself.
+        context: unsafe { bpf_probe_read_user(cq as *const u64) }.unwrap_or(0),
+        cq,
+        ts_ns: now(),
+        pid: bpf_get_current_pid_tgid() >> 32,
+    };
+    // SAFETY: the walk outlives the call.
+    unsafe {
+        bpf_loop(
+            rc.cast_unsigned(),
+            completion as *mut c_void,
+            (&raw mut polled).cast::<c_void>(),
+            0,
+        );
+    }
+    Some(())
+}
+
+/// Returns the number of the QP that a completion is for.
+#[inline(always)]
+fn of_completion(polled: &Polled, qpn: u32) -> Option<u32> {
+    let mut key = UserQpn {
+        context: polled.context,
+        pid: polled.pid as u32,
+        qpn,
+    };
+    if let Some(number) = USER_QPNS.get_ptr(&key) {
+        // SAFETY: the map checked the pointer.
+        return Some(unsafe { *number });
+    }
+    // No call of the QP's process has shown the context of the QP so far.
+    key.context = 0;
+    // SAFETY: as above.
+    let number = unsafe { *USER_QPNS.get_ptr(&key)? };
+    let _ = look(number);
+    let work = USER_WORK.get_ptr(number)?;
+    // SAFETY: as above.
+    (unsafe { read_volatile(&raw const (*work).context) } == polled.context).then_some(number)
+}
+
+fn halves(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
+}
+
+/// Reports one completion. A `struct ibv_wc` has `wr_id`, status, opcode, `vendor_err`, `byte_len`, imm,
+/// `qp_num`, `src_qp`, `wc_flags`.
+unsafe extern "C" fn completion(_turn: u32, polled: *mut Polled) -> i64 {
+    // SAFETY: the walk is on the caller's stack; the verifier follows its pointers.
+    unsafe {
+        let at = (*polled).next;
+        (*polled).next = at + WC;
+        let Ok([wr_id, outcome, length, number, source]) = bpf_probe_read_user(at as *const [u64; 5]) else {
+            unseen();
+            return 0;
+        };
+        let (status, opcode) = halves(outcome);
+        let (_, bytes) = halves(length);
+        let (imm, qpn) = halves(number);
+        let (source, wc_flags) = halves(source);
+        let Some(number) = of_completion(&*polled, qpn) else {
+            // It is not known whether the trace asks for this QP.
+            unseen();
+            return 0;
+        };
+        let Some(work) = USER_WORK.get_ptr(number) else {
+            return 0;
+        };
+        let mut place = MaybeUninit::<Request>::uninit();
+        let request = zeroed(&mut place);
+        request.kind = u32::from(kind::DONE);
+        request.status = status;
+        request.ts_ns = (*polled).ts_ns;
+        request.wr_id = wr_id;
+        request.flags = u32::from(flag::WR_ID);
+        request.opcode = NO_OPCODE;
+        request.dest_qpn = UNKNOWN_U32;
+        let of_receives = if status == 0 {
+            opcode >= RECV
+        } else {
+            // A failed completion has no opcode. It is of the receive queue for certain only if that has its
+            // own CQ.
+            (*work).send_cq != (*work).receive_cq && (*work).receive_cq == (*polled).cq
+        };
+        if of_receives {
+            request.flags |= u32::from(flag::RECEIVE);
+            request.opcode = RECV;
+        }
+        if status == 0 && of_receives {
+            request.opcode = opcode;
+            request.flags |= u32::from(flag::DETAILS);
+            request.bytes = bytes;
+            if wc_flags & WITH_IMM != 0 {
+                request.flags |= u32::from(flag::IMM);
+                request.imm = u32::from_be(imm);
+            }
+            if (*work).qp_type == UD {
+                request.dest_qpn = source;
+            }
+        } else if status == 0 && (FIRST_KNOWN..=LAST_KNOWN).contains(&opcode) {
+            request.opcode = (REQUEST_OF >> (opcode * 4) & 15) as u32;
+        }
+        if !of_receives {
+            if status == 0 || (*work).send_cq != (*work).receive_cq {
+                let _ = recall(number, &raw mut *request, opcode);
+            } else {
+                // A failed completion from a CQ that both queues share may be that of a receive.
+                doubt(number);
+            }
+        }
+        let _ = report(number, &raw const *request);
+    }
+    0
+}

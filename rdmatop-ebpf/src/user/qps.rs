@@ -1,0 +1,298 @@
+//! Which number, and so which counters, a QP of a program has, from the first modify or query that shows it
+//! to its destroy. Also counts hits of probes.
+
+use core::ptr::{read_volatile, write_volatile};
+
+use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_get_smp_processor_id};
+use rdmatop_common::{
+    counters::{USER_HITS_BITS, UserHits, loss, place::UNCOUNTED, slot_flag},
+    event::flag,
+};
+
+use crate::{
+    body::{enter_or, hook},
+    emit::lost,
+    maps::{NOEXIST, enabled},
+    offsets::{OFF_QP_SRQ, OFF_QP_UOBJECT, OFF_UOBJECT_HANDLE, get, get_or_zero},
+    pool, qps,
+    task::{call_key, now},
+    user::{
+        cqs,
+        maps::{
+            FREE_USER, USED_USER, USER_BATCHES, USER_DESTROYS, USER_HITS, USER_INDEX, USER_NUMBERS, USER_QPS,
+            USER_SLOTS, UserDestroy, UserKey,
+        },
+        records,
+    },
+    words::{add, clear, fence},
+};
+
+/// Flags of a QP of which the programs see only the posts.
+const UNKNOWN: u32 = slot_flag::NO_RNR
+    | slot_flag::NO_RETRANSMITS
+    | slot_flag::NO_CQES
+    | slot_flag::NO_LATENCY
+    | slot_flag::NO_DOORBELLS
+    | slot_flag::POSTED;
+
+#[inline(always)]
+fn process() -> u32 {
+    (bpf_get_current_pid_tgid() >> 32) as u32
+}
+
+#[inline(always)]
+pub(super) fn hits() -> Option<*mut UserHits> {
+    // SAFETY: takes no argument.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
+    USER_HITS.get_ptr_mut(cpu & ((1 << USER_HITS_BITS) - 1))
+}
+
+/// Counts a hit that the programs could not count for a QP.
+#[inline(always)]
+pub(super) fn missed() {
+    lost(loss::MISSED);
+    if let Some(hits) = hits() {
+        // SAFETY: the map checked the pointer.
+        unsafe { add(&raw mut (*hits).missed, 1) };
+    }
+}
+
+/// Takes a free number: the one retired first if user space has freed it, else one that no QP has had.
+#[inline(always)]
+fn take() -> Option<u32> {
+    if let Ok(Some(number)) = USED_USER.pop() {
+        let slot = USER_SLOTS.get_ptr(number)?;
+        // SAFETY: the map checked the pointer; user space writes the word whole, and last.
+        if unsafe { read_volatile(&raw const (*slot).qp) } == 0 {
+            return Some(number);
+        }
+        // The queue has room for it, because this CPU has just popped it.
+        let _ = USED_USER.push(number, 0);
+    }
+    // Every number on the stack has its place in all the arrays.
+    pool::take(&FREE_USER)
+}
+
+/// Entry of `_ib_modify_qp` and of `ib_query_qp`, where our program learns of a QP. When user space dumps all
+/// QPs over netlink, the kernel calls `ib_query_qp` for each, which shows the QPs from before attach. Only a
+/// modify (`modifies`) counts a QP that finds no room as a loss: each listing would count it anew.
+#[inline(always)]
+pub(crate) fn seen(qp: u64, modifies: bool) -> Option<()> {
+    let known = qps::learn(qp)?;
+    // SAFETY: the map checked the pointer; other programs write only state, port and slot number, each whole.
+    let known = unsafe { &*known };
+    // SAFETY: as above.
+    let place = unsafe { read_volatile(&raw const known.slot) };
+    if place != UNCOUNTED || known.flags & flag::OWNER_TASK == 0 {
+        return None;
+    }
+    if qps::is_left_to_kernel(known.device) {
+        return None;
+    }
+    let object: u64 = get(qp, &OFF_QP_UOBJECT)?;
+    let handle: u64 = get(object, &OFF_UOBJECT_HANDLE)?;
+    if handle == 0 {
+        return None;
+    }
+    let key = UserKey {
+        handle,
+        pid: known.owner_pid,
+        reserved: 0,
+    };
+    if let Some(number) = USER_INDEX.get_ptr(&key) {
+        // SAFETY: the map checked the pointer.
+        let number = unsafe { *number };
+        if is_born(number, known.born_ns) {
+            return None;
+        }
+        // The process has freed the QP that had this handle before, and no probe saw its destroy.
+        retire(number, &key);
+    }
+    let Some(number) = take() else {
+        // No number is free: the QP's counts stay unknown.
+        if modifies {
+            missed();
+        }
+        return None;
+    };
+    let (slot, user) = (USER_SLOTS.get_ptr_mut(number)?, USER_QPS.get_ptr_mut(number)?);
+    let mut flags = slot_flag::provider::USER | UNKNOWN;
+    if known.flags & flag::CREATED == 0 {
+        flags |= slot_flag::SINCE_ATTACH;
+    }
+    if get_or_zero::<u64>(qp, &OFF_QP_SRQ) != 0 {
+        flags |= slot_flag::SRQ;
+    }
+    if let Some(batch) = USER_BATCHES.get_ptr_mut(number) {
+        // SAFETY: the map checked the pointer; nobody else has the number.
+        unsafe { clear(batch) };
+    }
+    // SAFETY: the map checked the pointers; user space zeroed the slot before it freed it, and nobody else
+    // has it.
+    unsafe {
+        (*user).handle = handle;
+        (*user).tx_rejected = 0;
+        (*user).rx_rejected = 0;
+        (*user).probed_birth_ns = 0;
+        (*slot).born_ns = known.born_ns;
+        (*slot).owner_start_ns = known.owner_start_ns;
+        (*slot).since_ns = now();
+        (*slot).qpn = known.qpn;
+        (*slot).device_index = known.device_index;
+        (*slot).owner_pid = known.owner_pid;
+        (*slot).flags = flags;
+    }
+    if records::wanted() {
+        let _ = records::introduce(number, qp, known, handle);
+    }
+    let is_first = USER_INDEX.insert(&key, &number, NOEXIST).is_ok();
+    // Without an entry by its address the QP's destroy would not find it.
+    if !is_first || USER_NUMBERS.insert(&qp, &number, 0).is_err() {
+        if is_first {
+            let _ = USER_INDEX.remove(&key);
+        }
+        if records::wanted() {
+            // Completions must not find the QP under a number that another QP will get.
+            let _ = records::retire(number);
+        }
+        if let Some(first) = USER_INDEX.get_ptr(&key) {
+            // Another CPU was first.
+            if records::wanted() {
+                // SAFETY: the map checked the pointer.
+                records::find_by_qpn(unsafe { *first }, qp, known);
+            }
+        } else if modifies {
+            // There is no room: the QP's counts stay unknown.
+            missed();
+        }
+        // The queue has room for every number; the stack has not, if they come from the queue.
+        let _ = USED_USER.push(number, 0);
+        return None;
+    }
+    if records::wanted() {
+        cqs::join(number, qp);
+    }
+    // SAFETY: as above; writing the address marks the slot as in use.
+    unsafe { write_volatile(&raw mut (*slot).qp, qp) };
+    Some(())
+}
+
+/// Whether the number belongs to the QP with this birth, or is about to: the CPU that introduces the QP
+/// writes the birth before it makes the number known, and the address after that.
+#[inline(always)]
+fn is_born(number: u32, born_ns: u64) -> bool {
+    USER_SLOTS.get_ptr(number).is_some_and(|slot| {
+        // SAFETY: the map checked the pointer.
+        unsafe { read_volatile(&raw const (*slot).born_ns) == born_ns }
+    })
+}
+
+/// Whether the number belongs to this QP.
+#[inline(always)]
+fn is_of(number: u32, qp: u64, born_ns: u64) -> bool {
+    USER_SLOTS.get_ptr(number).is_some_and(|slot| {
+        // SAFETY: the map checked the pointer.
+        unsafe { read_volatile(&raw const (*slot).qp) == qp && (*slot).born_ns == born_ns }
+    })
+}
+
+/// Retires a number whose QP no longer exists. User space frees the number after it has read the slot.
+#[inline(always)]
+fn retire(number: u32, key: &UserKey) {
+    // A modify and a query of the next QP with this handle may both come here. The map lets one of them
+    // remove the entry: a number must not become free twice.
+    let is_its = USER_INDEX
+        .get_ptr(key)
+        // SAFETY: the map checked the pointer.
+        .is_some_and(|known| unsafe { *known } == number);
+    if !is_its || USER_INDEX.remove(key).is_err() {
+        return;
+    }
+    if records::wanted() {
+        let _ = records::retire(number);
+    }
+    if let Some(slot) = USER_SLOTS.get_ptr_mut(number) {
+        // SAFETY: the map checked the pointer; only this function writes the flags by now.
+        unsafe {
+            let qp = read_volatile(&raw const (*slot).qp);
+            // If a newer QP already has the address, that QP's entry stays.
+            if let Some(owner) = USER_NUMBERS.get_ptr(&qp)
+                && *owner == number
+            {
+                let _ = USER_NUMBERS.remove(&qp);
+            }
+            let flags = &raw mut (*slot).flags;
+            // User space must not see the flag before the final counts.
+            fence(&raw mut (*slot).born_ns);
+            write_volatile(flags, read_volatile(flags) | slot_flag::DESTROYED);
+        }
+        // There is room for every number.
+        let _ = USED_USER.push(number, 0);
+    }
+}
+
+/// Entry of `ib_destroy_qp_user(qp, udata)`. By its return another QP may have the address.
+#[inline(always)]
+pub(crate) fn destroying(qp: u64) -> Option<()> {
+    // SAFETY: the map checked the pointer.
+    let number = unsafe { *USER_NUMBERS.get_ptr(&qp)? };
+    // SAFETY: as above.
+    let born_ns = unsafe { (*USER_SLOTS.get_ptr(number)?).born_ns };
+    let call = UserDestroy {
+        qp,
+        born_ns,
+        number: u64::from(number),
+    };
+    if !enter_or(&USER_DESTROYS, hook::USER_DESTROY, &call, loss::MISSED) {
+        // The return finds nothing, so the QP keeps its number.
+        missed();
+    }
+    Some(())
+}
+
+/// Return of `ib_destroy_qp_user`.
+#[inline(always)]
+pub(crate) fn destroyed(rc: i32) -> Option<()> {
+    let key = call_key(hook::USER_DESTROY);
+    // SAFETY: the map checked the pointer; no other thread has this key.
+    let call = unsafe { *USER_DESTROYS.get_ptr(&key)? };
+    let _ = USER_DESTROYS.remove(&key);
+    let number = call.number as u32;
+    if rc != 0 || !is_of(number, call.qp, call.born_ns) {
+        return None;
+    }
+    // SAFETY: the map checked the pointers.
+    let key = unsafe {
+        UserKey {
+            handle: (*USER_QPS.get_ptr(number)?).handle,
+            pid: (*USER_SLOTS.get_ptr(number)?).owner_pid,
+            reserved: 0,
+        }
+    };
+    retire(number, &key);
+    Some(())
+}
+
+/// Counts a hit at the entry of a provider's function. Returns the number of the QP, `None` if this process
+/// has no counted QP at the address.
+#[inline(always)]
+pub(super) fn hit(qp: u64) -> Option<u32> {
+    if !enabled() {
+        return None;
+    }
+    let hits = hits()?;
+    // SAFETY: the map checked the pointer.
+    unsafe { add(&raw mut (*hits).hits, 1) };
+    let key = UserKey {
+        handle: qp,
+        pid: process(),
+        reserved: 0,
+    };
+    let Some(number) = USER_INDEX.get_ptr(&key) else {
+        // SAFETY: as above.
+        unsafe { add(&raw mut (*hits).unmatched, 1) };
+        return None;
+    };
+    // SAFETY: the map checked the pointer.
+    Some(unsafe { *number })
+}

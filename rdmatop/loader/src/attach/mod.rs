@@ -1,0 +1,345 @@
+//! Decides on, loads and attaches one hook after another, and returns a verdict for each.
+mod fentry;
+pub(crate) mod probe;
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    io,
+    os::fd::OwnedFd,
+};
+
+use rustix::io::Errno;
+
+use crate::{
+    attach::{
+        fentry::Module,
+        probe::{Event, KprobePmu, ProbeError, raw_tracepoint, tracepoint},
+    },
+    hooks::{Entry, Fast, Hook, Role, datapath::DataPath},
+    load::{Loader, Target},
+    offsets::{BtfSet, Paths},
+    plan::{self, Decision, Facts, Outcome},
+};
+use rdmatop_model::{
+    cause::{CauseId, Obstacle},
+    input::Verdict,
+};
+use rdmatop_sources::{limits, platform::Surroundings, root::Root};
+
+/// An attached program, which runs until this is dropped.
+#[derive(Debug)]
+pub(super) struct AttachedProgram {
+    pub(super) hook: &'static Hook,
+    pub(super) program: OwnedFd,
+    at: At,
+}
+
+/// What keeps a program attached.
+#[derive(Debug)]
+enum At {
+    /// The program is attached to a kprobe, a kretprobe or a tracepoint.
+    Event(Event),
+    /// The program is attached by fentry or fexit to a function, whose module cannot be unloaded meanwhile.
+    Function { _link: OwnedFd },
+    /// The program is attached to a raw tracepoint.
+    Raw { _link: OwnedFd },
+}
+
+impl AttachedProgram {
+    /// Its link, if the kernel has links for probes.
+    pub(super) fn link(&self) -> Option<&OwnedFd> {
+        match &self.at {
+            At::Event(event) => event.link.as_ref(),
+            At::Function { .. } | At::Raw { .. } => None,
+        }
+    }
+
+    /// Whether the program is entered by fentry or fexit.
+    fn is_fast(&self) -> bool {
+        matches!(self.at, At::Function { .. })
+    }
+
+    /// Whether the program is the hook's second one.
+    pub(super) fn is_second(&self) -> bool {
+        !matches!(self.at, At::Event(_))
+    }
+}
+
+/// The modules that programs keep from being unloaded because of fentry.
+pub(super) fn pinned(programs: &[AttachedProgram]) -> Vec<&'static str> {
+    let fast = programs.iter().filter(|program| program.is_fast());
+    let modules: BTreeSet<_> = fast.map(|program| program.hook.module).collect();
+    modules.into_iter().collect()
+}
+
+/// Attaches hooks, and holds the programs attached so far.
+pub(super) struct Attacher<'a> {
+    pub(super) loader: &'a Loader,
+    pub(super) facts: &'a Facts,
+    paths: &'a Paths,
+    kprobes: Option<KprobePmu>,
+    /// `None` when the user did not ask for fentry.
+    modules: Option<Modules<'a>>,
+    pub(super) programs: Vec<AttachedProgram>,
+    /// The limit of open files is reached, so a program is not attached. Nothing else can be opened either.
+    pub(super) no_more_files: bool,
+    /// The kernel lets no program read its memory. Having the verifier refuse each program would take
+    /// seconds.
+    forbidden: bool,
+}
+
+/// Modules to attach fentry programs to, or the reason why that is not possible.
+struct Modules<'a> {
+    btf: &'a mut BtfSet,
+    opened: HashMap<&'static str, Result<Module, Obstacle>>,
+}
+
+impl Modules<'_> {
+    fn get(&mut self, name: &'static str) -> Result<&Module, Obstacle> {
+        let Self { btf, opened } = self;
+        let module = opened.entry(name).or_insert_with(|| {
+            let own = btf.module(name);
+            let own = own.ok_or_else(|| no_btf(name))?;
+            Module::open(name, own).map_err(|error| explain(&error))
+        });
+        module.as_ref().map_err(Clone::clone)
+    }
+}
+
+fn no_btf(module: &str) -> Obstacle {
+    Obstacle::new(CauseId::NoBtf, format!("the kernel has no BTF for {module}"), "")
+}
+
+/// Says that a kprobe program replaces an fentry or fexit program, and why.
+fn instead(entry: Entry, obstacle: &Obstacle) -> Obstacle {
+    let how = match entry {
+        Entry::Kretprobe => "kretprobe instead of fexit",
+        _ => "kprobe instead of fentry",
+    };
+    let why = format!("{how}: {}", obstacle.why);
+    Obstacle::new(CauseId::KprobeInstead, why, obstacle.remedy.clone())
+}
+
+impl<'a> Attacher<'a> {
+    /// If `btf` is given, hooks that have an fentry or fexit program use it where possible.
+    pub(super) fn new(
+        loader: &'a Loader,
+        facts: &'a Facts,
+        paths: &'a Paths,
+        btf: Option<&'a mut BtfSet>,
+    ) -> Self {
+        Self {
+            loader,
+            facts,
+            paths,
+            kprobes: KprobePmu::read(),
+            modules: btf.map(|btf| Modules {
+                btf,
+                opened: HashMap::new(),
+            }),
+            programs: Vec::new(),
+            no_more_files: false,
+            forbidden: false,
+        }
+    }
+
+    /// Decides on one hook, attaches it, and returns the outcome.
+    pub(super) fn one(&mut self, hook: &'static Hook) -> Outcome {
+        let outcome = self.outcome(hook);
+        outcome.log();
+        outcome
+    }
+
+    fn outcome(&mut self, hook: &'static Hook) -> Outcome {
+        let (partial, raw) = match plan::decide(hook, self.facts) {
+            Decision::Leave(verdict, obstacle) => return Outcome::off(hook, verdict, obstacle),
+            Decision::Attach(_) | Decision::AttachRaw(_) if self.forbidden => {
+                return Outcome::off(hook, Verdict::Broken, reads_forbidden());
+            }
+            Decision::Attach(partial) => (partial, false),
+            Decision::AttachRaw(partial) => (partial, true),
+        };
+        let mut outcome = Outcome {
+            hook,
+            second: raw,
+            verdict: if partial.is_some() {
+                Verdict::Partial
+            } else {
+                Verdict::Ok
+            },
+            obstacles: partial.into_iter().collect(),
+        };
+        match self.by_fentry(hook) {
+            Some(Ok(attached)) => {
+                self.programs.push(attached);
+                outcome.second = true;
+                return outcome;
+            }
+            Some(Err(obstacle)) => outcome.obstacles.push(instead(hook.entry, &obstacle)),
+            None => {}
+        }
+        let attached = if raw {
+            self.attach_raw(hook)
+        } else {
+            self.attach(hook)
+        };
+        match attached {
+            Ok(attached) => {
+                self.programs.push(attached);
+                outcome
+            }
+            Err(ProbeError::Open(error)) if errno(&error) == Some(Errno::NOENT) => {
+                Outcome::off(hook, Verdict::Unsupported, plan::absent(hook))
+            }
+            Err(ProbeError::Open(error)) if errno(&error) == Some(Errno::ADDRNOTAVAIL) => {
+                Outcome::off(hook, Verdict::Unsupported, plan::ambiguous(hook))
+            }
+            Err(error) => {
+                let obstacle = explain(&error);
+                self.no_more_files |= obstacle.id == CauseId::NoFiles;
+                self.forbidden |= obstacle.id == CauseId::Lockdown;
+                Outcome::off(hook, Verdict::Broken, obstacle)
+            }
+        }
+    }
+
+    /// Attaches a hook's second program, if it has one and the user asked for fentry.
+    fn by_fentry(&mut self, hook: &'static Hook) -> Option<Result<AttachedProgram, Obstacle>> {
+        let modules = self.modules.as_mut()?;
+        let Fast { program, heals } = hook.fast?;
+        let attached = modules.get(hook.module).and_then(|module| {
+            if let Some(obstacle) = self.facts.preempts.as_ref().filter(|_| !heals) {
+                return Err(obstacle.clone());
+            }
+            let attached = module.attach(self.loader, program, hook.entry.fast(), hook.symbol);
+            attached.map_err(|error| explain(&error))
+        });
+        Some(attached.map(|(program, link)| AttachedProgram {
+            hook,
+            program,
+            at: At::Function { _link: link },
+        }))
+    }
+
+    fn attach(&self, hook: &'static Hook) -> Result<AttachedProgram, ProbeError> {
+        let (program, event) = if let Entry::Tracepoint { category } = hook.entry {
+            let program = self.loader.load(hook.program, &Target::Tracepoint)?;
+            let event = tracepoint(&program, self.paths, category, hook.symbol)?;
+            (program, event)
+        } else {
+            let kprobes = self.kprobes.ok_or(ProbeError::NoKprobes)?;
+            let program = self.loader.load(hook.program, &Target::Kprobe)?;
+            let event = kprobes.attach(&program, hook.module, hook.symbol, hook.entry == Entry::Kretprobe)?;
+            (program, event)
+        };
+        Ok(AttachedProgram {
+            hook,
+            program,
+            at: At::Event(event),
+        })
+    }
+
+    fn attach_raw(&self, hook: &'static Hook) -> Result<AttachedProgram, ProbeError> {
+        let program = self.loader.load(hook.runs(true), &Target::RawTracepoint)?;
+        let link = raw_tracepoint(&program, hook.symbol)?;
+        Ok(AttachedProgram {
+            hook,
+            program,
+            at: At::Raw { _link: link },
+        })
+    }
+
+    /// Attaches a provider's hooks. Returns the outcomes, and how the data path is entered if it counts.
+    pub(super) fn datapath(&mut self, path: &DataPath) -> (Vec<Outcome>, Option<&'static str>) {
+        let outcomes: Vec<_> = path.hooks.iter().map(|hook| self.one(hook)).collect();
+        let counts = outcomes
+            .iter()
+            .all(|outcome| outcome.hook.role != Role::Counts || outcome.is_on());
+        let mut can_be = outcomes
+            .iter()
+            .filter(|outcome| outcome.hook.fast.is_some())
+            .peekable();
+        let fast = can_be.peek().is_some() && can_be.all(|outcome| outcome.second);
+        let how = if fast { "fentry" } else { "kprobe" };
+        (outcomes, counts.then_some(how))
+    }
+}
+
+/// The verifier's messages if a kernel does not let eBPF read its memory: under lockdown the helper does not
+/// exist (`bpf_tracing_func_proto`). In a container the lockdown mode may not be readable.
+const REFUSES_TO_READ: [&str; 2] = ["cannot use helper bpf_probe_read", "unknown func bpf_probe_read"];
+
+fn reads_forbidden() -> Obstacle {
+    Obstacle::new(
+        CauseId::Lockdown,
+        "the kernel does not let eBPF read its memory, as under lockdown `confidentiality`",
+        "boot with lockdown=integrity",
+    )
+}
+
+/// Turns an error and its chain of causes into an obstacle. Cuts long text, because a verifier log can have
+/// hundreds of kilobytes.
+pub(super) fn explain(error: &(dyn std::error::Error + 'static)) -> Obstacle {
+    const LIMIT: usize = 400;
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    if REFUSES_TO_READ.iter().any(|words| text.contains(words)) {
+        return reads_forbidden();
+    }
+    let mut text = rdmatop_base::text::sanitize(text.as_bytes());
+    if text.chars().count() > LIMIT {
+        text = text.chars().take(LIMIT).collect::<String>() + " ...";
+    }
+    let (id, remedy) = match first_errno(error) {
+        // Root of a user namespace has every capability there, but none that the kernel checks for eBPF.
+        Some(Errno::PERM | Errno::ACCESS) if in_user_namespace() => (
+            CauseId::NotPermitted,
+            "rdmatop runs in a user namespace: run it on the host, or in a container without one",
+        ),
+        Some(Errno::PERM) if limits::locked_memory_is_short() => (CauseId::NoMemory, limits::LOCKED),
+        Some(Errno::PERM | Errno::ACCESS) if rustix::process::geteuid().is_root() => (
+            CauseId::NotPermitted,
+            "start the container with --cap-add=BPF --cap-add=PERFMON --cap-add=SYS_ADMIN --cap-add=SYS_RESOURCE, or run on the host",
+        ),
+        Some(Errno::PERM | Errno::ACCESS) => (
+            CauseId::NotPermitted,
+            "run as root, or with CAP_BPF, CAP_PERFMON and perf_event_paranoid <= 2",
+        ),
+        Some(Errno::MFILE) => (
+            CauseId::NoFiles,
+            "raise the limit of open files: `ulimit -n 1024`",
+        ),
+        Some(Errno::NOMEM) => (CauseId::NoMemory, limits::memory()),
+        _ => (CauseId::Refused, ""),
+    };
+    Obstacle::new(id, text, remedy)
+}
+
+fn in_user_namespace() -> bool {
+    let surroundings = Surroundings::read(&Root::default());
+    surroundings.initial_user_namespace == Some(false)
+}
+
+/// The first errno in the chain of causes.
+fn first_errno(error: &(dyn std::error::Error + 'static)) -> Option<Errno> {
+    let mut at = Some(error);
+    while let Some(cause) = at {
+        if let Some(errno) = errno_in(cause) {
+            return Some(errno);
+        }
+        at = cause.source();
+    }
+    None
+}
+
+fn errno_in(error: &(dyn std::error::Error + 'static)) -> Option<Errno> {
+    errno(error.downcast_ref::<io::Error>()?)
+}
+
+fn errno(error: &io::Error) -> Option<Errno> {
+    error.raw_os_error().map(Errno::from_raw_os_error)
+}

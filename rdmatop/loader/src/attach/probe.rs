@@ -1,0 +1,271 @@
+//! Attaches a loaded program to a kprobe, a kretprobe, a uprobe or a tracepoint: by perf_event_open(2) and a
+//! link (Linux 5.15; from 6.7 on it reports what a kprobe missed), or an ioctl on older kernels. The program
+//! stays attached while the descriptors are open, so the kernel detaches it when the process ends.
+
+use std::{
+    ffi::CString,
+    fs, io,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+};
+
+use aya_obj::generated::{
+    PERF_EVENT_IOC_ENABLE, PERF_EVENT_IOC_SET_BPF, PERF_FLAG_FD_CLOEXEC, bpf_attach_type, bpf_cmd,
+    perf_event_attr, perf_event_sample_format::PERF_SAMPLE_RAW, perf_type_id::PERF_TYPE_TRACEPOINT,
+};
+
+use crate::{
+    load::{
+        error::LoadError,
+        sys::{bpf, empty},
+    },
+    offsets::{Paths, tracepoint_file},
+};
+
+/// Why a program is not attached.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProbeError {
+    /// The program could not be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The kernel has no kprobes for perf.
+    #[error("this kernel has no kprobe events: CONFIG_KPROBE_EVENTS")]
+    NoKprobes,
+    /// The tracepoint is not in tracefs.
+    #[error("this kernel has no tracepoint {0}")]
+    NoTracepoint(String),
+    /// The kernel refuses to open the probe.
+    #[error("perf_event_open")]
+    Open(#[source] io::Error),
+    /// The kernel refuses to bind the program to the probe.
+    #[error("cannot bind the program")]
+    Bind(#[source] io::Error),
+}
+
+/// Keeps a program attached. The link is dropped first, because it holds the event.
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) link: Option<OwnedFd>,
+    _perf: OwnedFd,
+}
+
+/// The PMU that makes kprobes: Documentation/ABI/testing/sysfs-bus-event_source-devices-format.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KprobePmu {
+    kind: u32,
+    return_bit: u32,
+}
+
+impl KprobePmu {
+    /// Reads the PMU's number, and which bit of `config` selects the return.
+    pub(crate) fn read() -> Option<Self> {
+        Self::of("kprobe")
+    }
+
+    fn of(name: &str) -> Option<Self> {
+        let directory = format!("/sys/bus/event_source/devices/{name}");
+        let file = |name| fs::read_to_string(format!("{directory}/{name}")).ok();
+        let kind = file("type")?.trim().parse().ok()?;
+        let return_bit = bit(&file("format/retprobe")?)?;
+        Some(Self { kind, return_bit })
+    }
+
+    /// Attaches at the entry or the return of a function of a module.
+    ///
+    /// With the module's name the kernel searches only that module's symbols. Without, it searches those of
+    /// all modules, from Linux 6.7 on twice for each probe (`validate_probe_symbol`, `kprobe_lookup_name`).
+    /// Built-in code has no module name: there the second try finds the function.
+    pub(crate) fn attach(
+        self,
+        program: &OwnedFd,
+        module: &str,
+        function: &str,
+        at_return: bool,
+    ) -> Result<Event, ProbeError> {
+        let perf = self
+            .open(&format!("{module}:{function}"), at_return)
+            .or_else(|_| self.open(function, at_return))?;
+        bind(perf, program)
+    }
+
+    fn open(self, function: &str, at_return: bool) -> Result<OwnedFd, ProbeError> {
+        let name = CString::new(function).map_err(|error| ProbeError::Open(error.into()))?;
+        let mut attr = attributes(self.kind);
+        if at_return {
+            attr.config = 1 << self.return_bit;
+        }
+        attr.__bindgen_anon_3.config1 = name.as_ptr() as u64;
+        // SAFETY: the name outlives the call.
+        unsafe { open(&mut attr) }
+    }
+}
+
+/// The PMU that makes uprobes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UprobePmu(KprobePmu);
+
+impl UprobePmu {
+    /// Reads the type of uprobes, as [`KprobePmu::read`] does that of kprobes.
+    pub(crate) fn read() -> Option<Self> {
+        KprobePmu::of("uprobe").map(Self)
+    }
+
+    /// Attaches at an offset in a file, or at the return of the function there, in one process or in all that
+    /// map the file. The program can read the `cookie` (Linux 5.15).
+    pub(crate) fn attach(
+        self,
+        program: &OwnedFd,
+        path: &str,
+        offset: u64,
+        pid: Option<u32>,
+        at_return: bool,
+        cookie: Option<u64>,
+    ) -> Result<Event, ProbeError> {
+        let path = CString::new(path).map_err(|error| ProbeError::Open(error.into()))?;
+        let mut attr = attributes(self.0.kind);
+        if at_return {
+            attr.config = 1 << self.0.return_bit;
+        }
+        attr.__bindgen_anon_3.config1 = path.as_ptr() as u64;
+        attr.__bindgen_anon_4.config2 = offset;
+        // For one process the probe works on any CPU. For all processes perf requires the number of a CPU.
+        let (pid, cpu) = match pid {
+            Some(pid) => (pid.cast_signed(), -1),
+            None => (ALL, 0),
+        };
+        // SAFETY: the path outlives the call.
+        let perf = unsafe { open_of(&mut attr, pid, cpu) }?;
+        let Some(cookie) = cookie else {
+            return bind(perf, program);
+        };
+        let link = link(&perf, program, cookie).map_err(ProbeError::Bind)?;
+        enabled(perf, Some(link))
+    }
+}
+
+/// Parses "config:0": the number of a bit of `config` below 64.
+fn bit(text: &str) -> Option<u32> {
+    text.trim()
+        .strip_prefix("config:")?
+        .parse()
+        .ok()
+        .filter(|bit| *bit < 64)
+}
+
+/// Attaches to a tracepoint.
+pub(crate) fn tracepoint(
+    program: &OwnedFd,
+    paths: &Paths,
+    category: &str,
+    event: &str,
+) -> Result<Event, ProbeError> {
+    let number = tracepoint_file(paths, category, event, "id").and_then(|id| id.trim().parse().ok());
+    let mut attr = attributes(PERF_TYPE_TRACEPOINT as u32);
+    attr.config = number.ok_or_else(|| ProbeError::NoTracepoint(format!("{category}:{event}")))?;
+    attr.sample_type = PERF_SAMPLE_RAW as u64;
+    // SAFETY: the attributes contain only plain numbers, and no address.
+    bind(unsafe { open(&mut attr) }?, program)
+}
+
+/// Attaches to a raw tracepoint, whose program gets the tracepoint's arguments. The kernel finds it by its
+/// name alone, in modules too.
+pub(crate) fn raw_tracepoint(program: &OwnedFd, event: &str) -> Result<OwnedFd, ProbeError> {
+    let name = CString::new(event).map_err(|error| ProbeError::Open(error.into()))?;
+    let mut attr = empty();
+    attr.raw_tracepoint.name = name.as_ptr() as u64;
+    attr.raw_tracepoint.prog_fd = program.as_raw_fd().cast_unsigned();
+    // SAFETY: the name outlives the call.
+    unsafe { bpf(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attr) }.map_err(ProbeError::Bind)
+}
+
+fn attributes(kind: u32) -> perf_event_attr {
+    // SAFETY: plain integers; zero means "not requested", also in parts that the kernel does not know.
+    let mut attr: perf_event_attr = unsafe { std::mem::zeroed() };
+    attr.size = u32::try_from(size_of::<perf_event_attr>()).unwrap_or(0);
+    attr.type_ = kind;
+    attr
+}
+
+/// Opens an event for all processes. perf requires the number of a CPU, but the program runs on all CPUs.
+///
+/// # Safety
+/// Addresses in the attributes must be valid.
+unsafe fn open(attr: &mut perf_event_attr) -> Result<OwnedFd, ProbeError> {
+    // SAFETY: the caller promises what this requires.
+    unsafe { open_of(attr, ALL, 0) }
+}
+
+/// Every process.
+const ALL: libc::pid_t = -1;
+
+/// As [`open`], for a process on a CPU.
+///
+/// # Safety
+/// As for [`open`].
+unsafe fn open_of(
+    attr: &mut perf_event_attr,
+    pid: libc::pid_t,
+    cpu: libc::c_int,
+) -> Result<OwnedFd, ProbeError> {
+    // SAFETY: the attributes are a whole struct, and the caller promises that its addresses are valid.
+    let rc = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            std::ptr::from_mut(attr),
+            pid,
+            cpu,
+            -1,
+            libc::c_ulong::from(PERF_FLAG_FD_CLOEXEC),
+        )
+    };
+    let fd = i32::try_from(rc).ok().filter(|fd| *fd >= 0);
+    let fd = fd.ok_or_else(|| ProbeError::Open(io::Error::last_os_error()))?;
+    // SAFETY: the kernel has just made this descriptor for this process, and nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn bind(perf: OwnedFd, program: &OwnedFd) -> Result<Event, ProbeError> {
+    let link = link(&perf, program, 0).ok();
+    if link.is_none() {
+        ask(&perf, PERF_EVENT_IOC_SET_BPF, program.as_raw_fd())?;
+    }
+    enabled(perf, link)
+}
+
+fn enabled(perf: OwnedFd, link: Option<OwnedFd>) -> Result<Event, ProbeError> {
+    ask(&perf, PERF_EVENT_IOC_ENABLE, 0)?;
+    Ok(Event { link, _perf: perf })
+}
+
+fn link(perf: &OwnedFd, program: &OwnedFd, cookie: u64) -> io::Result<OwnedFd> {
+    let mut attr = empty();
+    attr.link_create.__bindgen_anon_1.prog_fd = program.as_raw_fd().cast_unsigned();
+    attr.link_create.__bindgen_anon_2.target_fd = perf.as_raw_fd().cast_unsigned();
+    attr.link_create.attach_type = bpf_attach_type::BPF_PERF_EVENT as u32;
+    attr.link_create.__bindgen_anon_3.perf_event.bpf_cookie = cookie;
+    // SAFETY: the attribute has only the two descriptors and plain numbers.
+    unsafe { bpf(bpf_cmd::BPF_LINK_CREATE, &mut attr) }
+}
+
+/// An ioctl that takes a number.
+fn ask(perf: &OwnedFd, request: u32, argument: i32) -> Result<(), ProbeError> {
+    // SAFETY: both requests that are made with this take a number and no address.
+    let rc = unsafe { libc::ioctl(perf.as_raw_fd(), libc::c_ulong::from(request) as _, argument) };
+    if rc < 0 {
+        return Err(ProbeError::Bind(io::Error::last_os_error()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_return_bit_is_read_as_the_kernel_spells_it() {
+        assert_eq!(bit("config:0\n"), Some(0));
+        assert_eq!(bit("config:7"), Some(7));
+        for text in ["", "config:", "config:64", "config1:0", "config:0-3"] {
+            assert_eq!(bit(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Reads the maps of a session: counters of QPs, processes and verbs, and what was lost.
+mod callers;
+mod carried;
+#[cfg(test)]
+mod keys;
+pub mod mapped;
+pub(crate) mod rxe_seen;
+pub mod skipped;
+pub mod slots;
+pub mod sweep;
+pub(crate) mod unpreempted;
+mod verb_table;

@@ -1,0 +1,93 @@
+//! The facts that the plan is made from, and how they are read.
+use std::collections::{BTreeSet, HashMap};
+
+use crate::{
+    hooks::datapath::{self, DATA_PATHS},
+    offsets::{self, Paths, ResolvedOffsets},
+    plan::preempt,
+};
+use rdmatop_model::cause::{CauseId, Obstacle};
+use rdmatop_sources::{platform::find_symbols, root::Root};
+
+/// The facts that the plan is made from.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Modules with a directory in /sys/module.
+    pub modules: BTreeSet<String>,
+    /// How many functions in /proc/kallsyms have each wanted name. `None` on a kernel that itself refuses a
+    /// name that does not exist or is ambiguous.
+    pub symbols: Option<HashMap<String, usize>>,
+    /// Why tracefs cannot be read, and the remedy.
+    pub without_tracefs: Option<Obstacle>,
+    /// Why the kernel can preempt an fentry program; `None` when it cannot.
+    pub preempts: Option<Obstacle>,
+    /// Globals whose offset is known.
+    pub offsets: BTreeSet<&'static str>,
+}
+
+impl Facts {
+    /// Whether a driver is loaded whose work requests can be counted.
+    pub fn counts(&self) -> bool {
+        DATA_PATHS
+            .iter()
+            .any(|path| self.modules.contains(path.path.driver))
+    }
+
+    /// Reads the facts about the kernel below `root`.
+    pub(crate) fn read(root: &Root, paths: &Paths, resolved: &ResolvedOffsets) -> Result<Self, Obstacle> {
+        let hooks = datapath::all_hooks;
+        let modules = hooks()
+            .map(|h| h.module)
+            .filter(|m| paths.modules.join(m).is_dir());
+        let symbols = if refuses_ambiguous_names(root) {
+            None
+        } else {
+            let symbols = symbols(root, hooks().map(|hook| hook.symbol));
+            Some(symbols.ok_or_else(no_symbols)?)
+        };
+        Ok(Self {
+            modules: modules.map(str::to_owned).collect(),
+            symbols,
+            without_tracefs: offsets::without_tracefs(paths),
+            preempts: preempt::why(root),
+            offsets: resolved
+                .values
+                .keys()
+                .copied()
+                .filter(|global| resolved.has(global))
+                .collect(),
+        })
+    }
+}
+
+/// The obstacle if rdmatop cannot read which functions the kernel has, and how many have the same name.
+fn no_symbols() -> Obstacle {
+    Obstacle::new(
+        CauseId::NoSymbols,
+        "cannot tell which functions the kernel has: /proc/kallsyms is not readable",
+        "`mount -t proc proc /proc`",
+    )
+}
+
+/// Whether the kernel refuses to probe a function if several have its name. `create_local_trace_kprobe`
+/// counts the names from Linux 6.7 on; stable kernels got that at different times. Other kernels would probe
+/// the first such function.
+fn refuses_ambiguous_names(root: &Root) -> bool {
+    let release = root.line(&root.proc("sys/kernel/osrelease")).unwrap_or_default();
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|part| part.parse::<u32>().ok());
+    match (numbers.next().flatten(), numbers.next().flatten()) {
+        (Some(major), Some(minor)) => (major, minor) >= (6, 7),
+        _ => false,
+    }
+}
+
+/// How many functions have each name; `None` if /proc/kallsyms cannot be read. The kernel formats some 200
+/// 000 lines one by one, which takes half the time of rdmatop's start.
+fn symbols<'a>(root: &Root, names: impl Iterator<Item = &'a str>) -> Option<HashMap<String, usize>> {
+    let names: Vec<&str> = names.collect::<BTreeSet<_>>().into_iter().collect();
+    let found = find_symbols(root, &names)?;
+    let count = |(name, homes): (String, Vec<_>)| (name, homes.len());
+    Some(found.into_iter().map(count).collect())
+}

@@ -1,0 +1,195 @@
+//! A session: loaded maps and attached programs, from a start to its end.
+pub(crate) mod armed;
+mod headroom;
+mod sizes;
+mod start;
+
+use std::collections::HashMap;
+
+use aya::maps::{Array, Map, MapData, RingBuf};
+use aya_log::EbpfLogger;
+use rdmatop_common::names::map;
+
+use crate::{
+    attach::{AttachedProgram, explain, pinned},
+    hooks::{Role, Skip},
+    load::program_log,
+    maps::{rxe_seen::ComparedCounts, skipped::Watched, slots::SlotMap},
+    plan::{self, Outcome, options::Options, unseen},
+    user::UserPath,
+};
+use rdmatop_model::{
+    cause::{Cause, CauseId, Obstacle},
+    input::{DataPaths, ProbeVerdict},
+};
+use rdmatop_sources::privileges::Raised;
+use start::Resolved;
+
+/// Puts the step that failed before the reason.
+pub(super) fn at(step: &str, obstacle: Obstacle) -> Obstacle {
+    Obstacle {
+        why: format!("{step}: {}", obstacle.why),
+        ..obstacle
+    }
+}
+
+/// The obstacle if programs could be attached but would never run.
+pub(super) fn would_not_run(obstacle: Obstacle) -> Obstacle {
+    at("no program would run", obstacle)
+}
+
+/// Loaded maps and attached programs. Dropping it detaches everything.
+pub struct Session {
+    maps: HashMap<String, Map>,
+    log: Option<EbpfLogger<program_log::Stderr>>,
+    outcomes: Vec<Outcome>,
+    unseen: Vec<Cause>,
+    datapaths: DataPaths,
+    slots: Option<SlotMap>,
+    user: Option<Result<UserPath, Cause>>,
+    /// Probes on programs make records of work requests.
+    follows_user_work: bool,
+    kept: ComparedCounts,
+    /// Attached programs; dropping them detaches them.
+    programs: Vec<AttachedProgram>,
+}
+
+impl Session {
+    /// Loads and attaches the programs. They count nothing until [`Session::set_enabled`].
+    pub fn start(options: &Options) -> Result<Self, Obstacle> {
+        let _rights = Raised::for_attach();
+        Ok(Resolved::of(options)?.load()?.attach()?.session())
+    }
+
+    /// Switches counting and records on or off.
+    pub fn set_enabled(&mut self, on: bool) -> Result<(), Obstacle> {
+        let refused =
+            |why: String| Obstacle::new(CauseId::Refused, format!("cannot switch counting on: {why}"), "");
+        let control = self
+            .maps
+            .get_mut(map::CONTROL)
+            .ok_or_else(|| refused("no CONTROL map".into()))?;
+        let mut control: Array<&mut MapData, u32> =
+            Array::try_from(control).map_err(|error| refused(error.to_string()))?;
+        control
+            .set(0, u32::from(on), 0)
+            .map_err(|error| refused(error.to_string()))
+    }
+
+    /// Verdicts of all hooks, in the order of the tables.
+    pub fn verdicts(&self) -> Vec<ProbeVerdict> {
+        self.outcomes.iter().map(Outcome::shown).collect()
+    }
+
+    /// Causes for what is not seen, with remedies.
+    pub fn unseen(&self) -> &[Cause] {
+        &self.unseen
+    }
+
+    /// Number of attached programs.
+    pub fn attached(&self) -> usize {
+        self.programs.len()
+    }
+
+    /// Whether records report every change of the table of QPs.
+    pub fn follows_qps(&self) -> bool {
+        plan::follows_qps(&self.outcomes)
+    }
+
+    /// Prints what programs built with the `log` feature have logged.
+    pub fn flush_log(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
+    }
+
+    /// The data paths that are counted.
+    pub fn datapaths(&self) -> &DataPaths {
+        &self.datapaths
+    }
+
+    /// Modules that cannot be unloaded during this session.
+    pub fn pinned(&self) -> Vec<&'static str> {
+        pinned(&self.programs)
+    }
+
+    /// The attached programs, to read how often the kernel skipped them. `None` if too many files are open
+    /// for that.
+    pub(super) fn watched(&self) -> Option<Vec<Watched>> {
+        let each = self.programs.iter().map(|attached| {
+            let link = match attached.link() {
+                Some(link) => Some(link.try_clone().ok()?),
+                None => None,
+            };
+            Some(Watched {
+                hook: attached.hook,
+                second: attached.is_second(),
+                program: attached.program.try_clone().ok()?,
+                link,
+            })
+        });
+        each.collect()
+    }
+
+    /// Whether `write()` is probed. If so, its calls count post_send, and the doorbells do not.
+    pub(super) fn counts_writes(&self) -> bool {
+        let mut writes = self
+            .outcomes
+            .iter()
+            .filter(|o| o.hook.role == Role::Write)
+            .peekable();
+        writes.peek().is_some() && writes.all(Outcome::is_on)
+    }
+
+    /// Takes the QP counters, once.
+    pub(super) fn take_slots(&mut self) -> Option<SlotMap> {
+        self.slots.take()
+    }
+
+    /// Takes the counters of probed programs, once.
+    pub(super) fn take_user(&mut self) -> Option<Result<UserPath, Cause>> {
+        self.user.take()
+    }
+
+    /// Takes the ring buffer, once.
+    pub fn take_ring(&mut self) -> Result<RingBuf<MapData>, Obstacle> {
+        let none = || Obstacle::new(CauseId::Defect, "the object has no EVENTS map", "");
+        let ring = self.maps.remove(map::EVENTS).ok_or_else(none)?;
+        RingBuf::try_from(ring).map_err(|error| explain(&error))
+    }
+
+    /// What SoftRoCE's programs count for the comparison with the driver.
+    pub(super) fn kept(&self) -> ComparedCounts {
+        self.kept
+    }
+
+    /// Whether work requests make records.
+    pub(super) fn follows_work(&self) -> bool {
+        let mut of_work = self
+            .outcomes
+            .iter()
+            .filter(|outcome| outcome.hook.skip == Skip::Work);
+        of_work.any(Outcome::is_on) || self.follows_user_work
+    }
+
+    /// Why work requests make no records.
+    pub(super) fn why_no_work(&self) -> Option<Obstacle> {
+        let off = self.outcomes.iter().filter(|outcome| !outcome.is_on());
+        off.flat_map(|outcome| &outcome.obstacles)
+            .next()
+            .map(|obstacle| unseen::for_the_user(obstacle.clone(), false))
+    }
+
+    /// Takes the ring buffer of work requests, once; `None` if no program makes such records.
+    pub fn take_work(&mut self) -> Option<RingBuf<MapData>> {
+        if !self.follows_work() {
+            return None;
+        }
+        RingBuf::try_from(self.maps.remove(map::WR_EVENTS)?).ok()
+    }
+
+    /// Takes a map, once.
+    pub fn take_map(&mut self, name: &str) -> Option<Map> {
+        self.maps.remove(name)
+    }
+}

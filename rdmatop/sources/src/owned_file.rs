@@ -1,0 +1,122 @@
+//! Files in which root keeps what it has changed, in /run/rdmatop. Like the changes, they do not outlive the
+//! boot.
+//!
+//! Root acts on such a file, so only the owner's file in the owner's directory counts: no link is followed,
+//! and what others could have written is not read.
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Mode, OFlags, fchmod, fstat, fsync, open, openat, renameat, unlinkat};
+use rustix::io::Errno;
+
+/// The bits of those who can write beside the owner.
+const WRITABLE: u32 = 0o022;
+
+/// Why a directory or a file is not used.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The kernel refused a call.
+    #[error("{0}")]
+    Kernel(#[from] Errno),
+    /// It belongs to another user.
+    #[error("belongs to uid {0}")]
+    Owner(u32),
+    /// It is not what its owner alone can have made.
+    #[error("{0}")]
+    Unfit(&'static str),
+}
+
+/// The directory of such files.
+#[derive(Debug)]
+pub struct Directory {
+    /// The open directory.
+    pub fd: OwnedFd,
+    owner: u32,
+}
+
+fn is_owned(owner: u32, uid: u32, mode: u32) -> Result<(), Refusal> {
+    if uid != owner {
+        return Err(Refusal::Owner(uid));
+    }
+    if mode & WRITABLE != 0 {
+        return Err(Refusal::Unfit("can be written by others"));
+    }
+    Ok(())
+}
+
+impl Directory {
+    /// Opens a directory that only `owner` can write.
+    pub fn open(path: &Path, owner: u32) -> Result<Self, Refusal> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = open(path, flags, Mode::empty()).map_err(|errno| match errno {
+            Errno::LOOP | Errno::NOTDIR => Refusal::Unfit("is no directory"),
+            errno => Refusal::Kernel(errno),
+        })?;
+        let stat = fstat(&fd)?;
+        is_owned(owner, stat.st_uid, stat.st_mode)?;
+        Ok(Self { fd, owner })
+    }
+
+    /// Opens a file to lock, and makes it if it is missing. Only its owner can open it: whoever can open a
+    /// file can also lock it (flock(2)). `flags`: whether programs that are started inherit it.
+    pub fn open_lock(&self, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let flags = flags | OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        openat(&self.fd, name, flags, Mode::from_raw_mode(0o600))
+    }
+
+    /// What is in a file of at most `largest` bytes; `None` if there is none.
+    pub fn read(&self, name: &str, largest: u64) -> Result<Option<Vec<u8>>, Refusal> {
+        // Without O_NONBLOCK, opening a FIFO would wait for a writer.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match openat(&self.fd, name, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::LOOP) => return Err(Refusal::Unfit("is a symbolic link")),
+            Err(errno) => return Err(Refusal::Kernel(errno)),
+        };
+        let errno = |error: io::Error| Refusal::Kernel(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+        let meta = file.metadata().map_err(errno)?;
+        if !meta.is_file() {
+            return Err(Refusal::Unfit("is no regular file"));
+        }
+        is_owned(self.owner, meta.uid(), meta.mode())?;
+        let mut raw = Vec::new();
+        file.take(largest + 1).read_to_end(&mut raw).map_err(errno)?;
+        if raw.len() as u64 > largest {
+            return Err(Refusal::Unfit("is larger than rdmatop makes it"));
+        }
+        Ok(Some(raw))
+    }
+
+    /// Writes a new file and renames it over the old one, so that one whole file is there whatever happens.
+    /// When this returns it is there for good.
+    pub fn write(&self, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
+        let new = new(name);
+        self.remove(&new)?;
+        // O_EXCL follows no link.
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut file = File::from(openat(&self.fd, &new, flags, Mode::from_raw_mode(mode))?);
+        // Whatever the umask is.
+        fchmod(&file, Mode::from_raw_mode(mode))?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        renameat(&self.fd, &new, &self.fd, name)?;
+        Ok(fsync(&self.fd)?)
+    }
+
+    /// Removes a file, if there is one.
+    pub fn remove(&self, name: &str) -> Result<(), Errno> {
+        match unlinkat(&self.fd, name, AtFlags::empty()) {
+            Err(Errno::NOENT) => Ok(()),
+            done => done,
+        }
+    }
+}
+
+/// The name of a file while it is written.
+pub fn new(name: &str) -> String {
+    format!("{name}.new")
+}
