@@ -9,8 +9,8 @@ use rdmatop_tests::{
     traffic::{Traffic, id},
 };
 
-/// What ports send and receive while the window is open, in words of 4 bytes: no two alike, and some more than
-/// 32 bits of bytes hold.
+/// What ports send and receive while the window is open, in words of 4 bytes: no two alike, and some are more
+/// bytes than 32 bits hold.
 const SENT: [u64; 4] = [1_003, 1_200_000_007, 70_001, 11];
 const RECEIVED: [u64; 4] = [3, 1_300_000_001, 17, 13];
 

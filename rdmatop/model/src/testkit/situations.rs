@@ -578,8 +578,8 @@ pub const ALL: &[Situation] = &[
         says: &["mlx5_4", "slurm 7680.0"], make: eight_half },
     Situation { name: "eight-13-flaps", truth: "the link of mlx5_6 was down three times for five seconds", finds: Some(FindingId::LinkFlaps),
         says: &["The link of mlx5_6/1 flaps", "down 3 times within 1m00s, for 12s or more in all", "PID 7106", "ethtool -m eth6"], make: eight_flaps },
-    Situation { name: "eight-14-came-later", truth: "the job of eight-01-healthy, and rdmatop was started after it: UCX may have queue pairs that nobody lists", finds: None,
-        says: &["No trouble found", "mlx5_0 4 - <168G <168G", "mlx5_7 4 - <168G <168G", "< at most"], make: eight_before },
+    Situation { name: "eight-14-came-later", truth: "the job of eight-01-healthy, and rdmatop was started after it: each rank may have queue pairs that nobody lists on each NIC", finds: None,
+        says: &["No trouble found", "mlx5_0 4 - <1.34T <1.34T", "mlx5_7 4 - <1.34T <1.34T", "< at most"], make: eight_before },
     Situation { name: "bond-01-one-link", truth: "mlx5_bond_0 sends by ens1f0np0 alone, the other link of its bond is idle", finds: Some(FindingId::LagImbalance),
         says: &["ens1f0np0 alone", "one of 2 links", "python3 (PID 8100", "port_sel_mode", "NCCL_IB_QPS_PER_CONNECTION"], make: bond },
 ];

@@ -71,8 +71,8 @@ impl ProcessSource {
         }
     }
 
-    /// Sends the facts of new processes and of those that have exec'ed another program, of those that are asked
-    /// about `again` once they are read, and details that come late.
+    /// Sends the facts of new processes and of those that have exec'ed another program, of those that are
+    /// asked about `again` once they are read, and details that come late.
     fn send_facts(
         &mut self,
         (fresh, again): (&[ProcKey], &[ProcKey]),
@@ -195,8 +195,8 @@ fn slept_ns() -> u64 {
     clock::read(ClockId::Boottime).saturating_sub(awake_ns)
 }
 
-/// `CLOCK_MONOTONIC` when a process started, or earlier: the machine may have slept since, and /proc has whole
-/// ticks. 0: not known.
+/// `CLOCK_MONOTONIC` when a process started, or earlier: the machine may have slept since, and /proc has
+/// whole ticks. 0: not known.
 fn born_ns(start: u64, ticks: Option<u64>, slept_ns: u64) -> u64 {
     let per_tick = ticks.map_or(0, |ticks| 1_000_000_000 / ticks);
     start.saturating_mul(per_tick).saturating_sub(slept_ns)
@@ -259,6 +259,7 @@ fn facts(process: &ProcBasic, detail: ProcDetail, start_offset: i64, read_ns: u6
     ProcessFacts {
         pid: process.stat.pid,
         start_ticks: process.stat.start.saturating_sub_signed(start_offset),
+        born_ns: 0,
         read_ns,
         comm: Some(process.stat.comm.clone()),
         cmdline: detail.cmdline,
