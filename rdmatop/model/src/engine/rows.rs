@@ -332,3 +332,38 @@ impl Process {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::RateIs;
+
+    #[test]
+    fn an_exact_rate_by_ports_comes_before_a_part_that_the_nic_counts_and_after_the_whole() {
+        let port = |rate_is| Counter {
+            partial: true,
+            rate_is,
+            ..Counter::whole(7, Some(1.0), Source::Port)
+        };
+        let shown = |rate_is, partial| {
+            let counted = Counter {
+                partial,
+                ..Counter::whole(5, Some(0.5), Source::Hw)
+            };
+            let mut hw = Sum::default();
+            hw.tx_bytes = Some(counted);
+            let mut traffic = Traffic::default();
+            by_ports(&[port(rate_is); 2], Some(&hw), &mut traffic);
+            hw.take_place(&mut traffic);
+            [traffic.tx_bytes, traffic.rx_bytes].map(|counter| counter.map(|counter| counter.source))
+        };
+        let (port, hw) = (Some(Source::Port), Some(Source::Hw));
+        assert_eq!(shown(RateIs::Exact, true), [port, port]);
+        assert_eq!(
+            shown(RateIs::AtMost, true),
+            [hw, port],
+            "of a bound there is another"
+        );
+        assert_eq!(shown(RateIs::Exact, false), [hw, port]);
+    }
+}
