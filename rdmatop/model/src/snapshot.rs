@@ -22,7 +22,7 @@ use super::{
 };
 
 pub use devices::{Bond, DeviceRow, DeviceState, Gauge, Hidden, Member, NamedCounter, PortRow, may_hide_qps};
-pub use processes::{CounterGroup, Mappings, ProcessRow, Recent, TcpTraffic};
+pub use processes::{CounterGroup, Mappings, ProcessRow, Recent, TcpTraffic, Unlisted};
 pub use qps::{QpRow, Step};
 pub(crate) use traffic::{Count, FIRST, FLUSH, WORDS, count, place};
 pub use traffic::{Latency, OpcodeTraffic, StatusCount, Traffic};

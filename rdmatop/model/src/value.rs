@@ -7,8 +7,8 @@ use std::{
 
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
-/// Where a value comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+/// Where a value comes from; a later one says less than an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
     /// Counted or seen by our eBPF programs: exact since attach.
@@ -112,7 +112,7 @@ impl Counter {
     }
 
     /// The sum. The rate is known when both are. A bound makes the sum one; of an upper and a lower one
-    /// only the lower one is left.
+    /// only the lower one is left. The source is the one that says less.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let partial = self.partial || other.partial;
@@ -126,7 +126,7 @@ impl Counter {
         Self {
             total: self.total.saturating_add(other.total),
             rate: part(self).zip(part(other)).map(|(a, b)| a + b),
-            source: self.source,
+            source: self.source.max(other.source),
             partial,
             rate_is: match (mixed, has(Known::AtMost), has(Known::AtLeast)) {
                 (false, true, _) => RateIs::AtMost,
@@ -252,6 +252,11 @@ mod tests {
         };
         assert_eq!(known.plus(known), Counter::whole(14, Some(3.0), Source::Netlink));
         assert!(known.plus(part).partial && part.plus(known).partial);
+        for (one, other) in [(Source::Hw, Source::Port), (Source::Ebpf, Source::Uprobe)] {
+            let of = |source| Counter { source, ..known };
+            assert_eq!(of(one).plus(of(other)).source, other);
+            assert_eq!(of(other).plus(of(one)).source, other);
+        }
         let first = Counter { rate: None, ..known };
         assert_eq!(known.plus(first).rate, None);
         assert_eq!(

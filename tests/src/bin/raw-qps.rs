@@ -1,12 +1,15 @@
-//! Holds connected QPs, one per device, of devices for which rdma-core has no library, and leaves them idle.
+//! Holds connected QPs, one per device, of devices for which rdma-core has no library, and leaves them idle;
+//! and other such devices open without a QP.
 //!
-//! `raw-qps [--gid 0] [--mtu 4096] --devices mlx5_0,mlx5_1`
+//! `raw-qps [--gid 0] [--mtu 4096] --devices mlx5_0,mlx5_1 [--open mlx5_2]`
 //! Prints `{"ready":true,"pid":N,"qpns":[..]}` when all QPs exist; ends when stdin is closed or by a signal.
+
+use std::os::fd::OwnedFd;
 
 use anyhow::Result;
 use rdmatop_tests::{
     args::{Args, report, wait_for_stdin_end},
-    verbs::raw::RawQp,
+    verbs::raw::{RawQp, context},
 };
 use serde_json::json;
 
@@ -15,12 +18,17 @@ fn main() -> Result<()> {
     let gid: u32 = args.value("--gid", 0)?;
     let mtu: u32 = args.value("--mtu", 4096)?;
     let devices: String = args.value("--devices", String::new())?;
+    let open: String = args.value("--open", String::new())?;
     args.finish()?;
-    let qps = devices
-        .split(',')
-        .map(|device| RawQp::connected(device, gid, mtu));
+    let opened = names(&open).map(context);
+    let _opened: Vec<OwnedFd> = opened.collect::<Result<_>>()?;
+    let qps = names(&devices).map(|device| RawQp::connected(device, gid, mtu));
     let qps: Vec<RawQp> = qps.collect::<Result<_>>()?;
     let qpns: Vec<u32> = qps.iter().map(|qp| qp.qpn).collect();
     report(&json!({"ready": true, "pid": std::process::id(), "qpns": qpns}))?;
     wait_for_stdin_end()
+}
+
+fn names(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').filter(|name| !name.is_empty())
 }

@@ -42,21 +42,12 @@ static int modify(int fd, uint32_t qp, int state, uint32_t mask, struct ib_uverb
 	return command(fd, IB_USER_VERBS_CMD_MODIFY_QP, &cmd, sizeof(cmd), NULL, 0);
 }
 
-/* A QP of `file` in RTS, that is its own peer at `gid`. Returns the open file, or a negative errno; `step` is then the name of
+/* Opens `file` and has the kernel make a context for it. Returns the open file, or a negative errno; `step` is then the name of
  * the command that failed. */
-int raw_connected_qp(const char *file, const uint8_t *gid, unsigned int sgid_index, unsigned int path_mtu, uint32_t *qpn,
-		     const char **step)
+int raw_context(const char *file, const char **step)
 {
 	CMD(ib_uverbs_get_context) context = { 0 };
-	CMD(ib_uverbs_alloc_pd) pd = { 0 };
-	CMD(ib_uverbs_create_cq) cq = { .body = { .cqe = 16, .comp_channel = -1 } };
-	CMD(ib_uverbs_create_qp) qp = { .body = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1,
-						  .qp_type = IBV_QPT_RC } };
 	struct ib_uverbs_get_context_resp context_is;
-	struct ib_uverbs_alloc_pd_resp pd_is;
-	struct ib_uverbs_create_cq_resp cq_is;
-	struct ib_uverbs_create_qp_resp qp_is;
-	struct ib_uverbs_modify_qp to = { 0 };
 	int rc, fd;
 
 	*step = "open";
@@ -68,6 +59,27 @@ int raw_connected_qp(const char *file, const uint8_t *gid, unsigned int sgid_ind
 	if (rc)
 		return rc;
 	close(context_is.async_fd);
+	return fd;
+}
+
+/* A QP of `file` in RTS, that is its own peer at `gid`. Returns the open file, or a negative errno; `step` is then the name of
+ * the command that failed. */
+int raw_connected_qp(const char *file, const uint8_t *gid, unsigned int sgid_index, unsigned int path_mtu, uint32_t *qpn,
+		     const char **step)
+{
+	CMD(ib_uverbs_alloc_pd) pd = { 0 };
+	CMD(ib_uverbs_create_cq) cq = { .body = { .cqe = 16, .comp_channel = -1 } };
+	CMD(ib_uverbs_create_qp) qp = { .body = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1,
+						  .qp_type = IBV_QPT_RC } };
+	struct ib_uverbs_alloc_pd_resp pd_is;
+	struct ib_uverbs_create_cq_resp cq_is;
+	struct ib_uverbs_create_qp_resp qp_is;
+	struct ib_uverbs_modify_qp to = { 0 };
+	int rc, fd;
+
+	fd = raw_context(file, step);
+	if (fd < 0)
+		return fd;
 	*step = "ALLOC_PD";
 	rc = command(fd, IB_USER_VERBS_CMD_ALLOC_PD, &pd, sizeof(pd), &pd_is, sizeof(pd_is));
 	if (rc)

@@ -10,6 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 
 unsafe extern "C" {
+    fn raw_context(file: *const c_char, step: *mut *const c_char) -> c_int;
     fn raw_connected_qp(
         file: *const c_char,
         gid: *const u8,
@@ -38,26 +39,41 @@ impl RawQp {
         let path_mtu = mtu.ilog2() - 7;
         let (mut qpn, mut step) = (0, c"".as_ptr());
         // SAFETY: the file's name ends with 0 and the GID has 16 bytes; the call writes only the number and
-        // the step, which outlive it. The step is static text.
-        let (fd, step) = unsafe {
-            let fd = raw_connected_qp(
+        // the step, which outlive it.
+        let fd = unsafe {
+            raw_connected_qp(
                 file.as_ptr(),
                 gid.as_ptr(),
                 sgid_index,
                 path_mtu,
                 &raw mut qpn,
                 &raw mut step,
-            );
-            (fd, CStr::from_ptr(step))
+            )
         };
-        if fd < 0 {
-            let error = io::Error::from_raw_os_error(-fd);
-            bail!("{device}: {}: {error}", step.to_string_lossy());
-        }
-        // SAFETY: the call opened it for this caller.
-        let file = unsafe { OwnedFd::from_raw_fd(fd) };
+        let file = opened(device, fd, step)?;
         Ok(Self { _file: file, qpn })
     }
+}
+
+/// Opens `device`, without a QP, until the file is closed.
+pub fn context(device: &str) -> Result<OwnedFd> {
+    let file = CString::new(uverbs_file(device)?)?;
+    let mut step = c"".as_ptr();
+    // SAFETY: the file's name ends with 0; the call writes only the step, which outlives it.
+    let fd = unsafe { raw_context(file.as_ptr(), &raw mut step) };
+    opened(device, fd, step)
+}
+
+/// The file that a call opened for this caller, or why it opened none: `step` is static text.
+fn opened(device: &str, fd: c_int, step: *const c_char) -> Result<OwnedFd> {
+    if fd < 0 {
+        let error = io::Error::from_raw_os_error(-fd);
+        // SAFETY: it is static text that ends with 0.
+        let step = unsafe { CStr::from_ptr(step) };
+        bail!("{device}: {}: {error}", step.to_string_lossy());
+    }
+    // SAFETY: the call opened it for this caller.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// The device's file below /dev.

@@ -3,6 +3,7 @@
 
 mod counters;
 mod doctor;
+mod shares;
 mod slow;
 
 use std::{

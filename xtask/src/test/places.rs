@@ -62,6 +62,8 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
     ("by_ports::", &["7.2"]),
     // The counters that netlink and sysfs have on the newest kernel.
     ("testnic::counters::totals_are_the_drivers", &["7.2"]),
+    // Which contexts are listed, and by which hook each call is seen.
+    ("testnic::shares::", &["6.1"]),
 ];
 
 /// The tests that `--arch aarch64` runs by default, by prefixes of their names. They test what depends on the

@@ -23,6 +23,8 @@ const CHANNEL: usize = DECODE + 1;
 pub(super) struct Losses {
     seen: [u64; CAUSES],
     total: [u64; CAUSES],
+    /// When it was last reported that a call of a verb may be in no count.
+    calls_ns: Option<u64>,
     pub(super) overlooked: Overlooked,
     pub(super) floods: Shared<Flood>,
     pub(super) skipped: Option<Shared<Skipped>>,
@@ -39,6 +41,12 @@ fn loses_records(cause: usize) -> bool {
 /// Whether a cause loses records of work requests alone: of those the table of QPs does not depend.
 fn loses_work(cause: usize) -> bool {
     cause == loss::WR_RING as usize || cause == loss::WR_MISSED as usize
+}
+
+/// Whether by a cause a call of a verb may be in no count: the counts of calls pass the channel, too.
+fn loses_calls(cause: usize) -> bool {
+    const KERNEL: [u32; 4] = [loss::STASH, loss::VERB, loss::RETURN, loss::MISSED];
+    cause == CHANNEL || KERNEL.iter().any(|kernel| cause == *kernel as usize)
 }
 
 fn name(cause: usize) -> &'static str {
@@ -142,6 +150,9 @@ impl Losses {
 
     fn lost(&mut self, cause: usize, delta: u64, qps: &mut Qps, now: Now, out: &mut dyn FnMut(&Event)) {
         self.total[cause] = self.total[cause].saturating_add(delta);
+        if delta > 0 && loses_calls(cause) {
+            self.calls_ns = Some(now.mono_ns);
+        }
         if delta == 0 || !loses_records(cause) {
             return;
         }
@@ -173,6 +184,11 @@ impl Losses {
     /// Whether calls of some process were not counted.
     pub(super) fn verbs_incomplete(&self) -> bool {
         self.total[loss::VERB as usize] > 0
+    }
+
+    /// When it was last reported that a call of a verb may be in no count; `None`: never.
+    pub(super) fn of_calls_ns(&self) -> Option<u64> {
+        self.calls_ns
     }
 
     /// Every cause that happened.

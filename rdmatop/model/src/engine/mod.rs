@@ -14,7 +14,7 @@ use rdmatop_common::event::{Record, kind};
 use super::{
     event::Event,
     findings::{Change, Limits},
-    input::{EbpfState, Input, Now, Timed},
+    input::{EbpfState, Input, Now, ProcessFacts, Timed},
     judgement::{AllUnexplained, Judgement},
     snapshot::{SCHEMA, Snapshot},
     value::Shared,
@@ -53,12 +53,14 @@ mod table;
 mod tally;
 mod tcp;
 mod traffic;
+mod unlisted;
 mod verbs;
 mod watched;
 mod work;
 
+use unlisted::Makers;
+
 pub(crate) use names::natural;
-pub(crate) use shares::makes_its_own;
 pub(crate) use verbs::registers_memory;
 
 #[cfg(test)]
@@ -221,13 +223,13 @@ impl Engine {
             Input::HwCounters(report) => self.groups.hw_counters = Some(report.into()),
             Input::Verbs(sample) => self.verbs.apply(&sample, &mut self.machine.processes),
             Input::Process(facts) => {
-                if let Some((from, to)) = self.machine.process(&facts, now_ns) {
-                    self.groups.rename(from, to);
-                    self.snapshots.shares.rename(from, to);
-                    self.verbs.rename(from, to);
+                let shares = &mut self.snapshots.shares;
+                if let Some(facts) = shares.learn(*facts, &self.machine.processes) {
+                    self.learn(&facts, now_ns);
                 }
             }
             Input::ProcessGone { pid, start_ticks } => {
+                self.snapshots.shares.gone(pid);
                 self.machine.process_gone(pid, start_ticks, now_ns);
             }
             Input::Logged(errors) => self.machine.devices.logged(errors, now_ns),
@@ -243,6 +245,15 @@ impl Engine {
             Input::SlowProcesses(notes) => self.readings.slow_processes = notes,
             Input::RoundHangs(cause) => self.readings.hangs = cause.map(|cause| *cause),
             Input::Health(sample) => self.readings.apply(*sample, self.programs.ebpf()),
+        }
+    }
+
+    /// Folds in what /proc says of a process.
+    fn learn(&mut self, facts: &ProcessFacts, now_ns: u64) {
+        if let Some((from, to)) = self.machine.process(facts, now_ns) {
+            self.groups.rename(from, to);
+            self.snapshots.shares.rename(from, to);
+            self.verbs.rename(from, to);
         }
     }
 
@@ -272,6 +283,9 @@ impl Engine {
     pub fn tick(&mut self, now: Now) -> Arc<Snapshot> {
         self.forget(now);
         let now_ns = now.mono_ns;
+        for facts in self.snapshots.shares.take_met(&self.machine.processes) {
+            self.learn(&facts, now_ns);
+        }
         let Self {
             machine,
             programs,
@@ -291,13 +305,15 @@ impl Engine {
             }
         }
         let rows = (&devices[..], &ports[..], &qps[..]);
+        let makers = Makers::seen(&self.verbs, programs, losses);
         let shares = snapshots
             .shares
-            .apply(rows, &machine.processes, &self.verbs, programs, losses, now_ns);
+            .apply(rows, &machine.processes, &makers, programs, losses, now_ns);
         let counts_verbs = self.verbs.are_counted(losses);
-        let processes = snapshots
-            .rows
-            .processes(machine, &self.groups, &shares, counts_verbs, sweeps);
+        let processes =
+            snapshots
+                .rows
+                .processes(machine, &self.groups, (&shares, &makers), counts_verbs, sweeps);
         let uncounted = self.traffic.no_slot.notes(machine, losses);
         let hangs = self.readings.hangs.is_some();
         let interval_ns = snapshots.interval_ns(now_ns);
@@ -336,6 +352,9 @@ impl Engine {
     /// What the engine lacks and the next round of reading should bring. Each process is in one answer only.
     pub fn needs(&mut self) -> Needs {
         let mut processes = self.machine.processes.take_wanted();
+        processes.extend(self.snapshots.shares.take_wanted());
+        processes.sort_unstable();
+        processes.dedup();
         let mut locked = self.verbs.take_short_of_memory();
         if self.programs.has_foreign_pids() {
             processes.clear();

@@ -46,8 +46,10 @@ pub(super) struct Process {
     pub(super) comm: Arc<str>,
     /// `comm` is a name that was read; otherwise it is made of the pid.
     named: bool,
+    /// When it started, or earlier; 0: not known.
+    pub(super) born_ns: u64,
     /// When /proc was last read for this process; 0: never.
-    read_ns: u64,
+    pub(super) read_ns: u64,
     aliases: Vec<Arc<str>>,
     /// What /proc said, as views see it: the rest of the row is elsewhere.
     pub(super) facts: ProcessRow,
@@ -333,7 +335,7 @@ impl Processes {
             return;
         };
         process.start_ticks = Some(facts.start_ticks);
-        process.read_ns = facts.read_ns;
+        (process.born_ns, process.read_ns) = (facts.born_ns, facts.read_ns);
         if let Some(comm) = names::safe_opt(facts.comm.as_ref())
             && comm != process.comm
         {
@@ -384,6 +386,7 @@ impl Processes {
                 }
             }
             process.facts = same.facts;
+            (process.born_ns, process.read_ns) = (same.born_ns, same.read_ns);
             process.tcp = same.tcp.or(process.tcp.take());
             process.mappings = same.mappings.or(process.mappings);
             // /proc had it just now.

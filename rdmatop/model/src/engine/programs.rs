@@ -7,7 +7,7 @@ use rdmatop_common::wr::count;
 use super::{EngineConfig, machine::Machine};
 use crate::{
     cause::Cause,
-    input::{EbpfReport, EbpfState, UprobesReport},
+    input::{EbpfReport, EbpfState, ProbeVerdict, UprobesReport, Verdict},
     snapshot::WorkRequests,
 };
 
@@ -17,6 +17,8 @@ pub(super) struct Programs {
     /// See `EngineConfig`.
     nested_pids: bool,
     ebpf: EbpfReport,
+    /// Since when programs see each call of a verb.
+    calls_ns: Option<u64>,
     /// Probes on programs.
     pub(super) uprobes: Option<Arc<UprobesReport>>,
     /// Records of what happened to objects.
@@ -42,6 +44,12 @@ impl Programs {
         let foreign = self.has_foreign_pids();
         if report.anew {
             machine.qps.want_repair(now_ns);
+        }
+        if report.anew || !sees_calls(&report) {
+            self.calls_ns = None;
+        }
+        if sees_calls(&report) {
+            self.calls_ns.get_or_insert(now_ns);
         }
         self.ebpf = report;
         if self.has_foreign_pids() != foreign {
@@ -84,6 +92,11 @@ impl Programs {
         self.ebpf.state.is_on() && self.ebpf.follows_qps
     }
 
+    /// Since when programs see each call of a verb; `None` where they do not.
+    pub(super) fn see_calls_ns(&self) -> Option<u64> {
+        self.calls_ns
+    }
+
     /// Whether PIDs of records belong to another namespace than those of dumps and of /proc. Until it is
     /// known whether there will be records, no PID is taken from a dump.
     pub(super) fn has_foreign_pids(&self) -> bool {
@@ -96,4 +109,13 @@ impl Programs {
         let report = self.uprobes.iter();
         report.flat_map(|report| report.off.iter().chain(&report.failures))
     }
+}
+
+/// Whether programs see each ioctl that is a verb.
+fn sees_calls(report: &EbpfReport) -> bool {
+    let is_off = |probe: &ProbeVerdict| {
+        probe.hook.ends_with(":ib_uverbs_cmd_verbs")
+            && !matches!(probe.verdict, Verdict::Ok | Verdict::Partial)
+    };
+    report.state.is_on() && !report.probes.iter().any(is_off)
 }

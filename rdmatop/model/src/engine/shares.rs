@@ -10,12 +10,15 @@ use std::{
 };
 
 use super::{
-    driver_verbs::DEVX_CREATE, losses::Losses, processes::Processes, programs::Programs, verbs::Verbs,
+    losses::Losses,
+    processes::Processes,
+    programs::Programs,
+    unlisted::{Makers, Told},
 };
 use crate::{
-    input::EbpfState,
+    input::{EbpfState, ProcessFacts},
     judgement::{are_known, is_of_the_core},
-    snapshot::{DeviceRow, DeviceState, PortRow, QpRow},
+    snapshot::{DeviceRow, DeviceState, PortRow, QpRow, Unlisted},
     value::{Counter, RateIs, Source},
 };
 
@@ -24,8 +27,8 @@ use crate::{
 const LINGER: u64 = 5_000_000_000;
 /// The same in snapshots: counters and queue pairs are not read at one time.
 const SNAPSHOTS: u64 = 3;
-/// Libraries that make queue pairs past the kernel on mlx5 (DEVX), by the beginnings of their names.
-const MAKES_ITS_OWN: [&str; 3] = ["libnvshmem", "libdoca_", "libuct"];
+/// The largest number of processes that have a device open and are asked about.
+const ASKED: usize = 256;
 
 /// A device's uid and the number of a port.
 type Place = (u64, u32);
@@ -35,6 +38,8 @@ type Place = (u64, u32);
 enum User {
     /// A process or a kernel consumer, by its uid.
     Process(u64),
+    /// A process that has a device open and has no row, by its PID.
+    Stranger(u32),
     /// Nobody knows whose it is.
     Unknown,
 }
@@ -46,6 +51,13 @@ struct Last {
     at_ns: u64,
 }
 
+impl Last {
+    /// Whether a counter may still show what was moved then.
+    fn is_late(self, now: Self) -> bool {
+        now.snapshot - self.snapshot < SNAPSHOTS || now.at_ns - self.at_ns < LINGER
+    }
+}
+
 /// A port, from one snapshot to the next.
 #[derive(Debug, Default)]
 struct Port {
@@ -53,34 +65,51 @@ struct Port {
     totals: [Option<u64>; 2],
     /// The users whose queue pairs can carry data.
     users: BTreeMap<User, Last>,
-    /// The users who may have queue pairs that the kernel does not list.
-    hidden: BTreeMap<User, Last>,
+    /// The users who may have queue pairs that the kernel does not list, and why.
+    hidden: BTreeMap<User, (Last, Unlisted)>,
 }
 
 impl Port {
     /// Forgets who was last seen long ago, and returns the others.
     fn lately(&mut self, now: Last) -> BTreeSet<User> {
-        let is_late = |_: &User, seen: &mut Last| {
-            now.snapshot - seen.snapshot < SNAPSHOTS || now.at_ns - seen.at_ns < LINGER
-        };
-        self.users.retain(is_late);
-        self.hidden.retain(is_late);
+        self.users.retain(|_, seen| seen.is_late(now));
+        self.hidden.retain(|_, (seen, _)| seen.is_late(now));
         self.users.keys().chain(self.hidden.keys()).copied().collect()
     }
 
+    /// Notes who may have queue pairs that the kernel does not list. Of whom this was only not known, it is
+    /// over once it is known.
+    fn may_hide(&mut self, openers: &[Opener], now: Last) {
+        for opener in openers {
+            match opener.unlisted {
+                Some(why) => {
+                    self.hidden.insert(opener.user, (now, why));
+                }
+                None if self
+                    .hidden
+                    .get(&opener.user)
+                    .is_some_and(|(_, why)| *why == Unlisted::Unknown) =>
+                {
+                    self.hidden.remove(&opener.user);
+                }
+                None => {}
+            }
+        }
+    }
+
     /// The process that alone can have moved what the port counted. Whose queue pairs nobody lists may be any
-    /// process that has the device open, of whatever library: only where that is one process is it certain.
-    fn sole(&self, users: &BTreeSet<User>, device: &DeviceRow) -> Option<u64> {
+    /// process that has the device open and of which not each call was seen, of whatever library.
+    fn sole(&self, users: &BTreeSet<User>, openers: &[Opener]) -> Option<u64> {
         let mut all = users.iter();
-        let (Some(User::Process(process)), None) = (all.next(), all.next()) else {
+        let (Some(user @ User::Process(process)), None) = (all.next(), all.next()) else {
             return None;
         };
-        let listed = self.users.contains_key(&User::Process(*process));
-        let alone = device
-            .contexts
-            .as_ref()
-            .is_some_and(|contexts| contexts.len() == 1);
-        (listed || alone).then_some(*process)
+        let alone = || {
+            openers
+                .iter()
+                .all(|opener| opener.user == *user || opener.all_seen)
+        };
+        (self.users.contains_key(user) || alone()).then_some(*process)
     }
 }
 
@@ -107,12 +136,8 @@ struct Seen<'a> {
     devices: &'a [DeviceRow],
     ports: &'a [PortRow],
     qps: &'a [Arc<QpRow>],
-    /// Returns the uid of a process, and whether its libraries make queue pairs that the kernel does not
-    /// list.
-    process: &'a dyn Fn(u32) -> Option<(u64, bool)>,
-    /// The processes that were seen to make objects past the kernel, on whatever device; `None` where such a
-    /// call may have been missed.
-    devx: Option<Vec<u64>>,
+    processes: &'a Processes,
+    makers: &'a Makers,
     /// Records say of each queue pair when it came and went, and none of them was lost.
     records: bool,
     /// Programs are being attached.
@@ -127,6 +152,33 @@ impl Seen<'_> {
         let counts = port.all_of_rdma && port.tx_bytes.or(port.rx_bytes).is_some();
         counts && device.datapath.is_none() && !(device.followed && self.starts)
     }
+
+    /// Whether it is known since when a process has queue pairs that the kernel does not list, or that it has
+    /// none.
+    fn knows_all_of(&self, process: u64) -> bool {
+        let row = self.processes.get(process).filter(|row| !row.kernel);
+        row.map(Told::from).is_none_or(|told| {
+            let none_made = || self.makers.since_ns.is_some() && self.makers.of(told).is_none();
+            self.makers.saw_all_of(told) || none_made()
+        })
+    }
+}
+
+/// A process that has a device open.
+#[derive(Clone, Copy, Debug)]
+struct Opener {
+    user: User,
+    unlisted: Option<Unlisted>,
+    /// Each call of it was seen, and none made an object.
+    all_seen: bool,
+}
+
+impl Opener {
+    const UNKNOWN: Self = Self {
+        user: User::Unknown,
+        unlisted: Some(Unlisted::Unknown),
+        all_seen: false,
+    };
 }
 
 /// Keeps from one snapshot to the next which bytes of ports are whose.
@@ -134,6 +186,13 @@ impl Seen<'_> {
 pub(super) struct Shares {
     ports: BTreeMap<Place, Port>,
     moved: BTreeMap<(u64, Place), Moved>,
+    /// The processes that made objects past the kernel: how many, and since when so many are known.
+    makers: BTreeMap<u64, (u64, Last)>,
+    /// What /proc said of processes that have a device open and have no row.
+    strangers: BTreeMap<u32, ProcessFacts>,
+    /// Since when calls were seen when a process with a device open was asked about last.
+    asked: BTreeMap<u32, u64>,
+    wanted: BTreeSet<u32>,
     snapshot: u64,
     last_ns: u64,
     /// Records lost at the last snapshot.
@@ -143,10 +202,12 @@ pub(super) struct Shares {
 impl Shares {
     /// Two rows turned out to be one process.
     pub(super) fn rename(&mut self, from: u64, to: u64) {
-        let ports = self.ports.values_mut();
-        for seen in ports.flat_map(|port| [&mut port.users, &mut port.hidden]) {
-            if let Some(last) = seen.remove(&User::Process(from)) {
-                seen.insert(User::Process(to), last);
+        for port in self.ports.values_mut() {
+            if let Some(last) = port.users.remove(&User::Process(from)) {
+                port.users.insert(User::Process(to), last);
+            }
+            if let Some(last) = port.hidden.remove(&User::Process(from)) {
+                port.hidden.insert(User::Process(to), last);
             }
         }
         let of_it: Vec<_> = self.moved.range((from, (0, 0))..(from + 1, (0, 0))).collect();
@@ -161,6 +222,36 @@ impl Shares {
         }
     }
 
+    /// Keeps what /proc said of a process without a row that was asked for; returns the facts of others.
+    pub(super) fn learn(&mut self, facts: ProcessFacts, processes: &Processes) -> Option<ProcessFacts> {
+        if processes.holder(facts.pid).is_some() || !self.asked.contains_key(&facts.pid) {
+            return Some(facts);
+        }
+        self.strangers.insert(facts.pid, facts);
+        None
+    }
+
+    /// A process is gone from /proc.
+    pub(super) fn gone(&mut self, pid: u32) {
+        self.strangers.remove(&pid);
+        self.asked.remove(&pid);
+    }
+
+    /// The facts of processes that have a row now.
+    pub(super) fn take_met(&mut self, processes: &Processes) -> Vec<ProcessFacts> {
+        let met = self
+            .strangers
+            .keys()
+            .filter(|pid| processes.holder(**pid).is_some());
+        let met: Vec<u32> = met.copied().collect();
+        met.iter().filter_map(|pid| self.strangers.remove(pid)).collect()
+    }
+
+    /// Processes whose facts are wanted.
+    pub(super) fn take_wanted(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.wanted)
+    }
+
     /// Whether no record was lost since this was last asked.
     fn lost_none(&mut self, lost: u64) -> bool {
         self.lost.replace(lost) == Some(lost)
@@ -171,7 +262,7 @@ impl Shares {
         &mut self,
         (devices, ports, qps): (&[DeviceRow], &[PortRow], &[Arc<QpRow>]),
         processes: &Processes,
-        verbs: &Verbs,
+        makers: &Makers,
         programs: &Programs,
         losses: &Losses,
         now_ns: u64,
@@ -179,19 +270,12 @@ impl Shares {
         let records = self.lost_none(losses.records()) && programs.follow_qps();
         self.moved
             .retain(|(process, _), _| processes.get(*process).is_some());
-        let process = |pid: u32| {
-            let uid = processes.holder(pid)?;
-            let libraries = processes.get(uid)?.facts.libraries.as_ref();
-            let libraries = libraries.map(|libraries| libraries.as_slice());
-            Some((uid, makes_its_own(libraries)))
-        };
-        let all_verbs = !losses.verbs_incomplete();
         self.look(&Seen {
             devices,
             ports,
             qps,
-            process: &process,
-            devx: all_verbs.then(|| verbs.callers_of(DEVX_CREATE).collect()),
+            processes,
+            makers,
             records,
             starts: matches!(programs.ebpf().state, EbpfState::Starting),
             now_ns,
@@ -211,6 +295,8 @@ impl Shares {
         if !ports.iter().any(is_of_use) {
             *self = Self {
                 lost: self.lost,
+                strangers: std::mem::take(&mut self.strangers),
+                asked: std::mem::take(&mut self.asked),
                 ..Self::default()
             };
             return BTreeMap::new();
@@ -224,14 +310,19 @@ impl Shares {
         }
         let mut sums: BTreeMap<u64, Share> = BTreeMap::new();
         self.users_of_qps(seen, last_ns, &mut sums);
+        self.note_makers(seen);
         for (port, device) in ports {
-            self.port(seen, port, device, &mut sums);
+            let openers = self.openers(device, seen);
+            self.port(seen, (port, device), &openers, &mut sums);
         }
-        for ((process, _), moved) in &self.moved {
+        for ((process, place), moved) in &self.moved {
+            // Before its first queue pair that is listed it may have had others.
+            let may_hide =
+                device(place.0).is_some_and(DeviceRow::may_hide_qps) && !seen.knows_all_of(*process);
             let sums = sums.entry(*process).or_insert([NOTHING; 2]);
             for way in [0, 1] {
                 sums[way].total = sums[way].total.saturating_add(moved.bytes[way]);
-                sums[way].partial |= moved.short[way];
+                sums[way].partial |= moved.short[way] || may_hide;
             }
         }
         for sum in sums.values_mut().flatten().filter(|sum| sum.rate.is_none()) {
@@ -269,8 +360,110 @@ impl Shares {
         }
     }
 
+    /// Notes who makes objects past the kernel, and asks about processes that have a device open: about each
+    /// without a row once, and again where it may have loaded a library since.
+    fn note_makers(&mut self, seen: &Seen<'_>) {
+        let last = Last {
+            snapshot: self.snapshot,
+            at_ns: seen.now_ns,
+        };
+        self.makers
+            .retain(|process, _| seen.makers.made.contains_key(process));
+        for (process, made) in &seen.makers.made {
+            let known = self.makers.entry(*process).or_insert((*made, last));
+            if known.0 != *made {
+                *known = (*made, last);
+            }
+        }
+        let open = open(seen);
+        self.asked
+            .retain(|pid, _| open.contains(pid) || self.strangers.contains_key(pid));
+        let since_ns = seen.makers.since_ns.unwrap_or(0);
+        for pid in open {
+            let is_due = self.told(pid, seen).is_none_or(|told| {
+                seen.makers.of(told) == Some(Unlisted::Unknown) && seen.makers.is_outdated(told)
+            });
+            let is_new = self.asked.get(&pid).is_none_or(|asked| *asked < since_ns);
+            if is_due && is_new && self.asked.len() < ASKED {
+                self.asked.insert(pid, since_ns);
+                self.wanted.insert(pid);
+            }
+        }
+    }
+
+    fn told<'a>(&'a self, pid: u32, seen: &Seen<'a>) -> Option<Told<'a>> {
+        match seen.processes.holder(pid) {
+            Some(uid) => seen.processes.get(uid).map(Told::from),
+            None => self.strangers.get(&pid).map(Told::from),
+        }
+    }
+
+    /// Who has a device open on which there may be queue pairs that the kernel does not list, and who made
+    /// objects there.
+    fn openers(&self, device: &DeviceRow, seen: &Seen<'_>) -> Vec<Opener> {
+        if !device.may_hide_qps() {
+            return Vec::new();
+        }
+        let Some(contexts) = device
+            .contexts
+            .as_ref()
+            .filter(|_| seen.makers.since_ns.is_some())
+        else {
+            return vec![Opener::UNKNOWN];
+        };
+        let mut openers: Vec<Opener> = contexts.iter().map(|pid| self.opener(*pid, seen)).collect();
+        let now = Last {
+            snapshot: self.snapshot,
+            at_ns: seen.now_ns,
+        };
+        let open = open(seen);
+        for (process, (_, last)) in &self.makers {
+            let Some(row) = seen.processes.get(*process) else {
+                continue;
+            };
+            let has_none_open = !row.pid.is_some_and(|pid| open.contains(&pid));
+            // What its parent has open it may use, too.
+            let inherits = row.facts.ppid.is_none_or(|pid| contexts.contains(&pid));
+            let may_use = row.ended_ns.is_none() && (has_none_open || inherits);
+            // It may have closed the device again between two readings.
+            if may_use || last.is_late(now) {
+                openers.push(Opener {
+                    user: User::Process(*process),
+                    unlisted: Some(Unlisted::Made),
+                    all_seen: false,
+                });
+            }
+        }
+        openers
+    }
+
+    fn opener(&self, pid: u32, seen: &Seen<'_>) -> Opener {
+        let user = seen
+            .processes
+            .holder(pid)
+            .map_or(User::Stranger(pid), User::Process);
+        let Some(told) = self.told(pid, seen) else {
+            return Opener {
+                user,
+                ..Opener::UNKNOWN
+            };
+        };
+        let unlisted = seen.makers.of(told);
+        Opener {
+            user,
+            unlisted,
+            all_seen: unlisted.is_none() && seen.makers.saw_all_of(told),
+        }
+    }
+
     /// Adds what a port says to the sums of its users.
-    fn port(&mut self, seen: &Seen<'_>, row: &PortRow, device: &DeviceRow, sums: &mut BTreeMap<u64, Share>) {
+    fn port(
+        &mut self,
+        seen: &Seen<'_>,
+        (row, device): (&PortRow, &DeviceRow),
+        openers: &[Opener],
+        sums: &mut BTreeMap<u64, Share>,
+    ) {
         let place = (row.device_uid, row.port);
         let Some(port) = self.ports.get_mut(&place) else {
             return;
@@ -279,14 +472,13 @@ impl Shares {
             snapshot: self.snapshot,
             at_ns: seen.now_ns,
         };
-        port.hidden
-            .extend(hidden_users(device, seen).into_iter().map(|user| (user, last)));
+        port.may_hide(openers, last);
         let users = port.lately(last);
         let all_known = seen.records
             && row.rdma_alone
             && device.state == Some(DeviceState::Registered)
             && are_known(seen.qps, device);
-        let sole = port.sole(&users, device).filter(|_| all_known);
+        let sole = port.sole(&users, openers).filter(|_| all_known);
         let of_use = seen.is_of_use(row, device);
         for (way, counter) in [row.tx_bytes, row.rx_bytes].into_iter().enumerate() {
             let whole = counter.filter(|counter| of_use && !counter.partial);
@@ -326,26 +518,9 @@ fn could_carry(qp: &QpRow, last_ns: u64) -> bool {
     changed || (able && !qp.exited)
 }
 
-/// Who may have queue pairs on a device that the kernel does not list.
-fn hidden_users(device: &DeviceRow, seen: &Seen<'_>) -> Vec<User> {
-    if !device.may_hide_qps() {
-        return Vec::new();
-    }
-    let (Some(contexts), Some(devx)) = (&device.contexts, &seen.devx) else {
-        return vec![User::Unknown];
-    };
-    let user = |pid: &u32| match (seen.process)(*pid) {
-        None => Some(User::Unknown),
-        Some((process, hides)) => hides.then_some(User::Process(process)),
-    };
-    // One that made objects may have closed the device again between two readings.
-    let made = devx.iter().map(|process| User::Process(*process));
-    contexts.iter().filter_map(user).chain(made).collect()
-}
-
-/// Whether a process with these libraries may make queue pairs past the kernel; one whose libraries are not
-/// known may.
-pub(crate) fn makes_its_own(libraries: Option<&[String]>) -> bool {
-    let own = |library: &String| MAKES_ITS_OWN.iter().any(|name| library.starts_with(name));
-    libraries.is_none_or(|libraries| libraries.iter().any(own))
+/// The processes that have a device open on which there may be queue pairs that the kernel does not list.
+fn open(seen: &Seen<'_>) -> BTreeSet<u32> {
+    let devices = seen.devices.iter().filter(|device| device.may_hide_qps());
+    let contexts = devices.filter_map(|device| device.contexts.as_deref());
+    contexts.flatten().copied().collect()
 }

@@ -475,14 +475,21 @@ impl Verbs {
         rows
     }
 
-    /// The processes of which a call of this verb has succeeded, by their uids.
-    pub(super) fn callers_of(&self, verb: u32) -> impl Iterator<Item = u64> {
-        let succeeded = |calls: &Calls| {
+    /// The processes of which calls of this verb have succeeded, by their uids, and how many calls.
+    pub(super) fn callers_of(&self, verb: u32) -> BTreeMap<u64, u64> {
+        let mut callers = BTreeMap::new();
+        for (_, calls) in self.rows.iter().filter(|(key, _)| key.verb == verb) {
             let (made, errors) = calls.own();
-            made > errors
-        };
-        let of_verb = self.rows.iter().filter(move |(key, _)| key.verb == verb);
-        of_verb.filter_map(move |(_, calls)| succeeded(calls).then_some(calls.process))
+            if made > errors {
+                *callers.entry(calls.process).or_default() += made - errors;
+            }
+        }
+        callers
+    }
+
+    /// Whether calls are counted at all.
+    pub(super) fn are_read(&self) -> bool {
+        self.last_ns.is_some()
     }
 
     /// Processes of which it is wanted how much memory they may lock, [`ASKED`] at most.

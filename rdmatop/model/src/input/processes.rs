@@ -120,6 +120,8 @@ pub struct ProcessFacts {
     /// Start time, clock ticks since boot as the kernel counts them: two processes that had the same pid
     /// differ in it.
     pub start_ticks: u64,
+    /// `CLOCK_MONOTONIC` when it started, ns; never later than it did. 0: not known.
+    pub born_ns: u64,
     /// `CLOCK_MONOTONIC` before the rest was read, ns.
     pub read_ns: u64,
     /// Raw comm.

@@ -71,6 +71,10 @@ pub struct ProcessRow {
     /// Its mappings of memory when they were last listed; `None`: not known.
     #[serde(skip)]
     pub mappings: Option<Mappings>,
+    /// Why it may have queue pairs that the kernel does not list, on a device whose driver has such (mlx5);
+    /// `None`: it has none, as far as can be known.
+    #[serde(skip)]
+    pub unlisted: Option<Unlisted>,
     /// Libraries of interest.
     pub libraries: Option<Shared<String>>,
     /// RDMA-relevant environment.
@@ -84,6 +88,17 @@ pub struct ProcessRow {
     /// Tx and Rx bytes/s (or WRs/s).
     #[serde(skip)]
     pub history: Arc<History>,
+}
+
+/// Why a process may have queue pairs that the kernel does not list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unlisted {
+    /// It has made objects past the kernel (`devx_obj_create`).
+    Made,
+    /// It ran before rdmatop saw each call, and has a library mapped that makes some.
+    Library,
+    /// It ran before rdmatop saw each call, and it is not known what it had mapped then.
+    Unknown,
 }
 
 /// Mappings of memory of a process.

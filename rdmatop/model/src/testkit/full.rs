@@ -682,6 +682,7 @@ fn processes() -> Vec<ProcessRow> {
         limited: None,
         locked: None,
         mappings: None,
+        unlisted: None,
         libraries: Some(vec!["libibverbs".into()].into()),
         environ: Some(vec![("NCCL_IB_HCA".into(), "mlx5".into())].into()),
         gpus: Some([gpu()].into()),

@@ -90,6 +90,8 @@ pub struct Machine {
     qps: Vec<Qp>,
     calls: Vec<Calls>,
     tcp: Vec<Tcp>,
+    /// Processes start while rdmatop runs.
+    starts: bool,
     /// What the last second gave.
     last: Option<Arc<Snapshot>>,
 }
@@ -127,6 +129,7 @@ impl Machine {
             qps: Vec::new(),
             calls: Vec::new(),
             tcp: Vec::new(),
+            starts: false,
             last: None,
         };
         let probe = |n: usize| ProbeVerdict {
@@ -275,6 +278,11 @@ impl Machine {
         });
     }
 
+    /// Processes start from now on while rdmatop runs; before, they ran before it.
+    pub fn watch_starts(&mut self) {
+        self.starts = true;
+    }
+
     /// A process; `libraries` are those that it has loaded. Without a job it was started in a shell.
     pub fn process(
         &mut self,
@@ -286,9 +294,11 @@ impl Machine {
     ) {
         let program = cmdline.split(' ').next().unwrap_or_default();
         let comm = program.rsplit('/').next().unwrap_or_default();
+        self.now += u64::from(self.starts);
         let facts = ProcessFacts {
             pid,
             start_ticks: u64::from(pid),
+            born_ns: if self.starts { self.now } else { 0 },
             read_ns: self.now,
             comm: Some(comm.chars().take(15).collect()),
             cmdline: Some(cmdline.to_owned()),

@@ -264,7 +264,7 @@ fn bytes(machine: &mut Machine, nic: usize, tx: f64, rx: f64) {
 
 const EACH: f64 = 21e9;
 
-/// Eight NICs of 400 Gb/s and a job with a rank on each.
+/// Eight NICs of 400 Gb/s and a job with a rank on each, which mpirun starts while rdmatop runs.
 fn eight() -> Machine {
     with_ranks(idle_eight())
 }
@@ -281,6 +281,12 @@ fn idle_eight_ib() -> Machine {
 }
 
 fn with_ranks(mut machine: Machine) -> Machine {
+    machine.watch_starts();
+    with_a_job(machine)
+}
+
+/// A job with a rank on each of eight NICs. MPI loads UCX, which makes nothing on the NICs.
+fn with_a_job(mut machine: Machine) -> Machine {
     for rank in 0..8_u8 {
         let nic = usize::from(rank);
         bytes(&mut machine, nic, EACH, EACH);
@@ -289,7 +295,7 @@ fn with_ranks(mut machine: Machine) -> Machine {
             pid,
             "all_reduce_perf -b 1G -e 8G -g 1",
             Some("slurm 7341.0"),
-            &["libnccl.so.2"],
+            &["libmpi.so.40", "libnccl.so.2", "libuct.so.0", "libuct_ib.so.0"],
             &[],
         );
         for n in 0..4 {
@@ -544,6 +550,12 @@ fn storage() -> Snapshot {
     machine.snapshot()
 }
 
+fn eight_before() -> Snapshot {
+    let mut machine = with_a_job(idle_eight());
+    machine.run(60);
+    machine.snapshot()
+}
+
 fn bond() -> Snapshot {
     let mut machine = Machine::new("gpu30", false);
     let nic = machine.nic("mlx5_bond_0", "mlx5_core", Some(200));
@@ -596,7 +608,7 @@ pub const ALL: &[Situation] = &[
         says: &["kvstore (PID 1044)", "destroyed none", "ibv_destroy_qp"], make: qp_leak },
     Situation { name: "soft-11-few-qps", truth: "PID 311 has one QP beside the 16 of PID 1102, and gets as little as each of those", finds: Some(FindingId::PortContention),
         says: &["ib_write_bw (PID 311)", "with 1 QP on rxe0/1", "PID 1102", "with 16: shared per QP, not per process", "perftest -q"], make: few_qps },
-    Situation { name: "eight-01-healthy", truth: "a job with a rank on each of eight NICs", finds: None,
+    Situation { name: "eight-01-healthy", truth: "a job with a rank on each of eight NICs, started by mpirun, which loads UCX", finds: None,
         says: &["No trouble found", "mlx5_0 4 - 168G 168G", "mlx5_7 4 - 168G 168G"], make: eight_healthy },
     Situation { name: "eight-02-hot", truth: "PID 7200 has NCCL_IB_HCA=mlx5_2: one NIC of eight", finds: Some(FindingId::HotPort),
         says: &["python3 (PID 7200", "leaves by mlx5_2", "which its NCCL_IB_HCA=mlx5_2 chose"], make: eight_hot },
@@ -632,6 +644,8 @@ pub const ALL: &[Situation] = &[
         says: &["mlx5_3/1 is INIT", "PID 7103", "sudo sminfo -C mlx5_3 -P 1", "opensm"], make: ib_init },
     Situation { name: "ib-03-slow", truth: "mlx5_5 came up with 100 Gb/s instead of 400, on InfiniBand", finds: Some(FindingId::PortSlow),
         says: &["mlx5_5/1 runs at 100 Gb/s", "PID 7300", "iblinkinfo -C mlx5_5 -P 1"], make: ib_slow },
+    Situation { name: "eight-16-came-later", truth: "the job of eight-01-healthy, and rdmatop was started after it: each rank may have queue pairs that nobody lists on each NIC", finds: None,
+        says: &["No trouble found", "mlx5_0 4 - <1.34T <1.34T", "mlx5_7 4 - <1.34T <1.34T", "< at most"], make: eight_before },
     Situation { name: "bond-01-one-link", truth: "mlx5_bond_0 sends by ens1f0np0 alone, the other link of its bond is idle", finds: Some(FindingId::LagImbalance),
         says: &["ens1f0np0 alone", "one of 2 links", "python3 (PID 8100", "port_sel_mode", "NCCL_IB_QPS_PER_CONNECTION"], make: bond },
 ];

@@ -50,6 +50,8 @@ pub struct ProcessSource {
     once: bool,
     /// See [`start_offset`].
     start_offset: i64,
+    /// Clock ticks of a second.
+    ticks: Option<u64>,
 }
 
 impl ProcessSource {
@@ -57,6 +59,7 @@ impl ProcessSource {
     pub fn new(root: Root, details: SharedDetails) -> Self {
         Self {
             start_offset: offset(&root),
+            ticks: clock_ticks(&root),
             root,
             cache: ProcCache::default(),
             details,
@@ -68,9 +71,15 @@ impl ProcessSource {
         }
     }
 
-    /// Sends the facts of new processes and of those that have exec'ed another program, and details that come
-    /// late.
-    fn send_facts(&mut self, fresh: &[ProcKey], wants: &Wants, read_ns: u64, out: &mut dyn FnMut(Input)) {
+    /// Sends the facts of new processes and of those that have exec'ed another program, of those that are
+    /// asked about `again` once they are read, and details that come late.
+    fn send_facts(
+        &mut self,
+        (fresh, again): (&[ProcKey], &[ProcKey]),
+        wants: &Wants,
+        read_ns: u64,
+        out: &mut dyn FnMut(Input),
+    ) {
         // The first round of such a mode says so; its later rounds only look processes up.
         self.once |= wants.once;
         let mut details = self.details.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,7 +91,7 @@ impl ProcessSource {
         } else {
             &[Part::CommandLine]
         };
-        for process in fresh.iter().filter_map(|key| of(*key)) {
+        for process in fresh.iter().chain(again).filter_map(|key| of(*key)) {
             details.ask(Asker::Rows, ask(process, parts));
         }
         let (since_ns, patience) = patience(self.once, read_ns);
@@ -92,11 +101,15 @@ impl ProcessSource {
             answers.entry(*key).or_default();
         }
         let mut counts = Vec::new();
+        let slept_ns = slept_ns();
         for (key, detail) in answers {
             if let Some(process) = of(key) {
                 // What was counted before an exec is gone, too, where the new list was not readable.
                 let count = detail.mappings;
-                let facts = facts(process, detail, self.start_offset, read_ns);
+                let facts = ProcessFacts {
+                    born_ns: born_ns(process.stat.start, self.ticks, slept_ns),
+                    ..facts(process, detail, self.start_offset, read_ns)
+                };
                 counts.push(MappingCount {
                     pid: facts.pid,
                     start_ticks: facts.start_ticks,
@@ -141,7 +154,10 @@ impl Polled for ProcessSource {
         }
         // After an exec it is another program with the same resources.
         let fresh: Vec<ProcKey> = changes.new.into_iter().chain(changes.renamed).collect();
-        self.send_facts(&fresh, wants, read_ns, out);
+        let known = wants.processes.iter().filter_map(|pid| self.cache.get(*pid));
+        let again = known.map(ProcBasic::key).filter(|key| !fresh.contains(key));
+        let again: Vec<ProcKey> = again.collect();
+        self.send_facts((&fresh, &again), wants, read_ns, out);
         if wants.counters && !wants.only_processes {
             let Self {
                 watched,
@@ -170,6 +186,20 @@ impl Polled for ProcessSource {
             }
         }
     }
+}
+
+/// For how long the machine has slept, ns: the boot clock goes on then, by which /proc has start times, and
+/// the monotonic one stands still.
+fn slept_ns() -> u64 {
+    let awake_ns = clock::read(ClockId::Monotonic);
+    clock::read(ClockId::Boottime).saturating_sub(awake_ns)
+}
+
+/// `CLOCK_MONOTONIC` when a process started, or earlier: the machine may have slept since, and /proc has
+/// whole ticks. 0: not known.
+fn born_ns(start: u64, ticks: Option<u64>, slept_ns: u64) -> u64 {
+    let per_tick = ticks.map_or(0, |ticks| 1_000_000_000 / ticks);
+    start.saturating_mul(per_tick).saturating_sub(slept_ns)
 }
 
 /// What a round that began at `round_ns` waits for: details that were asked for since the first value, for no
@@ -229,6 +259,7 @@ fn facts(process: &ProcBasic, detail: ProcDetail, start_offset: i64, read_ns: u6
     ProcessFacts {
         pid: process.stat.pid,
         start_ticks: process.stat.start.saturating_sub_signed(start_offset),
+        born_ns: 0,
         read_ns,
         comm: Some(process.stat.comm.clone()),
         cmdline: detail.cmdline,
@@ -312,7 +343,12 @@ mod tests {
         becomes("bash", "libmpi.so.40");
         let libraries = |name: &str| Some(vec![name.to_owned()]);
         assert_eq!(facts(true), [("bash -x".into(), libraries("libmpi.so.40"))]);
-        assert_eq!(facts(true), []);
+        becomes("bash", "libuct_ib.so.0");
+        assert_eq!(
+            facts(true),
+            [("bash -x".into(), libraries("libuct_ib.so.0"))],
+            "it is asked for again"
+        );
         becomes("ib_send_bw", "libibverbs.so.1");
         assert_eq!(
             facts(true),
@@ -336,9 +372,14 @@ mod tests {
         };
         let details = Arc::new(Mutex::new(Details::new(fake.root())));
         let mut source = ProcessSource::new(fake.root(), details);
+        let mut asks = true;
         let mut counts = |counters| {
             let mut got = Vec::new();
-            source.poll(&wants(counters), &mut |input| {
+            let mut wants = wants(counters);
+            if !std::mem::take(&mut asks) {
+                wants.processes = Arc::default();
+            }
+            source.poll(&wants, &mut |input| {
                 if let Input::Mappings(sample) = input {
                     got.extend(
                         sample
@@ -381,6 +422,14 @@ mod tests {
             });
             assert_eq!(got, [(None, None, counters)]);
         }
+    }
+
+    #[test]
+    fn a_process_is_never_taken_for_younger_than_it_is() {
+        assert_eq!(born_ns(250, Some(100), 0), 2_500_000_000);
+        assert_eq!(born_ns(250, Some(100), 2_000_000_000), 500_000_000);
+        assert_eq!(born_ns(250, Some(100), 3_000_000_000), 0);
+        assert_eq!(born_ns(250, None, 0), 0);
     }
 
     #[test]

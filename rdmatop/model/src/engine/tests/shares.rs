@@ -1,17 +1,24 @@
 //! Bytes of ports, and which process moved them.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
+use rdmatop_common::counters::loss;
 
 use super::*;
 use crate::{
-    input::{DataPaths, EbpfState},
-    value::{Counter, Known, Source},
+    input::{DataPaths, EbpfState, ProbeVerdict, Verdict},
+    value::{Counter, Known, RateIs, Source},
 };
 
 /// A queue pair: its number, its process (`None`: a kernel consumer's) and its state.
 type Pair = (u32, Option<u32>, u8);
 
 const RTS: u8 = 3;
+/// `devx_obj_create`.
+const DEVX: u32 = 4097 << 16 | 4096;
+const UCX: &[&str] = &["libibverbs.so.1", "libuct.so.0", "libuct_ib.so.0"];
+const PLAIN: &[&str] = &["libibverbs.so.1", "libnccl.so.2", "libuct.so.0"];
 const RATE: u64 = 1_000_000;
 
 /// A NIC whose driver no program of ours follows.
@@ -21,6 +28,8 @@ struct Nic {
     second: u64,
     sent: u64,
     contexts: Option<Vec<u32>>,
+    /// How often each process made an object past the kernel, as is counted.
+    made: BTreeMap<u32, u64>,
     /// Each process has a queue pair on a device without counters, too.
     beside: bool,
 }
@@ -37,30 +46,43 @@ impl Nic {
             second: 1,
             sent: 77_000_000,
             contexts: None,
+            made: BTreeMap::new(),
             beside: false,
         };
         if ebpf {
-            let on = EbpfReport {
-                state: EbpfState::On {
-                    datapaths: DataPaths::default(),
-                },
-                follows_qps: true,
-                ..EbpfReport::default()
-            };
-            nic.apply(Input::Ebpf(Box::new(on)));
+            nic.attach();
         }
         nic
+    }
+
+    /// Programs are on from now on.
+    fn attach(&mut self) {
+        let on = EbpfReport {
+            state: EbpfState::On {
+                datapaths: DataPaths::default(),
+            },
+            follows_qps: true,
+            ..EbpfReport::default()
+        };
+        self.apply(Input::Ebpf(Box::new(on)));
     }
 
     fn apply(&mut self, input: Input) {
         self.engine.apply(input.at(at(self.second * SECOND)));
     }
 
-    /// What /proc says of a process.
+    /// What /proc says of a process that was there before rdmatop.
     fn libraries(&mut self, pid: u32, libraries: &[&str]) {
+        self.born(pid, 0, libraries);
+    }
+
+    /// What /proc says of a process now.
+    fn born(&mut self, pid: u32, born_ns: u64, libraries: &[&str]) {
         self.apply(Input::Process(Box::new(ProcessFacts {
             pid,
             start_ticks: 7,
+            born_ns,
+            read_ns: self.second * SECOND,
             libraries: Some(libraries.iter().map(|&name| name.to_owned()).collect()),
             ..ProcessFacts::default()
         })));
@@ -117,6 +139,18 @@ impl Nic {
             qps: pairs.iter().map(qp).chain(beside).collect(),
             errors: Vec::new(),
         })));
+        let calls = self.made.iter().map(|(pid, made)| {
+            let mut stats = VerbStats::new_zeroed();
+            (stats.calls, stats.errors) = (*made + 1, 1);
+            let (pid, verb) = (*pid, DEVX);
+            (VerbKey { pid, verb }, stats)
+        });
+        let verbs = calls.collect();
+        self.apply(Input::Verbs(Box::new(VerbsSample {
+            mono_ns: self.second * SECOND,
+            verbs,
+            ..VerbsSample::default()
+        })));
         self.engine.tick(at(self.second * SECOND))
     }
 
@@ -154,7 +188,7 @@ fn what_a_port_moves_is_its_only_users() {
     assert_eq!(
         counter,
         Counter {
-            rate_is: crate::value::RateIs::Exact,
+            rate_is: RateIs::Exact,
             ..Counter::whole(nic.sent - before, Some(RATE as f64), Source::Port)
         }
     );
@@ -246,6 +280,14 @@ fn without_records_a_queue_pair_may_have_come_and_gone() {
     assert_eq!(shown(&nic.seconds(RATE, &[(10, Some(231), RTS)]), 231), AT_MOST);
 }
 
+/// A second has passed since counters can show what was before.
+fn later(nic: &mut Nic, pairs: &[Pair]) -> Arc<Snapshot> {
+    for _ in 0..8 {
+        nic.second(RATE, pairs);
+    }
+    nic.second(RATE, pairs)
+}
+
 #[test]
 fn on_mlx5_each_process_that_has_it_open_is_looked_at() {
     // The other process has a queue pair that carries nothing: nobody else may be meant.
@@ -254,35 +296,157 @@ fn on_mlx5_each_process_that_has_it_open_is_looked_at() {
         let mut nic = Nic::new("mlx5_core");
         nic.contexts = contexts.map(<[u32]>::to_vec);
         nic.second(RATE, &pairs);
-        nic.libraries(231, &["libibverbs.so.1", "libnccl.so.2"]);
+        nic.libraries(231, PLAIN);
         if let Some(libraries) = libraries {
             nic.libraries(240, libraries);
         }
-        for _ in 0..8 {
-            nic.second(RATE, &pairs);
-        }
-        shown(&nic.second(RATE, &pairs), 231)
+        shown(&later(&mut nic, &pairs), 231)
     };
-    let plain: Option<&[&str]> = Some(&["libibverbs.so.1", "libnccl.so.2"]);
-    assert_eq!(shown_where(None, plain), AT_MOST, "nobody said who has it open");
+    assert_eq!(
+        shown_where(None, Some(PLAIN)),
+        AT_MOST,
+        "nobody said who has it open"
+    );
     assert_eq!(shown_where(Some(&[231]), None), EXACT);
-    assert_eq!(shown_where(Some(&[231, 240]), plain), EXACT);
+    assert_eq!(shown_where(Some(&[231, 240]), Some(PLAIN)), EXACT);
     assert_eq!(
         shown_where(Some(&[231, 240]), None),
         AT_MOST,
         "its libraries are not known"
     );
-    let ucx: Option<&[&str]> = Some(&["libibverbs.so.1", "libuct.so.0"]);
     assert_eq!(
-        shown_where(Some(&[231, 240]), ucx),
+        shown_where(Some(&[231, 240]), Some(UCX)),
         AT_MOST,
         "it may have made its own"
     );
+}
+
+#[test]
+fn a_process_without_a_row_that_has_it_open_is_asked_about_once() {
+    let pairs = [(10, Some(231), RTS)];
+    let shown_where = |facts: Option<&[&str]>| {
+        let mut nic = Nic::new("mlx5_core");
+        nic.contexts = Some(vec![231, 999]);
+        nic.second(RATE, &pairs);
+        assert_eq!(nic.engine.needs().processes, [231, 999]);
+        nic.libraries(231, PLAIN);
+        if let Some(libraries) = facts {
+            nic.libraries(999, libraries);
+        }
+        nic.second(RATE, &pairs);
+        let snapshot = nic.second(RATE, &pairs);
+        assert_eq!(nic.engine.needs().processes, [0; 0]);
+        assert_eq!(snapshot.processes.len(), 1, "no QP, no call: no row");
+        let before = shown(&snapshot, 231);
+        let after = shown(&later(&mut nic, &pairs), 231);
+        // It has a queue pair that carries nothing: what is known of it goes into its row.
+        let both = [pairs[0], (20, Some(999), 1)];
+        let snapshot = nic.second(RATE, &both);
+        let row = snapshot.processes.iter().find(|row| row.pid == Some(999));
+        assert_eq!(row.unwrap().libraries.is_some(), facts.is_some());
+        (before, after)
+    };
+    assert_eq!(shown_where(None), (AT_MOST, AT_MOST));
+    // It never was a user, so nothing has to fade.
+    assert_eq!(shown_where(Some(PLAIN)), (EXACT, EXACT));
+    assert_eq!(shown_where(Some(UCX)), (AT_MOST, AT_MOST));
+}
+
+#[test]
+fn of_a_process_that_started_under_our_eyes_its_calls_tell() {
+    let pairs = [(10, Some(231), RTS), (20, Some(240), 1)];
+    let begun = |libraries: &[&str]| {
+        let mut nic = Nic::new("mlx5_core");
+        nic.contexts = Some(vec![231, 240]);
+        nic.second(RATE, &pairs);
+        nic.libraries(231, PLAIN);
+        nic.born(240, SECOND + 1, libraries);
+        assert_eq!(
+            shown(&later(&mut nic, &pairs), 231),
+            EXACT,
+            "UCX alone moves nothing"
+        );
+        nic.engine.needs();
+        nic
+    };
+    let mut nic = begun(UCX);
+    nic.made.insert(240, 1);
     assert_eq!(
-        shown_where(Some(&[231, 999]), plain),
+        shown(&nic.second(RATE, &pairs), 231),
         AT_MOST,
-        "a process without a row"
+        "it made an object"
     );
+    // Calls that may have made one are lost: who was there before them may have made it.
+    for cause in [loss::VERB, loss::RETURN, loss::MISSED, loss::STASH] {
+        let mut nic = begun(PLAIN);
+        let mut losses = [0; loss::COUNT as usize];
+        losses[cause as usize] = 1;
+        nic.apply(Input::Losses(losses));
+        assert_eq!(shown(&nic.second(RATE, &pairs), 231), AT_MOST, "{cause}");
+        let lost_ns = nic.second * SECOND;
+        assert_eq!(shown(&later(&mut nic, &pairs), 231), AT_MOST);
+        assert_eq!(nic.engine.needs().processes, [231, 240]);
+        nic.libraries(231, PLAIN);
+        nic.born(240, lost_ns, PLAIN);
+        assert_eq!(shown(&nic.second(RATE, &pairs), 231), EXACT);
+    }
+    // Programs that were attached anew saw nothing in between, and without the one for ioctls none is seen.
+    let of_report = |report: EbpfReport| {
+        let mut nic = begun(UCX);
+        let on = EbpfReport {
+            state: EbpfState::On {
+                datapaths: DataPaths::default(),
+            },
+            follows_qps: true,
+            ..report
+        };
+        nic.apply(Input::Ebpf(Box::new(on)));
+        shown(&later(&mut nic, &pairs), 231)
+    };
+    assert_eq!(of_report(EbpfReport::default()), EXACT, "the same programs");
+    let anew = EbpfReport {
+        anew: true,
+        ..EbpfReport::default()
+    };
+    assert_eq!(of_report(anew), AT_MOST);
+    let verdict = |verdict| EbpfReport {
+        probes: vec![ProbeVerdict {
+            program: "cmd_verbs_ret".into(),
+            hook: "kretprobe:ib_uverbs_cmd_verbs".into(),
+            gives: String::new(),
+            verdict,
+            causes: Vec::new(),
+        }]
+        .into(),
+        ..EbpfReport::default()
+    };
+    assert_eq!(of_report(verdict(Verdict::Ok)), EXACT);
+    assert_eq!(of_report(verdict(Verdict::Broken)), AT_MOST);
+}
+
+#[test]
+fn libraries_that_were_read_before_calls_were_seen_are_read_again() {
+    let pairs = [(10, Some(231), RTS), (20, Some(240), 1)];
+    let mut nic = Nic::with("mlx5_core", false);
+    nic.contexts = Some(vec![231, 240]);
+    nic.second(RATE, &pairs);
+    nic.engine.needs();
+    for pid in [231, 240] {
+        nic.libraries(pid, PLAIN);
+    }
+    nic.second(RATE, &pairs);
+    nic.second += 1;
+    nic.attach();
+    assert_eq!(shown(&later(&mut nic, &pairs), 231), AT_MOST);
+    assert_eq!(nic.engine.needs().processes, [231, 240]);
+    for (libraries, expected) in [(UCX, AT_MOST), (PLAIN, AT_MOST)] {
+        nic.libraries(231, PLAIN);
+        nic.libraries(240, libraries);
+        assert_eq!(shown(&nic.second(RATE, &pairs), 231), expected);
+    }
+    // It had UCX for a moment: what it moved then is still in the rate.
+    assert_eq!(shown(&later(&mut nic, &pairs), 231), EXACT);
+    assert_eq!(nic.engine.needs().processes, [0; 0]);
 }
 
 #[test]
@@ -294,50 +458,39 @@ fn who_makes_objects_past_the_kernel_is_named_and_may_have_moved_them() {
     for pid in [231, 240] {
         nic.libraries(pid, &["libibverbs.so.1"]);
     }
-    nic.seconds(RATE, &pairs);
-    for _ in 0..8 {
-        nic.second(RATE, &pairs);
-    }
-    assert_eq!(shown(&nic.second(RATE, &pairs), 231), EXACT);
-    let key = VerbKey {
-        pid: 240,
-        verb: 4097 << 16 | 4096,
-    };
-    let mut stats = VerbStats::new_zeroed();
-    (stats.calls, stats.errors) = (2, 1);
-    nic.apply(Input::Verbs(Box::new(VerbsSample {
-        mono_ns: nic.second * SECOND,
-        verbs: vec![(key, stats)],
-        ..VerbsSample::default()
-    })));
+    assert_eq!(shown(&later(&mut nic, &pairs), 231), EXACT);
+    nic.made.insert(240, 1);
     let snapshot = nic.second(RATE, &pairs);
     assert_eq!(&*snapshot.verbs[0].verb, "devx_obj_create");
     assert_eq!(shown(&snapshot, 231), AT_MOST);
     nic.contexts = Some(vec![231]);
     assert_eq!(
-        shown(&nic.second(RATE, &pairs), 231),
+        shown(&later(&mut nic, &pairs), 231),
         AT_MOST,
-        "it closed the device"
+        "it may use what another has open"
     );
+    nic.apply(Input::ProcessGone {
+        pid: 240,
+        start_ticks: Some(7),
+    });
+    assert_eq!(shown(&later(&mut nic, &pairs[..1]), 231), EXACT, "it ended");
 }
 
 #[test]
-fn unlisted_queue_pairs_are_of_the_only_one_that_has_it_open() {
-    let shown_where = |contexts: &[u32]| {
+fn unlisted_queue_pairs_are_of_the_only_one_that_can_have_them() {
+    // A queue pair that carries nothing gives each process its row.
+    let pairs = [(10, Some(231), 1), (20, Some(240), 1)];
+    let shown_where = |contexts: &[u32], born_ns: u64| {
         let mut nic = Nic::new("mlx5_core");
         nic.contexts = Some(contexts.to_vec());
-        // A queue pair that carries nothing gives each process its row.
-        let pairs = [(10, Some(231), 1), (20, Some(240), 1)];
         nic.second(RATE, &pairs);
-        nic.libraries(231, &["libuct.so.0"]);
-        nic.libraries(240, &["libnccl.so.2"]);
-        for _ in 0..8 {
-            nic.second(RATE, &pairs);
-        }
-        shown(&nic.second(RATE, &pairs), 231)
+        nic.libraries(231, UCX);
+        nic.born(240, born_ns, PLAIN);
+        shown(&later(&mut nic, &pairs), 231)
     };
-    assert_eq!(shown_where(&[231]), EXACT);
-    assert_eq!(shown_where(&[231, 240]), AT_MOST, "NCCL may have made its own");
+    assert_eq!(shown_where(&[231], 0), EXACT);
+    assert_eq!(shown_where(&[231, 240], 0), AT_MOST, "NCCL may have made its own");
+    assert_eq!(shown_where(&[231, 240], SECOND + 1), EXACT, "it made none");
 }
 
 #[test]
@@ -387,6 +540,135 @@ proptest! {
             prop_assert!(totals <= nic.sent - start);
             let rates: f64 = all.iter().filter_map(|counter| counter.certain_rate()).sum();
             prop_assert!(rates <= (moved * RATE) as f64 + 1.0, "{} of {}", rates, moved * RATE);
+        }
+    }
+}
+
+/// A process in [`what_is_exact_is_true_whoever_comes_goes_and_is_not_seen`].
+#[derive(Clone, Copy, Debug)]
+struct Life {
+    pid: u32,
+    born_ns: u64,
+    ucx: bool,
+    /// It has queue pairs that the kernel does not list.
+    unlisted: bool,
+    listed: bool,
+    moved: u64,
+}
+
+/// What happens to a process in a second.
+#[derive(Clone, Copy, Debug)]
+enum Happens {
+    StartsPlain,
+    StartsWithUcx,
+    LoadsUcx,
+    MakesUnlisted,
+    /// Likewise, but the call is in no count.
+    MakesUnseen,
+    Connects,
+    Disconnects,
+    Ends,
+    Nothing,
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop::sample::select(vec![
+        Happens::StartsPlain,
+        Happens::StartsWithUcx,
+        Happens::LoadsUcx,
+        Happens::MakesUnlisted,
+        Happens::MakesUnseen,
+        Happens::Connects,
+        Happens::Disconnects,
+        Happens::Ends,
+        Happens::Nothing,
+        Happens::Nothing,
+    ])
+}
+
+proptest! {
+    /// Processes come, load libraries, make queue pairs that are listed or not, and go, before and after
+    /// programs see it, and calls are lost. Each second one of the true users, or each, moves what the port
+    /// counts. What is shown as exact is what a process moved, and a bound is on its side of that.
+    #[test]
+    fn what_is_exact_is_true_whoever_comes_goes_and_is_not_seen(
+        on in 0..4_usize,
+        steps in prop::collection::vec((0..3_usize, happens(), 0..4_u64), 1..60),
+    ) {
+        let mut nic = Nic::with("mlx5_core", false);
+        let mut lives: [Option<Life>; 3] = [None; 3];
+        let (mut last_pid, mut lost) = (230, 0);
+        for (at, (who, what, moves)) in steps.into_iter().enumerate() {
+            if at == on {
+                nic.attach();
+            }
+            let born_ns = nic.second * SECOND + 1;
+            let is_seen = at >= on;
+            let mut losses = [0; loss::COUNT as usize];
+            let fresh = |ucx, pid| Life { pid, born_ns, ucx, unlisted: false, listed: false, moved: 0 };
+            match (what, &mut lives[who]) {
+                (Happens::StartsPlain | Happens::StartsWithUcx, place @ None) => {
+                    last_pid += 1;
+                    *place = Some(fresh(matches!(what, Happens::StartsWithUcx), last_pid));
+                }
+                (Happens::LoadsUcx, Some(life)) => life.ucx = true,
+                (Happens::MakesUnlisted | Happens::MakesUnseen, Some(life)) if life.ucx => {
+                    life.unlisted = true;
+                    let is_counted = matches!(what, Happens::MakesUnlisted);
+                    if is_seen && is_counted {
+                        *nic.made.entry(life.pid).or_default() += 1;
+                    } else if is_seen {
+                        lost += 1;
+                    }
+                }
+                (Happens::Connects, Some(life)) => life.listed = true,
+                (Happens::Disconnects, Some(life)) => life.listed = false,
+                (Happens::Ends, place @ Some(_)) => {
+                    let pid = place.take().map_or(0, |life| life.pid);
+                    nic.made.remove(&pid);
+                    nic.apply(Input::ProcessGone { pid, start_ticks: Some(7) });
+                }
+                _ => {}
+            }
+            losses[loss::VERB as usize] = lost;
+            // Who can, moves: all of it, or a half each of two.
+            let mut users: Vec<&mut Life> = lives.iter_mut().flatten().filter(|life| life.listed || life.unlisted).collect();
+            let mut rates: BTreeMap<u32, u64> = BTreeMap::new();
+            let bytes = if users.is_empty() { 0 } else { moves * RATE };
+            let first = at % users.len().max(1);
+            let parts = if moves == 3 { users.len() as u64 } else { 1 };
+            let mut left = bytes;
+            for n in 0..parts.min(users.len() as u64) {
+                let number = (first + usize::try_from(n).unwrap()) % users.len();
+                let part = if n + 1 == parts { left } else { bytes / parts };
+                left -= part;
+                users[number].moved += part;
+                *rates.entry(users[number].pid).or_default() += part;
+            }
+            nic.apply(Input::Losses(losses));
+            nic.contexts = Some(lives.iter().flatten().map(|life| life.pid).collect());
+            let pairs: Vec<Pair> = lives.iter().flatten().filter(|life| life.listed)
+                .map(|life| (life.pid, Some(life.pid), RTS)).collect();
+            let snapshot = nic.second(bytes, &pairs);
+            for pid in nic.engine.needs().processes {
+                if let Some(life) = lives.iter().flatten().find(|life| life.pid == pid) {
+                    nic.born(pid, life.born_ns, if life.ucx { UCX } else { PLAIN });
+                }
+            }
+            for life in lives.iter().flatten() {
+                let Some(counter) = sent(&snapshot, Some(life.pid)) else { continue };
+                match counter.total_known() {
+                    Known::Exact => prop_assert_eq!(counter.total, life.moved, "{:?}", life),
+                    _ => prop_assert!(counter.total <= life.moved, "{} of {:?}", counter.total, life),
+                }
+                let Some(rate) = counter.rate else { continue };
+                let truth = rates.get(&life.pid).copied().unwrap_or(0) as f64;
+                match counter.rate_known() {
+                    Known::Exact => prop_assert!((rate - truth).abs() < 1.0, "{} and not {}: {:?}", rate, truth, life),
+                    Known::AtMost => prop_assert!(rate >= truth - 1.0, "{} and not {}: {:?}", rate, truth, life),
+                    Known::AtLeast => prop_assert!(rate <= truth + 1.0, "{} and not {}: {:?}", rate, truth, life),
+                }
+            }
         }
     }
 }

@@ -28,11 +28,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{About, FindingId, Limits, Severity, Symptom};
-use crate::engine::makes_its_own;
 use crate::ib::QpType;
 use crate::judgement::is_of_the_core;
 use crate::peers::Peer;
-use crate::snapshot::{DeviceRow, PortRow, ProcessRow, QpRow, Snapshot, VerbRow};
+use crate::snapshot::{DeviceRow, PortRow, ProcessRow, QpRow, Snapshot, Unlisted, VerbRow};
 use crate::value::{Counter, Known};
 use rdmatop_base::step::NextStep;
 
@@ -83,17 +82,14 @@ impl<'a> Scene<'a> {
         self.holders(device).filter(|row| row.qps > 0)
     }
 
-    /// Processes that have a device open and a library that makes QPs past the kernel (DEVX), which are in no
-    /// list.
+    /// Processes that have a device open and make QPs past the kernel (DEVX), which are in no list, or have a
+    /// library for it.
     fn openers(&self, device_uid: u64) -> impl Iterator<Item = &'a ProcessRow> {
         let device = self.device(device_uid).filter(|device| device.may_hide_qps());
         let pids = device
             .and_then(|device| device.contexts.as_deref())
             .unwrap_or_default();
-        let makes_own = |row: &ProcessRow| {
-            let libraries = row.libraries.as_deref().map(Vec::as_slice);
-            libraries.is_some() && makes_its_own(libraries)
-        };
+        let makes_own = |row: &ProcessRow| matches!(row.unlisted, Some(Unlisted::Made | Unlisted::Library));
         live(self.snapshot)
             .filter(move |row| row.pid.is_some_and(|pid| pids.contains(&pid)))
             .filter(move |row| makes_own(row))

@@ -1,7 +1,6 @@
 //! Jobs that move data by TCP although they could use RDMA.
 
 use super::{Scene, growing};
-use crate::engine::makes_its_own;
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::{DeviceRow, PortRow, ProcessRow, TcpTraffic};
 use crate::value::Counter;
@@ -28,7 +27,7 @@ pub(super) fn fallback(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
 /// Devices on which a process without QPs in the kernel's list may have some that are not in it.
 fn hiding<'a>(scene: &Scene<'a>, row: &ProcessRow) -> Vec<&'a DeviceRow> {
     let cannot = row.verbs_files == Some(false) || switch(scene, row).is_some();
-    if cannot || !makes_its_own(row.libraries.as_deref().map(Vec::as_slice)) {
+    if cannot || row.unlisted.is_none() {
         return Vec::new();
     }
     let may_have_it_open = |device: &&DeviceRow| match (&device.contexts, row.pid) {

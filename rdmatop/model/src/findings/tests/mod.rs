@@ -372,7 +372,8 @@ fn a_job_on_tcp_is_named_with_what_forbids_rdma() {
         s.processes[0].tcp = Some(moving(300e6));
         s.processes[0].qps = 0;
         s.processes[0].devices.clear();
-        s.processes[0].libraries = Some(vec!["libucp.so.0".to_owned(), "libuct.so.0".to_owned()].into());
+        s.processes[0].libraries = Some(vec!["libucp.so.0".to_owned(), "libuct_ib.so.0".to_owned()].into());
+        s.processes[0].unlisted = Some(crate::snapshot::Unlisted::Library);
         for (at, device) in s.devices.iter_mut().enumerate() {
             device.contexts = Some(opened.iter().filter(|open| **open == at).map(|_| 4711).collect());
         }

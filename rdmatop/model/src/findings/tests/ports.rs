@@ -21,7 +21,7 @@ fn a_port_that_is_down_matters_where_it_is_used() {
     let mut devx = s.clone();
     devx.processes[0].qps = 0;
     devx.processes[0].devices.clear();
-    devx.processes[0].libraries = Some(vec!["libuct.so.0".to_owned()].into());
+    devx.processes[0].unlisted = Some(crate::snapshot::Unlisted::Library);
     devx.devices[3].contexts = Some(vec![4711].into());
     assert_eq!(ids(&after(3, &devx)), [""; 0]);
     let mut watch = Watch::default();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use rdmatop_model::fields::PROCESS;
 use rdmatop_model::judgement::why_process_is_uncounted;
-use rdmatop_model::snapshot::{CounterGroup, ProcessRow};
+use rdmatop_model::snapshot::{CounterGroup, DeviceRow, ProcessRow, Unlisted};
 use rdmatop_model::value::{Known, Source};
 
 use super::super::columns::Cell;
@@ -69,7 +69,6 @@ fn bound_counter(group: &CounterGroup, width: usize) -> Vec<Cell> {
 
 /// How the process's bytes are known, if they are those of its ports.
 fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
-    const SHOWN: usize = 4;
     let counters = [p.traffic.tx_bytes, p.traffic.rx_bytes];
     let mut by_ports = counters
         .into_iter()
@@ -83,24 +82,60 @@ fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
                 .to_owned(),
         );
     }
-    let has_qps = |other: &&ProcessRow| {
-        let shares = other.devices.iter().any(|device| p.devices.contains(device));
-        other.uid != p.uid && shares && other.qps > 0 && &*other.comm != "[ib_core]"
+    let on_its = || {
+        let devices = state.snapshot.devices.iter();
+        devices.filter(|device| p.devices.contains(&device.name))
     };
-    let mut others = state.snapshot.processes.iter().filter(has_qps);
-    let named = others.by_ref().take(SHOWN).map(|other| match other.pid {
-        Some(pid) => format!("{} ({pid})", other.comm),
-        None => other.comm.to_string(),
+    let others = || state.snapshot.processes.iter().filter(|other| other.uid != p.uid);
+    // NCCL opens every device: only who may have queue pairs there that nobody lists is meant.
+    let hides = |other: &&ProcessRow| {
+        let has_open = |device: &DeviceRow| {
+            let pids = device.contexts.as_deref().unwrap_or_default();
+            device.may_hide_qps() && other.pid.is_some_and(|pid| pids.contains(&pid))
+        };
+        other.unlisted.is_some() && !other.exited && on_its().any(has_open)
+    };
+    let may_share = |other: &&ProcessRow| {
+        let shares = other.devices.iter().any(|device| p.devices.contains(device));
+        (shares && other.qps > 0 && &*other.comm != "[ib_core]") || hides(other)
+    };
+    let line = format!(
+        "< at most: TX and RX are what its ports moved, and {} may have moved a part of it.",
+        names(others().filter(may_share))
+    );
+    let because = |why: Unlisted| {
+        others()
+            .filter(hides)
+            .filter(move |other| other.unlisted == Some(why))
+    };
+    let reason = if because(Unlisted::Library).next().is_some() {
+        " A process that has UCX, NVSHMEM or DOCA mapped and ran before rdmatop may have queue pairs that the kernel does \
+         not list: start rdmatop before the job, and its calls tell."
+            .to_owned()
+    } else if because(Unlisted::Made).next().is_some() {
+        format!(
+            " The kernel does not list what {} made by devx_obj_create: queue pairs, maybe.",
+            names(because(Unlisted::Made))
+        )
+    } else {
+        String::new()
+    };
+    Some(line + &reason)
+}
+
+/// Names of processes in a sentence.
+fn names<'a>(mut rows: impl Iterator<Item = &'a ProcessRow>) -> String {
+    const SHOWN: usize = 4;
+    let named = rows.by_ref().take(SHOWN).map(|row| match row.pid {
+        Some(pid) => format!("{} ({pid})", row.comm),
+        None => row.comm.to_string(),
     });
     let named: Vec<_> = named.collect();
-    let who = match (named.is_empty(), others.count()) {
+    match (named.is_empty(), rows.count()) {
         (true, _) => "others".to_owned(),
         (false, 0) => named.join(", "),
         (false, more) => format!("{} and {more} more", named.join(", ")),
-    };
-    Some(format!(
-        "< at most: TX and RX are what its ports moved, and {who} may have moved a part of it."
-    ))
+    }
 }
 
 /// Lines for a process.
@@ -179,15 +214,14 @@ mod tests {
     use crate::tui::settings::Settings;
     use crate::tui::tab::Tab;
     use crate::tui::theme::Depth;
-    use rdmatop_model::testkit::situations::ALL;
+    use rdmatop_model::{snapshot::Snapshot, testkit::situations::ALL};
 
-    #[test]
-    fn bytes_by_ports_say_whose_they_may_be_too() {
-        let shared = ALL
-            .iter()
-            .find(|situation| situation.name == "eight-11-two-jobs")
-            .unwrap();
-        let snapshot = Arc::new((shared.make)());
+    /// What is said of the bytes of a process in a situation.
+    fn said(situation: &str, edit: impl Fn(&mut Snapshot), pid: u32) -> String {
+        let situation = ALL.iter().find(|known| known.name == situation).unwrap();
+        let mut snapshot = (situation.make)();
+        edit(&mut snapshot);
+        let snapshot = Arc::new(snapshot);
         let state = State::new(
             Arc::clone(&snapshot),
             Settings::default(),
@@ -195,12 +229,41 @@ mod tests {
             true,
             Depth::True,
         );
-        let said = |pid: u32| {
-            let row = snapshot.processes.iter().find(|row| row.pid == Some(pid));
-            by_ports(&state, row.unwrap()).unwrap()
-        };
-        assert!(said(7100).contains("what its ports moved, and python3 (7900) may have moved a part"));
+        let row = snapshot.processes.iter().find(|row| row.pid == Some(pid));
+        by_ports(&state, row.unwrap()).unwrap()
+    }
+
+    #[test]
+    fn bytes_by_ports_say_whose_they_may_be_too() {
+        let said = |pid| said("eight-11-two-jobs", |_| (), pid);
+        assert!(
+            said(7100).ends_with("what its ports moved, and python3 (7900) may have moved a part of it.")
+        );
         assert!(said(7900).contains("all_reduce_perf (7100) may have"));
         assert!(said(7101).contains("no other process can have used them"));
+    }
+
+    #[test]
+    fn bytes_by_ports_say_why_another_may_have_a_part_and_what_to_do() {
+        let late = said("eight-16-came-later", |_| (), 7103);
+        assert!(
+            late.contains("all_reduce_perf (7100), all_reduce_perf (7101), all_reduce_perf (7102)"),
+            "{late}"
+        );
+        assert!(late.contains("and 3 more may have moved a part"), "{late}");
+        assert!(
+            late.contains("UCX") && late.contains("start rdmatop before the job"),
+            "{late}"
+        );
+        let made = |snapshot: &mut Snapshot| {
+            for row in &mut snapshot.processes {
+                row.unlisted = (row.pid == Some(7101)).then_some(Unlisted::Made);
+            }
+        };
+        let made = said("eight-16-came-later", made, 7103);
+        assert!(
+            made.contains("and all_reduce_perf (7101) may have") && made.contains("by devx_obj_create"),
+            "{made}"
+        );
     }
 }

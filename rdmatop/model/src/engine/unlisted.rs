@@ -1,0 +1,108 @@
+//! Which processes may have queue pairs that the kernel does not list.
+//!
+//! On mlx5 a library can make them as objects of the device, by a call that no table of ib_core remembers
+//! (`devx_obj_create`). Of a process that started after programs saw each call, its calls tell. Of one that
+//! ran before, the names of its libraries are all there is: a program that has such a library linked into it,
+//! or that calls libmlx5 itself, is not recognized by them.
+
+use std::collections::BTreeMap;
+
+use super::{
+    driver_verbs::DEVX_CREATE, losses::Losses, processes::Process, programs::Programs, verbs::Verbs,
+};
+use crate::{input::ProcessFacts, snapshot::Unlisted};
+
+/// Libraries that make queue pairs past the kernel, by the beginnings of their names. UCX does so in the
+/// module that opens verbs devices (`libuct_ib.so`, since 1.18 `libuct_ib_mlx5.so`), which it loads later
+/// than libuct; that one alone is mapped for shared memory and TCP, too.
+const MAKES_ITS_OWN: [&str; 3] = ["libnvshmem", "libdoca_", "libuct_ib"];
+
+/// Whether a process with these libraries may make queue pairs past the kernel; one whose libraries are not
+/// known may.
+fn makes_its_own(libraries: Option<&[String]>) -> bool {
+    let own = |library: &String| MAKES_ITS_OWN.iter().any(|name| library.starts_with(name));
+    libraries.is_none_or(|libraries| libraries.iter().any(own))
+}
+
+/// What /proc told of a process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told<'a> {
+    /// Its uid, if it has a row. One that makes a call gets one.
+    pub(super) process: Option<u64>,
+    born_ns: u64,
+    read_ns: u64,
+    libraries: Option<&'a [String]>,
+}
+
+impl<'a> From<&'a Process> for Told<'a> {
+    fn from(process: &'a Process) -> Self {
+        let libraries = process.facts.libraries.as_ref();
+        Self {
+            process: Some(process.uid),
+            born_ns: process.born_ns,
+            read_ns: process.read_ns,
+            libraries: libraries.map(|libraries| libraries.as_slice()),
+        }
+    }
+}
+
+impl<'a> From<&'a ProcessFacts> for Told<'a> {
+    fn from(facts: &'a ProcessFacts) -> Self {
+        Self {
+            process: None,
+            born_ns: facts.born_ns,
+            read_ns: facts.read_ns,
+            libraries: facts.libraries.as_deref(),
+        }
+    }
+}
+
+/// The calls that make objects past the kernel.
+#[derive(Debug, Default)]
+pub(super) struct Makers {
+    /// Since when each call is seen; `None` while calls are not seen.
+    pub(super) since_ns: Option<u64>,
+    /// The processes that made objects, and how many.
+    pub(super) made: BTreeMap<u64, u64>,
+}
+
+impl Makers {
+    /// As of now.
+    pub(super) fn seen(verbs: &Verbs, programs: &Programs, losses: &Losses) -> Self {
+        let since_ns = programs.see_calls_ns().filter(|_| verbs.are_read());
+        Self {
+            since_ns: since_ns.max(since_ns.and(losses.of_calls_ns())),
+            made: verbs.callers_of(DEVX_CREATE),
+        }
+    }
+
+    /// Whether each call of a process was seen.
+    pub(super) fn saw_all_of(&self, process: Told<'_>) -> bool {
+        self.since_ns.is_some_and(|since_ns| process.born_ns > since_ns)
+    }
+
+    /// Why a process may have queue pairs that the kernel does not list.
+    pub(super) fn of(&self, process: Told<'_>) -> Option<Unlisted> {
+        if process.process.is_some_and(|uid| self.made.contains_key(&uid)) {
+            return Some(Unlisted::Made);
+        }
+        if self.saw_all_of(process) {
+            return None;
+        }
+        if makes_its_own(process.libraries) {
+            let known = process.libraries.is_some();
+            return Some(if known {
+                Unlisted::Library
+            } else {
+                Unlisted::Unknown
+            });
+        }
+        self.is_outdated(process).then_some(Unlisted::Unknown)
+    }
+
+    /// Whether a process can have loaded a library after its libraries were read, and made queue pairs before
+    /// calls were seen.
+    pub(super) fn is_outdated(&self, process: Told<'_>) -> bool {
+        self.since_ns.is_some_and(|since_ns| process.read_ns < since_ns)
+    }
+}
