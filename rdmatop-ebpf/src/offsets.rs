@@ -121,8 +121,8 @@ fn failed(result: i64) -> u64 {
 /// Neighbouring members of a struct, read at once: a read costs some hundred instructions, even of a few
 /// bytes.
 ///
-/// The layout of the struct depends on the kernel. A member outside these bytes is read separately; offsets are
-/// constants to the verifier, so it keeps only one of the two paths. All members of this struct but
+/// The layout of the struct depends on the kernel. A member outside these bytes is read separately; offsets
+/// are constants to the verifier, so it keeps only one of the two paths. All members of this struct but
 /// `words` are values, not memory: the verifier of 5.10 forgets constants that were stored in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct StructRead<'a, const WORDS: usize> {

@@ -77,8 +77,8 @@ pub fn is_of_nccl(settings: &[(String, String)]) -> bool {
     names.any(|name| name.starts_with("NCCL_") && name != "NCCL_VERSION")
 }
 
-/// Variables of other libraries, of NCCL's plug-ins and of launchers whose values are settings of a network, by
-/// their documentation.
+/// Variables of other libraries, of NCCL's plug-ins and of launchers whose values are settings of a network,
+/// by their documentation.
 const OTHERS: &str = "\
     CUDA_VISIBLE_DEVICES EFA_USE_DEVICE_RDMA FI_CXI_DEFAULT_CQ_SIZE FI_CXI_RDZV_THRESHOLD FI_CXI_RX_MATCH_MODE FI_EFA_ENABLE_SHM_TRANSFER \
     FI_EFA_FORK_SAFE FI_EFA_IFACE FI_EFA_USE_DATA_PATH_DIRECT FI_EFA_USE_DEVICE_RDMA FI_EFA_USE_HUGE_PAGE FI_HMEM FI_LOG_LEVEL \

@@ -339,7 +339,7 @@ mod tests {
     use crate::value::RateIs;
 
     #[test]
-    fn an_exact_rate_by_ports_comes_before_a_part_that_the_nic_counts_and_after_the_whole() {
+    fn an_exact_rate_by_ports_comes_after_the_whole_and_before_a_part_of_it() {
         let port = |rate_is| Counter {
             partial: true,
             rate_is,

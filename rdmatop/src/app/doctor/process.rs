@@ -163,8 +163,8 @@ fn shared(root: &Root, pid: u32) -> Fact<Sharers> {
     }
 }
 
-/// Its real user, whose jobs `gather` keeps from delaying those of others: a setuid program, which is anybody's to
-/// start, has the effective user root. `None`: it has ended.
+/// Its real user, whose jobs `gather` keeps from delaying those of others: a setuid program, which is
+/// anybody's to start, has the effective user root. `None`: it has ended.
 pub(super) fn user(root: &Root, pid: u32) -> Option<u32> {
     Status::read(root, &root.proc(pid.to_string()))?.uid
 }
