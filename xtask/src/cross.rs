@@ -58,11 +58,7 @@ pub(crate) fn standard_library(arch: Arch) -> Result<()> {
         "ask rustc for its place",
         Command::new("rustc").args(["--print", "sysroot"]),
     )?;
-    if Path::new(sysroot.trim())
-        .join("lib/rustlib")
-        .join(triple)
-        .is_dir()
-    {
+    if Path::new(sysroot.trim()).join("lib/rustlib").join(triple).is_dir() {
         return Ok(());
     }
     step::run(
