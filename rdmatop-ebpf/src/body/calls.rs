@@ -79,7 +79,8 @@ impl<T: Copy> Calls<T> {
     pub(crate) fn recall<'a>(&self, hook: u32, call: &'a mut MaybeUninit<T>) -> Option<&'a T> {
         let key = call_key(hook);
         let entry = self.entry(key)?;
-        // SAFETY: the map checked the pointers; no other thread writes this thread's entry or entry.
+        // SAFETY: the map checked the pointers; no other thread writes what this one has in its entry
+        // of the array or of the hash table.
         unsafe {
             if read_volatile(&raw const (*entry).caller) == caller(key) {
                 copy(&raw const (*entry).call, call.as_mut_ptr());

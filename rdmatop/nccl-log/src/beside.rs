@@ -403,7 +403,7 @@ fn log_says_tcp(report: &Report, lives: &[&Live], out: &mut Vec<Said>) {
 fn errors(lives: &[&Live], out: &mut Vec<Said>) {
     for live in lives.iter().filter(|live| live.qps_in_error > 0) {
         let line = format!(
-            "{} of {} QPs of {} (PID {}) are in ERR: their connections are broken. rdmatop check --pid {} says more",
+            "{} of {} QPs of {} (PID {}) are in ERR: their connections are broken. `sudo rdmatop check --pid {}` says more",
             live.qps_in_error,
             live.qps.unwrap_or(live.qps_in_error),
             live.comm,

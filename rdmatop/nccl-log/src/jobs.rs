@@ -50,7 +50,12 @@ pub struct Job {
     pub nodes: Option<u32>,
     /// Communicators that began and are not complete, the largest first, of a job whose own one is.
     pub unfinished: Vec<Unfinished>,
+    /// See [`Process::inputs`].
+    #[serde(skip)]
+    inputs: Inputs,
 }
+
+type Inputs = BTreeMap<u32, (u64, u64)>;
 
 /// A communicator that began and is not complete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -82,6 +87,20 @@ impl Job {
     pub fn is_complete(&self) -> bool {
         self.ranks_joined > 0
     }
+
+    /// Whether the other job is this one, started anew: of as many ranks on the same hosts, and in each log
+    /// that has both, all of its lines come after all of this one's.
+    fn is_followed_by(&self, other: &Self) -> bool {
+        let mut both = self
+            .inputs
+            .iter()
+            .filter_map(|(input, span)| Some((span.1, other.inputs.get(input)?.0)))
+            .peekable();
+        self.ranks == other.ranks
+            && self.hosts.is_subset(&other.hosts)
+            && both.peek().is_some()
+            && both.all(|(last, first)| last < first)
+    }
 }
 
 /// How many ranks that are missing are named.
@@ -98,6 +117,8 @@ struct Communicator {
     /// Ranks that began it.
     began: BTreeSet<u32>,
     nodes: Option<u32>,
+    /// Of the processes of which it is the first.
+    inputs: Inputs,
     /// Index of another communicator of the same job. Those that share a process lead to the same root.
     root: usize,
 }
@@ -125,17 +146,77 @@ pub(super) fn of(processes: &BTreeMap<Writer, Process>) -> Vec<Job> {
                 .filter_map(|member| Some((member.comm, member.id?)));
             let ids: BTreeMap<u64, u64> = ids.collect();
             let mut first = None;
-            for member in &process.members {
+            for (member, is_repeated) in process.members.iter().zip(repeated(&process.members)) {
                 let alone = unnamed.contains_key(&member.ranks).then_some(number);
-                let at = all.enter(key(member, &ids, alone), member, host);
+                let at = all.enter(key(member, &ids, alone), member, is_repeated, host);
                 match first {
-                    None => first = Some(at),
+                    None => {
+                        first = Some(at);
+                        if let Some(one) = all.list.get_mut(at) {
+                            extend(&mut one.inputs, &process.inputs);
+                        }
+                    }
                     Some(first) => all.join(first, at),
                 }
             }
         }
     }
     all.jobs()
+}
+
+/// Whether the process began another communicator of as many ranks, as the same rank, after each of these: it
+/// waits for this one no more, as after an abort.
+fn repeated(members: &[Member]) -> Vec<bool> {
+    let mut later = BTreeSet::new();
+    let from_last = members.iter().rev().map(|member| {
+        let place = (member.rank, member.ranks);
+        let is_repeated = later.contains(&place);
+        if member.started {
+            later.insert(place);
+        }
+        is_repeated
+    });
+    let mut all: Vec<bool> = from_last.collect();
+    all.reverse();
+    all
+}
+
+/// Drops what a job that was started anew had not completed before.
+fn without_earlier_attempts(jobs: Vec<Job>) -> Vec<Job> {
+    let last = |job: &Job| job.inputs.values().map(|span| span.1).max();
+    let mut newest: BTreeMap<(u32, &str), &Job> = BTreeMap::new();
+    for job in &jobs {
+        for host in &job.hosts {
+            let newest = newest.entry((job.ranks, host)).or_insert(job);
+            if last(newest) < last(job) {
+                *newest = job;
+            }
+        }
+    }
+    let is_followed = |job: &Job| {
+        let host = job.hosts.first()?;
+        let newest = newest.get(&(job.ranks, host.as_str()))?;
+        Some(job.is_followed_by(newest))
+    };
+    let followed: Vec<bool> = jobs.iter().map(|job| is_followed(job) == Some(true)).collect();
+    let mut left = Vec::new();
+    for (mut job, is_followed) in jobs.into_iter().zip(followed) {
+        if is_followed && !job.is_complete() {
+            continue;
+        }
+        if is_followed {
+            job.unfinished.clear();
+        }
+        left.push(job);
+    }
+    left
+}
+
+fn extend(to: &mut Inputs, by: &Inputs) {
+    for (input, (first, last)) in by {
+        let span = to.entry(*input).or_insert((*first, *last));
+        *span = (span.0.min(*first), span.1.max(*last));
+    }
 }
 
 /// The ranks that were not seen, if they are few.
@@ -165,7 +246,7 @@ struct All {
 }
 
 impl All {
-    fn enter(&mut self, key: Key, member: &Member, host: &str) -> usize {
+    fn enter(&mut self, key: Key, member: &Member, is_repeated: bool, host: &str) -> usize {
         let next = self.list.len();
         let at = *self.known.entry(key).or_insert(next);
         if at == next {
@@ -176,7 +257,7 @@ impl All {
             });
         }
         if let Some(one) = self.list.get_mut(at) {
-            if member.started {
+            if member.started && !is_repeated {
                 one.began.insert(member.rank);
             }
             one.complete |= member.complete;
@@ -273,14 +354,18 @@ impl All {
             }
             let job = jobs.entry(root).or_default();
             job.nodes = job.nodes.max(one.nodes);
-            if (one.ranks, one.complete, one.seen.len()) > (job.ranks, job.is_complete(), job.ranks_seen) {
+            let began = !one.began.is_empty();
+            if (one.ranks, one.complete, began, one.seen.len())
+                > (job.ranks, job.is_complete(), job.started, job.ranks_seen)
+            {
                 job.ranks = one.ranks;
                 job.ranks_joined = if one.complete { one.ranks } else { 0 };
-                job.started = !one.began.is_empty();
+                job.started = began;
                 job.ranks_seen = one.seen.len();
                 job.missing = missing(one.ranks, &one.seen);
             }
             job.hosts.extend(one.hosts);
+            extend(&mut job.inputs, &one.inputs);
             if !one.complete && !one.began.is_empty() {
                 job.unfinished.push(Unfinished {
                     ranks: one.ranks,
@@ -288,7 +373,7 @@ impl All {
                 });
             }
         }
-        let mut jobs: Vec<Job> = jobs.into_values().collect();
+        let mut jobs = without_earlier_attempts(jobs.into_values().collect());
         for job in &mut jobs {
             if !job.is_complete() {
                 job.unfinished.clear();

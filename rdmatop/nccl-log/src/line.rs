@@ -157,9 +157,9 @@ const FRACTION: usize = 10;
 const ZONE: usize = 6;
 
 /// When a line was written, by a clock before it that has a date.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clock {
-    /// What follows the clock: `Z` or `+01:00`. Clocks with different ends cannot be compared.
+    /// What follows the clock: `Z`, `+01:00`, ` UTC`. Clocks with different ends cannot be compared.
     zone: String,
     /// Its digits: year to second, and those of the second's fraction.
     digits: String,
@@ -180,7 +180,10 @@ impl Clock {
         let is_part = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',');
         let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
         let (fraction, zone) = rest.split_at_checked(end)?;
-        let zone = zone.split([' ', ']']).next().unwrap_or_default();
+        let mut words = zone.split([' ', ']']);
+        let zone = words.next().filter(|word| !word.is_empty());
+        let zone = zone.or_else(|| words.next().filter(|word| is_zone(word)));
+        let zone = zone.unwrap_or_default();
         let fraction = text::cut(fraction, FRACTION);
         Some(Self {
             zone: text::cut(zone, ZONE).to_owned(),
@@ -192,6 +195,19 @@ impl Clock {
     pub(super) fn is_like(&self, other: &Self) -> bool {
         self.zone == other.zone
     }
+
+    /// Whether this is the earlier of two that can be compared. If one has fewer digits, it is not known when
+    /// within its last one it was.
+    pub(super) fn is_before(&self, other: &Self) -> bool {
+        let mut both = self.digits.bytes().zip(other.digits.bytes());
+        both.find(|(a, b)| a != b).is_some_and(|(a, b)| a < b)
+    }
+}
+
+/// Whether a word behind a clock is its zone: `+0000`, `-01:00`, `UTC`, `GMT`.
+fn is_zone(word: &str) -> bool {
+    let is_offset = |rest: &str| rest.len() >= 4 && rest.bytes().all(|b| b.is_ascii_digit() || b == b':');
+    matches!(word, "UTC" | "GMT") || word.strip_prefix(['+', '-']).is_some_and(is_offset)
 }
 
 /// Whether another line's prefix of the same host begins within the text.
@@ -428,13 +444,22 @@ mod tests {
 
     #[test]
     fn clocks_with_a_date_are_compared_where_their_zones_are_alike() {
-        let find = |before| Clock::find(before).unwrap();
+        let find = |before: &str| Clock::find(before).unwrap();
         let early = find("[2026-11-26 12:34:56] n:1:1 [0] ");
         let late = find("3: 2026-11-26T12:34:56.5 n:1:1 [0] ");
-        assert!(early.is_like(&late) && early < late);
+        assert!(early.is_like(&late) && !early.is_before(&late) && !late.is_before(&early));
+        let next = find("2026-11-26 12:34:57");
+        assert!(late.is_before(&next) && !next.is_before(&late));
+        assert!(find("2026-11-26 12:34:56.4").is_before(&late));
         assert_eq!(early, find("2026-11-26 12:34:56"));
         assert!(!early.is_like(&find("2026-11-26T12:34:56Z n:1:1 [0]")));
         assert!(find("2026-11-26T12:34:56.1Z stdout F n").is_like(&find("2026-11-26T12:34:56.25Z n")));
+        for zone in ["+0000", "-01:00", "UTC", "GMT"] {
+            let zoned = find(&format!("[2026-11-26 12:34:56.5 {zone}] n:1:1 [0] "));
+            assert!(!zoned.is_like(&early), "{zone}");
+            assert_eq!(zoned, find(&format!("2026-11-26 12:34:56.5 {zone} n:1:1 [0] ")));
+        }
+        assert!(find("2026-11-26 12:34:56 + n:1:1 [0]").is_like(&early));
         for other in [
             "12:34:56 n:1:1 [0]",
             "2026-11-26 12:34",

@@ -54,8 +54,9 @@ pub struct Process {
     pub provider: Option<String>,
     /// Messages of the dictionary that it wrote, each with the device that its first line names.
     pub messages: BTreeMap<&'static str, Option<String>>,
-    /// Numbers of the logs that have lines of this process; see [`super::report::Report::begin`].
-    pub inputs: BTreeSet<u32>,
+    /// The logs that have lines of this process, by number (see [`super::report::Report::begin`]), with the
+    /// numbers of its first and its last line there.
+    pub inputs: BTreeMap<u32, (u64, u64)>,
 }
 
 impl Process {

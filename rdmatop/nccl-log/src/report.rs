@@ -244,8 +244,12 @@ impl Report {
         let process = self.processes.entry(writer).or_default();
         process.lines += 1;
         self.info += u64::from(level == Level::Info);
-        if process.inputs.len() < NAMES {
-            process.inputs.insert(self.input);
+        if process.inputs.len() < NAMES || process.inputs.contains_key(&self.input) {
+            let span = process
+                .inputs
+                .entry(self.input)
+                .or_insert((self.lines, self.lines));
+            span.1 = self.lines;
         }
         if fact.is_none() || level == Level::Warn {
             let by_the_way =

@@ -58,8 +58,8 @@ pub(super) fn is_rdma(network: &str, provider: Option<&str>) -> Option<bool> {
         return Some(false);
     }
     // Short names count as words, because `efa` is also in `default`. SPCX is NVIDIA's plugin for Spectrum-X,
-    // RCCL-ANP that for AMD's NICs.
-    let is_short = |word: &str| ["gib", "cxi", "efa", "psm2", "psm3", "opx", "spcx", "anp"].contains(&word);
+    // RCCL-ANP that for AMD's NICs. PSM3 is none of them: it has a transport by sockets, too (PSM3_HAL).
+    let is_short = |word: &str| ["gib", "cxi", "efa", "psm2", "opx", "spcx", "anp"].contains(&word);
     let mut words = lower.split(|c: char| !c.is_ascii_alphanumeric());
     if lower.starts_with("ib") || named(&["infiniband", "roce", "rdma", "spectrum"]) || words.any(is_short) {
         return Some(true);
@@ -67,7 +67,7 @@ pub(super) fn is_rdma(network: &str, provider: Option<&str>) -> Option<bool> {
     if named(&["libfabric", "ofi"]) {
         let provider = provider?.to_lowercase();
         let begins = |names: &[&str]| names.iter().any(|name| provider.starts_with(name));
-        if begins(&["efa", "verbs", "cxi", "psm", "opx"]) {
+        if begins(&["efa", "verbs", "cxi", "psm2", "opx"]) {
             return Some(true);
         }
         return begins(&["tcp", "sockets", "udp"]).then_some(false);
@@ -267,21 +267,16 @@ fn shortened(text: &str) -> String {
 
 /// How far the jobs got.
 fn progress(jobs: &[Job], failed: bool) -> Option<String> {
-    let job = jobs
-        .iter()
-        .find(|job| !job.is_complete())
-        .or_else(|| jobs.first())?;
-    let ranks = job.ranks;
-    if job.is_complete() {
-        return Some(match (jobs.len(), ranks) {
-            (1, 1) => "its only rank has joined".to_owned(),
-            (1, _) => format!("all {ranks} ranks have joined"),
-            (all, _) => format!("all ranks of {all} jobs have joined"),
+    if jobs.iter().all(Job::is_complete) {
+        return Some(match jobs {
+            [] => return None,
+            [job] if job.ranks == 1 => "its only rank has joined".to_owned(),
+            [job] => format!("all {} ranks have joined", job.ranks),
+            all => format!("all ranks of {} jobs have joined", all.len()),
         });
     }
-    if !job.started {
-        return None;
-    }
+    let job = jobs.iter().find(|job| job.started && !job.is_complete())?;
+    let ranks = job.ranks;
     if failed {
         return Some("the job did not start".to_owned());
     }
@@ -292,7 +287,6 @@ fn progress(jobs: &[Job], failed: bool) -> Option<String> {
         (1, true) => format!(" (this log has no line of rank {})", missing.join("")),
         (_, true) => format!(" (this log has no line of ranks {})", text::names(&missing)),
     };
-    // Runs that were started anew in one log are jobs of their own.
     let (of, job) = match jobs.len() {
         1 => (String::new(), "the job"),
         all => (format!(" of one of {all} jobs"), "that job"),

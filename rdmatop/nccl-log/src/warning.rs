@@ -103,7 +103,7 @@ impl Warnings {
             // Logs are read one after the other, so a later line may be older.
             if let (Some(since), Some(clock)) = (&mut warning.since, clock)
                 && since.is_like(&clock)
-                && clock < *since
+                && clock.is_before(since)
             {
                 *since = clock;
             }
@@ -156,15 +156,19 @@ impl Warnings {
 
     /// The first of some warnings: by their clocks if all have one that can be compared, otherwise in the
     /// order in which they were read.
-    fn first(&self, is: impl Fn(&Warning) -> bool) -> Option<&Warning> {
+    fn first<'a>(&'a self, is: impl Fn(&Warning) -> bool) -> Option<&'a Warning> {
         let all: Vec<&Warning> = self.list.iter().filter(|one| is(one)).collect();
         let first = *all.first()?;
-        let since = first.since.as_ref();
-        let alike = |one: &&Warning| one.since.as_ref().zip(since).is_some_and(|(a, b)| a.is_like(b));
-        if all.iter().all(alike) {
-            return all.into_iter().min_by_key(|one| &one.since);
+        let both = |one: &'a Warning, two: &'a Warning| one.since.as_ref().zip(two.since.as_ref());
+        if !all
+            .iter()
+            .all(|one| both(one, first).is_some_and(|(a, b)| a.is_like(b)))
+        {
+            return Some(first);
         }
-        Some(first)
+        let is_before = |one, two| both(one, two).is_some_and(|(a, b)| a.is_before(b));
+        let earlier = |first, one| if is_before(one, first) { one } else { first };
+        all.into_iter().reduce(earlier)
     }
 
     /// The last warning before this one that is not known and may be its cause: of the same host.

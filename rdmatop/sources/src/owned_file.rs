@@ -120,3 +120,65 @@ impl Directory {
 pub fn new(name: &str) -> String {
     format!("{name}.new")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use rustix::fs::{CWD, FileType, mknodat};
+
+    use super::*;
+
+    const LARGEST: u64 = 4;
+
+    fn uid() -> u32 {
+        rustix::process::geteuid().as_raw()
+    }
+
+    #[test]
+    fn a_file_counts_only_if_its_owner_alone_can_have_made_it() {
+        let at = tempfile::tempdir().unwrap();
+        let mut dir = Directory::open(at.path(), uid()).unwrap();
+        assert_eq!(dir.read("f", LARGEST), Ok(None));
+        let file = at.path().join("f");
+        let why = |dir: &Directory| dir.read("f", LARGEST).unwrap_err().to_string();
+
+        dir.write("f", b"1234", 0o644).unwrap();
+        assert_eq!(dir.read("f", LARGEST), Ok(Some(b"1234".to_vec())));
+        dir.write("f", b"12345", 0o644).unwrap();
+        assert_eq!(why(&dir), "is larger than rdmatop makes it");
+        dir.write("f", b"1234", 0o644).unwrap();
+        for mode in [0o664, 0o646] {
+            fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+            assert_eq!(why(&dir), "can be written by others");
+        }
+        fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+        dir.owner = uid() + 1;
+        assert_eq!(why(&dir), format!("belongs to uid {}", uid()));
+        dir.owner = uid();
+
+        fs::rename(&file, at.path().join("to")).unwrap();
+        symlink("to", &file).unwrap();
+        assert_eq!(why(&dir), "is a symbolic link");
+        dir.remove("f").unwrap();
+        mknodat(CWD, &file, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        assert_eq!(why(&dir), "is no regular file");
+        dir.remove("f").unwrap();
+        fs::create_dir(&file).unwrap();
+        assert_eq!(why(&dir), "is no regular file");
+    }
+
+    #[test]
+    fn a_directory_counts_only_if_its_owner_alone_can_write_it() {
+        let at = tempfile::tempdir().unwrap();
+        let (dir, link) = (at.path().join("d"), at.path().join("l"));
+        fs::create_dir(&dir).unwrap();
+        symlink("d", &link).unwrap();
+        let why = |path: &Path, owner| Directory::open(path, owner).unwrap_err().to_string();
+        assert_eq!(why(&link, uid()), "is no directory");
+        assert_eq!(why(&dir, uid() + 1), format!("belongs to uid {}", uid()));
+        fs::set_permissions(&dir, Permissions::from_mode(0o775)).unwrap();
+        assert_eq!(why(&dir, uid()), "can be written by others");
+    }
+}

@@ -4,8 +4,7 @@
 //! Capabilities belong to threads and are inherited by threads started later, so [`shed`] runs before any
 //! other thread exists. Afterwards every thread, also one that parses data of the kernel and of processes,
 //! has `KEPT` in effect and no more. The thread that attaches raises the rest with [`Raised`] and lowers it
-//! again. The rest has to stay permitted, because a reloaded module makes rdmatop attach again, and maps
-//! grow.
+//! again. The rest has to stay permitted, because a reloaded module makes rdmatop attach again.
 
 use super::syscalls;
 use rustix::thread::{

@@ -17,7 +17,7 @@ const HARMLESS: [&str; 6] = [
     // A thread of rdmatop waits: its number.
     "no answer from {} for {} s; sudo cat /proc/{}/task/*/stack shows what rdmatop waits for",
     // A process of a log: its number.
-    "{} of {} QPs of {} (PID {}) are in ERR: their connections are broken. rdmatop check --pid {} says more",
+    "{} of {} QPs of {} (PID {}) are in ERR: their connections are broken. `sudo rdmatop check --pid {}` says more",
     // No command.
     "cannot fill the list of free entries: {0}",
     // `up` or `down`.

@@ -38,6 +38,15 @@ pub(super) enum FentryError {
     /// The kernel's ftrace cannot call programs, as on arm64 before Linux 6.4.
     #[error("this kernel cannot enter programs at functions (ENOTSUPP)")]
     Unsupported,
+    /// The kernel refused to show its BTF objects.
+    #[error("cannot read the kernel's BTF objects: {command}")]
+    Btf {
+        /// Command of bpf(2).
+        command: &'static str,
+        /// The kernel's answer.
+        #[source]
+        error: io::Error,
+    },
     /// The kernel refused.
     #[error("{what}")]
     Refused {
@@ -109,9 +118,21 @@ fn module_btf(module: &str) -> Result<OwnedFd, FentryError> {
     };
     match find_btf(usize::MAX, is_it) {
         Ok(found) => found.ok_or_else(|| FentryError::NoBtf(module.to_owned())),
-        Err(error) => Err(FentryError::Refused {
-            what: "cannot read the kernel's BTF objects",
-            error,
-        }),
+        Err((command, error)) => Err(FentryError::Btf { command, error }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_that_the_kernel_refused_is_named() {
+        let without_rights = || {
+            rdmatop_sources::privileges::renounce();
+            module_btf("ib_core").unwrap_err().to_string()
+        };
+        let why = std::thread::spawn(without_rights).join().unwrap();
+        assert_eq!(why, "cannot read the kernel's BTF objects: BPF_BTF_GET_NEXT_ID");
     }
 }

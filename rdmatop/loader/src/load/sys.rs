@@ -81,11 +81,12 @@ pub(crate) fn btf_info(object: &OwnedFd, bytes: &mut [u8]) -> io::Result<(bpf_bt
     Ok((btf, name))
 }
 
-/// Gives the first `most` BTF objects of the kernel to `take` until it takes one.
+/// Gives the first `most` BTF objects of the kernel to `take` until it takes one. An error comes with the
+/// command that the kernel refused; `take` calls none but the last of the three.
 pub(crate) fn find_btf<T>(
     most: usize,
     mut take: impl FnMut(OwnedFd) -> io::Result<Option<T>>,
-) -> io::Result<Option<T>> {
+) -> Result<Option<T>, (&'static str, io::Error)> {
     let mut id = 0;
     for _ in 0..most {
         let mut attr = empty();
@@ -94,7 +95,7 @@ pub(crate) fn find_btf<T>(
         match unsafe { raw_bpf(bpf_cmd::BPF_BTF_GET_NEXT_ID, &mut attr) } {
             Ok(_) => {}
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => break,
-            Err(error) => return Err(error),
+            Err(error) => return Err(("BPF_BTF_GET_NEXT_ID", error)),
         }
         // SAFETY: the kernel has filled in this member.
         id = unsafe { attr.__bindgen_anon_6.next_id };
@@ -103,13 +104,14 @@ pub(crate) fn find_btf<T>(
         // SAFETY: the attribute holds only the number that the command takes.
         match unsafe { bpf(bpf_cmd::BPF_BTF_GET_FD_BY_ID, &mut attr) } {
             Ok(object) => {
-                if let Some(taken) = take(object)? {
-                    return Ok(Some(taken));
+                let taken = take(object).map_err(|error| ("BPF_OBJ_GET_INFO_BY_FD", error))?;
+                if taken.is_some() {
+                    return Ok(taken);
                 }
             }
             // The object has been freed since it was listed.
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(("BPF_BTF_GET_FD_BY_ID", error)),
         }
     }
     Ok(None)

@@ -85,15 +85,18 @@ impl Entry {
         matches!(self.on, On::Returned(_))
     }
 
-    /// Whether a fault is mostly the echo of another one: what ranks report when a peer failed or ended, or
-    /// when a connection had failed before.
+    /// Whether a fault is mostly the echo of another one: what ranks report when a peer failed or ended, when
+    /// a connection had failed before, or while the job is torn down.
     pub fn is_echo(&self) -> bool {
         ECHOES.contains(&self.id)
     }
 }
 
 /// See [`Entry::is_echo`].
-const ECHOES: [&str; 17] = [
+const ECHOES: [&str; 19] = [
+    "bad-response",
+    "comm-gone",
+    "cuda",
     "no-answer",
     "no-requests",
     "not-connected",
@@ -102,7 +105,6 @@ const ECHOES: [&str; 17] = [
     "peer-silent",
     "poll-failed",
     "post-failed",
-    "bad-response",
     "receiver-not-ready",
     "refused",
     "remote-access",

@@ -369,7 +369,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         "Could not find a path for pattern 4, falling back to simple order",
     ),
     entry(
-        "misuse",
+        "comm-gone",
         "NCCL 2.4 on, RCCL",
         &["comm ", " has already been destroyed"],
         Fault,
@@ -378,7 +378,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         "comm 0x55ec10690820 has already been destroyed",
     ),
     entry(
-        "misuse",
+        "comm-gone",
         "NCCL 2.21 on, RCCL after ROCm 6.3",
         &["Error: corrupted comm object detected"],
         Fault,
@@ -611,6 +611,15 @@ pub(super) const ENTRIES: &[Entry] = &[
         "a GPU or its NVLink reports an error that it cannot correct",
         "`dmesg` (Xid) and `nvidia-smi -q -d ECC` of that host: reset the GPU, and if it comes again, replace it",
         "Cuda failure 'uncorrectable NVLink error detected during the execution'",
+    ),
+    entry(
+        "gpu-ending",
+        "NCCL 2.3 on, RCCL of ROCm 5.4 on",
+        &["Cuda failure ", "driver shutting down"],
+        Follows,
+        "a program ended while NCCL still used its GPU",
+        "look at the first error above, and why the program ended",
+        "Cuda failure 'driver shutting down'",
     ),
     entry(
         "cuda",

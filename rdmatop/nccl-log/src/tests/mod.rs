@@ -265,7 +265,7 @@ fn libfabric_is_rdma_by_its_provider() {
         line_of(&log("tcp;ofi_rxm")),
         "TCP: NET/AWS Libfabric, because libfabric's provider is tcp;ofi_rxm"
     );
-    for provider in ["cxi", "psm3", "psm3;ofi_rxd", "opx"] {
+    for provider in ["cxi", "psm2", "opx"] {
         assert_eq!(
             line_of(&log(provider)),
             "RDMA: yes, 1 NIC, GPUDirect on all",
@@ -273,6 +273,20 @@ fn libfabric_is_rdma_by_its_provider() {
         );
         let without = log(provider).replace("/GDRDMA", "");
         assert_eq!(line_of(&without), "RDMA: yes, 1 NIC, no GPUDirect", "{provider}");
+    }
+    // PSM3 can use sockets (PSM3_HAL), so its name alone does not tell.
+    for provider in ["psm3", "psm3;ofi_rxd"] {
+        assert_eq!(
+            line_of(&log(provider)),
+            "RDMA: yes, 1 NIC, GPUDirect on all",
+            "{provider}"
+        );
+        let without = log(provider).replace("/GDRDMA", "");
+        assert_eq!(
+            line_of(&without),
+            "unknown: the network is AWS Libfabric, and its name does not say whether that is RDMA",
+            "{provider}"
+        );
     }
     let old = "h:1:1 [0] NCCL INFO NET/OFI Selected Provider is efa (found 1 nics)\n\
                h:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/AWS Libfabric/0/GDRDMA\n";
@@ -286,7 +300,8 @@ fn networks_are_known_by_their_names() {
         ("gIB", Some(true)),
         ("EFA", Some(true)),
         ("ofi-cxi", Some(true)),
-        ("PSM3", Some(true)),
+        ("PSM2", Some(true)),
+        ("PSM3", None),
         ("OPX", Some(true)),
         ("RCCL-ANP", Some(true)),
         ("SPCX", Some(true)),
@@ -294,7 +309,11 @@ fn networks_are_known_by_their_names() {
         ("FastSocket", Some(false)),
         ("GPUDirectTCPX_v7", Some(false)),
         ("default", None),
-        ("span", None),
+        ("planpath", None),
+        ("gibbon", None),
+        ("cxina", None),
+        ("loopx", None),
+        ("spcxy", None),
         ("UCX", None),
     ] {
         assert_eq!(verdict::is_rdma(network, None), rdma, "{network}");
@@ -346,6 +365,95 @@ fn the_cause_is_the_first_fault_in_whatever_order_the_logs_are_given() {
     }
 }
 
+/// NCCL prints these while a job is torn down, too.
+#[test]
+fn what_the_end_of_a_job_brings_with_it_is_not_its_cause() {
+    let no_answer = |clock: &str| {
+        format!(
+            "{clock}a:1:1 [0] net_ib.cc:1 NCCL WARN NET/IB : Got completion from peer 192.0.2.2<4711> with status=12 \
+             opcode=0 len=0 vendor err 129 (Send) hca mlx5_0\n"
+        )
+    };
+    let later = |clock: &str, text: &str| format!("{clock}b:1:1 [0] x.cc:1 NCCL WARN {text}\n");
+    let is_no_answer = |fault: String| fault.starts_with("a mlx5_0: the peer did not answer");
+    let ending = later("", "Cuda failure 'driver shutting down'");
+    assert_eq!(
+        in_each_order(&no_answer(""), &ending).map(is_no_answer),
+        [true; 2]
+    );
+    let (first, second) = ("[2026-11-26 14:04:42] ", "[2026-11-26 14:04:45] ");
+    for text in [
+        "Cuda failure 'unknown error'",
+        "comm 0x55ec10690820 has already been destroyed",
+        "Error: corrupted comm object detected",
+    ] {
+        let is_first = in_each_order(&no_answer(first), &later(second, text)).map(is_no_answer);
+        assert_eq!(is_first, [true; 2], "{text}");
+        let is_first = in_each_order(&no_answer(second), &later(first, text)).map(is_no_answer);
+        assert_eq!(is_first, [false; 2], "{text}");
+    }
+}
+
+/// The lines of one attempt of a job of two hosts.
+fn attempt(pids: u32, commid: u32, ends: &[&str]) -> String {
+    let mut log = String::new();
+    for end in ends {
+        for (rank, host) in [(0, "a"), (1, "b")] {
+            let pid = pids + rank;
+            let _ = writeln!(
+                log,
+                "{host}:{pid}:{pid} [0] NCCL INFO ncclCommInitRank comm 0x{pids:x} rank {rank} nranks 2 cudaDev 0 nvmlDev 0 \
+                 busId 1 commId 0x{commid:x} - Init {end}"
+            );
+        }
+    }
+    log
+}
+
+#[test]
+fn an_attempt_before_the_last_start_of_a_job_is_not_waited_for() {
+    let net = "a:20:20 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA\n\
+               b:21:21 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [send] via NET/IB/0/GDRDMA\n";
+    let killed = attempt(10, 5, &["START"]);
+    let whole = attempt(20, 6, &["START", "COMPLETE"]) + net;
+    let fine = "RDMA: yes, 2 NICs, GPUDirect on all";
+    assert_eq!(line_of(&(killed.clone() + &whole)), fine);
+    // A part of a job that was killed after it had joined.
+    let part = "a:10:10 [0] NCCL INFO ncclCommSplit comm 0x9 rank 0 nranks 1 cudaDev 0 nvmlDev 0 busId 1 parent 0xa \
+                splitCount 1 color 0 key 0- Init START\n";
+    let joined = attempt(10, 5, &["START", "COMPLETE"]) + part;
+    assert_eq!(line_of(&(joined + &whole)), fine);
+    // The same processes, after an abort.
+    assert_eq!(line_of(&(attempt(20, 5, &["START"]) + &whole)), fine);
+    // An attempt that begins after the one that is complete, and one beside it, are waited for.
+    let waits = "0 of 2 ranks of one of 2 jobs have joined";
+    assert!(line_of(&(whole.clone() + &killed)).contains(waits));
+    let beside = attempt(20, 6, &["START"]) + &killed + &attempt(20, 6, &["COMPLETE"]) + net;
+    assert!(line_of(&beside).contains(waits));
+    // So is a job of other hosts, and one of another log.
+    let elsewhere = killed.replace("a:", "c:").replace("b:", "d:");
+    assert!(line_of(&(elsewhere + &whole)).contains(waits));
+    let mut report = Report::default();
+    for (input, log) in [(0, &killed), (1, &whole)] {
+        report.begin(input);
+        log.lines().for_each(|line| report.line(line.as_bytes()));
+    }
+    report.end();
+    assert!(verdict::of(&report).line.contains(waits));
+}
+
+#[test]
+fn a_job_that_waits_is_told_behind_one_whose_beginning_the_log_lacks() {
+    let log = attempt(20, 6, &["START"])
+        + "c:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA\n\
+           c:1:1 [0] NCCL INFO comm 0x1 rank 0 nRanks 4 nNodes 2 localRanks 1 localRank 0 MNNVL 0\n";
+    let line = line_of(&log);
+    assert!(
+        line.contains("0 of 2 ranks of one of 2 jobs have joined"),
+        "{line}"
+    );
+}
+
 #[test]
 fn of_two_causes_the_older_is_first_where_clocks_can_be_compared() {
     let log =
@@ -362,6 +470,12 @@ fn of_two_causes_the_older_is_first_where_clocks_can_be_compared() {
     assert_eq!(faults(&gpu(""), &port("")), [false, true]);
     assert_eq!(faults(&gpu("2026-11-26T14:05:01Z "), &port(early)), [false, true]);
     assert_eq!(faults(&gpu("14:05:01 "), &port(early)), [false, true]);
+    let utc = "[2026-11-26 14:05:01 +0000] ";
+    assert_eq!(faults(&gpu(utc), &port(early)), [false, true]);
+    // Whole seconds say nothing within one.
+    let within = "[2026-11-26 14:04:42.5] ";
+    assert_eq!(faults(&gpu(within), &port(early)), [false, true]);
+    assert_eq!(faults(&gpu(late), &port(within)), [true, true]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, mkdir};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, mkdir, statat};
 use rustix::io::Errno;
 
 use super::state::Changes;
@@ -68,7 +68,8 @@ impl Locked {
         }
         let owner = rustix::process::geteuid().as_raw();
         let dir = Directory::open(path, owner).map_err(|refusal| failed(path, &refusal))?;
-        if !make && matches!(dir.read(FILE, LARGEST), Ok(None)) {
+        if !make && statat(&dir.fd, FILE, AtFlags::SYMLINK_NOFOLLOW).is_err_and(|errno| errno == Errno::NOENT)
+        {
             return Err(Denied::Nothing);
         }
         let path = path.join(FILE);
@@ -157,7 +158,15 @@ mod tests {
         symlink(at.join("x"), &file).unwrap();
         assert!(locked.load().is_err());
         drop(locked);
+        // Such a file is no reason to say that there is none.
+        for make in [false, true] {
+            let why = Locked::at(&at, make).unwrap().load().unwrap_err();
+            assert_eq!(why, format!("{}: is a symbolic link", file.display()));
+        }
         fs::set_permissions(&at, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(matches!(Locked::at(&at, true), Err(Denied::Unusable(_))));
+        for make in [false, true] {
+            let why = format!("{}: can be written by others", at.display());
+            assert_eq!(Locked::at(&at, make).unwrap_err(), Denied::Unusable(why));
+        }
     }
 }

@@ -81,7 +81,7 @@ pub(super) fn find(report: &Report, inputs: &[Input], root: &Root) -> (Vec<Found
     for (writer, process) in of_processes() {
         let logs: Vec<&Input> = process
             .inputs
-            .iter()
+            .keys()
             .filter_map(|at| inputs.get(usize::try_from(*at).ok()?))
             .collect();
         let local = is_here(&writer.host, &here);
