@@ -76,7 +76,7 @@ pub fn raise(cgroup: Option<&str>) -> NextStep {
         // (capabilities(7), execve).
         LimitedBy::Pod { crio: false } => {
             "LimitMEMLOCK=infinity on the node, by: sudo systemctl edit containerd; sudo systemctl restart containerd (running pods go on), then the pod anew; \
-             instead of containerd k3s has k3s or k3s-agent, RKE2 rke2-server or rke2-agent; or, if the pod runs as root, capabilities.add [IPC_LOCK]"
+             or, if the pod runs as root, capabilities.add [IPC_LOCK]"
         }
         LimitedBy::Pod { crio: true } => {
             "on the node: crio.conf, default_ulimits memlock=-1:-1; sudo systemctl restart crio (running pods go on), then the pod anew; or, if the pod runs as \
