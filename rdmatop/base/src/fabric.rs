@@ -3,15 +3,14 @@
 
 use crate::step::{NextStep, ShellWord, step};
 
-/// A port that is not ACTIVE. In INIT and ARMED it has a signal and waits for its subnet manager.
+/// A port that is not ACTIVE. In INIT and ARMED it has a signal and waits for its subnet manager. Only an ACTIVE
+/// port knows the address of that one: sminfo(8) on this port would ask the port itself.
 pub fn bring_up(device: &str, port: u32, has_signal: bool) -> NextStep {
     let device = ShellWord::device(device);
     if has_signal {
-        return step!(
-            "sudo sminfo -C {} -P {}   # no answer -> start opensm on one host, or the switch's subnet manager",
-            device,
-            port
-        );
+        return "sudo sminfo   # on a host whose port in this fabric is ACTIVE: an answer -> the subnet manager is there, and its log says why it does \
+                not bring up this port   # no answer on any host -> start one subnet manager: opensm on one host, or the switch's"
+            .into();
     }
     step!(
         "ibstat {} {}   # Polling -> plug in the cable, or switch on the port at its other end   # Disabled -> ask who runs the fabric: it \
@@ -25,7 +24,7 @@ pub fn bring_up(device: &str, port: u32, has_signal: bool) -> NextStep {
 pub fn speed_up(device: &str, port: u32) -> NextStep {
     step!(
         "sudo iblinkinfo -C {} -P {} -D 0   # Could be -> both ends can do more, unless one is set to less: change cable or transceiver; the job stops \
-         meanwhile   # no such words -> the other end can do no more",
+         meanwhile   # no such words -> this card or the other end can do no more",
         ShellWord::device(device),
         port
     )

@@ -69,8 +69,8 @@ pub fn raise(cgroup: Option<&str>) -> NextStep {
     match cgroup.map_or(LimitedBy::Unknown, LimitedBy::of) {
         // KillMode=process of Slurm's own unit leaves the steps alone.
         LimitedBy::Slurm => {
-            "slurm.conf PropagateResourceLimitsExcept=MEMLOCK, then sudo scontrol reconfigure; slurmd.service LimitMEMLOCK=infinity, then sudo systemctl \
-             restart slurmd (running jobs go on)"
+            "slurm.conf PropagateResourceLimitsExcept=MEMLOCK, then sudo scontrol reconfigure; LimitMEMLOCK=infinity, by: sudo systemctl edit slurmd; sudo \
+             systemctl restart slurmd (running jobs go on)"
         }
         // A capability that a runtime adds is not effective in a process of another user than root
         // (capabilities(7), execve).
@@ -176,6 +176,11 @@ mod tests {
             let starts = ["systemctl restart ", "log in anew"];
             assert!(
                 !said.contains("systemctl edit") || starts.iter().any(|start| said.contains(start)),
+                "{cgroup}: {said}"
+            );
+            assert_eq!(
+                said.contains("LimitMEMLOCK"),
+                said.contains("systemctl edit"),
                 "{cgroup}: {said}"
             );
             // And that must not read as if it ended what others run.

@@ -347,7 +347,7 @@ impl FindingId {
         self.kind().name
     }
 
-    /// Whether it stands for days, because a setting, a slot, a cable, the place of a GPU or the size of a
+    /// Whether it can stand for days, because a setting, a slot, a cable, the place of a GPU or the size of a
     /// process makes it so: beside it, what began later is news. A link of a bond that is down is no such
     /// thing: it went down at some time.
     pub const fn stands(self) -> bool {

@@ -29,6 +29,11 @@ pub(super) const OF_ONE: usize = 16;
 /// minutes after their port or their peer.
 const EPISODE_NS: u64 = 300 * S;
 
+/// What begins in the first looks was there before, ns: rules need some of them.
+const FIRST_LOOKS_NS: u64 = 10 * S;
+/// After so long what begins no more stands, ns.
+const STANDS_NS: u64 = 3600 * S;
+
 /// Counts what the watch has no place for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
@@ -79,7 +84,8 @@ pub struct Watch {
     limits: Limits,
     tracks: Tracks,
     growth: Growth,
-    /// Time of the last snapshot, ns.
+    /// Times of the first and of the last snapshot, ns.
+    began_ns: Option<u64>,
     last_ns: Option<u64>,
     /// Time of the first snapshot for which it was settled whether programs run, ns.
     first_ns: Option<u64>,
@@ -122,6 +128,7 @@ impl Watch {
             keys.insert(key);
         }
         self.last_ns = Some(now);
+        let began = *self.began_ns.get_or_insert(now);
         // `link-flaps` already reports the outages of a link that flaps.
         let flapping: BTreeSet<_> = flapping(&self.tracks, now);
         self.tracks.retain(|(id, about), track| {
@@ -153,14 +160,17 @@ impl Watch {
         let raised = self.tracks.values().filter(|track| track.raised);
         let mut findings: Vec<Finding> = raised.map(|track| track.finding.clone()).collect();
         let shown = findings.len().min(MAX);
-        // The worst stay, and of these the ones of ports and devices, which are the cause of others.
-        findings.sort_by_key(|found| (Reverse(found.severity), found.about.process.is_some()));
-        put_in_order(&mut findings[..shown]);
         self.left_out = LeftOut {
             findings: findings.len() - shown,
             symptoms: not_followed + waits,
         };
+        // The worst stay, and of these the ones of ports and devices, which are the cause of others.
+        findings.sort_by_key(|found| (Reverse(found.severity), found.about.process.is_some()));
         findings.truncate(shown);
+        let stands = |found: &Finding| stands(found, began, now);
+        put_in_order(&mut findings, stands, |cause, found| {
+            is_result(cause, found, &scene)
+        });
         findings
     }
 
@@ -267,19 +277,49 @@ fn raise(tracks: &mut Tracks, now: u64, changes: &mut Vec<Change>) -> usize {
     waits
 }
 
+/// Whether a finding of a kind that stands for days does: it was there when rdmatop began to look, or for an
+/// hour. A link that lost three quarters of its rate a minute ago is news.
+pub(super) fn stands(found: &Finding, began: u64, now: u64) -> bool {
+    let since = found.since_mono_ns;
+    found.id.stands() && (since <= began + FIRST_LOOKS_NS || now.saturating_sub(since) >= STANDS_NS)
+}
+
+/// Whether a finding of a process may follow from one of a port or a device: that makes it suffer, or the
+/// process uses the device.
+fn is_result(cause: &Finding, found: &Finding, scene: &Scene<'_>) -> bool {
+    let Some(uid) = found.about.process.filter(|_| cause.about.process.is_none()) else {
+        return false;
+    };
+    let uses = |name| scene.process(uid).is_some_and(|row| row.devices.contains(name));
+    cause.victims.contains(&uid) || cause.device.as_ref().is_some_and(uses)
+}
+
 /// Puts in front what a reader should see first: the worst; of equally bad ones what does not stand for days;
 /// of these the newest episode; of one episode the cause, which is about a port or a device rather than about
-/// a process, and began first. Nothing here depends on the present time: the order lasts until a finding
-/// begins, ends or becomes worse.
-fn put_in_order(findings: &mut [Finding]) {
-    let rank = |found: &Finding| (Reverse(found.severity), found.id.stands());
-    findings.sort_by_key(|found| (rank(found), Reverse(found.since_mono_ns)));
-    let is_next = |newer: &Finding, older: &Finding| {
-        rank(newer) == rank(older) && newer.since_mono_ns - older.since_mono_ns <= EPISODE_NS
+/// a process, and began first. A cause counts as new as its newest result, so it is before that however old
+/// it is. The order lasts until a finding begins, ends, becomes better or worse, concerns other processes, or
+/// has stood for an hour.
+fn put_in_order(
+    findings: &mut Vec<Finding>,
+    stands: impl Fn(&Finding) -> bool,
+    is_result: impl Fn(&Finding, &Finding) -> bool,
+) {
+    let rank = |found: &Finding| (Reverse(found.severity), stands(found));
+    let news = |cause: &Finding| {
+        let all = findings.iter();
+        let results = all.filter(|found| rank(found) == rank(cause) && is_result(cause, found));
+        let newest = results.map(|found| found.since_mono_ns).max();
+        newest.map_or(cause.since_mono_ns, |newest| newest.max(cause.since_mono_ns))
     };
-    for episode in findings.chunk_by_mut(is_next) {
-        episode.sort_by_key(|found| (found.about.process.is_some(), found.since_mono_ns));
+    let keys: Vec<_> = findings.iter().map(|found| (rank(found), news(found))).collect();
+    let mut all: Vec<_> = keys.into_iter().zip(findings.drain(..)).collect();
+    all.sort_by_key(|((rank, news), _)| (*rank, Reverse(*news)));
+    for episode in
+        all.chunk_by_mut(|((newer, at), _), ((older, before), _)| newer == older && at - before <= EPISODE_NS)
+    {
+        episode.sort_by_key(|(_, found)| (found.about.process.is_some(), found.since_mono_ns));
     }
+    findings.extend(all.into_iter().map(|(_, found)| found));
 }
 
 /// Whether there is a place for one more symptom among those that are raised, or among those that are not:

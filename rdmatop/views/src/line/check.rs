@@ -25,26 +25,34 @@ pub fn is_unknown(snapshot: &Snapshot) -> bool {
     !severe && (without_ebpf || looked_at_none(snapshot))
 }
 
-/// Rules that had less time than they need, and how many seconds they need. Without programs no work request
-/// is timed, however long one waits.
+/// Rules that had less time than they need, and how many seconds they need. Where neither a data path nor a
+/// process is followed no work request is timed, however long one waits.
 pub(crate) fn still_looks(snapshot: &Snapshot) -> Vec<(FindingId, u64)> {
-    let can = |id: FindingId| id != FindingId::LatencyRises || snapshot.health.ebpf.is_on();
+    let follows = match &snapshot.health.ebpf {
+        EbpfState::On { datapaths } => {
+            let mut processes = snapshot.processes.iter();
+            !datapaths.is_empty() || processes.any(|row| row.traffic.latency.is_some())
+        }
+        _ => false,
+    };
+    let can = |id: FindingId| id != FindingId::LatencyRises || follows;
     let all = snapshot.health.still_looks.iter().copied();
     all.filter(|(id, _)| can(*id)).collect()
 }
 
-/// What is not settled yet, for the end of the verdict; empty where all is.
-fn so_far(snapshot: &Snapshot) -> String {
+/// What is not settled yet, for the end of the verdict, empty where all is, and whether rules of bursts are
+/// among it. Those that compare with minutes before would leave no run of usual length without it.
+fn so_far(snapshot: &Snapshot) -> (String, bool) {
     let all = still_looks(snapshot);
     let bursts = all.iter().any(|(_, seconds)| *seconds <= Quiet::ENOUGH_S);
-    let bursts = bursts.then(|| format!("what comes in bursts needs {} s", Quiet::ENOUGH_S));
+    let words = bursts.then(|| format!("what comes in bursts needs {} s", Quiet::ENOUGH_S));
     let others = all.iter().filter(|(_, seconds)| *seconds > Quiet::ENOUGH_S);
     let others = others.map(|(id, seconds)| format!("{} {seconds} s", id.name()));
-    let list: Vec<_> = bursts.into_iter().chain(others).collect();
+    let list: Vec<_> = words.into_iter().chain(others).collect();
     if list.is_empty() {
-        return String::new();
+        return (String::new(), false);
     }
-    format!("; {} (--for)", list.join(", "))
+    (format!("; {} (--for)", list.join(", ")), bursts)
 }
 
 /// The verdict in one line.
@@ -91,11 +99,11 @@ fn verdict(snapshot: &Snapshot) -> String {
                     "; without eBPF the rest is not judged",
                 ),
             };
-            let later = match word {
+            let (later, bursts) = match word {
                 "ok" => so_far(snapshot),
-                _ => String::new(),
+                _ => (String::new(), false),
             };
-            let word = if later.is_empty() { word } else { "ok so far" };
+            let word = if bursts { "ok so far" } else { word };
             format!("{word}: found nothing wrong{place} in {seconds} s on {what}{rest}{later}")
         }
         (0, warnings) => format!("warning: {least}{} on {what}", count(warnings, "warning")),
@@ -212,7 +220,7 @@ mod tests {
         let mut snapshot = full::empty();
         snapshot.health.notes = Vec::new().into();
         snapshot.health.ebpf = EbpfState::On {
-            datapaths: DataPaths::default(),
+            datapaths: DataPaths::default().and("rdma_rxe", "kprobe"),
         };
         snapshot.health.looked_ns = 12_000_000_000;
         snapshot.health.still_looks = vec![
@@ -235,8 +243,22 @@ mod tests {
             said["still_looks"][2],
             serde_json::json!({"id": "qp-leak", "seconds": 60})
         );
+        snapshot.health.still_looks.drain(..2);
+        assert_eq!(
+            text(&snapshot),
+            "ok: found nothing wrong in 12 s on this host: 0 devices, 0 QPs; qp-leak 60 s, latency-rises 90 s (--for)\n"
+        );
+        snapshot.health.ebpf = EbpfState::On {
+            datapaths: DataPaths::default(),
+        };
+        let said = text(&snapshot);
+        assert!(
+            said.ends_with("; qp-leak 60 s (--for)\n"),
+            "no work request is timed: {said}"
+        );
+        snapshot.health.still_looks.insert(0, (FindingId::HotPort, 25));
         snapshot.health.ebpf = EbpfState::Disabled;
-        assert_eq!(document(&snapshot)["still_looks"].as_array().unwrap().len(), 3);
+        assert_eq!(document(&snapshot)["still_looks"].as_array().unwrap().len(), 2);
         let said = text(&snapshot);
         assert!(
             said.starts_with("ok so far: ") && said.ends_with("bursts needs 30 s, qp-leak 60 s (--for)\n"),

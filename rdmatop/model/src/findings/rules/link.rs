@@ -118,7 +118,7 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             let words = if first.kernel {
                 "its QPs there are destroyed: it had them while the port was ACTIVE"
             } else {
-                "the kernel lists no QP there: the process has the device open, and a library that makes QPs past the kernel"
+                PAST_KERNEL
             };
             evidence.push(words.to_owned());
         }
@@ -151,6 +151,9 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         });
     }
 }
+
+/// What is known of processes that only have a device open.
+pub(super) const PAST_KERNEL: &str = "the kernel lists no QP there: the process has the device open, and a library that makes QPs past the kernel";
 
 /// What to do about a port that is not ACTIVE.
 fn bring_up(scene: &Scene<'_>, port: &PortRow, state: PortState) -> NextStep {

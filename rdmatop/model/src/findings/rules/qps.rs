@@ -10,6 +10,10 @@ use crate::snapshot::{ProcessRow, QpRow};
 use rdmatop_base::step::step;
 use rdmatop_base::text;
 
+/// What to do about a connection of the kernel that failed.
+pub(super) const OF_KERNEL: &str = "sudo dmesg | tail -50   # which connection failed, and why; the kernel makes a new one as long as its timeouts allow   # given up -> mount \
+    or connect it anew";
+
 /// QPs that are stuck; the QPs of one process with one reason make one symptom.
 pub(super) fn stuck(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     let mut groups: BTreeMap<(Option<u64>, FindingId), Vec<&StuckQp>> = BTreeMap::new();
@@ -89,18 +93,23 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
                     "send work requests are flushed, in ERR receives too",
                 ),
             };
-            let reason = scene.growth.failed.reason(scene, qps);
-            let told = reason.as_ref().map(|(failure, _)| requests::meaning(failure));
-            let because = told.map_or(what, |(because, _)| because);
+            let reason = scene.growth.failed.reason(scene, owner, qps);
+            let told = reason.as_ref().map(|reason| requests::meaning(reason.failure));
+            let sure = told.filter(|_| reason.as_ref().is_some_and(|reason| reason.sure));
+            let because = sure.map_or(what, |(because, _)| because);
             out.verdict = format!("{many} of {who}{on} in {state}: {because}");
-            out.evidence
-                .extend(reason.map(|(_, rose)| format!("{what}; {rose}")));
+            out.evidence.extend(reason.zip(told).map(|(reason, (why, _))| {
+                let rose = reason.rose;
+                match sure {
+                    Some(_) => format!("{what}; {rose}"),
+                    None => format!("may be why: {why} ({rose}; others have QPs there, too)"),
+                }
+            }));
             out.short = format!("QPs in {state}");
-            out.next = if let Some((_, next)) = told.filter(|_| !owner.kernel) {
+            out.next = if owner.kernel {
+                OF_KERNEL
+            } else if let Some((_, next)) = sure {
                 next
-            } else if owner.kernel {
-                "sudo dmesg | tail -50   # which connection failed, and why; the kernel makes a new one as long as its timeouts allow   # given up -> mount \
-                 or connect it anew"
             } else {
                 "Look at the program's log: the first failed completion says why (later ones are flushes). Then restart the program: no \
                  QP leaves this state by itself."

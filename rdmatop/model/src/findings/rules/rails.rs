@@ -258,10 +258,17 @@ fn hot_of(scene: &Scene<'_>, ports: &[&PortRow]) -> Option<Symptom> {
     let choices = choices.unwrap_or_default();
     // A NIC on a command line is meant. A variable may be left over from a test, or from another machine.
     let meant = !choices.is_empty() && choices.iter().all(|choice| matches!(choice, Choice::Option(..)));
-    // Storage may use one NIC of several: only ranks that wait for one another are known to want all. A process
-    // of theirs that has QPs on the idle ones has its reasons, unless a variable forbids it to use them.
+    // Storage may use one NIC of several: only ranks that wait for one another want all. What may be one is not
+    // taken for storage. A process of theirs that has QPs on the idle ones has its reasons, unless a variable forbids it to use them.
     let of_nccl = |choice: &Choice| matches!(choice, Choice::Variable("NCCL_IB_HCA", _));
-    let is_job = movers.iter().any(|row| is_collective(row)) || choices.iter().any(of_nccl);
+    let may_be_rank = |row: &&ProcessRow| {
+        let of_slurm = row
+            .workload
+            .as_deref()
+            .is_some_and(|job| job.starts_with("slurm"));
+        row.libraries.is_none() || is_collective(row) || (of_slurm && !row.workload_claimed)
+    };
+    let is_job = movers.iter().any(may_be_rank) || choices.iter().any(of_nccl);
     let is_on_idle = |row: &&ProcessRow| idle.iter().any(|at| row.devices.contains(&ports[*at].device));
     let has_others = choices.is_empty() && movers.iter().any(is_on_idle);
     let severity = if meant || !is_job || has_others {

@@ -1,14 +1,14 @@
 //! Requests that fail for good, as NICs count them where no work request is counted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::link::{name, used_by};
+use super::link::{PAST_KERNEL, name, used_by, who};
 use super::{Scene, growing, qps};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::ib::WcStatus;
-use crate::judgement::StuckQp;
-use crate::snapshot::{NamedCounter, PortRow, Snapshot};
+use crate::judgement::{Stuck, StuckQp};
+use crate::snapshot::{NamedCounter, PortRow, ProcessRow, QpRow, Snapshot};
 
 const S: u64 = 1_000_000_000;
 /// A QP is seen in ERR at most this long before or after its port's counter is seen to rise, ns: both are
@@ -25,8 +25,8 @@ pub(super) struct Failure {
     counters: &'static [&'static str],
 }
 
-/// By the InfiniBand specification (9.9.2, 9.9.3) a QP of a connection goes to ERR with each of these: none
-/// rises while connections work. `resp_cqe_error` and `req_cqe_error` do, which count flushes too, as of the
+/// By the InfiniBand specification (9.9.2, 9.9.3) a QP of a connection goes to ERR with each of these: each
+/// rise is a connection that ended. `resp_cqe_error` and `req_cqe_error` are others, which count flushes too, as of the
 /// receives that are left when a program ends; so do counters of single NAKs. Those of EFA are left out:
 /// nothing says what becomes of its QPs.
 const FAILURES: &[Failure] = &[
@@ -125,65 +125,164 @@ fn rising(port: &PortRow) -> impl Iterator<Item = (usize, &NamedCounter, f64)> {
     })
 }
 
-/// When counters of a port rose last, ns, with their names, by their places in [`FAILURES`].
-type Rose = BTreeMap<usize, (Arc<str>, u64)>;
+/// Rises kept of each counter.
+const KEPT: usize = 8;
+
+/// A rise of a counter.
+#[derive(Clone, Debug)]
+struct Rise {
+    at_ns: u64,
+    counter: Arc<str>,
+    per_s: f64,
+}
+
+/// The last rises of counters of a port, by their places in [`FAILURES`], oldest first.
+type Rises = BTreeMap<usize, VecDeque<Rise>>;
 
 /// What each port (device uid, number) counted.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Failed(BTreeMap<(u64, u32), Rose>);
+pub(super) struct Failed {
+    rises: BTreeMap<(u64, u32), Rises>,
+    /// Time of the first snapshot, ns. What was in ERR then failed at a time that nobody knows.
+    first_ns: Option<u64>,
+}
+
+/// What a port counted when QPs went to ERR.
+pub(super) struct Reason {
+    pub(super) failure: &'static Failure,
+    /// Which counter rose.
+    pub(super) rose: String,
+    /// No other process has QPs there whose requests it may have been.
+    pub(super) sure: bool,
+}
 
 impl Failed {
     pub(super) fn look(&mut self, snapshot: &Snapshot) {
-        let mut before = std::mem::take(&mut self.0);
+        let at_ns = snapshot.mono_ns;
+        self.first_ns.get_or_insert(at_ns);
+        let mut before = std::mem::take(&mut self.rises);
         for port in &snapshot.ports {
             let key = (port.device_uid, port.port);
             let mut of_port = before.remove(&key).unwrap_or_default();
-            let now = rising(port).map(|(at, row, _)| (at, (row.name.clone(), snapshot.mono_ns)));
-            of_port.extend(now);
+            for (at, row, per_s) in rising(port) {
+                let rises = of_port.entry(at).or_default();
+                let counter = row.name.clone();
+                rises.push_back(Rise {
+                    at_ns,
+                    counter,
+                    per_s,
+                });
+                rises.drain(..rises.len().saturating_sub(KEPT));
+            }
             if !of_port.is_empty() {
-                self.0.insert(key, of_port);
+                self.rises.insert(key, of_port);
             }
         }
     }
 
-    /// What a port counted when QPs of its device went to ERR, and how it says so.
-    pub(super) fn reason(&self, scene: &Scene<'_>, qps: &[&StuckQp]) -> Option<(&'static Failure, String)> {
-        qps.iter().find_map(|qp| {
-            let since = qp.stuck.since_ns?;
-            let ports = scene.snapshot.ports.iter();
-            let mut ports = ports.filter(|port| port.device == qp.device);
-            ports.find_map(|port| {
-                let of_port = self.0.get(&(port.device_uid, port.port))?;
-                let mut all = of_port.iter();
-                let (at, (counter, _)) = all.find(|(_, (_, at))| at.abs_diff(since) <= NEAR_NS)?;
-                let rose = format!("{counter} of {} rose at that time", name(port));
-                Some((FAILURES.get(*at)?, rose))
-            })
+    /// Whether a QP that is in ERR since then was seen before.
+    fn is_new(&self, since_ns: u64) -> bool {
+        self.first_ns.is_some_and(|first| since_ns > first)
+    }
+
+    /// What a port of their device counted nearest to the time at which QPs of a process went to ERR.
+    pub(super) fn reason(&self, scene: &Scene<'_>, owner: &ProcessRow, qps: &[&StuckQp]) -> Option<Reason> {
+        if self.rises.is_empty() {
+            return None;
+        }
+        let mut ports: BTreeMap<&str, Vec<_>> = BTreeMap::new();
+        for ((device, number), rises) in &self.rises {
+            if let Some(port) = scene.port(*device, *number) {
+                let all = ports.entry(&*port.device).or_default();
+                let rises = rises.iter();
+                all.extend(rises.flat_map(|(at, rises)| rises.iter().map(move |rise| (port, *at, rise))));
+            }
+        }
+        let near = qps.iter().flat_map(|qp| {
+            let since = qp.stuck.since_ns.filter(|since| self.is_new(*since));
+            let rises = ports.get(&*qp.device).into_iter().flatten();
+            rises.filter_map(move |(port, at, rise)| Some((rise.at_ns.abs_diff(since?), *port, *at, rise)))
+        });
+        let nearest = near.min_by_key(|(distance, ..)| *distance);
+        let (_, port, at, rise) = nearest.filter(|(distance, ..)| *distance <= NEAR_NS)?;
+        Some(Reason {
+            failure: FAILURES.get(at)?,
+            rose: format!("{} of {} rose at that time", rise.counter, name(port)),
+            sure: users(scene, port).iter().all(|user| user.uid == owner.uid)
+                && scene.openers(port.device_uid).all(|user| user.uid == owner.uid),
         })
     }
 }
 
-/// Ports whose NIC counts requests that failed.
+/// Processes with QPs on a port's device, and what the kernel has on the port.
+fn users<'a>(scene: &Scene<'a>, port: &PortRow) -> Vec<&'a ProcessRow> {
+    scene.holders(&port.device).chain(scene.consumers(port)).collect()
+}
+
+/// Those of these processes that have QPs on a port which went to ERR about when its counter rose.
+fn failing<'a>(
+    scene: &Scene<'_>,
+    port: &PortRow,
+    users: &[&'a ProcessRow],
+    at_ns: u64,
+) -> Vec<&'a ProcessRow> {
+    let went = |qp: &&QpRow| {
+        let stuck = Stuck::of(qp, scene.snapshot.mono_ns).filter(|stuck| stuck.is_wrong());
+        let since = stuck.and_then(|stuck| stuck.since_ns);
+        qp.port.is_none_or(|number| number == port.port)
+            && since
+                .is_some_and(|since| scene.growth.failed.is_new(since) && since.abs_diff(at_ns) <= NEAR_NS)
+    };
+    let failed = scene.qps_on(port.device_uid).filter(went);
+    let owners: BTreeSet<_> = failed.filter_map(|qp| qp.process_uid).collect();
+    users
+        .iter()
+        .copied()
+        .filter(|user| owners.contains(&user.uid))
+        .collect()
+}
+
+/// Ports whose NIC counts requests that failed. Each rise is told for some seconds: the QP may be seen in ERR
+/// after it.
 pub(super) fn failed(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for port in &scene.snapshot.ports {
-        for (at, row, rate) in rising(port) {
-            let users = scene.carried(port);
+    let now = scene.snapshot.mono_ns;
+    for ((device_uid, number), rises) in &scene.growth.failed.rises {
+        let Some(port) = scene.port(*device_uid, *number) else {
+            continue;
+        };
+        let last = rises.iter().filter_map(|(at, rises)| Some((*at, rises.back()?)));
+        for (at, rise) in last.filter(|(_, rise)| now.saturating_sub(rise.at_ns) < NEAR_NS) {
+            let (failure, counter) = (&FAILURES[at], &rise.counter);
+            let mut users = users(scene, port);
             let device = scene.device(port.device_uid);
             let is_counted = device.is_some_and(|device| device.datapath.is_some())
                 || (!users.is_empty() && users.iter().all(|user| user.traffic.tx_wr.is_some()));
-            // `completion-error` names the process where completions are counted.
-            if is_counted {
-                break;
+            // `completion-error` names the process where completions are counted, and have such a status.
+            if is_counted && failure.status.is_some() {
+                continue;
             }
-            let failure = &FAILURES[at];
-            let (why, next) = meaning(failure);
-            // Without a user nobody waits: it is the trace of a program that has ended.
-            let severity = if users.is_empty() {
+            let total = port.counters.iter().find(|row| row.name == *counter);
+            let total = total.map_or(0, |row| row.counter.total);
+            let mut evidence = vec![format!(
+                "{counter} {total} in all, {} when it last rose",
+                words::per_s(rise.per_s)
+            )];
+            if users.is_empty() {
+                users = scene.openers(port.device_uid).collect();
+                evidence.extend((!users.is_empty()).then(|| PAST_KERNEL.to_owned()));
+            }
+            let victims = failing(scene, port, &users, rise.at_ns);
+            // Of the others nobody is seen to wait: it may be the trace of a program that has ended.
+            let severity = if victims.is_empty() {
                 Severity::Warning
             } else {
+                evidence
+                    .extend(who(&victims).map(|who| format!("QPs went to ERR at that time: those of {who}")));
+                users.clone_from(&victims);
                 Severity::Critical
             };
-            let counter = &row.name;
+            let (why, next) = meaning(failure);
+            let only_kernel = !users.is_empty() && users.iter().all(|user| user.kernel);
             out.push(Symptom {
                 verdict: format!(
                     "{} {} fail: {why} ({counter}){}",
@@ -191,14 +290,10 @@ pub(super) fn failed(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                     name(port),
                     used_by(&users)
                 ),
-                evidence: vec![format!(
-                    "{counter} {} in all, {} when it last rose",
-                    row.counter.total,
-                    words::per_s(rate)
-                )],
-                next: next.into(),
+                evidence,
+                next: if only_kernel { qps::OF_KERNEL } else { next }.into(),
                 short: "requests fail".to_owned(),
-                victims: users.iter().map(|row| row.uid).collect(),
+                victims: victims.iter().map(|row| row.uid).collect(),
                 ..scene.symptom(
                     FindingId::RequestsFail,
                     severity,

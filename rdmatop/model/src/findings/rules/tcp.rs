@@ -26,8 +26,7 @@ pub(super) fn fallback(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
 
 /// Devices on which a process without QPs in the kernel's list may have some that are not in it.
 fn hiding<'a>(scene: &Scene<'a>, row: &ProcessRow) -> Vec<&'a DeviceRow> {
-    let cannot = row.verbs_files == Some(false) || switch(scene, row).is_some();
-    if cannot || row.unlisted.is_none() {
+    if row.verbs_files == Some(false) || row.unlisted.is_none() {
         return Vec::new();
     }
     let may_have_it_open = |device: &&DeviceRow| match (&device.contexts, row.pid) {
@@ -122,12 +121,13 @@ fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> 
     }
 }
 
-/// The variable in the process's environment that forbids RDMA, and its value, as `doctor` takes them.
+/// The variable in the process's environment that forbids RDMA, and its value, as `doctor` takes them. That of
+/// NVSHMEM ends no transport of other libraries, and NVSHMEM moves nothing by TCP.
 fn switch<'a>(scene: &Scene<'_>, row: &'a ProcessRow) -> Option<(&'static str, &'a str)> {
     let environ = row.environ.as_ref()?;
     let mut devices = scene.snapshot.devices.iter();
     let has_verbs = devices.any(|device| device.driver.as_deref() != Some("efa"));
     let all = without_rdma(environ, has_verbs);
     all.into_iter()
-        .find(|(name, _)| !nccl_ignores(name, environ, has_verbs))
+        .find(|(name, _)| *name != "NVSHMEM_REMOTE_TRANSPORT" && !nccl_ignores(name, environ, has_verbs))
 }

@@ -317,7 +317,7 @@ there less is never found. A finding is cleared when its symptom stays away as l
 half times *raised after* or more: nothing is raised again within that window. A rule whose inputs are unknown (no eBPF, no such counter) says nothing: the notes
 name what is missing. The live view shows the worst finding above its tables and all of them on tab 7; `--once` and `--json`
 have them too; `rdmatop check` looks for 12 s and ends with 0 (found nothing), 1 (warnings), 2 (critical) or 3 (could not
-look). Until each rule had its time it says `ok so far`, and what needs longer, for how many seconds (`--for`). Where eBPF was wanted and
+look). Until the rules of bursts had their 30 s it says `ok so far`. Rules that need longer are named behind the verdict, with their seconds (`--for`). Where eBPF was wanted and
 is not there (an ordinary user), and nothing is wrong in ports and states of QPs, its verdict is `unknown` and it ends with 3; with `--no-ebpf` it judges these alone. The live view says `Looking` for 30 s, in which every rule
 had its window, before it says that no trouble is found.
 
@@ -325,11 +325,12 @@ A finding is `critical` (something does not work), a `warning` (it works worse t
 ends with 0 where there is no other, and it is never above one that is worse.
 
 The first finding is the headline of each view. Of equally bad ones it is the one that is most likely the cause, and new. Last are those that
-stand for days, because a setting, a slot, a cable, the place of a GPU or the size of a process makes them so:
-@stands@.
+stand for days, because a setting, a slot, a cable, the place of a GPU or the size of a process makes them so, if they were there when rdmatop
+began to look, or have lasted an hour: @stands@.
 The others are in episodes, the newest first: each of an episode began within five minutes after the one before. Within an episode, what is
-about a port or a device is before what is about a process, and then the first is first. The order changes only when a finding begins, ends or
-becomes worse.
+about a port or a device is before what is about a process, and then the first is first. What is about a process is behind each equally bad
+finding of a port or a device that it uses or suffers from, however old that is: a port that is down is before the QPs that a new job loses on
+it. The order changes when a finding begins, ends, becomes worse or less bad, concerns other processes, or has stood for an hour.
 
 `--trace` prints a line when a finding is raised (`finding_raise`) and when it is cleared (`finding_clear`), unless `--event`
 names other kinds of events. It reads ports, states and calls every two seconds, and counts no work requests: the column

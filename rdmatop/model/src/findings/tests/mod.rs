@@ -256,7 +256,6 @@ fn a_job_on_tcp_is_told_whichever_setting_doctor_would_name() {
         ("NCCL_IB_DISABLE", "2", "mlx5_core"),
         ("UCX_TLS", "tcp,self,sm", "mlx5_core"),
         ("FI_PROVIDER", "sockets", "mlx5_core"),
-        ("NVSHMEM_REMOTE_TRANSPORT", "none", "mlx5_core"),
         ("NCCL_NET_PLUGIN", "none", "efa"),
     ] {
         let mut s = rails([0.0; 8], [0.0; 8]);
@@ -279,9 +278,9 @@ fn a_job_on_tcp_is_told_whichever_setting_doctor_would_name() {
 
 #[test]
 fn a_setting_that_nccl_does_not_read_is_not_blamed() {
-    let is_named = |setting: (&str, &str)| {
+    let is_named_of = |one: (&str, &str), setting: (&str, &str)| {
         let mut s = rails([0.0; 8], [0.0; 8]);
-        let settings = [("UCX_TLS", "tcp"), setting];
+        let settings = [one, setting];
         let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
         s.processes[0].qps = 0;
         s.processes[0].environ = Some(settings.to_vec().into());
@@ -293,8 +292,14 @@ fn a_setting_that_nccl_does_not_read_is_not_blamed() {
         });
         let found = after(6, &s);
         assert_eq!(ids(&found), ["tcp-fallback"]);
-        found[0].verdict.ends_with(": its environment has UCX_TLS=tcp")
+        let (name, value) = one;
+        let reason = format!(": its environment has {name}={value}");
+        found[0].verdict.ends_with(&reason)
     };
+    let is_named = |setting| is_named_of(("UCX_TLS", "tcp"), setting);
+    // NVSHMEM moves nothing by TCP, and this variable is of no other library.
+    let nvshmem = ("NVSHMEM_REMOTE_TRANSPORT", "none");
+    assert!(!is_named_of(nvshmem, ("LOCAL_RANK", "0")));
     // HPC-X's plug-in makes its transfers with UCX.
     let is_by_plugin = |plugin| is_named(("NCCL_PLUGIN_P2P", plugin));
     assert_eq!((is_by_plugin("ib"), is_by_plugin("ucx")), (false, true));
@@ -395,7 +400,9 @@ fn a_job_on_tcp_is_named_with_what_forbids_rdma() {
     assert_eq!(has_none(tcp_of_ucx(10e9, &[0, 1], sees_none)), Some(true));
     let forbidden: fn(&mut Snapshot) =
         |s| s.processes[0].environ = Some(vec![("UCX_TLS".to_owned(), "tcp".to_owned())].into());
-    assert_eq!(has_none(tcp_of_ucx(10e9, &[0, 1], forbidden)), Some(true));
+    // Another of its libraries may have QPs there.
+    assert_eq!(has_none(tcp_of_ucx(10e9, &[0, 1], forbidden)), None);
+    assert_eq!(has_none(tcp_of_ucx(10e9, &[], forbidden)), Some(true));
     // There is RDMA traffic too, or its amount is unknown.
     for moved in [Some(10e9), None] {
         let mut s = rails([10e9; 8], [10e9; 8]);

@@ -102,6 +102,13 @@ fn a_hot_port_is_no_warning_where_nothing_says_that_a_job_waits_for_it() {
     assert_eq!(severity(&job), Some(Severity::Warning));
     let mut storage = job.clone();
     storage.processes[0].libraries = Some(vec!["libibverbs.so.1".to_owned()].into());
+    assert_eq!(severity(&storage), Some(Severity::Warning), "Slurm runs it");
+    storage.processes[0].workload_claimed = true;
+    assert_eq!(severity(&storage), Some(Severity::Info), "it says so itself");
+    storage.processes[0].workload = None;
+    let mut unknown = storage.clone();
+    unknown.processes[0].libraries = None;
+    assert_eq!(severity(&unknown), Some(Severity::Warning), "it may be a rank");
     let found = after(12, &storage);
     assert_eq!(
         (ids(&found), found[0].severity),

@@ -17,7 +17,8 @@ fn a_nic_that_gives_requests_up_says_why_and_who_uses_it() {
     assert_eq!(ids(&found), ["requests-fail"]);
     assert_eq!(
         (found[0].severity, &found[0].victims),
-        (Severity::Critical, &vec![5])
+        (Severity::Warning, &vec![]),
+        "nobody's QP is seen to fail"
     );
     assert_eq!(
         found[0].verdict,
@@ -87,41 +88,135 @@ fn what_rises_while_connections_work_is_no_failure() {
     let mut counted = s.clone();
     counted.devices[2].datapath = Some("kprobe".into());
     assert_eq!(ids(&after(0, &counted)), [""; 0]);
-    let mut probed = s.clone();
+    let mut probed = s;
     probed.processes[0].traffic.tx_wr = rate(5.0);
     assert_eq!(ids(&after(0, &probed)), [""; 0]);
-    // Nobody waits for what a program left behind.
-    s.processes.clear();
-    assert_eq!(after(0, &s)[0].severity, Severity::Warning);
+    // No completion at this end says what a peer asked for, and another counter does not hide it.
+    named(&mut counted.ports[2], "resp_remote_access_errors", 1.0);
+    let found = after(0, &counted);
+    assert_eq!(ids(&found), ["requests-fail"]);
+    assert!(
+        found[0].verdict.starts_with("Requests to mlx5_2/1 fail"),
+        "{}",
+        found[0].verdict
+    );
+}
+
+#[test]
+fn requests_of_the_kernel_and_of_those_past_it_say_whose_they_are() {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    named(&mut s.ports[2], GIVEN_UP, 1.0);
+    let mut past = s.clone();
+    past.processes[0].devices.clear();
+    past.processes[0].unlisted = Some(crate::snapshot::Unlisted::Library);
+    (past.devices[2].driver, past.devices[2].contexts) = (Some("mlx5_core".into()), Some(vec![4711].into()));
+    let found = &after(0, &past)[0];
+    assert!(
+        found
+            .verdict
+            .ends_with("; the port carries rank (PID 4711, slurm 7341.0)"),
+        "{}",
+        found.verdict
+    );
+    assert!(
+        found.evidence[1].starts_with("the kernel lists no QP there"),
+        "{:?}",
+        found.evidence
+    );
+    let mut target = rows::process(9, None, "[nvme_rdma]", "mlx5_2", Traffic::default());
+    target.workload = None;
+    let mut qp = rows::qp(12, "mlx5_2", 17, 3, None, "[nvme_rdma]", Traffic::default());
+    let row = Arc::make_mut(&mut qp);
+    (row.process_uid, row.kernel, row.port, row.device_uid) = (Some(9), true, Some(1), Some(3));
+    s.qps.push(qp);
+    s.processes.push(target);
+    let found = &after(0, &s)[0];
+    assert!(
+        found
+            .verdict
+            .contains("; the port carries rank (PID 4711, slurm 7341.0) and 1 more"),
+        "{}",
+        found.verdict
+    );
+    assert!(found.next.starts_with("Is the peer's host"), "{}", found.next);
+    s.processes.remove(0);
+    let found = &after(0, &s)[0];
+    assert!(
+        found.verdict.ends_with("; the port carries [nvme_rdma] (kernel)"),
+        "{}",
+        found.verdict
+    );
+    assert!(found.next.starts_with("sudo dmesg | tail -50"), "{}", found.next);
+}
+
+/// What is found of a process whose QP goes to ERR at a second: beside it another one has QPs there or not,
+/// and counters rise at seconds.
+fn failing_at(failed: u64, beside: bool, rises: &[(&str, u64)]) -> Vec<Finding> {
+    let mut watch = Watch::default();
+    let mut found = Vec::new();
+    for second in 0..30 {
+        let mut s = rails([4e9; 8], [4e9; 8]);
+        let failed_ns = s.mono_ns + failed * S;
+        s.mono_ns += second * S;
+        for (counter, at) in rises {
+            named(&mut s.ports[2], counter, if second == *at { 1.0 } else { 0.0 });
+        }
+        let state = if second < failed { 3 } else { 6 };
+        let mut qp = rows::qp(12, "mlx5_2", 17, state, Some(4711), "rank", Traffic::default());
+        let row = Arc::make_mut(&mut qp);
+        (row.process_uid, row.device_uid, row.port) = (Some(5), Some(3), Some(1));
+        row.timeline = Arc::new(vec![Step {
+            mono_ns: failed_ns,
+            state: QpState(6),
+            duration_ns: None,
+        }]);
+        s.qps.push(qp);
+        if beside {
+            s.processes.push(rows::process(
+                6,
+                Some(4712),
+                "other",
+                "mlx5_2",
+                Traffic::default(),
+            ));
+        }
+        found = watch.look(&s.judged(None));
+    }
+    found
+}
+
+#[test]
+fn only_a_process_whose_qps_went_to_err_since_the_rise_suffers() {
+    let failed = |failed, at| {
+        let mut found = failing_at(failed, true, &[(GIVEN_UP, at)]);
+        found.retain(|found| found.id == FindingId::RequestsFail);
+        found.remove(0)
+    };
+    // The QP is seen in ERR after the counter, too.
+    for (at, rises) in [(10, 11), (12, 11)] {
+        let with = failed(at, rises);
+        assert_eq!((with.severity, &with.victims), (Severity::Critical, &vec![5]));
+        assert!(
+            with.verdict
+                .ends_with("; the port carries rank (PID 4711, slurm 7341.0)"),
+            "{}",
+            with.verdict
+        );
+    }
+    for (at, rises) in [(2, 20), (0, 1)] {
+        let without = failed(at, rises);
+        assert_eq!((without.severity, &without.victims), (Severity::Warning, &vec![]));
+    }
 }
 
 #[test]
 fn qps_in_err_say_what_their_port_counted_when_they_failed() {
-    let found = |rises_at: u64| {
-        let mut watch = Watch::default();
-        let mut found = Vec::new();
-        for second in 0..30 {
-            let mut s = rails([4e9; 8], [4e9; 8]);
-            let failed_ns = s.mono_ns + 10 * S;
-            s.mono_ns += second * S;
-            let per_s = if second == rises_at { 1.0 } else { 0.0 };
-            named(&mut s.ports[2], GIVEN_UP, per_s);
-            let state = if second < 10 { 3 } else { 6 };
-            let mut qp = rows::qp(12, "mlx5_2", 17, state, Some(4711), "rank", Traffic::default());
-            let row = Arc::make_mut(&mut qp);
-            row.process_uid = Some(5);
-            row.timeline = Arc::new(vec![Step {
-                mono_ns: failed_ns,
-                state: QpState(6),
-                duration_ns: None,
-            }]);
-            s.qps.push(qp);
-            found = watch.look(&s.judged(None));
-        }
+    let found = |failed, beside, rises: &[(&str, u64)]| {
+        let mut found = failing_at(failed, beside, rises);
         found.retain(|found| found.id == FindingId::QpError);
         found.remove(0)
     };
-    let with = found(11);
+    let with = found(10, false, &[(GIVEN_UP, 11)]);
     assert_eq!(
         with.verdict,
         "1 QP of rank (PID 4711, slurm 7341.0) on mlx5_2 in ERR: the peer did not answer"
@@ -135,15 +230,41 @@ fn qps_in_err_say_what_their_port_counted_when_they_failed() {
         "{}",
         with.next
     );
-    let without = found(18);
+    // The nearest one, though it rose again later.
+    let access = "req_remote_access_errors";
+    let nearest = found(10, false, &[(GIVEN_UP, 7), (access, 11)]);
     assert!(
-        without.verdict.ends_with("in ERR: all work requests are flushed"),
+        nearest.verdict.ends_with("the peer refused access to its memory"),
         "{}",
-        without.verdict
+        nearest.verdict
     );
+    let again = found(10, false, &[(GIVEN_UP, 10), (GIVEN_UP, 20)]);
     assert!(
-        without.next.starts_with("Look at the program's log"),
+        again.verdict.ends_with("the peer did not answer"),
         "{}",
-        without.next
+        again.verdict
     );
+    // It may have been a request of the other process.
+    let shared = found(10, true, &[(GIVEN_UP, 11)]);
+    assert_eq!(
+        shared.evidence[1],
+        "may be why: the peer did not answer (req_transport_retries_exceeded of mlx5_2/1 rose at that time; others have QPs there, too)"
+    );
+    // What is in ERR from the first failed at a time that nobody knows.
+    for without in [
+        found(10, false, &[(GIVEN_UP, 18)]),
+        found(0, false, &[(GIVEN_UP, 1)]),
+        shared,
+    ] {
+        assert!(
+            without.verdict.ends_with("in ERR: all work requests are flushed"),
+            "{}",
+            without.verdict
+        );
+        assert!(
+            without.next.starts_with("Look at the program's log"),
+            "{}",
+            without.next
+        );
+    }
 }

@@ -96,7 +96,7 @@ pub const BINDINGS: &[Binding] = bindings! {
     }
     View "Leave" {
         [ch('?'), f(1)] => A::Help, "this list", (0, "Help");
-        [key(K::Esc)] => A::Back, "back: detail, follow, filter";
+        [key(K::Esc)] => A::Back, "back: detail, follow, filter, search";
         [ch('q'), f(10), ctrl('c')] => A::Quit, "quit", (9, "Quit");
         [ctrl('z')] => A::Suspend, "stop; fg comes back";
     }

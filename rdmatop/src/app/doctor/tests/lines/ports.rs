@@ -159,7 +159,7 @@ fn a_port_of_infiniband_has_remedies_of_its_own() {
                 let port = port(facts, 5);
                 (port.state, port.physical) = (Fact::Known(2), Fact::Known(5));
             },
-            "sudo sminfo -C mlx5_5 -P 1 ",
+            "sudo sminfo   # on a host whose port in this fabric is ACTIVE",
         ),
     ];
     for (id, change, begins) in cases {
