@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_had_less_time_than_it_needs_is_named_and_changes_no_word_of_the_json() {
+    fn what_had_too_little_time_is_named_and_changes_no_word_of_the_json() {
         let mut snapshot = full::empty();
         snapshot.health.notes = Vec::new().into();
         snapshot.health.ebpf = EbpfState::On {

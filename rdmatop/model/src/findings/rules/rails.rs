@@ -258,8 +258,9 @@ fn hot_of(scene: &Scene<'_>, ports: &[&PortRow]) -> Option<Symptom> {
     let choices = choices.unwrap_or_default();
     // A NIC on a command line is meant. A variable may be left over from a test, or from another machine.
     let meant = !choices.is_empty() && choices.iter().all(|choice| matches!(choice, Choice::Option(..)));
-    // Storage may use one NIC of several: only ranks that wait for one another want all. What may be one is not
-    // taken for storage. A process of theirs that has QPs on the idle ones has its reasons, unless a variable forbids it to use them.
+    // Storage may use one NIC of several: only ranks that wait for one another want all. What may be one is
+    // not taken for storage. A process of theirs that has QPs on the idle ones has its reasons, unless a
+    // variable forbids it to use them.
     let of_nccl = |choice: &Choice| matches!(choice, Choice::Variable("NCCL_IB_HCA", _));
     let may_be_rank = |row: &&ProcessRow| {
         let of_slurm = row

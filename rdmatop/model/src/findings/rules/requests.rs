@@ -26,9 +26,9 @@ pub(super) struct Failure {
 }
 
 /// By the InfiniBand specification (9.9.2, 9.9.3) a QP of a connection goes to ERR with each of these: each
-/// rise is a connection that ended. `resp_cqe_error` and `req_cqe_error` are others, which count flushes too, as of the
-/// receives that are left when a program ends; so do counters of single NAKs. Those of EFA are left out:
-/// nothing says what becomes of its QPs.
+/// rise is a connection that ended. `resp_cqe_error` and `req_cqe_error` are others, which count flushes too,
+/// as of the receives that are left when a program ends; so do counters of single NAKs. Those of EFA are left
+/// out: nothing says what becomes of its QPs.
 const FAILURES: &[Failure] = &[
     Failure {
         what: "Requests from",

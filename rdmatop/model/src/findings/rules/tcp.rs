@@ -121,8 +121,8 @@ fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> 
     }
 }
 
-/// The variable in the process's environment that forbids RDMA, and its value, as `doctor` takes them. That of
-/// NVSHMEM ends no transport of other libraries, and NVSHMEM moves nothing by TCP.
+/// The variable in the process's environment that forbids RDMA, and its value, as `doctor` takes them. That
+/// of NVSHMEM ends no transport of other libraries, and NVSHMEM moves nothing by TCP.
 fn switch<'a>(scene: &Scene<'_>, row: &'a ProcessRow) -> Option<(&'static str, &'a str)> {
     let environ = row.environ.as_ref()?;
     let mut devices = scene.snapshot.devices.iter();

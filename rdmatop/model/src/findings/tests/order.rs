@@ -67,7 +67,7 @@ fn of_one_episode_the_cause_is_first_and_the_newest_episode_before_others() {
 }
 
 #[test]
-fn a_setting_is_standing_only_where_it_was_there_from_the_first_or_for_an_hour() {
+fn a_setting_stands_only_where_it_was_there_at_first_or_for_an_hour() {
     use Severity::Warning;
     let errors = (FindingId::LinkErrors, Warning, None, 400);
     // The watch begins to look at second 0.
