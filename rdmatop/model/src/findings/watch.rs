@@ -102,7 +102,7 @@ impl Watch {
         }
     }
 
-    /// Looks at the next judged snapshot. Returns what is wrong, in the order of [`put_in_order`].
+    /// Looks at the next judged snapshot. Returns what is wrong, in the order of `put_in_order`.
     pub fn look(&mut self, snapshot: &Snapshot) -> Vec<Finding> {
         if !matches!(snapshot.health.ebpf, EbpfState::Starting) {
             self.first_ns.get_or_insert(snapshot.mono_ns);
