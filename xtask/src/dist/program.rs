@@ -11,9 +11,8 @@ use anyhow::{Context, Result};
 use super::tree;
 use crate::{arch::Arch, cross, ebpf_toolchain, paths, step};
 
-/// The optimisation level of link-time optimisation, after each crate was optimised for speed. This makes the
-/// program a tenth smaller and costs 3 % more instructions; to optimise the crate itself for size would cost
-/// 29 %.
+/// The optimisation level of link-time optimisation, after the crates that read and keep the tables were
+/// optimised for speed.
 const LINKED_SMALL: [&str; 1] = ["-Copt-level=s"];
 
 /// Returns the path of the program that cargo builds.
