@@ -21,13 +21,13 @@ use crate::{
     words::{add, zeroed},
 };
 
-/// Size of a `struct ibv_wc`.
+/// Bytes from one completion to the next in the array that `poll_cq` fills: `sizeof(struct ibv_wc)`.
 const WC: u64 = 48;
 
 /// The most completions that one call may return; a higher result is ignored.
 const COMPLETIONS: i32 = 1 << 16;
 
-/// `IBV_WC_WITH_IMM`.
+/// Bit of a completion's `wc_flags`: it has immediate data (`IBV_WC_WITH_IMM`).
 const WITH_IMM: u32 = 2;
 
 /// `IBV_WR_*` for each `IBV_WC_*` of a send that stands for only one kind of request, four bits each: RDMA

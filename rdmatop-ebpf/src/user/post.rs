@@ -38,7 +38,7 @@ const BIND_MW: u32 = 8;
 /// `IBV_WR_DRIVER1`, whose meaning only the provider knows. In the kernel another opcode has this number.
 const DRIVER1: u32 = 11;
 
-/// `IBV_WR_FLUSH`.
+/// The opcode `IBV_WR_FLUSH`, which is above `DRIVER1` and has a counter of its own.
 const FLUSH: u32 = 14;
 
 const POSTS: Calls<UserCall> = Calls {
@@ -220,7 +220,7 @@ unsafe extern "C" fn one(_turn: u32, list: *mut List) -> i64 {
     0
 }
 
-/// The bytes of a send.
+/// Adds up the lengths of a send's segments.
 #[inline(always)]
 fn sum(segments: u64, number: u32, opcode: u32) -> Segments {
     if opcode == LOCAL_INV || opcode == BIND_MW {

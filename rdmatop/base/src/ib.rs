@@ -74,7 +74,7 @@ spelled! {
 impl PortState {
     /// It has a signal, and waits for its subnet manager.
     pub const INIT: Self = Self(2);
-    /// Likewise.
+    /// The subnet manager has configured it, and has not made it ACTIVE yet.
     pub const ARMED: Self = Self(3);
 
     /// Whether packets pass the port: ACTIVE, also while the port hides a link error that may be short

@@ -151,9 +151,9 @@ impl<'a> Line<'a> {
     }
 }
 
-/// A point and the nanoseconds behind it.
+/// The length of a point and the nine digits of nanoseconds behind it.
 const FRACTION: usize = 10;
-/// `+01:00`.
+/// The length of a zone such as `+01:00`.
 const ZONE: usize = 6;
 
 /// When a line was written, by a clock before it that has a date.

@@ -29,7 +29,8 @@ pub enum Refusal {
     Unfit(&'static str),
 }
 
-/// The directory of such files.
+/// A directory whose files only its owner can have made. It is opened once, so that no later path leads
+/// elsewhere.
 #[derive(Debug)]
 pub struct Directory {
     /// The open directory.

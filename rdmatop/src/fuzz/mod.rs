@@ -1,7 +1,7 @@
 //! What fuzzing may call: each reader of foreign bytes, with properties that hold for any input.
 //!
-//! Not part of the library: `tests/fuzz.rs` runs these for seconds, libFuzzer for hours (docs/fuzzing.md). A
-//! violated property panics.
+//! Not part of the library: `tests/fuzz/main.rs` runs these for seconds, libFuzzer for hours
+//! (docs/fuzzing.md). A violated property panics.
 mod binary;
 mod files;
 

@@ -14,7 +14,7 @@ use crate::{
     user::{self, UserOptions},
 };
 
-/// The user's choices.
+/// What the command line, or a test, asks of the loader.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Bytes of the ring buffer, a power of two and a multiple of the page size. Tests make it tiny.

@@ -113,9 +113,8 @@ impl Programs {
 
 /// Whether programs see each ioctl that is a verb.
 fn sees_calls(report: &EbpfReport) -> bool {
-    let is_off = |probe: &ProbeVerdict| {
-        probe.hook.ends_with(":ib_uverbs_cmd_verbs")
-            && !matches!(probe.verdict, Verdict::Ok | Verdict::Partial)
-    };
-    report.state.is_on() && !report.probes.iter().any(is_off)
+    let mut probes = report.probes.iter();
+    let of_calls = |probe: &&ProbeVerdict| probe.hook.ends_with(":ib_uverbs_cmd_verbs");
+    let is_on = |probe: &ProbeVerdict| matches!(probe.verdict, Verdict::Ok | Verdict::Partial);
+    report.state.is_on() && probes.by_ref().filter(of_calls).map(is_on).min() == Some(true)
 }

@@ -8,7 +8,7 @@ use std::{
 use super::{
     devices::Devices,
     flow::Flow,
-    groups::{Groups, Sum},
+    groups::Groups,
     history::{moves, no_points},
     machine::Machine,
     names,
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     snapshot::{HISTORY, ProcessRow, QP_HISTORY, QpRow, Recent, Traffic, count},
-    value::{Counter, Known, Shared, Source},
+    value::{Counter, Shared, Source},
 };
 
 /// What the last snapshot has of all QPs.
@@ -102,12 +102,11 @@ impl Rows {
             let hw = groups.sum(process.uid, now_ns, uncovered.contains(&process.uid));
             let all_packets = hw.as_ref().map(|hw| hw.rates());
             let hw = hw.filter(|_| !exact);
-            let share = shares.get(&process.uid).filter(|_| flow.is_none());
-            let of_hw = hw.filter(|hw| hw.tx_bytes.or(hw.rx_bytes).is_some());
-            let of_hw = of_hw.map(Sum::rates);
-            let is_known = |(tx, rx): (Option<f64>, Option<f64>)| tx.or(rx).is_some();
-            let points = match (of_hw, flow) {
-                (Some(rates), _) if share.is_none() || is_known(rates) => Some(rates),
+            let share = shares
+                .get(&process.uid)
+                .filter(|_| hw.is_none() && flow.is_none());
+            let points = match (&hw, flow) {
+                (Some(hw), _) if hw.tx_bytes.or(hw.rx_bytes).is_some() => Some(hw.rates()),
                 (_, Some(flow)) => Some(rates(flow, fresh)),
                 (_, None) => share.map(|[tx, rx]| (tx.certain_rate(), rx.certain_rate())),
             };
@@ -118,8 +117,11 @@ impl Rows {
             if lacks {
                 row.traffic.is_partial();
             }
-            if let Some(share) = share {
-                by_ports(share, hw.as_ref(), &mut row.traffic);
+            // Where nothing else is known of bytes.
+            if let Some([tx, rx]) = share
+                && row.traffic.tx_bytes.or(row.traffic.rx_bytes).is_none()
+            {
+                (row.traffic.tx_bytes, row.traffic.rx_bytes) = (Some(*tx), Some(*rx));
             }
             let rates = recent_rates(all_packets, &row.traffic);
             row.recent = process.average.push(now_ns, rates);
@@ -133,20 +135,6 @@ impl Rows {
             rows.push(row);
         }
         rows
-    }
-}
-
-/// Writes what is known by ports in the place of bytes that are not known: also where the NIC counts bytes of
-/// some QPs alone, if the rate by ports is exact.
-fn by_ports(share: &Share, hw: Option<&Sum>, traffic: &mut Traffic) {
-    let counted = hw.map_or([None; 2], |hw| [hw.tx_bytes, hw.rx_bytes]);
-    let places = [&mut traffic.tx_bytes, &mut traffic.rx_bytes];
-    for ((place, share), counted) in places.into_iter().zip(share).zip(counted) {
-        if place.is_none()
-            && (counted.is_none() || share.rate.is_some() && share.rate_known() == Known::Exact)
-        {
-            *place = Some(*share);
-        }
     }
 }
 
@@ -330,40 +318,5 @@ impl Process {
             history: self.series.points(),
             ..self.facts.clone()
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::value::RateIs;
-
-    #[test]
-    fn an_exact_rate_by_ports_comes_after_the_whole_and_before_a_part_of_it() {
-        let port = |rate_is| Counter {
-            partial: true,
-            rate_is,
-            ..Counter::whole(7, Some(1.0), Source::Port)
-        };
-        let shown = |rate_is, partial| {
-            let counted = Counter {
-                partial,
-                ..Counter::whole(5, Some(0.5), Source::Hw)
-            };
-            let mut hw = Sum::default();
-            hw.tx_bytes = Some(counted);
-            let mut traffic = Traffic::default();
-            by_ports(&[port(rate_is); 2], Some(&hw), &mut traffic);
-            hw.take_place(&mut traffic);
-            [traffic.tx_bytes, traffic.rx_bytes].map(|counter| counter.map(|counter| counter.source))
-        };
-        let (port, hw) = (Some(Source::Port), Some(Source::Hw));
-        assert_eq!(shown(RateIs::Exact, true), [port, port]);
-        assert_eq!(
-            shown(RateIs::AtMost, true),
-            [hw, port],
-            "of a bound there is another"
-        );
-        assert_eq!(shown(RateIs::Exact, false), [hw, port]);
     }
 }

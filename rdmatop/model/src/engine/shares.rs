@@ -29,6 +29,9 @@ const LINGER: u64 = 5_000_000_000;
 const SNAPSHOTS: u64 = 3;
 /// The largest number of processes that have a device open and are asked about.
 const ASKED: usize = 256;
+/// A process is asked about again after so long at the earliest, ns: whoever has calls lost must not have
+/// others read all the time.
+const ASKED_AGAIN_NS: u64 = 10_000_000_000;
 
 /// A device's uid and the number of a port.
 type Place = (u64, u32);
@@ -53,7 +56,7 @@ struct Last {
 
 impl Last {
     /// Whether a counter may still show what was moved then.
-    fn is_late(self, now: Self) -> bool {
+    fn is_recent(self, now: Self) -> bool {
         now.snapshot - self.snapshot < SNAPSHOTS || now.at_ns - self.at_ns < LINGER
     }
 }
@@ -72,8 +75,8 @@ struct Port {
 impl Port {
     /// Forgets who was last seen long ago, and returns the others.
     fn lately(&mut self, now: Last) -> BTreeSet<User> {
-        self.users.retain(|_, seen| seen.is_late(now));
-        self.hidden.retain(|_, (seen, _)| seen.is_late(now));
+        self.users.retain(|_, seen| seen.is_recent(now));
+        self.hidden.retain(|_, (seen, _)| seen.is_recent(now));
         self.users.keys().chain(self.hidden.keys()).copied().collect()
     }
 
@@ -190,7 +193,7 @@ pub(super) struct Shares {
     makers: BTreeMap<u64, (u64, Last)>,
     /// What /proc said of processes that have a device open and have no row.
     strangers: BTreeMap<u32, ProcessFacts>,
-    /// Since when calls were seen when a process with a device open was asked about last.
+    /// When each process with a device open was asked about last, ns, by its PID.
     asked: BTreeMap<u32, u64>,
     wanted: BTreeSet<u32>,
     snapshot: u64,
@@ -310,9 +313,10 @@ impl Shares {
         }
         let mut sums: BTreeMap<u64, Share> = BTreeMap::new();
         self.users_of_qps(seen, last_ns, &mut sums);
-        self.note_makers(seen);
+        let open = open(seen);
+        self.note_makers(seen, &open);
         for (port, device) in ports {
-            let openers = self.openers(device, seen);
+            let openers = self.openers(device, seen, &open);
             self.port(seen, (port, device), &openers, &mut sums);
         }
         for ((process, place), moved) in &self.moved {
@@ -362,7 +366,7 @@ impl Shares {
 
     /// Notes who makes objects past the kernel, and asks about processes that have a device open: about each
     /// without a row once, and again where it may have loaded a library since.
-    fn note_makers(&mut self, seen: &Seen<'_>) {
+    fn note_makers(&mut self, seen: &Seen<'_>, open: &BTreeSet<u32>) {
         let last = Last {
             snapshot: self.snapshot,
             at_ns: seen.now_ns,
@@ -375,17 +379,20 @@ impl Shares {
                 *known = (*made, last);
             }
         }
-        let open = open(seen);
-        self.asked
-            .retain(|pid, _| open.contains(pid) || self.strangers.contains_key(pid));
+        self.asked.retain(|pid, _| open.contains(pid));
+        self.strangers.retain(|pid, _| open.contains(pid));
         let since_ns = seen.makers.since_ns.unwrap_or(0);
-        for pid in open {
+        for &pid in open {
             let is_due = self.told(pid, seen).is_none_or(|told| {
                 seen.makers.of(told) == Some(Unlisted::Unknown) && seen.makers.is_outdated(told)
             });
-            let is_new = self.asked.get(&pid).is_none_or(|asked| *asked < since_ns);
-            if is_due && is_new && self.asked.len() < ASKED {
-                self.asked.insert(pid, since_ns);
+            let asked_ns = self.asked.get(&pid).copied();
+            let is_new = asked_ns.is_none_or(|asked_ns| {
+                asked_ns < since_ns && seen.now_ns.saturating_sub(asked_ns) >= ASKED_AGAIN_NS
+            });
+            let has_room = asked_ns.is_some() || self.asked.len() < ASKED;
+            if is_due && is_new && has_room {
+                self.asked.insert(pid, seen.now_ns);
                 self.wanted.insert(pid);
             }
         }
@@ -400,7 +407,7 @@ impl Shares {
 
     /// Who has a device open on which there may be queue pairs that the kernel does not list, and who made
     /// objects there.
-    fn openers(&self, device: &DeviceRow, seen: &Seen<'_>) -> Vec<Opener> {
+    fn openers(&self, device: &DeviceRow, seen: &Seen<'_>, open: &BTreeSet<u32>) -> Vec<Opener> {
         if !device.may_hide_qps() {
             return Vec::new();
         }
@@ -416,17 +423,19 @@ impl Shares {
             snapshot: self.snapshot,
             at_ns: seen.now_ns,
         };
-        let open = open(seen);
+        let users: BTreeSet<_> = contexts.iter().map(|pid| self.told(*pid, seen)?.user).collect();
         for (process, (_, last)) in &self.makers {
             let Some(row) = seen.processes.get(*process) else {
                 continue;
             };
             let has_none_open = !row.pid.is_some_and(|pid| open.contains(&pid));
-            // What its parent has open it may use, too.
-            let inherits = row.facts.ppid.is_none_or(|pid| contexts.contains(&pid));
-            let may_use = row.ended_ns.is_none() && (has_none_open || inherits);
+            // What a process of its user has open it may use, too: it may be its child, or get the
+            // descriptor.
+            let user = row.facts.user.as_deref();
+            let shares = user.is_none() || users.contains(&None) || users.contains(&user);
+            let may_use = row.ended_ns.is_none() && (has_none_open || shares);
             // It may have closed the device again between two readings.
-            if may_use || last.is_late(now) {
+            if may_use || last.is_recent(now) {
                 openers.push(Opener {
                     user: User::Process(*process),
                     unlisted: Some(Unlisted::Made),

@@ -24,11 +24,12 @@ fn makes_its_own(libraries: Option<&[String]>) -> bool {
     libraries.is_none_or(|libraries| libraries.iter().any(own))
 }
 
-/// What /proc told of a process.
+/// What is known from /proc of a process: its user, when it started, when it was read, and its libraries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told<'a> {
     /// Its uid, if it has a row. One that makes a call gets one.
     pub(super) process: Option<u64>,
+    pub(super) user: Option<&'a str>,
     born_ns: u64,
     read_ns: u64,
     libraries: Option<&'a [String]>,
@@ -39,6 +40,7 @@ impl<'a> From<&'a Process> for Told<'a> {
         let libraries = process.facts.libraries.as_ref();
         Self {
             process: Some(process.uid),
+            user: process.facts.user.as_deref(),
             born_ns: process.born_ns,
             read_ns: process.read_ns,
             libraries: libraries.map(|libraries| libraries.as_slice()),
@@ -50,6 +52,7 @@ impl<'a> From<&'a ProcessFacts> for Told<'a> {
     fn from(facts: &'a ProcessFacts) -> Self {
         Self {
             process: None,
+            user: facts.user.as_deref(),
             born_ns: facts.born_ns,
             read_ns: facts.read_ns,
             libraries: facts.libraries.as_deref(),
@@ -67,7 +70,7 @@ pub(super) struct Makers {
 }
 
 impl Makers {
-    /// As of now.
+    /// Collects who has made objects so far, and since when each call is seen.
     pub(super) fn seen(verbs: &Verbs, programs: &Programs, losses: &Losses) -> Self {
         let since_ns = programs.see_calls_ns().filter(|_| verbs.are_read());
         Self {

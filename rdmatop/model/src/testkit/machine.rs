@@ -134,7 +134,7 @@ impl Machine {
         };
         let probe = |n: usize| ProbeVerdict {
             program: format!("p{n}"),
-            hook: "kprobe:f".to_owned(),
+            hook: format!("kprobe:{}", if n == 0 { "ib_uverbs_cmd_verbs" } else { "f" }),
             gives: "events".to_owned(),
             verdict: if n < 21 || datapath {
                 Verdict::Ok

@@ -269,7 +269,7 @@ fn eight() -> Machine {
     with_ranks(idle_eight())
 }
 
-/// The same with InfiniBand.
+/// Eight InfiniBand ports and a job with a rank on each, which mpirun starts while rdmatop runs.
 fn eight_ib() -> Machine {
     with_ranks(idle_eight_ib())
 }

@@ -1,7 +1,7 @@
 //! Processes: read once when they are new, watched for their end.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -52,6 +52,8 @@ pub struct ProcessSource {
     start_offset: i64,
     /// Clock ticks of a second.
     ticks: Option<u64>,
+    /// When the round began that asked for details which have not come yet, `CLOCK_MONOTONIC`, ns.
+    asked_ns: BTreeMap<ProcKey, u64>,
 }
 
 impl ProcessSource {
@@ -60,6 +62,7 @@ impl ProcessSource {
         Self {
             start_offset: offset(&root),
             ticks: clock_ticks(&root),
+            asked_ns: BTreeMap::new(),
             root,
             cache: ProcCache::default(),
             details,
@@ -93,16 +96,24 @@ impl ProcessSource {
         };
         for process in fresh.iter().chain(again).filter_map(|key| of(*key)) {
             details.ask(Asker::Rows, ask(process, parts));
+            self.asked_ns.insert(process.key(), read_ns);
         }
+        self.asked_ns.retain(|key, _| of(*key).is_some());
         let (since_ns, patience) = patience(self.once, read_ns);
         details.settle(since_ns, patience);
-        let mut answers = details.take(Asker::Rows);
+        // What comes late was read when it was asked for, not now.
+        let answers = details.take(Asker::Rows).into_iter();
+        let mut answers: BTreeMap<ProcKey, (ProcDetail, u64)> = answers
+            .map(|(key, detail)| (key, (detail, self.asked_ns.remove(&key).unwrap_or(0))))
+            .collect();
         for key in fresh {
-            answers.entry(*key).or_default();
+            answers
+                .entry(*key)
+                .or_insert_with(|| (ProcDetail::default(), read_ns));
         }
         let mut counts = Vec::new();
         let slept_ns = slept_ns();
-        for (key, detail) in answers {
+        for (key, (detail, read_ns)) in answers {
             if let Some(process) = of(key) {
                 // What was counted before an exec is gone, too, where the new list was not readable.
                 let count = detail.mappings;

@@ -45,14 +45,15 @@ pub(crate) fn still_looks(snapshot: &Snapshot) -> Vec<(FindingId, u64)> {
 fn so_far(snapshot: &Snapshot) -> (String, bool) {
     let all = still_looks(snapshot);
     let bursts = all.iter().any(|(_, seconds)| *seconds <= Quiet::ENOUGH_S);
-    let words = bursts.then(|| format!("what comes in bursts needs {} s", Quiet::ENOUGH_S));
+    let words = bursts.then(|| format!("what comes in bursts ({} s)", Quiet::ENOUGH_S));
     let others = all.iter().filter(|(_, seconds)| *seconds > Quiet::ENOUGH_S);
-    let others = others.map(|(id, seconds)| format!("{} {seconds} s", id.name()));
+    let others = others.map(|(id, seconds)| format!("{} ({seconds} s)", id.name()));
     let list: Vec<_> = words.into_iter().chain(others).collect();
     if list.is_empty() {
         return (String::new(), false);
     }
-    (format!("; {} (--for)", list.join(", ")), bursts)
+    let needs = list.join(", ");
+    (format!("; too short for {needs}: --for SECS"), bursts)
 }
 
 /// The verdict in one line.
@@ -231,8 +232,8 @@ mod tests {
         ];
         assert_eq!(
             text(&snapshot),
-            "ok so far: found nothing wrong in 12 s on this host: 0 devices, 0 QPs; what comes in bursts needs 30 s, qp-leak 60 s, \
-             latency-rises 90 s (--for)\n"
+            "ok so far: found nothing wrong in 12 s on this host: 0 devices, 0 QPs; too short for what comes in bursts (30 s), \
+             qp-leak (60 s), latency-rises (90 s): --for SECS\n"
         );
         let document = |snapshot: &Snapshot| -> serde_json::Value {
             serde_json::from_str(&json(snapshot).unwrap()).unwrap()
@@ -246,14 +247,14 @@ mod tests {
         snapshot.health.still_looks.drain(..2);
         assert_eq!(
             text(&snapshot),
-            "ok: found nothing wrong in 12 s on this host: 0 devices, 0 QPs; qp-leak 60 s, latency-rises 90 s (--for)\n"
+            "ok: found nothing wrong in 12 s on this host: 0 devices, 0 QPs; too short for qp-leak (60 s), latency-rises (90 s): --for SECS\n"
         );
         snapshot.health.ebpf = EbpfState::On {
             datapaths: DataPaths::default(),
         };
         let said = text(&snapshot);
         assert!(
-            said.ends_with("; qp-leak 60 s (--for)\n"),
+            said.ends_with("; too short for qp-leak (60 s): --for SECS\n"),
             "no work request is timed: {said}"
         );
         snapshot.health.still_looks.insert(0, (FindingId::HotPort, 25));
@@ -261,7 +262,7 @@ mod tests {
         assert_eq!(document(&snapshot)["still_looks"].as_array().unwrap().len(), 2);
         let said = text(&snapshot);
         assert!(
-            said.starts_with("ok so far: ") && said.ends_with("bursts needs 30 s, qp-leak 60 s (--for)\n"),
+            said.starts_with("ok so far: ") && said.ends_with("bursts (30 s), qp-leak (60 s): --for SECS\n"),
             "{said}"
         );
     }

@@ -15,11 +15,26 @@ use crate::{
 type Pair = (u32, Option<u32>, u8);
 
 const RTS: u8 = 3;
-/// `devx_obj_create`.
+/// The number of mlx5's `devx_obj_create`, which makes objects that the kernel does not list.
 const DEVX: u32 = 4097 << 16 | 4096;
 const UCX: &[&str] = &["libibverbs.so.1", "libuct.so.0", "libuct_ib.so.0"];
 const PLAIN: &[&str] = &["libibverbs.so.1", "libnccl.so.2", "libuct.so.0"];
 const RATE: u64 = 1_000_000;
+
+/// What is reported of the program that sees calls of verbs.
+fn sees_calls(verdict: Verdict) -> EbpfReport {
+    EbpfReport {
+        probes: vec![ProbeVerdict {
+            program: "cmd_verbs_ret".into(),
+            hook: "kretprobe:ib_uverbs_cmd_verbs".into(),
+            gives: String::new(),
+            verdict,
+            causes: Vec::new(),
+        }]
+        .into(),
+        ..EbpfReport::default()
+    }
+}
 
 /// A NIC whose driver no program of ours follows.
 struct Nic {
@@ -32,6 +47,8 @@ struct Nic {
     made: BTreeMap<u32, u64>,
     /// Each process has a queue pair on a device without counters, too.
     beside: bool,
+    /// Who has another NIC open.
+    elsewhere: Vec<u32>,
 }
 
 impl Nic {
@@ -48,6 +65,7 @@ impl Nic {
             contexts: None,
             made: BTreeMap::new(),
             beside: false,
+            elsewhere: Vec::new(),
         };
         if ebpf {
             nic.attach();
@@ -62,7 +80,7 @@ impl Nic {
                 datapaths: DataPaths::default(),
             },
             follows_qps: true,
-            ..EbpfReport::default()
+            ..sees_calls(Verdict::Ok)
         };
         self.apply(Input::Ebpf(Box::new(on)));
     }
@@ -107,13 +125,19 @@ impl Nic {
             source,
             at: (self.second * SECOND).into(),
         }];
+        let mut devices = vec![device];
+        if self.beside {
+            devices.push(counting(1, "hns_0", "hns3", &[]));
+        }
+        if !self.elsewhere.is_empty() {
+            let mut other = rxe(2, "nic2");
+            other.driver = Some(self.driver.into());
+            other.contexts = Some(self.elsewhere.clone());
+            devices.push(other);
+        }
         self.apply(Input::Devices(Box::new(DevicesSample {
             mono_ns: self.second * SECOND,
-            devices: if self.beside {
-                vec![device, counting(1, "hns_0", "hns3", &[])]
-            } else {
-                vec![device]
-            },
+            devices,
             ..DevicesSample::default()
         })));
         let qp = |(qpn, pid, state): &Pair| QpReading {
@@ -403,25 +427,14 @@ fn of_a_process_that_started_under_our_eyes_its_calls_tell() {
         nic.apply(Input::Ebpf(Box::new(on)));
         shown(&later(&mut nic, &pairs), 231)
     };
-    assert_eq!(of_report(EbpfReport::default()), EXACT, "the same programs");
+    assert_eq!(of_report(sees_calls(Verdict::Ok)), EXACT, "the same programs");
     let anew = EbpfReport {
         anew: true,
-        ..EbpfReport::default()
+        ..sees_calls(Verdict::Ok)
     };
     assert_eq!(of_report(anew), AT_MOST);
-    let verdict = |verdict| EbpfReport {
-        probes: vec![ProbeVerdict {
-            program: "cmd_verbs_ret".into(),
-            hook: "kretprobe:ib_uverbs_cmd_verbs".into(),
-            gives: String::new(),
-            verdict,
-            causes: Vec::new(),
-        }]
-        .into(),
-        ..EbpfReport::default()
-    };
-    assert_eq!(of_report(verdict(Verdict::Ok)), EXACT);
-    assert_eq!(of_report(verdict(Verdict::Broken)), AT_MOST);
+    assert_eq!(of_report(sees_calls(Verdict::Broken)), AT_MOST);
+    assert_eq!(of_report(EbpfReport::default()), AT_MOST, "no such program");
 }
 
 #[test]
@@ -447,6 +460,36 @@ fn libraries_that_were_read_before_calls_were_seen_are_read_again() {
     // It had UCX for a moment: what it moved then is still in the rate.
     assert_eq!(shown(&later(&mut nic, &pairs), 231), EXACT);
     assert_eq!(nic.engine.needs().processes, [0; 0]);
+}
+
+#[test]
+fn what_a_process_makes_may_be_on_each_device_that_its_user_has_open() {
+    let shown_to = |user: &str| {
+        let mut nic = Nic::new("mlx5_core");
+        (nic.contexts, nic.elsewhere) = (Some(vec![231]), vec![240]);
+        let pairs = [(10, Some(231), RTS), (20, Some(240), 1)];
+        nic.second(RATE, &pairs);
+        for (pid, user) in [(231, "ana"), (240, user)] {
+            nic.apply(Input::Process(Box::new(ProcessFacts {
+                pid,
+                start_ticks: 7,
+                read_ns: nic.second * SECOND,
+                user: Some(user.to_owned()),
+                libraries: Some(Vec::new()),
+                ..ProcessFacts::default()
+            })));
+        }
+        nic.made.insert(240, 1);
+        // Right after the call it may have been any device.
+        later(&mut nic, &pairs);
+        shown(&later(&mut nic, &pairs), 231)
+    };
+    assert_eq!(shown_to("bob"), EXACT);
+    assert_eq!(
+        shown_to("ana"),
+        AT_MOST,
+        "a descriptor can be passed to the other process"
+    );
 }
 
 #[test]

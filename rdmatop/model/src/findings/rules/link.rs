@@ -164,7 +164,11 @@ fn bring_up(scene: &Scene<'_>, port: &PortRow, state: PortState) -> NextStep {
         }
         // Of a bond the one that all its members make up.
         Some(netdev) => (ShellWord::netdev(netdev), NextStep::default()),
-        None => elsewhere(scene, port),
+        None if port.link_layer.as_deref() == Some("Ethernet") => elsewhere(scene, port),
+        None => {
+            return "sudo dmesg | tail -50   # what its driver says of the link; nothing -> its vendor"
+                .into();
+        }
     };
     step!(
         "ip link show dev {}   # no UP within <> -> sudo ip link set dev {} up (until the next boot)   # NO-CARRIER -> plug in the cable, or \

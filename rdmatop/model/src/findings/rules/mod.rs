@@ -246,11 +246,15 @@ impl<'a> Scene<'a> {
 
 /// Whether a process has loaded a library by which ranks wait for one another.
 fn is_collective(row: &ProcessRow) -> bool {
-    const LIBRARIES: [&str; 5] = ["libnccl", "librccl", "libmpi", "libnvshmem", "libsharp"];
+    has_one_of(row, &["libnccl", "librccl", "libmpi", "libnvshmem", "libsharp"])
+}
+
+/// Whether a process has loaded a library whose name begins so.
+fn has_one_of(row: &ProcessRow, names: &[&str]) -> bool {
     let libraries = row.libraries.iter().flat_map(|all| all.iter());
     libraries
         .into_iter()
-        .any(|library| LIBRARIES.iter().any(|known| library.starts_with(known)))
+        .any(|library| names.iter().any(|known| library.starts_with(known)))
 }
 
 /// Modules of the kernel with connected QPs, as NVMe-oF, NFS and Lustre have, by device and port. QPs for

@@ -94,7 +94,10 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
                 ),
             };
             let reason = scene.growth.failed.reason(scene, owner, qps);
-            let told = reason.as_ref().map(|reason| requests::meaning(reason.failure));
+            let infiniband = scene.only_infiniband(qps.iter().map(|qp| &*qp.device));
+            let told = reason
+                .as_ref()
+                .map(|reason| requests::meaning(reason.failure, infiniband));
             let sure = told.filter(|_| reason.as_ref().is_some_and(|reason| reason.sure));
             let because = sure.map_or(what, |(because, _)| because);
             out.verdict = format!("{many} of {who}{on} in {state}: {because}");
@@ -102,7 +105,7 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
                 let rose = reason.rose;
                 match sure {
                     Some(_) => format!("{what}; {rose}"),
-                    None => format!("may be why: {why} ({rose}; others have QPs there, too)"),
+                    None => format!("may be why: {why} ({rose})"),
                 }
             }));
             out.short = format!("QPs in {state}");
@@ -126,8 +129,8 @@ fn list(qps: &[&StuckQp]) -> String {
     text::names(&names)
 }
 
-/// What a status of a CQE means, and what to do.
-pub(super) fn meaning(status: WcStatus) -> (&'static str, &'static str) {
+/// What a status of a CQE means, and what to do, on InfiniBand or elsewhere.
+pub(super) fn meaning(status: WcStatus, infiniband: bool) -> (&'static str, &'static str) {
     match status.0 {
         1 => (
             "a message was longer than the receive buffer",
@@ -156,6 +159,10 @@ pub(super) fn meaning(status: WcStatus) -> (&'static str, &'static str) {
         11 => (
             "the peer failed to carry it out",
             "sudo rdmatop check   # on the peer's host: it names what failed there",
+        ),
+        12 if infiniband => (
+            "the peer did not answer",
+            "Does the peer's process run, and is its port ACTIVE (ibstat there)? Both -> look for links with errors: sudo ibdiagnet. Where NICs reach their own rail alone: NCCL_CROSS_NIC=0.",
         ),
         12 => (
             "the peer did not answer",
@@ -203,7 +210,8 @@ pub(super) fn completions(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             let Some(rate) = growing(Some(row.cqes)) else {
                 continue;
             };
-            let (what, next) = meaning(row.status);
+            let infiniband = scene.only_infiniband(owner.devices.iter().map(|name| &**name));
+            let (what, next) = meaning(row.status, infiniband);
             let who = words::process(owner);
             let on = failing_on(scene, owner, row.status);
             let about = About::of_process(Some(owner.uid)).part(row.status.to_string());

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::link::{self, name, who};
-use super::{Scene, growing, idle, is_collective};
+use super::{Scene, growing, has_one_of, idle, is_collective};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::{PortRow, ProcessRow};
 use crate::value::Counter;
@@ -267,7 +267,9 @@ fn hot_of(scene: &Scene<'_>, ports: &[&PortRow]) -> Option<Symptom> {
             .workload
             .as_deref()
             .is_some_and(|job| job.starts_with("slurm"));
-        row.libraries.is_none() || is_collective(row) || (of_slurm && !row.workload_claimed)
+        // A framework may have its collectives linked into it; what computes on GPUs is no storage.
+        let computes = is_collective(row) || has_one_of(row, &["libcuda"]);
+        row.libraries.is_none() || computes || (of_slurm && !row.workload_claimed)
     };
     let is_job = movers.iter().any(may_be_rank) || choices.iter().any(of_nccl);
     let is_on_idle = |row: &&ProcessRow| idle.iter().any(|at| row.devices.contains(&ports[*at].device));

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::link::{PAST_KERNEL, name, used_by, who};
+use super::link::{PAST_KERNEL, is_infiniband, name, used_by, who};
 use super::{Scene, growing, qps};
+use crate::cause::CauseId;
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::ib::WcStatus;
 use crate::judgement::{Stuck, StuckQp};
@@ -15,9 +16,9 @@ const S: u64 = 1_000_000_000;
 /// asked for each second or two.
 const NEAR_NS: u64 = 5 * S;
 
-/// One way to fail.
+/// A way in which requests fail, and the counters that count it.
 pub(super) struct Failure {
-    /// What fails.
+    /// The subject of the verdict, before the port's name.
     what: &'static str,
     /// The status of the completion at the end that has one; `None`: the peer alone has it.
     status: Option<WcStatus>,
@@ -106,9 +107,9 @@ const FAILURES: &[Failure] = &[
 ];
 
 /// What it means that requests fail so, and what to do.
-pub(super) fn meaning(failure: &Failure) -> (&'static str, &'static str) {
+pub(super) fn meaning(failure: &Failure, infiniband: bool) -> (&'static str, &'static str) {
     match failure.status {
-        Some(status) => qps::meaning(status),
+        Some(status) => qps::meaning(status, infiniband),
         None => (
             "a peer asked for memory that it may not use",
             "Check RKey, remote address and length on the peer, and the MR's access flags here; was it deregistered too early?",
@@ -125,34 +126,46 @@ fn rising(port: &PortRow) -> impl Iterator<Item = (usize, &NamedCounter, f64)> {
     })
 }
 
-/// Rises kept of each counter.
+/// How many spans are kept of each way to fail, on each port.
 const KEPT: usize = 8;
 
-/// A rise of a counter.
+/// A span in which a counter went on rising.
 #[derive(Clone, Debug)]
 struct Rise {
+    from_ns: u64,
+    /// When it last rose.
     at_ns: u64,
     counter: Arc<str>,
     per_s: f64,
+    /// The processes of which QPs were seen to go to ERR then.
+    failed: BTreeSet<u64>,
 }
 
-/// The last rises of counters of a port, by their places in [`FAILURES`], oldest first.
+impl Rise {
+    /// How far a time is from the span, ns.
+    fn distance(&self, ns: u64) -> u64 {
+        self.from_ns.saturating_sub(ns).max(ns.saturating_sub(self.at_ns))
+    }
+}
+
+/// The last spans of each port, by their places in [`FAILURES`], oldest first.
 type Rises = BTreeMap<usize, VecDeque<Rise>>;
 
 /// What each port (device uid, number) counted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Failed {
     rises: BTreeMap<(u64, u32), Rises>,
-    /// Time of the first snapshot, ns. What was in ERR then failed at a time that nobody knows.
+    /// When the watch began, ns. QPs in ERR by then failed at a time that nobody knows.
     first_ns: Option<u64>,
 }
 
-/// What a port counted when QPs went to ERR.
+/// Why QPs went to ERR, by a counter of their port.
 pub(super) struct Reason {
     pub(super) failure: &'static Failure,
     /// Which counter rose.
     pub(super) rose: String,
-    /// No other process has QPs there whose requests it may have been.
+    /// Each of the QPs went to ERR at such a time, and no other process has QPs there whose requests it may
+    /// have been.
     pub(super) sure: bool,
 }
 
@@ -165,14 +178,23 @@ impl Failed {
             let key = (port.device_uid, port.port);
             let mut of_port = before.remove(&key).unwrap_or_default();
             for (at, row, per_s) in rising(port) {
-                let rises = of_port.entry(at).or_default();
+                let spans = of_port.entry(at).or_default();
                 let counter = row.name.clone();
-                rises.push_back(Rise {
-                    at_ns,
-                    counter,
-                    per_s,
-                });
-                rises.drain(..rises.len().saturating_sub(KEPT));
+                match spans.back_mut().filter(|span| at_ns - span.at_ns < NEAR_NS) {
+                    Some(span) => (span.at_ns, span.counter, span.per_s) = (at_ns, counter, per_s),
+                    None => spans.push_back(Rise {
+                        from_ns: at_ns,
+                        at_ns,
+                        counter,
+                        per_s,
+                        failed: BTreeSet::new(),
+                    }),
+                }
+                spans.drain(..spans.len().saturating_sub(KEPT));
+            }
+            let last = of_port.values_mut().filter_map(VecDeque::back_mut);
+            for span in last.filter(|span| at_ns - span.at_ns < NEAR_NS) {
+                span.failed.extend(failing(snapshot, port, span, self.first_ns));
             }
             if !of_port.is_empty() {
                 self.rises.insert(key, of_port);
@@ -198,17 +220,28 @@ impl Failed {
                 all.extend(rises.flat_map(|(at, rises)| rises.iter().map(move |rise| (port, *at, rise))));
             }
         }
-        let near = qps.iter().flat_map(|qp| {
-            let since = qp.stuck.since_ns.filter(|since| self.is_new(*since));
+        let since = |qp: &StuckQp| qp.stuck.since_ns.filter(|since| self.is_new(*since));
+        let near = |qp: &StuckQp| {
+            let since = since(qp);
             let rises = ports.get(&*qp.device).into_iter().flatten();
-            rises.filter_map(move |(port, at, rise)| Some((rise.at_ns.abs_diff(since?), *port, *at, rise)))
-        });
-        let nearest = near.min_by_key(|(distance, ..)| *distance);
-        let (_, port, at, rise) = nearest.filter(|(distance, ..)| *distance <= NEAR_NS)?;
+            let near = rises.filter_map(|(port, at, rise)| Some((rise.distance(since?), *port, *at, *rise)));
+            near.filter(|(distance, ..)| *distance <= NEAR_NS)
+                .min_by_key(|(distance, ..)| *distance)
+        };
+        let all: Vec<_> = qps.iter().map(|qp| near(qp)).collect();
+        let nearest = all.iter().flatten().min_by_key(|(distance, ..)| *distance);
+        let (_, port, at, rise) = nearest.copied()?;
+        let mut notes = scene.snapshot.health.notes.iter();
+        // The NIC counts for other PID namespaces too, of which no QP is listed here.
+        let are_all_listed = notes.all(|note| note.id != CauseId::PidNamespace);
         Some(Reason {
             failure: FAILURES.get(at)?,
             rose: format!("{} of {} rose at that time", rise.counter, name(port)),
-            sure: users(scene, port).iter().all(|user| user.uid == owner.uid)
+            sure: are_all_listed
+                && all
+                    .iter()
+                    .all(|found| found.is_some_and(|(_, _, reason, _)| reason == at))
+                && users(scene, port).iter().all(|user| user.uid == owner.uid)
                 && scene.openers(port.device_uid).all(|user| user.uid == owner.uid),
         })
     }
@@ -219,27 +252,19 @@ fn users<'a>(scene: &Scene<'a>, port: &PortRow) -> Vec<&'a ProcessRow> {
     scene.holders(&port.device).chain(scene.consumers(port)).collect()
 }
 
-/// Those of these processes that have QPs on a port which went to ERR about when its counter rose.
-fn failing<'a>(
-    scene: &Scene<'_>,
-    port: &PortRow,
-    users: &[&'a ProcessRow],
-    at_ns: u64,
-) -> Vec<&'a ProcessRow> {
-    let went = |qp: &&QpRow| {
-        let stuck = Stuck::of(qp, scene.snapshot.mono_ns).filter(|stuck| stuck.is_wrong());
-        let since = stuck.and_then(|stuck| stuck.since_ns);
-        qp.port.is_none_or(|number| number == port.port)
-            && since
-                .is_some_and(|since| scene.growth.failed.is_new(since) && since.abs_diff(at_ns) <= NEAR_NS)
+/// The processes with QPs on a port that went to ERR while its counter rose, after the watch began.
+fn failing(snapshot: &Snapshot, port: &PortRow, rise: &Rise, first_ns: Option<u64>) -> BTreeSet<u64> {
+    let went = |qp: &&Arc<QpRow>| {
+        let stuck = Stuck::of(qp, snapshot.mono_ns).filter(|stuck| stuck.is_wrong());
+        let since = stuck
+            .and_then(|stuck| stuck.since_ns)
+            .filter(|since| Some(*since) > first_ns);
+        qp.device_uid == Some(port.device_uid)
+            && qp.port.is_none_or(|number| number == port.port)
+            && since.is_some_and(|since| rise.distance(since) <= NEAR_NS)
     };
-    let failed = scene.qps_on(port.device_uid).filter(went);
-    let owners: BTreeSet<_> = failed.filter_map(|qp| qp.process_uid).collect();
-    users
-        .iter()
-        .copied()
-        .filter(|user| owners.contains(&user.uid))
-        .collect()
+    let failed = snapshot.qps.iter().filter(went);
+    failed.filter_map(|qp| qp.process_uid).collect()
 }
 
 /// Ports whose NIC counts requests that failed. Each rise is told for some seconds: the QP may be seen in ERR
@@ -262,26 +287,26 @@ pub(super) fn failed(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 continue;
             }
             let total = port.counters.iter().find(|row| row.name == *counter);
-            let total = total.map_or(0, |row| row.counter.total);
+            let total = total.map_or_else(String::new, |row| format!(" {} in all,", row.counter.total));
             let mut evidence = vec![format!(
-                "{counter} {total} in all, {} when it last rose",
+                "{counter}{total} {} when it last rose",
                 words::per_s(rise.per_s)
             )];
             if users.is_empty() {
                 users = scene.openers(port.device_uid).collect();
                 evidence.extend((!users.is_empty()).then(|| PAST_KERNEL.to_owned()));
             }
-            let victims = failing(scene, port, &users, rise.at_ns);
-            // Of the others nobody is seen to wait: it may be the trace of a program that has ended.
-            let severity = if victims.is_empty() {
+            // No living QP is seen to fail: it may be the trace of a program that has ended. Whose QPs were
+            // seen stays so when the program ends.
+            let severity = if rise.failed.is_empty() {
                 Severity::Warning
             } else {
+                users.retain(|user| rise.failed.contains(&user.uid));
                 evidence
-                    .extend(who(&victims).map(|who| format!("QPs went to ERR at that time: those of {who}")));
-                users.clone_from(&victims);
+                    .extend(who(&users).map(|who| format!("QPs went to ERR at that time: those of {who}")));
                 Severity::Critical
             };
-            let (why, next) = meaning(failure);
+            let (why, next) = meaning(failure, is_infiniband(port));
             let only_kernel = !users.is_empty() && users.iter().all(|user| user.kernel);
             out.push(Symptom {
                 verdict: format!(
@@ -293,7 +318,7 @@ pub(super) fn failed(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 evidence,
                 next: if only_kernel { qps::OF_KERNEL } else { next }.into(),
                 short: "requests fail".to_owned(),
-                victims: victims.iter().map(|row| row.uid).collect(),
+                victims: rise.failed.iter().copied().collect(),
                 ..scene.symptom(
                     FindingId::RequestsFail,
                     severity,

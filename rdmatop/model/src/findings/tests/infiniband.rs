@@ -4,7 +4,7 @@
 use super::*;
 
 /// Words that mean nothing on InfiniBand.
-const OF_ETHERNET: [&str; 10] = [
+const OF_ETHERNET: [&str; 11] = [
     "PFC",
     "ECN",
     "RoCE",
@@ -15,6 +15,7 @@ const OF_ETHERNET: [&str; 10] = [
     "ethtool",
     "NETDEV",
     "INTERFACE",
+    "GID index",
 ];
 /// Commands that find nothing on Ethernet.
 const OF_INFINIBAND: [&str; 5] = ["ibstat", "ibdiagnet", "sminfo", "opensm", "iblinkinfo"];
@@ -22,7 +23,7 @@ const OF_INFINIBAND: [&str; 5] = ["ibstat", "ibdiagnet", "sminfo", "opensm", "ib
 /// As what a trouble is found, whether it can be on InfiniBand and on Ethernet, and what makes it.
 type Trouble = (FindingId, [bool; 2], fn(&mut Snapshot));
 
-const TROUBLES: [Trouble; 12] = [
+const TROUBLES: [Trouble; 14] = [
     (FindingId::PortDown, [true, true], |s| {
         s.ports[3].state = Some(PortState(1));
     }),
@@ -72,6 +73,15 @@ const TROUBLES: [Trouble; 12] = [
         let mut calls = rows::verb(4711, "rank", "modify_qp", 3.0, &[(110, 4)], false);
         (calls.process_uid, calls.errors) = (Some(5), rate(4.0));
         s.verbs.push(calls);
+    }),
+    (FindingId::RequestsFail, [true, true], |s| {
+        named(&mut s.ports[1], "req_transport_retries_exceeded", 1.0);
+    }),
+    (FindingId::CompletionError, [true, true], |s| {
+        s.processes[0].traffic.by_status = vec![StatusCount {
+            status: WcStatus(12),
+            cqes: rate(1.0).unwrap(),
+        }];
     }),
     (FindingId::IbCongestion, [true, false], |s| {
         named(&mut s.ports[2], "port_xmit_wait", 1.5e9);

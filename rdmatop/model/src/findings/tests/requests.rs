@@ -152,6 +152,11 @@ fn requests_of_the_kernel_and_of_those_past_it_say_whose_they_are() {
 /// What is found of a process whose QP goes to ERR at a second: beside it another one has QPs there or not,
 /// and counters rise at seconds.
 fn failing_at(failed: u64, beside: bool, rises: &[(&str, u64)]) -> Vec<Finding> {
+    ending_at(failed, u64::MAX, beside, rises)
+}
+
+/// The same, and the process ends at a second.
+fn ending_at(failed: u64, ended: u64, beside: bool, rises: &[(&str, u64)]) -> Vec<Finding> {
     let mut watch = Watch::default();
     let mut found = Vec::new();
     for second in 0..30 {
@@ -170,7 +175,11 @@ fn failing_at(failed: u64, beside: bool, rises: &[(&str, u64)]) -> Vec<Finding> 
             state: QpState(6),
             duration_ns: None,
         }]);
-        s.qps.push(qp);
+        if second < ended {
+            s.qps.push(qp);
+        } else {
+            s.processes.remove(0);
+        }
         if beside {
             s.processes.push(rows::process(
                 6,
@@ -210,6 +219,17 @@ fn only_a_process_whose_qps_went_to_err_since_the_rise_suffers() {
 }
 
 #[test]
+fn whose_qps_failed_stays_known_when_their_program_ends() {
+    let mut found = ending_at(10, 13, true, &[(GIVEN_UP, 11)]);
+    found.retain(|found| found.id == FindingId::RequestsFail);
+    assert_eq!(
+        (found[0].severity, &found[0].victims),
+        (Severity::Critical, &vec![5])
+    );
+    assert!(!found[0].verdict.contains("other"), "{}", found[0].verdict);
+}
+
+#[test]
 fn qps_in_err_say_what_their_port_counted_when_they_failed() {
     let found = |failed, beside, rises: &[(&str, u64)]| {
         let mut found = failing_at(failed, beside, rises);
@@ -244,11 +264,18 @@ fn qps_in_err_say_what_their_port_counted_when_they_failed() {
         "{}",
         again.verdict
     );
+    let all: Vec<_> = (9..29).map(|second| (GIVEN_UP, second)).collect();
+    let ever = found(10, false, &all);
+    assert!(
+        ever.verdict.ends_with("the peer did not answer"),
+        "{}",
+        ever.verdict
+    );
     // It may have been a request of the other process.
     let shared = found(10, true, &[(GIVEN_UP, 11)]);
     assert_eq!(
         shared.evidence[1],
-        "may be why: the peer did not answer (req_transport_retries_exceeded of mlx5_2/1 rose at that time; others have QPs there, too)"
+        "may be why: the peer did not answer (req_transport_retries_exceeded of mlx5_2/1 rose at that time)"
     );
     // What is in ERR from the first failed at a time that nobody knows.
     for without in [

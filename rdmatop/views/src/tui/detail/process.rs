@@ -78,7 +78,7 @@ fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
     by_ports.peek()?;
     if !by_ports.any(|counter| counter.rate_known() == Known::AtMost) {
         return Some(
-            "TX and RX are what its ports moved, headers too: no other process can have used them."
+            "TX and RX are what its ports moved, headers too: no other process is known that can have used them."
                 .to_owned(),
         );
     }
@@ -109,13 +109,18 @@ fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
             .filter(move |other| other.unlisted == Some(why))
     };
     let reason = if because(Unlisted::Library).next().is_some() {
-        " A process that has UCX, NVSHMEM or DOCA mapped and ran before rdmatop may have queue pairs that the kernel does \
-         not list: start rdmatop before the job, and its calls tell."
+        " A process that has UCX, NVSHMEM or DOCA mapped, and of which rdmatop did not see each call, may have queue pairs that \
+         the kernel does not list. Of a job that starts while rdmatop runs with eBPF, its calls tell."
             .to_owned()
     } else if because(Unlisted::Made).next().is_some() {
         format!(
             " The kernel does not list what {} made by devx_obj_create: queue pairs, maybe.",
             names(because(Unlisted::Made))
+        )
+    } else if because(Unlisted::Unknown).next().is_some() {
+        format!(
+            " Nothing tells whether {} made queue pairs that the kernel does not list.",
+            names(because(Unlisted::Unknown))
         )
     } else {
         String::new()
@@ -240,7 +245,7 @@ mod tests {
             said(7100).ends_with("what its ports moved, and python3 (7900) may have moved a part of it.")
         );
         assert!(said(7900).contains("all_reduce_perf (7100) may have"));
-        assert!(said(7101).contains("no other process can have used them"));
+        assert!(said(7101).contains("no other process is known that can have used them"));
     }
 
     #[test]
@@ -252,7 +257,7 @@ mod tests {
         );
         assert!(late.contains("and 3 more may have moved a part"), "{late}");
         assert!(
-            late.contains("UCX") && late.contains("start rdmatop before the job"),
+            late.contains("UCX") && late.contains("starts while rdmatop runs"),
             "{late}"
         );
         let made = |snapshot: &mut Snapshot| {
