@@ -16,7 +16,7 @@ use rdmatop_model::snapshot::Snapshot;
 use rdmatop_output::say::say;
 
 use super::glyphs;
-use super::keep::{self, SettingsWriter};
+use super::keep;
 use super::settings::{Settings, SettingsError};
 use super::state::{Probing, State};
 use super::tab::Tab;
@@ -153,7 +153,7 @@ impl From<io::Error> for TuiError {
 /// Runs the view until the user leaves, a signal comes, or the engine ends.
 ///
 /// The newest snapshot is shown. `events` is drained continuously, so that the engine never waits. Changed
-/// settings are saved some time after the change, and at the end. Drawing blocks: give the view a runtime (a
+/// settings are saved at the end. Drawing blocks: give the view a runtime (a
 /// thread) of its own.
 pub async fn run(
     opts: TuiOptions,
@@ -197,12 +197,12 @@ pub async fn run(
         snapshots: &mut snapshots,
         events: &mut events,
     };
-    let mut writer = SettingsWriter::new(move |now: &Settings| opts.keep(now), keep::QUIET);
-    let keep = |now: &Settings| writer.changed(now);
-    let outcome = drive(&mut state, &mut guard, inputs, &control, keep).await;
+    let outcome = drive(&mut state, &mut guard, inputs, &control).await;
     drop(guard);
     let _ = control.try_send(Control::Quit);
-    if let Err(why) = writer.finish(keep::PATIENCE) {
+    if state.settings_changed
+        && let Err(why) = keep::save_within(keep::PATIENCE, move || opts.keep(&state.settings))
+    {
         // Leaving succeeds even if saving fails, but a user who changed something has to know.
         say(&format!("rdmatop: what you changed is not kept: {why}"));
     }

@@ -10,7 +10,6 @@ use tokio::time::{Duration, Instant, sleep_until};
 use rdmatop_model::event::Event;
 use rdmatop_model::snapshot::Snapshot;
 
-use super::super::settings::Settings;
 use super::super::state::State;
 use super::super::tab::Tab;
 use super::super::update::{self, Effect};
@@ -52,13 +51,12 @@ pub(super) struct Inputs<'a, T> {
     pub(super) events: &'a mut mpsc::Receiver<Event>,
 }
 
-/// Runs until the user leaves, a signal arrives, or the engine ends. `keep` gets settings that a key changed.
+/// Runs until the user leaves, a signal arrives, or the engine ends.
 pub(super) async fn drive<S: Screen, T: SignalSource>(
     state: &mut State,
     screen: &mut S,
     inputs: Inputs<'_, T>,
     control: &mpsc::Sender<Control>,
-    mut keep: impl FnMut(&Settings),
 ) -> Result<Outcome, TuiError> {
     let Inputs {
         keys,
@@ -95,9 +93,6 @@ pub(super) async fn drive<S: Screen, T: SignalSource>(
                 let effect = update::terminal_event(state, &event);
                 if effect == Some(Effect::Still) {
                     continue;
-                }
-                if std::mem::take(&mut state.settings_changed) {
-                    keep(&state.settings);
                 }
                 if let Some(outcome) = act(effect, state, screen, control)? {
                     return Ok(outcome);

@@ -68,7 +68,6 @@ struct Bench {
     snapshots: watch::Sender<Arc<Snapshot>>,
     events: mpsc::Sender<Event>,
     frames: watch::Receiver<(u64, usize)>,
-    kept: std::sync::mpsc::Receiver<Settings>,
     asked: mpsc::Receiver<Control>,
     ended: oneshot::Receiver<Result<Outcome, TuiError>>,
 }
@@ -82,7 +81,6 @@ impl Bench {
         let (frames, frames_out) = watch::channel((0, 0));
         let (end, ended) = oneshot::channel();
         let (control, asked) = mpsc::channel(8);
-        let (kept, kept_out) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let first = snapshots_in.borrow_and_update().clone();
             let mut state = State::new(first, Settings::default(), tab, true, Depth::True);
@@ -97,15 +95,7 @@ impl Bench {
                 .enable_time()
                 .build()
                 .unwrap();
-            let done = runtime.block_on(drive(
-                &mut state,
-                &mut Counting { frames },
-                inputs,
-                &control,
-                |now| {
-                    let _ = kept.send(now.clone());
-                },
-            ));
+            let done = runtime.block_on(drive(&mut state, &mut Counting { frames }, inputs, &control));
             let _ = end.send(done);
         });
         let mut bench = Self {
@@ -113,7 +103,6 @@ impl Bench {
             snapshots,
             events,
             frames: frames_out,
-            kept: kept_out,
             asked,
             ended,
         };
@@ -215,19 +204,6 @@ fn the_app_learns_once_that_the_first_rows_are_drawn() {
         assert_eq!(bench.asked.recv().await, Some(Control::Shown));
         assert!(bench.asked.try_recv().is_err());
         bench.leave().await;
-    });
-}
-
-#[test]
-fn settings_are_handed_on_when_a_key_changed_them_and_only_then() {
-    run(async {
-        let mut bench = Bench::start(testkit::busy(), Tab::Processes, (80, 24)).await;
-        for (at, key) in (2..).zip(['j', 't', '?']) {
-            bench.key(KeyCode::Char(key)).await;
-            bench.wait_for(at).await;
-        }
-        let kept: Vec<_> = bench.kept.try_iter().map(|settings| settings.theme).collect();
-        assert_eq!(kept, ["dark"]);
     });
 }
 

@@ -269,6 +269,17 @@ fn a_click_selects_a_row_a_tab_and_a_sort_column() {
 }
 
 #[test]
+fn settings_are_changed_by_the_keys_for_them_and_by_no_other() {
+    let mut s = state(testkit::busy(), Tab::Processes, (120, 24));
+    typed(&mut s, "j?");
+    code(&mut s, KeyCode::Esc);
+    assert!(!s.settings_changed);
+    typed(&mut s, "t");
+    assert!(s.settings_changed);
+    assert_eq!(s.settings.theme, "dark");
+}
+
+#[test]
 fn sort_and_columns_are_remembered_in_the_settings() {
     let mut s = state(testkit::busy(), Tab::Processes, (120, 24));
     typed(&mut s, "c");
