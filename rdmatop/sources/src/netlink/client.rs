@@ -60,11 +60,7 @@ impl<T: Transport> Nldev<T> {
         let mut answer = Answer::new(request, self.seq);
         let message = request.encode(self.seq);
         let mut sink = |datagram: Datagram<'_>| answer.read(datagram, record);
-        if request.is_brief() {
-            self.transport.exchange_brief(&message, &mut sink)?;
-        } else {
-            self.transport.exchange(&message, &mut sink)?;
-        }
+        self.transport.exchange(&message, &mut sink)?;
         Ok(answer.interrupted)
     }
 
@@ -146,8 +142,7 @@ impl<T: Transport> Nldev<T> {
     /// This lists devices without asking any driver. [`devices`](Self::devices) makes each driver report its
     /// firmware version (`ib_get_device_fw_str`), and waits for one that sleeps.
     pub fn named_summaries(&mut self) -> Result<Dump<(Name, Summary)>, NetlinkError> {
-        // `ib_enum_all_devs` puts one device into a datagram.
-        let request = Request::nldev(cmd::RES_GET, Reply::Dump).brief();
+        let request = Request::nldev(cmd::RES_GET, Reply::Dump);
         let decode = |attrs: Attrs<'_>, out: &mut Vec<(Name, Summary)>| {
             out.push((device_name(attrs.clone())?, Summary::decode(attrs)?));
             Ok(())

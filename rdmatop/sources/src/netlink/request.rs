@@ -17,7 +17,6 @@ pub enum Reply {
 #[derive(Debug, Clone)]
 pub struct Request {
     reply: Reply,
-    brief: bool,
     writer: MessageWriter,
 }
 
@@ -38,7 +37,6 @@ impl Request {
             };
         Self {
             reply,
-            brief: false,
             writer: MessageWriter::new(kind, flags, 0),
         }
     }
@@ -60,17 +58,6 @@ impl Request {
     pub fn with(mut self, write: impl FnOnce(MessageWriter) -> MessageWriter) -> Self {
         self.writer = write(self.writer);
         self
-    }
-
-    /// The kernel puts one short record into each datagram of the answer, whatever room there is.
-    #[must_use]
-    pub fn brief(self) -> Self {
-        Self { brief: true, ..self }
-    }
-
-    /// Whether [`Request::brief`] was called.
-    pub const fn is_brief(&self) -> bool {
-        self.brief
     }
 
     /// How the answer ends.

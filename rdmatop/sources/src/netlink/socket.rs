@@ -19,18 +19,12 @@ const RECEIVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Fewer datagrams cost it less, because for each it scans the table from the start.
 const BUFFER: usize = 64 * 1024;
 
-/// Receive buffer for datagrams of one short record each. On a socket that once received into a larger one,
-/// the kernel makes and zeroes 32 KiB for each. With what the kernel adds at its end this is 8 KiB.
-const BRIEF: usize = 7680;
-
 /// A netlink socket. After an exchange that did not end cleanly it is closed, and the next exchange opens
 /// another, so that no rest of an answer is taken for a later one.
 #[derive(Debug)]
 pub struct Socket {
     protocol: Option<Protocol>,
     open: Option<Open>,
-    /// For short datagrams: has received into [`BRIEF`] bytes only.
-    brief: Option<Open>,
     buffer: Vec<u8>,
 }
 
@@ -61,7 +55,6 @@ impl Socket {
         Ok(Self {
             protocol,
             open: Some(Open::new(protocol)?),
-            brief: None,
             buffer: vec![0; BUFFER],
         })
     }
@@ -163,19 +156,6 @@ impl Transport for Socket {
         let result = open.exchange(&mut self.buffer, request, sink);
         if result.as_ref().err().is_none_or(NetlinkError::is_final) {
             self.open = Some(open);
-        }
-        result
-    }
-
-    fn exchange_brief(&mut self, request: &[u8], sink: &mut Sink<'_>) -> Result<(), NetlinkError> {
-        let open = match self.brief.take() {
-            Some(open) => open,
-            None => Open::new(self.protocol)?,
-        };
-        let brief = self.buffer.get_mut(..BRIEF).unwrap_or_default();
-        let result = open.exchange(brief, request, sink);
-        if result.as_ref().err().is_none_or(NetlinkError::is_final) {
-            self.brief = Some(open);
         }
         result
     }

@@ -26,9 +26,4 @@ pub type Sink<'a> = dyn FnMut(Datagram<'_>) -> Result<Progress, NetlinkError> + 
 pub trait Transport {
     /// Runs one exchange: until `sink` returns [`Progress::Complete`] or anything fails.
     fn exchange(&mut self, request: &[u8], sink: &mut Sink<'_>) -> Result<(), NetlinkError>;
-
-    /// As [`Transport::exchange`], for a dump whose datagrams are short.
-    fn exchange_brief(&mut self, request: &[u8], sink: &mut Sink<'_>) -> Result<(), NetlinkError> {
-        self.exchange(request, sink)
-    }
 }
