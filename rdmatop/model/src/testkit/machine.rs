@@ -489,14 +489,16 @@ impl Machine {
                 *done += more;
             }
             let slot = &mut qp.slot;
-            let before = slot.tx_done;
+            let before = (slot.tx_done, slot.rx_done);
             (slot.tx_done, slot.rx_done) = (count(qp.done[0]), count(qp.done[1]));
-            let new = slot.tx_done - before;
-            slot.tx_posted = slot.tx_done + 64 * u64::from(tx > 0.0 || again > 0.0 || rnr > 0.0);
+            let new = slot.tx_done - before.0;
+            let outstanding = 64 * u64::from(tx > 0.0 || again > 0.0 || rnr > 0.0);
+            // Counts never fall, also when work stops.
+            slot.tx_posted = slot.tx_posted.max(slot.tx_done + outstanding);
             slot.tx_bytes += new * count(size);
             slot.doorbells = slot.tx_done / 8;
-            slot.rx_posted = slot.rx_done + 512 * u64::from(rx > 0.0);
-            slot.rx_bytes = slot.rx_done * count(size);
+            slot.rx_posted = slot.rx_posted.max(slot.rx_done + 512 * u64::from(rx > 0.0));
+            slot.rx_bytes += (slot.rx_done - before.1) * count(size);
             slot.cqes = slot.tx_done + slot.rx_done;
             slot.wc[0] = slot.cqes;
             slot.ops[opcode] = slot.tx_done;

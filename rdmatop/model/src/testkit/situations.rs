@@ -647,5 +647,5 @@ pub const ALL: &[Situation] = &[
     Situation { name: "eight-16-came-later", truth: "the job of eight-01-healthy, and rdmatop was started after it: each rank may have queue pairs that nobody lists on each NIC", finds: None,
         says: &["No trouble found", "mlx5_0 4 - <1.34T <1.34T", "mlx5_7 4 - <1.34T <1.34T", "< at most"], make: eight_before },
     Situation { name: "bond-01-one-link", truth: "mlx5_bond_0 sends by ens1f0np0 alone, the other link of its bond is idle", finds: Some(FindingId::LagImbalance),
-        says: &["ens1f0np0 alone", "one of 2 links", "python3 (PID 8100", "port_sel_mode", "NCCL_IB_QPS_PER_CONNECTION"], make: bond },
+        says: &["ens1f0np0 alone", "one of 2 links", "python3 (PID 8100", "NCCL_IB_QPS_PER_CONNECTION"], make: bond },
 ];

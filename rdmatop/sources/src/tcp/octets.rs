@@ -35,7 +35,9 @@ impl Octets {
     /// What moved since the last call.
     pub(super) fn flow(&mut self, root: &Root, now_ns: u64) -> Flow {
         let text = root.bytes(&root.proc("net/dev"), LIMIT);
-        let now = text.filter(|text| text.len() < LIMIT).and_then(|text| of_devices(&text));
+        let now = text
+            .filter(|text| text.len() < LIMIT)
+            .and_then(|text| of_devices(&text));
         let last = std::mem::replace(&mut self.last, now.map(|now| (now, now_ns)));
         match (now, last) {
             (None, _) => Flow::Unknown,

@@ -56,11 +56,13 @@ pub struct Layout {
 /// Below this height the header has one line.
 const SMALL: u16 = 16;
 /// From this height a note may take two lines, and ports are shown beside each other.
-const ROOMY: u16 = 24;
+const ROOMY: u16 = 22;
 /// From this height there is room for a chart of the totals.
 const TALL: u16 = 40;
 /// From this width the detail pane stands beside the table.
 const WIDE: u16 = 160;
+/// Below this width a verdict is cut before it says what is wrong, so its few words for a table stand before it.
+const NARROW: u16 = 60;
 
 impl Layout {
     /// The position of every part.
@@ -91,7 +93,7 @@ impl Layout {
         if height >= TALL {
             out.chart = cut(6);
         }
-        let said = !findings.is_empty() || height >= ROOMY;
+        let said = !findings.is_empty() || most_lines(state) > 1;
         let legend = u16::from(height >= ROOMY && detail != Detail::Full && has_numbers(state.tab));
         if state.tab != Tab::Findings && height > 5 && said {
             let wanted = finding_lines(state, width).len();
@@ -250,20 +252,27 @@ pub fn has_numbers(tab: Tab) -> bool {
     matches!(tab, Tab::Processes | Tab::Qps | Tab::Devices | Tab::Verbs)
 }
 
-/// How many lines a finding may have. It gets more than four only if the table's rows still have room.
+/// How many lines a finding may have. It gets more than the least only if the table's rows still have room.
 fn most_lines(state: &State) -> usize {
-    const LEAST: usize = 4;
-    const MOST: usize = 8;
     let (height, snapshot) = (state.size.1, &state.snapshot);
-    if height < ROOMY {
-        return 1;
-    }
-    // Header, tabs, headings, legend and footer are always there; the other parts only on some machines.
-    let ports = if snapshot.ports.len() > 1 { 2 } else { 0 };
-    let chart = if height >= TALL { 6 } else { 0 };
-    let notes = if snapshot.health.notes.is_empty() { 0 } else { 2 };
-    let taken = 6 + ports + chart + notes + state.table().order.len();
-    usize::from(height).saturating_sub(taken).clamp(LEAST, MOST)
+    let (least, most) = if height >= ROOMY { (4, 8) } else { (1, 3) };
+    // Tabs, headings and footer are always there; the other parts only on some machines.
+    let parts = [
+        (true, 4),
+        (height >= SMALL, 1),
+        (height >= ROOMY, 1),
+        (height >= ROOMY && snapshot.ports.len() > 1, 2),
+        (height >= TALL, 6),
+        (!snapshot.health.notes.is_empty(), 2),
+    ];
+    let taken: usize = parts
+        .into_iter()
+        .map(|(is_there, lines)| usize::from(is_there) * lines)
+        .sum();
+    let rows = state.table().order.len();
+    usize::from(height)
+        .saturating_sub(taken + rows)
+        .clamp(least, most)
 }
 
 /// The worst finding in one line, or in several if there is room: its severity, its age, what is wrong; then
@@ -311,15 +320,16 @@ pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
         all if most > 1 => format!("  +{} in 7:Findings", all - 1),
         all => format!("  +{} in 7", all - 1),
     };
-    // A small screen has room for the verdict alone.
-    let head = if most > 1 {
+    let head = if width < NARROW {
+        format!("{}: ", worst.short)
+    } else if most > 1 {
         format!("{} for {age}: ", worst.severity.name())
     } else {
         String::new()
     };
     let mut lines = text::wrap(&format!("{head}{}", worst.verdict), room);
     // The other lines are left for what to do.
-    let own = most.saturating_sub(2).clamp(1, 2);
+    let own = (most / 2).clamp(1, 2);
     if lines.len() > own {
         let rest = lines.split_off(own - 1).join(" ");
         lines.push(rest);
@@ -344,14 +354,10 @@ pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
     lines
 }
 
-/// What to do next. The command is on a line of its own, so that it can be copied. The possible results
-/// follow it if there is room, otherwise they are below.
+/// What to do next. The command is on a line of its own, so that it can be copied, and so is each of its
+/// possible results.
 fn steps(finding: &Finding, room: usize) -> Vec<String> {
     let parts: Vec<_> = finding.steps().collect();
-    let whole = parts.join(" ");
-    if text::width(&whole) <= room {
-        return vec![whole];
-    }
     // A sentence has no results behind it.
     let (first, readings) = parts.split_at(usize::from(parts.len() > 1));
     let command = first.iter().flat_map(|command| text::wrap_command(command, room));

@@ -11,6 +11,7 @@ use rdmatop_model::findings::{Quiet, Role, Severity};
 use rdmatop_model::input::EbpfState;
 use rdmatop_model::judgement::Stuck;
 use rdmatop_model::snapshot::Snapshot;
+use rdmatop_model::value::{Counter, Known};
 
 use super::columns::{self, Column, Ctx, Spec};
 use super::filter::Filter;
@@ -378,13 +379,24 @@ impl State {
             && !snapshot.devices.iter().any(|device| device.followed)
     }
 
-    /// Explains unknown numbers by [`Self::posts_bypass`]; processes without QPs have them for another
-    /// reason.
+    /// Explains upper bounds, else unknown numbers by [`Self::posts_bypass`]; processes without QPs have those
+    /// for another reason.
     pub(super) fn blind(&self) -> Option<&'static str> {
         let mut counts = self.snapshot.processes.iter().map(|row| row.qps);
         let bypassing =
             self.posts_bypass() && (self.snapshot.processes.is_empty() || counts.any(|qps| qps > 0));
+        if self.has_upper_bounds() {
+            return Some("'<' below: others may have moved a part of it (Enter says who)");
+        }
         bypassing.then_some("'-' below: these NICs' work requests bypass the kernel")
+    }
+
+    /// Whether traffic in the table may be partly that of others.
+    pub(super) fn has_upper_bounds(&self) -> bool {
+        let is_bound = |bytes: Counter| bytes.rate_known() == Known::AtMost;
+        let mut rows = self.snapshot.processes.iter().map(|row| &row.traffic);
+        self.tab == Tab::Processes
+            && rows.any(|row| [row.tx_bytes, row.rx_bytes].into_iter().flatten().any(is_bound))
     }
 
     /// The layout.

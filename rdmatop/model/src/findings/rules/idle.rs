@@ -74,7 +74,7 @@ pub(super) fn rails(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<
              when the job starts next   # prints nothing -> start it next with NCCL_DEBUG=INFO: rdmatop nccl-log shows the NIC of each rank",
             pid
         ),
-        short: format!("{} of {} NICs idle", idle.len(), ports.len()),
+        short: words::count(idle.len() as u64, "NIC") + " idle",
         victims: users.iter().map(|row| row.uid).collect(),
         ..scene.symptom(FindingId::RailsIdle, severity, About::of_port(ports[first]))
     })

@@ -65,14 +65,14 @@ pub(super) fn imbalance(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 member.name,
                 others.join(", ")
             )];
-            evidence.extend(member.rate_bps.map(|bits| {
+            let load = member.rate_bps.map_or_else(String::new, |bits| {
                 let link = bits as f64 / 8.0;
-                format!("{} of that link's rate", words::percent((rate / link).min(1.0)))
-            }));
+                format!(" ({} of that link)", words::percent((rate / link).min(1.0)))
+            });
             evidence.push(format!("QPs there: {qps}, of {} processes", users.len()));
             out.push(Symptom {
                 verdict: format!(
-                    "{} {way} {} of its data by {} alone, one of {} links of its bond{}",
+                    "{} {way} {} of its data by {} alone{load}, one of {} links of its bond{}",
                     name(port),
                     words::percent(share),
                     member.name,
@@ -82,12 +82,13 @@ pub(super) fn imbalance(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 victims: users.iter().map(|row| row.uid).collect(),
                 evidence,
                 next: if way == "sends" {
-                    spread_sent(scene, port)
+                    "give each connection several QPs, for NCCL by NCCL_IB_QPS_PER_CONNECTION=4: a bond spreads QPs over its links, by their UDP source \
+                     ports or when they are made, and never the packets of one"
                 } else {
                     "on the switch: its port channel has to hash UDP ports too, and senders need several QPs for each connection, each \
                      of which has a UDP source port of its own (NCCL_IB_QPS_PER_CONNECTION)"
-                        .into()
-                },
+                }
+                .into(),
                 short: format!("one of {} links", up.len()),
                 ..scene.symptom(
                     FindingId::LagImbalance,
@@ -97,29 +98,6 @@ pub(super) fn imbalance(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             });
         }
     }
-}
-
-/// The next step: how to make a NIC send by the other members too.
-fn spread_sent(scene: &Scene<'_>, port: &PortRow) -> NextStep {
-    let device = scene.device(port.device_uid);
-    let mlx5 = scene
-        .driver(port)
-        .is_some_and(|driver| driver.starts_with("mlx5"));
-    let pci = device.and_then(|device| device.pci.as_deref()).filter(|_| mlx5);
-    pci.map_or_else(
-        || {
-            "give each connection several QPs, for NCCL by NCCL_IB_QPS_PER_CONNECTION=4: each has a UDP source port of its own, by which the \
-             bond spreads"
-                .into()
-        },
-        |pci| {
-            step!(
-                "sudo cat /sys/kernel/debug/mlx5/{}/lag/port_sel_mode   # queue_affinity -> each QP stays on the link that it got when it was made: give \
-                 each connection several, for NCCL by NCCL_IB_QPS_PER_CONNECTION=4   # hash -> give it several too: each has a UDP source port of its own",
-                ShellWord::or(Some(pci), "ADDRESS")
-            )
-        },
-    )
 }
 
 /// A member of a bond has no link, so the port has less than its full rate.

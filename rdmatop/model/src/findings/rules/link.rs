@@ -205,7 +205,7 @@ pub(super) fn who(rows: &[&ProcessRow]) -> Option<String> {
 
 /// Names who suffers from a port's trouble.
 pub(super) fn used_by(users: &[&ProcessRow]) -> String {
-    who(users).map_or_else(String::new, |who| format!("; the port carries {who}"))
+    who(users).map_or_else(String::new, |who| format!("; used by {who}"))
 }
 
 /// Errors of the link.
@@ -275,7 +275,12 @@ pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                         )
                     }
                 },
-                short: if went_down { "link flapped" } else { counter }.to_owned(),
+                short: match *counter {
+                    LINK_DOWNED => "link flapped",
+                    "port_xmit_discards" => "drops on send",
+                    _ => "link errors",
+                }
+                .to_owned(),
                 ..scene.symptom(FindingId::LinkErrors, severity, About::of_port(port).part(*counter))
             });
         }

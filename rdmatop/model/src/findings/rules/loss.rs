@@ -126,7 +126,7 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
 }
 
 /// The peers to which the QPs of a port lead.
-struct Peers<'a> {
+pub(super) struct Peers<'a> {
     /// By how much is sent to them again, else by how many QPs lead there.
     names: Vec<String>,
     /// There are others, which are not known.
@@ -141,7 +141,7 @@ impl<'a> Peers<'a> {
     /// Peers named in a line.
     const SHOWN: usize = 4;
 
-    fn of(scene: &Scene<'a>, port: &PortRow) -> Self {
+    pub(super) fn of(scene: &Scene<'a>, port: &PortRow) -> Self {
         let own = |qp: &&QpRow| !qp.exited && qp.port.is_none_or(|number| number == port.port);
         let sends_again = |qp: &QpRow| growing(qp.traffic.retransmits).is_some();
         let qps: Vec<_> = scene.qps_on(port.device_uid).filter(own).collect();
@@ -195,6 +195,11 @@ impl<'a> Peers<'a> {
 
     /// All of them, where they are several.
     fn list(&self) -> Option<String> {
+        (self.names.len() > 1).then(|| self.lead_to()).flatten()
+    }
+
+    /// Where the QPs lead, if that is known of one.
+    pub(super) fn lead_to(&self) -> Option<String> {
         let shown = self.names.get(..self.names.len().min(Self::SHOWN))?;
         let more = match self.names.len() - shown.len() {
             _ if self.others => " and others".to_owned(),
@@ -206,7 +211,7 @@ impl<'a> Peers<'a> {
         } else {
             "its QPs lead"
         };
-        (shown.len() > 1).then(|| format!("{whose} to {}{more}", shown.join(", ")))
+        (!shown.is_empty()).then(|| format!("{whose} to {}{more}", shown.join(", ")))
     }
 }
 

@@ -32,14 +32,11 @@ pub(super) fn leak(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         out.push(Symptom {
             since_ns: since,
             verdict: format!(
-                "{} has made {more} QPs within {seconds} s and destroyed none: {} now",
+                "{} has made {more} QPs within {seconds} s and destroyed none: {} now, {at_rest} of them never used",
                 words::process(row),
                 row.qps
             ),
-            evidence: vec![
-                format!("{more} more within {seconds} s, never fewer"),
-                format!("{at_rest} of {} have moved nothing", row.qps),
-            ],
+            evidence: vec![format!("{more} more within {seconds} s, never fewer")],
             next: row.pid.map_or_else(
                 || "Fix the program: does it open connections again without ibv_destroy_qp or rdma_destroy_ep? A restart frees them.".into(),
                 |pid| {

@@ -135,8 +135,8 @@ fn look_at(pids: impl Iterator<Item = u32>) -> NextStep {
     let all = Some(pids.join(","));
     let only = pids.first().filter(|_| pids.len() == 1);
     step!(
-        "ps -o pid,stat,wchan:30,args -p {}   # STAT T -> it is stopped: sudo kill -CONT {}   # S, D -> it waits, R -> it computes: it \
-         has to post receives sooner, and more",
+        "ps -L -o stat,wchan:30,comm -p {} | sort | uniq -c   # STAT T -> it is stopped: sudo kill -CONT {}   # S, D -> its threads wait, R -> \
+         they compute: how soon it posts receives, and how many, is for its settings or its author",
         ShellWord::or(all.as_deref(), "PID"),
         ShellWord::or(only.map(String::as_str), "PID")
     )

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::link::{PAST_KERNEL, is_infiniband, name, used_by, who};
+use super::loss::Peers;
 use super::{Scene, growing, qps};
 use crate::cause::CauseId;
 use crate::findings::{About, FindingId, Severity, Symptom, words};
@@ -299,6 +300,10 @@ pub(super) fn failed(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             // No living QP is seen to fail: it may be the trace of a program that has ended. Whose QPs were
             // seen stays so when the program ends.
             let severity = if rise.failed.is_empty() {
+                evidence.push(
+                    "no QP that the kernel lists went to ERR then: it may be of a program that has ended"
+                        .to_owned(),
+                );
                 Severity::Warning
             } else {
                 users.retain(|user| rise.failed.contains(&user.uid));
@@ -306,15 +311,11 @@ pub(super) fn failed(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                     .extend(who(&users).map(|who| format!("QPs went to ERR at that time: those of {who}")));
                 Severity::Critical
             };
+            evidence.extend(Peers::of(scene, port).lead_to());
             let (why, next) = meaning(failure, is_infiniband(port));
             let only_kernel = !users.is_empty() && users.iter().all(|user| user.kernel);
             out.push(Symptom {
-                verdict: format!(
-                    "{} {} fail: {why} ({counter}){}",
-                    failure.what,
-                    name(port),
-                    used_by(&users)
-                ),
+                verdict: format!("{} {} failed: {why}{}", failure.what, name(port), used_by(&users)),
                 evidence,
                 next: if only_kernel { qps::OF_KERNEL } else { next }.into(),
                 short: "requests fail".to_owned(),

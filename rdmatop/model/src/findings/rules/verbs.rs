@@ -272,16 +272,17 @@ pub(super) fn churn(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             let traffic = [owner.traffic.tx_bytes, owner.traffic.rx_bytes];
             traffic.into_iter().filter_map(growing).sum()
         });
+        let is_much = lately
+            .as_ref()
+            .is_some_and(|it| it.share >= Some(limits.mr_share));
         let verdict = if let Some(rate) = growing(Some(row.calls)).filter(|rate| *rate > limits.mr_per_s) {
             format!(
                 "{who} registers memory {} times a second{} instead of reusing its regions",
                 words::number(rate),
-                in_brackets(time)
+                // A share that is small would say that it does not matter: the evidence has it.
+                in_brackets(time.filter(|_| is_much))
             )
-        } else if let Some((lately, time)) = lately
-            .zip(time)
-            .filter(|(it, _)| it.share >= Some(limits.mr_share))
-        {
+        } else if let Some((lately, time)) = lately.zip(time).filter(|_| is_much) {
             let each = lately
                 .each()
                 .map_or_else(String::new, |each| format!(" ({} a call)", mean(each)));
@@ -299,7 +300,7 @@ pub(super) fn churn(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             verdict,
             evidence,
             next: step!(
-                "sudo grep -zE 'UCX_RCACHE|FI_MR_CACHE' /proc/{}/environ | cat -v   # =n, =disabled -> restart it without that   # prints nothing -> fix the \
+                "sudo grep -zE 'UCX_RCACHE|FI_MR_CACHE' /proc/{}/environ | cat -v   # =n, =disabled, =0 -> restart it without that   # else -> fix the \
                  program: it has to keep its buffers registered",
                 row.pid
             ),

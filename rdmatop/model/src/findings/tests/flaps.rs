@@ -31,7 +31,7 @@ fn a_link_that_goes_down_repeatedly_flaps_and_one_outage_does_not() {
         found.iter().map(|f| f.verdict.as_str()).collect::<Vec<_>>(),
         [
             "The link of mlx5_3/1 flaps: it went down 3 times within 2m50s",
-            "The link of mlx5_4/1 flaps: it went down 4 times within 2m40s, for 30s or less in all; the port carries rank (PID 4711, slurm 7341.0)"
+            "The link of mlx5_4/1 flaps: it went down 4 times within 2m40s, for 30s or less in all; used by rank (PID 4711, slurm 7341.0)"
         ]
     );
     assert_eq!(
@@ -87,7 +87,7 @@ fn flapping(counted: bool, edit: impl Fn(&mut Snapshot)) -> Finding {
 
 #[test]
 fn a_link_that_flaps_says_for_how_long_it_was_down_and_which_qps_failed() {
-    let verdict = "The link of mlx5_3/1 flaps: it went down 3 times within 55s, for 12s or more in all; the port carries rank (PID \
+    let verdict = "The link of mlx5_3/1 flaps: it went down 3 times within 55s, for 12s or more in all; used by rank (PID \
                    4711, slurm 7341.0)";
     let witness = "by the port's state, the last time 14s ago";
     let found = flapping(true, |_| {});

@@ -17,20 +17,19 @@ fn loss_is_a_share_of_what_is_sent_and_not_what_rnr_explains() {
     assert!(
         verdict.starts_with("Packets from mlx5_1/1 are lost or out of order (")
             && verdict.contains(" retransmissions/s")
-            && verdict.ends_with("/s); the port carries rank (PID 4711, slurm 7341.0)"),
+            && verdict.ends_with("/s); used by rank (PID 4711, slurm 7341.0)"),
         "{verdict}"
     );
     s.ports[1].retransmits = rate(sent * 0.002);
     assert_eq!(
         after(10, &s)[0].verdict,
-        "Packets from mlx5_1/1 are lost or out of order (0.20 % are sent again); the port carries rank (PID 4711, slurm 7341.0)"
+        "Packets from mlx5_1/1 are lost or out of order (0.20 % are sent again); used by rank (PID 4711, slurm 7341.0)"
     );
     // Each round repeats everything in flight: the repeated packets are not all lost.
     (s.ports[1].retransmits, s.ports[1].retries) = (rate(sent * 0.41), rate(sent * 0.0059));
     assert_eq!(
         after(10, &s)[0].verdict,
-        "About 1.00 % of the packets from mlx5_1/1 are lost or out of order, and 41 % of what it sends is sent again for them; the \
-         port carries rank (PID 4711, slurm 7341.0)"
+        "About 1.00 % of the packets from mlx5_1/1 are lost or out of order, and 41 % of what it sends is sent again for them; used by rank (PID 4711, slurm 7341.0)"
     );
     s.ports[1].rnr_naks = rate(1.0);
     assert_eq!(ids(&after(10, &s)), ["receiver-not-ready"]);
@@ -133,7 +132,7 @@ fn loss_names_the_peers_to_which_packets_do_not_come() {
         let to = to.strip_prefix("Packets from rxe0/1").unwrap();
         (format!("{to}{by}"), found.evidence.last().unwrap().clone())
     };
-    let carries = "; the port carries ib_send_bw (PID 254) and 1 more";
+    let carries = "; used by ib_send_bw (PID 254) and 1 more";
     let sends = "; ib_send_bw (PID 254) sends them";
     let sent = "80/s rounds of retransmission, 90/s packets sent";
     assert_eq!(

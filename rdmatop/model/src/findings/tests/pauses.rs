@@ -32,7 +32,7 @@ fn pauses_are_a_storm_from_a_share_of_the_time_or_many_frames() {
     assert_eq!(ids(&found), ["pause-storm"]);
     assert_eq!(
         found[0].verdict,
-        "mlx5_2/1 is told to pause: the network or a receiver behind it is congested; the port carries rank (PID 4711, slurm 7341.0)"
+        "mlx5_2/1 is told to pause: the network or a receiver behind it is congested; used by rank (PID 4711, slurm 7341.0)"
     );
     assert_eq!(
         found[0].evidence,
@@ -85,7 +85,7 @@ fn traffic_outside_flow_control_is_named_and_its_loss_is_no_finding() {
     assert_eq!(ids(&found), ["traffic-class"]);
     assert_eq!(
         found[0].verdict,
-        "RoCE traffic of mlx5_2/1 leaves on priority 0, flow control (PFC) is on priority 3; the port carries rank (PID 4711, slurm \
+        "RoCE traffic of mlx5_2/1 leaves on priority 0, flow control (PFC) is on priority 3; used by rank (PID 4711, slurm \
          7341.0)"
     );
     assert!(found[0].next.contains("NCCL_IB_TC=106 "), "{}", found[0].next);

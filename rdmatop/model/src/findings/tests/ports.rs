@@ -191,7 +191,7 @@ fn only_an_infiniband_port_is_congested_by_want_of_credits() {
     assert_eq!(ids(&found), ["ib-congestion"]);
     assert_eq!(
         found[0].verdict,
-        "mlx5_2/1 has data and waits at least 12 % of the time to send it: the fabric or a receiver is congested; the port carries \
+        "mlx5_2/1 has data and waits at least 12 % of the time to send it: the fabric or a receiver is congested; used by \
          rank (PID 4711, slurm 7341.0)"
     );
     // Without the lanes the value of a tick is unknown; a counter at its maximum has no rate.

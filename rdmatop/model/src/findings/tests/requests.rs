@@ -22,7 +22,7 @@ fn a_nic_that_gives_requests_up_says_why_and_who_uses_it() {
     );
     assert_eq!(
         found[0].verdict,
-        "Requests from mlx5_2/1 fail: the peer did not answer (req_transport_retries_exceeded); the port carries rank (PID 4711, \
+        "Requests from mlx5_2/1 failed: the peer did not answer; used by rank (PID 4711, \
          slurm 7341.0)"
     );
     assert_eq!(
@@ -37,27 +37,27 @@ fn a_nic_that_gives_requests_up_says_why_and_who_uses_it() {
     for (counter, verdict, next) in [
         (
             "req_rnr_retries_exceeded",
-            "Requests from mlx5_2/1 fail: the peer posted no receive in time (",
+            "Requests from mlx5_2/1 failed: the peer posted no receive in time",
             "The peer has to post receives earlier",
         ),
         (
             "req_remote_access_errors",
-            "Requests from mlx5_2/1 fail: the peer refused access to its memory (",
+            "Requests from mlx5_2/1 failed: the peer refused access to its memory",
             "Check RKey, remote address and remote access flags",
         ),
         (
             "sq_num_rire",
-            "Requests from mlx5_2/1 fail: the peer refused the request as invalid (",
+            "Requests from mlx5_2/1 failed: the peer refused the request as invalid",
             "Check the peer's max_dest_rd_atomic",
         ),
         (
             "resp_remote_access_errors",
-            "Requests to mlx5_2/1 fail: a peer asked for memory that it may not use (",
+            "Requests to mlx5_2/1 failed: a peer asked for memory that it may not use",
             "Check RKey, remote address and length on the peer",
         ),
         (
             "resp_local_length_error",
-            "Messages to mlx5_2/1 fail: a message was longer than the receive buffer (",
+            "Messages to mlx5_2/1 failed: a message was longer than the receive buffer",
             "Post larger receives",
         ),
     ] {
@@ -96,7 +96,7 @@ fn what_rises_while_connections_work_is_no_failure() {
     let found = after(0, &counted);
     assert_eq!(ids(&found), ["requests-fail"]);
     assert!(
-        found[0].verdict.starts_with("Requests to mlx5_2/1 fail"),
+        found[0].verdict.starts_with("Requests to mlx5_2/1 failed"),
         "{}",
         found[0].verdict
     );
@@ -112,9 +112,7 @@ fn requests_of_the_kernel_and_of_those_past_it_say_whose_they_are() {
     (past.devices[2].driver, past.devices[2].contexts) = (Some("mlx5_core".into()), Some(vec![4711].into()));
     let found = &after(0, &past)[0];
     assert!(
-        found
-            .verdict
-            .ends_with("; the port carries rank (PID 4711, slurm 7341.0)"),
+        found.verdict.ends_with("; used by rank (PID 4711, slurm 7341.0)"),
         "{}",
         found.verdict
     );
@@ -134,7 +132,7 @@ fn requests_of_the_kernel_and_of_those_past_it_say_whose_they_are() {
     assert!(
         found
             .verdict
-            .contains("; the port carries rank (PID 4711, slurm 7341.0) and 1 more"),
+            .contains("; used by rank (PID 4711, slurm 7341.0) and 1 more"),
         "{}",
         found.verdict
     );
@@ -142,7 +140,7 @@ fn requests_of_the_kernel_and_of_those_past_it_say_whose_they_are() {
     s.processes.remove(0);
     let found = &after(0, &s)[0];
     assert!(
-        found.verdict.ends_with("; the port carries [nvme_rdma] (kernel)"),
+        found.verdict.ends_with("; used by [nvme_rdma] (kernel)"),
         "{}",
         found.verdict
     );
@@ -206,8 +204,7 @@ fn only_a_process_whose_qps_went_to_err_since_the_rise_suffers() {
         let with = failed(at, rises);
         assert_eq!((with.severity, &with.victims), (Severity::Critical, &vec![5]));
         assert!(
-            with.verdict
-                .ends_with("; the port carries rank (PID 4711, slurm 7341.0)"),
+            with.verdict.ends_with("; used by rank (PID 4711, slurm 7341.0)"),
             "{}",
             with.verdict
         );

@@ -4,8 +4,6 @@ use rdmatop_model::fields::finding_of;
 use rdmatop_model::findings::{Role, Severity};
 use rdmatop_model::ib::QpState;
 use rdmatop_model::judgement::STUCK_MARK;
-use rdmatop_model::snapshot::ProcessRow;
-use rdmatop_model::value::{Counter, Known};
 
 use super::super::columns::Cell;
 use super::super::layout::Layout;
@@ -69,7 +67,7 @@ fn signs(state: &State, layout: &Layout) -> Vec<(String, &'static str)> {
         }
     }
     out.push(("-".to_owned(), "not known"));
-    out.push(("0".to_owned(), "none"));
+    out.push(("0".to_owned(), "none counted"));
     if matches!(state.tab, Tab::Processes | Tab::Qps) && snapshot.judgement.stuck().len() > 0 {
         out.push((STUCK_MARK.to_string(), "QPs stuck"));
     }
@@ -78,12 +76,7 @@ fn signs(state: &State, layout: &Layout) -> Vec<(String, &'static str)> {
     if sums.any(|sum| sum.partial && sum.known().is_some()) {
         out.push((state.glyphs.bound[1].to_owned(), "at least"));
     }
-    let at_most = |row: &ProcessRow| {
-        let counters = [row.traffic.tx_bytes, row.traffic.rx_bytes];
-        let mut known = counters.into_iter().flatten().map(Counter::rate_known);
-        known.any(|known| known == Known::AtMost)
-    };
-    if state.tab == Tab::Processes && snapshot.processes.iter().any(at_most) {
+    if state.has_upper_bounds() {
         out.push(("<".to_owned(), "at most"));
     }
     for (state, meaning) in [("INIT", "not connected yet"), ("RTS", "connected")] {

@@ -149,8 +149,8 @@ fn bar(state: &State, port: &PortRow, counter: Option<Counter>, width: usize, to
     };
     let number = number(state, share, counter);
     let wide = text::width(&number);
-    // With a number, the bar would have only one column.
-    if wide + 2 > width {
+    // With a number, there would be no bar.
+    if wide + 1 > width {
         return columns::bar(&state.ctx(), share, width, tone);
     }
     let gap = usize::from(width >= ROOMY);
