@@ -43,11 +43,12 @@ fn state(snapshot: Snapshot, tab: Tab, size: (u16, u16)) -> State {
 }
 
 fn draw(state: &State) -> (Buffer, usize) {
+    let mut buf = Buffer::empty(Rect::new(0, 0, state.size.0, state.size.1));
     let mut canvas = render::Canvas::default();
-    canvas.begin(state.size);
+    canvas.begin(state.size, state.glyphs.ascii);
     render::draw(state, &mut canvas);
-    let (cells, replaced) = canvas.end(state.glyphs.ascii);
-    (cells.clone(), replaced)
+    let replaced = (0..state.size.1).map(|y| canvas.cells(y, &mut buf)).sum();
+    (buf, replaced)
 }
 
 /// Symbols only: styles have their own tests, so that a changed colour does not touch every screen.

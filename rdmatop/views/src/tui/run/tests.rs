@@ -20,7 +20,7 @@ impl Screen for Counting {
     fn draw(&mut self, state: &mut State) -> io::Result<()> {
         state.refresh();
         let mut canvas = render::Canvas::default();
-        canvas.begin(state.size);
+        canvas.begin(state.size, state.glyphs.ascii);
         let rows = render::draw(state, &mut canvas);
         self.frames.send_modify(|(frames, last)| {
             *frames += 1;
