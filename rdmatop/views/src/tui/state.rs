@@ -386,7 +386,7 @@ impl State {
         let bypassing =
             self.posts_bypass() && (self.snapshot.processes.is_empty() || counts.any(|qps| qps > 0));
         if self.has_upper_bounds() {
-            return Some("'<' below: others may have moved a part of it (Enter says who)");
+            return Some("'<' below: others may have a part of it (Enter: who)");
         }
         bypassing.then_some("'-' below: these NICs' work requests bypass the kernel")
     }

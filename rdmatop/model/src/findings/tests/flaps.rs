@@ -115,7 +115,7 @@ fn a_link_that_flaps_says_for_how_long_it_was_down_and_which_qps_failed() {
     assert!(
         failed
             .verdict
-            .contains(", for 12s or more in all, and 1 QP went to ERR; the port"),
+            .contains(", for 12s or more in all, and 1 QP went to ERR; used by"),
         "{}",
         failed.verdict
     );

@@ -27,7 +27,10 @@ fn a_nic_that_gives_requests_up_says_why_and_who_uses_it() {
     );
     assert_eq!(
         found[0].evidence,
-        ["req_transport_retries_exceeded 7 in all, 1.0/s when it last rose"]
+        [
+            "req_transport_retries_exceeded 7 in all, 1.0/s when it last rose",
+            "no QP that the kernel lists went to ERR then: it may be of a program that has ended"
+        ]
     );
     assert!(
         found[0].next.starts_with("Is the peer's host reached by ping"),

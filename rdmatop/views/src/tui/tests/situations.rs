@@ -73,7 +73,9 @@ fn the_smallest_screen_says_whether_and_what_is_wrong() {
         let page = screen(&first_screen(situation, (40, 12)));
         let state = first_screen(situation, (40, 12));
         let worst = state.snapshot.findings.first();
-        let begin = worst.map_or("", |worst| worst.verdict.get(..24).unwrap_or_default());
+        let begin = worst.map_or_else(String::new, |worst| {
+            format!("{}: {}", worst.short, worst.verdict.get(..10).unwrap_or_default())
+        });
         assert!(
             words(&page).contains(begin.trim_end()),
             "{}:\n{page}",
