@@ -12,6 +12,26 @@
 //! only. What PyTorch prints is of published logs.
 //! `docs/nccl-messages.md` is made of these tables.
 
+/// A table of messages. Each has its id, its kind, what it means and what to do next; then its spellings,
+/// for each the versions that print it, how it is recognised, and a line of it. A spelling is an [`Entry`].
+macro_rules! messages {
+    ($(
+        $id:literal $kind:ident means $means:expr;
+        next $next:expr;
+        $(in $versions:tt: $on:expr => $example:expr;)+
+    )*) => {
+        &[$($($crate::dictionary::Entry {
+            id: $id,
+            versions: $versions,
+            on: $on,
+            kind: $crate::dictionary::Kind::$kind,
+            means: $means,
+            next: $next,
+            example: $example,
+        },)+)*]
+    };
+}
+
 mod network;
 mod plugins;
 mod results;
@@ -114,27 +134,6 @@ const ECHOES: [&str; 19] = [
     "shared-memory-gone",
     "unreached",
 ];
-
-/// An entry for the tables that is recognised by its words.
-const fn entry(
-    id: &'static str,
-    versions: &'static str,
-    words: &'static [&'static str],
-    kind: Kind,
-    means: &'static str,
-    next: &'static str,
-    example: &'static str,
-) -> Entry {
-    Entry {
-        id,
-        versions,
-        on: On::Says(words),
-        kind,
-        means,
-        next,
-        example,
-    }
-}
 
 /// All entries.
 pub fn entries() -> impl Iterator<Item = &'static Entry> {
