@@ -3,14 +3,21 @@
 //!
 //! PyTorch (torch/csrc/distributed/c10d/NCCLUtils.hpp) prints `ncclSystemError: ...`, with NCCL 2.13 and
 //! later also a line `Last error:` and then the text of NCCL's last warning; its watchdog
-//! (ProcessGroupNCCL.cpp) prints a collective that does not end.
+//! (ProcessGroupNCCL.cpp) prints a collective that does not end. Others print the words of
+//! `ncclGetErrorString`, some with the text of NCCL's last warning behind them.
 
 use super::dictionary::{self, Entry};
 
 /// Ends the line before the text of NCCL's last warning (`ncclGetLastError`).
 const LAST: &str = "Last error:";
-/// Begins what PyTorch's watchdog says.
-const WATCHDOG: &str = "Watchdog caught collective operation timeout";
+/// Stands before that text in an error of XLA (JAX, TensorFlow).
+const LAST_OF_XLA: &str = "Last NCCL warning(error) log entry (may be unrelated)";
+/// What PyTorch says of a collective that does not end begins with one of these.
+const WATCHDOGS: [&str; 3] = [
+    "Watchdog caught collective operation timeout",
+    "Received a dump signal due to a collective timeout",
+    "ProcessGroupNCCL's watchdog got stuck for",
+];
 /// Words of a prefix before the text: a clock, a rank, a logger.
 const PREFIX: usize = 8;
 /// Largest number of errors that are kept beside one of each entry of the dictionary: those whose text is not
@@ -36,6 +43,8 @@ pub(super) struct Found {
 pub(super) struct Exceptions {
     /// Whether the last line said with what a call failed. Other programs have a `Last error:` too.
     failed: bool,
+    /// Whether it did so by the words of the error alone.
+    in_words: bool,
     /// What stood before `Last error:`, if the last line announced the text of an error.
     announced: Option<String>,
     found: Vec<Found>,
@@ -44,24 +53,28 @@ pub(super) struct Exceptions {
 impl Exceptions {
     /// Takes a line that is not NCCL's.
     pub(super) fn line(&mut self, line: &str) {
-        let failed = std::mem::take(&mut self.failed);
+        let (failed, in_words) = (self.failed, self.in_words);
+        (self.failed, self.in_words) = (false, false);
         if let Some(prefix) = self.announced.take() {
             self.text(line.strip_prefix(&prefix).unwrap_or(line));
             return;
         }
         if let Some(prefix) = line.trim_end().strip_suffix(LAST) {
             self.announced = failed.then(|| prefix.to_owned());
-        } else if let Some(at) = line.find(WATCHDOG) {
+        } else if let Some(at) = WATCHDOGS.iter().find_map(|begin| line.find(begin)) {
             self.text(line.get(at..).unwrap_or_default());
-        } else if line.contains("Error:") || line.contains("ncclInvalid") {
-            let result = line.match_indices("nccl").take(LOOKED_AT).find_map(|(at, _)| {
-                let text = line.get(at..)?;
-                let entry = dictionary::look_up(text).filter(|entry| entry.is_only_a_result())?;
-                Some((text, entry))
-            });
-            if let Some((text, entry)) = result {
+        } else if let Some((_, text)) = line.split_once(LAST_OF_XLA) {
+            self.text(text.trim_matches(['\'', '.', ' ']));
+        } else if let Some((text, entry)) = result(line) {
+            // PyTorch prints the words of the error first, and its name in the next line.
+            let is_named = text.starts_with("nccl");
+            if !(is_named && in_words) {
                 self.take(text, Some(entry));
-                self.failed = true;
+            }
+            (self.failed, self.in_words) = (true, !is_named);
+            // nccl-tests goes on with the text of the last warning.
+            if let Some((_, last)) = text.split_once(" / ") {
+                self.text(last.trim_end_matches('\''));
             }
         }
     }
@@ -118,6 +131,23 @@ impl Exceptions {
         found.sort_by_key(|one| one.entry.is_some_and(Entry::is_only_a_result));
         found
     }
+}
+
+/// With what a call failed, by a line.
+fn result(line: &str) -> Option<(&str, &'static Entry)> {
+    let of_pytorch = |(at, _)| {
+        let text = line.get(at..)?;
+        let entry = dictionary::look_up(text).filter(|entry| entry.is_only_a_result())?;
+        Some((text, entry))
+    };
+    let is_of_pytorch = line.contains("Error:") || line.contains("ncclInvalid");
+    let mut names = line
+        .match_indices("nccl")
+        .take(LOOKED_AT)
+        .filter(|_| is_of_pytorch);
+    names
+        .find_map(of_pytorch)
+        .or_else(|| dictionary::error_of_program(line))
 }
 
 #[cfg(test)]

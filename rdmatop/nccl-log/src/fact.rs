@@ -60,6 +60,8 @@ pub enum Fact {
         /// Names of the interfaces.
         names: Vec<String>,
     },
+    /// The process begins its first communicator: `Bootstrap : Using eth0`.
+    Bootstrap,
     /// The network that was chosen.
     Network(String),
     /// Whether GPUDirect RDMA works with a NIC.
@@ -105,6 +107,7 @@ impl Fact {
             Self::Hcas(_)
             | Self::Virtual { .. }
             | Self::Interfaces { .. }
+            | Self::Bootstrap
             | Self::Network(_)
             | Self::GpuDirect { .. }
             | Self::Variable { .. }
@@ -144,6 +147,10 @@ pub fn of(text: &str) -> Option<Fact> {
 }
 
 fn network(text: &str) -> Option<Fact> {
+    // With a space before the colon until 2.23.
+    if text.starts_with("Bootstrap : Using ") || text.starts_with("Bootstrap: Using ") {
+        return Some(Fact::Bootstrap);
+    }
     // The second and the third of 2.3, the last since 2.27.
     let name = [
         "Using network ",

@@ -32,6 +32,8 @@ pub struct Process {
     pub members: Vec<Member>,
     /// Positions in [`Self::members`], by address and rank.
     at: BTreeMap<(u64, u32), usize>,
+    /// The log has the line that its communicators begin with.
+    pub bootstrapped: bool,
     /// The network that it chose.
     pub network: Option<String>,
     /// The network of the last list of interfaces.
@@ -52,7 +54,8 @@ pub struct Process {
     pub no_plugin: bool,
     /// libfabric's provider.
     pub provider: Option<String>,
-    /// Messages of the dictionary that it wrote, each with the device that its first line names.
+    /// Messages of the dictionary that it wrote and that are no faults, each with the device that its first
+    /// line names.
     pub messages: BTreeMap<&'static str, Option<String>>,
     /// The logs that have lines of this process, by number (see [`super::report::Report::begin`]), with the
     /// numbers of its first and its last line there.
@@ -71,6 +74,7 @@ impl Process {
                 self.listed = Some(network);
                 self.interfaces = names.into_iter().take(NAMES).collect();
             }
+            Fact::Bootstrap => self.bootstrapped = true,
             Fact::Network(name) => self.network = Some(name),
             Fact::GpuDirect {
                 on,
@@ -123,10 +127,18 @@ impl Process {
     }
 
     /// The network that it chose. Before 2.6, and at the beginning of a log, no line says so: then it is IB
-    /// if that found a NIC.
+    /// if that found a NIC, or what was listed last. If NCCL_NET is set, NCCL takes no other network than that
+    /// one, whatever it lists.
     pub fn network(&self) -> Option<&str> {
-        let of_ib = || (!self.hcas.is_empty()).then_some("IB");
-        self.network.as_deref().or_else(of_ib).or(self.listed.as_deref())
+        let wanted = self.variables.get("NCCL_NET").map(|name| name.to_lowercase());
+        let is_wanted = |name: &&str| {
+            wanted
+                .as_ref()
+                .is_none_or(|wanted| *wanted == name.to_lowercase())
+        };
+        let of_ib = || (!self.hcas.is_empty()).then_some("IB").filter(is_wanted);
+        let listed = || self.listed.as_deref().filter(is_wanted);
+        self.network.as_deref().or_else(of_ib).or_else(listed)
     }
 
     /// The number of ranks of its largest communicator.

@@ -31,6 +31,9 @@ const KEPT: usize = 256 << 20;
 const ASKED: usize = 256;
 /// In a torn log, a host with this many lines is a true one, whatever its name.
 const SELDOM: u64 = 8;
+/// In a torn log, a host that has no more than one line for this many torn ones is none: of the lines that
+/// are cut into another, one of 20 or so looks whole, and has the rests of two words as its host.
+const TORN_FOR_A_HOST: u64 = 4;
 
 /// Connections over one NIC of a host, or over one interface of its network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -100,6 +103,8 @@ pub struct Report {
     pub warnings: Warnings,
     /// Whether a fault shows that data moves by verbs.
     pub verbs: bool,
+    /// Whether it has an answer of NCCL's RAS service, as `ncclras` prints it.
+    pub ras: bool,
     /// The output of nccl-tests.
     pub perf: Perf,
     /// Errors that frameworks printed.
@@ -175,7 +180,8 @@ impl Report {
                 if host.is_empty() {
                     **count < named
                 } else {
-                    **count < SELDOM && is_part(host)
+                    let is_rest = !reversed.is_empty() && **count * TORN_FOR_A_HOST <= self.torn;
+                    **count < SELDOM && (is_rest || is_part(host))
                 }
             })
             .map(|(host, _)| (*host).to_owned())
@@ -213,6 +219,7 @@ impl Report {
         match Line::read(line) {
             Line::Plain(text) => {
                 self.perf.line(text);
+                self.ras |= text.contains("Communicators... (") || text.ends_with("\"ras\": {");
                 self.exceptions.line(text);
                 if let Some(Fact::Version(version)) = fact::plain(text) {
                     self.version(version);
@@ -256,9 +263,12 @@ impl Report {
                 |entry: &Entry| matches!(entry.kind, Kind::Choice | Kind::Note) || entry.is_only_a_result();
             let entry = dictionary::look_up(text).filter(|entry| level == Level::Warn || by_the_way(entry));
             if let Some(entry) = entry {
-                let device = process.messages.entry(entry.id).or_default();
-                if device.is_none() {
-                    *device = dictionary::device(text).map(str::to_owned);
+                // A fault breaks the job; it does not make NCCL choose another network.
+                if entry.kind != Kind::Fault {
+                    let device = process.messages.entry(entry.id).or_default();
+                    if device.is_none() {
+                        *device = dictionary::device(text).map(str::to_owned);
+                    }
                 }
                 self.verbs |= dictionary::shows_verbs(text, entry.kind);
             }

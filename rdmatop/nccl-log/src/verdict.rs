@@ -129,7 +129,7 @@ pub fn of(report: &Report) -> Verdict {
                 let line = format!("TCP inside one host: NET/{network}{on}, because {why}");
                 (Kind::Tcp, line)
             } else {
-                (Kind::Tcp, format!("TCP: NET/{network}{on}, because {why}"))
+                (Kind::Tcp, format!("TCP: NET/{network}{on}{}", because(why)))
             }
         }
         (_, Some((host, why)), _) => {
@@ -138,7 +138,8 @@ pub fn of(report: &Report) -> Verdict {
                 all => format!(" and {} more hosts", all - 1),
             };
             let host = named(host);
-            let line = format!("MIXED: RDMA on {nics} ({direct}), but {host}{more} on TCP, because {why}");
+            let why = because(why);
+            let line = format!("MIXED: RDMA on {nics} ({direct}), but {host}{more} on TCP{why}");
             (Kind::Mixed, line)
         }
         (0, None, Some(network)) => {
@@ -211,6 +212,12 @@ fn connections<'a>(report: &'a Report, verdict: &mut Verdict) -> Option<&'a str>
         }
     }
     unknown
+}
+
+/// A reason behind what it explains.
+fn because(why: &str) -> String {
+    let word = if why == why::NOT_KNOWN { "and" } else { "because" };
+    format!(", {word} {why}")
 }
 
 /// The first fault among the warnings: where it was, and what.
@@ -311,22 +318,37 @@ fn unfinished(jobs: &[Job], failed: bool, lost: bool) -> Option<String> {
             format!("{kinds} communicators began and are not complete (the largest is of {ranks}, and {has})")
         }
     };
-    Some(match (failed, lost) {
-        (true, _) => began,
-        (false, true) => format!("{began}: a rank does not come, or the line that says so is lost"),
-        (false, false) => format!("{began}: a rank does not come, or the log ends there"),
-    })
+    if failed {
+        return Some(began);
+    }
+    let all_began = largest.began.len() >= largest.ranks as usize;
+    let hangs = match (kinds, all_began) {
+        (1, true) => "its ranks do not reach one another",
+        _ => "a rank does not come",
+    };
+    let or = if lost {
+        "the line that says so is lost"
+    } else {
+        "the log ends there"
+    };
+    Some(format!("{began}: {hangs}, or {or}"))
 }
 
 /// The verdict if the log has no connection over a network.
 fn without_connections(report: &Report, failed: bool) -> (Kind, String) {
     if report.nccl_lines == report.torn && report.warnings.list.is_empty() {
         let line = if report.torn > 0 {
-            "unknown: every line of NCCL in this log is cut into another".to_owned()
+            "every line of NCCL in this log is cut into another"
+        } else if report.lines == 0 {
+            "the log is empty"
+        } else if report.ras {
+            "this is an answer of NCCL's RAS service, and no log. Run the job with NCCL_DEBUG=INFO"
+        } else if !report.versions().is_empty() {
+            "no line of NCCL but its version in this log. Run the job with NCCL_DEBUG=INFO"
         } else {
-            "unknown: no line of NCCL in this log. Run the job with NCCL_DEBUG=INFO".to_owned()
+            "no line of NCCL in this log. Run the job with NCCL_DEBUG=INFO"
         };
-        return (Kind::Unknown, line);
+        return (Kind::Unknown, format!("unknown: {line}"));
     }
     let jobs = report.jobs();
     let inside = report.inside;
@@ -398,9 +420,9 @@ fn chosen(report: &Report, complete: bool, and_then: &dyn Fn(String) -> String) 
     }
     Some(match (rdma, tcp, other) {
         (Some((on, network)), Some((host, socket)), _) => {
-            let why = why::tcp(report, host, socket);
+            let why = because(&why::tcp(report, host, socket));
             let (on, host) = (named(on), named(host));
-            let head = format!("MIXED: {on} chose network {network}, {host} chose {socket}, because {why}");
+            let head = format!("MIXED: {on} chose network {network}, {host} chose {socket}{why}");
             (Kind::Mixed, and_then(head))
         }
         (Some((_, network)), None, _) if complete => {
@@ -411,8 +433,11 @@ fn chosen(report: &Report, complete: bool, and_then: &dyn Fn(String) -> String) 
             (Kind::Unknown, line)
         }
         (None, Some((host, network)), _) => {
-            let (why, on) = (why::tcp(report, host, network), why::interfaces(report, host));
-            let head = format!("TCP was chosen (network {network}{on}), because {why}");
+            let (why, on) = (
+                because(&why::tcp(report, host, network)),
+                why::interfaces(report, host),
+            );
+            let head = format!("TCP was chosen (network {network}{on}){why}");
             (Kind::Tcp, and_then(head))
         }
         (None, None, Some((_, network))) => {

@@ -8,6 +8,8 @@ use super::{
     report::{NicKey, Report},
 };
 
+/// The reason where the log has none.
+pub(super) const NOT_KNOWN: &str = "the log does not say why";
 /// Interfaces that a line names.
 const INTERFACES: usize = 4;
 
@@ -115,10 +117,10 @@ fn of_process(process: &Process, network: &str) -> Option<String> {
     };
     plugin()
         .or_else(|| message(process, of_plugin))
+        .or_else(missing)
         .or_else(|| variable(process, "NCCL_IB_DISABLE", is_on))
         .or_else(|| message(process, of_nccl))
         .or_else(|| variable(process, "NCCL_IBEXT_DISABLE", is_on))
-        .or_else(missing)
         .or_else(provider)
 }
 
@@ -143,7 +145,7 @@ pub(super) fn tcp(report: &Report, host: &str, network: &str) -> String {
     report
         .on(host)
         .find_map(|process| of_process(process, network))
-        .unwrap_or_else(|| "the log does not say why".to_owned())
+        .unwrap_or_else(|| NOT_KNOWN.to_owned())
 }
 
 /// ` on eth0, eth1`: the interfaces that TCP uses on a host.
@@ -198,9 +200,14 @@ pub(super) fn advice(report: &Report, complete: bool) -> Option<String> {
     }
     let processes = || report.processes.values();
     // The log has lines of the subsystems that also print the connections.
-    let shown =
-        processes().any(|one| one.network.is_some() || !one.members.is_empty() || !one.hcas.is_empty());
-    let whole =
-        "give the log from its beginning, and NCCL_DEBUG_SUBSYS, if it is set, must contain INIT or NET";
-    (!shown && !complete).then(|| whole.to_owned())
+    let shown = processes().any(|one| {
+        let lists = !one.hcas.is_empty() || !one.interfaces.is_empty();
+        lists || one.network.is_some() || !one.members.is_empty()
+    });
+    let words = if processes().any(|one| one.bootstrapped) {
+        "the log ends before NCCL chose one: the job is starting, or waits for a rank"
+    } else {
+        "give the log from its beginning, and NCCL_DEBUG_SUBSYS, if it is set, must contain INIT or NET"
+    };
+    (!shown && !complete).then(|| words.to_owned())
 }

@@ -113,10 +113,11 @@ impl Entry {
 }
 
 /// See [`Entry::is_echo`].
-const ECHOES: [&str; 19] = [
+const ECHOES: [&str; 20] = [
     "bad-response",
     "comm-gone",
     "cuda",
+    "gpu-program",
     "no-answer",
     "no-requests",
     "not-connected",
@@ -254,6 +255,39 @@ fn returned(text: &str) -> Option<u32> {
     let is_place =
         words.next().is_some_and(|word| word.contains(':')) && words.all(|word| word.starts_with('('));
     (is_place && (of_thread || of_program) && (1..=6).contains(&result)).then_some(result)
+}
+
+/// What `ncclGetErrorString` says of each `ncclResult_t`, from 1 on (src/init.cc). RCCL says the same.
+const ERRORS: [&str; 6] = [
+    "unhandled cuda error",
+    "unhandled system error",
+    "internal error",
+    "invalid argument",
+    "invalid usage",
+    "remote process exited or there was a network error",
+];
+
+/// What programs print before the words of an error: PyTorch, vLLM, nccl-tests, XLA, Horovod, CuPy.
+const PROGRAMS: [&str; 5] = [
+    "NCCL error",
+    "NCCL failure ",
+    "NCCL operation ",
+    "ncclCommInit",
+    "NCCL_ERROR_",
+];
+
+/// The entry for what a program prints of a call of NCCL that failed, with the words from those of the error
+/// on: `RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)`.
+pub(super) fn error_of_program(line: &str) -> Option<(&str, &'static Entry)> {
+    let begin = PROGRAMS.iter().filter_map(|program| line.find(program)).min()?;
+    let rest = line.get(begin..)?;
+    let (result, at) = (1..)
+        .zip(ERRORS)
+        .find_map(|(result, words)| Some((result, rest.find(words)?)))?;
+    let entry = results::ENTRIES
+        .iter()
+        .find(|entry| entry.on == On::Returned(result))?;
+    Some((rest.get(at..)?, entry))
 }
 
 /// RDMA device that a message names: `hca mlx5_3`, `on dev mlx5_0:1`, or `NET/IB : mlx5_3:1 async ...`.

@@ -55,4 +55,15 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "PyTorch 1.12 on": Says(&["Watchdog caught collective operation timeout"]) =>
             "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, \
             NumelOut=1, Timeout(ms)=600000) ran for 600013 milliseconds before timing out.";
+        in "PyTorch 2.4 on": Says(&["Received a dump signal due to a collective timeout from "]) =>
+            "Received a dump signal due to a collective timeout from rank 7 and we will try our best to dump the \
+            debug info. Last enqueued NCCL work: 56116, last completed NCCL work: 56116.";
+
+    "watchdog" Follows means "PyTorch's watchdog of collectives stands still itself: a call of CUDA or NCCL \
+        does not return, or a thread that waits for one holds Python's lock";
+        next "the stack of that process (`py-spy dump --native --pid PID`); where all ranks say so, that of the \
+            rank whose log ends first";
+        in "PyTorch 2.2 on": Says(&["ProcessGroupNCCL's watchdog got stuck for "]) =>
+            "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress in monitoring \
+            enqueued collectives.";
 };

@@ -356,7 +356,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "NCCL 2.17 on": Says(&["Cuda failure ", "cannot be performed in the present state"]) =>
             "Cuda failure 401 'the operation cannot be performed in the present state'";
 
-    "gpu-program" Follows means "a kernel on the GPU touched memory that it may not; NCCL only reports it";
+    "gpu-program" Fault means "a kernel on the GPU touched memory that it may not; NCCL only reports it";
         next "CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer shows which kernel; an error of the network before \
             it can be the cause";
         in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Says(&["Cuda failure ", "illegal memory access"]) =>
