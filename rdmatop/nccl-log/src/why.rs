@@ -135,7 +135,7 @@ pub(super) fn inside(report: &Report, host: &str) -> String {
         (!set.is_empty()).then(|| set.join(" and "))
     };
     report
-        .on(host)
+        .processes_on(host)
         .find_map(of)
         .unwrap_or_else(|| "NCCL found no way by NVLink, PCIe or shared memory".to_owned())
 }
@@ -143,7 +143,7 @@ pub(super) fn inside(report: &Report, host: &str) -> String {
 /// Why a host is on TCP.
 pub(super) fn tcp(report: &Report, host: &str, network: &str) -> String {
     report
-        .on(host)
+        .processes_on(host)
         .find_map(|process| of_process(process, network))
         .unwrap_or_else(|| NOT_KNOWN.to_owned())
 }
@@ -151,7 +151,7 @@ pub(super) fn tcp(report: &Report, host: &str, network: &str) -> String {
 /// ` on eth0, eth1`: the interfaces that TCP uses on a host.
 pub(super) fn interfaces(report: &Report, host: &str) -> String {
     let names: BTreeSet<&str> = report
-        .on(host)
+        .processes_on(host)
         .flat_map(|process| &process.interfaces)
         .map(String::as_str)
         .collect();
@@ -165,12 +165,12 @@ pub(super) fn interfaces(report: &Report, host: &str) -> String {
 
 /// Why a NIC has connections without GPUDirect.
 pub(super) fn no_gpu_direct(report: &Report, nic: &NicKey) -> String {
-    let why = report.some_on(&nic.host).find_map(|process| {
+    let why = report.first_processes_on(&nic.host).find_map(|process| {
         let direct = process.gpu_direct.get(&nic.device)?;
         (!direct.on || direct.why.is_some()).then(|| direct.why.clone())
     });
     let set = report
-        .some_on(&nic.host)
+        .first_processes_on(&nic.host)
         .find_map(|one| one.variables.get("NCCL_NET_GDR_LEVEL"));
     let level = match set {
         Some(level) => format!("NCCL_NET_GDR_LEVEL is {level}"),
@@ -186,7 +186,7 @@ pub(super) fn no_gpu_direct(report: &Report, nic: &NicKey) -> String {
         Some(None) => {
             "disabled for this NIC: nvidia_peermem is not loaded and DMA-BUF is not there, or the driver lacks it".to_owned()
         }
-        None if report.some_on(&nic.host).any(|one| one.messages.contains_key("no-gpudirect")) => {
+        None if report.first_processes_on(&nic.host).any(|one| one.messages.contains_key("no-gpudirect")) => {
             "the kernel has neither peer memory nor DMA-BUF for these GPUs".to_owned()
         }
         None => format!("the log does not say why; often GPU and NIC are too far apart ({level})"),

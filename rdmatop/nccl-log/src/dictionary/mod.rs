@@ -18,12 +18,12 @@ macro_rules! messages {
     ($(
         $id:literal $kind:ident means $means:expr;
         next $next:expr;
-        $(in $versions:tt: $on:expr => $example:expr;)+
+        $(in $versions:tt: $pattern:expr => $example:expr;)+
     )*) => {
         &[$($($crate::dictionary::Entry {
             id: $id,
             versions: $versions,
-            on: $on,
+            pattern: $pattern,
             kind: $crate::dictionary::Kind::$kind,
             means: $means,
             next: $next,
@@ -68,19 +68,19 @@ impl Kind {
 
 /// How a message is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum On {
+pub enum Pattern {
     /// It begins with the first of these texts and has the others after it, in this order. A `*` as the first
     /// means that the rest may stand anywhere, a `$` as the last that nothing follows.
-    Says(&'static [&'static str]),
+    Text(&'static [&'static str]),
     /// A failed work request with this status: number and name of `enum ibv_wc_status`.
     Status(u32, &'static str),
     /// An asynchronous event, by `ibv_event_type_str`.
     Event(&'static str),
     /// A call that a program or a thread of NCCL made failed with this `ncclResult_t`.
-    Returned(u32),
+    CallResult(u32),
 }
 
-/// An entry.
+/// One spelling of a message, with what it means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
     /// Stable name, for JSON.
@@ -88,7 +88,7 @@ pub struct Entry {
     /// Library and versions that print it.
     pub versions: &'static str,
     /// How it is recognised.
-    pub on: On,
+    pub pattern: Pattern,
     /// What it is about.
     pub kind: Kind,
     /// What happened.
@@ -102,7 +102,7 @@ pub struct Entry {
 impl Entry {
     /// Whether it only says that a call failed, and not why.
     pub fn is_only_a_result(&self) -> bool {
-        matches!(self.on, On::Returned(_))
+        matches!(self.pattern, Pattern::CallResult(_))
     }
 
     /// Whether a fault is mostly the echo of another one: what ranks report when a peer failed or ended, when
@@ -156,22 +156,22 @@ pub fn look_up(text: &str) -> Option<&'static Entry> {
     let event = event(text);
     if status.is_none() && event.is_none() {
         let returned = returned(text);
-        return entries().find(|entry| match entry.on {
-            On::Says(words) => says(text, words),
-            On::Returned(result) => returned == Some(result),
-            On::Status(..) | On::Event(_) => false,
+        return entries().find(|entry| match entry.pattern {
+            Pattern::Text(words) => matches(text, words),
+            Pattern::CallResult(result) => returned == Some(result),
+            Pattern::Status(..) | Pattern::Event(_) => false,
         });
     }
-    entries().find(|entry| match entry.on {
-        On::Status(number, name) => {
+    entries().find(|entry| match entry.pattern {
+        Pattern::Status(number, name) => {
             status == Some(Status::Number(number)) || status == Some(Status::Name(name))
         }
-        On::Event(name) => event == Some(name),
-        On::Says(_) | On::Returned(_) => false,
+        Pattern::Event(name) => event == Some(name),
+        Pattern::Text(_) | Pattern::CallResult(_) => false,
     })
 }
 
-fn says(text: &str, words: &[&str]) -> bool {
+fn matches(text: &str, words: &[&str]) -> bool {
     let (mut rest, mut anywhere) = (text, false);
     words.iter().all(|word| {
         if *word == "*" {
@@ -286,7 +286,7 @@ pub(super) fn error_of_program(line: &str) -> Option<(&str, &'static Entry)> {
         .find_map(|(result, words)| Some((result, rest.find(words)?)))?;
     let entry = results::ENTRIES
         .iter()
-        .find(|entry| entry.on == On::Returned(result))?;
+        .find(|entry| entry.pattern == Pattern::CallResult(result))?;
     Some((rest.get(at..)?, entry))
 }
 

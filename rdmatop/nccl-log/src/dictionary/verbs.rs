@@ -3,7 +3,7 @@
 
 use super::{
     Entry,
-    On::{Event, Says, Status},
+    Pattern::{Event, Status, Text},
 };
 
 /// Printed by all versions that were read, each in its own words.
@@ -206,152 +206,152 @@ const RAILS: &str = "ping the peer from the NIC's own interface; where each NIC 
 pub(super) const CALLS: &[Entry] = messages! {
     "memlock" Fault means "memory could not be pinned: the limit of locked memory is too small";
         next MEMLOCK;
-        in WITH_ERRNO_OF_MR: Says(&["Call to ibv_reg_mr", "failed with error Cannot allocate memory"]) =>
+        in WITH_ERRNO_OF_MR: Text(&["Call to ibv_reg_mr", "failed with error Cannot allocate memory"]) =>
             "Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory errno 12";
 
     "gpu-memory-unknown" Fault means "GPU memory cannot be registered (Bad address): no module tells the NIC \
         where it is";
         next "load nvidia_peermem (`modprobe nvidia_peermem`), or use DMA-BUF: the open kernel driver, Linux \
             5.12 or later, and an rdma-core of 34 or later in the image";
-        in WITH_ERRNO_OF_MR: Says(&["Call to ibv_reg_mr", "failed with error Bad address"]) =>
+        in WITH_ERRNO_OF_MR: Text(&["Call to ibv_reg_mr", "failed with error Bad address"]) =>
             "Call to ibv_reg_mr_iova2 failed with error Bad address";
 
     "memory-refused" Fault means "the driver refused to register memory (Invalid argument): for GPU memory, \
         nvidia_peermem or the NIC's driver does not fit the GPU's driver";
         next "reload nvidia_peermem, built for the GPU driver that runs; `dmesg` of that host says more";
-        in WITH_ERRNO_OF_MR: Says(&["Call to ibv_reg_mr", "failed with error Invalid argument"]) =>
+        in WITH_ERRNO_OF_MR: Text(&["Call to ibv_reg_mr", "failed with error Invalid argument"]) =>
             "Call to ibv_reg_mr failed with error Invalid argument";
 
     "dmabuf-unsupported" Fault means "GPU memory cannot be registered by DMA-BUF: the NIC's driver or the \
         kernel does not support it";
         next "Linux 5.12 or later with a driver that has DMA-BUF (mlx5, bnxt_re, efa, irdma), and the open \
             GPU kernel driver; or nvidia_peermem instead, with NCCL_DMABUF_ENABLE=0";
-        in WITH_ERRNO_OF_MR: Says(&["Call to ibv_reg_dmabuf_mr", "not supported"]) =>
+        in WITH_ERRNO_OF_MR: Text(&["Call to ibv_reg_dmabuf_mr", "not supported"]) =>
             "Call to ibv_reg_dmabuf_mr failed with error Operation not supported";
 
     "dmabuf-refused" Fault means "GPU memory could not be registered by DMA-BUF";
         next "by the error: Bad address or Invalid argument, the GPU's driver does not export that memory to \
             this NIC; Cannot allocate memory, its BAR1 or the NIC's table is full; `dmesg` of that host says \
             more";
-        in WITH_ERRNO_OF_MR: Says(&["Call to ibv_reg_dmabuf_mr"]) =>
+        in WITH_ERRNO_OF_MR: Text(&["Call to ibv_reg_dmabuf_mr"]) =>
             "Call to ibv_reg_dmabuf_mr failed with error Invalid argument errno 22";
 
     "memlock" Fault means "a completion queue could not be made: the limit of locked memory is too small";
         next MEMLOCK;
-        in WITH_ERRNO: Says(&["Call to ibv_create_cq failed with error Cannot allocate memory"]) =>
+        in WITH_ERRNO: Text(&["Call to ibv_create_cq failed with error Cannot allocate memory"]) =>
             "Call to ibv_create_cq failed with error Cannot allocate memory";
 
     "memlock" Fault means "a queue pair could not be made: the limit of locked memory is too small, or the \
         device has no more";
         next MEMLOCK;
-        in WITH_ERRNO: Says(&["Call to ibv_create_qp failed with error Cannot allocate memory"]) =>
+        in WITH_ERRNO: Text(&["Call to ibv_create_qp failed with error Cannot allocate memory"]) =>
             "Call to ibv_create_qp failed with error Cannot allocate memory";
 
     "qp-refused-by-driver" Fault means "the device cannot make such a queue pair";
         next "the size of its queues (NCCL_IB_QPS_PER_CONNECTION, the plugin's settings) is beyond what \
             `ibv_devinfo -v` says";
-        in WITH_ERRNO: Says(&["Call to ibv_create_qp failed with error Invalid argument"]) =>
+        in WITH_ERRNO: Text(&["Call to ibv_create_qp failed with error Invalid argument"]) =>
             "Call to ibv_create_qp failed with error Invalid argument";
 
     "cq-failed" Fault means "a completion queue could not be made, and the message does not say why: mostly \
         the limit of locked memory";
         next MEMLOCK;
         in "NCCL 2.3 to 2.13, RCCL to ROCm 5.4, older plugins of HPC-X":
-            Says(&["Call to ibv_create_cq failed", "$"]) =>
+            Text(&["Call to ibv_create_cq failed", "$"]) =>
             "Call to ibv_create_cq failed";
 
     "qp-failed" Fault means "a queue pair could not be made, and the message does not say why: mostly the \
         limit of locked memory";
         next MEMLOCK;
         in "NCCL 2.3 to 2.13, RCCL to ROCm 5.4, older plugins of HPC-X":
-            Says(&["Call to ibv_create_qp failed", "$"]) =>
+            Text(&["Call to ibv_create_qp failed", "$"]) =>
             "Call to ibv_create_qp failed";
 
     "mr-failed" Fault means "memory could not be registered, and the message does not say why: the limit of \
         locked memory, or GPU memory without nvidia_peermem";
         next MEMLOCK;
         in "NCCL 2.3 to 2.12, RCCL to ROCm 5.3, HPC-X's plugin":
-            Says(&["Call to ibv_reg_mr", " failed", "$"]) =>
+            Text(&["Call to ibv_reg_mr", " failed", "$"]) =>
             "Call to ibv_reg_mr failed";
 
     "pd-failed" Fault means "the device gives no protection domain, the first thing that a process needs of \
         it";
         next "look at `dmesg` of that host; in a container, whether its /dev/infiniband is that of this \
             device";
-        in ALWAYS: Says(&["Call to ibv_alloc_pd failed"]) =>
+        in ALWAYS: Text(&["Call to ibv_alloc_pd failed"]) =>
             "Call to ibv_alloc_pd failed";
 
     "events-failed" Follows means "events of a device cannot be read any more";
         next "look at the first error of that device, and at `dmesg` of that host";
-        in ALWAYS: Says(&["Call to ibv_get_async_event failed"]) =>
+        in ALWAYS: Text(&["Call to ibv_get_async_event failed"]) =>
             "Call to ibv_get_async_event failed";
 
     "device-unopened" Choice means "an RDMA device cannot be opened";
         next "in a container, pass the devices in (docker: --device=/dev/infiniband; Kubernetes: the NIC's \
             device plugin); else the rights of /dev/infiniband/uverbs*, and whether the provider's library \
             (ibverbs-providers) is installed";
-        in ALWAYS: Says(&["Call to ibv_open_device failed"]) =>
+        in ALWAYS: Text(&["Call to ibv_open_device failed"]) =>
             "Call to ibv_open_device failed";
 
     "address-timeout" Fault means "a queue pair could not be connected: nobody answers for the peer's \
         address (ARP or neighbour discovery)";
         next RAILS;
-        in ALWAYS: Says(&["Call to ibv_modify_qp failed with ", "Connection timed out"]) =>
+        in ALWAYS: Text(&["Call to ibv_modify_qp failed with ", "Connection timed out"]) =>
             "Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1, curr state INIT, \
             next state RTR";
 
     "address-unreachable" Fault means "a queue pair could not be connected: the peer's GID cannot be reached \
         from this GID";
         next GIDS;
-        in ALWAYS: Says(&["Call to ibv_modify_qp failed with ", "unreachable"]) =>
+        in ALWAYS: Text(&["Call to ibv_modify_qp failed with ", "unreachable"]) =>
             "Call to ibv_modify_qp failed with error Network is unreachable";
 
     "address-no-route" Fault means "a queue pair could not be connected: there is no route to the peer's \
         address";
         next RAILS;
-        in ALWAYS: Says(&["Call to ibv_modify_qp failed with ", "No route to host"]) =>
+        in ALWAYS: Text(&["Call to ibv_modify_qp failed with ", "No route to host"]) =>
             "Call to ibv_modify_qp failed with error No route to host";
 
     "address-no-device" Fault means "a queue pair could not be connected: the interface of its GID is gone, \
         or in another network namespace";
         next GIDS;
-        in ALWAYS: Says(&["Call to ibv_modify_qp failed with ", "No such device"]) =>
+        in ALWAYS: Text(&["Call to ibv_modify_qp failed with ", "No such device"]) =>
             "Call to ibv_modify_qp failed with 19 No such device, on dev mlx5_2:1, curr state INIT, next \
             state RTR";
 
     "connect-refused" Fault means "a queue pair could not be connected: the driver refused its attributes, \
         mostly the GID or the MTU";
         next GIDS;
-        in ALWAYS: Says(&["Call to ibv_modify_qp failed with ", "Invalid argument"]) =>
+        in ALWAYS: Text(&["Call to ibv_modify_qp failed with ", "Invalid argument"]) =>
             "Call to ibv_modify_qp failed with error Invalid argument";
 
     "connect-failed" Fault means "a queue pair could not be connected";
         next GIDS;
-        in ALWAYS: Says(&["Call to ibv_modify_qp failed"]) =>
+        in ALWAYS: Text(&["Call to ibv_modify_qp failed"]) =>
             "Call to ibv_modify_qp failed with error Remote I/O error";
 
     "gid-missing" Fault means "the port has no GID of that index";
         next "`show_gids` or `rdma link`; NCCL_IB_GID_INDEX is better not set from 2.21 on";
-        in ALWAYS: Says(&["Call to ibv_query_gid failed"]) =>
+        in ALWAYS: Text(&["Call to ibv_query_gid failed"]) =>
             "Call to ibv_query_gid failed with error Invalid argument";
 
     "device-unanswering" Choice means "an RDMA device does not answer";
         next "look at `dmesg` of that host";
-        in ALWAYS: Says(&["Call to ibv_query_device failed"]) =>
+        in ALWAYS: Text(&["Call to ibv_query_device failed"]) =>
             "Call to ibv_query_device failed with error Input/output error";
 
     "post-failed" Fault means "a request to send could not be posted";
         next "look at the first error of that queue pair: most often it had failed before";
-        in ALWAYS: Says(&["ibv_post_send() failed with error"]) =>
+        in ALWAYS: Text(&["ibv_post_send() failed with error"]) =>
             "ibv_post_send() failed with error Cannot allocate memory, Bad WR 0x7f, First WR 0x7f";
 
     "post-failed" Fault means "a request to receive could not be posted";
         next "look at the first error of that queue pair: most often it had failed before";
-        in ALWAYS: Says(&["ibv_post_recv() failed with error"]) =>
+        in ALWAYS: Text(&["ibv_post_recv() failed with error"]) =>
             "ibv_post_recv() failed with error Invalid argument";
 
     "poll-failed" Fault means "a completion queue cannot be read";
         next "look at `dmesg` of that host: the device may have been reset";
-        in ALWAYS: Says(&["Call to ibv_poll_cq() returned"]) =>
+        in ALWAYS: Text(&["Call to ibv_poll_cq() returned"]) =>
             "Call to ibv_poll_cq() returned -2";
 };
