@@ -6,8 +6,8 @@
 //! [`report`] combines all [`process`]es, [`jobs`] finds which ranks belong together, [`verdict`] judges,
 //! [`page`] and [`json`] print the result.
 //! [`identity`] decides which processes of this machine wrote the log; [`now`] and `compare` set these
-//! beside a snapshot. There is no I/O here. A log may contain anything, so all text is sanitized when a line is
-//! read.
+//! beside a snapshot. There is no I/O here. A log may contain anything, so all text is sanitized when a
+//! line is read.
 
 pub mod channel;
 mod compare;
