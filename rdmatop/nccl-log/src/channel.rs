@@ -7,7 +7,7 @@ const LONGEST: usize = 64;
 
 /// Direction of a channel's connection, seen from the process that logs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// The rank sends.
     Send,
     /// The rank receives.
@@ -18,7 +18,7 @@ pub enum Way {
 
 /// The transport of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Via {
+pub enum Transport {
     /// A network: `NET/IB/0/GDRDMA`.
     Net {
         /// Name of the network, as `Using network` has it.
@@ -31,12 +31,12 @@ pub enum Via {
     /// In-network reduction: `COLLNET/SHARP/0`.
     CollNet,
     /// From GPU to GPU; `P2P/MNNVL` if NVLink joins the hosts.
-    Peer {
+    P2p {
         /// The job uses NVLink between hosts.
         multi_node: bool,
     },
     /// Through the host's memory.
-    Memory,
+    SharedMemory,
 }
 
 /// Reads the text of a line.
@@ -63,10 +63,10 @@ pub(super) fn read(text: &str) -> Option<Fact> {
             .map(Fact::Channels);
     };
     let words: Vec<&str> = ranks.split_whitespace().collect();
-    let way = match words.last() {
-        Some(&"[send]") => Way::Send,
-        Some(&"[receive]") => Way::Receive,
-        _ => Way::Local,
+    let direction = match words.last() {
+        Some(&"[send]") => Direction::Send,
+        Some(&"[receive]") => Direction::Receive,
+        _ => Direction::Local,
     };
     match words.as_slice() {
         [from, "->", to, ..] if is_rank(from) && is_rank(to) => {}
@@ -75,8 +75,8 @@ pub(super) fn read(text: &str) -> Option<Fact> {
         _ => return None,
     }
     Some(Fact::Channel {
-        way,
-        via: carried_by(via.trim())?,
+        direction,
+        transport: parse_transport(via.trim())?,
     })
 }
 
@@ -87,7 +87,7 @@ fn is_rank(word: &str) -> bool {
         .is_some_and(|rank| rank.parse::<u32>().is_ok())
 }
 
-fn carried_by(via: &str) -> Option<Via> {
+fn parse_transport(via: &str) -> Option<Transport> {
     if let Some(rest) = via.strip_prefix("NET/") {
         // The name of a plugin may hold spaces and slashes; the number of the device is the first part that
         // is a number.
@@ -95,20 +95,20 @@ fn carried_by(via: &str) -> Option<Via> {
         let at = parts.iter().position(|part| device(part).is_some())?;
         let name = parts.get(..at)?.join("/");
         let gpu_direct = parts.iter().skip(at + 1).any(|part| part.starts_with("GDRDMA"));
-        return (1..=LONGEST).contains(&name.len()).then_some(Via::Net {
+        return (1..=LONGEST).contains(&name.len()).then_some(Transport::Net {
             name,
             device: device(parts.get(at)?)?,
             gpu_direct,
         });
     }
     if via.starts_with("COLLNET/") {
-        return Some(Via::CollNet);
+        return Some(Transport::CollNet);
     }
     if let Some(rest) = via.strip_prefix("P2P") {
         let multi_node = rest.starts_with("/MNNVL");
-        return Some(Via::Peer { multi_node });
+        return Some(Transport::P2p { multi_node });
     }
-    (via.starts_with("SHM") || via.contains("shared memory")).then_some(Via::Memory)
+    (via.starts_with("SHM") || via.contains("shared memory")).then_some(Transport::SharedMemory)
 }
 
 /// The number in `2` or `2(3)` (by the process of rank 3). In RCCL more may follow: `0 comm 0x55`.
@@ -123,9 +123,9 @@ fn device(part: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn via(text: &str) -> Option<Via> {
+    fn via(text: &str) -> Option<Transport> {
         match read(&format!("Channel 00/0 : 0[0] -> 8[0] [send] via {text}")) {
-            Some(Fact::Channel { via, .. }) => Some(via),
+            Some(Fact::Channel { transport, .. }) => Some(transport),
             _ => None,
         }
     }
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a_device_is_a_whole_number_and_nothing_is_made_of_a_part() {
         let net = |name: &str, device, gpu_direct| {
-            Some(Via::Net {
+            Some(Transport::Net {
                 name: name.to_owned(),
                 device,
                 gpu_direct,
@@ -168,12 +168,12 @@ mod tests {
 
     #[test]
     fn what_needs_no_network_is_told_apart() {
-        assert_eq!(via("P2P/CUMEM/read"), Some(Via::Peer { multi_node: false }));
-        assert_eq!(via("P2P/MNNVL"), Some(Via::Peer { multi_node: true }));
-        assert_eq!(via("SHM/direct/direct"), Some(Via::Memory));
+        assert_eq!(via("P2P/CUMEM/read"), Some(Transport::P2p { multi_node: false }));
+        assert_eq!(via("P2P/MNNVL"), Some(Transport::P2p { multi_node: true }));
+        assert_eq!(via("SHM/direct/direct"), Some(Transport::SharedMemory));
         let collnet = Some(Fact::Channel {
-            way: Way::Receive,
-            via: Via::CollNet,
+            direction: Direction::Receive,
+            transport: Transport::CollNet,
         });
         assert_eq!(
             read("CollNet 00/0 : 4 [receive] via COLLNET/SHARP/0/GDRDMA"),

@@ -3,28 +3,35 @@
 //!
 //! PyTorch (torch/csrc/distributed/c10d/NCCLUtils.hpp) prints `ncclSystemError: ...`, with NCCL 2.13 and
 //! later also a line `Last error:` and then the text of NCCL's last warning; its watchdog
-//! (ProcessGroupNCCL.cpp) prints a collective that does not end.
+//! (ProcessGroupNCCL.cpp) prints a collective that does not end. Others print the words of
+//! `ncclGetErrorString`, some with the text of NCCL's last warning behind them.
 
 use super::dictionary::{self, Entry};
 
 /// Ends the line before the text of NCCL's last warning (`ncclGetLastError`).
-const LAST: &str = "Last error:";
-/// Begins what PyTorch's watchdog says.
-const WATCHDOG: &str = "Watchdog caught collective operation timeout";
+const LAST_ERROR: &str = "Last error:";
+/// Stands before that text in an error of XLA (JAX, TensorFlow).
+const LAST_OF_XLA: &str = "Last NCCL warning(error) log entry (may be unrelated)";
+/// What PyTorch says of a collective that does not end begins with one of these.
+const WATCHDOGS: [&str; 3] = [
+    "Watchdog caught collective operation timeout",
+    "Received a dump signal due to a collective timeout",
+    "ProcessGroupNCCL's watchdog got stuck for",
+];
 /// Words of a prefix before the text: a clock, a rank, a logger.
 const PREFIX: usize = 8;
 /// Largest number of errors that are kept beside one of each entry of the dictionary: those whose text is not
 /// known.
-const KEPT: usize = 32;
+const MAX_UNKNOWN: usize = 32;
 
 /// Longest text of an error: NCCL keeps 1 KiB of it.
-const LONGEST: usize = 1024;
+const MAX_TEXT: usize = 1024;
 /// How often `nccl` is looked at in a line.
-const LOOKED_AT: usize = 4;
+const MAX_NAMES: usize = 4;
 
 /// An error that frameworks printed.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct FrameworkError {
     pub(super) text: String,
     /// Its entry in the dictionary, if there is one.
     pub(super) entry: Option<&'static Entry>,
@@ -33,48 +40,54 @@ pub(super) struct Found {
 
 /// The errors that frameworks printed.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Exceptions {
+pub(super) struct FrameworkErrors {
     /// Whether the last line said with what a call failed. Other programs have a `Last error:` too.
     failed: bool,
+    /// Whether it did so by the words of the error alone.
+    in_words: bool,
     /// What stood before `Last error:`, if the last line announced the text of an error.
     announced: Option<String>,
-    found: Vec<Found>,
+    errors: Vec<FrameworkError>,
 }
 
-impl Exceptions {
+impl FrameworkErrors {
     /// Takes a line that is not NCCL's.
     pub(super) fn line(&mut self, line: &str) {
-        let failed = std::mem::take(&mut self.failed);
+        let (failed, in_words) = (self.failed, self.in_words);
+        (self.failed, self.in_words) = (false, false);
         if let Some(prefix) = self.announced.take() {
-            self.text(line.strip_prefix(&prefix).unwrap_or(line));
+            self.add_text(line.strip_prefix(&prefix).unwrap_or(line));
             return;
         }
-        if let Some(prefix) = line.trim_end().strip_suffix(LAST) {
+        if let Some(prefix) = line.trim_end().strip_suffix(LAST_ERROR) {
             self.announced = failed.then(|| prefix.to_owned());
-        } else if let Some(at) = line.find(WATCHDOG) {
-            self.text(line.get(at..).unwrap_or_default());
-        } else if line.contains("Error:") || line.contains("ncclInvalid") {
-            let result = line.match_indices("nccl").take(LOOKED_AT).find_map(|(at, _)| {
-                let text = line.get(at..)?;
-                let entry = dictionary::look_up(text).filter(|entry| entry.is_only_a_result())?;
-                Some((text, entry))
-            });
-            if let Some((text, entry)) = result {
-                self.take(text, Some(entry));
-                self.failed = true;
+        } else if let Some(at) = WATCHDOGS.iter().find_map(|begin| line.find(begin)) {
+            self.add_text(line.get(at..).unwrap_or_default());
+        } else if let Some((_, text)) = line.split_once(LAST_OF_XLA) {
+            self.add_text(text.trim_matches(['\'', '.', ' ']));
+        } else if let Some((text, entry)) = result(line) {
+            // PyTorch prints the words of the error first, and its name in the next line.
+            let is_named = text.starts_with("nccl");
+            if !(is_named && in_words) {
+                self.add(text, Some(entry));
+            }
+            (self.failed, self.in_words) = (true, !is_named);
+            // nccl-tests goes on with the text of the last warning.
+            if let Some((_, last)) = text.split_once(" / ") {
+                self.add_text(last.trim_end_matches('\''));
             }
         }
     }
 
     /// Takes the text of an error behind the prefix of its line, which may have another clock than the line
     /// before. PyTorch goes on with its own stack where NCCL has no text.
-    fn text(&mut self, line: &str) {
+    fn add_text(&mut self, line: &str) {
         let line = line
             .find("NET/")
             .and_then(|at| line.get(at..))
             .unwrap_or(line)
             .trim();
-        let end = line.char_indices().nth(LONGEST).map_or(line.len(), |(at, _)| at);
+        let end = line.char_indices().nth(MAX_TEXT).map_or(line.len(), |(at, _)| at);
         let line = line.get(..end).unwrap_or(line);
         let words = line.split(' ').scan(0, |at, word| {
             let begin = *at;
@@ -83,27 +96,29 @@ impl Exceptions {
         });
         let mut texts = words.take(PREFIX).filter_map(|at| line.get(at..));
         let found = texts.find_map(|text| Some((text, dictionary::look_up(text)?)));
-        let is_of_stack = ["Exception raised", "Traceback", "frame #", "File ", LAST]
+        let is_of_stack = ["Exception raised", "Traceback", "frame #", "File ", LAST_ERROR]
             .iter()
             .any(|begin| line.contains(begin));
         match found {
-            Some((text, entry)) => self.take(text, Some(entry)),
+            Some((text, entry)) => self.add(text, Some(entry)),
             None if line.is_empty() || is_of_stack => {}
-            None => self.take(line, None),
+            None => self.add(line, None),
         }
     }
 
-    fn take(&mut self, text: &str, entry: Option<&'static Entry>) {
-        let same = |known: &&mut Found| match (known.entry, entry) {
+    fn add(&mut self, text: &str, entry: Option<&'static Entry>) {
+        let same = |known: &&mut FrameworkError| match (known.entry, entry) {
             (Some(known), Some(entry)) => std::ptr::eq(known, entry),
             (None, None) => known.text == text,
             _ => false,
         };
-        if let Some(known) = self.found.iter_mut().find(same) {
+        if let Some(known) = self.errors.iter_mut().find(same) {
             known.count += 1;
-        } else if entry.is_some() || self.found.iter().filter(|found| found.entry.is_none()).count() < KEPT {
+        } else if entry.is_some()
+            || self.errors.iter().filter(|found| found.entry.is_none()).count() < MAX_UNKNOWN
+        {
             let text = text.trim().to_owned();
-            self.found.push(Found {
+            self.errors.push(FrameworkError {
                 text,
                 entry,
                 count: 1,
@@ -113,11 +128,28 @@ impl Exceptions {
 
     /// Gives the errors that were found, and forgets them. With what a call failed is last, as in NCCL's own
     /// lines, where the warning comes first.
-    pub(super) fn give(&mut self) -> Vec<Found> {
-        let mut found = std::mem::take(&mut self.found);
+    pub(super) fn drain(&mut self) -> Vec<FrameworkError> {
+        let mut found = std::mem::take(&mut self.errors);
         found.sort_by_key(|one| one.entry.is_some_and(Entry::is_only_a_result));
         found
     }
+}
+
+/// With what a call failed, by a line.
+fn result(line: &str) -> Option<(&str, &'static Entry)> {
+    let of_pytorch = |(at, _)| {
+        let text = line.get(at..)?;
+        let entry = dictionary::look_up(text).filter(|entry| entry.is_only_a_result())?;
+        Some((text, entry))
+    };
+    let is_of_pytorch = line.contains("Error:") || line.contains("ncclInvalid");
+    let mut names = line
+        .match_indices("nccl")
+        .take(MAX_NAMES)
+        .filter(|_| is_of_pytorch);
+    names
+        .find_map(of_pytorch)
+        .or_else(|| dictionary::error_of_program(line))
 }
 
 #[cfg(test)]
@@ -126,9 +158,9 @@ mod tests {
 
     #[test]
     fn many_texts_that_are_not_known_leave_room_for_one_that_is() {
-        let mut all = Exceptions::default();
+        let mut all = FrameworkErrors::default();
         let mut say = |text: &str| {
-            for line in ["ncclSystemError: System call failed", LAST, text] {
+            for line in ["ncclSystemError: System call failed", LAST_ERROR, text] {
                 all.line(line);
             }
         };
@@ -136,9 +168,12 @@ mod tests {
             say(&format!("made up {n}"));
         }
         say("Call to ibv_create_qp failed");
-        let found = all.give();
-        assert_eq!(found.iter().filter(|one| one.entry.is_none()).count(), KEPT);
-        let known = |one: &&Found| one.entry.is_some_and(|entry| !entry.is_only_a_result());
+        let found = all.drain();
+        assert_eq!(
+            found.iter().filter(|one| one.entry.is_none()).count(),
+            MAX_UNKNOWN
+        );
+        let known = |one: &&FrameworkError| one.entry.is_some_and(|entry| !entry.is_only_a_result());
         assert_eq!(found.iter().filter(known).count(), 1, "{found:?}");
     }
 }

@@ -5,7 +5,7 @@
 //! aws-ofi-nccl (`NET/OFI ...`). What went wrong is in [`super::dictionary`].
 
 use super::{
-    channel::{self, Via, Way},
+    channel::{self, Direction, Transport},
     nics::{self, Hca},
 };
 
@@ -37,10 +37,10 @@ pub enum Fact {
     Version(String),
     /// A connection of a channel.
     Channel {
-        /// Direction.
-        way: Way,
-        /// Transport.
-        via: Via,
+        /// Whether the rank sends or receives.
+        direction: Direction,
+        /// What carries the data.
+        transport: Transport,
     },
     /// Number of channels: `Channel 00/16 : 0 1 2`.
     Channels(u32),
@@ -60,11 +60,13 @@ pub enum Fact {
         /// Names of the interfaces.
         names: Vec<String>,
     },
+    /// The process begins its first communicator: `Bootstrap : Using eth0`.
+    Bootstrap,
     /// The network that was chosen.
     Network(String),
     /// Whether GPUDirect RDMA works with a NIC.
     GpuDirect {
-        /// Usable.
+        /// Whether it can be used.
         on: bool,
         /// The device's number.
         device: u32,
@@ -75,9 +77,9 @@ pub enum Fact {
     },
     /// A variable that NCCL says it has read.
     Variable {
-        /// Name.
+        /// The name of the variable.
         name: String,
-        /// Value.
+        /// The value that NCCL has read.
         value: String,
     },
     /// A network plugin was loaded.
@@ -92,7 +94,7 @@ pub enum Fact {
     NicSpeed {
         /// The device's number.
         device: u32,
-        /// GB/s.
+        /// The bandwidth, GB/s.
         gigabytes: f64,
     },
 }
@@ -105,6 +107,7 @@ impl Fact {
             Self::Hcas(_)
             | Self::Virtual { .. }
             | Self::Interfaces { .. }
+            | Self::Bootstrap
             | Self::Network(_)
             | Self::GpuDirect { .. }
             | Self::Variable { .. }
@@ -118,7 +121,7 @@ impl Fact {
 }
 
 /// Reads a line that is not NCCL's.
-pub fn plain(line: &str) -> Option<Fact> {
+pub fn parse_plain(line: &str) -> Option<Fact> {
     ["NCCL", "RCCL"].iter().find_map(|library| {
         let (_, rest) = line.split_once(&format!("{library} version"))?;
         // RCCL has `RCCL version : 2.22.3-HEAD:1234567`.
@@ -131,7 +134,7 @@ pub fn plain(line: &str) -> Option<Fact> {
 }
 
 /// Reads the text of a line of NCCL's.
-pub fn of(text: &str) -> Option<Fact> {
+pub fn parse(text: &str) -> Option<Fact> {
     channel::read(text)
         .or_else(|| network(text))
         .or_else(|| nics::read(text))
@@ -140,10 +143,14 @@ pub fn of(text: &str) -> Option<Fact> {
         .or_else(|| variable(text))
         .or_else(|| member(text).map(Fact::Member))
         .or_else(|| nic_speed(text))
-        .or_else(|| plain(text))
+        .or_else(|| parse_plain(text))
 }
 
 fn network(text: &str) -> Option<Fact> {
+    // With a space before the colon until 2.23.
+    if text.starts_with("Bootstrap : Using ") || text.starts_with("Bootstrap: Using ") {
+        return Some(Fact::Bootstrap);
+    }
     // The second and the third of 2.3, the last since 2.27.
     let name = [
         "Using network ",

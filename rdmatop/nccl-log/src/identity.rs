@@ -12,7 +12,7 @@ const SLACK_NS: u64 = 2_000_000_000;
 pub struct Candidate {
     /// The process's number here.
     pub pid: u32,
-    /// Name.
+    /// Its name (`comm`).
     pub comm: String,
     /// The log's number is the one that it has in a PID namespace of its own.
     pub nested: bool,
@@ -71,23 +71,23 @@ pub enum Identity {
 }
 
 /// The name of a host without its domain, which NCCL cuts off.
-pub fn short(host: &str) -> &str {
+pub fn without_domain(host: &str) -> &str {
     host.split('.').next().unwrap_or_default()
 }
 
 /// Whether a host of the log is the one of this name.
 pub fn is_here(host: &str, here: &str) -> bool {
-    !host.is_empty() && short(host) == short(here)
+    !host.is_empty() && without_domain(host) == without_domain(here)
 }
 
 impl Candidate {
     /// Whether the process can belong to a host of the log: to this machine, or to its own container.
-    pub fn is_of(&self, host: &str, here: &str) -> bool {
+    pub fn belongs_to(&self, host: &str, here: &str) -> bool {
         is_here(host, here)
             || (self.nested && self.hostname.as_deref().is_some_and(|name| is_here(host, name)))
     }
 
-    fn has(&self, names: &[&str]) -> Option<bool> {
+    fn has_library(&self, names: &[&str]) -> Option<bool> {
         let libraries = self.libraries.as_ref()?;
         Some(
             libraries
@@ -106,7 +106,10 @@ impl Candidate {
         if self.log_open == Some(true) {
             return Ok(Proof::LogOpen);
         }
-        match (self.has(&["libnccl", "librccl"]), self.has(&["libcuda"])) {
+        match (
+            self.has_library(&["libnccl", "librccl"]),
+            self.has_library(&["libcuda"]),
+        ) {
             (Some(true), _) => Ok(Proof::Library),
             (Some(false), Some(true)) => Ok(Proof::Static),
             (Some(false), _) => Err("it has mapped neither libnccl nor libcuda"),
@@ -244,10 +247,10 @@ mod tests {
             hostname: Some("trainer-0".to_owned()),
             ..Candidate::default()
         };
-        assert!(pod.is_of("trainer-0", "gpu-a") && pod.is_of("gpu-a", "gpu-a"));
-        assert!(!pod.is_of("trainer-1", "gpu-a"));
+        assert!(pod.belongs_to("trainer-0", "gpu-a") && pod.belongs_to("gpu-a", "gpu-a"));
+        assert!(!pod.belongs_to("trainer-1", "gpu-a"));
         // HOSTNAME in a shell says nothing about a process outside of containers.
         let plain = Candidate { nested: false, ..pod };
-        assert!(!plain.is_of("trainer-0", "gpu-a"));
+        assert!(!plain.belongs_to("trainer-0", "gpu-a"));
     }
 }

@@ -14,17 +14,17 @@ use super::{fact::Member, line::Writer, process::Process};
 
 /// What tells one communicator from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
+enum CommunicatorKey {
     Id(u64),
     /// Communicator of which it is a part, number of parts made before, color, number of ranks.
-    Part(Whole, u64, i64, u32),
+    Part(Parent, u64, i64, u32),
     /// Number of ranks; and the number of the host if one host has all of them.
     Unnamed(u32, Option<usize>),
 }
 
 /// The communicator that a part was made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Whole {
+enum Parent {
     Id(u64),
     Unknown,
 }
@@ -52,10 +52,10 @@ pub struct Job {
     pub unfinished: Vec<Unfinished>,
     /// See [`Process::inputs`].
     #[serde(skip)]
-    inputs: Inputs,
+    inputs: InputSpans,
 }
 
-type Inputs = BTreeMap<u32, (u64, u64)>;
+type InputSpans = BTreeMap<u32, (u64, u64)>;
 
 /// A communicator that began and is not complete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -104,9 +104,9 @@ impl Job {
 }
 
 /// How many ranks that are missing are named.
-const MISSING: u32 = 4;
+const MAX_MISSING: u32 = 4;
 /// How many communicators of one size are looked at for one without an id.
-const CANDIDATES: usize = 16;
+const MAX_CANDIDATES: usize = 16;
 
 #[derive(Default)]
 struct Communicator {
@@ -118,14 +118,14 @@ struct Communicator {
     began: BTreeSet<u32>,
     nodes: Option<u32>,
     /// Of the processes of which it is the first.
-    inputs: Inputs,
+    inputs: InputSpans,
     /// Index of another communicator of the same job. Those that share a process lead to the same root.
     root: usize,
 }
 
 /// The jobs of all processes, the largest first.
-pub(super) fn of(processes: &BTreeMap<Writer, Process>) -> Vec<Job> {
-    let mut all = All::default();
+pub(super) fn group(processes: &BTreeMap<Writer, Process>) -> Vec<Job> {
+    let mut all = Communicators::default();
     let mut hosts: BTreeMap<&str, Vec<&Process>> = BTreeMap::new();
     for (writer, process) in processes {
         hosts.entry(&writer.host).or_default().push(process);
@@ -148,12 +148,12 @@ pub(super) fn of(processes: &BTreeMap<Writer, Process>) -> Vec<Job> {
             let mut first = None;
             for (member, is_repeated) in process.members.iter().zip(repeated(&process.members)) {
                 let alone = unnamed.contains_key(&member.ranks).then_some(number);
-                let at = all.enter(key(member, &ids, alone), member, is_repeated, host);
+                let at = all.add(key(member, &ids, alone), member, is_repeated, host);
                 match first {
                     None => {
                         first = Some(at);
                         if let Some(one) = all.list.get_mut(at) {
-                            extend(&mut one.inputs, &process.inputs);
+                            merge_inputs(&mut one.inputs, &process.inputs);
                         }
                     }
                     Some(first) => all.join(first, at),
@@ -212,7 +212,7 @@ fn without_earlier_attempts(jobs: Vec<Job>) -> Vec<Job> {
     left
 }
 
-fn extend(to: &mut Inputs, by: &Inputs) {
+fn merge_inputs(to: &mut InputSpans, by: &InputSpans) {
     for (input, (first, last)) in by {
         let span = to.entry(*input).or_insert((*first, *last));
         *span = (span.0.min(*first), span.1.max(*last));
@@ -222,31 +222,31 @@ fn extend(to: &mut Inputs, by: &Inputs) {
 /// The ranks that were not seen, if they are few.
 fn missing(ranks: u32, seen: &BTreeSet<u32>) -> Vec<u32> {
     let all = u32::try_from(seen.len()).map_or(0, |seen| ranks.saturating_sub(seen));
-    if !(1..=MISSING).contains(&all) {
+    if !(1..=MAX_MISSING).contains(&all) {
         return Vec::new();
     }
     (0..ranks).filter(|rank| !seen.contains(rank)).collect()
 }
 
-fn key(member: &Member, ids: &BTreeMap<u64, u64>, alone: Option<usize>) -> Key {
+fn key(member: &Member, ids: &BTreeMap<u64, u64>, alone: Option<usize>) -> CommunicatorKey {
     match (member.id, member.part_of) {
-        (Some(id), _) => Key::Id(id),
+        (Some(id), _) => CommunicatorKey::Id(id),
         (None, Some((parent, count, color))) => {
-            let whole = ids.get(&parent).map_or(Whole::Unknown, |id| Whole::Id(*id));
-            Key::Part(whole, count, color, member.ranks)
+            let parent = ids.get(&parent).map_or(Parent::Unknown, |id| Parent::Id(*id));
+            CommunicatorKey::Part(parent, count, color, member.ranks)
         }
-        (None, None) => Key::Unnamed(member.ranks, alone),
+        (None, None) => CommunicatorKey::Unnamed(member.ranks, alone),
     }
 }
 
 #[derive(Default)]
-struct All {
-    known: BTreeMap<Key, usize>,
+struct Communicators {
+    known: BTreeMap<CommunicatorKey, usize>,
     list: Vec<Communicator>,
 }
 
-impl All {
-    fn enter(&mut self, key: Key, member: &Member, is_repeated: bool, host: &str) -> usize {
+impl Communicators {
+    fn add(&mut self, key: CommunicatorKey, member: &Member, is_repeated: bool, host: &str) -> usize {
         let next = self.list.len();
         let at = *self.known.entry(key).or_insert(next);
         if at == next {
@@ -292,20 +292,20 @@ impl All {
 
     /// If communicators have ids, one without an id belongs to a log that lost that line. It is taken for one
     /// with as many ranks, and on the same host if there are several.
-    fn name_the_unnamed(&mut self) {
+    fn merge_unnamed(&mut self) {
         let mut named: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         let mut unnamed = Vec::new();
         for (key, at) in &self.known {
             match key {
-                Key::Id(_) => {
+                CommunicatorKey::Id(_) => {
                     let ranks = self.list.get(*at).map_or(0, |one| one.ranks);
                     let of_size = named.entry(ranks).or_default();
-                    if of_size.len() < CANDIDATES {
+                    if of_size.len() < MAX_CANDIDATES {
                         of_size.push(*at);
                     }
                 }
-                Key::Unnamed(ranks, _) => unnamed.push((*ranks, *at)),
-                Key::Part(..) => {}
+                CommunicatorKey::Unnamed(ranks, _) => unnamed.push((*ranks, *at)),
+                CommunicatorKey::Part(..) => {}
             }
         }
         for (ranks, at) in unnamed {
@@ -341,7 +341,7 @@ impl All {
     }
 
     fn jobs(mut self) -> Vec<Job> {
-        self.name_the_unnamed();
+        self.merge_unnamed();
         let mut jobs: BTreeMap<usize, Job> = BTreeMap::new();
         for at in 0..self.list.len() {
             let root = self.root(at);
@@ -365,7 +365,7 @@ impl All {
                 job.missing = missing(one.ranks, &one.seen);
             }
             job.hosts.extend(one.hosts);
-            extend(&mut job.inputs, &one.inputs);
+            merge_inputs(&mut job.inputs, &one.inputs);
             if !one.complete && !one.began.is_empty() {
                 job.unfinished.push(Unfinished {
                     ranks: one.ranks,

@@ -6,7 +6,7 @@ use super::{
     jobs::Job,
     now::Now,
     perf::Perf,
-    report::{Report, Use},
+    report::{NicUse, Report},
     verdict::{self, Verdict},
 };
 
@@ -18,11 +18,11 @@ struct Nic<'a> {
     name: Option<String>,
     link: Option<String>,
     #[serde(flatten)]
-    used: Use,
+    used: NicUse,
 }
 
 #[derive(Serialize)]
-struct Warned<'a> {
+struct WarningRow<'a> {
     id: Option<&'static str>,
     kind: Option<&'static str>,
     means: Option<&'static str>,
@@ -44,7 +44,7 @@ struct Document<'a> {
     nics: Vec<Nic<'a>>,
     local_connections: u64,
     nvlink_connections: u64,
-    warnings: Vec<Warned<'a>>,
+    warnings: Vec<WarningRow<'a>>,
     warnings_left_out: u64,
     nccl_tests: &'a Perf,
     lines: u64,
@@ -55,7 +55,7 @@ struct Document<'a> {
 }
 
 /// The report as one JSON object.
-pub fn of(report: &Report, now: Option<&Now>) -> serde_json::Result<String> {
+pub fn document(report: &Report, now: Option<&Now>) -> serde_json::Result<String> {
     let jobs = report.jobs();
     let nics = report.nics.iter().map(|(nic, used)| {
         let (name, link) = report
@@ -70,7 +70,7 @@ pub fn of(report: &Report, now: Option<&Now>) -> serde_json::Result<String> {
             used: *used,
         }
     });
-    let warnings = report.warnings.list.iter().map(|warning| Warned {
+    let warnings = report.warnings.list.iter().map(|warning| WarningRow {
         id: warning.entry.map(|entry| entry.id),
         kind: warning.entry.map(|entry| entry.kind.name()),
         means: warning.entry.map(|entry| entry.means),
@@ -80,7 +80,7 @@ pub fn of(report: &Report, now: Option<&Now>) -> serde_json::Result<String> {
     });
     let document = Document {
         schema: rdmatop_model::snapshot::SCHEMA,
-        verdict: verdict::of(report),
+        verdict: verdict::judge(report),
         now,
         versions: report.versions(),
         ranks_joined: jobs.first().map_or(0, |job| job.ranks_joined),
@@ -91,8 +91,8 @@ pub fn of(report: &Report, now: Option<&Now>) -> serde_json::Result<String> {
             .filter(|host| !host.is_empty())
             .collect(),
         nics: nics.collect(),
-        local_connections: report.inside.local,
-        nvlink_connections: report.inside.multi_node,
+        local_connections: report.other_connections.local,
+        nvlink_connections: report.other_connections.multi_node,
         warnings: warnings.collect(),
         warnings_left_out: report.warnings.left_out,
         nccl_tests: &report.perf,

@@ -5,11 +5,12 @@
 //! read the text, `exception` what frameworks print of an error, [`dictionary`] explains what went wrong,
 //! [`report`] combines all [`process`]es, [`jobs`] finds which ranks belong together, [`verdict`] judges,
 //! [`page`] and [`json`] print the result.
-//! [`identity`] decides which processes of this machine wrote the log; [`now`] and `beside` compare these
-//! with a snapshot. There is no I/O here. A log may contain anything, so all text is sanitized when a line is
-//! read.
-mod beside;
+//! [`identity`] decides which processes of this machine wrote the log; [`now`] and `compare` set these
+//! beside a snapshot. There is no I/O here. A log may contain anything, so all text is sanitized when a
+//! line is read.
+
 pub mod channel;
+mod compare;
 pub mod dictionary;
 mod exception;
 pub mod fact;

@@ -133,14 +133,14 @@ impl<'a> Line<'a> {
         } else {
             text
         };
-        match writer(before) {
-            Wrote::By(writer) if !is_nccl(text) && !names(text, &writer) => Self::Nccl {
+        match find_writer(before) {
+            Prefix::Writer(writer) if !is_nccl(text) && !names_writer(text, &writer) => Self::Nccl {
                 writer,
                 level,
                 before,
                 text,
             },
-            Wrote::Unknown if !is_nccl(text) => Self::Nccl {
+            Prefix::Unnamed if !is_nccl(text) => Self::Nccl {
                 writer: Writer::default(),
                 level,
                 before,
@@ -211,7 +211,7 @@ fn is_zone(word: &str) -> bool {
 }
 
 /// Whether another line's prefix of the same host begins within the text.
-fn names(text: &str, writer: &Writer) -> bool {
+fn names_writer(text: &str, writer: &Writer) -> bool {
     let host = writer.host.as_str();
     if host.is_empty() {
         return false;
@@ -226,17 +226,17 @@ fn names(text: &str, writer: &Writer) -> bool {
     })
 }
 
-/// Who wrote a line, by what stands before its level.
+/// What stands before the level of a line names as its writer.
 #[derive(Debug, PartialEq, Eq)]
-enum Wrote {
-    By(Writer),
+enum Prefix {
+    Writer(Writer),
     /// The line names no process: it is older than 2.4, or somebody removed the prefix.
-    Unknown,
+    Unnamed,
     /// The prefixes of several lines are cut into each other.
     Torn,
 }
 
-fn writer(before: &str) -> Wrote {
+fn find_writer(before: &str) -> Prefix {
     let words: Vec<&str> = before.split_whitespace().collect();
     // `[0]`, which some programs print as `[ 0 ]`.
     let gpu = words.iter().rposition(|word| {
@@ -247,19 +247,19 @@ fn writer(before: &str) -> Wrote {
         Some(gpu) => gpu
             .checked_sub(1)
             .and_then(|at| words.get(at))
-            .map_or(Wrote::Unknown, |word| by(word)),
+            .map_or(Prefix::Unnamed, |word| parse_writer(word)),
         // Somebody shortened the line: take the last word that can name a process.
         None => words
             .iter()
             .rev()
-            .map(|word| by(word))
-            .find(|wrote| *wrote != Wrote::Unknown)
-            .unwrap_or(Wrote::Unknown),
+            .map(|word| parse_writer(word))
+            .find(|prefix| *prefix != Prefix::Unnamed)
+            .unwrap_or(Prefix::Unnamed),
     }
 }
 
 /// Reads `HOST:PID:TID`, with any prefix of a launcher before it.
-fn by(word: &str) -> Wrote {
+fn parse_writer(word: &str) -> Prefix {
     let word = word
         .rsplit(['>', ']', '|', '"', '\'', '=', '(', '{'])
         .next()
@@ -267,17 +267,17 @@ fn by(word: &str) -> Wrote {
     let word = word.strip_prefix(':').unwrap_or(word);
     let parts: Vec<&str> = word.split(':').collect();
     let [prefix @ .., pid, tid] = parts.as_slice() else {
-        return Wrote::Unknown;
+        return Prefix::Unnamed;
     };
     let (Some(pid), Some(_)) = (number(pid), number(tid)) else {
-        return Wrote::Unknown;
+        return Prefix::Unnamed;
     };
     let (host, prefix) = match prefix {
         [] => ("", prefix),
         [prefix @ .., host] => (*host, prefix),
     };
     if !is_host(host) || is_clock(host, word) {
-        return Wrote::Unknown;
+        return Prefix::Unnamed;
     }
     let is_number = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
     let is_path = |part: &str| part.contains(['.', '/']);
@@ -297,9 +297,9 @@ fn by(word: &str) -> Wrote {
         .last()
         .is_none_or(|last| !is_number(host) && (!begins_with_digit || is_number(last) || is_path(last)));
     if !numbers_fit || !host_fits {
-        return Wrote::Torn;
+        return Prefix::Torn;
     }
-    Wrote::By(Writer {
+    Prefix::Writer(Writer {
         host: host.to_owned(),
         pid,
     })

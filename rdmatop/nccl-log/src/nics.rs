@@ -14,9 +14,9 @@ pub struct Hca {
 /// A port of an RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// RDMA device.
+    /// The name of the RDMA device.
     pub device: String,
-    /// Port.
+    /// The number of the port on that device.
     pub port: u32,
     /// `IB` or `RoCE`; EFA has `UNSPECIFIED`.
     pub link: String,

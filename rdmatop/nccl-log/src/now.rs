@@ -23,7 +23,7 @@ use rdmatop_model::{
 
 /// A process of the log, and who it is on this machine.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct IdentifiedProcess {
     /// The process as the log names it.
     pub writer: Writer,
     /// Which process it is.
@@ -40,27 +40,28 @@ pub struct Now {
     /// For how many seconds rdmatop looked.
     pub seconds: Option<f64>,
     /// Processes of the log that are alive.
-    pub processes: Vec<Live>,
+    pub processes: Vec<LiveProcess>,
     /// Processes of the log that should be here: they have ended, or it is not certain which they are.
-    pub absent: Vec<Absent>,
+    pub absent: Vec<AbsentProcess>,
     /// Ports of the devices that these processes or the log name.
-    pub ports: Vec<Port>,
+    pub ports: Vec<LivePort>,
     /// Where log and life agree, and where they differ.
-    pub said: Vec<Said>,
+    #[serde(rename = "said")]
+    pub comparisons: Vec<Comparison>,
     /// What is not known, why, and the remedy.
     pub missing: Vec<String>,
 }
 
 /// A process that is alive.
 #[derive(Clone, Debug, Serialize)]
-pub struct Live {
+pub struct LiveProcess {
     /// Host in the log.
     pub host: String,
     /// Number in the log; in a container that of its PID namespace.
     pub log_pid: u32,
     /// Number on this machine.
     pub pid: u32,
-    /// Name.
+    /// Its name (`comm`).
     pub comm: String,
     /// The process's ranks.
     pub ranks: Vec<u32>,
@@ -84,14 +85,14 @@ pub struct Live {
     pub rx_wr: Option<Counter>,
     /// Bytes per second that its work requests send and receive; the bytes of a READ are received.
     #[serde(skip)]
-    pub ways: [Option<f64>; 2],
+    pub byte_rates: [Option<f64>; 2],
     /// TCP between ports that a library chose; `None` if not known, or if there is none.
     pub tcp: Option<TcpTraffic>,
 }
 
 /// A process of the log that is not there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Absent {
+pub struct AbsentProcess {
     /// Host in the log.
     pub host: String,
     /// Number in the log.
@@ -104,14 +105,14 @@ pub struct Absent {
     pub ended: bool,
 }
 
-/// A port.
+/// A port of a device that a process of the log uses, or the log names.
 #[derive(Clone, Debug, Serialize)]
-pub struct Port {
-    /// Device.
+pub struct LivePort {
+    /// The name of the device.
     pub device: Arc<str>,
-    /// Number.
+    /// The number of the port.
     pub port: u32,
-    /// State.
+    /// Its state, as ACTIVE.
     pub state: Option<PortState>,
     /// Rate of the link, bits/s.
     pub rate_bps: Option<u64>,
@@ -126,7 +127,7 @@ pub struct Port {
 /// Whether log and life agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum Agreement {
     /// Log and life differ.
     Differs,
     /// It cannot be said whether log and life agree.
@@ -137,10 +138,10 @@ pub enum Kind {
 
 /// One line that compares log and life.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Said {
+pub struct Comparison {
     /// Whether they agree.
-    pub kind: Kind,
-    /// Stable word.
+    pub kind: Agreement,
+    /// A word for programs, which stays the same.
     pub id: &'static str,
     /// The line in words.
     pub line: String,
@@ -149,7 +150,7 @@ pub struct Said {
 impl Now {
     /// The result if no process of the log is alive here; `None` if the log is not of this machine, so that
     /// there is nothing to say.
-    pub fn without_look(report: &Report, found: &[Found]) -> Option<Self> {
+    pub fn unobserved(report: &Report, found: &[IdentifiedProcess]) -> Option<Self> {
         (!found.is_empty()).then(|| Self {
             absent: absent(report, found),
             ..Self::default()
@@ -157,15 +158,15 @@ impl Now {
     }
 
     /// The result of looking for `seconds`.
-    pub fn of(report: &Report, found: &[Found], snapshot: &Snapshot, seconds: f64) -> Self {
-        let lives: Vec<(&Found, &Candidate, Proof)> = found
+    pub fn of(report: &Report, found: &[IdentifiedProcess], snapshot: &Snapshot, seconds: f64) -> Self {
+        let lives: Vec<(&IdentifiedProcess, &Candidate, Proof)> = found
             .iter()
             .filter_map(|one| match &one.identity {
                 Identity::Process(candidate, proof) => Some((one, &**candidate, *proof)),
                 _ => None,
             })
             .collect();
-        let processes: Vec<Live> = lives
+        let processes: Vec<LiveProcess> = lives
             .iter()
             .map(|(one, candidate, proof)| live(report, one, candidate, *proof, snapshot))
             .collect();
@@ -175,17 +176,17 @@ impl Now {
             ports: ports(report, &processes, snapshot),
             absent: absent(report, found),
             processes,
-            said: Vec::new(),
+            comparisons: Vec::new(),
             missing: Vec::new(),
         };
-        now.said = super::beside::said(report, &now);
+        now.comparisons = super::compare::compare(report, &now);
         now.missing = missing(&now, &lives, snapshot);
         now
     }
 
     /// Devices in the log with connections, on hosts whose processes are alive here.
-    pub(super) fn named(&self, report: &Report) -> Named {
-        named(report, &self.processes)
+    pub(super) fn log_devices(&self, report: &Report) -> LogDevices {
+        log_devices(report, &self.processes)
     }
 }
 
@@ -194,8 +195,8 @@ fn ranks(report: &Report, writer: &Writer) -> Vec<u32> {
     process.map_or_else(Vec::new, |process| process.ranks().into_iter().collect())
 }
 
-fn absent(report: &Report, found: &[Found]) -> Vec<Absent> {
-    let one = |found: &Found| {
+fn absent(report: &Report, found: &[IdentifiedProcess]) -> Vec<AbsentProcess> {
+    let one = |found: &IdentifiedProcess| {
         let (why, ended) = match &found.identity {
             Identity::Process(..) => return None,
             Identity::Ended => ("it has ended".to_owned(), true),
@@ -217,7 +218,7 @@ fn absent(report: &Report, found: &[Found]) -> Vec<Absent> {
                 )
             }
         };
-        Some(Absent {
+        Some(AbsentProcess {
             host: found.writer.host.clone(),
             log_pid: found.writer.pid,
             ranks: ranks(report, &found.writer),
@@ -228,7 +229,13 @@ fn absent(report: &Report, found: &[Found]) -> Vec<Absent> {
     found.iter().filter_map(one).collect()
 }
 
-fn live(report: &Report, found: &Found, candidate: &Candidate, proof: Proof, snapshot: &Snapshot) -> Live {
+fn live(
+    report: &Report,
+    found: &IdentifiedProcess,
+    candidate: &Candidate,
+    proof: Proof,
+    snapshot: &Snapshot,
+) -> LiveProcess {
     let is_it = |row: &&ProcessRow| row.pid == Some(candidate.pid) && !row.kernel;
     let row = snapshot.processes.iter().filter(is_it).max_by_key(|row| row.uid);
     let in_error = |row: &ProcessRow| {
@@ -238,7 +245,7 @@ fn live(report: &Report, found: &Found, candidate: &Candidate, proof: Proof, sna
     };
     // If something could not be read, or another network namespace may have devices of its own, 0 is unknown.
     let none_is_known = snapshot.health.errors.is_empty() && candidate.other_network == Some(false);
-    Live {
+    LiveProcess {
         host: found.writer.host.clone(),
         log_pid: found.writer.pid,
         pid: candidate.pid,
@@ -256,7 +263,7 @@ fn live(report: &Report, found: &Found, candidate: &Candidate, proof: Proof, sna
         rx_bytes: row.and_then(|row| row.traffic.rx_bytes),
         tx_wr: row.and_then(|row| row.traffic.tx_wr),
         rx_wr: row.and_then(|row| row.traffic.rx_wr),
-        ways: row.map_or([None, None], |row| row.traffic.ways()),
+        byte_rates: row.map_or([None, None], |row| row.traffic.ways()),
         tcp: row.and_then(|row| row.tcp.clone()),
     }
 }
@@ -266,16 +273,16 @@ fn is_error(state: Option<QpState>) -> bool {
 }
 
 /// Devices, each with the ports that the log names; an empty set means any port.
-pub(super) type Named = BTreeMap<String, BTreeSet<u32>>;
+pub(super) type LogDevices = BTreeMap<String, BTreeSet<u32>>;
 
 /// The devices of the log's NICs; a merged NIC is named `mlx5_0+mlx5_1`.
-fn named(report: &Report, processes: &[Live]) -> Named {
+fn log_devices(report: &Report, processes: &[LiveProcess]) -> LogDevices {
     let hosts: BTreeSet<&str> = processes.iter().map(|one| one.host.as_str()).collect();
     let nics = report
         .nics
         .keys()
         .filter(|nic| hosts.contains(nic.host.as_str()) && is_ib(&nic.network));
-    let mut out = Named::new();
+    let mut out = LogDevices::new();
     for nic in nics {
         let Some((name, _)) = report.name_of(nic) else {
             continue;
@@ -302,10 +309,10 @@ fn at_least(of_work_requests: Counter) -> Counter {
     }
 }
 
-fn ports(report: &Report, processes: &[Live], snapshot: &Snapshot) -> Vec<Port> {
-    let named = named(report, processes);
+fn ports(report: &Report, processes: &[LiveProcess], snapshot: &Snapshot) -> Vec<LivePort> {
+    let devices = log_devices(report, processes);
     let in_log = |row: &PortRow| {
-        named
+        devices
             .get(&*row.device)
             .is_some_and(|ports| ports.is_empty() || ports.contains(&row.port))
     };
@@ -314,20 +321,20 @@ fn ports(report: &Report, processes: &[Live], snapshot: &Snapshot) -> Vec<Port> 
         .flat_map(|one| one.devices.iter().map(|name| &**name))
         .collect();
     let is_meant = |row: &&PortRow| in_log(row) || used.contains(&*row.device);
-    let of = |row: &PortRow| Port {
+    let of = |row: &PortRow| LivePort {
         device: row.device.clone(),
         port: row.port,
         state: row.state,
         rate_bps: row.rate_bps,
         tx_bytes: row.tx_bytes.or(row.wr_tx_bytes.map(at_least)),
         rx_bytes: row.rx_bytes.or(row.wr_rx_bytes.map(at_least)),
-        in_log: (!named.is_empty()).then(|| in_log(row)),
+        in_log: (!devices.is_empty()).then(|| in_log(row)),
     };
     snapshot.ports.iter().filter(is_meant).map(of).collect()
 }
 
 /// What is `-` on the page, and why it is unknown.
-fn missing(now: &Now, lives: &[(&Found, &Candidate, Proof)], snapshot: &Snapshot) -> Vec<String> {
+fn missing(now: &Now, lives: &[(&IdentifiedProcess, &Candidate, Proof)], snapshot: &Snapshot) -> Vec<String> {
     let mut out = Vec::new();
     let uses: BTreeSet<&str> = now
         .processes
@@ -337,7 +344,7 @@ fn missing(now: &Now, lives: &[(&Found, &Candidate, Proof)], snapshot: &Snapshot
     if now
         .processes
         .iter()
-        .any(|one| one.ways.contains(&None) && !one.devices.is_empty())
+        .any(|one| one.byte_rates.contains(&None) && !one.devices.is_empty())
     {
         // The note about missing rights comes before what follows from them for a device.
         let rights = snapshot

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{
-    now::{Kind, Live, Now, Port},
+    now::{Agreement, LivePort, LiveProcess, Now},
     page::{padded, section, wrapped},
 };
 use rdmatop_base::text;
@@ -18,17 +18,17 @@ const ROWS: usize = 16;
 /// Writes the section if there is something to say.
 pub(super) fn write(out: &mut String, now: &Now) {
     if now.processes.is_empty() {
-        return nobody(out, now);
+        return absent_only(out, now);
     }
     let seconds = now.seconds.unwrap_or(0.0);
     section(out, &format!("Now, as rdmatop saw it in {seconds:.0} s"));
-    for said in &now.said {
-        let first = if said.kind == Kind::Differs {
+    for comparison in &now.comparisons {
+        let first = if comparison.kind == Agreement::Differs {
             "  ! "
         } else {
             "    "
         };
-        wrapped(out, first, 6, &said.line);
+        wrapped(out, first, 6, &comparison.line);
     }
     processes(out, now);
     ports(out, now);
@@ -56,7 +56,7 @@ pub(super) fn write(out: &mut String, now: &Now) {
     }
 }
 
-fn nobody(out: &mut String, now: &Now) {
+fn absent_only(out: &mut String, now: &Now) {
     let Some(first) = now.absent.first() else { return };
     section(out, "Now");
     let certain = now.absent.iter().all(|one| one.ended);
@@ -92,7 +92,7 @@ fn is_partial(counter: Option<&Counter>) -> bool {
 }
 
 /// Work requests show what receives and READs bring, but not what peers WRITE.
-fn is_received_in_part(live: &Live) -> bool {
+fn is_received_in_part(live: &LiveProcess) -> bool {
     let by_work_requests = |counter: Counter| matches!(counter.source, Source::Ebpf | Source::Uprobe);
     is_partial(live.rx_bytes.as_ref()) || live.rx_bytes.is_some_and(by_work_requests)
 }
@@ -133,7 +133,7 @@ fn sources<'a>(counters: impl Iterator<Item = &'a Counter>) -> String {
     all.join(", ")
 }
 
-fn rank(live: &Live) -> String {
+fn rank(live: &LiveProcess) -> String {
     match live.ranks.as_slice() {
         [] => "-".to_owned(),
         [one] => one.to_string(),
@@ -156,7 +156,7 @@ fn processes(out: &mut String, now: &Now) {
         "RANK", "PID", "COMM", "QPS", "TX B/s", "RX B/s", "WR/s", "TCP B/s"
     );
     for live in now.processes.iter().take(ROWS) {
-        let [tx, rx] = live.ways;
+        let [tx, rx] = live.byte_rates;
         let work = live
             .tx_wr
             .and_then(|c| c.rate)
@@ -218,14 +218,14 @@ fn processes(out: &mut String, now: &Now) {
     }
 }
 
-fn link(port: &Port) -> String {
+fn link(port: &LivePort) -> String {
     port.rate_bps
         .map_or_else(|| "-".to_owned(), |bits| format!("{} Gb/s", bits / 1_000_000_000))
 }
 
 /// The share of the link's rate that its busier direction carries: at least (`>`) that where one direction is
 /// unknown or a lower bound, at most (`<`) where the busier one is an upper bound.
-fn percent(port: &Port) -> String {
+fn percent(port: &LivePort) -> String {
     let ways =
         [port.tx_bytes, port.rx_bytes].map(|way| way.and_then(|way| Some((way.rate?, way.rate_known()))));
     let busiest = |is_upper: bool| {
@@ -314,7 +314,7 @@ mod tests {
             (at_most(2e9), at_least(1e9), ">8 %"),
             (at_most(2e9), None, "-"),
         ] {
-            let port = Port {
+            let port = LivePort {
                 device: "mlx5_0".into(),
                 port: 1,
                 state: None,

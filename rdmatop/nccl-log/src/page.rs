@@ -9,8 +9,8 @@ use super::{
     jobs::Job,
     now::Now,
     now_page,
-    report::{Report, Use, is_ib},
-    verdict::{self, named, nic_name},
+    report::{NicUse, Report, is_ib},
+    verdict::{self, host_name, nic_name},
     warning::Warning,
 };
 use rdmatop_base::text::{self, count};
@@ -20,7 +20,7 @@ const HOSTS: usize = 4;
 
 /// The page; the first line is the verdict.
 pub fn text(report: &Report, links: &Links, now: Option<&Now>) -> String {
-    let verdict = verdict::of(report);
+    let verdict = verdict::judge(report);
     let mut out = format!("{}\n", verdict.line);
     head(&mut out, report);
     if let Some(now) = now {
@@ -39,7 +39,7 @@ pub fn text(report: &Report, links: &Links, now: Option<&Now>) -> String {
     if verdict.on_tcp.len() > 1 || (verdict.on_tcp.len() == 1 && verdict.nics > 0) {
         section(&mut out, "On TCP");
         for (host, why) in &verdict.on_tcp {
-            wrapped(&mut out, "  ", 4, &format!("{}: {why}", named(host)));
+            wrapped(&mut out, "  ", 4, &format!("{}: {why}", host_name(host)));
         }
     }
     settings(&mut out, report);
@@ -218,7 +218,7 @@ fn nics(out: &mut String, report: &Report) {
     }
 }
 
-fn direct(used: Use) -> String {
+fn direct(used: NicUse) -> String {
     let all = used.sends + used.receives;
     match used.gpu_direct {
         0 => "no".to_owned(),
@@ -251,7 +251,9 @@ fn uneven(report: &Report) -> Vec<String> {
 
 /// How many of the ports that NCCL listed have no connection. A NIC made of several ports uses them all.
 fn idle(report: &Report, host: &str) -> Option<String> {
-    let process = report.some_on(host).max_by_key(|process| process.hcas.len())?;
+    let process = report
+        .first_processes_on(host)
+        .max_by_key(|process| process.hcas.len())?;
     let listed: BTreeSet<&str> = process
         .hcas
         .iter()

@@ -8,16 +8,16 @@ use super::{
 };
 
 /// Largest number of names that each list of a process keeps.
-pub(super) const NAMES: usize = 256;
+pub(super) const MAX_NAMES: usize = 256;
 /// Largest number of ranks kept for a process: eight GPUs, each in 512 communicators.
-const MEMBERS: usize = 4096;
+const MAX_MEMBERS: usize = 4096;
 
 /// Whether GPUDirect RDMA works with a NIC.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Direct {
+pub struct GpuDirect {
     /// It works for at least one GPU.
     pub on: bool,
-    /// Name of the NIC.
+    /// The name of the NIC.
     pub name: Option<String>,
     /// Why it does not work for at least one GPU.
     pub why: Option<String>,
@@ -26,16 +26,18 @@ pub struct Direct {
 /// What one process logged.
 #[derive(Clone, Debug, Default)]
 pub struct Process {
-    /// Number of lines.
+    /// How many lines it wrote.
     pub lines: u64,
     /// Its ranks in its communicators. Of those with one address and rank, lines are about the last.
     pub members: Vec<Member>,
     /// Positions in [`Self::members`], by address and rank.
-    at: BTreeMap<(u64, u32), usize>,
+    positions: BTreeMap<(u64, u32), usize>,
+    /// The log has the line that its communicators begin with.
+    pub bootstrapped: bool,
     /// The network that it chose.
     pub network: Option<String>,
     /// The network of the last list of interfaces.
-    listed: Option<String>,
+    listed_network: Option<String>,
     /// NICs of the transport IB.
     pub hcas: Vec<Hca>,
     /// NICs made of several, and the single ones of that list, by number.
@@ -43,7 +45,7 @@ pub struct Process {
     /// Interfaces of the transport Socket, or of a plugin of that kind.
     pub interfaces: Vec<String>,
     /// GPUDirect RDMA by number of the NIC.
-    pub gpu_direct: BTreeMap<u32, Direct>,
+    pub gpu_direct: BTreeMap<u32, GpuDirect>,
     /// Variables that it reported to have read.
     pub variables: BTreeMap<String, String>,
     /// The network plugin that it loaded.
@@ -52,7 +54,8 @@ pub struct Process {
     pub no_plugin: bool,
     /// libfabric's provider.
     pub provider: Option<String>,
-    /// Messages of the dictionary that it wrote, each with the device that its first line names.
+    /// Messages of the dictionary that it wrote and that are no faults, each with the device that its first
+    /// line names.
     pub messages: BTreeMap<&'static str, Option<String>>,
     /// The logs that have lines of this process, by number (see [`super::report::Report::begin`]), with the
     /// numbers of its first and its last line there.
@@ -61,46 +64,49 @@ pub struct Process {
 
 impl Process {
     /// Takes a fact about this process. `false` if no more of that kind are kept.
-    pub(super) fn take(&mut self, fact: Fact) -> bool {
+    pub(super) fn add(&mut self, fact: Fact) -> bool {
         match fact {
-            Fact::Hcas(hcas) => self.hcas = hcas.into_iter().take(NAMES).collect(),
-            Fact::Virtual { index, name } if self.virtual_nics.len() < NAMES => {
+            Fact::Hcas(hcas) => self.hcas = hcas.into_iter().take(MAX_NAMES).collect(),
+            Fact::Virtual { index, name } if self.virtual_nics.len() < MAX_NAMES => {
                 self.virtual_nics.insert(index, name);
             }
             Fact::Interfaces { network, names } => {
-                self.listed = Some(network);
-                self.interfaces = names.into_iter().take(NAMES).collect();
+                self.listed_network = Some(network);
+                self.interfaces = names.into_iter().take(MAX_NAMES).collect();
             }
+            Fact::Bootstrap => self.bootstrapped = true,
             Fact::Network(name) => self.network = Some(name),
             Fact::GpuDirect {
                 on,
                 device,
                 name,
                 why,
-            } if self.gpu_direct.len() < NAMES => self.direct(device, Direct { on, name, why }),
-            Fact::Variable { name, value } if self.variables.len() < NAMES => {
+            } if self.gpu_direct.len() < MAX_NAMES => {
+                self.add_gpu_direct(device, GpuDirect { on, name, why });
+            }
+            Fact::Variable { name, value } if self.variables.len() < MAX_NAMES => {
                 self.variables.insert(name, value);
             }
             Fact::Plugin(name) => self.plugin = Some(name),
             Fact::NoPlugin => self.no_plugin = true,
             Fact::Provider(name) => self.provider = Some(name),
-            Fact::Member(member) => return self.member(member),
+            Fact::Member(member) => return self.add_member(member),
             _ => return false,
         }
         true
     }
 
     /// Lines about a GPU and a NIC do not name the NIC, so a known name stays; another GPU may be nearer.
-    fn direct(&mut self, device: u32, new: Direct) {
+    fn add_gpu_direct(&mut self, device: u32, new: GpuDirect) {
         let known = self.gpu_direct.entry(device).or_default();
         known.on |= new.on;
         known.name = new.name.or(known.name.take());
         known.why = known.why.take().or(new.why);
     }
 
-    fn member(&mut self, new: Member) -> bool {
+    fn add_member(&mut self, new: Member) -> bool {
         let key = (new.comm, new.rank);
-        let known = self.at.get(&key).and_then(|at| self.members.get_mut(*at));
+        let known = self.positions.get(&key).and_then(|at| self.members.get_mut(*at));
         if let Some(known) = known
             && known.ranks == new.ranks
             && known.id.is_none_or(|id| new.id.is_none_or(|new| new == id))
@@ -114,29 +120,37 @@ impl Process {
             known.part_of = known.part_of.or(new.part_of);
             return true;
         }
-        if self.members.len() >= MEMBERS {
+        if self.members.len() >= MAX_MEMBERS {
             return false;
         }
-        self.at.insert(key, self.members.len());
+        self.positions.insert(key, self.members.len());
         self.members.push(new);
         true
     }
 
     /// The network that it chose. Before 2.6, and at the beginning of a log, no line says so: then it is IB
-    /// if that found a NIC.
+    /// if that found a NIC, or what was listed last. If NCCL_NET is set, NCCL takes no other network than that
+    /// one, whatever it lists.
     pub fn network(&self) -> Option<&str> {
-        let of_ib = || (!self.hcas.is_empty()).then_some("IB");
-        self.network.as_deref().or_else(of_ib).or(self.listed.as_deref())
+        let wanted = self.variables.get("NCCL_NET").map(|name| name.to_lowercase());
+        let is_wanted = |name: &&str| {
+            wanted
+                .as_ref()
+                .is_none_or(|wanted| *wanted == name.to_lowercase())
+        };
+        let of_ib = || (!self.hcas.is_empty()).then_some("IB").filter(is_wanted);
+        let listed = || self.listed_network.as_deref().filter(is_wanted);
+        self.network.as_deref().or_else(of_ib).or_else(listed)
     }
 
     /// The number of ranks of its largest communicator.
-    fn size(&self) -> Option<u32> {
+    fn largest_size(&self) -> Option<u32> {
         self.members.iter().map(|member| member.ranks).max()
     }
 
     /// The process's ranks in its largest communicators.
     pub fn ranks(&self) -> BTreeSet<u32> {
-        let size = self.size();
+        let size = self.largest_size();
         let members = self.members.iter().filter(|member| Some(member.ranks) == size);
         members.map(|member| member.rank).collect()
     }

@@ -8,33 +8,36 @@ use std::{
 use serde::Serialize;
 
 use super::{
-    channel::{Via, Way},
+    channel::{Direction, Transport},
     dictionary::{self, Entry, Kind},
-    exception::{Exceptions, Found},
+    exception::{FrameworkError, FrameworkErrors},
     fact::{self, Fact},
     jobs::{self, Job},
     line::{self, Clock, Level, Line, Writer},
     nics::Hca,
     perf::Perf,
-    process::{NAMES, Process},
+    process::{MAX_NAMES, Process},
     warning::Warnings,
-    wrapped::Wrapped,
+    wrapped::Unwrapper,
 };
 
 /// Largest number of processes. A log of a larger job, or of something else, is cut, and the report says so.
-const PROCESSES: usize = 65_536;
+const MAX_PROCESSES: usize = 65_536;
 /// NICs kept, of all hosts: 4,096 hosts with 16 each.
-const NICS: usize = 65_536;
+const MAX_NICS: usize = 65_536;
 /// Largest number of bytes of text kept for all processes. A process of a job has some 4 KiB of them.
-const KEPT: usize = 256 << 20;
+const MAX_TEXT_BYTES: usize = 256 << 20;
 /// How many processes of a host are searched for the name of a NIC: each lists all NICs of its host.
-const ASKED: usize = 256;
+const MAX_SEARCHED: usize = 256;
 /// In a torn log, a host with this many lines is a true one, whatever its name.
-const SELDOM: u64 = 8;
+const FEW_LINES: u64 = 8;
+/// In a torn log, a host that has no more than one line for this many torn ones is none: of the lines that
+/// are cut into another, one of 20 or so looks whole, and has the rests of two words as its host.
+const TORN_PER_LINE: u64 = 4;
 
 /// Connections over one NIC of a host, or over one interface of its network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Use {
+pub struct NicUse {
     /// Connections that send.
     pub sends: u64,
     /// Connections that receive.
@@ -46,17 +49,17 @@ pub struct Use {
 /// A NIC of a host: the name of its network, and its number there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NicKey {
-    /// Host.
+    /// The host that has the NIC.
     pub host: String,
-    /// Network.
+    /// The name of the network.
     pub network: String,
-    /// Number.
+    /// The number of the NIC in that network.
     pub device: u32,
 }
 
 /// Connections that need no network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Inside {
+pub struct OtherConnections {
     /// GPU to GPU, or through the host's memory.
     pub local: u64,
     /// How many of `local` are of a job whose hosts NVLink joins.
@@ -70,7 +73,7 @@ pub struct Inside {
 pub struct Report {
     /// Number of the present log: how many were begun before it.
     pub input: u32,
-    /// Lines read.
+    /// How many lines were read.
     pub lines: u64,
     /// How many of these lines are NCCL's, whole or torn.
     pub nccl_lines: u64,
@@ -80,38 +83,40 @@ pub struct Report {
     pub torn: u64,
     /// Lines of NCCL that Ray left out because they are like one that it printed.
     pub repeated: u64,
-    /// Libraries and versions.
+    /// The libraries with their versions.
     versions: BTreeSet<String>,
-    /// Processes.
+    /// What each process wrote.
     pub processes: BTreeMap<Writer, Process>,
     /// Number of lines about processes and NICs beyond the limits.
     pub left_out: u64,
     /// Bytes of text that were taken into [`Self::processes`], including those that a later line replaced.
-    kept: usize,
+    text_bytes: usize,
     /// NICs with connections over a network.
-    pub nics: BTreeMap<NicKey, Use>,
+    pub nics: BTreeMap<NicKey, NicUse>,
     /// Connections that need no network.
-    pub inside: Inside,
+    pub other_connections: OtherConnections,
     /// Channels of the widest ring.
     pub channels: Option<u32>,
     /// Bandwidth of NICs in NCCL's topology, GB/s.
     pub nic_speed: BTreeMap<u32, f64>,
-    /// Warnings.
+    /// The warnings of all processes.
     pub warnings: Warnings,
     /// Whether a fault shows that data moves by verbs.
     pub verbs: bool,
+    /// Whether it has an answer of NCCL's RAS service, as `ncclras` prints it.
+    pub ras: bool,
     /// The output of nccl-tests.
     pub perf: Perf,
     /// Errors that frameworks printed.
-    exceptions: Exceptions,
-    wrapped: Wrapped,
+    framework_errors: FrameworkErrors,
+    wrapped: Unwrapper,
 }
 
 impl Report {
     /// Begins the log of this number: the lines that follow belong to it.
     pub fn begin(&mut self, input: u32) {
         self.flush();
-        (self.wrapped, self.input) = (Wrapped::default(), input);
+        (self.wrapped, self.input) = (Unwrapper::default(), input);
     }
 
     /// Takes one line.
@@ -119,26 +124,26 @@ impl Report {
         self.lines += 1;
         let line = line::clean(bytes);
         match line::unpacked(&line) {
-            Some(lines) => lines.iter().for_each(|line| self.unwrapped(line)),
-            None => self.unwrapped(&line),
+            Some(lines) => lines.iter().for_each(|line| self.physical_line(line)),
+            None => self.physical_line(&line),
         }
     }
 
-    fn unwrapped(&mut self, line: &str) {
+    fn physical_line(&mut self, line: &str) {
         let mut wrapped = std::mem::take(&mut self.wrapped);
-        wrapped.take(line, |line| self.whole(line));
+        wrapped.push(line, |line| self.logical_line(line));
         self.wrapped = wrapped;
     }
 
     fn flush(&mut self) {
         let mut wrapped = std::mem::take(&mut self.wrapped);
-        wrapped.end(|line| self.whole(line));
+        wrapped.end(|line| self.logical_line(line));
     }
 
     /// Ends the last log: takes what was held back, and removes what only torn lines seemed to say.
     pub fn end(&mut self) {
         self.flush();
-        self.take_exceptions();
+        self.add_framework_errors();
         if self.torn == 0 {
             return;
         }
@@ -149,7 +154,7 @@ impl Report {
         // The name of a host without its beginning, or with the end of another line before it.
         let reversed: BTreeSet<String> = lines
             .iter()
-            .filter(|(_, count)| **count >= SELDOM)
+            .filter(|(_, count)| **count >= FEW_LINES)
             .map(|(host, _)| host.chars().rev().collect())
             .collect();
         let is_part = |host: &str| {
@@ -175,7 +180,8 @@ impl Report {
                 if host.is_empty() {
                     **count < named
                 } else {
-                    **count < SELDOM && is_part(host)
+                    let is_rest = !reversed.is_empty() && **count * TORN_PER_LINE <= self.torn;
+                    **count < FEW_LINES && (is_rest || is_part(host))
                 }
             })
             .map(|(host, _)| (*host).to_owned())
@@ -185,26 +191,26 @@ impl Report {
         }
         self.processes.retain(|writer, _| !parts.contains(&writer.host));
         self.nics.retain(|nic, _| !parts.contains(&nic.host));
-        self.warnings.forget(|host| !parts.contains(host));
+        self.warnings.retain_hosts(|host| !parts.contains(host));
     }
 
     /// Takes what frameworks printed of an error as warnings, unless NCCL's own lines have the fault: then it
     /// is that fault once more, as is what these lines have in the same words.
-    fn take_exceptions(&mut self) {
-        let mut found = self.exceptions.give();
+    fn add_framework_errors(&mut self) {
+        let mut found = self.framework_errors.drain();
         if self.warnings.has_fault() {
             return;
         }
-        found.retain(|one| !self.warnings.has(&one.text, one.entry));
-        for Found { text, entry, count } in found {
+        found.retain(|one| !self.warnings.contains(&one.text, one.entry));
+        for FrameworkError { text, entry, count } in found {
             self.verbs |= entry.is_some_and(|entry| dictionary::shows_verbs(&text, entry.kind));
             for _ in 0..count {
-                self.warnings.take("", &text, entry, None);
+                self.warnings.add("", &text, entry, None);
             }
         }
     }
 
-    fn whole(&mut self, line: &str) {
+    fn logical_line(&mut self, line: &str) {
         let (line, repeated) = line::repeated(line);
         if line::is_nccl(line) {
             // Ray counts the line that it printed.
@@ -213,8 +219,9 @@ impl Report {
         match Line::read(line) {
             Line::Plain(text) => {
                 self.perf.line(text);
-                self.exceptions.line(text);
-                if let Some(Fact::Version(version)) = fact::plain(text) {
+                self.ras |= text.contains("Communicators... (") || text.ends_with("\"ras\": {");
+                self.framework_errors.line(text);
+                if let Some(Fact::Version(version)) = fact::parse_plain(text) {
                     self.version(version);
                 }
             }
@@ -235,16 +242,16 @@ impl Report {
     }
 
     fn nccl(&mut self, writer: Writer, level: Level, before: &str, text: &str) {
-        if !self.processes.contains_key(&writer) && self.processes.len() >= PROCESSES {
+        if !self.processes.contains_key(&writer) && self.processes.len() >= MAX_PROCESSES {
             self.left_out += 1;
             return;
         }
-        let fact = fact::of(text);
+        let fact = fact::parse(text);
         let host = writer.host.clone();
         let process = self.processes.entry(writer).or_default();
         process.lines += 1;
         self.info += u64::from(level == Level::Info);
-        if process.inputs.len() < NAMES || process.inputs.contains_key(&self.input) {
+        if process.inputs.len() < MAX_NAMES || process.inputs.contains_key(&self.input) {
             let span = process
                 .inputs
                 .entry(self.input)
@@ -256,44 +263,47 @@ impl Report {
                 |entry: &Entry| matches!(entry.kind, Kind::Choice | Kind::Note) || entry.is_only_a_result();
             let entry = dictionary::look_up(text).filter(|entry| level == Level::Warn || by_the_way(entry));
             if let Some(entry) = entry {
-                let device = process.messages.entry(entry.id).or_default();
-                if device.is_none() {
-                    *device = dictionary::device(text).map(str::to_owned);
+                // A fault breaks the job; it does not make NCCL choose another network.
+                if entry.kind != Kind::Fault {
+                    let device = process.messages.entry(entry.id).or_default();
+                    if device.is_none() {
+                        *device = dictionary::device(text).map(str::to_owned);
+                    }
                 }
                 self.verbs |= dictionary::shows_verbs(text, entry.kind);
             }
             // A choice that NCCL prints by the way decides something, so it is no warning.
             let is_warning = level == Level::Warn || entry.is_some_and(|entry| entry.kind != Kind::Choice);
             if is_warning && !text.is_empty() {
-                self.warnings.take(&host, text, entry, Clock::find(before));
+                self.warnings.add(&host, text, entry, Clock::find(before));
             }
         }
         let Some(fact) = fact else { return };
         if !fact.is_of_process() {
-            self.take(host, fact);
+            self.add(host, fact);
             return;
         }
-        self.kept += text.len() + overhead(&fact);
-        if self.kept > KEPT || !process.take(fact) {
+        self.text_bytes += text.len() + overhead(&fact);
+        if self.text_bytes > MAX_TEXT_BYTES || !process.add(fact) {
             self.left_out += 1;
         }
     }
 
     fn version(&mut self, version: String) {
-        if self.versions.len() < NAMES {
+        if self.versions.len() < MAX_NAMES {
             self.versions.insert(version);
         }
     }
 
-    fn take(&mut self, host: String, fact: Fact) {
+    fn add(&mut self, host: String, fact: Fact) {
         match fact {
             Fact::Version(version) => self.version(version),
             Fact::Channels(count) => self.channels = self.channels.max(Some(count)),
-            Fact::NicSpeed { device, gigabytes } if self.nic_speed.len() < NAMES => {
+            Fact::NicSpeed { device, gigabytes } if self.nic_speed.len() < MAX_NAMES => {
                 self.nic_speed.insert(device, gigabytes);
             }
-            Fact::Channel { way, via } => match via {
-                Via::Net {
+            Fact::Channel { direction, transport } => match transport {
+                Transport::Net {
                     name: network,
                     device,
                     gpu_direct,
@@ -303,23 +313,23 @@ impl Report {
                         network,
                         device,
                     };
-                    if self.nics.len() >= NICS && !self.nics.contains_key(&key) {
+                    if self.nics.len() >= MAX_NICS && !self.nics.contains_key(&key) {
                         self.left_out += 1;
                         return;
                     }
                     let nic = self.nics.entry(key).or_default();
-                    match way {
-                        Way::Receive => nic.receives += 1,
-                        Way::Send | Way::Local => nic.sends += 1,
+                    match direction {
+                        Direction::Receive => nic.receives += 1,
+                        Direction::Send | Direction::Local => nic.sends += 1,
                     }
                     nic.gpu_direct += u64::from(gpu_direct);
                 }
-                Via::CollNet => self.inside.collnet += 1,
-                Via::Peer { multi_node } => {
-                    self.inside.local += 1;
-                    self.inside.multi_node += u64::from(multi_node);
+                Transport::CollNet => self.other_connections.collnet += 1,
+                Transport::P2p { multi_node } => {
+                    self.other_connections.local += 1;
+                    self.other_connections.multi_node += u64::from(multi_node);
                 }
-                Via::Memory => self.inside.local += 1,
+                Transport::SharedMemory => self.other_connections.local += 1,
             },
             _ => {}
         }
@@ -342,7 +352,7 @@ impl Report {
     }
 
     /// Processes of a host.
-    pub fn on<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a Process> {
+    pub fn processes_on<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a Process> {
         let first = Writer {
             host: host.to_owned(),
             pid: 0,
@@ -353,12 +363,12 @@ impl Report {
     }
 
     /// The first processes of a host: enough to find what each of them lists, the NICs of the host.
-    pub fn some_on<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a Process> {
-        self.on(host).take(ASKED)
+    pub fn first_processes_on<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a Process> {
+        self.processes_on(host).take(MAX_SEARCHED)
     }
 
     /// NICs of a host with connections.
-    pub fn nics_of<'a>(&'a self, host: &'a str) -> impl Iterator<Item = (&'a NicKey, &'a Use)> {
+    pub fn nics_of<'a>(&'a self, host: &'a str) -> impl Iterator<Item = (&'a NicKey, &'a NicUse)> {
         let first = NicKey {
             host: host.to_owned(),
             network: String::new(),
@@ -371,12 +381,12 @@ impl Report {
 
     /// The jobs of the log, the largest first.
     pub fn jobs(&self) -> Vec<Job> {
-        jobs::of(&self.processes)
+        jobs::group(&self.processes)
     }
 
     /// The NICs of the transport IB that processes of a host listed.
     pub fn hcas<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a Hca> {
-        self.some_on(host).flat_map(|process| &process.hcas)
+        self.first_processes_on(host).flat_map(|process| &process.hcas)
     }
 
     /// A NIC's name and its kind of link. Merged NICs are in the list of virtual NICs and in that of
@@ -384,7 +394,7 @@ impl Report {
     /// another list's device; in the list of the transport IB, numbers hold only for its own networks.
     pub fn name_of(&self, nic: &NicKey) -> Option<(String, Option<String>)> {
         let is_ib = is_ib(&nic.network);
-        self.some_on(&nic.host).find_map(|process| {
+        self.first_processes_on(&nic.host).find_map(|process| {
             let hca = process
                 .hcas
                 .iter()

@@ -15,7 +15,7 @@ use super::{
 /// The verdict in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum VerdictKind {
     /// All connections between hosts are RDMA.
     Rdma,
     /// All connections between hosts are TCP.
@@ -30,16 +30,16 @@ pub enum Kind {
     Unknown,
 }
 
-/// The judgement.
+/// What the log shows about the network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// The verdict in one word.
-    pub kind: Kind,
+    pub kind: VerdictKind,
     /// The verdict in one line.
     pub line: String,
     /// What broke the job: the first fault of the warnings.
     pub fault: Option<String>,
-    /// NICs in use.
+    /// How many NICs have connections.
     pub nics: usize,
     /// How many of these use GPUDirect RDMA for all their connections.
     pub gpu_direct: usize,
@@ -78,7 +78,7 @@ pub(super) fn is_rdma(network: &str, provider: Option<&str>) -> Option<bool> {
 
 fn provider<'a>(report: &'a Report, host: &'a str) -> Option<&'a str> {
     report
-        .some_on(host)
+        .first_processes_on(host)
         .find_map(|process| process.provider.as_deref())
 }
 
@@ -90,7 +90,7 @@ pub fn nic_name(report: &Report, nic: &NicKey) -> String {
 }
 
 /// The name of a host, as the page shows it.
-pub(super) fn named(host: &str) -> &str {
+pub(super) fn host_name(host: &str) -> &str {
     if host.is_empty() { "a host" } else { host }
 }
 
@@ -99,9 +99,9 @@ fn length(of: usize) -> u64 {
 }
 
 /// Judges the report.
-pub fn of(report: &Report) -> Verdict {
+pub fn judge(report: &Report) -> Verdict {
     let mut verdict = Verdict {
-        kind: Kind::Unknown,
+        kind: VerdictKind::Unknown,
         line: String::new(),
         fault: fault(report),
         nics: 0,
@@ -109,7 +109,7 @@ pub fn of(report: &Report) -> Verdict {
         on_tcp: BTreeMap::new(),
         without_gpu_direct: BTreeMap::new(),
     };
-    let unknown = connections(report, &mut verdict);
+    let unknown = count_connections(report, &mut verdict);
     let direct = match (verdict.gpu_direct, verdict.nics) {
         (0, _) => "no GPUDirect".to_owned(),
         (on, all) if on == all => "GPUDirect on all".to_owned(),
@@ -127,9 +127,12 @@ pub fn of(report: &Report) -> Verdict {
             if !jobs.is_empty() && jobs.iter().all(|job| job.is_local() == Some(true)) {
                 let why = why::inside(report, host);
                 let line = format!("TCP inside one host: NET/{network}{on}, because {why}");
-                (Kind::Tcp, line)
+                (VerdictKind::Tcp, line)
             } else {
-                (Kind::Tcp, format!("TCP: NET/{network}{on}, because {why}"))
+                (
+                    VerdictKind::Tcp,
+                    format!("TCP: NET/{network}{on}{}", because(why)),
+                )
             }
         }
         (_, Some((host, why)), _) => {
@@ -137,23 +140,24 @@ pub fn of(report: &Report) -> Verdict {
                 1 => String::new(),
                 all => format!(" and {} more hosts", all - 1),
             };
-            let host = named(host);
-            let line = format!("MIXED: RDMA on {nics} ({direct}), but {host}{more} on TCP, because {why}");
-            (Kind::Mixed, line)
+            let host = host_name(host);
+            let why = because(why);
+            let line = format!("MIXED: RDMA on {nics} ({direct}), but {host}{more} on TCP{why}");
+            (VerdictKind::Mixed, line)
         }
         (0, None, Some(network)) => {
             let line =
                 format!("unknown: the network is {network}, and its name does not say whether that is RDMA");
-            (Kind::Unknown, line)
+            (VerdictKind::Unknown, line)
         }
         (0, None, None) => without_connections(report, verdict.fault.is_some()),
         (_, None, _) => {
-            let nvlink = if report.inside.multi_node > 0 {
+            let nvlink = if report.other_connections.multi_node > 0 {
                 ", beside NVLink between hosts (MNNVL)"
             } else {
                 ""
             };
-            (Kind::Rdma, format!("RDMA: yes, {nics}, {direct}{nvlink}"))
+            (VerdictKind::Rdma, format!("RDMA: yes, {nics}, {direct}{nvlink}"))
         }
     };
     (verdict.kind, verdict.line) = (kind, line);
@@ -182,7 +186,7 @@ pub fn of(report: &Report) -> Verdict {
 }
 
 /// Counts the NICs with connections. Returns the name of a network that is neither RDMA nor TCP for sure.
-fn connections<'a>(report: &'a Report, verdict: &mut Verdict) -> Option<&'a str> {
+fn count_connections<'a>(report: &'a Report, verdict: &mut Verdict) -> Option<&'a str> {
     // A network that is not TCP and has GPUDirect is RDMA, whatever its name.
     let direct = report.nics.iter().filter(|(_, used)| used.gpu_direct > 0);
     let proven: BTreeSet<&str> = direct.map(|(nic, _)| nic.network.as_str()).collect();
@@ -211,6 +215,12 @@ fn connections<'a>(report: &'a Report, verdict: &mut Verdict) -> Option<&'a str>
         }
     }
     unknown
+}
+
+/// A reason behind what it explains.
+fn because(why: &str) -> String {
+    let word = if why == why::NOT_KNOWN { "and" } else { "because" };
+    format!(", {word} {why}")
 }
 
 /// The first fault among the warnings: where it was, and what.
@@ -311,25 +321,40 @@ fn unfinished(jobs: &[Job], failed: bool, lost: bool) -> Option<String> {
             format!("{kinds} communicators began and are not complete (the largest is of {ranks}, and {has})")
         }
     };
-    Some(match (failed, lost) {
-        (true, _) => began,
-        (false, true) => format!("{began}: a rank does not come, or the line that says so is lost"),
-        (false, false) => format!("{began}: a rank does not come, or the log ends there"),
-    })
+    if failed {
+        return Some(began);
+    }
+    let all_began = largest.began.len() >= largest.ranks as usize;
+    let hangs = match (kinds, all_began) {
+        (1, true) => "its ranks do not reach one another",
+        _ => "a rank does not come",
+    };
+    let or = if lost {
+        "the line that says so is lost"
+    } else {
+        "the log ends there"
+    };
+    Some(format!("{began}: {hangs}, or {or}"))
 }
 
 /// The verdict if the log has no connection over a network.
-fn without_connections(report: &Report, failed: bool) -> (Kind, String) {
+fn without_connections(report: &Report, failed: bool) -> (VerdictKind, String) {
     if report.nccl_lines == report.torn && report.warnings.list.is_empty() {
         let line = if report.torn > 0 {
-            "unknown: every line of NCCL in this log is cut into another".to_owned()
+            "every line of NCCL in this log is cut into another"
+        } else if report.lines == 0 {
+            "the log is empty"
+        } else if report.ras {
+            "this is an answer of NCCL's RAS service, and no log. Run the job with NCCL_DEBUG=INFO"
+        } else if !report.versions().is_empty() {
+            "no line of NCCL but its version in this log. Run the job with NCCL_DEBUG=INFO"
         } else {
-            "unknown: no line of NCCL in this log. Run the job with NCCL_DEBUG=INFO".to_owned()
+            "no line of NCCL in this log. Run the job with NCCL_DEBUG=INFO"
         };
-        return (Kind::Unknown, line);
+        return (VerdictKind::Unknown, format!("unknown: {line}"));
     }
     let jobs = report.jobs();
-    let inside = report.inside;
+    let inside = report.other_connections;
     let progress = progress(&jobs, failed);
     if inside.collnet == 0 && inside.multi_node > 0 && !jobs.iter().all(Job::is_seen_on_one_host) {
         let nodes = jobs.iter().filter_map(|job| job.nodes).max();
@@ -344,10 +369,10 @@ fn without_connections(report: &Report, failed: bool) -> (Kind, String) {
             line += "; ";
             line += &progress;
         }
-        return (Kind::Nvlink, line);
+        return (VerdictKind::Nvlink, line);
     }
     if inside.collnet == 0 && !jobs.is_empty() && jobs.iter().all(|job| job.is_local() == Some(true)) {
-        return (Kind::Local, local(&jobs, failed));
+        return (VerdictKind::Local, local_verdict(&jobs, failed));
     }
     // What was chosen, and which connections the log lacks.
     let mut then: Vec<String> = progress.into_iter().collect();
@@ -364,9 +389,12 @@ fn without_connections(report: &Report, failed: bool) -> (Kind, String) {
         let parts = std::iter::once(head).chain(then.iter().cloned());
         parts.collect::<Vec<_>>().join("; ")
     };
-    chosen(report, complete, &and_then).unwrap_or_else(|| {
+    by_chosen_network(report, complete, &and_then).unwrap_or_else(|| {
         if report.verbs {
-            return (Kind::Rdma, and_then("RDMA, as the warnings show".to_owned()));
+            return (
+                VerdictKind::Rdma,
+                and_then("RDMA, as the warnings show".to_owned()),
+            );
         }
         let why = report
             .processes
@@ -378,12 +406,16 @@ fn without_connections(report: &Report, failed: bool) -> (Kind, String) {
             (None, false) => "unknown: no line names the network".to_owned(),
         };
         let line = and_then(head).replacen("unknown; ", "unknown: ", 1);
-        (Kind::Unknown, line)
+        (VerdictKind::Unknown, line)
     })
 }
 
 /// The verdict by the networks that were chosen.
-fn chosen(report: &Report, complete: bool, and_then: &dyn Fn(String) -> String) -> Option<(Kind, String)> {
+fn by_chosen_network(
+    report: &Report,
+    complete: bool,
+    and_then: &dyn Fn(String) -> String,
+) -> Option<(VerdictKind, String)> {
     let (mut rdma, mut tcp, mut other) = (None, None, None);
     for (writer, process) in &report.processes {
         let Some(network) = process.network() else {
@@ -398,33 +430,36 @@ fn chosen(report: &Report, complete: bool, and_then: &dyn Fn(String) -> String) 
     }
     Some(match (rdma, tcp, other) {
         (Some((on, network)), Some((host, socket)), _) => {
-            let why = why::tcp(report, host, socket);
-            let (on, host) = (named(on), named(host));
-            let head = format!("MIXED: {on} chose network {network}, {host} chose {socket}, because {why}");
-            (Kind::Mixed, and_then(head))
+            let why = because(&why::tcp(report, host, socket));
+            let (on, host) = (host_name(on), host_name(host));
+            let head = format!("MIXED: {on} chose network {network}, {host} chose {socket}{why}");
+            (VerdictKind::Mixed, and_then(head))
         }
         (Some((_, network)), None, _) if complete => {
-            (Kind::Rdma, and_then(format!("RDMA: network {network}")))
+            (VerdictKind::Rdma, and_then(format!("RDMA: network {network}")))
         }
         (Some((_, network)), None, _) => {
             let line = and_then(format!("RDMA was chosen (network {network})"));
-            (Kind::Unknown, line)
+            (VerdictKind::Unknown, line)
         }
         (None, Some((host, network)), _) => {
-            let (why, on) = (why::tcp(report, host, network), why::interfaces(report, host));
-            let head = format!("TCP was chosen (network {network}{on}), because {why}");
-            (Kind::Tcp, and_then(head))
+            let (why, on) = (
+                because(&why::tcp(report, host, network)),
+                why::interfaces(report, host),
+            );
+            let head = format!("TCP was chosen (network {network}{on}){why}");
+            (VerdictKind::Tcp, and_then(head))
         }
         (None, None, Some((_, network))) => {
             let head = format!("unknown: network {network}, and its name does not say whether that is RDMA");
-            (Kind::Unknown, and_then(head))
+            (VerdictKind::Unknown, and_then(head))
         }
         (None, None, None) => return None,
     })
 }
 
 /// The verdict if every job is on one host.
-fn local(jobs: &[Job], failed: bool) -> String {
+fn local_verdict(jobs: &[Job], failed: bool) -> String {
     let complete = jobs.iter().all(Job::is_complete);
     let then = match progress(jobs, failed) {
         Some(progress) if !complete => format!("; {progress}"),

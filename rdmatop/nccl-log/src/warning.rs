@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use super::{
     dictionary::{self, Entry, Kind},
     line::Clock,
-    process::NAMES,
+    process::MAX_NAMES,
 };
 
 /// Largest number of kinds of unknown warnings that are kept. The dictionary bounds those that it explains.
-const KINDS: usize = 64;
+const MAX_UNKNOWN_KINDS: usize = 64;
 
 /// A warning, and how often it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,12 +62,12 @@ impl Warnings {
     }
 
     /// Whether such a warning was taken.
-    pub(super) fn has(&self, text: &str, entry: Option<&Entry>) -> bool {
+    pub(super) fn contains(&self, text: &str, entry: Option<&Entry>) -> bool {
         self.position(&shape(text), entry).is_some()
     }
 
     /// Takes a warning; the host is empty if it is not known.
-    pub(super) fn take(
+    pub(super) fn add(
         &mut self,
         host: &str,
         text: &str,
@@ -81,7 +81,7 @@ impl Warnings {
         };
         let at = match self.position(&shape, entry) {
             Some(at) => at,
-            None if entry.is_none() && self.unknown().count() >= KINDS => {
+            None if entry.is_none() && self.unknown().count() >= MAX_UNKNOWN_KINDS => {
                 self.left_out += 1;
                 return;
             }
@@ -107,11 +107,11 @@ impl Warnings {
             {
                 *since = clock;
             }
-            if !host.is_empty() && warning.hosts.len() < NAMES {
+            if !host.is_empty() && warning.hosts.len() < MAX_NAMES {
                 warning.hosts.insert(host.to_owned());
             }
             if let Some(device) = dictionary::device(text)
-                && warning.devices.len() < NAMES
+                && warning.devices.len() < MAX_NAMES
             {
                 warning.devices.insert((host.to_owned(), device.to_owned()));
             }
@@ -124,7 +124,7 @@ impl Warnings {
     }
 
     /// Forgets the hosts that turned out to be none.
-    pub(super) fn forget(&mut self, is_host: impl Fn(&str) -> bool) {
+    pub(super) fn retain_hosts(&mut self, is_host: impl Fn(&str) -> bool) {
         for warning in &mut self.list {
             warning.hosts.retain(|host| is_host(host));
             warning.devices.retain(|(host, _)| is_host(host));

@@ -8,6 +8,8 @@ use super::{
     report::{NicKey, Report},
 };
 
+/// The reason where the log has none.
+pub(super) const NOT_KNOWN: &str = "the log does not say why";
 /// Interfaces that a line names.
 const INTERFACES: usize = 4;
 
@@ -115,10 +117,10 @@ fn of_process(process: &Process, network: &str) -> Option<String> {
     };
     plugin()
         .or_else(|| message(process, of_plugin))
+        .or_else(missing)
         .or_else(|| variable(process, "NCCL_IB_DISABLE", is_on))
         .or_else(|| message(process, of_nccl))
         .or_else(|| variable(process, "NCCL_IBEXT_DISABLE", is_on))
-        .or_else(missing)
         .or_else(provider)
 }
 
@@ -133,7 +135,7 @@ pub(super) fn inside(report: &Report, host: &str) -> String {
         (!set.is_empty()).then(|| set.join(" and "))
     };
     report
-        .on(host)
+        .processes_on(host)
         .find_map(of)
         .unwrap_or_else(|| "NCCL found no way by NVLink, PCIe or shared memory".to_owned())
 }
@@ -141,15 +143,15 @@ pub(super) fn inside(report: &Report, host: &str) -> String {
 /// Why a host is on TCP.
 pub(super) fn tcp(report: &Report, host: &str, network: &str) -> String {
     report
-        .on(host)
+        .processes_on(host)
         .find_map(|process| of_process(process, network))
-        .unwrap_or_else(|| "the log does not say why".to_owned())
+        .unwrap_or_else(|| NOT_KNOWN.to_owned())
 }
 
 /// ` on eth0, eth1`: the interfaces that TCP uses on a host.
 pub(super) fn interfaces(report: &Report, host: &str) -> String {
     let names: BTreeSet<&str> = report
-        .on(host)
+        .processes_on(host)
         .flat_map(|process| &process.interfaces)
         .map(String::as_str)
         .collect();
@@ -163,12 +165,12 @@ pub(super) fn interfaces(report: &Report, host: &str) -> String {
 
 /// Why a NIC has connections without GPUDirect.
 pub(super) fn no_gpu_direct(report: &Report, nic: &NicKey) -> String {
-    let why = report.some_on(&nic.host).find_map(|process| {
+    let why = report.first_processes_on(&nic.host).find_map(|process| {
         let direct = process.gpu_direct.get(&nic.device)?;
         (!direct.on || direct.why.is_some()).then(|| direct.why.clone())
     });
     let set = report
-        .some_on(&nic.host)
+        .first_processes_on(&nic.host)
         .find_map(|one| one.variables.get("NCCL_NET_GDR_LEVEL"));
     let level = match set {
         Some(level) => format!("NCCL_NET_GDR_LEVEL is {level}"),
@@ -184,7 +186,7 @@ pub(super) fn no_gpu_direct(report: &Report, nic: &NicKey) -> String {
         Some(None) => {
             "disabled for this NIC: nvidia_peermem is not loaded and DMA-BUF is not there, or the driver lacks it".to_owned()
         }
-        None if report.some_on(&nic.host).any(|one| one.messages.contains_key("no-gpudirect")) => {
+        None if report.first_processes_on(&nic.host).any(|one| one.messages.contains_key("no-gpudirect")) => {
             "the kernel has neither peer memory nor DMA-BUF for these GPUs".to_owned()
         }
         None => format!("the log does not say why; often GPU and NIC are too far apart ({level})"),
@@ -198,9 +200,14 @@ pub(super) fn advice(report: &Report, complete: bool) -> Option<String> {
     }
     let processes = || report.processes.values();
     // The log has lines of the subsystems that also print the connections.
-    let shown =
-        processes().any(|one| one.network.is_some() || !one.members.is_empty() || !one.hcas.is_empty());
-    let whole =
-        "give the log from its beginning, and NCCL_DEBUG_SUBSYS, if it is set, must contain INIT or NET";
-    (!shown && !complete).then(|| whole.to_owned())
+    let shown = processes().any(|one| {
+        let lists = !one.hcas.is_empty() || !one.interfaces.is_empty();
+        lists || one.network.is_some() || !one.members.is_empty()
+    });
+    let words = if processes().any(|one| one.bootstrapped) {
+        "the log ends before NCCL chose one: the job is starting, or waits for a rank"
+    } else {
+        "give the log from its beginning, and NCCL_DEBUG_SUBSYS, if it is set, must contain INIT or NET"
+    };
+    (!shown && !complete).then(|| words.to_owned())
 }

@@ -7,15 +7,15 @@ use super::line::is_nccl;
 const WIDTH: usize = 80;
 /// Longest line, in bytes, that is put together; NCCL's have at most a few thousand (a hundred NICs). A log
 /// whose lines never end must not be taken into memory as one line.
-const LONGEST: usize = 64 << 10;
+const MAX_LENGTH: usize = 64 << 10;
 /// A line that a tool broke at a space is rarely shorter than this.
-const SHORTEST: usize = WIDTH - 30;
+const MIN_LENGTH: usize = WIDTH - 30;
 
-/// The state between lines.
+/// What is known from one line to the next.
 #[derive(Clone, Debug, Default)]
-pub struct Wrapped {
+pub struct Unwrapper {
     /// A line of NCCL's that may go on in the next one.
-    held: Option<String>,
+    pending: Option<String>,
     /// Columns of its last piece.
     last: usize,
     /// The log has a line that is longer than the width, so it is not wrapped.
@@ -24,40 +24,40 @@ pub struct Wrapped {
     at_spaces: bool,
 }
 
-impl Wrapped {
+impl Unwrapper {
     /// Takes a line, and gives each line that is complete.
-    pub fn take(&mut self, line: &str, mut complete: impl FnMut(&str)) {
+    pub fn push(&mut self, line: &str, mut complete: impl FnMut(&str)) {
         let columns = line.chars().count();
         self.wide |= columns > WIDTH;
-        if let Some(mut held) = self.held.take() {
-            let fits = held.len() < LONGEST && !self.wide;
-            if let Some(between) = self.between(line).filter(|_| fits) {
+        if let Some(mut pending) = self.pending.take() {
+            let fits = pending.len() < MAX_LENGTH && !self.wide;
+            if let Some(separator) = self.separator(line).filter(|_| fits) {
                 // Some tools keep the space at the end of the line.
-                if !held.ends_with(' ') {
-                    held.push_str(between);
+                if !pending.ends_with(' ') {
+                    pending.push_str(separator);
                 }
-                held.push_str(line);
-                (self.held, self.last) = (Some(held), columns);
+                pending.push_str(line);
+                (self.pending, self.last) = (Some(pending), columns);
                 return;
             }
-            complete(&held);
+            complete(&pending);
         }
-        if !self.wide && columns >= SHORTEST && is_nccl(line) {
-            (self.held, self.last) = (Some(line.to_owned()), columns);
+        if !self.wide && columns >= MIN_LENGTH && is_nccl(line) {
+            (self.pending, self.last) = (Some(line.to_owned()), columns);
         } else {
             complete(line);
         }
     }
 
-    /// Gives the line that is held back, because the log ends.
+    /// Gives the line that was held back, because the log ends.
     pub fn end(&mut self, complete: impl FnOnce(&str)) {
-        if let Some(held) = self.held.take() {
-            complete(&held);
+        if let Some(pending) = self.pending.take() {
+            complete(&pending);
         }
     }
 
     /// What stood between the last piece and this line; `None` if this line does not go on with it.
-    fn between(&mut self, line: &str) -> Option<&'static str> {
+    fn separator(&mut self, line: &str) -> Option<&'static str> {
         let own =
             line.trim().is_empty() || is_nccl(line) || line.starts_with('#') || line.contains("CCL version");
         if own {
@@ -67,7 +67,7 @@ impl Wrapped {
             return Some(if self.at_spaces { " " } else { "" });
         }
         let first = line.split(' ').next().unwrap_or_default().chars().count();
-        let broken = self.last >= SHORTEST && first > 0 && self.last + 1 + first > WIDTH;
+        let broken = self.last >= MIN_LENGTH && first > 0 && self.last + 1 + first > WIDTH;
         self.at_spaces |= broken && self.last + 1 < WIDTH;
         broken.then_some(" ")
     }
@@ -78,9 +78,9 @@ mod tests {
     use super::*;
 
     fn of(lines: &[&str]) -> Vec<String> {
-        let (mut wrapped, mut out) = (Wrapped::default(), Vec::new());
+        let (mut wrapped, mut out) = (Unwrapper::default(), Vec::new());
         for line in lines {
-            wrapped.take(line, |line| out.push(line.to_owned()));
+            wrapped.push(line, |line| out.push(line.to_owned()));
         }
         wrapped.end(|line| out.push(line.to_owned()));
         out
@@ -126,7 +126,7 @@ mod tests {
             .chain(std::iter::repeat_n(&*piece, 4096))
             .collect();
         let whole = of(&lines);
-        assert!(whole.iter().all(|line| line.len() < LONGEST + 2 * WIDTH));
+        assert!(whole.iter().all(|line| line.len() < MAX_LENGTH + 2 * WIDTH));
         assert_eq!(whole.iter().map(String::len).sum::<usize>(), 4097 * WIDTH);
     }
 

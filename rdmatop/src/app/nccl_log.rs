@@ -51,7 +51,8 @@ pub(super) fn run(args: &NcclLogArgs, plan: &Plan) -> Result<Exit, Stop> {
     let root = args.exclude.root();
     let page = |now: Option<&Now>| {
         Ok(if args.json {
-            json::of(&report, now).map_err(|error| Stop::failure(format!("cannot make JSON: {error}")))?
+            json::document(&report, now)
+                .map_err(|error| Stop::failure(format!("cannot make JSON: {error}")))?
                 + "\n"
         } else {
             let page = page::text(&report, &links(&report, &root), now);
@@ -73,7 +74,7 @@ pub(super) fn run(args: &NcclLogArgs, plan: &Plan) -> Result<Exit, Stop> {
         .filter(|one| matches!(one.identity, Identity::Process(..)))
         .count();
     if living == 0 {
-        return print(&page(Now::without_look(&report, &found).as_ref())?).map(|_| Exit::Ok);
+        return print(&page(Now::unobserved(&report, &found).as_ref())?).map(|_| Exit::Ok);
     }
     let whose = if living == 1 {
         "1 process of this log runs"
@@ -87,7 +88,7 @@ pub(super) fn run(args: &NcclLogArgs, plan: &Plan) -> Result<Exit, Stop> {
         let (sources, _) = ready::with_prober(plan, begun);
         let mut signals = Signals::take()?;
         let measured = once::measure(plan, sources, &mut signals).await;
-        ranks::look_again(&mut found, &keys, &root);
+        ranks::mark_ended(&mut found, &keys, &root);
         let (now, ending) = match measured {
             Ok((snapshot, no_rdma, ending)) => {
                 let seconds = snapshot.interval_ns.map_or(seconds, |ns| ns as f64 / 1e9);

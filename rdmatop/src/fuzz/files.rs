@@ -143,7 +143,7 @@ pub(super) fn nccl_log(raw: &[u8]) {
     for line in page::text(&report, &page::Links::default(), None).lines() {
         assert_safe(line);
     }
-    let json = json::of(&report, None);
+    let json = json::document(&report, None);
     assert!(json.is_ok_and(|json| serde_json::from_str::<serde_json::Value>(&json).is_ok()));
 }
 

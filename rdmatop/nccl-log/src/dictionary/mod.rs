@@ -12,6 +12,26 @@
 //! only. What PyTorch prints is of published logs.
 //! `docs/nccl-messages.md` is made of these tables.
 
+/// A table of messages. Each has its id, its kind, what it means and what to do next; then its spellings,
+/// for each the versions that print it, how it is recognised, and a line of it. A spelling is an [`Entry`].
+macro_rules! messages {
+    ($(
+        $id:literal $kind:ident means $means:expr;
+        next $next:expr;
+        $(in $versions:tt: $pattern:expr => $example:expr;)+
+    )*) => {
+        &[$($($crate::dictionary::Entry {
+            id: $id,
+            versions: $versions,
+            pattern: $pattern,
+            kind: $crate::dictionary::Kind::$kind,
+            means: $means,
+            next: $next,
+            example: $example,
+        },)+)*]
+    };
+}
+
 mod network;
 mod plugins;
 mod results;
@@ -48,19 +68,19 @@ impl Kind {
 
 /// How a message is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum On {
+pub enum Pattern {
     /// It begins with the first of these texts and has the others after it, in this order. A `*` as the first
     /// means that the rest may stand anywhere, a `$` as the last that nothing follows.
-    Says(&'static [&'static str]),
+    Text(&'static [&'static str]),
     /// A failed work request with this status: number and name of `enum ibv_wc_status`.
     Status(u32, &'static str),
     /// An asynchronous event, by `ibv_event_type_str`.
     Event(&'static str),
     /// A call that a program or a thread of NCCL made failed with this `ncclResult_t`.
-    Returned(u32),
+    CallResult(u32),
 }
 
-/// An entry.
+/// One spelling of a message, with what it means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
     /// Stable name, for JSON.
@@ -68,7 +88,7 @@ pub struct Entry {
     /// Library and versions that print it.
     pub versions: &'static str,
     /// How it is recognised.
-    pub on: On,
+    pub pattern: Pattern,
     /// What it is about.
     pub kind: Kind,
     /// What happened.
@@ -82,7 +102,7 @@ pub struct Entry {
 impl Entry {
     /// Whether it only says that a call failed, and not why.
     pub fn is_only_a_result(&self) -> bool {
-        matches!(self.on, On::Returned(_))
+        matches!(self.pattern, Pattern::CallResult(_))
     }
 
     /// Whether a fault is mostly the echo of another one: what ranks report when a peer failed or ended, when
@@ -93,10 +113,11 @@ impl Entry {
 }
 
 /// See [`Entry::is_echo`].
-const ECHOES: [&str; 19] = [
+const ECHOES: [&str; 20] = [
     "bad-response",
     "comm-gone",
     "cuda",
+    "gpu-program",
     "no-answer",
     "no-requests",
     "not-connected",
@@ -114,27 +135,6 @@ const ECHOES: [&str; 19] = [
     "shared-memory-gone",
     "unreached",
 ];
-
-/// An entry for the tables that is recognised by its words.
-const fn entry(
-    id: &'static str,
-    versions: &'static str,
-    words: &'static [&'static str],
-    kind: Kind,
-    means: &'static str,
-    next: &'static str,
-    example: &'static str,
-) -> Entry {
-    Entry {
-        id,
-        versions,
-        on: On::Says(words),
-        kind,
-        means,
-        next,
-        example,
-    }
-}
 
 /// All entries.
 pub fn entries() -> impl Iterator<Item = &'static Entry> {
@@ -156,22 +156,22 @@ pub fn look_up(text: &str) -> Option<&'static Entry> {
     let event = event(text);
     if status.is_none() && event.is_none() {
         let returned = returned(text);
-        return entries().find(|entry| match entry.on {
-            On::Says(words) => says(text, words),
-            On::Returned(result) => returned == Some(result),
-            On::Status(..) | On::Event(_) => false,
+        return entries().find(|entry| match entry.pattern {
+            Pattern::Text(words) => matches(text, words),
+            Pattern::CallResult(result) => returned == Some(result),
+            Pattern::Status(..) | Pattern::Event(_) => false,
         });
     }
-    entries().find(|entry| match entry.on {
-        On::Status(number, name) => {
+    entries().find(|entry| match entry.pattern {
+        Pattern::Status(number, name) => {
             status == Some(Status::Number(number)) || status == Some(Status::Name(name))
         }
-        On::Event(name) => event == Some(name),
-        On::Says(_) | On::Returned(_) => false,
+        Pattern::Event(name) => event == Some(name),
+        Pattern::Text(_) | Pattern::CallResult(_) => false,
     })
 }
 
-fn says(text: &str, words: &[&str]) -> bool {
+fn matches(text: &str, words: &[&str]) -> bool {
     let (mut rest, mut anywhere) = (text, false);
     words.iter().all(|word| {
         if *word == "*" {
@@ -255,6 +255,39 @@ fn returned(text: &str) -> Option<u32> {
     let is_place =
         words.next().is_some_and(|word| word.contains(':')) && words.all(|word| word.starts_with('('));
     (is_place && (of_thread || of_program) && (1..=6).contains(&result)).then_some(result)
+}
+
+/// What `ncclGetErrorString` says of each `ncclResult_t`, from 1 on (src/init.cc). RCCL says the same.
+const ERRORS: [&str; 6] = [
+    "unhandled cuda error",
+    "unhandled system error",
+    "internal error",
+    "invalid argument",
+    "invalid usage",
+    "remote process exited or there was a network error",
+];
+
+/// What programs print before the words of an error: PyTorch, vLLM, nccl-tests, XLA, Horovod, CuPy.
+const PROGRAMS: [&str; 5] = [
+    "NCCL error",
+    "NCCL failure ",
+    "NCCL operation ",
+    "ncclCommInit",
+    "NCCL_ERROR_",
+];
+
+/// The entry for what a program prints of a call of NCCL that failed, with the words from those of the error
+/// on: `RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)`.
+pub(super) fn error_of_program(line: &str) -> Option<(&str, &'static Entry)> {
+    let begin = PROGRAMS.iter().filter_map(|program| line.find(program)).min()?;
+    let rest = line.get(begin..)?;
+    let (result, at) = (1..)
+        .zip(ERRORS)
+        .find_map(|(result, words)| Some((result, rest.find(words)?)))?;
+    let entry = results::ENTRIES
+        .iter()
+        .find(|entry| entry.pattern == Pattern::CallResult(result))?;
+    Some((rest.get(at..)?, entry))
 }
 
 /// RDMA device that a message names: `hca mlx5_3`, `on dev mlx5_0:1`, or `NET/IB : mlx5_3:1 async ...`.

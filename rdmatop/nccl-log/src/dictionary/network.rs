@@ -1,10 +1,6 @@
 //! What NCCL and RCCL print of devices and of connections over the transport IB.
 
-use super::{
-    Entry,
-    Kind::{Choice, Fault, Follows, Note},
-    entry,
-};
+use super::{Entry, Pattern::Text};
 
 const NO_LIBRARY: &str =
     "libibverbs could not be opened: it is not installed here, or not in the image of the container";
@@ -14,450 +10,268 @@ const MIXED: &str = "one end is InfiniBand, the other RoCE";
 const INTERFACES: &str = "check NCCL_SOCKET_IFNAME against `ip -br address`";
 const COLLECTIVES: &str = "look for ranks that call another collective or another count, and for NCCL_ settings that differ between ranks";
 
-pub(super) const ENTRIES: &[Entry] = &[
-    entry(
-        "no-libibverbs",
-        "NCCL 2.3 to 2.29, RCCL to ROCm 6.3",
-        &["Failed to open libibverbs.so"],
-        Choice,
-        NO_LIBRARY,
-        INSTALL,
-        "Failed to open libibverbs.so[.1]",
-    ),
-    entry(
-        "no-libibverbs",
-        "NCCL 2.30 on",
-        &["Count not open libibverbs.so.1"],
-        Choice,
-        NO_LIBRARY,
-        INSTALL,
-        "Count not open libibverbs.so.1",
-    ),
-    entry(
-        "no-libibverbs",
-        "RCCL after ROCm 6.3",
-        &["Could not open libibverbs.so"],
-        Choice,
-        NO_LIBRARY,
-        INSTALL,
-        "Could not open libibverbs.so",
-    ),
-    entry(
-        "old-libibverbs",
-        "NCCL 2.3 on, RCCL",
-        &["dlvsym failed on ibv_"],
-        Choice,
-        "libibverbs is too old, or not rdma-core's",
-        "install a rdma-core that is as new as NCCL in the image",
-        "dlvsym failed on ibv_get_device_list - /usr/lib/libibverbs.so.1: undefined symbol version IBVERBS_1.1",
-    ),
-    entry(
-        "device-unopened",
-        "NCCL 2.3 on, RCCL",
-        &["NET/IB : Unable to open device "],
-        Choice,
-        "an RDMA device cannot be opened",
-        "in a container, pass the devices in (docker: --device=/dev/infiniband; Kubernetes: the NIC's device plugin); else the rights \
-         of /dev/infiniband/uverbs*, and whether the provider's library (ibverbs-providers) is installed",
-        "NET/IB : Unable to open device mlx5_bond_0",
-    ),
-    entry(
-        "device-unanswering",
-        "NCCL 2.3 on, RCCL",
-        &["NET/IB : Unable to query "],
-        Choice,
-        "an RDMA device or its port does not answer",
-        "look at `dmesg` of that host",
-        "NET/IB : Unable to query port_num 1",
-    ),
-    entry(
-        "no-device",
-        "NCCL 2.4 on, RCCL",
-        &["NET/IB : No device found"],
-        Choice,
-        "NCCL found no usable RDMA device",
-        "`rdmatop doctor` and `ibv_devinfo`, in the container too: no device, no ACTIVE port, or none that NCCL_IB_HCA names",
-        "NET/IB : No device found.",
-    ),
-    entry(
-        "no-interface",
-        "NCCL 2.3 on, RCCL",
-        &["NET/IB : No IP interface found"],
-        Choice,
-        "no network interface matches, so the transport IB cannot exchange its addresses",
-        INTERFACES,
-        "NET/IB : No IP interface found.",
-    ),
-    entry(
-        "no-interface",
-        "NCCL 2.4 on, RCCL",
-        &["Bootstrap : no socket interface found"],
-        Fault,
-        "no network interface matches, so ranks cannot find each other",
-        INTERFACES,
-        "Bootstrap : no socket interface found",
-    ),
-    entry(
-        "no-interface",
-        "NCCL 2.3 to 2.31, RCCL",
-        &["NET/Socket : no interface found"],
-        Fault,
-        "no network interface matches",
-        INTERFACES,
-        "NET/Socket : no interface found",
-    ),
-    entry(
-        "no-interface",
-        "NCCL 2.4 on, RCCL",
-        &["NET/Socket : No usable listening interface found"],
-        Fault,
-        "no network interface can be listened on",
-        INTERFACES,
-        "NET/Socket : No usable listening interface found",
-    ),
-    entry(
-        "no-oob-interface",
-        "NCCL 2.23 on",
-        &["no device found ", " NCCL_OOB_NET_IFNAME"],
-        Fault,
-        "no network interface matches NCCL_OOB_NET_IFNAME",
-        "check NCCL_OOB_NET_IFNAME against `ip -br address`",
-        "no device found matching eth9, verify NCCL_OOB_NET_IFNAME",
-    ),
-    entry(
-        "no-subnet",
-        "NCCL 2.3 to 2.26, RCCL",
-        &["Net : No interface found in the same subnet as remote address"],
-        Fault,
-        "no interface is in the subnet of the first rank's address (NCCL_COMM_ID)",
-        INTERFACES,
-        "Net : No interface found in the same subnet as remote address 192.0.2.9<4711>",
-    ),
-    entry(
-        "mixed-links",
-        "NCCL 2.26 on",
-        &["NET/IB : Attempted to connect incompatible devices"],
-        Fault,
-        MIXED,
-        ONE_KIND,
-        "NET/IB : Attempted to connect incompatible devices: [0]mlx5_0:1/IB and [1]mlx5_1:1/RoCE",
-    ),
-    entry(
-        "mixed-links",
-        "NCCL 2.26 on",
-        &["NET/IB : Remote ", " device is incompatible with the local "],
-        Fault,
-        MIXED,
-        ONE_KIND,
-        "NET/IB : Remote IB device is incompatible with the local [0]mlx5_0:1/RoCE",
-    ),
-    entry(
-        "mixed-links",
-        "NCCL 2.20 to 2.25, RCCL of ROCm 6.2 on",
-        &["NET/IB : Can't ", " net devices with different link_layer"],
-        Fault,
-        MIXED,
-        ONE_KIND,
-        "NET/IB : Can't merge net devices with different link_layer. i=0 remMeta.ndevs=1 link_layer=1 rem_link_layer=2",
-    ),
-    entry(
-        "mixed-merge",
-        "NCCL 2.26 on",
-        &["NET/IB : Attempted to merge incompatible devices"],
-        Note,
-        "an InfiniBand and a RoCE port were to be merged into one NIC",
-        ONE_KIND,
-        "NET/IB : Attempted to merge incompatible devices: [0]mlx5_0:1/IB and [1]mlx5_1:1/RoCE",
-    ),
-    entry(
-        "mixed-merge",
-        "NCCL 2.24 to 2.25",
-        &["NET/IB : Trying to merge multiple devices together with different link_layer"],
-        Note,
-        "an InfiniBand and a RoCE port were to be merged into one NIC",
-        ONE_KIND,
-        "NET/IB : Trying to merge multiple devices together with different link_layer properties mlx5_0 -> 1, mlx5_1 -> 2",
-    ),
-    entry(
-        "unequal-merge",
-        "NCCL 2.20 on, RCCL of ROCm 6.2 on",
-        &["NET/IB : Local mergedDev"],
-        Note,
-        "a NIC is merged from more ports on one host than on the other",
-        "look for a port that is down, or a host of another kind",
-        "NET/IB : Local mergedDev mlx5_0+mlx5_1 has a different number of devices=2 as remote mlx5_0 1",
-    ),
-    entry(
-        "unequal-rails",
-        "NCCL 2.24 on",
-        &["NET/IB : There are mismatched physical devices"],
-        Note,
-        "the two ends of a connection use devices of different names",
-        "on a rail-optimized network NICs of one name should meet: compare what NCCL lists on both hosts (NCCL_IB_HCA)",
-        "NET/IB : There are mismatched physical devices between local (mlx5_0) and remote (mlx5_3).",
-    ),
-    entry(
-        "gid-changed",
-        "NCCL 2.28 on",
-        &["NET/IB : ", " GID table changed"],
-        Note,
-        "addresses of the NIC changed while it was in use",
-        "find out what reconfigures that interface (DHCP, NetworkManager, a bond); connections made before may break",
-        "NET/IB : mlx5_0:1 GID table changed",
-    ),
-    entry(
-        "no-requests",
-        "NCCL 2.3 on, RCCL",
-        &["NET/IB : unable to allocate requests"],
-        Fault,
-        "more requests are outstanding than NCCL allows for: those before did not end",
-        "look at the peer: a rank that hangs or runs other collectives",
-        "NET/IB : unable to allocate requests",
-    ),
-    entry(
-        "mismatch",
-        "NCCL 2.10 to 2.19, RCCL of ROCm 5.0 to 6.1",
-        &["NET/IB : ", " collective mismatch error"],
-        Fault,
-        "the two ends disagree on the size of a message",
-        COLLECTIVES,
-        "NET/IB : req 0/1 tag 7 peer 192.0.2.2<4711> collective mismatch error, local size 64 remote size 128",
-    ),
-    entry(
-        "mismatch",
-        "NCCL 2.12 on, RCCL of ROCm 5.3 on",
-        &["NET/IB : req ", " posted incorrect receive info"],
-        Fault,
-        "the peer announced a buffer that makes no sense",
-        COLLECTIVES,
-        "NET/IB : req 0/1 tag 7 peer 192.0.2.2<4711> posted incorrect receive info: size -1 addr 0 rkeys[0]=0",
-    ),
-    entry(
-        "mismatch",
-        "NCCL 2.4 on, RCCL",
-        &["NET/Socket : ", "essage truncated : receiving "],
-        Fault,
-        "the two ends disagree on the size of a message",
-        COLLECTIVES,
-        "NET/Socket : peer 192.0.2.2<4711> message truncated : receiving 4096 bytes instead of 512",
-    ),
-    entry(
-        "start-mismatch",
-        "NCCL 2.3 on, RCCL",
-        &["Message truncated : received "],
-        Fault,
-        "ranks disagree while the job starts",
-        "the same program, image and NCCL on every host; two jobs must not share an address (NCCL_COMM_ID, MASTER_PORT)",
-        "Message truncated : received 1024 bytes instead of 256",
-    ),
-    entry(
-        "not-connected",
-        "NCCL 2.17 on, RCCL of ROCm 5.7 on",
-        &["NET/IB: ncclIb", "() called when comm->"],
-        Fault,
-        "data was to be moved on a connection that was not ready",
-        "look at the first error above",
-        "NET/IB: ncclIbIsend() called when comm->base.ready == 0",
-    ),
-    entry(
-        "device-failed",
-        "NCCL 2.29 on",
-        &["NET/IB: ", "Device ", " marked as failed"],
-        Fault,
-        "a NIC failed; NCCL goes on with the others where it was told to (NCCL_IB_RESILIENCY settings)",
-        "cable, transceiver and switch port of that NIC; `dmesg` of that host",
-        "NET/IB: ncclIbResiliencyHandle: Device 1 marked as failed. (send comm=0x7f)",
-    ),
-    entry(
-        "devices-failed",
-        "NCCL 2.30 on",
-        &["NET/IB: ", "Fatal error. Detected "],
-        Fault,
-        "more NICs of a connection failed than NCCL can replace",
-        "cables, transceivers and switch ports of these NICs; `dmesg` of that host",
-        "NET/IB: ncclIbX: Fatal error. Detected 2 failed devices out of 2 devices on the send communicator (comm=0x7f).",
-    ),
-    entry(
-        "failed-request",
-        "NCCL 2.29 on",
-        &["NET/IB: ", "Got CQE with error"],
-        Follows,
-        "a request failed, and NCCL looks whether another NIC can take it",
-        "the status of the first failed request says why",
-        "NET/IB: ncclIbTest: Got CQE with error (devIndex=0, req=0x7f, comm=0x7f (send), wr_id=7, qp_num=4711)",
-    ),
-    entry(
-        "broken-communicator",
-        "NCCL 2.23 on",
-        &["communicator encountered a fatal error"],
-        Follows,
-        "a connection is given up, because its device reported a fatal event",
-        "the event above says why",
-        "communicator encountered a fatal error (detected in ncclIbIsend)",
-    ),
-    entry(
-        "no-gpudirect",
-        "NCCL 2.29 on",
-        &["Unable to use GIN: Peermem is not supported"],
-        Note,
-        "GPUs cannot start transfers themselves (GIN): there is neither nvidia_peermem nor DMA-BUF",
-        "load nvidia_peermem, or use the open GPU kernel driver with DMA-BUF",
-        "Unable to use GIN: Peermem is not supported",
-    ),
-    entry(
-        "no-gpudirect",
-        "RCCL after ROCm 6.3",
-        &["GDRDMA not enabled. Could not find memory_peers"],
-        Note,
-        "GPUDirect is off: the kernel has no peer memory for AMD GPUs",
-        "install amdgpu-dkms, or a kernel and driver with DMA-BUF (NCCL_DMABUF_ENABLE=1)",
-        "GDRDMA not enabled. Could not find memory_peers",
-    ),
-    entry(
-        "no-flid",
-        "NCCL 2.22 on",
-        &["Warning: remote FLID configured as zero"],
-        Note,
-        "the two ends are in different InfiniBand subnets, and the router's address is not configured",
-        "ask whoever runs the subnet managers for FLIDs of the routers",
-        "Warning: remote FLID configured as zero",
-    ),
-    entry(
-        "gid-changed",
-        "NCCL 2.31 on",
-        &["NET/IB: ", ": GID table changed on "],
-        Note,
-        "the addresses (GIDs) of a port changed while the job ran",
-        "`ip address` and the log of that host: who changed the addresses of the network device",
-        "NET/IB: ncclIbAsyncThread: GID table changed on mlx5_0:1",
-    ),
-    entry(
-        "gid-changed",
-        "NCCL 2.31 on",
-        &["NET/IB : ", " GID refreshed: idx "],
-        Note,
-        "a port's address (GID) changed while the job ran, and NCCL took the new one",
-        "`ip address` and the log of that host: who changed the addresses of the network device",
-        "NET/IB : mlx5_0:1 GID refreshed: idx 3 -> 5, gid ::ffff:192.0.2.2 -> ::ffff:192.0.2.9",
-    ),
-    entry(
-        "gid-lost",
-        "NCCL 2.31 on",
-        &[
-            "NET/IB : ",
-            " marking device with fatal error after GID-change event handler failed",
-        ],
-        Fault,
-        "the addresses (GIDs) of a port changed while the job ran, and NCCL found none that it can use",
-        "`rdma link` and `ip address` of that host: the network device needs its address again; then restart the job",
-        "NET/IB : mlx5_0:1 marking device with fatal error after GID-change event handler failed",
-    ),
-    entry(
-        "speed-changed",
-        "NCCL 2.30 on",
-        &["NET/IB : ", " speed change detected: "],
-        Note,
-        "a port's speed changed while the job ran",
-        "where it became less: `ethtool` or `ibstat` of that port, its cable and its peer",
-        "NET/IB : mlx5_0:1 speed change detected: 400000 -> 200000 Mbps",
-    ),
-    entry(
-        "pkey-missing",
-        "NCCL 2.31 on",
-        &["NET/IB: NCCL_IB_PKEY_VALUE=", " not found in PKey table"],
-        Fault,
-        "the port is not in the partition that NCCL_IB_PKEY_VALUE names",
-        "unset NCCL_IB_PKEY_VALUE, or have the subnet manager put the port into that partition",
-        "NET/IB: NCCL_IB_PKEY_VALUE=0x8001 not found in PKey table (pkey_tbl_len=128, port=1)",
-    ),
-    entry(
-        "recovery-waits",
-        "NCCL 2.31 on",
-        &["NET/IB: ", "port still down or GID not yet registered"],
-        Note,
-        "a connection over a port that was down cannot be made anew yet",
-        "`rdma link`: whether the port is ACTIVE and has its GID again",
-        "NET/IB: ncclIbQpReconfigure: RTR failed (2) for QP devIndex=0 qp_num=345 localGidIndex=3 (port still down or GID not yet registered) (send comm=0x7f)",
-    ),
-    entry(
-        "request-stalls",
-        "NCCL 2.31 on",
-        &["NET/IB: WQE stall (no CQE): "],
-        Note,
-        "a request that was posted to a NIC has not ended for long: its peer does not receive, or packets are lost",
-        "look at the peer that the line names: its process, its port, and retransmissions of both NICs",
-        "NET/IB: WQE stall (no CQE): peer=192.0.2.2<4711> | local: qpn=345 dev=mlx5_0 port=1 lid=0 localGid=::ffff:192.0.2.1 | remote: qpn=346 port=1 lid=0 remoteGid=::ffff:192.0.2.2 | stall_thr=1000000000ns age=5000000000ns inflight=4",
-    ),
-    entry(
-        "request-slow",
-        "NCCL 2.31 on",
-        &["NET/IB: WQE slow: "],
-        Note,
-        "a request took much longer than others of its connection",
-        "retransmissions, pauses (PFC) and ECN marks of both NICs and of the switch, if there are many",
-        "NET/IB: WQE slow: peer=192.0.2.2<4711> | local: qpn=345 dev=mlx5_0 port=1 lid=0 localGid=:: | remote: qpn=346 port=1 lid=0 remoteGid=:: | thr=100000ns delta=900000ns mean=9000ns",
-    ),
-    entry(
-        "ordering-differs",
-        "NCCL 2.31 on",
-        &["Can't connect local QP ", " ordering_semantic "],
-        Fault,
-        "the two ends of a connection want different orders of packets",
-        "compare NCCL_ settings, the NIC's firmware and its settings of both hosts",
-        "Can't connect local QP 159 ordering_semantic 1 with remote QP 15a ordering_semantic 0 are ordering_semantic value is different",
-    ),
-    entry(
-        "rail-policy",
-        "NCCL 2.32 on",
-        &["NET/IB: Unrecognized NCCL_IB_RAIL_POLICY="],
-        Choice,
-        "NCCL_IB_RAIL_POLICY has a value that NCCL does not know, and is ignored",
-        "unset it, or look its values up in the user guide of that version",
-        "NET/IB: Unrecognized NCCL_IB_RAIL_POLICY=fast, ignoring.",
-    ),
-    entry(
-        "gin-connect",
-        "NCCL 2.31 on",
-        &["*", "Failed to connect GDAKI QP: "],
-        Fault,
-        "a queue pair of a GPU that starts its own transfers (GIN) could not be connected",
-        "the NICs that the line names: link, GID or LID of both; the first error before it",
-        "[0] Failed to connect GDAKI QP: local_node_name=node1 local_gpu_id=0 local_nic_name=mlx5_0 remote_rank=8 remote_node_name=node2 remote_gpu_id=0 remote_nic_name=mlx5_0",
-    ),
-    entry(
-        "stranger",
-        "NCCL 2.32 on",
-        &["Socket magic mismatch from ", "discarding peer connection"],
-        Note,
-        "a connection came that is not of this job, and was dropped: a process of another job, or a port scanner",
-        "who has the address that the line names; where it is of this job, two jobs share NCCL_COMM_ID or a port",
-        "Socket magic mismatch from 192.0.2.9<4711> (peer 0x00000000000000ab != expected 0x00000000000000cd), discarding peer connection",
-    ),
-    entry(
-        "stranger",
-        "NCCL 2.32 on",
-        &["Wrong socket type from ", "discarding peer connection"],
-        Note,
-        "a connection of another kind came and was dropped",
-        "who has the address that the line names; where it is of this job, look at NCCL's version on both hosts",
-        "Wrong socket type from 192.0.2.9<4711> (peer 3 != expected 2 -- peer connected to wrong NCCL socket), discarding peer connection",
-    ),
-    entry(
-        "stranger",
-        "NCCL 2.32 on",
-        &["Handshake receive from ", "discarding peer connection"],
-        Note,
-        "a connection ended before it said what it is for, and was dropped: a process that ended, or a port scanner",
-        "who has the address that the line names",
-        "Handshake receive from 192.0.2.9<4711> failed, discarding peer connection",
-    ),
-    entry(
-        "stranger",
-        "NCCL 2.32 on",
-        &["Peer ", " closed before socket hello, discarding"],
-        Note,
-        "a connection ended before it said what it is for, and was dropped: a process that ended, or a port scanner",
-        "who has the address that the line names",
-        "Peer 192.0.2.9<4711> closed before socket hello, discarding",
-    ),
-];
+pub(super) const ENTRIES: &[Entry] = messages! {
+    "no-libibverbs" Choice means NO_LIBRARY;
+        next INSTALL;
+        in "NCCL 2.3 to 2.29, RCCL to ROCm 6.3": Text(&["Failed to open libibverbs.so"]) =>
+            "Failed to open libibverbs.so[.1]";
+        in "NCCL 2.30 on": Text(&["Count not open libibverbs.so.1"]) =>
+            "Count not open libibverbs.so.1";
+        in "RCCL after ROCm 6.3": Text(&["Could not open libibverbs.so"]) =>
+            "Could not open libibverbs.so";
+
+    "old-libibverbs" Choice means "libibverbs is too old, or not rdma-core's";
+        next "install a rdma-core that is as new as NCCL in the image";
+        in "NCCL 2.3 on, RCCL": Text(&["dlvsym failed on ibv_"]) =>
+            "dlvsym failed on ibv_get_device_list - /usr/lib/libibverbs.so.1: undefined symbol version \
+            IBVERBS_1.1";
+
+    "device-unopened" Choice means "an RDMA device cannot be opened";
+        next "in a container, pass the devices in (docker: --device=/dev/infiniband; Kubernetes: the NIC's \
+            device plugin); else the rights of /dev/infiniband/uverbs*, and whether the provider's library \
+            (ibverbs-providers) is installed";
+        in "NCCL 2.3 on, RCCL": Text(&["NET/IB : Unable to open device "]) =>
+            "NET/IB : Unable to open device mlx5_bond_0";
+
+    "device-unanswering" Choice means "an RDMA device or its port does not answer";
+        next "look at `dmesg` of that host";
+        in "NCCL 2.3 on, RCCL": Text(&["NET/IB : Unable to query "]) =>
+            "NET/IB : Unable to query port_num 1";
+
+    "no-device" Choice means "NCCL found no usable RDMA device";
+        next "`rdmatop doctor` and `ibv_devinfo`, in the container too: no device, no ACTIVE port, or none \
+            that NCCL_IB_HCA names";
+        in "NCCL 2.4 on, RCCL": Text(&["NET/IB : No device found"]) =>
+            "NET/IB : No device found.";
+
+    "no-interface" Choice means "no network interface matches, so the transport IB cannot exchange its \
+        addresses";
+        next INTERFACES;
+        in "NCCL 2.3 on, RCCL": Text(&["NET/IB : No IP interface found"]) =>
+            "NET/IB : No IP interface found.";
+
+    "no-interface" Fault means "no network interface matches, so ranks cannot find each other";
+        next INTERFACES;
+        in "NCCL 2.4 on, RCCL": Text(&["Bootstrap : no socket interface found"]) =>
+            "Bootstrap : no socket interface found";
+
+    "no-interface" Fault means "no network interface matches";
+        next INTERFACES;
+        in "NCCL 2.3 to 2.31, RCCL": Text(&["NET/Socket : no interface found"]) =>
+            "NET/Socket : no interface found";
+
+    "no-interface" Fault means "no network interface can be listened on";
+        next INTERFACES;
+        in "NCCL 2.4 on, RCCL": Text(&["NET/Socket : No usable listening interface found"]) =>
+            "NET/Socket : No usable listening interface found";
+
+    "no-oob-interface" Fault means "no network interface matches NCCL_OOB_NET_IFNAME";
+        next "check NCCL_OOB_NET_IFNAME against `ip -br address`";
+        in "NCCL 2.23 on": Text(&["no device found ", " NCCL_OOB_NET_IFNAME"]) =>
+            "no device found matching eth9, verify NCCL_OOB_NET_IFNAME";
+
+    "no-subnet" Fault means "no interface is in the subnet of the first rank's address (NCCL_COMM_ID)";
+        next INTERFACES;
+        in "NCCL 2.3 to 2.26, RCCL":
+            Text(&["Net : No interface found in the same subnet as remote address"]) =>
+            "Net : No interface found in the same subnet as remote address 192.0.2.9<4711>";
+
+    "mixed-links" Fault means MIXED;
+        next ONE_KIND;
+        in "NCCL 2.26 on": Text(&["NET/IB : Attempted to connect incompatible devices"]) =>
+            "NET/IB : Attempted to connect incompatible devices: [0]mlx5_0:1/IB and [1]mlx5_1:1/RoCE";
+        in "NCCL 2.26 on": Text(&["NET/IB : Remote ", " device is incompatible with the local "]) =>
+            "NET/IB : Remote IB device is incompatible with the local [0]mlx5_0:1/RoCE";
+        in "NCCL 2.20 to 2.25, RCCL of ROCm 6.2 on":
+            Text(&["NET/IB : Can't ", " net devices with different link_layer"]) =>
+            "NET/IB : Can't merge net devices with different link_layer. i=0 remMeta.ndevs=1 link_layer=1 \
+            rem_link_layer=2";
+
+    "mixed-merge" Note means "an InfiniBand and a RoCE port were to be merged into one NIC";
+        next ONE_KIND;
+        in "NCCL 2.26 on": Text(&["NET/IB : Attempted to merge incompatible devices"]) =>
+            "NET/IB : Attempted to merge incompatible devices: [0]mlx5_0:1/IB and [1]mlx5_1:1/RoCE";
+        in "NCCL 2.24 to 2.25":
+            Text(&["NET/IB : Trying to merge multiple devices together with different link_layer"]) =>
+            "NET/IB : Trying to merge multiple devices together with different link_layer properties mlx5_0 \
+            -> 1, mlx5_1 -> 2";
+
+    "unequal-merge" Note means "a NIC is merged from more ports on one host than on the other";
+        next "look for a port that is down, or a host of another kind";
+        in "NCCL 2.20 on, RCCL of ROCm 6.2 on": Text(&["NET/IB : Local mergedDev"]) =>
+            "NET/IB : Local mergedDev mlx5_0+mlx5_1 has a different number of devices=2 as remote mlx5_0 1";
+
+    "unequal-rails" Note means "the two ends of a connection use devices of different names";
+        next "on a rail-optimized network NICs of one name should meet: compare what NCCL lists on both \
+            hosts (NCCL_IB_HCA)";
+        in "NCCL 2.24 on": Text(&["NET/IB : There are mismatched physical devices"]) =>
+            "NET/IB : There are mismatched physical devices between local (mlx5_0) and remote (mlx5_3).";
+
+    "gid-changed" Note means "addresses of the NIC changed while it was in use";
+        next "find out what reconfigures that interface (DHCP, NetworkManager, a bond); connections made \
+            before may break";
+        in "NCCL 2.28 on": Text(&["NET/IB : ", " GID table changed"]) =>
+            "NET/IB : mlx5_0:1 GID table changed";
+
+    "no-requests" Fault means "more requests are outstanding than NCCL allows for: those before did not end";
+        next "look at the peer: a rank that hangs or runs other collectives";
+        in "NCCL 2.3 on, RCCL": Text(&["NET/IB : unable to allocate requests"]) =>
+            "NET/IB : unable to allocate requests";
+
+    "mismatch" Fault means "the two ends disagree on the size of a message";
+        next COLLECTIVES;
+        in "NCCL 2.10 to 2.19, RCCL of ROCm 5.0 to 6.1": Text(&["NET/IB : ", " collective mismatch error"]) =>
+            "NET/IB : req 0/1 tag 7 peer 192.0.2.2<4711> collective mismatch error, local size 64 remote \
+            size 128";
+
+    "mismatch" Fault means "the peer announced a buffer that makes no sense";
+        next COLLECTIVES;
+        in "NCCL 2.12 on, RCCL of ROCm 5.3 on": Text(&["NET/IB : req ", " posted incorrect receive info"]) =>
+            "NET/IB : req 0/1 tag 7 peer 192.0.2.2<4711> posted incorrect receive info: size -1 addr 0 \
+            rkeys[0]=0";
+
+    "mismatch" Fault means "the two ends disagree on the size of a message";
+        next COLLECTIVES;
+        in "NCCL 2.4 on, RCCL": Text(&["NET/Socket : ", "essage truncated : receiving "]) =>
+            "NET/Socket : peer 192.0.2.2<4711> message truncated : receiving 4096 bytes instead of 512";
+
+    "start-mismatch" Fault means "ranks disagree while the job starts";
+        next "the same program, image and NCCL on every host; two jobs must not share an address \
+            (NCCL_COMM_ID, MASTER_PORT)";
+        in "NCCL 2.3 on, RCCL": Text(&["Message truncated : received "]) =>
+            "Message truncated : received 1024 bytes instead of 256";
+
+    "not-connected" Fault means "data was to be moved on a connection that was not ready";
+        next "look at the first error above";
+        in "NCCL 2.17 on, RCCL of ROCm 5.7 on": Text(&["NET/IB: ncclIb", "() called when comm->"]) =>
+            "NET/IB: ncclIbIsend() called when comm->base.ready == 0";
+
+    "device-failed" Fault means "a NIC failed; NCCL goes on with the others where it was told to \
+        (NCCL_IB_RESILIENCY settings)";
+        next "cable, transceiver and switch port of that NIC; `dmesg` of that host";
+        in "NCCL 2.29 on": Text(&["NET/IB: ", "Device ", " marked as failed"]) =>
+            "NET/IB: ncclIbResiliencyHandle: Device 1 marked as failed. (send comm=0x7f)";
+
+    "devices-failed" Fault means "more NICs of a connection failed than NCCL can replace";
+        next "cables, transceivers and switch ports of these NICs; `dmesg` of that host";
+        in "NCCL 2.30 on": Text(&["NET/IB: ", "Fatal error. Detected "]) =>
+            "NET/IB: ncclIbX: Fatal error. Detected 2 failed devices out of 2 devices on the send \
+            communicator (comm=0x7f).";
+
+    "failed-request" Follows means "a request failed, and NCCL looks whether another NIC can take it";
+        next "the status of the first failed request says why";
+        in "NCCL 2.29 on": Text(&["NET/IB: ", "Got CQE with error"]) =>
+            "NET/IB: ncclIbTest: Got CQE with error (devIndex=0, req=0x7f, comm=0x7f (send), wr_id=7, \
+            qp_num=4711)";
+
+    "broken-communicator" Follows means "a connection is given up, because its device reported a fatal event";
+        next "the event above says why";
+        in "NCCL 2.23 on": Text(&["communicator encountered a fatal error"]) =>
+            "communicator encountered a fatal error (detected in ncclIbIsend)";
+
+    "no-gpudirect" Note means "GPUs cannot start transfers themselves (GIN): there is neither nvidia_peermem \
+        nor DMA-BUF";
+        next "load nvidia_peermem, or use the open GPU kernel driver with DMA-BUF";
+        in "NCCL 2.29 on": Text(&["Unable to use GIN: Peermem is not supported"]) =>
+            "Unable to use GIN: Peermem is not supported";
+
+    "no-gpudirect" Note means "GPUDirect is off: the kernel has no peer memory for AMD GPUs";
+        next "install amdgpu-dkms, or a kernel and driver with DMA-BUF (NCCL_DMABUF_ENABLE=1)";
+        in "RCCL after ROCm 6.3": Text(&["GDRDMA not enabled. Could not find memory_peers"]) =>
+            "GDRDMA not enabled. Could not find memory_peers";
+
+    "no-flid" Note means "the two ends are in different InfiniBand subnets, and the router's address is not \
+        configured";
+        next "ask whoever runs the subnet managers for FLIDs of the routers";
+        in "NCCL 2.22 on": Text(&["Warning: remote FLID configured as zero"]) =>
+            "Warning: remote FLID configured as zero";
+
+    "gid-changed" Note means "the addresses (GIDs) of a port changed while the job ran";
+        next "`ip address` and the log of that host: who changed the addresses of the network device";
+        in "NCCL 2.31 on": Text(&["NET/IB: ", ": GID table changed on "]) =>
+            "NET/IB: ncclIbAsyncThread: GID table changed on mlx5_0:1";
+
+    "gid-changed" Note means "a port's address (GID) changed while the job ran, and NCCL took the new one";
+        next "`ip address` and the log of that host: who changed the addresses of the network device";
+        in "NCCL 2.31 on": Text(&["NET/IB : ", " GID refreshed: idx "]) =>
+            "NET/IB : mlx5_0:1 GID refreshed: idx 3 -> 5, gid ::ffff:192.0.2.2 -> ::ffff:192.0.2.9";
+
+    "gid-lost" Fault means "the addresses (GIDs) of a port changed while the job ran, and NCCL found none \
+        that it can use";
+        next "`rdma link` and `ip address` of that host: the network device needs its address again; then \
+            restart the job";
+        in "NCCL 2.31 on":
+            Text(&["NET/IB : ", " marking device with fatal error after GID-change event handler failed"]) =>
+            "NET/IB : mlx5_0:1 marking device with fatal error after GID-change event handler failed";
+
+    "speed-changed" Note means "a port's speed changed while the job ran";
+        next "where it became less: `ethtool` or `ibstat` of that port, its cable and its peer";
+        in "NCCL 2.30 on": Text(&["NET/IB : ", " speed change detected: "]) =>
+            "NET/IB : mlx5_0:1 speed change detected: 400000 -> 200000 Mbps";
+
+    "pkey-missing" Fault means "the port is not in the partition that NCCL_IB_PKEY_VALUE names";
+        next "unset NCCL_IB_PKEY_VALUE, or have the subnet manager put the port into that partition";
+        in "NCCL 2.31 on": Text(&["NET/IB: NCCL_IB_PKEY_VALUE=", " not found in PKey table"]) =>
+            "NET/IB: NCCL_IB_PKEY_VALUE=0x8001 not found in PKey table (pkey_tbl_len=128, port=1)";
+
+    "recovery-waits" Note means "a connection over a port that was down cannot be made anew yet";
+        next "`rdma link`: whether the port is ACTIVE and has its GID again";
+        in "NCCL 2.31 on": Text(&["NET/IB: ", "port still down or GID not yet registered"]) =>
+            "NET/IB: ncclIbQpReconfigure: RTR failed (2) for QP devIndex=0 qp_num=345 localGidIndex=3 (port \
+            still down or GID not yet registered) (send comm=0x7f)";
+
+    "request-stalls" Note means "a request that was posted to a NIC has not ended for long: its peer does \
+        not receive, or packets are lost";
+        next "look at the peer that the line names: its process, its port, and retransmissions of both NICs";
+        in "NCCL 2.31 on": Text(&["NET/IB: WQE stall (no CQE): "]) =>
+            "NET/IB: WQE stall (no CQE): peer=192.0.2.2<4711> | local: qpn=345 dev=mlx5_0 port=1 lid=0 \
+            localGid=::ffff:192.0.2.1 | remote: qpn=346 port=1 lid=0 remoteGid=::ffff:192.0.2.2 | \
+            stall_thr=1000000000ns age=5000000000ns inflight=4";
+
+    "request-slow" Note means "a request took much longer than others of its connection";
+        next "retransmissions, pauses (PFC) and ECN marks of both NICs and of the switch, if there are many";
+        in "NCCL 2.31 on": Text(&["NET/IB: WQE slow: "]) =>
+            "NET/IB: WQE slow: peer=192.0.2.2<4711> | local: qpn=345 dev=mlx5_0 port=1 lid=0 localGid=:: | \
+            remote: qpn=346 port=1 lid=0 remoteGid=:: | thr=100000ns delta=900000ns mean=9000ns";
+
+    "ordering-differs" Fault means "the two ends of a connection want different orders of packets";
+        next "compare NCCL_ settings, the NIC's firmware and its settings of both hosts";
+        in "NCCL 2.31 on": Text(&["Can't connect local QP ", " ordering_semantic "]) =>
+            "Can't connect local QP 159 ordering_semantic 1 with remote QP 15a ordering_semantic 0 are \
+            ordering_semantic value is different";
+
+    "rail-policy" Choice means "NCCL_IB_RAIL_POLICY has a value that NCCL does not know, and is ignored";
+        next "unset it, or look its values up in the user guide of that version";
+        in "NCCL 2.32 on": Text(&["NET/IB: Unrecognized NCCL_IB_RAIL_POLICY="]) =>
+            "NET/IB: Unrecognized NCCL_IB_RAIL_POLICY=fast, ignoring.";
+
+    "gin-connect" Fault means "a queue pair of a GPU that starts its own transfers (GIN) could not be \
+        connected";
+        next "the NICs that the line names: link, GID or LID of both; the first error before it";
+        in "NCCL 2.31 on": Text(&["*", "Failed to connect GDAKI QP: "]) =>
+            "[0] Failed to connect GDAKI QP: local_node_name=node1 local_gpu_id=0 local_nic_name=mlx5_0 \
+            remote_rank=8 remote_node_name=node2 remote_gpu_id=0 remote_nic_name=mlx5_0";
+
+    "stranger" Note means "a connection came that is not of this job, and was dropped: a process of another \
+        job, or a port scanner";
+        next "who has the address that the line names; where it is of this job, two jobs share NCCL_COMM_ID \
+            or a port";
+        in "NCCL 2.32 on": Text(&["Socket magic mismatch from ", "discarding peer connection"]) =>
+            "Socket magic mismatch from 192.0.2.9<4711> (peer 0x00000000000000ab != expected \
+            0x00000000000000cd), discarding peer connection";
+
+    "stranger" Note means "a connection of another kind came and was dropped";
+        next "who has the address that the line names; where it is of this job, look at NCCL's version on \
+            both hosts";
+        in "NCCL 2.32 on": Text(&["Wrong socket type from ", "discarding peer connection"]) =>
+            "Wrong socket type from 192.0.2.9<4711> (peer 3 != expected 2 -- peer connected to wrong NCCL \
+            socket), discarding peer connection";
+
+    "stranger" Note means "a connection ended before it said what it is for, and was dropped: a process that \
+        ended, or a port scanner";
+        next "who has the address that the line names";
+        in "NCCL 2.32 on": Text(&["Handshake receive from ", "discarding peer connection"]) =>
+            "Handshake receive from 192.0.2.9<4711> failed, discarding peer connection";
+        in "NCCL 2.32 on": Text(&["Peer ", " closed before socket hello, discarding"]) =>
+            "Peer 192.0.2.9<4711> closed before socket hello, discarding";
+};

@@ -1,10 +1,6 @@
 //! What NCCL and RCCL print about sockets, and about the start of a job.
 
-use super::{
-    Entry,
-    Kind::{Fault, Follows, Note},
-    entry,
-};
+use super::{Entry, Pattern::Text};
 
 const FIRST: &str = "look for the rank that ended first: the others only report it";
 const UNREACHED: &str = "the interface that NCCL took (`Bootstrap : Using`) does not reach that host: NCCL_SOCKET_IFNAME names one that does; \
@@ -14,703 +10,407 @@ const SHARED_GPU: &str = "each rank needs a GPU of its own: look at CUDA_VISIBLE
 const SHM: &str =
     "a larger /dev/shm (docker: --shm-size=8g; Kubernetes: an emptyDir with medium: Memory at /dev/shm)";
 
-pub(super) const ENTRIES: &[Entry] = &[
-    entry(
-        "refused",
-        "NCCL 2.3 on, RCCL",
-        &["*", "onnect", "Connection refused"],
-        Fault,
-        "a rank's port did not answer: that process is gone or not there yet, or a firewall refuses",
-        FIRST,
-        "socketStartConnect: Connect to 192.0.2.2<4711> failed : Connection refused",
-    ),
+pub(super) const ENTRIES: &[Entry] = messages! {
+    "refused" Fault means "a rank's port did not answer: that process is gone or not there yet, or a \
+        firewall refuses";
+        next FIRST;
+        in "NCCL 2.3 on, RCCL": Text(&["*", "onnect", "Connection refused"]) =>
+            "socketStartConnect: Connect to 192.0.2.2<4711> failed : Connection refused";
+
     // Behind `refused`, which shows that the address was reached.
-    entry(
-        "local-address",
-        "NCCL 2.4 on, RCCL",
-        &["*", "onnect to fe80:", "%"],
-        Fault,
-        "a rank gave an address that holds on one link only (fe80, %interface): NCCL took an interface of containers or of a cable to one host",
-        "NCCL_SOCKET_IFNAME with the interface that joins the hosts, or without those of containers: ^docker,lo,veth,virbr,br-",
-        "socketPollConnect: Connect to fe80::2%veth7<54567> returned 99(Cannot assign requested address) errno 115(Operation now in progress)",
-    ),
-    entry(
-        "local-address",
-        "NCCL 2.4 on, RCCL",
-        &["*", "onnect to 169.254.", "<", "> "],
-        Fault,
-        "a rank gave an address that holds on one link only (169.254): NCCL took an interface of a container's own services or of a cable to one host",
-        "NCCL_SOCKET_IFNAME with the interface that joins the hosts, or without the one that has such an address (`ip -br address`): ^docker,lo,veth,pod-id-link",
-        "socketStartConnect: Connect to 169.254.20.10<43369> failed : Software caused connection abort",
-    ),
-    entry(
-        "unreached",
-        "NCCL 2.4 on, RCCL",
-        &["*", "onnect to ", "No route to host"],
-        Fault,
-        "a rank's host cannot be reached: there is no route, or a firewall rejects",
-        UNREACHED,
-        "Net : Connect to 192.0.2.2<4711> failed : No route to host",
-    ),
-    entry(
-        "unreached",
-        "NCCL 2.4 on, RCCL",
-        &["*", "onnect to ", "Network is unreachable"],
-        Fault,
-        "a rank's host cannot be reached: there is no route",
-        UNREACHED,
-        "Net : Connect to 192.0.2.2<4711> failed : Network is unreachable",
-    ),
-    entry(
-        "unreached",
-        "NCCL 2.4 on, RCCL",
-        &["*", "onnect to ", "Connection timed out"],
-        Fault,
-        "a rank's host does not answer: it is down, or a firewall drops",
-        UNREACHED,
-        "socketPollConnect: connect to 192.0.2.2<4711> returned Connection timed out, exceeded error retry count after 35 attempts",
-    ),
-    entry(
-        "unreached",
-        "NCCL 2.16 to 2.23, RCCL of ROCm 5.6 on",
-        &["socketPollConnect: exceeded "],
-        Fault,
-        "a rank's host or process does not answer",
-        UNREACHED,
-        "socketPollConnect: exceeded retries (20000)",
-    ),
-    entry(
-        "unreached",
-        "NCCL 2.24 on",
-        &["*", "onnect to ", " retry count"],
-        Fault,
-        "a rank's host or process does not answer",
-        UNREACHED,
-        "socketPollConnect: connect to 192.0.2.2<4711> returned Software caused connection abort, exceeded error retry count",
-    ),
-    entry(
-        "unreached",
-        "NCCL 2.4 on, RCCL",
-        &["*", "onnect to ", " failed : "],
-        Fault,
-        "a rank's host or process cannot be reached",
-        UNREACHED,
-        "Net : Connect to 192.0.2.2<4711> failed : Invalid argument",
-    ),
-    entry(
-        "peer-gone",
-        "NCCL 2.3 on, RCCL",
-        &["*", "Connection closed by remote peer"],
-        Follows,
-        "another rank closed its connection: it ended or crashed",
-        FIRST,
-        "socketProgress: Connection closed by remote peer gpu-b<4711>",
-    ),
-    entry(
-        "peer-gone",
-        "NCCL 2.3 on, RCCL",
-        &["*", "Connection reset by peer"],
-        Follows,
-        "another rank's connection broke: it ended or crashed",
-        FIRST,
-        "Net : Call to recv from 192.0.2.2<4711> failed : Connection reset by peer",
-    ),
-    entry(
-        "peer-gone",
-        "NCCL 2.3 on, RCCL",
-        &["*", "failed : Broken pipe"],
-        Follows,
-        "another rank's connection broke: it ended or crashed",
-        FIRST,
-        "socketProgressOpt: Call to send 192.0.2.2<4711> failed : Broken pipe",
-    ),
-    entry(
-        "unreached",
-        "NCCL 2.3 to 2.11, RCCL to ROCm 5.2",
-        &["*", "Call to connect failed"],
-        Fault,
-        "a rank's host or process cannot be reached",
-        UNREACHED,
-        "Call to connect failed : Software caused connection abort",
-    ),
+    "local-address" Fault means "a rank gave an address that holds on one link only (fe80, %interface): NCCL \
+        took an interface of containers or of a cable to one host";
+        next "NCCL_SOCKET_IFNAME with the interface that joins the hosts, or without those of containers: \
+            ^docker,lo,veth,virbr,br-";
+        in "NCCL 2.4 on, RCCL": Text(&["*", "onnect to fe80:", "%"]) =>
+            "socketPollConnect: Connect to fe80::2%veth7<54567> returned 99(Cannot assign requested address) \
+            errno 115(Operation now in progress)";
+
+    "local-address" Fault means "a rank gave an address that holds on one link only (169.254): NCCL took an \
+        interface of a container's own services or of a cable to one host";
+        next "NCCL_SOCKET_IFNAME with the interface that joins the hosts, or without the one that has such \
+            an address (`ip -br address`): ^docker,lo,veth,pod-id-link";
+        in "NCCL 2.4 on, RCCL": Text(&["*", "onnect to 169.254.", "<", "> "]) =>
+            "socketStartConnect: Connect to 169.254.20.10<43369> failed : Software caused connection abort";
+
+    "unreached" Fault means "a rank's host cannot be reached: there is no route, or a firewall rejects";
+        next UNREACHED;
+        in "NCCL 2.4 on, RCCL": Text(&["*", "onnect to ", "No route to host"]) =>
+            "Net : Connect to 192.0.2.2<4711> failed : No route to host";
+
+    "unreached" Fault means "a rank's host cannot be reached: there is no route";
+        next UNREACHED;
+        in "NCCL 2.4 on, RCCL": Text(&["*", "onnect to ", "Network is unreachable"]) =>
+            "Net : Connect to 192.0.2.2<4711> failed : Network is unreachable";
+
+    "unreached" Fault means "a rank's host does not answer: it is down, or a firewall drops";
+        next UNREACHED;
+        in "NCCL 2.4 on, RCCL": Text(&["*", "onnect to ", "Connection timed out"]) =>
+            "socketPollConnect: connect to 192.0.2.2<4711> returned Connection timed out, exceeded error \
+            retry count after 35 attempts";
+
+    "unreached" Fault means "a rank's host or process does not answer";
+        next UNREACHED;
+        in "NCCL 2.16 to 2.23, RCCL of ROCm 5.6 on": Text(&["socketPollConnect: exceeded "]) =>
+            "socketPollConnect: exceeded retries (20000)";
+        in "NCCL 2.24 on": Text(&["*", "onnect to ", " retry count"]) =>
+            "socketPollConnect: connect to 192.0.2.2<4711> returned Software caused connection abort, \
+            exceeded error retry count";
+
+    "unreached" Fault means "a rank's host or process cannot be reached";
+        next UNREACHED;
+        in "NCCL 2.4 on, RCCL": Text(&["*", "onnect to ", " failed : "]) =>
+            "Net : Connect to 192.0.2.2<4711> failed : Invalid argument";
+
+    "peer-gone" Follows means "another rank closed its connection: it ended or crashed";
+        next FIRST;
+        in "NCCL 2.3 on, RCCL": Text(&["*", "Connection closed by remote peer"]) =>
+            "socketProgress: Connection closed by remote peer gpu-b<4711>";
+
+    "peer-gone" Follows means "another rank's connection broke: it ended or crashed";
+        next FIRST;
+        in "NCCL 2.3 on, RCCL": Text(&["*", "Connection reset by peer"]) =>
+            "Net : Call to recv from 192.0.2.2<4711> failed : Connection reset by peer";
+        in "NCCL 2.3 on, RCCL": Text(&["*", "failed : Broken pipe"]) =>
+            "socketProgressOpt: Call to send 192.0.2.2<4711> failed : Broken pipe";
+
+    "unreached" Fault means "a rank's host or process cannot be reached";
+        next UNREACHED;
+        in "NCCL 2.3 to 2.11, RCCL to ROCm 5.2": Text(&["*", "Call to connect failed"]) =>
+            "Call to connect failed : Software caused connection abort";
+
     // Behind `unreached`, which has no connection yet.
-    entry(
-        "peer-silent",
-        "NCCL 2.3 on, RCCL, FastSocket, GPUDirect-TCPX",
-        &["*", "Call to ", " failed : ", "Connection timed out"],
-        Fault,
-        "another rank's host no longer answers on a connection that was made",
-        "look at that host and the network between: it is down, or packets are lost",
-        "Call to socket op 1 flags 4000 failed : Connection timed out",
-    ),
-    entry(
-        "peer-silent",
-        "NCCL 2.3 on, RCCL, FastSocket, GPUDirect-TCPX",
-        &["*", "Call to ", " failed : ", "No route to host"],
-        Fault,
-        "another rank's host can no longer be reached on a connection that was made",
-        "look at that host and the network between: it is down, or its route is gone",
-        "Net : Call to recv from 192.0.2.2<4711> failed : No route to host",
-    ),
-    entry(
-        "wrong-socket",
-        "NCCL 2.16 to 2.31, RCCL of ROCm 5.6 on",
-        &["socketFinalizeAccept", ": wrong type "],
-        Fault,
-        "a rank connected to a port that waits for another kind of connection: the ranks are no longer in step",
-        "look for a rank that failed or began anew before, and for different versions or NCCL_ settings of the ranks",
-        "socketFinalizeAccept: wrong type 4 != 3",
-    ),
-    entry(
-        "stranger",
-        "NCCL 2.16 to 2.26, RCCL of ROCm 5.6 on",
-        &["socketFinalizeAccept", ": wrong magic "],
-        Note,
-        "something else connected to a port of NCCL: a port scanner, or a rank of another job or version",
-        "keep scanners away from the hosts; two jobs must not share an address (NCCL_COMM_ID, MASTER_PORT)",
-        "socketFinalizeAccept: wrong magic 1a2b != 3c4d",
-    ),
-    entry(
-        "stranger",
-        "NCCL 2.12 on, RCCL of ROCm 5.3 on",
-        &["[Service thread] Unknown command "],
-        Note,
-        "something that is no rank connected to a port of NCCL, as a port scanner does; NCCL closed the connection",
-        "nothing, if it came once; else keep scanners away from the hosts",
-        "[Service thread] Unknown command 790 from localRank -1",
-    ),
-    entry(
-        "no-files",
-        "NCCL 2.3 on, RCCL",
-        &["*", "ccept", "ailed", "Too many open files"],
-        Fault,
-        "the process may not open more files, and each connection is one",
-        "`ulimit -n` of the job: 65536 and more for large jobs",
-        "socketTryAccept: Accept failed: Too many open files",
-    ),
-    entry(
-        "no-address",
-        "NCCL 2.8 on, RCCL of ROCm 4.2 on",
-        &["*", "connecting to address", "with family ", "neither AF_INET"],
-        Fault,
-        "an address of another rank is empty: its NCCL_SOCKET_IFNAME matches no interface, or the unique ID did not arrive from the first rank",
-        "check NCCL_SOCKET_IFNAME against `ip -br address` on every host; where it is right, how the program hands the unique ID on",
-        "ncclSocketInit: connecting to address  with family 0 is neither AF_INET(2) nor AF_INET6(10)",
-    ),
-    entry(
-        "bad-address",
-        "NCCL 2.3 on, RCCL",
-        &["Net : error encountered when getting address info"],
-        Fault,
-        "the first rank's name cannot be resolved",
-        "the host's name in MASTER_ADDR or NCCL_COMM_ID, and the name service of this host or container",
-        "Net : error encountered when getting address info : Name or service not known",
-    ),
-    entry(
-        "bad-address",
-        "NCCL 2.3 on, RCCL",
-        &["Invalid NCCL_COMM_ID"],
-        Fault,
-        "NCCL_COMM_ID is not an address with a port",
-        "set it to HOST:PORT of the first rank, or not at all",
-        "Invalid NCCL_COMM_ID",
-    ),
-    entry(
-        "double-rank",
-        "NCCL 2.3 on, RCCL",
-        &["Bootstrap Root : rank ", " has already checked in"],
-        Fault,
-        "two processes say that they are the same rank",
-        "the ranks that the launcher gives; two jobs must not share an address (NCCL_COMM_ID, MASTER_PORT)",
-        "Bootstrap Root : rank 3 of 16 ranks has already checked in",
-    ),
-    entry(
-        "double-job",
-        "NCCL 2.3 on, RCCL",
-        &["Bootstrap Root : mismatch in "],
-        Fault,
-        "ranks disagree on how many they are",
-        "two jobs must not share an address (NCCL_COMM_ID, MASTER_PORT); the number of ranks that the launcher gives",
-        "Bootstrap Root : mismatch in rank count from procs 16 : 8",
-    ),
+    "peer-silent" Fault means "another rank's host no longer answers on a connection that was made";
+        next "look at that host and the network between: it is down, or packets are lost";
+        in "NCCL 2.3 on, RCCL, FastSocket, GPUDirect-TCPX":
+            Text(&["*", "Call to ", " failed : ", "Connection timed out"]) =>
+            "Call to socket op 1 flags 4000 failed : Connection timed out";
+
+    "peer-silent" Fault means "another rank's host can no longer be reached on a connection that was made";
+        next "look at that host and the network between: it is down, or its route is gone";
+        in "NCCL 2.3 on, RCCL, FastSocket, GPUDirect-TCPX":
+            Text(&["*", "Call to ", " failed : ", "No route to host"]) =>
+            "Net : Call to recv from 192.0.2.2<4711> failed : No route to host";
+
+    "wrong-socket" Fault means "a rank connected to a port that waits for another kind of connection: the \
+        ranks are no longer in step";
+        next "look for a rank that failed or began anew before, and for different versions or NCCL_ settings \
+            of the ranks";
+        in "NCCL 2.16 to 2.31, RCCL of ROCm 5.6 on": Text(&["socketFinalizeAccept", ": wrong type "]) =>
+            "socketFinalizeAccept: wrong type 4 != 3";
+
+    "stranger" Note means "something else connected to a port of NCCL: a port scanner, or a rank of another \
+        job or version";
+        next "keep scanners away from the hosts; two jobs must not share an address (NCCL_COMM_ID, \
+            MASTER_PORT)";
+        in "NCCL 2.16 to 2.26, RCCL of ROCm 5.6 on": Text(&["socketFinalizeAccept", ": wrong magic "]) =>
+            "socketFinalizeAccept: wrong magic 1a2b != 3c4d";
+
+    "stranger" Note means "something that is no rank connected to a port of NCCL, as a port scanner does; \
+        NCCL closed the connection";
+        next "nothing, if it came once; else keep scanners away from the hosts";
+        in "NCCL 2.12 on, RCCL of ROCm 5.3 on": Text(&["[Service thread] Unknown command "]) =>
+            "[Service thread] Unknown command 790 from localRank -1";
+
+    "no-files" Fault means "the process may not open more files, and each connection is one";
+        next "`ulimit -n` of the job: 65536 and more for large jobs";
+        in "NCCL 2.3 on, RCCL": Text(&["*", "ccept", "ailed", "Too many open files"]) =>
+            "socketTryAccept: Accept failed: Too many open files";
+
+    "no-address" Fault means "an address of another rank is empty: its NCCL_SOCKET_IFNAME matches no \
+        interface, or the unique ID did not arrive from the first rank";
+        next "check NCCL_SOCKET_IFNAME against `ip -br address` on every host; where it is right, how the \
+            program hands the unique ID on";
+        in "NCCL 2.8 on, RCCL of ROCm 4.2 on":
+            Text(&["*", "connecting to address", "with family ", "neither AF_INET"]) =>
+            "ncclSocketInit: connecting to address  with family 0 is neither AF_INET(2) nor AF_INET6(10)";
+
+    "bad-address" Fault means "the first rank's name cannot be resolved";
+        next "the host's name in MASTER_ADDR or NCCL_COMM_ID, and the name service of this host or container";
+        in "NCCL 2.3 on, RCCL": Text(&["Net : error encountered when getting address info"]) =>
+            "Net : error encountered when getting address info : Name or service not known";
+
+    "bad-address" Fault means "NCCL_COMM_ID is not an address with a port";
+        next "set it to HOST:PORT of the first rank, or not at all";
+        in "NCCL 2.3 on, RCCL": Text(&["Invalid NCCL_COMM_ID"]) =>
+            "Invalid NCCL_COMM_ID";
+
+    "double-rank" Fault means "two processes say that they are the same rank";
+        next "the ranks that the launcher gives; two jobs must not share an address (NCCL_COMM_ID, \
+            MASTER_PORT)";
+        in "NCCL 2.3 on, RCCL": Text(&["Bootstrap Root : rank ", " has already checked in"]) =>
+            "Bootstrap Root : rank 3 of 16 ranks has already checked in";
+
+    "double-job" Fault means "ranks disagree on how many they are";
+        next "two jobs must not share an address (NCCL_COMM_ID, MASTER_PORT); the number of ranks that the \
+            launcher gives";
+        in "NCCL 2.3 on, RCCL": Text(&["Bootstrap Root : mismatch in "]) =>
+            "Bootstrap Root : mismatch in rank count from procs 16 : 8";
+
     // The start of a job.
-    entry(
-        "shared-gpu",
-        "NCCL 2.5 to 2.29, RCCL",
-        &["Duplicate GPU detected"],
-        Fault,
-        "two ranks use the same GPU",
-        SHARED_GPU,
-        "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 60",
-    ),
-    entry(
-        "shared-gpu",
-        "NCCL 2.30 on",
-        &[
-            "Multiple ",
-            "anks ",
-            "using the same GPU",
-            "NCCL_MULTI_RANK_GPU_ENABLE",
-        ],
-        Fault,
-        "two ranks use the same GPU",
-        SHARED_GPU,
-        "Multiple ranks detected using the same GPU on this node. Set NCCL_MULTI_RANK_GPU_ENABLE=1",
-    ),
-    entry(
-        "versions",
-        "NCCL 2.23 on",
-        &["Mismatched NCCL version detected"],
-        Fault,
-        "ranks run different versions of NCCL",
-        "use one image on every host",
-        "Mismatched NCCL version detected : rank 0 version 22304 rank 8 version 22403",
-    ),
-    entry(
-        "versions",
-        "NCCL 2.24 on",
-        &["NCCL version mismatch with remote peer"],
-        Note,
-        "ranks run different versions of NCCL",
-        "use one image on every host",
-        "NCCL version mismatch with remote peer 192.0.2.2<28028> (local: 22403, remote 22304)",
-    ),
-    entry(
-        "unknown-network",
-        "NCCL 2.10 to 2.26, RCCL of ROCm 5.0 on",
-        &["Error: network ", " not found"],
-        Fault,
-        "the network that NCCL_NET names is not there",
-        "NCCL_NET is IB, Socket or the name of a plugin that is installed (`NET/Plugin` in the log); unset it to let NCCL choose",
-        "Error: network Foo not found.",
-    ),
-    entry(
-        "no-network",
-        "NCCL 2.27 on",
-        &["Failed to initialize any NET plugin"],
-        Fault,
-        "no network could be started, not even sockets",
-        "NCCL_NET and NCCL_NET_PLUGIN; NCCL_SOCKET_IFNAME against `ip -br address`",
-        "Failed to initialize any NET plugin",
-    ),
-    entry(
-        "no-transport",
-        "NCCL 2.3 on, RCCL",
-        &["No transport found"],
-        Fault,
-        "two ranks have no way to reach each other",
-        "NCCL_P2P_DISABLE, NCCL_SHM_DISABLE and NCCL_NET together may leave none",
-        "No transport found for rank 0[60] -> rank 1[70]",
-    ),
-    entry(
-        "no-algorithm",
-        "NCCL 2.5 to 2.29, RCCL",
-        &["Error : no algorithm/protocol available"],
-        Fault,
-        "no algorithm can run this collective on these ranks: mostly NCCL_ALGO or NCCL_PROTO allow none that can",
-        "unset NCCL_ALGO and NCCL_PROTO, or let them name Ring and Simple too: CollNet needs SHARP's plugin, NVLS an NVSwitch with multicast",
-        "Error : no algorithm/protocol available",
-    ),
-    entry(
-        "no-algorithm",
-        "NCCL 2.30 on",
-        &["No algorithm/protocol available"],
-        Fault,
-        "no algorithm can run this collective on these ranks: mostly NCCL_ALGO or NCCL_PROTO allow none that can",
-        "unset NCCL_ALGO and NCCL_PROTO, or let them name Ring and Simple too: CollNet needs SHARP's plugin, NVLS an NVSwitch with multicast",
-        "No algorithm/protocol available for function AllReduce with datatype ncclFloat32. NCCL_ALGO was set to CollNet.",
-    ),
-    entry(
-        "no-sysfs",
-        "NCCL 2.3 on, RCCL",
-        &["Could not find real path of /sys/class/pci_bus"],
-        Fault,
-        "a GPU or NIC is not in /sys, where NCCL looks for its place on PCIe",
-        "whether /sys of the container is the host's and whole, and NCCL_TOPO_FILE, if it is set; under WSL2 a newer NCCL",
-        "Could not find real path of /sys/class/pci_bus/0000:01/../../0000:01:00.0",
-    ),
-    entry(
-        "graph-file",
-        "NCCL 2.12 to 2.26, RCCL of ROCm 5.3 on",
-        &["Attribute latencyinter of node graph not found"],
-        Note,
-        "the file of graphs that NCCL was given lacks a latency, as those of older versions do, and NCCL goes on without it",
-        "NCCL_GRAPH_FILE: a file that NCCL_GRAPH_DUMP_FILE of this version wrote; or unset it",
-        "Attribute latencyinter of node graph not found",
-    ),
-    entry(
-        "topology-file",
-        "NCCL 2.6 on, RCCL",
-        &["Attribute ", " of node ", " not found"],
-        Fault,
-        "the topology that NCCL was given lacks something: a file that NCCL_TOPO_FILE or a plugin names does not fit this machine",
-        "which file the log names (NCCL_TOPO_FILE, `NET/OFI Setting NCCL_TOPO_FILE`): that of this type of machine, whole, and of the plugin's version; or unset it",
-        "Attribute arch of node cpu not found",
-    ),
-    entry(
-        "topology-nic",
-        "NCCL 2.21 on, RCCL after ROCm 6.3",
-        &["Could not find NET with id "],
-        Fault,
-        "NCCL's own graph names a NIC that its topology does not have",
-        "NCCL 2.27 or later, where NICs are merged less; else whether all hosts list the same NICs (NCCL_IB_HCA, a port that is down)",
-        "Could not find NET with id 0",
-    ),
-    entry(
-        "simple-order",
-        "NCCL 2.5 on, RCCL",
-        &[
-            "Could not find a path for pattern ",
-            "falling back to simple order",
-        ],
-        Note,
-        "NCCL found no good way through the topology, and joins ranks in the order of their numbers: bandwidth may be low",
-        "NCCL_TOPO_DUMP_FILE shows what it sees: GPUs or NICs that are not in /sys of the container, or MIG",
-        "Could not find a path for pattern 4, falling back to simple order",
-    ),
-    entry(
-        "comm-gone",
-        "NCCL 2.4 on, RCCL",
-        &["comm ", " has already been destroyed"],
-        Fault,
-        "a program uses a communicator after it destroyed it",
-        "look at that call in the program; the network has no part in it",
-        "comm 0x55ec10690820 has already been destroyed",
-    ),
-    entry(
-        "comm-gone",
-        "NCCL 2.21 on, RCCL after ROCm 6.3",
-        &["Error: corrupted comm object detected"],
-        Fault,
-        "a program uses a communicator that is none, or no longer one",
-        "look at that call in the program; the network has no part in it",
-        "Error: corrupted comm object detected",
-    ),
-    entry(
-        "misuse",
-        "NCCL 2.3 on, RCCL",
-        &["*", " is not a valid pointer"],
-        Fault,
-        "a program gave NCCL a buffer that is not memory of a GPU",
-        "look at that call in the program; the network has no part in it",
-        "AllReduce : sendbuff 0x7f01 is not a valid pointer",
-    ),
-    entry(
-        "misuse",
-        "NCCL 2.3 on, RCCL",
-        &["*", " allocated on device ", " mismatchs with NCCL device "],
-        Fault,
-        "a program gave NCCL a buffer of another GPU than the rank's",
-        "look at that call in the program; the network has no part in it",
-        "AllReduce : sendbuff allocated on device 1 mismatchs with NCCL device 0",
-    ),
-    entry(
-        "unequal-nics",
-        "NCCL 2.30 on",
-        &["Detected mixed local Net device counts across ranks"],
-        Fault,
-        "ranks see different numbers of NICs",
-        "look for a host with a NIC missing or its port down",
-        "Detected mixed local Net device counts across ranks (min 7, max 8)",
-    ),
-    entry(
-        "other-network",
-        "NCCL 2.18 on",
-        &["*", "netName", " parent"],
-        Fault,
-        "a part of a communicator asks for another network than the whole has",
-        "the program sets netName of a communicator's configuration: leave it out, or set it alike",
-        "Comm config netName (Socket) does not match the parent (IB)",
-    ),
-    entry(
-        "imex",
-        "NCCL 2.25 on",
-        &["MNNVL (cliqueSize ", " is available but not "],
-        Fault,
-        "NVLink between hosts is there, and cannot be used: the IMEX service or its channel is missing",
-        "nvidia-imex runs on every host of the rack (`nvidia-imex-ctl -N`), and the job may open \
-         /dev/nvidia-caps-imex-channels; NCCL_MNNVL_ENABLE=0 does without",
-        "MNNVL (cliqueSize 16) is available but not working",
-    ),
-    entry(
-        "imex",
-        "NCCL 2.20 to 2.24",
-        &["MNNVL is not supported on this system"],
-        Fault,
-        "NVLink between hosts was asked for, and cannot be used",
-        "NCCL_MNNVL_ENABLE is not 1 where there is no such rack; else the IMEX service",
-        "MNNVL is not supported on this system",
-    ),
-    entry(
-        "nvls",
-        "NCCL 2.27 on",
-        &["Failed to bind NVLink SHARP (NVLS) Multicast memory"],
-        Fault,
-        "NVLink SHARP cannot be used: the Fabric Manager or the NVSwitches do not work",
-        "nvidia-fabricmanager of that host and its log; NCCL_NVLS_ENABLE=0 does without",
-        "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 401",
-    ),
-    entry(
-        "no-collnet",
-        "NCCL 2.6 on, RCCL of ROCm 3.10 on",
-        &["Cannot initialize CollNet, using "],
-        Note,
-        "in-network reduction (SHARP) cannot be used; connections between ranks can",
-        "nothing, unless SHARP is meant to be used: then its plugin and the switches' aggregation manager",
-        "Cannot initialize CollNet, using point-to-point network instead",
-    ),
-    entry(
-        "shared-memory-gone",
-        "NCCL 2.4 on, RCCL",
-        &["Error while attaching to shared memory segment "],
-        Fault,
-        "a rank could not open the shared memory that another rank of its host made",
-        "that rank ended first (its log), something cleans /dev/shm (systemd's RemoveIPC=yes, a cron job), or containers of one host name do not share /dev/shm",
-        "Error while attaching to shared memory segment /dev/shm/nccl-abc123 (size 9637888), error: No such file or directory (2)",
-    ),
-    entry(
-        "shared-memory",
-        "NCCL 2.4 on, RCCL",
-        &["Error while creating shared memory segment "],
-        Fault,
-        "shared memory between ranks of a host could not be made: /dev/shm is too small",
-        SHM,
-        "Error while creating shared memory segment /dev/shm/nccl-abc123 (size 9637888), error: No space left on device (28)",
-    ),
-    entry(
-        "shared-memory",
-        "NCCL 2.12 on, RCCL of ROCm 5.3 on",
-        &["Error: failed to extend "],
-        Fault,
-        "shared memory between ranks of a host could not be made: /dev/shm is too small",
-        SHM,
-        "Error: failed to extend /dev/shm/nccl-abc123 to 9637892 bytes, error: No space left on device (28)",
-    ),
-    entry(
-        "shared-memory",
-        "NCCL 2.4 to 2.15, RCCL",
-        &["Call to posix_fallocate failed", "No space left"],
-        Fault,
-        "shared memory between ranks of a host could not be made: /dev/shm is too small",
-        SHM,
-        "Call to posix_fallocate failed : No space left on device",
-    ),
-    entry(
-        "gpu-memory-full",
-        "NCCL 2.3 on, RCCL of ROCm 5.4 on",
-        &["Cuda failure ", "out of memory"],
-        Fault,
-        "a GPU has no memory left for NCCL's buffers",
-        "`nvidia-smi` or `rocm-smi` at that moment: what the program and others take (a smaller batch, a smaller share for the cache of a server); NCCL_BUFFSIZE makes the buffers smaller",
-        "Cuda failure 2 'out of memory'",
-    ),
-    entry(
-        "host-alloc",
-        "NCCL 2.14 on, RCCL of ROCm 5.5 on",
-        &["Failed to CUDA host alloc ", " bytes"],
-        Follows,
-        "memory of the host that GPUs use too could not be made ready",
-        "the failure above says why",
-        "Failed to CUDA host alloc 1048576 bytes",
-    ),
-    entry(
-        "gpu-alloc",
-        "NCCL 2.14 on, RCCL of ROCm 5.5 on",
-        &["Failed to CUDA ", " bytes"],
-        Follows,
-        "memory of a GPU could not be made ready",
-        "the failure above says why",
-        "Failed to CUDA calloc 6291456 bytes",
-    ),
-    entry(
-        "gpu-peers",
-        "NCCL 2.3 on, RCCL of ROCm 5.4 on",
-        &["Cuda failure ", "peer access is not supported"],
-        Fault,
-        "two GPUs of a host cannot reach each other's memory",
-        "NCCL_P2P_DISABLE=1 does without (through the host's memory); `nvidia-smi topo -p2p r` shows which pairs can; in a container or VM, whether IOMMU and ACS let GPUs reach each other",
-        "Cuda failure 'peer access is not supported between these two devices'",
-    ),
-    entry(
-        "gpu-peers",
-        "NCCL 2.3 to 2.7",
-        &["failed to open CUDA IPC handle"],
-        Fault,
-        "two GPUs of a host cannot reach each other's memory",
-        "NCCL_P2P_DISABLE=1 does without (through the host's memory); `nvidia-smi topo -p2p r` shows which pairs can; in a container or VM, whether IOMMU and ACS let GPUs reach each other",
-        "failed to open CUDA IPC handle : 217 peer access is not supported between these two devices",
-    ),
-    entry(
-        "gpu-ipc",
-        "NCCL 2.8 on, RCCL of ROCm 4.2 on",
-        &["*", "IpcGetMemHandle failed"],
-        Fault,
-        "a GPU's memory could not be shared with another process of the host (IPC)",
-        "in a container: --ipc=host, and the same /dev/kfd and /dev/dri for all processes; NCCL_P2P_DISABLE=1 does without (through the host's memory)",
-        "hipIpcGetMemHandle failed : invalid argument",
-    ),
-    entry(
-        "gpu-driver",
-        "NCCL 2.3 on, RCCL of ROCm 5.4 on",
-        &["Cuda failure ", "driver version is insufficient"],
-        Fault,
-        "the GPU driver is too old for the CUDA that this NCCL was built with",
-        "`nvidia-smi` shows the newest CUDA that the driver has, `NCCL version ...+cuda` the one that is wanted: a newer driver, or a build for an older CUDA",
-        "Cuda failure 'CUDA driver version is insufficient for CUDA runtime version'",
-    ),
-    entry(
-        "gpu-driver",
-        "NCCL 2.3 on, RCCL of ROCm 5.4 on",
-        &["Cuda failure ", "installed CUDA driver"],
-        Fault,
-        "the GPU driver is too old for the CUDA that this NCCL was built with",
-        "`nvidia-smi` shows the newest CUDA that the driver has, `NCCL version ...+cuda` the one that is wanted: a newer driver, or a build for an older CUDA",
-        "Cuda failure 'API call is not supported in the installed CUDA driver'",
-    ),
-    entry(
-        "gpu-start",
-        "NCCL 2.3 on, RCCL of ROCm 5.4 on",
-        &["Cuda failure ", "initialization error"],
-        Fault,
-        "CUDA could not be started in this process",
-        "a process that was forked after its parent had used CUDA (start workers by spawn), or a driver that does not work: `nvidia-smi` in the same container",
-        "Cuda failure 3 'initialization error'",
-    ),
-    entry(
-        "gpu-fabric",
-        "NCCL 2.3 on",
-        &["Cuda failure ", "system not yet initialized"],
-        Fault,
-        "the GPUs wait for the Fabric Manager of their NVSwitches",
-        "`systemctl status nvidia-fabricmanager` and its log, of the driver's version; `nvidia-smi -q` shows Fabric State; NCCL_NVLS_ENABLE=0 does without NVLink SHARP",
-        "Cuda failure 802 'system not yet initialized'",
-    ),
-    entry(
-        "gpu-fabric",
-        "NCCL 2.17 on",
-        &["Cuda failure ", "cannot be performed in the present state"],
-        Fault,
-        "the GPUs' NVSwitches refuse multicast (NVLink SHARP): mostly the Fabric Manager",
-        "`systemctl status nvidia-fabricmanager` and its log, of the driver's version; `nvidia-smi -q` shows Fabric State; NCCL_NVLS_ENABLE=0 does without NVLink SHARP",
-        "Cuda failure 401 'the operation cannot be performed in the present state'",
-    ),
-    entry(
-        "gpu-program",
-        "NCCL 2.3 on, RCCL of ROCm 5.4 on",
-        &["Cuda failure ", "illegal memory access"],
-        Follows,
-        "a kernel on the GPU touched memory that it may not; NCCL only reports it",
-        "CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer shows which kernel; an error of the network before it can be the cause",
-        "Cuda failure 700 'an illegal memory access was encountered'",
-    ),
-    entry(
-        "gpu-broke",
-        "NCCL 2.3 on, RCCL of ROCm 5.4 on",
-        &["Cuda failure ", "uncorrectable"],
-        Fault,
-        "a GPU or its NVLink reports an error that it cannot correct",
-        "`dmesg` (Xid) and `nvidia-smi -q -d ECC` of that host: reset the GPU, and if it comes again, replace it",
-        "Cuda failure 'uncorrectable NVLink error detected during the execution'",
-    ),
-    entry(
-        "gpu-ending",
-        "NCCL 2.3 on, RCCL of ROCm 5.4 on",
-        &["Cuda failure ", "driver shutting down"],
-        Follows,
-        "a program ended while NCCL still used its GPU",
-        "look at the first error above, and why the program ended",
-        "Cuda failure 'driver shutting down'",
-    ),
-    entry(
-        "cuda",
-        "NCCL 2.3 on, RCCL of ROCm 5.4 on",
-        &["Cuda failure "],
-        Fault,
-        "a call of CUDA or HIP failed",
-        "the words in quotes say which; `dmesg` shows errors of a GPU (Xid, amdgpu)",
-        "Cuda failure 'unknown error'",
-    ),
-    entry(
-        "cuda",
-        "RCCL to ROCm 5.4",
-        &["HIP failure "],
-        Fault,
-        "a call of HIP failed",
-        "the words in quotes say which; `dmesg` shows errors of a GPU",
-        "HIP failure 'out of memory'",
-    ),
-    entry(
-        "gpu-links",
-        "NCCL 2.12 on",
-        &["P2P is disabled between NVLINK connected GPUs"],
-        Note,
-        "two GPUs with NVLink between them cannot reach each other's memory",
-        "`nvidia-smi topo -p2p r` and `dmesg`: most often hardware",
-        "P2P is disabled between NVLINK connected GPUs 0 and 1",
-    ),
+    "shared-gpu" Fault means "two ranks use the same GPU";
+        next SHARED_GPU;
+        in "NCCL 2.5 to 2.29, RCCL": Text(&["Duplicate GPU detected"]) =>
+            "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 60";
+        in "NCCL 2.30 on":
+            Text(&["Multiple ", "anks ", "using the same GPU", "NCCL_MULTI_RANK_GPU_ENABLE"]) =>
+            "Multiple ranks detected using the same GPU on this node. Set NCCL_MULTI_RANK_GPU_ENABLE=1";
+
+    "versions" Fault means "ranks run different versions of NCCL";
+        next "use one image on every host";
+        in "NCCL 2.23 on": Text(&["Mismatched NCCL version detected"]) =>
+            "Mismatched NCCL version detected : rank 0 version 22304 rank 8 version 22403";
+
+    "versions" Note means "ranks run different versions of NCCL";
+        next "use one image on every host";
+        in "NCCL 2.24 on": Text(&["NCCL version mismatch with remote peer"]) =>
+            "NCCL version mismatch with remote peer 192.0.2.2<28028> (local: 22403, remote 22304)";
+
+    "unknown-network" Fault means "the network that NCCL_NET names is not there";
+        next "NCCL_NET is IB, Socket or the name of a plugin that is installed (`NET/Plugin` in the log); \
+            unset it to let NCCL choose";
+        in "NCCL 2.10 to 2.26, RCCL of ROCm 5.0 on": Text(&["Error: network ", " not found"]) =>
+            "Error: network Foo not found.";
+
+    "no-network" Fault means "no network could be started, not even sockets";
+        next "NCCL_NET and NCCL_NET_PLUGIN; NCCL_SOCKET_IFNAME against `ip -br address`";
+        in "NCCL 2.27 on": Text(&["Failed to initialize any NET plugin"]) =>
+            "Failed to initialize any NET plugin";
+
+    "no-transport" Fault means "two ranks have no way to reach each other";
+        next "NCCL_P2P_DISABLE, NCCL_SHM_DISABLE and NCCL_NET together may leave none";
+        in "NCCL 2.3 on, RCCL": Text(&["No transport found"]) =>
+            "No transport found for rank 0[60] -> rank 1[70]";
+
+    "no-algorithm" Fault means "no algorithm can run this collective on these ranks: mostly NCCL_ALGO or \
+        NCCL_PROTO allow none that can";
+        next "unset NCCL_ALGO and NCCL_PROTO, or let them name Ring and Simple too: CollNet needs SHARP's \
+            plugin, NVLS an NVSwitch with multicast";
+        in "NCCL 2.5 to 2.29, RCCL": Text(&["Error : no algorithm/protocol available"]) =>
+            "Error : no algorithm/protocol available";
+        in "NCCL 2.30 on": Text(&["No algorithm/protocol available"]) =>
+            "No algorithm/protocol available for function AllReduce with datatype ncclFloat32. NCCL_ALGO was \
+            set to CollNet.";
+
+    "no-sysfs" Fault means "a GPU or NIC is not in /sys, where NCCL looks for its place on PCIe";
+        next "whether /sys of the container is the host's and whole, and NCCL_TOPO_FILE, if it is set; under \
+            WSL2 a newer NCCL";
+        in "NCCL 2.3 on, RCCL": Text(&["Could not find real path of /sys/class/pci_bus"]) =>
+            "Could not find real path of /sys/class/pci_bus/0000:01/../../0000:01:00.0";
+
+    "graph-file" Note means "the file of graphs that NCCL was given lacks a latency, as those of older \
+        versions do, and NCCL goes on without it";
+        next "NCCL_GRAPH_FILE: a file that NCCL_GRAPH_DUMP_FILE of this version wrote; or unset it";
+        in "NCCL 2.12 to 2.26, RCCL of ROCm 5.3 on":
+            Text(&["Attribute latencyinter of node graph not found"]) =>
+            "Attribute latencyinter of node graph not found";
+
+    "topology-file" Fault means "the topology that NCCL was given lacks something: a file that \
+        NCCL_TOPO_FILE or a plugin names does not fit this machine";
+        next "which file the log names (NCCL_TOPO_FILE, `NET/OFI Setting NCCL_TOPO_FILE`): that of this type \
+            of machine, whole, and of the plugin's version; or unset it";
+        in "NCCL 2.6 on, RCCL": Text(&["Attribute ", " of node ", " not found"]) =>
+            "Attribute arch of node cpu not found";
+
+    "topology-nic" Fault means "NCCL's own graph names a NIC that its topology does not have";
+        next "NCCL 2.27 or later, where NICs are merged less; else whether all hosts list the same NICs \
+            (NCCL_IB_HCA, a port that is down)";
+        in "NCCL 2.21 on, RCCL after ROCm 6.3": Text(&["Could not find NET with id "]) =>
+            "Could not find NET with id 0";
+
+    "simple-order" Note means "NCCL found no good way through the topology, and joins ranks in the order of \
+        their numbers: bandwidth may be low";
+        next "NCCL_TOPO_DUMP_FILE shows what it sees: GPUs or NICs that are not in /sys of the container, or \
+            MIG";
+        in "NCCL 2.5 on, RCCL":
+            Text(&["Could not find a path for pattern ", "falling back to simple order"]) =>
+            "Could not find a path for pattern 4, falling back to simple order";
+
+    "comm-gone" Fault means "a program uses a communicator after it destroyed it";
+        next "look at that call in the program; the network has no part in it";
+        in "NCCL 2.4 on, RCCL": Text(&["comm ", " has already been destroyed"]) =>
+            "comm 0x55ec10690820 has already been destroyed";
+
+    "comm-gone" Fault means "a program uses a communicator that is none, or no longer one";
+        next "look at that call in the program; the network has no part in it";
+        in "NCCL 2.21 on, RCCL after ROCm 6.3": Text(&["Error: corrupted comm object detected"]) =>
+            "Error: corrupted comm object detected";
+
+    "misuse" Fault means "a program gave NCCL a buffer that is not memory of a GPU";
+        next "look at that call in the program; the network has no part in it";
+        in "NCCL 2.3 on, RCCL": Text(&["*", " is not a valid pointer"]) =>
+            "AllReduce : sendbuff 0x7f01 is not a valid pointer";
+
+    "misuse" Fault means "a program gave NCCL a buffer of another GPU than the rank's";
+        next "look at that call in the program; the network has no part in it";
+        in "NCCL 2.3 on, RCCL": Text(&["*", " allocated on device ", " mismatchs with NCCL device "]) =>
+            "AllReduce : sendbuff allocated on device 1 mismatchs with NCCL device 0";
+
+    "unequal-nics" Fault means "ranks see different numbers of NICs";
+        next "look for a host with a NIC missing or its port down";
+        in "NCCL 2.30 on": Text(&["Detected mixed local Net device counts across ranks"]) =>
+            "Detected mixed local Net device counts across ranks (min 7, max 8)";
+
+    "other-network" Fault means "a part of a communicator asks for another network than the whole has";
+        next "the program sets netName of a communicator's configuration: leave it out, or set it alike";
+        in "NCCL 2.18 on": Text(&["*", "netName", " parent"]) =>
+            "Comm config netName (Socket) does not match the parent (IB)";
+
+    "imex" Fault means "NVLink between hosts is there, and cannot be used: the IMEX service or its channel \
+        is missing";
+        next "nvidia-imex runs on every host of the rack (`nvidia-imex-ctl -N`), and the job may open \
+            /dev/nvidia-caps-imex-channels; NCCL_MNNVL_ENABLE=0 does without";
+        in "NCCL 2.25 on": Text(&["MNNVL (cliqueSize ", " is available but not "]) =>
+            "MNNVL (cliqueSize 16) is available but not working";
+
+    "imex" Fault means "NVLink between hosts was asked for, and cannot be used";
+        next "NCCL_MNNVL_ENABLE is not 1 where there is no such rack; else the IMEX service";
+        in "NCCL 2.20 to 2.24": Text(&["MNNVL is not supported on this system"]) =>
+            "MNNVL is not supported on this system";
+
+    "nvls" Fault means "NVLink SHARP cannot be used: the Fabric Manager or the NVSwitches do not work";
+        next "nvidia-fabricmanager of that host and its log; NCCL_NVLS_ENABLE=0 does without";
+        in "NCCL 2.27 on": Text(&["Failed to bind NVLink SHARP (NVLS) Multicast memory"]) =>
+            "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 401";
+
+    "no-collnet" Note means "in-network reduction (SHARP) cannot be used; connections between ranks can";
+        next "nothing, unless SHARP is meant to be used: then its plugin and the switches' aggregation \
+            manager";
+        in "NCCL 2.6 on, RCCL of ROCm 3.10 on": Text(&["Cannot initialize CollNet, using "]) =>
+            "Cannot initialize CollNet, using point-to-point network instead";
+
+    "shared-memory-gone" Fault means "a rank could not open the shared memory that another rank of its host \
+        made";
+        next "that rank ended first (its log), something cleans /dev/shm (systemd's RemoveIPC=yes, a cron \
+            job), or containers of one host name do not share /dev/shm";
+        in "NCCL 2.4 on, RCCL": Text(&["Error while attaching to shared memory segment "]) =>
+            "Error while attaching to shared memory segment /dev/shm/nccl-abc123 (size 9637888), error: No \
+            such file or directory (2)";
+
+    "shared-memory" Fault means "shared memory between ranks of a host could not be made: /dev/shm is too \
+        small";
+        next SHM;
+        in "NCCL 2.4 on, RCCL": Text(&["Error while creating shared memory segment "]) =>
+            "Error while creating shared memory segment /dev/shm/nccl-abc123 (size 9637888), error: No space \
+            left on device (28)";
+        in "NCCL 2.12 on, RCCL of ROCm 5.3 on": Text(&["Error: failed to extend "]) =>
+            "Error: failed to extend /dev/shm/nccl-abc123 to 9637892 bytes, error: No space left on device \
+            (28)";
+        in "NCCL 2.4 to 2.15, RCCL": Text(&["Call to posix_fallocate failed", "No space left"]) =>
+            "Call to posix_fallocate failed : No space left on device";
+
+    "gpu-memory-full" Fault means "a GPU has no memory left for NCCL's buffers";
+        next "`nvidia-smi` or `rocm-smi` at that moment: what the program and others take (a smaller batch, \
+            a smaller share for the cache of a server); NCCL_BUFFSIZE makes the buffers smaller";
+        in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Text(&["Cuda failure ", "out of memory"]) =>
+            "Cuda failure 2 'out of memory'";
+
+    "host-alloc" Follows means "memory of the host that GPUs use too could not be made ready";
+        next "the failure above says why";
+        in "NCCL 2.14 on, RCCL of ROCm 5.5 on": Text(&["Failed to CUDA host alloc ", " bytes"]) =>
+            "Failed to CUDA host alloc 1048576 bytes";
+
+    "gpu-alloc" Follows means "memory of a GPU could not be made ready";
+        next "the failure above says why";
+        in "NCCL 2.14 on, RCCL of ROCm 5.5 on": Text(&["Failed to CUDA ", " bytes"]) =>
+            "Failed to CUDA calloc 6291456 bytes";
+
+    "gpu-peers" Fault means "two GPUs of a host cannot reach each other's memory";
+        next "NCCL_P2P_DISABLE=1 does without (through the host's memory); `nvidia-smi topo -p2p r` shows \
+            which pairs can; in a container or VM, whether IOMMU and ACS let GPUs reach each other";
+        in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Text(&["Cuda failure ", "peer access is not supported"]) =>
+            "Cuda failure 'peer access is not supported between these two devices'";
+        in "NCCL 2.3 to 2.7": Text(&["failed to open CUDA IPC handle"]) =>
+            "failed to open CUDA IPC handle : 217 peer access is not supported between these two devices";
+
+    "gpu-ipc" Fault means "a GPU's memory could not be shared with another process of the host (IPC)";
+        next "in a container: --ipc=host, and the same /dev/kfd and /dev/dri for all processes; \
+            NCCL_P2P_DISABLE=1 does without (through the host's memory)";
+        in "NCCL 2.8 on, RCCL of ROCm 4.2 on": Text(&["*", "IpcGetMemHandle failed"]) =>
+            "hipIpcGetMemHandle failed : invalid argument";
+
+    "gpu-driver" Fault means "the GPU driver is too old for the CUDA that this NCCL was built with";
+        next "`nvidia-smi` shows the newest CUDA that the driver has, `NCCL version ...+cuda` the one that \
+            is wanted: a newer driver, or a build for an older CUDA";
+        in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Text(&["Cuda failure ", "driver version is insufficient"]) =>
+            "Cuda failure 'CUDA driver version is insufficient for CUDA runtime version'";
+        in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Text(&["Cuda failure ", "installed CUDA driver"]) =>
+            "Cuda failure 'API call is not supported in the installed CUDA driver'";
+
+    "gpu-start" Fault means "CUDA could not be started in this process";
+        next "a process that was forked after its parent had used CUDA (start workers by spawn), or a driver \
+            that does not work: `nvidia-smi` in the same container";
+        in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Text(&["Cuda failure ", "initialization error"]) =>
+            "Cuda failure 3 'initialization error'";
+
+    "gpu-fabric" Fault means "the GPUs wait for the Fabric Manager of their NVSwitches";
+        next "`systemctl status nvidia-fabricmanager` and its log, of the driver's version; `nvidia-smi -q` \
+            shows Fabric State; NCCL_NVLS_ENABLE=0 does without NVLink SHARP";
+        in "NCCL 2.3 on": Text(&["Cuda failure ", "system not yet initialized"]) =>
+            "Cuda failure 802 'system not yet initialized'";
+
+    "gpu-fabric" Fault means "the GPUs' NVSwitches refuse multicast (NVLink SHARP): mostly the Fabric \
+        Manager";
+        next "`systemctl status nvidia-fabricmanager` and its log, of the driver's version; `nvidia-smi -q` \
+            shows Fabric State; NCCL_NVLS_ENABLE=0 does without NVLink SHARP";
+        in "NCCL 2.17 on": Text(&["Cuda failure ", "cannot be performed in the present state"]) =>
+            "Cuda failure 401 'the operation cannot be performed in the present state'";
+
+    "gpu-program" Fault means "a kernel on the GPU touched memory that it may not; NCCL only reports it";
+        next "CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer shows which kernel; an error of the network before \
+            it can be the cause";
+        in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Text(&["Cuda failure ", "illegal memory access"]) =>
+            "Cuda failure 700 'an illegal memory access was encountered'";
+
+    "gpu-broke" Fault means "a GPU or its NVLink reports an error that it cannot correct";
+        next "`dmesg` (Xid) and `nvidia-smi -q -d ECC` of that host: reset the GPU, and if it comes again, \
+            replace it";
+        in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Text(&["Cuda failure ", "uncorrectable"]) =>
+            "Cuda failure 'uncorrectable NVLink error detected during the execution'";
+
+    "gpu-ending" Follows means "a program ended while NCCL still used its GPU";
+        next "look at the first error above, and why the program ended";
+        in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Text(&["Cuda failure ", "driver shutting down"]) =>
+            "Cuda failure 'driver shutting down'";
+
+    "cuda" Fault means "a call of CUDA or HIP failed";
+        next "the words in quotes say which; `dmesg` shows errors of a GPU (Xid, amdgpu)";
+        in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Text(&["Cuda failure "]) =>
+            "Cuda failure 'unknown error'";
+
+    "cuda" Fault means "a call of HIP failed";
+        next "the words in quotes say which; `dmesg` shows errors of a GPU";
+        in "RCCL to ROCm 5.4": Text(&["HIP failure "]) =>
+            "HIP failure 'out of memory'";
+
+    "gpu-links" Note means "two GPUs with NVLink between them cannot reach each other's memory";
+        next "`nvidia-smi topo -p2p r` and `dmesg`: most often hardware";
+        in "NCCL 2.12 on": Text(&["P2P is disabled between NVLINK connected GPUs"]) =>
+            "P2P is disabled between NVLINK connected GPUs 0 and 1";
+
     // What other ranks and threads print because of a fault.
-    entry(
-        "proxy",
-        "NCCL 2.12 on, RCCL of ROCm 5.3 on",
-        &["[Proxy Service", "Failed to execute operation "],
-        Follows,
-        "a thread of NCCL gave up",
-        "look at the first error above",
-        "[Proxy Service 3] Failed to execute operation Connect from rank 3, retcode 2",
-    ),
-    entry(
-        "proxy",
-        "NCCL 2.17 on, RCCL of ROCm 5.7 on",
-        &["[Service thread] Error encountered progressing operation="],
-        Follows,
-        "a thread of NCCL gave up",
-        "look at the first error above",
-        "[Service thread] Error encountered progressing operation=Connect, res=3, closing connection",
-    ),
-    entry(
-        "proxy",
-        "NCCL 2.17 on, RCCL of ROCm 5.7 on",
-        &["Socket recv failed while polling for opId="],
-        Follows,
-        "a thread of NCCL gave up",
-        "look at the first error above",
-        "Socket recv failed while polling for opId=0x7f",
-    ),
-    entry(
-        "proxy",
-        "NCCL 2.12 to 2.17, RCCL of ROCm 5.3 to 5.7",
-        &["Proxy Call to rank ", " failed"],
-        Follows,
-        "a thread of NCCL gave up",
-        "look at the first error above",
-        "Proxy Call to rank 9 failed (Connect)",
-    ),
-    entry(
-        "proxy",
-        "NCCL 2.12 on, RCCL of ROCm 5.3 on",
-        &["[Service thread] Accept failed "],
-        Follows,
-        "a thread of NCCL gave up",
-        "look at the first error above",
-        "[Service thread] Accept failed Resource temporarily unavailable",
-    ),
+    "proxy" Follows means "a thread of NCCL gave up";
+        next "look at the first error above";
+        in "NCCL 2.12 on, RCCL of ROCm 5.3 on": Text(&["[Proxy Service", "Failed to execute operation "]) =>
+            "[Proxy Service 3] Failed to execute operation Connect from rank 3, retcode 2";
+        in "NCCL 2.17 on, RCCL of ROCm 5.7 on":
+            Text(&["[Service thread] Error encountered progressing operation="]) =>
+            "[Service thread] Error encountered progressing operation=Connect, res=3, closing connection";
+        in "NCCL 2.17 on, RCCL of ROCm 5.7 on": Text(&["Socket recv failed while polling for opId="]) =>
+            "Socket recv failed while polling for opId=0x7f";
+        in "NCCL 2.12 to 2.17, RCCL of ROCm 5.3 to 5.7": Text(&["Proxy Call to rank ", " failed"]) =>
+            "Proxy Call to rank 9 failed (Connect)";
+        in "NCCL 2.12 on, RCCL of ROCm 5.3 on": Text(&["[Service thread] Accept failed "]) =>
+            "[Service thread] Accept failed Resource temporarily unavailable";
+
     // RCCL's checks of the host.
-    entry(
-        "iommu",
-        "RCCL of ROCm 5.6 on",
-        &["Missing \"", " from kernel command line"],
-        Note,
-        "the kernel was not started with what RCCL asks for: GPUDirect may be slow, or hang",
-        "iommu=pt on the kernel's command line",
-        "Missing \"iommu=pt\" from kernel command line",
-    ),
-    entry(
-        "numa-balancing",
-        "RCCL of ROCm 5.6 on",
-        &["NUMA auto balancing enabled"],
-        Note,
-        "the kernel moves memory between NUMA nodes: bandwidths vary",
-        "sysctl kernel.numa_balancing=0",
-        "NUMA auto balancing enabled",
-    ),
-];
+    "iommu" Note means "the kernel was not started with what RCCL asks for: GPUDirect may be slow, or hang";
+        next "iommu=pt on the kernel's command line";
+        in "RCCL of ROCm 5.6 on": Text(&["Missing \"", " from kernel command line"]) =>
+            "Missing \"iommu=pt\" from kernel command line";
+
+    "numa-balancing" Note means "the kernel moves memory between NUMA nodes: bandwidths vary";
+        next "sysctl kernel.numa_balancing=0";
+        in "RCCL of ROCm 5.6 on": Text(&["NUMA auto balancing enabled"]) =>
+            "NUMA auto balancing enabled";
+};

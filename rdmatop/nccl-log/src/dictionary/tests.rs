@@ -3,20 +3,20 @@
 use super::*;
 
 fn is_matched(entry: &Entry, text: &str) -> bool {
-    match entry.on {
-        On::Says(words) => status(text).is_none() && event(text).is_none() && says(text, words),
-        On::Status(number, name) => {
+    match entry.pattern {
+        Pattern::Text(words) => status(text).is_none() && event(text).is_none() && matches(text, words),
+        Pattern::Status(number, name) => {
             [Some(Status::Number(number)), Some(Status::Name(name))].contains(&status(text))
         }
-        On::Event(name) => event(text) == Some(name),
-        On::Returned(result) => returned(text) == Some(result),
+        Pattern::Event(name) => event(text) == Some(name),
+        Pattern::CallResult(result) => returned(text) == Some(result),
     }
 }
 
 /// Another entry that matches too is allowed if it has fewer words and stands below: it is for what is left.
 fn is_wider(other: &Entry, than: &Entry) -> bool {
-    match (other.on, than.on) {
-        (On::Says(wide), On::Says(narrow)) => {
+    match (other.pattern, than.pattern) {
+        (Pattern::Text(wide), Pattern::Text(narrow)) => {
             let length = |words: &[&str]| words.iter().map(|word| word.len()).sum::<usize>();
             length(wide) < length(narrow) && is_below(other, than)
         }

@@ -820,7 +820,7 @@ n:3:9 [1] transport/nvls.cc:254 NCCL WARN Cuda failure 401 'the operation cannot
 n:4:9 [1] enqueue.cc:103 NCCL WARN Cuda failure 'API call is not supported in the installed CUDA driver'
 n:5:9 [1] misc/cudawrap.cc:33 NCCL WARN Cuda failure 'initialization error'
 ",
-        first: "unknown: no line names the network; FAULT: n: a GPU has no memory left for NCCL's buffers (and 3 other faults below)",
+        first: "unknown: no line names the network; FAULT: n: a GPU has no memory left for NCCL's buffers (and 4 other faults below)",
         holds: &["memory of a GPU could not be made ready", "Fabric Manager", "driver is too old", "spawn", "compute-sanitizer"],
         lacks: &["a call of CUDA or HIP failed"],
     },
@@ -845,7 +845,7 @@ n:1:1 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to ens5,veth7
 n:1:1 [0] NCCL INFO Channel 00 : 1[1e0] -> 0[1e0] [receive] via NET/Socket/1
 n:1:1 [0] include/socket.h:403 NCCL WARN Connect to fe80::2%veth7<54567> failed : Connection timed out
 ",
-        first: "TCP: NET/Socket on ens5, veth7, because the log does not say why; FAULT: n: a rank gave an address that holds on one \
+        first: "TCP: NET/Socket on ens5, veth7, and the log does not say why; FAULT: n: a rank gave an address that holds on one \
                 link only (fe80, %interface): NCCL took an interface of containers or of a cable to one host",
         holds: &["^docker,lo,veth,virbr,br-", "(NCCL_SOCKET_IFNAME is ens5,veth7 here)"],
         lacks: &["firewall"],
@@ -1027,6 +1027,187 @@ n:1:1 [0] include/alloc.h:60 NCCL WARN Failed to CUDA host alloc 1048576 bytes
                 contain INIT or NET",
         holds: &["NCCL 2.28.9+cuda12.8 and NCCL 2.28.9+cuda13.0", "different versions"],
         lacks: &[],
+    },
+    Case {
+        name: "NCCL takes no network but the one that NCCL_NET names, so that none was chosen where it is not there",
+        log: "\
+n:1:1 [0] NCCL INFO NCCL_NET set by environment to AWS Libfabric.
+n:1:1 [0] NCCL INFO NET/Plugin : No plugin found, using internal implementation
+n:1:1 [0] NCCL INFO NET/IB : No device found.
+n:1:1 [0] NCCL INFO NET/Socket : Using [0]eth0:198.51.100.1<0>
+n:1:1 [0] net.cc:370 NCCL WARN Error: network AWS Libfabric not found.
+n:1:1 [0] NCCL INFO group.cc:64 -> 5 [Async thread]
+",
+        first: "unknown: no RDMA, because NCCL found no usable RDMA device; FAULT: n: the network that NCCL_NET names is not there",
+        holds: &["NCCL_NET=AWS Libfabric"],
+        lacks: &["TCP was chosen"],
+    },
+    Case {
+        name: "a list of RDMA devices chooses nothing where NCCL_NET names sockets",
+        log: "\
+n:1:1 [0] NCCL INFO NCCL_NET set by environment to socket.
+n:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:198.51.100.1<0>
+",
+        first: "unknown: no line names the network",
+        holds: &[],
+        lacks: &["RDMA was chosen"],
+    },
+    Case {
+        name: "a job that finds no interface did not get as far as a network, so there is no reason why it has no RDMA",
+        log: "\
+n:1:1 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to eth7
+n:1:1 [0] bootstrap.cc:45 NCCL WARN Bootstrap : no socket interface found
+n:1:1 [0] NCCL INFO init.cc:102 -> 3
+",
+        first: "unknown: no line names the network; FAULT: n: no network interface matches, so ranks cannot find each other",
+        holds: &["(NCCL_SOCKET_IFNAME is eth7 here)"],
+        lacks: &["no RDMA"],
+    },
+    Case {
+        name: "an answer of the RAS service is no log",
+        log: "\
+NCCL version 2.28.9 compiled with CUDA 13.0
+Job summary
+===========
+Communicators... (0.00s)
+=============
+    0         1         2         8        16        16   RUNNING  INCOMPLETE
+",
+        first: "unknown: this is an answer of NCCL's RAS service, and no log. Run the job with NCCL_DEBUG=INFO",
+        holds: &["NCCL 2.28.9"],
+        lacks: &[],
+    },
+    Case {
+        name: "NCCL prints its version alone with NCCL_DEBUG=VERSION, and with WARN where all is well",
+        log: "NCCL version 2.20.5+cuda12.4\nstep 1 loss 3.2\n",
+        first: "unknown: no line of NCCL but its version in this log. Run the job with NCCL_DEBUG=INFO",
+        holds: &[],
+        lacks: &[],
+    },
+    Case {
+        name: "nothing at all",
+        log: "",
+        first: "unknown: the log is empty",
+        holds: &[],
+        lacks: &["NCCL_DEBUG"],
+    },
+    Case {
+        name: "a log that ends after its first lines has its beginning",
+        log: "\
+n:1:1 [0] NCCL INFO Bootstrap: Using eth0:198.51.100.1<0>
+n:1:1 [0] NCCL INFO cudaDriverVersion 13000
+torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.
+",
+        first: "unknown: no line names the network; the log ends before NCCL chose one: the job is starting, or waits for a rank",
+        holds: &[],
+        lacks: &["from its beginning"],
+    },
+    Case {
+        name: "a plugin that was asked for and is not there comes before devices that it would not have needed",
+        log: "\
+n:1:1 [0] NCCL INFO NCCL_NET_PLUGIN set by environment to aws-ofi
+n:1:1 [0] NCCL INFO NET/Plugin: Could not find: aws-ofi libnccl-net-aws-ofi.so. Using internal network plugin.
+n:1:1 [0] NCCL INFO NET/IB : No device found.
+n:1:1 [0] NCCL INFO NET/Socket : Using [0]ens5:198.51.100.1<0>
+n:1:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0
+",
+        first: "TCP: NET/Socket on ens5, because NCCL_NET_PLUGIN is aws-ofi, and that plugin was not found",
+        holds: &[],
+        lacks: &[],
+    },
+    Case {
+        name: "a rank whose kernel touched foreign memory ends, and its peer does not answer then",
+        log: "\
+b:2:2 [0] enqueue.cc:1400 NCCL WARN Cuda failure 700 'an illegal memory access was encountered'
+a:1:1 [0] net_ib.cc:1400 NCCL WARN NET/IB : Got completion from peer 198.51.100.2<4711> with status=12 opcode=0 len=0 hca mlx5_0
+",
+        first: "RDMA, as the warnings show; FAULT: b: a kernel on the GPU touched memory that it may not; NCCL only reports it (and \
+                1 other fault below)",
+        holds: &["a mlx5_0: the peer did not answer"],
+        lacks: &[],
+    },
+    Case {
+        name: "PyTorch says that a collective does not end in other words, too",
+        log: "\
+[rank5]:[E126 12:10:00 ProcessGroupNCCL.cpp:1987] [PG ID 0 Rank 5] Received a dump signal due to a collective timeout from  rank 7 and \
+we will try our best to dump the debug info. Last enqueued NCCL work: 81, last completed NCCL work: 80.
+",
+        first: "unknown: no line names the network; FAULT: a collective did not end in time (PyTorch's watchdog): a rank came late \
+                or not at all, or the network stands still",
+        holds: &["last enqueued NCCL work"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "PyTorch's watchdog may stand still itself",
+        log: "\
+[rank0]:[F126 12:20:00 ProcessGroupNCCL.cpp:1224] [PG 0 Rank 0] [PG 0 Rank 0] ProcessGroupNCCL's watchdog got stuck for 600 seconds \
+without making progress in monitoring enqueued collectives.
+",
+        first: "unknown: no line names the network; FAULT: PyTorch's watchdog of collectives stands still itself: a call of CUDA or \
+                NCCL does not return, or a thread that waits for one holds Python's lock",
+        holds: &["py-spy dump"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "a communicator that all its ranks began waits for no rank to come",
+        log: "\
+a:1:1 [0] NCCL INFO Using network IB
+a:1:1 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 1 commId 0x7 - Init COMPLETE
+a:1:1 [0] NCCL INFO ncclCommSplit comm 0x3 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 1 parent 0x1 splitCount 1 color 0 key 0 - Init START
+b:2:2 [0] NCCL INFO ncclCommInitRank comm 0x2 rank 1 nranks 2 cudaDev 0 nvmlDev 0 busId 1 commId 0x7 - Init COMPLETE
+b:2:2 [0] NCCL INFO ncclCommSplit comm 0x4 rank 1 nranks 2 cudaDev 0 nvmlDev 0 busId 1 parent 0x2 splitCount 1 color 0 key 1 - Init START
+",
+        first: "RDMA: network IB; all 2 ranks have joined; this log shows no connection between hosts; a communicator of 2 ranks began \
+                and is not complete (this log has its ranks 0 and 1): its ranks do not reach one another, or the log ends there",
+        holds: &[],
+        lacks: &["does not come"],
+    },
+    Case {
+        name: "a list of interfaces shows that the log has the subsystems that print more",
+        log: "n:1:1 [0] NCCL INFO NET/Socket : Using [0]eth0:198.51.100.1<0>\n",
+        first: "TCP was chosen (network Socket on eth0), and the log does not say why",
+        holds: &[],
+        lacks: &["from its beginning"],
+    },
+    Case {
+        name: "programs of all kinds print NCCL's words for an error",
+        log: "\
+(RayWorkerWrapper pid=99) ERROR worker_base.py:145] RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO)
+horovod.common.exceptions.HorovodInternalError: ncclCommInitRank failed: unhandled system error
+cupy_backends.cuda.libs.nccl.NcclError: NCCL_ERROR_SYSTEM_ERROR: unhandled system error (run with NCCL_DEBUG=INFO for details)
+",
+        first: "unknown: no line names the network; FAULT: a call of NCCL failed with a system error (ncclSystemError)",
+        holds: &["(3 times)"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "nccl-tests has NCCL's last warning behind the error",
+        log: "\
+gpu-b: Test NCCL failure common.cu:1005 'remote process exited or there was a network error / socketProgress: Connection closed by \
+remote peer gpu-a<4711>'
+ .. gpu-b pid 2000: Test failure common.cu:844
+",
+        first: "unknown: no line names the network; FAULT: another rank closed its connection: it ended or crashed",
+        holds: &["ncclRemoteError"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "XLA has it in quotes",
+        log: "\
+E126 12:00:00 10 pjrt_client.cc:2985] Execution of replica 0 failed: INTERNAL: NCCL operation ncclCommInitRankConfig(&comm, ...) failed: \
+unhandled system error (run with NCCL_DEBUG=INFO for details). Last NCCL warning(error) log entry (may be unrelated) 'Call to \
+ibv_reg_mr failed with error Cannot allocate memory'.
+",
+        first: "RDMA, as the warnings show; FAULT: memory could not be pinned: the limit of locked memory is too small",
+        holds: &["ulimit -l unlimited"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "a line that names NCCL and an error of something else is none of NCCL's",
+        log: "pynccl.py:69] vLLM uses nccl==2.27.3\nworker: invalid argument: --nccl-port\ninternal error of the NCCL profiler plugin\n",
+        first: "unknown: no line of NCCL in this log. Run the job with NCCL_DEBUG=INFO",
+        holds: &[],
+        lacks: &["FAULT"],
     },
 ];
 

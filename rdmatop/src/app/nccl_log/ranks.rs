@@ -11,7 +11,7 @@ use rustix::time::ClockId;
 
 use rdmatop_nccl_log::{
     identity::{Candidate, Identity, identify, is_here},
-    now::Found,
+    now::IdentifiedProcess,
     report::Report,
 };
 use rdmatop_sources::{
@@ -54,7 +54,11 @@ pub(super) fn hostname(root: &Root) -> String {
 
 /// The processes of a log that are, or were, on this machine, and who they are. Keys tell later whether one
 /// has ended.
-pub(super) fn find(report: &Report, inputs: &[Input], root: &Root) -> (Vec<Found>, BTreeMap<u32, ProcKey>) {
+pub(super) fn find(
+    report: &Report,
+    inputs: &[Input],
+    root: &Root,
+) -> (Vec<IdentifiedProcess>, BTreeMap<u32, ProcKey>) {
     let here = hostname(root);
     let of_processes = || {
         report
@@ -73,7 +77,7 @@ pub(super) fn find(report: &Report, inputs: &[Input], root: &Root) -> (Vec<Found
     let clocks = Clocks::now(root);
     let (mut found, mut keys) = (Vec::new(), BTreeMap::new());
     let (mut reader, until) = (DetailReader::new(root.clone()), Instant::now() + PATIENCE);
-    let mut tell = |process| {
+    let mut details_of = |process| {
         let in_time = Instant::now() < until;
         let parts = [Part::Environment, Part::Libraries];
         reader.details(process, None, if in_time { &parts } else { &[] })
@@ -91,8 +95,8 @@ pub(super) fn find(report: &Report, inputs: &[Input], root: &Root) -> (Vec<Found
             .flatten()
             // Where the log names another host, it can only mean a container on this machine.
             .filter(|one| local || one.nested)
-            .filter_map(|one| Some(candidate(root, one, tell(one.key)?, &logs, &clocks)))
-            .filter(|one| one.is_of(&writer.host, &here))
+            .filter_map(|one| Some(candidate(root, one, details_of(one.key)?, &logs, &clocks)))
+            .filter(|one| one.belongs_to(&writer.host, &here))
             .collect();
         // The last write to any of the logs; not known if one is a pipe, which has no time.
         let written: Option<Vec<u64>> = logs.iter().map(|log| log.written_ns).collect();
@@ -107,7 +111,7 @@ pub(super) fn find(report: &Report, inputs: &[Input], root: &Root) -> (Vec<Found
         } else if !local {
             continue;
         }
-        found.push(Found {
+        found.push(IdentifiedProcess {
             writer: writer.clone(),
             identity,
             ended: false,
@@ -117,7 +121,7 @@ pub(super) fn find(report: &Report, inputs: &[Input], root: &Root) -> (Vec<Found
 }
 
 /// Marks the processes that have ended since.
-pub(super) fn look_again(found: &mut [Found], keys: &BTreeMap<u32, ProcKey>, root: &Root) {
+pub(super) fn mark_ended(found: &mut [IdentifiedProcess], keys: &BTreeMap<u32, ProcKey>, root: &Root) {
     for one in found {
         if let Identity::Process(process, _) = &one.identity {
             one.ended = key(root, process.pid) != keys.get(&process.pid).copied();
@@ -224,10 +228,10 @@ mod tests {
             "{one:?}"
         );
         let mut again = found.clone();
-        look_again(&mut again, &keys, &root);
+        mark_ended(&mut again, &keys, &root);
         assert!(!again[0].ended);
         let other = BTreeMap::from([(me, ProcKey { pid: me, start: 1 })]);
-        look_again(&mut again, &other, &root);
+        mark_ended(&mut again, &other, &root);
         assert!(again[0].ended, "the number is used again");
         drop(file);
         let (found, _) = find(&log(me), &[input], &root);

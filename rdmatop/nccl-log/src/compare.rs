@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    now::{Kind, Live, Now, Port, Said},
+    now::{Agreement, Comparison, LivePort, LiveProcess, Now},
     report::Report,
     verdict::is_rdma,
 };
@@ -12,22 +12,22 @@ use rdmatop_model::ib::PortState;
 
 /// Traffic below this, in bytes per second both ways together, is not the data of a collective: connections
 /// are kept alive, and ranks tell each other where they are.
-const MOVES: f64 = 1e6;
+const MIN_DATA_RATE: f64 = 1e6;
 /// A NIC of a job that carries less than this share of what the busiest carries takes no part in the work.
-const SHARE: f64 = 0.01;
+const IDLE_SHARE: f64 = 0.01;
 /// Names that a line shows.
-const NAMES: usize = 4;
+const MAX_NAMES: usize = 4;
 
 /// What, by the log, the processes of a host use between hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Says<'a> {
+enum LogNetwork<'a> {
     Rdma(&'a str),
     Tcp(&'a str),
     /// No connection leaves the host, or the name of the network does not tell what it is.
-    Nothing,
+    Unknown,
 }
 
-fn says<'a>(report: &'a Report, live: &'a Live) -> Says<'a> {
+fn log_network<'a>(report: &'a Report, live: &'a LiveProcess) -> LogNetwork<'a> {
     let process = report
         .processes
         .iter()
@@ -42,7 +42,8 @@ fn says<'a>(report: &'a Report, live: &'a Live) -> Says<'a> {
             .map(|nic| nic.network.as_str())
     };
     // The chosen network is not used when the log has local connections and none over a network.
-    let local = report.inside.local > 0 && report.nics.is_empty() && report.inside.collnet == 0;
+    let local =
+        report.other_connections.local > 0 && report.nics.is_empty() && report.other_connections.collnet == 0;
     let network = process
         .and_then(|process| process.network.as_deref())
         .or_else(of_host);
@@ -50,9 +51,9 @@ fn says<'a>(report: &'a Report, live: &'a Live) -> Says<'a> {
         .filter(|_| !local)
         .map(|network| (network, is_rdma(network, provider)))
     {
-        Some((network, Some(true))) => Says::Rdma(network),
-        Some((network, Some(false))) => Says::Tcp(network),
-        _ => Says::Nothing,
+        Some((network, Some(true))) => LogNetwork::Rdma(network),
+        Some((network, Some(false))) => LogNetwork::Tcp(network),
+        _ => LogNetwork::Unknown,
     }
 }
 
@@ -61,77 +62,77 @@ pub(super) fn rate(bytes: f64) -> String {
     text::rate(bytes, "B/s")
 }
 
-fn tcp(live: &Live) -> Option<f64> {
+fn tcp_rate(live: &LiveProcess) -> Option<f64> {
     let tcp = live.tcp.as_ref()?;
     Some(tcp.tx_bytes.rate? + tcp.rx_bytes.rate?)
 }
 
-fn own(live: &Live) -> Option<f64> {
-    let [tx, rx] = live.ways;
+fn rdma_rate(live: &LiveProcess) -> Option<f64> {
+    let [tx, rx] = live.byte_rates;
     Some(tx? + rx?)
 }
 
 /// What a port moves; `None` for a small lower bound, which does not show that little moves.
-fn moved(port: &Port) -> Option<f64> {
+fn port_rate(port: &LivePort) -> Option<f64> {
     let (tx, rx) = (port.tx_bytes?, port.rx_bytes?);
     let sum = tx.rate? + rx.rate?;
-    let is_known = sum >= MOVES || !(tx.partial || rx.partial);
+    let is_known = sum >= MIN_DATA_RATE || !(tx.partial || rx.partial);
     is_known.then_some(sum)
 }
 
 /// What the ports of a process's devices move; `None` if that is not known of each port.
-fn of_devices(live: &Live, now: &Now) -> Option<f64> {
+fn device_rate(live: &LiveProcess, now: &Now) -> Option<f64> {
     let ports = now
         .ports
         .iter()
         .filter(|port| live.devices.contains(&port.device));
-    let all: Vec<f64> = ports.map(moved).collect::<Option<_>>()?;
+    let all: Vec<f64> = ports.map(port_rate).collect::<Option<_>>()?;
     (!all.is_empty()).then(|| all.iter().sum())
 }
 
 fn names<'a>(all: impl Iterator<Item = &'a str>) -> String {
     let all: BTreeSet<&str> = all.collect();
-    let shown: Vec<&str> = all.iter().take(NAMES).copied().collect();
-    match all.len().saturating_sub(NAMES) {
+    let shown: Vec<&str> = all.iter().take(MAX_NAMES).copied().collect();
+    match all.len().saturating_sub(MAX_NAMES) {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
     }
 }
 
-fn pids<'a>(all: impl Iterator<Item = &'a Live>) -> String {
+fn pids<'a>(all: impl Iterator<Item = &'a LiveProcess>) -> String {
     let all: Vec<String> = all.map(|live| live.pid.to_string()).collect();
     names(all.iter().map(String::as_str))
 }
 
 /// The lines; differences between log and life come first.
-pub(super) fn said(report: &Report, now: &Now) -> Vec<Said> {
+pub(super) fn compare(report: &Report, now: &Now) -> Vec<Comparison> {
     let mut out = Vec::new();
-    let lives: Vec<&Live> = now.processes.iter().filter(|live| !live.ended).collect();
-    gone(now, &mut out);
-    let rdma: Vec<&Live> = lives
+    let lives: Vec<&LiveProcess> = now.processes.iter().filter(|live| !live.ended).collect();
+    ended_ranks(now, &mut out);
+    let rdma: Vec<&LiveProcess> = lives
         .iter()
         .copied()
-        .filter(|live| matches!(says(report, live), Says::Rdma(_)))
+        .filter(|live| matches!(log_network(report, live), LogNetwork::Rdma(_)))
         .collect();
-    let socket: Vec<&Live> = lives
+    let socket: Vec<&LiveProcess> = lives
         .iter()
         .copied()
-        .filter(|live| matches!(says(report, live), Says::Tcp(_)))
+        .filter(|live| matches!(log_network(report, live), LogNetwork::Tcp(_)))
         .collect();
-    log_says_rdma(report, now, &rdma, &mut out);
-    log_says_tcp(report, &socket, &mut out);
-    errors(&lives, &mut out);
-    out.sort_by_key(|said| said.kind);
+    compare_rdma(report, now, &rdma, &mut out);
+    compare_tcp(report, &socket, &mut out);
+    failed_qps(&lives, &mut out);
+    out.sort_by_key(|one| one.kind);
     out
 }
 
-fn push(out: &mut Vec<Said>, kind: Kind, id: &'static str, line: String) {
-    out.push(Said { kind, id, line });
+fn push(out: &mut Vec<Comparison>, kind: Agreement, id: &'static str, line: String) {
+    out.push(Comparison { kind, id, line });
 }
 
 /// Ranks that have ended while others go on, which wait for them.
-fn gone(now: &Now, out: &mut Vec<Said>) {
-    let during: Vec<&Live> = now.processes.iter().filter(|live| live.ended).collect();
+fn ended_ranks(now: &Now, out: &mut Vec<Comparison>) {
+    let during: Vec<&LiveProcess> = now.processes.iter().filter(|live| live.ended).collect();
     let before: Vec<String> = now
         .absent
         .iter()
@@ -142,7 +143,7 @@ fn gone(now: &Now, out: &mut Vec<Said>) {
         if !during.is_empty() {
             push(
                 out,
-                Kind::Unclear,
+                Agreement::Unclear,
                 "ended",
                 "all processes of the log ended while rdmatop looked".to_owned(),
             );
@@ -159,38 +160,41 @@ fn gone(now: &Now, out: &mut Vec<Said>) {
             names(all.iter().map(String::as_str)),
             now.processes.len() - during.len()
         );
-        push(out, Kind::Differs, "rank-gone", line);
+        push(out, Agreement::Differs, "rank-gone", line);
     }
 }
 
-fn network<'a>(report: &'a Report, live: &'a Live) -> &'a str {
-    match says(report, live) {
-        Says::Rdma(name) | Says::Tcp(name) => name,
-        Says::Nothing => "-",
+fn network<'a>(report: &'a Report, live: &'a LiveProcess) -> &'a str {
+    match log_network(report, live) {
+        LogNetwork::Rdma(name) | LogNetwork::Tcp(name) => name,
+        LogNetwork::Unknown => "-",
     }
 }
 
-fn log_says_rdma(report: &Report, now: &Now, lives: &[&Live], out: &mut Vec<Said>) {
+fn compare_rdma(report: &Report, now: &Now, lives: &[&LiveProcess], out: &mut Vec<Comparison>) {
     let Some(first) = lives.first() else { return };
     let network = network(report, first);
-    let joined = |live: &Live| {
+    let joined = |live: &LiveProcess| {
         let process = report
             .processes
             .iter()
             .find(|(writer, _)| writer.host == live.host && writer.pid == live.log_pid);
         process.is_some_and(|(_, process)| process.joined())
     };
-    let without: Vec<&Live> = lives.iter().copied().filter(|live| live.qps == Some(0)).collect();
+    let without: Vec<&LiveProcess> = lives.iter().copied().filter(|live| live.qps == Some(0)).collect();
     for live in &without {
-        let by_tcp = tcp(live).filter(|rate| *rate >= MOVES);
+        let by_tcp = tcp_rate(live).filter(|rate| *rate >= MIN_DATA_RATE);
         let (kind, rest) = match by_tcp {
-            Some(bytes) => (Kind::Differs, format!("it moves {} by TCP instead", rate(bytes))),
+            Some(bytes) => (
+                Agreement::Differs,
+                format!("it moves {} by TCP instead", rate(bytes)),
+            ),
             None if joined(live) => (
-                Kind::Differs,
+                Agreement::Differs,
                 "its connections are closed, or not made".to_owned(),
             ),
             None => (
-                Kind::Unclear,
+                Agreement::Unclear,
                 "the log does not show that its rank has joined: it may be starting".to_owned(),
             ),
         };
@@ -207,8 +211,8 @@ fn log_says_rdma(report: &Report, now: &Now, lives: &[&Live], out: &mut Vec<Said
     }
     for live in lives.iter().filter(|live| live.qps != Some(0)) {
         // Not compared with the process's own count: a rank to which others write need not send.
-        if let (Some(bytes), Some(by_rdma)) = (tcp(live), of_devices(live, now))
-            && bytes >= MOVES
+        if let (Some(bytes), Some(by_rdma)) = (tcp_rate(live), device_rate(live, now))
+            && bytes >= MIN_DATA_RATE
             && by_rdma * 10.0 < bytes
         {
             let line = format!(
@@ -218,19 +222,19 @@ fn log_says_rdma(report: &Report, now: &Now, lives: &[&Live], out: &mut Vec<Said
                 rate(bytes),
                 rate(by_rdma)
             );
-            push(out, Kind::Differs, "tcp-instead", line);
+            push(out, Agreement::Differs, "tcp-instead", line);
         }
     }
     if without.len() == lives.len() {
         return;
     }
-    devices(report, now, lives, out);
-    carried(network, now, out);
+    compare_devices(report, now, lives, out);
+    compare_traffic(network, now, out);
 }
 
 /// Devices that the log names and the processes do not use, and the other way round.
-fn devices(report: &Report, now: &Now, lives: &[&Live], out: &mut Vec<Said>) {
-    let named = now.named(report);
+fn compare_devices(report: &Report, now: &Now, lives: &[&LiveProcess], out: &mut Vec<Comparison>) {
+    let named = now.log_devices(report);
     let here: BTreeSet<&str> = now.ports.iter().map(|port| &*port.device).collect();
     let missing: Vec<&str> = named
         .keys()
@@ -242,7 +246,7 @@ fn devices(report: &Report, now: &Now, lives: &[&Live], out: &mut Vec<Said>) {
             "The log has connections on {}, and this machine has no such device now",
             names(missing.into_iter())
         );
-        push(out, Kind::Differs, "nic-gone", line);
+        push(out, Agreement::Differs, "nic-gone", line);
     }
     let down = now
         .ports
@@ -254,7 +258,7 @@ fn devices(report: &Report, now: &Now, lives: &[&Live], out: &mut Vec<Said>) {
             "The log has connections on {}, and its port is not ACTIVE now",
             names(down.into_iter())
         );
-        push(out, Kind::Differs, "port-down", line);
+        push(out, Agreement::Differs, "port-down", line);
     }
     let used: BTreeSet<&str> = lives
         .iter()
@@ -276,15 +280,15 @@ fn devices(report: &Report, now: &Now, lives: &[&Live], out: &mut Vec<Said>) {
             ),
             names(others.into_iter())
         );
-        push(out, Kind::Differs, "other-nic", line);
+        push(out, Agreement::Differs, "other-nic", line);
     }
 }
 
 /// Which of the log's NICs carry data.
-fn carried(network: &str, now: &Now, out: &mut Vec<Said>) {
+fn compare_traffic(network: &str, now: &Now, out: &mut Vec<Comparison>) {
     let has_log = now.ports.iter().any(|port| port.in_log == Some(true));
     // If no NIC of the log has a connection here, these are the ACTIVE ports of the processes' devices.
-    let is_meant = |port: &&Port| {
+    let is_meant = |port: &&LivePort| {
         if has_log {
             port.in_log == Some(true)
         } else {
@@ -294,7 +298,7 @@ fn carried(network: &str, now: &Now, out: &mut Vec<Said>) {
     let mut sums: BTreeMap<&str, Option<f64>> = BTreeMap::new();
     for port in now.ports.iter().filter(is_meant) {
         let sum = sums.entry(&port.device).or_insert(Some(0.0));
-        *sum = sum.zip(moved(port)).map(|(sum, bytes)| sum + bytes);
+        *sum = sum.zip(port_rate(port)).map(|(sum, bytes)| sum + bytes);
     }
     let known: Option<Vec<(&str, f64)>> = sums.into_iter().map(|(name, sum)| Some((name, sum?))).collect();
     let whose = if has_log {
@@ -305,7 +309,7 @@ fn carried(network: &str, now: &Now, out: &mut Vec<Said>) {
     let Some(known) = known.filter(|known| !known.is_empty()) else {
         push(
             out,
-            Kind::Unclear,
+            Agreement::Unclear,
             "unknown",
             format!(
                 "The log says NET/{network}, and the processes have QPs; what their ports move is not known"
@@ -317,7 +321,7 @@ fn carried(network: &str, now: &Now, out: &mut Vec<Said>) {
     let busiest = known.iter().map(|(_, bytes)| *bytes).fold(0.0, f64::max);
     let idle: Vec<&str> = known
         .iter()
-        .filter(|(_, bytes)| *bytes < SHARE * busiest)
+        .filter(|(_, bytes)| *bytes < IDLE_SHARE * busiest)
         .map(|(name, _)| *name)
         .collect();
     let busy: Vec<&str> = known
@@ -329,20 +333,20 @@ fn carried(network: &str, now: &Now, out: &mut Vec<Said>) {
         1 => "1 NIC".to_owned(),
         count => format!("{count} NICs"),
     };
-    if all < MOVES {
+    if all < MIN_DATA_RATE {
         let line = format!(
             "The log {whose} {count}, and next to nothing moves on them ({}): the job computes, waits or hangs. \
              rdmatop check says what it waits for",
             rate(all)
         );
-        push(out, Kind::Unclear, "quiet", line);
+        push(out, Agreement::Unclear, "quiet", line);
     } else if idle.is_empty() {
         let line = format!(
             "As the log says, RDMA: {} on {}",
             rate(all),
             names(busy.into_iter())
         );
-        push(out, Kind::Agrees, "rdma", line);
+        push(out, Agreement::Agrees, "rdma", line);
     } else {
         let line = format!(
             "The log {whose} {count}, and only {} {} data ({}): {} {} less than {:.0} % of that",
@@ -351,17 +355,17 @@ fn carried(network: &str, now: &Now, out: &mut Vec<Said>) {
             rate(all),
             names(idle.iter().copied()),
             if idle.len() == 1 { "moves" } else { "move" },
-            SHARE * 100.0
+            IDLE_SHARE * 100.0
         );
-        push(out, Kind::Differs, "idle-nic", line);
+        push(out, Agreement::Differs, "idle-nic", line);
     }
 }
 
-fn log_says_tcp(report: &Report, lives: &[&Live], out: &mut Vec<Said>) {
+fn compare_tcp(report: &Report, lives: &[&LiveProcess], out: &mut Vec<Comparison>) {
     let Some(first) = lives.first() else { return };
     let network = network(report, first);
     for live in lives {
-        if let Some(bytes) = own(live).filter(|bytes| *bytes >= MOVES) {
+        if let Some(bytes) = rdma_rate(live).filter(|bytes| *bytes >= MIN_DATA_RATE) {
             let line = format!(
                 "The log says NET/{network}, and {} (PID {}) moves {} by RDMA on {}",
                 live.comm,
@@ -369,12 +373,12 @@ fn log_says_tcp(report: &Report, lives: &[&Live], out: &mut Vec<Said>) {
                 rate(bytes),
                 names(live.devices.iter().map(|name| &**name))
             );
-            push(out, Kind::Differs, "rdma-instead", line);
+            push(out, Agreement::Differs, "rdma-instead", line);
         }
     }
     let rates: Vec<(f64, u32)> = lives
         .iter()
-        .filter_map(|live| Some((tcp(live)?, live.tcp.as_ref()?.connections)))
+        .filter_map(|live| Some((tcp_rate(live)?, live.tcp.as_ref()?.connections)))
         .collect();
     let all: f64 = rates.iter().map(|(bytes, _)| bytes).sum();
     let connections: u32 = rates
@@ -383,24 +387,24 @@ fn log_says_tcp(report: &Report, lives: &[&Live], out: &mut Vec<Said>) {
         .fold(0, |a, b| a.saturating_add(*b));
     if rates.is_empty() {
         let line = format!("The log says NET/{network}; what its processes move by TCP is not known");
-        push(out, Kind::Unclear, "unknown", line);
-    } else if all < MOVES {
+        push(out, Agreement::Unclear, "unknown", line);
+    } else if all < MIN_DATA_RATE {
         let line = format!(
             "The log says NET/{network}, and next to nothing moves by TCP ({}): the job computes, waits or hangs",
             rate(all)
         );
-        push(out, Kind::Unclear, "quiet", line);
+        push(out, Agreement::Unclear, "quiet", line);
     } else {
         let line = format!(
             "As the log says, TCP: {} in {connections} connections of PID {}",
             rate(all),
             pids(lives.iter().copied())
         );
-        push(out, Kind::Agrees, "tcp", line);
+        push(out, Agreement::Agrees, "tcp", line);
     }
 }
 
-fn errors(lives: &[&Live], out: &mut Vec<Said>) {
+fn failed_qps(lives: &[&LiveProcess], out: &mut Vec<Comparison>) {
     for live in lives.iter().filter(|live| live.qps_in_error > 0) {
         let line = format!(
             "{} of {} QPs of {} (PID {}) are in ERR: their connections are broken. `sudo rdmatop check --pid {}` says more",
@@ -410,6 +414,6 @@ fn errors(lives: &[&Live], out: &mut Vec<Said>) {
             live.pid,
             live.pid
         );
-        push(out, Kind::Differs, "qp-error", line);
+        push(out, Agreement::Differs, "qp-error", line);
     }
 }

@@ -4,7 +4,7 @@ use super::super::{
     identity::{Candidate, Identity, Proof},
     json,
     line::Writer,
-    now::{Found, Kind, Now},
+    now::{Agreement, IdentifiedProcess, Now},
     page::{self, Links},
     report::Report,
 };
@@ -65,7 +65,7 @@ fn snapshot(processes: Vec<ProcessRow>, ports: Vec<PortRow>) -> Snapshot {
     snapshot
 }
 
-fn found(pid: u32, identity: Option<u32>) -> Found {
+fn found(pid: u32, identity: Option<u32>) -> IdentifiedProcess {
     let candidate = |here| Candidate {
         pid: here,
         comm: "python3".to_owned(),
@@ -73,7 +73,7 @@ fn found(pid: u32, identity: Option<u32>) -> Found {
         other_network: Some(false),
         ..Candidate::default()
     };
-    Found {
+    IdentifiedProcess {
         writer: Writer {
             host: "gpu-a".to_owned(),
             pid,
@@ -86,20 +86,24 @@ fn found(pid: u32, identity: Option<u32>) -> Found {
 }
 
 /// Both ranks of gpu-a are on this machine, with the numbers of the log.
-fn both() -> [Found; 2] {
+fn both() -> [IdentifiedProcess; 2] {
     [found(100, Some(100)), found(101, Some(101))]
 }
 
-fn said(report: &Report, found: &[Found], snapshot: &Snapshot) -> Vec<(Kind, &'static str, String)> {
+fn compared(
+    report: &Report,
+    found: &[IdentifiedProcess],
+    snapshot: &Snapshot,
+) -> Vec<(Agreement, &'static str, String)> {
     let now = Now::of(report, found, snapshot, 3.0);
-    now.said
+    now.comparisons
         .into_iter()
-        .map(|said| (said.kind, said.id, said.line))
+        .map(|one| (one.kind, one.id, one.line))
         .collect()
 }
 
-fn ids(report: &Report, found: &[Found], snapshot: &Snapshot) -> Vec<(Kind, &'static str)> {
-    said(report, found, snapshot)
+fn ids(report: &Report, found: &[IdentifiedProcess], snapshot: &Snapshot) -> Vec<(Agreement, &'static str)> {
+    compared(report, found, snapshot)
         .into_iter()
         .map(|(kind, id, _)| (kind, id))
         .collect()
@@ -120,11 +124,11 @@ fn a_job_that_does_what_its_log_says_agrees_in_one_line() {
         vec![rank(100, &["mlx5_0"]), rank(101, &["mlx5_1"])],
         vec![port("mlx5_0", 20e9), port("mlx5_1", 22e9), port("mlx5_9", 5e9)],
     );
-    let lines = said(&report, &both(), &healthy);
+    let lines = compared(&report, &both(), &healthy);
     assert_eq!(
         lines,
         [(
-            Kind::Agrees,
+            Agreement::Agrees,
             "rdma",
             "As the log says, RDMA: 42.0 GB/s on mlx5_0, mlx5_1".to_owned()
         )]
@@ -139,9 +143,9 @@ fn a_job_that_does_what_its_log_says_agrees_in_one_line() {
         Vec::new(),
     );
     assert_eq!(
-        said(&on_tcp(), &[found(100, Some(100))], &tcp_job),
+        compared(&on_tcp(), &[found(100, Some(100))], &tcp_job),
         [(
-            Kind::Agrees,
+            Agreement::Agrees,
             "tcp",
             "As the log says, TCP: 500.0 MB/s in 8 connections of PID 100".to_owned()
         )]
@@ -153,25 +157,25 @@ fn of_the_nics_of_the_log_one_that_carries_nothing_is_named() {
     let report = read(&two_hosts());
     let processes = || vec![rank(100, &["mlx5_0"]), rank(101, &["mlx5_1"])];
     let of = |second: f64| {
-        said(
+        compared(
             &report,
             &both(),
             &snapshot(processes(), vec![port("mlx5_0", 20e9), port("mlx5_1", second)]),
         )
     };
-    let [(Kind::Differs, "idle-nic", line)] = &of(0.19e9)[..] else {
+    let [(Agreement::Differs, "idle-nic", line)] = &of(0.19e9)[..] else {
         panic!("{:?}", of(0.19e9));
     };
     assert_eq!(
         line,
         "The log has connections on 2 NICs, and only mlx5_0 moves data (20.2 GB/s): mlx5_1 moves less than 1 % of that"
     );
-    assert_eq!(of(0.21e9)[0].0, Kind::Agrees, "just enough");
+    assert_eq!(of(0.21e9)[0].0, Agreement::Agrees, "just enough");
     let quiet = snapshot(
         processes(),
         vec![port("mlx5_0", 300_000.0), port("mlx5_1", 300_000.0)],
     );
-    assert_eq!(ids(&report, &both(), &quiet), [(Kind::Unclear, "quiet")]);
+    assert_eq!(ids(&report, &both(), &quiet), [(Agreement::Unclear, "quiet")]);
     let unknown = PortRow {
         tx_bytes: None,
         wr_tx_bytes: None,
@@ -180,7 +184,7 @@ fn of_the_nics_of_the_log_one_that_carries_nothing_is_named() {
     let unknown = snapshot(processes(), vec![port("mlx5_0", 20e9), unknown]);
     assert_eq!(
         ids(&report, &both(), &unknown),
-        [(Kind::Unclear, "unknown")],
+        [(Agreement::Unclear, "unknown")],
         "unknown is not idle"
     );
 }
@@ -203,7 +207,11 @@ fn of_a_nic_with_two_ports_only_that_of_the_log_is_meant() {
     };
     for state in [1, 4] {
         let shot = snapshot(vec![rank(100, &["mlx5_0"]), rank(101, &["mlx5_1"])], ports(state));
-        assert_eq!(ids(&report, &both(), &shot), [(Kind::Agrees, "rdma")], "{state}");
+        assert_eq!(
+            ids(&report, &both(), &shot),
+            [(Agreement::Agrees, "rdma")],
+            "{state}"
+        );
         let now = Now::of(&report, &both(), &shot, 3.0);
         let in_log: Vec<_> = now.ports.iter().map(|port| port.in_log).collect();
         assert_eq!(in_log, [Some(true), Some(false), Some(true), Some(false)]);
@@ -226,25 +234,28 @@ fn a_log_of_libfabric_names_no_device_and_its_network_is_not_called_ib() {
         )
     };
     let busy = shot([9e9, 9e9]);
-    assert_eq!(ids(&report, &job, &busy), [(Kind::Agrees, "rdma")]);
+    assert_eq!(ids(&report, &job, &busy), [(Agreement::Agrees, "rdma")]);
     let now = Now::of(&report, &job, &busy, 3.0);
     assert!(
         now.ports.iter().all(|port| port.in_log.is_none()),
         "{:?}",
         now.ports
     );
-    let lines = said(&report, &job, &shot([9e9, 0.0]));
+    let lines = compared(&report, &job, &shot([9e9, 0.0]));
     assert_eq!(
         lines,
         [(
-            Kind::Differs,
+            Agreement::Differs,
             "idle-nic",
             "The log says NET/AWS Libfabric; its processes have QPs on 2 NICs, and only rdmap0s6 moves data (9.0 GB/s): \
              rdmap0s7 moves less than 1 % of that"
                 .to_owned()
         )]
     );
-    assert_eq!(ids(&report, &job, &shot([0.0, 0.0])), [(Kind::Unclear, "quiet")]);
+    assert_eq!(
+        ids(&report, &job, &shot([0.0, 0.0])),
+        [(Agreement::Unclear, "quiet")]
+    );
 }
 
 #[test]
@@ -260,14 +271,14 @@ fn a_process_without_qps_is_told_from_one_whose_qps_are_not_known() {
         };
         snapshot(vec![row, rank(101, &["mlx5_1"])], ports())
     };
-    let lines = said(&report, &both(), &without(None));
+    let lines = compared(&report, &both(), &without(None));
     assert_eq!(lines[0].1, "no-qp");
     assert_eq!(
         lines[0].2,
         "The log says NET/IB, and python3 (PID 100) has no QP: its connections are closed, or not made"
     );
-    let lines = said(&report, &both(), &without(Some(tcp(480e6))));
-    assert_eq!((lines[0].0, lines[0].1), (Kind::Differs, "tcp-instead"));
+    let lines = compared(&report, &both(), &without(Some(tcp(480e6))));
+    assert_eq!((lines[0].0, lines[0].1), (Agreement::Differs, "tcp-instead"));
     assert!(
         lines[0]
             .2
@@ -281,7 +292,11 @@ fn a_process_without_qps_is_told_from_one_whose_qps_are_not_known() {
     }
     let now = Now::of(&report, &elsewhere, &without(None), 3.0);
     assert_eq!(now.processes[0].qps, None);
-    assert!(now.said.iter().all(|said| said.id != "no-qp"), "{:?}", now.said);
+    assert!(
+        now.comparisons.iter().all(|one| one.id != "no-qp"),
+        "{:?}",
+        now.comparisons
+    );
     assert!(
         now.missing.iter().any(|line| line.contains("run it as root")),
         "{:?}",
@@ -297,7 +312,7 @@ fn a_process_without_qps_is_told_from_one_whose_qps_are_not_known() {
     let starting = read("gpu-a:100:100 [0] NCCL INFO Using network IB\n");
     assert_eq!(
         ids(&starting, &[found(100, Some(100))], &without(None)),
-        [(Kind::Unclear, "no-qp")]
+        [(Agreement::Unclear, "no-qp")]
     );
 }
 
@@ -308,13 +323,16 @@ fn what_goes_another_way_than_the_log_says_is_a_difference() {
     moving.traffic.rx_bytes = Some(counter(0.0, Source::Ebpf));
     let by_rdma = snapshot(vec![moving.clone()], vec![port("mlx5_0", 2e9)]);
     let one = [found(100, Some(100))];
-    assert_eq!(ids(&on_tcp(), &one, &by_rdma)[0], (Kind::Differs, "rdma-instead"));
+    assert_eq!(
+        ids(&on_tcp(), &one, &by_rdma)[0],
+        (Agreement::Differs, "rdma-instead")
+    );
     moving.traffic.tx_bytes = Some(counter(1e6, Source::Ebpf));
     moving.tcp = Some(tcp(500e6));
     let by_tcp = snapshot(vec![moving], vec![port("mlx5_0", 1e6), port("mlx5_1", 1e6)]);
     assert_eq!(
         ids(&read(&two_hosts()), &one, &by_tcp)[0],
-        (Kind::Differs, "tcp-instead")
+        (Agreement::Differs, "tcp-instead")
     );
     // Work requests do not show what peers write, so a small count is no evidence.
     let of_work_requests = |device: &str, rate: f64| PortRow {
@@ -329,10 +347,10 @@ fn what_goes_another_way_than_the_log_says_is_a_difference() {
         vec![of_work_requests("mlx5_0", 1e3), of_work_requests("mlx5_1", 9e9)],
     );
     let now = Now::of(&read(&two_hosts()), &one, &bounds, 3.0);
-    let [said] = now.said.as_slice() else {
-        panic!("{:?}", now.said)
+    let [line] = now.comparisons.as_slice() else {
+        panic!("{:?}", now.comparisons)
     };
-    assert_eq!((said.kind, said.id), (Kind::Unclear, "unknown"));
+    assert_eq!((line.kind, line.id), (Agreement::Unclear, "unknown"));
     assert!(now.ports[0].tx_bytes.is_some_and(|counter| counter.partial));
     // The log names mlx5_0 and mlx5_1.
     let elsewhere = snapshot(
@@ -347,7 +365,7 @@ fn what_goes_another_way_than_the_log_says_is_a_difference() {
     );
     let lines = ids(&read(&two_hosts()), &one, &elsewhere);
     for id in ["nic-gone", "port-down", "other-nic"] {
-        assert!(lines.contains(&(Kind::Differs, id)), "{id}: {lines:?}");
+        assert!(lines.contains(&(Agreement::Differs, id)), "{id}: {lines:?}");
     }
 }
 
@@ -365,9 +383,9 @@ fn a_rank_that_ended_beside_others_and_qps_in_err_are_named() {
         ..(*full::snapshot().qps[0]).clone()
     };
     shot.qps = vec![Arc::new(broken)].into();
-    let lines = said(&report, &[found(100, Some(100)), found(101, None)], &shot);
+    let lines = compared(&report, &[found(100, Some(100)), found(101, None)], &shot);
     assert!(
-        lines.iter().any(|(kind, id, line)| *kind == Kind::Differs
+        lines.iter().any(|(kind, id, line)| *kind == Agreement::Differs
             && *id == "rank-gone"
             && line == "PID 101 of the log has ended, and of the others 1 run on: a collective waits for every rank"),
         "{lines:?}"
@@ -404,7 +422,8 @@ fn the_section_reads_well_and_is_absent_where_there_is_nothing_to_say() {
         DOCUMENT.contains(&format!("```\n{beginning}\n```\n")),
         "docs/nccl-log.md"
     );
-    let json: serde_json::Value = serde_json::from_str(&json::of(&report, Some(&now)).unwrap()).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&json::document(&report, Some(&now)).unwrap()).unwrap();
     let process = &json["now"]["processes"][0];
     assert_eq!(
         (&process["log_pid"], &process["pid"]),
@@ -414,11 +433,11 @@ fn the_section_reads_well_and_is_absent_where_there_is_nothing_to_say() {
     assert!(process["rx_bytes"].is_null());
     assert_eq!(json["now"]["said"][0]["id"], "idle-nic");
 
-    let elsewhere = Now::without_look(&report, &[]);
+    let elsewhere = Now::unobserved(&report, &[]);
     assert!(elsewhere.is_none());
     let plain = page::text(&report, &Links::default(), None);
     assert!(!plain.contains("Now"));
-    let over = Now::without_look(&report, &[found(100, None), found(101, None)]);
+    let over = Now::unobserved(&report, &[found(100, None), found(101, None)]);
     let text = page::text(&report, &Links::default(), over.as_ref());
     assert!(
         text.contains("\nNow\n  All 2 processes of the log on this machine have ended\n"),
@@ -432,7 +451,8 @@ fn the_document_names_every_key_and_every_line() {
     let report = read(&two_hosts());
     let shot = snapshot(vec![rank(100, &["mlx5_0"])], vec![port("mlx5_0", 38e9)]);
     let now = Now::of(&report, &[found(100, Some(100)), found(101, None)], &shot, 3.0);
-    let json: serde_json::Value = serde_json::from_str(&json::of(&report, Some(&now)).unwrap()).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&json::document(&report, Some(&now)).unwrap()).unwrap();
     let now = &json["now"];
     let rows = |section: &str| -> String {
         let (_, rest) = DOCUMENT.split_once(&format!("\n{section}\n")).unwrap();
@@ -452,7 +472,7 @@ fn the_document_names_every_key_and_every_line() {
         }
     }
     let compared = rows("## What is compared");
-    let source = include_str!("../beside.rs");
+    let source = include_str!("../compare.rs");
     for id in [
         "rdma",
         "tcp",
