@@ -10,6 +10,7 @@ mod oci;
 mod program;
 mod roots;
 mod rpm;
+mod sbom;
 mod tarball;
 mod traffic;
 pub(crate) mod tree;
@@ -32,7 +33,7 @@ pub(crate) struct DistArgs {
     /// The machines to build for
     #[arg(long, value_enum, default_value = "all")]
     arch: Wanted,
-    /// Also install, upgrade, remove and purge the package in fresh roots of Debian 11, 12, 13 and unstable:
+    /// Also install, upgrade, remove and purge the packages in fresh roots of Debian 11, 12, 13 and unstable:
     /// needs root and mmdebstrap
     #[arg(long)]
     roots: bool,
@@ -152,6 +153,7 @@ fn make(arch: Arch, own: &[PathBuf], epoch: u64, work: &Path, out: &Path) -> Res
         &out.join(deb::file_name(VERSION, arch)),
     )?;
     rpm::make(&dir, arch, VERSION, epoch, out)?;
+    sbom::make(&crates, epoch, &out.join(format!("{name}.cdx.json")))?;
     oci::make(&dir, arch, epoch, work, out)
 }
 
