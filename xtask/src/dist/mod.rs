@@ -6,6 +6,7 @@ mod crates;
 mod deb;
 mod licences;
 mod linker;
+mod lint;
 mod oci;
 mod program;
 mod roots;
@@ -37,6 +38,10 @@ pub(crate) struct DistArgs {
     /// needs root and mmdebstrap
     #[arg(long)]
     roots: bool,
+    /// Also hold the packages to lintian, and to rpmlint where it is installed: they may object to what
+    /// docs/install.md names and to nothing else
+    #[arg(long)]
+    lint: bool,
     /// Also make all of them in another clone of this source, and compare: takes twice the time
     #[arg(long)]
     twice: bool,
@@ -83,6 +88,9 @@ pub(crate) fn main(args: DistArgs) -> Result<u8> {
     if args.roots {
         roots::possible()?;
     }
+    if args.lint {
+        lint::possible()?;
+    }
     let epoch = epoch()?;
     let out = paths::target().join("dist");
     let work = paths::target().join("dist-work");
@@ -95,6 +103,9 @@ pub(crate) fn main(args: DistArgs) -> Result<u8> {
         make(*arch, &own, epoch, &work, &out)?;
     }
     sums(&out)?;
+    if args.lint {
+        lint::packages(&out, &work)?;
+    }
     if args.twice {
         twice::compare(&out, &work, args.arch.name(), epoch)?;
     }
