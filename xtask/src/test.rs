@@ -26,7 +26,7 @@ use self::{
     record::{Failure, Outcome, Record, follow},
     report::Part,
 };
-use crate::{arch::Arch, cross, deny, ebpf, equality, lab::kernel, lints, paths, setup, step};
+use crate::{arch::Arch, cross, deny, dist, ebpf, equality, lab::kernel, lints, paths, setup, step};
 
 /// `cargo xtask check`
 #[derive(Args, Clone, Default)]
@@ -49,7 +49,7 @@ pub(crate) struct TestArgs {
     /// Run all there is, as before a release: each kernel test on every kernel, and the fuzz targets for
     /// longer. Else every test runs on one kernel, and on the others what the kernel decides. With --kernel
     /// all tests run on the kernels that are named. It also runs the short list of --arch aarch64 on each of
-    /// that machine's kernels
+    /// that machine's kernels, and makes and tries the files of a release (`cargo xtask dist --roots --lint`)
     #[arg(long)]
     everywhere: bool,
     /// Kernel tests only
@@ -166,8 +166,31 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
             Err(error) => parts.push(cannot("kernel tests", &format!("{error:#}"))),
         }
     }
+    if args.everywhere && !only_lab && args.kernel.is_empty() && args.filter.is_none() {
+        parts.push(release_files());
+        if !setup::is_root() {
+            left_out.push("the packages in roots of Debian: root alone can make those".to_owned());
+        }
+    }
     equality::finish(&outs)?;
     finish(&parts, &left_out, asked.filter)
+}
+
+/// Makes the files of a release and tries them, after the guests: its builds keep all CPUs busy.
+fn release_files() -> Part {
+    const NAME: &str = "files of a release";
+    let started = Instant::now();
+    let mut part = match dist::whole() {
+        Ok(_) => Part {
+            name: NAME.into(),
+            outcome: Outcome::default(),
+            seconds: 0.0,
+        },
+        Err(error) => cannot(NAME, &format!("{error:#}")),
+    };
+    part.outcome.counts.passed += u64::from(part.outcome.failures.is_empty());
+    part.seconds = started.elapsed().as_secs_f64();
+    part
 }
 
 /// Prints the end of the log and returns the exit status.

@@ -26,7 +26,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 
 use crate::arch::Arch;
-use crate::{cross, paths};
+use crate::{cross, paths, setup};
 
 /// The options of `cargo xtask dist`.
 #[derive(Args, Clone, Copy)]
@@ -78,6 +78,22 @@ impl Wanted {
 
 /// The version of all crates of the workspace.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Makes the artefacts of both machines and tries them, as before a release. Only root can make roots.
+pub(crate) fn whole() -> Result<u8> {
+    let packages = ["lintian", "mmdebstrap", "python3-pip", "rpm", "rpmlint"];
+    setup::packages(
+        &[("make the files of a release and try them", &packages)],
+        false,
+        true,
+    )?;
+    main(DistArgs {
+        arch: Wanted::All,
+        roots: setup::is_root(),
+        lint: true,
+        twice: false,
+    })
+}
 
 /// Makes the artefacts in `target/dist`.
 pub(crate) fn main(args: DistArgs) -> Result<u8> {
