@@ -35,14 +35,16 @@ fn document(crates: &[Crate], time: &str) -> Value {
 }
 
 fn component(one: &Crate, kind: &str) -> Value {
+    // Before SPDX had expressions, cargo's manifests had a slash for OR.
+    let licence = one.licence.replace('/', " OR ");
+    let words: Vec<&str> = licence.split_whitespace().collect();
     let mut component = json!({
         "type": kind,
         "bom-ref": reference(one),
         "name": if one.name == "rdmatop" { PACKAGE } else { &one.name },
         "version": one.version,
         "scope": if one.linked { "required" } else { "excluded" },
-        // Before SPDX had expressions, cargo's manifests had a slash for OR.
-        "licenses": [{"expression": one.licence.replace('/', " OR ")}],
+        "licenses": [{"expression": words.join(" ")}],
     });
     // Ours are in no registry. On crates.io another program has the name rdmatop.
     if !one.ours {
@@ -66,7 +68,7 @@ mod tests {
         let one = |name: &str, ours, linked, needs: &[usize]| Crate {
             name: name.to_owned(),
             version: "1.2.3".to_owned(),
-            licence: "MIT/Apache-2.0".to_owned(),
+            licence: "MIT / Apache-2.0".to_owned(),
             dir: PathBuf::new(),
             ours,
             linked,
