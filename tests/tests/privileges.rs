@@ -79,7 +79,7 @@ fn each_capability_that_is_taken_away_costs_what_the_page_says() -> Result<()> {
         ("3", &["sys_admin"], Some("No eBPF")),
         ("3", &["sys_ptrace"], Some("No libraries")),
         ("3", &["dac_read_search"], None),
-        ("3", &["syslog"], Some("Errors that NIC drivers log")),
+        ("3", &["syslog"], None),
         ("2", &["sys_admin"], None),
         ("2", &["perfmon"], None),
         ("2", &["sys_admin", "perfmon"], Some("No eBPF")),
