@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         println!("cargo::rerun-if-changed={}", repo.join(path).display());
     }
     match object(repo, &out) {
-        Ok(true) => {
+        Ok(None) => {
             println!("cargo::rustc-cfg=ebpf_object");
             println!(
                 "cargo::rustc-env=RDMATOP_EBPF_OBJECT={}",
@@ -49,7 +49,12 @@ fn main() -> ExitCode {
             );
             ExitCode::SUCCESS
         }
-        Ok(false) => ExitCode::SUCCESS,
+        Ok(Some(missing)) => {
+            println!("cargo::warning=this rdmatop has no eBPF programs: {missing}");
+            // Of a source from git cargo shows no warning, so that the program says it, too.
+            println!("cargo::rustc-env=RDMATOP_EBPF_MISSING={missing}");
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             for line in error.lines() {
                 println!("cargo::error={line}");
@@ -75,8 +80,8 @@ fn watch_installs() {
     }
 }
 
-/// Writes the object to `out`. Returns false if there is to be none.
-fn object(repo: &Path, out: &Path) -> Result<bool, String> {
+/// Writes the object to `out`. If there is to be none, returns what is missing, a colon, and the remedy.
+fn object(repo: &Path, out: &Path) -> Result<Option<String>, String> {
     if let Some(given) = env::var_os("RDMATOP_EBPF_OBJECTS").filter(|given| !given.is_empty()) {
         let given = repo.join(given);
         let file = given.join(OBJECT);
@@ -88,18 +93,18 @@ fn object(repo: &Path, out: &Path) -> Result<bool, String> {
             ));
         }
         embed(&file, &out.join(OBJECT))?;
-        return Ok(true);
+        return Ok(None);
     }
     if env::var_os("RDMATOP_EBPF_SKIP").is_some_and(|skip| skip == "1") {
-        println!("cargo::warning=RDMATOP_EBPF_SKIP=1: this rdmatop has no eBPF programs");
-        return Ok(false);
+        return Ok(Some(
+            "RDMATOP_EBPF_SKIP was 1: build it without that variable".to_owned(),
+        ));
     }
     let toolchain = match ebpf_toolchain::find() {
         Ok(toolchain) => toolchain,
         Err(missing) => {
-            println!("cargo::warning=this rdmatop has no eBPF programs: {missing}; then build it again");
             watch_installs();
-            return Ok(false);
+            return Ok(Some(format!("{missing}; then build it again")));
         }
     };
     // `cargo xtask build-ebpf` builds into the same directory, so that neither builds again what the other
@@ -125,7 +130,7 @@ fn object(repo: &Path, out: &Path) -> Result<bool, String> {
     }
     // Copy the object, because the next build of another profile overwrites what cargo has built.
     embed(&ebpf_toolchain::built_object(&target), &out.join(OBJECT))?;
-    Ok(true)
+    Ok(None)
 }
 
 /// Writes the embedded form of a built object: its length without debug information, in eight bytes, then

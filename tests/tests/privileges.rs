@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
-    faults::{Switch, notes, sample},
+    faults::{Switch, behind, notes, sample},
     lab::Lab,
     rdmatop::{Trace, Window},
 };
@@ -72,13 +72,14 @@ fn each_capability_that_is_taken_away_costs_what_the_page_says() -> Result<()> {
         "dac_read_search",
         "syslog",
     ];
-    const CASES: [(&str, &[&str], Option<&str>); 10] = [
+    const CASES: [(&str, &[&str], Option<&str>); 11] = [
         ("3", &[], None),
         ("3", &["bpf"], None),
         ("3", &["perfmon"], None),
         ("3", &["sys_admin"], Some("No eBPF")),
         ("3", &["sys_ptrace"], Some("No libraries")),
         ("3", &["dac_read_search"], None),
+        ("3", &["syslog"], None),
         ("2", &["sys_admin"], None),
         ("2", &["perfmon"], None),
         ("2", &["sys_admin", "perfmon"], Some("No eBPF")),
@@ -105,6 +106,47 @@ fn each_capability_that_is_taken_away_costs_what_the_page_says() -> Result<()> {
             sample.value()["health"]["ebpf"]
         );
     }
+    Ok(())
+}
+
+/// A user who is not root, with the rights of rdmatop-check.service. A unit test of rdmatop-sources compares
+/// the unit's line with what rdmatop keeps.
+#[test]
+fn the_service_that_checks_needs_no_root() -> Result<()> {
+    let Some(_lab) = Lab::enter("privileges of rdmatop-check.service") else {
+        return Ok(());
+    };
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../deploy/systemd/rdmatop-check.service"
+    );
+    let unit = fs::read_to_string(path).context(path)?;
+    let line = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("AmbientCapabilities="));
+    let names = line.context("no AmbientCapabilities=")?.split_whitespace();
+    let granted: String = names.flat_map(|name| [",+", &name["CAP_".len()..]]).collect();
+    let granted = granted.to_lowercase();
+    let _paranoid = Switch::set("/proc/sys/kernel/perf_event_paranoid", "3")?;
+    let words = [
+        "setpriv".to_owned(),
+        "--reuid=65534".to_owned(),
+        "--regid=65534".to_owned(),
+        "--clear-groups".to_owned(),
+        "--no-new-privs".to_owned(),
+        format!("--bounding-set=-all{granted}"),
+        format!("--inh-caps=-all{granted}"),
+        format!("--ambient-caps=-all{granted}"),
+    ];
+    let sample = sample(&words.each_ref().map(String::as_str))?;
+    ensure!(notes(&sample).is_empty(), "{:?}", notes(&sample));
+    let state = &sample.value()["health"]["ebpf"]["state"];
+    ensure!(*state == "on", "{state}");
+    let (code, child) = behind(
+        &words.each_ref().map(String::as_str),
+        &["check", "--no-gpus", "--json"],
+    )?;
+    ensure!(code == Some(0), "{code:?}: {}", child.err.text());
     Ok(())
 }
 

@@ -4,13 +4,15 @@ use std::{
     fs,
     io::{IsTerminal as _, stdout},
     process::Command,
+    thread,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 
 use crate::{
-    lab::{self, nic::Nic},
+    arch::Arch,
+    lab::{self, kernel, newer_qemu, nic::Nic},
     setup, test,
 };
 
@@ -102,10 +104,25 @@ exit $code
 
 /// Runs the demo; the exit status is that of rdmatop.
 pub(crate) fn main(args: &DemoArgs) -> Result<u8> {
+    let series = kernel::find(&args.kernel)?;
     setup::without_kernels()?;
-    let program = test::program(test::Profile::Lab)?;
+    let here = args.nic.is_none() && has_device();
+    // The guest's kernel and QEMU come while the compiler runs.
+    let program = thread::scope(|scope| {
+        let fetched = (!here).then(|| {
+            scope.spawn(|| {
+                newer_qemu::fetch_if_missing(Arch::X86_64);
+                kernel::ensure(series)
+            })
+        });
+        let program = test::quick_program()?;
+        if let Some(fetched) = fetched {
+            fetched.join().map_err(|_| anyhow!("the download panicked"))??;
+        }
+        anyhow::Ok(program)
+    })?;
     let screen = stdout().is_terminal();
-    if args.nic.is_none() && has_device() {
+    if here {
         eprintln!(
             "demo: this machine has an RDMA device: sudo {} {}",
             program.display(),
@@ -137,7 +154,7 @@ pub(crate) fn main(args: &DemoArgs) -> Result<u8> {
         "demo: {why}booting Linux {} with {device} and perftest traffic",
         args.kernel
     );
-    let mut lab = lab::command(lab::kernel::find(&args.kernel)?, 86_400, &[])?;
+    let mut lab = lab::command(series, 86_400, &[])?;
     let terminal = screen && !args.args.iter().any(|arg| arg == "--once" || arg == "--json");
     if terminal {
         lab.arg("--tty");

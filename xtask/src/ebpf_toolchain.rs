@@ -36,14 +36,14 @@ struct Facts {
     debian_has_source: bool,
 }
 
-/// What is missing and the command that installs it, in one line.
+/// What is missing, a colon, and the command that installs it, in one line. rdmatop splits it at the colon.
 const NO_LINKER: &str = "no bpf-linker: `cargo xtask setup` installs it in a clone, elsewhere take a built one (`cargo binstall \
                          bpf-linker`)";
-const NO_COMPILER: &str = "no Rust compiler for the bpf target: `cargo xtask setup` (Debian: apt-get install \
-                           rustc-web cargo-web libstd-rust-web-dev-bpf; elsewhere: rustup toolchain install \
-                           nightly --component rust-src)";
-const NO_CORE: &str = "Debian's rustc lacks the bpf core library: `cargo xtask setup`, or apt-get install \
-                       libstd-rust-web-dev-bpf";
+const NO_COMPILER: &str = "no Rust compiler for the bpf target: in a clone `cargo xtask setup`, else on Debian `apt-get install \
+                           rustc-web cargo-web libstd-rust-web-dev-bpf`, elsewhere `rustup toolchain install \
+                           nightly --component rust-src`";
+const NO_CORE: &str = "Debian's rustc lacks the bpf core library: in a clone `cargo xtask setup`, else `apt-get install \
+                       libstd-rust-web-dev-bpf`";
 
 /// Finds a toolchain, or says in one line what to install.
 pub(crate) fn find() -> Result<Toolchain, String> {
@@ -353,7 +353,7 @@ mod tests {
     fn what_is_missing_is_one_line_with_its_remedy() {
         for text in [NO_LINKER, NO_COMPILER, NO_CORE] {
             assert!(
-                !text.contains('\n') && text.contains("cargo xtask setup"),
+                !text.contains('\n') && text.split_once(": ").unwrap().1.contains("cargo xtask setup"),
                 "{text}"
             );
         }

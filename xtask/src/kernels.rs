@@ -71,7 +71,7 @@ const SOURCES: [Source; 8] = [
         suite: "bullseye",
         series: Some("5.10"),
         arch: Arch::Aarch64,
-        flavours: &["arm64", "cloud-arm64"],
+        flavours: &["arm64", "cloud-arm64", "rt-arm64"],
     },
     Source {
         suite: "bookworm",

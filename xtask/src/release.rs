@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
-use crate::{dist::tree::said_by, paths};
+use crate::{dist::tree::said_by, paths, test};
 
 /// The options of `cargo xtask release`.
 #[derive(Args)]
@@ -21,14 +21,14 @@ pub(crate) struct ReleaseArgs {
     /// Show all that would change, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Options for `cargo xtask dist` [default: --twice --roots]
+    /// Options for `cargo xtask dist` [default: --twice --roots --lint]
     #[arg(last = true)]
     dist: Vec<String>,
 }
 
 /// Runs the command.
 pub(crate) fn main(args: &ReleaseArgs) -> Result<u8> {
-    let defaults = ["--twice", "--roots"].map(str::to_owned);
+    let defaults = ["--twice", "--roots", "--lint"].map(str::to_owned);
     let dist = if args.dist.is_empty() {
         &defaults[..]
     } else {
@@ -39,6 +39,10 @@ pub(crate) fn main(args: &ReleaseArgs) -> Result<u8> {
         print!("{}", release.shown(dist)?);
         return Ok(0);
     }
+    ensure!(
+        test::check(&test::CheckArgs::default())? == 0,
+        "`cargo xtask check` failed: nothing was changed"
+    );
     release.make(|repo| {
         // A new process, because this program still has the old version compiled in.
         let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
@@ -159,7 +163,7 @@ impl Release {
         let dist = dist.join(" ");
         let _ = write!(
             all,
-            "git commit --all --message 'Release {version}'\ncargo xtask dist {dist}\n\
+            "cargo xtask check\ngit commit --all --message 'Release {version}'\ncargo xtask dist {dist}\n\
              git tag --annotate {tag} --message 'rdmatop {version}'\n\
              release: the above would be done; nothing was changed\n"
         );
@@ -368,6 +372,7 @@ mod tests {
         for line in [
             "+version = \"9.8.7\"",
             "git tag --annotate v9.8.7",
+            "cargo xtask check\ngit commit",
             "cargo xtask dist --twice",
         ] {
             assert!(shown.contains(line), "{line} in\n{shown}");

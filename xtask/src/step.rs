@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::io::{IsTerminal, Read, Write, stderr};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,10 +36,22 @@ impl fmt::Display for Failed {
 
 impl Error for Failed {}
 
+/// Held by the step that shows its clock: of steps that run at one time, the first alone does.
+static CLOCK: Mutex<()> = Mutex::new(());
+
+/// How often a step tells how far it is where stderr is no terminal.
+const TOLD_EACH: u64 = 20;
+
 /// Runs `command`, showing `label` and the elapsed time on stderr.
 ///
 /// Returns what the command printed on stdout and stderr together.
 pub(crate) fn run(label: &str, command: &mut Command) -> Result<String> {
+    run_with(label, command, |_| String::new())
+}
+
+/// Like [`run`]. `share` tells from what the command has printed how far it is; what it returns stands behind
+/// the elapsed time.
+pub(crate) fn run_with(label: &str, command: &mut Command, share: impl Fn(&str) -> String) -> Result<String> {
     let live = stderr().is_terminal();
     let started = Instant::now();
     if !live {
@@ -76,15 +88,28 @@ pub(crate) fn run(label: &str, command: &mut Command) -> Result<String> {
     }
     drop(sender);
     let mut output = Vec::new();
+    let mut clock = None;
+    let mut told = TOLD_EACH;
     loop {
         match receiver.recv_timeout(Duration::from_millis(500)) {
             Ok(chunk) => output.extend_from_slice(&chunk),
             Err(mpsc::RecvTimeoutError::Timeout) => {}
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
         }
+        let seconds = started.elapsed().as_secs();
         if live {
-            eprint!("\r{label} ... {} s\x1b[K", started.elapsed().as_secs());
+            clock = clock.or_else(|| CLOCK.try_lock().ok());
+        }
+        if clock.is_some() {
+            let share = share(&String::from_utf8_lossy(&output));
+            eprint!("\r{label} ... {seconds} s{share}\x1b[K");
             let _ = stderr().flush();
+        } else if !live && seconds >= told {
+            told += TOLD_EACH;
+            let share = share(&String::from_utf8_lossy(&output));
+            if !share.is_empty() {
+                eprintln!("{label} ... {seconds} s{share}");
+            }
         }
     }
     let status = child

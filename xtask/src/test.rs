@@ -9,6 +9,7 @@ mod record;
 mod report;
 
 use std::{
+    collections::BTreeSet,
     env,
     path::{Path, PathBuf},
     process::Command,
@@ -26,7 +27,14 @@ use self::{
     record::{Failure, Outcome, Record, follow},
     report::Part,
 };
-use crate::{arch::Arch, cross, deny, ebpf, equality, lab::kernel, lints, paths, setup, step};
+use crate::{
+    arch::Arch,
+    cross, deny,
+    dist::{self, tree::said_by},
+    ebpf, equality,
+    lab::kernel,
+    lints, paths, setup, step,
+};
 
 /// `cargo xtask check`
 #[derive(Args, Clone, Default)]
@@ -49,7 +57,7 @@ pub(crate) struct TestArgs {
     /// Run all there is, as before a release: each kernel test on every kernel, and the fuzz targets for
     /// longer. Else every test runs on one kernel, and on the others what the kernel decides. With --kernel
     /// all tests run on the kernels that are named. It also runs the short list of --arch aarch64 on each of
-    /// that machine's kernels
+    /// that machine's kernels, and makes and tries the files of a release (`cargo xtask dist --roots --lint`)
     #[arg(long)]
     everywhere: bool,
     /// Kernel tests only
@@ -166,8 +174,31 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
             Err(error) => parts.push(cannot("kernel tests", &format!("{error:#}"))),
         }
     }
+    if args.everywhere && !only_lab && args.kernel.is_empty() && args.filter.is_none() {
+        parts.push(release_files());
+        if !setup::is_root() {
+            left_out.push("the packages in roots of Debian: root alone can make those".to_owned());
+        }
+    }
     equality::finish(&outs)?;
     finish(&parts, &left_out, asked.filter)
+}
+
+/// Makes the files of a release and tries them, after the guests: its builds keep all CPUs busy.
+fn release_files() -> Part {
+    const NAME: &str = "files of a release";
+    let started = Instant::now();
+    let mut part = match dist::whole() {
+        Ok(_) => Part {
+            name: NAME.into(),
+            outcome: Outcome::default(),
+            seconds: 0.0,
+        },
+        Err(error) => cannot(NAME, &format!("{error:#}")),
+    };
+    part.outcome.counts.passed += u64::from(part.outcome.failures.is_empty());
+    part.seconds = started.elapsed().as_secs_f64();
+    part
 }
 
 /// Prints the end of the log and returns the exit status.
@@ -426,6 +457,33 @@ fn units_again(mut units: Part, asked: &Units<'_>) -> Part {
     units
 }
 
+/// Builds rdmatop as guests run it, in half the time of a release or less, and returns its path.
+pub(crate) fn quick_program() -> Result<PathBuf> {
+    let mut tree = cargo(&["tree", "--package", "rdmatop", "--edges", "normal,build"]);
+    let tree = said_by(tree.args(["--prefix", "none", "--format", "{p}"]))?;
+    let tree = String::from_utf8_lossy(&tree);
+    let crates: BTreeSet<&str> = tree.lines().map(|line| line.trim_end_matches(" (*)")).collect();
+    let mut build = cargo(&[
+        "build",
+        "--quiet",
+        "--message-format=json",
+        "--package",
+        "rdmatop",
+    ]);
+    let share = |output: &str| format!(", crate {} of {}", compiled(output), crates.len());
+    let text = step::run_with("build rdmatop", build.args(for_guests()), share).map_err(build_failed)?;
+    executable(&text, "bin", "rdmatop").context("cargo named no rdmatop")
+}
+
+/// Counts the crates that cargo's JSON messages say are compiled; a build script is no crate of its own.
+fn compiled(text: &str) -> usize {
+    let done = messages(text).filter(|message| {
+        message["reason"] == "compiler-artifact" && message["target"]["kind"][0] != "custom-build"
+    });
+    let ids: BTreeSet<String> = done.map(|message| message["package_id"].to_string()).collect();
+    ids.len()
+}
+
 /// The Cargo.toml profile that builds the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Profile {
@@ -572,6 +630,29 @@ mod tests {
         is("test", "cli", "/t/cli");
         is("bin", "cli", "/t/bin");
         assert_eq!(executable(lines, "test", "learn"), None);
+    }
+
+    #[test]
+    fn a_crate_counts_as_compiled_once_its_library_is_there_and_once_only() {
+        let line = |id: &str, kind: &str| {
+            format!(
+                "{{\"reason\":\"compiler-artifact\",\"package_id\":\"{id}\",\"target\":{{\"kind\":[\"{kind}\"]}}}}\n"
+            )
+        };
+        let script = line("a", "custom-build");
+        assert_eq!(compiled(&script), 0);
+        let text = [
+            script,
+            line("a", "lib"),
+            line("a", "bin"),
+            line("b", "proc-macro"),
+        ]
+        .concat();
+        assert_eq!(
+            compiled(&format!("{text}{{\"reason\":\"compiler-art")),
+            2,
+            "the last one is cut"
+        );
     }
 
     #[test]

@@ -151,6 +151,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_service_that_checks_has_what_is_kept_and_the_kernels_log() {
+        let unit = include_str!("../../../deploy/systemd/rdmatop-check.service");
+        let granted = |key: &str| {
+            let line = unit.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+            let named = |word: &str| CapabilitySet::from_name(word.strip_prefix("CAP_").unwrap()).unwrap();
+            line.split_whitespace()
+                .map(named)
+                .fold(CapabilitySet::empty(), CapabilitySet::union)
+        };
+        let needed = PERMITTED | CapabilitySet::SYSLOG;
+        assert_eq!(granted("AmbientCapabilities="), needed);
+        assert_eq!(granted("CapabilityBoundingSet="), needed);
+        assert!(unit.lines().any(|line| line == "DynamicUser=yes"));
+    }
+
+    #[test]
     fn what_was_shed_is_raised_for_what_needs_it_alone() {
         for counters in [false, true] {
             // Capabilities belong to this thread: the other tests keep theirs.

@@ -6,10 +6,12 @@ mod crates;
 mod deb;
 mod licences;
 mod linker;
+mod lint;
 mod oci;
 mod program;
 mod roots;
 mod rpm;
+mod sbom;
 mod tarball;
 mod traffic;
 pub(crate) mod tree;
@@ -24,7 +26,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 
 use crate::arch::Arch;
-use crate::{cross, paths};
+use crate::{cross, paths, setup};
 
 /// The options of `cargo xtask dist`.
 #[derive(Args, Clone, Copy)]
@@ -32,10 +34,14 @@ pub(crate) struct DistArgs {
     /// The machines to build for
     #[arg(long, value_enum, default_value = "all")]
     arch: Wanted,
-    /// Also install, upgrade, remove and purge the package in fresh roots of Debian 11, 12, 13 and unstable:
+    /// Also install, upgrade, remove and purge the packages in fresh roots of Debian 11, 12, 13 and unstable:
     /// needs root and mmdebstrap
     #[arg(long)]
     roots: bool,
+    /// Also hold the packages to lintian, and to rpmlint where it is installed: they may object to what
+    /// docs/install.md names and to nothing else
+    #[arg(long)]
+    lint: bool,
     /// Also make all of them in another clone of this source, and compare: takes twice the time
     #[arg(long)]
     twice: bool,
@@ -73,6 +79,22 @@ impl Wanted {
 /// The version of all crates of the workspace.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// Makes the artefacts of both machines and tries them, as before a release. Only root can make roots.
+pub(crate) fn whole() -> Result<u8> {
+    let packages = ["lintian", "mmdebstrap", "python3-pip", "rpm", "rpmlint"];
+    setup::packages(
+        &[("make the files of a release and try them", &packages)],
+        false,
+        true,
+    )?;
+    main(DistArgs {
+        arch: Wanted::All,
+        roots: setup::is_root(),
+        lint: true,
+        twice: false,
+    })
+}
+
 /// Makes the artefacts in `target/dist`.
 pub(crate) fn main(args: DistArgs) -> Result<u8> {
     // Fails before the build, which takes minutes, if an option cannot be carried out.
@@ -81,6 +103,9 @@ pub(crate) fn main(args: DistArgs) -> Result<u8> {
     }
     if args.roots {
         roots::possible()?;
+    }
+    if args.lint {
+        lint::possible()?;
     }
     let epoch = epoch()?;
     let out = paths::target().join("dist");
@@ -94,6 +119,9 @@ pub(crate) fn main(args: DistArgs) -> Result<u8> {
         make(*arch, &own, epoch, &work, &out)?;
     }
     sums(&out)?;
+    if args.lint {
+        lint::packages(&out, &work)?;
+    }
     if args.twice {
         twice::compare(&out, &work, args.arch.name(), epoch)?;
     }
@@ -152,6 +180,7 @@ fn make(arch: Arch, own: &[PathBuf], epoch: u64, work: &Path, out: &Path) -> Res
         &out.join(deb::file_name(VERSION, arch)),
     )?;
     rpm::make(&dir, arch, VERSION, epoch, out)?;
+    sbom::make(&crates, epoch, &out.join(format!("{name}.cdx.json")))?;
     oci::make(&dir, arch, epoch, work, out)
 }
 

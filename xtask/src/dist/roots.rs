@@ -1,4 +1,4 @@
-//! Installs, upgrades, removes and purges the package in fresh Debian roots; nothing may be left behind.
+//! Installs, upgrades, removes and purges the packages in fresh Debian roots; nothing may be left behind.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::tree::{self, PACKAGE, said_by};
-use super::{VERSION, deb};
+use super::{VERSION, deb, rpm};
 use crate::{apt, arch::Arch, paths, setup, step};
 
 /// The suites to test, oldest first.
@@ -15,6 +15,9 @@ const SUITES: [&str; 4] = ["bullseye", "bookworm", "trixie", "unstable"];
 
 /// The script that runs in each root.
 const SCRIPT: &str = include_str!("roots.sh");
+
+/// The script that runs here and changes a root by this machine's rpm.
+const RPM_SCRIPT: &str = include_str!("roots_rpm.sh");
 
 /// A version that sorts after the current one.
 const NEXT: &str = concat!(env!("CARGO_PKG_VERSION"), "+next");
@@ -29,7 +32,7 @@ pub(super) fn possible() -> Result<()> {
     Ok(())
 }
 
-/// Tests the package of this machine's architecture in all suites.
+/// Tests the packages of this machine's architecture in all suites.
 pub(super) fn try_all(out: &Path, work: &Path, epoch: u64) -> Result<()> {
     let arch = if Arch::X86_64.is_here() {
         Arch::X86_64
@@ -43,20 +46,25 @@ pub(super) fn try_all(out: &Path, work: &Path, epoch: u64) -> Result<()> {
         package.display()
     );
     let newer = work.join(deb::file_name(NEXT, arch));
-    deb::make(
-        &work.join(format!("{PACKAGE}-{VERSION}-{}", arch.name())),
-        arch,
-        NEXT,
-        epoch,
-        &newer,
-    )?;
+    let tree = work.join(format!("{PACKAGE}-{VERSION}-{}", arch.name()));
+    deb::make(&tree, arch, NEXT, epoch, &newer)?;
+    rpm::make(&tree, arch, NEXT, epoch, work)?;
+    let rpms = [
+        out.join(rpm::file_name(VERSION, arch)),
+        work.join(rpm::file_name(NEXT, arch)),
+    ];
     let other = other(work)?;
     let tarball = out.join(format!("{PACKAGE}-{VERSION}-{}.tar.gz", arch.name()));
     let mut failed = Vec::new();
     for suite in SUITES {
-        match root(suite, work).and_then(|root| in_root(&root, [&package, &newer, &other], &tarball)) {
+        let tried = root(suite, work).and_then(|root| {
+            let said = in_root(&root, [&package, &newer, &other], &tarball)?;
+            by_rpm(&root, &rpms)?;
+            Ok(said)
+        });
+        match tried {
             Ok(said) => println!(
-                "{suite}: package and tarball installed, upgraded, removed; {}",
+                "{suite}: both packages and the tarball installed, upgraded, removed; {}",
                 said.lines().next().unwrap_or_default()
             ),
             Err(error) => {
@@ -133,7 +141,19 @@ fn in_root(root: &Path, packages: [&PathBuf; 3], tarball: &Path) -> Result<Strin
     fs::copy(tarball, tried.join("this.tar.gz"))
         .with_context(|| format!("cannot copy {}", tarball.display()))?;
     chroot.args([&format!("{NEXT}-1"), "/try/this.tar.gz"]);
-    let output = chroot.output().context("cannot start chroot")?;
+    passed(&mut chroot)
+}
+
+/// Runs the script of the RPM packages: this version and a newer one.
+fn by_rpm(root: &Path, packages: &[PathBuf; 2]) -> Result<()> {
+    let mut script = Command::new("sh");
+    script.args(["-c", RPM_SCRIPT, "rpm"]).arg(root);
+    passed(script.args(packages).arg(NEXT)).map(drop)
+}
+
+/// Returns what a script printed; an error has all of it.
+fn passed(script: &mut Command) -> Result<String> {
+    let output = script.output().context("cannot start a script")?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(
         output.status.success(),

@@ -3,7 +3,7 @@
 set -eu
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 
-# All files but what dpkg itself writes down.
+# All files except what dpkg itself writes down.
 listing() {
     find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /var/lib/dpkg -o -path /try \) -prune -o \
         ! -path /var/log/dpkg.log -printf '%p %y %m\n' | sort
@@ -32,6 +32,19 @@ fi
 for command in check doctor lab nccl-log probes; do
     gzip --test "/usr/share/man/man1/rdmatop-$command.1.gz"
 done
+# The program in a root of its own that has the libraries of glibc's package and no other file.
+alone=/try/alone
+mkdir -p $alone/lib
+cp /usr/bin/rdmatop $alone/
+dpkg --listfiles libc6 | grep '\.so\.[0-9]*$' | while read -r file; do
+    [ -d "$file" ] || cp --dereference "$file" $alone/lib/
+done
+# The kernel takes the loader from the path in the program.
+loader=$(ldd /usr/bin/rdmatop | sed -n 's|^[^/]*\(/[^ ]*/ld-[^ ]*\) .*|\1|p')
+mkdir -p "$alone$(dirname "$loader")"
+[ -e "$alone$loader" ] || cp --dereference "$loader" "$alone$loader"
+[ "$(chroot $alone /rdmatop --version)" = "$(rdmatop --version)" ]
+chroot $alone /rdmatop doctor --json >/dev/null || [ $? -le 2 ]
 if dpkg --install "$3" >/try/conflict 2>&1; then
     echo "the other program's package was installed beside this one"
     exit 1

@@ -26,6 +26,23 @@ const SETTINGS: [&str; 10] = [
     "_build_name_fmt %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm",
 ];
 
+/// The directories that a machine may lack. Without an owner each would stay when the package is removed.
+const DIRECTORIES: [&str; 8] = [
+    "/usr/lib/systemd",
+    "/usr/lib/systemd/system",
+    "/usr/share/bash-completion",
+    "/usr/share/bash-completion/completions",
+    "/usr/share/fish",
+    "/usr/share/fish/vendor_completions.d",
+    "/usr/share/zsh",
+    "/usr/share/zsh/site-functions",
+];
+
+/// Returns the name of the file that [`make`] writes.
+pub(super) fn file_name(version: &str, arch: Arch) -> String {
+    format!("{PACKAGE}-{version}-1.{}.rpm", arch.name())
+}
+
 /// Packs the tree below `prefix` as /usr into a package in `out`.
 pub(super) fn make(prefix: &Path, arch: Arch, version: &str, epoch: u64, out: &Path) -> Result<()> {
     let top = prefix.with_file_name(format!("{PACKAGE}-{version}-{}.rpm.d", arch.name()));
@@ -89,6 +106,7 @@ chmod -R u=rwX,go=rX '%{{buildroot}}'
 /usr/share/bash-completion/completions/rdmatop
 /usr/share/zsh/site-functions/_rdmatop
 /usr/share/fish/vendor_completions.d/rdmatop.fish
+%dir {directories}
 %dir /usr/share/doc/{PACKAGE}
 %doc /usr/share/doc/{PACKAGE}/*.md
 %license /usr/share/doc/{PACKAGE}/LICENSE*
@@ -98,7 +116,8 @@ chmod -R u=rwX,go=rX '%{{buildroot}}'
 * {day} {MAINTAINER} - {version}-1
 - Version {version}: CHANGELOG.md says what is new.
 ",
-        prefix = prefix.display()
+        prefix = prefix.display(),
+        directories = DIRECTORIES.join("\n%dir "),
     )
 }
 
@@ -114,6 +133,8 @@ mod tests {
             "Version: 1.2.3",
             "Conflicts: rdmatop",
             "%dir /usr/share/doc/rdmatop-bpf",
+            "%dir /usr/share/zsh",
+            "%dir /usr/share/zsh/site-functions",
             "* Tue Nov 14 2023 rdmatop maintainers <rdmatop@localhost> - 1.2.3-1",
         ] {
             assert!(text.lines().any(|there| there == line), "{line} in\n{text}");

@@ -17,6 +17,11 @@ not asked, and a function whose name a module outside drivers/infiniband has too
 `cargo xtask test` attaches everything there. For a kernel that is not on this page nothing is known until
 `rdmatop probes` runs on it; `cargo xtask kernels --deb FILE...` answers for one whose Debian packages you have.
 
+Kernels of Ubuntu, RHEL and Amazon Linux are not on this page, because no package that a build can have brings them: names and
+descriptions of Debian's packages, of PyPI's and of npm's were searched for BTF, BTFHub, vmlinux and kallsyms, and crates.io was asked for
+btf, btf-rs, btfdump, btfhub and vmlinux. What there is reads BTF and holds none. BTFHub's archive is in none of them, and has one file for
+each kernel: RDMA's structs are in the BTF of modules, which it lacks, and it has no list of functions.
+
 ";
 
 /// Makes the page about these kernels.
@@ -151,6 +156,12 @@ mod tests {
             drivers: vec!["mlx5_ib".to_owned()],
             told,
         }
+    }
+
+    #[test]
+    fn the_page_that_is_here_has_this_head() {
+        let page = std::fs::read_to_string(crate::paths::repo().join(crate::kernels::PAGE)).unwrap();
+        assert!(page.starts_with(HEAD), "`cargo xtask kernels` writes it anew");
     }
 
     #[test]

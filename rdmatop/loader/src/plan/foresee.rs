@@ -76,10 +76,13 @@ pub fn foresee(base: &Path) -> Result<Foreseen, Obstacle> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use rdmatop_model::cause::CauseId;
     use rdmatop_sources::fake::Fake;
 
     use super::*;
+    use crate::hooks::Hook;
 
     #[test]
     fn a_kernel_without_its_list_of_functions_is_not_decided_on() {
@@ -87,6 +90,20 @@ mod tests {
         fake.dir("sys/module/ib_core");
         fake.proc("sys/kernel/osrelease", "6.1.0\n");
         assert_eq!(foresee(fake.path()).unwrap_err().id, CauseId::NoSymbols);
+    }
+
+    #[test]
+    fn the_page_about_kernels_names_all_programs_and_no_other() {
+        let page = include_str!("../../../../docs/kernels.md");
+        let (_, table) = page.split_once("\n| program |").unwrap();
+        let named: BTreeSet<&str> = table.split('`').skip(1).step_by(2).collect();
+        // Of a tracepoint's two programs the page has that of the newer kernels, at the raw tracepoint.
+        let of = |hook: &'static Hook| hook.runs(matches!(hook.entry, Entry::Tracepoint { .. }));
+        let programs: BTreeSet<&str> = datapath::all_hooks().map(of).collect();
+        assert_eq!(
+            named, programs,
+            "`cargo xtask kernels` writes docs/kernels.md anew"
+        );
     }
 
     #[test]

@@ -220,11 +220,14 @@ impl Attached<'_> {
 
 /// The obstacle if rdmatop was built without the eBPF object.
 fn no_object() -> Obstacle {
-    Obstacle::new(
-        CauseId::NoObject,
-        "this binary carries no eBPF object: it was built without the bpf toolchain",
-        "run cargo xtask setup and build again",
-    )
+    built_without(option_env!("RDMATOP_EBPF_MISSING").unwrap_or_default())
+}
+
+/// `missing`: what build.rs did not find, a colon, and the remedy.
+fn built_without(missing: &'static str) -> Obstacle {
+    let (what, remedy) = missing.split_once(": ").unwrap_or((missing, ""));
+    let why = format!("this rdmatop was built without eBPF programs: {what}");
+    Obstacle::new(CauseId::NoObject, why, remedy)
 }
 
 /// Removes the limit on locked memory, because kernels before 5.11 charge maps to it.
@@ -375,6 +378,21 @@ fn nothing_attached(outcomes: &[Outcome]) -> Obstacle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_without_an_object_says_what_was_missing_when_it_was_built() {
+        let obstacle = built_without("no linker: `install one`; then build it again");
+        assert_eq!(
+            (obstacle.why.as_str(), obstacle.remedy.to_string().as_str()),
+            (
+                "this rdmatop was built without eBPF programs: no linker",
+                "`install one`; then build it again"
+            )
+        );
+        if object::embedded().is_none() {
+            assert_ne!(no_object().remedy.to_string(), "", "build.rs told nothing");
+        }
+    }
 
     #[test]
     fn fences_are_there_from_linux_5_18_on_and_not_on_unknown_versions() {

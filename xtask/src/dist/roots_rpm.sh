@@ -1,0 +1,60 @@
+# Installs, uses, upgrades and removes the RPM package in a root of Debian, by the rpm of this machine. $1 is
+# the root, $2 and $3 are two versions of the package, $4 is the newer version.
+set -eu
+export LC_ALL=C
+root=$1
+try=$root/try/rpm
+mkdir -p "$try"
+# The database lies in a directory that the listing leaves out.
+in_root() {
+    rpm --root "$root" --dbpath /try/rpm/db "$@"
+}
+
+listing() {
+    (cd "$root" && find . -xdev -path ./try -prune -o -printf '%p %y %m\n' | sort)
+}
+
+# Builds an empty package whose spec has the lines of stdin, too.
+empty() {
+    {
+        printf 'Name: %s\nVersion: 1\nRelease: 1\nSummary: A test\nLicense: MIT\nBuildArch: noarch\n' "$1"
+        cat
+        printf '%%description\nA test.\n%%files\n'
+    } >"$try/$1.spec"
+    rpmbuild --quiet -bb --define "_topdir $try" --define "_rpmdir $try" --define '_build_name_fmt %%{NAME}.rpm' "$try/$1.spec" >&2
+}
+
+listing >"$try/before"
+cp "$2" "$try/this.rpm"
+cp "$3" "$try/next.rpm"
+if in_root --install "$try/this.rpm" 2>"$try/refused"; then
+    echo "installed, though this root's database has no C library"
+    exit 1
+fi
+grep -q 'libc.so.6(GLIBC_2.28)' "$try/refused"
+# rpm does not know Debian's files. This package provides what rpm's own reader finds in the C library of the
+# root, and nothing else.
+for library in libc.so.6 libdl.so.2 libm.so.6 libpthread.so.0; do
+    find -L "$root/lib" -name $library | head -1
+done | /usr/lib/rpm/elfdeps --provides | sort -u | sed 's/^/Provides: /' | empty glibc-of-the-root
+in_root --install "$try/glibc-of-the-root.rpm"
+in_root --install "$try/this.rpm"
+in_root --verify rdmatop-bpf
+in_root --query --list rdmatop-bpf | while read -r file; do
+    [ -e "$root$file" ] || { echo "$file is not installed"; exit 1; }
+done
+chroot "$root" rdmatop --version
+chroot "$root" rdmatop doctor --json >/dev/null || [ $? -le 2 ]
+empty rdmatop </dev/null
+if in_root --install "$try/rdmatop.rpm" 2>"$try/refused"; then
+    echo "the other program's package was installed beside this one"
+    exit 1
+fi
+grep -q 'conflicts with' "$try/refused"
+in_root --upgrade "$try/next.rpm"
+[ "$(in_root --query --queryformat '%{VERSION}' rdmatop-bpf)" = "$4" ]
+in_root --verify rdmatop-bpf
+in_root --erase rdmatop-bpf
+in_root --erase glibc-of-the-root
+listing >"$try/after"
+diff "$try/before" "$try/after"
