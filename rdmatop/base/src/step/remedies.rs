@@ -9,7 +9,8 @@ use std::process::Command;
 
 use syn::visit::{self, Visit};
 
-use super::tests::{commands, program, sources};
+use super::commands::commands;
+use super::tests::{program, sources};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/remedies.md");
 const BEGIN: &str = "<!-- remedies -->\n";
