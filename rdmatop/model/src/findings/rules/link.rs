@@ -6,6 +6,7 @@ use super::Scene;
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::ib::PortState;
 use crate::snapshot::{NamedCounter, PortRow, ProcessRow};
+use rdmatop_base::driver_log;
 use rdmatop_base::fabric;
 use rdmatop_base::roce::payload;
 use rdmatop_base::step::{NextStep, ShellWord, step};
@@ -516,10 +517,10 @@ pub(super) fn commands(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             evidence: vec![format!("{counter} {}", words::per_s(rate))],
             next: if is_silent {
                 "sudo dmesg | tail -50   # errors of the driver -> keep them for the vendor, then reset the NIC or reboot; again -> firmware, vendor"
+                    .into()
             } else {
-                "sudo dmesg | tail -50   # the driver names the command and the error -> keep them for the vendor; nothing more is to be done where no job fails"
-            }
-            .into(),
+                driver_log::command()
+            },
             short: counter.to_owned(),
             ..scene.symptom(FindingId::AdminErrors, severity, About::of_port(port))
         });
