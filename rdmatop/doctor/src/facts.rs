@@ -331,6 +331,8 @@ pub struct Tcp {
 pub struct Service {
     /// The service's name.
     pub comm: String,
+    /// The unit of systemd that it runs in: that of k3s for the containerd of k3s.
+    pub unit: Option<String>,
     /// Its limit of locked memory, bytes; `None`: unlimited.
     pub memlock: Option<u64>,
     /// The service may exceed the limit.

@@ -62,7 +62,7 @@ const EXTENTS: [&str; 18] = [
     "for all users",
     "log in anew",
     "start it anew",
-    "running pods go on",
+    "pods go on",
     "LimitMEMLOCK",
     // They name the process and the cgroup whose limit it is.
     "--memlock=unlimited",

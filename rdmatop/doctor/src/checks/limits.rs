@@ -106,7 +106,7 @@ pub(crate) fn default(facts: &Facts, out: &mut Lines) {
                 } else {
                     step!(
                         "LimitMEMLOCK=infinity by: sudo systemctl edit {}; it counts from its next start on",
-                        ShellWord::new(&service.comm, "UNIT")
+                        ShellWord::new(service.unit.as_ref().unwrap_or(&service.comm), "UNIT")
                     )
                 };
                 out.warn(

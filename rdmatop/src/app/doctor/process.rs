@@ -195,7 +195,7 @@ pub(super) fn memlock(dir: &Path) -> Fact<Option<u64>> {
     read::bytes(&dir.join("limits"), SMALL).parse(|raw| Some(locked::memlock(&raw)?.bytes))
 }
 
-fn cgroup(dir: &Path) -> Option<String> {
+pub(super) fn cgroup(dir: &Path) -> Option<String> {
     let parsed = read::bytes(&dir.join("cgroup"), SMALL).parse(|raw| Cgroup::parse(&raw, false));
     parsed.known().map(|cgroup| cgroup.path.clone())
 }

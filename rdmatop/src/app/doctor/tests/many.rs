@@ -171,6 +171,7 @@ const OF_ALL: &[fn(&mut Facts)] = &[
             .zip(0..)
             .map(|(comm, n)| Service {
                 comm,
+                unit: None,
                 memlock: Some(n),
                 exempt: false,
                 shell: false,
@@ -182,6 +183,7 @@ const OF_ALL: &[fn(&mut Facts)] = &[
             .into_iter()
             .map(|comm| Service {
                 comm,
+                unit: None,
                 memlock: None,
                 exempt: true,
                 shell: false,

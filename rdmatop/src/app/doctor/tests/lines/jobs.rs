@@ -27,6 +27,7 @@ fn limits_are_judged_by_what_they_permit() {
     let line = changed(|facts| {
         facts.services.push(Service {
             comm: "dockerd".into(),
+            unit: None,
             memlock: Some(8 << 20),
             exempt: false,
             shell: false,
@@ -36,10 +37,25 @@ fn limits_are_judged_by_what_they_permit() {
         line,
         ["Warn limit.default dockerd hands on a limit of 8 MiB of locked memory"]
     );
+    let mut facts = HEALTHY.clone();
+    facts.services.push(Service {
+        comm: "containerd".into(),
+        unit: Some("k3s.service".into()),
+        memlock: Some(8 << 20),
+        exempt: false,
+        shell: false,
+    });
+    let report = examine(&facts);
+    let mut remedies = report.lines.iter().map(|line| &*line.remedy);
+    assert!(
+        remedies
+            .any(|remedy| remedy.starts_with("LimitMEMLOCK=infinity by: sudo systemctl edit k3s.service;"))
+    );
     // A user may raise the limit up to the hard one, which is often the same.
     let mut facts = HEALTHY.clone();
     facts.services.push(Service {
         comm: "bash".into(),
+        unit: None,
         memlock: Some(8 << 20),
         exempt: false,
         shell: true,
