@@ -4,7 +4,7 @@ use std::iter;
 
 use serde::Serialize;
 
-use super::{table::Check, words::names};
+use super::{facts::Fact, table::Check, words::names};
 use rdmatop_base::step::NextStep;
 
 /// The status of a line, the mildest first.
@@ -156,6 +156,26 @@ impl Lines {
     pub(super) fn unknown(&mut self, subject: &str, text: impl Into<String>, why: impl Into<String>) {
         let said = [text.into(), why.into()];
         self.push(Status::Unknown, subject, said, NextStep::default());
+    }
+
+    /// The value of a fact. Where the fact may exist and is not known, a line says why: `what` is not known of
+    /// `subject`, and `remedy` brings the right to read it.
+    pub(super) fn known<'a, T>(
+        &mut self,
+        fact: &'a Fact<T>,
+        subject: &str,
+        what: impl Into<String>,
+        remedy: impl Into<NextStep>,
+    ) -> Option<&'a T> {
+        match fact {
+            Fact::Known(value) => return Some(value),
+            Fact::Absent => {}
+            Fact::Unreadable(why) => {
+                self.push(Status::Skip, subject, [what.into(), why.clone()], remedy.into())
+            }
+            Fact::Unknown(why) => self.unknown(subject, what, why),
+        }
+        None
     }
 
     /// Works, with a loss.

@@ -119,20 +119,14 @@ pub(crate) fn search(facts: &Facts, out: &mut Lines) {
 }
 
 pub(crate) fn removal(facts: &Facts, out: &mut Lines) {
-    match &facts.leaving {
-        Fact::Absent => {}
-        Fact::Unreadable(why) => out.skip("devices that are being removed", why.clone(), ""),
-        Fact::Unknown(why) => out.unknown("", "devices that are being removed", why.clone()),
-        Fact::Known(leaving) => {
-            for (device, held) in leaving {
-                out.fail(
-                    device,
-                    format!("{device} is being removed, and the removal waits: {held}"),
-                    "The device is gone for new programs until its last user ends.",
-                    "end the processes that hold it",
-                );
-            }
-        }
+    let leaving = out.known(&facts.leaving, "", "devices that are being removed", "");
+    for (device, held) in leaving.into_iter().flatten() {
+        out.fail(
+            device,
+            format!("{device} is being removed, and the removal waits: {held}"),
+            "The device is gone for new programs until its last user ends.",
+            "end the processes that hold it",
+        );
     }
 }
 
@@ -141,16 +135,16 @@ pub(crate) fn verbs(facts: &Facts, out: &mut Lines) {
     if any.is_empty() {
         return;
     }
-    let Some(verbs) = facts.verbs.known() else {
-        return match &facts.verbs {
-            Fact::Unreadable(why) => out.skip("verbs devices", why.clone(), ""),
-            _ => out.warn(
-                "",
-                "programs cannot open the devices: ib_uverbs is not loaded",
-                "Only the kernel's own users (storage) can use RDMA now.",
-                "sudo modprobe ib_uverbs   # loads it until the next boot",
-            ),
-        };
+    if facts.verbs == Fact::Absent {
+        out.warn(
+            "",
+            "programs cannot open the devices: ib_uverbs is not loaded",
+            "Only the kernel's own users (storage) can use RDMA now.",
+            "sudo modprobe ib_uverbs   # loads it until the next boot",
+        );
+    }
+    let Some(verbs) = out.known(&facts.verbs, "", "verbs devices", "") else {
+        return;
     };
     let leaving = facts.leaving.known().map_or(&[][..], Vec::as_slice);
     for device in any {

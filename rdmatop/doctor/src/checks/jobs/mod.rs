@@ -125,14 +125,8 @@ pub(crate) fn interface(facts: &Facts, out: &mut Lines) {
         let subject = &job.subject;
         for (name, exact) in [("NCCL_SOCKET_IFNAME", false), ("GLOO_SOCKET_IFNAME", true)] {
             let Some(value) = job.get(name) else { continue };
-            if let Some(why) = job.first.interfaces.unknown() {
-                out.unknown(
-                    subject,
-                    format!("{subject}: what {} names", setting(name, value)),
-                    why,
-                );
-            }
-            let Some(interfaces) = job.first.interfaces.known() else {
+            let what = format!("{subject}: what {} names", setting(name, value));
+            let Some(interfaces) = out.known(&job.first.interfaces, subject, what, WITH_ROOT) else {
                 continue;
             };
             let list = value::List::parse(value, exact);
@@ -160,11 +154,9 @@ pub(crate) fn interface(facts: &Facts, out: &mut Lines) {
 
 pub(crate) fn sharers(facts: &Facts, out: &mut Lines) {
     let process = &facts.view;
-    let sharers = match &process.sharers {
-        Fact::Known(sharers) => sharers,
-        Fact::Unreadable(why) => return out.skip("which processes share its verbs files", why, WITH_ROOT),
-        Fact::Unknown(why) => return out.unknown("", "which processes share its verbs files", why),
-        Fact::Absent => return,
+    const WHAT: &str = "which processes share its verbs files";
+    let Some(sharers) = out.known(&process.sharers, "", WHAT, WITH_ROOT) else {
+        return;
     };
     let subject = subject(&[process]);
     if !sharers.found.is_empty() {
