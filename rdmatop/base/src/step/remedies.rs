@@ -71,7 +71,7 @@ const EXTENTS: [&str; 18] = [
 
 /// Commands that show an ordinary user nothing, or are refused: what is about other users' processes, the
 /// hardware, or the management of an InfiniBand fabric.
-const OF_ROOT: [&str; 30] = [
+const OF_ROOT: [&str; 31] = [
     "chmod ",
     "dmesg |",
     "dmesg -",
@@ -83,6 +83,7 @@ const OF_ROOT: [&str; 30] = [
     "ip address add ",
     "ip link set ",
     "kill -",
+    "lsns ",
     "lspci -",
     "mlnx_qos ",
     "mlxconfig ",
