@@ -17,7 +17,7 @@ pub enum Weight {
 }
 
 /// A line that is known.
-pub struct Known {
+pub struct KnownLine {
     /// It has all of these, in this order.
     pub parts: &'static [&'static str],
     /// How bad it is.
@@ -61,7 +61,7 @@ fn nothing() -> NextStep {
 /// says where each comes from.
 macro_rules! lines {
     ($($weight:ident $next:ident $parts:tt $meaning:literal;)+) => {
-        &[$(Known {
+        &[$(KnownLine {
             parts: &$parts,
             weight: Weight::$weight,
             meaning: $meaning,
@@ -71,7 +71,7 @@ macro_rules! lines {
 }
 
 /// The first that fits counts.
-pub static KNOWN: &[Known] = lines! {
+pub static KNOWN: &[KnownLine] = lines! {
     Critical reset ["timeout. Will cause a leak of a command resource"]
         "the firmware of the NIC did not answer a command: it hangs, and each such command is lost for good";
     Critical reset ["device's health compromised - reached miss count"]
@@ -143,8 +143,8 @@ pub static KNOWN: &[Known] = lines! {
 };
 
 /// What a line of the log is known for.
-pub fn of(text: &str) -> Option<&'static Known> {
-    let has_all = |known: &&Known| {
+pub fn of(text: &str) -> Option<&'static KnownLine> {
+    let has_all = |known: &&KnownLine| {
         let mut rest = Some(text);
         for part in known.parts {
             rest = rest.and_then(|rest| rest.split_once(part)).map(|(_, rest)| rest);

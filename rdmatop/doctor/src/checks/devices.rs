@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    facts::{Device, Fact, Facts, SoftRoce},
+    facts::{Device, Facts, Reading, SoftRoce},
     line::Lines,
     words::{count, lists, names},
 };
@@ -24,30 +24,30 @@ pub(crate) fn present(facts: &Facts, out: &mut Lines) {
         out.skip(names(&facts.excluded), "--exclude-device says so", "");
     }
     match &facts.devices {
-        Fact::Known(all) if all.is_empty() && !facts.excluded.is_empty() => {}
-        Fact::Unreadable(why) => out.skip("RDMA devices", why.clone(), ""),
-        Fact::Unknown(why) => out.unknown("", "RDMA devices", why.clone()),
+        Reading::Known(all) if all.is_empty() && !facts.excluded.is_empty() => {}
+        Reading::Unreadable(why) => out.skip("RDMA devices", why.clone(), ""),
+        Reading::Unknown(why) => out.unknown("", "RDMA devices", why.clone()),
         // A NIC without its driver has a line of its own.
-        Fact::Absent if facts.idle_nics.is_empty() => out.fail(
+        Reading::Absent if facts.idle_nics.is_empty() => out.fail(
             "",
             "no RDMA: the kernel's RDMA subsystem (ib_core) is not loaded",
             ONLY_TCP,
             "load the driver of your NIC, if it has one for RDMA",
         ),
-        Fact::Known(all) if all.is_empty() && facts.host.exclusive => out.fail(
+        Reading::Known(all) if all.is_empty() && facts.host.exclusive => out.fail(
             "",
             "no RDMA device in this network namespace: each belongs to one (mode exclusive)",
             ONLY_TCP,
             "in a container: --network=host; or move one here from its own: sudo rdma dev set DEVICE netns NAME",
         ),
-        Fact::Known(all) if all.is_empty() && facts.idle_nics.is_empty() => out.fail(
+        Reading::Known(all) if all.is_empty() && facts.idle_nics.is_empty() => out.fail(
             "",
             "no RDMA device",
             ONLY_TCP,
             "load the driver of your NIC; in a container: --network=host",
         ),
-        Fact::Absent => {}
-        Fact::Known(all) => each(all, out),
+        Reading::Absent => {}
+        Reading::Known(all) => each(all, out),
     }
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn verbs(facts: &Facts, out: &mut Lines) {
     if any.is_empty() {
         return;
     }
-    if facts.verbs == Fact::Absent {
+    if facts.verbs == Reading::Absent {
         out.warn(
             "",
             "programs cannot open the devices: ib_uverbs is not loaded",

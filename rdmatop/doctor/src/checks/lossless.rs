@@ -1,7 +1,7 @@
 //! Flow control of Ethernet: RoCE needs a network without loss, or at least congestion marks.
 
 use crate::{
-    facts::{Fact, Facts, Lossless},
+    facts::{Facts, Lossless, Reading},
     line::Lines,
     words::{lists, names, port_name},
 };
@@ -23,7 +23,7 @@ struct PortFlowControl<'a> {
 /// What is not known of them is a line with the reason.
 fn known<'a>(facts: &'a Facts, what: &str, out: &mut Lines) -> Vec<PortFlowControl<'a>> {
     let mut all = Vec::new();
-    let mut add = |name: String, kind: Option<Kind<'a>>, interface: &'a str, fact: &'a Fact<Lossless>| {
+    let mut add = |name: String, kind: Option<Kind<'a>>, interface: &'a str, fact: &'a Reading<Lossless>| {
         let lossless = out.known(fact, &name, format!("{what} of {name}"), "");
         all.extend(lossless.map(|lossless| PortFlowControl {
             name,

@@ -1,7 +1,7 @@
 //! /dev/infiniband and /sys as a process sees them.
 
 use crate::{
-    facts::{Fact, Facts},
+    facts::{Facts, Reading},
     line::{Lines, WITH_ROOT},
     words::{count, names},
 };
@@ -20,7 +20,7 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
     if verbs.is_empty() {
         return;
     }
-    if view.nodes == Fact::Absent {
+    if view.nodes == Reading::Absent {
         out.fail(
             "",
             format!("{subject} has no /dev/infiniband"),

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{process, read};
 use rdmatop_base::locked;
-use rdmatop_doctor::facts::{Device, Fact, GpuMemory, Host, Own, Service, SoftRoce, Tcp};
+use rdmatop_doctor::facts::{Device, GpuMemory, Host, Own, Reading, Service, SoftRoce, Tcp};
 use rdmatop_loader::Switches;
 use rdmatop_model::cause::Concerns;
 use rdmatop_sources::{
@@ -106,7 +106,7 @@ pub(super) fn tcp(root: &Root) -> Tcp {
 pub(super) fn services(root: &Root, is_root: bool) -> Vec<Service> {
     let mut found: Vec<Service> = Vec::new();
     let mut add = |dir: &Path, comm: String, shell: bool| {
-        if let Fact::Known(memlock) = process::memlock(dir) {
+        if let Reading::Known(memlock) = process::memlock(dir) {
             let unit = process::cgroup(dir).and_then(|path| locked::unit(&path).map(str::to_owned));
             let service = Service {
                 comm,
@@ -166,11 +166,11 @@ pub(super) fn gpu_memory(root: &Root) -> GpuMemory {
     let open_module = if loaded("nvidia") {
         // "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.124 ..."
         match read::line(&root.proc("driver/nvidia/version")) {
-            Fact::Absent => Fact::Unreadable("/proc/driver/nvidia/version is missing".to_owned()),
+            Reading::Absent => Reading::Unreadable("/proc/driver/nvidia/version is missing".to_owned()),
             line => line.parse(|line| Some(line.contains("Open Kernel Module"))),
         }
     } else {
-        Fact::Absent
+        Reading::Absent
     };
     GpuMemory {
         peermem: ["nvidia_peermem", "nv_peer_mem", "efa_nv_peermem"]
@@ -182,9 +182,9 @@ pub(super) fn gpu_memory(root: &Root) -> GpuMemory {
 }
 
 /// SoftRoCE, where no hardware is. `other`: there is a NIC that has no device here, or that is left alone.
-pub(super) fn softroce(root: &Root, devices: &Fact<Vec<Device>>, other: bool) -> Option<SoftRoce> {
+pub(super) fn softroce(root: &Root, devices: &Reading<Vec<Device>>, other: bool) -> Option<SoftRoce> {
     let any = devices.known().is_some_and(|all| !all.is_empty());
-    if any || other || matches!(devices, Fact::Unreadable(_)) {
+    if any || other || matches!(devices, Reading::Unreadable(_)) {
         return None;
     }
     let found = root.is_live().then(rdmatop_lab::softroce).flatten();

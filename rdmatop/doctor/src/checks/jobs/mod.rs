@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::limits::subject;
 use crate::{
-    facts::{Fact, Facts, Process},
+    facts::{Facts, Process, Reading},
     line::{Lines, WITH_ROOT},
     words::{count, names as names_of, setting},
 };
@@ -61,7 +61,7 @@ fn shared(name: &str) -> bool {
 
 fn jobs(facts: &Facts) -> Vec<Job<'_>> {
     type Settings<'a> = BTreeSet<&'a (String, String)>;
-    type Key<'a> = (Settings<'a>, &'a Fact<Vec<(String, bool)>>);
+    type Key<'a> = (Settings<'a>, &'a Reading<Vec<(String, bool)>>);
     let mut groups: Vec<(Key<'_>, Vec<&Process>)> = Vec::new();
     for process in &facts.processes {
         let Some(environ) = process.environ.known() else {
