@@ -140,6 +140,23 @@ fn a_device_that_is_left_alone_is_named_and_not_read() {
 }
 
 #[test]
+fn what_a_reader_did_not_get_in_time_is_neither_there_nor_missing() {
+    let late = || "it did not answer".to_owned();
+    let lines = changed(|facts| {
+        let pci = devices(facts)[0].pci.as_mut().unwrap();
+        pci.current = Reading::Unknown(late());
+    });
+    assert_eq!(lines, ["Unknown pcie.link PCIe link of mlx5_0"]);
+    let mut facts = HEALTHY.clone();
+    facts.verbs = Reading::Unknown(late());
+    let lines = examine(&facts).lines;
+    let mut lines = lines.iter().filter(|line| line.id == "device.verbs");
+    let found = lines.next().map(|line| (line.status, &*line.text));
+    assert_eq!(found, Some((Status::Unknown, "verbs devices")));
+    assert_eq!(lines.next(), None);
+}
+
+#[test]
 fn a_machine_without_verbs_says_so() {
     let line = changed(|facts| {
         if let Reading::Known(verbs) = &mut facts.verbs {
