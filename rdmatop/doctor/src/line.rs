@@ -171,7 +171,7 @@ impl Lines {
             Reading::Known(value) => return Some(value),
             Reading::Absent => {}
             Reading::Unreadable(why) => {
-                self.push(Status::Skip, subject, [what.into(), why.clone()], remedy.into())
+                self.push(Status::Skip, subject, [what.into(), why.clone()], remedy.into());
             }
             Reading::Unknown(why) => self.unknown(subject, what, why),
         }

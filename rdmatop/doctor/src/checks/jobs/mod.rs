@@ -154,8 +154,8 @@ pub(crate) fn interface(facts: &Facts, out: &mut Lines) {
 
 pub(crate) fn sharers(facts: &Facts, out: &mut Lines) {
     let process = &facts.view;
-    const WHAT: &str = "which processes share its verbs files";
-    let Some(sharers) = out.known(&process.sharers, "", WHAT, WITH_ROOT) else {
+    let what = "which processes share its verbs files";
+    let Some(sharers) = out.known(&process.sharers, "", what, WITH_ROOT) else {
         return;
     };
     let subject = subject(&[process]);

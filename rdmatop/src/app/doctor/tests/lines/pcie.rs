@@ -10,7 +10,7 @@ fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
     let link = |mega_transfers, width| {
         let link = pcie_link(mega_transfers, width);
         changed(move |facts| {
-            devices(facts)[2].pci.as_mut().unwrap().current = Reading::Known(pci::link(link))
+            devices(facts)[2].pci.as_mut().unwrap().current = Reading::Known(pci::link(link));
         })
     };
     assert_eq!(
