@@ -103,6 +103,8 @@ const PURE_USES: &[(&str, &str)] = &[
     ("rdmatop-base", "libc"),
     // Patterns of names.
     ("rdmatop-base", "wildmatch"),
+    // How far two names differ.
+    ("rdmatop-doctor", "strsim"),
 ];
 
 /// Rules of what no compiler looks at: parts of the standard library, of a crate, and paths of files.

@@ -32,6 +32,7 @@ mod partial;
 mod presence;
 mod privileges;
 mod queues;
+mod remedies;
 mod robust;
 mod siw;
 mod skips;

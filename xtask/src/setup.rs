@@ -73,6 +73,17 @@ const PACKAGES: &[Group] = &[
         "run what examples/ describes",
         &["ucx-utils", "libfabric-bin", "openmpi-bin", "python3-mpi4py"],
     ),
+    (
+        "try the commands of remedies",
+        &[
+            "ethtool",
+            "infiniband-diags",
+            "libcap2-bin",
+            "nftables",
+            "pciutils",
+            "psmisc",
+        ],
+    ),
     ("drive a terminal in tests", &["tmux", "procps", "strace"]),
     ("compare in benchmarks", &["bpftrace"]),
 ];

@@ -1,7 +1,7 @@
 //! What drivers write into the kernel's log, by what it says: the level that a driver chooses does not say
 //! how bad a line is.
 //!
-//! Texts are those of Linux 6.1 to 6.12, and NVIDIA's NVSentinel and gpud look for the worst of them too.
+//! Texts are those of Linux 6.1 to 7.2, and NVIDIA's NVSentinel and gpud look for the worst of them too.
 
 use crate::step::{NextStep, step};
 
@@ -17,7 +17,7 @@ pub enum Weight {
 }
 
 /// A line that is known.
-pub struct Known {
+pub struct KnownLine {
     /// It has all of these, in this order.
     pub parts: &'static [&'static str],
     /// How bad it is.
@@ -42,6 +42,17 @@ fn bus() -> NextStep {
     step!("sudo lspci -tv   # finds the slot; reseat the card; again -> riser, slot, card")
 }
 
+fn air() -> NextStep {
+    step!("check the fans of this host and the air around the card")
+}
+
+/// A command that did not work, of a device that does.
+pub fn command() -> NextStep {
+    step!(
+        "sudo dmesg | tail -50   # the driver names the command and the error -> keep them for the vendor; nothing more is to be done where no job fails"
+    )
+}
+
 fn nothing() -> NextStep {
     step!("nothing is to be done")
 }
@@ -50,7 +61,7 @@ fn nothing() -> NextStep {
 /// says where each comes from.
 macro_rules! lines {
     ($($weight:ident $next:ident $parts:tt $meaning:literal;)+) => {
-        &[$(Known {
+        &[$(KnownLine {
             parts: &$parts,
             weight: Weight::$weight,
             meaning: $meaning,
@@ -60,7 +71,7 @@ macro_rules! lines {
 }
 
 /// The first that fits counts.
-pub static KNOWN: &[Known] = lines! {
+pub static KNOWN: &[KnownLine] = lines! {
     Critical reset ["timeout. Will cause a leak of a command resource"]
         "the firmware of the NIC did not answer a command: it hangs, and each such command is lost for good";
     Critical reset ["device's health compromised - reached miss count"]
@@ -69,6 +80,8 @@ pub static KNOWN: &[Known] = lines! {
         "the NIC has reported a fatal error of itself";
     Critical reset ["health recovery fail"]
         "the driver could not bring the NIC back after an error";
+    Critical reset ["unrecoverable hardware error"]
+        "the NIC has reported an error of its hardware that only a reset ends, if anything does";
     Warning reset ["Health issue observed"]
         "the NIC reports a problem of itself; the lines behind it say which";
     Critical module ["Port module event[error]", "Power budget exceeded"]
@@ -77,6 +90,10 @@ pub static KNOWN: &[Known] = lines! {
         "the transceiver is too hot, and is off";
     Warning module ["Port module event[error]"]
         "the port cannot use its transceiver or cable";
+    Warning air ["High temperature on sensors with bit set"]
+        "the NIC is hot; hotter, it switches itself off";
+    Harmless nothing ["ACCESS_REG(0x805)", " failed, status bad "]
+        "something asked for a register that this function of the NIC does not give, as of the ports of an NVSwitch";
     Harmless nothing ["Detected insufficient power on the PCIe slot"]
         "the slot promises less power than the card may take; boards that power it in another way log it too (DGX Spark)";
     Harmless nothing ["failed to get umem"]
@@ -87,27 +104,47 @@ pub static KNOWN: &[Known] = lines! {
         "a program gave memory that cannot be registered, and has the error; the line before says why";
     Critical bus ["PCIe Bus Error: severity=Uncorrect"]
         "a transfer over PCI Express failed";
-    Critical reset ["NETDEV WATCHDOG", "timed out"]
-        "the NIC has stopped sending";
+    Warning command ["NETDEV WATCHDOG", "timed out"]
+        "the NIC sent nothing of a queue of its interface for seconds; the driver now tries to mend that";
     Critical reset ["TX timeout detected, starting reset task"]
         "the NIC has stopped sending, and the driver resets it";
     Critical reset ["Error (timeout: ", ") msg {"]
         "the firmware of the NIC did not answer a command";
     Critical reset ["Firmware reset aborted"]
         "the driver could not restart the firmware of the NIC";
-    Critical reset ["Internal error detected:"]
+    Critical reset ["FW STALL Detected. cmdq["]
+        "the firmware of the NIC does not answer, and gets no other command";
+    Critical reset ["Internal error detected"]
         "the NIC has reported a fatal error of itself, and the driver resets it";
+    Critical reset ["communication channel command ", " timed out"]
+        "the driver on the host did not answer a command of this virtual function, which is reset";
     Critical reset ["timed out (go bit not cleared)"]
         "the firmware of the NIC did not answer a command";
     Critical reset ["The device didn't send any completion for admin cmd"]
         "the NIC did not answer a command, and gets no other";
+    Critical reset ["Wait for completion (polling) timeout"]
+        "the NIC did not answer a command, and gets no other";
     Critical reset ["Admin queue is closed"]
         "the NIC gets no commands, because it did not answer one before";
+    Critical reset ["critical PE Error, GLPE_CRITERR="]
+        "the NIC has reported a fatal error of itself, and the driver resets it";
+    Critical reset ["Requesting a reset"]
+        "the NIC did not answer a command or reported a fatal error, and the driver resets it";
+    Warning command ["cqp opcode = ", " maj_err_code = "]
+        "the NIC refused a command, and what the driver gave it for has failed";
+    Harmless nothing ["abnormal ae_id = ", " bool qp=1"]
+        "a QP went to ERR, and its program has the error: its peer is gone, or one of the two is wrong";
+    Critical reset ["FW heartbeat stalled at"]
+        "the firmware of the NIC has stopped; the driver waits until it runs again";
+    Critical reset ["DEVCMD ", ") timeout after "]
+        "the firmware of the NIC did not answer a command";
+    Critical reset ["admin command timed out, aq "]
+        "the NIC did not answer a command, and the driver resets its RDMA device";
 };
 
 /// What a line of the log is known for.
-pub fn of(text: &str) -> Option<&'static Known> {
-    let has_all = |known: &&Known| {
+pub fn of(text: &str) -> Option<&'static KnownLine> {
+    let has_all = |known: &&KnownLine| {
         let mut rest = Some(text);
         for part in known.parts {
             rest = rest.and_then(|rest| rest.split_once(part)).map(|(_, rest)| rest);
@@ -155,6 +192,26 @@ mod tests {
                 Some(Weight::Harmless),
             ),
             ("failed to alloc pbl mtr, ret = -14.", Some(Weight::Harmless)),
+            (
+                "print_health_info:431:(pid 0): Health issue observed, unrecoverable hardware error, severity(3) ERROR:",
+                Some(Weight::Critical),
+            ),
+            (
+                "print_health_info:431:(pid 0): Health issue observed, High temperature, severity(4) WARNING:",
+                Some(Weight::Warning),
+            ),
+            (
+                "mlx5_cmd_out_err:838:(pid 9): ACCESS_REG(0x805) op_mod(0x1) failed, status bad resource(0x5), syndrome (0x305684), err(-22)",
+                Some(Weight::Harmless),
+            ),
+            (
+                "mlx5_cmd_out_err:838:(pid 9): ACCESS_REG(0x805) op_mod(0x1) failed, status internal error(0x1), syndrome (0x0), err(-5)",
+                None,
+            ),
+            (
+                "rocep76s0: abnormal ae_id = 0x501 bool qp=1 qp_id = 7, ae_src=3",
+                Some(Weight::Harmless),
+            ),
             ("Port module event: module 0, Cable unplugged", None),
             (
                 "CREATE_QP(0x500) op_mod(0x0) failed, status bad parameter(0x3)",

@@ -48,20 +48,21 @@ impl LimitedBy {
         if workload.machine.is_some() {
             return Self::Machine;
         }
-        let mut parts = cgroup.split('/');
-        if parts.clone().any(|part| part.starts_with("user@")) {
+        if cgroup.split('/').any(|part| part.starts_with("user@")) {
             return Self::UserManager;
         }
-        if parts
-            .clone()
-            .any(|part| part.starts_with("session-") && part.strip_suffix(".scope").is_some())
-        {
+        let is_session = |part: &str| part.starts_with("session-") && part.strip_suffix(".scope").is_some();
+        if cgroup.split('/').any(is_session) {
             return Self::Login;
         }
-        parts
-            .rfind(|part| part.strip_suffix(".service").is_some_and(|name| !name.is_empty()))
-            .map_or(Self::Unknown, |unit| Self::Unit(unit.to_owned()))
+        unit(cgroup).map_or(Self::Unknown, |unit| Self::Unit(unit.to_owned()))
     }
+}
+
+/// The unit of systemd that a process in this cgroup belongs to.
+pub fn unit(cgroup: &str) -> Option<&str> {
+    let mut parts = cgroup.split('/');
+    parts.rfind(|part| part.strip_suffix(".service").is_some_and(|name| !name.is_empty()))
 }
 
 /// How a process in this cgroup gets a larger limit at its next start. `None`: the cgroup is not known.
@@ -74,9 +75,11 @@ pub fn raise(cgroup: Option<&str>) -> NextStep {
         }
         // A capability that a runtime adds is not effective in a process of another user than root
         // (capabilities(7), execve).
+        // The path does not tell whose containerd it is: that of k3s and RKE2 runs in their own unit. A node
+        // may have a containerd.service beside it, which can be edited and has no pods.
         LimitedBy::Pod { crio: false } => {
-            "LimitMEMLOCK=infinity on the node, by: sudo systemctl edit containerd; sudo systemctl restart containerd (running pods go on), then the pod anew; \
-             or, if the pod runs as root, capabilities.add [IPC_LOCK]"
+            "ps -eo unit,args | grep k8s.io (UNIT of containerd); LimitMEMLOCK=infinity by: sudo systemctl edit UNIT; sudo systemctl restart UNIT (pods go on), \
+             then the pod; or, if root, capabilities.add [IPC_LOCK]"
         }
         LimitedBy::Pod { crio: true } => {
             "on the node: crio.conf, default_ulimits memlock=-1:-1; sudo systemctl restart crio (running pods go on), then the pod anew; or, if the pod runs as \
@@ -124,7 +127,7 @@ mod tests {
             ),
             (
                 format!("{pod}/cri-containerd-{ID}.scope"),
-                "systemctl edit containerd",
+                "ps -eo unit,args | grep k8s.io (UNIT of containerd); LimitMEMLOCK=infinity by: sudo systemctl edit UNIT; sudo systemctl restart UNIT",
             ),
             (format!("{pod}/crio-{ID}.scope"), "crio.conf"),
             (
@@ -184,7 +187,7 @@ mod tests {
                 "{cgroup}: {said}"
             );
             // And that must not read as if it ended what others run.
-            let of_others = said.contains("restart containerd") || said.contains("restart slurmd");
+            let of_others = said.contains("restart UNIT") || said.contains("restart slurmd");
             assert!(!of_others || said.contains(" go on)"), "{cgroup}: {said}");
             let docker = said.contains("docker");
             assert_eq!(docker, cgroup.contains("docker"), "{cgroup}: {said}");

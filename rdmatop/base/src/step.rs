@@ -243,6 +243,8 @@ macro_rules! __step {
 pub use __step as step;
 
 #[cfg(test)]
+mod commands;
+#[cfg(test)]
 mod remedies;
 #[cfg(test)]
 mod tests;

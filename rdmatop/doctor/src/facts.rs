@@ -5,9 +5,9 @@ use rdmatop_base::pcie;
 use rdmatop_base::step::NextStep;
 use rdmatop_model::cause::Cause;
 
-/// The result of reading one fact.
+/// What reading one fact gave.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Fact<T> {
+pub enum Reading<T> {
     /// The fact is known, and this is its value.
     Known(T),
     /// What the fact is about does not exist here.
@@ -20,7 +20,7 @@ pub enum Fact<T> {
     Unknown(String),
 }
 
-impl<T> Fact<T> {
+impl<T> Reading<T> {
     /// The value.
     pub fn known(&self) -> Option<&T> {
         match self {
@@ -46,19 +46,20 @@ impl<T> Fact<T> {
     }
 
     /// Converts the value with `read`; a value that `read` does not understand counts as unreadable.
-    pub fn parse<U>(self, read: impl FnOnce(T) -> Option<U>) -> Fact<U> {
+    pub fn parse<U>(self, read: impl FnOnce(T) -> Option<U>) -> Reading<U> {
         match self {
-            Self::Known(value) => {
-                read(value).map_or_else(|| Fact::Unreadable("its text is odd".to_owned()), Fact::Known)
-            }
-            Self::Absent => Fact::Absent,
-            Self::Unreadable(why) => Fact::Unreadable(why),
-            Self::Unknown(why) => Fact::Unknown(why),
+            Self::Known(value) => read(value).map_or_else(
+                || Reading::Unreadable("its text is odd".to_owned()),
+                Reading::Known,
+            ),
+            Self::Absent => Reading::Absent,
+            Self::Unreadable(why) => Reading::Unreadable(why),
+            Self::Unknown(why) => Reading::Unknown(why),
         }
     }
 }
 
-impl<T> From<Option<T>> for Fact<T> {
+impl<T> From<Option<T>> for Reading<T> {
     fn from(value: Option<T>) -> Self {
         value.map_or(Self::Absent, Self::Known)
     }
@@ -72,11 +73,11 @@ pub struct Facts {
     /// `--pid`: the process whose view is judged.
     pub pid: Option<u32>,
     /// RDMA devices; absent where the kernel has no RDMA subsystem loaded.
-    pub devices: Fact<Vec<Device>>,
+    pub devices: Reading<Vec<Device>>,
     /// Devices that are being removed, each with its holders in words.
-    pub leaving: Fact<Vec<(String, String)>>,
+    pub leaving: Reading<Vec<(String, String)>>,
     /// Verbs devices by name of the RDMA device (`uverbs0`, `mlx5_0`); absent where ib_uverbs is not loaded.
-    pub verbs: Fact<Vec<(String, String)>>,
+    pub verbs: Reading<Vec<(String, String)>>,
     /// RDMA NICs on PCI without a driver or without an RDMA device.
     pub idle_nics: Vec<IdleNic>,
     /// Searches whose results are not all known, each with the reason.
@@ -132,7 +133,7 @@ pub struct Host {
 /// An RDMA device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
-    /// Directory in /sys/class/infiniband.
+    /// The name of its directory in /sys/class/infiniband.
     pub name: String,
     /// Driver of its PCI function.
     pub driver: Option<String>,
@@ -143,16 +144,16 @@ pub struct Device {
     /// Its driver did not answer in time; the other facts are unknown.
     pub late: bool,
     /// Firmware version.
-    pub firmware: Fact<String>,
-    /// Board.
-    pub board: Fact<String>,
+    pub firmware: Reading<String>,
+    /// The kind of its board (`board_id`).
+    pub board: Reading<String>,
     /// The device's PCI function.
     pub pci: Option<Pci>,
     /// A driver of GPUs gives it GPU memory (`device/p2p` of amzn-drivers' efa).
     pub p2p: bool,
     /// Its interrupts, each with the CPUs that it goes to.
     pub irqs: Vec<Vec<u32>>,
-    /// Ports.
+    /// The device's ports.
     pub ports: Vec<Port>,
 }
 
@@ -162,17 +163,17 @@ pub struct Port {
     /// The port's number, from 1.
     pub number: u32,
     /// `enum ib_port_state`: 1 down, 2 init, 3 armed, 4 active.
-    pub state: Fact<u32>,
+    pub state: Reading<u32>,
     /// `enum ib_port_phys_state`: 2 polling, 3 disabled, 5 link up.
-    pub physical: Fact<u32>,
+    pub physical: Reading<u32>,
     /// Bits per second; absent where the device has no rate of its own.
-    pub rate: Fact<u64>,
-    /// Ethernet, InfiniBand, Unspecified.
+    pub rate: Reading<u64>,
+    /// The kind of its link: Ethernet, InfiniBand or Unspecified.
     pub link_layer: Option<String>,
     /// The port's packets are RoCE.
     pub roce: bool,
     /// GIDs that are set.
-    pub gids: Fact<Vec<Gid>>,
+    pub gids: Reading<Vec<Gid>>,
     /// Network interface.
     pub netdev: Option<Netdev>,
     /// It has queue pairs of programs, or of the kernel's storage.
@@ -207,11 +208,11 @@ impl Gid {
 /// A network interface under a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Netdev {
-    /// Name.
+    /// The interface's name.
     pub name: String,
     /// MTU in bytes.
     pub mtu: Option<u32>,
-    /// Switched on.
+    /// Whether it is switched on.
     pub up: Option<bool>,
     /// The interface has a signal.
     pub carrier: Option<bool>,
@@ -220,16 +221,16 @@ pub struct Netdev {
     /// The interfaces that a bond consists of.
     pub members: Vec<Member>,
     /// Flow control, where it can be read; of a bond its members have it.
-    pub lossless: Fact<Lossless>,
+    pub lossless: Reading<Lossless>,
 }
 
 /// An interface of a bond.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Member {
-    /// Name.
+    /// The interface's name.
     pub name: String,
     /// Flow control, where it can be read.
-    pub lossless: Fact<Lossless>,
+    pub lossless: Reading<Lossless>,
 }
 
 /// Flow control of an Ethernet port.
@@ -255,23 +256,23 @@ pub struct Pci {
     /// NUMA node.
     pub node: Option<u32>,
     /// The negotiated link: mega-transfers per second, lanes.
-    pub current: Fact<PciLink>,
+    pub current: Reading<PciLink>,
     /// The link that the function is capable of.
-    pub max: Fact<PciLink>,
+    pub max: Reading<PciLink>,
     /// The link that the bridge at the other end is capable of.
-    pub slot: Fact<PciLink>,
+    pub slot: Reading<PciLink>,
     /// Type of its IOMMU group: `identity`, `DMA`, `DMA-FQ`; absent without an IOMMU.
-    pub iommu: Fact<String>,
+    pub iommu: Reading<String>,
     /// Bridges above it that redirect traffic between devices (ACS).
-    pub acs: Fact<Vec<String>>,
+    pub acs: Reading<Vec<String>>,
 }
 
-/// Speed and width.
+/// The speed and width of a PCI Express link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PciLink {
     /// Mega-transfers per second and lane.
     pub mega_transfers: u32,
-    /// Lanes.
+    /// How many lanes the link has.
     pub width: u32,
     /// The link's rate in one direction.
     pub bits_per_sec: u64,
@@ -312,7 +313,7 @@ pub struct GpuMemory {
     /// nvidia_peermem or another client of peer memory is loaded.
     pub peermem: bool,
     /// NVIDIA's kernel module: whether it is the open one; absent where none is loaded.
-    pub open_module: Fact<bool>,
+    pub open_module: Reading<bool>,
 }
 
 /// TCP settings; `None` is unknown.
@@ -320,7 +321,7 @@ pub struct GpuMemory {
 pub struct Tcp {
     /// The largest receive buffer that tuning gives, bytes.
     pub rmem: Option<u64>,
-    /// Largest send buffer.
+    /// The largest send buffer that tuning gives, bytes.
     pub wmem: Option<u64>,
     /// `net.core.somaxconn`.
     pub backlog: Option<u64>,
@@ -331,6 +332,8 @@ pub struct Tcp {
 pub struct Service {
     /// The service's name.
     pub comm: String,
+    /// The unit of systemd that it runs in: that of k3s for the containerd of k3s.
+    pub unit: Option<String>,
     /// Its limit of locked memory, bytes; `None`: unlimited.
     pub memlock: Option<u64>,
     /// The service may exceed the limit.
@@ -347,30 +350,30 @@ pub struct Process {
     /// The process's name.
     pub comm: String,
     /// Variables that steer RDMA libraries, including those of /etc/nccl.conf.
-    pub environ: Fact<Vec<(String, String)>>,
+    pub environ: Reading<Vec<(String, String)>>,
     /// Whether its /etc/nccl.conf was read.
-    pub conf: Fact<()>,
+    pub conf: Reading<()>,
     /// How many of the variables, the last ones, only that file has: each process of the machine has them.
     pub from_conf: usize,
     /// Its limit of locked memory, bytes; `Known(None)`: unlimited.
-    pub memlock: Fact<Option<u64>>,
+    pub memlock: Reading<Option<u64>>,
     /// It may lock memory beyond that (CAP_IPC_LOCK).
     pub may_lock: bool,
     /// The path of its cgroup, which tells what it runs in.
     pub cgroup: Option<String>,
     /// Limits of its RDMA cgroups.
-    pub rdma_limits: Fact<Vec<RdmaLimit>>,
+    pub rdma_limits: Reading<Vec<RdmaLimit>>,
     /// The process's network interfaces.
-    pub interfaces: Fact<Vec<String>>,
+    pub interfaces: Reading<Vec<String>>,
     /// Files in its /dev/infiniband, each with whether it may open it for reading and writing; `None` is
     /// unknown.
-    pub nodes: Fact<Vec<(String, Option<bool>)>>,
+    pub nodes: Reading<Vec<(String, Option<bool>)>>,
     /// RDMA devices that its /sys lists, each with whether its files are there.
-    pub sees: Fact<Vec<(String, bool)>>,
+    pub sees: Reading<Vec<(String, bool)>>,
     /// Whether the kernel lists queue pairs of the process.
     pub has_qps: bool,
     /// Processes that have its verbs files open too. Only looked for with `--pid`.
-    pub sharers: Fact<Sharers>,
+    pub sharers: Reading<Sharers>,
 }
 
 /// The processes that share a process's open verbs files.
@@ -385,9 +388,9 @@ pub struct Sharers {
 /// A limit of the RDMA cgroup controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RdmaLimit {
-    /// Cgroup.
+    /// The cgroup's path.
     pub cgroup: String,
-    /// Device.
+    /// The RDMA device whose objects it limits.
     pub device: String,
     /// `hca_handle` or `hca_object`.
     pub resource: String,

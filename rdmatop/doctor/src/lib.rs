@@ -9,7 +9,7 @@ pub mod table;
 mod words;
 
 pub use checks::limits::MEMLOCK_WARN;
-pub use facts::{Fact, Facts};
+pub use facts::{Facts, Reading};
 pub use line::{Group, Line, Report, Status};
 
 use rdmatop_base::step::{NextStep, step};

@@ -4,7 +4,7 @@ use std::iter;
 
 use serde::Serialize;
 
-use super::{table::Check, words::names};
+use super::{facts::Reading, table::Check, words::names};
 use rdmatop_base::step::NextStep;
 
 /// The status of a line, the mildest first.
@@ -17,9 +17,9 @@ pub enum Status {
     Skip,
     /// Unknown although rdmatop has the right to know it: the check was not made, and could have failed.
     Unknown,
-    /// Works, but costs speed or may fail.
+    /// What was checked works, and costs speed or may fail.
     Warn,
-    /// Does not work.
+    /// What was checked does not work.
     Fail,
 }
 
@@ -88,11 +88,11 @@ pub(super) const WITH_ROOT: &str = "sudo rdmatop doctor";
 
 /// The lines of one check.
 #[derive(Debug, Default)]
-pub(super) struct Lines(Vec<Found>);
+pub(super) struct Lines(Vec<UnmergedLine>);
 
 /// A line, before it is known which others say the same.
 #[derive(Debug)]
-struct Found {
+struct UnmergedLine {
     status: Status,
     subject: String,
     text: String,
@@ -109,7 +109,7 @@ impl Lines {
         if !subject.is_empty() {
             same = same.replace(subject, "\0");
         }
-        self.0.push(Found {
+        self.0.push(UnmergedLine {
             status,
             subject: subject.to_owned(),
             text,
@@ -158,7 +158,27 @@ impl Lines {
         self.push(Status::Unknown, subject, said, NextStep::default());
     }
 
-    /// Works, with a loss.
+    /// The value of a fact. Where the fact may exist and is not known, a line says why: `what` is not known of
+    /// `subject`, and `remedy` brings the right to read it.
+    pub(super) fn known<'a, T>(
+        &mut self,
+        fact: &'a Reading<T>,
+        subject: &str,
+        what: impl Into<String>,
+        remedy: impl Into<NextStep>,
+    ) -> Option<&'a T> {
+        match fact {
+            Reading::Known(value) => return Some(value),
+            Reading::Absent => {}
+            Reading::Unreadable(why) => {
+                self.push(Status::Skip, subject, [what.into(), why.clone()], remedy.into());
+            }
+            Reading::Unknown(why) => self.unknown(subject, what, why),
+        }
+        None
+    }
+
+    /// Adds a line of something that works with a loss.
     pub(super) fn warn(
         &mut self,
         subject: &str,
@@ -169,7 +189,7 @@ impl Lines {
         self.push(Status::Warn, subject, [text.into(), why.into()], remedy.into());
     }
 
-    /// Does not work.
+    /// Adds a line of something that does not work.
     pub(super) fn fail(
         &mut self,
         subject: &str,
@@ -188,9 +208,9 @@ impl Lines {
     /// The lines of `check`. Subjects with the same result for the same reason share one line, which has the
     /// remedy for the first of them.
     pub(super) fn into_lines(self, check: &Check) -> Vec<Line> {
-        let mut groups: Vec<(Found, Vec<String>)> = Vec::new();
+        let mut groups: Vec<(UnmergedLine, Vec<String>)> = Vec::new();
         for found in self.0 {
-            let same = |(first, _): &&mut (Found, Vec<String>)| {
+            let same = |(first, _): &&mut (UnmergedLine, Vec<String>)| {
                 first.status == found.status
                     && first.same == found.same
                     && (found.subject == first.subject

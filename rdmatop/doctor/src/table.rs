@@ -10,11 +10,11 @@ use super::{
 
 /// A check.
 pub struct Check {
-    /// Stable, for JSON and scripts.
+    /// The name that JSON and scripts know it by, which never changes.
     pub id: &'static str,
     /// What the check is about.
     pub group: Group,
-    /// Judges.
+    /// Adds a line of each thing that it examines.
     pub(super) run: fn(&Facts, &mut Lines),
 }
 

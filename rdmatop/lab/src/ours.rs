@@ -63,7 +63,7 @@ pub(super) fn found_interface(present: &Interface) -> FoundInterface {
 }
 
 /// Drops from the list what was not made after all or is gone, and completes what is there.
-pub(super) fn settle(host: &mut dyn Host, made: &mut Made) -> Result<(), LabError> {
+pub(super) fn drop_missing(host: &mut dyn Host, made: &mut Made) -> Result<(), LabError> {
     let devices = host.devices()?;
     let leaving = leaving(host, made, &devices);
     made.devices.retain_mut(|ours| {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock, fstat, mkdir};
+use rustix::fs::{FlockOperation, OFlags, flock, fstat};
 use rustix::io::Errno;
 
 use super::LabError;
@@ -66,16 +66,13 @@ impl Store {
         }
     }
 
-    /// Opens the directory; none if there is none.
-    fn open_dir(&self) -> Result<Option<Directory>, LabError> {
-        match Directory::open(&self.dir, self.owner) {
-            Ok(dir) => Ok(Some(dir)),
-            Err(Refusal::Kernel(Errno::NOENT)) => Ok(None),
-            Err(Refusal::Kernel(errno)) => Err(self.failed("read", &errno)),
-            Err(refusal) => Err(LabError::Foreign {
+    fn refused(&self, action: &'static str, refusal: &Refusal) -> LabError {
+        match refusal {
+            Refusal::Kernel(errno) => self.failed(action, errno),
+            refusal => LabError::Foreign {
                 path: self.dir.display().to_string(),
                 why: refusal.to_string(),
-            }),
+            },
         }
     }
 
@@ -83,17 +80,14 @@ impl Store {
     pub(super) fn lock(&self) -> Result<Locked<'_>, LabError> {
         let begin = Instant::now();
         loop {
-            match mkdir(&self.dir, Mode::from_raw_mode(0o755)) {
-                // Whatever the umask is, `lab status` is for everybody.
-                Ok(()) => {
-                    if let Some(dir) = self.open_dir()? {
-                        let _ = fchmod(dir.fd, Mode::from_raw_mode(0o755));
-                    }
+            let dir = match Directory::make(&self.dir, self.owner) {
+                // Root may have removed it between the two calls.
+                Err(Refusal::Kernel(Errno::NOENT)) if begin.elapsed() < self.patience => {
+                    thread::sleep(Duration::from_millis(50));
+                    continue;
                 }
-                Err(Errno::EXIST) => {}
-                Err(errno) => return Err(self.failed("write", &errno)),
-            }
-            let Some(dir) = self.open_dir()? else { continue };
+                made => made.map_err(|refusal| self.refused("write", &refusal))?,
+            };
             // Without `O_CLOEXEC`: modprobe inherits the file, and the lock with it. When `lab up` is killed
             // meanwhile, the next `rdmatop lab` waits until that module is loaded or not. The programs of
             // `lab run` inherit it too: when that is killed, the next one waits until they have ended.
@@ -130,9 +124,10 @@ impl Store {
 
     /// What was made, without a lock: the file is always whole.
     pub(super) fn read(&self) -> Result<Option<Made>, LabError> {
-        match self.open_dir()? {
-            Some(dir) => self.load(&dir),
-            None => Ok(None),
+        match Directory::open(&self.dir, self.owner) {
+            Ok(dir) => self.load(&dir),
+            Err(Refusal::Kernel(Errno::NOENT)) => Ok(None),
+            Err(refusal) => Err(self.refused("read", &refusal)),
         }
     }
 

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Mode, OFlags, fchmod, fstat, fsync, open, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, fchmod, fstat, fsync, mkdir, open, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
 /// The bits of those who can write beside the owner.
@@ -59,6 +59,22 @@ impl Directory {
         let stat = fstat(&fd)?;
         is_owned(owner, stat.st_uid, stat.st_mode)?;
         Ok(Self { fd, owner })
+    }
+
+    /// Opens a directory as [`Self::open`] does, and makes it if it is missing. Everybody can read a new one,
+    /// whatever the umask is: `lab status` is for all users.
+    pub fn make(path: &Path, owner: u32) -> Result<Self, Refusal> {
+        let mode = Mode::from_raw_mode(0o755);
+        let is_new = match mkdir(path, mode) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
+            Err(errno) => return Err(errno.into()),
+        };
+        let dir = Self::open(path, owner)?;
+        if is_new {
+            fchmod(&dir.fd, mode)?;
+        }
+        Ok(dir)
     }
 
     /// Opens a file to lock, and makes it if it is missing. Only its owner can open it: whoever can open a
@@ -168,6 +184,23 @@ mod tests {
         dir.remove("f").unwrap();
         fs::create_dir(&file).unwrap();
         assert_eq!(why(&dir), "is no regular file");
+    }
+
+    #[test]
+    fn everybody_can_read_a_directory_that_is_made_under_any_umask() {
+        let at = tempfile::tempdir().unwrap();
+        let (new, old) = (at.path().join("new"), at.path().join("old"));
+        fs::create_dir(&old).unwrap();
+        fs::set_permissions(&old, Permissions::from_mode(0o700)).unwrap();
+        // A process has one umask, and other tests make files meanwhile.
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let before = rustix::process::umask(Mode::from_raw_mode(0o077));
+        let made = Directory::make(&new, uid());
+        rustix::process::umask(before);
+        assert_eq!((made.is_ok(), mode(&new)), (true, 0o755));
+        // One that is there stays as its owner made it.
+        Directory::make(&old, uid()).unwrap();
+        assert_eq!(mode(&old), 0o700);
     }
 
     #[test]

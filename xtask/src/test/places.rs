@@ -250,6 +250,7 @@ pub(super) const GROUPS: [Group; 8] = [
             "judgement",
             "partial",
             "privileges",
+            "remedies",
         ],
         options: &[],
         two_cpus: |_| false,

@@ -9,7 +9,8 @@ use std::process::Command;
 
 use syn::visit::{self, Visit};
 
-use super::tests::{commands, program, sources};
+use super::commands::commands;
+use super::tests::{program, sources};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/remedies.md");
 const BEGIN: &str = "<!-- remedies -->\n";
@@ -61,7 +62,7 @@ const EXTENTS: [&str; 18] = [
     "for all users",
     "log in anew",
     "start it anew",
-    "running pods go on",
+    "pods go on",
     "LimitMEMLOCK",
     // They name the process and the cgroup whose limit it is.
     "--memlock=unlimited",
@@ -70,7 +71,7 @@ const EXTENTS: [&str; 18] = [
 
 /// Commands that show an ordinary user nothing, or are refused: what is about other users' processes, the
 /// hardware, or the management of an InfiniBand fabric.
-const OF_ROOT: [&str; 30] = [
+const OF_ROOT: [&str; 31] = [
     "chmod ",
     "dmesg |",
     "dmesg -",
@@ -82,6 +83,7 @@ const OF_ROOT: [&str; 30] = [
     "ip address add ",
     "ip link set ",
     "kill -",
+    "lsns ",
     "lspci -",
     "mlnx_qos ",
     "mlxconfig ",

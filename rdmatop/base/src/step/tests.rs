@@ -8,6 +8,7 @@ use std::process::Command;
 
 use proptest::prelude::*;
 
+use super::commands::commands;
 use super::{NextStep, ShellWord, quoted, step};
 
 /// Names that mean something to a shell.
@@ -42,9 +43,9 @@ fn hostile() -> String {
 /// its words.
 fn words(command: &str) -> Result<Vec<String>, String> {
     const PROGRAMS: &[&str] = &[
-        "awk", "capsh", "cat", "cut", "docker", "echo", "ethtool", "free", "grep", "ibstat", "ip", "kill",
-        "lspci", "nerdctl", "ping", "podman", "printf", "prlimit", "ps", "rdma", "rdmatop", "sudo", "sysctl",
-        "tail", "ulimit",
+        "awk", "capsh", "cat", "cut", "dcb", "docker", "echo", "ethtool", "free", "grep", "ibstat", "ip",
+        "kill", "lspci", "mlxlink", "nerdctl", "ping", "podman", "printf", "prlimit", "ps", "rdma",
+        "rdmatop", "ss", "sudo", "sysctl", "tail", "tc", "top", "ulimit",
     ];
     let mut script =
         "exec 3>&1; words() { for word in \"$@\"; do command printf '%s\\0' \"$word\" >&3; done; }\n"
@@ -65,29 +66,6 @@ fn words(command: &str) -> Result<Vec<String>, String> {
     }
     let all = String::from_utf8_lossy(&ran.stdout).into_owned();
     Ok(all.split_terminator('\0').map(str::to_owned).collect())
-}
-
-/// The commands of a template: from the name of a program to the end of the command, which a sentence may
-/// follow. What a reading of its result says after `-> ` may be one too.
-pub(super) fn commands(template: &str) -> Vec<&str> {
-    const STARTS: &[&str] = &[
-        "capsh ", "cat ", "docker ", "echo ", "ethtool ", "free ", "grep ", "ibstat ", "ip ", "kill ",
-        "ping ", "printf ", "prlimit ", "ps ", "rdma ", "rdmatop ", "sudo ", "sysctl ",
-    ];
-    const ENDS: &[&str] = &["   # ", ", ", "; ", " (", "`", " that file", " -> "];
-    let mut out = Vec::new();
-    let mut rest = template;
-    while let Some(at) = rest.char_indices().map(|(at, _)| at).find(|at| {
-        let begins = rest[..*at].chars().next_back().is_none_or(|c| " `\"".contains(c));
-        begins && STARTS.iter().any(|start| rest[*at..].starts_with(start))
-    }) {
-        let command = &rest[at..];
-        let end = ENDS.iter().filter_map(|end| command.find(end)).min();
-        let end = end.unwrap_or(command.len());
-        out.push(&command[..end]);
-        rest = &command[end..];
-    }
-    out
 }
 
 /// The templates of all steps in a source file.

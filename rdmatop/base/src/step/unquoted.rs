@@ -9,17 +9,18 @@ use syn::{
     visit::{self, Visit},
 };
 
-use super::tests::{commands, program, sources};
+use super::{
+    commands::commands,
+    tests::{program, sources},
+};
 
 /// Texts outside steps that may have a command with a place: what stands there is a number, or a path of
 /// rdmatop's own.
-const HARMLESS: [&str; 6] = [
+const HARMLESS: [&str; 5] = [
     // A thread of rdmatop waits: its number.
     "no answer from {} for {} s; sudo cat /proc/{}/task/*/stack shows what rdmatop waits for",
     // A process of a log: its number.
     "{} of {} QPs of {} (PID {}) are in ERR: their connections are broken. `sudo rdmatop check --pid {}` says more",
-    // No command.
-    "cannot fill the list of free entries: {0}",
     // `up` or `down`.
     "`lab {0}` changes network devices and needs root: run `sudo rdmatop lab {0}`",
     // The lab's own file, and its directory.

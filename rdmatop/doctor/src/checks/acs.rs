@@ -2,7 +2,7 @@
 
 use super::gpu::is_gb10;
 use crate::{
-    facts::{Fact, Facts, Pci},
+    facts::{Facts, Pci},
     line::{Lines, WITH_ROOT},
     words::names,
 };
@@ -22,15 +22,13 @@ pub(crate) fn acs(facts: &Facts, out: &mut Lines) {
     let mut on: Vec<&str> = Vec::new();
     let mut known = false;
     for pci in nics.into_iter().chain(facts.gpus.iter().map(|gpu| &gpu.pci)) {
-        match &pci.acs {
-            Fact::Known(bridges) => {
-                known = true;
-                on.extend(bridges.iter().map(String::as_str));
-            }
-            Fact::Unreadable(why) => return out.skip(WHAT, why.clone(), WITH_ROOT),
-            Fact::Unknown(why) => return out.unknown("", WHAT, why.clone()),
-            Fact::Absent => {}
+        if let Some(bridges) = out.known(&pci.acs, "", WHAT, WITH_ROOT) {
+            known = true;
+            on.extend(bridges.iter().map(String::as_str));
         }
+    }
+    if !out.is_empty() {
+        return;
     }
     on.sort_unstable();
     on.dedup();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    facts::{Device, Fact, Facts, SoftRoce},
+    facts::{Device, Facts, Reading, SoftRoce},
     line::Lines,
     words::{count, lists, names},
 };
@@ -24,30 +24,30 @@ pub(crate) fn present(facts: &Facts, out: &mut Lines) {
         out.skip(names(&facts.excluded), "--exclude-device says so", "");
     }
     match &facts.devices {
-        Fact::Known(all) if all.is_empty() && !facts.excluded.is_empty() => {}
-        Fact::Unreadable(why) => out.skip("RDMA devices", why.clone(), ""),
-        Fact::Unknown(why) => out.unknown("", "RDMA devices", why.clone()),
+        Reading::Known(all) if all.is_empty() && !facts.excluded.is_empty() => {}
+        Reading::Unreadable(why) => out.skip("RDMA devices", why.clone(), ""),
+        Reading::Unknown(why) => out.unknown("", "RDMA devices", why.clone()),
         // A NIC without its driver has a line of its own.
-        Fact::Absent if facts.idle_nics.is_empty() => out.fail(
+        Reading::Absent if facts.idle_nics.is_empty() => out.fail(
             "",
             "no RDMA: the kernel's RDMA subsystem (ib_core) is not loaded",
             ONLY_TCP,
             "load the driver of your NIC, if it has one for RDMA",
         ),
-        Fact::Known(all) if all.is_empty() && facts.host.exclusive => out.fail(
+        Reading::Known(all) if all.is_empty() && facts.host.exclusive => out.fail(
             "",
             "no RDMA device in this network namespace: each belongs to one (mode exclusive)",
             ONLY_TCP,
             "in a container: --network=host; or move one here from its own: sudo rdma dev set DEVICE netns NAME",
         ),
-        Fact::Known(all) if all.is_empty() && facts.idle_nics.is_empty() => out.fail(
+        Reading::Known(all) if all.is_empty() && facts.idle_nics.is_empty() => out.fail(
             "",
             "no RDMA device",
             ONLY_TCP,
             "load the driver of your NIC; in a container: --network=host",
         ),
-        Fact::Absent => {}
-        Fact::Known(all) => each(all, out),
+        Reading::Absent => {}
+        Reading::Known(all) => each(all, out),
     }
 }
 
@@ -119,20 +119,14 @@ pub(crate) fn search(facts: &Facts, out: &mut Lines) {
 }
 
 pub(crate) fn removal(facts: &Facts, out: &mut Lines) {
-    match &facts.leaving {
-        Fact::Absent => {}
-        Fact::Unreadable(why) => out.skip("devices that are being removed", why.clone(), ""),
-        Fact::Unknown(why) => out.unknown("", "devices that are being removed", why.clone()),
-        Fact::Known(leaving) => {
-            for (device, held) in leaving {
-                out.fail(
-                    device,
-                    format!("{device} is being removed, and the removal waits: {held}"),
-                    "The device is gone for new programs until its last user ends.",
-                    "end the processes that hold it",
-                );
-            }
-        }
+    let leaving = out.known(&facts.leaving, "", "devices that are being removed", "");
+    for (device, held) in leaving.into_iter().flatten() {
+        out.fail(
+            device,
+            format!("{device} is being removed, and the removal waits: {held}"),
+            "The device is gone for new programs until its last user ends.",
+            "end the processes that hold it",
+        );
     }
 }
 
@@ -141,16 +135,16 @@ pub(crate) fn verbs(facts: &Facts, out: &mut Lines) {
     if any.is_empty() {
         return;
     }
-    let Some(verbs) = facts.verbs.known() else {
-        return match &facts.verbs {
-            Fact::Unreadable(why) => out.skip("verbs devices", why.clone(), ""),
-            _ => out.warn(
-                "",
-                "programs cannot open the devices: ib_uverbs is not loaded",
-                "Only the kernel's own users (storage) can use RDMA now.",
-                "sudo modprobe ib_uverbs   # loads it until the next boot",
-            ),
-        };
+    if facts.verbs == Reading::Absent {
+        out.warn(
+            "",
+            "programs cannot open the devices: ib_uverbs is not loaded",
+            "Only the kernel's own users (storage) can use RDMA now.",
+            "sudo modprobe ib_uverbs   # loads it until the next boot",
+        );
+    }
+    let Some(verbs) = out.known(&facts.verbs, "", "verbs devices", "") else {
+        return;
     };
     let leaving = facts.leaving.known().map_or(&[][..], Vec::as_slice);
     for device in any {

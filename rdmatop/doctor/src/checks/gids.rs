@@ -1,10 +1,6 @@
 //! Addresses of RoCE ports.
 
-use crate::{
-    facts::{Fact, Facts},
-    line::Lines,
-    words::port_name,
-};
+use crate::{facts::Facts, line::Lines, words::port_name};
 use rdmatop_base::step::{ShellWord, step};
 
 pub(crate) fn gids(facts: &Facts, out: &mut Lines) {
@@ -19,18 +15,9 @@ pub(crate) fn gids(facts: &Facts, out: &mut Lines) {
             "sudo ip address add ADDRESS/PREFIX dev {}   # until the next boot",
             ShellWord::or(netdev, "INTERFACE")
         );
-        let gids = match &port.gids {
-            Fact::Known(gids) => gids,
-            Fact::Unreadable(why) => {
-                out.skip_of(&name, format!("addresses (GIDs) of {name}"), why.clone());
-                continue;
-            }
-            Fact::Unknown(why) => {
-                out.unknown(&name, format!("addresses (GIDs) of {name}"), why.clone());
-                continue;
-            }
-            // A device of iWARP kind.
-            Fact::Absent => continue,
+        // A device of iWARP kind has none.
+        let Some(gids) = out.known(&port.gids, &name, format!("addresses (GIDs) of {name}"), "") else {
+            continue;
         };
         let v2 = || gids.iter().filter(|gid| gid.v2);
         if let Some(gid) = v2().find(|gid| gid.ipv4().is_some()) {

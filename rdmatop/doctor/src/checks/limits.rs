@@ -33,27 +33,24 @@ pub(crate) fn memlock(facts: &Facts, out: &mut Lines) {
     let mut fine = Vec::new();
     let mut exempt = true;
     for process in &facts.processes {
-        if let Some(why) = process.memlock.unknown() {
-            let subject = subject(&[process]);
-            out.unknown(&subject, format!("locked memory of {subject}"), why);
-        }
-        match (process.memlock.known(), process.memlock.unreadable()) {
-            (Some(Some(limit)), _) if *limit < MEMLOCK_WARN && !process.may_lock => {
+        let whose = subject(&[process]);
+        match out.known(
+            &process.memlock,
+            &whose,
+            format!("locked memory of {whose}"),
+            WITH_ROOT,
+        ) {
+            Some(Some(limit)) if *limit < MEMLOCK_WARN && !process.may_lock => {
                 match low.iter_mut().find(|(known, _)| known == limit) {
                     Some((_, same)) => same.push(process),
                     None => low.push((*limit, vec![process])),
                 }
             }
-            (Some(limit), _) => {
+            Some(limit) => {
                 exempt &= limit.is_some_and(|limit| limit < MEMLOCK_WARN);
                 fine.push(process);
             }
-            (None, Some(why)) => out.skip(
-                format!("locked memory of {}", subject(&[process])),
-                why,
-                WITH_ROOT,
-            ),
-            (None, None) => {}
+            None => {}
         }
     }
     for (limit, processes) in &low {
@@ -106,7 +103,7 @@ pub(crate) fn default(facts: &Facts, out: &mut Lines) {
                 } else {
                     step!(
                         "LimitMEMLOCK=infinity by: sudo systemctl edit {}; it counts from its next start on",
-                        ShellWord::new(&service.comm, "UNIT")
+                        ShellWord::new(service.unit.as_ref().unwrap_or(&service.comm), "UNIT")
                     )
                 };
                 out.warn(
@@ -129,14 +126,9 @@ pub(crate) fn default(facts: &Facts, out: &mut Lines) {
 }
 
 pub(crate) fn cgroup(facts: &Facts, out: &mut Lines) {
-    let view = &facts.view;
-    if let Some(why) = view.rdma_limits.unreadable() {
-        return out.skip("RDMA limits of the cgroup", why, "");
-    }
-    if let Some(why) = view.rdma_limits.unknown() {
-        return out.unknown("", "RDMA limits of the cgroup", why);
-    }
-    let limits = view.rdma_limits.known().map_or(&[][..], Vec::as_slice);
+    let Some(limits) = out.known(&facts.view.rdma_limits, "", "RDMA limits of the cgroup", "") else {
+        return;
+    };
     for limit in limits {
         let Some(current) = limit.current else { continue };
         let text = format!(

@@ -1,9 +1,7 @@
 //! Flow control of Ethernet: RoCE needs a network without loss, or at least congestion marks.
 
-use std::collections::BTreeMap;
-
 use crate::{
-    facts::{Fact, Facts, Lossless},
+    facts::{Facts, Lossless, Reading},
     line::Lines,
     words::{lists, names, port_name},
 };
@@ -13,7 +11,7 @@ use rdmatop_base::step::{ShellWord, step};
 type Kind<'a> = ([&'a str; 3], Option<u64>);
 
 /// A port, or an interface of its bond, with what is known of its flow control.
-struct Seen<'a> {
+struct PortFlowControl<'a> {
     name: String,
     /// Of a port that is not ACTIVE `None`: its speed means nothing, and it may be a spare.
     kind: Option<Kind<'a>>,
@@ -22,22 +20,18 @@ struct Seen<'a> {
 }
 
 /// Ethernet ports of hardware with what is known of their flow control; for a bond each of its interfaces.
-/// Unreadable ones get a skip line with the reason.
-fn known<'a>(facts: &'a Facts, what: &str, out: &mut Lines) -> Vec<Seen<'a>> {
+/// What is not known of them is a line with the reason.
+fn known<'a>(facts: &'a Facts, what: &str, out: &mut Lines) -> Vec<PortFlowControl<'a>> {
     let mut all = Vec::new();
-    let mut blind: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    let mut add =
-        |name: String, kind: Option<Kind<'a>>, interface: &'a str, fact: &'a Fact<Lossless>| match fact {
-            Fact::Known(lossless) => all.push(Seen {
-                name,
-                kind,
-                interface,
-                lossless,
-            }),
-            Fact::Unknown(why) => out.unknown(&name, format!("{what} of {name}"), why.clone()),
-            Fact::Unreadable(why) => blind.entry(why).or_default().push(name),
-            Fact::Absent => {}
-        };
+    let mut add = |name: String, kind: Option<Kind<'a>>, interface: &'a str, fact: &'a Reading<Lossless>| {
+        let lossless = out.known(fact, &name, format!("{what} of {name}"), "");
+        all.extend(lossless.map(|lossless| PortFlowControl {
+            name,
+            kind,
+            interface,
+            lossless,
+        }));
+    };
     for device in facts.hardware() {
         for port in device.ports.iter().filter(|port| port.roce) {
             let Some(netdev) = &port.netdev else { continue };
@@ -56,9 +50,6 @@ fn known<'a>(facts: &'a Facts, what: &str, out: &mut Lines) -> Vec<Seen<'a>> {
             }
         }
     }
-    for (reason, ports) in blind {
-        out.skip(format!("{what} of {}", names(&ports)), reason, "");
-    }
     all
 }
 
@@ -73,7 +64,7 @@ fn list(priorities: &[u8]) -> String {
 
 pub(crate) fn pfc(facts: &Facts, out: &mut Lines) {
     let all = known(facts, "flow control (PFC)", out);
-    let known: Vec<(&Seen<'_>, &Vec<u8>)> = all
+    let known: Vec<(&PortFlowControl<'_>, &Vec<u8>)> = all
         .iter()
         .filter_map(|seen| Some((seen, seen.lossless.pfc.as_ref()?)))
         .collect();
@@ -158,7 +149,7 @@ pub(crate) fn ecn(facts: &Facts, out: &mut Lines) {
     let all = known(facts, "", &mut Lines::default());
     let mut fine = false;
     for seen in &all {
-        let Seen {
+        let PortFlowControl {
             name: port,
             interface,
             lossless,

@@ -17,7 +17,7 @@ pub(crate) const FAST_MTU: u32 = 4096;
 /// The payload that they should carry anywhere: an interface with the usual 1500 allows it.
 pub(crate) const LEAST: u32 = 1024;
 
-struct Seen<'a> {
+struct PortMtu<'a> {
     port: String,
     interface: &'a str,
     mtu: u32,
@@ -30,7 +30,7 @@ pub(crate) fn mtu(facts: &Facts, out: &mut Lines) {
     let is_infiniband = |port: &Port| port.active() && port.link_layer.as_deref() == Some("InfiniBand");
     let infiniband = facts.ports().filter(|(_, port)| is_infiniband(port));
     let infiniband = infiniband.filter_map(|(_, port)| port.rate.known()).max();
-    let mut all: Vec<Seen<'_>> = Vec::new();
+    let mut all: Vec<PortMtu<'_>> = Vec::new();
     // A port that is down has no rate; mlx5 says 40 Gb/s then (`mlx5_query_port_roce`).
     for (device, port) in facts.ports().filter(|(_, port)| port.roce && port.active()) {
         // Where jobs have InfiniBand, slower Ethernet may be the machine's ordinary network, as in clouds.
@@ -43,7 +43,7 @@ pub(crate) fn mtu(facts: &Facts, out: &mut Lines) {
         let Some(netdev) = &port.netdev else { continue };
         let Some(mtu) = netdev.mtu else { continue };
         let rate = port.rate.known().copied();
-        all.push(Seen {
+        all.push(PortMtu {
             port: port_name(device, port),
             interface: &netdev.name,
             mtu,
@@ -53,7 +53,7 @@ pub(crate) fn mtu(facts: &Facts, out: &mut Lines) {
         });
     }
     for seen in &all {
-        let Seen {
+        let PortMtu {
             port,
             interface,
             mtu,
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn packets_carry_what_the_kernel_computes() {
-        // Seen on Linux 6.12: 1500 gives 1024, 4200 gives 4096.
+        // PortMtu on Linux 6.12: 1500 gives 1024, 4200 gives 4096.
         for (mtu, carries) in [
             (9000, Some(4096)),
             (4200, Some(4096)),

@@ -1,7 +1,7 @@
 //! /dev/infiniband and /sys as a process sees them.
 
 use crate::{
-    facts::{Fact, Facts},
+    facts::{Facts, Reading},
     line::{Lines, WITH_ROOT},
     words::{count, names},
 };
@@ -20,26 +20,21 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
     if verbs.is_empty() {
         return;
     }
-    let nodes = match &view.nodes {
-        Fact::Known(nodes) => nodes,
-        Fact::Absent => {
-            return out.fail(
-                "",
-                format!("{subject} has no /dev/infiniband"),
-                "RDMA libraries open devices there; without it jobs use TCP.",
-                if contained {
-                    "start the container with --device=/dev/infiniband --cap-add=IPC_LOCK (Kubernetes: an RDMA device plugin)"
-                } else {
-                    "sudo modprobe ib_uverbs   # loads it until the next boot"
-                },
-            );
-        }
-        Fact::Unreadable(why) => {
-            return out.skip(format!("/dev/infiniband of {subject}"), why.clone(), WITH_ROOT);
-        }
-        Fact::Unknown(why) => {
-            return out.unknown(&subject, format!("/dev/infiniband of {subject}"), why.clone());
-        }
+    if view.nodes == Reading::Absent {
+        out.fail(
+            "",
+            format!("{subject} has no /dev/infiniband"),
+            "RDMA libraries open devices there; without it jobs use TCP.",
+            if contained {
+                "start the container with --device=/dev/infiniband --cap-add=IPC_LOCK (Kubernetes: an RDMA device plugin)"
+            } else {
+                "sudo modprobe ib_uverbs   # loads it until the next boot"
+            },
+        );
+    }
+    let what = format!("/dev/infiniband of {subject}");
+    let Some(nodes) = out.known(&view.nodes, &subject, what, WITH_ROOT) else {
+        return;
     };
     let mut missing = Vec::new();
     let mut closed = Vec::new();

@@ -40,10 +40,8 @@ pub(crate) fn link(facts: &Facts, out: &mut Lines) {
     let mut fine: Vec<String> = Vec::new();
     let mut full = Vec::new();
     for (name, pci) in &nics {
-        let (Some(current), Some(max)) = (pci.current.known(), pci.max.known()) else {
-            if let Some(why) = pci.current.unreadable() {
-                out.skip(format!("PCIe link of {name}"), why, "");
-            }
+        let current = out.known(&pci.current, name, format!("PCIe link of {name}"), "");
+        let (Some(current), Some(max)) = (current, pci.max.known()) else {
             continue;
         };
         let wanted = wanted(facts, pci);
@@ -123,11 +121,10 @@ pub(crate) fn iommu(facts: &Facts, out: &mut Lines) {
     let (mut through, mut without) = (0, 0);
     for device in facts.hardware() {
         let Some(pci) = &device.pci else { continue };
-        match (pci.iommu.known(), pci.iommu.unreadable()) {
-            (Some(kind), _) if kind.starts_with("DMA") => translated.push(device.name.as_str()),
-            (Some(_), _) => through += 1,
-            (None, Some(why)) => out.skip_of(&device.name, format!("IOMMU of {}", device.name), why),
-            (None, None) => without += 1,
+        match out.known(&pci.iommu, &device.name, format!("IOMMU of {}", device.name), "") {
+            Some(kind) if kind.starts_with("DMA") => translated.push(device.name.as_str()),
+            Some(_) => through += 1,
+            None => without += 1,
         }
     }
     if !translated.is_empty() {

@@ -42,9 +42,9 @@ impl Scenario {
     }
 }
 
-/// Large packets.
+/// The MTU of an interface with large packets.
 const JUMBO: u32 = 4200;
-/// The usual ones.
+/// The MTU that an interface has as a rule.
 const USUAL: u32 = 1500;
 
 /// In the order of `--list`: from what is healthy to what is wrong.

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, mkdir, statat};
+use rustix::fs::{AtFlags, FlockOperation, OFlags, flock, statat};
 use rustix::io::Errno;
 
 use super::state::Changes;
@@ -60,14 +60,9 @@ impl Locked {
 
     /// Takes the right in the directory `path`; tests have one of their own.
     pub fn at(path: &Path, make: bool) -> Result<Self, Denied> {
-        if make {
-            match mkdir(path, Mode::from_raw_mode(0o755)) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(errno) => return Err(failed(path, &Refusal::Kernel(errno))),
-            }
-        }
+        let open = if make { Directory::make } else { Directory::open };
         let owner = rustix::process::geteuid().as_raw();
-        let dir = Directory::open(path, owner).map_err(|refusal| failed(path, &refusal))?;
+        let dir = open(path, owner).map_err(|refusal| failed(path, &refusal))?;
         if !make && statat(&dir.fd, FILE, AtFlags::SYMLINK_NOFOLLOW).is_err_and(|errno| errno == Errno::NOENT)
         {
             return Err(Denied::Nothing);

@@ -4,7 +4,7 @@ use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
 use super::{pci, read};
 use rdmatop_base::text;
-use rdmatop_doctor::facts::{Device, Fact, Gid, Lossless, Member, Netdev, Port};
+use rdmatop_doctor::facts::{Device, Gid, Lossless, Member, Netdev, Port, Reading};
 use rdmatop_model::input::{MemberReading, PortGid};
 use rdmatop_sources::{
     dcb::{self, Dcb},
@@ -112,8 +112,8 @@ fn read_port(root: &Root, device: &Path, facts: &PortFacts, roce: bool, interfac
     let rate = match &facts.rate {
         Some(rate) => rate.honest_bits_per_sec().into(),
         None => match read::line(&dir.join("rate")) {
-            Fact::Known(_) | Fact::Absent => Fact::Absent,
-            Fact::Unreadable(why) | Fact::Unknown(why) => Fact::Unreadable(why),
+            Reading::Known(_) | Reading::Absent => Reading::Absent,
+            Reading::Unreadable(why) | Reading::Unknown(why) => Reading::Unreadable(why),
         },
     };
     Port {
@@ -133,18 +133,18 @@ fn read_port(root: &Root, device: &Path, facts: &PortFacts, roce: bool, interfac
     }
 }
 
-fn gids(root: &Root, port: &Path) -> Fact<Vec<Gid>> {
+fn gids(root: &Root, port: &Path) -> Reading<Vec<Gid>> {
     let gid = |gid: PortGid| Gid {
         index: gid.index.into(),
         bytes: gid.gid.0,
         v2: gid.v1 == Some(false),
     };
     if let Some(gids) = read_gids(root, port, GIDS) {
-        return Fact::Known(gids.into_iter().map(gid).collect());
+        return Reading::Known(gids.into_iter().map(gid).collect());
     }
     match read::line(&port.join("gids/0")) {
-        Fact::Unreadable(why) | Fact::Unknown(why) => Fact::Unreadable(why),
-        Fact::Known(_) | Fact::Absent => Fact::Absent,
+        Reading::Unreadable(why) | Reading::Unknown(why) => Reading::Unreadable(why),
+        Reading::Known(_) | Reading::Absent => Reading::Absent,
     }
 }
 
@@ -178,11 +178,11 @@ fn netdev(root: &Root, name: &str) -> Netdev {
 }
 
 /// Flow control as NVIDIA's driver shows it in sysfs, and as dcb netlink reports it on this machine.
-fn lossless(root: &Root, name: &str, dir: &Path) -> Fact<Lossless> {
+fn lossless(root: &Root, name: &str, dir: &Path) -> Reading<Lossless> {
     let dcb = if root.is_live() {
         ask_dcb(name)
     } else {
-        Fact::Absent
+        Reading::Absent
     };
     let mut out = Lossless {
         trust: root.line(&dir.join("qos/trust")),
@@ -194,29 +194,29 @@ fn lossless(root: &Root, name: &str, dir: &Path) -> Fact<Lossless> {
         out.ecn_off = Some(off.collect());
     }
     match dcb {
-        Fact::Unreadable(why) | Fact::Unknown(why) => return Fact::Unreadable(why),
-        Fact::Known(dcb) => {
+        Reading::Unreadable(why) | Reading::Unknown(why) => return Reading::Unreadable(why),
+        Reading::Known(dcb) => {
             out.pfc = dcb.pfc;
             // The driver of mlx5 trusts DSCP once the table has an entry for it.
             if out.trust.is_none() && dcb.dscp {
                 out.trust = Some("dscp".to_owned());
             }
         }
-        Fact::Absent => {}
+        Reading::Absent => {}
     }
     out.pfc = out.pfc.or_else(|| netdev_pfc(root, name));
     if out == Lossless::default() {
-        Fact::Absent
+        Reading::Absent
     } else {
-        Fact::Known(out)
+        Reading::Known(out)
     }
 }
 
-fn ask_dcb(interface: &str) -> Fact<Dcb> {
+fn ask_dcb(interface: &str) -> Reading<Dcb> {
     match dcb::of(interface) {
         Ok(dcb) => dcb.into(),
-        Err(error) if error.errno() == Some(libc::EPERM) => Fact::Unreadable(read::forbidden().to_owned()),
-        Err(error) => Fact::Unreadable(format!("dcb netlink: {error}")),
+        Err(error) if error.errno() == Some(libc::EPERM) => Reading::Unreadable(read::forbidden().to_owned()),
+        Err(error) => Reading::Unreadable(format!("dcb netlink: {error}")),
     }
 }
 
@@ -238,14 +238,14 @@ fn irqs(root: &Root, dir: &Path) -> Vec<Vec<u32>> {
 }
 
 /// Verbs files and names of their devices; absent where ib_uverbs is not loaded.
-pub(super) fn verbs(root: &Root) -> Fact<Vec<(String, String)>> {
+pub(super) fn verbs(root: &Root) -> Reading<Vec<(String, String)>> {
     let files = match verbs_files(root) {
         Ok(files) => files.into_iter(),
         Err(error) => return read::refused(&error),
     };
     // The name as the directory in sysfs has it.
     let device = |device: &[u8]| text::sysfs_name(&text::sanitize(device));
-    Fact::Known(
+    Reading::Known(
         files
             .map(|(file, raw)| (text::sanitize(file.as_bytes()), device(&raw)))
             .collect(),

@@ -10,7 +10,7 @@ use std::{
 };
 
 use rdmatop_base::{ib::QpType, text};
-use rdmatop_doctor::Fact;
+use rdmatop_doctor::Reading;
 use rdmatop_sources::{
     netlink::{
         client::Nldev,
@@ -31,9 +31,9 @@ const AGAIN: Duration = Duration::from_millis(250);
 
 /// Netlink's answers.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct NetlinkFacts {
     /// Devices that are being removed, each with its holders.
-    pub(super) leaving: Fact<Vec<(String, String)>>,
+    pub(super) leaving: Reading<Vec<(String, String)>>,
     /// Processes with an open device.
     pub(super) users: BTreeSet<u32>,
     /// Ports with queue pairs, by the name of their device.
@@ -53,7 +53,7 @@ const IN_USE: &str = "ports that have queue pairs";
 const REFUSED: &str = "RDMA netlink answers with an error";
 const CHANGING: &str = "its list changed each time while RDMA netlink sent it";
 
-impl Said {
+impl NetlinkFacts {
     /// Notes that a question has no answer.
     fn known<T: Default>(&mut self, what: &'static str, answer: Result<T, NetlinkError>) -> T {
         answer.unwrap_or_else(|error| {
@@ -67,26 +67,26 @@ impl Said {
     }
 }
 
-pub(super) fn ask(root: &Root) -> Said {
+pub(super) fn ask(root: &Root) -> NetlinkFacts {
     let mut nldev = match Nldev::open() {
         Ok(nldev) => nldev,
-        Err(NetlinkError::NoRdma) => return Said::default(),
+        Err(NetlinkError::NoRdma) => return NetlinkFacts::default(),
         Err(error) => {
-            return Said {
-                leaving: Fact::Unreadable(format!("RDMA netlink: {error}")),
+            return NetlinkFacts {
+                leaving: Reading::Unreadable(format!("RDMA netlink: {error}")),
                 unanswered: vec![(USERS, REFUSED), (IN_USE, REFUSED)],
-                ..Said::default()
+                ..NetlinkFacts::default()
             };
         }
     };
     let mode = nldev.sys_get().ok().and_then(|settings| settings.netns_mode);
-    let mut said = Said {
+    let mut said = NetlinkFacts {
         exclusive: mode == Some(NetnsMode::Exclusive),
         leaving: match leaving(root, &mut nldev) {
-            Ok(leaving) => Fact::Known(leaving),
-            Err(error) => Fact::Unreadable(format!("RDMA netlink: {error}")),
+            Ok(leaving) => Reading::Known(leaving),
+            Err(error) => Reading::Unreadable(format!("RDMA netlink: {error}")),
         },
-        ..Said::default()
+        ..NetlinkFacts::default()
     };
     said.users = said.known(USERS, users(root, &mut nldev));
     (said.in_use, said.with_qps) = said.known(IN_USE, in_use(root, &mut nldev));
@@ -256,12 +256,12 @@ mod tests {
     }
 
     /// Users and used ports by a kernel whose dumps of this command change so often.
-    fn asked(command: u16, changes: usize) -> Said {
+    fn asked(command: u16, changes: usize) -> NetlinkFacts {
         let fake = Fake::new();
         fake.proc("10/status", "Tgid:\t9\nPid:\t10\n");
         let changing = (command, changes);
         let mut nldev = Nldev::new(FakeKernel { changing });
-        let mut said = Said::default();
+        let mut said = NetlinkFacts::default();
         said.users = said.known(USERS, users(&fake.root(), &mut nldev));
         (said.in_use, said.with_qps) = said.known(IN_USE, in_use(&fake.root(), &mut nldev));
         said
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn an_error_of_netlink_is_not_taken_for_an_empty_answer() {
-        let mut said = Said::default();
+        let mut said = NetlinkFacts::default();
         let users = said.known(USERS, Ok(BTreeSet::from([7])));
         assert_eq!((users, said.unanswered.len()), (BTreeSet::from([7]), 0));
         let ports: BTreeMap<String, BTreeSet<u32>> = said.known(IN_USE, Err(NetlinkError::NoRdma));

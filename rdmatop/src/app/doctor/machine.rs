@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use super::{process, read};
-use rdmatop_doctor::facts::{Device, Fact, GpuMemory, Host, Own, Service, SoftRoce, Tcp};
+use rdmatop_base::locked;
+use rdmatop_doctor::facts::{Device, GpuMemory, Host, Own, Reading, Service, SoftRoce, Tcp};
 use rdmatop_loader::Switches;
 use rdmatop_model::cause::Concerns;
 use rdmatop_sources::{
@@ -105,17 +106,18 @@ pub(super) fn tcp(root: &Root) -> Tcp {
 pub(super) fn services(root: &Root, is_root: bool) -> Vec<Service> {
     let mut found: Vec<Service> = Vec::new();
     let mut add = |dir: &Path, comm: String, shell: bool| {
-        if let Fact::Known(memlock) = process::memlock(dir)
-            && found
-                .iter()
-                .all(|known| known.comm != comm || known.memlock != memlock)
-        {
-            found.push(Service {
+        if let Reading::Known(memlock) = process::memlock(dir) {
+            let unit = process::cgroup(dir).and_then(|path| locked::unit(&path).map(str::to_owned));
+            let service = Service {
                 comm,
+                unit,
                 memlock,
                 exempt: false,
                 shell,
-            });
+            };
+            if !found.contains(&service) {
+                found.push(service);
+            }
         }
     };
     for name in root.list(&root.proc("")).unwrap_or_default() {
@@ -164,11 +166,11 @@ pub(super) fn gpu_memory(root: &Root) -> GpuMemory {
     let open_module = if loaded("nvidia") {
         // "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.124 ..."
         match read::line(&root.proc("driver/nvidia/version")) {
-            Fact::Absent => Fact::Unreadable("/proc/driver/nvidia/version is missing".to_owned()),
+            Reading::Absent => Reading::Unreadable("/proc/driver/nvidia/version is missing".to_owned()),
             line => line.parse(|line| Some(line.contains("Open Kernel Module"))),
         }
     } else {
-        Fact::Absent
+        Reading::Absent
     };
     GpuMemory {
         peermem: ["nvidia_peermem", "nv_peer_mem", "efa_nv_peermem"]
@@ -180,9 +182,9 @@ pub(super) fn gpu_memory(root: &Root) -> GpuMemory {
 }
 
 /// SoftRoCE, where no hardware is. `other`: there is a NIC that has no device here, or that is left alone.
-pub(super) fn softroce(root: &Root, devices: &Fact<Vec<Device>>, other: bool) -> Option<SoftRoce> {
+pub(super) fn softroce(root: &Root, devices: &Reading<Vec<Device>>, other: bool) -> Option<SoftRoce> {
     let any = devices.known().is_some_and(|all| !all.is_empty());
-    if any || other || matches!(devices, Fact::Unreadable(_)) {
+    if any || other || matches!(devices, Reading::Unreadable(_)) {
         return None;
     }
     let found = root.is_live().then(rdmatop_lab::softroce).flatten();
@@ -222,16 +224,35 @@ mod tests {
     }
 
     #[test]
-    fn a_container_has_the_limit_of_its_runtime_and_not_of_the_kubelet() {
+    fn a_container_has_the_limit_of_its_runtime_in_its_unit_and_not_of_the_kubelet() {
         let fake = Fake::new();
-        for (pid, comm) in [(7, "kubelet"), (8, "containerd"), (9, "bash")] {
-            fake.proc(format!("{pid}/comm"), format!("{comm}\n")).proc(
-                format!("{pid}/limits"),
-                "Max locked memory         8388608              8388608              bytes\n",
-            );
+        let k3s = "0::/system.slice/k3s-agent.service\n";
+        for (pid, comm, cgroup) in [
+            (7, "kubelet", k3s),
+            (8, "containerd", k3s),
+            (9, "bash", k3s),
+            (10, "containerd", "0::/system.slice/containerd.service\n"),
+            (11, "containerd", k3s),
+            (12, "crio", "0::/\n"),
+        ] {
+            fake.proc(format!("{pid}/comm"), format!("{comm}\n"))
+                .proc(format!("{pid}/cgroup"), cgroup)
+                .proc(
+                    format!("{pid}/limits"),
+                    "Max locked memory         8388608              8388608              bytes\n",
+                );
         }
-        let found = services(&fake.root(), true);
-        let found: Vec<_> = found.iter().map(|service| &*service.comm).collect();
-        assert_eq!(found, ["containerd"]);
+        let mut found = services(&fake.root(), true);
+        found.sort_by(|a, b| (&a.comm, &a.unit).cmp(&(&b.comm, &b.unit)));
+        let found: Vec<_> = found
+            .iter()
+            .map(|service| (&*service.comm, service.unit.as_deref()))
+            .collect();
+        let wanted = [
+            ("containerd", Some("containerd.service")),
+            ("containerd", Some("k3s-agent.service")),
+            ("crio", None),
+        ];
+        assert_eq!(found, wanted);
     }
 }

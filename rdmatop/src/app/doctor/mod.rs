@@ -28,7 +28,7 @@ use crate::{
 };
 use rdmatop_base::text;
 use rdmatop_doctor::{
-    Fact, Facts,
+    Facts, Reading,
     facts::{Device, Gpu, IdleNic, Process},
     page,
 };
@@ -83,7 +83,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Stop> {
 /// The result of a thread.
 enum Part {
     Device(Option<Box<Device>>),
-    Kernel(kernel::Said),
+    Kernel(kernel::NetlinkFacts),
     Openers(BTreeSet<u32>, bool),
     Pci(Vec<Gpu>, Vec<IdleNic>),
 }
@@ -115,7 +115,7 @@ fn collect(root: &Root, pid: Option<u32>) -> Facts {
         excluded,
         host: machine::host(root, &platform),
         pid,
-        devices: Fact::Absent,
+        devices: Reading::Absent,
         verbs: device::verbs(root),
         nodes: machine::nodes(root),
         gpu_memory: machine::gpu_memory(root),
@@ -175,7 +175,7 @@ fn drivers(
     let mut devices: Vec<Device> = Vec::new();
     let (mut users, mut with_qps, mut in_use) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
     if root.is_live() {
-        facts.leaving = Fact::Unknown("RDMA netlink did not answer in time".to_owned());
+        facts.leaving = Reading::Unknown("RDMA netlink did not answer in time".to_owned());
     }
     let late: &[OsString] = names.unwrap_or_default();
     for (at, answer) in gather(jobs, READERS, until).into_iter().enumerate() {
@@ -212,7 +212,7 @@ fn drivers(
             }
         }
         devices.sort_by_key(|device| natural(&device.name));
-        facts.devices = Fact::Known(devices);
+        facts.devices = Reading::Known(devices);
     }
     (users, with_qps)
 }
@@ -266,7 +266,7 @@ fn processes(root: &Root, mut users: BTreeSet<u32>, facts: &mut Facts) {
     // Processes that have ended meanwhile are left out.
     let (hidden, shown): (Vec<Process>, Vec<Process>) = found
         .into_iter()
-        .filter(|process| process.environ != Fact::Absent)
+        .filter(|process| process.environ != Reading::Absent)
         .partition(|process| facts.pid.is_none() && process.environ.unreadable().is_some());
     facts.hidden_processes = hidden.len();
     facts.processes = shown;
@@ -297,13 +297,13 @@ fn silent(root: &Root, subject: Subject) -> Process {
     Process {
         pid,
         comm: process::comm(&root.proc(pid.to_string())),
-        environ: Fact::Unknown(why()),
-        memlock: Fact::Unknown(why()),
-        rdma_limits: Fact::Unknown(why()),
-        interfaces: Fact::Unknown(why()),
+        environ: Reading::Unknown(why()),
+        memlock: Reading::Unknown(why()),
+        rdma_limits: Reading::Unknown(why()),
+        interfaces: Reading::Unknown(why()),
         sharers: match subject {
-            Subject::Asked(_) => Fact::Unknown(why()),
-            Subject::Own | Subject::Pid(_) => Fact::Absent,
+            Subject::Asked(_) => Reading::Unknown(why()),
+            Subject::Own | Subject::Pid(_) => Reading::Absent,
         },
         ..Process::default()
     }

@@ -4,7 +4,7 @@ use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::Path};
 
 use super::read;
 use rdmatop_base::text;
-use rdmatop_doctor::facts::{Fact, Gpu, IdleNic, Pci, PciLink};
+use rdmatop_doctor::facts::{Gpu, IdleNic, Pci, PciLink, Reading};
 use rdmatop_model::input::PcieLink;
 use rdmatop_sources::{
     foreign::Tree,
@@ -60,13 +60,13 @@ fn placed(dir: &Path) -> Pci {
     pci.path = path.to_vec();
     pci.iommu = match fs::symlink_metadata(real.join("iommu_group")) {
         Ok(_) => read::line(&real.join("iommu_group/type")),
-        Err(_) => Fact::Absent,
+        Err(_) => Reading::Absent,
     };
     pci
 }
 
 /// Which of these bridges redirect transfers between devices.
-fn redirecting(bridges: &[&Path]) -> Fact<Vec<String>> {
+fn redirecting(bridges: &[&Path]) -> Reading<Vec<String>> {
     let mut on = Vec::new();
     for bridge in bridges {
         // Reading past the first 64 bytes takes CAP_SYS_ADMIN (pci_read_config); without it the kernel
@@ -75,21 +75,21 @@ fn redirecting(bridges: &[&Path]) -> Fact<Vec<String>> {
         let config = read::bytes(&bridge.join("config"), 4096);
         drop(raised);
         match config {
-            Fact::Known(config) if config.len() > 256 => {
+            Reading::Known(config) if config.len() > 256 => {
                 if acs_redirects(&config)
                     && let Some(name) = bridge.file_name()
                 {
                     on.push(text::sanitize(name.as_bytes()));
                 }
             }
-            Fact::Known(config) if config.len() <= 64 => {
-                return Fact::Unreadable(read::forbidden().to_owned());
+            Reading::Known(config) if config.len() <= 64 => {
+                return Reading::Unreadable(read::forbidden().to_owned());
             }
-            Fact::Known(_) | Fact::Absent => {}
-            Fact::Unreadable(why) | Fact::Unknown(why) => return Fact::Unreadable(why),
+            Reading::Known(_) | Reading::Absent => {}
+            Reading::Unreadable(why) | Reading::Unknown(why) => return Reading::Unreadable(why),
         }
     }
-    Fact::Known(on)
+    Reading::Known(on)
 }
 
 /// Whether the access control services of a configuration space redirect requests or completions between

@@ -5,7 +5,7 @@ use std::{ffi::OsString, os::unix::ffi::OsStrExt, path::Path};
 use super::read;
 use rdmatop_base::text;
 use rdmatop_doctor::MEMLOCK_WARN;
-use rdmatop_doctor::facts::{Fact, Process, RdmaLimit, Sharers};
+use rdmatop_doctor::facts::{Process, RdmaLimit, Reading, Sharers};
 use rdmatop_sources::{
     foreign::{Refusal, Tree},
     proc::{Cgroup, Status, locked, relevant, sharers},
@@ -44,9 +44,9 @@ impl Subject {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RootFiles {
     /// Settings in /etc/nccl.conf.
-    conf: Fact<Vec<(String, String)>>,
-    nodes: Fact<Vec<(String, Option<bool>)>>,
-    sees: Fact<Vec<(String, bool)>>,
+    conf: Reading<Vec<(String, String)>>,
+    nodes: Reading<Vec<(String, Option<bool>)>>,
+    sees: Reading<Vec<(String, bool)>>,
 }
 
 /// Reads what the kernel says of a process.
@@ -65,8 +65,8 @@ pub(super) fn read(root: &Root, subject: Subject) -> Process {
         environ: read::bytes(&dir.join("environ"), ENVIRON).parse(|raw| Some(relevant(&raw))),
         memlock: match memlock(&dir) {
             // Where nobody knows whether a low limit counts, it must be called neither too low nor enough.
-            Fact::Known(Some(limit)) if limit < MEMLOCK_WARN && exempt == Some(None) => {
-                Fact::Unreadable("whether CAP_IPC_LOCK counts for it is not readable".to_owned())
+            Reading::Known(Some(limit)) if limit < MEMLOCK_WARN && exempt == Some(None) => {
+                Reading::Unreadable("whether CAP_IPC_LOCK counts for it is not readable".to_owned())
             }
             known => known,
         },
@@ -74,7 +74,11 @@ pub(super) fn read(root: &Root, subject: Subject) -> Process {
         cgroup: cgroup(&dir),
         rdma_limits: rdma_limits(root, &dir),
         interfaces: interfaces(&dir),
-        sharers: if is_asked { shared(root, pid) } else { Fact::Absent },
+        sharers: if is_asked {
+            shared(root, pid)
+        } else {
+            Reading::Absent
+        },
         ..Process::default()
     }
 }
@@ -116,12 +120,12 @@ pub(super) fn below(root: &Root, subject: Subject) -> RootFiles {
 
 impl RootFiles {
     /// A result in which nothing was read, and why.
-    fn unread(subject: Subject, why: &Fact<()>) -> Self {
+    fn unread(subject: Subject, why: &Reading<()>) -> Self {
         let (conf, view) = (
             !matches!(subject, Subject::Own),
             !matches!(subject, Subject::Pid(_)),
         );
-        let of = |asked: bool| if asked { why.clone() } else { Fact::Absent };
+        let of = |asked: bool| if asked { why.clone() } else { Reading::Absent };
         Self {
             conf: of(conf).parse(|()| None),
             nodes: of(view).parse(|()| None),
@@ -131,7 +135,7 @@ impl RootFiles {
 
     /// A result in which nothing was read in time.
     pub(super) fn late(subject: Subject, why: &str) -> Self {
-        Self::unread(subject, &Fact::Unknown(why.to_owned()))
+        Self::unread(subject, &Reading::Unknown(why.to_owned()))
     }
 
     /// Adds this to what the kernel says of the process. NCCL reads its file, too; the environment takes
@@ -139,7 +143,7 @@ impl RootFiles {
     pub(super) fn join(self, process: &mut Process) {
         (process.nodes, process.sees) = (self.nodes, self.sees);
         process.conf = self.conf.parse(|settings| {
-            if let Fact::Known(all) = &mut process.environ {
+            if let Reading::Known(all) = &mut process.environ {
                 let own = all.len();
                 for (name, value) in settings {
                     if all.iter().all(|(known, _)| *known != name) {
@@ -153,9 +157,9 @@ impl RootFiles {
     }
 }
 
-fn shared(root: &Root, pid: u32) -> Fact<Sharers> {
+fn shared(root: &Root, pid: u32) -> Reading<Sharers> {
     match sharers(root, pid) {
-        Ok(sharers) => Fact::from(sharers.map(|sharers| Sharers {
+        Ok(sharers) => Reading::from(sharers.map(|sharers| Sharers {
             partial: sharers.hidden > 0 || sharers.cut,
             found: sharers.found,
         })),
@@ -174,7 +178,7 @@ pub(super) fn comm(dir: &Path) -> String {
     read::line(&dir.join("comm")).known().cloned().unwrap_or_default()
 }
 
-fn conf(tree: &Tree) -> Fact<Vec<(String, String)>> {
+fn conf(tree: &Tree) -> Reading<Vec<(String, String)>> {
     let file = match tree.content("etc/nccl.conf", CONF) {
         Ok(file) => file,
         Err(refusal) => return read::not_read(&refusal),
@@ -187,21 +191,21 @@ fn conf(tree: &Tree) -> Fact<Vec<(String, String)>> {
             entries.push(0);
         }
     }
-    Fact::Known(relevant(&entries))
+    Reading::Known(relevant(&entries))
 }
 
 /// The soft limit of locked memory, `None` for unlimited.
-pub(super) fn memlock(dir: &Path) -> Fact<Option<u64>> {
+pub(super) fn memlock(dir: &Path) -> Reading<Option<u64>> {
     read::bytes(&dir.join("limits"), SMALL).parse(|raw| Some(locked::memlock(&raw)?.bytes))
 }
 
-fn cgroup(dir: &Path) -> Option<String> {
+pub(super) fn cgroup(dir: &Path) -> Option<String> {
     let parsed = read::bytes(&dir.join("cgroup"), SMALL).parse(|raw| Cgroup::parse(&raw, false));
     parsed.known().map(|cgroup| cgroup.path.clone())
 }
 
 /// Limits of its RDMA cgroup and of those above it.
-fn rdma_limits(root: &Root, dir: &Path) -> Fact<Vec<RdmaLimit>> {
+fn rdma_limits(root: &Root, dir: &Path) -> Reading<Vec<RdmaLimit>> {
     read::bytes(&dir.join("cgroup"), SMALL).parse(|raw| Some(limits_of(root, &raw)))
 }
 
@@ -290,7 +294,7 @@ pub(super) fn fuzz(raw: &[u8]) {
     }
 }
 
-fn interfaces(dir: &Path) -> Fact<Vec<String>> {
+fn interfaces(dir: &Path) -> Reading<Vec<String>> {
     read::bytes(&dir.join("net/dev"), 1 << 20).parse(|raw| {
         let lines = raw.split(|byte| *byte == b'\n').skip(2);
         let name = |line: &[u8]| {
@@ -301,14 +305,14 @@ fn interfaces(dir: &Path) -> Fact<Vec<String>> {
     })
 }
 
-fn names(tree: &Tree, dir: &str) -> Fact<Vec<OsString>> {
+fn names(tree: &Tree, dir: &str) -> Reading<Vec<OsString>> {
     tree.names(dir)
-        .map_or_else(|refusal| read::not_read(&refusal), Fact::Known)
+        .map_or_else(|refusal| read::not_read(&refusal), Reading::Known)
 }
 
 /// Files of devices, each with whether the process may open it for reading and writing, as far as the file's
 /// mode shows.
-fn nodes(tree: &Tree, own: bool) -> Fact<Vec<(String, Option<bool>)>> {
+fn nodes(tree: &Tree, own: bool) -> Reading<Vec<(String, Option<bool>)>> {
     const DIR: &str = "dev/infiniband";
     names(tree, DIR).parse(|names| {
         let may_open = |name: &OsString| {
@@ -324,10 +328,10 @@ fn nodes(tree: &Tree, own: bool) -> Fact<Vec<(String, Option<bool>)>> {
     })
 }
 
-fn sees(tree: &Tree) -> Fact<Vec<(String, bool)>> {
+fn sees(tree: &Tree) -> Reading<Vec<(String, bool)>> {
     const DIR: &str = "sys/class/infiniband";
     let listed = match names(tree, DIR) {
-        Fact::Known(names) => names,
+        Reading::Known(names) => names,
         other => return other.parse(|_| None),
     };
     let mut all = Vec::new();
@@ -339,7 +343,7 @@ fn sees(tree: &Tree) -> Fact<Vec<(String, bool)>> {
         };
         all.push((text::sanitize(name.as_bytes()), whole));
     }
-    Fact::Known(all)
+    Reading::Known(all)
 }
 
 #[cfg(test)]
@@ -388,7 +392,7 @@ mod tests {
             ]
         );
         assert_eq!(got.from_conf, 1);
-        assert_eq!(got.memlock, Fact::Known(Some(8 << 20)));
+        assert_eq!(got.memlock, Reading::Known(Some(8 << 20)));
         assert!(got.may_lock);
         let limits = got.rdma_limits.known().unwrap();
         assert_eq!(limits.len(), 2);
@@ -403,15 +407,15 @@ mod tests {
         );
         assert_eq!(got.interfaces.known().unwrap()[..], ["lo", "eth0"]);
         assert_eq!(got.nodes.known().unwrap().len(), 1);
-        assert_eq!(whole(&fake.root(), Subject::Pid(8)).environ, Fact::Absent);
+        assert_eq!(whole(&fake.root(), Subject::Pid(8)).environ, Reading::Absent);
         // Other processes are asked for no more than the checks need of them.
         let other = whole(&fake.root(), Subject::Pid(7));
         assert_eq!(
             (other.environ, other.nodes, other.sees),
             (
                 got.environ,
-                Fact::Absent,
-                Fact::Known(vec![("mlx5_7".to_owned(), true)])
+                Reading::Absent,
+                Reading::Known(vec![("mlx5_7".to_owned(), true)])
             )
         );
     }
@@ -426,7 +430,7 @@ mod tests {
         fake.link("proc/7/ns/user", "user:[4026532999]");
         assert_eq!(
             (read().memlock, read().may_lock),
-            (Fact::Known(Some(8 << 20)), false)
+            (Reading::Known(Some(8 << 20)), false)
         );
     }
 
@@ -439,7 +443,7 @@ mod tests {
         assert_eq!(got.conf.unknown(), Some("not read: it is a directory, no file"));
         assert_eq!(got.environ.known().map(Vec::len), Some(1));
         fake.remove("proc/7/root/etc/nccl.conf");
-        assert_eq!(whole(&fake.root(), Subject::Pid(7)).conf, Fact::Absent);
+        assert_eq!(whole(&fake.root(), Subject::Pid(7)).conf, Reading::Absent);
         let mut late = read(&fake.root(), Subject::Asked(7));
         RootFiles::late(Subject::Asked(7), "late").join(&mut late);
         let late_facts = [late.conf.unknown(), late.nodes.unknown(), late.sees.unknown()];
@@ -454,9 +458,9 @@ mod tests {
             .proc("1/root/dev/infiniband/uverbs0", "");
         let nodes = |subject| whole(&fake.root(), subject).nodes;
         assert_eq!(nodes(Subject::Own).known().unwrap()[0].0, "uverbs0");
-        assert_eq!(nodes(Subject::Asked(7)), Fact::Absent);
+        assert_eq!(nodes(Subject::Asked(7)), Reading::Absent);
         fake.remove("proc/1/root/dev");
-        assert_eq!(nodes(Subject::Own), Fact::Absent);
+        assert_eq!(nodes(Subject::Own), Reading::Absent);
         fake.proc("self/root/dev/infiniband/uverbs1", "");
         assert_eq!(nodes(Subject::Own).known().unwrap()[0].0, "uverbs1");
     }

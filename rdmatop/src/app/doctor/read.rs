@@ -3,30 +3,30 @@
 use std::{collections::BTreeSet, io, path::Path};
 
 use rdmatop_base::text;
-use rdmatop_doctor::Fact;
+use rdmatop_doctor::Reading;
 use rdmatop_sources::{foreign::Refusal, root};
 
 /// One sysfs attribute is one page at most.
 const SMALL: usize = 4096;
 
 /// The meaning of an error.
-pub(super) fn refused<T>(error: &io::Error) -> Fact<T> {
+pub(super) fn refused<T>(error: &io::Error) -> Reading<T> {
     match error.raw_os_error() {
-        Some(libc::ENOENT | libc::ENOTDIR | libc::ENODEV | libc::ESRCH | libc::ENXIO) => Fact::Absent,
-        Some(libc::EACCES | libc::EPERM) => Fact::Unreadable(forbidden().to_owned()),
+        Some(libc::ENOENT | libc::ENOTDIR | libc::ENODEV | libc::ESRCH | libc::ENXIO) => Reading::Absent,
+        Some(libc::EACCES | libc::EPERM) => Reading::Unreadable(forbidden().to_owned()),
         _ => {
             let words = error.to_string();
             let words = words.split(" (os error").next().unwrap_or_default();
-            Fact::Unreadable(text::sanitize(format!("reading fails: {words}").as_bytes()))
+            Reading::Unreadable(text::sanitize(format!("reading fails: {words}").as_bytes()))
         }
     }
 }
 
 /// Why a file that another user controls was not read.
-pub(super) fn not_read<T>(refusal: &Refusal) -> Fact<T> {
+pub(super) fn not_read<T>(refusal: &Refusal) -> Reading<T> {
     match refusal {
         Refusal::Kernel(error) => refused(error),
-        other => Fact::Unknown(format!("not read: {other}")),
+        other => Reading::Unknown(format!("not read: {other}")),
     }
 }
 
@@ -40,9 +40,9 @@ pub(super) fn forbidden() -> &'static str {
 }
 
 /// Up to `limit` bytes.
-pub(super) fn bytes(path: &Path, limit: usize) -> Fact<Vec<u8>> {
+pub(super) fn bytes(path: &Path, limit: usize) -> Reading<Vec<u8>> {
     match root::read(path, limit) {
-        Ok(bytes) => Fact::Known(bytes),
+        Ok(bytes) => Reading::Known(bytes),
         Err(error) => refused(&error),
     }
 }
@@ -64,15 +64,15 @@ fn value(mut raw: &[u8]) -> &[u8] {
 }
 
 /// The content of a one-value file, safe to print; an empty one counts as absent.
-pub(super) fn line(path: &Path) -> Fact<String> {
+pub(super) fn line(path: &Path) -> Reading<String> {
     match bytes(path, SMALL) {
-        Fact::Known(raw) => {
+        Reading::Known(raw) => {
             let line = text::sanitize_bounded(value(&raw), 256);
-            Fact::from(Some(line).filter(|line| !line.is_empty() && !line.starts_with("N/A")))
+            Reading::from(Some(line).filter(|line| !line.is_empty() && !line.starts_with("N/A")))
         }
-        Fact::Absent => Fact::Absent,
-        Fact::Unreadable(why) => Fact::Unreadable(why),
-        Fact::Unknown(why) => Fact::Unknown(why),
+        Reading::Absent => Reading::Absent,
+        Reading::Unreadable(why) => Reading::Unreadable(why),
+        Reading::Unknown(why) => Reading::Unknown(why),
     }
 }
 
@@ -118,18 +118,21 @@ mod tests {
             .sys("empty", "")
             .sys("na", "N/A (no PMA)\n");
         let root = fake.root();
-        assert_eq!(line(&root.sys("a")), Fact::Known("x\\x1b".to_owned()));
+        assert_eq!(line(&root.sys("a")), Reading::Known("x\\x1b".to_owned()));
         for absent in ["empty", "na", "none", "a/b"] {
-            assert_eq!(line(&root.sys(absent)), Fact::Absent, "{absent}");
+            assert_eq!(line(&root.sys(absent)), Reading::Absent, "{absent}");
         }
         // Page 0 of any process is not mapped: EIO.
         fake.link("sys/broken", "/proc/self/mem");
         assert_eq!(
             line(&root.sys("broken")),
-            Fact::Unreadable("reading fails: Input/output error".to_owned())
+            Reading::Unreadable("reading fails: Input/output error".to_owned())
         );
         let denied = io::Error::from_raw_os_error(libc::EACCES);
-        assert_eq!(refused::<()>(&denied), Fact::Unreadable(forbidden().to_owned()));
+        assert_eq!(
+            refused::<()>(&denied),
+            Reading::Unreadable(forbidden().to_owned())
+        );
     }
 
     #[test]
@@ -146,14 +149,14 @@ mod tests {
         {
             fake.sys(at.to_string(), raw);
             let read = line(&fake.root().sys(at.to_string()));
-            assert_eq!(read, Fact::Known("28.39.1002".to_owned()), "{raw:?}");
+            assert_eq!(read, Reading::Known("28.39.1002".to_owned()), "{raw:?}");
         }
         fake.sys("inside", "1\x002\n").sys("nothing", "\0\n");
         assert_eq!(
             line(&fake.root().sys("inside")),
-            Fact::Known("1\\x002".to_owned())
+            Reading::Known("1\\x002".to_owned())
         );
-        assert_eq!(line(&fake.root().sys("nothing")), Fact::Absent);
+        assert_eq!(line(&fake.root().sys("nothing")), Reading::Absent);
     }
 
     #[test]

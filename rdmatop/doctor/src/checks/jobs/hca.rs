@@ -2,7 +2,7 @@
 
 use super::{Job, jobs, value::List};
 use crate::{
-    facts::{Fact, Facts, Gid},
+    facts::{Facts, Gid, Reading},
     line::{Lines, WITH_ROOT},
     words::{names, port_name, setting},
 };
@@ -95,7 +95,7 @@ pub(crate) fn devices(facts: &Facts, out: &mut Lines) {
             let takes_none = used.is_empty() && !list.entries.iter().any(|(entry, _)| is_interface(entry));
             let lacks_some = !missing.is_empty() && !list.not;
             if blind && facts.host.exclusive && (takes_none || lacks_some) {
-                let (why, remedy) = if job.first.sees == Fact::Absent {
+                let (why, remedy) = if job.first.sees == Reading::Absent {
                     (
                         "devices belong to network namespaces here (mode exclusive), and it has no /sys/class/infiniband",
                         "",
@@ -140,7 +140,9 @@ pub(crate) fn gid(facts: &Facts, out: &mut Lines) {
             let mut bad: Vec<(&str, Vec<String>)> = Vec::new();
             let mut fine = Vec::new();
             for (device, port) in facts.ports() {
-                let Fact::Known(gids) = &port.gids else { continue };
+                let Reading::Known(gids) = &port.gids else {
+                    continue;
+                };
                 let takes = list.takes_port(&device.name, port.number);
                 if !port.roce || !takes || !known.contains(&device.name.as_str()) {
                     continue;

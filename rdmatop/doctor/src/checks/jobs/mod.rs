@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::limits::subject;
 use crate::{
-    facts::{Fact, Facts, Process},
+    facts::{Facts, Process, Reading},
     line::{Lines, WITH_ROOT},
     words::{count, names as names_of, setting},
 };
@@ -61,7 +61,7 @@ fn shared(name: &str) -> bool {
 
 fn jobs(facts: &Facts) -> Vec<Job<'_>> {
     type Settings<'a> = BTreeSet<&'a (String, String)>;
-    type Key<'a> = (Settings<'a>, &'a Fact<Vec<(String, bool)>>);
+    type Key<'a> = (Settings<'a>, &'a Reading<Vec<(String, bool)>>);
     let mut groups: Vec<(Key<'_>, Vec<&Process>)> = Vec::new();
     for process in &facts.processes {
         let Some(environ) = process.environ.known() else {
@@ -125,14 +125,8 @@ pub(crate) fn interface(facts: &Facts, out: &mut Lines) {
         let subject = &job.subject;
         for (name, exact) in [("NCCL_SOCKET_IFNAME", false), ("GLOO_SOCKET_IFNAME", true)] {
             let Some(value) = job.get(name) else { continue };
-            if let Some(why) = job.first.interfaces.unknown() {
-                out.unknown(
-                    subject,
-                    format!("{subject}: what {} names", setting(name, value)),
-                    why,
-                );
-            }
-            let Some(interfaces) = job.first.interfaces.known() else {
+            let what = format!("{subject}: what {} names", setting(name, value));
+            let Some(interfaces) = out.known(&job.first.interfaces, subject, what, WITH_ROOT) else {
                 continue;
             };
             let list = value::List::parse(value, exact);
@@ -160,11 +154,9 @@ pub(crate) fn interface(facts: &Facts, out: &mut Lines) {
 
 pub(crate) fn sharers(facts: &Facts, out: &mut Lines) {
     let process = &facts.view;
-    let sharers = match &process.sharers {
-        Fact::Known(sharers) => sharers,
-        Fact::Unreadable(why) => return out.skip("which processes share its verbs files", why, WITH_ROOT),
-        Fact::Unknown(why) => return out.unknown("", "which processes share its verbs files", why),
-        Fact::Absent => return,
+    let what = "which processes share its verbs files";
+    let Some(sharers) = out.known(&process.sharers, "", what, WITH_ROOT) else {
+        return;
     };
     let subject = subject(&[process]);
     if !sharers.found.is_empty() {

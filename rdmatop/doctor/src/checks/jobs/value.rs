@@ -4,7 +4,7 @@
 /// whole names, `^`: all but these; each may have `:PORT`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct List<'a> {
-    /// All but these.
+    /// Whether the list takes all but its entries.
     pub(super) not: bool,
     /// Names are complete, not prefixes.
     pub(super) exact: bool,

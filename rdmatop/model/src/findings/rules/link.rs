@@ -6,6 +6,7 @@ use super::Scene;
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::ib::PortState;
 use crate::snapshot::{NamedCounter, PortRow, ProcessRow};
+use rdmatop_base::driver_log;
 use rdmatop_base::fabric;
 use rdmatop_base::roce::payload;
 use rdmatop_base::step::{NextStep, ShellWord, step};
@@ -44,15 +45,16 @@ pub(super) fn interface(scene: &Scene<'_>, port: &PortRow) -> Option<(ShellWord,
 /// a command in that of a process with QPs there.
 fn elsewhere(scene: &Scene<'_>, port: &PortRow) -> (ShellWord, NextStep) {
     let pid = scene.holders(&port.device).find_map(|row| row.pid);
-    let pid = pid.map(|pid| pid.to_string());
-    (
-        ShellWord::or(None, "INTERFACE"),
-        step!(
-            "   # INTERFACE is in another network namespace, as a rule in that of PID {}: run it behind sudo nsenter -t {} -n, and ip -br link to find it",
-            ShellWord::or(pid.as_deref(), "PID"),
-            ShellWord::or(pid.as_deref(), "PID")
+    let where_it_is = match pid {
+        // The process may be in the own namespace, and have the device from another.
+        Some(pid) => step!(
+            "   # INTERFACE is in another network namespace, as a rule in that of PID {}: run it behind sudo nsenter -t {} -n, and ip -br link to find it; else in one that sudo lsns -t net shows",
+            pid,
+            pid
         ),
-    )
+        None => "   # INTERFACE is in another network namespace: sudo lsns -t net shows each with a PID; run it behind sudo nsenter -t PID -n, and ip -br link to find it".into(),
+    };
+    (ShellWord::or(None, "INTERFACE"), where_it_is)
 }
 
 /// The rate of a counter by the provider's name.
@@ -521,10 +523,10 @@ pub(super) fn commands(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             evidence: vec![format!("{counter} {}", words::per_s(rate))],
             next: if is_silent {
                 "sudo dmesg | tail -50   # errors of the driver -> keep them for the vendor, then reset the NIC or reboot; again -> firmware, vendor"
+                    .into()
             } else {
-                "sudo dmesg | tail -50   # the driver names the command and the error -> keep them for the vendor; nothing more is to be done where no job fails"
-            }
-            .into(),
+                driver_log::command()
+            },
             short: counter.to_owned(),
             ..scene.symptom(FindingId::AdminErrors, severity, About::of_port(port))
         });

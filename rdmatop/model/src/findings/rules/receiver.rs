@@ -197,7 +197,7 @@ pub(super) fn of_port(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                     .into()
             } else if users.is_empty() {
                 step!(
-                    "rdma resource show qp link {}/{}   # whose queue pairs are there; rdmatop there shows who has the device open",
+                    "rdma resource show qp link {}/{}   # whose queue pairs are there; there rdmatop shows who has the device open",
                     ShellWord::device(&port.device),
                     port.port
                 )

@@ -127,7 +127,7 @@ pub(super) fn tell(scene: &Scene<'_>, owner: &ProcessRow, qps: &[&StuckQp], out:
                 ),
                 step!(
                     "tc -s qdisc show dev {}; sudo nft list ruleset   # a qdisc that drops, or a rule against UDP 4791 -> take it away   \
-                     # neither -> ip -s link: dropped grows there",
+                     # neither -> ip -s link (dropped grows there)",
                     netdev
                 ),
             )

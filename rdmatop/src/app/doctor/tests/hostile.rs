@@ -8,7 +8,7 @@ use super::{
     super::{Subject, in_turn, kernel, process, silent},
     collect, trees,
 };
-use rdmatop_doctor::{Fact, Facts, Status, examine, facts::Process, page};
+use rdmatop_doctor::{Facts, Reading, Status, examine, facts::Process, page};
 use rdmatop_sources::fake::Fake;
 
 const CONF: &str = "its /etc/nccl.conf";
@@ -87,29 +87,29 @@ fn whatever_is_not_known_in_time_is_no_success() {
             facts.unfinished.push(("processes", "late"));
         }),
         ("device.removal", |facts| {
-            facts.leaving = Fact::Unknown("late".into());
+            facts.leaving = Reading::Unknown("late".into());
         }),
         ("limit.devices", |facts| {
-            facts.view.nodes = Fact::Unknown("late".into());
+            facts.view.nodes = Reading::Unknown("late".into());
         }),
         ("limit.devices", |facts| {
-            facts.view.sees = Fact::Unknown("late".into());
+            facts.view.sees = Reading::Unknown("late".into());
         }),
         ("limit.devices", |facts| {
-            if let Fact::Known(nodes) = &mut facts.view.nodes {
+            if let Reading::Known(nodes) = &mut facts.view.nodes {
                 for (_, may_open) in nodes {
                     *may_open = None;
                 }
             }
         }),
         ("limit.cgroup", |facts| {
-            facts.view.rdma_limits = Fact::Unknown("late".into());
+            facts.view.rdma_limits = Reading::Unknown("late".into());
         }),
         ("limit.memlock", |facts| {
-            facts.processes[0].memlock = Fact::Unknown("late".into());
+            facts.processes[0].memlock = Reading::Unknown("late".into());
         }),
         ("job.hidden", |facts| {
-            facts.processes[0].conf = Fact::Unknown("late".into());
+            facts.processes[0].conf = Reading::Unknown("late".into());
         }),
         ("job.hidden", |facts| facts.left_out = 2),
     ];

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use super::{collect, trees};
 use rdmatop_base::exclude::Excluded;
 use rdmatop_doctor::{
-    Fact, Facts, Status, examine,
+    Facts, Reading, Status, examine,
     facts::{IdleNic, Port, Process, SoftRoce},
 };
 use rdmatop_model::cause::{Cause, CauseId, Concerns};
@@ -47,7 +47,7 @@ fn port(facts: &mut Facts, number: usize) -> &mut Port {
 
 fn devices(facts: &mut Facts) -> &mut Vec<rdmatop_doctor::facts::Device> {
     match &mut facts.devices {
-        Fact::Known(devices) => devices,
+        Reading::Known(devices) => devices,
         other => panic!("{other:?}"),
     }
 }
@@ -70,7 +70,7 @@ fn with_settings(settings: &[&str]) -> Vec<String> {
     });
     let mut facts = HEALTHY.clone();
     facts.processes = vec![Process {
-        environ: Fact::Known(pairs.collect()),
+        environ: Reading::Known(pairs.collect()),
         ..facts.processes[0].clone()
     }];
     let report = examine(&facts);
@@ -91,13 +91,14 @@ fn devices_that_are_late_broken_leaving_or_closed_are_named() {
         line[0],
         "Fail device.present mlx5_3 is listed, and its files in /sys are missing"
     );
-    let line = changed(|facts| facts.leaving = Fact::Known(vec![("mlx5_9".into(), "held by 7 (x)".into())]));
+    let line =
+        changed(|facts| facts.leaving = Reading::Known(vec![("mlx5_9".into(), "held by 7 (x)".into())]));
     assert_eq!(
         line,
         ["Fail device.removal mlx5_9 is being removed, and the removal waits: held by 7 (x)"]
     );
     let mut facts = HEALTHY.clone();
-    (facts.devices, facts.host.exclusive) = (Fact::Known(vec![]), true);
+    (facts.devices, facts.host.exclusive) = (Reading::Known(vec![]), true);
     let report = examine(&facts);
     assert!(
         report.verdict().contains("mode exclusive"),
@@ -105,7 +106,7 @@ fn devices_that_are_late_broken_leaving_or_closed_are_named() {
         report.verdict()
     );
     assert!(!report.lines[0].remedy.contains("driver"), "no driver is missing");
-    let line = changed(|facts| facts.leaving = Fact::Unreadable("it is so".into()));
+    let line = changed(|facts| facts.leaving = Reading::Unreadable("it is so".into()));
     assert_eq!(line, ["Skip device.removal devices that are being removed"]);
     let line = changed(|facts| {
         facts.idle_nics = vec![IdleNic {
@@ -127,7 +128,7 @@ fn a_device_that_is_left_alone_is_named_and_not_read() {
     let root = fake.root().without(Excluded::new(&["mlx5_3".to_owned()]));
     let facts = collect(&root, None);
     assert_eq!(facts.excluded, ["mlx5_3"]);
-    let Fact::Known(devices) = &facts.devices else {
+    let Reading::Known(devices) = &facts.devices else {
         panic!("{:?}", facts.devices);
     };
     assert!(devices.iter().all(|device| device.name != "mlx5_3") && !devices.is_empty());
@@ -139,9 +140,26 @@ fn a_device_that_is_left_alone_is_named_and_not_read() {
 }
 
 #[test]
+fn what_a_reader_did_not_get_in_time_is_neither_there_nor_missing() {
+    let late = || "it did not answer".to_owned();
+    let lines = changed(|facts| {
+        let pci = devices(facts)[0].pci.as_mut().unwrap();
+        pci.current = Reading::Unknown(late());
+    });
+    assert_eq!(lines, ["Unknown pcie.link PCIe link of mlx5_0"]);
+    let mut facts = HEALTHY.clone();
+    facts.verbs = Reading::Unknown(late());
+    let lines = examine(&facts).lines;
+    let mut lines = lines.iter().filter(|line| line.id == "device.verbs");
+    let found = lines.next().map(|line| (line.status, &*line.text));
+    assert_eq!(found, Some((Status::Unknown, "verbs devices")));
+    assert_eq!(lines.next(), None);
+}
+
+#[test]
 fn a_machine_without_verbs_says_so() {
     let line = changed(|facts| {
-        if let Fact::Known(verbs) = &mut facts.verbs {
+        if let Reading::Known(verbs) = &mut facts.verbs {
             verbs.retain(|(_, device)| device != "mlx5_2");
         }
     });
@@ -150,7 +168,7 @@ fn a_machine_without_verbs_says_so() {
         "Warn device.verbs programs cannot open mlx5_2: it has no verbs device"
     );
     let mut facts = HEALTHY.clone();
-    facts.verbs = Fact::Absent;
+    facts.verbs = Reading::Absent;
     let report = examine(&facts);
     assert!(
         report
@@ -162,7 +180,7 @@ fn a_machine_without_verbs_says_so() {
 
 #[test]
 fn firmware_that_differs_is_named_within_a_board_alone() {
-    let line = changed(|facts| devices(facts)[3].firmware = Fact::Known("28.36.1010".into()));
+    let line = changed(|facts| devices(facts)[3].firmware = Reading::Known("28.36.1010".into()));
     assert_eq!(
         line,
         [
@@ -170,16 +188,16 @@ fn firmware_that_differs_is_named_within_a_board_alone() {
         ]
     );
     let line = changed(|facts| {
-        devices(facts)[3].firmware = Fact::Known("16.1".into());
-        devices(facts)[3].board = Fact::Known("other".into());
+        devices(facts)[3].firmware = Reading::Known("16.1".into());
+        devices(facts)[3].board = Reading::Known("other".into());
     });
     assert_eq!(line, [""; 0]);
     // Not every driver names its boards.
     let line = changed(|facts| {
         for device in devices(facts) {
-            device.board = Fact::Absent;
+            device.board = Reading::Absent;
         }
-        devices(facts)[3].firmware = Fact::Known("231.1".into());
+        devices(facts)[3].firmware = Reading::Known("231.1".into());
         devices(facts)[3].pci.as_mut().unwrap().ids = "0x14e4:0x1750".into();
     });
     assert_eq!(line, [""; 0]);
@@ -256,5 +274,5 @@ fn the_exit_code_is_that_of_the_worst_line() {
         "what only root may know is no warning"
     );
     assert_eq!(code(|facts| facts.tcp.backlog = Some(1)), 1);
-    assert_eq!(code(|facts| facts.view.nodes = Fact::Absent), 2);
+    assert_eq!(code(|facts| facts.view.nodes = Reading::Absent), 2);
 }

@@ -2,7 +2,7 @@
 
 use super::{collect, trees};
 use rdmatop_doctor::{
-    Fact, Facts, examine,
+    Facts, Reading, examine,
     facts::{Device, Gid, IdleNic, Lossless, Member, PciLink, Process, RdmaLimit, Service, Sharers},
 };
 
@@ -20,24 +20,24 @@ fn list(n: u32, name: &str) -> Vec<String> {
 const OF_DEVICES: &[fn(&mut Device, u32)] = &[
     |_, _| {},
     |device, n| device.driver = Some(format!("driver{n}")),
-    |device, n| device.firmware = Fact::Known(format!("{n}.1 b")),
+    |device, n| device.firmware = Reading::Known(format!("{n}.1 b")),
     |device, n| {
-        device.board = Fact::Known(format!("board {}", n / 2));
-        device.firmware = Fact::Known(format!("28.{n}"));
+        device.board = Reading::Known(format!("board {}", n / 2));
+        device.firmware = Reading::Known(format!("28.{n}"));
     },
     |device, _| device.dangling = true,
     |device, _| device.late = true,
     |device, n| device.software = n % 2 == 0,
     |device, n| device.irqs = vec![vec![n]; 8],
-    |device, n| device.ports[0].state = Fact::Known(1 + n % 3),
-    |device, _| device.ports[0].state = Fact::Unreadable("why".to_owned()),
-    |device, n| device.ports[0].rate = Fact::Known(u64::from(n + 1) * 1_000_000_000),
+    |device, n| device.ports[0].state = Reading::Known(1 + n % 3),
+    |device, _| device.ports[0].state = Reading::Unreadable("why".to_owned()),
+    |device, n| device.ports[0].rate = Reading::Known(u64::from(n + 1) * 1_000_000_000),
     |device, n| device.ports[0].link_layer = Some(format!("layer {n}")),
-    |device, _| device.ports[0].gids = Fact::Known(Vec::new()),
-    |device, _| device.ports[0].gids = Fact::Unknown("why".to_owned()),
+    |device, _| device.ports[0].gids = Reading::Known(Vec::new()),
+    |device, _| device.ports[0].gids = Reading::Unknown("why".to_owned()),
     |device, n| {
         let bytes = [u8::try_from(n).unwrap(); 16];
-        device.ports[0].gids = Fact::Known(vec![Gid {
+        device.ports[0].gids = Reading::Known(vec![Gid {
             index: n,
             bytes,
             v2: n % 2 == 0,
@@ -53,32 +53,32 @@ const OF_DEVICES: &[fn(&mut Device, u32)] = &[
         };
         netdev.members = list(DEVICES, "eth").into_iter().map(member).collect();
         (netdev.up, netdev.carrier) = (Some(n % 2 == 0), Some(false));
-        device.ports[0].state = Fact::Known(1);
+        device.ports[0].state = Reading::Known(1);
     },
     |device, n| {
-        device.ports[0].netdev.as_mut().unwrap().lossless = Fact::Known(Lossless {
+        device.ports[0].netdev.as_mut().unwrap().lossless = Reading::Known(Lossless {
             pfc: Some((0..8).filter(|bit| n >> bit & 1 == 1).collect()),
             trust: Some("dscp".to_owned()),
             ecn_off: Some(Vec::new()),
         });
     },
     |device, n| {
-        device.ports[0].netdev.as_mut().unwrap().lossless = Fact::Known(Lossless {
+        device.ports[0].netdev.as_mut().unwrap().lossless = Reading::Known(Lossless {
             pfc: Some((0..8).collect()),
             trust: Some(format!("trust{n}")),
             ecn_off: Some((0..8).collect()),
         });
     },
     |device, _| {
-        device.ports[0].netdev.as_mut().unwrap().lossless = Fact::Unreadable("why".to_owned());
+        device.ports[0].netdev.as_mut().unwrap().lossless = Reading::Unreadable("why".to_owned());
     },
     |device, n| {
         let pci = device.pci.as_mut().unwrap();
         pci.node = Some(n);
-        pci.iommu = Fact::Known("DMA".to_owned());
-        pci.acs = Fact::Known(list(DEVICES, &format!("{n}:")));
+        pci.iommu = Reading::Known("DMA".to_owned());
+        pci.acs = Reading::Known(list(DEVICES, &format!("{n}:")));
         let link = |width| {
-            Fact::Known(PciLink {
+            Reading::Known(PciLink {
                 mega_transfers: 16_000 + n,
                 width,
                 bits_per_sec: u64::from(width) * 1_000_000_000,
@@ -91,15 +91,15 @@ const OF_DEVICES: &[fn(&mut Device, u32)] = &[
 /// Changes of a process, by its number.
 const OF_PROCESSES: &[fn(&mut Process, u32)] = &[
     |_, _| {},
-    |process, n| process.memlock = Fact::Known(Some(u64::from(n) * 4096)),
+    |process, n| process.memlock = Reading::Known(Some(u64::from(n) * 4096)),
     |process, n| {
-        process.memlock = Fact::Known(Some(4096));
+        process.memlock = Reading::Known(Some(4096));
         process.cgroup = Some(format!("/system.slice/unit{n}.service"));
     },
-    |process, _| process.memlock = Fact::Unknown("why".to_owned()),
-    |process, _| process.environ = Fact::Unknown("why".to_owned()),
-    |process, _| process.environ = Fact::Unreadable("why".to_owned()),
-    |process, _| process.conf = Fact::Unknown("why".to_owned()),
+    |process, _| process.memlock = Reading::Unknown("why".to_owned()),
+    |process, _| process.environ = Reading::Unknown("why".to_owned()),
+    |process, _| process.environ = Reading::Unreadable("why".to_owned()),
+    |process, _| process.conf = Reading::Unknown("why".to_owned()),
     |process, n| {
         set(
             process,
@@ -115,7 +115,7 @@ const OF_PROCESSES: &[fn(&mut Process, u32)] = &[
         );
     },
     |process, n| {
-        process.interfaces = Fact::Known(list(DEVICES, "eth"));
+        process.interfaces = Reading::Known(list(DEVICES, "eth"));
         let some = list(DEVICES, if n % 2 == 0 { "eth" } else { "no" }).join(",");
         set(process, &["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"], &some);
     },
@@ -135,14 +135,14 @@ const OF_PROCESSES: &[fn(&mut Process, u32)] = &[
 
 fn set(process: &mut Process, names: &[&str], value: &str) {
     let pairs = names.iter().map(|name| ((*name).to_owned(), value.to_owned()));
-    process.environ = Fact::Known(pairs.collect());
+    process.environ = Reading::Known(pairs.collect());
 }
 
 /// Changes of the machine as a whole.
 const OF_ALL: &[fn(&mut Facts)] = &[
     |_| {},
     |facts| {
-        facts.devices = Fact::Known(Vec::new());
+        facts.devices = Reading::Known(Vec::new());
         facts.idle_nics = list(DEVICES, "0000:")
             .into_iter()
             .map(|address| IdleNic {
@@ -171,6 +171,7 @@ const OF_ALL: &[fn(&mut Facts)] = &[
             .zip(0..)
             .map(|(comm, n)| Service {
                 comm,
+                unit: None,
                 memlock: Some(n),
                 exempt: false,
                 shell: false,
@@ -182,6 +183,7 @@ const OF_ALL: &[fn(&mut Facts)] = &[
             .into_iter()
             .map(|comm| Service {
                 comm,
+                unit: None,
                 memlock: None,
                 exempt: true,
                 shell: false,
@@ -190,7 +192,7 @@ const OF_ALL: &[fn(&mut Facts)] = &[
     },
     |facts| {
         facts.pid = Some(5000);
-        facts.view.rdma_limits = Fact::Known(
+        facts.view.rdma_limits = Reading::Known(
             list(DEVICES, "mlx5_")
                 .into_iter()
                 .map(|device| RdmaLimit {
@@ -207,8 +209,8 @@ const OF_ALL: &[fn(&mut Facts)] = &[
             .zip(1..)
             .map(|(comm, pid)| (pid, comm))
             .collect();
-        facts.view.sharers = Fact::Known(Sharers { found, partial: true });
-        facts.view.sees = Fact::Known(
+        facts.view.sharers = Reading::Known(Sharers { found, partial: true });
+        facts.view.sees = Reading::Known(
             list(DEVICES, "mlx5_")
                 .into_iter()
                 .map(|name| (name, false))
@@ -216,23 +218,23 @@ const OF_ALL: &[fn(&mut Facts)] = &[
         );
     },
     |facts| {
-        facts.verbs = Fact::Known(
+        facts.verbs = Reading::Known(
             list(DEVICES, "uverbs")
                 .into_iter()
                 .zip(list(DEVICES, "mlx5_"))
                 .collect(),
         );
-        facts.view.nodes = Fact::Known(Vec::new());
+        facts.view.nodes = Reading::Known(Vec::new());
     },
     |facts| {
-        facts.verbs = Fact::Known(
+        facts.verbs = Reading::Known(
             list(DEVICES, "uverbs")
                 .into_iter()
                 .zip(list(DEVICES, "mlx5_"))
                 .collect(),
         );
         let files = list(DEVICES, "uverbs").into_iter().zip(0..);
-        facts.view.nodes = Fact::Known(
+        facts.view.nodes = Reading::Known(
             files
                 .map(|(name, n)| (name, (n % 2 == 0).then_some(false)))
                 .collect(),
@@ -260,7 +262,7 @@ fn no_line_grows_with_devices_or_processes() {
             of_device(&mut device, n);
             device
         });
-        facts.devices = Fact::Known(devices.collect());
+        facts.devices = Reading::Known(devices.collect());
         let processes = (0..PROCESSES).map(|n| {
             let mut process = process.clone().unwrap_or_default();
             process.pid = 5000 + n * 3;

@@ -2,7 +2,7 @@
 
 use super::{HEALTHY, changed, with_settings};
 use rdmatop_doctor::{
-    Fact, Facts, examine,
+    Facts, Reading, examine,
     facts::{RdmaLimit, Service, Sharers},
 };
 
@@ -10,7 +10,7 @@ use rdmatop_doctor::{
 fn limits_are_judged_by_what_they_permit() {
     let memlock = |limit, may_lock| {
         changed(move |facts| {
-            facts.processes[0].memlock = Fact::Known(limit);
+            facts.processes[0].memlock = Reading::Known(limit);
             facts.processes[0].may_lock = may_lock;
         })
     };
@@ -27,6 +27,7 @@ fn limits_are_judged_by_what_they_permit() {
     let line = changed(|facts| {
         facts.services.push(Service {
             comm: "dockerd".into(),
+            unit: None,
             memlock: Some(8 << 20),
             exempt: false,
             shell: false,
@@ -36,10 +37,25 @@ fn limits_are_judged_by_what_they_permit() {
         line,
         ["Warn limit.default dockerd hands on a limit of 8 MiB of locked memory"]
     );
+    let mut facts = HEALTHY.clone();
+    facts.services.push(Service {
+        comm: "containerd".into(),
+        unit: Some("k3s.service".into()),
+        memlock: Some(8 << 20),
+        exempt: false,
+        shell: false,
+    });
+    let report = examine(&facts);
+    let mut remedies = report.lines.iter().map(|line| &*line.remedy);
+    assert!(
+        remedies
+            .any(|remedy| remedy.starts_with("LimitMEMLOCK=infinity by: sudo systemctl edit k3s.service;"))
+    );
     // A user may raise the limit up to the hard one, which is often the same.
     let mut facts = HEALTHY.clone();
     facts.services.push(Service {
         comm: "bash".into(),
+        unit: None,
         memlock: Some(8 << 20),
         exempt: false,
         shell: true,
@@ -53,7 +69,7 @@ fn limits_are_judged_by_what_they_permit() {
     assert!(line.remedy.starts_with("ulimit -Hl "), "{line:?}");
     let cgroup = |current| {
         changed(move |facts| {
-            facts.view.rdma_limits = Fact::Known(vec![RdmaLimit {
+            facts.view.rdma_limits = Reading::Known(vec![RdmaLimit {
                 cgroup: "/job".into(),
                 device: "mlx5_0".into(),
                 resource: "hca_object".into(),
@@ -87,11 +103,11 @@ fn ranks_beyond_the_backlog_wait() {
 
 #[test]
 fn device_files_are_missed_and_closed_ones_are_named() {
-    let line = changed(|facts| facts.view.nodes = Fact::Absent);
+    let line = changed(|facts| facts.view.nodes = Reading::Absent);
     assert_eq!(line, ["Fail limit.devices this machine has no /dev/infiniband"]);
     let node = |change: fn(&mut Vec<(String, Option<bool>)>)| {
         changed(move |facts| {
-            if let Fact::Known(nodes) = &mut facts.view.nodes {
+            if let Reading::Known(nodes) = &mut facts.view.nodes {
                 change(nodes);
             }
         })
@@ -112,7 +128,8 @@ fn device_files_are_missed_and_closed_ones_are_named() {
         ["Warn limit.devices this machine has no /dev/infiniband/rdma_cm"]
     );
     let of_efa = changed(|facts| {
-        if let (Fact::Known(nodes), Fact::Known(devices)) = (&mut facts.view.nodes, &mut facts.devices) {
+        if let (Reading::Known(nodes), Reading::Known(devices)) = (&mut facts.view.nodes, &mut facts.devices)
+        {
             nodes.retain(|(name, _)| name != "rdma_cm");
             for device in devices {
                 device.driver = Some("efa".into());
@@ -130,10 +147,10 @@ fn a_container_need_not_have_the_files_of_all_devices() {
     let node = |exclusive: bool, kept: fn(&str) -> bool| {
         let mut facts = HEALTHY.clone();
         facts.host.container = true;
-        if let Fact::Known(devices) = &mut facts.devices {
+        if let Reading::Known(devices) = &mut facts.devices {
             devices.retain(|device| !exclusive || device.name == "mlx5_3");
         }
-        if let Fact::Known(nodes) = &mut facts.view.nodes {
+        if let Reading::Known(nodes) = &mut facts.view.nodes {
             nodes.retain(|(name, _)| kept(name));
         }
         of_check("limit.devices", &facts)
@@ -152,7 +169,7 @@ fn a_container_need_not_have_the_files_of_all_devices() {
     let none = node(false, |_| false);
     assert!(none[0].starts_with("Fail this container has no file"), "{none:?}");
     let mut facts = HEALTHY.clone();
-    (facts.host.container, facts.view.nodes) = (true, Fact::Absent);
+    (facts.host.container, facts.view.nodes) = (true, Reading::Absent);
     let report = examine(&facts);
     let line = report
         .lines
@@ -164,12 +181,12 @@ fn a_container_need_not_have_the_files_of_all_devices() {
 
 #[test]
 fn processes_that_share_verbs_files_with_the_given_one_are_named() {
-    let line = |sharers: Fact<Sharers>| {
+    let line = |sharers: Reading<Sharers>| {
         changed(|facts| (facts.view.comm, facts.view.pid, facts.view.sharers) = ("rank".into(), 7, sharers))
     };
     let known = |found: &[(u32, &str)], partial| {
         let found = found.iter().map(|(pid, comm)| (*pid, (*comm).to_owned()));
-        Fact::Known(Sharers {
+        Reading::Known(Sharers {
             found: found.collect(),
             partial,
         })
@@ -191,11 +208,11 @@ fn processes_that_share_verbs_files_with_the_given_one_are_named() {
     );
     assert_eq!(line(known(&[(8, "worker")], true)).len(), 2);
     assert_eq!(
-        line(Fact::Unreadable("only root may read it".into())),
+        line(Reading::Unreadable("only root may read it".into())),
         ["Skip job.sharers which processes share its verbs files"]
     );
     // Without --pid.
-    assert_eq!(line(Fact::Absent), [""; 0]);
+    assert_eq!(line(Reading::Absent), [""; 0]);
 }
 
 #[test]
@@ -347,7 +364,7 @@ fn a_setting_that_nccl_does_not_read_turns_no_rdma_of_nccl_off() {
     facts.processes.truncate(1);
     let settings = [("UCX_TLS", "tcp"), ("NCCL_DEBUG", "INFO")];
     let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    facts.processes[0].environ = Fact::Known(settings.to_vec());
+    facts.processes[0].environ = Reading::Known(settings.to_vec());
     facts.processes[0].from_conf = 1;
     assert_eq!(
         of_check("job.rdma", &facts),
@@ -376,7 +393,7 @@ fn of_check(id: &str, facts: &Facts) -> Vec<String> {
 fn a_pod_has_the_devices_that_it_sees_and_not_the_machines() {
     let mut facts = HEALTHY.clone();
     facts.processes.truncate(1);
-    facts.processes[0].environ = Fact::Known(vec![("NCCL_IB_HCA".to_owned(), "=mlx5_12".to_owned())]);
+    facts.processes[0].environ = Reading::Known(vec![("NCCL_IB_HCA".to_owned(), "=mlx5_12".to_owned())]);
     let line = "Fail PID 4711 (python3): NCCL_IB_HCA==mlx5_12 takes no RDMA device";
     assert_eq!(
         of_check("job.devices", &facts),
@@ -387,22 +404,22 @@ fn a_pod_has_the_devices_that_it_sees_and_not_the_machines() {
         of_check("job.devices", &facts),
         ["Skip whether PID 4711 (python3) has the devices of NCCL_IB_HCA==mlx5_12"]
     );
-    let remedy = |sees: Fact<Vec<(String, bool)>>| {
+    let remedy = |sees: Reading<Vec<(String, bool)>>| {
         let mut facts = facts.clone();
         (facts.processes[0].sees, facts.host.root) = (sees, false);
         let report = examine(&facts);
         let line = report.lines.iter().find(|line| line.id == "job.devices").unwrap();
         line.remedy.to_string()
     };
-    assert_eq!(remedy(Fact::Absent), "", "root finds no more where nothing is");
-    assert!(remedy(Fact::Unreadable("it is so".into())).starts_with("sudo rdmatop doctor"));
-    facts.processes[0].sees = Fact::Known(vec![("mlx5_12".to_owned(), true)]);
+    assert_eq!(remedy(Reading::Absent), "", "root finds no more where nothing is");
+    assert!(remedy(Reading::Unreadable("it is so".into())).starts_with("sudo rdmatop doctor"));
+    facts.processes[0].sees = Reading::Known(vec![("mlx5_12".to_owned(), true)]);
     assert_eq!(
         of_check("job.devices", &facts),
         ["Pass NCCL_IB_HCA==mlx5_12 takes mlx5_12"]
     );
     let mut other = facts.processes[0].clone();
-    (other.pid, other.sees) = (4712, Fact::Known(vec![("mlx5_0".to_owned(), true)]));
+    (other.pid, other.sees) = (4712, Reading::Known(vec![("mlx5_0".to_owned(), true)]));
     facts.processes.push(other);
     assert_eq!(
         of_check("job.devices", &facts),
@@ -414,7 +431,7 @@ fn a_pod_has_the_devices_that_it_sees_and_not_the_machines() {
     );
     let some = ("NCCL_IB_HCA".to_owned(), "mlx5_0,mlx5_12".to_owned());
     facts.processes.remove(0);
-    facts.processes[0].environ = Fact::Known(vec![some]);
+    facts.processes[0].environ = Reading::Known(vec![some]);
     assert_eq!(
         of_check("job.devices", &facts),
         ["Warn PID 4712 (python3): NCCL_IB_HCA names mlx5_12, which the job does not find"]
@@ -426,9 +443,9 @@ fn a_gid_matters_on_the_devices_that_the_job_finds() {
     let mut facts = HEALTHY.clone();
     facts.processes.truncate(1);
     let index = ("NCCL_IB_GID_INDEX".to_owned(), "3".to_owned());
-    facts.processes[0].environ = Fact::Known(vec![index]);
-    facts.processes[0].sees = Fact::Known(vec![("mlx5_1".to_owned(), true)]);
-    super::port(&mut facts, 0).gids = Fact::Known(Vec::new());
+    facts.processes[0].environ = Reading::Known(vec![index]);
+    facts.processes[0].sees = Reading::Known(vec![("mlx5_1".to_owned(), true)]);
+    super::port(&mut facts, 0).gids = Reading::Known(Vec::new());
     let said = "Pass NCCL_IB_GID_INDEX=3 is a RoCE v2 address (GID) of mlx5_1";
     assert_eq!(of_check("job.gid", &facts), [said]);
 }

@@ -2,14 +2,16 @@
 
 use super::super::super::pci;
 use super::{HEALTHY, changed, devices};
-use rdmatop_doctor::{Fact, Facts, examine};
+use rdmatop_doctor::{Facts, Reading, examine};
 use rdmatop_sources::sysfs::pcie_link;
 
 #[test]
 fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
     let link = |mega_transfers, width| {
         let link = pcie_link(mega_transfers, width);
-        changed(move |facts| devices(facts)[2].pci.as_mut().unwrap().current = Fact::Known(pci::link(link)))
+        changed(move |facts| {
+            devices(facts)[2].pci.as_mut().unwrap().current = Reading::Known(pci::link(link));
+        })
     };
     assert_eq!(
         link(32_000, 8),
@@ -22,8 +24,8 @@ fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
     let remedy = |slot: Option<u32>| {
         let mut facts = HEALTHY.clone();
         let pci = devices(&mut facts)[2].pci.as_mut().unwrap();
-        let link = |width| Fact::Known(pci::link(pcie_link(32_000, width)));
-        (pci.current, pci.slot) = (link(8), slot.map_or(Fact::Absent, link));
+        let link = |width| Reading::Known(pci::link(pcie_link(32_000, width)));
+        (pci.current, pci.slot) = (link(8), slot.map_or(Reading::Absent, link));
         let report = examine(&facts);
         let line = report.lines.iter().find(|line| line.id == "pcie.link").unwrap();
         line.remedy.to_string()
@@ -37,7 +39,7 @@ fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
     // A card that has less PCIe than ports, as that of DGX Spark, and one whose two ports share a link.
     let line = changed(|facts| {
         let pci = devices(facts)[2].pci.as_mut().unwrap();
-        let link = Fact::Known(pci::link(pcie_link(32_000, 4)));
+        let link = Reading::Known(pci::link(pcie_link(32_000, 4)));
         (pci.current, pci.max, pci.slot) = (link.clone(), link.clone(), link);
     });
     let said = "mlx5_2 has PCIe Gen5 x4, and can do no more: it carries 126 Gb/s, the ports 400 Gb/s";
@@ -62,8 +64,8 @@ fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
     // All in Gen4 slots, with ports of 100 Gb/s: the machine was bought so.
     let line = changed(|facts| {
         for device in devices(facts) {
-            device.ports[0].rate = Fact::Known(100_000_000_000);
-            device.pci.as_mut().unwrap().current = Fact::Known(pci::link(pcie_link(16_000, 16)));
+            device.ports[0].rate = Reading::Known(100_000_000_000);
+            device.pci.as_mut().unwrap().current = Reading::Known(pci::link(pcie_link(16_000, 16)));
         }
     });
     assert!(line.iter().all(|line| line.starts_with("Pass")), "{line:?}");
@@ -71,19 +73,20 @@ fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
 
 #[test]
 fn obstacles_between_gpu_and_nic_are_named() {
-    let line = changed(|facts| devices(facts)[0].pci.as_mut().unwrap().iommu = Fact::Known("DMA-FQ".into()));
+    let line =
+        changed(|facts| devices(facts)[0].pci.as_mut().unwrap().iommu = Reading::Known("DMA-FQ".into()));
     assert_eq!(
         line,
         ["Warn pcie.iommu an IOMMU translates each transfer of mlx5_0"]
     );
     let line = changed(|facts| {
-        devices(facts)[0].pci.as_mut().unwrap().acs = Fact::Known(vec!["0000:10:01.0".into()]);
+        devices(facts)[0].pci.as_mut().unwrap().acs = Reading::Known(vec!["0000:10:01.0".into()]);
     });
     assert_eq!(
         line,
         ["Warn pcie.acs PCIe bridges redirect traffic between GPU and NIC (ACS): 0000:10:01.0"]
     );
-    let line = changed(|facts| facts.gpus[0].pci.acs = Fact::Unreadable("only root may read it".into()));
+    let line = changed(|facts| facts.gpus[0].pci.acs = Reading::Unreadable("only root may read it".into()));
     assert_eq!(
         line,
         ["Skip pcie.acs whether PCIe bridges redirect traffic between GPU and NIC (ACS)"]
@@ -95,7 +98,7 @@ fn obstacles_between_gpu_and_nic_are_named() {
     );
     let line = changed(|facts| {
         facts.gpu_memory.peermem = false;
-        facts.gpu_memory.open_module = Fact::Known(false);
+        facts.gpu_memory.open_module = Reading::Known(false);
     });
     assert_eq!(
         line,
@@ -103,7 +106,7 @@ fn obstacles_between_gpu_and_nic_are_named() {
     );
     let line = changed(|facts| {
         facts.gpu_memory.peermem = false;
-        facts.gpu_memory.open_module = Fact::Known(true);
+        facts.gpu_memory.open_module = Reading::Known(true);
     });
     assert_eq!(
         line,
@@ -111,7 +114,7 @@ fn obstacles_between_gpu_and_nic_are_named() {
     );
     let line = changed(|facts| {
         facts.gpu_memory.peermem = false;
-        facts.gpu_memory.open_module = Fact::Known(true);
+        facts.gpu_memory.open_module = Reading::Known(true);
         facts.host.version = Some((5, 10));
     });
     assert!(line[0].starts_with("Warn gpu.direct"), "{line:?}");
@@ -142,7 +145,7 @@ fn obstacles_between_gpu_and_nic_are_named() {
 fn memory(open: bool, change: impl FnOnce(&mut Facts)) -> Vec<String> {
     changed(|facts| {
         facts.gpu_memory.peermem = false;
-        facts.gpu_memory.open_module = Fact::Known(open);
+        facts.gpu_memory.open_module = Reading::Known(open);
         change(facts);
     })
     .into_iter()
@@ -198,7 +201,7 @@ fn gpu_memory_depends_on_the_driver_of_the_nics_and_on_the_gpu() {
     let mut spark = HEALTHY.clone();
     for gpu in &mut spark.gpus {
         gpu.pci.ids = "0x10de:0x2e12".into();
-        gpu.pci.acs = Fact::Known(vec!["0000:10:01.0".into()]);
+        gpu.pci.acs = Reading::Known(vec!["0000:10:01.0".into()]);
     }
     let report = examine(&spark);
     let said = report

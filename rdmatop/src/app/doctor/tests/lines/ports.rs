@@ -2,14 +2,14 @@
 
 use super::{HEALTHY, changed, devices, port, with_settings};
 use rdmatop_doctor::{
-    Fact, Facts, Status, examine,
+    Facts, Reading, Status, examine,
     facts::{Gid, IdleNic, Member},
 };
 
 #[test]
 fn a_port_that_is_down_is_one_line_whatever_else_follows_from_it() {
     let line = changed(|facts| {
-        port(facts, 3).state = Fact::Known(1);
+        port(facts, 3).state = Reading::Known(1);
         port(facts, 3).netdev.as_mut().unwrap().carrier = Some(false);
     });
     assert_eq!(
@@ -17,7 +17,7 @@ fn a_port_that_is_down_is_one_line_whatever_else_follows_from_it() {
         ["Fail port.state mlx5_3 is down: its interface eth3 has no signal"]
     );
     let line = changed(|facts| {
-        port(facts, 3).state = Fact::Known(1);
+        port(facts, 3).state = Reading::Known(1);
         port(facts, 3).netdev.as_mut().unwrap().up = Some(false);
     });
     assert_eq!(
@@ -25,7 +25,7 @@ fn a_port_that_is_down_is_one_line_whatever_else_follows_from_it() {
         ["Warn port.state mlx5_3 is down: its interface eth3 is switched off"]
     );
     let line = changed(|facts| {
-        port(facts, 3).state = Fact::Known(2);
+        port(facts, 3).state = Reading::Known(2);
         port(facts, 3).link_layer = Some("InfiniBand".into());
         port(facts, 3).roce = false;
         port(facts, 3).netdev = None;
@@ -34,11 +34,11 @@ fn a_port_that_is_down_is_one_line_whatever_else_follows_from_it() {
         line[0],
         "Fail port.state mlx5_3 waits for the subnet manager (state INIT)"
     );
-    let line = changed(|facts| port(facts, 3).state = Fact::Unreadable("reading fails: x".into()));
+    let line = changed(|facts| port(facts, 3).state = Reading::Unreadable("reading fails: x".into()));
     assert_eq!(line[0], "Skip port.state state of mlx5_3");
     let mut facts = HEALTHY.clone();
     (0..8).for_each(|at| {
-        port(&mut facts, at).state = Fact::Known(1);
+        port(&mut facts, at).state = Reading::Known(1);
         port(&mut facts, at).netdev.as_mut().unwrap().carrier = Some(false);
     });
     let report = examine(&facts);
@@ -65,7 +65,7 @@ fn a_port_is_expected_up_only_where_something_says_so() {
             device.pci.as_mut().unwrap().address = format!("0000:{}0:00.{}", at / 2, at % 2);
             if at % 2 == 1 {
                 let port = &mut device.ports[0];
-                (port.state, port.netdev.as_mut().unwrap().carrier) = (Fact::Known(1), Some(false));
+                (port.state, port.netdev.as_mut().unwrap().carrier) = (Reading::Known(1), Some(false));
             }
         }
         change(&mut facts);
@@ -83,14 +83,14 @@ fn a_port_is_expected_up_only_where_something_says_so() {
         |facts| port(facts, 1).netdev.as_mut().unwrap().had_carrier = true,
         |facts| {
             for at in (3..8).step_by(2) {
-                port(facts, at).state = Fact::Known(4);
+                port(facts, at).state = Reading::Known(4);
             }
         },
     ];
     // Of two cards one may have a cable less.
     let (code, said) = dual(|facts| {
         devices(facts).truncate(4);
-        port(facts, 3).state = Fact::Known(4);
+        port(facts, 3).state = Reading::Known(4);
         (facts.gpus, facts.processes) = (Vec::new(), Vec::new());
     });
     assert_eq!(
@@ -118,7 +118,7 @@ fn a_port_is_expected_up_only_where_something_says_so() {
     let (code, said) = dual(|facts| {
         for at in (1..8).step_by(2) {
             let port = port(facts, at);
-            (port.netdev, port.physical, port.roce) = (None, Fact::Known(2), false);
+            (port.netdev, port.physical, port.roce) = (None, Reading::Known(2), false);
         }
     });
     assert_eq!((code, said), (0, vec![spare.to_owned()]));
@@ -142,14 +142,14 @@ fn a_port_of_infiniband_has_remedies_of_its_own() {
     let cases: [Case; 3] = [
         (
             "port.rate",
-            |facts| port(facts, 5).rate = Fact::Known(100_000_000_000),
+            |facts| port(facts, 5).rate = Reading::Known(100_000_000_000),
             "sudo iblinkinfo -C mlx5_5 -P 1 -D 0 ",
         ),
         (
             "port.state",
             |facts| {
                 let port = port(facts, 5);
-                (port.state, port.physical) = (Fact::Known(1), Fact::Known(2));
+                (port.state, port.physical) = (Reading::Known(1), Reading::Known(2));
             },
             "ibstat mlx5_5 1 ",
         ),
@@ -157,7 +157,7 @@ fn a_port_of_infiniband_has_remedies_of_its_own() {
             "port.state",
             |facts| {
                 let port = port(facts, 5);
-                (port.state, port.physical) = (Fact::Known(2), Fact::Known(5));
+                (port.state, port.physical) = (Reading::Known(2), Reading::Known(5));
             },
             "sudo sminfo   # on a host whose port in this fabric is ACTIVE",
         ),
@@ -216,14 +216,14 @@ fn what_is_said_of_many_is_one_line_with_their_number() {
 
 #[test]
 fn a_slow_port_is_named_and_one_of_another_board_is_not() {
-    let line = changed(|facts| port(facts, 5).rate = Fact::Known(100_000_000_000));
+    let line = changed(|facts| port(facts, 5).rate = Reading::Known(100_000_000_000));
     assert_eq!(
         line[0],
         "Warn port.rate mlx5_5 runs at 100 Gb/s, others of its kind at 400 Gb/s"
     );
     let line = changed(|facts| {
-        port(facts, 5).rate = Fact::Known(100_000_000_000);
-        devices(facts)[5].board = Fact::Known("storage".into());
+        port(facts, 5).rate = Reading::Known(100_000_000_000);
+        devices(facts)[5].board = Reading::Known("storage".into());
     });
     assert!(line.iter().all(|line| line.starts_with("Pass")), "{line:?}");
     // One card may have InfiniBand for storage beside Ethernet, and not every driver names its boards.
@@ -231,14 +231,14 @@ fn a_slow_port_is_named_and_one_of_another_board_is_not() {
         |facts| port(facts, 5).link_layer = Some("InfiniBand".into()),
         |facts| {
             for device in devices(facts) {
-                device.board = Fact::Absent;
+                device.board = Reading::Absent;
             }
             devices(facts)[5].pci.as_mut().unwrap().ids = "0x14e4:0x1750".into();
         },
     ];
     for change in others {
         let mut facts = HEALTHY.clone();
-        port(&mut facts, 5).rate = Fact::Known(100_000_000_000);
+        port(&mut facts, 5).rate = Reading::Known(100_000_000_000);
         change(&mut facts);
         let report = examine(&facts);
         let line = report.lines.iter().find(|line| line.id == "port.rate");
@@ -246,7 +246,7 @@ fn a_slow_port_is_named_and_one_of_another_board_is_not() {
     }
     let remedy = |driver: &str| {
         let mut facts = HEALTHY.clone();
-        port(&mut facts, 5).rate = Fact::Known(100_000_000_000);
+        port(&mut facts, 5).rate = Reading::Known(100_000_000_000);
         for device in devices(&mut facts) {
             device.driver = Some(driver.into());
         }
@@ -282,7 +282,7 @@ fn packets_that_are_too_small_are_named() {
         report.lines.iter().filter(of_mtu).count()
     };
     assert_eq!(warns(|_| {}), 1);
-    assert_eq!(warns(|facts| port(facts, 6).state = Fact::Known(1)), 0);
+    assert_eq!(warns(|facts| port(facts, 6).state = Reading::Known(1)), 0);
     let infiniband = |facts: &mut Facts| {
         let port = port(facts, 0);
         (port.link_layer, port.roce) = (Some("InfiniBand".into()), false);
@@ -295,21 +295,21 @@ fn packets_that_are_too_small_are_named() {
     let ordinary: fn(&mut Facts) = |facts| {
         let first = port(facts, 0);
         (first.link_layer, first.roce) = (Some("InfiniBand".into()), false);
-        port(facts, 6).rate = Fact::Known(100_000_000_000);
+        port(facts, 6).rate = Reading::Known(100_000_000_000);
     };
     assert_eq!(warns(ordinary), 0);
     let in_use: fn(&mut Facts) = |facts| {
         let first = port(facts, 0);
         (first.link_layer, first.roce) = (Some("InfiniBand".into()), false);
         let sixth = port(facts, 6);
-        (sixth.rate, sixth.in_use) = (Fact::Known(100_000_000_000), true);
+        (sixth.rate, sixth.in_use) = (Reading::Known(100_000_000_000), true);
     };
     assert_eq!(warns(in_use), 1);
 }
 
 #[test]
 fn ports_without_a_usable_gid_are_named() {
-    let gids = |gids: Vec<Gid>| changed(move |facts| port(facts, 1).gids = Fact::Known(gids));
+    let gids = |gids: Vec<Gid>| changed(move |facts| port(facts, 1).gids = Reading::Known(gids));
     let link_local = |v2| {
         let mut bytes = [0; 16];
         (bytes[0], bytes[1]) = (0xfe, 0x80);
@@ -320,7 +320,7 @@ fn ports_without_a_usable_gid_are_named() {
     let remedy = |is_here: bool| {
         let mut facts = HEALTHY.clone();
         let port = port(&mut facts, 1);
-        port.gids = Fact::Known(vec![]);
+        port.gids = Reading::Known(vec![]);
         port.netdev.as_mut().unwrap().up = is_here.then_some(true);
         let report = examine(&facts);
         let line = report.lines.iter().find(|line| line.id == "port.gid").unwrap();
@@ -339,7 +339,7 @@ fn ports_without_a_usable_gid_are_named() {
     // A spare port has no address, and nobody uses it.
     let line = changed(|facts| {
         let port = port(facts, 1);
-        (port.gids, port.state) = (Fact::Known(vec![]), Fact::Known(1));
+        (port.gids, port.state) = (Reading::Known(vec![]), Reading::Known(1));
     });
     assert!(
         line.iter()
@@ -350,7 +350,7 @@ fn ports_without_a_usable_gid_are_named() {
 
 #[test]
 fn a_job_whose_gid_index_is_wrong_on_a_port_is_named_with_the_port() {
-    let line = changed(|facts| port(facts, 1).gids = Fact::Known(vec![]));
+    let line = changed(|facts| port(facts, 1).gids = Reading::Known(vec![]));
     assert_eq!(
         line,
         [
@@ -368,7 +368,7 @@ fn a_job_whose_gid_index_is_wrong_on_a_port_is_named_with_the_port() {
 fn flow_control_that_differs_or_is_not_used_is_named() {
     let lossless = |change: fn(&mut rdmatop_doctor::facts::Lossless)| {
         changed(move |facts| {
-            if let Fact::Known(lossless) = &mut port(facts, 2).netdev.as_mut().unwrap().lossless {
+            if let Reading::Known(lossless) = &mut port(facts, 2).netdev.as_mut().unwrap().lossless {
                 change(lossless);
             }
         })
@@ -385,8 +385,8 @@ fn flow_control_that_differs_or_is_not_used_is_named() {
     );
     // A front-end beside compute rails, of another speed.
     let line = changed(|facts| {
-        port(facts, 2).rate = Fact::Known(200_000_000_000);
-        if let Fact::Known(lossless) = &mut port(facts, 2).netdev.as_mut().unwrap().lossless {
+        port(facts, 2).rate = Reading::Known(200_000_000_000);
+        if let Reading::Known(lossless) = &mut port(facts, 2).netdev.as_mut().unwrap().lossless {
             lossless.pfc = Some(vec![]);
         }
     });
@@ -399,8 +399,8 @@ fn flow_control_that_differs_or_is_not_used_is_named() {
     // mlx5 says 40 Gb/s of a port that is down.
     let line = changed(|facts| {
         let down = port(facts, 2);
-        (down.state, down.rate) = (Fact::Known(1), Fact::Known(40_000_000_000));
-        if let Fact::Known(lossless) = &mut down.netdev.as_mut().unwrap().lossless {
+        (down.state, down.rate) = (Reading::Known(1), Reading::Known(40_000_000_000));
+        if let Reading::Known(lossless) = &mut down.netdev.as_mut().unwrap().lossless {
             lossless.pfc = Some(vec![]);
         }
     });
@@ -411,7 +411,7 @@ fn flow_control_that_differs_or_is_not_used_is_named() {
     let line = changed(|facts| {
         facts.host.exclusive = true;
         let netdev = port(facts, 2).netdev.as_mut().unwrap();
-        netdev.lossless = Fact::Unreadable("dcb netlink: refused".into());
+        netdev.lossless = Reading::Unreadable("dcb netlink: refused".into());
     });
     assert_eq!(line, ["Skip lossless.pfc flow control (PFC) of mlx5_2"]);
     // In a bond each member has flow control of its own, and the line names the member.
@@ -424,7 +424,7 @@ fn flow_control_that_differs_or_is_not_used_is_named() {
                 lossless: lossless.clone(),
             })
             .into();
-        if let Fact::Known(lossless) = &mut netdev.members[1].lossless {
+        if let Reading::Known(lossless) = &mut netdev.members[1].lossless {
             lossless.trust = Some("pcp".into());
         }
     });
