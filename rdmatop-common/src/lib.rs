@@ -8,6 +8,7 @@
 
 pub mod counters;
 pub mod event;
+pub mod ib;
 pub mod names;
 pub mod offsets;
 pub mod verb;

@@ -28,6 +28,7 @@ use crate::{
 use rdmatop_common::{
     counters::loss,
     event::{QpRecord, UNKNOWN_U8, UNKNOWN_U32, flag, kind},
+    ib::state::{ERR, RESET},
 };
 
 /// `enum ib_qp_attr_mask`, include/rdma/ib_verbs.h: the same on 5.10 to 7.2.
@@ -46,11 +47,6 @@ pub(crate) mod mask {
 
 /// `IB_AH_GRH`, include/rdma/ib_verbs.h.
 pub(crate) const AH_GRH: u8 = 1;
-
-/// `IB_QPS_RESET`: the state in which the kernel creates a QP.
-const RESET: u32 = 0;
-/// `IB_QPS_ERR`.
-const ERR: u32 = 6;
 
 const MODIFIES: Calls<ModifyCall> = Calls {
     entries: &MODIFY_CALLS,

@@ -16,8 +16,9 @@ use aya_ebpf::{
     Global,
     helpers::{bpf_loop, generated::bpf_get_smp_processor_id},
 };
-use rdmatop_common::counters::{
-    OPCODES, QpSlot, RXE_SEEN_BITS, RxeSeen, STAMPS_PER_QP, bucket, loss, slot_flag,
+use rdmatop_common::{
+    counters::{OPCODES, QpSlot, RXE_SEEN_BITS, RxeSeen, STAMPS_PER_QP, bucket, loss, slot_flag},
+    ib::{opcode, state},
 };
 
 use crate::{
@@ -40,18 +41,8 @@ use crate::{
     words::add,
 };
 
-/// Opcodes without data. For them the length field still holds the value of an earlier WR in the same
-/// element. `IB_WR_LOCAL_INV` and `IB_WR_BIND_MW`, include/uapi/rdma/ib_user_verbs.h; opcodes that only
-/// kernel consumers have begin at `IB_WR_REG_MR` = 0x20.
-const LOCAL_INV: u32 = 7;
-const BIND_MW: u32 = 8;
-const KERNEL_OPCODES: u32 = 0x20;
-/// `IB_QPS_RESET`.
-const RESET: u32 = 0;
 /// [`QpPath::failed`] of a QP without a failed WR.
 const NONE_FAILED: u64 = u64::MAX;
-/// `IB_WC_WR_FLUSH_ERR`.
-pub(super) const FLUSHED: u32 = 5;
 /// [`QpPath::rnr_expires`] of a QP whose timer no program has read yet, and of a QP that was waiting when a
 /// program first read its timer. No timer expires that late.
 const UNSEEN: u64 = u64::MAX;
@@ -359,7 +350,7 @@ fn sends(path: *mut QpPath, slot: *mut QpSlot) -> Option<()> {
             // During RESET the task runs once more (6.12). Only while a modify to RESET is under way is the
             // state worth a read.
             if read_volatile(&raw const (*path).resetting) != 0
-                && get::<u32>(rxe_qp((*path).qp), &OFF_RXE_QP_STATE) == Some(RESET)
+                && get::<u32>(rxe_qp((*path).qp), &OFF_RXE_QP_STATE) == Some(state::RESET)
                 && done_before < (*path).failed
             {
                 write_volatile(&raw mut (*path).failed, done_before);
@@ -429,10 +420,10 @@ unsafe extern "C" fn walk_one(_turn: u32, walk: *mut Walk) -> i64 {
             lost(loss::WALK);
             return 0;
         };
-        let bytes = if opcode == LOCAL_INV || opcode == BIND_MW || opcode >= KERNEL_OPCODES {
-            0
-        } else {
+        let bytes = if opcode::has_data(opcode) {
             u64::from(length)
+        } else {
+            0
         };
         let class = if opcode < OPCODES as u32 {
             opcode as usize

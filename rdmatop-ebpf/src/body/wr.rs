@@ -19,6 +19,7 @@ use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_loop};
 use rdmatop_common::{
     counters::loss,
     event::UNKNOWN_U32,
+    ib::{self, opcode},
     wr::{NO_OPCODE, NO_STATUS, WrFilter, WrRecord, count, flag, kind},
 };
 
@@ -43,21 +44,6 @@ use crate::{
 /// would cost more than the record, and before Linux 6.4 it would let softirqs run inside the program (see
 /// `emit::wakeup`).
 pub(crate) const NO_WAKEUP: u64 = 1;
-/// `IB_QPS_RESET`.
-pub(super) const RESET: u32 = 0;
-/// `IB_QPT_RC`, `IB_QPT_UC`: connected to one peer. `IB_QPT_UD`.
-const RC: u32 = 2;
-const UC: u32 = 3;
-const UD: u32 = 4;
-/// `IB_SEND_SIGNALED`.
-const SIGNALED: u32 = 2;
-/// Opcodes with immediate data: `IB_WR_RDMA_WRITE_WITH_IMM` and `IB_WR_SEND_WITH_IMM`.
-const WRITE_IMM: u32 = 1;
-const SEND_IMM: u32 = 3;
-/// As in [`super::rxe`]: opcodes without data, whose length field still holds the value of an earlier WR.
-const LOCAL_INV: u32 = 7;
-const BIND_MW: u32 = 8;
-const KERNEL_OPCODES: u32 = 0x20;
 /// How often to try a claim; all tries take some 200 us. A visit that reports ten WRs takes 10 us.
 const TRIES: u32 = 8192;
 
@@ -153,7 +139,7 @@ pub(super) fn send(qp: *mut WrQp, kind: u16, ts_ns: u64, fill: impl FnOnce(&mut 
         record.dest_qpn = UNKNOWN_U32;
         copy(&raw const (*qp).owner_comm, &raw mut record.owner_comm);
         copy(&raw const (*qp).device_name, &raw mut record.device);
-        if (*qp).qp_type == RC || (*qp).qp_type == UC {
+        if matches!((*qp).qp_type, ib::qp_type::RC | ib::qp_type::UC) {
             let dest: u32 = get_or_zero((*qp).rxe, &OFF_RXE_QP_DEST);
             record.dest_qpn = dest;
             if let Some(gid) = member((*qp).rxe, &OFF_RXE_QP_DGID) {
@@ -231,11 +217,11 @@ unsafe extern "C" fn post_one(_turn: u32, walk: *mut Posts) -> i64 {
         let mut flags = u32::from(flag::DETAILS);
         found.opcode = get_or_zero(wqe, &OFF_WQE_OPCODE);
         let send_flags: u32 = get_or_zero(wqe, &OFF_WQE_FLAGS);
-        if send_flags & SIGNALED != 0 || (*qp).flags & qp_flag::SIGNALS_ALL != 0 {
+        if send_flags & ib::SIGNALED != 0 || (*qp).flags & qp_flag::SIGNALS_ALL != 0 {
             flags |= u32::from(flag::SIGNALED);
         }
         let opcode = found.opcode;
-        if opcode != LOCAL_INV && opcode != BIND_MW && opcode < KERNEL_OPCODES {
+        if opcode::has_data(opcode) {
             found.bytes = get_or_zero(wqe, &OFF_WQE_LENGTH);
         }
         // The wr_id of a kernel consumer is an address, which rdmatop never shows.
@@ -243,12 +229,12 @@ unsafe extern "C" fn post_one(_turn: u32, walk: *mut Posts) -> i64 {
             flags |= u32::from(flag::WR_ID);
             found.wr_id = get_or_zero(wqe, &OFF_WQE_WR_ID);
         }
-        if opcode == WRITE_IMM || opcode == SEND_IMM {
+        if opcode::has_imm(opcode) {
             flags |= u32::from(flag::IMM);
             found.imm = u32::from_be(get_or_zero::<u32>(wqe, &OFF_WQE_IMM));
         }
         found.dest_qpn = UNKNOWN_U32;
-        if (*qp).qp_type == UD {
+        if (*qp).qp_type == ib::qp_type::UD {
             found.dest_qpn = get_or_zero(wqe, &OFF_WQE_UD_QPN);
         }
         if (*walk).tid != 0 {
@@ -494,7 +480,7 @@ pub(crate) fn completing(rxe: u64) -> Option<()> {
     // SAFETY: the map checked the pointer; the words are written whole.
     unsafe {
         let known = read_volatile(&raw const (*followed).dropped_to) == IN_RESET;
-        if get::<u32>(rxe, &OFF_RXE_QP_STATE) == Some(RESET) {
+        if get::<u32>(rxe, &OFF_RXE_QP_STATE) == Some(ib::state::RESET) {
             if !known {
                 write_volatile(&raw mut (*followed).dropped_from, to);
                 write_volatile(&raw mut (*followed).dropped_to, IN_RESET);

@@ -18,7 +18,8 @@ use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user};
 use rdmatop_common::{
     counters::loss,
     event::UNKNOWN_U32,
-    wr::{NO_OPCODE, RECV, WrFilter, WrRecord, count, flag, kind},
+    ib::RECV,
+    wr::{NO_OPCODE, WrFilter, WrRecord, count, flag, kind},
 };
 
 use crate::{

@@ -5,7 +5,8 @@ use core::{ffi::c_void, mem::MaybeUninit, ptr::read_volatile};
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_loop, bpf_probe_read_user};
 use rdmatop_common::{
     event::UNKNOWN_U32,
-    wr::{NO_OPCODE, RECV, flag, kind},
+    ib::{RECV, WITH_IMM, qp_type::UD},
+    wr::{NO_OPCODE, flag, kind},
 };
 
 use crate::{
@@ -15,10 +16,10 @@ use crate::{
     user::{
         maps::{USER_POLLS, USER_QPNS, USER_WORK, UserPoll, UserQpn},
         qps::hits,
-        records::{Request, UD, look, report, unseen, wanted},
+        records::{Request, look, report, unseen, wanted},
         sends::{doubt, recall},
     },
-    words::{add, zeroed},
+    words::{add, halves, zeroed},
 };
 
 /// Bytes from one completion to the next in the array that `poll_cq` fills: `sizeof(struct ibv_wc)`.
@@ -26,9 +27,6 @@ const WC: u64 = 48;
 
 /// The most completions that one call may return; a higher result is ignored.
 const COMPLETIONS: i32 = 1 << 16;
-
-/// Bit of a completion's `wc_flags`: it has immediate data (`IBV_WC_WITH_IMM`).
-const WITH_IMM: u32 = 2;
 
 /// `IBV_WR_*` for each `IBV_WC_*` of a send that stands for only one kind of request, four bits each: RDMA
 /// READ, compare and swap, fetch and add, bind, invalidate. `IBV_WC_SEND` and `IBV_WC_RDMA_WRITE` stand for
@@ -121,10 +119,6 @@ fn of_completion(polled: &Polled, qpn: u32) -> Option<u32> {
     let work = USER_WORK.get_ptr(number)?;
     // SAFETY: as above.
     (unsafe { read_volatile(&raw const (*work).context) } == polled.context).then_some(number)
-}
-
-fn halves(word: u64) -> (u32, u32) {
-    (word as u32, (word >> 32) as u32)
 }
 
 /// Reports one completion. A `struct ibv_wc` has `wr_id`, status, opcode, `vendor_err`, `byte_len`, imm,

@@ -15,6 +15,7 @@ use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user};
 use rdmatop_common::{
     counters::loss,
     event::UNKNOWN_U32,
+    ib::{SIGNALED, opcode::has_imm, qp_type::UD},
     wr::{NO_STATUS, WrFilter, WrRecord, count, flag, kind},
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -39,15 +40,6 @@ use crate::{
     words::{add, clear, copy, zeroed},
     wr_maps::WR_EVENTS,
 };
-
-/// `IB_QPT_UD`.
-pub(super) const UD: u32 = 4;
-/// `IBV_SEND_SIGNALED`.
-const SIGNALED: u32 = 2;
-
-/// Opcodes with immediate data: `IBV_WR_RDMA_WRITE_WITH_IMM` and `IBV_WR_SEND_WITH_IMM`.
-const WRITE_IMM: u32 = 1;
-const SEND_IMM: u32 = 3;
 
 /// Whether records of work requests are asked for. If not, the verifier removes the code that depends on it.
 #[inline(always)]
@@ -100,7 +92,7 @@ impl Request {
         } else {
             flag::SIGNALS_UNKNOWN
         });
-        if opcode == WRITE_IMM || opcode == SEND_IMM {
+        if has_imm(opcode) {
             self.flags |= u32::from(flag::IMM);
             self.imm = u32::from_be(imm);
         }

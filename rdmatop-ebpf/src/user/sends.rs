@@ -26,7 +26,10 @@ use core::{
 };
 
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_loop};
-use rdmatop_common::wr::{NO_OPCODE, flag};
+use rdmatop_common::{
+    ib::{qp_type::DRIVER, state},
+    wr::{NO_OPCODE, flag},
+};
 
 use crate::{
     task::now,
@@ -40,8 +43,6 @@ use crate::{
 
 /// How many posts of a QP are remembered.
 const DEPTH: u64 = 4096;
-/// `IB_QPT_DRIVER`, a QP type of the provider's own. EFA's (SRD) finishes requests in any order.
-const DRIVER: u32 = 0xff;
 /// -1: `add` gives one back with it.
 const BACK: u64 = u64::MAX;
 /// The `IBV_WC_*` of a successful request by its `IBV_WR_*`, four bits each.
@@ -51,12 +52,6 @@ const KINDS: u32 = 11;
 /// Values of [`UserWork::unsure`]: the QP's posts are still in the map, or have been removed from it.
 const UNSURE: u32 = 1;
 const FORGOTTEN: u32 = 2;
-
-/// `enum ib_qp_state`.
-mod state {
-    pub(super) const RESET: u32 = 0;
-    pub(super) const RTS: u32 = 3;
-}
 
 /// The key of a post: the QP's number. SoftRoCE's posts are in this table by address, which is never so
 /// small.
