@@ -223,7 +223,7 @@ fn received(qp: *mut WrQp, said: &Cqe, full: u16) -> Option<()> {
                     record.flags |= flag::IMM;
                     record.imm = u32::from_be(said.imm);
                 }
-                if (*qp).qp_type == UD && (*qp).flags & qp_flag::KERNEL == 0 {
+                if (*qp).owner.qp_type == UD && (*qp).flags & qp_flag::KERNEL == 0 {
                     record.dest_qpn = said.src_qp;
                 }
             }

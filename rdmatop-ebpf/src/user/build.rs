@@ -303,8 +303,10 @@ unsafe extern "C" fn of_batch(_turn: u32, batch: *mut Batch) -> i64 {
             let mut place = MaybeUninit::uninit();
             if let Some(built) = built {
                 let request = Request::posted(&mut place, (*batch).ts_ns, (*built).wr_id);
-                request.send((*built).opcode, (*built).send_flags, (*built).imm);
-                request.carries((*built).bytes, (*built).unread);
+                request
+                    .wr
+                    .send((*built).opcode, (*built).send_flags, (*built).imm);
+                request.wr.carries((*built).bytes, (*built).unread);
                 let _ = report(number, &raw const *request);
             } else if USER_WORK
                 .get_ptr(number)

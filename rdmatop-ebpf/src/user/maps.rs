@@ -5,13 +5,13 @@ use aya_ebpf::{
     macros::map,
     maps::{Array, HashMap, LruHashMap, Queue, Stack},
 };
-use rdmatop_common::{
-    counters::{OPCODES, QpSlot, USER_HITS_BITS, USER_QPS as QPS, UserHits, UserQp, free},
-    event::{COMM_LEN, DEVICE_NAME_LEN},
-};
+use rdmatop_common::counters::{OPCODES, QpSlot, USER_HITS_BITS, USER_QPS as QPS, UserHits, UserQp, free};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::maps::{CallEntry, CallKey};
+use crate::{
+    maps::{CallEntry, CallKey},
+    wr_maps::QpOwner,
+};
 
 /// `BPF_F_MMAPABLE`, include/uapi/linux/bpf.h.
 const MMAPABLE: u32 = 1 << 10;
@@ -115,13 +115,8 @@ pub(crate) struct UserCq {
     pub(crate) receiver: u32,
     /// `work_flag::WANTED` if the filter lets records of one of its QPs through.
     pub(crate) flags: u32,
-    pub(crate) device_index: u32,
-    pub(crate) owner_pid: u32,
-    /// Bits of `wr::flag` about the owner.
-    pub(crate) owner: u32,
-    pub(crate) reserved: u32,
-    pub(crate) owner_comm: [u8; COMM_LEN],
-    pub(crate) device_name: [u8; DEVICE_NAME_LEN],
+    /// What is known of all its QPs.
+    pub(crate) owner: QpOwner,
 }
 
 /// A QP whose work requests make records.
@@ -158,14 +153,6 @@ pub(crate) struct UserWork {
     pub(crate) zero: u64,
     /// Bits of [`work_flag`].
     pub(crate) flags: u32,
-    pub(crate) qpn: u32,
-    pub(crate) qp_type: u32,
-    pub(crate) device_index: u32,
-    pub(crate) owner_pid: u32,
-    /// Bits of `wr::flag` about the owner.
-    pub(crate) owner: u32,
-    /// The peer's QP number, `UNKNOWN_U32` when not known.
-    pub(crate) dest_qpn: u32,
     /// The threads that post and poll, 0 while none has.
     pub(crate) poster: u32,
     pub(crate) poller: u32,
@@ -175,9 +162,8 @@ pub(crate) struct UserWork {
     pub(crate) is_empty: u32,
     /// One of [`signals`].
     pub(crate) signals: u32,
-    pub(crate) owner_comm: [u8; COMM_LEN],
     pub(crate) dest_gid: [u8; 16],
-    pub(crate) device_name: [u8; DEVICE_NAME_LEN],
+    pub(crate) owner: QpOwner,
 }
 
 /// Bits of [`UserWork::flags`].

@@ -4,9 +4,8 @@ use core::{ffi::c_void, mem::MaybeUninit, ptr::read_volatile};
 
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_loop, bpf_probe_read_user};
 use rdmatop_common::{
-    event::UNKNOWN_U32,
     ib::{RECV, WITH_IMM, qp_type::UD},
-    wr::{NO_OPCODE, flag, kind},
+    wr::flag,
 };
 
 use crate::{
@@ -19,7 +18,7 @@ use crate::{
         records::{Request, look, report, unseen, wanted},
         sends::{doubt, recall},
     },
-    words::{add, halves, zeroed},
+    words::{add, halves},
 };
 
 /// Bytes from one completion to the next in the array that `poll_cq` fills: `sizeof(struct ibv_wc)`.
@@ -145,14 +144,7 @@ unsafe extern "C" fn completion(_turn: u32, polled: *mut Polled) -> i64 {
             return 0;
         };
         let mut place = MaybeUninit::<Request>::uninit();
-        let request = zeroed(&mut place);
-        request.kind = u32::from(kind::DONE);
-        request.status = status;
-        request.ts_ns = (*polled).ts_ns;
-        request.wr_id = wr_id;
-        request.flags = u32::from(flag::WR_ID);
-        request.opcode = NO_OPCODE;
-        request.dest_qpn = UNKNOWN_U32;
+        let request = Request::ended(&mut place, (*polled).ts_ns, wr_id, status);
         let of_receives = if status == 0 {
             opcode >= RECV
         } else {
@@ -161,22 +153,20 @@ unsafe extern "C" fn completion(_turn: u32, polled: *mut Polled) -> i64 {
             (*work).send_cq != (*work).receive_cq && (*work).receive_cq == (*polled).cq
         };
         if of_receives {
-            request.flags |= u32::from(flag::RECEIVE);
-            request.opcode = RECV;
+            request.wr.flags |= u32::from(flag::RECEIVE);
+            request.wr.opcode = RECV;
         }
         if status == 0 && of_receives {
-            request.opcode = opcode;
-            request.flags |= u32::from(flag::DETAILS);
-            request.bytes = bytes;
+            request.wr.opcode = opcode;
+            request.wr.carries(u64::from(bytes), 0);
             if wc_flags & WITH_IMM != 0 {
-                request.flags |= u32::from(flag::IMM);
-                request.imm = u32::from_be(imm);
+                request.wr.set_imm(imm);
             }
-            if (*work).qp_type == UD {
-                request.dest_qpn = source;
+            if (*work).owner.qp_type == UD {
+                request.wr.dest_qpn = source;
             }
         } else if status == 0 && (FIRST_KNOWN..=LAST_KNOWN).contains(&opcode) {
-            request.opcode = (REQUEST_OF >> (opcode * 4) & 15) as u32;
+            request.wr.opcode = (REQUEST_OF >> (opcode * 4) & 15) as u32;
         }
         if !of_receives {
             if status == 0 || (*work).send_cq != (*work).receive_cq {

@@ -246,16 +246,16 @@ unsafe fn record(list: *const List, at: u64, wr_id: u64, segments: u64, what: u6
                 records::unseen();
                 return 1;
             };
-            request.send(opcode, how as u32, (how >> 32) as u32);
+            request.wr.send(opcode, how as u32, (how >> 32) as u32);
             if records::is_datagram((*list).number as u32) {
-                request.dest_qpn = to as u32;
+                request.wr.dest_qpn = to as u32;
             }
         } else {
             of = Segments::of(segments, number);
-            request.opcode = RECV;
-            request.flags |= u32::from(wr::flag::RECEIVE);
+            request.wr.opcode = RECV;
+            request.wr.flags |= u32::from(wr::flag::RECEIVE);
         }
-        request.carries(of.bytes, of.unread);
+        request.wr.carries(of.bytes, of.unread);
         let _ = records::report((*list).number as u32, &raw const *request);
         of.unread
     }

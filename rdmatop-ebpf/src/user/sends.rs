@@ -167,17 +167,9 @@ pub(super) fn remember(number: u32, nth: u64, request: *const Request) -> Option
             }
             return None;
         }
-        let mut place = MaybeUninit::<Outstanding>::uninit();
-        let post = zeroed(&mut place);
-        post.wr_id = (*request).wr_id;
-        post.post_ns = (*request).ts_ns;
-        post.opcode = (*request).opcode;
-        post.bytes = (*request).bytes;
-        post.imm = (*request).imm;
-        post.dest_qpn = (*request).dest_qpn;
-        post.flags = (*request).flags;
+        let post = &(*request).wr;
         let is_deep = nth.wrapping_sub(read_volatile(&raw const (*work).ended)) >= DEPTH;
-        if is_deep || WR_OUTSTANDING.insert(&key(number, nth), &*post, 0).is_err() {
+        if is_deep || WR_OUTSTANDING.insert(&key(number, nth), post, 0).is_err() {
             is_unsure(work);
         }
         add_in_order(sends, 1);
@@ -272,12 +264,12 @@ unsafe fn find(work: *mut UserWork, number: u32, request: *const Request, to: u6
         let zero = read_volatile(&raw const (*work).zero);
         let mut found = Search {
             number: u64::from(number),
-            wr_id: (*request).wr_id,
+            wr_id: (*request).wr.wr_id,
             next: from,
             found: zero,
             unasked: zero,
             mode: match known {
-                _ if (*work).qp_type == DRIVER => mode::ANY,
+                _ if (*work).owner.qp_type == DRIVER => mode::ANY,
                 signals::ALL => mode::ALL,
                 signals::ASKED if !failed => mode::ASKED,
                 _ => 0,
@@ -360,18 +352,18 @@ pub(super) fn recall(number: u32, request: *mut Request, completion: u32) -> Opt
             return None;
         };
         if place == 0 {
-            not_found(work, (*request).wr_id, to);
+            not_found(work, (*request).wr.wr_id, to);
             return None;
         }
         let at = key(number, place - 1);
         let mut copied = MaybeUninit::<Outstanding>::uninit();
         let post = zeroed(&mut copied);
         copy(WR_OUTSTANDING.get_ptr(&at)?, &raw mut *post);
-        if (*request).status == 0 && !fits(post.opcode, completion) && (*work).qp_type != DRIVER {
+        if (*request).status == 0 && !fits(post.opcode, completion) && (*work).owner.qp_type != DRIVER {
             is_unsure(work);
             return None;
         }
-        if (*work).qp_type == DRIVER {
+        if (*work).owner.qp_type == DRIVER {
             let _ = WR_OUTSTANDING.remove(&at);
             pass_ended(number, work, to);
         } else {
@@ -382,13 +374,11 @@ pub(super) fn recall(number: u32, request: *mut Request, completion: u32) -> Opt
         if !is_probed || !follows(work) {
             return None;
         }
-        (*request).post_ns = post.post_ns;
-        (*request).opcode = post.opcode;
-        (*request).bytes = post.bytes;
-        (*request).imm = post.imm;
-        (*request).dest_qpn = post.dest_qpn;
-        (*request).flags |=
-            post.flags & u32::from(flag::DETAILS | flag::IMM | flag::SIGNALED | flag::SIGNALS_UNKNOWN);
+        // The end has no thread: the one that posted the request may not be the one that polls.
+        let keeps = flag::WR_ID | flag::DETAILS | flag::IMM | flag::SIGNALED | flag::SIGNALS_UNKNOWN;
+        post.flags = (*request).wr.flags | post.flags & u32::from(keeps);
+        post.tid = 0;
+        copy(post, &raw mut (*request).wr);
     }
     Some(())
 }
