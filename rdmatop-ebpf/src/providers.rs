@@ -54,6 +54,13 @@ impl Provider for Any {
     }
 
     #[inline(always)]
+    fn peer(qp: u64, slot: *mut QpSlot) {
+        if !is_siw(qp) {
+            Rxe::peer(qp, slot);
+        }
+    }
+
+    #[inline(always)]
     fn modified(path: *mut QpPath, slot: *mut QpSlot, reset: bool, new_psn: bool) {
         // SAFETY: the map checked the pointer.
         if is_siw(unsafe { (*path).qp }) {

@@ -58,6 +58,8 @@ pub(crate) trait Provider: Functions {
     fn consumers(qp: u64) -> (u32, u32);
     /// Whether anything is on a QP's queues.
     fn has_work(qp: u64) -> bool;
+    /// Reads the address of the QP's peer, if the driver keeps it.
+    fn peer(_qp: u64, _slot: *mut QpSlot) {}
     /// Updates a slot after a modify that succeeded. `reset`: the QP went to RESET; `new_psn`: the send PSN
     /// was set.
     fn modified(path: *mut QpPath, slot: *mut QpSlot, reset: bool, new_psn: bool);
@@ -174,6 +176,7 @@ pub(crate) fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
         (*path).sq
     };
     introduce(path, slot, known);
+    P::peer(qp, slot);
     // A doorbell and a completion on two CPUs may both be the QP's first event. At this point the slot is
     // complete except for the QP's address.
     if QUEUE_SLOTS.insert(&sq, &number, NOEXIST).is_err() {

@@ -31,10 +31,10 @@ use crate::{
     maps::{QUEUE_SLOTS, QpPath, RXE_SEEN},
     offsets::{
         OFF_PKT_OPCODE, OFF_PKT_PSN, OFF_PKT_WQE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX, OFF_QUEUE_MASK,
-        OFF_QUEUE_SHIFT, OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_IBQP, OFF_RXE_QP_MTU,
+        OFF_QUEUE_SHIFT, OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_DGID, OFF_RXE_QP_IBQP, OFF_RXE_QP_MTU,
         OFF_RXE_QP_RNR_EXPIRES, OFF_RXE_QP_RNR_PENDING, OFF_RXE_QP_RQ, OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ,
         OFF_RXE_QP_STATE, OFF_RXE_QP_USER, OFF_WQE_LENGTH, OFF_WQE_OPCODE, OFF_WQE_RESID, OFF_WQE_STATUS,
-        get, get_or_zero, is_known, member, read,
+        get, get_or_zero, is_known, member, read, read_into,
     },
     slots::{NOT_IN_ERR, Provider, at, find, find_busy},
     task::now,
@@ -163,6 +163,14 @@ impl Provider for Rxe {
             read(producer_of(queue)).unwrap_or(consumer) != consumer
         };
         waits(&OFF_RXE_QP_SQ) || waits(&OFF_RXE_QP_RQ)
+    }
+
+    #[inline(always)]
+    fn peer(qp: u64, slot: *mut QpSlot) {
+        if let Some(gid) = member(rxe_qp(qp), &OFF_RXE_QP_DGID) {
+            // SAFETY: the map checked the pointer, and nobody else has this slot.
+            read_into(unsafe { &mut (*slot).dest_gid }, gid);
+        }
     }
 
     /// RESET empties both queues without CQEs, after a last call of the completer, whose program sees which

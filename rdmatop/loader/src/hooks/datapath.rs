@@ -80,6 +80,7 @@ pub const RXE: DataPath = DataPath {
                 "OFF_WQE_OPCODE",
                 "OFF_WQE_LENGTH",
                 "OFF_RXE_QP_STATE",
+                "OFF_RXE_QP_DGID",
                 "OFF_RXE_QP_RNR_EXPIRES",
                 "OFF_RXE_QP_RNR_PENDING",
             ]],
