@@ -11,5 +11,6 @@ pub mod event;
 pub mod ib;
 pub mod names;
 pub mod offsets;
+pub mod provider;
 pub mod verb;
 pub mod wr;

@@ -37,8 +37,6 @@ mod cursor;
 #[cfg(target_arch = "bpf")]
 mod emit;
 #[cfg(target_arch = "bpf")]
-mod functions;
-#[cfg(target_arch = "bpf")]
 mod identity;
 #[cfg(target_arch = "bpf")]
 mod maps;
@@ -48,8 +46,6 @@ mod offsets;
 mod pool;
 #[cfg(target_arch = "bpf")]
 mod providers;
-#[cfg(target_arch = "bpf")]
-mod qps;
 #[cfg(target_arch = "bpf")]
 mod record;
 #[cfg(target_arch = "bpf")]

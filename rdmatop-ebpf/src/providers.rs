@@ -1,5 +1,5 @@
-//! All providers whose work requests are counted, for programs that see the QPs of all. A new provider adds
-//! one case to each function.
+//! All providers whose work requests are counted. A new provider adds a line to `counts`, `records` and
+//! [`of!`].
 
 use rdmatop_common::counters::QpSlot;
 

@@ -87,6 +87,11 @@ impl Provider for Rxe {
     }
 
     #[inline(always)]
+    fn records(device: u64) -> bool {
+        is_rxe(device)
+    }
+
+    #[inline(always)]
     fn layout(path: *mut QpPath, qp: u64, flags: u32) -> bool {
         let rxe = rxe_qp(qp);
         let Some(user) = get::<u8>(rxe, &OFF_RXE_QP_USER) else {
@@ -245,7 +250,7 @@ unsafe fn stamp_of(path: *mut QpPath, wr: u64) -> *mut u64 {
 /// puts those of a kernel consumer there: the stamp is written ahead of them, and the completer counts them.
 #[inline(always)]
 pub(crate) fn doorbell(qp: u64) -> Option<()> {
-    let (path, slot) = find::<Rxe>(qp)?;
+    let (path, slot) = find(qp)?;
     // SAFETY: the map checked both pointers. Words with several writers are cursors, see `advance`.
     unsafe {
         add(&raw mut (*slot).doorbells, 1);
@@ -273,7 +278,7 @@ pub(crate) fn doorbell(qp: u64) -> Option<()> {
 /// moved.
 #[inline(always)]
 pub(crate) fn completing(rxe_qp: u64) -> Option<()> {
-    let (path, slot) = find_busy::<Rxe>(ib_qp(rxe_qp))?;
+    let (path, slot) = find_busy(ib_qp(rxe_qp))?;
     waited(path, slot, rxe_qp);
     sends(path, slot)
 }
@@ -653,7 +658,7 @@ pub(crate) fn transmitting(rxe: u64, pkt: u64) -> Option<()> {
         return None;
     }
     let psn = get::<u32>(pkt, &OFF_PKT_PSN)? & 0x00ff_ffff;
-    let (path, slot) = find::<Rxe>(ib_qp(rxe))?;
+    let (path, slot) = find(ib_qp(rxe))?;
     // SAFETY: the map checked both pointers; requests of one QP are sent by its one serial task.
     unsafe {
         let ahead = psn.wrapping_sub((*path).fresh_psn) & 0x00ff_ffff;

@@ -29,7 +29,7 @@ pub(crate) fn posted(cq: u64, cqe: u64, overflow: bool) -> Option<()> {
     if done.qp == 0 {
         return None;
     }
-    let (path, slot) = find::<rxe::Rxe>(done.qp)?;
+    let (path, slot) = find(done.qp)?;
     // SAFETY: the map checked both pointers; the verifier sees the index masked.
     unsafe {
         if overflow {

@@ -70,7 +70,7 @@ pub(crate) fn created(res: u64) -> Option<()> {
 
 /// Begins to follow a QP, unless another CPU has just begun to. `is_new`: 1 if the QP has just been created,
 /// else 0. Returns [`NO_ROOM`] if a map has no room, else 0. Not inlined, so that it does not enlarge the
-/// callers' stack frames. Global: see `functions`.
+/// callers' stack frames. Global: see `slots`.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn follow_wrs(qp: u64, is_new: u64) -> u64 {
