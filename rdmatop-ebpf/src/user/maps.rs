@@ -138,7 +138,8 @@ pub(crate) struct UserWork {
     pub(crate) ends: u64,
     /// All sends below this number have ended. See user/sends.rs, also for the members up to `early_id`.
     pub(crate) ended: u64,
-    /// When the QP last changed its state before anything could be posted, ns; 0 when no program saw that.
+    /// When the QP last changed its state before anything could be posted, ns. Not valid in
+    /// [`follow::NOT_BEGUN`].
     pub(crate) begun_ns: u64,
     /// Calls that post and have not returned yet.
     pub(crate) flying: u64,
@@ -156,8 +157,8 @@ pub(crate) struct UserWork {
     /// The threads that post and poll, 0 while none has.
     pub(crate) poster: u32,
     pub(crate) poller: u32,
-    /// Not 0 while it is not certain which request a completion is for.
-    pub(crate) unsure: u32,
+    /// One of [`follow`].
+    pub(crate) follow: u32,
     /// 1 after a modify to a state in which nothing can be posted to the send queue.
     pub(crate) is_empty: u32,
     /// One of [`signals`].
@@ -172,6 +173,24 @@ pub(crate) mod work_flag {
     pub(crate) const USED: u32 = 1;
     /// The filter lets records of this QP through.
     pub(crate) const WANTED: u32 = 2;
+}
+
+/// Whether it is known which of a QP's requests a completion is for. `user/sends.rs` makes all steps:
+///
+/// ```text
+///  number given, RESET        modify, queue empty         post or end that is        next post
+/// ---------------> NOT_BEGUN ---------------> FOLLOWED ----------------> UNSURE ---------------> FORGOTTEN
+///                      ^                         |   missing or ambiguous   |                        |
+///                      +-------------------------+---------- RESET ---------+------------------------+
+/// ```
+pub(crate) mod follow {
+    pub(crate) const NOT_BEGUN: u32 = 0;
+    /// The QP's posts since its queue was last empty are in the map.
+    pub(crate) const FOLLOWED: u32 = 1;
+    /// They are still there, but not used.
+    pub(crate) const UNSURE: u32 = 2;
+    /// They have been removed.
+    pub(crate) const FORGOTTEN: u32 = 3;
 }
 
 /// Which sends of a QP make completions when they succeed.

@@ -34,7 +34,7 @@ use rdmatop_common::{
 use crate::{
     task::now,
     user::{
-        maps::{USER_QPS, USER_SLOTS, USER_WORK, UserWork, signals},
+        maps::{USER_QPS, USER_SLOTS, USER_WORK, UserWork, follow, signals},
         records::Request,
     },
     words::{add, add_in_order, copy, fence, zeroed},
@@ -49,9 +49,6 @@ const BACK: u64 = u64::MAX;
 const COMPLETES_AS: u64 = 0x0705_6432_0011;
 /// Number of request kinds in [`COMPLETES_AS`].
 const KINDS: u32 = 11;
-/// Values of [`UserWork::unsure`]: the QP's posts are still in the map, or have been removed from it.
-const UNSURE: u32 = 1;
-const FORGOTTEN: u32 = 2;
 
 /// The key of a post: the QP's number. SoftRoCE's posts are in this table by address, which is never so
 /// small.
@@ -73,7 +70,7 @@ pub(super) unsafe fn moves(number: u32, work: *mut UserWork, to: u32) {
             return;
         }
         (*work).is_empty = u32::from(to < state::RTS);
-        if to == state::RESET || (*work).begun_ns == 0 {
+        if to == state::RESET || (*work).follow == follow::NOT_BEGUN {
             forget_all(number, work);
             (*work).ended = (*work).sends;
             (*work).early = 0;
@@ -82,11 +79,15 @@ pub(super) unsafe fn moves(number: u32, work: *mut UserWork, to: u32) {
             (*work).poller = 0;
             // No call is in flight now: one that still counts is one whose return no program saw.
             write_volatile(&raw mut (*work).flying, 0);
-            write_volatile(&raw mut (*work).unsure, 0);
+            let next = if to == state::RESET {
+                follow::NOT_BEGUN
+            } else {
+                follow::FOLLOWED
+            };
+            write_volatile(&raw mut (*work).follow, next);
         }
         if (*work).poster == 0 {
-            let begun_ns = if to == state::RESET { 0 } else { now() };
-            write_volatile(&raw mut (*work).begun_ns, begun_ns);
+            write_volatile(&raw mut (*work).begun_ns, now());
         }
     }
 }
@@ -95,17 +96,15 @@ pub(super) unsafe fn moves(number: u32, work: *mut UserWork, to: u32) {
 #[inline(always)]
 unsafe fn follows(work: *const UserWork) -> bool {
     // SAFETY: the caller's pointer is that of the map.
-    unsafe {
-        read_volatile(&raw const (*work).begun_ns) != 0 && read_volatile(&raw const (*work).unsure) == 0
-    }
+    unsafe { read_volatile(&raw const (*work).follow) == follow::FOLLOWED }
 }
 
 #[inline(always)]
 unsafe fn is_unsure(work: *mut UserWork) {
     // SAFETY: as above.
     unsafe {
-        if read_volatile(&raw const (*work).unsure) == 0 {
-            write_volatile(&raw mut (*work).unsure, UNSURE);
+        if follows(work) {
+            write_volatile(&raw mut (*work).follow, follow::UNSURE);
         }
     }
 }
@@ -161,9 +160,9 @@ pub(super) fn remember(number: u32, nth: u64, request: *const Request) -> Option
         let sends = &raw mut (*work).sends;
         if !follows(work) {
             add(sends, 1);
-            if read_volatile(&raw const (*work).unsure) == UNSURE {
+            if read_volatile(&raw const (*work).follow) == follow::UNSURE {
                 forget_all(number, work);
-                write_volatile(&raw mut (*work).unsure, FORGOTTEN);
+                write_volatile(&raw mut (*work).follow, follow::FORGOTTEN);
             }
             return None;
         }
