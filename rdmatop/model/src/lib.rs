@@ -16,7 +16,6 @@ pub mod value;
 pub mod watched;
 
 pub use rdmatop_base::ib;
-pub use rdmatop_common::provider::Counted;
 
 #[cfg(any(test, feature = "testkit"))]
 pub mod testkit;

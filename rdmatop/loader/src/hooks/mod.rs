@@ -8,7 +8,8 @@ pub mod datapath;
 pub(crate) mod reads;
 pub(crate) mod work;
 
-use rdmatop_model::{Counted, event::EventKind};
+use rdmatop_common::provider::Counted;
+use rdmatop_model::event::EventKind;
 
 /// Where and how the kernel enters a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

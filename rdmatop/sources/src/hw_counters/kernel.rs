@@ -15,7 +15,7 @@ use crate::privileges::Raised;
 use crate::root::Root;
 use crate::sysfs::{device_dir, list_devices, read_device};
 use rdmatop_base::text;
-use rdmatop_model::Counted;
+use rdmatop_common::provider::Counted;
 
 /// A device, with the values by which it is known after a renaming.
 #[derive(Debug, Clone, PartialEq, Eq)]

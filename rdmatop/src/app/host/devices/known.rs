@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use super::{counters, dump::is_special, groups::Bound};
 use rdmatop_base::text;
+use rdmatop_common::provider::Counted;
 use rdmatop_model::{
-    Counted,
     input::{BondReading, DeviceReading, PortCounters, PortReading, QpReading, RawSource},
     snapshot::may_hide_qps,
 };
