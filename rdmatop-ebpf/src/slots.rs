@@ -8,10 +8,10 @@
 //! Functions with `no_mangle` and `extern "C"` are global. The verifier follows a call to a static function
 //! from each of its call sites, in each state that a program can have there, which was up to 61,000
 //! instructions and 18 MB of its memory for one program (measured on Linux 6.12 and 7.2; 7.2 charges this
-//! memory to rdmatop's cgroup, 6.12 does not). It checks a global function once for each program that contains
-//! it, for any arguments, and a caller may assume nothing about its result. So these functions take and return
-//! integers only. Both attributes also keep the compiler from removing an argument that has the same value in
-//! all calls; BTF would still describe that argument.
+//! memory to rdmatop's cgroup, 6.12 does not). It checks a global function once for each program that has
+//! it, for any arguments, and a caller may assume nothing about its result. So these functions take and
+//! return integers only. Both attributes also keep the compiler from removing an argument that has the same
+//! value in all calls; BTF would still describe that argument.
 
 use core::{
     mem::MaybeUninit,
